@@ -1,0 +1,1 @@
+//! The generated stubs of the NNAPI AIDL interface, version 4.

@@ -1,0 +1,17 @@
+//! nnhal: an Android Neural Networks HAL driver.
+//!
+//! The crate is laid out in floors; an import goes down, never up:
+//!
+//! | floor | module | what it holds |
+//! |---|---|---|
+//! | 1 | `service`, `tool` | the binder objects; the command-line tool, which reaches a driver through binder only |
+//! | 2 | `compiler`, `fmq` | a compilation from request to prepared model; fast message queues |
+//! | 3 | `cache`, `backend` | compilation caches; the `Backend` and `Executable` traits and the CPU backend |
+//! | 4 | `model` | models and requests, checked: once you hold one, it is valid |
+//! | 5 | `ops` | the operation table: signatures, shape rules, plain evaluation |
+//! | 6 | `tensor` | operand types, shapes, quantisation |
+//! | 7 | `memory` | client memory, which is hostile |
+//!
+//! `aidl` holds the generated interface stubs; any floor that talks to clients may name its types.
+
+pub mod aidl;
