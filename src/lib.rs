@@ -15,3 +15,6 @@
 //! `aidl` holds the generated interface stubs; any floor that talks to clients may name its types.
 
 pub mod aidl;
+pub mod memory;
+pub mod ops;
+pub mod tensor;

@@ -1,0 +1,66 @@
+//! Private, zeroed memory aligned for any element type and vector width.
+
+/// A private buffer of bytes, aligned to 64.
+#[derive(Clone, Default)]
+pub struct AlignedBuf {
+    blocks: Vec<Block>,
+    len: usize,
+}
+
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C, align(64))]
+struct Block([u8; 64]);
+
+impl AlignedBuf {
+    /// `len` zeroed bytes; `None` where the memory cannot be had, for lengths may be a client's choice.
+    pub fn zeroed(len: usize) -> Option<Self> {
+        let count = len.div_ceil(64);
+        let mut blocks = Vec::new();
+        blocks.try_reserve_exact(count).ok()?;
+        blocks.resize(count, Block([0; 64]));
+        Some(AlignedBuf { blocks, len })
+    }
+
+    /// A copy of `bytes`; `None` where the memory cannot be had.
+    pub fn copy_of(bytes: &[u8]) -> Option<Self> {
+        let mut buf = Self::zeroed(bytes.len())?;
+        buf.copy_from_slice(bytes);
+        Some(buf)
+    }
+}
+
+impl std::ops::Deref for AlignedBuf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.blocks)[..self.len]
+    }
+}
+
+impl std::ops::DerefMut for AlignedBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut bytemuck::cast_slice_mut(&mut self.blocks)[..self.len]
+    }
+}
+
+impl std::fmt::Debug for AlignedBuf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "AlignedBuf of {} bytes", self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_zeroed_aligned_and_fallible() {
+        let mut buf = AlignedBuf::zeroed(65).unwrap();
+        assert_eq!((buf.len(), buf.as_ptr() as usize % 64), (65, 0));
+        assert!(buf.iter().all(|&b| b == 0));
+        buf[64] = 1;
+        assert_eq!(AlignedBuf::copy_of(&buf).unwrap()[64], 1);
+        assert!(AlignedBuf::zeroed(usize::MAX / 2).is_none());
+        assert!(AlignedBuf::zeroed(0).unwrap().is_empty());
+    }
+}

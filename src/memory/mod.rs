@@ -1,0 +1,5 @@
+//! Memory: our own buffers, and client memory, which is hostile.
+
+mod aligned;
+
+pub use aligned::AlignedBuf;

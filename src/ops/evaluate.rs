@@ -1,0 +1,64 @@
+//! One call of an operation by its plain evaluation, from signature to outputs: constant folding, backends without a
+//! kernel of their own, and the naive side of property tests.
+
+use super::signature::{self, Operand};
+use super::{Arg, Args, Computed, Interrupt, OpError, Operation, Out, Run};
+use crate::memory::AlignedBuf;
+use crate::tensor::{Dims, TensorInfo};
+
+/// Evaluates `operation` on `inputs`, whose dimensions and values are all known. `outputs` say what the outputs are
+/// declared to be; their dimensions are not read.
+pub fn evaluate(
+    operation: &Operation,
+    inputs: &[Option<Arg>],
+    outputs: &[TensorInfo],
+    interrupt: &dyn Interrupt,
+) -> Result<Vec<Computed>, OpError> {
+    let in_operands: Vec<_> = inputs
+        .iter()
+        .map(|arg| arg.map_or(Operand::Omitted(None), |arg| Operand::Present(arg.info)))
+        .collect();
+    let out_operands: Vec<_> = outputs.iter().map(Operand::Present).collect();
+    let form = signature::find(operation, &in_operands, &out_operands).map_err(OpError::Failed)?.form;
+    let args = Args { form, inputs, outputs, interrupt };
+    (operation.check)(&args)?;
+    run(operation, &args)
+}
+
+/// Runs a call that has been matched and checked.
+pub fn run(operation: &Operation, args: &Args) -> Result<Vec<Computed>, OpError> {
+    match operation.run {
+        Run::Unshaped { eval } => eval(args),
+        Run::ControlFlow => Err(OpError::failed("control flow has no evaluation of its own")),
+        Run::Shaped { shapes, eval } => {
+            let dims = shapes(args)?;
+            if dims.len() != args.outputs.len() {
+                return Err(OpError::failed(format!(
+                    "{} outputs, expected {}",
+                    args.outputs.len(),
+                    dims.len()
+                )));
+            }
+            let infos: Vec<TensorInfo> =
+                args.outputs.iter().zip(&dims).map(|(info, dims)| with_dims(info, dims)).collect();
+            let mut data = infos.iter().map(allocate).collect::<Result<Vec<_>, _>>()?;
+            let mut outs: Vec<Out> =
+                infos.iter().zip(&mut data).map(|(info, data)| Out { info, data: &mut data[..] }).collect();
+            eval(args, &mut outs)?;
+            Ok(dims.into_iter().zip(data).map(|(dims, data)| Computed { dims, data }).collect())
+        }
+    }
+}
+
+/// `info` with other dimensions.
+pub fn with_dims(info: &TensorInfo, dims: &Dims) -> TensorInfo {
+    TensorInfo { dims: dims.clone(), ..info.clone() }
+}
+
+fn allocate(info: &TensorInfo) -> Result<AlignedBuf, OpError> {
+    let size = info
+        .byte_size()
+        .ok_or_else(|| OpError::failed(format!("an output of {:?} is too large", info.dims)))?;
+    AlignedBuf::zeroed(size)
+        .ok_or_else(|| OpError::failed(format!("no memory for an output of {size} bytes")))
+}
