@@ -14,4 +14,7 @@
 //!
 //! `aidl` holds the generated interface stubs; any floor that talks to clients may name its types.
 
+// The generated stubs name the binder crate by its own name.
+extern crate binder as rsbinder;
+
 pub mod aidl;
