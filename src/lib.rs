@@ -14,6 +14,9 @@
 //!
 //! `aidl` holds the generated interface stubs; any floor that talks to clients may name its types.
 
+// The generated stubs name the binder crate by its own name.
+extern crate binder as rsbinder;
+
 pub mod aidl;
 pub mod memory;
 pub mod ops;
