@@ -21,3 +21,5 @@ pub mod aidl;
 pub mod memory;
 pub mod ops;
 pub mod tensor;
+#[cfg(feature = "tool")]
+pub mod tool;
