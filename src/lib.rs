@@ -19,6 +19,7 @@ extern crate binder as rsbinder;
 
 pub mod aidl;
 pub mod memory;
+pub mod model;
 pub mod ops;
 pub mod tensor;
 #[cfg(feature = "tool")]
