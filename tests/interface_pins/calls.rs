@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use binder::rpc::{FileDescriptorTransportMode as FdMode, RpcProxy, RpcServer};
-use binder::{Client, Parcel, ParcelFileDescriptor, Result, SIBinder, Status, StatusCode};
+use binder::{Client, Parcel, ParcelFileDescriptor, Result, SIBinder, Stability, Status, StatusCode};
 use nnhal::aidl::*;
 
 use crate::recorder::{Log, Recorder};
@@ -30,7 +30,9 @@ impl Session {
         let server = RpcServer::setup_unix_server(&path).expect("bind");
         server.set_android13plus(1);
         server.set_supported_fd_modes(&[FdMode::None, FdMode::Unix]);
-        server.set_root(make(recorder)).expect("a local root");
+        let object = make(recorder);
+        assert_eq!(object.stability(), Stability::Vintf, "the runtime takes no other from a declared HAL");
+        server.set_root(object).expect("a local root");
         server.run_background();
         let uri = format!("unix://{}?profile=android13plus", path.display());
         let uri: binder::Uri = uri.parse().expect("a URI");
@@ -101,12 +103,47 @@ fn callback() -> SIBinder {
     BnPreparedModelCallback::new_binder(Recorder::new().0).into()
 }
 
+/// The reply is a parcelable of a binder, then of one word.
+#[track_caller]
+fn assert_binder_and(last: i32, mut reply: Parcel) {
+    let mut words: Vec<i32> = vec![];
+    while reply.has_more_data() {
+        words.push(reply.read().expect("a word"));
+    }
+    // There is one, its size; there is a binder, its address, what one of a declared HAL is labelled with.
+    assert!(matches!(words[..], [1, 24, 1, _, _, 0x3f, l] if l == last), "{words:x?}");
+}
+
+#[test]
+fn results_with_binders() {
+    let device = Session::new("android.hardware.neuralnetworks.IDevice", |r| BnDevice::new_binder(r).into());
+    let buffer = device.transact(1, |p| {
+        p.write(&BufferDesc::default())?;
+        (0..3).try_for_each(|_| p.write(&0i32))
+    });
+    assert_binder_and(5, buffer.expect("a buffer"));
+    device.finish(10);
+    let descriptor = "android.hardware.neuralnetworks.IExecution";
+    let execution = Session::new(descriptor, |r| BnExecution::new_binder(r).into());
+    let no_fence = execution.transact(2, |p| {
+        p.write(&fds(0))?;
+        p.write(&-1i64)?;
+        p.write(&-1i64)
+    });
+    assert_binder_and(0, no_fence.expect("a callback"));
+    execution.finish(2);
+}
+
 #[test]
 fn device() {
     let s = Session::new("android.hardware.neuralnetworks.IDevice", |r| BnDevice::new_binder(r).into());
-    s.call(1, "allocate([9], 1, 2, 3)", |p| {
+    let prepared = BnPreparedModel::new_binder(Recorder::new().0);
+    s.call(1, "allocate([9], [true, false], 2, 3)", |p| {
         p.write(&BufferDesc { dimensions: vec![9] })?;
-        p.write(&vec![IPreparedModelParcel::default()])?;
+        p.write(&2i32)?;
+        p.write(&IPreparedModelParcel { preparedModel: Some(prepared) })?;
+        // Another parcelable: there is one, its size, a null binder, whose label is 0.
+        [1, 12, 0, 0].iter().try_for_each(|word: &i32| p.write(word))?;
         p.write(&vec![BufferRole::default(); 2])?;
         p.write(&vec![BufferRole::default(); 3])
     });

@@ -1,9 +1,8 @@
-//! The order of fields, and the tags of unions.
+//! The order of fields, and the tags of unions. Parcelables that hold binders are in `calls`.
 
 use binder::ParcelFileDescriptor;
 use nnhal::aidl::*;
 
-use crate::recorder::Recorder;
 use crate::wire::{pin, Wire};
 
 fn w() -> Wire {
@@ -250,18 +249,4 @@ fn executions() {
     let ((shape, shape_wire), (timing, timing_wire)) = (shape(), timing(1 << 32));
     let result = ExecutionResult { outputSufficientSize: true, outputShapes: vec![shape], timing };
     pin(&result, w().parcelable(w().i(1).array([shape_wire]).then(timing_wire)));
-}
-
-#[test]
-fn binders() {
-    let (recorder, _) = Recorder::new();
-    let buffer = DeviceBuffer { buffer: Some(BnBuffer::new_binder(recorder.clone())), token: 5 };
-    pin(&buffer, w().parcelable(w().binder().i(5)));
-    let callback = Some(BnFencedExecutionCallback::new_binder(recorder.clone()));
-    let result = FencedExecutionResult { callback: callback.clone(), syncFence: Some(fd()) };
-    pin(&result, w().parcelable(w().binder().fd()));
-    pin(&FencedExecutionResult { callback, syncFence: None }, w().parcelable(w().binder().i(0)));
-    let model = IPreparedModelParcel { preparedModel: Some(BnPreparedModel::new_binder(recorder)) };
-    pin(&model, w().parcelable(w().binder()));
-    pin(&IPreparedModelParcel { preparedModel: None }, w().parcelable(w().null_binder()));
 }

@@ -36,7 +36,8 @@ impl IDevice for Recorder {
         inputRoles: &[BufferRole],
         outputRoles: &[BufferRole],
     ) -> BinderResult<DeviceBuffer> {
-        note!(self, "allocate", desc.dimensions, preparedModels.len(), inputRoles.len(), outputRoles.len());
+        let present: Vec<bool> = preparedModels.iter().map(|m| m.preparedModel.is_some()).collect();
+        note!(self, "allocate", desc.dimensions, present, inputRoles.len(), outputRoles.len());
         Ok(DeviceBuffer { buffer: Some(BnBuffer::new_binder(self.clone())), token: 5 })
     }
 

@@ -2,10 +2,7 @@
 
 use binder::{Deserialize, Parcel, Serialize};
 
-const BINDER_OBJECT: i32 = i32::from_be_bytes([b's', b'b', b'*', 0x85]);
 const FD_OBJECT: i32 = i32::from_be_bytes([b'f', b'd', b'*', 0x85]);
-/// What a binder of an interface that the VINTF manifest declares is labelled with.
-const VINTF_STABILITY: i32 = 0x3f;
 
 /// Little-endian words; `None` is a word that differs from run to run.
 #[derive(Clone, Default)]
@@ -52,14 +49,6 @@ impl Wire {
     /// A ParcelFileDescriptor: there is one, without a channel to its sender.
     pub fn fd(self) -> Self {
         self.i(1).i(0).i(FD_OBJECT).any(5)
-    }
-
-    pub fn binder(self) -> Self {
-        self.i(BINDER_OBJECT).any(5).i(VINTF_STABILITY)
-    }
-
-    pub fn null_binder(self) -> Self {
-        self.i(BINDER_OBJECT).any(5).i(0)
     }
 
     fn any(mut self, words: usize) -> Self {
