@@ -71,6 +71,7 @@ impl Session {
             self.transact(GET_INTERFACE_HASH, |_| Ok(())).and_then(|mut r| r.read()).expect("one");
         assert_eq!(hash, "53178f8de9b8861df391cf0593f6f3e08adad33d");
         self.client.session().expect("an RPC client").close_session();
+        self.server.stop_accepting();
         self.server.terminate();
     }
 }

@@ -107,7 +107,7 @@ fn shape() -> (OutputShape, Wire) {
     (OutputShape { dimensions: vec![91, 92], isSufficient: true }, w().parcelable(w().ints(&[91, 92]).i(1)))
 }
 
-/// `let (value, wire) = f()` is what most pins come down to.
+/// Takes what the functions above give.
 #[track_caller]
 fn pin_pair<T: binder::Serialize + binder::Deserialize>((value, wire): (T, Wire)) {
     pin(&value, wire);
