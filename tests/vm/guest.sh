@@ -69,7 +69,7 @@ predict /tmp/first
 
 echo "4. the daemon is killed while a client runs"
 before=$(ticks "$daemon")
-timeout 90 nnhal run --service binder:nnhal "$model" --input "$images" --runs 100000000 \
+timeout 90 nnhal run --service binder:nnhal "$model" --input "$images" --runs 1000000 \
   >/tmp/run.log 2>/tmp/error.log &
 client=$!
 # Half a second of the daemon's processor time is far more than compilation takes: it is running the model.
