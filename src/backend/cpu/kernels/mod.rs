@@ -1,5 +1,9 @@
 //! Fast kernels. Each replaces the plain evaluation of an operation where it can, and is tested against it.
 
+pub mod gemm_f32;
+pub mod gemm_i8;
+pub mod simd;
+
 use super::pool::ThreadPool;
 use crate::ops::{Args, OpError, Operation, Out};
 
@@ -17,5 +21,5 @@ pub fn select(_operation: &Operation, _args: &Args) -> Option<Box<dyn Kernel>> {
 
 /// The instruction set that kernels are chosen for.
 pub fn instruction_set() -> &'static str {
-    "base"
+    simd::Isa::detect().name()
 }
