@@ -10,6 +10,9 @@ pub mod broadcast;
 pub mod elementwise;
 mod error;
 pub mod evaluate;
+pub mod lookup;
+pub mod movement;
+pub mod search;
 pub mod signature;
 mod table;
 #[cfg(test)]
