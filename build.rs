@@ -1,1 +1,46 @@
-fn main() {}
+//! Generates Rust from the interface descriptions in `aidl/`. Must not read anything outside the package.
+
+use std::path::{Path, PathBuf};
+
+/// Where the interface descriptions lie, each at the path its package names.
+const AIDL_ROOT: &str = "aidl";
+/// The frozen interface that every object of this package answers to.
+const NN_PACKAGE: &str = "aidl/android/hardware/neuralnetworks";
+const NN_VERSION: i32 = 4;
+const NN_HASH: &str = "53178f8de9b8861df391cf0593f6f3e08adad33d";
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    aidl();
+}
+
+/// Writes `nnapi.rs` into OUT_DIR; `src/aidl.rs` includes it.
+fn aidl() {
+    println!("cargo:rerun-if-changed={AIDL_ROOT}");
+    let mut files = Vec::new();
+    collect_aidl(Path::new(AIDL_ROOT), &mut files);
+    // read_dir has no order; a sorted list keeps the generated file the same on every machine.
+    files.sort();
+    let mut builder = rsbinder_aidl::Builder::new().include_dir(AIDL_ROOT).output("nnapi.rs");
+    for file in &files {
+        builder = builder.source(file);
+        if file.starts_with(NN_PACKAGE) {
+            builder = builder.version(NN_VERSION).hash(NN_HASH);
+        }
+    }
+    if let Err(error) = builder.generate() {
+        panic!("cannot compile the interfaces in {AIDL_ROOT}/: {error:?}");
+    }
+}
+
+fn collect_aidl(dir: &Path, files: &mut Vec<PathBuf>) {
+    let entries = std::fs::read_dir(dir).unwrap_or_else(|e| panic!("cannot list {}: {e}", dir.display()));
+    for entry in entries {
+        let path = entry.unwrap_or_else(|e| panic!("cannot list {}: {e}", dir.display())).path();
+        if path.is_dir() {
+            collect_aidl(&path, files);
+        } else if path.extension().is_some_and(|e| e == "aidl") {
+            files.push(path);
+        }
+    }
+}

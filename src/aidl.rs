@@ -1,1 +1,77 @@
-//! The generated stubs of the NNAPI AIDL interface, version 4.
+//! The NNAPI AIDL interface, version 4, as Rust types: what `build.rs` generates from `aidl/`, under short names.
+//!
+//! Interfaces are `IName` (the trait), `BnName` (wraps an implementation) and `BpName` (the proxy). Enums are
+//! newtypes over their wire integer, so a client can send any value: whoever reads one checks its range. Nothing
+//! but the generated code and its re-exports belongs here, and nothing here is checked yet.
+
+mod generated {
+    include!(concat!(env!("OUT_DIR"), "/nnapi.rs"));
+}
+
+pub use generated::android::hardware::common::{
+    Ashmem::Ashmem, MappableFile::MappableFile, NativeHandle::NativeHandle,
+};
+pub use generated::android::hardware::graphics::common::{
+    BufferUsage::BufferUsage, HardwareBuffer::HardwareBuffer,
+    HardwareBufferDescription::HardwareBufferDescription, PixelFormat::PixelFormat,
+};
+pub use generated::android::hardware::neuralnetworks::{
+    BufferDesc::BufferDesc,
+    BufferRole::BufferRole,
+    Capabilities::Capabilities,
+    DataLocation::DataLocation,
+    DeviceBuffer::DeviceBuffer,
+    DeviceType::DeviceType,
+    ErrorStatus::ErrorStatus,
+    ExecutionConfig::ExecutionConfig,
+    ExecutionPreference::ExecutionPreference,
+    ExecutionResult::ExecutionResult,
+    Extension::Extension,
+    ExtensionNameAndPrefix::ExtensionNameAndPrefix,
+    ExtensionOperandTypeInformation::ExtensionOperandTypeInformation,
+    FencedExecutionResult::FencedExecutionResult,
+    FusedActivationFunc::FusedActivationFunc,
+    IBuffer::{BnBuffer, BpBuffer, IBuffer},
+    IBurst::{BnBurst, BpBurst, IBurst},
+    IDevice::{BnDevice, BpDevice, IDevice},
+    IExecution::{BnExecution, BpExecution, IExecution},
+    IFencedExecutionCallback::{
+        BnFencedExecutionCallback, BpFencedExecutionCallback, IFencedExecutionCallback,
+    },
+    IPreparedModel::{BnPreparedModel, BpPreparedModel, IPreparedModel},
+    IPreparedModelCallback::{BnPreparedModelCallback, BpPreparedModelCallback, IPreparedModelCallback},
+    IPreparedModelParcel::IPreparedModelParcel,
+    Memory::Memory,
+    Model::Model,
+    NumberOfCacheFiles::NumberOfCacheFiles,
+    Operand::Operand,
+    OperandExtraParams::OperandExtraParams,
+    OperandLifeTime::OperandLifeTime,
+    OperandPerformance::OperandPerformance,
+    OperandType::OperandType,
+    Operation::Operation,
+    OperationType::OperationType,
+    OutputShape::OutputShape,
+    PerformanceInfo::PerformanceInfo,
+    PrepareModelConfig::PrepareModelConfig,
+    Priority::Priority,
+    Request::Request,
+    RequestArgument::RequestArgument,
+    RequestMemoryPool::RequestMemoryPool,
+    Subgraph::Subgraph,
+    SymmPerChannelQuantParams::SymmPerChannelQuantParams,
+    Timing::Timing,
+    TokenValuePair::TokenValuePair,
+};
+
+/// The version of the interface that every object answers.
+pub const INTERFACE_VERSION: i32 = generated::android::hardware::neuralnetworks::IDevice::VERSION;
+/// The hash of the frozen interface that every object answers.
+pub const INTERFACE_HASH: &str = generated::android::hardware::neuralnetworks::IDevice::HASH;
+pub use generated::android::hardware::neuralnetworks::IDevice::{
+    BYTE_SIZE_OF_CACHE_TOKEN, EXTENSION_TYPE_HIGH_BITS_PREFIX, EXTENSION_TYPE_LOW_BITS_TYPE,
+    MAX_NUMBER_OF_CACHE_FILES, OPERAND_TYPE_BASE_MAX, OPERATION_TYPE_BASE_MAX,
+};
+pub use generated::android::hardware::neuralnetworks::IPreparedModel::{
+    DEFAULT_LOOP_TIMEOUT_DURATION_NS, MAXIMUM_LOOP_TIMEOUT_DURATION_NS,
+};

@@ -14,7 +14,14 @@
 //!
 //! `aidl` holds the generated interface stubs; any floor that talks to clients may name its types.
 
+// The generated stubs name the binder crate by its own name.
+extern crate binder as rsbinder;
+
 pub mod aidl;
+pub mod backend;
 pub mod memory;
+pub mod model;
 pub mod ops;
 pub mod tensor;
+#[cfg(feature = "tool")]
+pub mod tool;

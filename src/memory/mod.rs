@@ -1,5 +1,30 @@
 //! Memory: our own buffers, and client memory, which is hostile.
+//!
+//! Client memory changes under us and may vanish. No reference into it ever leaves this module.
 
 mod aligned;
+mod arena;
+mod client;
+mod pool;
 
 pub use aligned::AlignedBuf;
+pub use arena::Arena;
+pub use client::{page_size, Access, ClientSlice, Mapping};
+pub use pool::Pool;
+
+/// Why memory could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum MemoryError {
+    /// The client's description is wrong.
+    #[error("{0}")]
+    Invalid(String),
+    #[error("{0}")]
+    Access(&'static str),
+    /// Of a kind that this driver cannot use.
+    #[error("{0}")]
+    Unsupported(&'static str),
+    #[error("cannot map the memory: {0}")]
+    Map(std::io::Error),
+    #[error("no memory for {0} bytes")]
+    OutOfMemory(usize),
+}

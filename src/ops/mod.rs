@@ -7,6 +7,7 @@
 
 mod args;
 pub mod broadcast;
+mod control_flow;
 pub mod elementwise;
 mod error;
 pub mod evaluate;

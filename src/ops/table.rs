@@ -123,8 +123,8 @@ operations! {
     93 UNIDIRECTIONAL_SEQUENCE_RNN => None;
     94 RESIZE_NEAREST_NEIGHBOR => None;
     95 QUANTIZED_LSTM => None;
-    96 IF => None;
-    97 WHILE => None;
+    96 IF => Some(&control_flow::IF);
+    97 WHILE => Some(&control_flow::WHILE);
     98 ELU => None;
     99 HARD_SWISH => None;
     100 FILL => Some(&movement::FILL);

@@ -1,7 +1,5 @@
 //! Shorthand for tests of operations: tensors from literals, one call, outputs as vectors.
 
-
-
 use super::{evaluate::evaluate, Arg, Computed, NeverInterrupted, OpError, Operation};
 use crate::memory::AlignedBuf;
 use crate::tensor::{OperandType, TensorInfo};

@@ -1,0 +1,274 @@
+//! Client memory: mapped, and reached only by copying.
+//!
+//! A client may write its memory while we read it, and the memory may vanish when its file shrinks. So nothing here
+//! hands out a reference into it: whoever needs the bytes copies them, and decides on the copy.
+
+use super::MemoryError;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Arc;
+
+/// What a mapping may be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    Read,
+    Write,
+    ReadWrite,
+}
+
+impl Access {
+    fn reads(self) -> bool {
+        self != Access::Write
+    }
+
+    fn writes(self) -> bool {
+        self != Access::Read
+    }
+}
+
+/// A shared mapping of a client's file; unmapped when dropped.
+pub struct Mapping {
+    /// Start of the mapping, page aligned.
+    base: *mut libc::c_void,
+    mapped: usize,
+    /// Where the client's bytes start within the mapping: its offset need not be page aligned.
+    skip: usize,
+    len: usize,
+    access: Access,
+}
+
+// SAFETY: the mapping is plain memory, owned until drop; all access is by copying through raw pointers, which is as
+// sound from one thread as from another.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; racing copies may tear, which callers must expect of client memory anyway.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `len` bytes of `fd` from `offset`, which the file must really have.
+    pub fn new(fd: BorrowedFd, offset: u64, len: usize, access: Access) -> Result<Self, MemoryError> {
+        if len == 0 {
+            return Err(MemoryError::Invalid("a memory of no bytes".into()));
+        }
+        let end = offset
+            .checked_add(len as u64)
+            .ok_or_else(|| MemoryError::Invalid("offset and size overflow".into()))?;
+        let size = file_size(fd)?;
+        if end > size {
+            return Err(MemoryError::Invalid(format!(
+                "the memory ends at byte {end}, but its file has only {size}"
+            )));
+        }
+        let skip = (offset % page_size()) as usize;
+        let mapped =
+            len.checked_add(skip).ok_or_else(|| MemoryError::Invalid("offset and size overflow".into()))?;
+        let start = libc::off_t::try_from(offset - skip as u64)
+            .map_err(|_| MemoryError::Invalid(format!("offset {offset} is too large")))?;
+        let read = if access.reads() { libc::PROT_READ } else { 0 };
+        // Hardware that can write but not read is unknown to us; a write-only mapping is asked for as the client says.
+        let write = if access.writes() { libc::PROT_WRITE } else { 0 };
+        // SAFETY: a fresh shared mapping at an address of the kernel's choice touches no memory of ours.
+        let base = unsafe {
+            libc::mmap(std::ptr::null_mut(), mapped, read | write, libc::MAP_SHARED, fd.as_raw_fd(), start)
+        };
+        if base == libc::MAP_FAILED {
+            return Err(MemoryError::Map(std::io::Error::last_os_error()));
+        }
+        Ok(Mapping { base, mapped, skip, len, access })
+    }
+
+    /// A private anonymous mapping, which serves wherever client memory does.
+    pub fn anonymous(len: usize) -> Result<Self, MemoryError> {
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches no memory of ours.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len.max(1),
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(MemoryError::Map(std::io::Error::last_os_error()));
+        }
+        Ok(Mapping { base, mapped: len.max(1), skip: 0, len, access: Access::ReadWrite })
+    }
+
+    /// Size in bytes of what the client shares.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    fn pointer(&self, offset: usize) -> *mut u8 {
+        self.base.cast::<u8>().wrapping_add(self.skip + offset)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: exactly the region that mmap gave us; nobody holds a reference into it.
+        unsafe { libc::munmap(self.base, self.mapped) };
+    }
+}
+
+impl std::fmt::Debug for Mapping {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Mapping of {} bytes, {:?}", self.len, self.access)
+    }
+}
+
+/// A part of a mapping, with its bounds checked once.
+#[derive(Clone, Debug)]
+pub struct ClientSlice {
+    mapping: Arc<Mapping>,
+    offset: usize,
+    len: usize,
+}
+
+impl ClientSlice {
+    /// `len` bytes of `mapping` from `offset`.
+    pub fn new(mapping: Arc<Mapping>, offset: usize, len: usize) -> Result<Self, MemoryError> {
+        if offset.checked_add(len).is_none_or(|end| end > mapping.len()) {
+            return Err(MemoryError::Invalid(format!(
+                "bytes {offset} to {offset}+{len} lie outside of a memory of {}",
+                mapping.len()
+            )));
+        }
+        Ok(ClientSlice { mapping, offset, len })
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Copies the first bytes of the slice into `to`, which must not be longer than it.
+    pub fn read(&self, to: &mut [u8]) -> Result<(), MemoryError> {
+        if !self.mapping.access.reads() {
+            return Err(MemoryError::Access("the memory is not readable"));
+        }
+        self.check(to.len())?;
+        // SAFETY: source bounds were checked here and at creation, the mapping lives as long as `self`, and `to` is
+        // memory of ours. libc's memcpy is opaque to the compiler, so a client writing meanwhile tears bytes at worst.
+        unsafe { libc::memcpy(to.as_mut_ptr().cast(), self.mapping.pointer(self.offset).cast(), to.len()) };
+        Ok(())
+    }
+
+    /// Copies `from`, which must not be longer than the slice, to its start.
+    pub fn write(&self, from: &[u8]) -> Result<(), MemoryError> {
+        if !self.mapping.access.writes() {
+            return Err(MemoryError::Access("the memory is not writable"));
+        }
+        self.check(from.len())?;
+        // SAFETY: as in `read`, with source and destination exchanged.
+        unsafe { libc::memcpy(self.mapping.pointer(self.offset).cast(), from.as_ptr().cast(), from.len()) };
+        Ok(())
+    }
+
+    /// A private copy of the whole slice.
+    pub fn to_private(&self) -> Result<super::AlignedBuf, MemoryError> {
+        let mut copy = super::AlignedBuf::zeroed(self.len).ok_or(MemoryError::OutOfMemory(self.len))?;
+        self.read(&mut copy)?;
+        Ok(copy)
+    }
+
+    fn check(&self, len: usize) -> Result<(), MemoryError> {
+        if len > self.len {
+            return Err(MemoryError::Invalid(format!("{len} bytes do not fit a slice of {}", self.len)));
+        }
+        Ok(())
+    }
+}
+
+/// Page size of this machine: 4 KiB and 16 KiB kernels both exist.
+pub fn page_size() -> u64 {
+    // SAFETY: sysconf only reads a value.
+    u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096).max(1)
+}
+
+/// How many bytes a client's file really has.
+fn file_size(fd: BorrowedFd) -> Result<u64, MemoryError> {
+    let stat = nix::sys::stat::fstat(fd.as_fd()).map_err(|e| MemoryError::Map(e.into()))?;
+    let kind = nix::sys::stat::SFlag::from_bits_truncate(stat.st_mode & libc::S_IFMT);
+    if kind == nix::sys::stat::SFlag::S_IFREG {
+        return Ok(u64::try_from(stat.st_size).unwrap_or(0));
+    }
+    if kind == nix::sys::stat::SFlag::S_IFCHR {
+        if let Some(size) = ashmem_size(fd) {
+            return Ok(size);
+        }
+    }
+    // A dma-buf tells its size by seeking to its end.
+    let size = nix::unistd::lseek(fd.as_fd(), 0, nix::unistd::Whence::SeekEnd).map_err(|e| {
+        MemoryError::Invalid(format!(
+            "the memory's file descriptor has no size ({e}); expected a mappable file"
+        ))
+    })?;
+    Ok(u64::try_from(size).unwrap_or(0))
+}
+
+/// Size of a region of the ashmem device, `None` if `fd` is not one.
+fn ashmem_size(fd: BorrowedFd) -> Option<u64> {
+    // _IO(0x77, 4), ASHMEM_GET_SIZE of linux/ashmem.h
+    const ASHMEM_GET_SIZE: libc::c_ulong = 0x7704;
+    // SAFETY: this request takes no argument and only returns a number.
+    let size = unsafe { libc::ioctl(fd.as_raw_fd(), ASHMEM_GET_SIZE as _, 0) };
+    u64::try_from(size).ok().filter(|&size| size > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn file(bytes: &[u8]) -> std::fs::File {
+        let fd = nix::sys::memfd::memfd_create(c"test", nix::sys::memfd::MFdFlags::empty()).unwrap();
+        let mut file = std::fs::File::from(fd);
+        file.write_all(bytes).unwrap();
+        file
+    }
+
+    #[test]
+    fn reads_and_writes_at_unaligned_offsets() {
+        let file = file(&[7; 5000]);
+        let mapping = Arc::new(Mapping::new(file.as_fd(), 4097, 900, Access::ReadWrite).unwrap());
+        let slice = ClientSlice::new(mapping.clone(), 10, 4).unwrap();
+        slice.write(&[1, 2, 3, 4]).unwrap();
+        let mut whole = [0; 900];
+        ClientSlice::new(mapping, 0, 900).unwrap().read(&mut whole).unwrap();
+        assert_eq!(whole[9..15], [7, 1, 2, 3, 4, 7]);
+    }
+
+    #[test]
+    fn lies_about_sizes_are_refused() {
+        let file = file(&[0; 100]);
+        for (offset, len) in [(0, 101), (100, 1), (u64::MAX, 1), (1, usize::MAX), (0, 0)] {
+            assert!(Mapping::new(file.as_fd(), offset, len, Access::Read).is_err(), "{offset} {len}");
+        }
+        let mapping = Arc::new(Mapping::new(file.as_fd(), 0, 100, Access::Read).unwrap());
+        assert!(ClientSlice::new(mapping.clone(), 1, 100).is_err());
+        assert!(ClientSlice::new(mapping.clone(), usize::MAX, 2).is_err());
+        let slice = ClientSlice::new(mapping, 0, 4).unwrap();
+        assert!(slice.read(&mut [0; 5]).is_err());
+        assert!(matches!(slice.write(&[0]), Err(MemoryError::Access(_))));
+    }
+
+    #[test]
+    fn what_has_no_size_is_refused() {
+        let (reader, _writer) = nix::unistd::pipe().unwrap();
+        assert!(Mapping::new(reader.as_fd(), 0, 1, Access::Read).is_err());
+        let null = std::fs::File::open("/dev/null").unwrap();
+        assert!(Mapping::new(null.as_fd(), 0, 1, Access::Read).is_err());
+    }
+}

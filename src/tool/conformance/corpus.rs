@@ -1,0 +1,216 @@
+//! Reader of corpus files (`.nnt`): conformance models with their inputs and expected outputs.
+//!
+//! A file is a 64-byte header, one JSON object per line and model, and a blob of operand bytes. Files are trusted less
+//! than code but are not hostile: a damaged one gives an error that names it.
+
+use crate::tensor::OperandType;
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+
+/// A corpus file, read.
+pub struct CorpusFile {
+    pub path: PathBuf,
+    pub models: Vec<Model>,
+    blob: Vec<u8>,
+}
+
+/// One conformance model. Field names are the format's.
+#[derive(Debug, Deserialize)]
+pub struct Model {
+    pub name: String,
+    pub folder: String,
+    pub spec: String,
+    /// Lowest IDevice version that runs it; 0 for any.
+    pub aidl_version: i32,
+    pub relaxed: bool,
+    pub expect_failure: bool,
+    pub multinomial_tolerance: f32,
+    pub f32_tolerance: String,
+    pub quant8_atol: u32,
+    /// Suites that run this model.
+    pub kinds: Vec<String>,
+    pub ops: Vec<String>,
+    pub main: Subgraph,
+    #[serde(default)]
+    pub referenced: Vec<Subgraph>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Subgraph {
+    pub inputs: Vec<usize>,
+    pub outputs: Vec<usize>,
+    pub operands: Vec<Operand>,
+    pub operations: Vec<Operation>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Operation {
+    #[serde(rename = "type")]
+    pub ty: String,
+    pub inputs: Vec<usize>,
+    pub outputs: Vec<usize>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Lifetime {
+    TemporaryVariable,
+    SubgraphInput,
+    SubgraphOutput,
+    ConstantCopy,
+    ConstantReference,
+    NoValue,
+    Subgraph,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Operand {
+    #[serde(default)]
+    pub name: String,
+    #[serde(rename = "type")]
+    pub type_name: String,
+    pub dims: Vec<u32>,
+    pub lifetime: Lifetime,
+    #[serde(default)]
+    pub scale: f64,
+    #[serde(default)]
+    pub zero_point: i32,
+    #[serde(default)]
+    pub channel_quant: Option<ChannelQuant>,
+    /// An output whose contents are not checked.
+    #[serde(default)]
+    pub ignored: bool,
+    #[serde(default)]
+    pub consumers: u32,
+    /// Offset and length in the blob.
+    #[serde(default)]
+    data: Option<(usize, usize)>,
+    /// For a SUBGRAPH operand: index into `referenced`.
+    #[serde(default)]
+    pub subgraph: Option<usize>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct ChannelQuant {
+    pub dim: u32,
+    pub scales: Vec<f64>,
+}
+
+impl Operand {
+    /// The operand's type; `None` for a type that the driver's interface does not have.
+    pub fn ty(&self) -> Option<OperandType> {
+        OperandType::from_name(&self.type_name)
+    }
+}
+
+/// Why a corpus could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum CorpusError {
+    #[error("{0}: {1}")]
+    Io(PathBuf, std::io::Error),
+    #[error("{0}: not a corpus file: {1}")]
+    Format(PathBuf, String),
+    #[error("{0}: no .nnt file in it; give the directory of a conformance corpus")]
+    Empty(PathBuf),
+}
+
+impl CorpusFile {
+    pub fn read(path: &Path) -> Result<Self, CorpusError> {
+        let bytes = std::fs::read(path).map_err(|e| CorpusError::Io(path.into(), e))?;
+        parse(&bytes)
+            .map(|(models, blob)| CorpusFile { path: path.into(), models, blob })
+            .map_err(|why| CorpusError::Format(path.into(), why))
+    }
+
+    /// The operand's bytes; `None` where it has none.
+    pub fn data(&self, operand: &Operand) -> Option<&[u8]> {
+        let (offset, len) = operand.data?;
+        self.blob.get(offset..offset.checked_add(len)?)
+    }
+}
+
+fn parse(bytes: &[u8]) -> Result<(Vec<Model>, Vec<u8>), String> {
+    let word = |at: usize| -> Result<usize, String> {
+        let bytes: [u8; 8] =
+            bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).ok_or("the header is cut off")?;
+        usize::try_from(u64::from_le_bytes(bytes)).map_err(|e| e.to_string())
+    };
+    if bytes.get(..8) != Some(b"NNTCORP1") {
+        return Err("it does not start with NNTCORP1".into());
+    }
+    let section = |at: usize| -> Result<&[u8], String> {
+        let (offset, len) = (word(at)?, word(at + 8)?);
+        let end = offset.checked_add(len).ok_or("a section overflows")?;
+        bytes.get(offset..end).ok_or_else(|| "a section lies outside of the file".into())
+    };
+    let json = std::str::from_utf8(section(16)?).map_err(|e| e.to_string())?;
+    let blob = section(32)?;
+    let models = json
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .map(|line| parse_model(line, blob.len()))
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok((models, blob.to_vec()))
+}
+
+/// Parses a model and checks every index in it, so that users may index freely.
+fn parse_model(line: &str, blob_len: usize) -> Result<Model, String> {
+    let model: Model = serde_json::from_str(line).map_err(|e| e.to_string())?;
+    for graph in std::iter::once(&model.main).chain(&model.referenced) {
+        let known = |i: &usize| *i < graph.operands.len();
+        let listed = graph.operations.iter().all(|op| op.inputs.iter().chain(&op.outputs).all(known));
+        if !listed || !graph.inputs.iter().chain(&graph.outputs).all(known) {
+            return Err(format!("{}: an operand index is out of range", model.name));
+        }
+        for operand in &graph.operands {
+            let inside = |(at, len): (usize, usize)| at.checked_add(len).is_some_and(|end| end <= blob_len);
+            if !operand.data.is_none_or(inside)
+                || !operand.subgraph.is_none_or(|i| i < model.referenced.len())
+            {
+                return Err(format!("{}: operand {} points outside of the file", model.name, operand.name));
+            }
+        }
+    }
+    Ok(model)
+}
+
+/// All corpus files under `dir`, sorted; `dir` may also be one file.
+pub fn find_files(dir: &Path) -> Result<Vec<PathBuf>, CorpusError> {
+    let mut files = Vec::new();
+    let mut pending = vec![dir.to_path_buf()];
+    while let Some(path) = pending.pop() {
+        if path.is_dir() {
+            let entries = std::fs::read_dir(&path).map_err(|e| CorpusError::Io(path.clone(), e))?;
+            for entry in entries {
+                pending.push(entry.map_err(|e| CorpusError::Io(path.clone(), e))?.path());
+            }
+        } else if path.extension().is_some_and(|e| e == "nnt") {
+            files.push(path);
+        } else if path == dir {
+            let missing = std::io::Error::new(std::io::ErrorKind::NotFound, "no such directory or .nnt file");
+            return Err(CorpusError::Io(path, missing));
+        }
+    }
+    files.sort();
+    if files.is_empty() {
+        return Err(CorpusError::Empty(dir.into()));
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damaged_files_are_refused() {
+        assert!(parse(b"").is_err());
+        assert!(parse(b"NNTCORP1").is_err());
+        let mut header = b"NNTCORP1".to_vec();
+        header.resize(64, 0);
+        assert!(parse(&header).is_ok_and(|(models, _)| models.is_empty()));
+        header[16..24].copy_from_slice(&u64::MAX.to_le_bytes());
+        header[24] = 2;
+        assert!(parse(&header).is_err());
+    }
+}

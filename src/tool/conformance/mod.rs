@@ -1,0 +1,4 @@
+//! Running a corpus of conformance models against a driver.
+
+pub mod compare;
+pub mod corpus;

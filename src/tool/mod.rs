@@ -1,0 +1,3 @@
+//! The `nnhal` tool: it reaches a driver through binder as any client does, and never through the driver's internals.
+
+pub mod conformance;
