@@ -72,7 +72,7 @@ fn reshape_shapes(args: &Args) -> Shapes {
     let given = crate::tensor::element_count(&given).ok_or_else(impossible)? as u64;
     let follows = match shape.contains(&-1) {
         // Any size would do for no elements: there is no right one.
-        true if given == 0 || count % given != 0 => return Err(impossible()),
+        true if given == 0 || !count.is_multiple_of(given) => return Err(impossible()),
         true => u32::try_from(count / given).map_err(|_| impossible())?,
         false if given != count => return Err(impossible()),
         false => 0,

@@ -92,7 +92,7 @@ mod tests {
     fn output_must_agree_with_the_input() {
         let info = TensorInfo::quantised(TENSOR_QUANT8_ASYMM, &[1], 0.5, 3);
         let inputs = [Some(tensor(info.clone(), &[1u8])), Some(i32s(&[1], &[0]))];
-        assert!(call(&REVERSE, &inputs, &[info.clone()]).is_ok());
+        assert!(call(&REVERSE, &inputs, std::slice::from_ref(&info)).is_ok());
         assert!(call(&REVERSE, &inputs, &[TensorInfo { zero_point: 4, ..info.clone() }]).is_err());
         assert!(call(&REVERSE, &inputs, &[TensorInfo { dims: vec![1, 1], ..info }]).is_err());
     }

@@ -63,7 +63,9 @@ mod tests {
     use super::*;
     use crate::ops::testing::{call, i32s, int};
 
-    fn split(axis: i32, parts: i32, outputs: usize) -> Result<Vec<(Vec<u32>, Vec<i32>)>, OpError> {
+    type Part = (Vec<u32>, Vec<i32>);
+
+    fn split(axis: i32, parts: i32, outputs: usize) -> Result<Vec<Part>, OpError> {
         let input = i32s(&[2, 2], &[1, 2, 3, 4]);
         let outs = vec![input.info.clone(); outputs];
         let outs = call(&SPLIT, &[Some(input), Some(int(axis)), Some(int(parts))], &outs)?;

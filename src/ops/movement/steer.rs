@@ -51,7 +51,7 @@ pub fn padded(dim: u32, (before, after): (u32, u32)) -> Result<u32, OpError> {
 
 /// `dim / by`, which must leave no rest. `by` is positive.
 pub fn divided(dim: u32, by: u32, what: &str) -> Result<u32, OpError> {
-    if by == 0 || dim % by != 0 {
+    if by == 0 || !dim.is_multiple_of(by) {
         return Err(OpError::failed(format!("{what} {dim} is not a multiple of {by}")));
     }
     Ok(dim / by)
