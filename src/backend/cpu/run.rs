@@ -10,6 +10,7 @@ use crate::memory::{AlignedBuf, Arena};
 use crate::ops::evaluate::with_dims;
 use crate::ops::{Arg, Args, Interrupt, OpError, OperationType, Out, Run};
 use crate::tensor::{Dims, TensorInfo};
+use std::ops::Range;
 use std::time::Instant;
 
 /// Memory of one run of one routine.
@@ -36,6 +37,14 @@ impl Frame {
             dynamic: vec![None; routine.values.len()],
             adrift: false,
         })
+    }
+
+    /// Copies a value into its part of the arena.
+    fn fill(&mut self, part: &Range<usize>, bytes: &[u8]) -> Result<(), BackendError> {
+        let place =
+            self.arena.write(part).filter(|place| place.len() == bytes.len()).ok_or_else(broken_plan)?;
+        place.copy_from_slice(bytes);
+        Ok(())
     }
 
     /// Frees what a run allocated.
@@ -81,8 +90,8 @@ pub(super) fn run_main(
         }
         match &routine.values[v].place {
             Place::Arena(_, part) if !frame.adrift => {
-                let (_, mut parts) = frame.arena.lend(&[], &[part.clone()]).ok_or_else(broken_plan)?;
-                input.data.read(parts[0]).map_err(memory(format!("input {i}")))?;
+                let place = frame.arena.write(part).ok_or_else(broken_plan)?;
+                input.data.read(place).map_err(memory(format!("input {i}")))?;
             }
             _ => {
                 let data = input.data.to_private().map_err(memory(format!("input {i}")))?;
@@ -126,7 +135,7 @@ fn write_outputs(
 /// A value's dimensions and bytes; `None` for an input that was left out.
 fn value<'f>(
     routine: &'f Routine,
-    frame: &'f mut Frame,
+    frame: &'f Frame,
     v: usize,
 ) -> Result<Option<(&'f TensorInfo, &'f [u8])>, BackendError> {
     if let Some(tensor) = &frame.dynamic[v] {
@@ -135,8 +144,7 @@ fn value<'f>(
     match &routine.values[v].place {
         Place::Constant(info, bytes) => Ok(Some((info, bytes))),
         Place::Arena(info, part) if !frame.adrift => {
-            let (parts, _) = frame.arena.lend(&[part.clone()], &[]).ok_or_else(broken_plan)?;
-            Ok(Some((info, parts[0])))
+            Ok(Some((info, frame.arena.read(part).ok_or_else(broken_plan)?)))
         }
         _ => Ok(None),
     }
@@ -234,11 +242,10 @@ fn store(
         check_dims(&value.declared, &dims).map_err(|why| step.failed(OpError::Failed(why)))?;
         match &value.place {
             Place::Arena(info, part) if !frame.adrift => {
-                let (_, mut parts) = frame.arena.lend(&[], &[part.clone()]).ok_or_else(broken_plan)?;
-                if info.dims != dims || parts[0].len() != data.len() {
+                if info.dims != dims {
                     return Err(broken_plan());
                 }
-                parts[0].copy_from_slice(&data);
+                frame.fill(part, &data)?;
             }
             _ => frame.dynamic[o] = Some(Tensor { info: with_dims(&value.declared, &dims), data }),
         }
@@ -342,11 +349,7 @@ fn run_routine(
             .map_err(|why| step.failed(OpError::Failed(format!("input {i}: {why}"))))?;
         match &routine.values[v].place {
             Place::Arena(_, part) if !frame.adrift => {
-                let (_, mut parts) = frame.arena.lend(&[], &[part.clone()]).ok_or_else(broken_plan)?;
-                if parts[0].len() != input.data.len() {
-                    return Err(broken_plan());
-                }
-                parts[0].copy_from_slice(&input.data);
+                frame.fill(part, &input.data)?;
             }
             _ => {
                 frame.dynamic[v] =
