@@ -36,8 +36,10 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let (_, row) = rows(&values);
     let table = values.bytes()?;
     // Keys are sorted by specification, but a client's word is not enough to search by it.
+    let keys = args.get(1)?.elements::<i32>()?;
     let mut row_of = HashMap::new();
-    for (at, &key) in args.get(1)?.elements::<i32>()?.iter().enumerate() {
+    row_of.try_reserve(keys.len()).map_err(|_| OpError::failed("no memory for the table of keys"))?;
+    for (at, &key) in keys.iter().enumerate() {
         row_of.entry(key).or_insert(at);
     }
     let [out, hits] = outs else { return Err(OpError::failed("expected two outputs")) };
