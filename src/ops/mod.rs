@@ -11,6 +11,9 @@ mod control_flow;
 pub mod elementwise;
 mod error;
 pub mod evaluate;
+pub mod lookup;
+pub mod movement;
+pub mod search;
 pub mod signature;
 mod table;
 #[cfg(test)]
