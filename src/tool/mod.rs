@@ -1,3 +1,5 @@
 //! The `nnhal` tool: it reaches a driver through binder as any client does, and never through the driver's internals.
 
+pub mod client;
 pub mod conformance;
+mod embedded;
