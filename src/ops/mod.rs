@@ -7,10 +7,15 @@
 
 mod args;
 pub mod broadcast;
+pub mod conv;
 mod control_flow;
 pub mod elementwise;
 mod error;
 pub mod evaluate;
+pub mod image;
+pub mod matmul;
+pub mod pool;
+pub mod resize;
 pub mod signature;
 mod table;
 #[cfg(test)]
