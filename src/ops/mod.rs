@@ -7,12 +7,17 @@
 
 mod args;
 pub mod broadcast;
+pub mod conv;
 mod control_flow;
 pub mod elementwise;
 mod error;
 pub mod evaluate;
+pub mod image;
 pub mod lookup;
+pub mod matmul;
 pub mod movement;
+pub mod pool;
+pub mod resize;
 pub mod search;
 pub mod signature;
 mod table;

@@ -28,29 +28,29 @@ macro_rules! operations {
 
 operations! {
     0 ADD => None;
-    1 AVERAGE_POOL_2D => None;
+    1 AVERAGE_POOL_2D => Some(&pool::AVERAGE_POOL_2D);
     2 CONCATENATION => Some(&movement::CONCATENATION);
-    3 CONV_2D => None;
-    4 DEPTHWISE_CONV_2D => None;
+    3 CONV_2D => Some(&conv::CONV_2D);
+    4 DEPTHWISE_CONV_2D => Some(&conv::DEPTHWISE_CONV_2D);
     5 DEPTH_TO_SPACE => Some(&movement::DEPTH_TO_SPACE);
     6 DEQUANTIZE => None;
     7 EMBEDDING_LOOKUP => Some(&lookup::EMBEDDING_LOOKUP);
     8 FLOOR => Some(&elementwise::FLOOR);
-    9 FULLY_CONNECTED => None;
+    9 FULLY_CONNECTED => Some(&matmul::FULLY_CONNECTED);
     10 HASHTABLE_LOOKUP => Some(&lookup::HASHTABLE_LOOKUP);
     11 L2_NORMALIZATION => None;
-    12 L2_POOL_2D => None;
+    12 L2_POOL_2D => Some(&pool::L2_POOL_2D);
     13 LOCAL_RESPONSE_NORMALIZATION => None;
     14 LOGISTIC => None;
     15 LSH_PROJECTION => None;
     16 LSTM => None;
-    17 MAX_POOL_2D => None;
+    17 MAX_POOL_2D => Some(&pool::MAX_POOL_2D);
     18 MUL => None;
     19 RELU => None;
     20 RELU1 => None;
     21 RELU6 => None;
     22 RESHAPE => Some(&movement::RESHAPE);
-    23 RESIZE_BILINEAR => None;
+    23 RESIZE_BILINEAR => Some(&resize::RESIZE_BILINEAR);
     24 RNN => None;
     25 SOFTMAX => None;
     26 SPACE_TO_DEPTH => Some(&movement::SPACE_TO_DEPTH);
@@ -82,7 +82,7 @@ operations! {
     52 GENERATE_PROPOSALS => None;
     53 GREATER => None;
     54 GREATER_EQUAL => None;
-    55 GROUPED_CONV_2D => None;
+    55 GROUPED_CONV_2D => Some(&conv::GROUPED_CONV_2D);
     56 HEATMAP_MAX_KEYPOINT => None;
     57 INSTANCE_NORMALIZATION => None;
     58 LESS => None;
@@ -118,10 +118,10 @@ operations! {
     88 SQRT => None;
     89 TILE => Some(&movement::TILE);
     90 TOPK_V2 => Some(&search::TOPK_V2);
-    91 TRANSPOSE_CONV_2D => None;
+    91 TRANSPOSE_CONV_2D => Some(&conv::TRANSPOSE_CONV_2D);
     92 UNIDIRECTIONAL_SEQUENCE_LSTM => None;
     93 UNIDIRECTIONAL_SEQUENCE_RNN => None;
-    94 RESIZE_NEAREST_NEIGHBOR => None;
+    94 RESIZE_NEAREST_NEIGHBOR => Some(&resize::RESIZE_NEAREST_NEIGHBOR);
     95 QUANTIZED_LSTM => None;
     96 IF => Some(&control_flow::IF);
     97 WHILE => Some(&control_flow::WHILE);
@@ -129,7 +129,7 @@ operations! {
     99 HARD_SWISH => None;
     100 FILL => Some(&movement::FILL);
     101 RANK => Some(&movement::RANK);
-    102 BATCH_MATMUL => None;
+    102 BATCH_MATMUL => Some(&matmul::BATCH_MATMUL);
     103 PACK => Some(&movement::PACK);
     104 MIRROR_PAD => Some(&movement::MIRROR_PAD);
     105 REVERSE => Some(&movement::REVERSE);
