@@ -175,3 +175,70 @@ fn zip_row<S: Copy, T>(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ABS, ADD, SELECT};
+    use crate::ops::evaluate::evaluate;
+    use crate::ops::testing::{call_simple, f32s, int, tensor, Tensor};
+    use crate::ops::{Arg, Interrupt, OpError, Operation};
+    use crate::tensor::{OperandType, TensorInfo};
+
+    #[test]
+    fn broadcasts_rows_longer_than_a_stretch() {
+        let n = 3 * super::STRETCH + 5;
+        let ramp: Vec<f32> = (0..n).map(|i| i as f32).collect();
+        let long = f32s(&[1, n as u32], &ramp);
+        let short = f32s(&[2, 1], &[100.0, 200.0]);
+        let expected: Vec<f32> =
+            [100.0, 200.0].iter().flat_map(|s| ramp.iter().map(move |r| r + s)).collect();
+        for inputs in [[long.clone(), short.clone(), int(0)], [short, long, int(0)]] {
+            assert_eq!(call_simple::<f32>(&ADD, &inputs), Ok((vec![2, n as u32], expected.clone())));
+        }
+    }
+
+    #[test]
+    fn broadcasts_inner_and_outer_dimensions_both_ways() {
+        let a = f32s(&[2, 1, 2], &[10.0, 20.0, 30.0, 40.0]);
+        let b = f32s(&[3, 1], &[1.0, 2.0, 3.0]);
+        let sums = [11.0, 21.0, 12.0, 22.0, 13.0, 23.0, 31.0, 41.0, 32.0, 42.0, 33.0, 43.0];
+        for inputs in [[a.clone(), b.clone(), int(0)], [b, a, int(0)]] {
+            assert_eq!(call_simple::<f32>(&ADD, &inputs), Ok((vec![2, 3, 2], sums.to_vec())));
+        }
+    }
+
+    /// Lets a few stretches pass.
+    struct Patience(std::cell::Cell<u32>);
+
+    impl Interrupt for Patience {
+        fn check(&self) -> Result<(), OpError> {
+            self.0.set(self.0.get().checked_sub(1).ok_or(OpError::Cancelled)?);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_interrupt_ends_the_work_between_stretches() {
+        let n = 8 * super::STRETCH;
+        let long = f32s(&[n as u32], &vec![1.0; n]);
+        let rows = f32s(&[n as u32, 1], &vec![1.0; n]);
+        let truth = tensor(TensorInfo::new(OperandType::TENSOR_BOOL8, &[n as u32]), &vec![1u8; n]);
+        let attempt = |operation: &Operation, inputs: &[&Tensor], patience| {
+            let args: Vec<_> =
+                inputs.iter().map(|t| Some(Arg { info: &t.info, data: Some(&t.data) })).collect();
+            let out = TensorInfo::new(OperandType::TENSOR_FLOAT32, &[]);
+            evaluate(operation, &args, &[out], &Patience(std::cell::Cell::new(patience))).map(|_| ())
+        };
+        let (act, one) = (int(0), f32s(&[1, 2], &[1.0, 2.0]));
+        let cases: [(&Operation, Vec<&Tensor>); 4] = [
+            (&ABS, vec![&long]),
+            (&ADD, vec![&long, &long, &act]),
+            (&ADD, vec![&rows, &one, &act]),
+            (&SELECT, vec![&truth, &long, &long]),
+        ];
+        for (operation, inputs) in cases {
+            assert_eq!(attempt(operation, &inputs, 3), Err(OpError::Cancelled), "{}", operation.ty);
+            assert_eq!(attempt(operation, &inputs, 20), Ok(()), "{}", operation.ty);
+        }
+    }
+}
