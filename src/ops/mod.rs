@@ -7,9 +7,13 @@
 
 mod args;
 pub mod broadcast;
+mod control_flow;
 pub mod elementwise;
 mod error;
 pub mod evaluate;
+pub mod lookup;
+pub mod movement;
+pub mod search;
 pub mod signature;
 mod table;
 #[cfg(test)]
