@@ -11,6 +11,11 @@ mod control_flow;
 pub mod elementwise;
 mod error;
 pub mod evaluate;
+#[cfg(test)]
+pub(crate) mod hostile;
+pub mod norm;
+mod pace;
+pub mod reduce;
 pub mod signature;
 mod table;
 #[cfg(test)]
