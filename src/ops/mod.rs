@@ -19,6 +19,11 @@ pub mod movement;
 pub mod pool;
 pub mod resize;
 pub mod search;
+#[cfg(test)]
+pub(crate) mod hostile;
+pub mod norm;
+mod pace;
+pub mod reduce;
 pub mod signature;
 mod table;
 #[cfg(test)]
