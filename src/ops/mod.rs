@@ -10,6 +10,7 @@ pub mod broadcast;
 pub mod elementwise;
 mod error;
 pub mod evaluate;
+pub mod recurrent;
 pub mod signature;
 mod table;
 #[cfg(test)]

@@ -43,7 +43,7 @@ operations! {
     13 LOCAL_RESPONSE_NORMALIZATION => None;
     14 LOGISTIC => None;
     15 LSH_PROJECTION => None;
-    16 LSTM => None;
+    16 LSTM => Some(&recurrent::LSTM);
     17 MAX_POOL_2D => None;
     18 MUL => None;
     19 RELU => None;
@@ -119,7 +119,7 @@ operations! {
     89 TILE => None;
     90 TOPK_V2 => None;
     91 TRANSPOSE_CONV_2D => None;
-    92 UNIDIRECTIONAL_SEQUENCE_LSTM => None;
+    92 UNIDIRECTIONAL_SEQUENCE_LSTM => Some(&recurrent::UNIDIRECTIONAL_SEQUENCE_LSTM);
     93 UNIDIRECTIONAL_SEQUENCE_RNN => None;
     94 RESIZE_NEAREST_NEIGHBOR => None;
     95 QUANTIZED_LSTM => None;
