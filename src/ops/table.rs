@@ -51,10 +51,10 @@ operations! {
     21 RELU6 => None;
     22 RESHAPE => None;
     23 RESIZE_BILINEAR => None;
-    24 RNN => None;
+    24 RNN => Some(&recurrent::RNN);
     25 SOFTMAX => None;
     26 SPACE_TO_DEPTH => None;
-    27 SVDF => None;
+    27 SVDF => Some(&recurrent::SVDF);
     28 TANH => None;
     29 BATCH_TO_SPACE_ND => None;
     30 DIV => None;
@@ -69,8 +69,8 @@ operations! {
     39 ARGMAX => None;
     40 ARGMIN => None;
     41 AXIS_ALIGNED_BBOX_TRANSFORM => None;
-    42 BIDIRECTIONAL_SEQUENCE_LSTM => None;
-    43 BIDIRECTIONAL_SEQUENCE_RNN => None;
+    42 BIDIRECTIONAL_SEQUENCE_LSTM => Some(&recurrent::BIDIRECTIONAL_SEQUENCE_LSTM);
+    43 BIDIRECTIONAL_SEQUENCE_RNN => Some(&recurrent::BIDIRECTIONAL_SEQUENCE_RNN);
     44 BOX_WITH_NMS_LIMIT => None;
     45 CAST => None;
     46 CHANNEL_SHUFFLE => None;
@@ -120,7 +120,7 @@ operations! {
     90 TOPK_V2 => None;
     91 TRANSPOSE_CONV_2D => None;
     92 UNIDIRECTIONAL_SEQUENCE_LSTM => Some(&recurrent::UNIDIRECTIONAL_SEQUENCE_LSTM);
-    93 UNIDIRECTIONAL_SEQUENCE_RNN => None;
+    93 UNIDIRECTIONAL_SEQUENCE_RNN => Some(&recurrent::UNIDIRECTIONAL_SEQUENCE_RNN);
     94 RESIZE_NEAREST_NEIGHBOR => None;
     95 QUANTIZED_LSTM => None;
     96 IF => None;
