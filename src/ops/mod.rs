@@ -24,6 +24,7 @@ pub(crate) mod hostile;
 pub mod norm;
 mod pace;
 pub mod reduce;
+pub mod recurrent;
 pub mod signature;
 mod table;
 #[cfg(test)]

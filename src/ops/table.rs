@@ -43,7 +43,7 @@ operations! {
     13 LOCAL_RESPONSE_NORMALIZATION => Some(&norm::LOCAL_RESPONSE_NORMALIZATION);
     14 LOGISTIC => Some(&elementwise::LOGISTIC);
     15 LSH_PROJECTION => None;
-    16 LSTM => None;
+    16 LSTM => Some(&recurrent::LSTM);
     17 MAX_POOL_2D => Some(&pool::MAX_POOL_2D);
     18 MUL => Some(&elementwise::MUL);
     19 RELU => Some(&elementwise::RELU);
@@ -51,10 +51,10 @@ operations! {
     21 RELU6 => Some(&elementwise::RELU6);
     22 RESHAPE => Some(&movement::RESHAPE);
     23 RESIZE_BILINEAR => Some(&resize::RESIZE_BILINEAR);
-    24 RNN => None;
+    24 RNN => Some(&recurrent::RNN);
     25 SOFTMAX => Some(&norm::SOFTMAX);
     26 SPACE_TO_DEPTH => Some(&movement::SPACE_TO_DEPTH);
-    27 SVDF => None;
+    27 SVDF => Some(&recurrent::SVDF);
     28 TANH => Some(&elementwise::TANH);
     29 BATCH_TO_SPACE_ND => Some(&movement::BATCH_TO_SPACE_ND);
     30 DIV => Some(&elementwise::DIV);
@@ -69,8 +69,8 @@ operations! {
     39 ARGMAX => Some(&search::ARGMAX);
     40 ARGMIN => Some(&search::ARGMIN);
     41 AXIS_ALIGNED_BBOX_TRANSFORM => None;
-    42 BIDIRECTIONAL_SEQUENCE_LSTM => None;
-    43 BIDIRECTIONAL_SEQUENCE_RNN => None;
+    42 BIDIRECTIONAL_SEQUENCE_LSTM => Some(&recurrent::BIDIRECTIONAL_SEQUENCE_LSTM);
+    43 BIDIRECTIONAL_SEQUENCE_RNN => Some(&recurrent::BIDIRECTIONAL_SEQUENCE_RNN);
     44 BOX_WITH_NMS_LIMIT => None;
     45 CAST => Some(&elementwise::CAST);
     46 CHANNEL_SHUFFLE => Some(&movement::CHANNEL_SHUFFLE);
@@ -119,8 +119,8 @@ operations! {
     89 TILE => Some(&movement::TILE);
     90 TOPK_V2 => Some(&search::TOPK_V2);
     91 TRANSPOSE_CONV_2D => Some(&conv::TRANSPOSE_CONV_2D);
-    92 UNIDIRECTIONAL_SEQUENCE_LSTM => None;
-    93 UNIDIRECTIONAL_SEQUENCE_RNN => None;
+    92 UNIDIRECTIONAL_SEQUENCE_LSTM => Some(&recurrent::UNIDIRECTIONAL_SEQUENCE_LSTM);
+    93 UNIDIRECTIONAL_SEQUENCE_RNN => Some(&recurrent::UNIDIRECTIONAL_SEQUENCE_RNN);
     94 RESIZE_NEAREST_NEIGHBOR => Some(&resize::RESIZE_NEAREST_NEIGHBOR);
     95 QUANTIZED_LSTM => None;
     96 IF => Some(&control_flow::IF);
