@@ -5,12 +5,11 @@
 
 use super::evaluate::with_dims;
 use super::signature::{Count, Row, Signature, Slot, Ty};
-use super::testing::{tensor, Tensor};
-use super::{Arg, Args, Interrupt, OpError, Operation, Out, Run};
+use super::testing::{tensor, InterruptedAfter, Tensor};
+use super::{Arg, Args, OpError, Operation, Out, Run};
 use crate::memory::AlignedBuf;
 use crate::tensor::{OperandType, TensorInfo};
 use half::f16;
-use std::cell::Cell;
 
 /// Outputs of more bytes than this are not computed.
 const LARGEST_OUTPUT: usize = 1 << 16;
@@ -43,19 +42,6 @@ impl Random {
     }
 }
 
-/// An interrupt that comes after a while, so that no call is long.
-struct Fuel(Cell<u32>);
-
-impl Interrupt for Fuel {
-    fn check(&self) -> Result<(), OpError> {
-        self.0.set(self.0.get() + 1);
-        if self.0.get() > 20 {
-            return Err(OpError::DeadlinePassed);
-        }
-        Ok(())
-    }
-}
-
 /// Makes `calls` random calls of `operation`; says how many of them succeeded.
 pub fn storm(operation: &Operation, calls: usize, random: &mut Random) -> usize {
     (0..calls).filter(|_| call(operation, random).is_ok()).count()
@@ -77,7 +63,10 @@ fn call(operation: &Operation, random: &mut Random) -> Result<(), OpError> {
         .iter()
         .map(|t| t.as_ref().map(|t| Arg { info: &t.info, data: (!random.one_in(50)).then_some(&t.data[..]) }))
         .collect();
-    run(operation, &Args { form, inputs: &inputs, outputs: &outputs, interrupt: &Fuel(Cell::new(0)) })
+    run(
+        operation,
+        &Args { form, inputs: &inputs, outputs: &outputs, interrupt: &InterruptedAfter::checks(20) },
+    )
 }
 
 fn slots(signature: &Signature, random: &mut Random) -> Vec<Slot> {

@@ -30,24 +30,24 @@ impl<'a> Pace<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::cell::Cell;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
-    struct Counting(Cell<u32>);
+    struct Counting(AtomicU32);
 
     impl Interrupt for Counting {
         fn check(&self) -> Result<(), OpError> {
-            self.0.set(self.0.get() + 1);
+            self.0.fetch_add(1, Ordering::Relaxed);
             Err(OpError::Cancelled)
         }
     }
 
     #[test]
     fn asks_once_per_stride_of_work() {
-        let interrupt = Counting(Cell::new(0));
+        let interrupt = Counting(AtomicU32::new(0));
         let args = Args { form: 0, inputs: &[], outputs: &[], interrupt: &interrupt };
         let mut pace = Pace::new(&args);
         let stops = (0..1000).filter(|_| pace.spend(STRIDE / 10).is_err()).count();
-        assert_eq!((stops, interrupt.0.get()), (90, 90)); // every eleventh tenth passes the stride
+        assert_eq!((stops, interrupt.0.load(Ordering::Relaxed)), (90, 90)); // every eleventh tenth passes the stride
         assert_eq!(pace.spend(usize::MAX), Err(OpError::Cancelled));
     }
 }

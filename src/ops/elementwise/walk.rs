@@ -180,8 +180,8 @@ fn zip_row<S: Copy, T>(
 mod tests {
     use super::super::{ABS, ADD, SELECT};
     use crate::ops::evaluate::evaluate;
-    use crate::ops::testing::{call_simple, f32s, int, tensor, Tensor};
-    use crate::ops::{Arg, Interrupt, OpError, Operation};
+    use crate::ops::testing::{call_simple, f32s, int, tensor, InterruptedAfter, Tensor};
+    use crate::ops::{Arg, OpError, Operation};
     use crate::tensor::{OperandType, TensorInfo};
 
     #[test]
@@ -207,16 +207,6 @@ mod tests {
         }
     }
 
-    /// Lets a few stretches pass.
-    struct Patience(std::cell::Cell<u32>);
-
-    impl Interrupt for Patience {
-        fn check(&self) -> Result<(), OpError> {
-            self.0.set(self.0.get().checked_sub(1).ok_or(OpError::Cancelled)?);
-            Ok(())
-        }
-    }
-
     #[test]
     fn an_interrupt_ends_the_work_between_stretches() {
         let n = 8 * super::STRETCH;
@@ -227,7 +217,7 @@ mod tests {
             let args: Vec<_> =
                 inputs.iter().map(|t| Some(Arg { info: &t.info, data: Some(&t.data) })).collect();
             let out = TensorInfo::new(OperandType::TENSOR_FLOAT32, &[]);
-            evaluate(operation, &args, &[out], &Patience(std::cell::Cell::new(patience))).map(|_| ())
+            evaluate(operation, &args, &[out], &InterruptedAfter::checks(patience)).map(|_| ())
         };
         let (act, one) = (int(0), f32s(&[1, 2], &[1.0, 2.0]));
         let cases: [(&Operation, Vec<&Tensor>); 4] = [
