@@ -17,16 +17,9 @@ pub fn dims(a: &[u32], b: &[u32]) -> Result<Dims, OpError> {
         .collect()
 }
 
-/// Calls `f(index in a, index in b)` for every element of the broadcast of `a` and `b`, in row-major order.
-pub fn for_each(a: &[u32], b: &[u32], mut f: impl FnMut(usize, usize)) -> Result<(), OpError> {
-    try_for_each(a, b, |ia, ib| {
-        f(ia, ib);
-        Ok(())
-    })
-}
-
-/// [`for_each`] that ends at the first error of `f`.
-pub fn try_for_each(
+/// Calls `f(index in a, index in b)` for every element of the broadcast of `a` and `b`, in row-major order; the first
+/// error ends it.
+pub fn for_each(
     a: &[u32],
     b: &[u32],
     mut f: impl FnMut(usize, usize) -> Result<(), OpError>,
@@ -70,7 +63,15 @@ mod tests {
         assert_eq!(dims(&[0, 3], &[1]), Ok(vec![0, 3]));
         assert!(dims(&[2], &[3]).is_err());
         let mut pairs = Vec::new();
-        for_each(&[2, 1], &[2], |a, b| pairs.push((a, b))).unwrap();
+        let mut list = |a, b| {
+            pairs.push((a, b));
+            if pairs.len() == 4 {
+                Err(OpError::Cancelled)
+            } else {
+                Ok(())
+            }
+        };
+        assert_eq!(for_each(&[3, 1], &[2], &mut list), Err(OpError::Cancelled));
         assert_eq!(pairs, [(0, 0), (0, 1), (1, 0), (1, 1)]);
         for_each(&[0, 3], &[1], |_, _| panic!("an empty tensor has no elements")).unwrap();
     }

@@ -35,14 +35,12 @@ fn shapes(args: &Args) -> Shapes {
 
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let (a, b, out) = (args.get(1)?, args.get(2)?, args.output(0)?);
-    let (from_a, from_b) = (Rescale::new(a.info, out), Rescale::new(b.info, out));
     match a.ty() {
         TENSOR_FLOAT16 => choose(args, outs, |x: u16| x, |x| x),
-        TENSOR_QUANT8_ASYMM => {
+        ty if ty.is_quant8_asymm() => {
+            let (from_a, from_b) = (Rescale::new(a.info, out), Rescale::new(b.info, out));
+            // The low byte of a value in the type's range is its element, signed or not.
             choose(args, outs, |q: u8| from_a.apply(q.into()) as u8, |q| from_b.apply(q.into()) as u8)
-        }
-        TENSOR_QUANT8_ASYMM_SIGNED => {
-            choose(args, outs, |q: i8| from_a.apply(q.into()) as i8, |q| from_b.apply(q.into()) as i8)
         }
         _ => choose(args, outs, |x: u32| x, |x| x),
     }

@@ -134,7 +134,7 @@ pub fn zip_slices<S: Copy, T>(
         return Ok(());
     }
     let mut rows = to.chunks_exact_mut(row);
-    broadcast::try_for_each(outer_a, outer_b, |ia, ib| {
+    broadcast::for_each(outer_a, outer_b, |ia, ib| {
         match (a.get(ia * row_a..(ia + 1) * row_a), b.get(ib * row_b..(ib + 1) * row_b), rows.next()) {
             (Some(a), Some(b), Some(to)) => zip_row(&mut pace, a, b, to, &f),
             _ => Err(OpError::failed("operands have fewer elements than their dimensions say")),
