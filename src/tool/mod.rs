@@ -1,5 +1,8 @@
 //! The `nnhal` tool: it reaches a driver through binder as any client does, and never through the driver's internals.
 
+pub mod cli;
 pub mod client;
 pub mod conformance;
 mod embedded;
+pub mod error;
+pub mod shared;
