@@ -66,7 +66,7 @@ pub fn attack(operation: &Operation, inputs: &[Tensor], output: &TensorInfo) -> 
     let Ok(found) = signature::find(operation, &in_operands, &[Operand::Present(output)]) else {
         return false;
     };
-    let outputs = [with_dims(output, &vec![])];
+    let outputs = [with_dims(output, &[])];
     let args = Args { form: found.form, inputs: &args, outputs: &outputs, interrupt: &NeverInterrupted };
     let Run::Shaped { shapes, .. } = operation.run else { panic!("an operation with shapes") };
     if (operation.check)(&args).is_err() {
