@@ -15,6 +15,7 @@ pub mod evaluate;
 pub(crate) mod hostile;
 pub mod norm;
 mod pace;
+pub mod random;
 pub mod reduce;
 pub mod signature;
 mod table;

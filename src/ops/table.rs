@@ -42,7 +42,7 @@ operations! {
     12 L2_POOL_2D => None;
     13 LOCAL_RESPONSE_NORMALIZATION => Some(&norm::LOCAL_RESPONSE_NORMALIZATION);
     14 LOGISTIC => None;
-    15 LSH_PROJECTION => None;
+    15 LSH_PROJECTION => Some(&random::LSH_PROJECTION);
     16 LSTM => None;
     17 MAX_POOL_2D => None;
     18 MUL => None;
@@ -101,7 +101,7 @@ operations! {
     71 PRELU => None;
     72 QUANTIZE => None;
     73 QUANTIZED_16BIT_LSTM => None;
-    74 RANDOM_MULTINOMIAL => None;
+    74 RANDOM_MULTINOMIAL => Some(&random::RANDOM_MULTINOMIAL);
     75 REDUCE_ALL => Some(&reduce::REDUCE_ALL);
     76 REDUCE_ANY => Some(&reduce::REDUCE_ANY);
     77 REDUCE_MAX => Some(&reduce::REDUCE_MAX);
