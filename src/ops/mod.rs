@@ -8,6 +8,7 @@
 mod args;
 pub mod broadcast;
 mod control_flow;
+pub mod detection;
 pub mod elementwise;
 mod error;
 pub mod evaluate;
