@@ -19,13 +19,25 @@ pub fn dims(a: &[u32], b: &[u32]) -> Result<Dims, OpError> {
 
 /// Calls `f(index in a, index in b)` for every element of the broadcast of `a` and `b`, in row-major order.
 pub fn for_each(a: &[u32], b: &[u32], mut f: impl FnMut(usize, usize)) -> Result<(), OpError> {
+    try_for_each(a, b, |ia, ib| {
+        f(ia, ib);
+        Ok(())
+    })
+}
+
+/// [`for_each`] that ends at the first error of `f`.
+pub fn try_for_each(
+    a: &[u32],
+    b: &[u32],
+    mut f: impl FnMut(usize, usize) -> Result<(), OpError>,
+) -> Result<(), OpError> {
     let out = dims(a, b)?;
     let total = crate::tensor::element_count(&out).ok_or_else(|| OpError::failed("tensor too large"))?;
     let (steps_a, steps_b) = (steps(a, &out), steps(b, &out));
     let mut position = vec![0u32; out.len()];
     let (mut ia, mut ib) = (0usize, 0usize);
     for _ in 0..total {
-        f(ia, ib);
+        f(ia, ib)?;
         for i in (0..out.len()).rev() {
             position[i] += 1;
             ia += steps_a[i];

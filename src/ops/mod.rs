@@ -7,17 +7,26 @@
 
 mod args;
 pub mod broadcast;
+pub mod conv;
 mod control_flow;
 pub mod detection;
 pub mod elementwise;
 mod error;
 pub mod evaluate;
+pub mod image;
+pub mod lookup;
+pub mod matmul;
+pub mod movement;
+pub mod pool;
+pub mod resize;
+pub mod search;
 #[cfg(test)]
 pub(crate) mod hostile;
 pub mod norm;
 mod pace;
 pub mod random;
 pub mod reduce;
+pub mod recurrent;
 pub mod signature;
 mod table;
 #[cfg(test)]
