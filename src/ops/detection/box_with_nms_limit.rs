@@ -161,8 +161,8 @@ impl Call<'_> {
             let best = left.remove(best);
             left.retain_mut(|other| {
                 other.score *= self.kernel.decay(overlap(corners(other), corners(&best)));
-                // Not `>=`: a score that is no number is not below the threshold.
-                !(other.score < self.nms_score_threshold)
+                // A score that is no number is not below the threshold.
+                other.score >= self.nms_score_threshold || other.score.is_nan()
             });
             kept.push(best);
         }
