@@ -18,6 +18,7 @@
 extern crate binder as rsbinder;
 
 pub mod aidl;
+pub mod backend;
 pub mod memory;
 pub mod model;
 pub mod ops;

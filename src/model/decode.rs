@@ -36,7 +36,13 @@ impl Context<'_> {
 
 /// The model's pools; each is mapped when a constant first needs it.
 pub(super) struct Pools<'a> {
-    pools: Vec<(Result<Pool<'a>, MemoryError>, OnceCell<Arc<Mapping>>)>,
+    pools: Vec<LazyPool<'a>>,
+}
+
+struct LazyPool<'a> {
+    /// Why it cannot be used, for a pool of a kind that the driver does not map.
+    pool: Result<Pool<'a>, MemoryError>,
+    mapping: OnceCell<Arc<Mapping>>,
 }
 
 impl<'a> Pools<'a> {
@@ -48,14 +54,14 @@ impl<'a> Pools<'a> {
             if let Err(MemoryError::Invalid(why)) = &pool {
                 return Err(ModelError::Invalid(format!("pool {i}: {why}")));
             }
-            pools.push((pool, OnceCell::new()));
+            pools.push(LazyPool { pool, mapping: OnceCell::new() });
         }
         Ok(Pools { pools })
     }
 
     pub fn slice(&self, index: i32, offset: usize, length: usize) -> Result<ClientSlice, ModelError> {
         let found = usize::try_from(index).ok().and_then(|i| self.pools.get(i));
-        let (pool, mapping) = found.ok_or_else(|| {
+        let LazyPool { pool, mapping } = found.ok_or_else(|| {
             ModelError::Invalid(format!("pool {index} does not exist; the model has {}", self.pools.len()))
         })?;
         let failed = |source: MemoryError| match source {

@@ -10,6 +10,8 @@ mod graph;
 mod operand;
 mod references;
 mod request;
+#[cfg(test)]
+mod tests;
 
 pub use error::ModelError;
 pub use request::{Argument, Request, RequestError, RequestPool};

@@ -157,7 +157,7 @@ fn constant(operand: &aidl::Operand, info: TensorInfo, context: &mut Context) ->
             info.ty, info.dims
         )));
     }
-    let steers = !info.ty.is_float() && !info.channel_quant.is_some() && !info.ty.is_quant8_asymm();
+    let steers = !info.ty.is_float() && info.channel_quant.is_none() && !info.ty.is_quant8_asymm();
     let value = if operand.lifetime == aidl::OperandLifeTime::CONSTANT_COPY {
         if location.poolIndex != 0 {
             return Err(ModelError::invalid("the pool index of a CONSTANT_COPY must be 0"));

@@ -1,0 +1,22 @@
+//! Recurrent layers: LSTM, RNN and SVDF, for one step or over a sequence, float and quantised.
+
+mod bidirectional;
+mod bidirectional_sequence_lstm;
+mod bidirectional_sequence_rnn;
+mod linear;
+mod lstm;
+mod lstm_cell;
+mod lstm_layout;
+mod operands;
+mod rnn;
+mod rnn_cell;
+mod sequence;
+mod svdf;
+mod unidirectional_sequence_lstm;
+
+pub use bidirectional_sequence_lstm::BIDIRECTIONAL_SEQUENCE_LSTM;
+pub use bidirectional_sequence_rnn::BIDIRECTIONAL_SEQUENCE_RNN;
+pub use lstm::LSTM;
+pub use rnn::{RNN, UNIDIRECTIONAL_SEQUENCE_RNN};
+pub use svdf::SVDF;
+pub use unidirectional_sequence_lstm::UNIDIRECTIONAL_SEQUENCE_LSTM;
