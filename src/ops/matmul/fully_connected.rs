@@ -51,7 +51,7 @@ impl FullyConnectedGeometry {
             return Err(OpError::failed(format!("{} bias elements for {units} units", bias.dim(0))));
         }
         let count = input.count()?;
-        if count % inputs != 0 {
+        if !count.is_multiple_of(inputs) {
             return Err(OpError::failed(format!("{count} input elements are not rows of {inputs}")));
         }
         if !input.ty().is_float() {
