@@ -100,7 +100,7 @@ operations! {
     70 POW => None;
     71 PRELU => None;
     72 QUANTIZE => None;
-    73 QUANTIZED_16BIT_LSTM => None;
+    73 QUANTIZED_16BIT_LSTM => Some(&recurrent::QUANTIZED_16BIT_LSTM);
     74 RANDOM_MULTINOMIAL => None;
     75 REDUCE_ALL => None;
     76 REDUCE_ANY => None;
@@ -122,7 +122,7 @@ operations! {
     92 UNIDIRECTIONAL_SEQUENCE_LSTM => Some(&recurrent::UNIDIRECTIONAL_SEQUENCE_LSTM);
     93 UNIDIRECTIONAL_SEQUENCE_RNN => Some(&recurrent::UNIDIRECTIONAL_SEQUENCE_RNN);
     94 RESIZE_NEAREST_NEIGHBOR => None;
-    95 QUANTIZED_LSTM => None;
+    95 QUANTIZED_LSTM => Some(&recurrent::QUANTIZED_LSTM);
     96 IF => None;
     97 WHILE => None;
     98 ELU => None;
