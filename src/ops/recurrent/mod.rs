@@ -3,6 +3,8 @@
 mod bidirectional;
 mod bidirectional_sequence_lstm;
 mod bidirectional_sequence_rnn;
+#[cfg(test)]
+mod hostile_tests;
 mod linear;
 mod lstm;
 mod lstm_cell;

@@ -72,7 +72,7 @@ fn shape(args: &Args) -> Result<Shape, OpError> {
         }
         expect_quantisation(args, BIASES + gate, first.scale() / 128.0, 0)?;
     }
-    if !(first.scale() > 0.0) {
+    if first.scale() <= 0.0 {
         return Err(OpError::failed("the weights' scale must be greater than 0"));
     }
     expect_quantisation(args, 0, 1.0 / 128.0, 128)?;
@@ -234,11 +234,11 @@ mod tests {
         for bias in [i32::MIN, i32::MAX] {
             for (weight, state) in [(0, i16::MIN), (255, i16::MAX)] {
                 let mut inputs = one_unit();
-                for i in 1..9 {
-                    inputs[i].as_mut().unwrap().data[0] = weight;
+                for weights in &mut inputs[1..9] {
+                    weights.as_mut().unwrap().data[0] = weight;
                 }
-                for i in 9..13 {
-                    inputs[i].as_mut().unwrap().data.copy_from_slice(&bias.to_ne_bytes());
+                for biases in &mut inputs[9..13] {
+                    biases.as_mut().unwrap().data.copy_from_slice(&bias.to_ne_bytes());
                 }
                 inputs[13].as_mut().unwrap().data.copy_from_slice(&state.to_ne_bytes());
                 assert!(run(&inputs).is_ok());
