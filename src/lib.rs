@@ -18,7 +18,9 @@
 extern crate binder as rsbinder;
 
 pub mod aidl;
+pub mod backend;
 pub mod memory;
+pub mod model;
 pub mod ops;
 pub mod tensor;
 #[cfg(feature = "tool")]

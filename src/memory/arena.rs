@@ -3,6 +3,9 @@
 use super::AlignedBuf;
 use std::ops::Range;
 
+/// Parts on loan: those to read, those to write.
+pub type Loan<'a> = (Vec<&'a [u8]>, Vec<&'a mut [u8]>);
+
 /// A private block of which several parts can be borrowed at once.
 #[derive(Debug, Default)]
 pub struct Arena {
@@ -15,13 +18,19 @@ impl Arena {
         AlignedBuf::zeroed(len).map(|buf| Arena { buf })
     }
 
+    /// One part, to read; `None` if it lies outside.
+    pub fn read(&self, part: &Range<usize>) -> Option<&[u8]> {
+        self.buf.get(part.clone())
+    }
+
+    /// One part, to write; `None` if it lies outside.
+    pub fn write(&mut self, part: &Range<usize>) -> Option<&mut [u8]> {
+        self.buf.get_mut(part.clone())
+    }
+
     /// Borrows the parts `reads` to read and the parts `writes` to write. `None` if one lies outside or one that is
     /// written overlaps another: a plan that does so is broken.
-    pub fn lend(
-        &mut self,
-        reads: &[Range<usize>],
-        writes: &[Range<usize>],
-    ) -> Option<(Vec<&[u8]>, Vec<&mut [u8]>)> {
+    pub fn lend(&mut self, reads: &[Range<usize>], writes: &[Range<usize>]) -> Option<Loan<'_>> {
         let inside = |r: &Range<usize>| r.start <= r.end && r.end <= self.buf.len();
         let disjoint = |a: &Range<usize>, b: &Range<usize>| {
             a.is_empty() || b.is_empty() || a.end <= b.start || b.end <= a.start
@@ -48,6 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[allow(clippy::single_range_in_vec_init)] // one part is meant
     fn lends_disjoint_parts_only() {
         let mut arena = Arena::new(64).unwrap();
         let (reads, mut writes) = arena.lend(&[0..8, 4..8], &[8..16, 16..16]).unwrap();

@@ -7,6 +7,7 @@ mod dims;
 pub mod fixed_point;
 mod operand_type;
 pub mod requant;
+pub mod rescale;
 
 pub use dims::{byte_size, element_count, strides, Dims};
 pub use operand_type::OperandType;

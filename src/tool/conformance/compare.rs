@@ -14,11 +14,15 @@ pub fn output(model: &Model, operand: &Operand, expected: &[u8], actual: &[u8]) 
     let (atol, rtol) = tolerance(model, ty)?;
     let expected = reals(ty, expected)?;
     let actual = reals(ty, actual)?;
-    // A NaN on either side is no match.
-    let wrong = |(a, e): (&f64, &f64)| !((a - e).abs() <= atol + rtol * e.abs());
+    let wrong = |(a, e): (&f64, &f64)| !within((a - e).abs(), atol + rtol * e.abs());
     let mut misses = actual.iter().zip(&expected).enumerate().filter(|(_, pair)| wrong(*pair));
     let Some((i, (a, e))) = misses.next() else { return Ok(()) };
     Err(format!("element {i} is {a}, expected {e} ({} of {} wrong)", 1 + misses.count(), expected.len()))
+}
+
+/// Whether a difference is tolerable; one that is no number never is.
+fn within(difference: f64, tolerance: f64) -> bool {
+    difference <= tolerance
 }
 
 /// Absolute and relative tolerance for outputs of this type.
@@ -69,7 +73,7 @@ pub fn multinomial(model: &Model, logits: &Operand, input: &[u8], output: &[u8])
     for (class, logit) in logits.iter().enumerate() {
         let drawn = draws.iter().filter(|&&d| d == class as f64).count() as f64 / draws.len() as f64;
         let expected = (logit - largest).exp() / total;
-        if !((drawn - expected).abs() <= f64::from(model.multinomial_tolerance)) {
+        if !within((drawn - expected).abs(), f64::from(model.multinomial_tolerance)) {
             return Err(format!("class {class} was drawn with frequency {drawn}, expected {expected}"));
         }
     }

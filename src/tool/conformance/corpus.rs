@@ -165,7 +165,7 @@ fn parse_model(line: &str, blob_len: usize) -> Result<Model, String> {
         for operand in &graph.operands {
             let inside = |(at, len): (usize, usize)| at.checked_add(len).is_some_and(|end| end <= blob_len);
             if !operand.data.is_none_or(inside)
-                || !operand.subgraph.is_none_or(|i| i < model.referenced.len())
+                || operand.subgraph.is_some_and(|i| i >= model.referenced.len())
             {
                 return Err(format!("{}: operand {} points outside of the file", model.name, operand.name));
             }

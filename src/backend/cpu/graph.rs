@@ -1,0 +1,114 @@
+//! The backend's own form of a subgraph: constants private, operations ready to be rewritten by passes.
+
+use crate::backend::BackendError;
+use crate::memory::AlignedBuf;
+use crate::model::{self, Lifetime, OperationKind};
+use crate::ops::Operation;
+use crate::tensor::TensorInfo;
+use std::sync::Arc;
+
+/// A subgraph under compilation. Values keep the model's operand indices.
+pub struct Graph {
+    pub values: Vec<Value>,
+    pub nodes: Vec<Node>,
+    pub inputs: Vec<usize>,
+    pub outputs: Vec<usize>,
+}
+
+pub struct Value {
+    /// As the model declares it; unknown dimensions are 0.
+    pub declared: TensorInfo,
+    /// With the dimensions it will have, where they are known before a run. A 0 in them is a zero-sized dimension.
+    pub resolved: Option<TensorInfo>,
+    pub constant: Option<Arc<AlignedBuf>>,
+}
+
+impl Value {
+    /// Settles the value's dimensions, if they agree with what the model declares.
+    pub fn resolve(&mut self, dims: &[u32]) -> Result<(), String> {
+        check_dims(&self.declared, dims)?;
+        self.resolved = Some(TensorInfo { dims: dims.to_vec(), ..self.declared.clone() });
+        Ok(())
+    }
+}
+
+/// Checks dimensions that were computed against those the model declares, as far as it does.
+pub fn check_dims(declared: &TensorInfo, dims: &[u32]) -> Result<(), String> {
+    let same = declared.dims.is_empty() && declared.ty.is_tensor()
+        || declared.dims.len() == dims.len()
+            && declared.dims.iter().zip(dims).all(|(&d, &real)| d == 0 || d == real);
+    if same {
+        return Ok(());
+    }
+    Err(format!("the result has dimensions {dims:?}, but the model declares {:?}", declared.dims))
+}
+
+pub struct Node {
+    pub operation: &'static Operation,
+    /// The signature that the call matches.
+    pub form: usize,
+    /// Values; `None` for an input that the model omits.
+    pub inputs: Vec<Option<usize>>,
+    pub outputs: Vec<usize>,
+    /// Subgraphs of IF and WHILE, in the order of their inputs.
+    pub subgraphs: Vec<usize>,
+    /// What to call it in messages: index and type.
+    pub name: String,
+}
+
+impl Graph {
+    /// Takes over `subgraph`, copying what constants are the client's still.
+    pub fn new(subgraph: &model::Subgraph) -> Result<Graph, BackendError> {
+        let mut values = Vec::with_capacity(subgraph.operands.len());
+        for (i, operand) in subgraph.operands.iter().enumerate() {
+            let constant = match &operand.lifetime {
+                Lifetime::Constant(model::Constant::Private(bytes)) => Some(bytes.clone()),
+                Lifetime::Constant(model::Constant::Client(slice)) => Some(Arc::new(
+                    slice
+                        .to_private()
+                        .map_err(|source| BackendError::Memory { what: format!("operand {i}"), source })?,
+                )),
+                _ => None,
+            };
+            let known = operand.info.is_fully_specified()
+                && matches!(operand.lifetime, Lifetime::Input | Lifetime::Constant(_));
+            values.push(Value {
+                declared: operand.info.clone(),
+                resolved: known.then(|| operand.info.clone()),
+                constant,
+            });
+        }
+        let nodes = subgraph
+            .operations
+            .iter()
+            .enumerate()
+            .map(|(i, op)| node(i, op, subgraph))
+            .collect::<Result<_, _>>()?;
+        Ok(Graph { values, nodes, inputs: subgraph.inputs.clone(), outputs: subgraph.outputs.clone() })
+    }
+}
+
+fn node(
+    index: usize,
+    operation: &model::Operation,
+    subgraph: &model::Subgraph,
+) -> Result<Node, BackendError> {
+    let (known, form) = match &operation.kind {
+        OperationKind::Known { operation, form } => (*operation, *form),
+        OperationKind::Unsupported(why) => return Err(BackendError::Unsupported(why.clone())),
+    };
+    let lifetime = |&i: &usize| &subgraph.operands[i].lifetime;
+    let value = |i: &usize| (!matches!(lifetime(i), Lifetime::NoValue)).then_some(*i);
+    let target = |i: &usize| match lifetime(i) {
+        Lifetime::Subgraph(target) => Some(*target),
+        _ => None,
+    };
+    Ok(Node {
+        operation: known,
+        form,
+        inputs: operation.inputs.iter().map(value).collect(),
+        outputs: operation.outputs.clone(),
+        subgraphs: operation.inputs.iter().filter_map(target).collect(),
+        name: format!("operation {index} ({})", known.ty),
+    })
+}

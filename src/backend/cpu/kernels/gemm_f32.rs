@@ -1,0 +1,205 @@
+//! Float matrix multiplication with one packed side: C = clamp(A * B + bias).
+//!
+//! B (the weights) is packed once into panels of two vectors' width, `[panel][k][column]`; A is read in place by
+//! broadcast. A tile of rows by one panel stays in registers over the whole depth, so a result depends on nothing but
+//! its own row and column.
+
+use super::simd::{dispatch, Isa, Simd};
+use crate::memory::AlignedBuf;
+
+/// Weights packed for one instruction set, with bias and activation.
+pub struct PackedF32 {
+    isa: Isa,
+    /// Depth of the product: columns of A.
+    pub k: usize,
+    /// Columns of the result.
+    pub n: usize,
+    panels: AlignedBuf,
+    /// One per column, padded with zeros to whole panels.
+    bias: Vec<f32>,
+    range: (f32, f32),
+}
+
+/// Columns of a panel.
+fn panel_width(isa: Isa) -> usize {
+    2 * match isa {
+        Isa::Base => super::simd::Base::LANES,
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => super::simd::Avx2::LANES,
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => super::simd::Avx512::LANES,
+    }
+}
+
+impl PackedF32 {
+    /// Packs weights given as rows of the result's columns, `[n][k]`, which is how NNAPI lays out filters. `None` where
+    /// there is no memory.
+    pub fn new(isa: Isa, weights: &[f32], bias: &[f32], k: usize, range: (f32, f32)) -> Option<Self> {
+        let (n, width) = (bias.len(), panel_width(isa));
+        if weights.len() != n.checked_mul(k)? {
+            return None;
+        }
+        let count = n.div_ceil(width);
+        let mut panels = AlignedBuf::zeroed(count.checked_mul(k)?.checked_mul(width)?.checked_mul(4)?)?;
+        let packed: &mut [f32] = bytemuck::cast_slice_mut(&mut panels);
+        for (column, row) in weights.chunks_exact(k.max(1)).enumerate() {
+            let start = column / width * k * width + column % width;
+            row.iter().enumerate().for_each(|(i, &w)| packed[start + i * width] = w);
+        }
+        let mut padded = bias.to_vec();
+        padded.resize(count * width, 0.0);
+        Some(PackedF32 { isa, k, n, panels, bias: padded, range })
+    }
+
+    /// Multiplies the rows of `a`, `[rows][k]`, into `c`, `[rows][n]`.
+    pub fn multiply(&self, a: &[f32], c: &mut [f32]) {
+        if self.n == 0 || c.is_empty() {
+            return;
+        }
+        let rows = c.len() / self.n;
+        assert!(a.len() == rows * self.k && c.len() == rows * self.n, "matrices do not fit");
+        multiply(self.isa, self, a, c);
+    }
+}
+
+dispatch! {
+    /// Multiplies with the kernels of one instruction set.
+    fn multiply => multiply_with(packed: &PackedF32, a: &[f32], c: &mut [f32])
+}
+
+/// # Safety
+/// The machine must have the instruction set of `S`; `packed` must have been packed for it, and the matrices fit.
+#[inline(always)]
+unsafe fn multiply_with<S: Simd>(packed: &PackedF32, a: &[f32], c: &mut [f32]) {
+    let (k, n, width) = (packed.k, packed.n, 2 * S::LANES);
+    let rows = c.len() / n;
+    let panels: &[f32] = bytemuck::cast_slice(&packed.panels);
+    // Rows in blocks that stay in the first cache while the panels stream past them.
+    let block = (4096 / k.max(1)).clamp(1, 32) * 12;
+    for first in (0..rows).step_by(block) {
+        let last = rows.min(first + block);
+        for (panel, start) in (0..n).step_by(width).enumerate() {
+            let tile = Tile {
+                k,
+                n,
+                panel: &panels[panel * k * width..][..k * width],
+                bias: &packed.bias[start..][..width],
+                columns: width.min(n - start),
+                range: packed.range,
+            };
+            let mut row = first;
+            while row < last {
+                let (a, c) = (&a[row * k..], &mut c[row * n + start..]);
+                // SAFETY: by this function's contract; `a` and `c` hold the rows of the tile from here on.
+                row += unsafe {
+                    match last - row {
+                        12.. if S::LANES == 16 => tile.run::<S, 12>(a, c),
+                        6.. => tile.run::<S, 6>(a, c),
+                        4.. => tile.run::<S, 4>(a, c),
+                        2.. => tile.run::<S, 2>(a, c),
+                        _ => tile.run::<S, 1>(a, c),
+                    }
+                };
+            }
+        }
+    }
+}
+
+/// What a tile of rows and one panel works on.
+struct Tile<'a> {
+    k: usize,
+    n: usize,
+    panel: &'a [f32],
+    bias: &'a [f32],
+    /// Columns of the panel that exist.
+    columns: usize,
+    range: (f32, f32),
+}
+
+impl Tile<'_> {
+    /// Computes `M` rows; gives `M`.
+    ///
+    /// # Safety
+    /// The machine must have the instruction set of `S`; `a` must hold `M` rows of `k`, and `c` `M` rows of `n` less
+    /// the columns before the panel.
+    #[inline(always)]
+    unsafe fn run<S: Simd, const M: usize>(&self, a: &[f32], c: &mut [f32]) -> usize {
+        let (k, n, lanes) = (self.k, self.n, S::LANES);
+        debug_assert!(a.len() >= M * k && c.len() >= (M - 1) * n + self.columns);
+        // SAFETY: the panel has k * 2 * LANES elements and the bias 2 * LANES; rows of `a` and `c` exist by contract,
+        // and a store beyond the existing columns goes to a buffer on the stack.
+        unsafe {
+            let bias = [S::load(self.bias.as_ptr()), S::load(self.bias.as_ptr().add(lanes))];
+            let mut sums = [bias; M];
+            let (mut b, a) = (self.panel.as_ptr(), a.as_ptr());
+            for i in 0..k {
+                let (b0, b1) = (S::load(b), S::load(b.add(lanes)));
+                for (m, sum) in sums.iter_mut().enumerate() {
+                    let x = S::splat(*a.add(m * k + i));
+                    sum[0] = S::mul_add(x, b0, sum[0]);
+                    sum[1] = S::mul_add(x, b1, sum[1]);
+                }
+                b = b.add(2 * lanes);
+            }
+            let (lo, hi) = (S::splat(self.range.0), S::splat(self.range.1));
+            for (m, sum) in sums.iter().enumerate() {
+                let sum = [S::clamp(sum[0], lo, hi), S::clamp(sum[1], lo, hi)];
+                let to = c.as_mut_ptr().add(m * n);
+                if self.columns == 2 * lanes {
+                    S::store(to, sum[0]);
+                    S::store(to.add(lanes), sum[1]);
+                } else {
+                    let mut edge = [0f32; 32];
+                    S::store(edge.as_mut_ptr(), sum[0]);
+                    S::store(edge.as_mut_ptr().add(lanes), sum[1]);
+                    std::ptr::copy_nonoverlapping(edge.as_ptr(), to, self.columns);
+                }
+            }
+        }
+        M
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        #[test]
+        fn equals_the_naive_product(rows in 0usize..40, k in 0usize..50, n in 1usize..70, seed in any::<u32>()) {
+            let mut state = seed | 1;
+            let mut next = || {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+            };
+            let a: Vec<f32> = (0..rows * k).map(|_| next()).collect();
+            let weights: Vec<f32> = (0..n * k).map(|_| next()).collect();
+            let bias: Vec<f32> = (0..n).map(|_| next()).collect();
+            for isa in Isa::available() {
+                let packed = PackedF32::new(isa, &weights, &bias, k, (-1.5, 1.5)).unwrap();
+                let mut c = vec![f32::NAN; rows * n];
+                packed.multiply(&a, &mut c);
+                for (i, &actual) in c.iter().enumerate() {
+                    let (row, column) = (i / n, i % n);
+                    let dot: f32 = (0..k).map(|j| a[row * k + j] * weights[column * k + j]).sum();
+                    let expected = (dot + bias[column]).clamp(-1.5, 1.5);
+                    prop_assert!((actual - expected).abs() < 1e-4, "{isa:?} {row} {column}: {actual} {expected}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn keeps_nan_and_has_no_columns_to_spare() {
+        for isa in Isa::available() {
+            let packed = PackedF32::new(isa, &[1.0], &[0.0], 1, (0.0, 6.0)).unwrap();
+            let mut c = [0.0; 3];
+            packed.multiply(&[f32::NAN, 9.0, -1.0], &mut c);
+            assert!(c[0].is_nan() && c[1..] == [6.0, 0.0], "{isa:?} {c:?}");
+        }
+        assert!(PackedF32::new(Isa::Base, &[1.0], &[0.0, 0.0], 1, (0.0, 6.0)).is_none());
+    }
+}

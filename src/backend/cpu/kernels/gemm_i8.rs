@@ -1,0 +1,245 @@
+//! 8-bit matrix multiplication with one packed side and requantisation: exact integers, the same on every machine.
+//!
+//! Weights are signed bytes in panels of two vectors' width, `[panel][k/4][column][4]`; rows of A are unsigned bytes,
+//! padded to a multiple of 4. With za and zw the zero points, the sum of (a - za)(w - zw) is
+//! sum(a w) - za sum(w) - zw sum(a) + k za zw: the second and last terms are folded into the bias, the third is left
+//! out where zw is 0.
+
+use super::simd::{dispatch, Isa, Simd};
+use crate::memory::AlignedBuf;
+use crate::tensor::requant::Multiplier;
+
+/// Weights packed for one instruction set, with everything that turns sums into outputs.
+pub struct PackedI8 {
+    isa: Isa,
+    pub k: usize,
+    pub n: usize,
+    panels: AlignedBuf,
+    /// Zero point of the weights as signed bytes.
+    weight_zero: i32,
+    /// Per column, padded to whole panels: bias with the constant terms folded in.
+    bias: Vec<i32>,
+    mantissa: Vec<i32>,
+    shift: Vec<i32>,
+    /// Zero point of the output, and the bounds of its activation.
+    output_zero: i32,
+    range: (i32, i32),
+}
+
+/// What turns sums into outputs.
+pub struct Requantisation<'a> {
+    /// Per column.
+    pub multipliers: &'a [Multiplier],
+    pub output_zero: i32,
+    pub range: (i32, i32),
+}
+
+fn lanes(isa: Isa) -> usize {
+    match isa {
+        Isa::Base => super::simd::Base::LANES,
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => super::simd::Avx2::LANES,
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => super::simd::Avx512::LANES,
+    }
+}
+
+impl PackedI8 {
+    /// Packs weights given as `[n][k]` signed bytes with zero point `weight_zero`, for rows of A that are unsigned bytes
+    /// with zero point `input_zero`. `None` where there is no memory, or lengths do not fit.
+    pub fn new(
+        isa: Isa,
+        (weights, weight_zero): (&[i8], i32),
+        bias: &[i32],
+        (k, input_zero): (usize, i32),
+        requantisation: &Requantisation,
+    ) -> Option<Self> {
+        let (n, width, k4) = (bias.len(), 2 * lanes(isa), k.div_ceil(4));
+        if weights.len() != n.checked_mul(k)? || requantisation.multipliers.len() != n {
+            return None;
+        }
+        let padded = n.div_ceil(width).checked_mul(width)?;
+        let mut panels = AlignedBuf::zeroed(padded.checked_mul(k4)?.checked_mul(4)?)?;
+        let packed: &mut [i8] = bytemuck::cast_slice_mut(&mut panels);
+        let mut folded = vec![0i32; padded];
+        for (column, row) in weights.chunks_exact(k.max(1)).enumerate() {
+            let start = column / width * k4 * width * 4 + column % width * 4;
+            row.iter().enumerate().for_each(|(i, &w)| packed[start + i / 4 * width * 4 + i % 4] = w);
+            let sum = row.iter().fold(0i32, |sum, &w| sum.wrapping_add(w.into()));
+            let constant = (k as i32).wrapping_mul(weight_zero).wrapping_sub(sum).wrapping_mul(input_zero);
+            folded[column] = bias[column].wrapping_add(constant);
+        }
+        if k == 0 {
+            folded[..n].copy_from_slice(bias);
+        }
+        let per_column = |of: fn(&Multiplier) -> i32| {
+            let mut values: Vec<i32> = requantisation.multipliers.iter().map(of).collect();
+            values.resize(padded, 0);
+            values
+        };
+        let (mantissa, shift) = (per_column(|m| m.mantissa), per_column(|m| m.shift));
+        let (output_zero, range) = (requantisation.output_zero, requantisation.range);
+        Some(PackedI8 { isa, k, n, panels, weight_zero, bias: folded, mantissa, shift, output_zero, range })
+    }
+
+    /// Bytes of a row of A: `k` padded to a multiple of 4. What the padding holds does not matter.
+    pub fn row(&self) -> usize {
+        self.k.next_multiple_of(4)
+    }
+
+    /// Multiplies the rows of `a`, `[rows][row()]`, into `c`, `[rows][n]`: bytes of the output's type.
+    pub fn multiply(&self, a: &[u8], c: &mut [u8]) {
+        if self.n == 0 || c.is_empty() {
+            return;
+        }
+        let rows = c.len() / self.n;
+        assert!(a.len() == rows * self.row() && c.len() == rows * self.n, "matrices do not fit");
+        multiply(self.isa, self, a, c);
+    }
+}
+
+dispatch! {
+    /// Multiplies with the kernels of one instruction set.
+    fn multiply => multiply_with(packed: &PackedI8, a: &[u8], c: &mut [u8])
+}
+
+/// # Safety
+/// The machine must have the instruction set of `S`; `packed` must have been packed for it, and the matrices fit.
+#[inline(always)]
+unsafe fn multiply_with<S: Simd>(packed: &PackedI8, a: &[u8], c: &mut [u8]) {
+    let (n, width, row_bytes) = (packed.n, 2 * S::LANES, packed.row());
+    let rows = c.len() / n;
+    let block = (16384 / row_bytes.max(1)).clamp(1, 32) * 12;
+    for first in (0..rows).step_by(block) {
+        let last = rows.min(first + block);
+        for start in (0..n).step_by(width) {
+            let mut row = first;
+            while row < last {
+                let (a, c) = (&a[row * row_bytes..], &mut c[row * n + start..]);
+                // SAFETY: by this function's contract; `a` and `c` hold the rows of the tile from here on.
+                row += unsafe {
+                    match last - row {
+                        12.. if S::LANES == 16 => tile::<S, 12>(packed, start, a, c),
+                        4.. => tile::<S, 4>(packed, start, a, c),
+                        2.. => tile::<S, 2>(packed, start, a, c),
+                        _ => tile::<S, 1>(packed, start, a, c),
+                    }
+                };
+            }
+        }
+    }
+}
+
+/// Computes `M` rows of the panel whose first column is `start`; gives `M`.
+///
+/// # Safety
+/// The machine must have the instruction set of `S`; `a` must hold `M` rows, and `c` `M` rows less `start` columns.
+#[inline(always)]
+unsafe fn tile<S: Simd, const M: usize>(packed: &PackedI8, start: usize, a: &[u8], c: &mut [u8]) -> usize {
+    let (n, lanes, row_bytes) = (packed.n, S::LANES, packed.row());
+    let panel = &packed.panels[start * row_bytes..][..2 * lanes * row_bytes];
+    let bias = &packed.bias[start..][..2 * lanes];
+    debug_assert!(a.len() >= M * row_bytes);
+    let mut sums = [[0i32; 32]; M];
+    // SAFETY: the panel has row_bytes / 4 groups of 2 * LANES * 4 bytes, the bias 2 * LANES values, and `a` M rows; a
+    // row of `sums` is as wide as the widest panel.
+    unsafe {
+        let bias = [S::load_i32(bias.as_ptr()), S::load_i32(bias.as_ptr().add(lanes))];
+        let mut acc = [bias; M];
+        let mut b = panel.as_ptr().cast::<i8>();
+        for i in 0..row_bytes / 4 {
+            for (m, acc) in acc.iter_mut().enumerate() {
+                let x = a.as_ptr().add(m * row_bytes + i * 4).cast::<u32>().read_unaligned();
+                acc[0] = S::dot4(acc[0], x, b);
+                acc[1] = S::dot4(acc[1], x, b.add(lanes * 4));
+            }
+            b = b.add(lanes * 8);
+        }
+        for (acc, sums) in acc.iter().zip(&mut sums) {
+            S::store_i32(sums.as_mut_ptr(), acc[0]);
+            S::store_i32(sums.as_mut_ptr().add(lanes), acc[1]);
+        }
+    }
+    let columns = (2 * lanes).min(n - start);
+    for (m, sums) in sums.iter_mut().enumerate() {
+        if packed.weight_zero != 0 {
+            let row = &a[m * row_bytes..][..packed.k];
+            let sum = row.iter().fold(0i32, |sum, &x| sum.wrapping_add(x.into()));
+            let term = sum.wrapping_mul(packed.weight_zero);
+            sums.iter_mut().for_each(|s| *s = s.wrapping_sub(term));
+        }
+        requantise(packed, start, &mut sums[..2 * lanes]);
+        let to = &mut c[m * n..][..columns];
+        to.iter_mut().zip(sums.iter()).for_each(|(to, &sum)| *to = sum as u8);
+    }
+    M
+}
+
+/// Turns sums into outputs: the arithmetic of [`Multiplier::apply`], in a form that compiles to vectors.
+#[inline(always)]
+fn requantise(packed: &PackedI8, start: usize, sums: &mut [i32]) {
+    let width = sums.len();
+    let (mantissa, shift) = (&packed.mantissa[start..][..width], &packed.shift[start..][..width]);
+    let (lo, hi) = packed.range;
+    for i in 0..width {
+        sums[i] = scale(sums[i], mantissa[i], shift[i]).saturating_add(packed.output_zero).max(lo).min(hi);
+    }
+}
+
+/// `x` times a multiplier, without a branch.
+#[inline(always)]
+pub(super) fn scale(x: i32, mantissa: i32, shift: i32) -> i32 {
+    let (left, right) = (shift.max(0), (-shift).max(0));
+    let shifted = (i64::from(x) << left).clamp(i64::from(i32::MIN), i64::from(i32::MAX));
+    // Mantissas are never negative, so the one product that would saturate does not occur; adding half before an
+    // arithmetic shift rounds as gemmlowp's division of the nudged product does.
+    let high = (shifted * i64::from(mantissa) + (1 << 30)) >> 31;
+    // Half away from zero.
+    let half = (1i64 << right) >> 1;
+    let nudge = if right > 0 && high < 0 { half - 1 } else { half };
+    ((high + nudge) >> right) as i32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        #[test]
+        fn scales_as_the_shared_arithmetic(x in any::<i32>(), real in 1e-9f64..1e4) {
+            let m = Multiplier::new(real);
+            prop_assert_eq!(scale(x, m.mantissa, m.shift), m.apply(x));
+        }
+
+        #[test]
+        fn equals_the_naive_product(rows in 0usize..30, k in 0usize..40, n in 1usize..70, zeros in any::<(u8, i8)>(), seed in any::<u32>()) {
+            let mut state = seed | 1;
+            let mut next = || {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (state >> 24) as u8
+            };
+            let weights: Vec<i8> = (0..n * k).map(|_| next() as i8).collect();
+            let bias: Vec<i32> = (0..n).map(|_| i32::from(next()) * 100 - 10_000).collect();
+            let multipliers: Vec<Multiplier> = (0..n).map(|_| Multiplier::new(f64::from(next()) / 30_000.0)).collect();
+            let (za, zw) = (i32::from(zeros.0), i32::from(zeros.1));
+            for isa in Isa::available() {
+                let requantisation = Requantisation { multipliers: &multipliers, output_zero: 3, range: (-100, 120) };
+                let packed = PackedI8::new(isa, (&weights, zw), &bias, (k, za), &requantisation).unwrap();
+                let a: Vec<u8> = (0..rows * packed.row()).map(|_| next()).collect();
+                let mut c = vec![0u8; rows * n];
+                packed.multiply(&a, &mut c);
+                for (i, &actual) in c.iter().enumerate() {
+                    let (row, column) = (i / n, i % n);
+                    let dot: i32 = (0..k)
+                        .map(|j| (i32::from(a[row * packed.row() + j]) - za) * (i32::from(weights[column * k + j]) - zw))
+                        .sum();
+                    let expected = (multipliers[column].apply(dot + bias[column]) + 3).clamp(-100, 120);
+                    prop_assert_eq!(i32::from(actual as i8), expected, "{:?} {} {}", isa, row, column);
+                }
+            }
+        }
+    }
+}

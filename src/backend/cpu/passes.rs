@@ -1,0 +1,124 @@
+//! Passes over a graph: shapes resolved ahead, constants folded, dead operations dropped.
+//!
+//! A pass must not change what a run gives, errors included: a call that cannot succeed stays and fails when it runs.
+
+use super::graph::{Graph, Node};
+use crate::backend::{BackendError, Control};
+use crate::ops::evaluate::run;
+use crate::ops::{Arg, Args, OpError, OperationType, Run};
+use crate::tensor::TensorInfo;
+use std::sync::Arc;
+
+/// Largest result that is computed ahead: beyond it a model would only get larger than it is.
+const MAX_FOLDED: usize = 64 << 20;
+
+/// Runs all passes.
+pub fn optimise(graph: &mut Graph, control: &Control) -> Result<(), BackendError> {
+    resolve_and_fold(graph, control)?;
+    drop_dead(graph);
+    Ok(())
+}
+
+/// Walks the operations in order: settles what dimensions can be known, and evaluates what has only constant inputs.
+fn resolve_and_fold(graph: &mut Graph, control: &Control) -> Result<(), BackendError> {
+    let nodes = std::mem::take(&mut graph.nodes);
+    for node in nodes {
+        let folded = match resolve(graph, &node, control) {
+            Ok(()) => fold(graph, &node, control),
+            Err(error) => Err(error),
+        };
+        match folded {
+            Ok(true) => {}
+            Err(error @ (OpError::DeadlinePassed | OpError::Cancelled)) => {
+                return Err(BackendError::of_operation(&node.name, error));
+            }
+            // Not known yet, or it cannot succeed: the run will tell.
+            Ok(false) | Err(OpError::Unresolved | OpError::Failed(_)) => graph.nodes.push(node),
+        }
+    }
+    Ok(())
+}
+
+/// What a call looks like before a run: resolved dimensions, values of constants. `None` if some dimension is unknown.
+pub fn arguments<'g>(graph: &'g Graph, node: &Node) -> Option<Vec<Option<Arg<'g>>>> {
+    let arg = |input: &Option<usize>| match input {
+        None => Some(None),
+        Some(value) => {
+            let value = &graph.values[*value];
+            let info = value.resolved.as_ref()?;
+            Some(Some(Arg { info, data: value.constant.as_ref().map(|bytes| &bytes[..]) }))
+        }
+    };
+    node.inputs.iter().map(arg).collect()
+}
+
+/// Declared types of a call's outputs.
+pub fn output_infos(graph: &Graph, node: &Node) -> Vec<TensorInfo> {
+    node.outputs
+        .iter()
+        .map(|&o| graph.values[o].resolved.clone().unwrap_or_else(|| graph.values[o].declared.clone()))
+        .collect()
+}
+
+fn resolve(graph: &mut Graph, node: &Node, control: &Control) -> Result<(), OpError> {
+    let Run::Shaped { shapes, .. } = node.operation.run else { return Err(OpError::Unresolved) };
+    let inputs = arguments(graph, node).ok_or(OpError::Unresolved)?;
+    let outputs = output_infos(graph, node);
+    let dims = shapes(&Args { form: node.form, inputs: &inputs, outputs: &outputs, interrupt: control })?;
+    let too_large = |(&o, dims): (&usize, &Vec<u32>)| {
+        crate::tensor::byte_size(graph.values[o].declared.ty, dims).is_none()
+    };
+    if dims.len() != node.outputs.len() || node.outputs.iter().zip(&dims).any(too_large) {
+        return Err(OpError::failed("outputs too large"));
+    }
+    for (&o, dims) in node.outputs.iter().zip(&dims) {
+        if let Err(why) = graph.values[o].resolve(dims) {
+            node.outputs.iter().for_each(|&o| graph.values[o].resolved = None);
+            return Err(OpError::Failed(why));
+        }
+    }
+    Ok(())
+}
+
+/// Evaluates a call whose inputs are all constant; whether it did, and the call is no longer needed.
+fn fold(graph: &mut Graph, node: &Node, control: &Control) -> Result<bool, OpError> {
+    let constant = |input: &Option<usize>| input.is_none_or(|value| graph.values[value].constant.is_some());
+    // Seeds of zero ask for other numbers in each run.
+    if node.operation.ty == OperationType::RANDOM_MULTINOMIAL || !node.inputs.iter().all(constant) {
+        return Ok(false);
+    }
+    let outputs = output_infos(graph, node);
+    let bytes: usize = outputs.iter().filter_map(TensorInfo::byte_size).fold(0, usize::saturating_add);
+    if bytes > MAX_FOLDED {
+        return Ok(false);
+    }
+    let inputs = arguments(graph, node).ok_or(OpError::Unresolved)?;
+    let results = run(
+        node.operation,
+        &Args { form: node.form, inputs: &inputs, outputs: &outputs, interrupt: control },
+    )?;
+    for (&o, result) in node.outputs.iter().zip(results) {
+        graph.values[o].constant = Some(Arc::new(result.data));
+    }
+    Ok(true)
+}
+
+/// Drops operations whose results nobody uses.
+fn drop_dead(graph: &mut Graph) {
+    let mut used = vec![false; graph.values.len()];
+    graph.outputs.iter().for_each(|&o| used[o] = true);
+    let mut kept = Vec::with_capacity(graph.nodes.len());
+    for node in std::mem::take(&mut graph.nodes).into_iter().rev() {
+        if node.outputs.iter().any(|&o| used[o]) {
+            node.inputs.iter().flatten().for_each(|&i| used[i] = true);
+            kept.push(node);
+        }
+    }
+    kept.reverse();
+    graph.nodes = kept;
+    for (value, used) in graph.values.iter_mut().zip(&used) {
+        if !used {
+            value.constant = None;
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The memory plan: one place in the arena for each value whose size is known, shared by values that never live at the
+//! same time.
+
+use super::graph::Graph;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Every part starts at a multiple of this: a cache line, and the widest vector.
+const ALIGNMENT: usize = 64;
+
+/// Where values live.
+pub struct Plan {
+    /// By value: its part of the arena; `None` for constants and for values whose size only a run knows.
+    pub parts: Vec<Option<Range<usize>>>,
+    /// Size of the arena.
+    pub size: usize,
+}
+
+/// Plans the arena for one run of `graph`. `None` if it would not fit the address space.
+pub fn plan(graph: &Graph) -> Option<Plan> {
+    let mut last_use = vec![0usize; graph.values.len()];
+    for (step, node) in graph.nodes.iter().enumerate() {
+        // An output that nobody reads lives while it is written.
+        node.inputs.iter().flatten().chain(&node.outputs).for_each(|&v| last_use[v] = step);
+    }
+    graph.outputs.iter().for_each(|&o| last_use[o] = usize::MAX);
+
+    let mut ends: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    let mut plan = Plan { parts: vec![None; graph.values.len()], size: 0 };
+    let mut free = FreeList::default();
+    let place = |plan: &mut Plan,
+                 free: &mut FreeList,
+                 ends: &mut BTreeMap<usize, Vec<usize>>,
+                 v: usize|
+     -> Option<()> {
+        let value = &graph.values[v];
+        let (Some(info), None) = (&value.resolved, &value.constant) else { return Some(()) };
+        let size = info.byte_size()?;
+        let start = free.take(size.checked_next_multiple_of(ALIGNMENT)?, &mut plan.size)?;
+        plan.parts[v] = Some(start..start.checked_add(size)?);
+        ends.entry(last_use[v]).or_default().push(v);
+        Some(())
+    };
+    for &v in &graph.inputs {
+        place(&mut plan, &mut free, &mut ends, v)?;
+    }
+    for (step, node) in graph.nodes.iter().enumerate() {
+        for &v in &node.outputs {
+            place(&mut plan, &mut free, &mut ends, v)?;
+        }
+        for v in ends.remove(&step).unwrap_or_default() {
+            let part = plan.parts[v].clone()?;
+            free.give(part.start, (part.end - part.start).next_multiple_of(ALIGNMENT));
+        }
+    }
+    Some(plan)
+}
+
+/// Unused parts of the arena so far, by start.
+#[derive(Default)]
+struct FreeList(BTreeMap<usize, usize>);
+
+impl FreeList {
+    /// The start of a part of `size` bytes: the smallest hole that fits, or new space at the end.
+    fn take(&mut self, size: usize, arena: &mut usize) -> Option<usize> {
+        if size == 0 {
+            return Some(0);
+        }
+        let best =
+            self.0.iter().filter(|(_, &len)| len >= size).min_by_key(|(_, &len)| len).map(|(&s, &l)| (s, l));
+        if let Some((start, len)) = best {
+            self.0.remove(&start);
+            if len > size {
+                self.0.insert(start + size, len - size);
+            }
+            return Some(start);
+        }
+        // A hole at the very end is extended rather than left.
+        let last =
+            self.0.last_key_value().map(|(&s, &l)| (s, l)).filter(|(start, len)| start + len == *arena);
+        let start = last.map_or(*arena, |(start, _)| start);
+        if last.is_some() {
+            self.0.pop_last();
+        }
+        *arena = start.checked_add(size).filter(|&end| end <= isize::MAX as usize)?;
+        Some(start)
+    }
+
+    fn give(&mut self, start: usize, len: usize) {
+        if len == 0 {
+            return;
+        }
+        let (mut start, mut len) = (start, len);
+        if let Some((&before, &size)) = self.0.range(..start).next_back() {
+            if before + size == start {
+                self.0.remove(&before);
+                (start, len) = (before, len + size);
+            }
+        }
+        if let Some(size) = self.0.remove(&(start + len)) {
+            len += size;
+        }
+        self.0.insert(start, len);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holes_are_reused_and_merged() {
+        let (mut free, mut arena) = (FreeList::default(), 0);
+        let a = free.take(64, &mut arena).unwrap();
+        let b = free.take(128, &mut arena).unwrap();
+        let c = free.take(64, &mut arena).unwrap();
+        assert_eq!((a, b, c, arena), (0, 64, 192, 256));
+        free.give(a, 64);
+        free.give(b, 128);
+        assert_eq!(free.take(192, &mut arena), Some(0), "two neighbours make one hole");
+        free.give(c, 64);
+        assert_eq!(free.take(128, &mut arena), Some(192), "a hole at the end is extended");
+        assert_eq!(arena, 320);
+    }
+}

@@ -1,0 +1,157 @@
+//! The two traits that a vendor implements: [`Backend`], which compiles models, and [`Executable`], which runs them.
+//!
+//! Everything above (binder, validation, memory, scheduling) is the same for every backend. A backend sees valid models
+//! and checked arguments only, and must not know of binder.
+
+mod control;
+pub mod cpu;
+
+pub use control::{boottime_ns, Control};
+
+use crate::memory::{ClientSlice, MemoryError};
+use crate::model::Model;
+use crate::ops::OpError;
+use crate::tensor::{Dims, OperandType, TensorInfo};
+use std::sync::Arc;
+
+/// Compiles models for one kind of hardware.
+pub trait Backend: Send + Sync {
+    /// What the driver adds to its version string: changes whenever compiled models or results do.
+    fn version(&self) -> String;
+
+    /// How fast and frugal this backend is, relative to the runtime's own CPU code.
+    fn capabilities(&self) -> Capabilities;
+
+    /// For each operation of the main subgraph: whether this backend takes it, or why not. What it takes here,
+    /// [`compile`](Self::compile) must compile. An IF or WHILE is taken only if all operations in its subgraphs are.
+    fn support(&self, model: &Model) -> Vec<Result<(), String>>;
+
+    /// Compiles a model of which every operation is supported.
+    fn compile(
+        &self,
+        model: &Model,
+        options: &CompileOptions,
+        control: &Control,
+    ) -> Result<Arc<dyn Executable>, BackendError>;
+}
+
+/// A compiled model. It may be run from several threads at once.
+pub trait Executable: Send + Sync {
+    /// The model's inputs and outputs, with dimensions as the model declares them.
+    fn interface(&self) -> &Interface;
+
+    /// Runs the model: `inputs` and `outputs` follow the interface, one each; a `None` was left out by the client.
+    /// Gives one shape per output. Where an output's memory is too small, nothing is written to any, and the shapes say
+    /// so.
+    fn run(
+        &self,
+        inputs: &[Option<InputTensor>],
+        outputs: &[Option<OutputTensor>],
+        control: &Control,
+    ) -> Result<Vec<OutputShape>, BackendError>;
+}
+
+/// What a compiled model takes and gives.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Interface {
+    pub inputs: Vec<TensorInfo>,
+    pub outputs: Vec<TensorInfo>,
+}
+
+/// The value of a model input.
+#[derive(Clone, Debug)]
+pub struct InputTensor {
+    pub data: ClientSlice,
+    /// All known.
+    pub dims: Dims,
+}
+
+/// Where a model output goes.
+#[derive(Clone, Debug)]
+pub struct OutputTensor {
+    pub data: ClientSlice,
+    /// What the client says of the dimensions; 0, or none at all, where it leaves them to the driver.
+    pub dims: Dims,
+}
+
+/// What became of an output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputShape {
+    pub dims: Dims,
+    /// Whether the output's memory was large enough.
+    pub sufficient: bool,
+}
+
+/// What a client asks of a compilation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CompileOptions {
+    pub preference: Preference,
+    pub priority: Priority,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Preference {
+    LowPower,
+    #[default]
+    FastSingleAnswer,
+    SustainedSpeed,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Priority {
+    Low,
+    #[default]
+    Medium,
+    High,
+}
+
+/// Time and power relative to the runtime's CPU code: lower is better, and only below 1 does the runtime choose us.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Performance {
+    pub exec_time: f32,
+    pub power_usage: f32,
+}
+
+/// What a backend says of its speed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Capabilities {
+    pub relaxed_scalar: Performance,
+    pub relaxed_tensor: Performance,
+    /// By the type of an operation's first input, sorted by type.
+    pub operands: Vec<(OperandType, Performance)>,
+    pub if_performance: Performance,
+    pub while_performance: Performance,
+}
+
+/// Why a compilation or a run failed.
+#[derive(Debug, thiserror::Error)]
+pub enum BackendError {
+    /// The model needs what this backend does not have.
+    #[error("{0}")]
+    Unsupported(String),
+    /// An operation could not do its work; the text names it.
+    #[error("{0}")]
+    Failed(String),
+    #[error("no memory for {0} bytes")]
+    OutOfMemory(usize),
+    #[error("{what}: {source}")]
+    Memory { what: String, source: MemoryError },
+    #[error("the deadline has passed")]
+    DeadlinePassed,
+    /// A WHILE ran for longer than its time limit.
+    #[error("a loop ran for longer than {0:?}")]
+    LoopTimeout(std::time::Duration),
+    #[error("cancelled")]
+    Cancelled,
+}
+
+impl BackendError {
+    /// `error` of the operation called `name`.
+    pub(crate) fn of_operation(name: &str, error: OpError) -> Self {
+        match error {
+            OpError::DeadlinePassed => BackendError::DeadlinePassed,
+            OpError::Cancelled => BackendError::Cancelled,
+            other => BackendError::Failed(format!("{name}: {other}")),
+        }
+    }
+}

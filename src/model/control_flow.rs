@@ -1,0 +1,111 @@
+//! Rules for IF and WHILE: conditions, and that operands fit those of the subgraphs they are handed to.
+
+use super::{Lifetime, Model, ModelError, Operation, OperationKind, Subgraph};
+use crate::ops::OperationType;
+use crate::tensor::{OperandType, TensorInfo};
+
+pub(super) fn check(model: &Model) -> Result<(), ModelError> {
+    let named = std::iter::once(("main subgraph".to_string(), &model.main))
+        .chain(model.referenced.iter().enumerate().map(|(i, graph)| (format!("subgraph {i}"), graph)));
+    for (name, graph) in named {
+        for (i, operation) in graph.operations.iter().enumerate() {
+            let OperationKind::Known { operation: known, .. } = operation.kind else { continue };
+            let checked = match known.ty {
+                OperationType::IF => check_if(model, graph, operation),
+                OperationType::WHILE => check_while(model, graph, operation),
+                _ => Ok(()),
+            };
+            checked
+                .map_err(|why| ModelError::Invalid(format!("{name}, operation {i} ({}): {why}", known.ty)))?;
+        }
+    }
+    Ok(())
+}
+
+fn check_if(model: &Model, graph: &Subgraph, operation: &Operation) -> Result<(), String> {
+    check_condition(&graph.operands[operation.inputs[0]].info)?;
+    for (at, what) in [(1, "then"), (2, "else")] {
+        let branch = target(model, graph, operation.inputs[at])?;
+        hand_over(
+            graph,
+            &operation.inputs[3..],
+            branch,
+            &branch.inputs,
+            &format!("input of the {what} branch"),
+        )?;
+        hand_over(
+            graph,
+            &operation.outputs,
+            branch,
+            &branch.outputs,
+            &format!("output of the {what} branch"),
+        )?;
+    }
+    Ok(())
+}
+
+fn check_while(model: &Model, graph: &Subgraph, operation: &Operation) -> Result<(), String> {
+    let condition = target(model, graph, operation.inputs[0])?;
+    let body = target(model, graph, operation.inputs[1])?;
+    let values = &operation.inputs[2..];
+    hand_over(graph, values, condition, &condition.inputs, "input of the condition")?;
+    hand_over(graph, values, body, &body.inputs, "input of the body")?;
+    let [verdict] = condition.outputs[..] else {
+        return Err(format!("the condition has {} outputs, expected 1", condition.outputs.len()));
+    };
+    check_condition(&condition.operands[verdict].info)?;
+    let (kept, given) = (operation.outputs.len(), body.outputs.len());
+    if kept > given || given > values.len() {
+        return Err(format!(
+            "{kept} outputs, a body of {given} outputs and {} inputs do not fit",
+            values.len()
+        ));
+    }
+    hand_over(graph, &operation.outputs, body, &body.outputs[..kept], "output of the body")?;
+    hand_over(body, &body.outputs, body, &body.inputs[..given], "next input of the body")
+}
+
+fn check_condition(info: &TensorInfo) -> Result<(), String> {
+    if info.ty != OperandType::TENSOR_BOOL8 || info.dims != [1] {
+        return Err(format!(
+            "the condition is a {} of {:?}, expected TENSOR_BOOL8 of [1]",
+            info.ty, info.dims
+        ));
+    }
+    Ok(())
+}
+
+fn target<'m>(model: &'m Model, graph: &Subgraph, operand: usize) -> Result<&'m Subgraph, String> {
+    match graph.operands[operand].lifetime {
+        Lifetime::Subgraph(index) => {
+            model.referenced.get(index).ok_or_else(|| format!("subgraph {index} does not exist"))
+        }
+        _ => Err(format!("operand {operand} is no subgraph")),
+    }
+}
+
+/// Checks that each operand of `outer` fits the one of `inner` that it is handed to.
+fn hand_over(
+    outer: &Subgraph,
+    from: &[usize],
+    inner: &Subgraph,
+    to: &[usize],
+    what: &str,
+) -> Result<(), String> {
+    if from.len() != to.len() {
+        return Err(format!("{} operands for {} of kind {what}", from.len(), to.len()));
+    }
+    for (i, (&from, &to)) in from.iter().zip(to).enumerate() {
+        let (a, b) = (&outer.operands[from].info, &inner.operands[to].info);
+        let dims_fit = a.dims.is_empty()
+            || b.dims.is_empty()
+            || (a.dims.len() == b.dims.len()
+                && a.dims.iter().zip(&b.dims).all(|(&a, &b)| a == b || a == 0 || b == 0));
+        let same = (a.ty, a.scale, a.zero_point, &a.channel_quant)
+            == (b.ty, b.scale, b.zero_point, &b.channel_quant);
+        if !same || !dims_fit {
+            return Err(format!("operand {from} does not fit {what} {i}: {a:?} and {b:?}"));
+        }
+    }
+    Ok(())
+}

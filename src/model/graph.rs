@@ -1,0 +1,152 @@
+//! Rules for a subgraph: its inputs and outputs, its operations, and the order they stand in.
+
+use super::decode::{within, Context};
+use super::operand;
+use super::{Constant, Lifetime, ModelError, Operand, Operation, OperationKind, Subgraph};
+use crate::aidl;
+use crate::ops::{self, signature, Arg, Args, NeverInterrupted, OpError, OperationType, Run};
+use crate::tensor::TensorInfo;
+
+pub(super) fn decode(subgraph: &aidl::Subgraph, context: &mut Context) -> Result<Subgraph, ModelError> {
+    if subgraph.operands.is_empty() || subgraph.operations.is_empty() {
+        return Err(ModelError::invalid("a subgraph needs operands and operations"));
+    }
+    let mut operands = Vec::with_capacity(subgraph.operands.len());
+    for (i, operand) in subgraph.operands.iter().enumerate() {
+        operands.push(operand::decode(operand, context).map_err(|e| within(&format!("operand {i}"), e))?);
+    }
+    let inputs = listed(&subgraph.inputIndexes, &operands, "inputs", |l| matches!(l, Lifetime::Input))?;
+    let outputs = listed(&subgraph.outputIndexes, &operands, "outputs", |l| matches!(l, Lifetime::Output))?;
+    let mut operations = Vec::with_capacity(subgraph.operations.len());
+    for (i, operation) in subgraph.operations.iter().enumerate() {
+        let name = OperationType::from_code(operation.r#type.0).map_or("unknown", |ty| ty.name());
+        operations.push(
+            decode_operation(operation, &operands, context)
+                .map_err(|e| within(&format!("operation {i} ({name})"), e))?,
+        );
+    }
+    check_order(&operands, &operations)?;
+    Ok(Subgraph { operands, operations, inputs, outputs })
+}
+
+/// Checks a list of the subgraph's inputs or outputs: it names exactly the operands of that lifetime, each once.
+fn listed(
+    list: &[i32],
+    operands: &[Operand],
+    what: &str,
+    belongs: fn(&Lifetime) -> bool,
+) -> Result<Vec<usize>, ModelError> {
+    let mut seen = vec![false; operands.len()];
+    let mut indices = Vec::with_capacity(list.len());
+    for &index in list {
+        let i = operand_index(index, operands)?;
+        if !belongs(&operands[i].lifetime) {
+            return Err(ModelError::invalid(format!("{what} list operand {i}, which has another lifetime")));
+        }
+        if std::mem::replace(&mut seen[i], true) {
+            return Err(ModelError::invalid(format!("{what} list operand {i} twice")));
+        }
+        indices.push(i);
+    }
+    match operands.iter().zip(&seen).position(|(operand, seen)| belongs(&operand.lifetime) && !seen) {
+        Some(i) => {
+            Err(ModelError::invalid(format!("{what} do not list operand {i}, whose lifetime says so")))
+        }
+        None => Ok(indices),
+    }
+}
+
+fn operand_index(index: i32, operands: &[Operand]) -> Result<usize, ModelError> {
+    usize::try_from(index).ok().filter(|&i| i < operands.len()).ok_or_else(|| {
+        ModelError::invalid(format!("operand {index} does not exist; the subgraph has {}", operands.len()))
+    })
+}
+
+fn decode_operation(
+    operation: &aidl::Operation,
+    operands: &[Operand],
+    context: &Context,
+) -> Result<Operation, ModelError> {
+    let indices =
+        |list: &[i32]| list.iter().map(|&i| operand_index(i, operands)).collect::<Result<Vec<_>, _>>();
+    let (inputs, outputs) = (indices(&operation.inputs)?, indices(&operation.outputs)?);
+    let code = operation.r#type.0;
+    let kind = match OperationType::from_code(code) {
+        None => match context.extensions.of_type(code) {
+            Some(name) => {
+                OperationKind::Unsupported(format!("operation {} of extension {name}", code & 0xffff))
+            }
+            None => return Err(ModelError::invalid(format!("operation type {code} does not exist"))),
+        },
+        Some(ty) => match ty.operation() {
+            None => OperationKind::Unsupported(format!("{ty} is not supported")),
+            Some(known) => {
+                let form = check_call(known, &inputs, &outputs, operands).map_err(ModelError::Invalid)?;
+                OperationKind::Known { operation: known, form }
+            }
+        },
+    };
+    Ok(Operation { kind, inputs, outputs })
+}
+
+/// Checks a call against its operation's signature and rules; gives the signature that it matches.
+fn check_call(
+    operation: &'static ops::Operation,
+    inputs: &[usize],
+    outputs: &[usize],
+    operands: &[Operand],
+) -> Result<usize, String> {
+    let as_operand = |&i: &usize| match operands[i].lifetime {
+        Lifetime::NoValue => signature::Operand::Omitted(Some(&operands[i].info)),
+        _ => signature::Operand::Present(&operands[i].info),
+    };
+    let input_operands: Vec<_> = inputs.iter().map(as_operand).collect();
+    let output_operands: Vec<_> = outputs.iter().map(as_operand).collect();
+    let form = signature::find(operation, &input_operands, &output_operands)?.form;
+    if matches!(operation.run, Run::ControlFlow) {
+        return Ok(form); // its rules look into other subgraphs and come when all are decoded
+    }
+    let args: Vec<Option<Arg>> = inputs.iter().map(|&i| arg(&operands[i])).collect();
+    let infos: Vec<TensorInfo> = outputs.iter().map(|&i| operands[i].info.clone()).collect();
+    let call = Args { form, inputs: &args, outputs: &infos, interrupt: &NeverInterrupted };
+    match (operation.check)(&call) {
+        Ok(()) | Err(OpError::Unresolved) => Ok(form),
+        Err(why) => Err(why.to_string()),
+    }
+}
+
+/// What a check may see of an operand: the value only of constants that are copied already.
+fn arg(operand: &Operand) -> Option<Arg<'_>> {
+    let data = match &operand.lifetime {
+        Lifetime::NoValue => return None,
+        Lifetime::Constant(Constant::Private(bytes)) => Some(&bytes[..]),
+        _ => None,
+    };
+    Some(Arg { info: &operand.info, data })
+}
+
+/// Checks that each operand is written before it is read, and written once and by an operation if at all.
+fn check_order(operands: &[Operand], operations: &[Operation]) -> Result<(), ModelError> {
+    let mut known: Vec<bool> = operands
+        .iter()
+        .map(|operand| !matches!(operand.lifetime, Lifetime::Temporary | Lifetime::Output))
+        .collect();
+    for (i, operation) in operations.iter().enumerate() {
+        if let Some(input) = operation.inputs.iter().find(|&&input| !known[input]) {
+            return Err(ModelError::invalid(format!(
+                "operation {i} reads operand {input} before it is written"
+            )));
+        }
+        for &output in &operation.outputs {
+            if std::mem::replace(&mut known[output], true) {
+                return Err(ModelError::invalid(format!(
+                    "operation {i} writes operand {output}, which is an input, a constant or written already"
+                )));
+            }
+        }
+    }
+    match known.iter().position(|known| !known) {
+        Some(i) => Err(ModelError::invalid(format!("operand {i} is never written"))),
+        None => Ok(()),
+    }
+}

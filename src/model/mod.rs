@@ -1,0 +1,118 @@
+//! Models and requests, decoded and checked: once you hold one, it is valid.
+//!
+//! Whatever steers execution is copied out of client memory before it is looked at. Nothing here runs anything.
+
+mod control_flow;
+mod decode;
+mod error;
+mod extensions;
+mod graph;
+mod operand;
+mod references;
+mod request;
+#[cfg(test)]
+mod tests;
+
+pub use error::ModelError;
+pub use request::{Argument, Request, RequestError, RequestPool};
+
+use crate::memory::{AlignedBuf, ClientSlice, MemoryError};
+use crate::ops;
+use crate::tensor::TensorInfo;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// A valid model.
+#[derive(Debug)]
+pub struct Model {
+    pub main: Subgraph,
+    /// Subgraphs of IF and WHILE; the references among them have no cycle.
+    pub referenced: Vec<Subgraph>,
+    /// FLOAT32 may be computed with the range and precision of FLOAT16.
+    pub relaxed: bool,
+}
+
+/// A valid subgraph: operations stand in an order in which they can run.
+#[derive(Debug)]
+pub struct Subgraph {
+    pub operands: Vec<Operand>,
+    pub operations: Vec<Operation>,
+    /// Indices of operands.
+    pub inputs: Vec<usize>,
+    pub outputs: Vec<usize>,
+}
+
+#[derive(Debug)]
+pub struct Operand {
+    pub info: TensorInfo,
+    pub lifetime: Lifetime,
+}
+
+/// Where an operand's value comes from.
+#[derive(Clone, Debug)]
+pub enum Lifetime {
+    Temporary,
+    Input,
+    Output,
+    Constant(Constant),
+    /// An optional operand that was left out.
+    NoValue,
+    /// Index into [`Model::referenced`].
+    Subgraph(usize),
+}
+
+/// A constant operand's bytes.
+#[derive(Clone, Debug)]
+pub enum Constant {
+    /// Copied already, as is everything that steers execution.
+    Private(Arc<AlignedBuf>),
+    /// Still the client's: tensor data that decides nothing but values.
+    Client(ClientSlice),
+}
+
+impl Constant {
+    /// The bytes, copied if they are the client's still.
+    pub fn bytes(&self) -> Result<Cow<'_, AlignedBuf>, MemoryError> {
+        match self {
+            Constant::Private(bytes) => Ok(Cow::Borrowed(bytes)),
+            Constant::Client(slice) => slice.to_private().map(Cow::Owned),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        match self {
+            Constant::Private(bytes) => bytes.len(),
+            Constant::Client(slice) => slice.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A valid call of an operation.
+#[derive(Debug)]
+pub struct Operation {
+    pub kind: OperationKind,
+    /// Indices of operands.
+    pub inputs: Vec<usize>,
+    pub outputs: Vec<usize>,
+}
+
+/// Which operation it is, and whether the driver knows it.
+pub enum OperationKind {
+    /// An operation of the table; `form` is the signature that the call matches.
+    Known { operation: &'static ops::Operation, form: usize },
+    /// Valid, but nothing this driver could run. The text says what it is and why.
+    Unsupported(String),
+}
+
+impl std::fmt::Debug for OperationKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            OperationKind::Known { operation, form } => write!(f, "{}/{form}", operation.ty),
+            OperationKind::Unsupported(why) => f.write_str(why),
+        }
+    }
+}

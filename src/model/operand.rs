@@ -1,0 +1,207 @@
+//! Rules for one operand: type, dimensions, quantisation, lifetime and location.
+
+use super::decode::Context;
+use super::{Constant, Lifetime, ModelError, Operand};
+use crate::aidl;
+use crate::memory::AlignedBuf;
+use crate::tensor::{byte_size, ChannelQuant, OperandType, TensorInfo};
+use std::sync::Arc;
+
+/// Constants up to this size are copied at once, whatever their type: it is cheaper than to decide.
+const SMALL: usize = 1024;
+
+/// Checks an operand and decodes it. The error says what is wrong, not where: the caller adds that.
+pub(super) fn decode(operand: &aidl::Operand, context: &mut Context) -> Result<Operand, ModelError> {
+    let info = type_info(operand, context)?;
+    if operand.location.padding != 0 {
+        return Err(ModelError::invalid("padding must be 0 in a model"));
+    }
+    let is_subgraph = info.ty == OperandType::SUBGRAPH;
+    if is_subgraph != (operand.lifetime == aidl::OperandLifeTime::SUBGRAPH)
+        && operand.lifetime != aidl::OperandLifeTime::NO_VALUE
+    {
+        return Err(ModelError::invalid("type SUBGRAPH and lifetime SUBGRAPH belong together"));
+    }
+    let lifetime = match operand.lifetime {
+        aidl::OperandLifeTime::TEMPORARY_VARIABLE => Lifetime::Temporary,
+        aidl::OperandLifeTime::SUBGRAPH_INPUT => Lifetime::Input,
+        aidl::OperandLifeTime::SUBGRAPH_OUTPUT => Lifetime::Output,
+        aidl::OperandLifeTime::NO_VALUE => Lifetime::NoValue,
+        aidl::OperandLifeTime::CONSTANT_COPY | aidl::OperandLifeTime::CONSTANT_POOL => {
+            return constant(operand, info, context);
+        }
+        aidl::OperandLifeTime::SUBGRAPH => return subgraph(operand, info, context),
+        other => return Err(ModelError::invalid(format!("lifetime {} does not exist", other.0))),
+    };
+    let location = &operand.location;
+    if (location.poolIndex, location.offset, location.length) != (0, 0, 0) {
+        return Err(ModelError::invalid("only constants and subgraphs have a location"));
+    }
+    Ok(Operand { info, lifetime })
+}
+
+/// Type, dimensions and quantisation.
+fn type_info(operand: &aidl::Operand, context: &Context) -> Result<TensorInfo, ModelError> {
+    let code = operand.r#type.0;
+    let dims = operand
+        .dimensions
+        .iter()
+        .map(|&d| u32::try_from(d).map_err(|_| ModelError::invalid(format!("dimension {d} is negative"))))
+        .collect::<Result<Vec<u32>, _>>()?;
+    let Some(ty) = OperandType::from_code(code) else {
+        return extension_info(operand, context);
+    };
+    if ty.is_scalar() && !dims.is_empty() {
+        return Err(ModelError::invalid(format!("{ty} is a scalar, but has dimensions {dims:?}")));
+    }
+    if ty.is_tensor() && byte_size(ty, &dims.iter().map(|&d| d.max(1)).collect::<Vec<_>>()).is_none() {
+        return Err(ModelError::invalid(format!("dimensions {dims:?} of {ty} are too large")));
+    }
+    check_quantisation(ty, operand.scale, operand.zeroPoint)?;
+    let channel_quant = channel_quant(ty, operand, &dims)?;
+    Ok(TensorInfo { ty, dims, scale: operand.scale, zero_point: operand.zeroPoint, channel_quant })
+}
+
+/// An operand of an extension's type. No extension is supported, so that all it needs is to be refused by every
+/// operation: UINT32, which none accepts, stands for it.
+fn extension_info(operand: &aidl::Operand, context: &Context) -> Result<TensorInfo, ModelError> {
+    let code = operand.r#type.0;
+    if context.extensions.of_type(code).is_none() {
+        return Err(ModelError::invalid(format!("operand type {code} does not exist")));
+    }
+    if operand.scale != 0.0 || operand.zeroPoint != 0 {
+        return Err(ModelError::invalid("scale and zero point of an extension's type must be 0"));
+    }
+    if matches!(operand.extraParams, Some(aidl::OperandExtraParams::ChannelQuant(_))) {
+        return Err(ModelError::invalid("an extension's type has no per-channel quantisation"));
+    }
+    Ok(TensorInfo::new(OperandType::UINT32, &[]))
+}
+
+fn check_quantisation(ty: OperandType, scale: f32, zero_point: i32) -> Result<(), ModelError> {
+    use OperandType::*;
+    let scale_fits = match ty {
+        TENSOR_INT32 => scale >= 0.0,
+        TENSOR_QUANT8_ASYMM
+        | TENSOR_QUANT8_ASYMM_SIGNED
+        | TENSOR_QUANT8_SYMM
+        | TENSOR_QUANT16_SYMM
+        | TENSOR_QUANT16_ASYMM => scale > 0.0,
+        _ => scale == 0.0,
+    };
+    if !scale_fits || !scale.is_finite() {
+        return Err(ModelError::invalid(format!("scale {scale} does not fit {ty}")));
+    }
+    let range = match ty {
+        TENSOR_QUANT8_ASYMM => 0..=255,
+        TENSOR_QUANT8_ASYMM_SIGNED => -128..=127,
+        TENSOR_QUANT16_ASYMM => 0..=65535,
+        _ => 0..=0,
+    };
+    if !range.contains(&zero_point) {
+        return Err(ModelError::invalid(format!("zero point {zero_point} of {ty} is not in {range:?}")));
+    }
+    Ok(())
+}
+
+fn channel_quant(
+    ty: OperandType,
+    operand: &aidl::Operand,
+    dims: &[u32],
+) -> Result<Option<ChannelQuant>, ModelError> {
+    let per_channel = ty == OperandType::TENSOR_QUANT8_SYMM_PER_CHANNEL;
+    match &operand.extraParams {
+        None if per_channel => Err(ModelError::invalid(format!("{ty} needs per-channel scales"))),
+        None => Ok(None),
+        Some(aidl::OperandExtraParams::ChannelQuant(quant)) if per_channel => {
+            let dim = usize::try_from(quant.channelDim).ok().and_then(|i| dims.get(i).map(|&d| (i, d)));
+            let Some((index, size)) = dim else {
+                return Err(ModelError::invalid(format!(
+                    "channelDim {} is out of range for {dims:?}",
+                    quant.channelDim
+                )));
+            };
+            if size == 0 || quant.scales.len() != size as usize {
+                return Err(ModelError::invalid(format!(
+                    "{} scales for {size} channels",
+                    quant.scales.len()
+                )));
+            }
+            if !quant.scales.iter().all(|&s| s > 0.0 && s.is_finite()) {
+                return Err(ModelError::invalid("a per-channel scale is not above 0"));
+            }
+            Ok(Some(ChannelQuant { scales: quant.scales.clone(), dim: index as u32 }))
+        }
+        Some(_) => Err(ModelError::invalid(format!("{ty} must not have extra parameters of this kind"))),
+    }
+}
+
+fn constant(operand: &aidl::Operand, info: TensorInfo, context: &mut Context) -> Result<Operand, ModelError> {
+    if info.ty.is_tensor() && !info.is_fully_specified() {
+        return Err(ModelError::invalid(format!(
+            "a constant's dimensions {:?} must be known and above 0",
+            info.dims
+        )));
+    }
+    let location = &operand.location;
+    let number = |value: i64, what| {
+        usize::try_from(value)
+            .map_err(|_| ModelError::invalid(format!("{what} {value} of the location is negative")))
+    };
+    let (offset, length) = (number(location.offset, "offset")?, number(location.length, "length")?);
+    // A constant of an extension's type has a size that only the extension knows.
+    let of_extension = OperandType::from_code(operand.r#type.0).is_none();
+    if !of_extension && info.byte_size() != Some(length) {
+        return Err(ModelError::invalid(format!(
+            "{length} bytes for a constant {} of {:?}",
+            info.ty, info.dims
+        )));
+    }
+    let steers = !info.ty.is_float() && info.channel_quant.is_none() && !info.ty.is_quant8_asymm();
+    let value = if operand.lifetime == aidl::OperandLifeTime::CONSTANT_COPY {
+        if location.poolIndex != 0 {
+            return Err(ModelError::invalid("the pool index of a CONSTANT_COPY must be 0"));
+        }
+        let values = context.operand_values;
+        let bytes = offset.checked_add(length).and_then(|end| values.get(offset..end));
+        let bytes = bytes.ok_or_else(|| {
+            ModelError::invalid(format!(
+                "bytes {offset}+{length} lie outside of the {} operand values",
+                values.len()
+            ))
+        })?;
+        context.count_private(length)?;
+        Constant::Private(Arc::new(AlignedBuf::copy_of(bytes).ok_or_else(|| out_of_memory(length))?))
+    } else {
+        let slice = context.pools.slice(location.poolIndex, offset, length)?;
+        if steers || length <= SMALL {
+            context.count_private(length)?;
+            let copy = slice.to_private();
+            Constant::Private(Arc::new(
+                copy.map_err(|source| ModelError::Memory { what: "a constant".into(), source })?,
+            ))
+        } else {
+            Constant::Client(slice)
+        }
+    };
+    Ok(Operand { info, lifetime: Lifetime::Constant(value) })
+}
+
+fn out_of_memory(bytes: usize) -> ModelError {
+    ModelError::TooLarge(format!("no memory for a constant of {bytes} bytes"))
+}
+
+fn subgraph(operand: &aidl::Operand, info: TensorInfo, context: &Context) -> Result<Operand, ModelError> {
+    let location = &operand.location;
+    if (location.poolIndex, location.length) != (0, 0) {
+        return Err(ModelError::invalid("pool index and length of a subgraph must be 0"));
+    }
+    let index = usize::try_from(location.offset).ok().filter(|&i| i < context.referenced);
+    let index = index.ok_or_else(|| {
+        ModelError::invalid(format!(
+            "subgraph {} does not exist; the model has {}",
+            location.offset, context.referenced
+        ))
+    })?;
+    Ok(Operand { info, lifetime: Lifetime::Subgraph(index) })
+}

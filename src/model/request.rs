@@ -1,0 +1,221 @@
+//! A request, checked against the inputs and outputs of the model it is for.
+
+use crate::aidl;
+use crate::memory::{MemoryError, Pool};
+use crate::tensor::{byte_size, Dims, TensorInfo};
+
+/// A valid request: every argument lies inside its pool and fits its operand.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Request {
+    /// One per model input; `None` for an optional input that was left out.
+    pub inputs: Vec<Option<Argument>>,
+    /// One per model output; `None` where the client does not want it.
+    pub outputs: Vec<Option<Argument>>,
+}
+
+/// Where an argument's bytes lie and what it looks like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Argument {
+    /// Index into the request's pools.
+    pub pool: usize,
+    pub offset: usize,
+    /// Bytes that belong to the argument; 0 for a device buffer, which is used whole.
+    pub length: usize,
+    /// Dimensions known so far: the request's, completed by the model's. Unknown ones, allowed on outputs, are 0.
+    pub dims: Dims,
+}
+
+/// What the check needs to know of a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RequestPool {
+    /// Shared memory of this size.
+    Memory { size: usize },
+    /// A device buffer: its operand is known to the buffer, its size is not the request's matter.
+    Buffer { token: i32 },
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// The request breaks a rule of the interface.
+    #[error("{0}")]
+    Invalid(String),
+    #[error("pool {pool}: {source}")]
+    Memory { pool: usize, source: MemoryError },
+}
+
+fn invalid<T>(why: impl Into<String>) -> Result<T, RequestError> {
+    Err(RequestError::Invalid(why.into()))
+}
+
+impl RequestPool {
+    /// Checks the request's pools, and says what each is.
+    pub fn describe(pools: &[aidl::RequestMemoryPool]) -> Result<Vec<RequestPool>, RequestError> {
+        let describe = |(i, pool): (usize, &aidl::RequestMemoryPool)| match pool {
+            aidl::RequestMemoryPool::Pool(memory) => match Pool::new(memory) {
+                Ok(pool) => Ok(RequestPool::Memory { size: pool.size() }),
+                Err(MemoryError::Invalid(why)) => invalid(format!("pool {i}: {why}")),
+                Err(source) => Err(RequestError::Memory { pool: i, source }),
+            },
+            aidl::RequestMemoryPool::Token(token) if *token <= 0 => {
+                invalid(format!("pool {i}: {token} is no token"))
+            }
+            aidl::RequestMemoryPool::Token(token) => Ok(RequestPool::Buffer { token: *token }),
+        };
+        pools.iter().enumerate().map(describe).collect()
+    }
+}
+
+impl Request {
+    /// Checks `request` against the model's `inputs` and `outputs`. A fenced execution needs every output's dimensions
+    /// (`fenced`), as nobody could be told that its output was too small.
+    pub fn new(
+        request: &aidl::Request,
+        inputs: &[TensorInfo],
+        outputs: &[TensorInfo],
+        fenced: bool,
+    ) -> Result<Request, RequestError> {
+        let pools = RequestPool::describe(&request.pools)?;
+        let (given_inputs, given_outputs) = (&request.inputs, &request.outputs);
+        if given_inputs.len() != inputs.len() || given_outputs.len() != outputs.len() {
+            return invalid(format!(
+                "{} inputs and {} outputs, the model has {} and {}",
+                given_inputs.len(),
+                given_outputs.len(),
+                inputs.len(),
+                outputs.len()
+            ));
+        }
+        let checked = |side: &'static str,
+                       given: &[aidl::RequestArgument],
+                       infos: &[TensorInfo],
+                       unknown_allowed: bool| {
+            given
+                .iter()
+                .zip(infos)
+                .enumerate()
+                .map(|(i, (argument, info))| {
+                    check(argument, info, &pools, unknown_allowed)
+                        .map_err(|why| RequestError::Invalid(format!("{side} {i}: {why}")))
+                })
+                .collect::<Result<Vec<_>, _>>()
+        };
+        let request = Request {
+            inputs: checked("input", given_inputs, inputs, false)?,
+            outputs: checked("output", given_outputs, outputs, !fenced)?,
+        };
+        request.check_overlap()?;
+        Ok(request)
+    }
+
+    /// Outputs must not overlap each other, nor an input: one would change while the other is used.
+    fn check_overlap(&self) -> Result<(), RequestError> {
+        let inputs = self.inputs.iter().enumerate().map(|(i, a)| ("input", i, a));
+        let outputs = self.outputs.iter().enumerate().map(|(i, a)| ("output", i, a));
+        let mut ranges: Vec<(usize, usize, usize, &str, usize)> = inputs
+            .chain(outputs)
+            .filter_map(|(side, i, argument)| {
+                argument.as_ref().map(|a| (a.pool, a.offset, a.offset + a.length, side, i))
+            })
+            .filter(|range| range.1 < range.2)
+            .collect();
+        ranges.sort_unstable();
+        // Within a pool, by start: whatever overlaps an output overlaps the furthest-reaching range seen before it.
+        let (mut furthest, mut furthest_output): (Option<_>, Option<_>) = (None, None);
+        for range @ (pool, start, end, side, i) in ranges {
+            let reaches = |other: &(usize, usize, usize, &str, usize)| other.0 == pool && other.2 > start;
+            let clash =
+                if side == "output" { furthest.filter(reaches) } else { furthest_output.filter(reaches) };
+            if let Some((_, _, _, other_side, other)) = clash {
+                return invalid(format!("{side} {i} overlaps {other_side} {other}"));
+            }
+            let further = |other: Option<(usize, usize, usize, &'static str, usize)>| {
+                other.is_none_or(|o| o.0 != pool || o.2 < end)
+            };
+            if further(furthest) {
+                furthest = Some(range);
+            }
+            if side == "output" && further(furthest_output) {
+                furthest_output = Some(range);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Checks one argument; `None` for one without value.
+fn check(
+    argument: &aidl::RequestArgument,
+    info: &TensorInfo,
+    pools: &[RequestPool],
+    unknown_allowed: bool,
+) -> Result<Option<Argument>, String> {
+    let location = &argument.location;
+    if argument.hasNoValue {
+        let empty = (location.poolIndex, location.offset, location.length, location.padding) == (0, 0, 0, 0);
+        return match empty && argument.dimensions.is_empty() {
+            true => Ok(None),
+            false => Err("an argument without value must have no location and no dimensions".into()),
+        };
+    }
+    let number =
+        |value: i64, what: &str| usize::try_from(value).map_err(|_| format!("{what} {value} is negative"));
+    let (offset, length) = (number(location.offset, "offset")?, number(location.length, "length")?);
+    let padding = number(location.padding, "padding")?;
+    let dims = combined_dims(&argument.dimensions, info)?;
+    let complete = info.ty.is_scalar() || (!dims.is_empty() && !dims.contains(&0));
+    if !complete && !unknown_allowed {
+        return Err(format!("dimensions {dims:?} must be known here"));
+    }
+    let pool = usize::try_from(location.poolIndex).ok().filter(|&i| i < pools.len());
+    let pool = pool.ok_or_else(|| {
+        format!("pool {} does not exist; the request has {}", location.poolIndex, pools.len())
+    })?;
+    match pools[pool] {
+        RequestPool::Buffer { .. } if (offset, length, padding) != (0, 0, 0) => {
+            return Err("a device buffer is used whole: offset, length and padding must be 0".into());
+        }
+        RequestPool::Buffer { .. } => {}
+        RequestPool::Memory { size } => {
+            let end = offset.checked_add(length).and_then(|end| end.checked_add(padding));
+            if length == 0 || end.is_none_or(|end| end > size) {
+                return Err(format!(
+                    "bytes {offset}+{length}, padding {padding}: not inside of the pool's {size}"
+                ));
+            }
+            if complete && byte_size(info.ty, &dims) != Some(length) {
+                return Err(format!("{length} bytes for a {} of {dims:?}", info.ty));
+            }
+        }
+    }
+    Ok(Some(Argument { pool, offset, length, dims }))
+}
+
+/// The argument's dimensions, completed by those that the model knows.
+fn combined_dims(given: &[i32], info: &TensorInfo) -> Result<Dims, String> {
+    let given = given
+        .iter()
+        .map(|&d| u32::try_from(d).map_err(|_| format!("dimension {d} is negative")))
+        .collect::<Result<Dims, _>>()?;
+    if given.is_empty() {
+        return Ok(info.dims.clone());
+    }
+    if info.ty.is_scalar() {
+        return Err("a scalar has no dimensions".into());
+    }
+    if info.dims.is_empty() {
+        return Ok(given);
+    }
+    if given.len() != info.dims.len() {
+        return Err(format!("dimensions {given:?} for an operand of {:?}", info.dims));
+    }
+    given
+        .iter()
+        .zip(&info.dims)
+        .map(|(&given, &known)| match (given, known) {
+            (given, 0) => Ok(given),
+            (0, known) => Ok(known),
+            (given, known) if given == known => Ok(known),
+            _ => Err(format!("dimensions {given:?} for an operand of {:?}", info.dims)),
+        })
+        .collect()
+}

@@ -1,0 +1,105 @@
+//! Names and values of the enums, and the constants.
+
+use nnhal::aidl::*;
+
+/// Each name has its value, and there are no others.
+macro_rules! pin {
+    ($enum:ident { $($name:ident = $value:expr),* $(,)? }) => {{
+        $(assert_eq!($enum::$name.0, $value, concat!(stringify!($enum), "::", stringify!($name)));)*
+        let values: Vec<_> = $enum::enum_values().iter().map(|v| v.0).collect();
+        assert_eq!(values, [$($value),*], stringify!($enum));
+    }};
+}
+
+#[test]
+fn operations() {
+    pin!(OperationType {
+        ADD = 0, AVERAGE_POOL_2D = 1, CONCATENATION = 2, CONV_2D = 3, DEPTHWISE_CONV_2D = 4,
+        DEPTH_TO_SPACE = 5, DEQUANTIZE = 6, EMBEDDING_LOOKUP = 7, FLOOR = 8, FULLY_CONNECTED = 9,
+        HASHTABLE_LOOKUP = 10, L2_NORMALIZATION = 11, L2_POOL_2D = 12, LOCAL_RESPONSE_NORMALIZATION = 13,
+        LOGISTIC = 14, LSH_PROJECTION = 15, LSTM = 16, MAX_POOL_2D = 17, MUL = 18, RELU = 19, RELU1 = 20,
+        RELU6 = 21, RESHAPE = 22, RESIZE_BILINEAR = 23, RNN = 24, SOFTMAX = 25, SPACE_TO_DEPTH = 26,
+        SVDF = 27, TANH = 28, BATCH_TO_SPACE_ND = 29, DIV = 30, MEAN = 31, PAD = 32,
+        SPACE_TO_BATCH_ND = 33, SQUEEZE = 34, STRIDED_SLICE = 35, SUB = 36, TRANSPOSE = 37, ABS = 38,
+        ARGMAX = 39, ARGMIN = 40, AXIS_ALIGNED_BBOX_TRANSFORM = 41, BIDIRECTIONAL_SEQUENCE_LSTM = 42,
+        BIDIRECTIONAL_SEQUENCE_RNN = 43, BOX_WITH_NMS_LIMIT = 44, CAST = 45, CHANNEL_SHUFFLE = 46,
+        DETECTION_POSTPROCESSING = 47, EQUAL = 48, EXP = 49, EXPAND_DIMS = 50, GATHER = 51,
+        GENERATE_PROPOSALS = 52, GREATER = 53, GREATER_EQUAL = 54, GROUPED_CONV_2D = 55,
+        HEATMAP_MAX_KEYPOINT = 56, INSTANCE_NORMALIZATION = 57, LESS = 58, LESS_EQUAL = 59, LOG = 60,
+        LOGICAL_AND = 61, LOGICAL_NOT = 62, LOGICAL_OR = 63, LOG_SOFTMAX = 64, MAXIMUM = 65, MINIMUM = 66,
+        NEG = 67, NOT_EQUAL = 68, PAD_V2 = 69, POW = 70, PRELU = 71, QUANTIZE = 72,
+        QUANTIZED_16BIT_LSTM = 73, RANDOM_MULTINOMIAL = 74, REDUCE_ALL = 75, REDUCE_ANY = 76,
+        REDUCE_MAX = 77, REDUCE_MIN = 78, REDUCE_PROD = 79, REDUCE_SUM = 80, ROI_ALIGN = 81,
+        ROI_POOLING = 82, RSQRT = 83, SELECT = 84, SIN = 85, SLICE = 86, SPLIT = 87, SQRT = 88, TILE = 89,
+        TOPK_V2 = 90, TRANSPOSE_CONV_2D = 91, UNIDIRECTIONAL_SEQUENCE_LSTM = 92,
+        UNIDIRECTIONAL_SEQUENCE_RNN = 93, RESIZE_NEAREST_NEIGHBOR = 94, QUANTIZED_LSTM = 95, IF = 96,
+        WHILE = 97, ELU = 98, HARD_SWISH = 99, FILL = 100, RANK = 101, BATCH_MATMUL = 102, PACK = 103,
+        MIRROR_PAD = 104, REVERSE = 105,
+    });
+}
+
+#[test]
+fn operands() {
+    pin!(OperandType {
+        FLOAT32 = 0, INT32 = 1, UINT32 = 2, TENSOR_FLOAT32 = 3, TENSOR_INT32 = 4, TENSOR_QUANT8_ASYMM = 5,
+        BOOL = 6, TENSOR_QUANT16_SYMM = 7, TENSOR_FLOAT16 = 8, TENSOR_BOOL8 = 9, FLOAT16 = 10,
+        TENSOR_QUANT8_SYMM_PER_CHANNEL = 11, TENSOR_QUANT16_ASYMM = 12, TENSOR_QUANT8_SYMM = 13,
+        TENSOR_QUANT8_ASYMM_SIGNED = 14, SUBGRAPH = 15,
+    });
+    pin!(OperandLifeTime {
+        TEMPORARY_VARIABLE = 0, SUBGRAPH_INPUT = 1, SUBGRAPH_OUTPUT = 2, CONSTANT_COPY = 3,
+        CONSTANT_POOL = 4, NO_VALUE = 5, SUBGRAPH = 6,
+    });
+    pin!(FusedActivationFunc { NONE = 0, RELU = 1, RELU1 = 2, RELU6 = 3 });
+}
+
+#[test]
+fn devices_and_their_answers() {
+    pin!(DeviceType { OTHER = 1, CPU = 2, GPU = 3, ACCELERATOR = 4 });
+    pin!(ExecutionPreference { LOW_POWER = 0, FAST_SINGLE_ANSWER = 1, SUSTAINED_SPEED = 2 });
+    pin!(Priority { LOW = 0, MEDIUM = 1, HIGH = 2 });
+    pin!(ErrorStatus {
+        NONE = 0, DEVICE_UNAVAILABLE = 1, GENERAL_FAILURE = 2, OUTPUT_INSUFFICIENT_SIZE = 3,
+        INVALID_ARGUMENT = 4, MISSED_DEADLINE_TRANSIENT = 5, MISSED_DEADLINE_PERSISTENT = 6,
+        RESOURCE_EXHAUSTED_TRANSIENT = 7, RESOURCE_EXHAUSTED_PERSISTENT = 8,
+    });
+}
+
+#[test]
+fn graphics_buffers() {
+    pin!(BufferUsage {
+        CPU_READ_MASK = 0xf, CPU_READ_NEVER = 0, CPU_READ_RARELY = 2, CPU_READ_OFTEN = 3,
+        CPU_WRITE_MASK = 0xf0, CPU_WRITE_NEVER = 0, CPU_WRITE_RARELY = 0x20, CPU_WRITE_OFTEN = 0x30,
+        GPU_TEXTURE = 0x100, GPU_RENDER_TARGET = 0x200, COMPOSER_OVERLAY = 0x800,
+        COMPOSER_CLIENT_TARGET = 0x1000, PROTECTED = 0x4000, COMPOSER_CURSOR = 0x8000,
+        VIDEO_ENCODER = 0x10000, CAMERA_OUTPUT = 0x20000, CAMERA_INPUT = 0x40000,
+        RENDERSCRIPT = 0x10_0000, VIDEO_DECODER = 0x40_0000, SENSOR_DIRECT_DATA = 0x80_0000,
+        GPU_DATA_BUFFER = 0x100_0000, GPU_CUBE_MAP = 0x200_0000, GPU_MIPMAP_COMPLETE = 0x400_0000,
+        HW_IMAGE_ENCODER = 0x800_0000, FRONT_BUFFER = 0x1_0000_0000, VENDOR_MASK = -0x1000_0000,
+        VENDOR_MASK_HI = -0x1_0000_0000_0000,
+    });
+    pin!(PixelFormat {
+        UNSPECIFIED = 0, RGBA_8888 = 1, RGBX_8888 = 2, RGB_888 = 3, RGB_565 = 4, BGRA_8888 = 5,
+        YCBCR_422_SP = 16, YCRCB_420_SP = 17, YCBCR_422_I = 20, RGBA_FP16 = 22, RAW16 = 32, BLOB = 33,
+        IMPLEMENTATION_DEFINED = 34, YCBCR_420_888 = 35, RAW_OPAQUE = 36, RAW10 = 37, RAW12 = 38,
+        RGBA_1010102 = 43, DEPTH_16 = 48, DEPTH_24 = 49, DEPTH_24_STENCIL_8 = 50, DEPTH_32F = 51,
+        DEPTH_32F_STENCIL_8 = 52, STENCIL_8 = 53, YCBCR_P010 = 54, HSV_888 = 55, R_8 = 56,
+        R_16_UINT = 57, RG_1616_UINT = 58, RGBA_10101010 = 59, Y8 = 538982489, Y16 = 540422489,
+        YV12 = 842094169,
+    });
+}
+
+#[test]
+fn constants() {
+    assert_eq!(INTERFACE_VERSION, 4);
+    assert_eq!(INTERFACE_HASH, "53178f8de9b8861df391cf0593f6f3e08adad33d");
+    assert_eq!(BYTE_SIZE_OF_CACHE_TOKEN, 32);
+    assert_eq!(PrepareModelConfig::default().cacheToken.len(), 32);
+    assert_eq!(MAX_NUMBER_OF_CACHE_FILES, 32);
+    assert_eq!(EXTENSION_TYPE_HIGH_BITS_PREFIX, 15);
+    assert_eq!(EXTENSION_TYPE_LOW_BITS_TYPE, 16);
+    assert_eq!(OPERAND_TYPE_BASE_MAX, 65535);
+    assert_eq!(OPERATION_TYPE_BASE_MAX, 65535);
+    assert_eq!(DEFAULT_LOOP_TIMEOUT_DURATION_NS, 2_000_000_000);
+    assert_eq!(MAXIMUM_LOOP_TIMEOUT_DURATION_NS, 15_000_000_000);
+}
