@@ -115,9 +115,9 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let mut both = Vec::with_capacity(input + outputs);
     for ((x, hidden), (cell, out)) in rows.zip(states) {
         args.interrupt.check()?;
-        // The weights are TFLite's joint matrix cut into recurrent and input columns, in this order, but the matrix is
-        // for the input followed by the state. So the operands' names are right only where both sizes are equal and
-        // swapped, and the reference puts it together again.
+        // TFLite has one weight matrix for the input followed by the state. NNAPI's operands are that matrix cut in
+        // two, but with the recurrent columns first: they are applied to the concatenation from its beginning, as the
+        // reference does, whatever part of it they meet.
         both.clear();
         both.extend_from_slice(x);
         both.extend_from_slice(hidden);

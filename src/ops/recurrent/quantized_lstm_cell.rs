@@ -15,7 +15,7 @@ use crate::tensor::TensorInfo;
 /// Integer bits of a gate before its function.
 const GATE_BITS: i32 = 3;
 
-/// What the weights of the same layout do not say.
+/// Where the inputs lie that only the integer LSTM has.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameters {
     /// First of four scalars: the scales of the gates' intermediate results.
@@ -218,6 +218,7 @@ impl<'a> QuantizedLstmCell<'a> {
         }
         self.output.compute(x, hidden, cell, output);
         let hidden = output.iter().zip(&*cell).map(|(&output, &c)| {
+            // The zero point is subtracted here and added back by the projection, as the reference does.
             let value = i32::from(logistic(output)) * i32::from(tanh(c, self.cell_bits));
             (self.hidden_scale.apply(value).saturating_sub(self.hidden_zero_point)).clamp(-128, 127)
         });
