@@ -15,6 +15,7 @@ mod request;
 mod tests;
 
 pub use error::ModelError;
+pub use extensions::check_extension_names;
 pub use request::{Argument, Request, RequestError, RequestPool};
 
 use crate::memory::{AlignedBuf, ClientSlice, MemoryError};
