@@ -3,6 +3,5 @@
 pub mod cli;
 pub mod client;
 pub mod conformance;
-mod embedded;
 pub mod error;
 pub mod shared;
