@@ -18,6 +18,8 @@ mod reduction;
 mod registry;
 mod schema;
 mod selection;
+#[cfg(test)]
+mod tests;
 mod verify;
 
 pub use error::ImportError;
