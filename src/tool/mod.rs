@@ -1,3 +1,6 @@
 //! The `nnhal` tool: it reaches a driver through binder as any client does, and never through the driver's internals.
 
+pub mod builder;
 pub mod conformance;
+pub mod shared;
+pub mod tflite;
