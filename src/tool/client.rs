@@ -301,6 +301,11 @@ pub struct Ear {
 }
 
 impl Ear {
+    /// The call that it listens for.
+    pub fn call(&self) -> &'static str {
+        self.call
+    }
+
     /// Waits for the first notification; later ones count for nothing.
     pub fn wait(&self, driver: &Driver) -> Result<Verdict, ClientError> {
         let start = Instant::now();

@@ -1,6 +1,7 @@
 //! The `nnhal` tool: it reaches a driver through binder as any client does, and never through the driver's internals.
 
 pub mod builder;
+pub mod cli;
 pub mod client;
 pub mod conformance;
 mod embedded;
@@ -8,5 +9,3 @@ pub mod error;
 pub mod run;
 pub mod shared;
 pub mod tflite;
-
-pub use error::ToolError;

@@ -2,7 +2,8 @@
 
 use super::{accumulate, check_channel_dim, evaluate, filter_dims, ChannelRequant, Number, WeightedSums};
 use super::{IMPLICIT, ROWS};
-use crate::ops::image::{filled, slide, ImageDims, Pace, Strides, Window};
+use crate::ops::image::{filled, slide, ImageDims, Strides, Window};
+use crate::ops::pace::Pace;
 use crate::ops::signature::{boolean, int, var};
 use crate::ops::{Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::requant::Activation;
@@ -148,6 +149,7 @@ impl WeightedSums for DepthwiseGeometry {
         slide(&self.input, &self.height, &self.width, |pixel, patch| {
             sums.fill(T::default());
             patch.for_each(|tap, cell| {
+                pace.spend(out_channels)?;
                 let xs = &input[cell * channels..][..channels];
                 let weights = &filter[tap * out_channels..][..out_channels];
                 if self.multiplier == 1 {
@@ -162,8 +164,8 @@ impl WeightedSums for DepthwiseGeometry {
                         accumulate(sums, x, weights);
                     }
                 }
-            });
-            pace.spend(patch.cells() * out_channels)?;
+                Ok(())
+            })?;
             emit(pixel, &sums)
         })
     }

@@ -1,7 +1,8 @@
 //! BATCH_MATMUL: products of the matrices in two tensors, pair by pair.
 
 use crate::ops::conv::{accumulate, centred, ChannelRequant, Number};
-use crate::ops::image::{exactly, filled, reserved, Pace, Pixels};
+use crate::ops::image::{exactly, filled, reserved, Pixels};
+use crate::ops::pace::Pace;
 use crate::ops::signature::{boolean, var, Row};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::requant::Activation;
@@ -109,7 +110,7 @@ impl BatchMatmulGeometry {
     ) -> Result<(), OpError> {
         let turned;
         let right = if self.transpose_right {
-            turned = transposed(right, self.columns, self.inner)?;
+            turned = transposed(right, self.columns, self.inner, pace)?;
             &turned
         } else {
             right
@@ -133,10 +134,16 @@ impl BatchMatmulGeometry {
 }
 
 /// Matrices `[rows, columns]` turned to `[columns, rows]`.
-fn transposed<T: Copy>(matrices: &[T], rows: usize, columns: usize) -> Result<Vec<T>, OpError> {
+fn transposed<T: Copy>(
+    matrices: &[T],
+    rows: usize,
+    columns: usize,
+    pace: &mut Pace,
+) -> Result<Vec<T>, OpError> {
     let mut turned = reserved(matrices.len())?;
     for matrix in matrices.chunks_exact(rows * columns) {
         for column in 0..columns {
+            pace.spend(rows)?;
             turned.extend(matrix.iter().skip(column).step_by(columns));
         }
     }
@@ -150,7 +157,7 @@ fn shapes(args: &Args) -> Shapes {
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let product = BatchMatmulGeometry::from_args(args)?;
     let (left, right, out) = (args.get(0)?, args.get(1)?, &mut outs[0]);
-    let mut pace = Pace::new(args.interrupt);
+    let mut pace = Pace::new(args);
     if left.count()? == 0 || right.count()? == 0 {
         return fill_empty_sums(out);
     }

@@ -1,7 +1,8 @@
 //! FULLY_CONNECTED: every output of a row is a weighted sum of all inputs of that row.
 
 use crate::ops::conv::{dot, evaluate, ChannelRequant, Number, WeightedSums};
-use crate::ops::image::{expect_rank, filled, Pace};
+use crate::ops::image::{expect_rank, filled};
+use crate::ops::pace::Pace;
 use crate::ops::signature::{int, var, Row};
 use crate::ops::{Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::requant::Activation;
@@ -51,7 +52,7 @@ impl FullyConnectedGeometry {
             return Err(OpError::failed(format!("{} bias elements for {units} units", bias.dim(0))));
         }
         let count = input.count()?;
-        if count % inputs != 0 {
+        if !count.is_multiple_of(inputs) {
             return Err(OpError::failed(format!("{count} input elements are not rows of {inputs}")));
         }
         if !input.ty().is_float() {

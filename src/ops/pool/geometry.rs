@@ -1,7 +1,8 @@
 //! What a call of a pool asks for, and the plain loop over it.
 
 use super::IMPLICIT;
-use crate::ops::image::{filled, slide, ImageDims, Pace, Strides, Window};
+use crate::ops::image::{filled, slide, ImageDims, Strides, Window};
+use crate::ops::pace::Pace;
 use crate::ops::{Args, OpError, Shapes};
 use crate::tensor::requant::Activation;
 use crate::tensor::Dims;
@@ -54,10 +55,11 @@ impl PoolGeometry {
         slide(&self.input, &self.height, &self.width, |pixel, patch| {
             folded.fill(start);
             patch.for_each(|_, cell| {
+                pace.spend(channels)?;
                 let xs = &input[cell * channels..][..channels];
                 folded.iter_mut().zip(xs).for_each(|(folded, &x)| *folded = fold(*folded, x));
-            });
-            pace.spend(patch.cells() * channels)?;
+                Ok(())
+            })?;
             emit(pixel, &folded, patch.cells())
         })
     }

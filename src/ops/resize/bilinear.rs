@@ -2,7 +2,8 @@
 
 use super::geometry::{shapes, ResizeGeometry};
 use super::{INPUTS, OUTPUTS};
-use crate::ops::image::{channels_last, filled, Pace, Pixels};
+use crate::ops::image::{channels_last, filled, Pixels};
+use crate::ops::pace::Pace;
 use crate::ops::signature::Row;
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Signature};
 use crate::tensor::OperandType::*;
@@ -57,14 +58,14 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     if out.data.is_empty() {
         return Ok(());
     }
-    let mut pace = Pace::new(args.interrupt);
+    let mut pace = Pace::new(args);
     if input.ty().is_float() {
-        let values = channels_last(&input, input.floats()?, resize.nchw)?;
+        let values = channels_last(&input, input.floats()?, resize.nchw, &mut pace)?;
         let mut pixels = Pixels::image(out, resize.nchw);
         return blend(&resize, &values, |x| x, &mut pace, |pixel, blended| pixels.put_floats(pixel, blended));
     }
     // Input and output have the same scale and zero point, so elements are blended as they are.
-    let values = channels_last(&input, input.integers()?, resize.nchw)?;
+    let values = channels_last(&input, input.integers()?, resize.nchw, &mut pace)?;
     let mut rounded = filled(0, resize.input.channels)?;
     let mut pixels = Pixels::image(out, resize.nchw);
     blend(

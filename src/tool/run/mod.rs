@@ -29,9 +29,6 @@ pub struct RunArgs {
     /// How to run.
     #[arg(long, value_enum, default_value_t = Mode::Sync)]
     mode: Mode,
-    /// Where the driver is: embedded, unix:PATH or binder:INSTANCE.
-    #[arg(long, default_value = "embedded")]
-    service: ServiceName,
     /// Write the outputs there, as output0.npy and so on.
     #[arg(long, value_name = "DIR")]
     output_dir: Option<PathBuf>,
@@ -47,22 +44,23 @@ enum Mode {
     Sync,
 }
 
-pub fn run(args: RunArgs) -> Result<(), ToolError> {
+/// Runs the subcommand on the driver at `service`.
+pub fn run(service: &ServiceName, args: &RunArgs) -> Result<(), ToolError> {
     let Mode::Sync = args.mode;
     let bytes =
         std::fs::read(&args.model).map_err(|why| ToolError::File { path: args.model.clone(), why })?;
     let imported =
         tflite::import(&bytes).map_err(|why| ToolError::Model { path: args.model.clone(), why })?;
-    let items = items(&args, &imported)?;
+    let items = items(args, &imported)?;
     if items.len() > 1 && args.output_dir.is_some() {
         return Err(ToolError::Usage("--output-dir takes the outputs of one input; give one".into()));
     }
     // The first is read before a driver is started, so that what is wrong with it is said at once.
     let first = read(items.first(), &imported, args.resize)?;
-    let session = Session::new(&imported, &args.service)?;
+    let session = Session::new(&imported, service)?;
     let mut times = Vec::new();
     if items.len() > 1 {
-        batch(&args, &imported, &session, &items, &mut times)?;
+        batch(args, &imported, &session, &items, &mut times)?;
     } else {
         let outputs = repeat(&session, &first, args.runs, &mut times)?;
         if args.input.is_empty() {
