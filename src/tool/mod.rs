@@ -5,5 +5,6 @@ pub mod cli;
 pub mod client;
 pub mod conformance;
 pub mod error;
+pub mod run;
 pub mod shared;
 pub mod tflite;
