@@ -186,6 +186,12 @@ impl ClientSlice {
         Ok(ClientSlice { mapping, offset, len })
     }
 
+    /// All of `mapping`.
+    pub fn whole(mapping: Arc<Mapping>) -> Self {
+        let len = mapping.len();
+        ClientSlice { mapping, offset: 0, len }
+    }
+
     pub fn len(&self) -> usize {
         self.len
     }

@@ -7,7 +7,7 @@ mod dims;
 mod operand_type;
 pub mod requant;
 
-pub use dims::{byte_size, element_count, strides, Dims};
+pub use dims::{byte_size, combine_dims, element_count, strides, Dims};
 pub use operand_type::OperandType;
 
 /// Scales of a `TENSOR_QUANT8_SYMM_PER_CHANNEL` operand.
