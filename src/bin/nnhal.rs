@@ -1,1 +1,3 @@
+//! The tool.
+
 fn main() {}

@@ -137,7 +137,7 @@ pub struct Args<'a> {
 }
 
 /// Tells a running operation to stop: deadline passed, client gone, execution cancelled.
-pub trait Interrupt {
+pub trait Interrupt: Sync {
     fn check(&self) -> Result<(), OpError>;
 }
 

@@ -17,15 +17,20 @@ pub fn dims(a: &[u32], b: &[u32]) -> Result<Dims, OpError> {
         .collect()
 }
 
-/// Calls `f(index in a, index in b)` for every element of the broadcast of `a` and `b`, in row-major order.
-pub fn for_each(a: &[u32], b: &[u32], mut f: impl FnMut(usize, usize)) -> Result<(), OpError> {
+/// Calls `f(index in a, index in b)` for every element of the broadcast of `a` and `b`, in row-major order; the first
+/// error ends it.
+pub fn for_each(
+    a: &[u32],
+    b: &[u32],
+    mut f: impl FnMut(usize, usize) -> Result<(), OpError>,
+) -> Result<(), OpError> {
     let out = dims(a, b)?;
     let total = crate::tensor::element_count(&out).ok_or_else(|| OpError::failed("tensor too large"))?;
     let (steps_a, steps_b) = (steps(a, &out), steps(b, &out));
     let mut position = vec![0u32; out.len()];
     let (mut ia, mut ib) = (0usize, 0usize);
     for _ in 0..total {
-        f(ia, ib);
+        f(ia, ib)?;
         for i in (0..out.len()).rev() {
             position[i] += 1;
             ia += steps_a[i];
@@ -58,7 +63,15 @@ mod tests {
         assert_eq!(dims(&[0, 3], &[1]), Ok(vec![0, 3]));
         assert!(dims(&[2], &[3]).is_err());
         let mut pairs = Vec::new();
-        for_each(&[2, 1], &[2], |a, b| pairs.push((a, b))).unwrap();
+        let mut list = |a, b| {
+            pairs.push((a, b));
+            if pairs.len() == 4 {
+                Err(OpError::Cancelled)
+            } else {
+                Ok(())
+            }
+        };
+        assert_eq!(for_each(&[3, 1], &[2], &mut list), Err(OpError::Cancelled));
         assert_eq!(pairs, [(0, 0), (0, 1), (1, 0), (1, 1)]);
         for_each(&[0, 3], &[1], |_, _| panic!("an empty tensor has no elements")).unwrap();
     }

@@ -8,11 +8,24 @@
 mod args;
 pub mod broadcast;
 mod control_flow;
+pub mod conv;
+pub mod detection;
 pub mod elementwise;
 mod error;
 pub mod evaluate;
+#[cfg(test)]
+pub(crate) mod hostile;
+pub mod image;
 pub mod lookup;
+pub mod matmul;
 pub mod movement;
+pub mod norm;
+mod pace;
+pub mod pool;
+pub mod random;
+pub mod recurrent;
+pub mod reduce;
+pub mod resize;
 pub mod search;
 pub mod signature;
 mod table;

@@ -1,9 +1,10 @@
 //! Shorthand for tests of operations: tensors from literals, one call, outputs as vectors.
 
-use super::{evaluate::evaluate, Arg, Computed, NeverInterrupted, OpError, Operation};
+use super::{evaluate::evaluate, Arg, Computed, Interrupt, NeverInterrupted, OpError, Operation};
 use crate::memory::AlignedBuf;
 use crate::tensor::{OperandType, TensorInfo};
 use bytemuck::NoUninit;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// An operand with its value.
 #[derive(Clone, Debug)]
@@ -35,6 +36,22 @@ pub fn boolean(value: bool) -> Tensor {
 
 pub fn float(value: f32) -> Tensor {
     tensor(TensorInfo::new(OperandType::FLOAT32, &[]), &[value])
+}
+
+/// An interrupt that comes once it has been asked a number of times.
+pub struct InterruptedAfter(AtomicU32);
+
+impl InterruptedAfter {
+    pub fn checks(n: u32) -> Self {
+        InterruptedAfter(AtomicU32::new(n))
+    }
+}
+
+impl Interrupt for InterruptedAfter {
+    fn check(&self) -> Result<(), OpError> {
+        let left = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        left.map(drop).map_err(|_| OpError::Cancelled)
+    }
 }
 
 /// Calls `operation` on `inputs`.

@@ -4,8 +4,10 @@
 //! memory that only this process writes.
 
 mod dims;
+pub mod fixed_point;
 mod operand_type;
 pub mod requant;
+pub mod rescale;
 
 pub use dims::{byte_size, combine_dims, element_count, strides, Dims};
 pub use operand_type::OperandType;

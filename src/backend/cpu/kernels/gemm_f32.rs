@@ -64,7 +64,7 @@ impl PackedF32 {
 
 dispatch! {
     /// Multiplies with the kernels of one instruction set.
-    pub fn multiply => multiply_with(packed: &PackedF32, a: &[f32], c: &mut [f32])
+    fn multiply => multiply_with(packed: &PackedF32, a: &[f32], c: &mut [f32])
 }
 
 /// # Safety

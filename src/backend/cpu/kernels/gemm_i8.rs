@@ -100,7 +100,7 @@ impl PackedI8 {
 
 dispatch! {
     /// Multiplies with the kernels of one instruction set.
-    pub fn multiply => multiply_with(packed: &PackedI8, a: &[u8], c: &mut [u8])
+    fn multiply => multiply_with(packed: &PackedI8, a: &[u8], c: &mut [u8])
 }
 
 /// # Safety
@@ -182,7 +182,7 @@ fn requantise(packed: &PackedI8, start: usize, sums: &mut [i32]) {
     let (mantissa, shift) = (&packed.mantissa[start..][..width], &packed.shift[start..][..width]);
     let (lo, hi) = packed.range;
     for i in 0..width {
-        sums[i] = scale(sums[i], mantissa[i], shift[i]).saturating_add(packed.output_zero).clamp(lo, hi);
+        sums[i] = scale(sums[i], mantissa[i], shift[i]).saturating_add(packed.output_zero).max(lo).min(hi);
     }
 }
 

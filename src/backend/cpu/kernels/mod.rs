@@ -1,11 +1,17 @@
 //! Fast kernels. Each replaces the plain evaluation of an operation where it can, and is tested against it.
 
+mod conv;
+mod depthwise;
+mod fully_connected;
 pub mod gemm_f32;
 pub mod gemm_i8;
 pub mod simd;
+#[cfg(test)]
+mod tests;
 
 use super::pool::ThreadPool;
-use crate::ops::{Args, OpError, Operation, Out};
+use crate::ops::{Args, Interrupt, OpError, Operation, OperationType, Out};
+use std::sync::OnceLock;
 
 /// A kernel made for one call of an operation: geometry resolved, weights packed.
 pub trait Kernel: Send + Sync {
@@ -13,13 +19,48 @@ pub trait Kernel: Send + Sync {
     fn run(&self, args: &Args, outs: &mut [Out], pool: &ThreadPool) -> Result<(), OpError>;
 }
 
-/// A kernel for this call, if there is a faster one than the plain evaluation. All dimensions are known; constants have
-/// data. `outs` are the resolved outputs.
-pub fn select(_operation: &Operation, _args: &Args) -> Option<Box<dyn Kernel>> {
-    None
+/// A kernel for this call, if there is a faster one than the plain evaluation. All dimensions are known, those of the
+/// outputs too; constants have data.
+pub fn select(operation: &Operation, args: &Args) -> Option<Box<dyn Kernel>> {
+    let isa = simd::Isa::detect();
+    match operation.ty {
+        OperationType::CONV_2D => conv::select(isa, args),
+        OperationType::DEPTHWISE_CONV_2D => depthwise::select(isa, args),
+        OperationType::FULLY_CONNECTED => fully_connected::select(isa, args),
+        _ => None,
+    }
 }
 
 /// The instruction set that kernels are chosen for.
 pub fn instruction_set() -> &'static str {
     simd::Isa::detect().name()
+}
+
+/// Calls `work(first element, chunk)` for chunks of an output on all threads, until done or interrupted.
+fn for_each_chunk<T: Send>(
+    pool: &ThreadPool,
+    interrupt: &dyn Interrupt,
+    out: &mut [T],
+    chunk: usize,
+    work: impl Fn(usize, &mut [T]) + Sync,
+) -> Result<(), OpError> {
+    let stopped = OnceLock::new();
+    pool.for_each_chunk(out, chunk, &|first, part| {
+        if stopped.get().is_some() {
+            return;
+        }
+        match interrupt.check() {
+            Ok(()) => work(first, part),
+            // Whoever was first has told already.
+            Err(why) => drop(stopped.set(why)),
+        }
+    });
+    stopped.into_inner().map_or(Ok(()), Err)
+}
+
+/// Rows for each task: enough that handing them out costs little, few enough that all threads have some.
+fn rows_per_task(rows: usize, cost_per_row: usize, threads: usize) -> usize {
+    let even = rows.div_ceil(threads * 4);
+    let worthwhile = (64 * 1024 / cost_per_row.max(1)).max(1);
+    even.max(worthwhile).next_multiple_of(12)
 }

@@ -64,6 +64,7 @@ impl Isa {
 ///
 /// # Safety
 /// All functions need the instruction set of the type; pointers must be valid for `LANES` elements (or `n`).
+#[allow(clippy::missing_safety_doc)] // the trait's section holds for each function
 pub unsafe trait Simd: Copy {
     type F: Copy;
     type I: Copy;
@@ -265,10 +266,10 @@ unsafe impl Simd for Avx512 {
 
 /// Defines `$name(isa, arguments)`, which calls `$generic::<S>(arguments)` compiled for that instruction set.
 macro_rules! dispatch {
-    ($(#[$doc:meta])* pub fn $name:ident => $generic:ident($($arg:ident: $ty:ty),* $(,)?)) => {
+    ($(#[$doc:meta])* fn $name:ident => $generic:ident($($arg:ident: $ty:ty),* $(,)?)) => {
         $(#[$doc])*
         #[allow(clippy::too_many_arguments)] // a kernel's operands
-        pub fn $name(isa: $crate::backend::cpu::kernels::simd::Isa, $($arg: $ty),*) {
+        fn $name(isa: $crate::backend::cpu::kernels::simd::Isa, $($arg: $ty),*) {
             use $crate::backend::cpu::kernels::simd;
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma")]

@@ -1,0 +1,202 @@
+//! CONV_2D as a matrix product: each output pixel is a row of input patches times the packed filter.
+//!
+//! A filter of one tap with stride 1 reads the input in place where types allow; otherwise the patches of a few rows at
+//! a time are gathered into scratch memory that stays in the cache.
+
+use super::gemm_f32::PackedF32;
+use super::gemm_i8::{PackedI8, Requantisation};
+use super::simd::Isa;
+use super::{for_each_chunk, rows_per_task, Kernel};
+use crate::backend::cpu::pool::ThreadPool;
+use crate::ops::conv::{ChannelRequant, ConvGeometry};
+use crate::ops::{Arg, Args, OpError, Out};
+use crate::tensor::OperandType;
+
+/// A kernel for this call of CONV_2D.
+pub(super) fn select(isa: Isa, args: &Args) -> Option<Box<dyn Kernel>> {
+    let geometry = ConvGeometry::from_args(args).ok().filter(|g| !g.nchw && g.groups == 1)?;
+    let k = geometry.height.kernel * geometry.width.kernel * geometry.input.channels;
+    match args.get(0).ok()?.ty() {
+        OperandType::TENSOR_FLOAT32 => {
+            let (filter, bias) = (args.get(1).ok()?.elements().ok()?, args.get(2).ok()?.elements().ok()?);
+            let packed = PackedF32::new(isa, filter, bias, k, geometry.activation.float_range())?;
+            Some(Box::new(ConvF32 { geometry, packed }))
+        }
+        ty if ty.is_quant8_asymm() => {
+            let packed = pack_i8(isa, args, k, geometry.out_channels, geometry.activation)?;
+            Some(Box::new(ConvI8 { geometry, packed, input: QuantInput::new(&args.get(0).ok()?) }))
+        }
+        _ => None,
+    }
+}
+
+/// Packs filter (input 1, `[channels][k]`) and bias (input 2) of an 8-bit call.
+pub(super) fn pack_i8(
+    isa: Isa,
+    args: &Args,
+    k: usize,
+    channels: usize,
+    activation: crate::tensor::requant::Activation,
+) -> Option<PackedI8> {
+    let (input, filter, bias) = (args.get(0).ok()?, args.get(1).ok()?, args.get(2).ok()?);
+    let requant =
+        ChannelRequant::new(input.info, filter.info, args.output(0).ok()?, channels, activation).ok()?;
+    let (weights, zero) = signed_weights(&filter)?;
+    PackedI8::new(
+        isa,
+        (&weights, zero),
+        bias.elements().ok()?,
+        (k, QuantInput::new(&input).zero.into()),
+        &Requantisation {
+            multipliers: &requant.multipliers,
+            output_zero: requant.zero_point,
+            range: requant.range,
+        },
+    )
+}
+
+/// Weights as signed bytes, with the zero point that goes with them.
+pub(super) fn signed_weights(filter: &Arg) -> Option<(Vec<i8>, i32)> {
+    let bytes = filter.bytes().ok()?;
+    Some(match filter.ty() {
+        OperandType::TENSOR_QUANT8_ASYMM => {
+            (bytes.iter().map(|&b| (b ^ 0x80) as i8).collect(), filter.zero_point() - 128)
+        }
+        _ => (bytes.iter().map(|&b| b as i8).collect(), filter.zero_point()),
+    })
+}
+
+/// An 8-bit input as unsigned bytes: signed ones have their top bit flipped.
+#[derive(Clone, Copy)]
+pub(super) struct QuantInput {
+    pub zero: u8,
+    pub flip: u8,
+}
+
+impl QuantInput {
+    pub fn new(input: &Arg) -> Self {
+        let flip = if input.ty() == OperandType::TENSOR_QUANT8_ASYMM_SIGNED { 0x80 } else { 0 };
+        QuantInput { zero: input.zero_point() as u8 ^ flip, flip }
+    }
+
+    /// Makes bytes that were copied from the input unsigned.
+    pub fn unsign(self, bytes: &mut [u8]) {
+        if self.flip != 0 {
+            bytes.iter_mut().for_each(|b| *b ^= self.flip);
+        }
+    }
+}
+
+struct ConvF32 {
+    geometry: ConvGeometry,
+    packed: PackedF32,
+}
+
+impl Kernel for ConvF32 {
+    fn run(&self, args: &Args, outs: &mut [Out], pool: &ThreadPool) -> Result<(), OpError> {
+        let (n, k) = (self.packed.n, self.packed.k);
+        let input: &[f32] = args.get(0)?.elements()?;
+        let out: &mut [f32] = outs[0].elements()?;
+        let chunk = rows_per_task(out.len() / n, n * k, pool.threads()) * n;
+        for_each_chunk(pool, args.interrupt, out, chunk, |first, c| {
+            let (row, rows) = (first / n, c.len() / n);
+            if is_direct(&self.geometry) {
+                return self.packed.multiply(&input[row * k..][..rows * k], c);
+            }
+            in_blocks(row, c, n, k * 4, |row, c| {
+                let mut patches = Vec::with_capacity(c.len() / n * k);
+                gather(&self.geometry, input, 0.0, row..row + c.len() / n, k, &mut patches);
+                self.packed.multiply(&patches, c);
+            });
+        })
+    }
+}
+
+struct ConvI8 {
+    geometry: ConvGeometry,
+    packed: PackedI8,
+    input: QuantInput,
+}
+
+impl Kernel for ConvI8 {
+    fn run(&self, args: &Args, outs: &mut [Out], pool: &ThreadPool) -> Result<(), OpError> {
+        let (n, k, row_bytes) = (self.packed.n, self.packed.k, self.packed.row());
+        let input = args.get(0)?.bytes()?;
+        let out = &mut *outs[0].data;
+        let chunk = rows_per_task(out.len() / n, n * k / 4, pool.threads()) * n;
+        for_each_chunk(pool, args.interrupt, out, chunk, |first, c| {
+            let (row, rows) = (first / n, c.len() / n);
+            if is_direct(&self.geometry) && self.input.flip == 0 && k == row_bytes {
+                return self.packed.multiply(&input[row * k..][..rows * k], c);
+            }
+            in_blocks(row, c, n, row_bytes, |row, c| {
+                let mut patches = Vec::with_capacity(c.len() / n * row_bytes);
+                let pad = self.input.zero ^ self.input.flip;
+                gather(&self.geometry, input, pad, row..row + c.len() / n, row_bytes, &mut patches);
+                self.input.unsign(&mut patches);
+                self.packed.multiply(&patches, c);
+            });
+        })
+    }
+}
+
+/// Whether the patches of the output pixels, one after the other, are the input as it lies.
+fn is_direct(geometry: &ConvGeometry) -> bool {
+    [&geometry.height, &geometry.width]
+        .into_iter()
+        .all(|w| w.kernel == 1 && w.stride == 1 && (w.pad_before, w.pad_after) == (0, 0))
+}
+
+/// Splits the rows of `c` (each of `n`) into blocks whose patches take some tens of kilobytes.
+fn in_blocks<T>(
+    first: usize,
+    c: &mut [T],
+    n: usize,
+    patch_bytes: usize,
+    mut work: impl FnMut(usize, &mut [T]),
+) {
+    let rows = (32 * 1024 / patch_bytes.max(1)).max(1).next_multiple_of(12);
+    for (i, block) in c.chunks_mut(rows * n).enumerate() {
+        work(first + i * rows, block);
+    }
+}
+
+/// Appends the patches of output pixels `pixels` to `patches`: taps in order, `pad` where a tap falls beside the input
+/// and from the end of a patch to `row` elements.
+fn gather<T: Copy>(
+    geometry: &ConvGeometry,
+    input: &[T],
+    pad: T,
+    pixels: std::ops::Range<usize>,
+    row: usize,
+    patches: &mut Vec<T>,
+) {
+    let (height, width, channels) = (&geometry.height, &geometry.width, geometry.input.channels);
+    for pixel in pixels {
+        let end = patches.len() + row;
+        let (image, y, x) = (
+            pixel / (height.output * width.output),
+            pixel / width.output % height.output,
+            pixel % width.output,
+        );
+        let (rows, columns) = (height.taps(y), width.taps(x));
+        for tap_row in 0..height.kernel {
+            let line_end = patches.len() + width.kernel * channels;
+            if rows.contains(&tap_row) && !columns.is_empty() {
+                let line = (image * height.input + height.cell(y, tap_row)) * width.input;
+                patches.resize(patches.len() + columns.start * channels, pad);
+                if width.dilation == 1 {
+                    let start = (line + width.cell(x, columns.start)) * channels;
+                    patches.extend_from_slice(&input[start..][..columns.len() * channels]);
+                } else {
+                    for tap in columns.clone() {
+                        let start = (line + width.cell(x, tap)) * channels;
+                        patches.extend_from_slice(&input[start..][..channels]);
+                    }
+                }
+            }
+            patches.resize(line_end, pad);
+        }
+        patches.resize(end, pad);
+    }
+}

@@ -1,0 +1,198 @@
+//! DEPTHWISE_CONV_2D with one output channel per input channel: sums over taps, channels side by side in vectors.
+
+use super::conv::{signed_weights, QuantInput};
+use super::gemm_i8::scale;
+use super::simd::{dispatch, Isa, Simd};
+use super::{for_each_chunk, rows_per_task, Kernel};
+use crate::backend::cpu::pool::ThreadPool;
+use crate::ops::conv::{ChannelRequant, DepthwiseGeometry};
+use crate::ops::{Args, OpError, Out};
+use crate::tensor::OperandType;
+
+/// A kernel for this call of DEPTHWISE_CONV_2D.
+pub(super) fn select(isa: Isa, args: &Args) -> Option<Box<dyn Kernel>> {
+    let geometry = DepthwiseGeometry::from_args(args).ok().filter(|g| !g.nchw && g.multiplier == 1)?;
+    let (input, filter, bias) = (args.get(0).ok()?, args.get(1).ok()?, args.get(2).ok()?);
+    let channels = geometry.input.channels;
+    match input.ty() {
+        OperandType::TENSOR_FLOAT32 => Some(Box::new(DepthwiseF32 {
+            isa,
+            geometry,
+            weights: filter.elements::<f32>().ok()?.to_vec(),
+            bias: bias.elements::<f32>().ok()?.to_vec(),
+        })),
+        ty if ty.is_quant8_asymm() => {
+            let output = args.output(0).ok()?;
+            let requant =
+                ChannelRequant::new(input.info, filter.info, output, channels, geometry.activation).ok()?;
+            let (weights, zero) = signed_weights(&filter)?;
+            Some(Box::new(DepthwiseI8 {
+                isa,
+                input: QuantInput::new(&input),
+                weights: weights.iter().map(|&w| (i32::from(w) - zero) as i16).collect(),
+                bias: bias.elements::<i32>().ok()?.to_vec(),
+                mantissa: requant.multipliers.iter().map(|m| m.mantissa).collect(),
+                shift: requant.multipliers.iter().map(|m| m.shift).collect(),
+                output_zero: requant.zero_point,
+                range: requant.range,
+                geometry,
+            }))
+        }
+        _ => None,
+    }
+}
+
+/// Calls `work(taps and input cells, channels of the output pixel)` for the pixels in `out`, from pixel `first` on.
+#[inline(always)]
+fn for_each_pixel<T>(
+    geometry: &DepthwiseGeometry,
+    first: usize,
+    out: &mut [T],
+    mut work: impl FnMut(&[(usize, usize)], &mut [T]),
+) {
+    let (height, width, channels) = (&geometry.height, &geometry.width, geometry.input.channels);
+    let mut taps = Vec::with_capacity(height.kernel * width.kernel);
+    for (i, out) in out.chunks_exact_mut(channels).enumerate() {
+        let pixel = first + i;
+        let (image, y, x) = (
+            pixel / (height.output * width.output),
+            pixel / width.output % height.output,
+            pixel % width.output,
+        );
+        taps.clear();
+        for row in height.taps(y) {
+            let line = (image * height.input + height.cell(y, row)) * width.input;
+            for column in width.taps(x) {
+                let tap = row * width.kernel + column;
+                taps.push((tap * channels, (line + width.cell(x, column)) * channels));
+            }
+        }
+        work(&taps, out);
+    }
+}
+
+struct DepthwiseF32 {
+    isa: Isa,
+    geometry: DepthwiseGeometry,
+    weights: Vec<f32>,
+    bias: Vec<f32>,
+}
+
+impl Kernel for DepthwiseF32 {
+    fn run(&self, args: &Args, outs: &mut [Out], pool: &ThreadPool) -> Result<(), OpError> {
+        let channels = self.geometry.input.channels;
+        let input: &[f32] = args.get(0)?.elements()?;
+        let out: &mut [f32] = outs[0].elements()?;
+        let taps = self.geometry.height.kernel * self.geometry.width.kernel;
+        let chunk = rows_per_task(out.len() / channels, channels * taps, pool.threads()) * channels;
+        for_each_chunk(pool, args.interrupt, out, chunk, |first, out| {
+            pixels_f32(self.isa, self, input, first / channels, out);
+        })
+    }
+}
+
+dispatch! {
+    /// Computes the pixels of `out`, from pixel `first` on.
+    fn pixels_f32 => pixels_f32_with(kernel: &DepthwiseF32, input: &[f32], first: usize, out: &mut [f32])
+}
+
+/// # Safety
+/// The machine must have the instruction set of `S`.
+#[inline(always)]
+unsafe fn pixels_f32_with<S: Simd>(kernel: &DepthwiseF32, input: &[f32], first: usize, out: &mut [f32]) {
+    let (lo, hi) = kernel.geometry.activation.float_range();
+    for_each_pixel(&kernel.geometry, first, out, |taps, out| {
+        let channels = out.len();
+        let vectors = channels - channels % S::LANES;
+        for c in (0..vectors).step_by(S::LANES) {
+            // SAFETY: c + LANES is at most `channels`, and each tap's weights and cell have `channels` elements; the
+            // slices check it.
+            unsafe {
+                let mut sum = S::load(kernel.bias[c..channels].as_ptr());
+                for &(weight, cell) in taps {
+                    let x = S::load(input[cell + c..cell + channels].as_ptr());
+                    let w = S::load(kernel.weights[weight + c..weight + channels].as_ptr());
+                    sum = S::mul_add(x, w, sum);
+                }
+                S::store(out[c..].as_mut_ptr(), S::clamp(sum, S::splat(lo), S::splat(hi)));
+            }
+        }
+        for c in vectors..channels {
+            let sum = taps.iter().fold(kernel.bias[c], |sum, &(weight, cell)| {
+                sum + input[cell + c] * kernel.weights[weight + c]
+            });
+            out[c] = kernel.geometry.activation.apply(sum);
+        }
+    });
+}
+
+struct DepthwiseI8 {
+    isa: Isa,
+    geometry: DepthwiseGeometry,
+    input: QuantInput,
+    /// Zero point subtracted.
+    weights: Vec<i16>,
+    bias: Vec<i32>,
+    mantissa: Vec<i32>,
+    shift: Vec<i32>,
+    output_zero: i32,
+    range: (i32, i32),
+}
+
+impl Kernel for DepthwiseI8 {
+    fn run(&self, args: &Args, outs: &mut [Out], pool: &ThreadPool) -> Result<(), OpError> {
+        let channels = self.geometry.input.channels;
+        let input = args.get(0)?.bytes()?;
+        let taps = self.geometry.height.kernel * self.geometry.width.kernel;
+        let out = &mut *outs[0].data;
+        let chunk = rows_per_task(out.len() / channels, channels * taps, pool.threads()) * channels;
+        for_each_chunk(pool, args.interrupt, out, chunk, |first, out| {
+            pixels_i8(self.isa, self, input, first / channels, out);
+        })
+    }
+}
+
+dispatch! {
+    /// Computes the pixels of `out`, from pixel `first` on.
+    fn pixels_i8 => pixels_i8_with(kernel: &DepthwiseI8, input: &[u8], first: usize, out: &mut [u8])
+}
+
+/// Channels that are summed side by side.
+const BLOCK: usize = 32;
+
+/// # Safety
+/// The machine must have the instruction set of `S`, which only chooses what this is compiled for.
+#[inline(always)]
+#[allow(clippy::extra_unused_type_parameters)] // as above
+unsafe fn pixels_i8_with<S: Simd>(kernel: &DepthwiseI8, input: &[u8], first: usize, out: &mut [u8]) {
+    let (flip, zero) = (kernel.input.flip, i16::from(kernel.input.zero));
+    for_each_pixel(&kernel.geometry, first, out, |taps, out| {
+        let channels = out.len();
+        for c in (0..channels).step_by(BLOCK) {
+            let width = BLOCK.min(channels - c);
+            let mut sums = [0i32; BLOCK];
+            sums[..width].copy_from_slice(&kernel.bias[c..][..width]);
+            for &(weight, cell) in taps {
+                let (x, w) = (&input[cell + c..][..width], &kernel.weights[weight + c..][..width]);
+                if let (Ok(x), Ok(w)) = (<&[u8; BLOCK]>::try_from(x), <&[i16; BLOCK]>::try_from(w)) {
+                    // A length known to the compiler makes one loop of vectors.
+                    for i in 0..BLOCK {
+                        sums[i] =
+                            sums[i].wrapping_add(i32::from(i16::from(x[i] ^ flip) - zero) * i32::from(w[i]));
+                    }
+                } else {
+                    for i in 0..width {
+                        sums[i] =
+                            sums[i].wrapping_add(i32::from(i16::from(x[i] ^ flip) - zero) * i32::from(w[i]));
+                    }
+                }
+            }
+            let (mantissa, shift) = (&kernel.mantissa[c..][..width], &kernel.shift[c..][..width]);
+            let (lo, hi) = kernel.range;
+            for (i, to) in out[c..c + width].iter_mut().enumerate() {
+                let scaled = scale(sums[i], mantissa[i], shift[i]);
+                *to = scaled.saturating_add(kernel.output_zero).max(lo).min(hi) as u8;
+            }
+        }
+    });
+}

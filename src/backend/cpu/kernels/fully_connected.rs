@@ -1,0 +1,74 @@
+//! FULLY_CONNECTED: rows of the input times the packed weights.
+
+use super::conv::{pack_i8, QuantInput};
+use super::gemm_f32::PackedF32;
+use super::gemm_i8::PackedI8;
+use super::simd::Isa;
+use super::{for_each_chunk, rows_per_task, Kernel};
+use crate::backend::cpu::pool::ThreadPool;
+use crate::ops::{Args, OpError, Out};
+use crate::tensor::OperandType;
+
+/// A kernel for this call of FULLY_CONNECTED.
+pub(super) fn select(isa: Isa, args: &Args) -> Option<Box<dyn Kernel>> {
+    let (input, weights, bias) = (args.get(0).ok()?, args.get(1).ok()?, args.get(2).ok()?);
+    let activation = args.activation(3).ok()?;
+    let (units, k) = (weights.dim(0) as usize, weights.dim(1) as usize);
+    if units == 0 || k == 0 {
+        return None;
+    }
+    match input.ty() {
+        OperandType::TENSOR_FLOAT32 => {
+            let (weights, bias) = (weights.elements().ok()?, bias.elements().ok()?);
+            Some(Box::new(FullyConnectedF32(PackedF32::new(
+                isa,
+                weights,
+                bias,
+                k,
+                activation.float_range(),
+            )?)))
+        }
+        ty if ty.is_quant8_asymm() => {
+            let packed = pack_i8(isa, args, k, units, activation)?;
+            Some(Box::new(FullyConnectedI8 { packed, input: QuantInput::new(&input) }))
+        }
+        _ => None,
+    }
+}
+
+struct FullyConnectedF32(PackedF32);
+
+impl Kernel for FullyConnectedF32 {
+    fn run(&self, args: &Args, outs: &mut [Out], pool: &ThreadPool) -> Result<(), OpError> {
+        let (n, k) = (self.0.n, self.0.k);
+        let input: &[f32] = args.get(0)?.elements()?;
+        let out: &mut [f32] = outs[0].elements()?;
+        let chunk = rows_per_task(out.len() / n, n * k, pool.threads()) * n;
+        for_each_chunk(pool, args.interrupt, out, chunk, |first, c| {
+            self.0.multiply(&input[first / n * k..][..c.len() / n * k], c);
+        })
+    }
+}
+
+struct FullyConnectedI8 {
+    packed: PackedI8,
+    input: QuantInput,
+}
+
+impl Kernel for FullyConnectedI8 {
+    fn run(&self, args: &Args, outs: &mut [Out], pool: &ThreadPool) -> Result<(), OpError> {
+        let (n, k, row_bytes) = (self.packed.n, self.packed.k, self.packed.row());
+        let input = args.get(0)?.bytes()?;
+        let out = &mut *outs[0].data;
+        let chunk = rows_per_task(out.len() / n, n * k / 4, pool.threads()) * n;
+        for_each_chunk(pool, args.interrupt, out, chunk, |first, c| {
+            let mut rows = Vec::with_capacity(c.len() / n * row_bytes);
+            for row in input[first / n * k..][..c.len() / n * k].chunks_exact(k) {
+                rows.extend_from_slice(row);
+                rows.resize(rows.len() + row_bytes - k, 0);
+            }
+            self.input.unsign(&mut rows);
+            self.packed.multiply(&rows, c);
+        })
+    }
+}

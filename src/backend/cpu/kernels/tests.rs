@@ -1,0 +1,175 @@
+//! Each kernel against the plain evaluation of its operation: the same bytes for 8-bit types, the same numbers but for
+//! the order of additions for floats.
+
+use super::*;
+use crate::memory::AlignedBuf;
+use crate::ops::testing::{int, tensor, Tensor};
+use crate::ops::{evaluate, Arg, NeverInterrupted, Operation, Run};
+use crate::tensor::{ChannelQuant, OperandType, TensorInfo};
+use proptest::prelude::*;
+use OperandType::*;
+
+/// A small deterministic generator.
+struct Noise(u32);
+
+impl Noise {
+    fn next(&mut self) -> u32 {
+        self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        self.0 >> 8
+    }
+
+    fn tensor(&mut self, info: TensorInfo) -> Tensor {
+        let count: usize = info.dims.iter().map(|&d| d as usize).product();
+        match info.ty {
+            TENSOR_FLOAT32 => {
+                let values: Vec<f32> =
+                    (0..count).map(|_| self.next() as f32 / (1 << 23) as f32 - 1.0).collect();
+                tensor(info, &values)
+            }
+            TENSOR_INT32 => {
+                let values: Vec<i32> = (0..count).map(|_| self.next() as i32 % 4000 - 2000).collect();
+                tensor(info, &values)
+            }
+            _ => {
+                let values: Vec<u8> = (0..count).map(|_| self.next() as u8).collect();
+                tensor(info, &values)
+            }
+        }
+    }
+}
+
+/// The type of input, and whether the filter has scales per channel.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Float,
+    Unsigned,
+    Signed,
+    PerChannel,
+}
+
+/// Input, filter, bias and output of a call.
+fn operands(
+    noise: &mut Noise,
+    kind: Kind,
+    input: &[u32],
+    filter: &[u32],
+    channel_dim: usize,
+) -> (Vec<Tensor>, TensorInfo) {
+    let channels = filter[channel_dim];
+    let plain = |dims: &[u32]| TensorInfo::new(TENSOR_FLOAT32, dims);
+    let (ty, filter_info) = match kind {
+        Kind::Float => (TENSOR_FLOAT32, plain(filter)),
+        Kind::Unsigned => {
+            (TENSOR_QUANT8_ASYMM, TensorInfo::quantised(TENSOR_QUANT8_ASYMM, filter, 0.25, 120))
+        }
+        Kind::Signed => {
+            (TENSOR_QUANT8_ASYMM_SIGNED, TensorInfo::quantised(TENSOR_QUANT8_ASYMM_SIGNED, filter, 0.25, -3))
+        }
+        Kind::PerChannel => {
+            let scales = (0..channels).map(|i| 0.1 + i as f32 / 50.0).collect();
+            let quant = ChannelQuant { scales, dim: channel_dim as u32 };
+            let info = TensorInfo::new(TENSOR_QUANT8_SYMM_PER_CHANNEL, filter);
+            (TENSOR_QUANT8_ASYMM_SIGNED, TensorInfo { channel_quant: Some(quant), ..info })
+        }
+    };
+    let (input, bias, output) = match kind {
+        Kind::Float => (plain(input), plain(&[channels]), plain(&[])),
+        _ => (
+            TensorInfo::quantised(ty, input, 0.5, 7),
+            TensorInfo::quantised(TENSOR_INT32, &[channels], 0.5 * filter_info.scale, 0),
+            TensorInfo::quantised(ty, &[], 40.0, 20),
+        ),
+    };
+    (vec![noise.tensor(input), noise.tensor(filter_info), noise.tensor(bias)], output)
+}
+
+/// Runs a call both ways and compares. Whether there was a kernel for it.
+fn compare(
+    operation: &Operation,
+    form: usize,
+    inputs: &[Tensor],
+    output: TensorInfo,
+    threads: usize,
+) -> Result<bool, TestCaseError> {
+    let args: Vec<_> = inputs.iter().map(|t| Some(Arg { info: &t.info, data: Some(&t.data) })).collect();
+    let outputs = [output.clone()];
+    let call = Args { form, inputs: &args, outputs: &outputs, interrupt: &NeverInterrupted };
+    let Run::Shaped { shapes, .. } = operation.run else { panic!("kernels replace operations with shapes") };
+    let Ok(dims) = shapes(&call) else { return Ok(false) };
+    let outputs = [evaluate::with_dims(&output, &dims[0])];
+    let call = Args { outputs: &outputs, ..call };
+    let plain = evaluate::run(operation, &call).unwrap().remove(0).data;
+    let Some(kernel) = select(operation, &call) else { return Ok(false) };
+    let mut data = AlignedBuf::zeroed(plain.len()).unwrap();
+    let mut outs = [Out { info: &outputs[0], data: &mut data }];
+    kernel.run(&call, &mut outs, &ThreadPool::new(threads).unwrap()).unwrap();
+    if output.ty == TENSOR_FLOAT32 {
+        let (fast, plain): (&[f32], &[f32]) = (bytemuck::cast_slice(&data), bytemuck::cast_slice(&plain));
+        for (i, (a, b)) in fast.iter().zip(plain).enumerate() {
+            prop_assert!((a - b).abs() < 1e-4, "element {}: {} and {}", i, a, b);
+        }
+    } else {
+        prop_assert_eq!(&data[..], &plain[..]);
+    }
+    Ok(true)
+}
+
+fn kind() -> impl Strategy<Value = Kind> {
+    prop::sample::select(vec![Kind::Float, Kind::Unsigned, Kind::Signed, Kind::PerChannel])
+}
+
+fn run_conv(
+    kind: Kind,
+    depthwise: bool,
+    dims: (u32, u32, u32),
+    channels: (u32, u32),
+    window: (u32, i32, i32, i32),
+    activation: i32,
+    seed: u32,
+) -> Result<bool, TestCaseError> {
+    let ((batches, height, width), (from, to), (kernel, stride, dilation, scheme)) = (dims, channels, window);
+    let filter = if depthwise { [1, kernel, kernel, from] } else { [to, kernel, kernel, from] };
+    let channel_dim = if depthwise { 3 } else { 0 };
+    let (mut inputs, output) =
+        operands(&mut Noise(seed), kind, &[batches, height, width, from], &filter, channel_dim);
+    inputs.extend([int(scheme), int(stride), int(stride)]);
+    if depthwise {
+        inputs.push(int(1));
+    }
+    inputs.extend([int(activation), crate::ops::testing::boolean(false), int(dilation), int(dilation)]);
+    let ty = if depthwise { OperationType::DEPTHWISE_CONV_2D } else { OperationType::CONV_2D };
+    compare(ty.operation().unwrap(), 0, &inputs, output, 2)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn convolutions_equal_the_plain_one(
+        kind in kind(), depthwise in any::<bool>(),
+        dims in (0u32..3, 1u32..9, 1u32..9), channels in (1u32..40, 1u32..40),
+        window in (1u32..4, 1i32..3, 1i32..3, 1i32..3), activation in 0i32..4, seed in any::<u32>(),
+    ) {
+        run_conv(kind, depthwise, dims, channels, window, activation, seed)?;
+    }
+
+    #[test]
+    fn fully_connected_equals_the_plain_one(
+        kind in prop::sample::select(vec![Kind::Float, Kind::Unsigned, Kind::Signed]),
+        rows in 0u32..20, k in 1u32..70, units in 1u32..70, activation in 0i32..4, seed in any::<u32>(),
+    ) {
+        let (mut inputs, output) = operands(&mut Noise(seed), kind, &[rows, k], &[units, k], 0);
+        inputs.push(int(activation));
+        compare(OperationType::FULLY_CONNECTED.operation().unwrap(), 0, &inputs, output, 2)?;
+    }
+}
+
+#[test]
+fn there_are_kernels_for_the_common_calls() {
+    for kind in [Kind::Float, Kind::Unsigned, Kind::Signed, Kind::PerChannel] {
+        for depthwise in [false, true] {
+            let found = run_conv(kind, depthwise, (1, 9, 7), (33, 35), (3, 2, 1, 1), 3, 1).unwrap();
+            assert!(found, "{kind:?} {depthwise}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! From 32-bit sums of quantised products to the output's type: one multiplier per output channel, one clamp.
+
+use crate::ops::image::reserved;
+use crate::ops::OpError;
+use crate::tensor::requant::{Activation, Multiplier};
+use crate::tensor::{OperandType, TensorInfo};
+
+/// How sums become output elements, for convolutions, fully connected layers and matrix products.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChannelRequant {
+    /// One per output channel, all the same unless the filter has scales per channel. Each is
+    /// `input scale * filter scale / output scale`.
+    pub multipliers: Vec<Multiplier>,
+    /// Added after the multiplication.
+    pub zero_point: i32,
+    /// Smallest and largest output element: the type's range and the fused activation's.
+    pub range: (i32, i32),
+}
+
+impl ChannelRequant {
+    /// What can be wrong with the scales. A bias in units other than `input scale * filter scale` is refused as by
+    /// NNAPI's reference, at execution: its validation does not look.
+    pub fn check(
+        input: &TensorInfo,
+        filter: &TensorInfo,
+        bias: &TensorInfo,
+        channels: usize,
+    ) -> Result<(), OpError> {
+        if filter.ty == OperandType::TENSOR_QUANT8_SYMM_PER_CHANNEL {
+            let scales = filter.channel_quant.as_ref().map_or(0, |quant| quant.scales.len());
+            if scales == channels {
+                return Ok(());
+            }
+            return Err(OpError::failed(format!("{scales} filter scales for {channels} output channels")));
+        }
+        let product = f64::from(input.scale * filter.scale);
+        let bias = f64::from(bias.scale);
+        // Written so that a NaN is refused.
+        if (product - bias).abs() <= 1e-6 * product.min(bias) {
+            return Ok(());
+        }
+        Err(OpError::failed(format!("bias scale {bias}, expected input scale * filter scale = {product}")))
+    }
+
+    /// The rescaling of a call with `channels` output channels.
+    pub fn new(
+        input: &TensorInfo,
+        filter: &TensorInfo,
+        output: &TensorInfo,
+        channels: usize,
+        activation: Activation,
+    ) -> Result<Self, OpError> {
+        let multiplier = |filter_scale: f32| {
+            // The product is rounded to f32 first, as in NNAPI's reference.
+            Multiplier::new(f64::from(input.scale * filter_scale) / f64::from(output.scale))
+        };
+        let mut multipliers = reserved(channels)?;
+        match &filter.channel_quant {
+            Some(quant) => {
+                multipliers.extend(quant.scales.iter().take(channels).map(|&scale| multiplier(scale)))
+            }
+            None => multipliers.resize(channels, multiplier(filter.scale)),
+        }
+        if multipliers.len() != channels {
+            return Err(OpError::failed(format!(
+                "{} filter scales for {channels} channels",
+                multipliers.len()
+            )));
+        }
+        let range = activation.quantised_range(output.ty, output.scale, output.zero_point);
+        Ok(ChannelRequant { multipliers, zero_point: output.zero_point, range })
+    }
+
+    /// The output element of `sum` (bias included) in channel `channel`.
+    pub fn apply(&self, sum: i32, channel: usize) -> i32 {
+        let scaled = self.multipliers[channel].apply(sum).saturating_add(self.zero_point);
+        // Not `clamp`, which panics where hostile scales turn the bounds around.
+        scaled.max(self.range.0).min(self.range.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::ChannelQuant;
+    use OperandType::*;
+
+    fn quantised(ty: OperandType, scale: f32) -> TensorInfo {
+        TensorInfo::quantised(ty, &[1], scale, 0)
+    }
+
+    #[test]
+    fn a_bias_in_other_units_is_refused() {
+        let (input, filter) = (quantised(TENSOR_QUANT8_ASYMM, 0.5), quantised(TENSOR_QUANT8_ASYMM, 0.25));
+        let check = |scale| ChannelRequant::check(&input, &filter, &quantised(TENSOR_INT32, scale), 1);
+        assert_eq!(check(0.125), Ok(()));
+        assert!(check(0.125001).is_err());
+        assert!(check(0.0).is_err());
+        assert!(check(f32::NAN).is_err());
+    }
+
+    #[test]
+    fn each_channel_has_its_multiplier() {
+        let input = quantised(TENSOR_QUANT8_ASYMM_SIGNED, 0.5);
+        let mut filter = quantised(TENSOR_QUANT8_SYMM_PER_CHANNEL, 0.0);
+        filter.channel_quant = Some(ChannelQuant { scales: vec![1.0, 4.0], dim: 0 });
+        let output = TensorInfo::quantised(TENSOR_QUANT8_ASYMM_SIGNED, &[1], 1.0, 10);
+        let requant = ChannelRequant::new(&input, &filter, &output, 2, Activation::Relu6).unwrap();
+        assert_eq!((requant.apply(8, 0), requant.apply(8, 1), requant.apply(-8, 0)), (14, 16, 10));
+        assert!(ChannelRequant::new(&input, &filter, &output, 3, Activation::None).is_err());
+        assert!(ChannelRequant::check(&input, &filter, &output, 3).is_err());
+    }
+}

@@ -1,0 +1,177 @@
+//! Where the elements of an image lie: dimensions by name, and turning channels-first data to channels-last and back.
+
+use super::{exactly, expect_rank, reserved};
+use crate::ops::pace::Pace;
+use crate::ops::{Arg, OpError, Out};
+use crate::tensor::{Dims, OperandType};
+use bytemuck::{AnyBitPattern, NoUninit};
+use half::f16;
+use std::borrow::Cow;
+
+/// Dimensions of an image tensor, whatever its layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageDims {
+    /// May be 0.
+    pub batches: usize,
+    pub height: usize,
+    pub width: usize,
+    pub channels: usize,
+}
+
+impl ImageDims {
+    /// Dimensions of `arg`. Only the number of batches may be 0, as in NNAPI's reference.
+    pub fn of(arg: &Arg, nchw: bool) -> Result<Self, OpError> {
+        expect_rank(arg, "input", 4)?;
+        let dim = |i| arg.dim(i) as usize;
+        let dims = if nchw {
+            ImageDims { batches: dim(0), channels: dim(1), height: dim(2), width: dim(3) }
+        } else {
+            ImageDims { batches: dim(0), height: dim(1), width: dim(2), channels: dim(3) }
+        };
+        if dims.height == 0 || dims.width == 0 || dims.channels == 0 {
+            return Err(OpError::failed(format!("input of {:?}: only batches may be zero", arg.dims())));
+        }
+        Ok(dims)
+    }
+
+    /// The dimensions in the order of the layout; an error if one does not fit 32 bits.
+    pub fn to_dims(self, nchw: bool) -> Result<Dims, OpError> {
+        let ImageDims { batches, height, width, channels } = self;
+        let ordered =
+            if nchw { [batches, channels, height, width] } else { [batches, height, width, channels] };
+        ordered
+            .into_iter()
+            .map(|d| {
+                u32::try_from(d)
+                    .map_err(|_| OpError::failed(format!("an output dimension of {d} is too large")))
+            })
+            .collect()
+    }
+}
+
+/// `values` of the image `arg`, channels last whatever their layout was.
+pub fn channels_last<'a, T: Copy>(
+    arg: &Arg,
+    values: Cow<'a, [T]>,
+    nchw: bool,
+    pace: &mut Pace,
+) -> Result<Cow<'a, [T]>, OpError> {
+    let values = exactly(arg, values)?;
+    if !nchw || values.is_empty() {
+        return Ok(values);
+    }
+    let dims = ImageDims::of(arg, nchw)?;
+    // The tensor is not empty, so no product of its dimensions overflows.
+    let plane = dims.height * dims.width;
+    let mut turned = reserved(values.len())?;
+    for image in values.chunks_exact(plane * dims.channels) {
+        for pixel in 0..plane {
+            pace.spend(dims.channels)?;
+            turned.extend(image.iter().skip(pixel).step_by(plane));
+        }
+    }
+    Ok(Cow::Owned(turned))
+}
+
+/// An output written pixel by pixel: all channels of one place at a time.
+pub struct Pixels<'o, 'd> {
+    out: &'o mut Out<'d>,
+    channels: usize,
+    /// Pixels of one image; channels lie this far apart if they come first.
+    plane: usize,
+    nchw: bool,
+}
+
+impl<'o, 'd> Pixels<'o, 'd> {
+    /// An image of the given layout.
+    pub fn image(out: &'o mut Out<'d>, nchw: bool) -> Self {
+        let dim = |i: usize| out.dims().get(i).map_or(0, |&d| d as usize);
+        let (channels, plane) = if nchw {
+            (dim(1), dim(2).saturating_mul(dim(3)))
+        } else {
+            (dim(3), dim(1).saturating_mul(dim(2)))
+        };
+        Pixels { out, channels, plane, nchw }
+    }
+
+    /// Rows of a matrix, or of many: the last dimension takes the place of the channels.
+    pub fn rows(out: &'o mut Out<'d>) -> Self {
+        let channels = out.dims().last().map_or(0, |&d| d as usize);
+        Pixels { out, channels, plane: 0, nchw: false }
+    }
+
+    /// Stores the channels of pixel `pixel` (counted row by row, image by image) in the output's float type.
+    pub fn put_floats(&mut self, pixel: usize, values: &[f32]) -> Result<(), OpError> {
+        match self.out.info.ty {
+            OperandType::TENSOR_FLOAT32 => self.put(pixel, values, |x| x),
+            OperandType::TENSOR_FLOAT16 => self.put(pixel, values, f16::from_f32),
+            ty => Err(OpError::failed(format!("{ty} is not a float tensor"))),
+        }
+    }
+
+    /// Stores the channels of pixel `pixel` in the output's integer type, saturating.
+    pub fn put_integers(&mut self, pixel: usize, values: &[i32]) -> Result<(), OpError> {
+        match self.out.info.ty {
+            OperandType::TENSOR_QUANT8_ASYMM => self.put(pixel, values, |x| x.clamp(0, 255) as u8),
+            OperandType::TENSOR_QUANT8_ASYMM_SIGNED => self.put(pixel, values, |x| x.clamp(-128, 127) as i8),
+            OperandType::TENSOR_INT32 => self.put(pixel, values, |x| x),
+            ty => Err(OpError::failed(format!("{ty} is not an integer tensor"))),
+        }
+    }
+
+    fn put<V: Copy, E: AnyBitPattern + NoUninit>(
+        &mut self,
+        pixel: usize,
+        values: &[V],
+        convert: impl Fn(V) -> E,
+    ) -> Result<(), OpError> {
+        let (start, step) = if self.nchw {
+            (pixel / self.plane * self.plane * self.channels + pixel % self.plane, self.plane)
+        } else {
+            (pixel * self.channels, 1)
+        };
+        let places = self.out.elements::<E>()?.iter_mut().skip(start).step_by(step);
+        places.zip(values).for_each(|(place, &value)| *place = convert(value));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::testing::f32s;
+    use crate::ops::{Args, NeverInterrupted};
+    use crate::tensor::TensorInfo;
+
+    #[test]
+    fn layouts_turn_and_turn_back() {
+        let nchw = f32s(&[1, 2, 1, 3], &[1.0, 2.0, 3.0, 10.0, 20.0, 30.0]);
+        let arg = Arg { info: &nchw.info, data: Some(&nchw.data) };
+        let args = Args { form: 0, inputs: &[], outputs: &[], interrupt: &NeverInterrupted };
+        let turned = channels_last(&arg, arg.floats().unwrap(), true, &mut Pace::new(&args)).unwrap();
+        assert_eq!(*turned, [1.0, 10.0, 2.0, 20.0, 3.0, 30.0]);
+
+        let info = TensorInfo::new(OperandType::TENSOR_FLOAT32, &[1, 2, 1, 3]);
+        let mut data = nchw.data.clone();
+        data.fill(0);
+        let mut out = Out { info: &info, data: &mut data };
+        let mut pixels = Pixels::image(&mut out, true);
+        for (i, pixel) in turned.chunks(2).enumerate() {
+            pixels.put_floats(i, pixel).unwrap();
+        }
+        assert_eq!(data[..], nchw.data[..]);
+    }
+
+    #[test]
+    fn only_batches_may_be_zero() {
+        let of = |dims: &[u32], nchw| {
+            let tensor = f32s(dims, &[]);
+            ImageDims::of(&Arg { info: &tensor.info, data: None }, nchw)
+        };
+        let empty = ImageDims { batches: 0, height: 2, width: 3, channels: 4 };
+        assert_eq!(of(&[0, 2, 3, 4], false), Ok(empty));
+        assert_eq!(of(&[0, 4, 2, 3], true), Ok(empty));
+        assert!(of(&[1, 0, 3, 4], false).is_err());
+        assert!(of(&[2, 3, 4], false).is_err());
+    }
+}

@@ -1,0 +1,48 @@
+//! What operations over images share: layouts, and sliding windows.
+//!
+//! An image tensor has rank 4: batches, height, width and channels, in this order or with the channels after the
+//! batches ("NCHW"). Plain evaluations compute on channels-last data only; the layout is turned on the way in and out.
+//! Nothing here knows what an operation computes.
+
+#[cfg(test)]
+pub(crate) mod hostile;
+mod layout;
+mod window;
+
+pub use layout::{channels_last, ImageDims, Pixels};
+pub use window::{slide, Padding, Patch, Strides, Window};
+
+use super::{Arg, OpError};
+use std::borrow::Cow;
+
+/// A vector of `len` copies of `value`; an error where the memory cannot be had.
+pub fn filled<T: Clone>(value: T, len: usize) -> Result<Vec<T>, OpError> {
+    let mut values = reserved(len)?;
+    values.resize(len, value);
+    Ok(values)
+}
+
+/// An empty vector with room for `len` values; an error where the memory cannot be had.
+pub fn reserved<T>(len: usize) -> Result<Vec<T>, OpError> {
+    let mut values = Vec::new();
+    values
+        .try_reserve_exact(len)
+        .map_err(|_| OpError::failed(format!("no memory for a scratch buffer of {len} elements")))?;
+    Ok(values)
+}
+
+/// An error unless `arg` has rank `rank`.
+pub fn expect_rank(arg: &Arg, name: &str, rank: usize) -> Result<(), OpError> {
+    if arg.dims().len() == rank {
+        return Ok(());
+    }
+    Err(OpError::failed(format!("{name} has dimensions {:?}, expected rank {rank}", arg.dims())))
+}
+
+/// `values` of `arg`, an error unless they are exactly as many as its dimensions say.
+pub fn exactly<'a, T: Clone>(arg: &Arg, values: Cow<'a, [T]>) -> Result<Cow<'a, [T]>, OpError> {
+    if values.len() == arg.count()? {
+        return Ok(values);
+    }
+    Err(OpError::failed(format!("{} elements for dimensions {:?}", values.len(), arg.dims())))
+}

@@ -1,0 +1,11 @@
+//! Matrix products.
+//!
+//! A backend with fast kernels reads a call through the same geometry structs; only the loops are its own.
+
+mod batch_matmul;
+mod fully_connected;
+#[cfg(test)]
+mod hostile_tests;
+
+pub use batch_matmul::{BatchMatmulGeometry, BATCH_MATMUL};
+pub use fully_connected::{FullyConnectedGeometry, FULLY_CONNECTED};

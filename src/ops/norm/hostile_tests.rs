@@ -1,0 +1,14 @@
+//! No normalisation panics, whatever its operands hold.
+
+use super::*;
+use crate::ops::hostile::{storm, Random};
+
+#[test]
+fn survives_hostile_operands() {
+    let all =
+        [&SOFTMAX, &LOG_SOFTMAX, &L2_NORMALIZATION, &LOCAL_RESPONSE_NORMALIZATION, &INSTANCE_NORMALIZATION];
+    for (seed, operation) in all.into_iter().enumerate() {
+        let succeeded = storm(operation, 3000, &mut Random::new(seed as u64 + 1));
+        assert!(succeeded > 10, "{}: only {succeeded} calls got to the evaluation", operation.ty);
+    }
+}

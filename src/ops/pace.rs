@@ -1,0 +1,53 @@
+//! How often a long evaluation asks whether it should stop: by work done, so that asking costs nothing beside it.
+
+use super::{Args, Interrupt, OpError};
+
+/// Work between two questions, in elementary steps (a multiplication or so).
+const STRIDE: usize = 1 << 16;
+
+/// Counts work, and asks the interrupt each time enough has been done.
+pub struct Pace<'a> {
+    interrupt: &'a dyn Interrupt,
+    done: usize,
+}
+
+impl<'a> Pace<'a> {
+    pub fn new(args: &Args<'a>) -> Self {
+        Pace { interrupt: args.interrupt, done: 0 }
+    }
+
+    /// Notes `steps` of work about to be done. The interrupt's error must be passed on at once.
+    pub fn spend(&mut self, steps: usize) -> Result<(), OpError> {
+        self.done = self.done.saturating_add(steps);
+        if self.done < STRIDE {
+            return Ok(());
+        }
+        self.done = 0;
+        self.interrupt.check()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    struct Counting(AtomicU32);
+
+    impl Interrupt for Counting {
+        fn check(&self) -> Result<(), OpError> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Err(OpError::Cancelled)
+        }
+    }
+
+    #[test]
+    fn asks_once_per_stride_of_work() {
+        let interrupt = Counting(AtomicU32::new(0));
+        let args = Args { form: 0, inputs: &[], outputs: &[], interrupt: &interrupt };
+        let mut pace = Pace::new(&args);
+        let stops = (0..1000).filter(|_| pace.spend(STRIDE / 10).is_err()).count();
+        assert_eq!((stops, interrupt.0.load(Ordering::Relaxed)), (90, 90)); // every eleventh tenth passes the stride
+        assert_eq!(pace.spend(usize::MAX), Err(OpError::Cancelled));
+    }
+}

@@ -1,0 +1,102 @@
+//! AVERAGE_POOL_2D: the mean of each window, padding left out.
+
+use super::geometry::shapes;
+use super::{signatures, PoolGeometry, ROWS};
+use crate::ops::image::{channels_last, filled, Pixels};
+use crate::ops::pace::Pace;
+use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run};
+
+pub static AVERAGE_POOL_2D: Operation = Operation {
+    ty: OperationType::AVERAGE_POOL_2D,
+    doc: "the mean of each window, padding left out",
+    signatures: &signatures(ROWS),
+    check: no_check,
+    run: Run::Shaped { shapes, eval },
+};
+
+fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
+    let pool = PoolGeometry::from_args(args)?;
+    let (input, out) = (args.get(0)?, &mut outs[0]);
+    if out.data.is_empty() {
+        return Ok(());
+    }
+    let mut pace = Pace::new(args);
+    if input.ty().is_float() {
+        let values = channels_last(&input, input.floats()?, pool.nchw, &mut pace)?;
+        let mut means = filled(0.0, pool.input.channels)?;
+        let mut pixels = Pixels::image(out, pool.nchw);
+        return pool.reduce(
+            &values,
+            &mut pace,
+            0.0,
+            |sum: f32, x| sum + x,
+            |pixel, sums, cells| {
+                for (mean, &sum) in means.iter_mut().zip(sums) {
+                    *mean = pool.activation.apply(sum / cells as f32);
+                }
+                pixels.put_floats(pixel, &means)
+            },
+        );
+    }
+    let values = channels_last(&input, input.integers()?, pool.nchw, &mut pace)?;
+    let mut means = filled(0, pool.input.channels)?;
+    let (lo, hi) = pool.activation.quantised_range(out.info.ty, out.info.scale, out.info.zero_point);
+    let mut pixels = Pixels::image(out, pool.nchw);
+    pool.reduce(
+        &values,
+        &mut pace,
+        0,
+        |sum: i64, q| sum + i64::from(q),
+        |pixel, sums, cells| {
+            let cells = cells as i64;
+            for (mean, &sum) in means.iter_mut().zip(sums) {
+                // Halves round up, so that signed and unsigned types, 128 apart, round alike.
+                *mean = ((sum + cells / 2).div_euclid(cells) as i32).max(lo).min(hi);
+            }
+            pixels.put_integers(pixel, &means)
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::testing::{call_simple, f32s, int, tensor, Tensor};
+    use crate::tensor::{OperandType::*, TensorInfo};
+
+    fn with_ints(input: Tensor, ints: &[i32]) -> Vec<Tensor> {
+        std::iter::once(input).chain(ints.iter().map(|&value| int(value))).collect()
+    }
+
+    #[test]
+    fn padding_takes_no_part() {
+        let input = f32s(&[1, 2, 2, 1], &[1.0, 2.0, 3.0, 6.0]);
+        let out = call_simple::<f32>(&AVERAGE_POOL_2D, &with_ints(input, &[1, 1, 1, 2, 2, 0]));
+        assert_eq!(out, Ok((vec![1, 2, 2, 1], vec![3.0, 4.0, 4.5, 6.0])));
+    }
+
+    #[test]
+    fn signed_and_unsigned_round_alike() {
+        let ints = [2, 1, 1, 2, 1, 0];
+        let unsigned = TensorInfo::quantised(TENSOR_QUANT8_ASYMM, &[1, 1, 3, 1], 1.0, 0);
+        let out = call_simple::<u8>(&AVERAGE_POOL_2D, &with_ints(tensor(unsigned, &[0u8, 1, 255]), &ints));
+        assert_eq!(out, Ok((vec![1, 1, 2, 1], vec![1, 128])));
+        let signed = TensorInfo::quantised(TENSOR_QUANT8_ASYMM_SIGNED, &[1, 1, 3, 1], 1.0, -128);
+        let out =
+            call_simple::<i8>(&AVERAGE_POOL_2D, &with_ints(tensor(signed, &[-128i8, -127, 127]), &ints));
+        assert_eq!(out, Ok((vec![1, 1, 2, 1], vec![-127, 0])));
+    }
+
+    #[test]
+    fn empty_windows_are_refused() {
+        let refused = |ints: &[i32]| {
+            let input = f32s(&[1, 2, 2, 1], &[0.0; 4]);
+            call_simple::<f32>(&AVERAGE_POOL_2D, &with_ints(input, ints)).is_err()
+        };
+        assert!(refused(&[2, 0, 0, 0, 1, 1, 2, 2, 0]), "padding as large as the filter");
+        assert!(refused(&[1, 1, 1, 0, 2, 0]), "filter 0");
+        assert!(refused(&[1, 1, 1, 2, -1, 0]), "filter -1");
+        assert!(refused(&[2, 1, 1, 3, 2, 0]), "filter larger than the image");
+        assert!(refused(&[1, 0, 1, 2, 2, 0]), "stride 0");
+    }
+}

@@ -1,0 +1,63 @@
+//! Pools: each channel of a window reduced to one value.
+//!
+//! A backend with fast kernels reads a call through [`PoolGeometry`]; only the loops are its own.
+
+mod average;
+mod geometry;
+#[cfg(test)]
+mod hostile_tests;
+mod l2;
+mod max;
+
+pub use average::AVERAGE_POOL_2D;
+pub use geometry::PoolGeometry;
+pub use l2::L2_POOL_2D;
+pub use max::MAX_POOL_2D;
+
+use super::signature::{boolean, int, var, Row, Slot};
+use super::Signature;
+use crate::tensor::OperandType::*;
+
+/// Index of the signature with a padding scheme; the other one has explicit paddings.
+const IMPLICIT: usize = 0;
+
+/// Types of pools that work on quantised types too.
+const ROWS: &[Row] = &[
+    Row(1, &[TENSOR_FLOAT32]),
+    Row(3, &[TENSOR_FLOAT16]),
+    Row(1, &[TENSOR_QUANT8_ASYMM]),
+    Row(4, &[TENSOR_QUANT8_ASYMM_SIGNED]),
+];
+
+const OUTPUT: &[Slot] = &[var("output", 0)];
+
+/// The two ways to call any pool.
+const fn signatures(rows: &'static [Row]) -> [Signature; 2] {
+    const IMPLICIT: &[Slot] = &[
+        var("input", 0),
+        int("padding scheme"),
+        int("stride width"),
+        int("stride height"),
+        int("filter width"),
+        int("filter height"),
+        int("activation"),
+        boolean("nchw"),
+    ];
+    const EXPLICIT: &[Slot] = &[
+        var("input", 0),
+        int("padding left"),
+        int("padding right"),
+        int("padding top"),
+        int("padding bottom"),
+        int("stride width"),
+        int("stride height"),
+        int("filter width"),
+        int("filter height"),
+        int("activation"),
+        boolean("nchw"),
+    ];
+    [
+        Signature::new(rows, IMPLICIT, OUTPUT).input_counts(&[7, 8]),
+        Signature::new(rows, EXPLICIT, OUTPUT).input_counts(&[10, 11]),
+    ]
+}

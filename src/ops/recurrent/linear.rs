@@ -1,0 +1,91 @@
+//! The arithmetic that recurrent cells share: dot products, matrix times vector, activations.
+//!
+//! Nothing here knows of operands; slices are private memory of lengths that the caller has checked.
+
+use crate::ops::{Args, OpError};
+use crate::tensor::requant::Activation;
+
+/// Sum of `a[i] * b[i]`, in an order that depends on the length only.
+pub fn dot(a: &[f32], b: &[f32]) -> f32 {
+    const LANES: usize = 8;
+    let (a_blocks, b_blocks) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
+    let tail: f32 = a_blocks.remainder().iter().zip(b_blocks.remainder()).map(|(a, b)| a * b).sum();
+    let mut sums = [0.0; LANES];
+    for (a, b) in a_blocks.zip(b_blocks) {
+        for lane in 0..LANES {
+            sums[lane] += a[lane] * b[lane];
+        }
+    }
+    sums.iter().sum::<f32>() + tail
+}
+
+/// Adds `matrix * x` to `out`; `matrix` has a row for each element of `out`.
+pub fn add_product(matrix: &[f32], x: &[f32], out: &mut [f32]) {
+    if x.is_empty() {
+        return;
+    }
+    for (row, out) in matrix.chunks_exact(x.len()).zip(out) {
+        *out += dot(row, x);
+    }
+}
+
+pub fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+pub fn sigmoid_all(values: &mut [f32]) {
+    values.iter_mut().for_each(|x| *x = sigmoid(*x));
+}
+
+/// Activation of a recurrent cell: the fused activations, and two more codes of their own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum CellActivation {
+    Fused(Activation),
+    Tanh,
+    Sigmoid,
+}
+
+impl CellActivation {
+    /// The activation whose code input `i` holds.
+    pub fn from_input(args: &Args, i: usize) -> Result<Self, OpError> {
+        match args.i32(i)? {
+            4 => Ok(CellActivation::Tanh),
+            6 => Ok(CellActivation::Sigmoid),
+            code => Activation::from_code(code).map(CellActivation::Fused).ok_or_else(|| {
+                OpError::failed(format!("input {i}: {code} is no activation of a cell (0 to 4, or 6)"))
+            }),
+        }
+    }
+
+    pub fn apply(self, x: f32) -> f32 {
+        match self {
+            CellActivation::Fused(Activation::None) => x,
+            CellActivation::Fused(fused) => fused.apply(x),
+            CellActivation::Tanh => x.tanh(),
+            CellActivation::Sigmoid => sigmoid(x),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dot_counts_every_element_once() {
+        for n in [0usize, 1, 7, 8, 9, 16, 19] {
+            let a: Vec<f32> = (0..n).map(|i| i as f32).collect();
+            let expected: usize = (0..n).map(|i| i * i).sum();
+            assert_eq!(dot(&a, &a), expected as f32);
+        }
+    }
+
+    #[test]
+    fn product_adds_to_what_is_there() {
+        let mut out = [10.0, 20.0];
+        add_product(&[1.0, 2.0, 3.0, 4.0], &[1.0, -1.0], &mut out);
+        assert_eq!(out, [9.0, 19.0]);
+        add_product(&[], &[], &mut out);
+        assert_eq!(out, [9.0, 19.0]);
+    }
+}

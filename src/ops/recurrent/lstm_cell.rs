@@ -1,0 +1,231 @@
+//! The float LSTM cell that all float LSTM operations share: coupled gates, peepholes, projection, layer normalisation,
+//! clipping, auxiliary input.
+//!
+//! It works on operands that [`LstmLayout::shape`] has checked.
+
+use super::linear::{add_product, dot, sigmoid_all, CellActivation};
+use super::lstm_layout::{Gate, LstmLayout, LstmShape};
+use super::operands::{floats, floats_if_present, join};
+use crate::ops::signature::{int, var, Slot};
+use crate::ops::{Args, OpError};
+use std::borrow::Cow;
+
+type Values<'a> = Cow<'a, [f32]>;
+
+/// The 17 slots of an LSTM's weights and biases; types in column 0.
+pub const WEIGHTS: [Slot; 17] = [
+    var("input_to_input_weights", 0).optional(),
+    var("input_to_forget_weights", 0),
+    var("input_to_cell_weights", 0),
+    var("input_to_output_weights", 0),
+    var("recurrent_to_input_weights", 0).optional(),
+    var("recurrent_to_forget_weights", 0),
+    var("recurrent_to_cell_weights", 0),
+    var("recurrent_to_output_weights", 0),
+    var("cell_to_input_weights", 0).optional(),
+    var("cell_to_forget_weights", 0).optional(),
+    var("cell_to_output_weights", 0).optional(),
+    var("input_gate_bias", 0).optional(),
+    var("forget_gate_bias", 0),
+    var("cell_bias", 0),
+    var("output_gate_bias", 0),
+    var("projection_weights", 0).optional(),
+    var("projection_bias", 0).optional(),
+];
+
+/// Activation and clips; scalars in column 1.
+pub const PARAMETERS: [Slot; 3] = [int("activation"), var("cell_clip", 1), var("projection_clip", 1)];
+
+pub const LAYER_NORM: [Slot; 4] = [
+    var("input_layer_norm_weights", 0).optional(),
+    var("forget_layer_norm_weights", 0).optional(),
+    var("cell_layer_norm_weights", 0).optional(),
+    var("output_layer_norm_weights", 0).optional(),
+];
+
+/// The inputs that LSTM and UNIDIRECTIONAL_SEQUENCE_LSTM begin with.
+pub const COMMON_INPUTS: [Slot; 23] =
+    join(&[&[var("input", 0)], &WEIGHTS, &[var("output_state_in", 0), var("cell_state_in", 0)], &PARAMETERS]);
+
+/// Activation and clips of a cell; a clip that is off is infinite.
+#[derive(Clone, Copy, Debug)]
+pub struct LstmParams {
+    activation: CellActivation,
+    cell_clip: f32,
+    projection_clip: f32,
+}
+
+impl LstmParams {
+    /// Reads three inputs, the first of which is `first`.
+    pub fn from_inputs(args: &Args, first: usize) -> Result<Self, OpError> {
+        Ok(LstmParams {
+            activation: CellActivation::from_input(args, first)?,
+            cell_clip: clip(args, first + 1)?,
+            projection_clip: clip(args, first + 2)?,
+        })
+    }
+}
+
+/// The clip in input `i`; infinite if it is 0, which is off.
+pub fn clip(args: &Args, i: usize) -> Result<f32, OpError> {
+    match args.f32(i)? {
+        0.0 => Ok(f32::INFINITY),
+        clip if clip > 0.0 => Ok(clip),
+        clip => Err(OpError::failed(format!("input {i}: clip {clip} is not 0 (off) or greater"))),
+    }
+}
+
+/// One gate: what its inputs are multiplied with.
+struct GateWeights<'a> {
+    input: Values<'a>,
+    recurrent: Values<'a>,
+    aux: Option<Values<'a>>,
+    peephole: Option<Values<'a>>,
+    layer_norm: Option<Values<'a>>,
+    bias: Values<'a>,
+}
+
+impl<'a> GateWeights<'a> {
+    fn load(args: &Args<'a>, layout: &LstmLayout, gate: Gate) -> Result<Self, OpError> {
+        let optional = |i: Option<usize>| i.map_or(Ok(None), |i| floats_if_present(args, i));
+        Ok(GateWeights {
+            input: floats(args, layout.input_weights(gate))?,
+            recurrent: floats(args, layout.recurrent_weights(gate))?,
+            aux: optional(layout.aux_weights(gate))?,
+            peephole: optional(layout.peephole(gate))?,
+            layer_norm: optional(Some(layout.layer_norm(gate)))?,
+            bias: floats(args, layout.bias(gate))?,
+        })
+    }
+
+    /// The gate's value before its activation.
+    fn compute(&self, x: &[f32], aux: Option<&[f32]>, hidden: &[f32], cell: &[f32], out: &mut [f32]) {
+        out.fill(0.0);
+        add_product(&self.input, x, out);
+        if let (Some(weights), Some(aux)) = (&self.aux, aux) {
+            add_product(weights, aux, out);
+        }
+        add_product(&self.recurrent, hidden, out);
+        if let Some(peephole) = &self.peephole {
+            out.iter_mut().zip(&**peephole).zip(cell).for_each(|((out, w), c)| *out += w * c);
+        }
+        if let Some(weights) = &self.layer_norm {
+            normalise(out);
+            out.iter_mut().zip(&**weights).for_each(|(out, w)| *out *= w);
+        }
+        out.iter_mut().zip(&*self.bias).for_each(|(out, bias)| *out += bias);
+    }
+}
+
+/// Shifts and scales `values` to mean 0 and variance 1.
+fn normalise(values: &mut [f32]) {
+    /// Keeps constant vectors finite; the reference's value.
+    const EPSILON: f32 = 1e-8;
+    let n = values.len() as f32;
+    let mean = values.iter().sum::<f32>() / n;
+    values.iter_mut().for_each(|x| *x -= mean);
+    let scale = 1.0 / (dot(values, values) / n + EPSILON).sqrt();
+    values.iter_mut().for_each(|x| *x *= scale);
+}
+
+/// An LSTM with its state.
+pub struct LstmCell<'a> {
+    params: LstmParams,
+    /// `None` if it is coupled to the forget gate.
+    input: Option<GateWeights<'a>>,
+    forget: GateWeights<'a>,
+    modulation: GateWeights<'a>,
+    output: GateWeights<'a>,
+    projection: Option<(Values<'a>, Option<Values<'a>>)>,
+    units: usize,
+    outputs: usize,
+    /// State [batch, outputs].
+    pub hidden: Vec<f32>,
+    /// State [batch, units].
+    pub cell: Vec<f32>,
+    scratch: [Vec<f32>; 4],
+}
+
+impl<'a> LstmCell<'a> {
+    /// The LSTM that lies at `layout`; `shape` is what its operands' check gave.
+    pub fn load(
+        args: &Args<'a>,
+        layout: &LstmLayout,
+        shape: &LstmShape,
+        params: LstmParams,
+    ) -> Result<Self, OpError> {
+        let load = |gate| GateWeights::load(args, layout, gate);
+        let units = shape.units as usize;
+        let projection = match floats_if_present(args, layout.projection())? {
+            Some(weights) => Some((weights, floats_if_present(args, layout.projection_bias())?)),
+            None => None,
+        };
+        Ok(LstmCell {
+            params,
+            input: if shape.cifg { None } else { Some(load(Gate::Input)?) },
+            forget: load(Gate::Forget)?,
+            modulation: load(Gate::Cell)?,
+            output: load(Gate::Output)?,
+            projection,
+            units,
+            outputs: shape.outputs as usize,
+            hidden: floats(args, layout.hidden)?.into_owned(),
+            cell: floats(args, layout.cell)?.into_owned(),
+            scratch: std::array::from_fn(|_| vec![0.0; units]),
+        })
+    }
+
+    /// One step of element `batch` of the batch: takes `x` and the auxiliary input, updates the state, writes `out`.
+    pub fn step(&mut self, batch: usize, x: &[f32], aux: Option<&[f32]>, out: &mut [f32]) {
+        let LstmParams { activation, cell_clip, projection_clip } = self.params;
+        let hidden = &mut self.hidden[batch * self.outputs..][..self.outputs];
+        let cell = &mut self.cell[batch * self.units..][..self.units];
+        let [input, forget, modulation, output] = &mut self.scratch;
+
+        self.forget.compute(x, aux, hidden, cell, forget);
+        sigmoid_all(forget);
+        match &self.input {
+            Some(gate) => {
+                gate.compute(x, aux, hidden, cell, input);
+                sigmoid_all(input);
+            }
+            None => input.iter_mut().zip(&*forget).for_each(|(input, forget)| *input = 1.0 - forget),
+        }
+        self.modulation.compute(x, aux, hidden, cell, modulation);
+        for (u, c) in cell.iter_mut().enumerate() {
+            let next = forget[u] * *c + input[u] * activation.apply(modulation[u]);
+            *c = next.clamp(-cell_clip, cell_clip);
+        }
+        self.output.compute(x, aux, hidden, cell, output);
+        sigmoid_all(output);
+        output.iter_mut().zip(&*cell).for_each(|(output, &c)| *output *= activation.apply(c));
+
+        match &self.projection {
+            Some((weights, bias)) => {
+                match bias {
+                    Some(bias) => out.copy_from_slice(bias),
+                    None => out.fill(0.0),
+                }
+                add_product(weights, output, out);
+                out.iter_mut().for_each(|x| *x = x.clamp(-projection_clip, projection_clip));
+            }
+            None => out.copy_from_slice(output),
+        }
+        hidden.copy_from_slice(out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn normalised_values_have_mean_0_and_variance_1() {
+        let mut values = [1.0, 3.0];
+        normalise(&mut values);
+        assert_eq!(values, [-1.0, 1.0]);
+        let mut constant = [5.0; 3];
+        normalise(&mut constant);
+        assert_eq!(constant, [0.0; 3]);
+    }
+}
