@@ -13,6 +13,8 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     aidl();
     source_id();
+    #[cfg(feature = "tool")]
+    tflite();
 }
 
 /// Sets NNHAL_SOURCE_ID to a digest of what the driver is built from: clients' caches must not outlive a change of it.
@@ -62,4 +64,18 @@ fn collect(dir: &Path, extensions: &[&str], files: &mut Vec<PathBuf>) {
             files.push(path);
         }
     }
+}
+
+/// Writes `tflite.rs` into OUT_DIR; `src/tool/tflite/schema.rs` includes it.
+#[cfg(feature = "tool")]
+fn tflite() {
+    const SCHEMA: &str = "src/tool/tflite/schema.fbs";
+    println!("cargo:rerun-if-changed={SCHEMA}");
+    let declarations = planus_translation::translate_files(&[SCHEMA])
+        .unwrap_or_else(|| panic!("cannot translate {SCHEMA}: see above"));
+    let text = planus_codegen::generate_rust(&declarations, false)
+        .unwrap_or_else(|e| panic!("cannot generate code for {SCHEMA}: {e}"));
+    let out = std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR");
+    let path = Path::new(&out).join("tflite.rs");
+    std::fs::write(&path, text).unwrap_or_else(|e| panic!("cannot write {}: {e}", path.display()));
 }
