@@ -19,9 +19,11 @@ extern crate binder as rsbinder;
 
 pub mod aidl;
 pub mod backend;
+pub mod compiler;
 pub mod memory;
 pub mod model;
 pub mod ops;
+pub mod service;
 pub mod tensor;
 #[cfg(feature = "tool")]
 pub mod tool;

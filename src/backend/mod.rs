@@ -145,13 +145,23 @@ pub enum BackendError {
     Cancelled,
 }
 
-impl BackendError {
-    /// `error` of the operation called `name`.
-    pub(crate) fn of_operation(name: &str, error: OpError) -> Self {
+impl From<OpError> for BackendError {
+    /// Without the operation's name, which whoever knows it adds.
+    fn from(error: OpError) -> Self {
         match error {
             OpError::DeadlinePassed => BackendError::DeadlinePassed,
             OpError::Cancelled => BackendError::Cancelled,
-            other => BackendError::Failed(format!("{name}: {other}")),
+            other => BackendError::Failed(other.to_string()),
+        }
+    }
+}
+
+impl BackendError {
+    /// This error, with the place it happened at in front.
+    pub(crate) fn at(self, place: impl std::fmt::Display) -> Self {
+        match self {
+            BackendError::Failed(why) => BackendError::Failed(format!("{place}: {why}")),
+            other => other,
         }
     }
 }

@@ -1,106 +1,14 @@
 //! From the interface's model to a checked one.
 
-use super::extensions::Extensions;
+use super::context::{within, Context};
 use super::{control_flow, graph, references, Model, ModelError};
 use crate::aidl;
-use crate::memory::{ClientSlice, Mapping, MemoryError, Pool};
-use std::cell::OnceCell;
-use std::sync::Arc;
-
-/// Bytes of constants that may be copied while a model is checked: no client needs more in operands that steer
-/// execution, and many operands may name the same bytes.
-const MAX_PRIVATE_CONSTANTS: usize = 256 << 20;
-
-/// What decoding an operand needs to know of its model.
-pub(super) struct Context<'a> {
-    pub extensions: Extensions<'a>,
-    pub operand_values: &'a [u8],
-    pub pools: Pools<'a>,
-    /// Number of referenced subgraphs.
-    pub referenced: usize,
-    private_bytes: usize,
-}
-
-impl Context<'_> {
-    /// Counts bytes about to be copied against the limit.
-    pub fn count_private(&mut self, bytes: usize) -> Result<(), ModelError> {
-        self.private_bytes = self.private_bytes.saturating_add(bytes);
-        if self.private_bytes > MAX_PRIVATE_CONSTANTS {
-            return Err(ModelError::TooLarge(format!(
-                "constants that must be copied exceed {MAX_PRIVATE_CONSTANTS} bytes"
-            )));
-        }
-        Ok(())
-    }
-}
-
-/// The model's pools; each is mapped when a constant first needs it.
-pub(super) struct Pools<'a> {
-    pools: Vec<LazyPool<'a>>,
-}
-
-struct LazyPool<'a> {
-    /// Why it cannot be used, for a pool of a kind that the driver does not map.
-    pool: Result<Pool<'a>, MemoryError>,
-    mapping: OnceCell<Arc<Mapping>>,
-}
-
-impl<'a> Pools<'a> {
-    fn new(memories: &'a [aidl::Memory]) -> Result<Self, ModelError> {
-        let mut pools = Vec::with_capacity(memories.len());
-        for (i, memory) in memories.iter().enumerate() {
-            let pool = Pool::new(memory);
-            // A pool that cannot be used hurts only whoever needs it; one that is described wrongly, the model.
-            if let Err(MemoryError::Invalid(why)) = &pool {
-                return Err(ModelError::Invalid(format!("pool {i}: {why}")));
-            }
-            pools.push(LazyPool { pool, mapping: OnceCell::new() });
-        }
-        Ok(Pools { pools })
-    }
-
-    pub fn slice(&self, index: i32, offset: usize, length: usize) -> Result<ClientSlice, ModelError> {
-        let found = usize::try_from(index).ok().and_then(|i| self.pools.get(i));
-        let LazyPool { pool, mapping } = found.ok_or_else(|| {
-            ModelError::Invalid(format!("pool {index} does not exist; the model has {}", self.pools.len()))
-        })?;
-        let failed = |source: MemoryError| match source {
-            MemoryError::Invalid(why) => ModelError::Invalid(format!("pool {index}: {why}")),
-            source => ModelError::Memory { what: format!("pool {index}"), source },
-        };
-        let pool = match pool {
-            Ok(pool) => pool,
-            Err(MemoryError::Unsupported(why)) => return Err(failed(MemoryError::Unsupported(why))),
-            Err(other) => return Err(ModelError::Invalid(format!("pool {index}: {other}"))),
-        };
-        if offset.checked_add(length).is_none_or(|end| end > pool.size()) {
-            return Err(ModelError::Invalid(format!(
-                "bytes {offset}+{length} lie outside of pool {index}, which has {}",
-                pool.size()
-            )));
-        }
-        let mapping = match mapping.get() {
-            Some(mapping) => mapping.clone(),
-            None => {
-                let fresh = pool.map().map_err(failed)?;
-                mapping.get_or_init(|| fresh).clone()
-            }
-        };
-        ClientSlice::new(mapping, offset, length).map_err(failed)
-    }
-}
 
 impl Model {
     /// Checks `model` by every rule of the interface and decodes it.
     pub fn new(model: &aidl::Model) -> Result<Model, ModelError> {
         references::check(model)?;
-        let mut context = Context {
-            extensions: Extensions::new(&model.extensionNameToPrefix)?,
-            operand_values: &model.operandValues,
-            pools: Pools::new(&model.pools)?,
-            referenced: model.referenced.len(),
-            private_bytes: 0,
-        };
+        let mut context = Context::new(model)?;
         let main = graph::decode(&model.main, &mut context).map_err(|e| within("main subgraph", e))?;
         let mut referenced = Vec::with_capacity(model.referenced.len());
         for (i, subgraph) in model.referenced.iter().enumerate() {
@@ -111,16 +19,5 @@ impl Model {
         let model = Model { main, referenced, relaxed: model.relaxComputationFloat32toFloat16 };
         control_flow::check(&model)?;
         Ok(model)
-    }
-}
-
-/// `error` with the place it happened at in front.
-pub(super) fn within(place: &str, error: ModelError) -> ModelError {
-    match error {
-        ModelError::Invalid(why) => ModelError::Invalid(format!("{place}, {why}")),
-        ModelError::TooLarge(why) => ModelError::TooLarge(format!("{place}, {why}")),
-        ModelError::Memory { what, source } => {
-            ModelError::Memory { what: format!("{place}, {what}"), source }
-        }
     }
 }

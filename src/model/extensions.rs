@@ -4,6 +4,11 @@ use super::ModelError;
 use crate::aidl;
 use std::collections::{HashMap, HashSet};
 
+/// Checks a table of extension names by itself, as hints come with one.
+pub fn check_extension_names(table: &[aidl::ExtensionNameAndPrefix]) -> Result<(), ModelError> {
+    Extensions::new(table).map(drop)
+}
+
 /// Prefix to extension name.
 pub(super) struct Extensions<'a>(HashMap<i32, &'a str>);
 

@@ -1,6 +1,6 @@
 //! Rules for a subgraph: its inputs and outputs, its operations, and the order they stand in.
 
-use super::decode::{within, Context};
+use super::context::{within, Context};
 use super::operand;
 use super::{Constant, Lifetime, ModelError, Operand, Operation, OperationKind, Subgraph};
 use crate::aidl;

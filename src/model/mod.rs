@@ -2,6 +2,7 @@
 //!
 //! Whatever steers execution is copied out of client memory before it is looked at. Nothing here runs anything.
 
+mod context;
 mod control_flow;
 mod decode;
 mod error;
@@ -14,6 +15,7 @@ mod request;
 mod tests;
 
 pub use error::ModelError;
+pub use extensions::check_extension_names;
 pub use request::{Argument, Request, RequestError, RequestPool};
 
 use crate::memory::{AlignedBuf, ClientSlice, MemoryError};

@@ -1,6 +1,6 @@
 //! Rules for one operand: type, dimensions, quantisation, lifetime and location.
 
-use super::decode::Context;
+use super::context::Context;
 use super::{Constant, Lifetime, ModelError, Operand};
 use crate::aidl;
 use crate::memory::AlignedBuf;

@@ -4,7 +4,7 @@
 use super::signature::{self, Operand};
 use super::{Arg, Args, Computed, Interrupt, OpError, Operation, Out, Run};
 use crate::memory::AlignedBuf;
-use crate::tensor::{Dims, TensorInfo};
+use crate::tensor::TensorInfo;
 
 /// Evaluates `operation` on `inputs`, whose dimensions and values are all known. `outputs` say what the outputs are
 /// declared to be; their dimensions are not read.
@@ -51,8 +51,8 @@ pub fn run(operation: &Operation, args: &Args) -> Result<Vec<Computed>, OpError>
 }
 
 /// `info` with other dimensions.
-pub fn with_dims(info: &TensorInfo, dims: &Dims) -> TensorInfo {
-    TensorInfo { dims: dims.clone(), ..info.clone() }
+pub fn with_dims(info: &TensorInfo, dims: &[u32]) -> TensorInfo {
+    TensorInfo { dims: dims.to_vec(), ..info.clone() }
 }
 
 fn allocate(info: &TensorInfo) -> Result<AlignedBuf, OpError> {

@@ -47,6 +47,46 @@ pub fn storm(operation: &Operation, calls: usize, random: &mut Random) -> usize 
     (0..calls).filter(|_| call(operation, random).is_ok()).count()
 }
 
+/// Makes `calls` calls of `operation` that are `inputs` with up to two things made wrong; says how many succeeded.
+pub fn corrupt(
+    operation: &Operation,
+    inputs: &[Tensor],
+    outputs: &[TensorInfo],
+    calls: usize,
+    random: &mut Random,
+) -> usize {
+    let mut call = || {
+        let mut inputs = inputs.to_vec();
+        for _ in 0..random.below(3) {
+            let at = random.below(inputs.len());
+            spoil(&mut inputs[at], random);
+        }
+        let inputs: Vec<_> =
+            inputs.iter().map(|t| Some(Arg { info: &t.info, data: Some(&t.data) })).collect();
+        run(operation, &Args { form: 0, inputs: &inputs, outputs, interrupt: &Fuel(Cell::new(0)) }).is_ok()
+    };
+    (0..calls).filter(|_| call()).count()
+}
+
+/// Changes a dimension, or some of the values.
+fn spoil(operand: &mut Tensor, random: &mut Random) {
+    if !operand.info.dims.is_empty() && random.one_in(3) {
+        let at = random.below(operand.info.dims.len());
+        operand.info.dims[at] = random.pick(&[0, 1, 2, 3, 5]);
+        *operand = filled(operand.info.clone(), false, random);
+        return;
+    }
+    let size = operand.info.ty.element_size().unwrap_or(1);
+    let count = operand.data.len() / size;
+    for _ in 0..=random.below(3) {
+        let at = random.below(count);
+        let one = filled(TensorInfo { dims: vec![1], ..operand.info.clone() }, true, random);
+        if let Some(element) = operand.data.chunks_exact_mut(size).nth(at) {
+            element.copy_from_slice(&one.data);
+        }
+    }
+}
+
 fn call(operation: &Operation, random: &mut Random) -> Result<(), OpError> {
     let form = random.below(operation.signatures.len());
     let signature = &operation.signatures[form];
@@ -123,9 +163,13 @@ fn operand(slot: &Slot, row: &Row, sizes: &[u32; 3], random: &mut Random) -> Ten
         OperandType::TENSOR_QUANT8_ASYMM_SIGNED => random.pick(&[0, -128, 127]),
         _ => 0,
     };
-    let info = TensorInfo::quantised(ty, &dims, scale, zero_point);
-    let count: usize = dims.iter().map(|&d| d as usize).product();
     let wild = random.one_in(2);
+    filled(TensorInfo::quantised(ty, &dims, scale, zero_point), wild, random)
+}
+
+/// A tensor of random values, some of them extreme if `wild`.
+fn filled(info: TensorInfo, wild: bool, random: &mut Random) -> Tensor {
+    let (ty, count) = (info.ty, info.dims.iter().map(|&d| d as usize).product());
     match ty.element_size() {
         Some(1) => tensor(info, &(0..count).map(|_| random.next() as u8).collect::<Vec<_>>()),
         Some(2) if !ty.is_float() => {

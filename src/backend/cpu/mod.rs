@@ -1,11 +1,13 @@
 //! The CPU backend: model -> graph -> passes -> program with packed weights and one planned arena -> run on a pool.
 
+mod frame;
 mod graph;
 pub mod kernels;
 mod passes;
 mod plan;
 pub mod pool;
 mod program;
+mod routine;
 mod run;
 
 use super::{Backend, BackendError, Capabilities, CompileOptions, Control, Executable, Performance};

@@ -30,7 +30,7 @@ fn resolve_and_fold(graph: &mut Graph, control: &Control) -> Result<(), BackendE
         match folded {
             Ok(true) => {}
             Err(error @ (OpError::DeadlinePassed | OpError::Cancelled)) => {
-                return Err(BackendError::of_operation(&node.name, error));
+                return Err(error.into());
             }
             // Not known yet, or it cannot succeed: the run will tell.
             Ok(false) | Err(OpError::Unresolved | OpError::Failed(_)) => graph.nodes.push(node),

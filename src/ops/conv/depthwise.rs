@@ -148,6 +148,7 @@ impl WeightedSums for DepthwiseGeometry {
         slide(&self.input, &self.height, &self.width, |pixel, patch| {
             sums.fill(T::default());
             patch.for_each(|tap, cell| {
+                pace.spend(out_channels)?;
                 let xs = &input[cell * channels..][..channels];
                 let weights = &filter[tap * out_channels..][..out_channels];
                 if self.multiplier == 1 {
@@ -162,8 +163,8 @@ impl WeightedSums for DepthwiseGeometry {
                         accumulate(sums, x, weights);
                     }
                 }
-            });
-            pace.spend(patch.cells() * out_channels)?;
+                Ok(())
+            })?;
             emit(pixel, &sums)
         })
     }

@@ -51,7 +51,10 @@ impl ConvGeometry {
         let [out_channels, kernel_height, kernel_width, depth] = filter_dims(args, 0)?;
         let (out_channels, depth) = (out_channels as usize, depth as usize);
         let groups = usize::try_from(groups).unwrap_or(0);
-        if groups == 0 || depth.checked_mul(groups) != Some(input.channels) || out_channels % groups != 0 {
+        if groups == 0
+            || depth.checked_mul(groups) != Some(input.channels)
+            || !out_channels.is_multiple_of(groups)
+        {
             return Err(OpError::failed(format!(
                 "a filter from {depth} to {out_channels} channels in {groups} groups does not fit {} input channels",
                 input.channels
@@ -90,20 +93,16 @@ impl ConvGeometry {
         }
         .to_dims(self.nchw)
     }
-
-    /// The filter as `[group, tap, input channel of the group, output channel of the group]`: what the sums of one pixel
-    /// need lies together, output channels innermost.
-    fn regroup<T: Number>(&self, filter: &[T]) -> Result<Vec<T>, OpError> {
-        regroup(filter, self.out_channels, self.groups, self.height.kernel * self.width.kernel)
-    }
 }
 
-/// A filter `[output channel, tap, input channel]` as `[group, tap, input channel, output channel of the group]`.
+/// A filter `[output channel, tap, input channel]` as `[group, tap, input channel, output channel of the group]`: what the
+/// sums of one pixel need lies together, output channels innermost.
 pub(super) fn regroup<T: Number>(
     filter: &[T],
     out_channels: usize,
     groups: usize,
     taps: usize,
+    pace: &mut Pace,
 ) -> Result<Vec<T>, OpError> {
     let per_output = filter.len() / out_channels;
     let outputs = out_channels / groups;
@@ -111,6 +110,7 @@ pub(super) fn regroup<T: Number>(
     let mut regrouped = reserved(filter.len())?;
     for group in filter.chunks_exact(per_output * outputs) {
         for tap_and_input in 0..taps * depth {
+            pace.spend(outputs)?;
             regrouped.extend(group.iter().skip(tap_and_input).step_by(per_output));
         }
     }
@@ -137,7 +137,8 @@ impl WeightedSums for ConvGeometry {
         pace: &mut Pace,
         mut emit: impl FnMut(usize, &[T]) -> Result<(), OpError>,
     ) -> Result<(), OpError> {
-        let weights = self.regroup(filter)?;
+        let taps = self.height.kernel * self.width.kernel;
+        let weights = regroup(filter, self.out_channels, self.groups, taps, pace)?;
         let channels = self.input.channels;
         let (inputs, outputs) = (channels / self.groups, self.out_channels / self.groups);
         let group_size = weights.len() / self.groups;
@@ -145,14 +146,15 @@ impl WeightedSums for ConvGeometry {
         slide(&self.input, &self.height, &self.width, |pixel, patch| {
             sums.fill(T::default());
             patch.for_each(|tap, cell| {
+                pace.spend(inputs * self.out_channels)?;
                 let xs = input[cell * channels..][..channels].chunks_exact(inputs);
                 let groups = sums.chunks_exact_mut(outputs).zip(weights.chunks_exact(group_size));
                 for ((sums, weights), xs) in groups.zip(xs) {
                     let rows = weights[tap * inputs * outputs..].chunks_exact(outputs);
                     xs.iter().zip(rows).for_each(|(&x, row)| accumulate(sums, x, row));
                 }
-            });
-            pace.spend(patch.cells() * group_size / (self.height.kernel * self.width.kernel) * self.groups)?;
+                Ok(())
+            })?;
             emit(pixel, &sums)
         })
     }

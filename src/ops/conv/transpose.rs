@@ -205,7 +205,7 @@ impl WeightedSums for TransposeGeometry {
         mut emit: impl FnMut(usize, &[T]) -> Result<(), OpError>,
     ) -> Result<(), OpError> {
         let (channels, outputs) = (self.input.channels, self.out_channels);
-        let weights = regroup(filter, outputs, 1, self.height.kernel * self.width.kernel)?;
+        let weights = regroup(filter, outputs, 1, self.height.kernel * self.width.kernel, pace)?;
         let tap_size = channels * outputs;
         let mut sums = filled(T::default(), outputs)?;
         let mut pixel = 0;
@@ -213,18 +213,17 @@ impl WeightedSums for TransposeGeometry {
             for row in 0..self.height.output {
                 for column in 0..self.width.output {
                     sums.fill(T::default());
-                    let mut work = outputs;
+                    pace.spend(outputs)?;
                     for (tap_row, in_row) in self.height.sources(row) {
                         for (tap_column, in_column) in self.width.sources(column) {
+                            pace.spend(tap_size)?;
                             let cell = (image * self.height.input + in_row) * self.width.input + in_column;
                             let tap = tap_row * self.width.kernel + tap_column;
                             let rows = weights[tap * tap_size..][..tap_size].chunks_exact(outputs);
                             let xs = &input[cell * channels..][..channels];
                             xs.iter().zip(rows).for_each(|(&x, row)| accumulate(&mut sums, x, row));
-                            work += tap_size;
                         }
                     }
-                    pace.spend(work)?;
                     emit(pixel, &sums)?;
                     pixel += 1;
                 }

@@ -96,13 +96,14 @@ pub fn evaluate(operation: &impl WeightedSums, args: &Args, out: &mut Out) -> Re
 
 fn evaluate_floats(operation: &impl WeightedSums, args: &Args, out: &mut Out) -> Result<(), OpError> {
     let (input, filter, bias) = (args.get(0)?, args.get(1)?, args.get(2)?);
-    let values = channels_last(&input, input.floats()?, operation.nchw())?;
+    let mut pace = Pace::new(args.interrupt);
+    let values = channels_last(&input, input.floats()?, operation.nchw(), &mut pace)?;
     let weights = exactly(&filter, filter.floats()?)?;
     let bias = exactly(&bias, bias.floats()?)?;
     let activation = operation.activation();
     let mut finished = filled(0.0, operation.out_channels())?;
     let mut pixels = pixels(operation, out);
-    operation.sums(&values, &weights, &mut Pace::new(args.interrupt), |pixel, sums| {
+    operation.sums(&values, &weights, &mut pace, |pixel, sums| {
         for ((to, &sum), &bias) in finished.iter_mut().zip(sums).zip(bias.iter()) {
             *to = activation.apply(sum + bias);
         }
@@ -112,14 +113,15 @@ fn evaluate_floats(operation: &impl WeightedSums, args: &Args, out: &mut Out) ->
 
 fn evaluate_quantised(operation: &impl WeightedSums, args: &Args, out: &mut Out) -> Result<(), OpError> {
     let (input, filter, bias) = (args.get(0)?, args.get(1)?, args.get(2)?);
+    let mut pace = Pace::new(args.interrupt);
     let channels = operation.out_channels();
     let requant = ChannelRequant::new(input.info, filter.info, out.info, channels, operation.activation())?;
-    let values = channels_last(&input, centred(&input)?, operation.nchw())?;
+    let values = channels_last(&input, centred(&input)?, operation.nchw(), &mut pace)?;
     let weights = exactly(&filter, centred(&filter)?)?;
     let bias = exactly(&bias, bias.integers()?)?;
     let mut finished = filled(0, channels)?;
     let mut pixels = pixels(operation, out);
-    operation.sums(&values, &weights, &mut Pace::new(args.interrupt), |pixel, sums| {
+    operation.sums(&values, &weights, &mut pace, |pixel, sums| {
         for (channel, (to, (&sum, &bias))) in
             finished.iter_mut().zip(sums.iter().zip(bias.iter())).enumerate()
         {

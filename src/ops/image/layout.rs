@@ -1,6 +1,6 @@
 //! Where the elements of an image lie: dimensions by name, and turning channels-first data to channels-last and back.
 
-use super::{exactly, expect_rank, reserved};
+use super::{exactly, expect_rank, reserved, Pace};
 use crate::ops::{Arg, OpError, Out};
 use crate::tensor::{Dims, OperandType};
 use bytemuck::{AnyBitPattern, NoUninit};
@@ -53,6 +53,7 @@ pub fn channels_last<'a, T: Copy>(
     arg: &Arg,
     values: Cow<'a, [T]>,
     nchw: bool,
+    pace: &mut Pace,
 ) -> Result<Cow<'a, [T]>, OpError> {
     let values = exactly(arg, values)?;
     if !nchw || values.is_empty() {
@@ -64,6 +65,7 @@ pub fn channels_last<'a, T: Copy>(
     let mut turned = reserved(values.len())?;
     for image in values.chunks_exact(plane * dims.channels) {
         for pixel in 0..plane {
+            pace.spend(dims.channels)?;
             turned.extend(image.iter().skip(pixel).step_by(plane));
         }
     }
@@ -137,13 +139,15 @@ impl<'o, 'd> Pixels<'o, 'd> {
 mod tests {
     use super::*;
     use crate::ops::testing::f32s;
+    use crate::ops::NeverInterrupted;
     use crate::tensor::TensorInfo;
 
     #[test]
     fn layouts_turn_and_turn_back() {
         let nchw = f32s(&[1, 2, 1, 3], &[1.0, 2.0, 3.0, 10.0, 20.0, 30.0]);
         let arg = Arg { info: &nchw.info, data: Some(&nchw.data) };
-        let turned = channels_last(&arg, arg.floats().unwrap(), true).unwrap();
+        let turned =
+            channels_last(&arg, arg.floats().unwrap(), true, &mut Pace::new(&NeverInterrupted)).unwrap();
         assert_eq!(*turned, [1.0, 10.0, 2.0, 20.0, 3.0, 30.0]);
 
         let info = TensorInfo::new(OperandType::TENSOR_FLOAT32, &[1, 2, 1, 3]);

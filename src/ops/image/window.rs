@@ -158,22 +158,26 @@ pub struct Patch<'w> {
 }
 
 impl Patch<'_> {
-    /// Number of taps that fall on input.
+    /// Number of taps that fall on input; at least 1 in a window without dilation.
     pub fn cells(&self) -> usize {
         self.height.taps(self.row).len() * self.width.taps(self.column).len()
     }
 
     /// Calls `visit(tap, pixel)` for every tap that falls on input: which tap of the window, row by row, and which pixel
     /// of the input, row by row and image by image.
-    pub fn for_each(&self, mut visit: impl FnMut(usize, usize)) {
+    pub fn for_each(
+        &self,
+        mut visit: impl FnMut(usize, usize) -> Result<(), OpError>,
+    ) -> Result<(), OpError> {
         let columns = self.width.taps(self.column);
         for tap_row in self.height.taps(self.row) {
             let row = (self.first_row + self.height.cell(self.row, tap_row)) * self.width.input;
             for tap_column in columns.clone() {
                 let pixel = row + self.width.cell(self.column, tap_column);
-                visit(tap_row * self.width.kernel + tap_column, pixel);
+                visit(tap_row * self.width.kernel + tap_column, pixel)?;
             }
         }
+        Ok(())
     }
 }
 

@@ -109,7 +109,7 @@ impl BatchMatmulGeometry {
     ) -> Result<(), OpError> {
         let turned;
         let right = if self.transpose_right {
-            turned = transposed(right, self.columns, self.inner)?;
+            turned = transposed(right, self.columns, self.inner, pace)?;
             &turned
         } else {
             right
@@ -133,10 +133,16 @@ impl BatchMatmulGeometry {
 }
 
 /// Matrices `[rows, columns]` turned to `[columns, rows]`.
-fn transposed<T: Copy>(matrices: &[T], rows: usize, columns: usize) -> Result<Vec<T>, OpError> {
+fn transposed<T: Copy>(
+    matrices: &[T],
+    rows: usize,
+    columns: usize,
+    pace: &mut Pace,
+) -> Result<Vec<T>, OpError> {
     let mut turned = reserved(matrices.len())?;
     for matrix in matrices.chunks_exact(rows * columns) {
         for column in 0..columns {
+            pace.spend(rows)?;
             turned.extend(matrix.iter().skip(column).step_by(columns));
         }
     }

@@ -51,7 +51,7 @@ impl FullyConnectedGeometry {
             return Err(OpError::failed(format!("{} bias elements for {units} units", bias.dim(0))));
         }
         let count = input.count()?;
-        if count % inputs != 0 {
+        if !count.is_multiple_of(inputs) {
             return Err(OpError::failed(format!("{count} input elements are not rows of {inputs}")));
         }
         if !input.ty().is_float() {
@@ -113,7 +113,7 @@ fn check(args: &Args) -> Result<(), OpError> {
     check_ranks(args)?;
     let (units, inputs, biases) = (weights.dim(0), weights.dim(1), bias.dim(0));
     let count = element_count(input.dims()).unwrap_or(0);
-    if inputs != 0 && count % inputs as usize != 0 {
+    if inputs != 0 && !count.is_multiple_of(inputs as usize) {
         return Err(OpError::failed(format!("{count} input elements are not rows of {inputs}")));
     }
     if units != 0 && biases != 0 && units != biases {

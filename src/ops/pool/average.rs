@@ -21,7 +21,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     }
     let mut pace = Pace::new(args.interrupt);
     if input.ty().is_float() {
-        let values = channels_last(&input, input.floats()?, pool.nchw)?;
+        let values = channels_last(&input, input.floats()?, pool.nchw, &mut pace)?;
         let mut means = filled(0.0, pool.input.channels)?;
         let mut pixels = Pixels::image(out, pool.nchw);
         return pool.reduce(
@@ -37,7 +37,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
             },
         );
     }
-    let values = channels_last(&input, input.integers()?, pool.nchw)?;
+    let values = channels_last(&input, input.integers()?, pool.nchw, &mut pace)?;
     let mut means = filled(0, pool.input.channels)?;
     let (lo, hi) = pool.activation.quantised_range(out.info.ty, out.info.scale, out.info.zero_point);
     let mut pixels = Pixels::image(out, pool.nchw);

@@ -54,10 +54,11 @@ impl PoolGeometry {
         slide(&self.input, &self.height, &self.width, |pixel, patch| {
             folded.fill(start);
             patch.for_each(|_, cell| {
+                pace.spend(channels)?;
                 let xs = &input[cell * channels..][..channels];
                 folded.iter_mut().zip(xs).for_each(|(folded, &x)| *folded = fold(*folded, x));
-            });
-            pace.spend(patch.cells() * channels)?;
+                Ok(())
+            })?;
             emit(pixel, &folded, patch.cells())
         })
     }

@@ -21,10 +21,10 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     if outs[0].data.is_empty() {
         return Ok(());
     }
-    let values = channels_last(&input, input.floats()?, pool.nchw)?;
+    let mut pace = Pace::new(args.interrupt);
+    let values = channels_last(&input, input.floats()?, pool.nchw, &mut pace)?;
     let mut roots = filled(0.0, pool.input.channels)?;
     let mut pixels = Pixels::image(&mut outs[0], pool.nchw);
-    let mut pace = Pace::new(args.interrupt);
     pool.reduce(
         &values,
         &mut pace,

@@ -59,12 +59,12 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     }
     let mut pace = Pace::new(args.interrupt);
     if input.ty().is_float() {
-        let values = channels_last(&input, input.floats()?, resize.nchw)?;
+        let values = channels_last(&input, input.floats()?, resize.nchw, &mut pace)?;
         let mut pixels = Pixels::image(out, resize.nchw);
         return blend(&resize, &values, |x| x, &mut pace, |pixel, blended| pixels.put_floats(pixel, blended));
     }
     // Input and output have the same scale and zero point, so elements are blended as they are.
-    let values = channels_last(&input, input.integers()?, resize.nchw)?;
+    let values = channels_last(&input, input.integers()?, resize.nchw, &mut pace)?;
     let mut rounded = filled(0, resize.input.channels)?;
     let mut pixels = Pixels::image(out, resize.nchw);
     blend(

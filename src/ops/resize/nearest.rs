@@ -47,11 +47,11 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     }
     let mut pace = Pace::new(args.interrupt);
     if input.ty().is_float() {
-        let values = channels_last(&input, input.floats()?, resize.nchw)?;
+        let values = channels_last(&input, input.floats()?, resize.nchw, &mut pace)?;
         let mut pixels = Pixels::image(out, resize.nchw);
         choose(&resize, &values, &mut pace, |pixel, chosen| pixels.put_floats(pixel, chosen))
     } else {
-        let values = channels_last(&input, input.integers()?, resize.nchw)?;
+        let values = channels_last(&input, input.integers()?, resize.nchw, &mut pace)?;
         let mut pixels = Pixels::image(out, resize.nchw);
         choose(&resize, &values, &mut pace, |pixel, chosen| pixels.put_integers(pixel, chosen))
     }

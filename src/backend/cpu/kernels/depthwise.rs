@@ -163,6 +163,7 @@ const BLOCK: usize = 32;
 /// # Safety
 /// The machine must have the instruction set of `S`, which only chooses what this is compiled for.
 #[inline(always)]
+#[allow(clippy::extra_unused_type_parameters)] // as above
 unsafe fn pixels_i8_with<S: Simd>(kernel: &DepthwiseI8, input: &[u8], first: usize, out: &mut [u8]) {
     let (flip, zero) = (kernel.input.flip, i16::from(kernel.input.zero));
     for_each_pixel(&kernel.geometry, first, out, |taps, out| {

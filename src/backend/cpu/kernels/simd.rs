@@ -64,6 +64,7 @@ impl Isa {
 ///
 /// # Safety
 /// All functions need the instruction set of the type; pointers must be valid for `LANES` elements (or `n`).
+#[allow(clippy::missing_safety_doc)] // the trait's section holds for each function
 pub unsafe trait Simd: Copy {
     type F: Copy;
     type I: Copy;

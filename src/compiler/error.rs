@@ -1,0 +1,17 @@
+//! Why a compilation failed.
+
+use super::quota::Exhausted;
+use crate::backend::BackendError;
+
+#[derive(Debug, thiserror::Error)]
+pub enum CompileError {
+    #[error("too many compilations are waiting: {0}")]
+    TooManyJobs(Exhausted),
+    /// The deadline had passed when the compilation was asked for.
+    #[error("the deadline had passed already")]
+    Expired,
+    #[error(transparent)]
+    Backend(BackendError),
+    #[error("the backend panicked; this is a fault of the driver")]
+    Panicked,
+}

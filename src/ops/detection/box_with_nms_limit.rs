@@ -1,0 +1,224 @@
+//! BOX_WITH_NMS_LIMIT: the best boxes of each class, with overlapping ones suppressed or their scores decayed.
+
+use super::boxes::{ensure, ensure_eighths, ensure_ordered, fours, overlap, Corners};
+use super::outputs;
+use crate::ops::pace::Pace;
+use crate::ops::signature::{int, is, var, Row};
+use crate::ops::{no_check, Args, Computed, OpError, Operation, OperationType, Run, Signature};
+use crate::tensor::OperandType::*;
+use std::ops::Range;
+
+pub static BOX_WITH_NMS_LIMIT: Operation = Operation {
+    ty: OperationType::BOX_WITH_NMS_LIMIT,
+    doc: "the best boxes of each class in each image, after hard or soft non-maximum suppression",
+    signatures: &[Signature::new(
+        &[
+            Row(3, &[TENSOR_FLOAT32, TENSOR_FLOAT32, FLOAT32]),
+            Row(3, &[TENSOR_FLOAT16, TENSOR_FLOAT16, FLOAT16]),
+            Row(3, &[TENSOR_QUANT8_ASYMM, TENSOR_QUANT16_ASYMM, FLOAT32]),
+            Row(4, &[TENSOR_QUANT8_ASYMM_SIGNED, TENSOR_QUANT16_ASYMM, FLOAT32]),
+        ],
+        &[
+            var("scores", 0),
+            var("roi", 1),
+            is("batches", TENSOR_INT32),
+            var("score_threshold", 2),
+            int("max_detections"),
+            int("kernel"),
+            var("iou_threshold", 2),
+            var("sigma", 2),
+            var("nms_score_threshold", 2),
+        ],
+        &[var("scores", 0), var("roi", 1), is("classes", TENSOR_INT32), is("batches", TENSOR_INT32)],
+    )],
+    check: no_check,
+    run: Run::Unshaped { eval },
+};
+
+/// How the score of a box decays by its overlap with a better one.
+enum Kernel {
+    Hard { threshold: f32 },
+    Linear { threshold: f32 },
+    Gaussian { sigma: f32 },
+}
+
+impl Kernel {
+    fn new(args: &Args) -> Result<Self, OpError> {
+        match args.i32(5)? {
+            0 => Ok(Kernel::Hard { threshold: args.f32(6)? }),
+            1 => Ok(Kernel::Linear { threshold: args.f32(6)? }),
+            2 => Ok(Kernel::Gaussian { sigma: args.f32(7)? }),
+            code => Err(OpError::failed(format!("input 5: {code} is no suppression kernel (0 to 2)"))),
+        }
+    }
+
+    /// What the score is multiplied by.
+    fn decay(&self, overlap: f32) -> f32 {
+        match *self {
+            Kernel::Hard { threshold } | Kernel::Linear { threshold } if overlap < threshold => 1.0,
+            Kernel::Hard { .. } => 0.0,
+            Kernel::Linear { .. } => 1.0 - overlap,
+            Kernel::Gaussian { sigma } => (-overlap * overlap / sigma).exp(),
+        }
+    }
+}
+
+/// A box with its score so far.
+#[derive(Clone, Copy)]
+struct Candidate {
+    score: f32,
+    row: usize,
+    class: usize,
+}
+
+struct Call<'a> {
+    scores: &'a [f32],
+    boxes: &'a [Corners],
+    classes: usize,
+    kernel: Kernel,
+    score_threshold: f32,
+    nms_score_threshold: f32,
+    /// Most boxes of one image.
+    limit: usize,
+}
+
+fn eval(args: &Args) -> Result<Vec<Computed>, OpError> {
+    let (scores, roi, batches) = (args.get(0)?, args.get(1)?, args.get(2)?);
+    let (rows, classes) = (scores.dim(0), scores.dim(1));
+    ensure(scores.dims().len() == 2 && classes > 1, "the scores must be a matrix of 2 or more classes")?;
+    ensure(
+        roi.dims().len() == 2 && roi.dim(0) == rows && u64::from(roi.dim(1)) == 4 * u64::from(classes),
+        "the boxes must be a matrix of 4 columns to each class",
+    )?;
+    ensure(batches.dims() == [rows], "input 2 must have a batch to each row of scores")?;
+    ensure_eighths("boxes", roi.info)?;
+    ensure_eighths("output boxes", args.output(1)?)?;
+    let (scores, roi, batches) = (scores.reals()?, roi.reals()?, batches.elements::<i32>()?);
+    let call = Call {
+        scores: &scores,
+        boxes: fours(&roi),
+        classes: classes as usize,
+        kernel: Kernel::new(args)?,
+        score_threshold: args.f32(3)?,
+        nms_score_threshold: args.f32(8)?,
+        limit: usize::try_from(args.i32(4)?).unwrap_or(usize::MAX), // negative: no limit
+    };
+    call.boxes.iter().try_for_each(ensure_ordered)?;
+    let mut pace = Pace::new(args);
+    let mut kept = Vec::new();
+    let mut start = 0;
+    // Boxes of one image stand together.
+    for group in batches.chunk_by(|a, b| a == b) {
+        kept.extend(call.image(start..start + group.len(), &mut pace)?);
+        start += group.len();
+    }
+    write(args, &call, &kept, batches)
+}
+
+fn write(args: &Args, call: &Call, kept: &[Candidate], batches: &[i32]) -> Result<Vec<Computed>, OpError> {
+    let count = u32::try_from(kept.len()).map_err(|_| OpError::failed("too many boxes"))?;
+    let scores: Vec<f32> = kept.iter().map(|c| c.score).collect();
+    let boxes: Vec<f32> = kept.iter().flat_map(|c| call.boxes[c.row * call.classes + c.class]).collect();
+    let classes: Vec<i32> = kept.iter().map(|c| c.class as i32).collect();
+    let batches: Vec<i32> = kept.iter().map(|c| batches[c.row]).collect();
+    Ok(vec![
+        outputs::reals(args.output(0)?, vec![count], &scores)?,
+        outputs::reals(args.output(1)?, vec![count, 4], &boxes)?,
+        outputs::integers(args.output(2)?, vec![count], &classes)?,
+        outputs::integers(args.output(3)?, vec![count], &batches)?,
+    ])
+}
+
+impl Call<'_> {
+    /// The boxes kept of one image's rows, by class and then by descending score.
+    fn image(&self, rows: Range<usize>, pace: &mut Pace) -> Result<Vec<Candidate>, OpError> {
+        let mut kept = Vec::new();
+        for class in 1..self.classes {
+            pace.spend(rows.len())?;
+            let scored = rows.clone().map(|row| Candidate {
+                score: self.scores[row * self.classes + class],
+                row,
+                class,
+            });
+            let candidates = scored.filter(|c| c.score > self.score_threshold).collect();
+            kept.extend(self.suppress(candidates, pace)?);
+        }
+        kept.sort_by(|a, b| b.score.total_cmp(&a.score));
+        kept.truncate(self.limit);
+        // The sort is stable: scores stay in order within a class.
+        kept.sort_by_key(|c| c.class);
+        Ok(kept)
+    }
+
+    /// Takes the best candidate again and again, each time decaying the scores of those left.
+    fn suppress(&self, mut left: Vec<Candidate>, pace: &mut Pace) -> Result<Vec<Candidate>, OpError> {
+        let corners = |c: &Candidate| &self.boxes[c.row * self.classes + c.class];
+        let mut kept = Vec::new();
+        while !left.is_empty() && kept.len() < self.limit {
+            pace.spend(16 * left.len())?;
+            let best =
+                (1..left.len()).fold(0, |best, i| if left[i].score > left[best].score { i } else { best });
+            let best = left.remove(best);
+            left.retain_mut(|other| {
+                other.score *= self.kernel.decay(overlap(corners(other), corners(&best)));
+                // A score that is no number is not below the threshold.
+                other.score >= self.nms_score_threshold || other.score.is_nan()
+            });
+            kept.push(best);
+        }
+        Ok(kept)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::testing::{call, f32s, float, i32s, int};
+    use crate::tensor::TensorInfo;
+
+    type Kept = (Vec<f32>, Vec<i32>, Vec<i32>);
+
+    /// Three rows with background and two classes; in each class the first two boxes overlap by a half.
+    fn nms(scores: [f32; 9], batches: [i32; 3], max: i32, kernel: i32) -> Result<Kept, OpError> {
+        let row = |x: f32| [[0.0; 4], [x, 0.0, x + 2.0, 1.0], [x, 0.0, x + 2.0, 1.0]].concat();
+        let roi = [row(0.0), row(2.0 / 3.0), row(10.0)].concat();
+        let inputs = [
+            f32s(&[3, 3], &scores),
+            f32s(&[3, 12], &roi),
+            i32s(&[3], &batches),
+            float(0.1),
+            int(max),
+            int(kernel),
+            float(0.4),
+            float(0.5),
+            float(0.2),
+        ];
+        let info = |ty| TensorInfo::new(ty, &[]);
+        let outs = [info(TENSOR_FLOAT32), info(TENSOR_FLOAT32), info(TENSOR_INT32), info(TENSOR_INT32)];
+        let out = call(&BOX_WITH_NMS_LIMIT, &inputs.map(Some), &outs)?;
+        assert_eq!(out[1].dims, [out[0].dims[0], 4]);
+        let ints = |i: usize| bytemuck::cast_slice(&out[i].data).to_vec();
+        Ok((bytemuck::cast_slice(&out[0].data).to_vec(), ints(2), ints(3)))
+    }
+
+    const SCORES: [f32; 9] = [0.9, 0.8, 0.1, 0.9, 0.6, 0.3, 0.9, 0.5, 0.7];
+
+    #[test]
+    fn hard_kernel_drops_and_soft_ones_decay() {
+        // Background never counts, 0.1 is not above the threshold of 0.1.
+        assert_eq!(nms(SCORES, [0; 3], -1, 0), Ok((vec![0.8, 0.5, 0.7, 0.3], vec![1, 1, 2, 2], vec![0; 4])));
+        let (scores, ..) = nms(SCORES, [0; 3], -1, 1).unwrap();
+        assert!((scores[2] - 0.3).abs() < 1e-6, "0.6 decays to a half: {scores:?}");
+        let (scores, ..) = nms(SCORES, [0; 3], -1, 2).unwrap();
+        assert!((scores[2] - 0.6 * (-0.5f32).exp()).abs() < 1e-6, "{scores:?}");
+        assert!(nms(SCORES, [0; 3], -1, 3).is_err());
+    }
+
+    #[test]
+    fn limits_each_image_over_all_classes() {
+        assert_eq!(nms(SCORES, [0; 3], 2, 0), Ok((vec![0.8, 0.7], vec![1, 2], vec![0, 0])));
+        assert_eq!(nms(SCORES, [7, 7, 9], 1, 0), Ok((vec![0.8, 0.7], vec![1, 2], vec![7, 9])));
+        assert_eq!(nms(SCORES, [0; 3], 0, 0), Ok((vec![], vec![], vec![])));
+        assert_eq!(nms([0.0; 9], [0; 3], 5, 0), Ok((vec![], vec![], vec![])));
+    }
+}

@@ -1,0 +1,144 @@
+//! Bounding boxes: what is valid, how much two overlap, and suppression of those that overlap a better one.
+
+use crate::ops::pace::Pace;
+use crate::ops::{Arg, OpError};
+use crate::tensor::{OperandType, TensorInfo};
+
+/// Two opposite corners, `[x1, y1, x2, y2]` or `[y1, x1, y2, x2]`: the measures here are the same for both.
+pub type Corners = [f32; 4];
+
+/// Refuses `ok == false`, saying what must hold.
+pub fn ensure(ok: bool, rule: &str) -> Result<(), OpError> {
+    if ok {
+        Ok(())
+    } else {
+        Err(OpError::failed(rule))
+    }
+}
+
+/// Refuses quantised coordinates in other units than the eighths of a pixel that the interface fixes.
+pub fn ensure_eighths(what: &str, info: &TensorInfo) -> Result<(), OpError> {
+    let quantised = matches!(info.ty, OperandType::TENSOR_QUANT16_ASYMM | OperandType::TENSOR_QUANT16_SYMM);
+    let ok = !quantised || (info.scale == 0.125 && info.zero_point == 0);
+    ensure(ok, &format!("{what} must have scale 0.125 and zero point 0"))
+}
+
+/// Refuses corners that are not top left and bottom right, or not numbers.
+pub fn ensure_ordered(&[x1, y1, x2, y2]: &Corners) -> Result<(), OpError> {
+    if x1 <= x2 && y1 <= y2 {
+        return Ok(());
+    }
+    Err(OpError::failed(format!("a box from ({x1}, {y1}) to ({x2}, {y2}) is inside out")))
+}
+
+/// The elements of a tensor in fours.
+pub fn fours(values: &[f32]) -> &[Corners] {
+    values.as_chunks().0
+}
+
+/// The values of an INT32 tensor as indices below `count`.
+pub fn indices(arg: &Arg, count: usize) -> Result<Vec<usize>, OpError> {
+    let check = |&i: &i32| {
+        let index = usize::try_from(i).ok().filter(|&i| i < count);
+        index.ok_or_else(|| OpError::failed(format!("batch {i} of a box is out of range, there are {count}")))
+    };
+    arg.elements::<i32>()?.iter().map(check).collect()
+}
+
+/// Intersection over union; 0 where the union is empty.
+pub fn overlap(a: &Corners, b: &Corners) -> f32 {
+    let area = |c: &Corners| (c[2] - c[0]) * (c[3] - c[1]);
+    let side = |i: usize| (a[i + 2].min(b[i + 2]) - a[i].max(b[i])).max(0.0);
+    let intersection = side(0) * side(1);
+    let union = area(a) + area(b) - intersection;
+    if union > 0.0 {
+        intersection / union
+    } else {
+        0.0
+    }
+}
+
+/// A box moved and scaled by deltas `[dx, dy, dw, dh]`, then cut to an image of `[height, width]`.
+pub fn transform(
+    &[x1, y1, x2, y2]: &Corners,
+    &[dx, dy, dw, dh]: &Corners,
+    [height, width]: [f32; 2],
+) -> Corners {
+    let (w, h) = (x2 - x1, y2 - y1);
+    let (x, y) = ((x1 + x2) / 2.0 + dx * w, (y1 + y2) / 2.0 + dy * h);
+    let (w, h) = (dw.exp() * w / 2.0, dh.exp() * h / 2.0);
+    let cut = |x: f32, size: f32| x.max(0.0).min(size);
+    [cut(x - w, width), cut(y - h, height), cut(x + w, width), cut(y + h, height)]
+}
+
+/// Greedy non-maximum suppression: of `candidates`, by descending score, those that overlap no better one by
+/// `threshold` or more; at most `limit`.
+pub fn suppress<'b>(
+    mut candidates: Vec<usize>,
+    score: impl Fn(usize) -> f32,
+    corners: impl Fn(usize) -> &'b Corners,
+    threshold: f32,
+    limit: usize,
+    pace: &mut Pace,
+) -> Result<Vec<usize>, OpError> {
+    sort_descending(&mut candidates, &score);
+    let mut kept: Vec<usize> = Vec::new();
+    for candidate in candidates {
+        if kept.len() >= limit {
+            break;
+        }
+        pace.spend(16 * kept.len())?;
+        if kept.iter().all(|&better| overlap(corners(candidate), corners(better)) < threshold) {
+            kept.push(candidate);
+        }
+    }
+    Ok(kept)
+}
+
+/// Sorts by descending score; equals stay in order.
+pub fn sort_descending(items: &mut [usize], score: impl Fn(usize) -> f32) {
+    items.sort_by(|&a, &b| score(b).total_cmp(&score(a)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::{Args, NeverInterrupted};
+
+    #[test]
+    fn overlap_is_intersection_over_union() {
+        assert_eq!(overlap(&[0.0, 0.0, 2.0, 2.0], &[1.0, 0.0, 3.0, 2.0]), 2.0 / 6.0);
+        assert_eq!(overlap(&[0.0, 0.0, 1.0, 1.0], &[1.0, 1.0, 2.0, 2.0]), 0.0);
+        assert_eq!(overlap(&[1.0; 4], &[1.0; 4]), 0.0);
+        assert_eq!(overlap(&[f32::NAN; 4], &[f32::INFINITY; 4]), 0.0);
+    }
+
+    #[test]
+    fn transforms_about_the_centre_and_cuts() {
+        let moved = transform(&[2.0, 2.0, 4.0, 6.0], &[0.5, -0.25, 0.0, 2f32.ln()], [100.0, 4.5]);
+        assert_eq!(moved, [3.0, 0.0, 4.5, 7.0]);
+        assert_eq!(transform(&[1.0; 4], &[f32::NAN; 4], [2.0, 2.0]), [0.0; 4]);
+    }
+
+    #[test]
+    fn suppresses_the_worse_of_two() {
+        let boxes = [[0.0, 0.0, 2.0, 2.0], [0.0, 0.0, 2.0, 1.9], [5.0, 5.0, 6.0, 6.0], [5.0, 5.0, 6.0, 6.1]];
+        let scores = [0.5, 0.9, 0.7, 0.7];
+        let args = Args { form: 0, inputs: &[], outputs: &[], interrupt: &NeverInterrupted };
+        let kept = |threshold, limit| {
+            suppress(vec![0, 1, 2, 3], |i| scores[i], |i| &boxes[i], threshold, limit, &mut Pace::new(&args))
+                .unwrap()
+        };
+        assert_eq!(kept(0.5, usize::MAX), [1, 2]);
+        assert_eq!(kept(1.0, usize::MAX), [1, 2, 3, 0]);
+        assert_eq!(kept(0.5, 1), [1]);
+    }
+
+    #[test]
+    fn inside_out_boxes_are_refused() {
+        assert!(ensure_ordered(&[1.0, 0.0, 1.0, 0.0]).is_ok());
+        for bad in [[1.0, 0.0, 0.5, 0.0], [0.0, 1.0, 1.0, 0.0], [f32::NAN, 0.0, 1.0, 1.0]] {
+            assert!(ensure_ordered(&bad).is_err());
+        }
+    }
+}

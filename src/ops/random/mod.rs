@@ -1,0 +1,10 @@
+//! Operations built on pseudo-random numbers and hashes: sampling and locality-sensitive hashing.
+
+#[cfg(test)]
+mod hostile_tests;
+mod lsh_projection;
+mod multinomial;
+mod philox;
+
+pub use lsh_projection::LSH_PROJECTION;
+pub use multinomial::RANDOM_MULTINOMIAL;

@@ -1,0 +1,78 @@
+//! What a compilation's callback is told: once, whatever happens, and never on a thread that others need.
+
+use super::prepared_model;
+use super::prepared_model::Prepared;
+use super::status::ServiceError;
+use crate::aidl::{ErrorStatus, IPreparedModelCallback};
+use crate::compiler::{Permit, Quota};
+use binder::{DeathRecipient, Strong, WIBinder};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A notification that a client is owed. Dropped without one, it says GENERAL_FAILURE.
+pub(super) struct Announcement {
+    owed: Mutex<Option<Owed>>,
+    _watch: Arc<Watch>,
+}
+
+struct Owed {
+    callback: Strong<dyn IPreparedModelCallback>,
+    _permit: Permit,
+}
+
+/// Cancels the work for a client that died.
+struct Watch {
+    cancelled: Arc<AtomicBool>,
+}
+
+impl DeathRecipient for Watch {
+    fn binder_died(&self, _: &WIBinder) {
+        self.cancelled.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Announcement {
+    /// Owes `client`, by `callback`, a notification. `cancelled` is set should it die before.
+    pub fn new(
+        quota: &Arc<Quota>,
+        client: u32,
+        callback: &Strong<dyn IPreparedModelCallback>,
+        cancelled: Arc<AtomicBool>,
+    ) -> Result<Arc<Self>, ServiceError> {
+        let permit = quota.take(client, 1).map_err(|why| {
+            ServiceError::Exhausted(format!("too many callbacks have not been answered: {why}"))
+        })?;
+        let watch = Arc::new(Watch { cancelled });
+        if let Err(why) = callback.link_to_death_arc(&watch) {
+            // A callback of this very process cannot die, and one that is dead already shows at the notification.
+            log::debug!("a callback is not watched: {why}");
+        }
+        let owed = Owed { callback: callback.clone(), _permit: permit };
+        Ok(Arc::new(Announcement { owed: Mutex::new(Some(owed)), _watch: watch }))
+    }
+
+    /// Tells the client, unless it was told before. Does not wait for it: it may be slow, or mean to be.
+    pub fn tell(&self, outcome: Result<Arc<Prepared>, ErrorStatus>) {
+        let owed = self.owed.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(owed) = owed else { return };
+        let notify = move || {
+            let (status, model) = match outcome {
+                Ok(prepared) => (ErrorStatus::NONE, Some(prepared_model::new_binder(prepared))),
+                Err(status) => (status, None),
+            };
+            if let Err(why) = owed.callback.notify(status, model.as_ref()) {
+                log::info!("a client did not take the outcome of its compilation: {why}");
+            }
+        };
+        let thread = std::thread::Builder::new().name("nnhal-notify".into());
+        if let Err(why) = thread.spawn(notify) {
+            log::error!("no thread to tell a client the outcome of its compilation: {why}");
+        }
+    }
+}
+
+impl Drop for Announcement {
+    fn drop(&mut self) {
+        self.tell(Err(ErrorStatus::GENERAL_FAILURE));
+    }
+}

@@ -1,0 +1,75 @@
+//! From a request's pools to the tensors that a backend reads and writes.
+
+use super::status::ServiceError;
+use crate::aidl;
+use crate::backend::{InputTensor, OutputTensor};
+use crate::memory::{Access, ClientSlice, Mapping, MemoryError, Pool};
+use crate::model::{Argument, Request};
+use std::sync::Arc;
+
+/// How to map the request's pool of this index.
+pub(super) type MapPool<'a> = &'a dyn Fn(usize, &Pool) -> Result<Arc<Mapping>, MemoryError>;
+
+/// Maps a pool for one execution only.
+pub(super) fn map_once(_: usize, pool: &Pool) -> Result<Arc<Mapping>, MemoryError> {
+    pool.map()
+}
+
+/// One tensor per argument; `None` for one without value.
+pub(super) type Tensors = (Vec<Option<InputTensor>>, Vec<Option<OutputTensor>>);
+
+/// Maps the pools that `request` needs, each once, and places its arguments in them.
+pub(super) fn resolve(
+    request: &Request,
+    pools: &[aidl::RequestMemoryPool],
+    map: MapPool,
+) -> Result<Tensors, ServiceError> {
+    let mut mappings: Vec<Option<Arc<Mapping>>> = vec![None; pools.len()];
+    let mut slice = |what: &str, i: usize, argument: &Argument, output: bool| {
+        let mapping = match &mut mappings[argument.pool] {
+            Some(mapping) => mapping.clone(),
+            unmapped => unmapped.insert(map_pool(argument.pool, &pools[argument.pool], map)?).clone(),
+        };
+        let unfit = if output { Access::Read } else { Access::Write };
+        if mapping.access() == unfit {
+            return Err(ServiceError::argument(format!(
+                "{what} {i} lies in pool {}, which can only be {}",
+                argument.pool,
+                if output { "read" } else { "written" }
+            )));
+        }
+        ClientSlice::new(mapping, argument.offset, argument.length)
+            .map_err(|source| ServiceError::Memory { what: format!("{what} {i}"), source })
+    };
+    let mut inputs = Vec::with_capacity(request.inputs.len());
+    for (i, argument) in request.inputs.iter().enumerate() {
+        inputs.push(match argument {
+            Some(a) => Some(InputTensor { data: slice("input", i, a, false)?, dims: a.dims.clone() }),
+            None => None,
+        });
+    }
+    let mut outputs = Vec::with_capacity(request.outputs.len());
+    for (i, argument) in request.outputs.iter().enumerate() {
+        outputs.push(match argument {
+            Some(a) => Some(OutputTensor { data: slice("output", i, a, true)?, dims: a.dims.clone() }),
+            None => None,
+        });
+    }
+    Ok((inputs, outputs))
+}
+
+fn map_pool(
+    index: usize,
+    pool: &aidl::RequestMemoryPool,
+    map: MapPool,
+) -> Result<Arc<Mapping>, ServiceError> {
+    let memory = match pool {
+        aidl::RequestMemoryPool::Pool(memory) => memory,
+        aidl::RequestMemoryPool::Token(token) => {
+            return Err(ServiceError::argument(format!("pool {index}: no buffer has the token {token}")));
+        }
+    };
+    Pool::new(memory)
+        .and_then(|pool| map(index, &pool))
+        .map_err(|source| ServiceError::Memory { what: format!("pool {index}"), source })
+}

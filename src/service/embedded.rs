@@ -1,0 +1,67 @@
+//! A driver in the tool's own process, reached over a socket as any other is.
+
+use super::device::{new_device, Options};
+use super::serve::{ServeError, UnixService};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Why the driver could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("cannot make a directory for the socket at {}: {source}", .path.display())]
+    Directory { path: PathBuf, source: std::io::Error },
+    #[error("cannot start threads: {0}")]
+    Threads(std::io::Error),
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+}
+
+/// A driver that is served until this is dropped.
+pub struct EmbeddedDaemon {
+    service: UnixService,
+    _directory: PrivateDirectory, // after the service, whose socket is in it
+}
+
+/// Starts a driver on a fresh socket that only this user can reach.
+pub fn start(options: &Options) -> Result<EmbeddedDaemon, StartError> {
+    let directory = PrivateDirectory::new()?;
+    let device = new_device(options).map_err(StartError::Threads)?;
+    let service = UnixService::start(&directory.0.join("nnhal.sock"), &device)?;
+    Ok(EmbeddedDaemon { service, _directory: directory })
+}
+
+impl EmbeddedDaemon {
+    /// Where it is served.
+    pub fn socket(&self) -> &Path {
+        self.service.path()
+    }
+}
+
+/// A directory that nobody else may enter, removed when dropped.
+struct PrivateDirectory(PathBuf);
+
+impl PrivateDirectory {
+    fn new() -> Result<Self, StartError> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let mut tries = 0;
+        loop {
+            let count = COUNT.fetch_add(1, Ordering::Relaxed);
+            let path = std::env::temp_dir().join(format!("nnhal-{}-{count}", std::process::id()));
+            match std::fs::DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => return Ok(PrivateDirectory(path)),
+                // Left behind by a process of the same number.
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && tries < 1000 => tries += 1,
+                Err(source) => return Err(StartError::Directory { path, source }),
+            }
+        }
+    }
+}
+
+impl Drop for PrivateDirectory {
+    fn drop(&mut self) {
+        if let Err(why) = std::fs::remove_dir_all(&self.0) {
+            log::warn!("{} is left behind: {why}", self.0.display());
+        }
+    }
+}

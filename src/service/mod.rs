@@ -1,0 +1,25 @@
+//! The binder objects, and the way to serve them.
+//!
+//! Handlers check what only they can see (who calls, raw arguments), hand the work down and turn errors into binder
+//! status. They compute nothing themselves.
+//!
+//! - `device`: IDevice; `announce`: what a compilation's callback is told; `allocate`: device memory
+//! - `prepared_model`: IPreparedModel; `run`: the one path that every way to execute takes
+//! - `arguments`: from request pools to tensors; `terms`: deadlines, timeouts, hints and the like
+//! - `status`: the one place where errors become binder status
+//! - `serve`, `embedded`: the service on a socket or a kernel binder, or in the tool's own process
+
+#![allow(non_snake_case)] // the interface's methods are in camel case
+
+mod allocate;
+mod announce;
+mod arguments;
+mod device;
+pub mod embedded;
+mod prepared_model;
+mod run;
+pub mod serve;
+mod status;
+mod terms;
+
+pub use device::{new_device, Options};

@@ -1,0 +1,162 @@
+//! IPreparedModel: a compiled model that a client may execute.
+
+use super::arguments::map_once;
+use super::device::Core;
+use super::run::Execution;
+use super::status::{handle, ServiceError};
+use super::terms::{self, Terms};
+use crate::aidl::*;
+use crate::backend::{Executable, Priority};
+use crate::compiler::Permit;
+use binder::{Binder, BinderResult, Interface, ParcelFileDescriptor, Strong};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What a prepared model is to the driver; binder objects come and go around it.
+pub(super) struct Prepared {
+    pub core: Arc<Core>,
+    pub executable: Arc<dyn Executable>,
+    pub priority: Priority,
+    /// Its place among the prepared models of the client that asked for it.
+    pub _place: Permit,
+}
+
+struct PreparedModel {
+    prepared: Arc<Prepared>,
+}
+
+/// A binder object for `prepared`, by which [`find`] knows it again.
+pub(super) fn new_binder(prepared: Arc<Prepared>) -> Strong<dyn IPreparedModel> {
+    let model = BnPreparedModel::new_binder(PreparedModel { prepared: prepared.clone() });
+    match Binder::<BnPreparedModel>::try_from(model.as_binder()) {
+        Ok(local) => {
+            local.attach_object(prepared);
+        }
+        Err(why) => log::error!("a prepared model cannot be marked as ours: {why}"),
+    }
+    model
+}
+
+/// What is behind a prepared model that a client handed back; `None` if it is not one of `core`'s.
+pub(super) fn find(model: &Strong<dyn IPreparedModel>, core: &Arc<Core>) -> Option<Arc<Prepared>> {
+    let binder = model.as_binder();
+    if binder.is_remote() {
+        return None;
+    }
+    let local = Binder::<BnPreparedModel>::try_from(binder).ok()?;
+    local.find_object::<Prepared>().filter(|prepared| Arc::ptr_eq(&prepared.core, core))
+}
+
+impl PreparedModel {
+    fn execute(
+        &self,
+        request: &Request,
+        terms: Result<Terms, ServiceError>,
+        deadline: i64,
+    ) -> Result<ExecutionResult, ServiceError> {
+        let entered = Instant::now();
+        let (terms, deadline) = (terms?, terms::deadline(deadline)?);
+        Execution::new(&self.prepared, request, terms, false, &map_once)?.run_synchronously(deadline, entered)
+    }
+
+    fn execute_fenced(
+        &self,
+        request: &Request,
+        wait_for: &[ParcelFileDescriptor],
+        terms: Result<Terms, ServiceError>,
+        deadline: i64,
+        duration: i64,
+    ) -> Result<FencedExecutionResult, ServiceError> {
+        let (terms, _, _) = (terms?, terms::deadline(deadline)?, terms::duration(duration)?);
+        check_fences(wait_for)?;
+        Execution::new(&self.prepared, request, terms, true, &map_once)?;
+        Err(ServiceError::Failed("fenced execution is not supported yet; execute synchronously".into()))
+    }
+}
+
+/// A fence in its error state when the call comes is the caller's fault.
+fn check_fences(fences: &[ParcelFileDescriptor]) -> Result<(), ServiceError> {
+    use nix::poll::{PollFd, PollFlags, PollTimeout};
+    for (i, fence) in fences.iter().enumerate() {
+        let mut poll = [PollFd::new(fence.as_fd(), PollFlags::POLLIN)];
+        let failed = nix::poll::poll(&mut poll, PollTimeout::ZERO).is_err();
+        let errors = PollFlags::POLLERR | PollFlags::POLLNVAL;
+        if failed || poll[0].revents().is_none_or(|events| events.intersects(errors)) {
+            return Err(ServiceError::argument(format!("fence {i} is in its error state")));
+        }
+    }
+    Ok(())
+}
+
+impl Interface for PreparedModel {}
+
+impl IPreparedModel for PreparedModel {
+    fn executeSynchronously(
+        &self,
+        request: &Request,
+        measure: bool,
+        deadline: i64,
+        loop_timeout: i64,
+    ) -> BinderResult<ExecutionResult> {
+        handle("executeSynchronously", || self.execute(request, Terms::new(measure, loop_timeout), deadline))
+    }
+
+    fn executeSynchronouslyWithConfig(
+        &self,
+        request: &Request,
+        config: &ExecutionConfig,
+        deadline: i64,
+    ) -> BinderResult<ExecutionResult> {
+        handle("executeSynchronouslyWithConfig", || {
+            self.execute(request, Terms::from_config(config), deadline)
+        })
+    }
+
+    fn executeFenced(
+        &self,
+        request: &Request,
+        wait_for: &[ParcelFileDescriptor],
+        measure: bool,
+        deadline: i64,
+        loop_timeout: i64,
+        duration: i64,
+    ) -> BinderResult<FencedExecutionResult> {
+        handle("executeFenced", || {
+            self.execute_fenced(request, wait_for, Terms::new(measure, loop_timeout), deadline, duration)
+        })
+    }
+
+    fn executeFencedWithConfig(
+        &self,
+        request: &Request,
+        wait_for: &[ParcelFileDescriptor],
+        config: &ExecutionConfig,
+        deadline: i64,
+        duration: i64,
+    ) -> BinderResult<FencedExecutionResult> {
+        handle("executeFencedWithConfig", || {
+            self.execute_fenced(request, wait_for, Terms::from_config(config), deadline, duration)
+        })
+    }
+
+    fn configureExecutionBurst(&self) -> BinderResult<Strong<dyn IBurst>> {
+        handle("configureExecutionBurst", || {
+            Err(ServiceError::Failed("bursts are not supported yet; execute synchronously".into()))
+        })
+    }
+
+    fn createReusableExecution(
+        &self,
+        request: &Request,
+        config: &ExecutionConfig,
+    ) -> BinderResult<Strong<dyn IExecution>> {
+        handle("createReusableExecution", || {
+            let terms = Terms::from_config(config)?;
+            Execution::new(&self.prepared, request, terms, false, &map_once)?;
+            Err(ServiceError::Failed(
+                "reusable executions are not supported yet; execute synchronously".into(),
+            ))
+        })
+    }
+}

@@ -1,0 +1,88 @@
+//! The one path that every way to execute takes once its arguments are known: check, map, run, report.
+
+use super::arguments::{self, MapPool};
+use super::prepared_model::Prepared;
+use super::status::ServiceError;
+use super::terms::{check_deadline, Terms};
+use crate::aidl;
+use crate::backend::{Control, InputTensor, OutputShape, OutputTensor};
+use crate::model::Request;
+use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A request that has been checked and mapped: all that is left is to run it.
+pub(super) struct Execution {
+    prepared: Arc<Prepared>,
+    inputs: Vec<Option<InputTensor>>,
+    outputs: Vec<Option<OutputTensor>>,
+    terms: Terms,
+}
+
+/// What a run gave.
+pub(super) struct Finished {
+    pub outputs: Vec<OutputShape>,
+    /// How long the backend was at it.
+    pub on_device: Duration,
+}
+
+impl Execution {
+    /// Checks `request` against the model and maps its pools by `map`. A fenced execution needs every output's
+    /// dimensions ahead.
+    pub fn new(
+        prepared: &Arc<Prepared>,
+        request: &aidl::Request,
+        terms: Terms,
+        fenced: bool,
+        map: MapPool,
+    ) -> Result<Self, ServiceError> {
+        let interface = prepared.executable.interface();
+        let checked = Request::new(request, &interface.inputs, &interface.outputs, fenced)?;
+        let (inputs, outputs) = arguments::resolve(&checked, &request.pools, map)?;
+        Ok(Execution { prepared: prepared.clone(), inputs, outputs, terms })
+    }
+
+    /// Runs to completion on the calling thread, as long as `deadline` and `cancelled` allow.
+    pub fn run(&self, deadline: Option<u64>, cancelled: Arc<AtomicBool>) -> Result<Finished, ServiceError> {
+        check_deadline(deadline)?;
+        let control = Control {
+            deadline_ns: deadline,
+            loop_timeout: self.terms.loop_timeout,
+            priority: self.prepared.priority,
+            cancelled,
+        };
+        let started = Instant::now();
+        let outputs = self.prepared.executable.run(&self.inputs, &self.outputs, &control)?;
+        Ok(Finished { outputs, on_device: started.elapsed() })
+    }
+
+    /// Runs for a synchronous call that came at `entered`, and makes its answer.
+    pub fn run_synchronously(
+        &self,
+        deadline: Option<u64>,
+        entered: Instant,
+    ) -> Result<aidl::ExecutionResult, ServiceError> {
+        let finished = self.run(deadline, Arc::default())?;
+        let sufficient = finished.outputs.iter().all(|output| output.sufficient);
+        let shape = |output: OutputShape| aidl::OutputShape {
+            dimensions: output.dims.iter().map(|&d| i32::try_from(d).unwrap_or(i32::MAX)).collect(),
+            isSufficient: output.sufficient,
+        };
+        Ok(aidl::ExecutionResult {
+            outputSufficientSize: sufficient,
+            outputShapes: finished.outputs.into_iter().map(shape).collect(),
+            timing: match self.terms.measure && sufficient {
+                true => timing(finished.on_device, entered.elapsed()),
+                false => NO_TIMING,
+            },
+        })
+    }
+}
+
+/// Nothing was measured.
+pub(super) const NO_TIMING: aidl::Timing = aidl::Timing { timeOnDeviceNs: -1, timeInDriverNs: -1 };
+
+pub(super) fn timing(on_device: Duration, in_driver: Duration) -> aidl::Timing {
+    let ns = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
+    aidl::Timing { timeOnDeviceNs: ns(on_device), timeInDriverNs: ns(in_driver) }
+}

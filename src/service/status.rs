@@ -1,0 +1,120 @@
+//! The one place where errors become binder status, and the wrapper that every handler runs in.
+
+use crate::aidl::ErrorStatus;
+use crate::backend::BackendError;
+use crate::compiler::CompileError;
+use crate::memory::MemoryError;
+use crate::model::{ModelError, RequestError};
+use binder::{BinderResult, Status};
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ServiceError {
+    /// An argument that is neither model nor request.
+    #[error("{0}")]
+    Argument(String),
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    #[error(transparent)]
+    Compile(#[from] CompileError),
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    #[error("{what}: {source}")]
+    Memory { what: String, source: MemoryError },
+    /// The deadline had passed when the call came.
+    #[error("the deadline had passed already")]
+    Expired,
+    /// The client, or all clients together, have too much of something.
+    #[error("{0}")]
+    Exhausted(String),
+    /// Valid, but not to be had from this driver, or not now.
+    #[error("{0}")]
+    Failed(String),
+    #[error("the driver panicked; this is a fault of its own")]
+    Panicked,
+}
+
+impl ServiceError {
+    pub fn argument(why: impl Into<String>) -> Self {
+        ServiceError::Argument(why.into())
+    }
+
+    /// What the interface calls this error.
+    pub fn status(&self) -> ErrorStatus {
+        match self {
+            ServiceError::Argument(_) | ServiceError::Model(ModelError::Invalid(_)) => {
+                ErrorStatus::INVALID_ARGUMENT
+            }
+            ServiceError::Request(RequestError::Invalid(_)) => ErrorStatus::INVALID_ARGUMENT,
+            ServiceError::Model(ModelError::TooLarge(_)) | ServiceError::Exhausted(_) => {
+                ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT
+            }
+            ServiceError::Model(ModelError::Memory { source, .. })
+            | ServiceError::Request(RequestError::Memory { source, .. })
+            | ServiceError::Memory { source, .. } => of_memory(source),
+            ServiceError::Compile(error) => of_compilation(error),
+            ServiceError::Backend(error) => of_backend(error),
+            // A deadline that has passed once will not come again; one that passes during the work may be met next time.
+            ServiceError::Expired => ErrorStatus::MISSED_DEADLINE_PERSISTENT,
+            ServiceError::Failed(_) | ServiceError::Panicked => ErrorStatus::GENERAL_FAILURE,
+        }
+    }
+}
+
+fn of_compilation(error: &CompileError) -> ErrorStatus {
+    match error {
+        CompileError::TooManyJobs(_) => ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT,
+        CompileError::Expired => ErrorStatus::MISSED_DEADLINE_PERSISTENT,
+        CompileError::Backend(error) => of_backend(error),
+        CompileError::Panicked => ErrorStatus::GENERAL_FAILURE,
+    }
+}
+
+fn of_backend(error: &BackendError) -> ErrorStatus {
+    match error {
+        BackendError::DeadlinePassed | BackendError::LoopTimeout(_) => ErrorStatus::MISSED_DEADLINE_TRANSIENT,
+        BackendError::OutOfMemory(_) => ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT,
+        BackendError::Memory { source, .. } => of_memory(source),
+        BackendError::Unsupported(_) | BackendError::Failed(_) | BackendError::Cancelled => {
+            ErrorStatus::GENERAL_FAILURE
+        }
+    }
+}
+
+fn of_memory(error: &MemoryError) -> ErrorStatus {
+    match error {
+        MemoryError::Invalid(_) | MemoryError::Access(_) => ErrorStatus::INVALID_ARGUMENT,
+        MemoryError::Map(error) => match error.raw_os_error() {
+            // The client's descriptor does not allow what its description promises.
+            Some(libc::EACCES | libc::EPERM) => ErrorStatus::INVALID_ARGUMENT,
+            Some(libc::ENOMEM | libc::EAGAIN) => ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT,
+            _ => ErrorStatus::GENERAL_FAILURE,
+        },
+        MemoryError::OutOfMemory(_) => ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT,
+        MemoryError::Unsupported(_) => ErrorStatus::GENERAL_FAILURE,
+    }
+}
+
+/// Runs the body of `call`: turns its error into binder status, logs it once, and lets no panic out.
+pub(super) fn handle<T>(
+    call: &'static str,
+    body: impl FnOnce() -> Result<T, ServiceError>,
+) -> BinderResult<T> {
+    let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(ServiceError::Panicked));
+    result.map_err(|error| {
+        log(call, &error);
+        Status::new_service_specific_error(error.status().0, Some(error.to_string()))
+    })
+}
+
+/// Logs why `call` failed. A client's own mistakes are no news unless somebody looks for them.
+pub(super) fn log(call: &str, error: &ServiceError) {
+    let level = match error.status() {
+        ErrorStatus::INVALID_ARGUMENT => log::Level::Debug,
+        _ => log::Level::Warn,
+    };
+    log::log!(level, "{call}: {error}");
+}

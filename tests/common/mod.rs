@@ -1,0 +1,204 @@
+//! A driver in this process and a client of it, over an RPC socket; models and requests to try it with.
+
+#![allow(dead_code)] // no test uses all of it
+
+use binder::entry::{WireProfile, WireVersion};
+use binder::rpc::FileDescriptorTransportMode as FdMode;
+use binder::{BinderResult, Client, Endpoint, ExceptionCode, Interface, ParcelFileDescriptor, Strong, Uri};
+use nnhal::aidl::*;
+use nnhal::service::embedded::{self, EmbeddedDaemon};
+use nnhal::service::Options;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::sync::mpsc::{channel, Receiver, Sender};
+use std::sync::Mutex;
+use std::time::Duration;
+
+pub const PATIENCE: Duration = Duration::from_secs(20);
+const NO_FILES: &[ParcelFileDescriptor] = &[];
+
+/// A connection to a driver.
+pub struct Connection {
+    client: Client,
+    pub device: Strong<dyn IDevice>,
+}
+
+impl Connection {
+    pub fn new(socket: &Path) -> Self {
+        let uri = Uri::new(Endpoint::unix(socket)).with_wire(WireProfile::Android13Plus(WireVersion::MAX));
+        let client = Client::open_with(uri, |o, _| {
+            o.fd_mode = Some(FdMode::Unix);
+            o.outgoing_connections = Some(2);
+            o.incoming_connections = Some(2);
+            o.timeout = Some(PATIENCE);
+        })
+        .expect("connect");
+        let root = client.session().expect("an RPC client").get_root().expect("a root");
+        let device = root.into_interface::<dyn IDevice>().expect("an IDevice");
+        Connection { client, device }
+    }
+
+    /// Hangs up.
+    pub fn close(&self) {
+        self.client.session().expect("an RPC client").close_session();
+    }
+
+    /// Compiles; gives the call's own answer and what the callback is told.
+    pub fn launch(&self, model: &Model) -> (BinderResult<()>, Verdict) {
+        let (callback, verdicts) = callback();
+        let launch = self.device.prepareModel(
+            model,
+            ExecutionPreference::FAST_SINGLE_ANSWER,
+            Priority::MEDIUM,
+            -1,
+            NO_FILES,
+            NO_FILES,
+            &[],
+            &callback,
+        );
+        (launch, verdicts.recv_timeout(PATIENCE).expect("the callback is told"))
+    }
+
+    pub fn prepare(&self, model: &Model) -> Strong<dyn IPreparedModel> {
+        let (launch, (status, prepared)) = self.launch(model);
+        launch.expect("launched");
+        assert_eq!(status, ErrorStatus::NONE);
+        prepared.expect("a prepared model")
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// A driver with one connection to it.
+pub struct Harness {
+    // In this order: the connection ends before the driver does.
+    pub connection: Connection,
+    pub daemon: EmbeddedDaemon,
+}
+
+impl Harness {
+    pub fn new() -> Self {
+        let daemon = embedded::start(&Options { threads: Some(2) }).expect("a driver");
+        Harness { connection: Connection::new(daemon.socket()), daemon }
+    }
+
+    pub fn device(&self) -> &Strong<dyn IDevice> {
+        &self.connection.device
+    }
+
+    pub fn prepare(&self, model: &Model) -> Strong<dyn IPreparedModel> {
+        self.connection.prepare(model)
+    }
+}
+
+pub type Verdict = (ErrorStatus, Option<Strong<dyn IPreparedModel>>);
+
+struct Callback(Mutex<Sender<Verdict>>);
+impl Interface for Callback {}
+impl IPreparedModelCallback for Callback {
+    fn notify(&self, status: ErrorStatus, model: Option<&Strong<dyn IPreparedModel>>) -> BinderResult<()> {
+        let _ = self.0.lock().expect("no panic while held").send((status, model.cloned()));
+        Ok(())
+    }
+}
+
+pub fn callback() -> (Strong<dyn IPreparedModelCallback>, Receiver<Verdict>) {
+    let (sender, receiver) = channel();
+    (BnPreparedModelCallback::new_binder(Callback(Mutex::new(sender))), receiver)
+}
+
+/// The status of a refused call; NONE for one that was not.
+#[track_caller]
+pub fn status<T>(answer: &BinderResult<T>) -> ErrorStatus {
+    match answer {
+        Ok(_) => ErrorStatus::NONE,
+        Err(error) => {
+            assert_eq!(error.exception_code(), ExceptionCode::ServiceSpecific, "{error:?}");
+            ErrorStatus(error.service_specific_error())
+        }
+    }
+}
+
+#[track_caller]
+pub fn assert_refused<T>(answer: BinderResult<T>, expected: ErrorStatus, message: &str) {
+    assert_eq!(status(&answer), expected);
+    let error = answer.err().expect("refused");
+    let text = error.message().unwrap_or_default();
+    assert!(text.contains(message), "{text:?} does not say {message:?}");
+}
+
+/// An anonymous file.
+pub fn memfd(bytes: &[u8]) -> File {
+    let fd = nix::sys::memfd::memfd_create(c"pool", nix::sys::memfd::MFdFlags::empty()).expect("memfd");
+    let mut file = File::from(fd);
+    file.write_all(bytes).expect("write");
+    file
+}
+
+pub fn bytes_of(file: &File) -> Vec<u8> {
+    let mut file = file.try_clone().expect("dup");
+    let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(0)).expect("seek");
+    file.read_to_end(&mut bytes).expect("read");
+    bytes
+}
+
+pub fn descriptor(file: &File) -> Option<ParcelFileDescriptor> {
+    Some(ParcelFileDescriptor::new(file.try_clone().expect("dup")))
+}
+
+pub fn ashmem(file: &File, size: i64) -> Memory {
+    Memory::Ashmem(Ashmem { fd: descriptor(file), size })
+}
+
+pub fn mappable(file: &File, prot: i32, offset: i64, length: i64) -> Memory {
+    Memory::MappableFile(MappableFile { fd: descriptor(file), prot, offset, length })
+}
+
+pub fn floats(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|v| v.to_le_bytes()).collect()
+}
+
+pub fn operand(ty: OperandType, dims: &[i32], lifetime: OperandLifeTime) -> Operand {
+    Operand { r#type: ty, dimensions: dims.to_vec(), lifetime, ..Default::default() }
+}
+
+/// FLOOR of one float tensor.
+pub fn floor_model(dims: &[i32]) -> Model {
+    let float = |lifetime| operand(OperandType::TENSOR_FLOAT32, dims, lifetime);
+    Model {
+        main: Subgraph {
+            operands: vec![float(OperandLifeTime::SUBGRAPH_INPUT), float(OperandLifeTime::SUBGRAPH_OUTPUT)],
+            operations: vec![Operation { r#type: OperationType::FLOOR, inputs: vec![0], outputs: vec![1] }],
+            inputIndexes: vec![0],
+            outputIndexes: vec![1],
+        },
+        ..Default::default()
+    }
+}
+
+pub fn argument(pool: i32, offset: i64, length: i64) -> RequestArgument {
+    RequestArgument {
+        location: DataLocation { poolIndex: pool, offset, length, padding: 0 },
+        ..Default::default()
+    }
+}
+
+/// A request for a model of one input and one output, and the file that the output goes to.
+pub fn request(input: &[u8], output_len: usize) -> (Request, File) {
+    let (inputs, outputs) = (memfd(input), memfd(&vec![0xee; output_len]));
+    let request = Request {
+        inputs: vec![argument(0, 0, input.len() as i64)],
+        outputs: vec![argument(1, 0, output_len as i64)],
+        pools: vec![
+            RequestMemoryPool::Pool(ashmem(&inputs, input.len() as i64)),
+            RequestMemoryPool::Pool(ashmem(&outputs, output_len as i64)),
+        ],
+    };
+    (request, outputs)
+}
