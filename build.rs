@@ -12,6 +12,8 @@ const NN_HASH: &str = "53178f8de9b8861df391cf0593f6f3e08adad33d";
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     aidl();
+    #[cfg(feature = "tool")]
+    tflite();
 }
 
 /// Writes `nnapi.rs` into OUT_DIR; `src/aidl.rs` includes it.
@@ -43,4 +45,18 @@ fn collect_aidl(dir: &Path, files: &mut Vec<PathBuf>) {
             files.push(path);
         }
     }
+}
+
+/// Writes `tflite.rs` into OUT_DIR; `src/tool/tflite/schema.rs` includes it.
+#[cfg(feature = "tool")]
+fn tflite() {
+    const SCHEMA: &str = "src/tool/tflite/schema.fbs";
+    println!("cargo:rerun-if-changed={SCHEMA}");
+    let declarations = planus_translation::translate_files(&[SCHEMA])
+        .unwrap_or_else(|| panic!("cannot translate {SCHEMA}: see above"));
+    let text = planus_codegen::generate_rust(&declarations, false)
+        .unwrap_or_else(|e| panic!("cannot generate code for {SCHEMA}: {e}"));
+    let out = std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR");
+    let path = Path::new(&out).join("tflite.rs");
+    std::fs::write(&path, text).unwrap_or_else(|e| panic!("cannot write {}: {e}", path.display()));
 }

@@ -1,3 +1,16 @@
-//! The tool.
+//! The command-line tool; its subcommands live in the library's `tool` module.
 
-fn main() {}
+use clap::Parser;
+use nnhal::tool::cli::Cli;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn")).init();
+    match Cli::parse().run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("nnhal: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}

@@ -160,7 +160,7 @@ impl Shared {
             Err(CompileError::Expired)
         } else {
             catch_unwind(AssertUnwindSafe(|| {
-                control.check().map_err(|why| BackendError::from(why).at("compilation"))?;
+                control.check().map_err(BackendError::from)?;
                 self.backend.compile(&model, &options, &control)
             }))
             .map_err(|_| CompileError::Panicked)

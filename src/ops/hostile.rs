@@ -63,7 +63,8 @@ pub fn corrupt(
         }
         let inputs: Vec<_> =
             inputs.iter().map(|t| Some(Arg { info: &t.info, data: Some(&t.data) })).collect();
-        run(operation, &Args { form: 0, inputs: &inputs, outputs, interrupt: &Fuel(Cell::new(0)) }).is_ok()
+        run(operation, &Args { form: 0, inputs: &inputs, outputs, interrupt: &InterruptedAfter::checks(20) })
+            .is_ok()
     };
     (0..calls).filter(|_| call()).count()
 }

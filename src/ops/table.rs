@@ -100,7 +100,7 @@ operations! {
     70 POW => Some(&elementwise::POW);
     71 PRELU => Some(&elementwise::PRELU);
     72 QUANTIZE => Some(&elementwise::QUANTIZE);
-    73 QUANTIZED_16BIT_LSTM => None;
+    73 QUANTIZED_16BIT_LSTM => Some(&recurrent::QUANTIZED_16BIT_LSTM);
     74 RANDOM_MULTINOMIAL => Some(&random::RANDOM_MULTINOMIAL);
     75 REDUCE_ALL => Some(&reduce::REDUCE_ALL);
     76 REDUCE_ANY => Some(&reduce::REDUCE_ANY);
@@ -122,7 +122,7 @@ operations! {
     92 UNIDIRECTIONAL_SEQUENCE_LSTM => Some(&recurrent::UNIDIRECTIONAL_SEQUENCE_LSTM);
     93 UNIDIRECTIONAL_SEQUENCE_RNN => Some(&recurrent::UNIDIRECTIONAL_SEQUENCE_RNN);
     94 RESIZE_NEAREST_NEIGHBOR => Some(&resize::RESIZE_NEAREST_NEIGHBOR);
-    95 QUANTIZED_LSTM => None;
+    95 QUANTIZED_LSTM => Some(&recurrent::QUANTIZED_LSTM);
     96 IF => Some(&control_flow::IF);
     97 WHILE => Some(&control_flow::WHILE);
     98 ELU => Some(&elementwise::ELU);

@@ -4,6 +4,7 @@
 //! memory that only this process writes.
 
 mod dims;
+pub mod fixed_point;
 mod operand_type;
 pub mod requant;
 pub mod rescale;

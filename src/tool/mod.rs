@@ -1,3 +1,10 @@
 //! The `nnhal` tool: it reaches a driver through binder as any client does, and never through the driver's internals.
 
+pub mod builder;
+pub mod cli;
+pub mod client;
 pub mod conformance;
+mod embedded;
+pub mod error;
+pub mod shared;
+pub mod tflite;

@@ -61,7 +61,8 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::testing::{boolean, call, call_simple, f32s, int, tensor, Tensor};
+    use crate::ops::testing::{boolean, call, call_simple, f32s, int, tensor, InterruptedAfter, Tensor};
+    use crate::ops::{evaluate, Arg};
     use crate::tensor::OperandType::*;
     use crate::tensor::{ChannelQuant, TensorInfo};
 
@@ -135,5 +136,18 @@ mod tests {
         assert!(conv(&[1, 2, 2, 1], &[0, 1, 1, 0]).is_err(), "padding scheme");
         let lone_dilation = vec![Some(f32s(&[1, 3, 3, 1], &[0.0; 9])); 9];
         assert!(call(&CONV_2D, &lone_dilation, &[TensorInfo::new(TENSOR_FLOAT32, &[])]).is_err());
+    }
+
+    #[test]
+    fn a_single_large_pixel_is_interrupted() {
+        let tensors = [(vec![1, 1, 1, 512], 512), (vec![512, 1, 1, 512], 512 * 512), (vec![512], 512)]
+            .map(|(dims, count)| f32s(&dims, &vec![0.0; count]));
+        let inputs = with_ints(tensors.to_vec(), &[2, 1, 1, 0]);
+        let listed: Vec<_> =
+            inputs.iter().map(|t| Some(Arg { info: &t.info, data: Some(&t.data) })).collect();
+        // Four questions while the filter is rearranged, one while the pixel is summed.
+        let output = [TensorInfo::new(TENSOR_FLOAT32, &[])];
+        let result = evaluate::evaluate(&CONV_2D, &listed, &output, &InterruptedAfter::checks(4));
+        assert_eq!(result.map(|_| ()), Err(OpError::Cancelled));
     }
 }

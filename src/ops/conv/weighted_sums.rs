@@ -2,7 +2,8 @@
 //! activation or rescaled, results stored. What is summed is the operation's own.
 
 use super::ChannelRequant;
-use crate::ops::image::{channels_last, exactly, filled, Pace, Pixels};
+use crate::ops::image::{channels_last, exactly, filled, Pixels};
+use crate::ops::pace::Pace;
 use crate::ops::{Arg, Args, OpError, Out};
 use crate::tensor::requant::Activation;
 use std::borrow::Cow;
@@ -96,7 +97,7 @@ pub fn evaluate(operation: &impl WeightedSums, args: &Args, out: &mut Out) -> Re
 
 fn evaluate_floats(operation: &impl WeightedSums, args: &Args, out: &mut Out) -> Result<(), OpError> {
     let (input, filter, bias) = (args.get(0)?, args.get(1)?, args.get(2)?);
-    let mut pace = Pace::new(args.interrupt);
+    let mut pace = Pace::new(args);
     let values = channels_last(&input, input.floats()?, operation.nchw(), &mut pace)?;
     let weights = exactly(&filter, filter.floats()?)?;
     let bias = exactly(&bias, bias.floats()?)?;
@@ -113,7 +114,7 @@ fn evaluate_floats(operation: &impl WeightedSums, args: &Args, out: &mut Out) ->
 
 fn evaluate_quantised(operation: &impl WeightedSums, args: &Args, out: &mut Out) -> Result<(), OpError> {
     let (input, filter, bias) = (args.get(0)?, args.get(1)?, args.get(2)?);
-    let mut pace = Pace::new(args.interrupt);
+    let mut pace = Pace::new(args);
     let channels = operation.out_channels();
     let requant = ChannelRequant::new(input.info, filter.info, out.info, channels, operation.activation())?;
     let values = channels_last(&input, centred(&input)?, operation.nchw(), &mut pace)?;

@@ -1,6 +1,7 @@
 //! Where the elements of an image lie: dimensions by name, and turning channels-first data to channels-last and back.
 
-use super::{exactly, expect_rank, reserved, Pace};
+use super::{exactly, expect_rank, reserved};
+use crate::ops::pace::Pace;
 use crate::ops::{Arg, OpError, Out};
 use crate::tensor::{Dims, OperandType};
 use bytemuck::{AnyBitPattern, NoUninit};
@@ -139,15 +140,15 @@ impl<'o, 'd> Pixels<'o, 'd> {
 mod tests {
     use super::*;
     use crate::ops::testing::f32s;
-    use crate::ops::NeverInterrupted;
+    use crate::ops::{Args, NeverInterrupted};
     use crate::tensor::TensorInfo;
 
     #[test]
     fn layouts_turn_and_turn_back() {
         let nchw = f32s(&[1, 2, 1, 3], &[1.0, 2.0, 3.0, 10.0, 20.0, 30.0]);
         let arg = Arg { info: &nchw.info, data: Some(&nchw.data) };
-        let turned =
-            channels_last(&arg, arg.floats().unwrap(), true, &mut Pace::new(&NeverInterrupted)).unwrap();
+        let args = Args { form: 0, inputs: &[], outputs: &[], interrupt: &NeverInterrupted };
+        let turned = channels_last(&arg, arg.floats().unwrap(), true, &mut Pace::new(&args)).unwrap();
         assert_eq!(*turned, [1.0, 10.0, 2.0, 20.0, 3.0, 30.0]);
 
         let info = TensorInfo::new(OperandType::TENSOR_FLOAT32, &[1, 2, 1, 3]);

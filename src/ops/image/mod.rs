@@ -1,4 +1,4 @@
-//! What operations over images share: layouts, sliding windows, and asking for interruption at a steady pace.
+//! What operations over images share: layouts, and sliding windows.
 //!
 //! An image tensor has rank 4: batches, height, width and channels, in this order or with the channels after the
 //! batches ("NCHW"). Plain evaluations compute on channels-last data only; the layout is turned on the way in and out.
@@ -7,11 +7,9 @@
 #[cfg(test)]
 pub(crate) mod hostile;
 mod layout;
-mod pace;
 mod window;
 
 pub use layout::{channels_last, ImageDims, Pixels};
-pub use pace::Pace;
 pub use window::{slide, Padding, Patch, Strides, Window};
 
 use super::{Arg, OpError};

@@ -1,7 +1,8 @@
 //! BATCH_MATMUL: products of the matrices in two tensors, pair by pair.
 
 use crate::ops::conv::{accumulate, centred, ChannelRequant, Number};
-use crate::ops::image::{exactly, filled, reserved, Pace, Pixels};
+use crate::ops::image::{exactly, filled, reserved, Pixels};
+use crate::ops::pace::Pace;
 use crate::ops::signature::{boolean, var, Row};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::requant::Activation;
@@ -156,7 +157,7 @@ fn shapes(args: &Args) -> Shapes {
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let product = BatchMatmulGeometry::from_args(args)?;
     let (left, right, out) = (args.get(0)?, args.get(1)?, &mut outs[0]);
-    let mut pace = Pace::new(args.interrupt);
+    let mut pace = Pace::new(args);
     if left.count()? == 0 || right.count()? == 0 {
         return fill_empty_sums(out);
     }

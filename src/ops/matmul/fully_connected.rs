@@ -1,7 +1,8 @@
 //! FULLY_CONNECTED: every output of a row is a weighted sum of all inputs of that row.
 
 use crate::ops::conv::{dot, evaluate, ChannelRequant, Number, WeightedSums};
-use crate::ops::image::{expect_rank, filled, Pace};
+use crate::ops::image::{expect_rank, filled};
+use crate::ops::pace::Pace;
 use crate::ops::signature::{int, var, Row};
 use crate::ops::{Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::requant::Activation;

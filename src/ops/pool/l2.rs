@@ -2,7 +2,8 @@
 
 use super::geometry::shapes;
 use super::{signatures, PoolGeometry};
-use crate::ops::image::{channels_last, filled, Pace, Pixels};
+use crate::ops::image::{channels_last, filled, Pixels};
+use crate::ops::pace::Pace;
 use crate::ops::signature::Row;
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run};
 use crate::tensor::OperandType::*;
@@ -21,7 +22,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     if outs[0].data.is_empty() {
         return Ok(());
     }
-    let mut pace = Pace::new(args.interrupt);
+    let mut pace = Pace::new(args);
     let values = channels_last(&input, input.floats()?, pool.nchw, &mut pace)?;
     let mut roots = filled(0.0, pool.input.channels)?;
     let mut pixels = Pixels::image(&mut outs[0], pool.nchw);

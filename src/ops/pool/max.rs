@@ -2,7 +2,8 @@
 
 use super::geometry::shapes;
 use super::{signatures, PoolGeometry, ROWS};
-use crate::ops::image::{channels_last, filled, Pace, Pixels};
+use crate::ops::image::{channels_last, filled, Pixels};
+use crate::ops::pace::Pace;
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run};
 
 pub static MAX_POOL_2D: Operation = Operation {
@@ -19,7 +20,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     if out.data.is_empty() {
         return Ok(());
     }
-    let mut pace = Pace::new(args.interrupt);
+    let mut pace = Pace::new(args);
     if input.ty().is_float() {
         let values = channels_last(&input, input.floats()?, pool.nchw, &mut pace)?;
         let mut clamped = filled(0.0, pool.input.channels)?;

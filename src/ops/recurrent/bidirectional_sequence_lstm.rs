@@ -114,3 +114,78 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     )?;
     store_states(outs, stored, &[&fw.hidden, &fw.cell, &bw.hidden, &bw.cell])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::lstm::tests::one_unit;
+    use super::*;
+    use crate::ops::testing::{boolean, call, f32s, float, int, Tensor};
+    use crate::tensor::TensorInfo;
+
+    /// Two cells like that of LSTM's tests, without state and with the input added to what modulates them: each step
+    /// halves the cell and adds half of the input, and the output is half of the cell. Three steps, time major.
+    fn inputs(merge: bool) -> Vec<Option<Tensor>> {
+        let mut unit = one_unit();
+        unit[3] = Some(f32s(&[1, 1], &[1.0]));
+        unit[14] = Some(f32s(&[1], &[0.0]));
+        let weights = unit[1..18].to_vec();
+        let mut inputs = vec![Some(f32s(&[3, 1, 1], &[8.0, 4.0, 16.0]))];
+        inputs.extend(weights.clone());
+        inputs.extend(weights);
+        inputs.extend(vec![Some(f32s(&[1, 1], &[0.0])); 4]);
+        inputs.extend(vec![None; 9]);
+        inputs.extend([int(0), float(0.0), float(0.0), boolean(merge), boolean(true)].map(Some));
+        inputs.extend(vec![None; 8]);
+        inputs
+    }
+
+    fn run(inputs: &[Option<Tensor>], outputs: usize) -> Result<Vec<Vec<f32>>, OpError> {
+        let outputs = vec![TensorInfo::new(TENSOR_FLOAT32, &[]); outputs];
+        let outputs = call(&BIDIRECTIONAL_SEQUENCE_LSTM, inputs, &outputs)?;
+        Ok(outputs.iter().map(|out| bytemuck::cast_slice(&out.data).to_vec()).collect())
+    }
+
+    #[test]
+    fn the_backward_output_stays_in_order_of_time() {
+        let out = run(&inputs(false), 6).unwrap();
+        assert_eq!(out[..2], [[2.0, 2.0, 5.0], [3.5, 3.0, 4.0]]);
+        assert_eq!(out[2..], [[5.0], [10.0], [3.5], [7.0]]);
+        let merged = run(&inputs(true), 5).unwrap();
+        assert_eq!(merged[0], [2.0, 3.5, 2.0, 3.0, 5.0, 4.0]);
+        assert_eq!(merged[1..], out[2..]);
+        for (merge, count) in [(true, 2), (true, 6), (false, 1), (false, 5), (false, 4)] {
+            assert!(run(&inputs(merge), count).is_err(), "{merge} {count}");
+        }
+    }
+
+    #[test]
+    fn linking_of_the_auxiliary_input() {
+        let mut parallel = inputs(false);
+        parallel[39] = Some(f32s(&[3, 1, 1], &[0.0, 0.0, 4.0]));
+        assert_eq!(run(&parallel, 2).unwrap(), [[2.0, 2.0, 5.0], [0.25, 0.5, 1.0]]);
+        parallel[39] = Some(f32s(&[2, 1, 1], &[0.0, 0.0]));
+        assert!(run(&parallel, 2).is_err(), "the auxiliary input must have as many steps");
+
+        // Auxiliary vectors of two elements, the first of which adds to what modulates the forward cell.
+        let mut cross = inputs(false);
+        cross[39] = Some(f32s(&[3, 1, 2], &[4.0, 9.0, 0.0, 9.0, 0.0, 9.0]));
+        cross[40..48].fill(Some(f32s(&[1, 2], &[0.0, 0.0])));
+        cross[42] = Some(f32s(&[1, 2], &[1.0, 0.0]));
+        assert_eq!(run(&cross, 2).unwrap(), [[3.0, 2.5, 5.25], [3.5, 3.0, 4.0]]);
+        cross[45] = None;
+        assert!(run(&cross, 2).is_err(), "auxiliary weights come all or not at all");
+    }
+
+    #[test]
+    fn coupled_gates_go_without_auxiliary_weights_of_an_input_gate() {
+        let mut cifg = inputs(false);
+        cifg[39] = Some(f32s(&[3, 1, 1], &[0.0; 3]));
+        cifg[40..48].fill(Some(f32s(&[1, 1], &[0.0])));
+        for i in [1, 5, 12, 18, 22, 29] {
+            cifg[i] = None;
+        }
+        assert!(run(&cifg, 2).is_err());
+        (cifg[40], cifg[44]) = (None, None);
+        assert_eq!(run(&cifg, 2).unwrap(), [[2.0, 2.0, 5.0], [3.5, 3.0, 4.0]]);
+    }
+}

@@ -66,7 +66,8 @@ impl LstmParams {
     }
 }
 
-fn clip(args: &Args, i: usize) -> Result<f32, OpError> {
+/// The clip in input `i`; infinite if it is 0, which is off.
+pub fn clip(args: &Args, i: usize) -> Result<f32, OpError> {
     match args.f32(i)? {
         0.0 => Ok(f32::INFINITY),
         clip if clip > 0.0 => Ok(clip),

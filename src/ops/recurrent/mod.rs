@@ -3,11 +3,16 @@
 mod bidirectional;
 mod bidirectional_sequence_lstm;
 mod bidirectional_sequence_rnn;
+#[cfg(test)]
+mod hostile_tests;
 mod linear;
 mod lstm;
 mod lstm_cell;
 mod lstm_layout;
 mod operands;
+mod quantized_16bit_lstm;
+mod quantized_lstm;
+mod quantized_lstm_cell;
 mod rnn;
 mod rnn_cell;
 mod sequence;
@@ -17,6 +22,8 @@ mod unidirectional_sequence_lstm;
 pub use bidirectional_sequence_lstm::BIDIRECTIONAL_SEQUENCE_LSTM;
 pub use bidirectional_sequence_rnn::BIDIRECTIONAL_SEQUENCE_RNN;
 pub use lstm::LSTM;
+pub use quantized_16bit_lstm::QUANTIZED_16BIT_LSTM;
+pub use quantized_lstm::QUANTIZED_LSTM;
 pub use rnn::{RNN, UNIDIRECTIONAL_SEQUENCE_RNN};
 pub use svdf::SVDF;
 pub use unidirectional_sequence_lstm::UNIDIRECTIONAL_SEQUENCE_LSTM;

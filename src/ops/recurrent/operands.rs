@@ -3,6 +3,7 @@
 
 use crate::ops::signature::Slot;
 use crate::ops::{Args, OpError};
+use bytemuck::AnyBitPattern;
 use std::borrow::Cow;
 
 /// Concatenates parts of a list of slots; `N` must be their total number.
@@ -64,15 +65,41 @@ pub fn not_empty(sizes: &[u32]) -> Result<(), OpError> {
 
 /// The values of float input `i`, as many as its dimensions say.
 pub fn floats<'a>(args: &Args<'a>, i: usize) -> Result<Cow<'a, [f32]>, OpError> {
-    let arg = args.get(i)?;
-    let values = arg.floats()?;
-    if values.len() != arg.count()? {
-        return Err(OpError::failed(format!("input {i} has {} values for {:?}", values.len(), arg.dims())));
-    }
+    let values = args.get(i)?.floats()?;
+    expect_count(args, i, values.len())?;
     Ok(values)
 }
 
 /// As [`floats`], where the input may be left out.
 pub fn floats_if_present<'a>(args: &Args<'a>, i: usize) -> Result<Option<Cow<'a, [f32]>>, OpError> {
     args.opt(i).map(|_| floats(args, i)).transpose()
+}
+
+/// The elements of input `i` as they lie in memory, as many as its dimensions say.
+pub fn elements<'a, T: AnyBitPattern>(args: &Args<'a>, i: usize) -> Result<&'a [T], OpError> {
+    let values: &[T] = args.get(i)?.elements()?;
+    expect_count(args, i, values.len())?;
+    Ok(values)
+}
+
+/// The elements of quantised input `i` less its zero point, as many as its dimensions say.
+pub fn centred(args: &Args, i: usize) -> Result<Vec<i32>, OpError> {
+    let arg = args.get(i)?;
+    let values: Vec<i32> = arg.integers()?.iter().map(|&x| x.wrapping_sub(arg.zero_point())).collect();
+    expect_count(args, i, values.len())?;
+    Ok(values)
+}
+
+fn expect_count(args: &Args, i: usize, count: usize) -> Result<(), OpError> {
+    let arg = args.get(i)?;
+    if count == arg.count()? {
+        return Ok(());
+    }
+    Err(OpError::failed(format!("input {i} has {count} values for {:?}", arg.dims())))
+}
+
+/// The exponent of a scale that is a power of two up to rounding.
+pub fn power_of_two(scale: f32) -> Option<i32> {
+    let log2 = scale.log2();
+    (log2.is_finite() && (log2 - log2.round()).abs() < 1e-3).then(|| log2.round() as i32)
 }

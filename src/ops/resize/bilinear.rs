@@ -2,7 +2,8 @@
 
 use super::geometry::{shapes, ResizeGeometry};
 use super::{INPUTS, OUTPUTS};
-use crate::ops::image::{channels_last, filled, Pace, Pixels};
+use crate::ops::image::{channels_last, filled, Pixels};
+use crate::ops::pace::Pace;
 use crate::ops::signature::Row;
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Signature};
 use crate::tensor::OperandType::*;
@@ -57,7 +58,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     if out.data.is_empty() {
         return Ok(());
     }
-    let mut pace = Pace::new(args.interrupt);
+    let mut pace = Pace::new(args);
     if input.ty().is_float() {
         let values = channels_last(&input, input.floats()?, resize.nchw, &mut pace)?;
         let mut pixels = Pixels::image(out, resize.nchw);

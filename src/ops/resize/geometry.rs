@@ -1,6 +1,7 @@
 //! What a call of a resize asks for.
 
-use crate::ops::image::{ImageDims, Pace};
+use crate::ops::image::ImageDims;
+use crate::ops::pace::Pace;
 use crate::ops::{Args, OpError, Shapes};
 use crate::tensor::{Dims, OperandType};
 

@@ -15,7 +15,7 @@ pub struct CorpusFile {
 }
 
 /// One conformance model. Field names are the format's.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 pub struct Model {
     pub name: String,
     pub folder: String,
@@ -35,7 +35,7 @@ pub struct Model {
     pub referenced: Vec<Subgraph>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 pub struct Subgraph {
     pub inputs: Vec<usize>,
     pub outputs: Vec<usize>,
@@ -43,7 +43,7 @@ pub struct Subgraph {
     pub operations: Vec<Operation>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 pub struct Operation {
     #[serde(rename = "type")]
     pub ty: String,
@@ -63,7 +63,7 @@ pub enum Lifetime {
     Subgraph,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 pub struct Operand {
     #[serde(default)]
     pub name: String,
@@ -90,7 +90,7 @@ pub struct Operand {
     pub subgraph: Option<usize>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 pub struct ChannelQuant {
     pub dim: u32,
     pub scales: Vec<f64>,
@@ -126,6 +126,30 @@ impl CorpusFile {
     pub fn data(&self, operand: &Operand) -> Option<&[u8]> {
         let (offset, len) = operand.data?;
         self.blob.get(offset..offset.checked_add(len)?)
+    }
+
+    /// A file of one model: `model` with its TENSOR_QUANT8_ASYMM operands made TENSOR_QUANT8_ASYMM_SIGNED, their values
+    /// and zero points shifted by 128.
+    pub fn signed_twin(&self, model: &Model) -> Self {
+        let mut twin = model.clone();
+        let mut blob = Vec::new();
+        for graph in std::iter::once(&mut twin.main).chain(&mut twin.referenced) {
+            for operand in &mut graph.operands {
+                let unsigned = operand.ty() == Some(OperandType::TENSOR_QUANT8_ASYMM);
+                let mut bytes = self.data(operand).map(<[u8]>::to_vec);
+                if unsigned {
+                    operand.type_name = OperandType::TENSOR_QUANT8_ASYMM_SIGNED.name().into();
+                    operand.zero_point -= 128;
+                    // Flipping the top bit takes 128 off.
+                    bytes.iter_mut().flatten().for_each(|byte| *byte ^= 0x80);
+                }
+                operand.data = bytes.map(|bytes| {
+                    blob.extend_from_slice(&bytes);
+                    (blob.len() - bytes.len(), bytes.len())
+                });
+            }
+        }
+        CorpusFile { path: self.path.clone(), models: vec![twin], blob }
     }
 }
 

@@ -1,0 +1,30 @@
+//! The command line: subcommands, and the driver that they talk to.
+
+use super::client::ServiceName;
+use super::conformance::{self, ConformanceArgs};
+use super::error::ToolError;
+use clap::{Parser, Subcommand};
+
+/// Runs, measures and checks models on an Android Neural Networks driver.
+#[derive(Debug, Parser)]
+#[command(name = "nnhal", version)]
+pub struct Cli {
+    /// The driver: embedded (one in this process), unix:PATH or binder:INSTANCE.
+    #[arg(long, global = true, default_value = "embedded")]
+    service: ServiceName,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Conformance(ConformanceArgs),
+}
+
+impl Cli {
+    pub fn run(&self) -> Result<(), ToolError> {
+        match &self.command {
+            Command::Conformance(args) => conformance::run(&self.service, args),
+        }
+    }
+}

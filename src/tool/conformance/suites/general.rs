@@ -1,0 +1,86 @@
+//! `general`, `fenced` and `cts`: the model runs and its outputs are right.
+
+use super::Context;
+use crate::aidl::{ErrorStatus, IPreparedModel, Model};
+use crate::tool::client::PrepareOptions;
+use crate::tool::conformance::check::{self, Shapes};
+use crate::tool::conformance::hal_model::{build, Case};
+use crate::tool::conformance::outcome::{fail, Step};
+use crate::tool::conformance::paths::{execute, Call, ExecutionPath, Ran};
+use crate::tool::conformance::prepare::prepare;
+use crate::tool::conformance::request::{Layout, TestRequest};
+use binder::Strong;
+
+pub fn general(context: &Context, case: &Case) -> Step {
+    run(context, case, |path| !path.is_fenced())
+}
+
+pub fn fenced(context: &Context, case: &Case) -> Step {
+    run(context, case, ExecutionPath::is_fenced)
+}
+
+fn run(context: &Context, case: &Case, wanted: impl Fn(ExecutionPath) -> bool) -> Step {
+    let paths = context.available.paths(wanted)?;
+    let model = build(case, false)?;
+    let request = TestRequest::new(case, Layout::Padded)?;
+    for &with_config in context.preparations() {
+        let prepared = prepare_model(context, case, &model, with_config)?;
+        for &path in &paths {
+            for measure in [false, true] {
+                evaluate(context, case, &prepared, &request, path, measure)
+                    .map_err(|stop| stop.at(place(path, measure, with_config)))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+pub fn prepare_model(
+    context: &Context,
+    case: &Case,
+    model: &Model,
+    with_config: bool,
+) -> Step<Strong<dyn IPreparedModel>> {
+    let options = PrepareOptions { with_config, ..Default::default() };
+    prepare(&context.driver, case, model, &options)
+}
+
+/// Words for a configuration.
+pub fn place(path: ExecutionPath, measure: bool, with_config: bool) -> String {
+    let measured = if measure { ", measured" } else { "" };
+    let prepared = if with_config { ", prepared with config" } else { "" };
+    format!("{path}{measured}{prepared}")
+}
+
+/// Runs along one path and compares. Fenced executions cannot give outputs whose size is found out by running.
+pub fn evaluate(
+    context: &Context,
+    case: &Case,
+    prepared: &Strong<dyn IPreparedModel>,
+    request: &TestRequest,
+    path: ExecutionPath,
+    measure: bool,
+) -> Step {
+    let call = Call { measure, ..Call::new(&context.driver, prepared, &request.request) };
+    let zero_sized = case.outputs().any(|operand| case.data(operand).is_none());
+    let mut judge = |ran: &Ran| {
+        if path.is_fenced() && zero_sized {
+            return refused(ran, ErrorStatus::INVALID_ARGUMENT);
+        }
+        check::shared_success(case, ran, measure, Shapes::Optional, request)
+    };
+    execute(path, &call, &mut || Ok(request.reset_outputs()?), &mut judge)
+}
+
+/// The execution, not the making of its object, ended in this status.
+pub fn refused(ran: &Ran, status: ErrorStatus) -> Step {
+    check::created(ran)?;
+    match ran.status == status {
+        true => Ok(()),
+        false => fail(format!(
+            "the execution ended in {}, expected {}",
+            ran.tell(),
+            crate::tool::client::name(status)
+        )),
+    }
+}

@@ -1,0 +1,43 @@
+//! `infinite_loop`: a WHILE that never ends is ended by its time limit.
+
+use super::general::{place, prepare_model};
+use super::Context;
+use crate::aidl::ErrorStatus;
+use crate::tool::conformance::check;
+use crate::tool::conformance::hal_model::{build, Case};
+use crate::tool::conformance::outcome::{fail, Skip, Step, Stop};
+use crate::tool::conformance::paths::{execute, Call, Ran};
+use crate::tool::conformance::request::{Layout, TestRequest};
+
+const LOOP_TIMEOUT_NS: i64 = 1_000_000;
+
+pub fn run(context: &Context, case: &Case) -> Step {
+    let paths = context.available.paths(|_| true)?;
+    let model = build(case, false)?;
+    let request = TestRequest::new(case, Layout::Padded)?;
+    for &with_config in context.preparations() {
+        let prepared = prepare_model(context, case, &model, with_config)?;
+        for &path in &paths {
+            for measure in [false, true] {
+                let call = Call {
+                    measure,
+                    loop_timeout_ns: LOOP_TIMEOUT_NS,
+                    ..Call::new(&context.driver, &prepared, &request.request)
+                };
+                execute(path, &call, &mut || Ok(()), &mut |ran| judge(ran, measure))
+                    .map_err(|stop| stop.at(place(path, measure, with_config)))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn judge(ran: &Ran, measure: bool) -> Step {
+    check::created(ran)?;
+    check::timing(&ran.timing, measure)?;
+    match ran.status {
+        ErrorStatus::MISSED_DEADLINE_TRANSIENT | ErrorStatus::MISSED_DEADLINE_PERSISTENT => Ok(()),
+        ErrorStatus::GENERAL_FAILURE => Err(Stop::Skip(Skip::Declined(ran.message.clone()))),
+        _ => fail(format!("the endless loop ended in {}", ran.tell())),
+    }
+}

@@ -1,0 +1,39 @@
+//! What can go wrong in the tool, and the exit code that tells so.
+
+use crate::tool::client::ClientError;
+use crate::tool::conformance::corpus::CorpusError;
+use std::path::PathBuf;
+
+/// An error of a subcommand, in one line.
+#[derive(Debug, thiserror::Error)]
+pub enum ToolError {
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error(transparent)]
+    Corpus(#[from] CorpusError),
+    #[error("{}: {why}", .path.display())]
+    File { path: PathBuf, why: std::io::Error },
+    #[error("no shared memory: {0}")]
+    Memory(std::io::Error),
+    /// What was asked for makes no sense.
+    #[error("{0}")]
+    Usage(String),
+    /// The work was done, and what it was to find out is: no.
+    #[error("{0}")]
+    Failed(String),
+    #[error("the driver has not answered for {0} s")]
+    Hung(u64),
+    /// The driver was lost in the middle of the work.
+    #[error("{error} (while running {doing})")]
+    Lost { error: Box<ToolError>, doing: String },
+}
+
+impl ToolError {
+    /// 1 when the work was done and failed, 2 when it could not be done.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            ToolError::Failed(_) => 1,
+            _ => 2,
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! One operator being mapped: what the mappings see of it, and how they emit operations.
+//!
+//! Nothing here knows any single operator; types and ranks that NNAPI does not take are refused by `verify`.
+
+use super::error::Refusal;
+use super::graph::{Graph, Operator, Quantisation, Tensor, TensorType};
+use crate::ops::OperationType;
+use crate::tensor::{byte_size, ChannelQuant, OperandType, TensorInfo};
+use crate::tool::builder::{Builder, OperandIndex};
+
+/// The named fields of a call's options: `options!(call, Gather(o) => (o.axis()?, o.batch_dims()?))`. With `or`, what the
+/// fields are where the operator has no options.
+macro_rules! options {
+    ($call:expr, $($($variant:ident)|+ ($o:ident) => $fields:expr),+) => {
+        $call.operator.options(|options| match options {
+            $($(OptionsRef::$variant($o))|+ => Some((|| Ok::<_, planus::Error>($fields))()),)+
+            _ => None,
+        })??
+    };
+    ($call:expr, $($variant:ident)|+ ($o:ident) => $fields:expr, or $default:expr) => {
+        match $call.operator.has_options() {
+            true => options!($call, $($variant)|+ ($o) => $fields),
+            false => $default,
+        }
+    };
+}
+pub(super) use options;
+
+/// What an operator's mapping gives.
+pub type Mapped = Result<(), Refusal>;
+
+/// The model as mapped so far.
+pub struct State<'a> {
+    pub builder: Builder<'a>,
+    /// The operand of each tensor that has one.
+    pub operands: Vec<Option<OperandIndex>>,
+    /// Whether each tensor is an output of the model.
+    pub is_output: Vec<bool>,
+}
+
+/// An operator being mapped.
+pub struct Call<'c, 'a> {
+    pub graph: &'c Graph<'a>,
+    pub operator: &'c Operator<'a>,
+    pub state: &'c mut State<'a>,
+}
+
+/// The domain that an operation computes in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Domain {
+    /// The tensors' own.
+    Own,
+    /// Floats: quantised tensors are dequantised before and quantised after.
+    Float,
+}
+
+impl<'c, 'a> Call<'c, 'a> {
+    pub fn builder(&mut self) -> &mut Builder<'a> {
+        &mut self.state.builder
+    }
+
+    pub fn has_input(&self, i: usize) -> bool {
+        self.operator.inputs.get(i).is_some_and(Option::is_some)
+    }
+
+    fn input_index(&self, i: usize) -> Result<usize, Refusal> {
+        self.operator.inputs.get(i).copied().flatten().ok_or_else(|| format!("input {i} is missing").into())
+    }
+
+    fn output_index(&self, i: usize) -> Result<usize, Refusal> {
+        self.operator.outputs.get(i).copied().ok_or_else(|| format!("output {i} is missing").into())
+    }
+
+    /// The tensor of input `i`.
+    pub fn tensor(&self, i: usize) -> Result<&'c Tensor<'a>, Refusal> {
+        let graph = self.graph;
+        Ok(&graph.tensors[self.input_index(i)?])
+    }
+
+    /// The tensor of output `i`.
+    pub fn output_tensor(&self, i: usize) -> Result<&'c Tensor<'a>, Refusal> {
+        let graph = self.graph;
+        Ok(&graph.tensors[self.output_index(i)?])
+    }
+
+    /// The operand of input `i`.
+    pub fn input(&mut self, i: usize) -> Result<OperandIndex, Refusal> {
+        let (index, tensor) = (self.input_index(i)?, self.tensor(i)?);
+        if let Some(operand) = self.state.operands[index] {
+            return Ok(operand);
+        }
+        let info = info(tensor)?;
+        let operand = match tensor.data {
+            Some(data) => {
+                check_size(tensor, &info, data)?;
+                self.builder().constant(info, data)
+            }
+            // State is zero before the first run, and every run is a first one: NNAPI keeps none.
+            None if tensor.variable => {
+                let size = info.byte_size().unwrap_or(0);
+                self.builder().constant(info, vec![0; size])
+            }
+            None => return Err(format!("input {i} is read before any operator writes it").into()),
+        };
+        self.state.operands[index] = Some(operand);
+        Ok(operand)
+    }
+
+    /// The operand of output `i`, which this call writes.
+    pub fn output(&mut self, i: usize) -> Result<OperandIndex, Refusal> {
+        let (index, tensor) = (self.output_index(i)?, self.output_tensor(i)?);
+        if self.state.operands[index].is_some() || tensor.data.is_some() {
+            return Err(format!("output {i} is a constant, an input, or written already").into());
+        }
+        let info = info(tensor)?;
+        let is_output = self.state.is_output[index];
+        let builder = self.builder();
+        let operand = if is_output { builder.output(info) } else { builder.temporary(info) };
+        self.state.operands[index] = Some(operand);
+        Ok(operand)
+    }
+
+    /// Makes a constant stand for output `i`; `false` where it cannot, because the model gives that output.
+    pub fn bind_output(&mut self, i: usize, info: TensorInfo, bytes: Vec<u8>) -> Result<bool, Refusal> {
+        let index = self.output_index(i)?;
+        if self.state.is_output[index] || self.state.operands[index].is_some() {
+            return Ok(false);
+        }
+        self.state.operands[index] = Some(self.builder().constant(info, bytes));
+        Ok(true)
+    }
+
+    /// Input `i` in floats, by a DEQUANTIZE if it is quantised.
+    pub fn float_input(&mut self, i: usize) -> Result<OperandIndex, Refusal> {
+        let quantised = is_quantised(self.tensor(i)?);
+        let operand = self.input(i)?;
+        if !quantised {
+            return Ok(operand);
+        }
+        let dims = self.builder().info(operand).dims.clone();
+        let float = self.builder().temporary(TensorInfo::new(OperandType::TENSOR_FLOAT32, &dims));
+        self.emit(OperationType::DEQUANTIZE, &[operand], &[float]);
+        Ok(float)
+    }
+
+    pub fn emit(&mut self, ty: OperationType, inputs: &[OperandIndex], outputs: &[OperandIndex]) {
+        self.builder().operation(ty, inputs, outputs);
+    }
+
+    /// Emits `ty` on the first `inputs` inputs and `extra` operands, with the one output.
+    pub fn emit_in(
+        &mut self,
+        domain: Domain,
+        ty: OperationType,
+        inputs: usize,
+        extra: &[OperandIndex],
+    ) -> Mapped {
+        let mut operands = Vec::with_capacity(inputs + extra.len());
+        for i in 0..inputs {
+            operands.push(match domain {
+                Domain::Own => self.input(i)?,
+                Domain::Float => self.float_input(i)?,
+            });
+        }
+        operands.extend_from_slice(extra);
+        self.emit_to_output(domain, ty, &operands)
+    }
+
+    /// Emits `ty` on `operands`, which are of `domain`, with the one output.
+    pub fn emit_to_output(&mut self, domain: Domain, ty: OperationType, operands: &[OperandIndex]) -> Mapped {
+        if domain == Domain::Own || !is_quantised(self.output_tensor(0)?) {
+            let output = self.output(0)?;
+            self.emit(ty, operands, &[output]);
+            return Ok(());
+        }
+        let output = self.output(0)?;
+        let dims = self.builder().info(output).dims.clone();
+        let float = self.builder().temporary(TensorInfo::new(OperandType::TENSOR_FLOAT32, &dims));
+        self.emit(ty, operands, &[float]);
+        self.emit(OperationType::QUANTIZE, &[float], &[output]);
+        Ok(())
+    }
+
+    /// Emits a RESHAPE of `from` to the dimensions that `to` has.
+    pub fn reshape(&mut self, from: OperandIndex, to: OperandIndex) {
+        let dims: Vec<i32> = self.builder().info(to).dims.iter().map(|&d| d as i32).collect();
+        let shape = self.builder().ints(&[dims.len() as u32], &dims);
+        self.emit(OperationType::RESHAPE, &[from, shape], &[to]);
+    }
+
+    /// A temporary of type and quantisation of `like`, but other dimensions.
+    pub fn temporary_like(&mut self, like: OperandIndex, dims: &[u32]) -> OperandIndex {
+        let info = TensorInfo { dims: dims.to_vec(), ..self.builder().info(like).clone() };
+        self.builder().temporary(info)
+    }
+
+    /// The integers of input `i`, which must be a constant.
+    pub fn const_ints(&self, i: usize) -> Result<Vec<i32>, Refusal> {
+        let tensor = self.tensor(i)?;
+        let data = tensor.data.ok_or_else(|| Refusal(format!("input {i} must be a constant")))?;
+        let count = crate::tensor::element_count(&tensor.dims);
+        let wide = |bytes: &[u8]| match bytes.try_into().map(i64::from_le_bytes).map(i32::try_from) {
+            Ok(Ok(value)) => Ok(value),
+            _ => Err(Refusal(format!("input {i} holds a value beyond 32 bits"))),
+        };
+        let values = match tensor.ty {
+            TensorType::Int32 => {
+                data.chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+            }
+            TensorType::Int64 => data.chunks_exact(8).map(wide).collect::<Result<Vec<_>, _>>()?,
+            other => return Err(format!("input {i} is {other}, expected INT32 or INT64").into()),
+        };
+        if count != Some(values.len()) {
+            return Err(format!("input {i} has {} values for {:?}", values.len(), tensor.dims).into());
+        }
+        Ok(values)
+    }
+
+    /// The only integer of input `i`, which must be a constant.
+    pub fn const_int(&self, i: usize) -> Result<i32, Refusal> {
+        match self.const_ints(i)?[..] {
+            [value] => Ok(value),
+            ref values => Err(format!("input {i} holds {} values, expected one", values.len()).into()),
+        }
+    }
+
+    /// Input `i` as an operand of integers; constants of 64 bits are narrowed.
+    pub fn ints(&mut self, i: usize) -> Result<OperandIndex, Refusal> {
+        let tensor = self.tensor(i)?;
+        if tensor.data.is_none() || tensor.ty == TensorType::Int32 {
+            return self.input(i);
+        }
+        let values = self.const_ints(i)?;
+        Ok(self.builder().ints(&dims(tensor)?, &values))
+    }
+
+    /// The operand for a fused activation.
+    pub fn activation(&mut self, code: i8) -> Result<OperandIndex, Refusal> {
+        // NONE, RELU, RELU_N1_TO_1 and RELU6 have the same codes on both sides.
+        match code {
+            0..=3 => Ok(self.builder().int(code.into())),
+            4 => Err("NNAPI cannot fuse TANH".into()),
+            other => Err(format!("NNAPI has no activation {other}").into()),
+        }
+    }
+
+    /// The operand for an implicit padding scheme.
+    pub fn padding(&mut self, code: i8) -> Result<OperandIndex, Refusal> {
+        match code {
+            0 => Ok(self.builder().int(1)), // SAME
+            1 => Ok(self.builder().int(2)), // VALID
+            other => Err(format!("padding scheme {other} does not exist").into()),
+        }
+    }
+
+    /// The axis `axis` of input `i`, counted from the front.
+    pub fn axis(&self, axis: i32, rank: usize) -> Result<i32, Refusal> {
+        crate::ops::axis_index(axis, rank).map(|axis| axis as i32).map_err(|e| Refusal(e.to_string()))
+    }
+}
+
+/// Whether a tensor's integers stand for real numbers.
+pub fn is_quantised(tensor: &Tensor) -> bool {
+    matches!(tensor.ty, TensorType::Int8 | TensorType::Uint8) && tensor.quantisation != Quantisation::None
+}
+
+/// A tensor's dimensions in NNAPI, which has no tensors of rank 0.
+pub fn dims(tensor: &Tensor) -> Result<Vec<u32>, Refusal> {
+    if tensor.dims.contains(&0) || tensor.dims.iter().any(|&d| i32::try_from(d).is_err()) {
+        return Err(format!("tensor \"{}\" has dimensions {:?}", tensor.name, tensor.dims).into());
+    }
+    Ok(if tensor.dims.is_empty() { vec![1] } else { tensor.dims.clone() })
+}
+
+/// What a tensor is in NNAPI.
+pub fn info(tensor: &Tensor) -> Result<TensorInfo, Refusal> {
+    let dims = dims(tensor)?;
+    if tensor.sparse {
+        return Err(format!("tensor \"{}\" is sparse", tensor.name).into());
+    }
+    let info = match tensor.ty {
+        TensorType::Float32 => TensorInfo::new(OperandType::TENSOR_FLOAT32, &dims),
+        TensorType::Float16 => TensorInfo::new(OperandType::TENSOR_FLOAT16, &dims),
+        TensorType::Int32 => TensorInfo::new(OperandType::TENSOR_INT32, &dims),
+        TensorType::Bool => TensorInfo::new(OperandType::TENSOR_BOOL8, &dims),
+        TensorType::Int8 | TensorType::Uint8 => quantised_info(tensor, &dims)?,
+        other => return Err(format!("tensor \"{}\" is {other}, which NNAPI lacks", tensor.name).into()),
+    };
+    if byte_size(info.ty, &info.dims).is_none() {
+        return Err(format!("tensor \"{}\" of {:?} is too large", tensor.name, tensor.dims).into());
+    }
+    Ok(info)
+}
+
+fn quantised_info(tensor: &Tensor, dims: &[u32]) -> Result<TensorInfo, Refusal> {
+    let signed = tensor.ty == TensorType::Int8;
+    let ty = if signed { OperandType::TENSOR_QUANT8_ASYMM_SIGNED } else { OperandType::TENSOR_QUANT8_ASYMM };
+    let refused = |why: &str| Refusal(format!("tensor \"{}\" {why}", tensor.name));
+    let valid = |scale: f32| scale > 0.0 && scale.is_finite();
+    match &tensor.quantisation {
+        // Plain small integers: the scale that leaves them as they are.
+        Quantisation::None => Ok(TensorInfo::quantised(ty, dims, 1.0, 0)),
+        Quantisation::Tensor { scale, zero_point } => {
+            let range = if signed { -128..=127 } else { 0..=255 };
+            if !valid(*scale) || !range.contains(zero_point) {
+                return Err(refused(&format!("has scale {scale} and zero point {zero_point}")));
+            }
+            Ok(TensorInfo::quantised(ty, dims, *scale, *zero_point))
+        }
+        Quantisation::Channel { .. } if !signed || tensor.data.is_none() => {
+            Err(refused("is quantised per channel, but not a constant of INT8"))
+        }
+        Quantisation::Channel { scales, dim } => {
+            if dims.get(*dim as usize).map(|&d| d as usize) != Some(scales.len())
+                || !scales.iter().all(|&scale| valid(scale))
+            {
+                return Err(refused(&format!("has {} scales along dimension {dim}", scales.len())));
+            }
+            let channel_quant = Some(ChannelQuant { scales: scales.clone(), dim: *dim });
+            let ty = OperandType::TENSOR_QUANT8_SYMM_PER_CHANNEL;
+            Ok(TensorInfo { channel_quant, ..TensorInfo::new(ty, dims) })
+        }
+    }
+}
+
+/// A refusal if a constant has not as many bytes as its type and dimensions say.
+pub fn check_size(tensor: &Tensor, info: &TensorInfo, data: &[u8]) -> Result<(), Refusal> {
+    match info.byte_size() {
+        Some(size) if size == data.len() => Ok(()),
+        _ => {
+            Err(format!("constant \"{}\" of {:?} has {} bytes", tensor.name, tensor.dims, data.len()).into())
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Why a file could not be imported.
+
+/// An error of the importer.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    #[error("this is no TensorFlow Lite model, or a damaged one: {0}; get the file again")]
+    Damaged(String),
+    #[error("operator {index} ({name}) cannot be mapped to NNAPI: {why}")]
+    Operator { index: usize, name: String, why: String },
+    #[error("the model cannot be mapped to NNAPI: {0}")]
+    Graph(String),
+    #[error("no shared memory for the model's constants: {0}")]
+    Memory(#[from] std::io::Error),
+}
+
+impl From<planus::Error> for ImportError {
+    fn from(error: planus::Error) -> Self {
+        ImportError::Damaged(error.to_string())
+    }
+}
+
+/// Why one operator or tensor cannot be mapped; whoever knows where it stands makes an [`ImportError`] of it.
+#[derive(Debug)]
+pub struct Refusal(pub String);
+
+impl From<String> for Refusal {
+    fn from(why: String) -> Self {
+        Refusal(why)
+    }
+}
+
+impl From<&str> for Refusal {
+    fn from(why: &str) -> Self {
+        Refusal(why.into())
+    }
+}
+
+impl From<planus::Error> for Refusal {
+    fn from(error: planus::Error) -> Self {
+        Refusal(format!("the file is damaged: {error}"))
+    }
+}

@@ -1,0 +1,319 @@
+//! The main subgraph of a file, as plain lists of tensors and operators.
+//!
+//! Every index is checked here; what tensors and operators mean is not looked at.
+
+use super::error::{ImportError, Refusal};
+use super::names;
+use super::schema::{self, OptionsRef};
+use planus::ReadAsRoot;
+
+/// Schema version of all .tflite files.
+const VERSION: u32 = 3;
+const IDENTIFIER: &[u8] = b"TFL3";
+
+pub struct Graph<'a> {
+    pub tensors: Vec<Tensor<'a>>,
+    pub operators: Vec<Operator<'a>>,
+    /// Indices of tensors.
+    pub inputs: Vec<usize>,
+    pub outputs: Vec<usize>,
+}
+
+pub struct Tensor<'a> {
+    pub name: &'a str,
+    pub ty: TensorType,
+    /// Empty for a scalar.
+    pub dims: Vec<u32>,
+    /// A constant's bytes.
+    pub data: Option<&'a [u8]>,
+    pub quantisation: Quantisation,
+    /// State that an operator keeps between runs; zero before the first.
+    pub variable: bool,
+    pub sparse: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Quantisation {
+    None,
+    /// Real value = (q - zero_point) * scale.
+    Tensor {
+        scale: f32,
+        zero_point: i32,
+    },
+    /// Real value = q * scale of the index along `dim`.
+    Channel {
+        scales: Vec<f32>,
+        dim: u32,
+    },
+}
+
+/// Type of a tensor's elements, with the format's codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TensorType {
+    Float32,
+    Float16,
+    Int32,
+    Uint8,
+    Int64,
+    Bool,
+    Int8,
+    Other(i8),
+}
+
+pub struct Operator<'a> {
+    pub name: String,
+    /// `None` for an optional input that is left out.
+    pub inputs: Vec<Option<usize>>,
+    pub outputs: Vec<usize>,
+    options: Option<OptionsRef<'a>>,
+}
+
+impl<'a> Operator<'a> {
+    /// The options' fields, picked by `pick`.
+    pub fn options<T>(&self, pick: impl FnOnce(OptionsRef<'a>) -> Option<T>) -> Result<T, Refusal> {
+        self.options.and_then(pick).ok_or_else(|| "its options are missing, or another operator's".into())
+    }
+
+    pub fn has_options(&self) -> bool {
+        self.options.is_some()
+    }
+}
+
+impl TensorType {
+    fn from_code(code: i8) -> Self {
+        match code {
+            0 => TensorType::Float32,
+            1 => TensorType::Float16,
+            2 => TensorType::Int32,
+            3 => TensorType::Uint8,
+            4 => TensorType::Int64,
+            6 => TensorType::Bool,
+            9 => TensorType::Int8,
+            other => TensorType::Other(other),
+        }
+    }
+}
+
+impl std::fmt::Display for TensorType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const NAMES: [&str; 19] = [
+            "FLOAT32",
+            "FLOAT16",
+            "INT32",
+            "UINT8",
+            "INT64",
+            "STRING",
+            "BOOL",
+            "INT16",
+            "COMPLEX64",
+            "INT8",
+            "FLOAT64",
+            "COMPLEX128",
+            "UINT64",
+            "RESOURCE",
+            "VARIANT",
+            "UINT32",
+            "UINT16",
+            "INT4",
+            "BFLOAT16",
+        ];
+        let code = match *self {
+            TensorType::Float32 => 0,
+            TensorType::Float16 => 1,
+            TensorType::Int32 => 2,
+            TensorType::Uint8 => 3,
+            TensorType::Int64 => 4,
+            TensorType::Bool => 6,
+            TensorType::Int8 => 9,
+            TensorType::Other(code) => code,
+        };
+        match usize::try_from(code).ok().and_then(|i| NAMES.get(i)) {
+            Some(name) => f.write_str(name),
+            None => write!(f, "type {code}"),
+        }
+    }
+}
+
+impl<'a> Graph<'a> {
+    /// Reads a file's main subgraph.
+    pub fn read(bytes: &'a [u8]) -> Result<Self, ImportError> {
+        if bytes.get(4..8) != Some(IDENTIFIER) {
+            return damaged("it does not start as one");
+        }
+        let model = schema::ModelRef::read_as_root(bytes)?;
+        if model.version()? != VERSION {
+            return damaged(format!("schema version {}, expected {VERSION}", model.version()?));
+        }
+        Reader { bytes, model, budget: bytes.len().saturating_mul(4) }.graph()
+    }
+}
+
+fn damaged<T>(why: impl Into<String>) -> Result<T, ImportError> {
+    Err(ImportError::Damaged(why.into()))
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    model: schema::ModelRef<'a>,
+    /// List entries that may still be read. An honest file has fewer than bytes; one whose lists overlap could have
+    /// any number.
+    budget: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn graph(mut self) -> Result<Graph<'a>, ImportError> {
+        let subgraph = match self.model.subgraphs()?.and_then(|list| list.get(0)) {
+            Some(subgraph) => subgraph?,
+            None => return damaged("it has no subgraph"),
+        };
+        let mut tensors = Vec::new();
+        if let Some(list) = subgraph.tensors()? {
+            for (i, tensor) in list.iter().enumerate() {
+                tensors.push(self.tensor(tensor?).map_err(|e| within(&format!("tensor {i}"), e))?);
+            }
+        }
+        let mut operators = Vec::new();
+        if let Some(list) = subgraph.operators()? {
+            for (i, operator) in list.iter().enumerate() {
+                let read = self.operator(operator?, tensors.len());
+                operators.push(read.map_err(|e| within(&format!("operator {i}"), e))?);
+            }
+        }
+        let (inputs, outputs) = (self.list(subgraph.inputs()?)?, self.list(subgraph.outputs()?)?);
+        Ok(Graph {
+            inputs: indices(&inputs, tensors.len())?,
+            outputs: indices(&outputs, tensors.len())?,
+            tensors,
+            operators,
+        })
+    }
+
+    /// A list's entries, counted against the budget.
+    fn list<T: planus::VectorRead<'a>>(
+        &mut self,
+        list: Option<planus::Vector<'a, T>>,
+    ) -> Result<Vec<T>, ImportError> {
+        let Some(list) = list else { return Ok(Vec::new()) };
+        match self.budget.checked_sub(list.len()) {
+            Some(rest) => self.budget = rest,
+            None => return damaged("its lists overlap"),
+        }
+        Ok(list.iter().collect())
+    }
+
+    fn tensor(&mut self, tensor: schema::TensorRef<'a>) -> Result<Tensor<'a>, ImportError> {
+        let dims = self.list(tensor.shape()?)?;
+        let dims = dims
+            .into_iter()
+            .map(|d| u32::try_from(d).or_else(|_| damaged(format!("dimension {d} is negative"))))
+            .collect::<Result<Vec<_>, _>>()?;
+        let quantisation = self.quantisation(tensor.quantization()?)?;
+        Ok(Tensor {
+            // A name is for people: one that is not UTF-8 must not keep the model from running.
+            name: tensor.name().ok().flatten().unwrap_or_default(),
+            ty: TensorType::from_code(tensor.type_()?),
+            dims,
+            data: self.buffer(tensor.buffer()?)?,
+            quantisation,
+            variable: tensor.is_variable()?,
+            sparse: tensor.sparsity()?.is_some(),
+        })
+    }
+
+    /// The bytes of buffer `index`; `None` for an empty one.
+    fn buffer(&self, index: u32) -> Result<Option<&'a [u8]>, ImportError> {
+        if index == 0 {
+            return Ok(None);
+        }
+        let Some(buffer) = self.model.buffers()?.and_then(|list| list.get(index as usize)) else {
+            return damaged(format!("buffer {index} does not exist"));
+        };
+        let buffer = buffer?;
+        // In files above 2 GB, buffers lie behind the rest, at an offset from the file's start.
+        if buffer.offset()? > 1 {
+            let (start, size) = (usize::try_from(buffer.offset()?), usize::try_from(buffer.size()?));
+            let range =
+                start.ok().zip(size.ok()).and_then(|(start, size)| Some(start..start.checked_add(size)?));
+            return match range.and_then(|range| self.bytes.get(range)) {
+                Some(bytes) => Ok(Some(bytes)),
+                None => damaged(format!("buffer {index} lies outside of the file")),
+            };
+        }
+        Ok(buffer.data()?.filter(|data| !data.is_empty()))
+    }
+
+    fn quantisation(
+        &mut self,
+        quantisation: Option<schema::QuantizationRef<'a>>,
+    ) -> Result<Quantisation, ImportError> {
+        let Some(quantisation) = quantisation else { return Ok(Quantisation::None) };
+        let scales = self.list(quantisation.scale()?)?;
+        let zero_points = self.list(quantisation.zero_point()?)?;
+        match scales[..] {
+            [] => Ok(Quantisation::None),
+            [scale] => {
+                let zero_point = zero_points.first().copied().unwrap_or(0);
+                match i32::try_from(zero_point) {
+                    Ok(zero_point) => Ok(Quantisation::Tensor { scale, zero_point }),
+                    Err(_) => damaged(format!("zero point {zero_point}")),
+                }
+            }
+            _ if zero_points.iter().any(|&zero_point| zero_point != 0) => {
+                damaged("per-channel quantisation with a zero point")
+            }
+            _ => match u32::try_from(quantisation.quantized_dimension()?) {
+                Ok(dim) => Ok(Quantisation::Channel { scales, dim }),
+                Err(_) => damaged("the quantised dimension is negative"),
+            },
+        }
+    }
+
+    fn operator(
+        &mut self,
+        operator: schema::OperatorRef<'a>,
+        tensors: usize,
+    ) -> Result<Operator<'a>, ImportError> {
+        let index = operator.opcode_index()?;
+        let Some(code) = self.model.operator_codes()?.and_then(|list| list.get(index as usize)) else {
+            return damaged(format!("operator code {index} does not exist"));
+        };
+        let code = code?;
+        // Codes once were a byte; files carry both, and the one not in use is smaller.
+        let builtin = code.builtin_code()?.max(i32::from(code.deprecated_builtin_code()?));
+        let name = match code.custom_code()? {
+            Some(custom) if builtin == names::CUSTOM => format!("custom {custom}"),
+            _ => names::name(builtin),
+        };
+        let inputs = self.list(operator.inputs()?)?;
+        let inputs = inputs
+            .into_iter()
+            .map(|i| if i == -1 { Ok(None) } else { tensor_index(i, tensors).map(Some) })
+            .collect::<Result<Vec<_>, _>>()?;
+        let outputs = self.list(operator.outputs()?)?;
+        let outputs = indices(&outputs, tensors)?;
+        // Options of a kind that is not read are as good as none: no operator that is mapped has them.
+        let options = match operator.options() {
+            Err(planus::Error { error_kind: planus::errors::ErrorKind::UnknownUnionTag { .. }, .. }) => None,
+            options => options?,
+        };
+        Ok(Operator { name, inputs, outputs, options })
+    }
+}
+
+fn indices(list: &[i32], tensors: usize) -> Result<Vec<usize>, ImportError> {
+    list.iter().map(|&i| tensor_index(i, tensors)).collect()
+}
+
+fn tensor_index(index: i32, tensors: usize) -> Result<usize, ImportError> {
+    match usize::try_from(index).ok().filter(|&i| i < tensors) {
+        Some(i) => Ok(i),
+        None => damaged(format!("tensor {index} does not exist; the file has {tensors}")),
+    }
+}
+
+fn within(place: &str, error: ImportError) -> ImportError {
+    match error {
+        ImportError::Damaged(why) => ImportError::Damaged(format!("{place}: {why}")),
+        other => other,
+    }
+}

@@ -1,0 +1,70 @@
+//! Pools, resizing, and moving pixels between batch, space and depth.
+
+use super::call::{dims, options, Call, Domain, Mapped};
+use super::schema::OptionsRef;
+use crate::ops::OperationType;
+
+pub fn pool(call: &mut Call, ty: OperationType) -> Mapped {
+    let (padding, sizes, activation) = options!(call, Pool2D(o) =>
+        (o.padding()?, [o.stride_w()?, o.stride_h()?, o.filter_w()?, o.filter_h()?], o.activation()?));
+    let mut operands = vec![call.padding(padding)?];
+    operands.extend(sizes.map(|size| call.builder().int(size)));
+    operands.push(call.activation(activation)?);
+    call.emit_in(Domain::Own, ty, 1, &operands)
+}
+
+/// Both resizes: the size is the output's, as the operator's own size input must agree with it.
+pub fn resize(call: &mut Call, ty: OperationType) -> Mapped {
+    let (align_corners, half_pixel_centers) = options!(call,
+        ResizeBilinear(o) => (o.align_corners()?, o.half_pixel_centers()?),
+        ResizeNearest(o) => (o.align_corners()?, o.half_pixel_centers()?));
+    let [_, height, width, _] = dims(call.output_tensor(0)?)?[..] else {
+        return Err("its output has not four dimensions".into());
+    };
+    let operands = [
+        call.builder().int(width as i32),
+        call.builder().int(height as i32),
+        call.builder().boolean(false), // NHWC
+        call.builder().boolean(align_corners),
+        call.builder().boolean(half_pixel_centers),
+    ];
+    call.emit_in(Domain::Own, ty, 1, &operands)
+}
+
+/// SPACE_TO_DEPTH and DEPTH_TO_SPACE.
+pub fn blocks(call: &mut Call, ty: OperationType) -> Mapped {
+    let size = options!(call, SpaceToDepth | DepthToSpace(o) => o.block_size()?);
+    let size = call.builder().int(size);
+    call.emit_in(Domain::Own, ty, 1, &[size])
+}
+
+pub fn space_to_batch(call: &mut Call) -> Mapped {
+    let (blocks, paddings) = (call.ints(1)?, call.ints(2)?);
+    call.emit_in(Domain::Own, OperationType::SPACE_TO_BATCH_ND, 1, &[blocks, paddings])
+}
+
+/// NNAPI does not crop: what is to be cropped is sliced off.
+pub fn batch_to_space(call: &mut Call) -> Mapped {
+    let blocks = call.ints(1)?;
+    let crops = call.const_ints(2)?;
+    if crops.iter().all(|&crop| crop == 0) {
+        return call.emit_in(Domain::Own, OperationType::BATCH_TO_SPACE_ND, 1, &[blocks]);
+    }
+    let size = dims(call.output_tensor(0)?)?;
+    let ([top, bottom, left, right], [batch, height, width, depth]) = (&crops[..], &size[..]) else {
+        return Err(format!("crops {crops:?} for {size:?}").into());
+    };
+    let grown = |size: u32, before: i32, after: i32| {
+        let before = u32::try_from(before).map_err(|_| "a crop is negative")?;
+        let after = u32::try_from(after).map_err(|_| "a crop is negative")?;
+        size.checked_add(before).and_then(|n| n.checked_add(after)).ok_or("the crops are too large")
+    };
+    let whole = [*batch, grown(*height, *top, *bottom)?, grown(*width, *left, *right)?, *depth];
+    let data = call.input(0)?;
+    let uncropped = call.temporary_like(data, &whole);
+    call.emit(OperationType::BATCH_TO_SPACE_ND, &[data, blocks], &[uncropped]);
+    let size: Vec<i32> = size.iter().map(|&d| d as i32).collect();
+    let begin = call.builder().ints(&[4], &[0, *top, *left, 0]);
+    let size = call.builder().ints(&[4], &size);
+    call.emit_to_output(Domain::Own, OperationType::SLICE, &[uncropped, begin, size])
+}

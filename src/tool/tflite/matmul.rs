@@ -1,0 +1,115 @@
+//! FULLY_CONNECTED and BATCH_MATMUL.
+
+use super::call::{dims, is_quantised, options, Call, Mapped};
+use super::convolution::{bias, weights, weights_as_filter};
+use super::graph::Quantisation;
+use super::schema::OptionsRef;
+use crate::ops::OperationType;
+use crate::tensor::element_count;
+use crate::tool::builder::OperandIndex;
+
+pub fn fully_connected(call: &mut Call) -> Mapped {
+    let (activation, format) = options!(call, FullyConnected(o) => (o.activation()?, o.weights_format()?));
+    if format != 0 {
+        return Err("shuffled weights are not supported".into());
+    }
+    let weight_dims = dims(call.tensor(1)?)?;
+    let [units, depth] = weight_dims[..] else {
+        return Err(format!("weights of {weight_dims:?}, expected two dimensions").into());
+    };
+    let count = element_count(&dims(call.tensor(0)?)?).and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
+    if count % depth != 0 {
+        return Err(format!("{count} values for weights of {weight_dims:?}").into());
+    }
+    let layer = Layer { batch: count / depth, units, depth, activation };
+    let data = call.input(0)?;
+    let per_channel = matches!(call.tensor(1)?.quantisation, Quantisation::Channel { .. });
+    if per_channel && is_quantised(call.tensor(0)?) {
+        layer.as_convolution(call, data)
+    } else {
+        layer.plain(call, data)
+    }
+}
+
+struct Layer {
+    batch: u32,
+    units: u32,
+    depth: u32,
+    activation: i8,
+}
+
+impl Layer {
+    /// NNAPI's FULLY_CONNECTED, which gives [batch, units].
+    fn plain(&self, call: &mut Call, data: OperandIndex) -> Mapped {
+        let weights = weights(call, 1, data)?;
+        let bias = bias(call, 2, data, weights, self.units)?;
+        let data = self.shaped(call, data, |rank| (2..=4).contains(&rank), &[self.batch, self.depth]);
+        let activation = call.activation(self.activation)?;
+        let operands = [data, weights, bias, activation];
+        self.emit(call, OperationType::FULLY_CONNECTED, &operands, &[self.batch, self.units])
+    }
+
+    /// NNAPI's FULLY_CONNECTED takes no per-channel weights, its CONV_2D does: the rows are the pixels of one image
+    /// under a filter of 1x1, which computes the very same sums.
+    fn as_convolution(&self, call: &mut Call, data: OperandIndex) -> Mapped {
+        let filter = weights_as_filter(call, 1)?;
+        let bias = bias(call, 2, data, filter, self.units)?;
+        let data = self.shaped(call, data, |rank| rank == 4, &[1, 1, self.batch, self.depth]);
+        let operands = [
+            data,
+            filter,
+            bias,
+            call.padding(1)?,
+            call.builder().int(1),
+            call.builder().int(1),
+            call.activation(self.activation)?,
+        ];
+        let dims = call.builder().info(data).dims.clone();
+        self.emit(call, OperationType::CONV_2D, &operands, &[dims[0], dims[1], dims[2], self.units])
+    }
+
+    /// `data`, reshaped to `dims` unless its rank will do and its rows are whole.
+    fn shaped(
+        &self,
+        call: &mut Call,
+        data: OperandIndex,
+        will_do: impl Fn(usize) -> bool,
+        dims: &[u32],
+    ) -> OperandIndex {
+        let own = call.builder().info(data).dims.clone();
+        if will_do(own.len()) && own.last() == Some(&self.depth) {
+            return data;
+        }
+        let shaped = call.temporary_like(data, dims);
+        call.reshape(data, shaped);
+        shaped
+    }
+
+    /// Emits `ty`, which gives `dims`, and a RESHAPE where the output has others.
+    fn emit(&self, call: &mut Call, ty: OperationType, operands: &[OperandIndex], dims: &[u32]) -> Mapped {
+        let output = call.output(0)?;
+        if call.builder().info(output).dims == dims {
+            call.emit(ty, operands, &[output]);
+        } else {
+            let result = call.temporary_like(output, dims);
+            call.emit(ty, operands, &[result]);
+            call.reshape(result, output);
+        }
+        Ok(())
+    }
+}
+
+pub fn batch_matmul(call: &mut Call) -> Mapped {
+    let (adj_x, adj_y) = options!(call, BatchMatMul(o) => (o.adj_x()?, o.adj_y()?));
+    let (lhs, rhs) = (dims(call.tensor(0)?)?, dims(call.tensor(1)?)?);
+    let batches = |dims: &[u32]| dims[..dims.len().saturating_sub(2)].to_vec();
+    if lhs.len() != rhs.len() || batches(&lhs) != batches(&rhs) {
+        return Err(format!("NNAPI does not broadcast {lhs:?} and {rhs:?}").into());
+    }
+    let lhs = call.input(0)?;
+    let rhs = weights(call, 1, lhs)?;
+    let operands = [lhs, rhs, call.builder().boolean(adj_x), call.builder().boolean(adj_y)];
+    let output = call.output(0)?;
+    call.emit(OperationType::BATCH_MATMUL, &operands, &[output]);
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! Imports TensorFlow Lite models: reads a file and maps its operators onto NNAPI's operations.
+//!
+//! What NNAPI lacks is rewritten onto what it has, without loss beyond a rounding; what cannot be mapped is refused
+//! by the operator's name and index. A damaged file gives an error.
+
+mod call;
+mod convolution;
+mod elementwise;
+mod error;
+mod graph;
+mod image;
+mod matmul;
+mod movement;
+mod names;
+mod normalisation;
+mod recurrent;
+mod reduction;
+mod registry;
+mod schema;
+mod selection;
+#[cfg(test)]
+mod tests;
+mod verify;
+
+pub use error::ImportError;
+
+use crate::aidl;
+use crate::tensor::TensorInfo;
+use crate::tool::builder::{Builder, OperandIndex};
+use call::{Call, State};
+use error::Refusal;
+use graph::{Graph, Operator};
+
+/// An imported model.
+pub struct Imported {
+    pub model: aidl::Model,
+    pub inputs: Vec<Port>,
+    pub outputs: Vec<Port>,
+    /// How many operators the file has.
+    pub operators: usize,
+}
+
+/// An input or output of a model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Port {
+    pub name: String,
+    /// Dimensions as the file gives them: none for a scalar.
+    pub dims: Vec<u32>,
+    /// Type, dimensions and quantisation as NNAPI sees them.
+    pub info: TensorInfo,
+}
+
+/// Imports the main subgraph of a .tflite file.
+pub fn import(bytes: &[u8]) -> Result<Imported, ImportError> {
+    let graph = Graph::read(bytes)?;
+    let ports = |list: &[usize], what: &str| -> Result<Vec<Port>, ImportError> {
+        list.iter().map(|&i| port(&graph, i).map_err(|why| at(what, i, why))).collect()
+    };
+    let (inputs, outputs) = (ports(&graph.inputs, "input")?, ports(&graph.outputs, "output")?);
+    let mut state = State {
+        builder: Builder::default(),
+        operands: vec![None; graph.tensors.len()],
+        is_output: vec![false; graph.tensors.len()],
+    };
+    for &i in &graph.outputs {
+        if std::mem::replace(&mut state.is_output[i], true) {
+            return Err(at("output", i, "it is listed twice, which NNAPI does not allow".into()));
+        }
+    }
+    let mut input_operands = Vec::new();
+    for (&i, port) in graph.inputs.iter().zip(&inputs) {
+        if state.operands[i].is_some() || graph.tensors[i].data.is_some() {
+            return Err(at("input", i, "it is a constant, or listed twice".into()));
+        }
+        let operand = state.builder.input(port.info.clone());
+        state.operands[i] = Some(operand);
+        input_operands.push(operand);
+    }
+    for (index, operator) in graph.operators.iter().enumerate() {
+        map(&graph, operator, &mut state).map_err(|Refusal(why)| ImportError::Operator {
+            index,
+            name: operator.name.clone(),
+            why,
+        })?;
+    }
+    let output_operands = output_operands(&graph, &state)?;
+    let model = state.builder.finish(input_operands, output_operands)?;
+    Ok(Imported { model, inputs, outputs, operators: graph.operators.len() })
+}
+
+/// Maps one operator and checks what became of it.
+fn map<'a>(graph: &Graph<'a>, operator: &Operator<'a>, state: &mut State<'a>) -> Result<(), Refusal> {
+    let mapping = registry::find(&operator.name).ok_or("NNAPI has nothing that does this")?;
+    for (what, count, allowed) in [
+        ("inputs", operator.inputs.len(), &mapping.inputs),
+        ("outputs", operator.outputs.len(), &mapping.outputs),
+    ] {
+        if !allowed.contains(&count) {
+            return Err(format!("{count} {what}, expected {} to {}", allowed.start(), allowed.end()).into());
+        }
+    }
+    let first = state.builder.operations().len();
+    (mapping.map)(&mut Call { graph, operator, state })?;
+    verify::verify(&state.builder, first)
+}
+
+fn output_operands(graph: &Graph, state: &State) -> Result<Vec<OperandIndex>, ImportError> {
+    let written = |&i: &usize| state.operands[i].filter(|&operand| state.builder.is_output(operand));
+    graph
+        .outputs
+        .iter()
+        .map(|i| written(i).ok_or_else(|| at("output", *i, "no operator writes it".into())))
+        .collect()
+}
+
+fn port(graph: &Graph, i: usize) -> Result<Port, Refusal> {
+    let tensor = &graph.tensors[i];
+    Ok(Port { name: tensor.name.into(), dims: tensor.dims.clone(), info: call::info(tensor)? })
+}
+
+fn at(what: &str, tensor: usize, why: Refusal) -> ImportError {
+    ImportError::Graph(format!("{what} (tensor {tensor}): {}", why.0))
+}
