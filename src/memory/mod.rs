@@ -5,6 +5,8 @@
 mod aligned;
 mod arena;
 mod client;
+mod file;
+mod guard;
 mod pool;
 mod weights;
 
@@ -29,4 +31,10 @@ pub enum MemoryError {
     Map(std::io::Error),
     #[error("no memory for {0} bytes")]
     OutOfMemory(usize),
+    /// Its file shrank while we used it.
+    #[error("the memory vanished: its file was truncated while in use")]
+    Vanished,
+    /// A limit of this process; trying again later can help.
+    #[error("{0}")]
+    Exhausted(&'static str),
 }
