@@ -11,6 +11,7 @@ use binder::{
     BinderResult, Client, DeathRecipient, Endpoint, ExceptionCode, Interface, ParcelFileDescriptor,
     StatusCode, Strong, Uri, WIBinder,
 };
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -216,6 +217,17 @@ impl Driver {
         &self.device
     }
 
+    /// The process that the driver runs in; `None` where the transport does not tell.
+    pub fn process(&self) -> Option<u32> {
+        if self._daemon.is_some() {
+            return Some(std::process::id());
+        }
+        let Endpoint::Unix(path) = self.client.as_ref()?.endpoint() else { return None };
+        let stream = std::os::unix::net::UnixStream::connect(path).ok()?;
+        let peer = getsockopt(&stream, PeerCredentials).ok()?;
+        u32::try_from(peer.pid()).ok()
+    }
+
     /// Whether the driver is known to have died, or the connection to have ended.
     pub fn is_dead(&self) -> bool {
         let ended = self.client.as_ref().and_then(Client::session).is_some_and(|s| s.is_ended());
@@ -353,7 +365,9 @@ impl DeathRecipient for Vitals {
 }
 
 fn connect_unix(path: &Path, options: &ConnectOptions) -> Result<(Client, Strong<dyn IDevice>), ClientError> {
-    let uri = Uri::new(Endpoint::unix(path)).with_wire(WireProfile::Android13Plus(WireVersion::MAX));
+    // The transport takes absolute paths only.
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.into());
+    let uri = Uri::new(Endpoint::unix(absolute)).with_wire(WireProfile::Android13Plus(WireVersion::MAX));
     let connections = options.connections.max(1);
     let client = Client::open_with(uri, |o, _| {
         o.fd_mode = Some(FdMode::Unix);
