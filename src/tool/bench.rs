@@ -82,7 +82,8 @@ pub fn run(service: &ServiceName, args: &BenchArgs) -> Result<(), ToolError> {
     };
     print(&figures, times.len());
     if args.json {
-        println!("{}", serde_json::json!(figures));
+        let line = serde_json::to_string(&figures).map_err(|why| ToolError::Failed(why.to_string()))?;
+        println!("{line}");
     }
     Ok(())
 }
@@ -115,7 +116,7 @@ fn measure(
 }
 
 fn ms(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
+    time.as_nanos() as f64 / 1e6
 }
 
 /// The time that so many percent of the sorted runs do not exceed, in milliseconds.

@@ -103,6 +103,11 @@ impl ClientError {
     }
 }
 
+/// The transport's messages may end in a line break.
+fn one_line(message: &str) -> String {
+    message.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 fn because(message: &str) -> String {
     if message.is_empty() {
         String::new()
@@ -408,7 +413,7 @@ fn why_not_open(path: &Path, status: StatusCode) -> ClientError {
 
 fn connect_kernel(instance: &str, options: &ConnectOptions) -> Result<Strong<dyn IDevice>, ClientError> {
     binder::ProcessState::init(BINDER_DEVICE, options.connections)
-        .map_err(|error| ClientError::NoKernelBinder(error.to_string()))?;
+        .map_err(|error| ClientError::NoKernelBinder(one_line(&error.to_string())))?;
     // Callbacks and death notices come in on it.
     binder::ProcessState::start_thread_pool();
     binder::hub::try_get_interface(&format!("{INTERFACE}/{instance}"))
@@ -454,5 +459,6 @@ mod tests {
         }
         let error = refusal("binder:nnhal");
         assert!(matches!(error, ClientError::NoKernelBinder(_)), "{error}");
+        assert_eq!(error.to_string().lines().count(), 1, "{error}");
     }
 }
