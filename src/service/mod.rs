@@ -8,14 +8,17 @@
 //! - `arguments`: from request pools to tensors; `terms`: deadlines, timeouts, hints and the like
 //! - `status`: the one place where errors become binder status
 //! - `serve`, `embedded`: the service on a socket or a kernel binder, or in the tool's own process
+//! - `daemon`, `logger`: the life of the process that is nothing but the service
 
 #![allow(non_snake_case)] // the interface's methods are in camel case
 
 mod allocate;
 mod announce;
 mod arguments;
+pub mod daemon;
 mod device;
 pub mod embedded;
+pub mod logger;
 mod prepared_model;
 mod run;
 pub mod serve;
