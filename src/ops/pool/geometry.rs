@@ -25,14 +25,11 @@ impl PoolGeometry {
     pub fn from_args(args: &Args) -> Result<Self, OpError> {
         let (strides, at) = Strides::from_args(args, 1, args.form != IMPLICIT)?;
         let kernel = |i| Ok::<_, OpError>(u32::try_from(args.i32(i)?).unwrap_or(0));
-        let (kernel_width, kernel_height) = (kernel(at)?, kernel(at + 1)?);
+        let kernel = (kernel(at)?, kernel(at + 1)?);
         let activation = args.activation(at + 2)?;
         let nchw = args.bool_or(at + 3, false)?;
         let input = ImageDims::of(&args.get(0)?, nchw)?;
-        let height =
-            Window::new("height", input.height, kernel_height, strides.stride_height, 1, strides.vertical)?;
-        let width =
-            Window::new("width", input.width, kernel_width, strides.stride_width, 1, strides.horizontal)?;
+        let (height, width) = strides.windows(&input, kernel, (1, 1))?;
         Ok(PoolGeometry { input, height, width, activation, nchw })
     }
 
