@@ -7,8 +7,6 @@ mod conv_2d;
 mod depthwise;
 mod geometry;
 mod grouped;
-#[cfg(test)]
-mod hostile_tests;
 mod requant;
 mod transpose;
 mod weighted_sums;

@@ -4,8 +4,6 @@
 //! batches ("NCHW"). Plain evaluations compute on channels-last data only; the layout is turned on the way in and out.
 //! Nothing here knows what an operation computes.
 
-#[cfg(test)]
-pub(crate) mod hostile;
 mod layout;
 mod window;
 

@@ -4,8 +4,6 @@
 
 mod average;
 mod geometry;
-#[cfg(test)]
-mod hostile_tests;
 mod l2;
 mod max;
 
