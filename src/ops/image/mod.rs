@@ -7,7 +7,7 @@
 mod layout;
 mod window;
 
-pub use layout::{channels_last, ImageDims, Pixels};
+pub use layout::{channels_last, named, ordered, ImageDims, Pixels};
 pub use window::{slide, Padding, Patch, Strides, Window, EXPLICIT_STRIDES, IMPLICIT_STRIDES};
 
 use super::{Arg, OpError};
