@@ -9,7 +9,7 @@ mod quota;
 pub use error::CompileError;
 pub use quota::{Exhausted, Permit, Quota};
 
-use crate::backend::{boottime_ns, Backend, BackendError, CompileOptions, Control, Executable};
+use crate::backend::{boottime_ns, Backend, CompileOptions, Control, Executable};
 use crate::model::Model;
 use crate::ops::Interrupt;
 use std::collections::VecDeque;
@@ -160,7 +160,7 @@ impl Shared {
             Err(CompileError::Expired)
         } else {
             catch_unwind(AssertUnwindSafe(|| {
-                control.check().map_err(BackendError::from)?;
+                control.check()?;
                 self.backend.compile(&model, &options, &control)
             }))
             .map_err(|_| CompileError::Panicked)

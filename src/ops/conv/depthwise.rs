@@ -66,6 +66,12 @@ impl DepthwiseGeometry {
         Ok(DepthwiseGeometry { input, height, width, multiplier, activation, nchw })
     }
 
+    /// Elements of the filter.
+    pub fn filter_len(&self) -> usize {
+        // A tensor's size was checked to fit 32 bits.
+        self.height.kernel * self.width.kernel * self.input.channels * self.multiplier
+    }
+
     /// Dimensions of the output in the call's layout.
     pub fn output_dims(&self) -> Result<Dims, OpError> {
         let (height, width) = (self.height.output, self.width.output);

@@ -17,8 +17,12 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     if out.info.ty.is_float() {
         return pool_floats(args, out, 0.0, |sum, x| sum + x, |sum, cells| sum / cells as f32);
     }
-    // Halves round up, so that signed and unsigned types, 128 apart, round alike.
-    let mean = |sum: i64, cells: usize| (sum + cells as i64 / 2).div_euclid(cells as i64) as i32;
+    // Halves round away from zero in stored units, as in NNAPI's and TensorFlow Lite's references.
+    let mean = |sum: i64, cells: usize| {
+        let cells = cells as i64;
+        let half = if sum < 0 { -(cells / 2) } else { cells / 2 };
+        ((sum + half) / cells) as i32
+    };
     pool_integers(args, out, 0, |sum, q| sum + i64::from(q), mean)
 }
 
@@ -40,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn signed_and_unsigned_round_alike() {
+    fn halves_round_away_from_zero() {
         let ints = [2, 1, 1, 2, 1, 0];
         let unsigned = TensorInfo::quantised(TENSOR_QUANT8_ASYMM, &[1, 1, 3, 1], 1.0, 0);
         let out = call_simple::<u8>(&AVERAGE_POOL_2D, &with_ints(tensor(unsigned, &[0u8, 1, 255]), &ints));
@@ -48,7 +52,7 @@ mod tests {
         let signed = TensorInfo::quantised(TENSOR_QUANT8_ASYMM_SIGNED, &[1, 1, 3, 1], 1.0, -128);
         let out =
             call_simple::<i8>(&AVERAGE_POOL_2D, &with_ints(tensor(signed, &[-128i8, -127, 127]), &ints));
-        assert_eq!(out, Ok((vec![1, 1, 2, 1], vec![-127, 0])));
+        assert_eq!(out, Ok((vec![1, 1, 2, 1], vec![-128, 0])));
     }
 
     #[test]
