@@ -88,13 +88,11 @@ fn of_memory(error: &MemoryError) -> ErrorStatus {
     match error {
         MemoryError::Invalid(_) | MemoryError::Access(_) => ErrorStatus::INVALID_ARGUMENT,
         MemoryError::Map(error) => match error.raw_os_error() {
-            // The client's descriptor does not allow what its description promises.
-            Some(libc::EACCES | libc::EPERM) => ErrorStatus::INVALID_ARGUMENT,
             Some(libc::ENOMEM | libc::EAGAIN) => ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT,
             _ => ErrorStatus::GENERAL_FAILURE,
         },
-        MemoryError::OutOfMemory(_) => ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT,
-        MemoryError::Unsupported(_) => ErrorStatus::GENERAL_FAILURE,
+        MemoryError::OutOfMemory(_) | MemoryError::Exhausted(_) => ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT,
+        MemoryError::Unsupported(_) | MemoryError::Vanished => ErrorStatus::GENERAL_FAILURE,
     }
 }
 
