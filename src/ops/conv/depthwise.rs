@@ -2,8 +2,9 @@
 
 use super::{accumulate, check_channel_dim, evaluate, filter_dims, ChannelRequant, Number, WeightedSums};
 use super::{IMPLICIT, ROWS};
-use crate::ops::image::{filled, slide, ImageDims, Strides, Window};
+use crate::ops::image::{slide, ImageDims, Strides, Window};
 use crate::ops::pace::Pace;
+use crate::ops::scratch::filled;
 use crate::ops::signature::{boolean, int, var};
 use crate::ops::{Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::requant::Activation;

@@ -1,6 +1,6 @@
 //! From 32-bit sums of quantised products to the output's type: one multiplier per output channel, one clamp.
 
-use crate::ops::image::reserved;
+use crate::ops::scratch::reserved;
 use crate::ops::OpError;
 use crate::tensor::requant::{Activation, Multiplier};
 use crate::tensor::{OperandType, TensorInfo};
