@@ -1,7 +1,7 @@
 //! IDevice: what the driver is, and where compilations begin.
 
-use super::allocate;
 use super::announce::Announcement;
+use super::buffer;
 use super::prepared_model::Prepared;
 use super::status::{self, handle, ServiceError};
 use super::terms;
@@ -11,6 +11,7 @@ use crate::backend::{self, Backend, CompileOptions, Control};
 use crate::cache::{self, Cache};
 use crate::compiler::{CachePlace, CachingError, Compiler, Job, Limits, Permit, Quota};
 use crate::model;
+use crate::model::buffer::BufferTracker;
 use binder::{BinderResult, Interface, ParcelFileDescriptor, Strong};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -39,6 +40,7 @@ pub(super) struct Core {
     cache: Cache,
     callbacks: Arc<Quota>,
     models: Arc<Quota>,
+    pub(super) buffers: BufferTracker,
 }
 
 struct Device {
@@ -53,7 +55,10 @@ pub fn new_device(options: &Options) -> std::io::Result<Strong<dyn IDevice>> {
     let cache = Cache::new(options.data.as_deref(), &version(&backend.version()));
     let callbacks = Quota::new(MAX_CALLBACKS, MAX_CALLBACKS_PER_CLIENT);
     let models = Quota::new(MAX_MODELS, MAX_MODELS_PER_CLIENT);
-    Ok(BnDevice::new_binder(Device { core: Arc::new(Core { backend, compiler, cache, callbacks, models }) }))
+    let buffers = BufferTracker::default();
+    Ok(BnDevice::new_binder(Device {
+        core: Arc::new(Core { backend, compiler, cache, callbacks, models, buffers }),
+    }))
 }
 
 /// What prepareModel and prepareModelWithConfig have in common, checked.
@@ -115,14 +120,9 @@ impl Device {
         let announcement = Announcement::new(&self.core.callbacks, client, callback, Arc::default())?;
         let load = || {
             terms::check_deadline(terms::deadline(deadline)?)?;
-            let _place = self.place(client)?;
+            let permit = self.place(client)?;
             let executable = place(client)?.load(&self.core.cache, &*self.core.backend)?;
-            Ok(Prepared {
-                core: self.core.clone(),
-                executable,
-                priority: backend::Priority::default(),
-                _place,
-            })
+            Ok(Prepared::new(self.core.clone(), executable, backend::Priority::default(), permit))
         };
         let loaded: Result<Prepared, ServiceError> = load();
         match loaded {
@@ -159,7 +159,7 @@ impl Device {
                         if let Some(Err(why)) = saved {
                             log::warn!("a compilation is not cached: {why}");
                         }
-                        Ok(Arc::new(Prepared { core, executable, priority: options.priority, _place: place }))
+                        Ok(Arc::new(Prepared::new(core, executable, options.priority, place)))
                     }
                     Err(error) => {
                         let error = ServiceError::from(error);
@@ -271,10 +271,7 @@ impl IDevice for Device {
         inputs: &[BufferRole],
         outputs: &[BufferRole],
     ) -> BinderResult<DeviceBuffer> {
-        handle("allocate", || {
-            allocate::check(&self.core, desc, models, inputs, outputs)?;
-            Err(ServiceError::Failed("device memory is not supported yet; use shared memory".into()))
-        })
+        handle("allocate", || buffer::allocate(&self.core, desc, models, inputs, outputs))
     }
 }
 

@@ -5,6 +5,7 @@ use crate::backend::BackendError;
 use crate::cache::CacheError;
 use crate::compiler::{CachingError, CompileError};
 use crate::memory::MemoryError;
+use crate::model::buffer::BufferError;
 use crate::model::{ModelError, RequestError};
 use binder::{BinderResult, Status};
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -25,6 +26,8 @@ pub(super) enum ServiceError {
     Caching(#[from] CachingError),
     #[error(transparent)]
     Backend(#[from] BackendError),
+    #[error(transparent)]
+    Buffer(#[from] BufferError),
     #[error("{what}: {source}")]
     Memory { what: String, source: MemoryError },
     /// The deadline had passed when the call came.
@@ -58,6 +61,7 @@ impl ServiceError {
             ServiceError::Model(ModelError::Memory { source, .. })
             | ServiceError::Request(RequestError::Memory { source, .. })
             | ServiceError::Memory { source, .. } => of_memory(source),
+            ServiceError::Buffer(error) => of_buffer(error),
             ServiceError::Compile(error) => of_compilation(error),
             ServiceError::Caching(error) => of_caching(error),
             ServiceError::Backend(error) => of_backend(error),
@@ -98,6 +102,15 @@ fn of_backend(error: &BackendError) -> ErrorStatus {
         BackendError::Unsupported(_) | BackendError::Failed(_) | BackendError::Cancelled => {
             ErrorStatus::GENERAL_FAILURE
         }
+    }
+}
+
+fn of_buffer(error: &BufferError) -> ErrorStatus {
+    match error {
+        BufferError::Invalid(_) => ErrorStatus::INVALID_ARGUMENT,
+        BufferError::Failed(_) => ErrorStatus::GENERAL_FAILURE,
+        BufferError::Exhausted(_) => ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT,
+        BufferError::Memory { source, .. } => of_memory(source),
     }
 }
 
