@@ -5,11 +5,13 @@
 mod aligned;
 mod arena;
 mod client;
+mod identity;
 mod pool;
 
 pub use aligned::AlignedBuf;
 pub use arena::Arena;
 pub use client::{page_size, Access, ClientSlice, Mapping};
+pub use identity::Identity;
 pub use pool::Pool;
 
 /// Why memory could not be used.

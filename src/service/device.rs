@@ -3,23 +3,17 @@
 use super::allocate;
 use super::announce::Announcement;
 use super::prepared_model::Prepared;
+use super::quotas::Quotas;
 use super::status::{self, handle, ServiceError};
 use super::terms;
+use super::watcher::Watcher;
 use crate::aidl::*;
 use crate::backend::cpu::CpuBackend;
 use crate::backend::{self, Backend, CompileOptions, Control};
-use crate::compiler::{Compiler, Job, Limits, Quota};
+use crate::compiler::{Compiler, Job, Limits, Workers};
 use crate::model;
 use binder::{BinderResult, Interface, ParcelFileDescriptor, Strong};
 use std::sync::Arc;
-
-/// Callbacks that have not returned yet, in all and of one client: each holds a thread.
-const MAX_CALLBACKS: u64 = 512;
-const MAX_CALLBACKS_PER_CLIENT: u64 = 128;
-
-/// Prepared models alive, in all and of one client.
-const MAX_MODELS: u64 = 8192;
-const MAX_MODELS_PER_CLIENT: u64 = 2048;
 
 /// How the driver is set up.
 #[derive(Clone, Debug, Default)]
@@ -32,8 +26,10 @@ pub struct Options {
 pub(super) struct Core {
     backend: Arc<dyn Backend>,
     compiler: Compiler,
-    callbacks: Arc<Quota>,
-    models: Arc<Quota>,
+    /// The threads of executions that no binder thread waits for.
+    pub workers: Workers,
+    pub watcher: Watcher,
+    pub quotas: Quotas,
 }
 
 struct Device {
@@ -45,9 +41,9 @@ pub fn new_device(options: &Options) -> std::io::Result<Strong<dyn IDevice>> {
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let backend: Arc<dyn Backend> = Arc::new(CpuBackend::new(options.threads.unwrap_or(cores))?);
     let compiler = Compiler::new(backend.clone(), Limits::default())?;
-    let callbacks = Quota::new(MAX_CALLBACKS, MAX_CALLBACKS_PER_CLIENT);
-    let models = Quota::new(MAX_MODELS, MAX_MODELS_PER_CLIENT);
-    Ok(BnDevice::new_binder(Device { core: Arc::new(Core { backend, compiler, callbacks, models }) }))
+    let workers = Workers::new("nnhal-fenced", cores.clamp(2, 8) + 1)?;
+    let core = Core { backend, compiler, workers, watcher: Watcher::new()?, quotas: Quotas::new() };
+    Ok(BnDevice::new_binder(Device { core: Arc::new(core) }))
 }
 
 /// What prepareModel and prepareModelWithConfig have in common, checked.
@@ -82,20 +78,21 @@ impl Device {
     ) -> Result<(), ServiceError> {
         let client = binder::get_calling_uid();
         let mut control = Control::default();
-        let announcement =
-            Announcement::new(&self.core.callbacks, client, callback, control.cancelled.clone())?;
+        let announcement = Announcement::new(&self.core.quotas, client, callback, control.cancelled.clone())?;
         let launch = || {
             let Compilation { model, options, deadline } = check()?;
-            let place = self.core.models.take(client, 1).map_err(|why| {
-                ServiceError::Exhausted(format!("too many prepared models are alive: {why}"))
-            })?;
+            let place = self.core.quotas.model(client)?;
             (control.deadline_ns, control.priority) = (deadline, options.priority);
             let (core, announcement) = (self.core.clone(), announcement.clone());
             let done = move |outcome: crate::compiler::Outcome| {
                 announcement.tell(match outcome {
-                    Ok(executable) => {
-                        Ok(Arc::new(Prepared { core, executable, priority: options.priority, _place: place }))
-                    }
+                    Ok(executable) => Ok(Arc::new(Prepared {
+                        core,
+                        executable,
+                        priority: options.priority,
+                        client,
+                        _place: place,
+                    })),
                     Err(error) => {
                         let error = ServiceError::from(error);
                         status::log("compilation", &error);

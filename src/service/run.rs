@@ -7,7 +7,8 @@ use super::terms::{check_deadline, Terms};
 use crate::aidl;
 use crate::backend::{Control, InputTensor, OutputShape, OutputTensor};
 use crate::model::Request;
-use std::sync::atomic::AtomicBool;
+use crate::tensor::TensorInfo;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,8 @@ pub(super) struct Execution {
     inputs: Vec<Option<InputTensor>>,
     outputs: Vec<Option<OutputTensor>>,
     terms: Terms,
+    /// The first output whose dimensions nobody knows yet.
+    unknown_output: Option<usize>,
 }
 
 /// What a run gave.
@@ -39,7 +42,36 @@ impl Execution {
         let interface = prepared.executable.interface();
         let checked = Request::new(request, &interface.inputs, &interface.outputs, fenced)?;
         let (inputs, outputs) = arguments::resolve(&checked, &request.pools, map)?;
-        Ok(Execution { prepared: prepared.clone(), inputs, outputs, terms })
+        let unknown = |(info, output): (&TensorInfo, &Option<OutputTensor>)| {
+            let output = output.as_ref()?;
+            Some(!TensorInfo { dims: output.dims.clone(), ..info.clone() }.is_fully_specified())
+        };
+        let unknown_output =
+            interface.outputs.iter().zip(&outputs).position(|pair| unknown(pair).unwrap_or(false));
+        Ok(Execution { prepared: prepared.clone(), inputs, outputs, terms, unknown_output })
+    }
+
+    pub fn terms(&self) -> Terms {
+        self.terms
+    }
+
+    /// How many memories it has mapped, at most.
+    pub fn mappings(&self) -> usize {
+        self.inputs.iter().flatten().count() + self.outputs.iter().flatten().count()
+    }
+
+    pub fn prepared(&self) -> &Prepared {
+        &self.prepared
+    }
+
+    /// Checks that it can be fenced: nobody could be told that an output was too small.
+    pub fn check_fenced(&self) -> Result<(), ServiceError> {
+        match self.unknown_output {
+            Some(i) => Err(ServiceError::argument(format!(
+                "output {i}: its dimensions must be known for a fenced execution"
+            ))),
+            None => Ok(()),
+        }
     }
 
     /// Runs to completion on the calling thread, as long as `deadline` and `cancelled` allow.
@@ -76,6 +108,25 @@ impl Execution {
                 false => NO_TIMING,
             },
         })
+    }
+}
+
+/// Marks an object that executes one request at a time as busy, until dropped.
+#[derive(Debug)]
+pub(super) struct Busy(Arc<AtomicBool>);
+
+impl Busy {
+    pub fn enter(flag: &Arc<AtomicBool>, what: &str) -> Result<Self, ServiceError> {
+        match flag.swap(true, Ordering::Acquire) {
+            true => Err(ServiceError::Failed(format!("this {what} is executing already; wait for it"))),
+            false => Ok(Busy(flag.clone())),
+        }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 
