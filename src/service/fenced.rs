@@ -77,13 +77,7 @@ pub(super) fn launch(
         client,
         cancelled: Arc::default(),
         state: Mutex::new(State {
-            work: Some(Work {
-                execution,
-                signal,
-                _busy: busy,
-                _descriptors: descriptors,
-                _mappings: mappings,
-            }),
+            work: Some(Work { execution, signal, busy, descriptors, mappings }),
             unsignalled: pending.len(),
             running: false,
             keys: Vec::new(),
