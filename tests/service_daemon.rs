@@ -89,8 +89,7 @@ fn a_dead_daemons_socket_is_taken_over_and_a_living_ones_is_not() {
     assert!(socket.exists());
     // A connection refused would end the wait in `serve` at once, were the old socket still there.
     let child = serve(&socket);
-    let second =
-        daemon(&["--service", &format!("unix:{}", socket.display())]).wait();
+    let second = daemon(&["--service", &format!("unix:{}", socket.display())]).wait();
     assert_eq!(second.status.code(), Some(1));
     assert_one_line(&second.stderr, "is served by another daemon already");
     assert_eq!(end(child, Signal::SIGTERM).0, Some(0));
