@@ -103,3 +103,44 @@ fn whatever_stops_it_is_said_in_one_line() {
         assert_one_line(&output.stderr, "no kernel binder");
     }
 }
+
+fn open_descriptors(child: &Child) -> usize {
+    std::fs::read_dir(format!("/proc/{}/fd", child.id())).expect("it lives").count()
+}
+
+#[test]
+fn executions_that_wait_for_ever_hold_up_nobody_and_end_with_their_client() {
+    const COUNT: usize = 2000;
+    let dir = tempfile::tempdir().expect("a directory");
+    let socket = dir.path().join("nn.sock");
+    let child = serve(&socket);
+    let watching = Connection::new(&socket);
+    let model = watching.prepare(&floor_model(&[1, 3]));
+    let before = open_descriptors(&child);
+    let connection = Connection::new(&socket);
+    let waiting = connection.prepare(&floor_model(&[1]));
+    let (never, fence) = UnixStream::pair().expect("a pair");
+    let fences = [binder::ParcelFileDescriptor::new(std::os::fd::OwnedFd::from(fence))];
+    let (first, _output) = request(&floats(&[1.5]), 4);
+    let mut callbacks = Vec::new();
+    for i in 0..COUNT {
+        let result = waiting.executeFenced(&first, &fences, false, -1, -1, -1);
+        // Every other client gives up the fence, the rest the callback.
+        let result = result.expect("launched");
+        callbacks.push(if i % 2 == 0 { (result.callback, None) } else { (None, result.syncFence) });
+    }
+    assert!(open_descriptors(&child) >= before + 2 * COUNT, "{} descriptors", open_descriptors(&child));
+    let (second, output) = request(&floats(&[1.5, -0.5, 3.0]), 12);
+    model.executeSynchronously(&second, false, -1, -1).expect("others are served");
+    assert_eq!(bytes_of(&output), floats(&[1.0, -1.0, 3.0]));
+    connection.close();
+    drop((callbacks, waiting));
+    let start = Instant::now();
+    while open_descriptors(&child) > before + 20 {
+        assert!(start.elapsed() < PATIENCE, "{} descriptors, before {before}", open_descriptors(&child));
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    drop(never);
+    model.executeSynchronously(&second, false, -1, -1).expect("served still");
+    assert_eq!(end(child, Signal::SIGTERM).0, Some(0));
+}

@@ -2,25 +2,19 @@
 
 use super::announce::Announcement;
 use super::buffer;
-use super::prepared_model::Prepared;
+use super::prepared_model::{next_id, Prepared};
+use super::quotas::Quotas;
 use super::status::{self, handle, ServiceError};
 use super::terms;
+use super::watcher::Watcher;
 use crate::aidl::*;
 use crate::backend::cpu::CpuBackend;
 use crate::backend::{self, Backend, CompileOptions, Control};
-use crate::compiler::{Compiler, Job, Limits, Quota};
+use crate::compiler::{Compiler, Job, Limits, Workers};
 use crate::model;
 use crate::model::buffer::BufferTracker;
 use binder::{BinderResult, Interface, ParcelFileDescriptor, Strong};
 use std::sync::Arc;
-
-/// Callbacks that have not returned yet, in all and of one client: each holds a thread.
-const MAX_CALLBACKS: u64 = 512;
-const MAX_CALLBACKS_PER_CLIENT: u64 = 128;
-
-/// Prepared models alive, in all and of one client.
-const MAX_MODELS: u64 = 8192;
-const MAX_MODELS_PER_CLIENT: u64 = 2048;
 
 /// How the driver is set up.
 #[derive(Clone, Debug, Default)]
@@ -33,9 +27,11 @@ pub struct Options {
 pub(super) struct Core {
     backend: Arc<dyn Backend>,
     compiler: Compiler,
-    callbacks: Arc<Quota>,
-    models: Arc<Quota>,
-    pub(super) buffers: BufferTracker,
+    pub buffers: BufferTracker,
+    /// The threads of executions that no binder thread waits for.
+    pub workers: Workers,
+    pub watcher: Watcher,
+    pub quotas: Quotas,
 }
 
 struct Device {
@@ -47,12 +43,10 @@ pub fn new_device(options: &Options) -> std::io::Result<Strong<dyn IDevice>> {
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let backend: Arc<dyn Backend> = Arc::new(CpuBackend::new(options.threads.unwrap_or(cores))?);
     let compiler = Compiler::new(backend.clone(), Limits::default())?;
-    let callbacks = Quota::new(MAX_CALLBACKS, MAX_CALLBACKS_PER_CLIENT);
-    let models = Quota::new(MAX_MODELS, MAX_MODELS_PER_CLIENT);
-    let buffers = BufferTracker::default();
-    Ok(BnDevice::new_binder(Device {
-        core: Arc::new(Core { backend, compiler, callbacks, models, buffers }),
-    }))
+    let workers = Workers::new("nnhal-fenced", cores.clamp(2, 8) + 1)?;
+    let (buffers, watcher, quotas) = (BufferTracker::default(), Watcher::new()?, Quotas::new());
+    let core = Core { backend, compiler, buffers, workers, watcher, quotas };
+    Ok(BnDevice::new_binder(Device { core: Arc::new(core) }))
 }
 
 /// What prepareModel and prepareModelWithConfig have in common, checked.
@@ -87,18 +81,22 @@ impl Device {
     ) -> Result<(), ServiceError> {
         let client = binder::get_calling_uid();
         let mut control = Control::default();
-        let announcement =
-            Announcement::new(&self.core.callbacks, client, callback, control.cancelled.clone())?;
+        let announcement = Announcement::new(&self.core.quotas, client, callback, control.cancelled.clone())?;
         let launch = || {
             let Compilation { model, options, deadline } = check()?;
-            let place = self.core.models.take(client, 1).map_err(|why| {
-                ServiceError::Exhausted(format!("too many prepared models are alive: {why}"))
-            })?;
+            let place = self.core.quotas.model(client)?;
             (control.deadline_ns, control.priority) = (deadline, options.priority);
             let (core, announcement) = (self.core.clone(), announcement.clone());
             let done = move |outcome: crate::compiler::Outcome| {
                 announcement.tell(match outcome {
-                    Ok(executable) => Ok(Arc::new(Prepared::new(core, executable, options.priority, place))),
+                    Ok(executable) => Ok(Arc::new(Prepared {
+                        id: next_id(),
+                        core,
+                        executable,
+                        priority: options.priority,
+                        client,
+                        _place: place,
+                    })),
                     Err(error) => {
                         let error = ServiceError::from(error);
                         status::log("compilation", &error);
