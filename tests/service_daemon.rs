@@ -7,20 +7,44 @@ use nix::sys::signal::{kill, Signal};
 use nix::unistd::Pid;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Instant;
 
-fn daemon(arguments: &[&str]) -> Child {
-    Command::new(env!("CARGO_BIN_EXE_nnhald"))
+/// A daemon's process, which does not outlive its test.
+struct Daemon(Option<Child>);
+
+impl Daemon {
+    fn id(&self) -> i32 {
+        self.0.as_ref().expect("present until dropped").id() as i32
+    }
+
+    /// Waits until it ended by itself.
+    fn wait(mut self) -> Output {
+        self.0.take().expect("present until dropped").wait_with_output().expect("ended")
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ = child.kill(); // it may be dead already
+            let _ = child.wait();
+        }
+    }
+}
+
+fn daemon(arguments: &[&str]) -> Daemon {
+    let child = Command::new(env!("CARGO_BIN_EXE_nnhald"))
         .args(arguments)
         .env_remove("NNHAL_LOG")
         .env_remove("RUST_LOG")
         .stderr(Stdio::piped())
         .spawn()
-        .expect("started")
+        .expect("started");
+    Daemon(Some(child))
 }
 
-fn serve(socket: &Path) -> Child {
+fn serve(socket: &Path) -> Daemon {
     let child = daemon(&["--service", &format!("unix:{}", socket.display()), "--threads", "1"]);
     let start = Instant::now();
     while UnixStream::connect(socket).is_err() {
@@ -31,9 +55,9 @@ fn serve(socket: &Path) -> Child {
 }
 
 /// Ends the daemon by `signal`; gives its exit code and its messages.
-fn end(child: Child, signal: Signal) -> (Option<i32>, String) {
-    kill(Pid::from_raw(child.id() as i32), signal).expect("it lives");
-    let output = child.wait_with_output().expect("ended");
+fn end(child: Daemon, signal: Signal) -> (Option<i32>, String) {
+    kill(Pid::from_raw(child.id()), signal).expect("it lives");
+    let output = child.wait();
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
@@ -65,8 +89,7 @@ fn a_dead_daemons_socket_is_taken_over_and_a_living_ones_is_not() {
     assert!(socket.exists());
     // A connection refused would end the wait in `serve` at once, were the old socket still there.
     let child = serve(&socket);
-    let second =
-        daemon(&["--service", &format!("unix:{}", socket.display())]).wait_with_output().expect("ended");
+    let second = daemon(&["--service", &format!("unix:{}", socket.display())]).wait();
     assert_eq!(second.status.code(), Some(1));
     assert_one_line(&second.stderr, "is served by another daemon already");
     assert_eq!(end(child, Signal::SIGTERM).0, Some(0));
@@ -93,18 +116,18 @@ fn whatever_stops_it_is_said_in_one_line() {
         (&["--threads", "0"], 2, "number of threads"),
         (&["--frobnicate"], 2, "usage: nnhald"),
     ] {
-        let output = daemon(arguments).wait_with_output().expect("ended");
+        let output = daemon(arguments).wait();
         assert_eq!(output.status.code(), Some(code), "{arguments:?}");
         assert_one_line(&output.stderr, message);
     }
     if !Path::new("/dev/binder").exists() {
-        let output = daemon(&["--service", "binder:nnhal"]).wait_with_output().expect("ended");
+        let output = daemon(&["--service", "binder:nnhal"]).wait();
         assert_eq!(output.status.code(), Some(1));
         assert_one_line(&output.stderr, "no kernel binder");
     }
 }
 
-fn open_descriptors(child: &Child) -> usize {
+fn open_descriptors(child: &Daemon) -> usize {
     std::fs::read_dir(format!("/proc/{}/fd", child.id())).expect("it lives").count()
 }
 

@@ -3,10 +3,12 @@
 //! Jobs are bounded, in all and per client, and no client has every thread. Nothing here knows of binder: whoever asks
 //! for a compilation says in a closure what to do with its outcome.
 
+mod caching;
 mod error;
 mod quota;
 mod workers;
 
+pub use caching::{CachePlace, CachingError};
 pub use error::CompileError;
 pub use quota::{Exhausted, Permit, Quota};
 pub use workers::Workers;

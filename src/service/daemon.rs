@@ -89,8 +89,6 @@ pub enum DaemonError {
     Serve(#[from] ServeError),
     #[error("cannot start threads: {0}")]
     Threads(std::io::Error),
-    #[error("cannot use {} for data: {source}", .path.display())]
-    Data { path: PathBuf, source: std::io::Error },
     #[error("cannot wait for signals: {0}")]
     Signals(nix::Error),
 }
@@ -101,10 +99,8 @@ pub fn run(flags: &Flags) -> Result<(), DaemonError> {
     let ending = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
     ending.thread_block().map_err(DaemonError::Signals)?;
     raise_descriptor_limit();
-    if let Some(path) = &flags.data {
-        std::fs::create_dir_all(path).map_err(|source| DaemonError::Data { path: path.clone(), source })?;
-    }
-    let device = new_device(&Options { threads: flags.threads }).map_err(DaemonError::Threads)?;
+    let device = new_device(&Options { threads: flags.threads, data: flags.data.clone() })
+        .map_err(DaemonError::Threads)?;
     let service = match &flags.service {
         Place::Unix(path) => Some(UnixService::start(path, &device)?),
         Place::Binder(instance) => {

@@ -2,7 +2,7 @@
 
 use super::announce::Announcement;
 use super::buffer;
-use super::prepared_model::{next_id, Prepared};
+use super::prepared_model::Prepared;
 use super::quotas::Quotas;
 use super::status::{self, handle, ServiceError};
 use super::terms;
@@ -10,10 +10,12 @@ use super::watcher::Watcher;
 use crate::aidl::*;
 use crate::backend::cpu::CpuBackend;
 use crate::backend::{self, Backend, CompileOptions, Control};
-use crate::compiler::{Compiler, Job, Limits, Workers};
+use crate::cache::{self, Cache};
+use crate::compiler::{CachePlace, CachingError, Compiler, Job, Limits, Workers};
 use crate::model;
 use crate::model::buffer::BufferTracker;
 use binder::{BinderResult, Interface, ParcelFileDescriptor, Strong};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// How the driver is set up.
@@ -21,12 +23,15 @@ use std::sync::Arc;
 pub struct Options {
     /// Threads that compute; `None` for one per core.
     pub threads: Option<usize>,
+    /// Where the driver keeps what must survive it; `None` if nothing has to.
+    pub data: Option<PathBuf>,
 }
 
 /// What all objects of one driver share.
 pub(super) struct Core {
     backend: Arc<dyn Backend>,
     compiler: Compiler,
+    cache: Cache,
     pub buffers: BufferTracker,
     /// The threads of executions that no binder thread waits for.
     pub workers: Workers,
@@ -43,9 +48,16 @@ pub fn new_device(options: &Options) -> std::io::Result<Strong<dyn IDevice>> {
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let backend: Arc<dyn Backend> = Arc::new(CpuBackend::new(options.threads.unwrap_or(cores))?);
     let compiler = Compiler::new(backend.clone(), Limits::default())?;
-    let workers = Workers::new("nnhal-fenced", cores.clamp(2, 8) + 1)?;
-    let (buffers, watcher, quotas) = (BufferTracker::default(), Watcher::new()?, Quotas::new());
-    let core = Core { backend, compiler, buffers, workers, watcher, quotas };
+    let cache = Cache::new(options.data.as_deref(), &version(&backend.version()));
+    let core = Core {
+        backend,
+        compiler,
+        cache,
+        buffers: BufferTracker::default(),
+        workers: Workers::new("nnhal-fenced", cores.clamp(2, 8) + 1)?,
+        watcher: Watcher::new()?,
+        quotas: Quotas::new(),
+    };
     Ok(BnDevice::new_binder(Device { core: Arc::new(core) }))
 }
 
@@ -54,6 +66,8 @@ struct Compilation {
     model: model::Model,
     options: CompileOptions,
     deadline: Option<u64>,
+    /// Where it is to be saved.
+    place: Option<CachePlace>,
 }
 
 impl Compilation {
@@ -68,11 +82,53 @@ impl Compilation {
             priority: terms::priority(priority)?,
         };
         let deadline = terms::deadline(deadline)?;
-        Ok(Compilation { model: model::Model::new(model)?, options, deadline })
+        Ok(Compilation { model: model::Model::new(model)?, options, deadline, place: None })
+    }
+
+    /// This compilation, to be saved in these files. What is wrong with them means that it is not, nothing else.
+    fn cached(self, token: &[u8], models: &[ParcelFileDescriptor], data: &[ParcelFileDescriptor]) -> Self {
+        if models.is_empty() && data.is_empty() {
+            return self;
+        }
+        match CachePlace::new(binder::get_calling_uid(), token, models, data) {
+            Ok(place) => Compilation { place: Some(place), ..self },
+            Err(why) => {
+                log::warn!("a compilation is not cached: {why}");
+                self
+            }
+        }
     }
 }
 
 impl Device {
+    /// Prepares a model from its cache, at once. Whatever goes wrong is thrown and told to the callback as well.
+    fn load(
+        &self,
+        callback: &Strong<dyn IPreparedModelCallback>,
+        deadline: i64,
+        place: impl FnOnce(u32) -> Result<CachePlace, CachingError>,
+    ) -> Result<(), ServiceError> {
+        let client = binder::get_calling_uid();
+        let announcement = Announcement::new(&self.core.quotas, client, callback, Arc::default())?;
+        let load = || {
+            terms::check_deadline(terms::deadline(deadline)?)?;
+            let permit = self.core.quotas.model(client)?;
+            let executable = place(client)?.load(&self.core.cache, &*self.core.backend)?;
+            Ok(Prepared::new(self.core.clone(), executable, backend::Priority::default(), permit))
+        };
+        let loaded: Result<Prepared, ServiceError> = load();
+        match loaded {
+            Ok(prepared) => {
+                announcement.tell(Ok(Arc::new(prepared)));
+                Ok(())
+            }
+            Err(error) => {
+                announcement.tell(Err(error.status()));
+                Err(error)
+            }
+        }
+    }
+
     /// Starts a compilation. Whatever goes wrong is thrown and told to the callback as well.
     fn prepare(
         &self,
@@ -83,20 +139,19 @@ impl Device {
         let mut control = Control::default();
         let announcement = Announcement::new(&self.core.quotas, client, callback, control.cancelled.clone())?;
         let launch = || {
-            let Compilation { model, options, deadline } = check()?;
+            let Compilation { model, options, deadline, place: cache_place } = check()?;
             let place = self.core.quotas.model(client)?;
             (control.deadline_ns, control.priority) = (deadline, options.priority);
             let (core, announcement) = (self.core.clone(), announcement.clone());
             let done = move |outcome: crate::compiler::Outcome| {
                 announcement.tell(match outcome {
-                    Ok(executable) => Ok(Arc::new(Prepared {
-                        id: next_id(),
-                        core,
-                        executable,
-                        priority: options.priority,
-                        client,
-                        _place: place,
-                    })),
+                    Ok(executable) => {
+                        let saved = cache_place.map(|place| place.save(&core.cache, &*executable));
+                        if let Some(Err(why)) = saved {
+                            log::warn!("a compilation is not cached: {why}");
+                        }
+                        Ok(Arc::new(Prepared::new(core, executable, options.priority, place)))
+                    }
                     Err(error) => {
                         let error = ServiceError::from(error);
                         status::log("compilation", &error);
@@ -122,7 +177,10 @@ impl IDevice for Device {
     }
 
     fn getNumberOfCacheFilesNeeded(&self) -> BinderResult<NumberOfCacheFiles> {
-        Ok(NumberOfCacheFiles { numModelCache: 0, numDataCache: 0 })
+        Ok(NumberOfCacheFiles {
+            numModelCache: cache::MODEL_FILES as i32,
+            numDataCache: cache::DATA_FILES as i32,
+        })
     }
 
     fn getSupportedExtensions(&self) -> BinderResult<Vec<Extension>> {
@@ -155,13 +213,16 @@ impl IDevice for Device {
         preference: ExecutionPreference,
         priority: Priority,
         deadline: i64,
-        _model_cache: &[ParcelFileDescriptor],
-        _data_cache: &[ParcelFileDescriptor],
-        _token: &[u8],
+        model_cache: &[ParcelFileDescriptor],
+        data_cache: &[ParcelFileDescriptor],
+        token: &[u8],
         callback: &Strong<dyn IPreparedModelCallback>,
     ) -> BinderResult<()> {
         handle("prepareModel", || {
-            self.prepare(callback, || Compilation::new(model, preference, priority, deadline))
+            self.prepare(callback, || {
+                let compilation = Compilation::new(model, preference, priority, deadline)?;
+                Ok(compilation.cached(token, model_cache, data_cache))
+            })
         })
     }
 
@@ -174,7 +235,9 @@ impl IDevice for Device {
         handle("prepareModelWithConfig", || {
             self.prepare(callback, || {
                 terms::hints(&config.compilationHints, &config.extensionNameToPrefix)?;
-                Compilation::new(model, config.preference, config.priority, config.deadlineNs)
+                let compilation =
+                    Compilation::new(model, config.preference, config.priority, config.deadlineNs)?;
+                Ok(compilation.cached(&config.cacheToken, &config.modelCache, &config.dataCache))
             })
         })
     }
@@ -182,16 +245,13 @@ impl IDevice for Device {
     fn prepareModelFromCache(
         &self,
         deadline: i64,
-        _model_cache: &[ParcelFileDescriptor],
-        _data_cache: &[ParcelFileDescriptor],
-        _token: &[u8],
+        model_cache: &[ParcelFileDescriptor],
+        data_cache: &[ParcelFileDescriptor],
+        token: &[u8],
         callback: &Strong<dyn IPreparedModelCallback>,
     ) -> BinderResult<()> {
         handle("prepareModelFromCache", || {
-            self.prepare(callback, || {
-                terms::deadline(deadline)?;
-                Err(ServiceError::Failed("caching is not supported yet; prepare the model itself".into()))
-            })
+            self.load(callback, deadline, |uid| CachePlace::new(uid, token, model_cache, data_cache))
         })
     }
 

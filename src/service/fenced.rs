@@ -67,7 +67,7 @@ pub(super) fn launch(
 ) -> Result<FencedExecutionResult, ServiceError> {
     check_deadline(times.deadline)?;
     let core = execution.prepared().core.clone();
-    let client = execution.prepared().client;
+    let client = execution.prepared().client();
     let descriptors = core.quotas.descriptors(client, wait_for.len() + 1)?;
     let mappings = core.quotas.mappings(client, execution.mappings())?;
     let pending = pending(wait_for)?;

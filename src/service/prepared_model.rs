@@ -21,16 +21,20 @@ pub(super) struct Prepared {
     pub core: Arc<Core>,
     pub executable: Arc<dyn Executable>,
     pub priority: Priority,
-    /// The uid that asked for it.
-    pub client: u32,
     /// Its place among the prepared models of the client that asked for it.
-    pub _place: Permit,
+    place: Permit,
 }
 
-/// A number that no prepared model has had before.
-pub(super) fn next_id() -> u64 {
-    static IDS: AtomicU64 = AtomicU64::new(1);
-    IDS.fetch_add(1, Ordering::Relaxed)
+impl Prepared {
+    /// The uid that asked for it.
+    pub fn client(&self) -> u32 {
+        self.place.client()
+    }
+
+    pub fn new(core: Arc<Core>, executable: Arc<dyn Executable>, priority: Priority, place: Permit) -> Self {
+        static IDS: AtomicU64 = AtomicU64::new(1);
+        Prepared { id: IDS.fetch_add(1, Ordering::Relaxed), core, executable, priority, place }
+    }
 }
 
 struct PreparedModel {
@@ -138,7 +142,7 @@ impl IPreparedModel for PreparedModel {
 
     fn configureExecutionBurst(&self) -> BinderResult<Strong<dyn IBurst>> {
         handle("configureExecutionBurst", || {
-            let mappings = self.prepared.core.quotas.mappings(self.prepared.client, burst::MAX_MAPPINGS)?;
+            let mappings = self.prepared.core.quotas.mappings(self.prepared.client(), burst::MAX_MAPPINGS)?;
             Ok(burst::new_binder(self.prepared.clone(), mappings))
         })
     }
@@ -152,7 +156,7 @@ impl IPreparedModel for PreparedModel {
             let terms = Terms::from_config(config)?;
             let execution = Execution::new(&self.prepared, request, terms, false, &map_once)?;
             let quotas = &self.prepared.core.quotas;
-            let mappings = quotas.mappings(self.prepared.client, execution.mappings())?;
+            let mappings = quotas.mappings(self.prepared.client(), execution.mappings())?;
             Ok(execution::new_binder(execution, mappings))
         })
     }

@@ -48,12 +48,13 @@ impl Execution {
         let tracker = &prepared.core.buffers;
         let buffers = Uses::new(tracker, buffer::caller(), prepared.id, &checked, &request.pools)?;
         let (inputs, outputs) = arguments::resolve(&checked, &request.pools, map)?;
-        let unknown = |(info, output): (&TensorInfo, &Option<Argument>)| {
-            let output = output.as_ref()?;
-            Some(!TensorInfo { dims: output.dims.clone(), ..info.clone() }.is_fully_specified())
+        let is_unknown = |(info, output): (&TensorInfo, &Option<Argument>)| {
+            let known = |output: &Argument| {
+                TensorInfo { dims: output.dims.clone(), ..info.clone() }.is_fully_specified()
+            };
+            output.as_ref().is_some_and(|output| !known(output))
         };
-        let unknown_output =
-            interface.outputs.iter().zip(&checked.outputs).position(|pair| unknown(pair).unwrap_or(false));
+        let unknown_output = interface.outputs.iter().zip(&checked.outputs).position(is_unknown);
         Ok(Execution { prepared: prepared.clone(), inputs, outputs, buffers, terms, unknown_output })
     }
 

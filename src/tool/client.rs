@@ -184,7 +184,7 @@ impl Driver {
     pub fn connect(service: &ServiceName, options: &ConnectOptions) -> Result<Driver, ClientError> {
         match service {
             ServiceName::Embedded => {
-                let daemon = embedded::start(&Options { threads: options.threads })?;
+                let daemon = embedded::start(&Options { threads: options.threads, ..Options::default() })?;
                 let (client, device) = connect_unix(daemon.socket(), options)?;
                 Ok(Self::new(device, Some(client), Some(daemon), options))
             }

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // no test uses all of it
 
+pub mod caching;
+
 use binder::entry::{WireProfile, WireVersion};
 use binder::rpc::FileDescriptorTransportMode as FdMode;
 use binder::{BinderResult, Client, Endpoint, ExceptionCode, Interface, ParcelFileDescriptor, Strong, Uri};
@@ -83,7 +85,13 @@ pub struct Harness {
 
 impl Harness {
     pub fn new() -> Self {
-        let daemon = embedded::start(&Options { threads: Some(2) }).expect("a driver");
+        Self::with_data(None)
+    }
+
+    /// A driver that keeps what must survive it in `data`.
+    pub fn with_data(data: Option<&Path>) -> Self {
+        let options = Options { threads: Some(2), data: data.map(Path::to_path_buf) };
+        let daemon = embedded::start(&options).expect("a driver");
         Harness { connection: Connection::new(daemon.socket()), daemon }
     }
 

@@ -51,8 +51,7 @@ impl ChannelRequant {
         activation: Activation,
     ) -> Result<Self, OpError> {
         let multiplier = |filter_scale: f32| {
-            // The product is rounded to f32 first, as in NNAPI's reference.
-            Multiplier::new(f64::from(input.scale * filter_scale) / f64::from(output.scale))
+            Multiplier::new(f64::from(input.scale) * f64::from(filter_scale) / f64::from(output.scale))
         };
         let mut multipliers = reserved(channels)?;
         match &filter.channel_quant {
