@@ -71,6 +71,9 @@ pub(super) fn launch(
     let descriptors = core.quotas.descriptors(client, wait_for.len() + 1)?;
     let mappings = core.quotas.mappings(client, execution.mappings())?;
     let pending = pending(wait_for)?;
+    if pending.is_empty() {
+        execution.check_buffers()?;
+    }
     let (signal, fence) = Signal::new().map_err(|why| no_descriptor(&why))?;
     let task = Arc::new(Task {
         times,

@@ -81,6 +81,12 @@ impl Execution {
         }
     }
 
+    /// Checks that its device buffers could be used right now: an error to be told at once, not behind a fence.
+    pub fn check_buffers(&self) -> Result<(), ServiceError> {
+        self.buffers.claim()?;
+        Ok(())
+    }
+
     /// Runs to completion on the calling thread, as long as `deadline` and `cancelled` allow.
     pub fn run(&self, deadline: Option<u64>, cancelled: Arc<AtomicBool>) -> Result<Finished, ServiceError> {
         check_deadline(deadline)?;
