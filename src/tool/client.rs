@@ -2,6 +2,7 @@
 //!
 //! Must not know what a driver is made of: an embedded one is started and then talked to over its socket.
 
+use super::caching::CacheFiles;
 use crate::aidl::*;
 use crate::service::embedded::{self, EmbeddedDaemon, StartError};
 use crate::service::Options;
@@ -137,11 +138,13 @@ pub struct ConnectOptions {
     pub timeout: Option<Duration>,
     /// Worker threads of an embedded driver; `None` lets it choose.
     pub threads: Option<usize>,
+    /// Where an embedded driver keeps what must survive it.
+    pub data: Option<PathBuf>,
 }
 
 impl Default for ConnectOptions {
     fn default() -> Self {
-        ConnectOptions { connections: 4, timeout: None, threads: None }
+        ConnectOptions { connections: 4, timeout: None, threads: None, data: None }
     }
 }
 
@@ -184,7 +187,8 @@ impl Driver {
     pub fn connect(service: &ServiceName, options: &ConnectOptions) -> Result<Driver, ClientError> {
         match service {
             ServiceName::Embedded => {
-                let daemon = embedded::start(&Options { threads: options.threads, ..Options::default() })?;
+                let daemon =
+                    embedded::start(&Options { threads: options.threads, data: options.data.clone() })?;
                 let (client, device) = connect_unix(daemon.socket(), options)?;
                 Ok(Self::new(device, Some(client), Some(daemon), options))
             }
@@ -250,7 +254,26 @@ impl Driver {
         model: &Model,
         options: &PrepareOptions,
     ) -> Result<Strong<dyn IPreparedModel>, ClientError> {
-        let (launch, ear) = self.launch(model, options);
+        self.prepare_and_save(model, options, &CacheFiles::default())
+    }
+
+    /// Compiles a model, has it saved in its cache files, and waits for it.
+    pub fn prepare_and_save(
+        &self,
+        model: &Model,
+        options: &PrepareOptions,
+        files: &CacheFiles,
+    ) -> Result<Strong<dyn IPreparedModel>, ClientError> {
+        let (launch, ear) = self.launch_and_save(model, options, files);
+        self.conclude(launch, ear)
+    }
+
+    /// Waits for what was launched.
+    pub(super) fn conclude(
+        &self,
+        launch: BinderResult<()>,
+        ear: Ear,
+    ) -> Result<Strong<dyn IPreparedModel>, ClientError> {
         let call = ear.call;
         self.answer(call, launch)?;
         match ear.wait(self)? {
@@ -264,24 +287,45 @@ impl Driver {
 
     /// Launches a compilation: the call's own answer, and an ear for what the callback will be told.
     pub fn launch(&self, model: &Model, options: &PrepareOptions) -> (BinderResult<()>, Ear) {
-        let (sender, verdicts) = std::sync::mpsc::channel();
-        let callback = BnPreparedModelCallback::new_binder(Callback(Mutex::new(Some(sender))));
+        self.launch_and_save(model, options, &CacheFiles::default())
+    }
+
+    fn launch_and_save(
+        &self,
+        model: &Model,
+        options: &PrepareOptions,
+        files: &CacheFiles,
+    ) -> (BinderResult<()>, Ear) {
+        let duplicates =
+            |files: &[ParcelFileDescriptor]| files.iter().filter_map(|f| f.try_clone().ok()).collect();
         if options.with_config {
+            let (callback, ear) = Ear::new("prepareModelWithConfig");
             let config = PrepareModelConfig {
                 preference: options.preference,
                 priority: options.priority,
                 deadlineNs: options.deadline_ns,
+                modelCache: duplicates(&files.model),
+                dataCache: duplicates(&files.data),
+                cacheToken: files.token,
                 ..Default::default()
             };
             let launch = self.device.prepareModelWithConfig(model, &config, &callback);
-            return (launch, Ear { call: "prepareModelWithConfig", verdicts, _callback: callback });
+            return (launch, ear);
         }
-        let token = [0; BYTE_SIZE_OF_CACHE_TOKEN as usize];
-        let none: &[ParcelFileDescriptor] = &[];
+        let (callback, ear) = Ear::new("prepareModel");
         let PrepareOptions { preference, priority, deadline_ns, .. } = *options;
-        let launch =
-            self.device.prepareModel(model, preference, priority, deadline_ns, none, none, &token, &callback);
-        (launch, Ear { call: "prepareModel", verdicts, _callback: callback })
+        let CacheFiles { model: models, data, token } = files;
+        let launch = self.device.prepareModel(
+            model,
+            preference,
+            priority,
+            deadline_ns,
+            models,
+            data,
+            token,
+            &callback,
+        );
+        (launch, ear)
     }
 }
 
@@ -302,6 +346,13 @@ pub struct Ear {
 }
 
 impl Ear {
+    /// A callback, and an ear for what it will be told.
+    pub(super) fn new(call: &'static str) -> (Strong<dyn IPreparedModelCallback>, Ear) {
+        let (sender, verdicts) = std::sync::mpsc::channel();
+        let callback = BnPreparedModelCallback::new_binder(Callback(Mutex::new(Some(sender))));
+        (callback.clone(), Ear { call, verdicts, _callback: callback })
+    }
+
     /// The call that it listens for.
     pub fn call(&self) -> &'static str {
         self.call

@@ -1,6 +1,7 @@
 //! The `nnhal` tool: it reaches a driver through binder as any client does, and never through the driver's internals.
 
 pub mod builder;
+pub mod caching;
 pub mod cli;
 pub mod client;
 pub mod conformance;
