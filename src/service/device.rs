@@ -8,7 +8,7 @@ use super::terms;
 use crate::aidl::*;
 use crate::backend::cpu::CpuBackend;
 use crate::backend::{self, Backend, CompileOptions, Control};
-use crate::cache::{self, Cache};
+use crate::cache::{self, Cache, Store};
 use crate::compiler::{CachePlace, CachingError, Compiler, Job, Limits, Permit, Quota};
 use crate::model;
 use crate::model::buffer::BufferTracker;
@@ -24,6 +24,9 @@ const MAX_CALLBACKS_PER_CLIENT: u64 = 128;
 const MAX_MODELS: u64 = 8192;
 const MAX_MODELS_PER_CLIENT: u64 = 2048;
 
+/// Size of the driver's own store of compiled models, unless told otherwise.
+pub const STORE_BYTES: u64 = 64 << 20;
+
 /// How the driver is set up.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -31,6 +34,9 @@ pub struct Options {
     pub threads: Option<usize>,
     /// Where the driver keeps what must survive it; `None` if nothing has to.
     pub data: Option<PathBuf>,
+    /// Bytes of compiled models that it keeps there for clients that give no cache files; 0 for none, `None` for
+    /// [`STORE_BYTES`].
+    pub store: Option<u64>,
 }
 
 /// What all objects of one driver share.
@@ -51,8 +57,11 @@ struct Device {
 pub fn new_device(options: &Options) -> std::io::Result<Strong<dyn IDevice>> {
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let backend: Arc<dyn Backend> = Arc::new(CpuBackend::new(options.threads.unwrap_or(cores))?);
-    let compiler = Compiler::new(backend.clone(), Limits::default())?;
-    let cache = Cache::new(options.data.as_deref(), &version(&backend.version()));
+    let (data, fingerprint) = (options.data.as_deref(), version(&backend.version()));
+    let bytes = options.store.unwrap_or(STORE_BYTES);
+    let store = data.filter(|_| bytes > 0).map(|data| Store::new(data, &fingerprint, bytes));
+    let compiler = Compiler::new(backend.clone(), Limits::default(), store)?;
+    let cache = Cache::new(data, &fingerprint);
     let callbacks = Quota::new(MAX_CALLBACKS, MAX_CALLBACKS_PER_CLIENT);
     let models = Quota::new(MAX_MODELS, MAX_MODELS_PER_CLIENT);
     let buffers = BufferTracker::default();

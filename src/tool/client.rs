@@ -187,8 +187,11 @@ impl Driver {
     pub fn connect(service: &ServiceName, options: &ConnectOptions) -> Result<Driver, ClientError> {
         match service {
             ServiceName::Embedded => {
-                let daemon =
-                    embedded::start(&Options { threads: options.threads, data: options.data.clone() })?;
+                let daemon = embedded::start(&Options {
+                    threads: options.threads,
+                    data: options.data.clone(),
+                    ..Default::default()
+                })?;
                 let (client, device) = connect_unix(daemon.socket(), options)?;
                 Ok(Self::new(device, Some(client), Some(daemon), options))
             }
