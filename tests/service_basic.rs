@@ -245,8 +245,8 @@ fn device_memory_is_for_models_of_this_device() {
     let ours = || [parcel(Some(model.clone()))];
     refused(&[], &[], &[], "at least one role");
     refused(&ours(), &[], &[], "at least one role");
-    refused(&[parcel(None)], &[good.clone()], &[], "prepared model 0 is null");
-    refused(&[parcel(Some(foreign))], &[good.clone()], &[], "not of this device");
+    refused(&[parcel(None)], std::slice::from_ref(&good), &[], "prepared model 0 is null");
+    refused(&[parcel(Some(foreign))], std::slice::from_ref(&good), &[], "not of this device");
     for index in [-1, 1, i32::MAX] {
         refused(&ours(), &[role(index, 0, 1.0)], &[], "model ");
         refused(&ours(), &[role(0, index, 1.0)], &[], "the model has no");
@@ -257,9 +257,9 @@ fn device_memory_is_for_models_of_this_device() {
     refused(&ours(), &[good.clone(), good.clone()], &[], "twice");
     let both = [parcel(Some(model.clone())), parcel(Some(model.clone()))];
     refused(&both, &[good.clone(), role(1, 0, 1.0)], &[], "twice");
-    refused(&ours(), &[good.clone()], &[2, 1], "do not fit");
-    refused(&ours(), &[good.clone()], &[3], "do not fit");
-    refused(&ours(), &[good.clone()], &[-1], "negative");
+    refused(&ours(), std::slice::from_ref(&good), &[2, 1], "do not fit");
+    refused(&ours(), std::slice::from_ref(&good), &[3], "do not fit");
+    refused(&ours(), std::slice::from_ref(&good), &[-1], "negative");
     let answer = harness.device().allocate(&BufferDesc::default(), &ours(), &[good], &[]);
     assert_refused(answer, ErrorStatus::GENERAL_FAILURE, "device memory");
 }

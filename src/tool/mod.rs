@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod builder;
+pub mod caching;
 pub mod cli;
 pub mod client;
 pub mod conformance;

@@ -17,6 +17,7 @@ use binder::{
 };
 use connect::{connect_kernel, connect_unix};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
@@ -35,11 +36,13 @@ pub struct ConnectOptions {
     pub timeout: Option<Duration>,
     /// Worker threads of an embedded driver; `None` lets it choose.
     pub threads: Option<usize>,
+    /// Where an embedded driver keeps what must survive it.
+    pub data: Option<PathBuf>,
 }
 
 impl Default for ConnectOptions {
     fn default() -> Self {
-        ConnectOptions { connections: 4, timeout: None, threads: None }
+        ConnectOptions { connections: 4, timeout: None, threads: None, data: None }
     }
 }
 
@@ -89,7 +92,11 @@ impl Driver {
     pub fn connect(service: &ServiceName, options: &ConnectOptions) -> Result<Driver, ClientError> {
         match service {
             ServiceName::Embedded => {
-                let daemon = embedded::start(&Options { threads: options.threads, ..Options::default() })?;
+                let daemon = embedded::start(&Options {
+                    threads: options.threads,
+                    data: options.data.clone(),
+                    ..Options::default()
+                })?;
                 let (client, device) = connect_unix(daemon.socket(), options)?;
                 Ok(Self::new(device, Some(client), Some(daemon), options))
             }
