@@ -85,8 +85,8 @@ fn layout_and_dilation(window: &Window, nchw: bool, random: &mut Random) -> Vec<
 fn check(operation: OperationType, kind: &Kind, inputs: &[Value], want: &Nd) {
     let inputs: Vec<&Value> = inputs.iter().collect();
     let got = call(operation, &inputs, std::slice::from_ref(&kind.output)).remove(0);
-    // Fixed-point multiplication rounds twice.
-    expect_within(&got, want, 0.52);
+    // A product is rounded, then, if it is shifted right, rounded again: at worst to a half and then by a quarter more.
+    expect_within(&got, want, 0.76);
 }
 
 /// Sums `term` over the window's taps that lie inside the image.

@@ -7,11 +7,19 @@
 
 mod binary;
 mod blocks;
+mod boxes;
+mod chance;
 mod conv;
+mod lstm;
+mod lstm_cell;
+mod matmul;
 mod movement;
 mod norm;
 mod pool;
+mod quantised_lstm;
+mod recurrent;
 mod reduce;
+mod regions;
 mod resize;
 mod slices;
 mod support;
@@ -34,7 +42,10 @@ macro_rules! families {
     };
 }
 
-families! { binary blocks conv movement norm pool reduce resize slices unary }
+families! {
+    binary blocks boxes chance conv lstm matmul movement norm pool quantised_lstm recurrent reduce regions resize slices
+    unary
+}
 
 #[test]
 fn every_operation_has_a_property() {

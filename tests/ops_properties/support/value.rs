@@ -49,10 +49,6 @@ impl Value {
         self.info.dims.iter().map(|&d| d as usize).collect()
     }
 
-    pub fn ty(&self) -> OperandType {
-        self.info.ty
-    }
-
     /// The numbers as they lie in memory: raw integers, or floats.
     pub fn numbers(&self) -> Nd {
         let data = &self.data[..];
