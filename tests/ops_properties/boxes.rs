@@ -74,7 +74,7 @@ fn overlap(a: &Corners, b: &Corners) -> f64 {
 
 fn bbox_transform(random: &mut Random) {
     let ty = random.pick(&COMMON);
-    let [rows, classes, images] = [random.size(1, 4), random.size(1, 3), random.size(1, 3)];
+    let [rows, classes, images] = [random.batch(4), random.size(1, 3), random.size(1, 3)];
     let corners: Vec<Corners> = (0..rows).map(|_| random_corners(random)).collect();
     let deltas = random_deltas(random, ty, &[rows, classes * 4]);
     let batches: Vec<i32> = (0..rows).map(|_| random.below(images) as i32).collect();
@@ -116,7 +116,7 @@ fn distinct_scores(random: &mut Random, ty: OperandType, dims: &[usize]) -> Valu
 
 fn nms(random: &mut Random) {
     let ty = random.pick(&COMMON);
-    let [rows, classes] = [random.size(1, 8), random.size(2, 4)];
+    let [rows, classes] = [random.batch(8), random.size(2, 4)];
     let scores = distinct_scores(random, ty, &[rows, classes]);
     let corners: Vec<Corners> = (0..rows * classes).map(|_| random_corners(random)).collect();
     let mut batch = 0;

@@ -110,7 +110,7 @@ fn over_taps(
 
 fn conv(random: &mut Random) {
     let window = Window::random(random, 3);
-    let [n, ci, co] = [random.size(1, 2), random.size(1, 4), random.size(1, 5)];
+    let [n, ci, co] = [random.batch(2), random.size(1, 4), random.size(1, 5)];
     let (code, nchw) = (random.below(4) as i32, random.coin());
     let kind = operands(
         random,
@@ -134,7 +134,7 @@ fn conv(random: &mut Random) {
 
 fn depthwise(random: &mut Random) {
     let window = Window::random(random, 3);
-    let [n, ci, multiplier] = [random.size(1, 2), random.size(1, 4), random.size(1, 3)];
+    let [n, ci, multiplier] = [random.batch(2), random.size(1, 4), random.size(1, 3)];
     let (code, nchw) = (random.below(4) as i32, random.coin());
     let kind = operands(
         random,
@@ -157,7 +157,7 @@ fn depthwise(random: &mut Random) {
 
 fn grouped(random: &mut Random) {
     let window = Window::random(random, 1);
-    let [n, groups, ci, co] = [random.size(1, 2), random.size(1, 3), random.size(1, 3), random.size(1, 3)];
+    let [n, groups, ci, co] = [random.batch(2), random.size(1, 3), random.size(1, 3), random.size(1, 3)];
     let (code, nchw) = (random.below(4) as i32, random.coin());
     let kind = operands(
         random,
@@ -218,7 +218,7 @@ fn spread(padding: Padding, random: &mut Random) -> Spread {
 fn transpose(random: &mut Random) {
     let padding = random.pick(&[Padding::Same, Padding::Valid, Padding::Explicit]);
     let (h, w) = (spread(padding, random), spread(padding, random));
-    let [n, ci, co] = [random.size(1, 2), random.size(1, 3), random.size(1, 4)];
+    let [n, ci, co] = [random.batch(2), random.size(1, 3), random.size(1, 4)];
     let (code, nchw) = (random.below(4) as i32, random.coin());
     let kind = operands(random, &[n, h.input, w.input, ci], &[co, h.filter, w.filter, ci], 0);
     let (input, filter) = (kind.input.reals(), kind.filter.reals());

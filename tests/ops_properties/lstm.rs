@@ -21,8 +21,12 @@ pub const PROPERTIES: &[Property] = &[
     },
 ];
 
-/// Layer normalisation amplifies rounding where gates are near to one another.
-const STEPS: f64 = 10.0;
+/// Asserts that outputs are what is wanted, unless rounding decides.
+fn check(got: &[Value], want: &[Nd], cells: &[&LstmCell]) {
+    if cells.iter().all(|cell| cell.certain.get()) {
+        got.iter().zip(want).for_each(|(got, want)| expect_within(got, want, 10.0));
+    }
+}
 
 fn sizes(random: &mut Random, variant: Variant, batch: usize) -> Sizes {
     let cell = random.size(2, 4);
@@ -64,9 +68,7 @@ fn lstm(random: &mut Random) {
     assert_eq!(got[0].dims(), [batch, gates * sizes.cell]);
     let sequence = Nd { dims: vec![1, batch, sizes.input], ..input.reals() };
     let [_, hidden, state] = cell.run(&sequence, None, &[0], scalars);
-    expect_within(&got[1], &hidden, STEPS);
-    expect_within(&got[2], &state, STEPS);
-    expect_within(&got[3], &hidden, STEPS);
+    check(&got[1..], &[hidden.clone(), state, hidden], &[&cell]);
 }
 
 fn unidirectional(random: &mut Random) {
@@ -89,8 +91,7 @@ fn unidirectional(random: &mut Random) {
     let got = call_with(UNIDIRECTIONAL_SEQUENCE_LSTM, &inputs, &outputs);
     let times: Vec<usize> = (0..time).collect();
     let [out, hidden, state] = cell.run(&in_time(&input, time_major), None, &times, scalars);
-    let want = [as_asked(&out, time_major), hidden, state];
-    got.iter().zip(&want).for_each(|(got, want)| expect_within(got, want, STEPS));
+    check(&got, &[as_asked(&out, time_major), hidden, state], &[&cell]);
 }
 
 fn bidirectional(random: &mut Random) {
@@ -137,5 +138,5 @@ fn bidirectional(random: &mut Random) {
         false => vec![as_asked(&fw_out, time_major), as_asked(&bw_out, time_major)],
     };
     want.extend([fw_hidden, fw_cell, bw_hidden, bw_cell]);
-    got.iter().zip(&want).for_each(|(got, want)| expect_within(got, want, STEPS));
+    check(&got, &want, &[&fw, &bw]);
 }

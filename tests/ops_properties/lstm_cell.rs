@@ -60,6 +60,8 @@ pub struct LstmCell {
     pub layer_norm: [Option<Value>; 4],
     pub hidden: Value,
     pub cell: Value,
+    /// Whether no layer normalisation so far was of gates so near to one another that rounding decides.
+    pub certain: std::cell::Cell<bool>,
 }
 
 impl LstmCell {
@@ -83,6 +85,7 @@ impl LstmCell {
             layer_norm,
             hidden: small(random, ty, &[batch, output]),
             cell: small(random, ty, &[batch, cell]),
+            certain: true.into(),
         }
     }
 
@@ -109,6 +112,7 @@ impl LstmCell {
             let count = sums.len() as f64;
             let mean = sums.iter().sum::<f64>() / count;
             let variance = sums.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / count;
+            self.certain.set(self.certain.get() && variance > 0.01);
             let normal = |x: f64| (x - mean) / (variance + 1e-8).sqrt();
             sums = sums.iter().zip(&weights.at).map(|(&x, w)| normal(x) * w).collect();
         }

@@ -15,6 +15,7 @@ fn fully_connected(random: &mut Random) {
     let size = random.size(1, 6);
     // The elements need not be a row of the input each, as long as they make whole rows.
     dims[rank - 1] = size * if rank > 2 { random.size(1, 2) } else { 1 };
+    dims[0] = random.batch(dims[0]);
     let ty = random.pick(&COMMON);
     let input = random.tensor(ty, &dims);
     let weights = random.tensor(ty, &[units, size]);

@@ -116,7 +116,8 @@ fn shapes(random: &mut Random) {
 
 fn transpose(random: &mut Random) {
     let rank = random.size(1, 4);
-    let dims = random.dims(rank, 4);
+    let mut dims = random.dims(rank, 4);
+    dims[0] = random.batch(4);
     let ty = random.pick(&COMMON);
     let input = random.tensor(ty, &dims);
     let given = random.coin();

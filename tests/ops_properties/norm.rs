@@ -45,7 +45,8 @@ fn axis(random: &mut Random, rank: usize) -> (usize, Option<Value>) {
 
 fn softmax(random: &mut Random) {
     let rank = random.size(1, 4);
-    let dims = random.dims(rank, 5);
+    let mut dims = random.dims(rank, 5);
+    dims[0] = random.batch(5);
     let ty = random.pick(&COMMON);
     let input = random.tensor(ty, &dims);
     let beta = scalar(ty, random.pick(&[1.0, 0.5, 0.125, 2.0]));

@@ -16,7 +16,7 @@ fn pool(random: &mut Random) {
     let window = Window::random(random, 1);
     let (code, nchw) = (random.below(4) as i32, random.coin());
     let ty = random.pick(if operation == L2_POOL_2D { &FLOATS } else { &COMMON[..] });
-    let (n, c) = (random.size(1, 2), random.size(1, 3));
+    let (n, c) = (random.batch(2), random.size(1, 3));
     let (h, w) = (window.h.input as usize, window.w.input as usize);
     let input = random.tensor(ty, &if nchw { [n, c, h, w] } else { [n, h, w, c] });
     let reals = if nchw { input.reals().permuted(&[0, 2, 3, 1]) } else { input.reals() };

@@ -49,7 +49,7 @@ impl Regions {
         let features = random.tensor(ty, &if nchw { [n, c, h, w] } else { [n, h, w, c] });
         let numbers = features.reals();
         let strides = [random.pick(&[1.0, 2.0, 4.0]), random.pick(&[1.0, 2.0, 8.0])];
-        let count = random.size(1, 4);
+        let count = random.batch(4);
         // Corners in eighths are exact in every type.
         let mut span = |size: usize, stride: f64| {
             let whole = (size as f64 * stride * 8.0) as i64;
@@ -202,7 +202,7 @@ fn top(map: &Nd, (y, x): (usize, usize)) -> Option<([f64; 2], f64)> {
 
 fn keypoints(random: &mut Random) {
     let (ty, nchw) = (random.pick(&COMMON), random.coin());
-    let [n, size, k] = [random.size(1, 3), random.size(2, 6), random.size(1, 3)];
+    let [n, size, k] = [random.batch(3), random.size(2, 6), random.size(1, 3)];
     let dims = if nchw { [n, k, size, size] } else { [n, size, size, k] };
     let heat = match is_quantised(ty) {
         true => random.tensor(ty, &dims),

@@ -34,7 +34,7 @@ fn resize(random: &mut Random) {
     let (align, half) = random.pick(&[(false, false), (true, false), (false, true)]);
     let ty = random.pick(&COMMON);
     let nchw = random.coin();
-    let [n, h, w, c] = [random.size(1, 2), random.size(1, 6), random.size(1, 6), random.size(1, 3)];
+    let [n, h, w, c] = [random.batch(2), random.size(1, 6), random.size(1, 6), random.size(1, 3)];
     let input = random.tensor(ty, &if nchw { [n, c, h, w] } else { [n, h, w, c] });
     let reals = if nchw { input.reals().permuted(&[0, 2, 3, 1]) } else { input.reals() };
     let by_scale = random.coin();

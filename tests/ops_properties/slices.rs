@@ -19,7 +19,7 @@ fn slice(random: &mut Random) {
     let ty = random.pick(&COMMON_AND_INT);
     let input = random.tensor(ty, &dims);
     let begin: Vec<usize> = dims.iter().map(|&d| random.below(d)).collect();
-    let sizes: Vec<usize> = dims.iter().zip(&begin).map(|(&d, &b)| random.size(1, d - b)).collect();
+    let sizes: Vec<usize> = dims.iter().zip(&begin).map(|(&d, &b)| random.batch(d - b)).collect();
     let to_end: Vec<bool> = dims.iter().map(|_| random.one_in(4)).collect();
     let sizes: Vec<usize> =
         (0..rank).map(|a| if to_end[a] { dims[a] - begin[a] } else { sizes[a] }).collect();

@@ -47,6 +47,11 @@ impl Random {
         low + (high - low) * self.below(1 << 20) as f64 / f64::from(1 << 20)
     }
 
+    /// A number of images or rows, which may be none.
+    pub fn batch(&mut self, largest: usize) -> usize {
+        if self.one_in(12) { 0 } else { self.size(1, largest) }
+    }
+
     pub fn dims(&mut self, rank: usize, largest: usize) -> Vec<usize> {
         (0..rank).map(|_| self.size(1, largest)).collect()
     }
