@@ -6,6 +6,7 @@ mod nd;
 mod property;
 mod quant;
 mod random;
+mod unknown;
 mod value;
 
 pub use compare::{expect, expect_exactly, expect_within};
@@ -14,6 +15,7 @@ pub use nd::Nd;
 pub use property::{times, Property};
 pub use quant::{activate, quantisation};
 pub use random::Random;
+pub use unknown::{shapes_resolve_late, validates};
 pub use value::{boolean, call, call_with, float, int, ints, scalar, Value};
 
 pub use nnhal::ops::OperationType;

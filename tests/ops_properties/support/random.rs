@@ -49,7 +49,11 @@ impl Random {
 
     /// A number of images or rows, which may be none.
     pub fn batch(&mut self, largest: usize) -> usize {
-        if self.one_in(12) { 0 } else { self.size(1, largest) }
+        if self.one_in(12) {
+            0
+        } else {
+            self.size(1, largest)
+        }
     }
 
     pub fn dims(&mut self, rank: usize, largest: usize) -> Vec<usize> {

@@ -1,7 +1,10 @@
 //! Operands with values, and calls of operations.
 
 use super::property::count_success;
-use super::{is_quantised, spoiled_calls, Nd, OperandType, OperationType, TensorInfo};
+use super::{
+    is_quantised, shapes_resolve_late, spoiled_calls, validates, Nd, OperandType, OperationType, Random,
+    TensorInfo,
+};
 use half::f16;
 use nnhal::memory::AlignedBuf;
 use nnhal::ops::{evaluate::evaluate, Arg, NeverInterrupted};
@@ -108,7 +111,8 @@ pub fn scalar(ty: OperandType, value: f64) -> Value {
     Value::of_reals(TensorInfo::new(ty, &[]), &[value])
 }
 
-/// A call that must succeed; `None` is an input left out. Variants of it with something spoiled must not panic.
+/// A call that must succeed; `None` is an input left out. Variants of it with something spoiled must not
+/// panic, and with something unknown must validate.
 #[track_caller]
 pub fn call_with(operation: OperationType, inputs: &[Option<&Value>], outputs: &[TensorInfo]) -> Vec<Value> {
     let args: Vec<_> = inputs.iter().map(|v| v.map(|v| Arg { info: &v.info, data: Some(&v.data) })).collect();
@@ -118,12 +122,26 @@ pub fn call_with(operation: OperationType, inputs: &[Option<&Value>], outputs: &
         panic!("{operation:?}({}): {e}", inputs.join(", "))
     });
     count_success(operation);
-    spoiled_calls(rules, inputs, outputs);
-    let values = computed.into_iter().zip(outputs).map(|(computed, info)| Value {
-        info: TensorInfo { dims: computed.dims, ..info.clone() },
-        data: computed.data,
-    });
-    values.collect()
+    let random = &mut Random::new(seed(inputs));
+    spoiled_calls(rules, inputs, outputs, random);
+    let values: Vec<Value> = computed
+        .into_iter()
+        .zip(outputs)
+        .map(|(computed, info)| Value {
+            info: TensorInfo { dims: computed.dims, ..info.clone() },
+            data: computed.data,
+        })
+        .collect();
+    let results: Vec<TensorInfo> = values.iter().map(|v| v.info.clone()).collect();
+    validates(rules, inputs, &results, random);
+    shapes_resolve_late(rules, inputs, &results, random);
+    values
+}
+
+/// A number that depends on the values of a call.
+fn seed(inputs: &[Option<&Value>]) -> u64 {
+    let bytes = inputs.iter().flatten().flat_map(|v| v.data.iter().take(64));
+    bytes.fold(7, |seed: u64, &byte| seed.wrapping_mul(31).wrapping_add(byte.into()))
 }
 
 /// A call with all inputs given that must succeed.
