@@ -19,6 +19,7 @@ mod pool;
 mod quantised_lstm;
 mod recurrent;
 mod reduce;
+mod refusals;
 mod regions;
 mod resize;
 mod slices;

@@ -180,7 +180,7 @@ fn pad(random: &mut Random) {
         PAD => (None, f64::from(input.info.zero_point)),
         MIRROR_PAD => (Some(int(symmetric.into())), 0.0),
         _ if is_quantised(ty) => {
-            let value = random.range(0, 127) as i32;
+            let value = random.range(if ty == TENSOR_QUANT8_ASYMM { 0 } else { -128 }, 127) as i32;
             (Some(int(value)), value.into())
         }
         _ => (Some(scalar(ty, -1.5)), -1.5),

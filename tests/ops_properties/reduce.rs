@@ -99,11 +99,11 @@ fn topk(random: &mut Random) {
     dims[rank - 1] = n;
     let ty = random.pick(&COMMON_AND_INT);
     let mut input = random.tensor(ty, &dims);
-    // No ties: which of equals comes first is left open.
+    // Of equal elements the one with the larger index comes first.
     let rows = dims[..rank - 1].iter().product();
     let numbers: Vec<f64> = (0..rows)
         .flat_map(|_| random.permutation(n))
-        .map(|x| x as f64 * 3.0 - if ty == TENSOR_QUANT8_ASYMM { 0.0 } else { 8.0 })
+        .map(|x| (x / 2) as f64 * 3.0 - if ty == TENSOR_QUANT8_ASYMM { 0.0 } else { 8.0 })
         .collect();
     input = Value::of_numbers(input.info.clone(), &numbers);
     let k = random.size(1, n);
@@ -112,7 +112,7 @@ fn topk(random: &mut Random) {
     let (mut values, mut indices) = (Vec::new(), Vec::new());
     for row in numbers.chunks(n) {
         let mut order: Vec<usize> = (0..n).collect();
-        order.sort_by(|&a, &b| row[b].total_cmp(&row[a]));
+        order.sort_by(|&a, &b| row[b].total_cmp(&row[a]).then(b.cmp(&a)));
         values.extend(order[..k].iter().map(|&i| row[i]));
         indices.extend(order[..k].iter().map(|&i| i as f64));
     }

@@ -16,7 +16,7 @@ pub use property::{times, Property};
 pub use quant::{activate, quantisation};
 pub use random::Random;
 pub use unknown::{shapes_resolve_late, validates};
-pub use value::{boolean, call, call_with, float, int, ints, scalar, Value};
+pub use value::{boolean, call, call_with, float, int, ints, scalar, try_call, Value};
 
 pub use nnhal::ops::OperationType;
 pub use nnhal::tensor::{ChannelQuant, OperandType, TensorInfo};

@@ -7,7 +7,7 @@ use super::{
 };
 use half::f16;
 use nnhal::memory::AlignedBuf;
-use nnhal::ops::{evaluate::evaluate, Arg, NeverInterrupted};
+use nnhal::ops::{evaluate::evaluate, Arg, NeverInterrupted, OpError};
 use OperandType::*;
 
 #[derive(Clone, Debug)]
@@ -115,27 +115,34 @@ pub fn scalar(ty: OperandType, value: f64) -> Value {
 /// panic, and with something unknown must validate.
 #[track_caller]
 pub fn call_with(operation: OperationType, inputs: &[Option<&Value>], outputs: &[TensorInfo]) -> Vec<Value> {
-    let args: Vec<_> = inputs.iter().map(|v| v.map(|v| Arg { info: &v.info, data: Some(&v.data) })).collect();
-    let rules = operation.operation().expect("an operation that the driver has");
-    let computed = evaluate(rules, &args, outputs, &NeverInterrupted).unwrap_or_else(|e| {
+    let values = try_call(operation, inputs, outputs).unwrap_or_else(|e| {
         let inputs: Vec<_> = inputs.iter().map(|v| v.map_or("-".into(), describe)).collect();
         panic!("{operation:?}({}): {e}", inputs.join(", "))
     });
     count_success(operation);
+    let rules = operation.operation().expect("an operation that the driver has");
     let random = &mut Random::new(seed(inputs));
     spoiled_calls(rules, inputs, outputs, random);
-    let values: Vec<Value> = computed
-        .into_iter()
-        .zip(outputs)
-        .map(|(computed, info)| Value {
-            info: TensorInfo { dims: computed.dims, ..info.clone() },
-            data: computed.data,
-        })
-        .collect();
     let results: Vec<TensorInfo> = values.iter().map(|v| v.info.clone()).collect();
     validates(rules, inputs, &results, random);
     shapes_resolve_late(rules, inputs, &results, random);
     values
+}
+
+/// A call that may fail; `None` is an input left out.
+pub fn try_call(
+    operation: OperationType,
+    inputs: &[Option<&Value>],
+    outputs: &[TensorInfo],
+) -> Result<Vec<Value>, OpError> {
+    let args: Vec<_> = inputs.iter().map(|v| v.map(|v| Arg { info: &v.info, data: Some(&v.data) })).collect();
+    let rules = operation.operation().expect("an operation that the driver has");
+    let computed = evaluate(rules, &args, outputs, &NeverInterrupted)?;
+    let values = computed.into_iter().zip(outputs).map(|(computed, info)| Value {
+        info: TensorInfo { dims: computed.dims, ..info.clone() },
+        data: computed.data,
+    });
+    Ok(values.collect())
 }
 
 /// A number that depends on the values of a call.
