@@ -20,6 +20,7 @@ extern crate binder as rsbinder;
 pub mod aidl;
 pub mod backend;
 pub mod compiler;
+pub mod fmq;
 pub mod memory;
 pub mod model;
 pub mod ops;

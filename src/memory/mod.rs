@@ -8,11 +8,13 @@ mod client;
 mod file;
 mod guard;
 mod pool;
+mod word;
 
 pub use aligned::AlignedBuf;
 pub use arena::Arena;
 pub use client::{page_size, Access, ClientSlice, Mapping};
 pub use pool::Pool;
+pub use word::{SharedU32, SharedU64};
 
 /// Why memory could not be used.
 #[derive(Debug, thiserror::Error)]

@@ -93,8 +93,8 @@ fn of_memory(error: &MemoryError) -> ErrorStatus {
             Some(libc::ENOMEM | libc::EAGAIN) => ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT,
             _ => ErrorStatus::GENERAL_FAILURE,
         },
-        MemoryError::OutOfMemory(_) => ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT,
-        MemoryError::Unsupported(_) => ErrorStatus::GENERAL_FAILURE,
+        MemoryError::OutOfMemory(_) | MemoryError::Exhausted(_) => ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT,
+        MemoryError::Unsupported(_) | MemoryError::Vanished => ErrorStatus::GENERAL_FAILURE,
     }
 }
 
