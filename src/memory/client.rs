@@ -256,6 +256,14 @@ impl ClientSlice {
         Ok(())
     }
 
+    /// Where the slice starts, for [`super::Weights`] only: what lies there may change or vanish at any moment.
+    pub(super) fn start_to_read(&self) -> Result<*const u8, MemoryError> {
+        if !self.mapping.access.reads() {
+            return Err(MemoryError::Access("the memory is not readable"));
+        }
+        Ok(self.mapping.pointer(self.offset))
+    }
+
     /// A private copy of the whole slice.
     pub fn to_private(&self) -> Result<super::AlignedBuf, MemoryError> {
         let mut copy = super::AlignedBuf::zeroed(self.len).ok_or(MemoryError::OutOfMemory(self.len))?;

@@ -8,12 +8,14 @@ mod client;
 mod file;
 mod guard;
 mod pool;
+mod weights;
 mod word;
 
 pub use aligned::AlignedBuf;
 pub use arena::Arena;
 pub use client::{page_size, Access, ClientSlice, Mapping};
 pub use pool::Pool;
+pub use weights::{Weights, WEIGHTS_ALIGNMENT};
 pub use word::{SharedU32, SharedU64};
 
 /// Why memory could not be used.

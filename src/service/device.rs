@@ -1,7 +1,7 @@
 //! IDevice: what the driver is, and where compilations begin.
 
-use super::allocate;
 use super::announce::Announcement;
+use super::buffer;
 use super::prepared_model::Prepared;
 use super::status::{self, handle, ServiceError};
 use super::terms;
@@ -10,6 +10,7 @@ use crate::backend::cpu::CpuBackend;
 use crate::backend::{self, Backend, CompileOptions, Control};
 use crate::compiler::{Compiler, Job, Limits, Quota};
 use crate::model;
+use crate::model::buffer::BufferTracker;
 use binder::{BinderResult, Interface, ParcelFileDescriptor, Strong};
 use std::sync::Arc;
 
@@ -34,6 +35,7 @@ pub(super) struct Core {
     compiler: Compiler,
     callbacks: Arc<Quota>,
     models: Arc<Quota>,
+    pub(super) buffers: BufferTracker,
 }
 
 struct Device {
@@ -47,7 +49,10 @@ pub fn new_device(options: &Options) -> std::io::Result<Strong<dyn IDevice>> {
     let compiler = Compiler::new(backend.clone(), Limits::default())?;
     let callbacks = Quota::new(MAX_CALLBACKS, MAX_CALLBACKS_PER_CLIENT);
     let models = Quota::new(MAX_MODELS, MAX_MODELS_PER_CLIENT);
-    Ok(BnDevice::new_binder(Device { core: Arc::new(Core { backend, compiler, callbacks, models }) }))
+    let buffers = BufferTracker::default();
+    Ok(BnDevice::new_binder(Device {
+        core: Arc::new(Core { backend, compiler, callbacks, models, buffers }),
+    }))
 }
 
 /// What prepareModel and prepareModelWithConfig have in common, checked.
@@ -93,9 +98,7 @@ impl Device {
             let (core, announcement) = (self.core.clone(), announcement.clone());
             let done = move |outcome: crate::compiler::Outcome| {
                 announcement.tell(match outcome {
-                    Ok(executable) => {
-                        Ok(Arc::new(Prepared { core, executable, priority: options.priority, _place: place }))
-                    }
+                    Ok(executable) => Ok(Arc::new(Prepared::new(core, executable, options.priority, place))),
                     Err(error) => {
                         let error = ServiceError::from(error);
                         status::log("compilation", &error);
@@ -201,10 +204,7 @@ impl IDevice for Device {
         inputs: &[BufferRole],
         outputs: &[BufferRole],
     ) -> BinderResult<DeviceBuffer> {
-        handle("allocate", || {
-            allocate::check(&self.core, desc, models, inputs, outputs)?;
-            Err(ServiceError::Failed("device memory is not supported yet; use shared memory".into()))
-        })
+        handle("allocate", || buffer::allocate(&self.core, desc, models, inputs, outputs))
     }
 }
 

@@ -3,7 +3,7 @@
 //! Handlers check what only they can see (who calls, raw arguments), hand the work down and turn errors into binder
 //! status. They compute nothing themselves.
 //!
-//! - `device`: IDevice; `announce`: what a compilation's callback is told; `allocate`: device memory
+//! - `device`: IDevice; `announce`: what a compilation's callback is told; `buffer`: device memory, IBuffer
 //! - `prepared_model`: IPreparedModel; `run`: the one path that every way to execute takes
 //! - `arguments`: from request pools to tensors; `terms`: deadlines, timeouts, hints and the like
 //! - `status`: the one place where errors become binder status
@@ -12,9 +12,9 @@
 
 #![allow(non_snake_case)] // the interface's methods are in camel case
 
-mod allocate;
 mod announce;
 mod arguments;
+mod buffer;
 pub mod daemon;
 mod device;
 pub mod embedded;

@@ -10,16 +10,26 @@ use crate::backend::{Executable, Priority};
 use crate::compiler::Permit;
 use binder::{Binder, BinderResult, Interface, ParcelFileDescriptor, Strong};
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Instant;
 
 /// What a prepared model is to the driver; binder objects come and go around it.
 pub(super) struct Prepared {
+    /// Given to no other prepared model, ever.
+    pub id: u64,
     pub core: Arc<Core>,
     pub executable: Arc<dyn Executable>,
     pub priority: Priority,
     /// Its place among the prepared models of the client that asked for it.
-    pub _place: Permit,
+    _place: Permit,
+}
+
+impl Prepared {
+    pub fn new(core: Arc<Core>, executable: Arc<dyn Executable>, priority: Priority, place: Permit) -> Self {
+        static IDS: AtomicU64 = AtomicU64::new(1);
+        Prepared { id: IDS.fetch_add(1, Ordering::Relaxed), core, executable, priority, _place: place }
+    }
 }
 
 struct PreparedModel {

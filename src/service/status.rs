@@ -4,6 +4,7 @@ use crate::aidl::ErrorStatus;
 use crate::backend::BackendError;
 use crate::compiler::CompileError;
 use crate::memory::MemoryError;
+use crate::model::buffer::BufferError;
 use crate::model::{ModelError, RequestError};
 use binder::{BinderResult, Status};
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -22,6 +23,8 @@ pub(super) enum ServiceError {
     Compile(#[from] CompileError),
     #[error(transparent)]
     Backend(#[from] BackendError),
+    #[error(transparent)]
+    Buffer(#[from] BufferError),
     #[error("{what}: {source}")]
     Memory { what: String, source: MemoryError },
     /// The deadline had passed when the call came.
@@ -55,6 +58,7 @@ impl ServiceError {
             ServiceError::Model(ModelError::Memory { source, .. })
             | ServiceError::Request(RequestError::Memory { source, .. })
             | ServiceError::Memory { source, .. } => of_memory(source),
+            ServiceError::Buffer(error) => of_buffer(error),
             ServiceError::Compile(error) => of_compilation(error),
             ServiceError::Backend(error) => of_backend(error),
             // A deadline that has passed once will not come again; one that passes during the work may be met next time.
@@ -84,12 +88,19 @@ fn of_backend(error: &BackendError) -> ErrorStatus {
     }
 }
 
+fn of_buffer(error: &BufferError) -> ErrorStatus {
+    match error {
+        BufferError::Invalid(_) => ErrorStatus::INVALID_ARGUMENT,
+        BufferError::Failed(_) => ErrorStatus::GENERAL_FAILURE,
+        BufferError::Exhausted(_) => ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT,
+        BufferError::Memory { source, .. } => of_memory(source),
+    }
+}
+
 fn of_memory(error: &MemoryError) -> ErrorStatus {
     match error {
         MemoryError::Invalid(_) | MemoryError::Access(_) => ErrorStatus::INVALID_ARGUMENT,
         MemoryError::Map(error) => match error.raw_os_error() {
-            // The client's descriptor does not allow what its description promises.
-            Some(libc::EACCES | libc::EPERM) => ErrorStatus::INVALID_ARGUMENT,
             Some(libc::ENOMEM | libc::EAGAIN) => ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT,
             _ => ErrorStatus::GENERAL_FAILURE,
         },

@@ -3,6 +3,7 @@
 use super::client::ServiceName;
 use super::conformance::{self, ConformanceArgs};
 use super::error::ToolError;
+use super::run::{self, RunArgs};
 use clap::{Parser, Subcommand};
 
 /// Runs, measures and checks models on an Android Neural Networks driver.
@@ -18,12 +19,14 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Run(RunArgs),
     Conformance(ConformanceArgs),
 }
 
 impl Cli {
     pub fn run(&self) -> Result<(), ToolError> {
         match &self.command {
+            Command::Run(args) => run::run(&self.service, args),
             Command::Conformance(args) => conformance::run(&self.service, args),
         }
     }

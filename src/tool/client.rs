@@ -1,9 +1,10 @@
 //! The tool's way to a driver: over binder, as any client goes, wherever the driver is.
 //!
-//! Must not know what a driver is made of: only [`embedded`] starts one, and then talks to it over a socket.
+//! Must not know what a driver is made of: an embedded one is started and then talked to over its socket.
 
 use crate::aidl::*;
-use crate::tool::embedded::{self, EmbeddedDaemon};
+use crate::service::embedded::{self, EmbeddedDaemon, StartError};
+use crate::service::Options;
 use binder::entry::{WireProfile, WireVersion};
 use binder::rpc::FileDescriptorTransportMode as FdMode;
 use binder::{
@@ -73,7 +74,7 @@ pub enum ClientError {
     #[error("{INTERFACE}/{0} is not registered: start a driver with `nnhald --service binder:{0}`")]
     NotRegistered(String),
     #[error("cannot start the embedded driver: {0}")]
-    Embedded(String),
+    Embedded(#[from] StartError),
     /// The driver's own answer.
     #[error("the driver refused {call}: {}{}", name(*.status), because(.message))]
     Refused { call: &'static str, status: ErrorStatus, message: String },
@@ -183,7 +184,7 @@ impl Driver {
     pub fn connect(service: &ServiceName, options: &ConnectOptions) -> Result<Driver, ClientError> {
         match service {
             ServiceName::Embedded => {
-                let daemon = embedded::start(options.threads).map_err(ClientError::Embedded)?;
+                let daemon = embedded::start(&Options { threads: options.threads })?;
                 let (client, device) = connect_unix(daemon.socket(), options)?;
                 Ok(Self::new(device, Some(client), Some(daemon), options))
             }

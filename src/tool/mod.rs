@@ -4,7 +4,7 @@ pub mod builder;
 pub mod cli;
 pub mod client;
 pub mod conformance;
-mod embedded;
 pub mod error;
+pub mod run;
 pub mod shared;
 pub mod tflite;

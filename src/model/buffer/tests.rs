@@ -100,8 +100,8 @@ fn allocation_checks_roles() {
         with(0, 0, -0.5),
         with(0, 0, nan),
     ] {
-        assert!(is_invalid(plan(&[], &[model], &[bad.clone()], &none)), "{bad:?}");
-        assert!(is_invalid(plan(&[], &[model], &none, &[bad.clone()])), "{bad:?}");
+        assert!(is_invalid(plan(&[], &[model], std::slice::from_ref(&bad), &none)), "{bad:?}");
+        assert!(is_invalid(plan(&[], &[model], &none, std::slice::from_ref(&bad))), "{bad:?}");
     }
     for (ins, outs) in [(&[0, 0][..], &[][..]), (&[], &[0, 0])] {
         assert!(is_invalid(plan_for(&one, &one, &[], ins, outs)));

@@ -66,6 +66,10 @@ impl Uses {
         Ok(uses)
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.inputs.is_empty() && self.outputs.is_empty()
+    }
+
     /// Claims the buffers for one run. Outputs have lost what was in them if the run then fails.
     pub fn claim(&self) -> Result<Claims, BufferError> {
         let mut claims = Claims::default();

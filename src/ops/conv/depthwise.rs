@@ -2,8 +2,9 @@
 
 use super::{accumulate, check_channel_dim, evaluate, filter_dims, ChannelRequant, Number, WeightedSums};
 use super::{IMPLICIT, ROWS};
-use crate::ops::image::{filled, slide, ImageDims, Strides, Window};
+use crate::ops::image::{slide, ImageDims, Strides, Window};
 use crate::ops::pace::Pace;
+use crate::ops::scratch::filled;
 use crate::ops::signature::{boolean, int, var};
 use crate::ops::{Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::requant::Activation;
@@ -110,6 +111,12 @@ impl DepthwiseGeometry {
             ChannelRequant::check(input.info, filter.info, bias.info, out_channels as usize)?;
         }
         Ok(DepthwiseGeometry { input, height, width, multiplier, activation, nchw })
+    }
+
+    /// Elements of the filter.
+    pub fn filter_len(&self) -> usize {
+        // A tensor's size was checked to fit 32 bits.
+        self.height.kernel * self.width.kernel * self.input.channels * self.multiplier
     }
 
     /// Dimensions of the output in the call's layout.

@@ -1,8 +1,9 @@
 //! What a call of CONV_2D or GROUPED_CONV_2D asks for, and the plain loops over it.
 
 use super::{accumulate, filter_dims, ChannelRequant, Number, WeightedSums, IMPLICIT};
-use crate::ops::image::{filled, reserved, slide, ImageDims, Strides, Window};
+use crate::ops::image::{slide, ImageDims, Strides, Window};
 use crate::ops::pace::Pace;
+use crate::ops::scratch::{filled, reserved};
 use crate::ops::{Args, OpError};
 use crate::tensor::requant::Activation;
 use crate::tensor::Dims;

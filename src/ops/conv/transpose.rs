@@ -3,8 +3,9 @@
 use super::geometry::regroup;
 use super::{accumulate, check_channel_dim, evaluate, filter_dims, ChannelRequant, Number, WeightedSums};
 use super::{IMPLICIT, ROWS_FROM_3};
-use crate::ops::image::{expect_rank, filled, ImageDims, Padding};
+use crate::ops::image::{expect_rank, ImageDims, Padding};
 use crate::ops::pace::Pace;
+use crate::ops::scratch::filled;
 use crate::ops::signature::{boolean, int, is, var};
 use crate::ops::{Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::requant::Activation;

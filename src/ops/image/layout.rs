@@ -1,7 +1,8 @@
 //! Where the elements of an image lie: dimensions by name, and turning channels-first data to channels-last and back.
 
-use super::{exactly, expect_rank, reserved};
+use super::{exactly, expect_rank};
 use crate::ops::pace::Pace;
+use crate::ops::scratch::reserved;
 use crate::ops::{Arg, OpError, Out};
 use crate::tensor::{Dims, OperandType};
 use bytemuck::{AnyBitPattern, NoUninit};

@@ -1,6 +1,7 @@
 //! CONCATENATION: tensors end to end along an axis, requantised to the output where they need be.
 
 use super::walk::{around_axis, Walk};
+use crate::ops::scratch::collected;
 use crate::ops::signature::{int, var, Row};
 use crate::ops::{no_check, Arg, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::requant::quantise;
@@ -78,7 +79,7 @@ fn requantised<'a>(input: &Arg<'a>, output: &TensorInfo) -> Result<Cow<'a, [u8]>
         return Ok(Cow::Borrowed(bytes));
     }
     let table = table(input, output);
-    Ok(Cow::Owned(bytes.iter().map(|&q| table[usize::from(q)]).collect()))
+    Ok(Cow::Owned(collected(bytes.iter().map(|&q| table[usize::from(q)]))?))
 }
 
 /// What each byte of the input is in the output.

@@ -2,8 +2,9 @@
 
 use super::geometry::shapes;
 use super::{signatures, PoolGeometry, ROWS};
-use crate::ops::image::{channels_last, filled, Pixels};
+use crate::ops::image::{channels_last, Pixels};
 use crate::ops::pace::Pace;
+use crate::ops::scratch::filled;
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run};
 
 pub static AVERAGE_POOL_2D: Operation = Operation {
@@ -50,8 +51,9 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
         |pixel, sums, cells| {
             let cells = cells as i64;
             for (mean, &sum) in means.iter_mut().zip(sums) {
-                // Halves round up, so that signed and unsigned types, 128 apart, round alike.
-                *mean = ((sum + cells / 2).div_euclid(cells) as i32).max(lo).min(hi);
+                // Halves round away from zero in stored units, as in NNAPI's and TensorFlow Lite's references.
+                let half = if sum < 0 { -(cells / 2) } else { cells / 2 };
+                *mean = (((sum + half) / cells) as i32).max(lo).min(hi);
             }
             pixels.put_integers(pixel, &means)
         },
@@ -76,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn signed_and_unsigned_round_alike() {
+    fn halves_round_away_from_zero() {
         let ints = [2, 1, 1, 2, 1, 0];
         let unsigned = TensorInfo::quantised(TENSOR_QUANT8_ASYMM, &[1, 1, 3, 1], 1.0, 0);
         let out = call_simple::<u8>(&AVERAGE_POOL_2D, &with_ints(tensor(unsigned, &[0u8, 1, 255]), &ints));
@@ -84,7 +86,7 @@ mod tests {
         let signed = TensorInfo::quantised(TENSOR_QUANT8_ASYMM_SIGNED, &[1, 1, 3, 1], 1.0, -128);
         let out =
             call_simple::<i8>(&AVERAGE_POOL_2D, &with_ints(tensor(signed, &[-128i8, -127, 127]), &ints));
-        assert_eq!(out, Ok((vec![1, 1, 2, 1], vec![-127, 0])));
+        assert_eq!(out, Ok((vec![1, 1, 2, 1], vec![-128, 0])));
     }
 
     #[test]

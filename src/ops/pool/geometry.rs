@@ -1,8 +1,9 @@
 //! What a call of a pool asks for, and the plain loop over it.
 
 use super::IMPLICIT;
-use crate::ops::image::{filled, slide, ImageDims, Strides, Window};
+use crate::ops::image::{slide, ImageDims, Strides, Window};
 use crate::ops::pace::Pace;
+use crate::ops::scratch::filled;
 use crate::ops::{Args, OpError, Shapes};
 use crate::tensor::requant::Activation;
 use crate::tensor::Dims;

@@ -2,8 +2,9 @@
 
 use super::geometry::shapes;
 use super::{signatures, PoolGeometry};
-use crate::ops::image::{channels_last, filled, Pixels};
+use crate::ops::image::{channels_last, Pixels};
 use crate::ops::pace::Pace;
+use crate::ops::scratch::filled;
 use crate::ops::signature::Row;
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run};
 use crate::tensor::OperandType::*;

@@ -84,8 +84,7 @@ pub fn elements<'a, T: AnyBitPattern>(args: &Args<'a>, i: usize) -> Result<&'a [
 
 /// The elements of quantised input `i` less its zero point, as many as its dimensions say.
 pub fn centred(args: &Args, i: usize) -> Result<Vec<i32>, OpError> {
-    let arg = args.get(i)?;
-    let values: Vec<i32> = arg.integers()?.iter().map(|&x| x.wrapping_sub(arg.zero_point())).collect();
+    let values = args.get(i)?.centred()?;
     expect_count(args, i, values.len())?;
     Ok(values)
 }

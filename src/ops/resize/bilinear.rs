@@ -2,8 +2,9 @@
 
 use super::geometry::{shapes, ResizeGeometry};
 use super::{INPUTS, OUTPUTS};
-use crate::ops::image::{channels_last, filled, Pixels};
+use crate::ops::image::{channels_last, Pixels};
 use crate::ops::pace::Pace;
+use crate::ops::scratch::filled;
 use crate::ops::signature::Row;
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Signature};
 use crate::tensor::OperandType::*;
@@ -75,8 +76,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
         &mut pace,
         |pixel, blended| {
             for (to, &x) in rounded.iter_mut().zip(blended) {
-                // Halves round up, so that signed and unsigned types, 128 apart, round alike.
-                *to = (x + 0.5).floor() as i32;
+                *to = x.round() as i32; // halves away from zero in stored units, as in TensorFlow Lite's reference
             }
             pixels.put_integers(pixel, &rounded)
         },
