@@ -38,7 +38,7 @@ pub struct Mapped {
 }
 
 impl Mapped {
-    pub fn new(layout: &Layout) -> Result<Self, MemoryError> {
+    pub(super) fn new(layout: &Layout) -> Result<Self, MemoryError> {
         Ok(Mapped {
             read_counter: SharedU64::new(map(&layout.read_counter)?, 0)?,
             write_counter: SharedU64::new(map(&layout.write_counter)?, 0)?,

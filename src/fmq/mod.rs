@@ -7,15 +7,24 @@
 //! - `event_flag`: the word that both sides sleep on
 //! - `mapped`: a queue's memory, as its protocol uses it
 //! - `queue`: the ring, with an end to read from and an end to write to
+//! - `codec`: the packets of a burst; `slots`: its memories by name; `polling`: when to poll for a packet
+//! - `burst`: the driver's side of a burst; `controller`: the client's
 
+mod burst;
+pub mod codec;
+pub mod controller;
 mod descriptor;
 mod event_flag;
 mod mapped;
 #[cfg(test)]
 mod model_tests;
+mod polling;
 mod queue;
+mod slots;
 
+pub use burst::{Burst, Executor};
 pub use descriptor::{Descriptor, Grantor, SharedQueue};
+pub use polling::{Pace, PollingBudget};
 pub use queue::{Limit, Queue, ReadTransaction, Reader, Waker, WriteTransaction, Writer};
 
 use crate::memory::MemoryError;

@@ -63,9 +63,22 @@ impl Queue {
         Ok(Queue { memory: Arc::new(memory), quantum })
     }
 
-    /// What ends the waits of this process on the queue, and keeps nothing mapped.
-    pub fn waker(&self) -> Waker {
+    fn waker(&self) -> Waker {
         Waker(Arc::downgrade(&self.memory))
+    }
+}
+
+impl Reader {
+    /// What ends this end's waits, and keeps nothing mapped.
+    pub fn waker(&self) -> Waker {
+        self.queue.waker()
+    }
+}
+
+impl Writer {
+    /// What ends this end's waits, and keeps nothing mapped.
+    pub fn waker(&self) -> Waker {
+        self.queue.waker()
     }
 }
 
@@ -254,6 +267,11 @@ impl<M: Memory> Writer<M> {
     pub fn new(queue: Queue<M>) -> Result<Self, FmqError> {
         let position = queue.start(Counter::Write)?;
         Ok(Writer { queue, position })
+    }
+
+    /// How many elements the queue holds.
+    pub fn capacity(&self) -> usize {
+        self.queue.capacity()
     }
 
     /// How many elements there is room for now.
