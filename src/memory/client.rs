@@ -127,7 +127,20 @@ impl Mapping {
         self.region.as_ref().is_some_and(Region::vanished)
     }
 
-    fn pointer(&self, offset: usize) -> *mut u8 {
+    /// Whether it is a dma-buf, every access to which must be announced.
+    pub(super) fn is_device_memory(&self) -> bool {
+        self.dma_buf.is_some()
+    }
+
+    /// `value`, which was just read here, unless it is only what the guard put in place of lost memory.
+    pub(super) fn still_there<T>(&self, value: T) -> Result<T, MemoryError> {
+        match self.vanished() {
+            true => Err(MemoryError::Vanished),
+            false => Ok(value),
+        }
+    }
+
+    pub(super) fn pointer(&self, offset: usize) -> *mut u8 {
         self.base.cast::<u8>().wrapping_add(self.skip + offset)
     }
 
@@ -144,10 +157,7 @@ impl Mapping {
             dma_buf.end(direction)?;
         }
         // What was copied out of a region that vanished meanwhile is partly zeroes, what was copied in partly lost.
-        match self.vanished() {
-            true => Err(MemoryError::Vanished),
-            false => Ok(()),
-        }
+        self.still_there(())
     }
 }
 
