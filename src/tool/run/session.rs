@@ -36,7 +36,15 @@ struct Slot {
 impl Session {
     /// Connects to the driver and compiles the model there.
     pub fn new(imported: &Imported, service: &ServiceName) -> Result<Self, ToolError> {
-        let driver = Driver::connect(service, &ConnectOptions::default())?;
+        Self::with_options(imported, service, &ConnectOptions::default())
+    }
+
+    pub fn with_options(
+        imported: &Imported,
+        service: &ServiceName,
+        options: &ConnectOptions,
+    ) -> Result<Self, ToolError> {
+        let driver = Driver::connect(service, options)?;
         let start = Instant::now();
         let prepared = driver
             .prepare(&imported.model, &PrepareOptions::default())
@@ -54,6 +62,10 @@ impl Session {
             pools: vec![aidl::RequestMemoryPool::Pool(memory)],
         };
         Ok(Session { prepared, driver, shared, request, outputs, inputs, compile_time })
+    }
+
+    pub fn driver(&self) -> &Driver {
+        &self.driver
     }
 
     /// Runs the model once on `inputs`; gives its outputs and how long the call took.
