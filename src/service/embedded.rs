@@ -1,6 +1,7 @@
 //! A driver in the tool's own process, reached over a socket as any other is.
 
-use super::device::{new_device, Options};
+use super::device::new_device;
+pub use super::device::Options;
 use super::serve::{ServeError, UnixService};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};

@@ -9,8 +9,7 @@ pub use connect::ServiceName;
 pub use error::{name, ClientError};
 
 use crate::aidl::*;
-use crate::service::embedded::{self, EmbeddedDaemon};
-use crate::service::Options;
+use crate::service::embedded::{self, EmbeddedDaemon, Options};
 use binder::{
     BinderResult, Client, DeathRecipient, Endpoint, ExceptionCode, Interface, ParcelFileDescriptor,
     StatusCode, Strong, WIBinder,
