@@ -21,6 +21,7 @@ pub mod aidl;
 pub mod backend;
 pub mod cache;
 pub mod compiler;
+pub mod fmq;
 pub mod memory;
 pub mod model;
 pub mod ops;

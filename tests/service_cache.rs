@@ -234,3 +234,48 @@ fn files_swapped_while_saving_never_give_another_model() {
 fn files_swapped_while_loading_never_give_another_model() {
     toctou(false);
 }
+
+/// The store's one compiled model, once it is whole: its data.
+fn stored(directory: &std::path::Path) -> File {
+    let started = std::time::Instant::now();
+    loop {
+        let files = std::fs::read_dir(directory.join("store")).into_iter().flatten().flatten();
+        let model = files.map(|file| file.path()).find(|path| path.extension().is_some_and(|e| e == "model"));
+        if let Some(model) = model.filter(|path| path.metadata().is_ok_and(|facts| facts.len() > 0)) {
+            return OpenOptions::new().read(true).write(true).open(model.with_extension("data")).unwrap();
+        }
+        assert!(started.elapsed() < PATIENCE, "nothing is stored");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_model_prepared_before_comes_from_the_drivers_own_store() {
+    let directory = tempfile::tempdir().unwrap();
+    let (model, input) = (layer_of(300), vec![1.0; 300]);
+    let expected = {
+        let harness = Harness::with_data(Some(directory.path()));
+        let expected = execute(&harness.prepare(&model), &input).unwrap();
+        stored(directory.path());
+        assert_eq!(execute(&harness.prepare(&model), &input).unwrap(), expected);
+        expected
+    };
+    // In another process's life too. What it computes with is what was stored, and no other model's.
+    let harness = Harness::with_data(Some(directory.path()));
+    let data = stored(directory.path());
+    data.write_all_at(&vec![0; data.metadata().unwrap().len() as usize], 0).unwrap();
+    assert_eq!(execute(&harness.prepare(&model), &input).unwrap(), vec![0.0; 300]);
+    let mut other = layer_of(300);
+    other.operandValues[0] ^= 1;
+    assert_ne!(execute(&harness.prepare(&other), &input).unwrap(), vec![0.0; 300]);
+    assert_ne!(expected, vec![0.0; 300]);
+}
+
+#[test]
+fn small_models_are_not_stored_and_no_store_is_no_store() {
+    let directory = tempfile::tempdir().unwrap();
+    Harness::with_data(Some(directory.path())).prepare(&layer());
+    Harness::new().prepare(&layer_of(300));
+    let store = directory.path().join("store");
+    assert!(!store.exists() || std::fs::read_dir(store).unwrap().count() <= 1);
+}

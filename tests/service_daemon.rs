@@ -111,7 +111,6 @@ fn whatever_stops_it_is_said_in_one_line() {
     for (arguments, code, message) in [
         (&["--service", &format!("unix:{file}")][..], 1, "exists and is no socket"),
         (&["--service", &format!("unix:{file}.d/x")], 1, "its directory does not exist"),
-        (&["--service", "unix:x", "--data", &format!("{file}/data")], 1, "for data"),
         (&["--service", "tcp:1"], 2, "expected unix:PATH"),
         (&["--threads", "0"], 2, "number of threads"),
         (&["--frobnicate"], 2, "usage: nnhald"),

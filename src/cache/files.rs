@@ -15,20 +15,23 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(5);
 
+/// Device and inode.
+type Identity = (u64, u64);
+
 /// Duplicates of a client's cache files, checked.
 #[derive(Debug)]
 pub struct CacheFiles {
     model: File,
     data: File,
-    /// Device and inode of both.
-    identities: [(u64, u64); 2],
+    /// Of both.
+    identities: [Identity; 2],
 }
 
 impl CacheFiles {
     /// Checks the files' number and access, and keeps duplicates.
     pub fn new<F: AsFd>(models: &[F], data: &[F]) -> Result<Self, CacheError> {
         let ([model], [data]) = (models, data) else {
-            debug_assert!(MODEL_FILES == 1 && DATA_FILES == 1);
+            const { assert!(MODEL_FILES == 1 && DATA_FILES == 1) };
             return Err(CacheError::Count { models: models.len(), data: data.len() });
         };
         let (model, model_identity) = duplicate("model", model.as_fd())?;
@@ -67,13 +70,13 @@ impl CacheFiles {
 }
 
 /// Files that this process reads or writes, and a bell for when there are fewer of them.
-static IN_USE: LazyLock<(Mutex<HashSet<(u64, u64)>>, Condvar)> = LazyLock::new(Default::default);
+static IN_USE: LazyLock<(Mutex<HashSet<Identity>>, Condvar)> = LazyLock::new(Default::default);
 
-fn in_use() -> MutexGuard<'static, HashSet<(u64, u64)>> {
+fn in_use() -> MutexGuard<'static, HashSet<Identity>> {
     IN_USE.0.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn duplicate(what: &'static str, fd: BorrowedFd) -> Result<(File, (u64, u64)), CacheError> {
+fn duplicate(what: &'static str, fd: BorrowedFd) -> Result<(File, Identity), CacheError> {
     let io = |why| CacheError::Io { what, why };
     let flags = fcntl(fd, FcntlArg::F_GETFL).map_err(|why| io(why.into()))?;
     let flags = OFlag::from_bits_truncate(flags);

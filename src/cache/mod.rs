@@ -14,11 +14,13 @@
 
 mod files;
 mod registry;
+mod store;
 #[cfg(test)]
 mod tests;
 
 pub use files::CacheFiles;
 pub use registry::{Entry, Key, Limits, Registry, Token};
+pub use store::Store;
 
 use crate::memory::{Mapping, MemoryError, Weights};
 use registry::Record;
@@ -50,7 +52,7 @@ pub enum CacheError {
     Unknown,
     #[error("the model cache is not what this driver wrote for this token")]
     Changed,
-    #[error("a model cache of {0} bytes is too large")]
+    #[error("a compiled model of {0} bytes is too large")]
     TooLarge(usize),
     #[error("the {what} cache: {why}")]
     Io { what: &'static str, why: std::io::Error },
@@ -88,19 +90,32 @@ impl Cache {
         model: &[u8],
         data: &[(u64, Weights)],
     ) -> Result<(), CacheError> {
+        self.save_and_evict(key, files, model, data).map(drop)
+    }
+
+    /// Saves likewise; gives what entries were dropped for it.
+    fn save_and_evict(
+        &self,
+        key: &Key,
+        files: &CacheFiles,
+        model: &[u8],
+        data: &[(u64, Weights)],
+    ) -> Result<Vec<Key>, CacheError> {
         if model.len() > MAX_MODEL_BYTES {
             return Err(CacheError::TooLarge(model.len()));
         }
         let model = [&files::salt::<SALT>()?[..], model].concat();
         let data_len = data.last().map_or(0, |(start, part)| start + part.len() as u64);
         let lock = files.lock()?;
-        self.registry.put(key, &Record { hash: hash(&model), model_len: model.len() as u64, data_len })?;
+        let dropped = self
+            .registry
+            .put(key, &Record { hash: hash(&model), model_len: model.len() as u64, data_len })?;
         let written = lock.write(&model, data, data_len);
         if written.is_err() {
             // It is a miss as it is; this only frees its place.
             self.registry.remove(key)?;
         }
-        written
+        written.map(|()| dropped)
     }
 
     /// Loads what was saved for `key`, if the model cache still is what was saved.

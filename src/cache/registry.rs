@@ -42,16 +42,18 @@ pub struct Entry {
     pub last_use: u64,
 }
 
-/// How many entries there may be.
+/// How much there may be.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     pub entries: usize,
     pub entries_per_uid: usize,
+    /// Of model and data caches together.
+    pub bytes: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { entries: 4096, entries_per_uid: 512 }
+        Limits { entries: 4096, entries_per_uid: 512, bytes: u64::MAX }
     }
 }
 
@@ -105,21 +107,22 @@ impl Registry {
         })
     }
 
-    /// Records `record` for `key`, durably, in place of what there was. Drops what is over the limits.
-    pub fn put(&self, key: &Key, record: &Record) -> Result<(), CacheError> {
+    /// Records `record` for `key`, durably, in place of what there was. Drops what is over the limits; gives the keys
+    /// of that.
+    pub fn put(&self, key: &Key, record: &Record) -> Result<Vec<Key>, CacheError> {
         self.with(|database, state| {
             state.clock += 1;
             let entry = Entry { key: *key, record: *record, last_use: state.clock };
             let transaction = database.begin_write()?;
-            {
+            let dropped = {
                 let mut table = transaction.open_table(ENTRIES)?;
                 write_uses(&mut table, &state.uses)?;
                 table.insert(&key.to_bytes(), &entry.to_bytes())?;
-                evict(&mut table, key, self.limits)?;
-            }
+                evict(&mut table, key, self.limits)?
+            };
             transaction.commit()?;
             state.uses.clear();
-            Ok(())
+            Ok(dropped)
         })
     }
 
@@ -198,19 +201,14 @@ impl Registry {
     /// Makes the tables, emptied if another driver made their entries. Gives the last use of any entry.
     fn prepare(&self, database: &Database) -> Result<u64, redb::Error> {
         let transaction = database.begin_write()?;
-        let mut changed = {
+        let same = {
             let mut facts = transaction.open_table(FACTS)?;
             let same = facts.get(FINGERPRINT)?.is_some_and(|fact| fact.value() == self.fingerprint);
-            if !same {
-                facts.insert(FINGERPRINT, self.fingerprint.as_str())?;
-            }
-            !same
+            facts.insert(FINGERPRINT, self.fingerprint.as_str())?;
+            same
         };
-        if changed {
-            changed = empty(&transaction)? > 0;
-            if changed {
-                log::info!("the driver is another one: earlier compilation caches are void");
-            }
+        if !same && empty(&transaction)? > 0 {
+            log::info!("the driver is another one: earlier compilation caches are void");
         }
         let last = {
             let table = transaction.open_table(ENTRIES)?;
@@ -277,27 +275,39 @@ fn write_uses(
     Ok(())
 }
 
-/// Drops the least recently used entries over the limits: those of `new`'s client over its own, and over the limit of
-/// all, those of whoever has the most, so that no client drives out another by its number of tokens.
+/// Drops the least recently used entries over the limits: those of `new`'s client over its own, and over the limits of
+/// all, those of whoever has the most, so that no client drives out another. Gives their keys.
 fn evict(
     table: &mut Table<&'static Keys, &'static Values>,
     new: &Key,
     limits: Limits,
-) -> Result<(), redb::Error> {
+) -> Result<Vec<Key>, redb::Error> {
     let mut all = entries(table)?;
     all.sort_by_key(|entry| entry.last_use);
+    let mut dropped = Vec::new();
     loop {
-        let mut counts: HashMap<u32, usize> = HashMap::new();
-        all.iter().for_each(|entry| *counts.entry(entry.key.uid).or_default() += 1);
-        let own = counts.get(&new.uid).copied().unwrap_or(0);
-        let largest = counts.iter().max_by_key(|&(_, count)| count).map(|(&uid, _)| uid);
-        let uid = match largest {
-            _ if own > limits.entries_per_uid => new.uid,
-            Some(uid) if all.len() > limits.entries => uid,
-            _ => return Ok(()),
+        let mut counts: HashMap<u32, (usize, u64)> = HashMap::new();
+        for entry in &all {
+            let (count, bytes) = counts.entry(entry.key.uid).or_default();
+            (*count, *bytes) = (*count + 1, bytes.saturating_add(entry.bytes()));
+        }
+        let bytes = all.iter().fold(0u64, |sum, entry| sum.saturating_add(entry.bytes()));
+        let own = counts.get(&new.uid).map_or(0, |&(count, _)| count);
+        let uid = if own > limits.entries_per_uid {
+            Some(new.uid)
+        } else if all.len() > limits.entries {
+            counts.iter().max_by_key(|(_, &(count, _))| count).map(|(&uid, _)| uid)
+        } else if bytes > limits.bytes {
+            counts.iter().max_by_key(|(_, &(_, bytes))| bytes).map(|(&uid, _)| uid)
+        } else {
+            None
         };
-        let Some(at) = all.iter().position(|entry| entry.key.uid == uid) else { return Ok(()) };
-        table.remove(&all.remove(at).key.to_bytes())?;
+        let Some(at) = uid.and_then(|uid| all.iter().position(|entry| entry.key.uid == uid)) else {
+            return Ok(dropped);
+        };
+        let key = all.remove(at).key;
+        table.remove(&key.to_bytes())?;
+        dropped.push(key);
     }
 }
 
@@ -318,6 +328,10 @@ impl Key {
 }
 
 impl Entry {
+    pub fn bytes(&self) -> u64 {
+        self.record.model_len.saturating_add(self.record.data_len)
+    }
+
     fn to_bytes(self) -> Values {
         let mut bytes = [0; 56];
         bytes[..32].copy_from_slice(&self.record.hash);

@@ -197,9 +197,9 @@ fn without_a_usable_directory_nothing_is_cached() {
 
 #[test]
 fn the_least_recently_used_entries_of_the_greediest_client_go() {
-    let registry = Registry::new(None, "driver", Limits { entries: 4, entries_per_uid: 3 });
+    let registry = Registry::new(None, "driver", Limits { entries: 4, entries_per_uid: 3, bytes: 1000 });
     let record = Record { hash: [0; 32], model_len: 0, data_len: 0 };
-    let put = |uid, token| registry.put(&key(uid, token), &record).unwrap();
+    let put = |uid, token| drop(registry.put(&key(uid, token), &record).unwrap());
     let has = |uid, token| registry.get(&key(uid, token)).unwrap().is_some();
     (1..=3).for_each(|token| put(1, token));
     assert!(has(1, 1));
@@ -211,6 +211,11 @@ fn the_least_recently_used_entries_of_the_greediest_client_go() {
     assert_eq!(left, [(1, 1), (1, 4), (2, 1), (2, 2)]);
     assert_eq!(registry.clear().unwrap(), 4);
     assert!(!has(1, 1));
+    // By bytes, which count in all.
+    put(1, 1);
+    let large = Record { model_len: 100, data_len: 500, ..record };
+    assert_eq!(registry.put(&key(2, 1), &large).unwrap(), []);
+    assert_eq!(registry.put(&key(2, 2), &large).unwrap(), [key(2, 1)]);
 }
 
 #[test]
@@ -244,4 +249,43 @@ fn files_that_another_process_locks_are_not_touched() {
     assert!(matches!(pair.files().lock(), Err(CacheError::Busy)));
     drop(other);
     assert!(pair.files().lock().is_ok());
+}
+
+fn store(directory: &Path, fingerprint: &str) -> Store {
+    Store::new(directory, fingerprint, 3000)
+}
+
+fn files_in(directory: &Path) -> usize {
+    std::fs::read_dir(directory.join("store")).unwrap().count()
+}
+
+#[test]
+fn the_store_gives_back_what_it_was_given_to_the_same_client() {
+    let directory = TempDir::new().unwrap();
+    {
+        let store = store(directory.path(), "driver");
+        assert!(store.load(&key(1, 1)).is_none());
+        store.save(&key(1, 1), MODEL, &data(b"weights")).unwrap();
+    }
+    let store = store(directory.path(), "driver");
+    let loaded = store.load(&key(1, 1)).unwrap();
+    assert_eq!((&loaded.model[..], bytes_of(&loaded.data).len()), (MODEL, 71));
+    assert!(store.load(&key(2, 1)).is_none());
+}
+
+#[test]
+fn the_store_keeps_to_its_size_and_frees_what_is_not_needed() {
+    let directory = TempDir::new().unwrap();
+    {
+        let store = store(directory.path(), "driver");
+        assert!(store.save(&key(1, 1), MODEL, &data(&[1; 4000])).is_err());
+        (1..=4).for_each(|token| store.save(&key(1, token), MODEL, &data(&[token; 1000])).unwrap());
+        assert!(store.load(&key(1, 2)).is_none());
+        assert_eq!(bytes_of(&store.load(&key(1, 4)).unwrap().data)[64], 4);
+        // The registry, and two files each of two entries.
+        assert_eq!(files_in(directory.path()), 5);
+    }
+    let store = store(directory.path(), "another driver");
+    assert!(store.load(&key(1, 4)).is_none());
+    assert_eq!(files_in(directory.path()), 1);
 }

@@ -6,6 +6,7 @@
 mod caching;
 mod error;
 mod quota;
+mod storing;
 mod workers;
 
 pub use caching::{CachePlace, CachingError};
@@ -13,11 +14,13 @@ pub use error::CompileError;
 pub use quota::{Exhausted, Permit, Quota};
 pub use workers::Workers;
 
-use crate::backend::{boottime_ns, Backend, CompileOptions, Control, Executable};
+use crate::backend::{boottime_ns, Backend, CompileOptions, Control, Executable, Priority};
+use crate::cache::Store;
 use crate::model::Model;
 use crate::ops::Interrupt;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
+use storing::Compiled;
 
 /// What became of a compilation.
 pub type Outcome = Result<Arc<dyn Executable>, CompileError>;
@@ -54,42 +57,62 @@ impl Default for Limits {
 /// Compiles in the background, until it is dropped.
 pub struct Compiler {
     backend: Arc<dyn Backend>,
-    workers: Workers,
+    store: Option<Arc<Store>>,
+    workers: Arc<Workers>,
     jobs: Arc<Quota>,
 }
 
 impl Compiler {
-    /// Starts the threads that compile with `backend`.
-    pub fn new(backend: Arc<dyn Backend>, limits: Limits) -> std::io::Result<Self> {
-        let workers = Workers::new("nnhal-compile", limits.threads)?;
-        Ok(Compiler { backend, workers, jobs: Quota::new(limits.jobs, limits.jobs_per_client) })
+    /// Starts the threads that compile with `backend`, and keep what they compiled in `store`.
+    pub fn new(backend: Arc<dyn Backend>, limits: Limits, store: Option<Store>) -> std::io::Result<Self> {
+        let workers = Arc::new(Workers::new("nnhal-compile", limits.threads)?);
+        let jobs = Quota::new(limits.jobs, limits.jobs_per_client);
+        Ok(Compiler { backend, store: store.map(Arc::new), workers, jobs })
     }
 
     /// Puts `job` in line. Where that fails, its closure is dropped untold.
     pub fn submit(&self, job: Job) -> Result<(), CompileError> {
         let permit = self.jobs.take(job.client, 1).map_err(CompileError::TooManyJobs)?;
         let expired = job.control.deadline_ns.is_some_and(|deadline| boottime_ns() >= deadline);
-        let backend = self.backend.clone();
+        let (backend, store) = (self.backend.clone(), self.store.clone());
+        let (workers, jobs) = (Arc::downgrade(&self.workers), self.jobs.clone());
         let (client, priority) = (job.client, job.options.priority);
         let task = move || {
             let Job { model, options, control, done, .. } = job;
-            let outcome = match expired {
+            let compiled = match expired {
                 true => Err(CompileError::Expired),
-                false => compile(&*backend, &model, &options, &control),
+                false => compile(store.as_deref(), client, &*backend, (&model, &options), &control),
             };
+            let save = compiled.as_ref().ok().and_then(|compiled| {
+                let (key, store, executable) = (compiled.save_as?, store?, compiled.executable.clone());
+                Some(move || storing::save(&store, &key, &*executable))
+            });
             // The client's memory and its place are free before it hears of the outcome.
             drop((model, permit));
-            done(outcome);
+            done(compiled.map(|compiled| compiled.executable));
+            if let (Some(save), Ok(permit), Some(workers)) = (save, jobs.take(client, 1), workers.upgrade()) {
+                let task = move || {
+                    save();
+                    drop(permit);
+                };
+                workers.submit(client, Priority::Low, Box::new(task));
+            }
         };
         self.workers.submit(client, priority, Box::new(task));
         Ok(())
     }
 }
 
-fn compile(backend: &dyn Backend, model: &Model, options: &CompileOptions, control: &Control) -> Outcome {
+fn compile(
+    store: Option<&Store>,
+    client: u32,
+    backend: &dyn Backend,
+    what: (&Model, &CompileOptions),
+    control: &Control,
+) -> Result<Compiled, CompileError> {
     let compiled = catch_unwind(AssertUnwindSafe(|| {
         control.check()?;
-        backend.compile(model, options, control)
+        storing::compile(store, client, backend, what, control)
     }));
     compiled.map_err(|_| CompileError::Panicked)?.map_err(CompileError::Backend)
 }

@@ -68,7 +68,7 @@ impl Bench {
     fn new(limits: Limits) -> Self {
         let (acts, puppet) = channel();
         let (tell, told) = channel();
-        let compiler = Compiler::new(Arc::new(Puppet(Mutex::new(puppet))), limits).unwrap();
+        let compiler = Compiler::new(Arc::new(Puppet(Mutex::new(puppet))), limits, None).unwrap();
         Bench { compiler, acts, told, tell }
     }
 

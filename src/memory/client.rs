@@ -127,7 +127,20 @@ impl Mapping {
         self.region.as_ref().is_some_and(Region::vanished)
     }
 
-    fn pointer(&self, offset: usize) -> *mut u8 {
+    /// Whether it is a dma-buf, every access to which must be announced.
+    pub(super) fn is_device_memory(&self) -> bool {
+        self.dma_buf.is_some()
+    }
+
+    /// `value`, which was just read here, unless it is only what the guard put in place of lost memory.
+    pub(super) fn still_there<T>(&self, value: T) -> Result<T, MemoryError> {
+        match self.vanished() {
+            true => Err(MemoryError::Vanished),
+            false => Ok(value),
+        }
+    }
+
+    pub(super) fn pointer(&self, offset: usize) -> *mut u8 {
         self.base.cast::<u8>().wrapping_add(self.skip + offset)
     }
 
@@ -144,10 +157,7 @@ impl Mapping {
             dma_buf.end(direction)?;
         }
         // What was copied out of a region that vanished meanwhile is partly zeroes, what was copied in partly lost.
-        match self.vanished() {
-            true => Err(MemoryError::Vanished),
-            false => Ok(()),
-        }
+        self.still_there(())
     }
 }
 
@@ -190,6 +200,14 @@ impl ClientSlice {
     pub fn whole(mapping: Arc<Mapping>) -> Self {
         let len = mapping.len();
         ClientSlice { mapping, offset: 0, len }
+    }
+
+    /// `len` bytes of this slice from `offset`.
+    pub fn part(&self, offset: usize, len: usize) -> Result<Self, MemoryError> {
+        if offset.checked_add(len).is_none_or(|end| end > self.len) {
+            return Err(MemoryError::Invalid(format!("{offset}+{len} lie outside of {} bytes", self.len)));
+        }
+        ClientSlice::new(self.mapping.clone(), self.offset + offset, len)
     }
 
     pub fn len(&self) -> usize {

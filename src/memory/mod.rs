@@ -10,6 +10,7 @@ mod guard;
 mod identity;
 mod pool;
 mod weights;
+mod word;
 
 pub use aligned::AlignedBuf;
 pub use arena::Arena;
@@ -17,6 +18,7 @@ pub use client::{page_size, Access, ClientSlice, Mapping};
 pub use identity::Identity;
 pub use pool::Pool;
 pub use weights::{Weights, WEIGHTS_ALIGNMENT};
+pub use word::{SharedU32, SharedU64};
 
 /// Why memory could not be used.
 #[derive(Debug, thiserror::Error)]

@@ -10,13 +10,16 @@ use super::watcher::Watcher;
 use crate::aidl::*;
 use crate::backend::cpu::CpuBackend;
 use crate::backend::{self, Backend, CompileOptions, Control};
-use crate::cache::{self, Cache};
+use crate::cache::{self, Cache, Store};
 use crate::compiler::{CachePlace, CachingError, Compiler, Job, Limits, Workers};
 use crate::model;
 use crate::model::buffer::BufferTracker;
 use binder::{BinderResult, Interface, ParcelFileDescriptor, Strong};
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// Size of the driver's own store of compiled models, unless told otherwise.
+pub const STORE_BYTES: u64 = 64 << 20;
 
 /// How the driver is set up.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +28,9 @@ pub struct Options {
     pub threads: Option<usize>,
     /// Where the driver keeps what must survive it; `None` if nothing has to.
     pub data: Option<PathBuf>,
+    /// Bytes of compiled models that it keeps there for clients that give no cache files; 0 for none, `None` for
+    /// [`STORE_BYTES`].
+    pub store: Option<u64>,
 }
 
 /// What all objects of one driver share.
@@ -47,8 +53,11 @@ struct Device {
 pub fn new_device(options: &Options) -> std::io::Result<Strong<dyn IDevice>> {
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let backend: Arc<dyn Backend> = Arc::new(CpuBackend::new(options.threads.unwrap_or(cores))?);
-    let compiler = Compiler::new(backend.clone(), Limits::default())?;
-    let cache = Cache::new(options.data.as_deref(), &version(&backend.version()));
+    let (data, fingerprint) = (options.data.as_deref(), version(&backend.version()));
+    let bytes = options.store.unwrap_or(STORE_BYTES);
+    let store = data.filter(|_| bytes > 0).map(|data| Store::new(data, &fingerprint, bytes));
+    let compiler = Compiler::new(backend.clone(), Limits::default(), store)?;
+    let cache = Cache::new(data, &fingerprint);
     let core = Core {
         backend,
         compiler,

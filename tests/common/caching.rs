@@ -46,22 +46,30 @@ pub fn multiplied() -> f32 {
 
 /// A fully connected layer, so that there is something in the data cache.
 pub fn layer() -> Model {
+    layer_of(32)
+}
+
+/// Such a layer of `size` inputs and outputs.
+pub fn layer_of(size: i32) -> Model {
     use OperandLifeTime as L;
-    let weights: Vec<f32> = (0..32 * 32).map(|i| (i % 7) as f32 - 3.0).collect();
+    let (count, bytes) = (size * size, i64::from(size) * 4);
+    let weights: Vec<f32> = (0..count).map(|i| (i % 7) as f32 - 3.0).collect();
     let mut values = floats(&weights);
-    values.extend(floats(&[0.5; 32]));
+    values.extend(floats(&vec![0.5; size as usize]));
     values.extend(0i32.to_le_bytes());
     let at = |offset, length| DataLocation { poolIndex: 0, offset, length, padding: 0 };
     let tensor = |dims: &[i32], offset, length| Operand {
         location: at(offset, length),
         ..operand(OperandType::TENSOR_FLOAT32, dims, L::CONSTANT_COPY)
     };
+    let weight_bytes = i64::from(count) * 4;
+    let activation = at(weight_bytes + bytes, 4);
     let operands = vec![
-        operand(OperandType::TENSOR_FLOAT32, &[1, 32], L::SUBGRAPH_INPUT),
-        tensor(&[32, 32], 0, 4096),
-        tensor(&[32], 4096, 128),
-        Operand { location: at(4224, 4), ..operand(OperandType::INT32, &[], L::CONSTANT_COPY) },
-        operand(OperandType::TENSOR_FLOAT32, &[1, 32], L::SUBGRAPH_OUTPUT),
+        operand(OperandType::TENSOR_FLOAT32, &[1, size], L::SUBGRAPH_INPUT),
+        tensor(&[size, size], 0, weight_bytes),
+        tensor(&[size], weight_bytes, bytes),
+        Operand { location: activation, ..operand(OperandType::INT32, &[], L::CONSTANT_COPY) },
+        operand(OperandType::TENSOR_FLOAT32, &[1, size], L::SUBGRAPH_OUTPUT),
     ];
     let operation =
         Operation { r#type: OperationType::FULLY_CONNECTED, inputs: vec![0, 1, 2, 3], outputs: vec![4] };

@@ -90,7 +90,7 @@ impl Harness {
 
     /// A driver that keeps what must survive it in `data`.
     pub fn with_data(data: Option<&Path>) -> Self {
-        let options = Options { threads: Some(2), data: data.map(Path::to_path_buf) };
+        let options = Options { threads: Some(2), data: data.map(Path::to_path_buf), store: None };
         let daemon = embedded::start(&options).expect("a driver");
         Harness { connection: Connection::new(daemon.socket()), daemon }
     }

@@ -2,11 +2,13 @@
 
 use crate::aidl;
 use crate::ops::OperationType;
-use crate::tool::client::{ClientError, ConnectOptions, Driver, PrepareOptions, ServiceName};
+use crate::tool::caching::Found;
+use crate::tool::client::{CacheFiles, ClientError, ConnectOptions, Driver, PrepareOptions, ServiceName};
 use crate::tool::error::ToolError;
 use crate::tool::shared::Shared;
 use crate::tool::tflite::{Imported, Port};
 use binder::Strong;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Arguments start at multiples of this.
@@ -36,12 +38,44 @@ struct Slot {
 impl Session {
     /// Connects to the driver and compiles the model there.
     pub fn new(imported: &Imported, service: &ServiceName) -> Result<Self, ToolError> {
-        let driver = Driver::connect(service, &ConnectOptions::default())?;
+        Self::with_options(imported, service, &ConnectOptions::default())
+    }
+
+    pub fn with_options(
+        imported: &Imported,
+        service: &ServiceName,
+        options: &ConnectOptions,
+    ) -> Result<Self, ToolError> {
+        let driver = Driver::connect(service, options)?;
         let start = Instant::now();
         let prepared = driver
             .prepare(&imported.model, &PrepareOptions::default())
             .map_err(|why| explain(&driver, &imported.model, why))?;
         let compile_time = start.elapsed();
+        Self::start(imported, driver, prepared, compile_time)
+    }
+
+    /// Connects to the driver and prepares the model in the .tflite file `bytes` from its cache in `directory`, where
+    /// an embedded driver keeps its registry as well.
+    pub fn cached(
+        imported: &Imported,
+        service: &ServiceName,
+        (directory, bytes): (&Path, &[u8]),
+    ) -> Result<(Self, Found), ToolError> {
+        let options = ConnectOptions { data: Some(directory.join("driver")), ..Default::default() };
+        let driver = Driver::connect(service, &options)?;
+        let files = CacheFiles::open(directory, bytes, &driver)?;
+        let (prepared, found, time) =
+            files.prepare(&driver, &imported.model).map_err(|why| explain(&driver, &imported.model, why))?;
+        Ok((Self::start(imported, driver, prepared, time)?, found))
+    }
+
+    fn start(
+        imported: &Imported,
+        driver: Driver,
+        prepared: Strong<dyn aidl::IPreparedModel>,
+        compile_time: Duration,
+    ) -> Result<Self, ToolError> {
         let mut size = 0;
         let inputs = slots(&imported.inputs, &mut size)?;
         let outputs = slots(&imported.outputs, &mut size)?;
@@ -54,6 +88,10 @@ impl Session {
             pools: vec![aidl::RequestMemoryPool::Pool(memory)],
         };
         Ok(Session { prepared, driver, shared, request, outputs, inputs, compile_time })
+    }
+
+    pub fn driver(&self) -> &Driver {
+        &self.driver
     }
 
     /// Runs the model once on `inputs`; gives its outputs and how long the call took.
