@@ -65,7 +65,9 @@ impl BufferTracker {
     pub fn find(&self, owner: Owner, token: i32) -> Result<Arc<DeviceBuffer>, BufferError> {
         match self.lock().get(&token).filter(|buffer| buffer.owner() == owner) {
             Some(buffer) => Ok(buffer.clone()),
-            None => invalid(format!("{token} is no token of a device buffer of this client")),
+            None => {
+                invalid(format!("no buffer has the token {token}; it was freed, or is not this process's"))
+            }
         }
     }
 
