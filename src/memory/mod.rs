@@ -7,12 +7,14 @@ mod arena;
 mod client;
 mod file;
 mod guard;
+mod identity;
 mod pool;
 mod weights;
 
 pub use aligned::AlignedBuf;
 pub use arena::Arena;
 pub use client::{page_size, Access, ClientSlice, Mapping};
+pub use identity::Identity;
 pub use pool::Pool;
 pub use weights::{Weights, WEIGHTS_ALIGNMENT};
 

@@ -3,26 +3,20 @@
 use super::announce::Announcement;
 use super::buffer;
 use super::prepared_model::Prepared;
+use super::quotas::Quotas;
 use super::status::{self, handle, ServiceError};
 use super::terms;
+use super::watcher::Watcher;
 use crate::aidl::*;
 use crate::backend::cpu::CpuBackend;
 use crate::backend::{self, Backend, CompileOptions, Control};
 use crate::cache::{self, Cache, Store};
-use crate::compiler::{CachePlace, CachingError, Compiler, Job, Limits, Permit, Quota};
+use crate::compiler::{CachePlace, CachingError, Compiler, Job, Limits, Workers};
 use crate::model;
 use crate::model::buffer::BufferTracker;
 use binder::{BinderResult, Interface, ParcelFileDescriptor, Strong};
 use std::path::PathBuf;
 use std::sync::Arc;
-
-/// Callbacks that have not returned yet, in all and of one client: each holds a thread.
-const MAX_CALLBACKS: u64 = 512;
-const MAX_CALLBACKS_PER_CLIENT: u64 = 128;
-
-/// Prepared models alive, in all and of one client.
-const MAX_MODELS: u64 = 8192;
-const MAX_MODELS_PER_CLIENT: u64 = 2048;
 
 /// Size of the driver's own store of compiled models, unless told otherwise.
 pub const STORE_BYTES: u64 = 64 << 20;
@@ -44,9 +38,11 @@ pub(super) struct Core {
     backend: Arc<dyn Backend>,
     compiler: Compiler,
     cache: Cache,
-    callbacks: Arc<Quota>,
-    models: Arc<Quota>,
-    pub(super) buffers: BufferTracker,
+    pub buffers: BufferTracker,
+    /// The threads of executions that no binder thread waits for.
+    pub workers: Workers,
+    pub watcher: Watcher,
+    pub quotas: Quotas,
 }
 
 struct Device {
@@ -62,12 +58,16 @@ pub fn new_device(options: &Options) -> std::io::Result<Strong<dyn IDevice>> {
     let store = data.filter(|_| bytes > 0).map(|data| Store::new(data, &fingerprint, bytes));
     let compiler = Compiler::new(backend.clone(), Limits::default(), store)?;
     let cache = Cache::new(data, &fingerprint);
-    let callbacks = Quota::new(MAX_CALLBACKS, MAX_CALLBACKS_PER_CLIENT);
-    let models = Quota::new(MAX_MODELS, MAX_MODELS_PER_CLIENT);
-    let buffers = BufferTracker::default();
-    Ok(BnDevice::new_binder(Device {
-        core: Arc::new(Core { backend, compiler, cache, callbacks, models, buffers }),
-    }))
+    let core = Core {
+        backend,
+        compiler,
+        cache,
+        buffers: BufferTracker::default(),
+        workers: Workers::new("nnhal-fenced", cores.clamp(2, 8) + 1)?,
+        watcher: Watcher::new()?,
+        quotas: Quotas::new(),
+    };
+    Ok(BnDevice::new_binder(Device { core: Arc::new(core) }))
 }
 
 /// What prepareModel and prepareModelWithConfig have in common, checked.
@@ -110,14 +110,6 @@ impl Compilation {
 }
 
 impl Device {
-    /// A place among the prepared models of `client`.
-    fn place(&self, client: u32) -> Result<Permit, ServiceError> {
-        self.core
-            .models
-            .take(client, 1)
-            .map_err(|why| ServiceError::Exhausted(format!("too many prepared models are alive: {why}")))
-    }
-
     /// Prepares a model from its cache, at once. Whatever goes wrong is thrown and told to the callback as well.
     fn load(
         &self,
@@ -126,10 +118,10 @@ impl Device {
         place: impl FnOnce(u32) -> Result<CachePlace, CachingError>,
     ) -> Result<(), ServiceError> {
         let client = binder::get_calling_uid();
-        let announcement = Announcement::new(&self.core.callbacks, client, callback, Arc::default())?;
+        let announcement = Announcement::new(&self.core.quotas, client, callback, Arc::default())?;
         let load = || {
             terms::check_deadline(terms::deadline(deadline)?)?;
-            let permit = self.place(client)?;
+            let permit = self.core.quotas.model(client)?;
             let executable = place(client)?.load(&self.core.cache, &*self.core.backend)?;
             Ok(Prepared::new(self.core.clone(), executable, backend::Priority::default(), permit))
         };
@@ -154,11 +146,10 @@ impl Device {
     ) -> Result<(), ServiceError> {
         let client = binder::get_calling_uid();
         let mut control = Control::default();
-        let announcement =
-            Announcement::new(&self.core.callbacks, client, callback, control.cancelled.clone())?;
+        let announcement = Announcement::new(&self.core.quotas, client, callback, control.cancelled.clone())?;
         let launch = || {
             let Compilation { model, options, deadline, place: cache_place } = check()?;
-            let place = self.place(client)?;
+            let place = self.core.quotas.model(client)?;
             (control.deadline_ns, control.priority) = (deadline, options.priority);
             let (core, announcement) = (self.core.clone(), announcement.clone());
             let done = move |outcome: crate::compiler::Outcome| {

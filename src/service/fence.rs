@@ -33,7 +33,7 @@ impl Signal {
         Ok((Signal { end }, client.into()))
     }
 
-    /// A descriptor that hangs up when the client's end is closed for good.
+    /// A descriptor that hangs up when the client's end is closed for good. While it is open, the fence cannot fail.
     pub fn peer(&self) -> std::io::Result<OwnedFd> {
         Ok(self.end.try_clone()?.into())
     }

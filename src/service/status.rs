@@ -138,10 +138,16 @@ pub(super) fn handle<T>(
     })
 }
 
-/// Logs why `call` failed. A client's own mistakes are no news unless somebody looks for them.
+/// Logs why `call` failed. A client's own mistakes, and its end, are no news unless somebody looks for them.
 pub(super) fn log(call: &str, error: &ServiceError) {
+    let cancelled = matches!(
+        error,
+        ServiceError::Backend(BackendError::Cancelled)
+            | ServiceError::Compile(CompileError::Backend(BackendError::Cancelled))
+    );
     let level = match error.status() {
         ErrorStatus::INVALID_ARGUMENT => log::Level::Debug,
+        _ if cancelled => log::Level::Debug,
         _ => log::Level::Warn,
     };
     log::log!(level, "{call}: {error}");

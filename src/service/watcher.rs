@@ -9,7 +9,8 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The key by which the wake-up descriptor is known.
 const WAKE: u64 = 0;
@@ -26,11 +27,16 @@ pub(super) enum Event {
 type OnEvent = Box<dyn FnOnce(Event) + Send>;
 type OnTime = Box<dyn FnOnce() + Send>;
 
-/// Waits, and calls once for each wait that ends.
+/// Waits, and calls once for each wait that ends. Its thread ends when it is dropped.
 pub(super) struct Watcher {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
     epoll: Epoll,
     wake: EventFd,
     waits: Mutex<Waits>,
+    stop: AtomicBool,
 }
 
 #[derive(Default)]
@@ -49,27 +55,62 @@ pub(super) enum Key {
 }
 
 impl Watcher {
-    /// Starts the thread, which ends when the watcher is dropped.
-    pub fn new() -> std::io::Result<Arc<Self>> {
+    pub fn new() -> std::io::Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         epoll.add(&wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
-        let watcher = Arc::new(Watcher { epoll, wake, waits: Mutex::default() });
-        let weak = Arc::downgrade(&watcher);
-        std::thread::Builder::new().name("nnhal-watcher".into()).spawn(move || watch(&weak))?;
+        let shared = Arc::new(Shared { epoll, wake, waits: Mutex::default(), stop: AtomicBool::new(false) });
+        let watcher = Watcher { shared: shared.clone() };
+        let watch = move || {
+            let mut events = vec![EpollEvent::empty(); 64];
+            while !shared.stop.load(Ordering::Acquire) {
+                shared.turn(&mut events);
+            }
+        };
+        std::thread::Builder::new().name("nnhal-watcher".into()).spawn(watch)?;
         Ok(watcher)
     }
 
     /// Calls `then` when `descriptor` can be read or fails.
     pub fn readable(&self, descriptor: OwnedFd, then: OnEvent) -> std::io::Result<Key> {
-        self.add(descriptor, EpollFlags::EPOLLIN, then)
+        self.shared.add(descriptor, EpollFlags::EPOLLIN, then)
     }
 
     /// Calls `then` when the other end of `descriptor` is closed.
     pub fn hangup(&self, descriptor: OwnedFd, then: OnEvent) -> std::io::Result<Key> {
-        self.add(descriptor, EpollFlags::EPOLLRDHUP, then)
+        self.shared.add(descriptor, EpollFlags::EPOLLRDHUP, then)
     }
 
+    /// Calls `then` at `time`, in nanoseconds of CLOCK_BOOTTIME.
+    pub fn at(&self, time: u64, then: OnTime) -> Key {
+        let mut waits = self.shared.lock();
+        waits.last_key += 1;
+        let key = waits.last_key;
+        waits.times.insert((time, key), then);
+        let first = waits.times.first_key_value().is_some_and(|(&(_, first), _)| first == key);
+        drop(waits);
+        if first {
+            self.shared.wake();
+        }
+        Key::Time(time, key)
+    }
+
+    /// Gives up a wait. Nothing happens if it has ended already.
+    pub fn forget(&self, key: Key) {
+        let mut waits = self.shared.lock();
+        let (descriptor, time) = match key {
+            Key::Descriptor(key) => (waits.descriptors.remove(&key), None),
+            Key::Time(time, key) => (None, waits.times.remove(&(time, key))),
+        };
+        drop(waits);
+        if let Some((descriptor, _)) = &descriptor {
+            self.shared.remove(descriptor);
+        }
+        drop((descriptor, time)); // not under the lock: what they hold may want to forget, too
+    }
+}
+
+impl Shared {
     fn add(&self, descriptor: OwnedFd, interest: EpollFlags, then: OnEvent) -> std::io::Result<Key> {
         let mut waits = self.lock();
         waits.last_key += 1;
@@ -77,34 +118,6 @@ impl Watcher {
         self.epoll.add(&descriptor, EpollEvent::new(interest | EpollFlags::EPOLLONESHOT, key))?;
         waits.descriptors.insert(key, (descriptor, then));
         Ok(Key::Descriptor(key))
-    }
-
-    /// Calls `then` at `time`, in nanoseconds of CLOCK_BOOTTIME.
-    pub fn at(&self, time: u64, then: OnTime) -> Key {
-        let mut waits = self.lock();
-        waits.last_key += 1;
-        let key = waits.last_key;
-        waits.times.insert((time, key), then);
-        let first = waits.times.first_key_value().is_some_and(|(&(_, first), _)| first == key);
-        drop(waits);
-        if first {
-            self.wake();
-        }
-        Key::Time(time, key)
-    }
-
-    /// Gives up a wait. Nothing happens if it has ended already.
-    pub fn forget(&self, key: Key) {
-        let mut waits = self.lock();
-        let (descriptor, time) = match key {
-            Key::Descriptor(key) => (waits.descriptors.remove(&key), None),
-            Key::Time(time, key) => (None, waits.times.remove(&(time, key))),
-        };
-        drop(waits);
-        if let Some((descriptor, _)) = &descriptor {
-            self.remove(descriptor);
-        }
-        drop((descriptor, time)); // not under the lock: what they hold may want to forget, too
     }
 
     fn remove(&self, descriptor: &OwnedFd) {
@@ -164,21 +177,75 @@ impl Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        self.wake();
-    }
-}
-
-/// The thread: no more than a weak hold on the watcher while it sleeps would do, but sleeping needs the watcher's own
-/// descriptors. So it sleeps on copies of them.
-fn watch(watcher: &Weak<Watcher>) {
-    let mut events = vec![EpollEvent::empty(); 64];
-    while let Some(watcher) = watcher.upgrade() {
-        watcher.turn(&mut events);
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.wake();
     }
 }
 
 fn call(then: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(then)).is_err() {
         log::error!("what follows a fence panicked; this is a fault of the driver");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    fn ms_from_now(ms: u64) -> u64 {
+        boottime_ns() + ms * 1_000_000
+    }
+
+    #[test]
+    fn descriptors_and_times_are_waited_for() {
+        let watcher = Watcher::new().unwrap();
+        let (told, heard) = channel();
+        let tell = |name: &'static str| {
+            let told = told.clone();
+            move || told.send(name).unwrap()
+        };
+        watcher.at(ms_from_now(60), Box::new(tell("second time")));
+        watcher.at(ms_from_now(20), Box::new(tell("first time")));
+        let forgotten = watcher.at(ms_from_now(40), Box::new(tell("forgotten")));
+        watcher.forget(forgotten);
+        assert_eq!(heard.recv_timeout(PATIENCE), Ok("first time"));
+        assert_eq!(heard.recv_timeout(PATIENCE), Ok("second time"));
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let then = tell("readable");
+        let key = watcher.readable(
+            theirs.into(),
+            Box::new(move |event| {
+                assert_eq!(event, Event::Ready);
+                then();
+            }),
+        );
+        assert!(heard.recv_timeout(Duration::from_millis(20)).is_err());
+        ours.write_all(&[1]).unwrap();
+        assert_eq!(heard.recv_timeout(PATIENCE), Ok("readable"));
+        watcher.forget(key.unwrap());
+    }
+
+    #[test]
+    fn a_hangup_is_noticed_and_a_failure_is_an_error() {
+        let watcher = Watcher::new().unwrap();
+        let (tell, heard) = channel();
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        (&theirs).write_all(&[1]).unwrap();
+        let hung_up = tell.clone();
+        watcher.hangup(ours.into(), Box::new(move |_| hung_up.send(None).unwrap())).unwrap();
+        assert!(heard.recv_timeout(Duration::from_millis(20)).is_err());
+        drop(theirs);
+        assert_eq!(heard.recv_timeout(PATIENCE), Ok(None));
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        (&theirs).write_all(&[1]).unwrap();
+        watcher.readable(theirs.into(), Box::new(move |event| tell.send(Some(event)).unwrap())).unwrap();
+        drop(ours);
+        assert_eq!(heard.recv_timeout(PATIENCE), Ok(Some(Event::Error)), "closed with a byte unread");
     }
 }

@@ -176,6 +176,21 @@ pub fn operand(ty: OperandType, dims: &[i32], lifetime: OperandLifeTime) -> Oper
     Operand { r#type: ty, dimensions: dims.to_vec(), lifetime, ..Default::default() }
 }
 
+/// Work for some tenths of a second: FLOOR after FLOOR.
+pub fn long_model(count: i32, steps: i32) -> Model {
+    let mut model = floor_model(&[count]);
+    let output = model.main.operands.pop().expect("the output");
+    for _ in 1..steps {
+        let lifetime = OperandLifeTime::TEMPORARY_VARIABLE;
+        model.main.operands.push(Operand { lifetime, ..output.clone() });
+    }
+    model.main.operands.push(output);
+    let step = |i| Operation { r#type: OperationType::FLOOR, inputs: vec![i], outputs: vec![i + 1] };
+    model.main.operations = (0..steps).map(step).collect();
+    model.main.outputIndexes = vec![steps];
+    model
+}
+
 /// FLOOR of one float tensor.
 pub fn floor_model(dims: &[i32]) -> Model {
     let float = |lifetime| operand(OperandType::TENSOR_FLOAT32, dims, lifetime);

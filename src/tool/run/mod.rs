@@ -3,8 +3,8 @@
 mod input;
 mod npy;
 mod report;
-mod session;
-mod values;
+pub(super) mod session;
+pub(super) mod values;
 
 use crate::tool::client::ServiceName;
 use crate::tool::error::ToolError;
@@ -42,7 +42,7 @@ pub struct RunArgs {
 
 /// Ways to run a model.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Mode {
+pub(super) enum Mode {
     /// executeSynchronously
     Sync,
 }

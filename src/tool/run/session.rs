@@ -2,7 +2,7 @@
 
 use crate::aidl;
 use crate::ops::OperationType;
-use crate::tool::caching::{CacheFiles, Found};
+use crate::tool::caching::{self, Found};
 use crate::tool::client::{ClientError, ConnectOptions, Driver, PrepareOptions, ServiceName};
 use crate::tool::error::ToolError;
 use crate::tool::shared::Shared;
@@ -64,9 +64,8 @@ impl Session {
     ) -> Result<(Self, Found), ToolError> {
         let options = ConnectOptions { data: Some(directory.join("driver")), ..Default::default() };
         let driver = Driver::connect(service, &options)?;
-        let files = CacheFiles::open(directory, bytes, &driver)?;
-        let (prepared, found, time) = files
-            .prepare(&driver, &imported.model, &PrepareOptions::default())
+        let files = caching::open(directory, bytes, &driver)?;
+        let (prepared, found, time) = caching::prepare(&driver, &imported.model, &files)
             .map_err(|why| explain(&driver, &imported.model, why))?;
         Ok((Self::start(imported, driver, prepared, time)?, found))
     }
@@ -89,6 +88,10 @@ impl Session {
             pools: vec![aidl::RequestMemoryPool::Pool(memory)],
         };
         Ok(Session { prepared, driver, shared, request, outputs, inputs, compile_time })
+    }
+
+    pub fn driver(&self) -> &Driver {
+        &self.driver
     }
 
     /// Runs the model once on `inputs`; gives its outputs and how long the call took.
