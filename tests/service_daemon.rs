@@ -126,6 +126,31 @@ fn whatever_stops_it_is_said_in_one_line() {
     }
 }
 
+#[test]
+fn without_its_data_directory_it_serves_without_caches() {
+    use common::caching::*;
+    let dir = tempfile::tempdir().expect("a directory");
+    let (socket, file) = (dir.path().join("nn.sock"), dir.path().join("file"));
+    std::fs::write(&file, "").expect("write");
+    let service = format!("unix:{}", socket.display());
+    let child = daemon(&["--service", &service, "--data", &format!("{}/data", file.display())]);
+    let start = Instant::now();
+    while UnixStream::connect(&socket).is_err() {
+        assert!(start.elapsed() < PATIENCE, "the daemon does not serve");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    {
+        let connection = Connection::new(&socket);
+        let cache = Cache::new(1);
+        let model = save(&connection.device, &add(), &cache);
+        assert_eq!(execute(&model, &[1.0]), Ok(vec![added()]));
+        assert_general_failure(&connection.device, &cache, "nothing was saved");
+    }
+    let (code, log) = end(child, Signal::SIGTERM);
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("not cached") && log.contains("cannot make the directory"), "{log}");
+}
+
 fn open_descriptors(child: &Daemon) -> usize {
     std::fs::read_dir(format!("/proc/{}/fd", child.id())).expect("it lives").count()
 }

@@ -61,7 +61,7 @@ pub fn output(index: usize, port: &Port, bytes: &[u8]) {
 pub fn times(compile: Duration, found: Option<Found>, runs: &mut [Duration]) {
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
     match found {
-        Some(Found::Hit) => println!("cache hit: loaded in {:.1} ms", ms(compile)),
+        Some(Found::Hit) => println!("cache hit: loaded in {:.2} ms", ms(compile)),
         Some(Found::Miss) => println!("cache miss: compiled and saved in {:.1} ms", ms(compile)),
         None => println!("compiled in {:.1} ms", ms(compile)),
     }

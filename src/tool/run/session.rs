@@ -2,8 +2,8 @@
 
 use crate::aidl;
 use crate::ops::OperationType;
-use crate::tool::caching::Found;
-use crate::tool::client::{CacheFiles, ClientError, ConnectOptions, Driver, PrepareOptions, ServiceName};
+use crate::tool::caching::{self, Found};
+use crate::tool::client::{ClientError, ConnectOptions, Driver, PrepareOptions, ServiceName};
 use crate::tool::error::ToolError;
 use crate::tool::shared::Shared;
 use crate::tool::tflite::{Imported, Port};
@@ -64,9 +64,9 @@ impl Session {
     ) -> Result<(Self, Found), ToolError> {
         let options = ConnectOptions { data: Some(directory.join("driver")), ..Default::default() };
         let driver = Driver::connect(service, &options)?;
-        let files = CacheFiles::open(directory, bytes, &driver)?;
-        let (prepared, found, time) =
-            files.prepare(&driver, &imported.model).map_err(|why| explain(&driver, &imported.model, why))?;
+        let files = caching::open(directory, bytes, &driver)?;
+        let (prepared, found, time) = caching::prepare(&driver, &imported.model, &files)
+            .map_err(|why| explain(&driver, &imported.model, why))?;
         Ok((Self::start(imported, driver, prepared, time)?, found))
     }
 
