@@ -1,4 +1,4 @@
-//! Generates Rust from the interface descriptions in `aidl/`. Must not read anything outside the package.
+//! Generates Rust from the interface descriptions in `aidl/`, and an id of the sources. Must not read anything outside the package.
 
 use std::path::{Path, PathBuf};
 
@@ -12,15 +12,35 @@ const NN_HASH: &str = "53178f8de9b8861df391cf0593f6f3e08adad33d";
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     aidl();
+    source_id();
     #[cfg(feature = "tool")]
     tflite();
+}
+
+/// Sets NNHAL_SOURCE_ID to a digest of what the driver is built from: clients' caches must not outlive a change of it.
+fn source_id() {
+    use std::hash::Hasher;
+    let mut files = vec![PathBuf::from("Cargo.toml"), PathBuf::from("Cargo.lock")];
+    for dir in ["src", AIDL_ROOT] {
+        println!("cargo:rerun-if-changed={dir}");
+        collect(Path::new(dir), &["rs", "aidl"], &mut files);
+    }
+    files.retain(|file| !file.starts_with("src/tool")); // the driver builds without
+    files.sort();
+    // The keys are fixed, so the same sources give the same digest.
+    let mut digest = std::hash::DefaultHasher::new();
+    for file in &files {
+        let text = std::fs::read(file).unwrap_or_else(|e| panic!("cannot read {}: {e}", file.display()));
+        digest.write(&text);
+    }
+    println!("cargo:rustc-env=NNHAL_SOURCE_ID={:016x}", digest.finish());
 }
 
 /// Writes `nnapi.rs` into OUT_DIR; `src/aidl.rs` includes it.
 fn aidl() {
     println!("cargo:rerun-if-changed={AIDL_ROOT}");
     let mut files = Vec::new();
-    collect_aidl(Path::new(AIDL_ROOT), &mut files);
+    collect(Path::new(AIDL_ROOT), &["aidl"], &mut files);
     // read_dir has no order; a sorted list keeps the generated file the same on every machine.
     files.sort();
     let mut builder = rsbinder_aidl::Builder::new().include_dir(AIDL_ROOT).output("nnapi.rs");
@@ -35,13 +55,13 @@ fn aidl() {
     }
 }
 
-fn collect_aidl(dir: &Path, files: &mut Vec<PathBuf>) {
+fn collect(dir: &Path, extensions: &[&str], files: &mut Vec<PathBuf>) {
     let entries = std::fs::read_dir(dir).unwrap_or_else(|e| panic!("cannot list {}: {e}", dir.display()));
     for entry in entries {
         let path = entry.unwrap_or_else(|e| panic!("cannot list {}: {e}", dir.display())).path();
         if path.is_dir() {
-            collect_aidl(&path, files);
-        } else if path.extension().is_some_and(|e| e == "aidl") {
+            collect(&path, extensions, files);
+        } else if path.extension().and_then(|e| e.to_str()).is_some_and(|e| extensions.contains(&e)) {
             files.push(path);
         }
     }

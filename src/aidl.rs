@@ -1,4 +1,4 @@
-//! The NNAPI AIDL interface, version 4, as Rust types: what `build.rs` generates from `aidl/`, under short names.
+//! The NNAPI AIDL interface, version 4, and our extension to it, as Rust types: what `build.rs` generates from `aidl/`, under short names.
 //!
 //! Interfaces are `IName` (the trait), `BnName` (wraps an implementation) and `BpName` (the proxy). Enums are
 //! newtypes over their wire integer, so a client can send any value: whoever reads one checks its range. Nothing
@@ -62,6 +62,14 @@ pub use generated::android::hardware::neuralnetworks::{
     SymmPerChannelQuantParams::SymmPerChannelQuantParams,
     Timing::Timing,
     TokenValuePair::TokenValuePair,
+};
+
+pub use generated::vendor::nnhal::burst::{
+    FmqRequestDatum::FmqRequestDatum,
+    FmqResultDatum::FmqResultDatum,
+    IFmqBurst::{BnFmqBurst, BpFmqBurst, IFmqBurst},
+    IFmqBurstCallback::{BnFmqBurstCallback, BpFmqBurstCallback, IFmqBurstCallback},
+    IFmqBurstContext::{BnFmqBurstContext, BpFmqBurstContext, IFmqBurstContext},
 };
 
 /// The version of the interface that every object answers.

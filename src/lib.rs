@@ -19,7 +19,9 @@ extern crate binder as rsbinder;
 
 pub mod aidl;
 pub mod backend;
+pub mod cache;
 pub mod compiler;
+pub mod fmq;
 pub mod memory;
 pub mod model;
 pub mod ops;

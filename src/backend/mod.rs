@@ -8,7 +8,7 @@ pub mod cpu;
 
 pub use control::{boottime_ns, Control};
 
-use crate::memory::{ClientSlice, MemoryError};
+use crate::memory::{ClientSlice, Mapping, MemoryError, Weights};
 use crate::model::Model;
 use crate::ops::OpError;
 use crate::tensor::{Dims, OperandType, TensorInfo};
@@ -33,12 +33,24 @@ pub trait Backend: Send + Sync {
         options: &CompileOptions,
         control: &Control,
     ) -> Result<Arc<dyn Executable>, BackendError>;
+
+    /// Loads what [`Executable::artifact`] gave to a backend of the same [`version`](Self::version). The model bytes
+    /// are private, and most likely what was given. The data bytes may change at any moment, or vanish: that may
+    /// change values, and nothing else.
+    fn load(&self, _model: &[u8], _data: Arc<Mapping>) -> Result<Arc<dyn Executable>, BackendError> {
+        Err(BackendError::Unsupported("this backend does not load compiled models".into()))
+    }
 }
 
 /// A compiled model. It may be run from several threads at once.
 pub trait Executable: Send + Sync {
     /// The model's inputs and outputs, with dimensions as the model declares them.
     fn interface(&self) -> &Interface;
+
+    /// The compiled model as bytes, for [`Backend::load`]; `None` if it cannot be.
+    fn artifact(&self) -> Option<Artifact> {
+        None
+    }
 
     /// Runs the model: `inputs` and `outputs` follow the interface, one each; a `None` was left out by the client.
     /// Gives one shape per output. Where an output's memory is too small, nothing is written to any, and the shapes say
@@ -49,6 +61,15 @@ pub trait Executable: Send + Sync {
         outputs: &[Option<OutputTensor>],
         control: &Control,
     ) -> Result<Vec<OutputShape>, BackendError>;
+}
+
+/// A compiled model as bytes, of two kinds.
+#[derive(Debug)]
+pub struct Artifact {
+    /// All that steers execution.
+    pub model: Vec<u8>,
+    /// Mere data: parts and where they start, in order.
+    pub data: Vec<(u64, Weights)>,
 }
 
 /// What a compiled model takes and gives.

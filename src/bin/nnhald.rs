@@ -1,3 +1,26 @@
-//! The daemon.
+//! The daemon: serves the driver on a Unix socket or the kernel's binder until it is told to end.
 
-fn main() {}
+use nnhal::service::{daemon, logger};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let flags = match daemon::Flags::parse(std::env::args().skip(1)) {
+        Ok(Some(flags)) => flags,
+        Ok(None) => {
+            println!("{}", daemon::USAGE);
+            return ExitCode::SUCCESS;
+        }
+        Err(why) => {
+            eprintln!("nnhald: {why}; {}", daemon::USAGE);
+            return ExitCode::from(2);
+        }
+    };
+    logger::start();
+    match daemon::run(&flags) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("nnhald: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -3,8 +3,10 @@
 //! A client may write its memory while we read it, and the memory may vanish when its file shrinks. So nothing here
 //! hands out a reference into it: whoever needs the bytes copies them, and decides on the copy.
 
+use super::file::{self, Direction, DmaBuf};
+use super::guard::Region;
 use super::MemoryError;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
 /// What a mapping may be used for.
@@ -34,6 +36,9 @@ pub struct Mapping {
     skip: usize,
     len: usize,
     access: Access,
+    /// The watch over memory that could vanish; our own and sealed memory has none.
+    region: Option<Region>,
+    dma_buf: Option<DmaBuf>,
 }
 
 // SAFETY: the mapping is plain memory, owned until drop; all access is by copying through raw pointers, which is as
@@ -51,7 +56,7 @@ impl Mapping {
         let end = offset
             .checked_add(len as u64)
             .ok_or_else(|| MemoryError::Invalid("offset and size overflow".into()))?;
-        let size = file_size(fd)?;
+        let file::Facts { size, dma_buf } = file::examine(fd)?;
         if end > size {
             return Err(MemoryError::Invalid(format!(
                 "the memory ends at byte {end}, but its file has only {size}"
@@ -62,17 +67,26 @@ impl Mapping {
             len.checked_add(skip).ok_or_else(|| MemoryError::Invalid("offset and size overflow".into()))?;
         let start = libc::off_t::try_from(offset - skip as u64)
             .map_err(|_| MemoryError::Invalid(format!("offset {offset} is too large")))?;
-        let read = if access.reads() { libc::PROT_READ } else { 0 };
-        // Hardware that can write but not read is unknown to us; a write-only mapping is asked for as the client says.
-        let write = if access.writes() { libc::PROT_WRITE } else { 0 };
-        // SAFETY: a fresh shared mapping at an address of the kernel's choice touches no memory of ours.
-        let base = unsafe {
-            libc::mmap(std::ptr::null_mut(), mapped, read | write, libc::MAP_SHARED, fd.as_raw_fd(), start)
-        };
-        if base == libc::MAP_FAILED {
-            return Err(MemoryError::Map(std::io::Error::last_os_error()));
+        let base = map_shared(fd, start, mapped, access).map_err(|error| match error.raw_os_error() {
+            Some(libc::EACCES | libc::EPERM) => MemoryError::Access(match access {
+                Access::Read => "the memory's file descriptor does not allow reading",
+                Access::Write => "the memory's file descriptor does not allow writing",
+                Access::ReadWrite => "the memory's file descriptor does not allow both reading and writing",
+            }),
+            _ => MemoryError::Map(error),
+        })?;
+        // From here on it is unmapped if anything fails.
+        let mut mapping = Mapping { base, mapped, skip, len, access, region: None, dma_buf: None };
+        // To watch is cheaper than to ask for seals, so these count only when there are no watches left.
+        match Region::watch(base as usize, mapped) {
+            Ok(region) => mapping.region = Some(region),
+            Err(MemoryError::Exhausted(_)) if file::cannot_shrink(fd) => {}
+            Err(error) => return Err(error),
         }
-        Ok(Mapping { base, mapped, skip, len, access })
+        if dma_buf {
+            mapping.dma_buf = Some(DmaBuf::new(fd)?);
+        }
+        Ok(mapping)
     }
 
     /// A private anonymous mapping, which serves wherever client memory does.
@@ -91,7 +105,8 @@ impl Mapping {
         if base == libc::MAP_FAILED {
             return Err(MemoryError::Map(std::io::Error::last_os_error()));
         }
-        Ok(Mapping { base, mapped: len.max(1), skip: 0, len, access: Access::ReadWrite })
+        let (mapped, access) = (len.max(1), Access::ReadWrite);
+        Ok(Mapping { base, mapped, skip: 0, len, access, region: None, dma_buf: None })
     }
 
     /// Size in bytes of what the client shares.
@@ -107,13 +122,49 @@ impl Mapping {
         self.access
     }
 
-    fn pointer(&self, offset: usize) -> *mut u8 {
+    /// Whether the memory is lost: its file shrank while we used it. Whoever keeps mappings drops such a one.
+    pub fn vanished(&self) -> bool {
+        self.region.as_ref().is_some_and(Region::vanished)
+    }
+
+    /// Whether it is a dma-buf, every access to which must be announced.
+    pub(super) fn is_device_memory(&self) -> bool {
+        self.dma_buf.is_some()
+    }
+
+    /// `value`, which was just read here, unless it is only what the guard put in place of lost memory.
+    pub(super) fn still_there<T>(&self, value: T) -> Result<T, MemoryError> {
+        match self.vanished() {
+            true => Err(MemoryError::Vanished),
+            false => Ok(value),
+        }
+    }
+
+    pub(super) fn pointer(&self, offset: usize) -> *mut u8 {
         self.base.cast::<u8>().wrapping_add(self.skip + offset)
+    }
+
+    /// Runs `copy`, which copies in or out of this mapping and nothing else, with all that must happen around it.
+    fn around(&self, direction: Direction, copy: impl FnOnce()) -> Result<(), MemoryError> {
+        if self.vanished() {
+            return Err(MemoryError::Vanished);
+        }
+        if let Some(dma_buf) = &self.dma_buf {
+            dma_buf.begin(direction)?;
+        }
+        copy();
+        if let Some(dma_buf) = &self.dma_buf {
+            dma_buf.end(direction)?;
+        }
+        // What was copied out of a region that vanished meanwhile is partly zeroes, what was copied in partly lost.
+        self.still_there(())
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        // The watch ends first: once unmapped, the addresses may be anybody's.
+        self.region = None;
         // SAFETY: exactly the region that mmap gave us; nobody holds a reference into it.
         unsafe { libc::munmap(self.base, self.mapped) };
     }
@@ -145,6 +196,20 @@ impl ClientSlice {
         Ok(ClientSlice { mapping, offset, len })
     }
 
+    /// All of `mapping`.
+    pub fn whole(mapping: Arc<Mapping>) -> Self {
+        let len = mapping.len();
+        ClientSlice { mapping, offset: 0, len }
+    }
+
+    /// `len` bytes of this slice from `offset`.
+    pub fn part(&self, offset: usize, len: usize) -> Result<Self, MemoryError> {
+        if offset.checked_add(len).is_none_or(|end| end > self.len) {
+            return Err(MemoryError::Invalid(format!("{offset}+{len} lie outside of {} bytes", self.len)));
+        }
+        ClientSlice::new(self.mapping.clone(), self.offset + offset, len)
+    }
+
     pub fn len(&self) -> usize {
         self.len
     }
@@ -159,10 +224,13 @@ impl ClientSlice {
             return Err(MemoryError::Access("the memory is not readable"));
         }
         self.check(to.len())?;
+        let from = self.mapping.pointer(self.offset);
         // SAFETY: source bounds were checked here and at creation, the mapping lives as long as `self`, and `to` is
         // memory of ours. libc's memcpy is opaque to the compiler, so a client writing meanwhile tears bytes at worst.
-        unsafe { libc::memcpy(to.as_mut_ptr().cast(), self.mapping.pointer(self.offset).cast(), to.len()) };
-        Ok(())
+        let copy = || unsafe {
+            libc::memcpy(to.as_mut_ptr().cast(), from.cast(), to.len());
+        };
+        self.mapping.around(Direction::Read, copy)
     }
 
     /// Copies `from`, which must not be longer than the slice, to its start.
@@ -171,9 +239,37 @@ impl ClientSlice {
             return Err(MemoryError::Access("the memory is not writable"));
         }
         self.check(from.len())?;
+        let to = self.mapping.pointer(self.offset);
         // SAFETY: as in `read`, with source and destination exchanged.
-        unsafe { libc::memcpy(self.mapping.pointer(self.offset).cast(), from.as_ptr().cast(), from.len()) };
+        let copy = || unsafe {
+            libc::memcpy(to.cast(), from.as_ptr().cast(), from.len());
+        };
+        self.mapping.around(Direction::Write, copy)
+    }
+
+    /// Copies the whole slice to the start of `to`, which must not be shorter.
+    pub fn copy_to(&self, to: &ClientSlice) -> Result<(), MemoryError> {
+        // Through memory of ours, for the two may overlap: a client can hand over one file twice.
+        let mut chunk = [0; 64 << 10];
+        to.check(self.len)?;
+        let mut done = 0;
+        while done < self.len {
+            let len = chunk.len().min(self.len - done);
+            let part =
+                |slice: &ClientSlice| ClientSlice::new(slice.mapping.clone(), slice.offset + done, len);
+            part(self)?.read(&mut chunk[..len])?;
+            part(to)?.write(&chunk[..len])?;
+            done += len;
+        }
         Ok(())
+    }
+
+    /// Where the slice starts, for [`super::Weights`] only: what lies there may change or vanish at any moment.
+    pub(super) fn start_to_read(&self) -> Result<*const u8, MemoryError> {
+        if !self.mapping.access.reads() {
+            return Err(MemoryError::Access("the memory is not readable"));
+        }
+        Ok(self.mapping.pointer(self.offset))
     }
 
     /// A private copy of the whole slice.
@@ -191,46 +287,44 @@ impl ClientSlice {
     }
 }
 
+/// Maps a client's file at an address of the kernel's choice.
+fn map_shared(
+    fd: BorrowedFd,
+    start: libc::off_t,
+    len: usize,
+    access: Access,
+) -> std::io::Result<*mut libc::c_void> {
+    let read = if access.reads() { libc::PROT_READ } else { 0 };
+    // Hardware that can write but not read is unknown to us; a write-only mapping is asked for as the client says.
+    let write = if access.writes() { libc::PROT_WRITE } else { 0 };
+    let map = |sharing| {
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches no memory of ours.
+        let base =
+            unsafe { libc::mmap(std::ptr::null_mut(), len, read | write, sharing, fd.as_raw_fd(), start) };
+        match base == libc::MAP_FAILED {
+            true => Err(std::io::Error::last_os_error()),
+            false => Ok(base),
+        }
+    };
+    match map(libc::MAP_SHARED) {
+        // Older kernels refuse to share what is sealed against writing, even to be read. As it cannot change, a private
+        // mapping shows the same bytes.
+        Err(e) if access == Access::Read && e.raw_os_error() == Some(libc::EPERM) => map(libc::MAP_PRIVATE),
+        other => other,
+    }
+}
+
 /// Page size of this machine: 4 KiB and 16 KiB kernels both exist.
 pub fn page_size() -> u64 {
     // SAFETY: sysconf only reads a value.
     u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096).max(1)
 }
 
-/// How many bytes a client's file really has.
-fn file_size(fd: BorrowedFd) -> Result<u64, MemoryError> {
-    let stat = nix::sys::stat::fstat(fd.as_fd()).map_err(|e| MemoryError::Map(e.into()))?;
-    let kind = nix::sys::stat::SFlag::from_bits_truncate(stat.st_mode & libc::S_IFMT);
-    if kind == nix::sys::stat::SFlag::S_IFREG {
-        return Ok(u64::try_from(stat.st_size).unwrap_or(0));
-    }
-    if kind == nix::sys::stat::SFlag::S_IFCHR {
-        if let Some(size) = ashmem_size(fd) {
-            return Ok(size);
-        }
-    }
-    // A dma-buf tells its size by seeking to its end.
-    let size = nix::unistd::lseek(fd.as_fd(), 0, nix::unistd::Whence::SeekEnd).map_err(|e| {
-        MemoryError::Invalid(format!(
-            "the memory's file descriptor has no size ({e}); expected a mappable file"
-        ))
-    })?;
-    Ok(u64::try_from(size).unwrap_or(0))
-}
-
-/// Size of a region of the ashmem device, `None` if `fd` is not one.
-fn ashmem_size(fd: BorrowedFd) -> Option<u64> {
-    // _IO(0x77, 4), ASHMEM_GET_SIZE of linux/ashmem.h
-    const ASHMEM_GET_SIZE: libc::c_ulong = 0x7704;
-    // SAFETY: this request takes no argument and only returns a number.
-    let size = unsafe { libc::ioctl(fd.as_raw_fd(), ASHMEM_GET_SIZE as _, 0) };
-    u64::try_from(size).ok().filter(|&size| size > 0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::io::Write;
+    use std::os::fd::AsFd;
 
     fn file(bytes: &[u8]) -> std::fs::File {
         let fd = nix::sys::memfd::memfd_create(c"test", nix::sys::memfd::MFdFlags::empty()).unwrap();

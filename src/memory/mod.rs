@@ -5,12 +5,20 @@
 mod aligned;
 mod arena;
 mod client;
+mod file;
+mod guard;
+mod identity;
 mod pool;
+mod weights;
+mod word;
 
 pub use aligned::AlignedBuf;
 pub use arena::Arena;
 pub use client::{page_size, Access, ClientSlice, Mapping};
+pub use identity::Identity;
 pub use pool::Pool;
+pub use weights::{Weights, WEIGHTS_ALIGNMENT};
+pub use word::{SharedU32, SharedU64};
 
 /// Why memory could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -27,4 +35,10 @@ pub enum MemoryError {
     Map(std::io::Error),
     #[error("no memory for {0} bytes")]
     OutOfMemory(usize),
+    /// Its file shrank while we used it.
+    #[error("the memory vanished: its file was truncated while in use")]
+    Vanished,
+    /// A limit of this process; trying again later can help.
+    #[error("{0}")]
+    Exhausted(&'static str),
 }

@@ -1,6 +1,7 @@
 //! Memory pools as the interface passes them: which part of which file, and how it may be used.
 
 use super::client::{Access, Mapping};
+use super::identity::Identity;
 use super::MemoryError;
 use crate::aidl;
 use std::os::fd::AsFd;
@@ -11,35 +12,26 @@ pub struct Pool<'a> {
     fd: &'a binder::ParcelFileDescriptor,
     offset: u64,
     size: usize,
-    access: Access,
+    /// What the pool declares; `None` if that is for its file to say.
+    access: Option<Access>,
 }
 
 impl<'a> Pool<'a> {
     /// Checks what `memory` says of itself; what its file really holds is checked when it is mapped.
     pub fn new(memory: &'a aidl::Memory) -> Result<Self, MemoryError> {
         match memory {
-            aidl::Memory::Ashmem(ashmem) => Ok(Pool {
-                fd: present(&ashmem.fd)?,
-                offset: 0,
-                size: size(ashmem.size)?,
-                access: Access::ReadWrite,
-            }),
+            aidl::Memory::Ashmem(ashmem) => {
+                Ok(Pool { fd: present(&ashmem.fd)?, offset: 0, size: size(ashmem.size)?, access: None })
+            }
             aidl::Memory::MappableFile(file) => Ok(Pool {
                 fd: present(&file.fd)?,
                 offset: u64::try_from(file.offset).map_err(|_| {
                     MemoryError::Invalid(format!("offset {} of a mappable file", file.offset))
                 })?,
                 size: size(file.length)?,
-                access: access(file.prot)?,
+                access: Some(access(file.prot)?),
             }),
-            aidl::Memory::HardwareBuffer(buffer) => {
-                if buffer.handle.fds.is_empty() && buffer.handle.ints.is_empty() {
-                    return Err(MemoryError::Invalid("a hardware buffer without a handle".into()));
-                }
-                Err(MemoryError::Unsupported(
-                    "hardware buffers cannot be mapped yet; use ashmem or a mappable file",
-                ))
-            }
+            aidl::Memory::HardwareBuffer(buffer) => hardware_buffer(buffer),
         }
     }
 
@@ -48,25 +40,50 @@ impl<'a> Pool<'a> {
         self.size
     }
 
-    /// Maps the pool with the access it declares. An ashmem region whose descriptor only allows reading is mapped so.
+    /// What this pool is, if its file can tell: two pools of the same identity are the same memory.
+    pub fn identity(&self) -> Option<Identity> {
+        Identity::new(self.fd.as_fd(), self.offset, self.size, self.access)
+    }
+
+    /// Maps the pool with the access it declares. One that does not declare any (ashmem, hardware buffers) and cannot
+    /// be written is mapped to be read.
     pub fn map(&self) -> Result<Arc<Mapping>, MemoryError> {
         let map = |access| Mapping::new(self.fd.as_fd(), self.offset, self.size, access);
-        let mapping = match map(self.access) {
-            Err(MemoryError::Map(e)) if self.access == Access::ReadWrite && is_permission(&e) => {
-                map(Access::Read)
-            }
-            other => other,
+        let mapping = match self.access {
+            Some(access) => map(access),
+            None => match map(Access::ReadWrite) {
+                Err(MemoryError::Access(_)) => map(Access::Read),
+                other => other,
+            },
         };
         mapping.map(Arc::new)
     }
 }
 
-fn present(fd: &Option<binder::ParcelFileDescriptor>) -> Result<&binder::ParcelFileDescriptor, MemoryError> {
-    fd.as_ref().ok_or_else(|| MemoryError::Invalid("a memory pool without a file descriptor".into()))
+/// The dma-buf of a hardware buffer. Only BLOBs are plain bytes, `width` of them; any other format is an image, whose
+/// layout only the graphics driver knows.
+fn hardware_buffer(buffer: &aidl::HardwareBuffer) -> Result<Pool<'_>, MemoryError> {
+    let (description, handle) = (&buffer.description, &buffer.handle);
+    if handle.fds.is_empty() && handle.ints.is_empty() {
+        return Err(MemoryError::Invalid("a hardware buffer without a handle".into()));
+    }
+    if description.format != aidl::PixelFormat::BLOB {
+        return Err(MemoryError::Unsupported("only hardware buffers of format BLOB can be mapped"));
+    }
+    if (description.height, description.layers) != (1, 1) {
+        return Err(MemoryError::Invalid(format!(
+            "a BLOB hardware buffer of height {} and {} layers; expected 1 of each",
+            description.height, description.layers
+        )));
+    }
+    let fd = handle.fds.first().ok_or(MemoryError::Unsupported(
+        "a hardware buffer whose handle has no file descriptor cannot be mapped",
+    ))?;
+    Ok(Pool { fd, offset: 0, size: size(i64::from(description.width))?, access: None })
 }
 
-fn is_permission(error: &std::io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM))
+fn present(fd: &Option<binder::ParcelFileDescriptor>) -> Result<&binder::ParcelFileDescriptor, MemoryError> {
+    fd.as_ref().ok_or_else(|| MemoryError::Invalid("a memory pool without a file descriptor".into()))
 }
 
 fn size(size: i64) -> Result<usize, MemoryError> {
@@ -87,3 +104,7 @@ fn access(prot: i32) -> Result<Access, MemoryError> {
         ))),
     }
 }
+
+#[cfg(test)]
+#[path = "pool_tests.rs"]
+mod tests;

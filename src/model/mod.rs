@@ -2,6 +2,7 @@
 //!
 //! Whatever steers execution is copied out of client memory before it is looked at. Nothing here runs anything.
 
+pub mod buffer;
 mod context;
 mod control_flow;
 mod decode;
@@ -16,6 +17,8 @@ mod tests;
 
 pub use error::ModelError;
 pub use extensions::check_extension_names;
+pub use operand::check_info;
+pub use references::MAX_DEPTH as MAX_NESTING;
 pub use request::{Argument, Request, RequestError, RequestPool};
 
 use crate::memory::{AlignedBuf, ClientSlice, MemoryError};

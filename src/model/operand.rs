@@ -51,15 +51,34 @@ fn type_info(operand: &aidl::Operand, context: &Context) -> Result<TensorInfo, M
     let Some(ty) = OperandType::from_code(code) else {
         return extension_info(operand, context);
     };
+    let channel_quant = match &operand.extraParams {
+        None => None,
+        Some(aidl::OperandExtraParams::ChannelQuant(quant)) => Some(ChannelQuant {
+            scales: quant.scales.clone(),
+            // One that is negative is out of range as any other.
+            dim: u32::try_from(quant.channelDim).unwrap_or(u32::MAX),
+        }),
+        Some(_) => {
+            return Err(ModelError::invalid(format!("{ty} must not have extra parameters of this kind")));
+        }
+    };
+    let (scale, zero_point) = (operand.scale, operand.zeroPoint);
+    let info = TensorInfo { ty, dims, scale, zero_point, channel_quant };
+    check_info(&info)?;
+    Ok(info)
+}
+
+/// Checks type, dimensions and quantisation against each other.
+pub fn check_info(info: &TensorInfo) -> Result<(), ModelError> {
+    let (ty, dims) = (info.ty, &info.dims);
     if ty.is_scalar() && !dims.is_empty() {
         return Err(ModelError::invalid(format!("{ty} is a scalar, but has dimensions {dims:?}")));
     }
     if ty.is_tensor() && byte_size(ty, &dims.iter().map(|&d| d.max(1)).collect::<Vec<_>>()).is_none() {
         return Err(ModelError::invalid(format!("dimensions {dims:?} of {ty} are too large")));
     }
-    check_quantisation(ty, operand.scale, operand.zeroPoint)?;
-    let channel_quant = channel_quant(ty, operand, &dims)?;
-    Ok(TensorInfo { ty, dims, scale: operand.scale, zero_point: operand.zeroPoint, channel_quant })
+    check_quantisation(ty, info.scale, info.zero_point)?;
+    check_channel_quant(info)
 }
 
 /// An operand of an extension's type. No extension is supported, so that all it needs is to be refused by every
@@ -104,36 +123,32 @@ fn check_quantisation(ty: OperandType, scale: f32, zero_point: i32) -> Result<()
     Ok(())
 }
 
-fn channel_quant(
-    ty: OperandType,
-    operand: &aidl::Operand,
-    dims: &[u32],
-) -> Result<Option<ChannelQuant>, ModelError> {
-    let per_channel = ty == OperandType::TENSOR_QUANT8_SYMM_PER_CHANNEL;
-    match &operand.extraParams {
-        None if per_channel => Err(ModelError::invalid(format!("{ty} needs per-channel scales"))),
-        None => Ok(None),
-        Some(aidl::OperandExtraParams::ChannelQuant(quant)) if per_channel => {
-            let dim = usize::try_from(quant.channelDim).ok().and_then(|i| dims.get(i).map(|&d| (i, d)));
-            let Some((index, size)) = dim else {
-                return Err(ModelError::invalid(format!(
-                    "channelDim {} is out of range for {dims:?}",
-                    quant.channelDim
-                )));
-            };
-            if size == 0 || quant.scales.len() != size as usize {
-                return Err(ModelError::invalid(format!(
-                    "{} scales for {size} channels",
-                    quant.scales.len()
-                )));
+fn check_channel_quant(info: &TensorInfo) -> Result<(), ModelError> {
+    let (ty, dims) = (info.ty, &info.dims);
+    let Some(quant) = &info.channel_quant else {
+        return match ty {
+            OperandType::TENSOR_QUANT8_SYMM_PER_CHANNEL => {
+                Err(ModelError::invalid(format!("{ty} needs per-channel scales")))
             }
-            if !quant.scales.iter().all(|&s| s > 0.0 && s.is_finite()) {
-                return Err(ModelError::invalid("a per-channel scale is not above 0"));
-            }
-            Ok(Some(ChannelQuant { scales: quant.scales.clone(), dim: index as u32 }))
-        }
-        Some(_) => Err(ModelError::invalid(format!("{ty} must not have extra parameters of this kind"))),
+            _ => Ok(()),
+        };
+    };
+    if ty != OperandType::TENSOR_QUANT8_SYMM_PER_CHANNEL {
+        return Err(ModelError::invalid(format!("{ty} must not have extra parameters of this kind")));
     }
+    let Some(&size) = dims.get(quant.dim as usize) else {
+        return Err(ModelError::invalid(format!(
+            "channelDim {} is out of range for {dims:?}",
+            quant.dim as i32
+        )));
+    };
+    if size == 0 || quant.scales.len() != size as usize {
+        return Err(ModelError::invalid(format!("{} scales for {size} channels", quant.scales.len())));
+    }
+    if !quant.scales.iter().all(|&s| s > 0.0 && s.is_finite()) {
+        return Err(ModelError::invalid("a per-channel scale is not above 0"));
+    }
+    Ok(())
 }
 
 fn constant(operand: &aidl::Operand, info: TensorInfo, context: &mut Context) -> Result<Operand, ModelError> {
@@ -157,7 +172,7 @@ fn constant(operand: &aidl::Operand, info: TensorInfo, context: &mut Context) ->
             info.ty, info.dims
         )));
     }
-    let steers = !info.ty.is_float() && info.channel_quant.is_none() && !info.ty.is_quant8_asymm();
+    let steers = !info.ty.is_plain_data();
     let value = if operand.lifetime == aidl::OperandLifeTime::CONSTANT_COPY {
         if location.poolIndex != 0 {
             return Err(ModelError::invalid("the pool index of a CONSTANT_COPY must be 0"));

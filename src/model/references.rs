@@ -4,7 +4,7 @@ use super::ModelError;
 use crate::aidl;
 
 /// Deepest nesting of IF and WHILE that is accepted: each level costs stack when it runs.
-const MAX_DEPTH: usize = 32;
+pub const MAX_DEPTH: usize = 32;
 
 /// Checks that the references have no cycle and nest no deeper than the driver goes.
 pub(super) fn check(model: &aidl::Model) -> Result<(), ModelError> {

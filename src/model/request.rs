@@ -2,7 +2,7 @@
 
 use crate::aidl;
 use crate::memory::{MemoryError, Pool};
-use crate::tensor::{byte_size, Dims, TensorInfo};
+use crate::tensor::{byte_size, combine_dims, Dims, TensorInfo};
 
 /// A valid request: every argument lies inside its pool and fits its operand.
 #[derive(Debug, PartialEq, Eq)]
@@ -88,7 +88,7 @@ impl Request {
         let checked = |side: &'static str,
                        given: &[aidl::RequestArgument],
                        infos: &[TensorInfo],
-                       unknown_allowed: bool| {
+                       unknown_allowed: &dyn Fn(&RequestPool) -> bool| {
             given
                 .iter()
                 .zip(infos)
@@ -100,8 +100,11 @@ impl Request {
                 .collect::<Result<Vec<_>, _>>()
         };
         let request = Request {
-            inputs: checked("input", given_inputs, inputs, false)?,
-            outputs: checked("output", given_outputs, outputs, !fenced)?,
+            // A device buffer knows the dimensions of what it holds.
+            inputs: checked("input", given_inputs, inputs, &|pool| {
+                matches!(pool, RequestPool::Buffer { .. })
+            })?,
+            outputs: checked("output", given_outputs, outputs, &|_| !fenced)?,
         };
         request.check_overlap()?;
         Ok(request)
@@ -147,7 +150,7 @@ fn check(
     argument: &aidl::RequestArgument,
     info: &TensorInfo,
     pools: &[RequestPool],
-    unknown_allowed: bool,
+    unknown_allowed: &dyn Fn(&RequestPool) -> bool,
 ) -> Result<Option<Argument>, String> {
     let location = &argument.location;
     if argument.hasNoValue {
@@ -163,13 +166,13 @@ fn check(
     let padding = number(location.padding, "padding")?;
     let dims = combined_dims(&argument.dimensions, info)?;
     let complete = info.ty.is_scalar() || (!dims.is_empty() && !dims.contains(&0));
-    if !complete && !unknown_allowed {
-        return Err(format!("dimensions {dims:?} must be known here"));
-    }
     let pool = usize::try_from(location.poolIndex).ok().filter(|&i| i < pools.len());
     let pool = pool.ok_or_else(|| {
         format!("pool {} does not exist; the request has {}", location.poolIndex, pools.len())
     })?;
+    if !complete && !unknown_allowed(&pools[pool]) {
+        return Err(format!("dimensions {dims:?} must be known here"));
+    }
     match pools[pool] {
         RequestPool::Buffer { .. } if (offset, length, padding) != (0, 0, 0) => {
             return Err("a device buffer is used whole: offset, length and padding must be 0".into());
@@ -202,20 +205,6 @@ fn combined_dims(given: &[i32], info: &TensorInfo) -> Result<Dims, String> {
     if info.ty.is_scalar() {
         return Err("a scalar has no dimensions".into());
     }
-    if info.dims.is_empty() {
-        return Ok(given);
-    }
-    if given.len() != info.dims.len() {
-        return Err(format!("dimensions {given:?} for an operand of {:?}", info.dims));
-    }
-    given
-        .iter()
-        .zip(&info.dims)
-        .map(|(&given, &known)| match (given, known) {
-            (given, 0) => Ok(given),
-            (0, known) => Ok(known),
-            (given, known) if given == known => Ok(known),
-            _ => Err(format!("dimensions {given:?} for an operand of {:?}", info.dims)),
-        })
-        .collect()
+    combine_dims(&given, &info.dims)
+        .ok_or_else(|| format!("dimensions {given:?} for an operand of {:?}", info.dims))
 }

@@ -3,6 +3,7 @@
 //! The same view serves validation (dimensions may be unknown, only constants have values), shape rules at compilation
 //! (dimensions known, some values not) and evaluation (everything known). Nothing here may refer to client memory.
 
+use super::scratch::collected;
 use super::OpError;
 use crate::tensor::{ChannelQuant, OperandType, TensorInfo};
 use bytemuck::AnyBitPattern;
@@ -67,9 +68,7 @@ impl<'a> Arg<'a> {
     pub fn floats(&self) -> Result<Cow<'a, [f32]>, OpError> {
         match self.ty() {
             OperandType::TENSOR_FLOAT32 | OperandType::FLOAT32 => Ok(Cow::Borrowed(self.elements()?)),
-            OperandType::TENSOR_FLOAT16 | OperandType::FLOAT16 => {
-                Ok(Cow::Owned(self.elements::<f16>()?.iter().map(|x| x.to_f32()).collect()))
-            }
+            OperandType::TENSOR_FLOAT16 | OperandType::FLOAT16 => self.converted(f16::to_f32),
             ty => Err(OpError::failed(format!("{ty} is not a float type"))),
         }
     }
@@ -77,19 +76,27 @@ impl<'a> Arg<'a> {
     /// An integer, quantised or boolean tensor's raw elements, widened. The zero point is not subtracted.
     pub fn integers(&self) -> Result<Cow<'a, [i32]>, OpError> {
         use OperandType::*;
-        Ok(match self.ty() {
-            TENSOR_INT32 | INT32 => Cow::Borrowed(self.elements()?),
-            TENSOR_QUANT8_ASYMM => Cow::Owned(self.elements::<u8>()?.iter().map(|&x| x.into()).collect()),
-            TENSOR_BOOL8 | BOOL => {
-                Cow::Owned(self.elements::<u8>()?.iter().map(|&x| (x != 0).into()).collect())
-            }
+        match self.ty() {
+            TENSOR_INT32 | INT32 => Ok(Cow::Borrowed(self.elements()?)),
+            TENSOR_QUANT8_ASYMM => self.converted::<u8, _>(i32::from),
+            TENSOR_BOOL8 | BOOL => self.converted(|x: u8| i32::from(x != 0)),
             TENSOR_QUANT8_ASYMM_SIGNED | TENSOR_QUANT8_SYMM | TENSOR_QUANT8_SYMM_PER_CHANNEL => {
-                Cow::Owned(self.elements::<i8>()?.iter().map(|&x| x.into()).collect())
+                self.converted::<i8, _>(i32::from)
             }
-            TENSOR_QUANT16_SYMM => Cow::Owned(self.elements::<i16>()?.iter().map(|&x| x.into()).collect()),
-            TENSOR_QUANT16_ASYMM => Cow::Owned(self.elements::<u16>()?.iter().map(|&x| x.into()).collect()),
-            ty => return Err(OpError::failed(format!("{ty} is not an integer type"))),
-        })
+            TENSOR_QUANT16_SYMM => self.converted::<i16, _>(i32::from),
+            TENSOR_QUANT16_ASYMM => self.converted::<u16, _>(i32::from),
+            ty => Err(OpError::failed(format!("{ty} is not an integer type"))),
+        }
+    }
+
+    fn converted<T: AnyBitPattern, U: Clone>(&self, f: impl Fn(T) -> U) -> Result<Cow<'a, [U]>, OpError> {
+        Ok(Cow::Owned(collected(self.elements()?.iter().map(|&x| f(x)))?))
+    }
+
+    /// [`Self::integers`] with the zero point subtracted; scales per channel have none.
+    pub fn centred(&self) -> Result<Vec<i32>, OpError> {
+        let zero_point = if self.channel_quant().is_some() { 0 } else { self.zero_point() };
+        collected(self.integers()?.iter().map(|q| q.wrapping_sub(zero_point)))
     }
 
     /// Any numeric tensor as real numbers: floats as they are, quantised types dequantised with their one scale.
@@ -104,7 +111,8 @@ impl<'a> Arg<'a> {
             | OperandType::BOOL => (1.0, 0),
             _ => (self.scale(), self.zero_point()),
         };
-        Ok(Cow::Owned(self.integers()?.iter().map(|&q| (q - zero) as f32 * scale).collect()))
+        let real = |q: &i32| q.wrapping_sub(zero) as f32 * scale;
+        Ok(Cow::Owned(collected(self.integers()?.iter().map(real))?))
     }
 
     /// The value of an INT32 scalar.
@@ -253,11 +261,8 @@ impl Out<'_> {
         if info.ty.is_float() {
             return self.store_floats(values);
         }
-        let quantised: Vec<i32> = values
-            .iter()
-            .map(|&x| crate::tensor::requant::quantise(x, info.ty, info.scale, info.zero_point))
-            .collect();
-        self.store_integers(&quantised)
+        let quantise = |&x: &f32| crate::tensor::requant::quantise(x, info.ty, info.scale, info.zero_point);
+        self.store_integers(&collected(values.iter().map(quantise))?)
     }
 }
 

@@ -2,9 +2,13 @@
 //! kernel of their own, and the naive side of property tests.
 
 use super::signature::{self, Operand};
-use super::{Arg, Args, Computed, Interrupt, OpError, Operation, Out, Run};
+use super::{Arg, Args, Computed, Interrupt, OpError, Operation, Out, Run, Shapes};
 use crate::memory::AlignedBuf;
-use crate::tensor::TensorInfo;
+use crate::tensor::{byte_size, TensorInfo};
+
+/// Largest output of a call, in bytes. Models that mean well stay far below; without a bound, the few bytes of a FILL or
+/// TILE could have the driver touch 4 GiB.
+pub const LARGEST_OUTPUT: usize = 1 << 30;
 
 /// Evaluates `operation` on `inputs`, whose dimensions and values are all known. `outputs` say what the outputs are
 /// declared to be; their dimensions are not read.
@@ -30,15 +34,8 @@ pub fn run(operation: &Operation, args: &Args) -> Result<Vec<Computed>, OpError>
     match operation.run {
         Run::Unshaped { eval } => eval(args),
         Run::ControlFlow => Err(OpError::failed("control flow has no evaluation of its own")),
-        Run::Shaped { shapes, eval } => {
-            let dims = shapes(args)?;
-            if dims.len() != args.outputs.len() {
-                return Err(OpError::failed(format!(
-                    "{} outputs, expected {}",
-                    args.outputs.len(),
-                    dims.len()
-                )));
-            }
+        Run::Shaped { eval, .. } => {
+            let dims = shapes(operation, args)?;
             let infos: Vec<TensorInfo> =
                 args.outputs.iter().zip(&dims).map(|(info, dims)| with_dims(info, dims)).collect();
             let mut data = infos.iter().map(allocate).collect::<Result<Vec<_>, _>>()?;
@@ -48,6 +45,24 @@ pub fn run(operation: &Operation, args: &Args) -> Result<Vec<Computed>, OpError>
             Ok(dims.into_iter().zip(data).map(|(dims, data)| Computed { dims, data }).collect())
         }
     }
+}
+
+/// Dimensions of the outputs of a call that has been matched and checked, as many as the call has outputs and each of at
+/// most [`LARGEST_OUTPUT`] bytes. [`OpError::Unresolved`] where only the evaluation tells them.
+pub fn shapes(operation: &Operation, args: &Args) -> Shapes {
+    let Run::Shaped { shapes, .. } = operation.run else { return Err(OpError::Unresolved) };
+    let dims = shapes(args)?;
+    if dims.len() != args.outputs.len() {
+        return Err(OpError::failed(format!("{} outputs, expected {}", args.outputs.len(), dims.len())));
+    }
+    for (i, (info, dims)) in args.outputs.iter().zip(&dims).enumerate() {
+        if byte_size(info.ty, dims).is_none_or(|size| size > LARGEST_OUTPUT) {
+            return Err(OpError::failed(format!(
+                "output {i} of dimensions {dims:?} is larger than {LARGEST_OUTPUT} bytes"
+            )));
+        }
+    }
+    Ok(dims)
 }
 
 /// `info` with other dimensions.
@@ -61,4 +76,26 @@ fn allocate(info: &TensorInfo) -> Result<AlignedBuf, OpError> {
         .ok_or_else(|| OpError::failed(format!("an output of {:?} is too large", info.dims)))?;
     AlignedBuf::zeroed(size)
         .ok_or_else(|| OpError::failed(format!("no memory for an output of {size} bytes")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::movement::FILL;
+    use crate::ops::testing::{call, float, i32s};
+    use crate::tensor::OperandType;
+
+    #[test]
+    fn a_small_call_cannot_ask_for_all_memory() {
+        let fill = |count| {
+            let inputs = [Some(i32s(&[1], &[count])), Some(float(1.0))];
+            call(&FILL, &inputs, &[TensorInfo::new(OperandType::TENSOR_FLOAT32, &[])])
+        };
+        assert_eq!(fill(3).unwrap()[0].data.len(), 12);
+        let one_too_many = fill((LARGEST_OUTPUT / 4) as i32 + 1).unwrap_err().to_string();
+        assert_eq!(
+            one_too_many,
+            format!("output 0 of dimensions [268435457] is larger than {LARGEST_OUTPUT} bytes")
+        );
+    }
 }

@@ -14,7 +14,7 @@ pub mod elementwise;
 mod error;
 pub mod evaluate;
 #[cfg(test)]
-pub(crate) mod hostile;
+mod hostile;
 pub mod image;
 pub mod lookup;
 pub mod matmul;
@@ -26,6 +26,7 @@ pub mod random;
 pub mod recurrent;
 pub mod reduce;
 pub mod resize;
+mod scratch;
 pub mod search;
 pub mod signature;
 mod table;

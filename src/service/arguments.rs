@@ -18,7 +18,8 @@ pub(super) fn map_once(_: usize, pool: &Pool) -> Result<Arc<Mapping>, MemoryErro
 /// One tensor per argument; `None` for one without value.
 pub(super) type Tensors = (Vec<Option<InputTensor>>, Vec<Option<OutputTensor>>);
 
-/// Maps the pools that `request` needs, each once, and places its arguments in them.
+/// Maps the pools that `request` needs, each once, and places its arguments in them. Those in device buffers, whose
+/// memory is known only while they are claimed, are left out.
 pub(super) fn resolve(
     request: &Request,
     pools: &[aidl::RequestMemoryPool],
@@ -41,16 +42,17 @@ pub(super) fn resolve(
         ClientSlice::new(mapping, argument.offset, argument.length)
             .map_err(|source| ServiceError::Memory { what: format!("{what} {i}"), source })
     };
+    let in_memory = |argument: &Argument| matches!(pools[argument.pool], aidl::RequestMemoryPool::Pool(_));
     let mut inputs = Vec::with_capacity(request.inputs.len());
     for (i, argument) in request.inputs.iter().enumerate() {
-        inputs.push(match argument {
+        inputs.push(match argument.as_ref().filter(|a| in_memory(a)) {
             Some(a) => Some(InputTensor { data: slice("input", i, a, false)?, dims: a.dims.clone() }),
             None => None,
         });
     }
     let mut outputs = Vec::with_capacity(request.outputs.len());
     for (i, argument) in request.outputs.iter().enumerate() {
-        outputs.push(match argument {
+        outputs.push(match argument.as_ref().filter(|a| in_memory(a)) {
             Some(a) => Some(OutputTensor { data: slice("output", i, a, true)?, dims: a.dims.clone() }),
             None => None,
         });
@@ -65,8 +67,10 @@ fn map_pool(
 ) -> Result<Arc<Mapping>, ServiceError> {
     let memory = match pool {
         aidl::RequestMemoryPool::Pool(memory) => memory,
-        aidl::RequestMemoryPool::Token(token) => {
-            return Err(ServiceError::argument(format!("pool {index}: no buffer has the token {token}")));
+        aidl::RequestMemoryPool::Token(_) => {
+            return Err(ServiceError::Failed(format!(
+                "pool {index} is a device buffer, which is not mapped"
+            )));
         }
     };
     Pool::new(memory)

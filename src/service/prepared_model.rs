@@ -5,21 +5,36 @@ use super::device::Core;
 use super::run::Execution;
 use super::status::{handle, ServiceError};
 use super::terms::{self, Terms};
+use super::{burst, execution, fenced};
 use crate::aidl::*;
 use crate::backend::{Executable, Priority};
 use crate::compiler::Permit;
 use binder::{Binder, BinderResult, Interface, ParcelFileDescriptor, Strong};
-use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Instant;
 
 /// What a prepared model is to the driver; binder objects come and go around it.
 pub(super) struct Prepared {
+    /// Given to no other prepared model, ever.
+    pub id: u64,
     pub core: Arc<Core>,
     pub executable: Arc<dyn Executable>,
     pub priority: Priority,
     /// Its place among the prepared models of the client that asked for it.
-    pub _place: Permit,
+    place: Permit,
+}
+
+impl Prepared {
+    /// The uid that asked for it.
+    pub fn client(&self) -> u32 {
+        self.place.client()
+    }
+
+    pub fn new(core: Arc<Core>, executable: Arc<dyn Executable>, priority: Priority, place: Permit) -> Self {
+        static IDS: AtomicU64 = AtomicU64::new(1);
+        Prepared { id: IDS.fetch_add(1, Ordering::Relaxed), core, executable, priority, place }
+    }
 }
 
 struct PreparedModel {
@@ -68,25 +83,10 @@ impl PreparedModel {
         deadline: i64,
         duration: i64,
     ) -> Result<FencedExecutionResult, ServiceError> {
-        let (terms, _, _) = (terms?, terms::deadline(deadline)?, terms::duration(duration)?);
-        check_fences(wait_for)?;
-        Execution::new(&self.prepared, request, terms, true, &map_once)?;
-        Err(ServiceError::Failed("fenced execution is not supported yet; execute synchronously".into()))
+        let (times, terms) = (fenced::Times::new(deadline, duration)?, terms?);
+        let execution = Execution::new(&self.prepared, request, terms, true, &map_once)?;
+        fenced::launch(Arc::new(execution), wait_for, times, None)
     }
-}
-
-/// A fence in its error state when the call comes is the caller's fault.
-fn check_fences(fences: &[ParcelFileDescriptor]) -> Result<(), ServiceError> {
-    use nix::poll::{PollFd, PollFlags, PollTimeout};
-    for (i, fence) in fences.iter().enumerate() {
-        let mut poll = [PollFd::new(fence.as_fd(), PollFlags::POLLIN)];
-        let failed = nix::poll::poll(&mut poll, PollTimeout::ZERO).is_err();
-        let errors = PollFlags::POLLERR | PollFlags::POLLNVAL;
-        if failed || poll[0].revents().is_none_or(|events| events.intersects(errors)) {
-            return Err(ServiceError::argument(format!("fence {i} is in its error state")));
-        }
-    }
-    Ok(())
 }
 
 impl Interface for PreparedModel {}
@@ -142,7 +142,8 @@ impl IPreparedModel for PreparedModel {
 
     fn configureExecutionBurst(&self) -> BinderResult<Strong<dyn IBurst>> {
         handle("configureExecutionBurst", || {
-            Err(ServiceError::Failed("bursts are not supported yet; execute synchronously".into()))
+            let mappings = self.prepared.core.quotas.mappings(self.prepared.client(), burst::MAX_MAPPINGS)?;
+            Ok(burst::new_binder(self.prepared.clone(), mappings))
         })
     }
 
@@ -153,10 +154,10 @@ impl IPreparedModel for PreparedModel {
     ) -> BinderResult<Strong<dyn IExecution>> {
         handle("createReusableExecution", || {
             let terms = Terms::from_config(config)?;
-            Execution::new(&self.prepared, request, terms, false, &map_once)?;
-            Err(ServiceError::Failed(
-                "reusable executions are not supported yet; execute synchronously".into(),
-            ))
+            let execution = Execution::new(&self.prepared, request, terms, false, &map_once)?;
+            let quotas = &self.prepared.core.quotas;
+            let mappings = quotas.mappings(self.prepared.client(), execution.mappings())?;
+            Ok(execution::new_binder(execution, mappings))
         })
     }
 }

@@ -1,13 +1,16 @@
 //! The one path that every way to execute takes once its arguments are known: check, map, run, report.
 
 use super::arguments::{self, MapPool};
+use super::buffer;
 use super::prepared_model::Prepared;
 use super::status::ServiceError;
 use super::terms::{check_deadline, Terms};
 use crate::aidl;
 use crate::backend::{Control, InputTensor, OutputShape, OutputTensor};
-use crate::model::Request;
-use std::sync::atomic::AtomicBool;
+use crate::model::buffer::{Claims, Uses};
+use crate::model::{Argument, Request};
+use crate::tensor::{Dims, TensorInfo};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,7 +19,11 @@ pub(super) struct Execution {
     prepared: Arc<Prepared>,
     inputs: Vec<Option<InputTensor>>,
     outputs: Vec<Option<OutputTensor>>,
+    /// Arguments in device buffers, which `inputs` and `outputs` leave out.
+    buffers: Uses,
     terms: Terms,
+    /// The first output whose dimensions nobody knows yet.
+    unknown_output: Option<usize>,
 }
 
 /// What a run gave.
@@ -27,8 +34,8 @@ pub(super) struct Finished {
 }
 
 impl Execution {
-    /// Checks `request` against the model and maps its pools by `map`. A fenced execution needs every output's
-    /// dimensions ahead.
+    /// Checks `request`, which the calling client makes, against the model and maps its pools by `map`. A fenced
+    /// execution needs every output's dimensions ahead.
     pub fn new(
         prepared: &Arc<Prepared>,
         request: &aidl::Request,
@@ -38,8 +45,46 @@ impl Execution {
     ) -> Result<Self, ServiceError> {
         let interface = prepared.executable.interface();
         let checked = Request::new(request, &interface.inputs, &interface.outputs, fenced)?;
+        let tracker = &prepared.core.buffers;
+        let buffers = Uses::new(tracker, buffer::caller(), prepared.id, &checked, &request.pools)?;
         let (inputs, outputs) = arguments::resolve(&checked, &request.pools, map)?;
-        Ok(Execution { prepared: prepared.clone(), inputs, outputs, terms })
+        let is_unknown = |(info, output): (&TensorInfo, &Option<Argument>)| {
+            let known = |output: &Argument| {
+                TensorInfo { dims: output.dims.clone(), ..info.clone() }.is_fully_specified()
+            };
+            output.as_ref().is_some_and(|output| !known(output))
+        };
+        let unknown_output = interface.outputs.iter().zip(&checked.outputs).position(is_unknown);
+        Ok(Execution { prepared: prepared.clone(), inputs, outputs, buffers, terms, unknown_output })
+    }
+
+    pub fn terms(&self) -> Terms {
+        self.terms
+    }
+
+    /// How many memories it has mapped, at most.
+    pub fn mappings(&self) -> usize {
+        self.inputs.iter().flatten().count() + self.outputs.iter().flatten().count()
+    }
+
+    pub fn prepared(&self) -> &Prepared {
+        &self.prepared
+    }
+
+    /// Checks that it can be fenced: nobody could be told that an output was too small.
+    pub fn check_fenced(&self) -> Result<(), ServiceError> {
+        match self.unknown_output {
+            Some(i) => Err(ServiceError::argument(format!(
+                "output {i}: its dimensions must be known for a fenced execution"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that its device buffers could be used right now: an error to be told at once, not behind a fence.
+    pub fn check_buffers(&self) -> Result<(), ServiceError> {
+        self.buffers.claim()?;
+        Ok(())
     }
 
     /// Runs to completion on the calling thread, as long as `deadline` and `cancelled` allow.
@@ -52,8 +97,44 @@ impl Execution {
             cancelled,
         };
         let started = Instant::now();
-        let outputs = self.prepared.executable.run(&self.inputs, &self.outputs, &control)?;
+        let outputs = if self.buffers.is_empty() {
+            self.prepared.executable.run(&self.inputs, &self.outputs, &control)?
+        } else {
+            self.run_with_buffers(&control)?
+        };
         Ok(Finished { outputs, on_device: started.elapsed() })
+    }
+
+    /// Runs with arguments in device buffers, nobody else's until this returns. A run that finds out how large an output
+    /// is, and that its buffer is too small, is done once more.
+    fn run_with_buffers(&self, control: &Control) -> Result<Vec<OutputShape>, ServiceError> {
+        let mut claims = self.buffers.claim()?;
+        let run = |claims: &mut Claims| -> Result<(Vec<OutputShape>, Vec<Dims>), ServiceError> {
+            let (inputs, outputs) = self.tensors(claims);
+            let shapes = self.prepared.executable.run(&inputs, &outputs, control)?;
+            let dims = shapes.iter().map(|shape| shape.dims.clone()).collect();
+            Ok((shapes, dims))
+        };
+        let (mut shapes, mut dims) = run(&mut claims)?;
+        if shapes.iter().any(|shape| !shape.sufficient) && claims.make_room(&dims)? {
+            (shapes, dims) = run(&mut claims)?;
+        }
+        if shapes.iter().all(|shape| shape.sufficient) {
+            claims.commit(&dims)?;
+        }
+        Ok(shapes)
+    }
+
+    /// All arguments, those in device buffers included.
+    fn tensors(&self, claims: &mut Claims) -> (Vec<Option<InputTensor>>, Vec<Option<OutputTensor>>) {
+        let input = |(i, input): (usize, &Option<InputTensor>)| {
+            claims.input(i).map(|(data, dims)| InputTensor { data, dims }).or_else(|| input.clone())
+        };
+        let inputs = self.inputs.iter().enumerate().map(input).collect();
+        let output = |(i, output): (usize, &Option<OutputTensor>)| {
+            claims.output(i).map(|(data, dims)| OutputTensor { data, dims }).or_else(|| output.clone())
+        };
+        (inputs, self.outputs.iter().enumerate().map(output).collect())
     }
 
     /// Runs for a synchronous call that came at `entered`, and makes its answer.
@@ -76,6 +157,25 @@ impl Execution {
                 false => NO_TIMING,
             },
         })
+    }
+}
+
+/// Marks an object that executes one request at a time as busy, until dropped.
+#[derive(Debug)]
+pub(super) struct Busy(Arc<AtomicBool>);
+
+impl Busy {
+    pub fn enter(flag: &Arc<AtomicBool>, what: &str) -> Result<Self, ServiceError> {
+        match flag.swap(true, Ordering::Acquire) {
+            true => Err(ServiceError::Failed(format!("this {what} is executing already; wait for it"))),
+            false => Ok(Busy(flag.clone())),
+        }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 

@@ -4,6 +4,8 @@ use crate::aidl::IDevice;
 use binder::entry::WireVersion;
 use binder::rpc::{FileDescriptorTransportMode as FdMode, RpcServer};
 use binder::{Interface, ProcessState, StatusCode, Strong};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -30,7 +32,7 @@ pub enum ServeError {
     #[error("{} exists and is no socket: remove it, or choose another path", .0.display())]
     NotASocket(PathBuf),
     #[error("cannot listen on {}: {why}", .path.display())]
-    Listen { path: PathBuf, why: StatusCode },
+    Listen { path: PathBuf, why: String },
     #[error(
         "{INTERFACE}/{0} is served by another daemon already: stop that one, or choose another instance"
     )]
@@ -54,8 +56,12 @@ impl UnixService {
         let listen = |why| match why {
             StatusCode::AlreadyExists => ServeError::NotASocket(path.into()),
             StatusCode::Errno(errno) if errno == -libc::EADDRINUSE => ServeError::Taken(path.into()),
-            why => ServeError::Listen { path: path.into(), why },
+            StatusCode::NameNotFound => {
+                ServeError::Listen { path: path.into(), why: "its directory does not exist".into() }
+            }
+            why => ServeError::Listen { path: path.into(), why: why.to_string() },
         };
+        check_free(path)?;
         let server = RpcServer::setup_unix_server(path).map_err(listen)?;
         server.set_android13plus(WireVersion::MAX.get());
         server.set_supported_fd_modes(&[FdMode::None, FdMode::Unix]);
@@ -69,6 +75,25 @@ impl UnixService {
 
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// For a process about to exit: removes the socket, and waits for no call that is under way.
+    pub fn abandon(self) {
+        self.server.stop_accepting();
+        if let Err(why) = std::fs::remove_file(&self.path) {
+            log::warn!("{} is left behind: {why}", self.path.display());
+        }
+        std::mem::forget(self);
+    }
+}
+
+/// Finds out, before the binder crate does and says so in a log line of its own, whether `path` is taken. What a dead
+/// daemon left there is not: it is replaced.
+fn check_free(path: &Path) -> Result<(), ServeError> {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if !found.file_type().is_socket() => Err(ServeError::NotASocket(path.into())),
+        Ok(_) if UnixStream::connect(path).is_ok() => Err(ServeError::Taken(path.into())),
+        _ => Ok(()),
     }
 }
 
@@ -88,7 +113,9 @@ impl Drop for UnixService {
 /// as long as the process lives.
 pub fn register(instance: &str, device: &Strong<dyn IDevice>) -> Result<(), ServeError> {
     if let Err(why) = ProcessState::init(KERNEL_DEVICE, KERNEL_THREADS) {
-        return Err(ServeError::NoKernelBinder(why.to_string()));
+        // The text may have lines.
+        let why = why.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        return Err(ServeError::NoKernelBinder(why));
     }
     // Whoever finds the service may call it at once.
     ProcessState::start_thread_pool();

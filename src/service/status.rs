@@ -2,8 +2,10 @@
 
 use crate::aidl::ErrorStatus;
 use crate::backend::BackendError;
-use crate::compiler::CompileError;
+use crate::cache::CacheError;
+use crate::compiler::{CachingError, CompileError};
 use crate::memory::MemoryError;
+use crate::model::buffer::BufferError;
 use crate::model::{ModelError, RequestError};
 use binder::{BinderResult, Status};
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -21,7 +23,11 @@ pub(super) enum ServiceError {
     #[error(transparent)]
     Compile(#[from] CompileError),
     #[error(transparent)]
+    Caching(#[from] CachingError),
+    #[error(transparent)]
     Backend(#[from] BackendError),
+    #[error(transparent)]
+    Buffer(#[from] BufferError),
     #[error("{what}: {source}")]
     Memory { what: String, source: MemoryError },
     /// The deadline had passed when the call came.
@@ -55,7 +61,9 @@ impl ServiceError {
             ServiceError::Model(ModelError::Memory { source, .. })
             | ServiceError::Request(RequestError::Memory { source, .. })
             | ServiceError::Memory { source, .. } => of_memory(source),
+            ServiceError::Buffer(error) => of_buffer(error),
             ServiceError::Compile(error) => of_compilation(error),
+            ServiceError::Caching(error) => of_caching(error),
             ServiceError::Backend(error) => of_backend(error),
             // A deadline that has passed once will not come again; one that passes during the work may be met next time.
             ServiceError::Expired => ErrorStatus::MISSED_DEADLINE_PERSISTENT,
@@ -73,6 +81,19 @@ fn of_compilation(error: &CompileError) -> ErrorStatus {
     }
 }
 
+fn of_caching(error: &CachingError) -> ErrorStatus {
+    match error {
+        CachingError::Token(_)
+        | CachingError::Cache(CacheError::Count { .. } | CacheError::Access(_) | CacheError::SameFile) => {
+            ErrorStatus::INVALID_ARGUMENT
+        }
+        // Whatever is wrong with their content, the client prepares the model itself.
+        CachingError::Cache(_) | CachingError::NotCacheable | CachingError::Backend(_) => {
+            ErrorStatus::GENERAL_FAILURE
+        }
+    }
+}
+
 fn of_backend(error: &BackendError) -> ErrorStatus {
     match error {
         BackendError::DeadlinePassed | BackendError::LoopTimeout(_) => ErrorStatus::MISSED_DEADLINE_TRANSIENT,
@@ -84,17 +105,24 @@ fn of_backend(error: &BackendError) -> ErrorStatus {
     }
 }
 
+fn of_buffer(error: &BufferError) -> ErrorStatus {
+    match error {
+        BufferError::Invalid(_) => ErrorStatus::INVALID_ARGUMENT,
+        BufferError::Failed(_) => ErrorStatus::GENERAL_FAILURE,
+        BufferError::Exhausted(_) => ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT,
+        BufferError::Memory { source, .. } => of_memory(source),
+    }
+}
+
 fn of_memory(error: &MemoryError) -> ErrorStatus {
     match error {
         MemoryError::Invalid(_) | MemoryError::Access(_) => ErrorStatus::INVALID_ARGUMENT,
         MemoryError::Map(error) => match error.raw_os_error() {
-            // The client's descriptor does not allow what its description promises.
-            Some(libc::EACCES | libc::EPERM) => ErrorStatus::INVALID_ARGUMENT,
             Some(libc::ENOMEM | libc::EAGAIN) => ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT,
             _ => ErrorStatus::GENERAL_FAILURE,
         },
-        MemoryError::OutOfMemory(_) => ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT,
-        MemoryError::Unsupported(_) => ErrorStatus::GENERAL_FAILURE,
+        MemoryError::OutOfMemory(_) | MemoryError::Exhausted(_) => ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT,
+        MemoryError::Unsupported(_) | MemoryError::Vanished => ErrorStatus::GENERAL_FAILURE,
     }
 }
 
@@ -110,10 +138,16 @@ pub(super) fn handle<T>(
     })
 }
 
-/// Logs why `call` failed. A client's own mistakes are no news unless somebody looks for them.
+/// Logs why `call` failed. A client's own mistakes, and its end, are no news unless somebody looks for them.
 pub(super) fn log(call: &str, error: &ServiceError) {
+    let cancelled = matches!(
+        error,
+        ServiceError::Backend(BackendError::Cancelled)
+            | ServiceError::Compile(CompileError::Backend(BackendError::Cancelled))
+    );
     let level = match error.status() {
         ErrorStatus::INVALID_ARGUMENT => log::Level::Debug,
+        _ if cancelled => log::Level::Debug,
         _ => log::Level::Warn,
     };
     log::log!(level, "{call}: {error}");

@@ -25,6 +25,23 @@ pub fn byte_size(ty: OperandType, dims: &[u32]) -> Option<usize> {
     element_count(dims)?.checked_mul(ty.element_size()?).filter(|&n| n <= MAX_TENSOR_BYTES)
 }
 
+/// What two partial descriptions say together: a 0 is unknown, and so is the rank where there are no dimensions. `None` if
+/// they contradict each other.
+pub fn combine_dims(a: &[u32], b: &[u32]) -> Option<Dims> {
+    match (a, b) {
+        (known, []) | ([], known) => Some(known.to_vec()),
+        _ if a.len() != b.len() => None,
+        _ => a
+            .iter()
+            .zip(b)
+            .map(|(&a, &b)| match (a, b) {
+                (known, 0) | (0, known) => Some(known),
+                _ => (a == b).then_some(a),
+            })
+            .collect(),
+    }
+}
+
 /// Row-major strides in elements. The caller has checked that the element count fits.
 pub fn strides(dims: &[u32]) -> Vec<usize> {
     let mut strides = vec![1usize; dims.len()];
@@ -47,6 +64,14 @@ mod tests {
         assert_eq!(byte_size(OperandType::TENSOR_FLOAT32, &[u32::MAX]), None);
         assert_eq!(byte_size(OperandType::TENSOR_FLOAT16, &[3, 5]), Some(30));
         assert_eq!(byte_size(OperandType::SUBGRAPH, &[]), None);
+    }
+
+    #[test]
+    fn dimensions_complete_each_other() {
+        assert_eq!(combine_dims(&[], &[0, 2]), Some(vec![0, 2]));
+        assert_eq!(combine_dims(&[3, 0, 0], &[0, 2, 0]), Some(vec![3, 2, 0]));
+        assert_eq!(combine_dims(&[3, 2], &[3, 1]), None);
+        assert_eq!(combine_dims(&[3], &[3, 1]), None);
     }
 
     #[test]

@@ -9,7 +9,7 @@ mod operand_type;
 pub mod requant;
 pub mod rescale;
 
-pub use dims::{byte_size, element_count, strides, Dims};
+pub use dims::{byte_size, combine_dims, element_count, strides, Dims};
 pub use operand_type::OperandType;
 
 /// Scales of a `TENSOR_QUANT8_SYMM_PER_CHANNEL` operand.

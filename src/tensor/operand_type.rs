@@ -110,6 +110,12 @@ impl OperandType {
         matches!(self, FLOAT32 | FLOAT16 | TENSOR_FLOAT32 | TENSOR_FLOAT16)
     }
 
+    /// Whether values of this type never steer an execution: no shape, axis, index or choice is of it. (A FLOAT32
+    /// scalar may be a scale that shapes follow from, but no large value is.)
+    pub fn is_plain_data(self) -> bool {
+        self.is_float() || self.is_quant8_asymm() || self == TENSOR_QUANT8_SYMM_PER_CHANNEL
+    }
+
     /// The two 8-bit types with a zero point, on which most quantised operations work.
     pub fn is_quant8_asymm(self) -> bool {
         matches!(self, TENSOR_QUANT8_ASYMM | TENSOR_QUANT8_ASYMM_SIGNED)

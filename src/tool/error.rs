@@ -2,6 +2,7 @@
 
 use crate::tool::client::ClientError;
 use crate::tool::conformance::corpus::CorpusError;
+use crate::tool::tflite::ImportError;
 use std::path::PathBuf;
 
 /// An error of a subcommand, in one line.
@@ -13,6 +14,8 @@ pub enum ToolError {
     Corpus(#[from] CorpusError),
     #[error("{}: {why}", .path.display())]
     File { path: PathBuf, why: std::io::Error },
+    #[error("{}: {why}", .path.display())]
+    Model { path: PathBuf, why: ImportError },
     #[error("no shared memory: {0}")]
     Memory(std::io::Error),
     /// What was asked for makes no sense.

@@ -1,10 +1,14 @@
 //! The `nnhal` tool: it reaches a driver through binder as any client does, and never through the driver's internals.
 
+pub mod bench;
 pub mod builder;
+pub mod caching;
 pub mod cli;
 pub mod client;
 pub mod conformance;
-mod embedded;
 pub mod error;
+pub mod info;
+mod operations;
+pub mod run;
 pub mod shared;
 pub mod tflite;

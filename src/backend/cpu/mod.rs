@@ -1,5 +1,6 @@
 //! The CPU backend: model -> graph -> passes -> program with packed weights and one planned arena -> run on a pool.
 
+mod artifact;
 mod frame;
 mod graph;
 pub mod kernels;
@@ -11,6 +12,7 @@ mod routine;
 mod run;
 
 use super::{Backend, BackendError, Capabilities, CompileOptions, Control, Executable, Performance};
+use crate::memory::Mapping;
 use crate::model::{Lifetime, Model, OperationKind, Subgraph};
 use crate::tensor::OperandType;
 use pool::ThreadPool;
@@ -67,6 +69,10 @@ impl Backend for CpuBackend {
             return Err(BackendError::Unsupported(why));
         }
         Ok(Arc::new(Program::compile(model, self.pool.clone(), control)?))
+    }
+
+    fn load(&self, model: &[u8], data: Arc<Mapping>) -> Result<Arc<dyn Executable>, BackendError> {
+        Ok(Arc::new(Program::load(model, data, self.pool.clone())?))
     }
 }
 

@@ -4,8 +4,8 @@
 
 use super::graph::{Graph, Node};
 use crate::backend::{BackendError, Control};
-use crate::ops::evaluate::run;
-use crate::ops::{Arg, Args, OpError, OperationType, Run};
+use crate::ops::evaluate::{run, shapes};
+use crate::ops::{Arg, Args, OpError, OperationType};
 use crate::tensor::TensorInfo;
 use std::sync::Arc;
 
@@ -61,16 +61,10 @@ pub fn output_infos(graph: &Graph, node: &Node) -> Vec<TensorInfo> {
 }
 
 fn resolve(graph: &mut Graph, node: &Node, control: &Control) -> Result<(), OpError> {
-    let Run::Shaped { shapes, .. } = node.operation.run else { return Err(OpError::Unresolved) };
     let inputs = arguments(graph, node).ok_or(OpError::Unresolved)?;
     let outputs = output_infos(graph, node);
-    let dims = shapes(&Args { form: node.form, inputs: &inputs, outputs: &outputs, interrupt: control })?;
-    let too_large = |(&o, dims): (&usize, &Vec<u32>)| {
-        crate::tensor::byte_size(graph.values[o].declared.ty, dims).is_none()
-    };
-    if dims.len() != node.outputs.len() || node.outputs.iter().zip(&dims).any(too_large) {
-        return Err(OpError::failed("outputs too large"));
-    }
+    let args = Args { form: node.form, inputs: &inputs, outputs: &outputs, interrupt: control };
+    let dims = shapes(node.operation, &args)?;
     for (&o, dims) in node.outputs.iter().zip(&dims) {
         if let Err(why) = graph.values[o].resolve(dims) {
             node.outputs.iter().for_each(|&o| graph.values[o].resolved = None);

@@ -1,10 +1,14 @@
 //! A compiled model, ready to run.
 
+use super::artifact;
 use super::frame::Frame;
 use super::pool::ThreadPool;
 use super::routine::Routine;
 use super::run::Machine;
-use crate::backend::{BackendError, Control, Executable, InputTensor, Interface, OutputShape, OutputTensor};
+use crate::backend::{
+    Artifact, BackendError, Control, Executable, InputTensor, Interface, OutputShape, OutputTensor,
+};
+use crate::memory::Mapping;
 use crate::model::Model;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,6 +22,8 @@ pub struct Program {
     routines: Vec<Routine>,
     pool: Arc<ThreadPool>,
     idle: Mutex<Vec<Frame>>,
+    /// Packed weights, for a program that was loaded.
+    data: Option<Arc<Mapping>>,
 }
 
 impl Program {
@@ -27,9 +33,27 @@ impl Program {
         for subgraph in std::iter::once(&model.main).chain(&model.referenced) {
             routines.push(Routine::compile(subgraph, control)?);
         }
-        let infos = |list: &[usize]| list.iter().map(|&i| model.main.operands[i].info.clone()).collect();
-        let interface = Interface { inputs: infos(&model.main.inputs), outputs: infos(&model.main.outputs) };
-        Ok(Program { interface, routines, pool, idle: Mutex::default() })
+        Ok(Program::new(routines, pool, None))
+    }
+
+    /// Loads what [`Executable::artifact`] gave. The model bytes must be private; whatever the data bytes hold, and
+    /// whenever they change, affects values only.
+    pub fn load(model: &[u8], data: Arc<Mapping>, pool: Arc<ThreadPool>) -> Result<Program, BackendError> {
+        let routines = artifact::read(model, &data)
+            .map_err(|why| BackendError::Failed(format!("the compiled model cannot be loaded: {why}")))?;
+        Ok(Program::new(routines, pool, Some(data)))
+    }
+
+    fn new(routines: Vec<Routine>, pool: Arc<ThreadPool>, data: Option<Arc<Mapping>>) -> Program {
+        let main = &routines[0];
+        let infos = |list: &[usize]| list.iter().map(|&v| main.values[v].declared.clone()).collect();
+        let interface = Interface { inputs: infos(&main.inputs), outputs: infos(&main.outputs) };
+        Program { interface, routines, pool, idle: Mutex::default(), data }
+    }
+
+    #[cfg(test)]
+    pub fn routines(&self) -> &[Routine] {
+        &self.routines
     }
 
     /// A frame for the main routine, one that an earlier run left where there is one.
@@ -40,6 +64,10 @@ impl Program {
 }
 
 impl Executable for Program {
+    fn artifact(&self) -> Option<Artifact> {
+        Some(artifact::write(&self.routines))
+    }
+
     fn interface(&self) -> &Interface {
         &self.interface
     }
@@ -52,7 +80,12 @@ impl Executable for Program {
     ) -> Result<Vec<OutputShape>, BackendError> {
         let mut frame = self.frame()?;
         let machine = Machine { routines: &self.routines, pool: &self.pool, control };
-        let shapes = machine.run_main(&mut frame, inputs, outputs);
+        let mut shapes = machine.run_main(&mut frame, inputs, outputs);
+        if self.data.as_ref().is_some_and(|data| data.vanished()) {
+            shapes = Err(BackendError::Failed(
+                "the data cache vanished: its file was truncated; prepare the model again".into(),
+            ));
+        }
         frame.clear();
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < MAX_IDLE_FRAMES {

@@ -1,13 +1,14 @@
 //! A compiled subgraph: steps in order, constants, packed weights, and where each value lives. Plain data; `run` runs it.
 
+use super::artifact::is_data;
 use super::graph::{Graph, Node};
-use super::kernels::{self, Kernel};
+use super::kernels::{self, Kernel, Source};
 use super::passes;
 use super::plan::plan;
 use crate::backend::{BackendError, Control};
 use crate::memory::AlignedBuf;
 use crate::model::Subgraph;
-use crate::ops::{Args, Operation};
+use crate::ops::{Args, Operation, Run};
 use crate::tensor::TensorInfo;
 use std::ops::Range;
 use std::sync::Arc;
@@ -33,6 +34,8 @@ pub enum Place {
     Constant(TensorInfo, Arc<AlignedBuf>),
     /// In the arena, with dimensions known ahead.
     Arena(TensorInfo, Range<usize>),
+    /// A constant that kernels have packed: nobody needs its own bytes any more.
+    Packed(TensorInfo),
     /// In a buffer of its own: its dimensions are known only during a run.
     Dynamic,
 }
@@ -59,15 +62,18 @@ impl Routine {
         let plan = plan(&graph).ok_or(BackendError::OutOfMemory(usize::MAX))?;
         let steps =
             std::mem::take(&mut graph.nodes).into_iter().map(|node| step(&graph, node)).collect::<Vec<_>>();
-        let places = graph.values.into_iter().zip(plan.parts).map(|(value, part)| Value {
-            place: match (value.constant, value.resolved, part) {
-                (Some(bytes), resolved, _) => {
-                    Place::Constant(resolved.unwrap_or_else(|| value.declared.clone()), bytes)
+        let needed = needed_constants(&graph, &steps);
+        let places = graph.values.into_iter().zip(plan.parts).zip(needed).map(|((value, part), needed)| {
+            let info = value.resolved.as_ref().unwrap_or(&value.declared);
+            let place = match (value.constant, part) {
+                (Some(bytes), _) if needed || !is_data(info, bytes.len()) => {
+                    Place::Constant(info.clone(), bytes)
                 }
-                (None, Some(info), Some(part)) => Place::Arena(info, part),
+                (Some(_), _) => Place::Packed(info.clone()),
+                (None, Some(part)) => Place::Arena(info.clone(), part),
                 _ => Place::Dynamic,
-            },
-            declared: value.declared,
+            };
+            Value { declared: value.declared, place }
         });
         Ok(Routine {
             values: places.collect(),
@@ -79,6 +85,38 @@ impl Routine {
     }
 }
 
+impl Value {
+    /// With the dimensions that are known ahead, otherwise as declared.
+    pub fn info(&self) -> &TensorInfo {
+        match &self.place {
+            Place::Constant(info, _) | Place::Arena(info, _) | Place::Packed(info) => info,
+            Place::Dynamic => &self.declared,
+        }
+    }
+}
+
+/// By value: whether its bytes are needed, should it be a constant, though kernels have packed it.
+fn needed_constants(graph: &Graph, steps: &[Step]) -> Vec<bool> {
+    // Without an input for which there are places planned nothing goes as planned, and constants are read by plain
+    // evaluations. That is for optional inputs only: any other that is left out is an error in itself.
+    let may_lack = |step: &Step, i: usize| {
+        let slot = step.operation.signatures[step.form].inputs.get(i);
+        matches!(step.operation.run, Run::ControlFlow) || slot.is_none_or(|slot| slot.optional)
+    };
+    let mut needed = vec![false; graph.values.len()];
+    graph.outputs.iter().for_each(|&o| needed[o] = true);
+    for step in steps {
+        for (i, v) in step.inputs.iter().enumerate().filter_map(|(i, v)| v.map(|v| (i, v))) {
+            if graph.inputs.contains(&v) && may_lack(step, i) {
+                return vec![true; graph.values.len()];
+            }
+            let packed = step.kernel.as_ref().is_some_and(|kernel| kernel.packed_inputs().contains(&i));
+            needed[v] |= !packed;
+        }
+    }
+    needed
+}
+
 fn step(graph: &Graph, node: Node) -> Step {
     let output_infos = passes::output_infos(graph, &node);
     let resolved = node.outputs.iter().all(|&o| graph.values[o].resolved.is_some());
@@ -88,6 +126,7 @@ fn step(graph: &Graph, node: Node) -> Step {
             kernels::select(
                 node.operation,
                 &Args { form: node.form, inputs: &inputs, outputs: &output_infos, interrupt },
+                &mut Source::Pack,
             )
         }
         _ => None,

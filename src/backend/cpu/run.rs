@@ -81,6 +81,7 @@ impl Machine<'_> {
             let v = (*input)?;
             match (&routine.values[v].place, &dynamic[v]) {
                 (Place::Constant(info, bytes), _) => Some(Arg { info, data: Some(bytes) }),
+                (Place::Packed(info), _) => Some(Arg { info, data: None }),
                 (Place::Arena(info, _), _) if !frame.adrift => Some(Arg { info, data: parts.next() }),
                 (_, tensor) => tensor.as_ref().map(|t| Arg { info: &t.info, data: Some(&t.data) }),
             }

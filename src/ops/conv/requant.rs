@@ -1,6 +1,6 @@
 //! From 32-bit sums of quantised products to the output's type: one multiplier per output channel, one clamp.
 
-use crate::ops::image::reserved;
+use crate::ops::scratch::reserved;
 use crate::ops::OpError;
 use crate::tensor::requant::{Activation, Multiplier};
 use crate::tensor::{OperandType, TensorInfo};
@@ -51,8 +51,7 @@ impl ChannelRequant {
         activation: Activation,
     ) -> Result<Self, OpError> {
         let multiplier = |filter_scale: f32| {
-            // The product is rounded to f32 first, as in NNAPI's reference.
-            Multiplier::new(f64::from(input.scale * filter_scale) / f64::from(output.scale))
+            Multiplier::new(f64::from(input.scale) * f64::from(filter_scale) / f64::from(output.scale))
         };
         let mut multipliers = reserved(channels)?;
         match &filter.channel_quant {

@@ -2,11 +2,11 @@
 //! activation or rescaled, results stored. What is summed is the operation's own.
 
 use super::ChannelRequant;
-use crate::ops::image::{channels_last, exactly, filled, Pixels};
+use crate::ops::image::{channels_last, exactly, Pixels};
 use crate::ops::pace::Pace;
-use crate::ops::{Arg, Args, OpError, Out};
+use crate::ops::scratch::filled;
+use crate::ops::{Args, OpError, Out};
 use crate::tensor::requant::Activation;
-use std::borrow::Cow;
 
 /// What sums are formed of: f32, or i32 that wraps.
 pub trait Number: Copy + Default {
@@ -117,8 +117,8 @@ fn evaluate_quantised(operation: &impl WeightedSums, args: &Args, out: &mut Out)
     let mut pace = Pace::new(args);
     let channels = operation.out_channels();
     let requant = ChannelRequant::new(input.info, filter.info, out.info, channels, operation.activation())?;
-    let values = channels_last(&input, centred(&input)?, operation.nchw(), &mut pace)?;
-    let weights = exactly(&filter, centred(&filter)?)?;
+    let values = channels_last(&input, input.centred()?.into(), operation.nchw(), &mut pace)?;
+    let weights = exactly(&filter, filter.centred()?.into())?;
     let bias = exactly(&bias, bias.integers()?)?;
     let mut finished = filled(0, channels)?;
     let mut pixels = pixels(operation, out);
@@ -138,14 +138,6 @@ fn pixels<'o, 'd>(operation: &impl WeightedSums, out: &'o mut Out<'d>) -> Pixels
     } else {
         Pixels::rows(out)
     }
-}
-
-/// Quantised elements with the zero point subtracted.
-pub fn centred<'a>(arg: &Arg<'a>) -> Result<Cow<'a, [i32]>, OpError> {
-    let zero_point = if arg.channel_quant().is_some() { 0 } else { arg.zero_point() };
-    let mut values = arg.integers()?.into_owned();
-    values.iter_mut().for_each(|q| *q = q.wrapping_sub(zero_point));
-    Ok(Cow::Owned(values))
 }
 
 #[cfg(test)]

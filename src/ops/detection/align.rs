@@ -4,6 +4,7 @@ use super::boxes::ensure;
 use super::image::Image;
 use super::regions::{self, Region};
 use crate::ops::pace::Pace;
+use crate::ops::scratch::filled;
 use crate::ops::signature::{boolean, int, is, var, Row};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
@@ -49,7 +50,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let grid = Image::new(outs[0].dims(), nchw)?;
     let samples = [args.i32(7)?, args.i32(8)?].map(|n| n.max(0) as usize);
     let values = features.reals()?;
-    let mut aligned = vec![0f32; grid.batches * grid.height * grid.width * grid.depth];
+    let mut aligned = filled(0f32, grid.batches * grid.height * grid.width * grid.depth)?;
     let mut pace = Pace::new(args);
     for (n, region) in regions::read(args, &image)?.iter().enumerate() {
         align(region, samples, &values, &image, &mut pace, &grid, |y, x, c, value| {
@@ -71,7 +72,7 @@ fn align(
 ) -> Result<(), OpError> {
     let rows = Axis::new(region.top, region.bottom, grid.height, y_samples, image.height);
     let columns = Axis::new(region.left, region.right, grid.width, x_samples, image.width);
-    let mut sums = vec![0f32; grid.depth];
+    let mut sums = filled(0f32, grid.depth)?;
     for y in 0..grid.height {
         for x in 0..grid.width {
             sums.fill(0.0);

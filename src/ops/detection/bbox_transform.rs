@@ -2,6 +2,7 @@
 
 use super::boxes::{ensure, ensure_eighths, ensure_ordered, fours, indices, transform};
 use crate::ops::pace::Pace;
+use crate::ops::scratch::reserved;
 use crate::ops::signature::{is, var, Row};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
@@ -46,7 +47,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let (images, _) = images.as_chunks::<2>();
     let batches = indices(&args.get(2)?, images.len())?;
     let columns = args.get(1)?.dim(1) as usize;
-    let mut output = Vec::with_capacity(deltas.len());
+    let mut output = reserved(deltas.len())?;
     let mut pace = Pace::new(args);
     for ((roi, deltas), batch) in fours(&rois).iter().zip(deltas.chunks_exact(columns)).zip(batches) {
         pace.spend(8 * columns)?;

@@ -3,6 +3,7 @@
 use super::image::Image;
 use super::regions::{self, Region};
 use crate::ops::pace::Pace;
+use crate::ops::scratch::filled;
 use crate::ops::signature::{boolean, int, is, var, Row};
 use crate::ops::{
     no_check, same_quantisation, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature,
@@ -63,7 +64,7 @@ fn pool<T: Copy + PartialOrd>(
     grid: &Image,
     regions: &[Region],
 ) -> Result<Vec<T>, OpError> {
-    let mut pooled = vec![empty; grid.batches * grid.height * grid.width * grid.depth];
+    let mut pooled = filled(empty, grid.batches * grid.height * grid.width * grid.depth)?;
     if pooled.is_empty() {
         return Ok(pooled);
     }

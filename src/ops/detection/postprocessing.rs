@@ -2,6 +2,7 @@
 
 use super::boxes::{ensure, fours, sort_descending, suppress, Corners};
 use crate::ops::pace::Pace;
+use crate::ops::scratch::filled;
 use crate::ops::signature::{boolean, int, is, var, Row};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
@@ -98,9 +99,9 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let (scores, deltas, anchors) = (scores.floats()?, deltas.floats()?, anchors.floats()?);
     let rows = outs[0].dims()[1] as usize;
     let batches = outs[0].dims()[0] as usize;
-    let mut out_scores = vec![0f32; batches * rows];
-    let mut out_boxes = vec![0f32; batches * rows * 4];
-    let mut out_classes = vec![0i32; batches * rows];
+    let mut out_scores = filled(0f32, batches * rows)?;
+    let mut out_boxes = filled(0f32, batches * rows * 4)?;
+    let mut out_classes = filled(0i32, batches * rows)?;
     let mut pace = Pace::new(args);
     for batch in 0..batches {
         let scores = &scores[batch * box_count * classes..][..box_count * classes];

@@ -1,5 +1,6 @@
 //! FLOOR: the largest integer not above each element.
 
+use crate::ops::scratch::collected;
 use crate::ops::signature::{var, Row};
 use crate::ops::{no_check, same_as_first, Args, OpError, Operation, OperationType, Out, Run, Signature};
 use crate::tensor::OperandType::*;
@@ -17,7 +18,7 @@ pub static FLOOR: Operation = Operation {
 };
 
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
-    let floored: Vec<f32> = args.get(0)?.floats()?.iter().map(|x| x.floor()).collect();
+    let floored = collected(args.get(0)?.floats()?.iter().map(|x| x.floor()))?;
     outs[0].store_floats(&floored)
 }
 

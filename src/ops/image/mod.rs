@@ -4,32 +4,14 @@
 //! batches ("NCHW"). Plain evaluations compute on channels-last data only; the layout is turned on the way in and out.
 //! Nothing here knows what an operation computes.
 
-#[cfg(test)]
-pub(crate) mod hostile;
 mod layout;
 mod window;
 
-pub use layout::{channels_last, ImageDims, Pixels};
-pub use window::{slide, Padding, Patch, Strides, Window};
+pub use layout::{channels_last, named, ordered, ImageDims, Pixels};
+pub use window::{slide, Padding, Patch, Strides, Window, EXPLICIT_STRIDES, IMPLICIT_STRIDES};
 
 use super::{Arg, OpError};
 use std::borrow::Cow;
-
-/// A vector of `len` copies of `value`; an error where the memory cannot be had.
-pub fn filled<T: Clone>(value: T, len: usize) -> Result<Vec<T>, OpError> {
-    let mut values = reserved(len)?;
-    values.resize(len, value);
-    Ok(values)
-}
-
-/// An empty vector with room for `len` values; an error where the memory cannot be had.
-pub fn reserved<T>(len: usize) -> Result<Vec<T>, OpError> {
-    let mut values = Vec::new();
-    values
-        .try_reserve_exact(len)
-        .map_err(|_| OpError::failed(format!("no memory for a scratch buffer of {len} elements")))?;
-    Ok(values)
-}
 
 /// An error unless `arg` has rank `rank`.
 pub fn expect_rank(arg: &Arg, name: &str, rank: usize) -> Result<(), OpError> {

@@ -1,8 +1,9 @@
 //! BATCH_MATMUL: products of the matrices in two tensors, pair by pair.
 
-use crate::ops::conv::{accumulate, centred, ChannelRequant, Number};
-use crate::ops::image::{exactly, filled, reserved, Pixels};
+use crate::ops::conv::{accumulate, ChannelRequant, Number};
+use crate::ops::image::{exactly, Pixels};
 use crate::ops::pace::Pace;
+use crate::ops::scratch::{filled, reserved};
 use crate::ops::signature::{boolean, var, Row};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::requant::Activation;
@@ -169,7 +170,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
         }
         TENSOR_QUANT8_ASYMM_SIGNED => {
             let requant = ChannelRequant::new(left.info, right.info, out.info, 1, Activation::None)?;
-            let (l, r) = (exactly(&left, centred(&left)?)?, exactly(&right, centred(&right)?)?);
+            let (l, r) = (exactly(&left, left.centred()?.into())?, exactly(&right, right.centred()?.into())?);
             let mut scaled = filled(0, product.columns)?;
             let mut rows = Pixels::rows(out);
             product.products(&l, &r, &mut pace, |row, sums| {

@@ -1,8 +1,9 @@
 //! FULLY_CONNECTED: every output of a row is a weighted sum of all inputs of that row.
 
 use crate::ops::conv::{dot, evaluate, ChannelRequant, Number, WeightedSums};
-use crate::ops::image::{expect_rank, filled};
+use crate::ops::image::expect_rank;
 use crate::ops::pace::Pace;
+use crate::ops::scratch::filled;
 use crate::ops::signature::{int, var, Row};
 use crate::ops::{Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::requant::Activation;

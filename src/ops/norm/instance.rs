@@ -1,6 +1,7 @@
 //! INSTANCE_NORMALIZATION: each channel of each image brought to a given mean and deviation.
 
 use crate::ops::pace::Pace;
+use crate::ops::scratch::filled;
 use crate::ops::signature::{boolean, var, Row};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
@@ -29,7 +30,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let input = args.get(0)?;
     let (gamma, beta, epsilon) = (args.f32(1)?, args.f32(2)?, args.f32(3)?);
     let x = input.floats()?;
-    let mut y = vec![0f32; x.len()];
+    let mut y = filled(0.0, x.len())?;
     if x.is_empty() {
         return Ok(());
     }

@@ -3,6 +3,7 @@
 use super::fixed_quantisation;
 use super::lanes::Lanes;
 use crate::ops::pace::Pace;
+use crate::ops::scratch::{collected, filled};
 use crate::ops::signature::{int, var, Row};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
@@ -55,11 +56,11 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let quantised = !input.ty().is_float();
     // The input's scale does not matter to the ratio, so that integers above the zero point are as good as reals.
     let x: Vec<f32> = if quantised {
-        input.integers()?.iter().map(|&q| q.wrapping_sub(input.zero_point()) as f32).collect()
+        collected(input.centred()?.into_iter().map(|q| q as f32))?
     } else {
         input.floats()?.into_owned()
     };
-    let mut y = vec![0f32; x.len()];
+    let mut y = filled(0.0, x.len())?;
     let mut pace = Pace::new(args);
     for start in lanes.starts() {
         pace.spend(lanes.len)?;

@@ -2,6 +2,7 @@
 
 use super::lanes::Lanes;
 use crate::ops::pace::Pace;
+use crate::ops::scratch::filled;
 use crate::ops::signature::{int, var, Row};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
@@ -50,7 +51,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let (radius, lanes) = params(args)?;
     let (bias, alpha, beta) = (args.f32(2)?, args.f32(3)?, args.f32(4)?);
     let x = args.get(0)?.floats()?;
-    let mut y = vec![0f32; x.len()];
+    let mut y = filled(0.0, x.len())?;
     let mut pace = Pace::new(args);
     for start in lanes.starts() {
         for i in 0..lanes.len {

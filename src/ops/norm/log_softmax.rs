@@ -2,6 +2,7 @@
 
 use super::lanes::Lanes;
 use crate::ops::pace::Pace;
+use crate::ops::scratch::filled;
 use crate::ops::signature::{int, var, Row};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
@@ -27,7 +28,7 @@ fn shapes(args: &Args) -> Shapes {
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let input = args.get(0)?;
     let (x, beta, lanes) = (input.floats()?, args.f32(1)?, Lanes::new(input.dims(), args.i32(2)?)?);
-    let mut y = vec![0f32; x.len()];
+    let mut y = filled(0.0, x.len())?;
     let mut pace = Pace::new(args);
     for start in lanes.starts() {
         pace.spend(lanes.len)?;

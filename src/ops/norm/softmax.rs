@@ -3,6 +3,7 @@
 use super::fixed_quantisation;
 use super::lanes::Lanes;
 use crate::ops::pace::Pace;
+use crate::ops::scratch::{collected, filled};
 use crate::ops::signature::{int, var, Row, Slot};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
@@ -65,12 +66,12 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     }
     let softened = softmax_integers(args, &input.integers()?, beta * input.scale(), &lanes)?;
     let zero_point = outs[0].info.zero_point;
-    let softened: Vec<i32> = softened.iter().map(|&q| q + zero_point).collect();
+    let softened = collected(softened.iter().map(|&q| q + zero_point))?;
     outs[0].store_integers(&softened)
 }
 
 fn softmax_floats(args: &Args, x: &[f32], beta: f32, lanes: &Lanes) -> Result<Vec<f32>, OpError> {
-    let mut y = vec![0f32; x.len()];
+    let mut y = filled(0.0, x.len())?;
     let mut pace = Pace::new(args);
     for start in lanes.starts() {
         pace.spend(lanes.len)?;
@@ -89,7 +90,7 @@ fn softmax_floats(args: &Args, x: &[f32], beta: f32, lanes: &Lanes) -> Result<Ve
 fn softmax_integers(args: &Args, q: &[i32], scale: f32, lanes: &Lanes) -> Result<Vec<i32>, OpError> {
     // Two elements are at most 255 steps apart, so there are only so many exponentials.
     let exps: Vec<f64> = (0..256).map(|below| (-f64::from(below) * f64::from(scale)).exp()).collect();
-    let mut y = vec![0i32; q.len()];
+    let mut y = filled(0, q.len())?;
     let mut pace = Pace::new(args);
     for start in lanes.starts() {
         pace.spend(lanes.len)?;

@@ -2,9 +2,10 @@
 
 use super::lstm_cell::{LstmCell, LstmParams, COMMON_INPUTS, LAYER_NORM};
 use super::lstm_layout::{LstmLayout, LstmShape};
-use super::operands::{dims, floats, join};
+use super::operands::{dims, floats};
 use super::sequence::Sequence;
-use crate::ops::signature::{var, Row, Slot};
+use crate::ops::scratch::filled;
+use crate::ops::signature::{join, var, Row, Slot};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
 
@@ -53,7 +54,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let mut cell = LstmCell::load(args, &LAYOUT, &shape, LstmParams::from_inputs(args, PARAMS)?)?;
     let (size, outputs) = (shape.input as usize, shape.outputs as usize);
     let x = floats(args, 0)?;
-    let mut out = vec![0.0; cell.hidden.len()];
+    let mut out = filled(0.0, cell.hidden.len())?;
     Sequence::single(shape.batch).walk(false, args.interrupt, |b, row| {
         cell.step(b, &x[row * size..][..size], None, &mut out[row * outputs..][..outputs]);
     })?;

@@ -2,8 +2,9 @@
 //!
 //! All scales are fixed: inputs and outputs have 1/128 and zero point 128, the cell 2^-11 (4 integer bits).
 
-use super::operands::{centred, dims, elements, expect, join, not_empty, power_of_two};
-use crate::ops::signature::{is, Row, Slot};
+use super::operands::{centred, dims, elements, expect, not_empty, power_of_two};
+use crate::ops::scratch::{filled, reserved};
+use crate::ops::signature::{is, join, Row, Slot};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::fixed_point::{logistic, mul, rescale, saturate, tanh};
 use crate::tensor::requant::Multiplier;
@@ -109,10 +110,10 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let gates = [input_gate?, forget_gate?, cell_gate?, output_gate?];
     let (x, hidden) = (centred(args, 0)?, centred(args, PREV_OUTPUT)?);
     let mut cell = elements::<i16>(args, PREV_CELL)?.to_vec();
-    let mut out = vec![0; hidden.len()];
+    let mut out = filled(0, hidden.len())?;
     let rows = x.chunks_exact(input).zip(hidden.chunks_exact(outputs));
     let states = cell.chunks_exact_mut(outputs).zip(out.chunks_exact_mut(outputs));
-    let mut both = Vec::with_capacity(input + outputs);
+    let mut both = reserved(input + outputs)?;
     for ((x, hidden), (cell, out)) in rows.zip(states) {
         args.interrupt.check()?;
         // TFLite has one weight matrix for the input followed by the state. NNAPI's operands are that matrix cut in

@@ -1,10 +1,11 @@
 //! QUANTIZED_LSTM: one step of a long short-term memory layer on signed 8-bit values with a 16-bit cell.
 
 use super::lstm_layout::{LstmLayout, LstmShape};
-use super::operands::{centred, dims, join};
+use super::operands::{centred, dims};
 use super::quantized_lstm_cell::{cell_scale, Parameters, QuantizedLstmCell};
 use super::sequence::Sequence;
-use crate::ops::signature::{int, is, Row, Slot};
+use crate::ops::scratch::filled;
+use crate::ops::signature::{int, is, join, Row, Slot};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
 
@@ -90,7 +91,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let mut cell = QuantizedLstmCell::load(args, &LAYOUT, &shape, &PARAMETERS)?;
     let (input, outputs) = (shape.input as usize, shape.outputs as usize);
     let x = centred(args, 0)?;
-    let mut out = vec![0; shape.batch as usize * outputs];
+    let mut out = filled(0, shape.batch as usize * outputs)?;
     Sequence::single(shape.batch).walk(false, args.interrupt, |b, row| {
         cell.step(b, &x[row * input..][..input], &mut out[row * outputs..][..outputs]);
     })?;

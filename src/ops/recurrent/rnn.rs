@@ -1,10 +1,11 @@
 //! RNN and UNIDIRECTIONAL_SEQUENCE_RNN: a basic recurrent layer, one step or over a sequence.
 
 use super::linear::CellActivation;
-use super::operands::{dims, floats, join};
+use super::operands::{dims, floats};
 use super::rnn_cell::{RnnCell, RnnLayout, CELL};
 use super::sequence::Sequence;
-use crate::ops::signature::{int, var, Row, Slot};
+use crate::ops::scratch::filled;
+use crate::ops::signature::{int, join, var, Row, Slot};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
 
@@ -97,7 +98,7 @@ fn run(args: &Args, (sequence, input, units): Shape) -> Result<(Vec<f32>, Vec<f3
     let mut cell = RnnCell::load(args, &LAYOUT, CellActivation::from_input(args, ACTIVATION)?)?;
     let (input, units) = (input as usize, units as usize);
     let x = floats(args, 0)?;
-    let mut out = vec![0.0; sequence.rows() * units];
+    let mut out = filled(0.0, sequence.rows() * units)?;
     sequence.walk(false, args.interrupt, |b, row| {
         cell.step(b, &x[row * input..][..input], None, &mut out[row * units..][..units]);
     })?;

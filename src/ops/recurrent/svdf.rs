@@ -2,6 +2,7 @@
 
 use super::linear::{add_product, dot, CellActivation};
 use super::operands::{dims, expect, expect_if_present, floats, floats_if_present, not_empty};
+use crate::ops::scratch::filled;
 use crate::ops::signature::{int, var, Row};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
@@ -76,8 +77,8 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let (feature, time) = (floats(args, WEIGHTS_FEATURE)?, floats(args, WEIGHTS_TIME)?);
     let bias = floats_if_present(args, BIAS)?;
     let mut state = floats(args, STATE)?.into_owned();
-    let mut out = vec![0.0; shape.batch as usize * units];
-    let mut features = vec![0.0; filters];
+    let mut out = filled(0.0, shape.batch as usize * units)?;
+    let mut features = filled(0.0, filters)?;
     let batches = x.chunks_exact(input).zip(state.chunks_exact_mut(filters * memory));
     for ((x, state), out) in batches.zip(out.chunks_exact_mut(units)) {
         args.interrupt.check()?;

@@ -2,9 +2,10 @@
 
 use super::lstm_cell::{LstmCell, LstmParams, COMMON_INPUTS, LAYER_NORM};
 use super::lstm_layout::{LstmLayout, LstmShape};
-use super::operands::{floats, join};
+use super::operands::floats;
 use super::sequence::Sequence;
-use crate::ops::signature::{boolean, var, Row, Slot};
+use crate::ops::scratch::filled;
+use crate::ops::signature::{boolean, join, var, Row, Slot};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
 
@@ -52,7 +53,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let mut cell = LstmCell::load(args, &LAYOUT, &shape, LstmParams::from_inputs(args, PARAMS)?)?;
     let (size, outputs) = (shape.input as usize, shape.outputs as usize);
     let x = floats(args, 0)?;
-    let mut out = vec![0.0; sequence.rows() * outputs];
+    let mut out = filled(0.0, sequence.rows() * outputs)?;
     sequence.walk(false, args.interrupt, |b, row| {
         cell.step(b, &x[row * size..][..size], None, &mut out[row * outputs..][..outputs]);
     })?;

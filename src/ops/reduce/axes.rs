@@ -1,6 +1,7 @@
 //! Which axes a reduction folds, and the walk over its input.
 
 use crate::ops::pace::Pace;
+use crate::ops::scratch::filled;
 use crate::ops::{axis_index, Args, OpError};
 use crate::tensor::{element_count, strides, Dims};
 
@@ -43,7 +44,7 @@ pub fn fold<T: Copy, A: Copy>(
 ) -> Result<Vec<A>, OpError> {
     let kept = output_dims(dims, folded, true);
     let count = element_count(&kept).ok_or_else(|| OpError::failed("tensor too large"))?;
-    let mut result = vec![start; count];
+    let mut result = filled(start, count)?;
     let (Some((&row, outer)), false) = (dims.split_last(), input.is_empty()) else { return Ok(result) };
     let steps: Vec<usize> =
         strides(&kept).iter().zip(folded).map(|(&s, &folded)| if folded { 0 } else { s }).collect();

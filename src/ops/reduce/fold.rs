@@ -1,6 +1,7 @@
 //! REDUCE_ALL, REDUCE_ANY, REDUCE_MAX, REDUCE_MIN, REDUCE_PROD and REDUCE_SUM: folds along axes.
 
 use super::axes::{fold, folded, output_dims};
+use crate::ops::scratch::collected;
 use crate::ops::signature::{boolean, is, var, Row, Slot};
 use crate::ops::{
     no_check, same_quantisation, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature,
@@ -102,7 +103,7 @@ fn fold_floats(args: &Args, outs: &mut [Out], start: f64, f: fn(f64, f64) -> f64
     let input = args.get(0)?;
     let result =
         fold(args, &input.floats()?, input.dims(), &folded(args)?, start, |a, x| f(a, f64::from(x)))?;
-    let result: Vec<f32> = result.iter().map(|&x| x as f32).collect();
+    let result = collected(result.iter().map(|&x| x as f32))?;
     outs[0].store_floats(&result)
 }
 

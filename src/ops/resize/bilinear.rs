@@ -2,8 +2,9 @@
 
 use super::geometry::{shapes, ResizeGeometry};
 use super::{INPUTS, OUTPUTS};
-use crate::ops::image::{channels_last, filled, Pixels};
+use crate::ops::image::{channels_last, Pixels};
 use crate::ops::pace::Pace;
+use crate::ops::scratch::filled;
 use crate::ops::signature::Row;
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Signature};
 use crate::tensor::OperandType::*;
@@ -75,8 +76,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
         &mut pace,
         |pixel, blended| {
             for (to, &x) in rounded.iter_mut().zip(blended) {
-                // Halves round up, so that signed and unsigned types, 128 apart, round alike.
-                *to = (x + 0.5).floor() as i32;
+                *to = x.round() as i32; // halves away from zero in stored units, as in TensorFlow Lite's reference
             }
             pixels.put_integers(pixel, &rounded)
         },
@@ -152,13 +152,13 @@ mod tests {
     }
 
     #[test]
-    fn quantised_halves_round_up() {
+    fn quantised_halves_round_away_from_zero() {
         let info = |ty, zero| TensorInfo::quantised(ty, &[1, 2, 1, 1], 1.0, zero);
         let unsigned = tensor(info(TENSOR_QUANT8_ASYMM, 0), &[126u8, 127]);
         let out = call_simple::<u8>(&RESIZE_BILINEAR, &[unsigned, int(1), int(4)]);
         assert_eq!(out, Ok((vec![1, 4, 1, 1], vec![126, 127, 127, 127])));
         let signed = tensor(info(TENSOR_QUANT8_ASYMM_SIGNED, -128), &[-2i8, -1]);
         let out = call_simple::<i8>(&RESIZE_BILINEAR, &[signed, int(1), int(4)]);
-        assert_eq!(out, Ok((vec![1, 4, 1, 1], vec![-2, -1, -1, -1])));
+        assert_eq!(out, Ok((vec![1, 4, 1, 1], vec![-2, -2, -1, -1])));
     }
 }

@@ -2,6 +2,7 @@
 
 use super::key::keys;
 use crate::ops::movement::around_axis;
+use crate::ops::scratch::filled;
 use crate::ops::signature::{int, is, var, Row};
 use crate::ops::{
     axis_index, no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature,
@@ -57,7 +58,7 @@ fn eval(args: &Args, outs: &mut [Out], beats: fn(i32, i32) -> bool) -> Result<()
     let axis = axis_index(args.i32(1)?, input.dims().len())?;
     let (_, inner) = around_axis(input.dims(), axis);
     let keys = keys(&input)?;
-    let mut best = vec![0; inner];
+    let mut best = filled(0, inner)?;
     let groups = keys.chunks_exact(inner * input.dims()[axis] as usize);
     for (group, found) in groups.zip(found.chunks_exact_mut(inner)) {
         best.copy_from_slice(&group[..inner]);

@@ -1,5 +1,6 @@
 //! One order for all element types, so that no NaN can confuse a search.
 
+use crate::ops::scratch::collected;
 use crate::ops::{Arg, OpError};
 use std::borrow::Cow;
 
@@ -8,7 +9,7 @@ pub fn keys<'a>(arg: &Arg<'a>) -> Result<Cow<'a, [i32]>, OpError> {
     if !arg.ty().is_float() {
         return arg.integers();
     }
-    Ok(Cow::Owned(arg.floats()?.iter().map(|&x| float_key(x)).collect()))
+    Ok(Cow::Owned(collected(arg.floats()?.iter().map(|&x| float_key(x)))?))
 }
 
 fn float_key(x: f32) -> i32 {

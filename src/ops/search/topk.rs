@@ -1,6 +1,7 @@
 //! TOPK_V2: the largest elements along the last dimension, and where they are.
 
 use super::key::keys;
+use crate::ops::scratch::reserved;
 use crate::ops::signature::{int, is, var, Row};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
@@ -42,7 +43,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let (from, size) = (input.bytes()?, input.ty().element_size().unwrap_or(1));
     let (row, k) = (input.dims().last(), values.dims().last());
     let (row, k) = (row.map_or(1, |&n| n as usize), k.map_or(1, |&n| n as usize));
-    let mut order: Vec<u32> = Vec::with_capacity(row);
+    let mut order = reserved(row)?;
     let rows = keys(&input)?;
     let rows = rows.chunks_exact(row).zip(from.chunks_exact(row * size));
     let outs = values.data.chunks_exact_mut(k * size).zip(indices.elements::<i32>()?.chunks_exact_mut(k));

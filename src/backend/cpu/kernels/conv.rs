@@ -6,64 +6,80 @@
 use super::gemm_f32::PackedF32;
 use super::gemm_i8::{PackedI8, Requantisation};
 use super::simd::Isa;
-use super::{for_each_chunk, rows_per_task, Kernel};
+use super::{for_each_chunk, rows_per_task, Kernel, Source};
 use crate::backend::cpu::pool::ThreadPool;
+use crate::memory::Weights;
 use crate::ops::conv::{ChannelRequant, ConvGeometry};
 use crate::ops::{Arg, Args, OpError, Out};
+use crate::tensor::requant::Activation;
 use crate::tensor::OperandType;
 
+/// Filter and bias, which [`pack_f32`] and [`pack_i8`] pack.
+pub(super) const PACKED_INPUTS: &[usize] = &[1, 2];
+
 /// A kernel for this call of CONV_2D.
-pub(super) fn select(isa: Isa, args: &Args) -> Option<Box<dyn Kernel>> {
+pub(super) fn select(isa: Isa, args: &Args, source: &mut Source) -> Option<Box<dyn Kernel>> {
     let geometry = ConvGeometry::from_args(args).ok().filter(|g| !g.nchw && g.groups == 1)?;
-    let k = geometry.height.kernel * geometry.width.kernel * geometry.input.channels;
+    let k =
+        geometry.height.kernel.checked_mul(geometry.width.kernel)?.checked_mul(geometry.input.channels)?;
+    let shape = (k, geometry.out_channels);
     match args.get(0).ok()?.ty() {
         OperandType::TENSOR_FLOAT32 => {
-            let (filter, bias) = (args.get(1).ok()?.elements().ok()?, args.get(2).ok()?.elements().ok()?);
-            let packed = PackedF32::new(isa, filter, bias, k, geometry.activation.float_range())?;
+            let packed = pack_f32(isa, args, shape, geometry.activation, source)?;
             Some(Box::new(ConvF32 { geometry, packed }))
         }
         ty if ty.is_quant8_asymm() => {
-            let packed = pack_i8(isa, args, k, geometry.out_channels, geometry.activation)?;
+            let packed = pack_i8(isa, args, shape, geometry.activation, source)?;
             Some(Box::new(ConvI8 { geometry, packed, input: QuantInput::new(&args.get(0).ok()?) }))
         }
         _ => None,
     }
 }
 
+/// Packs filter (input 1, `[channels][k]`) and bias (input 2) of a float call.
+pub(super) fn pack_f32(
+    isa: Isa,
+    args: &Args,
+    shape: (usize, usize),
+    activation: Activation,
+    source: &mut Source,
+) -> Option<PackedF32> {
+    let (filter, bias) = (args.get(1).ok()?, args.get(2).ok()?);
+    let constants = || Some((filter.elements().ok()?, bias.elements().ok()?));
+    PackedF32::new(isa, shape, activation.float_range(), source, constants)
+}
+
 /// Packs filter (input 1, `[channels][k]`) and bias (input 2) of an 8-bit call.
 pub(super) fn pack_i8(
     isa: Isa,
     args: &Args,
-    k: usize,
-    channels: usize,
-    activation: crate::tensor::requant::Activation,
+    (k, channels): (usize, usize),
+    activation: Activation,
+    source: &mut Source,
 ) -> Option<PackedI8> {
     let (input, filter, bias) = (args.get(0).ok()?, args.get(1).ok()?, args.get(2).ok()?);
     let requant =
         ChannelRequant::new(input.info, filter.info, args.output(0).ok()?, channels, activation).ok()?;
-    let (weights, zero) = signed_weights(&filter)?;
-    PackedI8::new(
-        isa,
-        (&weights, zero),
-        bias.elements().ok()?,
-        (k, QuantInput::new(&input).zero.into()),
-        &Requantisation {
-            multipliers: &requant.multipliers,
-            output_zero: requant.zero_point,
-            range: requant.range,
-        },
-    )
+    let requantisation = Requantisation {
+        multipliers: &requant.multipliers,
+        output_zero: requant.zero_point,
+        range: requant.range,
+    };
+    let zeros = (QuantInput::new(&input).zero.into(), signed_zero(&filter));
+    let constants = || Some((signed_weights(&filter)?.into(), bias.elements().ok()?));
+    PackedI8::new(isa, (k, channels), zeros, &requantisation, source, constants)
 }
 
-/// Weights as signed bytes, with the zero point that goes with them.
-pub(super) fn signed_weights(filter: &Arg) -> Option<(Vec<i8>, i32)> {
-    let bytes = filter.bytes().ok()?;
-    Some(match filter.ty() {
-        OperandType::TENSOR_QUANT8_ASYMM => {
-            (bytes.iter().map(|&b| (b ^ 0x80) as i8).collect(), filter.zero_point() - 128)
-        }
-        _ => (bytes.iter().map(|&b| b as i8).collect(), filter.zero_point()),
-    })
+/// Weights as signed bytes.
+pub(super) fn signed_weights(filter: &Arg) -> Option<Vec<i8>> {
+    let flip = if filter.ty() == OperandType::TENSOR_QUANT8_ASYMM { 0x80 } else { 0 };
+    Some(filter.bytes().ok()?.iter().map(|&b| (b ^ flip) as i8).collect())
+}
+
+/// The zero point that goes with [`signed_weights`].
+pub(super) fn signed_zero(filter: &Arg) -> i32 {
+    let shift = if filter.ty() == OperandType::TENSOR_QUANT8_ASYMM { 128 } else { 0 };
+    filter.zero_point() - shift
 }
 
 /// An 8-bit input as unsigned bytes: signed ones have their top bit flipped.
@@ -110,6 +126,14 @@ impl Kernel for ConvF32 {
             });
         })
     }
+
+    fn weights(&self) -> Vec<&Weights> {
+        self.packed.weights()
+    }
+
+    fn packed_inputs(&self) -> &'static [usize] {
+        PACKED_INPUTS
+    }
 }
 
 struct ConvI8 {
@@ -137,6 +161,14 @@ impl Kernel for ConvI8 {
                 self.packed.multiply(&patches, c);
             });
         })
+    }
+
+    fn weights(&self) -> Vec<&Weights> {
+        self.packed.weights()
+    }
+
+    fn packed_inputs(&self) -> &'static [usize] {
+        PACKED_INPUTS
     }
 }
 

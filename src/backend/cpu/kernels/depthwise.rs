@@ -1,36 +1,39 @@
 //! DEPTHWISE_CONV_2D with one output channel per input channel: sums over taps, channels side by side in vectors.
 
-use super::conv::{signed_weights, QuantInput};
+use super::conv::{signed_weights, signed_zero, QuantInput, PACKED_INPUTS};
 use super::gemm_i8::scale;
 use super::simd::{dispatch, Isa, Simd};
-use super::{for_each_chunk, rows_per_task, Kernel};
+use super::{for_each_chunk, rows_per_task, Kernel, Source};
 use crate::backend::cpu::pool::ThreadPool;
+use crate::memory::Weights;
 use crate::ops::conv::{ChannelRequant, DepthwiseGeometry};
 use crate::ops::{Args, OpError, Out};
 use crate::tensor::OperandType;
 
 /// A kernel for this call of DEPTHWISE_CONV_2D.
-pub(super) fn select(isa: Isa, args: &Args) -> Option<Box<dyn Kernel>> {
+pub(super) fn select(isa: Isa, args: &Args, source: &mut Source) -> Option<Box<dyn Kernel>> {
     let geometry = DepthwiseGeometry::from_args(args).ok().filter(|g| !g.nchw && g.multiplier == 1)?;
     let (input, filter, bias) = (args.get(0).ok()?, args.get(1).ok()?, args.get(2).ok()?);
     let channels = geometry.input.channels;
+    let count = geometry.filter_len();
     match input.ty() {
         OperandType::TENSOR_FLOAT32 => Some(Box::new(DepthwiseF32 {
             isa,
             geometry,
-            weights: filter.elements::<f32>().ok()?.to_vec(),
-            bias: bias.elements::<f32>().ok()?.to_vec(),
+            weights: source.take(count, |to| copy::<f32, f32>(to, filter.elements().ok()?, |w| w))?,
+            bias: source.take(channels, |to| copy::<f32, f32>(to, bias.elements().ok()?, |b| b))?,
         })),
         ty if ty.is_quant8_asymm() => {
             let output = args.output(0).ok()?;
             let requant =
                 ChannelRequant::new(input.info, filter.info, output, channels, geometry.activation).ok()?;
-            let (weights, zero) = signed_weights(&filter)?;
+            let zero = signed_zero(&filter);
+            let centred = |w: i8| (i32::from(w) - zero) as i16;
             Some(Box::new(DepthwiseI8 {
                 isa,
                 input: QuantInput::new(&input),
-                weights: weights.iter().map(|&w| (i32::from(w) - zero) as i16).collect(),
-                bias: bias.elements::<i32>().ok()?.to_vec(),
+                weights: source.take(count, |to| copy(to, &signed_weights(&filter)?, centred))?,
+                bias: source.take(channels, |to| copy::<i32, i32>(to, bias.elements().ok()?, |b| b))?,
                 mantissa: requant.multipliers.iter().map(|m| m.mantissa).collect(),
                 shift: requant.multipliers.iter().map(|m| m.shift).collect(),
                 output_zero: requant.zero_point,
@@ -40,6 +43,13 @@ pub(super) fn select(isa: Isa, args: &Args) -> Option<Box<dyn Kernel>> {
         }
         _ => None,
     }
+}
+
+/// Fills `to` from as many elements.
+fn copy<S: Copy, T>(to: &mut [T], from: &[S], convert: impl Fn(S) -> T) -> Option<()> {
+    let from = Some(from).filter(|from| from.len() == to.len())?;
+    to.iter_mut().zip(from).for_each(|(to, &from)| *to = convert(from));
+    Some(())
 }
 
 /// Calls `work(taps and input cells, channels of the output pixel)` for the pixels in `out`, from pixel `first` on.
@@ -74,8 +84,10 @@ fn for_each_pixel<T>(
 struct DepthwiseF32 {
     isa: Isa,
     geometry: DepthwiseGeometry,
-    weights: Vec<f32>,
-    bias: Vec<f32>,
+    /// f32, `[tap][channel]`.
+    weights: Weights,
+    /// f32 per channel.
+    bias: Weights,
 }
 
 impl Kernel for DepthwiseF32 {
@@ -89,6 +101,14 @@ impl Kernel for DepthwiseF32 {
             pixels_f32(self.isa, self, input, first / channels, out);
         })
     }
+
+    fn weights(&self) -> Vec<&Weights> {
+        vec![&self.weights, &self.bias]
+    }
+
+    fn packed_inputs(&self) -> &'static [usize] {
+        PACKED_INPUTS
+    }
 }
 
 dispatch! {
@@ -101,26 +121,32 @@ dispatch! {
 #[inline(always)]
 unsafe fn pixels_f32_with<S: Simd>(kernel: &DepthwiseF32, input: &[f32], first: usize, out: &mut [f32]) {
     let (lo, hi) = kernel.geometry.activation.float_range();
+    let (count, channels) = (kernel.geometry.filter_len(), kernel.geometry.input.channels);
+    let (weights, bias) =
+        (kernel.weights.elements::<f32>(0, count), kernel.bias.elements::<f32>(0, channels));
     for_each_pixel(&kernel.geometry, first, out, |taps, out| {
         let channels = out.len();
         let vectors = channels - channels % S::LANES;
         for c in (0..vectors).step_by(S::LANES) {
-            // SAFETY: c + LANES is at most `channels`, and each tap's weights and cell have `channels` elements; the
-            // slices check it.
+            // SAFETY: c + LANES is at most `channels`, which are as many as the bias has; each tap has as many weights,
+            // all of which were asked for, and as many input cells, which the slice checks.
             unsafe {
-                let mut sum = S::load(kernel.bias[c..channels].as_ptr());
+                let mut sum = S::load(bias.add(c));
                 for &(weight, cell) in taps {
                     let x = S::load(input[cell + c..cell + channels].as_ptr());
-                    let w = S::load(kernel.weights[weight + c..weight + channels].as_ptr());
+                    let w = S::load(weights.add(weight + c));
                     sum = S::mul_add(x, w, sum);
                 }
                 S::store(out[c..].as_mut_ptr(), S::clamp(sum, S::splat(lo), S::splat(hi)));
             }
         }
         for c in vectors..channels {
-            let sum = taps.iter().fold(kernel.bias[c], |sum, &(weight, cell)| {
-                sum + input[cell + c] * kernel.weights[weight + c]
-            });
+            // SAFETY: as above, for one element.
+            let sum = unsafe {
+                taps.iter().fold(bias.add(c).read(), |sum, &(weight, cell)| {
+                    sum + input[cell + c] * weights.add(weight + c).read()
+                })
+            };
             out[c] = kernel.geometry.activation.apply(sum);
         }
     });
@@ -130,9 +156,10 @@ struct DepthwiseI8 {
     isa: Isa,
     geometry: DepthwiseGeometry,
     input: QuantInput,
-    /// Zero point subtracted.
-    weights: Vec<i16>,
-    bias: Vec<i32>,
+    /// i16, `[tap][channel]`, zero point subtracted.
+    weights: Weights,
+    /// i32 per channel.
+    bias: Weights,
     mantissa: Vec<i32>,
     shift: Vec<i32>,
     output_zero: i32,
@@ -150,6 +177,14 @@ impl Kernel for DepthwiseI8 {
             pixels_i8(self.isa, self, input, first / channels, out);
         })
     }
+
+    fn weights(&self) -> Vec<&Weights> {
+        vec![&self.weights, &self.bias]
+    }
+
+    fn packed_inputs(&self) -> &'static [usize] {
+        PACKED_INPUTS
+    }
 }
 
 dispatch! {
@@ -166,24 +201,33 @@ const BLOCK: usize = 32;
 #[allow(clippy::extra_unused_type_parameters)] // as above
 unsafe fn pixels_i8_with<S: Simd>(kernel: &DepthwiseI8, input: &[u8], first: usize, out: &mut [u8]) {
     let (flip, zero) = (kernel.input.flip, i16::from(kernel.input.zero));
+    let (count, channels) = (kernel.geometry.filter_len(), kernel.geometry.input.channels);
+    let (weights, bias) =
+        (kernel.weights.elements::<i16>(0, count), kernel.bias.elements::<i32>(0, channels));
     for_each_pixel(&kernel.geometry, first, out, |taps, out| {
         let channels = out.len();
         for c in (0..channels).step_by(BLOCK) {
             let width = BLOCK.min(channels - c);
             let mut sums = [0i32; BLOCK];
-            sums[..width].copy_from_slice(&kernel.bias[c..][..width]);
+            // SAFETY: c + width is at most `channels`, which are as many as the bias has; the array is larger.
+            unsafe { bias.add(c).copy_to(sums.as_mut_ptr(), width) };
             for &(weight, cell) in taps {
-                let (x, w) = (&input[cell + c..][..width], &kernel.weights[weight + c..][..width]);
-                if let (Ok(x), Ok(w)) = (<&[u8; BLOCK]>::try_from(x), <&[i16; BLOCK]>::try_from(w)) {
+                let x = &input[cell + c..][..width];
+                // SAFETY: each tap has `channels` weights, all of which were asked for.
+                let w = unsafe { weights.add(weight + c) };
+                if let Ok(x) = <&[u8; BLOCK]>::try_from(x) {
                     // A length known to the compiler makes one loop of vectors.
+                    // SAFETY: `width` is BLOCK here, and the tap has as many weights from `c` on.
+                    let w = unsafe { w.cast::<[i16; BLOCK]>().read_unaligned() };
                     for i in 0..BLOCK {
                         sums[i] =
                             sums[i].wrapping_add(i32::from(i16::from(x[i] ^ flip) - zero) * i32::from(w[i]));
                     }
                 } else {
-                    for i in 0..width {
-                        sums[i] =
-                            sums[i].wrapping_add(i32::from(i16::from(x[i] ^ flip) - zero) * i32::from(w[i]));
+                    for (i, &x) in x.iter().enumerate() {
+                        // SAFETY: one of `width` elements.
+                        let w = unsafe { w.add(i).read() };
+                        sums[i] = sums[i].wrapping_add(i32::from(i16::from(x ^ flip) - zero) * i32::from(w));
                     }
                 }
             }

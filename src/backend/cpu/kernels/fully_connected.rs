@@ -1,17 +1,18 @@
 //! FULLY_CONNECTED: rows of the input times the packed weights.
 
-use super::conv::{pack_i8, QuantInput};
+use super::conv::{pack_f32, pack_i8, QuantInput, PACKED_INPUTS};
 use super::gemm_f32::PackedF32;
 use super::gemm_i8::PackedI8;
 use super::simd::Isa;
-use super::{for_each_chunk, rows_per_task, Kernel};
+use super::{for_each_chunk, rows_per_task, Kernel, Source};
 use crate::backend::cpu::pool::ThreadPool;
+use crate::memory::Weights;
 use crate::ops::{Args, OpError, Out};
 use crate::tensor::OperandType;
 
 /// A kernel for this call of FULLY_CONNECTED.
-pub(super) fn select(isa: Isa, args: &Args) -> Option<Box<dyn Kernel>> {
-    let (input, weights, bias) = (args.get(0).ok()?, args.get(1).ok()?, args.get(2).ok()?);
+pub(super) fn select(isa: Isa, args: &Args, source: &mut Source) -> Option<Box<dyn Kernel>> {
+    let (input, weights) = (args.get(0).ok()?, args.get(1).ok()?);
     let activation = args.activation(3).ok()?;
     let (units, k) = (weights.dim(0) as usize, weights.dim(1) as usize);
     if units == 0 || k == 0 {
@@ -19,17 +20,10 @@ pub(super) fn select(isa: Isa, args: &Args) -> Option<Box<dyn Kernel>> {
     }
     match input.ty() {
         OperandType::TENSOR_FLOAT32 => {
-            let (weights, bias) = (weights.elements().ok()?, bias.elements().ok()?);
-            Some(Box::new(FullyConnectedF32(PackedF32::new(
-                isa,
-                weights,
-                bias,
-                k,
-                activation.float_range(),
-            )?)))
+            Some(Box::new(FullyConnectedF32(pack_f32(isa, args, (k, units), activation, source)?)))
         }
         ty if ty.is_quant8_asymm() => {
-            let packed = pack_i8(isa, args, k, units, activation)?;
+            let packed = pack_i8(isa, args, (k, units), activation, source)?;
             Some(Box::new(FullyConnectedI8 { packed, input: QuantInput::new(&input) }))
         }
         _ => None,
@@ -47,6 +41,14 @@ impl Kernel for FullyConnectedF32 {
         for_each_chunk(pool, args.interrupt, out, chunk, |first, c| {
             self.0.multiply(&input[first / n * k..][..c.len() / n * k], c);
         })
+    }
+
+    fn weights(&self) -> Vec<&Weights> {
+        self.0.weights()
+    }
+
+    fn packed_inputs(&self) -> &'static [usize] {
+        PACKED_INPUTS
     }
 }
 
@@ -70,5 +72,13 @@ impl Kernel for FullyConnectedI8 {
             self.input.unsign(&mut rows);
             self.packed.multiply(&rows, c);
         })
+    }
+
+    fn weights(&self) -> Vec<&Weights> {
+        self.packed.weights()
+    }
+
+    fn packed_inputs(&self) -> &'static [usize] {
+        PACKED_INPUTS
     }
 }

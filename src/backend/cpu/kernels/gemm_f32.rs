@@ -5,7 +5,8 @@
 //! its own row and column.
 
 use super::simd::{dispatch, Isa, Simd};
-use crate::memory::AlignedBuf;
+use super::Source;
+use crate::memory::Weights;
 
 /// Weights packed for one instruction set, with bias and activation.
 pub struct PackedF32 {
@@ -14,9 +15,9 @@ pub struct PackedF32 {
     pub k: usize,
     /// Columns of the result.
     pub n: usize,
-    panels: AlignedBuf,
-    /// One per column, padded with zeros to whole panels.
-    bias: Vec<f32>,
+    panels: Weights,
+    /// One f32 per column, padded with zeros to whole panels.
+    bias: Weights,
     range: (f32, f32),
 }
 
@@ -32,23 +33,38 @@ fn panel_width(isa: Isa) -> usize {
 }
 
 impl PackedF32 {
-    /// Packs weights given as rows of the result's columns, `[n][k]`, which is how NNAPI lays out filters. `None` where
-    /// there is no memory.
-    pub fn new(isa: Isa, weights: &[f32], bias: &[f32], k: usize, range: (f32, f32)) -> Option<Self> {
-        let (n, width) = (bias.len(), panel_width(isa));
-        if weights.len() != n.checked_mul(k)? {
-            return None;
-        }
+    /// Packs weights and bias, which `constants` gives: weights as rows of the result's columns, `[n][k]`, which is how
+    /// NNAPI lays out filters. `None` where there are none, or no memory.
+    pub fn new<'w>(
+        isa: Isa,
+        (k, n): (usize, usize),
+        range: (f32, f32),
+        source: &mut Source,
+        constants: impl Fn() -> Option<(&'w [f32], &'w [f32])>,
+    ) -> Option<Self> {
+        let width = panel_width(isa);
         let count = n.div_ceil(width);
-        let mut panels = AlignedBuf::zeroed(count.checked_mul(k)?.checked_mul(width)?.checked_mul(4)?)?;
-        let packed: &mut [f32] = bytemuck::cast_slice_mut(&mut panels);
-        for (column, row) in weights.chunks_exact(k.max(1)).enumerate() {
-            let start = column / width * k * width + column % width;
-            row.iter().enumerate().for_each(|(i, &w)| packed[start + i * width] = w);
-        }
-        let mut padded = bias.to_vec();
-        padded.resize(count * width, 0.0);
-        Some(PackedF32 { isa, k, n, panels, bias: padded, range })
+        let panels = source.take(count.checked_mul(k)?.checked_mul(width)?, |packed: &mut [f32]| {
+            let (weights, _) = constants()?;
+            if weights.len() != n.checked_mul(k)? {
+                return None;
+            }
+            for (column, row) in weights.chunks_exact(k.max(1)).enumerate() {
+                let start = column / width * k * width + column % width;
+                row.iter().enumerate().for_each(|(i, &w)| packed[start + i * width] = w);
+            }
+            Some(())
+        })?;
+        let bias = source.take(count.checked_mul(width)?, |padded: &mut [f32]| {
+            let (_, bias) = constants()?;
+            padded.get_mut(..n).filter(|to| to.len() == bias.len())?.copy_from_slice(bias);
+            Some(())
+        })?;
+        Some(PackedF32 { isa, k, n, panels, bias, range })
+    }
+
+    pub fn weights(&self) -> Vec<&Weights> {
+        vec![&self.panels, &self.bias]
     }
 
     /// Multiplies the rows of `a`, `[rows][k]`, into `c`, `[rows][n]`.
@@ -73,7 +89,6 @@ dispatch! {
 unsafe fn multiply_with<S: Simd>(packed: &PackedF32, a: &[f32], c: &mut [f32]) {
     let (k, n, width) = (packed.k, packed.n, 2 * S::LANES);
     let rows = c.len() / n;
-    let panels: &[f32] = bytemuck::cast_slice(&packed.panels);
     // Rows in blocks that stay in the first cache while the panels stream past them.
     let block = (4096 / k.max(1)).clamp(1, 32) * 12;
     for first in (0..rows).step_by(block) {
@@ -82,8 +97,8 @@ unsafe fn multiply_with<S: Simd>(packed: &PackedF32, a: &[f32], c: &mut [f32]) {
             let tile = Tile {
                 k,
                 n,
-                panel: &panels[panel * k * width..][..k * width],
-                bias: &packed.bias[start..][..width],
+                panel: packed.panels.elements(panel * k * width, k * width),
+                bias: packed.bias.elements(start, width),
                 columns: width.min(n - start),
                 range: packed.range,
             };
@@ -106,32 +121,32 @@ unsafe fn multiply_with<S: Simd>(packed: &PackedF32, a: &[f32], c: &mut [f32]) {
 }
 
 /// What a tile of rows and one panel works on.
-struct Tile<'a> {
+struct Tile {
     k: usize,
     n: usize,
-    panel: &'a [f32],
-    bias: &'a [f32],
+    panel: *const f32,
+    bias: *const f32,
     /// Columns of the panel that exist.
     columns: usize,
     range: (f32, f32),
 }
 
-impl Tile<'_> {
+impl Tile {
     /// Computes `M` rows; gives `M`.
     ///
     /// # Safety
-    /// The machine must have the instruction set of `S`; `a` must hold `M` rows of `k`, and `c` `M` rows of `n` less
-    /// the columns before the panel.
+    /// The machine must have the instruction set of `S`; the panel must have `k` rows of two vectors and the bias one;
+    /// `a` must hold `M` rows of `k`, and `c` `M` rows of `n` less the columns before the panel.
     #[inline(always)]
     unsafe fn run<S: Simd, const M: usize>(&self, a: &[f32], c: &mut [f32]) -> usize {
         let (k, n, lanes) = (self.k, self.n, S::LANES);
         debug_assert!(a.len() >= M * k && c.len() >= (M - 1) * n + self.columns);
-        // SAFETY: the panel has k * 2 * LANES elements and the bias 2 * LANES; rows of `a` and `c` exist by contract,
-        // and a store beyond the existing columns goes to a buffer on the stack.
+        // SAFETY: the panel has k * 2 * LANES elements and the bias 2 * LANES, rows of `a` and `c` exist, all by contract;
+        // a store beyond the existing columns goes to a buffer on the stack.
         unsafe {
-            let bias = [S::load(self.bias.as_ptr()), S::load(self.bias.as_ptr().add(lanes))];
+            let bias = [S::load(self.bias), S::load(self.bias.add(lanes))];
             let mut sums = [bias; M];
-            let (mut b, a) = (self.panel.as_ptr(), a.as_ptr());
+            let (mut b, a) = (self.panel, a.as_ptr());
             for i in 0..k {
                 let (b0, b1) = (S::load(b), S::load(b.add(lanes)));
                 for (m, sum) in sums.iter_mut().enumerate() {
@@ -179,7 +194,7 @@ mod tests {
             let weights: Vec<f32> = (0..n * k).map(|_| next()).collect();
             let bias: Vec<f32> = (0..n).map(|_| next()).collect();
             for isa in Isa::available() {
-                let packed = PackedF32::new(isa, &weights, &bias, k, (-1.5, 1.5)).unwrap();
+                let packed = PackedF32::new(isa, (k, n), (-1.5, 1.5), &mut Source::Pack, || Some((&weights, &bias))).unwrap();
                 let mut c = vec![f32::NAN; rows * n];
                 packed.multiply(&a, &mut c);
                 for (i, &actual) in c.iter().enumerate() {
@@ -195,11 +210,14 @@ mod tests {
     #[test]
     fn keeps_nan_and_has_no_columns_to_spare() {
         for isa in Isa::available() {
-            let packed = PackedF32::new(isa, &[1.0], &[0.0], 1, (0.0, 6.0)).unwrap();
+            let packed =
+                PackedF32::new(isa, (1, 1), (0.0, 6.0), &mut Source::Pack, || Some((&[1.0], &[0.0])))
+                    .unwrap();
             let mut c = [0.0; 3];
             packed.multiply(&[f32::NAN, 9.0, -1.0], &mut c);
             assert!(c[0].is_nan() && c[1..] == [6.0, 0.0], "{isa:?} {c:?}");
         }
-        assert!(PackedF32::new(Isa::Base, &[1.0], &[0.0, 0.0], 1, (0.0, 6.0)).is_none());
+        let short = || Some((&[1.0f32][..], &[0.0f32, 0.0][..]));
+        assert!(PackedF32::new(Isa::Base, (1, 2), (0.0, 6.0), &mut Source::Pack, short).is_none());
     }
 }

@@ -6,19 +6,22 @@
 //! out where zw is 0.
 
 use super::simd::{dispatch, Isa, Simd};
-use crate::memory::AlignedBuf;
+use super::Source;
+use crate::memory::Weights;
 use crate::tensor::requant::Multiplier;
+use std::borrow::Cow;
 
 /// Weights packed for one instruction set, with everything that turns sums into outputs.
 pub struct PackedI8 {
     isa: Isa,
     pub k: usize,
     pub n: usize,
-    panels: AlignedBuf,
+    panels: Weights,
     /// Zero point of the weights as signed bytes.
     weight_zero: i32,
-    /// Per column, padded to whole panels: bias with the constant terms folded in.
-    bias: Vec<i32>,
+    /// An i32 per column, padded to whole panels: bias with the constant terms folded in.
+    bias: Weights,
+    /// Per column, padded likewise.
     mantissa: Vec<i32>,
     shift: Vec<i32>,
     /// Zero point of the output, and the bounds of its activation.
@@ -45,33 +48,43 @@ fn lanes(isa: Isa) -> usize {
 }
 
 impl PackedI8 {
-    /// Packs weights given as `[n][k]` signed bytes with zero point `weight_zero`, for rows of A that are unsigned bytes
-    /// with zero point `input_zero`. `None` where there is no memory, or lengths do not fit.
-    pub fn new(
+    /// Packs weights and bias, which `constants` gives: weights as `[n][k]` signed bytes with zero point `weight_zero`,
+    /// for rows of A that are unsigned bytes with zero point `input_zero`. `None` where there are none, or no memory,
+    /// or lengths do not fit.
+    pub fn new<'w>(
         isa: Isa,
-        (weights, weight_zero): (&[i8], i32),
-        bias: &[i32],
-        (k, input_zero): (usize, i32),
+        (k, n): (usize, usize),
+        (input_zero, weight_zero): (i32, i32),
         requantisation: &Requantisation,
+        source: &mut Source,
+        constants: impl FnOnce() -> Option<(Cow<'w, [i8]>, &'w [i32])>,
     ) -> Option<Self> {
-        let (n, width, k4) = (bias.len(), 2 * lanes(isa), k.div_ceil(4));
-        if weights.len() != n.checked_mul(k)? || requantisation.multipliers.len() != n {
+        let (width, k4) = (2 * lanes(isa), k.div_ceil(4));
+        if requantisation.multipliers.len() != n {
             return None;
         }
         let padded = n.div_ceil(width).checked_mul(width)?;
-        let mut panels = AlignedBuf::zeroed(padded.checked_mul(k4)?.checked_mul(4)?)?;
-        let packed: &mut [i8] = bytemuck::cast_slice_mut(&mut panels);
-        let mut folded = vec![0i32; padded];
-        for (column, row) in weights.chunks_exact(k.max(1)).enumerate() {
-            let start = column / width * k4 * width * 4 + column % width * 4;
-            row.iter().enumerate().for_each(|(i, &w)| packed[start + i / 4 * width * 4 + i % 4] = w);
-            let sum = row.iter().fold(0i32, |sum, &w| sum.wrapping_add(w.into()));
-            let constant = (k as i32).wrapping_mul(weight_zero).wrapping_sub(sum).wrapping_mul(input_zero);
-            folded[column] = bias[column].wrapping_add(constant);
-        }
-        if k == 0 {
-            folded[..n].copy_from_slice(bias);
-        }
+        let mut folded = Vec::new();
+        let panels = source.take(padded.checked_mul(k4)?.checked_mul(4)?, |packed: &mut [i8]| {
+            let (weights, bias) = constants()?;
+            if weights.len() != n.checked_mul(k)? || bias.len() != n {
+                return None;
+            }
+            folded.extend_from_slice(bias);
+            for (column, row) in weights.chunks_exact(k.max(1)).enumerate() {
+                let start = column / width * k4 * width * 4 + column % width * 4;
+                row.iter().enumerate().for_each(|(i, &w)| packed[start + i / 4 * width * 4 + i % 4] = w);
+                let sum = row.iter().fold(0i32, |sum, &w| sum.wrapping_add(w.into()));
+                let constant =
+                    (k as i32).wrapping_mul(weight_zero).wrapping_sub(sum).wrapping_mul(input_zero);
+                folded[column] = bias[column].wrapping_add(constant);
+            }
+            Some(())
+        })?;
+        let bias = source.take(padded, |to: &mut [i32]| {
+            to[..n].copy_from_slice(&folded);
+            Some(())
+        })?;
         let per_column = |of: fn(&Multiplier) -> i32| {
             let mut values: Vec<i32> = requantisation.multipliers.iter().map(of).collect();
             values.resize(padded, 0);
@@ -79,7 +92,11 @@ impl PackedI8 {
         };
         let (mantissa, shift) = (per_column(|m| m.mantissa), per_column(|m| m.shift));
         let (output_zero, range) = (requantisation.output_zero, requantisation.range);
-        Some(PackedI8 { isa, k, n, panels, weight_zero, bias: folded, mantissa, shift, output_zero, range })
+        Some(PackedI8 { isa, k, n, panels, weight_zero, bias, mantissa, shift, output_zero, range })
+    }
+
+    pub fn weights(&self) -> Vec<&Weights> {
+        vec![&self.panels, &self.bias]
     }
 
     /// Bytes of a row of A: `k` padded to a multiple of 4. What the padding holds does not matter.
@@ -137,16 +154,16 @@ unsafe fn multiply_with<S: Simd>(packed: &PackedI8, a: &[u8], c: &mut [u8]) {
 #[inline(always)]
 unsafe fn tile<S: Simd, const M: usize>(packed: &PackedI8, start: usize, a: &[u8], c: &mut [u8]) -> usize {
     let (n, lanes, row_bytes) = (packed.n, S::LANES, packed.row());
-    let panel = &packed.panels[start * row_bytes..][..2 * lanes * row_bytes];
-    let bias = &packed.bias[start..][..2 * lanes];
+    let panel = packed.panels.elements::<i8>(start * row_bytes, 2 * lanes * row_bytes);
+    let bias = packed.bias.elements::<i32>(start, 2 * lanes);
     debug_assert!(a.len() >= M * row_bytes);
     let mut sums = [[0i32; 32]; M];
     // SAFETY: the panel has row_bytes / 4 groups of 2 * LANES * 4 bytes, the bias 2 * LANES values, and `a` M rows; a
     // row of `sums` is as wide as the widest panel.
     unsafe {
-        let bias = [S::load_i32(bias.as_ptr()), S::load_i32(bias.as_ptr().add(lanes))];
+        let bias = [S::load_i32(bias), S::load_i32(bias.add(lanes))];
         let mut acc = [bias; M];
-        let mut b = panel.as_ptr().cast::<i8>();
+        let mut b = panel;
         for i in 0..row_bytes / 4 {
             for (m, acc) in acc.iter_mut().enumerate() {
                 let x = a.as_ptr().add(m * row_bytes + i * 4).cast::<u32>().read_unaligned();
@@ -227,7 +244,8 @@ mod tests {
             let (za, zw) = (i32::from(zeros.0), i32::from(zeros.1));
             for isa in Isa::available() {
                 let requantisation = Requantisation { multipliers: &multipliers, output_zero: 3, range: (-100, 120) };
-                let packed = PackedI8::new(isa, (&weights, zw), &bias, (k, za), &requantisation).unwrap();
+                let constants = || Some((Cow::Borrowed(&weights[..]), &bias[..]));
+                let packed = PackedI8::new(isa, (k, n), (za, zw), &requantisation, &mut Source::Pack, constants).unwrap();
                 let a: Vec<u8> = (0..rows * packed.row()).map(|_| next()).collect();
                 let mut c = vec![0u8; rows * n];
                 packed.multiply(&a, &mut c);

@@ -6,10 +6,14 @@ mod fully_connected;
 pub mod gemm_f32;
 pub mod gemm_i8;
 pub mod simd;
+mod source;
 #[cfg(test)]
 mod tests;
 
+pub use source::Source;
+
 use super::pool::ThreadPool;
+use crate::memory::Weights;
 use crate::ops::{Args, Interrupt, OpError, Operation, OperationType, Out};
 use std::sync::OnceLock;
 
@@ -17,16 +21,24 @@ use std::sync::OnceLock;
 pub trait Kernel: Send + Sync {
     /// Fills the outputs, which have the dimensions known at compilation.
     fn run(&self, args: &Args, outs: &mut [Out], pool: &ThreadPool) -> Result<(), OpError>;
+
+    /// Its packed weights, in the order in which it took them from its [`Source`].
+    fn weights(&self) -> Vec<&Weights>;
+
+    /// Inputs whose data are in the packed weights: a run does without them.
+    fn packed_inputs(&self) -> &'static [usize];
 }
 
 /// A kernel for this call, if there is a faster one than the plain evaluation. All dimensions are known, those of the
-/// outputs too; constants have data.
-pub fn select(operation: &Operation, args: &Args) -> Option<Box<dyn Kernel>> {
+/// outputs too; constants have data, but for those whose packed form the source has.
+///
+/// Everything that steers the kernel follows from `args`; the source gives nothing but values.
+pub fn select(operation: &Operation, args: &Args, source: &mut Source) -> Option<Box<dyn Kernel>> {
     let isa = simd::Isa::detect();
     match operation.ty {
-        OperationType::CONV_2D => conv::select(isa, args),
-        OperationType::DEPTHWISE_CONV_2D => depthwise::select(isa, args),
-        OperationType::FULLY_CONNECTED => fully_connected::select(isa, args),
+        OperationType::CONV_2D => conv::select(isa, args, source),
+        OperationType::DEPTHWISE_CONV_2D => depthwise::select(isa, args, source),
+        OperationType::FULLY_CONNECTED => fully_connected::select(isa, args, source),
         _ => None,
     }
 }

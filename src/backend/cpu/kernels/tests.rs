@@ -99,7 +99,7 @@ fn compare(
     let outputs = [evaluate::with_dims(&output, &dims[0])];
     let call = Args { outputs: &outputs, ..call };
     let plain = evaluate::run(operation, &call).unwrap().remove(0).data;
-    let Some(kernel) = select(operation, &call) else { return Ok(false) };
+    let Some(kernel) = select(operation, &call, &mut Source::Pack) else { return Ok(false) };
     let mut data = AlignedBuf::zeroed(plain.len()).unwrap();
     let mut outs = [Out { info: &outputs[0], data: &mut data }];
     kernel.run(&call, &mut outs, &ThreadPool::new(threads).unwrap()).unwrap();

@@ -1,0 +1,146 @@
+//! From bytes to a program, every part of it checked.
+
+use super::bytes::{malformed, Malformed, Reader};
+use super::{check, is_data, made_for, place, OMITTED};
+use crate::backend::cpu::graph::check_dims;
+use crate::backend::cpu::kernels::{self, Source};
+use crate::backend::cpu::routine::{Place, Routine, Step, Value};
+use crate::memory::{AlignedBuf, ClientSlice, Mapping, Weights, WEIGHTS_ALIGNMENT};
+use crate::ops::{Args, NeverInterrupted, OperationType};
+use crate::tensor::{ChannelQuant, OperandType, TensorInfo};
+use std::sync::Arc;
+
+/// Reads the routines of a program from model bytes, which must be private, and data bytes, which need not be.
+pub fn read(model: &[u8], data: &Arc<Mapping>) -> Result<Vec<Routine>, Malformed> {
+    let mut reader = Reader(model);
+    let (found, expected) = (reader.text()?, made_for());
+    if found != expected {
+        return malformed(format!("it is for {found:?}, not for {expected:?}"));
+    }
+    let mut data = Data { mapping: data, end: 0 };
+    let routines = reader.list(|reader| routine(reader, &mut data))?;
+    if !reader.0.is_empty() || data.end != data.mapping.len() {
+        return malformed("there is more than the program");
+    }
+    check::control_flow(&routines)?;
+    Ok(routines)
+}
+
+/// The data bytes not taken yet. Each is taken once, so that no program is larger than its bytes.
+struct Data<'a> {
+    mapping: &'a Arc<Mapping>,
+    end: usize,
+}
+
+impl Data<'_> {
+    fn take(&mut self, len: usize) -> Option<Weights> {
+        let start = self.end.checked_next_multiple_of(WEIGHTS_ALIGNMENT)?;
+        let slice = ClientSlice::new(self.mapping.clone(), start, len).ok()?;
+        self.end = start + len;
+        Weights::shared(slice)
+    }
+}
+
+fn routine(reader: &mut Reader, data: &mut Data) -> Result<Routine, Malformed> {
+    let values = reader.list(|reader| value(reader, data))?;
+    let inputs = reader.list(|reader| reader.index(values.len()))?;
+    let outputs = reader.list(|reader| reader.index(values.len()))?;
+    let arena = reader.size()?;
+    check::arena(&values, arena)?;
+    let steps = reader.list(|reader| step(reader, &values, data))?;
+    Ok(Routine { values, steps, inputs, outputs, arena })
+}
+
+fn info(reader: &mut Reader) -> Result<TensorInfo, Malformed> {
+    let Some(ty) = OperandType::from_code(reader.u8()?.into()) else {
+        return malformed("an operand type does not exist");
+    };
+    let (dims, scale, zero_point) = (reader.list(Reader::u32)?, reader.f32()?, reader.i32()?);
+    let mut info = TensorInfo { ty, dims, scale, zero_point, channel_quant: None };
+    if reader.bool()? {
+        let dim = reader.u32()?;
+        info.channel_quant = Some(ChannelQuant { dim, scales: reader.list(Reader::f32)? });
+    }
+    match crate::model::check_info(&info) {
+        Ok(()) => Ok(info),
+        Err(why) => malformed(why.to_string()),
+    }
+}
+
+/// The dimensions and the size in bytes of a value whose dimensions are known.
+fn resolved(reader: &mut Reader, declared: &TensorInfo) -> Result<(TensorInfo, usize), Malformed> {
+    let info = TensorInfo { dims: reader.list(Reader::u32)?, ..declared.clone() };
+    check_dims(declared, &info.dims).map_err(Malformed)?;
+    match info.byte_size() {
+        Some(size) => Ok((info, size)),
+        None => malformed(format!("no {} of {:?} can be", info.ty, info.dims)),
+    }
+}
+
+fn value(reader: &mut Reader, data: &mut Data) -> Result<Value, Malformed> {
+    let declared = info(reader)?;
+    let place = match reader.u8()? {
+        place::DYNAMIC => Place::Dynamic,
+        place::ARENA => {
+            let ((info, size), start) = (resolved(reader, &declared)?, reader.size()?);
+            let Some(end) = start.checked_add(size) else {
+                return malformed("a part of the arena overflows");
+            };
+            Place::Arena(info, start..end)
+        }
+        place::IN_MODEL => {
+            let ((info, size), bytes) = (resolved(reader, &declared)?, reader.bytes()?);
+            if bytes.len() != size || is_data(&info, size) {
+                return malformed("a constant does not fit its type");
+            }
+            let Some(bytes) = AlignedBuf::copy_of(bytes) else {
+                return malformed("no memory for a constant");
+            };
+            Place::Constant(info, Arc::new(bytes))
+        }
+        place::IN_DATA => {
+            let (info, size) = resolved(reader, &declared)?;
+            let weights = data.take(size).filter(|_| is_data(&info, size));
+            // Plain evaluations work on private memory.
+            match weights.map(|weights| weights.to_private()) {
+                Some(Ok(bytes)) => Place::Constant(info, bytes),
+                Some(Err(why)) => return malformed(why.to_string()),
+                None => return malformed("a constant is not among the data"),
+            }
+        }
+        place::PACKED => Place::Packed(resolved(reader, &declared)?.0),
+        other => return malformed(format!("{other} is no kind of place")),
+    };
+    Ok(Value { declared, place })
+}
+
+fn step(reader: &mut Reader, values: &[Value], data: &mut Data) -> Result<Step, Malformed> {
+    let ty = OperationType::from_code(reader.u8()?.into());
+    let Some(operation) = ty.and_then(OperationType::operation) else {
+        return malformed("an operation does not exist");
+    };
+    let inputs = reader.list(|reader| match reader.0.first_chunk() == Some(&OMITTED.to_le_bytes()) {
+        true => reader.u32().map(|_| None),
+        false => reader.index(values.len()).map(Some),
+    })?;
+    let outputs = reader.list(|reader| reader.index(values.len()))?;
+    let routines = reader.list(|reader| reader.u32().map(|i| i as usize))?;
+    let name = reader.text()?;
+    let has_kernel = reader.bool()?;
+    let call = check::Call { operation, inputs: &inputs, outputs: &outputs, values };
+    let form = call.form()?;
+    let known = call.check_shapes(form)?;
+    let output_infos: Vec<TensorInfo> = outputs.iter().map(|&o| values[o].info().clone()).collect();
+    let kernel = if has_kernel {
+        let args = call.arguments().filter(|_| known);
+        let kernel = args.and_then(|inputs| {
+            let args = Args { form, inputs: &inputs, outputs: &output_infos, interrupt: &NeverInterrupted };
+            kernels::select(operation, &args, &mut Source::Packed(&mut |len| data.take(len)))
+        });
+        let Some(kernel) = kernel else { return malformed(format!("{name} has no such kernel")) };
+        Some(kernel)
+    } else {
+        None
+    };
+    Ok(Step { operation, form, inputs, outputs, output_infos, routines, kernel, name })
+}

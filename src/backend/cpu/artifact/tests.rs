@@ -1,0 +1,308 @@
+//! What was written runs as what was compiled; bytes that were tampered with give errors, not panics.
+
+use crate::backend::cpu::kernels::simd::Isa;
+use crate::backend::cpu::pool::ThreadPool;
+use crate::backend::cpu::program::Program;
+use crate::backend::{Artifact, BackendError, Control, Executable, InputTensor, OutputTensor};
+use crate::memory::{AlignedBuf, ClientSlice, Mapping};
+use crate::model::{Constant, Lifetime, Model, Operand, Operation, OperationKind, Subgraph};
+use crate::ops::OperationType;
+use crate::tensor::{OperandType, TensorInfo};
+use proptest::prelude::*;
+use std::sync::Arc;
+use OperandType::*;
+
+/// A subgraph under construction.
+struct Build(Subgraph);
+
+impl Build {
+    fn new() -> Self {
+        Build(Subgraph { operands: vec![], operations: vec![], inputs: vec![], outputs: vec![] })
+    }
+
+    fn operand(&mut self, info: TensorInfo, lifetime: Lifetime) -> usize {
+        self.0.operands.push(Operand { info, lifetime });
+        self.0.operands.len() - 1
+    }
+
+    fn input(&mut self, info: TensorInfo) -> usize {
+        let v = self.operand(info, Lifetime::Input);
+        self.0.inputs.push(v);
+        v
+    }
+
+    fn constant<T: bytemuck::NoUninit>(&mut self, info: TensorInfo, values: &[T]) -> usize {
+        let bytes = AlignedBuf::copy_of(bytemuck::cast_slice(values)).unwrap();
+        assert_eq!(info.byte_size(), Some(bytes.len()));
+        self.operand(info, Lifetime::Constant(Constant::Private(Arc::new(bytes))))
+    }
+
+    fn ints(&mut self, values: &[i32]) -> Vec<usize> {
+        values.iter().map(|&value| self.constant(TensorInfo::new(INT32, &[]), &[value])).collect()
+    }
+
+    /// Adds a call, which writes a new operand of type `info`.
+    fn call(&mut self, ty: OperationType, form: usize, inputs: &[usize], info: TensorInfo) -> usize {
+        let output = self.operand(info, Lifetime::Temporary);
+        let kind = OperationKind::Known { operation: ty.operation().unwrap(), form };
+        self.0.operations.push(Operation { kind, inputs: inputs.to_vec(), outputs: vec![output] });
+        output
+    }
+
+    fn finish(mut self, output: usize) -> Subgraph {
+        self.0.outputs.push(output);
+        self.0
+    }
+}
+
+fn floats(count: usize, seed: f32) -> Vec<f32> {
+    (0..count).map(|i| ((i as f32 + seed) * 0.37).sin()).collect()
+}
+
+fn f32_info(dims: &[u32]) -> TensorInfo {
+    TensorInfo::new(TENSOR_FLOAT32, dims)
+}
+
+/// Convolutions, a sum with a large constant, a fully connected layer.
+fn float_model() -> Model {
+    let mut b = Build::new();
+    let image = b.input(f32_info(&[1, 6, 6, 4]));
+    let filter = b.constant(f32_info(&[20, 3, 3, 4]), &floats(720, 1.0));
+    let bias = b.constant(f32_info(&[20]), &floats(20, 2.0));
+    let mut inputs = vec![image, filter, bias];
+    inputs.extend(b.ints(&[1, 1, 1, 0]));
+    let conv = b.call(OperationType::CONV_2D, 0, &inputs, f32_info(&[1, 6, 6, 20]));
+    let filter = b.constant(f32_info(&[1, 4, 4, 20]), &floats(320, 3.0));
+    let bias = b.constant(f32_info(&[20]), &floats(20, 4.0));
+    let mut inputs = vec![conv, filter, bias];
+    inputs.extend(b.ints(&[1, 2, 2, 1, 3]));
+    let depthwise = b.call(OperationType::DEPTHWISE_CONV_2D, 0, &inputs, f32_info(&[1, 3, 3, 20]));
+    let addend = b.constant(f32_info(&[10, 3, 3, 20]), &floats(1800, 5.0));
+    let mut inputs = vec![depthwise, addend];
+    inputs.extend(b.ints(&[0]));
+    let sum = b.call(OperationType::ADD, 0, &inputs, f32_info(&[10, 3, 3, 20]));
+    let weights = b.constant(f32_info(&[7, 180]), &floats(1260, 6.0));
+    let bias = b.constant(f32_info(&[7]), &floats(7, 7.0));
+    let mut inputs = vec![sum, weights, bias];
+    inputs.extend(b.ints(&[1]));
+    let out = b.call(OperationType::FULLY_CONNECTED, 0, &inputs, f32_info(&[10, 7]));
+    Model { main: b.finish(out), referenced: vec![], relaxed: false }
+}
+
+fn quantised_model() -> Model {
+    let q = |dims: &[u32]| TensorInfo::quantised(TENSOR_QUANT8_ASYMM_SIGNED, dims, 0.5, 3);
+    let weights: Vec<i8> = (0..3 * 3 * 8 * 40).map(|i| (i * 7 % 251) as i8).collect();
+    let biases = |count: i32| (0..count).map(|i| i * 30 - 400).collect::<Vec<i32>>();
+    let bias_info = |n| TensorInfo::quantised(TENSOR_INT32, &[n], 0.25, 0);
+    let mut b = Build::new();
+    let image = b.input(q(&[1, 5, 5, 8]));
+    let filter = b.constant(q(&[40, 3, 3, 8]), &weights);
+    let bias = b.constant(bias_info(40), &biases(40));
+    let mut inputs = vec![image, filter, bias];
+    inputs.extend(b.ints(&[1, 1, 1, 1]));
+    let wide = TensorInfo { scale: 40.0, ..q(&[1, 5, 5, 40]) };
+    let conv = b.call(OperationType::CONV_2D, 0, &inputs, wide.clone());
+    let filter = b.constant(q(&[1, 6, 6, 40]), &weights[..1440]);
+    let bias = b.constant(TensorInfo { scale: 20.0, ..bias_info(40) }, &biases(40));
+    let mut inputs = vec![conv, filter, bias];
+    inputs.extend(b.ints(&[1, 1, 1, 1, 0]));
+    let out = TensorInfo { scale: 900.0, ..wide };
+    let out = b.call(OperationType::DEPTHWISE_CONV_2D, 0, &inputs, out);
+    Model { main: b.finish(out), referenced: vec![], relaxed: false }
+}
+
+/// A choice between two subgraphs, on an input of unknown length.
+fn branching_model() -> Model {
+    let branch = |ty| {
+        let mut b = Build::new();
+        let x = b.input(f32_info(&[0]));
+        let addend = b.constant(f32_info(&[1]), &[2.5f32]);
+        let mut inputs = vec![x, addend];
+        inputs.extend(b.ints(&[0]));
+        let out = b.call(ty, 0, &inputs, f32_info(&[0]));
+        b.finish(out)
+    };
+    let mut b = Build::new();
+    let condition = b.input(TensorInfo::new(TENSOR_BOOL8, &[1]));
+    let x = b.input(f32_info(&[0]));
+    let then = b.operand(TensorInfo::new(SUBGRAPH, &[]), Lifetime::Subgraph(0));
+    let otherwise = b.operand(TensorInfo::new(SUBGRAPH, &[]), Lifetime::Subgraph(1));
+    let out = b.call(OperationType::IF, 0, &[condition, then, otherwise, x], f32_info(&[0]));
+    Model {
+        main: b.finish(out),
+        referenced: vec![branch(OperationType::ADD), branch(OperationType::MUL)],
+        relaxed: false,
+    }
+}
+
+fn models() -> [Model; 3] {
+    [float_model(), quantised_model(), branching_model()]
+}
+
+fn compile(model: &Model) -> Program {
+    Program::compile(model, Arc::new(ThreadPool::new(1).unwrap()), &Control::default()).unwrap()
+}
+
+/// The data bytes as a file would have them.
+fn data_of(artifact: &Artifact) -> Arc<Mapping> {
+    let len = artifact.data.last().map_or(0, |(start, part)| *start as usize + part.len());
+    let mapping = Arc::new(Mapping::anonymous(len).unwrap());
+    for (start, part) in &artifact.data {
+        let slice = ClientSlice::new(mapping.clone(), *start as usize, part.len()).unwrap();
+        slice.write(&part.to_private().unwrap()).unwrap();
+    }
+    mapping
+}
+
+fn load(model: &[u8], data: &Arc<Mapping>) -> Result<Program, BackendError> {
+    Program::load(model, data.clone(), Arc::new(ThreadPool::new(1).unwrap()))
+}
+
+fn whole(len: usize) -> ClientSlice {
+    ClientSlice::new(Arc::new(Mapping::anonymous(len).unwrap()), 0, len).unwrap()
+}
+
+/// Runs on made-up inputs; unknown dimensions become 3.
+fn run(program: &Program) -> Result<Vec<u8>, BackendError> {
+    let input = |info: &TensorInfo| {
+        let dims: Vec<u32> = info.dims.iter().map(|&d| if d == 0 { 3 } else { d }).collect();
+        let count = crate::tensor::byte_size(info.ty, &dims).filter(|&n| n < 1 << 20)?;
+        let data = whole(count);
+        let bytes: Vec<u8> = match info.ty {
+            TENSOR_FLOAT32 => bytemuck::cast_slice(&floats(count / 4, 9.0)).to_vec(),
+            _ => (0..count).map(|i| i as u8).collect(),
+        };
+        data.write(&bytes).unwrap();
+        Some(InputTensor { data, dims })
+    };
+    let inputs: Vec<_> = program.interface().inputs.iter().map(input).collect();
+    let out = whole(1 << 16);
+    let outputs = program
+        .interface()
+        .outputs
+        .iter()
+        .map(|info| Some(OutputTensor { data: out.clone(), dims: info.dims.clone() }));
+    program.run(&inputs, &outputs.collect::<Vec<_>>(), &Control::default())?;
+    Ok(out.to_private().unwrap().to_vec())
+}
+
+#[test]
+fn what_is_loaded_runs_as_what_was_compiled() {
+    for model in models() {
+        let compiled = compile(&model);
+        let artifact = compiled.artifact().unwrap();
+        let data = data_of(&artifact);
+        let loaded = load(&artifact.model, &data).unwrap();
+        assert_eq!(compiled.interface(), loaded.interface());
+        let expected = run(&compiled).unwrap();
+        assert!(expected.iter().any(|&b| b != 0));
+        assert_eq!(expected, run(&loaded).unwrap());
+        let again = loaded.artifact().unwrap();
+        assert_eq!(artifact.model, again.model);
+        let bytes =
+            |a: &Artifact| a.data.iter().map(|(_, p)| p.to_private().unwrap().to_vec()).collect::<Vec<_>>();
+        assert_eq!(bytes(&artifact), bytes(&again));
+    }
+}
+
+#[test]
+fn what_is_large_is_data_and_what_is_packed_is_not_kept_twice() {
+    let artifact = compile(&float_model()).artifact().unwrap();
+    let data: usize = artifact.data.iter().map(|(_, part)| part.len()).sum();
+    // The weights and the addend, with the padding of panels.
+    assert!(artifact.model.len() < 4096, "{} model bytes", artifact.model.len());
+    let plain = 4 * (720 + 320 + 1800 + 1260);
+    assert!((plain..plain * 5 / 2).contains(&data), "{data} data bytes");
+    assert!(artifact.data.iter().all(|(start, _)| start % 64 == 0));
+}
+
+#[test]
+fn changed_data_change_values_only() {
+    for model in models() {
+        let artifact = compile(&model).artifact().unwrap();
+        let data = data_of(&artifact);
+        for byte in [0x00, 0x7f, 0x80, 0xff] {
+            let loaded = load(&artifact.model, &data).unwrap();
+            // After loading as well as before.
+            ClientSlice::new(data.clone(), 0, data.len()).unwrap().write(&vec![byte; data.len()]).unwrap();
+            run(&loaded).unwrap();
+            run(&load(&artifact.model, &data).unwrap()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn data_of_another_length_is_refused() {
+    let artifact = compile(&float_model()).artifact().unwrap();
+    let len = data_of(&artifact).len();
+    for other in [0, len - 1, len + 1, len + 64] {
+        assert!(load(&artifact.model, &Arc::new(Mapping::anonymous(other).unwrap())).is_err(), "{other}");
+    }
+}
+
+#[test]
+fn every_cut_is_refused() {
+    for model in models() {
+        let artifact = compile(&model).artifact().unwrap();
+        let data = data_of(&artifact);
+        for end in 0..artifact.model.len() {
+            assert!(load(&artifact.model[..end], &data).is_err(), "{end} bytes");
+        }
+        let longer = [&artifact.model[..], &[0]].concat();
+        assert!(load(&longer, &data).is_err());
+    }
+}
+
+/// Loads tampered bytes, and runs what loads if its plan is not too large to be tried.
+fn try_tampered(model: &[u8], data: &Arc<Mapping>) {
+    if let Ok(program) = load(model, data) {
+        if program.routines().iter().all(|routine| routine.arena < 1 << 22) {
+            let _ = run(&program);
+        }
+    }
+}
+
+#[test]
+fn no_single_byte_makes_it_panic() {
+    for model in models() {
+        let artifact = compile(&model).artifact().unwrap();
+        let data = data_of(&artifact);
+        for at in 0..artifact.model.len() {
+            for change in [0x01, 0x80, 0xff] {
+                let mut bytes = artifact.model.clone();
+                bytes[at] ^= change;
+                try_tampered(&bytes, &data);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 400 } else { 4000 }))]
+
+    #[test]
+    fn no_tampering_makes_it_panic(
+        which in 0usize..3,
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+    ) {
+        let artifact = compile(&models()[which]).artifact().unwrap();
+        let data = data_of(&artifact);
+        let mut bytes = artifact.model.clone();
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        try_tampered(&bytes, &data);
+    }
+}
+
+#[test]
+fn programs_for_other_machines_are_refused() {
+    let artifact = compile(&float_model()).artifact().unwrap();
+    let name = Isa::detect().name().as_bytes();
+    let at = artifact.model.windows(name.len()).position(|window| window == name).unwrap();
+    let mut bytes = artifact.model.clone();
+    bytes[at] ^= 1;
+    let why = load(&bytes, &data_of(&artifact)).err().unwrap();
+    assert!(why.to_string().contains("it is for"), "{why}");
+}

@@ -1,0 +1,96 @@
+//! From a program to bytes.
+
+use super::bytes::Writer;
+use super::{is_data, made_for, place, OMITTED};
+use crate::backend::cpu::routine::{Place, Routine, Step, Value};
+use crate::backend::Artifact;
+use crate::memory::{Weights, WEIGHTS_ALIGNMENT};
+use crate::tensor::TensorInfo;
+
+pub fn write(routines: &[Routine]) -> Artifact {
+    let mut writer = Writer::default();
+    let mut data = Data::default();
+    writer.bytes(made_for().as_bytes());
+    writer.list(routines, |writer, routine| routine_bytes(writer, &mut data, routine));
+    Artifact { model: writer.0, data: data.parts }
+}
+
+/// The data bytes, in parts.
+#[derive(Default)]
+struct Data {
+    parts: Vec<(u64, Weights)>,
+    end: u64,
+}
+
+impl Data {
+    fn push(&mut self, weights: Weights) {
+        let start = self.end.next_multiple_of(WEIGHTS_ALIGNMENT as u64);
+        self.end = start + weights.len() as u64;
+        self.parts.push((start, weights));
+    }
+}
+
+fn routine_bytes(writer: &mut Writer, data: &mut Data, routine: &Routine) {
+    writer.list(&routine.values, |writer, v| value(writer, data, v));
+    writer.list(&routine.inputs, |writer, &v| writer.index(v));
+    writer.list(&routine.outputs, |writer, &v| writer.index(v));
+    writer.u64(routine.arena as u64);
+    writer.list(&routine.steps, |writer, s| step(writer, data, s));
+}
+
+fn info(writer: &mut Writer, info: &TensorInfo) {
+    writer.u8(info.ty.code() as u8);
+    dims(writer, &info.dims);
+    writer.u32(info.scale.to_bits());
+    writer.u32(info.zero_point as u32);
+    writer.u8(info.channel_quant.is_some().into());
+    if let Some(quant) = &info.channel_quant {
+        writer.u32(quant.dim);
+        writer.list(&quant.scales, |writer, scale| writer.u32(scale.to_bits()));
+    }
+}
+
+fn dims(writer: &mut Writer, dims: &[u32]) {
+    writer.list(dims, |writer, &dim| writer.u32(dim));
+}
+
+fn value(writer: &mut Writer, data: &mut Data, value: &Value) {
+    info(writer, &value.declared);
+    match &value.place {
+        Place::Dynamic => writer.u8(place::DYNAMIC),
+        Place::Arena(info, part) => {
+            writer.u8(place::ARENA);
+            dims(writer, &info.dims);
+            writer.u64(part.start as u64);
+        }
+        Place::Constant(info, bytes) if is_data(info, bytes.len()) => {
+            writer.u8(place::IN_DATA);
+            dims(writer, &info.dims);
+            data.push(Weights::Private(bytes.clone()));
+        }
+        Place::Constant(info, bytes) => {
+            writer.u8(place::IN_MODEL);
+            dims(writer, &info.dims);
+            writer.bytes(bytes);
+        }
+        Place::Packed(info) => {
+            writer.u8(place::PACKED);
+            dims(writer, &info.dims);
+        }
+    }
+}
+
+fn step(writer: &mut Writer, data: &mut Data, step: &Step) {
+    writer.u8(step.operation.ty.code() as u8);
+    writer.list(&step.inputs, |writer, input| match input {
+        Some(v) => writer.index(*v),
+        None => writer.u32(OMITTED),
+    });
+    writer.list(&step.outputs, |writer, &v| writer.index(v));
+    writer.list(&step.routines, |writer, &r| writer.index(r));
+    writer.bytes(step.name.as_bytes());
+    writer.u8(step.kernel.is_some().into());
+    if let Some(kernel) = &step.kernel {
+        kernel.weights().into_iter().for_each(|weights| data.push(weights.clone()));
+    }
+}

@@ -1,0 +1,174 @@
+//! The driver's side of a burst: one thread that takes requests from a queue and answers in another.
+//!
+//! What a request means is for its [`Executor`]; here it is only taken, answered, and the thread ended when the burst is.
+
+use super::codec::{RequestPacket, ResultPacket, QUANTUM};
+use super::polling::Pace;
+use super::slots::{NotResolved, Slots};
+use super::{FmqError, Limit, Reader, Waker, Writer};
+use crate::memory::Mapping;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long results may lie, so that there is no room for the next, until the burst ends.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a burst's requests are executed by.
+pub trait Executor: Send + Sync {
+    /// Asks the client for the memories of these names.
+    fn memories(&self, slots: &[i32]) -> Result<Vec<Arc<Mapping>>, NotResolved>;
+
+    /// Executes a request over these memories, one per slot of it. Ends early once `cancelled` is set.
+    fn execute(
+        &self,
+        request: &RequestPacket,
+        memories: &[Arc<Mapping>],
+        cancelled: &Arc<AtomicBool>,
+    ) -> ResultPacket;
+}
+
+/// A burst; it ends when this is dropped, at the latest.
+pub struct Burst {
+    shared: Arc<Shared>,
+    wakers: [Waker; 2],
+}
+
+/// What the burst and its thread share.
+#[derive(Default)]
+struct Shared {
+    slots: Slots,
+    stopped: Arc<AtomicBool>,
+}
+
+impl Burst {
+    /// Starts to listen for `requests`.
+    pub fn start(
+        requests: Reader,
+        results: Writer,
+        executor: Box<dyn Executor>,
+        pace: Pace,
+    ) -> std::io::Result<Burst> {
+        let shared = Arc::new(Shared::default());
+        let wakers = [requests.waker(), results.waker()];
+        let mut listener = Listener { requests, results, executor, pace, shared: shared.clone() };
+        std::thread::Builder::new().name("nnhal-fmq".into()).spawn(move || {
+            let ended = listener.listen();
+            match ended {
+                Err(FmqError::Stopped) => log::debug!("a burst has ended"),
+                Err(why) => log::info!("a burst was ended: {why}"),
+                Ok(never) => match never {},
+            }
+            // The context may be held on to by a client for as long as it likes.
+            listener.shared.slots.free_all();
+        })?;
+        Ok(Burst { shared, wakers })
+    }
+
+    /// Forgets a memory; false if it was not known.
+    pub fn free_memory(&self, slot: i32) -> bool {
+        self.shared.slots.free(slot)
+    }
+
+    /// Ends the burst, and the execution that is under way. Does not wait for it.
+    pub fn stop(&self) {
+        stop(&self.shared.stopped, &self.wakers);
+    }
+
+    /// What ends the burst, for whoever learns of its client's death.
+    pub fn stopper(&self) -> impl Fn() + Send + Sync + 'static {
+        let (stopped, wakers) = (self.shared.stopped.clone(), self.wakers.clone());
+        move || stop(&stopped, &wakers)
+    }
+}
+
+fn stop(stopped: &AtomicBool, wakers: &[Waker]) {
+    stopped.store(true, Ordering::SeqCst);
+    wakers.iter().for_each(Waker::interrupt);
+}
+
+impl Drop for Burst {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// There is no such value: a listener only ever ends with a reason.
+enum Never {}
+
+struct Listener {
+    requests: Reader,
+    results: Writer,
+    executor: Box<dyn Executor>,
+    pace: Pace,
+    shared: Arc<Shared>,
+}
+
+impl Listener {
+    fn listen(&mut self) -> Result<Never, FmqError> {
+        loop {
+            let packet = self.next_packet()?;
+            self.pace.arrived();
+            let result = self.answer(&packet);
+            self.send(&result)?;
+            self.pace.answered();
+        }
+    }
+
+    /// Waits for a packet and takes it out of the queue: all that is there, as a packet is written at once.
+    fn next_packet(&mut self) -> Result<Vec<u8>, FmqError> {
+        let stopped = self.shared.stopped.clone();
+        let stop = || stopped.load(Ordering::SeqCst);
+        let requests = &self.requests;
+        if !self.pace.poll(|| Ok::<_, FmqError>(stop() || requests.available()? > 0))? {
+            requests.wait(1, &Limit::new(None).or_until(&stop))?;
+        }
+        if stop() {
+            return Err(FmqError::Stopped);
+        }
+        // At most what the ring holds, and that has been mapped: the client pays for it too.
+        let mut packet = vec![0; self.requests.available()? * QUANTUM];
+        match self.requests.read(&mut packet)? {
+            true => Ok(packet),
+            false => Err(FmqError::Corrupted("what was written has been taken back")),
+        }
+    }
+
+    fn answer(&self, packet: &[u8]) -> ResultPacket {
+        let request = match RequestPacket::parse(packet) {
+            Ok(request) => request,
+            Err(why) => {
+                log::debug!("a request over a queue: {why}");
+                return ResultPacket::failure();
+            }
+        };
+        let execute =
+            || match self.shared.slots.resolve(&request.slots, |slots| self.executor.memories(slots)) {
+                Ok(memories) => self.executor.execute(&request, &memories, &self.shared.stopped),
+                Err(why) => {
+                    log::debug!("the memories of a request over a queue: {why}");
+                    ResultPacket::failure()
+                }
+            };
+        catch_unwind(AssertUnwindSafe(execute)).unwrap_or_else(|_| {
+            log::error!("an execution in a burst panicked; this is a fault of the driver");
+            ResultPacket::failure()
+        })
+    }
+
+    /// Writes a result, or, where there is no room for it, that the request failed.
+    fn send(&mut self, result: &ResultPacket) -> Result<(), FmqError> {
+        let mut packet = result.encode();
+        if packet.len() > self.results.available()? * QUANTUM {
+            packet = ResultPacket::failure().encode();
+        }
+        let stopped = self.shared.stopped.clone();
+        let stop = || stopped.load(Ordering::SeqCst);
+        self.results.write_blocking(&packet, &Limit::new(Some(PATIENCE)).or_until(&stop))
+    }
+}
+
+#[cfg(test)]
+#[path = "burst_tests.rs"]
+mod tests;

@@ -1,0 +1,107 @@
+//! The memory of a queue, as its protocol uses it: two counters, a ring of bytes, and the event flag.
+
+use super::descriptor::{Layout, Place};
+use super::event_flag::FlagWord;
+use super::FmqError;
+use crate::memory::{Access, ClientSlice, Mapping, MemoryError, SharedU32, SharedU64};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One of the two counters, which count bytes and only ever grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counter {
+    Read,
+    Write,
+}
+
+/// What the protocol does with a queue's memory. The one that is real is [`Mapped`]; tests have others.
+pub trait Memory: FlagWord {
+    /// Reads a counter: all that the peer did before it stored this value is visible afterwards.
+    fn load(&self, counter: Counter) -> Result<u64, FmqError>;
+    /// Stores a counter: whoever loads this value sees all that was done before.
+    fn store(&self, counter: Counter, value: u64) -> Result<(), FmqError>;
+    /// Bytes of the ring.
+    fn ring(&self) -> usize;
+    /// Copies out of the ring, within its end.
+    fn read(&self, offset: usize, to: &mut [u8]) -> Result<(), FmqError>;
+    /// Copies into the ring, within its end.
+    fn write(&self, offset: usize, from: &[u8]) -> Result<(), FmqError>;
+}
+
+/// A queue's memory where a descriptor says it is.
+#[derive(Debug)]
+pub struct Mapped {
+    read_counter: SharedU64,
+    write_counter: SharedU64,
+    data: Arc<Mapping>,
+    event_flag: SharedU32,
+}
+
+impl Mapped {
+    pub(super) fn new(layout: &Layout) -> Result<Self, MemoryError> {
+        Ok(Mapped {
+            read_counter: SharedU64::new(map(&layout.read_counter)?, 0)?,
+            write_counter: SharedU64::new(map(&layout.write_counter)?, 0)?,
+            data: map(&layout.data)?,
+            event_flag: SharedU32::new(map(&layout.event_flag)?, 0)?,
+        })
+    }
+}
+
+#[cfg(test)]
+impl Mapped {
+    pub fn event_flag_address(&self) -> *const u32 {
+        self.event_flag.address()
+    }
+}
+
+/// Each region is mapped by itself: it may lie in a file of its own.
+fn map(place: &Place) -> Result<Arc<Mapping>, MemoryError> {
+    Mapping::new(place.file, place.offset, place.len, Access::ReadWrite).map(Arc::new)
+}
+
+impl FlagWord for Mapped {
+    fn set(&self, bits: u32) -> Result<u32, FmqError> {
+        self.event_flag.set(bits)
+    }
+
+    fn clear(&self, bits: u32) -> Result<u32, FmqError> {
+        self.event_flag.clear(bits)
+    }
+
+    fn sleep(&self, expected: u32, bits: u32, timeout: Duration) -> Result<(), FmqError> {
+        self.event_flag.sleep(expected, bits, timeout)
+    }
+
+    fn rouse(&self, bits: u32) -> Result<(), FmqError> {
+        self.event_flag.rouse(bits)
+    }
+}
+
+impl Memory for Mapped {
+    fn load(&self, counter: Counter) -> Result<u64, FmqError> {
+        Ok(match counter {
+            Counter::Read => self.read_counter.load()?,
+            Counter::Write => self.write_counter.load()?,
+        })
+    }
+
+    fn store(&self, counter: Counter, value: u64) -> Result<(), FmqError> {
+        Ok(match counter {
+            Counter::Read => self.read_counter.store(value)?,
+            Counter::Write => self.write_counter.store(value)?,
+        })
+    }
+
+    fn ring(&self) -> usize {
+        self.data.len()
+    }
+
+    fn read(&self, offset: usize, to: &mut [u8]) -> Result<(), FmqError> {
+        Ok(ClientSlice::new(self.data.clone(), offset, to.len())?.read(to)?)
+    }
+
+    fn write(&self, offset: usize, from: &[u8]) -> Result<(), FmqError> {
+        Ok(ClientSlice::new(self.data.clone(), offset, from.len())?.write(from)?)
+    }
+}

@@ -1,0 +1,136 @@
+//! Adaptive polling: to look for a packet again and again, where it comes so soon that sleeping would cost more.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A packet that came this soon after the last answer was worth polling for: so is the next, it is assumed.
+const SOON: Duration = Duration::from_micros(250);
+/// How long to poll for a packet. One that takes longer has cost this much of a processor, once.
+const WINDOW: Duration = SOON;
+/// So many looks between two looks at the clock.
+const LOOKS: u32 = 32;
+
+/// How many threads may poll at once, in all bursts together.
+#[derive(Debug)]
+pub struct PollingBudget {
+    free: AtomicUsize,
+}
+
+impl PollingBudget {
+    pub fn new(threads: usize) -> Arc<Self> {
+        Arc::new(PollingBudget { free: AtomicUsize::new(threads) })
+    }
+
+    /// What a machine of so many processors can spare: half of them. Who polls on the only one keeps the peer from work.
+    pub fn for_processors(processors: usize) -> Arc<Self> {
+        Self::new(processors / 2)
+    }
+
+    fn take(&self) -> Option<Polling<'_>> {
+        let taken = self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| free.checked_sub(1));
+        taken.ok().map(|_| Polling(self))
+    }
+}
+
+/// A place in the budget.
+struct Polling<'a>(&'a PollingBudget);
+
+impl Drop for Polling<'_> {
+    fn drop(&mut self) {
+        self.0.free.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// One burst's polling.
+#[derive(Debug)]
+pub struct Pace {
+    /// `None` never polls.
+    budget: Option<Arc<PollingBudget>>,
+    answered: Instant,
+    soon: bool,
+}
+
+impl Pace {
+    /// Polls within `budget`, or never with none: so must it be where power is dear.
+    pub fn new(budget: Option<Arc<PollingBudget>>) -> Self {
+        Pace { budget, answered: Instant::now(), soon: false }
+    }
+
+    /// Polls until `there` says that there is something, or something to stop for; false when it is time to sleep.
+    pub fn poll<E>(&self, mut there: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
+        let Some(_polling) = self.budget.as_ref().filter(|_| self.soon).and_then(|budget| budget.take())
+        else {
+            return Ok(false);
+        };
+        let began = Instant::now();
+        loop {
+            for _ in 0..LOOKS {
+                if there()? {
+                    return Ok(true);
+                }
+                std::hint::spin_loop();
+            }
+            if began.elapsed() >= WINDOW {
+                return Ok(false);
+            }
+            // The peer may be waiting for this very processor.
+            std::thread::yield_now();
+        }
+    }
+
+    /// A packet has come.
+    pub fn arrived(&mut self) {
+        self.soon = self.answered.elapsed() <= SOON;
+    }
+
+    /// It was dealt with: the wait for the next begins.
+    pub fn answered(&mut self) {
+        self.answered = Instant::now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn polls(pace: &Pace) -> bool {
+        let mut looks = 0;
+        let there = pace.poll(|| -> Result<bool, ()> {
+            looks += 1;
+            Ok(false)
+        });
+        assert_eq!(there, Ok(false));
+        looks > 0
+    }
+
+    #[test]
+    fn it_polls_while_packets_come_soon() {
+        let mut pace = Pace::new(Some(PollingBudget::new(1)));
+        assert!(!polls(&pace), "nothing has come yet");
+        pace.answered();
+        pace.arrived();
+        assert!(polls(&pace));
+        assert_eq!(pace.poll(|| Ok::<_, ()>(true)), Ok(true));
+        assert_eq!(pace.poll(|| Err("over")), Err("over"));
+        pace.answered();
+        std::thread::sleep(2 * SOON);
+        pace.arrived();
+        assert!(!polls(&pace), "the last took its time");
+    }
+
+    #[test]
+    fn the_budget_holds_and_low_power_never_polls() {
+        let budget = PollingBudget::new(1);
+        let soon = |budget| Pace { soon: true, ..Pace::new(budget) };
+        let (first, second) = (soon(Some(budget.clone())), soon(Some(budget)));
+        let held = first.poll(|| -> Result<bool, ()> {
+            assert!(!polls(&second));
+            Ok(true)
+        });
+        assert_eq!(held, Ok(true));
+        assert!(polls(&second), "the place was not given back");
+        assert!(!polls(&soon(None)));
+        assert!(!polls(&soon(Some(PollingBudget::for_processors(1)))));
+    }
+}

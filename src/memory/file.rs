@@ -1,0 +1,103 @@
+//! What stands behind a client's file descriptor: how large it is, and what kind of memory.
+
+use super::MemoryError;
+use nix::sys::stat::{fstat, SFlag};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// `f_type` of a dma-buf and of huge pages, linux/magic.h.
+const DMA_BUF_MAGIC: u32 = 0x444d_4142;
+const HUGETLBFS_MAGIC: u32 = 0x9584_58f6;
+
+/// A client's file, as far as mapping it goes.
+pub(super) struct Facts {
+    /// How many bytes it really has.
+    pub size: u64,
+    pub dma_buf: bool,
+}
+
+pub(super) fn examine(fd: BorrowedFd) -> Result<Facts, MemoryError> {
+    let system =
+        nix::sys::statfs::fstatfs(fd).map_err(|e| MemoryError::Map(e.into()))?.filesystem_type().0 as u32;
+    if system == HUGETLBFS_MAGIC {
+        // Its pages can neither be replaced one by one nor unmapped by our length.
+        return Err(MemoryError::Unsupported("memory of huge pages cannot be used; use ordinary pages"));
+    }
+    Ok(Facts { size: size(fd)?, dma_buf: system == DMA_BUF_MAGIC })
+}
+
+fn size(fd: BorrowedFd) -> Result<u64, MemoryError> {
+    let stat = fstat(fd).map_err(|e| MemoryError::Map(e.into()))?;
+    let kind = SFlag::from_bits_truncate(stat.st_mode & libc::S_IFMT);
+    if kind == SFlag::S_IFREG {
+        return Ok(u64::try_from(stat.st_size).unwrap_or(0));
+    }
+    if kind == SFlag::S_IFCHR {
+        if let Some(size) = ashmem_size(fd) {
+            return Ok(size);
+        }
+    }
+    // A dma-buf tells its size by seeking to its end.
+    let size = nix::unistd::lseek(fd, 0, nix::unistd::Whence::SeekEnd).map_err(|e| {
+        MemoryError::Invalid(format!(
+            "the memory's file descriptor has no size ({e}); expected a mappable file"
+        ))
+    })?;
+    Ok(u64::try_from(size).unwrap_or(0))
+}
+
+/// Size of a region of the ashmem device, `None` if `fd` is not one.
+fn ashmem_size(fd: BorrowedFd) -> Option<u64> {
+    // _IO(0x77, 4), ASHMEM_GET_SIZE of linux/ashmem.h
+    const ASHMEM_GET_SIZE: libc::c_ulong = 0x7704;
+    // SAFETY: this request takes no argument and only returns a number.
+    let size = unsafe { libc::ioctl(fd.as_raw_fd(), ASHMEM_GET_SIZE as _, 0) };
+    u64::try_from(size).ok().filter(|&size| size > 0)
+}
+
+/// Whether the file was sealed so that it can never shrink.
+pub(super) fn cannot_shrink(fd: BorrowedFd) -> bool {
+    use nix::fcntl::{fcntl, FcntlArg, SealFlag};
+    fcntl(fd, FcntlArg::F_GET_SEALS)
+        .is_ok_and(|seals| SealFlag::from_bits_truncate(seals).contains(SealFlag::F_SEAL_SHRINK))
+}
+
+/// The caches of a dma-buf: its device and the CPU see the same bytes only if every access is announced.
+pub(super) struct DmaBuf(OwnedFd);
+
+/// What an access to a dma-buf does.
+#[derive(Clone, Copy)]
+pub(super) enum Direction {
+    Read = 1,
+    Write = 2,
+}
+
+impl DmaBuf {
+    pub fn new(fd: BorrowedFd) -> Result<DmaBuf, MemoryError> {
+        fd.as_fd().try_clone_to_owned().map(DmaBuf).map_err(MemoryError::Map)
+    }
+
+    pub fn begin(&self, direction: Direction) -> Result<(), MemoryError> {
+        self.sync(direction as u64)
+    }
+
+    pub fn end(&self, direction: Direction) -> Result<(), MemoryError> {
+        const END: u64 = 4;
+        self.sync(END | direction as u64)
+    }
+
+    fn sync(&self, flags: u64) -> Result<(), MemoryError> {
+        // _IOW('b', 0, struct dma_buf_sync), which is one 64-bit word of flags; linux/dma-buf.h
+        const DMA_BUF_IOCTL_SYNC: libc::c_ulong = 0x4008_6200;
+        loop {
+            // SAFETY: the request reads the 64-bit word that it is given, which outlives the call.
+            let done = unsafe { libc::ioctl(self.0.as_raw_fd(), DMA_BUF_IOCTL_SYNC as _, &flags) };
+            if done == 0 {
+                return Ok(());
+            }
+            let error = std::io::Error::last_os_error();
+            if !matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN)) {
+                return Err(MemoryError::Map(error));
+            }
+        }
+    }
+}

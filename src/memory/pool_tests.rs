@@ -1,0 +1,219 @@
+//! Pools of every kind, with every permission; real dma-bufs where the machine makes them.
+
+use super::Pool;
+use crate::aidl;
+use crate::memory::{ClientSlice, MemoryError};
+use nix::fcntl::{fcntl, FcntlArg, SealFlag};
+use nix::sys::memfd::{memfd_create, MFdFlags};
+use std::fs::{File, OpenOptions};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+
+const SIZE: usize = 8192;
+
+fn memfd(flags: MFdFlags) -> File {
+    let file = File::from(memfd_create(c"pool", flags).unwrap());
+    file.set_len(SIZE as u64).unwrap();
+    file
+}
+
+/// The same file, opened once more with other permissions.
+fn reopened(file: &File, read: bool, write: bool) -> File {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    OpenOptions::new().read(read).write(write).open(path).unwrap()
+}
+
+fn ashmem(fd: impl Into<OwnedFd>) -> aidl::Memory {
+    let fd = Some(binder::ParcelFileDescriptor::new(fd));
+    aidl::Memory::Ashmem(aidl::Ashmem { fd, size: SIZE as i64 })
+}
+
+fn mappable(fd: impl Into<OwnedFd>, prot: i32, offset: i64) -> aidl::Memory {
+    let fd = Some(binder::ParcelFileDescriptor::new(fd));
+    aidl::Memory::MappableFile(aidl::MappableFile { fd, prot, offset, length: SIZE as i64 - offset })
+}
+
+fn hardware_buffer(fds: Vec<OwnedFd>, format: aidl::PixelFormat, width: usize) -> aidl::Memory {
+    let fds: Vec<_> = fds.into_iter().map(binder::ParcelFileDescriptor::new).collect();
+    let description = aidl::HardwareBufferDescription {
+        width: width as i32,
+        height: 1,
+        layers: 1,
+        format,
+        stride: width as i32,
+        ..Default::default()
+    };
+    let handle = aidl::NativeHandle { fds, ints: vec![0] };
+    aidl::Memory::HardwareBuffer(aidl::HardwareBuffer { description, handle })
+}
+
+fn slice(memory: &aidl::Memory) -> Result<ClientSlice, MemoryError> {
+    let pool = Pool::new(memory)?;
+    ClientSlice::new(pool.map()?, 0, pool.size())
+}
+
+fn refused<T: std::fmt::Debug>(result: Result<T, MemoryError>) {
+    assert!(matches!(result, Err(MemoryError::Access(_))), "{result:?}");
+}
+
+/// Writes through one pool and reads through another.
+fn round_trip(write: &aidl::Memory, read: &aidl::Memory) {
+    let (write, read) = (slice(write).unwrap(), slice(read).unwrap());
+    let bytes: Vec<u8> = (0..write.len()).map(|i| (i * 7) as u8).collect();
+    write.write(&bytes).unwrap();
+    let mut seen = vec![0; bytes.len()];
+    read.read(&mut seen).unwrap();
+    assert!(seen == bytes);
+}
+
+#[test]
+fn shared_memory_of_each_kind_carries_bytes() {
+    let file = memfd(MFdFlags::empty());
+    let copy = || file.try_clone().unwrap();
+    let both = libc::PROT_READ | libc::PROT_WRITE;
+    round_trip(&ashmem(copy()), &mappable(copy(), libc::PROT_READ, 0));
+    round_trip(&mappable(copy(), both, 0), &ashmem(copy()));
+    round_trip(&mappable(copy(), both, 100), &mappable(copy(), libc::PROT_READ, 100));
+    // Hardware buffers over plain shared memory exist where there is no graphics driver.
+    let blob = hardware_buffer(vec![copy().into()], aidl::PixelFormat::BLOB, SIZE);
+    round_trip(&blob, &ashmem(copy()));
+}
+
+#[test]
+fn permissions_are_what_the_pool_and_its_file_allow() {
+    let file = memfd(MFdFlags::empty());
+    let (read, write) = (libc::PROT_READ, libc::PROT_WRITE);
+    let bytes = &mut [0; 16];
+    let reads = slice(&mappable(file.try_clone().unwrap(), read, 0)).unwrap();
+    reads.read(bytes).unwrap();
+    refused(reads.write(bytes));
+    let writes = slice(&mappable(file.try_clone().unwrap(), write, 0)).unwrap();
+    writes.write(bytes).unwrap();
+    refused(writes.read(bytes));
+    // A pool that promises what its descriptor does not allow.
+    refused(slice(&mappable(reopened(&file, true, false), read | write, 0)));
+    refused(slice(&mappable(reopened(&file, true, false), write, 0)));
+    refused(slice(&mappable(reopened(&file, false, true), read, 0)));
+    refused(slice(&ashmem(reopened(&file, false, true))));
+    // Ashmem promises nothing, so what can be read is read.
+    let read_only = slice(&ashmem(reopened(&file, true, false))).unwrap();
+    read_only.read(bytes).unwrap();
+    refused(read_only.write(bytes));
+    for prot in [0, libc::PROT_EXEC, read | libc::PROT_EXEC, -1] {
+        let pool = mappable(file.try_clone().unwrap(), prot, 0);
+        assert!(matches!(Pool::new(&pool), Err(MemoryError::Invalid(_))), "{prot}");
+    }
+}
+
+#[test]
+fn sealed_memory_can_be_read() {
+    let file = memfd(MFdFlags::MFD_ALLOW_SEALING);
+    file.write_all_at(&[5; 16], 0).unwrap();
+    let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_WRITE;
+    fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).unwrap();
+    assert!(crate::memory::file::cannot_shrink(file.as_fd()));
+    assert!(!crate::memory::file::cannot_shrink(memfd(MFdFlags::empty()).as_fd()));
+    for memory in [ashmem(file.try_clone().unwrap()), mappable(file, libc::PROT_READ, 0)] {
+        let slice = slice(&memory).unwrap();
+        let mut bytes = [0; 16];
+        slice.read(&mut bytes).unwrap();
+        assert_eq!(bytes, [5; 16]);
+        refused(slice.write(&bytes));
+    }
+}
+
+#[test]
+fn huge_pages_are_refused() {
+    let Ok(fd) = memfd_create(c"huge", MFdFlags::MFD_HUGETLB) else {
+        return println!("skipped: this kernel has no huge pages");
+    };
+    let file = File::from(fd);
+    file.set_len(1 << 30).unwrap();
+    assert!(matches!(slice(&ashmem(file)), Err(MemoryError::Unsupported(_))));
+}
+
+#[test]
+fn only_plain_bytes_with_a_descriptor_are_hardware_buffers() {
+    let fd = || vec![OwnedFd::from(memfd(MFdFlags::empty()))];
+    let unsupported = |memory: aidl::Memory| matches!(Pool::new(&memory), Err(MemoryError::Unsupported(_)));
+    let invalid = |memory: aidl::Memory| matches!(Pool::new(&memory), Err(MemoryError::Invalid(_)));
+    assert!(unsupported(hardware_buffer(fd(), aidl::PixelFormat::RGBA_8888, SIZE)));
+    assert!(unsupported(hardware_buffer(vec![], aidl::PixelFormat::BLOB, SIZE)));
+    assert!(invalid(hardware_buffer(fd(), aidl::PixelFormat::BLOB, 0)));
+    assert!(invalid(aidl::Memory::HardwareBuffer(Default::default())));
+    let mut tall = hardware_buffer(fd(), aidl::PixelFormat::BLOB, SIZE);
+    if let aidl::Memory::HardwareBuffer(buffer) = &mut tall {
+        buffer.description.height = 2;
+    }
+    assert!(invalid(tall));
+    // The width is a claim, and the file knows better.
+    let lie = hardware_buffer(fd(), aidl::PixelFormat::BLOB, SIZE + 1);
+    assert!(matches!(slice(&lie), Err(MemoryError::Invalid(_))));
+}
+
+/// Runs a request that answers with a file descriptor, or fills one in.
+fn device_request<T>(path: &str, request: u64, argument: &mut T) -> Option<i32> {
+    let device = OpenOptions::new().read(true).write(true).open(path).ok()?;
+    // SAFETY: the callers pass the request together with the structure that it takes.
+    let result = unsafe { libc::ioctl(device.as_raw_fd(), request as _, argument as *mut T) };
+    assert!(result >= 0, "{path}: {}", std::io::Error::last_os_error());
+    Some(result)
+}
+
+/// A dma-buf over a memfd.
+fn udmabuf() -> Option<OwnedFd> {
+    #[repr(C)]
+    struct Create {
+        memfd: u32,
+        flags: u32,
+        offset: u64,
+        size: u64,
+    }
+    const CLOSE_ON_EXEC: u32 = 1;
+    let file = memfd(MFdFlags::MFD_ALLOW_SEALING);
+    fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)).unwrap();
+    let (memfd, flags) = (file.as_raw_fd() as u32, CLOSE_ON_EXEC);
+    let fd = device_request(
+        "/dev/udmabuf",
+        0x4018_7542,
+        &mut Create { memfd, flags, offset: 0, size: SIZE as u64 },
+    )?;
+    // SAFETY: the request made this descriptor for us.
+    Some(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A dma-buf of the system heap.
+fn heap_buffer() -> Option<OwnedFd> {
+    #[repr(C)]
+    struct Allocation {
+        len: u64,
+        fd: u32,
+        fd_flags: u32,
+        heap_flags: u64,
+    }
+    let mut allocation = Allocation {
+        len: SIZE as u64,
+        fd: 0,
+        fd_flags: (libc::O_RDWR | libc::O_CLOEXEC) as u32,
+        heap_flags: 0,
+    };
+    device_request("/dev/dma_heap/system", 0xc018_4800, &mut allocation)?;
+    // SAFETY: the request made this descriptor for us.
+    Some(unsafe { OwnedFd::from_raw_fd(allocation.fd as i32) })
+}
+
+#[test]
+fn dma_bufs_carry_bytes() {
+    for (device, buffer) in [("/dev/udmabuf", udmabuf()), ("/dev/dma_heap/system", heap_buffer())] {
+        let Some(buffer) = buffer else {
+            println!("skipped: no {device} here");
+            continue;
+        };
+        assert!(crate::memory::file::examine(buffer.as_fd()).unwrap().dma_buf, "{device}");
+        let copy = || buffer.try_clone().unwrap();
+        let blob = |width| hardware_buffer(vec![copy()], aidl::PixelFormat::BLOB, width);
+        round_trip(&blob(SIZE), &blob(SIZE));
+        round_trip(&blob(SIZE), &mappable(copy(), libc::PROT_READ, 0));
+        assert!(matches!(slice(&blob(SIZE + 1)), Err(MemoryError::Invalid(_))), "{device}");
+    }
+}

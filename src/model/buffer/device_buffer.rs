@@ -1,0 +1,259 @@
+//! One device buffer: its bytes, whether there is anything in them, and who is at them right now.
+
+use super::tracker::Charge;
+use super::{decode_dims, failed, invalid, BufferError, Direction, Owner, Plan, Role};
+use crate::memory::{ClientSlice, Mapping, MemoryError, Pool};
+use crate::tensor::{byte_size, combine_dims, Dims, OperandType, TensorInfo};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A device buffer. It can be read by many at once or written by one; whoever comes at the wrong moment is told so at
+/// once, and nobody waits.
+pub struct DeviceBuffer {
+    token: i32,
+    owner: Owner,
+    plan: Plan,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Dimensions of the value within; `None` while there is none.
+    contents: Option<Dims>,
+    /// At least as many bytes as the contents need; all of them once the dimensions are known.
+    store: Arc<Mapping>,
+    charge: Charge,
+    readers: usize,
+    writing: bool,
+}
+
+impl DeviceBuffer {
+    /// A buffer without contents. `charge` pays for what it takes already.
+    pub(super) fn new(token: i32, owner: Owner, plan: Plan, mut charge: Charge) -> Result<Self, BufferError> {
+        let size = if plan.info.is_fully_specified() { plan.info.byte_size().unwrap_or(0) } else { 0 };
+        charge.raise(size)?;
+        let store = allocate(size)?;
+        let state = State { contents: None, store, charge, readers: 0, writing: false };
+        Ok(DeviceBuffer { token, owner, plan, state: Mutex::new(state) })
+    }
+
+    pub fn token(&self) -> i32 {
+        self.token
+    }
+
+    pub fn owner(&self) -> Owner {
+        self.owner
+    }
+
+    /// The operand that the buffer holds; unknown dimensions are 0 or missing.
+    pub fn info(&self) -> &TensorInfo {
+        &self.plan.info
+    }
+
+    /// Whether the buffer may be input `index` of `model`.
+    pub fn check_input(&self, model: u64, index: usize) -> Result<(), BufferError> {
+        self.check_role(Role { model, direction: Direction::Input, index })
+    }
+
+    /// Whether the buffer may be output `index` of `model`.
+    pub fn check_output(&self, model: u64, index: usize) -> Result<(), BufferError> {
+        self.check_role(Role { model, direction: Direction::Output, index })
+    }
+
+    /// Whether the buffer was allocated to be used so.
+    fn check_role(&self, role: Role) -> Result<(), BufferError> {
+        match self.plan.roles.binary_search(&role) {
+            Ok(_) => Ok(()),
+            Err(_) => invalid(format!(
+                "device buffer {} was not allocated for {} {} of this model",
+                self.token, role.direction, role.index
+            )),
+        }
+    }
+
+    /// Fills the buffer from `source`. Whatever fails but a collision leaves it without contents.
+    pub fn copy_from(self: &Arc<Self>, source: &Pool, dims: &[i32]) -> Result<(), BufferError> {
+        let mut writing = self.write()?;
+        let copied = self.copied_dims(source.size(), dims).and_then(|dims| {
+            writing.reserve(source.size())?;
+            let from = source.map().and_then(|mapping| ClientSlice::new(mapping, 0, source.size()));
+            let copied = from.and_then(|from| from.copy_to(&writing.data()));
+            copied.map_err(|e| memory("the source", e))?;
+            Ok(dims)
+        });
+        match copied {
+            Ok(dims) => writing.commit(dims),
+            Err(error) => {
+                writing.spoilt = true;
+                Err(error)
+            }
+        }
+    }
+
+    /// The dimensions that a copy of `size` bytes will have, `dims` being what the client says of them.
+    fn copied_dims(&self, size: usize, dims: &[i32]) -> Result<Dims, BufferError> {
+        let (given, info) = (decode_dims(dims)?, self.info());
+        if info.ty.is_scalar() && !given.is_empty() {
+            return invalid(format!("dimensions {given:?} for a scalar"));
+        }
+        let whole = if given.is_empty() { info.dims.clone() } else { given };
+        if info.ty.is_tensor() && (whole.is_empty() || whole.contains(&0)) {
+            return invalid(format!("dimensions {whole:?} must be known and above 0"));
+        }
+        if info.ty.is_tensor() && combine_dims(&whole, &info.dims).is_none() {
+            return invalid(format!("dimensions {whole:?} for a device buffer of {:?}", info.dims));
+        }
+        match byte_size(info.ty, &whole) {
+            Some(expected) if expected == size => Ok(whole),
+            _ => invalid(format!("a memory of {size} bytes for a {} of {whole:?}", info.ty)),
+        }
+    }
+
+    /// Copies the contents to `target`, which must be just as large.
+    pub fn copy_to(self: &Arc<Self>, target: &Pool) -> Result<(), BufferError> {
+        let reading = self.read()?;
+        if reading.data.len() != target.size() {
+            return invalid(format!(
+                "a memory of {} bytes for a device buffer with {}",
+                target.size(),
+                reading.data.len()
+            ));
+        }
+        let to = target.map().and_then(|mapping| ClientSlice::new(mapping, 0, target.size()));
+        to.and_then(|to| reading.data.copy_to(&to)).map_err(|e| memory("the target", e))
+    }
+
+    /// Starts to read the contents.
+    pub(super) fn read(self: &Arc<Self>) -> Result<Reading, BufferError> {
+        let mut state = self.state();
+        if state.writing {
+            return failed(format!("device buffer {} is being written; wait for that to end", self.token));
+        }
+        let Some(dims) = state.contents.clone() else {
+            return failed(format!("device buffer {} is not initialised", self.token));
+        };
+        let size = byte_size(self.info().ty, &dims).unwrap_or(usize::MAX);
+        let data =
+            ClientSlice::new(state.store.clone(), 0, size).map_err(|e| memory("a device buffer", e))?;
+        state.readers += 1;
+        Ok(Reading { buffer: self.clone(), data, dims })
+    }
+
+    /// Starts to write the contents.
+    pub(super) fn write(self: &Arc<Self>) -> Result<Writing, BufferError> {
+        let mut state = self.state();
+        if state.writing || state.readers > 0 {
+            return failed(format!("device buffer {} is in use; wait for that to end", self.token));
+        }
+        state.writing = true;
+        Ok(Writing { buffer: self.clone(), store: state.store.clone(), spoilt: false, written: None })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for DeviceBuffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The token is a secret of its owner.
+        write!(f, "DeviceBuffer of {:?}", self.plan)
+    }
+}
+
+fn memory(what: &'static str, source: MemoryError) -> BufferError {
+    match source {
+        MemoryError::Invalid(why) => BufferError::Invalid(format!("{what}: {why}")),
+        source => BufferError::Memory { what, source },
+    }
+}
+
+fn allocate(size: usize) -> Result<Arc<Mapping>, BufferError> {
+    // Whatever the reason, it comes down to there being no memory.
+    let mapping = Mapping::anonymous(size).map_err(|_| MemoryError::OutOfMemory(size));
+    mapping.map(Arc::new).map_err(|e| memory("a device buffer", e))
+}
+
+/// Contents being read; nobody writes them until this is dropped.
+pub(super) struct Reading {
+    buffer: Arc<DeviceBuffer>,
+    pub data: ClientSlice,
+    pub dims: Dims,
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        let mut state = self.buffer.state();
+        state.readers = state.readers.saturating_sub(1);
+    }
+}
+
+/// Contents being written; nobody else reads or writes them until this is dropped. They are lost if the memory was handed
+/// out and nobody committed what was written.
+pub(super) struct Writing {
+    buffer: Arc<DeviceBuffer>,
+    store: Arc<Mapping>,
+    spoilt: bool,
+    written: Option<Dims>,
+}
+
+impl Writing {
+    pub fn operand_type(&self) -> OperandType {
+        self.buffer.info().ty
+    }
+
+    /// All memory there is.
+    pub fn data(&mut self) -> ClientSlice {
+        self.spoilt = true;
+        ClientSlice::whole(self.store.clone())
+    }
+
+    /// Makes room for `size` bytes, and tells whether that took more memory; what was in the buffer is lost then.
+    pub fn reserve(&mut self, size: usize) -> Result<bool, BufferError> {
+        let old = self.store.len();
+        if size <= old {
+            return Ok(false);
+        }
+        let mut state = self.buffer.state();
+        state.charge.raise(size - old)?;
+        match allocate(size) {
+            Ok(store) => {
+                state.contents = None;
+                state.store = store.clone();
+                self.store = store;
+                Ok(true)
+            }
+            Err(error) => {
+                state.charge.lower(size - old);
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether a value of dimensions `dims` may be committed.
+    pub fn check(&self, dims: &[u32]) -> Result<(), BufferError> {
+        let info = self.buffer.info();
+        let known = |(&i, &d): (&u32, &u32)| i == 0 || i == d;
+        let rank_fits = info.dims.is_empty() && info.ty.is_tensor() || info.dims.len() == dims.len();
+        let has_room = byte_size(info.ty, dims).is_some_and(|size| size <= self.store.len());
+        if !rank_fits || !info.dims.iter().zip(dims).all(known) || !has_room {
+            return failed(format!("a value of {dims:?} for a device buffer of {:?}", info.dims));
+        }
+        Ok(())
+    }
+
+    /// Ends the writing: the buffer now holds a value of dimensions `dims`.
+    pub fn commit(mut self, dims: Dims) -> Result<(), BufferError> {
+        self.check(&dims)?;
+        self.written = Some(dims);
+        Ok(())
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        let mut state = self.buffer.state();
+        state.writing = false;
+        if self.written.is_some() || self.spoilt {
+            state.contents = self.written.take();
+        }
+    }
+}

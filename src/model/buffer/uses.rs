@@ -1,0 +1,157 @@
+//! The device buffers of one execution: found and checked with the request, claimed while it runs.
+
+use super::device_buffer::{Reading, Writing};
+use super::{failed, invalid, BufferError, BufferTracker, DeviceBuffer, Owner};
+use crate::aidl;
+use crate::memory::ClientSlice;
+use crate::model::{Argument, Request};
+use crate::tensor::{byte_size, combine_dims, Dims};
+use std::sync::Arc;
+
+/// The buffers that a request names, each allowed to its owner and in its role.
+#[derive(Debug, Default)]
+pub struct Uses {
+    inputs: Vec<Use>,
+    outputs: Vec<Use>,
+}
+
+#[derive(Debug)]
+struct Use {
+    /// Index among the request's inputs or outputs.
+    argument: usize,
+    /// What request and model say of the dimensions.
+    dims: Dims,
+    buffer: Arc<DeviceBuffer>,
+}
+
+impl Uses {
+    /// Finds the buffers of `request`, whose pools are `pools`, and checks that `owner` may use them so with `model`.
+    pub fn new(
+        tracker: &BufferTracker,
+        owner: Owner,
+        model: u64,
+        request: &Request,
+        pools: &[aidl::RequestMemoryPool],
+    ) -> Result<Uses, BufferError> {
+        let buffers = pools
+            .iter()
+            .map(|pool| match pool {
+                aidl::RequestMemoryPool::Token(token) => tracker.find(owner, *token).map(Some),
+                aidl::RequestMemoryPool::Pool(_) => Ok(None),
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let uses = |arguments: &[Option<Argument>]| -> Vec<Use> {
+            let found = arguments.iter().enumerate().filter_map(|(argument, given)| {
+                let given = given.as_ref()?;
+                let buffer = buffers.get(given.pool)?.clone()?;
+                Some(Use { argument, dims: given.dims.clone(), buffer })
+            });
+            found.collect()
+        };
+        let uses = Uses { inputs: uses(&request.inputs), outputs: uses(&request.outputs) };
+        for input in &uses.inputs {
+            input.buffer.check_input(model, input.argument)?;
+        }
+        for (i, output) in uses.outputs.iter().enumerate() {
+            output.buffer.check_output(model, output.argument)?;
+            let same = |other: &Use| Arc::ptr_eq(&other.buffer, &output.buffer);
+            if uses.inputs.iter().any(same) || uses.outputs[..i].iter().any(same) {
+                return invalid(format!(
+                    "output {} is a device buffer that the request uses twice; only inputs may share one",
+                    output.argument
+                ));
+            }
+            output.combined_dims()?;
+        }
+        Ok(uses)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.inputs.is_empty() && self.outputs.is_empty()
+    }
+
+    /// Claims the buffers for one run. Outputs have lost what was in them if the run then fails.
+    pub fn claim(&self) -> Result<Claims, BufferError> {
+        let mut claims = Claims::default();
+        for input in &self.inputs {
+            let reading = input.buffer.read()?;
+            let fits = |(&given, &actual): (&u32, &u32)| given == 0 || given == actual;
+            let rank_fits = input.dims.is_empty() || input.dims.len() == reading.dims.len();
+            if !rank_fits || !input.dims.iter().zip(&reading.dims).all(fits) {
+                return invalid(format!(
+                    "input {}: dimensions {:?} for a device buffer that holds {:?}",
+                    input.argument, input.dims, reading.dims
+                ));
+            }
+            claims.inputs.push((input.argument, reading));
+        }
+        for output in &self.outputs {
+            claims.outputs.push((output.argument, output.combined_dims()?, output.buffer.write()?));
+        }
+        Ok(claims)
+    }
+}
+
+impl Use {
+    /// What request, model and buffer together say of an output's dimensions.
+    fn combined_dims(&self) -> Result<Dims, BufferError> {
+        let dims = combine_dims(&self.dims, &self.buffer.info().dims);
+        dims.ok_or_else(|| {
+            BufferError::Invalid(format!(
+                "output {}: dimensions {:?} for a device buffer of {:?}",
+                self.argument,
+                self.dims,
+                self.buffer.info().dims
+            ))
+        })
+    }
+}
+
+/// The buffers of a run that is under way.
+#[derive(Default)]
+pub struct Claims {
+    inputs: Vec<(usize, Reading)>,
+    outputs: Vec<(usize, Dims, Writing)>,
+}
+
+impl Claims {
+    /// The value of input `index`, if it is a device buffer.
+    pub fn input(&self, index: usize) -> Option<(ClientSlice, Dims)> {
+        let (_, reading) = self.inputs.iter().find(|(argument, _)| *argument == index)?;
+        Some((reading.data.clone(), reading.dims.clone()))
+    }
+
+    /// Memory and dimensions, as far as they are known, of output `index`, if it is a device buffer.
+    pub fn output(&mut self, index: usize) -> Option<(ClientSlice, Dims)> {
+        let (_, dims, writing) = self.outputs.iter_mut().find(|(argument, ..)| *argument == index)?;
+        Some((writing.data(), dims.clone()))
+    }
+
+    /// Makes room for outputs of the dimensions that a run found: `shapes` has one entry per output of the model. Tells
+    /// whether there is more room than before, so that another run can succeed.
+    pub fn make_room(&mut self, shapes: &[Dims]) -> Result<bool, BufferError> {
+        let mut grown = false;
+        for (argument, _, writing) in &mut self.outputs {
+            let Some(size) = shapes.get(*argument).and_then(|dims| byte_size(writing.operand_type(), dims))
+            else {
+                return failed(format!("output {argument} is too large for a device buffer"));
+            };
+            grown |= writing.reserve(size)?;
+        }
+        Ok(grown)
+    }
+
+    /// Ends a run that succeeded: the outputs hold values of these dimensions, one entry per output of the model.
+    pub fn commit(self, shapes: &[Dims]) -> Result<(), BufferError> {
+        // All or none: a failed run leaves no output with a value.
+        for (argument, _, writing) in &self.outputs {
+            match shapes.get(*argument) {
+                Some(dims) => writing.check(dims)?,
+                None => return failed(format!("output {argument} has no shape")),
+            }
+        }
+        self.outputs
+            .into_iter()
+            .try_for_each(|(argument, _, writing)| writing.commit(shapes[argument].clone()))
+    }
+}

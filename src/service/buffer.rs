@@ -1,0 +1,71 @@
+//! Device memory: IDevice.allocate, and the IBuffer that it gives.
+
+use super::device::Core;
+use super::prepared_model;
+use super::status::{handle, ServiceError};
+use crate::aidl::*;
+use crate::memory::Pool;
+use crate::model::buffer::{self, BufferError, BufferHandle, Owner, RoleModel};
+use binder::{BinderResult, Interface};
+use std::sync::Arc;
+
+/// The process that makes the call which this thread serves.
+pub(super) fn caller() -> Owner {
+    Owner { uid: binder::get_calling_uid(), pid: binder::get_calling_pid() }
+}
+
+/// Allocates a buffer for roles of prepared models, which must be `core`'s.
+pub(super) fn allocate(
+    core: &Arc<Core>,
+    desc: &BufferDesc,
+    models: &[IPreparedModelParcel],
+    inputs: &[BufferRole],
+    outputs: &[BufferRole],
+) -> Result<DeviceBuffer, ServiceError> {
+    let models = models.iter().enumerate().map(|(i, model)| {
+        let model = model.preparedModel.as_ref();
+        let model = model.ok_or_else(|| ServiceError::argument(format!("prepared model {i} is null")))?;
+        prepared_model::find(model, core)
+            .ok_or_else(|| ServiceError::argument(format!("prepared model {i} is not of this device")))
+    });
+    let models = models.collect::<Result<Vec<_>, _>>()?;
+    let models: Vec<RoleModel> = models
+        .iter()
+        .map(|model| {
+            let interface = model.executable.interface();
+            RoleModel { id: model.id, inputs: &interface.inputs, outputs: &interface.outputs }
+        })
+        .collect();
+    let plan = buffer::plan(&desc.dimensions, &models, inputs, outputs)?;
+    let buffer = core.buffers.allocate(caller(), plan)?;
+    let token = buffer.token();
+    Ok(DeviceBuffer { buffer: Some(BnBuffer::new_binder(Buffer { buffer })), token })
+}
+
+/// A device buffer as its client holds it. When the client lets go of it, or dies, the buffer ends.
+struct Buffer {
+    buffer: BufferHandle,
+}
+
+impl Buffer {
+    /// The memory that a client copies from or to, if it may.
+    fn pool<'m>(&self, memory: &'m Memory) -> Result<Pool<'m>, ServiceError> {
+        if self.buffer.owner() != caller() {
+            let why = "a device buffer can only be used by the process that allocated it";
+            return Err(BufferError::Invalid(why.into()).into());
+        }
+        Pool::new(memory).map_err(|source| ServiceError::Memory { what: "the memory".into(), source })
+    }
+}
+
+impl Interface for Buffer {}
+
+impl IBuffer for Buffer {
+    fn copyFrom(&self, source: &Memory, dims: &[i32]) -> BinderResult<()> {
+        handle("copyFrom", || Ok(self.buffer.copy_from(&self.pool(source)?, dims)?))
+    }
+
+    fn copyTo(&self, target: &Memory) -> BinderResult<()> {
+        handle("copyTo", || Ok(self.buffer.copy_to(&self.pool(target)?)?))
+    }
+}

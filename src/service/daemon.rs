@@ -1,0 +1,185 @@
+//! The daemon's life: from its flags to the signal that ends it.
+
+use super::device::{new_device, Options};
+use super::serve::{register, ServeError, UnixService};
+use nix::sys::resource::{getrlimit, setrlimit, Resource};
+use nix::sys::signal::{SigSet, Signal};
+use std::path::PathBuf;
+
+/// How to call the daemon.
+pub const USAGE: &str =
+    "usage: nnhald [--service unix:PATH|binder:INSTANCE] [--data DIR] [--store MIB] [--threads N]";
+
+/// Where the service is offered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    Unix(PathBuf),
+    Binder(String),
+}
+
+impl std::str::FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some(("unix", path)) if !path.is_empty() => Ok(Place::Unix(path.into())),
+            Some(("binder", instance)) if !instance.is_empty() => Ok(Place::Binder(instance.into())),
+            _ => Err(format!("{text:?} is no service: expected unix:PATH or binder:INSTANCE")),
+        }
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Place::Unix(path) => write!(f, "unix:{}", path.display()),
+            Place::Binder(instance) => write!(f, "binder:{instance}"),
+        }
+    }
+}
+
+/// The daemon's flags.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flags {
+    pub service: Place,
+    /// Where the driver keeps what must survive it.
+    pub data: Option<PathBuf>,
+    /// MiB of compiled models to keep there for clients that give no cache files; 0 for none.
+    pub store: Option<u64>,
+    /// Threads that compute; `None` for one per core.
+    pub threads: Option<usize>,
+}
+
+impl Flags {
+    /// Reads flags, each as `--flag value` or `--flag=value`. `Ok(None)` where help is asked for.
+    pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Option<Self>, String> {
+        let mut flags =
+            Flags { service: Place::Binder("nnhal".into()), data: None, store: None, threads: None };
+        let mut arguments = arguments.into_iter();
+        while let Some(argument) = arguments.next() {
+            let (flag, inline) = match argument.split_once('=') {
+                Some((flag, value)) => (flag, Some(value.to_string())),
+                None => (argument.as_str(), None),
+            };
+            if matches!(flag, "-h" | "--help") {
+                return Ok(None);
+            }
+            if !matches!(flag, "--service" | "--data" | "--store" | "--threads") {
+                return Err(format!("{argument:?} is no flag of this daemon"));
+            }
+            let value = inline.or_else(|| arguments.next()).ok_or_else(|| format!("{flag} needs a value"))?;
+            match flag {
+                "--service" => flags.service = value.parse()?,
+                "--data" => flags.data = Some(value.into()),
+                "--store" => flags.store = Some(mebibytes(&value)?),
+                _ => flags.threads = Some(threads(&value)?),
+            }
+        }
+        Ok(Some(flags))
+    }
+}
+
+fn mebibytes(text: &str) -> Result<u64, String> {
+    const MOST: u64 = 1 << 20;
+    text.parse()
+        .ok()
+        .filter(|n| (0..=MOST).contains(n))
+        .ok_or_else(|| format!("{text:?} is no size in MiB: expected 0 to {MOST}"))
+}
+
+fn threads(text: &str) -> Result<usize, String> {
+    const MOST: usize = 256;
+    text.parse()
+        .ok()
+        .filter(|n| (1..=MOST).contains(n))
+        .ok_or_else(|| format!("{text:?} is no number of threads: expected 1 to {MOST}"))
+}
+
+/// Why the daemon ended before it was told to.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    #[error("cannot start threads: {0}")]
+    Threads(std::io::Error),
+    #[error("cannot wait for signals: {0}")]
+    Signals(nix::Error),
+}
+
+/// Serves until SIGTERM or SIGINT.
+pub fn run(flags: &Flags) -> Result<(), DaemonError> {
+    // Before any thread starts, so that all inherit it: the signals that end the daemon come to this thread alone.
+    let ending = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
+    ending.thread_block().map_err(DaemonError::Signals)?;
+    raise_descriptor_limit();
+    let device = new_device(&Options {
+        threads: flags.threads,
+        data: flags.data.clone(),
+        store: flags.store.map(|mib| mib << 20),
+    })
+    .map_err(DaemonError::Threads)?;
+    let service = match &flags.service {
+        Place::Unix(path) => Some(UnixService::start(path, &device)?),
+        Place::Binder(instance) => {
+            register(instance, &device)?;
+            None
+        }
+    };
+    log::info!("serving {}", flags.service);
+    let signal = ending.wait().map_err(DaemonError::Signals)?;
+    log::info!("ended by {signal}");
+    if let Some(service) = service {
+        service.abandon();
+    }
+    Ok(())
+}
+
+/// Clients hand over many descriptors.
+fn raise_descriptor_limit() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    if let Err(why) = raised {
+        log::warn!("the limit of open files stays as it is: {why}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Option<Flags>, String> {
+        Flags::parse(text.split_whitespace().map(String::from))
+    }
+
+    #[test]
+    fn flags_are_read() {
+        let flags = parse("").unwrap().unwrap();
+        assert_eq!(
+            flags,
+            Flags { service: Place::Binder("nnhal".into()), data: None, store: None, threads: None }
+        );
+        let flags = parse("--service=unix:/a:b=c --data /d --store 8 --threads 3").unwrap().unwrap();
+        let service = Place::Unix("/a:b=c".into());
+        let expected = Flags { service, data: Some("/d".into()), store: Some(8), threads: Some(3) };
+        assert_eq!(flags, expected);
+        assert_eq!(parse("--threads 1 --help").unwrap(), None);
+    }
+
+    #[test]
+    fn wrong_flags_are_named() {
+        for (text, named) in [
+            ("--servce unix:/a", "--servce"),
+            ("unix:/a", "unix:/a"),
+            ("--service", "--service needs"),
+            ("--service unix:", "expected unix:PATH"),
+            ("--service tcp:1", "expected unix:PATH"),
+            ("--store much", "much"),
+            ("--threads 0", "\"0\""),
+            ("--threads many", "many"),
+            ("--threads 1000000", "1000000"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(named), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! `nnhal run`: imports a model, has a driver compile it, runs it on files and prints what comes out.
+
+mod input;
+mod npy;
+mod report;
+pub(super) mod session;
+pub(super) mod values;
+
+use crate::tool::client::ServiceName;
+use crate::tool::error::ToolError;
+use crate::tool::tflite::{self, Imported, Port};
+use indicatif::{ProgressBar, ProgressStyle};
+use session::Session;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Import a .tflite model, have the driver compile it, run it and print the outputs.
+#[derive(Debug, clap::Args)]
+pub struct RunArgs {
+    /// The model.
+    model: PathBuf,
+    /// One file for each of the model's inputs (.npy, .bin, PNG, JPEG), or that several times over, or a directory of
+    /// images; arbitrary values if left out.
+    #[arg(long, num_args = 1.., value_name = "FILE|DIR")]
+    input: Vec<PathBuf>,
+    /// How many times to run on each input.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// How to run.
+    #[arg(long, value_enum, default_value_t = Mode::Sync)]
+    mode: Mode,
+    /// Write the outputs there, as output0.npy and so on.
+    #[arg(long, value_name = "DIR")]
+    output_dir: Option<PathBuf>,
+    /// Keep what was compiled in this directory, and prepare the model from there the next time.
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
+    /// Fit images of another size to the model's input.
+    #[arg(long)]
+    resize: bool,
+}
+
+/// Ways to run a model.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(super) enum Mode {
+    /// executeSynchronously
+    Sync,
+}
+
+/// Runs the subcommand on the driver at `service`.
+pub fn run(service: &ServiceName, args: &RunArgs) -> Result<(), ToolError> {
+    let Mode::Sync = args.mode;
+    let bytes =
+        std::fs::read(&args.model).map_err(|why| ToolError::File { path: args.model.clone(), why })?;
+    let imported =
+        tflite::import(&bytes).map_err(|why| ToolError::Model { path: args.model.clone(), why })?;
+    let items = items(args, &imported)?;
+    if items.len() > 1 && args.output_dir.is_some() {
+        return Err(ToolError::Usage("--output-dir takes the outputs of one input; give one".into()));
+    }
+    // The first is read before a driver is started, so that what is wrong with it is said at once.
+    let first = read(items.first(), &imported, args.resize)?;
+    let (session, found) = match &args.cache {
+        None => (Session::new(&imported, service)?, None),
+        Some(directory) => {
+            let (session, found) = Session::cached(&imported, service, (directory, &bytes))?;
+            (session, Some(found))
+        }
+    };
+    let mut times = Vec::new();
+    if items.len() > 1 {
+        batch(args, &imported, &session, &items, &mut times)?;
+    } else {
+        let outputs = repeat(&session, &first, args.runs, &mut times)?;
+        if args.input.is_empty() {
+            println!("no --input: arbitrary values");
+        }
+        for (i, (port, bytes)) in imported.outputs.iter().zip(&outputs).enumerate() {
+            report::output(i, port, bytes);
+        }
+        if let Some(dir) = &args.output_dir {
+            write(dir, &imported.outputs, &outputs)?;
+        }
+    }
+    report::times(session.compile_time, found, &mut times);
+    Ok(())
+}
+
+/// The files for each run: as many as the model has inputs.
+type Item = Vec<PathBuf>;
+
+fn items(args: &RunArgs, imported: &Imported) -> Result<Vec<Item>, ToolError> {
+    let files = match &args.input[..] {
+        [dir] if dir.is_dir() => input::images_in(dir)?,
+        files => files.to_vec(),
+    };
+    let inputs = imported.inputs.len();
+    if inputs == 0 || files.len() % inputs != 0 {
+        return match files.len() {
+            0 => Ok(Vec::new()),
+            given => Err(ToolError::Usage(format!("{given} input files, but the model has {inputs} inputs"))),
+        };
+    }
+    Ok(files.chunks(inputs).map(<[PathBuf]>::to_vec).collect())
+}
+
+fn read(item: Option<&Item>, imported: &Imported, resize: bool) -> Result<Vec<Vec<u8>>, ToolError> {
+    match item {
+        Some(files) => {
+            files.iter().zip(&imported.inputs).map(|(file, port)| input::read(file, port, resize)).collect()
+        }
+        None => Ok(imported.inputs.iter().map(|port| values::arbitrary(&port.info)).collect()),
+    }
+}
+
+fn repeat(
+    session: &Session,
+    inputs: &[Vec<u8>],
+    runs: u32,
+    times: &mut Vec<Duration>,
+) -> Result<Vec<Vec<u8>>, ToolError> {
+    let mut outputs = Vec::new();
+    for _ in 0..runs {
+        let (results, time) = session.run(inputs)?;
+        times.push(time);
+        outputs = results;
+    }
+    Ok(outputs)
+}
+
+/// Runs on many inputs and prints a line for each, then how many were as their names say.
+fn batch(
+    args: &RunArgs,
+    imported: &Imported,
+    session: &Session,
+    items: &[Item],
+    times: &mut Vec<Duration>,
+) -> Result<(), ToolError> {
+    // Drawn on standard error, and only if that is a terminal.
+    let bar = ProgressBar::new(items.len() as u64);
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} {eta}") {
+        bar.set_style(style);
+    }
+    let (mut labelled, mut right) = (0, 0);
+    for item in items {
+        let inputs = read(Some(item), imported, args.resize)?;
+        let outputs = repeat(session, &inputs, args.runs, times)?;
+        let name = item[0].file_name().unwrap_or_default().to_string_lossy();
+        let scores =
+            imported.outputs.first().zip(outputs.first()).and_then(|(p, o)| report::predictions(p, o));
+        let line = match scores.as_ref().and_then(|scores| Some((scores, scores.first()?))) {
+            Some((scores, &(class, value))) => {
+                let verdict = match label(&item[0]) {
+                    Some(label) => {
+                        labelled += 1;
+                        right += usize::from(label == class);
+                        if label == class {
+                            String::new()
+                        } else {
+                            format!(", but it is {label}")
+                        }
+                    }
+                    None => String::new(),
+                };
+                format!(
+                    "{name}: {class} ({}){verdict}",
+                    report::score(value, report::are_probabilities(scores))
+                )
+            }
+            None => format!("{name}: ran"),
+        };
+        bar.suspend(|| println!("{line}"));
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    if labelled > 0 {
+        println!("accuracy: {right} of {labelled} ({:.2} %)", 100.0 * right as f64 / labelled as f64);
+    }
+    Ok(())
+}
+
+/// The class that a file's name gives: N in `..._labelN.png`.
+fn label(path: &Path) -> Option<usize> {
+    path.file_stem()?.to_str()?.rsplit_once("_label")?.1.parse().ok()
+}
+
+fn write(dir: &Path, ports: &[Port], outputs: &[Vec<u8>]) -> Result<(), ToolError> {
+    std::fs::create_dir_all(dir).map_err(|why| ToolError::File { path: dir.into(), why })?;
+    for (i, (port, bytes)) in ports.iter().zip(outputs).enumerate() {
+        let path = dir.join(format!("output{i}.npy"));
+        npy::write(&path, port.info.ty, &port.dims, bytes).map_err(|why| ToolError::File { path, why })?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_read_from_names() {
+        assert_eq!(label(Path::new("a/0002_label7.png")), Some(7));
+        assert_eq!(label(Path::new("x_label1_label12.jpg")), Some(12));
+        assert_eq!(label(Path::new("cat.png")), None);
+        assert_eq!(label(Path::new("a_label-1.png")), None);
+    }
+}

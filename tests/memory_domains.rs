@@ -1,0 +1,677 @@
+//! Device buffers over binder: allocated, copied, used in executions, and misused in every way that VTS tries.
+
+mod common;
+
+use binder::{BinderResult, Strong};
+use common::*;
+use nnhal::aidl::*;
+use std::fs::File;
+use std::os::fd::AsFd;
+
+/// The operand types that VTS tries device memory with, and the bytes of an element.
+const TYPES: [(OperandType, usize); 4] = [
+    (OperandType::TENSOR_FLOAT32, 4),
+    (OperandType::TENSOR_FLOAT16, 2),
+    (OperandType::TENSOR_QUANT8_ASYMM, 1),
+    (OperandType::TENSOR_QUANT8_ASYMM_SIGNED, 1),
+];
+const DIMS: [i32; 4] = [1, 32, 32, 8];
+const ELEMENTS: usize = 32 * 32 * 8;
+
+const INVALID: ErrorStatus = ErrorStatus::INVALID_ARGUMENT;
+const FAILURE: ErrorStatus = ErrorStatus::GENERAL_FAILURE;
+const NONE: ErrorStatus = ErrorStatus::NONE;
+
+fn tensor(ty: OperandType, dims: &[i32], lifetime: OperandLifeTime) -> Operand {
+    let mut operand = operand(ty, dims, lifetime);
+    (operand.scale, operand.zeroPoint) = match ty {
+        OperandType::TENSOR_QUANT8_ASYMM => (0.5, 3),
+        OperandType::TENSOR_QUANT8_ASYMM_SIGNED => (0.5, -3),
+        _ => (0.0, 0),
+    };
+    operand
+}
+
+/// A model of one RELU for each of `operands`, from input i to output i.
+fn model_of(operands: &[Operand]) -> Model {
+    let mut main = Subgraph::default();
+    for operand in operands {
+        let first = main.operands.len() as i32;
+        let with = |lifetime| Operand { lifetime, ..operand.clone() };
+        main.operands.extend([with(OperandLifeTime::SUBGRAPH_INPUT), with(OperandLifeTime::SUBGRAPH_OUTPUT)]);
+        main.operations.push(Operation {
+            r#type: OperationType::RELU,
+            inputs: vec![first],
+            outputs: vec![first + 1],
+        });
+        main.inputIndexes.push(first);
+        main.outputIndexes.push(first + 1);
+    }
+    Model { main, ..Default::default() }
+}
+
+fn model(ty: OperandType, dims: &[i32], operations: usize) -> Model {
+    model_of(&vec![tensor(ty, dims, OperandLifeTime::TEMPORARY_VARIABLE); operations])
+}
+
+type Prepared = Strong<dyn IPreparedModel>;
+
+fn roles(indices: &[i32]) -> Vec<BufferRole> {
+    indices.iter().map(|&i| BufferRole { modelIndex: 0, ioIndex: i, probability: 1.0 }).collect()
+}
+
+fn parcels(models: &[&Prepared]) -> Vec<IPreparedModelParcel> {
+    models.iter().map(|&m| IPreparedModelParcel { preparedModel: Some(m.clone()) }).collect()
+}
+
+struct Device {
+    harness: Harness,
+}
+
+impl Device {
+    fn new() -> Self {
+        Device { harness: Harness::new() }
+    }
+
+    fn try_allocate(
+        &self,
+        dims: &[i32],
+        models: &[IPreparedModelParcel],
+        inputs: &[BufferRole],
+        outputs: &[BufferRole],
+    ) -> BinderResult<DeviceBuffer> {
+        self.harness.device().allocate(&BufferDesc { dimensions: dims.to_vec() }, models, inputs, outputs)
+    }
+
+    /// A buffer for these inputs and outputs of `model`.
+    #[track_caller]
+    fn allocate(&self, model: &Prepared, dims: &[i32], inputs: &[i32], outputs: &[i32]) -> Buffer {
+        let buffer = self.try_allocate(dims, &parcels(&[model]), &roles(inputs), &roles(outputs));
+        let DeviceBuffer { buffer, token } = buffer.expect("allocated");
+        assert!(token > 0, "{token}");
+        Buffer { object: buffer.expect("a buffer"), token }
+    }
+}
+
+struct Buffer {
+    object: Strong<dyn IBuffer>,
+    token: i32,
+}
+
+impl Buffer {
+    fn copy_from(&self, len: usize, dims: &[i32]) -> ErrorStatus {
+        status(&self.object.copyFrom(&ashmem(&memfd(&pattern(len)), len as i64), dims))
+    }
+
+    /// The buffer's bytes, which should be `len`.
+    fn copy_to(&self, len: usize) -> Result<Vec<u8>, ErrorStatus> {
+        let file = memfd(&vec![0; len]);
+        match status(&self.object.copyTo(&ashmem(&file, len as i64))) {
+            NONE => Ok(bytes_of(&file)),
+            error => Err(error),
+        }
+    }
+}
+
+/// Bytes that are at least as large as any zero point and no NaN in any type: RELU leaves them as they are.
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| 8 + (i % 50) as u8).collect()
+}
+
+/// An argument of a request, and where it is.
+#[derive(Clone, Copy)]
+enum Place<'a> {
+    Shared(&'a File, usize),
+    Buffer(i32),
+}
+
+/// Gives an argument dimensions.
+type Argument<'a> = (Place<'a>, &'a [i32]);
+
+/// A request with one pool for each place: the same buffer is the same pool.
+fn request(inputs: &[Argument], outputs: &[Argument]) -> Request {
+    let mut request = Request::default();
+    let mut tokens: Vec<(i32, i32)> = Vec::new();
+    let mut place = |(place, dims): &Argument| {
+        let pools = &mut request.pools;
+        let (pool, length) = match *place {
+            Place::Shared(file, len) => {
+                pools.push(RequestMemoryPool::Pool(ashmem(file, len as i64)));
+                (pools.len() as i32 - 1, len as i64)
+            }
+            Place::Buffer(token) => match tokens.iter().find(|(t, _)| *t == token) {
+                Some(&(_, pool)) => (pool, 0),
+                None => {
+                    pools.push(RequestMemoryPool::Token(token));
+                    tokens.push((token, pools.len() as i32 - 1));
+                    (pools.len() as i32 - 1, 0)
+                }
+            },
+        };
+        RequestArgument { dimensions: dims.to_vec(), ..argument(pool, 0, length) }
+    };
+    let inputs: Vec<_> = inputs.iter().map(&mut place).collect();
+    let outputs: Vec<_> = outputs.iter().map(&mut place).collect();
+    Request { inputs, outputs, ..request }
+}
+
+/// The ways to execute.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    Sync,
+    SyncWithConfig,
+    Burst,
+    Fenced,
+    Reusable,
+    ReusableFenced,
+}
+
+const WAYS: [Way; 6] =
+    [Way::Sync, Way::SyncWithConfig, Way::Burst, Way::Fenced, Way::Reusable, Way::ReusableFenced];
+
+/// Those that can tell the dimensions of outputs.
+const WAYS_WITH_SHAPES: [Way; 4] = [Way::Sync, Way::SyncWithConfig, Way::Burst, Way::Reusable];
+
+impl Way {
+    fn execute(self, model: &Prepared, request: &Request) -> ErrorStatus {
+        let config = ExecutionConfig { loopTimeoutDurationNs: -1, ..Default::default() };
+        let result = match self {
+            Way::Sync => model.executeSynchronously(request, false, -1, -1),
+            Way::SyncWithConfig => model.executeSynchronouslyWithConfig(request, &config, -1),
+            Way::Burst => {
+                let burst = model.configureExecutionBurst().expect("a burst");
+                burst.executeSynchronously(request, &vec![-1; request.pools.len()], false, -1, -1)
+            }
+            Way::Fenced => return fenced(model.executeFenced(request, &[], false, -1, -1, -1)),
+            Way::Reusable => model
+                .createReusableExecution(request, &config)
+                .and_then(|execution| execution.executeSynchronously(-1)),
+            Way::ReusableFenced => {
+                let execution = model.createReusableExecution(request, &config);
+                return fenced(execution.and_then(|execution| execution.executeFenced(&[], -1, -1)));
+            }
+        };
+        match result {
+            Ok(result) if !result.outputSufficientSize => ErrorStatus::OUTPUT_INSUFFICIENT_SIZE,
+            other => status(&other),
+        }
+    }
+}
+
+/// Waits for a fenced execution. What fails without any fence to wait for fails at once: a fence in its error state would
+/// be a surprise.
+fn fenced(result: BinderResult<FencedExecutionResult>) -> ErrorStatus {
+    let result = match result {
+        Ok(result) => result,
+        error => return status(&error),
+    };
+    if let Some(fence) = result.syncFence {
+        use nix::poll::{PollFd, PollFlags};
+        let mut poll = [PollFd::new(fence.as_fd(), PollFlags::POLLIN)];
+        assert_eq!(nix::poll::poll(&mut poll, 20_000u16), Ok(1), "the fence is not signalled");
+        let events = poll[0].revents().unwrap_or(PollFlags::POLLNVAL);
+        assert!(!events.intersects(PollFlags::POLLERR | PollFlags::POLLNVAL), "{events:?}");
+    }
+    let (mut launched, mut after_fences) = (Timing::default(), Timing::default());
+    let callback = result.callback.expect("a callback");
+    callback.getExecutionInfo(&mut launched, &mut after_fences).expect("an answer")
+}
+
+struct ForeignModel;
+impl binder::Interface for ForeignModel {}
+#[allow(non_snake_case)]
+impl IPreparedModel for ForeignModel {
+    fn executeSynchronously(&self, _: &Request, _: bool, _: i64, _: i64) -> BinderResult<ExecutionResult> {
+        Err(binder::StatusCode::UnknownTransaction.into())
+    }
+    fn executeFenced(
+        &self,
+        _: &Request,
+        _: &[binder::ParcelFileDescriptor],
+        _: bool,
+        _: i64,
+        _: i64,
+        _: i64,
+    ) -> BinderResult<FencedExecutionResult> {
+        Err(binder::StatusCode::UnknownTransaction.into())
+    }
+    fn configureExecutionBurst(&self) -> BinderResult<Strong<dyn IBurst>> {
+        Err(binder::StatusCode::UnknownTransaction.into())
+    }
+    fn createReusableExecution(
+        &self,
+        _: &Request,
+        _: &ExecutionConfig,
+    ) -> BinderResult<Strong<dyn IExecution>> {
+        Err(binder::StatusCode::UnknownTransaction.into())
+    }
+    fn executeSynchronouslyWithConfig(
+        &self,
+        _: &Request,
+        _: &ExecutionConfig,
+        _: i64,
+    ) -> BinderResult<ExecutionResult> {
+        Err(binder::StatusCode::UnknownTransaction.into())
+    }
+    fn executeFencedWithConfig(
+        &self,
+        _: &Request,
+        _: &[binder::ParcelFileDescriptor],
+        _: &ExecutionConfig,
+        _: i64,
+        _: i64,
+    ) -> BinderResult<FencedExecutionResult> {
+        Err(binder::StatusCode::UnknownTransaction.into())
+    }
+}
+
+/// Allocation with `roles` as inputs and as outputs; both must be refused as invalid.
+#[track_caller]
+fn refuse_both(device: &Device, dims: &[i32], models: &[IPreparedModelParcel], roles: &[BufferRole]) {
+    assert_eq!(status(&device.try_allocate(dims, models, roles, &[])), INVALID);
+    assert_eq!(status(&device.try_allocate(dims, models, &[], roles)), INVALID);
+}
+
+#[test]
+fn allocation_refuses_bad_models_and_roles() {
+    let device = Device::new();
+    for (ty, _) in TYPES {
+        let model = device.harness.prepare(&model(ty, &DIMS, 1));
+        let ours = || parcels(&[&model]);
+        assert_eq!(status(&device.try_allocate(&[], &[], &[], &[])), INVALID);
+        assert_eq!(status(&device.try_allocate(&[], &ours(), &[], &[])), INVALID);
+        refuse_both(&device, &[], &[IPreparedModelParcel { preparedModel: None }], &roles(&[0]));
+        let foreign = BnPreparedModel::new_binder(ForeignModel);
+        refuse_both(&device, &[], &parcels(&[&foreign]), &roles(&[0]));
+        let role = |model, index, probability| BufferRole { modelIndex: model, ioIndex: index, probability };
+        for bad in [role(1, 0, 1.0), role(0, 1, 1.0), role(0, 0, 10.0), role(0, 0, 0.0), role(0, 0, -0.5)] {
+            refuse_both(&device, &[], &ours(), &[bad]);
+        }
+        refuse_both(&device, &[], &ours(), &roles(&[0, 0]));
+        refuse_both(&device, &[], &parcels(&[&model, &model]), &[role(0, 0, 1.0), role(1, 0, 1.0)]);
+    }
+}
+
+#[test]
+fn allocation_refuses_operands_that_differ() {
+    let device = Device::new();
+    for (ty, _) in TYPES {
+        let base = tensor(ty, &DIMS, OperandLifeTime::TEMPORARY_VARIABLE);
+        let other_type = TYPES[(TYPES.iter().position(|(t, _)| *t == ty).unwrap() + 1) % 4].0;
+        let mut others = vec![
+            tensor(other_type, &DIMS, base.lifetime),
+            Operand { dimensions: vec![32, 32, 8], ..base.clone() },
+            Operand { dimensions: vec![1, 32, 32, 4], ..base.clone() },
+        ];
+        if base.scale != 0.0 {
+            others.push(Operand { scale: 1.0, ..base.clone() });
+            others.push(Operand { zeroPoint: base.zeroPoint + 1, ..base.clone() });
+        }
+        for other in others {
+            let model = device.harness.prepare(&model_of(&[base.clone(), other.clone()]));
+            refuse_both(&device, &[], &parcels(&[&model]), &roles(&[0, 1]));
+            let mixed = device.try_allocate(&[], &parcels(&[&model]), &roles(&[0]), &roles(&[1]));
+            assert_eq!(status(&mixed), INVALID, "{other:?}");
+        }
+    }
+}
+
+#[test]
+fn allocation_refuses_dimensions_that_do_not_fit() {
+    let device = Device::new();
+    for (ty, _) in TYPES {
+        let model = device.harness.prepare(&model(ty, &DIMS, 1));
+        for bad in [&[1, 32, 32][..], &[1, 32, 32, 8, 1], &[1, 32, 32, 4], &[2, 32, 32, 8], &[-1, 32, 32, 8]]
+        {
+            refuse_both(&device, bad, &parcels(&[&model]), &roles(&[0]));
+        }
+        device.allocate(&model, &[0, 0, 32, 0], &[0], &[0]);
+    }
+    // A scalar: the activation of an ADD.
+    let float = |lifetime| operand(OperandType::TENSOR_FLOAT32, &[2], lifetime);
+    let mut add = Model::default();
+    add.main.operands = vec![
+        float(OperandLifeTime::SUBGRAPH_INPUT),
+        float(OperandLifeTime::SUBGRAPH_INPUT),
+        operand(OperandType::INT32, &[], OperandLifeTime::SUBGRAPH_INPUT),
+        float(OperandLifeTime::SUBGRAPH_OUTPUT),
+    ];
+    add.main.operations =
+        vec![Operation { r#type: OperationType::ADD, inputs: vec![0, 1, 2], outputs: vec![3] }];
+    (add.main.inputIndexes, add.main.outputIndexes) = (vec![0, 1, 2], vec![3]);
+    let model = device.harness.prepare(&add);
+    let scalar = device.try_allocate(&[1], &parcels(&[&model]), &roles(&[2]), &[]);
+    assert_eq!(status(&scalar), INVALID);
+    let scalar = device.allocate(&model, &[], &[2], &[]);
+    assert_eq!(
+        [scalar.copy_from(8, &[]), scalar.copy_from(4, &[1]), scalar.copy_from(4, &[])],
+        [INVALID, INVALID, NONE]
+    );
+}
+
+#[test]
+fn copies_check_sizes_and_dimensions() {
+    let device = Device::new();
+    for (ty, element) in TYPES {
+        let size = ELEMENTS * element;
+        let fixed = device.harness.prepare(&model(ty, &DIMS, 1));
+        let buffer = device.allocate(&fixed, &[], &[0], &[0]);
+        assert_eq!(buffer.copy_to(size), Err(FAILURE), "not initialised");
+        assert_eq!([buffer.copy_from(size / 2, &[]), buffer.copy_from(size * 2, &[])], [INVALID; 2]);
+        for bad in [&[1, 32, 32][..], &[2, 32, 32, 8], &[0, 32, 32, 8]] {
+            assert_eq!(buffer.copy_from(size, bad), INVALID, "{bad:?}");
+        }
+        assert_eq!([buffer.copy_from(size, &[]), buffer.copy_from(size, &DIMS)], [NONE; 2]);
+        assert_eq!([buffer.copy_to(size / 2), buffer.copy_to(size * 2)], [Err(INVALID), Err(INVALID)]);
+        assert_eq!(buffer.copy_to(size), Ok(pattern(size)));
+
+        let dynamic = device.harness.prepare(&model(ty, &[0, 32, 32, 8], 1));
+        let buffer = device.allocate(&dynamic, &[], &[0], &[0]);
+        assert_eq!(buffer.copy_to(size), Err(FAILURE), "not initialised");
+        assert_eq!([buffer.copy_from(size / 2, &DIMS), buffer.copy_from(size * 2, &DIMS)], [INVALID; 2]);
+        for bad in [&[][..], &[1, 32, 32], &[2, 32, 32, 8], &[2, 32, 32, 4], &[1, 32, 32, 0]] {
+            assert_eq!(buffer.copy_from(size, bad), INVALID, "{bad:?}");
+        }
+        assert_eq!(buffer.copy_from(size, &DIMS), NONE);
+        assert_eq!([buffer.copy_to(size / 2), buffer.copy_to(size * 2)], [Err(INVALID), Err(INVALID)]);
+        assert_eq!(buffer.copy_to(size), Ok(pattern(size)));
+    }
+}
+
+#[test]
+fn copies_reach_every_kind_of_pool() {
+    let device = Device::new();
+    let model = device.harness.prepare(&model(OperandType::TENSOR_FLOAT32, &[16], 1));
+    let buffer = device.allocate(&model, &[], &[0], &[0]);
+    let (read, both) = (libc::PROT_READ, libc::PROT_READ | libc::PROT_WRITE);
+    let file = memfd(&[vec![0; 100], pattern(64)].concat());
+    buffer.object.copyFrom(&mappable(&file, read, 100, 64), &[]).expect("copied");
+    assert_eq!(status(&buffer.object.copyTo(&mappable(&file, read, 0, 64))), INVALID, "read-only");
+    buffer.object.copyTo(&mappable(&file, both, 4, 64)).expect("copied");
+    assert_eq!(bytes_of(&file)[4..68], pattern(64));
+    let image = Memory::HardwareBuffer(HardwareBuffer {
+        description: HardwareBufferDescription {
+            width: 64,
+            height: 1,
+            layers: 1,
+            format: PixelFormat::RGBA_8888,
+            ..Default::default()
+        },
+        handle: NativeHandle { fds: vec![descriptor(&file).expect("dup")], ints: vec![] },
+    });
+    assert_eq!(status(&buffer.object.copyTo(&image)), FAILURE);
+    assert_eq!(status(&buffer.object.copyFrom(&image, &[])), FAILURE);
+    assert_eq!(status(&buffer.object.copyFrom(&ashmem(&file, 0), &[])), INVALID);
+    assert_eq!(status(&buffer.object.copyFrom(&ashmem(&file, 1 << 20), &[])), INVALID);
+}
+
+#[test]
+fn executions_check_tokens_models_and_roles() {
+    let device = Device::new();
+    for (ty, element) in TYPES {
+        let size = ELEMENTS * element;
+        let file = memfd(&pattern(size));
+        let (one, two) = (model(ty, &DIMS, 1), model(ty, &DIMS, 2));
+        let shared = || (Place::Shared(&file, size), &[][..]);
+        let at = |token| (Place::Buffer(token), &[][..]);
+        let (first, second) = (device.harness.prepare(&one), device.harness.prepare(&one));
+        let pair = device.harness.prepare(&two);
+        let buffer = device.allocate(&first, &[], &[0], &[0]);
+        let (input, output) =
+            (device.allocate(&first, &[], &[0], &[]), device.allocate(&first, &[], &[], &[0]));
+        let narrow = device.allocate(&pair, &[], &[0], &[]);
+        for buffer in [&buffer, &input, &output, &narrow] {
+            assert_eq!(buffer.copy_from(size, &DIMS), NONE);
+        }
+        for way in WAYS {
+            let refused = |model, inputs: &[Argument], outputs: &[Argument], why: &str| {
+                assert_eq!(way.execute(model, &request(inputs, outputs)), INVALID, "{way:?}: {why}");
+            };
+            for token in [0, 100, -1] {
+                refused(&first, &[at(token)], &[shared()], "a bad token as input");
+                refused(&first, &[shared()], &[at(token)], "a bad token as output");
+            }
+            refused(&second, &[at(buffer.token)], &[shared()], "another model's, as input");
+            refused(&second, &[shared()], &[at(buffer.token)], "another model's, as output");
+            refused(&pair, &[shared(), at(narrow.token)], &[shared(), shared()], "input 1 without a role");
+            refused(&pair, &[shared(), shared()], &[shared(), at(narrow.token)], "output 1 without a role");
+            refused(&first, &[shared()], &[at(input.token)], "an input's as output");
+            refused(&first, &[at(output.token)], &[shared()], "an output's as input");
+        }
+    }
+}
+
+#[test]
+fn executions_initialise_buffers() {
+    let device = Device::new();
+    for (ty, element) in TYPES {
+        let size = ELEMENTS * element;
+        let model = device.harness.prepare(&model(ty, &DIMS, 1));
+        for way in WAYS {
+            let buffer = device.allocate(&model, &[], &[0], &[0]);
+            let (source, target) = (memfd(&pattern(size)), memfd(&vec![0; size]));
+            let from_buffer =
+                request(&[(Place::Buffer(buffer.token), &[])], &[(Place::Shared(&target, size), &[])]);
+            let to_buffer =
+                request(&[(Place::Shared(&source, size), &[])], &[(Place::Buffer(buffer.token), &[])]);
+            assert_eq!(way.execute(&model, &from_buffer), FAILURE, "not initialised");
+            assert_eq!(way.execute(&model, &to_buffer), NONE);
+            assert_eq!(way.execute(&model, &from_buffer), NONE);
+            assert_eq!(bytes_of(&target), pattern(size), "{ty:?} {way:?}");
+            assert_eq!(buffer.copy_to(size), Ok(pattern(size)));
+        }
+    }
+}
+
+#[test]
+fn a_buffer_has_one_role_in_a_request_unless_it_is_only_read() {
+    let device = Device::new();
+    for (ty, element) in TYPES {
+        let size = ELEMENTS * element;
+        let model = device.harness.prepare(&model(ty, &DIMS, 2));
+        let buffer = device.allocate(&model, &[], &[0, 1], &[0, 1]);
+        let files =
+            [memfd(&pattern(size)), memfd(&pattern(size)), memfd(&vec![0; size]), memfd(&vec![0; size])];
+        let [a, b, c, d] = [0, 1, 2, 3].map(|i| (Place::Shared(&files[i], size), &[][..]));
+        let own = (Place::Buffer(buffer.token), &[][..]);
+        for way in WAYS {
+            assert_eq!(buffer.copy_from(size, &[]), NONE);
+            assert_eq!(way.execute(&model, &request(&[own, a], &[own, c])), INVALID, "input and output");
+            assert_eq!(way.execute(&model, &request(&[a, b], &[own, own])), INVALID, "two outputs");
+            assert_eq!(way.execute(&model, &request(&[own, own], &[c, d])), NONE, "two inputs");
+            assert_eq!([bytes_of(&files[2]), bytes_of(&files[3])], [pattern(size), pattern(size)]);
+        }
+    }
+}
+
+#[test]
+fn executions_check_dimensions() {
+    let device = Device::new();
+    for (ty, element) in TYPES {
+        let size = ELEMENTS * element;
+        let model = device.harness.prepare(&model(ty, &[0, 32, 32, 8], 1));
+        let buffer = device.allocate(&model, &DIMS, &[0], &[0]);
+        assert_eq!(buffer.copy_from(size, &DIMS), NONE);
+        let file = memfd(&pattern(2 * size));
+        let bad = &[2, 32, 32, 8][..];
+        let shared = (Place::Shared(&file, 2 * size), bad);
+        let own = |dims| (Place::Buffer(buffer.token), dims);
+        for way in WAYS_WITH_SHAPES {
+            assert_eq!(way.execute(&model, &request(&[own(bad)], &[shared])), INVALID);
+            assert_eq!(way.execute(&model, &request(&[shared], &[own(bad)])), INVALID);
+            assert_eq!(buffer.copy_to(size), Ok(pattern(size)), "nothing has run");
+            assert_eq!(way.execute(&model, &request(&[shared], &[own(&[])])), FAILURE);
+            assert_eq!(buffer.copy_to(size), Err(FAILURE), "a run has failed");
+            assert_eq!(buffer.copy_from(size, &DIMS), NONE);
+        }
+    }
+}
+
+#[test]
+fn buffers_of_unknown_dimensions_take_those_of_the_last_write() {
+    let device = Device::new();
+    let model = device.harness.prepare(&model(OperandType::TENSOR_FLOAT32, &[0, 4], 1));
+    let buffer = device.allocate(&model, &[], &[0], &[0]);
+    for way in WAYS_WITH_SHAPES {
+        for rows in [3usize, 1, 100] {
+            let (dims, size) = ([rows as i32, 4], rows * 16);
+            let (source, target) = (memfd(&pattern(size)), memfd(&vec![0; size]));
+            let write =
+                request(&[(Place::Shared(&source, size), &dims)], &[(Place::Buffer(buffer.token), &[])]);
+            let result = model.executeSynchronously(&write, false, -1, -1).expect("executed");
+            assert_eq!(result.outputShapes, [OutputShape { dimensions: dims.to_vec(), isSufficient: true }]);
+            assert_eq!(buffer.copy_to(size), Ok(pattern(size)));
+            // Nobody needs to say what is in the buffer.
+            let read = request(&[(Place::Buffer(buffer.token), &[])], &[(Place::Shared(&target, size), &[])]);
+            assert_eq!(way.execute(&model, &read), NONE);
+            assert_eq!(bytes_of(&target), pattern(size));
+            let wrong = request(
+                &[(Place::Buffer(buffer.token), &[rows as i32 + 1, 4])],
+                &[(Place::Shared(&target, size), &[])],
+            );
+            assert_eq!(way.execute(&model, &wrong), INVALID);
+        }
+    }
+}
+
+#[test]
+fn a_buffer_passes_from_one_fenced_execution_to_the_next() {
+    let device = Device::new();
+    let prepared = device.harness.prepare(&model(OperandType::TENSOR_FLOAT32, &DIMS, 1));
+    let size = ELEMENTS * 4;
+    let state = [(), ()].map(|()| device.allocate(&prepared, &[], &[0], &[0]));
+    let (source, target) = (memfd(&pattern(size)), memfd(&vec![0; size]));
+    let at = |i: usize| (Place::Buffer(state[i].token), &[][..]);
+    let shared = |file| (Place::Shared(file, size), &[][..]);
+    let steps = [
+        request(&[shared(&source)], &[at(0)]),
+        request(&[at(0)], &[at(1)]),
+        request(&[at(1)], &[at(0)]),
+        request(&[at(0)], &[shared(&target)]),
+    ];
+    for _ in 0..20 {
+        // None waits here for the one before; each waits for its fence.
+        let mut fences = Vec::new();
+        let mut last = None;
+        for step in &steps {
+            let mut result = prepared.executeFenced(step, &fences, false, -1, -1, -1).expect("launched");
+            fences = result.syncFence.iter().map(|fence| fence.try_clone().expect("dup")).collect();
+            last = Some(std::mem::take(&mut result));
+        }
+        assert_eq!(fenced(Ok(last.expect("a last step"))), NONE);
+        assert_eq!(bytes_of(&target), pattern(size));
+        std::os::unix::fs::FileExt::write_all_at(&target, &vec![0; size], 0).expect("cleared");
+    }
+}
+
+#[test]
+fn an_output_that_is_too_small_leaves_no_buffer_initialised() {
+    let device = Device::new();
+    let model = device.harness.prepare(&model(OperandType::TENSOR_FLOAT32, &[0, 4], 2));
+    let buffer = device.allocate(&model, &[2, 4], &[], &[0]);
+    assert_eq!(buffer.copy_from(32, &[2, 4]), NONE);
+    let (source, small) = (memfd(&pattern(32)), memfd(&[0; 16]));
+    let input = (Place::Shared(&source, 32), &[2, 4][..]);
+    let request =
+        request(&[input, input], &[(Place::Buffer(buffer.token), &[]), (Place::Shared(&small, 16), &[])]);
+    for way in WAYS_WITH_SHAPES {
+        assert_eq!(way.execute(&model, &request), ErrorStatus::OUTPUT_INSUFFICIENT_SIZE, "{way:?}");
+        assert_eq!(buffer.copy_to(32), Err(FAILURE));
+    }
+}
+
+#[test]
+fn a_buffer_ends_with_its_last_reference_or_its_client() {
+    let device = Device::new();
+    let prepared = device.harness.prepare(&model(OperandType::TENSOR_FLOAT32, &DIMS, 1));
+    let size = ELEMENTS * 4;
+    let file = memfd(&pattern(size));
+    let use_it = |model: &Prepared, token| {
+        let request = request(&[(Place::Buffer(token), &[])], &[(Place::Shared(&file, size), &[])]);
+        Way::Sync.execute(model, &request)
+    };
+    let Buffer { object, token } = device.allocate(&prepared, &[], &[0], &[0]);
+    assert_eq!(use_it(&prepared, token), FAILURE, "not initialised, but known");
+    drop(object);
+    let ended = |check: &dyn Fn() -> ErrorStatus| {
+        let started = std::time::Instant::now();
+        while check() != INVALID {
+            assert!(started.elapsed() < PATIENCE, "the token is still known");
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+    };
+    ended(&|| use_it(&prepared, token));
+
+    // A client hangs up with a thousand buffers, ten times: without their end the limit would be reached.
+    for _ in 0..10 {
+        let connection = Connection::new(device.harness.daemon.socket());
+        let model = connection.prepare(&model(OperandType::TENSOR_FLOAT32, &[4], 1));
+        let desc = BufferDesc::default();
+        let mut buffers = Vec::new();
+        for _ in 0..1000 {
+            let allocated = connection.device.allocate(&desc, &parcels(&[&model]), &roles(&[0]), &[]);
+            buffers.push(allocated.expect("allocated"));
+        }
+        connection.close();
+    }
+}
+
+#[test]
+fn too_many_buffers_exhaust_a_clients_quota() {
+    let device = Device::new();
+    let model = device.harness.prepare(&model(OperandType::TENSOR_FLOAT32, &[4], 1));
+    let mut buffers = Vec::new();
+    let refused = loop {
+        match device.try_allocate(&[], &parcels(&[&model]), &roles(&[0]), &[]) {
+            Ok(buffer) => buffers.push(buffer),
+            refused => break refused,
+        }
+        assert!(buffers.len() < 100_000, "there is no limit");
+    };
+    assert_refused(refused, ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT, "limit");
+    assert!(buffers.len() > 1000);
+}
+
+#[test]
+fn one_buffer_from_many_threads_never_blocks_or_mixes_values() {
+    let device = Device::new();
+    let prepared = device.harness.prepare(&model(OperandType::TENSOR_FLOAT32, &[0, 4], 1));
+    let buffer = device.allocate(&prepared, &[], &[0], &[0]);
+    let done: usize = std::thread::scope(|threads| {
+        let workers: Vec<_> = (0..4usize)
+            .map(|worker| {
+                let (prepared, buffer) = (&prepared, &buffer);
+                threads.spawn(move || {
+                    let mut done = 0;
+                    for round in 0..200usize {
+                        let rows = 1 + (worker + round) % 7;
+                        let size = rows * 16;
+                        let bytes = vec![8 + rows as u8; size];
+                        let (source, target) = (memfd(&bytes), memfd(&vec![0; size]));
+                        let own = (Place::Buffer(buffer.token), &[][..]);
+                        let dims = [rows as i32, 4];
+                        let (request, reads) = match worker % 2 {
+                            0 => (request(&[(Place::Shared(&source, size), &dims)], &[own]), false),
+                            _ => (request(&[own], &[(Place::Shared(&target, size), &[])]), true),
+                        };
+                        match Way::Sync.execute(prepared, &request) {
+                            NONE if reads => {
+                                let seen = bytes_of(&target);
+                                let rows = usize::from(seen[0] - 8);
+                                assert!(seen[..rows * 16].iter().all(|&b| b == seen[0]), "mixed values");
+                                done += 1;
+                            }
+                            NONE => done += 1,
+                            // In use, not initialised, or larger than this reader's memory.
+                            FAILURE | ErrorStatus::OUTPUT_INSUFFICIENT_SIZE => {}
+                            other => panic!("{other:?}"),
+                        }
+                    }
+                    done
+                })
+            })
+            .collect();
+        workers.into_iter().map(|worker| worker.join().expect("no panic")).sum()
+    });
+    assert!(done > 0);
+}
