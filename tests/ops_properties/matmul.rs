@@ -19,7 +19,7 @@ fn fully_connected(random: &mut Random) {
     let ty = random.pick(&COMMON);
     let input = random.tensor(ty, &dims);
     let weights = random.tensor(ty, &[units, size]);
-    let product = f64::from(input.info.scale * weights.info.scale);
+    let product = f64::from(input.info.scale) * f64::from(weights.info.scale);
     let mut output = input.like();
     let (bias, biases) = if is_quantised(ty) {
         let mut bias = random.fill(TENSOR_INT32, &[units], 0.0, 0);

@@ -85,7 +85,8 @@ fn float_functions(random: &mut Random) {
 /// Infinities, numbers that are none, and the ends of the range.
 fn extreme_floats(random: &mut Random) {
     let operation = random.pick(&[ABS, EXP, FLOOR, LOG, NEG, RSQRT, SIN, SQRT, LOGISTIC, TANH]);
-    let wild = [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 0.0, 3e38, -3e38, 1e-30, 200.0, -200.0, 6e4, -6e4];
+    let wild =
+        [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 0.0, 3e38, -3e38, 1e-30, 200.0, -200.0, 6e4, -6e4];
     let values: Vec<f64> = (0..8).map(|_| random.pick(&wild)).collect();
     let ty = random_float(random);
     let x = Value::of_reals(TensorInfo::new(ty, &[8]), &values);
