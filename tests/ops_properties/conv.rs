@@ -48,9 +48,15 @@ fn operands(random: &mut Random, input: &[usize], filter: &[usize], channel: usi
     };
     let mut bias = random.fill(TENSOR_INT32, &[channels], 0.0, 0);
     bias.info.scale = if per_channel { 0.0 } else { product(0) };
-    let bias_reals = bias.numbers().at.iter().enumerate().map(|(c, b)| b * f64::from(product(c))).collect();
+    // Bias and products are summed in the same units, so those must be as exact here.
+    let exact = |c: usize| match &filter.info.channel_quant {
+        Some(channels) => f64::from(input.info.scale) * f64::from(channels.scales[c]),
+        None => f64::from(input.info.scale) * f64::from(filter.info.scale),
+    };
+    let bias_reals = bias.numbers().at.iter().enumerate().map(|(c, b)| b * exact(c)).collect();
     let (_, zero_point) = quantisation(ty, random);
-    let scale = product(0) * random.pick(&[0.7, 40.0, 150.0, 700.0]);
+    // Output units from far smaller than a product's, where almost everything saturates, to much larger.
+    let scale = product(0) * random.pick(&[1e-5, 0.7, 40.0, 40.0, 150.0, 150.0, 700.0]);
     let output = TensorInfo::quantised(ty, &[], scale, zero_point);
     Kind { input, filter, bias, bias_reals, output }
 }

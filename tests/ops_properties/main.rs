@@ -3,7 +3,8 @@
 //! The second evaluation is written from the interface's semantics as index arithmetic over f64: slow, plain, and with
 //! nothing in common with `nnhal::ops` but the operands. Random calls come from a seed that a failure prints;
 //! `OPS_PROPERTIES_SEED` runs that seed alone, `OPS_PROPERTIES_TIMES` multiplies the number of calls for a longer run.
-//! Each good call is repeated with something spoiled, which must not panic.
+//! Each good call is repeated with something spoiled, which must not panic, with something unknown, which must validate,
+//! and in a model that the CPU backend runs, which must give the same.
 
 mod binary;
 mod blocks;

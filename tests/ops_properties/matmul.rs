@@ -19,13 +19,13 @@ fn fully_connected(random: &mut Random) {
     let ty = random.pick(&COMMON);
     let input = random.tensor(ty, &dims);
     let weights = random.tensor(ty, &[units, size]);
-    let product = f64::from(input.info.scale * weights.info.scale);
+    let product = f64::from(input.info.scale) * f64::from(weights.info.scale);
     let mut output = input.like();
     let (bias, biases) = if is_quantised(ty) {
         let mut bias = random.fill(TENSOR_INT32, &[units], 0.0, 0);
         bias.info.scale = input.info.scale * weights.info.scale;
         let (_, zero_point) = quantisation(ty, random);
-        let scale = bias.info.scale * random.pick(&[0.7, 40.0, 300.0]);
+        let scale = bias.info.scale * random.pick(&[1e-5, 0.7, 40.0, 300.0]);
         output = TensorInfo::quantised(ty, &[], scale, zero_point);
         let reals = bias.numbers().map(|b| b * product);
         (bias, reals)
@@ -57,7 +57,7 @@ fn batch_matmul(random: &mut Random) {
     let y = random.tensor(ty, &matrix(k, n, adj_y));
     let mut output = x.like();
     if is_quantised(ty) {
-        output.scale = x.info.scale * y.info.scale * random.pick(&[40.0, 300.0]);
+        output.scale = x.info.scale * y.info.scale * random.pick(&[1e-5, 40.0, 300.0]);
         output.zero_point = quantisation(ty, random).1;
     }
     let inputs = [&x, &y, &boolean(adj_x), &boolean(adj_y)];

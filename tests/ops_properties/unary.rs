@@ -13,6 +13,12 @@ pub const PROPERTIES: &[Property] = &[
         cases: 300,
         case: float_functions,
     },
+    Property {
+        name: "extreme floats",
+        operations: &[ABS, EXP, FLOOR, LOG, NEG, RSQRT, SIN, SQRT, LOGISTIC, TANH],
+        cases: 80,
+        case: extreme_floats,
+    },
     Property { name: "int functions", operations: &[ABS, NEG], cases: 40, case: int_functions },
     Property {
         name: "quantised functions",
@@ -74,6 +80,20 @@ fn float_functions(random: &mut Random) {
     let x = random.floats(ty, &dims, if positive { 0.1 } else { -8.0 }, 8.0);
     let got = call(operation, &[&x], &[x.like()]).remove(0);
     expect(&got, &x.reals().map(|x| function(operation, x)));
+}
+
+/// Infinities, numbers that are none, and the ends of the range.
+fn extreme_floats(random: &mut Random) {
+    let operation = random.pick(&[ABS, EXP, FLOOR, LOG, NEG, RSQRT, SIN, SQRT, LOGISTIC, TANH]);
+    let wild =
+        [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 0.0, 3e38, -3e38, 1e-30, 200.0, -200.0, 6e4, -6e4];
+    let values: Vec<f64> = (0..8).map(|_| random.pick(&wild)).collect();
+    let ty = random_float(random);
+    let x = Value::of_reals(TensorInfo::new(ty, &[8]), &values);
+    let got = call(operation, &[&x], &[x.like()]).remove(0);
+    let want: Vec<f64> = x.reals().at.iter().map(|&x| function(operation, x)).collect();
+    // As the type has them: what is too large for it is infinite.
+    expect(&got, &Value::of_reals(x.info.clone(), &want).reals());
 }
 
 fn random_float(random: &mut Random) -> OperandType {

@@ -1,6 +1,7 @@
 //! What the properties share: random operands, the naive arrays that results are compared with, and the comparison.
 
 mod compare;
+mod driver;
 mod hostile;
 mod nd;
 mod property;
@@ -10,6 +11,7 @@ mod unknown;
 mod value;
 
 pub use compare::{expect, expect_exactly, expect_within};
+pub use driver::runs_in_a_model;
 pub use hostile::{random_call, spoiled_calls};
 pub use nd::Nd;
 pub use property::{times, Property};

@@ -14,7 +14,7 @@ pub fn quantisation(ty: OperandType, random: &mut Random) -> (f32, i32) {
 }
 
 fn scale(random: &mut Random) -> f32 {
-    random.pick(&[0.5, 0.25, 0.1, 1.0 / 128.0, 0.037, 1.0])
+    random.pick(&[0.5, 0.25, 0.1, 1.0 / 128.0, 0.037, 1.0, 1e-4, 30.0])
 }
 
 /// Fused activation `code` of a real number.

@@ -2,8 +2,8 @@
 
 use super::property::count_success;
 use super::{
-    is_quantised, shapes_resolve_late, spoiled_calls, validates, Nd, OperandType, OperationType, Random,
-    TensorInfo,
+    is_quantised, runs_in_a_model, shapes_resolve_late, spoiled_calls, validates, Nd, OperandType,
+    OperationType, Random, TensorInfo,
 };
 use half::f16;
 use nnhal::memory::AlignedBuf;
@@ -112,7 +112,7 @@ pub fn scalar(ty: OperandType, value: f64) -> Value {
 }
 
 /// A call that must succeed; `None` is an input left out. Variants of it with something spoiled must not
-/// panic, and with something unknown must validate.
+/// panic, with something unknown must validate, and in a model must give the same.
 #[track_caller]
 pub fn call_with(operation: OperationType, inputs: &[Option<&Value>], outputs: &[TensorInfo]) -> Vec<Value> {
     let values = try_call(operation, inputs, outputs).unwrap_or_else(|e| {
@@ -126,6 +126,7 @@ pub fn call_with(operation: OperationType, inputs: &[Option<&Value>], outputs: &
     let results: Vec<TensorInfo> = values.iter().map(|v| v.info.clone()).collect();
     validates(rules, inputs, &results, random);
     shapes_resolve_late(rules, inputs, &results, random);
+    runs_in_a_model(operation, inputs, &values, random);
     values
 }
 

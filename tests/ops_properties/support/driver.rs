@@ -1,0 +1,120 @@
+//! Good calls once more, as models of one operation that the CPU backend compiles and runs: folded constants, planned
+//! memory, fast kernels and late dimensions must not change what an operation gives.
+
+use super::unknown::less_known;
+use super::{OperandType, OperationType, Random, TensorInfo, Value};
+use nnhal::backend::cpu::CpuBackend;
+use nnhal::backend::{Backend, CompileOptions, Control, InputTensor, OutputTensor};
+use nnhal::memory::{ClientSlice, Mapping};
+use nnhal::model::{Constant, Lifetime, Model, Operand, Operation, OperationKind, Subgraph};
+use nnhal::ops::signature;
+use std::sync::{Arc, LazyLock};
+
+static BACKEND: LazyLock<CpuBackend> = LazyLock::new(|| CpuBackend::new(2).unwrap());
+
+/// Runs `operation` in a model, with inputs that are constants or the model's; it must give `values`.
+pub fn runs_in_a_model(
+    operation: OperationType,
+    inputs: &[Option<&Value>],
+    values: &[Value],
+    random: &mut Random,
+) {
+    let first = inputs.iter().position(Option::is_some);
+    let mut operands: Vec<Operand> = Vec::new();
+    for (i, value) in inputs.iter().enumerate() {
+        operands.push(operand(*value, Some(i) == first, random));
+    }
+    let outputs: Vec<usize> = (operands.len()..operands.len() + values.len()).collect();
+    operands.extend(
+        values
+            .iter()
+            .map(|value| Operand { info: less_known(&value.info, random), lifetime: Lifetime::Output }),
+    );
+    let given: Vec<usize> =
+        (0..inputs.len()).filter(|&i| matches!(operands[i].lifetime, Lifetime::Input)).collect();
+    let tensors: Vec<_> = given.iter().map(|&i| inputs[i].map(input_tensor)).collect();
+    let model = Model {
+        main: Subgraph {
+            operations: vec![Operation {
+                kind: kind(operation, &operands, inputs.len()),
+                inputs: (0..inputs.len()).collect(),
+                outputs: outputs.clone(),
+            }],
+            inputs: given,
+            outputs,
+            operands,
+        },
+        referenced: vec![],
+        relaxed: false,
+    };
+    check(operation, &model, &tensors, values);
+}
+
+fn operand(value: Option<&Value>, must_be_input: bool, random: &mut Random) -> Operand {
+    let Some(value) = value else {
+        return Operand {
+            info: TensorInfo::new(OperandType::TENSOR_FLOAT32, &[]),
+            lifetime: Lifetime::NoValue,
+        };
+    };
+    let info = value.info.clone();
+    // A constant's dimensions are all known, so none is 0.
+    if !must_be_input && !value.data.is_empty() && random.coin() {
+        let bytes = Arc::new(value.data.clone());
+        return Operand { info, lifetime: Lifetime::Constant(Constant::Private(bytes)) };
+    }
+    Operand { info: less_known(&info, random), lifetime: Lifetime::Input }
+}
+
+fn kind(operation: OperationType, operands: &[Operand], inputs: usize) -> OperationKind {
+    let seen: Vec<signature::Operand> = operands
+        .iter()
+        .map(|operand| match operand.lifetime {
+            Lifetime::NoValue => signature::Operand::Omitted(None),
+            _ => signature::Operand::Present(&operand.info),
+        })
+        .collect();
+    let rules = operation.operation().expect("an operation that the driver has");
+    let found = signature::find(rules, &seen[..inputs], &seen[inputs..]).expect("a valid call");
+    OperationKind::Known { operation: rules, form: found.form }
+}
+
+fn memory(bytes: &[u8]) -> ClientSlice {
+    let slice = ClientSlice::new(Arc::new(Mapping::anonymous(bytes.len()).unwrap()), 0, bytes.len()).unwrap();
+    slice.write(bytes).unwrap();
+    slice
+}
+
+fn input_tensor(value: &Value) -> InputTensor {
+    InputTensor { data: memory(&value.data), dims: value.info.dims.clone() }
+}
+
+fn check(operation: OperationType, model: &Model, tensors: &[Option<InputTensor>], values: &[Value]) {
+    let control = Control::default();
+    let executable = BACKEND
+        .compile(model, &CompileOptions::default(), &control)
+        .unwrap_or_else(|e| panic!("{operation:?} is not compiled: {e}\n{model:?}"));
+    let outputs: Vec<_> = values
+        .iter()
+        .map(|value| Some(OutputTensor { data: memory(&vec![0xa5; value.data.len()]), dims: vec![] }))
+        .collect();
+    let shapes = executable
+        .run(tensors, &outputs, &control)
+        .unwrap_or_else(|e| panic!("{operation:?} does not run in a model: {e}\n{model:?}"));
+    for ((value, output), shape) in values.iter().zip(&outputs).zip(&shapes) {
+        assert!(shape.sufficient && shape.dims == value.info.dims, "{operation:?}: {shape:?}\n{model:?}");
+        let got =
+            Value { info: value.info.clone(), data: output.as_ref().unwrap().data.to_private().unwrap() };
+        assert!(same(operation, &got, value), "{operation:?}: {got:?} is not {value:?}\n{model:?}");
+    }
+}
+
+/// The same bytes, or, where a kernel may add floats in another order, nearly the same numbers.
+fn same(operation: OperationType, got: &Value, want: &Value) -> bool {
+    use OperationType::{CONV_2D, DEPTHWISE_CONV_2D, FULLY_CONNECTED};
+    if !matches!(operation, CONV_2D | DEPTHWISE_CONV_2D | FULLY_CONNECTED) || !want.info.ty.is_float() {
+        return got.data[..] == want.data[..];
+    }
+    let pairs = got.numbers().at.into_iter().zip(want.numbers().at);
+    pairs.into_iter().all(|(a, b)| (a - b).abs() <= 1e-4 * (1.0 + b.abs()))
+}
