@@ -18,7 +18,7 @@ pub fn fully_connected(call: &mut Call) -> Mapped {
         return Err(format!("weights of {weight_dims:?}, expected two dimensions").into());
     };
     let count = element_count(&dims(call.tensor(0)?)?).and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
-    if count % depth != 0 {
+    if !count.is_multiple_of(depth) {
         return Err(format!("{count} values for weights of {weight_dims:?}").into());
     }
     let layer = Layer { batch: count / depth, units, depth, activation };
