@@ -8,15 +8,17 @@ use image::imageops::FilterType;
 use image::DynamicImage;
 use std::path::{Path, PathBuf};
 
+const KINDS: &str = "give a file of kind .npy, .bin, .png or .jpg";
+
 /// The bytes for `port` that the file at `path` holds. `resize` lets an image of any size be fitted.
 pub fn read(path: &Path, port: &Port, resize: bool) -> Result<Vec<u8>, ToolError> {
     let failed = |why: String| ToolError::Usage(format!("{}: {why}", path.display()));
-    let bytes = std::fs::read(path).map_err(|why| ToolError::File { path: path.into(), why })?;
+    let bytes = std::fs::read(path).map_err(|why| failed(format!("{why}; {KINDS}")))?;
     match extension(path).as_str() {
         "npy" => array(&bytes, port),
         "bin" => raw(bytes, port),
         "png" | "jpg" | "jpeg" => picture(&bytes, port, resize),
-        _ => Err("give a file of kind .npy, .bin, .png or .jpg".into()),
+        _ => Err(KINDS.into()),
     }
     .map_err(failed)
 }
@@ -37,7 +39,10 @@ pub fn images_in(dir: &Path) -> Result<Vec<PathBuf>, ToolError> {
     }
     images.sort();
     if images.is_empty() {
-        return Err(ToolError::Usage(format!("{}: no PNG or JPEG image in it", dir.display())));
+        return Err(ToolError::Usage(format!(
+            "{}: no PNG or JPEG image in it; give a directory of images",
+            dir.display()
+        )));
     }
     Ok(images)
 }

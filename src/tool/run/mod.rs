@@ -11,6 +11,7 @@ use crate::tool::error::ToolError;
 use crate::tool::tflite::{self, Imported, Port};
 use indicatif::{ProgressBar, ProgressStyle};
 use session::Session;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -50,8 +51,9 @@ pub(super) enum Mode {
 /// Runs the subcommand on the driver at `service`.
 pub fn run(service: &ServiceName, args: &RunArgs) -> Result<(), ToolError> {
     let Mode::Sync = args.mode;
-    let bytes =
-        std::fs::read(&args.model).map_err(|why| ToolError::File { path: args.model.clone(), why })?;
+    let bytes = std::fs::read(&args.model).map_err(|why| {
+        ToolError::Usage(format!("{}: {why}; give the path of a .tflite file", args.model.display()))
+    })?;
     let imported =
         tflite::import(&bytes).map_err(|why| ToolError::Model { path: args.model.clone(), why })?;
     let items = items(args, &imported)?;
@@ -73,17 +75,16 @@ pub fn run(service: &ServiceName, args: &RunArgs) -> Result<(), ToolError> {
     } else {
         let outputs = repeat(&session, &first, args.runs, &mut times)?;
         if args.input.is_empty() {
-            println!("no --input: arbitrary values");
+            print("no --input: arbitrary values")?;
         }
         for (i, (port, bytes)) in imported.outputs.iter().zip(&outputs).enumerate() {
-            report::output(i, port, bytes);
+            report::output(&mut io::stdout(), i, port, bytes).map_err(unprinted)?;
         }
         if let Some(dir) = &args.output_dir {
             write(dir, &imported.outputs, &outputs)?;
         }
     }
-    report::times(session.compile_time, found, &mut times);
-    Ok(())
+    report::times(&mut io::stdout(), session.compile_time, found, &mut times).map_err(unprinted)
 }
 
 /// The files for each run: as many as the model has inputs.
@@ -169,14 +170,24 @@ fn batch(
             }
             None => format!("{name}: ran"),
         };
-        bar.suspend(|| println!("{line}"));
+        bar.suspend(|| print(&line))?;
         bar.inc(1);
     }
     bar.finish_and_clear();
     if labelled > 0 {
-        println!("accuracy: {right} of {labelled} ({:.2} %)", 100.0 * right as f64 / labelled as f64);
+        let percent = 100.0 * right as f64 / labelled as f64;
+        print(&format!("accuracy: {right} of {labelled} ({percent:.2} %)"))?;
     }
     Ok(())
+}
+
+/// Prints a line. Not by `println!`, which panics where nobody reads any more.
+fn print(line: &str) -> Result<(), ToolError> {
+    writeln!(io::stdout(), "{line}").map_err(unprinted)
+}
+
+fn unprinted(why: io::Error) -> ToolError {
+    ToolError::File { path: "standard output".into(), why }
 }
 
 /// The class that a file's name gives: N in `..._labelN.png`.

@@ -4,6 +4,7 @@ use super::values;
 use crate::tensor::OperandType;
 use crate::tool::caching::Found;
 use crate::tool::tflite::Port;
+use std::io::{self, Write};
 use std::time::Duration;
 
 /// How many values of an output are shown, and how many classes.
@@ -41,35 +42,42 @@ pub fn score(value: f32, probability: bool) -> String {
 }
 
 /// Type, shape and first values of an output, and its best classes where it is a classifier's.
-pub fn output(index: usize, port: &Port, bytes: &[u8]) {
+pub fn output(to: &mut dyn Write, index: usize, port: &Port, bytes: &[u8]) -> io::Result<()> {
     let name = if port.name.is_empty() { String::new() } else { format!(" \"{}\"", port.name) };
-    println!("output {index}{name}: {} {:?}", port.info.ty, port.dims);
+    writeln!(to, "output {index}{name}: {} {:?}", port.info.ty, port.dims)?;
     let values = values::decode(&port.info, bytes);
     let plain = matches!(port.info.ty, OperandType::TENSOR_INT32 | OperandType::TENSOR_BOOL8);
     let shown: Vec<String> =
         values.iter().take(VALUES).map(|v| if plain { v.to_string() } else { format!("{v:.6}") }).collect();
-    println!("  {}{}", shown.join(" "), if values.len() > VALUES { " ..." } else { "" });
+    writeln!(to, "  {}{}", shown.join(" "), if values.len() > VALUES { " ..." } else { "" })?;
     if let Some(scores) = predictions(port, bytes) {
         let probable = are_probabilities(&scores);
         for (class, value) in scores.iter().take(CLASSES) {
-            println!("  class {class}: {}", score(*value, probable));
+            writeln!(to, "  class {class}: {}", score(*value, probable))?;
         }
     }
+    Ok(())
 }
 
 /// How long it took to compile and to run.
-pub fn times(compile: Duration, found: Option<Found>, runs: &mut [Duration]) {
+pub fn times(
+    to: &mut dyn Write,
+    compile: Duration,
+    found: Option<Found>,
+    runs: &mut [Duration],
+) -> io::Result<()> {
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
     match found {
-        Some(Found::Hit) => println!("cache hit: loaded in {:.2} ms", ms(compile)),
-        Some(Found::Miss) => println!("cache miss: compiled and saved in {:.1} ms", ms(compile)),
-        None => println!("compiled in {:.1} ms", ms(compile)),
+        Some(Found::Hit) => writeln!(to, "cache hit: loaded in {:.2} ms", ms(compile))?,
+        Some(Found::Miss) => writeln!(to, "cache miss: compiled and saved in {:.1} ms", ms(compile))?,
+        None => writeln!(to, "compiled in {:.1} ms", ms(compile))?,
     }
     runs.sort();
     match &*runs {
-        [] => {}
-        [only] => println!("ran in {:.3} ms", ms(*only)),
-        [first, .., last] => println!(
+        [] => Ok(()),
+        [only] => writeln!(to, "ran in {:.3} ms", ms(*only)),
+        [first, .., last] => writeln!(
+            to,
             "ran {} times: median {:.3} ms, fastest {:.3} ms, slowest {:.3} ms",
             runs.len(),
             ms(runs[runs.len() / 2]),
