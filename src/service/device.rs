@@ -9,6 +9,7 @@ use crate::aidl::*;
 use crate::backend::cpu::CpuBackend;
 use crate::backend::{self, Backend, CompileOptions, Control};
 use crate::compiler::{Compiler, Job, Limits, Quota};
+use crate::fmq::PollingBudget;
 use crate::model;
 use crate::model::buffer::BufferTracker;
 use binder::{BinderResult, Interface, ParcelFileDescriptor, Strong};
@@ -21,6 +22,10 @@ const MAX_CALLBACKS_PER_CLIENT: u64 = 128;
 /// Prepared models alive, in all and of one client.
 const MAX_MODELS: u64 = 8192;
 const MAX_MODELS_PER_CLIENT: u64 = 2048;
+
+/// Bursts over queues, in all and of one client: each has a thread.
+const MAX_FMQ_BURSTS: u64 = 128;
+const MAX_FMQ_BURSTS_PER_CLIENT: u64 = 32;
 
 /// How the driver is set up.
 #[derive(Clone, Debug, Default)]
@@ -36,6 +41,9 @@ pub(super) struct Core {
     callbacks: Arc<Quota>,
     models: Arc<Quota>,
     pub(super) buffers: BufferTracker,
+    pub(super) fmq_bursts: Arc<Quota>,
+    /// How many of those may poll.
+    pub(super) polling: Arc<PollingBudget>,
 }
 
 struct Device {
@@ -50,8 +58,10 @@ pub fn new_device(options: &Options) -> std::io::Result<Strong<dyn IDevice>> {
     let callbacks = Quota::new(MAX_CALLBACKS, MAX_CALLBACKS_PER_CLIENT);
     let models = Quota::new(MAX_MODELS, MAX_MODELS_PER_CLIENT);
     let buffers = BufferTracker::default();
+    let fmq_bursts = Quota::new(MAX_FMQ_BURSTS, MAX_FMQ_BURSTS_PER_CLIENT);
+    let polling = PollingBudget::for_processors(cores);
     Ok(BnDevice::new_binder(Device {
-        core: Arc::new(Core { backend, compiler, callbacks, models, buffers }),
+        core: Arc::new(Core { backend, compiler, callbacks, models, buffers, fmq_bursts, polling }),
     }))
 }
 
@@ -98,7 +108,7 @@ impl Device {
             let (core, announcement) = (self.core.clone(), announcement.clone());
             let done = move |outcome: crate::compiler::Outcome| {
                 announcement.tell(match outcome {
-                    Ok(executable) => Ok(Arc::new(Prepared::new(core, executable, options.priority, place))),
+                    Ok(executable) => Ok(Arc::new(Prepared::new(core, executable, options, place))),
                     Err(error) => {
                         let error = ServiceError::from(error);
                         status::log("compilation", &error);

@@ -5,6 +5,7 @@
 //!
 //! - `device`: IDevice; `announce`: what a compilation's callback is told; `buffer`: device memory, IBuffer
 //! - `prepared_model`: IPreparedModel; `run`: the one path that every way to execute takes
+//! - `fmq_burst`: the extension of every prepared model: bursts over fast message queues
 //! - `arguments`: from request pools to tensors; `terms`: deadlines, timeouts, hints and the like
 //! - `status`: the one place where errors become binder status
 //! - `serve`, `embedded`: the service on a socket or a kernel binder, or in the tool's own process
@@ -18,6 +19,7 @@ mod buffer;
 pub mod daemon;
 mod device;
 pub mod embedded;
+mod fmq_burst;
 pub mod logger;
 mod prepared_model;
 mod run;

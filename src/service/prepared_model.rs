@@ -2,11 +2,12 @@
 
 use super::arguments::map_once;
 use super::device::Core;
+use super::fmq_burst;
 use super::run::Execution;
 use super::status::{handle, ServiceError};
 use super::terms::{self, Terms};
 use crate::aidl::*;
-use crate::backend::{Executable, Priority};
+use crate::backend::{CompileOptions, Executable, Preference, Priority};
 use crate::compiler::Permit;
 use binder::{Binder, BinderResult, Interface, ParcelFileDescriptor, Strong};
 use std::os::fd::AsFd;
@@ -20,15 +21,23 @@ pub(super) struct Prepared {
     pub id: u64,
     pub core: Arc<Core>,
     pub executable: Arc<dyn Executable>,
+    pub preference: Preference,
     pub priority: Priority,
     /// Its place among the prepared models of the client that asked for it.
     _place: Permit,
 }
 
 impl Prepared {
-    pub fn new(core: Arc<Core>, executable: Arc<dyn Executable>, priority: Priority, place: Permit) -> Self {
+    pub fn new(
+        core: Arc<Core>,
+        executable: Arc<dyn Executable>,
+        options: CompileOptions,
+        place: Permit,
+    ) -> Self {
         static IDS: AtomicU64 = AtomicU64::new(1);
-        Prepared { id: IDS.fetch_add(1, Ordering::Relaxed), core, executable, priority, _place: place }
+        let CompileOptions { preference, priority } = options;
+        let id = IDS.fetch_add(1, Ordering::Relaxed);
+        Prepared { id, core, executable, preference, priority, _place: place }
     }
 }
 
@@ -39,6 +48,10 @@ struct PreparedModel {
 /// A binder object for `prepared`, by which [`find`] knows it again.
 pub(super) fn new_binder(prepared: Arc<Prepared>) -> Strong<dyn IPreparedModel> {
     let model = BnPreparedModel::new_binder(PreparedModel { prepared: prepared.clone() });
+    // A client that does not know the extension never asks for it.
+    if let Err(why) = model.as_binder().set_extension(&fmq_burst::new_binder(prepared.clone()).as_binder()) {
+        log::error!("a prepared model is without its extension: {why}");
+    }
     match Binder::<BnPreparedModel>::try_from(model.as_binder()) {
         Ok(local) => {
             local.attach_object(prepared);

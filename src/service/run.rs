@@ -7,8 +7,9 @@ use super::status::ServiceError;
 use super::terms::{check_deadline, Terms};
 use crate::aidl;
 use crate::backend::{Control, InputTensor, OutputShape, OutputTensor};
+use crate::memory::Mapping;
 use crate::model::buffer::{Claims, Uses};
-use crate::model::Request;
+use crate::model::{Request, RequestPool};
 use crate::tensor::Dims;
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
@@ -47,6 +48,21 @@ impl Execution {
         let buffers = Uses::new(tracker, buffer::caller(), prepared.id, &checked, &request.pools)?;
         let (inputs, outputs) = arguments::resolve(&checked, &request.pools, map)?;
         Ok(Execution { prepared: prepared.clone(), inputs, outputs, buffers, terms })
+    }
+
+    /// Checks a request whose arguments lie in `memories`, one per pool and mapped already.
+    pub fn over(
+        prepared: &Arc<Prepared>,
+        inputs: &[aidl::RequestArgument],
+        outputs: &[aidl::RequestArgument],
+        memories: &[Arc<Mapping>],
+        terms: Terms,
+    ) -> Result<Self, ServiceError> {
+        let interface = prepared.executable.interface();
+        let pools: Vec<_> = memories.iter().map(|m| RequestPool::Memory { size: m.len() }).collect();
+        let checked = Request::over(inputs, outputs, &pools, &interface.inputs, &interface.outputs, false)?;
+        let (inputs, outputs) = arguments::resolve_mapped(&checked, memories)?;
+        Ok(Execution { prepared: prepared.clone(), inputs, outputs, buffers: Uses::default(), terms })
     }
 
     /// Runs to completion on the calling thread, as long as `deadline` and `cancelled` allow.

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // no test uses all of it
 
+pub mod fmq;
+
 use binder::entry::{WireProfile, WireVersion};
 use binder::rpc::FileDescriptorTransportMode as FdMode;
 use binder::{BinderResult, Client, Endpoint, ExceptionCode, Interface, ParcelFileDescriptor, Strong, Uri};
