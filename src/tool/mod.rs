@@ -5,6 +5,7 @@ pub mod cli;
 pub mod client;
 pub mod conformance;
 pub mod error;
+pub mod fmq;
 pub mod run;
 pub mod shared;
 pub mod tflite;

@@ -42,11 +42,12 @@ pub struct RunArgs {
 enum Mode {
     /// executeSynchronously
     Sync,
+    /// Over fast message queues, by the driver's extension
+    Fmq,
 }
 
 /// Runs the subcommand on the driver at `service`.
 pub fn run(service: &ServiceName, args: &RunArgs) -> Result<(), ToolError> {
-    let Mode::Sync = args.mode;
     let bytes =
         std::fs::read(&args.model).map_err(|why| ToolError::File { path: args.model.clone(), why })?;
     let imported =
@@ -57,7 +58,7 @@ pub fn run(service: &ServiceName, args: &RunArgs) -> Result<(), ToolError> {
     }
     // The first is read before a driver is started, so that what is wrong with it is said at once.
     let first = read(items.first(), &imported, args.resize)?;
-    let session = Session::new(&imported, service)?;
+    let session = Session::new(&imported, service, args.mode)?;
     let mut times = Vec::new();
     if items.len() > 1 {
         batch(args, &imported, &session, &items, &mut times)?;

@@ -1,12 +1,16 @@
 //! A model compiled by a driver, with shared memory for its inputs and outputs.
 
-use crate::aidl;
+use super::Mode;
+use crate::aidl::{self, ErrorStatus};
+use crate::fmq::codec::RequestPacket;
 use crate::ops::OperationType;
-use crate::tool::client::{ClientError, ConnectOptions, Driver, PrepareOptions, ServiceName};
+use crate::tool::client::{name, ClientError, ConnectOptions, Driver, PrepareOptions, ServiceName};
 use crate::tool::error::ToolError;
+use crate::tool::fmq::FmqBurst;
 use crate::tool::shared::Shared;
 use crate::tool::tflite::{Imported, Port};
 use binder::Strong;
+use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 /// Arguments start at multiples of this.
@@ -16,6 +20,8 @@ const NONE: i64 = -1;
 
 pub struct Session {
     // The order of fields is the order in which they go: the prepared model before its driver.
+    /// For runs over queues.
+    burst: Option<RefCell<(FmqBurst, RequestPacket)>>,
     prepared: Strong<dyn aidl::IPreparedModel>,
     driver: Driver,
     shared: Shared,
@@ -35,7 +41,7 @@ struct Slot {
 
 impl Session {
     /// Connects to the driver and compiles the model there.
-    pub fn new(imported: &Imported, service: &ServiceName) -> Result<Self, ToolError> {
+    pub fn new(imported: &Imported, service: &ServiceName, mode: Mode) -> Result<Self, ToolError> {
         let driver = Driver::connect(service, &ConnectOptions::default())?;
         let start = Instant::now();
         let prepared = driver
@@ -53,7 +59,11 @@ impl Session {
             outputs: outputs.iter().map(argument).collect(),
             pools: vec![aidl::RequestMemoryPool::Pool(memory)],
         };
-        Ok(Session { prepared, driver, shared, request, outputs, inputs, compile_time })
+        let burst = match mode {
+            Mode::Sync => None,
+            Mode::Fmq => Some(RefCell::new(open_burst(&driver, &prepared, &request)?)),
+        };
+        Ok(Session { burst, prepared, driver, shared, request, outputs, inputs, compile_time })
     }
 
     /// Runs the model once on `inputs`; gives its outputs and how long the call took.
@@ -62,13 +72,27 @@ impl Session {
             self.shared.write(slot.offset, bytes).map_err(ToolError::Memory)?;
         }
         let start = Instant::now();
-        let result = self.prepared.executeSynchronously(&self.request, false, NONE, NONE);
+        let status = match &self.burst {
+            None => {
+                let result = self.prepared.executeSynchronously(&self.request, false, NONE, NONE);
+                match self.driver.answer("executeSynchronously", result)?.outputSufficientSize {
+                    true => ErrorStatus::NONE,
+                    false => ErrorStatus::OUTPUT_INSUFFICIENT_SIZE,
+                }
+            }
+            Some(burst) => {
+                let (burst, packet) = &mut *burst.borrow_mut();
+                ErrorStatus(burst.execute(&self.driver, packet)?.status)
+            }
+        };
         let time = start.elapsed();
-        let result = self.driver.answer("executeSynchronously", result)?;
-        if !result.outputSufficientSize {
+        if status == ErrorStatus::OUTPUT_INSUFFICIENT_SIZE {
             return Err(ToolError::Failed(
                 "the driver found the outputs larger than the file says: its shapes are wrong".into(),
             ));
+        }
+        if status != ErrorStatus::NONE {
+            return Err(ToolError::Failed(format!("the execution ended in {}", name(status))));
         }
         let mut outputs = Vec::with_capacity(self.outputs.len());
         for slot in &self.outputs {
@@ -78,6 +102,18 @@ impl Session {
         }
         Ok((outputs, time))
     }
+}
+
+/// A burst over queues, and the packet of `request` in it.
+fn open_burst(
+    driver: &Driver,
+    prepared: &Strong<dyn aidl::IPreparedModel>,
+    request: &aidl::Request,
+) -> Result<(FmqBurst, RequestPacket), ToolError> {
+    let burst = FmqBurst::open(driver, prepared)?;
+    let burst = burst.ok_or_else(|| ToolError::Usage("this driver has no bursts over queues".into()))?;
+    let packet = burst.packet(request, false)?;
+    Ok((burst, packet))
 }
 
 /// Places for `ports` from `size` on, which grows.
