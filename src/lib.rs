@@ -19,6 +19,7 @@ extern crate binder as rsbinder;
 
 pub mod aidl;
 pub mod backend;
+pub mod cache;
 pub mod compiler;
 pub mod fmq;
 pub mod memory;

@@ -92,36 +92,43 @@ fn channels_that_lie_are_refused() {
 #[ignore = "a benchmark"]
 fn the_hop() {
     let harness = Harness::new();
-    let model = harness.prepare(&floor_model(&[1, 3]));
+    let prepare = |preference| {
+        let (callback, verdicts) = callback();
+        let model = floor_model(&[1, 3]);
+        let launched =
+            harness.device().prepareModel(&model, preference, Priority::MEDIUM, -1, &[], &[], &[], &callback);
+        launched.expect("launched");
+        verdicts.recv_timeout(PATIENCE).expect("a verdict").1.expect("a prepared model")
+    };
+    let model = prepare(ExecutionPreference::FAST_SINGLE_ANSWER);
+    let frugal = prepare(ExecutionPreference::LOW_POWER);
     let (request, _output) = request(&floats(&[1.5, -0.5, 3.0]), 12);
-    let measure = |what: &str, run: &mut dyn FnMut()| {
-        let mut times: Vec<Duration> = (0..10_000)
-            .map(|_| {
+    let mut polling = Burst::open(&extension(&model));
+    let mut sleeping = Burst::open(&extension(&frugal));
+    let mut ways: [(&str, Box<dyn FnMut()>); 3] = [
+        ("executeSynchronously", {
+            Box::new(move || {
+                model.executeSynchronously(&request, false, -1, -1).expect("executed");
+            })
+        }),
+        ("queue, may poll", Box::new(|| assert_eq!(polling.run(&packet()).status, 0))),
+        ("queue, never polls", Box::new(|| assert_eq!(sleeping.run(&packet()).status, 0))),
+    ];
+    for (pause, runs) in [(None, 10_000), (Some(500), 2000), (Some(2000), 1000)] {
+        let pause = pause.map(Duration::from_micros);
+        for (what, run) in &mut ways {
+            let once = |_| {
+                if let Some(pause) = pause {
+                    std::thread::sleep(pause);
+                }
                 let began = Instant::now();
                 run();
                 began.elapsed()
-            })
-            .collect();
-        times.sort_unstable();
-        println!("{what}: median {:?}, p99 {:?}", times[5000], times[9900]);
-    };
-    measure("executeSynchronously", &mut || {
-        model.executeSynchronously(&request, false, -1, -1).expect("executed");
-    });
-    let mut burst = Burst::open(&extension(&model));
-    measure("queue, back to back", &mut || {
-        burst.run(&packet());
-    });
-    for pause in [Duration::from_micros(500), Duration::from_millis(2)] {
-        let mut times: Vec<Duration> = (0..1000)
-            .map(|_| {
-                std::thread::sleep(pause);
-                let began = Instant::now();
-                burst.run(&packet());
-                began.elapsed()
-            })
-            .collect();
-        times.sort_unstable();
-        println!("queue, {pause:?} apart: median {:?}, p99 {:?}", times[500], times[990]);
+            };
+            let mut times: Vec<Duration> = (0..runs).map(once).collect();
+            times.sort_unstable();
+            let apart = pause.map_or("back to back".into(), |pause| format!("{pause:?} apart"));
+            println!("{what}, {apart}: median {:?}, p99 {:?}", times[runs / 2], times[runs * 99 / 100]);
+        }
     }
 }

@@ -6,6 +6,7 @@ use binder::{BinderResult, Strong};
 use common::*;
 use nnhal::aidl::*;
 use std::fs::File;
+use std::os::fd::AsFd;
 
 /// The operand types that VTS tries device memory with, and the bytes of an element.
 const TYPES: [(OperandType, usize); 4] = [
@@ -159,17 +160,35 @@ fn request(inputs: &[Argument], outputs: &[Argument]) -> Request {
 enum Way {
     Sync,
     SyncWithConfig,
+    Burst,
+    Fenced,
+    Reusable,
+    ReusableFenced,
 }
 
-const WAYS: [Way; 2] = [Way::Sync, Way::SyncWithConfig];
+const WAYS: [Way; 6] =
+    [Way::Sync, Way::SyncWithConfig, Way::Burst, Way::Fenced, Way::Reusable, Way::ReusableFenced];
+
+/// Those that can tell the dimensions of outputs.
+const WAYS_WITH_SHAPES: [Way; 4] = [Way::Sync, Way::SyncWithConfig, Way::Burst, Way::Reusable];
 
 impl Way {
     fn execute(self, model: &Prepared, request: &Request) -> ErrorStatus {
+        let config = ExecutionConfig { loopTimeoutDurationNs: -1, ..Default::default() };
         let result = match self {
             Way::Sync => model.executeSynchronously(request, false, -1, -1),
-            Way::SyncWithConfig => {
-                let config = ExecutionConfig { loopTimeoutDurationNs: -1, ..Default::default() };
-                model.executeSynchronouslyWithConfig(request, &config, -1)
+            Way::SyncWithConfig => model.executeSynchronouslyWithConfig(request, &config, -1),
+            Way::Burst => {
+                let burst = model.configureExecutionBurst().expect("a burst");
+                burst.executeSynchronously(request, &vec![-1; request.pools.len()], false, -1, -1)
+            }
+            Way::Fenced => return fenced(model.executeFenced(request, &[], false, -1, -1, -1)),
+            Way::Reusable => model
+                .createReusableExecution(request, &config)
+                .and_then(|execution| execution.executeSynchronously(-1)),
+            Way::ReusableFenced => {
+                let execution = model.createReusableExecution(request, &config);
+                return fenced(execution.and_then(|execution| execution.executeFenced(&[], -1, -1)));
             }
         };
         match result {
@@ -177,6 +196,25 @@ impl Way {
             other => status(&other),
         }
     }
+}
+
+/// Waits for a fenced execution. What fails without any fence to wait for fails at once: a fence in its error state would
+/// be a surprise.
+fn fenced(result: BinderResult<FencedExecutionResult>) -> ErrorStatus {
+    let result = match result {
+        Ok(result) => result,
+        error => return status(&error),
+    };
+    if let Some(fence) = result.syncFence {
+        use nix::poll::{PollFd, PollFlags};
+        let mut poll = [PollFd::new(fence.as_fd(), PollFlags::POLLIN)];
+        assert_eq!(nix::poll::poll(&mut poll, 20_000u16), Ok(1), "the fence is not signalled");
+        let events = poll[0].revents().unwrap_or(PollFlags::POLLNVAL);
+        assert!(!events.intersects(PollFlags::POLLERR | PollFlags::POLLNVAL), "{events:?}");
+    }
+    let (mut launched, mut after_fences) = (Timing::default(), Timing::default());
+    let callback = result.callback.expect("a callback");
+    callback.getExecutionInfo(&mut launched, &mut after_fences).expect("an answer")
 }
 
 struct ForeignModel;
@@ -458,7 +496,7 @@ fn executions_check_dimensions() {
         let bad = &[2, 32, 32, 8][..];
         let shared = (Place::Shared(&file, 2 * size), bad);
         let own = |dims| (Place::Buffer(buffer.token), dims);
-        for way in WAYS {
+        for way in WAYS_WITH_SHAPES {
             assert_eq!(way.execute(&model, &request(&[own(bad)], &[shared])), INVALID);
             assert_eq!(way.execute(&model, &request(&[shared], &[own(bad)])), INVALID);
             assert_eq!(buffer.copy_to(size), Ok(pattern(size)), "nothing has run");
@@ -474,7 +512,7 @@ fn buffers_of_unknown_dimensions_take_those_of_the_last_write() {
     let device = Device::new();
     let model = device.harness.prepare(&model(OperandType::TENSOR_FLOAT32, &[0, 4], 1));
     let buffer = device.allocate(&model, &[], &[0], &[0]);
-    for way in WAYS {
+    for way in WAYS_WITH_SHAPES {
         for rows in [3usize, 1, 100] {
             let (dims, size) = ([rows as i32, 4], rows * 16);
             let (source, target) = (memfd(&pattern(size)), memfd(&vec![0; size]));
@@ -497,6 +535,36 @@ fn buffers_of_unknown_dimensions_take_those_of_the_last_write() {
 }
 
 #[test]
+fn a_buffer_passes_from_one_fenced_execution_to_the_next() {
+    let device = Device::new();
+    let prepared = device.harness.prepare(&model(OperandType::TENSOR_FLOAT32, &DIMS, 1));
+    let size = ELEMENTS * 4;
+    let state = [(), ()].map(|()| device.allocate(&prepared, &[], &[0], &[0]));
+    let (source, target) = (memfd(&pattern(size)), memfd(&vec![0; size]));
+    let at = |i: usize| (Place::Buffer(state[i].token), &[][..]);
+    let shared = |file| (Place::Shared(file, size), &[][..]);
+    let steps = [
+        request(&[shared(&source)], &[at(0)]),
+        request(&[at(0)], &[at(1)]),
+        request(&[at(1)], &[at(0)]),
+        request(&[at(0)], &[shared(&target)]),
+    ];
+    for _ in 0..20 {
+        // None waits here for the one before; each waits for its fence.
+        let mut fences = Vec::new();
+        let mut last = None;
+        for step in &steps {
+            let mut result = prepared.executeFenced(step, &fences, false, -1, -1, -1).expect("launched");
+            fences = result.syncFence.iter().map(|fence| fence.try_clone().expect("dup")).collect();
+            last = Some(std::mem::take(&mut result));
+        }
+        assert_eq!(fenced(Ok(last.expect("a last step"))), NONE);
+        assert_eq!(bytes_of(&target), pattern(size));
+        std::os::unix::fs::FileExt::write_all_at(&target, &vec![0; size], 0).expect("cleared");
+    }
+}
+
+#[test]
 fn an_output_that_is_too_small_leaves_no_buffer_initialised() {
     let device = Device::new();
     let model = device.harness.prepare(&model(OperandType::TENSOR_FLOAT32, &[0, 4], 2));
@@ -506,7 +574,7 @@ fn an_output_that_is_too_small_leaves_no_buffer_initialised() {
     let input = (Place::Shared(&source, 32), &[2, 4][..]);
     let request =
         request(&[input, input], &[(Place::Buffer(buffer.token), &[]), (Place::Shared(&small, 16), &[])]);
-    for way in WAYS {
+    for way in WAYS_WITH_SHAPES {
         assert_eq!(way.execute(&model, &request), ErrorStatus::OUTPUT_INSUFFICIENT_SIZE, "{way:?}");
         assert_eq!(buffer.copy_to(32), Err(FAILURE));
     }

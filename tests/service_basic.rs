@@ -2,7 +2,7 @@
 
 mod common;
 
-use binder::{BinderResult, Interface, ParcelFileDescriptor, Strong};
+use binder::{BinderResult, Interface, Strong};
 use common::*;
 use nnhal::aidl::*;
 
@@ -14,7 +14,6 @@ fn the_device_describes_itself() {
     assert_eq!(device.getInterfaceVersion().expect("an answer"), INTERFACE_VERSION);
     assert_eq!(device.getInterfaceHash().expect("an answer"), INTERFACE_HASH);
     assert_eq!(device.getType().expect("an answer"), DeviceType::CPU);
-    assert_eq!(device.getNumberOfCacheFilesNeeded().expect("an answer"), NumberOfCacheFiles::default());
     assert!(device.getSupportedExtensions().expect("an answer").is_empty());
     let version = device.getVersionString().expect("an answer");
     assert!(version.starts_with("nnhal-") && !version.contains("unknown"), "{version}");
@@ -165,101 +164,4 @@ fn deadlines_of_a_compilation_hold() {
         assert!(missed && may_miss || told == ErrorStatus::NONE && may_succeed, "{deadline}: {told:?}");
         assert_eq!(prepared.is_some(), told == ErrorStatus::NONE);
     }
-}
-
-#[test]
-fn there_is_no_cache_to_prepare_from() {
-    let harness = Harness::new();
-    let (callback, verdicts) = callback();
-    let none: &[ParcelFileDescriptor] = &[];
-    let launch = harness.device().prepareModelFromCache(-1, none, none, &[0; 32], &callback);
-    assert_refused(launch, ErrorStatus::GENERAL_FAILURE, "caching");
-    let (told, prepared) = verdicts.recv_timeout(PATIENCE).expect("told");
-    assert_eq!(told, ErrorStatus::GENERAL_FAILURE);
-    assert!(prepared.is_none());
-}
-
-/// A prepared model that no driver made.
-struct Foreign;
-impl Interface for Foreign {}
-impl IPreparedModel for Foreign {
-    fn executeSynchronously(&self, _: &Request, _: bool, _: i64, _: i64) -> BinderResult<ExecutionResult> {
-        Ok(Default::default())
-    }
-    fn executeFenced(
-        &self,
-        _: &Request,
-        _: &[ParcelFileDescriptor],
-        _: bool,
-        _: i64,
-        _: i64,
-        _: i64,
-    ) -> BinderResult<FencedExecutionResult> {
-        Ok(Default::default())
-    }
-    fn configureExecutionBurst(&self) -> BinderResult<Strong<dyn IBurst>> {
-        Err(binder::StatusCode::UnknownTransaction.into())
-    }
-    fn createReusableExecution(
-        &self,
-        _: &Request,
-        _: &ExecutionConfig,
-    ) -> BinderResult<Strong<dyn IExecution>> {
-        Err(binder::StatusCode::UnknownTransaction.into())
-    }
-    fn executeSynchronouslyWithConfig(
-        &self,
-        _: &Request,
-        _: &ExecutionConfig,
-        _: i64,
-    ) -> BinderResult<ExecutionResult> {
-        Ok(Default::default())
-    }
-    fn executeFencedWithConfig(
-        &self,
-        _: &Request,
-        _: &[ParcelFileDescriptor],
-        _: &ExecutionConfig,
-        _: i64,
-        _: i64,
-    ) -> BinderResult<FencedExecutionResult> {
-        Ok(Default::default())
-    }
-}
-
-#[test]
-fn device_memory_is_for_models_of_this_device() {
-    let harness = Harness::new();
-    let model = harness.prepare(&floor_model(&[2]));
-    let parcel = |model: Option<Strong<dyn IPreparedModel>>| IPreparedModelParcel { preparedModel: model };
-    let role = |model, io, probability| BufferRole { modelIndex: model, ioIndex: io, probability };
-    let good = role(0, 0, 1.0);
-    let foreign = BnPreparedModel::new_binder(Foreign);
-    let refused = |models: &[IPreparedModelParcel], roles: &[BufferRole], dims: &[i32], message: &str| {
-        let desc = BufferDesc { dimensions: dims.to_vec() };
-        for (inputs, outputs) in [(roles, &[][..]), (&[][..], roles)] {
-            let answer = harness.device().allocate(&desc, models, inputs, outputs);
-            assert_refused(answer, ErrorStatus::INVALID_ARGUMENT, message);
-        }
-    };
-    let ours = || [parcel(Some(model.clone()))];
-    refused(&[], &[], &[], "at least one role");
-    refused(&ours(), &[], &[], "at least one role");
-    refused(&[parcel(None)], &[good.clone()], &[], "prepared model 0 is null");
-    refused(&[parcel(Some(foreign))], &[good.clone()], &[], "not of this device");
-    for index in [-1, 1, i32::MAX] {
-        refused(&ours(), &[role(index, 0, 1.0)], &[], "model ");
-        refused(&ours(), &[role(0, index, 1.0)], &[], "the model has no");
-    }
-    for probability in [10.0, 0.0, -0.5, f32::NAN] {
-        refused(&ours(), &[role(0, 0, probability)], &[], "probability");
-    }
-    refused(&ours(), &[good.clone(), good.clone()], &[], "twice");
-    let both = [parcel(Some(model.clone())), parcel(Some(model.clone()))];
-    refused(&both, &[good.clone(), role(1, 0, 1.0)], &[], "twice");
-    refused(&ours(), &[good.clone()], &[2, 1], "do not fit");
-    refused(&ours(), &[good.clone()], &[3], "do not fit");
-    refused(&ours(), &[good.clone()], &[-1], "negative");
-    let answer = harness.device().allocate(&BufferDesc::default(), &ours(), &[good], &[]);
-    assert_refused(answer, ErrorStatus::GENERAL_FAILURE, "device memory");
 }

@@ -7,20 +7,44 @@ use nix::sys::signal::{kill, Signal};
 use nix::unistd::Pid;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Instant;
 
-fn daemon(arguments: &[&str]) -> Child {
-    Command::new(env!("CARGO_BIN_EXE_nnhald"))
+/// A daemon's process, which does not outlive its test.
+struct Daemon(Option<Child>);
+
+impl Daemon {
+    fn id(&self) -> i32 {
+        self.0.as_ref().expect("present until dropped").id() as i32
+    }
+
+    /// Waits until it ended by itself.
+    fn wait(mut self) -> Output {
+        self.0.take().expect("present until dropped").wait_with_output().expect("ended")
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ = child.kill(); // it may be dead already
+            let _ = child.wait();
+        }
+    }
+}
+
+fn daemon(arguments: &[&str]) -> Daemon {
+    let child = Command::new(env!("CARGO_BIN_EXE_nnhald"))
         .args(arguments)
         .env_remove("NNHAL_LOG")
         .env_remove("RUST_LOG")
         .stderr(Stdio::piped())
         .spawn()
-        .expect("started")
+        .expect("started");
+    Daemon(Some(child))
 }
 
-fn serve(socket: &Path) -> Child {
+fn serve(socket: &Path) -> Daemon {
     let child = daemon(&["--service", &format!("unix:{}", socket.display()), "--threads", "1"]);
     let start = Instant::now();
     while UnixStream::connect(socket).is_err() {
@@ -31,9 +55,9 @@ fn serve(socket: &Path) -> Child {
 }
 
 /// Ends the daemon by `signal`; gives its exit code and its messages.
-fn end(child: Child, signal: Signal) -> (Option<i32>, String) {
-    kill(Pid::from_raw(child.id() as i32), signal).expect("it lives");
-    let output = child.wait_with_output().expect("ended");
+fn end(child: Daemon, signal: Signal) -> (Option<i32>, String) {
+    kill(Pid::from_raw(child.id()), signal).expect("it lives");
+    let output = child.wait();
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
@@ -65,8 +89,7 @@ fn a_dead_daemons_socket_is_taken_over_and_a_living_ones_is_not() {
     assert!(socket.exists());
     // A connection refused would end the wait in `serve` at once, were the old socket still there.
     let child = serve(&socket);
-    let second =
-        daemon(&["--service", &format!("unix:{}", socket.display())]).wait_with_output().expect("ended");
+    let second = daemon(&["--service", &format!("unix:{}", socket.display())]).wait();
     assert_eq!(second.status.code(), Some(1));
     assert_one_line(&second.stderr, "is served by another daemon already");
     assert_eq!(end(child, Signal::SIGTERM).0, Some(0));
@@ -88,18 +111,58 @@ fn whatever_stops_it_is_said_in_one_line() {
     for (arguments, code, message) in [
         (&["--service", &format!("unix:{file}")][..], 1, "exists and is no socket"),
         (&["--service", &format!("unix:{file}.d/x")], 1, "its directory does not exist"),
-        (&["--service", "unix:x", "--data", &format!("{file}/data")], 1, "for data"),
         (&["--service", "tcp:1"], 2, "expected unix:PATH"),
         (&["--threads", "0"], 2, "number of threads"),
         (&["--frobnicate"], 2, "usage: nnhald"),
     ] {
-        let output = daemon(arguments).wait_with_output().expect("ended");
+        let output = daemon(arguments).wait();
         assert_eq!(output.status.code(), Some(code), "{arguments:?}");
         assert_one_line(&output.stderr, message);
     }
     if !Path::new("/dev/binder").exists() {
-        let output = daemon(&["--service", "binder:nnhal"]).wait_with_output().expect("ended");
+        let output = daemon(&["--service", "binder:nnhal"]).wait();
         assert_eq!(output.status.code(), Some(1));
         assert_one_line(&output.stderr, "no kernel binder");
     }
+}
+
+fn open_descriptors(child: &Daemon) -> usize {
+    std::fs::read_dir(format!("/proc/{}/fd", child.id())).expect("it lives").count()
+}
+
+#[test]
+fn executions_that_wait_for_ever_hold_up_nobody_and_end_with_their_client() {
+    const COUNT: usize = 2000;
+    let dir = tempfile::tempdir().expect("a directory");
+    let socket = dir.path().join("nn.sock");
+    let child = serve(&socket);
+    let watching = Connection::new(&socket);
+    let model = watching.prepare(&floor_model(&[1, 3]));
+    let before = open_descriptors(&child);
+    let connection = Connection::new(&socket);
+    let waiting = connection.prepare(&floor_model(&[1]));
+    let (never, fence) = UnixStream::pair().expect("a pair");
+    let fences = [binder::ParcelFileDescriptor::new(std::os::fd::OwnedFd::from(fence))];
+    let (first, _output) = request(&floats(&[1.5]), 4);
+    let mut callbacks = Vec::new();
+    for i in 0..COUNT {
+        let result = waiting.executeFenced(&first, &fences, false, -1, -1, -1);
+        // Every other client gives up the fence, the rest the callback.
+        let result = result.expect("launched");
+        callbacks.push(if i % 2 == 0 { (result.callback, None) } else { (None, result.syncFence) });
+    }
+    assert!(open_descriptors(&child) >= before + 2 * COUNT, "{} descriptors", open_descriptors(&child));
+    let (second, output) = request(&floats(&[1.5, -0.5, 3.0]), 12);
+    model.executeSynchronously(&second, false, -1, -1).expect("others are served");
+    assert_eq!(bytes_of(&output), floats(&[1.0, -1.0, 3.0]));
+    connection.close();
+    drop((callbacks, waiting));
+    let start = Instant::now();
+    while open_descriptors(&child) > before + 20 {
+        assert!(start.elapsed() < PATIENCE, "{} descriptors, before {before}", open_descriptors(&child));
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    drop(never);
+    model.executeSynchronously(&second, false, -1, -1).expect("served still");
+    assert_eq!(end(child, Signal::SIGTERM).0, Some(0));
 }

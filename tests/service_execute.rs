@@ -165,21 +165,6 @@ fn unknown_shapes_are_told_and_small_outputs_are_no_error() {
     assert_eq!(result.outputShapes, shape(true));
 }
 
-/// Work for some tenths of a second: FLOOR after FLOOR.
-fn long_model(count: i32, steps: i32) -> Model {
-    let mut model = floor_model(&[count]);
-    let output = model.main.operands.pop().expect("the output");
-    for _ in 1..steps {
-        let lifetime = OperandLifeTime::TEMPORARY_VARIABLE;
-        model.main.operands.push(Operand { lifetime, ..output.clone() });
-    }
-    model.main.operands.push(output);
-    let step = |i| Operation { r#type: OperationType::FLOOR, inputs: vec![i], outputs: vec![i + 1] };
-    model.main.operations = (0..steps).map(step).collect();
-    model.main.outputIndexes = vec![steps];
-    model
-}
-
 #[test]
 fn deadlines_of_an_execution_hold() {
     let harness = Harness::new();

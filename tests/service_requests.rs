@@ -49,11 +49,11 @@ const CASES: &[Case] = &[
     }),
     ("pool 0: 0 is no token", |r| r.pools[0] = RequestMemoryPool::Token(0)),
     ("a device buffer is used whole", |r| r.pools[0] = RequestMemoryPool::Token(100)),
-    ("no buffer has the token 100", |r| {
+    ("100 is no token", |r| {
         r.pools[0] = RequestMemoryPool::Token(100);
         r.inputs[0].location = DataLocation::default();
     }),
-    ("no buffer has the token 100", |r| {
+    ("100 is no token", |r| {
         r.pools[1] = RequestMemoryPool::Token(100);
         r.outputs[0].location = DataLocation { poolIndex: 1, ..Default::default() };
     }),
@@ -76,6 +76,7 @@ fn pool_of(fd: ParcelFileDescriptor) -> RequestMemoryPool {
 fn every_rule_is_kept_in_every_way_to_execute() {
     let harness = Harness::new();
     let model = harness.prepare(&floor_model(&[3]));
+    let burst = model.configureExecutionBurst().expect("a burst");
     let none: &[ParcelFileDescriptor] = &[];
     let config = ExecutionConfig { loopTimeoutDurationNs: -1, ..Default::default() };
     for (message, change) in CASES {
@@ -89,5 +90,10 @@ fn every_rule_is_kept_in_every_way_to_execute() {
         refused(model.executeFenced(&request, none, false, -1, -1, -1).map(drop));
         refused(model.executeFencedWithConfig(&request, none, &config, -1, -1).map(drop));
         refused(model.createReusableExecution(&request, &config).map(drop));
+        let tokens = vec![-1; request.pools.len()];
+        refused(burst.executeSynchronously(&request, &tokens, false, -1, -1).map(drop));
+        refused(burst.executeSynchronouslyWithConfig(&request, &tokens, &config, -1).map(drop));
+        let tokens: Vec<i64> = (0..request.pools.len() as i64).collect();
+        refused(burst.executeSynchronously(&request, &tokens, false, -1, -1).map(drop));
     }
 }

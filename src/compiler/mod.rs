@@ -3,18 +3,24 @@
 //! Jobs are bounded, in all and per client, and no client has every thread. Nothing here knows of binder: whoever asks
 //! for a compilation says in a closure what to do with its outcome.
 
+mod caching;
 mod error;
 mod quota;
+mod storing;
+mod workers;
 
+pub use caching::{CachePlace, CachingError};
 pub use error::CompileError;
 pub use quota::{Exhausted, Permit, Quota};
+pub use workers::Workers;
 
-use crate::backend::{boottime_ns, Backend, CompileOptions, Control, Executable};
+use crate::backend::{boottime_ns, Backend, CompileOptions, Control, Executable, Priority};
+use crate::cache::Store;
 use crate::model::Model;
 use crate::ops::Interrupt;
-use std::collections::VecDeque;
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use storing::Compiled;
 
 /// What became of a compilation.
 pub type Outcome = Result<Arc<dyn Executable>, CompileError>;
@@ -50,124 +56,66 @@ impl Default for Limits {
 
 /// Compiles in the background, until it is dropped.
 pub struct Compiler {
-    shared: Arc<Shared>,
+    backend: Arc<dyn Backend>,
+    store: Option<Arc<Store>>,
+    workers: Arc<Workers>,
     jobs: Arc<Quota>,
 }
 
-struct Shared {
-    backend: Arc<dyn Backend>,
-    queue: Mutex<Queue>,
-    changed: Condvar,
-    /// Jobs of one client that may compile at the same time.
-    most_running: usize,
-}
-
-#[derive(Default)]
-struct Queue {
-    waiting: VecDeque<Waiting>,
-    /// Clients of the jobs that are being compiled.
-    running: Vec<u32>,
-    stop: bool,
-}
-
-struct Waiting {
-    job: Job,
-    /// Whether the deadline had passed when the job came.
-    expired: bool,
-    _permit: Permit,
-}
-
 impl Compiler {
-    /// Starts the threads that compile with `backend`.
-    pub fn new(backend: Arc<dyn Backend>, limits: Limits) -> std::io::Result<Self> {
-        let threads = limits.threads.max(2);
-        let shared = Arc::new(Shared {
-            backend,
-            queue: Mutex::default(),
-            changed: Condvar::new(),
-            most_running: threads - 1,
-        });
-        let compiler = Compiler { shared, jobs: Quota::new(limits.jobs, limits.jobs_per_client) };
-        for i in 0..threads {
-            let shared = compiler.shared.clone();
-            std::thread::Builder::new().name(format!("nnhal-compile-{i}")).spawn(move || shared.work())?;
-        }
-        Ok(compiler)
+    /// Starts the threads that compile with `backend`, and keep what they compiled in `store`.
+    pub fn new(backend: Arc<dyn Backend>, limits: Limits, store: Option<Store>) -> std::io::Result<Self> {
+        let workers = Arc::new(Workers::new("nnhal-compile", limits.threads)?);
+        let jobs = Quota::new(limits.jobs, limits.jobs_per_client);
+        Ok(Compiler { backend, store: store.map(Arc::new), workers, jobs })
     }
 
     /// Puts `job` in line. Where that fails, its closure is dropped untold.
     pub fn submit(&self, job: Job) -> Result<(), CompileError> {
         let permit = self.jobs.take(job.client, 1).map_err(CompileError::TooManyJobs)?;
         let expired = job.control.deadline_ns.is_some_and(|deadline| boottime_ns() >= deadline);
-        self.shared.lock().waiting.push_back(Waiting { job, expired, _permit: permit });
-        self.shared.changed.notify_one();
+        let (backend, store) = (self.backend.clone(), self.store.clone());
+        let (workers, jobs) = (Arc::downgrade(&self.workers), self.jobs.clone());
+        let (client, priority) = (job.client, job.options.priority);
+        let task = move || {
+            let Job { model, options, control, done, .. } = job;
+            let compiled = match expired {
+                true => Err(CompileError::Expired),
+                false => compile(store.as_deref(), client, &*backend, (&model, &options), &control),
+            };
+            let save = compiled.as_ref().ok().and_then(|compiled| {
+                let (key, store, executable) = (compiled.save_as?, store?, compiled.executable.clone());
+                Some(move || storing::save(&store, &key, &*executable))
+            });
+            // The client's memory and its place are free before it hears of the outcome.
+            drop((model, permit));
+            done(compiled.map(|compiled| compiled.executable));
+            if let (Some(save), Ok(permit), Some(workers)) = (save, jobs.take(client, 1), workers.upgrade()) {
+                let task = move || {
+                    save();
+                    drop(permit);
+                };
+                workers.submit(client, Priority::Low, Box::new(task));
+            }
+        };
+        self.workers.submit(client, priority, Box::new(task));
         Ok(())
     }
 }
 
-impl Drop for Compiler {
-    fn drop(&mut self) {
-        let mut queue = self.shared.lock();
-        queue.stop = true;
-        let dropped = std::mem::take(&mut queue.waiting);
-        drop(queue);
-        drop(dropped); // whoever is told by a drop may ask for more: not under the lock
-        self.shared.changed.notify_all();
-    }
+fn compile(
+    store: Option<&Store>,
+    client: u32,
+    backend: &dyn Backend,
+    what: (&Model, &CompileOptions),
+    control: &Control,
+) -> Result<Compiled, CompileError> {
+    let compiled = catch_unwind(AssertUnwindSafe(|| {
+        control.check()?;
+        storing::compile(store, client, backend, what, control)
+    }));
+    compiled.map_err(|_| CompileError::Panicked)?.map_err(CompileError::Backend)
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Compiles until the compiler stops.
-    fn work(&self) {
-        while let Some(next) = self.next() {
-            let client = next.job.client;
-            if catch_unwind(AssertUnwindSafe(|| self.compile(next))).is_err() {
-                log::error!("telling the outcome of a compilation panicked");
-            }
-            let mut queue = self.lock();
-            if let Some(at) = queue.running.iter().position(|&running| running == client) {
-                queue.running.swap_remove(at);
-            }
-            drop(queue);
-            self.changed.notify_all();
-        }
-    }
-
-    /// Waits for a job that may run; `None` when the compiler stops.
-    fn next(&self) -> Option<Waiting> {
-        let mut queue = self.lock();
-        while !queue.stop {
-            let Queue { waiting, running, .. } = &mut *queue;
-            let may_run = |waiting: &Waiting| {
-                running.iter().filter(|&&client| client == waiting.job.client).count() < self.most_running
-            };
-            if let Some(next) = waiting.iter().position(may_run).and_then(|at| waiting.remove(at)) {
-                running.push(next.job.client);
-                return Some(next);
-            }
-            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
-        }
-        None
-    }
-
-    fn compile(&self, Waiting { job, expired, _permit: permit }: Waiting) {
-        let Job { model, options, control, done, .. } = job;
-        let outcome = if expired {
-            Err(CompileError::Expired)
-        } else {
-            catch_unwind(AssertUnwindSafe(|| {
-                control.check()?;
-                self.backend.compile(&model, &options, &control)
-            }))
-            .map_err(|_| CompileError::Panicked)
-            .and_then(|outcome| outcome.map_err(CompileError::Backend))
-        };
-        // The client's memory and its place are free before it hears of the outcome.
-        drop((model, permit));
-        done(outcome);
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -52,6 +52,12 @@ impl Quota {
     }
 }
 
+impl Permit {
+    pub fn client(&self) -> u32 {
+        self.client
+    }
+}
+
 impl Drop for Permit {
     fn drop(&mut self) {
         let mut held = self.quota.held.lock().unwrap_or_else(PoisonError::into_inner);

@@ -202,6 +202,14 @@ impl ClientSlice {
         ClientSlice { mapping, offset: 0, len }
     }
 
+    /// `len` bytes of this slice from `offset`.
+    pub fn part(&self, offset: usize, len: usize) -> Result<Self, MemoryError> {
+        if offset.checked_add(len).is_none_or(|end| end > self.len) {
+            return Err(MemoryError::Invalid(format!("{offset}+{len} lie outside of {} bytes", self.len)));
+        }
+        ClientSlice::new(self.mapping.clone(), self.offset + offset, len)
+    }
+
     pub fn len(&self) -> usize {
         self.len
     }

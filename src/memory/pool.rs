@@ -1,6 +1,7 @@
 //! Memory pools as the interface passes them: which part of which file, and how it may be used.
 
 use super::client::{Access, Mapping};
+use super::identity::Identity;
 use super::MemoryError;
 use crate::aidl;
 use std::os::fd::AsFd;
@@ -37,6 +38,11 @@ impl<'a> Pool<'a> {
     /// Size in bytes.
     pub fn size(&self) -> usize {
         self.size
+    }
+
+    /// What this pool is, if its file can tell: two pools of the same identity are the same memory.
+    pub fn identity(&self) -> Option<Identity> {
+        Identity::new(self.fd.as_fd(), self.offset, self.size, self.access)
     }
 
     /// Maps the pool with the access it declares. One that does not declare any (ashmem, hardware buffers) and cannot

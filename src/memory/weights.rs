@@ -20,8 +20,8 @@ pub enum Weights {
 impl Weights {
     /// Weights that lie in `slice`. `None` if it is not aligned or not to be read.
     pub fn shared(slice: ClientSlice) -> Option<Self> {
-        let aligned = slice.start_to_read().ok()? as usize % WEIGHTS_ALIGNMENT == 0;
-        aligned.then_some(Weights::Shared(slice))
+        let start = slice.start_to_read().ok()? as usize;
+        start.is_multiple_of(WEIGHTS_ALIGNMENT).then_some(Weights::Shared(slice))
     }
 
     pub fn len(&self) -> usize {

@@ -14,7 +14,7 @@ pub mod elementwise;
 mod error;
 pub mod evaluate;
 #[cfg(test)]
-pub(crate) mod hostile;
+mod hostile;
 pub mod image;
 pub mod lookup;
 pub mod matmul;

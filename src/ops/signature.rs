@@ -60,6 +60,23 @@ impl Slot {
     }
 }
 
+/// Concatenates parts of a list of slots; `N` must be their total number.
+pub const fn join<const N: usize>(parts: &[&[Slot]]) -> [Slot; N] {
+    let mut slots = [parts[0][0]; N];
+    let (mut part, mut at) = (0, 0);
+    while part < parts.len() {
+        let mut i = 0;
+        while i < parts[part].len() {
+            slots[at] = parts[part][i];
+            at += 1;
+            i += 1;
+        }
+        part += 1;
+    }
+    assert!(at == N);
+    slots
+}
+
 /// The types that the columns take together, and the first feature level that accepts them.
 #[derive(Clone, Copy, Debug)]
 pub struct Row(pub u8, pub &'static [OperandType]);

@@ -2,9 +2,10 @@
 
 use super::prepared_model;
 use super::prepared_model::Prepared;
+use super::quotas::Quotas;
 use super::status::ServiceError;
 use crate::aidl::{ErrorStatus, IPreparedModelCallback};
-use crate::compiler::{Permit, Quota};
+use crate::compiler::Permit;
 use binder::{DeathRecipient, Strong, WIBinder};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,14 +35,12 @@ impl DeathRecipient for Watch {
 impl Announcement {
     /// Owes `client`, by `callback`, a notification. `cancelled` is set should it die before.
     pub fn new(
-        quota: &Arc<Quota>,
+        quotas: &Quotas,
         client: u32,
         callback: &Strong<dyn IPreparedModelCallback>,
         cancelled: Arc<AtomicBool>,
     ) -> Result<Arc<Self>, ServiceError> {
-        let permit = quota.take(client, 1).map_err(|why| {
-            ServiceError::Exhausted(format!("too many callbacks have not been answered: {why}"))
-        })?;
+        let permit = quotas.callback(client)?;
         let watch = Arc::new(Watch { cancelled });
         if let Err(why) = callback.link_to_death_arc(&watch) {
             // A callback of this very process cannot die, and one that is dead already shows at the notification.

@@ -7,7 +7,8 @@ use nix::sys::signal::{SigSet, Signal};
 use std::path::PathBuf;
 
 /// How to call the daemon.
-pub const USAGE: &str = "usage: nnhald [--service unix:PATH|binder:INSTANCE] [--data DIR] [--threads N]";
+pub const USAGE: &str =
+    "usage: nnhald [--service unix:PATH|binder:INSTANCE] [--data DIR] [--store MIB] [--threads N]";
 
 /// Where the service is offered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +44,8 @@ pub struct Flags {
     pub service: Place,
     /// Where the driver keeps what must survive it.
     pub data: Option<PathBuf>,
+    /// MiB of compiled models to keep there for clients that give no cache files; 0 for none.
+    pub store: Option<u64>,
     /// Threads that compute; `None` for one per core.
     pub threads: Option<usize>,
 }
@@ -50,7 +53,8 @@ pub struct Flags {
 impl Flags {
     /// Reads flags, each as `--flag value` or `--flag=value`. `Ok(None)` where help is asked for.
     pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Option<Self>, String> {
-        let mut flags = Flags { service: Place::Binder("nnhal".into()), data: None, threads: None };
+        let mut flags =
+            Flags { service: Place::Binder("nnhal".into()), data: None, store: None, threads: None };
         let mut arguments = arguments.into_iter();
         while let Some(argument) = arguments.next() {
             let (flag, inline) = match argument.split_once('=') {
@@ -60,18 +64,27 @@ impl Flags {
             if matches!(flag, "-h" | "--help") {
                 return Ok(None);
             }
-            if !matches!(flag, "--service" | "--data" | "--threads") {
+            if !matches!(flag, "--service" | "--data" | "--store" | "--threads") {
                 return Err(format!("{argument:?} is no flag of this daemon"));
             }
             let value = inline.or_else(|| arguments.next()).ok_or_else(|| format!("{flag} needs a value"))?;
             match flag {
                 "--service" => flags.service = value.parse()?,
                 "--data" => flags.data = Some(value.into()),
+                "--store" => flags.store = Some(mebibytes(&value)?),
                 _ => flags.threads = Some(threads(&value)?),
             }
         }
         Ok(Some(flags))
     }
+}
+
+fn mebibytes(text: &str) -> Result<u64, String> {
+    const MOST: u64 = 1 << 20;
+    text.parse()
+        .ok()
+        .filter(|n| (0..=MOST).contains(n))
+        .ok_or_else(|| format!("{text:?} is no size in MiB: expected 0 to {MOST}"))
 }
 
 fn threads(text: &str) -> Result<usize, String> {
@@ -89,8 +102,6 @@ pub enum DaemonError {
     Serve(#[from] ServeError),
     #[error("cannot start threads: {0}")]
     Threads(std::io::Error),
-    #[error("cannot use {} for data: {source}", .path.display())]
-    Data { path: PathBuf, source: std::io::Error },
     #[error("cannot wait for signals: {0}")]
     Signals(nix::Error),
 }
@@ -101,10 +112,12 @@ pub fn run(flags: &Flags) -> Result<(), DaemonError> {
     let ending = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
     ending.thread_block().map_err(DaemonError::Signals)?;
     raise_descriptor_limit();
-    if let Some(path) = &flags.data {
-        std::fs::create_dir_all(path).map_err(|source| DaemonError::Data { path: path.clone(), source })?;
-    }
-    let device = new_device(&Options { threads: flags.threads }).map_err(DaemonError::Threads)?;
+    let device = new_device(&Options {
+        threads: flags.threads,
+        data: flags.data.clone(),
+        store: flags.store.map(|mib| mib << 20),
+    })
+    .map_err(DaemonError::Threads)?;
     let service = match &flags.service {
         Place::Unix(path) => Some(UnixService::start(path, &device)?),
         Place::Binder(instance) => {
@@ -141,10 +154,13 @@ mod tests {
     #[test]
     fn flags_are_read() {
         let flags = parse("").unwrap().unwrap();
-        assert_eq!(flags, Flags { service: Place::Binder("nnhal".into()), data: None, threads: None });
-        let flags = parse("--service=unix:/a:b=c --data /d --threads 3").unwrap().unwrap();
-        let expected =
-            Flags { service: Place::Unix("/a:b=c".into()), data: Some("/d".into()), threads: Some(3) };
+        assert_eq!(
+            flags,
+            Flags { service: Place::Binder("nnhal".into()), data: None, store: None, threads: None }
+        );
+        let flags = parse("--service=unix:/a:b=c --data /d --store 8 --threads 3").unwrap().unwrap();
+        let service = Place::Unix("/a:b=c".into());
+        let expected = Flags { service, data: Some("/d".into()), store: Some(8), threads: Some(3) };
         assert_eq!(flags, expected);
         assert_eq!(parse("--threads 1 --help").unwrap(), None);
     }
@@ -157,6 +173,7 @@ mod tests {
             ("--service", "--service needs"),
             ("--service unix:", "expected unix:PATH"),
             ("--service tcp:1", "expected unix:PATH"),
+            ("--store much", "much"),
             ("--threads 0", "\"0\""),
             ("--threads many", "many"),
             ("--threads 1000000", "1000000"),

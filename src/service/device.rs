@@ -3,47 +3,49 @@
 use super::announce::Announcement;
 use super::buffer;
 use super::prepared_model::Prepared;
+use super::quotas::Quotas;
 use super::status::{self, handle, ServiceError};
 use super::terms;
+use super::watcher::Watcher;
 use crate::aidl::*;
 use crate::backend::cpu::CpuBackend;
 use crate::backend::{self, Backend, CompileOptions, Control};
-use crate::compiler::{Compiler, Job, Limits, Quota};
+use crate::cache::{self, Cache, Store};
+use crate::compiler::{CachePlace, CachingError, Compiler, Job, Limits, Workers};
 use crate::fmq::PollingBudget;
 use crate::model;
 use crate::model::buffer::BufferTracker;
 use binder::{BinderResult, Interface, ParcelFileDescriptor, Strong};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Callbacks that have not returned yet, in all and of one client: each holds a thread.
-const MAX_CALLBACKS: u64 = 512;
-const MAX_CALLBACKS_PER_CLIENT: u64 = 128;
-
-/// Prepared models alive, in all and of one client.
-const MAX_MODELS: u64 = 8192;
-const MAX_MODELS_PER_CLIENT: u64 = 2048;
-
-/// Bursts over queues, in all and of one client: each has a thread.
-const MAX_FMQ_BURSTS: u64 = 128;
-const MAX_FMQ_BURSTS_PER_CLIENT: u64 = 32;
+/// Size of the driver's own store of compiled models, unless told otherwise.
+pub const STORE_BYTES: u64 = 64 << 20;
 
 /// How the driver is set up.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Threads that compute; `None` for one per core.
     pub threads: Option<usize>,
+    /// Where the driver keeps what must survive it; `None` if nothing has to.
+    pub data: Option<PathBuf>,
+    /// Bytes of compiled models that it keeps there for clients that give no cache files; 0 for none, `None` for
+    /// [`STORE_BYTES`].
+    pub store: Option<u64>,
 }
 
 /// What all objects of one driver share.
 pub(super) struct Core {
     backend: Arc<dyn Backend>,
     compiler: Compiler,
-    callbacks: Arc<Quota>,
-    models: Arc<Quota>,
-    pub(super) buffers: BufferTracker,
-    pub(super) fmq_bursts: Arc<Quota>,
-    /// How many of those may poll.
-    pub(super) polling: Arc<PollingBudget>,
+    cache: Cache,
+    pub buffers: BufferTracker,
+    /// The threads of executions that no binder thread waits for.
+    pub workers: Workers,
+    pub watcher: Watcher,
+    pub quotas: Quotas,
+    /// How many bursts over queues may poll at once.
+    pub polling: Arc<PollingBudget>,
 }
 
 struct Device {
@@ -54,15 +56,22 @@ struct Device {
 pub fn new_device(options: &Options) -> std::io::Result<Strong<dyn IDevice>> {
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let backend: Arc<dyn Backend> = Arc::new(CpuBackend::new(options.threads.unwrap_or(cores))?);
-    let compiler = Compiler::new(backend.clone(), Limits::default())?;
-    let callbacks = Quota::new(MAX_CALLBACKS, MAX_CALLBACKS_PER_CLIENT);
-    let models = Quota::new(MAX_MODELS, MAX_MODELS_PER_CLIENT);
-    let buffers = BufferTracker::default();
-    let fmq_bursts = Quota::new(MAX_FMQ_BURSTS, MAX_FMQ_BURSTS_PER_CLIENT);
-    let polling = PollingBudget::for_processors(cores);
-    Ok(BnDevice::new_binder(Device {
-        core: Arc::new(Core { backend, compiler, callbacks, models, buffers, fmq_bursts, polling }),
-    }))
+    let (data, fingerprint) = (options.data.as_deref(), version(&backend.version()));
+    let bytes = options.store.unwrap_or(STORE_BYTES);
+    let store = data.filter(|_| bytes > 0).map(|data| Store::new(data, &fingerprint, bytes));
+    let compiler = Compiler::new(backend.clone(), Limits::default(), store)?;
+    let cache = Cache::new(data, &fingerprint);
+    let core = Core {
+        backend,
+        compiler,
+        cache,
+        buffers: BufferTracker::default(),
+        workers: Workers::new("nnhal-fenced", cores.clamp(2, 8) + 1)?,
+        watcher: Watcher::new()?,
+        quotas: Quotas::new(),
+        polling: PollingBudget::for_processors(cores),
+    };
+    Ok(BnDevice::new_binder(Device { core: Arc::new(core) }))
 }
 
 /// What prepareModel and prepareModelWithConfig have in common, checked.
@@ -70,6 +79,8 @@ struct Compilation {
     model: model::Model,
     options: CompileOptions,
     deadline: Option<u64>,
+    /// Where it is to be saved.
+    place: Option<CachePlace>,
 }
 
 impl Compilation {
@@ -84,11 +95,53 @@ impl Compilation {
             priority: terms::priority(priority)?,
         };
         let deadline = terms::deadline(deadline)?;
-        Ok(Compilation { model: model::Model::new(model)?, options, deadline })
+        Ok(Compilation { model: model::Model::new(model)?, options, deadline, place: None })
+    }
+
+    /// This compilation, to be saved in these files. What is wrong with them means that it is not, nothing else.
+    fn cached(self, token: &[u8], models: &[ParcelFileDescriptor], data: &[ParcelFileDescriptor]) -> Self {
+        if models.is_empty() && data.is_empty() {
+            return self;
+        }
+        match CachePlace::new(binder::get_calling_uid(), token, models, data) {
+            Ok(place) => Compilation { place: Some(place), ..self },
+            Err(why) => {
+                log::warn!("a compilation is not cached: {why}");
+                self
+            }
+        }
     }
 }
 
 impl Device {
+    /// Prepares a model from its cache, at once. Whatever goes wrong is thrown and told to the callback as well.
+    fn load(
+        &self,
+        callback: &Strong<dyn IPreparedModelCallback>,
+        deadline: i64,
+        place: impl FnOnce(u32) -> Result<CachePlace, CachingError>,
+    ) -> Result<(), ServiceError> {
+        let client = binder::get_calling_uid();
+        let announcement = Announcement::new(&self.core.quotas, client, callback, Arc::default())?;
+        let load = || {
+            terms::check_deadline(terms::deadline(deadline)?)?;
+            let permit = self.core.quotas.model(client)?;
+            let executable = place(client)?.load(&self.core.cache, &*self.core.backend)?;
+            Ok(Prepared::new(self.core.clone(), executable, None, backend::Priority::default(), permit))
+        };
+        let loaded: Result<Prepared, ServiceError> = load();
+        match loaded {
+            Ok(prepared) => {
+                announcement.tell(Ok(Arc::new(prepared)));
+                Ok(())
+            }
+            Err(error) => {
+                announcement.tell(Err(error.status()));
+                Err(error)
+            }
+        }
+    }
+
     /// Starts a compilation. Whatever goes wrong is thrown and told to the callback as well.
     fn prepare(
         &self,
@@ -97,18 +150,27 @@ impl Device {
     ) -> Result<(), ServiceError> {
         let client = binder::get_calling_uid();
         let mut control = Control::default();
-        let announcement =
-            Announcement::new(&self.core.callbacks, client, callback, control.cancelled.clone())?;
+        let announcement = Announcement::new(&self.core.quotas, client, callback, control.cancelled.clone())?;
         let launch = || {
-            let Compilation { model, options, deadline } = check()?;
-            let place = self.core.models.take(client, 1).map_err(|why| {
-                ServiceError::Exhausted(format!("too many prepared models are alive: {why}"))
-            })?;
+            let Compilation { model, options, deadline, place: cache_place } = check()?;
+            let place = self.core.quotas.model(client)?;
             (control.deadline_ns, control.priority) = (deadline, options.priority);
             let (core, announcement) = (self.core.clone(), announcement.clone());
             let done = move |outcome: crate::compiler::Outcome| {
                 announcement.tell(match outcome {
-                    Ok(executable) => Ok(Arc::new(Prepared::new(core, executable, options, place))),
+                    Ok(executable) => {
+                        let saved = cache_place.map(|place| place.save(&core.cache, &*executable));
+                        if let Some(Err(why)) = saved {
+                            log::warn!("a compilation is not cached: {why}");
+                        }
+                        Ok(Arc::new(Prepared::new(
+                            core,
+                            executable,
+                            Some(options.preference),
+                            options.priority,
+                            place,
+                        )))
+                    }
                     Err(error) => {
                         let error = ServiceError::from(error);
                         status::log("compilation", &error);
@@ -134,7 +196,10 @@ impl IDevice for Device {
     }
 
     fn getNumberOfCacheFilesNeeded(&self) -> BinderResult<NumberOfCacheFiles> {
-        Ok(NumberOfCacheFiles { numModelCache: 0, numDataCache: 0 })
+        Ok(NumberOfCacheFiles {
+            numModelCache: cache::MODEL_FILES as i32,
+            numDataCache: cache::DATA_FILES as i32,
+        })
     }
 
     fn getSupportedExtensions(&self) -> BinderResult<Vec<Extension>> {
@@ -167,13 +232,16 @@ impl IDevice for Device {
         preference: ExecutionPreference,
         priority: Priority,
         deadline: i64,
-        _model_cache: &[ParcelFileDescriptor],
-        _data_cache: &[ParcelFileDescriptor],
-        _token: &[u8],
+        model_cache: &[ParcelFileDescriptor],
+        data_cache: &[ParcelFileDescriptor],
+        token: &[u8],
         callback: &Strong<dyn IPreparedModelCallback>,
     ) -> BinderResult<()> {
         handle("prepareModel", || {
-            self.prepare(callback, || Compilation::new(model, preference, priority, deadline))
+            self.prepare(callback, || {
+                let compilation = Compilation::new(model, preference, priority, deadline)?;
+                Ok(compilation.cached(token, model_cache, data_cache))
+            })
         })
     }
 
@@ -186,7 +254,9 @@ impl IDevice for Device {
         handle("prepareModelWithConfig", || {
             self.prepare(callback, || {
                 terms::hints(&config.compilationHints, &config.extensionNameToPrefix)?;
-                Compilation::new(model, config.preference, config.priority, config.deadlineNs)
+                let compilation =
+                    Compilation::new(model, config.preference, config.priority, config.deadlineNs)?;
+                Ok(compilation.cached(&config.cacheToken, &config.modelCache, &config.dataCache))
             })
         })
     }
@@ -194,16 +264,13 @@ impl IDevice for Device {
     fn prepareModelFromCache(
         &self,
         deadline: i64,
-        _model_cache: &[ParcelFileDescriptor],
-        _data_cache: &[ParcelFileDescriptor],
-        _token: &[u8],
+        model_cache: &[ParcelFileDescriptor],
+        data_cache: &[ParcelFileDescriptor],
+        token: &[u8],
         callback: &Strong<dyn IPreparedModelCallback>,
     ) -> BinderResult<()> {
         handle("prepareModelFromCache", || {
-            self.prepare(callback, || {
-                terms::deadline(deadline)?;
-                Err(ServiceError::Failed("caching is not supported yet; prepare the model itself".into()))
-            })
+            self.load(callback, deadline, |uid| CachePlace::new(uid, token, model_cache, data_cache))
         })
     }
 

@@ -10,7 +10,7 @@ use crate::aidl::*;
 use crate::backend::Preference;
 use crate::compiler::Permit;
 use crate::fmq::codec::{self, RequestPacket, ResultPacket, QUANTUM};
-use crate::fmq::{Burst, Descriptor, Executor, FmqError, Pace, Queue, Reader, Writer};
+use crate::fmq::{Burst, Descriptor, Executor, FmqError, Pace, Queue, Reader, Writer, MAX_KEPT};
 use crate::memory::{Mapping, Pool};
 use binder::fmq::{MQDescriptor, SynchronizedReadWrite};
 use binder::{BinderResult, DeathRecipient, Interface, Strong, WIBinder};
@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 
 /// Longest channel; Android's runtime makes them of 1024 elements.
 const MAX_ELEMENTS: usize = 16384;
+/// Two channels of four regions each.
+const MAPPINGS_OF_CHANNELS: usize = 8;
 
 struct FmqBurst {
     prepared: Arc<Prepared>,
@@ -41,18 +43,21 @@ impl IFmqBurst for FmqBurst {
     ) -> BinderResult<Strong<dyn IFmqBurstContext>> {
         handle("IFmqBurst.configureExecutionBurst", || {
             let core = &self.prepared.core;
-            let place = core.fmq_bursts.take(binder::get_calling_uid(), 1).map_err(|why| {
-                ServiceError::Exhausted(format!("too many bursts over queues are open: {why}"))
-            })?;
+            let client = binder::get_calling_uid();
+            let places = [
+                core.quotas.fmq_burst(client)?,
+                core.quotas.mappings(client, MAPPINGS_OF_CHANNELS + MAX_KEPT)?,
+            ];
             let requests = attach("the request channel", &Descriptor::from_aidl(requests), Reader::new)?;
             let results = attach("the result channel", &Descriptor::from_aidl(results), Writer::new)?;
             let executor = Client {
                 prepared: self.prepared.clone(),
                 callback: callback.clone(),
                 terms: Terms::new(false, -1)?,
-                _place: place,
+                _places: places,
             };
-            let polls = self.prepared.preference != Preference::LowPower;
+            // What may have been compiled for low power must not poll.
+            let polls = self.prepared.preference.is_some_and(|preference| preference != Preference::LowPower);
             let pace = Pace::new(polls.then(|| core.polling.clone()));
             let burst = Burst::start(requests, results, Box::new(executor), pace)
                 .map_err(|why| ServiceError::Exhausted(format!("no thread for the burst: {why}")))?;
@@ -109,8 +114,8 @@ struct Client {
     prepared: Arc<Prepared>,
     callback: Strong<dyn IFmqBurstCallback>,
     terms: Terms,
-    /// The thread's place among those of its client.
-    _place: Permit,
+    /// The places of the thread and its mappings among those of its client.
+    _places: [Permit; 2],
 }
 
 impl Executor for Client {

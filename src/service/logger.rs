@@ -6,31 +6,34 @@ use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Lines of the binder crate per second: a client can make it write one for each parcel that it sends.
+/// Lines per second of the binder crate and of our own: a client can have one written for each call that it makes.
 const BINDER_LINES: u32 = 10;
+const OUR_LINES: u32 = 200;
 
 struct Logger {
     start: Instant,
     binder: Mutex<Budget>,
+    ours: Mutex<Budget>,
 }
 
 /// How much may still be written in the current second.
 #[derive(Debug)]
 struct Budget {
     since: Instant,
+    per_second: u32,
     left: u32,
     withheld: u64,
 }
 
 impl Budget {
-    fn new(now: Instant) -> Self {
-        Budget { since: now, left: BINDER_LINES, withheld: 0 }
+    fn new(per_second: u32, now: Instant) -> Self {
+        Budget { since: now, per_second, left: per_second, withheld: 0 }
     }
 
     /// Whether a line may be written, and how many were not since the last that was.
     fn spend(&mut self, now: Instant) -> Option<u64> {
         if now.duration_since(self.since) >= Duration::from_secs(1) {
-            (self.since, self.left) = (now, BINDER_LINES);
+            (self.since, self.left) = (now, self.per_second);
         }
         match self.left.checked_sub(1) {
             Some(left) => {
@@ -50,7 +53,8 @@ pub fn start() {
     let level = ["NNHAL_LOG", "RUST_LOG"].iter().find_map(|name| std::env::var(name).ok());
     let level = level.and_then(|text| LevelFilter::from_str(&text).ok()).unwrap_or(LevelFilter::Info);
     let now = Instant::now();
-    let logger = Logger { start: now, binder: Mutex::new(Budget::new(now)) };
+    let budget = |lines| Mutex::new(Budget::new(lines, now));
+    let logger = Logger { start: now, binder: budget(BINDER_LINES), ours: budget(OUR_LINES) };
     if log::set_boxed_logger(Box::new(logger)).is_ok() {
         log::set_max_level(level);
     }
@@ -77,14 +81,10 @@ impl Log for Logger {
         if !self.enabled(record.metadata()) {
             return;
         }
-        let mut withheld = 0;
-        if !is_ours(record.target()) {
-            let mut budget = self.binder.lock().unwrap_or_else(PoisonError::into_inner);
-            match budget.spend(Instant::now()) {
-                Some(count) => withheld = count,
-                None => return,
-            }
-        }
+        let budget = if is_ours(record.target()) { &self.ours } else { &self.binder };
+        let mut budget = budget.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(withheld) = budget.spend(Instant::now()) else { return };
+        drop(budget);
         let mut line =
             format!("{:10.3} {:5} {}", self.start.elapsed().as_secs_f64(), record.level(), record.args());
         // A message is one line, whatever a client's name or a panic's text has in it.
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn floods_are_cut_short_and_counted() {
         let now = Instant::now();
-        let mut budget = Budget::new(now);
+        let mut budget = Budget::new(BINDER_LINES, now);
         let written = (0..100).filter(|_| budget.spend(now).is_some()).count();
         assert_eq!(written, BINDER_LINES as usize);
         assert_eq!(budget.spend(now + Duration::from_secs(1)), Some(100 - u64::from(BINDER_LINES)));

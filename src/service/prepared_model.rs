@@ -2,15 +2,14 @@
 
 use super::arguments::map_once;
 use super::device::Core;
-use super::fmq_burst;
 use super::run::Execution;
 use super::status::{handle, ServiceError};
 use super::terms::{self, Terms};
+use super::{burst, execution, fenced, fmq_burst};
 use crate::aidl::*;
-use crate::backend::{CompileOptions, Executable, Preference, Priority};
+use crate::backend::{Executable, Preference, Priority};
 use crate::compiler::Permit;
 use binder::{Binder, BinderResult, Interface, ParcelFileDescriptor, Strong};
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,23 +20,29 @@ pub(super) struct Prepared {
     pub id: u64,
     pub core: Arc<Core>,
     pub executable: Arc<dyn Executable>,
-    pub preference: Preference,
+    /// What the client compiled it for; not known of what comes from a cache.
+    pub preference: Option<Preference>,
     pub priority: Priority,
     /// Its place among the prepared models of the client that asked for it.
-    _place: Permit,
+    place: Permit,
 }
 
 impl Prepared {
+    /// The uid that asked for it.
+    pub fn client(&self) -> u32 {
+        self.place.client()
+    }
+
     pub fn new(
         core: Arc<Core>,
         executable: Arc<dyn Executable>,
-        options: CompileOptions,
+        preference: Option<Preference>,
+        priority: Priority,
         place: Permit,
     ) -> Self {
         static IDS: AtomicU64 = AtomicU64::new(1);
-        let CompileOptions { preference, priority } = options;
         let id = IDS.fetch_add(1, Ordering::Relaxed);
-        Prepared { id, core, executable, preference, priority, _place: place }
+        Prepared { id, core, executable, preference, priority, place }
     }
 }
 
@@ -91,25 +96,10 @@ impl PreparedModel {
         deadline: i64,
         duration: i64,
     ) -> Result<FencedExecutionResult, ServiceError> {
-        let (terms, _, _) = (terms?, terms::deadline(deadline)?, terms::duration(duration)?);
-        check_fences(wait_for)?;
-        Execution::new(&self.prepared, request, terms, true, &map_once)?;
-        Err(ServiceError::Failed("fenced execution is not supported yet; execute synchronously".into()))
+        let (times, terms) = (fenced::Times::new(deadline, duration)?, terms?);
+        let execution = Execution::new(&self.prepared, request, terms, true, &map_once)?;
+        fenced::launch(Arc::new(execution), wait_for, times, None)
     }
-}
-
-/// A fence in its error state when the call comes is the caller's fault.
-fn check_fences(fences: &[ParcelFileDescriptor]) -> Result<(), ServiceError> {
-    use nix::poll::{PollFd, PollFlags, PollTimeout};
-    for (i, fence) in fences.iter().enumerate() {
-        let mut poll = [PollFd::new(fence.as_fd(), PollFlags::POLLIN)];
-        let failed = nix::poll::poll(&mut poll, PollTimeout::ZERO).is_err();
-        let errors = PollFlags::POLLERR | PollFlags::POLLNVAL;
-        if failed || poll[0].revents().is_none_or(|events| events.intersects(errors)) {
-            return Err(ServiceError::argument(format!("fence {i} is in its error state")));
-        }
-    }
-    Ok(())
 }
 
 impl Interface for PreparedModel {}
@@ -165,7 +155,8 @@ impl IPreparedModel for PreparedModel {
 
     fn configureExecutionBurst(&self) -> BinderResult<Strong<dyn IBurst>> {
         handle("configureExecutionBurst", || {
-            Err(ServiceError::Failed("bursts are not supported yet; execute synchronously".into()))
+            let mappings = self.prepared.core.quotas.mappings(self.prepared.client(), burst::MAX_MAPPINGS)?;
+            Ok(burst::new_binder(self.prepared.clone(), mappings))
         })
     }
 
@@ -176,10 +167,10 @@ impl IPreparedModel for PreparedModel {
     ) -> BinderResult<Strong<dyn IExecution>> {
         handle("createReusableExecution", || {
             let terms = Terms::from_config(config)?;
-            Execution::new(&self.prepared, request, terms, false, &map_once)?;
-            Err(ServiceError::Failed(
-                "reusable executions are not supported yet; execute synchronously".into(),
-            ))
+            let execution = Execution::new(&self.prepared, request, terms, false, &map_once)?;
+            let quotas = &self.prepared.core.quotas;
+            let mappings = quotas.mappings(self.prepared.client(), execution.mappings())?;
+            Ok(execution::new_binder(execution, mappings))
         })
     }
 }

@@ -9,9 +9,9 @@ use crate::aidl;
 use crate::backend::{Control, InputTensor, OutputShape, OutputTensor};
 use crate::memory::Mapping;
 use crate::model::buffer::{Claims, Uses};
-use crate::model::{Request, RequestPool};
-use crate::tensor::Dims;
-use std::sync::atomic::AtomicBool;
+use crate::model::{Argument, Request, RequestPool};
+use crate::tensor::{Dims, TensorInfo};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,8 @@ pub(super) struct Execution {
     /// Arguments in device buffers, which `inputs` and `outputs` leave out.
     buffers: Uses,
     terms: Terms,
+    /// The first output whose dimensions nobody knows yet.
+    unknown_output: Option<usize>,
 }
 
 /// What a run gave.
@@ -47,7 +49,37 @@ impl Execution {
         let tracker = &prepared.core.buffers;
         let buffers = Uses::new(tracker, buffer::caller(), prepared.id, &checked, &request.pools)?;
         let (inputs, outputs) = arguments::resolve(&checked, &request.pools, map)?;
-        Ok(Execution { prepared: prepared.clone(), inputs, outputs, buffers, terms })
+        let unknown_output = unknown_output(&interface.outputs, &checked.outputs);
+        Ok(Execution { prepared: prepared.clone(), inputs, outputs, buffers, terms, unknown_output })
+    }
+
+    pub fn terms(&self) -> Terms {
+        self.terms
+    }
+
+    /// How many memories it has mapped, at most.
+    pub fn mappings(&self) -> usize {
+        self.inputs.iter().flatten().count() + self.outputs.iter().flatten().count()
+    }
+
+    pub fn prepared(&self) -> &Prepared {
+        &self.prepared
+    }
+
+    /// Checks that it can be fenced: nobody could be told that an output was too small.
+    pub fn check_fenced(&self) -> Result<(), ServiceError> {
+        match self.unknown_output {
+            Some(i) => Err(ServiceError::argument(format!(
+                "output {i}: its dimensions must be known for a fenced execution"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that its device buffers could be used right now: an error to be told at once, not behind a fence.
+    pub fn check_buffers(&self) -> Result<(), ServiceError> {
+        self.buffers.claim()?;
+        Ok(())
     }
 
     /// Checks a request whose arguments lie in `memories`, one per pool and mapped already.
@@ -62,7 +94,9 @@ impl Execution {
         let pools: Vec<_> = memories.iter().map(|m| RequestPool::Memory { size: m.len() }).collect();
         let checked = Request::over(inputs, outputs, &pools, &interface.inputs, &interface.outputs, false)?;
         let (inputs, outputs) = arguments::resolve_mapped(&checked, memories)?;
-        Ok(Execution { prepared: prepared.clone(), inputs, outputs, buffers: Uses::default(), terms })
+        let unknown_output = unknown_output(&interface.outputs, &checked.outputs);
+        let (prepared, buffers) = (prepared.clone(), Uses::default());
+        Ok(Execution { prepared, inputs, outputs, buffers, terms, unknown_output })
     }
 
     /// Runs to completion on the calling thread, as long as `deadline` and `cancelled` allow.
@@ -136,6 +170,35 @@ impl Execution {
             },
         })
     }
+}
+
+/// Marks an object that executes one request at a time as busy, until dropped.
+#[derive(Debug)]
+pub(super) struct Busy(Arc<AtomicBool>);
+
+impl Busy {
+    pub fn enter(flag: &Arc<AtomicBool>, what: &str) -> Result<Self, ServiceError> {
+        match flag.swap(true, Ordering::Acquire) {
+            true => Err(ServiceError::Failed(format!("this {what} is executing already; wait for it"))),
+            false => Ok(Busy(flag.clone())),
+        }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// The first output whose dimensions only the run will tell.
+fn unknown_output(infos: &[TensorInfo], outputs: &[Option<Argument>]) -> Option<usize> {
+    let is_unknown = |(info, output): (&TensorInfo, &Option<Argument>)| {
+        let known =
+            |output: &Argument| TensorInfo { dims: output.dims.clone(), ..info.clone() }.is_fully_specified();
+        output.as_ref().is_some_and(|output| !known(output))
+    };
+    infos.iter().zip(outputs).position(is_unknown)
 }
 
 /// Nothing was measured.

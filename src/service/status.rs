@@ -2,7 +2,8 @@
 
 use crate::aidl::ErrorStatus;
 use crate::backend::BackendError;
-use crate::compiler::CompileError;
+use crate::cache::CacheError;
+use crate::compiler::{CachingError, CompileError};
 use crate::memory::MemoryError;
 use crate::model::buffer::BufferError;
 use crate::model::{ModelError, RequestError};
@@ -21,6 +22,8 @@ pub(super) enum ServiceError {
     Request(#[from] RequestError),
     #[error(transparent)]
     Compile(#[from] CompileError),
+    #[error(transparent)]
+    Caching(#[from] CachingError),
     #[error(transparent)]
     Backend(#[from] BackendError),
     #[error(transparent)]
@@ -60,6 +63,7 @@ impl ServiceError {
             | ServiceError::Memory { source, .. } => of_memory(source),
             ServiceError::Buffer(error) => of_buffer(error),
             ServiceError::Compile(error) => of_compilation(error),
+            ServiceError::Caching(error) => of_caching(error),
             ServiceError::Backend(error) => of_backend(error),
             // A deadline that has passed once will not come again; one that passes during the work may be met next time.
             ServiceError::Expired => ErrorStatus::MISSED_DEADLINE_PERSISTENT,
@@ -74,6 +78,19 @@ fn of_compilation(error: &CompileError) -> ErrorStatus {
         CompileError::Expired => ErrorStatus::MISSED_DEADLINE_PERSISTENT,
         CompileError::Backend(error) => of_backend(error),
         CompileError::Panicked => ErrorStatus::GENERAL_FAILURE,
+    }
+}
+
+fn of_caching(error: &CachingError) -> ErrorStatus {
+    match error {
+        CachingError::Token(_)
+        | CachingError::Cache(CacheError::Count { .. } | CacheError::Access(_) | CacheError::SameFile) => {
+            ErrorStatus::INVALID_ARGUMENT
+        }
+        // Whatever is wrong with their content, the client prepares the model itself.
+        CachingError::Cache(_) | CachingError::NotCacheable | CachingError::Backend(_) => {
+            ErrorStatus::GENERAL_FAILURE
+        }
     }
 }
 
@@ -121,10 +138,16 @@ pub(super) fn handle<T>(
     })
 }
 
-/// Logs why `call` failed. A client's own mistakes are no news unless somebody looks for them.
+/// Logs why `call` failed. A client's own mistakes, and its end, are no news unless somebody looks for them.
 pub(super) fn log(call: &str, error: &ServiceError) {
+    let cancelled = matches!(
+        error,
+        ServiceError::Backend(BackendError::Cancelled)
+            | ServiceError::Compile(CompileError::Backend(BackendError::Cancelled))
+    );
     let level = match error.status() {
         ErrorStatus::INVALID_ARGUMENT => log::Level::Debug,
+        _ if cancelled => log::Level::Debug,
         _ => log::Level::Warn,
     };
     log::log!(level, "{call}: {error}");

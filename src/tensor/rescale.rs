@@ -1,7 +1,24 @@
-//! Values of one 8-bit quantised tensor in the units of another, for operations that only move or compare values. Sums
-//! and products are rescaled by [`super::requant`].
+//! Tables from the values of one 8-bit quantised tensor to those of another, for operations on single values. Sums and
+//! products are rescaled by [`super::requant`].
 
+use super::requant::quantise;
 use super::{OperandType, TensorInfo};
+
+/// The real number that each byte stands for in a tensor of an 8-bit quantised type.
+fn reals(info: &TensorInfo) -> [f32; 256] {
+    let signed = info.ty != OperandType::TENSOR_QUANT8_ASYMM;
+    std::array::from_fn(|byte| {
+        let q = if signed { i32::from(byte as u8 as i8) } else { byte as i32 };
+        q.wrapping_sub(info.zero_point) as f32 * info.scale
+    })
+}
+
+/// For each byte of a tensor of an 8-bit quantised type, `f` of the real number that it stands for, as an element of
+/// `to`, which is of such a type too. Results are rounded as by [`quantise`].
+pub fn byte_table(from: &TensorInfo, to: &TensorInfo, f: impl Fn(f32) -> f32) -> [u8; 256] {
+    // The low byte of a value in the type's range is its element.
+    reals(from).map(|real| quantise(f(real), to.ty, to.scale, to.zero_point) as u8)
+}
 
 /// Brings values of an 8-bit quantised type from one tensor's scale and zero point to another's. There are but 256 of
 /// them, so a table answers for all.
@@ -14,13 +31,10 @@ pub struct Rescale([i32; 256]);
 impl Rescale {
     /// `from` must be of an 8-bit type and `to` of a quantised one.
     pub fn new(from: &TensorInfo, to: &TensorInfo) -> Self {
-        let signed = from.ty != OperandType::TENSOR_QUANT8_ASYMM;
         let (lo, hi) = to.ty.integer_range().unwrap_or((0, 0));
-        Rescale(std::array::from_fn(|byte| {
-            let q = if signed { i32::from(byte as u8 as i8) } else { byte as i32 };
-            let real = f64::from(q.wrapping_sub(from.zero_point) as f32 * from.scale);
+        Rescale(reals(from).map(|real| {
             // The cast saturates and makes NaN zero, so senseless scales do no harm.
-            ((real / f64::from(to.scale) + f64::from(to.zero_point)).round() as i32).clamp(lo, hi)
+            ((f64::from(real) / f64::from(to.scale) + f64::from(to.zero_point)).round() as i32).clamp(lo, hi)
         }))
     }
 

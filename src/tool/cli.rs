@@ -1,8 +1,10 @@
 //! The command line: subcommands, and the driver that they talk to.
 
+use super::bench::{self, BenchArgs};
 use super::client::ServiceName;
 use super::conformance::{self, ConformanceArgs};
 use super::error::ToolError;
+use super::info::{self, InfoArgs};
 use super::run::{self, RunArgs};
 use clap::{Parser, Subcommand};
 
@@ -20,14 +22,18 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(RunArgs),
+    Bench(BenchArgs),
     Conformance(ConformanceArgs),
+    Info(InfoArgs),
 }
 
 impl Cli {
     pub fn run(&self) -> Result<(), ToolError> {
         match &self.command {
             Command::Run(args) => run::run(&self.service, args),
+            Command::Bench(args) => bench::run(&self.service, args),
             Command::Conformance(args) => conformance::run(&self.service, args),
+            Command::Info(args) => info::run(&self.service, args),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 #![allow(dead_code)] // no test uses all of it
 
+pub mod caching;
 pub mod fmq;
 
 use binder::entry::{WireProfile, WireVersion};
@@ -85,7 +86,13 @@ pub struct Harness {
 
 impl Harness {
     pub fn new() -> Self {
-        let daemon = embedded::start(&Options { threads: Some(2) }).expect("a driver");
+        Self::with_data(None)
+    }
+
+    /// A driver that keeps what must survive it in `data`.
+    pub fn with_data(data: Option<&Path>) -> Self {
+        let options = Options { threads: Some(2), data: data.map(Path::to_path_buf), store: None };
+        let daemon = embedded::start(&options).expect("a driver");
         Harness { connection: Connection::new(daemon.socket()), daemon }
     }
 
@@ -168,6 +175,21 @@ pub fn floats(values: &[f32]) -> Vec<u8> {
 
 pub fn operand(ty: OperandType, dims: &[i32], lifetime: OperandLifeTime) -> Operand {
     Operand { r#type: ty, dimensions: dims.to_vec(), lifetime, ..Default::default() }
+}
+
+/// Work for some tenths of a second: FLOOR after FLOOR.
+pub fn long_model(count: i32, steps: i32) -> Model {
+    let mut model = floor_model(&[count]);
+    let output = model.main.operands.pop().expect("the output");
+    for _ in 1..steps {
+        let lifetime = OperandLifeTime::TEMPORARY_VARIABLE;
+        model.main.operands.push(Operand { lifetime, ..output.clone() });
+    }
+    model.main.operands.push(output);
+    let step = |i| Operation { r#type: OperationType::FLOOR, inputs: vec![i], outputs: vec![i + 1] };
+    model.main.operations = (0..steps).map(step).collect();
+    model.main.outputIndexes = vec![steps];
+    model
 }
 
 /// FLOOR of one float tensor.

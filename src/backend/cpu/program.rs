@@ -80,7 +80,12 @@ impl Executable for Program {
     ) -> Result<Vec<OutputShape>, BackendError> {
         let mut frame = self.frame()?;
         let machine = Machine { routines: &self.routines, pool: &self.pool, control };
-        let shapes = machine.run_main(&mut frame, inputs, outputs);
+        let mut shapes = machine.run_main(&mut frame, inputs, outputs);
+        if self.data.as_ref().is_some_and(|data| data.vanished()) {
+            shapes = Err(BackendError::Failed(
+                "the data cache vanished: its file was truncated; prepare the model again".into(),
+            ));
+        }
         frame.clear();
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < MAX_IDLE_FRAMES {

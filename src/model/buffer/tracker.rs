@@ -70,7 +70,8 @@ impl BufferTracker {
     }
 
     /// How many buffers are alive, and what they take.
-    pub fn usage(&self) -> (usize, usize) {
+    #[cfg(test)]
+    pub(super) fn usage(&self) -> (usize, usize) {
         let used = self.account.lock();
         (used.all.buffers, used.all.bytes)
     }

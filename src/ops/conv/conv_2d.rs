@@ -1,50 +1,21 @@
 //! CONV_2D: a filter that mixes channels, swept over an image.
 
-use super::{check_channel_dim, evaluate, ConvGeometry, ROWS};
-use crate::ops::signature::{boolean, int, var};
+use super::{check_channel_dim, evaluate, ConvGeometry, OUTPUT, ROWS};
+use crate::ops::image::{EXPLICIT_STRIDES, IMPLICIT_STRIDES};
+use crate::ops::signature::{boolean, int, join, var, Slot};
 use crate::ops::{Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
+
+const TENSORS: [Slot; 3] = [var("input", 0).rank(4, 4), var("filter", 1).rank(4, 4), var("bias", 2)];
+const REST: [Slot; 4] = [int("activation"), boolean("nchw"), int("dilation width"), int("dilation height")];
 
 pub static CONV_2D: Operation = Operation {
     ty: OperationType::CONV_2D,
     doc: "a filter that mixes channels, swept over an image",
     signatures: &[
-        Signature::new(
-            ROWS,
-            &[
-                var("input", 0).rank(4, 4),
-                var("filter", 1).rank(4, 4),
-                var("bias", 2),
-                int("padding scheme"),
-                int("stride width"),
-                int("stride height"),
-                int("activation"),
-                boolean("nchw"),
-                int("dilation width"),
-                int("dilation height"),
-            ],
-            &[var("output", 0)],
-        )
-        .input_counts(&[7, 8, 10]),
-        Signature::new(
-            ROWS,
-            &[
-                var("input", 0).rank(4, 4),
-                var("filter", 1).rank(4, 4),
-                var("bias", 2),
-                int("padding left"),
-                int("padding right"),
-                int("padding top"),
-                int("padding bottom"),
-                int("stride width"),
-                int("stride height"),
-                int("activation"),
-                boolean("nchw"),
-                int("dilation width"),
-                int("dilation height"),
-            ],
-            &[var("output", 0)],
-        )
-        .input_counts(&[10, 11, 13]),
+        Signature::new(ROWS, &join::<10>(&[&TENSORS, &IMPLICIT_STRIDES, &REST]), OUTPUT)
+            .input_counts(&[7, 8, 10]),
+        Signature::new(ROWS, &join::<13>(&[&TENSORS, &EXPLICIT_STRIDES, &REST]), OUTPUT)
+            .input_counts(&[10, 11, 13]),
     ],
     check: |args| check_channel_dim(args, 0),
     run: Run::Shaped { shapes, eval },

@@ -1,58 +1,31 @@
 //! DEPTHWISE_CONV_2D: each channel filtered by itself, into one or more output channels.
 
-use super::{accumulate, check_channel_dim, evaluate, filter_dims, ChannelRequant, Number, WeightedSums};
-use super::{IMPLICIT, ROWS};
-use crate::ops::image::{slide, ImageDims, Strides, Window};
+use super::{accumulate, check_channel_dim, evaluate, filter_dims, Number, WeightedSums};
+use super::{IMPLICIT, OUTPUT, ROWS, TENSORS};
+use crate::ops::image::{slide, ImageDims, Strides, Window, EXPLICIT_STRIDES, IMPLICIT_STRIDES};
 use crate::ops::pace::Pace;
 use crate::ops::scratch::filled;
-use crate::ops::signature::{boolean, int, var};
+use crate::ops::signature::{boolean, int, join, Slot};
 use crate::ops::{Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::requant::Activation;
 use crate::tensor::Dims;
+
+const REST: [Slot; 5] = [
+    int("depth multiplier"),
+    int("activation"),
+    boolean("nchw"),
+    int("dilation width"),
+    int("dilation height"),
+];
 
 pub static DEPTHWISE_CONV_2D: Operation = Operation {
     ty: OperationType::DEPTHWISE_CONV_2D,
     doc: "each channel filtered by itself, into one or more output channels",
     signatures: &[
-        Signature::new(
-            ROWS,
-            &[
-                var("input", 0),
-                var("filter", 1),
-                var("bias", 2),
-                int("padding scheme"),
-                int("stride width"),
-                int("stride height"),
-                int("depth multiplier"),
-                int("activation"),
-                boolean("nchw"),
-                int("dilation width"),
-                int("dilation height"),
-            ],
-            &[var("output", 0)],
-        )
-        .input_counts(&[8, 9, 11]),
-        Signature::new(
-            ROWS,
-            &[
-                var("input", 0),
-                var("filter", 1),
-                var("bias", 2),
-                int("padding left"),
-                int("padding right"),
-                int("padding top"),
-                int("padding bottom"),
-                int("stride width"),
-                int("stride height"),
-                int("depth multiplier"),
-                int("activation"),
-                boolean("nchw"),
-                int("dilation width"),
-                int("dilation height"),
-            ],
-            &[var("output", 0)],
-        )
-        .input_counts(&[11, 12, 14]),
+        Signature::new(ROWS, &join::<11>(&[&TENSORS, &IMPLICIT_STRIDES, &REST]), OUTPUT)
+            .input_counts(&[8, 9, 11]),
+        Signature::new(ROWS, &join::<14>(&[&TENSORS, &EXPLICIT_STRIDES, &REST]), OUTPUT)
+            .input_counts(&[11, 12, 14]),
     ],
     check: |args| check_channel_dim(args, 3),
     run: Run::Shaped { shapes, eval },
@@ -78,9 +51,9 @@ impl DepthwiseGeometry {
         let multiplier = usize::try_from(args.i32(at)?).unwrap_or(0);
         let activation = args.activation(at + 1)?;
         let nchw = args.bool_or(at + 2, false)?;
-        let (dilation_width, dilation_height) = (args.i32_or(at + 3, 1)?, args.i32_or(at + 4, 1)?);
+        let dilations = (args.i32_or(at + 3, 1)?, args.i32_or(at + 4, 1)?);
         let input = ImageDims::of(&args.get(0)?, nchw)?;
-        let [one, kernel_height, kernel_width, out_channels] = filter_dims(args, 3)?;
+        let [one, height, width, out_channels] = filter_dims(args, 3)?;
         let fits = input.channels.checked_mul(multiplier) == Some(out_channels as usize);
         if one != 1 || !fits {
             return Err(OpError::failed(format!(
@@ -89,27 +62,7 @@ impl DepthwiseGeometry {
                 input.channels
             )));
         }
-        let (horizontal, vertical) = (strides.horizontal, strides.vertical);
-        let height = Window::new(
-            "height",
-            input.height,
-            kernel_height,
-            strides.stride_height,
-            dilation_height,
-            vertical,
-        )?;
-        let width = Window::new(
-            "width",
-            input.width,
-            kernel_width,
-            strides.stride_width,
-            dilation_width,
-            horizontal,
-        )?;
-        if !args.get(0)?.ty().is_float() {
-            let (input, filter, bias) = (args.get(0)?, args.get(1)?, args.get(2)?);
-            ChannelRequant::check(input.info, filter.info, bias.info, out_channels as usize)?;
-        }
+        let (height, width) = strides.windows(&input, (width, height), dilations)?;
         Ok(DepthwiseGeometry { input, height, width, multiplier, activation, nchw })
     }
 
@@ -121,13 +74,8 @@ impl DepthwiseGeometry {
 
     /// Dimensions of the output in the call's layout.
     pub fn output_dims(&self) -> Result<Dims, OpError> {
-        ImageDims {
-            batches: self.input.batches,
-            height: self.height.output,
-            width: self.width.output,
-            channels: self.out_channels(),
-        }
-        .to_dims(self.nchw)
+        let (height, width) = (self.height.output, self.width.output);
+        ImageDims { height, width, channels: self.out_channels(), ..self.input }.to_dims(self.nchw)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a call of CONV_2D or GROUPED_CONV_2D asks for, and the plain loops over it.
 
-use super::{accumulate, filter_dims, ChannelRequant, Number, WeightedSums, IMPLICIT};
+use super::{accumulate, filter_dims, Number, WeightedSums, IMPLICIT};
 use crate::ops::image::{slide, ImageDims, Strides, Window};
 use crate::ops::pace::Pace;
 use crate::ops::scratch::{filled, reserved};
@@ -47,10 +47,10 @@ impl ConvGeometry {
         groups: i32,
         activation: Activation,
         nchw: bool,
-        (dilation_width, dilation_height): (i32, i32),
+        dilations: (i32, i32),
     ) -> Result<Self, OpError> {
         let input = ImageDims::of(&args.get(0)?, nchw)?;
-        let [out_channels, kernel_height, kernel_width, depth] = filter_dims(args, 0)?;
+        let [out_channels, height, width, depth] = filter_dims(args, 0)?;
         let (out_channels, depth) = (out_channels as usize, depth as usize);
         let groups = usize::try_from(groups).unwrap_or(0);
         if groups == 0
@@ -62,38 +62,14 @@ impl ConvGeometry {
                 input.channels
             )));
         }
-        let (horizontal, vertical) = (strides.horizontal, strides.vertical);
-        let height = Window::new(
-            "height",
-            input.height,
-            kernel_height,
-            strides.stride_height,
-            dilation_height,
-            vertical,
-        )?;
-        let width = Window::new(
-            "width",
-            input.width,
-            kernel_width,
-            strides.stride_width,
-            dilation_width,
-            horizontal,
-        )?;
-        if !args.get(0)?.ty().is_float() {
-            ChannelRequant::check(args.get(0)?.info, args.get(1)?.info, args.get(2)?.info, out_channels)?;
-        }
+        let (height, width) = strides.windows(&input, (width, height), dilations)?;
         Ok(ConvGeometry { input, height, width, out_channels, groups, activation, nchw })
     }
 
     /// Dimensions of the output in the call's layout.
     pub fn output_dims(&self) -> Result<Dims, OpError> {
-        ImageDims {
-            batches: self.input.batches,
-            height: self.height.output,
-            width: self.width.output,
-            channels: self.out_channels,
-        }
-        .to_dims(self.nchw)
+        let (height, width) = (self.height.output, self.width.output);
+        ImageDims { height, width, channels: self.out_channels, ..self.input }.to_dims(self.nchw)
     }
 }
 

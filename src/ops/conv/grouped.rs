@@ -1,46 +1,18 @@
 //! GROUPED_CONV_2D: CONV_2D on groups of channels, each by itself.
 
-use super::{check_channel_dim, evaluate, ConvGeometry, ROWS_FROM_3};
-use crate::ops::signature::{boolean, int, var};
+use super::{check_channel_dim, evaluate, ConvGeometry, OUTPUT, ROWS_FROM_3, TENSORS};
+use crate::ops::image::{EXPLICIT_STRIDES, IMPLICIT_STRIDES};
+use crate::ops::signature::{boolean, int, join, Slot};
 use crate::ops::{Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
+
+const REST: [Slot; 3] = [int("groups"), int("activation"), boolean("nchw")];
 
 pub static GROUPED_CONV_2D: Operation = Operation {
     ty: OperationType::GROUPED_CONV_2D,
     doc: "CONV_2D on groups of channels, each by itself",
     signatures: &[
-        Signature::new(
-            ROWS_FROM_3,
-            &[
-                var("input", 0),
-                var("filter", 1),
-                var("bias", 2),
-                int("padding scheme"),
-                int("stride width"),
-                int("stride height"),
-                int("groups"),
-                int("activation"),
-                boolean("nchw"),
-            ],
-            &[var("output", 0)],
-        ),
-        Signature::new(
-            ROWS_FROM_3,
-            &[
-                var("input", 0),
-                var("filter", 1),
-                var("bias", 2),
-                int("padding left"),
-                int("padding right"),
-                int("padding top"),
-                int("padding bottom"),
-                int("stride width"),
-                int("stride height"),
-                int("groups"),
-                int("activation"),
-                boolean("nchw"),
-            ],
-            &[var("output", 0)],
-        ),
+        Signature::new(ROWS_FROM_3, &join::<9>(&[&TENSORS, &IMPLICIT_STRIDES, &REST]), OUTPUT),
+        Signature::new(ROWS_FROM_3, &join::<12>(&[&TENSORS, &EXPLICIT_STRIDES, &REST]), OUTPUT),
     ],
     check: |args| check_channel_dim(args, 0),
     run: Run::Shaped { shapes, eval },

@@ -7,8 +7,6 @@ mod conv_2d;
 mod depthwise;
 mod geometry;
 mod grouped;
-#[cfg(test)]
-mod hostile_tests;
 mod requant;
 mod transpose;
 mod weighted_sums;
@@ -21,13 +19,17 @@ pub use requant::ChannelRequant;
 pub use transpose::{TransposeGeometry, TransposeWindow, TRANSPOSE_CONV_2D};
 pub use weighted_sums::{accumulate, dot, evaluate, Number, WeightedSums};
 
-use super::signature::Row;
+use super::signature::{var, Row, Slot};
 use super::{Args, OpError};
 use crate::ops::image::expect_rank;
 use crate::tensor::OperandType::*;
 
 /// Index of the signature with a padding scheme; the other one has explicit paddings.
 const IMPLICIT: usize = 0;
+
+const TENSORS: [Slot; 3] = [var("input", 0), var("filter", 1), var("bias", 2)];
+
+const OUTPUT: &[Slot] = &[var("output", 0)];
 
 /// Types of input, filter and bias (the output has the input's) of operations that came with feature level 1.
 const ROWS: &[Row] = &[
@@ -60,10 +62,10 @@ fn check_channel_dim(args: &Args, dim: u32) -> Result<(), OpError> {
     }
 }
 
-/// Sizes of the filter (rank 4) in order, after checks that no size is 0 and the bias has as many elements as the
-/// filter has output channels, its dimension `channel_dim`.
+/// Sizes of the filter (rank 4) in order, after checks that no size is 0, and that the bias and the scales go with the
+/// filter's output channels, its dimension `channel_dim`.
 fn filter_dims(args: &Args, channel_dim: usize) -> Result<[u32; 4], OpError> {
-    let (filter, bias) = (args.get(1)?, args.get(2)?);
+    let (input, filter, bias) = (args.get(0)?, args.get(1)?, args.get(2)?);
     expect_rank(&filter, "filter", 4)?;
     expect_rank(&bias, "bias", 1)?;
     let dims = [filter.dim(0), filter.dim(1), filter.dim(2), filter.dim(3)];
@@ -76,6 +78,9 @@ fn filter_dims(args: &Args, channel_dim: usize) -> Result<[u32; 4], OpError> {
             bias.dim(0),
             dims[channel_dim]
         )));
+    }
+    if !input.ty().is_float() {
+        ChannelRequant::check(input.info, filter.info, bias.info, dims[channel_dim] as usize)?;
     }
     Ok(dims)
 }

@@ -1,15 +1,18 @@
 //! TRANSPOSE_CONV_2D: the gradient of CONV_2D; each input pixel spreads over a window of the output.
 
 use super::geometry::regroup;
-use super::{accumulate, check_channel_dim, evaluate, filter_dims, ChannelRequant, Number, WeightedSums};
-use super::{IMPLICIT, ROWS_FROM_3};
-use crate::ops::image::{expect_rank, ImageDims, Padding};
+use super::{accumulate, check_channel_dim, evaluate, filter_dims, Number, WeightedSums};
+use super::{IMPLICIT, OUTPUT, ROWS_FROM_3, TENSORS};
+use crate::ops::image::{expect_rank, ImageDims, Padding, Strides, EXPLICIT_STRIDES, IMPLICIT_STRIDES};
 use crate::ops::pace::Pace;
 use crate::ops::scratch::filled;
-use crate::ops::signature::{boolean, int, is, var};
+use crate::ops::signature::{boolean, int, is, join, Slot};
 use crate::ops::{Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::requant::Activation;
-use crate::tensor::{Dims, OperandType};
+use crate::tensor::Dims;
+use crate::tensor::OperandType::TENSOR_INT32;
+
+const REST: [Slot; 2] = [int("activation"), boolean("nchw")];
 
 pub static TRANSPOSE_CONV_2D: Operation = Operation {
     ty: OperationType::TRANSPOSE_CONV_2D,
@@ -17,36 +20,10 @@ pub static TRANSPOSE_CONV_2D: Operation = Operation {
     signatures: &[
         Signature::new(
             ROWS_FROM_3,
-            &[
-                var("input", 0),
-                var("filter", 1),
-                var("bias", 2),
-                is("output shape", OperandType::TENSOR_INT32),
-                int("padding scheme"),
-                int("stride width"),
-                int("stride height"),
-                int("activation"),
-                boolean("nchw"),
-            ],
-            &[var("output", 0)],
+            &join::<9>(&[&TENSORS, &[is("output shape", TENSOR_INT32)], &IMPLICIT_STRIDES, &REST]),
+            OUTPUT,
         ),
-        Signature::new(
-            ROWS_FROM_3,
-            &[
-                var("input", 0),
-                var("filter", 1),
-                var("bias", 2),
-                int("padding left"),
-                int("padding right"),
-                int("padding top"),
-                int("padding bottom"),
-                int("stride width"),
-                int("stride height"),
-                int("activation"),
-                boolean("nchw"),
-            ],
-            &[var("output", 0)],
-        ),
+        Signature::new(ROWS_FROM_3, &join::<11>(&[&TENSORS, &EXPLICIT_STRIDES, &REST]), OUTPUT),
     ],
     check: |args| check_channel_dim(args, 0),
     run: Run::Shaped { shapes, eval },
@@ -133,17 +110,9 @@ pub struct TransposeGeometry {
 impl TransposeGeometry {
     pub fn from_args(args: &Args) -> Result<Self, OpError> {
         let implicit = args.form == IMPLICIT;
-        let at = if implicit { 5 } else { 7 };
-        let (stride_width, stride_height) = (args.i32(at)?, args.i32(at + 1)?);
-        let activation = args.activation(at + 2)?;
-        let nchw = args.bool(at + 3)?;
-        let (horizontal, vertical, wanted) = if implicit {
-            let scheme = Padding::from_code(args.i32(4)?)?;
-            (scheme, scheme, wanted_size(args, nchw)?)
-        } else {
-            let padding = |i| Ok::<_, OpError>(Padding::Explicit(args.i32(i)?, args.i32(i + 1)?));
-            (padding(3)?, padding(5)?, (0, 0))
-        };
+        let (strides, at) = Strides::from_args(args, if implicit { 4 } else { 3 }, !implicit)?;
+        let (activation, nchw) = (args.activation(at)?, args.bool(at + 1)?);
+        let wanted = if implicit { wanted_size(args, nchw)? } else { (0, 0) };
         let input = ImageDims::of(&args.get(0)?, nchw)?;
         let [out_channels, kernel_height, kernel_width, depth] = filter_dims(args, 0)?;
         if depth as usize != input.channels {
@@ -152,26 +121,19 @@ impl TransposeGeometry {
                 input.channels
             )));
         }
+        let Strides { horizontal, vertical, stride_width, stride_height } = strides;
         let height =
             TransposeWindow::new("height", input.height, kernel_height, stride_height, vertical, wanted.0)?;
         let width =
             TransposeWindow::new("width", input.width, kernel_width, stride_width, horizontal, wanted.1)?;
         let out_channels = out_channels as usize;
-        if !args.get(0)?.ty().is_float() {
-            ChannelRequant::check(args.get(0)?.info, args.get(1)?.info, args.get(2)?.info, out_channels)?;
-        }
         Ok(TransposeGeometry { input, height, width, out_channels, activation, nchw })
     }
 
     /// Dimensions of the output in the call's layout.
     pub fn output_dims(&self) -> Result<Dims, OpError> {
-        ImageDims {
-            batches: self.input.batches,
-            height: self.height.output,
-            width: self.width.output,
-            channels: self.out_channels,
-        }
-        .to_dims(self.nchw)
+        let (height, width) = (self.height.output, self.width.output);
+        ImageDims { height, width, channels: self.out_channels, ..self.input }.to_dims(self.nchw)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::memory::AlignedBuf;
-use crate::ops::hostile::{corrupt, storm, Random};
+use crate::ops::hostile::{attack, Random};
 use crate::ops::signature::{Row, Ty};
 use crate::ops::testing::{boolean, f32s, float, i32s, int, tensor, Tensor};
 use crate::ops::{Operation, Out};
@@ -73,6 +73,46 @@ fn retyped(operand: &Tensor, info: TensorInfo) -> Tensor {
     Tensor { info, data }
 }
 
+/// Makes `calls` calls that are `inputs` with up to two things made wrong; says how many succeeded.
+fn corrupt(
+    operation: &Operation,
+    inputs: &[Tensor],
+    outputs: &[TensorInfo],
+    calls: usize,
+    random: &mut Random,
+) -> usize {
+    let mut call = || {
+        let mut inputs = inputs.to_vec();
+        for _ in 0..random.below(3) {
+            let at = random.below(inputs.len());
+            spoil(&mut inputs[at], random);
+        }
+        attack(operation, &inputs.into_iter().map(Some).collect::<Vec<_>>(), outputs).is_ok()
+    };
+    (0..calls).filter(|_| call()).count()
+}
+
+/// Changes a dimension, or some of the values.
+fn spoil(operand: &mut Tensor, random: &mut Random) {
+    let mut info = operand.info.clone();
+    if !info.dims.is_empty() && random.one_in(3) {
+        let at = random.below(info.dims.len());
+        info.dims[at] = random.pick(&[0, 1, 2, 3, 5]);
+        random.tame = true;
+        *operand = random.filled(info).unwrap();
+        return;
+    }
+    random.tame = false;
+    let size = info.ty.element_size().unwrap();
+    for _ in 0..=random.below(3) {
+        let at = random.below(operand.data.len() / size);
+        let one = random.filled(TensorInfo { dims: vec![1], ..info.clone() }).unwrap();
+        if let Some(element) = operand.data.chunks_exact_mut(size).nth(at) {
+            element.copy_from_slice(&one.data);
+        }
+    }
+}
+
 #[test]
 fn survives_corrupted_calls_in_all_types() {
     let mut random = Random::new(1);
@@ -88,13 +128,5 @@ fn survives_corrupted_calls_in_all_types() {
             // About a third of the calls is left as it is.
             assert!(succeeded > 600, "{} of {row:?}: only {succeeded} calls succeeded", operation.ty);
         }
-    }
-}
-
-#[test]
-fn survives_random_calls() {
-    let mut random = Random::new(2);
-    for (operation, _) in calls() {
-        storm(operation, 2000, &mut random);
     }
 }

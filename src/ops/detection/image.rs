@@ -1,5 +1,6 @@
 //! Where the elements of an image tensor lie, in either layout.
 
+use crate::ops::image::named;
 use crate::ops::OpError;
 
 /// A four-dimensional tensor of real dimensions, NHWC or NCHW.
@@ -14,11 +15,10 @@ pub struct Image {
 impl Image {
     /// `dims` are those of a tensor that exists, so that its element count does not overflow.
     pub fn new(dims: &[u32], nchw: bool) -> Result<Self, OpError> {
-        let &[n, a, b, c] = dims else {
-            return Err(OpError::failed(format!("a tensor of rank {} where an image has 4", dims.len())));
-        };
-        let (height, width, depth) = if nchw { (b, c, a) } else { (a, b, c) };
-        let [batches, height, width, depth] = [n, height, width, depth].map(|dim| dim as usize);
+        let dims: [u32; 4] = dims
+            .try_into()
+            .map_err(|_| OpError::failed(format!("a tensor of rank {} where an image has 4", dims.len())))?;
+        let [batches, height, width, depth] = named(dims.map(|dim| dim as usize), nchw);
         Ok(Image { batches, height, width, depth, nchw })
     }
 

@@ -6,8 +6,6 @@ mod cast;
 mod comparison;
 mod extremes;
 mod floor;
-#[cfg(test)]
-mod hostile_tests;
 mod logical;
 mod pow;
 mod prelu;

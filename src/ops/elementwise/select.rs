@@ -1,6 +1,7 @@
 //! SELECT: each element from one of two tensors, as a condition says.
 
 use super::walk::STRETCH;
+use crate::ops::pace::Pace;
 use crate::ops::signature::{is, var, Row};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::rescale::Rescale;
@@ -53,12 +54,13 @@ fn choose<T: AnyBitPattern + NoUninit>(
     a: impl Fn(T) -> T,
     b: impl Fn(T) -> T,
 ) -> Result<(), OpError> {
+    let mut pace = Pace::new(args);
     let conditions = args.get(0)?.elements::<u8>()?.chunks(STRETCH);
     let (from_a, from_b) =
         (args.get(1)?.elements()?.chunks(STRETCH), args.get(2)?.elements()?.chunks(STRETCH));
     let to = outs[0].elements()?.chunks_mut(STRETCH);
     for ((to, conditions), (from_a, from_b)) in to.zip(conditions).zip(from_a.zip(from_b)) {
-        args.interrupt.check()?;
+        pace.spend(to.len())?;
         for ((to, &condition), (&x, &y)) in to.iter_mut().zip(conditions).zip(from_a.iter().zip(from_b)) {
             *to = if condition != 0 { a(x) } else { b(y) };
         }

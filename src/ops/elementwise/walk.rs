@@ -1,43 +1,24 @@
 //! The ways through tensors that elementwise operations share: one input, or two that broadcast. Nothing here knows
 //! what is computed.
 
-use crate::ops::{broadcast, Args, Interrupt, OpError, Out};
-use crate::tensor::requant::quantise;
+use crate::ops::pace::Pace;
+use crate::ops::{broadcast, Args, OpError, Out};
+use crate::tensor::rescale::byte_table;
 use crate::tensor::OperandType::*;
 use bytemuck::{AnyBitPattern, NoUninit};
 use half::f16;
 
-/// Elements between two looks at the interrupt: some ten microseconds of cheap work.
+/// Elements worked on in one go, between notes of the work done.
 pub const STRETCH: usize = 1 << 14;
-
-/// Looks at an interrupt about once in [`STRETCH`] elements.
-struct Pace<'a> {
-    interrupt: &'a dyn Interrupt,
-    left: usize,
-}
-
-impl<'a> Pace<'a> {
-    fn new(interrupt: &'a dyn Interrupt) -> Self {
-        Pace { interrupt, left: 0 }
-    }
-
-    fn step(&mut self, elements: usize) -> Result<(), OpError> {
-        if self.left < elements {
-            self.interrupt.check()?;
-            self.left = STRETCH;
-        }
-        self.left = self.left.saturating_sub(elements);
-        Ok(())
-    }
-}
 
 /// Sets each element of `to` to `f` of the element of `from`.
 pub fn fill<S: Copy, T>(args: &Args, from: &[S], to: &mut [T], f: impl Fn(S) -> T) -> Result<(), OpError> {
     if from.len() != to.len() {
         return Err(OpError::failed(format!("{} elements for an output of {}", from.len(), to.len())));
     }
+    let mut pace = Pace::new(args);
     for (from, to) in from.chunks(STRETCH).zip(to.chunks_mut(STRETCH)) {
-        args.interrupt.check()?;
+        pace.spend(to.len())?;
         to.iter_mut().zip(from).for_each(|(to, &from)| *to = f(from));
     }
     Ok(())
@@ -64,18 +45,10 @@ pub fn map_floats(args: &Args, outs: &mut [Out], f: impl Fn(f32) -> f32) -> Resu
 /// a table answers for all elements.
 pub fn map_reals(args: &Args, outs: &mut [Out], f: impl Fn(f32) -> f32) -> Result<(), OpError> {
     let input = args.get(0)?;
-    let signed = match input.ty() {
-        TENSOR_QUANT8_ASYMM => false,
-        TENSOR_QUANT8_ASYMM_SIGNED => true,
-        _ => return map_floats(args, outs, f),
-    };
-    let output = args.output(0)?;
-    let table: [u8; 256] = std::array::from_fn(|byte| {
-        let q = if signed { i32::from(byte as u8 as i8) } else { byte as i32 };
-        let real = q.wrapping_sub(input.zero_point()) as f32 * input.scale();
-        // Keeping the low byte is right for both: quantise() clamps to the output's type.
-        quantise(f(real), output.ty, output.scale, output.zero_point) as u8
-    });
+    if !input.ty().is_quant8_asymm() {
+        return map_floats(args, outs, f);
+    }
+    let table = byte_table(input.info, args.output(0)?, f);
     map(args, outs, |byte: u8| table[usize::from(byte)])
 }
 
@@ -124,7 +97,7 @@ pub fn zip_slices<S: Copy, T>(
     f: impl Fn(S, S) -> T,
 ) -> Result<(), OpError> {
     let (dims_a, dims_b) = (args.get(0)?.dims(), args.get(1)?.dims());
-    let mut pace = Pace::new(args.interrupt);
+    let mut pace = Pace::new(args);
     if dims_a == dims_b {
         return zip_row(&mut pace, a, b, to, f);
     }
@@ -160,7 +133,7 @@ fn zip_row<S: Copy, T>(
         return Err(OpError::failed(format!("{} and {} elements for an output of {n}", a.len(), b.len())));
     }
     for (i, to) in to.chunks_mut(STRETCH).enumerate() {
-        pace.step(to.len())?;
+        pace.spend(to.len())?;
         let at = i * STRETCH;
         let part = at..at + to.len();
         let a = if a.len() == n { &a[part.clone()] } else { a };
@@ -209,7 +182,7 @@ mod tests {
 
     #[test]
     fn an_interrupt_ends_the_work_between_stretches() {
-        let n = 8 * super::STRETCH;
+        let n = 32 * super::STRETCH;
         let long = f32s(&[n as u32], &vec![1.0; n]);
         let rows = f32s(&[n as u32, 1], &vec![1.0; n]);
         let truth = tensor(TensorInfo::new(OperandType::TENSOR_BOOL8, &[n as u32]), &vec![1u8; n]);

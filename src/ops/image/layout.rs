@@ -9,6 +9,24 @@ use bytemuck::{AnyBitPattern, NoUninit};
 use half::f16;
 use std::borrow::Cow;
 
+/// Values for batches, height, width and channels out of values in the order of the layout.
+pub fn named<T>([n, a, b, c]: [T; 4], nchw: bool) -> [T; 4] {
+    if nchw {
+        [n, b, c, a]
+    } else {
+        [n, a, b, c]
+    }
+}
+
+/// Values in the order of the layout out of those for batches, height, width and channels.
+pub fn ordered<T>([n, h, w, c]: [T; 4], nchw: bool) -> [T; 4] {
+    if nchw {
+        [n, c, h, w]
+    } else {
+        [n, h, w, c]
+    }
+}
+
 /// Dimensions of an image tensor, whatever its layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageDims {
@@ -23,24 +41,17 @@ impl ImageDims {
     /// Dimensions of `arg`. Only the number of batches may be 0, as in NNAPI's reference.
     pub fn of(arg: &Arg, nchw: bool) -> Result<Self, OpError> {
         expect_rank(arg, "input", 4)?;
-        let dim = |i| arg.dim(i) as usize;
-        let dims = if nchw {
-            ImageDims { batches: dim(0), channels: dim(1), height: dim(2), width: dim(3) }
-        } else {
-            ImageDims { batches: dim(0), height: dim(1), width: dim(2), channels: dim(3) }
-        };
-        if dims.height == 0 || dims.width == 0 || dims.channels == 0 {
+        let [batches, height, width, channels] = named([0, 1, 2, 3].map(|i| arg.dim(i) as usize), nchw);
+        if height == 0 || width == 0 || channels == 0 {
             return Err(OpError::failed(format!("input of {:?}: only batches may be zero", arg.dims())));
         }
-        Ok(dims)
+        Ok(ImageDims { batches, height, width, channels })
     }
 
     /// The dimensions in the order of the layout; an error if one does not fit 32 bits.
     pub fn to_dims(self, nchw: bool) -> Result<Dims, OpError> {
         let ImageDims { batches, height, width, channels } = self;
-        let ordered =
-            if nchw { [batches, channels, height, width] } else { [batches, height, width, channels] };
-        ordered
+        ordered([batches, height, width, channels], nchw)
             .into_iter()
             .map(|d| {
                 u32::try_from(d)
@@ -87,12 +98,8 @@ impl<'o, 'd> Pixels<'o, 'd> {
     /// An image of the given layout.
     pub fn image(out: &'o mut Out<'d>, nchw: bool) -> Self {
         let dim = |i: usize| out.dims().get(i).map_or(0, |&d| d as usize);
-        let (channels, plane) = if nchw {
-            (dim(1), dim(2).saturating_mul(dim(3)))
-        } else {
-            (dim(3), dim(1).saturating_mul(dim(2)))
-        };
-        Pixels { out, channels, plane, nchw }
+        let [_, height, width, channels] = named([0, 1, 2, 3].map(dim), nchw);
+        Pixels { out, channels, plane: height.saturating_mul(width), nchw }
     }
 
     /// Rows of a matrix, or of many: the last dimension takes the place of the channels.

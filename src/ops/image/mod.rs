@@ -4,13 +4,11 @@
 //! batches ("NCHW"). Plain evaluations compute on channels-last data only; the layout is turned on the way in and out.
 //! Nothing here knows what an operation computes.
 
-#[cfg(test)]
-pub(crate) mod hostile;
 mod layout;
 mod window;
 
-pub use layout::{channels_last, ImageDims, Pixels};
-pub use window::{slide, Padding, Patch, Strides, Window};
+pub use layout::{channels_last, named, ordered, ImageDims, Pixels};
+pub use window::{slide, Padding, Patch, Strides, Window, EXPLICIT_STRIDES, IMPLICIT_STRIDES};
 
 use super::{Arg, OpError};
 use std::borrow::Cow;

@@ -1,6 +1,7 @@
 //! Sliding windows: strides, paddings and dilations checked once, and the walk over the cells they cover.
 
 use super::ImageDims;
+use crate::ops::signature::{int, Slot};
 use crate::ops::{Args, OpError};
 use std::ops::Range;
 
@@ -25,6 +26,19 @@ impl Padding {
     }
 }
 
+/// The inputs of a call with a padding scheme that [`Strides`] are read from.
+pub const IMPLICIT_STRIDES: [Slot; 3] = [int("padding scheme"), int("stride width"), int("stride height")];
+
+/// Those of a call with explicit paddings.
+pub const EXPLICIT_STRIDES: [Slot; 6] = [
+    int("padding left"),
+    int("padding right"),
+    int("padding top"),
+    int("padding bottom"),
+    int("stride width"),
+    int("stride height"),
+];
+
 /// Paddings and strides of a call, as its inputs list them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strides {
@@ -35,8 +49,8 @@ pub struct Strides {
 }
 
 impl Strides {
-    /// Reads inputs from `at` on: a scheme or left, right, top and bottom padding, then width and height of the stride.
-    /// Gives also the index of the input after them.
+    /// Reads inputs from `at` on, [`EXPLICIT_STRIDES`] or [`IMPLICIT_STRIDES`]. Gives also the index of the input after
+    /// them.
     pub fn from_args(args: &Args, at: usize, explicit: bool) -> Result<(Self, usize), OpError> {
         let (horizontal, vertical, next) = if explicit {
             (
@@ -55,6 +69,20 @@ impl Strides {
             stride_height: args.i32(next + 1)?,
         };
         Ok((strides, next + 2))
+    }
+
+    /// The windows over height and width of `input`; `kernel` and `dilation` are width and height, as in all calls.
+    pub fn windows(
+        &self,
+        input: &ImageDims,
+        kernel: (u32, u32),
+        dilation: (i32, i32),
+    ) -> Result<(Window, Window), OpError> {
+        let Strides { horizontal, vertical, stride_width, stride_height } = *self;
+        Ok((
+            Window::new("height", input.height, kernel.1, stride_height, dilation.1, vertical)?,
+            Window::new("width", input.width, kernel.0, stride_width, dilation.0, horizontal)?,
+        ))
     }
 }
 

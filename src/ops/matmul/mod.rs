@@ -4,8 +4,6 @@
 
 mod batch_matmul;
 mod fully_connected;
-#[cfg(test)]
-mod hostile_tests;
 
 pub use batch_matmul::{BatchMatmulGeometry, BATCH_MATMUL};
 pub use fully_connected::{FullyConnectedGeometry, FULLY_CONNECTED};

@@ -4,7 +4,7 @@ use super::walk::{around_axis, Walk};
 use crate::ops::scratch::collected;
 use crate::ops::signature::{int, var, Row};
 use crate::ops::{no_check, Arg, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
-use crate::tensor::requant::quantise;
+use crate::tensor::rescale::byte_table;
 use crate::tensor::OperandType::*;
 use crate::tensor::TensorInfo;
 use std::borrow::Cow;
@@ -78,19 +78,8 @@ fn requantised<'a>(input: &Arg<'a>, output: &TensorInfo) -> Result<Cow<'a, [u8]>
     if same || !input.ty().is_quant8_asymm() {
         return Ok(Cow::Borrowed(bytes));
     }
-    let table = table(input, output);
+    let table = byte_table(input.info, output, |real| real);
     Ok(Cow::Owned(collected(bytes.iter().map(|&q| table[usize::from(q)]))?))
-}
-
-/// What each byte of the input is in the output.
-fn table(input: &Arg, output: &TensorInfo) -> [u8; 256] {
-    let signed = input.ty() == TENSOR_QUANT8_ASYMM_SIGNED;
-    std::array::from_fn(|byte| {
-        let q = if signed { f32::from(byte as u8 as i8) } else { byte as f32 };
-        let real = (q - input.zero_point() as f32) * input.scale();
-        // The low byte of a value in the type's range is its element.
-        quantise(real, output.ty, output.scale, output.zero_point) as u8
-    })
 }
 
 #[cfg(test)]

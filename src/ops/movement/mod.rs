@@ -9,8 +9,6 @@ mod channel_shuffle;
 mod concatenation;
 mod fill;
 mod gather;
-#[cfg(test)]
-mod hostile_tests;
 mod image;
 mod mirror_pad;
 mod pack;

@@ -3,11 +3,12 @@
 //! A walk is built from a client's dimensions, so it proves that it stays inside both buffers before it takes a step.
 //! It must not interpret elements: only their size counts.
 
+use crate::ops::pace::Pace;
 use crate::ops::{Args, OpError};
 use crate::tensor::OperandType;
 use bytemuck::{AnyBitPattern, NoUninit};
 
-/// Elements between two looks at the interrupt, well under a millisecond's work.
+/// Elements moved in one go, between notes of the work done.
 const CHUNK: i64 = 1 << 16;
 
 /// How often to step along an axis, and how far one step goes in source and destination, in elements.
@@ -71,7 +72,7 @@ impl Walk {
         if !inside {
             return Err(OpError::failed("a copy would leave its tensor"));
         }
-        Run { args, from, to, since_check: 0 }.axes(&self.merged(), self.start.0, self.start.1)
+        Run { pace: Pace::new(args), from, to }.axes(&self.merged(), self.start.0, self.start.1)
     }
 
     /// The axes in the destination's order, outermost first, with those that continue one another made one. What
@@ -105,10 +106,9 @@ fn stays_inside(start: i64, axes: impl Iterator<Item = (i64, i64)>, len: usize) 
 
 /// A walk under way over elements of type `T`.
 struct Run<'r, T> {
-    args: &'r Args<'r>,
+    pace: Pace<'r>,
     from: &'r [T],
     to: &'r mut [T],
-    since_check: i64,
 }
 
 impl<T: Copy> Run<'_, T> {
@@ -136,11 +136,7 @@ impl<T: Copy> Run<'_, T> {
                     to += axis.to;
                 }
             }
-            self.since_check += count;
-            if self.since_check >= CHUNK {
-                self.since_check = 0;
-                self.args.interrupt.check()?;
-            }
+            self.pace.spend(count as usize)?;
         }
         Ok(())
     }

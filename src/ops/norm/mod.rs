@@ -1,7 +1,5 @@
 //! Normalisations: operations that rescale each lane, window or plane of a tensor by its own statistics.
 
-#[cfg(test)]
-mod hostile_tests;
 mod instance;
 mod l2;
 mod lanes;

@@ -1,10 +1,7 @@
 //! AVERAGE_POOL_2D: the mean of each window, padding left out.
 
-use super::geometry::shapes;
-use super::{signatures, PoolGeometry, ROWS};
-use crate::ops::image::{channels_last, Pixels};
-use crate::ops::pace::Pace;
-use crate::ops::scratch::filled;
+use super::geometry::{pool_floats, pool_integers, shapes};
+use super::{signatures, ROWS};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run};
 
 pub static AVERAGE_POOL_2D: Operation = Operation {
@@ -16,48 +13,17 @@ pub static AVERAGE_POOL_2D: Operation = Operation {
 };
 
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
-    let pool = PoolGeometry::from_args(args)?;
-    let (input, out) = (args.get(0)?, &mut outs[0]);
-    if out.data.is_empty() {
-        return Ok(());
+    let out = &mut outs[0];
+    if out.info.ty.is_float() {
+        return pool_floats(args, out, 0.0, |sum, x| sum + x, |sum, cells| sum / cells as f32);
     }
-    let mut pace = Pace::new(args);
-    if input.ty().is_float() {
-        let values = channels_last(&input, input.floats()?, pool.nchw, &mut pace)?;
-        let mut means = filled(0.0, pool.input.channels)?;
-        let mut pixels = Pixels::image(out, pool.nchw);
-        return pool.reduce(
-            &values,
-            &mut pace,
-            0.0,
-            |sum: f32, x| sum + x,
-            |pixel, sums, cells| {
-                for (mean, &sum) in means.iter_mut().zip(sums) {
-                    *mean = pool.activation.apply(sum / cells as f32);
-                }
-                pixels.put_floats(pixel, &means)
-            },
-        );
-    }
-    let values = channels_last(&input, input.integers()?, pool.nchw, &mut pace)?;
-    let mut means = filled(0, pool.input.channels)?;
-    let (lo, hi) = pool.activation.quantised_range(out.info.ty, out.info.scale, out.info.zero_point);
-    let mut pixels = Pixels::image(out, pool.nchw);
-    pool.reduce(
-        &values,
-        &mut pace,
-        0,
-        |sum: i64, q| sum + i64::from(q),
-        |pixel, sums, cells| {
-            let cells = cells as i64;
-            for (mean, &sum) in means.iter_mut().zip(sums) {
-                // Halves round away from zero in stored units, as in NNAPI's and TensorFlow Lite's references.
-                let half = if sum < 0 { -(cells / 2) } else { cells / 2 };
-                *mean = (((sum + half) / cells) as i32).max(lo).min(hi);
-            }
-            pixels.put_integers(pixel, &means)
-        },
-    )
+    // Halves round away from zero in stored units, as in NNAPI's and TensorFlow Lite's references.
+    let mean = |sum: i64, cells: usize| {
+        let cells = cells as i64;
+        let half = if sum < 0 { -(cells / 2) } else { cells / 2 };
+        ((sum + half) / cells) as i32
+    };
+    pool_integers(args, out, 0, |sum, q| sum + i64::from(q), mean)
 }
 
 #[cfg(test)]

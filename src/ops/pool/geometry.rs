@@ -1,10 +1,10 @@
-//! What a call of a pool asks for, and the plain loop over it.
+//! What a call of a pool asks for, and the plain loops over it.
 
 use super::IMPLICIT;
-use crate::ops::image::{slide, ImageDims, Strides, Window};
+use crate::ops::image::{channels_last, slide, ImageDims, Pixels, Strides, Window};
 use crate::ops::pace::Pace;
 use crate::ops::scratch::filled;
-use crate::ops::{Args, OpError, Shapes};
+use crate::ops::{Args, OpError, Out, Shapes};
 use crate::tensor::requant::Activation;
 use crate::tensor::Dims;
 
@@ -25,14 +25,11 @@ impl PoolGeometry {
     pub fn from_args(args: &Args) -> Result<Self, OpError> {
         let (strides, at) = Strides::from_args(args, 1, args.form != IMPLICIT)?;
         let kernel = |i| Ok::<_, OpError>(u32::try_from(args.i32(i)?).unwrap_or(0));
-        let (kernel_width, kernel_height) = (kernel(at)?, kernel(at + 1)?);
+        let kernel = (kernel(at)?, kernel(at + 1)?);
         let activation = args.activation(at + 2)?;
         let nchw = args.bool_or(at + 3, false)?;
         let input = ImageDims::of(&args.get(0)?, nchw)?;
-        let height =
-            Window::new("height", input.height, kernel_height, strides.stride_height, 1, strides.vertical)?;
-        let width =
-            Window::new("width", input.width, kernel_width, strides.stride_width, 1, strides.horizontal)?;
+        let (height, width) = strides.windows(&input, kernel, (1, 1))?;
         Ok(PoolGeometry { input, height, width, activation, nchw })
     }
 
@@ -43,7 +40,7 @@ impl PoolGeometry {
 
     /// Folds every window, channel by channel, from `start` on, and calls `emit(pixel, folded, cells)` with the results of
     /// all channels of an output pixel and the number of cells that went into each. `input` has its channels last.
-    pub(super) fn reduce<T: Copy, A: Copy>(
+    fn reduce<T: Copy, A: Copy>(
         &self,
         input: &[T],
         pace: &mut Pace,
@@ -68,4 +65,52 @@ impl PoolGeometry {
 
 pub(super) fn shapes(args: &Args) -> Shapes {
     Ok(vec![PoolGeometry::from_args(args)?.output_dims()?])
+}
+
+/// Evaluates a pool of floats: folds each window from `start` on, and finishes with the number of cells in it.
+pub(super) fn pool_floats(
+    args: &Args,
+    out: &mut Out,
+    start: f32,
+    fold: impl Fn(f32, f32) -> f32,
+    finish: impl Fn(f32, usize) -> f32,
+) -> Result<(), OpError> {
+    if out.data.is_empty() {
+        return Ok(());
+    }
+    let (pool, input, mut pace) = (PoolGeometry::from_args(args)?, args.get(0)?, Pace::new(args));
+    let values = channels_last(&input, input.floats()?, pool.nchw, &mut pace)?;
+    let mut finished = filled(0.0, pool.input.channels)?;
+    let mut pixels = Pixels::image(out, pool.nchw);
+    pool.reduce(&values, &mut pace, start, fold, |pixel, folded, cells| {
+        for (to, &folded) in finished.iter_mut().zip(folded) {
+            *to = pool.activation.apply(finish(folded, cells));
+        }
+        pixels.put_floats(pixel, &finished)
+    })
+}
+
+/// The same of quantised values, which keep their scale and zero point.
+pub(super) fn pool_integers<A: Copy>(
+    args: &Args,
+    out: &mut Out,
+    start: A,
+    fold: impl Fn(A, i32) -> A,
+    finish: impl Fn(A, usize) -> i32,
+) -> Result<(), OpError> {
+    if out.data.is_empty() {
+        return Ok(());
+    }
+    let (pool, input, mut pace) = (PoolGeometry::from_args(args)?, args.get(0)?, Pace::new(args));
+    let values = channels_last(&input, input.integers()?, pool.nchw, &mut pace)?;
+    let mut finished = filled(0, pool.input.channels)?;
+    let (lo, hi) = pool.activation.quantised_range(out.info.ty, out.info.scale, out.info.zero_point);
+    let mut pixels = Pixels::image(out, pool.nchw);
+    pool.reduce(&values, &mut pace, start, fold, |pixel, folded, cells| {
+        for (to, &folded) in finished.iter_mut().zip(folded) {
+            // Not `clamp`, which panics where hostile scales turn the bounds around.
+            *to = finish(folded, cells).max(lo).min(hi);
+        }
+        pixels.put_integers(pixel, &finished)
+    })
 }

@@ -1,10 +1,7 @@
 //! L2_POOL_2D: the root of each window's mean square, padding left out.
 
-use super::geometry::shapes;
-use super::{signatures, PoolGeometry};
-use crate::ops::image::{channels_last, Pixels};
-use crate::ops::pace::Pace;
-use crate::ops::scratch::filled;
+use super::geometry::{pool_floats, shapes};
+use super::signatures;
 use crate::ops::signature::Row;
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run};
 use crate::tensor::OperandType::*;
@@ -18,27 +15,7 @@ pub static L2_POOL_2D: Operation = Operation {
 };
 
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
-    let pool = PoolGeometry::from_args(args)?;
-    let input = args.get(0)?;
-    if outs[0].data.is_empty() {
-        return Ok(());
-    }
-    let mut pace = Pace::new(args);
-    let values = channels_last(&input, input.floats()?, pool.nchw, &mut pace)?;
-    let mut roots = filled(0.0, pool.input.channels)?;
-    let mut pixels = Pixels::image(&mut outs[0], pool.nchw);
-    pool.reduce(
-        &values,
-        &mut pace,
-        0.0,
-        |sum: f32, x| sum + x * x,
-        |pixel, sums, cells| {
-            for (root, &sum) in roots.iter_mut().zip(sums) {
-                *root = pool.activation.apply((sum / cells as f32).sqrt());
-            }
-            pixels.put_floats(pixel, &roots)
-        },
-    )
+    pool_floats(args, &mut outs[0], 0.0, |sum, x| sum + x * x, |sum, cells| (sum / cells as f32).sqrt())
 }
 
 #[cfg(test)]

@@ -1,10 +1,7 @@
 //! MAX_POOL_2D: the largest value of each window; padding never wins.
 
-use super::geometry::shapes;
-use super::{signatures, PoolGeometry, ROWS};
-use crate::ops::image::{channels_last, Pixels};
-use crate::ops::pace::Pace;
-use crate::ops::scratch::filled;
+use super::geometry::{pool_floats, pool_integers, shapes};
+use super::{signatures, ROWS};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run};
 
 pub static MAX_POOL_2D: Operation = Operation {
@@ -16,35 +13,13 @@ pub static MAX_POOL_2D: Operation = Operation {
 };
 
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
-    let pool = PoolGeometry::from_args(args)?;
-    let (input, out) = (args.get(0)?, &mut outs[0]);
-    if out.data.is_empty() {
-        return Ok(());
-    }
-    let mut pace = Pace::new(args);
-    if input.ty().is_float() {
-        let values = channels_last(&input, input.floats()?, pool.nchw, &mut pace)?;
-        let mut clamped = filled(0.0, pool.input.channels)?;
-        let mut pixels = Pixels::image(out, pool.nchw);
+    let out = &mut outs[0];
+    if out.info.ty.is_float() {
         // A NaN wins and stays.
         let larger = |max: f32, x: f32| if x > max || x.is_nan() { x } else { max };
-        return pool.reduce(&values, &mut pace, f32::NEG_INFINITY, larger, |pixel, maxima, _| {
-            for (to, &max) in clamped.iter_mut().zip(maxima) {
-                *to = pool.activation.apply(max);
-            }
-            pixels.put_floats(pixel, &clamped)
-        });
+        return pool_floats(args, out, f32::NEG_INFINITY, larger, |max, _| max);
     }
-    let values = channels_last(&input, input.integers()?, pool.nchw, &mut pace)?;
-    let mut clamped = filled(0, pool.input.channels)?;
-    let (lo, hi) = pool.activation.quantised_range(out.info.ty, out.info.scale, out.info.zero_point);
-    let mut pixels = Pixels::image(out, pool.nchw);
-    pool.reduce(&values, &mut pace, i32::MIN, i32::max, |pixel, maxima, _| {
-        for (to, &max) in clamped.iter_mut().zip(maxima) {
-            *to = max.max(lo).min(hi);
-        }
-        pixels.put_integers(pixel, &clamped)
-    })
+    pool_integers(args, out, i32::MIN, i32::max, |max, _| max)
 }
 
 #[cfg(test)]

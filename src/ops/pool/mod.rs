@@ -4,8 +4,6 @@
 
 mod average;
 mod geometry;
-#[cfg(test)]
-mod hostile_tests;
 mod l2;
 mod max;
 
@@ -14,7 +12,8 @@ pub use geometry::PoolGeometry;
 pub use l2::L2_POOL_2D;
 pub use max::MAX_POOL_2D;
 
-use super::signature::{boolean, int, var, Row, Slot};
+use super::image::{EXPLICIT_STRIDES, IMPLICIT_STRIDES};
+use super::signature::{boolean, int, join, var, Row, Slot};
 use super::Signature;
 use crate::tensor::OperandType::*;
 
@@ -29,35 +28,16 @@ const ROWS: &[Row] = &[
     Row(4, &[TENSOR_QUANT8_ASYMM_SIGNED]),
 ];
 
+const INPUT: [Slot; 1] = [var("input", 0)];
+const REST: [Slot; 4] = [int("filter width"), int("filter height"), int("activation"), boolean("nchw")];
 const OUTPUT: &[Slot] = &[var("output", 0)];
 
 /// The two ways to call any pool.
 const fn signatures(rows: &'static [Row]) -> [Signature; 2] {
-    const IMPLICIT: &[Slot] = &[
-        var("input", 0),
-        int("padding scheme"),
-        int("stride width"),
-        int("stride height"),
-        int("filter width"),
-        int("filter height"),
-        int("activation"),
-        boolean("nchw"),
-    ];
-    const EXPLICIT: &[Slot] = &[
-        var("input", 0),
-        int("padding left"),
-        int("padding right"),
-        int("padding top"),
-        int("padding bottom"),
-        int("stride width"),
-        int("stride height"),
-        int("filter width"),
-        int("filter height"),
-        int("activation"),
-        boolean("nchw"),
-    ];
+    const IMPLICIT: [Slot; 8] = join(&[&INPUT, &IMPLICIT_STRIDES, &REST]);
+    const EXPLICIT: [Slot; 11] = join(&[&INPUT, &EXPLICIT_STRIDES, &REST]);
     [
-        Signature::new(rows, IMPLICIT, OUTPUT).input_counts(&[7, 8]),
-        Signature::new(rows, EXPLICIT, OUTPUT).input_counts(&[10, 11]),
+        Signature::new(rows, &IMPLICIT, OUTPUT).input_counts(&[7, 8]),
+        Signature::new(rows, &EXPLICIT, OUTPUT).input_counts(&[10, 11]),
     ]
 }

@@ -1,7 +1,5 @@
 //! Operations built on pseudo-random numbers and hashes: sampling and locality-sensitive hashing.
 
-#[cfg(test)]
-mod hostile_tests;
 mod lsh_projection;
 mod multinomial;
 mod philox;

@@ -4,9 +4,9 @@
 use super::bidirectional::{aux_size, store_states, Linking, Outputs, Rows};
 use super::lstm_cell::{LstmCell, LstmParams, LAYER_NORM, PARAMETERS, WEIGHTS};
 use super::lstm_layout::{LstmLayout, LstmShape};
-use super::operands::{floats, floats_if_present, join};
+use super::operands::{floats, floats_if_present};
 use super::sequence::Sequence;
-use crate::ops::signature::{boolean, var, Row, Slot};
+use crate::ops::signature::{boolean, join, var, Row, Slot};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
 

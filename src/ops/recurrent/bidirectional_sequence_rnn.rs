@@ -2,10 +2,10 @@
 
 use super::bidirectional::{aux_size, store_states, Linking, Outputs, Rows};
 use super::linear::CellActivation;
-use super::operands::{floats, floats_if_present, join};
+use super::operands::{floats, floats_if_present};
 use super::rnn_cell::{RnnCell, RnnLayout, CELL};
 use super::sequence::Sequence;
-use crate::ops::signature::{boolean, int, var, Row, Slot};
+use crate::ops::signature::{boolean, int, join, var, Row, Slot};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
 

@@ -3,7 +3,8 @@
 use super::*;
 use crate::memory::AlignedBuf;
 use crate::ops::evaluate::evaluate;
-use crate::ops::signature::{Count, Row, Slot, Ty};
+use crate::ops::hostile::{type_of, Random};
+use crate::ops::signature::{Count, Row, Slot};
 use crate::ops::{Arg, Args, NeverInterrupted, Operation, Run};
 use crate::tensor::{OperandType, TensorInfo};
 
@@ -18,24 +19,6 @@ const OPERATIONS: [&Operation; 9] = [
     &QUANTIZED_16BIT_LSTM,
     &QUANTIZED_LSTM,
 ];
-
-/// A small generator of its own, so that failures repeat.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % n
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-
-    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len() as u64) as usize]
-    }
-}
 
 /// Sizes of a call and how it departs from a valid one.
 struct Plan {
@@ -53,7 +36,7 @@ struct Plan {
     time_major: bool,
     quantised: bool,
     /// One operand in so many is not what it should be; 0 for none.
-    mischief: u64,
+    mischief: usize,
 }
 
 impl Plan {
@@ -115,11 +98,7 @@ impl Plan {
     }
 
     fn operand(&self, random: &mut Random, slot: &Slot, row: &Row) -> (TensorInfo, Option<AlignedBuf>) {
-        let ty = match slot.ty {
-            Ty::Var(column) => row.1[column],
-            Ty::Is(ty) => ty,
-            Ty::Any(types) => random.pick(types),
-        };
+        let ty = type_of(slot, row, random);
         let mischief = self.mischief != 0 && random.one_in(self.mischief);
         let mut info = TensorInfo::new(ty, &[]);
         if ty.is_tensor() {
@@ -213,7 +192,7 @@ fn call(random: &mut Random, operation: &Operation) -> bool {
 
 #[test]
 fn no_call_panics() {
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     for operation in OPERATIONS {
         let succeeded = (0..3000).filter(|_| call(&mut random, operation)).count();
         assert!(succeeded > 150, "{}: only {succeeded} calls succeeded", operation.ty.name());

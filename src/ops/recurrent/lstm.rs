@@ -2,10 +2,10 @@
 
 use super::lstm_cell::{LstmCell, LstmParams, COMMON_INPUTS, LAYER_NORM};
 use super::lstm_layout::{LstmLayout, LstmShape};
-use super::operands::{dims, floats, join};
+use super::operands::{dims, floats};
 use super::sequence::Sequence;
 use crate::ops::scratch::filled;
-use crate::ops::signature::{var, Row, Slot};
+use crate::ops::signature::{join, var, Row, Slot};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
 

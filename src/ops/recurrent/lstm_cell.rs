@@ -5,8 +5,8 @@
 
 use super::linear::{add_product, dot, sigmoid_all, CellActivation};
 use super::lstm_layout::{Gate, LstmLayout, LstmShape};
-use super::operands::{floats, floats_if_present, join};
-use crate::ops::signature::{int, var, Slot};
+use super::operands::{floats, floats_if_present};
+use crate::ops::signature::{int, join, var, Slot};
 use crate::ops::{Args, OpError};
 use std::borrow::Cow;
 

@@ -1,27 +1,9 @@
 //! Reading the operands of recurrent operations: dimensions checked against what they must be, values of just that many
 //! elements.
 
-use crate::ops::signature::Slot;
 use crate::ops::{Args, OpError};
 use bytemuck::AnyBitPattern;
 use std::borrow::Cow;
-
-/// Concatenates parts of a list of slots; `N` must be their total number.
-pub const fn join<const N: usize>(parts: &[&[Slot]]) -> [Slot; N] {
-    let mut slots = [parts[0][0]; N];
-    let (mut part, mut at) = (0, 0);
-    while part < parts.len() {
-        let mut i = 0;
-        while i < parts[part].len() {
-            slots[at] = parts[part][i];
-            at += 1;
-            i += 1;
-        }
-        part += 1;
-    }
-    assert!(at == N);
-    slots
-}
 
 /// Dimensions of input `i`, which must be of rank `N`.
 pub fn dims<const N: usize>(args: &Args, i: usize) -> Result<[u32; N], OpError> {

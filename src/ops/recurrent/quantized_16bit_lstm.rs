@@ -2,9 +2,9 @@
 //!
 //! All scales are fixed: inputs and outputs have 1/128 and zero point 128, the cell 2^-11 (4 integer bits).
 
-use super::operands::{centred, dims, elements, expect, join, not_empty, power_of_two};
+use super::operands::{centred, dims, elements, expect, not_empty, power_of_two};
 use crate::ops::scratch::{filled, reserved};
-use crate::ops::signature::{is, Row, Slot};
+use crate::ops::signature::{is, join, Row, Slot};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::fixed_point::{logistic, mul, rescale, saturate, tanh};
 use crate::tensor::requant::Multiplier;

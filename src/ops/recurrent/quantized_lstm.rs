@@ -1,11 +1,11 @@
 //! QUANTIZED_LSTM: one step of a long short-term memory layer on signed 8-bit values with a 16-bit cell.
 
 use super::lstm_layout::{LstmLayout, LstmShape};
-use super::operands::{centred, dims, join};
+use super::operands::{centred, dims};
 use super::quantized_lstm_cell::{cell_scale, Parameters, QuantizedLstmCell};
 use super::sequence::Sequence;
 use crate::ops::scratch::filled;
-use crate::ops::signature::{int, is, Row, Slot};
+use crate::ops::signature::{int, is, join, Row, Slot};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
 

@@ -1,11 +1,11 @@
 //! RNN and UNIDIRECTIONAL_SEQUENCE_RNN: a basic recurrent layer, one step or over a sequence.
 
 use super::linear::CellActivation;
-use super::operands::{dims, floats, join};
+use super::operands::{dims, floats};
 use super::rnn_cell::{RnnCell, RnnLayout, CELL};
 use super::sequence::Sequence;
 use crate::ops::scratch::filled;
-use crate::ops::signature::{int, var, Row, Slot};
+use crate::ops::signature::{int, join, var, Row, Slot};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
 

@@ -2,10 +2,10 @@
 
 use super::lstm_cell::{LstmCell, LstmParams, COMMON_INPUTS, LAYER_NORM};
 use super::lstm_layout::{LstmLayout, LstmShape};
-use super::operands::{floats, join};
+use super::operands::floats;
 use super::sequence::Sequence;
 use crate::ops::scratch::filled;
-use crate::ops::signature::{boolean, var, Row, Slot};
+use crate::ops::signature::{boolean, join, var, Row, Slot};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
 

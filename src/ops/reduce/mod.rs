@@ -2,8 +2,6 @@
 
 mod axes;
 mod fold;
-#[cfg(test)]
-mod hostile_tests;
 mod mean;
 
 pub use fold::{REDUCE_ALL, REDUCE_ANY, REDUCE_MAX, REDUCE_MIN, REDUCE_PROD, REDUCE_SUM};

@@ -152,13 +152,13 @@ mod tests {
     }
 
     #[test]
-    fn quantised_halves_round_up() {
+    fn quantised_halves_round_away_from_zero() {
         let info = |ty, zero| TensorInfo::quantised(ty, &[1, 2, 1, 1], 1.0, zero);
         let unsigned = tensor(info(TENSOR_QUANT8_ASYMM, 0), &[126u8, 127]);
         let out = call_simple::<u8>(&RESIZE_BILINEAR, &[unsigned, int(1), int(4)]);
         assert_eq!(out, Ok((vec![1, 4, 1, 1], vec![126, 127, 127, 127])));
         let signed = tensor(info(TENSOR_QUANT8_ASYMM_SIGNED, -128), &[-2i8, -1]);
         let out = call_simple::<i8>(&RESIZE_BILINEAR, &[signed, int(1), int(4)]);
-        assert_eq!(out, Ok((vec![1, 4, 1, 1], vec![-2, -1, -1, -1])));
+        assert_eq!(out, Ok((vec![1, 4, 1, 1], vec![-2, -2, -1, -1])));
     }
 }

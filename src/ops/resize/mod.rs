@@ -4,8 +4,6 @@
 
 mod bilinear;
 mod geometry;
-#[cfg(test)]
-mod hostile_tests;
 mod nearest;
 
 pub use bilinear::{Blend, RESIZE_BILINEAR};

@@ -237,4 +237,31 @@ mod tests {
         header[24] = 2;
         assert!(parse(&header).is_err());
     }
+
+    #[test]
+    fn signed_twins_mean_the_same_values() {
+        let operand = |ty: &str, at: usize, zero_point: i32| {
+            format!(
+                r#"{{"type": "{ty}", "dims": [2], "lifetime": "SUBGRAPH_INPUT", "scale": 0.5,
+                    "zero_point": {zero_point}, "data": [{at}, 2]}}"#
+            )
+        };
+        let line = format!(
+            r#"{{"name": "m", "folder": "f", "spec": "s", "aidl_version": 0, "relaxed": false,
+                "expect_failure": false, "multinomial_tolerance": 0, "f32_tolerance": "f32", "quant8_atol": 1,
+                "kinds": [], "ops": [], "main": {{"inputs": [0, 1], "outputs": [], "operations": [],
+                "operands": [{}, {}]}}}}"#,
+            operand("TENSOR_QUANT8_ASYMM", 0, 100),
+            operand("TENSOR_BOOL8", 0, 0)
+        );
+        let model = parse_model(&line, 2).expect("it is well-formed");
+        let file = CorpusFile { path: PathBuf::new(), models: vec![], blob: vec![0, 255] };
+        let twin = file.signed_twin(&model);
+        let [first, second] = &twin.models[0].main.operands[..] else { panic!("two operands") };
+        assert_eq!(first.ty(), Some(OperandType::TENSOR_QUANT8_ASYMM_SIGNED));
+        assert_eq!(first.zero_point, -28);
+        assert_eq!(twin.data(first), Some(&[0x80, 0x7f][..]));
+        assert_eq!(second.ty(), Some(OperandType::TENSOR_BOOL8));
+        assert_eq!(twin.data(second), Some(&[0, 255][..]));
+    }
 }

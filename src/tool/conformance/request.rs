@@ -122,3 +122,28 @@ fn reserve(region: &mut Vec<u8>, pool: i32, length: usize, layout: Layout) -> ai
         dimensions: Vec::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn padded_arguments_fill_their_lines() {
+        let mut region = Vec::new();
+        let first = reserve(&mut region, INPUTS, 65, Layout::Padded).location;
+        let second = reserve(&mut region, INPUTS, 1, Layout::Padded).location;
+        assert_eq!((first.offset, first.length, first.padding), (0, 65, 63));
+        assert_eq!((second.offset, second.length, second.padding), (128, 1, 63));
+        assert_eq!(region.len(), 192);
+    }
+
+    #[test]
+    fn packed_arguments_have_no_padding() {
+        let mut region = Vec::new();
+        let first = reserve(&mut region, OUTPUTS, 5, Layout::Packed).location;
+        let second = reserve(&mut region, OUTPUTS, 4, Layout::Packed).location;
+        assert_eq!((first.offset, first.length, first.padding), (0, 5, 0));
+        assert_eq!((second.offset, second.length, second.padding), (8, 4, 0));
+        assert_eq!(region.len(), 12);
+    }
+}

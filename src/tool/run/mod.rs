@@ -3,8 +3,8 @@
 mod input;
 mod npy;
 mod report;
-mod session;
-mod values;
+pub(super) mod session;
+pub(super) mod values;
 
 use crate::tool::client::ServiceName;
 use crate::tool::error::ToolError;
@@ -32,6 +32,9 @@ pub struct RunArgs {
     /// Write the outputs there, as output0.npy and so on.
     #[arg(long, value_name = "DIR")]
     output_dir: Option<PathBuf>,
+    /// Keep what was compiled in this directory, and prepare the model from there the next time.
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
     /// Fit images of another size to the model's input.
     #[arg(long)]
     resize: bool,
@@ -39,7 +42,7 @@ pub struct RunArgs {
 
 /// Ways to run a model.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Mode {
+pub(super) enum Mode {
     /// executeSynchronously
     Sync,
     /// Over fast message queues, by the driver's extension
@@ -58,7 +61,14 @@ pub fn run(service: &ServiceName, args: &RunArgs) -> Result<(), ToolError> {
     }
     // The first is read before a driver is started, so that what is wrong with it is said at once.
     let first = read(items.first(), &imported, args.resize)?;
-    let session = Session::new(&imported, service, args.mode)?;
+    let (session, found) = match &args.cache {
+        None => (Session::new(&imported, service)?, None),
+        Some(directory) => {
+            let (session, found) = Session::cached(&imported, service, (directory, &bytes))?;
+            (session, Some(found))
+        }
+    };
+    let session = session.in_mode(args.mode)?;
     let mut times = Vec::new();
     if items.len() > 1 {
         batch(args, &imported, &session, &items, &mut times)?;
@@ -74,7 +84,7 @@ pub fn run(service: &ServiceName, args: &RunArgs) -> Result<(), ToolError> {
             write(dir, &imported.outputs, &outputs)?;
         }
     }
-    report::times(session.compile_time, &mut times);
+    report::times(session.compile_time, found, &mut times);
     Ok(())
 }
 

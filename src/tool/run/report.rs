@@ -2,6 +2,7 @@
 
 use super::values;
 use crate::tensor::OperandType;
+use crate::tool::caching::Found;
 use crate::tool::tflite::Port;
 use std::time::Duration;
 
@@ -57,9 +58,13 @@ pub fn output(index: usize, port: &Port, bytes: &[u8]) {
 }
 
 /// How long it took to compile and to run.
-pub fn times(compile: Duration, runs: &mut [Duration]) {
+pub fn times(compile: Duration, found: Option<Found>, runs: &mut [Duration]) {
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
-    println!("compiled in {:.1} ms", ms(compile));
+    match found {
+        Some(Found::Hit) => println!("cache hit: loaded in {:.1} ms", ms(compile)),
+        Some(Found::Miss) => println!("cache miss: compiled and saved in {:.1} ms", ms(compile)),
+        None => println!("compiled in {:.1} ms", ms(compile)),
+    }
     runs.sort();
     match &*runs {
         [] => {}

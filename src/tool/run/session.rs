@@ -4,13 +4,17 @@ use super::Mode;
 use crate::aidl::{self, ErrorStatus};
 use crate::fmq::codec::RequestPacket;
 use crate::ops::OperationType;
-use crate::tool::client::{name, ClientError, ConnectOptions, Driver, PrepareOptions, ServiceName};
+use crate::tool::caching::Found;
+use crate::tool::client::{
+    name, CacheFiles, ClientError, ConnectOptions, Driver, PrepareOptions, ServiceName,
+};
 use crate::tool::error::ToolError;
 use crate::tool::fmq::FmqBurst;
 use crate::tool::shared::Shared;
 use crate::tool::tflite::{Imported, Port};
 use binder::Strong;
 use std::cell::RefCell;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Arguments start at multiples of this.
@@ -41,13 +45,45 @@ struct Slot {
 
 impl Session {
     /// Connects to the driver and compiles the model there.
-    pub fn new(imported: &Imported, service: &ServiceName, mode: Mode) -> Result<Self, ToolError> {
-        let driver = Driver::connect(service, &ConnectOptions::default())?;
+    pub fn new(imported: &Imported, service: &ServiceName) -> Result<Self, ToolError> {
+        Self::with_options(imported, service, &ConnectOptions::default())
+    }
+
+    pub fn with_options(
+        imported: &Imported,
+        service: &ServiceName,
+        options: &ConnectOptions,
+    ) -> Result<Self, ToolError> {
+        let driver = Driver::connect(service, options)?;
         let start = Instant::now();
         let prepared = driver
             .prepare(&imported.model, &PrepareOptions::default())
             .map_err(|why| explain(&driver, &imported.model, why))?;
         let compile_time = start.elapsed();
+        Self::start(imported, driver, prepared, compile_time)
+    }
+
+    /// Connects to the driver and prepares the model in the .tflite file `bytes` from its cache in `directory`, where
+    /// an embedded driver keeps its registry as well.
+    pub fn cached(
+        imported: &Imported,
+        service: &ServiceName,
+        (directory, bytes): (&Path, &[u8]),
+    ) -> Result<(Self, Found), ToolError> {
+        let options = ConnectOptions { data: Some(directory.join("driver")), ..Default::default() };
+        let driver = Driver::connect(service, &options)?;
+        let files = CacheFiles::open(directory, bytes, &driver)?;
+        let (prepared, found, time) =
+            files.prepare(&driver, &imported.model).map_err(|why| explain(&driver, &imported.model, why))?;
+        Ok((Self::start(imported, driver, prepared, time)?, found))
+    }
+
+    fn start(
+        imported: &Imported,
+        driver: Driver,
+        prepared: Strong<dyn aidl::IPreparedModel>,
+        compile_time: Duration,
+    ) -> Result<Self, ToolError> {
         let mut size = 0;
         let inputs = slots(&imported.inputs, &mut size)?;
         let outputs = slots(&imported.outputs, &mut size)?;
@@ -59,11 +95,26 @@ impl Session {
             outputs: outputs.iter().map(argument).collect(),
             pools: vec![aidl::RequestMemoryPool::Pool(memory)],
         };
-        let burst = match mode {
+        Ok(Session { burst: None, prepared, driver, shared, request, outputs, inputs, compile_time })
+    }
+
+    /// The same, run in this way from here on.
+    pub fn in_mode(mut self, mode: Mode) -> Result<Self, ToolError> {
+        self.burst = match mode {
             Mode::Sync => None,
-            Mode::Fmq => Some(RefCell::new(open_burst(&driver, &prepared, &request)?)),
+            Mode::Fmq => {
+                let burst = FmqBurst::open(&self.driver, &self.prepared)?;
+                let burst =
+                    burst.ok_or_else(|| ToolError::Usage("this driver has no bursts over queues".into()))?;
+                let packet = burst.packet(&self.request, false)?;
+                Some(RefCell::new((burst, packet)))
+            }
         };
-        Ok(Session { burst, prepared, driver, shared, request, outputs, inputs, compile_time })
+        Ok(self)
+    }
+
+    pub fn driver(&self) -> &Driver {
+        &self.driver
     }
 
     /// Runs the model once on `inputs`; gives its outputs and how long the call took.
@@ -72,27 +123,16 @@ impl Session {
             self.shared.write(slot.offset, bytes).map_err(ToolError::Memory)?;
         }
         let start = Instant::now();
-        let status = match &self.burst {
-            None => {
-                let result = self.prepared.executeSynchronously(&self.request, false, NONE, NONE);
-                match self.driver.answer("executeSynchronously", result)?.outputSufficientSize {
-                    true => ErrorStatus::NONE,
-                    false => ErrorStatus::OUTPUT_INSUFFICIENT_SIZE,
-                }
-            }
-            Some(burst) => {
-                let (burst, packet) = &mut *burst.borrow_mut();
-                ErrorStatus(burst.execute(&self.driver, packet)?.status)
-            }
-        };
+        let status = self.execute()?;
         let time = start.elapsed();
-        if status == ErrorStatus::OUTPUT_INSUFFICIENT_SIZE {
-            return Err(ToolError::Failed(
-                "the driver found the outputs larger than the file says: its shapes are wrong".into(),
-            ));
-        }
-        if status != ErrorStatus::NONE {
-            return Err(ToolError::Failed(format!("the execution ended in {}", name(status))));
+        match status {
+            ErrorStatus::NONE => {}
+            ErrorStatus::OUTPUT_INSUFFICIENT_SIZE => {
+                return Err(ToolError::Failed(
+                    "the driver found the outputs larger than the file says: its shapes are wrong".into(),
+                ));
+            }
+            other => return Err(ToolError::Failed(format!("the execution ended in {}", name(other)))),
         }
         let mut outputs = Vec::with_capacity(self.outputs.len());
         for slot in &self.outputs {
@@ -102,18 +142,18 @@ impl Session {
         }
         Ok((outputs, time))
     }
-}
 
-/// A burst over queues, and the packet of `request` in it.
-fn open_burst(
-    driver: &Driver,
-    prepared: &Strong<dyn aidl::IPreparedModel>,
-    request: &aidl::Request,
-) -> Result<(FmqBurst, RequestPacket), ToolError> {
-    let burst = FmqBurst::open(driver, prepared)?;
-    let burst = burst.ok_or_else(|| ToolError::Usage("this driver has no bursts over queues".into()))?;
-    let packet = burst.packet(request, false)?;
-    Ok((burst, packet))
+    fn execute(&self) -> Result<ErrorStatus, ClientError> {
+        if let Some(burst) = &self.burst {
+            let (burst, packet) = &mut *burst.borrow_mut();
+            return Ok(ErrorStatus(burst.execute(&self.driver, packet)?.status));
+        }
+        let result = self.prepared.executeSynchronously(&self.request, false, NONE, NONE);
+        Ok(match self.driver.answer("executeSynchronously", result)?.outputSufficientSize {
+            true => ErrorStatus::NONE,
+            false => ErrorStatus::OUTPUT_INSUFFICIENT_SIZE,
+        })
+    }
 }
 
 /// Places for `ports` from `size` on, which grows.

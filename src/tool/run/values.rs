@@ -72,7 +72,10 @@ mod tests {
         let info = TensorInfo::quantised(OperandType::TENSOR_QUANT8_ASYMM_SIGNED, &[4], 1.0 / 255.0, -128);
         let reals = [0.0, 1.0, 0.25, -9.0, 9.0, f32::NAN, f32::INFINITY];
         let bytes = encode(&info, reals.into_iter()).unwrap();
-        assert_eq!(bytes.iter().map(|&b| b as i8).collect::<Vec<_>>(), [-128, 127, -64, -128, 127, -128, 127]);
+        assert_eq!(
+            bytes.iter().map(|&b| b as i8).collect::<Vec<_>>(),
+            [-128, 127, -64, -128, 127, -128, 127]
+        );
         assert_eq!(decode(&info, &bytes)[..2], [0.0, 1.0]);
     }
 

@@ -188,6 +188,29 @@ impl<'c, 'a> Call<'c, 'a> {
         self.emit(OperationType::RESHAPE, &[from, shape], &[to]);
     }
 
+    /// `data` with the dimensions `dims`, by a RESHAPE if it has others.
+    pub fn reshaped(&mut self, data: OperandIndex, dims: &[u32]) -> OperandIndex {
+        if self.builder().info(data).dims == dims {
+            return data;
+        }
+        let shaped = self.temporary_like(data, dims);
+        self.reshape(data, shaped);
+        shaped
+    }
+
+    /// Emits `ty`, which gives `dims`, with the one output, and a RESHAPE if that has other dimensions.
+    pub fn emit_reshaped(&mut self, ty: OperationType, operands: &[OperandIndex], dims: &[u32]) -> Mapped {
+        let output = self.output(0)?;
+        if self.builder().info(output).dims == dims {
+            self.emit(ty, operands, &[output]);
+        } else {
+            let result = self.temporary_like(output, dims);
+            self.emit(ty, operands, &[result]);
+            self.reshape(result, output);
+        }
+        Ok(())
+    }
+
     /// A temporary of type and quantisation of `like`, but other dimensions.
     pub fn temporary_like(&mut self, like: OperandIndex, dims: &[u32]) -> OperandIndex {
         let info = TensorInfo { dims: dims.to_vec(), ..self.builder().info(like).clone() };

@@ -16,8 +16,7 @@ pub fn weights(call: &mut Call, i: usize, data: OperandIndex) -> Result<OperandI
     call.input(i)
 }
 
-/// The bias in input `i`, or zeros where there is none. A quantised one has the scale of the products that it is added
-/// to; beside per-channel weights, it has the scale 0.
+/// The bias in input `i`, or zeros where there is none.
 pub fn bias(
     call: &mut Call,
     i: usize,
@@ -25,25 +24,39 @@ pub fn bias(
     weights: OperandIndex,
     units: u32,
 ) -> Result<OperandIndex, Refusal> {
-    let (data, weights) = (call.builder().info(data).clone(), call.builder().info(weights).clone());
-    let info = if data.ty.is_float() {
-        TensorInfo::new(data.ty, &[units])
-    } else {
-        let scale = if weights.channel_quant.is_some() { 0.0 } else { data.scale * weights.scale };
-        TensorInfo::quantised(OperandType::TENSOR_INT32, &[units], scale, 0)
-    };
     if !call.has_input(i) {
-        let size = info.byte_size().ok_or("the bias is too large")?;
-        return Ok(call.builder().constant(info, vec![0; size]));
+        return zero_bias(call, data, weights, units);
     }
+    let own = bias_info(call, data, weights, units);
     let tensor = call.tensor(i)?;
     match tensor.data {
-        Some(data) if super::call::info(tensor)?.ty == info.ty => {
-            check_size(tensor, &info, data)?;
-            Ok(call.builder().constant(info, data))
+        Some(data) if info(tensor)?.ty == own.ty => {
+            check_size(tensor, &own, data)?;
+            Ok(call.builder().constant(own, data))
         }
         _ => call.input(i),
     }
+}
+
+pub fn zero_bias(
+    call: &mut Call,
+    data: OperandIndex,
+    weights: OperandIndex,
+    units: u32,
+) -> Result<OperandIndex, Refusal> {
+    let info = bias_info(call, data, weights, units);
+    let size = info.byte_size().ok_or("the bias is too large")?;
+    Ok(call.builder().constant(info, vec![0; size]))
+}
+
+/// A quantised bias has the scale of the products that it is added to; beside per-channel weights, it has the scale 0.
+fn bias_info(call: &mut Call, data: OperandIndex, weights: OperandIndex, units: u32) -> TensorInfo {
+    let (data, weights) = (call.builder().info(data).clone(), call.builder().info(weights));
+    if data.ty.is_float() {
+        return TensorInfo::new(data.ty, &[units]);
+    }
+    let scale = if weights.channel_quant.is_some() { 0.0 } else { data.scale * weights.scale };
+    TensorInfo::quantised(OperandType::TENSOR_INT32, &[units], scale, 0)
 }
 
 /// One of a tensor's four dimensions.

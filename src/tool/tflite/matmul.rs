@@ -18,7 +18,7 @@ pub fn fully_connected(call: &mut Call) -> Mapped {
         return Err(format!("weights of {weight_dims:?}, expected two dimensions").into());
     };
     let count = element_count(&dims(call.tensor(0)?)?).and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
-    if count % depth != 0 {
+    if !count.is_multiple_of(depth) {
         return Err(format!("{count} values for weights of {weight_dims:?}").into());
     }
     let layer = Layer { batch: count / depth, units, depth, activation };
@@ -43,10 +43,12 @@ impl Layer {
     fn plain(&self, call: &mut Call, data: OperandIndex) -> Mapped {
         let weights = weights(call, 1, data)?;
         let bias = bias(call, 2, data, weights, self.units)?;
-        let data = self.shaped(call, data, |rank| (2..=4).contains(&rank), &[self.batch, self.depth]);
+        let own = call.builder().info(data).dims.clone();
+        let whole_rows = (2..=4).contains(&own.len()) && own.last() == Some(&self.depth);
+        let data = if whole_rows { data } else { call.reshaped(data, &[self.batch, self.depth]) };
         let activation = call.activation(self.activation)?;
         let operands = [data, weights, bias, activation];
-        self.emit(call, OperationType::FULLY_CONNECTED, &operands, &[self.batch, self.units])
+        call.emit_reshaped(OperationType::FULLY_CONNECTED, &operands, &[self.batch, self.units])
     }
 
     /// NNAPI's FULLY_CONNECTED takes no per-channel weights, its CONV_2D does: the rows are the pixels of one image
@@ -54,7 +56,7 @@ impl Layer {
     fn as_convolution(&self, call: &mut Call, data: OperandIndex) -> Mapped {
         let filter = weights_as_filter(call, 1)?;
         let bias = bias(call, 2, data, filter, self.units)?;
-        let data = self.shaped(call, data, |rank| rank == 4, &[1, 1, self.batch, self.depth]);
+        let data = call.reshaped(data, &[1, 1, self.batch, self.depth]);
         let operands = [
             data,
             filter,
@@ -64,38 +66,7 @@ impl Layer {
             call.builder().int(1),
             call.activation(self.activation)?,
         ];
-        let dims = call.builder().info(data).dims.clone();
-        self.emit(call, OperationType::CONV_2D, &operands, &[dims[0], dims[1], dims[2], self.units])
-    }
-
-    /// `data`, reshaped to `dims` unless its rank will do and its rows are whole.
-    fn shaped(
-        &self,
-        call: &mut Call,
-        data: OperandIndex,
-        will_do: impl Fn(usize) -> bool,
-        dims: &[u32],
-    ) -> OperandIndex {
-        let own = call.builder().info(data).dims.clone();
-        if will_do(own.len()) && own.last() == Some(&self.depth) {
-            return data;
-        }
-        let shaped = call.temporary_like(data, dims);
-        call.reshape(data, shaped);
-        shaped
-    }
-
-    /// Emits `ty`, which gives `dims`, and a RESHAPE where the output has others.
-    fn emit(&self, call: &mut Call, ty: OperationType, operands: &[OperandIndex], dims: &[u32]) -> Mapped {
-        let output = call.output(0)?;
-        if call.builder().info(output).dims == dims {
-            call.emit(ty, operands, &[output]);
-        } else {
-            let result = call.temporary_like(output, dims);
-            call.emit(ty, operands, &[result]);
-            call.reshape(result, output);
-        }
-        Ok(())
+        call.emit_reshaped(OperationType::CONV_2D, &operands, &[1, 1, self.batch, self.units])
     }
 }
 

@@ -94,9 +94,5 @@ pub fn pack(call: &mut Call) -> Mapped {
     if !call.tensor(0)?.dims.is_empty() {
         return call.emit_to_output(Domain::Own, OperationType::PACK, &operands);
     }
-    let output = call.output(0)?;
-    let stacked = call.temporary_like(output, &[count as u32, 1]);
-    call.emit(OperationType::PACK, &operands, &[stacked]);
-    call.reshape(stacked, output);
-    Ok(())
+    call.emit_reshaped(OperationType::PACK, &operands, &[count as u32, 1])
 }

@@ -1,22 +1,100 @@
 //! Reductions over axes.
 
-use super::call::{options, Call, Domain, Mapped};
+use super::call::{dims, is_quantised, options, Call, Domain, Mapped};
+use super::convolution::zero_bias;
 use super::elementwise::same_quantisation;
 use super::error::Refusal;
 use super::schema::OptionsRef;
 use crate::ops::OperationType;
+use crate::tensor::{element_count, TensorInfo};
 
 fn keep_dims(call: &Call) -> Result<bool, Refusal> {
     Ok(options!(call, Reducer(o) => o.keep_dims()?))
 }
 
-/// NNAPI's MEAN gives its output the input's quantisation. Where the file has another, the mean is taken in floats: at
-/// the input's scale, a mean could be all rounding.
+/// NNAPI's MEAN gives its output the input's quantisation. Where the file has another, the mean is a convolution where it
+/// can be one, and taken in floats where not: at the input's scale, a mean could be all rounding.
 pub fn mean(call: &mut Call) -> Mapped {
     let keep = keep_dims(call)?;
-    let domain = if same_quantisation(call)? { Domain::Own } else { Domain::Float };
+    let same = same_quantisation(call)?;
+    if !same && is_quantised(call.tensor(0)?) && is_quantised(call.output_tensor(0)?) {
+        if let Some(window) = Window::new(call)? {
+            return window.convolve(call);
+        }
+    }
+    let domain = if same { Domain::Own } else { Domain::Float };
     let operands = [call.ints(1)?, call.builder().int(keep.into())];
     call.emit_in(domain, OperationType::MEAN, 1, &operands)
+}
+
+/// A mean over pixels or over the last dimension, as a convolution with weights of 1/n: the sums, and the rounding of
+/// their rescaling, are those of TensorFlow Lite's mean.
+struct Window {
+    /// The data as an image.
+    image: [u32; 4],
+    /// Whether the window is the whole image, channel by channel; else it is one pixel, all channels together.
+    depthwise: bool,
+}
+
+impl Window {
+    /// Sums of more elements than this could overflow 32 bits.
+    const MAX_ELEMENTS: u64 = 1 << 23;
+
+    fn new(call: &Call) -> Result<Option<Self>, Refusal> {
+        if call.tensor(1)?.data.is_none() {
+            return Ok(None);
+        }
+        let size = dims(call.tensor(0)?)?;
+        let mut axes = Vec::new();
+        for axis in call.const_ints(1)? {
+            axes.push(call.axis(axis, size.len())? as usize);
+        }
+        axes.sort_unstable();
+        axes.dedup();
+        let window = match (&size[..], &axes[..]) {
+            (&[batch, height, width, depth], [1, 2]) => {
+                Window { image: [batch, height, width, depth], depthwise: true }
+            }
+            ([rows @ .., depth], [last]) if *last == rows.len() => match element_count(rows) {
+                Some(rows) => Window { image: [1, 1, rows as u32, *depth], depthwise: false },
+                None => return Ok(None),
+            },
+            _ => return Ok(None),
+        };
+        Ok((window.elements() <= Self::MAX_ELEMENTS).then_some(window))
+    }
+
+    fn elements(&self) -> u64 {
+        let [_, height, width, depth] = self.image.map(u64::from);
+        if self.depthwise {
+            height.saturating_mul(width)
+        } else {
+            depth
+        }
+    }
+
+    fn convolve(&self, call: &mut Call) -> Mapped {
+        let [batch, height, width, depth] = self.image;
+        let (kernel, result, units, ty) = if self.depthwise {
+            ([1, height, width, depth], [batch, 1, 1, depth], depth, OperationType::DEPTHWISE_CONV_2D)
+        } else {
+            ([1, 1, 1, depth], [batch, height, width, 1], 1, OperationType::CONV_2D)
+        };
+        let data = call.input(0)?;
+        let info = call.builder().info(data).clone();
+        let count = element_count(&kernel).ok_or("it is too large")?;
+        let filter = TensorInfo::quantised(info.ty, &kernel, 1.0 / self.elements() as f32, 0);
+        let filter = call.builder().constant(filter, vec![1; count]);
+        let bias = zero_bias(call, data, filter, units)?;
+        let data = call.reshaped(data, &self.image);
+        let mut operands = vec![data, filter, bias, call.padding(1)?];
+        operands.extend([call.builder().int(1), call.builder().int(1)]);
+        if self.depthwise {
+            operands.push(call.builder().int(1)); // one output for each channel
+        }
+        operands.push(call.activation(0)?);
+        call.emit_reshaped(ty, &operands, &result)
+    }
 }
 
 /// Reductions that pick one of their inputs.

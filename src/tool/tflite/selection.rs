@@ -16,16 +16,8 @@ pub fn gather(call: &mut Call) -> Mapped {
     let (before, after) = (&size[..axis as usize], &size[axis as usize + 1..]);
     let gathered: Vec<u32> = before.iter().chain(&index_dims).chain(after).copied().collect();
     let operands = [data, call.builder().int(axis), indices];
-    let output = call.output(0)?;
-    if call.builder().info(output).dims == gathered {
-        call.emit(OperationType::GATHER, &operands, &[output]);
-    } else {
-        // A scalar index is a list of one in NNAPI, which leaves a dimension of 1.
-        let result = call.temporary_like(output, &gathered);
-        call.emit(OperationType::GATHER, &operands, &[result]);
-        call.reshape(result, output);
-    }
-    Ok(())
+    // A scalar index is a list of one in NNAPI, which leaves a dimension of 1.
+    call.emit_reshaped(OperationType::GATHER, &operands, &gathered)
 }
 
 pub fn embedding_lookup(call: &mut Call) -> Mapped {

@@ -8,6 +8,8 @@ mod mutations;
 mod operands;
 mod operations;
 mod requests;
+#[cfg(test)]
+mod tests;
 mod types;
 
 use super::hal_model::{build, Case};

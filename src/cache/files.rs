@@ -1,0 +1,175 @@
+//! The cache files of one compilation: a client's, so of any size, at any offset, and in anybody's hands.
+
+use super::{CacheError, DATA_FILES, MODEL_FILES};
+use crate::memory::{Access, Mapping, Weights};
+use nix::fcntl::{fcntl, FcntlArg, OFlag};
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long to wait for files that others use.
+const PATIENCE: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Device and inode.
+type Identity = (u64, u64);
+
+/// Duplicates of a client's cache files, checked.
+#[derive(Debug)]
+pub struct CacheFiles {
+    model: File,
+    data: File,
+    /// Of both.
+    identities: [Identity; 2],
+}
+
+impl CacheFiles {
+    /// Checks the files' number and access, and keeps duplicates.
+    pub fn new<F: AsFd>(models: &[F], data: &[F]) -> Result<Self, CacheError> {
+        let ([model], [data]) = (models, data) else {
+            const { assert!(MODEL_FILES == 1 && DATA_FILES == 1) };
+            return Err(CacheError::Count { models: models.len(), data: data.len() });
+        };
+        let (model, model_identity) = duplicate("model", model.as_fd())?;
+        let (data, data_identity) = duplicate("data", data.as_fd())?;
+        if model_identity == data_identity {
+            return Err(CacheError::SameFile);
+        }
+        Ok(CacheFiles { model, data, identities: [model_identity, data_identity] })
+    }
+
+    /// Waits, for a while, until nobody else reads or writes these files.
+    pub fn lock(&self) -> Result<Lock<'_>, CacheError> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut in_use = in_use();
+        while self.identities.iter().any(|file| in_use.contains(file)) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let (guard, timeout) =
+                IN_USE.1.wait_timeout(in_use, left).unwrap_or_else(PoisonError::into_inner);
+            if timeout.timed_out() {
+                return Err(CacheError::Busy);
+            }
+            in_use = guard;
+        }
+        in_use.extend(self.identities);
+        drop(in_use);
+        let lock = Lock { files: self };
+        // Against other processes. Not in place of the above: descriptors that a client duplicated share one lock.
+        while !lock.try_flock() {
+            if Instant::now() >= deadline {
+                return Err(CacheError::Busy);
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Ok(lock)
+    }
+}
+
+/// Files that this process reads or writes, and a bell for when there are fewer of them.
+static IN_USE: LazyLock<(Mutex<HashSet<Identity>>, Condvar)> = LazyLock::new(Default::default);
+
+fn in_use() -> MutexGuard<'static, HashSet<Identity>> {
+    IN_USE.0.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn duplicate(what: &'static str, fd: BorrowedFd) -> Result<(File, Identity), CacheError> {
+    let io = |why| CacheError::Io { what, why };
+    let flags = fcntl(fd, FcntlArg::F_GETFL).map_err(|why| io(why.into()))?;
+    let flags = OFlag::from_bits_truncate(flags);
+    let file = File::from(fd.try_clone_to_owned().map_err(io)?);
+    let facts = file.metadata().map_err(io)?;
+    // Reading from anything but a file could wait for ever.
+    let usable =
+        flags & OFlag::O_ACCMODE == OFlag::O_RDWR && !flags.contains(OFlag::O_PATH) && facts.is_file();
+    if !usable {
+        return Err(CacheError::Access(what));
+    }
+    Ok((file, (facts.dev(), facts.ino())))
+}
+
+/// Cache files that nobody else uses, as far as anybody asks.
+#[derive(Debug)]
+pub struct Lock<'f> {
+    files: &'f CacheFiles,
+}
+
+impl Lock<'_> {
+    fn try_flock(&self) -> bool {
+        let locked = |file: &File| flock(file, libc::LOCK_EX | libc::LOCK_NB);
+        locked(&self.files.model) && locked(&self.files.data)
+    }
+
+    /// Writes both files, from their starts and whatever they held before.
+    pub fn write(&self, model: &[u8], data: &[(u64, Weights)], data_len: u64) -> Result<(), CacheError> {
+        let model_io = |why| CacheError::Io { what: "model", why };
+        let data_io = |why| CacheError::Io { what: "data", why };
+        self.files.model.set_len(0).map_err(model_io)?;
+        // Written over rather than emptied first: whoever has the same data mapped sees no change.
+        for (start, part) in data {
+            let bytes = part.to_private().map_err(CacheError::Data)?;
+            self.files.data.write_all_at(&bytes, *start).map_err(data_io)?;
+        }
+        self.files.data.set_len(data_len).map_err(data_io)?;
+        self.files.data.sync_data().map_err(data_io)?;
+        self.files.model.write_all_at(model, 0).map_err(model_io)
+    }
+
+    /// A private copy of the model cache, which must have `len` bytes.
+    pub fn read_model(&self, len: u64) -> Result<Vec<u8>, CacheError> {
+        let io = |why| CacheError::Io { what: "model", why };
+        if self.files.model.metadata().map_err(io)?.len() != len {
+            return Err(CacheError::Changed);
+        }
+        // What the registry says was written by this driver, within its limits.
+        let mut model = vec![0; usize::try_from(len).map_err(|_| CacheError::Changed)?];
+        self.files.model.read_exact_at(&mut model, 0).map_err(io)?;
+        Ok(model)
+    }
+
+    /// The first `len` bytes of the data cache, mapped.
+    pub fn map_data(&self, len: u64) -> Result<Arc<Mapping>, CacheError> {
+        let mapping = match usize::try_from(len) {
+            Ok(0) => Mapping::anonymous(0),
+            Ok(len) => Mapping::new(self.files.data.as_fd(), 0, len, Access::Read),
+            Err(_) => return Err(CacheError::Changed),
+        };
+        mapping.map(Arc::new).map_err(CacheError::Data)
+    }
+}
+
+impl Drop for Lock<'_> {
+    fn drop(&mut self) {
+        // The client may hold the descriptors that these were duplicated from, and with them the locks.
+        for file in [&self.files.model, &self.files.data] {
+            flock(file, libc::LOCK_UN);
+        }
+        let mut in_use = in_use();
+        in_use.retain(|file| !self.files.identities.contains(file));
+        drop(in_use);
+        IN_USE.1.notify_all();
+    }
+}
+
+/// Whether `flock` did it. The crates that wrap it want to own the file, or to wait.
+fn flock(file: &File, operation: i32) -> bool {
+    #[allow(deprecated)] // its replacement unlocks by closing, which does not unlock a duplicate
+    let operation = match operation {
+        libc::LOCK_UN => nix::fcntl::FlockArg::UnlockNonblock,
+        _ => nix::fcntl::FlockArg::LockExclusiveNonblock,
+    };
+    #[allow(deprecated)]
+    nix::fcntl::flock(file.as_raw_fd(), operation).is_ok()
+}
+
+/// Bytes that nobody can guess.
+pub fn salt<const N: usize>() -> Result<[u8; N], CacheError> {
+    let mut salt = [0; N];
+    File::open("/dev/urandom")
+        .and_then(|mut random| random.read_exact(&mut salt))
+        .map_err(|why| CacheError::Io { what: "model", why })?;
+    Ok(salt)
+}

@@ -1,0 +1,96 @@
+//! The driver's own store of compiled models, for clients that give no cache files.
+//!
+//! Its entries are files in the driver's data directory, saved and loaded as a client's are, under the hash of the
+//! model's content in place of a token. What the store loses is compiled again, so nothing here is an error to a
+//! client.
+
+use super::{Cache, CacheError, CacheFiles, Key, Limits, Loaded, Registry};
+use crate::memory::Weights;
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Once;
+
+/// Compiled models of all clients; none sees another's.
+pub struct Store {
+    cache: Cache,
+    directory: PathBuf,
+    most_bytes: u64,
+    swept: Once,
+}
+
+impl Store {
+    /// A store of up to `most_bytes` in the driver's data `directory`.
+    pub fn new(directory: &Path, fingerprint: &str, most_bytes: u64) -> Self {
+        let directory = directory.join("store");
+        let limits = Limits { bytes: most_bytes, ..Limits::default() };
+        let cache = Cache { registry: Registry::new(Some(&directory), fingerprint, limits) };
+        Store { cache, directory, most_bytes, swept: Once::new() }
+    }
+
+    /// What was saved for `key`.
+    pub fn load(&self, key: &Key) -> Option<Loaded> {
+        self.sweep();
+        let files = self.files(key, false).ok()?;
+        let loaded = self.cache.load(key, &files);
+        loaded.inspect_err(|why| log::info!("a compiled model is not loaded from the store: {why}")).ok()
+    }
+
+    pub fn save(&self, key: &Key, model: &[u8], data: &[(u64, Weights)]) -> Result<(), CacheError> {
+        self.sweep();
+        let size = data.last().map_or(0, |(start, part)| start + part.len() as u64) + model.len() as u64;
+        if size > self.most_bytes / 2 {
+            return Err(CacheError::TooLarge(size as usize)); // it would drive out all others
+        }
+        let saved =
+            self.files(key, true).and_then(|files| self.cache.save_and_evict(key, &files, model, data));
+        match &saved {
+            Ok(dropped) => dropped.iter().for_each(|key| self.delete(key)),
+            Err(_) => self.delete(key),
+        }
+        saved.map(drop)
+    }
+
+    fn paths(&self, key: &Key) -> [PathBuf; 2] {
+        let hash: String = key.token.iter().map(|byte| format!("{byte:02x}")).collect();
+        ["model", "data"].map(|kind| self.directory.join(format!("{}-{hash}.{kind}", key.uid)))
+    }
+
+    fn files(&self, key: &Key, create: bool) -> Result<CacheFiles, CacheError> {
+        let open =
+            |path: &PathBuf| File::options().read(true).write(true).create(create).truncate(false).open(path);
+        let [model, data] = self.paths(key);
+        let model = open(&model).map_err(|why| CacheError::Io { what: "model", why })?;
+        let data = open(&data).map_err(|why| CacheError::Io { what: "data", why })?;
+        CacheFiles::new(&[model], &[data])
+    }
+
+    fn delete(&self, key: &Key) {
+        self.paths(key).iter().for_each(|path| remove(path));
+    }
+
+    /// Once: removes files that nothing is recorded for, of another driver or of a save that did not come to its end.
+    fn sweep(&self) {
+        self.swept.call_once(|| {
+            let Ok(entries) = self.cache.registry.list() else { return };
+            let known: HashSet<PathBuf> = entries.iter().flat_map(|entry| self.paths(&entry.key)).collect();
+            let Ok(files) = std::fs::read_dir(&self.directory) else { return };
+            files.flatten().map(|file| file.path()).for_each(|path| {
+                let ours = path.extension().is_some_and(|kind| kind == "model" || kind == "data");
+                if ours && !known.contains(&path) {
+                    remove(&path);
+                }
+            });
+        });
+    }
+}
+
+fn remove(path: &Path) {
+    match std::fs::remove_file(path) {
+        Err(why) if why.kind() != ErrorKind::NotFound => {
+            log::warn!("{} stays in the store: {why}", path.display());
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,291 @@
+//! What was saved comes back; what was changed, swapped, or is somebody else's does not.
+
+use super::*;
+use crate::memory::{AlignedBuf, ClientSlice};
+use std::fs::File;
+use std::io::{Seek, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use tempfile::TempDir;
+
+const MODEL: &[u8] = b"all that steers";
+
+struct Pair {
+    model: File,
+    data: File,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let file = || {
+            File::from(nix::sys::memfd::memfd_create(c"cache", nix::sys::memfd::MFdFlags::empty()).unwrap())
+        };
+        Pair { model: file(), data: file() }
+    }
+
+    fn files(&self) -> CacheFiles {
+        CacheFiles::new(&[&self.model], &[&self.data]).unwrap()
+    }
+}
+
+fn key(uid: u32, token: u8) -> Key {
+    Key { uid, token: [token; 32] }
+}
+
+fn data(bytes: &[u8]) -> Vec<(u64, Weights)> {
+    vec![(0, AlignedBuf::copy_of(b"first").unwrap().into()), (64, AlignedBuf::copy_of(bytes).unwrap().into())]
+}
+
+fn bytes_of(mapping: &Arc<Mapping>) -> Vec<u8> {
+    ClientSlice::new(mapping.clone(), 0, mapping.len()).unwrap().to_private().unwrap().to_vec()
+}
+
+fn load(cache: &Cache, key: &Key, pair: &Pair) -> Result<Vec<u8>, CacheError> {
+    cache.load(key, &pair.files()).map(|loaded| loaded.model)
+}
+
+fn saved() -> (Cache, Pair) {
+    let (cache, pair) = (Cache::new(None, "driver"), Pair::new());
+    cache.save(&key(1, 1), &pair.files(), MODEL, &data(b"weights")).unwrap();
+    (cache, pair)
+}
+
+#[test]
+fn what_was_saved_is_loaded_whatever_the_files_held() {
+    let (cache, mut pair) = (Cache::new(None, "driver"), Pair::new());
+    for file in [&mut pair.model, &mut pair.data] {
+        file.write_all(&[9; 5000]).unwrap();
+        file.seek(std::io::SeekFrom::Start(77)).unwrap();
+    }
+    cache.save(&key(1, 1), &pair.files(), MODEL, &data(b"weights")).unwrap();
+    let loaded = cache.load(&key(1, 1), &pair.files()).unwrap();
+    assert_eq!(loaded.model, MODEL);
+    let bytes = bytes_of(&loaded.data);
+    assert_eq!((bytes.len(), &bytes[..6], &bytes[64..]), (71, &b"first\x09"[..], &b"weights"[..]));
+    assert_eq!(pair.data.metadata().unwrap().len(), 71);
+}
+
+#[test]
+fn a_changed_model_cache_is_refused() {
+    let (cache, pair) = saved();
+    let len = pair.model.metadata().unwrap().len();
+    for at in 0..len {
+        let mut byte = [0];
+        pair.model.read_exact_at(&mut byte, at).unwrap();
+        pair.model.write_all_at(&[byte[0] ^ 4], at).unwrap();
+        assert!(matches!(load(&cache, &key(1, 1), &pair), Err(CacheError::Changed)), "byte {at}");
+        pair.model.write_all_at(&byte, at).unwrap();
+    }
+    for other in [0, 5, len - 1, len + 1] {
+        let mut copy = vec![0; len as usize];
+        pair.model.read_exact_at(&mut copy, 0).unwrap();
+        pair.model.set_len(other).unwrap();
+        assert!(matches!(load(&cache, &key(1, 1), &pair), Err(CacheError::Changed)), "{other} bytes");
+        pair.model.set_len(0).unwrap();
+        pair.model.write_all_at(&copy, 0).unwrap();
+    }
+    assert_eq!(load(&cache, &key(1, 1), &pair).unwrap(), MODEL);
+}
+
+#[test]
+fn data_may_change_but_not_go_missing() {
+    let (cache, pair) = saved();
+    pair.data.write_all_at(b"others", 64).unwrap();
+    pair.data.set_len(1000).unwrap();
+    assert_eq!(bytes_of(&cache.load(&key(1, 1), &pair.files()).unwrap().data)[64..], *b"otherss");
+    pair.data.set_len(70).unwrap();
+    assert!(matches!(load(&cache, &key(1, 1), &pair), Err(CacheError::Data(_))));
+}
+
+#[test]
+fn other_tokens_and_other_clients_miss() {
+    let (cache, pair) = saved();
+    for other in [key(1, 2), key(2, 1)] {
+        assert!(matches!(load(&cache, &other, &pair), Err(CacheError::Unknown)));
+    }
+    // Valid files of another model, under this token.
+    let other = Pair::new();
+    cache.save(&key(1, 2), &other.files(), b"another model", &[]).unwrap();
+    assert!(matches!(load(&cache, &key(1, 1), &other), Err(CacheError::Changed)));
+    let swapped = CacheFiles::new(&[&other.model], &[&pair.data]).unwrap();
+    assert!(matches!(cache.load(&key(1, 1), &swapped), Err(CacheError::Changed)));
+    // The same token, used by two clients.
+    cache.save(&key(2, 1), &other.files(), b"another client's", &[]).unwrap();
+    assert_eq!(load(&cache, &key(1, 1), &pair).unwrap(), MODEL);
+    assert!(matches!(load(&cache, &key(2, 1), &pair), Err(CacheError::Changed)));
+}
+
+#[test]
+fn the_latest_save_under_a_token_wins() {
+    let (cache, pair) = saved();
+    let mut old = vec![0; pair.model.metadata().unwrap().len() as usize];
+    pair.model.read_exact_at(&mut old, 0).unwrap();
+    cache.save(&key(1, 1), &pair.files(), MODEL, &data(b"WEIGHTS")).unwrap();
+    assert_eq!(load(&cache, &key(1, 1), &pair).unwrap(), MODEL);
+    // Not even the same model saved before: its data may be gone.
+    pair.model.write_all_at(&old, 0).unwrap();
+    assert!(matches!(load(&cache, &key(1, 1), &pair), Err(CacheError::Changed)));
+}
+
+#[test]
+fn a_save_that_stops_anywhere_leaves_a_miss() {
+    let pair = Pair::new();
+    let cache = Cache::new(None, "driver");
+    cache.save(&key(1, 1), &pair.files(), MODEL, &data(b"weights")).unwrap();
+    // As far as the registry, before the files.
+    let record = Record { hash: [1; 32], model_len: 31, data_len: 71 };
+    cache.registry.put(&key(1, 1), &record).unwrap();
+    assert!(matches!(load(&cache, &key(1, 1), &pair), Err(CacheError::Changed)));
+    // Files that nothing is recorded for.
+    cache.registry.remove(&key(1, 1)).unwrap();
+    assert!(matches!(load(&cache, &key(1, 1), &pair), Err(CacheError::Unknown)));
+}
+
+#[test]
+fn files_are_counted_and_their_access_checked() {
+    let pair = Pair::new();
+    let none: [&File; 0] = [];
+    let both = [&pair.model, &pair.data];
+    assert!(matches!(CacheFiles::new(&both, &[&pair.data]), Err(CacheError::Count { models: 2, data: 1 })));
+    assert!(matches!(CacheFiles::new(&[&pair.model], &none), Err(CacheError::Count { models: 1, data: 0 })));
+    assert!(matches!(CacheFiles::new(&[&pair.model], &[&pair.model]), Err(CacheError::SameFile)));
+    let reopened = |options: &mut std::fs::OpenOptions| {
+        use std::os::fd::AsRawFd;
+        options.open(format!("/proc/self/fd/{}", pair.data.as_raw_fd())).unwrap()
+    };
+    let read = reopened(std::fs::OpenOptions::new().read(true));
+    let write = reopened(std::fs::OpenOptions::new().write(true));
+    for file in [&read, &write] {
+        assert!(matches!(CacheFiles::new(&[&pair.model], &[file]), Err(CacheError::Access("data"))));
+    }
+    let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+    let socket = OwnedFd::from(socket);
+    assert!(CacheFiles::new(&[socket.as_fd()], &[pair.data.as_fd()]).is_err());
+}
+
+#[test]
+fn the_registry_outlives_the_process_but_not_the_driver() {
+    let (directory, pair) = (TempDir::new().unwrap(), Pair::new());
+    let open = |fingerprint| Cache::new(Some(directory.path()), fingerprint);
+    open("one").save(&key(1, 1), &pair.files(), MODEL, &[]).unwrap();
+    assert_eq!(load(&open("one"), &key(1, 1), &pair).unwrap(), MODEL);
+    assert!(matches!(load(&open("two"), &key(1, 1), &pair), Err(CacheError::Unknown)));
+    assert!(matches!(load(&open("one"), &key(1, 1), &pair), Err(CacheError::Unknown)));
+}
+
+#[test]
+fn a_registry_that_is_broken_is_made_anew_and_one_in_use_is_left_alone() {
+    let (directory, pair) = (TempDir::new().unwrap(), Pair::new());
+    std::fs::write(directory.path().join("registry.redb"), [7; 9000]).unwrap();
+    let cache = Cache::new(Some(directory.path()), "driver");
+    cache.save(&key(1, 1), &pair.files(), MODEL, &[]).unwrap();
+    let second = Cache::new(Some(directory.path()), "driver");
+    assert!(matches!(load(&second, &key(1, 1), &pair), Err(CacheError::Registry(_))));
+    assert_eq!(load(&cache, &key(1, 1), &pair).unwrap(), MODEL);
+}
+
+#[test]
+fn without_a_usable_directory_nothing_is_cached() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("file");
+    std::fs::write(&file, b"").unwrap();
+    let (cache, pair) = (Cache::new(Some(&file.join("data")), "driver"), Pair::new());
+    let refused = cache.save(&key(1, 1), &pair.files(), MODEL, &[]);
+    assert!(matches!(refused, Err(CacheError::Registry(_))));
+    assert_eq!(pair.model.metadata().unwrap().len(), 0);
+}
+
+#[test]
+fn the_least_recently_used_entries_of_the_greediest_client_go() {
+    let registry = Registry::new(None, "driver", Limits { entries: 4, entries_per_uid: 3, bytes: 1000 });
+    let record = Record { hash: [0; 32], model_len: 0, data_len: 0 };
+    let put = |uid, token| drop(registry.put(&key(uid, token), &record).unwrap());
+    let has = |uid, token| registry.get(&key(uid, token)).unwrap().is_some();
+    (1..=3).for_each(|token| put(1, token));
+    assert!(has(1, 1));
+    put(1, 4);
+    assert!(!has(1, 2), "the one not used for longest");
+    put(2, 1);
+    put(2, 2);
+    let left: Vec<_> = registry.list().unwrap().iter().map(|e| (e.key.uid, e.key.token[0])).collect();
+    assert_eq!(left, [(1, 1), (1, 4), (2, 1), (2, 2)]);
+    assert_eq!(registry.clear().unwrap(), 4);
+    assert!(!has(1, 1));
+    // By bytes, which count in all.
+    put(1, 1);
+    let large = Record { model_len: 100, data_len: 500, ..record };
+    assert_eq!(registry.put(&key(2, 1), &large).unwrap(), []);
+    assert_eq!(registry.put(&key(2, 2), &large).unwrap(), [key(2, 1)]);
+}
+
+#[test]
+fn concurrent_saves_under_one_token_leave_one_of_them() {
+    let (cache, pair) = (Cache::new(None, "driver"), Pair::new());
+    std::thread::scope(|scope| {
+        for i in 0..4u8 {
+            let (cache, pair) = (&cache, &pair);
+            scope.spawn(move || {
+                for _ in 0..5 {
+                    cache.save(&key(1, 1), &pair.files(), &[i; 100], &data(&[i; 500])).unwrap();
+                    let loaded = cache.load(&key(1, 1), &pair.files()).unwrap();
+                    assert!(loaded.model.iter().all(|&byte| byte == loaded.model[0]));
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn files_that_another_process_locks_are_not_touched() {
+    let directory = TempDir::new().unwrap();
+    let open = |name| {
+        let mut options = std::fs::OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        options.open(directory.path().join(name)).unwrap()
+    };
+    let pair = Pair { model: open("model"), data: open("data") };
+    let other = open("data");
+    other.lock().unwrap();
+    assert!(matches!(pair.files().lock(), Err(CacheError::Busy)));
+    drop(other);
+    assert!(pair.files().lock().is_ok());
+}
+
+fn store(directory: &Path, fingerprint: &str) -> Store {
+    Store::new(directory, fingerprint, 3000)
+}
+
+fn files_in(directory: &Path) -> usize {
+    std::fs::read_dir(directory.join("store")).unwrap().count()
+}
+
+#[test]
+fn the_store_gives_back_what_it_was_given_to_the_same_client() {
+    let directory = TempDir::new().unwrap();
+    {
+        let store = store(directory.path(), "driver");
+        assert!(store.load(&key(1, 1)).is_none());
+        store.save(&key(1, 1), MODEL, &data(b"weights")).unwrap();
+    }
+    let store = store(directory.path(), "driver");
+    let loaded = store.load(&key(1, 1)).unwrap();
+    assert_eq!((&loaded.model[..], bytes_of(&loaded.data).len()), (MODEL, 71));
+    assert!(store.load(&key(2, 1)).is_none());
+}
+
+#[test]
+fn the_store_keeps_to_its_size_and_frees_what_is_not_needed() {
+    let directory = TempDir::new().unwrap();
+    {
+        let store = store(directory.path(), "driver");
+        assert!(store.save(&key(1, 1), MODEL, &data(&[1; 4000])).is_err());
+        (1..=4).for_each(|token| store.save(&key(1, token), MODEL, &data(&[token; 1000])).unwrap());
+        assert!(store.load(&key(1, 2)).is_none());
+        assert_eq!(bytes_of(&store.load(&key(1, 4)).unwrap().data)[64], 4);
+        // The registry, and two files each of two entries.
+        assert_eq!(files_in(directory.path()), 5);
+    }
+    let store = store(directory.path(), "another driver");
+    assert!(store.load(&key(1, 4)).is_none());
+    assert_eq!(files_in(directory.path()), 1);
+}

@@ -1,0 +1,117 @@
+//! Compilations with a backend that does as the test says.
+
+use super::*;
+use crate::aidl;
+use crate::backend::{BackendError, Capabilities};
+use std::sync::mpsc::{channel, Receiver, Sender};
+use std::sync::Mutex;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const CLIENT: u32 = 7;
+
+/// Compiles nothing; does what it is told when it is asked to.
+struct Puppet(Mutex<Receiver<fn() -> BackendError>>);
+
+impl Backend for Puppet {
+    fn version(&self) -> String {
+        String::new()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        unreachable!("not asked for here")
+    }
+
+    fn support(&self, _: &Model) -> Vec<Result<(), String>> {
+        Vec::new()
+    }
+
+    fn compile(&self, _: &Model, _: &CompileOptions, _: &Control) -> Compiled {
+        let act = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).recv_timeout(PATIENCE);
+        Err(act.expect("told what to do")())
+    }
+}
+
+type Compiled = Result<Arc<dyn Executable>, BackendError>;
+
+fn model() -> Model {
+    let operand = |lifetime| aidl::Operand {
+        r#type: aidl::OperandType::TENSOR_FLOAT32,
+        dimensions: vec![1],
+        lifetime,
+        ..Default::default()
+    };
+    let main = aidl::Subgraph {
+        operands: vec![
+            operand(aidl::OperandLifeTime::SUBGRAPH_INPUT),
+            operand(aidl::OperandLifeTime::SUBGRAPH_OUTPUT),
+        ],
+        operations: vec![aidl::Operation {
+            r#type: aidl::OperationType::FLOOR,
+            inputs: vec![0],
+            outputs: vec![1],
+        }],
+        inputIndexes: vec![0],
+        outputIndexes: vec![1],
+    };
+    Model::new(&aidl::Model { main, ..Default::default() }).unwrap()
+}
+
+struct Bench {
+    compiler: Compiler,
+    acts: Sender<fn() -> BackendError>,
+    told: Receiver<CompileError>,
+    tell: Sender<CompileError>,
+}
+
+impl Bench {
+    fn new(limits: Limits) -> Self {
+        let (acts, puppet) = channel();
+        let (tell, told) = channel();
+        let compiler = Compiler::new(Arc::new(Puppet(Mutex::new(puppet))), limits, None).unwrap();
+        Bench { compiler, acts, told, tell }
+    }
+
+    fn submit(&self, client: u32, control: Control) -> Result<(), CompileError> {
+        let tell = self.tell.clone();
+        let done = move |outcome: Outcome| {
+            if let Err(error) = outcome {
+                tell.send(error).unwrap();
+            }
+        };
+        let options = CompileOptions::default();
+        self.compiler.submit(Job { client, model: model(), options, control, done: Box::new(done) })
+    }
+}
+
+#[test]
+fn jobs_are_limited_and_every_outcome_is_told() {
+    let bench = Bench::new(Limits { threads: 2, jobs: 3, jobs_per_client: 2 });
+    bench.submit(CLIENT, Control::default()).unwrap();
+    bench.submit(CLIENT, Control::default()).unwrap();
+    let refused = bench.submit(CLIENT, Control::default());
+    assert!(matches!(refused, Err(CompileError::TooManyJobs(Exhausted::ByClient(2)))));
+    bench.submit(CLIENT + 1, Control::default()).unwrap();
+    let refused = bench.submit(CLIENT + 2, Control::default());
+    assert!(matches!(refused, Err(CompileError::TooManyJobs(Exhausted::ByAll(3)))));
+    for _ in 0..3 {
+        bench.acts.send(|| BackendError::Failed("as told".into())).unwrap();
+        let told = bench.told.recv_timeout(PATIENCE).unwrap();
+        assert!(matches!(told, CompileError::Backend(BackendError::Failed(_))), "{told}");
+    }
+    bench.submit(CLIENT, Control::default()).expect("there is room again before the outcome is told");
+    bench.acts.send(|| panic!("as the test wants it")).unwrap();
+    assert!(matches!(bench.told.recv_timeout(PATIENCE), Ok(CompileError::Panicked)));
+}
+
+#[test]
+fn what_is_late_or_cancelled_is_not_compiled() {
+    let bench = Bench::new(Limits::default());
+    bench.submit(CLIENT, Control { deadline_ns: Some(1), ..Control::default() }).unwrap();
+    assert!(matches!(bench.told.recv_timeout(PATIENCE), Ok(CompileError::Expired)));
+    let control = Control::default();
+    control.cancelled.store(true, std::sync::atomic::Ordering::Relaxed);
+    bench.submit(CLIENT, control).unwrap();
+    let told = bench.told.recv_timeout(PATIENCE).unwrap();
+    assert!(matches!(told, CompileError::Backend(BackendError::Cancelled)), "{told}");
+}

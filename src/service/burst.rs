@@ -1,0 +1,183 @@
+//! IBurst: one execution after another, with the mappings of memory that the client names by tokens kept between them.
+
+use super::prepared_model::Prepared;
+use super::run::{Busy, Execution};
+use super::status::{handle, ServiceError};
+use super::terms::{self, Terms};
+use crate::aidl::*;
+use crate::compiler::Permit;
+use crate::memory::{Identity, Mapping, MemoryError, Pool};
+use binder::{BinderResult, Interface, Strong};
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// Mappings that one burst keeps.
+pub(super) const MAX_MAPPINGS: usize = 64;
+
+struct Burst {
+    prepared: Arc<Prepared>,
+    busy: Arc<AtomicBool>,
+    cache: Mutex<Cache>,
+    /// The place of its mappings among the client's.
+    _mappings: Permit,
+}
+
+#[derive(Default)]
+struct Cache {
+    entries: HashMap<i64, Entry>,
+    /// Counts uses.
+    clock: u64,
+}
+
+struct Entry {
+    identity: Identity,
+    mapping: Arc<Mapping>,
+    used: u64,
+}
+
+pub(super) fn new_binder(prepared: Arc<Prepared>, mappings: Permit) -> Strong<dyn IBurst> {
+    BnBurst::new_binder(Burst {
+        prepared,
+        busy: Arc::default(),
+        cache: Mutex::default(),
+        _mappings: mappings,
+    })
+}
+
+impl Cache {
+    /// The mapping of `pool`, which the client calls `token`: the one that is kept, if it is of that memory still.
+    fn map(&mut self, token: i64, pool: &Pool) -> Result<Arc<Mapping>, MemoryError> {
+        let Some(identity) = pool.identity() else { return pool.map() };
+        self.clock += 1;
+        if let Some(entry) = self.entries.get_mut(&token).filter(|entry| entry.identity == identity) {
+            entry.used = self.clock;
+            return Ok(entry.mapping.clone());
+        }
+        let mapping = pool.map()?;
+        if self.entries.len() >= MAX_MAPPINGS && !self.entries.contains_key(&token) {
+            let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.used).map(|(&token, _)| token);
+            oldest.and_then(|token| self.entries.remove(&token));
+        }
+        self.entries.insert(token, Entry { identity, mapping: mapping.clone(), used: self.clock });
+        Ok(mapping)
+    }
+}
+
+impl Burst {
+    fn cache(&self) -> MutexGuard<'_, Cache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn execute(
+        &self,
+        request: &Request,
+        tokens: &[i64],
+        terms: Result<Terms, ServiceError>,
+        deadline: i64,
+    ) -> Result<ExecutionResult, ServiceError> {
+        let entered = Instant::now();
+        let (terms, deadline) = (terms?, terms::deadline(deadline)?);
+        if tokens.len() != request.pools.len() {
+            let (tokens, pools) = (tokens.len(), request.pools.len());
+            return Err(ServiceError::argument(format!("{tokens} memory tokens for {pools} pools")));
+        }
+        if let Some(token) = tokens.iter().find(|&&token| token < -1) {
+            return Err(ServiceError::argument(format!("memory token {token}: expected -1 or more")));
+        }
+        let _busy = Busy::enter(&self.busy, "burst")?;
+        let map = |index: usize, pool: &Pool| match tokens[index] {
+            -1 => pool.map(),
+            token => self.cache().map(token, pool),
+        };
+        let result = Execution::new(&self.prepared, request, terms, false, &map)
+            .and_then(|execution| execution.run_synchronously(deadline, entered));
+        if result.is_err() {
+            // It may be for the memory that it failed.
+            let mut cache = self.cache();
+            tokens.iter().for_each(|token| drop(cache.entries.remove(token)));
+        }
+        result
+    }
+}
+
+impl Interface for Burst {}
+
+impl IBurst for Burst {
+    fn executeSynchronously(
+        &self,
+        request: &Request,
+        tokens: &[i64],
+        measure: bool,
+        deadline: i64,
+        loop_timeout: i64,
+    ) -> BinderResult<ExecutionResult> {
+        handle("IBurst.executeSynchronously", || {
+            self.execute(request, tokens, Terms::new(measure, loop_timeout), deadline)
+        })
+    }
+
+    fn executeSynchronouslyWithConfig(
+        &self,
+        request: &Request,
+        tokens: &[i64],
+        config: &ExecutionConfig,
+        deadline: i64,
+    ) -> BinderResult<ExecutionResult> {
+        handle("IBurst.executeSynchronouslyWithConfig", || {
+            self.execute(request, tokens, Terms::from_config(config), deadline)
+        })
+    }
+
+    fn releaseMemoryResource(&self, token: i64) -> BinderResult<()> {
+        handle("IBurst.releaseMemoryResource", || {
+            if token < 0 {
+                return Err(ServiceError::argument(format!("memory token {token}: expected 0 or more")));
+            }
+            self.cache().entries.remove(&token);
+            Ok(())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use binder::ParcelFileDescriptor;
+    use std::io::Write;
+
+    fn memory(byte: u8) -> Memory {
+        let fd = nix::sys::memfd::memfd_create(c"test", nix::sys::memfd::MFdFlags::empty()).unwrap();
+        let mut file = std::fs::File::from(fd);
+        file.write_all(&[byte; 64]).unwrap();
+        Memory::Ashmem(Ashmem { fd: Some(ParcelFileDescriptor::new(file)), size: 64 })
+    }
+
+    fn map(cache: &mut Cache, token: i64, memory: &Memory) -> Arc<Mapping> {
+        cache.map(token, &Pool::new(memory).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn mappings_are_kept_for_the_same_memory_only() {
+        let (mut cache, a, b) = (Cache::default(), memory(1), memory(2));
+        let first = map(&mut cache, 7, &a);
+        assert!(Arc::ptr_eq(&first, &map(&mut cache, 7, &a)));
+        let other = map(&mut cache, 7, &b);
+        assert!(!Arc::ptr_eq(&first, &other));
+        assert!(Arc::ptr_eq(&other, &map(&mut cache, 7, &b)));
+    }
+
+    #[test]
+    fn the_least_used_mapping_gives_way() {
+        let (mut cache, a) = (Cache::default(), memory(1));
+        let kept = map(&mut cache, 0, &a);
+        for token in 1..2 * MAX_MAPPINGS as i64 {
+            map(&mut cache, token, &a);
+            map(&mut cache, 0, &a);
+        }
+        assert_eq!(cache.entries.len(), MAX_MAPPINGS);
+        assert!(Arc::ptr_eq(&kept, &map(&mut cache, 0, &a)));
+        assert!(!cache.entries.contains_key(&1));
+    }
+}

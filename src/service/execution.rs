@@ -1,0 +1,59 @@
+//! IExecution: a request checked and mapped once, to be run many times.
+
+use super::fenced;
+use super::run::{Busy, Execution};
+use super::status::{handle, ServiceError};
+use super::terms;
+use crate::aidl::*;
+use crate::compiler::Permit;
+use binder::{BinderResult, Interface, ParcelFileDescriptor, Strong};
+use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+use std::time::Instant;
+
+struct ReusableExecution {
+    execution: Arc<Execution>,
+    busy: Arc<AtomicBool>,
+    /// Its mappings' place among the client's.
+    _mappings: Permit,
+}
+
+pub(super) fn new_binder(execution: Execution, mappings: Permit) -> Strong<dyn IExecution> {
+    BnExecution::new_binder(ReusableExecution {
+        execution: Arc::new(execution),
+        busy: Arc::default(),
+        _mappings: mappings,
+    })
+}
+
+impl ReusableExecution {
+    fn enter(&self) -> Result<Busy, ServiceError> {
+        Busy::enter(&self.busy, "reusable execution")
+    }
+}
+
+impl Interface for ReusableExecution {}
+
+impl IExecution for ReusableExecution {
+    fn executeSynchronously(&self, deadline: i64) -> BinderResult<ExecutionResult> {
+        handle("IExecution.executeSynchronously", || {
+            let entered = Instant::now();
+            let deadline = terms::deadline(deadline)?;
+            let _busy = self.enter()?;
+            self.execution.run_synchronously(deadline, entered)
+        })
+    }
+
+    fn executeFenced(
+        &self,
+        wait_for: &[ParcelFileDescriptor],
+        deadline: i64,
+        duration: i64,
+    ) -> BinderResult<FencedExecutionResult> {
+        handle("IExecution.executeFenced", || {
+            let times = fenced::Times::new(deadline, duration)?;
+            self.execution.check_fenced()?;
+            fenced::launch(self.execution.clone(), wait_for, times, Some(self.enter()?))
+        })
+    }
+}

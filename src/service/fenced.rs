@@ -1,0 +1,298 @@
+//! Fenced executions: begun at once, run when their fences are signalled, told by a fence of their own.
+
+use super::fence::{self, FenceState, Signal};
+use super::run::{timing, Busy, Execution, NO_TIMING};
+use super::status::{self, ServiceError};
+use super::terms::{self, check_deadline};
+use super::watcher::{Event, Key};
+use crate::aidl::*;
+use crate::backend::{boottime_ns, BackendError};
+use crate::compiler::Permit;
+use binder::{BinderResult, Interface, ParcelFileDescriptor};
+use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The times that bound a fenced execution, and when its call came.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    deadline: Option<u64>,
+    /// Counted from when the last fence is signalled.
+    duration: Option<Duration>,
+    launched: Instant,
+}
+
+impl Times {
+    pub fn new(deadline: i64, duration: i64) -> Result<Self, ServiceError> {
+        let launched = Instant::now();
+        Ok(Times { deadline: terms::deadline(deadline)?, duration: terms::duration(duration)?, launched })
+    }
+}
+
+/// A fenced execution, from its launch to its signal.
+struct Task {
+    times: Times,
+    client: u32,
+    cancelled: Arc<AtomicBool>,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Present until it is over.
+    work: Option<Work>,
+    /// Fences that are not signalled yet.
+    unsignalled: usize,
+    running: bool,
+    keys: Vec<Key>,
+    result: (ErrorStatus, Timing, Timing),
+}
+
+/// All that a fenced execution holds while it is not over.
+struct Work {
+    execution: Arc<Execution>,
+    signal: Signal,
+    busy: Option<Busy>,
+    descriptors: Permit,
+    mappings: Permit,
+}
+
+/// Launches `execution`, which waits for the fences `wait_for`.
+pub(super) fn launch(
+    execution: Arc<Execution>,
+    wait_for: &[ParcelFileDescriptor],
+    times: Times,
+    busy: Option<Busy>,
+) -> Result<FencedExecutionResult, ServiceError> {
+    check_deadline(times.deadline)?;
+    let core = execution.prepared().core.clone();
+    let client = execution.prepared().client();
+    let descriptors = core.quotas.descriptors(client, wait_for.len() + 1)?;
+    let mappings = core.quotas.mappings(client, execution.mappings())?;
+    let pending = pending(wait_for)?;
+    if pending.is_empty() {
+        execution.check_buffers()?;
+    }
+    let (signal, fence) = Signal::new().map_err(|why| no_descriptor(&why))?;
+    let task = Arc::new(Task {
+        times,
+        client,
+        cancelled: Arc::default(),
+        state: Mutex::new(State {
+            work: Some(Work { execution, signal, busy, descriptors, mappings }),
+            unsignalled: pending.len(),
+            running: false,
+            keys: Vec::new(),
+            result: (ErrorStatus::GENERAL_FAILURE, NO_TIMING, NO_TIMING),
+        }),
+    });
+    if pending.is_empty() {
+        task.start();
+    } else if let Err(error) = task.wait(pending) {
+        task.finish(Err(ServiceError::Failed("not all of its fences can be waited for".into())));
+        return Err(error);
+    }
+    let callback = BnFencedExecutionCallback::new_binder(Callback { task });
+    Ok(FencedExecutionResult { callback: Some(callback), syncFence: Some(ParcelFileDescriptor::new(fence)) })
+}
+
+/// Copies of those fences that are not signalled yet.
+fn pending(fences: &[ParcelFileDescriptor]) -> Result<Vec<OwnedFd>, ServiceError> {
+    let mut pending = Vec::new();
+    for (i, fence) in fences.iter().enumerate() {
+        match fence::state(fence.as_fd()) {
+            FenceState::Signalled => {}
+            FenceState::Failed => {
+                return Err(ServiceError::argument(format!("fence {i} is in its error state")));
+            }
+            FenceState::Pending => {
+                pending.push(fence.as_fd().try_clone_to_owned().map_err(|why| no_descriptor(&why))?);
+            }
+        }
+    }
+    Ok(pending)
+}
+
+fn no_descriptor(why: &std::io::Error) -> ServiceError {
+    ServiceError::Exhausted(format!("no descriptor for a fence: {why}"))
+}
+
+impl Task {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the fences and the deadline waited for.
+    fn wait(self: &Arc<Self>, fences: Vec<OwnedFd>) -> Result<(), ServiceError> {
+        let Some(core) = self.lock().work.as_ref().map(|work| work.execution.prepared().core.clone()) else {
+            return Ok(());
+        };
+        let mut keys = Vec::with_capacity(fences.len() + 1);
+        let mut failed = None;
+        if let Some(deadline) = self.times.deadline {
+            let task = self.clone();
+            keys.push(core.watcher.at(deadline, Box::new(move || task.expire())));
+        }
+        for (i, fence) in fences.into_iter().enumerate() {
+            let task = self.clone();
+            match core.watcher.readable(fence, Box::new(move |event| task.signalled(event))) {
+                Ok(key) => keys.push(key),
+                Err(why) => {
+                    failed = Some(ServiceError::argument(format!("fence {i} cannot be waited for: {why}")));
+                    break;
+                }
+            }
+        }
+        let mut state = self.lock();
+        if state.work.is_some() {
+            state.keys = keys;
+        } else {
+            drop(state); // it ended meanwhile
+            keys.into_iter().for_each(|key| core.watcher.forget(key));
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// One of its fences is signalled, or failed.
+    fn signalled(self: &Arc<Self>, event: Event) {
+        if event == Event::Error {
+            return self.finish(Err(ServiceError::Failed("a fence that it waited for failed".into())));
+        }
+        let mut state = self.lock();
+        state.unsignalled = state.unsignalled.saturating_sub(1);
+        let last = state.unsignalled == 0;
+        drop(state);
+        if last {
+            self.start();
+        }
+    }
+
+    /// The deadline passes. Once it runs, it looks to that itself.
+    fn expire(&self) {
+        self.end(|state| !state.running, Err(BackendError::DeadlinePassed.into()));
+    }
+
+    /// Has it run: all fences are signalled.
+    fn start(self: &Arc<Self>) {
+        let fenced = Instant::now();
+        let state = self.lock();
+        let Some(work) = &state.work else { return };
+        let (core, priority) = (work.execution.prepared().core.clone(), work.execution.prepared().priority);
+        drop(state);
+        let task = self.clone();
+        core.workers.submit(self.client, priority, Box::new(move || task.run(fenced)));
+    }
+
+    fn run(&self, fenced: Instant) {
+        let mut state = self.lock();
+        let Some(execution) = state.work.as_ref().map(|work| work.execution.clone()) else { return };
+        state.running = true;
+        drop(state);
+        let after_fences = self.times.duration.map(|duration| {
+            let left = duration.saturating_sub(fenced.elapsed());
+            boottime_ns().saturating_add(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX))
+        });
+        let deadline = [self.times.deadline, after_fences].into_iter().flatten().min();
+        let ran = catch_unwind(AssertUnwindSafe(|| execution.run(deadline, self.cancelled.clone())));
+        let finished = ran.unwrap_or(Err(ServiceError::Panicked)).and_then(|finished| {
+            match finished.outputs.iter().position(|output| !output.sufficient) {
+                Some(i) => Err(ServiceError::Failed(format!("output {i} does not fit its memory"))),
+                None => Ok(finished.on_device),
+            }
+        });
+        let timings = finished.map(|on_device| match execution.terms().measure {
+            true => (timing(on_device, self.times.launched.elapsed()), timing(on_device, fenced.elapsed())),
+            false => (NO_TIMING, NO_TIMING),
+        });
+        drop(execution);
+        self.finish(timings);
+    }
+
+    fn finish(&self, result: Result<(Timing, Timing), ServiceError>) {
+        self.end(|_| true, result);
+    }
+
+    /// Ends it, unless it is over or `may` does not allow it: what can be asked of it is there first, then the fence
+    /// tells.
+    fn end(&self, may: impl FnOnce(&State) -> bool, result: Result<(Timing, Timing), ServiceError>) {
+        let mut state = self.lock();
+        if !may(&state) {
+            return;
+        }
+        let Some(work) = state.work.take() else { return };
+        let succeeded = result.is_ok();
+        state.result = match result {
+            Ok((launched, fenced)) => (ErrorStatus::NONE, launched, fenced),
+            Err(error) => {
+                status::log("fenced execution", &error);
+                (error.status(), NO_TIMING, NO_TIMING)
+            }
+        };
+        let keys = std::mem::take(&mut state.keys);
+        drop(state);
+        let core = work.execution.prepared().core.clone();
+        keys.into_iter().for_each(|key| core.watcher.forget(key));
+        // Memory and places are given back before anybody hears of the end.
+        let Work { execution, signal, busy, descriptors, mappings } = work;
+        drop((execution, busy, descriptors, mappings));
+        match succeeded {
+            true => signal.signal(),
+            false => drop(signal),
+        }
+    }
+
+    /// Nobody can learn of the outcome any more: stops.
+    fn abandon(&self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+        self.end(|state| !state.running, Err(BackendError::Cancelled.into()));
+    }
+}
+
+/// IFencedExecutionCallback, by which the client asks for the outcome.
+struct Callback {
+    task: Arc<Task>,
+}
+
+impl Drop for Callback {
+    /// The client gave the callback up, or died. It may still hold the fence: only when that is closed, too, is the
+    /// execution of no use.
+    fn drop(&mut self) {
+        let state = self.task.lock();
+        let Some(work) = &state.work else { return };
+        let core = work.execution.prepared().core.clone();
+        let peer = work.signal.peer();
+        drop(state);
+        let task = self.task.clone();
+        let watched = peer.and_then(|peer| core.watcher.hangup(peer, Box::new(move |_| task.abandon())));
+        match watched {
+            Ok(key) => {
+                let mut state = self.task.lock();
+                if state.work.is_some() {
+                    state.keys.push(key);
+                } else {
+                    drop(state);
+                    core.watcher.forget(key);
+                }
+            }
+            Err(why) => {
+                log::warn!("a fence is not watched: {why}");
+                self.task.abandon();
+            }
+        }
+    }
+}
+
+impl Interface for Callback {}
+
+impl IFencedExecutionCallback for Callback {
+    fn getExecutionInfo(&self, launched: &mut Timing, fenced: &mut Timing) -> BinderResult<ErrorStatus> {
+        let state = self.task.lock();
+        let status;
+        (status, *launched, *fenced) = match state.work.is_some() {
+            true => (ErrorStatus::GENERAL_FAILURE, NO_TIMING, NO_TIMING),
+            false => state.result.clone(),
+        };
+        Ok(status)
+    }
+}

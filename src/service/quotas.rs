@@ -1,0 +1,66 @@
+//! How much of everything one client, and all together, may have.
+
+use super::status::ServiceError;
+use crate::compiler::{Permit, Quota};
+use std::sync::Arc;
+
+/// The limits of a driver.
+pub(super) struct Quotas {
+    callbacks: Arc<Quota>,
+    models: Arc<Quota>,
+    mappings: Arc<Quota>,
+    descriptors: Arc<Quota>,
+    fmq_bursts: Arc<Quota>,
+}
+
+impl Quotas {
+    pub fn new() -> Self {
+        Quotas {
+            // Each holds a thread until it returns.
+            callbacks: Quota::new(512, 128),
+            models: Quota::new(8192, 2048),
+            // Below what the kernel allows a process, which is 65,530, with room for executions in passing.
+            mappings: Quota::new(48_000, 32_000),
+            descriptors: Quota::new(descriptors(2), descriptors(4)),
+            // Each has a thread.
+            fmq_bursts: Quota::new(128, 32),
+        }
+    }
+
+    /// A callback that has not returned yet.
+    pub fn callback(&self, client: u32) -> Result<Permit, ServiceError> {
+        take(&self.callbacks, client, 1, "callbacks have not been answered")
+    }
+
+    /// A prepared model.
+    pub fn model(&self, client: u32) -> Result<Permit, ServiceError> {
+        take(&self.models, client, 1, "prepared models are alive")
+    }
+
+    /// Mappings that outlive their call.
+    pub fn mappings(&self, client: u32, count: usize) -> Result<Permit, ServiceError> {
+        take(&self.mappings, client, count, "memories are mapped")
+    }
+
+    /// A burst over queues.
+    pub fn fmq_burst(&self, client: u32) -> Result<Permit, ServiceError> {
+        take(&self.fmq_bursts, client, 1, "bursts over queues are open")
+    }
+
+    /// Descriptors that outlive their call.
+    pub fn descriptors(&self, client: u32, count: usize) -> Result<Permit, ServiceError> {
+        take(&self.descriptors, client, count, "fences are waited for")
+    }
+}
+
+fn take(quota: &Arc<Quota>, client: u32, count: usize, what: &str) -> Result<Permit, ServiceError> {
+    let permit = quota.take(client, count as u64);
+    permit.map_err(|why| ServiceError::Exhausted(format!("too many {what}: {why}")))
+}
+
+/// One part in `parts` of the descriptors that this process may open.
+fn descriptors(parts: u64) -> u64 {
+    use nix::sys::resource::{getrlimit, Resource};
+    let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
+    soft.min(1 << 20) / parts
+}

@@ -1,0 +1,251 @@
+//! One thread that waits for descriptors and times on behalf of all clients, so that no binder thread has to.
+//!
+//! What it calls when something happens must be quick and wait for nobody.
+
+use crate::backend::boottime_ns;
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::OwnedFd;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The key by which the wake-up descriptor is known.
+const WAKE: u64 = 0;
+/// Longest sleep: the clock of deadlines goes on while the machine is suspended, that of sleeps does not.
+const LONGEST_SLEEP_NS: u64 = 60_000_000_000;
+
+/// What happened to a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    Ready,
+    Error,
+}
+
+type OnEvent = Box<dyn FnOnce(Event) + Send>;
+type OnTime = Box<dyn FnOnce() + Send>;
+
+/// Waits, and calls once for each wait that ends. Its thread ends when it is dropped.
+pub(super) struct Watcher {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    epoll: Epoll,
+    wake: EventFd,
+    waits: Mutex<Waits>,
+    stop: AtomicBool,
+}
+
+#[derive(Default)]
+struct Waits {
+    last_key: u64,
+    descriptors: HashMap<u64, (OwnedFd, OnEvent)>,
+    /// By time in nanoseconds of CLOCK_BOOTTIME, then key.
+    times: BTreeMap<(u64, u64), OnTime>,
+}
+
+/// A wait that can be forgotten.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Key {
+    Descriptor(u64),
+    Time(u64, u64),
+}
+
+impl Watcher {
+    pub fn new() -> std::io::Result<Self> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+        epoll.add(&wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
+        let shared = Arc::new(Shared { epoll, wake, waits: Mutex::default(), stop: AtomicBool::new(false) });
+        let watcher = Watcher { shared: shared.clone() };
+        let watch = move || {
+            let mut events = vec![EpollEvent::empty(); 64];
+            while !shared.stop.load(Ordering::Acquire) {
+                shared.turn(&mut events);
+            }
+        };
+        std::thread::Builder::new().name("nnhal-watcher".into()).spawn(watch)?;
+        Ok(watcher)
+    }
+
+    /// Calls `then` when `descriptor` can be read or fails.
+    pub fn readable(&self, descriptor: OwnedFd, then: OnEvent) -> std::io::Result<Key> {
+        self.shared.add(descriptor, EpollFlags::EPOLLIN, then)
+    }
+
+    /// Calls `then` when the other end of `descriptor` is closed.
+    pub fn hangup(&self, descriptor: OwnedFd, then: OnEvent) -> std::io::Result<Key> {
+        self.shared.add(descriptor, EpollFlags::EPOLLRDHUP, then)
+    }
+
+    /// Calls `then` at `time`, in nanoseconds of CLOCK_BOOTTIME.
+    pub fn at(&self, time: u64, then: OnTime) -> Key {
+        let mut waits = self.shared.lock();
+        waits.last_key += 1;
+        let key = waits.last_key;
+        waits.times.insert((time, key), then);
+        let first = waits.times.first_key_value().is_some_and(|(&(_, first), _)| first == key);
+        drop(waits);
+        if first {
+            self.shared.wake();
+        }
+        Key::Time(time, key)
+    }
+
+    /// Gives up a wait. Nothing happens if it has ended already.
+    pub fn forget(&self, key: Key) {
+        let mut waits = self.shared.lock();
+        let (descriptor, time) = match key {
+            Key::Descriptor(key) => (waits.descriptors.remove(&key), None),
+            Key::Time(time, key) => (None, waits.times.remove(&(time, key))),
+        };
+        drop(waits);
+        if let Some((descriptor, _)) = &descriptor {
+            self.shared.remove(descriptor);
+        }
+        drop((descriptor, time)); // not under the lock: what they hold may want to forget, too
+    }
+}
+
+impl Shared {
+    fn add(&self, descriptor: OwnedFd, interest: EpollFlags, then: OnEvent) -> std::io::Result<Key> {
+        let mut waits = self.lock();
+        waits.last_key += 1;
+        let key = waits.last_key;
+        self.epoll.add(&descriptor, EpollEvent::new(interest | EpollFlags::EPOLLONESHOT, key))?;
+        waits.descriptors.insert(key, (descriptor, then));
+        Ok(Key::Descriptor(key))
+    }
+
+    fn remove(&self, descriptor: &OwnedFd) {
+        // A client may hold the same open file: closing our descriptor would not end the wait.
+        if let Err(why) = self.epoll.delete(descriptor) {
+            log::warn!("a descriptor is still waited for: {why}");
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waits> {
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake(&self) {
+        // It can only fail because it was written before: awake it is then.
+        let _ = self.wake.write(1);
+    }
+
+    /// How long to sleep at most: until the first time.
+    fn timeout(&self) -> EpollTimeout {
+        let first = self.lock().times.first_key_value().map(|(&(time, _), _)| time);
+        let sleep = first.map_or(LONGEST_SLEEP_NS, |time| time.saturating_sub(boottime_ns()));
+        let ms = sleep.min(LONGEST_SLEEP_NS).div_ceil(1_000_000);
+        EpollTimeout::try_from(ms).unwrap_or(EpollTimeout::ZERO)
+    }
+
+    /// Waits once, and calls for all that happened.
+    fn turn(&self, events: &mut [EpollEvent]) {
+        let count = match self.epoll.wait(events, self.timeout()) {
+            Ok(count) => count,
+            Err(Errno::EINTR) => 0,
+            Err(why) => {
+                log::error!("cannot wait for fences: {why}");
+                std::thread::sleep(std::time::Duration::from_millis(100));
+                0
+            }
+        };
+        for event in &events[..count] {
+            if event.data() == WAKE {
+                let _ = self.wake.read(); // nothing to read: awake already
+                continue;
+            }
+            let Some((descriptor, then)) = self.lock().descriptors.remove(&event.data()) else { continue };
+            self.remove(&descriptor);
+            let failed = event.events().contains(EpollFlags::EPOLLERR);
+            call(|| then(if failed { Event::Error } else { Event::Ready }));
+        }
+        loop {
+            let mut waits = self.lock();
+            let due = waits.times.first_entry().filter(|first| first.key().0 <= boottime_ns());
+            let Some(then) = due.map(|due| due.remove()) else { break };
+            drop(waits);
+            call(then);
+        }
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.wake();
+    }
+}
+
+fn call(then: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(then)).is_err() {
+        log::error!("what follows a fence panicked; this is a fault of the driver");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    fn ms_from_now(ms: u64) -> u64 {
+        boottime_ns() + ms * 1_000_000
+    }
+
+    #[test]
+    fn descriptors_and_times_are_waited_for() {
+        let watcher = Watcher::new().unwrap();
+        let (told, heard) = channel();
+        let tell = |name: &'static str| {
+            let told = told.clone();
+            move || told.send(name).unwrap()
+        };
+        watcher.at(ms_from_now(60), Box::new(tell("second time")));
+        watcher.at(ms_from_now(20), Box::new(tell("first time")));
+        let forgotten = watcher.at(ms_from_now(40), Box::new(tell("forgotten")));
+        watcher.forget(forgotten);
+        assert_eq!(heard.recv_timeout(PATIENCE), Ok("first time"));
+        assert_eq!(heard.recv_timeout(PATIENCE), Ok("second time"));
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let then = tell("readable");
+        let key = watcher.readable(
+            theirs.into(),
+            Box::new(move |event| {
+                assert_eq!(event, Event::Ready);
+                then();
+            }),
+        );
+        assert!(heard.recv_timeout(Duration::from_millis(20)).is_err());
+        ours.write_all(&[1]).unwrap();
+        assert_eq!(heard.recv_timeout(PATIENCE), Ok("readable"));
+        watcher.forget(key.unwrap());
+    }
+
+    #[test]
+    fn a_hangup_is_noticed_and_a_failure_is_an_error() {
+        let watcher = Watcher::new().unwrap();
+        let (tell, heard) = channel();
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        (&theirs).write_all(&[1]).unwrap();
+        let hung_up = tell.clone();
+        watcher.hangup(ours.into(), Box::new(move |_| hung_up.send(None).unwrap())).unwrap();
+        assert!(heard.recv_timeout(Duration::from_millis(20)).is_err());
+        drop(theirs);
+        assert_eq!(heard.recv_timeout(PATIENCE), Ok(None));
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        (&theirs).write_all(&[1]).unwrap();
+        watcher.readable(theirs.into(), Box::new(move |event| tell.send(Some(event)).unwrap())).unwrap();
+        drop(ours);
+        assert_eq!(heard.recv_timeout(PATIENCE), Ok(Some(Event::Error)), "closed with a byte unread");
+    }
+}

@@ -1,0 +1,183 @@
+//! `nnhal bench`: how long a model takes, end to end through the interface.
+
+use super::client::{CacheFiles, ConnectOptions, Driver, ServiceName};
+use super::error::ToolError;
+use super::run::{session::Session, values};
+use super::tflite;
+use crate::aidl::{Model, BYTE_SIZE_OF_CACHE_TOKEN};
+use binder::ParcelFileDescriptor;
+use nix::sys::memfd::{memfd_create, MFdFlags};
+use serde::Serialize;
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime};
+
+/// Measure a .tflite model end to end through the driver.
+#[derive(Debug, clap::Args)]
+pub struct BenchArgs {
+    /// The model.
+    model: PathBuf,
+    /// Threads of the embedded driver; one for each core if left out.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// How long to measure.
+    #[arg(long, default_value_t = 3.0, value_parser = seconds)]
+    seconds: f64,
+    /// How to run.
+    #[arg(long, value_enum, default_value_t = super::run::Mode::Sync)]
+    mode: super::run::Mode,
+    /// End with a line of JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The line of JSON; its fields are stable.
+#[derive(Debug, Serialize)]
+struct Figures {
+    median_ms: f64,
+    p90_ms: f64,
+    p99_ms: f64,
+    compile_ms: f64,
+    /// Null for a driver that does not cache.
+    cache_load_ms: Option<f64>,
+    /// Of the driver's process; null where that cannot be known.
+    peak_rss_mb: Option<f64>,
+}
+
+/// Part of the time that goes to runs which do not count.
+const WARM_UP: f64 = 0.1;
+/// Fewer runs than this say nothing, however long they take.
+const FEWEST: usize = 5;
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if seconds > 0.0 && seconds <= 86_400.0 => Ok(seconds),
+        _ => Err("expected a number of seconds above 0, up to a day".into()),
+    }
+}
+
+pub fn run(service: &ServiceName, args: &BenchArgs) -> Result<(), ToolError> {
+    if args.threads.is_some() && *service != ServiceName::Embedded {
+        let why = "--threads is for an embedded driver; give it to `nnhald` itself";
+        return Err(ToolError::Usage(why.into()));
+    }
+    let bytes =
+        std::fs::read(&args.model).map_err(|why| ToolError::File { path: args.model.clone(), why })?;
+    let imported =
+        tflite::import(&bytes).map_err(|why| ToolError::Model { path: args.model.clone(), why })?;
+    drop(bytes);
+    let inputs: Vec<_> = imported.inputs.iter().map(|port| values::arbitrary(&port.info)).collect();
+    let options = ConnectOptions { threads: args.threads.map(usize::from), ..Default::default() };
+    let session = Session::with_options(&imported, service, &options)?.in_mode(args.mode)?;
+
+    let cache_load = cache_load(session.driver(), &imported.model)?;
+    let mut times = Vec::new();
+    measure(&session, &inputs, args.seconds * WARM_UP, 1, &mut times)?;
+    times.clear();
+    measure(&session, &inputs, args.seconds, FEWEST, &mut times)?;
+    times.sort();
+    let figures = Figures {
+        median_ms: percentile(&times, 50),
+        p90_ms: percentile(&times, 90),
+        p99_ms: percentile(&times, 99),
+        compile_ms: ms(session.compile_time),
+        cache_load_ms: cache_load.map(ms),
+        peak_rss_mb: session.driver().process().and_then(peak_rss_mb),
+    };
+    print(&figures, times.len());
+    if args.json {
+        let line = serde_json::to_string(&figures).map_err(|why| ToolError::Failed(why.to_string()))?;
+        println!("{line}");
+    }
+    Ok(())
+}
+
+fn print(figures: &Figures, runs: usize) {
+    match figures.cache_load_ms {
+        Some(load) => println!("compiled in {:.1} ms, loaded from cache in {load:.1} ms", figures.compile_ms),
+        None => println!("compiled in {:.1} ms; the driver does not cache", figures.compile_ms),
+    }
+    println!(
+        "ran {runs} times: median {:.3} ms, p90 {:.3} ms, p99 {:.3} ms",
+        figures.median_ms, figures.p90_ms, figures.p99_ms
+    );
+    match figures.peak_rss_mb {
+        Some(peak) => println!("peak memory of the driver's process: {peak:.1} MB"),
+        None => println!("peak memory of the driver's process: not known from here"),
+    }
+}
+
+/// How long it takes to load the model from files that the driver has filled; `None` if it does not cache.
+fn cache_load(driver: &Driver, model: &Model) -> Result<Option<Duration>, ToolError> {
+    let needed =
+        driver.answer("getNumberOfCacheFilesNeeded", driver.device().getNumberOfCacheFilesNeeded())?;
+    if (needed.numModelCache, needed.numDataCache) == (0, 0) {
+        return Ok(None);
+    }
+    let files = |count: i32| -> Result<Vec<_>, ToolError> {
+        let file = |_| Ok(ParcelFileDescriptor::new(memfd_create(c"nnhal-cache", MFdFlags::MFD_CLOEXEC)?));
+        (0..count).map(file).collect::<std::io::Result<_>>().map_err(ToolError::Memory)
+    };
+    // A name that no earlier run has used with the same driver.
+    let mut token = [0; BYTE_SIZE_OF_CACHE_TOKEN as usize];
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    token[..16].copy_from_slice(&now.as_nanos().to_le_bytes());
+    token[16..20].copy_from_slice(&std::process::id().to_le_bytes());
+    let files = CacheFiles { model: files(needed.numModelCache)?, data: files(needed.numDataCache)?, token };
+    drop(driver.prepare_into(model, &files)?);
+    let start = Instant::now();
+    let loaded = driver.prepare_from(&files)?;
+    let time = start.elapsed();
+    drop(loaded);
+    Ok(Some(time))
+}
+
+/// Runs for this long, and this often at least.
+fn measure(
+    session: &Session,
+    inputs: &[Vec<u8>],
+    seconds: f64,
+    fewest: usize,
+    times: &mut Vec<Duration>,
+) -> Result<(), ToolError> {
+    let start = Instant::now();
+    while times.len() < fewest || start.elapsed().as_secs_f64() < seconds {
+        times.push(session.run(inputs)?.1);
+    }
+    Ok(())
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_nanos() as f64 / 1e6
+}
+
+/// The time that so many percent of the sorted runs do not exceed, in milliseconds.
+fn percentile(sorted: &[Duration], percent: usize) -> f64 {
+    let rank = (sorted.len() * percent).div_ceil(100).max(1);
+    sorted.get(rank - 1).map_or(0.0, |&time| ms(time))
+}
+
+/// The most memory that a process has held at once, in MB of 10^6 bytes.
+fn peak_rss_mb(process: u32) -> Option<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?.split_whitespace().next()?;
+    Some(kib.parse::<f64>().ok()? * 1024.0 / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_of_the_nearest_rank() {
+        let times: Vec<_> = (1..=10).map(Duration::from_millis).collect();
+        assert_eq!(percentile(&times, 50), 5.0);
+        assert_eq!(percentile(&times, 90), 9.0);
+        assert_eq!(percentile(&times, 99), 10.0);
+        assert_eq!(percentile(&times[..1], 50), 1.0);
+    }
+
+    #[test]
+    fn this_process_has_held_memory() {
+        assert!(peak_rss_mb(std::process::id()).expect("procfs") > 0.5);
+    }
+}

@@ -1,0 +1,160 @@
+//! Models to cache, cache files, and the calls that save and load.
+
+use super::*;
+
+pub const LENGTH: usize = 100;
+
+/// A chain of ADD or MUL with the constant 1 or 2 on a single float.
+pub fn chain(operation: OperationType, constant: f32) -> Model {
+    use OperandLifeTime as L;
+    let mut values = constant.to_le_bytes().to_vec();
+    values.extend(0i32.to_le_bytes());
+    let at = |offset| DataLocation { poolIndex: 0, offset, length: 4, padding: 0 };
+    let mut operands = vec![
+        operand(OperandType::TENSOR_FLOAT32, &[1], L::SUBGRAPH_INPUT),
+        Operand { location: at(0), ..operand(OperandType::TENSOR_FLOAT32, &[1], L::CONSTANT_COPY) },
+        Operand { location: at(4), ..operand(OperandType::INT32, &[], L::CONSTANT_COPY) },
+    ];
+    let mut operations = Vec::new();
+    for i in 0..LENGTH {
+        let lifetime = if i + 1 == LENGTH { L::SUBGRAPH_OUTPUT } else { L::TEMPORARY_VARIABLE };
+        let (from, to) = (if i == 0 { 0 } else { operands.len() as i32 - 1 }, operands.len() as i32);
+        operands.push(operand(OperandType::TENSOR_FLOAT32, &[1], lifetime));
+        operations.push(Operation { r#type: operation, inputs: vec![from, 1, 2], outputs: vec![to] });
+    }
+    let output = operands.len() as i32 - 1;
+    let main = Subgraph { operands, operations, inputIndexes: vec![0], outputIndexes: vec![output] };
+    Model { main, operandValues: values, ..Default::default() }
+}
+
+pub fn add() -> Model {
+    chain(OperationType::ADD, 1.0)
+}
+
+pub fn mul() -> Model {
+    chain(OperationType::MUL, 2.0)
+}
+
+/// What the chains make of 1.
+pub fn added() -> f32 {
+    1.0 + LENGTH as f32
+}
+
+pub fn multiplied() -> f32 {
+    2f32.powi(LENGTH as i32)
+}
+
+/// A fully connected layer, so that there is something in the data cache.
+pub fn layer() -> Model {
+    layer_of(32)
+}
+
+/// Such a layer of `size` inputs and outputs.
+pub fn layer_of(size: i32) -> Model {
+    use OperandLifeTime as L;
+    let (count, bytes) = (size * size, i64::from(size) * 4);
+    let weights: Vec<f32> = (0..count).map(|i| (i % 7) as f32 - 3.0).collect();
+    let mut values = floats(&weights);
+    values.extend(floats(&vec![0.5; size as usize]));
+    values.extend(0i32.to_le_bytes());
+    let at = |offset, length| DataLocation { poolIndex: 0, offset, length, padding: 0 };
+    let tensor = |dims: &[i32], offset, length| Operand {
+        location: at(offset, length),
+        ..operand(OperandType::TENSOR_FLOAT32, dims, L::CONSTANT_COPY)
+    };
+    let weight_bytes = i64::from(count) * 4;
+    let activation = at(weight_bytes + bytes, 4);
+    let operands = vec![
+        operand(OperandType::TENSOR_FLOAT32, &[1, size], L::SUBGRAPH_INPUT),
+        tensor(&[size, size], 0, weight_bytes),
+        tensor(&[size], weight_bytes, bytes),
+        Operand { location: activation, ..operand(OperandType::INT32, &[], L::CONSTANT_COPY) },
+        operand(OperandType::TENSOR_FLOAT32, &[1, size], L::SUBGRAPH_OUTPUT),
+    ];
+    let operation =
+        Operation { r#type: OperationType::FULLY_CONNECTED, inputs: vec![0, 1, 2, 3], outputs: vec![4] };
+    let main =
+        Subgraph { operands, operations: vec![operation], inputIndexes: vec![0], outputIndexes: vec![4] };
+    Model { main, operandValues: values, ..Default::default() }
+}
+
+/// A client's cache files.
+pub struct Cache {
+    pub model: File,
+    pub data: File,
+    pub token: [u8; 32],
+}
+
+impl Cache {
+    pub fn new(token: u8) -> Self {
+        Cache { model: memfd(&[]), data: memfd(&[]), token: [token; 32] }
+    }
+}
+
+pub fn descriptors(files: &[&File]) -> Vec<ParcelFileDescriptor> {
+    files.iter().filter_map(|file| descriptor(file)).collect()
+}
+
+pub fn save_in(
+    device: &Strong<dyn IDevice>,
+    model: &Model,
+    models: &[&File],
+    data: &[&File],
+    token: &[u8],
+) -> Strong<dyn IPreparedModel> {
+    let (callback, verdict) = callback();
+    let launched = device.prepareModel(
+        model,
+        ExecutionPreference::FAST_SINGLE_ANSWER,
+        Priority::MEDIUM,
+        -1,
+        &descriptors(models),
+        &descriptors(data),
+        token,
+        &callback,
+    );
+    assert_eq!(status(&launched), ErrorStatus::NONE);
+    let (status, model) = verdict.recv_timeout(PATIENCE).expect("a verdict");
+    assert_eq!(status, ErrorStatus::NONE);
+    model.expect("a model")
+}
+
+pub fn save(device: &Strong<dyn IDevice>, model: &Model, cache: &Cache) -> Strong<dyn IPreparedModel> {
+    save_in(device, model, &[&cache.model], &[&cache.data], &cache.token)
+}
+
+pub fn load_from(device: &Strong<dyn IDevice>, models: &[&File], data: &[&File], token: &[u8]) -> Verdict {
+    let (callback, verdict) = callback();
+    let launched =
+        device.prepareModelFromCache(-1, &descriptors(models), &descriptors(data), token, &callback);
+    let (told, model) = verdict.recv_timeout(PATIENCE).expect("a verdict");
+    assert_eq!(status(&launched), told, "thrown and told are the same");
+    assert_eq!(model.is_some(), told == ErrorStatus::NONE);
+    assert!(verdict.recv_timeout(Duration::from_millis(1)).is_err(), "told once");
+    (told, model)
+}
+
+pub fn load(device: &Strong<dyn IDevice>, cache: &Cache) -> Verdict {
+    load_from(device, &[&cache.model], &[&cache.data], &cache.token)
+}
+
+pub fn assert_general_failure(device: &Strong<dyn IDevice>, cache: &Cache, what: &str) {
+    assert_eq!(load(device, cache).0, ErrorStatus::GENERAL_FAILURE, "{what}");
+}
+
+pub fn assert_wrong(status: ErrorStatus) {
+    assert!(matches!(status, ErrorStatus::INVALID_ARGUMENT | ErrorStatus::GENERAL_FAILURE), "{status:?}");
+}
+
+pub fn execute(model: &Strong<dyn IPreparedModel>, input: &[f32]) -> Result<Vec<f32>, ErrorStatus> {
+    let (request, output) = request(&floats(input), input.len() * 4);
+    let result = model.executeSynchronously(&request, false, -1, -1);
+    match status(&result) {
+        ErrorStatus::NONE => {
+            let bytes = bytes_of(&output);
+            let bytes = &bytes[bytes.len() - input.len() * 4..];
+            Ok(bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect())
+        }
+        error => Err(error),
+    }
+}

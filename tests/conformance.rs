@@ -1,0 +1,184 @@
+//! The conformance runner as scripts use it: what it prints, and its exit code, when models pass, fail, are left out, and
+//! when the driver dies under it.
+#![cfg(feature = "tool")]
+
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// A corpus file of `count` models FLOOR([-0.5, 1.5]), with this for an expected value.
+fn write_corpus(path: &Path, count: usize, expected: [f32; 2]) {
+    let operand = |name: &str, lifetime: &str, at: usize| {
+        json!({
+            "name": name, "type": "TENSOR_FLOAT32", "dims": [2], "lifetime": lifetime, "consumers": 1,
+            "data": [at, 8],
+        })
+    };
+    let model = |i: usize| {
+        json!({
+            "name": format!("floor_{i}"), "folder": "V1_0", "spec": "floor", "aidl_version": 0,
+            "relaxed": false, "expect_failure": false, "multinomial_tolerance": 0.0, "f32_tolerance": "f32",
+            "quant8_atol": 1, "kinds": ["general", "dynamic_shape", "validation", "deadline"],
+            "ops": ["FLOOR"],
+            "main": {
+                "inputs": [0], "outputs": [1],
+                "operands": [operand("in", "SUBGRAPH_INPUT", 0), operand("out", "SUBGRAPH_OUTPUT", 16)],
+                "operations": [{"type": "FLOOR", "inputs": [0], "outputs": [1]}],
+            },
+        })
+        .to_string()
+    };
+    let lines: Vec<String> = (0..count).map(model).collect();
+    let json = lines.join("\n");
+    let mut blob = [0; 32];
+    for (i, value) in [-0.5f32, 1.5].into_iter().enumerate() {
+        blob[4 * i..4 * i + 4].copy_from_slice(&value.to_le_bytes());
+    }
+    for (i, value) in expected.into_iter().enumerate() {
+        blob[16 + 4 * i..20 + 4 * i].copy_from_slice(&value.to_le_bytes());
+    }
+    let blob_at = (64 + json.len()).next_multiple_of(64);
+    let mut file = b"NNTCORP1".to_vec();
+    file.extend(1u32.to_le_bytes());
+    file.extend((count as u32).to_le_bytes());
+    for word in [64, json.len(), blob_at, blob.len()] {
+        file.extend((word as u64).to_le_bytes());
+    }
+    file.resize(64, 0);
+    file.extend(json.as_bytes());
+    file.resize(blob_at, 0);
+    file.extend(blob);
+    std::fs::write(path, file).expect("write the corpus");
+}
+
+struct Corpus {
+    dir: tempfile::TempDir,
+}
+
+impl Corpus {
+    fn new(count: usize, expected: [f32; 2]) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        write_corpus(&dir.path().join("floor.nnt"), count, expected);
+        Corpus { dir }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn command(&self, more: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nnhal"));
+        command.arg("conformance").arg(self.dir.path()).args(more).env_remove("RUST_LOG");
+        command
+    }
+
+    fn run(&self, more: &[&str]) -> Output {
+        self.command(more).output().expect("the tool starts")
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[track_caller]
+fn assert_ends(output: &Output, code: i32, last_line: &str) {
+    let all = format!("{}{}", text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "{all}");
+    assert_eq!(text(&output.stdout).lines().last(), Some(last_line), "{all}");
+}
+
+#[test]
+fn right_results_pass_in_every_suite() {
+    let corpus = Corpus::new(3, [-1.0, 1.0]);
+    let json = corpus.path("report.json");
+    let suites = "general,dynamic_shape,validation,deadline";
+    let output = corpus.run(&["--suite", suites, "--json", json.to_str().expect("UTF-8"), "--jobs", "2"]);
+    assert_ends(&output, 0, "12 passed, 0 failed, 0 skipped");
+    let report = std::fs::read_to_string(&json).expect("the report");
+    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    assert_eq!(report["passed"], 12);
+    assert_eq!(report["suites"]["validation"]["passed"], 3);
+    assert_eq!(report["results"].as_array().map(Vec::len), Some(12));
+    assert!(report["paths"].as_array().is_some_and(|paths| paths.contains(&json!("sync"))));
+}
+
+#[test]
+fn wrong_results_fail_and_say_why() {
+    let corpus = Corpus::new(2, [-1.0, 2.0]);
+    let output = corpus.run(&["--suite", "general,deadline", "--paths", "sync"]);
+    assert_ends(&output, 1, "0 passed, 4 failed, 0 skipped");
+    let stdout = text(&output.stdout);
+    let line = "FAILED general/floor_0: sync: output 0 (out): element 1 is 1, expected 2 (1 of 2 wrong)";
+    assert!(stdout.lines().any(|l| l == line), "{stdout}");
+    assert!(stdout.contains("left out: sync-config: not asked for"), "{stdout}");
+}
+
+#[test]
+fn a_filter_chooses_and_nothing_chosen_is_a_failure() {
+    let corpus = Corpus::new(3, [-1.0, 1.0]);
+    let output = corpus.run(&["--suite", "general", "--filter", "_[01]$"]);
+    assert_ends(&output, 0, "2 passed, 0 failed, 0 skipped");
+    let output = corpus.run(&["--filter", "nothing_like_it"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(text(&output.stderr).lines().count(), 1);
+}
+
+#[test]
+fn bad_arguments_and_files_are_one_line_and_no_run() {
+    let corpus = Corpus::new(1, [-1.0, 1.0]);
+    std::fs::write(corpus.path("broken.nnt"), b"NNTCORP2 and so on").expect("write");
+    let output = corpus.run(&[]);
+    assert_eq!(output.status.code(), Some(2));
+    let stderr = text(&output.stderr);
+    assert!(stderr.lines().count() == 1 && stderr.contains("broken.nnt: not a corpus file"), "{stderr}");
+    let output = corpus.run(&["--service", "unix:/nonexistent/nn.sock"]);
+    assert_eq!(output.status.code(), Some(2));
+}
+
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // Both fail if it is gone already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_driver_killed_in_the_middle_is_named_and_nothing_hangs() {
+    // Far more models than are run before the end.
+    let corpus = Corpus::new(200_000, [-1.0, 1.0]);
+    let socket = corpus.path("nn.sock");
+    let service = format!("unix:{}", socket.display());
+    let daemon = Command::new(env!("CARGO_BIN_EXE_nnhald"))
+        .args(["--service", &service, "--data"])
+        .arg(corpus.path("data"))
+        .stderr(Stdio::null())
+        .spawn();
+    let mut daemon = Killed(daemon.expect("the daemon starts"));
+    let start = Instant::now();
+    while std::os::unix::net::UnixStream::connect(&socket).is_err() {
+        assert!(start.elapsed() < Duration::from_secs(20), "the daemon does not serve");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let mut command = corpus.command(&["--suite", "general", "--service", &service]);
+    let runner = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the tool starts");
+    // Reading the corpus takes a while; connections of the run are seen by what the daemon has open.
+    let sockets = format!("/proc/{}/fd", daemon.0.id());
+    let idle = std::fs::read_dir(&sockets).expect("procfs").count();
+    let start = Instant::now();
+    while std::fs::read_dir(&sockets).expect("procfs").count() <= idle + 2 {
+        assert!(start.elapsed() < Duration::from_secs(60), "the runner does not connect");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    daemon.0.kill().expect("kill the daemon");
+    let output = runner.wait_with_output().expect("the runner ends");
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("the driver died during"), "{stderr}");
+    assert!(stderr.contains("while running general/floor_"), "{stderr}");
+}

@@ -1,0 +1,293 @@
+//! The ways to execute beside the plain one: bursts, reusable executions, fences. All give the same.
+
+mod common;
+
+use binder::{ParcelFileDescriptor, Strong};
+use common::*;
+use nix::poll::{PollFd, PollFlags, PollTimeout};
+use nnhal::aidl::*;
+use nnhal::backend::boottime_ns;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+const NO_FENCES: &[ParcelFileDescriptor] = &[];
+const NO_TIMING: Timing = Timing { timeOnDeviceNs: -1, timeInDriverNs: -1 };
+
+fn config(measure: bool) -> ExecutionConfig {
+    ExecutionConfig { measureTiming: measure, loopTimeoutDurationNs: -1, ..Default::default() }
+}
+
+/// A fence of the client's own: readable once a byte is written to the other end.
+struct ClientFence {
+    ours: UnixStream,
+    theirs: ParcelFileDescriptor,
+}
+
+impl ClientFence {
+    fn new() -> Self {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        (&theirs).write_all(&[0]).expect("written");
+        ClientFence { ours, theirs: ParcelFileDescriptor::new(std::os::fd::OwnedFd::from(theirs)) }
+    }
+
+    fn list(&self) -> [ParcelFileDescriptor; 1] {
+        [self.theirs.try_clone().expect("dup")]
+    }
+
+    fn signal(&self) {
+        std::io::Read::read_exact(&mut &self.ours, &mut [0]).expect("the byte that would be an error");
+        (&self.ours).write_all(&[1]).expect("written");
+    }
+
+    /// Closes it with a byte unread, which is an error at the other end.
+    fn fail(self) {
+        drop(self.ours);
+    }
+}
+
+/// Waits for a fence as clients do: whether it is signalled without an error; `None` if it is not within `patience`.
+fn wait(result: &FencedExecutionResult, patience: Duration) -> Option<bool> {
+    let fence = result.syncFence.as_ref().expect("always a fence");
+    let mut poll = [PollFd::new(fence.as_fd(), PollFlags::POLLIN)];
+    let timeout = PollTimeout::try_from(patience).expect("short");
+    match nix::poll::poll(&mut poll, timeout).expect("polled") {
+        0 => None,
+        _ => {
+            let events = poll[0].revents().expect("known events");
+            Some(!events.intersects(PollFlags::POLLERR | PollFlags::POLLNVAL))
+        }
+    }
+}
+
+fn info(result: &FencedExecutionResult) -> (ErrorStatus, Timing, Timing) {
+    let (mut launched, mut fenced) = (Timing::default(), Timing::default());
+    let callback = result.callback.as_ref().expect("always a callback");
+    let status = callback.getExecutionInfo(&mut launched, &mut fenced).expect("an answer by value");
+    (status, launched, fenced)
+}
+
+#[test]
+fn all_ways_give_the_same() {
+    let harness = Harness::new();
+    let model = harness.prepare(&floor_model(&[1, 3]));
+    let (request, output) = request(&floats(&[1.5, -0.5, 3.0]), 12);
+    let check = |way: &str, result: Option<&ExecutionResult>| {
+        assert_eq!(bytes_of(&output), floats(&[1.0, -1.0, 3.0]), "{way}");
+        output.write_all_at(&[0xee; 12], 0).expect("write");
+        if let Some(result) = result {
+            assert!(result.outputSufficientSize, "{way}");
+            assert_eq!(result.outputShapes, [OutputShape { dimensions: vec![1, 3], isSufficient: true }]);
+            assert_eq!(result.timing, NO_TIMING);
+        }
+    };
+    check("sync", Some(&model.executeSynchronously(&request, false, -1, -1).expect("executed")));
+    let burst = model.configureExecutionBurst().expect("a burst");
+    for tokens in [[-1, -1], [0, 1], [0, 1], [1, 0]] {
+        let result = burst.executeSynchronously(&request, &tokens, false, -1, -1).expect("executed");
+        check("burst", Some(&result));
+        let result = burst.executeSynchronouslyWithConfig(&request, &tokens, &config(false), -1);
+        check("burst with config", Some(&result.expect("executed")));
+    }
+    let reusable = model.createReusableExecution(&request, &config(false)).expect("created");
+    for _ in 0..3 {
+        check("reusable", Some(&reusable.executeSynchronously(-1).expect("executed")));
+        let result = reusable.executeFenced(NO_FENCES, -1, -1).expect("launched");
+        assert_eq!(wait(&result, PATIENCE), Some(true));
+        check("reusable, fenced", None);
+    }
+    let result = model.executeFenced(&request, NO_FENCES, false, -1, -1, -1).expect("launched");
+    assert_eq!(wait(&result, PATIENCE), Some(true));
+    assert_eq!(info(&result), (ErrorStatus::NONE, NO_TIMING, NO_TIMING));
+    check("fenced", None);
+    let result = model.executeFencedWithConfig(&request, NO_FENCES, &config(true), -1, -1).expect("launched");
+    assert_eq!(wait(&result, PATIENCE), Some(true));
+    let (status, launched, fenced) = info(&result);
+    assert_eq!(status, ErrorStatus::NONE);
+    assert!(0 < launched.timeOnDeviceNs && launched.timeOnDeviceNs <= fenced.timeInDriverNs);
+    assert!(fenced.timeInDriverNs <= launched.timeInDriverNs, "{launched:?} {fenced:?}");
+    check("fenced with config", None);
+}
+
+#[test]
+fn burst_tokens_are_checked() {
+    let harness = Harness::new();
+    let model = harness.prepare(&floor_model(&[1]));
+    let (request, _output) = request(&floats(&[1.5]), 4);
+    let burst = model.configureExecutionBurst().expect("a burst");
+    for tokens in [&[][..], &[-1], &[-1, -1, -1], &[-2, -1], &[0, i64::MIN]] {
+        let answer = burst.executeSynchronously(&request, tokens, false, -1, -1);
+        assert_refused(answer, ErrorStatus::INVALID_ARGUMENT, "memory token");
+    }
+    assert_refused(burst.releaseMemoryResource(-2), ErrorStatus::INVALID_ARGUMENT, "memory token -2");
+    assert_refused(burst.releaseMemoryResource(-1), ErrorStatus::INVALID_ARGUMENT, "memory token -1");
+    burst.executeSynchronously(&request, &[0, i64::MAX], false, -1, -1).expect("executed");
+    for token in [0, 0, 5, i64::MAX] {
+        burst.releaseMemoryResource(token).expect("released, or never known");
+    }
+    burst.executeSynchronously(&request, &[0, i64::MAX], false, -1, -1).expect("executed");
+    for (deadline, timeout) in [(-2, -1), (-1, -2), (-1, i64::MAX)] {
+        let answer = burst.executeSynchronously(&request, &[0, 1], false, deadline, timeout);
+        assert_eq!(status(&answer), ErrorStatus::INVALID_ARGUMENT);
+    }
+}
+
+#[test]
+fn a_burst_notices_other_memory_under_a_token() {
+    let harness = Harness::new();
+    let model = harness.prepare(&floor_model(&[1]));
+    let burst = model.configureExecutionBurst().expect("a burst");
+    for value in [1.5f32, 2.5, 3.5] {
+        let (request, output) = request(&floats(&[value]), 4);
+        for _ in 0..2 {
+            burst.executeSynchronously(&request, &[3, 4], false, -1, -1).expect("executed");
+            assert_eq!(bytes_of(&output), floats(&[value.floor()]));
+            output.write_all_at(&[0xee; 4], 0).expect("write");
+        }
+    }
+    let (request, output) = request(&floats(&[1.5]), 4);
+    burst.executeSynchronously(&request, &[3, 4], false, -1, -1).expect("executed");
+    output.set_len(2).expect("shrunk");
+    let answer = burst.executeSynchronously(&request, &[3, 4], false, -1, -1);
+    assert_eq!(status(&answer), ErrorStatus::INVALID_ARGUMENT);
+}
+
+/// Runs `execute` twice at once; one must be refused as the other is under way.
+fn assert_one_at_a_time(execute: impl Fn() -> binder::BinderResult<ExecutionResult> + Sync) {
+    let statuses: Vec<ErrorStatus> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..2).map(|_| scope.spawn(|| status(&execute()))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    assert!(statuses.contains(&ErrorStatus::NONE), "{statuses:?}");
+    assert!(statuses.contains(&ErrorStatus::GENERAL_FAILURE), "{statuses:?}");
+    execute().expect("free again");
+}
+
+#[test]
+fn bursts_and_reusable_executions_do_one_thing_at_a_time() {
+    let harness = Harness::new();
+    let model = harness.prepare(&long_model(1 << 18, 100));
+    let (request, _output) = request(&vec![0; 4 << 18], 4 << 18);
+    let burst = model.configureExecutionBurst().expect("a burst");
+    assert_one_at_a_time(|| burst.executeSynchronously(&request, &[0, 1], false, -1, -1));
+    let reusable = model.createReusableExecution(&request, &config(false)).expect("created");
+    assert_one_at_a_time(|| reusable.executeSynchronously(-1));
+    let fence = ClientFence::new();
+    let fenced = reusable.executeFenced(&fence.list(), -1, -1).expect("launched");
+    let answer = reusable.executeSynchronously(-1);
+    assert_refused(answer, ErrorStatus::GENERAL_FAILURE, "executing already");
+    fence.signal();
+    assert_eq!(wait(&fenced, PATIENCE), Some(true));
+    reusable.executeSynchronously(-1).expect("free again");
+}
+
+#[test]
+fn a_reusable_execution_sees_new_data_and_checks_its_terms() {
+    let harness = Harness::new();
+    let mut dynamic = floor_model(&[0]);
+    dynamic.main.operands[1].dimensions = vec![];
+    let model = harness.prepare(&dynamic);
+    let (mut request, output) = request(&floats(&[1.5, 2.5]), 8);
+    let input = match &request.pools[0] {
+        RequestMemoryPool::Pool(Memory::Ashmem(ashmem)) => {
+            std::fs::File::from(ashmem.fd.as_ref().expect("set").as_fd().try_clone_to_owned().expect("dup"))
+        }
+        _ => panic!("made as ashmem"),
+    };
+    request.inputs[0].dimensions = vec![2];
+    let reusable = model.createReusableExecution(&request, &config(false)).expect("created");
+    for value in [3.5, -4.5] {
+        input.write_all_at(&floats(&[value, value]), 0).expect("write");
+        reusable.executeSynchronously(-1).expect("executed");
+        assert_eq!(bytes_of(&output), floats(&[f32::floor(value), f32::floor(value)]));
+    }
+    let answer = reusable.executeFenced(NO_FENCES, -1, -1);
+    assert_refused(answer, ErrorStatus::INVALID_ARGUMENT, "output 0: its dimensions must be known");
+    assert_eq!(status(&reusable.executeSynchronously(-2)), ErrorStatus::INVALID_ARGUMENT);
+    assert_eq!(status(&reusable.executeSynchronously(0)), ErrorStatus::MISSED_DEADLINE_PERSISTENT);
+    assert_eq!(status(&reusable.executeFenced(NO_FENCES, -1, -2)), ErrorStatus::INVALID_ARGUMENT);
+    let bad = ExecutionConfig { loopTimeoutDurationNs: -2, ..Default::default() };
+    let answer = model.createReusableExecution(&request, &bad);
+    assert_eq!(status(&answer), ErrorStatus::INVALID_ARGUMENT);
+    drop(model);
+    reusable.executeSynchronously(-1).expect("it keeps what it needs");
+}
+
+fn fenced_setup(harness: &Harness) -> (Strong<dyn IPreparedModel>, Request, std::fs::File) {
+    let model = harness.prepare(&floor_model(&[1]));
+    let (request, output) = request(&floats(&[1.5]), 4);
+    (model, request, output)
+}
+
+#[test]
+fn fences_are_waited_for_and_chain() {
+    let harness = Harness::new();
+    let (model, request, output) = fenced_setup(&harness);
+    let (first, second) = (ClientFence::new(), ClientFence::new());
+    let [a] = first.list();
+    let [b] = second.list();
+    let result = model.executeFenced(&request, &[a, b], false, -1, -1, -1).expect("launched");
+    let next = [result.syncFence.as_ref().expect("a fence").try_clone().expect("dup")];
+    let chained = model.executeFenced(&request, &next, true, -1, -1, -1).expect("launched");
+    first.signal();
+    assert_eq!(wait(&result, Duration::from_millis(30)), None);
+    assert_eq!(info(&result), (ErrorStatus::GENERAL_FAILURE, NO_TIMING, NO_TIMING));
+    assert_eq!(bytes_of(&output), [0xee; 4]);
+    second.signal();
+    assert_eq!(wait(&result, PATIENCE), Some(true));
+    assert_eq!(info(&result), (ErrorStatus::NONE, NO_TIMING, NO_TIMING));
+    assert_eq!(bytes_of(&output), floats(&[1.0]));
+    assert_eq!(wait(&chained, PATIENCE), Some(true));
+    let (_, launched, fenced) = info(&chained);
+    assert!(launched.timeInDriverNs > fenced.timeInDriverNs + 25_000_000, "{launched:?} {fenced:?}");
+}
+
+#[test]
+fn failed_fences_fail_the_execution() {
+    let harness = Harness::new();
+    let (model, request, output) = fenced_setup(&harness);
+    let fence = ClientFence::new();
+    let list = fence.list();
+    let result = model.executeFenced(&request, &list, true, -1, -1, -1).expect("launched");
+    fence.fail();
+    assert_eq!(wait(&result, PATIENCE), Some(false));
+    assert_eq!(info(&result), (ErrorStatus::GENERAL_FAILURE, NO_TIMING, NO_TIMING));
+    assert_eq!(bytes_of(&output), [0xee; 4]);
+    let answer = model.executeFenced(&request, &list, true, -1, -1, -1);
+    assert_refused(answer, ErrorStatus::INVALID_ARGUMENT, "fence 0 is in its error state");
+    // What waits for a failed execution fails, too.
+    let chained = [result.syncFence.as_ref().expect("a fence").try_clone().expect("dup")];
+    let answer = model.executeFenced(&request, &chained, true, -1, -1, -1);
+    assert_eq!(status(&answer), ErrorStatus::INVALID_ARGUMENT);
+}
+
+#[test]
+fn times_bound_fenced_executions() {
+    let harness = Harness::new();
+    let (model, request, output) = fenced_setup(&harness);
+    let never = ClientFence::new();
+    let deadline = boottime_ns() as i64 + 30_000_000;
+    let result = model.executeFenced(&request, &never.list(), true, deadline, -1, -1).expect("launched");
+    assert_eq!(wait(&result, PATIENCE), Some(false));
+    assert!(boottime_ns() as i64 >= deadline);
+    assert_eq!(info(&result), (ErrorStatus::MISSED_DEADLINE_TRANSIENT, NO_TIMING, NO_TIMING));
+    assert_eq!(bytes_of(&output), [0xee; 4]);
+    let answer = model.executeFenced(&request, NO_FENCES, true, 0, -1, -1);
+    assert_eq!(status(&answer), ErrorStatus::MISSED_DEADLINE_PERSISTENT);
+    for (deadline, timeout, duration) in [(-2, -1, -1), (-1, -2, -1), (-1, -1, -2), (-1, i64::MAX, -1)] {
+        let answer = model.executeFenced(&request, NO_FENCES, true, deadline, timeout, duration);
+        assert_eq!(status(&answer), ErrorStatus::INVALID_ARGUMENT);
+    }
+    // A duration counts from the fences' signal, not from the launch.
+    let (long, later) = (harness.prepare(&long_model(1 << 18, 200)), ClientFence::new());
+    let (request, _output) = common::request(&vec![0; 4 << 18], 4 << 18);
+    let second = 10_000_000_000;
+    let fine = long.executeFenced(&request, &later.list(), true, -1, -1, second).expect("launched");
+    let short = long.executeFenced(&request, NO_FENCES, true, -1, -1, 5_000_000).expect("launched");
+    assert_eq!(wait(&short, PATIENCE), Some(false));
+    assert_eq!(info(&short).0, ErrorStatus::MISSED_DEADLINE_TRANSIENT);
+    later.signal();
+    assert_eq!(wait(&fine, PATIENCE), Some(true));
+}
