@@ -62,7 +62,8 @@ impl Client {
 impl Queue {
     /// Takes the next task of the client whose turn it is.
     fn take(&mut self, most_running: usize) -> Option<(u32, Task)> {
-        let may_run = |(_, client): &(&u32, &mut Client)| client.running < most_running && client.is_waiting();
+        let may_run =
+            |(_, client): &(&u32, &mut Client)| client.running < most_running && client.is_waiting();
         let order = |(_, client): &(&u32, &mut Client)| (client.running, client.served);
         let (&id, client) = self.clients.iter_mut().filter(may_run).min_by_key(order)?;
         let task = client.take(Instant::now())?;

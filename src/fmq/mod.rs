@@ -26,6 +26,7 @@ pub use burst::{Burst, Executor};
 pub use descriptor::{Descriptor, Grantor, SharedQueue};
 pub use polling::{Pace, PollingBudget};
 pub use queue::{Limit, Queue, ReadTransaction, Reader, Waker, WriteTransaction, Writer};
+pub use slots::MAX_KEPT;
 
 use crate::memory::MemoryError;
 

@@ -75,7 +75,18 @@ impl Request {
         fenced: bool,
     ) -> Result<Request, RequestError> {
         let pools = RequestPool::describe(&request.pools)?;
-        let (given_inputs, given_outputs) = (&request.inputs, &request.outputs);
+        Self::over(&request.inputs, &request.outputs, &pools, inputs, outputs, fenced)
+    }
+
+    /// The same for a request whose pools are described already.
+    pub fn over(
+        given_inputs: &[aidl::RequestArgument],
+        given_outputs: &[aidl::RequestArgument],
+        pools: &[RequestPool],
+        inputs: &[TensorInfo],
+        outputs: &[TensorInfo],
+        fenced: bool,
+    ) -> Result<Request, RequestError> {
         if given_inputs.len() != inputs.len() || given_outputs.len() != outputs.len() {
             return invalid(format!(
                 "{} inputs and {} outputs, the model has {} and {}",
@@ -94,7 +105,7 @@ impl Request {
                 .zip(infos)
                 .enumerate()
                 .map(|(i, (argument, info))| {
-                    check(argument, info, &pools, unknown_allowed)
+                    check(argument, info, pools, unknown_allowed)
                         .map_err(|why| RequestError::Invalid(format!("{side} {i}: {why}")))
                 })
                 .collect::<Result<Vec<_>, _>>()

@@ -26,11 +26,31 @@ pub(super) fn resolve(
     map: MapPool,
 ) -> Result<Tensors, ServiceError> {
     let mut mappings: Vec<Option<Arc<Mapping>>> = vec![None; pools.len()];
+    let mut mapping = |index: usize| match &mut mappings[index] {
+        Some(mapping) => Ok(mapping.clone()),
+        unmapped => Ok(unmapped.insert(map_pool(index, &pools[index], map)?).clone()),
+    };
+    let in_memory = |index: usize| matches!(pools[index], aidl::RequestMemoryPool::Pool(_));
+    place(request, &in_memory, &mut mapping)
+}
+
+/// Places the arguments of `request` in memories that are mapped already, one per pool.
+pub(super) fn resolve_mapped(request: &Request, memories: &[Arc<Mapping>]) -> Result<Tensors, ServiceError> {
+    let mut mapping = |index: usize| {
+        let memory = memories.get(index).cloned();
+        memory.ok_or_else(|| ServiceError::argument(format!("pool {index} does not exist")))
+    };
+    place(request, &|_| true, &mut mapping)
+}
+
+/// Places those arguments of `request` whose pools are `in_memory`, with `mapping` giving a pool's memory.
+fn place(
+    request: &Request,
+    in_memory: &dyn Fn(usize) -> bool,
+    mapping: &mut dyn FnMut(usize) -> Result<Arc<Mapping>, ServiceError>,
+) -> Result<Tensors, ServiceError> {
     let mut slice = |what: &str, i: usize, argument: &Argument, output: bool| {
-        let mapping = match &mut mappings[argument.pool] {
-            Some(mapping) => mapping.clone(),
-            unmapped => unmapped.insert(map_pool(argument.pool, &pools[argument.pool], map)?).clone(),
-        };
+        let mapping = mapping(argument.pool)?;
         let unfit = if output { Access::Read } else { Access::Write };
         if mapping.access() == unfit {
             return Err(ServiceError::argument(format!(
@@ -42,17 +62,16 @@ pub(super) fn resolve(
         ClientSlice::new(mapping, argument.offset, argument.length)
             .map_err(|source| ServiceError::Memory { what: format!("{what} {i}"), source })
     };
-    let in_memory = |argument: &Argument| matches!(pools[argument.pool], aidl::RequestMemoryPool::Pool(_));
     let mut inputs = Vec::with_capacity(request.inputs.len());
     for (i, argument) in request.inputs.iter().enumerate() {
-        inputs.push(match argument.as_ref().filter(|a| in_memory(a)) {
+        inputs.push(match argument.as_ref().filter(|a| in_memory(a.pool)) {
             Some(a) => Some(InputTensor { data: slice("input", i, a, false)?, dims: a.dims.clone() }),
             None => None,
         });
     }
     let mut outputs = Vec::with_capacity(request.outputs.len());
     for (i, argument) in request.outputs.iter().enumerate() {
-        outputs.push(match argument.as_ref().filter(|a| in_memory(a)) {
+        outputs.push(match argument.as_ref().filter(|a| in_memory(a.pool)) {
             Some(a) => Some(OutputTensor { data: slice("output", i, a, true)?, dims: a.dims.clone() }),
             None => None,
         });

@@ -12,6 +12,7 @@ use crate::backend::cpu::CpuBackend;
 use crate::backend::{self, Backend, CompileOptions, Control};
 use crate::cache::{self, Cache, Store};
 use crate::compiler::{CachePlace, CachingError, Compiler, Job, Limits, Workers};
+use crate::fmq::PollingBudget;
 use crate::model;
 use crate::model::buffer::BufferTracker;
 use binder::{BinderResult, Interface, ParcelFileDescriptor, Strong};
@@ -43,6 +44,8 @@ pub(super) struct Core {
     pub workers: Workers,
     pub watcher: Watcher,
     pub quotas: Quotas,
+    /// How many bursts over queues may poll at once.
+    pub polling: Arc<PollingBudget>,
 }
 
 struct Device {
@@ -66,6 +69,7 @@ pub fn new_device(options: &Options) -> std::io::Result<Strong<dyn IDevice>> {
         workers: Workers::new("nnhal-fenced", cores.clamp(2, 8) + 1)?,
         watcher: Watcher::new()?,
         quotas: Quotas::new(),
+        polling: PollingBudget::for_processors(cores),
     };
     Ok(BnDevice::new_binder(Device { core: Arc::new(core) }))
 }
@@ -123,7 +127,7 @@ impl Device {
             terms::check_deadline(terms::deadline(deadline)?)?;
             let permit = self.core.quotas.model(client)?;
             let executable = place(client)?.load(&self.core.cache, &*self.core.backend)?;
-            Ok(Prepared::new(self.core.clone(), executable, backend::Priority::default(), permit))
+            Ok(Prepared::new(self.core.clone(), executable, None, backend::Priority::default(), permit))
         };
         let loaded: Result<Prepared, ServiceError> = load();
         match loaded {
@@ -159,7 +163,13 @@ impl Device {
                         if let Some(Err(why)) = saved {
                             log::warn!("a compilation is not cached: {why}");
                         }
-                        Ok(Arc::new(Prepared::new(core, executable, options.priority, place)))
+                        Ok(Arc::new(Prepared::new(
+                            core,
+                            executable,
+                            Some(options.preference),
+                            options.priority,
+                            place,
+                        )))
                     }
                     Err(error) => {
                         let error = ServiceError::from(error);

@@ -5,6 +5,7 @@
 //!
 //! - `device`: IDevice; `announce`: what a compilation's callback is told; `buffer`: device memory, IBuffer
 //! - `prepared_model`: IPreparedModel; `execution`: IExecution; `burst`: IBurst; `fenced`: what runs behind a fence
+//! - `fmq_burst`: the extension of every prepared model: bursts over fast message queues
 //! - `run`: the one path that every way to execute takes; `fence`, `watcher`: fences, and the thread that waits for them
 //! - `arguments`: from request pools to tensors; `terms`: deadlines, timeouts, hints and the like
 //! - `quotas`: how much of everything one client may have
@@ -24,6 +25,7 @@ pub mod embedded;
 mod execution;
 mod fence;
 mod fenced;
+mod fmq_burst;
 pub mod logger;
 mod prepared_model;
 mod quotas;

@@ -5,9 +5,9 @@ use super::device::Core;
 use super::run::Execution;
 use super::status::{handle, ServiceError};
 use super::terms::{self, Terms};
-use super::{burst, execution, fenced};
+use super::{burst, execution, fenced, fmq_burst};
 use crate::aidl::*;
-use crate::backend::{Executable, Priority};
+use crate::backend::{Executable, Preference, Priority};
 use crate::compiler::Permit;
 use binder::{Binder, BinderResult, Interface, ParcelFileDescriptor, Strong};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,6 +20,8 @@ pub(super) struct Prepared {
     pub id: u64,
     pub core: Arc<Core>,
     pub executable: Arc<dyn Executable>,
+    /// What the client compiled it for; not known of what comes from a cache.
+    pub preference: Option<Preference>,
     pub priority: Priority,
     /// Its place among the prepared models of the client that asked for it.
     place: Permit,
@@ -31,9 +33,16 @@ impl Prepared {
         self.place.client()
     }
 
-    pub fn new(core: Arc<Core>, executable: Arc<dyn Executable>, priority: Priority, place: Permit) -> Self {
+    pub fn new(
+        core: Arc<Core>,
+        executable: Arc<dyn Executable>,
+        preference: Option<Preference>,
+        priority: Priority,
+        place: Permit,
+    ) -> Self {
         static IDS: AtomicU64 = AtomicU64::new(1);
-        Prepared { id: IDS.fetch_add(1, Ordering::Relaxed), core, executable, priority, place }
+        let id = IDS.fetch_add(1, Ordering::Relaxed);
+        Prepared { id, core, executable, preference, priority, place }
     }
 }
 
@@ -44,6 +53,10 @@ struct PreparedModel {
 /// A binder object for `prepared`, by which [`find`] knows it again.
 pub(super) fn new_binder(prepared: Arc<Prepared>) -> Strong<dyn IPreparedModel> {
     let model = BnPreparedModel::new_binder(PreparedModel { prepared: prepared.clone() });
+    // A client that does not know the extension never asks for it.
+    if let Err(why) = model.as_binder().set_extension(&fmq_burst::new_binder(prepared.clone()).as_binder()) {
+        log::error!("a prepared model is without its extension: {why}");
+    }
     match Binder::<BnPreparedModel>::try_from(model.as_binder()) {
         Ok(local) => {
             local.attach_object(prepared);

@@ -10,6 +10,7 @@ pub(super) struct Quotas {
     models: Arc<Quota>,
     mappings: Arc<Quota>,
     descriptors: Arc<Quota>,
+    fmq_bursts: Arc<Quota>,
 }
 
 impl Quotas {
@@ -21,6 +22,8 @@ impl Quotas {
             // Below what the kernel allows a process, which is 65,530, with room for executions in passing.
             mappings: Quota::new(48_000, 32_000),
             descriptors: Quota::new(descriptors(2), descriptors(4)),
+            // Each has a thread.
+            fmq_bursts: Quota::new(128, 32),
         }
     }
 
@@ -37,6 +40,11 @@ impl Quotas {
     /// Mappings that outlive their call.
     pub fn mappings(&self, client: u32, count: usize) -> Result<Permit, ServiceError> {
         take(&self.mappings, client, count, "memories are mapped")
+    }
+
+    /// A burst over queues.
+    pub fn fmq_burst(&self, client: u32) -> Result<Permit, ServiceError> {
+        take(&self.fmq_bursts, client, 1, "bursts over queues are open")
     }
 
     /// Descriptors that outlive their call.

@@ -7,8 +7,9 @@ use super::status::ServiceError;
 use super::terms::{check_deadline, Terms};
 use crate::aidl;
 use crate::backend::{Control, InputTensor, OutputShape, OutputTensor};
+use crate::memory::Mapping;
 use crate::model::buffer::{Claims, Uses};
-use crate::model::{Argument, Request};
+use crate::model::{Argument, Request, RequestPool};
 use crate::tensor::{Dims, TensorInfo};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -48,13 +49,7 @@ impl Execution {
         let tracker = &prepared.core.buffers;
         let buffers = Uses::new(tracker, buffer::caller(), prepared.id, &checked, &request.pools)?;
         let (inputs, outputs) = arguments::resolve(&checked, &request.pools, map)?;
-        let is_unknown = |(info, output): (&TensorInfo, &Option<Argument>)| {
-            let known = |output: &Argument| {
-                TensorInfo { dims: output.dims.clone(), ..info.clone() }.is_fully_specified()
-            };
-            output.as_ref().is_some_and(|output| !known(output))
-        };
-        let unknown_output = interface.outputs.iter().zip(&checked.outputs).position(is_unknown);
+        let unknown_output = unknown_output(&interface.outputs, &checked.outputs);
         Ok(Execution { prepared: prepared.clone(), inputs, outputs, buffers, terms, unknown_output })
     }
 
@@ -85,6 +80,23 @@ impl Execution {
     pub fn check_buffers(&self) -> Result<(), ServiceError> {
         self.buffers.claim()?;
         Ok(())
+    }
+
+    /// Checks a request whose arguments lie in `memories`, one per pool and mapped already.
+    pub fn over(
+        prepared: &Arc<Prepared>,
+        inputs: &[aidl::RequestArgument],
+        outputs: &[aidl::RequestArgument],
+        memories: &[Arc<Mapping>],
+        terms: Terms,
+    ) -> Result<Self, ServiceError> {
+        let interface = prepared.executable.interface();
+        let pools: Vec<_> = memories.iter().map(|m| RequestPool::Memory { size: m.len() }).collect();
+        let checked = Request::over(inputs, outputs, &pools, &interface.inputs, &interface.outputs, false)?;
+        let (inputs, outputs) = arguments::resolve_mapped(&checked, memories)?;
+        let unknown_output = unknown_output(&interface.outputs, &checked.outputs);
+        let (prepared, buffers) = (prepared.clone(), Uses::default());
+        Ok(Execution { prepared, inputs, outputs, buffers, terms, unknown_output })
     }
 
     /// Runs to completion on the calling thread, as long as `deadline` and `cancelled` allow.
@@ -177,6 +189,16 @@ impl Drop for Busy {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
     }
+}
+
+/// The first output whose dimensions only the run will tell.
+fn unknown_output(infos: &[TensorInfo], outputs: &[Option<Argument>]) -> Option<usize> {
+    let is_unknown = |(info, output): (&TensorInfo, &Option<Argument>)| {
+        let known =
+            |output: &Argument| TensorInfo { dims: output.dims.clone(), ..info.clone() }.is_fully_specified();
+        output.as_ref().is_some_and(|output| !known(output))
+    };
+    infos.iter().zip(outputs).position(is_unknown)
 }
 
 /// Nothing was measured.

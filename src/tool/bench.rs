@@ -56,7 +56,6 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 pub fn run(service: &ServiceName, args: &BenchArgs) -> Result<(), ToolError> {
-    let super::run::Mode::Sync = args.mode;
     if args.threads.is_some() && *service != ServiceName::Embedded {
         let why = "--threads is for an embedded driver; give it to `nnhald` itself";
         return Err(ToolError::Usage(why.into()));
@@ -68,7 +67,7 @@ pub fn run(service: &ServiceName, args: &BenchArgs) -> Result<(), ToolError> {
     drop(bytes);
     let inputs: Vec<_> = imported.inputs.iter().map(|port| values::arbitrary(&port.info)).collect();
     let options = ConnectOptions { threads: args.threads.map(usize::from), ..Default::default() };
-    let session = Session::with_options(&imported, service, &options)?;
+    let session = Session::with_options(&imported, service, &options)?.in_mode(args.mode)?;
 
     let cache_load = cache_load(session.driver(), &imported.model)?;
     let mut times = Vec::new();

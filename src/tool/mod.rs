@@ -7,6 +7,7 @@ pub mod cli;
 pub mod client;
 pub mod conformance;
 pub mod error;
+pub mod fmq;
 pub mod info;
 mod operations;
 pub mod run;

@@ -3,6 +3,7 @@
 #![allow(dead_code)] // no test uses all of it
 
 pub mod caching;
+pub mod fmq;
 
 use binder::entry::{WireProfile, WireVersion};
 use binder::rpc::FileDescriptorTransportMode as FdMode;

@@ -138,6 +138,11 @@ impl Driver {
         u32::try_from(peer.pid()).ok()
     }
 
+    /// Longest wait for any answer.
+    pub fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
     /// Whether the driver is known to have died, or the connection to have ended.
     pub fn is_dead(&self) -> bool {
         let ended = self.client.as_ref().and_then(Client::session).is_some_and(|s| s.is_ended());

@@ -2,7 +2,9 @@
 
 use super::outcome::{fail, Step};
 use crate::aidl::*;
+use crate::fmq::codec::OutputShape as OutputShapeDatum;
 use crate::tool::client::{ClientError, Driver};
+use crate::tool::fmq::FmqBurst;
 use binder::{BinderResult, ParcelFileDescriptor, Strong};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use std::os::fd::AsFd;
@@ -18,10 +20,12 @@ pub enum ExecutionPath {
     Fenced,
     FencedConfig,
     FencedReusable,
+    /// Over fast message queues, by the extension of prepared models.
+    Fmq,
 }
 
 impl ExecutionPath {
-    pub const ALL: [ExecutionPath; 8] = [
+    pub const ALL: [ExecutionPath; 9] = [
         Self::Sync,
         Self::SyncConfig,
         Self::Reusable,
@@ -30,6 +34,7 @@ impl ExecutionPath {
         Self::Fenced,
         Self::FencedConfig,
         Self::FencedReusable,
+        Self::Fmq,
     ];
 
     /// The name on the command line.
@@ -43,6 +48,7 @@ impl ExecutionPath {
             Self::Fenced => "fenced",
             Self::FencedConfig => "fenced-config",
             Self::FencedReusable => "fenced-reusable",
+            Self::Fmq => "fmq",
         }
     }
 
@@ -54,10 +60,15 @@ impl ExecutionPath {
         matches!(self, Self::Fenced | Self::FencedConfig | Self::FencedReusable)
     }
 
+    /// Whether an execution can have a deadline, a limit on its loops, and memory of the driver's: queues know none.
+    pub fn has_terms(self) -> bool {
+        self != Self::Fmq
+    }
+
     /// First interface version that has it.
     pub fn version(self) -> i32 {
         match self {
-            Self::Sync | Self::Burst | Self::Fenced => 1,
+            Self::Sync | Self::Burst | Self::Fenced | Self::Fmq => 1,
             _ => 4,
         }
     }
@@ -165,6 +176,7 @@ pub fn execute(
                 prepared.executeSynchronouslyWithConfig(request, &call.config(), deadline_ns),
             )?,
             (ExecutionPath::Burst | ExecutionPath::BurstConfig, _) => burst(path, call)?,
+            (ExecutionPath::Fmq, _) => fmq(call)?,
             (ExecutionPath::Reusable, Some(execution)) => {
                 plain(driver, "IExecution.executeSynchronously", execution.executeSynchronously(deadline_ns))?
             }
@@ -236,6 +248,29 @@ pub fn run_burst(path: ExecutionPath, call: &Call, burst: &Strong<dyn IBurst>, t
             burst.executeSynchronously(request, tokens, measure, deadline_ns, loop_timeout_ns),
         ),
     }
+}
+
+/// Executes in a burst over queues of its own.
+fn fmq(call: &Call) -> Step<Ran> {
+    let Call { driver, prepared, request, measure, .. } = *call;
+    let Some(mut burst) = FmqBurst::open(driver, prepared)? else {
+        let message = "the prepared model has no such extension".to_string();
+        return Ok(Ran { message, at_creation: true, ..Ran::new(ErrorStatus::GENERAL_FAILURE) });
+    };
+    let packet = burst.packet(request, measure)?;
+    let result = burst.execute(driver, &packet)?;
+    burst.free(driver, &packet)?;
+    let shape = |shape: OutputShapeDatum| -> Result<OutputShape, std::num::TryFromIntError> {
+        let dimensions = shape.dims.into_iter().map(i32::try_from).collect::<Result<_, _>>()?;
+        Ok(OutputShape { dimensions, isSufficient: shape.sufficient })
+    };
+    let Ok(shapes) = result.shapes.into_iter().map(shape).collect() else {
+        return fail("a dimension that is no 31-bit number");
+    };
+    // Microseconds over queues.
+    let ns = |time: u64| i64::try_from(time).ok().and_then(|time| time.checked_mul(1000)).unwrap_or(-1);
+    let timing = Timing { timeOnDeviceNs: ns(result.timing.0), timeInDriverNs: ns(result.timing.1) };
+    Ok(Ran { shapes, timing, ..Ran::new(ErrorStatus(result.status)) })
 }
 
 /// Lets a burst forget the memory under these tokens.

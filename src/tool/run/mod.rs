@@ -46,11 +46,12 @@ pub struct RunArgs {
 pub(super) enum Mode {
     /// executeSynchronously
     Sync,
+    /// Over fast message queues, by the driver's extension
+    Fmq,
 }
 
 /// Runs the subcommand on the driver at `service`.
 pub fn run(service: &ServiceName, args: &RunArgs) -> Result<(), ToolError> {
-    let Mode::Sync = args.mode;
     let bytes = std::fs::read(&args.model).map_err(|why| {
         ToolError::Usage(format!("{}: {why}; give the path of a .tflite file", args.model.display()))
     })?;
@@ -69,6 +70,7 @@ pub fn run(service: &ServiceName, args: &RunArgs) -> Result<(), ToolError> {
             (session, Some(found))
         }
     };
+    let session = session.in_mode(args.mode)?;
     let mut times = Vec::new();
     if items.len() > 1 {
         batch(args, &imported, &session, &items, &mut times)?;

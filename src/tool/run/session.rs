@@ -1,13 +1,17 @@
 //! A model compiled by a driver, with shared memory for its inputs and outputs.
 
-use crate::aidl;
+use super::Mode;
+use crate::aidl::{self, ErrorStatus};
+use crate::fmq::codec::RequestPacket;
 use crate::ops::OperationType;
 use crate::tool::caching::{self, Found};
-use crate::tool::client::{ClientError, ConnectOptions, Driver, PrepareOptions, ServiceName};
+use crate::tool::client::{name, ClientError, ConnectOptions, Driver, PrepareOptions, ServiceName};
 use crate::tool::error::ToolError;
+use crate::tool::fmq::FmqBurst;
 use crate::tool::shared::Shared;
 use crate::tool::tflite::{Imported, Port};
 use binder::Strong;
+use std::cell::RefCell;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -18,6 +22,8 @@ const NONE: i64 = -1;
 
 pub struct Session {
     // The order of fields is the order in which they go: the prepared model before its driver.
+    /// For runs over queues.
+    burst: Option<RefCell<(FmqBurst, RequestPacket)>>,
     prepared: Strong<dyn aidl::IPreparedModel>,
     driver: Driver,
     shared: Shared,
@@ -87,7 +93,22 @@ impl Session {
             outputs: outputs.iter().map(argument).collect(),
             pools: vec![aidl::RequestMemoryPool::Pool(memory)],
         };
-        Ok(Session { prepared, driver, shared, request, outputs, inputs, compile_time })
+        Ok(Session { burst: None, prepared, driver, shared, request, outputs, inputs, compile_time })
+    }
+
+    /// The same, run in this way from here on.
+    pub fn in_mode(mut self, mode: Mode) -> Result<Self, ToolError> {
+        self.burst = match mode {
+            Mode::Sync => None,
+            Mode::Fmq => {
+                let burst = FmqBurst::open(&self.driver, &self.prepared)?;
+                let burst =
+                    burst.ok_or_else(|| ToolError::Usage("this driver has no bursts over queues".into()))?;
+                let packet = burst.packet(&self.request, false)?;
+                Some(RefCell::new((burst, packet)))
+            }
+        };
+        Ok(self)
     }
 
     pub fn driver(&self) -> &Driver {
@@ -100,13 +121,16 @@ impl Session {
             self.shared.write(slot.offset, bytes).map_err(ToolError::Memory)?;
         }
         let start = Instant::now();
-        let result = self.prepared.executeSynchronously(&self.request, false, NONE, NONE);
+        let status = self.execute()?;
         let time = start.elapsed();
-        let result = self.driver.answer("executeSynchronously", result)?;
-        if !result.outputSufficientSize {
-            return Err(ToolError::Failed(
-                "the driver found the outputs larger than the file says: its shapes are wrong".into(),
-            ));
+        match status {
+            ErrorStatus::NONE => {}
+            ErrorStatus::OUTPUT_INSUFFICIENT_SIZE => {
+                return Err(ToolError::Failed(
+                    "the driver found the outputs larger than the file says: its shapes are wrong".into(),
+                ));
+            }
+            other => return Err(ToolError::Failed(format!("the execution ended in {}", name(other)))),
         }
         let mut outputs = Vec::with_capacity(self.outputs.len());
         for slot in &self.outputs {
@@ -115,6 +139,18 @@ impl Session {
             outputs.push(bytes);
         }
         Ok((outputs, time))
+    }
+
+    fn execute(&self) -> Result<ErrorStatus, ClientError> {
+        if let Some(burst) = &self.burst {
+            let (burst, packet) = &mut *burst.borrow_mut();
+            return Ok(ErrorStatus(burst.execute(&self.driver, packet)?.status));
+        }
+        let result = self.prepared.executeSynchronously(&self.request, false, NONE, NONE);
+        Ok(match self.driver.answer("executeSynchronously", result)?.outputSufficientSize {
+            true => ErrorStatus::NONE,
+            false => ErrorStatus::OUTPUT_INSUFFICIENT_SIZE,
+        })
     }
 }
 

@@ -48,7 +48,7 @@ impl Deadline {
 }
 
 pub fn run(context: &Context, case: &Case) -> Step {
-    let paths = context.available.paths(|path| !path.is_fenced())?;
+    let paths = context.available.paths(|path| !path.is_fenced() && path.has_terms())?;
     let model = build(case, false)?;
     let prepared = prepare_model(context, case, &model, false)?;
     compilations(context, &model)?;

@@ -6,13 +6,13 @@ use crate::aidl::ErrorStatus;
 use crate::tool::conformance::check;
 use crate::tool::conformance::hal_model::{build, Case};
 use crate::tool::conformance::outcome::{fail, Skip, Step, Stop};
-use crate::tool::conformance::paths::{execute, Call, Ran};
+use crate::tool::conformance::paths::{execute, Call, ExecutionPath, Ran};
 use crate::tool::conformance::request::{Layout, TestRequest};
 
 const LOOP_TIMEOUT_NS: i64 = 1_000_000;
 
 pub fn run(context: &Context, case: &Case) -> Step {
-    let paths = context.available.paths(|_| true)?;
+    let paths = context.available.paths(ExecutionPath::has_terms)?;
     let model = build(case, false)?;
     let request = TestRequest::new(case, Layout::Padded)?;
     for &with_config in context.preparations() {

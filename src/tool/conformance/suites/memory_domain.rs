@@ -7,7 +7,7 @@ use crate::tool::client::ClientError;
 use crate::tool::conformance::check::{self, Shapes};
 use crate::tool::conformance::hal_model::{build, Case};
 use crate::tool::conformance::outcome::{fail, Skip, Step, Stop};
-use crate::tool::conformance::paths::{execute, Call, Ran};
+use crate::tool::conformance::paths::{execute, Call, ExecutionPath, Ran};
 use crate::tool::conformance::request::{Layout, TestRequest};
 use crate::tool::shared::Shared;
 use binder::Strong;
@@ -16,7 +16,7 @@ pub fn run(context: &Context, case: &Case) -> Step {
     if !context.available.device_memory {
         return Err(Stop::Skip(Skip::NoPath));
     }
-    let paths = context.available.paths(|_| true)?;
+    let paths = context.available.paths(ExecutionPath::has_terms)?;
     let model = build(case, false)?;
     let zero_sized = case.outputs().any(|operand| case.data(operand).is_none());
     for &with_config in context.preparations() {

@@ -1,0 +1,207 @@
+//! The extension object of every prepared model: bursts over fast message queues.
+//!
+//! Requests that come this way take the same path as all others once their arguments are known.
+
+use super::prepared_model::Prepared;
+use super::run::Execution;
+use super::status::{self, handle, ServiceError};
+use super::terms::Terms;
+use crate::aidl::*;
+use crate::backend::Preference;
+use crate::compiler::Permit;
+use crate::fmq::codec::{self, RequestPacket, ResultPacket, QUANTUM};
+use crate::fmq::{Burst, Descriptor, Executor, FmqError, Pace, Queue, Reader, Writer, MAX_KEPT};
+use crate::memory::{Mapping, Pool};
+use binder::fmq::{MQDescriptor, SynchronizedReadWrite};
+use binder::{BinderResult, DeathRecipient, Interface, Strong, WIBinder};
+use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Longest channel; Android's runtime makes them of 1024 elements.
+const MAX_ELEMENTS: usize = 16384;
+/// Two channels of four regions each.
+const MAPPINGS_OF_CHANNELS: usize = 8;
+
+struct FmqBurst {
+    prepared: Arc<Prepared>,
+}
+
+/// The extension of a prepared model.
+pub(super) fn new_binder(prepared: Arc<Prepared>) -> Strong<dyn IFmqBurst> {
+    BnFmqBurst::new_binder(FmqBurst { prepared })
+}
+
+impl Interface for FmqBurst {}
+
+impl IFmqBurst for FmqBurst {
+    fn configureExecutionBurst(
+        &self,
+        callback: &Strong<dyn IFmqBurstCallback>,
+        requests: &MQDescriptor<FmqRequestDatum, SynchronizedReadWrite>,
+        results: &MQDescriptor<FmqResultDatum, SynchronizedReadWrite>,
+    ) -> BinderResult<Strong<dyn IFmqBurstContext>> {
+        handle("IFmqBurst.configureExecutionBurst", || {
+            let core = &self.prepared.core;
+            let client = binder::get_calling_uid();
+            let places = [
+                core.quotas.fmq_burst(client)?,
+                core.quotas.mappings(client, MAPPINGS_OF_CHANNELS + MAX_KEPT)?,
+            ];
+            let requests = attach("the request channel", &Descriptor::from_aidl(requests), Reader::new)?;
+            let results = attach("the result channel", &Descriptor::from_aidl(results), Writer::new)?;
+            let executor = Client {
+                prepared: self.prepared.clone(),
+                callback: callback.clone(),
+                terms: Terms::new(false, -1)?,
+                _places: places,
+            };
+            // What may have been compiled for low power must not poll.
+            let polls = self.prepared.preference.is_some_and(|preference| preference != Preference::LowPower);
+            let pace = Pace::new(polls.then(|| core.polling.clone()));
+            let burst = Burst::start(requests, results, Box::new(executor), pace)
+                .map_err(|why| ServiceError::Exhausted(format!("no thread for the burst: {why}")))?;
+            let obituary = Arc::new(Obituary(Box::new(burst.stopper())));
+            if let Err(why) = callback.link_to_death_arc(&obituary) {
+                // A callback of this very process cannot die; one that is dead already takes its context along.
+                log::debug!("a burst's callback is not watched: {why}");
+            }
+            Ok(BnFmqBurstContext::new_binder(Context { burst, _obituary: obituary }))
+        })
+    }
+}
+
+fn attach<T>(
+    what: &str,
+    descriptor: &Descriptor,
+    end: impl FnOnce(Queue) -> Result<T, FmqError>,
+) -> Result<T, ServiceError> {
+    Queue::attach(descriptor, QUANTUM, MAX_ELEMENTS).and_then(end).map_err(|why| match why {
+        FmqError::Memory(source) => ServiceError::Memory { what: what.into(), source },
+        why => ServiceError::argument(format!("{what}: {why}")),
+    })
+}
+
+/// A burst as its client holds it: it ends when the client lets go of this, or dies.
+struct Context {
+    burst: Burst,
+    /// Held weakly by the callback's proxy.
+    _obituary: Arc<Obituary>,
+}
+
+/// Ends a burst whose client has died.
+struct Obituary(Box<dyn Fn() + Send + Sync>);
+
+impl DeathRecipient for Obituary {
+    fn binder_died(&self, _: &WIBinder) {
+        (self.0)();
+    }
+}
+
+impl Interface for Context {}
+
+impl IFmqBurstContext for Context {
+    fn freeMemory(&self, slot: i32) -> BinderResult<()> {
+        handle("IFmqBurstContext.freeMemory", || {
+            self.burst.free_memory(slot);
+            Ok(())
+        })
+    }
+}
+
+/// What a burst's thread needs of its client and its model.
+struct Client {
+    prepared: Arc<Prepared>,
+    callback: Strong<dyn IFmqBurstCallback>,
+    terms: Terms,
+    /// The places of the thread and its mappings among those of its client.
+    _places: [Permit; 2],
+}
+
+impl Executor for Client {
+    fn memories(&self, slots: &[i32]) -> Result<Vec<Arc<Mapping>>, String> {
+        let memories = self.callback.getMemories(slots).map_err(|why| format!("getMemories: {why}"))?;
+        // A wrong number of them is refused by whoever asked, and need not be mapped.
+        let memories = memories.iter().take(slots.len() + 1).enumerate();
+        memories
+            .map(|(i, memory)| {
+                let map = Pool::new(memory).and_then(|pool| pool.map());
+                map.map_err(|why| format!("memory {i} of those for {slots:?}: {why}"))
+            })
+            .collect()
+    }
+
+    fn execute(
+        &self,
+        request: &RequestPacket,
+        memories: &[Arc<Mapping>],
+        cancelled: &Arc<AtomicBool>,
+    ) -> ResultPacket {
+        self.run(request, memories, cancelled).unwrap_or_else(|error| {
+            status::log("an execution over a queue", &error);
+            ResultPacket::bare(status_of_1_0(error.status()))
+        })
+    }
+}
+
+impl Client {
+    fn run(
+        &self,
+        request: &RequestPacket,
+        memories: &[Arc<Mapping>],
+        cancelled: &Arc<AtomicBool>,
+    ) -> Result<ResultPacket, ServiceError> {
+        let entered = Instant::now();
+        let (inputs, outputs) =
+            (arguments("input", &request.inputs)?, arguments("output", &request.outputs)?);
+        let execution = Execution::over(&self.prepared, &inputs, &outputs, memories, self.terms)?;
+        let finished = execution.run(None, cancelled.clone())?;
+        let sufficient = finished.outputs.iter().all(|output| output.sufficient);
+        let status = if sufficient { ErrorStatus::NONE } else { ErrorStatus::OUTPUT_INSUFFICIENT_SIZE };
+        let shape = |output: crate::backend::OutputShape| codec::OutputShape {
+            sufficient: output.sufficient,
+            dims: output.dims.to_vec(),
+        };
+        Ok(ResultPacket {
+            status: status.0,
+            shapes: finished.outputs.into_iter().map(shape).collect(),
+            timing: match request.measure && sufficient {
+                true => (microseconds(finished.on_device), microseconds(entered.elapsed())),
+                false => codec::NO_TIMING,
+            },
+        })
+    }
+}
+
+fn microseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Whatever HAL 1.0 has no name for was a failure there.
+fn status_of_1_0(status: ErrorStatus) -> i32 {
+    match status.0 {
+        0..=4 => status.0,
+        _ => ErrorStatus::GENERAL_FAILURE.0,
+    }
+}
+
+/// A packet's arguments as the interface puts them, which knows signed numbers only.
+fn arguments(what: &str, packet: &[codec::Argument]) -> Result<Vec<RequestArgument>, ServiceError> {
+    let signed = |i: usize, number: u32| {
+        i32::try_from(number)
+            .map_err(|_| ServiceError::argument(format!("{what} {i}: {number} is too large a number")))
+    };
+    let argument = |(i, a): (usize, &codec::Argument)| {
+        Ok(RequestArgument {
+            hasNoValue: a.has_no_value,
+            location: DataLocation {
+                poolIndex: signed(i, a.pool)?,
+                offset: a.offset.into(),
+                length: a.length.into(),
+                padding: 0,
+            },
+            dimensions: a.dims.iter().map(|&dim| signed(i, dim)).collect::<Result<_, _>>()?,
+        })
+    };
+    packet.iter().enumerate().map(argument).collect()
+}

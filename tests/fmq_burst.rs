@@ -1,0 +1,134 @@
+//! Bursts over fast message queues, by the extension of a prepared model, between a client and a driver over RPC.
+
+mod common;
+
+use common::fmq::*;
+use common::*;
+use nnhal::aidl::*;
+use nnhal::fmq::codec::{OutputShape, RequestPacket, ResultPacket};
+use nnhal::fmq::controller::Channels;
+use nnhal::fmq::Descriptor;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_model_runs_over_queues() {
+    let harness = Harness::new();
+    let model = harness.prepare(&floor_model(&[1, 3]));
+    let mut burst = Burst::open(&extension(&model));
+    for _ in 0..100 {
+        let result = burst.run(&packet());
+        let shapes = vec![OutputShape { sufficient: true, dims: vec![1, 3] }];
+        assert_eq!(result, ResultPacket { shapes, ..ResultPacket::bare(0) });
+    }
+    assert_eq!(bytes_of(&burst.memories.files[1]), floats(&[1.0, -1.0, 3.0]));
+    let (device, driver) = burst.run(&RequestPacket { measure: true, ..packet() }).timing;
+    assert!(device <= driver && driver < 1_000_000, "{device} {driver}");
+    burst.context.freeMemory(1).expect("freed");
+    burst.context.freeMemory(77).expect("never seen");
+    assert_eq!(burst.run(&packet()).status, 0);
+    assert_eq!(*burst.memories.asked.lock().expect("no panic while held"), [vec![0, 1], vec![1]]);
+}
+
+#[test]
+fn what_is_wrong_with_a_request_is_answered() {
+    let harness = Harness::new();
+    let mut burst = Burst::open(&extension(&harness.prepare(&floor_model(&[0, 3]))));
+    let mut known = packet();
+    known.inputs[0].dims = vec![1, 3];
+    assert_eq!(burst.run(&known).status, 0);
+    // An output that turns out too small.
+    let mut short = known.clone();
+    short.outputs[0].length = 4;
+    let result = burst.run(&short);
+    assert_eq!(result.status, ErrorStatus::OUTPUT_INSUFFICIENT_SIZE.0);
+    assert_eq!(result.shapes, [OutputShape { sufficient: false, dims: vec![1, 3] }]);
+    let wrong: [fn(&mut RequestPacket); 7] = [
+        |p| p.inputs[0].pool = 2,
+        |p| p.inputs[0].offset = u32::MAX,
+        |p| p.outputs[0].length = u32::MAX,
+        |p| p.inputs[0].dims = vec![u32::MAX, u32::MAX],
+        |p| p.inputs[0].has_no_value = true,
+        |p| p.inputs.clear(),
+        |p| p.outputs[0].pool = 0,
+    ];
+    for (i, wrong) in wrong.into_iter().enumerate() {
+        let mut packet = known.clone();
+        wrong(&mut packet);
+        assert_eq!(burst.run(&packet), ResultPacket::bare(ErrorStatus::INVALID_ARGUMENT.0), "{i}");
+    }
+    // The callback panics on names it does not have.
+    let unknown = RequestPacket { slots: vec![0, 5], ..known.clone() };
+    assert_eq!(burst.run(&unknown), ResultPacket::failure());
+    assert_eq!(burst.run(&known).status, 0);
+}
+
+#[test]
+fn channels_that_lie_are_refused() {
+    let harness = Harness::new();
+    let extension = extension(&harness.prepare(&floor_model(&[1, 3])));
+    let memories = Memories { files: [memfd(&[0]), memfd(&[0])], asked: Mutex::default() };
+    let callback = BnFmqBurstCallback::new_binder(Callback(Arc::new(memories)));
+    let channels = Channels::create().expect("channels");
+    let (requests, results) = (channels.requests.descriptor(), channels.results.descriptor());
+    let lies: [fn(&mut Descriptor); 4] = [
+        |d| d.grantors.truncate(3),
+        |d| d.quantum = 32,
+        |d| d.grantors[2].extent = i64::MAX,
+        |d| d.files.clear(),
+    ];
+    for lie in lies {
+        let (mut first, mut second) = (requests.clone(), results.clone());
+        lie(&mut first);
+        lie(&mut second);
+        let refused = |answer| assert_refused(answer, ErrorStatus::INVALID_ARGUMENT, "channel");
+        refused(configure(&extension, &callback, &first, &results));
+        refused(configure(&extension, &callback, &requests, &second));
+    }
+}
+
+/// Prints how long the hop takes by each way, for a model that does next to nothing.
+#[test]
+#[ignore = "a benchmark"]
+fn the_hop() {
+    let harness = Harness::new();
+    let prepare = |preference| {
+        let (callback, verdicts) = callback();
+        let model = floor_model(&[1, 3]);
+        let launched =
+            harness.device().prepareModel(&model, preference, Priority::MEDIUM, -1, &[], &[], &[], &callback);
+        launched.expect("launched");
+        verdicts.recv_timeout(PATIENCE).expect("a verdict").1.expect("a prepared model")
+    };
+    let model = prepare(ExecutionPreference::FAST_SINGLE_ANSWER);
+    let frugal = prepare(ExecutionPreference::LOW_POWER);
+    let (request, _output) = request(&floats(&[1.5, -0.5, 3.0]), 12);
+    let mut polling = Burst::open(&extension(&model));
+    let mut sleeping = Burst::open(&extension(&frugal));
+    let mut ways: [(&str, Box<dyn FnMut()>); 3] = [
+        ("executeSynchronously", {
+            Box::new(move || {
+                model.executeSynchronously(&request, false, -1, -1).expect("executed");
+            })
+        }),
+        ("queue, may poll", Box::new(|| assert_eq!(polling.run(&packet()).status, 0))),
+        ("queue, never polls", Box::new(|| assert_eq!(sleeping.run(&packet()).status, 0))),
+    ];
+    for (pause, runs) in [(None, 10_000), (Some(500), 2000), (Some(2000), 1000)] {
+        let pause = pause.map(Duration::from_micros);
+        for (what, run) in &mut ways {
+            let once = |_| {
+                if let Some(pause) = pause {
+                    std::thread::sleep(pause);
+                }
+                let began = Instant::now();
+                run();
+                began.elapsed()
+            };
+            let mut times: Vec<Duration> = (0..runs).map(once).collect();
+            times.sort_unstable();
+            let apart = pause.map_or("back to back".into(), |pause| format!("{pause:?} apart"));
+            println!("{what}, {apart}: median {:?}, p99 {:?}", times[runs / 2], times[runs * 99 / 100]);
+        }
+    }
+}
