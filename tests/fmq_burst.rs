@@ -105,7 +105,8 @@ fn the_hop() {
     let (request, _output) = request(&floats(&[1.5, -0.5, 3.0]), 12);
     let mut polling = Burst::open(&extension(&model));
     let mut sleeping = Burst::open(&extension(&frugal));
-    let mut ways: [(&str, Box<dyn FnMut()>); 3] = [
+    type Way<'a> = (&'a str, Box<dyn FnMut() + 'a>);
+    let mut ways: [Way; 3] = [
         ("executeSynchronously", {
             Box::new(move || {
                 model.executeSynchronously(&request, false, -1, -1).expect("executed");

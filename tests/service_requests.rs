@@ -49,11 +49,11 @@ const CASES: &[Case] = &[
     }),
     ("pool 0: 0 is no token", |r| r.pools[0] = RequestMemoryPool::Token(0)),
     ("a device buffer is used whole", |r| r.pools[0] = RequestMemoryPool::Token(100)),
-    ("100 is no token", |r| {
+    ("no buffer has the token 100", |r| {
         r.pools[0] = RequestMemoryPool::Token(100);
         r.inputs[0].location = DataLocation::default();
     }),
-    ("100 is no token", |r| {
+    ("no buffer has the token 100", |r| {
         r.pools[1] = RequestMemoryPool::Token(100);
         r.outputs[0].location = DataLocation { poolIndex: 1, ..Default::default() };
     }),

@@ -87,10 +87,11 @@ impl Memory for Mapped {
     }
 
     fn store(&self, counter: Counter, value: u64) -> Result<(), FmqError> {
-        Ok(match counter {
+        match counter {
             Counter::Read => self.read_counter.store(value)?,
             Counter::Write => self.write_counter.store(value)?,
-        })
+        }
+        Ok(())
     }
 
     fn ring(&self) -> usize {

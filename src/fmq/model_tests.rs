@@ -34,6 +34,7 @@ enum Fault {
 }
 
 impl Model {
+    #[allow(clippy::arc_with_non_send_sync)] // the checker below runs its threads one at a time
     fn new(elements: usize, fault: Fault) -> Arc<Model> {
         Arc::new(Model {
             read: AtomicU64::new(0),

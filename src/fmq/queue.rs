@@ -200,7 +200,7 @@ impl<M: Memory> Reader<M> {
     pub fn begin(&mut self, len: usize) -> Result<Option<ReadTransaction<'_, M>>, FmqError> {
         self.queue.check_len(len)?;
         let enough = self.available()? * self.queue.quantum >= len;
-        Ok(enough.then(|| ReadTransaction { reader: self, len }))
+        Ok(enough.then_some(ReadTransaction { reader: self, len }))
     }
 
     /// Fills `to`, or does nothing and says `false` where there is less to read.
@@ -285,7 +285,7 @@ impl<M: Memory> Writer<M> {
     pub fn begin(&mut self, len: usize) -> Result<Option<WriteTransaction<'_, M>>, FmqError> {
         self.queue.check_len(len)?;
         let enough = self.available()? * self.queue.quantum >= len;
-        Ok(enough.then(|| WriteTransaction { writer: self, len }))
+        Ok(enough.then_some(WriteTransaction { writer: self, len }))
     }
 
     /// Writes all of `from` at once, or does nothing and says `false` where there is no room for it.

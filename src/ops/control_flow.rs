@@ -38,14 +38,19 @@ pub static IF: Operation = Operation {
     signatures: &[
         Signature::new(
             ROWS,
-            &[is("condition", TENSOR_BOOL8), is("then", SUBGRAPH), is("else", SUBGRAPH), any("inputs")],
+            &[
+                is("condition", TENSOR_BOOL8).optional(),
+                is("then", SUBGRAPH),
+                is("else", SUBGRAPH),
+                any("inputs"),
+            ],
             &[any("outputs")],
         )
         .repeat_input(3)
         .repeat_output(0),
         Signature::new(
             ROWS,
-            &[is("condition", TENSOR_BOOL8), is("then", SUBGRAPH), is("else", SUBGRAPH)],
+            &[is("condition", TENSOR_BOOL8).optional(), is("then", SUBGRAPH), is("else", SUBGRAPH)],
             &[any("outputs")],
         )
         .repeat_output(0),

@@ -221,7 +221,8 @@ impl Task {
             return;
         }
         let Some(work) = state.work.take() else { return };
-        let succeeded = result.is_ok();
+        // A loop's own time limit is for the callback to tell: whoever waits on the fence is let through.
+        let signalled = matches!(&result, Ok(_) | Err(ServiceError::Backend(BackendError::LoopTimeout(_))));
         state.result = match result {
             Ok((launched, fenced)) => (ErrorStatus::NONE, launched, fenced),
             Err(error) => {
@@ -236,7 +237,7 @@ impl Task {
         // Memory and places are given back before anybody hears of the end.
         let Work { execution, signal, busy, descriptors, mappings } = work;
         drop((execution, busy, descriptors, mappings));
-        match succeeded {
+        match signalled {
             true => signal.signal(),
             false => drop(signal),
         }

@@ -146,7 +146,9 @@ pub(super) fn log(call: &str, error: &ServiceError) {
             | ServiceError::Compile(CompileError::Backend(BackendError::Cancelled))
     );
     let level = match error.status() {
-        ErrorStatus::INVALID_ARGUMENT => log::Level::Debug,
+        ErrorStatus::INVALID_ARGUMENT
+        | ErrorStatus::MISSED_DEADLINE_TRANSIENT
+        | ErrorStatus::MISSED_DEADLINE_PERSISTENT => log::Level::Debug,
         _ if cancelled => log::Level::Debug,
         _ => log::Level::Warn,
     };

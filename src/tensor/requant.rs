@@ -42,6 +42,15 @@ impl Multiplier {
         let shifted = (i64::from(x) << left).clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32;
         rounding_divide_by_pot(saturating_rounding_doubling_high_mul(shifted, self.mantissa), right)
     }
+
+    /// `x` times this multiplier, rounded once: half up, saturated to 32 bits.
+    pub fn apply_once(self, x: i32) -> i32 {
+        let left = self.shift.max(0) as u32;
+        let right = (-self.shift).clamp(0, 31) as u32;
+        let shifted = (i64::from(x) << left).clamp(i64::from(i32::MIN), i64::from(i32::MAX));
+        // Below 2^62 in size, so that half of the divisor can be added.
+        ((shifted * i64::from(self.mantissa) + (1 << (30 + right))) >> (31 + right)) as i32
+    }
 }
 
 /// Splits a positive finite number into a fraction in [0.5, 1) and a power of two.
@@ -143,6 +152,20 @@ mod tests {
                 assert!((f64::from(m.apply(x)) - exact).abs() <= 1.0 + exact.abs() * 1e-8, "{x} * {real}");
             }
         }
+    }
+
+    #[test]
+    fn rounding_once_is_rounding_the_exact_product() {
+        for real in [1e-9, 0.0003, 0.24, 0.5, 0.75, 1.5, 77.7] {
+            let m = Multiplier::new(real);
+            let exact = f64::from(m.mantissa) * 2f64.powi(m.shift - 31);
+            for x in [-2_000_000, -1001, -3, 0, 1, 2, 77, 123_456, 9_999_999] {
+                assert_eq!(f64::from(m.apply_once(x)), (f64::from(x) * exact + 0.5).floor(), "{x} * {real}");
+            }
+        }
+        // 2.498: in two steps it would become 2.5 and then 3.
+        let m = Multiplier { mantissa: 1_072_883_138, shift: -7 };
+        assert_eq!((m.apply(640), m.apply_once(640)), (3, 2));
     }
 
     #[test]

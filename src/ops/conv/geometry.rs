@@ -66,6 +66,15 @@ impl ConvGeometry {
         Ok(ConvGeometry { input, height, width, out_channels, groups, activation, nchw })
     }
 
+    /// Whether this is a fully connected layer, its rows images of one pixel: what per-channel weights make of one, as
+    /// FULLY_CONNECTED takes none. Its sums are rounded once, as TensorFlow Lite rounds those of fully connected layers
+    /// and not those of convolutions; NNAPI leaves it open.
+    pub fn is_fully_connected(&self) -> bool {
+        let one = |window: &Window| window.kernel == 1 && window.output == 1;
+        let input = &self.input;
+        input.batches > 1 && (input.height, input.width) == (1, 1) && one(&self.height) && one(&self.width)
+    }
+
     /// Dimensions of the output in the call's layout.
     pub fn output_dims(&self) -> Result<Dims, OpError> {
         let (height, width) = (self.height.output, self.width.output);
@@ -106,6 +115,10 @@ impl WeightedSums for ConvGeometry {
 
     fn nchw(&self) -> bool {
         self.nchw
+    }
+
+    fn rounds_once(&self) -> bool {
+        self.is_fully_connected()
     }
 
     fn sums<T: Number>(

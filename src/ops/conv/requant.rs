@@ -15,6 +15,8 @@ pub struct ChannelRequant {
     pub zero_point: i32,
     /// Smallest and largest output element: the type's range and the fused activation's.
     pub range: (i32, i32),
+    /// Whether sums are rounded once, rather than twice as gemmlowp does.
+    pub once: bool,
 }
 
 impl ChannelRequant {
@@ -67,12 +69,14 @@ impl ChannelRequant {
             )));
         }
         let range = activation.quantised_range(output.ty, output.scale, output.zero_point);
-        Ok(ChannelRequant { multipliers, zero_point: output.zero_point, range })
+        Ok(ChannelRequant { multipliers, zero_point: output.zero_point, range, once: false })
     }
 
     /// The output element of `sum` (bias included) in channel `channel`.
     pub fn apply(&self, sum: i32, channel: usize) -> i32 {
-        let scaled = self.multipliers[channel].apply(sum).saturating_add(self.zero_point);
+        let multiplier = self.multipliers[channel];
+        let scaled = if self.once { multiplier.apply_once(sum) } else { multiplier.apply(sum) };
+        let scaled = scaled.saturating_add(self.zero_point);
         // Not `clamp`, which panics where hostile scales turn the bounds around.
         scaled.max(self.range.0).min(self.range.1)
     }

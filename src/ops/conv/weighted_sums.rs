@@ -72,6 +72,11 @@ pub trait WeightedSums {
         false
     }
 
+    /// Whether quantised sums are rounded once: see [`ChannelRequant::once`].
+    fn rounds_once(&self) -> bool {
+        false
+    }
+
     /// Calls `emit(pixel, sums)` once for each output pixel, in any order: its number, counted row by row and image by
     /// image, and the sums of all its channels. The input has its channels last, the filter lies as the client gave it.
     fn sums<T: Number>(
@@ -116,7 +121,9 @@ fn evaluate_quantised(operation: &impl WeightedSums, args: &Args, out: &mut Out)
     let (input, filter, bias) = (args.get(0)?, args.get(1)?, args.get(2)?);
     let mut pace = Pace::new(args);
     let channels = operation.out_channels();
-    let requant = ChannelRequant::new(input.info, filter.info, out.info, channels, operation.activation())?;
+    let activation = operation.activation();
+    let requant = ChannelRequant::new(input.info, filter.info, out.info, channels, activation)?;
+    let requant = ChannelRequant { once: operation.rounds_once(), ..requant };
     let values = channels_last(&input, input.centred()?.into(), operation.nchw(), &mut pace)?;
     let weights = exactly(&filter, filter.centred()?.into())?;
     let bias = exactly(&bias, bias.integers()?)?;

@@ -1,8 +1,9 @@
 //! Functions of one element: ABS, EXP, LOG, NEG, RSQRT, SIN, SQRT.
 
-use super::walk::{map, map_floats, map_reals};
+use super::walk::{map, map_floats};
 use crate::ops::signature::{var, Row, Slot};
 use crate::ops::{no_check, same_as_first, Args, OpError, Operation, OperationType, Out, Run, Signature};
+use crate::tensor::requant::Multiplier;
 use crate::tensor::OperandType::*;
 
 type Eval = fn(&Args, &mut [Out]) -> Result<(), OpError>;
@@ -52,8 +53,35 @@ pub static RSQRT: Operation = unary(
     OperationType::RSQRT,
     "one by the square root of each element",
     &[Signature::new(RSQRT_ROWS, INPUT, OUTPUT)],
-    |args, outs| map_reals(args, outs, |x| 1.0 / x.sqrt()),
+    |args, outs| match args.get(0)?.ty().is_quant8_asymm() {
+        true => quantised_rsqrt(args, outs),
+        false => map_floats(args, outs, |x| 1.0 / x.sqrt()),
+    },
 );
+
+/// By the integers of TensorFlow Lite, whose models rely on its rounding: the root has 20 fractional bits.
+fn quantised_rsqrt(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
+    const BITS: i32 = 20;
+    let (input, output) = (args.get(0)?, args.output(0)?);
+    let signed = input.ty() == TENSOR_QUANT8_ASYMM_SIGNED;
+    let (lo, hi) = output.ty.integer_range().unwrap_or((0, 0));
+    let real = 1.0 / (f64::from(input.scale()).sqrt() * f64::from(output.scale));
+    let multiplier = Multiplier::new(real);
+    let multiplier = Multiplier { shift: multiplier.shift - BITS, ..multiplier };
+    let result = |byte: u8| {
+        let q = if signed { i32::from(byte as i8) } else { i32::from(byte) };
+        match q - input.zero_point() {
+            0 => hi,
+            value if value < 0 => output.zero_point,
+            value => {
+                let root = (f64::from(1 << BITS) / f64::from(value).sqrt()).round() as i32;
+                multiplier.apply(root).saturating_add(output.zero_point).max(lo).min(hi)
+            }
+        }
+    };
+    let table: Vec<u8> = (0..=u8::MAX).map(|byte| result(byte) as u8).collect();
+    map(args, outs, |byte: u8| table[usize::from(byte)])
+}
 
 const ABS_ROWS: &[Row] = &[Row(3, &[TENSOR_FLOAT16]), Row(3, &[TENSOR_FLOAT32]), Row(4, &[TENSOR_INT32])];
 
@@ -124,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn quantised_rsqrt_goes_by_real_values() {
+    fn quantised_rsqrt_is_within_a_step_of_real_values() {
         let input =
             tensor(TensorInfo::quantised(TENSOR_QUANT8_ASYMM_SIGNED, &[3], 0.25, -4), &[12i8, -4, -8]);
         let out = TensorInfo::quantised(TENSOR_QUANT8_ASYMM_SIGNED, &[], 0.125, -10);

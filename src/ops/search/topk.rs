@@ -18,7 +18,7 @@ pub static TOPK_V2: Operation = Operation {
             Row(3, &[TENSOR_QUANT8_ASYMM]),
             Row(4, &[TENSOR_QUANT8_ASYMM_SIGNED]),
         ],
-        &[var("input", 0), int("k")],
+        &[var("input", 0).rank(1, 4), int("k")],
         &[var("values", 0), is("indices", TENSOR_INT32)],
     )],
     check: no_check,

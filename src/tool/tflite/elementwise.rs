@@ -85,38 +85,75 @@ pub fn leaky_relu(call: &mut Call) -> Mapped {
 /// 8-bit difference would be rounded once more and squared with its error.
 pub fn squared_difference(call: &mut Call) -> Mapped {
     let (mut a, mut b) = (call.float_input(0)?, call.float_input(1)?);
-    if let (Some(a_scale), Some(b_scale)) = (scale(call.tensor(0)?), scale(call.tensor(1)?)) {
-        let step = a_scale.max(b_scale) / 64.0;
-        a = if a_scale < b_scale { stepped(call, a, step) } else { a };
-        b = if b_scale < a_scale { stepped(call, b, step) } else { b };
+    let scales = (scale(call.tensor(0)?), scale(call.tensor(1)?));
+    let step = scales.0.zip(scales.1).map(|(a, b)| a.max(b) / 64.0);
+    if let ((Some(a_scale), Some(b_scale)), Some(step)) = (scales, step) {
+        (a, b) = (in_steps(call, a, a_scale, step), in_steps(call, b, b_scale, step));
     }
     let none = call.activation(0)?;
     let dims = dims(call.output_tensor(0)?)?;
     let difference = call.temporary_like(a, &dims);
     call.emit(OperationType::SUB, &[a, b, none], &[difference]);
-    call.emit_to_output(Domain::Float, OperationType::MUL, &[difference, difference, none])
+    let Some(step) = step else {
+        return call.emit_to_output(Domain::Float, OperationType::MUL, &[difference, difference, none]);
+    };
+    let square = call.temporary_like(a, &dims);
+    call.emit(OperationType::MUL, &[difference, difference, none], &[square]);
+    let unit = float_constant(call, step * step);
+    call.emit_to_output(Domain::Float, OperationType::MUL, &[square, unit, none])
 }
 
-/// `x` in whole steps. TensorFlow Lite takes the difference of quantised inputs in 64ths of the coarser one's scale, to
-/// which it rounds the finer one; without that, a mean over many squares shows that ours are the more exact.
-fn stepped(call: &mut Call, x: OperandIndex, step: f32) -> OperandIndex {
+/// `x`, whose scale is `scale`, in whole steps. TensorFlow Lite takes the difference of quantised inputs in 64ths of the
+/// coarser one's scale, to which it rounds the finer one; without that, a mean over many squares shows that ours are the
+/// more exact. Whole numbers keep the difference exact, so that only the square is rounded.
+fn in_steps(call: &mut Call, x: OperandIndex, scale: f32, step: f32) -> OperandIndex {
+    let ratio = f64::from(scale) / (f64::from(step) * 128.0);
+    // Its fixed-point multiplier rounds to parts of a step first: as many as make the ratio a fraction in [0.5, 1).
+    let parts =
+        (0..31).map(|e| f32::from(2u8).powi(e)).find(|&parts| ratio * f64::from(parts) >= 0.5).unwrap_or(1.0);
+    let in_parts = float_constant(call, parts / step);
+    let x = combine(call, OperationType::MUL, x, in_parts);
+    let x = rounded(call, x);
+    if parts == 1.0 {
+        return x;
+    }
+    // Then to whole steps, halves away from zero.
+    let (back, forth) = (float_constant(call, 1.0 / parts), float_constant(call, -1.0 / parts));
+    let halves = [back, forth].map(|factor| {
+        let scaled = combine(call, OperationType::MUL, x, factor);
+        let zero = float_constant(call, 0.0);
+        let positive = combine(call, OperationType::MAXIMUM, scaled, zero);
+        rounded(call, positive)
+    });
+    combine(call, OperationType::SUB, halves[0], halves[1])
+}
+
+/// `x` rounded to whole numbers, halves up.
+fn rounded(call: &mut Call, x: OperandIndex) -> OperandIndex {
+    let half = float_constant(call, 0.5);
+    let raised = combine(call, OperationType::ADD, x, half);
+    let result = like(call, x);
+    call.emit(OperationType::FLOOR, &[raised], &[result]);
+    result
+}
+
+/// `ty` of `x` and `y`, of `x`'s dimensions.
+fn combine(call: &mut Call, ty: OperationType, x: OperandIndex, y: OperandIndex) -> OperandIndex {
+    let result = like(call, x);
+    let none = call.builder().int(0);
+    let operands = [x, y, none];
+    call.emit(ty, if ty == OperationType::MAXIMUM { &operands[..2] } else { &operands }, &[result]);
+    result
+}
+
+fn like(call: &mut Call, x: OperandIndex) -> OperandIndex {
     let dims = call.builder().info(x).dims.clone();
-    let mut apply = |ty: OperationType, x: OperandIndex, constant: Option<f32>| {
-        let result = call.temporary_like(x, &dims);
-        let Some(constant) = constant else {
-            call.emit(ty, &[x], &[result]);
-            return result;
-        };
-        let info = TensorInfo::new(OperandType::TENSOR_FLOAT32, &[1]);
-        let constant = call.builder().constant(info, constant.to_le_bytes().to_vec());
-        let none = call.builder().int(0);
-        call.emit(ty, &[x, constant, none], &[result]);
-        result
-    };
-    let steps = apply(OperationType::MUL, x, Some(1.0 / step));
-    let steps = apply(OperationType::ADD, steps, Some(0.5));
-    let steps = apply(OperationType::FLOOR, steps, None);
-    apply(OperationType::MUL, steps, Some(step))
+    call.temporary_like(x, &dims)
+}
+
+fn float_constant(call: &mut Call, value: f32) -> OperandIndex {
+    let info = TensorInfo::new(OperandType::TENSOR_FLOAT32, &[1]);
+    call.builder().constant(info, value.to_le_bytes().to_vec())
 }
 
 pub fn square(call: &mut Call) -> Mapped {

@@ -51,12 +51,12 @@ impl Layer {
         call.emit_reshaped(OperationType::FULLY_CONNECTED, &operands, &[self.batch, self.units])
     }
 
-    /// NNAPI's FULLY_CONNECTED takes no per-channel weights, its CONV_2D does: the rows are the pixels of one image
-    /// under a filter of 1x1, which computes the very same sums.
+    /// NNAPI's FULLY_CONNECTED takes no per-channel weights, its CONV_2D does: the rows are images of one
+    /// pixel under a filter of 1x1, which computes the very same sums.
     fn as_convolution(&self, call: &mut Call, data: OperandIndex) -> Mapped {
         let filter = weights_as_filter(call, 1)?;
         let bias = bias(call, 2, data, filter, self.units)?;
-        let data = call.reshaped(data, &[1, 1, self.batch, self.depth]);
+        let data = call.reshaped(data, &[self.batch, 1, 1, self.depth]);
         let operands = [
             data,
             filter,
@@ -66,7 +66,7 @@ impl Layer {
             call.builder().int(1),
             call.activation(self.activation)?,
         ];
-        call.emit_reshaped(OperationType::CONV_2D, &operands, &[1, 1, self.batch, self.units])
+        call.emit_reshaped(OperationType::CONV_2D, &operands, &[self.batch, 1, 1, self.units])
     }
 }
 

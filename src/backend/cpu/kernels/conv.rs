@@ -29,7 +29,8 @@ pub(super) fn select(isa: Isa, args: &Args, source: &mut Source) -> Option<Box<d
             Some(Box::new(ConvF32 { geometry, packed }))
         }
         ty if ty.is_quant8_asymm() => {
-            let packed = pack_i8(isa, args, shape, geometry.activation, source)?;
+            let once = geometry.is_fully_connected();
+            let packed = pack_i8(isa, args, shape, geometry.activation, once, source)?;
             Some(Box::new(ConvI8 { geometry, packed, input: QuantInput::new(&args.get(0).ok()?) }))
         }
         _ => None,
@@ -49,12 +50,13 @@ pub(super) fn pack_f32(
     PackedF32::new(isa, shape, activation.float_range(), source, constants)
 }
 
-/// Packs filter (input 1, `[channels][k]`) and bias (input 2) of an 8-bit call.
+/// Packs filter (input 1, `[channels][k]`) and bias (input 2) of an 8-bit call; `once`: see [`ChannelRequant::once`].
 pub(super) fn pack_i8(
     isa: Isa,
     args: &Args,
     (k, channels): (usize, usize),
     activation: Activation,
+    once: bool,
     source: &mut Source,
 ) -> Option<PackedI8> {
     let (input, filter, bias) = (args.get(0).ok()?, args.get(1).ok()?, args.get(2).ok()?);
@@ -64,6 +66,7 @@ pub(super) fn pack_i8(
         multipliers: &requant.multipliers,
         output_zero: requant.zero_point,
         range: requant.range,
+        once,
     };
     let zeros = (QuantInput::new(&input).zero.into(), signed_zero(&filter));
     let constants = || Some((signed_weights(&filter)?.into(), bias.elements().ok()?));

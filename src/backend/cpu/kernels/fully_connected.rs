@@ -23,7 +23,7 @@ pub(super) fn select(isa: Isa, args: &Args, source: &mut Source) -> Option<Box<d
             Some(Box::new(FullyConnectedF32(pack_f32(isa, args, (k, units), activation, source)?)))
         }
         ty if ty.is_quant8_asymm() => {
-            let packed = pack_i8(isa, args, (k, units), activation, source)?;
+            let packed = pack_i8(isa, args, (k, units), activation, false, source)?;
             Some(Box::new(FullyConnectedI8 { packed, input: QuantInput::new(&input) }))
         }
         _ => None,

@@ -27,6 +27,7 @@ pub struct PackedI8 {
     /// Zero point of the output, and the bounds of its activation.
     output_zero: i32,
     range: (i32, i32),
+    once: bool,
 }
 
 /// What turns sums into outputs.
@@ -35,6 +36,8 @@ pub struct Requantisation<'a> {
     pub multipliers: &'a [Multiplier],
     pub output_zero: i32,
     pub range: (i32, i32),
+    /// Whether to round as [`Multiplier::apply_once`] does.
+    pub once: bool,
 }
 
 fn lanes(isa: Isa) -> usize {
@@ -91,8 +94,8 @@ impl PackedI8 {
             values
         };
         let (mantissa, shift) = (per_column(|m| m.mantissa), per_column(|m| m.shift));
-        let (output_zero, range) = (requantisation.output_zero, requantisation.range);
-        Some(PackedI8 { isa, k, n, panels, weight_zero, bias, mantissa, shift, output_zero, range })
+        let Requantisation { output_zero, range, once, .. } = *requantisation;
+        Some(PackedI8 { isa, k, n, panels, weight_zero, bias, mantissa, shift, output_zero, range, once })
     }
 
     pub fn weights(&self) -> Vec<&Weights> {
@@ -192,15 +195,31 @@ unsafe fn tile<S: Simd, const M: usize>(packed: &PackedI8, start: usize, a: &[u8
     M
 }
 
-/// Turns sums into outputs: the arithmetic of [`Multiplier::apply`], in a form that compiles to vectors.
+/// Turns sums into outputs: the arithmetic of [`Multiplier`], in a form that compiles to vectors.
 #[inline(always)]
 fn requantise(packed: &PackedI8, start: usize, sums: &mut [i32]) {
+    match packed.once {
+        false => requantise_by(packed, start, sums, scale),
+        true => requantise_by(packed, start, sums, scale_once),
+    }
+}
+
+#[inline(always)]
+fn requantise_by(packed: &PackedI8, start: usize, sums: &mut [i32], scale: impl Fn(i32, i32, i32) -> i32) {
     let width = sums.len();
     let (mantissa, shift) = (&packed.mantissa[start..][..width], &packed.shift[start..][..width]);
     let (lo, hi) = packed.range;
     for i in 0..width {
         sums[i] = scale(sums[i], mantissa[i], shift[i]).saturating_add(packed.output_zero).max(lo).min(hi);
     }
+}
+
+/// `x` times a multiplier, rounded once, without a branch.
+#[inline(always)]
+fn scale_once(x: i32, mantissa: i32, shift: i32) -> i32 {
+    let (left, right) = (shift.max(0), (-shift).max(0));
+    let shifted = (i64::from(x) << left).clamp(i64::from(i32::MIN), i64::from(i32::MAX));
+    ((shifted * i64::from(mantissa) + (1 << (30 + right))) >> (31 + right)) as i32
 }
 
 /// `x` times a multiplier, without a branch.
@@ -229,6 +248,7 @@ mod tests {
         fn scales_as_the_shared_arithmetic(x in any::<i32>(), real in 1e-9f64..1e4) {
             let m = Multiplier::new(real);
             prop_assert_eq!(scale(x, m.mantissa, m.shift), m.apply(x));
+            prop_assert_eq!(scale_once(x, m.mantissa, m.shift), m.apply_once(x));
         }
 
         #[test]
@@ -243,7 +263,7 @@ mod tests {
             let multipliers: Vec<Multiplier> = (0..n).map(|_| Multiplier::new(f64::from(next()) / 30_000.0)).collect();
             let (za, zw) = (i32::from(zeros.0), i32::from(zeros.1));
             for isa in Isa::available() {
-                let requantisation = Requantisation { multipliers: &multipliers, output_zero: 3, range: (-100, 120) };
+                let requantisation = Requantisation { multipliers: &multipliers, output_zero: 3, range: (-100, 120), once: k % 2 == 0 };
                 let constants = || Some((Cow::Borrowed(&weights[..]), &bias[..]));
                 let packed = PackedI8::new(isa, (k, n), (za, zw), &requantisation, &mut Source::Pack, constants).unwrap();
                 let a: Vec<u8> = (0..rows * packed.row()).map(|_| next()).collect();
@@ -254,7 +274,9 @@ mod tests {
                     let dot: i32 = (0..k)
                         .map(|j| (i32::from(a[row * packed.row() + j]) - za) * (i32::from(weights[column * k + j]) - zw))
                         .sum();
-                    let expected = (multipliers[column].apply(dot + bias[column]) + 3).clamp(-100, 120);
+                    let (multiplier, sum) = (multipliers[column], dot + bias[column]);
+                    let scaled = if k % 2 == 0 { multiplier.apply_once(sum) } else { multiplier.apply(sum) };
+                    let expected = (scaled + 3).clamp(-100, 120);
                     prop_assert_eq!(i32::from(actual as i8), expected, "{:?} {} {}", isa, row, column);
                 }
             }

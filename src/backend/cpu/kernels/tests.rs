@@ -151,6 +151,8 @@ proptest! {
         window in (1u32..4, 1i32..3, 1i32..3, 1i32..3), activation in 0i32..4, seed in any::<u32>(),
     ) {
         run_conv(kind, depthwise, dims, channels, window, activation, seed)?;
+        // Images of one pixel are the rows of a fully connected layer.
+        run_conv(kind, depthwise, (dims.0, 1, 1), channels, window, activation, seed)?;
     }
 
     #[test]

@@ -1,3 +1,5 @@
+//! The mutations of a model, counted by kind, and what each leaves alone.
+
 use super::*;
 use crate::aidl::{DataLocation, Operand, OperandLifeTime, OperandType, Operation, OperationType, Subgraph};
 use std::collections::BTreeMap;
