@@ -5,6 +5,7 @@
 
 mod dims;
 pub mod fixed_point;
+pub mod fixed_softmax;
 mod operand_type;
 pub mod requant;
 pub mod rescale;

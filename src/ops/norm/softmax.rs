@@ -6,6 +6,7 @@ use crate::ops::pace::Pace;
 use crate::ops::scratch::{collected, filled};
 use crate::ops::signature::{int, var, Row, Slot};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
+use crate::tensor::fixed_softmax::Exponentials;
 use crate::tensor::OperandType::*;
 
 const ROWS: &[Row] = &[
@@ -64,7 +65,8 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
         let softened = softmax_floats(args, &input.floats()?, beta, &lanes)?;
         return outs[0].store_floats(&softened);
     }
-    let softened = softmax_integers(args, &input.integers()?, beta * input.scale(), &lanes)?;
+    let softened =
+        softmax_integers(args, &input.integers()?, f64::from(beta) * f64::from(input.scale()), &lanes)?;
     let zero_point = outs[0].info.zero_point;
     let softened = collected(softened.iter().map(|&q| q + zero_point))?;
     outs[0].store_integers(&softened)
@@ -87,17 +89,15 @@ fn softmax_floats(args: &Args, x: &[f32], beta: f32, lanes: &Lanes) -> Result<Ve
 }
 
 /// Softmax of 8-bit integers in units of `1 / scale`; results are in units of 1/256, not yet clamped or shifted.
-fn softmax_integers(args: &Args, q: &[i32], scale: f32, lanes: &Lanes) -> Result<Vec<i32>, OpError> {
-    // Two elements are at most 255 steps apart, so there are only so many exponentials.
-    let exps: Vec<f64> = (0..256).map(|below| (-f64::from(below) * f64::from(scale)).exp()).collect();
+fn softmax_integers(args: &Args, q: &[i32], scale: f64, lanes: &Lanes) -> Result<Vec<i32>, OpError> {
+    let exponentials = Exponentials::new(scale);
     let mut y = filled(0, q.len())?;
     let mut pace = Pace::new(args);
     for start in lanes.starts() {
         pace.spend(lanes.len)?;
         let max = lanes.indices(start).fold(i32::MIN, |max, i| max.max(q[i]));
-        let exp = |i: usize| exps[((max - q[i]) as usize).min(255)];
-        let sum: f64 = lanes.indices(start).map(exp).sum();
-        lanes.indices(start).for_each(|i| y[i] = (256.0 * exp(i) / sum).round() as i32);
+        let reciprocal = exponentials.reciprocal_of_sum(lanes.indices(start).map(|i| max - q[i]));
+        lanes.indices(start).for_each(|i| y[i] = exponentials.share(max - q[i], &reciprocal));
     }
     Ok(y)
 }

@@ -282,7 +282,9 @@ fn what_nnapi_lacks_is_rewritten() {
     // SQUARED_DIFFERENCE.
     let tensors = vec![quantised(&[0.5], 0), quantised(&[0.5], 0), quantised(&[0.1], -128)];
     let imported = import(&file(tensors, &[0, 1], &[2], &[(99, &[0, 1], &[2], None)])).unwrap();
-    assert_eq!(operations(&imported), [DEQUANTIZE, DEQUANTIZE, SUB, MUL, QUANTIZE]);
+    let steps = [MUL, ADD, FLOOR, MUL, ADD, FLOOR];
+    let expected = [&[DEQUANTIZE, DEQUANTIZE], &steps[..], &[SUB, MUL, MUL, QUANTIZE]].concat();
+    assert_eq!(operations(&imported), expected);
     // A constant axis of 64 bits, negative, in a tensor of rank 0.
     let axis = (-1i64).to_le_bytes();
     let tensors = vec![
