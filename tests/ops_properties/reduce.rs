@@ -93,7 +93,7 @@ fn arg(random: &mut Random) {
 }
 
 fn topk(random: &mut Random) {
-    let rank = random.size(1, 5);
+    let rank = random.size(1, 4);
     let mut dims = random.dims(rank, 3);
     let n = random.size(1, 8);
     dims[rank - 1] = n;
