@@ -6,6 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// A turn at computing, held while a run computes, so that many runs share the machine fairly.
+pub trait Turn: Send + Sync + std::fmt::Debug {
+    /// Waits while it is others' turn, as long as `control` allows. For the thread that runs, between operations.
+    fn pass(&self, control: &Control) -> Result<(), OpError>;
+
+    /// How many threads may compute at once, that which runs included.
+    fn threads(&self) -> usize;
+}
+
 /// The terms of one compilation or run.
 #[derive(Clone, Debug)]
 pub struct Control {
@@ -16,6 +25,10 @@ pub struct Control {
     pub priority: Priority,
     /// Set to stop the work at its next check.
     pub cancelled: Arc<AtomicBool>,
+    /// Set should the client die.
+    pub orphaned: Arc<AtomicBool>,
+    /// The turn that the work has; without one it may use the whole machine.
+    pub turn: Option<Arc<dyn Turn>>,
 }
 
 impl Default for Control {
@@ -25,13 +38,29 @@ impl Default for Control {
             loop_timeout: Duration::from_secs(2),
             priority: Priority::default(),
             cancelled: Arc::default(),
+            orphaned: Arc::default(),
+            turn: None,
+        }
+    }
+}
+
+impl Control {
+    /// Between two operations: lets others compute whose turn it is, and gives the number of threads for the next.
+    pub fn next_operation(&self) -> Result<usize, OpError> {
+        self.check()?;
+        match &self.turn {
+            Some(turn) => {
+                turn.pass(self)?;
+                Ok(turn.threads())
+            }
+            None => Ok(usize::MAX),
         }
     }
 }
 
 impl Interrupt for Control {
     fn check(&self) -> Result<(), OpError> {
-        if self.cancelled.load(Ordering::Relaxed) {
+        if self.cancelled.load(Ordering::Relaxed) || self.orphaned.load(Ordering::Relaxed) {
             return Err(OpError::Cancelled);
         }
         match self.deadline_ns {
@@ -58,6 +87,8 @@ mod tests {
         assert_eq!(control.check(), Ok(()));
         let late = Control { deadline_ns: Some(boottime_ns()), ..control.clone() };
         assert_eq!(late.check(), Err(OpError::DeadlinePassed));
+        let orphan = Control { orphaned: Arc::new(AtomicBool::new(true)), ..control.clone() };
+        assert_eq!(orphan.check(), Err(OpError::Cancelled));
         control.cancelled.store(true, Ordering::Relaxed);
         assert_eq!(control.check(), Err(OpError::Cancelled));
     }

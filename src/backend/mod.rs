@@ -6,7 +6,7 @@
 mod control;
 pub mod cpu;
 
-pub use control::{boottime_ns, Control};
+pub use control::{boottime_ns, Control, Turn};
 
 use crate::memory::{ClientSlice, Mapping, MemoryError, Weights};
 use crate::model::Model;

@@ -7,11 +7,13 @@ mod caching;
 mod error;
 mod quota;
 mod storing;
+mod turns;
 mod workers;
 
 pub use caching::{CachePlace, CachingError};
 pub use error::CompileError;
 pub use quota::{Exhausted, Permit, Quota};
+pub use turns::Turns;
 pub use workers::Workers;
 
 use crate::backend::{boottime_ns, Backend, CompileOptions, Control, Executable, Priority};

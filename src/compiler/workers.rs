@@ -10,6 +10,13 @@ use std::time::{Duration, Instant};
 /// Waiting for this long raises a task by one level of priority, so that none starves.
 const AGING: Duration = Duration::from_secs(1);
 
+/// How urgent work of this priority is that has waited for so long: the greater the sooner.
+pub(super) fn urgency(priority: Priority, waited: Duration) -> (u128, Duration) {
+    (priority as u128 + waited.as_nanos() / AGING.as_nanos(), waited)
+}
+
+const PRIORITIES: [Priority; 3] = [Priority::Low, Priority::Medium, Priority::High];
+
 /// What a worker does. It must not wait for a client.
 pub type Task = Box<dyn FnOnce() + Send>;
 
@@ -36,7 +43,7 @@ struct Queue {
 #[derive(Default)]
 struct Client {
     /// By priority; the oldest first.
-    waiting: [VecDeque<(Instant, Task)>; 3],
+    waiting: [VecDeque<(Instant, Task)>; PRIORITIES.len()],
     running: usize,
     /// When it last had its turn.
     served: u64,
@@ -49,12 +56,11 @@ impl Client {
 
     /// Takes the task that is next: the most urgent, after what waiting added to its priority.
     fn take(&mut self, now: Instant) -> Option<Task> {
-        let urgency = |(level, tasks): (usize, &VecDeque<(Instant, Task)>)| {
+        let first = |(level, tasks): (usize, &VecDeque<(Instant, Task)>)| {
             let (since, _) = tasks.front()?;
-            let waited = now.saturating_duration_since(*since);
-            Some((level as u128 + waited.as_nanos() / AGING.as_nanos(), waited, level))
+            Some((urgency(PRIORITIES[level], now.saturating_duration_since(*since)), level))
         };
-        let (_, _, level) = self.waiting.iter().enumerate().filter_map(urgency).max()?;
+        let (_, level) = self.waiting.iter().enumerate().filter_map(first).max()?;
         self.waiting[level].pop_front().map(|(_, task)| task)
     }
 }
@@ -90,12 +96,7 @@ impl Workers {
     /// Puts a task in line for `client`. It is dropped undone if the workers stop first.
     pub fn submit(&self, client: u32, priority: Priority, task: Task) {
         let mut queue = self.shared.lock();
-        let level = match priority {
-            Priority::Low => 0,
-            Priority::Medium => 1,
-            Priority::High => 2,
-        };
-        queue.clients.entry(client).or_default().waiting[level].push_back((Instant::now(), task));
+        queue.clients.entry(client).or_default().waiting[priority as usize].push_back((Instant::now(), task));
         drop(queue);
         self.shared.changed.notify_one();
     }

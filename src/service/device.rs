@@ -2,6 +2,7 @@
 
 use super::announce::Announcement;
 use super::buffer;
+use super::life::Lives;
 use super::prepared_model::Prepared;
 use super::quotas::Quotas;
 use super::status::{self, handle, ServiceError};
@@ -11,7 +12,7 @@ use crate::aidl::*;
 use crate::backend::cpu::CpuBackend;
 use crate::backend::{self, Backend, CompileOptions, Control};
 use crate::cache::{self, Cache, Store};
-use crate::compiler::{CachePlace, CachingError, Compiler, Job, Limits, Workers};
+use crate::compiler::{CachePlace, CachingError, Compiler, Job, Limits, Turns, Workers};
 use crate::fmq::PollingBudget;
 use crate::model;
 use crate::model::buffer::BufferTracker;
@@ -42,7 +43,10 @@ pub(super) struct Core {
     pub buffers: BufferTracker,
     /// The threads of executions that no binder thread waits for.
     pub workers: Workers,
-    pub watcher: Watcher,
+    /// Whose turn it is to compute, on whatever thread.
+    pub turns: Arc<Turns>,
+    pub watcher: Arc<Watcher>,
+    lives: Lives,
     pub quotas: Quotas,
     /// How many bursts over queues may poll at once.
     pub polling: Arc<PollingBudget>,
@@ -55,19 +59,23 @@ struct Device {
 /// A driver with the CPU backend.
 pub fn new_device(options: &Options) -> std::io::Result<Strong<dyn IDevice>> {
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let backend: Arc<dyn Backend> = Arc::new(CpuBackend::new(options.threads.unwrap_or(cores))?);
+    let threads = options.threads.unwrap_or(cores);
+    let backend: Arc<dyn Backend> = Arc::new(CpuBackend::new(threads)?);
     let (data, fingerprint) = (options.data.as_deref(), version(&backend.version()));
     let bytes = options.store.unwrap_or(STORE_BYTES);
     let store = data.filter(|_| bytes > 0).map(|data| Store::new(data, &fingerprint, bytes));
     let compiler = Compiler::new(backend.clone(), Limits::default(), store)?;
     let cache = Cache::new(data, &fingerprint);
+    let watcher = Arc::new(Watcher::new()?);
     let core = Core {
         backend,
         compiler,
         cache,
         buffers: BufferTracker::default(),
         workers: Workers::new("nnhal-fenced", cores.clamp(2, 8) + 1)?,
-        watcher: Watcher::new()?,
+        turns: Turns::new(threads),
+        lives: Lives::new(&watcher),
+        watcher,
         quotas: Quotas::new(),
         polling: PollingBudget::for_processors(cores),
     };
@@ -127,7 +135,8 @@ impl Device {
             terms::check_deadline(terms::deadline(deadline)?)?;
             let permit = self.core.quotas.model(client)?;
             let executable = place(client)?.load(&self.core.cache, &*self.core.backend)?;
-            Ok(Prepared::new(self.core.clone(), executable, None, backend::Priority::default(), permit))
+            let life = self.core.lives.of(binder::get_calling_pid());
+            Ok(Prepared::new(self.core.clone(), executable, None, backend::Priority::default(), life, permit))
         };
         let loaded: Result<Prepared, ServiceError> = load();
         match loaded {
@@ -155,6 +164,7 @@ impl Device {
             let Compilation { model, options, deadline, place: cache_place } = check()?;
             let place = self.core.quotas.model(client)?;
             (control.deadline_ns, control.priority) = (deadline, options.priority);
+            let life = self.core.lives.of(binder::get_calling_pid());
             let (core, announcement) = (self.core.clone(), announcement.clone());
             let done = move |outcome: crate::compiler::Outcome| {
                 announcement.tell(match outcome {
@@ -168,6 +178,7 @@ impl Device {
                             executable,
                             Some(options.preference),
                             options.priority,
+                            life,
                             place,
                         )))
                     }

@@ -7,7 +7,7 @@
 //! - `prepared_model`: IPreparedModel; `execution`: IExecution; `burst`: IBurst; `fenced`: what runs behind a fence
 //! - `fmq_burst`: the extension of every prepared model: bursts over fast message queues
 //! - `run`: the one path that every way to execute takes; `fence`, `watcher`: fences, and the thread that waits for them
-//! - `arguments`: from request pools to tensors; `terms`: deadlines, timeouts, hints and the like
+//! - `life`: whether client processes live; `arguments`: from request pools to tensors; `terms`: deadlines, timeouts, hints and the like
 //! - `quotas`: how much of everything one client may have
 //! - `status`: the one place where errors become binder status
 //! - `serve`, `embedded`: the service on a socket or a kernel binder, or in the tool's own process
@@ -26,6 +26,7 @@ mod execution;
 mod fence;
 mod fenced;
 mod fmq_burst;
+mod life;
 pub mod logger;
 mod prepared_model;
 mod quotas;

@@ -2,6 +2,7 @@
 
 use super::arguments::map_once;
 use super::device::Core;
+use super::life::Life;
 use super::run::Execution;
 use super::status::{handle, ServiceError};
 use super::terms::{self, Terms};
@@ -23,6 +24,8 @@ pub(super) struct Prepared {
     /// What the client compiled it for; not known of what comes from a cache.
     pub preference: Option<Preference>,
     pub priority: Priority,
+    /// That of the process that asked for it, which alone may use it.
+    pub life: Arc<Life>,
     /// Its place among the prepared models of the client that asked for it.
     place: Permit,
 }
@@ -38,11 +41,12 @@ impl Prepared {
         executable: Arc<dyn Executable>,
         preference: Option<Preference>,
         priority: Priority,
+        life: Arc<Life>,
         place: Permit,
     ) -> Self {
         static IDS: AtomicU64 = AtomicU64::new(1);
         let id = IDS.fetch_add(1, Ordering::Relaxed);
-        Prepared { id, core, executable, preference, priority, place }
+        Prepared { id, core, executable, preference, priority, life, place }
     }
 }
 

@@ -4,9 +4,13 @@ use super::status::ServiceError;
 use crate::compiler::{Permit, Quota};
 use std::sync::Arc;
 
+/// Executions that binder threads wait for at once.
+pub(super) const EXECUTIONS: u64 = 48;
+
 /// The limits of a driver.
 pub(super) struct Quotas {
     callbacks: Arc<Quota>,
+    executions: Arc<Quota>,
     models: Arc<Quota>,
     mappings: Arc<Quota>,
     descriptors: Arc<Quota>,
@@ -18,6 +22,8 @@ impl Quotas {
         Quotas {
             // Each holds a thread until it returns.
             callbacks: Quota::new(512, 128),
+            // Each holds a binder thread, of which some must be left.
+            executions: Quota::new(EXECUTIONS, EXECUTIONS / 2),
             models: Quota::new(8192, 2048),
             // Below what the kernel allows a process, which is 65,530, with room for executions in passing.
             mappings: Quota::new(48_000, 32_000),
@@ -30,6 +36,11 @@ impl Quotas {
     /// A callback that has not returned yet.
     pub fn callback(&self, client: u32) -> Result<Permit, ServiceError> {
         take(&self.callbacks, client, 1, "callbacks have not been answered")
+    }
+
+    /// An execution that a binder thread waits for.
+    pub fn execution(&self, client: u32) -> Result<Permit, ServiceError> {
+        take(&self.executions, client, 1, "executions wait or run")
     }
 
     /// A prepared model.

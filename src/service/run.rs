@@ -6,7 +6,7 @@ use super::prepared_model::Prepared;
 use super::status::ServiceError;
 use super::terms::{check_deadline, Terms};
 use crate::aidl;
-use crate::backend::{Control, InputTensor, OutputShape, OutputTensor};
+use crate::backend::{BackendError, Control, InputTensor, OutputShape, OutputTensor};
 use crate::memory::Mapping;
 use crate::model::buffer::{Claims, Uses};
 use crate::model::{Argument, Request, RequestPool};
@@ -99,15 +99,21 @@ impl Execution {
         Ok(Execution { prepared, inputs, outputs, buffers, terms, unknown_output })
     }
 
-    /// Runs to completion on the calling thread, as long as `deadline` and `cancelled` allow.
+    /// Waits for a turn and runs to completion on the calling thread, as long as `deadline` and `cancelled` allow.
     pub fn run(&self, deadline: Option<u64>, cancelled: Arc<AtomicBool>) -> Result<Finished, ServiceError> {
         check_deadline(deadline)?;
-        let control = Control {
+        let Prepared { core, priority, life, .. } = &*self.prepared;
+        let mut control = Control {
             deadline_ns: deadline,
             loop_timeout: self.terms.loop_timeout,
-            priority: self.prepared.priority,
+            priority: *priority,
             cancelled,
+            orphaned: life.over(),
+            turn: None,
         };
+        let turn =
+            core.turns.take(self.prepared.client(), *priority, &control).map_err(BackendError::from)?;
+        control.turn = Some(Arc::new(turn));
         let started = Instant::now();
         let outputs = if self.buffers.is_empty() {
             self.prepared.executable.run(&self.inputs, &self.outputs, &control)?
@@ -155,6 +161,7 @@ impl Execution {
         deadline: Option<u64>,
         entered: Instant,
     ) -> Result<aidl::ExecutionResult, ServiceError> {
+        let _place = self.prepared.core.quotas.execution(self.prepared.client())?;
         let finished = self.run(deadline, Arc::default())?;
         let sufficient = finished.outputs.iter().all(|output| output.sufficient);
         let shape = |output: OutputShape| aidl::OutputShape {

@@ -1,5 +1,6 @@
 //! The service on a Unix socket, or on the kernel's binder.
 
+use super::quotas::EXECUTIONS;
 use crate::aidl::IDevice;
 use binder::entry::WireVersion;
 use binder::rpc::{FileDescriptorTransportMode as FdMode, RpcServer};
@@ -20,8 +21,8 @@ const CONNECTIONS_PER_SESSION: u32 = 16;
 const MAX_CONNECTIONS: usize = 512;
 /// How long a client may take to answer a callback, which costs it nothing but a hand-over. Its session ends then.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Calls served at once over the kernel's binder.
-const KERNEL_THREADS: u32 = 31;
+/// Calls served at once over the kernel's binder: executions, and as many again as are quick.
+const KERNEL_THREADS: u32 = EXECUTIONS as u32 + 15;
 const KERNEL_DEVICE: &str = "/dev/binder";
 
 /// Why the service cannot be offered.

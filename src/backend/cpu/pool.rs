@@ -1,10 +1,18 @@
 //! The threads that compute. Work is handed out in chunks, so that a late worker never holds up the caller, who works
 //! along and returns when all chunks are done.
+//!
+//! A worker without work stays awake for a moment, as the next operation's work mostly comes within it, then sleeps.
 
 use std::collections::VecDeque;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a worker stays awake after its last work: about one operation of one thread.
+const AWAKE: Duration = Duration::from_micros(60);
+/// The same while somebody keeps the pool [warm](ThreadPool::warm): about the time between two frames in a stream.
+const AWAKE_LONGER: Duration = Duration::from_micros(500);
 
 /// A pool of threads, shared by all executions.
 pub struct ThreadPool {
@@ -12,24 +20,42 @@ pub struct ThreadPool {
     workers: Vec<std::thread::JoinHandle<()>>,
 }
 
+/// The threads of a pool that may work on one operation.
+#[derive(Clone, Copy)]
+pub struct Team<'a> {
+    pool: &'a ThreadPool,
+    threads: usize,
+}
+
+/// Keeps the workers of a pool awake for longer between operations, until dropped.
+pub struct Warm(Arc<Shared>);
+
 struct Shared {
     queue: Mutex<Queue>,
     wake: Condvar,
+    /// How many jobs are in the queue: to be read without the lock.
+    jobs: AtomicUsize,
+    /// How many keep the pool warm.
+    warm: AtomicUsize,
 }
 
 #[derive(Default)]
 struct Queue {
     jobs: VecDeque<Arc<Job>>,
+    /// Workers that sleep.
+    asleep: usize,
     stop: bool,
 }
 
-/// A call of [`ThreadPool::for_each`] under way.
+/// A call of [`Team::for_each`] under way.
 struct Job {
     /// The caller's closure, valid until `done` reaches `count`: the caller waits for that.
     work: *const (dyn Fn(usize) + Sync),
     count: usize,
     next: AtomicUsize,
     done: AtomicUsize,
+    /// Workers that may still join.
+    vacancies: AtomicUsize,
     panicked: AtomicBool,
     finished: Mutex<bool>,
     all_done: Condvar,
@@ -60,12 +86,39 @@ impl Job {
             }
         }
     }
+
+    /// Takes a worker's place in it, if there is work for one more.
+    fn join(&self) -> bool {
+        let one_less = |vacancies: usize| vacancies.checked_sub(1);
+        self.next.load(Ordering::Relaxed) < self.count
+            && self.vacancies.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok()
+    }
+
+    /// Waits until all chunks are done, awake at first: workers are on their last ones.
+    fn wait(&self) {
+        let awake = Instant::now();
+        while awake.elapsed() < AWAKE {
+            if self.done.load(Ordering::Acquire) == self.count {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        let mut finished = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*finished {
+            finished = self.all_done.wait(finished).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
 }
 
 impl ThreadPool {
-    /// A pool that computes on `threads` threads, of which the caller of [`for_each`](Self::for_each) is one.
+    /// A pool that computes on `threads` threads, of which the caller of [`Team::for_each`] is one.
     pub fn new(threads: usize) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared { queue: Mutex::default(), wake: Condvar::new() });
+        let shared = Arc::new(Shared {
+            queue: Mutex::default(),
+            wake: Condvar::new(),
+            jobs: AtomicUsize::new(0),
+            warm: AtomicUsize::new(0),
+        });
         let mut pool = ThreadPool { shared, workers: Vec::new() };
         for i in 1..threads.max(1) {
             let shared = pool.shared.clone();
@@ -75,14 +128,33 @@ impl ThreadPool {
         Ok(pool)
     }
 
+    /// Up to `threads` threads, the caller's included.
+    pub fn team(&self, threads: usize) -> Team<'_> {
+        Team { pool: self, threads: threads.clamp(1, self.workers.len() + 1) }
+    }
+
+    /// Keeps the workers awake for longer between operations.
+    pub fn warm(&self) -> Warm {
+        self.shared.warm.fetch_add(1, Ordering::Relaxed);
+        Warm(self.shared.clone())
+    }
+}
+
+impl Drop for Warm {
+    fn drop(&mut self) {
+        self.0.warm.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Team<'_> {
     /// How many threads work on a call.
     pub fn threads(&self) -> usize {
-        self.workers.len() + 1
+        self.threads
     }
 
     /// Calls `work` once for each index below `count`, on all threads, and returns when all calls have returned.
     pub fn for_each(&self, count: usize, work: &(dyn Fn(usize) + Sync)) {
-        if count <= 1 || self.workers.is_empty() {
+        if count <= 1 || self.threads == 1 {
             (0..count).for_each(work);
             return;
         }
@@ -93,23 +165,18 @@ impl ThreadPool {
             count,
             next: AtomicUsize::new(0),
             done: AtomicUsize::new(0),
+            vacancies: AtomicUsize::new(self.threads - 1),
             panicked: AtomicBool::new(false),
             finished: Mutex::new(false),
             all_done: Condvar::new(),
         });
-        self.shared.lock().jobs.push_back(job.clone());
-        self.shared.wake.notify_all();
+        self.pool.shared.post(job.clone());
         job.help();
-        let mut finished = job.finished.lock().unwrap_or_else(PoisonError::into_inner);
-        while !*finished {
-            finished = job.all_done.wait(finished).unwrap_or_else(PoisonError::into_inner);
-        }
-        self.shared.lock().jobs.retain(|other| !Arc::ptr_eq(other, &job));
+        job.wait();
+        self.pool.shared.withdraw(&job);
         assert!(!job.panicked.load(Ordering::Relaxed), "a kernel panicked on a worker thread");
     }
-}
 
-impl ThreadPool {
     /// Calls `work(first index, chunk)` for each chunk of `chunk` elements of `data`, on all threads.
     pub fn for_each_chunk<T: Send>(
         &self,
@@ -147,23 +214,61 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn work(&self) {
-        loop {
-            let job = {
-                let mut queue = self.lock();
-                loop {
-                    if queue.stop {
-                        return;
-                    }
-                    let open = |job: &&Arc<Job>| job.next.load(Ordering::Relaxed) < job.count;
-                    if let Some(job) = queue.jobs.iter().find(open) {
-                        break job.clone();
-                    }
-                    queue = self.wake.wait(queue).unwrap_or_else(PoisonError::into_inner);
-                }
-            };
-            job.help();
+    /// Offers a job to the workers.
+    fn post(&self, job: Arc<Job>) {
+        let mut queue = self.lock();
+        queue.jobs.push_back(job);
+        self.jobs.store(queue.jobs.len(), Ordering::Release);
+        let asleep = queue.asleep > 0;
+        drop(queue);
+        if asleep {
+            self.wake.notify_all();
         }
+    }
+
+    fn withdraw(&self, job: &Arc<Job>) {
+        let mut queue = self.lock();
+        queue.jobs.retain(|other| !Arc::ptr_eq(other, job));
+        self.jobs.store(queue.jobs.len(), Ordering::Release);
+    }
+
+    /// Works until the pool is dropped.
+    fn work(&self) {
+        while let Some(job) = self.next() {
+            job.help();
+            self.stay_awake();
+        }
+    }
+
+    /// Waits for a job that has a place; `None` when the pool is dropped.
+    fn next(&self) -> Option<Arc<Job>> {
+        let mut queue = self.lock();
+        while !queue.stop {
+            if let Some(job) = queue.jobs.iter().find(|job| job.join()) {
+                return Some(job.clone());
+            }
+            queue.asleep += 1;
+            queue = self.wake.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue.asleep -= 1;
+        }
+        None
+    }
+
+    /// Waits for a new job without sleeping, for a moment.
+    fn stay_awake(&self) {
+        let warm = self.warm.load(Ordering::Relaxed) > 0;
+        let (since, limit) = (Instant::now(), if warm { AWAKE_LONGER } else { AWAKE });
+        // The job just done leaves the queue soon, or has left it.
+        while since.elapsed() < limit && !self.has_place() {
+            std::hint::spin_loop();
+        }
+    }
+
+    fn has_place(&self) -> bool {
+        let open = |job: &Arc<Job>| {
+            job.next.load(Ordering::Relaxed) < job.count && job.vacancies.load(Ordering::Relaxed) > 0
+        };
+        self.jobs.load(Ordering::Acquire) > 0 && self.lock().jobs.iter().any(open)
     }
 }
 
@@ -190,7 +295,7 @@ mod tests {
                 scope.spawn(|| {
                     for count in [0, 1, 2, 7, 100] {
                         let calls: Vec<AtomicUsize> = (0..count).map(|_| AtomicUsize::new(0)).collect();
-                        pool.for_each(count, &|i| {
+                        pool.team(usize::MAX).for_each(count, &|i| {
                             calls[i].fetch_add(1, Ordering::Relaxed);
                         });
                         assert!(calls.iter().all(|c| c.load(Ordering::Relaxed) == 1));
@@ -204,17 +309,31 @@ mod tests {
     fn chunks_cover_the_slice() {
         let pool = ThreadPool::new(2).unwrap();
         let mut data = [0usize; 23];
-        pool.for_each_chunk(&mut data, 5, &|first, part| {
+        pool.team(usize::MAX).for_each_chunk(&mut data, 5, &|first, part| {
             part.iter_mut().enumerate().for_each(|(i, x)| *x += first + i)
         });
         assert!(data.iter().enumerate().all(|(i, &x)| i == x));
     }
 
     #[test]
+    fn no_more_threads_work_than_the_team_has() {
+        let pool = ThreadPool::new(4).unwrap();
+        for threads in 1..=4 {
+            let (working, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            pool.team(threads).for_each(64, &|_| {
+                most.fetch_max(working.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                std::thread::sleep(Duration::from_micros(200));
+                working.fetch_sub(1, Ordering::SeqCst);
+            });
+            assert!(most.into_inner() <= threads);
+        }
+    }
+
+    #[test]
     fn a_panic_reaches_the_caller_and_the_pool_lives() {
         let pool = ThreadPool::new(2).unwrap();
-        let panics = || pool.for_each(8, &|i| assert!(i != 5));
+        let panics = || pool.team(usize::MAX).for_each(8, &|i| assert!(i != 5));
         assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
-        pool.for_each(8, &|_| {});
+        pool.team(usize::MAX).for_each(8, &|_| {});
     }
 }

@@ -5,7 +5,7 @@
 
 use super::frame::{broken_plan, copy, Frame, Tensor};
 use super::graph::check_dims;
-use super::pool::ThreadPool;
+use super::pool::{Team, ThreadPool};
 use super::routine::{Place, Routine, Step};
 use crate::backend::{BackendError, Control, InputTensor, OutputShape, OutputTensor};
 use crate::ops::{evaluate, Arg, Args, Interrupt, OpError, OperationType, Out, Run};
@@ -57,18 +57,24 @@ impl Machine<'_> {
 
     fn run_steps(&self, routine: &Routine, frame: &mut Frame) -> Result<(), BackendError> {
         for step in &routine.steps {
-            self.control.check()?;
+            let team = self.pool.team(self.control.next_operation()?);
             let done = match step.operation.ty {
                 OperationType::IF => self.run_if(routine, step, frame),
                 OperationType::WHILE => self.run_while(routine, step, frame),
-                _ => self.run_step(routine, step, frame),
+                _ => self.run_step(routine, step, frame, team),
             };
             done.map_err(|e| e.at(&step.name))?;
         }
         Ok(())
     }
 
-    fn run_step(&self, routine: &Routine, step: &Step, frame: &mut Frame) -> Result<(), BackendError> {
+    fn run_step(
+        &self,
+        routine: &Routine,
+        step: &Step,
+        frame: &mut Frame,
+        team: Team,
+    ) -> Result<(), BackendError> {
         let part = |&v: &usize| frame.part(routine, v).map(|(_, part)| part.clone());
         let reads: Vec<_> = step.inputs.iter().flatten().filter_map(part).collect();
         let writes: Vec<_> = step.outputs.iter().map_while(part).collect();
@@ -91,26 +97,13 @@ impl Machine<'_> {
             Args { form: step.form, inputs: &inputs, outputs: &step.output_infos, interrupt: self.control };
         if known {
             let outs = step.output_infos.iter().zip(&mut targets).map(|(info, data)| Out { info, data });
-            return self.run_known(step, &args, &mut outs.collect::<Vec<_>>());
+            return run_known(step, &args, &mut outs.collect::<Vec<_>>(), team);
         }
         let results = evaluate::run(step.operation, &args)?;
         for (&o, result) in step.outputs.iter().zip(results) {
             frame.put_tensor(routine, o, result.dims, result.data)?;
         }
         Ok(())
-    }
-
-    /// Runs a step whose outputs have their places already.
-    fn run_known(&self, step: &Step, args: &Args, outs: &mut [Out]) -> Result<(), BackendError> {
-        let done = match (&step.kernel, &step.operation.run) {
-            (Some(kernel), _) => kernel.run(args, outs, self.pool),
-            (None, Run::Shaped { eval, .. }) => {
-                outs.iter_mut().for_each(|out| out.data.fill(0)); // evaluations count on it
-                eval(args, outs)
-            }
-            _ => Err(OpError::failed("its outputs cannot be known ahead")),
-        };
-        Ok(done?)
     }
 
     fn run_if(&self, routine: &Routine, step: &Step, frame: &mut Frame) -> Result<(), BackendError> {
@@ -167,6 +160,19 @@ impl Machine<'_> {
         };
         routine.outputs.iter().enumerate().map(output).collect()
     }
+}
+
+/// Runs a step whose outputs have their places already.
+fn run_known(step: &Step, args: &Args, outs: &mut [Out], team: Team) -> Result<(), BackendError> {
+    let done = match (&step.kernel, &step.operation.run) {
+        (Some(kernel), _) => kernel.run(args, outs, team),
+        (None, Run::Shaped { eval, .. }) => {
+            outs.iter_mut().for_each(|out| out.data.fill(0)); // evaluations count on it
+            eval(args, outs)
+        }
+        _ => Err(OpError::failed("its outputs cannot be known ahead")),
+    };
+    Ok(done?)
 }
 
 fn copy_of(routine: &Routine, frame: &Frame, v: Option<usize>) -> Result<Option<Tensor>, BackendError> {

@@ -7,7 +7,7 @@ use super::gemm_f32::PackedF32;
 use super::gemm_i8::{PackedI8, Requantisation};
 use super::simd::Isa;
 use super::{for_each_chunk, rows_per_task, Kernel, Source};
-use crate::backend::cpu::pool::ThreadPool;
+use crate::backend::cpu::pool::Team;
 use crate::memory::Weights;
 use crate::ops::conv::{ChannelRequant, ConvGeometry};
 use crate::ops::{Arg, Args, OpError, Out};
@@ -112,12 +112,12 @@ struct ConvF32 {
 }
 
 impl Kernel for ConvF32 {
-    fn run(&self, args: &Args, outs: &mut [Out], pool: &ThreadPool) -> Result<(), OpError> {
+    fn run(&self, args: &Args, outs: &mut [Out], team: Team) -> Result<(), OpError> {
         let (n, k) = (self.packed.n, self.packed.k);
         let input: &[f32] = args.get(0)?.elements()?;
         let out: &mut [f32] = outs[0].elements()?;
-        let chunk = rows_per_task(out.len() / n, n * k, pool.threads()) * n;
-        for_each_chunk(pool, args.interrupt, out, chunk, |first, c| {
+        let chunk = rows_per_task(out.len() / n, n * k, team.threads()) * n;
+        for_each_chunk(team, args.interrupt, out, chunk, |first, c| {
             let (row, rows) = (first / n, c.len() / n);
             if is_direct(&self.geometry) {
                 return self.packed.multiply(&input[row * k..][..rows * k], c);
@@ -146,12 +146,12 @@ struct ConvI8 {
 }
 
 impl Kernel for ConvI8 {
-    fn run(&self, args: &Args, outs: &mut [Out], pool: &ThreadPool) -> Result<(), OpError> {
+    fn run(&self, args: &Args, outs: &mut [Out], team: Team) -> Result<(), OpError> {
         let (n, k, row_bytes) = (self.packed.n, self.packed.k, self.packed.row());
         let input = args.get(0)?.bytes()?;
         let out = &mut *outs[0].data;
-        let chunk = rows_per_task(out.len() / n, n * k / 4, pool.threads()) * n;
-        for_each_chunk(pool, args.interrupt, out, chunk, |first, c| {
+        let chunk = rows_per_task(out.len() / n, n * k / 4, team.threads()) * n;
+        for_each_chunk(team, args.interrupt, out, chunk, |first, c| {
             let (row, rows) = (first / n, c.len() / n);
             if is_direct(&self.geometry) && self.input.flip == 0 && k == row_bytes {
                 return self.packed.multiply(&input[row * k..][..rows * k], c);

@@ -4,7 +4,7 @@ use super::conv::{signed_weights, signed_zero, QuantInput, PACKED_INPUTS};
 use super::gemm_i8::scale;
 use super::simd::{dispatch, Isa, Simd};
 use super::{for_each_chunk, rows_per_task, Kernel, Source};
-use crate::backend::cpu::pool::ThreadPool;
+use crate::backend::cpu::pool::Team;
 use crate::memory::Weights;
 use crate::ops::conv::{ChannelRequant, DepthwiseGeometry};
 use crate::ops::{Args, OpError, Out};
@@ -91,13 +91,13 @@ struct DepthwiseF32 {
 }
 
 impl Kernel for DepthwiseF32 {
-    fn run(&self, args: &Args, outs: &mut [Out], pool: &ThreadPool) -> Result<(), OpError> {
+    fn run(&self, args: &Args, outs: &mut [Out], team: Team) -> Result<(), OpError> {
         let channels = self.geometry.input.channels;
         let input: &[f32] = args.get(0)?.elements()?;
         let out: &mut [f32] = outs[0].elements()?;
         let taps = self.geometry.height.kernel * self.geometry.width.kernel;
-        let chunk = rows_per_task(out.len() / channels, channels * taps, pool.threads()) * channels;
-        for_each_chunk(pool, args.interrupt, out, chunk, |first, out| {
+        let chunk = rows_per_task(out.len() / channels, channels * taps, team.threads()) * channels;
+        for_each_chunk(team, args.interrupt, out, chunk, |first, out| {
             pixels_f32(self.isa, self, input, first / channels, out);
         })
     }
@@ -167,13 +167,13 @@ struct DepthwiseI8 {
 }
 
 impl Kernel for DepthwiseI8 {
-    fn run(&self, args: &Args, outs: &mut [Out], pool: &ThreadPool) -> Result<(), OpError> {
+    fn run(&self, args: &Args, outs: &mut [Out], team: Team) -> Result<(), OpError> {
         let channels = self.geometry.input.channels;
         let input = args.get(0)?.bytes()?;
         let taps = self.geometry.height.kernel * self.geometry.width.kernel;
         let out = &mut *outs[0].data;
-        let chunk = rows_per_task(out.len() / channels, channels * taps, pool.threads()) * channels;
-        for_each_chunk(pool, args.interrupt, out, chunk, |first, out| {
+        let chunk = rows_per_task(out.len() / channels, channels * taps, team.threads()) * channels;
+        for_each_chunk(team, args.interrupt, out, chunk, |first, out| {
             pixels_i8(self.isa, self, input, first / channels, out);
         })
     }

@@ -5,7 +5,7 @@ use super::gemm_f32::PackedF32;
 use super::gemm_i8::PackedI8;
 use super::simd::Isa;
 use super::{for_each_chunk, rows_per_task, Kernel, Source};
-use crate::backend::cpu::pool::ThreadPool;
+use crate::backend::cpu::pool::Team;
 use crate::memory::Weights;
 use crate::ops::{Args, OpError, Out};
 use crate::tensor::OperandType;
@@ -33,12 +33,12 @@ pub(super) fn select(isa: Isa, args: &Args, source: &mut Source) -> Option<Box<d
 struct FullyConnectedF32(PackedF32);
 
 impl Kernel for FullyConnectedF32 {
-    fn run(&self, args: &Args, outs: &mut [Out], pool: &ThreadPool) -> Result<(), OpError> {
+    fn run(&self, args: &Args, outs: &mut [Out], team: Team) -> Result<(), OpError> {
         let (n, k) = (self.0.n, self.0.k);
         let input: &[f32] = args.get(0)?.elements()?;
         let out: &mut [f32] = outs[0].elements()?;
-        let chunk = rows_per_task(out.len() / n, n * k, pool.threads()) * n;
-        for_each_chunk(pool, args.interrupt, out, chunk, |first, c| {
+        let chunk = rows_per_task(out.len() / n, n * k, team.threads()) * n;
+        for_each_chunk(team, args.interrupt, out, chunk, |first, c| {
             self.0.multiply(&input[first / n * k..][..c.len() / n * k], c);
         })
     }
@@ -58,12 +58,12 @@ struct FullyConnectedI8 {
 }
 
 impl Kernel for FullyConnectedI8 {
-    fn run(&self, args: &Args, outs: &mut [Out], pool: &ThreadPool) -> Result<(), OpError> {
+    fn run(&self, args: &Args, outs: &mut [Out], team: Team) -> Result<(), OpError> {
         let (n, k, row_bytes) = (self.packed.n, self.packed.k, self.packed.row());
         let input = args.get(0)?.bytes()?;
         let out = &mut *outs[0].data;
-        let chunk = rows_per_task(out.len() / n, n * k / 4, pool.threads()) * n;
-        for_each_chunk(pool, args.interrupt, out, chunk, |first, c| {
+        let chunk = rows_per_task(out.len() / n, n * k / 4, team.threads()) * n;
+        for_each_chunk(team, args.interrupt, out, chunk, |first, c| {
             let mut rows = Vec::with_capacity(c.len() / n * row_bytes);
             for row in input[first / n * k..][..c.len() / n * k].chunks_exact(k) {
                 rows.extend_from_slice(row);

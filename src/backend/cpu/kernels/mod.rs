@@ -12,7 +12,7 @@ mod tests;
 
 pub use source::Source;
 
-use super::pool::ThreadPool;
+use super::pool::Team;
 use crate::memory::Weights;
 use crate::ops::{Args, Interrupt, OpError, Operation, OperationType, Out};
 use std::sync::OnceLock;
@@ -20,7 +20,7 @@ use std::sync::OnceLock;
 /// A kernel made for one call of an operation: geometry resolved, weights packed.
 pub trait Kernel: Send + Sync {
     /// Fills the outputs, which have the dimensions known at compilation.
-    fn run(&self, args: &Args, outs: &mut [Out], pool: &ThreadPool) -> Result<(), OpError>;
+    fn run(&self, args: &Args, outs: &mut [Out], team: Team) -> Result<(), OpError>;
 
     /// Its packed weights, in the order in which it took them from its [`Source`].
     fn weights(&self) -> Vec<&Weights>;
@@ -50,14 +50,14 @@ pub fn instruction_set() -> &'static str {
 
 /// Calls `work(first element, chunk)` for chunks of an output on all threads, until done or interrupted.
 fn for_each_chunk<T: Send>(
-    pool: &ThreadPool,
+    team: Team,
     interrupt: &dyn Interrupt,
     out: &mut [T],
     chunk: usize,
     work: impl Fn(usize, &mut [T]) + Sync,
 ) -> Result<(), OpError> {
     let stopped = OnceLock::new();
-    pool.for_each_chunk(out, chunk, &|first, part| {
+    team.for_each_chunk(out, chunk, &|first, part| {
         if stopped.get().is_some() {
             return;
         }
@@ -70,9 +70,11 @@ fn for_each_chunk<T: Send>(
     stopped.into_inner().map_or(Ok(()), Err)
 }
 
-/// Rows for each task: enough that handing them out costs little, few enough that all threads have some.
+/// Rows for each task: enough that handing them out costs little, few enough that all threads have some and that none
+/// takes much over a millisecond, as only between tasks is looked whether to stop.
 fn rows_per_task(rows: usize, cost_per_row: usize, threads: usize) -> usize {
     let even = rows.div_ceil(threads * 4);
     let worthwhile = (64 * 1024 / cost_per_row.max(1)).max(1);
-    even.max(worthwhile).next_multiple_of(12)
+    let short = (32 * 1024 * 1024 / cost_per_row.max(1)).max(1);
+    even.max(worthwhile).min(short).next_multiple_of(12)
 }

@@ -102,7 +102,9 @@ fn compare(
     let Some(kernel) = select(operation, &call, &mut Source::Pack) else { return Ok(false) };
     let mut data = AlignedBuf::zeroed(plain.len()).unwrap();
     let mut outs = [Out { info: &outputs[0], data: &mut data }];
-    kernel.run(&call, &mut outs, &ThreadPool::new(threads).unwrap()).unwrap();
+    kernel
+        .run(&call, &mut outs, crate::backend::cpu::pool::ThreadPool::new(threads).unwrap().team(threads))
+        .unwrap();
     if output.ty == TENSOR_FLOAT32 {
         let (fast, plain): (&[f32], &[f32]) = (bytemuck::cast_slice(&data), bytemuck::cast_slice(&plain));
         for (i, (a, b)) in fast.iter().zip(plain).enumerate() {

@@ -1,0 +1,258 @@
+//! Turns at computing: as many as there are cores at once, in equal shares of time among clients, and by priority
+//! within each client. Whoever computes holds a turn, and passes it on between operations to whom it is due.
+//!
+//! It must not know what is computed, nor wait for anything but a turn.
+
+use super::workers::urgency;
+use crate::backend::{self, boottime_ns, Control, Priority};
+use crate::ops::{Interrupt, OpError};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+/// By so much a client must be ahead of another before it passes its turn on: changing over costs time, too.
+const SLICE_NS: i64 = 200_000;
+/// How often who waits looks whether it has been cancelled.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Turns at the cores of one machine.
+pub struct Turns {
+    state: Mutex<State>,
+    /// How many wait, and how many compute: to be read without the lock.
+    waiting: AtomicUsize,
+    computing: AtomicUsize,
+    cores: usize,
+    epoch: Instant,
+}
+
+/// The clients that compute or wait.
+type State = HashMap<u32, Client>;
+
+/// Times are in nanoseconds since the epoch.
+#[derive(Default)]
+struct Client {
+    /// What its turns took that are over.
+    used: i64,
+    /// Its turns that are not over: how many, and the sum of the times at which they began.
+    computing: i64,
+    began: i64,
+    waiting: Vec<Arc<Seat>>,
+}
+
+/// A turn at computing, given back when dropped. Only the thread that took it may pass it.
+pub struct Turn {
+    turns: Arc<Turns>,
+    seat: Arc<Seat>,
+}
+
+/// What others see of a turn, or of the wait for one.
+struct Seat {
+    client: u32,
+    priority: Priority,
+    since: Instant,
+    thread: Thread,
+    /// Whether it may compute, and when that began.
+    granted: AtomicBool,
+    began: AtomicI64,
+}
+
+impl Client {
+    /// The time that it has had until `now`.
+    fn had(&self, now: i64) -> i64 {
+        self.used + self.computing * now - self.began
+    }
+
+    /// Who of it waits and comes first.
+    fn first(&self) -> Option<&Arc<Seat>> {
+        let now = Instant::now();
+        self.waiting.iter().max_by_key(|seat| seat.urgency(now))
+    }
+}
+
+impl Seat {
+    fn urgency(&self, now: Instant) -> (u128, Duration) {
+        urgency(self.priority, now.saturating_duration_since(self.since))
+    }
+}
+
+impl Turns {
+    /// Turns at `cores` cores.
+    pub fn new(cores: usize) -> Arc<Self> {
+        Arc::new(Turns {
+            state: Mutex::default(),
+            waiting: AtomicUsize::new(0),
+            computing: AtomicUsize::new(0),
+            cores: cores.max(1),
+            epoch: Instant::now(),
+        })
+    }
+
+    /// Waits for a turn, as long as `control` allows.
+    pub fn take(
+        self: &Arc<Self>,
+        client: u32,
+        priority: Priority,
+        control: &Control,
+    ) -> Result<Turn, OpError> {
+        let seat = Arc::new(Seat {
+            client,
+            priority,
+            since: Instant::now(),
+            thread: std::thread::current(),
+            granted: AtomicBool::new(false),
+            began: AtomicI64::new(0),
+        });
+        let turn = Turn { turns: self.clone(), seat };
+        let (mut state, now) = (self.lock(), self.now());
+        self.admit(&mut state, client, now);
+        if self.computing.load(Ordering::Relaxed) < self.cores {
+            self.computing.fetch_add(1, Ordering::Relaxed);
+            self.grant(&mut state, &turn.seat, now);
+            return Ok(turn);
+        }
+        self.line_up(&mut state, &turn.seat);
+        drop(state);
+        turn.wait(control)?;
+        Ok(turn)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> i64 {
+        i64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(i64::MAX)
+    }
+
+    /// Makes room for a client. One that comes, or comes again, is a little behind those who compute, and so the next:
+    /// what it left unused while it was away is gone.
+    fn admit(&self, state: &mut State, client: u32, now: i64) {
+        if !state.contains_key(&client) {
+            let least = state.values().map(|other| other.had(now)).min();
+            let used = least.map_or(0, |least| least - 2 * SLICE_NS);
+            state.insert(client, Client { used, ..Client::default() });
+        }
+    }
+
+    fn line_up(&self, state: &mut State, seat: &Arc<Seat>) {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        state.entry(seat.client).or_default().waiting.push(seat.clone());
+    }
+
+    /// Takes `seat` out of the line, if it is in it.
+    fn leave(&self, state: &mut State, seat: &Seat) {
+        let Some(client) = state.get_mut(&seat.client) else { return };
+        if let Some(place) = client.waiting.iter().position(|other| std::ptr::eq(&**other, seat)) {
+            client.waiting.remove(place);
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Lets `seat` compute, on a core that is free.
+    fn grant(&self, state: &mut State, seat: &Seat, now: i64) {
+        let client = state.entry(seat.client).or_default();
+        client.computing += 1;
+        client.began += now;
+        seat.began.store(now, Ordering::Relaxed);
+        seat.granted.store(true, Ordering::Release);
+        seat.thread.unpark();
+    }
+
+    /// Ends what `seat` computes: its core is free.
+    fn end(&self, state: &mut State, seat: &Seat, now: i64) {
+        seat.granted.store(false, Ordering::Relaxed);
+        let began = seat.began.load(Ordering::Relaxed);
+        if let Some(client) = state.get_mut(&seat.client) {
+            client.computing -= 1;
+            client.began -= began;
+            client.used += now - began;
+        }
+    }
+
+    /// Who waits and is next: of the client that had the least time.
+    fn next(&self, state: &State, now: i64) -> Option<Arc<Seat>> {
+        let waiting = state.values().filter(|client| !client.waiting.is_empty());
+        waiting.min_by_key(|client| client.had(now)).and_then(Client::first).cloned()
+    }
+
+    /// Who waits and should compute instead of `seat`.
+    fn rival(&self, state: &State, seat: &Seat, now: i64) -> Option<Arc<Seat>> {
+        let own = state.get(&seat.client)?;
+        let next = self.next(state, now)?;
+        if next.client != seat.client && state.get(&next.client)?.had(now) + SLICE_NS < own.had(now) {
+            return Some(next);
+        }
+        let now = Instant::now();
+        own.first().filter(|first| first.urgency(now).0 > seat.urgency(now).0).cloned()
+    }
+}
+
+impl Turn {
+    /// Waits until it is granted.
+    fn wait(&self, control: &Control) -> Result<(), OpError> {
+        while !self.seat.granted.load(Ordering::Acquire) {
+            if let Err(why) = control.check() {
+                self.turns.leave(&mut self.turns.lock(), &self.seat);
+                return Err(why);
+            }
+            let left = control.deadline_ns.map(|at| Duration::from_nanos(at.saturating_sub(boottime_ns())));
+            std::thread::park_timeout(left.map_or(LOOK, |left| left.min(LOOK)));
+        }
+        Ok(())
+    }
+}
+
+impl backend::Turn for Turn {
+    fn pass(&self, control: &Control) -> Result<(), OpError> {
+        let turns = &self.turns;
+        if turns.waiting.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        let (mut state, now) = (turns.lock(), turns.now());
+        let Some(rival) = turns.rival(&state, &self.seat, now) else { return Ok(()) };
+        turns.end(&mut state, &self.seat, now);
+        turns.leave(&mut state, &rival);
+        turns.grant(&mut state, &rival, now);
+        turns.line_up(&mut state, &self.seat);
+        drop(state);
+        self.wait(control)
+    }
+
+    fn threads(&self) -> usize {
+        (self.turns.cores / self.turns.computing.load(Ordering::Relaxed).max(1)).max(1)
+    }
+}
+
+impl Drop for Turn {
+    /// Its core goes to the next in line.
+    fn drop(&mut self) {
+        let turns = &self.turns;
+        let (mut state, now) = (turns.lock(), turns.now());
+        if self.seat.granted.load(Ordering::Relaxed) {
+            turns.end(&mut state, &self.seat, now);
+            match turns.next(&state, now) {
+                Some(next) => {
+                    turns.leave(&mut state, &next);
+                    turns.grant(&mut state, &next, now);
+                }
+                None => drop(turns.computing.fetch_sub(1, Ordering::Relaxed)),
+            }
+        }
+        let over = |client: &Client| client.computing == 0 && client.waiting.is_empty();
+        if state.get(&self.seat.client).is_some_and(over) {
+            state.remove(&self.seat.client);
+        }
+    }
+}
+
+impl std::fmt::Debug for Turn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a turn of client {}, priority {:?}", self.seat.client, self.seat.priority)
+    }
+}
+
+#[cfg(test)]
+#[path = "turns_tests.rs"]
+mod tests;

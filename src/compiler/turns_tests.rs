@@ -1,0 +1,139 @@
+use super::*;
+use crate::backend::Turn as _;
+use std::sync::mpsc::{channel, Receiver, Sender};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Has a thread take a turn, say `name`, and give it back. Returns once it waits.
+fn line_up(
+    turns: &Arc<Turns>,
+    client: u32,
+    priority: Priority,
+    say: &Sender<&'static str>,
+    name: &'static str,
+) {
+    let (before, say, line) = (turns.waiting.load(Ordering::SeqCst), say.clone(), turns.clone());
+    std::thread::spawn(move || {
+        let turn = line.take(client, priority, &Control::default()).unwrap();
+        say.send(name).unwrap();
+        drop(turn);
+    });
+    while turns.waiting.load(Ordering::SeqCst) == before {
+        std::thread::yield_now();
+    }
+}
+
+fn said(heard: &Receiver<&'static str>, count: usize) -> Vec<&'static str> {
+    (0..count).map(|_| heard.recv_timeout(PATIENCE).unwrap()).collect()
+}
+
+/// Nobody computes, waits or is remembered, once the last has given its turn back.
+fn is_idle(turns: &Turns) -> bool {
+    let idle = || turns.computing.load(Ordering::SeqCst) == 0 && turns.lock().is_empty();
+    (0..2000).any(|_| {
+        idle() || {
+            std::thread::sleep(Duration::from_millis(10));
+            false
+        }
+    }) && turns.waiting.load(Ordering::SeqCst) == 0
+}
+
+#[test]
+fn a_clients_work_goes_by_priority() {
+    let (turns, (say, heard)) = (Turns::new(1), channel());
+    let turn = turns.take(1, Priority::Medium, &Control::default()).unwrap();
+    line_up(&turns, 1, Priority::Low, &say, "low");
+    line_up(&turns, 1, Priority::High, &say, "high");
+    line_up(&turns, 1, Priority::Medium, &say, "medium");
+    drop(turn);
+    assert_eq!(said(&heard, 3), ["high", "medium", "low"]);
+    assert!(is_idle(&turns));
+}
+
+#[test]
+fn between_operations_a_turn_passes_to_the_more_urgent_only() {
+    let (turns, (say, heard)) = (Turns::new(1), channel());
+    let turn = turns.take(1, Priority::Medium, &Control::default()).unwrap();
+    line_up(&turns, 1, Priority::Medium, &say, "equal");
+    turn.pass(&Control::default()).unwrap();
+    assert!(heard.try_recv().is_err());
+    line_up(&turns, 1, Priority::High, &say, "urgent");
+    turn.pass(&Control::default()).unwrap();
+    assert_eq!(heard.try_recv(), Ok("urgent"));
+    drop(turn);
+    assert_eq!(said(&heard, 1), ["equal"]);
+    assert!(is_idle(&turns));
+}
+
+#[test]
+fn a_client_that_comes_is_next_whatever_its_priority() {
+    let (turns, (say, heard)) = (Turns::new(1), channel());
+    let turn = turns.take(1, Priority::High, &Control::default()).unwrap();
+    line_up(&turns, 1, Priority::High, &say, "the same client");
+    line_up(&turns, 2, Priority::Low, &say, "another client");
+    turn.pass(&Control::default()).unwrap();
+    assert_eq!(heard.try_recv(), Ok("another client"));
+    drop(turn);
+    assert_eq!(said(&heard, 1), ["the same client"]);
+    assert!(is_idle(&turns));
+}
+
+#[test]
+fn cores_are_shared_out() {
+    let turns = Turns::new(4);
+    let take = |client| turns.take(client, Priority::Medium, &Control::default()).unwrap();
+    let first = take(1);
+    assert_eq!(first.threads(), 4);
+    let others = [take(1), take(2)];
+    assert_eq!(first.threads(), 1);
+    drop(others);
+    assert_eq!(first.threads(), 4);
+    drop(first);
+    assert!(is_idle(&turns));
+}
+
+#[test]
+fn clients_have_equal_shares_however_many_threads_they_have() {
+    let turns = Turns::new(1);
+    let stop = AtomicBool::new(false);
+    let operations = [AtomicUsize::new(0), AtomicUsize::new(0)];
+    let compute = |client: usize| {
+        while !stop.load(Ordering::Relaxed) {
+            let turn = turns.take(client as u32, Priority::Medium, &Control::default()).unwrap();
+            for _ in 0..5 {
+                std::thread::sleep(Duration::from_micros(300));
+                let done = operations[client].fetch_add(1, Ordering::Relaxed);
+                if client == 0 && done >= 200 {
+                    stop.store(true, Ordering::Relaxed);
+                }
+                turn.pass(&Control::default()).unwrap();
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..2).for_each(|_| drop(scope.spawn(|| compute(0))));
+        (0..8).for_each(|_| drop(scope.spawn(|| compute(1))));
+    });
+    let [few, many] = operations.map(AtomicUsize::into_inner);
+    assert!(many < 2 * few && few < 2 * many, "{few} operations of one, {many} of the other");
+    assert!(is_idle(&turns));
+}
+
+#[test]
+fn whoever_waits_can_give_up() {
+    let turns = Turns::new(1);
+    let turn = turns.take(1, Priority::Medium, &Control::default()).unwrap();
+    let late = Control { deadline_ns: Some(boottime_ns() + 3_000_000), ..Control::default() };
+    assert_eq!(turns.take(2, Priority::High, &late).unwrap_err(), OpError::DeadlinePassed);
+    let control = Control::default();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| turns.take(2, Priority::High, &control).unwrap_err());
+        while turns.waiting.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        control.cancelled.store(true, Ordering::Relaxed);
+        assert_eq!(waits.join().unwrap(), OpError::Cancelled);
+    });
+    drop(turn);
+    assert!(is_idle(&turns));
+}

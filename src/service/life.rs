@@ -1,0 +1,69 @@
+//! Whether client processes are alive: work for one that died stops at its next check.
+//!
+//! Fences, callbacks and binder objects have notices of their own; a call that is under way has none but this.
+
+use super::watcher::{Key, Watcher};
+use rustix::process::{pidfd_open, Pid, PidfdFlags};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// The lives of client processes that own something here.
+pub(super) struct Lives {
+    watcher: Arc<Watcher>,
+    by_process: Mutex<HashMap<i32, Weak<Life>>>,
+}
+
+/// The life of one client process, watched as long as somebody holds this.
+pub(super) struct Life {
+    over: Arc<AtomicBool>,
+    watch: Option<(Arc<Watcher>, Key)>,
+}
+
+impl Lives {
+    pub fn new(watcher: &Arc<Watcher>) -> Self {
+        Lives { watcher: watcher.clone(), by_process: Mutex::default() }
+    }
+
+    /// The life of the process with this id. One that cannot be watched counts as immortal.
+    pub fn of(&self, process: i32) -> Arc<Life> {
+        let mut by_process = self.by_process.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = by_process.get(&process).and_then(Weak::upgrade);
+        if let Some(known) = known.filter(|life| !life.over.load(Ordering::Relaxed)) {
+            return known;
+        }
+        let life = Arc::new(Life::watched(&self.watcher, process));
+        by_process.retain(|_, life| life.strong_count() > 0);
+        by_process.insert(process, Arc::downgrade(&life));
+        life
+    }
+}
+
+impl Life {
+    fn watched(watcher: &Arc<Watcher>, process: i32) -> Self {
+        let over = Arc::<AtomicBool>::default();
+        let told = over.clone();
+        let end = Box::new(move |_| told.store(true, Ordering::Relaxed));
+        let descriptor = Pid::from_raw(process)
+            .ok_or(std::io::ErrorKind::NotFound.into())
+            .and_then(|process| Ok(pidfd_open(process, PidfdFlags::empty())?));
+        let watch = descriptor.and_then(|process| watcher.readable(process, end));
+        if let Err(why) = &watch {
+            log::debug!("the life of process {process} is not watched: {why}");
+        }
+        Life { over, watch: watch.ok().map(|key| (watcher.clone(), key)) }
+    }
+
+    /// Becomes true when it ends.
+    pub fn over(&self) -> Arc<AtomicBool> {
+        self.over.clone()
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        if let Some((watcher, key)) = self.watch.take() {
+            watcher.forget(key);
+        }
+    }
+}
