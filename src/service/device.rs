@@ -127,7 +127,7 @@ impl Device {
             terms::check_deadline(terms::deadline(deadline)?)?;
             let permit = self.core.quotas.model(client)?;
             let executable = place(client)?.load(&self.core.cache, &*self.core.backend)?;
-            Ok(Prepared::new(self.core.clone(), executable, None, backend::Priority::default(), permit))
+            Ok(Prepared::new(self.core.clone(), executable, backend::Priority::default(), permit))
         };
         let loaded: Result<Prepared, ServiceError> = load();
         match loaded {
@@ -163,13 +163,7 @@ impl Device {
                         if let Some(Err(why)) = saved {
                             log::warn!("a compilation is not cached: {why}");
                         }
-                        Ok(Arc::new(Prepared::new(
-                            core,
-                            executable,
-                            Some(options.preference),
-                            options.priority,
-                            place,
-                        )))
+                        Ok(Arc::new(Prepared::new(core, executable, options.priority, place)))
                     }
                     Err(error) => {
                         let error = ServiceError::from(error);

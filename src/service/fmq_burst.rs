@@ -56,8 +56,8 @@ impl IFmqBurst for FmqBurst {
                 terms: Terms::new(false, -1)?,
                 _places: places,
             };
-            // What may have been compiled for low power must not poll.
-            let polls = self.prepared.preference.is_some_and(|preference| preference != Preference::LowPower);
+            // What was compiled for low power must not poll.
+            let polls = self.prepared.executable.preference() != Preference::LowPower;
             let pace = Pace::new(polls.then(|| core.polling.clone()));
             let burst = Burst::start(requests, results, Box::new(executor), pace)
                 .map_err(|why| ServiceError::Exhausted(format!("no thread for the burst: {why}")))?;

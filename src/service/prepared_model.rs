@@ -7,7 +7,7 @@ use super::status::{handle, ServiceError};
 use super::terms::{self, Terms};
 use super::{burst, execution, fenced, fmq_burst};
 use crate::aidl::*;
-use crate::backend::{Executable, Preference, Priority};
+use crate::backend::{Executable, Priority};
 use crate::compiler::Permit;
 use binder::{Binder, BinderResult, Interface, ParcelFileDescriptor, Strong};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,8 +20,6 @@ pub(super) struct Prepared {
     pub id: u64,
     pub core: Arc<Core>,
     pub executable: Arc<dyn Executable>,
-    /// What the client compiled it for; not known of what comes from a cache.
-    pub preference: Option<Preference>,
     pub priority: Priority,
     /// Its place among the prepared models of the client that asked for it.
     place: Permit,
@@ -33,16 +31,10 @@ impl Prepared {
         self.place.client()
     }
 
-    pub fn new(
-        core: Arc<Core>,
-        executable: Arc<dyn Executable>,
-        preference: Option<Preference>,
-        priority: Priority,
-        place: Permit,
-    ) -> Self {
+    pub fn new(core: Arc<Core>, executable: Arc<dyn Executable>, priority: Priority, place: Permit) -> Self {
         static IDS: AtomicU64 = AtomicU64::new(1);
         let id = IDS.fetch_add(1, Ordering::Relaxed);
-        Prepared { id, core, executable, preference, priority, place }
+        Prepared { id, core, executable, priority, place }
     }
 }
 
