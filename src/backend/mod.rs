@@ -47,8 +47,16 @@ pub trait Executable: Send + Sync {
     /// The model's inputs and outputs, with dimensions as the model declares them.
     fn interface(&self) -> &Interface;
 
+    /// What it was compiled for; an artifact remembers it.
+    fn preference(&self) -> Preference;
+
     /// The compiled model as bytes, for [`Backend::load`]; `None` if it cannot be.
     fn artifact(&self) -> Option<Artifact> {
+        None
+    }
+
+    /// Has the hardware stay ready between runs that follow each other closely, until what this gives is dropped.
+    fn keep_ready(&self) -> Option<Box<dyn Send + Sync>> {
         None
     }
 

@@ -60,31 +60,44 @@ impl Default for Limits {
 pub struct Compiler {
     backend: Arc<dyn Backend>,
     store: Option<Arc<Store>>,
+    turns: Arc<Turns>,
     workers: Arc<Workers>,
     jobs: Arc<Quota>,
 }
 
 impl Compiler {
-    /// Starts the threads that compile with `backend`, and keep what they compiled in `store`.
-    pub fn new(backend: Arc<dyn Backend>, limits: Limits, store: Option<Store>) -> std::io::Result<Self> {
+    /// Starts the threads that compile with `backend`, in `turns` with all that computes, and keep what they compiled in
+    /// `store`.
+    pub fn new(
+        backend: Arc<dyn Backend>,
+        turns: Arc<Turns>,
+        limits: Limits,
+        store: Option<Store>,
+    ) -> std::io::Result<Self> {
         let workers = Arc::new(Workers::new("nnhal-compile", limits.threads)?);
         let jobs = Quota::new(limits.jobs, limits.jobs_per_client);
-        Ok(Compiler { backend, store: store.map(Arc::new), workers, jobs })
+        Ok(Compiler { backend, store: store.map(Arc::new), turns, workers, jobs })
     }
 
     /// Puts `job` in line. Where that fails, its closure is dropped untold.
     pub fn submit(&self, job: Job) -> Result<(), CompileError> {
         let permit = self.jobs.take(job.client, 1).map_err(CompileError::TooManyJobs)?;
         let expired = job.control.deadline_ns.is_some_and(|deadline| boottime_ns() >= deadline);
-        let (backend, store) = (self.backend.clone(), self.store.clone());
+        let (backend, store, turns) = (self.backend.clone(), self.store.clone(), self.turns.clone());
         let (workers, jobs) = (Arc::downgrade(&self.workers), self.jobs.clone());
         let (client, priority) = (job.client, job.options.priority);
         let task = move || {
-            let Job { model, options, control, done, .. } = job;
+            let Job { model, options, mut control, done, .. } = job;
             let compiled = match expired {
                 true => Err(CompileError::Expired),
-                false => compile(store.as_deref(), client, &*backend, (&model, &options), &control),
+                false => turns.take(client, priority, &control).map_err(|e| CompileError::Backend(e.into())),
             };
+            let compiled = compiled.and_then(|turn| {
+                control.turn = Some(Arc::new(turn));
+                compile(store.as_deref(), client, &*backend, (&model, &options), &control)
+            });
+            // Nor does it compute any more.
+            control.turn = None;
             let save = compiled.as_ref().ok().and_then(|compiled| {
                 let (key, store, executable) = (compiled.save_as?, store?, compiled.executable.clone());
                 Some(move || storing::save(&store, &key, &*executable))

@@ -68,7 +68,8 @@ impl Bench {
     fn new(limits: Limits) -> Self {
         let (acts, puppet) = channel();
         let (tell, told) = channel();
-        let compiler = Compiler::new(Arc::new(Puppet(Mutex::new(puppet))), limits, None).unwrap();
+        let (puppet, turns) = (Arc::new(Puppet(Mutex::new(puppet))), Turns::new(8));
+        let compiler = Compiler::new(puppet, turns, limits, None).unwrap();
         Bench { compiler, acts, told, tell }
     }
 

@@ -20,6 +20,7 @@ struct Burst {
     prepared: Arc<Prepared>,
     busy: Arc<AtomicBool>,
     cache: Mutex<Cache>,
+    _ready: Option<Box<dyn Send + Sync>>,
     /// The place of its mappings among the client's.
     _mappings: Permit,
 }
@@ -39,6 +40,7 @@ struct Entry {
 
 pub(super) fn new_binder(prepared: Arc<Prepared>, mappings: Permit) -> Strong<dyn IBurst> {
     BnBurst::new_binder(Burst {
+        _ready: prepared.executable.keep_ready(),
         prepared,
         busy: Arc::default(),
         cache: Mutex::default(),

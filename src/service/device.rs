@@ -64,7 +64,8 @@ pub fn new_device(options: &Options) -> std::io::Result<Strong<dyn IDevice>> {
     let (data, fingerprint) = (options.data.as_deref(), version(&backend.version()));
     let bytes = options.store.unwrap_or(STORE_BYTES);
     let store = data.filter(|_| bytes > 0).map(|data| Store::new(data, &fingerprint, bytes));
-    let compiler = Compiler::new(backend.clone(), Limits::default(), store)?;
+    let turns = Turns::new(threads);
+    let compiler = Compiler::new(backend.clone(), turns.clone(), Limits::default(), store)?;
     let cache = Cache::new(data, &fingerprint);
     let watcher = Arc::new(Watcher::new()?);
     let core = Core {
@@ -73,7 +74,7 @@ pub fn new_device(options: &Options) -> std::io::Result<Strong<dyn IDevice>> {
         cache,
         buffers: BufferTracker::default(),
         workers: Workers::new("nnhal-fenced", cores.clamp(2, 8) + 1)?,
-        turns: Turns::new(threads),
+        turns,
         lives: Lives::new(&watcher),
         watcher,
         quotas: Quotas::new(),
@@ -136,7 +137,7 @@ impl Device {
             let permit = self.core.quotas.model(client)?;
             let executable = place(client)?.load(&self.core.cache, &*self.core.backend)?;
             let life = self.core.lives.of(binder::get_calling_pid());
-            Ok(Prepared::new(self.core.clone(), executable, None, backend::Priority::default(), life, permit))
+            Ok(Prepared::new(self.core.clone(), executable, backend::Priority::default(), life, permit))
         };
         let loaded: Result<Prepared, ServiceError> = load();
         match loaded {
@@ -173,14 +174,7 @@ impl Device {
                         if let Some(Err(why)) = saved {
                             log::warn!("a compilation is not cached: {why}");
                         }
-                        Ok(Arc::new(Prepared::new(
-                            core,
-                            executable,
-                            Some(options.preference),
-                            options.priority,
-                            life,
-                            place,
-                        )))
+                        Ok(Arc::new(Prepared::new(core, executable, options.priority, life, place)))
                     }
                     Err(error) => {
                         let error = ServiceError::from(error);

@@ -54,10 +54,11 @@ impl IFmqBurst for FmqBurst {
                 prepared: self.prepared.clone(),
                 callback: callback.clone(),
                 terms: Terms::new(false, -1)?,
+                _ready: self.prepared.executable.keep_ready(),
                 _places: places,
             };
-            // What may have been compiled for low power must not poll.
-            let polls = self.prepared.preference.is_some_and(|preference| preference != Preference::LowPower);
+            // What was compiled for low power must not poll.
+            let polls = self.prepared.executable.preference() != Preference::LowPower;
             let pace = Pace::new(polls.then(|| core.polling.clone()));
             let burst = Burst::start(requests, results, Box::new(executor), pace)
                 .map_err(|why| ServiceError::Exhausted(format!("no thread for the burst: {why}")))?;
@@ -114,6 +115,7 @@ struct Client {
     prepared: Arc<Prepared>,
     callback: Strong<dyn IFmqBurstCallback>,
     terms: Terms,
+    _ready: Option<Box<dyn Send + Sync>>,
     /// The places of the thread and its mappings among those of its client.
     _places: [Permit; 2],
 }

@@ -8,7 +8,7 @@ use super::status::{handle, ServiceError};
 use super::terms::{self, Terms};
 use super::{burst, execution, fenced, fmq_burst};
 use crate::aidl::*;
-use crate::backend::{Executable, Preference, Priority};
+use crate::backend::{Executable, Priority};
 use crate::compiler::Permit;
 use binder::{Binder, BinderResult, Interface, ParcelFileDescriptor, Strong};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,8 +21,6 @@ pub(super) struct Prepared {
     pub id: u64,
     pub core: Arc<Core>,
     pub executable: Arc<dyn Executable>,
-    /// What the client compiled it for; not known of what comes from a cache.
-    pub preference: Option<Preference>,
     pub priority: Priority,
     /// That of the process that asked for it, which alone may use it.
     pub life: Arc<Life>,
@@ -39,14 +37,13 @@ impl Prepared {
     pub fn new(
         core: Arc<Core>,
         executable: Arc<dyn Executable>,
-        preference: Option<Preference>,
         priority: Priority,
         life: Arc<Life>,
         place: Permit,
     ) -> Self {
         static IDS: AtomicU64 = AtomicU64::new(1);
         let id = IDS.fetch_add(1, Ordering::Relaxed);
-        Prepared { id, core, executable, preference, priority, life, place }
+        Prepared { id, core, executable, priority, life, place }
     }
 }
 

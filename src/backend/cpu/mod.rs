@@ -62,13 +62,13 @@ impl Backend for CpuBackend {
     fn compile(
         &self,
         model: &Model,
-        _options: &CompileOptions,
+        options: &CompileOptions,
         control: &Control,
     ) -> Result<Arc<dyn Executable>, BackendError> {
         if let Some(why) = self.support(model).into_iter().find_map(Result::err) {
             return Err(BackendError::Unsupported(why));
         }
-        Ok(Arc::new(Program::compile(model, self.pool.clone(), control)?))
+        Ok(Arc::new(Program::compile(model, options, self.pool.clone(), control)?))
     }
 
     fn load(&self, model: &[u8], data: Arc<Mapping>) -> Result<Arc<dyn Executable>, BackendError> {

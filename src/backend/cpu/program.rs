@@ -6,7 +6,8 @@ use super::pool::ThreadPool;
 use super::routine::Routine;
 use super::run::Machine;
 use crate::backend::{
-    Artifact, BackendError, Control, Executable, InputTensor, Interface, OutputShape, OutputTensor,
+    Artifact, BackendError, CompileOptions, Control, Executable, InputTensor, Interface, OutputShape,
+    OutputTensor, Preference,
 };
 use crate::memory::Mapping;
 use crate::model::Model;
@@ -18,6 +19,7 @@ const MAX_IDLE_FRAMES: usize = 4;
 /// A compiled model.
 pub struct Program {
     interface: Interface,
+    preference: Preference,
     /// The main routine first, then one per referenced subgraph.
     routines: Vec<Routine>,
     pool: Arc<ThreadPool>,
@@ -28,32 +30,50 @@ pub struct Program {
 
 impl Program {
     /// Compiles a model of which every operation is supported.
-    pub fn compile(model: &Model, pool: Arc<ThreadPool>, control: &Control) -> Result<Program, BackendError> {
+    pub fn compile(
+        model: &Model,
+        options: &CompileOptions,
+        pool: Arc<ThreadPool>,
+        control: &Control,
+    ) -> Result<Program, BackendError> {
         let mut routines = Vec::with_capacity(1 + model.referenced.len());
         for subgraph in std::iter::once(&model.main).chain(&model.referenced) {
             routines.push(Routine::compile(subgraph, control)?);
         }
-        Ok(Program::new(routines, pool, None))
+        Ok(Program::new(options.preference, routines, pool, None))
     }
 
     /// Loads what [`Executable::artifact`] gave. The model bytes must be private; whatever the data bytes hold, and
     /// whenever they change, affects values only.
     pub fn load(model: &[u8], data: Arc<Mapping>, pool: Arc<ThreadPool>) -> Result<Program, BackendError> {
-        let routines = artifact::read(model, &data)
+        let (preference, routines) = artifact::read(model, &data)
             .map_err(|why| BackendError::Failed(format!("the compiled model cannot be loaded: {why}")))?;
-        Ok(Program::new(routines, pool, Some(data)))
+        Ok(Program::new(preference, routines, pool, Some(data)))
     }
 
-    fn new(routines: Vec<Routine>, pool: Arc<ThreadPool>, data: Option<Arc<Mapping>>) -> Program {
+    fn new(
+        preference: Preference,
+        routines: Vec<Routine>,
+        pool: Arc<ThreadPool>,
+        data: Option<Arc<Mapping>>,
+    ) -> Program {
         let main = &routines[0];
         let infos = |list: &[usize]| list.iter().map(|&v| main.values[v].declared.clone()).collect();
         let interface = Interface { inputs: infos(&main.inputs), outputs: infos(&main.outputs) };
-        Program { interface, routines, pool, idle: Mutex::default(), data }
+        Program { interface, preference, routines, pool, idle: Mutex::default(), data }
     }
 
     #[cfg(test)]
     pub fn routines(&self) -> &[Routine] {
         &self.routines
+    }
+
+    /// How many threads a run may use.
+    fn threads(&self) -> usize {
+        match self.preference {
+            Preference::LowPower => 1,
+            Preference::FastSingleAnswer | Preference::SustainedSpeed => usize::MAX,
+        }
     }
 
     /// A frame for the main routine, one that an earlier run left where there is one.
@@ -65,11 +85,19 @@ impl Program {
 
 impl Executable for Program {
     fn artifact(&self) -> Option<Artifact> {
-        Some(artifact::write(&self.routines))
+        Some(artifact::write(self.preference, &self.routines))
     }
 
     fn interface(&self) -> &Interface {
         &self.interface
+    }
+
+    fn preference(&self) -> Preference {
+        self.preference
+    }
+
+    fn keep_ready(&self) -> Option<Box<dyn Send + Sync>> {
+        (self.threads() > 1).then(|| Box::new(self.pool.warm()) as Box<dyn Send + Sync>)
     }
 
     fn run(
@@ -79,7 +107,8 @@ impl Executable for Program {
         control: &Control,
     ) -> Result<Vec<OutputShape>, BackendError> {
         let mut frame = self.frame()?;
-        let machine = Machine { routines: &self.routines, pool: &self.pool, control };
+        let machine =
+            Machine { routines: &self.routines, pool: &self.pool, threads: self.threads(), control };
         let mut shapes = machine.run_main(&mut frame, inputs, outputs);
         if self.data.as_ref().is_some_and(|data| data.vanished()) {
             shapes = Err(BackendError::Failed(

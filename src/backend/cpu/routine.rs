@@ -60,8 +60,11 @@ impl Routine {
         let mut graph = Graph::new(subgraph)?;
         passes::optimise(&mut graph, control)?;
         let plan = plan(&graph).ok_or(BackendError::OutOfMemory(usize::MAX))?;
-        let steps =
-            std::mem::take(&mut graph.nodes).into_iter().map(|node| step(&graph, node)).collect::<Vec<_>>();
+        let mut steps = Vec::with_capacity(graph.nodes.len());
+        for node in std::mem::take(&mut graph.nodes) {
+            control.next_operation()?;
+            steps.push(step(&graph, node));
+        }
         let needed = needed_constants(&graph, &steps);
         let places = graph.values.into_iter().zip(plan.parts).zip(needed).map(|((value, part), needed)| {
             let info = value.resolved.as_ref().unwrap_or(&value.declared);

@@ -17,6 +17,8 @@ pub struct Machine<'a> {
     /// The main routine first.
     pub routines: &'a [Routine],
     pub pool: &'a ThreadPool,
+    /// Threads to compute on, at the most.
+    pub threads: usize,
     pub control: &'a Control,
 }
 
@@ -57,7 +59,7 @@ impl Machine<'_> {
 
     fn run_steps(&self, routine: &Routine, frame: &mut Frame) -> Result<(), BackendError> {
         for step in &routine.steps {
-            let team = self.pool.team(self.control.next_operation()?);
+            let team = self.pool.team(self.control.next_operation()?.min(self.threads));
             let done = match step.operation.ty {
                 OperationType::IF => self.run_if(routine, step, frame),
                 OperationType::WHILE => self.run_while(routine, step, frame),

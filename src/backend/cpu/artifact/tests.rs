@@ -3,7 +3,9 @@
 use crate::backend::cpu::kernels::simd::Isa;
 use crate::backend::cpu::pool::ThreadPool;
 use crate::backend::cpu::program::Program;
-use crate::backend::{Artifact, BackendError, Control, Executable, InputTensor, OutputTensor};
+use crate::backend::{
+    Artifact, BackendError, CompileOptions, Control, Executable, InputTensor, OutputTensor, Preference,
+};
 use crate::memory::{AlignedBuf, ClientSlice, Mapping};
 use crate::model::{Constant, Lifetime, Model, Operand, Operation, OperationKind, Subgraph};
 use crate::ops::OperationType;
@@ -140,7 +142,13 @@ fn models() -> [Model; 3] {
 }
 
 fn compile(model: &Model) -> Program {
-    Program::compile(model, Arc::new(ThreadPool::new(1).unwrap()), &Control::default()).unwrap()
+    compile_for(model, Preference::default())
+}
+
+fn compile_for(model: &Model, preference: Preference) -> Program {
+    let options = CompileOptions { preference, ..Default::default() };
+    let pool = Arc::new(ThreadPool::new(1).unwrap());
+    Program::compile(model, &options, pool, &Control::default()).unwrap()
 }
 
 /// The data bytes as a file would have them.
@@ -202,6 +210,16 @@ fn what_is_loaded_runs_as_what_was_compiled() {
         let bytes =
             |a: &Artifact| a.data.iter().map(|(_, p)| p.to_private().unwrap().to_vec()).collect::<Vec<_>>();
         assert_eq!(bytes(&artifact), bytes(&again));
+    }
+}
+
+#[test]
+fn what_is_loaded_knows_what_it_was_compiled_for() {
+    for preference in [Preference::LowPower, Preference::FastSingleAnswer, Preference::SustainedSpeed] {
+        let compiled = compile_for(&branching_model(), preference);
+        let artifact = compiled.artifact().unwrap();
+        let loaded = load(&artifact.model, &data_of(&artifact)).unwrap();
+        assert_eq!((compiled.preference(), loaded.preference()), (preference, preference));
     }
 }
 

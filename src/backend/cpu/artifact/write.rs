@@ -3,14 +3,15 @@
 use super::bytes::Writer;
 use super::{is_data, made_for, place, OMITTED};
 use crate::backend::cpu::routine::{Place, Routine, Step, Value};
-use crate::backend::Artifact;
+use crate::backend::{Artifact, Preference};
 use crate::memory::{Weights, WEIGHTS_ALIGNMENT};
 use crate::tensor::TensorInfo;
 
-pub fn write(routines: &[Routine]) -> Artifact {
+pub fn write(preference: Preference, routines: &[Routine]) -> Artifact {
     let mut writer = Writer::default();
     let mut data = Data::default();
     writer.bytes(made_for().as_bytes());
+    writer.u8(preference as u8);
     writer.list(routines, |writer, routine| routine_bytes(writer, &mut data, routine));
     Artifact { model: writer.0, data: data.parts }
 }
