@@ -9,7 +9,6 @@ use nnhal::fmq::codec::{OutputShape, RequestPacket, ResultPacket};
 use nnhal::fmq::controller::Channels;
 use nnhal::fmq::Descriptor;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 #[test]
 fn a_model_runs_over_queues() {
@@ -84,52 +83,5 @@ fn channels_that_lie_are_refused() {
         let refused = |answer| assert_refused(answer, ErrorStatus::INVALID_ARGUMENT, "channel");
         refused(configure(&extension, &callback, &first, &results));
         refused(configure(&extension, &callback, &requests, &second));
-    }
-}
-
-/// Prints how long the hop takes by each way, for a model that does next to nothing.
-#[test]
-#[ignore = "a benchmark"]
-fn the_hop() {
-    let harness = Harness::new();
-    let prepare = |preference| {
-        let (callback, verdicts) = callback();
-        let model = floor_model(&[1, 3]);
-        let launched =
-            harness.device().prepareModel(&model, preference, Priority::MEDIUM, -1, &[], &[], &[], &callback);
-        launched.expect("launched");
-        verdicts.recv_timeout(PATIENCE).expect("a verdict").1.expect("a prepared model")
-    };
-    let model = prepare(ExecutionPreference::FAST_SINGLE_ANSWER);
-    let frugal = prepare(ExecutionPreference::LOW_POWER);
-    let (request, _output) = request(&floats(&[1.5, -0.5, 3.0]), 12);
-    let mut polling = Burst::open(&extension(&model));
-    let mut sleeping = Burst::open(&extension(&frugal));
-    type Way<'a> = (&'a str, Box<dyn FnMut() + 'a>);
-    let mut ways: [Way; 3] = [
-        ("executeSynchronously", {
-            Box::new(move || {
-                model.executeSynchronously(&request, false, -1, -1).expect("executed");
-            })
-        }),
-        ("queue, may poll", Box::new(|| assert_eq!(polling.run(&packet()).status, 0))),
-        ("queue, never polls", Box::new(|| assert_eq!(sleeping.run(&packet()).status, 0))),
-    ];
-    for (pause, runs) in [(None, 10_000), (Some(500), 2000), (Some(2000), 1000)] {
-        let pause = pause.map(Duration::from_micros);
-        for (what, run) in &mut ways {
-            let once = |_| {
-                if let Some(pause) = pause {
-                    std::thread::sleep(pause);
-                }
-                let began = Instant::now();
-                run();
-                began.elapsed()
-            };
-            let mut times: Vec<Duration> = (0..runs).map(once).collect();
-            times.sort_unstable();
-            let apart = pause.map_or("back to back".into(), |pause| format!("{pause:?} apart"));
-            println!("{what}, {apart}: median {:?}, p99 {:?}", times[runs / 2], times[runs * 99 / 100]);
-        }
     }
 }

@@ -1,9 +1,10 @@
 //! `nnhal bench`: how long a model takes, end to end through the interface.
 
-use super::client::{CacheFiles, ConnectOptions, Driver, ServiceName};
+use super::client::{CacheFiles, ConnectOptions, Driver, PrepareOptions, ServiceName};
 use super::error::ToolError;
 use super::run::{session::Session, values};
-use super::tflite;
+use super::way::Mode;
+use super::{print, tflite};
 use crate::aidl::{Model, BYTE_SIZE_OF_CACHE_TOKEN};
 use binder::ParcelFileDescriptor;
 use nix::sys::memfd::{memfd_create, MFdFlags};
@@ -22,9 +23,12 @@ pub struct BenchArgs {
     /// How long to measure.
     #[arg(long, default_value_t = 3.0, value_parser = seconds)]
     seconds: f64,
+    /// How often to run, however long that takes.
+    #[arg(long, conflicts_with = "seconds", value_parser = clap::value_parser!(u32).range(1..))]
+    runs: Option<u32>,
     /// How to run.
-    #[arg(long, value_enum, default_value_t = super::run::Mode::Sync)]
-    mode: super::run::Mode,
+    #[arg(long, value_enum, default_value_t = Mode::Sync)]
+    mode: Mode,
     /// End with a line of JSON.
     #[arg(long)]
     json: bool,
@@ -67,14 +71,11 @@ pub fn run(service: &ServiceName, args: &BenchArgs) -> Result<(), ToolError> {
     drop(bytes);
     let inputs: Vec<_> = imported.inputs.iter().map(|port| values::arbitrary(&port.info)).collect();
     let options = ConnectOptions { threads: args.threads.map(usize::from), ..Default::default() };
-    let session = Session::with_options(&imported, service, &options)?.in_mode(args.mode)?;
+    let mut session = Session::with_options(&imported, service, &options, &PrepareOptions::default())?;
+    session.set_mode(args.mode)?;
 
     let cache_load = cache_load(session.driver(), &imported.model)?;
-    let mut times = Vec::new();
-    measure(&session, &inputs, args.seconds * WARM_UP, 1, &mut times)?;
-    times.clear();
-    measure(&session, &inputs, args.seconds, FEWEST, &mut times)?;
-    times.sort();
+    let times = times(args, &mut session, &inputs)?;
     let figures = Figures {
         median_ms: percentile(&times, 50),
         p90_ms: percentile(&times, 90),
@@ -83,27 +84,26 @@ pub fn run(service: &ServiceName, args: &BenchArgs) -> Result<(), ToolError> {
         cache_load_ms: cache_load.map(ms),
         peak_rss_mb: session.driver().process().and_then(peak_rss_mb),
     };
-    print(&figures, times.len());
+    tell(&figures, times.len())?;
     if args.json {
         let line = serde_json::to_string(&figures).map_err(|why| ToolError::Failed(why.to_string()))?;
-        println!("{line}");
+        print::line(line)?;
     }
     Ok(())
 }
 
-fn print(figures: &Figures, runs: usize) {
+fn tell(figures: &Figures, runs: usize) -> Result<(), ToolError> {
+    let compiled = format!("compiled in {:.1} ms", figures.compile_ms);
     match figures.cache_load_ms {
-        Some(load) => println!("compiled in {:.1} ms, loaded from cache in {load:.1} ms", figures.compile_ms),
-        None => println!("compiled in {:.1} ms; the driver does not cache", figures.compile_ms),
+        Some(load) => print::line(format_args!("{compiled}, loaded from cache in {load:.1} ms"))?,
+        None => print::line(format_args!("{compiled}; the driver does not cache"))?,
     }
-    println!(
+    print::line(format_args!(
         "ran {runs} times: median {:.3} ms, p90 {:.3} ms, p99 {:.3} ms",
         figures.median_ms, figures.p90_ms, figures.p99_ms
-    );
-    match figures.peak_rss_mb {
-        Some(peak) => println!("peak memory of the driver's process: {peak:.1} MB"),
-        None => println!("peak memory of the driver's process: not known from here"),
-    }
+    ))?;
+    let peak = figures.peak_rss_mb.map_or("not known from here".into(), |peak| format!("{peak:.1} MB"));
+    print::line(format_args!("peak memory of the driver's process: {peak}"))
 }
 
 /// How long it takes to load the model from files that the driver has filled; `None` if it does not cache.
@@ -131,19 +131,30 @@ fn cache_load(driver: &Driver, model: &Model) -> Result<Option<Duration>, ToolEr
     Ok(Some(time))
 }
 
+/// The times of runs, sorted; those to warm up are left out.
+fn times(args: &BenchArgs, session: &mut Session, inputs: &[Vec<u8>]) -> Result<Vec<Duration>, ToolError> {
+    measure(session, inputs, args.seconds * WARM_UP, 1)?;
+    let mut times = match args.runs {
+        Some(runs) => measure(session, inputs, 0.0, runs as usize)?,
+        None => measure(session, inputs, args.seconds, FEWEST)?,
+    };
+    times.sort();
+    Ok(times)
+}
+
 /// Runs for this long, and this often at least.
 fn measure(
-    session: &Session,
+    session: &mut Session,
     inputs: &[Vec<u8>],
     seconds: f64,
     fewest: usize,
-    times: &mut Vec<Duration>,
-) -> Result<(), ToolError> {
+) -> Result<Vec<Duration>, ToolError> {
+    let mut times = Vec::new();
     let start = Instant::now();
     while times.len() < fewest || start.elapsed().as_secs_f64() < seconds {
         times.push(session.run(inputs)?.1);
     }
-    Ok(())
+    Ok(times)
 }
 
 fn ms(time: Duration) -> f64 {
@@ -151,7 +162,7 @@ fn ms(time: Duration) -> f64 {
 }
 
 /// The time that so many percent of the sorted runs do not exceed, in milliseconds.
-fn percentile(sorted: &[Duration], percent: usize) -> f64 {
+pub fn percentile(sorted: &[Duration], percent: usize) -> f64 {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).map_or(0.0, |&time| ms(time))
 }

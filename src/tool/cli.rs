@@ -29,11 +29,15 @@ enum Command {
 
 impl Cli {
     pub fn run(&self) -> Result<(), ToolError> {
-        match &self.command {
+        let done = match &self.command {
             Command::Run(args) => run::run(&self.service, args),
             Command::Bench(args) => bench::run(&self.service, args),
             Command::Conformance(args) => conformance::run(&self.service, args),
             Command::Info(args) => info::run(&self.service, args),
+        };
+        match done {
+            Err(ToolError::Unread) => Ok(()),
+            done => done,
         }
     }
 }

@@ -16,6 +16,9 @@ pub enum ToolError {
     File { path: PathBuf, why: std::io::Error },
     #[error("{}: {why}", .path.display())]
     Model { path: PathBuf, why: ImportError },
+    /// Whoever read standard output has gone, as `head` does: that is an end, and no fault.
+    #[error("nobody reads standard output any more")]
+    Unread,
     #[error("no shared memory: {0}")]
     Memory(std::io::Error),
     /// What was asked for makes no sense.

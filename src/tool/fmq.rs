@@ -11,8 +11,8 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long to poll for a result before sleeping.
-const POLLING: Duration = Duration::from_micros(200);
+/// How long to poll for a result before sleeping, where no less is asked for.
+pub const POLLING: Duration = Duration::from_micros(200);
 const CALL: &str = "an execution over queues";
 
 /// A burst over queues; it ends when dropped.
@@ -29,12 +29,16 @@ fn failed(why: impl std::fmt::Display) -> ClientError {
 }
 
 impl FmqBurst {
-    /// Opens a burst; `None` if the driver has no such extension.
-    pub fn open(driver: &Driver, prepared: &Strong<dyn IPreparedModel>) -> Result<Option<Self>, ClientError> {
+    /// Opens a burst that polls for a result for so long before it sleeps; `None` if the driver has no such extension.
+    pub fn open(
+        driver: &Driver,
+        prepared: &Strong<dyn IPreparedModel>,
+        polling: Duration,
+    ) -> Result<Option<Self>, ClientError> {
         let Some(extension) = extension(&prepared.as_binder()) else { return Ok(None) };
         let extension = extension.into_interface::<dyn IFmqBurst>().map_err(failed)?;
         let channels = Channels::create().map_err(failed)?;
-        let controller = Controller::new(&channels, POLLING).map_err(failed)?;
+        let controller = Controller::new(&channels, polling).map_err(failed)?;
         let memories = Arc::new(Memories::default());
         let callback = BnFmqBurstCallback::new_binder(Callback(memories.clone()));
         let context = extension.configureExecutionBurst(

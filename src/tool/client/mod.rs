@@ -4,6 +4,7 @@
 
 mod connect;
 mod error;
+pub mod fence;
 
 pub use connect::ServiceName;
 pub use error::{name, ClientError};

@@ -3,11 +3,12 @@
 use super::outcome::{fail, Step};
 use crate::aidl::*;
 use crate::fmq::codec::OutputShape as OutputShapeDatum;
-use crate::tool::client::{ClientError, Driver};
-use crate::tool::fmq::FmqBurst;
+use crate::tool::client::{fence, ClientError, Driver};
+use crate::tool::fmq::{FmqBurst, POLLING};
+use crate::tool::way::burst_tokens;
 use binder::{BinderResult, ParcelFileDescriptor, Strong};
-use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 /// A way to execute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, clap::ValueEnum)]
@@ -138,7 +139,7 @@ impl Ran {
 /// How often a reusable execution is run.
 const REUSES: usize = 2;
 /// Longest wait for a fence.
-const FENCE_TIMEOUT_MS: u16 = 60_000;
+const FENCE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Executes along `path`. `before` is called ahead of each run, and `judge` after it: reusable executions run twice.
 pub fn execute(
@@ -211,15 +212,6 @@ fn plain(driver: &Driver, name: &'static str, result: BinderResult<ExecutionResu
     })
 }
 
-/// The names that a burst knows a request's memory by: device memory has none.
-pub fn burst_tokens(request: &Request) -> Vec<i64> {
-    let token = |(i, pool): (usize, &RequestMemoryPool)| match pool {
-        RequestMemoryPool::Pool(_) => i as i64,
-        RequestMemoryPool::Token(_) => -1,
-    };
-    request.pools.iter().enumerate().map(token).collect()
-}
-
 /// One execution in a burst of its own, which then has to let go of the memory.
 fn burst(path: ExecutionPath, call: &Call) -> Step<Ran> {
     let burst = match answer(call.driver, "configureExecutionBurst", call.prepared.configureExecutionBurst())?
@@ -253,7 +245,7 @@ pub fn run_burst(path: ExecutionPath, call: &Call, burst: &Strong<dyn IBurst>, t
 /// Executes in a burst over queues of its own.
 fn fmq(call: &Call) -> Step<Ran> {
     let Call { driver, prepared, request, measure, .. } = *call;
-    let Some(mut burst) = FmqBurst::open(driver, prepared)? else {
+    let Some(mut burst) = FmqBurst::open(driver, prepared, POLLING)? else {
         let message = "the prepared model has no such extension".to_string();
         return Ok(Ran { message, at_creation: true, ..Ran::new(ErrorStatus::GENERAL_FAILURE) });
     };
@@ -296,7 +288,7 @@ fn fenced(path: ExecutionPath, call: &Call, execution: Option<&Strong<dyn IExecu
         };
     }
     if let Some(fence) = &result.syncFence {
-        wait_for(fence)?;
+        fence::wait_for(fence, FENCE_TIMEOUT).or_else(|why| fail(why.to_string()))?;
     }
     let Some(callback) = result.callback else { return fail("a fenced execution without a callback") };
     let (mut launched, mut fenced) = (Timing::default(), Timing::default());
@@ -328,20 +320,6 @@ fn launch_fenced(
             prepared.executeFenced(request, wait_for, measure, deadline_ns, loop_timeout_ns, -1),
         ),
     }
-}
-
-/// Waits for a fence as libsync does: readable is signalled, anything else an error.
-fn wait_for(fence: &ParcelFileDescriptor) -> Step {
-    let mut fds = [PollFd::new(fence.as_fd(), PollFlags::POLLIN)];
-    let ready = poll(&mut fds, PollTimeout::from(FENCE_TIMEOUT_MS)).map_err(std::io::Error::from)?;
-    let events = fds[0].revents().unwrap_or(PollFlags::empty());
-    if ready == 0 {
-        return fail(format!("the fence did not signal within {} s", FENCE_TIMEOUT_MS / 1000));
-    }
-    if events.intersects(PollFlags::POLLERR | PollFlags::POLLNVAL) || !events.contains(PollFlags::POLLIN) {
-        return fail("the fence signalled an error");
-    }
-    Ok(())
 }
 
 /// The second timing of a fenced execution follows the rules of the first, which the suites check.

@@ -3,15 +3,17 @@
 mod input;
 mod npy;
 mod report;
-pub(super) mod session;
-pub(super) mod values;
+pub mod session;
+pub mod values;
 
 use crate::tool::client::ServiceName;
 use crate::tool::error::ToolError;
+use crate::tool::print::{self, unprinted};
 use crate::tool::tflite::{self, Imported, Port};
+use crate::tool::way::Mode;
 use indicatif::{ProgressBar, ProgressStyle};
 use session::Session;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -41,15 +43,6 @@ pub struct RunArgs {
     resize: bool,
 }
 
-/// Ways to run a model.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-pub(super) enum Mode {
-    /// executeSynchronously
-    Sync,
-    /// Over fast message queues, by the driver's extension
-    Fmq,
-}
-
 /// Runs the subcommand on the driver at `service`.
 pub fn run(service: &ServiceName, args: &RunArgs) -> Result<(), ToolError> {
     let bytes = std::fs::read(&args.model).map_err(|why| {
@@ -63,21 +56,21 @@ pub fn run(service: &ServiceName, args: &RunArgs) -> Result<(), ToolError> {
     }
     // The first is read before a driver is started, so that what is wrong with it is said at once.
     let first = read(items.first(), &imported, args.resize)?;
-    let (session, found) = match &args.cache {
+    let (mut session, found) = match &args.cache {
         None => (Session::new(&imported, service)?, None),
         Some(directory) => {
             let (session, found) = Session::cached(&imported, service, (directory, &bytes))?;
             (session, Some(found))
         }
     };
-    let session = session.in_mode(args.mode)?;
+    session.set_mode(args.mode)?;
     let mut times = Vec::new();
     if items.len() > 1 {
-        batch(args, &imported, &session, &items, &mut times)?;
+        batch(args, &imported, &mut session, &items, &mut times)?;
     } else {
-        let outputs = repeat(&session, &first, args.runs, &mut times)?;
+        let outputs = repeat(&mut session, &first, args.runs, &mut times)?;
         if args.input.is_empty() {
-            print("no --input: arbitrary values")?;
+            print::line("no --input: arbitrary values")?;
         }
         for (i, (port, bytes)) in imported.outputs.iter().zip(&outputs).enumerate() {
             report::output(&mut io::stdout(), i, port, bytes).map_err(unprinted)?;
@@ -117,7 +110,7 @@ fn read(item: Option<&Item>, imported: &Imported, resize: bool) -> Result<Vec<Ve
 }
 
 fn repeat(
-    session: &Session,
+    session: &mut Session,
     inputs: &[Vec<u8>],
     runs: u32,
     times: &mut Vec<Duration>,
@@ -135,7 +128,7 @@ fn repeat(
 fn batch(
     args: &RunArgs,
     imported: &Imported,
-    session: &Session,
+    session: &mut Session,
     items: &[Item],
     times: &mut Vec<Duration>,
 ) -> Result<(), ToolError> {
@@ -172,24 +165,15 @@ fn batch(
             }
             None => format!("{name}: ran"),
         };
-        bar.suspend(|| print(&line))?;
+        bar.suspend(|| print::line(line))?;
         bar.inc(1);
     }
     bar.finish_and_clear();
     if labelled > 0 {
         let percent = 100.0 * right as f64 / labelled as f64;
-        print(&format!("accuracy: {right} of {labelled} ({percent:.2} %)"))?;
+        print::line(format_args!("accuracy: {right} of {labelled} ({percent:.2} %)"))?;
     }
     Ok(())
-}
-
-/// Prints a line. Not by `println!`, which panics where nobody reads any more.
-fn print(line: &str) -> Result<(), ToolError> {
-    writeln!(io::stdout(), "{line}").map_err(unprinted)
-}
-
-fn unprinted(why: io::Error) -> ToolError {
-    ToolError::File { path: "standard output".into(), why }
 }
 
 /// The class that a file's name gives: N in `..._labelN.png`.

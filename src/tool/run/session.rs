@@ -1,29 +1,23 @@
 //! A model compiled by a driver, with shared memory for its inputs and outputs.
 
-use super::Mode;
 use crate::aidl::{self, ErrorStatus};
-use crate::fmq::codec::RequestPacket;
 use crate::ops::OperationType;
 use crate::tool::caching::{self, Found};
 use crate::tool::client::{name, ClientError, ConnectOptions, Driver, PrepareOptions, ServiceName};
 use crate::tool::error::ToolError;
-use crate::tool::fmq::FmqBurst;
 use crate::tool::shared::Shared;
 use crate::tool::tflite::{Imported, Port};
+use crate::tool::way::{Mode, Way};
 use binder::Strong;
-use std::cell::RefCell;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Arguments start at multiples of this.
 const ALIGNMENT: u64 = 64;
-/// "None" for deadlines and durations of the interface.
-const NONE: i64 = -1;
 
 pub struct Session {
     // The order of fields is the order in which they go: the prepared model before its driver.
-    /// For runs over queues.
-    burst: Option<RefCell<(FmqBurst, RequestPacket)>>,
+    way: Way,
     prepared: Strong<dyn aidl::IPreparedModel>,
     driver: Driver,
     shared: Shared,
@@ -44,19 +38,19 @@ struct Slot {
 impl Session {
     /// Connects to the driver and compiles the model there.
     pub fn new(imported: &Imported, service: &ServiceName) -> Result<Self, ToolError> {
-        Self::with_options(imported, service, &ConnectOptions::default())
+        Self::with_options(imported, service, &ConnectOptions::default(), &PrepareOptions::default())
     }
 
     pub fn with_options(
         imported: &Imported,
         service: &ServiceName,
-        options: &ConnectOptions,
+        connect: &ConnectOptions,
+        prepare: &PrepareOptions,
     ) -> Result<Self, ToolError> {
-        let driver = Driver::connect(service, options)?;
+        let driver = Driver::connect(service, connect)?;
         let start = Instant::now();
-        let prepared = driver
-            .prepare(&imported.model, &PrepareOptions::default())
-            .map_err(|why| explain(&driver, &imported.model, why))?;
+        let prepared =
+            driver.prepare(&imported.model, prepare).map_err(|why| explain(&driver, &imported.model, why))?;
         let compile_time = start.elapsed();
         Self::start(imported, driver, prepared, compile_time)
     }
@@ -93,22 +87,13 @@ impl Session {
             outputs: outputs.iter().map(argument).collect(),
             pools: vec![aidl::RequestMemoryPool::Pool(memory)],
         };
-        Ok(Session { burst: None, prepared, driver, shared, request, outputs, inputs, compile_time })
+        Ok(Session { way: Way::Sync, prepared, driver, shared, request, outputs, inputs, compile_time })
     }
 
-    /// The same, run in this way from here on.
-    pub fn in_mode(mut self, mode: Mode) -> Result<Self, ToolError> {
-        self.burst = match mode {
-            Mode::Sync => None,
-            Mode::Fmq => {
-                let burst = FmqBurst::open(&self.driver, &self.prepared)?;
-                let burst =
-                    burst.ok_or_else(|| ToolError::Usage("this driver has no bursts over queues".into()))?;
-                let packet = burst.packet(&self.request, false)?;
-                Some(RefCell::new((burst, packet)))
-            }
-        };
-        Ok(self)
+    /// Runs go this way from here on.
+    pub fn set_mode(&mut self, mode: Mode) -> Result<(), ToolError> {
+        self.way = Way::open(mode, &self.driver, &self.prepared, &self.request)?;
+        Ok(())
     }
 
     pub fn driver(&self) -> &Driver {
@@ -116,12 +101,12 @@ impl Session {
     }
 
     /// Runs the model once on `inputs`; gives its outputs and how long the call took.
-    pub fn run(&self, inputs: &[Vec<u8>]) -> Result<(Vec<Vec<u8>>, Duration), ToolError> {
+    pub fn run(&mut self, inputs: &[Vec<u8>]) -> Result<(Vec<Vec<u8>>, Duration), ToolError> {
         for (slot, bytes) in self.inputs.iter().zip(inputs) {
             self.shared.write(slot.offset, bytes).map_err(ToolError::Memory)?;
         }
         let start = Instant::now();
-        let status = self.execute()?;
+        let status = self.way.run(&self.driver, &self.prepared, &self.request)?;
         let time = start.elapsed();
         match status {
             ErrorStatus::NONE => {}
@@ -139,18 +124,6 @@ impl Session {
             outputs.push(bytes);
         }
         Ok((outputs, time))
-    }
-
-    fn execute(&self) -> Result<ErrorStatus, ClientError> {
-        if let Some(burst) = &self.burst {
-            let (burst, packet) = &mut *burst.borrow_mut();
-            return Ok(ErrorStatus(burst.execute(&self.driver, packet)?.status));
-        }
-        let result = self.prepared.executeSynchronously(&self.request, false, NONE, NONE);
-        Ok(match self.driver.answer("executeSynchronously", result)?.outputSufficientSize {
-            true => ErrorStatus::NONE,
-            false => ErrorStatus::OUTPUT_INSUFFICIENT_SIZE,
-        })
     }
 }
 

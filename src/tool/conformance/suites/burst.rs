@@ -5,8 +5,9 @@ use super::Context;
 use crate::tool::conformance::check::{self, Shapes};
 use crate::tool::conformance::hal_model::{build, Case};
 use crate::tool::conformance::outcome::Step;
-use crate::tool::conformance::paths::{burst_tokens, release, run_burst, Call, ExecutionPath};
+use crate::tool::conformance::paths::{release, run_burst, Call, ExecutionPath};
 use crate::tool::conformance::request::{Layout, TestRequest};
+use crate::tool::way::burst_tokens;
 
 /// Runs between two releases of the memory.
 const RUNS: usize = 2;
