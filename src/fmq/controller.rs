@@ -35,15 +35,20 @@ impl Channels {
 pub struct Controller {
     requests: Writer,
     results: Reader,
-    /// How long to poll for a result before the first sleep.
+    /// For how long from sending a request to poll for its result, before the first sleep.
     polling: Duration,
+    sent: Instant,
+    /// Whether the last result came within that time. Who polls for one that takes longer only keeps a processor from
+    /// the work that it waits for.
+    soon: bool,
 }
 
 impl Controller {
     pub fn new(channels: &Channels, polling: Duration) -> Result<Self, FmqError> {
         let attach = |queue: &SharedQueue| Queue::attach(&queue.descriptor(), QUANTUM, CHANNEL_LENGTH);
         let requests = Writer::new(attach(&channels.requests)?)?;
-        Ok(Controller { requests, results: Reader::new(attach(&channels.results)?)?, polling })
+        let results = Reader::new(attach(&channels.results)?)?;
+        Ok(Controller { requests, results, polling, sent: Instant::now(), soon: true })
     }
 
     /// Sends a request and waits for its result.
@@ -63,18 +68,42 @@ impl Controller {
         if elements > self.requests.capacity() {
             return Err(ControllerError::TooLarge(elements));
         }
-        Ok(self.requests.write_blocking(&packet, limit)?)
+        self.requests.write_blocking(&packet, limit)?;
+        self.sent = Instant::now();
+        Ok(())
     }
 
     /// Waits for the result of the request that was sent.
     pub fn receive(&mut self, limit: &Limit) -> Result<ResultPacket, ControllerError> {
-        let began = Instant::now();
-        while self.results.available()? == 0 && began.elapsed() < self.polling {
+        while self.soon && self.results.available()? == 0 && self.sent.elapsed() < self.polling {
             std::thread::yield_now();
         }
         self.results.wait(1, limit)?;
+        self.soon = self.sent.elapsed() <= self.polling;
         let mut packet = vec![0; self.results.available()? * QUANTUM];
         self.results.read(&mut packet)?;
         Ok(ResultPacket::parse(&packet)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_polls_while_results_come_soon() {
+        let channels = Channels::create().unwrap();
+        let attach = |queue: &SharedQueue| Queue::attach(&queue.descriptor(), QUANTUM, CHANNEL_LENGTH);
+        let mut driver = Writer::new(attach(&channels.results).unwrap()).unwrap();
+        let (hours, instant) = (Duration::from_secs(10_000), Duration::from_nanos(1));
+        let mut controller = Controller::new(&channels, hours).unwrap();
+        let limit = Limit::new(Some(Duration::from_secs(20)));
+        for (polling, soon) in [(hours, true), (instant, false), (instant, false), (hours, true)] {
+            controller.polling = polling;
+            controller.send(&RequestPacket::default(), &limit).unwrap();
+            assert!(driver.write(&ResultPacket::failure().encode()).unwrap());
+            assert_eq!(controller.receive(&limit).unwrap(), ResultPacket::failure());
+            assert_eq!(controller.soon, soon, "after a result within {polling:?}");
+        }
     }
 }
