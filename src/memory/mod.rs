@@ -4,6 +4,7 @@
 
 mod aligned;
 mod arena;
+mod budget;
 mod client;
 mod file;
 mod guard;
@@ -14,6 +15,7 @@ mod word;
 
 pub use aligned::AlignedBuf;
 pub use arena::Arena;
+pub use budget::machine_bytes;
 pub use client::{page_size, Access, ClientSlice, Mapping};
 pub use identity::Identity;
 pub use pool::Pool;
