@@ -4,6 +4,7 @@
 
 mod aligned;
 mod arena;
+mod blocking;
 mod budget;
 mod client;
 mod file;
