@@ -106,7 +106,7 @@ fn vanishing_pools_hurt_only_their_own_client() {
     let good = harness.prepare(&model(&weights));
     let [input, output, vanishing] = [(); 3].map(|()| memfd(&vec![0; BYTES]));
     let stop = AtomicBool::new(false);
-    let mut counts = [(); 3].map(|()| Count::default());
+    let mut counts = [(); 4].map(|()| Count::default());
     std::thread::scope(|threads| {
         threads.spawn(|| vandalise(&[&input, &output, &vanishing], &stop));
         let steady = threads.spawn(|| {
@@ -135,6 +135,10 @@ fn vanishing_pools_hurt_only_their_own_client() {
             )
             .expect("allocated");
         let buffer = buffer.buffer.expect("a buffer");
+        // Keeps its mappings from one execution to the next.
+        let burst = good.configureExecutionBurst().expect("a burst");
+        let (still, result) = (memfd(&floats(&steady_values)), memfd(&vec![0; BYTES]));
+        let still = request_of(&still, &result);
         let broken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let started = Instant::now();
             let mut round = 0;
@@ -142,6 +146,7 @@ fn vanishing_pools_hurt_only_their_own_client() {
             while round < executions() || (counts[0].vanished == 0 && started.elapsed() < PATIENCE) {
                 counts[0].note(good.executeSynchronously(&request, false, -1, -1));
                 counts[1].note(buffer.copyFrom(&ashmem(&input, BYTES as i64), &[]));
+                counts[3].note(burst.executeSynchronously(&request, &[1, 2], false, -1, -1));
                 if round % 5 == 0 {
                     let (launch, (compiled, prepared)) = harness.connection.launch(&model(&vanishing));
                     counts[2].note(launch);
@@ -149,6 +154,10 @@ fn vanishing_pools_hurt_only_their_own_client() {
                         [ErrorStatus::NONE, ErrorStatus::GENERAL_FAILURE, ErrorStatus::INVALID_ARGUMENT];
                     assert!(known.contains(&compiled), "{compiled:?}");
                     assert_eq!(prepared.is_some(), compiled == ErrorStatus::NONE);
+                    // What was compiled has its weights, whatever becomes of their file.
+                    if let Some(prepared) = prepared {
+                        prepared.executeSynchronously(&still, false, -1, -1).expect("executed");
+                    }
                 }
                 round += 1;
             }
@@ -159,6 +168,6 @@ fn vanishing_pools_hurt_only_their_own_client() {
             std::panic::resume_unwind(panic);
         }
     });
-    println!("executions, copies, compilations: {counts:?}");
+    println!("executions, copies, compilations, executions in a burst: {counts:?}");
     assert!(counts[0].vanished > 0, "nothing ever vanished: the test tests nothing");
 }

@@ -163,6 +163,9 @@ pub enum BackendError {
     Failed(String),
     #[error("no memory for {0} bytes")]
     OutOfMemory(usize),
+    /// However much memory the machine has.
+    #[error("its values take {size} bytes at once; a run may take {limit}")]
+    TooLarge { size: u64, limit: u64 },
     #[error("{what}: {source}")]
     Memory { what: String, source: MemoryError },
     #[error("the deadline has passed")]

@@ -1,7 +1,9 @@
 //! Private, zeroed memory aligned for any element type and vector width.
 
-/// A private buffer of bytes, aligned to 64.
-#[derive(Clone, Default)]
+use super::budget::PRIVATE;
+
+/// A private buffer of bytes, aligned to 64. Not to be cloned: its length may be a client's choice.
+#[derive(Default)]
 pub struct AlignedBuf {
     blocks: Vec<Block>,
     len: usize,
@@ -15,10 +17,14 @@ impl AlignedBuf {
     /// `len` zeroed bytes; `None` where the memory cannot be had, for lengths may be a client's choice.
     pub fn zeroed(len: usize) -> Option<Self> {
         let count = len.div_ceil(64);
-        let mut blocks = Vec::new();
-        blocks.try_reserve_exact(count).ok()?;
-        blocks.resize(count, Block([0; 64]));
-        Some(AlignedBuf { blocks, len })
+        let mut buf = AlignedBuf::default();
+        buf.blocks.try_reserve_exact(count).ok()?;
+        if !PRIVATE.take(count * size_of::<Block>()) {
+            return None;
+        }
+        buf.blocks.resize(count, Block([0; 64]));
+        buf.len = len;
+        Some(buf)
     }
 
     /// A copy of `bytes`; `None` where the memory cannot be had.
@@ -26,6 +32,19 @@ impl AlignedBuf {
         let mut buf = Self::zeroed(bytes.len())?;
         buf.copy_from_slice(bytes);
         Some(buf)
+    }
+}
+
+#[cfg(test)]
+impl Clone for AlignedBuf {
+    fn clone(&self) -> Self {
+        Self::copy_of(self).expect("tests take little")
+    }
+}
+
+impl Drop for AlignedBuf {
+    fn drop(&mut self) {
+        PRIVATE.give(self.blocks.len() * size_of::<Block>());
     }
 }
 
@@ -61,6 +80,8 @@ mod tests {
         buf[64] = 1;
         assert_eq!(AlignedBuf::copy_of(&buf).unwrap()[64], 1);
         assert!(AlignedBuf::zeroed(usize::MAX / 2).is_none());
+        // More than the process may have: the kernel would promise it.
+        assert!(AlignedBuf::zeroed(crate::memory::machine_bytes() / 2 + 1).is_none());
         assert!(AlignedBuf::zeroed(0).unwrap().is_empty());
     }
 }

@@ -18,6 +18,15 @@ impl Arena {
         AlignedBuf::zeroed(len).map(|buf| Arena { buf })
     }
 
+    /// Size in bytes.
+    pub fn len(&self) -> usize {
+        self.buf.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.buf.is_empty()
+    }
+
     /// One part, to read; `None` if it lies outside.
     pub fn read(&self, part: &Range<usize>) -> Option<&[u8]> {
         self.buf.get(part.clone())

@@ -3,10 +3,11 @@
 //! A client may write its memory while we read it, and the memory may vanish when its file shrinks. So nothing here
 //! hands out a reference into it: whoever needs the bytes copies them, and decides on the copy.
 
-use super::file::{self, Direction, DmaBuf};
-use super::guard::Region;
+use super::file::Direction;
+use super::hardware_buffer::HardwareBuffer;
+use super::pages::Pages;
 use super::MemoryError;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 /// What a mapping may be used for.
@@ -18,95 +19,43 @@ pub enum Access {
 }
 
 impl Access {
-    fn reads(self) -> bool {
+    pub(super) fn reads(self) -> bool {
         self != Access::Write
     }
 
-    fn writes(self) -> bool {
+    pub(super) fn writes(self) -> bool {
         self != Access::Read
     }
 }
 
-/// A shared mapping of a client's file; unmapped when dropped.
+/// Client memory that can be reached: pages of a file, or a hardware buffer. Let go of when dropped.
 pub struct Mapping {
-    /// Start of the mapping, page aligned.
-    base: *mut libc::c_void,
-    mapped: usize,
-    /// Where the client's bytes start within the mapping: its offset need not be page aligned.
-    skip: usize,
+    store: Store,
     len: usize,
     access: Access,
-    /// The watch over memory that could vanish; our own and sealed memory has none.
-    region: Option<Region>,
-    dma_buf: Option<DmaBuf>,
 }
 
-// SAFETY: the mapping is plain memory, owned until drop; all access is by copying through raw pointers, which is as
-// sound from one thread as from another.
-unsafe impl Send for Mapping {}
-// SAFETY: as above; racing copies may tear, which callers must expect of client memory anyway.
-unsafe impl Sync for Mapping {}
+enum Store {
+    Pages(Pages),
+    Hardware(HardwareBuffer),
+}
 
 impl Mapping {
     /// Maps `len` bytes of `fd` from `offset`, which the file must really have.
     pub fn new(fd: BorrowedFd, offset: u64, len: usize, access: Access) -> Result<Self, MemoryError> {
-        if len == 0 {
-            return Err(MemoryError::Invalid("a memory of no bytes".into()));
-        }
-        let end = offset
-            .checked_add(len as u64)
-            .ok_or_else(|| MemoryError::Invalid("offset and size overflow".into()))?;
-        let file::Facts { size, dma_buf } = file::examine(fd)?;
-        if end > size {
-            return Err(MemoryError::Invalid(format!(
-                "the memory ends at byte {end}, but its file has only {size}"
-            )));
-        }
-        let skip = (offset % page_size()) as usize;
-        let mapped =
-            len.checked_add(skip).ok_or_else(|| MemoryError::Invalid("offset and size overflow".into()))?;
-        let start = libc::off_t::try_from(offset - skip as u64)
-            .map_err(|_| MemoryError::Invalid(format!("offset {offset} is too large")))?;
-        let base = map_shared(fd, start, mapped, access).map_err(|error| match error.raw_os_error() {
-            Some(libc::EACCES | libc::EPERM) => MemoryError::Access(match access {
-                Access::Read => "the memory's file descriptor does not allow reading",
-                Access::Write => "the memory's file descriptor does not allow writing",
-                Access::ReadWrite => "the memory's file descriptor does not allow both reading and writing",
-            }),
-            _ => MemoryError::Map(error),
-        })?;
-        // From here on it is unmapped if anything fails.
-        let mut mapping = Mapping { base, mapped, skip, len, access, region: None, dma_buf: None };
-        // To watch is cheaper than to ask for seals, so these count only when there are no watches left.
-        match Region::watch(base as usize, mapped) {
-            Ok(region) => mapping.region = Some(region),
-            Err(MemoryError::Exhausted(_)) if file::cannot_shrink(fd) => {}
-            Err(error) => return Err(error),
-        }
-        if dma_buf {
-            mapping.dma_buf = Some(DmaBuf::new(fd)?);
-        }
-        Ok(mapping)
+        let pages = Pages::of_file(fd, offset, len, access)?;
+        Ok(Mapping { store: Store::Pages(pages), len, access })
     }
 
     /// A private anonymous mapping, which serves wherever client memory does.
     pub fn anonymous(len: usize) -> Result<Self, MemoryError> {
-        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches no memory of ours.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len.max(1),
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(MemoryError::Map(std::io::Error::last_os_error()));
-        }
-        let (mapped, access) = (len.max(1), Access::ReadWrite);
-        Ok(Mapping { base, mapped, skip: 0, len, access, region: None, dma_buf: None })
+        Ok(Mapping { store: Store::Pages(Pages::anonymous(len)?), len, access: Access::ReadWrite })
+    }
+
+    /// The bytes of a hardware buffer.
+    pub(super) fn hardware(buffer: HardwareBuffer) -> Self {
+        let (len, access) = (buffer.len(), buffer.access());
+        Mapping { store: Store::Hardware(buffer), len, access }
     }
 
     /// Size in bytes of what the client shares.
@@ -124,12 +73,10 @@ impl Mapping {
 
     /// Whether the memory is lost: its file shrank while we used it. Whoever keeps mappings drops such a one.
     pub fn vanished(&self) -> bool {
-        self.region.as_ref().is_some_and(Region::vanished)
-    }
-
-    /// Whether it is a dma-buf, every access to which must be announced.
-    pub(super) fn is_device_memory(&self) -> bool {
-        self.dma_buf.is_some()
+        match &self.store {
+            Store::Pages(pages) => pages.vanished(),
+            Store::Hardware(buffer) => buffer.vanished(),
+        }
     }
 
     /// `value`, which was just read here, unless it is only what the guard put in place of lost memory.
@@ -140,33 +87,31 @@ impl Mapping {
         }
     }
 
-    pub(super) fn pointer(&self, offset: usize) -> *mut u8 {
-        self.base.cast::<u8>().wrapping_add(self.skip + offset)
+    /// Where byte `offset` is for as long as the mapping lives. `None` for device memory, every access to which must be
+    /// announced.
+    pub(super) fn pointer(&self, offset: usize) -> Option<*mut u8> {
+        match &self.store {
+            Store::Pages(pages) => pages.pointer().map(|start| start.wrapping_add(offset)),
+            Store::Hardware(_) => None,
+        }
     }
 
-    /// Runs `copy`, which copies in or out of this mapping and nothing else, with all that must happen around it.
-    fn around(&self, direction: Direction, copy: impl FnOnce()) -> Result<(), MemoryError> {
-        if self.vanished() {
-            return Err(MemoryError::Vanished);
-        }
-        if let Some(dma_buf) = &self.dma_buf {
-            dma_buf.begin(direction)?;
-        }
-        copy();
-        if let Some(dma_buf) = &self.dma_buf {
-            dma_buf.end(direction)?;
-        }
+    /// Runs `copy`, which copies in or out of this mapping from `offset` on and nothing else, with all that must happen
+    /// around it.
+    fn around(
+        &self,
+        direction: Direction,
+        offset: usize,
+        copy: impl FnOnce(*mut u8),
+    ) -> Result<(), MemoryError> {
+        let copy = |start: *mut u8| copy(start.wrapping_add(offset));
+        self.still_there(())?;
+        match &self.store {
+            Store::Pages(pages) => pages.around(direction, copy),
+            Store::Hardware(buffer) => buffer.around(direction, copy),
+        }?;
         // What was copied out of a region that vanished meanwhile is partly zeroes, what was copied in partly lost.
         self.still_there(())
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // The watch ends first: once unmapped, the addresses may be anybody's.
-        self.region = None;
-        // SAFETY: exactly the region that mmap gave us; nobody holds a reference into it.
-        unsafe { libc::munmap(self.base, self.mapped) };
     }
 }
 
@@ -224,13 +169,12 @@ impl ClientSlice {
             return Err(MemoryError::Access("the memory is not readable"));
         }
         self.check(to.len())?;
-        let from = self.mapping.pointer(self.offset);
         // SAFETY: source bounds were checked here and at creation, the mapping lives as long as `self`, and `to` is
         // memory of ours. libc's memcpy is opaque to the compiler, so a client writing meanwhile tears bytes at worst.
-        let copy = || unsafe {
+        let copy = |from: *mut u8| unsafe {
             libc::memcpy(to.as_mut_ptr().cast(), from.cast(), to.len());
         };
-        self.mapping.around(Direction::Read, copy)
+        self.mapping.around(Direction::Read, self.offset, copy)
     }
 
     /// Copies `from`, which must not be longer than the slice, to its start.
@@ -239,12 +183,11 @@ impl ClientSlice {
             return Err(MemoryError::Access("the memory is not writable"));
         }
         self.check(from.len())?;
-        let to = self.mapping.pointer(self.offset);
         // SAFETY: as in `read`, with source and destination exchanged.
-        let copy = || unsafe {
+        let copy = |to: *mut u8| unsafe {
             libc::memcpy(to.cast(), from.as_ptr().cast(), from.len());
         };
-        self.mapping.around(Direction::Write, copy)
+        self.mapping.around(Direction::Write, self.offset, copy)
     }
 
     /// Copies the whole slice to the start of `to`, which must not be shorter.
@@ -269,7 +212,10 @@ impl ClientSlice {
         if !self.mapping.access.reads() {
             return Err(MemoryError::Access("the memory is not readable"));
         }
-        Ok(self.mapping.pointer(self.offset))
+        let start = self.mapping.pointer(self.offset);
+        start
+            .map(|start| start.cast_const())
+            .ok_or(MemoryError::Unsupported("device memory must be copied to be computed with"))
     }
 
     /// A private copy of the whole slice.
@@ -285,39 +231,6 @@ impl ClientSlice {
         }
         Ok(())
     }
-}
-
-/// Maps a client's file at an address of the kernel's choice.
-fn map_shared(
-    fd: BorrowedFd,
-    start: libc::off_t,
-    len: usize,
-    access: Access,
-) -> std::io::Result<*mut libc::c_void> {
-    let read = if access.reads() { libc::PROT_READ } else { 0 };
-    // Hardware that can write but not read is unknown to us; a write-only mapping is asked for as the client says.
-    let write = if access.writes() { libc::PROT_WRITE } else { 0 };
-    let map = |sharing| {
-        // SAFETY: a fresh mapping at an address of the kernel's choice touches no memory of ours.
-        let base =
-            unsafe { libc::mmap(std::ptr::null_mut(), len, read | write, sharing, fd.as_raw_fd(), start) };
-        match base == libc::MAP_FAILED {
-            true => Err(std::io::Error::last_os_error()),
-            false => Ok(base),
-        }
-    };
-    match map(libc::MAP_SHARED) {
-        // Older kernels refuse to share what is sealed against writing, even to be read. As it cannot change, a private
-        // mapping shows the same bytes.
-        Err(e) if access == Access::Read && e.raw_os_error() == Some(libc::EPERM) => map(libc::MAP_PRIVATE),
-        other => other,
-    }
-}
-
-/// Page size of this machine: 4 KiB and 16 KiB kernels both exist.
-pub fn page_size() -> u64 {
-    // SAFETY: sysconf only reads a value.
-    u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096).max(1)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What stands behind a client's file descriptor: how large it is, and what kind of memory.
 
-use super::MemoryError;
+use super::{blocking, MemoryError};
 use nix::sys::stat::{fstat, SFlag};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -16,6 +16,7 @@ pub(super) struct Facts {
 }
 
 pub(super) fn examine(fd: BorrowedFd) -> Result<Facts, MemoryError> {
+    blocking::check(fd)?;
     let system =
         nix::sys::statfs::fstatfs(fd).map_err(|e| MemoryError::Map(e.into()))?.filesystem_type().0 as u32;
     if system == HUGETLBFS_MAGIC {

@@ -1,6 +1,6 @@
 //! Which memory a pool is, so that a mapping can be used again for the same one and for no other.
 
-use super::Access;
+use super::{blocking, Access};
 use std::os::fd::BorrowedFd;
 
 /// The part of a file that a pool is. While a mapping of it lives, no other file has its numbers.
@@ -16,8 +16,10 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// `None` where the file cannot tell: all regions of the ashmem device look the same.
+    /// `None` where the file cannot, or must not be asked to, tell: all regions of the ashmem device look the same.
     pub(super) fn new(fd: BorrowedFd, offset: u64, size: usize, access: Option<Access>) -> Option<Self> {
+        // It will be refused when it is mapped; till then it must not be asked.
+        blocking::check(fd).ok()?;
         let stat = nix::sys::stat::fstat(fd).ok()?;
         let is_file = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
         is_file.then_some(Identity {

@@ -4,18 +4,24 @@
 
 mod aligned;
 mod arena;
+mod blocking;
+mod budget;
 mod client;
 mod file;
 mod guard;
+mod hardware_buffer;
 mod identity;
+mod pages;
 mod pool;
 mod weights;
 mod word;
 
 pub use aligned::AlignedBuf;
 pub use arena::Arena;
-pub use client::{page_size, Access, ClientSlice, Mapping};
+pub use budget::machine_bytes;
+pub use client::{Access, ClientSlice, Mapping};
 pub use identity::Identity;
+pub use pages::page_size;
 pub use pool::Pool;
 pub use weights::{Weights, WEIGHTS_ALIGNMENT};
 pub use word::{SharedU32, SharedU64};

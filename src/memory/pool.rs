@@ -1,19 +1,27 @@
 //! Memory pools as the interface passes them: which part of which file, and how it may be used.
 
 use super::client::{Access, Mapping};
+use super::hardware_buffer::{Description, HardwareBuffer, Library};
 use super::identity::Identity;
 use super::MemoryError;
 use crate::aidl;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
 /// A pool whose description has been checked. It is mapped only when somebody needs its bytes.
 pub struct Pool<'a> {
-    fd: &'a binder::ParcelFileDescriptor,
-    offset: u64,
+    source: Source<'a>,
     size: usize,
-    /// What the pool declares; `None` if that is for its file to say.
-    access: Option<Access>,
+}
+
+enum Source<'a> {
+    File {
+        fd: &'a binder::ParcelFileDescriptor,
+        offset: u64,
+        /// What the pool declares; `None` if that is for its file to say.
+        access: Option<Access>,
+    },
+    Hardware(&'a aidl::HardwareBuffer),
 }
 
 impl<'a> Pool<'a> {
@@ -21,17 +29,19 @@ impl<'a> Pool<'a> {
     pub fn new(memory: &'a aidl::Memory) -> Result<Self, MemoryError> {
         match memory {
             aidl::Memory::Ashmem(ashmem) => {
-                Ok(Pool { fd: present(&ashmem.fd)?, offset: 0, size: size(ashmem.size)?, access: None })
+                let source = Source::File { fd: present(&ashmem.fd)?, offset: 0, access: None };
+                Ok(Pool { source, size: size(ashmem.size)? })
             }
-            aidl::Memory::MappableFile(file) => Ok(Pool {
-                fd: present(&file.fd)?,
-                offset: u64::try_from(file.offset).map_err(|_| {
+            aidl::Memory::MappableFile(file) => {
+                let offset = u64::try_from(file.offset).map_err(|_| {
                     MemoryError::Invalid(format!("offset {} of a mappable file", file.offset))
-                })?,
-                size: size(file.length)?,
-                access: Some(access(file.prot)?),
-            }),
-            aidl::Memory::HardwareBuffer(buffer) => hardware_buffer(buffer),
+                })?;
+                let (fd, access) = (present(&file.fd)?, Some(access(file.prot)?));
+                Ok(Pool { source: Source::File { fd, offset, access }, size: size(file.length)? })
+            }
+            aidl::Memory::HardwareBuffer(buffer) => {
+                Ok(Pool { source: Source::Hardware(buffer), size: blob_size(buffer)? })
+            }
         }
     }
 
@@ -42,14 +52,46 @@ impl<'a> Pool<'a> {
 
     /// What this pool is, if its file can tell: two pools of the same identity are the same memory.
     pub fn identity(&self) -> Option<Identity> {
-        Identity::new(self.fd.as_fd(), self.offset, self.size, self.access)
+        match self.source {
+            Source::File { fd, offset, access } => Identity::new(fd.as_fd(), offset, self.size, access),
+            Source::Hardware(_) => None,
+        }
     }
 
     /// Maps the pool with the access it declares. One that does not declare any (ashmem, hardware buffers) and cannot
     /// be written is mapped to be read.
     pub fn map(&self) -> Result<Arc<Mapping>, MemoryError> {
-        let map = |access| Mapping::new(self.fd.as_fd(), self.offset, self.size, access);
-        let mapping = match self.access {
+        self.map_with(Library::of_this_machine())
+    }
+
+    /// Maps the pool, a hardware buffer by means of `library`.
+    fn map_with(&self, library: Option<Library>) -> Result<Arc<Mapping>, MemoryError> {
+        match (&self.source, library) {
+            (Source::File { fd, offset, access }, _) => self.map_file(fd, *offset, *access),
+            (Source::Hardware(buffer), Some(library)) => {
+                let fds: Vec<_> = buffer.handle.fds.iter().map(|fd| fd.as_fd().as_raw_fd()).collect();
+                let usage = buffer.description.usage.0 as u64;
+                let description = Description::blob(self.size as u32, usage);
+                HardwareBuffer::import(library, &description, &fds, &buffer.handle.ints)
+                    .map(|buffer| Arc::new(Mapping::hardware(buffer)))
+            }
+            (Source::Hardware(buffer), None) => {
+                let fd = buffer.handle.fds.first().ok_or(MemoryError::Unsupported(
+                    "a hardware buffer whose handle has no file descriptor cannot be mapped",
+                ))?;
+                self.map_file(fd, 0, None)
+            }
+        }
+    }
+
+    fn map_file(
+        &self,
+        fd: &binder::ParcelFileDescriptor,
+        offset: u64,
+        access: Option<Access>,
+    ) -> Result<Arc<Mapping>, MemoryError> {
+        let map = |access| Mapping::new(fd.as_fd(), offset, self.size, access);
+        let mapping = match access {
             Some(access) => map(access),
             None => match map(Access::ReadWrite) {
                 Err(MemoryError::Access(_)) => map(Access::Read),
@@ -60,9 +102,9 @@ impl<'a> Pool<'a> {
     }
 }
 
-/// The dma-buf of a hardware buffer. Only BLOBs are plain bytes, `width` of them; any other format is an image, whose
-/// layout only the graphics driver knows.
-fn hardware_buffer(buffer: &aidl::HardwareBuffer) -> Result<Pool<'_>, MemoryError> {
+/// Bytes of a hardware buffer. Only BLOBs are plain bytes, `width` of them; any other format is an image, whose layout
+/// only the graphics driver knows.
+fn blob_size(buffer: &aidl::HardwareBuffer) -> Result<usize, MemoryError> {
     let (description, handle) = (&buffer.description, &buffer.handle);
     if handle.fds.is_empty() && handle.ints.is_empty() {
         return Err(MemoryError::Invalid("a hardware buffer without a handle".into()));
@@ -76,10 +118,7 @@ fn hardware_buffer(buffer: &aidl::HardwareBuffer) -> Result<Pool<'_>, MemoryErro
             description.height, description.layers
         )));
     }
-    let fd = handle.fds.first().ok_or(MemoryError::Unsupported(
-        "a hardware buffer whose handle has no file descriptor cannot be mapped",
-    ))?;
-    Ok(Pool { fd, offset: 0, size: size(i64::from(description.width))?, access: None })
+    size(i64::from(description.width))
 }
 
 fn present(fd: &Option<binder::ParcelFileDescriptor>) -> Result<&binder::ParcelFileDescriptor, MemoryError> {

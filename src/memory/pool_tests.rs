@@ -138,7 +138,8 @@ fn only_plain_bytes_with_a_descriptor_are_hardware_buffers() {
     let unsupported = |memory: aidl::Memory| matches!(Pool::new(&memory), Err(MemoryError::Unsupported(_)));
     let invalid = |memory: aidl::Memory| matches!(Pool::new(&memory), Err(MemoryError::Invalid(_)));
     assert!(unsupported(hardware_buffer(fd(), aidl::PixelFormat::RGBA_8888, SIZE)));
-    assert!(unsupported(hardware_buffer(vec![], aidl::PixelFormat::BLOB, SIZE)));
+    let handle_of_numbers = hardware_buffer(vec![], aidl::PixelFormat::BLOB, SIZE);
+    assert!(matches!(slice(&handle_of_numbers), Err(MemoryError::Unsupported(_))));
     assert!(invalid(hardware_buffer(fd(), aidl::PixelFormat::BLOB, 0)));
     assert!(invalid(aidl::Memory::HardwareBuffer(Default::default())));
     let mut tall = hardware_buffer(fd(), aidl::PixelFormat::BLOB, SIZE);
@@ -149,6 +150,31 @@ fn only_plain_bytes_with_a_descriptor_are_hardware_buffers() {
     // The width is a claim, and the file knows better.
     let lie = hardware_buffer(fd(), aidl::PixelFormat::BLOB, SIZE + 1);
     assert!(matches!(slice(&lie), Err(MemoryError::Invalid(_))));
+}
+
+#[test]
+fn hardware_buffers_are_mapped_by_their_library_where_there_is_one() {
+    let library = || Some(crate::memory::hardware_buffer::tests::library());
+    let file = memfd(MFdFlags::empty());
+    let blob = |number, usage| {
+        let mut memory =
+            hardware_buffer(vec![file.try_clone().unwrap().into()], aidl::PixelFormat::BLOB, SIZE);
+        if let aidl::Memory::HardwareBuffer(buffer) = &mut memory {
+            buffer.handle.ints = vec![number];
+            buffer.description.usage = aidl::BufferUsage(usage);
+        }
+        memory
+    };
+    let known = blob(7, 0x33);
+    let pool = Pool::new(&known).unwrap();
+    ClientSlice::whole(pool.map_with(library()).unwrap()).write(&[5; 16]).unwrap();
+    let mut bytes = [0; 16];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    assert_eq!((bytes, pool.identity()), ([5; 16], None));
+    let unknown = blob(8, 0x33);
+    assert!(matches!(Pool::new(&unknown).unwrap().map_with(library()), Err(MemoryError::Map(_))));
+    let of_the_gpu = blob(7, 0x300);
+    assert!(matches!(Pool::new(&of_the_gpu).unwrap().map_with(library()), Err(MemoryError::Access(_))));
 }
 
 /// Runs a request that answers with a file descriptor, or fills one in.

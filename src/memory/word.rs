@@ -43,7 +43,7 @@ impl SharedU64 {
     fn word(&self) -> &AtomicU64 {
         // SAFETY: inside of the mapping and aligned, as `new` checked; mapped for as long as `self` lives. Every access to
         // it from this process is atomic, and the peer's stores are as another thread's.
-        unsafe { &*self.mapping.pointer(self.offset).cast::<AtomicU64>() }
+        unsafe { &*address(&self.mapping, self.offset).cast::<AtomicU64>() }
     }
 }
 
@@ -68,13 +68,18 @@ impl SharedU32 {
 
     /// Where the word is, for the kernel's futex calls only.
     pub fn address(&self) -> *const u32 {
-        self.mapping.pointer(self.offset).cast_const().cast()
+        address(&self.mapping, self.offset).cast()
     }
 
     fn word(&self) -> &AtomicU32 {
         // SAFETY: as for SharedU64.
-        unsafe { &*self.mapping.pointer(self.offset).cast::<AtomicU32>() }
+        unsafe { &*address(&self.mapping, self.offset).cast::<AtomicU32>() }
     }
+}
+
+/// Where byte `offset` of `mapping` is; it stays there, as `check` made sure.
+fn address(mapping: &Mapping, offset: usize) -> *const u8 {
+    mapping.pointer(offset).map_or(std::ptr::null(), |pointer| pointer.cast_const())
 }
 
 /// Checks that a word of `size` bytes can be at `offset`.
@@ -82,16 +87,16 @@ fn check(mapping: &Mapping, offset: usize, size: usize) -> Result<(), MemoryErro
     if mapping.access() != Access::ReadWrite {
         return Err(MemoryError::Access("a shared word needs memory that can be read and written"));
     }
-    if mapping.is_device_memory() {
-        return Err(MemoryError::Unsupported("a shared word cannot lie in a dma-buf"));
-    }
+    let Some(start) = mapping.pointer(0) else {
+        return Err(MemoryError::Unsupported("a shared word cannot lie in device memory"));
+    };
     if offset.checked_add(size).is_none_or(|end| end > mapping.len()) {
         return Err(MemoryError::Invalid(format!(
             "a word of {size} bytes at {offset} lies outside of a memory of {}",
             mapping.len()
         )));
     }
-    if !(mapping.pointer(offset) as usize).is_multiple_of(size) {
+    if !(start as usize).wrapping_add(offset).is_multiple_of(size) {
         return Err(MemoryError::Invalid(format!("a word of {size} bytes at {offset} is not aligned")));
     }
     Ok(())

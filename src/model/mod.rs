@@ -24,7 +24,6 @@ pub use request::{Argument, Request, RequestError, RequestPool};
 use crate::memory::{AlignedBuf, ClientSlice, MemoryError};
 use crate::ops;
 use crate::tensor::TensorInfo;
-use std::borrow::Cow;
 use std::sync::Arc;
 
 /// A valid model.
@@ -77,10 +76,10 @@ pub enum Constant {
 
 impl Constant {
     /// The bytes, copied if they are the client's still.
-    pub fn bytes(&self) -> Result<Cow<'_, AlignedBuf>, MemoryError> {
+    pub fn bytes(&self) -> Result<Arc<AlignedBuf>, MemoryError> {
         match self {
-            Constant::Private(bytes) => Ok(Cow::Borrowed(bytes)),
-            Constant::Client(slice) => slice.to_private().map(Cow::Owned),
+            Constant::Private(bytes) => Ok(bytes.clone()),
+            Constant::Client(slice) => slice.to_private().map(Arc::new),
         }
     }
 

@@ -98,6 +98,7 @@ fn of_backend(error: &BackendError) -> ErrorStatus {
     match error {
         BackendError::DeadlinePassed | BackendError::LoopTimeout(_) => ErrorStatus::MISSED_DEADLINE_TRANSIENT,
         BackendError::OutOfMemory(_) => ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT,
+        BackendError::TooLarge { .. } => ErrorStatus::RESOURCE_EXHAUSTED_PERSISTENT,
         BackendError::Memory { source, .. } => of_memory(source),
         BackendError::Unsupported(_) | BackendError::Failed(_) | BackendError::Cancelled => {
             ErrorStatus::GENERAL_FAILURE

@@ -4,6 +4,7 @@
 
 pub mod caching;
 pub mod fmq;
+pub mod recurrent;
 
 use binder::entry::{WireProfile, WireVersion};
 use binder::rpc::FileDescriptorTransportMode as FdMode;

@@ -8,35 +8,62 @@ use crate::ops::evaluate::with_dims;
 use crate::tensor::TensorInfo;
 use std::ops::Range;
 
+/// Bytes that the values of one run may take at once. Models that mean well stay far below; without a bound a few
+/// operations could ask for all the memory there is.
+pub const MAX_RUN_BYTES: u64 = 4 << 30;
+
 /// Memory of one run of one routine.
 pub struct Frame {
     pub arena: Arena,
+    /// Bytes that its values may take, the arena included.
+    limit: u64,
     /// By value: those that live outside of the arena.
     pub dynamic: Vec<Option<Tensor>>,
+    /// Bytes that those take.
+    dynamic_bytes: u64,
     /// Whether dimensions known ahead are not to be trusted: an input is left out, or has dimensions of its own. All
     /// values are dynamic then, and every shape is computed anew.
     pub adrift: bool,
 }
 
 /// A value with the dimensions that it has in this run.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Tensor {
     pub info: TensorInfo,
     pub data: AlignedBuf,
 }
 
 impl Frame {
-    pub fn new(routine: &Routine) -> Result<Frame, BackendError> {
+    /// A frame whose values take at most `limit` bytes.
+    pub fn new(routine: &Routine, limit: u64) -> Result<Frame, BackendError> {
+        check_size(routine.arena as u64, limit)?;
         Ok(Frame {
             arena: Arena::new(routine.arena).ok_or(BackendError::OutOfMemory(routine.arena))?,
-            dynamic: vec![None; routine.values.len()],
+            limit,
+            dynamic: routine.values.iter().map(|_| None).collect(),
+            dynamic_bytes: 0,
             adrift: false,
         })
     }
 
+    /// Bytes that its values take.
+    pub fn size(&self) -> u64 {
+        (self.arena.len() as u64).saturating_add(self.dynamic_bytes)
+    }
+
+    /// Bytes that are left for a subgraph's values.
+    pub fn left(&self) -> u64 {
+        self.limit.saturating_sub(self.size())
+    }
+
+    /// Checks that there is room for another `size` bytes.
+    fn check_room(&self, size: usize) -> Result<(), BackendError> {
+        check_size(self.size().saturating_add(size as u64), self.limit)
+    }
+
     /// Forgets the last run, and gets ready for one whose inputs have these dimensions; `None` for one left out.
     pub fn start<'d>(&mut self, routine: &Routine, inputs: impl Iterator<Item = Option<&'d [u32]>>) {
-        self.dynamic.iter_mut().for_each(|value| *value = None);
+        self.clear();
         self.adrift = routine.inputs.iter().zip(inputs).any(|(&v, dims)| match &routine.values[v].place {
             Place::Arena(info, _) => dims != Some(&info.dims[..]),
             _ => false,
@@ -46,6 +73,7 @@ impl Frame {
     /// Frees what the run allocated.
     pub fn clear(&mut self) {
         self.dynamic.iter_mut().for_each(|value| *value = None);
+        self.dynamic_bytes = 0;
     }
 
     /// The part of the arena where value `v` lives in this run.
@@ -74,9 +102,10 @@ impl Frame {
         }
         let info = with_dims(declared, dims);
         let size = info.byte_size().ok_or(BackendError::OutOfMemory(usize::MAX))?;
+        self.check_room(size)?;
         let mut data = AlignedBuf::zeroed(size).ok_or(BackendError::OutOfMemory(size))?;
         fill(&mut data)?;
-        self.dynamic[v] = Some(Tensor { info, data });
+        self.keep(v, Tensor { info, data });
         Ok(())
     }
 
@@ -93,8 +122,15 @@ impl Frame {
         }
         let declared = &routine.values[v].declared;
         check_dims(declared, &dims).map_err(BackendError::Failed)?;
-        self.dynamic[v] = Some(Tensor { info: TensorInfo { dims, ..declared.clone() }, data });
+        self.check_room(data.len())?;
+        self.keep(v, Tensor { info: TensorInfo { dims, ..declared.clone() }, data });
         Ok(())
+    }
+
+    fn keep(&mut self, v: usize, tensor: Tensor) {
+        self.dynamic_bytes = self.dynamic_bytes.saturating_add(tensor.data.len() as u64);
+        let earlier = self.dynamic[v].replace(tensor).map_or(0, |earlier| earlier.data.len() as u64);
+        self.dynamic_bytes = self.dynamic_bytes.saturating_sub(earlier);
     }
 
     /// A value's dimensions and bytes; `None` for an input that was left out.
@@ -121,6 +157,14 @@ impl Frame {
     }
 }
 
+/// Checks that a run whose values take `size` bytes may be.
+pub fn check_size(size: u64, limit: u64) -> Result<(), BackendError> {
+    match size > limit {
+        true => Err(BackendError::TooLarge { size, limit }),
+        false => Ok(()),
+    }
+}
+
 /// Copies `from`, which must have the length of `to`.
 pub fn copy(to: &mut [u8], from: &[u8]) -> Result<(), BackendError> {
     if to.len() != from.len() {
@@ -132,4 +176,35 @@ pub fn copy(to: &mut [u8], from: &[u8]) -> Result<(), BackendError> {
 
 pub fn broken_plan() -> BackendError {
     BackendError::Failed("the memory plan is broken; this is a fault of the driver".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::routine::Value;
+    use super::*;
+    use crate::tensor::OperandType;
+
+    fn dynamic(count: usize, arena: usize) -> Routine {
+        let declared = TensorInfo::new(OperandType::TENSOR_QUANT8_SYMM, &[]);
+        let value = || Value { declared: declared.clone(), place: Place::Dynamic };
+        let values = (0..count).map(|_| value()).collect();
+        Routine { values, steps: vec![], inputs: vec![], outputs: vec![], arena }
+    }
+
+    #[test]
+    fn a_runs_values_stay_within_its_limit() {
+        let routine = dynamic(3, 100);
+        assert!(matches!(Frame::new(&routine, 99), Err(BackendError::TooLarge { size: 100, limit: 99 })));
+        let mut frame = Frame::new(&routine, 1100).unwrap();
+        let put = |frame: &mut Frame, v, len| frame.put(&routine, v, &[len], |_| Ok(()));
+        put(&mut frame, 0, 600).unwrap();
+        assert!(matches!(put(&mut frame, 1, 401), Err(BackendError::TooLarge { size: 1101, limit: 1100 })));
+        put(&mut frame, 1, 300).unwrap();
+        assert_eq!(frame.left(), 100);
+        let data = || AlignedBuf::zeroed(101).unwrap();
+        assert!(frame.put_tensor(&routine, 2, vec![101], data()).is_err());
+        frame.clear();
+        assert_eq!(frame.left(), 1000);
+        frame.put_tensor(&routine, 2, vec![101], data()).unwrap();
+    }
 }

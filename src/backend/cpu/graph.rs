@@ -62,12 +62,11 @@ impl Graph {
         let mut values = Vec::with_capacity(subgraph.operands.len());
         for (i, operand) in subgraph.operands.iter().enumerate() {
             let constant = match &operand.lifetime {
-                Lifetime::Constant(model::Constant::Private(bytes)) => Some(bytes.clone()),
-                Lifetime::Constant(model::Constant::Client(slice)) => Some(Arc::new(
-                    slice
-                        .to_private()
+                Lifetime::Constant(constant) => Some(
+                    constant
+                        .bytes()
                         .map_err(|source| BackendError::Memory { what: format!("operand {i}"), source })?,
-                )),
+                ),
                 _ => None,
             };
             let known = operand.info.is_fully_specified()

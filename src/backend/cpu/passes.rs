@@ -9,7 +9,8 @@ use crate::ops::{Arg, Args, OpError, OperationType};
 use crate::tensor::TensorInfo;
 use std::sync::Arc;
 
-/// Largest result that is computed ahead: beyond it a model would only get larger than it is.
+/// Bytes that results computed ahead may take, all of a graph's together: beyond it a model would only get larger than
+/// it is.
 const MAX_FOLDED: usize = 64 << 20;
 
 /// Runs all passes.
@@ -22,9 +23,10 @@ pub fn optimise(graph: &mut Graph, control: &Control) -> Result<(), BackendError
 /// Walks the operations in order: settles what dimensions can be known, and evaluates what has only constant inputs.
 fn resolve_and_fold(graph: &mut Graph, control: &Control) -> Result<(), BackendError> {
     let nodes = std::mem::take(&mut graph.nodes);
+    let mut left = MAX_FOLDED;
     for node in nodes {
         let folded = match resolve(graph, &node, control) {
-            Ok(()) => fold(graph, &node, control),
+            Ok(()) => fold(graph, &node, control, &mut left),
             Err(error) => Err(error),
         };
         match folded {
@@ -74,8 +76,9 @@ fn resolve(graph: &mut Graph, node: &Node, control: &Control) -> Result<(), OpEr
     Ok(())
 }
 
-/// Evaluates a call whose inputs are all constant; whether it did, and the call is no longer needed.
-fn fold(graph: &mut Graph, node: &Node, control: &Control) -> Result<bool, OpError> {
+/// Evaluates a call whose inputs are all constant, if what it gives fits the bytes that are `left`; whether it did, and
+/// the call is no longer needed.
+fn fold(graph: &mut Graph, node: &Node, control: &Control, left: &mut usize) -> Result<bool, OpError> {
     let constant = |input: &Option<usize>| input.is_none_or(|value| graph.values[value].constant.is_some());
     // Seeds of zero ask for other numbers in each run.
     if node.operation.ty == OperationType::RANDOM_MULTINOMIAL || !node.inputs.iter().all(constant) {
@@ -83,7 +86,7 @@ fn fold(graph: &mut Graph, node: &Node, control: &Control) -> Result<bool, OpErr
     }
     let outputs = output_infos(graph, node);
     let bytes: usize = outputs.iter().filter_map(TensorInfo::byte_size).fold(0, usize::saturating_add);
-    if bytes > MAX_FOLDED {
+    if bytes > *left {
         return Ok(false);
     }
     let inputs = arguments(graph, node).ok_or(OpError::Unresolved)?;
@@ -91,6 +94,7 @@ fn fold(graph: &mut Graph, node: &Node, control: &Control) -> Result<bool, OpErr
         node.operation,
         &Args { form: node.form, inputs: &inputs, outputs: &outputs, interrupt: control },
     )?;
+    *left = results.iter().fold(*left, |left, result| left.saturating_sub(result.data.len()));
     for (&o, result) in node.outputs.iter().zip(results) {
         graph.values[o].constant = Some(Arc::new(result.data));
     }
@@ -114,5 +118,48 @@ fn drop_dead(graph: &mut Graph) {
         if !used {
             value.constant = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::graph::Value;
+    use super::*;
+    use crate::memory::AlignedBuf;
+    use crate::tensor::OperandType;
+
+    #[test]
+    fn results_computed_ahead_have_a_limit_together() {
+        let constant = |ty, dims: &[u32], values: &[i32]| {
+            let bytes = AlignedBuf::copy_of(bytemuck::cast_slice(values)).unwrap();
+            let info = TensorInfo::new(ty, dims);
+            Value { declared: info.clone(), resolved: Some(info), constant: Some(Arc::new(bytes)) }
+        };
+        // Each gives a little less than half of what is allowed.
+        let count = (MAX_FOLDED / 2 / 4) as i32 - 1;
+        let mut values = vec![
+            constant(OperandType::TENSOR_INT32, &[1], &[count]),
+            constant(OperandType::INT32, &[], &[7]),
+        ];
+        let outputs: Vec<usize> = (2..6).collect();
+        values.extend(outputs.iter().map(|_| Value {
+            declared: TensorInfo::new(OperandType::TENSOR_INT32, &[]),
+            resolved: None,
+            constant: None,
+        }));
+        let operation = OperationType::FILL.operation().unwrap();
+        let node = |&o: &usize| Node {
+            operation,
+            form: 0,
+            inputs: vec![Some(0), Some(1)],
+            outputs: vec![o],
+            subgraphs: vec![],
+            name: String::new(),
+        };
+        let nodes = outputs.iter().map(node).collect();
+        let mut graph = Graph { values, nodes, inputs: vec![], outputs };
+        optimise(&mut graph, &Control::default()).unwrap();
+        let folded: Vec<bool> = graph.values[2..].iter().map(|value| value.constant.is_some()).collect();
+        assert_eq!((folded, graph.nodes.len()), (vec![true, true, false, false], 2));
     }
 }

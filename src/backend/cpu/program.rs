@@ -1,7 +1,7 @@
 //! A compiled model, ready to run.
 
 use super::artifact;
-use super::frame::Frame;
+use super::frame::{Frame, MAX_RUN_BYTES};
 use super::pool::ThreadPool;
 use super::routine::Routine;
 use super::run::Machine;
@@ -79,7 +79,7 @@ impl Program {
     /// A frame for the main routine, one that an earlier run left where there is one.
     fn frame(&self) -> Result<Frame, BackendError> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        idle.map_or_else(|| Frame::new(&self.routines[0]), Ok)
+        idle.map_or_else(|| Frame::new(&self.routines[0], MAX_RUN_BYTES), Ok)
     }
 }
 

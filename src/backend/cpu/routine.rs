@@ -1,6 +1,7 @@
 //! A compiled subgraph: steps in order, constants, packed weights, and where each value lives. Plain data; `run` runs it.
 
 use super::artifact::is_data;
+use super::frame::{check_size, MAX_RUN_BYTES};
 use super::graph::{Graph, Node};
 use super::kernels::{self, Kernel, Source};
 use super::passes;
@@ -59,7 +60,8 @@ impl Routine {
     pub fn compile(subgraph: &Subgraph, control: &Control) -> Result<Routine, BackendError> {
         let mut graph = Graph::new(subgraph)?;
         passes::optimise(&mut graph, control)?;
-        let plan = plan(&graph).ok_or(BackendError::OutOfMemory(usize::MAX))?;
+        let plan = plan(&graph).ok_or(BackendError::TooLarge { size: u64::MAX, limit: MAX_RUN_BYTES })?;
+        check_size(plan.size as u64, MAX_RUN_BYTES)?;
         let mut steps = Vec::with_capacity(graph.nodes.len());
         for node in std::mem::take(&mut graph.nodes) {
             control.next_operation()?;

@@ -113,7 +113,8 @@ impl Machine<'_> {
         let branch = step.routines[if truth(condition.as_ref())? { 0 } else { 1 }];
         let inputs =
             step.inputs[3..].iter().map(|&v| copy_of(routine, frame, v)).collect::<Result<Vec<_>, _>>()?;
-        let results = self.call(branch, &mut Frame::new(&self.routines[branch])?, &inputs)?;
+        let mut branch_frame = Frame::new(&self.routines[branch], frame.left())?;
+        let results = self.call(branch, &mut branch_frame, &inputs)?;
         for (&o, result) in step.outputs.iter().zip(results) {
             frame.put_tensor(routine, o, result.info.dims, result.data)?;
         }
@@ -124,8 +125,9 @@ impl Machine<'_> {
         let (condition, body) = (step.routines[0], step.routines[1]);
         let mut values =
             step.inputs[2..].iter().map(|&v| copy_of(routine, frame, v)).collect::<Result<Vec<_>, _>>()?;
-        let mut condition_frame = Frame::new(&self.routines[condition])?;
-        let mut body_frame = Frame::new(&self.routines[body])?;
+        let mut condition_frame = Frame::new(&self.routines[condition], frame.left())?;
+        let mut body_frame =
+            Frame::new(&self.routines[body], frame.left().saturating_sub(condition_frame.size()))?;
         let started = Instant::now();
         while truth(self.call(condition, &mut condition_frame, &values)?.first())? {
             if started.elapsed() > self.control.loop_timeout {

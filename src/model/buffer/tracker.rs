@@ -1,7 +1,7 @@
 //! All device buffers of the driver: their tokens, their owners, and what they may take.
 
 use super::{invalid, BufferError, DeviceBuffer, Owner, Plan, Role};
-use nix::unistd::{sysconf, SysconfVar};
+use crate::memory::machine_bytes;
 use std::collections::HashMap;
 use std::io::Read;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,11 +25,7 @@ pub struct Limits {
 impl Default for Limits {
     /// An eighth of this machine's memory for one client, a quarter for all.
     fn default() -> Self {
-        let of = |var| sysconf(var).ok().flatten().and_then(|n| usize::try_from(n).ok());
-        let memory = of(SysconfVar::_PHYS_PAGES)
-            .zip(of(SysconfVar::PAGE_SIZE))
-            .map(|(n, size)| n.saturating_mul(size));
-        let memory = memory.unwrap_or(1 << 30);
+        let memory = machine_bytes();
         Limits { client_bytes: memory / 8, client_buffers: 2048, bytes: memory / 4, buffers: 8192 }
     }
 }

@@ -60,7 +60,7 @@ fn operand(value: Option<&Value>, must_be_input: bool, random: &mut Random) -> O
     let info = value.info.clone();
     // A constant's dimensions are all known, so none is 0.
     if !must_be_input && !value.data.is_empty() && random.coin() {
-        let bytes = Arc::new(value.data.clone());
+        let bytes = Arc::new(value.clone().data);
         return Operand { info, lifetime: Lifetime::Constant(Constant::Private(bytes)) };
     }
     Operand { info: less_known(&info, random), lifetime: Lifetime::Input }

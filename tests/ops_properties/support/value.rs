@@ -10,10 +10,16 @@ use nnhal::memory::AlignedBuf;
 use nnhal::ops::{evaluate::evaluate, Arg, NeverInterrupted, OpError};
 use OperandType::*;
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Value {
     pub info: TensorInfo,
     pub data: AlignedBuf,
+}
+
+impl Clone for Value {
+    fn clone(&self) -> Self {
+        Value { info: self.info.clone(), data: AlignedBuf::copy_of(&self.data).unwrap() }
+    }
 }
 
 impl Value {

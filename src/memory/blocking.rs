@@ -1,0 +1,147 @@
+//! Files that a process serves page by page: to touch their memory can block for ever, and so can to ask about them.
+//!
+//! Whoever serves a FUSE file system, and on Android any app can, decides when a page of its files arrives. A thread
+//! that waits for one cannot be got back. So such files are refused before any call that their server would have to
+//! answer. File systems of a network can block as well; only the administrator mounts those, and they are not refused.
+
+use super::MemoryError;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+const SERVED: MemoryError = MemoryError::Unsupported(
+    "memory of a file that another process serves can block for ever; copy it into shared memory",
+);
+
+/// Checks that to use `fd` waits for no other process.
+pub(super) fn check(fd: BorrowedFd) -> Result<(), MemoryError> {
+    use nix::fcntl::{fcntl, FcntlArg};
+    // Only shared memory has seals, and it is what nearly all clients use.
+    if fcntl(fd, FcntlArg::F_GET_SEALS).is_ok() {
+        return Ok(());
+    }
+    let (kind, on_disk) = known(fd)?;
+    match kind {
+        // What has no device of its own is listed among the mounts, or is mounted where we cannot see it.
+        libc::S_IFREG if !on_disk => match file_system(fd) {
+            Some(system) if system != "fuse" && !system.starts_with("fuse.") => Ok(()),
+            _ => Err(SERVED),
+        },
+        libc::S_IFDIR | libc::S_IFLNK => Err(MemoryError::Invalid(
+            "the memory's file descriptor is not of a file; expected a mappable file".into(),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// What the kernel knows of a file without asking anybody: its type, and whether it lies on a device.
+fn known(fd: BorrowedFd) -> Result<(libc::mode_t, bool), MemoryError> {
+    // SAFETY: plain data, of which all zeroes is a valid value.
+    let mut facts: libc::statx = unsafe { std::mem::zeroed() };
+    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+    // SAFETY: the path is a C string, and the facts are written to a structure of ours.
+    let done = unsafe { libc::statx(fd.as_raw_fd(), c"".as_ptr(), flags, libc::STATX_TYPE, &mut facts) };
+    if done != 0 {
+        return Err(MemoryError::Map(std::io::Error::last_os_error()));
+    }
+    Ok((libc::mode_t::from(facts.stx_mode) & libc::S_IFMT, facts.stx_dev_major != 0))
+}
+
+/// The type of the file system that `fd` lies on, if it is mounted where this process can see it.
+fn file_system(fd: BorrowedFd) -> Option<String> {
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
+    let mount = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim();
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    type_of(&mounts, mount)
+}
+
+/// The type of mount `id` in the text of a mountinfo.
+fn type_of(mounts: &str, id: &str) -> Option<String> {
+    let line = mounts.lines().find(|line| line.split(' ').next() == Some(id))?;
+    // Spaces in paths are escaped, so that this one separates.
+    let (_, rest) = line.split_once(" - ")?;
+    rest.split(' ').next().map(String::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{Access, Mapping};
+    use std::ffi::CString;
+    use std::fs::{File, OpenOptions};
+    use std::os::fd::{AsFd, OwnedFd};
+    use std::os::unix::fs::OpenOptionsExt;
+    use std::time::Duration;
+
+    #[test]
+    fn the_type_of_a_mount_is_found() {
+        let mounts =
+            "27 1 254:0 / / rw - ext4 /dev/vda rw\n42 27 0:39 / /a\\040b rw,x shared:1 - fuse.sshfs y rw\n";
+        assert_eq!(type_of(mounts, "27").as_deref(), Some("ext4"));
+        assert_eq!(type_of(mounts, "42").as_deref(), Some("fuse.sshfs"));
+        assert_eq!(type_of(mounts, "2"), None);
+    }
+
+    #[test]
+    fn ordinary_files_pass() {
+        let fd = nix::sys::memfd::memfd_create(c"test", nix::sys::memfd::MFdFlags::empty()).unwrap();
+        check(fd.as_fd()).unwrap();
+        check(tempfile::tempfile().unwrap().as_fd()).unwrap();
+        check(File::open(std::env::current_exe().unwrap()).unwrap().as_fd()).unwrap();
+        // Of a file system without a device, like FUSE's, but the kernel's own.
+        check(File::open("/proc/self/status").unwrap().as_fd()).unwrap();
+        assert!(matches!(check(File::open("/").unwrap().as_fd()), Err(MemoryError::Invalid(_))));
+    }
+
+    /// A FUSE file system of one file, whose server never answers anything.
+    struct Silent {
+        server: Option<File>,
+        file: tempfile::NamedTempFile,
+    }
+
+    impl Silent {
+        /// `None` where this process may not mount one.
+        fn mount() -> Option<Self> {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            let server = OpenOptions::new().read(true).write(true).open("/dev/fuse").ok()?;
+            let options =
+                format!("fd={},rootmode=100644,user_id=0,group_id=0,allow_other", server.as_raw_fd());
+            let (target, options) = (path(&file), CString::new(options).unwrap());
+            // SAFETY: all five are C strings that outlive the call.
+            let mounted = unsafe {
+                libc::mount(c"test".as_ptr(), target.as_ptr(), c"fuse".as_ptr(), 0, options.as_ptr().cast())
+            };
+            (mounted == 0).then_some(Silent { server: Some(server), file })
+        }
+
+        fn open(&self) -> OwnedFd {
+            // Its server does not answer that it is opened either; this descriptor asks nobody.
+            OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(self.file.path()).unwrap().into()
+        }
+    }
+
+    impl Drop for Silent {
+        fn drop(&mut self) {
+            // Whoever waits is told so now.
+            self.server = None;
+            let target = path(&self.file);
+            // SAFETY: a C string that outlives the call.
+            unsafe { libc::umount2(target.as_ptr(), libc::MNT_DETACH) };
+        }
+    }
+
+    fn path(file: &tempfile::NamedTempFile) -> CString {
+        CString::new(file.path().as_os_str().as_encoded_bytes()).unwrap()
+    }
+
+    #[test]
+    fn files_that_a_process_serves_are_refused_at_once() {
+        let Some(silent) = Silent::mount() else {
+            return println!("skipped: file systems cannot be mounted here");
+        };
+        let fd = silent.open();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::spawn(move || sender.send(Mapping::new(fd.as_fd(), 0, 1, Access::Read).map(drop)));
+        let mapped = receiver.recv_timeout(Duration::from_secs(20));
+        drop(silent);
+        assert!(matches!(mapped, Ok(Err(MemoryError::Unsupported(_)))), "{mapped:?}");
+    }
+}

@@ -1,0 +1,236 @@
+//! Android's hardware buffers: memory of the graphics allocator, which only libnativewindow knows how to reach.
+//!
+//! The library's functions are looked up at run time, for nothing but Android has it; without it, [`super::pool`] makes
+//! do with the handle's dma-buf. Only BLOBs come here, which are plain bytes: must not know of images.
+
+use super::client::Access;
+use super::file::Direction;
+use super::guard::Region;
+use super::pages::page_size;
+use super::MemoryError;
+use std::ffi::{c_int, c_void, CStr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// AHARDWAREBUFFER_FORMAT_BLOB.
+const BLOB: u32 = 0x21;
+/// AHARDWAREBUFFER_CREATE_FROM_HANDLE_METHOD_CLONE of vndk/hardware_buffer.h: the handle stays its owner's.
+const CLONE: i32 = 3;
+/// AHARDWAREBUFFER_USAGE_CPU_READ_MASK and AHARDWAREBUFFER_USAGE_CPU_WRITE_MASK.
+const CPU_READ: u64 = 0xf;
+const CPU_WRITE: u64 = 0xf0;
+/// NATIVE_HANDLE_MAX_FDS and NATIVE_HANDLE_MAX_INTS of cutils/native_handle.h.
+const MAX_HANDLE_PART: usize = 1024;
+
+/// AHardwareBuffer_Desc.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(super) struct Description {
+    pub width: u32,
+    pub height: u32,
+    pub layers: u32,
+    pub format: u32,
+    pub usage: u64,
+    pub stride: u32,
+    pub reserved_0: u32,
+    pub reserved_1: u64,
+}
+
+impl Description {
+    /// A BLOB of `size` bytes.
+    pub fn blob(size: u32, usage: u64) -> Self {
+        let (width, stride, format) = (size, size, BLOB);
+        Description { width, height: 1, layers: 1, format, usage, stride, ..Default::default() }
+    }
+}
+
+type Buffer = *mut c_void;
+type CreateFromHandle = unsafe extern "C" fn(*const Description, *const c_int, i32, *mut Buffer) -> c_int;
+type Describe = unsafe extern "C" fn(Buffer, *mut Description);
+type Lock = unsafe extern "C" fn(Buffer, u64, i32, *const c_void, *mut *mut c_void) -> c_int;
+type Unlock = unsafe extern "C" fn(Buffer, *mut i32) -> c_int;
+type Release = unsafe extern "C" fn(Buffer);
+
+/// What is used of libnativewindow.
+#[derive(Clone, Copy)]
+pub(super) struct Library {
+    create_from_handle: CreateFromHandle,
+    describe: Describe,
+    lock: Lock,
+    unlock: Unlock,
+    release: Release,
+}
+
+impl Library {
+    /// The functions as `find` finds them; `None` if one is missing.
+    ///
+    /// # Safety
+    ///
+    /// What `find` gives for the name of a function is null, or that function, for as long as the process lives.
+    unsafe fn new(find: impl Fn(&CStr) -> *mut c_void) -> Option<Self> {
+        let find = |name: &CStr| Some(find(name)).filter(|function| !function.is_null());
+        let create_from_handle = find(c"AHardwareBuffer_createFromHandle")?;
+        let describe = find(c"AHardwareBuffer_describe")?;
+        let lock = find(c"AHardwareBuffer_lock")?;
+        let unlock = find(c"AHardwareBuffer_unlock")?;
+        let release = find(c"AHardwareBuffer_release")?;
+        // SAFETY: not null, as was just looked, and of the types that these names have in the headers.
+        unsafe {
+            Some(Library {
+                create_from_handle: std::mem::transmute::<*mut c_void, CreateFromHandle>(create_from_handle),
+                describe: std::mem::transmute::<*mut c_void, Describe>(describe),
+                lock: std::mem::transmute::<*mut c_void, Lock>(lock),
+                unlock: std::mem::transmute::<*mut c_void, Unlock>(unlock),
+                release: std::mem::transmute::<*mut c_void, Release>(release),
+            })
+        }
+    }
+
+    /// This machine's libnativewindow, if it has one. Loaded when it is first needed.
+    pub fn of_this_machine() -> Option<Self> {
+        static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
+        if !cfg!(target_os = "android") {
+            return None;
+        }
+        *LIBRARY.get_or_init(|| {
+            // SAFETY: loads a library of the system, which may run its initialisers; it is never unloaded.
+            let library = unsafe { libc::dlopen(c"libnativewindow.so".as_ptr(), libc::RTLD_NOW) };
+            if library.is_null() {
+                log::warn!("libnativewindow.so cannot be loaded: hardware buffers are mapped as dma-bufs");
+                return None;
+            }
+            // SAFETY: a symbol of that library is the function of that name.
+            unsafe { Library::new(|name| libc::dlsym(library, name.as_ptr())) }
+        })
+    }
+}
+
+/// A BLOB hardware buffer of a client; let go of when dropped.
+pub(super) struct HardwareBuffer {
+    library: Library,
+    buffer: Buffer,
+    len: usize,
+    usage: u64,
+    /// Held during an access: what two locks at once do is not defined if one of them is to write.
+    turn: Mutex<()>,
+    vanished: AtomicBool,
+}
+
+// SAFETY: the library's functions may be called from any thread, and `turn` keeps accesses apart.
+unsafe impl Send for HardwareBuffer {}
+// SAFETY: as above.
+unsafe impl Sync for HardwareBuffer {}
+
+impl HardwareBuffer {
+    /// Has `library` import the handle of these descriptors, which stay the caller's, and `ints`. It checks that handle
+    /// and description fit each other.
+    pub fn import(
+        library: Library,
+        description: &Description,
+        fds: &[c_int],
+        ints: &[i32],
+    ) -> Result<Self, MemoryError> {
+        if fds.len() > MAX_HANDLE_PART || ints.len() > MAX_HANDLE_PART {
+            return Err(MemoryError::Invalid("the handle of a hardware buffer is too long".into()));
+        }
+        // native_handle_t: its size without the data, how many of each, the data.
+        let mut handle = vec![3 * size_of::<c_int>() as c_int, fds.len() as c_int, ints.len() as c_int];
+        handle.extend(fds);
+        handle.extend(ints);
+        let mut buffer = std::ptr::null_mut();
+        // SAFETY: the description and the handle are as the headers say, and outlive the call, which copies them.
+        let status =
+            unsafe { (library.create_from_handle)(description, handle.as_ptr(), CLONE, &mut buffer) };
+        if status != 0 || buffer.is_null() {
+            return Err(failed("import", status));
+        }
+        // From here on it is released if anything fails.
+        let mut imported = HardwareBuffer {
+            library,
+            buffer,
+            len: description.width as usize,
+            usage: 0,
+            turn: Mutex::default(),
+            vanished: AtomicBool::new(false),
+        };
+        let mut actual = Description::default();
+        // SAFETY: the buffer is alive, and the description is ours to be written.
+        unsafe { (library.describe)(buffer, &mut actual) };
+        if actual.format != BLOB || actual.width < description.width {
+            return Err(MemoryError::Invalid("a hardware buffer is not what its description says".into()));
+        }
+        imported.usage = actual.usage & (CPU_READ | CPU_WRITE);
+        if imported.usage == 0 {
+            return Err(MemoryError::Access("the hardware buffer was not made for the CPU to use"));
+        }
+        Ok(imported)
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// What the CPU may do with it.
+    pub fn access(&self) -> Access {
+        match (self.usage & CPU_READ != 0, self.usage & CPU_WRITE != 0) {
+            (_, false) => Access::Read,
+            (false, true) => Access::Write,
+            (true, true) => Access::ReadWrite,
+        }
+    }
+
+    /// Whether the memory behind it was lost.
+    pub fn vanished(&self) -> bool {
+        self.vanished.load(Ordering::SeqCst)
+    }
+
+    /// Runs `copy`, which gets the start of the bytes, with the buffer locked for it.
+    pub fn around(&self, direction: Direction, copy: impl FnOnce(*mut u8)) -> Result<(), MemoryError> {
+        const NO_FENCE: i32 = -1;
+        let usage = self.usage & if matches!(direction, Direction::Read) { CPU_READ } else { CPU_WRITE };
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut start = std::ptr::null_mut();
+        // SAFETY: the buffer is alive; no rectangle means all of it, and `start` is ours to be written.
+        let status =
+            unsafe { (self.library.lock)(self.buffer, usage, NO_FENCE, std::ptr::null(), &mut start) };
+        if status != 0 || start.is_null() {
+            return Err(failed("lock", status));
+        }
+        let copied = self.watched(start.cast(), copy);
+        // SAFETY: the buffer was locked above. Without a place for a fence the call waits for what is to be done.
+        let status = unsafe { (self.library.unlock)(self.buffer, std::ptr::null_mut()) };
+        copied?;
+        if status != 0 {
+            return Err(failed("unlock", status));
+        }
+        Ok(())
+    }
+
+    /// Runs `copy` with the guard watching: what an allocator gives may be a file that somebody can shrink.
+    fn watched(&self, start: *mut u8, copy: impl FnOnce(*mut u8)) -> Result<(), MemoryError> {
+        let skip = start as usize % page_size() as usize;
+        let region = Region::watch(start as usize - skip, self.len.saturating_add(skip))?;
+        copy(start);
+        if region.vanished() {
+            // What the allocator has mapped is no longer the buffer; never again read it.
+            self.vanished.store(true, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for HardwareBuffer {
+    fn drop(&mut self) {
+        // SAFETY: the buffer is ours, and nobody uses it any more.
+        unsafe { (self.library.release)(self.buffer) };
+    }
+}
+
+fn failed(what: &str, status: c_int) -> MemoryError {
+    let why = format!("the graphics allocator does not {what} the hardware buffer (status {status})");
+    MemoryError::Map(std::io::Error::other(why))
+}
+
+#[cfg(test)]
+#[path = "hardware_buffer_tests.rs"]
+pub(super) mod tests;

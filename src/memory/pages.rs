@@ -1,0 +1,162 @@
+//! Pages: a mapping of a client's file, or of nothing, in our address space.
+//!
+//! Must not hand out references into them: see [`super::client`].
+
+use super::client::Access;
+use super::file::{self, Direction, DmaBuf};
+use super::guard::Region;
+use super::MemoryError;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// Mapped pages; unmapped when dropped.
+pub(super) struct Pages {
+    /// Start of the mapping, page aligned.
+    base: *mut libc::c_void,
+    mapped: usize,
+    /// Where the client's bytes start within the mapping: its offset need not be page aligned.
+    skip: usize,
+    /// The watch over memory that could vanish; our own memory has none.
+    region: Option<Region>,
+    dma_buf: Option<DmaBuf>,
+}
+
+// SAFETY: the mapping is plain memory, owned until drop; all access is by copying through raw pointers, which is as
+// sound from one thread as from another.
+unsafe impl Send for Pages {}
+// SAFETY: as above; racing copies may tear, which callers must expect of client memory anyway.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    /// Maps `len` bytes of `fd` from `offset`, which the file must really have.
+    pub fn of_file(fd: BorrowedFd, offset: u64, len: usize, access: Access) -> Result<Self, MemoryError> {
+        if len == 0 {
+            return Err(MemoryError::Invalid("a memory of no bytes".into()));
+        }
+        let end = offset
+            .checked_add(len as u64)
+            .ok_or_else(|| MemoryError::Invalid("offset and size overflow".into()))?;
+        let file::Facts { size, dma_buf } = file::examine(fd)?;
+        if end > size {
+            return Err(MemoryError::Invalid(format!(
+                "the memory ends at byte {end}, but its file has only {size}"
+            )));
+        }
+        let skip = (offset % page_size()) as usize;
+        let mapped =
+            len.checked_add(skip).ok_or_else(|| MemoryError::Invalid("offset and size overflow".into()))?;
+        let start = libc::off_t::try_from(offset - skip as u64)
+            .map_err(|_| MemoryError::Invalid(format!("offset {offset} is too large")))?;
+        let base = map_shared(fd, start, mapped, access).map_err(|error| refusal(error, access))?;
+        // From here on it is unmapped if anything fails.
+        let mut pages = Pages { base, mapped, skip, region: None, dma_buf: None };
+        // To watch is cheaper than to ask for seals, so these count only when there are no watches left.
+        match Region::watch(base as usize, mapped) {
+            Ok(region) => pages.region = Some(region),
+            Err(MemoryError::Exhausted(_)) if file::cannot_shrink(fd) => {}
+            Err(error) => return Err(error),
+        }
+        if dma_buf {
+            pages.dma_buf = Some(DmaBuf::new(fd)?);
+        }
+        Ok(pages)
+    }
+
+    /// Private pages that hold `len` bytes, all zero.
+    pub fn anonymous(len: usize) -> Result<Self, MemoryError> {
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches no memory of ours.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len.max(1),
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(MemoryError::Map(std::io::Error::last_os_error()));
+        }
+        Ok(Pages { base, mapped: len.max(1), skip: 0, region: None, dma_buf: None })
+    }
+
+    /// Whether the file shrank while the pages were in use.
+    pub fn vanished(&self) -> bool {
+        self.region.as_ref().is_some_and(Region::vanished)
+    }
+
+    /// Where the client's bytes start; `None` for a dma-buf, every access to which must be announced.
+    pub fn pointer(&self) -> Option<*mut u8> {
+        self.dma_buf.is_none().then(|| self.start())
+    }
+
+    /// Runs `copy`, which gets the start of the client's bytes, and announces it where that is needed.
+    pub fn around(&self, direction: Direction, copy: impl FnOnce(*mut u8)) -> Result<(), MemoryError> {
+        if let Some(dma_buf) = &self.dma_buf {
+            dma_buf.begin(direction)?;
+        }
+        copy(self.start());
+        if let Some(dma_buf) = &self.dma_buf {
+            dma_buf.end(direction)?;
+        }
+        Ok(())
+    }
+
+    fn start(&self) -> *mut u8 {
+        self.base.cast::<u8>().wrapping_add(self.skip)
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // The watch ends first: once unmapped, the addresses may be anybody's.
+        self.region = None;
+        // SAFETY: exactly the region that mmap gave us; nobody holds a reference into it.
+        unsafe { libc::munmap(self.base, self.mapped) };
+    }
+}
+
+/// Why the kernel did not map a file for `access`.
+fn refusal(error: std::io::Error, access: Access) -> MemoryError {
+    match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => MemoryError::Access(match access {
+            Access::Read => "the memory's file descriptor does not allow reading",
+            Access::Write => "the memory's file descriptor does not allow writing",
+            Access::ReadWrite => "the memory's file descriptor does not allow both reading and writing",
+        }),
+        _ => MemoryError::Map(error),
+    }
+}
+
+/// Maps a client's file at an address of the kernel's choice.
+fn map_shared(
+    fd: BorrowedFd,
+    start: libc::off_t,
+    len: usize,
+    access: Access,
+) -> std::io::Result<*mut libc::c_void> {
+    let read = if access.reads() { libc::PROT_READ } else { 0 };
+    // Hardware that can write but not read is unknown to us; a write-only mapping is asked for as the client says.
+    let write = if access.writes() { libc::PROT_WRITE } else { 0 };
+    let map = |sharing| {
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches no memory of ours.
+        let base =
+            unsafe { libc::mmap(std::ptr::null_mut(), len, read | write, sharing, fd.as_raw_fd(), start) };
+        match base == libc::MAP_FAILED {
+            true => Err(std::io::Error::last_os_error()),
+            false => Ok(base),
+        }
+    };
+    match map(libc::MAP_SHARED) {
+        // Older kernels refuse to share what is sealed against writing, even to be read. As it cannot change, a private
+        // mapping shows the same bytes.
+        Err(e) if access == Access::Read && e.raw_os_error() == Some(libc::EPERM) => map(libc::MAP_PRIVATE),
+        other => other,
+    }
+}
+
+/// Page size of this machine: 4 KiB and 16 KiB kernels both exist.
+pub fn page_size() -> u64 {
+    // SAFETY: sysconf only reads a value.
+    u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096).max(1)
+}

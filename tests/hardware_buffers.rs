@@ -1,0 +1,107 @@
+//! Hardware buffers that are no plain bytes, or whose handle is nonsense: what each call says of them.
+
+mod common;
+
+use common::*;
+use nnhal::aidl::*;
+use std::fs::File;
+
+const BYTES: i32 = 4096;
+
+fn hardware_buffer(files: &[&File], format: PixelFormat) -> Memory {
+    let description = HardwareBufferDescription {
+        width: BYTES,
+        height: 1,
+        layers: 1,
+        format,
+        usage: BufferUsage(0x33),
+        stride: BYTES,
+    };
+    let fds = files.iter().filter_map(|file| descriptor(file)).collect();
+    Memory::HardwareBuffer(HardwareBuffer { description, handle: NativeHandle { fds, ints: vec![] } })
+}
+
+/// x + constant, the constant in `pool`.
+fn model(pool: Memory) -> Model {
+    let dims = &[BYTES / 4];
+    let tensor = |lifetime| operand(OperandType::TENSOR_FLOAT32, dims, lifetime);
+    let location = |length| DataLocation { length, ..Default::default() };
+    let activation = operand(OperandType::INT32, &[], OperandLifeTime::CONSTANT_COPY);
+    Model {
+        main: Subgraph {
+            operands: vec![
+                tensor(OperandLifeTime::SUBGRAPH_INPUT),
+                Operand { location: location(BYTES.into()), ..tensor(OperandLifeTime::CONSTANT_POOL) },
+                Operand { location: location(4), ..activation },
+                tensor(OperandLifeTime::SUBGRAPH_OUTPUT),
+            ],
+            operations: vec![Operation {
+                r#type: OperationType::ADD,
+                inputs: vec![0, 1, 2],
+                outputs: vec![3],
+            }],
+            inputIndexes: vec![0],
+            outputIndexes: vec![3],
+        },
+        operandValues: vec![0; 4],
+        pools: vec![pool],
+        ..Default::default()
+    }
+}
+
+fn request_with(pool: Memory, output: &File) -> Request {
+    Request {
+        inputs: vec![argument(0, 0, BYTES.into())],
+        outputs: vec![argument(1, 0, BYTES.into())],
+        pools: vec![RequestMemoryPool::Pool(pool), RequestMemoryPool::Pool(ashmem(output, BYTES.into()))],
+    }
+}
+
+/// Every way in refuses what `pool` gives with `expected`, for the reason `why`.
+#[track_caller]
+fn assert_refused_everywhere(harness: &Harness, pool: &dyn Fn() -> Memory, expected: ErrorStatus, why: &str) {
+    let output = memfd(&[0; BYTES as usize]);
+    let good = harness.prepare(&model(ashmem(&memfd(&[0; BYTES as usize]), BYTES.into())));
+    assert_refused(harness.device().getSupportedOperations(&model(pool())), expected, why);
+    let (launch, (told, prepared)) = harness.connection.launch(&model(pool()));
+    assert_refused(launch, expected, why);
+    assert_eq!((told, prepared.is_none()), (expected, true));
+    let request = request_with(pool(), &output);
+    assert_refused(good.executeSynchronously(&request, false, -1, -1), expected, why);
+    assert_refused(good.executeFenced(&request, &[], false, -1, -1, -1), expected, why);
+}
+
+#[test]
+fn images_are_refused_as_what_cannot_be_mapped() {
+    let (harness, file) = (Harness::new(), memfd(&[0; BYTES as usize]));
+    let image = || hardware_buffer(&[&file], PixelFormat::RGBA_8888);
+    let why = "only hardware buffers of format BLOB can be mapped";
+    assert_refused_everywhere(&harness, &image, ErrorStatus::GENERAL_FAILURE, why);
+}
+
+#[test]
+fn handles_that_mean_nothing_are_found_before_anything_is_promised() {
+    let harness = Harness::new();
+    let none = || hardware_buffer(&[], PixelFormat::BLOB);
+    let invalid = ErrorStatus::INVALID_ARGUMENT;
+    assert_refused_everywhere(&harness, &none, invalid, "a hardware buffer without a handle");
+    let (pipe, _writer) = nix::unistd::pipe().expect("a pipe");
+    let pipe = File::from(pipe);
+    let nonsense = || hardware_buffer(&[&pipe], PixelFormat::BLOB);
+    assert_refused_everywhere(&harness, &nonsense, invalid, "has no size");
+    let small = memfd(&[0; 8]);
+    let short = || hardware_buffer(&[&small], PixelFormat::BLOB);
+    assert_refused_everywhere(&harness, &short, invalid, "its file has only 8");
+}
+
+#[test]
+fn blobs_carry_constants_and_arguments() {
+    let harness = Harness::new();
+    let file = |value: f32| memfd(&floats(&[value; BYTES as usize / 4]));
+    let (constant, input, output) = (file(2.0), file(0.5), file(0.0));
+    let blob = |file: &File| hardware_buffer(&[file], PixelFormat::BLOB);
+    let prepared = harness.prepare(&model(blob(&constant)));
+    let request = request_with(blob(&input), &output);
+    prepared.executeSynchronously(&request, false, -1, -1).expect("executed");
+    assert_eq!(bytes_of(&output), bytes_of(&file(2.5)));
+}
