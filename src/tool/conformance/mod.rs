@@ -3,6 +3,7 @@
 pub mod check;
 pub mod compare;
 pub mod corpus;
+mod fenced;
 mod hal_model;
 mod outcome;
 mod paths;
@@ -11,6 +12,7 @@ mod probe;
 mod report;
 mod request;
 mod runner;
+mod session;
 mod suites;
 mod validation;
 
