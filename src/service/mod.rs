@@ -8,7 +8,7 @@
 //! - `fmq_burst`: the extension of every prepared model: bursts over fast message queues
 //! - `run`: the one path that every way to execute takes; `fence`, `watcher`: fences, and the thread that waits for them
 //! - `arguments`: from request pools to tensors; `terms`: deadlines, timeouts, hints and the like
-//! - `quotas`: how much of everything one client may have
+//! - `quotas`: how much of everything one client may have; `spare`: threads for tasks that may have to wait for a client
 //! - `status`: the one place where errors become binder status
 //! - `serve`, `embedded`: the service on a socket or a kernel binder, or in the tool's own process
 //! - `daemon`, `logger`: the life of the process that is nothing but the service
@@ -31,6 +31,7 @@ mod prepared_model;
 mod quotas;
 mod run;
 pub mod serve;
+mod spare;
 mod status;
 mod terms;
 mod watcher;
