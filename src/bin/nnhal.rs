@@ -2,14 +2,18 @@
 
 use clap::Parser;
 use nnhal::tool::cli::Cli;
+use nnhal::tool::error::ToolError;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn,rsbinder=error")).init();
-    match Cli::parse().run() {
+    let cli = Cli::parse();
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(cli.log_filter())).init();
+    match cli.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("nnhal: {error}");
+            if !matches!(error, ToolError::Unread) {
+                eprintln!("nnhal: {error}");
+            }
             ExitCode::from(error.exit_code())
         }
     }

@@ -24,6 +24,9 @@ pub enum ToolError {
     /// The work was done, and what it was to find out is: no.
     #[error("{0}")]
     Failed(String),
+    /// Nobody reads what the tool prints: no news to anybody.
+    #[error("nobody reads the output")]
+    Unread,
     #[error("the driver has not answered for {0} s")]
     Hung(u64),
     /// The driver was lost in the middle of the work.

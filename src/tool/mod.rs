@@ -10,6 +10,7 @@ pub mod error;
 pub mod fmq;
 pub mod info;
 mod operations;
+pub mod print;
 pub mod run;
 pub mod shared;
 pub mod tflite;

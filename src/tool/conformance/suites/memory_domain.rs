@@ -25,8 +25,9 @@ pub fn run(context: &Context, case: &Case) -> Step {
         let buffers = Buffers::allocate(context, case, &prepared)?;
         let Buffers { shared, outputs, .. } = &buffers;
         let session = Session::new(&context.driver, &prepared, &shared.request);
+        // Once: executions leave their inputs as they are.
+        buffers.fill(context, case)?;
         for &path in &paths {
-            buffers.fill(context, case)?;
             let mut judge = |ran: &Ran| {
                 if path.is_fenced() && zero_sized {
                     return refused(ran, ErrorStatus::INVALID_ARGUMENT);

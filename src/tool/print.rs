@@ -1,0 +1,19 @@
+//! The tool's standard output. Where nobody reads it any more (`nnhal info | head -1`), the tool ends, without a word
+//! and without the panic of `println!`.
+
+use super::error::ToolError;
+use std::fmt::Display;
+use std::io::{self, ErrorKind, Write};
+
+/// Prints a line.
+pub fn line(line: impl Display) -> Result<(), ToolError> {
+    writeln!(io::stdout(), "{line}").map_err(unprinted)
+}
+
+/// What a failed write to standard output means.
+pub fn unprinted(why: io::Error) -> ToolError {
+    match why.kind() {
+        ErrorKind::BrokenPipe => ToolError::Unread,
+        _ => ToolError::File { path: "standard output".into(), why },
+    }
+}
