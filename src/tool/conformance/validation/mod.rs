@@ -7,6 +7,8 @@ mod lifetimes;
 mod mutations;
 mod operands;
 mod operations;
+mod quantisation;
+mod ranks;
 mod requests;
 #[cfg(test)]
 mod tests;
@@ -49,6 +51,8 @@ fn every_mutation(model: &mut Model, sink: &mut dyn FnMut(&str, &Model, &Prepare
     let mut mutations = Mutations::new(model, sink);
     operations::run(&mut mutations)?;
     operands::run(&mut mutations)?;
+    quantisation::run(&mut mutations)?;
+    ranks::run(&mut mutations)?;
     lifetimes::run(&mut mutations)?;
     types::run(&mut mutations)?;
     edges::run(&mut mutations)
