@@ -2,46 +2,52 @@
 //! when the driver dies under it.
 #![cfg(feature = "tool")]
 
-use serde_json::json;
+use serde_json::{json, Value};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// A corpus file of `count` models FLOOR([-0.5, 1.5]), with this for an expected value.
-fn write_corpus(path: &Path, count: usize, expected: [f32; 2]) {
-    let operand = |name: &str, lifetime: &str, at: usize| {
-        json!({
-            "name": name, "type": "TENSOR_FLOAT32", "dims": [2], "lifetime": lifetime, "consumers": 1,
-            "data": [at, 8],
-        })
-    };
-    let model = |i: usize| {
-        json!({
-            "name": format!("floor_{i}"), "folder": "V1_0", "spec": "floor", "aidl_version": 0,
-            "relaxed": false, "expect_failure": false, "multinomial_tolerance": 0.0, "f32_tolerance": "f32",
-            "quant8_atol": 1, "kinds": ["general", "dynamic_shape", "validation", "deadline"],
-            "ops": ["FLOOR"],
-            "main": {
-                "inputs": [0], "outputs": [1],
-                "operands": [operand("in", "SUBGRAPH_INPUT", 0), operand("out", "SUBGRAPH_OUTPUT", 16)],
-                "operations": [{"type": "FLOOR", "inputs": [0], "outputs": [1]}],
-            },
-        })
-        .to_string()
-    };
-    let lines: Vec<String> = (0..count).map(model).collect();
+/// A model of one operation that works on operands of `data`.
+fn model(name: &str, operation: &str, kinds: &[&str], operands: &[Value]) -> Value {
+    let last = operands.len() - 1;
+    let inputs: Vec<usize> = (0..last).collect();
+    json!({
+        "name": name, "folder": "V1_0", "spec": "spec", "aidl_version": 0, "feature_level": 1,
+        "relaxed": false,
+        "expect_failure": kinds.contains(&"cts_expect_failure"), "multinomial_tolerance": 0.0,
+        "f32_tolerance": "f32", "quant8_atol": 1, "kinds": kinds, "ops": [operation],
+        "main": {
+            "inputs": inputs, "outputs": [last], "operands": operands,
+            "operations": [{"type": operation, "inputs": inputs, "outputs": [last]}],
+        },
+    })
+}
+
+/// An operand whose bytes are at `at`.
+fn operand(name: &str, ty: &str, dims: &[u32], at: usize) -> Value {
+    let lifetime = if name == "out" { "SUBGRAPH_OUTPUT" } else { "SUBGRAPH_INPUT" };
+    let length = 4 * dims.iter().product::<u32>();
+    json!({
+        "name": name, "type": ty, "dims": dims, "lifetime": lifetime, "consumers": 1, "data": [at, length],
+    })
+}
+
+/// `count` models FLOOR([-0.5, 1.5]), with this for an expected value.
+fn write_floors(path: &Path, count: usize, expected: [f32; 2]) {
+    let kinds = ["general", "dynamic_shape", "validation", "deadline"];
+    let operands = [operand("in", "TENSOR_FLOAT32", &[2], 0), operand("out", "TENSOR_FLOAT32", &[2], 8)];
+    let models = (0..count).map(|i| model(&format!("floor_{i}"), "FLOOR", &kinds, &operands));
+    let values = [-0.5f32, 1.5, expected[0], expected[1]];
+    write_corpus(path, models, &values.map(f32::to_le_bytes).concat());
+}
+
+fn write_corpus(path: &Path, models: impl Iterator<Item = Value>, blob: &[u8]) {
+    let lines: Vec<String> = models.map(|model| model.to_string()).collect();
     let json = lines.join("\n");
-    let mut blob = [0; 32];
-    for (i, value) in [-0.5f32, 1.5].into_iter().enumerate() {
-        blob[4 * i..4 * i + 4].copy_from_slice(&value.to_le_bytes());
-    }
-    for (i, value) in expected.into_iter().enumerate() {
-        blob[16 + 4 * i..20 + 4 * i].copy_from_slice(&value.to_le_bytes());
-    }
     let blob_at = (64 + json.len()).next_multiple_of(64);
     let mut file = b"NNTCORP1".to_vec();
     file.extend(1u32.to_le_bytes());
-    file.extend((count as u32).to_le_bytes());
+    file.extend((lines.len() as u32).to_le_bytes());
     for word in [64, json.len(), blob_at, blob.len()] {
         file.extend((word as u64).to_le_bytes());
     }
@@ -59,7 +65,7 @@ struct Corpus {
 impl Corpus {
     fn new(count: usize, expected: [f32; 2]) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        write_corpus(&dir.path().join("floor.nnt"), count, expected);
+        write_floors(&dir.path().join("floor.nnt"), count, expected);
         Corpus { dir }
     }
 
@@ -135,6 +141,38 @@ fn bad_arguments_and_files_are_one_line_and_no_run() {
     assert!(stderr.lines().count() == 1 && stderr.contains("broken.nnt: not a corpus file"), "{stderr}");
     let output = corpus.run(&["--service", "unix:/nonexistent/nn.sock"]);
     assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn what_a_driver_is_asked_to_refuse_is_not_logged() {
+    let corpus = Corpus::new(0, [-1.0, 1.0]);
+    let operands = [
+        operand("lookups", "TENSOR_INT32", &[1], 0),
+        operand("values", "TENSOR_FLOAT32", &[2, 1], 4),
+        operand("out", "TENSOR_FLOAT32", &[1, 1], 12),
+    ];
+    let model = model("no_such_row", "EMBEDDING_LOOKUP", &["cts_expect_failure"], &operands);
+    write_corpus(&corpus.path("lookup.nnt"), std::iter::once(model), &[9; 16]);
+    let output = corpus.run(&["--suite", "cts_expect_failure"]);
+    assert_ends(&output, 0, "1 passed, 0 failed, 0 skipped");
+    assert_eq!(text(&output.stderr), "");
+    let output = corpus.command(&["--suite", "cts_expect_failure"]).env("RUST_LOG", "warn").output();
+    let stderr = text(&output.expect("the tool starts").stderr);
+    assert!(stderr.contains("EMBEDDING_LOOKUP"), "there is something to be silent of: {stderr}");
+}
+
+#[test]
+fn nobody_reading_is_a_quiet_end() {
+    let corpus = Corpus::new(3, [-1.0, 2.0]);
+    let mut info = Command::new(env!("CARGO_BIN_EXE_nnhal"));
+    info.arg("info").env_remove("RUST_LOG");
+    for mut command in [corpus.command(&["--suite", "general"]), info] {
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the tool starts");
+        drop(child.stdout.take());
+        let output = child.wait_with_output().expect("the tool ends");
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(2), String::new()));
+    }
 }
 
 struct Killed(Child);

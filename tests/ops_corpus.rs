@@ -4,7 +4,7 @@
 #![cfg(feature = "tool")]
 
 use nnhal::memory::AlignedBuf;
-use nnhal::ops::{evaluate::evaluate, Arg, NeverInterrupted, OperationType};
+use nnhal::ops::{evaluate::evaluate, signature, Arg, NeverInterrupted, OperationType};
 use nnhal::tensor::{ChannelQuant, OperandType, TensorInfo};
 use nnhal::tool::conformance::{compare, corpus};
 use std::collections::BTreeMap;
@@ -15,14 +15,63 @@ struct Value {
     data: Option<AlignedBuf>,
 }
 
-#[test]
-fn plain_evaluations_pass_the_corpus() {
+/// The corpus; `None`, with a message, where it is absent.
+fn corpus_dir() -> Option<PathBuf> {
     let dir = std::env::var_os("NNHAL_VTS")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/vts"), PathBuf::from);
     if !dir.is_dir() {
         println!("skipped: no corpus at {}; set NNHAL_VTS to its directory", dir.display());
-        return;
+        return None;
     }
+    Some(dir)
+}
+
+/// The table's feature levels against the corpus, which states from which level on each model is valid.
+#[test]
+fn no_call_is_of_a_later_feature_level_than_its_model() {
+    let Some(dir) = corpus_dir() else { return };
+    let mut late = BTreeMap::<String, String>::new();
+    let mut calls = 0;
+    for path in corpus::find_files(&dir).unwrap() {
+        let file = corpus::CorpusFile::read(&path).unwrap();
+        for model in &file.models {
+            for graph in std::iter::once(&model.main).chain(&model.referenced) {
+                for op in &graph.operations {
+                    let level = feature_level(&file, graph, op)
+                        .unwrap_or_else(|why| panic!("{}: {}: {why}", model.name, op.ty));
+                    calls += 1;
+                    if level > model.feature_level {
+                        let levels = format!("{level}, but {} at {}", model.name, model.feature_level);
+                        late.insert(op.ty.clone(), levels);
+                    }
+                }
+            }
+        }
+    }
+    assert!(late.is_empty(), "{late:#?}");
+    assert!(calls > 0, "the corpus has no operation");
+}
+
+fn feature_level(
+    file: &corpus::CorpusFile,
+    graph: &corpus::Subgraph,
+    op: &corpus::Operation,
+) -> Result<u8, String> {
+    let operation = operation(&op.ty).ok_or("missing operation")?;
+    let infos: Vec<TensorInfo> = graph.operands.iter().map(|operand| value(file, operand).info).collect();
+    let operands = |indices: &[usize]| -> Vec<signature::Operand> {
+        let operand = |&i: &usize| match graph.operands[i].lifetime {
+            corpus::Lifetime::NoValue => signature::Operand::Omitted(Some(&infos[i])),
+            _ => signature::Operand::Present(&infos[i]),
+        };
+        indices.iter().map(operand).collect()
+    };
+    Ok(signature::find(operation, &operands(&op.inputs), &operands(&op.outputs))?.feature_level)
+}
+
+#[test]
+fn plain_evaluations_pass_the_corpus() {
+    let Some(dir) = corpus_dir() else { return };
     let only: Option<Vec<String>> =
         std::env::var("NNT_OPS").ok().map(|s| s.split(',').map(Into::into).collect());
     let filter = std::env::var("NNT_FILTER").unwrap_or_default();

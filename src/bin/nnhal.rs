@@ -5,8 +5,9 @@ use nnhal::tool::cli::Cli;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn,rsbinder=error")).init();
-    match Cli::parse().run() {
+    let cli = Cli::parse();
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(cli.log_filter())).init();
+    match cli.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("nnhal: {error}");

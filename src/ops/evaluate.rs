@@ -4,7 +4,7 @@
 use super::signature::{self, Operand};
 use super::{Arg, Args, Computed, Interrupt, OpError, Operation, Out, Run, Shapes};
 use crate::memory::AlignedBuf;
-use crate::tensor::{byte_size, TensorInfo};
+use crate::tensor::{byte_size, Dims, TensorInfo};
 
 /// Largest output of a call, in bytes. Models that mean well stay far below; without a bound, the few bytes of a FILL or
 /// TILE could have the driver touch 4 GiB.
@@ -55,14 +55,22 @@ pub fn shapes(operation: &Operation, args: &Args) -> Shapes {
     if dims.len() != args.outputs.len() {
         return Err(OpError::failed(format!("{} outputs, expected {}", args.outputs.len(), dims.len())));
     }
-    for (i, (info, dims)) in args.outputs.iter().zip(&dims).enumerate() {
-        if byte_size(info.ty, dims).is_none_or(|size| size > LARGEST_OUTPUT) {
-            return Err(OpError::failed(format!(
-                "output {i} of dimensions {dims:?} is larger than {LARGEST_OUTPUT} bytes"
-            )));
-        }
-    }
+    check_sizes(args.outputs, &dims)?;
     Ok(dims)
+}
+
+/// Checks that outputs of these dimensions have at most [`LARGEST_OUTPUT`] bytes each.
+pub fn check_sizes(outputs: &[TensorInfo], dims: &[Dims]) -> Result<(), OpError> {
+    for (i, (info, dims)) in outputs.iter().zip(dims).enumerate() {
+        output_size(info, dims).map_err(|why| OpError::failed(format!("output {i}: {why}")))?;
+    }
+    Ok(())
+}
+
+/// Bytes of an output with these dimensions; an error if there are too many.
+fn output_size(info: &TensorInfo, dims: &[u32]) -> Result<usize, OpError> {
+    let size = byte_size(info.ty, dims).filter(|&size| size <= LARGEST_OUTPUT);
+    size.ok_or_else(|| OpError::failed(format!("dimensions {dims:?} take more than {LARGEST_OUTPUT} bytes")))
 }
 
 /// `info` with other dimensions.
@@ -70,10 +78,9 @@ pub fn with_dims(info: &TensorInfo, dims: &[u32]) -> TensorInfo {
     TensorInfo { dims: dims.to_vec(), ..info.clone() }
 }
 
-fn allocate(info: &TensorInfo) -> Result<AlignedBuf, OpError> {
-    let size = info
-        .byte_size()
-        .ok_or_else(|| OpError::failed(format!("an output of {:?} is too large", info.dims)))?;
+/// Memory for an output of at most [`LARGEST_OUTPUT`] bytes.
+pub fn allocate(info: &TensorInfo) -> Result<AlignedBuf, OpError> {
+    let size = output_size(info, &info.dims)?;
     AlignedBuf::zeroed(size)
         .ok_or_else(|| OpError::failed(format!("no memory for an output of {size} bytes")))
 }
@@ -95,7 +102,7 @@ mod tests {
         let one_too_many = fill((LARGEST_OUTPUT / 4) as i32 + 1).unwrap_err().to_string();
         assert_eq!(
             one_too_many,
-            format!("output 0 of dimensions [268435457] is larger than {LARGEST_OUTPUT} bytes")
+            format!("output 0: dimensions [268435457] take more than {LARGEST_OUTPUT} bytes")
         );
     }
 }

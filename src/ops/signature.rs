@@ -147,20 +147,60 @@ pub struct Match {
 /// Finds the signature of `operation` that a call with these operands follows, or says why none does: of all
 /// mismatches the one furthest along is reported.
 pub fn find(operation: &Operation, inputs: &[Operand], outputs: &[Operand]) -> Result<Match, String> {
-    let mut closest: Option<(usize, String)> = None;
+    let mut closest: Option<Miss> = None;
     for (form, signature) in operation.signatures.iter().enumerate() {
         for row in signature.rows {
             let sides = match_side(&signature.inputs_side(), row, inputs).and_then(|()| {
-                match_side(&signature.outputs_side(), row, outputs).map_err(|(n, e)| (n + inputs.len(), e))
+                match_side(&signature.outputs_side(), row, outputs)
+                    .map_err(|miss| Miss { place: miss.place + inputs.len(), ..miss })
             });
             match sides {
                 Ok(()) => return Ok(Match { form, feature_level: row.0 }),
-                Err(miss) if closest.as_ref().is_none_or(|best| miss.0 > best.0) => closest = Some(miss),
-                Err(_) => {}
+                Err(miss) => Miss::keep(&mut closest, miss),
             }
         }
     }
-    Err(closest.map_or_else(|| "the operation has no signature".into(), |(_, why)| why))
+    Err(closest.map_or_else(|| "the operation has no signature".into(), |miss| miss.to_string()))
+}
+
+/// Why a call does not follow a row of a signature.
+#[derive(Debug)]
+struct Miss {
+    /// 0 for a wrong number of operands, else that of the operand at fault, from 1.
+    place: usize,
+    /// The operand is of the right type; it is something else that is wrong with it.
+    right_type: bool,
+    /// What there is.
+    found: String,
+    /// What could be in its place.
+    accepted: Vec<String>,
+}
+
+impl Miss {
+    /// Keeps of two misses the one where more was right; of two alike, what either accepts. A row of the operand's own
+    /// type knows better than others what is wrong with it.
+    fn keep(closest: &mut Option<Miss>, miss: Miss) {
+        let progress = |miss: &Miss| (miss.place, miss.right_type);
+        match closest {
+            Some(best) if progress(best) > progress(&miss) => {}
+            Some(best) if progress(best) == progress(&miss) => {
+                let new = miss.accepted.into_iter().filter(|accepted| !best.accepted.contains(accepted));
+                let new: Vec<_> = new.collect();
+                best.accepted.extend(new);
+            }
+            _ => *closest = Some(miss),
+        }
+    }
+}
+
+impl std::fmt::Display for Miss {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.found)?;
+        match self.accepted.is_empty() {
+            true => Ok(()),
+            false => write!(f, ", expected {}", self.accepted.join(" or ")),
+        }
+    }
 }
 
 /// One side (inputs or outputs) of a signature.
@@ -192,55 +232,117 @@ impl Side<'_> {
         }
     }
 
-    fn accepts(&self, n: usize) -> Result<(), String> {
-        let expected = match self.count {
-            Count::All if n == self.slots.len() => return Ok(()),
-            Count::OneOf(counts) if counts.contains(&n) => return Ok(()),
-            Count::Repeat(_) if n >= self.slots.len() => return Ok(()),
-            Count::All => self.slots.len().to_string(),
-            Count::OneOf(counts) => counts.iter().map(usize::to_string).collect::<Vec<_>>().join(" or "),
-            Count::Repeat(_) => format!("{} or more", self.slots.len()),
-        };
-        Err(format!("{n} {}s, expected {expected}", self.what))
+    /// Checks that there may be `n` operands; if not, which numbers there may be.
+    fn accepts(&self, n: usize) -> Result<(), Vec<String>> {
+        match self.count {
+            Count::All if n == self.slots.len() => Ok(()),
+            Count::OneOf(counts) if counts.contains(&n) => Ok(()),
+            Count::Repeat(_) if n >= self.slots.len() => Ok(()),
+            Count::All => Err(vec![self.slots.len().to_string()]),
+            Count::OneOf(counts) => Err(counts.iter().map(usize::to_string).collect()),
+            Count::Repeat(_) => Err(vec![format!("{} or more", self.slots.len())]),
+        }
     }
 }
 
-/// Matches one side; an error carries how many operands had matched before.
-fn match_side(side: &Side, row: &Row, operands: &[Operand]) -> Result<(), (usize, String)> {
-    side.accepts(operands.len()).map_err(|e| (0, e))?;
+/// Matches one side.
+fn match_side(side: &Side, row: &Row, operands: &[Operand]) -> Result<(), Miss> {
+    let n = operands.len();
+    side.accepts(n).map_err(|accepted| Miss {
+        place: 0,
+        right_type: false,
+        found: format!("{n} {}s", side.what),
+        accepted,
+    })?;
     for (i, operand) in operands.iter().enumerate() {
-        let slot = side.slot(i, operands.len());
-        check_slot(slot, row, operand)
-            .map_err(|why| (i + 1, format!("{} {i} ({}): {why}", side.what, slot.name)))?;
+        let slot = side.slot(i, n);
+        check_slot(slot, row, operand).map_err(|miss| Miss {
+            place: i + 1,
+            found: format!("{} {i} ({}): {}", side.what, slot.name, miss.found),
+            ..miss
+        })?;
     }
     Ok(())
 }
 
-fn check_slot(slot: &Slot, row: &Row, operand: &Operand) -> Result<(), String> {
+/// Matches an operand with a slot; a miss has no place yet.
+fn check_slot(slot: &Slot, row: &Row, operand: &Operand) -> Result<(), Miss> {
+    let miss = |right_type, found: String, accepted| Miss { place: 0, right_type, found, accepted };
+    let omission = || match slot.optional {
+        true => Ok(()),
+        false => Err(miss(true, "must not be omitted".into(), Vec::new())),
+    };
     let (info, omitted) = match *operand {
         Operand::Present(info) => (info, false),
         Operand::Omitted(Some(info)) => (info, true),
-        Operand::Omitted(None) if slot.optional => return Ok(()),
-        Operand::Omitted(None) => return Err("must not be omitted".into()),
+        Operand::Omitted(None) => return omission(),
     };
     let ty = info.ty;
-    let fits = match slot.ty {
-        Ty::Var(column) => row.1.get(column) == Some(&ty),
-        Ty::Is(expected) => expected == ty,
-        Ty::Any(types) => types.contains(&ty),
+    let types = match &slot.ty {
+        Ty::Var(column) => row.1.get(*column).map_or(&[][..], std::slice::from_ref),
+        Ty::Is(expected) => std::slice::from_ref(expected),
+        Ty::Any(types) => types,
     };
-    if !fits {
-        return Err(format!("{ty} is not accepted here"));
+    if !types.contains(&ty) {
+        return Err(miss(false, ty.to_string(), types.iter().map(OperandType::to_string).collect()));
     }
     if omitted {
-        return if slot.optional { Ok(()) } else { Err("must not be omitted".into()) };
+        return omission();
     }
+    let (least, most) = slot.rank;
     match (Arg { info, data: None }).rank() {
-        Some(rank)
-            if ty.is_tensor() && !(usize::from(slot.rank.0)..=usize::from(slot.rank.1)).contains(&rank) =>
-        {
-            Err(format!("rank {rank}, expected {} to {}", slot.rank.0, slot.rank.1))
+        Some(rank) if ty.is_tensor() && !(usize::from(least)..=usize::from(most)).contains(&rank) => {
+            let accepted = match (least, most) {
+                (least, u8::MAX) => format!("{least} or more"),
+                (least, most) if least == most => least.to_string(),
+                (least, most) => format!("{least} to {most}"),
+            };
+            Err(miss(true, format!("rank {rank}"), vec![accepted]))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::OperationType::{self, *};
+    use OperandType::*;
+
+    /// Why a call is refused whose operands, all of these dimensions if they are tensors, have these types.
+    fn refusal(ty: OperationType, dims: &[u32], inputs: &[OperandType], outputs: &[OperandType]) -> String {
+        let infos = |types: &[OperandType]| -> Vec<TensorInfo> {
+            let info = |&ty: &OperandType| TensorInfo::new(ty, if ty.is_tensor() { dims } else { &[] });
+            types.iter().map(info).collect()
+        };
+        let (inputs, outputs) = (infos(inputs), infos(outputs));
+        let inputs: Vec<_> = inputs.iter().map(Operand::Present).collect();
+        let outputs: Vec<_> = outputs.iter().map(Operand::Present).collect();
+        find(ty.operation().expect("in the table"), &inputs, &outputs).expect_err("refused")
+    }
+
+    #[test]
+    fn a_wrong_rank_is_told_as_such_whatever_the_type() {
+        for ty in [TENSOR_FLOAT32, TENSOR_FLOAT16, TENSOR_QUANT8_ASYMM, TENSOR_QUANT8_ASYMM_SIGNED] {
+            let why = refusal(RELU, &[1; 5], &[ty], &[ty]);
+            assert_eq!(why, "input 0 (input): rank 5, expected 1 to 4");
+            let beta = if ty == TENSOR_FLOAT16 { FLOAT16 } else { FLOAT32 };
+            let why = refusal(SOFTMAX, &[1; 5], &[ty, beta], &[ty]);
+            assert_eq!(why, "input 0 (input): rank 5, expected 4 or 2 or 1 to 4", "in each of its forms");
+        }
+    }
+
+    #[test]
+    fn a_wrong_type_is_told_with_all_that_are_right() {
+        let why = refusal(FLOOR, &[1; 5], &[TENSOR_INT32], &[TENSOR_INT32]);
+        assert_eq!(why, "input 0 (input): TENSOR_INT32, expected TENSOR_FLOAT32 or TENSOR_FLOAT16");
+        let why = refusal(FLOOR, &[1], &[TENSOR_FLOAT16], &[TENSOR_FLOAT32]);
+        assert_eq!(why, "output 0 (output): TENSOR_FLOAT32, expected TENSOR_FLOAT16");
+    }
+
+    #[test]
+    fn a_wrong_number_is_told_with_all_that_are_right() {
+        assert_eq!(refusal(RELU, &[1], &[], &[TENSOR_FLOAT32]), "0 inputs, expected 1");
+        assert_eq!(refusal(SOFTMAX, &[1], &[TENSOR_FLOAT32], &[]), "1 inputs, expected 2 or 3");
     }
 }

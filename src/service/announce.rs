@@ -3,12 +3,17 @@
 use super::prepared_model;
 use super::prepared_model::Prepared;
 use super::quotas::Quotas;
+use super::spare::Spare;
 use super::status::ServiceError;
 use crate::aidl::{ErrorStatus, IPreparedModelCallback};
 use crate::compiler::Permit;
 use binder::{DeathRecipient, Strong, WIBinder};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// The threads that notify.
+static NOTIFIERS: Spare = Spare::new("nnhal-notify", Duration::from_secs(1));
 
 /// A notification that a client is owed. Dropped without one, it says GENERAL_FAILURE.
 pub(super) struct Announcement {
@@ -63,8 +68,7 @@ impl Announcement {
                 log::info!("a client did not take the outcome of its compilation: {why}");
             }
         };
-        let thread = std::thread::Builder::new().name("nnhal-notify".into());
-        if let Err(why) = thread.spawn(notify) {
+        if let Err(why) = NOTIFIERS.run(notify) {
             log::error!("no thread to tell a client the outcome of its compilation: {why}");
         }
     }

@@ -7,8 +7,8 @@
 //! - `prepared_model`: IPreparedModel; `execution`: IExecution; `burst`: IBurst; `fenced`: what runs behind a fence
 //! - `fmq_burst`: the extension of every prepared model: bursts over fast message queues
 //! - `run`: the one path that every way to execute takes; `fence`, `watcher`: fences, and the thread that waits for them
-//! - `life`: whether client processes live; `arguments`: from request pools to tensors; `terms`: deadlines, timeouts, hints and the like
-//! - `quotas`: how much of everything one client may have
+//! - `life`: whether client processes live; `arguments`: from request pools to tensors; `terms`: times, hints and the like
+//! - `quotas`: how much of everything one client may have; `spare`: threads for tasks that may have to wait for a client
 //! - `status`: the one place where errors become binder status
 //! - `serve`, `embedded`: the service on a socket or a kernel binder, or in the tool's own process
 //! - `daemon`, `logger`: the life of the process that is nothing but the service
@@ -32,6 +32,7 @@ mod prepared_model;
 mod quotas;
 mod run;
 pub mod serve;
+mod spare;
 mod status;
 mod terms;
 mod watcher;

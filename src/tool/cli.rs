@@ -28,6 +28,15 @@ enum Command {
 }
 
 impl Cli {
+    /// What is logged unless RUST_LOG says otherwise.
+    pub fn log_filter(&self) -> &'static str {
+        match &self.command {
+            // What an embedded driver warns of there is what it was asked for: to refuse.
+            Command::Conformance(_) => "warn,rsbinder=error,nnhal::service=error",
+            _ => "warn,rsbinder=error",
+        }
+    }
+
     pub fn run(&self) -> Result<(), ToolError> {
         let done = match &self.command {
             Command::Run(args) => run::run(&self.service, args),

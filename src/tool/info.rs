@@ -2,7 +2,7 @@
 
 use super::client::{ConnectOptions, Driver, ServiceName};
 use super::error::ToolError;
-use super::operations;
+use super::{operations, print};
 use crate::aidl::{DeviceType, PerformanceInfo};
 use crate::tensor::OperandType;
 use std::time::Duration;
@@ -19,47 +19,47 @@ pub struct InfoArgs {
 
 pub fn run(service: &ServiceName, args: &InfoArgs) -> Result<(), ToolError> {
     if args.markdown {
-        print!("{}", operations::markdown());
-        return Ok(());
+        return print::line(operations::markdown().trim_end());
     }
     let options = ConnectOptions { timeout: Some(TIMEOUT), ..Default::default() };
     driver(&Driver::connect(service, &options)?)?;
-    println!("\noperations of this build:");
-    print!("{}", operations::plain());
-    Ok(())
+    print::line("\noperations of this build:")?;
+    print::line(operations::plain().trim_end())
 }
 
 fn driver(driver: &Driver) -> Result<(), ToolError> {
     let device = driver.device();
-    println!("version: {}", driver.answer("getVersionString", device.getVersionString())?);
-    println!(
+    let version = driver.answer("getVersionString", device.getVersionString())?;
+    print::line(format!("version: {version}"))?;
+    print::line(format!(
         "interface: {} ({})",
         driver.answer("getInterfaceVersion", device.getInterfaceVersion())?,
         driver.answer("getInterfaceHash", device.getInterfaceHash())?
-    );
+    ))?;
     let ty = driver.answer("getType", device.getType())?;
-    println!("type: {}", type_name(ty));
+    print::line(format!("type: {}", type_name(ty)))?;
     let files = driver.answer("getNumberOfCacheFilesNeeded", device.getNumberOfCacheFilesNeeded())?;
-    match (files.numModelCache, files.numDataCache) {
-        (0, 0) => println!("cache files: none, compilations are not cached"),
-        (model, data) => println!("cache files: {model} for the model, {data} for data"),
-    }
+    print::line(match (files.numModelCache, files.numDataCache) {
+        (0, 0) => "cache files: none, compilations are not cached".into(),
+        (model, data) => format!("cache files: {model} for the model, {data} for data"),
+    })?;
     let extensions = driver.answer("getSupportedExtensions", device.getSupportedExtensions())?;
     let names: Vec<&str> = extensions.iter().map(|extension| extension.name.as_str()).collect();
-    println!("extensions: {}", if names.is_empty() { "none".into() } else { names.join(", ") });
+    let names = if names.is_empty() { "none".into() } else { names.join(", ") };
+    print::line(format!("extensions: {names}"))?;
     let capabilities = driver.answer("getCapabilities", device.getCapabilities())?;
-    println!("performance, relative to the processor (time, power; less is better):");
+    print::line("performance, relative to the processor (time, power; less is better):")?;
     let line = |name: &str, info: &PerformanceInfo| {
-        println!("  {name}: {}, {}", info.execTime, info.powerUsage);
+        print::line(format!("  {name}: {}, {}", info.execTime, info.powerUsage))
     };
-    line("relaxed scalars", &capabilities.relaxedFloat32toFloat16PerformanceScalar);
-    line("relaxed tensors", &capabilities.relaxedFloat32toFloat16PerformanceTensor);
-    line("IF", &capabilities.ifPerformance);
-    line("WHILE", &capabilities.whilePerformance);
+    line("relaxed scalars", &capabilities.relaxedFloat32toFloat16PerformanceScalar)?;
+    line("relaxed tensors", &capabilities.relaxedFloat32toFloat16PerformanceTensor)?;
+    line("IF", &capabilities.ifPerformance)?;
+    line("WHILE", &capabilities.whilePerformance)?;
     for performance in &capabilities.operandPerformance {
         let code = performance.r#type.0;
         let name = OperandType::from_code(code).map_or(format!("type {code}"), |ty| ty.name().into());
-        line(&name, &performance.info);
+        line(&name, &performance.info)?;
     }
     Ok(())
 }

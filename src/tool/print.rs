@@ -1,15 +1,16 @@
-//! What the tool prints. Not by `println!`, which panics where nobody reads any more.
+//! The tool's standard output. Where nobody reads it any more (`nnhal info | head -1`), the tool ends, without a word
+//! and without the panic of `println!`.
 
 use super::error::ToolError;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 
 /// Prints a line.
-pub fn line(text: impl Display) -> Result<(), ToolError> {
-    writeln!(io::stdout(), "{text}").map_err(unprinted)
+pub fn line(line: impl Display) -> Result<(), ToolError> {
+    writeln!(io::stdout(), "{line}").map_err(unprinted)
 }
 
-/// Why nothing was printed.
+/// What a failed write to standard output means.
 pub fn unprinted(why: io::Error) -> ToolError {
     match why.kind() {
         ErrorKind::BrokenPipe => ToolError::Unread,

@@ -2,7 +2,9 @@
 
 use super::boxes::{ensure, ensure_eighths, ensure_ordered, fours, overlap, Corners};
 use super::outputs;
+use crate::ops::evaluate::check_sizes;
 use crate::ops::pace::Pace;
+use crate::ops::scratch::collected;
 use crate::ops::signature::{int, is, var, Row};
 use crate::ops::{no_check, Args, Computed, OpError, Operation, OperationType, Run, Signature};
 use crate::tensor::OperandType::*;
@@ -117,13 +119,14 @@ fn eval(args: &Args) -> Result<Vec<Computed>, OpError> {
 
 fn write(args: &Args, call: &Call, kept: &[Candidate], batches: &[i32]) -> Result<Vec<Computed>, OpError> {
     let count = u32::try_from(kept.len()).map_err(|_| OpError::failed("too many boxes"))?;
-    let scores: Vec<f32> = kept.iter().map(|c| c.score).collect();
-    let boxes: Vec<f32> = kept.iter().flat_map(|c| call.boxes[c.row * call.classes + c.class]).collect();
-    let classes: Vec<i32> = kept.iter().map(|c| c.class as i32).collect();
-    let batches: Vec<i32> = kept.iter().map(|c| batches[c.row]).collect();
+    check_sizes(args.outputs, &[vec![count], vec![count, 4], vec![count], vec![count]])?;
+    let scores = collected(kept.iter().map(|c| c.score))?;
+    let boxes = collected(kept.iter().map(|c| call.boxes[c.row * call.classes + c.class]))?;
+    let classes = collected(kept.iter().map(|c| c.class as i32))?;
+    let batches = collected(kept.iter().map(|c| batches[c.row]))?;
     Ok(vec![
         outputs::reals(args.output(0)?, vec![count], &scores)?,
-        outputs::reals(args.output(1)?, vec![count, 4], &boxes)?,
+        outputs::reals(args.output(1)?, vec![count, 4], boxes.as_flattened())?,
         outputs::integers(args.output(2)?, vec![count], &classes)?,
         outputs::integers(args.output(3)?, vec![count], &batches)?,
     ])

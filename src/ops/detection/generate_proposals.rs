@@ -5,7 +5,9 @@ use super::boxes::{
 };
 use super::image::Image;
 use super::outputs;
+use crate::ops::evaluate::check_sizes;
 use crate::ops::pace::Pace;
+use crate::ops::scratch::reserved;
 use crate::ops::signature::{boolean, int, is, var, Row};
 use crate::ops::{no_check, Args, Computed, OpError, Operation, OperationType, Run, Signature};
 use crate::tensor::OperandType::*;
@@ -102,6 +104,7 @@ fn eval(args: &Args) -> Result<Vec<Computed>, OpError> {
         }
     }
     let count = u32::try_from(kept_scores.len()).map_err(|_| OpError::failed("too many boxes"))?;
+    check_sizes(args.outputs, &[vec![count], vec![count, 4], vec![count]])?;
     Ok(vec![
         outputs::reals(args.output(0)?, vec![count], &kept_scores)?,
         outputs::reals(args.output(1)?, vec![count, 4], &kept_boxes)?,
@@ -131,10 +134,12 @@ impl Call<'_> {
         size: [f32; 2],
         pace: &mut Pace,
     ) -> Result<(Vec<f32>, Vec<Corners>), OpError> {
-        let (mut scores, mut boxes) = (Vec::new(), Vec::new());
+        // As many as the image has scores, which are in memory.
+        let count = self.positions.height * self.positions.width * self.anchors.len();
+        let (mut scores, mut boxes) = (reserved(count)?, reserved(count)?);
         for y in 0..self.positions.height {
             for x in 0..self.positions.width {
-                pace.spend(32 * self.anchors.len())?;
+                pace.spend(1 + 32 * self.anchors.len())?;
                 let (dy, dx) = (y as f32 * self.strides[0], x as f32 * self.strides[1]);
                 for (a, anchor) in self.anchors.iter().enumerate() {
                     let delta =

@@ -1,7 +1,6 @@
 //! Outputs whose number is known only once they are computed.
 
-use crate::memory::AlignedBuf;
-use crate::ops::evaluate::with_dims;
+use crate::ops::evaluate::{allocate, with_dims};
 use crate::ops::{Computed, OpError, Out};
 use crate::tensor::{Dims, TensorInfo};
 
@@ -21,8 +20,26 @@ fn output(
     store: impl FnOnce(&mut Out) -> Result<(), OpError>,
 ) -> Result<Computed, OpError> {
     let info = with_dims(info, &dims);
-    let data = info.byte_size().and_then(AlignedBuf::zeroed);
-    let mut data = data.ok_or_else(|| OpError::failed(format!("no memory for an output of {dims:?}")))?;
+    let mut data = allocate(&info)?;
     store(&mut Out { info: &info, data: &mut data })?;
     Ok(Computed { dims, data })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::evaluate::LARGEST_OUTPUT;
+    use crate::tensor::OperandType;
+
+    #[test]
+    fn an_output_too_large_is_refused_before_it_is_made() {
+        let info = TensorInfo::new(OperandType::TENSOR_FLOAT32, &[]);
+        let one_too_many = (LARGEST_OUTPUT / 16) as u32 + 1;
+        // The values, which are missing, are looked at only once there is memory for them.
+        let why = reals(&info, vec![one_too_many, 4], &[]).unwrap_err().to_string();
+        assert_eq!(why, format!("dimensions [{one_too_many}, 4] take more than {LARGEST_OUTPUT} bytes"));
+        assert!(integers(&info, vec![u32::MAX, u32::MAX], &[]).is_err());
+        let two = reals(&info, vec![2], &[1.0, 2.0]).unwrap();
+        assert_eq!((two.dims, two.data.len()), (vec![2], 8));
+    }
 }

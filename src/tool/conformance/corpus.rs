@@ -22,6 +22,8 @@ pub struct Model {
     pub spec: String,
     /// Lowest IDevice version that runs it; 0 for any.
     pub aidl_version: i32,
+    /// NNAPI's feature level that the model is valid from.
+    pub feature_level: u8,
     pub relaxed: bool,
     pub expect_failure: bool,
     pub multinomial_tolerance: f32,
@@ -247,7 +249,7 @@ mod tests {
             )
         };
         let line = format!(
-            r#"{{"name": "m", "folder": "f", "spec": "s", "aidl_version": 0, "relaxed": false,
+            r#"{{"name": "m", "folder": "f", "spec": "s", "aidl_version": 0, "feature_level": 1, "relaxed": false,
                 "expect_failure": false, "multinomial_tolerance": 0, "f32_tolerance": "f32", "quant8_atol": 1,
                 "kinds": [], "ops": [], "main": {{"inputs": [0, 1], "outputs": [], "operations": [],
                 "operands": [{}, {}]}}}}"#,

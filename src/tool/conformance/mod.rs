@@ -3,6 +3,7 @@
 pub mod check;
 pub mod compare;
 pub mod corpus;
+mod fenced;
 mod hal_model;
 mod outcome;
 mod paths;
@@ -11,6 +12,7 @@ mod probe;
 mod report;
 mod request;
 mod runner;
+mod session;
 mod suites;
 mod validation;
 
@@ -46,7 +48,7 @@ pub struct ConformanceArgs {
     /// Write all results to this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Client threads; as many as there are processors if not given.
+    /// Client threads; two for each processor if not given.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
     jobs: Option<u16>,
 }
@@ -59,18 +61,18 @@ pub fn run(service: &ServiceName, args: &ConformanceArgs) -> Result<(), ToolErro
     if tasks.is_empty() {
         return Err(ToolError::Failed("no model of the corpus matches what was asked for".into()));
     }
-    let jobs = args.jobs.map_or_else(processors, usize::from);
+    let jobs = args.jobs.map_or_else(client_threads, usize::from);
     let options = ConnectOptions { connections: jobs as u32, timeout: Some(TIMEOUT), ..Default::default() };
     let driver = Driver::connect(service, &options)?;
     let available = Available::probe(&driver, &args.paths)?;
-    let mut account = Account::new(tasks.len());
+    let mut account = Account::new(tasks.len(), jobs);
     let work = Arc::new(Work { context: Context { driver, available }, files, tasks });
     let lost = runner::run(&work, jobs, &mut |report| account.add(&work, report));
     let available = &work.context.available;
-    account.print(available);
     if let Some(path) = &args.json {
         account.write_json(path, available)?;
     }
+    account.print(available)?;
     lost?;
     match account.failed() {
         0 => Ok(()),
@@ -95,6 +97,7 @@ fn tasks(files: &[CorpusFile], args: &ConformanceArgs) -> Vec<Task> {
     tasks
 }
 
-fn processors() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+/// More than there are processors: of each and the driver's thread that serves it, one waits for the other.
+fn client_threads() -> usize {
+    2 * std::thread::available_parallelism().map_or(1, usize::from)
 }

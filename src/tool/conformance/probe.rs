@@ -1,7 +1,8 @@
 //! Which ways of execution a driver has: asked once, with a trivial model, so that none is left out silently.
 
 use super::outcome::{Step, Stop};
-use super::paths::{execute, Call, ExecutionPath, Ran};
+use super::paths::{ExecutionPath, Ran};
+use super::session::{Session, Terms};
 use crate::aidl::*;
 use crate::tool::client::{Driver, PrepareOptions};
 use crate::tool::error::ToolError;
@@ -27,9 +28,9 @@ impl Available {
             Available { interface_version, paths: Vec::new(), device_memory: true, left_out: Vec::new() };
         let prepared = driver.prepare(&trivial_model(), &PrepareOptions::default())?;
         let request = trivial_request().map_err(ToolError::Memory)?;
-        let call = Call::new(driver, &prepared, &request);
+        let session = Session::new(driver, &prepared, &request);
         for path in ExecutionPath::ALL {
-            if let Some(why) = available.absence(&call, path, wanted)? {
+            if let Some(why) = available.absence(&session, path, wanted)? {
                 available.left_out.push(format!("{path}: {why}"));
             } else {
                 available.paths.push(path);
@@ -52,7 +53,7 @@ impl Available {
     /// Why a path is not tested; `None` if it is.
     fn absence(
         &self,
-        call: &Call,
+        session: &Session,
         path: ExecutionPath,
         wanted: &[ExecutionPath],
     ) -> Result<Option<String>, ToolError> {
@@ -69,7 +70,7 @@ impl Available {
             }
             Ok(())
         };
-        match execute(path, call, &mut || Ok(()), &mut judge) {
+        match session.execute(path, &Terms::default(), &mut || Ok(()), &mut judge) {
             // What is there but fails is for the suites to find.
             Ok(()) | Err(Stop::Fail(_) | Stop::Skip(_)) => Ok(absence),
             Err(Stop::Fatal(error)) => Err(error),

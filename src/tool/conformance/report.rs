@@ -5,16 +5,26 @@ use super::probe::Available;
 use super::runner::{Report, Work};
 use super::suites::Suite;
 use crate::tool::error::ToolError;
+use crate::tool::print;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Instant;
 
 #[derive(Clone, Copy, Default, Serialize)]
 struct Counts {
     passed: usize,
     failed: usize,
     skipped: usize,
+    /// From the first model's start to the last one's end.
+    seconds: f64,
+}
+
+impl std::fmt::Display for Counts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
+    }
 }
 
 /// A line of the JSON report.
@@ -30,9 +40,13 @@ struct Line {
 
 /// Collects reports.
 pub struct Account {
+    started: Instant,
     bar: ProgressBar,
+    jobs: usize,
     total: Counts,
     suites: BTreeMap<Suite, Counts>,
+    /// When each suite's first model was started.
+    starts: BTreeMap<Suite, f64>,
     /// How often each operation kept a model from being run.
     missing: BTreeMap<String, usize>,
     /// How often each other reason did.
@@ -42,16 +56,19 @@ pub struct Account {
 
 impl Account {
     /// The bar hides itself when standard error is no terminal.
-    pub fn new(tasks: usize) -> Self {
+    pub fn new(tasks: usize, jobs: usize) -> Self {
         let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg} {eta}");
         let bar = ProgressBar::new(tasks as u64);
         if let Ok(style) = style {
             bar.set_style(style);
         }
         Account {
+            started: Instant::now(),
             bar,
+            jobs,
             total: Counts::default(),
             suites: BTreeMap::new(),
+            starts: BTreeMap::new(),
             missing: BTreeMap::new(),
             skips: BTreeMap::new(),
             lines: Vec::new(),
@@ -59,9 +76,12 @@ impl Account {
     }
 
     /// Takes note of a report, and tells a failure at once.
-    pub fn add(&mut self, work: &Work, report: Report) {
+    pub fn add(&mut self, work: &Work, report: Report) -> Result<(), ToolError> {
         let suite = report.task.suite;
+        let now = self.started.elapsed().as_secs_f64();
         let counts = self.suites.entry(suite).or_default();
+        let start = self.starts.entry(suite).or_insert(now - report.took.as_secs_f64());
+        (counts.seconds, self.total.seconds) = (now - *start, now);
         let (outcome, reason) = match &report.outcome {
             Outcome::Passed => {
                 counts.passed += 1;
@@ -72,7 +92,7 @@ impl Account {
                 counts.failed += 1;
                 self.total.failed += 1;
                 let line = format!("FAILED {}: {}", work.name(&report.task), why.replace('\n', " "));
-                self.bar.suspend(|| println!("{line}"));
+                self.bar.suspend(|| print::line(&line))?;
                 self.bar.set_message(format!("{} failed", self.total.failed));
                 ("failed", Some(why.clone()))
             }
@@ -94,30 +114,31 @@ impl Account {
         let ms = report.took.as_secs_f64() * 1e3;
         self.lines.push(Line { suite: suite.name(), model, outcome, reason, ms });
         self.bar.inc(1);
+        Ok(())
     }
 
     /// Prints the summary; its last line is the one that scripts read.
-    pub fn print(&self, available: &Available) {
+    pub fn print(&self, available: &Available) -> Result<(), ToolError> {
         self.bar.finish_and_clear();
         let paths: Vec<_> = available.paths.iter().map(|path| path.name()).collect();
-        println!("executed by: {}", paths.join(", "));
+        print::line(format!("executed by: {}", paths.join(", ")))?;
         for left_out in &available.left_out {
-            println!("left out: {left_out}");
+            print::line(format!("left out: {left_out}"))?;
         }
         for (reason, count) in &self.skips {
-            println!("skipped {count} in {reason}");
+            print::line(format!("skipped {count} in {reason}"))?;
         }
         if !self.missing.is_empty() {
             let mut missing: Vec<_> = self.missing.iter().collect();
             missing.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
             let missing: Vec<_> = missing.iter().map(|(name, count)| format!("{name} {count}")).collect();
-            println!("skipped for missing operations: {}", missing.join(", "));
+            print::line(format!("skipped for missing operations: {}", missing.join(", ")))?;
         }
-        for (suite, Counts { passed, failed, skipped }) in &self.suites {
-            println!("{}: {passed} passed, {failed} failed, {skipped} skipped", suite.name());
+        for (suite, counts) in &self.suites {
+            print::line(format!("{}: {counts} in {:.1} s", suite.name(), counts.seconds))?;
         }
-        let Counts { passed, failed, skipped } = self.total;
-        println!("{passed} passed, {failed} failed, {skipped} skipped");
+        print::line(format!("all in {:.1} s with {} client threads", self.total.seconds, self.jobs))?;
+        print::line(self.total)
     }
 
     /// Writes the whole account as one JSON object.
@@ -128,6 +149,8 @@ impl Account {
         let json = serde_json::json!({
             "passed": self.total.passed,
             "failed": self.total.failed,
+            "seconds": self.total.seconds,
+            "client_threads": self.jobs,
             "skipped": self.total.skipped,
             "suites": suites,
             "interface_version": available.interface_version,

@@ -61,8 +61,11 @@ struct Crew {
     doing: Vec<Doing>,
 }
 
-/// Runs all tasks on `jobs` threads; `each` hears of every one as it ends. An error when the driver is lost.
-pub fn run(work: &Arc<Work>, jobs: usize, each: &mut dyn FnMut(Report)) -> Result<(), ToolError> {
+/// Hears of every task as it ends; an error ends the run.
+type Each<'a> = &'a mut dyn FnMut(Report) -> Result<(), ToolError>;
+
+/// Runs all tasks on `jobs` threads. An error when the driver is lost.
+pub fn run(work: &Arc<Work>, jobs: usize, each: Each) -> Result<(), ToolError> {
     let crew = Arc::new(Crew {
         work: work.clone(),
         next: AtomicUsize::new(0),
@@ -115,10 +118,10 @@ impl Crew {
         }
     }
 
-    fn watch(&self, reports: &Receiver<Message>, each: &mut dyn FnMut(Report)) -> Result<(), ToolError> {
+    fn watch(&self, reports: &Receiver<Message>, each: Each) -> Result<(), ToolError> {
         loop {
             match reports.recv_timeout(PULSE) {
-                Ok(Ok(report)) => each(report),
+                Ok(Ok(report)) => each(report)?,
                 Ok(Err((task, error))) => {
                     return Err(ToolError::Lost { error: Box::new(error), doing: self.account(&task) })
                 }

@@ -5,8 +5,9 @@ use super::Context;
 use crate::tool::conformance::check::{self, Shapes};
 use crate::tool::conformance::hal_model::{build, Case};
 use crate::tool::conformance::outcome::Step;
-use crate::tool::conformance::paths::{release, run_burst, Call, ExecutionPath};
+use crate::tool::conformance::paths::ExecutionPath;
 use crate::tool::conformance::request::{Layout, TestRequest};
+use crate::tool::conformance::session::{release, run_burst, Session, Terms};
 use crate::tool::way::burst_tokens;
 
 /// Runs between two releases of the memory.
@@ -25,8 +26,8 @@ pub fn run(context: &Context, case: &Case) -> Step {
             let tokens = burst_tokens(&request.request);
             for run in 0..RUNS {
                 request.reset_outputs()?;
-                let call = Call::new(driver, &prepared, &request.request);
-                let ran = run_burst(path, &call, &burst, &tokens)?;
+                let session = Session::new(driver, &prepared, &request.request);
+                let ran = run_burst(&session, path, &Terms::default(), &burst, &tokens)?;
                 check::shared_success(case, &ran, false, Shapes::Optional, request)
                     .map_err(|stop| stop.at(format!("{path}, run {run}")))?;
             }

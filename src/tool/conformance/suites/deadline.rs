@@ -7,9 +7,10 @@ use crate::tool::client::{name, PrepareOptions};
 use crate::tool::conformance::check::{self, Shapes};
 use crate::tool::conformance::hal_model::{build, Case};
 use crate::tool::conformance::outcome::{fail, Step, Stop};
-use crate::tool::conformance::paths::{execute, Call, Ran};
+use crate::tool::conformance::paths::Ran;
 use crate::tool::conformance::prepare::verdict;
 use crate::tool::conformance::request::{Layout, TestRequest};
+use crate::tool::conformance::session::{Session, Terms};
 use binder::Strong;
 use nix::time::{clock_gettime, ClockId};
 
@@ -53,18 +54,17 @@ pub fn run(context: &Context, case: &Case) -> Step {
     let prepared = prepare_model(context, case, &model, false)?;
     compilations(context, &model)?;
     let request = TestRequest::new(case, Layout::Packed)?;
+    let session = Session::new(&context.driver, &prepared, &request.request);
     for path in paths {
         for deadline in Deadline::ALL {
-            let call = Call {
-                deadline_ns: deadline.at()?,
-                ..Call::new(&context.driver, &prepared, &request.request)
-            };
+            let terms = Terms { deadline_ns: deadline.at()?, ..Default::default() };
             let mut judge = |ran: &Ran| judge(case, deadline, ran, &request);
-            execute(path, &call, &mut || Ok(request.reset_outputs()?), &mut judge)
+            session
+                .execute(path, &terms, &mut || Ok(request.reset_outputs()?), &mut judge)
                 .map_err(|stop| stop.at(format!("{path}, deadline {deadline:?}")))?;
         }
     }
-    Ok(())
+    session.end()
 }
 
 /// Compilations of a model that the driver has taken before.

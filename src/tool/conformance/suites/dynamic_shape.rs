@@ -2,13 +2,13 @@
 
 use super::general::{place, prepare_model, refused};
 use super::Context;
-use crate::aidl::{ErrorStatus, IPreparedModel};
+use crate::aidl::ErrorStatus;
 use crate::tool::conformance::check::{self, Shapes};
 use crate::tool::conformance::hal_model::{build, Case};
 use crate::tool::conformance::outcome::{Skip, Step, Stop};
-use crate::tool::conformance::paths::{execute, Call, ExecutionPath, Ran};
+use crate::tool::conformance::paths::{ExecutionPath, Ran};
 use crate::tool::conformance::request::{Layout, TestRequest};
-use binder::Strong;
+use crate::tool::conformance::session::{Session, Terms};
 
 pub fn run(context: &Context, case: &Case) -> Step {
     let paths = context.available.paths(|_| true)?;
@@ -18,31 +18,32 @@ pub fn run(context: &Context, case: &Case) -> Step {
     let has_short = short.shorten_first_output();
     for &with_config in context.preparations() {
         let prepared = prepare_model(context, case, &model, with_config)?;
-        for &path in &paths {
-            for measure in [false, true] {
-                let place = place(path, measure, with_config);
-                evaluate(context, case, &prepared, &roomy, path, measure, false)
-                    .map_err(|stop| stop.at(format!("{place}, dimensions left open")))?;
-                if has_short {
-                    evaluate(context, case, &prepared, &short, path, measure, true)
-                        .map_err(|stop| stop.at(format!("{place}, first output too small")))?;
+        let requests = [(&roomy, false, "dimensions left open"), (&short, true, "first output too small")];
+        for (request, is_short, what) in requests {
+            if is_short && !has_short {
+                continue;
+            }
+            let session = Session::new(&context.driver, &prepared, &request.request);
+            for &path in &paths {
+                for measure in [false, true] {
+                    evaluate(&session, case, request, path, measure, is_short)
+                        .map_err(|stop| stop.at(format!("{}, {what}", place(path, measure, with_config))))?;
                 }
             }
+            session.end()?;
         }
     }
     Ok(())
 }
 
 fn evaluate(
-    context: &Context,
+    session: &Session,
     case: &Case,
-    prepared: &Strong<dyn IPreparedModel>,
     request: &TestRequest,
     path: ExecutionPath,
     measure: bool,
     short: bool,
 ) -> Step {
-    let call = Call { measure, ..Call::new(&context.driver, prepared, &request.request) };
     let mut judge = |ran: &Ran| {
         check::created(ran)?;
         if ran.status == ErrorStatus::GENERAL_FAILURE {
@@ -58,5 +59,5 @@ fn evaluate(
         }
         check::shared_success(case, ran, measure, Shapes::Required, request)
     };
-    execute(path, &call, &mut || Ok(request.reset_outputs()?), &mut judge)
+    session.execute(path, &Terms::measured(measure), &mut || Ok(request.reset_outputs()?), &mut judge)
 }

@@ -5,8 +5,9 @@ use super::Context;
 use crate::aidl::ErrorStatus;
 use crate::tool::conformance::hal_model::{build, Case};
 use crate::tool::conformance::outcome::{fail, Step, Stop};
-use crate::tool::conformance::paths::{execute, Call, ExecutionPath, Ran};
+use crate::tool::conformance::paths::{ExecutionPath, Ran};
 use crate::tool::conformance::request::{Layout, TestRequest};
+use crate::tool::conformance::session::{Session, Terms};
 
 /// Some of these loop until they are stopped.
 const LOOP_TIMEOUT_NS: i64 = 1_000_000;
@@ -19,19 +20,19 @@ pub fn run(context: &Context, case: &Case) -> Step {
         Err(stop) => return Err(stop),
     };
     let request = TestRequest::new(case, Layout::Padded)?;
-    let call =
-        Call { loop_timeout_ns: LOOP_TIMEOUT_NS, ..Call::new(&context.driver, &prepared, &request.request) };
+    let session = Session::new(&context.driver, &prepared, &request.request);
     for path in paths {
-        expect_error(path, &call)?;
+        expect_error(&session, path)?;
     }
-    Ok(())
+    session.end()
 }
 
 /// Any error will do.
-pub fn expect_error(path: ExecutionPath, call: &Call) -> Step {
+pub fn expect_error(session: &Session, path: ExecutionPath) -> Step {
+    let terms = Terms { loop_timeout_ns: LOOP_TIMEOUT_NS, ..Default::default() };
     let mut judge = |ran: &Ran| match ran.status {
         ErrorStatus::NONE => fail(format!("{path}: the execution succeeded")),
         _ => Ok(()),
     };
-    execute(path, call, &mut || Ok(()), &mut judge)
+    session.execute(path, &terms, &mut || Ok(()), &mut judge)
 }

@@ -6,9 +6,10 @@ use crate::tool::client::PrepareOptions;
 use crate::tool::conformance::check::{self, Shapes};
 use crate::tool::conformance::hal_model::{build, Case};
 use crate::tool::conformance::outcome::{fail, Step};
-use crate::tool::conformance::paths::{execute, Call, ExecutionPath, Ran};
+use crate::tool::conformance::paths::{ExecutionPath, Ran};
 use crate::tool::conformance::prepare::prepare;
 use crate::tool::conformance::request::{Layout, TestRequest};
+use crate::tool::conformance::session::{Session, Terms};
 use binder::Strong;
 
 pub fn general(context: &Context, case: &Case) -> Step {
@@ -25,12 +26,14 @@ fn run(context: &Context, case: &Case, wanted: impl Fn(ExecutionPath) -> bool) -
     let request = TestRequest::new(case, Layout::Padded)?;
     for &with_config in context.preparations() {
         let prepared = prepare_model(context, case, &model, with_config)?;
+        let session = Session::new(&context.driver, &prepared, &request.request);
         for &path in &paths {
             for measure in [false, true] {
-                evaluate(context, case, &prepared, &request, path, measure)
+                evaluate(&session, case, &request, path, measure)
                     .map_err(|stop| stop.at(place(path, measure, with_config)))?;
             }
         }
+        session.end()?;
     }
     Ok(())
 }
@@ -54,14 +57,12 @@ pub fn place(path: ExecutionPath, measure: bool, with_config: bool) -> String {
 
 /// Runs along one path and compares. Fenced executions cannot give outputs whose size is found out by running.
 pub fn evaluate(
-    context: &Context,
+    session: &Session,
     case: &Case,
-    prepared: &Strong<dyn IPreparedModel>,
     request: &TestRequest,
     path: ExecutionPath,
     measure: bool,
 ) -> Step {
-    let call = Call { measure, ..Call::new(&context.driver, prepared, &request.request) };
     let zero_sized = case.outputs().any(|operand| case.data(operand).is_none());
     let mut judge = |ran: &Ran| {
         if path.is_fenced() && zero_sized {
@@ -69,7 +70,7 @@ pub fn evaluate(
         }
         check::shared_success(case, ran, measure, Shapes::Optional, request)
     };
-    execute(path, &call, &mut || Ok(request.reset_outputs()?), &mut judge)
+    session.execute(path, &Terms::measured(measure), &mut || Ok(request.reset_outputs()?), &mut judge)
 }
 
 /// The execution, not the making of its object, ended in this status.

@@ -6,8 +6,9 @@ use crate::aidl::ErrorStatus;
 use crate::tool::conformance::check;
 use crate::tool::conformance::hal_model::{build, Case};
 use crate::tool::conformance::outcome::{fail, Skip, Step, Stop};
-use crate::tool::conformance::paths::{execute, Call, ExecutionPath, Ran};
+use crate::tool::conformance::paths::{ExecutionPath, Ran};
 use crate::tool::conformance::request::{Layout, TestRequest};
+use crate::tool::conformance::session::{Session, Terms};
 
 const LOOP_TIMEOUT_NS: i64 = 1_000_000;
 
@@ -17,17 +18,16 @@ pub fn run(context: &Context, case: &Case) -> Step {
     let request = TestRequest::new(case, Layout::Padded)?;
     for &with_config in context.preparations() {
         let prepared = prepare_model(context, case, &model, with_config)?;
+        let session = Session::new(&context.driver, &prepared, &request.request);
         for &path in &paths {
             for measure in [false, true] {
-                let call = Call {
-                    measure,
-                    loop_timeout_ns: LOOP_TIMEOUT_NS,
-                    ..Call::new(&context.driver, &prepared, &request.request)
-                };
-                execute(path, &call, &mut || Ok(()), &mut |ran| judge(ran, measure))
+                let terms = Terms { loop_timeout_ns: LOOP_TIMEOUT_NS, ..Terms::measured(measure) };
+                session
+                    .execute(path, &terms, &mut || Ok(()), &mut |ran| judge(ran, measure))
                     .map_err(|stop| stop.at(place(path, measure, with_config)))?;
             }
         }
+        session.end()?;
     }
     Ok(())
 }

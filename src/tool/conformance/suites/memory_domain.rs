@@ -7,8 +7,9 @@ use crate::tool::client::ClientError;
 use crate::tool::conformance::check::{self, Shapes};
 use crate::tool::conformance::hal_model::{build, Case};
 use crate::tool::conformance::outcome::{fail, Skip, Step, Stop};
-use crate::tool::conformance::paths::{execute, Call, ExecutionPath, Ran};
+use crate::tool::conformance::paths::{ExecutionPath, Ran};
 use crate::tool::conformance::request::{Layout, TestRequest};
+use crate::tool::conformance::session::{Session, Terms};
 use crate::tool::shared::Shared;
 use binder::Strong;
 
@@ -21,11 +22,12 @@ pub fn run(context: &Context, case: &Case) -> Step {
     let zero_sized = case.outputs().any(|operand| case.data(operand).is_none());
     for &with_config in context.preparations() {
         let prepared = prepare_model(context, case, &model, with_config)?;
-        let mut buffers = Buffers::allocate(context, case, &prepared)?;
+        let buffers = Buffers::allocate(context, case, &prepared)?;
+        let Buffers { shared, outputs, .. } = &buffers;
+        let session = Session::new(&context.driver, &prepared, &shared.request);
+        // Once: executions leave their inputs as they are.
+        buffers.fill(context, case)?;
         for &path in &paths {
-            buffers.fill(context, case)?;
-            let Buffers { shared, outputs, .. } = &buffers;
-            let call = Call::new(&context.driver, &prepared, &shared.request);
             let mut judge = |ran: &Ran| {
                 if path.is_fenced() && zero_sized {
                     return refused(ran, ErrorStatus::INVALID_ARGUMENT);
@@ -34,9 +36,11 @@ pub fn run(context: &Context, case: &Case) -> Step {
                     read(context, case, shared, outputs, i)
                 })
             };
-            execute(path, &call, &mut || Ok(shared.reset_outputs()?), &mut judge)
+            session
+                .execute(path, &Terms::default(), &mut || Ok(shared.reset_outputs()?), &mut judge)
                 .map_err(|stop| stop.at(place(path, false, with_config)))?;
         }
+        session.end()?;
     }
     Ok(())
 }
@@ -71,7 +75,7 @@ impl Buffers {
     }
 
     /// Copies the inputs in.
-    fn fill(&mut self, context: &Context, case: &Case) -> Step {
+    fn fill(&self, context: &Context, case: &Case) -> Step {
         for (operand, buffer) in case.inputs().zip(&self.inputs) {
             if let (Some(buffer), Some(data)) = (buffer, case.data(operand)) {
                 let memory = Shared::new(data.len() as u64)?;

@@ -5,6 +5,7 @@ use super::Context;
 use crate::tool::conformance::hal_model::{build, Case};
 use crate::tool::conformance::outcome::{fail, Skip, Step, Stop};
 use crate::tool::conformance::request::{Layout, TestRequest};
+use crate::tool::conformance::session::Session;
 
 pub fn run(context: &Context, case: &Case) -> Step {
     let paths = context.available.paths(|_| true)?;
@@ -25,12 +26,14 @@ pub fn run(context: &Context, case: &Case) -> Step {
         };
         for (case, prepared, whose) in [(case, &first, "model"), (&twin, &second, "signed twin")] {
             let request = TestRequest::new(case, Layout::Padded)?;
+            let session = Session::new(&context.driver, prepared, &request.request);
             for &path in &paths {
                 for measure in [false, true] {
-                    evaluate(context, case, prepared, &request, path, measure)
+                    evaluate(&session, case, &request, path, measure)
                         .map_err(|stop| stop.at(format!("{whose}, {}", place(path, measure, with_config))))?;
                 }
             }
+            session.end()?;
         }
     }
     Ok(())

@@ -7,6 +7,8 @@ mod lifetimes;
 mod mutations;
 mod operands;
 mod operations;
+mod quantisation;
+mod ranks;
 mod requests;
 #[cfg(test)]
 mod tests;
@@ -14,9 +16,10 @@ mod types;
 
 use super::hal_model::{build, Case};
 use super::outcome::{fail, Step};
-use super::paths::{Call, ExecutionPath};
+use super::paths::ExecutionPath;
 use super::prepare::prepare;
 use super::request::{Layout, TestRequest};
+use super::session::Session;
 use super::suites::{expect_error, Context};
 use crate::aidl::{ErrorStatus, Model};
 use crate::tool::client::{name, ClientError, PrepareOptions};
@@ -24,8 +27,6 @@ use mutations::Mutations;
 
 /// So many of a model's faults are told; the others are counted.
 const TOLD: usize = 3;
-/// Some of the models that must fail loop until they are stopped.
-const LOOP_TIMEOUT_NS: i64 = 1_000_000;
 
 pub fn run(context: &Context, case: &Case) -> Step {
     let mut model = build(case, false)?;
@@ -37,11 +38,8 @@ pub fn run(context: &Context, case: &Case) -> Step {
     let layout = Layout::Packed;
     let mut request = TestRequest::new(case, layout)?;
     if case.model.expect_failure {
-        let call = Call {
-            loop_timeout_ns: LOOP_TIMEOUT_NS,
-            ..Call::new(&context.driver, &prepared, &request.request)
-        };
-        faults.note("execution of a model that must fail", expect_error(ExecutionPath::Sync, &call))?;
+        let session = Session::new(&context.driver, &prepared, &request.request);
+        faults.note("execution of a model that must fail", expect_error(&session, ExecutionPath::Sync))?;
     } else {
         requests::run(context, &prepared, &mut request.request, &mut faults)?;
     }
@@ -53,6 +51,8 @@ fn every_mutation(model: &mut Model, sink: &mut dyn FnMut(&str, &Model, &Prepare
     let mut mutations = Mutations::new(model, sink);
     operations::run(&mut mutations)?;
     operands::run(&mut mutations)?;
+    quantisation::run(&mut mutations)?;
+    ranks::run(&mut mutations)?;
     lifetimes::run(&mut mutations)?;
     types::run(&mut mutations)?;
     edges::run(&mut mutations)

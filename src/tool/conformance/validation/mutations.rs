@@ -81,6 +81,15 @@ pub fn add(main: &mut Subgraph, operand: Operand) -> i32 {
     main.operands.len() as i32 - 1
 }
 
+/// Appends an output of the model with the type and shape of another operand.
+pub fn add_output_like(main: &mut Subgraph, index: i32) -> i32 {
+    let operand =
+        Operand { lifetime: OperandLifeTime::SUBGRAPH_OUTPUT, ..main.operands[index as usize].clone() };
+    let output = add(main, operand);
+    main.outputIndexes.push(output);
+    output
+}
+
 /// Appends a temporary with the type and shape of another operand.
 pub fn add_temporary_like(main: &mut Subgraph, index: i32) -> i32 {
     let operand =

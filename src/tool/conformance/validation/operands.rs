@@ -1,8 +1,8 @@
-//! Mutations of operands alone: types that there are not, ranks, scales, zero points; and operands taken away.
+//! Mutations of operands alone: types that there are not, scalars with dimensions; and operands taken away.
 
 use super::mutations::{consumers, ty, Mutations};
 use crate::aidl::{self, OperationType, Subgraph};
-use crate::tensor::OperandType::{self, *};
+use crate::tensor::OperandType::{self, SUBGRAPH};
 use crate::tool::conformance::outcome::Step;
 
 pub fn run(m: &mut Mutations) -> Step {
@@ -20,43 +20,11 @@ pub fn run(m: &mut Mutations) -> Step {
                 main.operands[i].dimensions = vec![0]
             })?;
         }
-        let scale = wrong_scale(ty);
-        m.with(format!("operand {i} ({ty}) with scale {scale}"), |main| main.operands[i].scale = scale)?;
-        for &zero_point in wrong_zero_points(ty) {
-            m.with(format!("operand {i} ({ty}) with zero point {zero_point}"), |main| {
-                main.operands[i].zeroPoint = zero_point
-            })?;
-        }
         if consumers[i] > 0 && !may_be_left_off(&main, i) {
             m.with(format!("without operand {i}"), |main| remove(main, i))?;
         }
     }
     Ok(())
-}
-
-/// A scale that no operand of this type may have.
-fn wrong_scale(ty: OperandType) -> f32 {
-    match ty {
-        TENSOR_INT32 => -1.0,
-        TENSOR_QUANT8_ASYMM
-        | TENSOR_QUANT8_ASYMM_SIGNED
-        | TENSOR_QUANT8_SYMM
-        | TENSOR_QUANT16_ASYMM
-        | TENSOR_QUANT16_SYMM => 0.0,
-        _ => 1.0,
-    }
-}
-
-/// Zero points that no operand of this type may have.
-fn wrong_zero_points(ty: OperandType) -> &'static [i32] {
-    match ty {
-        TENSOR_QUANT8_ASYMM => &[-1, 256],
-        TENSOR_QUANT8_SYMM => &[-129, -1, 1, 128],
-        TENSOR_QUANT16_ASYMM => &[-1, 65536],
-        TENSOR_QUANT16_SYMM => &[-32769, -1, 1, 32768],
-        TENSOR_QUANT8_ASYMM_SIGNED => &[],
-        _ => &[1],
-    }
 }
 
 /// Whether the operation that writes the operand may be valid without it.

@@ -3,7 +3,8 @@
 use super::{invalid, Faults};
 use crate::aidl::{ErrorStatus, IPreparedModel, Request};
 use crate::tool::conformance::outcome::{fail, Step};
-use crate::tool::conformance::paths::{execute, run_burst, Call, ExecutionPath, Ran};
+use crate::tool::conformance::paths::{ExecutionPath, Ran};
+use crate::tool::conformance::session::{run_burst, Session, Terms};
 use crate::tool::conformance::suites::Context;
 use binder::Strong;
 
@@ -39,12 +40,12 @@ fn everywhere(
     what: &str,
     faults: &mut Faults,
 ) -> Step {
-    let call = Call::new(&context.driver, prepared, request);
+    let session = Session::new(&context.driver, prepared, request);
     for &path in &context.available.paths {
         let what = format!("{what}, {path}");
         let step = match path.is_burst() {
-            true => burst(&call, path, &vec![NO_TOKEN; request.pools.len()]),
-            false => execute(path, &call, &mut || Ok(()), &mut refused),
+            true => burst(&session, path, &vec![NO_TOKEN; request.pools.len()]),
+            false => session.execute(path, &Terms::default(), &mut || Ok(()), &mut refused),
         };
         faults.note(&what, step)?;
     }
@@ -59,9 +60,11 @@ fn refused(ran: &Ran) -> Step {
 }
 
 /// An execution in a burst with these tokens must be refused.
-fn burst(call: &Call, path: ExecutionPath, tokens: &[i64]) -> Step {
-    let burst = call.driver.answer("configureExecutionBurst", call.prepared.configureExecutionBurst())?;
-    refused(&run_burst(path, call, &burst, tokens)?)
+fn burst(session: &Session, path: ExecutionPath, tokens: &[i64]) -> Step {
+    match session.burst()? {
+        Ok(burst) => refused(&run_burst(session, path, &Terms::default(), burst, tokens)?),
+        Err(refusal) => fail(format!("no burst: {}", refusal.tell())),
+    }
 }
 
 /// Tokens that are wrong, too few or too many, with a request that is right.
@@ -72,16 +75,18 @@ fn bursts(
     path: ExecutionPath,
     faults: &mut Faults,
 ) -> Step {
-    let call = Call::new(&context.driver, prepared, request);
+    let session = Session::new(&context.driver, prepared, request);
     let pools = request.pools.len();
     for i in 0..pools {
         let mut tokens = vec![NO_TOKEN; pools];
         tokens[i] = BAD_TOKEN;
-        faults.note(&format!("{path} with token {BAD_TOKEN} for pool {i}"), burst(&call, path, &tokens))?;
+        faults
+            .note(&format!("{path} with token {BAD_TOKEN} for pool {i}"), burst(&session, path, &tokens))?;
     }
     for count in [pools - 1, pools + 1] {
         let tokens = vec![NO_TOKEN; count];
-        faults.note(&format!("{path} with {count} tokens for {pools} pools"), burst(&call, path, &tokens))?;
+        faults
+            .note(&format!("{path} with {count} tokens for {pools} pools"), burst(&session, path, &tokens))?;
     }
     let burst = context.driver.answer("configureExecutionBurst", prepared.configureExecutionBurst())?;
     let answer = context.driver.answer("releaseMemoryResource", burst.releaseMemoryResource(BAD_TOKEN));
