@@ -9,7 +9,7 @@ shift
 step "the service manager starts"
 rsb_hub --insecure-allow-all >/tmp/rsb_hub.log 2>&1 &
 wait_until 20 hub_answers || fail "the service manager does not answer"
-for steps in ${*:-serving storage programs memory conformance}; do
+for steps in ${*:-serving storage programs memory fences conformance}; do
   . "$here/$steps.sh"
 done
 step "all done"
