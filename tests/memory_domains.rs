@@ -604,7 +604,7 @@ fn a_buffer_ends_with_its_last_reference_or_its_client() {
 
     // A client hangs up with a thousand buffers, ten times: without their end the limit would be reached.
     for _ in 0..10 {
-        let connection = Connection::new(device.harness.daemon.socket());
+        let connection = device.harness.connect();
         let model = connection.prepare(&model(OperandType::TENSOR_FLOAT32, &[4], 1));
         let desc = BufferDesc::default();
         let mut buffers = Vec::new();

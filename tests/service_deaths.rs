@@ -1,16 +1,16 @@
-//! Clients that die amid their calls: alone in its process, as it counts what that has and uses.
+//! Clients that die amid long calls: alone in its process, as it counts what the driver has and uses, which may be in
+//! this very process.
 
 mod common;
 
 use binder::ParcelFileDescriptor;
 use common::*;
-use nix::sys::resource::{getrusage, UsageWho};
 use nnhal::aidl::*;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Set for the client process that dies: the driver's socket.
+/// Set for the client process that dies.
 const VICTIM: &str = "NNHAL_TEST_VICTIM";
 /// Executions that wait for a fence which nobody signals.
 const FENCED: usize = 10_000;
@@ -21,15 +21,17 @@ static ALONE: Mutex<()> = Mutex::new(());
 fn client(harness: &Harness, name: &str) -> Child {
     Command::new(std::env::current_exe().expect("this program"))
         .args(["--ignored", "--exact", name])
-        .env(VICTIM, harness.daemon.socket())
+        .env(VICTIM, "")
+        .env(SERVICE, harness.place().to_string())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .expect("a client")
 }
 
-fn connection() -> Option<Connection> {
-    std::env::var_os(VICTIM).map(|socket| Connection::new(socket.as_ref()))
+/// In the client process: the driver.
+fn driver() -> Option<Harness> {
+    std::env::var_os(VICTIM).map(|_| Harness::new())
 }
 
 /// Waits until `reached`, for as long as a slow machine may need.
@@ -41,15 +43,17 @@ fn wait_until(what: &str, reached: impl Fn() -> bool) {
     }
 }
 
-fn descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").expect("descriptors").count()
+fn descriptors(harness: &Harness) -> usize {
+    std::fs::read_dir(format!("/proc/{}/fd", harness.process())).expect("descriptors").count()
 }
 
-/// Processor time that this process, and so the driver, uses within `time`.
-fn used_within(time: Duration) -> Duration {
-    let used = || {
-        let usage = getrusage(UsageWho::RUSAGE_SELF).expect("usage").user_time();
-        Duration::from_micros((usage.tv_sec() * 1_000_000 + usage.tv_usec()) as u64)
+/// Processor time that the driver's process uses within `time`, in the kernel's ticks of 10 ms.
+fn ticks_within(time: Duration, harness: &Harness) -> u64 {
+    let used = || -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", harness.process())).expect("its times");
+        // The name, which may hold anything, is in parentheses; the times are the 14th and 15th field.
+        let (_, fields) = stat.rsplit_once(") ").expect("a name");
+        fields.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("ticks")).sum()
     };
     let before = used();
     std::thread::sleep(time);
@@ -59,9 +63,9 @@ fn used_within(time: Duration) -> Duration {
 #[test]
 #[ignore = "the client of work_for_a_dead_client_stops"]
 fn computes_for_minutes() {
-    let Some(connection) = connection() else { return };
+    let Some(harness) = driver() else { return };
     // Minutes at the least, though no single operation is long.
-    let prepared = connection.prepare(&long_model(1 << 22, 60_000));
+    let prepared = harness.prepare(&long_model(1 << 22, 60_000));
     let bytes = vec![0; 4 << 22];
     loop {
         let _ = prepared.executeSynchronously(&request(&bytes, bytes.len()).0, false, -1, -1);
@@ -72,20 +76,20 @@ fn computes_for_minutes() {
 fn work_for_a_dead_client_stops() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let harness = Harness::new();
-    let tick = Duration::from_millis(200);
+    let moment = Duration::from_millis(500);
     let mut victim = client(&harness, "computes_for_minutes");
-    wait_until("the driver works for its client", || used_within(tick) > tick / 4);
+    wait_until("the driver works for its client", || ticks_within(moment, &harness) > 12);
     victim.kill().expect("killed");
     victim.wait().expect("dead");
-    wait_until("the driver works no more", || used_within(tick) < tick / 20);
+    wait_until("the driver works no more", || ticks_within(moment, &harness) < 3);
     harness.prepare(&floor_model(&[4]));
 }
 
 #[test]
 #[ignore = "the client of fences_that_nobody_signals_hold_up_nobody"]
 fn waits_for_ever() {
-    let Some(connection) = connection() else { return };
-    let prepared = connection.prepare(&floor_model(&[4]));
+    let Some(harness) = driver() else { return };
+    let prepared = harness.prepare(&floor_model(&[4]));
     let (fence, _signal) = nix::unistd::pipe().expect("a pipe");
     let fence = [ParcelFileDescriptor::new(fence)];
     let request = request(&floats(&[1.5; 4]), 16).0;
@@ -116,15 +120,15 @@ fn fences_that_nobody_signals_hold_up_nobody() {
         assert!([ErrorStatus::NONE, ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT].contains(&status(&fenced)));
     };
     serve();
-    let before = descriptors();
+    let before = descriptors(&harness);
     let mut victim = client(&harness, "waits_for_ever");
-    wait_until("fences are waited for", || descriptors() > before + 100);
+    wait_until("fences are waited for", || descriptors(&harness) > before + 100);
     for _ in 0..100 {
         serve();
     }
     assert!(victim.try_wait().expect("alive").is_none(), "the client ended by itself");
     victim.kill().expect("killed");
     victim.wait().expect("dead");
-    wait_until("everything is given back", || descriptors() <= before + 2);
+    wait_until("everything is given back", || descriptors(&harness) <= before + 2);
     serve();
 }

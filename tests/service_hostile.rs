@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Checks that a new client is served.
 #[track_caller]
 fn assert_serves(harness: &Harness) {
-    let connection = Connection::new(harness.daemon.socket());
+    let connection = harness.connect();
     let model = connection.prepare(&floor_model(&[1, 3]));
     let (request, output) = request(&floats(&[1.5, -0.5, 3.0]), 12);
     model.executeSynchronously(&request, false, -1, -1).expect("executed");
@@ -78,12 +78,12 @@ fn bytes_that_are_no_binder_are_ignored() {
                 seed as u8
             })
             .collect();
-        let mut stream = UnixStream::connect(harness.daemon.socket()).expect("connect");
+        let mut stream = UnixStream::connect(harness.socket()).expect("connect");
         // The driver may hang up before all is written.
         let _ = stream.write_all(&noise);
     }
     let _silent: Vec<UnixStream> =
-        (0..16).map(|_| UnixStream::connect(harness.daemon.socket()).expect("connect")).collect();
+        (0..16).map(|_| UnixStream::connect(harness.socket()).expect("connect")).collect();
     assert_serves(&harness);
 }
 
@@ -100,7 +100,7 @@ impl IPreparedModelCallback for Sulking {
 #[test]
 fn callbacks_that_never_return_hold_up_nobody() {
     let harness = Harness::new();
-    let connection = Connection::new(harness.daemon.socket());
+    let connection = harness.connect();
     let mut keep = Vec::new();
     for _ in 0..20 {
         let (sender, receiver) = channel();
@@ -122,7 +122,7 @@ fn callbacks_that_never_return_hold_up_nobody() {
 fn clients_that_hang_up_leave_the_driver_in_order() {
     let harness = Harness::new();
     for round in 0..8u64 {
-        let connection = Connection::new(harness.daemon.socket());
+        let connection = harness.connect();
         let model = connection.prepare(&floor_model(&[1 << 20]));
         let (request, _output) = request(&vec![0; 4 << 20], 4 << 20);
         std::thread::scope(|scope| {
@@ -142,9 +142,9 @@ fn many_clients_are_served_at_once() {
     let harness = Harness::new();
     std::thread::scope(|scope| {
         for client in 0..24 {
-            let socket = harness.daemon.socket();
+            let harness = &harness;
             scope.spawn(move || {
-                let connection = Connection::new(socket);
+                let connection = harness.connect();
                 let model = connection.prepare(&floor_model(&[2]));
                 for i in 0..10 {
                     let (request, output) = request(&floats(&[i as f32 + 0.5, client as f32 + 0.25]), 8);

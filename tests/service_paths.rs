@@ -3,14 +3,12 @@
 mod common;
 
 use binder::{ParcelFileDescriptor, Strong};
+use common::fences::*;
 use common::*;
-use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nnhal::aidl::*;
 use nnhal::backend::boottime_ns;
-use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 const NO_FENCES: &[ParcelFileDescriptor] = &[];
@@ -18,48 +16,6 @@ const NO_TIMING: Timing = Timing { timeOnDeviceNs: -1, timeInDriverNs: -1 };
 
 fn config(measure: bool) -> ExecutionConfig {
     ExecutionConfig { measureTiming: measure, loopTimeoutDurationNs: -1, ..Default::default() }
-}
-
-/// A fence of the client's own: readable once a byte is written to the other end.
-struct ClientFence {
-    ours: UnixStream,
-    theirs: ParcelFileDescriptor,
-}
-
-impl ClientFence {
-    fn new() -> Self {
-        let (ours, theirs) = UnixStream::pair().expect("a pair");
-        (&theirs).write_all(&[0]).expect("written");
-        ClientFence { ours, theirs: ParcelFileDescriptor::new(std::os::fd::OwnedFd::from(theirs)) }
-    }
-
-    fn list(&self) -> [ParcelFileDescriptor; 1] {
-        [self.theirs.try_clone().expect("dup")]
-    }
-
-    fn signal(&self) {
-        std::io::Read::read_exact(&mut &self.ours, &mut [0]).expect("the byte that would be an error");
-        (&self.ours).write_all(&[1]).expect("written");
-    }
-
-    /// Closes it with a byte unread, which is an error at the other end.
-    fn fail(self) {
-        drop(self.ours);
-    }
-}
-
-/// Waits for a fence as clients do: whether it is signalled without an error; `None` if it is not within `patience`.
-fn wait(result: &FencedExecutionResult, patience: Duration) -> Option<bool> {
-    let fence = result.syncFence.as_ref().expect("always a fence");
-    let mut poll = [PollFd::new(fence.as_fd(), PollFlags::POLLIN)];
-    let timeout = PollTimeout::try_from(patience).expect("short");
-    match nix::poll::poll(&mut poll, timeout).expect("polled") {
-        0 => None,
-        _ => {
-            let events = poll[0].revents().expect("known events");
-            Some(!events.intersects(PollFlags::POLLERR | PollFlags::POLLNVAL))
-        }
-    }
 }
 
 fn info(result: &FencedExecutionResult) -> (ErrorStatus, Timing, Timing) {

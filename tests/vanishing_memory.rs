@@ -22,31 +22,7 @@ const BYTES: usize = 4 * ELEMENTS;
 
 /// x + weights, the weights in a pool.
 fn model(weights: &File) -> Model {
-    let dims = &[ELEMENTS as i32];
-    let float = |lifetime| operand(OperandType::TENSOR_FLOAT32, dims, lifetime);
-    let location = |length| DataLocation { length, ..Default::default() };
-    let constant = Operand { location: location(BYTES as i64), ..float(OperandLifeTime::CONSTANT_POOL) };
-    let none = operand(OperandType::INT32, &[], OperandLifeTime::CONSTANT_COPY);
-    Model {
-        main: Subgraph {
-            operands: vec![
-                float(OperandLifeTime::SUBGRAPH_INPUT),
-                constant,
-                Operand { location: location(4), ..none },
-                float(OperandLifeTime::SUBGRAPH_OUTPUT),
-            ],
-            operations: vec![Operation {
-                r#type: OperationType::ADD,
-                inputs: vec![0, 1, 2],
-                outputs: vec![3],
-            }],
-            inputIndexes: vec![0],
-            outputIndexes: vec![3],
-        },
-        operandValues: vec![0; 4],
-        pools: vec![ashmem(weights, BYTES as i64)],
-        ..Default::default()
-    }
+    sum_model(ELEMENTS as i32, ashmem(weights, BYTES as i64))
 }
 
 fn request_of(input: &File, output: &File) -> Request {
@@ -110,7 +86,7 @@ fn vanishing_pools_hurt_only_their_own_client() {
     std::thread::scope(|threads| {
         threads.spawn(|| vandalise(&[&input, &output, &vanishing], &stop));
         let steady = threads.spawn(|| {
-            let connection = Connection::new(harness.daemon.socket());
+            let connection = harness.connect();
             let model = connection.prepare(&model(&weights));
             let (input, output) = (memfd(&floats(&steady_values)), memfd(&vec![0; BYTES]));
             let request = request_of(&input, &output);

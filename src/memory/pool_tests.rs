@@ -1,12 +1,15 @@
 //! Pools of every kind, with every permission; real dma-bufs where the machine makes them.
 
+#[path = "../../tests/common/dma_buf.rs"]
+mod dma_buf;
+
 use super::Pool;
 use crate::aidl;
 use crate::memory::{ClientSlice, MemoryError};
 use nix::fcntl::{fcntl, FcntlArg, SealFlag};
 use nix::sys::memfd::{memfd_create, MFdFlags};
 use std::fs::{File, OpenOptions};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 const SIZE: usize = 8192;
@@ -177,60 +180,9 @@ fn hardware_buffers_are_mapped_by_their_library_where_there_is_one() {
     assert!(matches!(Pool::new(&of_the_gpu).unwrap().map_with(library()), Err(MemoryError::Access(_))));
 }
 
-/// Runs a request that answers with a file descriptor, or fills one in.
-fn device_request<T>(path: &str, request: u64, argument: &mut T) -> Option<i32> {
-    let device = OpenOptions::new().read(true).write(true).open(path).ok()?;
-    // SAFETY: the callers pass the request together with the structure that it takes.
-    let result = unsafe { libc::ioctl(device.as_raw_fd(), request as _, argument as *mut T) };
-    assert!(result >= 0, "{path}: {}", std::io::Error::last_os_error());
-    Some(result)
-}
-
-/// A dma-buf over a memfd.
-fn udmabuf() -> Option<OwnedFd> {
-    #[repr(C)]
-    struct Create {
-        memfd: u32,
-        flags: u32,
-        offset: u64,
-        size: u64,
-    }
-    const CLOSE_ON_EXEC: u32 = 1;
-    let file = memfd(MFdFlags::MFD_ALLOW_SEALING);
-    fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)).unwrap();
-    let (memfd, flags) = (file.as_raw_fd() as u32, CLOSE_ON_EXEC);
-    let fd = device_request(
-        "/dev/udmabuf",
-        0x4018_7542,
-        &mut Create { memfd, flags, offset: 0, size: SIZE as u64 },
-    )?;
-    // SAFETY: the request made this descriptor for us.
-    Some(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// A dma-buf of the system heap.
-fn heap_buffer() -> Option<OwnedFd> {
-    #[repr(C)]
-    struct Allocation {
-        len: u64,
-        fd: u32,
-        fd_flags: u32,
-        heap_flags: u64,
-    }
-    let mut allocation = Allocation {
-        len: SIZE as u64,
-        fd: 0,
-        fd_flags: (libc::O_RDWR | libc::O_CLOEXEC) as u32,
-        heap_flags: 0,
-    };
-    device_request("/dev/dma_heap/system", 0xc018_4800, &mut allocation)?;
-    // SAFETY: the request made this descriptor for us.
-    Some(unsafe { OwnedFd::from_raw_fd(allocation.fd as i32) })
-}
-
 #[test]
 fn dma_bufs_carry_bytes() {
-    for (device, buffer) in [("/dev/udmabuf", udmabuf()), ("/dev/dma_heap/system", heap_buffer())] {
+    for (device, buffer) in dma_buf::from_devices(SIZE) {
         let Some(buffer) = buffer else {
             println!("skipped: no {device} here");
             continue;

@@ -1,8 +1,12 @@
-//! A driver in this process and a client of it, over an RPC socket; models and requests to try it with.
+//! A driver and a client of it; models and requests to try it with.
+//!
+//! The driver is in this process, behind an RPC socket, unless [`SERVICE`] names another one.
 
 #![allow(dead_code)] // no test uses all of it
 
 pub mod caching;
+pub mod dma_buf;
+pub mod fences;
 pub mod fmq;
 pub mod recurrent;
 
@@ -10,6 +14,7 @@ use binder::entry::{WireProfile, WireVersion};
 use binder::rpc::FileDescriptorTransportMode as FdMode;
 use binder::{BinderResult, Client, Endpoint, ExceptionCode, Interface, ParcelFileDescriptor, Strong, Uri};
 use nnhal::aidl::*;
+use nnhal::service::daemon::Place;
 use nnhal::service::embedded::{self, EmbeddedDaemon};
 use nnhal::service::Options;
 use std::fs::File;
@@ -19,12 +24,22 @@ use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::Mutex;
 use std::time::Duration;
 
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 const NO_FILES: &[ParcelFileDescriptor] = &[];
+
+/// The variable that names a driver in another process for tests to use in place of one of their own: unix:PATH or
+/// binder:INSTANCE. Tests that need a driver of a certain kind have their own all the same.
+pub const SERVICE: &str = "NNHAL_SERVICE";
+
+fn named_service() -> Option<Place> {
+    let name = std::env::var(SERVICE).ok()?;
+    Some(name.parse().unwrap_or_else(|why| panic!("{SERVICE}: {why}")))
+}
 
 /// A connection to a driver.
 pub struct Connection {
-    client: Client,
+    /// `None` over the kernel's binder, where a process has one connection, which ends with it.
+    client: Option<Client>,
     pub device: Strong<dyn IDevice>,
 }
 
@@ -40,12 +55,27 @@ impl Connection {
         .expect("connect");
         let root = client.session().expect("an RPC client").get_root().expect("a root");
         let device = root.into_interface::<dyn IDevice>().expect("an IDevice");
-        Connection { client, device }
+        Connection { client: Some(client), device }
     }
 
-    /// Hangs up.
+    pub fn to(place: &Place) -> Self {
+        match place {
+            Place::Unix(socket) => Self::new(socket),
+            Place::Binder(instance) => {
+                binder::ProcessState::init("/dev/binder", 4).expect("a kernel binder");
+                binder::ProcessState::start_thread_pool();
+                let name = format!("{}/{instance}", nnhal::service::serve::INTERFACE);
+                let device = binder::hub::try_get_interface(&name).expect("a service manager");
+                Connection { client: None, device: device.expect("a driver") }
+            }
+        }
+    }
+
+    /// Hangs up. Over the kernel's binder a process does so by ending.
     pub fn close(&self) {
-        self.client.session().expect("an RPC client").close_session();
+        if let Some(client) = &self.client {
+            client.session().expect("an RPC client").close_session();
+        }
     }
 
     /// Compiles; gives the call's own answer and what the callback is told.
@@ -82,19 +112,53 @@ impl Drop for Connection {
 pub struct Harness {
     // In this order: the connection ends before the driver does.
     pub connection: Connection,
-    pub daemon: EmbeddedDaemon,
+    place: Place,
+    daemon: Option<EmbeddedDaemon>,
 }
 
 impl Harness {
+    /// The driver that [`SERVICE`] names, or else one of its own.
     pub fn new() -> Self {
-        Self::with_data(None)
+        match named_service() {
+            Some(place) => Harness { connection: Connection::to(&place), place, daemon: None },
+            None => Self::with_data(None),
+        }
     }
 
-    /// A driver that keeps what must survive it in `data`.
+    /// A driver of its own that keeps what must survive it in `data`.
     pub fn with_data(data: Option<&Path>) -> Self {
         let options = Options { threads: Some(2), data: data.map(Path::to_path_buf), store: None };
         let daemon = embedded::start(&options).expect("a driver");
-        Harness { connection: Connection::new(daemon.socket()), daemon }
+        let place = Place::Unix(daemon.socket().into());
+        Harness { connection: Connection::to(&place), place, daemon: Some(daemon) }
+    }
+
+    /// Where the driver is.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Another connection to the driver.
+    pub fn connect(&self) -> Connection {
+        Connection::to(&self.place)
+    }
+
+    /// The driver's socket, for tests of sockets.
+    pub fn socket(&self) -> &Path {
+        match &self.place {
+            Place::Unix(socket) => socket,
+            Place::Binder(_) => panic!("{} has no socket", self.place),
+        }
+    }
+
+    /// The driver's process. Beside a named one, NNHAL_SERVICE_PID says which that is.
+    pub fn process(&self) -> u32 {
+        match self.daemon {
+            Some(_) => std::process::id(),
+            None => {
+                std::env::var("NNHAL_SERVICE_PID").ok().and_then(|id| id.parse().ok()).expect("a process id")
+            }
+        }
     }
 
     pub fn device(&self) -> &Strong<dyn IDevice> {
@@ -203,6 +267,35 @@ pub fn floor_model(dims: &[i32]) -> Model {
             inputIndexes: vec![0],
             outputIndexes: vec![1],
         },
+        ..Default::default()
+    }
+}
+
+/// x + weights, the weights in a pool of the model's.
+pub fn sum_model(elements: i32, weights: Memory) -> Model {
+    let float = |lifetime| operand(OperandType::TENSOR_FLOAT32, &[elements], lifetime);
+    let location = |length| DataLocation { length, ..Default::default() };
+    let constant =
+        Operand { location: location(4 * i64::from(elements)), ..float(OperandLifeTime::CONSTANT_POOL) };
+    let none = operand(OperandType::INT32, &[], OperandLifeTime::CONSTANT_COPY);
+    Model {
+        main: Subgraph {
+            operands: vec![
+                float(OperandLifeTime::SUBGRAPH_INPUT),
+                constant,
+                Operand { location: location(4), ..none },
+                float(OperandLifeTime::SUBGRAPH_OUTPUT),
+            ],
+            operations: vec![Operation {
+                r#type: OperationType::ADD,
+                inputs: vec![0, 1, 2],
+                outputs: vec![3],
+            }],
+            inputIndexes: vec![0],
+            outputIndexes: vec![3],
+        },
+        operandValues: vec![0; 4],
+        pools: vec![weights],
         ..Default::default()
     }
 }

@@ -1,19 +1,31 @@
 #!/bin/bash
-# The driver over a real kernel binder: service manager, daemon and tool as separate processes in a virtual machine.
+# The driver over a real kernel binder: service manager, daemon and clients as separate processes in a virtual machine.
 #
-#   tests/vm/run.sh
+#   tests/vm/run.sh [whole|sample [STEPS...]]
 #
-# Builds the release binaries (or takes nnhald and nnhal from NNHAL_BIN_DIR), installs the service manager once, boots
-# the machine and runs guest.sh in it. Ends with a line that says whether it passed, and a status that does too.
-# The environment of vm.sh (VM_CACHE, VM_KERNEL) holds; VM_ACCEL=kvm uses KVM. Needs network only for the first run.
+# Builds the release binaries (or takes nnhald and nnhal from NNHAL_BIN_DIR) and the test programs, installs the service
+# manager once, boots the machine and runs guest/main.sh in it: all STEPS, files of guest/, or those that are named.
+# Ends with a line that says whether it passed, and a status that does too. The conformance corpus is at ../shared/vts,
+# or NNHAL_VTS.
+#
+# A sample of the conformance models, and short forms of the long tests, take a few minutes under emulation; it is the
+# default there. The whole is the default under KVM, which is used where it runs a stock kernel; VM_ACCEL=tcg or kvm
+# chooses. The environment of vm.sh (VM_CACHE, VM_KERNEL) holds. Needs network only for the first run.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repo=$(cd "$here/../.." && pwd)
+vts=${NNHAL_VTS:-$repo/../shared/vts}
 export VM_CACHE=${VM_CACHE:-$repo/target/vm}
 tools_version=0.12.0
+programs=(memory_domains service_cache service_paths fmq_burst other_processes vanishing_memory client_deaths dma_bufs
+  sync_files)
 
 fail() { echo "vm test: FAILED: $*" >&2; exit 1; }
+
+case ${1:-} in '' | whole | sample) scope=${1:-} ;; *) fail "$1 is neither whole nor sample" ;; esac
+steps=("${@:2}")
+for name in ${steps[@]+"${steps[@]}"}; do [ -e "$here/guest/$name.sh" ] || fail "no steps $name"; done
 
 # A service manager for Linux. It is a test fixture, so build time counts and its speed does not.
 install_hub() {
@@ -25,15 +37,43 @@ install_hub() {
   rm -rf "$VM_CACHE/tools-build"
 }
 
+# Builds the test programs and puts them, by their plain names, into $VM_CACHE/tests.
+build_programs() {
+  local listed name program
+  listed=$(cd "$repo" && cargo test --locked --no-run "${programs[@]/#/--test=}" 2>&1) ||
+    { echo "$listed" >&2; fail "the test programs do not build"; }
+  rm -rf "$VM_CACHE/tests"; mkdir -p "$VM_CACHE/tests"
+  for name in "${programs[@]}"; do
+    program=$(sed -n "s|^ *Executable tests/$name.rs (\(.*\))\$|\1|p" <<<"$listed")
+    [ -n "$program" ] || fail "cargo names no program for tests/$name.rs"
+    (cd "$repo" && cp "$program" "$VM_CACHE/tests/$name")
+  done
+}
+
+# Whether a stock kernel boots under KVM here. It does not where the processor lends no virtualisation of its own.
+kvm_works() {
+  [ -w /dev/kvm ] && grep -qwE 'vmx|svm' /proc/cpuinfo && "$here/vm.sh" -a kvm -t 30 -- true >/dev/null 2>&1
+}
+
 bin=${NNHAL_BIN_DIR:-}
 if [ -z "$bin" ]; then
   (cd "$repo" && cargo build --locked --release --bins) || fail "the release build failed"
   bin=${CARGO_TARGET_DIR:-$repo/target}/release
 fi
+build_programs
 timeout 1200 "$here/vm.sh" -s || fail "cannot prepare the virtual machine"
 install_hub
 
-"$here/vm.sh" -a "${VM_ACCEL:-tcg}" -t 300 -d "$repo:/repo" -f "$bin/nnhald" -f "$bin/nnhal" \
-  -f "$VM_CACHE/tools/bin/rsb_hub" -f "$VM_CACHE/tools/bin/rsb_service" -f "$here/guest.sh" -- sh /bin/guest.sh ||
+accel=${VM_ACCEL:-$(kvm_works && echo kvm || echo tcg)}
+[ -n "$scope" ] || case $accel in kvm) scope=whole ;; *) scope=sample ;; esac
+case $scope in whole) seconds=14400 ;; *) seconds=1200 ;; esac
+echo "vm test: the $scope under $accel"
+corpus=()
+if [ -d "$vts" ]; then corpus=(-d "$vts:/vts"); else echo "vm test: SKIPPED conformance: no corpus at $vts"; fi
+
+"$here/vm.sh" -a "$accel" -m 2048 -k vgem -t "$seconds" -d "$repo:/repo" -d "$VM_CACHE/tests:/tests" \
+  ${corpus[@]+"${corpus[@]}"} -f "$bin/nnhald" -f "$bin/nnhal" -f "$VM_CACHE/tools/bin/rsb_hub" \
+  -f "$VM_CACHE/tools/bin/rsb_service" -- sh /repo/tests/vm/guest/main.sh "$scope" ${steps[@]+"${steps[@]}"} ||
   fail "status $? (124: time limit, 125: the machine crashed, 126: it could not be set up, else see above)"
+[ "$scope" = whole ] || echo "vm test: left out: the conformance models beyond a sample; long forms: tests/vm/run.sh whole"
 echo "vm test: passed"

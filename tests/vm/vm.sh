@@ -1,12 +1,14 @@
 #!/bin/bash
 # Runs a command in a throw-away virtual machine whose kernel has the binder driver.
 #
-#   vm.sh [-a tcg|kvm] [-m MB] [-c CPUS] [-t SECONDS] [-f FILE[:DEST]]... [-d DIR[:MOUNT]]... [-w DIR[:MOUNT]]... -- COMMAND...
+#   vm.sh [-a tcg|kvm] [-m MB] [-c CPUS] [-t SECONDS] [-f FILE[:DEST]]... [-d DIR[:MOUNT]]... [-w DIR[:MOUNT]]...
+#         [-k MODULE]... -- COMMAND...
 #
 #   -a  accelerator: tcg (default) works everywhere; kvm is faster where the host may run stock kernels under it
 #   -m, -c, -t  guest memory (512), processors (2), and the hard limit on the machine's life (120)
 #   -f  a file the guest gets at DEST (default /bin/NAME), with the shared libraries that it needs
 #   -d  a host directory the guest sees at MOUNT (default /host), read-only; -w the same, writable
+#   -k  a kernel module to load besides that of binder
 #   vm.sh -s  only fetches and prepares what the machine needs
 #
 # COMMAND runs as root under a busybox user land, with /dev/binder, /dev/hwbinder and /dev/vndbinder; its output and
@@ -108,11 +110,12 @@ add_share() {
     -device "virtio-9p-pci,fsdev=$tag,mount_tag=$tag")
 }
 
-accel=tcg memory=512 cpus=2 seconds=120 only_setup= files=() shares=() qemu_shares=()
-while getopts a:m:c:t:f:d:w:s option; do
+accel=tcg memory=512 cpus=2 seconds=120 only_setup= files=() shares=() modules=() qemu_shares=()
+while getopts a:m:c:t:f:d:w:k:s option; do
   case $option in
     a) accel=$OPTARG ;; m) memory=$OPTARG ;; c) cpus=$OPTARG ;; t) seconds=$OPTARG ;; s) only_setup=1 ;;
     f) files+=("$OPTARG") ;; d) shares+=("ro $OPTARG") ;; w) shares+=("rw $OPTARG") ;;
+    k) modules+=("$OPTARG") ;;
     *) exit 126 ;;
   esac
 done
@@ -132,6 +135,7 @@ cp "$busybox" "$root/bin/busybox"; cp "$here/init" "$root/init"; chmod 755 "$roo
 add_module binder_linux
 for share in ${shares[@]+"${shares[@]}"}; do add_share "${share#* }" "${share%% *}"; done
 [ -z "${shares[*]-}" ] || for module in virtio_pci 9pnet_virtio 9p; do add_module "$module"; done
+for module in ${modules[@]+"${modules[@]}"}; do add_module "$module"; done
 for file in ${files[@]+"${files[@]}"}; do add_file "$file"; done
 printf '%s ' "${@@Q}" >"$root/vm/command"
 (cd "$root" && find . | "$busybox" cpio -o -H newc 2>/dev/null) >"$work/initrd" || die "cannot pack the guest"

@@ -1,0 +1,16 @@
+#!/bin/sh
+# Runs inside the machine, started by run.sh: main.sh whole|sample [STEPS...]. The repository is at /repo, the test
+# programs are at /tests, the corpus is at /vts if there is one; all read-only.
+here=/repo/tests/vm/guest
+scope=$1
+shift
+. "$here/lib.sh"
+
+step "the service manager starts"
+rsb_hub --insecure-allow-all >/tmp/rsb_hub.log 2>&1 &
+wait_until 20 hub_answers || fail "the service manager does not answer"
+for steps in ${*:-serving storage programs memory fences conformance}; do
+  . "$here/$steps.sh"
+done
+step "all done"
+exit 0

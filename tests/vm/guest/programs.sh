@@ -1,0 +1,21 @@
+# The tests that can be aimed at a driver in another process, aimed at the daemon over the kernel's binder.
+
+start_daemon tests --data /tmp/data
+for program in memory_domains service_cache service_paths fmq_burst; do
+  step "$program"
+  run_tests "$program"
+done
+
+step "another process's tokens, another user's cache"
+run_tests other_processes --include-ignored
+
+step "memory that vanishes"
+case $scope in whole) export NNHAL_EXECUTIONS=1000 ;; *) export NNHAL_EXECUTIONS=100 ;; esac
+run_tests vanishing_memory --nocapture
+grep -o 'executions, copies.*' /tmp/vanishing_memory.log | sed 's/^/  /'
+
+step "clients that are killed"
+case $scope in whole) export NNHAL_CLIENT_DEATHS=120 ;; *) export NNHAL_CLIENT_DEATHS=18 ;; esac
+run_tests client_deaths --nocapture
+grep -o 'threads, descriptors.*' /tmp/client_deaths.log | sed 's/^/  /'
+stop_daemon
