@@ -79,15 +79,16 @@ pub fn run(work: &Arc<Work>, jobs: usize, each: Each) -> Result<(), ToolError> {
         workers.push(std::thread::spawn(move || crew.labour(worker, &sender)));
     }
     drop(sender);
-    // On an error the workers are left behind: one of them may never come back from its call.
-    let lost = crew.watch(&reports, each);
+    let ended = crew.watch(&reports, each);
     crew.stopped.store(true, Ordering::Relaxed);
-    lost?;
-    for worker in workers {
-        // A panic has been reported as the model's failure.
-        let _ = worker.join();
+    // Where the driver is lost the workers are left behind: one of them may never come back from its call.
+    if matches!(ended, Ok(()) | Err(ToolError::Unread)) {
+        for worker in workers {
+            // A panic has been reported as the model's failure.
+            let _ = worker.join();
+        }
     }
-    Ok(())
+    ended
 }
 
 type Message = Result<Report, (Task, ToolError)>;
