@@ -38,6 +38,8 @@ pub struct Mapping {
     access: Access,
     /// The watch over memory that could vanish; our own and sealed memory has none.
     region: Option<Region>,
+    /// Where the page starts that tells whether the file is whole.
+    sentinel: Option<usize>,
     dma_buf: Option<DmaBuf>,
 }
 
@@ -76,7 +78,8 @@ impl Mapping {
             _ => MemoryError::Map(error),
         })?;
         // From here on it is unmapped if anything fails.
-        let mut mapping = Mapping { base, mapped, skip, len, access, region: None, dma_buf: None };
+        let mut mapping =
+            Mapping { base, mapped, skip, len, access, region: None, sentinel: None, dma_buf: None };
         // To watch is cheaper than to ask for seals, so these count only when there are no watches left.
         match Region::watch(base as usize, mapped) {
             Ok(region) => mapping.region = Some(region),
@@ -86,6 +89,17 @@ impl Mapping {
         if dma_buf {
             mapping.dma_buf = Some(DmaBuf::new(fd)?);
         }
+        Ok(mapping)
+    }
+
+    /// Maps the first `len` bytes of `fd` for reading. If the file, which must have [`guarded_len`] bytes, loses any of
+    /// them from now on, then the mapping has vanished, whether somebody reads there or not: where a file ends within a
+    /// page, what it lost of that page reads as zeroes and raises no signal, so the page after its data has to tell.
+    pub fn guarded(fd: BorrowedFd, len: usize) -> Result<Self, MemoryError> {
+        let whole = guarded_len(len as u64).and_then(|whole| usize::try_from(whole).ok());
+        let whole = whole.ok_or_else(|| MemoryError::Invalid(format!("{len} bytes are too many")))?;
+        let mut mapping = Mapping::new(fd, 0, whole, Access::Read)?;
+        (mapping.len, mapping.sentinel) = (len, Some(whole - 1));
         Ok(mapping)
     }
 
@@ -106,7 +120,7 @@ impl Mapping {
             return Err(MemoryError::Map(std::io::Error::last_os_error()));
         }
         let (mapped, access) = (len.max(1), Access::ReadWrite);
-        Ok(Mapping { base, mapped, skip: 0, len, access, region: None, dma_buf: None })
+        Ok(Mapping { base, mapped, skip: 0, len, access, region: None, sentinel: None, dma_buf: None })
     }
 
     /// Size in bytes of what the client shares.
@@ -124,6 +138,11 @@ impl Mapping {
 
     /// Whether the memory is lost: its file shrank while we used it. Whoever keeps mappings drops such a one.
     pub fn vanished(&self) -> bool {
+        if let Some(at) = self.sentinel {
+            // SAFETY: a byte of the mapping, which lives as long as `self`. If its page is lost, the guard puts another
+            // in its place and takes note.
+            unsafe { self.pointer(at).read_volatile() };
+        }
         self.region.as_ref().is_some_and(Region::vanished)
     }
 
@@ -314,6 +333,13 @@ fn map_shared(
     }
 }
 
+/// How long a file has to be for [`Mapping::guarded`] to map `len` bytes: one byte is on a page of its own, however large
+/// the pages of the machine are. `None` if no file is that long.
+pub fn guarded_len(len: u64) -> Option<u64> {
+    const LARGEST_PAGE: u64 = 64 << 10;
+    len.checked_next_multiple_of(LARGEST_PAGE)?.checked_add(1)
+}
+
 /// Page size of this machine: 4 KiB and 16 KiB kernels both exist.
 pub fn page_size() -> u64 {
     // SAFETY: sysconf only reads a value.
@@ -356,6 +382,24 @@ mod tests {
         let slice = ClientSlice::new(mapping, 0, 4).unwrap();
         assert!(slice.read(&mut [0; 5]).is_err());
         assert!(matches!(slice.write(&[0]), Err(MemoryError::Access(_))));
+    }
+
+    #[test]
+    fn a_guarded_mapping_misses_whatever_its_file_loses() {
+        let len = 5000;
+        let whole = guarded_len(len).unwrap();
+        for left in [0, 1, 4096, len - 1, len, whole - 1] {
+            let file = file(&[7; 5000]);
+            assert!(Mapping::guarded(file.as_fd(), len as usize).is_err(), "it is too short");
+            file.set_len(whole).unwrap();
+            let mapping = Arc::new(Mapping::guarded(file.as_fd(), len as usize).unwrap());
+            assert_eq!((mapping.len(), mapping.vanished()), (5000, false));
+            file.set_len(whole + 1).unwrap();
+            assert!(!mapping.vanished());
+            file.set_len(left).unwrap();
+            assert!(mapping.vanished(), "{left} bytes are left");
+            assert!(matches!(ClientSlice::whole(mapping).read(&mut [0]), Err(MemoryError::Vanished)));
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ mod word;
 
 pub use aligned::AlignedBuf;
 pub use arena::Arena;
-pub use client::{page_size, Access, ClientSlice, Mapping};
+pub use client::{guarded_len, page_size, Access, ClientSlice, Mapping};
 pub use identity::Identity;
 pub use pool::Pool;
 pub use weights::{Weights, WEIGHTS_ALIGNMENT};
