@@ -156,6 +156,7 @@ impl Device {
             let place = self.core.quotas.model(client)?;
             (control.deadline_ns, control.priority) = (deadline, options.priority);
             let (core, announcement) = (self.core.clone(), announcement.clone());
+            let stored = cache_place.is_none();
             let done = move |outcome: crate::compiler::Outcome| {
                 announcement.tell(match outcome {
                     Ok(executable) => {
@@ -172,7 +173,8 @@ impl Device {
                     }
                 });
             };
-            Ok(self.core.compiler.submit(Job { client, model, options, control, done: Box::new(done) })?)
+            let job = Job { client, model, options, control, stored, done: Box::new(done) };
+            Ok(self.core.compiler.submit(job)?)
         };
         let launched: Result<(), ServiceError> = launch();
         if let Err(error) = &launched {
