@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 
-from compare_litert import ROOT, enter_venv
+from environment import ROOT, enter_venv
 
 if __name__ == "__main__":
     enter_venv()
