@@ -5,8 +5,10 @@ mod common;
 use common::caching::*;
 use common::*;
 use nnhal::aidl::*;
+use nnhal::cache::{CacheFiles, Key};
+use nnhal::memory::ClientSlice;
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -22,8 +24,9 @@ impl Noise {
     }
 }
 
-fn flip(file: &File, noise: &mut Noise) {
-    let at = noise.below(file.metadata().unwrap().len());
+/// Flips a bit among the first `len` bytes.
+fn flip(file: &File, len: u64, noise: &mut Noise) {
+    let at = noise.below(len);
     let mut byte = [0];
     file.read_exact_at(&mut byte, at).unwrap();
     file.write_all_at(&[byte[0] ^ (1 << noise.below(8))], at).unwrap();
@@ -124,7 +127,7 @@ fn a_changed_model_cache_or_token_is_a_general_failure() {
     for seed in 0..10 {
         let cache = Cache::new(1);
         save(harness.device(), &add(), &cache);
-        flip(&cache.model, &mut Noise(seed));
+        flip(&cache.model, cache.model.metadata().unwrap().len(), &mut Noise(seed));
         assert_general_failure(harness.device(), &cache, "a bit");
         save(harness.device(), &add(), &cache);
         append(&cache.model, &mut Noise(seed));
@@ -144,7 +147,8 @@ fn a_changed_data_cache_changes_values_only() {
     for seed in 0..10 {
         let cache = Cache::new(1);
         save(harness.device(), &layer(), &cache);
-        flip(&cache.data, &mut Noise(seed));
+        // Among the weights; what follows is padding.
+        flip(&cache.data, 32 * 32 * 4, &mut Noise(seed));
         let (_, model) = load(harness.device(), &cache);
         execute(&model.expect("the data cache is not proven"), &input).unwrap();
         append(&cache.data, &mut Noise(seed));
@@ -165,6 +169,111 @@ fn a_data_cache_that_vanishes_fails_executions_and_no_others() {
     assert_eq!(execute(&loaded, &input), Err(ErrorStatus::GENERAL_FAILURE));
     assert!(execute(&compiled, &input).is_ok());
     assert_general_failure(harness.device(), &cache, "an empty data cache");
+}
+
+#[test]
+fn whatever_a_data_cache_loses_executions_never_give_zeroes() {
+    let harness = Harness::new();
+    let input = [1.0; 32];
+    let cache = Cache::new(1);
+    let expected = execute(&save(harness.device(), &layer(), &cache), &input).unwrap();
+    let whole = bytes_of(&cache.data);
+    for left in [1, 100, 4000, 4096, 8192, whole.len() - 1] {
+        cache.data.write_all_at(&whole, 0).unwrap();
+        let loaded = load(harness.device(), &cache).1.unwrap();
+        assert_eq!(execute(&loaded, &input).as_ref(), Ok(&expected));
+        cache.data.set_len(left as u64).unwrap();
+        assert_eq!(execute(&loaded, &input), Err(ErrorStatus::GENERAL_FAILURE), "{left} bytes are left");
+        // It does not come back with the file.
+        cache.data.write_all_at(&whole, 0).unwrap();
+        assert_eq!(execute(&loaded, &input), Err(ErrorStatus::GENERAL_FAILURE), "{left} bytes were left");
+    }
+}
+
+#[test]
+fn a_data_cache_that_vanishes_in_the_middle_of_executions_fails_them() {
+    let harness = Harness::new();
+    let (size, cache) = (600, Cache::new(1));
+    let input = vec![1.0; size as usize];
+    let expected = execute(&save(harness.device(), &layer_of(size), &cache), &input).unwrap();
+    let whole = bytes_of(&cache.data);
+    let mut before = 0;
+    for round in 0..20 {
+        cache.data.write_all_at(&whole, 0).unwrap();
+        let loaded = load(harness.device(), &cache).1.unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_micros(500 + 211 * round));
+                cache.data.set_len(4096 * round).unwrap();
+            });
+            let failure = loop {
+                match execute(&loaded, &input) {
+                    Ok(output) => assert_eq!(output, expected),
+                    Err(status) => break status,
+                }
+                before += 1;
+            };
+            assert_eq!(failure, ErrorStatus::GENERAL_FAILURE);
+        });
+    }
+    assert!(before > 0, "it vanished before the first execution, each time");
+}
+
+#[test]
+fn what_another_version_of_the_driver_wrote_is_refused() {
+    let (ours, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (cache, input) = (Cache::new(1), [1.0; 32]);
+    let (expected, version) = {
+        let harness = Harness::with_data(Some(ours.path()));
+        let compiled = save(harness.device(), &layer(), &cache);
+        (execute(&compiled, &input).unwrap(), harness.device().getVersionString().unwrap())
+    };
+    let key = Key { uid: ours.path().metadata().unwrap().uid(), token: cache.token };
+    let files = CacheFiles::new(&[&cache.model], &[&cache.data]).unwrap();
+    let this = nnhal::cache::Cache::new(Some(ours.path()), &version);
+    let saved = this.load(&key, &files).expect("it is known under this version");
+    // The very bytes that this version would write.
+    let data = ClientSlice::whole(saved.data).to_private().unwrap();
+    let earlier = nnhal::cache::Cache::new(Some(theirs.path()), "an earlier version");
+    earlier.save(&key, &files, &saved.model, &[(0, data.into())]).unwrap();
+    assert!(earlier.load(&key, &files).is_ok());
+    drop(earlier);
+    let harness = Harness::with_data(Some(theirs.path()));
+    assert_general_failure(harness.device(), &cache, "another version's");
+    assert_eq!(execute(&save(harness.device(), &layer(), &cache), &input).as_ref(), Ok(&expected));
+    assert_eq!(execute(&load(harness.device(), &cache).1.unwrap(), &input), Ok(expected));
+}
+
+#[test]
+fn clients_that_save_under_one_token_at_once_get_one_model_or_none() {
+    let harness = Harness::new();
+    let shared = Cache::new(1);
+    let cases = [(add(), added()), (mul(), multiplied())];
+    // In the same files, and in files of their own: either way it is one entry.
+    for own_files in [false, true] {
+        let own = [Cache::new(1), Cache::new(1)];
+        let files = |i: usize| if own_files { &own[i] } else { &shared };
+        std::thread::scope(|scope| {
+            for (i, (model, own_result)) in cases.iter().enumerate() {
+                let connection = harness.connect();
+                scope.spawn(move || {
+                    for _ in 0..10 {
+                        let saved = save(&connection.device, model, files(i));
+                        assert_eq!(execute(&saved, &[1.0]), Ok(vec![*own_result]));
+                        if let (ErrorStatus::NONE, Some(model)) = load(&connection.device, files(i)) {
+                            let result = execute(&model, &[1.0]).unwrap()[0];
+                            assert!([added(), multiplied()].contains(&result), "{result}");
+                            assert!(!own_files || result == *own_result, "another's files");
+                        }
+                    }
+                });
+            }
+        });
+        // Whoever was last has what is recorded.
+        let loads = [0, 1].map(|i| load(harness.device(), files(i)).0);
+        assert!(loads.contains(&ErrorStatus::NONE), "{loads:?}");
+        assert!(!own_files || loads.contains(&ErrorStatus::GENERAL_FAILURE), "{loads:?}");
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The cache files of one compilation: a client's, so of any size, at any offset, and in anybody's hands.
 
 use super::{CacheError, DATA_FILES, MODEL_FILES};
-use crate::memory::{Access, Mapping, Weights};
+use crate::memory::{guarded_len, Mapping, Weights};
 use nix::fcntl::{fcntl, FcntlArg, OFlag};
 use std::collections::HashSet;
 use std::fs::File;
@@ -109,11 +109,8 @@ impl Lock<'_> {
         let data_io = |why| CacheError::Io { what: "data", why };
         self.files.model.set_len(0).map_err(model_io)?;
         // Written over rather than emptied first: whoever has the same data mapped sees no change.
-        for (start, part) in data {
-            let bytes = part.to_private().map_err(CacheError::Data)?;
-            self.files.data.write_all_at(&bytes, *start).map_err(data_io)?;
-        }
-        self.files.data.set_len(data_len).map_err(data_io)?;
+        for_each_part(data, |start, bytes| self.files.data.write_all_at(bytes, start).map_err(data_io))?;
+        self.files.data.set_len(data_file_len(data_len)?).map_err(data_io)?;
         self.files.data.sync_data().map_err(data_io)?;
         self.files.model.write_all_at(model, 0).map_err(model_io)
     }
@@ -134,7 +131,7 @@ impl Lock<'_> {
     pub fn map_data(&self, len: u64) -> Result<Arc<Mapping>, CacheError> {
         let mapping = match usize::try_from(len) {
             Ok(0) => Mapping::anonymous(0),
-            Ok(len) => Mapping::new(self.files.data.as_fd(), 0, len, Access::Read),
+            Ok(len) => Mapping::guarded(self.files.data.as_fd(), len),
             Err(_) => return Err(CacheError::Changed),
         };
         mapping.map(Arc::new).map_err(CacheError::Data)
@@ -152,6 +149,30 @@ impl Drop for Lock<'_> {
         drop(in_use);
         IN_USE.1.notify_all();
     }
+}
+
+/// How long the file of so much data is: it ends in what tells whether it is whole.
+pub fn data_file_len(data_len: u64) -> Result<u64, CacheError> {
+    match data_len {
+        0 => Ok(0),
+        len => guarded_len(len).ok_or(CacheError::TooLarge(usize::MAX)),
+    }
+}
+
+/// Calls `each(start, bytes)` for all bytes of a data cache in order, with zeroes between its parts.
+pub fn for_each_part(
+    data: &[(u64, Weights)],
+    mut each: impl FnMut(u64, &[u8]) -> Result<(), CacheError>,
+) -> Result<(), CacheError> {
+    let mut end = 0;
+    for (start, part) in data {
+        let gap = start.saturating_sub(end) as usize;
+        each(end, &vec![0; gap])?;
+        let bytes = part.to_private().map_err(CacheError::Data)?;
+        each(*start, &bytes)?;
+        end = start + bytes.len() as u64;
+    }
+    Ok(())
 }
 
 /// Whether `flock` did it. The crates that wrap it want to own the file, or to wait.

@@ -12,18 +12,22 @@
 //!
 //! On loading, the model cache is copied to private memory, hashed there, compared in constant time, then used.
 
+mod entry;
 mod files;
+mod offline;
 mod registry;
 mod store;
+mod table;
 #[cfg(test)]
 mod tests;
 
+pub use entry::{Entry, Key, Record, Token};
 pub use files::CacheFiles;
-pub use registry::{Entry, Key, Limits, Registry, Token};
+pub use offline::{Offline, Shelf};
+pub use registry::{Limits, Registry};
 pub use store::Store;
 
 use crate::memory::{Mapping, MemoryError, Weights};
-use registry::Record;
 use sha2::{Digest, Sha256};
 use std::path::Path;
 use std::sync::Arc;
@@ -60,6 +64,9 @@ pub enum CacheError {
     Data(MemoryError),
     #[error("the registry of caches: {0}")]
     Registry(String),
+    /// Of people's own looks at the caches.
+    #[error("{0}")]
+    Offline(String),
 }
 
 /// What a cache gave back.
@@ -73,13 +80,15 @@ pub struct Loaded {
 /// The caches of all clients.
 pub struct Cache {
     registry: Registry,
+    /// Whether data caches are hashed as well, for people who look whether they are whole.
+    hash_data: bool,
 }
 
 impl Cache {
     /// Caches recorded in `directory`, which is made when it is first needed; without one, for the life of this process
     /// only. Entries that a driver of another `fingerprint` made are dropped.
     pub fn new(directory: Option<&Path>, fingerprint: &str) -> Self {
-        Cache { registry: Registry::new(directory, fingerprint, Limits::default()) }
+        Cache { registry: Registry::new(directory, fingerprint, Limits::default()), hash_data: false }
     }
 
     /// Saves a compiled model in a client's files, replacing what was saved for `key` before.
@@ -106,10 +115,10 @@ impl Cache {
         }
         let model = [&files::salt::<SALT>()?[..], model].concat();
         let data_len = data.last().map_or(0, |(start, part)| start + part.len() as u64);
+        let data_hash = if self.hash_data { Some(hash_data(data)?) } else { None };
         let lock = files.lock()?;
-        let dropped = self
-            .registry
-            .put(key, &Record { hash: hash(&model), model_len: model.len() as u64, data_len })?;
+        let record = Record { hash: hash(&model), model_len: model.len() as u64, data_len, data_hash };
+        let dropped = self.registry.put(key, &record)?;
         let written = lock.write(&model, data, data_len);
         if written.is_err() {
             // It is a miss as it is; this only frees its place.
@@ -143,6 +152,16 @@ fn hash(model: &[u8]) -> [u8; 32] {
     hasher.update((model.len() as u64).to_le_bytes());
     hasher.update(model);
     hasher.finalize().into()
+}
+
+/// Over the bytes of a data cache.
+fn hash_data(data: &[(u64, Weights)]) -> Result<[u8; 32], CacheError> {
+    let mut hasher = Sha256::new();
+    files::for_each_part(data, |_, bytes| {
+        hasher.update(bytes);
+        Ok(())
+    })?;
+    Ok(hasher.finalize().into())
 }
 
 /// Compares in a time that does not tell where they differ.

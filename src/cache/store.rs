@@ -12,6 +12,10 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
+/// The store's place in the driver's data directory.
+pub(super) const STORE: &str = "store";
+const KINDS: [&str; 2] = ["model", "data"];
+
 /// Compiled models of all clients; none sees another's.
 pub struct Store {
     cache: Cache,
@@ -23,9 +27,9 @@ pub struct Store {
 impl Store {
     /// A store of up to `most_bytes` in the driver's data `directory`.
     pub fn new(directory: &Path, fingerprint: &str, most_bytes: u64) -> Self {
-        let directory = directory.join("store");
+        let directory = directory.join(STORE);
         let limits = Limits { bytes: most_bytes, ..Limits::default() };
-        let cache = Cache { registry: Registry::new(Some(&directory), fingerprint, limits) };
+        let cache = Cache { registry: Registry::new(Some(&directory), fingerprint, limits), hash_data: true };
         Store { cache, directory, most_bytes, swept: Once::new() }
     }
 
@@ -52,33 +56,39 @@ impl Store {
         saved.map(drop)
     }
 
-    fn paths(&self, key: &Key) -> [PathBuf; 2] {
-        let hash: String = key.token.iter().map(|byte| format!("{byte:02x}")).collect();
-        ["model", "data"].map(|kind| self.directory.join(format!("{}-{hash}.{kind}", key.uid)))
+    /// How many models lie in the store of a driver's data `directory`, whoever uses it meanwhile.
+    pub fn count(directory: &Path) -> usize {
+        let files = std::fs::read_dir(directory.join(STORE)).into_iter().flatten().flatten();
+        let whole = |file: &std::fs::DirEntry| {
+            // The model is what is written last.
+            let model = file.path().extension().is_some_and(|kind| kind == KINDS[0]);
+            model && file.metadata().is_ok_and(|facts| facts.len() > 0)
+        };
+        files.filter(whole).count()
     }
 
     fn files(&self, key: &Key, create: bool) -> Result<CacheFiles, CacheError> {
         let open =
             |path: &PathBuf| File::options().read(true).write(true).create(create).truncate(false).open(path);
-        let [model, data] = self.paths(key);
+        let [model, data] = paths(&self.directory, key);
         let model = open(&model).map_err(|why| CacheError::Io { what: "model", why })?;
         let data = open(&data).map_err(|why| CacheError::Io { what: "data", why })?;
         CacheFiles::new(&[model], &[data])
     }
 
     fn delete(&self, key: &Key) {
-        self.paths(key).iter().for_each(|path| remove(path));
+        paths(&self.directory, key).iter().for_each(|path| remove(path));
     }
 
     /// Once: removes files that nothing is recorded for, of another driver or of a save that did not come to its end.
     fn sweep(&self) {
         self.swept.call_once(|| {
             let Ok(entries) = self.cache.registry.list() else { return };
-            let known: HashSet<PathBuf> = entries.iter().flat_map(|entry| self.paths(&entry.key)).collect();
+            let known: HashSet<PathBuf> =
+                entries.iter().flat_map(|entry| paths(&self.directory, &entry.key)).collect();
             let Ok(files) = std::fs::read_dir(&self.directory) else { return };
             files.flatten().map(|file| file.path()).for_each(|path| {
-                let ours = path.extension().is_some_and(|kind| kind == "model" || kind == "data");
-                if ours && !known.contains(&path) {
+                if is_ours(&path) && !known.contains(&path) {
                     remove(&path);
                 }
             });
@@ -86,7 +96,18 @@ impl Store {
     }
 }
 
-fn remove(path: &Path) {
+/// Where the model and the data of an entry are.
+pub(super) fn paths(directory: &Path, key: &Key) -> [PathBuf; 2] {
+    let hash: String = key.token.iter().map(|byte| format!("{byte:02x}")).collect();
+    KINDS.map(|kind| directory.join(format!("{}-{hash}.{kind}", key.uid)))
+}
+
+/// Whether a file is one of the store's compiled models, by its name.
+pub(super) fn is_ours(path: &Path) -> bool {
+    KINDS.iter().any(|kind| path.extension().is_some_and(|extension| extension == *kind))
+}
+
+pub(super) fn remove(path: &Path) {
     match std::fs::remove_file(path) {
         Err(why) if why.kind() != ErrorKind::NotFound => {
             log::warn!("{} stays in the store: {why}", path.display());

@@ -13,6 +13,7 @@ mod workers;
 pub use caching::{CachePlace, CachingError};
 pub use error::CompileError;
 pub use quota::{Exhausted, Permit, Quota};
+pub use storing::LEAST_CONSTANTS;
 pub use turns::Turns;
 pub use workers::Workers;
 
@@ -34,6 +35,8 @@ pub struct Job {
     pub model: Model,
     pub options: CompileOptions,
     pub control: Control,
+    /// Whether the driver's own store is of use: not to a client that keeps the compilation itself.
+    pub stored: bool,
     /// Told the outcome, once, on a compiling thread: must not wait for anybody. Dropped untold where the compiler
     /// stops first.
     pub done: Box<dyn FnOnce(Outcome) + Send>,
@@ -83,7 +86,8 @@ impl Compiler {
     pub fn submit(&self, job: Job) -> Result<(), CompileError> {
         let permit = self.jobs.take(job.client, 1).map_err(CompileError::TooManyJobs)?;
         let expired = job.control.deadline_ns.is_some_and(|deadline| boottime_ns() >= deadline);
-        let (backend, store, turns) = (self.backend.clone(), self.store.clone(), self.turns.clone());
+        let store = self.store.clone().filter(|_| job.stored);
+        let (backend, turns) = (self.backend.clone(), self.turns.clone());
         let (workers, jobs) = (Arc::downgrade(&self.workers), self.jobs.clone());
         let (client, priority) = (job.client, job.options.priority);
         let task = move || {

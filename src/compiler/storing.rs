@@ -8,8 +8,8 @@ use crate::tensor::TensorInfo;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
-/// Models of smaller constants are compiled as fast as they are found.
-const LEAST_CONSTANTS: usize = 256 << 10;
+/// Models of smaller constants, in bytes, are compiled as fast as they are found, and not stored.
+pub const LEAST_CONSTANTS: usize = 256 << 10;
 
 const CHUNK: usize = 64 << 10;
 

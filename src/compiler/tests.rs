@@ -81,7 +81,14 @@ impl Bench {
             }
         };
         let options = CompileOptions::default();
-        self.compiler.submit(Job { client, model: model(), options, control, done: Box::new(done) })
+        self.compiler.submit(Job {
+            client,
+            model: model(),
+            options,
+            control,
+            stored: false,
+            done: Box::new(done),
+        })
     }
 }
 

@@ -47,6 +47,13 @@ impl Mapping {
         Ok(Mapping { store: Store::Pages(pages), len, access })
     }
 
+    /// Maps the first `len` bytes of `fd` for reading. If the file, which must have [`super::guarded_len`] bytes, loses any of
+    /// them from now on, then the mapping has vanished, whether somebody reads there or not: where a file ends within a
+    /// page, what it lost of that page reads as zeroes and raises no signal, so the page after its data has to tell.
+    pub fn guarded(fd: BorrowedFd, len: usize) -> Result<Self, MemoryError> {
+        Ok(Mapping { store: Store::Pages(Pages::guarded(fd, len)?), len, access: Access::Read })
+    }
+
     /// A private anonymous mapping, which serves wherever client memory does.
     pub fn anonymous(len: usize) -> Result<Self, MemoryError> {
         Ok(Mapping { store: Store::Pages(Pages::anonymous(len)?), len, access: Access::ReadWrite })
@@ -269,6 +276,24 @@ mod tests {
         let slice = ClientSlice::new(mapping, 0, 4).unwrap();
         assert!(slice.read(&mut [0; 5]).is_err());
         assert!(matches!(slice.write(&[0]), Err(MemoryError::Access(_))));
+    }
+
+    #[test]
+    fn a_guarded_mapping_misses_whatever_its_file_loses() {
+        let len = 5000;
+        let whole = crate::memory::guarded_len(len).unwrap();
+        for left in [0, 1, 4096, len - 1, len, whole - 1] {
+            let file = file(&[7; 5000]);
+            assert!(Mapping::guarded(file.as_fd(), len as usize).is_err(), "it is too short");
+            file.set_len(whole).unwrap();
+            let mapping = Arc::new(Mapping::guarded(file.as_fd(), len as usize).unwrap());
+            assert_eq!((mapping.len(), mapping.vanished()), (5000, false));
+            file.set_len(whole + 1).unwrap();
+            assert!(!mapping.vanished());
+            file.set_len(left).unwrap();
+            assert!(mapping.vanished(), "{left} bytes are left");
+            assert!(matches!(ClientSlice::whole(mapping).read(&mut [0]), Err(MemoryError::Vanished)));
+        }
     }
 
     #[test]

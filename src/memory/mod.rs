@@ -21,7 +21,7 @@ pub use arena::Arena;
 pub use budget::machine_bytes;
 pub use client::{Access, ClientSlice, Mapping};
 pub use identity::Identity;
-pub use pages::page_size;
+pub use pages::{guarded_len, page_size};
 pub use pool::Pool;
 pub use weights::{Weights, WEIGHTS_ALIGNMENT};
 pub use word::{SharedU32, SharedU64};

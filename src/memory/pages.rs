@@ -17,6 +17,8 @@ pub(super) struct Pages {
     skip: usize,
     /// The watch over memory that could vanish; our own memory has none.
     region: Option<Region>,
+    /// Which byte's page tells whether the file is whole.
+    sentinel: Option<usize>,
     dma_buf: Option<DmaBuf>,
 }
 
@@ -48,7 +50,7 @@ impl Pages {
             .map_err(|_| MemoryError::Invalid(format!("offset {offset} is too large")))?;
         let base = map_shared(fd, start, mapped, access).map_err(|error| refusal(error, access))?;
         // From here on it is unmapped if anything fails.
-        let mut pages = Pages { base, mapped, skip, region: None, dma_buf: None };
+        let mut pages = Pages { base, mapped, skip, region: None, sentinel: None, dma_buf: None };
         // To watch is cheaper than to ask for seals, so these count only when there are no watches left.
         match Region::watch(base as usize, mapped) {
             Ok(region) => pages.region = Some(region),
@@ -58,6 +60,15 @@ impl Pages {
         if dma_buf {
             pages.dma_buf = Some(DmaBuf::new(fd)?);
         }
+        Ok(pages)
+    }
+
+    /// The first `len` bytes of a file of [`guarded_len`], to read; vanished as soon as that loses any byte.
+    pub fn guarded(fd: BorrowedFd, len: usize) -> Result<Self, MemoryError> {
+        let whole = guarded_len(len as u64).and_then(|whole| usize::try_from(whole).ok());
+        let whole = whole.ok_or_else(|| MemoryError::Invalid(format!("{len} bytes are too many")))?;
+        let mut pages = Pages::of_file(fd, 0, whole, Access::Read)?;
+        pages.sentinel = Some(whole - 1);
         Ok(pages)
     }
 
@@ -77,11 +88,16 @@ impl Pages {
         if base == libc::MAP_FAILED {
             return Err(MemoryError::Map(std::io::Error::last_os_error()));
         }
-        Ok(Pages { base, mapped: len.max(1), skip: 0, region: None, dma_buf: None })
+        Ok(Pages { base, mapped: len.max(1), skip: 0, region: None, sentinel: None, dma_buf: None })
     }
 
     /// Whether the file shrank while the pages were in use.
     pub fn vanished(&self) -> bool {
+        if let Some(at) = self.sentinel {
+            // SAFETY: a byte of the mapping, which lives as long as `self`. If its page is lost, the guard puts another
+            // in its place and takes note.
+            unsafe { self.start().add(at).read_volatile() };
+        }
         self.region.as_ref().is_some_and(Region::vanished)
     }
 
@@ -153,6 +169,13 @@ fn map_shared(
         Err(e) if access == Access::Read && e.raw_os_error() == Some(libc::EPERM) => map(libc::MAP_PRIVATE),
         other => other,
     }
+}
+
+/// How long a file has to be for [`Pages::guarded`] to map `len` bytes: one byte is on a page of its own, however large
+/// the pages of the machine are. `None` if no file is that long.
+pub fn guarded_len(len: u64) -> Option<u64> {
+    const LARGEST_PAGE: u64 = 64 << 10;
+    len.checked_next_multiple_of(LARGEST_PAGE)?.checked_add(1)
 }
 
 /// Page size of this machine: 4 KiB and 16 KiB kernels both exist.

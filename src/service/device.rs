@@ -167,6 +167,7 @@ impl Device {
             (control.deadline_ns, control.priority) = (deadline, options.priority);
             let life = self.core.lives.of(binder::get_calling_pid());
             let (core, announcement) = (self.core.clone(), announcement.clone());
+            let stored = cache_place.is_none();
             let done = move |outcome: crate::compiler::Outcome| {
                 announcement.tell(match outcome {
                     Ok(executable) => {
@@ -183,7 +184,8 @@ impl Device {
                     }
                 });
             };
-            Ok(self.core.compiler.submit(Job { client, model, options, control, done: Box::new(done) })?)
+            let job = Job { client, model, options, control, stored, done: Box::new(done) };
+            Ok(self.core.compiler.submit(job)?)
         };
         let launched: Result<(), ServiceError> = launch();
         if let Err(error) = &launched {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Why the driver could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    #[error("cannot make a directory for the socket at {}: {source}", .path.display())]
+    #[error("cannot make a directory at {}: {source}", .path.display())]
     Directory { path: PathBuf, source: std::io::Error },
     #[error("cannot start threads: {0}")]
     Threads(std::io::Error),
@@ -40,10 +40,14 @@ impl EmbeddedDaemon {
 }
 
 /// A directory that nobody else may enter, removed when dropped.
-struct PrivateDirectory(PathBuf);
+pub struct PrivateDirectory(PathBuf);
 
 impl PrivateDirectory {
-    fn new() -> Result<Self, StartError> {
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub fn new() -> Result<Self, StartError> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let mut tries = 0;
         loop {

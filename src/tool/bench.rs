@@ -1,16 +1,14 @@
 //! `nnhal bench`: how long a model takes, end to end through the interface.
 
-use super::client::{CacheFiles, ConnectOptions, Driver, PrepareOptions, ServiceName};
+use super::client::{ConnectOptions, PrepareOptions, ServiceName};
 use super::error::ToolError;
+use super::preparation;
 use super::run::{session::Session, values};
 use super::way::Mode;
 use super::{print, tflite};
-use crate::aidl::{Model, BYTE_SIZE_OF_CACHE_TOKEN};
-use binder::ParcelFileDescriptor;
-use nix::sys::memfd::{memfd_create, MFdFlags};
 use serde::Serialize;
 use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// Measure a .tflite model end to end through the driver.
 #[derive(Debug, clap::Args)]
@@ -43,6 +41,8 @@ struct Figures {
     compile_ms: f64,
     /// Null for a driver that does not cache.
     cache_load_ms: Option<f64>,
+    /// From the driver's own store; null where it is not known to have one, or the model is too small for it.
+    store_load_ms: Option<f64>,
     /// Of the driver's process; null where that cannot be known.
     peak_rss_mb: Option<f64>,
 }
@@ -74,16 +74,21 @@ pub fn run(service: &ServiceName, args: &BenchArgs) -> Result<(), ToolError> {
     let mut session = Session::with_options(&imported, service, &options, &PrepareOptions::default())?;
     session.set_mode(args.mode)?;
 
-    let cache_load = cache_load(session.driver(), &imported.model)?;
+    let cache_load = preparation::from_cache(session.driver(), &imported.model)?;
     let times = times(args, &mut session, &inputs)?;
-    let figures = Figures {
+    let mut figures = Figures {
         median_ms: percentile(&times, 50),
         p90_ms: percentile(&times, 90),
         p99_ms: percentile(&times, 99),
         compile_ms: ms(session.compile_time),
         cache_load_ms: cache_load.map(ms),
+        store_load_ms: None,
         peak_rss_mb: session.driver().process().and_then(peak_rss_mb),
     };
+    drop(session);
+    if *service == ServiceName::Embedded {
+        figures.store_load_ms = preparation::from_store(&options, &imported.model)?.map(ms);
+    }
     tell(&figures, times.len())?;
     if args.json {
         let line = serde_json::to_string(&figures).map_err(|why| ToolError::Failed(why.to_string()))?;
@@ -98,37 +103,15 @@ fn tell(figures: &Figures, runs: usize) -> Result<(), ToolError> {
         Some(load) => print::line(format_args!("{compiled}, loaded from cache in {load:.1} ms"))?,
         None => print::line(format_args!("{compiled}; the driver does not cache"))?,
     }
+    if let Some(load) = figures.store_load_ms {
+        print::line(format_args!("loaded from the driver's own store in {load:.1} ms"))?;
+    }
     print::line(format_args!(
         "ran {runs} times: median {:.3} ms, p90 {:.3} ms, p99 {:.3} ms",
         figures.median_ms, figures.p90_ms, figures.p99_ms
     ))?;
     let peak = figures.peak_rss_mb.map_or("not known from here".into(), |peak| format!("{peak:.1} MB"));
     print::line(format_args!("peak memory of the driver's process: {peak}"))
-}
-
-/// How long it takes to load the model from files that the driver has filled; `None` if it does not cache.
-fn cache_load(driver: &Driver, model: &Model) -> Result<Option<Duration>, ToolError> {
-    let needed =
-        driver.answer("getNumberOfCacheFilesNeeded", driver.device().getNumberOfCacheFilesNeeded())?;
-    if (needed.numModelCache, needed.numDataCache) == (0, 0) {
-        return Ok(None);
-    }
-    let files = |count: i32| -> Result<Vec<_>, ToolError> {
-        let file = |_| Ok(ParcelFileDescriptor::new(memfd_create(c"nnhal-cache", MFdFlags::MFD_CLOEXEC)?));
-        (0..count).map(file).collect::<std::io::Result<_>>().map_err(ToolError::Memory)
-    };
-    // A name that no earlier run has used with the same driver.
-    let mut token = [0; BYTE_SIZE_OF_CACHE_TOKEN as usize];
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    token[..16].copy_from_slice(&now.as_nanos().to_le_bytes());
-    token[16..20].copy_from_slice(&std::process::id().to_le_bytes());
-    let files = CacheFiles { model: files(needed.numModelCache)?, data: files(needed.numDataCache)?, token };
-    drop(driver.prepare_into(model, &files)?);
-    let start = Instant::now();
-    let loaded = driver.prepare_from(&files)?;
-    let time = start.elapsed();
-    drop(loaded);
-    Ok(Some(time))
 }
 
 /// The times of runs, sorted; those to warm up are left out.

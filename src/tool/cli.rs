@@ -1,6 +1,7 @@
 //! The command line: subcommands, and the driver that they talk to.
 
 use super::bench::{self, BenchArgs};
+use super::cache::{self, CacheArgs};
 use super::client::ServiceName;
 use super::conformance::{self, ConformanceArgs};
 use super::error::ToolError;
@@ -25,6 +26,7 @@ enum Command {
     Bench(BenchArgs),
     Conformance(ConformanceArgs),
     Info(InfoArgs),
+    Cache(CacheArgs),
 }
 
 impl Cli {
@@ -43,6 +45,7 @@ impl Cli {
             Command::Bench(args) => bench::run(&self.service, args),
             Command::Conformance(args) => conformance::run(&self.service, args),
             Command::Info(args) => info::run(&self.service, args),
+            Command::Cache(args) => cache::run(args),
         };
         match done {
             Err(ToolError::Unread) => Ok(()),

@@ -1,5 +1,6 @@
 //! What can go wrong in the tool, and the exit code that tells so.
 
+use crate::cache::CacheError;
 use crate::tool::client::ClientError;
 use crate::tool::conformance::corpus::CorpusError;
 use crate::tool::tflite::ImportError;
@@ -10,6 +11,8 @@ use std::path::PathBuf;
 pub enum ToolError {
     #[error(transparent)]
     Client(#[from] ClientError),
+    #[error(transparent)]
+    Cache(#[from] CacheError),
     #[error(transparent)]
     Corpus(#[from] CorpusError),
     #[error("{}: {why}", .path.display())]

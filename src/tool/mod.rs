@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod builder;
+mod cache;
 pub mod caching;
 pub mod cli;
 pub mod client;
@@ -10,6 +11,7 @@ pub mod error;
 pub mod fmq;
 pub mod info;
 mod operations;
+mod preparation;
 pub mod print;
 pub mod run;
 pub mod shared;

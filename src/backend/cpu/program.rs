@@ -9,7 +9,7 @@ use crate::backend::{
     Artifact, BackendError, CompileOptions, Control, Executable, InputTensor, Interface, OutputShape,
     OutputTensor, Preference,
 };
-use crate::memory::Mapping;
+use crate::memory::{Mapping, MemoryError};
 use crate::model::Model;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -63,6 +63,17 @@ impl Program {
         Program { interface, preference, routines, pool, idle: Mutex::default(), data }
     }
 
+    /// Checks that packed weights are where they were when the program was loaded.
+    fn check_data(&self) -> Result<(), BackendError> {
+        match &self.data {
+            Some(data) if data.vanished() => Err(BackendError::Memory {
+                what: "the data cache, without which the model must be prepared again".into(),
+                source: MemoryError::Vanished,
+            }),
+            _ => Ok(()),
+        }
+    }
+
     #[cfg(test)]
     pub fn routines(&self) -> &[Routine] {
         &self.routines
@@ -106,15 +117,14 @@ impl Executable for Program {
         outputs: &[Option<OutputTensor>],
         control: &Control,
     ) -> Result<Vec<OutputShape>, BackendError> {
+        self.check_data()?;
         let mut frame = self.frame()?;
         let machine =
             Machine { routines: &self.routines, pool: &self.pool, threads: self.threads(), control };
-        let mut shapes = machine.run_main(&mut frame, inputs, outputs);
-        if self.data.as_ref().is_some_and(|data| data.vanished()) {
-            shapes = Err(BackendError::Failed(
-                "the data cache vanished: its file was truncated; prepare the model again".into(),
-            ));
-        }
+        // What has vanished meanwhile was taken for zeroes.
+        let shapes = machine
+            .run_main(&mut frame, inputs, outputs)
+            .and_then(|shapes| self.check_data().map(|()| shapes));
         frame.clear();
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < MAX_IDLE_FRAMES {

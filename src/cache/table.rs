@@ -1,0 +1,220 @@
+//! The registry's table in redb: opening it, and what is done to it.
+
+use super::entry::{Entry, EntryBytes, Key, KeyBytes};
+use super::registry::Limits;
+use redb::backends::InMemoryBackend;
+use redb::{
+    Builder, Database, DatabaseError, ReadOnlyDatabase, ReadOnlyTable, ReadableDatabase, ReadableTable,
+    StorageError, TableDefinition, WriteTransaction,
+};
+use std::collections::HashMap;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::path::Path;
+
+pub(super) const FILE: &str = "registry.redb";
+
+const ENTRIES: TableDefinition<&KeyBytes, &EntryBytes> = TableDefinition::new("compilations");
+const FACTS: TableDefinition<&str, &str> = TableDefinition::new("facts");
+const FINGERPRINT: &str = "fingerprint";
+/// The table is small; more would be wasted.
+const CACHE_BYTES: usize = 1 << 20;
+
+type Table<'t> = redb::Table<'t, &'static KeyBytes, &'static EntryBytes>;
+
+/// An open database. Reading costs no write to the disk, not even to open it.
+pub(super) enum Open {
+    ToRead(ReadOnlyDatabase),
+    ToWrite(Database),
+}
+
+impl Open {
+    /// Opens what a driver of this `fingerprint` has left at `path`, to be read. `None` if there is nothing such, or if
+    /// it was not closed and has to be repaired.
+    pub fn to_read(path: &Path, fingerprint: &str) -> Option<Self> {
+        let open = || builder().open_read_only(path).ok();
+        let open = Open::ToRead(catch_unwind(open).ok()??);
+        let same = open.fingerprint().ok()?.is_some_and(|found| found == fingerprint);
+        (same && open.table().is_ok()).then_some(open)
+    }
+
+    /// Opens what is at `path`, or makes it anew where it is none of ours any more: its loss costs misses, nothing else.
+    pub fn to_write(path: &Path) -> Result<Self, String> {
+        match open(path, true) {
+            Ok(database) => Ok(Open::ToWrite(database)),
+            Err(Refused::InUse) => Err("another daemon uses it".into()),
+            Err(Refused::Io(why)) => Err(why),
+            Err(Refused::Broken(why)) => {
+                log::warn!("{} is made anew: {why}", path.display());
+                std::fs::remove_file(path).map_err(|why| why.to_string())?;
+                open(path, true).map(Open::ToWrite).map_err(|why| why.to_string())
+            }
+        }
+    }
+
+    /// One that is gone with the process.
+    pub fn in_memory() -> Result<Self, String> {
+        builder()
+            .create_with_backend(InMemoryBackend::new())
+            .map(Open::ToWrite)
+            .map_err(|why| why.to_string())
+    }
+
+    fn begin_read(&self) -> Result<redb::ReadTransaction, redb::Error> {
+        Ok(match self {
+            Open::ToRead(database) => database.begin_read(),
+            Open::ToWrite(database) => database.begin_read(),
+        }?)
+    }
+
+    pub fn table(&self) -> Result<ReadOnlyTable<&'static KeyBytes, &'static EntryBytes>, redb::Error> {
+        Ok(self.begin_read()?.open_table(ENTRIES)?)
+    }
+
+    pub fn entries(&self) -> Result<Vec<Entry>, redb::Error> {
+        entries(&self.table()?)
+    }
+
+    /// Of the driver that made the entries.
+    pub fn fingerprint(&self) -> Result<Option<String>, redb::Error> {
+        let facts = self.begin_read()?.open_table(FACTS)?;
+        let fact = facts.get(FINGERPRINT)?;
+        Ok(fact.map(|fact| fact.value().to_owned()))
+    }
+
+    /// Makes a durable change; whatever was read before, the change is to what there is now.
+    pub fn write<T>(
+        &self,
+        change: impl FnOnce(&WriteTransaction) -> Result<T, redb::Error>,
+    ) -> Result<T, redb::Error> {
+        let Open::ToWrite(database) = self else {
+            return Err(redb::Error::Corrupted("it was opened to be read".into()));
+        };
+        let transaction = database.begin_write()?;
+        let changed = change(&transaction)?;
+        transaction.commit()?;
+        Ok(changed)
+    }
+
+    /// Makes the tables, without entries of drivers of another fingerprint. Writes only if it has to.
+    pub fn prepare(&self, fingerprint: &str) -> Result<(), redb::Error> {
+        if self.fingerprint().is_ok_and(|found| found.as_deref() == Some(fingerprint)) && self.table().is_ok()
+        {
+            return Ok(());
+        }
+        let dropped = self.write(|transaction| {
+            transaction.open_table(FACTS)?.insert(FINGERPRINT, fingerprint)?;
+            empty(transaction)
+        })?;
+        if dropped > 0 {
+            log::info!("the driver is another one: {dropped} earlier compilations are void");
+        }
+        Ok(())
+    }
+}
+
+/// Why a database was not opened.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refused {
+    #[error("it is in use by another process, probably a running daemon")]
+    InUse,
+    #[error("{0}")]
+    Io(String),
+    #[error("it is no registry, or is damaged: {0}")]
+    Broken(String),
+}
+
+fn builder() -> Builder {
+    let mut builder = Builder::new();
+    builder.set_cache_size(CACHE_BYTES);
+    builder
+}
+
+/// Opens the database at `path`, repaired where that was needed, for reading and writing.
+pub(super) fn open(path: &Path, create: bool) -> Result<Database, Refused> {
+    let open = || match create {
+        true => builder().create(path),
+        false => builder().open(path),
+    };
+    // redb takes some of what it finds for granted.
+    match catch_unwind(AssertUnwindSafe(open)) {
+        Ok(Ok(database)) => Ok(database),
+        Ok(Err(DatabaseError::DatabaseAlreadyOpen)) => Err(Refused::InUse),
+        Ok(Err(DatabaseError::Storage(StorageError::Io(why))))
+            if why.kind() != std::io::ErrorKind::InvalidData
+                && why.kind() != std::io::ErrorKind::UnexpectedEof =>
+        {
+            Err(Refused::Io(why.to_string()))
+        }
+        Ok(Err(why)) => Err(Refused::Broken(why.to_string())),
+        Err(_) => Err(Refused::Broken("reading it failed".into())),
+    }
+}
+
+/// Drops all entries; gives how many there were.
+pub(super) fn empty(transaction: &WriteTransaction) -> Result<usize, redb::Error> {
+    let mut count = 0;
+    table(transaction)?.retain(|_, _| {
+        count += 1;
+        false
+    })?;
+    Ok(count)
+}
+
+pub(super) fn table(transaction: &WriteTransaction) -> Result<Table<'_>, redb::Error> {
+    Ok(transaction.open_table(ENTRIES)?)
+}
+
+fn entries(
+    table: &impl ReadableTable<&'static KeyBytes, &'static EntryBytes>,
+) -> Result<Vec<Entry>, redb::Error> {
+    table
+        .iter()?
+        .map(|item| {
+            let (key, value) = item?;
+            Ok(Entry::from_bytes(Key::from_bytes(key.value()), value.value()))
+        })
+        .collect()
+}
+
+/// Notes when entries were used.
+pub(super) fn write_uses(table: &mut Table, uses: &HashMap<Key, u64>) -> Result<(), redb::Error> {
+    for (key, &last_use) in uses {
+        let entry = table.get(&key.to_bytes())?.map(|value| Entry::from_bytes(*key, value.value()));
+        if let Some(entry) = entry {
+            table.insert(&key.to_bytes(), &Entry { last_use, ..entry }.to_bytes())?;
+        }
+    }
+    Ok(())
+}
+
+/// Drops the least recently used entries over the limits: those of `new`'s client over its own, and over the limits of
+/// all, those of whoever has the most, so that no client drives out another. Gives their keys.
+pub(super) fn evict(table: &mut Table, new: &Key, limits: Limits) -> Result<Vec<Key>, redb::Error> {
+    let mut all = entries(&*table)?;
+    all.sort_by_key(|entry| entry.last_use);
+    let mut dropped = Vec::new();
+    loop {
+        let mut counts: HashMap<u32, (usize, u64)> = HashMap::new();
+        for entry in &all {
+            let (count, bytes) = counts.entry(entry.key.uid).or_default();
+            (*count, *bytes) = (*count + 1, bytes.saturating_add(entry.bytes()));
+        }
+        let bytes = all.iter().fold(0u64, |sum, entry| sum.saturating_add(entry.bytes()));
+        let own = counts.get(&new.uid).map_or(0, |&(count, _)| count);
+        let uid = if own > limits.entries_per_uid {
+            Some(new.uid)
+        } else if all.len() > limits.entries {
+            counts.iter().max_by_key(|(_, &(count, _))| count).map(|(&uid, _)| uid)
+        } else if bytes > limits.bytes {
+            counts.iter().max_by_key(|(_, &(_, bytes))| bytes).map(|(&uid, _)| uid)
+        } else {
+            None
+        };
+        let Some(at) = uid.and_then(|uid| all.iter().position(|entry| entry.key.uid == uid)) else {
+            return Ok(dropped);
+        };
+        let key = all.remove(at).key;
+        table.remove(&key.to_bytes())?;
+        dropped.push(key);
+    }
+}
