@@ -26,6 +26,10 @@ fn corpus_dir() -> Option<PathBuf> {
     Some(dir)
 }
 
+/// Of models that give these their last axis the corpus states the level of those that leave the axis out, which came
+/// with level 3.
+const STATED_TOO_EARLY: [&str; 3] = ["L2_NORMALIZATION", "LOCAL_RESPONSE_NORMALIZATION", "SOFTMAX"];
+
 /// The table's feature levels against the corpus, which states from which level on each model is valid.
 #[test]
 fn no_call_is_of_a_later_feature_level_than_its_model() {
@@ -34,13 +38,14 @@ fn no_call_is_of_a_later_feature_level_than_its_model() {
     let mut calls = 0;
     for path in corpus::find_files(&dir).unwrap() {
         let file = corpus::CorpusFile::read(&path).unwrap();
-        for model in &file.models {
+        for model in file.models.iter().filter(|model| !model.expect_failure) {
             for graph in std::iter::once(&model.main).chain(&model.referenced) {
                 for op in &graph.operations {
                     let level = feature_level(&file, graph, op)
                         .unwrap_or_else(|why| panic!("{}: {}: {why}", model.name, op.ty));
                     calls += 1;
-                    if level > model.feature_level {
+                    let axis = STATED_TOO_EARLY.contains(&op.ty.as_str()) && level == 3;
+                    if level > model.feature_level && !axis {
                         let levels = format!("{level}, but {} at {}", model.name, model.feature_level);
                         late.insert(op.ty.clone(), levels);
                     }
