@@ -13,7 +13,7 @@ else
   case $scope in whole) filter=. ;; *) filter=$sample ;; esac
   # Once for all suites, as reading the corpus takes longer than a sample of it.
   timeout 14000 nnhal --service binder:conformance conformance /vts --filter "$filter" \
-    --suite "$(echo $suites | tr ' ' ,)" >/tmp/conformance.log 2>&1 || {
+    --suite "$(echo $suites | tr ' ' ,)" >/tmp/conformance.log 2>/tmp/conformance.errors.log || {
     grep -v 'passed, 0 failed' /tmp/conformance.log | head -n 50
     fail "the conformance suites"
   }
