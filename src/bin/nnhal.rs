@@ -2,6 +2,7 @@
 
 use clap::Parser;
 use nnhal::tool::cli::Cli;
+use nnhal::tool::error::ToolError;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -10,7 +11,9 @@ fn main() -> ExitCode {
     match cli.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("nnhal: {error}");
+            if !matches!(error, ToolError::Unread) {
+                eprintln!("nnhal: {error}");
+            }
             ExitCode::from(error.exit_code())
         }
     }

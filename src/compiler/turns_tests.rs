@@ -1,3 +1,5 @@
+//! Tests of turns at computing: who computes next, and who gives way.
+
 use super::*;
 use crate::backend::Turn as _;
 use std::sync::mpsc::{channel, Receiver, Sender};

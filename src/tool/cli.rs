@@ -40,16 +40,12 @@ impl Cli {
     }
 
     pub fn run(&self) -> Result<(), ToolError> {
-        let done = match &self.command {
+        match &self.command {
             Command::Run(args) => run::run(&self.service, args),
             Command::Bench(args) => bench::run(&self.service, args),
             Command::Conformance(args) => conformance::run(&self.service, args),
             Command::Info(args) => info::run(&self.service, args),
             Command::Cache(args) => cache::run(args),
-        };
-        match done {
-            Err(ToolError::Unread) => Ok(()),
-            done => done,
         }
     }
 }

@@ -19,7 +19,7 @@ pub enum ToolError {
     File { path: PathBuf, why: std::io::Error },
     #[error("{}: {why}", .path.display())]
     Model { path: PathBuf, why: ImportError },
-    /// Whoever read standard output has gone, as `head` does: that is an end, and no fault.
+    /// Whoever read standard output has gone, as `head` does: an end without a word, but not of the whole work.
     #[error("nobody reads standard output any more")]
     Unread,
     #[error("no shared memory: {0}")]
