@@ -193,7 +193,8 @@ fn whatever_a_data_cache_loses_executions_never_give_zeroes() {
 #[test]
 fn a_data_cache_that_vanishes_in_the_middle_of_executions_fails_them() {
     let harness = Harness::new();
-    let (size, cache) = (600, Cache::new(1));
+    // Its weights pass through a call, which over the kernel's binder carries less than a mebibyte.
+    let (size, cache) = (400, Cache::new(1));
     let input = vec![1.0; size as usize];
     let expected = execute(&save(harness.device(), &layer_of(size), &cache), &input).unwrap();
     let whole = bytes_of(&cache.data);
