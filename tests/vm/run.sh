@@ -18,8 +18,8 @@ repo=$(cd "$here/../.." && pwd)
 vts=${NNHAL_VTS:-$repo/../shared/vts}
 export VM_CACHE=${VM_CACHE:-$repo/target/vm}
 tools_version=0.12.0
-programs=(memory_domains service_cache service_paths fmq_burst other_processes vanishing_memory client_deaths
-  service_deaths dma_bufs sync_files)
+programs=(memory_domains service_cache service_paths fmq_burst other_processes vanishing_memory client_deaths dma_bufs
+  sync_files)
 
 fail() { echo "vm test: FAILED: $*" >&2; exit 1; }
 

@@ -18,7 +18,4 @@ step "clients that are killed"
 case $scope in whole) export NNHAL_CLIENT_DEATHS=120 ;; *) export NNHAL_CLIENT_DEATHS=18 ;; esac
 run_tests client_deaths --nocapture
 grep -o 'threads, descriptors.*' /tmp/client_deaths.log | sed 's/^/  /'
-
-step "clients that die amid long calls"
-run_tests service_deaths --nocapture
 stop_daemon
