@@ -21,34 +21,6 @@ fn hardware_buffer(files: &[&File], format: PixelFormat) -> Memory {
     Memory::HardwareBuffer(HardwareBuffer { description, handle: NativeHandle { fds, ints: vec![] } })
 }
 
-/// x + constant, the constant in `pool`.
-fn model(pool: Memory) -> Model {
-    let dims = &[BYTES / 4];
-    let tensor = |lifetime| operand(OperandType::TENSOR_FLOAT32, dims, lifetime);
-    let location = |length| DataLocation { length, ..Default::default() };
-    let activation = operand(OperandType::INT32, &[], OperandLifeTime::CONSTANT_COPY);
-    Model {
-        main: Subgraph {
-            operands: vec![
-                tensor(OperandLifeTime::SUBGRAPH_INPUT),
-                Operand { location: location(BYTES.into()), ..tensor(OperandLifeTime::CONSTANT_POOL) },
-                Operand { location: location(4), ..activation },
-                tensor(OperandLifeTime::SUBGRAPH_OUTPUT),
-            ],
-            operations: vec![Operation {
-                r#type: OperationType::ADD,
-                inputs: vec![0, 1, 2],
-                outputs: vec![3],
-            }],
-            inputIndexes: vec![0],
-            outputIndexes: vec![3],
-        },
-        operandValues: vec![0; 4],
-        pools: vec![pool],
-        ..Default::default()
-    }
-}
-
 fn request_with(pool: Memory, output: &File) -> Request {
     Request {
         inputs: vec![argument(0, 0, BYTES.into())],
@@ -61,9 +33,9 @@ fn request_with(pool: Memory, output: &File) -> Request {
 #[track_caller]
 fn assert_refused_everywhere(harness: &Harness, pool: &dyn Fn() -> Memory, expected: ErrorStatus, why: &str) {
     let output = memfd(&[0; BYTES as usize]);
-    let good = harness.prepare(&model(ashmem(&memfd(&[0; BYTES as usize]), BYTES.into())));
-    assert_refused(harness.device().getSupportedOperations(&model(pool())), expected, why);
-    let (launch, (told, prepared)) = harness.connection.launch(&model(pool()));
+    let good = harness.prepare(&sum_model(BYTES / 4, ashmem(&memfd(&[0; BYTES as usize]), BYTES.into())));
+    assert_refused(harness.device().getSupportedOperations(&sum_model(BYTES / 4, pool())), expected, why);
+    let (launch, (told, prepared)) = harness.connection.launch(&sum_model(BYTES / 4, pool()));
     assert_refused(launch, expected, why);
     assert_eq!((told, prepared.is_none()), (expected, true));
     let request = request_with(pool(), &output);
@@ -100,7 +72,7 @@ fn blobs_carry_constants_and_arguments() {
     let file = |value: f32| memfd(&floats(&[value; BYTES as usize / 4]));
     let (constant, input, output) = (file(2.0), file(0.5), file(0.0));
     let blob = |file: &File| hardware_buffer(&[file], PixelFormat::BLOB);
-    let prepared = harness.prepare(&model(blob(&constant)));
+    let prepared = harness.prepare(&sum_model(BYTES / 4, blob(&constant)));
     let request = request_with(blob(&input), &output);
     prepared.executeSynchronously(&request, false, -1, -1).expect("executed");
     assert_eq!(bytes_of(&output), bytes_of(&file(2.5)));

@@ -89,29 +89,7 @@ const BYTES: i64 = 4 * ELEMENTS as i64;
 
 /// x + a constant, which lies in a pool.
 fn model() -> Model {
-    let tensor = |lifetime| operand(OperandType::TENSOR_FLOAT32, &[ELEMENTS], lifetime);
-    let location = |length| DataLocation { length, ..Default::default() };
-    let activation = operand(OperandType::INT32, &[], OperandLifeTime::CONSTANT_COPY);
-    Model {
-        main: Subgraph {
-            operands: vec![
-                tensor(OperandLifeTime::SUBGRAPH_INPUT),
-                Operand { location: location(BYTES), ..tensor(OperandLifeTime::CONSTANT_POOL) },
-                Operand { location: location(4), ..activation },
-                tensor(OperandLifeTime::SUBGRAPH_OUTPUT),
-            ],
-            operations: vec![Operation {
-                r#type: OperationType::ADD,
-                inputs: vec![0, 1, 2],
-                outputs: vec![3],
-            }],
-            inputIndexes: vec![0],
-            outputIndexes: vec![3],
-        },
-        operandValues: vec![0; 4],
-        pools: vec![ashmem(&memfd(&vec![0; BYTES as usize]), BYTES)],
-        ..Default::default()
-    }
+    sum_model(ELEMENTS, ashmem(&memfd(&vec![0; BYTES as usize]), BYTES))
 }
 
 /// Compiles, runs in every way, and lets go of everything.

@@ -44,7 +44,9 @@ impl Life {
         let over = Arc::<AtomicBool>::default();
         let told = over.clone();
         let end = Box::new(move |_| told.store(true, Ordering::Relaxed));
-        let descriptor = Pid::from_raw(process)
+        // Where the transport does not tell, the id is negative.
+        let known = Some(process).filter(|&process| process > 0).and_then(Pid::from_raw);
+        let descriptor = known
             .ok_or(std::io::ErrorKind::NotFound.into())
             .and_then(|process| Ok(pidfd_open(process, PidfdFlags::empty())?));
         let watch = descriptor.and_then(|process| watcher.readable(process, end));
@@ -65,5 +67,29 @@ impl Drop for Life {
         if let Some((watcher, key)) = self.watch.take() {
             watcher.forget(key);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_life_ends_with_its_process_and_one_unknown_never_does() {
+        let lives = Lives::new(&Arc::new(Watcher::new().unwrap()));
+        let mut process = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let id = process.id() as i32;
+        let (life, unknown) = (lives.of(id), lives.of(-1));
+        assert!(Arc::ptr_eq(&life, &lives.of(id)));
+        assert!(!life.over().load(Ordering::Relaxed));
+        process.kill().unwrap();
+        let began = Instant::now();
+        while !life.over().load(Ordering::Relaxed) {
+            assert!(began.elapsed() < Duration::from_secs(20), "nobody notices");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        process.wait().unwrap();
+        assert!(!unknown.over().load(Ordering::Relaxed) && unknown.watch.is_none());
     }
 }

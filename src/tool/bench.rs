@@ -145,7 +145,7 @@ fn ms(time: Duration) -> f64 {
 }
 
 /// The time that so many percent of the sorted runs do not exceed, in milliseconds.
-pub fn percentile(sorted: &[Duration], percent: usize) -> f64 {
+fn percentile(sorted: &[Duration], percent: usize) -> f64 {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).map_or(0.0, |&time| ms(time))
 }

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a worker stays awake after its last work: about one operation of one thread.
+/// How long a worker stays awake after its last work: enough for a small operation in between.
 const AWAKE: Duration = Duration::from_micros(60);
-/// The same while somebody keeps the pool [warm](ThreadPool::warm): about the time between two frames in a stream.
+/// The same while somebody keeps the pool [warm](ThreadPool::warm): enough to send a small request and its result.
 const AWAKE_LONGER: Duration = Duration::from_micros(500);
 
 /// A pool of threads, shared by all executions.
