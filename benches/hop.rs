@@ -4,15 +4,16 @@
 //!     cargo bench --bench hop
 //!
 //! The model is one ADD of single floats, with inputs and output in one memory, so that a request carries one
-//! descriptor as the echo does. Criterion compares each way with its last run; the table at the end has the medians of
-//! single round trips, and whether the goals are met.
+//! descriptor as the echo does. Criterion compares each way with its last run. The table at the end has the medians of
+//! single round trips, and whether the goals are met; for it the ways take turns, a few calls each, so that whatever else
+//! the machine does meets all of them alike.
 
 mod common;
 
 use binder::entry::{WireProfile, WireVersion};
 use binder::rpc::{FileDescriptorTransportMode as FdMode, RpcServer};
 use binder::{BinderResult, Client, Endpoint, Interface, Strong, Uri};
-use common::{us, wait_for, Daemon, Figures, Process};
+use common::{setting, us, wait_for, Daemon, Figures, Process};
 use criterion::Criterion;
 use nnhal::aidl::{self, BnBuffer, ErrorStatus, ExecutionPreference, IBuffer, IPreparedModel, Memory};
 use nnhal::ops::OperationType;
@@ -30,6 +31,8 @@ use std::time::{Duration, Instant};
 const SERVE_ECHO: &str = "--serve-echo";
 /// Connections for calls, and as many for callbacks.
 const CONNECTIONS: u32 = 4;
+/// Calls that a way makes before the next has its turn, for the table.
+const CALLS_IN_A_ROW: usize = 20;
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
@@ -40,27 +43,38 @@ fn main() {
         .warm_up_time(Duration::from_secs(1))
         .measurement_time(Duration::from_secs(5))
         .configure_from_args();
-    let mut table = Table::default();
     let request = AddRequest::new();
-
     let (_server, echo) = echo::start();
-    table.measure(&mut criterion, "echo", || echo.call(&request));
-
     let daemon = Daemon::start();
     let options = ConnectOptions { connections: CONNECTIONS, ..Default::default() };
     let driver = Driver::connect(&daemon.service(), &options).expect("a driver");
-    let fast = prepare(&driver, ExecutionPreference::FAST_SINGLE_ANSWER);
-    let frugal = prepare(&driver, ExecutionPreference::LOW_POWER);
+    let mut ways = ways(&driver, &echo, &request);
+    for (name, call) in &mut ways {
+        criterion.bench_function(&format!("hop/{name}"), |bencher| bencher.iter(&mut *call));
+    }
+    criterion.final_summary();
+    Table::measure(&mut ways).print();
+}
+
+/// A way to make a call, and its name.
+type Called<'a> = (&'static str, Box<dyn FnMut() + 'a>);
+
+/// The echo and every way to execute, each known to work: what does not is not worth measuring.
+fn ways<'a>(driver: &'a Driver, echo: &'a echo::Connection, request: &'a AddRequest) -> Vec<Called<'a>> {
+    let mut ways: Vec<Called> = vec![("echo", Box::new(|| echo.call(request)))];
+    let fast = prepare(driver, ExecutionPreference::FAST_SINGLE_ANSWER);
+    let frugal = prepare(driver, ExecutionPreference::LOW_POWER);
     for (name, mode) in
         [("sync", Mode::Sync), ("fenced", Mode::Fenced), ("burst", Mode::Burst), ("reusable", Mode::Reusable)]
     {
-        let mut way = Way::open(mode, &driver, &fast, &request.request).expect("the way is open");
-        let mut run = || {
-            let status = way.run(&driver, &fast, &request.request).expect("executed");
+        let (model, mut way) =
+            (fast.clone(), Way::open(mode, driver, &fast, &request.request).expect("the way is open"));
+        let mut run = move || {
+            let status = way.run(driver, &model, &request.request).expect("executed");
             assert_eq!(status, ErrorStatus::NONE);
         };
         request.check(name, &mut run);
-        table.measure(&mut criterion, name, run);
+        ways.push((name, Box::new(run)));
     }
     // A driver polls unless the model is to save power; a client as it likes.
     for (name, model, polling) in [
@@ -69,18 +83,17 @@ fn main() {
         ("fmq, client polls", &frugal, POLLING),
         ("fmq, both sleep", &frugal, Duration::ZERO),
     ] {
-        let burst = FmqBurst::open(&driver, model, polling).expect("a burst");
+        let burst = FmqBurst::open(driver, model, polling).expect("a burst");
         let mut burst = burst.expect("the driver has bursts over queues");
         let packet = burst.packet(&request.request, false).expect("a packet");
-        let mut run = || {
-            let result = burst.execute(&driver, &packet).expect("executed");
+        let mut run = move || {
+            let result = burst.execute(driver, &packet).expect("executed");
             assert_eq!(ErrorStatus(result.status), ErrorStatus::NONE);
         };
         request.check(name, &mut run);
-        table.measure(&mut criterion, name, run);
+        ways.push((name, Box::new(run)));
     }
-    criterion.final_summary();
-    table.print();
+    ways
 }
 
 fn prepare(driver: &Driver, preference: ExecutionPreference) -> Strong<dyn IPreparedModel> {
@@ -190,8 +203,7 @@ mod echo {
     }
 }
 
-/// The ways measured so far, by name.
-#[derive(Default)]
+/// The ways that were measured, by name.
 struct Table(Vec<(&'static str, Figures)>);
 
 /// What each way may take at most: so many times what another takes.
@@ -204,21 +216,21 @@ const GOALS: [(&str, f64, &str); 5] = [
 ];
 
 impl Table {
-    fn measure(&mut self, criterion: &mut Criterion, name: &'static str, mut call: impl FnMut()) {
-        let mut times = Vec::new();
-        criterion.bench_function(&format!("hop/{name}"), |bencher| {
-            bencher.iter_custom(|count| {
-                let start = Instant::now();
-                for _ in 0..count {
+    /// Times single calls, the ways taking turns.
+    fn measure(ways: &mut [Called]) -> Self {
+        let mut times = vec![Vec::new(); ways.len()];
+        for _ in 0..setting("NNHAL_HOP_ROUNDS", 400) {
+            for ((_, call), times) in ways.iter_mut().zip(&mut times) {
+                call(); // whoever has slept since the last round wakes
+                for _ in 0..CALLS_IN_A_ROW {
                     let began = Instant::now();
                     call();
                     times.push(began.elapsed());
                 }
-                start.elapsed()
-            });
-        });
-        // None of those that the command line leaves out.
-        self.0.extend(Figures::of(&mut times).map(|figures| (name, figures)));
+            }
+        }
+        let figures = |((name, _), times): (&Called, &mut Vec<_>)| Some((*name, Figures::of(times)?));
+        Table(ways.iter().zip(&mut times).filter_map(figures).collect())
     }
 
     fn median(&self, name: &str) -> Option<f64> {

@@ -3,6 +3,7 @@
 //! A client may write its memory while we read it, and the memory may vanish when its file shrinks. So nothing here
 //! hands out a reference into it: whoever needs the bytes copies them, and decides on the copy.
 
+use super::brief::Brief;
 use super::file::Direction;
 use super::hardware_buffer::HardwareBuffer;
 use super::pages::Pages;
@@ -37,6 +38,7 @@ pub struct Mapping {
 
 enum Store {
     Pages(Pages),
+    Brief(Brief),
     Hardware(HardwareBuffer),
 }
 
@@ -45,6 +47,15 @@ impl Mapping {
     pub fn new(fd: BorrowedFd, offset: u64, len: usize, access: Access) -> Result<Self, MemoryError> {
         let pages = Pages::of_file(fd, offset, len, access)?;
         Ok(Mapping { store: Store::Pages(pages), len, access })
+    }
+
+    /// As [`new`](Self::new), for memory that is read and written once: what is small is not really mapped, which holds a
+    /// descriptor instead.
+    pub fn brief(fd: BorrowedFd, offset: u64, len: usize, access: Access) -> Result<Self, MemoryError> {
+        match Brief::of_file(fd, offset, len, access) {
+            Some(brief) => Ok(Mapping { store: Store::Brief(brief), len, access }),
+            None => Mapping::new(fd, offset, len, access),
+        }
     }
 
     /// Maps the first `len` bytes of `fd` for reading. If the file, which must have [`super::guarded_len`] bytes, loses any of
@@ -82,6 +93,7 @@ impl Mapping {
     pub fn vanished(&self) -> bool {
         match &self.store {
             Store::Pages(pages) => pages.vanished(),
+            Store::Brief(brief) => brief.vanished(),
             Store::Hardware(buffer) => buffer.vanished(),
         }
     }
@@ -94,30 +106,46 @@ impl Mapping {
         }
     }
 
-    /// Where byte `offset` is for as long as the mapping lives. `None` for device memory, every access to which must be
-    /// announced.
+    /// Where byte `offset` is for as long as the mapping lives. `None` for what is not mapped, and for device memory, every
+    /// access to which must be announced.
     pub(super) fn pointer(&self, offset: usize) -> Option<*mut u8> {
         match &self.store {
             Store::Pages(pages) => pages.pointer().map(|start| start.wrapping_add(offset)),
-            Store::Hardware(_) => None,
+            Store::Brief(_) | Store::Hardware(_) => None,
         }
     }
 
-    /// Runs `copy`, which copies in or out of this mapping from `offset` on and nothing else, with all that must happen
-    /// around it.
-    fn around(
-        &self,
-        direction: Direction,
-        offset: usize,
-        copy: impl FnOnce(*mut u8),
-    ) -> Result<(), MemoryError> {
-        let copy = |start: *mut u8| copy(start.wrapping_add(offset));
+    /// Copies the bytes from `offset` on, which are there to be read, into `to`.
+    fn read(&self, offset: usize, to: &mut [u8]) -> Result<(), MemoryError> {
+        // SAFETY: the caller checked that so many bytes of the mapping are there, the mapping lives as long as `self`, and
+        // `to` is memory of ours. libc's memcpy is opaque to the compiler, so a client writing meanwhile tears bytes at
+        // worst.
+        let copy = |start: *mut u8| unsafe {
+            libc::memcpy(to.as_mut_ptr().cast(), start.wrapping_add(offset).cast(), to.len());
+        };
         self.still_there(())?;
         match &self.store {
-            Store::Pages(pages) => pages.around(direction, copy),
-            Store::Hardware(buffer) => buffer.around(direction, copy),
+            Store::Pages(pages) => pages.around(Direction::Read, copy),
+            Store::Hardware(buffer) => buffer.around(Direction::Read, copy),
+            Store::Brief(brief) => brief.read(offset, to),
         }?;
-        // What was copied out of a region that vanished meanwhile is partly zeroes, what was copied in partly lost.
+        // What was copied out of a region that vanished meanwhile is partly zeroes.
+        self.still_there(())
+    }
+
+    /// Copies `from` to `offset`, where there is room for it that may be written.
+    fn write(&self, offset: usize, from: &[u8]) -> Result<(), MemoryError> {
+        // SAFETY: as in `read`, with source and destination exchanged.
+        let copy = |start: *mut u8| unsafe {
+            libc::memcpy(start.wrapping_add(offset).cast(), from.as_ptr().cast(), from.len());
+        };
+        self.still_there(())?;
+        match &self.store {
+            Store::Pages(pages) => pages.around(Direction::Write, copy),
+            Store::Hardware(buffer) => buffer.around(Direction::Write, copy),
+            Store::Brief(brief) => brief.write(offset, from),
+        }?;
+        // What was copied into a region that vanished meanwhile is partly lost.
         self.still_there(())
     }
 }
@@ -176,12 +204,7 @@ impl ClientSlice {
             return Err(MemoryError::Access("the memory is not readable"));
         }
         self.check(to.len())?;
-        // SAFETY: source bounds were checked here and at creation, the mapping lives as long as `self`, and `to` is
-        // memory of ours. libc's memcpy is opaque to the compiler, so a client writing meanwhile tears bytes at worst.
-        let copy = |from: *mut u8| unsafe {
-            libc::memcpy(to.as_mut_ptr().cast(), from.cast(), to.len());
-        };
-        self.mapping.around(Direction::Read, self.offset, copy)
+        self.mapping.read(self.offset, to)
     }
 
     /// Copies `from`, which must not be longer than the slice, to its start.
@@ -190,11 +213,7 @@ impl ClientSlice {
             return Err(MemoryError::Access("the memory is not writable"));
         }
         self.check(from.len())?;
-        // SAFETY: as in `read`, with source and destination exchanged.
-        let copy = |to: *mut u8| unsafe {
-            libc::memcpy(to.cast(), from.as_ptr().cast(), from.len());
-        };
-        self.mapping.around(Direction::Write, self.offset, copy)
+        self.mapping.write(self.offset, from)
     }
 
     /// Copies the whole slice to the start of `to`, which must not be shorter.
@@ -222,7 +241,7 @@ impl ClientSlice {
         let start = self.mapping.pointer(self.offset);
         start
             .map(|start| start.cast_const())
-            .ok_or(MemoryError::Unsupported("device memory must be copied to be computed with"))
+            .ok_or(MemoryError::Unsupported("this memory must be copied to be computed with"))
     }
 
     /// A private copy of the whole slice.

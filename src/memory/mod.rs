@@ -5,6 +5,7 @@
 mod aligned;
 mod arena;
 mod blocking;
+mod brief;
 mod budget;
 mod client;
 mod file;

@@ -5,7 +5,7 @@ use super::hardware_buffer::{Description, HardwareBuffer, Library};
 use super::identity::Identity;
 use super::MemoryError;
 use crate::aidl;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
 /// A pool whose description has been checked. It is mapped only when somebody needs its bytes.
@@ -23,6 +23,9 @@ enum Source<'a> {
     },
     Hardware(&'a aidl::HardwareBuffer),
 }
+
+/// How a file is mapped: its descriptor, offset, length and access.
+type MapFile = fn(BorrowedFd, u64, usize, Access) -> Result<Mapping, MemoryError>;
 
 impl<'a> Pool<'a> {
     /// Checks what `memory` says of itself; what its file really holds is checked when it is mapped.
@@ -61,13 +64,18 @@ impl<'a> Pool<'a> {
     /// Maps the pool with the access it declares. One that does not declare any (ashmem, hardware buffers) and cannot
     /// be written is mapped to be read.
     pub fn map(&self) -> Result<Arc<Mapping>, MemoryError> {
-        self.map_with(Library::of_this_machine())
+        self.map_with(Library::of_this_machine(), Mapping::new)
     }
 
-    /// Maps the pool, a hardware buffer by means of `library`.
-    fn map_with(&self, library: Option<Library>) -> Result<Arc<Mapping>, MemoryError> {
+    /// As [`map`](Self::map), for one execution that is about to run.
+    pub fn map_briefly(&self) -> Result<Arc<Mapping>, MemoryError> {
+        self.map_with(Library::of_this_machine(), Mapping::brief)
+    }
+
+    /// Maps the pool, a hardware buffer by means of `library`, a file by `map`.
+    fn map_with(&self, library: Option<Library>, map: MapFile) -> Result<Arc<Mapping>, MemoryError> {
         match (&self.source, library) {
-            (Source::File { fd, offset, access }, _) => self.map_file(fd, *offset, *access),
+            (Source::File { fd, offset, access }, _) => self.map_file(fd, *offset, *access, map),
             (Source::Hardware(buffer), Some(library)) => {
                 let fds: Vec<_> = buffer.handle.fds.iter().map(|fd| fd.as_fd().as_raw_fd()).collect();
                 let usage = buffer.description.usage.0 as u64;
@@ -79,7 +87,7 @@ impl<'a> Pool<'a> {
                 let fd = buffer.handle.fds.first().ok_or(MemoryError::Unsupported(
                     "a hardware buffer whose handle has no file descriptor cannot be mapped",
                 ))?;
-                self.map_file(fd, 0, None)
+                self.map_file(fd, 0, None, map)
             }
         }
     }
@@ -89,8 +97,9 @@ impl<'a> Pool<'a> {
         fd: &binder::ParcelFileDescriptor,
         offset: u64,
         access: Option<Access>,
+        map: MapFile,
     ) -> Result<Arc<Mapping>, MemoryError> {
-        let map = |access| Mapping::new(fd.as_fd(), offset, self.size, access);
+        let map = |access| map(fd.as_fd(), offset, self.size, access);
         let mapping = match access {
             Some(access) => map(access),
             None => match map(Access::ReadWrite) {

@@ -5,7 +5,7 @@ mod dma_buf;
 
 use super::Pool;
 use crate::aidl;
-use crate::memory::{ClientSlice, MemoryError};
+use crate::memory::{ClientSlice, Mapping, MemoryError};
 use nix::fcntl::{fcntl, FcntlArg, SealFlag};
 use nix::sys::memfd::{memfd_create, MFdFlags};
 use std::fs::{File, OpenOptions};
@@ -170,14 +170,20 @@ fn hardware_buffers_are_mapped_by_their_library_where_there_is_one() {
     };
     let known = blob(7, 0x33);
     let pool = Pool::new(&known).unwrap();
-    ClientSlice::whole(pool.map_with(library()).unwrap()).write(&[5; 16]).unwrap();
+    ClientSlice::whole(pool.map_with(library(), Mapping::new).unwrap()).write(&[5; 16]).unwrap();
     let mut bytes = [0; 16];
     file.read_exact_at(&mut bytes, 0).unwrap();
     assert_eq!((bytes, pool.identity()), ([5; 16], None));
     let unknown = blob(8, 0x33);
-    assert!(matches!(Pool::new(&unknown).unwrap().map_with(library()), Err(MemoryError::Map(_))));
+    assert!(matches!(
+        Pool::new(&unknown).unwrap().map_with(library(), Mapping::new),
+        Err(MemoryError::Map(_))
+    ));
     let of_the_gpu = blob(7, 0x300);
-    assert!(matches!(Pool::new(&of_the_gpu).unwrap().map_with(library()), Err(MemoryError::Access(_))));
+    assert!(matches!(
+        Pool::new(&of_the_gpu).unwrap().map_with(library(), Mapping::new),
+        Err(MemoryError::Access(_))
+    ));
 }
 
 #[test]

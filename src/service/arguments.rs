@@ -10,8 +10,13 @@ use std::sync::Arc;
 /// How to map the request's pool of this index.
 pub(super) type MapPool<'a> = &'a dyn Fn(usize, &Pool) -> Result<Arc<Mapping>, MemoryError>;
 
-/// Maps a pool for one execution only.
-pub(super) fn map_once(_: usize, pool: &Pool) -> Result<Arc<Mapping>, MemoryError> {
+/// Maps a pool for one execution that is about to run.
+pub(super) fn map_briefly(_: usize, pool: &Pool) -> Result<Arc<Mapping>, MemoryError> {
+    pool.map_briefly()
+}
+
+/// Maps a pool for an execution that waits, or runs more than once.
+pub(super) fn map(_: usize, pool: &Pool) -> Result<Arc<Mapping>, MemoryError> {
     pool.map()
 }
 

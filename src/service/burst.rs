@@ -90,7 +90,7 @@ impl Burst {
         }
         let _busy = Busy::enter(&self.busy, "burst")?;
         let map = |index: usize, pool: &Pool| match tokens[index] {
-            -1 => pool.map(),
+            -1 => pool.map_briefly(),
             token => self.cache().map(token, pool),
         };
         let result = Execution::new(&self.prepared, request, terms, false, &map)

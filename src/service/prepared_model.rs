@@ -1,6 +1,6 @@
 //! IPreparedModel: a compiled model that a client may execute.
 
-use super::arguments::map_once;
+use super::arguments::{map, map_briefly};
 use super::device::Core;
 use super::life::Life;
 use super::run::Execution;
@@ -86,7 +86,8 @@ impl PreparedModel {
     ) -> Result<ExecutionResult, ServiceError> {
         let entered = Instant::now();
         let (terms, deadline) = (terms?, terms::deadline(deadline)?);
-        Execution::new(&self.prepared, request, terms, false, &map_once)?.run_synchronously(deadline, entered)
+        Execution::new(&self.prepared, request, terms, false, &map_briefly)?
+            .run_synchronously(deadline, entered)
     }
 
     fn execute_fenced(
@@ -98,7 +99,7 @@ impl PreparedModel {
         duration: i64,
     ) -> Result<FencedExecutionResult, ServiceError> {
         let (times, terms) = (fenced::Times::new(deadline, duration)?, terms?);
-        let execution = Execution::new(&self.prepared, request, terms, true, &map_once)?;
+        let execution = Execution::new(&self.prepared, request, terms, true, &map)?;
         fenced::launch(Arc::new(execution), wait_for, times, None)
     }
 }
@@ -168,7 +169,7 @@ impl IPreparedModel for PreparedModel {
     ) -> BinderResult<Strong<dyn IExecution>> {
         handle("createReusableExecution", || {
             let terms = Terms::from_config(config)?;
-            let execution = Execution::new(&self.prepared, request, terms, false, &map_once)?;
+            let execution = Execution::new(&self.prepared, request, terms, false, &map)?;
             let quotas = &self.prepared.core.quotas;
             let mappings = quotas.mappings(self.prepared.client(), execution.mappings())?;
             Ok(execution::new_binder(execution, mappings))

@@ -1,0 +1,181 @@
+//! Small shared memory for one use only: read and written by calls, as to map it, and to fault its pages in, costs more.
+//!
+//! Must be no different from a mapping but in what it costs: where it would be, it is for [`super::pages`] to do.
+
+use super::client::Access;
+use super::pages::page_size;
+use super::MemoryError;
+use nix::fcntl::{fcntl, FcntlArg, OFlag, SealFlag};
+use std::fs::File;
+use std::io::{Error, ErrorKind};
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Beyond so many bytes a mapping is the cheaper.
+pub const MOST_BYTES: usize = 16 << 10;
+
+/// A part of a client's file.
+pub(super) struct Brief {
+    file: File,
+    start: u64,
+    end: u64,
+    vanished: AtomicBool,
+}
+
+impl Brief {
+    /// `len` bytes of `fd` from `offset`. `None` where they have to be mapped, if only to find out what is wrong.
+    pub fn of_file(fd: BorrowedFd, offset: u64, len: usize, access: Access) -> Option<Self> {
+        if len == 0 || len > MOST_BYTES {
+            return None;
+        }
+        // Only shared memory has seals. To ask any other file may block, and to read it as well.
+        let seals = SealFlag::from_bits_truncate(fcntl(fd, FcntlArg::F_GET_SEALS).ok()?);
+        let flags = OFlag::from_bits_truncate(fcntl(fd, FcntlArg::F_GETFL).ok()?);
+        if flags.contains(OFlag::O_APPEND) || !allows(flags, seals, access) {
+            return None;
+        }
+        let file = File::from(fd.try_clone_to_owned().ok()?);
+        let facts = file.metadata().ok()?;
+        let end = offset.checked_add(len as u64).filter(|&end| end <= facts.len())?;
+        // Huge pages are refused, which the mapping does.
+        (facts.blksize() == page_size()).then_some(Brief {
+            file,
+            start: offset,
+            end,
+            vanished: AtomicBool::new(false),
+        })
+    }
+
+    pub fn vanished(&self) -> bool {
+        self.vanished.load(Ordering::Relaxed)
+    }
+
+    /// Copies the bytes from `offset` on, which the caller has checked to be there, into `to`.
+    pub fn read(&self, offset: usize, to: &mut [u8]) -> Result<(), MemoryError> {
+        self.take_note(self.file.read_exact_at(to, self.start + offset as u64))
+    }
+
+    /// Copies `from` to `offset`.
+    pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), MemoryError> {
+        // A write makes a file that was cut longer again. One that is being cut this very moment is, to its client's harm
+        // alone.
+        let whole = self.file.metadata().and_then(|facts| match facts.len() < self.end {
+            true => Err(ErrorKind::UnexpectedEof.into()),
+            false => Ok(()),
+        });
+        self.take_note(whole.and_then(|()| self.file.write_all_at(from, self.start + offset as u64)))
+    }
+
+    fn take_note(&self, done: Result<(), Error>) -> Result<(), MemoryError> {
+        done.map_err(|why| match why.kind() {
+            ErrorKind::UnexpectedEof => {
+                self.vanished.store(true, Ordering::Relaxed);
+                MemoryError::Vanished
+            }
+            _ => MemoryError::Map(why),
+        })
+    }
+}
+
+/// Whether a file that was opened and sealed so could be mapped for `access`.
+fn allows(flags: OFlag, seals: SealFlag, access: Access) -> bool {
+    let mode = flags & OFlag::O_ACCMODE;
+    let sealed = SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_FUTURE_WRITE;
+    match access {
+        Access::Read => mode == OFlag::O_RDONLY || mode == OFlag::O_RDWR,
+        Access::Write | Access::ReadWrite => mode == OFlag::O_RDWR && !seals.intersects(sealed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::client::{ClientSlice, Mapping};
+    use super::*;
+    use nix::sys::memfd::{memfd_create, MFdFlags};
+    use std::fs::OpenOptions;
+    use std::io::Write;
+    use std::os::fd::AsFd;
+    use std::sync::Arc;
+
+    fn memory(bytes: &[u8]) -> File {
+        let mut file = File::from(memfd_create(c"test", MFdFlags::MFD_ALLOW_SEALING).unwrap());
+        file.write_all(bytes).unwrap();
+        file
+    }
+
+    fn is_brief(file: &File, offset: u64, len: usize, access: Access) -> bool {
+        Brief::of_file(file.as_fd(), offset, len, access).is_some()
+    }
+
+    fn reopened(file: &File, options: &mut OpenOptions) -> File {
+        use std::os::fd::AsRawFd;
+        options.open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap()
+    }
+
+    #[test]
+    fn it_is_as_good_as_a_mapping() {
+        let file = memory(&[7; 100]);
+        let brief = Mapping::brief(file.as_fd(), 10, 80, Access::ReadWrite).unwrap();
+        assert!(brief.pointer(0).is_none(), "not mapped");
+        let brief = Arc::new(brief);
+        let mapping = Arc::new(Mapping::new(file.as_fd(), 0, 100, Access::ReadWrite).unwrap());
+        ClientSlice::new(brief.clone(), 5, 3).unwrap().write(&[1, 2, 3]).unwrap();
+        ClientSlice::new(mapping, 18, 1).unwrap().write(&[4]).unwrap();
+        let mut bytes = [0; 80];
+        ClientSlice::whole(brief.clone()).read(&mut bytes).unwrap();
+        assert_eq!(bytes[4..10], [7, 1, 2, 3, 4, 7]);
+        let slice = ClientSlice::new(brief, 79, 1).unwrap();
+        assert!(slice.write(&[0; 2]).is_err() && slice.read(&mut [0; 2]).is_err(), "beyond its end");
+    }
+
+    #[test]
+    fn what_is_not_plain_small_shared_memory_is_mapped() {
+        let file = memory(&[0; MOST_BYTES + 1]);
+        for (offset, len, brief) in
+            [(0, MOST_BYTES, true), (1, MOST_BYTES, true), (2, MOST_BYTES, false), (0, MOST_BYTES + 1, false)]
+                .into_iter()
+                .chain([(0, 0, false), (u64::MAX, 1, false), (MOST_BYTES as u64 + 1, 1, false)])
+        {
+            assert_eq!(is_brief(&file, offset, len, Access::ReadWrite), brief, "{offset} {len}");
+        }
+        assert!(!is_brief(&tempfile::tempfile_in("/proc/self/cwd").unwrap(), 0, 1, Access::Read));
+        let huge = memfd_create(c"test", MFdFlags::MFD_HUGETLB | MFdFlags::MFD_ALLOW_SEALING);
+        if let Ok(huge) = huge.map(File::from) {
+            huge.set_len(2 << 20).unwrap();
+            assert!(!is_brief(&huge, 0, 1, Access::Read));
+        }
+    }
+
+    #[test]
+    fn a_descriptor_must_allow_what_a_mapping_would_need() {
+        use Access::{Read, ReadWrite, Write};
+        let file = memory(&[0; 8]);
+        let all = |file: &File| [Read, Write, ReadWrite].map(|access| is_brief(file, 0, 8, access));
+        assert_eq!(all(&file), [true; 3]);
+        assert_eq!(all(&reopened(&file, OpenOptions::new().read(true))), [true, false, false]);
+        assert_eq!(all(&reopened(&file, OpenOptions::new().write(true))), [false; 3]);
+        assert_eq!(all(&reopened(&file, OpenOptions::new().read(true).append(true))), [false; 3]);
+        fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_FUTURE_WRITE)).unwrap();
+        assert_eq!(all(&file), [true, false, false]);
+    }
+
+    #[test]
+    fn what_a_file_has_lost_is_missed() {
+        for direction in ["read", "write"] {
+            let file = memory(&[7; 100]);
+            let slice = ClientSlice::whole(Arc::new(
+                Mapping::brief(file.as_fd(), 0, 100, Access::ReadWrite).unwrap(),
+            ));
+            file.set_len(99).unwrap();
+            let done = match direction {
+                "read" => slice.read(&mut [0; 100]),
+                _ => slice.write(&[0; 100]),
+            };
+            assert!(matches!(done, Err(MemoryError::Vanished)), "{direction}");
+            file.set_len(100).unwrap();
+            assert!(slice.read(&mut [0]).is_err(), "what is lost once stays so");
+            assert_eq!(file.metadata().unwrap().len(), 100);
+        }
+    }
+}
