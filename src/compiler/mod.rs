@@ -14,8 +14,7 @@ pub use caching::{CachePlace, CachingError};
 pub use error::CompileError;
 pub use quota::{Exhausted, Permit, Quota};
 pub use storing::LEAST_CONSTANTS;
-pub use turns::Turns;
-pub use workers::Workers;
+pub use turns::{Start, Turn, Turns};
 
 use crate::backend::{boottime_ns, Backend, CompileOptions, Control, Executable, Priority};
 use crate::cache::Store;
@@ -24,6 +23,7 @@ use crate::ops::Interrupt;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 use storing::Compiled;
+use workers::Workers;
 
 /// What became of a compilation.
 pub type Outcome = Result<Arc<dyn Executable>, CompileError>;

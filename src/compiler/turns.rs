@@ -3,10 +3,10 @@
 //!
 //! It must not know what is computed, nor wait for anything but a turn.
 
-use super::workers::urgency;
+use super::workers::{urgency, PRIORITIES};
 use crate::backend::{self, boottime_ns, Control, Priority};
 use crate::ops::{Interrupt, OpError};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
@@ -38,10 +38,26 @@ struct Client {
     /// Its turns that are not over: how many, and the sum of the times at which they began.
     computing: i64,
     began: i64,
-    waiting: Vec<Arc<Seat>>,
+    /// By priority; who has waited longest first.
+    waiting: [VecDeque<Waiting>; PRIORITIES.len()],
 }
 
-/// A turn at computing, given back when dropped. Only the thread that took it may pass it.
+/// Who waits for a turn, and how to tell.
+struct Waiting {
+    seat: Arc<Seat>,
+    call: Call,
+}
+
+enum Call {
+    Wake(Thread),
+    Start(Start),
+}
+
+/// Begins what was waiting for its turn, on some thread of its own; gives the turn back where it cannot. It must not
+/// wait, as it is called by whoever's turn is over.
+pub type Start = Box<dyn FnOnce(Turn) -> Result<(), Turn> + Send>;
+
+/// A turn at computing, given back when dropped. Only one thread may compute by it, and pass it.
 pub struct Turn {
     turns: Arc<Turns>,
     seat: Arc<Seat>,
@@ -52,7 +68,6 @@ struct Seat {
     client: u32,
     priority: Priority,
     since: Instant,
-    thread: Thread,
     /// Whether it may compute, and when that began.
     granted: AtomicBool,
     began: AtomicI64,
@@ -64,14 +79,24 @@ impl Client {
         self.used + self.computing * now - self.began
     }
 
-    /// Who of it waits and comes first.
+    /// Who of it waits and comes first. Of one priority, that is who has waited longest.
     fn first(&self) -> Option<&Arc<Seat>> {
         let now = Instant::now();
-        self.waiting.iter().max_by_key(|seat| seat.urgency(now))
+        let fronts = self.waiting.iter().filter_map(|line| line.front());
+        fronts.map(|waiting| &waiting.seat).max_by_key(|seat| seat.urgency(now))
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.waiting.iter().any(|line| !line.is_empty())
     }
 }
 
 impl Seat {
+    fn new(client: u32, priority: Priority) -> Arc<Self> {
+        let (granted, began) = (AtomicBool::new(false), AtomicI64::new(0));
+        Arc::new(Seat { client, priority, since: Instant::now(), granted, began })
+    }
+
     fn urgency(&self, now: Instant) -> (u128, Duration) {
         urgency(self.priority, now.saturating_duration_since(self.since))
     }
@@ -96,26 +121,48 @@ impl Turns {
         priority: Priority,
         control: &Control,
     ) -> Result<Turn, OpError> {
-        let seat = Arc::new(Seat {
-            client,
-            priority,
-            since: Instant::now(),
-            thread: std::thread::current(),
-            granted: AtomicBool::new(false),
-            began: AtomicI64::new(0),
-        });
-        let turn = Turn { turns: self.clone(), seat };
+        let turn = Turn { turns: self.clone(), seat: Seat::new(client, priority) };
+        if self.enter(&turn.seat, Call::Wake(std::thread::current())).is_none() {
+            turn.wait(control)?;
+        }
+        Ok(turn)
+    }
+
+    /// Has `start` called with a turn: right now, or by another once it is due. No thread waits for that.
+    pub fn when_due(self: &Arc<Self>, client: u32, priority: Priority, start: Start) {
+        let seat = Seat::new(client, priority);
+        if let Some(call) = self.enter(&seat, Call::Start(start)) {
+            self.call(Waiting { seat, call });
+        }
+    }
+
+    /// Grants `seat` a turn, and gives `call` back; or else puts it in line.
+    fn enter(&self, seat: &Arc<Seat>, call: Call) -> Option<Call> {
         let (mut state, now) = (self.lock(), self.now());
-        self.admit(&mut state, client, now);
+        self.admit(&mut state, seat.client, now);
         if self.computing.load(Ordering::Relaxed) < self.cores {
             self.computing.fetch_add(1, Ordering::Relaxed);
-            self.grant(&mut state, &turn.seat, now);
-            return Ok(turn);
+            self.grant(&mut state, seat, now);
+            return Some(call);
         }
-        self.line_up(&mut state, &turn.seat);
-        drop(state);
-        turn.wait(control)?;
-        Ok(turn)
+        self.line(&mut state, seat).push_back(Waiting { seat: seat.clone(), call });
+        None
+    }
+
+    /// Tells who was granted a turn; one who cannot begin leaves it to the next.
+    fn call(self: &Arc<Self>, waiting: Waiting) {
+        let mut next = Some(waiting);
+        while let Some(Waiting { seat, call }) = next {
+            next = match call {
+                Call::Wake(thread) => {
+                    thread.unpark();
+                    None
+                }
+                Call::Start(start) => {
+                    start(Turn { turns: self.clone(), seat }).err().and_then(|turn| turn.over())
+                }
+            };
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -136,18 +183,18 @@ impl Turns {
         }
     }
 
-    fn line_up(&self, state: &mut State, seat: &Arc<Seat>) {
+    /// The line for another to wait in.
+    fn line<'s>(&self, state: &'s mut State, seat: &Seat) -> &'s mut VecDeque<Waiting> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        state.entry(seat.client).or_default().waiting.push(seat.clone());
+        &mut state.entry(seat.client).or_default().waiting[seat.priority as usize]
     }
 
     /// Takes `seat` out of the line, if it is in it.
-    fn leave(&self, state: &mut State, seat: &Seat) {
-        let Some(client) = state.get_mut(&seat.client) else { return };
-        if let Some(place) = client.waiting.iter().position(|other| std::ptr::eq(&**other, seat)) {
-            client.waiting.remove(place);
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
-        }
+    fn leave(&self, state: &mut State, seat: &Seat) -> Option<Waiting> {
+        let line = &mut state.get_mut(&seat.client)?.waiting[seat.priority as usize];
+        let place = line.iter().position(|other| std::ptr::eq(&*other.seat, seat))?;
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        line.remove(place)
     }
 
     /// Lets `seat` compute, on a core that is free.
@@ -157,7 +204,6 @@ impl Turns {
         client.began += now;
         seat.began.store(now, Ordering::Relaxed);
         seat.granted.store(true, Ordering::Release);
-        seat.thread.unpark();
     }
 
     /// Ends what `seat` computes: its core is free.
@@ -173,7 +219,7 @@ impl Turns {
 
     /// Who waits and is next: of the client that had the least time.
     fn next(&self, state: &State, now: i64) -> Option<Arc<Seat>> {
-        let waiting = state.values().filter(|client| !client.waiting.is_empty());
+        let waiting = state.values().filter(|client| client.is_waiting());
         waiting.min_by_key(|client| client.had(now)).and_then(Client::first).cloned()
     }
 
@@ -194,13 +240,33 @@ impl Turn {
     fn wait(&self, control: &Control) -> Result<(), OpError> {
         while !self.seat.granted.load(Ordering::Acquire) {
             if let Err(why) = control.check() {
-                self.turns.leave(&mut self.turns.lock(), &self.seat);
+                drop(self.turns.leave(&mut self.turns.lock(), &self.seat));
                 return Err(why);
             }
             let left = control.deadline_ns.map(|at| Duration::from_nanos(at.saturating_sub(boottime_ns())));
             std::thread::park_timeout(left.map_or(LOOK, |left| left.min(LOOK)));
         }
         Ok(())
+    }
+
+    /// Ends it, if it was granted. Gives who is next, and has been granted it, but is to be told.
+    fn over(&self) -> Option<Waiting> {
+        let turns = &self.turns;
+        let (mut state, now) = (turns.lock(), turns.now());
+        let mut next = None;
+        if self.seat.granted.load(Ordering::Relaxed) {
+            turns.end(&mut state, &self.seat, now);
+            next = turns.next(&state, now).and_then(|next| turns.leave(&mut state, &next));
+            match &next {
+                Some(next) => turns.grant(&mut state, &next.seat, now),
+                None => drop(turns.computing.fetch_sub(1, Ordering::Relaxed)),
+            }
+        }
+        let over = |client: &Client| client.computing == 0 && !client.is_waiting();
+        if state.get(&self.seat.client).is_some_and(over) {
+            state.remove(&self.seat.client);
+        }
+        next
     }
 }
 
@@ -211,12 +277,15 @@ impl backend::Turn for Turn {
             return Ok(());
         }
         let (mut state, now) = (turns.lock(), turns.now());
-        let Some(rival) = turns.rival(&state, &self.seat, now) else { return Ok(()) };
+        let rival = turns.rival(&state, &self.seat, now);
+        let Some(rival) = rival.and_then(|rival| turns.leave(&mut state, &rival)) else { return Ok(()) };
         turns.end(&mut state, &self.seat, now);
-        turns.leave(&mut state, &rival);
-        turns.grant(&mut state, &rival, now);
-        turns.line_up(&mut state, &self.seat);
+        turns.grant(&mut state, &rival.seat, now);
+        // It has waited before, and comes before whoever began to wait since.
+        let call = Call::Wake(std::thread::current());
+        turns.line(&mut state, &self.seat).push_front(Waiting { seat: self.seat.clone(), call });
         drop(state);
+        turns.call(rival);
         self.wait(control)
     }
 
@@ -228,21 +297,8 @@ impl backend::Turn for Turn {
 impl Drop for Turn {
     /// Its core goes to the next in line.
     fn drop(&mut self) {
-        let turns = &self.turns;
-        let (mut state, now) = (turns.lock(), turns.now());
-        if self.seat.granted.load(Ordering::Relaxed) {
-            turns.end(&mut state, &self.seat, now);
-            match turns.next(&state, now) {
-                Some(next) => {
-                    turns.leave(&mut state, &next);
-                    turns.grant(&mut state, &next, now);
-                }
-                None => drop(turns.computing.fetch_sub(1, Ordering::Relaxed)),
-            }
-        }
-        let over = |client: &Client| client.computing == 0 && client.waiting.is_empty();
-        if state.get(&self.seat.client).is_some_and(over) {
-            state.remove(&self.seat.client);
+        if let Some(next) = self.over() {
+            self.turns.call(next);
         }
     }
 }

@@ -80,6 +80,47 @@ fn a_client_that_comes_is_next_whatever_its_priority() {
     assert!(is_idle(&turns));
 }
 
+/// Has a turn taken when it is due, to say `name` and give it back.
+fn say_when_due(
+    turns: &Arc<Turns>,
+    client: u32,
+    priority: Priority,
+    say: &Sender<&'static str>,
+    name: &'static str,
+) {
+    let say = say.clone();
+    turns.when_due(client, priority, Box::new(move |turn| Ok(drop((say.send(name), turn)))));
+}
+
+#[test]
+fn what_needs_no_thread_to_wait_goes_by_priority_too() {
+    let (turns, (say, heard)) = (Turns::new(1), channel());
+    say_when_due(&turns, 1, Priority::Low, &say, "at once");
+    assert_eq!(heard.try_recv(), Ok("at once"));
+    let turn = turns.take(1, Priority::Low, &Control::default()).unwrap();
+    (0..3).for_each(|_| say_when_due(&turns, 1, Priority::Low, &say, "low"));
+    say_when_due(&turns, 1, Priority::Medium, &say, "medium");
+    line_up(&turns, 1, Priority::High, &say, "high");
+    assert!(heard.try_recv().is_err());
+    turn.pass(&Control::default()).unwrap();
+    assert_eq!(said(&heard, 2), ["high", "medium"]);
+    assert!(heard.try_recv().is_err(), "the others are no more urgent than who computes");
+    drop(turn);
+    assert_eq!(said(&heard, 3), ["low"; 3]);
+    assert!(is_idle(&turns));
+}
+
+#[test]
+fn however_many_cannot_begin_the_next_does() {
+    let (turns, (say, heard)) = (Turns::new(1), channel());
+    let turn = turns.take(1, Priority::Medium, &Control::default()).unwrap();
+    (0..100_000).for_each(|_| turns.when_due(1, Priority::Medium, Box::new(Err)));
+    say_when_due(&turns, 1, Priority::Medium, &say, "the last");
+    drop(turn);
+    assert_eq!(said(&heard, 1), ["the last"]);
+    assert!(is_idle(&turns));
+}
+
 #[test]
 fn cores_are_shared_out() {
     let turns = Turns::new(4);

@@ -15,7 +15,7 @@ pub(super) fn urgency(priority: Priority, waited: Duration) -> (u128, Duration) 
     (priority as u128 + waited.as_nanos() / AGING.as_nanos(), waited)
 }
 
-const PRIORITIES: [Priority; 3] = [Priority::Low, Priority::Medium, Priority::High];
+pub(super) const PRIORITIES: [Priority; 3] = [Priority::Low, Priority::Medium, Priority::High];
 
 /// What a worker does. It must not wait for a client.
 pub type Task = Box<dyn FnOnce() + Send>;

@@ -12,7 +12,7 @@ use crate::aidl::*;
 use crate::backend::cpu::CpuBackend;
 use crate::backend::{self, Backend, CompileOptions, Control};
 use crate::cache::{self, Cache, Store};
-use crate::compiler::{CachePlace, CachingError, Compiler, Job, Limits, Turns, Workers};
+use crate::compiler::{CachePlace, CachingError, Compiler, Job, Limits, Turns};
 use crate::fmq::PollingBudget;
 use crate::model;
 use crate::model::buffer::BufferTracker;
@@ -41,8 +41,6 @@ pub(super) struct Core {
     compiler: Compiler,
     cache: Cache,
     pub buffers: BufferTracker,
-    /// The threads of executions that no binder thread waits for.
-    pub workers: Workers,
     /// Whose turn it is to compute, on whatever thread.
     pub turns: Arc<Turns>,
     pub watcher: Arc<Watcher>,
@@ -73,7 +71,6 @@ pub fn new_device(options: &Options) -> std::io::Result<Strong<dyn IDevice>> {
         compiler,
         cache,
         buffers: BufferTracker::default(),
-        workers: Workers::new("nnhal-fenced", cores.clamp(2, 8) + 1)?,
         turns,
         lives: Lives::new(&watcher),
         watcher,

@@ -2,18 +2,22 @@
 
 use super::fence::{self, FenceState, Signal};
 use super::run::{timing, Busy, Execution, NO_TIMING};
+use super::spare::Spare;
 use super::status::{self, ServiceError};
 use super::terms::{self, check_deadline};
-use super::watcher::{Event, Key};
+use super::watcher::{Event, Key, Watcher};
 use crate::aidl::*;
 use crate::backend::{boottime_ns, BackendError};
-use crate::compiler::Permit;
+use crate::compiler::{Permit, Turn};
 use binder::{BinderResult, Interface, ParcelFileDescriptor};
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+/// The threads of fenced executions. Each begins when it is its execution's turn: so there are few at once.
+static EXECUTORS: Spare = Spare::new("nnhal-fenced", Duration::from_secs(5));
 
 /// The times that bound a fenced execution, and when its call came.
 #[derive(Clone, Copy, Debug)]
@@ -87,9 +91,12 @@ pub(super) fn launch(
             result: (ErrorStatus::GENERAL_FAILURE, NO_TIMING, NO_TIMING),
         }),
     });
+    if let Some(deadline) = times.deadline {
+        task.expire_at(deadline, &core.watcher);
+    }
     if pending.is_empty() {
         task.start();
-    } else if let Err(error) = task.wait(pending) {
+    } else if let Err(error) = task.wait(pending, &core.watcher) {
         task.finish(Err(ServiceError::Failed("not all of its fences can be waited for".into())));
         return Err(error);
     }
@@ -123,35 +130,34 @@ impl Task {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the fences and the deadline waited for.
-    fn wait(self: &Arc<Self>, fences: Vec<OwnedFd>) -> Result<(), ServiceError> {
-        let Some(core) = self.lock().work.as_ref().map(|work| work.execution.prepared().core.clone()) else {
-            return Ok(());
-        };
-        let mut keys = Vec::with_capacity(fences.len() + 1);
-        let mut failed = None;
-        if let Some(deadline) = self.times.deadline {
-            let task = self.clone();
-            keys.push(core.watcher.at(deadline, Box::new(move || task.expire())));
-        }
-        for (i, fence) in fences.into_iter().enumerate() {
-            let task = self.clone();
-            match core.watcher.readable(fence, Box::new(move |event| task.signalled(event))) {
-                Ok(key) => keys.push(key),
-                Err(why) => {
-                    failed = Some(ServiceError::argument(format!("fence {i} cannot be waited for: {why}")));
-                    break;
-                }
-            }
-        }
+    /// Has it expire at `deadline`, unless it runs by then: a run looks to that itself.
+    fn expire_at(self: &Arc<Self>, deadline: u64, watcher: &Watcher) {
+        let task = self.clone();
+        let expire = move || task.end(|state| !state.running, Err(BackendError::DeadlinePassed.into()));
+        self.keep(watcher.at(deadline, Box::new(expire)), watcher);
+    }
+
+    /// Keeps a wait until it is over.
+    fn keep(&self, key: Key, watcher: &Watcher) {
         let mut state = self.lock();
         if state.work.is_some() {
-            state.keys = keys;
+            state.keys.push(key);
         } else {
             drop(state); // it ended meanwhile
-            keys.into_iter().for_each(|key| core.watcher.forget(key));
+            watcher.forget(key);
         }
-        failed.map_or(Ok(()), Err)
+    }
+
+    /// Has the fences waited for.
+    fn wait(self: &Arc<Self>, fences: Vec<OwnedFd>, watcher: &Watcher) -> Result<(), ServiceError> {
+        for (i, fence) in fences.into_iter().enumerate() {
+            let task = self.clone();
+            let key = watcher.readable(fence, Box::new(move |event| task.signalled(event)));
+            let key =
+                key.map_err(|why| ServiceError::argument(format!("fence {i} cannot be waited for: {why}")))?;
+            self.keep(key, watcher);
+        }
+        Ok(())
     }
 
     /// One of its fences is signalled, or failed.
@@ -168,33 +174,51 @@ impl Task {
         }
     }
 
-    /// The deadline passes. Once it runs, it looks to that itself.
-    fn expire(&self) {
-        self.end(|state| !state.running, Err(BackendError::DeadlinePassed.into()));
-    }
-
-    /// Has it run: all fences are signalled.
+    /// Has it run when its turn comes: all fences are signalled.
     fn start(self: &Arc<Self>) {
         let fenced = Instant::now();
         let state = self.lock();
         let Some(work) = &state.work else { return };
         let (core, priority) = (work.execution.prepared().core.clone(), work.execution.prepared().priority);
         drop(state);
+        let after_fences = self.times.duration.map(|duration| {
+            boottime_ns().saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+        });
+        if let Some(deadline) = after_fences {
+            self.expire_at(deadline, &core.watcher);
+        }
+        let deadline = [self.times.deadline, after_fences].into_iter().flatten().min();
         let task = self.clone();
-        core.workers.submit(self.client, priority, Box::new(move || task.run(fenced)));
+        let begin = move |turn| task.begin(turn, fenced, deadline);
+        core.turns.when_due(self.client, priority, Box::new(begin));
     }
 
-    fn run(&self, fenced: Instant) {
+    /// Begins to run on a thread of its own. The turn comes back if it cannot, or is over already.
+    fn begin(self: Arc<Self>, turn: Turn, fenced: Instant, deadline: Option<u64>) -> Result<(), Turn> {
+        if self.lock().work.is_none() {
+            return Err(turn);
+        }
+        let turn = Arc::new(Mutex::new(Some(turn)));
+        let take = |turn: &Mutex<Option<Turn>>| turn.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let (task, given) = (self.clone(), turn.clone());
+        let run = move || {
+            if let Some(turn) = take(&given) {
+                task.run(turn, fenced, deadline);
+            }
+        };
+        EXECUTORS.run(run).or_else(|why| {
+            self.finish(Err(ServiceError::Exhausted(format!("no thread to run on: {why}"))));
+            take(&turn).map_or(Ok(()), Err)
+        })
+    }
+
+    fn run(&self, turn: Turn, fenced: Instant, deadline: Option<u64>) {
         let mut state = self.lock();
         let Some(execution) = state.work.as_ref().map(|work| work.execution.clone()) else { return };
         state.running = true;
         drop(state);
-        let after_fences = self.times.duration.map(|duration| {
-            let left = duration.saturating_sub(fenced.elapsed());
-            boottime_ns().saturating_add(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX))
-        });
-        let deadline = [self.times.deadline, after_fences].into_iter().flatten().min();
-        let ran = catch_unwind(AssertUnwindSafe(|| execution.run(deadline, self.cancelled.clone())));
+        let run = || execution.run_in(turn, deadline, self.cancelled.clone());
+        let ran = catch_unwind(AssertUnwindSafe(run));
         let finished = ran.unwrap_or(Err(ServiceError::Panicked)).and_then(|finished| {
             match finished.outputs.iter().position(|output| !output.sufficient) {
                 Some(i) => Err(ServiceError::Failed(format!("output {i} does not fit its memory"))),
@@ -267,15 +291,7 @@ impl Drop for Callback {
         let task = self.task.clone();
         let watched = peer.and_then(|peer| core.watcher.hangup(peer, Box::new(move |_| task.abandon())));
         match watched {
-            Ok(key) => {
-                let mut state = self.task.lock();
-                if state.work.is_some() {
-                    state.keys.push(key);
-                } else {
-                    drop(state);
-                    core.watcher.forget(key);
-                }
-            }
+            Ok(key) => self.task.keep(key, &core.watcher),
             Err(why) => {
                 log::warn!("a fence is not watched: {why}");
                 self.task.abandon();

@@ -7,6 +7,7 @@ use super::status::ServiceError;
 use super::terms::{check_deadline, Terms};
 use crate::aidl;
 use crate::backend::{BackendError, Control, InputTensor, OutputShape, OutputTensor};
+use crate::compiler::Turn;
 use crate::memory::Mapping;
 use crate::model::buffer::{Claims, Uses};
 use crate::model::{Argument, Request, RequestPool};
@@ -102,17 +103,29 @@ impl Execution {
     /// Waits for a turn and runs to completion on the calling thread, as long as `deadline` and `cancelled` allow.
     pub fn run(&self, deadline: Option<u64>, cancelled: Arc<AtomicBool>) -> Result<Finished, ServiceError> {
         check_deadline(deadline)?;
-        let Prepared { core, priority, life, .. } = &*self.prepared;
-        let mut control = Control {
-            deadline_ns: deadline,
-            loop_timeout: self.terms.loop_timeout,
-            priority: *priority,
-            cancelled,
-            orphaned: life.over(),
-            turn: None,
-        };
-        let turn =
-            core.turns.take(self.prepared.client(), *priority, &control).map_err(BackendError::from)?;
+        let control = self.control(deadline, cancelled);
+        let turn = self.prepared.core.turns.take(self.prepared.client(), control.priority, &control);
+        self.compute(turn.map_err(BackendError::from)?, control)
+    }
+
+    /// As [`run`](Self::run), with a turn that has been waited for.
+    pub fn run_in(
+        &self,
+        turn: Turn,
+        deadline: Option<u64>,
+        cancelled: Arc<AtomicBool>,
+    ) -> Result<Finished, ServiceError> {
+        check_deadline(deadline)?;
+        self.compute(turn, self.control(deadline, cancelled))
+    }
+
+    fn control(&self, deadline_ns: Option<u64>, cancelled: Arc<AtomicBool>) -> Control {
+        let Prepared { priority, life, .. } = &*self.prepared;
+        let (loop_timeout, orphaned) = (self.terms.loop_timeout, life.over());
+        Control { deadline_ns, loop_timeout, priority: *priority, cancelled, orphaned, turn: None }
+    }
+
+    fn compute(&self, turn: Turn, mut control: Control) -> Result<Finished, ServiceError> {
         control.turn = Some(Arc::new(turn));
         let started = Instant::now();
         let outputs = if self.buffers.is_empty() {
