@@ -220,6 +220,25 @@ fn failed_fences_fail_the_execution() {
 }
 
 #[test]
+fn an_urgent_execution_waits_for_no_other_of_its_client() {
+    let harness = Harness::new();
+    let long = harness.connection.prepare_as(&long_model(1 << 18, 2000), Priority::LOW);
+    let (big, _output) = common::request(&vec![0; 4 << 18], 4 << 18);
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let launch = |_| long.executeFenced(&big, NO_FENCES, true, -1, -1, -1).expect("launched");
+    let others: Vec<_> = (0..2 * cores + 2).map(launch).collect();
+    let urgent = harness.connection.prepare_as(&floor_model(&[1]), Priority::HIGH);
+    let (request, output) = request(&floats(&[1.5]), 4);
+    let result = urgent.executeFenced(&request, NO_FENCES, true, -1, -1, -1).expect("launched");
+    assert_eq!(wait(&result, PATIENCE), Some(true));
+    assert_eq!(bytes_of(&output), floats(&[1.0]));
+    for other in others {
+        assert_eq!(wait(&other, Duration::ZERO), None, "it takes longer than to begin the urgent one");
+        assert_eq!(info(&other), (ErrorStatus::GENERAL_FAILURE, NO_TIMING, NO_TIMING));
+    } // whose results nobody can get any more, and which end
+}
+
+#[test]
 fn times_bound_fenced_executions() {
     let harness = Harness::new();
     let (model, request, output) = fenced_setup(&harness);

@@ -80,11 +80,15 @@ impl Connection {
 
     /// Compiles; gives the call's own answer and what the callback is told.
     pub fn launch(&self, model: &Model) -> (BinderResult<()>, Verdict) {
+        self.launch_as(model, Priority::MEDIUM)
+    }
+
+    fn launch_as(&self, model: &Model, priority: Priority) -> (BinderResult<()>, Verdict) {
         let (callback, verdicts) = callback();
         let launch = self.device.prepareModel(
             model,
             ExecutionPreference::FAST_SINGLE_ANSWER,
-            Priority::MEDIUM,
+            priority,
             -1,
             NO_FILES,
             NO_FILES,
@@ -95,7 +99,11 @@ impl Connection {
     }
 
     pub fn prepare(&self, model: &Model) -> Strong<dyn IPreparedModel> {
-        let (launch, (status, prepared)) = self.launch(model);
+        self.prepare_as(model, Priority::MEDIUM)
+    }
+
+    pub fn prepare_as(&self, model: &Model, priority: Priority) -> Strong<dyn IPreparedModel> {
+        let (launch, (status, prepared)) = self.launch_as(model, priority);
         launch.expect("launched");
         assert_eq!(status, ErrorStatus::NONE);
         prepared.expect("a prepared model")
