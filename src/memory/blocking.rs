@@ -32,6 +32,11 @@ pub(super) fn check(fd: BorrowedFd) -> Result<(), MemoryError> {
     }
 }
 
+/// The type of a file, which the kernel knows without asking anybody: one of the bits under `S_IFMT`.
+pub fn file_type(fd: BorrowedFd) -> Result<libc::mode_t, MemoryError> {
+    known(fd).map(|(kind, _)| kind)
+}
+
 /// What the kernel knows of a file without asking anybody: its type, and whether it lies on a device.
 fn known(fd: BorrowedFd) -> Result<(libc::mode_t, bool), MemoryError> {
     // SAFETY: plain data, of which all zeroes is a valid value.

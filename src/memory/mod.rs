@@ -19,6 +19,7 @@ mod word;
 
 pub use aligned::AlignedBuf;
 pub use arena::Arena;
+pub use blocking::file_type;
 pub use budget::machine_bytes;
 pub use client::{Access, ClientSlice, Mapping};
 pub use identity::Identity;

@@ -3,9 +3,10 @@
 //! Readable means signalled; an error condition means that what was waited for failed. That is what a sync file shows,
 //! and all that clients look at.
 
+use crate::memory::file_type;
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 /// The driver's end of a fence. Dropped unsignalled, even by the end of the process, it puts the fence in its error
@@ -22,6 +23,8 @@ pub(super) enum FenceState {
     Pending,
     Signalled,
     Failed,
+    /// It is none: a named file.
+    None,
 }
 
 impl Signal {
@@ -58,17 +61,47 @@ impl Signal {
 
 /// What `fence` says now.
 pub(super) fn state(fence: BorrowedFd) -> FenceState {
+    // To poll one of these could wait for whoever serves it.
+    if matches!(file_type(fence), Err(_) | Ok(libc::S_IFREG | libc::S_IFDIR | libc::S_IFLNK | libc::S_IFBLK))
+    {
+        return FenceState::None;
+    }
     let mut poll = [PollFd::new(fence.as_fd(), PollFlags::POLLIN)];
     match nix::poll::poll(&mut poll, PollTimeout::ZERO) {
         Ok(0) => FenceState::Pending,
         Ok(_) => match poll[0].revents() {
-            Some(events) if !events.intersects(PollFlags::POLLERR | PollFlags::POLLNVAL) => {
-                FenceState::Signalled
-            }
+            Some(events) if !events.intersects(PollFlags::POLLERR | PollFlags::POLLNVAL) => signalled(fence),
             _ => FenceState::Failed,
         },
         Err(nix::Error::EINTR) => FenceState::Pending,
         Err(_) => FenceState::Failed,
+    }
+}
+
+/// What a fence says that is no longer pending: a sync file that failed can be read, too.
+pub(super) fn signalled(fence: BorrowedFd) -> FenceState {
+    /// struct sync_file_info of linux/sync_file.h
+    #[repr(C)]
+    struct Info {
+        name: [u8; 32],
+        /// 1 once signalled, negative once failed.
+        status: i32,
+        flags: u32,
+        num_fences: u32,
+        pad: u32,
+        fences: u64,
+    }
+    // _IOWR('>', 4, struct sync_file_info)
+    const SYNC_IOC_FILE_INFO: libc::c_ulong = 0xc038_3e04;
+    let mut info = Info { name: [0; 32], status: 0, flags: 0, num_fences: 0, pad: 0, fences: 0 };
+    // SAFETY: the request fills the structure that it is given, no more as it has room for no fences; of what is no sync
+    // file it means nothing to any kind of file without a name or a device of its own.
+    let asked = |info: &mut Info| unsafe { libc::ioctl(fence.as_raw_fd(), SYNC_IOC_FILE_INFO as _, info) };
+    // Files that only the kernel makes, sync files among them, have no type.
+    let is_anonymous = file_type(fence).is_ok_and(|kind| kind == 0);
+    match is_anonymous && asked(&mut info) == 0 && info.status < 0 {
+        true => FenceState::Failed,
+        false => FenceState::Signalled,
     }
 }
 
@@ -85,6 +118,19 @@ mod tests {
         let (signal, fence) = Signal::new().unwrap();
         drop(signal);
         assert_eq!(state(fence.as_fd()), FenceState::Failed);
+    }
+
+    #[test]
+    fn named_files_are_no_fences() {
+        for file in [tempfile::tempfile().unwrap(), std::fs::File::open("/").unwrap()] {
+            assert_eq!(state(file.as_fd()), FenceState::None);
+        }
+        let (reader, writer) = nix::unistd::pipe().unwrap();
+        assert_eq!(state(reader.as_fd()), FenceState::Pending);
+        nix::unistd::write(&writer, &[0]).unwrap();
+        assert_eq!(state(reader.as_fd()), FenceState::Signalled);
+        let event = nix::sys::eventfd::EventFd::from_value(1).unwrap();
+        assert_eq!(state(event.as_fd()), FenceState::Signalled, "a file without a type, and no sync file");
     }
 
     #[test]

@@ -113,6 +113,11 @@ fn pending(fences: &[ParcelFileDescriptor]) -> Result<Vec<OwnedFd>, ServiceError
             FenceState::Failed => {
                 return Err(ServiceError::argument(format!("fence {i} is in its error state")));
             }
+            FenceState::None => {
+                return Err(ServiceError::argument(format!(
+                    "fence {i} is a named file; expected a sync fence"
+                )));
+            }
             FenceState::Pending => {
                 pending.push(fence.as_fd().try_clone_to_owned().map_err(|why| no_descriptor(&why))?);
             }
@@ -152,7 +157,7 @@ impl Task {
     fn wait(self: &Arc<Self>, fences: Vec<OwnedFd>, watcher: &Watcher) -> Result<(), ServiceError> {
         for (i, fence) in fences.into_iter().enumerate() {
             let task = self.clone();
-            let key = watcher.readable(fence, Box::new(move |event| task.signalled(event)));
+            let key = watcher.readable(fence, Box::new(move |event, fence| task.signalled(event, fence)));
             let key =
                 key.map_err(|why| ServiceError::argument(format!("fence {i} cannot be waited for: {why}")))?;
             self.keep(key, watcher);
@@ -161,8 +166,8 @@ impl Task {
     }
 
     /// One of its fences is signalled, or failed.
-    fn signalled(self: &Arc<Self>, event: Event) {
-        if event == Event::Error {
+    fn signalled(self: &Arc<Self>, event: Event, fence: &OwnedFd) {
+        if event == Event::Error || fence::signalled(fence.as_fd()) == FenceState::Failed {
             return self.finish(Err(ServiceError::Failed("a fence that it waited for failed".into())));
         }
         let mut state = self.lock();
@@ -289,7 +294,7 @@ impl Drop for Callback {
         let peer = work.signal.peer();
         drop(state);
         let task = self.task.clone();
-        let watched = peer.and_then(|peer| core.watcher.hangup(peer, Box::new(move |_| task.abandon())));
+        let watched = peer.and_then(|peer| core.watcher.hangup(peer, Box::new(move |_, _| task.abandon())));
         match watched {
             Ok(key) => self.task.keep(key, &core.watcher),
             Err(why) => {

@@ -24,7 +24,8 @@ pub(super) enum Event {
     Error,
 }
 
-type OnEvent = Box<dyn FnOnce(Event) + Send>;
+/// Gets the descriptor that something happened to.
+type OnEvent = Box<dyn FnOnce(Event, &OwnedFd) + Send>;
 type OnTime = Box<dyn FnOnce() + Send>;
 
 /// Waits, and calls once for each wait that ends. Its thread ends when it is dropped.
@@ -163,7 +164,7 @@ impl Shared {
             let Some((descriptor, then)) = self.lock().descriptors.remove(&event.data()) else { continue };
             self.remove(&descriptor);
             let failed = event.events().contains(EpollFlags::EPOLLERR);
-            call(|| then(if failed { Event::Error } else { Event::Ready }));
+            call(|| then(if failed { Event::Error } else { Event::Ready }, &descriptor));
         }
         loop {
             let mut waits = self.lock();
@@ -220,7 +221,7 @@ mod tests {
         let then = tell("readable");
         let key = watcher.readable(
             theirs.into(),
-            Box::new(move |event| {
+            Box::new(move |event, _| {
                 assert_eq!(event, Event::Ready);
                 then();
             }),
@@ -238,13 +239,13 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         (&theirs).write_all(&[1]).unwrap();
         let hung_up = tell.clone();
-        watcher.hangup(ours.into(), Box::new(move |_| hung_up.send(None).unwrap())).unwrap();
+        watcher.hangup(ours.into(), Box::new(move |_, _| hung_up.send(None).unwrap())).unwrap();
         assert!(heard.recv_timeout(Duration::from_millis(20)).is_err());
         drop(theirs);
         assert_eq!(heard.recv_timeout(PATIENCE), Ok(None));
         let (ours, theirs) = UnixStream::pair().unwrap();
         (&theirs).write_all(&[1]).unwrap();
-        watcher.readable(theirs.into(), Box::new(move |event| tell.send(Some(event)).unwrap())).unwrap();
+        watcher.readable(theirs.into(), Box::new(move |event, _| tell.send(Some(event)).unwrap())).unwrap();
         drop(ours);
         assert_eq!(heard.recv_timeout(PATIENCE), Ok(Some(Event::Error)), "closed with a byte unread");
     }
