@@ -1,7 +1,8 @@
 //! Fences without a kernel driver for them: one end of a socket pair that a client can only poll.
 //!
-//! Readable means signalled; an error condition means that what was waited for failed. That is what a sync file shows,
-//! and all that clients look at.
+//! Readable means signalled; an error condition means that what was waited for failed. Clients look at nothing else, libsync
+//! and the NNAPI runtime among them. A sync file, even where a driver like ours could make one (sw_sync, of debugfs), would
+//! not do as well: polled, one that failed looks like one that was signalled, and has to be asked. Those of clients are.
 
 use crate::memory::file_type;
 use nix::poll::{PollFd, PollFlags, PollTimeout};
