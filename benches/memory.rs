@@ -78,7 +78,7 @@ fn images(criterion: &mut Criterion) {
     let harness = Harness::new();
     let mut group = criterion.benchmark_group("convolution");
     for (channels, window) in [(3, 3), (16, 1), (64, 1)] {
-        let images = Convolutions { count: 1, side: 512, channels, window };
+        let images = Convolutions { side: 512, channels, window, ..Default::default() };
         let (model, image) = (harness.prepare(&images.model()), images.image(0));
         let (request, output) = request(&floats(&image), images.bytes());
         let run = || model.executeSynchronously(&request, false, -1, -1).expect("executed");

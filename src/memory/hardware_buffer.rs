@@ -10,7 +10,7 @@ use super::pages::page_size;
 use super::MemoryError;
 use std::ffi::{c_int, c_void, CStr};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
 
 /// AHARDWAREBUFFER_FORMAT_BLOB.
 const BLOB: u32 = 0x21;
@@ -111,7 +111,8 @@ pub(super) struct HardwareBuffer {
     buffer: Buffer,
     len: usize,
     usage: u64,
-    /// Held during an access: what two locks at once do is not defined if one of them is to write.
+    /// Held during an access: what two locks at once do is not defined if one of them is to write. Nobody waits for it, for
+    /// an access can last as long as a run; nor need anybody, as each execution imports its buffers anew.
     turn: Mutex<()>,
     vanished: AtomicBool,
 }
@@ -186,13 +187,13 @@ impl HardwareBuffer {
 
     /// Runs `copy`, which gets the start of the bytes, with the buffer locked for it.
     pub fn around(&self, direction: Direction, copy: impl FnOnce(*mut u8)) -> Result<(), MemoryError> {
-        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let locked = self.lock(direction, turn)?;
+        let locked =
+            self.try_lock(direction)?.ok_or(MemoryError::Exhausted("the hardware buffer is in use"))?;
         copy(locked.start);
         locked.end()
     }
 
-    /// Locks the buffer, unless somebody has locked it already: who knows for how long.
+    /// Locks the buffer, unless somebody has locked it already.
     pub fn try_lock(&self, direction: Direction) -> Result<Option<Locked<'_>>, MemoryError> {
         match self.turn.try_lock() {
             Ok(turn) => self.lock(direction, turn).map(Some),

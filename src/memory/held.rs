@@ -1,7 +1,7 @@
 //! Client memory under a run: announced and locked from its beginning to its end, computed with where it lies.
 //!
 //! What lies there may change or vanish at any moment. Kernels get [`View`]s and [`Target`]s of it, everything else
-//! copies. Nobody may wait for a run: memory that somebody else has at the moment is not held at all.
+//! copies.
 
 use super::file::Announced;
 use super::hardware_buffer::Locked;
@@ -26,7 +26,7 @@ pub(super) enum Under<'m> {
 }
 
 impl<'m> Held<'m> {
-    /// Begins an access to `mapping`. `None` where it can only be copied from and to.
+    /// Begins an access to `mapping`. `None` where it can, right now, only be copied from and to.
     pub fn new(mapping: &'m Mapping, access: Access) -> Result<Option<Self>, MemoryError> {
         mapping.check_access(access)?;
         mapping.still_there(())?;
@@ -82,5 +82,43 @@ impl<'m> Held<'m> {
 
     fn place(&self, slice: &ClientSlice) -> Option<*mut u8> {
         std::ptr::eq(self.mapping, slice.mapping()).then(|| self.start.wrapping_add(slice.offset()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+    use std::sync::Arc;
+
+    #[test]
+    fn slices_are_reached_where_they_lie_and_only_those_of_the_memory() {
+        let mapping = |len| Arc::new(Mapping::anonymous(len).unwrap());
+        let (whole, other) = (ClientSlice::whole(mapping(100)), ClientSlice::whole(mapping(100)));
+        let part = whole.part(3, 4).unwrap();
+        let held = Held::new(whole.mapping(), Access::ReadWrite).unwrap().unwrap();
+        held.target(&part, 4).unwrap().copy_from(0, &[1, 2, 3, 4]);
+        assert_eq!((held.view(&whole).unwrap().get(4), held.view(&part).unwrap().len()), (2, 4));
+        assert!(held.view(&other).is_none() && held.target(&other, 1).is_none());
+        assert!(held.write(&other, &[0]).is_err() && held.read(&other, &mut [0]).is_err());
+        held.end().unwrap();
+        assert_eq!(whole.to_private().unwrap()[2..8], [0, 1, 2, 3, 4, 0]);
+    }
+
+    #[test]
+    fn what_vanishes_meanwhile_is_told_at_the_end() {
+        let fd = nix::sys::memfd::memfd_create(c"held", nix::sys::memfd::MFdFlags::empty()).unwrap();
+        let file = std::fs::File::from(fd);
+        for touch in [false, true] {
+            file.set_len(9000).unwrap();
+            let mapping = Mapping::new(file.as_fd(), 0, 9000, Access::Read).unwrap();
+            assert!(matches!(Held::new(&mapping, Access::Write), Err(MemoryError::Access(_))));
+            let slice = ClientSlice::whole(Arc::new(mapping));
+            let held = Held::new(slice.mapping(), Access::Read).unwrap().unwrap();
+            file.set_len(0).unwrap();
+            // Nobody misses what was not read.
+            assert!(!touch || held.view(&slice).unwrap().get(8999) == 0);
+            assert_eq!(held.end().is_err(), touch);
+        }
     }
 }

@@ -10,6 +10,14 @@ pub struct Convolutions {
     pub side: i32,
     pub channels: i32,
     pub window: i32,
+    /// Whether the model leaves the dimensions of results to the driver.
+    pub untold: bool,
+}
+
+impl Default for Convolutions {
+    fn default() -> Self {
+        Convolutions { count: 1, side: 24, channels: 5, window: 3, untold: false }
+    }
 }
 
 impl Convolutions {
@@ -52,7 +60,11 @@ impl Convolutions {
         for _ in 0..self.count {
             let image = |lifetime| operand(float, &[1, self.side, self.side, channels], lifetime);
             let input = main.operands.len() as i32;
-            main.operands.extend([image(L::SUBGRAPH_INPUT), image(L::SUBGRAPH_OUTPUT)]);
+            let result = match self.untold {
+                true => operand(float, &[], L::SUBGRAPH_OUTPUT),
+                false => image(L::SUBGRAPH_OUTPUT),
+            };
+            main.operands.extend([image(L::SUBGRAPH_INPUT), result]);
             main.inputIndexes.push(input);
             main.outputIndexes.push(input + 1);
             main.operations.push(Operation {

@@ -125,15 +125,14 @@ impl<'a> Arguments<'a> {
         if !self.outputs.iter().enumerate().all(has_room) {
             return;
         }
-        let inputs: Vec<&ClientSlice> = self.in_place.values().copied().collect();
         for (i, &v) in routine.outputs.iter().enumerate().filter(|&(i, _)| candidates.outputs[i]) {
             let (Some(output), Some((_, part))) = (&self.outputs[i], frame.part(routine, v)) else {
                 continue;
             };
             let is_held =
                 self.held(&output.data).and_then(|held| held.target(&output.data, part.len())).is_some();
-            // Who has an output written over an input breaks a rule, but shall get the same each time.
-            if is_held && !inputs.iter().any(|input| input.overlaps(&output.data)) {
+            // Who has an output written over another argument breaks a rule, but shall get the same each time.
+            if is_held && !self.in_place.values().any(|other| other.overlaps(&output.data)) {
                 self.in_place.insert(v, &output.data);
             }
         }
