@@ -22,10 +22,10 @@ pub(super) struct Pages {
     dma_buf: Option<DmaBuf>,
 }
 
-// SAFETY: the mapping is plain memory, owned until drop; all access is by copying through raw pointers, which is as
-// sound from one thread as from another.
+// SAFETY: the mapping is plain memory, owned until drop; all access is through raw pointers, by copies and by kernels that
+// only compute, which is as sound from one thread as from another.
 unsafe impl Send for Pages {}
-// SAFETY: as above; racing copies may tear, which callers must expect of client memory anyway.
+// SAFETY: as above; racing accesses may tear, which callers must expect of client memory anyway.
 unsafe impl Sync for Pages {}
 
 impl Pages {
