@@ -1,12 +1,14 @@
-//! What memory costs: the states of a recurrent model in pools and in the driver, and reads of client memory.
+//! What memory costs: the states of a recurrent model in pools and in the driver, reads of client memory, and models
+//! that hardly do more than read their input and write their output.
 //!
 //! `cargo bench --bench memory`
 
 #[path = "../tests/common/mod.rs"]
 mod common;
 
+use common::conv::Convolutions;
 use common::recurrent::Recurrence;
-use common::{memfd, Harness};
+use common::{bytes_of, floats, memfd, request, Harness};
 use criterion::{criterion_group, criterion_main, BenchmarkId, Criterion, Throughput};
 use nix::fcntl::{fcntl, FcntlArg, SealFlag};
 use nnhal::memory::{Access, ClientSlice, Mapping};
@@ -71,5 +73,23 @@ fn reads(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(memory, recurrent, reads);
+/// A convolution over a large image, which lies in pools of the client.
+fn images(criterion: &mut Criterion) {
+    let harness = Harness::new();
+    let mut group = criterion.benchmark_group("convolution");
+    for (channels, window) in [(3, 3), (16, 1), (64, 1)] {
+        let images = Convolutions { side: 512, channels, window, ..Default::default() };
+        let (model, image) = (harness.prepare(&images.model()), images.image(0));
+        let (request, output) = request(&floats(&image), images.bytes());
+        let run = || model.executeSynchronously(&request, false, -1, -1).expect("executed");
+        run();
+        assert!(bytes_of(&output) == Convolutions::result(&image));
+        group.throughput(Throughput::Bytes(2 * images.bytes() as u64));
+        let name = format!("512x512x{channels}_window_{window}");
+        group.bench_function(name, |bench| bench.iter(run));
+    }
+    group.finish();
+}
+
+criterion_group!(memory, recurrent, reads, images);
 criterion_main!(memory);

@@ -50,6 +50,11 @@ fn float_tensor(dims: &[i32], values: &[f32]) -> Input {
     input(OperandType::TENSOR_FLOAT32, dims, floats(values), true)
 }
 
+/// A tensor of floats that the model holds.
+fn weights(dims: &[i32], values: &[f32]) -> Input {
+    input(OperandType::TENSOR_FLOAT32, dims, floats(values), false)
+}
+
 fn bytes_of_ints(values: &[i32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
@@ -142,6 +147,20 @@ fn cases() -> Vec<Case> {
             &[T::TENSOR_FLOAT32, T::TENSOR_FLOAT32, T::TENSOR_INT32, T::TENSOR_INT32],
         ),
         case(O::TILE, vec![data(&[2, 3]), steering(&[2], &[2, 3])], FLOAT),
+        // Its kernel reads the data where they change.
+        case(
+            O::CONV_2D,
+            vec![
+                data(&[1, 8, 8, 2]),
+                weights(&[3, 1, 1, 2], &[0.5, 1.0, -1.0, 2.0, 0.0, 4.0]),
+                weights(&[3], &[0.0, 1.0, -8.0]),
+                int(1),
+                int(1),
+                int(1),
+                int(0),
+            ],
+            FLOAT,
+        ),
         case(O::REDUCE_SUM, vec![data(&[2, 3, 4]), steering(&[2], &[0, -1]), boolean(false)], FLOAT),
         case(
             O::SPACE_TO_BATCH_ND,

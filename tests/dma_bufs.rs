@@ -4,6 +4,7 @@
 mod common;
 
 use binder::{ParcelFileDescriptor, Strong};
+use common::conv::Convolutions;
 use common::fences::*;
 use common::*;
 use nnhal::aidl::*;
@@ -96,6 +97,10 @@ fn dma_bufs_give_the_same_as_ashmem() {
     let (plain, output) = request(&values, BYTES);
     model.executeSynchronously(&plain, false, -1, -1).expect("executed");
     let expected = bytes_of(&output);
+    // Its kernel reads and writes the dma-bufs in place.
+    let images = Convolutions { side: 16, channels: 16, ..Default::default() };
+    assert_eq!(images.bytes(), BYTES);
+    let (convolution, image) = (harness.prepare(&images.model()), images.image(1));
     for device in 0..2 {
         let (name, [weights_buffer, input, output]) = buffers(device);
         weights_buffer.fill(&weights);
@@ -111,6 +116,10 @@ fn dma_bufs_give_the_same_as_ashmem() {
         take();
         for (way, bytes) in execute(&model, &request, &take).into_iter().enumerate() {
             assert!(bytes == expected, "{name}: other bytes by way {way}");
+        }
+        input.fill(&floats(&image));
+        for (way, bytes) in execute(&convolution, &request, &take).into_iter().enumerate() {
+            assert!(bytes == Convolutions::result(&image), "{name}: other bytes in place, by way {way}");
         }
         println!("{name}: the same bytes as through ashmem");
     }

@@ -3,6 +3,7 @@
 mod common;
 
 use binder::BinderResult;
+use common::conv::Convolutions;
 use common::*;
 use nix::fcntl::{fallocate, FallocateFlags};
 use nnhal::aidl::*;
@@ -145,5 +146,50 @@ fn vanishing_pools_hurt_only_their_own_client() {
         }
     });
     println!("executions, copies, compilations, executions in a burst: {counts:?}");
+    assert!(counts[0].vanished > 0, "nothing ever vanished: the test tests nothing");
+}
+
+#[test]
+fn arguments_that_vanish_under_a_kernel_hurt_only_their_own_client() {
+    let harness = Harness::new();
+    let images = Convolutions { side: 64, channels: 16, window: 1, ..Default::default() };
+    assert_eq!(images.bytes(), BYTES);
+    let model = harness.prepare(&images.model());
+    let [input, output] = [(); 2].map(|()| memfd(&vec![0; BYTES]));
+    let stop = AtomicBool::new(false);
+    let mut counts = [(); 2].map(|()| Count::default());
+    std::thread::scope(|threads| {
+        threads.spawn(|| vandalise(&[&input, &output], &stop));
+        let steady = threads.spawn(|| {
+            let connection = harness.connect();
+            let (model, image) = (connection.prepare(&images.model()), images.image(1));
+            let (request, output) = request(&floats(&image), BYTES);
+            let mut done = 0;
+            while !stop.load(Ordering::Relaxed) {
+                output.write_all_at(&[0; 64], 0).expect("cleared");
+                model.executeSynchronously(&request, false, -1, -1).expect("executed");
+                assert!(bytes_of(&output) == Convolutions::result(&image), "a wrong result");
+                done += 1;
+            }
+            done
+        });
+        let request = request_of(&input, &output);
+        let burst = model.configureExecutionBurst().expect("a burst");
+        let broken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let started = Instant::now();
+            let mut round = 0;
+            while round < executions() || (counts[0].vanished == 0 && started.elapsed() < PATIENCE) {
+                counts[0].note(model.executeSynchronously(&request, false, -1, -1));
+                counts[1].note(burst.executeSynchronously(&request, &[1, 2], false, -1, -1));
+                round += 1;
+            }
+        }));
+        stop.store(true, Ordering::Relaxed);
+        assert!(steady.join().expect("the steady client is content") > 0);
+        if let Err(panic) = broken {
+            std::panic::resume_unwind(panic);
+        }
+    });
+    println!("executions, executions in a burst: {counts:?}");
     assert!(counts[0].vanished > 0, "nothing ever vanished: the test tests nothing");
 }

@@ -1,11 +1,13 @@
-//! Client memory: mapped, and reached only by copying.
+//! Client memory: mapped, and reached by copying.
 //!
 //! A client may write its memory while we read it, and the memory may vanish when its file shrinks. So nothing here
-//! hands out a reference into it: whoever needs the bytes copies them, and decides on the copy.
+//! hands out a reference into it: whoever needs the bytes copies them, and decides on the copy. Kernels, which decide
+//! nothing, compute with them where they lie: see [`super::held`].
 
 use super::brief::Brief;
 use super::file::Direction;
 use super::hardware_buffer::HardwareBuffer;
+use super::held::Under;
 use super::pages::Pages;
 use super::MemoryError;
 use std::os::fd::BorrowedFd;
@@ -26,6 +28,15 @@ impl Access {
 
     pub(super) fn writes(self) -> bool {
         self != Access::Read
+    }
+
+    /// Both this and `other`.
+    pub fn and(self, other: Access) -> Access {
+        if self == other {
+            self
+        } else {
+            Access::ReadWrite
+        }
     }
 }
 
@@ -89,6 +100,17 @@ impl Mapping {
         self.access
     }
 
+    /// Checks that the memory may be used so.
+    pub(super) fn check_access(&self, access: Access) -> Result<(), MemoryError> {
+        if access.reads() && !self.access.reads() {
+            return Err(MemoryError::Access("the memory is not readable"));
+        }
+        if access.writes() && !self.access.writes() {
+            return Err(MemoryError::Access("the memory is not writable"));
+        }
+        Ok(())
+    }
+
     /// Whether the memory is lost: its file shrank while we used it. Whoever keeps mappings drops such a one.
     pub fn vanished(&self) -> bool {
         match &self.store {
@@ -112,6 +134,22 @@ impl Mapping {
         match &self.store {
             Store::Pages(pages) => pages.pointer().map(|start| start.wrapping_add(offset)),
             Store::Brief(_) | Store::Hardware(_) => None,
+        }
+    }
+
+    /// Begins an access that lasts until what this gives is ended; says where the memory starts. `None` where it cannot
+    /// last.
+    pub(super) fn hold(&self, access: Access) -> Result<Option<(*mut u8, Under<'_>)>, MemoryError> {
+        match &self.store {
+            Store::Pages(pages) => {
+                let (start, announced) = pages.begin(access.into())?;
+                Ok(Some((start, announced.map_or(Under::Nothing, Under::Announcement))))
+            }
+            Store::Brief(_) => Ok(None),
+            Store::Hardware(buffer) => {
+                let locked = buffer.try_lock(access.into())?;
+                Ok(locked.map(|locked| (locked.start(), Under::Lock(locked))))
+            }
         }
     }
 
@@ -198,20 +236,33 @@ impl ClientSlice {
         self.len == 0
     }
 
+    /// The memory that it is a part of.
+    pub fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    /// Where in its memory it starts.
+    pub(super) fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// Whether some bytes are in both slices. That two mappings are of one file is not seen.
+    pub fn overlaps(&self, other: &ClientSlice) -> bool {
+        Arc::ptr_eq(&self.mapping, &other.mapping)
+            && self.offset < other.offset + other.len
+            && other.offset < self.offset + self.len
+    }
+
     /// Copies the first bytes of the slice into `to`, which must not be longer than it.
     pub fn read(&self, to: &mut [u8]) -> Result<(), MemoryError> {
-        if !self.mapping.access.reads() {
-            return Err(MemoryError::Access("the memory is not readable"));
-        }
+        self.mapping.check_access(Access::Read)?;
         self.check(to.len())?;
         self.mapping.read(self.offset, to)
     }
 
     /// Copies `from`, which must not be longer than the slice, to its start.
     pub fn write(&self, from: &[u8]) -> Result<(), MemoryError> {
-        if !self.mapping.access.writes() {
-            return Err(MemoryError::Access("the memory is not writable"));
-        }
+        self.mapping.check_access(Access::Write)?;
         self.check(from.len())?;
         self.mapping.write(self.offset, from)
     }
@@ -235,9 +286,7 @@ impl ClientSlice {
 
     /// Where the slice starts, for [`super::Weights`] only: what lies there may change or vanish at any moment.
     pub(super) fn start_to_read(&self) -> Result<*const u8, MemoryError> {
-        if !self.mapping.access.reads() {
-            return Err(MemoryError::Access("the memory is not readable"));
-        }
+        self.mapping.check_access(Access::Read)?;
         let start = self.mapping.pointer(self.offset);
         start
             .map(|start| start.cast_const())

@@ -1,6 +1,6 @@
 //! What stands behind a client's file descriptor: how large it is, and what kind of memory.
 
-use super::{blocking, MemoryError};
+use super::{blocking, Access, MemoryError};
 use nix::sys::stat::{fstat, SFlag};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -70,6 +70,42 @@ pub(super) struct DmaBuf(OwnedFd);
 pub(super) enum Direction {
     Read = 1,
     Write = 2,
+    ReadWrite = 3,
+}
+
+impl From<Access> for Direction {
+    fn from(access: Access) -> Self {
+        match access {
+            Access::Read => Direction::Read,
+            Access::Write => Direction::Write,
+            Access::ReadWrite => Direction::ReadWrite,
+        }
+    }
+}
+
+/// An access to a dma-buf that is under way. One that is dropped ends too, but tells no error.
+pub(super) struct Announced<'d> {
+    dma_buf: &'d DmaBuf,
+    direction: Direction,
+}
+
+impl Announced<'_> {
+    pub fn end(self) -> Result<(), MemoryError> {
+        let ended = self.tell_end();
+        std::mem::forget(self);
+        ended
+    }
+
+    fn tell_end(&self) -> Result<(), MemoryError> {
+        const END: u64 = 4;
+        self.dma_buf.sync(END | self.direction as u64)
+    }
+}
+
+impl Drop for Announced<'_> {
+    fn drop(&mut self) {
+        let _ = self.tell_end();
+    }
 }
 
 impl DmaBuf {
@@ -77,13 +113,9 @@ impl DmaBuf {
         fd.as_fd().try_clone_to_owned().map(DmaBuf).map_err(MemoryError::Map)
     }
 
-    pub fn begin(&self, direction: Direction) -> Result<(), MemoryError> {
-        self.sync(direction as u64)
-    }
-
-    pub fn end(&self, direction: Direction) -> Result<(), MemoryError> {
-        const END: u64 = 4;
-        self.sync(END | direction as u64)
+    pub fn begin(&self, direction: Direction) -> Result<Announced<'_>, MemoryError> {
+        self.sync(direction as u64)?;
+        Ok(Announced { dma_buf: self, direction })
     }
 
     fn sync(&self, flags: u64) -> Result<(), MemoryError> {

@@ -10,7 +10,7 @@ use super::pages::page_size;
 use super::MemoryError;
 use std::ffi::{c_int, c_void, CStr};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
 
 /// AHARDWAREBUFFER_FORMAT_BLOB.
 const BLOB: u32 = 0x21;
@@ -111,7 +111,8 @@ pub(super) struct HardwareBuffer {
     buffer: Buffer,
     len: usize,
     usage: u64,
-    /// Held during an access: what two locks at once do is not defined if one of them is to write.
+    /// Held during an access: what two locks at once do is not defined if one of them is to write. Nobody waits for it, for
+    /// an access can last as long as a run; nor need anybody, as each execution imports its buffers anew.
     turn: Mutex<()>,
     vanished: AtomicBool,
 }
@@ -186,9 +187,29 @@ impl HardwareBuffer {
 
     /// Runs `copy`, which gets the start of the bytes, with the buffer locked for it.
     pub fn around(&self, direction: Direction, copy: impl FnOnce(*mut u8)) -> Result<(), MemoryError> {
+        let locked =
+            self.try_lock(direction)?.ok_or(MemoryError::Exhausted("the hardware buffer is in use"))?;
+        copy(locked.start);
+        locked.end()
+    }
+
+    /// Locks the buffer, unless somebody has locked it already.
+    pub fn try_lock(&self, direction: Direction) -> Result<Option<Locked<'_>>, MemoryError> {
+        match self.turn.try_lock() {
+            Ok(turn) => self.lock(direction, turn).map(Some),
+            Err(TryLockError::Poisoned(turn)) => self.lock(direction, turn.into_inner()).map(Some),
+            Err(TryLockError::WouldBlock) => Ok(None),
+        }
+    }
+
+    fn lock<'b>(&'b self, direction: Direction, turn: MutexGuard<'b, ()>) -> Result<Locked<'b>, MemoryError> {
         const NO_FENCE: i32 = -1;
-        let usage = self.usage & if matches!(direction, Direction::Read) { CPU_READ } else { CPU_WRITE };
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let usage = self.usage
+            & match direction {
+                Direction::Read => CPU_READ,
+                Direction::Write => CPU_WRITE,
+                Direction::ReadWrite => CPU_READ | CPU_WRITE,
+            };
         let mut start = std::ptr::null_mut();
         // SAFETY: the buffer is alive; no rectangle means all of it, and `start` is ours to be written.
         let status =
@@ -196,26 +217,65 @@ impl HardwareBuffer {
         if status != 0 || start.is_null() {
             return Err(failed("lock", status));
         }
-        let copied = self.watched(start.cast(), copy);
-        // SAFETY: the buffer was locked above. Without a place for a fence the call waits for what is to be done.
-        let status = unsafe { (self.library.unlock)(self.buffer, std::ptr::null_mut()) };
-        copied?;
-        if status != 0 {
-            return Err(failed("unlock", status));
-        }
-        Ok(())
+        // From here on it is unlocked if anything fails.
+        let mut locked =
+            Locked { buffer: self, start: start.cast(), region: None, is_locked: true, _turn: turn };
+        // What an allocator gives may be a file that somebody can shrink.
+        let skip = start as usize % page_size() as usize;
+        locked.region = Some(Region::watch(start as usize - skip, self.len.saturating_add(skip))?);
+        Ok(locked)
+    }
+}
+
+/// A hardware buffer that is locked for the CPU, with the guard watching. One that is dropped is unlocked too, but tells
+/// no error.
+pub(super) struct Locked<'b> {
+    buffer: &'b HardwareBuffer,
+    start: *mut u8,
+    region: Option<Region>,
+    /// Not unlocked yet.
+    is_locked: bool,
+    _turn: MutexGuard<'b, ()>,
+}
+
+impl Locked<'_> {
+    /// Where its bytes start.
+    pub fn start(&self) -> *mut u8 {
+        self.start
     }
 
-    /// Runs `copy` with the guard watching: what an allocator gives may be a file that somebody can shrink.
-    fn watched(&self, start: *mut u8, copy: impl FnOnce(*mut u8)) -> Result<(), MemoryError> {
-        let skip = start as usize % page_size() as usize;
-        let region = Region::watch(start as usize - skip, self.len.saturating_add(skip))?;
-        copy(start);
-        if region.vanished() {
-            // What the allocator has mapped is no longer the buffer; never again read it.
-            self.vanished.store(true, Ordering::SeqCst);
+    /// Takes note if the memory was lost by now: what the allocator has mapped is no longer the buffer, never to be read
+    /// again.
+    pub fn note_loss(&self) {
+        if self.region.as_ref().is_some_and(Region::vanished) {
+            self.buffer.vanished.store(true, Ordering::SeqCst);
         }
-        Ok(())
+    }
+
+    pub fn end(mut self) -> Result<(), MemoryError> {
+        self.unlock()
+    }
+
+    fn unlock(&mut self) -> Result<(), MemoryError> {
+        if !std::mem::take(&mut self.is_locked) {
+            return Ok(());
+        }
+        self.note_loss();
+        // The watch ends first: once unlocked, the addresses may be anybody's.
+        self.region = None;
+        // SAFETY: the buffer was locked when `self` was made, and has not been unlocked since. Without a place for a fence
+        // the call waits for what is to be done.
+        let status = unsafe { (self.buffer.library.unlock)(self.buffer.buffer, std::ptr::null_mut()) };
+        match status {
+            0 => Ok(()),
+            status => Err(failed("unlock", status)),
+        }
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        let _ = self.unlock();
     }
 }
 

@@ -1,11 +1,11 @@
 //! Hardware buffers against a library of the test's own, whose buffers are mapped memfds.
 
 use super::*;
-use crate::memory::{ClientSlice, Mapping};
+use crate::memory::{ClientSlice, Held, Mapping};
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 /// A buffer of the test's library.
 struct Fake {
@@ -223,4 +223,49 @@ fn device_memory_is_neither_computed_with_in_place_nor_waited_on() {
     assert!(crate::memory::Weights::shared(slice).is_none());
     let mapping = Arc::new(Mapping::hardware(import(&file, 0x33).unwrap()));
     assert!(matches!(crate::memory::SharedU32::new(mapping, 0), Err(MemoryError::Unsupported(_))));
+}
+
+/// What the test's library has the buffer of `file` locked for.
+fn lock_of(file: &File) -> Option<u64> {
+    with_fakes(|fakes| fakes.values().find(|fake| same_file(fake.fd, file)).expect("imported").locked)
+}
+
+#[test]
+fn a_held_buffer_is_locked_once_for_all_that_is_done_with_it() {
+    let file = memfd();
+    let slice = slice(&file, 0x33);
+    for (access, usage) in [(Access::Read, 0x3), (Access::Write, 0x30), (Access::ReadWrite, 0x33)] {
+        let held = Held::new(slice.mapping(), access).unwrap().unwrap();
+        assert_eq!(lock_of(&file), Some(usage));
+        // Who comes meanwhile is not kept waiting.
+        assert!(Held::new(slice.mapping(), Access::Read).unwrap().is_none());
+        assert!(matches!(slice.read(&mut [0]), Err(MemoryError::Exhausted(_))));
+        let part = slice.part(5, 3).unwrap();
+        assert_eq!(held.view(&part).is_some(), access.reads());
+        assert_eq!(held.target(&part, 3).is_some(), access.writes());
+        assert_eq!(held.read(&part, &mut [0; 3]).is_ok(), access.reads());
+        assert_eq!(held.write(&part, &[1, 2, 3]).is_ok(), access.writes());
+        assert!(held.target(&part, 4).is_none() && held.read(&part, &mut [0; 4]).is_err());
+        held.end().unwrap();
+        assert_eq!(lock_of(&file), None);
+    }
+    drop(Held::new(slice.mapping(), Access::Read).unwrap());
+    assert_eq!(lock_of(&file), None);
+    slice.part(4, 5).unwrap().read(&mut [0; 5]).unwrap();
+    assert!(Held::new(self::slice(&file, 0x3).mapping(), Access::ReadWrite).is_err());
+}
+
+#[test]
+fn a_held_buffer_that_vanishes_is_an_error_once_it_was_touched() {
+    let file = memfd();
+    let slice = slice(&file, 0x33);
+    let held = Held::new(slice.mapping(), Access::ReadWrite).unwrap().unwrap();
+    held.check().unwrap();
+    file.set_len(0).unwrap();
+    assert_eq!(held.view(&slice).unwrap().get(SIZE - 1), 0);
+    assert!(matches!(held.check(), Err(MemoryError::Vanished)));
+    held.target(&slice, SIZE).unwrap().copy_from(0, &[1; SIZE]);
+    assert!(matches!(held.end(), Err(MemoryError::Vanished)));
+    assert_eq!(lock_of(&file), None);
+    assert!(matches!(Held::new(slice.mapping(), Access::Read), Err(MemoryError::Vanished)));
 }

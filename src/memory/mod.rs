@@ -1,6 +1,7 @@
 //! Memory: our own buffers, and client memory, which is hostile.
 //!
-//! Client memory changes under us and may vanish. No reference into it ever leaves this module.
+//! Client memory changes under us and may vanish. No reference into it ever leaves this module: what leaves it are copies,
+//! and pointers for kernels to compute through.
 
 mod aligned;
 mod arena;
@@ -11,9 +12,11 @@ mod client;
 mod file;
 mod guard;
 mod hardware_buffer;
+mod held;
 mod identity;
 mod pages;
 mod pool;
+mod view;
 mod weights;
 mod word;
 
@@ -22,9 +25,11 @@ pub use arena::Arena;
 pub use blocking::file_type;
 pub use budget::machine_bytes;
 pub use client::{Access, ClientSlice, Mapping};
+pub use held::Held;
 pub use identity::Identity;
 pub use pages::{guarded_len, page_size};
 pub use pool::Pool;
+pub use view::{Target, View};
 pub use weights::{Weights, WEIGHTS_ALIGNMENT};
 pub use word::{SharedU32, SharedU64};
 

@@ -3,7 +3,7 @@
 //! Must not hand out references into them: see [`super::client`].
 
 use super::client::Access;
-use super::file::{self, Direction, DmaBuf};
+use super::file::{self, Announced, Direction, DmaBuf};
 use super::guard::Region;
 use super::MemoryError;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -22,10 +22,10 @@ pub(super) struct Pages {
     dma_buf: Option<DmaBuf>,
 }
 
-// SAFETY: the mapping is plain memory, owned until drop; all access is by copying through raw pointers, which is as
-// sound from one thread as from another.
+// SAFETY: the mapping is plain memory, owned until drop; all access is through raw pointers, by copies and by kernels that
+// only compute, which is as sound from one thread as from another.
 unsafe impl Send for Pages {}
-// SAFETY: as above; racing copies may tear, which callers must expect of client memory anyway.
+// SAFETY: as above; racing accesses may tear, which callers must expect of client memory anyway.
 unsafe impl Sync for Pages {}
 
 impl Pages {
@@ -106,16 +106,17 @@ impl Pages {
         self.dma_buf.is_none().then(|| self.start())
     }
 
+    /// Begins an access, announced where that is needed; gives where the client's bytes start.
+    pub fn begin(&self, direction: Direction) -> Result<(*mut u8, Option<Announced<'_>>), MemoryError> {
+        let announced = self.dma_buf.as_ref().map(|dma_buf| dma_buf.begin(direction)).transpose()?;
+        Ok((self.start(), announced))
+    }
+
     /// Runs `copy`, which gets the start of the client's bytes, and announces it where that is needed.
     pub fn around(&self, direction: Direction, copy: impl FnOnce(*mut u8)) -> Result<(), MemoryError> {
-        if let Some(dma_buf) = &self.dma_buf {
-            dma_buf.begin(direction)?;
-        }
-        copy(self.start());
-        if let Some(dma_buf) = &self.dma_buf {
-            dma_buf.end(direction)?;
-        }
-        Ok(())
+        let (start, announced) = self.begin(direction)?;
+        copy(start);
+        announced.map_or(Ok(()), Announced::end)
     }
 
     fn start(&self) -> *mut u8 {

@@ -5,6 +5,7 @@
 #![allow(dead_code)] // no test uses all of it
 
 pub mod caching;
+pub mod conv;
 pub mod dma_buf;
 pub mod fences;
 pub mod fmq;

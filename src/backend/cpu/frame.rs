@@ -84,6 +84,14 @@ impl Frame {
         }
     }
 
+    /// What value `v` will be in this run, where that is known ahead.
+    pub fn known_info<'r>(&self, routine: &'r Routine, v: usize) -> Option<&'r TensorInfo> {
+        match &routine.values[v].place {
+            Place::Constant(info, _) => Some(info),
+            _ => self.part(routine, v).map(|(info, _)| info),
+        }
+    }
+
     /// Gives value `v` these dimensions, which must be those the model declares, and lets `fill` write its bytes.
     pub fn put(
         &mut self,

@@ -1,5 +1,6 @@
 //! The CPU backend: model -> graph -> passes -> program with packed weights and one planned arena -> run on a pool.
 
+mod arguments;
 mod artifact;
 mod frame;
 mod graph;

@@ -176,38 +176,7 @@ impl Team<'_> {
         self.pool.shared.withdraw(&job);
         assert!(!job.panicked.load(Ordering::Relaxed), "a kernel panicked on a worker thread");
     }
-
-    /// Calls `work(first index, chunk)` for each chunk of `chunk` elements of `data`, on all threads.
-    pub fn for_each_chunk<T: Send>(
-        &self,
-        data: &mut [T],
-        chunk: usize,
-        work: &(dyn Fn(usize, &mut [T]) + Sync),
-    ) {
-        let (len, chunk) = (data.len(), chunk.max(1));
-        let base = Base(data.as_mut_ptr());
-        self.for_each(len.div_ceil(chunk), &|i| {
-            let start = i * chunk;
-            // SAFETY: each index is handed out once and chunks do not overlap, so this is the only reference to these
-            // elements of `data`, which this function borrows until all calls have returned.
-            let part =
-                unsafe { std::slice::from_raw_parts_mut(base.start().add(start), chunk.min(len - start)) };
-            work(start, part);
-        });
-    }
 }
-
-/// Start of a slice that is worked on in disjoint chunks.
-struct Base<T>(*mut T);
-
-impl<T> Base<T> {
-    fn start(&self) -> *mut T {
-        self.0
-    }
-}
-
-// SAFETY: it is only used to make references to disjoint parts, of elements that may move between threads.
-unsafe impl<T: Send> Sync for Base<T> {}
 
 impl Shared {
     fn lock(&self) -> std::sync::MutexGuard<'_, Queue> {
@@ -303,16 +272,6 @@ mod tests {
                 });
             }
         });
-    }
-
-    #[test]
-    fn chunks_cover_the_slice() {
-        let pool = ThreadPool::new(2).unwrap();
-        let mut data = [0usize; 23];
-        pool.team(usize::MAX).for_each_chunk(&mut data, 5, &|first, part| {
-            part.iter_mut().enumerate().for_each(|(i, x)| *x += first + i)
-        });
-        assert!(data.iter().enumerate().all(|(i, &x)| i == x));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A compiled model, ready to run.
 
+use super::arguments::Candidates;
 use super::artifact;
 use super::frame::{Frame, MAX_RUN_BYTES};
 use super::pool::ThreadPool;
@@ -22,6 +23,8 @@ pub struct Program {
     preference: Preference,
     /// The main routine first, then one per referenced subgraph.
     routines: Vec<Routine>,
+    /// Which arguments of the main routine may be in place.
+    candidates: Candidates,
     pool: Arc<ThreadPool>,
     idle: Mutex<Vec<Frame>>,
     /// Packed weights, for a program that was loaded.
@@ -60,7 +63,8 @@ impl Program {
         let main = &routines[0];
         let infos = |list: &[usize]| list.iter().map(|&v| main.values[v].declared.clone()).collect();
         let interface = Interface { inputs: infos(&main.inputs), outputs: infos(&main.outputs) };
-        Program { interface, preference, routines, pool, idle: Mutex::default(), data }
+        let candidates = Candidates::new(main);
+        Program { interface, preference, routines, candidates, pool, idle: Mutex::default(), data }
     }
 
     /// Checks that packed weights are where they were when the program was loaded.
@@ -119,8 +123,13 @@ impl Executable for Program {
     ) -> Result<Vec<OutputShape>, BackendError> {
         self.check_data()?;
         let mut frame = self.frame()?;
-        let machine =
-            Machine { routines: &self.routines, pool: &self.pool, threads: self.threads(), control };
+        let machine = Machine {
+            routines: &self.routines,
+            candidates: &self.candidates,
+            pool: &self.pool,
+            threads: self.threads(),
+            control,
+        };
         // What has vanished meanwhile was taken for zeroes.
         let shapes = machine
             .run_main(&mut frame, inputs, outputs)

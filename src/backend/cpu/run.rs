@@ -1,29 +1,28 @@
 //! Running routines: steps in order, IF and WHILE among them.
 //!
-//! Client memory is touched twice: inputs are copied in before the first step, outputs copied out after the last. What a
-//! client does to its memory meanwhile changes nothing here.
+//! Client memory is copied in before the first step and out after the last, but for [arguments](super::arguments) that
+//! only kernels touch: those are in place. What a client does to its memory meanwhile changes values at most.
 
+use super::arguments::{Arguments, Candidates};
 use super::frame::{broken_plan, copy, Frame, Tensor};
-use super::graph::check_dims;
+use super::kernels::{Kernel, Work};
 use super::pool::{Team, ThreadPool};
 use super::routine::{Place, Routine, Step};
 use crate::backend::{BackendError, Control, InputTensor, OutputShape, OutputTensor};
+use crate::memory::{Target, View};
 use crate::ops::{evaluate, Arg, Args, Interrupt, OpError, OperationType, Out, Run};
-use crate::tensor::TensorInfo;
 use std::time::Instant;
 
 /// What a run needs besides its memory.
 pub struct Machine<'a> {
     /// The main routine first.
     pub routines: &'a [Routine],
+    /// Of the main routine.
+    pub candidates: &'a Candidates,
     pub pool: &'a ThreadPool,
     /// Threads to compute on, at the most.
     pub threads: usize,
     pub control: &'a Control,
-}
-
-fn memory(what: String) -> impl FnOnce(crate::memory::MemoryError) -> BackendError {
-    |source| BackendError::Memory { what, source }
 }
 
 impl Machine<'_> {
@@ -39,31 +38,25 @@ impl Machine<'_> {
             return Err(BackendError::Failed("the number of inputs or outputs is not the model's".into()));
         }
         frame.start(routine, inputs.iter().map(|input| input.as_ref().map(|input| &input.dims[..])));
-        for (i, (&v, input)) in routine.inputs.iter().zip(inputs).enumerate() {
-            let Some(input) = input else { continue };
-            let read = |place: &mut [u8]| {
-                if place.len() != input.data.len() {
-                    return Err(BackendError::Failed(format!(
-                        "{} bytes for {:?}",
-                        input.data.len(),
-                        input.dims
-                    )));
-                }
-                input.data.read(place).map_err(memory(format!("input {i}")))
-            };
-            frame.put(routine, v, &input.dims, read).map_err(|e| e.at(format_args!("input {i}")))?;
-        }
-        self.run_steps(routine, frame)?;
-        write_outputs(routine, frame, outputs)
+        let arguments = Arguments::hold(self.candidates, routine, frame, inputs, outputs)?;
+        arguments.copy_in(routine, frame)?;
+        self.run_steps(routine, frame, Some(&arguments))?;
+        arguments.finish(routine, frame)
     }
 
-    fn run_steps(&self, routine: &Routine, frame: &mut Frame) -> Result<(), BackendError> {
+    /// Runs all steps; `arguments` are the main routine's.
+    fn run_steps(
+        &self,
+        routine: &Routine,
+        frame: &mut Frame,
+        arguments: Option<&Arguments>,
+    ) -> Result<(), BackendError> {
         for step in &routine.steps {
             let team = self.pool.team(self.control.next_operation()?.min(self.threads));
             let done = match step.operation.ty {
                 OperationType::IF => self.run_if(routine, step, frame),
                 OperationType::WHILE => self.run_while(routine, step, frame),
-                _ => self.run_step(routine, step, frame, team),
+                _ => self.run_step(routine, step, frame, arguments, team),
             };
             done.map_err(|e| e.at(&step.name))?;
         }
@@ -75,6 +68,7 @@ impl Machine<'_> {
         routine: &Routine,
         step: &Step,
         frame: &mut Frame,
+        arguments: Option<&Arguments>,
         team: Team,
     ) -> Result<(), BackendError> {
         let part = |&v: &usize| frame.part(routine, v).map(|(_, part)| part.clone());
@@ -95,11 +89,15 @@ impl Machine<'_> {
             }
         };
         let inputs: Vec<Option<Arg>> = step.inputs.iter().map(arg).collect();
+        if let (true, Some(kernel)) = (known, &step.kernel) {
+            let work = Work { team, interrupt: self.control };
+            return run_kernel(kernel.as_ref(), step, arguments, &inputs, &mut targets, work);
+        }
         let args =
             Args { form: step.form, inputs: &inputs, outputs: &step.output_infos, interrupt: self.control };
         if known {
             let outs = step.output_infos.iter().zip(&mut targets).map(|(info, data)| Out { info, data });
-            return run_known(step, &args, &mut outs.collect::<Vec<_>>(), team);
+            return run_known(step, &args, &mut outs.collect::<Vec<_>>());
         }
         let results = evaluate::run(step.operation, &args)?;
         for (&o, result) in step.outputs.iter().zip(results) {
@@ -158,7 +156,7 @@ impl Machine<'_> {
             let given = frame.put(routine, v, &input.info.dims, |place| copy(place, &input.data));
             given.map_err(|e| e.at(format_args!("input {i}")))?;
         }
-        self.run_steps(routine, frame)?;
+        self.run_steps(routine, frame, None)?;
         let output = |(i, &v): (usize, &usize)| {
             frame.tensor(routine, v)?.ok_or_else(|| BackendError::Failed(format!("output {i} has no value")))
         };
@@ -166,17 +164,36 @@ impl Machine<'_> {
     }
 }
 
-/// Runs a step whose outputs have their places already.
-fn run_known(step: &Step, args: &Args, outs: &mut [Out], team: Team) -> Result<(), BackendError> {
-    let done = match (&step.kernel, &step.operation.run) {
-        (Some(kernel), _) => kernel.run(args, outs, team),
-        (None, Run::Shaped { eval, .. }) => {
-            outs.iter_mut().for_each(|out| out.data.fill(0)); // evaluations count on it
-            eval(args, outs)
-        }
-        _ => Err(OpError::failed("its outputs cannot be known ahead")),
+/// Runs a step by its kernel, from and to client memory where its arguments are in place, otherwise from `inputs` and to
+/// `outputs`.
+fn run_kernel(
+    kernel: &dyn Kernel,
+    step: &Step,
+    arguments: Option<&Arguments>,
+    inputs: &[Option<Arg>],
+    outputs: &mut [&mut [u8]],
+    work: Work,
+) -> Result<(), BackendError> {
+    let mut views = Vec::with_capacity(inputs.len());
+    for (v, ours) in step.inputs.iter().zip(inputs) {
+        let in_place = v.and_then(|v| arguments?.view(v));
+        views.push(in_place.or(ours.and_then(|arg| arg.data.map(View::of))));
+    }
+    let mut targets = Vec::with_capacity(outputs.len());
+    for (&v, ours) in step.outputs.iter().zip(outputs) {
+        let in_place = arguments.and_then(|arguments| arguments.target(v, ours.len()));
+        targets.push(in_place.unwrap_or_else(|| Target::of(ours)));
+    }
+    Ok(kernel.run(&views, &mut targets, work)?)
+}
+
+/// Runs a step without a kernel whose outputs have their places already.
+fn run_known(step: &Step, args: &Args, outs: &mut [Out]) -> Result<(), BackendError> {
+    let Run::Shaped { eval, .. } = &step.operation.run else {
+        return Err(OpError::failed("its outputs cannot be known ahead").into());
     };
-    Ok(done?)
+    outs.iter_mut().for_each(|out| out.data.fill(0)); // evaluations count on it
+    Ok(eval(args, outs)?)
 }
 
 fn copy_of(routine: &Routine, frame: &Frame, v: Option<usize>) -> Result<Option<Tensor>, BackendError> {
@@ -187,33 +204,4 @@ fn copy_of(routine: &Routine, frame: &Frame, v: Option<usize>) -> Result<Option<
 fn truth(condition: Option<&Tensor>) -> Result<bool, BackendError> {
     let byte = condition.and_then(|tensor| tensor.data.first());
     byte.map(|&b| b != 0).ok_or_else(|| BackendError::Failed("the condition has no value".into()))
-}
-
-/// Copies the outputs to their clients, if there is room for all.
-fn write_outputs(
-    routine: &Routine,
-    frame: &Frame,
-    outputs: &[Option<OutputTensor>],
-) -> Result<Vec<OutputShape>, BackendError> {
-    let mut shapes = Vec::with_capacity(outputs.len());
-    for (i, (&v, output)) in routine.outputs.iter().zip(outputs).enumerate() {
-        let value = frame.value(routine, v)?;
-        let (info, bytes) = value.ok_or_else(|| BackendError::Failed(format!("output {i} has no value")))?;
-        let mut sufficient = true;
-        if let Some(output) = output {
-            let expected = TensorInfo { dims: output.dims.clone(), ..info.clone() };
-            check_dims(&expected, &info.dims)
-                .map_err(|why| BackendError::Failed(format!("output {i}: {why}")))?;
-            sufficient = bytes.len() <= output.data.len();
-        }
-        shapes.push(OutputShape { dims: info.dims.clone(), sufficient });
-    }
-    if shapes.iter().all(|shape| shape.sufficient) {
-        for (i, (&v, output)) in routine.outputs.iter().zip(outputs).enumerate() {
-            if let (Some(output), Some((_, bytes))) = (output, frame.value(routine, v)?) {
-                output.data.write(bytes).map_err(memory(format!("output {i}")))?;
-            }
-        }
-    }
-    Ok(shapes)
 }

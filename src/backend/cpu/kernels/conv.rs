@@ -1,18 +1,18 @@
 //! CONV_2D as a matrix product: each output pixel is a row of input patches times the packed filter.
 //!
-//! A filter of one tap with stride 1 reads the input in place where types allow; otherwise the patches of a few rows at
+//! A filter of one tap with stride 1 multiplies the input as it lies where types allow; otherwise the patches of a few rows at
 //! a time are gathered into scratch memory that stays in the cache.
 
 use super::gemm_f32::PackedF32;
 use super::gemm_i8::{PackedI8, Requantisation};
 use super::simd::Isa;
-use super::{for_each_chunk, rows_per_task, Kernel, Source};
-use crate::backend::cpu::pool::Team;
-use crate::memory::Weights;
+use super::{input, output, rows_per_task, Kernel, Source, Work};
+use crate::memory::{Target, View, Weights};
 use crate::ops::conv::{ChannelRequant, ConvGeometry};
-use crate::ops::{Arg, Args, OpError, Out};
+use crate::ops::{Arg, Args, OpError};
 use crate::tensor::requant::Activation;
 use crate::tensor::OperandType;
+use bytemuck::AnyBitPattern;
 
 /// Filter and bias, which [`pack_f32`] and [`pack_i8`] pack.
 pub(super) const PACKED_INPUTS: &[usize] = &[1, 2];
@@ -112,20 +112,24 @@ struct ConvF32 {
 }
 
 impl Kernel for ConvF32 {
-    fn run(&self, args: &Args, outs: &mut [Out], team: Team) -> Result<(), OpError> {
+    fn run(
+        &self,
+        inputs: &[Option<View<u8>>],
+        outputs: &mut [Target<u8>],
+        work: Work,
+    ) -> Result<(), OpError> {
         let (n, k) = (self.packed.n, self.packed.k);
-        let input: &[f32] = args.get(0)?.elements()?;
-        let out: &mut [f32] = outs[0].elements()?;
-        let chunk = rows_per_task(out.len() / n, n * k, team.threads()) * n;
-        for_each_chunk(team, args.interrupt, out, chunk, |first, c| {
+        let (input, out) = (input::<f32>(inputs, 0)?, output::<f32>(outputs, 0)?);
+        let chunk = rows_per_task(out.len() / n, n * k, work.team.threads()) * n;
+        work.for_each_chunk(out, chunk, |first, c| {
             let (row, rows) = (first / n, c.len() / n);
             if is_direct(&self.geometry) {
-                return self.packed.multiply(&input[row * k..][..rows * k], c);
+                return self.packed.multiply(input.part(row * k, rows * k), c);
             }
             in_blocks(row, c, n, k * 4, |row, c| {
                 let mut patches = Vec::with_capacity(c.len() / n * k);
                 gather(&self.geometry, input, 0.0, row..row + c.len() / n, k, &mut patches);
-                self.packed.multiply(&patches, c);
+                self.packed.multiply(View::of(&patches), c);
             });
         })
     }
@@ -146,22 +150,26 @@ struct ConvI8 {
 }
 
 impl Kernel for ConvI8 {
-    fn run(&self, args: &Args, outs: &mut [Out], team: Team) -> Result<(), OpError> {
+    fn run(
+        &self,
+        inputs: &[Option<View<u8>>],
+        outputs: &mut [Target<u8>],
+        work: Work,
+    ) -> Result<(), OpError> {
         let (n, k, row_bytes) = (self.packed.n, self.packed.k, self.packed.row());
-        let input = args.get(0)?.bytes()?;
-        let out = &mut *outs[0].data;
-        let chunk = rows_per_task(out.len() / n, n * k / 4, team.threads()) * n;
-        for_each_chunk(team, args.interrupt, out, chunk, |first, c| {
+        let (input, out) = (input::<u8>(inputs, 0)?, output::<u8>(outputs, 0)?);
+        let chunk = rows_per_task(out.len() / n, n * k / 4, work.team.threads()) * n;
+        work.for_each_chunk(out, chunk, |first, c| {
             let (row, rows) = (first / n, c.len() / n);
             if is_direct(&self.geometry) && self.input.flip == 0 && k == row_bytes {
-                return self.packed.multiply(&input[row * k..][..rows * k], c);
+                return self.packed.multiply(input.part(row * k, rows * k), c);
             }
             in_blocks(row, c, n, row_bytes, |row, c| {
                 let mut patches = Vec::with_capacity(c.len() / n * row_bytes);
                 let pad = self.input.zero ^ self.input.flip;
                 gather(&self.geometry, input, pad, row..row + c.len() / n, row_bytes, &mut patches);
                 self.input.unsign(&mut patches);
-                self.packed.multiply(&patches, c);
+                self.packed.multiply(View::of(&patches), c);
             });
         })
     }
@@ -183,24 +191,25 @@ fn is_direct(geometry: &ConvGeometry) -> bool {
 }
 
 /// Splits the rows of `c` (each of `n`) into blocks whose patches take some tens of kilobytes.
-fn in_blocks<T>(
+fn in_blocks<T: AnyBitPattern>(
     first: usize,
-    c: &mut [T],
+    mut c: Target<T>,
     n: usize,
     patch_bytes: usize,
-    mut work: impl FnMut(usize, &mut [T]),
+    mut work: impl FnMut(usize, Target<T>),
 ) {
     let rows = (32 * 1024 / patch_bytes.max(1)).max(1).next_multiple_of(12);
-    for (i, block) in c.chunks_mut(rows * n).enumerate() {
-        work(first + i * rows, block);
+    for start in (0..c.len()).step_by(rows * n) {
+        let len = (rows * n).min(c.len() - start);
+        work(first + start / n, c.part(start, len));
     }
 }
 
 /// Appends the patches of output pixels `pixels` to `patches`: taps in order, `pad` where a tap falls beside the input
 /// and from the end of a patch to `row` elements.
-fn gather<T: Copy>(
+fn gather<T: AnyBitPattern>(
     geometry: &ConvGeometry,
-    input: &[T],
+    input: View<T>,
     pad: T,
     pixels: std::ops::Range<usize>,
     row: usize,
@@ -222,11 +231,11 @@ fn gather<T: Copy>(
                 patches.resize(patches.len() + columns.start * channels, pad);
                 if width.dilation == 1 {
                     let start = (line + width.cell(x, columns.start)) * channels;
-                    patches.extend_from_slice(&input[start..][..columns.len() * channels]);
+                    input.part(start, columns.len() * channels).append_to(patches);
                 } else {
                     for tap in columns.clone() {
                         let start = (line + width.cell(x, tap)) * channels;
-                        patches.extend_from_slice(&input[start..][..channels]);
+                        input.part(start, channels).append_to(patches);
                     }
                 }
             }

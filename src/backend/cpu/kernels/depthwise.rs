@@ -3,12 +3,12 @@
 use super::conv::{signed_weights, signed_zero, QuantInput, PACKED_INPUTS};
 use super::gemm_i8::scale;
 use super::simd::{dispatch, Isa, Simd};
-use super::{for_each_chunk, rows_per_task, Kernel, Source};
-use crate::backend::cpu::pool::Team;
-use crate::memory::Weights;
+use super::{input, output, rows_per_task, Kernel, Source, Work};
+use crate::memory::{Target, View, Weights};
 use crate::ops::conv::{ChannelRequant, DepthwiseGeometry};
-use crate::ops::{Args, OpError, Out};
+use crate::ops::{Args, OpError};
 use crate::tensor::OperandType;
+use bytemuck::AnyBitPattern;
 
 /// A kernel for this call of DEPTHWISE_CONV_2D.
 pub(super) fn select(isa: Isa, args: &Args, source: &mut Source) -> Option<Box<dyn Kernel>> {
@@ -54,15 +54,15 @@ fn copy<S: Copy, T>(to: &mut [T], from: &[S], convert: impl Fn(S) -> T) -> Optio
 
 /// Calls `work(taps and input cells, channels of the output pixel)` for the pixels in `out`, from pixel `first` on.
 #[inline(always)]
-fn for_each_pixel<T>(
+fn for_each_pixel<T: AnyBitPattern>(
     geometry: &DepthwiseGeometry,
     first: usize,
-    out: &mut [T],
-    mut work: impl FnMut(&[(usize, usize)], &mut [T]),
+    mut out: Target<T>,
+    mut work: impl FnMut(&[(usize, usize)], Target<T>),
 ) {
     let (height, width, channels) = (&geometry.height, &geometry.width, geometry.input.channels);
     let mut taps = Vec::with_capacity(height.kernel * width.kernel);
-    for (i, out) in out.chunks_exact_mut(channels).enumerate() {
+    for i in 0..out.len() / channels {
         let pixel = first + i;
         let (image, y, x) = (
             pixel / (height.output * width.output),
@@ -77,7 +77,7 @@ fn for_each_pixel<T>(
                 taps.push((tap * channels, (line + width.cell(x, column)) * channels));
             }
         }
-        work(&taps, out);
+        work(&taps, out.part(i * channels, channels));
     }
 }
 
@@ -91,13 +91,17 @@ struct DepthwiseF32 {
 }
 
 impl Kernel for DepthwiseF32 {
-    fn run(&self, args: &Args, outs: &mut [Out], team: Team) -> Result<(), OpError> {
+    fn run(
+        &self,
+        inputs: &[Option<View<u8>>],
+        outputs: &mut [Target<u8>],
+        work: Work,
+    ) -> Result<(), OpError> {
         let channels = self.geometry.input.channels;
-        let input: &[f32] = args.get(0)?.elements()?;
-        let out: &mut [f32] = outs[0].elements()?;
+        let (input, out) = (input::<f32>(inputs, 0)?, output::<f32>(outputs, 0)?);
         let taps = self.geometry.height.kernel * self.geometry.width.kernel;
-        let chunk = rows_per_task(out.len() / channels, channels * taps, team.threads()) * channels;
-        for_each_chunk(team, args.interrupt, out, chunk, |first, out| {
+        let chunk = rows_per_task(out.len() / channels, channels * taps, work.team.threads()) * channels;
+        work.for_each_chunk(out, chunk, |first, out| {
             pixels_f32(self.isa, self, input, first / channels, out);
         })
     }
@@ -113,41 +117,40 @@ impl Kernel for DepthwiseF32 {
 
 dispatch! {
     /// Computes the pixels of `out`, from pixel `first` on.
-    fn pixels_f32 => pixels_f32_with(kernel: &DepthwiseF32, input: &[f32], first: usize, out: &mut [f32])
+    fn pixels_f32 => pixels_f32_with(kernel: &DepthwiseF32, input: View<f32>, first: usize, out: Target<f32>)
 }
 
 /// # Safety
 /// The machine must have the instruction set of `S`.
 #[inline(always)]
-unsafe fn pixels_f32_with<S: Simd>(kernel: &DepthwiseF32, input: &[f32], first: usize, out: &mut [f32]) {
+unsafe fn pixels_f32_with<S: Simd>(kernel: &DepthwiseF32, input: View<f32>, first: usize, out: Target<f32>) {
     let (lo, hi) = kernel.geometry.activation.float_range();
     let (count, channels) = (kernel.geometry.filter_len(), kernel.geometry.input.channels);
     let (weights, bias) =
         (kernel.weights.elements::<f32>(0, count), kernel.bias.elements::<f32>(0, channels));
-    for_each_pixel(&kernel.geometry, first, out, |taps, out| {
-        let channels = out.len();
+    for_each_pixel(&kernel.geometry, first, out, |taps, mut out| {
         let vectors = channels - channels % S::LANES;
         for c in (0..vectors).step_by(S::LANES) {
             // SAFETY: c + LANES is at most `channels`, which are as many as the bias has; each tap has as many weights,
-            // all of which were asked for, and as many input cells, which the slice checks.
+            // all of which were asked for, and as many input cells; cells and results are asked for where they are used.
             unsafe {
                 let mut sum = S::load(bias.add(c));
                 for &(weight, cell) in taps {
-                    let x = S::load(input[cell + c..cell + channels].as_ptr());
+                    let x = S::load(input.pointer(cell + c, S::LANES));
                     let w = S::load(weights.add(weight + c));
                     sum = S::mul_add(x, w, sum);
                 }
-                S::store(out[c..].as_mut_ptr(), S::clamp(sum, S::splat(lo), S::splat(hi)));
+                S::store(out.pointer(c, S::LANES), S::clamp(sum, S::splat(lo), S::splat(hi)));
             }
         }
         for c in vectors..channels {
             // SAFETY: as above, for one element.
             let sum = unsafe {
                 taps.iter().fold(bias.add(c).read(), |sum, &(weight, cell)| {
-                    sum + input[cell + c] * weights.add(weight + c).read()
+                    sum + input.get(cell + c) * weights.add(weight + c).read()
                 })
             };
-            out[c] = kernel.geometry.activation.apply(sum);
+            out.set(c, kernel.geometry.activation.apply(sum));
         }
     });
 }
@@ -167,13 +170,17 @@ struct DepthwiseI8 {
 }
 
 impl Kernel for DepthwiseI8 {
-    fn run(&self, args: &Args, outs: &mut [Out], team: Team) -> Result<(), OpError> {
+    fn run(
+        &self,
+        inputs: &[Option<View<u8>>],
+        outputs: &mut [Target<u8>],
+        work: Work,
+    ) -> Result<(), OpError> {
         let channels = self.geometry.input.channels;
-        let input = args.get(0)?.bytes()?;
+        let (input, out) = (input::<u8>(inputs, 0)?, output::<u8>(outputs, 0)?);
         let taps = self.geometry.height.kernel * self.geometry.width.kernel;
-        let out = &mut *outs[0].data;
-        let chunk = rows_per_task(out.len() / channels, channels * taps, team.threads()) * channels;
-        for_each_chunk(team, args.interrupt, out, chunk, |first, out| {
+        let chunk = rows_per_task(out.len() / channels, channels * taps, work.team.threads()) * channels;
+        work.for_each_chunk(out, chunk, |first, out| {
             pixels_i8(self.isa, self, input, first / channels, out);
         })
     }
@@ -189,7 +196,7 @@ impl Kernel for DepthwiseI8 {
 
 dispatch! {
     /// Computes the pixels of `out`, from pixel `first` on.
-    fn pixels_i8 => pixels_i8_with(kernel: &DepthwiseI8, input: &[u8], first: usize, out: &mut [u8])
+    fn pixels_i8 => pixels_i8_with(kernel: &DepthwiseI8, input: View<u8>, first: usize, out: Target<u8>)
 }
 
 /// Channels that are summed side by side.
@@ -199,44 +206,48 @@ const BLOCK: usize = 32;
 /// The machine must have the instruction set of `S`, which only chooses what this is compiled for.
 #[inline(always)]
 #[allow(clippy::extra_unused_type_parameters)] // as above
-unsafe fn pixels_i8_with<S: Simd>(kernel: &DepthwiseI8, input: &[u8], first: usize, out: &mut [u8]) {
+unsafe fn pixels_i8_with<S: Simd>(kernel: &DepthwiseI8, input: View<u8>, first: usize, out: Target<u8>) {
     let (flip, zero) = (kernel.input.flip, i16::from(kernel.input.zero));
     let (count, channels) = (kernel.geometry.filter_len(), kernel.geometry.input.channels);
     let (weights, bias) =
         (kernel.weights.elements::<i16>(0, count), kernel.bias.elements::<i32>(0, channels));
-    for_each_pixel(&kernel.geometry, first, out, |taps, out| {
-        let channels = out.len();
+    for_each_pixel(&kernel.geometry, first, out, |taps, mut out| {
         for c in (0..channels).step_by(BLOCK) {
             let width = BLOCK.min(channels - c);
             let mut sums = [0i32; BLOCK];
             // SAFETY: c + width is at most `channels`, which are as many as the bias has; the array is larger.
             unsafe { bias.add(c).copy_to(sums.as_mut_ptr(), width) };
             for &(weight, cell) in taps {
-                let x = &input[cell + c..][..width];
+                let x = input.part(cell + c, width);
                 // SAFETY: each tap has `channels` weights, all of which were asked for.
                 let w = unsafe { weights.add(weight + c) };
-                if let Ok(x) = <&[u8; BLOCK]>::try_from(x) {
+                if width == BLOCK {
                     // A length known to the compiler makes one loop of vectors.
-                    // SAFETY: `width` is BLOCK here, and the tap has as many weights from `c` on.
-                    let w = unsafe { w.cast::<[i16; BLOCK]>().read_unaligned() };
+                    // SAFETY: as many cells are asked for, and the tap has as many weights from `c` on.
+                    let (x, w) = unsafe {
+                        let x = x.pointer(0, BLOCK).cast::<[u8; BLOCK]>();
+                        (x.read_unaligned(), w.cast::<[i16; BLOCK]>().read_unaligned())
+                    };
                     for i in 0..BLOCK {
                         sums[i] =
                             sums[i].wrapping_add(i32::from(i16::from(x[i] ^ flip) - zero) * i32::from(w[i]));
                     }
                 } else {
-                    for (i, &x) in x.iter().enumerate() {
+                    for (i, sum) in sums[..width].iter_mut().enumerate() {
                         // SAFETY: one of `width` elements.
                         let w = unsafe { w.add(i).read() };
-                        sums[i] = sums[i].wrapping_add(i32::from(i16::from(x ^ flip) - zero) * i32::from(w));
+                        *sum = sum.wrapping_add(i32::from(i16::from(x.get(i) ^ flip) - zero) * i32::from(w));
                     }
                 }
             }
             let (mantissa, shift) = (&kernel.mantissa[c..][..width], &kernel.shift[c..][..width]);
             let (lo, hi) = kernel.range;
-            for (i, to) in out[c..c + width].iter_mut().enumerate() {
+            let mut bytes = [0u8; BLOCK];
+            for (i, to) in bytes[..width].iter_mut().enumerate() {
                 let scaled = scale(sums[i], mantissa[i], shift[i]);
                 *to = scaled.saturating_add(kernel.output_zero).max(lo).min(hi) as u8;
             }
+            out.copy_from(c, &bytes[..width]);
         }
     });
 }

@@ -4,10 +4,9 @@ use super::conv::{pack_f32, pack_i8, QuantInput, PACKED_INPUTS};
 use super::gemm_f32::PackedF32;
 use super::gemm_i8::PackedI8;
 use super::simd::Isa;
-use super::{for_each_chunk, rows_per_task, Kernel, Source};
-use crate::backend::cpu::pool::Team;
-use crate::memory::Weights;
-use crate::ops::{Args, OpError, Out};
+use super::{input, output, rows_per_task, Kernel, Source, Work};
+use crate::memory::{Target, View, Weights};
+use crate::ops::{Args, OpError};
 use crate::tensor::OperandType;
 
 /// A kernel for this call of FULLY_CONNECTED.
@@ -33,13 +32,17 @@ pub(super) fn select(isa: Isa, args: &Args, source: &mut Source) -> Option<Box<d
 struct FullyConnectedF32(PackedF32);
 
 impl Kernel for FullyConnectedF32 {
-    fn run(&self, args: &Args, outs: &mut [Out], team: Team) -> Result<(), OpError> {
+    fn run(
+        &self,
+        inputs: &[Option<View<u8>>],
+        outputs: &mut [Target<u8>],
+        work: Work,
+    ) -> Result<(), OpError> {
         let (n, k) = (self.0.n, self.0.k);
-        let input: &[f32] = args.get(0)?.elements()?;
-        let out: &mut [f32] = outs[0].elements()?;
-        let chunk = rows_per_task(out.len() / n, n * k, team.threads()) * n;
-        for_each_chunk(team, args.interrupt, out, chunk, |first, c| {
-            self.0.multiply(&input[first / n * k..][..c.len() / n * k], c);
+        let (input, out) = (input::<f32>(inputs, 0)?, output::<f32>(outputs, 0)?);
+        let chunk = rows_per_task(out.len() / n, n * k, work.team.threads()) * n;
+        work.for_each_chunk(out, chunk, |first, c| {
+            self.0.multiply(input.part(first / n * k, c.len() / n * k), c);
         })
     }
 
@@ -58,19 +61,23 @@ struct FullyConnectedI8 {
 }
 
 impl Kernel for FullyConnectedI8 {
-    fn run(&self, args: &Args, outs: &mut [Out], team: Team) -> Result<(), OpError> {
+    fn run(
+        &self,
+        inputs: &[Option<View<u8>>],
+        outputs: &mut [Target<u8>],
+        work: Work,
+    ) -> Result<(), OpError> {
         let (n, k, row_bytes) = (self.packed.n, self.packed.k, self.packed.row());
-        let input = args.get(0)?.bytes()?;
-        let out = &mut *outs[0].data;
-        let chunk = rows_per_task(out.len() / n, n * k / 4, team.threads()) * n;
-        for_each_chunk(team, args.interrupt, out, chunk, |first, c| {
+        let (input, out) = (input::<u8>(inputs, 0)?, output::<u8>(outputs, 0)?);
+        let chunk = rows_per_task(out.len() / n, n * k / 4, work.team.threads()) * n;
+        work.for_each_chunk(out, chunk, |first, c| {
             let mut rows = Vec::with_capacity(c.len() / n * row_bytes);
-            for row in input[first / n * k..][..c.len() / n * k].chunks_exact(k) {
-                rows.extend_from_slice(row);
+            for row in first / n..(first + c.len()) / n {
+                input.part(row * k, k).append_to(&mut rows);
                 rows.resize(rows.len() + row_bytes - k, 0);
             }
             self.input.unsign(&mut rows);
-            self.packed.multiply(&rows, c);
+            self.packed.multiply(View::of(&rows), c);
         })
     }
 

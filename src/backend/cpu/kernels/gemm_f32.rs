@@ -6,7 +6,7 @@
 
 use super::simd::{dispatch, Isa, Simd};
 use super::Source;
-use crate::memory::Weights;
+use crate::memory::{Target, View, Weights};
 
 /// Weights packed for one instruction set, with bias and activation.
 pub struct PackedF32 {
@@ -68,7 +68,7 @@ impl PackedF32 {
     }
 
     /// Multiplies the rows of `a`, `[rows][k]`, into `c`, `[rows][n]`.
-    pub fn multiply(&self, a: &[f32], c: &mut [f32]) {
+    pub fn multiply(&self, a: View<f32>, c: Target<f32>) {
         if self.n == 0 || c.is_empty() {
             return;
         }
@@ -80,13 +80,13 @@ impl PackedF32 {
 
 dispatch! {
     /// Multiplies with the kernels of one instruction set.
-    fn multiply => multiply_with(packed: &PackedF32, a: &[f32], c: &mut [f32])
+    fn multiply => multiply_with(packed: &PackedF32, a: View<f32>, c: Target<f32>)
 }
 
 /// # Safety
 /// The machine must have the instruction set of `S`; `packed` must have been packed for it, and the matrices fit.
 #[inline(always)]
-unsafe fn multiply_with<S: Simd>(packed: &PackedF32, a: &[f32], c: &mut [f32]) {
+unsafe fn multiply_with<S: Simd>(packed: &PackedF32, a: View<f32>, mut c: Target<f32>) {
     let (k, n, width) = (packed.k, packed.n, 2 * S::LANES);
     let rows = c.len() / n;
     // Rows in blocks that stay in the first cache while the panels stream past them.
@@ -104,10 +104,12 @@ unsafe fn multiply_with<S: Simd>(packed: &PackedF32, a: &[f32], c: &mut [f32]) {
             };
             let mut row = first;
             while row < last {
-                let (a, c) = (&a[row * k..], &mut c[row * n + start..]);
-                // SAFETY: by this function's contract; `a` and `c` hold the rows of the tile from here on.
+                let left = last - row;
+                let a = a.pointer(row * k, left * k);
+                let c = c.pointer(row * n + start, left * n - start);
+                // SAFETY: by this function's contract; as many rows are left from `a` and `c` on.
                 row += unsafe {
-                    match last - row {
+                    match left {
                         12.. if S::LANES == 16 => tile.run::<S, 12>(a, c),
                         6.. => tile.run::<S, 6>(a, c),
                         4.. => tile.run::<S, 4>(a, c),
@@ -136,21 +138,20 @@ impl Tile {
     ///
     /// # Safety
     /// The machine must have the instruction set of `S`; the panel must have `k` rows of two vectors and the bias one;
-    /// `a` must hold `M` rows of `k`, and `c` `M` rows of `n` less the columns before the panel.
+    /// `a` must point to `M` rows of `k`, and `c` to `M` rows of `n` less the columns before the panel, aligned or not.
     #[inline(always)]
-    unsafe fn run<S: Simd, const M: usize>(&self, a: &[f32], c: &mut [f32]) -> usize {
+    unsafe fn run<S: Simd, const M: usize>(&self, a: *const f32, c: *mut f32) -> usize {
         let (k, n, lanes) = (self.k, self.n, S::LANES);
-        debug_assert!(a.len() >= M * k && c.len() >= (M - 1) * n + self.columns);
         // SAFETY: the panel has k * 2 * LANES elements and the bias 2 * LANES, rows of `a` and `c` exist, all by contract;
         // a store beyond the existing columns goes to a buffer on the stack.
         unsafe {
             let bias = [S::load(self.bias), S::load(self.bias.add(lanes))];
             let mut sums = [bias; M];
-            let (mut b, a) = (self.panel, a.as_ptr());
+            let mut b = self.panel;
             for i in 0..k {
                 let (b0, b1) = (S::load(b), S::load(b.add(lanes)));
                 for (m, sum) in sums.iter_mut().enumerate() {
-                    let x = S::splat(*a.add(m * k + i));
+                    let x = S::splat(a.add(m * k + i).read_unaligned());
                     sum[0] = S::mul_add(x, b0, sum[0]);
                     sum[1] = S::mul_add(x, b1, sum[1]);
                 }
@@ -159,7 +160,7 @@ impl Tile {
             let (lo, hi) = (S::splat(self.range.0), S::splat(self.range.1));
             for (m, sum) in sums.iter().enumerate() {
                 let sum = [S::clamp(sum[0], lo, hi), S::clamp(sum[1], lo, hi)];
-                let to = c.as_mut_ptr().add(m * n);
+                let to = c.add(m * n);
                 if self.columns == 2 * lanes {
                     S::store(to, sum[0]);
                     S::store(to.add(lanes), sum[1]);
@@ -167,7 +168,7 @@ impl Tile {
                     let mut edge = [0f32; 32];
                     S::store(edge.as_mut_ptr(), sum[0]);
                     S::store(edge.as_mut_ptr().add(lanes), sum[1]);
-                    std::ptr::copy_nonoverlapping(edge.as_ptr(), to, self.columns);
+                    libc::memcpy(to.cast(), edge.as_ptr().cast(), self.columns * size_of::<f32>());
                 }
             }
         }
@@ -196,7 +197,7 @@ mod tests {
             for isa in Isa::available() {
                 let packed = PackedF32::new(isa, (k, n), (-1.5, 1.5), &mut Source::Pack, || Some((&weights, &bias))).unwrap();
                 let mut c = vec![f32::NAN; rows * n];
-                packed.multiply(&a, &mut c);
+                packed.multiply(View::of(&a), Target::of(&mut c));
                 for (i, &actual) in c.iter().enumerate() {
                     let (row, column) = (i / n, i % n);
                     let dot: f32 = (0..k).map(|j| a[row * k + j] * weights[column * k + j]).sum();
@@ -214,7 +215,7 @@ mod tests {
                 PackedF32::new(isa, (1, 1), (0.0, 6.0), &mut Source::Pack, || Some((&[1.0], &[0.0])))
                     .unwrap();
             let mut c = [0.0; 3];
-            packed.multiply(&[f32::NAN, 9.0, -1.0], &mut c);
+            packed.multiply(View::of(&[f32::NAN, 9.0, -1.0]), Target::of(&mut c));
             assert!(c[0].is_nan() && c[1..] == [6.0, 0.0], "{isa:?} {c:?}");
         }
         let short = || Some((&[1.0f32][..], &[0.0f32, 0.0][..]));

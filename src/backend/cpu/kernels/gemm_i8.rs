@@ -7,7 +7,7 @@
 
 use super::simd::{dispatch, Isa, Simd};
 use super::Source;
-use crate::memory::Weights;
+use crate::memory::{Target, View, Weights};
 use crate::tensor::requant::Multiplier;
 use std::borrow::Cow;
 
@@ -108,7 +108,7 @@ impl PackedI8 {
     }
 
     /// Multiplies the rows of `a`, `[rows][row()]`, into `c`, `[rows][n]`: bytes of the output's type.
-    pub fn multiply(&self, a: &[u8], c: &mut [u8]) {
+    pub fn multiply(&self, a: View<u8>, c: Target<u8>) {
         if self.n == 0 || c.is_empty() {
             return;
         }
@@ -120,13 +120,13 @@ impl PackedI8 {
 
 dispatch! {
     /// Multiplies with the kernels of one instruction set.
-    fn multiply => multiply_with(packed: &PackedI8, a: &[u8], c: &mut [u8])
+    fn multiply => multiply_with(packed: &PackedI8, a: View<u8>, c: Target<u8>)
 }
 
 /// # Safety
 /// The machine must have the instruction set of `S`; `packed` must have been packed for it, and the matrices fit.
 #[inline(always)]
-unsafe fn multiply_with<S: Simd>(packed: &PackedI8, a: &[u8], c: &mut [u8]) {
+unsafe fn multiply_with<S: Simd>(packed: &PackedI8, a: View<u8>, mut c: Target<u8>) {
     let (n, width, row_bytes) = (packed.n, 2 * S::LANES, packed.row());
     let rows = c.len() / n;
     let block = (16384 / row_bytes.max(1)).clamp(1, 32) * 12;
@@ -135,10 +135,12 @@ unsafe fn multiply_with<S: Simd>(packed: &PackedI8, a: &[u8], c: &mut [u8]) {
         for start in (0..n).step_by(width) {
             let mut row = first;
             while row < last {
-                let (a, c) = (&a[row * row_bytes..], &mut c[row * n + start..]);
-                // SAFETY: by this function's contract; `a` and `c` hold the rows of the tile from here on.
+                let left = last - row;
+                let a = a.pointer(row * row_bytes, left * row_bytes);
+                let c = c.pointer(row * n + start, left * n - start);
+                // SAFETY: by this function's contract; as many rows are left from `a` and `c` on.
                 row += unsafe {
-                    match last - row {
+                    match left {
                         12.. if S::LANES == 16 => tile::<S, 12>(packed, start, a, c),
                         4.. => tile::<S, 4>(packed, start, a, c),
                         2.. => tile::<S, 2>(packed, start, a, c),
@@ -153,13 +155,12 @@ unsafe fn multiply_with<S: Simd>(packed: &PackedI8, a: &[u8], c: &mut [u8]) {
 /// Computes `M` rows of the panel whose first column is `start`; gives `M`.
 ///
 /// # Safety
-/// The machine must have the instruction set of `S`; `a` must hold `M` rows, and `c` `M` rows less `start` columns.
+/// The machine must have the instruction set of `S`; `a` must point to `M` rows, and `c` to `M` rows less `start` columns.
 #[inline(always)]
-unsafe fn tile<S: Simd, const M: usize>(packed: &PackedI8, start: usize, a: &[u8], c: &mut [u8]) -> usize {
+unsafe fn tile<S: Simd, const M: usize>(packed: &PackedI8, start: usize, a: *const u8, c: *mut u8) -> usize {
     let (n, lanes, row_bytes) = (packed.n, S::LANES, packed.row());
     let panel = packed.panels.elements::<i8>(start * row_bytes, 2 * lanes * row_bytes);
     let bias = packed.bias.elements::<i32>(start, 2 * lanes);
-    debug_assert!(a.len() >= M * row_bytes);
     let mut sums = [[0i32; 32]; M];
     // SAFETY: the panel has row_bytes / 4 groups of 2 * LANES * 4 bytes, the bias 2 * LANES values, and `a` M rows; a
     // row of `sums` is as wide as the widest panel.
@@ -169,7 +170,7 @@ unsafe fn tile<S: Simd, const M: usize>(packed: &PackedI8, start: usize, a: &[u8
         let mut b = panel;
         for i in 0..row_bytes / 4 {
             for (m, acc) in acc.iter_mut().enumerate() {
-                let x = a.as_ptr().add(m * row_bytes + i * 4).cast::<u32>().read_unaligned();
+                let x = a.add(m * row_bytes + i * 4).cast::<u32>().read_unaligned();
                 acc[0] = S::dot4(acc[0], x, b);
                 acc[1] = S::dot4(acc[1], x, b.add(lanes * 4));
             }
@@ -183,14 +184,16 @@ unsafe fn tile<S: Simd, const M: usize>(packed: &PackedI8, start: usize, a: &[u8
     let columns = (2 * lanes).min(n - start);
     for (m, sums) in sums.iter_mut().enumerate() {
         if packed.weight_zero != 0 {
-            let row = &a[m * row_bytes..][..packed.k];
-            let sum = row.iter().fold(0i32, |sum, &x| sum.wrapping_add(x.into()));
+            // SAFETY: `a` points to `M` rows of at least `k` bytes.
+            let byte = |i: usize| unsafe { a.add(m * row_bytes + i).read() };
+            let sum = (0..packed.k).fold(0i32, |sum, i| sum.wrapping_add(byte(i).into()));
             let term = sum.wrapping_mul(packed.weight_zero);
             sums.iter_mut().for_each(|s| *s = s.wrapping_sub(term));
         }
         requantise(packed, start, &mut sums[..2 * lanes]);
-        let to = &mut c[m * n..][..columns];
-        to.iter_mut().zip(sums.iter()).for_each(|(to, &sum)| *to = sum as u8);
+        let bytes = sums.map(|sum| sum as u8);
+        // SAFETY: `c` points to `M` rows, of which these columns exist.
+        unsafe { libc::memcpy(c.add(m * n).cast(), bytes.as_ptr().cast(), columns) };
     }
     M
 }
@@ -268,7 +271,7 @@ mod tests {
                 let packed = PackedI8::new(isa, (k, n), (za, zw), &requantisation, &mut Source::Pack, constants).unwrap();
                 let a: Vec<u8> = (0..rows * packed.row()).map(|_| next()).collect();
                 let mut c = vec![0u8; rows * n];
-                packed.multiply(&a, &mut c);
+                packed.multiply(View::of(&a), Target::of(&mut c));
                 for (i, &actual) in c.iter().enumerate() {
                     let (row, column) = (i / n, i % n);
                     let dot: i32 = (0..k)

@@ -13,14 +13,20 @@ mod tests;
 pub use source::Source;
 
 use super::pool::Team;
-use crate::memory::Weights;
-use crate::ops::{Args, Interrupt, OpError, Operation, OperationType, Out};
+use crate::memory::{Target, View, Weights};
+use crate::ops::{Args, Interrupt, OpError, Operation, OperationType};
+use bytemuck::AnyBitPattern;
 use std::sync::OnceLock;
 
 /// A kernel made for one call of an operation: geometry resolved, weights packed.
 pub trait Kernel: Send + Sync {
-    /// Fills the outputs, which have the dimensions known at compilation.
-    fn run(&self, args: &Args, outs: &mut [Out], team: Team) -> Result<(), OpError>;
+    /// Fills the outputs, which have the dimensions known at compilation, from the inputs, by index. Of those that are
+    /// packed there may be none.
+    ///
+    /// All may lie in client memory, which changes meanwhile: an input is for arithmetic only, and what was written must
+    /// not be read. A kernel that goes by an input's values must copy them first.
+    fn run(&self, inputs: &[Option<View<u8>>], outputs: &mut [Target<u8>], work: Work)
+        -> Result<(), OpError>;
 
     /// Its packed weights, in the order in which it took them from its [`Source`].
     fn weights(&self) -> Vec<&Weights>;
@@ -48,26 +54,48 @@ pub fn instruction_set() -> &'static str {
     simd::Isa::detect().name()
 }
 
-/// Calls `work(first element, chunk)` for chunks of an output on all threads, until done or interrupted.
-fn for_each_chunk<T: Send>(
-    team: Team,
-    interrupt: &dyn Interrupt,
-    out: &mut [T],
-    chunk: usize,
-    work: impl Fn(usize, &mut [T]) + Sync,
-) -> Result<(), OpError> {
-    let stopped = OnceLock::new();
-    team.for_each_chunk(out, chunk, &|first, part| {
-        if stopped.get().is_some() {
-            return;
-        }
-        match interrupt.check() {
-            Ok(()) => work(first, part),
-            // Whoever was first has told already.
-            Err(why) => drop(stopped.set(why)),
-        }
-    });
-    stopped.into_inner().map_or(Ok(()), Err)
+/// Input `i` as elements.
+fn input<'a, T: AnyBitPattern>(inputs: &[Option<View<'a, u8>>], i: usize) -> Result<View<'a, T>, OpError> {
+    let bytes = inputs.get(i).copied().flatten().ok_or(OpError::Unresolved)?;
+    bytes.elements().ok_or_else(|| OpError::failed("operand's bytes do not fit its type"))
+}
+
+/// Output `i` as elements.
+fn output<'a, T: AnyBitPattern>(outputs: &'a mut [Target<u8>], i: usize) -> Result<Target<'a, T>, OpError> {
+    let bytes = outputs.get_mut(i).ok_or(OpError::Unresolved)?;
+    bytes.elements().ok_or_else(|| OpError::failed("output's bytes do not fit its type"))
+}
+
+/// Who does a kernel's work, and who may stop it.
+#[derive(Clone, Copy)]
+pub struct Work<'a> {
+    pub team: Team<'a>,
+    pub interrupt: &'a dyn Interrupt,
+}
+
+impl Work<'_> {
+    /// Calls `work(first element, chunk)` for chunks of an output on all threads, until done or interrupted.
+    fn for_each_chunk<T: AnyBitPattern + Send>(
+        self,
+        out: Target<T>,
+        chunk: usize,
+        work: impl Fn(usize, Target<T>) + Sync,
+    ) -> Result<(), OpError> {
+        let (len, chunk, stopped) = (out.len(), chunk.max(1), OnceLock::new());
+        self.team.for_each(len.div_ceil(chunk), &|i| {
+            if stopped.get().is_some() {
+                return;
+            }
+            let start = i * chunk;
+            match self.interrupt.check() {
+                // SAFETY: each index is handed out once, and chunks do not overlap.
+                Ok(()) => work(start, unsafe { out.disjoint_part(start, chunk.min(len - start)) }),
+                // Whoever was first has told already.
+                Err(why) => drop(stopped.set(why)),
+            }
+        });
+        stopped.into_inner().map_or(Ok(()), Err)
+    }
 }
 
 /// Rows for each task: enough that handing them out costs little, few enough that all threads have some and that none

@@ -2,7 +2,8 @@
 //! the order of additions for floats.
 
 use super::*;
-use crate::memory::AlignedBuf;
+use crate::backend::cpu::pool::ThreadPool;
+use crate::memory::{Access, AlignedBuf, ClientSlice, Held, Mapping};
 use crate::ops::testing::{int, tensor, Tensor};
 use crate::ops::{evaluate, Arg, NeverInterrupted, Operation, Run};
 use crate::tensor::{ChannelQuant, OperandType, TensorInfo};
@@ -83,6 +84,10 @@ fn operands(
     (vec![noise.tensor(input), noise.tensor(filter_info), noise.tensor(bias)], output)
 }
 
+/// Bytes of a client's memory before an argument, and after it: more than any vector has.
+const BEFORE: usize = 67;
+const AFTER: usize = 133;
+
 /// Runs a call both ways and compares. Whether there was a kernel for it.
 fn compare(
     operation: &Operation,
@@ -100,11 +105,25 @@ fn compare(
     let call = Args { outputs: &outputs, ..call };
     let plain = evaluate::run(operation, &call).unwrap().remove(0).data;
     let Some(kernel) = select(operation, &call, &mut Source::Pack) else { return Ok(false) };
+    let pool = ThreadPool::new(threads).unwrap();
+    let work = Work { team: pool.team(threads), interrupt: &NeverInterrupted };
+    let mut views: Vec<_> = inputs.iter().map(|t| Some(View::of(&t.data))).collect();
     let mut data = AlignedBuf::zeroed(plain.len()).unwrap();
-    let mut outs = [Out { info: &outputs[0], data: &mut data }];
-    kernel
-        .run(&call, &mut outs, crate::backend::cpu::pool::ThreadPool::new(threads).unwrap().team(threads))
-        .unwrap();
+    kernel.run(&views, &mut [Target::of(&mut data)], work).unwrap();
+    // The same from and to odd places of a client's memory, nothing else of which may be touched.
+    let [from, to] = [inputs[0].data.len(), plain.len()]
+        .map(|len| ClientSlice::whole(Mapping::anonymous(BEFORE + len + AFTER).unwrap().into()));
+    let input = from.part(BEFORE, inputs[0].data.len()).unwrap();
+    input.write(&inputs[0].data).unwrap();
+    let held = [(&from, Access::Read), (&to, Access::Write)]
+        .map(|(whole, access)| Held::new(whole.mapping(), access).unwrap().unwrap());
+    views[0] = held[0].view(&input);
+    kernel.packed_inputs().iter().for_each(|&i| views[i] = None);
+    let output_slice = to.part(BEFORE, plain.len()).unwrap();
+    kernel.run(&views, &mut [held[1].target(&output_slice, plain.len()).unwrap()], work).unwrap();
+    let written = to.to_private().unwrap();
+    prop_assert_eq!(&written[BEFORE..][..plain.len()], &data[..]);
+    prop_assert!(written[..BEFORE].iter().chain(&written[BEFORE + plain.len()..]).all(|&byte| byte == 0));
     if output.ty == TENSOR_FLOAT32 {
         let (fast, plain): (&[f32], &[f32]) = (bytemuck::cast_slice(&data), bytemuck::cast_slice(&plain));
         for (i, (a, b)) in fast.iter().zip(plain).enumerate() {

@@ -1,0 +1,225 @@
+//! The client memories of one run of the main routine: which arguments kernels read and write where they lie, and how
+//! all others are copied in and out.
+//!
+//! What is in place has no second copy: whether a step may read or write it there is decided here, before the run.
+
+use super::frame::Frame;
+use super::graph::check_dims;
+use super::routine::Routine;
+use crate::backend::{BackendError, InputTensor, OutputShape, OutputTensor};
+use crate::memory::{Access, ClientSlice, Held, Mapping, MemoryError, Target, View};
+use crate::tensor::TensorInfo;
+use std::collections::BTreeMap;
+
+/// Which of a routine's inputs and outputs may be in place, memory permitting: all that touch them are kernels.
+pub struct Candidates {
+    inputs: Vec<bool>,
+    outputs: Vec<bool>,
+}
+
+#[derive(Clone, Default)]
+struct Uses {
+    read: bool,
+    /// By more than kernels.
+    copied: bool,
+    written_by_kernel: bool,
+    outputs: usize,
+}
+
+impl Candidates {
+    pub fn new(routine: &Routine) -> Self {
+        let mut uses = vec![Uses::default(); routine.values.len()];
+        for step in &routine.steps {
+            for &v in step.inputs.iter().flatten() {
+                uses[v].read = true;
+                uses[v].copied |= step.kernel.is_none();
+            }
+            step.outputs.iter().for_each(|&v| uses[v].written_by_kernel = step.kernel.is_some());
+        }
+        routine.outputs.iter().for_each(|&v| uses[v].outputs += 1);
+        let input = |&v: &usize| uses[v].read && !uses[v].copied && uses[v].outputs == 0;
+        let output = |&v: &usize| uses[v].written_by_kernel && !uses[v].read && uses[v].outputs == 1;
+        Candidates {
+            inputs: routine.inputs.iter().map(input).collect(),
+            outputs: routine.outputs.iter().map(output).collect(),
+        }
+    }
+}
+
+/// The arguments of a run that is under way.
+pub struct Arguments<'a> {
+    inputs: &'a [Option<InputTensor>],
+    outputs: &'a [Option<OutputTensor>],
+    memories: BTreeMap<*const Mapping, Memory<'a>>,
+    /// By value: where arguments are that are in place.
+    in_place: BTreeMap<usize, &'a ClientSlice>,
+}
+
+/// A memory of the run, held for all arguments that lie in it.
+struct Memory<'a> {
+    held: Held<'a>,
+    first: Name,
+}
+
+/// What to call an argument in messages.
+type Name = (&'static str, usize);
+
+fn failed((what, i): Name) -> impl FnOnce(MemoryError) -> BackendError {
+    move |source| BackendError::Memory { what: format!("{what} {i}"), source }
+}
+
+impl<'a> Arguments<'a> {
+    /// Takes hold of the memories, for a run that `frame` was started for. Those that cannot be held are copied.
+    pub fn hold(
+        candidates: &Candidates,
+        routine: &Routine,
+        frame: &Frame,
+        inputs: &'a [Option<InputTensor>],
+        outputs: &'a [Option<OutputTensor>],
+    ) -> Result<Self, BackendError> {
+        let given = |(i, input): (usize, &'a Option<InputTensor>)| {
+            input.as_ref().map(|input| (&input.data, Access::Read, ("input", i)))
+        };
+        let taken = |(i, output): (usize, &'a Option<OutputTensor>)| {
+            output.as_ref().map(|output| (&output.data, Access::Write, ("output", i)))
+        };
+        let all = inputs.iter().enumerate().filter_map(given);
+        let all = all.chain(outputs.iter().enumerate().filter_map(taken));
+        // One access to each memory, whatever for: nothing is locked twice.
+        let mut accesses: BTreeMap<*const Mapping, (&'a Mapping, Access, Name)> = BTreeMap::new();
+        for (slice, access, name) in all {
+            let noted = accesses.entry(slice.mapping()).or_insert((slice.mapping(), access, name));
+            noted.1 = noted.1.and(access);
+        }
+        let mut arguments =
+            Arguments { inputs, outputs, memories: BTreeMap::new(), in_place: BTreeMap::new() };
+        for (at, (mapping, access, first)) in accesses {
+            if let Some(held) = Held::new(mapping, access).map_err(failed(first))? {
+                arguments.memories.insert(at, Memory { held, first });
+            }
+        }
+        arguments.place_inputs(candidates, routine, frame);
+        arguments.place_outputs(candidates, routine, frame);
+        Ok(arguments)
+    }
+
+    /// Decides which inputs are in place.
+    fn place_inputs(&mut self, candidates: &Candidates, routine: &Routine, frame: &Frame) {
+        for (i, &v) in routine.inputs.iter().enumerate().filter(|&(i, _)| candidates.inputs[i]) {
+            let (Some(input), Some((_, part))) = (&self.inputs[i], frame.part(routine, v)) else { continue };
+            // A length that does not fit is an error, which the copy will meet.
+            let is_held = self.held(&input.data).and_then(|held| held.view(&input.data)).is_some();
+            if is_held && input.data.len() == part.len() {
+                self.in_place.insert(v, &input.data);
+            }
+        }
+    }
+
+    /// Decides which outputs are in place: none, unless it is sure that there is room for all.
+    fn place_outputs(&mut self, candidates: &Candidates, routine: &Routine, frame: &Frame) {
+        let has_room = |(i, output): (usize, &Option<OutputTensor>)| {
+            let info = frame.known_info(routine, routine.outputs[i]);
+            let shape = info.and_then(|info| output_shape(i, info, output.as_ref()).ok());
+            shape.is_some_and(|shape| shape.sufficient)
+        };
+        if !self.outputs.iter().enumerate().all(has_room) {
+            return;
+        }
+        for (i, &v) in routine.outputs.iter().enumerate().filter(|&(i, _)| candidates.outputs[i]) {
+            let (Some(output), Some((_, part))) = (&self.outputs[i], frame.part(routine, v)) else {
+                continue;
+            };
+            let is_held =
+                self.held(&output.data).and_then(|held| held.target(&output.data, part.len())).is_some();
+            // Who has an output written over another argument breaks a rule, but shall get the same each time.
+            if is_held && !self.in_place.values().any(|other| other.overlaps(&output.data)) {
+                self.in_place.insert(v, &output.data);
+            }
+        }
+    }
+
+    fn held(&self, slice: &ClientSlice) -> Option<&Held<'a>> {
+        self.memories.get(&std::ptr::from_ref(slice.mapping())).map(|memory| &memory.held)
+    }
+
+    /// Value `v`, if it is an input in place.
+    pub fn view(&self, v: usize) -> Option<View<'_, u8>> {
+        let slice = self.in_place.get(&v)?;
+        self.held(slice)?.view(slice)
+    }
+
+    /// Where the `len` bytes of value `v` are to be written, if it is an output in place.
+    pub fn target(&self, v: usize, len: usize) -> Option<Target<'_, u8>> {
+        let slice = self.in_place.get(&v)?;
+        self.held(slice)?.target(slice, len)
+    }
+
+    /// Copies the other inputs into `frame`.
+    pub fn copy_in(&self, routine: &Routine, frame: &mut Frame) -> Result<(), BackendError> {
+        for (i, (v, input)) in routine.inputs.iter().zip(self.inputs).enumerate() {
+            let Some(input) = input.as_ref().filter(|_| !self.in_place.contains_key(v)) else { continue };
+            let read = |place: &mut [u8]| {
+                let (data, dims) = (&input.data, &input.dims);
+                if place.len() != data.len() {
+                    return Err(BackendError::Failed(format!("{} bytes for {dims:?}", data.len())));
+                }
+                let copied = match self.held(data) {
+                    Some(held) => held.read(data, place),
+                    None => data.read(place),
+                };
+                copied.map_err(failed(("input", i)))
+            };
+            frame.put(routine, *v, &input.dims, read).map_err(|e| e.at(format_args!("input {i}")))?;
+        }
+        Ok(())
+    }
+
+    /// Copies the other outputs to their clients, if there is room for all, and lets go of the memories.
+    pub fn finish(self, routine: &Routine, frame: &Frame) -> Result<Vec<OutputShape>, BackendError> {
+        let mut shapes = Vec::with_capacity(self.outputs.len());
+        for (i, (&v, output)) in routine.outputs.iter().zip(self.outputs).enumerate() {
+            let (info, _) = frame.value(routine, v)?.ok_or_else(|| no_value(i))?;
+            shapes.push(output_shape(i, info, output.as_ref())?);
+        }
+        if shapes.iter().all(|shape| shape.sufficient) {
+            self.copy_out(routine, frame)?;
+        }
+        for Memory { held, first } in self.memories.into_values() {
+            held.end().map_err(failed(first))?;
+        }
+        Ok(shapes)
+    }
+
+    fn copy_out(&self, routine: &Routine, frame: &Frame) -> Result<(), BackendError> {
+        for (i, (v, output)) in routine.outputs.iter().zip(self.outputs).enumerate() {
+            let Some(output) = output.as_ref().filter(|_| !self.in_place.contains_key(v)) else { continue };
+            let (data, (_, bytes)) = (&output.data, frame.value(routine, *v)?.ok_or_else(|| no_value(i))?);
+            let copied = match self.held(data) {
+                Some(held) => held.write(data, bytes),
+                None => data.write(bytes),
+            };
+            copied.map_err(failed(("output", i)))?;
+        }
+        Ok(())
+    }
+}
+
+fn no_value(i: usize) -> BackendError {
+    BackendError::Failed(format!("output {i} has no value"))
+}
+
+/// What becomes of output `i`, whose value is as `info` says.
+fn output_shape(
+    i: usize,
+    info: &TensorInfo,
+    output: Option<&OutputTensor>,
+) -> Result<OutputShape, BackendError> {
+    let mut sufficient = true;
+    if let Some(output) = output {
+        let expected = TensorInfo { dims: output.dims.clone(), ..info.clone() };
+        check_dims(&expected, &info.dims)
+            .map_err(|why| BackendError::Failed(format!("output {i}: {why}")))?;
+        sufficient = info.byte_size().is_some_and(|size| size <= output.data.len());
+    }
+    Ok(OutputShape { dims: info.dims.clone(), sufficient })
+}
