@@ -1,9 +1,12 @@
-//! The CPU backend: model -> graph -> passes -> program with packed weights and one planned arena -> run on a pool.
+//! The CPU backend: model -> graph -> passes -> program with one planned arena and kernels that pack their weights when
+//! they are first needed -> run on a pool.
 
 mod artifact;
 mod frame;
 mod graph;
 pub mod kernels;
+mod late;
+mod packing;
 mod passes;
 mod plan;
 pub mod pool;

@@ -2,6 +2,7 @@
 
 use super::artifact;
 use super::frame::{Frame, MAX_RUN_BYTES};
+use super::packing::LateKernel;
 use super::pool::ThreadPool;
 use super::routine::Routine;
 use super::run::Machine;
@@ -11,7 +12,7 @@ use crate::backend::{
 };
 use crate::memory::{Mapping, MemoryError};
 use crate::model::Model;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Frames kept for the next run: more than this many runs at once allocate their own.
 const MAX_IDLE_FRAMES: usize = 4;
@@ -24,8 +25,8 @@ pub struct Program {
     routines: Vec<Routine>,
     pool: Arc<ThreadPool>,
     idle: Mutex<Vec<Frame>>,
-    /// Packed weights, for a program that was loaded.
-    data: Option<Arc<Mapping>>,
+    /// The file that weights lie in, packed or to be packed, of a program that was loaded.
+    data: Mutex<Option<Arc<Mapping>>>,
 }
 
 impl Program {
@@ -60,12 +61,21 @@ impl Program {
         let main = &routines[0];
         let infos = |list: &[usize]| list.iter().map(|&v| main.values[v].declared.clone()).collect();
         let interface = Interface { inputs: infos(&main.inputs), outputs: infos(&main.outputs) };
-        Program { interface, preference, routines, pool, idle: Mutex::default(), data }
+        Program { interface, preference, routines, pool, idle: Mutex::default(), data: Mutex::new(data) }
     }
 
-    /// Checks that packed weights are where they were when the program was loaded.
+    fn data(&self) -> MutexGuard<'_, Option<Arc<Mapping>>> {
+        self.data.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn kernels(&self) -> impl Iterator<Item = (&LateKernel, &str)> {
+        let steps = self.routines.iter().flat_map(|routine| &routine.steps);
+        steps.filter_map(|step| Some((step.kernel.as_ref()?, &step.name[..])))
+    }
+
+    /// Checks that weights are where they were when the program was loaded.
     fn check_data(&self) -> Result<(), BackendError> {
-        match &self.data {
+        match &*self.data() {
             Some(data) if data.vanished() => Err(BackendError::Memory {
                 what: "the data cache, without which the model must be prepared again".into(),
                 source: MemoryError::Vanished,
@@ -97,6 +107,23 @@ impl Program {
 impl Executable for Program {
     fn artifact(&self) -> Option<Artifact> {
         Some(artifact::write(self.preference, &self.routines))
+    }
+
+    fn is_finished(&self) -> bool {
+        self.kernels().all(|(kernel, _)| kernel.is_packed())
+    }
+
+    fn finish(&self, control: &Control) -> Result<(), BackendError> {
+        for (kernel, name) in self.kernels().filter(|(kernel, _)| !kernel.is_packed()) {
+            control.next_operation()?;
+            self.check_data()?;
+            kernel.pack(control).map_err(|why| why.at(name))?;
+        }
+        // A file that nothing is read from any more may change as it likes.
+        if !self.kernels().any(|(kernel, _)| kernel.is_shared()) {
+            *self.data() = None;
+        }
+        Ok(())
     }
 
     fn interface(&self) -> &Interface {

@@ -169,7 +169,7 @@ impl Machine<'_> {
 /// Runs a step whose outputs have their places already.
 fn run_known(step: &Step, args: &Args, outs: &mut [Out], team: Team) -> Result<(), BackendError> {
     let done = match (&step.kernel, &step.operation.run) {
-        (Some(kernel), _) => kernel.run(args, outs, team),
+        (Some(kernel), _) => return kernel.run(args, outs, team),
         (None, Run::Shaped { eval, .. }) => {
             outs.iter_mut().for_each(|out| out.data.fill(0)); // evaluations count on it
             eval(args, outs)
