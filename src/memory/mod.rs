@@ -4,7 +4,7 @@
 
 mod aligned;
 mod arena;
-mod blocking;
+pub(crate) mod blocking;
 mod budget;
 mod client;
 mod file;
@@ -18,10 +18,11 @@ mod word;
 
 pub use aligned::AlignedBuf;
 pub use arena::Arena;
+pub use blocking::check as check_blocking;
 pub use budget::machine_bytes;
 pub use client::{Access, ClientSlice, Mapping};
 pub use identity::Identity;
-pub use pages::{guarded_len, page_size};
+pub use pages::{guarded_len, page_size, stamp_start};
 pub use pool::Pool;
 pub use weights::{Weights, WEIGHTS_ALIGNMENT};
 pub use word::{SharedU32, SharedU64};
