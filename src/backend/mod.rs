@@ -128,6 +128,8 @@ pub struct OutputShape {
 pub struct CompileOptions {
     pub preference: Preference,
     pub priority: Priority,
+    /// Whether the client would rather have it compiled by its first run, all of it. A backend need not.
+    pub just_in_time: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

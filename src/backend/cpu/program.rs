@@ -12,6 +12,7 @@ use crate::backend::{
 };
 use crate::memory::{Mapping, MemoryError};
 use crate::model::Model;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Frames kept for the next run: more than this many runs at once allocate their own.
@@ -27,6 +28,8 @@ pub struct Program {
     idle: Mutex<Vec<Frame>>,
     /// The file that weights lie in, packed or to be packed, of a program that was loaded.
     data: Mutex<Option<Arc<Mapping>>>,
+    /// Whether that may be let go of once all is packed.
+    unsettled: AtomicBool,
 }
 
 impl Program {
@@ -61,7 +64,19 @@ impl Program {
         let main = &routines[0];
         let infos = |list: &[usize]| list.iter().map(|&v| main.values[v].declared.clone()).collect();
         let interface = Interface { inputs: infos(&main.inputs), outputs: infos(&main.outputs) };
-        Program { interface, preference, routines, pool, idle: Mutex::default(), data: Mutex::new(data) }
+        let unsettled = AtomicBool::new(data.is_some());
+        let (idle, data) = (Mutex::default(), Mutex::new(data));
+        Program { interface, preference, routines, pool, idle, data, unsettled }
+    }
+
+    /// Lets go of the file once nothing is read from it any more: from then on it may change as it likes.
+    fn settle(&self) {
+        if self.unsettled.load(Ordering::Relaxed) && self.is_finished() {
+            if !self.kernels().any(|(kernel, _)| kernel.is_shared()) {
+                *self.data() = None;
+            }
+            self.unsettled.store(false, Ordering::Relaxed);
+        }
     }
 
     fn data(&self) -> MutexGuard<'_, Option<Arc<Mapping>>> {
@@ -89,18 +104,23 @@ impl Program {
         &self.routines
     }
 
-    /// How many threads a run may use.
-    fn threads(&self) -> usize {
-        match self.preference {
-            Preference::LowPower => 1,
-            Preference::FastSingleAnswer | Preference::SustainedSpeed => usize::MAX,
-        }
+    /// Keeps `pool` ready for runs with this preference, if they use it.
+    pub fn keep_ready_for(preference: Preference, pool: &Arc<ThreadPool>) -> Option<Box<dyn Send + Sync>> {
+        (threads(preference) > 1).then(|| Box::new(pool.warm()) as Box<dyn Send + Sync>)
     }
 
     /// A frame for the main routine, one that an earlier run left where there is one.
     fn frame(&self) -> Result<Frame, BackendError> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         idle.map_or_else(|| Frame::new(&self.routines[0], MAX_RUN_BYTES), Ok)
+    }
+}
+
+/// How many threads a run may use.
+fn threads(preference: Preference) -> usize {
+    match preference {
+        Preference::LowPower => 1,
+        Preference::FastSingleAnswer | Preference::SustainedSpeed => usize::MAX,
     }
 }
 
@@ -119,10 +139,7 @@ impl Executable for Program {
             self.check_data()?;
             kernel.pack(control).map_err(|why| why.at(name))?;
         }
-        // A file that nothing is read from any more may change as it likes.
-        if !self.kernels().any(|(kernel, _)| kernel.is_shared()) {
-            *self.data() = None;
-        }
+        self.settle();
         Ok(())
     }
 
@@ -135,7 +152,7 @@ impl Executable for Program {
     }
 
     fn keep_ready(&self) -> Option<Box<dyn Send + Sync>> {
-        (self.threads() > 1).then(|| Box::new(self.pool.warm()) as Box<dyn Send + Sync>)
+        Program::keep_ready_for(self.preference, &self.pool)
     }
 
     fn run(
@@ -146,12 +163,17 @@ impl Executable for Program {
     ) -> Result<Vec<OutputShape>, BackendError> {
         self.check_data()?;
         let mut frame = self.frame()?;
-        let machine =
-            Machine { routines: &self.routines, pool: &self.pool, threads: self.threads(), control };
+        let machine = Machine {
+            routines: &self.routines,
+            pool: &self.pool,
+            threads: threads(self.preference),
+            control,
+        };
         // What has vanished meanwhile was taken for zeroes.
         let shapes = machine
             .run_main(&mut frame, inputs, outputs)
             .and_then(|shapes| self.check_data().map(|()| shapes));
+        self.settle();
         frame.clear();
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < MAX_IDLE_FRAMES {

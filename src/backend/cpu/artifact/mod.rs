@@ -13,6 +13,8 @@ mod bytes;
 mod check;
 mod read;
 #[cfg(test)]
+mod stage_tests;
+#[cfg(test)]
 mod tests;
 mod write;
 
