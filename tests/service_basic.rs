@@ -14,7 +14,9 @@ fn the_device_describes_itself() {
     assert_eq!(device.getInterfaceVersion().expect("an answer"), INTERFACE_VERSION);
     assert_eq!(device.getInterfaceHash().expect("an answer"), INTERFACE_HASH);
     assert_eq!(device.getType().expect("an answer"), DeviceType::CPU);
-    assert!(device.getSupportedExtensions().expect("an answer").is_empty());
+    let extensions = device.getSupportedExtensions().expect("an answer");
+    let names: Vec<_> = extensions.iter().map(|e| (e.name.as_str(), e.operandTypes.len())).collect();
+    assert_eq!(names, [("vendor.nnhal.hints", 0)]);
     let version = device.getVersionString().expect("an answer");
     assert!(version.starts_with("nnhal-") && !version.contains("unknown"), "{version}");
     let model = harness.prepare(&floor_model(&[2]));

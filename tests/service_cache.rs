@@ -196,7 +196,16 @@ fn a_data_cache_that_vanishes_in_the_middle_of_executions_fails_them() {
     // Its weights pass through a call, which over the kernel's binder carries less than a mebibyte.
     let (size, cache) = (400, Cache::new(1));
     let input = vec![1.0; size as usize];
-    let expected = execute(&save(harness.device(), &layer_of(size), &cache), &input).unwrap();
+    let compiled = save(harness.device(), &layer_of(size), &cache);
+    let draft = bytes_of(&cache.model);
+    let expected = execute(&compiled, &input).unwrap();
+    // Once it is finished, what is loaded computes with the file itself.
+    let started = std::time::Instant::now();
+    while cache.model.metadata().unwrap().len() == 0 || bytes_of(&cache.model) == draft {
+        assert!(started.elapsed() < PATIENCE, "it is not finished");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(load(harness.device(), &cache).0, ErrorStatus::NONE);
     let whole = bytes_of(&cache.data);
     for round in 0..20 {
         cache.data.write_all_at(&whole, 0).unwrap();

@@ -26,7 +26,8 @@ pub trait Backend: Send + Sync {
     /// [`compile`](Self::compile) must compile. An IF or WHILE is taken only if all operations in its subgraphs are.
     fn support(&self, model: &Model) -> Vec<Result<(), String>>;
 
-    /// Compiles a model of which every operation is supported.
+    /// Compiles a model of which every operation is supported, as far as it must be to be run and saved:
+    /// [`Executable::finish`] may do the rest.
     fn compile(
         &self,
         model: &Model,
@@ -50,7 +51,18 @@ pub trait Executable: Send + Sync {
     /// What it was compiled for; an artifact remembers it.
     fn preference(&self) -> Preference;
 
-    /// The compiled model as bytes, for [`Backend::load`]; `None` if it cannot be.
+    /// Whether nothing of its compilation is left to do.
+    fn is_finished(&self) -> bool {
+        true
+    }
+
+    /// Does what its compilation has left for later. Runs may go on meanwhile, and give the same bytes before, during
+    /// and after. What it cannot finish is left as it is.
+    fn finish(&self, _control: &Control) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    /// The compiled model as bytes, however far it is, for [`Backend::load`]; `None` if it cannot be, or not yet.
     fn artifact(&self) -> Option<Artifact> {
         None
     }
@@ -116,6 +128,8 @@ pub struct OutputShape {
 pub struct CompileOptions {
     pub preference: Preference,
     pub priority: Priority,
+    /// Whether the client would rather have it compiled by its first run, all of it. A backend need not.
+    pub just_in_time: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,8 +1,11 @@
 //! The cache files of one compilation: a client's, so of any size, at any offset, and in anybody's hands.
+//!
+//! Must not wait for a client: it may hold a lock for ever. Whoever waits for files gives up after a while.
 
+use super::mapped;
 use super::{CacheError, DATA_FILES, MODEL_FILES};
-use crate::memory::{guarded_len, Mapping, Weights};
-use nix::fcntl::{fcntl, FcntlArg, OFlag};
+use crate::memory::{check_blocking, guarded_len, stamp_start, Mapping, MemoryError, Weights};
+use nix::fcntl::{fcntl, FcntlArg, FlockArg, OFlag};
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::Read;
@@ -16,7 +19,22 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Device and inode.
-type Identity = (u64, u64);
+pub(super) type Identity = (u64, u64);
+
+/// What files are locked for: others may read together with who reads, and nobody with who writes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Purpose {
+    Read,
+    Write,
+}
+
+/// How a data cache looks from outside: its length, and when it last changed. It tells of most changes, not of all: to a
+/// mapping, or within the same few milliseconds. More would not be worth its price, as data decide nothing but values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    len: u64,
+    changed: (i64, i64),
+}
 
 /// Duplicates of a client's cache files, checked.
 #[derive(Debug)]
@@ -42,8 +60,9 @@ impl CacheFiles {
         Ok(CacheFiles { model, data, identities: [model_identity, data_identity] })
     }
 
-    /// Waits, for a while, until nobody else reads or writes these files.
-    pub fn lock(&self) -> Result<Lock<'_>, CacheError> {
+    /// Waits, for a while, until nobody else reads or writes these files. In this process nobody does both at once,
+    /// for descriptors that a client duplicated share one lock of the kernel's.
+    pub fn lock(&self, purpose: Purpose) -> Result<Lock<'_>, CacheError> {
         let deadline = Instant::now() + PATIENCE;
         let mut in_use = in_use();
         while self.identities.iter().any(|file| in_use.contains(file)) {
@@ -58,8 +77,8 @@ impl CacheFiles {
         in_use.extend(self.identities);
         drop(in_use);
         let lock = Lock { files: self };
-        // Against other processes. Not in place of the above: descriptors that a client duplicated share one lock.
-        while !lock.try_flock() {
+        // Against other processes.
+        while !lock.try_flock(purpose) {
             if Instant::now() >= deadline {
                 return Err(CacheError::Busy);
             }
@@ -78,6 +97,11 @@ fn in_use() -> MutexGuard<'static, HashSet<Identity>> {
 
 fn duplicate(what: &'static str, fd: BorrowedFd) -> Result<(File, Identity), CacheError> {
     let io = |why| CacheError::Io { what, why };
+    // Before anything that who serves the file would have to answer.
+    check_blocking(fd).map_err(|why| match why {
+        MemoryError::Unsupported(_) => CacheError::Served(what),
+        _ => CacheError::Access(what),
+    })?;
     let flags = fcntl(fd, FcntlArg::F_GETFL).map_err(|why| io(why.into()))?;
     let flags = OFlag::from_bits_truncate(flags);
     let file = File::from(fd.try_clone_to_owned().map_err(io)?);
@@ -98,21 +122,49 @@ pub struct Lock<'f> {
 }
 
 impl Lock<'_> {
-    fn try_flock(&self) -> bool {
-        let locked = |file: &File| flock(file, libc::LOCK_EX | libc::LOCK_NB);
-        locked(&self.files.model) && locked(&self.files.data)
+    fn try_flock(&self, purpose: Purpose) -> bool {
+        let operation = match purpose {
+            Purpose::Read => FlockArg::LockSharedNonblock,
+            Purpose::Write => FlockArg::LockExclusiveNonblock,
+        };
+        flock(&self.files.model, operation) && flock(&self.files.data, operation)
     }
 
     /// Writes both files, from their starts and whatever they held before.
     pub fn write(&self, model: &[u8], data: &[(u64, Weights)], data_len: u64) -> Result<(), CacheError> {
         let model_io = |why| CacheError::Io { what: "model", why };
         let data_io = |why| CacheError::Io { what: "data", why };
+        let file = &self.files.data;
         self.files.model.set_len(0).map_err(model_io)?;
-        // Written over rather than emptied first: whoever has the same data mapped sees no change.
-        for_each_part(data, |start, bytes| self.files.data.write_all_at(bytes, start).map_err(data_io))?;
-        self.files.data.set_len(data_file_len(data_len)?).map_err(data_io)?;
-        self.files.data.sync_data().map_err(data_io)?;
+        // Emptied first, so that nobody computes with a mixture: of whoever has it mapped, and in whatever process, it
+        // has vanished, for good as the stamp at its end is going to be another.
+        file.set_len(0).map_err(data_io)?;
+        for_each_part(data, |start, bytes| file.write_all_at(bytes, start).map_err(data_io))?;
+        file.set_len(data_file_len(data_len)?).map_err(data_io)?;
+        if let (Some(start), Some(stamp)) = (stamp_start(data_len), model.first_chunk::<8>()) {
+            if data_len > 0 {
+                file.write_all_at(stamp, start).map_err(data_io)?;
+            }
+        }
+        file.sync_data().map_err(data_io)?;
         self.files.model.write_all_at(model, 0).map_err(model_io)
+    }
+
+    /// Makes `bytes` all that the model cache holds.
+    pub fn write_model(&self, bytes: &[u8]) -> Result<(), CacheError> {
+        let io = |why| CacheError::Io { what: "model", why };
+        self.files.model.set_len(0).map_err(io)?;
+        self.files.model.write_all_at(bytes, 0).map_err(io)
+    }
+
+    pub fn look_at_data(&self) -> Result<Look, CacheError> {
+        let facts = self.files.data.metadata().map_err(|why| CacheError::Io { what: "data", why })?;
+        Ok(Look { len: facts.len(), changed: (facts.ctime(), facts.ctime_nsec()) })
+    }
+
+    /// Whether a prepared model of this process computes with the data cache.
+    pub fn is_mapped(&self) -> bool {
+        mapped::contains(self.files.identities[1])
     }
 
     /// A private copy of the model cache, which must have `len` bytes.
@@ -130,11 +182,13 @@ impl Lock<'_> {
     /// The first `len` bytes of the data cache, mapped.
     pub fn map_data(&self, len: u64) -> Result<Arc<Mapping>, CacheError> {
         let mapping = match usize::try_from(len) {
-            Ok(0) => Mapping::anonymous(0),
+            Ok(0) => return Mapping::anonymous(0).map(Arc::new).map_err(CacheError::Data),
             Ok(len) => Mapping::guarded(self.files.data.as_fd(), len),
             Err(_) => return Err(CacheError::Changed),
         };
-        mapping.map(Arc::new).map_err(CacheError::Data)
+        let mapping = mapping.map(Arc::new).map_err(CacheError::Data)?;
+        mapped::insert(self.files.identities[1], &mapping);
+        Ok(mapping)
     }
 }
 
@@ -142,7 +196,7 @@ impl Drop for Lock<'_> {
     fn drop(&mut self) {
         // The client may hold the descriptors that these were duplicated from, and with them the locks.
         for file in [&self.files.model, &self.files.data] {
-            flock(file, libc::LOCK_UN);
+            flock(file, FlockArg::Unlock);
         }
         let mut in_use = in_use();
         in_use.retain(|file| !self.files.identities.contains(file));
@@ -176,13 +230,8 @@ pub fn for_each_part(
 }
 
 /// Whether `flock` did it. The crates that wrap it want to own the file, or to wait.
-fn flock(file: &File, operation: i32) -> bool {
+fn flock(file: &File, operation: FlockArg) -> bool {
     #[allow(deprecated)] // its replacement unlocks by closing, which does not unlock a duplicate
-    let operation = match operation {
-        libc::LOCK_UN => nix::fcntl::FlockArg::UnlockNonblock,
-        _ => nix::fcntl::FlockArg::LockExclusiveNonblock,
-    };
-    #[allow(deprecated)]
     nix::fcntl::flock(file.as_raw_fd(), operation).is_ok()
 }
 

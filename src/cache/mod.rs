@@ -11,11 +11,20 @@
 //!    to be whole, and needs no sync: what a power cut leaves of it has the hash or has not.
 //!
 //! On loading, the model cache is copied to private memory, hashed there, compared in constant time, then used.
+//!
+//! What was saved may be replaced later by the same model compiled further. That is nobody's wish but ours, so it is done
+//! only if the files and the registry still are as the earlier save, or the load, left them: what the client has changed,
+//! emptied or used for something else stays as it is. Nor is it done while a prepared model of this process maps the data
+//! cache. A save that a client asks for is done whatever maps it: those who do, in this process or another, find that
+//! their memory has vanished, and fail.
 
 mod entry;
 mod files;
+mod mapped;
 mod offline;
 mod registry;
+#[cfg(test)]
+mod replace_tests;
 mod store;
 mod table;
 #[cfg(test)]
@@ -28,6 +37,7 @@ pub use registry::{Limits, Registry};
 pub use store::Store;
 
 use crate::memory::{Mapping, MemoryError, Weights};
+use files::{Lock, Look, Purpose};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 use std::sync::Arc;
@@ -50,12 +60,19 @@ pub enum CacheError {
     Access(&'static str),
     #[error("the model cache and the data cache are the same file")]
     SameFile,
+    /// To read from it could block for ever.
+    #[error("the {0} cache lies in a file system that another process serves")]
+    Served(&'static str),
     #[error("the cache files are in use by others")]
     Busy,
+    #[error("a prepared model computes with the data cache")]
+    Mapped,
     #[error("nothing is recorded for this token")]
     Unknown,
     #[error("the model cache is not what this driver wrote for this token")]
     Changed,
+    #[error("the data cache has changed since")]
+    DataChanged,
     #[error("a compiled model of {0} bytes is too large")]
     TooLarge(usize),
     #[error("the {what} cache: {why}")]
@@ -75,6 +92,17 @@ pub struct Loaded {
     pub model: Vec<u8>,
     /// Anything at all, of the length that was saved.
     pub data: Arc<Mapping>,
+    pub written: Written,
+}
+
+/// How a save, or a load, left the files and the registry: what they must still be like for it to be replaced.
+#[derive(Clone, Copy, Debug)]
+pub struct Written {
+    /// Of what the model cache holds.
+    record: Record,
+    /// Whether the registry knows of it.
+    recorded: bool,
+    data: Look,
 }
 
 /// The caches of all clients.
@@ -91,53 +119,95 @@ impl Cache {
         Cache { registry: Registry::new(directory, fingerprint, Limits::default()), hash_data: false }
     }
 
-    /// Saves a compiled model in a client's files, replacing what was saved for `key` before.
+    /// Saves a compiled model in a client's files, in place of what was saved for `key` before.
     pub fn save(
         &self,
         key: &Key,
         files: &CacheFiles,
         model: &[u8],
         data: &[(u64, Weights)],
-    ) -> Result<(), CacheError> {
-        self.save_and_evict(key, files, model, data).map(drop)
+    ) -> Result<Written, CacheError> {
+        self.write(key, &files.lock(Purpose::Write)?, model, data).map(|(written, _)| written)
     }
 
-    /// Saves likewise; gives what entries were dropped for it.
-    fn save_and_evict(
+    /// Empties a client's files of what was saved for `key` before, to be replaced by what will be compiled.
+    pub fn reserve(&self, key: &Key, files: &CacheFiles) -> Result<Written, CacheError> {
+        // It tells this reservation from all others.
+        let ticket = files::salt::<SALT>()?;
+        let lock = files.lock(Purpose::Write)?;
+        if self.registry.get(key)?.is_some() {
+            self.registry.remove(key)?;
+        }
+        lock.write_model(&ticket)?;
+        let record = Record { hash: hash(&ticket), model_len: SALT as u64, data_len: 0, data_hash: None };
+        Ok(Written { record, recorded: false, data: lock.look_at_data()? })
+    }
+
+    /// Saves a compiled model in place of what was `written`, if all is still as that left it.
+    pub fn replace(
         &self,
         key: &Key,
         files: &CacheFiles,
+        written: &Written,
         model: &[u8],
         data: &[(u64, Weights)],
-    ) -> Result<Vec<Key>, CacheError> {
+    ) -> Result<(), CacheError> {
+        let lock = files.lock(Purpose::Write)?;
+        if self.registry.get(key)? != written.recorded.then_some(written.record) {
+            return Err(CacheError::Changed);
+        }
+        self.read(&lock, &written.record)?;
+        if lock.look_at_data()? != written.data {
+            return Err(CacheError::DataChanged);
+        }
+        if lock.is_mapped() {
+            return Err(CacheError::Mapped);
+        }
+        self.write(key, &lock, model, data).map(drop)
+    }
+
+    /// Writes files that are locked; gives also what entries were dropped for it.
+    fn write(
+        &self,
+        key: &Key,
+        lock: &Lock,
+        model: &[u8],
+        data: &[(u64, Weights)],
+    ) -> Result<(Written, Vec<Key>), CacheError> {
         if model.len() > MAX_MODEL_BYTES {
             return Err(CacheError::TooLarge(model.len()));
         }
         let model = [&files::salt::<SALT>()?[..], model].concat();
         let data_len = data.last().map_or(0, |(start, part)| start + part.len() as u64);
         let data_hash = if self.hash_data { Some(hash_data(data)?) } else { None };
-        let lock = files.lock()?;
         let record = Record { hash: hash(&model), model_len: model.len() as u64, data_len, data_hash };
         let dropped = self.registry.put(key, &record)?;
-        let written = lock.write(&model, data, data_len);
+        let written = lock.write(&model, data, data_len).and_then(|()| lock.look_at_data());
         if written.is_err() {
             // It is a miss as it is; this only frees its place.
             self.registry.remove(key)?;
         }
-        written.map(|()| dropped)
+        Ok((Written { record, recorded: true, data: written? }, dropped))
+    }
+
+    /// The model cache, if it still is what `record` says.
+    fn read(&self, lock: &Lock, record: &Record) -> Result<Vec<u8>, CacheError> {
+        let model = lock.read_model(record.model_len)?;
+        if !same(&hash(&model), &record.hash) || model.len() < SALT {
+            return Err(CacheError::Changed);
+        }
+        Ok(model)
     }
 
     /// Loads what was saved for `key`, if the model cache still is what was saved.
     pub fn load(&self, key: &Key, files: &CacheFiles) -> Result<Loaded, CacheError> {
-        let lock = files.lock()?;
+        let lock = files.lock(Purpose::Read)?;
         let record = self.registry.get(key)?.ok_or(CacheError::Unknown)?;
-        let mut model = lock.read_model(record.model_len)?;
-        if !same(&hash(&model), &record.hash) || model.len() < SALT {
-            return Err(CacheError::Changed);
-        }
+        let mut model = self.read(&lock, &record)?;
         let data = lock.map_data(record.data_len)?;
         model.drain(..SALT);
-        Ok(Loaded { model, data })
+        let written = Written { record, recorded: true, data: lock.look_at_data()? };
+        Ok(Loaded { model, data, written })
     }
 
     pub fn registry(&self) -> &Registry {

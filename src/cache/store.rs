@@ -4,6 +4,7 @@
 //! model's content in place of a token. What the store loses is compiled again, so nothing here is an error to a
 //! client.
 
+use super::files::Purpose;
 use super::{Cache, CacheError, CacheFiles, Key, Limits, Loaded, Registry};
 use crate::memory::Weights;
 use std::collections::HashSet;
@@ -47,10 +48,15 @@ impl Store {
         if size > self.most_bytes / 2 {
             return Err(CacheError::TooLarge(size as usize)); // it would drive out all others
         }
-        let saved =
-            self.files(key, true).and_then(|files| self.cache.save_and_evict(key, &files, model, data));
+        let files = self.files(key, true)?;
+        let lock = files.lock(Purpose::Write)?;
+        if lock.is_mapped() {
+            return Ok(()); // another compilation of it was saved meanwhile, and is in use
+        }
+        let saved = self.cache.write(key, &lock, model, data);
+        drop(lock);
         match &saved {
-            Ok(dropped) => dropped.iter().for_each(|key| self.delete(key)),
+            Ok((_, dropped)) => dropped.iter().for_each(|key| self.delete(key)),
             Err(_) => self.delete(key),
         }
         saved.map(drop)

@@ -8,43 +8,43 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use tempfile::TempDir;
 
-const MODEL: &[u8] = b"all that steers";
+pub(super) const MODEL: &[u8] = b"all that steers";
 
-struct Pair {
-    model: File,
-    data: File,
+pub(super) struct Pair {
+    pub model: File,
+    pub data: File,
 }
 
 impl Pair {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let file = || {
             File::from(nix::sys::memfd::memfd_create(c"cache", nix::sys::memfd::MFdFlags::empty()).unwrap())
         };
         Pair { model: file(), data: file() }
     }
 
-    fn files(&self) -> CacheFiles {
+    pub fn files(&self) -> CacheFiles {
         CacheFiles::new(&[&self.model], &[&self.data]).unwrap()
     }
 }
 
-fn key(uid: u32, token: u8) -> Key {
+pub(super) fn key(uid: u32, token: u8) -> Key {
     Key { uid, token: [token; 32] }
 }
 
-fn data(bytes: &[u8]) -> Vec<(u64, Weights)> {
+pub(super) fn data(bytes: &[u8]) -> Vec<(u64, Weights)> {
     vec![(0, AlignedBuf::copy_of(b"first").unwrap().into()), (64, AlignedBuf::copy_of(bytes).unwrap().into())]
 }
 
-fn bytes_of(mapping: &Arc<Mapping>) -> Vec<u8> {
+pub(super) fn bytes_of(mapping: &Arc<Mapping>) -> Vec<u8> {
     ClientSlice::new(mapping.clone(), 0, mapping.len()).unwrap().to_private().unwrap().to_vec()
 }
 
-fn load(cache: &Cache, key: &Key, pair: &Pair) -> Result<Vec<u8>, CacheError> {
+pub(super) fn load(cache: &Cache, key: &Key, pair: &Pair) -> Result<Vec<u8>, CacheError> {
     cache.load(key, &pair.files()).map(|loaded| loaded.model)
 }
 
-fn saved() -> (Cache, Pair) {
+pub(super) fn saved() -> (Cache, Pair) {
     let (cache, pair) = (Cache::new(None, "driver"), Pair::new());
     cache.save(&key(1, 1), &pair.files(), MODEL, &data(b"weights")).unwrap();
     (cache, pair)
@@ -266,9 +266,35 @@ fn files_that_another_process_locks_are_not_touched() {
     let pair = Pair { model: open("model"), data: open("data") };
     let other = open("data");
     other.lock().unwrap();
-    assert!(matches!(pair.files().lock(), Err(CacheError::Busy)));
+    for purpose in [Purpose::Read, Purpose::Write] {
+        assert!(matches!(pair.files().lock(purpose), Err(CacheError::Busy)));
+    }
+    // Who reads may read together with others, who writes may not.
+    other.lock_shared().unwrap();
+    assert!(pair.files().lock(Purpose::Read).is_ok());
+    assert!(matches!(pair.files().lock(Purpose::Write), Err(CacheError::Busy)));
     drop(other);
-    assert!(pair.files().lock().is_ok());
+    assert!(pair.files().lock(Purpose::Write).is_ok());
+}
+
+#[test]
+fn files_that_a_process_serves_are_refused_at_once() {
+    let Some(silent) = crate::memory::blocking::tests::Silent::mount() else {
+        return println!("skipped: file systems cannot be mounted here");
+    };
+    let (pair, served) = (Pair::new(), silent.open());
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let as_data = CacheFiles::new(&[pair.model.as_fd()], &[served.as_fd()]).err();
+        let as_model = CacheFiles::new(&[served.as_fd()], &[pair.data.as_fd()]).err();
+        sender.send([as_data, as_model])
+    });
+    let refused = receiver.recv_timeout(std::time::Duration::from_secs(20));
+    drop(silent);
+    assert!(
+        matches!(refused, Ok([Some(CacheError::Served("data")), Some(CacheError::Served("model"))])),
+        "{refused:?}"
+    );
 }
 
 fn store(directory: &Path, fingerprint: &str) -> Store {
@@ -289,6 +315,9 @@ fn the_store_gives_back_what_it_was_given_to_the_same_client() {
     }
     let store = store(directory.path(), "driver");
     let loaded = store.load(&key(1, 1)).unwrap();
+    // Saved once more, by who compiled it at the same time: whoever uses it does not lose it.
+    store.save(&key(1, 1), MODEL, &data(b"weights")).unwrap();
+    assert!(!loaded.data.vanished());
     assert_eq!((&loaded.model[..], bytes_of(&loaded.data).len()), (MODEL, 71));
     assert!(store.load(&key(2, 1)).is_none());
 }

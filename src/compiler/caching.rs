@@ -1,7 +1,7 @@
 //! Compilations saved in a client's cache files, and prepared from them.
 
 use crate::backend::{Backend, BackendError, Executable};
-use crate::cache::{Cache, CacheError, CacheFiles, Key};
+use crate::cache::{Cache, CacheError, CacheFiles, Key, Written};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -31,13 +31,34 @@ impl CachePlace {
         Ok(CachePlace { key: Key { uid, token }, files: CacheFiles::new(models, data)? })
     }
 
-    pub fn save(&self, cache: &Cache, executable: &dyn Executable) -> Result<(), CachingError> {
-        let artifact = executable.artifact().ok_or(CachingError::NotCacheable)?;
-        Ok(cache.save(&self.key, &self.files, &artifact.model, &artifact.data)?)
+    /// Saves what is compiled so far. Of what is compiled at its first execution only, that is nothing: its place is
+    /// kept, and until then there is nothing to load.
+    pub fn save(&self, cache: &Cache, executable: &dyn Executable) -> Result<Written, CachingError> {
+        match executable.artifact() {
+            Some(artifact) => Ok(cache.save(&self.key, &self.files, &artifact.model, &artifact.data)?),
+            None if executable.is_finished() => Err(CachingError::NotCacheable),
+            None => Ok(cache.reserve(&self.key, &self.files)?),
+        }
     }
 
-    pub fn load(&self, cache: &Cache, backend: &dyn Backend) -> Result<Arc<dyn Executable>, CachingError> {
+    /// Saves it in place of what was `written` before, if that is still there.
+    pub fn replace(
+        &self,
+        cache: &Cache,
+        written: &Written,
+        executable: &dyn Executable,
+    ) -> Result<(), CachingError> {
+        let artifact = executable.artifact().ok_or(CachingError::NotCacheable)?;
+        Ok(cache.replace(&self.key, &self.files, written, &artifact.model, &artifact.data)?)
+    }
+
+    pub fn load(
+        &self,
+        cache: &Cache,
+        backend: &dyn Backend,
+    ) -> Result<(Arc<dyn Executable>, Written), CachingError> {
         let loaded = cache.load(&self.key, &self.files)?;
-        backend.load(&loaded.model, loaded.data).map_err(CachingError::Backend)
+        let executable = backend.load(&loaded.model, loaded.data).map_err(CachingError::Backend)?;
+        Ok((executable, loaded.written))
     }
 }

@@ -1,10 +1,16 @@
-//! Compilations: from a checked model to an executable, on a few threads of their own.
+//! Compilations: from a checked model to an executable, on a few threads of their own, and further in stages.
+//!
+//! The first stage is quick, and is all that a client waits for: passes, the memory plan, and which kernel each operation
+//! has. A run packs what it is the first to need. Once a model has been used, the rest is done in the background and
+//! what was compiled is kept: in the driver's own store, or in the client's cache files in place of the first stage.
+//! Just in time, even the first stage is left to the first run. No stage changes results.
 //!
 //! Jobs are bounded, in all and per client, and no client has every thread. Nothing here knows of binder: whoever asks
 //! for a compilation says in a closure what to do with its outcome.
 
 mod caching;
 mod error;
+mod finishing;
 mod quota;
 mod storing;
 mod turns;
@@ -12,21 +18,29 @@ mod workers;
 
 pub use caching::{CachePlace, CachingError};
 pub use error::CompileError;
+pub use finishing::{Keep, Rest, StorePlace};
 pub use quota::{Exhausted, Permit, Quota};
 pub use storing::LEAST_CONSTANTS;
 pub use turns::{Start, Turn, Turns};
 
-use crate::backend::{boottime_ns, Backend, CompileOptions, Control, Executable, Priority};
+use crate::backend::{boottime_ns, Backend, CompileOptions, Control, Executable};
 use crate::cache::Store;
 use crate::model::Model;
 use crate::ops::Interrupt;
+use finishing::Saves;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
-use storing::Compiled;
 use workers::Workers;
 
 /// What became of a compilation.
-pub type Outcome = Result<Arc<dyn Executable>, CompileError>;
+pub type Outcome = Result<Compiled, CompileError>;
+
+/// A model that can be run.
+pub struct Compiled {
+    pub executable: Arc<dyn Executable>,
+    /// Where to store it once it has been used, if that is worth while.
+    pub store_as: Option<StorePlace>,
+}
 
 /// A compilation to do.
 pub struct Job {
@@ -64,8 +78,9 @@ pub struct Compiler {
     backend: Arc<dyn Backend>,
     store: Option<Arc<Store>>,
     turns: Arc<Turns>,
-    workers: Arc<Workers>,
+    workers: Workers,
     jobs: Arc<Quota>,
+    saves: Arc<Saves>,
 }
 
 impl Compiler {
@@ -77,18 +92,19 @@ impl Compiler {
         limits: Limits,
         store: Option<Store>,
     ) -> std::io::Result<Self> {
-        let workers = Arc::new(Workers::new("nnhal-compile", limits.threads)?);
+        let workers = Workers::new("nnhal-compile", limits.threads)?;
         let jobs = Quota::new(limits.jobs, limits.jobs_per_client);
-        Ok(Compiler { backend, store: store.map(Arc::new), turns, workers, jobs })
+        let (store, saves) = (store.map(Arc::new), Arc::default());
+        Ok(Compiler { backend, store, turns, workers, jobs, saves })
     }
 
     /// Puts `job` in line. Where that fails, its closure is dropped untold.
     pub fn submit(&self, job: Job) -> Result<(), CompileError> {
         let permit = self.jobs.take(job.client, 1).map_err(CompileError::TooManyJobs)?;
         let expired = job.control.deadline_ns.is_some_and(|deadline| boottime_ns() >= deadline);
-        let store = self.store.clone().filter(|_| job.stored);
+        // What is compiled just in time must not be looked at before.
+        let store = self.store.clone().filter(|_| job.stored && !job.options.just_in_time);
         let (backend, turns) = (self.backend.clone(), self.turns.clone());
-        let (workers, jobs) = (Arc::downgrade(&self.workers), self.jobs.clone());
         let (client, priority) = (job.client, job.options.priority);
         let task = move || {
             let Job { model, options, mut control, done, .. } = job;
@@ -98,24 +114,13 @@ impl Compiler {
             };
             let compiled = compiled.and_then(|turn| {
                 control.turn = Some(Arc::new(turn));
-                compile(store.as_deref(), client, &*backend, (&model, &options), &control)
+                compile(store.as_ref(), client, &*backend, (&model, &options), &control)
             });
             // Nor does it compute any more.
             control.turn = None;
-            let save = compiled.as_ref().ok().and_then(|compiled| {
-                let (key, store, executable) = (compiled.save_as?, store?, compiled.executable.clone());
-                Some(move || storing::save(&store, &key, &*executable))
-            });
             // The client's memory and its place are free before it hears of the outcome.
             drop((model, permit));
-            done(compiled.map(|compiled| compiled.executable));
-            if let (Some(save), Ok(permit), Some(workers)) = (save, jobs.take(client, 1), workers.upgrade()) {
-                let task = move || {
-                    save();
-                    drop(permit);
-                };
-                workers.submit(client, Priority::Low, Box::new(task));
-            }
+            done(compiled);
         };
         self.workers.submit(client, priority, Box::new(task));
         Ok(())
@@ -123,7 +128,7 @@ impl Compiler {
 }
 
 fn compile(
-    store: Option<&Store>,
+    store: Option<&Arc<Store>>,
     client: u32,
     backend: &dyn Backend,
     what: (&Model, &CompileOptions),

@@ -1,5 +1,6 @@
 //! Compilations by way of the driver's own store: a model that its client has compiled before is loaded.
 
+use super::{Compiled, StorePlace};
 use crate::backend::{Backend, BackendError, CompileOptions, Control, Executable};
 use crate::cache::{Key, Store};
 use crate::memory::{ClientSlice, MemoryError};
@@ -8,38 +9,37 @@ use crate::tensor::TensorInfo;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
-/// Models of smaller constants, in bytes, are compiled as fast as they are found, and not stored.
+/// Models of smaller constants, in bytes, are compiled as fast as they are found: at once, and not stored.
 pub const LEAST_CONSTANTS: usize = 256 << 10;
 
 const CHUNK: usize = 64 << 10;
 
-/// An executable, and where to save it, if that is worth while.
-pub(super) struct Compiled {
-    pub executable: Arc<dyn Executable>,
-    pub save_as: Option<Key>,
-}
-
 /// Compiles the model of the client with this uid, or loads what the store has of it.
 pub(super) fn compile(
-    store: Option<&Store>,
+    store: Option<&Arc<Store>>,
     uid: u32,
     backend: &dyn Backend,
     (model, options): (&Model, &CompileOptions),
     control: &Control,
 ) -> Result<Compiled, BackendError> {
-    let key = match store {
-        Some(_) if constants(model) >= LEAST_CONSTANTS => content(model, options)
-            .map(|token| Some(Key { uid, token }))
+    let small = constants(model) < LEAST_CONSTANTS;
+    let place = match store {
+        Some(store) if !small => content(model, options)
+            .map(|token| Some(StorePlace { store: store.clone(), key: Key { uid, token } }))
             .map_err(|source| BackendError::Memory { what: "a constant".into(), source })?,
         _ => None,
     };
-    if let Some(loaded) = store.zip(key.as_ref()).and_then(|(store, key)| store.load(key)) {
+    if let Some(loaded) = place.as_ref().and_then(|place| place.store.load(&place.key)) {
         match backend.load(&loaded.model, loaded.data) {
-            Ok(executable) => return Ok(Compiled { executable, save_as: None }),
+            Ok(executable) => return Ok(Compiled { executable, store_as: None }),
             Err(why) => log::warn!("a compiled model in the store is of no use: {why}"),
         }
     }
-    Ok(Compiled { executable: backend.compile(model, options, control)?, save_as: key })
+    let executable = backend.compile(model, options, control)?;
+    if small && !options.just_in_time {
+        executable.finish(control)?;
+    }
+    Ok(Compiled { executable, store_as: place })
 }
 
 pub(super) fn save(store: &Store, key: &Key, executable: &dyn Executable) {

@@ -2,7 +2,10 @@
 
 use super::*;
 use crate::aidl;
-use crate::backend::{BackendError, Capabilities};
+use crate::backend::{
+    BackendError, Capabilities, InputTensor, Interface, OutputShape, OutputTensor, Preference,
+};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -122,4 +125,83 @@ fn what_is_late_or_cancelled_is_not_compiled() {
     bench.submit(CLIENT, control).unwrap();
     let told = bench.told.recv_timeout(PATIENCE).unwrap();
     assert!(matches!(told, CompileError::Backend(BackendError::Cancelled)), "{told}");
+}
+
+/// Never finished; says when it is asked to, and goes on until it is told to stop.
+#[derive(Default)]
+struct Endless {
+    asked: AtomicUsize,
+    stopped: Mutex<Option<BackendError>>,
+}
+
+impl Executable for Endless {
+    fn interface(&self) -> &Interface {
+        unreachable!("not asked for here")
+    }
+
+    fn preference(&self) -> Preference {
+        Preference::default()
+    }
+
+    fn is_finished(&self) -> bool {
+        false
+    }
+
+    fn finish(&self, control: &Control) -> Result<(), BackendError> {
+        assert!(control.turn.is_some() && control.priority == crate::backend::Priority::Low);
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        loop {
+            if let Err(why) = control.check() {
+                *self.stopped.lock().unwrap() = Some(why.into());
+                return Err(BackendError::Cancelled);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn run(
+        &self,
+        _: &[Option<InputTensor>],
+        _: &[Option<OutputTensor>],
+        _: &Control,
+    ) -> Result<Vec<OutputShape>, BackendError> {
+        Ok(Vec::new())
+    }
+}
+
+fn soon(happened: impl Fn() -> bool) {
+    let start = std::time::Instant::now();
+    while !happened() {
+        assert!(start.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn what_is_used_is_finished_once_and_no_longer_than_somebody_has_it() {
+    let bench = Bench::new(Limits { threads: 2, jobs: 3, jobs_per_client: 1 });
+    let die = |orphaned: &AtomicBool| orphaned.store(true, Ordering::Relaxed);
+    for dies in [false, true] {
+        let (endless, orphaned) = (Arc::new(Endless::default()), Arc::<AtomicBool>::default());
+        let (executable, rest) = (endless.clone() as Arc<dyn Executable>, Rest::new(CLIENT, None));
+        (0..5).for_each(|_| bench.compiler.used(&rest, &executable, &orphaned));
+        soon(|| endless.asked.load(Ordering::SeqCst) == 1);
+        // It counts among the client's jobs; what finds no room has it later.
+        assert!(bench.submit(CLIENT, Control::default()).is_err());
+        let (second, waiting) = (Arc::new(Endless::default()), Rest::new(CLIENT, None));
+        bench.compiler.used(&waiting, &(second.clone() as Arc<dyn Executable>), &orphaned);
+        match dies {
+            true => die(&orphaned),
+            false => drop(rest),
+        }
+        soon(|| endless.stopped.lock().unwrap().is_some());
+        assert_eq!(endless.asked.load(Ordering::SeqCst), 1);
+        soon(|| {
+            bench.compiler.used(&waiting, &(second.clone() as Arc<dyn Executable>), &Arc::default());
+            second.asked.load(Ordering::SeqCst) == 1
+        });
+        drop(waiting);
+        soon(|| second.stopped.lock().unwrap().is_some());
+        soon(|| bench.compiler.jobs.take(CLIENT, 1).is_ok());
+    }
 }

@@ -12,7 +12,7 @@ const SERVED: MemoryError = MemoryError::Unsupported(
 );
 
 /// Checks that to use `fd` waits for no other process.
-pub(super) fn check(fd: BorrowedFd) -> Result<(), MemoryError> {
+pub fn check(fd: BorrowedFd) -> Result<(), MemoryError> {
     use nix::fcntl::{fcntl, FcntlArg};
     // Only shared memory has seals, and it is what nearly all clients use.
     if fcntl(fd, FcntlArg::F_GET_SEALS).is_ok() {
@@ -67,7 +67,7 @@ fn type_of(mounts: &str, id: &str) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::memory::{Access, Mapping};
     use std::ffi::CString;
@@ -97,14 +97,14 @@ mod tests {
     }
 
     /// A FUSE file system of one file, whose server never answers anything.
-    struct Silent {
+    pub(crate) struct Silent {
         server: Option<File>,
         file: tempfile::NamedTempFile,
     }
 
     impl Silent {
         /// `None` where this process may not mount one.
-        fn mount() -> Option<Self> {
+        pub(crate) fn mount() -> Option<Self> {
             let file = tempfile::NamedTempFile::new().unwrap();
             let server = OpenOptions::new().read(true).write(true).open("/dev/fuse").ok()?;
             let options =
@@ -117,7 +117,7 @@ mod tests {
             (mounted == 0).then_some(Silent { server: Some(server), file })
         }
 
-        fn open(&self) -> OwnedFd {
+        pub(crate) fn open(&self) -> OwnedFd {
             // Its server does not answer that it is opened either; this descriptor asks nobody.
             OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(self.file.path()).unwrap().into()
         }

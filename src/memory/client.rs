@@ -71,7 +71,9 @@ impl Mapping {
 
     /// Maps the first `len` bytes of `fd` for reading. If the file, which must have [`super::guarded_len`] bytes, loses any of
     /// them from now on, then the mapping has vanished, whether somebody reads there or not: where a file ends within a
-    /// page, what it lost of that page reads as zeroes and raises no signal, so the page after its data has to tell.
+    /// page, what it lost of that page reads as zeroes and raises no signal, so the page after its data has to tell. It
+    /// has also vanished if the bytes at [`super::stamp_start`] change, as they do when a driver, of this process or
+    /// another, writes the file anew.
     pub fn guarded(fd: BorrowedFd, len: usize) -> Result<Self, MemoryError> {
         Ok(Mapping { store: Store::Pages(Pages::guarded(fd, len)?), len, access: Access::Read })
     }
@@ -362,6 +364,21 @@ mod tests {
             assert!(mapping.vanished(), "{left} bytes are left");
             assert!(matches!(ClientSlice::whole(mapping).read(&mut [0]), Err(MemoryError::Vanished)));
         }
+    }
+
+    #[test]
+    fn a_guarded_mapping_misses_a_file_that_was_written_anew() {
+        use std::os::unix::fs::FileExt;
+        let (file, len) = (file(&[7; 5000]), 5000);
+        file.set_len(crate::memory::guarded_len(len).unwrap()).unwrap();
+        file.write_all_at(&[1; 8], crate::memory::stamp_start(len).unwrap()).unwrap();
+        let mapping = Mapping::guarded(file.as_fd(), len as usize).unwrap();
+        file.write_all_at(&[8; 5000], 0).unwrap();
+        assert!(!mapping.vanished(), "values may change");
+        file.write_all_at(&[2], crate::memory::stamp_start(len).unwrap()).unwrap();
+        assert!(mapping.vanished());
+        file.write_all_at(&[1], crate::memory::stamp_start(len).unwrap()).unwrap();
+        assert!(mapping.vanished(), "it does not come back");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 mod aligned;
 mod arena;
-mod blocking;
+pub(crate) mod blocking;
 mod brief;
 mod budget;
 mod client;
@@ -22,12 +22,12 @@ mod word;
 
 pub use aligned::AlignedBuf;
 pub use arena::Arena;
-pub use blocking::file_type;
+pub use blocking::{check as check_blocking, file_type};
 pub use budget::machine_bytes;
 pub use client::{Access, ClientSlice, Mapping};
 pub use held::Held;
 pub use identity::Identity;
-pub use pages::{guarded_len, page_size};
+pub use pages::{guarded_len, page_size, stamp_start};
 pub use pool::Pool;
 pub use view::{Target, View};
 pub use weights::{Weights, WEIGHTS_ALIGNMENT};

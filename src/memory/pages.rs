@@ -7,6 +7,7 @@ use super::file::{self, Announced, Direction, DmaBuf};
 use super::guard::Region;
 use super::MemoryError;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Mapped pages; unmapped when dropped.
 pub(super) struct Pages {
@@ -17,9 +18,19 @@ pub(super) struct Pages {
     skip: usize,
     /// The watch over memory that could vanish; our own memory has none.
     region: Option<Region>,
-    /// Which byte's page tells whether the file is whole.
-    sentinel: Option<usize>,
+    /// What tells whether the file is whole, and still the one that was mapped.
+    sentinel: Option<Sentinel>,
     dma_buf: Option<DmaBuf>,
+}
+
+/// The end of a file of [`guarded_len`]: a stamp, then a byte on a page of its own.
+struct Sentinel {
+    /// Where the last byte is.
+    last: usize,
+    /// The stamp as it was when the file was mapped.
+    stamp: u64,
+    /// Whether it was ever seen to be another.
+    rewritten: AtomicBool,
 }
 
 // SAFETY: the mapping is plain memory, owned until drop; all access is through raw pointers, by copies and by kernels that
@@ -63,13 +74,24 @@ impl Pages {
         Ok(pages)
     }
 
-    /// The first `len` bytes of a file of [`guarded_len`], to read; vanished as soon as that loses any byte.
+    /// The first `len` bytes of a file of [`guarded_len`], to read; vanished as soon as that loses any byte, or its stamp
+    /// changes.
     pub fn guarded(fd: BorrowedFd, len: usize) -> Result<Self, MemoryError> {
         let whole = guarded_len(len as u64).and_then(|whole| usize::try_from(whole).ok());
         let whole = whole.ok_or_else(|| MemoryError::Invalid(format!("{len} bytes are too many")))?;
         let mut pages = Pages::of_file(fd, 0, whole, Access::Read)?;
-        pages.sentinel = Some(whole - 1);
+        let mut sentinel = Sentinel { last: whole - 1, stamp: 0, rewritten: AtomicBool::new(false) };
+        sentinel.stamp = pages.stamp(&sentinel);
+        pages.sentinel = Some(sentinel);
         Ok(pages)
+    }
+
+    /// The stamp as it is now.
+    fn stamp(&self, sentinel: &Sentinel) -> u64 {
+        let at = self.start().wrapping_add(sentinel.last - STAMP);
+        // SAFETY: eight bytes of the mapping, aligned as the file's last byte starts a page, which anybody may be
+        // changing. If their page is lost, the guard puts another in its place and takes note.
+        unsafe { at.cast::<u64>().read_volatile() }
     }
 
     /// Private pages that hold `len` bytes, all zero.
@@ -91,14 +113,18 @@ impl Pages {
         Ok(Pages { base, mapped: len.max(1), skip: 0, region: None, sentinel: None, dma_buf: None })
     }
 
-    /// Whether the file shrank while the pages were in use.
+    /// Whether the file shrank, or was given another stamp, while the pages were in use.
     pub fn vanished(&self) -> bool {
-        if let Some(at) = self.sentinel {
+        let rewritten = self.sentinel.as_ref().is_some_and(|sentinel| {
             // SAFETY: a byte of the mapping, which lives as long as `self`. If its page is lost, the guard puts another
             // in its place and takes note.
-            unsafe { self.start().add(at).read_volatile() };
-        }
-        self.region.as_ref().is_some_and(Region::vanished)
+            unsafe { self.start().add(sentinel.last).read_volatile() };
+            if self.stamp(sentinel) != sentinel.stamp {
+                sentinel.rewritten.store(true, Ordering::Relaxed);
+            }
+            sentinel.rewritten.load(Ordering::Relaxed)
+        });
+        rewritten || self.region.as_ref().is_some_and(Region::vanished)
     }
 
     /// Where the client's bytes start; `None` for a dma-buf, every access to which must be announced.
@@ -172,11 +198,19 @@ fn map_shared(
     }
 }
 
-/// How long a file has to be for [`Pages::guarded`] to map `len` bytes: one byte is on a page of its own, however large
-/// the pages of the machine are. `None` if no file is that long.
+/// Bytes of the stamp before the last byte of a file of [`guarded_len`].
+const STAMP: usize = 8;
+
+/// How long a file has to be for [`Pages::guarded`] to map `len` bytes: after them a stamp of eight bytes, then one byte
+/// on a page of its own, however large the pages of the machine are. `None` if no file is that long.
 pub fn guarded_len(len: u64) -> Option<u64> {
     const LARGEST_PAGE: u64 = 64 << 10;
-    len.checked_next_multiple_of(LARGEST_PAGE)?.checked_add(1)
+    len.checked_add(STAMP as u64)?.checked_next_multiple_of(LARGEST_PAGE)?.checked_add(1)
+}
+
+/// Where the stamp of such a file is.
+pub fn stamp_start(len: u64) -> Option<u64> {
+    guarded_len(len)?.checked_sub(1 + STAMP as u64)
 }
 
 /// Page size of this machine: 4 KiB and 16 KiB kernels both exist.

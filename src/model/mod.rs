@@ -9,6 +9,7 @@ mod decode;
 mod error;
 mod extensions;
 mod graph;
+pub mod hints;
 mod operand;
 mod references;
 mod request;
@@ -27,7 +28,7 @@ use crate::tensor::TensorInfo;
 use std::sync::Arc;
 
 /// A valid model.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Model {
     pub main: Subgraph,
     /// Subgraphs of IF and WHILE; the references among them have no cycle.
@@ -36,8 +37,22 @@ pub struct Model {
     pub relaxed: bool,
 }
 
+impl Model {
+    /// A copy that needs nothing of its client's any more.
+    pub fn to_private(&self) -> Result<Model, MemoryError> {
+        let mut model = self.clone();
+        let graphs = std::iter::once(&mut model.main).chain(&mut model.referenced);
+        for operand in graphs.flat_map(|graph| &mut graph.operands) {
+            if let Lifetime::Constant(constant) = &mut operand.lifetime {
+                *constant = Constant::Private(constant.bytes()?);
+            }
+        }
+        Ok(model)
+    }
+}
+
 /// A valid subgraph: operations stand in an order in which they can run.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Subgraph {
     pub operands: Vec<Operand>,
     pub operations: Vec<Operation>,
@@ -46,7 +61,7 @@ pub struct Subgraph {
     pub outputs: Vec<usize>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Operand {
     pub info: TensorInfo,
     pub lifetime: Lifetime,
@@ -96,7 +111,7 @@ impl Constant {
 }
 
 /// A valid call of an operation.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Operation {
     pub kind: OperationKind,
     /// Indices of operands.
@@ -105,6 +120,7 @@ pub struct Operation {
 }
 
 /// Which operation it is, and whether the driver knows it.
+#[derive(Clone)]
 pub enum OperationKind {
     /// An operation of the table; `form` is the signature that the call matches.
     Known { operation: &'static ops::Operation, form: usize },

@@ -1,6 +1,6 @@
 //! The daemon's life: from its flags to the signal that ends it.
 
-use super::device::{new_device, Options};
+use super::device::{new_driver, Options};
 use super::serve::{register, ServeError, UnixService};
 use nix::sys::resource::{getrlimit, setrlimit, Resource};
 use nix::sys::signal::{SigSet, Signal};
@@ -112,22 +112,23 @@ pub fn run(flags: &Flags) -> Result<(), DaemonError> {
     let ending = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
     ending.thread_block().map_err(DaemonError::Signals)?;
     raise_descriptor_limit();
-    let device = new_device(&Options {
+    let driver = new_driver(&Options {
         threads: flags.threads,
         data: flags.data.clone(),
         store: flags.store.map(|mib| mib << 20),
     })
     .map_err(DaemonError::Threads)?;
     let service = match &flags.service {
-        Place::Unix(path) => Some(UnixService::start(path, &device)?),
+        Place::Unix(path) => Some(UnixService::start(path, &driver.device)?),
         Place::Binder(instance) => {
-            register(instance, &device)?;
+            register(instance, &driver.device)?;
             None
         }
     };
     log::info!("serving {}", flags.service);
     let signal = ending.wait().map_err(DaemonError::Signals)?;
     log::info!("ended by {signal}");
+    driver.settle();
     if let Some(service) = service {
         service.abandon();
     }

@@ -10,12 +10,12 @@ use super::terms;
 use super::watcher::Watcher;
 use crate::aidl::*;
 use crate::backend::cpu::CpuBackend;
-use crate::backend::{self, Backend, CompileOptions, Control};
-use crate::cache::{self, Cache, Store};
-use crate::compiler::{CachePlace, CachingError, Compiler, Job, Limits, Turns};
+use crate::backend::{self, Backend, CompileOptions, Control, Executable};
+use crate::cache::{self, Cache, Store, Written};
+use crate::compiler::{CachePlace, CachingError, Compiled, Compiler, Job, Keep, Limits, Turns};
 use crate::fmq::PollingBudget;
-use crate::model;
 use crate::model::buffer::BufferTracker;
+use crate::model::{self, hints};
 use binder::{BinderResult, Interface, ParcelFileDescriptor, Strong};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -38,8 +38,8 @@ pub struct Options {
 /// What all objects of one driver share.
 pub(super) struct Core {
     backend: Arc<dyn Backend>,
-    compiler: Compiler,
-    cache: Cache,
+    pub compiler: Compiler,
+    cache: Arc<Cache>,
     pub buffers: BufferTracker,
     /// Whose turn it is to compute, on whatever thread.
     pub turns: Arc<Turns>,
@@ -54,8 +54,54 @@ struct Device {
     core: Arc<Core>,
 }
 
+impl Core {
+    /// Saves a compilation in its client's files; gives how to rewrite them, if it will go further.
+    fn save(&self, client: u32, executable: &dyn Executable, place: CachePlace) -> Option<Keep> {
+        match place.save(&self.cache, executable) {
+            Ok(written) => self.rewriting(client, executable, place, written),
+            Err(why) => {
+                log::warn!("a compilation is not cached: {why}");
+                None
+            }
+        }
+    }
+
+    /// How to rewrite a compilation's files once it is finished, unless it is already.
+    fn rewriting(
+        &self,
+        client: u32,
+        executable: &dyn Executable,
+        place: CachePlace,
+        written: Written,
+    ) -> Option<Keep> {
+        if executable.is_finished() {
+            return None;
+        }
+        match self.quotas.cache_files(client) {
+            Ok(permit) => Some(Keep::Cached { cache: self.cache.clone(), place, written, permit }),
+            Err(why) => {
+                log::info!("cache files will not be rewritten: {why}");
+                None
+            }
+        }
+    }
+}
+
+/// A driver, of which there may be many binder objects.
+pub struct Driver {
+    core: Arc<Core>,
+    pub device: Strong<dyn IDevice>,
+}
+
+impl Driver {
+    /// For a process that is about to end: waits, not for long, until what is being kept of compiled models is whole.
+    pub fn settle(&self) {
+        self.core.compiler.settle();
+    }
+}
+
 /// A driver with the CPU backend.
-pub fn new_device(options: &Options) -> std::io::Result<Strong<dyn IDevice>> {
+pub fn new_driver(options: &Options) -> std::io::Result<Driver> {
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let threads = options.threads.unwrap_or(cores);
     let backend: Arc<dyn Backend> = Arc::new(CpuBackend::new(threads)?);
@@ -64,7 +110,7 @@ pub fn new_device(options: &Options) -> std::io::Result<Strong<dyn IDevice>> {
     let store = data.filter(|_| bytes > 0).map(|data| Store::new(data, &fingerprint, bytes));
     let turns = Turns::new(threads);
     let compiler = Compiler::new(backend.clone(), turns.clone(), Limits::default(), store)?;
-    let cache = Cache::new(data, &fingerprint);
+    let cache = Arc::new(Cache::new(data, &fingerprint));
     let watcher = Arc::new(Watcher::new()?);
     let core = Core {
         backend,
@@ -77,7 +123,8 @@ pub fn new_device(options: &Options) -> std::io::Result<Strong<dyn IDevice>> {
         quotas: Quotas::new(),
         polling: PollingBudget::for_processors(cores),
     };
-    Ok(BnDevice::new_binder(Device { core: Arc::new(core) }))
+    let core = Arc::new(core);
+    Ok(Driver { device: BnDevice::new_binder(Device { core: core.clone() }), core })
 }
 
 /// What prepareModel and prepareModelWithConfig have in common, checked.
@@ -99,6 +146,7 @@ impl Compilation {
         let options = CompileOptions {
             preference: terms::preference(preference)?,
             priority: terms::priority(priority)?,
+            ..CompileOptions::default()
         };
         let deadline = terms::deadline(deadline)?;
         Ok(Compilation { model: model::Model::new(model)?, options, deadline, place: None })
@@ -132,9 +180,12 @@ impl Device {
         let load = || {
             terms::check_deadline(terms::deadline(deadline)?)?;
             let permit = self.core.quotas.model(client)?;
-            let executable = place(client)?.load(&self.core.cache, &*self.core.backend)?;
+            let place = place(client)?;
+            let (executable, written) = place.load(&self.core.cache, &*self.core.backend)?;
+            let keep = self.core.rewriting(client, &*executable, place, written);
             let life = self.core.lives.of(binder::get_calling_pid());
-            Ok(Prepared::new(self.core.clone(), executable, backend::Priority::default(), life, permit))
+            let priority = backend::Priority::default();
+            Ok(Prepared::new(self.core.clone(), (executable, keep), priority, life, permit))
         };
         let loaded: Result<Prepared, ServiceError> = load();
         match loaded {
@@ -167,12 +218,13 @@ impl Device {
             let stored = cache_place.is_none();
             let done = move |outcome: crate::compiler::Outcome| {
                 announcement.tell(match outcome {
-                    Ok(executable) => {
-                        let saved = cache_place.map(|place| place.save(&core.cache, &*executable));
-                        if let Some(Err(why)) = saved {
-                            log::warn!("a compilation is not cached: {why}");
-                        }
-                        Ok(Arc::new(Prepared::new(core, executable, options.priority, life, place)))
+                    Ok(Compiled { executable, store_as }) => {
+                        let keep = match cache_place {
+                            Some(files) => core.save(client, &*executable, files),
+                            None => store_as.map(Keep::Stored),
+                        };
+                        let compiled = (executable, keep);
+                        Ok(Arc::new(Prepared::new(core, compiled, options.priority, life, place)))
                     }
                     Err(error) => {
                         let error = ServiceError::from(error);
@@ -207,7 +259,7 @@ impl IDevice for Device {
     }
 
     fn getSupportedExtensions(&self) -> BinderResult<Vec<Extension>> {
-        Ok(Vec::new())
+        Ok(vec![Extension { name: hints::EXTENSION.into(), operandTypes: Vec::new() }])
     }
 
     fn getSupportedOperations(&self, model: &Model) -> BinderResult<Vec<bool>> {
@@ -257,9 +309,11 @@ impl IDevice for Device {
     ) -> BinderResult<()> {
         handle("prepareModelWithConfig", || {
             self.prepare(callback, || {
-                terms::hints(&config.compilationHints, &config.extensionNameToPrefix)?;
-                let compilation =
+                let (hints, extensions) = (&config.compilationHints, &config.extensionNameToPrefix);
+                terms::hints(hints, extensions)?;
+                let mut compilation =
                     Compilation::new(model, config.preference, config.priority, config.deadlineNs)?;
+                compilation.options.just_in_time = hints::just_in_time(hints, extensions)?;
                 Ok(compilation.cached(&config.cacheToken, &config.modelCache, &config.dataCache))
             })
         })

@@ -1,7 +1,7 @@
 //! A driver in the tool's own process, reached over a socket as any other is.
 
-use super::device::new_device;
 pub use super::device::Options;
+use super::device::{new_driver, Driver};
 use super::serve::{ServeError, UnixService};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -21,21 +21,28 @@ pub enum StartError {
 /// A driver that is served until this is dropped.
 pub struct EmbeddedDaemon {
     service: UnixService,
+    driver: Driver,
     _directory: PrivateDirectory, // after the service, whose socket is in it
 }
 
 /// Starts a driver on a fresh socket that only this user can reach.
 pub fn start(options: &Options) -> Result<EmbeddedDaemon, StartError> {
     let directory = PrivateDirectory::new()?;
-    let device = new_device(options).map_err(StartError::Threads)?;
-    let service = UnixService::start(&directory.0.join("nnhal.sock"), &device)?;
-    Ok(EmbeddedDaemon { service, _directory: directory })
+    let driver = new_driver(options).map_err(StartError::Threads)?;
+    let service = UnixService::start(&directory.0.join("nnhal.sock"), &driver.device)?;
+    Ok(EmbeddedDaemon { service, driver, _directory: directory })
 }
 
 impl EmbeddedDaemon {
     /// Where it is served.
     pub fn socket(&self) -> &Path {
         self.service.path()
+    }
+}
+
+impl Drop for EmbeddedDaemon {
+    fn drop(&mut self) {
+        self.driver.settle(); // the process may end with it
     }
 }
 

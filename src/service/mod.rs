@@ -37,4 +37,4 @@ mod status;
 mod terms;
 mod watcher;
 
-pub use device::{new_device, Options};
+pub use device::{new_driver, Driver, Options};

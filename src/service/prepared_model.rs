@@ -9,7 +9,7 @@ use super::terms::{self, Terms};
 use super::{burst, execution, fenced, fmq_burst};
 use crate::aidl::*;
 use crate::backend::{Executable, Priority};
-use crate::compiler::Permit;
+use crate::compiler::{Keep, Permit, Rest};
 use binder::{Binder, BinderResult, Interface, ParcelFileDescriptor, Strong};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -26,6 +26,8 @@ pub(super) struct Prepared {
     pub life: Arc<Life>,
     /// Its place among the prepared models of the client that asked for it.
     place: Permit,
+    /// What is left of its compilation.
+    rest: Rest,
 }
 
 impl Prepared {
@@ -34,16 +36,23 @@ impl Prepared {
         self.place.client()
     }
 
+    /// What is to be kept of it once it has been used goes to `keep`.
     pub fn new(
         core: Arc<Core>,
-        executable: Arc<dyn Executable>,
+        (executable, keep): (Arc<dyn Executable>, Option<Keep>),
         priority: Priority,
         life: Arc<Life>,
         place: Permit,
     ) -> Self {
         static IDS: AtomicU64 = AtomicU64::new(1);
         let id = IDS.fetch_add(1, Ordering::Relaxed);
-        Prepared { id, core, executable, priority, life, place }
+        let rest = Rest::new(place.client(), keep);
+        Prepared { id, core, executable, priority, life, place, rest }
+    }
+
+    /// Notes that it was executed: what is left of its compilation is worth while.
+    pub fn used(&self) {
+        self.core.compiler.used(&self.rest, &self.executable, &self.life.over());
     }
 }
 

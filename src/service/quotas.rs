@@ -1,6 +1,7 @@
 //! How much of everything one client, and all together, may have.
 
 use super::status::ServiceError;
+use crate::cache::{DATA_FILES, MODEL_FILES};
 use crate::compiler::{Permit, Quota};
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ pub(super) struct Quotas {
     models: Arc<Quota>,
     mappings: Arc<Quota>,
     descriptors: Arc<Quota>,
+    cache_files: Arc<Quota>,
     fmq_bursts: Arc<Quota>,
 }
 
@@ -28,6 +30,8 @@ impl Quotas {
             // Below what the kernel allows a process, which is 65,530, with room for executions in passing.
             mappings: Quota::new(48_000, 32_000),
             descriptors: Quota::new(descriptors(2), descriptors(4)),
+            // Of their own, so that nobody's fences go short for files that will be rewritten some time.
+            cache_files: Quota::new(descriptors(8), descriptors(16)),
             // Each has a thread.
             fmq_bursts: Quota::new(128, 32),
         }
@@ -56,6 +60,11 @@ impl Quotas {
     /// A burst over queues.
     pub fn fmq_burst(&self, client: u32) -> Result<Permit, ServiceError> {
         take(&self.fmq_bursts, client, 1, "bursts over queues are open")
+    }
+
+    /// Cache files that are kept open to be rewritten; without this they are not.
+    pub fn cache_files(&self, client: u32) -> Result<Permit, ServiceError> {
+        take(&self.cache_files, client, MODEL_FILES + DATA_FILES, "cache files are open")
     }
 
     /// Descriptors that outlive their call.

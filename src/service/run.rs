@@ -133,7 +133,9 @@ impl Execution {
         } else {
             self.run_with_buffers(&control)?
         };
-        Ok(Finished { outputs, on_device: started.elapsed() })
+        let on_device = started.elapsed();
+        self.prepared.used();
+        Ok(Finished { outputs, on_device })
     }
 
     /// Runs with arguments in device buffers, nobody else's until this returns. A run that finds out how large an output

@@ -87,7 +87,7 @@ pub(super) fn priority(priority: aidl::Priority) -> Result<Priority, ServiceErro
     }
 }
 
-/// Checks hints: each token once, extensions properly named. What a hint says is ignored, as this driver knows none.
+/// Checks hints: each token once, extensions properly named. What a hint says is not looked at here.
 pub(super) fn hints(
     hints: &[aidl::TokenValuePair],
     extensions: &[aidl::ExtensionNameAndPrefix],

@@ -1,20 +1,31 @@
-//! How long a driver takes to prepare a model that it has compiled before.
+//! How long a driver takes to prepare a model that it has compiled before, and finished once that was used.
 
-use super::client::{CacheFiles, ClientError, ConnectOptions, Driver, PrepareOptions, ServiceName};
+use super::client::{CacheFiles, ClientError, ConnectOptions, PrepareOptions, ServiceName};
 use super::error::ToolError;
+use super::run::{session::Session, values};
+use super::tflite::Imported;
 use crate::aidl::{Model, Operand, OperandLifeTime, BYTE_SIZE_OF_CACHE_TOKEN};
 use crate::cache::Store;
 use crate::compiler::LEAST_CONSTANTS;
 use crate::service::embedded::PrivateDirectory;
 use binder::ParcelFileDescriptor;
 use nix::sys::memfd::{memfd_create, MFdFlags};
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant, SystemTime};
 
 /// Loads that a load's time is the median of.
 const LOADS: usize = 5;
 
-/// How long it takes to load the model from files that the driver has filled; `None` if it does not cache.
-pub fn from_cache(driver: &Driver, model: &Model) -> Result<Option<Duration>, ToolError> {
+/// How long a driver may take in the background.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// How long it takes to load the model from files that the driver of `session` has filled; `None` if it does not cache.
+pub fn from_cache(session: &Session, model: &Model) -> Result<Option<Duration>, ToolError> {
+    let driver = session.driver();
     let needed =
         driver.answer("getNumberOfCacheFilesNeeded", driver.device().getNumberOfCacheFilesNeeded())?;
     if (needed.numModelCache, needed.numDataCache) == (0, 0) {
@@ -30,29 +41,55 @@ pub fn from_cache(driver: &Driver, model: &Model) -> Result<Option<Duration>, To
     token[..16].copy_from_slice(&now.as_nanos().to_le_bytes());
     token[16..20].copy_from_slice(&std::process::id().to_le_bytes());
     let files = CacheFiles { model: files(needed.numModelCache)?, data: files(needed.numDataCache)?, token };
-    drop(driver.prepare_into(model, &files)?);
+    let prepared = driver.prepare_into(model, &files)?;
+    let first = contents(&files)?;
+    session.run_other(&prepared)?;
+    // A driver that has nothing left to do leaves the files as they are.
+    let start = Instant::now();
+    while constants(model) >= LEAST_CONSTANTS && start.elapsed() < PATIENCE / 10 {
+        let now = contents(&files)?;
+        if now != first && now.iter().all(|file| !file.is_empty()) {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+    }
     median_time(|| driver.prepare_from(&files)).map(Some)
 }
 
+/// What the model cache files hold.
+fn contents(files: &CacheFiles) -> Result<Vec<Vec<u8>>, ToolError> {
+    let content = |file: &ParcelFileDescriptor| {
+        let file = File::from(file.as_fd().try_clone_to_owned()?);
+        let mut bytes = vec![0; usize::try_from(file.metadata()?.len()).unwrap_or(0)];
+        // Another length than a moment ago is another content.
+        match file.read_exact_at(&mut bytes, 0) {
+            Err(why) if why.kind() != ErrorKind::UnexpectedEof => Err(why),
+            _ => Ok(bytes),
+        }
+    };
+    files.model.iter().map(content).collect::<std::io::Result<_>>().map_err(ToolError::Memory)
+}
+
 /// How long it takes to prepare the model again where a driver has it in its own store; `None` if it keeps none such.
-pub fn from_store(options: &ConnectOptions, model: &Model) -> Result<Option<Duration>, ToolError> {
-    const PATIENCE: Duration = Duration::from_secs(10);
+pub fn from_store(options: &ConnectOptions, imported: &Imported) -> Result<Option<Duration>, ToolError> {
+    let model = &imported.model;
     if constants(model) < LEAST_CONSTANTS {
         return Ok(None);
     }
     let directory = PrivateDirectory::new().map_err(ClientError::from)?;
     let data = Some(directory.path().to_path_buf());
-    let driver = Driver::connect(&ServiceName::Embedded, &ConnectOptions { data, ..options.clone() })?;
-    let prepare = || driver.prepare(model, &PrepareOptions::default());
-    drop(prepare()?);
+    let (connect, prepare) = (ConnectOptions { data, ..options.clone() }, PrepareOptions::default());
+    let mut session = Session::with_options(imported, &ServiceName::Embedded, &connect, &prepare)?;
+    let inputs: Vec<_> = imported.inputs.iter().map(|port| values::arbitrary(&port.info)).collect();
+    session.run(&inputs)?;
     let start = Instant::now();
     while Store::count(directory.path()) == 0 {
         if start.elapsed() > PATIENCE {
             return Ok(None);
         }
-        std::thread::sleep(Duration::from_millis(2));
+        std::thread::sleep(PAUSE);
     }
-    median_time(prepare).map(Some)
+    median_time(|| session.driver().prepare(model, &prepare)).map(Some)
 }
 
 /// How long `work` takes.

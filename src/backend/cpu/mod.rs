@@ -1,10 +1,14 @@
-//! The CPU backend: model -> graph -> passes -> program with packed weights and one planned arena -> run on a pool.
+//! The CPU backend: model -> graph -> passes -> program with one planned arena and kernels that pack their weights when
+//! they are first needed -> run on a pool.
 
 mod arguments;
 mod artifact;
+mod deferred;
 mod frame;
 mod graph;
 pub mod kernels;
+mod late;
+mod packing;
 mod passes;
 mod plan;
 pub mod pool;
@@ -16,6 +20,7 @@ use super::{Backend, BackendError, Capabilities, CompileOptions, Control, Execut
 use crate::memory::Mapping;
 use crate::model::{Lifetime, Model, OperationKind, Subgraph};
 use crate::tensor::OperandType;
+use deferred::Deferred;
 use pool::ThreadPool;
 use program::Program;
 use std::sync::Arc;
@@ -69,7 +74,11 @@ impl Backend for CpuBackend {
         if let Some(why) = self.support(model).into_iter().find_map(Result::err) {
             return Err(BackendError::Unsupported(why));
         }
-        Ok(Arc::new(Program::compile(model, options, self.pool.clone(), control)?))
+        let pool = self.pool.clone();
+        Ok(match options.just_in_time {
+            true => Arc::new(Deferred::new(model, options, pool)?),
+            false => Arc::new(Program::compile(model, options, pool, control)?),
+        })
     }
 
     fn load(&self, model: &[u8], data: Arc<Mapping>) -> Result<Arc<dyn Executable>, BackendError> {

@@ -3,6 +3,7 @@
 use super::arguments::Candidates;
 use super::artifact;
 use super::frame::{Frame, MAX_RUN_BYTES};
+use super::packing::LateKernel;
 use super::pool::ThreadPool;
 use super::routine::Routine;
 use super::run::Machine;
@@ -12,7 +13,8 @@ use crate::backend::{
 };
 use crate::memory::{Mapping, MemoryError};
 use crate::model::Model;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Frames kept for the next run: more than this many runs at once allocate their own.
 const MAX_IDLE_FRAMES: usize = 4;
@@ -27,8 +29,10 @@ pub struct Program {
     candidates: Candidates,
     pool: Arc<ThreadPool>,
     idle: Mutex<Vec<Frame>>,
-    /// Packed weights, for a program that was loaded.
-    data: Option<Arc<Mapping>>,
+    /// The file that weights lie in, packed or to be packed, of a program that was loaded.
+    data: Mutex<Option<Arc<Mapping>>>,
+    /// Whether that may be let go of once all is packed.
+    unsettled: AtomicBool,
 }
 
 impl Program {
@@ -64,12 +68,33 @@ impl Program {
         let infos = |list: &[usize]| list.iter().map(|&v| main.values[v].declared.clone()).collect();
         let interface = Interface { inputs: infos(&main.inputs), outputs: infos(&main.outputs) };
         let candidates = Candidates::new(main);
-        Program { interface, preference, routines, candidates, pool, idle: Mutex::default(), data }
+        let unsettled = AtomicBool::new(data.is_some());
+        let (idle, data) = (Mutex::default(), Mutex::new(data));
+        Program { interface, preference, routines, candidates, pool, idle, data, unsettled }
     }
 
-    /// Checks that packed weights are where they were when the program was loaded.
+    /// Lets go of the file once nothing is read from it any more: from then on it may change as it likes.
+    fn settle(&self) {
+        if self.unsettled.load(Ordering::Relaxed) && self.is_finished() {
+            if !self.kernels().any(|(kernel, _)| kernel.is_shared()) {
+                *self.data() = None;
+            }
+            self.unsettled.store(false, Ordering::Relaxed);
+        }
+    }
+
+    fn data(&self) -> MutexGuard<'_, Option<Arc<Mapping>>> {
+        self.data.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn kernels(&self) -> impl Iterator<Item = (&LateKernel, &str)> {
+        let steps = self.routines.iter().flat_map(|routine| &routine.steps);
+        steps.filter_map(|step| Some((step.kernel.as_ref()?, &step.name[..])))
+    }
+
+    /// Checks that weights are where they were when the program was loaded.
     fn check_data(&self) -> Result<(), BackendError> {
-        match &self.data {
+        match &*self.data() {
             Some(data) if data.vanished() => Err(BackendError::Memory {
                 what: "the data cache, without which the model must be prepared again".into(),
                 source: MemoryError::Vanished,
@@ -83,12 +108,9 @@ impl Program {
         &self.routines
     }
 
-    /// How many threads a run may use.
-    fn threads(&self) -> usize {
-        match self.preference {
-            Preference::LowPower => 1,
-            Preference::FastSingleAnswer | Preference::SustainedSpeed => usize::MAX,
-        }
+    /// Keeps `pool` ready for runs with this preference, if they use it.
+    pub fn keep_ready_for(preference: Preference, pool: &Arc<ThreadPool>) -> Option<Box<dyn Send + Sync>> {
+        (threads(preference) > 1).then(|| Box::new(pool.warm()) as Box<dyn Send + Sync>)
     }
 
     /// A frame for the main routine, one that an earlier run left where there is one.
@@ -98,9 +120,31 @@ impl Program {
     }
 }
 
+/// How many threads a run may use.
+fn threads(preference: Preference) -> usize {
+    match preference {
+        Preference::LowPower => 1,
+        Preference::FastSingleAnswer | Preference::SustainedSpeed => usize::MAX,
+    }
+}
+
 impl Executable for Program {
     fn artifact(&self) -> Option<Artifact> {
         Some(artifact::write(self.preference, &self.routines))
+    }
+
+    fn is_finished(&self) -> bool {
+        self.kernels().all(|(kernel, _)| kernel.is_packed())
+    }
+
+    fn finish(&self, control: &Control) -> Result<(), BackendError> {
+        for (kernel, name) in self.kernels().filter(|(kernel, _)| !kernel.is_packed()) {
+            control.next_operation()?;
+            self.check_data()?;
+            kernel.pack(control).map_err(|why| why.at(name))?;
+        }
+        self.settle();
+        Ok(())
     }
 
     fn interface(&self) -> &Interface {
@@ -112,7 +156,7 @@ impl Executable for Program {
     }
 
     fn keep_ready(&self) -> Option<Box<dyn Send + Sync>> {
-        (self.threads() > 1).then(|| Box::new(self.pool.warm()) as Box<dyn Send + Sync>)
+        Program::keep_ready_for(self.preference, &self.pool)
     }
 
     fn run(
@@ -127,13 +171,14 @@ impl Executable for Program {
             routines: &self.routines,
             candidates: &self.candidates,
             pool: &self.pool,
-            threads: self.threads(),
+            threads: threads(self.preference),
             control,
         };
         // What has vanished meanwhile was taken for zeroes.
         let shapes = machine
             .run_main(&mut frame, inputs, outputs)
             .and_then(|shapes| self.check_data().map(|()| shapes));
+        self.settle();
         frame.clear();
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < MAX_IDLE_FRAMES {

@@ -1,15 +1,15 @@
-//! A compiled subgraph: steps in order, constants, packed weights, and where each value lives. Plain data; `run` runs it.
+//! A compiled subgraph: steps in order, constants, kernels, and where each value lives. Plain data; `run` runs it.
 
 use super::artifact::is_data;
 use super::frame::{check_size, MAX_RUN_BYTES};
 use super::graph::{Graph, Node};
-use super::kernels::{self, Kernel, Source};
+use super::packing::{Call, Known, LateKernel};
 use super::passes;
 use super::plan::plan;
 use crate::backend::{BackendError, Control};
-use crate::memory::AlignedBuf;
+use crate::memory::{AlignedBuf, Weights};
 use crate::model::Subgraph;
-use crate::ops::{Args, Operation, Run};
+use crate::ops::{Operation, Run};
 use crate::tensor::TensorInfo;
 use std::ops::Range;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub enum Place {
     Constant(TensorInfo, Arc<AlignedBuf>),
     /// In the arena, with dimensions known ahead.
     Arena(TensorInfo, Range<usize>),
-    /// A constant that kernels have packed: nobody needs its own bytes any more.
+    /// A constant that only kernels need: they have its bytes, or have packed them.
     Packed(TensorInfo),
     /// In a buffer of its own: its dimensions are known only during a run.
     Dynamic,
@@ -50,13 +50,13 @@ pub struct Step {
     pub output_infos: Vec<TensorInfo>,
     /// Routines of IF and WHILE.
     pub routines: Vec<usize>,
-    pub kernel: Option<Box<dyn Kernel>>,
+    pub kernel: Option<LateKernel>,
     /// What to call it in messages.
     pub name: String,
 }
 
 impl Routine {
-    /// Compiles a subgraph: passes, memory plan, kernels.
+    /// Compiles a subgraph: passes, memory plan, kernels that are yet to be packed.
     pub fn compile(subgraph: &Subgraph, control: &Control) -> Result<Routine, BackendError> {
         let mut graph = Graph::new(subgraph)?;
         passes::optimise(&mut graph, control)?;
@@ -100,7 +100,7 @@ impl Value {
     }
 }
 
-/// By value: whether its bytes are needed, should it be a constant, though kernels have packed it.
+/// By value: whether its bytes are needed, should it be a constant, besides by the kernels that pack it.
 fn needed_constants(graph: &Graph, steps: &[Step]) -> Vec<bool> {
     // Without an input for which there are places planned nothing goes as planned, and constants are read by plain
     // evaluations. That is for optional inputs only: any other that is left out is an error in itself.
@@ -125,17 +125,7 @@ fn needed_constants(graph: &Graph, steps: &[Step]) -> Vec<bool> {
 fn step(graph: &Graph, node: Node) -> Step {
     let output_infos = passes::output_infos(graph, &node);
     let resolved = node.outputs.iter().all(|&o| graph.values[o].resolved.is_some());
-    let kernel = match passes::arguments(graph, &node) {
-        Some(inputs) if resolved => {
-            let interrupt: &dyn crate::ops::Interrupt = &crate::ops::NeverInterrupted;
-            kernels::select(
-                node.operation,
-                &Args { form: node.form, inputs: &inputs, outputs: &output_infos, interrupt },
-                &mut Source::Pack,
-            )
-        }
-        _ => None,
-    };
+    let kernel = resolved.then(|| call(graph, &node, &output_infos)).flatten().and_then(LateKernel::draft);
     Step {
         operation: node.operation,
         form: node.form,
@@ -146,4 +136,19 @@ fn step(graph: &Graph, node: Node) -> Step {
         kernel,
         name: node.name,
     }
+}
+
+/// A call as it is known ahead; `None` if some dimension is not.
+fn call(graph: &Graph, node: &Node, outputs: &[TensorInfo]) -> Option<Call> {
+    let known = |&v: &usize| {
+        let value = &graph.values[v];
+        let constant = value.constant.clone().map(Weights::Private);
+        Some(Known { info: value.resolved.clone()?, constant })
+    };
+    let input = |input: &Option<usize>| match input {
+        Some(v) => known(v).map(Some),
+        None => Some(None),
+    };
+    let inputs = node.inputs.iter().map(input).collect::<Option<_>>()?;
+    Some(Call { operation: node.operation, form: node.form, inputs, outputs: outputs.to_vec() })
 }

@@ -10,6 +10,7 @@ pub use connect::ServiceName;
 pub use error::{name, ClientError};
 
 use crate::aidl::*;
+use crate::model::hints;
 use crate::service::embedded::{self, EmbeddedDaemon, Options};
 use binder::{
     BinderResult, Client, DeathRecipient, Endpoint, ExceptionCode, Interface, ParcelFileDescriptor,
@@ -55,6 +56,8 @@ pub struct PrepareOptions {
     pub deadline_ns: i64,
     /// Whether to ask by prepareModelWithConfig.
     pub with_config: bool,
+    /// Whether to hint that all of it that can wait should wait for the first execution, which only a configuration can.
+    pub just_in_time: bool,
 }
 
 impl Default for PrepareOptions {
@@ -64,6 +67,7 @@ impl Default for PrepareOptions {
             priority: Priority::MEDIUM,
             deadline_ns: -1,
             with_config: false,
+            just_in_time: false,
         }
     }
 }
@@ -231,11 +235,14 @@ impl Driver {
 
     /// Launches a compilation: the call's own answer, and an ear for what the callback will be told.
     pub fn launch(&self, model: &Model, options: &PrepareOptions) -> (BinderResult<()>, Ear) {
-        let PrepareOptions { preference, priority, deadline_ns, with_config } = *options;
-        if with_config {
+        let PrepareOptions { preference, priority, deadline_ns, with_config, just_in_time } = *options;
+        if with_config || just_in_time {
             let ear = Ear::new("prepareModelWithConfig");
-            let config =
+            let mut config =
                 PrepareModelConfig { preference, priority, deadlineNs: deadline_ns, ..Default::default() };
+            if just_in_time {
+                hint(&mut config, hints::JUST_IN_TIME, vec![1]);
+            }
             return (self.device.prepareModelWithConfig(model, &config, &ear.callback), ear);
         }
         let ear = Ear::new("prepareModel");
@@ -261,6 +268,16 @@ impl Drop for Driver {
             session.close_session();
         }
     }
+}
+
+/// Adds a hint of the driver's own extension. A driver that does not know it ignores it.
+fn hint(config: &mut PrepareModelConfig, number: u16, value: Vec<u8>) {
+    const PREFIX: u16 = 1;
+    let token = i32::from(PREFIX) << EXTENSION_TYPE_LOW_BITS_TYPE | i32::from(number);
+    config.compilationHints.push(TokenValuePair { token, value });
+    config
+        .extensionNameToPrefix
+        .push(ExtensionNameAndPrefix { name: hints::EXTENSION.into(), prefix: PREFIX });
 }
 
 /// Listens for the verdict on a compilation.

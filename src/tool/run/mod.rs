@@ -6,7 +6,7 @@ mod report;
 pub mod session;
 pub mod values;
 
-use crate::tool::client::ServiceName;
+use crate::tool::client::{ConnectOptions, PrepareOptions, ServiceName};
 use crate::tool::error::ToolError;
 use crate::tool::print::{self, unprinted};
 use crate::tool::tflite::{self, Imported, Port};
@@ -38,6 +38,9 @@ pub struct RunArgs {
     /// Keep what was compiled in this directory, and prepare the model from there the next time.
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
+    /// Ask the driver to leave all of the compilation that can wait to the first run.
+    #[arg(long, conflicts_with = "cache")]
+    just_in_time: bool,
     /// Fit images of another size to the model's input.
     #[arg(long)]
     resize: bool,
@@ -57,7 +60,10 @@ pub fn run(service: &ServiceName, args: &RunArgs) -> Result<(), ToolError> {
     // The first is read before a driver is started, so that what is wrong with it is said at once.
     let first = read(items.first(), &imported, args.resize)?;
     let (mut session, found) = match &args.cache {
-        None => (Session::new(&imported, service)?, None),
+        None => {
+            let prepare = PrepareOptions { just_in_time: args.just_in_time, ..Default::default() };
+            (Session::with_options(&imported, service, &ConnectOptions::default(), &prepare)?, None)
+        }
         Some(directory) => {
             let (session, found) = Session::cached(&imported, service, (directory, &bytes))?;
             (session, Some(found))

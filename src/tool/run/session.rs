@@ -37,10 +37,6 @@ struct Slot {
 
 impl Session {
     /// Connects to the driver and compiles the model there.
-    pub fn new(imported: &Imported, service: &ServiceName) -> Result<Self, ToolError> {
-        Self::with_options(imported, service, &ConnectOptions::default(), &PrepareOptions::default())
-    }
-
     pub fn with_options(
         imported: &Imported,
         service: &ServiceName,
@@ -98,6 +94,14 @@ impl Session {
 
     pub fn driver(&self) -> &Driver {
         &self.driver
+    }
+
+    /// Runs another preparation of the same model once, synchronously, on whatever the inputs hold.
+    pub fn run_other(&self, prepared: &Strong<dyn aidl::IPreparedModel>) -> Result<(), ToolError> {
+        match Way::Sync.run(&self.driver, prepared, &self.request)? {
+            ErrorStatus::NONE => Ok(()),
+            other => Err(ToolError::Failed(format!("the execution ended in {}", name(other)))),
+        }
     }
 
     /// Runs the model once on `inputs`; gives its outputs and how long the call took.

@@ -66,7 +66,7 @@ fn f32_info(dims: &[u32]) -> TensorInfo {
 }
 
 /// Convolutions, a sum with a large constant, a fully connected layer.
-fn float_model() -> Model {
+pub(super) fn float_model() -> Model {
     let mut b = Build::new();
     let image = b.input(f32_info(&[1, 6, 6, 4]));
     let filter = b.constant(f32_info(&[20, 3, 3, 4]), &floats(720, 1.0));
@@ -137,22 +137,39 @@ fn branching_model() -> Model {
     }
 }
 
-fn models() -> [Model; 3] {
+pub(super) fn models() -> [Model; 3] {
     [float_model(), quantised_model(), branching_model()]
 }
 
-fn compile(model: &Model) -> Program {
+pub(super) fn compile(model: &Model) -> Program {
     compile_for(model, Preference::default())
 }
 
 fn compile_for(model: &Model, preference: Preference) -> Program {
+    let program = draft_for(model, preference);
+    program.finish(&Control::default()).unwrap();
+    assert!(program.is_finished());
+    program
+}
+
+pub(super) fn draft(model: &Model) -> Program {
+    draft_for(model, Preference::default())
+}
+
+fn draft_for(model: &Model, preference: Preference) -> Program {
     let options = CompileOptions { preference, ..Default::default() };
     let pool = Arc::new(ThreadPool::new(1).unwrap());
     Program::compile(model, &options, pool, &Control::default()).unwrap()
 }
 
+/// The models as they are written at each stage.
+fn artifacts() -> Vec<Artifact> {
+    let stages = models().map(|model| [draft(&model), compile(&model)].map(|p| p.artifact().unwrap()));
+    stages.into_iter().flatten().collect()
+}
+
 /// The data bytes as a file would have them.
-fn data_of(artifact: &Artifact) -> Arc<Mapping> {
+pub(super) fn data_of(artifact: &Artifact) -> Arc<Mapping> {
     let len = artifact.data.last().map_or(0, |(start, part)| *start as usize + part.len());
     let mapping = Arc::new(Mapping::anonymous(len).unwrap());
     for (start, part) in &artifact.data {
@@ -162,7 +179,7 @@ fn data_of(artifact: &Artifact) -> Arc<Mapping> {
     mapping
 }
 
-fn load(model: &[u8], data: &Arc<Mapping>) -> Result<Program, BackendError> {
+pub(super) fn load(model: &[u8], data: &Arc<Mapping>) -> Result<Program, BackendError> {
     Program::load(model, data.clone(), Arc::new(ThreadPool::new(1).unwrap()))
 }
 
@@ -171,7 +188,11 @@ fn whole(len: usize) -> ClientSlice {
 }
 
 /// Runs on made-up inputs; unknown dimensions become 3.
-fn run(program: &Program) -> Result<Vec<u8>, BackendError> {
+pub(super) fn run(program: &Program) -> Result<Vec<u8>, BackendError> {
+    run_under(program, &Control::default())
+}
+
+pub(super) fn run_under(program: &Program, control: &Control) -> Result<Vec<u8>, BackendError> {
     let input = |info: &TensorInfo| {
         let dims: Vec<u32> = info.dims.iter().map(|&d| if d == 0 { 3 } else { d }).collect();
         let count = crate::tensor::byte_size(info.ty, &dims).filter(|&n| n < 1 << 20)?;
@@ -190,7 +211,7 @@ fn run(program: &Program) -> Result<Vec<u8>, BackendError> {
         .outputs
         .iter()
         .map(|info| Some(OutputTensor { data: out.clone(), dims: info.dims.clone() }));
-    program.run(&inputs, &outputs.collect::<Vec<_>>(), &Control::default())?;
+    program.run(&inputs, &outputs.collect::<Vec<_>>(), control)?;
     Ok(out.to_private().unwrap().to_vec())
 }
 
@@ -234,10 +255,14 @@ fn what_is_large_is_data_and_what_is_packed_is_not_kept_twice() {
     assert!(artifact.data.iter().all(|(start, _)| start % 64 == 0));
 }
 
+/// All data bytes, with zeroes between the parts.
+pub(super) fn bytes_of(artifact: &Artifact) -> Vec<u8> {
+    ClientSlice::whole(data_of(artifact)).to_private().unwrap().to_vec()
+}
+
 #[test]
 fn changed_data_change_values_only() {
-    for model in models() {
-        let artifact = compile(&model).artifact().unwrap();
+    for artifact in artifacts() {
         let data = data_of(&artifact);
         for byte in [0x00, 0x7f, 0x80, 0xff] {
             let loaded = load(&artifact.model, &data).unwrap();
@@ -260,8 +285,7 @@ fn data_of_another_length_is_refused() {
 
 #[test]
 fn every_cut_is_refused() {
-    for model in models() {
-        let artifact = compile(&model).artifact().unwrap();
+    for artifact in artifacts() {
         let data = data_of(&artifact);
         for end in 0..artifact.model.len() {
             assert!(load(&artifact.model[..end], &data).is_err(), "{end} bytes");
@@ -282,8 +306,7 @@ fn try_tampered(model: &[u8], data: &Arc<Mapping>) {
 
 #[test]
 fn no_single_byte_makes_it_panic() {
-    for model in models() {
-        let artifact = compile(&model).artifact().unwrap();
+    for artifact in artifacts() {
         let data = data_of(&artifact);
         for at in 0..artifact.model.len() {
             for change in [0x01, 0x80, 0xff] {
@@ -300,10 +323,10 @@ proptest! {
 
     #[test]
     fn no_tampering_makes_it_panic(
-        which in 0usize..3,
+        which in 0usize..6,
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
     ) {
-        let artifact = compile(&models()[which]).artifact().unwrap();
+        let artifact = artifacts().swap_remove(which);
         let data = data_of(&artifact);
         let mut bytes = artifact.model.clone();
         for (at, byte) in changes {

@@ -1,11 +1,13 @@
 //! From a program to bytes.
 
 use super::bytes::Writer;
-use super::{is_data, made_for, place, OMITTED};
+use super::{is_data, kernel, made_for, place, OMITTED};
+use crate::backend::cpu::packing::{LateKernel, Stage};
 use crate::backend::cpu::routine::{Place, Routine, Step, Value};
 use crate::backend::{Artifact, Preference};
 use crate::memory::{Weights, WEIGHTS_ALIGNMENT};
 use crate::tensor::TensorInfo;
+use std::collections::HashMap;
 
 pub fn write(preference: Preference, routines: &[Routine]) -> Artifact {
     let mut writer = Writer::default();
@@ -32,11 +34,29 @@ impl Data {
 }
 
 fn routine_bytes(writer: &mut Writer, data: &mut Data, routine: &Routine) {
-    writer.list(&routine.values, |writer, v| value(writer, data, v));
+    // Looked at once: a run may be packing kernels meanwhile.
+    let stages: Vec<_> =
+        routine.steps.iter().map(|step| step.kernel.as_ref().map(LateKernel::stage)).collect();
+    let drafts = drafts(routine, &stages);
+    let values: Vec<_> =
+        routine.values.iter().enumerate().map(|(v, value)| (value, drafts.get(&v))).collect();
+    writer.list(&values, |writer, (v, draft)| value(writer, data, v, draft.copied()));
     writer.list(&routine.inputs, |writer, &v| writer.index(v));
     writer.list(&routine.outputs, |writer, &v| writer.index(v));
     writer.u64(routine.arena as u64);
-    writer.list(&routine.steps, |writer, s| step(writer, data, s));
+    let steps: Vec<_> = routine.steps.iter().zip(&stages).collect();
+    writer.list(&steps, |writer, (s, stage)| step(writer, data, s, stage.as_ref()));
+}
+
+/// By value: the constants that kernels are yet to be packed from.
+fn drafts<'s>(routine: &Routine, stages: &'s [Option<Stage>]) -> HashMap<usize, &'s Weights> {
+    let mut drafts = HashMap::new();
+    for (step, stage) in routine.steps.iter().zip(stages) {
+        let Some(Stage::Draft(constants)) = stage else { continue };
+        let by_value = constants.iter().filter_map(|(i, bytes)| Some(((*step.inputs.get(*i)?)?, bytes)));
+        drafts.extend(by_value);
+    }
+    drafts
 }
 
 fn info(writer: &mut Writer, info: &TensorInfo) {
@@ -55,7 +75,7 @@ fn dims(writer: &mut Writer, dims: &[u32]) {
     writer.list(dims, |writer, &dim| writer.u32(dim));
 }
 
-fn value(writer: &mut Writer, data: &mut Data, value: &Value) {
+fn value(writer: &mut Writer, data: &mut Data, value: &Value, draft: Option<&Weights>) {
     info(writer, &value.declared);
     match &value.place {
         Place::Dynamic => writer.u8(place::DYNAMIC),
@@ -75,13 +95,14 @@ fn value(writer: &mut Writer, data: &mut Data, value: &Value) {
             writer.bytes(bytes);
         }
         Place::Packed(info) => {
-            writer.u8(place::PACKED);
+            writer.u8(if draft.is_some() { place::TO_BE_PACKED } else { place::PACKED });
             dims(writer, &info.dims);
+            draft.into_iter().for_each(|bytes| data.push(bytes.clone()));
         }
     }
 }
 
-fn step(writer: &mut Writer, data: &mut Data, step: &Step) {
+fn step(writer: &mut Writer, data: &mut Data, step: &Step, stage: Option<&Stage>) {
     writer.u8(step.operation.ty.code() as u8);
     writer.list(&step.inputs, |writer, input| match input {
         Some(v) => writer.index(*v),
@@ -90,8 +111,12 @@ fn step(writer: &mut Writer, data: &mut Data, step: &Step) {
     writer.list(&step.outputs, |writer, &v| writer.index(v));
     writer.list(&step.routines, |writer, &r| writer.index(r));
     writer.bytes(step.name.as_bytes());
-    writer.u8(step.kernel.is_some().into());
-    if let Some(kernel) = &step.kernel {
-        kernel.weights().into_iter().for_each(|weights| data.push(weights.clone()));
+    match stage {
+        None => writer.u8(kernel::NONE),
+        Some(Stage::Draft(_)) => writer.u8(kernel::DRAFT),
+        Some(Stage::Packed(weights)) => {
+            writer.u8(kernel::PACKED);
+            weights.iter().for_each(|weights| data.push(weights.clone()));
+        }
     }
 }

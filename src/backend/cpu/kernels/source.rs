@@ -1,10 +1,13 @@
-//! Where a kernel's weights come from: packed now from constants, or as an earlier compilation packed them.
+//! Where a kernel's weights come from: packed now from constants, or as an earlier compilation packed them, or nowhere
+//! yet.
 
 use crate::memory::{AlignedBuf, Weights};
 
 pub enum Source<'a> {
     /// Constants have data: pack them.
     Pack,
+    /// Only which kernel it is matters now: it gets no weights, and must not run.
+    Later,
     /// Gives weights packed before, so many bytes of them.
     Packed(&'a mut dyn FnMut(usize) -> Option<Weights>),
 }
@@ -20,6 +23,7 @@ impl Source<'_> {
         let bytes = count.checked_mul(size_of::<T>())?;
         match self {
             Source::Packed(next) => next(bytes).filter(|weights| weights.len() == bytes),
+            Source::Later => Some(AlignedBuf::default().into()),
             Source::Pack => {
                 let mut packed = AlignedBuf::zeroed(bytes)?;
                 pack(bytemuck::cast_slice_mut(&mut packed))?;

@@ -1,0 +1,104 @@
+//! The stages of a program: kernels to be packed, packed, and written and loaded in between.
+
+use super::tests::{bytes_of, compile, data_of, draft, float_model, load, models, run, run_under};
+use crate::backend::{BackendError, Control, Executable};
+use crate::memory::{ClientSlice, Weights};
+use std::sync::Arc;
+
+#[test]
+fn results_are_the_same_bytes_at_each_stage() {
+    for model in models() {
+        let finished = compile(&model);
+        let (expected, packed) = (run(&finished).unwrap(), finished.artifact().unwrap());
+        // A draft packs as it runs, and is then as good as one that was finished; so is one that was loaded.
+        let compiled = draft(&model);
+        let artifact = compiled.artifact().unwrap();
+        let loaded = load(&artifact.model, &data_of(&artifact)).unwrap();
+        let again = loaded.artifact().unwrap();
+        assert_eq!((&again.model, bytes_of(&again)), (&artifact.model, bytes_of(&artifact)));
+        for program in [compiled, loaded] {
+            assert_eq!(program.is_finished(), program.kernels().next().is_none());
+            assert_eq!(run(&program).unwrap(), expected);
+            assert!(program.is_finished());
+            assert_eq!(run(&program).unwrap(), expected);
+            let artifact = program.artifact().unwrap();
+            assert_eq!((&artifact.model, bytes_of(&artifact)), (&packed.model, bytes_of(&packed)));
+        }
+    }
+}
+
+#[test]
+fn a_draft_of_which_some_is_packed_can_be_kept_too() {
+    let model = float_model();
+    let (expected, program) = (run(&compile(&model)).unwrap(), draft(&model));
+    program.kernels().nth(1).unwrap().0.pack(&Control::default()).unwrap();
+    let artifact = program.artifact().unwrap();
+    let loaded = load(&artifact.model, &data_of(&artifact)).unwrap();
+    assert_eq!(
+        loaded.kernels().map(|(kernel, _)| kernel.is_packed()).collect::<Vec<_>>(),
+        [false, true, false]
+    );
+    assert_eq!(run(&loaded).unwrap(), expected);
+}
+
+#[test]
+fn drafts_keep_constants_until_they_are_packed_and_no_longer() {
+    let program = draft(&float_model());
+    let packed: usize = {
+        let finished = compile(&float_model()).artifact().unwrap();
+        finished.data.iter().map(|(_, part)| part.len()).sum()
+    };
+    let constants = program.artifact().unwrap();
+    let weak: Vec<_> = constants
+        .data
+        .iter()
+        .map(|(_, part)| match part {
+            Weights::Private(bytes) => Arc::downgrade(bytes),
+            Weights::Shared(_) => panic!("nothing was loaded"),
+        })
+        .collect();
+    // Filters and the addend: as many bytes as the model has, not as its panels have.
+    let size: usize = constants.data.iter().map(|(_, part)| part.len()).sum();
+    assert!(size == 4 * (720 + 320 + 1800 + 1260) && size < packed, "{size} bytes");
+    drop(constants);
+    program.finish(&Control::default()).unwrap();
+    // Only the addend, which a plain evaluation reads.
+    assert_eq!(weak.iter().filter(|bytes| bytes.strong_count() > 0).count(), 1);
+}
+
+#[test]
+fn first_runs_at_once_pack_once_and_agree() {
+    let model = float_model();
+    let (expected, program) = (run(&compile(&model)).unwrap(), draft(&model));
+    std::thread::scope(|scope| {
+        let runs: Vec<_> = (0..8).map(|_| scope.spawn(|| run(&program).unwrap())).collect();
+        runs.into_iter().for_each(|run| assert_eq!(run.join().unwrap(), expected));
+    });
+    assert!(program.is_finished());
+}
+
+#[test]
+fn a_first_run_keeps_its_deadline_and_leaves_a_draft() {
+    let program = draft(&float_model());
+    let late = Control { deadline_ns: Some(1), ..Control::default() };
+    assert!(matches!(program.finish(&late), Err(BackendError::DeadlinePassed)));
+    assert!(matches!(run_under(&program, &late), Err(BackendError::DeadlinePassed)));
+    let cancelled = Control::default();
+    cancelled.cancelled.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert!(matches!(program.finish(&cancelled), Err(BackendError::Cancelled)));
+    assert!(program.kernels().all(|(kernel, _)| !kernel.is_packed()));
+    assert_eq!(run(&program).unwrap(), run(&compile(&float_model())).unwrap());
+}
+
+#[test]
+fn a_draft_needs_its_file_until_it_is_finished() {
+    let artifact = draft(&float_model()).artifact().unwrap();
+    let data = data_of(&artifact);
+    let (program, held) = (load(&artifact.model, &data).unwrap(), Arc::strong_count(&data));
+    // The addend is copied at once.
+    assert!(held > 3, "{held} holders");
+    program.finish(&Control::default()).unwrap();
+    assert_eq!(Arc::strong_count(&data), 1, "it reads nothing from the file any more");
+    ClientSlice::whole(data.clone()).write(&vec![0; data.len()]).unwrap();
+    assert_eq!(run(&program).unwrap(), run(&compile(&float_model())).unwrap());
+}

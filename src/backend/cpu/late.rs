@@ -1,0 +1,152 @@
+//! What is made when it is first needed: by one of those who need it, while the others wait as long as they may.
+//!
+//! Whoever makes it must not wait for anybody meanwhile, least of all for a turn at computing: those who wait here may
+//! hold all turns that there are.
+
+use crate::ops::{Interrupt, OpError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// How often who waits looks whether it still may.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// A `T` that is made of an `S`, which is kept until then.
+pub struct Late<S, T> {
+    made: OnceLock<T>,
+    state: Mutex<State<S>>,
+    changed: Condvar,
+}
+
+struct State<S> {
+    source: Option<Arc<S>>,
+    /// Whether somebody is making it.
+    busy: bool,
+}
+
+impl<S, T> Late<S, T> {
+    pub fn of(source: S) -> Self {
+        let state = State { source: Some(Arc::new(source)), busy: false };
+        Late { made: OnceLock::new(), state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// One that is there already.
+    pub fn made(made: T) -> Self {
+        let state = State { source: None, busy: false };
+        Late { made: made.into(), state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    pub fn get(&self) -> Option<&T> {
+        self.made.get()
+    }
+
+    /// What it will be made of; `None` once it is made.
+    pub fn source(&self) -> Option<Arc<S>> {
+        self.lock().source.clone()
+    }
+
+    /// Gives it, made by `make` if nobody has yet. What fails is tried again by whoever needs it next.
+    pub fn get_or_make<E: From<OpError>>(
+        &self,
+        interrupt: &dyn Interrupt,
+        make: impl FnOnce(&S) -> Result<T, E>,
+    ) -> Result<&T, E> {
+        if let Some(made) = self.made.get() {
+            return Ok(made);
+        }
+        let mut state = self.lock();
+        while state.busy {
+            interrupt.check()?;
+            state = self.changed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let Some(source) = state.source.clone() else {
+            return self.made.get().ok_or_else(|| OpError::failed("it was made of nothing").into());
+        };
+        interrupt.check()?;
+        state.busy = true;
+        drop(state);
+        let turn = Making(self);
+        let made = make(&source)?;
+        let made = self.made.get_or_init(|| made);
+        let source = self.lock().source.take();
+        drop((turn, source)); // whoever waits need not wait until the source is freed
+        Ok(made)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<S>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Lets the next one try when it ends, however it ends.
+struct Making<'l, S, T>(&'l Late<S, T>);
+
+impl<S, T> Drop for Making<'_, S, T> {
+    fn drop(&mut self) {
+        self.0.lock().busy = false;
+        self.0.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::{boottime_ns, Control};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::Barrier;
+
+    #[test]
+    fn it_is_made_once_however_many_need_it() {
+        let (late, count, start) = (Late::of(7), AtomicUsize::new(0), Barrier::new(8));
+        let make = |source: &i32| -> Result<i32, OpError> {
+            count.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(20));
+            Ok(source * 6)
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    start.wait();
+                    assert_eq!(late.get_or_make(&Control::default(), make), Ok(&42));
+                });
+            }
+        });
+        assert_eq!((count.into_inner(), late.source()), (1, None));
+    }
+
+    #[test]
+    fn what_fails_or_panics_is_tried_again() {
+        let (late, control) = (Late::<i32, i32>::of(7), Control::default());
+        let failed = late.get_or_make(&control, |_| Err(OpError::failed("as told")));
+        assert!(failed.is_err() && late.get().is_none() && late.source().is_some());
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            late.get_or_make(&control, |_| -> Result<i32, OpError> { panic!("as the test wants it") })
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(late.get_or_make(&control, |source| Ok::<_, OpError>(*source)), Ok(&7));
+    }
+
+    #[test]
+    fn who_waits_or_comes_late_gives_up_in_time() {
+        let (late, made) = (Late::of(()), AtomicUsize::new(0));
+        let (began, begun) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            let (late, made) = (&late, &made);
+            scope.spawn(move || {
+                late.get_or_make(&Control::default(), |()| {
+                    began.send(()).unwrap();
+                    ended.recv().unwrap();
+                    Ok::<_, OpError>(made.fetch_add(1, Ordering::Relaxed))
+                })
+            });
+            begun.recv().unwrap();
+            let hurried = Control { deadline_ns: Some(boottime_ns() + 5_000_000), ..Control::default() };
+            assert_eq!(late.get_or_make(&hurried, |()| Ok(9)), Err(OpError::DeadlinePassed));
+            end.send(()).unwrap();
+        });
+        assert_eq!(late.get(), Some(&0));
+        let late = Late::<(), i32>::of(());
+        let passed = Control { deadline_ns: Some(1), ..Control::default() };
+        assert_eq!(late.get_or_make(&passed, |()| Ok(9)), Err(OpError::DeadlinePassed));
+    }
+}
