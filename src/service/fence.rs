@@ -1,11 +1,11 @@
 //! Fences without a kernel driver for them: one end of a socket pair that a client can only poll.
 //!
-//! Readable means signalled; an error condition means that what was waited for failed. That is what a sync file shows,
-//! and all that clients look at.
+//! Readable means signalled; an error condition means that what was waited for failed. Clients look at nothing else. A
+//! sync file of a client's is readable when it failed, too: it has to be asked.
 
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 /// The driver's end of a fence. Dropped unsignalled, even by the end of the process, it puts the fence in its error
@@ -62,14 +62,39 @@ pub(super) fn state(fence: BorrowedFd) -> FenceState {
     match nix::poll::poll(&mut poll, PollTimeout::ZERO) {
         Ok(0) => FenceState::Pending,
         Ok(_) => match poll[0].revents() {
-            Some(events) if !events.intersects(PollFlags::POLLERR | PollFlags::POLLNVAL) => {
-                FenceState::Signalled
-            }
+            Some(events) if events.intersects(PollFlags::POLLERR | PollFlags::POLLNVAL) => FenceState::Failed,
+            Some(_) if !sync_file_failed(fence) => FenceState::Signalled,
             _ => FenceState::Failed,
         },
         Err(nix::Error::EINTR) => FenceState::Pending,
         Err(_) => FenceState::Failed,
     }
+}
+
+/// Whether `fence` is a sync file that is in its error state.
+pub(super) fn sync_file_failed(fence: BorrowedFd) -> bool {
+    // sync_file_info of linux/sync_file.h
+    #[derive(Default)]
+    #[repr(C)]
+    struct Info {
+        name: [u8; 32],
+        status: i32,
+        flags: u32,
+        fences: u32,
+        padding: u32,
+        list: u64,
+    }
+    // _IOWR('>', 4, struct sync_file_info)
+    const SYNC_IOC_FILE_INFO: libc::c_ulong = 0xc038_3e04;
+    // Another kind of file, which is the client's choice, might take the request for something else, or forever.
+    let link = format!("/proc/self/fd/{}", fence.as_raw_fd());
+    if !std::fs::read_link(link).is_ok_and(|name| name.as_os_str() == "anon_inode:sync_file") {
+        return false;
+    }
+    let mut info = Info::default();
+    // SAFETY: the request fills the structure that it is given, and no list of fences, as `fences` is 0.
+    let asked = unsafe { libc::ioctl(fence.as_raw_fd(), SYNC_IOC_FILE_INFO as _, &mut info) };
+    asked == 0 && info.status < 0
 }
 
 #[cfg(test)]

@@ -2,12 +2,13 @@
 //!
 //! What it calls when something happens must be quick and wait for nobody.
 
+use super::fence::sync_file_failed;
 use crate::backend::boottime_ns;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::collections::{BTreeMap, HashMap};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -162,7 +163,8 @@ impl Shared {
             }
             let Some((descriptor, then)) = self.lock().descriptors.remove(&event.data()) else { continue };
             self.remove(&descriptor);
-            let failed = event.events().contains(EpollFlags::EPOLLERR);
+            let failed =
+                event.events().contains(EpollFlags::EPOLLERR) || sync_file_failed(descriptor.as_fd());
             call(|| then(if failed { Event::Error } else { Event::Ready }));
         }
         loop {
