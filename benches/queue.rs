@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The ends of a queue of `elements`, and the queue.
 fn ends(elements: usize) -> (SharedQueue, Reader, Writer) {
     let shared = SharedQueue::create(elements, ELEMENT).expect("a queue");
-    let attach = || Queue::attach(shared.descriptor(), ELEMENT, elements).expect("attached");
+    let attach = || Queue::attach(&shared.descriptor(), ELEMENT, elements).expect("attached");
     let (reader, writer) = (attach(), attach());
     (shared, Reader::new(reader).expect("a reader"), Writer::new(writer).expect("a writer"))
 }

@@ -1,5 +1,5 @@
 //! Real sync files as the fences that executions wait for. The kernel's vgem driver makes them: it has no device, and
-//! its fences are signalled by whoever made them.
+//! its fences are signalled by whoever made them. Only sw_sync, which few kernels have, makes some that fail.
 
 mod common;
 
@@ -61,6 +61,54 @@ impl Pending {
         // drm_vgem_fence_signal: number, flags
         ask(&self.card, 0x4008_6442, &mut [self.number, 0]);
     }
+}
+
+/// Where sync files come from that are signalled as its count goes up, and fail when it goes away.
+struct Timeline(File);
+
+impl Timeline {
+    const PATH: &str = "/sys/kernel/debug/sync/sw_sync";
+
+    fn new() -> Self {
+        let timeline = OpenOptions::new().read(true).write(true).open(Self::PATH);
+        Timeline(timeline.unwrap_or_else(|why| panic!("{}: {why}", Self::PATH)))
+    }
+
+    /// A sync file that is signalled once the count is `count`.
+    fn fence(&self, count: u32) -> ParcelFileDescriptor {
+        // sw_sync_create_fence_data: count, name (32 bytes), file descriptor
+        let mut fence = [0u32; 10];
+        fence[0] = count;
+        ask(&self.0, 0xc028_5700, &mut fence);
+        ParcelFileDescriptor::new(owned(fence[9] as i32))
+    }
+
+    fn count_on(&self) {
+        ask(&self.0, 0x4004_5701, &mut 1u32);
+    }
+}
+
+#[test]
+#[ignore = "needs the kernel's sw_sync at its place in debugfs, as tests/vm has it under User-Mode Linux"]
+fn sync_files_in_their_error_state_fail_executions() {
+    let harness = Harness::new();
+    let model = harness.prepare(&floor_model(&[1, 3]));
+    let (request, output) = request(&floats(&[1.5, -0.5, 3.0]), 12);
+    let timeline = Timeline::new();
+    let fences = [timeline.fence(1), timeline.fence(2)];
+    let result = model.executeFenced(&request, &fences, false, -1, -1, -1).expect("launched");
+    timeline.count_on();
+    assert_eq!(wait(&result, Duration::from_millis(300)), None, "one is not signalled");
+    drop(timeline);
+    assert_eq!(wait(&result, PATIENCE), Some(false));
+    assert_eq!(bytes_of(&output), [0xee; 12]);
+    // One that failed before it is waited for.
+    let answer = model.executeFenced(&request, &fences, false, -1, -1, -1);
+    assert_refused(answer, ErrorStatus::INVALID_ARGUMENT, "fence 1 is in its error state");
+    // One that was signalled before its timeline went away has not failed.
+    let result = model.executeFenced(&request, &fences[..1], false, -1, -1, -1).expect("launched");
+    assert_eq!(wait(&result, PATIENCE), Some(true));
+    assert_eq!(bytes_of(&output), floats(&[1.0, -1.0, 3.0]));
 }
 
 #[test]

@@ -89,7 +89,12 @@ fn say_when_due(
     name: &'static str,
 ) {
     let say = say.clone();
-    turns.when_due(client, priority, Box::new(move |turn| Ok(drop((say.send(name), turn)))));
+    let start = move |turn: Turn| {
+        say.send(name).unwrap();
+        drop(turn);
+        Ok(())
+    };
+    turns.when_due(client, priority, Box::new(start));
 }
 
 #[test]

@@ -9,8 +9,9 @@
 # or NNHAL_VTS.
 #
 # A sample of the conformance models, and short forms of the long tests, take a few minutes under emulation; it is the
-# default there. The whole is the default under KVM, which is used where it runs a stock kernel; VM_ACCEL=tcg or kvm
-# chooses. The environment of vm.sh (VM_CACHE, VM_KERNEL) holds. Needs network only for the first run.
+# default there. The whole is the default under KVM, which is used where it runs a stock kernel, and under User-Mode
+# Linux, which runs on any x86-64 machine, with one processor; VM_ACCEL=tcg, kvm or uml chooses. The environment of vm.sh
+# (VM_CACHE, VM_KERNEL) holds. Needs network only for the first run.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -61,11 +62,11 @@ if [ -z "$bin" ]; then
   bin=${CARGO_TARGET_DIR:-$repo/target}/release
 fi
 build_programs
-timeout 1200 "$here/vm.sh" -s || fail "cannot prepare the virtual machine"
+timeout 2400 "$here/vm.sh" -a "${VM_ACCEL:-tcg}" -s || fail "cannot prepare the virtual machine"
 install_hub
 
 accel=${VM_ACCEL:-$(kvm_works && echo kvm || echo tcg)}
-[ -n "$scope" ] || case $accel in kvm) scope=whole ;; *) scope=sample ;; esac
+[ -n "$scope" ] || case $accel in kvm | uml) scope=whole ;; *) scope=sample ;; esac
 case $scope in whole) seconds=14400 ;; *) seconds=1200 ;; esac
 echo "vm test: the $scope under $accel"
 corpus=()

@@ -1,14 +1,15 @@
 #!/bin/bash
 # Runs a command in a throw-away virtual machine whose kernel has the binder driver.
 #
-#   vm.sh [-a tcg|kvm] [-m MB] [-c CPUS] [-t SECONDS] [-f FILE[:DEST]]... [-d DIR[:MOUNT]]... [-w DIR[:MOUNT]]...
+#   vm.sh [-a tcg|kvm|uml] [-m MB] [-c CPUS] [-t SECONDS] [-f FILE[:DEST]]... [-d DIR[:MOUNT]]... [-w DIR[:MOUNT]]...
 #         [-k MODULE]... -- COMMAND...
 #
-#   -a  accelerator: tcg (default) works everywhere; kvm is faster where the host may run stock kernels under it
-#   -m, -c, -t  guest memory (512), processors (2), and the hard limit on the machine's life (120)
+#   -a  accelerator: tcg (default) works everywhere; kvm is faster where the host may run stock kernels under it; uml is
+#       User-Mode Linux: a kernel that uml_kernel.sh builds and that runs as a process, its programs at full speed
+#   -m, -c, -t  guest memory (512), processors (2; one under uml), and the hard limit on the machine's life (120)
 #   -f  a file the guest gets at DEST (default /bin/NAME), with the shared libraries that it needs
 #   -d  a host directory the guest sees at MOUNT (default /host), read-only; -w the same, writable
-#   -k  a kernel module to load besides that of binder
+#   -k  a kernel module to load besides that of binder; under uml nothing is a module
 #   vm.sh -s  only fetches and prepares what the machine needs
 #
 # COMMAND runs as root under a busybox user land, with /dev/binder, /dev/hwbinder and /dev/vndbinder; its output and
@@ -16,7 +17,8 @@
 # without a status: a crash or too little memory) and 126 (the machine could not be set up).
 #
 # Needs a Debian-like host: QEMU is installed when missing; kernel and busybox are only unpacked, under VM_CACHE
-# (default target/vm). VM_KERNEL names another kernel package. Times under tcg say nothing about a device.
+# (default target/vm). VM_KERNEL names another kernel package, of sources under uml. Times under tcg and uml say nothing
+# about a device.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -26,6 +28,12 @@ die() { echo "vm.sh: $*" >&2; exit 126; }
 
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }
 apt_update() { [ -n "${updated:-}" ] || as_root timeout 300 apt-get update -qq >&2 || die "apt-get update failed"; updated=1; }
+
+apt_install() {
+  apt_update
+  DEBIAN_FRONTEND=noninteractive as_root timeout 600 apt-get install -y -qq -o DPkg::Lock::Timeout=300 \
+    --no-install-recommends "$@" >/dev/null || die "cannot install $*"
+}
 
 # Unpacks a Debian package at $cache/NAME, without installing it.
 fetch() {
@@ -47,28 +55,36 @@ find_kernel() {
   done | sed -n 1p
 }
 
-# Sets kernel, vmlinuz and busybox; one caller at a time.
+# Sets kernel and vmlinuz.
+prepare_qemu() {
+  command -v qemu-system-x86_64 >/dev/null || apt_install qemu-system-x86
+  kernel=${VM_KERNEL:-$(cat "$cache/kernel" 2>/dev/null || find_kernel)}
+  [ -n "$kernel" ] || { apt_update; kernel=$(find_kernel); }
+  [ -n "$kernel" ] || die "no kernel package found; name one with VM_KERNEL"
+  fetch "$kernel"
+  [ -n "${VM_KERNEL:-}" ] || echo "$kernel" >"$cache/kernel"
+  vmlinuz=$(echo "$cache/$kernel"/boot/vmlinuz-*)
+  [ -e "$vmlinuz" ] || die "$kernel has no kernel image"
+}
+
+. "$here/uml_kernel.sh"
+
+# Sets busybox and what the kernel's function sets; one caller at a time.
 prepare() {
   command -v apt-get >/dev/null || die "needs a Debian-like host (apt-get)"
   mkdir -p "$cache" || die "cannot write $cache"
   cache=$(cd "$cache" && pwd)
-  exec 9>"$cache/lock"; flock -w 900 9 || die "another vm.sh has been setting up for 15 minutes"
-  command -v qemu-system-x86_64 >/dev/null || { apt_update
-    DEBIAN_FRONTEND=noninteractive as_root timeout 600 apt-get install -y -qq -o DPkg::Lock::Timeout=300 \
-      --no-install-recommends qemu-system-x86 >/dev/null || die "cannot install qemu-system-x86"; }
-  kernel=${VM_KERNEL:-$(cat "$cache/kernel" 2>/dev/null || find_kernel)}
-  [ -n "$kernel" ] || { apt_update; kernel=$(find_kernel); }
-  [ -n "$kernel" ] || die "no kernel package found; name one with VM_KERNEL"
-  fetch "$kernel"; fetch busybox-static
-  [ -n "${VM_KERNEL:-}" ] || echo "$kernel" >"$cache/kernel"
+  exec 9>"$cache/lock"; flock -w 1800 9 || die "another vm.sh has been setting up for 30 minutes"
+  case $accel in uml) prepare_uml ;; *) prepare_qemu ;; esac
+  fetch busybox-static
+  busybox=$(echo "$cache"/busybox-static/*bin/busybox)
   exec 9>&-
-  vmlinuz=$(echo "$cache/$kernel"/boot/vmlinuz-*); busybox=$(echo "$cache"/busybox-static/*bin/busybox)
-  [ -e "$vmlinuz" ] || die "$kernel has no kernel image"
 }
 
 # Adds a kernel module to the guest, after the modules it depends on; what is built in needs no file.
 add_module() {
   local name=${1//-/_} file dep
+  [ "$accel" != uml ] || return 0
   [ ! -e "$root/vm/modules/$name.ko" ] || return 0
   file=$(find "$cache/$kernel" -name "$name.ko*" -o -name "${name//_/-}.ko*" | sed -n 1p)
   if [ -z "$file" ]; then
@@ -99,13 +115,18 @@ add_file() {
   done
 }
 
-# Adds DIR[:MOUNT] as a 9p share, $2 being ro or rw.
+# Adds DIR[:MOUNT] as a share, $2 being ro or rw: a line with its file system, source, mount point and options.
 add_share() {
   local dir=${1%%:*} mount=/host tag=share${#qemu_shares[@]}
   case $1 in *:*) mount=${1#*:} ;; esac
   dir=$(cd "$dir" 2>/dev/null && pwd -P) || die "no directory ${1%%:*}"
   mkdir -p "$root$mount"
-  echo "$tag $mount $2" >>"$root/vm/shares"
+  if [ "$accel" = uml ]; then
+    case $dir in *,*) die "cannot share $dir, which has a comma" ;; esac
+    echo "hostfs none $mount $2,$dir" >>"$root/vm/shares"
+    return
+  fi
+  echo "9p $tag $mount $2,trans=virtio,version=9p2000.L,msize=262144,cache=loose" >>"$root/vm/shares"
   qemu_shares+=(-fsdev "local,id=$tag,path=${dir//,/,,},security_model=none$([ "$2" = rw ] || echo ,readonly=on)"
     -device "virtio-9p-pci,fsdev=$tag,mount_tag=$tag")
 }
@@ -120,6 +141,7 @@ while getopts a:m:c:t:f:d:w:k:s option; do
   esac
 done
 shift $((OPTIND - 1))
+case $accel in tcg | kvm | uml) ;; *) die "no accelerator $accel" ;; esac
 prepare
 [ -z "$only_setup" ] || exit 0
 [ $# -gt 0 ] || die "no command; see the head of this file"
@@ -140,24 +162,38 @@ for file in ${files[@]+"${files[@]}"}; do add_file "$file"; done
 printf '%s ' "${@@Q}" >"$root/vm/command"
 (cd "$root" && find . | "$busybox" cpio -o -H newc 2>/dev/null) >"$work/initrd" || die "cannot pack the guest"
 
-cpu=max
-if [ "$accel" = kvm ]; then
-  [ -w /dev/kvm ] || die "no access to /dev/kvm; use -a tcg"
-  cpu=host
-fi
 # The first serial port is the guest's console, the second carries the exit status and nothing else.
-timeout -k 5 "$seconds" qemu-system-x86_64 -M q35 -accel "$accel" -cpu "$cpu" -smp "$cpus" -m "$memory" \
-  -nodefaults -no-user-config -display none -nic none -no-reboot -monitor none \
-  -kernel "$vmlinuz" -initrd "$work/initrd" \
-  -append "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic random.trust_cpu=on tsc=reliable mitigations=off" \
-  ${qemu_shares[@]+"${qemu_shares[@]}"} \
-  -chardev stdio,id=console,signal=off -serial chardev:console -serial "file:$work/status" </dev/null &
+case $accel in
+  uml)
+    # Its memory is a file, which wants to be in memory itself. Asked to end, it may panic first: it is not asked.
+    files_at=/dev/shm
+    free=$(df --output=avail -k "$files_at" 2>/dev/null | tail -n 1) || true
+    [ "$((${free:-0} / 1024))" -ge "$memory" ] || files_at=$work
+    TMPDIR=$files_at timeout -s KILL "$seconds" "$uml_kernel" mem="${memory}M" initrd="$work/initrd" \
+      console=ttyS0 con=null ssl=null ssl0=null,fd:1 ssl1=null,fd:8 uml_dir="$work" \
+      seccomp=auto loglevel=4 quiet panic=-1 </dev/null 8>"$work/status" &
+    ;;
+  *)
+    cpu=max
+    if [ "$accel" = kvm ]; then
+      [ -w /dev/kvm ] || die "no access to /dev/kvm; use -a tcg"
+      cpu=host
+    fi
+    timeout -k 5 "$seconds" qemu-system-x86_64 -M q35 -accel "$accel" -cpu "$cpu" -smp "$cpus" -m "$memory" \
+      -nodefaults -no-user-config -display none -nic none -no-reboot -monitor none \
+      -kernel "$vmlinuz" -initrd "$work/initrd" \
+      -append "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic random.trust_cpu=on tsc=reliable mitigations=off" \
+      ${qemu_shares[@]+"${qemu_shares[@]}"} \
+      -chardev stdio,id=console,signal=off -serial chardev:console -serial "file:$work/status" </dev/null &
+    ;;
+esac
 machine=$!
-ended=0; wait "$machine" || ended=$?
+# The shell would tell that it was killed.
+ended=0; wait "$machine" 2>/dev/null || ended=$?
 machine=
 status=$(tr -d '\r' <"$work/status" 2>/dev/null | sed -n 's/^status=//p' || true)
 [ -n "$status" ] && exit "$status"
 case $ended in
   124 | 137) echo "vm.sh: the command was still running after $seconds s" >&2; exit 124 ;;
-  *) echo "vm.sh: the guest ended without a status (qemu: $ended)" >&2; exit 125 ;;
+  *) echo "vm.sh: the guest ended without a status (the machine's is $ended)" >&2; exit 125 ;;
 esac

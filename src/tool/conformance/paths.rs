@@ -1,9 +1,13 @@
 //! The ways to execute a prepared model, and how an execution may end.
 
 use crate::aidl::*;
+use serde::Serialize;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 
 /// A way to execute.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum ExecutionPath {
     Sync,
     SyncConfig,
@@ -76,6 +80,23 @@ impl std::fmt::Display for ExecutionPath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
     }
+}
+
+/// How many executions were asked for, by path.
+pub type Executions = BTreeMap<ExecutionPath, u64>;
+
+thread_local! {
+    static EXECUTIONS: RefCell<Executions> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// Counts an execution that this thread asks the driver for.
+pub fn count(path: ExecutionPath) {
+    EXECUTIONS.with_borrow_mut(|executions| *executions.entry(path).or_default() += 1);
+}
+
+/// The executions that this thread counted since it last asked.
+pub fn take_executions() -> Executions {
+    EXECUTIONS.take()
 }
 
 /// How an execution ended.

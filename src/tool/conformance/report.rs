@@ -1,6 +1,7 @@
 //! The account of a run: failures as they come, a summary at the end, and the same as JSON.
 
 use super::outcome::{Outcome, Skip};
+use super::paths::Executions;
 use super::probe::Available;
 use super::runner::{Report, Work};
 use super::suites::Suite;
@@ -12,13 +13,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
-#[derive(Clone, Copy, Default, Serialize)]
+#[derive(Default, Serialize)]
 struct Counts {
     passed: usize,
     failed: usize,
     skipped: usize,
     /// From the first model's start to the last one's end.
     seconds: f64,
+    executions: Executions,
 }
 
 impl std::fmt::Display for Counts {
@@ -82,6 +84,10 @@ impl Account {
         let counts = self.suites.entry(suite).or_default();
         let start = self.starts.entry(suite).or_insert(now - report.took.as_secs_f64());
         (counts.seconds, self.total.seconds) = (now - *start, now);
+        for (&path, &count) in &report.executions {
+            *counts.executions.entry(path).or_default() += count;
+            *self.total.executions.entry(path).or_default() += count;
+        }
         let (outcome, reason) = match &report.outcome {
             Outcome::Passed => {
                 counts.passed += 1;
@@ -136,9 +142,12 @@ impl Account {
         }
         for (suite, counts) in &self.suites {
             print::line(format!("{}: {counts} in {:.1} s", suite.name(), counts.seconds))?;
+            let executions: Vec<_> =
+                counts.executions.iter().map(|(path, count)| format!("{path} {count}")).collect();
+            print::line(format!("  {} executed: {}", suite.name(), executions.join(", ")))?;
         }
         print::line(format!("all in {:.1} s with {} client threads", self.total.seconds, self.jobs))?;
-        print::line(self.total)
+        print::line(&self.total)
     }
 
     /// Writes the whole account as one JSON object.
@@ -150,6 +159,7 @@ impl Account {
             "passed": self.total.passed,
             "failed": self.total.failed,
             "seconds": self.total.seconds,
+            "executions": self.total.executions,
             "client_threads": self.jobs,
             "skipped": self.total.skipped,
             "suites": suites,

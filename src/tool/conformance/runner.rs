@@ -3,6 +3,7 @@
 use super::corpus::CorpusFile;
 use super::hal_model::Case;
 use super::outcome::Outcome;
+use super::paths::{self, Executions};
 use super::suites::{Context, Suite};
 use crate::tool::error::ToolError;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -30,6 +31,7 @@ pub struct Report {
     pub task: Task,
     pub outcome: Outcome,
     pub took: Duration,
+    pub executions: Executions,
 }
 
 /// What the workers share.
@@ -107,7 +109,10 @@ impl Crew {
             let outcome = catch_unwind(AssertUnwindSafe(run))
                 .unwrap_or_else(|_| Ok(Outcome::Failed("this tool panicked; please report it".into())));
             let message = match outcome {
-                Ok(outcome) => Ok(Report { task, outcome, took: start.elapsed() }),
+                Ok(outcome) => {
+                    let executions = paths::take_executions();
+                    Ok(Report { task, outcome, took: start.elapsed(), executions })
+                }
                 Err(error) => Err((task, error)),
             };
             let over = message.is_err();

@@ -4,7 +4,7 @@
 
 use super::fenced;
 use super::outcome::{fail, Step};
-use super::paths::{ExecutionPath, Ran};
+use super::paths::{self, ExecutionPath, Ran};
 use crate::aidl::*;
 use crate::fmq::codec::{OutputShape as OutputShapeDatum, RequestPacket};
 use crate::tool::client::{ClientError, Driver};
@@ -100,6 +100,9 @@ impl<'a> Session<'a> {
     ) -> Step<Ran> {
         let (driver, prepared, request) = (self.driver, self.prepared, self.request);
         let &Terms { measure, deadline_ns, loop_timeout_ns } = terms;
+        if !path.is_burst() {
+            paths::count(path);
+        }
         match (path, reusable) {
             (ExecutionPath::Sync, _) => plain(
                 driver,
@@ -207,6 +210,7 @@ pub fn run_burst(
 ) -> Step<Ran> {
     let (driver, request) = (session.driver, session.request);
     let &Terms { measure, deadline_ns, loop_timeout_ns } = terms;
+    paths::count(path);
     match path {
         ExecutionPath::BurstConfig => plain(
             driver,

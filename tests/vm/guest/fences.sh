@@ -4,8 +4,16 @@ if [ ! -e /dev/dri/card0 ]; then
   skip "this kernel has no vgem driver"
 else
   start_daemon fences
-  run_tests sync_files --include-ignored
+  run_tests sync_files --ignored sync_files_are_waited_for
   stop_daemon
 fi
+
+step "sync files in their error state"
 mount -t debugfs debugfs /sys/kernel/debug 2>/dev/null
-[ -e /sys/kernel/debug/sync/sw_sync ] || skip "sync files in their error state: this kernel has no sw_sync to make them"
+if [ ! -e /sys/kernel/debug/sync/sw_sync ]; then
+  skip "this kernel has no sw_sync to make them"
+else
+  start_daemon errors
+  run_tests sync_files --ignored sync_files_in_their_error_state_fail_executions
+  stop_daemon
+fi
