@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// How much there may be.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +30,11 @@ impl Default for Limits {
     }
 }
 
+/// How long after the start another daemon, whose place this one takes, may still have the table.
+const SUCCESSION: Duration = Duration::from_secs(2);
+
 pub struct Registry {
+    started: Instant,
     directory: Option<PathBuf>,
     fingerprint: String,
     limits: Limits,
@@ -56,6 +61,7 @@ enum Purpose {
 impl Registry {
     pub fn new(directory: Option<&Path>, fingerprint: &str, limits: Limits) -> Self {
         Registry {
+            started: Instant::now(),
             directory: directory.map(Path::to_path_buf),
             fingerprint: fingerprint.into(),
             limits,
@@ -152,7 +158,7 @@ impl Registry {
                     Some(open) => open,
                     None => {
                         make(directory).map_err(|why| format!("cannot make the directory: {why}"))?;
-                        Open::to_write(&path)?
+                        Open::to_write(&path, self.started + SUCCESSION)?
                     }
                 }
             }

@@ -10,6 +10,7 @@ use redb::{
 use std::collections::HashMap;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 pub(super) const FILE: &str = "registry.redb";
 
@@ -38,8 +39,15 @@ impl Open {
     }
 
     /// Opens what is at `path`, or makes it anew where it is none of ours any more: its loss costs misses, nothing else.
-    pub fn to_write(path: &Path) -> Result<Self, String> {
-        match open(path, true) {
+    /// Waits until `patience` ends for another who uses it.
+    pub fn to_write(path: &Path, patience: Instant) -> Result<Self, String> {
+        const PAUSE: Duration = Duration::from_millis(5);
+        let mut opened = open(path, true);
+        while matches!(opened, Err(Refused::InUse)) && Instant::now() < patience {
+            std::thread::sleep(PAUSE);
+            opened = open(path, true);
+        }
+        match opened {
             Ok(database) => Ok(Open::ToWrite(database)),
             Err(Refused::InUse) => Err("another daemon uses it".into()),
             Err(Refused::Io(why)) => Err(why),
