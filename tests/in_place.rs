@@ -2,6 +2,7 @@
 
 mod common;
 
+use binder::{BinderResult, Strong};
 use common::conv::Convolutions;
 use common::*;
 use nnhal::aidl::*;
@@ -38,6 +39,12 @@ fn assert_parts(file: &File, parts: &[(usize, &[u8])]) {
         expected[*offset..offset + bytes.len()].copy_from_slice(bytes);
     }
     assert!(bytes_of(file) == expected);
+}
+
+/// Executes in a way that maps memory however small: a single execution would read and write it by calls.
+fn execute(model: &Strong<dyn IPreparedModel>, request: &Request) -> BinderResult<ExecutionResult> {
+    let config = ExecutionConfig { loopTimeoutDurationNs: -1, ..Default::default() };
+    model.createReusableExecution(request, &config)?.executeSynchronously(-1)
 }
 
 #[test]
@@ -84,7 +91,7 @@ fn one_place_may_be_several_inputs() {
         outputs: (0..3).map(|i| at(1, i * len, len)).collect(),
         pools: pools(&[(&input, len), (&output, 3 * len)]),
     };
-    model.executeSynchronously(&request, false, -1, -1).expect("executed");
+    execute(&model, &request).expect("executed");
     assert!(bytes_of(&output) == Convolutions::result(&image).repeat(3));
 }
 
@@ -114,7 +121,7 @@ fn what_other_operations_read_is_copied_for_them() {
         outputs: (0..4).map(|i| at(1, i * len, len)).collect(),
         pools: pools(&[(&input, 2 * len), (&output, 4 * len)]),
     };
-    model.executeSynchronously(&request, false, -1, -1).expect("executed");
+    execute(&model, &request).expect("executed");
     let result = Convolutions::result(&first);
     assert!(
         bytes_of(&output)
@@ -134,12 +141,12 @@ fn an_output_too_small_leaves_all_as_they_are() {
         pools: pools(&[(&input, len), (&output, 2 * len)]),
     };
     for second in [4, len - 1] {
-        let result = model.executeSynchronously(&request(second), false, -1, -1).expect("executed");
+        let result = execute(&model, &request(second)).expect("executed");
         let sufficient: Vec<bool> = result.outputShapes.iter().map(|shape| shape.isSufficient).collect();
         assert_eq!((result.outputSufficientSize, sufficient), (false, vec![true, false]));
         assert_parts(&output, &[]);
     }
-    model.executeSynchronously(&request(len), false, -1, -1).expect("executed");
+    execute(&model, &request(len)).expect("executed");
     assert!(bytes_of(&output) == Convolutions::result(&image).repeat(2));
 }
 
@@ -158,7 +165,7 @@ fn memory_is_used_only_as_it_allows() {
                 .map(|(file, prot)| RequestMemoryPool::Pool(mappable(file, prot, 0, len as i64)))
                 .into(),
         };
-        model.executeSynchronously(&request, false, -1, -1)
+        execute(&model, &request)
     };
     assert_refused(run(READ, READ), ErrorStatus::INVALID_ARGUMENT, "output 0 lies in pool 1");
     assert_refused(run(WRITE, WRITE), ErrorStatus::INVALID_ARGUMENT, "input 0 lies in pool 0");
@@ -186,9 +193,7 @@ fn kernels_work_in_the_clients_memory() {
     // The first result lies over the second input, so the second kernel reads what the first has written there: nobody
     // sees that two pools are one file.
     let file = file_with(3 * len, &[(0, &first), (len, &second)]);
-    model
-        .executeSynchronously(&over(&file, len, &[0, len], &[len, 2 * len]), false, -1, -1)
-        .expect("executed");
+    execute(&model, &over(&file, len, &[0, len], &[len, 2 * len])).expect("executed");
     let once: Vec<f32> = first.iter().map(|x| 2.0 * x + 1.0).collect();
     assert!(bytes_of(&file) == [floats(&first), floats(&once), Convolutions::result(&once)].concat());
 }
@@ -204,11 +209,11 @@ fn outputs_over_inputs_are_refused_or_as_if_they_were_apart() {
             let file = file_with(2 * len, &[(0, &image)]);
             let mut request = over(&file, len, &[0], &[shift]);
             request.outputs[0].location.poolIndex = 0;
-            let answer = model.executeSynchronously(&request, false, -1, -1);
+            let answer = execute(&model, &request);
             assert_refused(answer, ErrorStatus::INVALID_ARGUMENT, "output 0 overlaps input 0");
             request.outputs[0].location.poolIndex = 1;
             // Two mappings: whatever comes out, it comes out.
-            model.executeSynchronously(&request, false, -1, -1).expect("executed");
+            execute(&model, &request).expect("executed");
             // One mapping.
             file.write_all_at(&floats(&image), 0).expect("written");
             burst.executeSynchronously(&request, &[7, 7], false, -1, -1).expect("executed");
@@ -238,7 +243,7 @@ fn device_buffers_are_computed_with_in_place() {
         outputs: vec![at(1, 0, 0)],
         pools: [input_token, output_token].map(RequestMemoryPool::Token).into(),
     };
-    model.executeSynchronously(&request, false, -1, -1).expect("executed");
+    execute(&model, &request).expect("executed");
     output.copyTo(&ashmem(&file, len as i64)).expect("copied");
     assert!(bytes_of(&file) == Convolutions::result(&image));
 }

@@ -17,8 +17,9 @@ fn executions() -> usize {
     std::env::var("NNHAL_EXECUTIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(1000)
 }
 
-/// Elements of the tensors: enough that copies of them are often under way when their memory goes.
-const ELEMENTS: usize = 64 << 10;
+/// Elements of the tensors: enough that copies of them are often under way when their memory goes, and that they are
+/// mapped for single executions, too.
+const ELEMENTS: usize = 100 << 10;
 const BYTES: usize = 4 * ELEMENTS;
 
 /// x + weights, the weights in a pool.
@@ -152,7 +153,7 @@ fn vanishing_pools_hurt_only_their_own_client() {
 #[test]
 fn arguments_that_vanish_under_a_kernel_hurt_only_their_own_client() {
     let harness = Harness::new();
-    let images = Convolutions { side: 64, channels: 16, window: 1, ..Default::default() };
+    let images = Convolutions { side: 80, channels: 16, window: 1, ..Default::default() };
     assert_eq!(images.bytes(), BYTES);
     let model = harness.prepare(&images.model());
     let [input, output] = [(); 2].map(|()| memfd(&vec![0; BYTES]));

@@ -62,6 +62,33 @@ pub(super) fn cannot_shrink(fd: BorrowedFd) -> bool {
         .is_ok_and(|seals| SealFlag::from_bits_truncate(seals).contains(SealFlag::F_SEAL_SHRINK))
 }
 
+/// Whether `fd` is a sync file whose fences were signalled with an error.
+pub fn is_failed_sync_file(fd: BorrowedFd) -> bool {
+    /// struct sync_file_info of linux/sync_file.h
+    #[repr(C)]
+    #[derive(Default)]
+    struct Info {
+        name: [u8; 32],
+        /// 1 once signalled, negative once failed.
+        status: i32,
+        flags: u32,
+        fences: u32,
+        pad: u32,
+        list: u64,
+    }
+    // _IOWR('>', 4, struct sync_file_info)
+    const SYNC_IOC_FILE_INFO: libc::c_ulong = 0xc038_3e04;
+    // Files that only the kernel makes have no type. To any other, with a driver behind it, the request might mean
+    // something else.
+    if !blocking::file_type(fd).is_ok_and(|kind| kind == 0) {
+        return false;
+    }
+    let mut info = Info::default();
+    // SAFETY: the request fills the structure that it is given, and no list of fences, as there is room for none.
+    let asked = unsafe { libc::ioctl(fd.as_raw_fd(), SYNC_IOC_FILE_INFO as _, &mut info) };
+    asked == 0 && info.status < 0
+}
+
 /// The caches of a dma-buf: its device and the CPU see the same bytes only if every access is announced.
 pub(super) struct DmaBuf(OwnedFd);
 

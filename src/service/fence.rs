@@ -4,10 +4,10 @@
 //! and the NNAPI runtime among them. A sync file, even where a driver like ours could make one (sw_sync, of debugfs), would
 //! not do as well: polled, one that failed looks like one that was signalled, and has to be asked. Those of clients are.
 
-use crate::memory::file_type;
+use crate::memory::{file_type, is_failed_sync_file};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 /// The driver's end of a fence. Dropped unsignalled, even by the end of the process, it puts the fence in its error
@@ -81,26 +81,7 @@ pub(super) fn state(fence: BorrowedFd) -> FenceState {
 
 /// What a fence says that is no longer pending: a sync file that failed can be read, too.
 pub(super) fn signalled(fence: BorrowedFd) -> FenceState {
-    /// struct sync_file_info of linux/sync_file.h
-    #[repr(C)]
-    struct Info {
-        name: [u8; 32],
-        /// 1 once signalled, negative once failed.
-        status: i32,
-        flags: u32,
-        num_fences: u32,
-        pad: u32,
-        fences: u64,
-    }
-    // _IOWR('>', 4, struct sync_file_info)
-    const SYNC_IOC_FILE_INFO: libc::c_ulong = 0xc038_3e04;
-    let mut info = Info { name: [0; 32], status: 0, flags: 0, num_fences: 0, pad: 0, fences: 0 };
-    // SAFETY: the request fills the structure that it is given, no more as it has room for no fences; of what is no sync
-    // file it means nothing to any kind of file without a name or a device of its own.
-    let asked = |info: &mut Info| unsafe { libc::ioctl(fence.as_raw_fd(), SYNC_IOC_FILE_INFO as _, info) };
-    // Files that only the kernel makes, sync files among them, have no type.
-    let is_anonymous = file_type(fence).is_ok_and(|kind| kind == 0);
-    match is_anonymous && asked(&mut info) == 0 && info.status < 0 {
+    match is_failed_sync_file(fence) {
         true => FenceState::Failed,
         false => FenceState::Signalled,
     }
