@@ -7,6 +7,10 @@
 //! descriptor as the echo does. Criterion compares each way with its last run. The table at the end has the medians of
 //! single round trips, and whether the goals are met; for it the ways take turns, a few calls each, so that whatever else
 //! the machine does meets all of them alike.
+//!
+//! What a call costs depends above all on whether client and service run on one core or on two, and left alone that is the
+//! scheduler's choice, another one each time. So both are bound to cores: to two for Criterion, and then to two and to one
+//! for a table each.
 
 mod common;
 
@@ -15,6 +19,8 @@ use binder::rpc::{FileDescriptorTransportMode as FdMode, RpcServer};
 use binder::{BinderResult, Client, Endpoint, Interface, Strong, Uri};
 use common::{setting, us, wait_for, Daemon, Figures, Process};
 use criterion::Criterion;
+use nix::sched::{sched_getaffinity, sched_setaffinity, CpuSet};
+use nix::unistd::Pid;
 use nnhal::aidl::{self, BnBuffer, ErrorStatus, ExecutionPreference, IBuffer, IPreparedModel, Memory};
 use nnhal::ops::OperationType;
 use nnhal::tensor::{OperandType, TensorInfo};
@@ -44,16 +50,44 @@ fn main() {
         .measurement_time(Duration::from_secs(5))
         .configure_from_args();
     let request = AddRequest::new();
-    let (_server, echo) = echo::start();
+    let ((mut server, _directory), echo) = echo::start();
     let daemon = Daemon::start();
     let options = ConnectOptions { connections: CONNECTIONS, ..Default::default() };
     let driver = Driver::connect(&daemon.service(), &options).expect("a driver");
     let mut ways = ways(&driver, &echo, &request);
+    let services = [server.child().id(), daemon.id()];
+    let place = |core: CpuSet| services.map(|service| bind(service, &core));
+    let (first, second) = cores();
+    bind(std::process::id(), &first);
+    place(second);
     for (name, call) in &mut ways {
         criterion.bench_function(&format!("hop/{name}"), |bencher| bencher.iter(&mut *call));
     }
     criterion.final_summary();
-    Table::measure(&mut ways).print();
+    for (what, core) in [("on two cores", second), ("on one core", first)] {
+        place(core);
+        println!("\nclient and service {what}:\n");
+        Table::measure(&mut ways).print();
+    }
+}
+
+/// Two of the cores that this program may use.
+fn cores() -> (CpuSet, CpuSet) {
+    let all = sched_getaffinity(Pid::from_raw(0)).expect("the cores");
+    let mut cores = (0..CpuSet::count()).filter(|&core| all.is_set(core).unwrap_or(false)).map(|core| {
+        let mut set = CpuSet::new();
+        set.set(core).expect("a core");
+        set
+    });
+    (cores.next().expect("a core"), cores.next().expect("a second core"))
+}
+
+/// Has all threads of a process, and those that they start, run on `core`.
+fn bind(process: u32, core: &CpuSet) {
+    for task in std::fs::read_dir(format!("/proc/{process}/task")).expect("its threads") {
+        let id = task.ok().and_then(|task| task.file_name().to_str()?.parse().ok()).expect("a thread");
+        let _ = sched_setaffinity(Pid::from_raw(id), core); // it may have ended
+    }
 }
 
 /// A way to make a call, and its name.

@@ -49,7 +49,7 @@ fn sealed(bytes: &[u8]) -> File {
 
 /// Reads of memory that can shrink, that cannot, and that is no client's: what the guard costs.
 fn reads(criterion: &mut Criterion) {
-    for (name, len) in [("4KiB", 4 << 10), ("1MiB", 1 << 20)] {
+    for (name, len) in [("4KiB", 4 << 10), ("256KiB", 256 << 10), ("1MiB", 1 << 20)] {
         let bytes = vec![1; len];
         let (shrinkable, sealed) = (memfd(&bytes), sealed(&bytes));
         let map = |file: &File| Mapping::new(file.as_fd(), 0, len, Access::Read).expect("mapped");
@@ -69,6 +69,11 @@ fn reads(criterion: &mut Criterion) {
                 bench.iter(|| whole(map(file)).read(&mut to).expect("read"));
             });
         }
+        // What is small is not mapped then.
+        let once = || Mapping::brief(shrinkable.as_fd(), 0, len, Access::Read).expect("opened");
+        group.bench_function("shrinkable_read_once", |bench| {
+            bench.iter(|| whole(once()).read(&mut to).expect("read"));
+        });
         group.finish();
     }
 }

@@ -33,7 +33,7 @@ impl Drop for Process {
 
 /// The daemon, as it is shipped.
 pub struct Daemon {
-    _process: Process,
+    process: Process,
     socket: PathBuf,
     _directory: tempfile::TempDir,
 }
@@ -46,11 +46,16 @@ impl Daemon {
         command.arg(format!("--service=unix:{}", socket.display())).env("NNHAL_LOG", "error");
         let process = Process::start(&mut command);
         wait_for(&socket);
-        Daemon { _process: process, socket, _directory: directory }
+        Daemon { process, socket, _directory: directory }
     }
 
     pub fn service(&self) -> ServiceName {
         ServiceName::Unix(self.socket.clone())
+    }
+
+    /// Of its process.
+    pub fn id(&self) -> u32 {
+        self.process.0.id()
     }
 
     pub fn socket(&self) -> &Path {
