@@ -162,6 +162,7 @@ for file in ${files[@]+"${files[@]}"}; do add_file "$file"; done
 printf '%s ' "${@@Q}" >"$root/vm/command"
 (cd "$root" && find . | "$busybox" cpio -o -H newc 2>/dev/null) >"$work/initrd" || die "cannot pack the guest"
 
+began=$SECONDS
 # The first serial port is the guest's console, the second carries the exit status and nothing else.
 case $accel in
   uml)
@@ -195,7 +196,9 @@ ended=0; wait "$machine" 2>/dev/null || ended=$?
 machine=
 status=$(tr -d '\r' <"$work/status" 2>/dev/null | sed -n 's/^status=//p' || true)
 [ -n "$status" ] && exit "$status"
+# A machine that is killed before its time was not killed by us.
+[ "$ended" != 137 ] || [ $((SECONDS - began)) -lt "$seconds" ] || ended=124
 case $ended in
-  124 | 137) echo "vm.sh: the command was still running after $seconds s" >&2; exit 124 ;;
+  124) echo "vm.sh: the command was still running after $seconds s" >&2; exit 124 ;;
   *) echo "vm.sh: the guest ended without a status (the machine's is $ended)" >&2; exit 125 ;;
 esac
