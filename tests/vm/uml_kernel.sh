@@ -1,8 +1,9 @@
 # Sourced by vm.sh for -a uml: builds a User-Mode Linux kernel with the binder driver, once, and sets uml_kernel to it.
 #
 # The sources are those of Debian's newest linux-source package that the host's package lists have, or of VM_KERNEL;
-# they are configured by uml.config over an otherwise empty configuration. Building takes about 8 minutes of one
-# processor's time and 2.5 GB under VM_CACHE, of which only the kernel stays. It is built anew when package or
+# they are configured by uml.config over an otherwise empty configuration. Kernels from 6.16 on catch system calls in a
+# faster way: conformance takes little more than half the time that it takes on 6.12. Building takes about 8 minutes of
+# one processor's time and 2.5 GB under VM_CACHE, of which only the kernel stays. It is built anew when package or
 # configuration change. The compiler and what else is needed are installed when missing.
 
 uml_tools() {
