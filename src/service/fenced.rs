@@ -58,7 +58,8 @@ struct Work {
     execution: Arc<Execution>,
     signal: Signal,
     busy: Option<Busy>,
-    descriptors: Permit,
+    /// Shared with its place in line for a turn, which may outlast it.
+    descriptors: Arc<Permit>,
     mappings: Permit,
 }
 
@@ -72,7 +73,7 @@ pub(super) fn launch(
     check_deadline(times.deadline)?;
     let core = execution.prepared().core.clone();
     let client = execution.prepared().client();
-    let descriptors = core.quotas.descriptors(client, wait_for.len() + 1)?;
+    let descriptors = Arc::new(core.quotas.descriptors(client, wait_for.len() + 1)?);
     let mappings = core.quotas.mappings(client, execution.mappings())?;
     let pending = pending(wait_for)?;
     if pending.is_empty() {
@@ -185,6 +186,7 @@ impl Task {
         let state = self.lock();
         let Some(work) = &state.work else { return };
         let (core, priority) = (work.execution.prepared().core.clone(), work.execution.prepared().priority);
+        let place = work.descriptors.clone();
         drop(state);
         let after_fences = self.times.duration.map(|duration| {
             boottime_ns().saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
@@ -194,7 +196,11 @@ impl Task {
         }
         let deadline = [self.times.deadline, after_fences].into_iter().flatten().min();
         let task = self.clone();
-        let begin = move |turn| task.begin(turn, fenced, deadline);
+        let begin = move |turn| {
+            // Given back only here: executions that expired or were given up stand in line still.
+            drop(place);
+            task.begin(turn, fenced, deadline)
+        };
         core.turns.when_due(self.client, priority, Box::new(begin));
     }
 
