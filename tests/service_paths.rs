@@ -90,6 +90,54 @@ fn burst_tokens_are_checked() {
     }
 }
 
+/// A request is run again unchecked if it is the same: whatever differs must be seen.
+#[test]
+fn a_burst_checks_a_request_that_differs_in_anything() {
+    let harness = Harness::new();
+    let model = harness.prepare(&floor_model(&[1]));
+    let burst = model.configureExecutionBurst().expect("a burst");
+    let (inputs, outputs) = (memfd(&floats(&[1.5, 2.5, 3.5])), memfd(&[0xee; 12]));
+    let request = |from: i64, to: i64, [input, output]: [Memory; 2]| Request {
+        inputs: vec![argument(0, from, 4)],
+        outputs: vec![argument(1, to, 4)],
+        pools: vec![RequestMemoryPool::Pool(input), RequestMemoryPool::Pool(output)],
+    };
+    let whole = || [ashmem(&inputs, 12), ashmem(&outputs, 12)];
+    let usual = request(0, 0, whole());
+    let run_usual = |input: f32| {
+        inputs.write_all_at(&floats(&[input]), 0).expect("written");
+        let result = burst.executeSynchronously(&usual, &[3, 4], false, -1, -1).expect("executed");
+        assert_eq!(result.timing, NO_TIMING);
+        assert_eq!(bytes_of(&outputs)[..4], floats(&[input.floor()]));
+    };
+    run_usual(1.5);
+    let read_only = [ashmem(&inputs, 12), mappable(&outputs, libc::PROT_READ, 0, 12)];
+    let refused = [
+        (request(12, 0, whole()), "input 0"),
+        (request(0, -4, whole()), "output 0"),
+        (request(0, 0, [ashmem(&inputs, 3), ashmem(&outputs, 12)]), "input 0"),
+        (request(0, 8, [ashmem(&inputs, 12), ashmem(&outputs, 11)]), "output 0"),
+        (request(0, 0, [ashmem(&inputs, 12), ashmem(&outputs, 1 << 20)]), "pool 1"),
+        (request(0, 0, read_only), "output 0"),
+        (request(0, 0, [ashmem(&inputs, 12), ashmem(&outputs, -1)]), "pool 1"),
+        (Request { inputs: vec![], ..request(0, 0, whole()) }, "0 inputs"),
+    ];
+    for (i, (request, why)) in refused.iter().enumerate() {
+        run_usual(i as f32 + 0.5);
+        let answer = burst.executeSynchronously(request, &[3, 4], false, -1, -1);
+        assert_refused(answer, ErrorStatus::INVALID_ARGUMENT, why);
+    }
+    run_usual(7.5);
+    burst.executeSynchronously(&request(8, 4, whole()), &[3, 4], false, -1, -1).expect("executed");
+    assert_eq!(bytes_of(&outputs), [floats(&[7.0, 3.0]), vec![0xee; 4]].concat());
+    run_usual(8.5);
+    let measured = burst.executeSynchronously(&usual, &[3, 4], true, -1, -1).expect("executed");
+    assert!(measured.timing.timeOnDeviceNs > 0);
+    run_usual(9.5);
+    burst.releaseMemoryResource(3).expect("released");
+    run_usual(-0.5);
+}
+
 #[test]
 fn a_burst_notices_other_memory_under_a_token() {
     let harness = Harness::new();

@@ -18,10 +18,10 @@ pub fn check(fd: BorrowedFd) -> Result<(), MemoryError> {
     if fcntl(fd, FcntlArg::F_GET_SEALS).is_ok() {
         return Ok(());
     }
-    let (kind, on_disk) = known(fd)?;
-    match kind {
+    let known = known(fd)?;
+    match known.kind {
         // What has no device of its own is listed among the mounts, or is mounted where we cannot see it.
-        libc::S_IFREG if !on_disk => match file_system(fd) {
+        libc::S_IFREG if known.device.0 == 0 => match file_system(fd) {
             Some(system) if system != "fuse" && !system.starts_with("fuse.") => Ok(()),
             _ => Err(SERVED),
         },
@@ -34,20 +34,36 @@ pub fn check(fd: BorrowedFd) -> Result<(), MemoryError> {
 
 /// The type of a file, which the kernel knows without asking anybody: one of the bits under `S_IFMT`.
 pub fn file_type(fd: BorrowedFd) -> Result<libc::mode_t, MemoryError> {
-    known(fd).map(|(kind, _)| kind)
+    known(fd).map(|known| known.kind)
 }
 
-/// What the kernel knows of a file without asking anybody: its type, and whether it lies on a device.
-fn known(fd: BorrowedFd) -> Result<(libc::mode_t, bool), MemoryError> {
+/// What the kernel knows of a file without asking anybody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Known {
+    /// One of the bits under `S_IFMT`.
+    pub kind: libc::mode_t,
+    /// Major and minor number.
+    device: (u32, u32),
+    inode: u64,
+    size: u64,
+}
+
+pub(super) fn known(fd: BorrowedFd) -> Result<Known, MemoryError> {
     // SAFETY: plain data, of which all zeroes is a valid value.
     let mut facts: libc::statx = unsafe { std::mem::zeroed() };
     let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+    let wanted = libc::STATX_TYPE | libc::STATX_INO | libc::STATX_SIZE;
     // SAFETY: the path is a C string, and the facts are written to a structure of ours.
-    let done = unsafe { libc::statx(fd.as_raw_fd(), c"".as_ptr(), flags, libc::STATX_TYPE, &mut facts) };
+    let done = unsafe { libc::statx(fd.as_raw_fd(), c"".as_ptr(), flags, wanted, &mut facts) };
     if done != 0 {
         return Err(MemoryError::Map(std::io::Error::last_os_error()));
     }
-    Ok((libc::mode_t::from(facts.stx_mode) & libc::S_IFMT, facts.stx_dev_major != 0))
+    Ok(Known {
+        kind: libc::mode_t::from(facts.stx_mode) & libc::S_IFMT,
+        device: (facts.stx_dev_major, facts.stx_dev_minor),
+        inode: facts.stx_ino,
+        size: facts.stx_size,
+    })
 }
 
 /// The type of the file system that `fd` lies on, if it is mounted where this process can see it.

@@ -1,35 +1,25 @@
 //! Which memory a pool is, so that a mapping can be used again for the same one and for no other.
 
-use super::{blocking, Access};
+use super::blocking::{self, Known};
+use super::Access;
 use std::os::fd::BorrowedFd;
 
 /// The part of a file that a pool is. While a mapping of it lives, no other file has its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    device: libc::dev_t,
-    inode: libc::ino_t,
-    /// A file that changed its size must be looked at again.
-    file_size: libc::off_t,
+    /// Its size, too: a file that changed it must be looked at again.
+    file: Known,
     offset: u64,
     size: usize,
     access: Option<Access>,
 }
 
 impl Identity {
-    /// `None` where the file cannot, or must not be asked to, tell: all regions of the ashmem device look the same.
+    /// `None` where the file cannot tell: all regions of the ashmem device look the same.
     pub(super) fn new(fd: BorrowedFd, offset: u64, size: usize, access: Option<Access>) -> Option<Self> {
-        // It will be refused when it is mapped; till then it must not be asked.
-        blocking::check(fd).ok()?;
-        let stat = nix::sys::stat::fstat(fd).ok()?;
-        let is_file = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
-        is_file.then_some(Identity {
-            device: stat.st_dev,
-            inode: stat.st_ino,
-            file_size: stat.st_size,
-            offset,
-            size,
-            access,
-        })
+        let file = blocking::known(fd).ok()?;
+        let is_file = file.kind == libc::S_IFREG;
+        is_file.then_some(Identity { file, offset, size, access })
     }
 }
 

@@ -1,4 +1,7 @@
 //! IBurst: one execution after another, with the mappings of memory that the client names by tokens kept between them.
+//!
+//! A request that comes again, over the same memory, is not checked again. Whether it is the same memory is never taken
+//! on the client's word.
 
 use super::prepared_model::Prepared;
 use super::run::{Busy, Execution};
@@ -30,6 +33,17 @@ struct Cache {
     entries: HashMap<i64, Entry>,
     /// Counts uses.
     clock: u64,
+    /// What ran last.
+    last: Option<Last>,
+}
+
+/// A request that was checked and whose memory was found: where the next is the same, it is run as it is.
+struct Last {
+    inputs: Vec<RequestArgument>,
+    outputs: Vec<RequestArgument>,
+    /// By pool: the client's token, and the memory.
+    memory: Vec<(i64, Identity)>,
+    execution: Arc<Execution>,
 }
 
 struct Entry {
@@ -65,6 +79,21 @@ impl Cache {
         self.entries.insert(token, Entry { identity, mapping: mapping.clone(), used: self.clock });
         Ok(mapping)
     }
+
+    /// Forgets all that it has of `token`.
+    fn release(&mut self, token: i64) {
+        self.entries.remove(&token);
+        self.last.take_if(|last| last.memory.iter().any(|&(other, _)| other == token));
+    }
+}
+
+/// Which memory each pool of a request is, if all are such that can be told, and have tokens.
+fn memory(request: &Request, tokens: &[i64]) -> Option<Vec<(i64, Identity)>> {
+    let known = |(pool, &token): (&RequestMemoryPool, &i64)| match pool {
+        RequestMemoryPool::Pool(memory) if token >= 0 => Some((token, Pool::new(memory).ok()?.identity()?)),
+        _ => None,
+    };
+    request.pools.iter().zip(tokens).map(known).collect()
 }
 
 impl Burst {
@@ -89,18 +118,48 @@ impl Burst {
             return Err(ServiceError::argument(format!("memory token {token}: expected -1 or more")));
         }
         let _busy = Busy::enter(&self.busy, "burst")?;
-        let map = |index: usize, pool: &Pool| match tokens[index] {
-            -1 => pool.map_briefly(),
-            token => self.cache().map(token, pool),
-        };
-        let result = Execution::new(&self.prepared, request, terms, false, &map)
+        let result = self
+            .execution(request, tokens, terms)
             .and_then(|execution| execution.run_synchronously(deadline, entered));
         if result.is_err() {
             // It may be for the memory that it failed.
             let mut cache = self.cache();
-            tokens.iter().for_each(|token| drop(cache.entries.remove(token)));
+            tokens.iter().for_each(|&token| cache.release(token));
         }
         result
+    }
+
+    /// The request, checked and mapped: the last one, if this is the same.
+    fn execution(
+        &self,
+        request: &Request,
+        tokens: &[i64],
+        terms: Terms,
+    ) -> Result<Arc<Execution>, ServiceError> {
+        let memory = memory(request, tokens);
+        let is_same = |last: &Last| {
+            Some(&last.memory) == memory.as_ref()
+                && last.execution.terms() == terms
+                && (&last.inputs, &last.outputs) == (&request.inputs, &request.outputs)
+        };
+        {
+            let mut cache = self.cache();
+            if let Some(last) = cache.last.as_ref().filter(|last| is_same(last)) {
+                return Ok(last.execution.clone());
+            }
+            // What is not run again must not keep its mappings, whose places others may need.
+            cache.last = None;
+        }
+        let map = |index: usize, pool: &Pool| match tokens[index] {
+            -1 => pool.map_briefly(),
+            token => self.cache().map(token, pool),
+        };
+        let execution = Arc::new(Execution::new(&self.prepared, request, terms, false, &map)?);
+        if let Some(memory) = memory {
+            let (inputs, outputs) = (request.inputs.clone(), request.outputs.clone());
+            self.cache().last = Some(Last { inputs, outputs, memory, execution: execution.clone() });
+        }
+        Ok(execution)
     }
 }
 
@@ -137,7 +196,7 @@ impl IBurst for Burst {
             if token < 0 {
                 return Err(ServiceError::argument(format!("memory token {token}: expected 0 or more")));
             }
-            self.cache().entries.remove(&token);
+            self.cache().release(token);
             Ok(())
         })
     }

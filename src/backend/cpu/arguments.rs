@@ -57,8 +57,10 @@ pub struct Arguments<'a> {
 
 /// A memory of the run, held for all arguments that lie in it.
 struct Memory<'a> {
-    held: Held<'a>,
+    mapping: &'a Mapping,
+    access: Access,
     first: Name,
+    held: Option<Held<'a>>,
 }
 
 /// What to call an argument in messages.
@@ -86,18 +88,17 @@ impl<'a> Arguments<'a> {
         let all = inputs.iter().enumerate().filter_map(given);
         let all = all.chain(outputs.iter().enumerate().filter_map(taken));
         // One access to each memory, whatever for: nothing is locked twice.
-        let mut accesses: BTreeMap<*const Mapping, (&'a Mapping, Access, Name)> = BTreeMap::new();
-        for (slice, access, name) in all {
-            let noted = accesses.entry(slice.mapping()).or_insert((slice.mapping(), access, name));
-            noted.1 = noted.1.and(access);
+        let mut memories = BTreeMap::new();
+        for (slice, access, first) in all {
+            let mapping = slice.mapping();
+            let new = Memory { mapping, access, first, held: None };
+            let memory = memories.entry(std::ptr::from_ref(mapping)).or_insert(new);
+            memory.access = memory.access.and(access);
         }
-        let mut arguments =
-            Arguments { inputs, outputs, memories: BTreeMap::new(), in_place: BTreeMap::new() };
-        for (at, (mapping, access, first)) in accesses {
-            if let Some(held) = Held::new(mapping, access).map_err(failed(first))? {
-                arguments.memories.insert(at, Memory { held, first });
-            }
+        for memory in memories.values_mut() {
+            memory.held = Held::new(memory.mapping, memory.access).map_err(failed(memory.first))?;
         }
+        let mut arguments = Arguments { inputs, outputs, memories, in_place: BTreeMap::new() };
         arguments.place_inputs(candidates, routine, frame);
         arguments.place_outputs(candidates, routine, frame);
         Ok(arguments)
@@ -139,7 +140,7 @@ impl<'a> Arguments<'a> {
     }
 
     fn held(&self, slice: &ClientSlice) -> Option<&Held<'a>> {
-        self.memories.get(&std::ptr::from_ref(slice.mapping())).map(|memory| &memory.held)
+        self.memories.get(&std::ptr::from_ref(slice.mapping()))?.held.as_ref()
     }
 
     /// Value `v`, if it is an input in place.
@@ -184,8 +185,8 @@ impl<'a> Arguments<'a> {
         if shapes.iter().all(|shape| shape.sufficient) {
             self.copy_out(routine, frame)?;
         }
-        for Memory { held, first } in self.memories.into_values() {
-            held.end().map_err(failed(first))?;
+        for memory in self.memories.into_values() {
+            memory.held.map_or(Ok(()), Held::end).map_err(failed(memory.first))?;
         }
         Ok(shapes)
     }
