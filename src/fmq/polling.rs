@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 
 /// A packet that came this soon after the last answer was worth polling for: so is the next, it is assumed.
 const SOON: Duration = Duration::from_micros(250);
+/// Of a request that took longer than this, the sleep that polling saves is a small part: it is not worth a processor
+/// that the client may need to come back with the next.
+const SHORT: Duration = Duration::from_millis(2);
 /// How long to poll for a packet. One that takes longer has cost this much of a processor, once.
 const WINDOW: Duration = SOON;
 /// So many looks between two looks at the clock.
@@ -47,6 +50,7 @@ impl Drop for Polling<'_> {
 pub struct Pace {
     /// `None` never polls.
     budget: Option<Arc<PollingBudget>>,
+    arrived: Instant,
     answered: Instant,
     soon: bool,
 }
@@ -54,7 +58,8 @@ pub struct Pace {
 impl Pace {
     /// Polls within `budget`, or never with none: so must it be where power is dear.
     pub fn new(budget: Option<Arc<PollingBudget>>) -> Self {
-        Pace { budget, answered: Instant::now(), soon: false }
+        let now = Instant::now();
+        Pace { budget, arrived: now, answered: now, soon: false }
     }
 
     /// Polls until `there` says that there is something, or something to stop for; false when it is time to sleep.
@@ -81,12 +86,14 @@ impl Pace {
 
     /// A packet has come.
     pub fn arrived(&mut self) {
-        self.soon = self.answered.elapsed() <= SOON;
+        self.arrived = Instant::now();
+        self.soon = self.arrived.saturating_duration_since(self.answered) <= SOON;
     }
 
     /// It was dealt with: the wait for the next begins.
     pub fn answered(&mut self) {
         self.answered = Instant::now();
+        self.soon &= self.answered.saturating_duration_since(self.arrived) <= SHORT;
     }
 }
 
@@ -108,15 +115,23 @@ mod tests {
     fn it_polls_while_packets_come_soon() {
         let mut pace = Pace::new(Some(PollingBudget::new(1)));
         assert!(!polls(&pace), "nothing has come yet");
-        pace.answered();
+        // Nothing takes long where the clock is ahead.
+        let ahead = || Instant::now() + Duration::from_secs(60);
+        pace.answered = ahead();
         pace.arrived();
         assert!(polls(&pace));
         assert_eq!(pace.poll(|| Ok::<_, ()>(true)), Ok(true));
         assert_eq!(pace.poll(|| Err("over")), Err("over"));
+        pace.arrived = ahead();
         pace.answered();
+        assert!(polls(&pace));
         std::thread::sleep(2 * SOON);
         pace.arrived();
-        assert!(!polls(&pace), "the last took its time");
+        assert!(!polls(&pace), "it came late");
+        let mut pace = Pace { soon: true, ..pace };
+        std::thread::sleep(2 * SHORT);
+        pace.answered();
+        assert!(!polls(&pace), "to answer it took its time");
     }
 
     #[test]
