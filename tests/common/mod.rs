@@ -7,6 +7,7 @@
 pub mod caching;
 pub mod conv;
 pub mod dma_buf;
+pub mod domains;
 pub mod fences;
 pub mod fmq;
 pub mod recurrent;
