@@ -1,6 +1,6 @@
 //! Compilations by way of the driver's own store: a model that its client has compiled before is loaded.
 
-use super::{Compiled, StorePlace};
+use super::{CachingError, Compiled, StorePlace};
 use crate::backend::{Backend, BackendError, CompileOptions, Control, Executable};
 use crate::cache::{Key, Store};
 use crate::memory::{ClientSlice, MemoryError};
@@ -42,11 +42,9 @@ pub(super) fn compile(
     Ok(Compiled { executable, store_as: place })
 }
 
-pub(super) fn save(store: &Store, key: &Key, executable: &dyn Executable) {
-    let Some(artifact) = executable.artifact() else { return };
-    if let Err(why) = store.save(key, &artifact.model, &artifact.data) {
-        log::warn!("a compiled model is not kept in the store: {why}");
-    }
+pub(super) fn save(store: &Store, key: &Key, executable: &dyn Executable) -> Result<(), CachingError> {
+    let artifact = executable.artifact().ok_or(CachingError::NotCacheable)?;
+    Ok(store.save(key, &artifact.model, &artifact.data)?)
 }
 
 fn graphs(model: &Model) -> impl Iterator<Item = &Subgraph> {
