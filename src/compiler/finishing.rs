@@ -124,7 +124,7 @@ impl CachingError {
 
     fn log(&self) {
         match self {
-            // Nobody has it any more, or others use the files, or the client has done something to them: its affair.
+            // Nobody has it any more, or runs do without; others use the files, or the client has done something to them.
             CachingError::Backend(_)
             | CachingError::NotCacheable
             | CachingError::Cache(

@@ -10,7 +10,7 @@ step "caches of whole networks"
 if [ ! -e /models ]; then
   skip "no models"
 else
-  export NNHAL_MODELS=/models
+  export NNHAL_MODELS=/models NNHAL_ROUNDS=100
   case $scope in
     whole) run_tests service_cache_models --nocapture ;;
     # Under emulation each execution of a network takes seconds.
