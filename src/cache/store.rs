@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::Once;
+use std::sync::{Mutex, PoisonError};
 
 /// The store's place in the driver's data directory.
 pub(super) const STORE: &str = "store";
@@ -22,7 +22,7 @@ pub struct Store {
     cache: Cache,
     directory: PathBuf,
     most_bytes: u64,
-    swept: Once,
+    swept: Mutex<bool>,
 }
 
 impl Store {
@@ -31,7 +31,7 @@ impl Store {
         let directory = directory.join(STORE);
         let limits = Limits { bytes: most_bytes, ..Limits::default() };
         let cache = Cache { registry: Registry::new(Some(&directory), fingerprint, limits), hash_data: true };
-        Store { cache, directory, most_bytes, swept: Once::new() }
+        Store { cache, directory, most_bytes, swept: Mutex::default() }
     }
 
     /// What was saved for `key`.
@@ -87,17 +87,22 @@ impl Store {
     }
 
     /// Once: removes files that nothing is recorded for, of another driver or of a save that did not come to its end.
+    /// Until the registry can be read that is tried again, and with it the directory is made.
     fn sweep(&self) {
-        self.swept.call_once(|| {
-            let Ok(entries) = self.cache.registry.list() else { return };
-            let known: HashSet<PathBuf> =
-                entries.iter().flat_map(|entry| paths(&self.directory, &entry.key)).collect();
-            let Ok(files) = std::fs::read_dir(&self.directory) else { return };
-            files.flatten().map(|file| file.path()).for_each(|path| {
-                if is_ours(&path) && !known.contains(&path) {
-                    remove(&path);
-                }
-            });
+        // Held, so that nobody makes new files meanwhile.
+        let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
+        if *swept {
+            return;
+        }
+        let Ok(entries) = self.cache.registry.list() else { return };
+        *swept = true;
+        let known: HashSet<PathBuf> =
+            entries.iter().flat_map(|entry| paths(&self.directory, &entry.key)).collect();
+        let Ok(files) = std::fs::read_dir(&self.directory) else { return };
+        files.flatten().map(|file| file.path()).for_each(|path| {
+            if is_ours(&path) && !known.contains(&path) {
+                remove(&path);
+            }
         });
     }
 }

@@ -6,9 +6,10 @@
 
 use super::caching::{CachePlace, CachingError};
 use super::storing;
-use super::{Compiler, Permit};
+use super::{Compiler, Permit, Turns};
 use crate::backend::{BackendError, Control, Executable, Priority};
 use crate::cache::{Cache, CacheError, Key, Store, Written};
+use crate::memory::MemoryError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -30,20 +31,34 @@ pub struct StorePlace {
 /// What is left to do for a prepared model, as long as that has it.
 pub struct Rest {
     client: u32,
-    begun: AtomicBool,
-    keep: Mutex<Option<Keep>>,
+    due: Arc<Due>,
     /// Set when the prepared model is released.
     released: Arc<AtomicBool>,
 }
 
+/// When it is to be done.
+struct Due {
+    /// Whether there is nothing to begin: it is under way, done, or has failed for good.
+    begun: AtomicBool,
+    left: Mutex<Left>,
+}
+
+struct Left {
+    keep: Option<Keep>,
+    /// After a failure, how long to let it rest.
+    not_before: Option<Instant>,
+    wait: Duration,
+}
+
+/// How long to wait after the first failure that may pass; twice as long after each further one, up to the longest.
+pub(super) const FIRST_WAIT: Duration = Duration::from_millis(500);
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+
 impl Rest {
     /// Of a model of this client.
     pub fn new(client: u32, keep: Option<Keep>) -> Self {
-        Rest { client, begun: AtomicBool::new(false), keep: Mutex::new(keep), released: Arc::default() }
-    }
-
-    fn keep(&self) -> MutexGuard<'_, Option<Keep>> {
-        self.keep.lock().unwrap_or_else(PoisonError::into_inner)
+        let left = Mutex::new(Left { keep, not_before: None, wait: FIRST_WAIT });
+        Rest { client, due: Arc::new(Due { begun: AtomicBool::new(false), left }), released: Arc::default() }
     }
 }
 
@@ -53,36 +68,119 @@ impl Drop for Rest {
     }
 }
 
-impl Keep {
-    fn save(&self, executable: &dyn Executable) {
-        let saved = match self {
-            Keep::Stored(StorePlace { store, key }) => return storing::save(store, key, executable),
-            Keep::Cached { cache, place, written, .. } => place.replace(cache, written, executable),
-        };
-        match saved {
-            Ok(()) => {}
-            // Others use the files, or the client has done something to them: what they are is its affair.
-            Err(CachingError::Cache(
-                why @ (CacheError::Busy | CacheError::Mapped | CacheError::Changed | CacheError::DataChanged),
-            )) => log::debug!("cache files stay as they are: {why}"),
-            Err(why) => log::warn!("cache files are not rewritten: {why}"),
+impl Due {
+    fn left(&self) -> MutexGuard<'_, Left> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the caller is to begin, as nobody else has.
+    fn begin(&self) -> bool {
+        // After most executions this is all.
+        if self.begun.load(Ordering::Relaxed) {
+            return false;
         }
+        let left = self.left();
+        let rests = left.not_before.is_some_and(|end| Instant::now() < end);
+        !rests && !self.begun.swap(true, Ordering::Relaxed)
+    }
+
+    /// Lets a later execution begin once more: `failed` says whether this attempt has failed, rather than found no room.
+    fn put_back(&self, keep: Option<Keep>, failed: bool) {
+        let mut left = self.left();
+        left.keep = keep;
+        if failed {
+            left.not_before = Some(Instant::now() + left.wait);
+            left.wait = (2 * left.wait).min(LONGEST_WAIT);
+        }
+        self.begun.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Keep {
+    fn save(&self, executable: &dyn Executable) -> Result<(), CachingError> {
+        match self {
+            Keep::Stored(StorePlace { store, key }) => storing::save(store, key, executable),
+            Keep::Cached { cache, place, written, .. } => place.replace(cache, written, executable),
+        }
+    }
+}
+
+impl CachingError {
+    /// Whether what failed may well succeed in a while: there was no memory or no disk, or others used the files.
+    fn may_pass(&self) -> bool {
+        let memory =
+            |why: &MemoryError| matches!(why, MemoryError::OutOfMemory(_) | MemoryError::Exhausted(_));
+        match self {
+            CachingError::Backend(BackendError::OutOfMemory(_)) => true,
+            CachingError::Backend(BackendError::Memory { source, .. }) => memory(source),
+            CachingError::Cache(CacheError::Data(source)) => memory(source),
+            CachingError::Cache(why) => matches!(
+                why,
+                CacheError::Busy | CacheError::Mapped | CacheError::Io { .. } | CacheError::Registry(_)
+            ),
+            _ => false,
+        }
+    }
+
+    fn log(&self) {
+        match self {
+            // Nobody has it any more, or runs do without; others use the files, or the client has done something to them.
+            CachingError::Backend(_)
+            | CachingError::NotCacheable
+            | CachingError::Cache(
+                CacheError::Busy | CacheError::Mapped | CacheError::Changed | CacheError::DataChanged,
+            ) => log::debug!("a compilation is not finished or not kept: {self}"),
+            _ => log::warn!("a finished compilation is not kept: {self}"),
+        }
+    }
+}
+
+/// An attempt at what is left to do.
+struct Attempt {
+    client: u32,
+    executable: Arc<dyn Executable>,
+    turns: Arc<Turns>,
+    saves: Arc<Saves>,
+    keep: Option<(Keep, Saving)>,
+}
+
+impl Attempt {
+    fn go(&self, mut control: Control) -> Result<(), CachingError> {
+        if !self.executable.is_finished() {
+            self.finish(&mut control).map_err(CachingError::Backend)?;
+        }
+        self.keep.as_ref().map_or(Ok(()), |(keep, _)| keep.save(&*self.executable))
+    }
+
+    fn finish(&self, control: &mut Control) -> Result<(), BackendError> {
+        if self.saves.lock().closed {
+            return Err(BackendError::Cancelled);
+        }
+        control.turn = Some(Arc::new(self.turns.take(self.client, Priority::Low, control)?));
+        self.executable.finish(control)?;
+        // Nor does it compute any more.
+        control.turn = None;
+        Ok(())
     }
 }
 
 impl Compiler {
     /// Has what is left to do for a model done, at low priority, now that it was executed. `orphaned` is set should its
-    /// client die. Does nothing the second time, unless there was no room for the first.
+    /// client die. Does nothing where it is under way, done, or has failed for good.
+    ///
+    /// What failed for want of memory, disk or room is tried again after a later execution, ever more rarely. Until then
+    /// a model misses nothing but its being kept: runs pack whatever they need themselves.
     pub fn used(&self, rest: &Rest, executable: &Arc<dyn Executable>, orphaned: &Arc<AtomicBool>) {
-        if rest.begun.load(Ordering::Relaxed) || rest.begun.swap(true, Ordering::Relaxed) {
+        if !rest.due.begin() {
             return;
         }
-        if rest.keep().is_none() && executable.is_finished() {
+        let (client, due) = (rest.client, rest.due.clone());
+        let keep = due.left().keep.take();
+        if keep.is_none() && executable.is_finished() {
             return;
         }
-        let client = rest.client;
         let Ok(permit) = self.jobs.take(client, 1) else {
-            return rest.begun.store(false, Ordering::Relaxed);
+            return due.put_back(keep, false);
         };
         let control = Control {
             priority: Priority::Low,
@@ -90,28 +188,16 @@ impl Compiler {
             orphaned: orphaned.clone(),
             ..Control::default()
         };
-        let (keep, executable) = (rest.keep().take(), executable.clone());
-        let (turns, saves) = (self.turns.clone(), self.saves.clone());
         // From here on, so that a process which runs a model once, and ends, keeps it all the same.
-        let saving = keep.and_then(|keep| Some((keep, self.saves.begin()?)));
-        let finish = move |mut control: Control| -> Result<(), BackendError> {
-            if !executable.is_finished() {
-                if saves.lock().closed {
-                    return Err(BackendError::Cancelled);
-                }
-                control.turn = Some(Arc::new(turns.take(client, Priority::Low, &control)?));
-                executable.finish(&control)?;
-                // Nor does it compute any more.
-                control.turn = None;
-            }
-            if let Some((keep, _)) = &saving {
-                keep.save(&*executable);
-            }
-            Ok(())
-        };
+        let keep = keep.and_then(|keep| Some((keep, self.saves.begin()?)));
+        let (executable, turns, saves) = (executable.clone(), self.turns.clone(), self.saves.clone());
+        let attempt = Attempt { client, executable, turns, saves, keep };
         let task = move || {
-            if let Err(why) = finish(control) {
-                log::debug!("a compilation is not finished: {why}");
+            if let Err(why) = attempt.go(control) {
+                why.log();
+                if why.may_pass() {
+                    due.put_back(attempt.keep.map(|(keep, _)| keep), true);
+                }
             }
             drop(permit);
         };

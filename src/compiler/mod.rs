@@ -9,6 +9,7 @@
 //! for a compilation says in a closure what to do with its outcome.
 
 mod caching;
+mod content;
 mod error;
 mod finishing;
 mod quota;

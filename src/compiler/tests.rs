@@ -3,8 +3,9 @@
 use super::*;
 use crate::aidl;
 use crate::backend::{
-    BackendError, Capabilities, InputTensor, Interface, OutputShape, OutputTensor, Preference,
+    Artifact, BackendError, Capabilities, InputTensor, Interface, OutputShape, OutputTensor, Preference,
 };
+use crate::cache::Key;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::Mutex;
@@ -204,4 +205,101 @@ fn what_is_used_is_finished_once_and_no_longer_than_somebody_has_it() {
         soon(|| second.stopped.lock().unwrap().is_some());
         soon(|| bench.compiler.jobs.take(CLIENT, 1).is_ok());
     }
+}
+
+/// Fails to be finished as long as there are errors left, and is worth keeping then.
+#[derive(Default)]
+struct Fickle {
+    errors: Mutex<Vec<BackendError>>,
+    asked: AtomicUsize,
+    finished: AtomicBool,
+}
+
+impl Executable for Fickle {
+    fn interface(&self) -> &Interface {
+        unreachable!("not asked for here")
+    }
+
+    fn preference(&self) -> Preference {
+        Preference::default()
+    }
+
+    fn is_finished(&self) -> bool {
+        self.finished.load(Ordering::SeqCst)
+    }
+
+    fn finish(&self, _: &Control) -> Result<(), BackendError> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        if let Some(error) = self.errors.lock().unwrap().pop() {
+            return Err(error);
+        }
+        self.finished.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn artifact(&self) -> Option<Artifact> {
+        Some(Artifact { model: b"finished".to_vec(), data: Vec::new() })
+    }
+
+    fn run(
+        &self,
+        _: &[Option<InputTensor>],
+        _: &[Option<OutputTensor>],
+        _: &Control,
+    ) -> Result<Vec<OutputShape>, BackendError> {
+        Ok(Vec::new())
+    }
+}
+
+#[test]
+fn what_failed_for_want_of_memory_is_tried_again_after_a_while_and_what_failed_for_good_is_not() {
+    let bench = Bench::new(Limits { threads: 2, jobs: 2, jobs_per_client: 2 });
+    let directory = tempfile::tempdir().unwrap();
+    let store = Arc::new(Store::new(directory.path(), "driver", 1 << 20));
+    let started = std::time::Instant::now();
+    let case = |token: u8, error| {
+        let fickle = Arc::new(Fickle { errors: Mutex::new(vec![error]), ..Fickle::default() });
+        let place = StorePlace { store: store.clone(), key: Key { uid: CLIENT, token: [token; 32] } };
+        (fickle.clone(), fickle as Arc<dyn Executable>, Rest::new(CLIENT, Some(Keep::Stored(place))))
+    };
+    let (scarce, scarce_model, scarce_rest) = case(1, BackendError::OutOfMemory(1 << 40));
+    let (broken, broken_model, broken_rest) = case(2, BackendError::Failed("as told".into()));
+    let execute_both = || {
+        bench.compiler.used(&broken_rest, &broken_model, &Arc::default());
+        bench.compiler.used(&scarce_rest, &scarce_model, &Arc::default());
+    };
+    let asked = |fickle: &Fickle| fickle.asked.load(Ordering::SeqCst);
+    soon(|| {
+        execute_both();
+        asked(&scarce) == 2
+    });
+    assert!(started.elapsed() >= finishing::FIRST_WAIT, "not at every execution");
+    soon(|| store.load(&Key { uid: CLIENT, token: [1; 32] }).is_some());
+    execute_both();
+    // Nothing is under way any more.
+    soon(|| bench.compiler.jobs.take(CLIENT, 2).is_ok());
+    assert_eq!((asked(&scarce), asked(&broken)), (2, 1));
+    assert!(store.load(&Key { uid: CLIENT, token: [2; 32] }).is_none());
+}
+
+#[test]
+fn what_could_not_be_kept_is_kept_once_there_is_room() {
+    let bench = Bench::new(Limits { threads: 2, jobs: 2, jobs_per_client: 2 });
+    let directory = tempfile::tempdir().unwrap();
+    // No directory can be made where a file is.
+    std::fs::write(directory.path().join("store"), b"").unwrap();
+    let store = Arc::new(Store::new(directory.path(), "driver", 1 << 20));
+    let key = Key { uid: CLIENT, token: [1; 32] };
+    let fickle = Arc::new(Fickle::default());
+    let place = StorePlace { store: store.clone(), key };
+    let (model, rest) = (fickle.clone() as Arc<dyn Executable>, Rest::new(CLIENT, Some(Keep::Stored(place))));
+    bench.compiler.used(&rest, &model, &Arc::default());
+    soon(|| fickle.is_finished() && bench.compiler.jobs.take(CLIENT, 2).is_ok());
+    assert!(store.load(&key).is_none());
+    std::fs::remove_file(directory.path().join("store")).unwrap();
+    soon(|| {
+        bench.compiler.used(&rest, &model, &Arc::default());
+        store.load(&key).is_some()
+    });
+    assert_eq!(fickle.asked.load(Ordering::SeqCst), 1, "it was finished already");
 }

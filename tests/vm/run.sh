@@ -6,7 +6,7 @@
 # Builds the release binaries (or takes nnhald and nnhal from NNHAL_BIN_DIR) and the test programs, installs the service
 # manager once, boots the machine and runs guest/main.sh in it: all STEPS, files of guest/, or those that are named.
 # Ends with a line that says whether it passed, and a status that does too. The conformance corpus is at ../shared/vts,
-# or NNHAL_VTS.
+# or NNHAL_VTS; models are at ../shared/models, or NNHAL_MODELS.
 #
 # A sample of the conformance models, and short forms of the long tests, take a few minutes under emulation; it is the
 # default there. The whole is the default under KVM, which is used where it runs a stock kernel, and under User-Mode
@@ -17,10 +17,11 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repo=$(cd "$here/../.." && pwd)
 vts=${NNHAL_VTS:-$repo/../shared/vts}
+models=${NNHAL_MODELS:-$repo/../shared/models}
 export VM_CACHE=${VM_CACHE:-$repo/target/vm}
 tools_version=0.12.0
-programs=(memory_domains service_cache service_paths fmq_burst other_processes vanishing_memory client_deaths dma_bufs
-  sync_files)
+programs=(memory_domains service_cache service_paths fmq_burst service_cache_models other_processes vanishing_memory
+  client_deaths dma_bufs sync_files)
 
 fail() { echo "vm test: FAILED: $*" >&2; exit 1; }
 
@@ -69,11 +70,12 @@ accel=${VM_ACCEL:-$(kvm_works && echo kvm || echo tcg)}
 [ -n "$scope" ] || case $accel in kvm | uml) scope=whole ;; *) scope=sample ;; esac
 case $scope in whole) seconds=14400 ;; *) seconds=1200 ;; esac
 echo "vm test: the $scope under $accel"
-corpus=()
-if [ -d "$vts" ]; then corpus=(-d "$vts:/vts"); else echo "vm test: SKIPPED conformance: no corpus at $vts"; fi
+corpora=()
+if [ -d "$vts" ]; then corpora=(-d "$vts:/vts"); else echo "vm test: SKIPPED conformance: no corpus at $vts"; fi
+if [ -d "$models" ]; then corpora+=(-d "$models:/models"); else echo "vm test: SKIPPED networks: no models at $models"; fi
 
 "$here/vm.sh" -a "$accel" -m 2048 -k vgem -t "$seconds" -d "$repo:/repo" -d "$VM_CACHE/tests:/tests" \
-  ${corpus[@]+"${corpus[@]}"} -f "$bin/nnhald" -f "$bin/nnhal" -f "$VM_CACHE/tools/bin/rsb_hub" \
+  ${corpora[@]+"${corpora[@]}"} -f "$bin/nnhald" -f "$bin/nnhal" -f "$VM_CACHE/tools/bin/rsb_hub" \
   -f "$VM_CACHE/tools/bin/rsb_service" -- sh /repo/tests/vm/guest/main.sh "$scope" ${steps[@]+"${steps[@]}"} ||
   fail "status $? (124: time limit, 125: the machine crashed, 126: it could not be set up, else see above)"
 [ "$scope" = whole ] || echo "vm test: left out: the conformance models beyond a sample; long forms: tests/vm/run.sh whole"

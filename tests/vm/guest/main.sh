@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs inside the machine, started by run.sh: main.sh whole|sample [STEPS...]. The repository is at /repo, the test
-# programs are at /tests, the corpus is at /vts if there is one; all read-only.
+# programs are at /tests, the corpus is at /vts and models at /models if there are any; all read-only.
 here=/repo/tests/vm/guest
 scope=$1
 shift

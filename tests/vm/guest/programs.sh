@@ -6,6 +6,19 @@ for program in memory_domains service_cache service_paths fmq_burst; do
   run_tests "$program"
 done
 
+step "caches of whole networks"
+if [ ! -e /models ]; then
+  skip "no models"
+else
+  export NNHAL_MODELS=/models NNHAL_ROUNDS=100
+  case $scope in
+    whole) run_tests service_cache_models --nocapture ;;
+    # Under emulation each execution of a network takes seconds.
+    *) run_tests service_cache_models --nocapture networks_come_back_whatever_the_files_held ;;
+  esac
+  sed -n 's/^.*SKIPPED/  SKIPPED/p' /tmp/service_cache_models.log
+fi
+
 step "another process's tokens, another user's cache"
 run_tests other_processes --include-ignored
 
