@@ -291,7 +291,7 @@ fn times_bound_fenced_executions() {
     let harness = Harness::new();
     let (model, request, output) = fenced_setup(&harness);
     let never = ClientFence::new();
-    let deadline = boottime_ns() as i64 + 30_000_000;
+    let deadline = boottime_ns() as i64 + 500_000_000;
     let result = model.executeFenced(&request, &never.list(), true, deadline, -1, -1).expect("launched");
     assert_eq!(wait(&result, PATIENCE), Some(false));
     assert!(boottime_ns() as i64 >= deadline);
