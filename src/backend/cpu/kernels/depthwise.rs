@@ -1,7 +1,7 @@
 //! DEPTHWISE_CONV_2D with one output channel per input channel: sums over taps, channels side by side in vectors.
 
 use super::conv::{signed_weights, signed_zero, QuantInput, PACKED_INPUTS};
-use super::gemm_i8::scale;
+use super::gemm_i8::{scale, Scaling};
 use super::simd::{dispatch, Isa, Simd};
 use super::{input, output, rows_per_task, Kernel, Source, Work};
 use crate::memory::{Target, View, Weights};
@@ -129,19 +129,18 @@ unsafe fn pixels_f32_with<S: Simd>(kernel: &DepthwiseF32, input: View<f32>, firs
     let (weights, bias) =
         (kernel.weights.elements::<f32>(0, count), kernel.bias.elements::<f32>(0, channels));
     for_each_pixel(&kernel.geometry, first, out, |taps, mut out| {
-        let vectors = channels - channels % S::LANES;
-        for c in (0..vectors).step_by(S::LANES) {
-            // SAFETY: c + LANES is at most `channels`, which are as many as the bias has; each tap has as many weights,
-            // all of which were asked for, and as many input cells; cells and results are asked for where they are used.
-            unsafe {
-                let mut sum = S::load(bias.add(c));
-                for &(weight, cell) in taps {
-                    let x = S::load(input.pointer(cell + c, S::LANES));
-                    let w = S::load(weights.add(weight + c));
-                    sum = S::mul_add(x, w, sum);
+        let pixel = Pixel { weights, bias, range: (lo, hi), input, taps };
+        let (vectors, mut c) = (channels - channels % S::LANES, 0);
+        while c < vectors {
+            // SAFETY: as many channels are left, which are as many as the bias has; each tap has as many weights, all of
+            // which were asked for.
+            c += unsafe {
+                match (vectors - c) / S::LANES {
+                    4.. => pixel.sum::<S, 4>(c, &mut out),
+                    2.. => pixel.sum::<S, 2>(c, &mut out),
+                    _ => pixel.sum::<S, 1>(c, &mut out),
                 }
-                S::store(out.pointer(c, S::LANES), S::clamp(sum, S::splat(lo), S::splat(hi)));
-            }
+            };
         }
         for c in vectors..channels {
             // SAFETY: as above, for one element.
@@ -153,6 +152,46 @@ unsafe fn pixels_f32_with<S: Simd>(kernel: &DepthwiseF32, input: View<f32>, firs
             out.set(c, kernel.geometry.activation.apply(sum));
         }
     });
+}
+
+/// What the channels of an output pixel are summed from.
+struct Pixel<'a> {
+    weights: *const f32,
+    bias: *const f32,
+    range: (f32, f32),
+    input: View<'a, f32>,
+    taps: &'a [(usize, usize)],
+}
+
+impl Pixel<'_> {
+    /// Sums `V` vectors of channels, from channel `c` on; gives how many channels that are. Several are summed side by
+    /// side because each addition waits for the one before.
+    ///
+    /// # Safety
+    /// The machine must have the instruction set of `S`; bias, and weights at each tap, must have the channels.
+    #[inline(always)]
+    unsafe fn sum<S: Simd, const V: usize>(&self, c: usize, out: &mut Target<f32>) -> usize {
+        let (lanes, count) = (S::LANES, V * S::LANES);
+        // SAFETY: by contract; cells and results are asked for where they are used.
+        unsafe {
+            let mut sums = [S::splat(0.0); V];
+            for (v, sum) in sums.iter_mut().enumerate() {
+                *sum = S::load(self.bias.add(c + v * lanes));
+            }
+            for &(weight, cell) in self.taps {
+                let (x, w) = (self.input.pointer(cell + c, count), self.weights.add(weight + c));
+                for (v, sum) in sums.iter_mut().enumerate() {
+                    *sum = S::mul_add(S::load(x.add(v * lanes)), S::load(w.add(v * lanes)), *sum);
+                }
+            }
+            let (lo, hi) = (S::splat(self.range.0), S::splat(self.range.1));
+            let to = out.pointer(c, count);
+            for (v, &sum) in sums.iter().enumerate() {
+                S::store(to.add(v * lanes), S::clamp(sum, lo, hi));
+            }
+        }
+        count
+    }
 }
 
 struct DepthwiseI8 {
@@ -240,12 +279,17 @@ unsafe fn pixels_i8_with<S: Simd>(kernel: &DepthwiseI8, input: View<u8>, first: 
                     }
                 }
             }
-            let (mantissa, shift) = (&kernel.mantissa[c..][..width], &kernel.shift[c..][..width]);
-            let (lo, hi) = kernel.range;
+            let scaling = Scaling {
+                mantissa: &kernel.mantissa[c..][..width],
+                shift: &kernel.shift[c..][..width],
+                output_zero: kernel.output_zero,
+                range: kernel.range,
+            };
             let mut bytes = [0u8; BLOCK];
-            for (i, to) in bytes[..width].iter_mut().enumerate() {
-                let scaled = scale(sums[i], mantissa[i], shift[i]);
-                *to = scaled.saturating_add(kernel.output_zero).max(lo).min(hi) as u8;
+            // A length known to the compiler makes one loop of vectors.
+            match width == BLOCK {
+                true => scaling.requantise(&sums, &mut bytes, scale),
+                false => scaling.requantise(&sums[..width], &mut bytes[..width], scale),
             }
             out.copy_from(c, &bytes[..width]);
         }

@@ -93,13 +93,20 @@ unsafe fn multiply_with<S: Simd>(packed: &PackedF32, a: View<f32>, mut c: Target
     let block = (4096 / k.max(1)).clamp(1, 32) * 12;
     for first in (0..rows).step_by(block) {
         let last = rows.min(first + block);
-        for (panel, start) in (0..n).step_by(width).enumerate() {
+        let mut start = 0;
+        while start < n {
+            // Each addition waits for the one before: few rows need panels side by side to have enough under way.
+            let side = match (rows, (n - start).div_ceil(width)) {
+                (1, 4..) => 4,
+                (2, 2..) => 2,
+                _ => 1,
+            };
             let tile = Tile {
                 k,
                 n,
-                panel: packed.panels.elements(panel * k * width, k * width),
-                bias: packed.bias.elements(start, width),
-                columns: width.min(n - start),
+                panels: packed.panels.elements(start * k, side * k * width),
+                bias: packed.bias.elements(start, side * width),
+                columns: n - start,
                 range: packed.range,
             };
             let mut row = first;
@@ -109,66 +116,81 @@ unsafe fn multiply_with<S: Simd>(packed: &PackedF32, a: View<f32>, mut c: Target
                 let c = c.pointer(row * n + start, left * n - start);
                 // SAFETY: by this function's contract; as many rows are left from `a` and `c` on.
                 row += unsafe {
-                    match left {
-                        12.. if S::LANES == 16 => tile.run::<S, 12>(a, c),
-                        6.. => tile.run::<S, 6>(a, c),
-                        4.. => tile.run::<S, 4>(a, c),
-                        2.. => tile.run::<S, 2>(a, c),
-                        _ => tile.run::<S, 1>(a, c),
+                    match (left, side) {
+                        (_, 4) => tile.run::<S, 1, 4>(a, c),
+                        (_, 2) => tile.run::<S, 2, 2>(a, c),
+                        (12.., _) if S::LANES == 16 => tile.run::<S, 12, 1>(a, c),
+                        (6.., _) => tile.run::<S, 6, 1>(a, c),
+                        (4.., _) => tile.run::<S, 4, 1>(a, c),
+                        (2.., _) => tile.run::<S, 2, 1>(a, c),
+                        _ => tile.run::<S, 1, 1>(a, c),
                     }
                 };
             }
+            start += side * width;
         }
     }
 }
 
-/// What a tile of rows and one panel works on.
+/// What a tile of rows and panels works on.
 struct Tile {
     k: usize,
     n: usize,
-    panel: *const f32,
+    panels: *const f32,
     bias: *const f32,
-    /// Columns of the panel that exist.
+    /// Columns from the first panel on that exist.
     columns: usize,
     range: (f32, f32),
 }
 
 impl Tile {
-    /// Computes `M` rows; gives `M`.
+    /// Computes `M` rows of `P` panels; gives `M`.
     ///
     /// # Safety
-    /// The machine must have the instruction set of `S`; the panel must have `k` rows of two vectors and the bias one;
-    /// `a` must point to `M` rows of `k`, and `c` to `M` rows of `n` less the columns before the panel, aligned or not.
+    /// The machine must have the instruction set of `S`; there must be `P` panels of `k` rows of two vectors, as much bias,
+    /// and a column of the last panel; `a` must point to `M` rows of `k`, and `c` to `M` rows of `n` less the columns before
+    /// the first panel, aligned or not.
     #[inline(always)]
-    unsafe fn run<S: Simd, const M: usize>(&self, a: *const f32, c: *mut f32) -> usize {
+    unsafe fn run<S: Simd, const M: usize, const P: usize>(&self, a: *const f32, c: *mut f32) -> usize {
         let (k, n, lanes) = (self.k, self.n, S::LANES);
-        // SAFETY: the panel has k * 2 * LANES elements and the bias 2 * LANES, rows of `a` and `c` exist, all by contract;
-        // a store beyond the existing columns goes to a buffer on the stack.
+        // SAFETY: the panels have P * k * 2 * LANES elements and the bias P * 2 * LANES, rows of `a` and `c` exist, all by
+        // contract; a store beyond the existing columns goes to a buffer on the stack.
         unsafe {
-            let bias = [S::load(self.bias), S::load(self.bias.add(lanes))];
-            let mut sums = [bias; M];
-            let mut b = self.panel;
+            let mut sums = [[[S::splat(0.0); 2]; P]; M];
+            for p in 0..P {
+                let bias = self.bias.add(p * 2 * lanes);
+                let bias = [S::load(bias), S::load(bias.add(lanes))];
+                for row in &mut sums {
+                    row[p] = bias;
+                }
+            }
+            let mut b = self.panels;
             for i in 0..k {
-                let (b0, b1) = (S::load(b), S::load(b.add(lanes)));
-                for (m, sum) in sums.iter_mut().enumerate() {
-                    let x = S::splat(a.add(m * k + i).read_unaligned());
-                    sum[0] = S::mul_add(x, b0, sum[0]);
-                    sum[1] = S::mul_add(x, b1, sum[1]);
+                for p in 0..P {
+                    let b = b.add(p * k * 2 * lanes);
+                    let (b0, b1) = (S::load(b), S::load(b.add(lanes)));
+                    for (m, row) in sums.iter_mut().enumerate() {
+                        let x = S::splat(a.add(m * k + i).read_unaligned());
+                        row[p][0] = S::mul_add(x, b0, row[p][0]);
+                        row[p][1] = S::mul_add(x, b1, row[p][1]);
+                    }
                 }
                 b = b.add(2 * lanes);
             }
             let (lo, hi) = (S::splat(self.range.0), S::splat(self.range.1));
-            for (m, sum) in sums.iter().enumerate() {
-                let sum = [S::clamp(sum[0], lo, hi), S::clamp(sum[1], lo, hi)];
-                let to = c.add(m * n);
-                if self.columns == 2 * lanes {
-                    S::store(to, sum[0]);
-                    S::store(to.add(lanes), sum[1]);
-                } else {
-                    let mut edge = [0f32; 32];
-                    S::store(edge.as_mut_ptr(), sum[0]);
-                    S::store(edge.as_mut_ptr().add(lanes), sum[1]);
-                    libc::memcpy(to.cast(), edge.as_ptr().cast(), self.columns * size_of::<f32>());
+            for (m, row) in sums.iter().enumerate() {
+                for (p, sum) in row.iter().enumerate() {
+                    let sum = [S::clamp(sum[0], lo, hi), S::clamp(sum[1], lo, hi)];
+                    let (to, left) = (c.add(m * n + p * 2 * lanes), self.columns - p * 2 * lanes);
+                    if left >= 2 * lanes {
+                        S::store(to, sum[0]);
+                        S::store(to.add(lanes), sum[1]);
+                    } else {
+                        let mut edge = [0f32; 32];
+                        S::store(edge.as_mut_ptr(), sum[0]);
+                        S::store(edge.as_mut_ptr().add(lanes), sum[1]);
+                        libc::memcpy(to.cast(), edge.as_ptr().cast(), left * size_of::<f32>());
+                    }
                 }
             }
         }
@@ -185,7 +207,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
         #[test]
-        fn equals_the_naive_product(rows in 0usize..40, k in 0usize..50, n in 1usize..70, seed in any::<u32>()) {
+        fn equals_the_naive_product(rows in 0usize..40, k in 0usize..50, n in 1usize..150, seed in any::<u32>()) {
             let mut state = seed | 1;
             let mut next = || {
                 state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -204,6 +226,25 @@ mod tests {
                     let expected = (dot + bias[column]).clamp(-1.5, 1.5);
                     prop_assert!((actual - expected).abs() < 1e-4, "{isa:?} {row} {column}: {actual} {expected}");
                 }
+            }
+        }
+
+        /// Rows are split among threads in any way.
+        #[test]
+        fn a_row_is_the_same_bytes_whatever_is_beside_it(rows in 1usize..30, k in 1usize..50, n in 1usize..150, cut in any::<prop::sample::Index>()) {
+            let values = |count: usize, by: f32| (0..count).map(|i| (i as f32 * by).sin()).collect::<Vec<f32>>();
+            let (a, weights, bias) = (values(rows * k, 0.37), values(n * k, 0.73), values(n, 0.11));
+            let cut = cut.index(rows);
+            for isa in Isa::available() {
+                let packed = PackedF32::new(isa, (k, n), (-1.5, 1.5), &mut Source::Pack, || Some((&weights, &bias))).unwrap();
+                let mut whole = vec![f32::NAN; rows * n];
+                packed.multiply(View::of(&a), Target::of(&mut whole));
+                let mut parts = vec![f32::NAN; rows * n];
+                for (first, last) in [(0, cut), (cut, cut + 1), (cut + 1, rows)] {
+                    packed.multiply(View::of(&a[first * k..last * k]), Target::of(&mut parts[first * n..last * n]));
+                }
+                let bits = |c: &[f32]| c.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                prop_assert_eq!(bits(&whole), bits(&parts), "{:?}", isa);
             }
         }
     }

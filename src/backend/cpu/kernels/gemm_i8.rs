@@ -190,53 +190,81 @@ unsafe fn tile<S: Simd, const M: usize>(packed: &PackedI8, start: usize, a: *con
             let term = sum.wrapping_mul(packed.weight_zero);
             sums.iter_mut().for_each(|s| *s = s.wrapping_sub(term));
         }
-        requantise(packed, start, &mut sums[..2 * lanes]);
-        let bytes = sums.map(|sum| sum as u8);
+        let width = 2 * lanes;
+        let scaling = Scaling {
+            mantissa: &packed.mantissa[start..][..width],
+            shift: &packed.shift[start..][..width],
+            output_zero: packed.output_zero,
+            range: packed.range,
+        };
+        let mut bytes = [0u8; 32];
+        match packed.once {
+            false => scaling.requantise(&sums[..width], &mut bytes[..width], scale),
+            true => scaling.requantise(&sums[..width], &mut bytes[..width], scale_once),
+        }
         // SAFETY: `c` points to `M` rows, of which these columns exist.
         unsafe { libc::memcpy(c.add(m * n).cast(), bytes.as_ptr().cast(), columns) };
     }
     M
 }
 
-/// Turns sums into outputs: the arithmetic of [`Multiplier`], in a form that compiles to vectors.
-#[inline(always)]
-fn requantise(packed: &PackedI8, start: usize, sums: &mut [i32]) {
-    match packed.once {
-        false => requantise_by(packed, start, sums, scale),
-        true => requantise_by(packed, start, sums, scale_once),
-    }
+/// What turns sums into bytes: the arithmetic of [`Multiplier`], in a form that compiles to vectors.
+pub(super) struct Scaling<'a> {
+    /// Per column.
+    pub mantissa: &'a [i32],
+    pub shift: &'a [i32],
+    pub output_zero: i32,
+    pub range: (i32, i32),
 }
 
-#[inline(always)]
-fn requantise_by(packed: &PackedI8, start: usize, sums: &mut [i32], scale: impl Fn(i32, i32, i32) -> i32) {
-    let width = sums.len();
-    let (mantissa, shift) = (&packed.mantissa[start..][..width], &packed.shift[start..][..width]);
-    let (lo, hi) = packed.range;
-    for i in 0..width {
-        sums[i] = scale(sums[i], mantissa[i], shift[i]).saturating_add(packed.output_zero).max(lo).min(hi);
+impl Scaling<'_> {
+    /// Scales by [`scale`] or [`scale_once`]; all are as many as the columns.
+    #[inline(always)]
+    pub fn requantise(&self, sums: &[i32], bytes: &mut [u8], scale: impl Fn(i32, i32, i32) -> i32) {
+        // Bounds are kept before the zero point is added, so that adding cannot overflow.
+        let (lo, hi) = self.range;
+        let (lo, hi) = (lo.saturating_sub(self.output_zero), hi.saturating_sub(self.output_zero));
+        let multipliers = self.mantissa.iter().zip(self.shift);
+        for ((to, &sum), (&mantissa, &shift)) in bytes.iter_mut().zip(sums).zip(multipliers) {
+            *to = scale(sum, mantissa, shift).max(lo).min(hi).wrapping_add(self.output_zero) as u8;
+        }
     }
 }
 
 /// `x` times a multiplier, rounded once, without a branch.
 #[inline(always)]
 fn scale_once(x: i32, mantissa: i32, shift: i32) -> i32 {
-    let (left, right) = (shift.max(0), (-shift).max(0));
-    let shifted = (i64::from(x) << left).clamp(i64::from(i32::MIN), i64::from(i32::MAX));
-    ((shifted * i64::from(mantissa) + (1 << (30 + right))) >> (31 + right)) as i32
+    let right = (-shift).max(0) as u32;
+    let product = i64::from(shift_left(x, shift)) * i64::from(mantissa);
+    // Products are below 2^62 in size: lifted by that none is negative, and the shift needs no sign.
+    const LIFT: u64 = 1 << 62;
+    let nudged = (product as u64).wrapping_add(LIFT + (1 << (30 + right)));
+    ((nudged >> (31 + right)) as i32).wrapping_sub((LIFT >> (31 + right)) as i32)
 }
 
 /// `x` times a multiplier, without a branch.
 #[inline(always)]
 pub(super) fn scale(x: i32, mantissa: i32, shift: i32) -> i32 {
-    let (left, right) = (shift.max(0), (-shift).max(0));
-    let shifted = (i64::from(x) << left).clamp(i64::from(i32::MIN), i64::from(i32::MAX));
-    // Mantissas are never negative, so the one product that would saturate does not occur; adding half before an
-    // arithmetic shift rounds as gemmlowp's division of the nudged product does.
-    let high = (shifted * i64::from(mantissa) + (1 << 30)) >> 31;
+    let right = (-shift).max(0) as u32;
+    let product = i64::from(shift_left(x, shift)) * i64::from(mantissa);
+    // Mantissas are never negative, so the one product that would saturate does not occur; adding half before a shift
+    // rounds as gemmlowp's division of the nudged product does. It has 32 bits, the same with and without sign.
+    let high = ((product + (1 << 30)) as u64 >> 31) as i32;
     // Half away from zero.
-    let half = (1i64 << right) >> 1;
-    let nudge = if right > 0 && high < 0 { half - 1 } else { half };
-    ((high + nudge) >> right) as i32
+    let mask = 1i32.wrapping_shl(right).wrapping_sub(1);
+    let up = (high & mask) > (mask >> 1) + i32::from(high < 0);
+    high.wrapping_shr(right) + i32::from(up)
+}
+
+/// `x` shifted left, if `shift` is positive, and saturated.
+#[inline(always)]
+fn shift_left(x: i32, shift: i32) -> i32 {
+    let left = shift.max(0) as u32;
+    let shifted = x.wrapping_shl(left);
+    match shifted.wrapping_shr(left) == x {
+        true => shifted,
+        false => (x >> 31) ^ i32::MAX,
+    }
 }
 
 #[cfg(test)]
