@@ -273,14 +273,18 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(48))]
+        #![proptest_config(ProptestConfig::with_cases(4096))]
 
         #[test]
-        fn scales_as_the_shared_arithmetic(x in any::<i32>(), real in 1e-9f64..1e4) {
-            let m = Multiplier::new(real);
+        fn scales_as_the_shared_arithmetic(x in any::<i32>(), down in 0u32..32, real in 0.5f64..1.0, exponent in -36i32..36) {
+            let (x, m) = (x >> down, Multiplier::new(real * f64::from(exponent).exp2()));
             prop_assert_eq!(scale(x, m.mantissa, m.shift), m.apply(x));
             prop_assert_eq!(scale_once(x, m.mantissa, m.shift), m.apply_once(x));
         }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
 
         #[test]
         fn equals_the_naive_product(rows in 0usize..30, k in 0usize..40, n in 1usize..70, zeros in any::<(u8, i8)>(), seed in any::<u32>()) {
