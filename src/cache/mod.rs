@@ -119,6 +119,11 @@ impl Cache {
         Cache { registry: Registry::new(directory, fingerprint, Limits::default()), hash_data: false }
     }
 
+    /// Gets ready to load, for a client that asks about caching.
+    pub fn open_ahead(&self) {
+        self.registry.open_ahead();
+    }
+
     /// Saves a compiled model in a client's files, in place of what was saved for `key` before.
     pub fn save(
         &self,

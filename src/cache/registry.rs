@@ -115,6 +115,14 @@ impl Registry {
         self.with(Purpose::Read, |open, _| open.entries())
     }
 
+    /// Opens the table for whoever is about to need it, if that takes no waiting and no writing.
+    pub fn open_ahead(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.open.is_none() {
+            state.open = self.to_read().and_then(|open| self.continued(&mut state, open).ok());
+        }
+    }
+
     /// Works on the table. After an error it is opened anew, as redb has it: the disk may have been full for a while.
     fn with<T>(
         &self,
@@ -148,26 +156,29 @@ impl Registry {
     }
 
     fn open(&self, state: &mut State, purpose: Purpose) -> Result<Open, String> {
-        let open = match &self.directory {
-            None => Open::in_memory()?,
-            Some(directory) => {
-                let path = directory.join(table::FILE);
-                let readable =
-                    (purpose == Purpose::Read).then(|| Open::to_read(&path, &self.fingerprint)).flatten();
-                match readable {
-                    Some(open) => open,
-                    None => {
-                        make(directory).map_err(|why| format!("cannot make the directory: {why}"))?;
-                        Open::to_write(&path, self.started + SUCCESSION)?
-                    }
-                }
+        let readable = (purpose == Purpose::Read).then(|| self.to_read()).flatten();
+        let open = match (readable, &self.directory) {
+            (Some(open), _) => open,
+            (None, None) => Open::in_memory()?,
+            (None, Some(directory)) => {
+                make(directory).map_err(|why| format!("cannot make the directory: {why}"))?;
+                Open::to_write(&directory.join(table::FILE), self.started + SUCCESSION)?
             }
         };
         if matches!(open, Open::ToWrite(_)) {
             open.prepare(&self.fingerprint).map_err(|why| why.to_string())?;
         }
-        let entries = open.entries().map_err(|why| why.to_string())?;
-        let last = entries.iter().map(|entry| entry.last_use).max().unwrap_or(0);
+        self.continued(state, open).map_err(|why| why.to_string())
+    }
+
+    /// The table to be read, if this driver has left one that is in order.
+    fn to_read(&self) -> Option<Open> {
+        Open::to_read(&self.directory.as_ref()?.join(table::FILE), &self.fingerprint)
+    }
+
+    /// Goes on counting uses where the table ends.
+    fn continued(&self, state: &mut State, open: Open) -> Result<Open, redb::Error> {
+        let last = open.entries()?.iter().map(|entry| entry.last_use).max().unwrap_or(0);
         state.clock = state.clock.max(last);
         Ok(open)
     }

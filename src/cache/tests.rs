@@ -216,6 +216,25 @@ fn without_a_usable_directory_nothing_is_cached() {
 }
 
 #[test]
+fn a_registry_opened_ahead_is_read_only_and_makes_nothing() {
+    let (directory, pair) = (TempDir::new().unwrap(), Pair::new());
+    let data_directory = directory.path().join("data");
+    let cache = Cache::new(Some(&data_directory), "driver");
+    cache.open_ahead();
+    assert!(!data_directory.exists());
+    cache.save(&key(1, 1), &pair.files(), MODEL, &[]).unwrap();
+    drop(cache);
+    let (cache, other) =
+        (Cache::new(Some(&data_directory), "driver"), Cache::new(Some(&data_directory), "driver"));
+    cache.open_ahead();
+    other.open_ahead();
+    assert!(cache.load(&key(1, 1), &pair.files()).is_ok() && other.load(&key(1, 1), &pair.files()).is_ok());
+    drop(other);
+    cache.save(&key(1, 2), &pair.files(), MODEL, &[]).unwrap();
+    assert!(cache.load(&key(1, 2), &pair.files()).is_ok());
+}
+
+#[test]
 fn the_least_recently_used_entries_of_the_greediest_client_go() {
     let registry = Registry::new(None, "driver", Limits { entries: 4, entries_per_uid: 3, bytes: 1000 });
     let record = Record { hash: [0; 32], model_len: 0, data_len: 0, data_hash: None };

@@ -46,6 +46,8 @@ impl Announcement {
         cancelled: Arc<AtomicBool>,
     ) -> Result<Arc<Self>, ServiceError> {
         let permit = quotas.callback(client)?;
+        // It starts while the model is prepared, not after that.
+        NOTIFIERS.expect_one();
         let watch = Arc::new(Watch { cancelled });
         if let Err(why) = callback.link_to_death_arc(&watch) {
             // A callback of this very process cannot die, and one that is dead already shows at the notification.

@@ -252,6 +252,8 @@ impl IDevice for Device {
     }
 
     fn getNumberOfCacheFilesNeeded(&self) -> BinderResult<NumberOfCacheFiles> {
+        // Who asks is going to cache.
+        self.core.cache.open_ahead();
         Ok(NumberOfCacheFiles {
             numModelCache: cache::MODEL_FILES as i32,
             numDataCache: cache::DATA_FILES as i32,

@@ -27,6 +27,14 @@ impl Spare {
         Spare { name, kept, idle: Mutex::new(Idle { threads: Vec::new(), last_key: 0 }) }
     }
 
+    /// Has a thread started for a task that is about to come, if none is idle.
+    pub fn expect_one(&'static self) {
+        if self.lock().threads.is_empty() {
+            // Without it, the task starts one itself.
+            let _ = self.run(|| {});
+        }
+    }
+
     /// Runs `task` on a thread of its own.
     pub fn run(&'static self, task: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
         let task: Task = Box::new(task);
@@ -101,6 +109,17 @@ mod tests {
             assert!(start.elapsed() < PATIENCE, "it does not come to that");
             thread::yield_now();
         }
+    }
+
+    #[test]
+    fn a_thread_that_is_expected_takes_the_task() {
+        static SPARE: Spare = Spare::new("test", FOR_GOOD);
+        SPARE.expect_one();
+        wait_until(&SPARE, |idle| idle.threads.len() == 1);
+        SPARE.expect_one();
+        thread_of_a_task(&SPARE);
+        wait_until(&SPARE, |idle| idle.threads.len() == 1);
+        assert_eq!(SPARE.lock().last_key, 2, "one thread was enough");
     }
 
     #[test]
