@@ -3,6 +3,7 @@
 mod common;
 
 use binder::{ParcelFileDescriptor, Strong};
+use common::domains::{model_of, tensor};
 use common::fences::*;
 use common::*;
 use nnhal::aidl::*;
@@ -136,6 +137,44 @@ fn a_burst_checks_a_request_that_differs_in_anything() {
     run_usual(9.5);
     burst.releaseMemoryResource(3).expect("released");
     run_usual(-0.5);
+}
+
+#[test]
+fn a_burst_keeps_no_more_mappings_than_it_may() {
+    const MOST: usize = 64;
+    let harness = Harness::new();
+    let relu = tensor(OperandType::TENSOR_FLOAT32, &[1], OperandLifeTime::TEMPORARY_VARIABLE);
+    let burst = harness.prepare(&model_of(&vec![relu; MOST])).configureExecutionBurst().expect("a burst");
+    let name = format!("nnhal-many-{}", std::process::id());
+    let pools: Vec<_> = (0..2 * MOST)
+        .map(|i| {
+            let name = std::ffi::CString::new(&name[..]).expect("a name");
+            let fd =
+                nix::sys::memfd::memfd_create(&*name, nix::sys::memfd::MFdFlags::empty()).expect("memory");
+            let file = std::fs::File::from(fd);
+            file.write_all_at(&floats(&[i as f32]), 0).expect("written");
+            file
+        })
+        .collect();
+    let request = Request {
+        inputs: (0..MOST).map(|i| argument(i as i32, 0, 4)).collect(),
+        outputs: (MOST..2 * MOST).map(|i| argument(i as i32, 0, 4)).collect(),
+        pools: pools.iter().map(|file| RequestMemoryPool::Pool(ashmem(file, 4))).collect(),
+    };
+    let mappings = || {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", harness.process())).expect("mappings");
+        maps.lines().filter(|line| line.contains(&name)).count()
+    };
+    // Each pool a token of its own, and all the same one.
+    for tokens in [(0..2 * MOST as i64).collect(), vec![7; 2 * MOST]] {
+        for _ in 0..3 {
+            burst.executeSynchronously(&request, &tokens, false, -1, -1).expect("executed");
+            assert!((1..=MOST).contains(&mappings()), "{}", mappings());
+            assert_eq!(bytes_of(&pools[2 * MOST - 1]), floats(&[(MOST - 1) as f32]));
+        }
+    }
+    (0..2 * MOST as i64).for_each(|token| burst.releaseMemoryResource(token).expect("released"));
+    assert_eq!(mappings(), 0);
 }
 
 #[test]

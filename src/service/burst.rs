@@ -80,6 +80,10 @@ impl Cache {
         Ok(mapping)
     }
 
+    fn keeps(&self, (token, identity): &(i64, Identity)) -> bool {
+        self.entries.get(token).is_some_and(|entry| entry.identity == *identity)
+    }
+
     /// Forgets all that it has of `token`.
     fn release(&mut self, token: i64) {
         self.entries.remove(&token);
@@ -155,10 +159,13 @@ impl Burst {
             token => self.cache().map(token, pool),
         };
         let execution = Arc::new(Execution::new(&self.prepared, request, terms, false, &map)?);
-        if let Some(memory) = memory {
+        let mut cache = self.cache();
+        // Only over mappings that are kept anyway: no request shall hold on to more than a burst may have.
+        if let Some(memory) = memory.filter(|memory| memory.iter().all(|place| cache.keeps(place))) {
             let (inputs, outputs) = (request.inputs.clone(), request.outputs.clone());
-            self.cache().last = Some(Last { inputs, outputs, memory, execution: execution.clone() });
+            cache.last = Some(Last { inputs, outputs, memory, execution: execution.clone() });
         }
+        drop(cache);
         Ok(execution)
     }
 }
