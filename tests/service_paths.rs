@@ -141,39 +141,38 @@ fn a_burst_checks_a_request_that_differs_in_anything() {
 
 #[test]
 fn a_burst_keeps_no_more_mappings_than_it_may() {
+    // A call carries 64 descriptors at most, which is as many mappings as a burst keeps.
     const MOST: usize = 64;
+    const PORTS: usize = 30;
     let harness = Harness::new();
     let relu = tensor(OperandType::TENSOR_FLOAT32, &[1], OperandLifeTime::TEMPORARY_VARIABLE);
-    let burst = harness.prepare(&model_of(&vec![relu; MOST])).configureExecutionBurst().expect("a burst");
-    let name = format!("nnhal-many-{}", std::process::id());
-    let pools: Vec<_> = (0..2 * MOST)
-        .map(|i| {
-            let name = std::ffi::CString::new(&name[..]).expect("a name");
-            let fd =
-                nix::sys::memfd::memfd_create(&*name, nix::sys::memfd::MFdFlags::empty()).expect("memory");
-            let file = std::fs::File::from(fd);
-            file.write_all_at(&floats(&[i as f32]), 0).expect("written");
-            file
-        })
-        .collect();
-    let request = Request {
-        inputs: (0..MOST).map(|i| argument(i as i32, 0, 4)).collect(),
-        outputs: (MOST..2 * MOST).map(|i| argument(i as i32, 0, 4)).collect(),
-        pools: pools.iter().map(|file| RequestMemoryPool::Pool(ashmem(file, 4))).collect(),
+    let burst = harness.prepare(&model_of(&vec![relu; PORTS])).configureExecutionBurst().expect("a burst");
+    let name = std::ffi::CString::new(format!("nnhal-many-{}", std::process::id())).expect("a name");
+    let memory = |i: usize| {
+        let fd = nix::sys::memfd::memfd_create(&*name, nix::sys::memfd::MFdFlags::empty()).expect("memory");
+        let file = std::fs::File::from(fd);
+        file.write_all_at(&floats(&[i as f32]), 0).expect("written");
+        file
     };
     let mappings = || {
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", harness.process())).expect("mappings");
-        maps.lines().filter(|line| line.contains(&name)).count()
+        maps.lines().filter(|line| line.contains(name.to_str().expect("a name"))).count()
     };
-    // Each pool a token of its own, and all the same one.
-    for tokens in [(0..2 * MOST as i64).collect(), vec![7; 2 * MOST]] {
+    let own = |first: i64| (first..first + 2 * PORTS as i64).collect();
+    for tokens in [own(0), own(100), vec![7; 2 * PORTS], own(200)] {
+        let pools: Vec<_> = (0..2 * PORTS).map(memory).collect();
+        let request = Request {
+            inputs: (0..PORTS).map(|i| argument(i as i32, 0, 4)).collect(),
+            outputs: (PORTS..2 * PORTS).map(|i| argument(i as i32, 0, 4)).collect(),
+            pools: pools.iter().map(|file| RequestMemoryPool::Pool(ashmem(file, 4))).collect(),
+        };
         for _ in 0..3 {
             burst.executeSynchronously(&request, &tokens, false, -1, -1).expect("executed");
             assert!((1..=MOST).contains(&mappings()), "{}", mappings());
-            assert_eq!(bytes_of(&pools[2 * MOST - 1]), floats(&[(MOST - 1) as f32]));
+            assert_eq!(bytes_of(&pools[2 * PORTS - 1]), floats(&[(PORTS - 1) as f32]));
         }
     }
-    (0..2 * MOST as i64).for_each(|token| burst.releaseMemoryResource(token).expect("released"));
+    (0..300).for_each(|token| burst.releaseMemoryResource(token).expect("released"));
     assert_eq!(mappings(), 0);
 }
 
