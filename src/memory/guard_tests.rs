@@ -8,6 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 fn file(len: usize) -> File {
     let fd = nix::sys::memfd::memfd_create(c"guard", nix::sys::memfd::MFdFlags::empty()).unwrap();
@@ -77,11 +78,12 @@ fn slots_are_used_again_and_run_out_at_their_limit() {
 /// touches. `rounds` mappings are made, and none may hurt the steady one.
 fn storm(rounds: usize) -> usize {
     use nix::fcntl::{fallocate, FallocateFlags};
+    const PATIENCE: Duration = Duration::from_secs(60);
     const PAGES: usize = 8;
     let (shared, steady) = (file(PAGES * page()), file(PAGES * page()));
     let pattern: Vec<u8> = (0..PAGES * page()).map(|i| i as u8).collect();
     steady.write_all_at(&pattern, 0).unwrap();
-    let (stop, vanished) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let (stop, vanished, began) = (AtomicBool::new(false), AtomicUsize::new(0), Instant::now());
     std::thread::scope(|threads| {
         threads.spawn(|| {
             let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
@@ -99,7 +101,9 @@ fn storm(rounds: usize) -> usize {
                 let (shared, steady, pattern, vanished) = (&shared, &steady, &pattern, &vanished);
                 threads.spawn(move || {
                     let mut bytes = vec![0; PAGES * page()];
-                    for round in 0..rounds / 2 {
+                    // Longer where the one who truncates has not come to it yet.
+                    let wanting = || vanished.load(Ordering::Relaxed) == 0 && began.elapsed() < PATIENCE;
+                    for round in (0..).take_while(|&round| round < rounds / 2 || wanting()) {
                         let Ok(mapping) = Mapping::new(shared.as_fd(), 0, bytes.len(), Access::ReadWrite)
                         else {
                             continue; // caught while it was short
