@@ -4,13 +4,16 @@
 //!
 //! | floor | module | what it holds |
 //! |---|---|---|
-//! | 1 | `service`, `tool` | the binder objects; the command-line tool, which reaches a driver through binder only |
-//! | 2 | `compiler`, `fmq` | a compilation from request to prepared model; fast message queues |
-//! | 3 | `cache`, `backend` | compilation caches; the `Backend` and `Executable` traits and the CPU backend |
-//! | 4 | `model` | models and requests, checked: once you hold one, it is valid |
-//! | 5 | `ops` | the operation table: signatures, shape rules, plain evaluation |
-//! | 6 | `tensor` | operand types, shapes, quantisation |
-//! | 7 | `memory` | client memory, which is hostile |
+//! | 10 | `tool` | the command-line tool, which reaches a driver through binder only |
+//! | 9 | `daemon` | what makes the library a process |
+//! | 8 | `service` | the binder objects |
+//! | 7 | `compiler` | a compilation from request to prepared model |
+//! | 6 | `cache`, `buffer`, `backend`, `fmq` | caches; device buffers; the seam and the CPU backend; fast message queues |
+//! | 5 | `model` | models and requests, checked: once you hold one, it is valid |
+//! | 4 | `scheduler` | who computes when, and how much one client may hold |
+//! | 3 | `ops` | the operation table: signatures, shape rules, plain evaluation |
+//! | 2 | `tensor` | operand types, shapes, quantisation |
+//! | 1 | `memory` | client memory, which is hostile |
 //!
 //! `aidl` holds the generated interface stubs; any floor that talks to clients may name its types.
 
@@ -19,12 +22,15 @@ extern crate binder as rsbinder;
 
 pub mod aidl;
 pub mod backend;
+pub mod buffer;
 pub mod cache;
 pub mod compiler;
+pub mod daemon;
 pub mod fmq;
 pub mod memory;
 pub mod model;
 pub mod ops;
+pub mod scheduler;
 pub mod service;
 pub mod tensor;
 #[cfg(feature = "tool")]

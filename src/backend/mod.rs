@@ -3,10 +3,9 @@
 //! Everything above (binder, validation, memory, scheduling) is the same for every backend. A backend sees valid models
 //! and checked arguments only, and must not know of binder.
 
-mod control;
 pub mod cpu;
 
-pub use control::{boottime_ns, Control, Turn};
+pub use crate::scheduler::{boottime_ns, Control, Priority};
 
 use crate::memory::{ClientSlice, Mapping, MemoryError, Weights};
 use crate::model::Model;
@@ -138,14 +137,6 @@ pub enum Preference {
     #[default]
     FastSingleAnswer,
     SustainedSpeed,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Priority {
-    Low,
-    #[default]
-    Medium,
-    High,
 }
 
 /// Time and power relative to the runtime's CPU code: lower is better, and only below 1 does the runtime choose us.

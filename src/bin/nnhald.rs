@@ -1,6 +1,6 @@
 //! The daemon: serves the driver on a Unix socket or the kernel's binder until it is told to end.
 
-use nnhal::service::{daemon, logger};
+use nnhal::daemon::{self, logger};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

@@ -1,7 +1,7 @@
 //! Why a compilation failed.
 
-use super::quota::Exhausted;
 use crate::backend::BackendError;
+use crate::scheduler::Exhausted;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CompileError {

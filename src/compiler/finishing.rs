@@ -6,10 +6,11 @@
 
 use super::caching::{CachePlace, CachingError};
 use super::storing;
-use super::{Compiler, Permit, Turns};
+use super::Compiler;
 use crate::backend::{BackendError, Control, Executable, Priority};
 use crate::cache::{Cache, CacheError, Key, Store, Written};
 use crate::memory::MemoryError;
+use crate::scheduler::{Permit, Turns};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -12,26 +12,21 @@ mod caching;
 mod content;
 mod error;
 mod finishing;
-mod quota;
 mod storing;
-mod turns;
-mod workers;
 
 pub use caching::{CachePlace, CachingError};
 pub use error::CompileError;
 pub use finishing::{Keep, Rest, StorePlace};
-pub use quota::{Exhausted, Permit, Quota};
 pub use storing::LEAST_CONSTANTS;
-pub use turns::{Start, Turn, Turns};
 
-use crate::backend::{boottime_ns, Backend, CompileOptions, Control, Executable};
+use crate::backend::{Backend, CompileOptions, Executable};
 use crate::cache::Store;
 use crate::model::Model;
 use crate::ops::Interrupt;
+use crate::scheduler::{boottime_ns, Control, Quota, Turns, Workers};
 use finishing::Saves;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
-use workers::Workers;
 
 /// What became of a compilation.
 pub type Outcome = Result<Compiled, CompileError>;

@@ -6,6 +6,7 @@ use crate::backend::{
     Artifact, BackendError, Capabilities, InputTensor, Interface, OutputShape, OutputTensor, Preference,
 };
 use crate::cache::Key;
+use crate::scheduler::Exhausted;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::Mutex;

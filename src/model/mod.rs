@@ -2,7 +2,6 @@
 //!
 //! Whatever steers execution is copied out of client memory before it is looked at. Nothing here runs anything.
 
-pub mod buffer;
 mod context;
 mod control_flow;
 mod decode;

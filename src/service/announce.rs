@@ -2,18 +2,16 @@
 
 use super::prepared_model;
 use super::prepared_model::Prepared;
-use super::quotas::Quotas;
-use super::spare::Spare;
 use super::status::ServiceError;
 use crate::aidl::{ErrorStatus, IPreparedModelCallback};
-use crate::compiler::Permit;
+use crate::scheduler::{Permit, Quotas, ThreadCache};
 use binder::{DeathRecipient, Strong, WIBinder};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The threads that notify.
-static NOTIFIERS: Spare = Spare::new("nnhal-notify", Duration::from_secs(1));
+static NOTIFIERS: ThreadCache = ThreadCache::new("nnhal-notify", Duration::from_secs(1));
 
 /// A notification that a client is owed. Dropped without one, it says GENERAL_FAILURE.
 pub(super) struct Announcement {

@@ -4,8 +4,8 @@ use super::device::Core;
 use super::prepared_model;
 use super::status::{handle, ServiceError};
 use crate::aidl::*;
+use crate::buffer::{self, BufferError, BufferHandle, Owner, RoleModel};
 use crate::memory::Pool;
-use crate::model::buffer::{self, BufferError, BufferHandle, Owner, RoleModel};
 use binder::{BinderResult, Interface};
 use std::sync::Arc;
 

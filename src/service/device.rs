@@ -2,20 +2,18 @@
 
 use super::announce::Announcement;
 use super::buffer;
-use super::life::Lives;
 use super::prepared_model::Prepared;
-use super::quotas::Quotas;
 use super::status::{self, handle, ServiceError};
 use super::terms;
-use super::watcher::Watcher;
 use crate::aidl::*;
 use crate::backend::cpu::CpuBackend;
 use crate::backend::{self, Backend, CompileOptions, Control, Executable};
+use crate::buffer::BufferTracker;
 use crate::cache::{self, Cache, Store, Written};
-use crate::compiler::{CachePlace, CachingError, Compiled, Compiler, Job, Keep, Limits, Turns};
+use crate::compiler::{CachePlace, CachingError, Compiled, Compiler, Job, Keep, Limits};
 use crate::fmq::PollingBudget;
-use crate::model::buffer::BufferTracker;
 use crate::model::{self, hints};
+use crate::scheduler::{Lives, Quotas, Turns, Watcher};
 use binder::{BinderResult, Interface, ParcelFileDescriptor, Strong};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -77,7 +75,7 @@ impl Core {
         if executable.is_finished() {
             return None;
         }
-        match self.quotas.cache_files(client) {
+        match self.quotas.cache_files(client, cache::MODEL_FILES + cache::DATA_FILES) {
             Ok(permit) => Some(Keep::Cached { cache: self.cache.clone(), place, written, permit }),
             Err(why) => {
                 log::info!("cache files will not be rewritten: {why}");

@@ -5,7 +5,7 @@ use super::run::{Busy, Execution};
 use super::status::{handle, ServiceError};
 use super::terms;
 use crate::aidl::*;
-use crate::compiler::Permit;
+use crate::scheduler::Permit;
 use binder::{BinderResult, Interface, ParcelFileDescriptor, Strong};
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;

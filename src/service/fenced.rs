@@ -2,13 +2,11 @@
 
 use super::fence::{self, FenceState, Signal};
 use super::run::{timing, Busy, Execution, NO_TIMING};
-use super::spare::Spare;
 use super::status::{self, ServiceError};
 use super::terms::{self, check_deadline};
-use super::watcher::{Event, Key, Watcher};
 use crate::aidl::*;
 use crate::backend::{boottime_ns, BackendError};
-use crate::compiler::{Permit, Turn};
+use crate::scheduler::{Event, Key, Permit, ThreadCache, Turn, Watcher};
 use binder::{BinderResult, Interface, ParcelFileDescriptor};
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -17,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The threads of fenced executions. Each begins when it is its execution's turn: so there are few at once.
-static EXECUTORS: Spare = Spare::new("nnhal-fenced", Duration::from_secs(5));
+static EXECUTORS: ThreadCache = ThreadCache::new("nnhal-fenced", Duration::from_secs(5));
 
 /// The times that bound a fenced execution, and when its call came.
 #[derive(Clone, Copy, Debug)]

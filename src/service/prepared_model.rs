@@ -2,14 +2,14 @@
 
 use super::arguments::{map, map_briefly};
 use super::device::Core;
-use super::life::Life;
 use super::run::Execution;
 use super::status::{handle, ServiceError};
 use super::terms::{self, Terms};
 use super::{burst, execution, fenced, fmq_burst};
 use crate::aidl::*;
 use crate::backend::{Executable, Priority};
-use crate::compiler::{Keep, Permit, Rest};
+use crate::compiler::{Keep, Rest};
+use crate::scheduler::{Life, Permit};
 use binder::{Binder, BinderResult, Interface, ParcelFileDescriptor, Strong};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;

@@ -2,11 +2,12 @@
 
 use crate::aidl::ErrorStatus;
 use crate::backend::BackendError;
+use crate::buffer::BufferError;
 use crate::cache::CacheError;
 use crate::compiler::{CachingError, CompileError};
 use crate::memory::MemoryError;
-use crate::model::buffer::BufferError;
 use crate::model::{ModelError, RequestError};
+use crate::scheduler::Refused;
 use binder::{BinderResult, Status};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
@@ -33,7 +34,9 @@ pub(super) enum ServiceError {
     /// The deadline had passed when the call came.
     #[error("the deadline had passed already")]
     Expired,
-    /// The client, or all clients together, have too much of something.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// The machine has too little of something.
     #[error("{0}")]
     Exhausted(String),
     /// Valid, but not to be had from this driver, or not now.
@@ -55,9 +58,9 @@ impl ServiceError {
                 ErrorStatus::INVALID_ARGUMENT
             }
             ServiceError::Request(RequestError::Invalid(_)) => ErrorStatus::INVALID_ARGUMENT,
-            ServiceError::Model(ModelError::TooLarge(_)) | ServiceError::Exhausted(_) => {
-                ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT
-            }
+            ServiceError::Model(ModelError::TooLarge(_))
+            | ServiceError::Refused(_)
+            | ServiceError::Exhausted(_) => ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT,
             ServiceError::Model(ModelError::Memory { source, .. })
             | ServiceError::Request(RequestError::Memory { source, .. })
             | ServiceError::Memory { source, .. } => of_memory(source),

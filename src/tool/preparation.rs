@@ -7,7 +7,7 @@ use super::tflite::Imported;
 use crate::aidl::{Model, Operand, OperandLifeTime, BYTE_SIZE_OF_CACHE_TOKEN};
 use crate::cache::Store;
 use crate::compiler::LEAST_CONSTANTS;
-use crate::service::embedded::PrivateDirectory;
+use crate::daemon::embedded::PrivateDirectory;
 use binder::ParcelFileDescriptor;
 use nix::sys::memfd::{memfd_create, MFdFlags};
 use std::fs::File;

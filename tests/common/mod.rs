@@ -16,8 +16,8 @@ use binder::entry::{WireProfile, WireVersion};
 use binder::rpc::FileDescriptorTransportMode as FdMode;
 use binder::{BinderResult, Client, Endpoint, ExceptionCode, Interface, ParcelFileDescriptor, Strong, Uri};
 use nnhal::aidl::*;
-use nnhal::service::daemon::Place;
-use nnhal::service::embedded::{self, EmbeddedDaemon};
+use nnhal::daemon::embedded::{self, EmbeddedDaemon};
+use nnhal::daemon::Place;
 use nnhal::service::Options;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -66,7 +66,7 @@ impl Connection {
             Place::Binder(instance) => {
                 binder::ProcessState::init("/dev/binder", 4).expect("a kernel binder");
                 binder::ProcessState::start_thread_pool();
-                let name = format!("{}/{instance}", nnhal::service::serve::INTERFACE);
+                let name = format!("{}/{instance}", nnhal::daemon::serve::INTERFACE);
                 let device = binder::hub::try_get_interface(&name).expect("a service manager");
                 Connection { client: None, device: device.expect("a driver") }
             }

@@ -2,7 +2,7 @@
 
 use super::connect::{BINDER_DEVICE, INTERFACE};
 use crate::aidl::ErrorStatus;
-use crate::service::embedded::StartError;
+use crate::daemon::embedded::StartError;
 use binder::StatusCode;
 use std::path::PathBuf;
 use std::time::Duration;

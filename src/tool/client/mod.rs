@@ -10,8 +10,8 @@ pub use connect::ServiceName;
 pub use error::{name, ClientError};
 
 use crate::aidl::*;
+use crate::daemon::embedded::{self, EmbeddedDaemon, Options};
 use crate::model::hints;
-use crate::service::embedded::{self, EmbeddedDaemon, Options};
 use binder::{
     BinderResult, Client, DeathRecipient, Endpoint, ExceptionCode, Interface, ParcelFileDescriptor,
     StatusCode, Strong, WIBinder,

@@ -1,8 +1,8 @@
 //! A driver in the tool's own process, reached over a socket as any other is.
 
-pub use super::device::Options;
-use super::device::{new_driver, Driver};
 use super::serve::{ServeError, UnixService};
+pub use crate::service::Options;
+use crate::service::{new_driver, Driver};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};

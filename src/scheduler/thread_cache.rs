@@ -9,7 +9,7 @@ use std::time::Duration;
 
 type Task = Box<dyn FnOnce() + Send>;
 
-pub(super) struct Spare {
+pub struct ThreadCache {
     name: &'static str,
     /// How long a thread waits for its next task.
     kept: Duration,
@@ -22,9 +22,9 @@ struct Idle {
     last_key: u64,
 }
 
-impl Spare {
+impl ThreadCache {
     pub const fn new(name: &'static str, kept: Duration) -> Self {
-        Spare { name, kept, idle: Mutex::new(Idle { threads: Vec::new(), last_key: 0 }) }
+        ThreadCache { name, kept, idle: Mutex::new(Idle { threads: Vec::new(), last_key: 0 }) }
     }
 
     /// Has a thread started for a task that is about to come, if none is idle.
@@ -97,13 +97,13 @@ mod tests {
     const FOR_GOOD: Duration = Duration::from_secs(1 << 20);
 
     /// Runs a task and gives the thread that it ran on.
-    fn thread_of_a_task(spare: &'static Spare) -> ThreadId {
+    fn thread_of_a_task(spare: &'static ThreadCache) -> ThreadId {
         let (told, heard) = channel();
         spare.run(move || told.send(thread::current().id()).unwrap()).unwrap();
         heard.recv_timeout(PATIENCE).unwrap()
     }
 
-    fn wait_until(spare: &Spare, state: impl Fn(&Idle) -> bool) {
+    fn wait_until(spare: &ThreadCache, state: impl Fn(&Idle) -> bool) {
         let start = Instant::now();
         while !state(&spare.lock()) {
             assert!(start.elapsed() < PATIENCE, "it does not come to that");
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_is_expected_takes_the_task() {
-        static SPARE: Spare = Spare::new("test", FOR_GOOD);
+        static SPARE: ThreadCache = ThreadCache::new("test", FOR_GOOD);
         SPARE.expect_one();
         wait_until(&SPARE, |idle| idle.threads.len() == 1);
         SPARE.expect_one();
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_thread_takes_the_next_task() {
-        static SPARE: Spare = Spare::new("test", FOR_GOOD);
+        static SPARE: ThreadCache = ThreadCache::new("test", FOR_GOOD);
         let first = thread_of_a_task(&SPARE);
         for _ in 0..3 {
             wait_until(&SPARE, |idle| idle.threads.len() == 1);
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn no_task_waits_for_another() {
-        static SPARE: Spare = Spare::new("test", FOR_GOOD);
+        static SPARE: ThreadCache = ThreadCache::new("test", FOR_GOOD);
         let (let_go, held) = channel::<()>();
         let (told, heard) = channel();
         let task = move || {
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_thread_is_not_kept_for_good() {
-        static SPARE: Spare = Spare::new("test", Duration::from_millis(1));
+        static SPARE: ThreadCache = ThreadCache::new("test", Duration::from_millis(1));
         for turn in 1..4 {
             thread_of_a_task(&SPARE);
             wait_until(&SPARE, |idle| idle.last_key >= turn && idle.threads.is_empty());

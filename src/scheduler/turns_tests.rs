@@ -1,7 +1,7 @@
 //! Tests of turns at computing: who computes next, and who gives way.
 
 use super::*;
-use crate::backend::Turn as _;
+use crate::scheduler::Yield as _;
 use std::sync::mpsc::{channel, Receiver, Sender};
 
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -2,7 +2,7 @@
 //!
 //! What it calls when something happens must be quick and wait for nobody.
 
-use crate::backend::boottime_ns;
+use super::control::boottime_ns;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -19,7 +19,7 @@ const LONGEST_SLEEP_NS: u64 = 60_000_000_000;
 
 /// What happened to a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Event {
+pub enum Event {
     Ready,
     Error,
 }
@@ -29,7 +29,7 @@ type OnEvent = Box<dyn FnOnce(Event, &OwnedFd) + Send>;
 type OnTime = Box<dyn FnOnce() + Send>;
 
 /// Waits, and calls once for each wait that ends. Its thread ends when it is dropped.
-pub(super) struct Watcher {
+pub struct Watcher {
     shared: Arc<Shared>,
 }
 
@@ -50,7 +50,7 @@ struct Waits {
 
 /// A wait that can be forgotten.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Key {
+pub enum Key {
     Descriptor(u64),
     Time(u64, u64),
 }

@@ -1,15 +1,13 @@
 //! How much of everything one client, and all together, may have.
 
-use super::status::ServiceError;
-use crate::cache::{DATA_FILES, MODEL_FILES};
-use crate::compiler::{Permit, Quota};
+use super::quota::{Exhausted, Permit, Quota};
 use std::sync::Arc;
 
 /// Executions that binder threads wait for at once.
-pub(super) const EXECUTIONS: u64 = 48;
+pub const EXECUTIONS: u64 = 48;
 
 /// The limits of a driver.
-pub(super) struct Quotas {
+pub struct Quotas {
     callbacks: Arc<Quota>,
     executions: Arc<Quota>,
     models: Arc<Quota>,
@@ -17,6 +15,20 @@ pub(super) struct Quotas {
     descriptors: Arc<Quota>,
     cache_files: Arc<Quota>,
     fmq_bursts: Arc<Quota>,
+}
+
+/// A client, or all clients together, hold too much of something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("too many {what}: {why}")]
+pub struct Refused {
+    what: &'static str,
+    why: Exhausted,
+}
+
+impl Default for Quotas {
+    fn default() -> Self {
+        Quotas::new()
+    }
 }
 
 impl Quotas {
@@ -38,44 +50,43 @@ impl Quotas {
     }
 
     /// A callback that has not returned yet.
-    pub fn callback(&self, client: u32) -> Result<Permit, ServiceError> {
+    pub fn callback(&self, client: u32) -> Result<Permit, Refused> {
         take(&self.callbacks, client, 1, "callbacks have not been answered")
     }
 
     /// An execution that a binder thread waits for.
-    pub fn execution(&self, client: u32) -> Result<Permit, ServiceError> {
+    pub fn execution(&self, client: u32) -> Result<Permit, Refused> {
         take(&self.executions, client, 1, "executions wait or run")
     }
 
     /// A prepared model.
-    pub fn model(&self, client: u32) -> Result<Permit, ServiceError> {
+    pub fn model(&self, client: u32) -> Result<Permit, Refused> {
         take(&self.models, client, 1, "prepared models are alive")
     }
 
     /// Mappings that outlive their call.
-    pub fn mappings(&self, client: u32, count: usize) -> Result<Permit, ServiceError> {
+    pub fn mappings(&self, client: u32, count: usize) -> Result<Permit, Refused> {
         take(&self.mappings, client, count, "memories are mapped")
     }
 
     /// A burst over queues.
-    pub fn fmq_burst(&self, client: u32) -> Result<Permit, ServiceError> {
+    pub fn fmq_burst(&self, client: u32) -> Result<Permit, Refused> {
         take(&self.fmq_bursts, client, 1, "bursts over queues are open")
     }
 
     /// Cache files that are kept open to be rewritten; without this they are not.
-    pub fn cache_files(&self, client: u32) -> Result<Permit, ServiceError> {
-        take(&self.cache_files, client, MODEL_FILES + DATA_FILES, "cache files are open")
+    pub fn cache_files(&self, client: u32, count: usize) -> Result<Permit, Refused> {
+        take(&self.cache_files, client, count, "cache files are open")
     }
 
     /// Descriptors that outlive their call.
-    pub fn descriptors(&self, client: u32, count: usize) -> Result<Permit, ServiceError> {
+    pub fn descriptors(&self, client: u32, count: usize) -> Result<Permit, Refused> {
         take(&self.descriptors, client, count, "fences are waited for")
     }
 }
 
-fn take(quota: &Arc<Quota>, client: u32, count: usize, what: &str) -> Result<Permit, ServiceError> {
-    let permit = quota.take(client, count as u64);
-    permit.map_err(|why| ServiceError::Exhausted(format!("too many {what}: {why}")))
+fn take(quota: &Arc<Quota>, client: u32, count: usize, what: &'static str) -> Result<Permit, Refused> {
+    quota.take(client, count as u64).map_err(|why| Refused { what, why })
 }
 
 /// One part in `parts` of the descriptors that this process may open.

@@ -1,18 +1,26 @@
 //! What holds for one compilation or run: its deadline, its limits, and whether it was cancelled.
 
-use super::Priority;
 use crate::ops::{Interrupt, OpError};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A turn at computing, held while a run computes, so that many runs share the machine fairly.
-pub trait Turn: Send + Sync + std::fmt::Debug {
+/// What a run holds while it computes, so that many runs share the machine fairly.
+pub trait Yield: Send + Sync + std::fmt::Debug {
     /// Waits while it is others' turn, as long as `control` allows. For the thread that runs, between operations.
     fn pass(&self, control: &Control) -> Result<(), OpError>;
 
     /// How many threads may compute at once, that which runs included.
     fn threads(&self) -> usize;
+}
+
+/// How urgent a client says that its work is, among its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Priority {
+    Low,
+    #[default]
+    Medium,
+    High,
 }
 
 /// The terms of one compilation or run.
@@ -28,7 +36,7 @@ pub struct Control {
     /// Set should the client die.
     pub orphaned: Arc<AtomicBool>,
     /// The turn that the work has; without one it may use the whole machine.
-    pub turn: Option<Arc<dyn Turn>>,
+    pub turn: Option<Arc<dyn Yield>>,
 }
 
 impl Default for Control {

@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// The lives of client processes that own something here.
-pub(super) struct Lives {
+pub struct Lives {
     watcher: Arc<Watcher>,
     by_process: Mutex<HashMap<i32, Weak<Life>>>,
 }
 
 /// The life of one client process, watched as long as somebody holds this.
-pub(super) struct Life {
+pub struct Life {
     over: Arc<AtomicBool>,
     watch: Option<(Arc<Watcher>, Key)>,
 }

@@ -1,7 +1,7 @@
 //! The service on a Unix socket, or on the kernel's binder.
 
-use super::quotas::EXECUTIONS;
 use crate::aidl::IDevice;
+use crate::scheduler::EXECUTIONS;
 use binder::entry::WireVersion;
 use binder::rpc::{FileDescriptorTransportMode as FdMode, RpcServer};
 use binder::{Interface, ProcessState, StatusCode, Strong};

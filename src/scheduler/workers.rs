@@ -1,7 +1,7 @@
 //! Threads that do clients' work, fairly: clients in turn, each client's tasks by priority, and never all threads for
 //! one client.
 
-use crate::backend::Priority;
+use super::control::Priority;
 use std::collections::{HashMap, VecDeque};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

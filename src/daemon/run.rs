@@ -1,7 +1,7 @@
 //! The daemon's life: from its flags to the signal that ends it.
 
-use super::device::{new_driver, Options};
 use super::serve::{register, ServeError, UnixService};
+use crate::service::{new_driver, Options};
 use nix::sys::resource::{getrlimit, setrlimit, Resource};
 use nix::sys::signal::{SigSet, Signal};
 use std::path::PathBuf;

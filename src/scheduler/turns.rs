@@ -3,8 +3,8 @@
 //!
 //! It must not know what is computed, nor wait for anything but a turn.
 
+use super::control::{self, boottime_ns, Control, Priority};
 use super::workers::{urgency, PRIORITIES};
-use crate::backend::{self, boottime_ns, Control, Priority};
 use crate::ops::{Interrupt, OpError};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
@@ -270,7 +270,7 @@ impl Turn {
     }
 }
 
-impl backend::Turn for Turn {
+impl control::Yield for Turn {
     fn pass(&self, control: &Control) -> Result<(), OpError> {
         let turns = &self.turns;
         if turns.waiting.load(Ordering::Relaxed) == 0 {

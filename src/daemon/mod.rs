@@ -1,0 +1,14 @@
+//! What makes the library a process: flags, log, sockets and the kernel's binder.
+//!
+//! - `run`: the daemon's life, from its flags to the signal that ends it
+//! - `serve`: the service on a socket or a kernel binder; `embedded`: the same inside of another process
+//! - `logger`: the log
+//!
+//! It decides nothing about models or requests.
+
+pub mod embedded;
+pub mod logger;
+mod run;
+pub mod serve;
+
+pub use run::{run, DaemonError, Flags, Place, USAGE};
