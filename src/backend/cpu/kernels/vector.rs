@@ -1,9 +1,12 @@
 //! Loops that the compiler turns into vectors: written once in plain Rust, compiled for each level of vectors that a
 //! machine may have. Nothing here knows what is computed, and no level may change a result.
 
-/// The vectors that loops are compiled for.
+/// The vectors that loops are compiled for. Only detection makes one, so that whoever has it may run its instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub struct Level(pub(super) Vectors);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Vectors {
     /// What every machine of the architecture has.
     Base,
     #[cfg(target_arch = "x86_64")]
@@ -32,26 +35,26 @@ impl Level {
                 && is_x86_feature_detected!("avx512dq")
                 && is_x86_feature_detected!("avx512vl")
             {
-                return Level::Avx512;
+                return Level(Vectors::Avx512);
             }
             if is_x86_feature_detected!("avx2") {
-                return Level::Avx2;
+                return Level(Vectors::Avx2);
             }
         }
-        Level::Base
+        Level(Vectors::Base)
     }
 
     /// Runs `work` as compiled for this level.
     #[inline]
     pub fn run(self, work: impl Loop) {
-        match self {
-            Level::Base => work.run(),
+        match self.0 {
+            Vectors::Base => work.run(),
             // SAFETY: levels come from detection on this machine.
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => unsafe { avx2(work) },
+            Vectors::Avx2 => unsafe { avx2(work) },
             // SAFETY: levels come from detection on this machine.
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => unsafe { avx512(work) },
+            Vectors::Avx512 => unsafe { avx512(work) },
         }
     }
 }
@@ -70,7 +73,7 @@ fn avx512(work: impl Loop) {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::Level;
+    use super::{Level, Vectors};
     use std::cell::Cell;
 
     thread_local! {
@@ -81,14 +84,14 @@ pub(super) mod tests {
     /// All that this machine has.
     fn available() -> Vec<Level> {
         let all = [
-            Level::Base,
+            Vectors::Base,
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2,
+            Vectors::Avx2,
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512,
+            Vectors::Avx512,
         ];
         let best = Level::detect();
-        all.into_iter().filter(|&level| level <= best).collect()
+        all.into_iter().map(Level).filter(|&level| level <= best).collect()
     }
 
     /// Calls `f` once for each level, which [`Level::detect`] finds meanwhile.
