@@ -2,6 +2,7 @@
 
 mod conv;
 mod depthwise;
+mod elementwise;
 mod fully_connected;
 pub mod gemm_f32;
 pub mod gemm_i8;
@@ -9,6 +10,9 @@ pub mod simd;
 mod source;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod twins;
+mod vector;
 
 pub use source::Source;
 
@@ -45,13 +49,17 @@ pub fn select(operation: &Operation, args: &Args, source: &mut Source) -> Option
         OperationType::CONV_2D => conv::select(isa, args, source),
         OperationType::DEPTHWISE_CONV_2D => depthwise::select(isa, args, source),
         OperationType::FULLY_CONNECTED => fully_connected::select(isa, args, source),
-        _ => None,
+        _ => elementwise::select(operation, args, source),
     }
 }
 
-/// The instruction set that kernels are chosen for.
-pub fn instruction_set() -> &'static str {
-    simd::Isa::detect().name()
+/// Counts the changes to which calls have kernels, and to their results: what an earlier generation compiled is not to
+/// be mixed with this one.
+const GENERATION: u32 = 2;
+
+/// The instruction set that kernels are chosen for, and their generation.
+pub fn instruction_set() -> String {
+    format!("{}.{GENERATION}", simd::Isa::detect().name())
 }
 
 /// Input `i` as elements.
@@ -109,6 +117,21 @@ fn rows_per_task(rows: usize, cost_per_row: usize, threads: usize) -> usize {
     // A task costs about as much as two rows besides.
     let time = |&size: &usize| busiest(rows, size, threads) + 2 * rows.div_ceil(size).div_ceil(threads);
     sizes.map(|size| size.next_multiple_of(12)).min_by_key(time).unwrap_or(12)
+}
+
+/// Elements for each task of a kernel that spends so many picoseconds on each: all of them where handing them out takes
+/// longer than it saves, otherwise few enough that no thread waits long for another, and that a task takes well under a
+/// millisecond.
+fn per_task(elements: usize, picoseconds: usize, threads: usize) -> usize {
+    const NANOSECOND: usize = 1000;
+    let at_most = |nanoseconds: usize| (nanoseconds * NANOSECOND / picoseconds.max(1)).max(1);
+    let (worthwhile, small, short) = (at_most(20_000), at_most(5_000), at_most(250_000));
+    let even = match threads {
+        1 => short,
+        _ if elements <= worthwhile => elements,
+        _ => elements.div_ceil(4 * threads).max(small),
+    };
+    even.min(short).next_multiple_of(256)
 }
 
 /// Rows of the thread that has the most, if all are as fast.

@@ -1,0 +1,195 @@
+//! Floats: neighbouring outputs side by side, so that a weight is read once for all of them.
+
+use super::super::conv::PACKED_INPUTS;
+use super::super::simd::{dispatch, Isa, Simd};
+use super::super::{input, output, rows_per_task, Kernel, Source, Work};
+use super::rows::Rows;
+use crate::memory::{Target, View, Weights};
+use crate::ops::conv::DepthwiseGeometry;
+use crate::ops::{Args, OpError};
+use std::ops::Range;
+
+pub(super) fn select(
+    isa: Isa,
+    geometry: DepthwiseGeometry,
+    args: &Args,
+    source: &mut Source,
+) -> Option<Box<dyn Kernel>> {
+    let (filter, bias) = (args.get(1).ok()?, args.get(2).ok()?);
+    let channels = geometry.input.channels * geometry.multiplier;
+    let copy = |to: &mut [f32], from: &[f32]| (to.len() == from.len()).then(|| to.copy_from_slice(from));
+    Some(Box::new(Depthwise {
+        isa,
+        geometry,
+        weights: source.take(geometry.filter_len(), |to| copy(to, filter.elements().ok()?))?,
+        bias: source.take(channels, |to| copy(to, bias.elements().ok()?))?,
+    }))
+}
+
+struct Depthwise {
+    isa: Isa,
+    geometry: DepthwiseGeometry,
+    /// `[tap][channel]`.
+    weights: Weights,
+    /// Per channel.
+    bias: Weights,
+}
+
+impl Kernel for Depthwise {
+    fn run(
+        &self,
+        inputs: &[Option<View<u8>>],
+        outputs: &mut [Target<u8>],
+        work: Work,
+    ) -> Result<(), OpError> {
+        let (geometry, channels) = (&self.geometry, self.geometry.input.channels * self.geometry.multiplier);
+        let (input, out) = (input::<f32>(inputs, 0)?, output::<f32>(outputs, 0)?);
+        let taps = geometry.height.kernel * geometry.width.kernel;
+        // Whole rows, unless a row is too long for the interrupt.
+        let pixels = rows_per_task(out.len() / channels, channels * taps, work.team.threads());
+        let width = geometry.width.output;
+        let chunk = if pixels < width { pixels } else { pixels / width * width } * channels;
+        work.for_each_chunk(out, chunk, |first, out| {
+            pixels_of(self.isa, self, input, first / channels, out);
+        })
+    }
+
+    fn weights(&self) -> Vec<&Weights> {
+        vec![&self.weights, &self.bias]
+    }
+
+    fn packed_inputs(&self) -> &'static [usize] {
+        PACKED_INPUTS
+    }
+}
+
+dispatch! {
+    /// Computes the pixels of `out`, from pixel `first` on.
+    fn pixels_of => pixels_with(kernel: &Depthwise, input: View<f32>, first: usize, out: Target<f32>)
+}
+
+/// # Safety
+/// The machine must have the instruction set of `S`.
+#[inline(always)]
+unsafe fn pixels_with<S: Simd>(kernel: &Depthwise, input: View<f32>, first: usize, mut out: Target<f32>) {
+    let geometry = &kernel.geometry;
+    let (width, channels) = (geometry.width.output, geometry.input.channels * geometry.multiplier);
+    let weights = kernel.weights.elements::<f32>(0, geometry.filter_len());
+    let bias = kernel.bias.elements::<f32>(0, channels);
+    let mut rows = Rows::new(geometry, input);
+    let mut lines = Vec::with_capacity(geometry.height.kernel);
+    let (mut pixel, end) = (first, first + out.len() / channels);
+    while pixel < end {
+        let (row, x) = (pixel / width, pixel % width);
+        let count = (width - x).min(end - pixel);
+        rows.select(row);
+        lines.clear();
+        for tap in 0..geometry.height.kernel {
+            if let Some(line) = rows.row(tap) {
+                // SAFETY: `tap` is one of the filter's rows.
+                lines.push((line, unsafe { weights.add(tap * geometry.width.kernel * channels) }));
+            }
+        }
+        let to = out.pointer((pixel - first) * channels, count * channels);
+        let line = Line { geometry, channels, lines: &lines, bias };
+        // SAFETY: the lines are whole rows of the input, their weights whole rows of the filter, bias has all channels,
+        // and there are `count` pixels at `to`.
+        unsafe { line.pixels::<S>(x, count, to) };
+        pixel += count;
+    }
+}
+
+/// What a row of the output is made of.
+struct Line<'a> {
+    geometry: &'a DepthwiseGeometry,
+    /// Of the output.
+    channels: usize,
+    /// Rows of the input under rows of taps, and their weights.
+    lines: &'a [(*const f32, *const f32)],
+    bias: *const f32,
+}
+
+impl Line<'_> {
+    /// Computes `count` pixels from column `x` on.
+    ///
+    /// # Safety
+    /// The machine must have the instruction set of `S`; pointers must be those of a row.
+    #[inline(always)]
+    unsafe fn pixels<S: Simd>(&self, x: usize, count: usize, to: *mut f32) {
+        let window = &self.geometry.width;
+        let mut done = 0;
+        while done < count {
+            let taps = window.taps(x + done);
+            // Neighbours whose taps all fall on the input go together.
+            let alike = |n: usize| {
+                n <= count - done
+                    && taps.len() == window.kernel
+                    && window.taps(x + done + n - 1).len() == window.kernel
+            };
+            let to = to.wrapping_add(done * self.channels);
+            // SAFETY: by contract, as many pixels are left.
+            done += unsafe {
+                if alike(8) {
+                    self.together::<S, 8>(x + done, taps, to)
+                } else if alike(4) {
+                    self.together::<S, 4>(x + done, taps, to)
+                } else if alike(2) {
+                    self.together::<S, 2>(x + done, taps, to)
+                } else {
+                    self.together::<S, 1>(x + done, taps, to)
+                }
+            };
+        }
+    }
+
+    /// Computes `N` pixels from column `x` on, which have the same taps; gives `N`.
+    ///
+    /// # Safety
+    /// As for [`Self::pixels`].
+    #[inline(always)]
+    unsafe fn together<S: Simd, const N: usize>(&self, x: usize, taps: Range<usize>, to: *mut f32) -> usize {
+        let (window, channels) = (&self.geometry.width, self.channels);
+        let (lo, hi) = self.geometry.activation.float_range();
+        let step = window.stride * channels;
+        // The cell of the first tap, and how far the next tap's is.
+        let cell = if taps.is_empty() { 0 } else { window.cell(x, taps.start) * channels };
+        let next = window.dilation * channels;
+        let vectors = channels - channels % S::LANES;
+        for c in (0..vectors).step_by(S::LANES) {
+            // SAFETY: by contract; a vector of channels is left.
+            unsafe {
+                let mut sums = [S::load(self.bias.add(c)); N];
+                for &(line, weights) in self.lines {
+                    let mut from = line.wrapping_add(cell + c);
+                    for tap in taps.clone() {
+                        let weight = S::load(weights.add(tap * channels + c));
+                        for (n, sum) in sums.iter_mut().enumerate() {
+                            *sum = S::mul_add(S::load(from.wrapping_add(n * step)), weight, *sum);
+                        }
+                        from = from.wrapping_add(next);
+                    }
+                }
+                let (lo, hi) = (S::splat(lo), S::splat(hi));
+                for (n, &sum) in sums.iter().enumerate() {
+                    S::store(to.add(n * channels + c), S::clamp(sum, lo, hi));
+                }
+            }
+        }
+        for c in vectors..channels {
+            for n in 0..N {
+                // SAFETY: as above, for one element.
+                unsafe {
+                    let mut sum = self.bias.add(c).read();
+                    for &(line, weights) in self.lines {
+                        for (i, tap) in taps.clone().enumerate() {
+                            let x = line.wrapping_add(cell + c + i * next + n * step).read_unaligned();
+                            sum += x * weights.add(tap * channels + c).read();
+                        }
+                    }
+                    to.add(n * channels + c).write_unaligned(self.geometry.activation.apply(sum));
+                }
+            }
+        }
+        N
+    }
+}

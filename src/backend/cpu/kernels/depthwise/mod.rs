@@ -1,0 +1,24 @@
+//! DEPTHWISE_CONV_2D by rows: what all outputs of a row need lies in a few rows of the input.
+
+mod float;
+mod quads;
+mod quantised;
+mod rows;
+#[cfg(test)]
+mod tests;
+
+use super::simd::Isa;
+use super::{Kernel, Source};
+use crate::ops::conv::DepthwiseGeometry;
+use crate::ops::Args;
+use crate::tensor::OperandType;
+
+/// A kernel for this call of DEPTHWISE_CONV_2D.
+pub(super) fn select(isa: Isa, args: &Args, source: &mut Source) -> Option<Box<dyn Kernel>> {
+    let geometry = DepthwiseGeometry::from_args(args).ok().filter(|g| !g.nchw)?;
+    match args.get(0).ok()?.ty() {
+        OperandType::TENSOR_FLOAT32 => float::select(isa, geometry, args, source),
+        ty if ty.is_quant8_asymm() => quantised::select(geometry, args, source),
+        _ => None,
+    }
+}

@@ -1,0 +1,61 @@
+//! The rows of the input that a row of the output is made of.
+
+use crate::memory::View;
+use crate::ops::conv::DepthwiseGeometry;
+use bytemuck::AnyBitPattern;
+
+/// Input rows under the taps of one output row, with as many channels as the output has.
+pub struct Rows<'a, T> {
+    geometry: &'a DepthwiseGeometry,
+    input: View<'a, T>,
+    /// Copies in which each channel comes as often as it has outputs; empty where that is once.
+    repeated: Vec<T>,
+    /// By row of taps: the first of its elements, in the input or among the copies; `None` beside the input.
+    starts: Vec<Option<usize>>,
+}
+
+impl<'a, T: AnyBitPattern> Rows<'a, T> {
+    pub fn new(geometry: &'a DepthwiseGeometry, input: View<'a, T>) -> Self {
+        Rows { geometry, input, repeated: vec![], starts: vec![] }
+    }
+
+    /// Elements of a row.
+    fn len(&self) -> usize {
+        self.geometry.width.input * self.geometry.input.channels * self.geometry.multiplier
+    }
+
+    /// Goes to output row `row`, counted through all images.
+    pub fn select(&mut self, row: usize) {
+        let (height, multiplier) = (&self.geometry.height, self.geometry.multiplier);
+        let (image, y, len) = (row / height.output, row % height.output, self.len());
+        let taps = height.taps(y);
+        self.starts.clear();
+        self.repeated.clear();
+        for tap in 0..height.kernel {
+            if !taps.contains(&tap) {
+                self.starts.push(None);
+                continue;
+            }
+            let line = image * height.input + height.cell(y, tap);
+            if multiplier == 1 {
+                self.starts.push(Some(line * len));
+                continue;
+            }
+            self.starts.push(Some(self.repeated.len()));
+            let from = self.input.part(line * (len / multiplier), len / multiplier);
+            self.repeated.reserve(len);
+            for i in 0..len / multiplier {
+                self.repeated.resize(self.repeated.len() + multiplier, from.get(i));
+            }
+        }
+    }
+
+    /// A pointer to the row under `tap`, all of whose elements may be read until another one is selected.
+    pub fn row(&self, tap: usize) -> Option<*const T> {
+        let (start, len) = (self.starts[tap]?, self.len());
+        Some(match self.geometry.multiplier {
+            1 => self.input.pointer(start, len),
+            _ => self.repeated[start..start + len].as_ptr(),
+        })
+    }
+}

@@ -1,0 +1,126 @@
+//! Depthwise convolutions against the plain evaluation.
+
+use super::super::twins::{compare, Noise, Within};
+use crate::ops::testing::{boolean, int};
+use crate::ops::OperationType::DEPTHWISE_CONV_2D;
+use crate::tensor::{ChannelQuant, OperandType::*, TensorInfo};
+use proptest::prelude::*;
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Float,
+    Unsigned,
+    Signed,
+    PerChannel,
+}
+
+#[derive(Clone, Debug)]
+struct Call {
+    kind: Kind,
+    /// Batches, height, width, channels.
+    input: [u32; 4],
+    /// Height, width.
+    kernel: [u32; 2],
+    multiplier: u32,
+    /// SAME or VALID.
+    scheme: i32,
+    stride: i32,
+    dilation: i32,
+    activation: i32,
+    /// Of the output.
+    scale: f32,
+}
+
+fn run(call: &Call, seed: u32) -> Result<bool, TestCaseError> {
+    let (noise, channels) = (&mut Noise(seed), call.input[3] * call.multiplier);
+    let filter = [1, call.kernel[0], call.kernel[1], channels];
+    let plain = |dims: &[u32]| TensorInfo::new(TENSOR_FLOAT32, dims);
+    let (ty, filter) = match call.kind {
+        Kind::Float => (TENSOR_FLOAT32, plain(&filter)),
+        Kind::Unsigned => {
+            (TENSOR_QUANT8_ASYMM, TensorInfo::quantised(TENSOR_QUANT8_ASYMM, &filter, 0.25, 120))
+        }
+        Kind::Signed => {
+            (TENSOR_QUANT8_ASYMM_SIGNED, TensorInfo::quantised(TENSOR_QUANT8_ASYMM_SIGNED, &filter, 0.25, -3))
+        }
+        Kind::PerChannel => {
+            let scales = (0..channels).map(|i| 0.1 + i as f32 / 50.0).collect();
+            let info = TensorInfo::new(TENSOR_QUANT8_SYMM_PER_CHANNEL, &filter);
+            let quant = ChannelQuant { scales, dim: 3 };
+            (TENSOR_QUANT8_ASYMM_SIGNED, TensorInfo { channel_quant: Some(quant), ..info })
+        }
+    };
+    let (input, bias, output) = match call.kind {
+        Kind::Float => (plain(&call.input), plain(&[channels]), plain(&[])),
+        _ => (
+            TensorInfo::quantised(ty, &call.input, 0.5, 7),
+            TensorInfo::quantised(TENSOR_INT32, &[channels], 0.5 * filter.scale, 0),
+            TensorInfo::quantised(ty, &[], call.scale, 20),
+        ),
+    };
+    let mut inputs = vec![noise.tensor(input), noise.tensor(filter), noise.tensor(bias)];
+    inputs.extend([call.scheme, call.stride, call.stride, call.multiplier as i32, call.activation].map(int));
+    inputs.extend([boolean(false), int(call.dilation), int(call.dilation)]);
+    let inputs: Vec<_> = inputs.into_iter().map(Some).collect();
+    let within = match call.kind {
+        Kind::Float => Within::Relative(2e-5),
+        _ => Within::SameBytes,
+    };
+    compare(DEPTHWISE_CONV_2D, &inputs, 1, &[output], within)
+}
+
+fn kind() -> impl Strategy<Value = Kind> {
+    prop::sample::select(vec![Kind::Float, Kind::Unsigned, Kind::Signed, Kind::PerChannel])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(160))]
+
+    #[test]
+    fn rows_give_what_the_plain_evaluation_gives(
+        kind in kind(), size in [1u32..3, 1u32..14, 1u32..30], channels in 1u32..70, kernel in [1u32..7, 1u32..7],
+        multiplier in prop::sample::select(vec![1u32, 1, 1, 2, 3]), scheme in 1i32..3, stride in 1i32..4,
+        dilation in prop::sample::select(vec![1, 1, 2, 3]), activation in 0i32..4,
+        // Outputs finer than the products shift left.
+        scale in prop::sample::select(vec![40.0f32, 3.0, 0.01]), seed in any::<u32>(),
+    ) {
+        let input = [size[0], size[1], size[2], channels];
+        run(&Call { kind, input, kernel, multiplier, scheme, stride, dilation, activation, scale }, seed)?;
+    }
+}
+
+#[test]
+fn common_layers_have_kernels() {
+    for kind in [Kind::Float, Kind::Unsigned, Kind::Signed, Kind::PerChannel] {
+        for (size, stride, kernel) in [(1, 1, 3), (20, 1, 3), (21, 2, 3), (14, 1, 5)] {
+            let call = Call {
+                kind,
+                input: [1, size, size, 96],
+                kernel: [kernel; 2],
+                multiplier: 1,
+                scheme: 1,
+                stride,
+                dilation: 1,
+                activation: 3,
+                scale: 40.0,
+            };
+            assert!(run(&call, 1).unwrap(), "{call:?}");
+        }
+    }
+    // A row that is longer than the columns made at once, and one that is wider than a task.
+    for (input, multiplier) in [([1, 3, 1001, 16], 1), ([1, 2, 20_000, 3], 2)] {
+        let (kind, kernel) = (Kind::PerChannel, [3, 3]);
+        let call = Call {
+            kind,
+            input,
+            kernel,
+            multiplier,
+            scheme: 1,
+            stride: 1,
+            dilation: 1,
+            activation: 0,
+            scale: 9.0,
+        };
+        assert!(run(&call, 1).unwrap(), "{call:?}");
+    }
+}

@@ -1,0 +1,142 @@
+//! The loops that all elementwise kernels share: one input, or several that broadcast, and a function of an element of
+//! each.
+
+use super::super::vector::{Level, Loop};
+use super::super::{input, output, per_task, Kernel, Work};
+use super::broadcast::Broadcast;
+use crate::memory::{Target, View, Weights};
+use crate::ops::OpError;
+use bytemuck::AnyBitPattern;
+
+/// What an element is made of.
+pub trait Element: AnyBitPattern + Send + Sync + 'static {}
+
+impl<T: AnyBitPattern + Send + Sync + 'static> Element for T {}
+
+/// Output 0 as `f` of input 0.
+pub struct Map<S, T, F> {
+    pub level: Level,
+    pub f: F,
+    /// Time that an element takes, about.
+    pub picoseconds: usize,
+    pub types: std::marker::PhantomData<fn(S) -> T>,
+}
+
+impl<S: Element, T: Element, F: Fn(S) -> T + Send + Sync> Kernel for Map<S, T, F> {
+    fn run(
+        &self,
+        inputs: &[Option<View<u8>>],
+        outputs: &mut [Target<u8>],
+        work: Work,
+    ) -> Result<(), OpError> {
+        let (from, out) = (input::<S>(inputs, 0)?, output::<T>(outputs, 0)?);
+        let chunk = per_task(out.len(), self.picoseconds, work.team.threads());
+        work.for_each_chunk(out, chunk, |first, to| {
+            self.level.run(MapLoop { from: from.part(first, to.len()), to, f: &self.f });
+        })
+    }
+
+    fn weights(&self) -> Vec<&Weights> {
+        vec![]
+    }
+
+    fn packed_inputs(&self) -> &'static [usize] {
+        &[]
+    }
+}
+
+struct MapLoop<'a, S, T, F> {
+    from: View<'a, S>,
+    to: Target<'a, T>,
+    f: &'a F,
+}
+
+impl<S: Element, T: Element, F: Fn(S) -> T> Loop for MapLoop<'_, S, T, F> {
+    #[inline(always)]
+    fn run(mut self) {
+        let len = self.to.len();
+        let (from, to) = (self.from.pointer(0, len), self.to.pointer(0, len));
+        for i in 0..len {
+            // SAFETY: `len` elements of both were asked for.
+            unsafe { to.add(i).write_unaligned((self.f)(from.add(i).read_unaligned())) };
+        }
+    }
+}
+
+/// Output 0 as `f` of inputs 0 and 1, which broadcast.
+pub struct Zip<S, T, F> {
+    pub level: Level,
+    pub walk: Broadcast<2>,
+    pub f: F,
+    /// Time that an element takes, about.
+    pub picoseconds: usize,
+    pub types: std::marker::PhantomData<fn(S) -> T>,
+}
+
+impl<S: Element, T: Element, F: Fn(S, S) -> T + Send + Sync> Kernel for Zip<S, T, F> {
+    fn run(
+        &self,
+        inputs: &[Option<View<u8>>],
+        outputs: &mut [Target<u8>],
+        work: Work,
+    ) -> Result<(), OpError> {
+        let (a, b, out) = (input::<S>(inputs, 0)?, input::<S>(inputs, 1)?, output::<T>(outputs, 0)?);
+        let chunk = per_task(out.len(), self.picoseconds, work.team.threads());
+        work.for_each_chunk(out, chunk, |first, to| {
+            self.level.run(ZipLoop { walk: &self.walk, first, a, b, to, f: &self.f });
+        })
+    }
+
+    fn weights(&self) -> Vec<&Weights> {
+        vec![]
+    }
+
+    fn packed_inputs(&self) -> &'static [usize] {
+        &[]
+    }
+}
+
+struct ZipLoop<'a, S, T, F> {
+    walk: &'a Broadcast<2>,
+    first: usize,
+    a: View<'a, S>,
+    b: View<'a, S>,
+    to: Target<'a, T>,
+    f: &'a F,
+}
+
+impl<S: Element, T: Element, F: Fn(S, S) -> T> Loop for ZipLoop<'_, S, T, F> {
+    #[inline(always)]
+    fn run(mut self) {
+        let (len, going, f) = (self.to.len(), self.walk.going(), self.f);
+        self.walk.for_each_run(self.first, len, |at, [a, b], n| {
+            let to = self.to.pointer(at - self.first, n);
+            let lengths = going.map(|going| if going { n } else { 1 });
+            let (a, b) = (self.a.pointer(a, lengths[0]), self.b.pointer(b, lengths[1]));
+            // SAFETY: as many elements were asked for as are used: all of who goes along, one of who stands still.
+            unsafe {
+                match going {
+                    [true, true] => {
+                        for i in 0..n {
+                            to.add(i)
+                                .write_unaligned(f(a.add(i).read_unaligned(), b.add(i).read_unaligned()));
+                        }
+                    }
+                    [_, true] => {
+                        let a = a.read_unaligned();
+                        for i in 0..n {
+                            to.add(i).write_unaligned(f(a, b.add(i).read_unaligned()));
+                        }
+                    }
+                    [_, false] => {
+                        // Where both stand still there is but one element.
+                        let b = b.read_unaligned();
+                        for i in 0..n {
+                            to.add(i).write_unaligned(f(a.add(i).read_unaligned(), b));
+                        }
+                    }
+                }
+            }
+        });
+    }
+}

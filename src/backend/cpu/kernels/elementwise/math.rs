@@ -1,0 +1,138 @@
+//! Exponentials and their kin without branches or calls, so that loops over them compile to vectors.
+//!
+//! All use sums and products that every machine rounds alike: results do not depend on the machine.
+
+/// Where the exponent of a power of two begins in a float's bits.
+const EXPONENT: u32 = 23;
+
+/// `x` as `n * ln 2 + r`, with `n` whole and `r` at most half of `ln 2` in size, for `x` of at most some hundreds.
+#[inline(always)]
+fn reduce(x: f32) -> (f32, f32) {
+    /// Adding this and taking it away again rounds to a whole number.
+    const ROUNDER: f32 = 12_582_912.0;
+    const LN_2_HIGH: f32 = 0.693_359_4;
+    const LN_2_LOW: f32 = -2.121_944_4e-4;
+    let n = (x * std::f32::consts::LOG2_E + ROUNDER) - ROUNDER;
+    (n, (x - n * LN_2_HIGH) - n * LN_2_LOW)
+}
+
+/// `e^r - 1` for `r` of at most half of `ln 2` in size.
+#[inline(always)]
+fn exp_m1_near_zero(r: f32) -> f32 {
+    let series = (((((1.987_569_1e-4 * r + 1.398_199_9e-3) * r + 8.333_452e-3) * r + 4.166_579_6e-2) * r
+        + 1.666_666_5e-1)
+        * r
+        + 0.5)
+        * (r * r);
+    series + r
+}
+
+/// `x * 2^n` for whole `n` from -252 to 254, rounded once more where the result is subnormal.
+#[inline(always)]
+fn times_power(x: f32, n: f32) -> f32 {
+    // SAFETY: the caller's number fits 32 bits.
+    let n: i32 = unsafe { n.to_int_unchecked() };
+    let power = |n: i32| f32::from_bits(((n + 127) << EXPONENT) as u32);
+    x * power(n >> 1) * power(n - (n >> 1))
+}
+
+/// `x` where the exponential is neither zero nor infinite, or just so; 0 for a NaN.
+#[inline(always)]
+fn within(x: f32) -> f32 {
+    // Comparisons with a NaN are false.
+    let x = if x > -104.0 { x } else { -104.0 };
+    if x < 89.0 {
+        x
+    } else {
+        89.0
+    }
+}
+
+/// `e^x`.
+#[inline(always)]
+pub fn exp(x: f32) -> f32 {
+    let (n, r) = reduce(within(x));
+    let result = times_power(exp_m1_near_zero(r) + 1.0, n);
+    if x.is_nan() {
+        x
+    } else {
+        result
+    }
+}
+
+/// `e^x - 1`.
+#[inline(always)]
+pub fn exp_m1(x: f32) -> f32 {
+    let (n, r) = reduce(within(x));
+    let near = exp_m1_near_zero(r);
+    let far = times_power(near + 1.0, n) - 1.0;
+    let result = if n == 0.0 { near } else { far };
+    if x.is_nan() {
+        x
+    } else {
+        result
+    }
+}
+
+/// `1 / (1 + e^-x)`.
+#[inline(always)]
+pub fn logistic(x: f32) -> f32 {
+    1.0 / (1.0 + exp(-x))
+}
+
+/// The hyperbolic tangent of `x`.
+#[inline(always)]
+pub fn tanh(x: f32) -> f32 {
+    let square = x * x;
+    let near = ((((-5.704_988_7e-3 * square + 2.063_908_8e-2) * square - 5.373_971_6e-2) * square
+        + 1.333_144_2e-1)
+        * square
+        - 3.333_328e-1)
+        * square
+        * x
+        + x;
+    let magnitude = x.abs();
+    let far = (1.0 - 2.0 / (exp(magnitude + magnitude) + 1.0)).copysign(x);
+    if magnitude > 0.625 {
+        far
+    } else {
+        near // a NaN too
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Checks `f` against `exact` on all kinds of numbers, up to `relative` or else `absolute`.
+    fn check(f: fn(f32) -> f32, exact: fn(f64) -> f64, relative: f64, absolute: f64) {
+        let numbers = (0..=u32::MAX).step_by(39_119).map(f32::from_bits);
+        let ramp = (-400_000..400_000).map(|i| i as f32 / 3000.0);
+        for x in numbers.chain(ramp).chain([0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN]) {
+            let (actual, expected) = (f(x), exact(f64::from(x)) as f32);
+            let near = (f64::from(actual) - f64::from(expected)).abs()
+                <= relative * f64::from(expected.abs()) + absolute;
+            assert!(
+                near || actual == expected || (actual.is_nan() && expected.is_nan()),
+                "{x}: {actual}, {expected}"
+            );
+        }
+    }
+
+    #[test]
+    fn functions_are_accurate() {
+        let smallest = f64::from(f32::from_bits(1));
+        check(exp, f64::exp, 2.5e-7, smallest);
+        check(exp_m1, f64::exp_m1, 3e-7, smallest);
+        check(tanh, f64::tanh, 3e-7, smallest);
+        // Its smallest results are lost where the exponential overflows.
+        check(logistic, |x| 1.0 / (1.0 + (-x).exp()), 3e-7, f64::from(f32::MIN_POSITIVE));
+    }
+
+    #[test]
+    fn well_known_values_are_exact() {
+        assert_eq!([exp(0.0), exp(f32::NEG_INFINITY), exp(200.0)], [1.0, 0.0, f32::INFINITY]);
+        assert_eq!([logistic(0.0), logistic(-1000.0), logistic(1000.0)], [0.5, 0.0, 1.0]);
+        assert_eq!([tanh(0.0), tanh(1000.0), tanh(-1000.0)], [0.0, 1.0, -1.0]);
+    }
+}
