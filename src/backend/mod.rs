@@ -50,6 +50,11 @@ pub trait Executable: Send + Sync {
     /// What it was compiled for; an artifact remembers it.
     fn preference(&self) -> Preference;
 
+    /// Whether its runs may last however long, as those of a model with a WHILE.
+    fn may_loop(&self) -> bool {
+        false
+    }
+
     /// Whether nothing of its compilation is left to do.
     fn is_finished(&self) -> bool {
         true

@@ -1,7 +1,11 @@
 //! Fenced executions: begun at once, run when their fences are signalled, told by a fence of their own.
+//!
+//! A fence says whether its execution succeeded: clients ask the callback only of a fence that failed. VTS, on the other
+//! hand, wants no failed fence of a loop that runs out of time, but takes that as the status of the call. So a model that
+//! may loop runs within the call, unless there are fences to wait for.
 
 use super::fence::{self, FenceState, Signal};
-use super::run::{timing, Busy, Execution, NO_TIMING};
+use super::run::{timing, Busy, Execution, Finished, NO_TIMING};
 use super::status::{self, ServiceError};
 use super::terms::{self, check_deadline};
 use crate::aidl::*;
@@ -30,6 +34,12 @@ impl Times {
     pub fn new(deadline: i64, duration: i64) -> Result<Self, ServiceError> {
         let launched = Instant::now();
         Ok(Times { deadline: terms::deadline(deadline)?, duration: terms::duration(duration)?, launched })
+    }
+
+    /// Until when it may take if its fences are signalled now, by its duration alone.
+    fn after_fences(&self) -> Option<u64> {
+        let duration = u64::try_from(self.duration?.as_nanos()).unwrap_or(u64::MAX);
+        Some(boottime_ns().saturating_add(duration))
     }
 }
 
@@ -75,6 +85,9 @@ pub(super) fn launch(
     let mappings = core.quotas.mappings(client, execution.mappings())?;
     let pending = pending(wait_for)?;
     if pending.is_empty() {
+        if execution.prepared().executable.may_loop() {
+            return run_within_the_call(&execution, times);
+        }
         execution.check_buffers()?;
     }
     let (signal, fence) = Signal::new().map_err(|why| no_descriptor(&why))?;
@@ -101,6 +114,43 @@ pub(super) fn launch(
     }
     let callback = BnFencedExecutionCallback::new_binder(Callback { task });
     Ok(FencedExecutionResult { callback: Some(callback), syncFence: Some(ParcelFileDescriptor::new(fence)) })
+}
+
+/// Runs to completion on the calling thread: what comes back needs no fence, and an error is the call's.
+fn run_within_the_call(execution: &Execution, times: Times) -> Result<FencedExecutionResult, ServiceError> {
+    let client = execution.prepared().client();
+    let _place = execution.prepared().core.quotas.execution(client)?;
+    let (fenced, cancelled) = (Instant::now(), Arc::<AtomicBool>::default());
+    let deadline = [times.deadline, times.after_fences()].into_iter().flatten().min();
+    let on_device = whole(execution.run(deadline, cancelled.clone())?)?;
+    let (launched, fenced) = timings(execution, times, fenced, on_device);
+    let state = State {
+        work: None,
+        unsignalled: 0,
+        running: false,
+        keys: Vec::new(),
+        result: (ErrorStatus::NONE, launched, fenced),
+    };
+    let task = Arc::new(Task { times, client, cancelled, state: Mutex::new(state) });
+    let callback = BnFencedExecutionCallback::new_binder(Callback { task });
+    Ok(FencedExecutionResult { callback: Some(callback), syncFence: None })
+}
+
+/// How long the backend was at a run, if every output fits its memory: a fence cannot tell which does not.
+fn whole(finished: Finished) -> Result<Duration, ServiceError> {
+    match finished.outputs.iter().position(|output| !output.sufficient) {
+        Some(i) => Err(ServiceError::Failed(format!("output {i} does not fit its memory"))),
+        None => Ok(finished.on_device),
+    }
+}
+
+/// The timings since the launch and since the last fence, if they are asked for.
+fn timings(execution: &Execution, times: Times, fenced: Instant, on_device: Duration) -> (Timing, Timing) {
+    if execution.terms().measure {
+        (timing(on_device, times.launched.elapsed()), timing(on_device, fenced.elapsed()))
+    } else {
+        (NO_TIMING, NO_TIMING)
+    }
 }
 
 /// Copies of those fences that are not signalled yet.
@@ -186,9 +236,7 @@ impl Task {
         let (core, priority) = (work.execution.prepared().core.clone(), work.execution.prepared().priority);
         let place = work.descriptors.clone();
         drop(state);
-        let after_fences = self.times.duration.map(|duration| {
-            boottime_ns().saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
-        });
+        let after_fences = self.times.after_fences();
         if let Some(deadline) = after_fences {
             self.expire_at(deadline, &core.watcher);
         }
@@ -228,16 +276,8 @@ impl Task {
         drop(state);
         let run = || execution.run_in(turn, deadline, self.cancelled.clone());
         let ran = catch_unwind(AssertUnwindSafe(run));
-        let finished = ran.unwrap_or(Err(ServiceError::Panicked)).and_then(|finished| {
-            match finished.outputs.iter().position(|output| !output.sufficient) {
-                Some(i) => Err(ServiceError::Failed(format!("output {i} does not fit its memory"))),
-                None => Ok(finished.on_device),
-            }
-        });
-        let timings = finished.map(|on_device| match execution.terms().measure {
-            true => (timing(on_device, self.times.launched.elapsed()), timing(on_device, fenced.elapsed())),
-            false => (NO_TIMING, NO_TIMING),
-        });
+        let finished = ran.unwrap_or(Err(ServiceError::Panicked)).and_then(whole);
+        let timings = finished.map(|on_device| timings(&execution, self.times, fenced, on_device));
         drop(execution);
         self.finish(timings);
     }
@@ -254,8 +294,7 @@ impl Task {
             return;
         }
         let Some(work) = state.work.take() else { return };
-        // A loop's own time limit is for the callback to tell: whoever waits on the fence is let through.
-        let signalled = matches!(&result, Ok(_) | Err(ServiceError::Backend(BackendError::LoopTimeout(_))));
+        let succeeded = result.is_ok();
         state.result = match result {
             Ok((launched, fenced)) => (ErrorStatus::NONE, launched, fenced),
             Err(error) => {
@@ -270,9 +309,10 @@ impl Task {
         // Memory and places are given back before anybody hears of the end.
         let Work { execution, signal, busy, descriptors, mappings } = work;
         drop((execution, busy, descriptors, mappings));
-        match signalled {
-            true => signal.signal(),
-            false => drop(signal),
+        if succeeded {
+            signal.signal();
+        } else {
+            drop(signal);
         }
     }
 

@@ -9,13 +9,15 @@ use crate::backend::{
     Artifact, BackendError, CompileOptions, Control, Executable, InputTensor, Interface, OutputShape,
     OutputTensor, Preference,
 };
-use crate::model::Model;
+use crate::model::{Model, OperationKind};
+use crate::ops::OperationType;
 use std::sync::Arc;
 
 pub struct Deferred {
     interface: Interface,
     options: CompileOptions,
     pool: Arc<ThreadPool>,
+    loops: bool,
     program: Late<Model, Program>,
 }
 
@@ -27,7 +29,10 @@ impl Deferred {
             .map_err(|source| BackendError::Memory { what: "a constant".into(), source })?;
         let infos = |list: &[usize]| list.iter().map(|&v| model.main.operands[v].info.clone()).collect();
         let interface = Interface { inputs: infos(&model.main.inputs), outputs: infos(&model.main.outputs) };
-        Ok(Deferred { interface, options: *options, pool, program: Late::of(model) })
+        let subgraphs = std::iter::once(&model.main).chain(&model.referenced);
+        let is_loop = |kind: &OperationKind| matches!(kind, OperationKind::Known { operation, .. } if operation.ty == OperationType::WHILE);
+        let loops = subgraphs.flat_map(|graph| &graph.operations).any(|op| is_loop(&op.kind));
+        Ok(Deferred { interface, options: *options, pool, loops, program: Late::of(model) })
     }
 
     fn program(&self, control: &Control) -> Result<&Program, BackendError> {
@@ -46,6 +51,10 @@ impl Executable for Deferred {
 
     fn preference(&self) -> Preference {
         self.options.preference
+    }
+
+    fn may_loop(&self) -> bool {
+        self.loops
     }
 
     fn is_finished(&self) -> bool {

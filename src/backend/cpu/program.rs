@@ -13,6 +13,7 @@ use crate::backend::{
 };
 use crate::memory::{Mapping, MemoryError};
 use crate::model::Model;
+use crate::ops::OperationType;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -131,6 +132,11 @@ fn threads(preference: Preference) -> usize {
 impl Executable for Program {
     fn artifact(&self) -> Option<Artifact> {
         Some(artifact::write(self.preference, &self.routines))
+    }
+
+    fn may_loop(&self) -> bool {
+        let mut steps = self.routines.iter().flat_map(|routine| &routine.steps);
+        steps.any(|step| step.operation.ty == OperationType::WHILE)
     }
 
     fn is_finished(&self) -> bool {
