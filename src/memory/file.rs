@@ -62,6 +62,17 @@ pub(super) fn cannot_shrink(fd: BorrowedFd) -> bool {
         .is_ok_and(|seals| SealFlag::from_bits_truncate(seals).contains(SealFlag::F_SEAL_SHRINK))
 }
 
+/// Whether `fd` is a socket or pipe that holds nothing to read. To ask takes nothing away, not even a socket's error.
+pub fn is_empty_stream(fd: BorrowedFd) -> bool {
+    if !matches!(blocking::file_type(fd), Ok(libc::S_IFSOCK | libc::S_IFIFO)) {
+        return false;
+    }
+    let mut unread: libc::c_int = -1;
+    // SAFETY: to sockets and pipes the request means to store how many bytes they hold, in the integer that it is given.
+    let asked = unsafe { libc::ioctl(fd.as_raw_fd(), libc::FIONREAD as _, &mut unread) };
+    asked == 0 && unread == 0
+}
+
 /// Whether `fd` is a sync file whose fences were signalled with an error.
 pub fn is_failed_sync_file(fd: BorrowedFd) -> bool {
     /// struct sync_file_info of linux/sync_file.h

@@ -27,7 +27,7 @@ pub use blocking::{check as check_blocking, file_type};
 pub use budget::machine_bytes;
 pub use client::{Access, ClientSlice, Mapping};
 pub use device::{ClientMemory, ClientMemoryKind, DeviceMemory, Memory};
-pub use file::is_failed_sync_file;
+pub use file::{is_empty_stream, is_failed_sync_file};
 pub use held::Held;
 pub use identity::Identity;
 pub use pages::{guarded_len, page_size, stamp_start};

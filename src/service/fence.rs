@@ -4,7 +4,7 @@
 //! and the NNAPI runtime among them. A sync file, even where a driver like ours could make one (sw_sync, of debugfs), would
 //! not do as well: polled, one that failed looks like one that was signalled, and has to be asked. Those of clients are.
 
-use crate::memory::{file_type, is_failed_sync_file};
+use crate::memory::{file_type, is_empty_stream, is_failed_sync_file};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -79,11 +79,14 @@ pub(super) fn state(fence: BorrowedFd) -> FenceState {
     }
 }
 
-/// What a fence says that is no longer pending: a sync file that failed can be read, too.
+/// What a fence says that is no longer pending: a sync file that failed can be read, too, and a socket or pipe that can
+/// be read, but holds nothing, has lost who should have signalled it. So a fence of ours that failed is known even if
+/// its client has taken the socket's error away by asking for it.
 pub(super) fn signalled(fence: BorrowedFd) -> FenceState {
-    match is_failed_sync_file(fence) {
-        true => FenceState::Failed,
-        false => FenceState::Signalled,
+    if is_failed_sync_file(fence) || is_empty_stream(fence) {
+        FenceState::Failed
+    } else {
+        FenceState::Signalled
     }
 }
 
@@ -100,6 +103,19 @@ mod tests {
         let (signal, fence) = Signal::new().unwrap();
         drop(signal);
         assert_eq!(state(fence.as_fd()), FenceState::Failed);
+    }
+
+    #[test]
+    fn a_failure_outlasts_the_error_that_tells_it() {
+        let (signal, fence) = Signal::new().unwrap();
+        drop(signal);
+        let error = nix::sys::socket::getsockopt(&fence, nix::sys::socket::sockopt::SocketError).unwrap();
+        assert_eq!(error, libc::ECONNRESET, "and it is gone");
+        assert_eq!(state(fence.as_fd()), FenceState::Failed);
+        assert_eq!(state(fence.as_fd()), FenceState::Failed, "asked again");
+        let (reader, writer) = nix::unistd::pipe().unwrap();
+        drop(writer);
+        assert_eq!(state(reader.as_fd()), FenceState::Failed);
     }
 
     #[test]

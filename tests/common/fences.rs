@@ -8,6 +8,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+pub const NO_FENCES: &[ParcelFileDescriptor] = &[];
+pub const NO_TIMING: Timing = Timing { timeOnDeviceNs: -1, timeInDriverNs: -1 };
+
 /// A fence of the client's own: readable once a byte is written to the other end.
 pub struct ClientFence {
     ours: UnixStream,
@@ -48,4 +51,12 @@ pub fn wait(result: &FencedExecutionResult, patience: Duration) -> Option<bool> 
             Some(!events.intersects(PollFlags::POLLERR | PollFlags::POLLNVAL))
         }
     }
+}
+
+/// What the callback says: the status, and the timings since the launch and since the last fence.
+pub fn info(result: &FencedExecutionResult) -> (ErrorStatus, Timing, Timing) {
+    let (mut launched, mut fenced) = (Timing::default(), Timing::default());
+    let callback = result.callback.as_ref().expect("always a callback");
+    let status = callback.getExecutionInfo(&mut launched, &mut fenced).expect("an answer by value");
+    (status, launched, fenced)
 }

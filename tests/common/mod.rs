@@ -10,6 +10,7 @@ pub mod dma_buf;
 pub mod domains;
 pub mod fences;
 pub mod fmq;
+pub mod loops;
 pub mod recurrent;
 
 use binder::entry::{WireProfile, WireVersion};
