@@ -38,7 +38,10 @@ pub(super) fn hash(
     let blocks = blocks(model);
     let most = match options.preference {
         Preference::LowPower => 1,
-        _ => control.next_operation()?.min(MOST_THREADS),
+        _ => {
+            control.yield_point()?;
+            control.threads().min(MOST_THREADS)
+        }
     };
     let digests = digests(&blocks, most.min(blocks.len() / BLOCKS_PER_THREAD), control)?;
     let mut hash = Hash(Sha256::new());

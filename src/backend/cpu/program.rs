@@ -13,6 +13,7 @@ use crate::backend::{
 };
 use crate::memory::{Mapping, MemoryError};
 use crate::model::Model;
+use crate::ops::Interrupt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -139,7 +140,7 @@ impl Executable for Program {
 
     fn finish(&self, control: &Control) -> Result<(), BackendError> {
         for (kernel, name) in self.kernels().filter(|(kernel, _)| !kernel.is_packed()) {
-            control.next_operation()?;
+            control.yield_point()?;
             self.check_data()?;
             kernel.pack(control).map_err(|why| why.at(name))?;
         }
