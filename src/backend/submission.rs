@@ -141,7 +141,11 @@ impl Pending {
                 }
             };
             if end.wait(patience) {
-                return end.outcome();
+                return match (end.outcome(), given_up) {
+                    // It stopped because it was asked to: the client hears why.
+                    (Err(BackendError::Cancelled), Some((_, why))) => Err(why.into()),
+                    (outcome, _) => outcome,
+                };
             }
             if let Some((_, why)) = given_up.take_if(|(end, _)| Instant::now() >= *end) {
                 return Err(why.into());

@@ -92,7 +92,9 @@ fn a_deadline_or_a_cancellation_asks_the_device_to_stop() {
         });
         let control = Control { deadline_ns: (!cancelled).then_some(1), ..Control::default() };
         control.cancelled.store(cancelled, Ordering::Relaxed);
-        assert!(matches!(pending.wait(&control), Err(BackendError::Cancelled)));
+        let result = pending.wait(&control);
+        let expected = if cancelled { BackendError::Cancelled } else { BackendError::DeadlinePassed };
+        assert_eq!(result.unwrap_err().to_string(), expected.to_string());
         assert_eq!(asked.load(Ordering::Relaxed), 1);
     }
 }

@@ -5,9 +5,10 @@ use super::{
     OutputShape, Pending, Preference, Submission,
 };
 use crate::model::{Model, OperationKind};
-use crate::ops::OperationType;
+use crate::ops::{Interrupt, OperationType};
 use crate::scheduler::ThreadCache;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -115,12 +116,16 @@ impl<B: SynchronousBackend> Binding for Bound<B> {
 /// Has `binding` run on a thread of its own.
 pub(super) fn pend(binding: Arc<dyn Binding>, control: &Control) -> Result<Submission, BackendError> {
     let (completer, pending) = Pending::promised();
-    let control = control.clone();
-    let cancelled = control.cancelled.clone();
+    let (control, terms) = (control.clone(), control.clone());
     SUBMITTED
         .run(move || completer.complete(binding.run(&control)))
         .map_err(|why| BackendError::DeviceBusy(format!("no thread to run on: {why}")))?;
-    let cancel = move || cancelled.store(true, std::sync::atomic::Ordering::Relaxed);
+    // One whose deadline has passed sees that itself.
+    let cancel = move || {
+        if terms.check().is_ok() {
+            terms.cancelled.store(true, Ordering::Relaxed);
+        }
+    };
     Ok(Submission::Pending(pending.on_cancel(cancel)))
 }
 

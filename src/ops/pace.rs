@@ -1,11 +1,11 @@
-//! How often a long evaluation asks whether it should stop: by work done, so that asking costs nothing beside it.
+//! How often a long evaluation comes by a yield point: by work done, so that it costs nothing beside the work.
 
 use super::{Args, Interrupt, OpError};
 
-/// Work between two questions, in elementary steps (a multiplication or so).
+/// Work between two yield points, in elementary steps (a multiplication or so).
 const STRIDE: usize = 1 << 16;
 
-/// Counts work, and asks the interrupt each time enough has been done.
+/// Counts work, and comes by a yield point each time enough has been done.
 pub struct Pace<'a> {
     interrupt: &'a dyn Interrupt,
     done: usize,
@@ -23,7 +23,7 @@ impl<'a> Pace<'a> {
             return Ok(());
         }
         self.done = 0;
-        self.interrupt.check()
+        self.interrupt.yield_point()
     }
 }
 

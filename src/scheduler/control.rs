@@ -7,7 +7,8 @@ use std::time::Duration;
 
 /// What a run holds while it computes, so that many runs share the machine fairly.
 pub trait Yield: Send + Sync + std::fmt::Debug {
-    /// Waits while it is others' turn, as long as `control` allows. For the thread that runs, between operations.
+    /// Waits while it is others' turn, as long as `control` allows. For the thread that runs, between operations and at
+    /// the yield points inside of them.
     fn pass(&self, control: &Control) -> Result<(), OpError>;
 
     /// How many threads may compute at once, that which runs included.
@@ -56,16 +57,9 @@ impl Default for Control {
 }
 
 impl Control {
-    /// Between two operations: lets others compute whose turn it is, and gives the number of threads for the next.
-    pub fn next_operation(&self) -> Result<usize, OpError> {
-        self.check()?;
-        match &self.turn {
-            Some(turn) => {
-                turn.pass(self)?;
-                Ok(turn.threads())
-            }
-            None => Ok(usize::MAX),
-        }
+    /// How many threads may compute for it now, that which runs included.
+    pub fn threads(&self) -> usize {
+        self.turn.as_ref().map_or(usize::MAX, |turn| turn.threads())
     }
 }
 
@@ -78,6 +72,11 @@ impl Interrupt for Control {
             Some(deadline) if boottime_ns() >= deadline => Err(OpError::DeadlinePassed),
             _ => Ok(()),
         }
+    }
+
+    fn yield_point(&self) -> Result<(), OpError> {
+        self.check()?;
+        self.turn.as_ref().map_or(Ok(()), |turn| turn.pass(self))
     }
 }
 

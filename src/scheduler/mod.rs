@@ -21,7 +21,7 @@ pub use control::{boottime_ns, Control, Priority, Yield};
 pub use life::{Life, Lives};
 pub use quota::{Exhausted, Permit, Quota};
 pub use quotas::{Quotas, Refused, EXECUTIONS};
-pub use thread_cache::ThreadCache;
+pub use thread_cache::{Reserved, ThreadCache};
 pub use turns::{Start, Turn, Turns};
 pub use watcher::{Event, Key, Watcher};
 pub use workers::Workers;

@@ -17,6 +17,29 @@ pub struct ThreadCache {
     idle: Mutex<Idle>,
 }
 
+/// A thread that waits for the task of whoever holds this. Dropped without one, it waits for others' tasks again.
+pub struct Reserved {
+    thread: Option<Sender<Task>>,
+}
+
+impl Reserved {
+    /// Runs `task` on the thread.
+    pub fn run(mut self, task: impl FnOnce() + Send + 'static) {
+        self.give(Box::new(task));
+    }
+
+    fn give(&mut self, task: Task) {
+        // The thread holds the receiver until it has had a task: it cannot be gone.
+        self.thread.take().map(|thread| thread.send(task));
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.give(Box::new(|| {}));
+    }
+}
+
 struct Idle {
     threads: Vec<(u64, Sender<Task>)>,
     last_key: u64,
@@ -27,35 +50,35 @@ impl ThreadCache {
         ThreadCache { name, kept, idle: Mutex::new(Idle { threads: Vec::new(), last_key: 0 }) }
     }
 
-    /// Has a thread started for a task that is about to come, if none is idle.
-    pub fn expect_one(&'static self) {
-        if self.lock().threads.is_empty() {
-            // Without it, the task starts one itself.
-            let _ = self.run(|| {});
-        }
+    /// Sets a thread aside for one task, which can then not fail for want of a thread.
+    pub fn reserve(&'static self) -> std::io::Result<Reserved> {
+        let idle = self.lock().threads.pop();
+        let thread = match idle {
+            Some((_, thread)) => thread,
+            None => self.start()?,
+        };
+        Ok(Reserved { thread: Some(thread) })
     }
 
     /// Runs `task` on a thread of its own.
     pub fn run(&'static self, task: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
-        let task: Task = Box::new(task);
-        let kept = self.lock().threads.pop();
-        let task = match kept {
-            Some((_, thread)) => match thread.send(task) {
-                Ok(()) => return Ok(()),
-                // It cannot be gone, as it stood among the idle. Were it, the task came back.
-                Err(unsent) => unsent.0,
-            },
-            None => task,
-        };
+        self.reserve()?.run(task);
+        Ok(())
+    }
+
+    /// Starts a thread that waits for its first task, whoever gives it that.
+    fn start(&'static self) -> std::io::Result<Sender<Task>> {
+        let (sender, tasks) = channel::<Task>();
+        let own = sender.clone();
         let work = move || {
-            let (sender, tasks) = channel();
-            let mut next = Some(task);
+            let mut next = tasks.recv().ok();
             while let Some(task) = next {
                 task();
-                next = self.next(&sender, &tasks);
+                next = self.next(&own, &tasks);
             }
         };
-        std::thread::Builder::new().name(self.name.into()).spawn(work).map(drop)
+        std::thread::Builder::new().name(self.name.into()).spawn(work)?;
+        Ok(sender)
     }
 
     /// The next task of the calling thread, which `sender` leads to; `None` if there is none for long.
@@ -112,14 +135,21 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_is_expected_takes_the_task() {
+    fn a_reserved_thread_is_nobody_elses_and_comes_back_unused() {
         static SPARE: ThreadCache = ThreadCache::new("test", FOR_GOOD);
-        SPARE.expect_one();
+        let first = thread_of_a_task(&SPARE);
         wait_until(&SPARE, |idle| idle.threads.len() == 1);
-        SPARE.expect_one();
-        thread_of_a_task(&SPARE);
-        wait_until(&SPARE, |idle| idle.threads.len() == 1);
-        assert_eq!(SPARE.lock().last_key, 2, "one thread was enough");
+        let reserved = SPARE.reserve().unwrap();
+        let second = thread_of_a_task(&SPARE);
+        assert_ne!(second, first);
+        let (told, heard) = channel();
+        reserved.run(move || told.send(thread::current().id()).unwrap());
+        assert_eq!(heard.recv_timeout(PATIENCE), Ok(first));
+        wait_until(&SPARE, |idle| idle.threads.len() == 2);
+        let unused = [SPARE.reserve().unwrap(), SPARE.reserve().unwrap(), SPARE.reserve().unwrap()];
+        assert!(SPARE.lock().threads.is_empty());
+        drop(unused);
+        wait_until(&SPARE, |idle| idle.threads.len() == 3);
     }
 
     #[test]

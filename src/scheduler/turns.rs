@@ -1,5 +1,5 @@
 //! Turns at computing: as many as there are cores at once, in equal shares of time among clients, and by priority
-//! within each client. Whoever computes holds a turn, and passes it on between operations to whom it is due.
+//! within each client. Whoever computes holds a turn, and passes it on at the next yield point to whom it is due.
 //!
 //! It must not know what is computed, nor wait for anything but a turn.
 

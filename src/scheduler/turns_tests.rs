@@ -1,7 +1,10 @@
 //! Tests of turns at computing: who computes next, and who gives way.
 
 use super::*;
+use crate::ops::evaluate::evaluate;
+use crate::ops::{Arg, OperationType};
 use crate::scheduler::Yield as _;
+use crate::tensor::{OperandType, TensorInfo};
 use std::sync::mpsc::{channel, Receiver, Sender};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -183,5 +186,29 @@ fn whoever_waits_can_give_up() {
         assert_eq!(waits.join().unwrap(), OpError::Cancelled);
     });
     drop(turn);
+    assert!(is_idle(&turns));
+}
+
+#[test]
+fn an_operation_gives_way_while_it_lasts() {
+    const SIZE: u32 = 1024;
+    let matrix = TensorInfo::new(OperandType::TENSOR_FLOAT32, &[1, SIZE, SIZE]);
+    let (scalar, bytes) = (TensorInfo::new(OperandType::BOOL, &[]), vec![0; 4 * (SIZE * SIZE) as usize]);
+    let (matrices, flags) = ([&matrix; 2].map(|info| (info, &bytes[..])), [(&scalar, &[0u8][..]); 2]);
+    let inputs: Vec<_> =
+        matrices.iter().chain(&flags).map(|&(info, data)| Some(Arg { info, data: Some(data) })).collect();
+    let (turns, cancelled) = (Turns::new(1), Arc::<AtomicBool>::default());
+    let turn = turns.take(1, Priority::High, &Control::default()).unwrap();
+    let control = Control { cancelled: cancelled.clone(), turn: Some(Arc::new(turn)), ..Control::default() };
+    let multiply = OperationType::BATCH_MATMUL.operation().unwrap();
+    std::thread::scope(|scope| {
+        let (inputs, outputs) = (&inputs, [matrix.clone()]);
+        let run = scope.spawn(move || evaluate(multiply, inputs, &outputs, &control).map(|_| ()));
+        // Granted amid the operation: it is not done when it hears that it should stop.
+        let other = turns.take(2, Priority::Low, &Control::default()).unwrap();
+        cancelled.store(true, Ordering::Relaxed);
+        drop(other);
+        assert_eq!(run.join().unwrap(), Err(OpError::Cancelled));
+    });
     assert!(is_idle(&turns));
 }

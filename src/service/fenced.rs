@@ -278,7 +278,7 @@ impl Task {
                 Err(slot)
             }
             Ok((Submission::Done(outcome), claims)) => {
-                self.ended(Ok(outcome), claims, fenced);
+                self.ended(Ok(outcome), claims, fenced, control.deadline_ns);
                 Err(slot)
             }
             Ok((Submission::Pending(pending), claims)) => {
@@ -290,10 +290,10 @@ impl Task {
                 if let Some(cancel) = cancel.filter(|_| over) {
                     cancel(); // nobody has asked the device yet
                 }
-                let (task, watcher) = (self.clone(), self.watcher.clone());
+                let (task, watcher, deadline) = (self.clone(), self.watcher.clone(), control.deadline_ns);
                 let ended = move |outcome| {
                     drop(slot);
-                    task.ended(outcome, claims, fenced);
+                    task.ended(outcome, claims, fenced, deadline);
                 };
                 pending.then(&watcher, Box::new(ended));
                 Ok(())
@@ -302,7 +302,20 @@ impl Task {
     }
 
     /// The device is done with it.
-    fn ended(&self, outcome: Result<Outcome, BackendError>, claims: Option<Claims>, fenced: Instant) {
+    fn ended(
+        &self,
+        outcome: Result<Outcome, BackendError>,
+        claims: Option<Claims>,
+        fenced: Instant,
+        deadline: Option<u64>,
+    ) {
+        let outcome = match outcome {
+            // It stopped because it was asked to: the client hears why.
+            Err(BackendError::Cancelled) if deadline.is_some_and(|deadline| boottime_ns() >= deadline) => {
+                Err(BackendError::DeadlinePassed)
+            }
+            outcome => outcome,
+        };
         let execution = self.lock().work.as_ref().map(|work| work.execution.clone());
         let Some(execution) = execution else { return };
         let result = outcome.map_err(ServiceError::from).and_then(|outcome| {

@@ -3,6 +3,7 @@
 //! Requests that come this way take the same path as all others once their arguments are known.
 
 use super::arguments::Span;
+use super::death::DeathWatch;
 use super::prepared_model::Prepared;
 use super::run::{Execution, Purpose};
 use super::status::{self, handle, ServiceError};
@@ -15,7 +16,7 @@ use crate::fmq::{Burst, Descriptor, Executor, FmqError, Pace, Queue, Reader, Wri
 use crate::memory::Pool;
 use crate::scheduler::Permit;
 use binder::fmq::{MQDescriptor, SynchronizedReadWrite};
-use binder::{BinderResult, DeathRecipient, Interface, Strong, WIBinder};
+use binder::{BinderResult, Interface, Strong};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -64,12 +65,9 @@ impl IFmqBurst for FmqBurst {
             let pace = Pace::new(polls.then(|| core.polling.clone()));
             let burst = Burst::start(requests, results, Box::new(executor), pace)
                 .map_err(|why| ServiceError::Exhausted(format!("no thread for the burst: {why}")))?;
-            let obituary = Arc::new(Obituary(Box::new(burst.stopper())));
-            if let Err(why) = callback.link_to_death_arc(&obituary) {
-                // A callback of this very process cannot die; one that is dead already takes its context along.
-                log::debug!("a burst's callback is not watched: {why}");
-            }
-            Ok(BnFmqBurstContext::new_binder(Context { burst, _obituary: obituary }))
+            // A callback that is dead already takes its context along.
+            let watch = DeathWatch::new(callback.as_binder(), Box::new(burst.stopper()));
+            Ok(BnFmqBurstContext::new_binder(Context { burst, _watch: watch }))
         })
     }
 }
@@ -88,17 +86,8 @@ fn attach<T>(
 /// A burst as its client holds it: it ends when the client lets go of this, or dies.
 struct Context {
     burst: Burst,
-    /// Held weakly by the callback's proxy.
-    _obituary: Arc<Obituary>,
-}
-
-/// Ends a burst whose client has died.
-struct Obituary(Box<dyn Fn() + Send + Sync>);
-
-impl DeathRecipient for Obituary {
-    fn binder_died(&self, _: &WIBinder) {
-        (self.0)();
-    }
+    /// Ends the burst when the client has died.
+    _watch: Option<DeathWatch>,
 }
 
 impl Interface for Context {}

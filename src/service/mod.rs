@@ -6,6 +6,7 @@
 //! - `driver`: a driver, and what its objects share
 //! - `device`: IDevice; `announce`: what a compilation's callback is told; `buffer`: device memory, IBuffer
 //! - `prepared_model`: IPreparedModel; `execution`: IExecution; `burst`: IBurst; `fenced`: what runs behind a fence
+//! - `death`: watches on the death of a client's object
 //! - `fmq_burst`: the extension of every prepared model: bursts over fast message queues
 //! - `run`: the one path that every way to execute takes; `fence`: fences
 //! - `arguments`: from request pools to tensors; `terms`: times, hints and the like
@@ -17,6 +18,7 @@ mod announce;
 mod arguments;
 mod buffer;
 mod burst;
+mod death;
 mod device;
 mod driver;
 mod execution;

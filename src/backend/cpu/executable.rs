@@ -16,6 +16,7 @@ use crate::ops::Interrupt;
 use crate::scheduler::{ThreadCache, Turn, Turns};
 use std::os::fd::OwnedFd;
 use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -182,8 +183,13 @@ fn take<T>(slot: &Mutex<Option<T>>) -> Option<T> {
 
 /// Ends an execution that stands in line still; one that runs looks to `control` itself.
 fn cancel(waiting: &Waiting, control: &Control) {
-    let why = control.check().err().map_or(BackendError::Cancelled, BackendError::from);
-    control.cancelled.store(true, std::sync::atomic::Ordering::Relaxed);
+    let why = match control.check() {
+        Err(why) => why.into(),
+        Ok(()) => {
+            control.cancelled.store(true, Ordering::Relaxed);
+            BackendError::Cancelled
+        }
+    };
     if let Some(completer) = take(waiting) {
         completer.complete(Err(why));
     }

@@ -5,7 +5,7 @@
 use super::graph::{Graph, Node};
 use crate::backend::{BackendError, Control};
 use crate::ops::evaluate::{run, shapes};
-use crate::ops::{Arg, Args, OpError, OperationType};
+use crate::ops::{Arg, Args, Interrupt, OpError, OperationType};
 use crate::tensor::TensorInfo;
 use std::sync::Arc;
 
@@ -25,6 +25,7 @@ fn resolve_and_fold(graph: &mut Graph, control: &Control) -> Result<(), BackendE
     let nodes = std::mem::take(&mut graph.nodes);
     let mut left = MAX_FOLDED;
     for node in nodes {
+        control.yield_point()?;
         let folded = match resolve(graph, &node, control) {
             Ok(()) => fold(graph, &node, control, &mut left),
             Err(error) => Err(error),
@@ -126,7 +127,24 @@ mod tests {
     use super::super::graph::Value;
     use super::*;
     use crate::memory::AlignedBuf;
+    use crate::scheduler::Yield;
     use crate::tensor::OperandType;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Counts how often others could have had the turn.
+    #[derive(Debug)]
+    struct Counting(AtomicUsize);
+
+    impl Yield for Counting {
+        fn pass(&self, _: &Control) -> Result<(), OpError> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn threads(&self) -> usize {
+            1
+        }
+    }
 
     #[test]
     fn results_computed_ahead_have_a_limit_together() {
@@ -158,7 +176,10 @@ mod tests {
         };
         let nodes = outputs.iter().map(node).collect();
         let mut graph = Graph { values, nodes, inputs: vec![], outputs };
-        optimise(&mut graph, &Control::default()).unwrap();
+        let counting = Arc::new(Counting(AtomicUsize::new(0)));
+        let control = Control { turn: Some(counting.clone()), ..Control::default() };
+        optimise(&mut graph, &control).unwrap();
+        assert!(counting.0.load(Ordering::Relaxed) >= 4, "others wait until all nodes are folded");
         let folded: Vec<bool> = graph.values[2..].iter().map(|value| value.constant.is_some()).collect();
         assert_eq!((folded, graph.nodes.len()), (vec![true, true, false, false], 2));
     }

@@ -10,7 +10,7 @@ use super::run::Machine;
 use crate::backend::{Artifact, BackendError, CompileOptions, Control, Interface, OutputShape, Preference};
 use crate::memory::{Mapping, MemoryError};
 use crate::model::Model;
-use crate::ops::OperationType;
+use crate::ops::{Interrupt, OperationType};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -137,7 +137,7 @@ impl Program {
     /// Packs the weights that no run has needed yet.
     pub fn finish(&self, control: &Control) -> Result<(), BackendError> {
         for (kernel, name) in self.kernels().filter(|(kernel, _)| !kernel.is_packed()) {
-            control.next_operation()?;
+            control.yield_point()?;
             self.check_data()?;
             kernel.pack(control).map_err(|why| why.at(name))?;
         }

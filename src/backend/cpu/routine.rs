@@ -9,7 +9,7 @@ use super::plan::plan;
 use crate::backend::{BackendError, Control};
 use crate::memory::{AlignedBuf, Weights};
 use crate::model::Subgraph;
-use crate::ops::{Operation, Run};
+use crate::ops::{Interrupt, Operation, Run};
 use crate::tensor::TensorInfo;
 use std::ops::Range;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ impl Routine {
         check_size(plan.size as u64, MAX_RUN_BYTES)?;
         let mut steps = Vec::with_capacity(graph.nodes.len());
         for node in std::mem::take(&mut graph.nodes) {
-            control.next_operation()?;
+            control.yield_point()?;
             steps.push(step(&graph, node));
         }
         let needed = needed_constants(&graph, &steps);

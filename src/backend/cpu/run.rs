@@ -52,7 +52,8 @@ impl Machine<'_> {
         arguments: Option<&Arguments>,
     ) -> Result<(), BackendError> {
         for step in &routine.steps {
-            let team = self.pool.team(self.control.next_operation()?.min(self.threads));
+            self.control.yield_point()?;
+            let team = self.pool.team(self.control.threads().min(self.threads));
             let done = match step.operation.ty {
                 OperationType::IF => self.run_if(routine, step, frame),
                 OperationType::WHILE => self.run_while(routine, step, frame),

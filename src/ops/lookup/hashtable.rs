@@ -45,7 +45,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let [out, hits] = outs else { return Err(OpError::failed("expected two outputs")) };
     for (i, (lookup, hit)) in lookups.iter().zip(hits.data.iter_mut()).enumerate() {
         if i % 1024 == 0 {
-            args.interrupt.check()?;
+            args.interrupt.yield_point()?;
         }
         // A miss keeps the zero bytes that the output begins with.
         let Some(&at) = row_of.get(lookup) else { continue };

@@ -42,7 +42,7 @@ pub fn fill(args: &Args, value: &[u8], to: &mut [u8]) -> Result<(), OpError> {
     }
     for chunk in to.chunks_mut(value.len() << 16) {
         chunk.chunks_exact_mut(value.len()).for_each(|element| element.copy_from_slice(value));
-        args.interrupt.check()?;
+        args.interrupt.yield_point()?;
     }
     Ok(())
 }

@@ -64,7 +64,7 @@ pub fn take_slices(
                 row.ok_or_else(|| OpError::failed(format!("index {index} is out of range for {rows}")))?;
             to.copy_from_slice(&from[row * slice..][..slice]);
             if i % 1024 == 0 {
-                args.interrupt.check()?;
+                args.interrupt.yield_point()?;
             }
         }
     }

@@ -115,7 +115,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let states = cell.chunks_exact_mut(outputs).zip(out.chunks_exact_mut(outputs));
     let mut both = reserved(input + outputs)?;
     for ((x, hidden), (cell, out)) in rows.zip(states) {
-        args.interrupt.check()?;
+        args.interrupt.yield_point()?;
         // TFLite has one weight matrix for the input followed by the state. NNAPI's operands are that matrix cut in
         // two, but with the recurrent columns first: they are applied to the concatenation from its beginning, as the
         // reference does, whatever part of it they meet.

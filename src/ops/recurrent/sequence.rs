@@ -51,7 +51,7 @@ impl Sequence {
         for turn in 0..steps {
             let time = if reversed { steps - 1 - turn } else { turn };
             for b in 0..batch {
-                interrupt.check()?;
+                interrupt.yield_point()?;
                 step(b, if self.time_major { time * batch + b } else { b * steps + time });
             }
         }

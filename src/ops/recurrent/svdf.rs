@@ -81,7 +81,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let mut features = filled(0.0, filters)?;
     let batches = x.chunks_exact(input).zip(state.chunks_exact_mut(filters * memory));
     for ((x, state), out) in batches.zip(out.chunks_exact_mut(units)) {
-        args.interrupt.check()?;
+        args.interrupt.yield_point()?;
         features.fill(0.0);
         add_product(&feature, x, &mut features);
         if let Some(bias) = &bias {

@@ -69,7 +69,7 @@ fn eval(args: &Args, outs: &mut [Out], beats: fn(i32, i32) -> bool) -> Result<()
                 }
             }
         }
-        args.interrupt.check()?;
+        args.interrupt.yield_point()?;
     }
     Ok(())
 }

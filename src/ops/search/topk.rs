@@ -58,7 +58,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
             value.copy_from_slice(&from[at as usize * size..][..size]);
             *index = at as i32;
         }
-        args.interrupt.check()?;
+        args.interrupt.yield_point()?;
     }
     Ok(())
 }

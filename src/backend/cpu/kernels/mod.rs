@@ -13,6 +13,8 @@ mod tests;
 #[cfg(test)]
 mod twins;
 mod vector;
+#[cfg(test)]
+mod work_tests;
 
 pub use source::Source;
 
@@ -90,12 +92,18 @@ impl Work<'_> {
         work: impl Fn(usize, Target<T>) + Sync,
     ) -> Result<(), OpError> {
         let (len, chunk, stopped) = (out.len(), chunk.max(1), OnceLock::new());
+        // Only who has the turn may pass it on; the helpers' next chunks are few.
+        let owner = std::thread::current().id();
+        let interrupted = || match std::thread::current().id() == owner {
+            true => self.interrupt.yield_point(),
+            false => self.interrupt.check(),
+        };
         self.team.for_each(len.div_ceil(chunk), &|i| {
             if stopped.get().is_some() {
                 return;
             }
             let start = i * chunk;
-            match self.interrupt.check() {
+            match interrupted() {
                 // SAFETY: each index is handed out once, and chunks do not overlap.
                 Ok(()) => work(start, unsafe { out.disjoint_part(start, chunk.min(len - start)) }),
                 // Whoever was first has told already.
