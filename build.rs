@@ -13,7 +13,7 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     aidl();
     source_id();
-    #[cfg(feature = "tool")]
+    #[cfg(feature = "tflite")]
     tflite();
 }
 
@@ -25,7 +25,8 @@ fn source_id() {
         println!("cargo:rerun-if-changed={dir}");
         collect(Path::new(dir), &["rs", "aidl"], &mut files);
     }
-    files.retain(|file| !file.starts_with("src/tool")); // the driver builds without
+    // The driver builds without.
+    files.retain(|file| !["src/client", "src/tflite", "src/tool"].iter().any(|dir| file.starts_with(dir)));
     files.sort();
     // The keys are fixed, so the same sources give the same digest.
     let mut digest = std::hash::DefaultHasher::new();
@@ -67,10 +68,10 @@ fn collect(dir: &Path, extensions: &[&str], files: &mut Vec<PathBuf>) {
     }
 }
 
-/// Writes `tflite.rs` into OUT_DIR; `src/tool/tflite/schema.rs` includes it.
-#[cfg(feature = "tool")]
+/// Writes `tflite.rs` into OUT_DIR; `src/tflite/schema.rs` includes it.
+#[cfg(feature = "tflite")]
 fn tflite() {
-    const SCHEMA: &str = "src/tool/tflite/schema.fbs";
+    const SCHEMA: &str = "src/tflite/schema.fbs";
     println!("cargo:rerun-if-changed={SCHEMA}");
     let declarations = planus_translation::translate_files(&[SCHEMA])
         .unwrap_or_else(|| panic!("cannot translate {SCHEMA}: see above"));

@@ -10,9 +10,9 @@ mod common;
 use common::{model, ms, setting, Daemon, Figures};
 use nnhal::aidl::{self, ErrorStatus, IPreparedModel};
 use nnhal::backend::boottime_ns;
-use nnhal::tool::client::{ConnectOptions, Driver, PrepareOptions};
-use nnhal::tool::shared::Shared;
-use nnhal::tool::tflite::{Imported, Port};
+use nnhal::client::shared::Shared;
+use nnhal::client::{ConnectOptions, Driver, PrepareOptions};
+use nnhal::tflite::{Imported, Port};
 use std::time::{Duration, Instant};
 
 const MODELS: [&str; 5] = [
@@ -28,7 +28,7 @@ const SHORTEST: Duration = Duration::from_millis(1);
 fn main() {
     let runs = setting("NNHAL_RUNS", 200);
     let daemon = Daemon::start();
-    let driver = Driver::connect(&daemon.service(), &ConnectOptions::default()).expect("a driver");
+    let driver = Driver::connect(&daemon.address(), &ConnectOptions::default()).expect("a driver");
     println!("| model | without a deadline, ms | late: median, ms | p99, ms | longest, ms | missed |");
     println!("|---|---|---|---|---|---|");
     for name in MODELS {

@@ -13,13 +13,13 @@ mod common;
 
 use common::{model, ms, setting, Daemon, Figures, Process};
 use nnhal::aidl::{self, OperandLifeTime, Priority};
+use nnhal::client::{Address, Mode, PrepareOptions};
 use nnhal::ops::OperationType;
 use nnhal::tensor::{OperandType, TensorInfo};
-use nnhal::tool::client::{ConnectOptions, PrepareOptions, ServiceName};
+use nnhal::tflite::{self, Imported, Port};
+use nnhal::tool::driver::{ServiceName, ServiceOptions};
 use nnhal::tool::run::session::Session;
 use nnhal::tool::run::values;
-use nnhal::tool::tflite::{self, Imported, Port};
-use nnhal::tool::way::Mode;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
@@ -71,7 +71,7 @@ fn is_root() -> bool {
 fn session(imported: &Imported, service: &ServiceName, priority: Priority) -> Session {
     let prepare = PrepareOptions { priority, ..Default::default() };
     let mut session =
-        Session::with_options(imported, service, &ConnectOptions::default(), &prepare).expect("a session");
+        Session::with_options(imported, service, &ServiceOptions::default(), &prepare).expect("a session");
     session.set_mode(Mode::Burst).expect("the way is open");
     session
 }
@@ -131,7 +131,7 @@ fn flood(socket: &Path, threads: usize) {
     let mut bytes = Vec::new();
     std::io::stdin().read_to_end(&mut bytes).expect("the model");
     let imported = tflite::import(&bytes).expect("a model");
-    let service = ServiceName::Unix(socket.into());
+    let service = ServiceName::At(Address::Unix(socket.into()));
     let run = || {
         let mut session = session(&imported, &service, Priority::LOW);
         let inputs = inputs(&imported);

@@ -8,10 +8,11 @@
 mod common;
 
 use common::{model, ms, setting, Daemon, Figures};
-use nnhal::tool::client::{ConnectOptions, PrepareOptions};
+use nnhal::client::Mode;
+use nnhal::client::PrepareOptions;
+use nnhal::tool::driver::ServiceOptions;
 use nnhal::tool::run::session::Session;
 use nnhal::tool::run::values;
-use nnhal::tool::way::Mode;
 use std::time::Duration;
 
 const MODES: [(&str, Mode); 5] = [
@@ -32,7 +33,7 @@ fn main() {
     let imported = model(&name);
     let inputs: Vec<_> = imported.inputs.iter().map(|port| values::arbitrary(&port.info)).collect();
     let daemon = Daemon::start();
-    let (connect, prepare) = (ConnectOptions::default(), PrepareOptions::default());
+    let (connect, prepare) = (ServiceOptions::default(), PrepareOptions::default());
     let mut session =
         Session::with_options(&imported, &daemon.service(), &connect, &prepare).expect("a session");
     let expected = session.run(&inputs).expect("a run").0;

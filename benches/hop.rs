@@ -22,13 +22,13 @@ use criterion::Criterion;
 use nix::sched::{sched_getaffinity, sched_setaffinity, CpuSet};
 use nix::unistd::Pid;
 use nnhal::aidl::{self, BnBuffer, ErrorStatus, ExecutionPreference, IBuffer, IPreparedModel, Memory};
+use nnhal::client::builder::Builder;
+use nnhal::client::fmq_burst::{FmqBurst, POLLING};
+use nnhal::client::shared::Shared;
+use nnhal::client::{ConnectOptions, Mode, Runner};
+use nnhal::client::{Driver, PrepareOptions};
 use nnhal::ops::OperationType;
 use nnhal::tensor::{OperandType, TensorInfo};
-use nnhal::tool::builder::Builder;
-use nnhal::tool::client::{ConnectOptions, Driver, PrepareOptions};
-use nnhal::tool::fmq::{FmqBurst, POLLING};
-use nnhal::tool::shared::Shared;
-use nnhal::tool::way::{Mode, Way};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -53,7 +53,7 @@ fn main() {
     let ((mut server, _directory), echo) = echo::start();
     let daemon = Daemon::start();
     let options = ConnectOptions { connections: CONNECTIONS, ..Default::default() };
-    let driver = Driver::connect(&daemon.service(), &options).expect("a driver");
+    let driver = Driver::connect(&daemon.address(), &options).expect("a driver");
     let mut ways = ways(&driver, &echo, &request);
     let services = [server.child().id(), daemon.id()];
     let place = |core: CpuSet| services.map(|service| bind(service, &core));
@@ -102,7 +102,7 @@ fn ways<'a>(driver: &'a Driver, echo: &'a echo::Connection, request: &'a AddRequ
         [("sync", Mode::Sync), ("fenced", Mode::Fenced), ("burst", Mode::Burst), ("reusable", Mode::Reusable)]
     {
         let (model, mut way) =
-            (fast.clone(), Way::open(mode, driver, &fast, &request.request).expect("the way is open"));
+            (fast.clone(), Runner::open(mode, driver, &fast, &request.request).expect("the way is open"));
         let mut run = move || {
             let status = way.run(driver, &model, &request.request).expect("executed");
             assert_eq!(status, ErrorStatus::NONE);

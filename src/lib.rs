@@ -5,8 +5,8 @@
 //! | floor | module | what it holds |
 //! |---|---|---|
 //! | 10 | `tool` | the command-line tool, which reaches a driver through binder only |
-//! | 9 | `daemon` | what makes the library a process |
-//! | 8 | `service` | the binder objects |
+//! | 9 | `daemon`, `tflite` | what makes the library a process; the importer of .tflite models |
+//! | 8 | `client`, `service` | a client of any driver; the binder objects |
 //! | 7 | `compiler` | a compilation from request to prepared model |
 //! | 6 | `cache`, `buffer`, `backend`, `fmq` | caches; device buffers; the seam and the CPU backend; fast message queues |
 //! | 5 | `model` | models and requests, checked: once you hold one, it is valid |
@@ -24,6 +24,7 @@ pub mod aidl;
 pub mod backend;
 pub mod buffer;
 pub mod cache;
+pub mod client;
 pub mod compiler;
 pub mod daemon;
 pub mod fmq;
@@ -33,5 +34,7 @@ pub mod ops;
 pub mod scheduler;
 pub mod service;
 pub mod tensor;
+#[cfg(feature = "tflite")]
+pub mod tflite;
 #[cfg(feature = "tool")]
 pub mod tool;

@@ -5,8 +5,8 @@ mod common;
 use common::fmq::*;
 use common::*;
 use nnhal::aidl::*;
+use nnhal::client::controller::Channels;
 use nnhal::fmq::codec::{OutputShape, RequestPacket, ResultPacket};
-use nnhal::fmq::controller::Channels;
 use nnhal::fmq::Descriptor;
 use std::sync::{Arc, Mutex};
 

@@ -8,7 +8,7 @@ use binder::Strong;
 use common::caching::{descriptors, Cache};
 use common::*;
 use nnhal::aidl::*;
-use nnhal::tool::tflite;
+use nnhal::tflite;
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom};
 use std::os::fd::AsRawFd;

@@ -2,8 +2,9 @@
 
 #![allow(dead_code)] // no benchmark uses all of it
 
-use nnhal::tool::client::ServiceName;
-use nnhal::tool::tflite::{self, Imported};
+use nnhal::client::Address;
+use nnhal::tflite::{self, Imported};
+use nnhal::tool::driver::ServiceName;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -49,8 +50,12 @@ impl Daemon {
         Daemon { process, socket, _directory: directory }
     }
 
+    pub fn address(&self) -> Address {
+        Address::Unix(self.socket.clone())
+    }
+
     pub fn service(&self) -> ServiceName {
-        ServiceName::Unix(self.socket.clone())
+        ServiceName::At(self.address())
     }
 
     /// Of its process.

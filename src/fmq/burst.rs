@@ -168,7 +168,3 @@ impl Listener {
         self.results.write_blocking(&packet, &Limit::new(Some(PATIENCE)).or_until(&stop))
     }
 }
-
-#[cfg(test)]
-#[path = "burst_tests.rs"]
-mod tests;

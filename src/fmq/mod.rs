@@ -8,12 +8,12 @@
 //! - `mapped`: a queue's memory, as its protocol uses it
 //! - `queue`: the ring, with an end to read from and an end to write to
 //! - `codec`: the packets of a burst; `slots`: its memories by name; `polling`: when to poll for a packet
-//! - `burst`: the driver's side of a burst; `controller`: the client's
+//! - `burst`: the driver's side of a burst (the client's is in `client`)
 
 mod burst;
 pub mod codec;
-pub mod controller;
 mod descriptor;
+mod error;
 mod event_flag;
 mod mapped;
 #[cfg(test)]
@@ -24,29 +24,7 @@ mod slots;
 
 pub use burst::{Burst, Executor};
 pub use descriptor::{Descriptor, Grantor, SharedQueue};
+pub use error::FmqError;
 pub use polling::{Pace, PollingBudget};
 pub use queue::{Limit, Queue, ReadTransaction, Reader, Waker, WriteTransaction, Writer};
 pub use slots::MAX_KEPT;
-
-use crate::memory::MemoryError;
-
-/// Why a queue could not be used.
-#[derive(Debug, thiserror::Error)]
-pub enum FmqError {
-    /// The descriptor breaks a rule; nothing was mapped for good.
-    #[error("the queue's descriptor: {0}")]
-    Descriptor(String),
-    /// The peer broke the protocol: the queue cannot be used any more.
-    #[error("the queue is corrupted: {0}")]
-    Corrupted(&'static str),
-    #[error("the queue's memory: {0}")]
-    Memory(#[from] MemoryError),
-    #[error("cannot sleep on the queue: {0}")]
-    Futex(std::io::Error),
-    #[error("the peer did not answer in time")]
-    TimedOut,
-    #[error("the wait was ended")]
-    Stopped,
-    #[error("{0} bytes are not a number of elements that the queue can ever hold")]
-    Length(usize),
-}

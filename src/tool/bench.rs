@@ -1,11 +1,12 @@
 //! `nnhal bench`: how long a model takes, end to end through the interface.
 
-use super::client::{ConnectOptions, PrepareOptions, ServiceName};
+use super::driver::{ServiceName, ServiceOptions};
 use super::error::ToolError;
 use super::preparation;
+use super::print;
 use super::run::{session::Session, values};
-use super::way::Mode;
-use super::{print, tflite};
+use crate::client::{Mode, PrepareOptions};
+use crate::tflite;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -75,7 +76,7 @@ pub fn run(service: &ServiceName, args: &BenchArgs) -> Result<(), ToolError> {
         tflite::import(&bytes).map_err(|why| ToolError::Model { path: args.model.clone(), why })?;
     drop(bytes);
     let inputs: Vec<_> = imported.inputs.iter().map(|port| values::arbitrary(&port.info)).collect();
-    let options = ConnectOptions { threads: args.threads.map(usize::from), ..Default::default() };
+    let options = ServiceOptions { threads: args.threads.map(usize::from), ..Default::default() };
     let prepare = PrepareOptions { just_in_time: args.just_in_time, ..Default::default() };
     let mut session = Session::with_options(&imported, service, &options, &prepare)?;
     session.set_mode(args.mode)?;

@@ -2,8 +2,8 @@
 
 use super::bench::{self, BenchArgs};
 use super::cache::{self, CacheArgs};
-use super::client::ServiceName;
 use super::conformance::{self, ConformanceArgs};
+use super::driver::ServiceName;
 use super::error::ToolError;
 use super::info::{self, InfoArgs};
 use super::run::{self, RunArgs};

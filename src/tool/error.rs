@@ -1,9 +1,10 @@
 //! What can go wrong in the tool, and the exit code that tells so.
 
 use crate::cache::CacheError;
-use crate::tool::client::ClientError;
+use crate::client::ClientError;
+use crate::daemon::embedded::StartError;
+use crate::tflite::ImportError;
 use crate::tool::conformance::corpus::CorpusError;
-use crate::tool::tflite::ImportError;
 use std::path::PathBuf;
 
 /// An error of a subcommand, in one line.
@@ -11,6 +12,8 @@ use std::path::PathBuf;
 pub enum ToolError {
     #[error(transparent)]
     Client(#[from] ClientError),
+    #[error("cannot start the embedded driver: {0}")]
+    Embedded(#[from] StartError),
     #[error(transparent)]
     Cache(#[from] CacheError),
     #[error(transparent)]

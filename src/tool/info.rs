@@ -1,9 +1,10 @@
 //! `nnhal info`: what a driver says of itself, and the operations that this build knows.
 
-use super::client::{ConnectOptions, Driver, ServiceName};
+use super::driver::{self, ServiceName, ServiceOptions};
 use super::error::ToolError;
 use super::{operations, print};
 use crate::aidl::{DeviceType, PerformanceInfo};
+use crate::client::{ConnectOptions, Driver};
 use crate::tensor::OperandType;
 use std::time::Duration;
 
@@ -21,13 +22,16 @@ pub fn run(service: &ServiceName, args: &InfoArgs) -> Result<(), ToolError> {
     if args.markdown {
         return print::line(operations::markdown().trim_end());
     }
-    let options = ConnectOptions { timeout: Some(TIMEOUT), ..Default::default() };
-    driver(&Driver::connect(service, &options)?)?;
+    let options = ServiceOptions {
+        client: ConnectOptions { timeout: Some(TIMEOUT), ..Default::default() },
+        ..Default::default()
+    };
+    describe(&driver::connect(service, &options)?)?;
     print::line("\noperations of this build:")?;
     print::line(operations::plain().trim_end())
 }
 
-fn driver(driver: &Driver) -> Result<(), ToolError> {
+fn describe(driver: &Driver) -> Result<(), ToolError> {
     let device = driver.device();
     let version = driver.answer("getVersionString", device.getVersionString())?;
     print::line(format!("version: {version}"))?;

@@ -1,13 +1,14 @@
 //! How long a driver takes to prepare a model that it has compiled before, and finished once that was used.
 
-use super::client::{CacheFiles, ClientError, ConnectOptions, PrepareOptions, ServiceName};
+use super::driver::{ServiceName, ServiceOptions};
 use super::error::ToolError;
 use super::run::{session::Session, values};
-use super::tflite::Imported;
 use crate::aidl::{Model, Operand, OperandLifeTime, BYTE_SIZE_OF_CACHE_TOKEN};
 use crate::cache::Store;
+use crate::client::{CacheFiles, ClientError, PrepareOptions};
 use crate::compiler::LEAST_CONSTANTS;
 use crate::daemon::embedded::PrivateDirectory;
+use crate::tflite::Imported;
 use binder::ParcelFileDescriptor;
 use nix::sys::memfd::{memfd_create, MFdFlags};
 use std::fs::File;
@@ -71,14 +72,14 @@ fn contents(files: &CacheFiles) -> Result<Vec<Vec<u8>>, ToolError> {
 }
 
 /// How long it takes to prepare the model again where a driver has it in its own store; `None` if it keeps none such.
-pub fn from_store(options: &ConnectOptions, imported: &Imported) -> Result<Option<Duration>, ToolError> {
+pub fn from_store(options: &ServiceOptions, imported: &Imported) -> Result<Option<Duration>, ToolError> {
     let model = &imported.model;
     if constants(model) < LEAST_CONSTANTS {
         return Ok(None);
     }
-    let directory = PrivateDirectory::new().map_err(ClientError::from)?;
+    let directory = PrivateDirectory::new()?;
     let data = Some(directory.path().to_path_buf());
-    let (connect, prepare) = (ConnectOptions { data, ..options.clone() }, PrepareOptions::default());
+    let (connect, prepare) = (ServiceOptions { data, ..options.clone() }, PrepareOptions::default());
     let mut session = Session::with_options(imported, &ServiceName::Embedded, &connect, &prepare)?;
     let inputs: Vec<_> = imported.inputs.iter().map(|port| values::arbitrary(&port.info)).collect();
     session.run(&inputs)?;

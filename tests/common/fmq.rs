@@ -2,8 +2,8 @@
 
 use super::*;
 use binder::SIBinder;
+use nnhal::client::controller::{Channels, Controller};
 use nnhal::fmq::codec::{Argument, RequestPacket, ResultPacket};
-use nnhal::fmq::controller::{Channels, Controller};
 use nnhal::fmq::{Descriptor, Limit};
 use std::sync::Arc;
 

@@ -13,12 +13,11 @@ pub mod fmq;
 pub mod loops;
 pub mod recurrent;
 
-use binder::entry::{WireProfile, WireVersion};
-use binder::rpc::FileDescriptorTransportMode as FdMode;
-use binder::{BinderResult, Client, Endpoint, ExceptionCode, Interface, ParcelFileDescriptor, Strong, Uri};
+use binder::{BinderResult, ExceptionCode, Interface, ParcelFileDescriptor, Strong};
 use nnhal::aidl::*;
-use nnhal::daemon::embedded::Options;
-use nnhal::daemon::embedded::{self, EmbeddedDaemon};
+pub use nnhal::client::Verdict;
+use nnhal::client::{Address, ConnectOptions, Driver, PrepareOptions};
+use nnhal::daemon::embedded::{self, EmbeddedDaemon, Options};
 use nnhal::daemon::Place;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -28,7 +27,6 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 pub const PATIENCE: Duration = Duration::from_secs(60);
-const NO_FILES: &[ParcelFileDescriptor] = &[];
 
 /// The variable that names a driver in another process for tests to use in place of one of their own: unix:PATH or
 /// binder:INSTANCE. Tests that need a driver of a certain kind have their own all the same.
@@ -41,64 +39,34 @@ fn named_service() -> Option<Place> {
 
 /// A connection to a driver.
 pub struct Connection {
-    /// `None` over the kernel's binder, where a process has one connection, which ends with it.
-    client: Option<Client>,
+    driver: Driver,
     pub device: Strong<dyn IDevice>,
 }
 
 impl Connection {
     pub fn new(socket: &Path) -> Self {
-        let uri = Uri::new(Endpoint::unix(socket)).with_wire(WireProfile::Android13Plus(WireVersion::MAX));
-        let client = Client::open_with(uri, |o, _| {
-            o.fd_mode = Some(FdMode::Unix);
-            o.outgoing_connections = Some(2);
-            o.incoming_connections = Some(2);
-            o.timeout = Some(PATIENCE);
-        })
-        .expect("connect");
-        let root = client.session().expect("an RPC client").get_root().expect("a root");
-        let device = root.into_interface::<dyn IDevice>().expect("an IDevice");
-        Connection { client: Some(client), device }
+        Self::to(&Place::Unix(socket.into()))
     }
 
     pub fn to(place: &Place) -> Self {
-        match place {
-            Place::Unix(socket) => Self::new(socket),
-            Place::Binder(instance) => {
-                binder::ProcessState::init("/dev/binder", 4).expect("a kernel binder");
-                binder::ProcessState::start_thread_pool();
-                let name = format!("{}/{instance}", nnhal::daemon::serve::INTERFACE);
-                let device = binder::hub::try_get_interface(&name).expect("a service manager");
-                Connection { client: None, device: device.expect("a driver") }
-            }
-        }
+        let address = match place {
+            Place::Unix(socket) => Address::Unix(socket.clone()),
+            Place::Binder(instance) => Address::Binder(instance.clone()),
+        };
+        let options = ConnectOptions { connections: 2, timeout: Some(PATIENCE) };
+        let driver = Driver::connect(&address, &options).expect("a driver");
+        Connection { device: driver.device().clone(), driver }
     }
 
     /// Hangs up. Over the kernel's binder a process does so by ending.
     pub fn close(&self) {
-        if let Some(client) = &self.client {
-            client.session().expect("an RPC client").close_session();
-        }
+        self.driver.close();
     }
 
     /// Compiles; gives the call's own answer and what the callback is told.
     pub fn launch(&self, model: &Model) -> (BinderResult<()>, Verdict) {
-        self.launch_as(model, Priority::MEDIUM)
-    }
-
-    fn launch_as(&self, model: &Model, priority: Priority) -> (BinderResult<()>, Verdict) {
-        let (callback, verdicts) = callback();
-        let launch = self.device.prepareModel(
-            model,
-            ExecutionPreference::FAST_SINGLE_ANSWER,
-            priority,
-            -1,
-            NO_FILES,
-            NO_FILES,
-            &[],
-            &callback,
-        );
-        (launch, verdicts.recv_timeout(PATIENCE).expect("the callback is told"))
+        let (launch, listener) = self.driver.launch(model, &PrepareOptions::default());
+        (launch, listener.wait(&self.driver).expect("the callback is told"))
     }
 
     pub fn prepare(&self, model: &Model) -> Strong<dyn IPreparedModel> {
@@ -106,16 +74,8 @@ impl Connection {
     }
 
     pub fn prepare_as(&self, model: &Model, priority: Priority) -> Strong<dyn IPreparedModel> {
-        let (launch, (status, prepared)) = self.launch_as(model, priority);
-        launch.expect("launched");
-        assert_eq!(status, ErrorStatus::NONE);
-        prepared.expect("a prepared model")
-    }
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.close();
+        let options = PrepareOptions { priority, ..Default::default() };
+        self.driver.prepare(model, &options).expect("a prepared model")
     }
 }
 
@@ -180,8 +140,6 @@ impl Harness {
         self.connection.prepare(model)
     }
 }
-
-pub type Verdict = (ErrorStatus, Option<Strong<dyn IPreparedModel>>);
 
 struct Callback(Mutex<Sender<Verdict>>);
 impl Interface for Callback {}

@@ -3,9 +3,9 @@
 use super::check;
 use super::outcome::{fail, Step};
 use super::paths::{ExecutionPath, Ran};
-use super::session::{answer, Session, Terms};
+use super::target::{answer, Target, Terms};
 use crate::aidl::*;
-use crate::tool::client::fence;
+use crate::client::fence;
 use binder::{ParcelFileDescriptor, Strong};
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -16,18 +16,18 @@ const FENCE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Executes fenced and waits. When a fence comes back, an execution is made to wait for that one first, so that waiting
 /// is tested as well; a reusable execution cannot be under way twice.
 pub fn run(
-    session: &Session,
+    target: &Target,
     path: ExecutionPath,
     terms: &Terms,
     execution: Option<&Strong<dyn IExecution>>,
 ) -> Step<Ran> {
-    let mut result = match launch(session, path, terms, execution, &[])? {
+    let mut result = match launch(target, path, terms, execution, &[])? {
         Ok(result) => result,
         Err(refusal) => return Ok(Ran { at_creation: false, ..refusal }),
     };
     if let (Some(fence), None) = (&result.syncFence, execution) {
         let first = [ParcelFileDescriptor::new(fence.as_fd().try_clone_to_owned()?)];
-        result = match launch(session, path, terms, None, &first)? {
+        result = match launch(target, path, terms, None, &first)? {
             Ok(result) => result,
             Err(refusal) => return fail(format!("waiting for its own fence: {}", refusal.tell())),
         };
@@ -38,19 +38,19 @@ pub fn run(
     let Some(callback) = result.callback else { return fail("a fenced execution without a callback") };
     let (mut launched, mut fenced) = (Timing::default(), Timing::default());
     let status = callback.getExecutionInfo(&mut launched, &mut fenced);
-    let status = session.driver.answer("getExecutionInfo", status)?;
+    let status = target.driver.answer("getExecutionInfo", status)?;
     check_fenced_timing(&fenced, terms.measure)?;
     Ok(Ran { timing: launched, ..Ran::new(status) })
 }
 
 fn launch(
-    session: &Session,
+    target: &Target,
     path: ExecutionPath,
     terms: &Terms,
     execution: Option<&Strong<dyn IExecution>>,
     wait_for: &[ParcelFileDescriptor],
 ) -> Step<Result<FencedExecutionResult, Ran>> {
-    let (driver, prepared, request) = (session.driver, session.prepared, session.request);
+    let (driver, prepared, request) = (target.driver, target.prepared, target.request);
     let &Terms { measure, deadline_ns, loop_timeout_ns } = terms;
     match (path, execution) {
         (_, Some(execution)) => {

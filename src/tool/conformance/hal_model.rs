@@ -3,8 +3,8 @@
 use super::corpus::{CorpusFile, Lifetime, Model, Operand, Operation, Subgraph};
 use super::outcome::{Step, Stop};
 use crate::aidl;
+use crate::client::shared::Shared;
 use crate::ops::OperationType;
-use crate::tool::shared::Shared;
 
 /// A corpus model together with the file that holds its bytes.
 #[derive(Clone, Copy)]

@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod compare;
+mod context;
 pub mod corpus;
 mod fenced;
 mod hal_model;
@@ -14,10 +15,13 @@ mod request;
 mod runner;
 mod session;
 mod suites;
+mod target;
 mod validation;
 
-use crate::tool::client::{ConnectOptions, Driver, ServiceName};
+use crate::client::ConnectOptions;
+use crate::tool::driver::{self, ServiceName, ServiceOptions};
 use crate::tool::error::ToolError;
+use context::Context;
 use corpus::CorpusFile;
 use paths::ExecutionPath;
 use probe::Available;
@@ -26,7 +30,7 @@ use runner::{Task, Work};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use suites::{Context, Suite};
+use suites::Suite;
 
 /// Longest wait for any one answer of the driver.
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -62,8 +66,11 @@ pub fn run(service: &ServiceName, args: &ConformanceArgs) -> Result<(), ToolErro
         return Err(ToolError::Failed("no model of the corpus matches what was asked for".into()));
     }
     let jobs = args.jobs.map_or_else(client_threads, usize::from);
-    let options = ConnectOptions { connections: jobs as u32, timeout: Some(TIMEOUT), ..Default::default() };
-    let driver = Driver::connect(service, &options)?;
+    let options = ServiceOptions {
+        client: ConnectOptions { connections: jobs as u32, timeout: Some(TIMEOUT) },
+        ..Default::default()
+    };
+    let driver = driver::connect(service, &options)?;
     let available = Available::probe(&driver, &args.paths)?;
     let mut account = Account::new(tasks.len(), jobs);
     let work = Arc::new(Work { context: Context { driver, available }, files, tasks });

@@ -1,6 +1,6 @@
 //! How a model fared in a suite, and the errors by which a suite stops early.
 
-use crate::tool::client::ClientError;
+use crate::client::ClientError;
 use crate::tool::error::ToolError;
 
 /// Why a model could not be judged: the rules of FORMAT.md allow these and no others.

@@ -119,7 +119,7 @@ impl Ran {
 
     /// The status with the driver's words.
     pub fn tell(&self) -> String {
-        let name = crate::tool::client::name(self.status);
+        let name = crate::client::name(self.status);
         if self.message.is_empty() {
             name
         } else {

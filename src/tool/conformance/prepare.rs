@@ -3,7 +3,7 @@
 use super::hal_model::Case;
 use super::outcome::{fail, Skip, Step, Stop};
 use crate::aidl::*;
-use crate::tool::client::{name, Driver, PrepareOptions, Verdict};
+use crate::client::{name, Driver, PrepareOptions, Verdict};
 use binder::Strong;
 
 /// Asks which operations the driver takes: names of those that it does not.
@@ -25,10 +25,10 @@ pub fn unsupported(driver: &Driver, case: &Case, model: &Model) -> Step<Vec<Stri
 
 /// Launches a compilation, which must succeed, and waits for the verdict.
 pub fn verdict(driver: &Driver, model: &Model, options: &PrepareOptions) -> Step<Verdict> {
-    let (launch, ear) = driver.launch(model, options);
-    let call = ear.call();
+    let (launch, listener) = driver.launch(model, options);
+    let call = listener.call();
     driver.answer(call, launch)?;
-    let (status, prepared) = ear.wait(driver)?;
+    let (status, prepared) = listener.wait(driver)?;
     if prepared.is_some() != (status == ErrorStatus::NONE) {
         let what = if prepared.is_some() { "a prepared model" } else { "null" };
         return fail(format!("{call} reported {} with {what}", name(status)));

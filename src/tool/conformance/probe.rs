@@ -2,11 +2,12 @@
 
 use super::outcome::{Step, Stop};
 use super::paths::{ExecutionPath, Ran};
-use super::session::{Session, Terms};
+use super::session::Session;
+use super::target::Terms;
 use crate::aidl::*;
-use crate::tool::client::{Driver, PrepareOptions};
+use crate::client::shared::Shared;
+use crate::client::{Driver, PrepareOptions};
 use crate::tool::error::ToolError;
-use crate::tool::shared::Shared;
 
 /// What there is to test.
 #[derive(Clone, Debug)]

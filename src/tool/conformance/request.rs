@@ -3,7 +3,7 @@
 use super::hal_model::Case;
 use super::outcome::Step;
 use crate::aidl;
-use crate::tool::shared::Shared;
+use crate::client::shared::Shared;
 use std::io;
 
 /// How arguments are laid out in their region.

@@ -1,10 +1,11 @@
 //! Runs suites over models on a few threads, one model at a time each, and notices when the driver dies or hangs.
 
+use super::context::Context;
 use super::corpus::CorpusFile;
 use super::hal_model::Case;
 use super::outcome::Outcome;
 use super::paths::{self, Executions};
-use super::suites::{Context, Suite};
+use super::suites::Suite;
 use crate::tool::error::ToolError;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

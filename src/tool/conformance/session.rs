@@ -5,46 +5,17 @@
 use super::fenced;
 use super::outcome::{fail, Step};
 use super::paths::{self, ExecutionPath, Ran};
+use super::target::{answer, Target, Terms};
 use crate::aidl::*;
+use crate::client::burst_tokens;
+use crate::client::fmq_burst::{FmqBurst, POLLING};
+use crate::client::Driver;
 use crate::fmq::codec::{OutputShape as OutputShapeDatum, RequestPacket};
-use crate::tool::client::{ClientError, Driver};
-use crate::tool::fmq::{FmqBurst, POLLING};
-use crate::tool::way::burst_tokens;
 use binder::{BinderResult, Strong};
 use std::cell::{OnceCell, RefCell};
 
 /// How often a reusable execution is run.
 const REUSES: usize = 2;
-
-/// What an execution asks for besides its outputs.
-#[derive(Clone, Copy, Debug)]
-pub struct Terms {
-    pub measure: bool,
-    /// On CLOCK_BOOTTIME; -1 is none.
-    pub deadline_ns: i64,
-    pub loop_timeout_ns: i64,
-}
-
-impl Default for Terms {
-    fn default() -> Self {
-        Terms { measure: false, deadline_ns: -1, loop_timeout_ns: -1 }
-    }
-}
-
-impl Terms {
-    /// No limits.
-    pub fn measured(measure: bool) -> Self {
-        Terms { measure, ..Default::default() }
-    }
-
-    pub fn config(&self) -> ExecutionConfig {
-        ExecutionConfig {
-            measureTiming: self.measure,
-            loopTimeoutDurationNs: self.loop_timeout_ns,
-            ..Default::default()
-        }
-    }
-}
 
 /// A prepared model and a request for it.
 pub struct Session<'a> {
@@ -122,7 +93,7 @@ impl<'a> Session<'a> {
             (ExecutionPath::Reusable, Some(execution)) => {
                 plain(driver, "IExecution.executeSynchronously", execution.executeSynchronously(deadline_ns))
             }
-            (_, execution) => fenced::run(self, path, terms, execution),
+            (_, execution) => fenced::run(&Target { driver, prepared, request }, path, terms, execution),
         }
     }
 
@@ -173,17 +144,6 @@ impl<'a> Session<'a> {
             Some(queues) => Ok(queues.burst.free(self.driver, &queues.packet)?),
             None => Ok(()),
         }
-    }
-}
-
-/// The value, or a refusal at creation.
-pub fn answer<T>(driver: &Driver, name: &'static str, result: BinderResult<T>) -> Step<Result<T, Ran>> {
-    match driver.answer(name, result) {
-        Ok(value) => Ok(Ok(value)),
-        Err(ClientError::Refused { status, message, .. }) => {
-            Ok(Err(Ran { message, at_creation: true, ..Ran::new(status) }))
-        }
-        Err(error) => Err(error.into()),
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::{npy, values};
 use crate::tensor::OperandType;
+use crate::tflite::Port;
 use crate::tool::error::ToolError;
-use crate::tool::tflite::Port;
 use image::imageops::FilterType;
 use image::DynamicImage;
 use std::path::{Path, PathBuf};

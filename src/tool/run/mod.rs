@@ -6,11 +6,11 @@ mod report;
 pub mod session;
 pub mod values;
 
-use crate::tool::client::{ConnectOptions, PrepareOptions, ServiceName};
+use crate::client::{Mode, PrepareOptions};
+use crate::tflite::{self, Imported, Port};
+use crate::tool::driver::{ServiceName, ServiceOptions};
 use crate::tool::error::ToolError;
 use crate::tool::print::{self, unprinted};
-use crate::tool::tflite::{self, Imported, Port};
-use crate::tool::way::Mode;
 use indicatif::{ProgressBar, ProgressStyle};
 use session::Session;
 use std::io;
@@ -62,7 +62,7 @@ pub fn run(service: &ServiceName, args: &RunArgs) -> Result<(), ToolError> {
     let (mut session, found) = match &args.cache {
         None => {
             let prepare = PrepareOptions { just_in_time: args.just_in_time, ..Default::default() };
-            (Session::with_options(&imported, service, &ConnectOptions::default(), &prepare)?, None)
+            (Session::with_options(&imported, service, &ServiceOptions::default(), &prepare)?, None)
         }
         Some(directory) => {
             let (session, found) = Session::cached(&imported, service, (directory, &bytes))?;

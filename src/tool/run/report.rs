@@ -1,9 +1,9 @@
 //! What `nnhal run` prints.
 
 use super::values;
+use crate::client::cache_files::Found;
 use crate::tensor::OperandType;
-use crate::tool::caching::Found;
-use crate::tool::tflite::Port;
+use crate::tflite::Port;
 use std::io::{self, Write};
 use std::time::Duration;
 

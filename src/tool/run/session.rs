@@ -1,13 +1,13 @@
 //! A model compiled by a driver, with shared memory for its inputs and outputs.
 
 use crate::aidl::{self, ErrorStatus};
+use crate::client::cache_files::{self, Found};
+use crate::client::shared::Shared;
+use crate::client::{name, ClientError, Driver, Mode, PrepareOptions, Runner};
 use crate::ops::OperationType;
-use crate::tool::caching::{self, Found};
-use crate::tool::client::{name, ClientError, ConnectOptions, Driver, PrepareOptions, ServiceName};
+use crate::tflite::{Imported, Port};
+use crate::tool::driver::{self, ServiceName, ServiceOptions};
 use crate::tool::error::ToolError;
-use crate::tool::shared::Shared;
-use crate::tool::tflite::{Imported, Port};
-use crate::tool::way::{Mode, Way};
 use binder::Strong;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ const ALIGNMENT: u64 = 64;
 
 pub struct Session {
     // The order of fields is the order in which they go: the prepared model before its driver.
-    way: Way,
+    runner: Runner,
     prepared: Strong<dyn aidl::IPreparedModel>,
     driver: Driver,
     shared: Shared,
@@ -40,10 +40,10 @@ impl Session {
     pub fn with_options(
         imported: &Imported,
         service: &ServiceName,
-        connect: &ConnectOptions,
+        connect: &ServiceOptions,
         prepare: &PrepareOptions,
     ) -> Result<Self, ToolError> {
-        let driver = Driver::connect(service, connect)?;
+        let driver = driver::connect(service, connect)?;
         let start = Instant::now();
         let prepared =
             driver.prepare(&imported.model, prepare).map_err(|why| explain(&driver, &imported.model, why))?;
@@ -58,10 +58,10 @@ impl Session {
         service: &ServiceName,
         (directory, bytes): (&Path, &[u8]),
     ) -> Result<(Self, Found), ToolError> {
-        let options = ConnectOptions { data: Some(directory.join("driver")), ..Default::default() };
-        let driver = Driver::connect(service, &options)?;
-        let files = caching::open(directory, bytes, &driver)?;
-        let (prepared, found, time) = caching::prepare(&driver, &imported.model, &files)
+        let options = ServiceOptions { data: Some(directory.join("driver")), ..Default::default() };
+        let driver = driver::connect(service, &options)?;
+        let files = cache_files::open(directory, bytes, &driver)?;
+        let (prepared, found, time) = cache_files::prepare(&driver, &imported.model, &files)
             .map_err(|why| explain(&driver, &imported.model, why))?;
         Ok((Self::start(imported, driver, prepared, time)?, found))
     }
@@ -83,12 +83,13 @@ impl Session {
             outputs: outputs.iter().map(argument).collect(),
             pools: vec![aidl::RequestMemoryPool::Pool(memory)],
         };
-        Ok(Session { way: Way::Sync, prepared, driver, shared, request, outputs, inputs, compile_time })
+        let runner = Runner::open(Mode::Sync, &driver, &prepared, &request)?;
+        Ok(Session { runner, prepared, driver, shared, request, outputs, inputs, compile_time })
     }
 
     /// Runs go this way from here on.
     pub fn set_mode(&mut self, mode: Mode) -> Result<(), ToolError> {
-        self.way = Way::open(mode, &self.driver, &self.prepared, &self.request)?;
+        self.runner = Runner::open(mode, &self.driver, &self.prepared, &self.request)?;
         Ok(())
     }
 
@@ -98,7 +99,8 @@ impl Session {
 
     /// Runs another preparation of the same model once, synchronously, on whatever the inputs hold.
     pub fn run_other(&self, prepared: &Strong<dyn aidl::IPreparedModel>) -> Result<(), ToolError> {
-        match Way::Sync.run(&self.driver, prepared, &self.request)? {
+        let mut runner = Runner::open(Mode::Sync, &self.driver, prepared, &self.request)?;
+        match runner.run(&self.driver, prepared, &self.request)? {
             ErrorStatus::NONE => Ok(()),
             other => Err(ToolError::Failed(format!("the execution ended in {}", name(other)))),
         }
@@ -110,7 +112,7 @@ impl Session {
             self.shared.write(slot.offset, bytes).map_err(ToolError::Memory)?;
         }
         let start = Instant::now();
-        let status = self.way.run(&self.driver, &self.prepared, &self.request)?;
+        let status = self.runner.run(&self.driver, &self.prepared, &self.request)?;
         let time = start.elapsed();
         match status {
             ErrorStatus::NONE => {}

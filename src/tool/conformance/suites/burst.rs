@@ -1,14 +1,15 @@
 //! `burst`: one burst runs many times over the same memory, and over memory that it has let go of.
 
 use super::general::prepare_model;
-use super::Context;
+use crate::client::burst_tokens;
 use crate::tool::conformance::check::{self, Shapes};
+use crate::tool::conformance::context::Context;
 use crate::tool::conformance::hal_model::{build, Case};
 use crate::tool::conformance::outcome::Step;
 use crate::tool::conformance::paths::ExecutionPath;
 use crate::tool::conformance::request::{Layout, TestRequest};
-use crate::tool::conformance::session::{release, run_burst, Session, Terms};
-use crate::tool::way::burst_tokens;
+use crate::tool::conformance::session::{release, run_burst, Session};
+use crate::tool::conformance::target::Terms;
 
 /// Runs between two releases of the memory.
 const RUNS: usize = 2;

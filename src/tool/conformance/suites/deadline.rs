@@ -1,16 +1,17 @@
 //! `deadline`: compilations and executions with priorities and deadlines, met or missed.
 
 use super::general::prepare_model;
-use super::Context;
 use crate::aidl::{ErrorStatus, IPreparedModel, Model, Priority};
-use crate::tool::client::{name, PrepareOptions};
+use crate::client::{name, PrepareOptions};
 use crate::tool::conformance::check::{self, Shapes};
+use crate::tool::conformance::context::Context;
 use crate::tool::conformance::hal_model::{build, Case};
 use crate::tool::conformance::outcome::{fail, Step, Stop};
 use crate::tool::conformance::paths::Ran;
 use crate::tool::conformance::prepare::verdict;
 use crate::tool::conformance::request::{Layout, TestRequest};
-use crate::tool::conformance::session::{Session, Terms};
+use crate::tool::conformance::session::Session;
+use crate::tool::conformance::target::Terms;
 use binder::Strong;
 use nix::time::{clock_gettime, ClockId};
 

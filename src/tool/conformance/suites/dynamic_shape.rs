@@ -1,14 +1,15 @@
 //! `dynamic_shape`: output dimensions that the model leaves open, and an output that does not fit.
 
 use super::general::{place, prepare_model, refused};
-use super::Context;
 use crate::aidl::ErrorStatus;
 use crate::tool::conformance::check::{self, Shapes};
+use crate::tool::conformance::context::Context;
 use crate::tool::conformance::hal_model::{build, Case};
 use crate::tool::conformance::outcome::{Skip, Step, Stop};
 use crate::tool::conformance::paths::{ExecutionPath, Ran};
 use crate::tool::conformance::request::{Layout, TestRequest};
-use crate::tool::conformance::session::{Session, Terms};
+use crate::tool::conformance::session::Session;
+use crate::tool::conformance::target::Terms;
 
 pub fn run(context: &Context, case: &Case) -> Step {
     let paths = context.available.paths(|_| true)?;

@@ -1,13 +1,14 @@
 //! `cts_expect_failure`: somewhere between the first question and the last result the driver must say no.
 
 use super::general::prepare_model;
-use super::Context;
 use crate::aidl::ErrorStatus;
+use crate::tool::conformance::context::Context;
 use crate::tool::conformance::hal_model::{build, Case};
 use crate::tool::conformance::outcome::{fail, Step, Stop};
 use crate::tool::conformance::paths::{ExecutionPath, Ran};
 use crate::tool::conformance::request::{Layout, TestRequest};
-use crate::tool::conformance::session::{Session, Terms};
+use crate::tool::conformance::session::Session;
+use crate::tool::conformance::target::Terms;
 
 /// Some of these loop until they are stopped.
 const LOOP_TIMEOUT_NS: i64 = 1_000_000;

@@ -1,15 +1,16 @@
 //! `general`, `fenced` and `cts`: the model runs and its outputs are right.
 
-use super::Context;
 use crate::aidl::{ErrorStatus, IPreparedModel, Model};
-use crate::tool::client::PrepareOptions;
+use crate::client::PrepareOptions;
 use crate::tool::conformance::check::{self, Shapes};
+use crate::tool::conformance::context::Context;
 use crate::tool::conformance::hal_model::{build, Case};
 use crate::tool::conformance::outcome::{fail, Step};
 use crate::tool::conformance::paths::{ExecutionPath, Ran};
 use crate::tool::conformance::prepare::prepare;
 use crate::tool::conformance::request::{Layout, TestRequest};
-use crate::tool::conformance::session::{Session, Terms};
+use crate::tool::conformance::session::Session;
+use crate::tool::conformance::target::Terms;
 use binder::Strong;
 
 pub fn general(context: &Context, case: &Case) -> Step {
@@ -78,10 +79,8 @@ pub fn refused(ran: &Ran, status: ErrorStatus) -> Step {
     check::created(ran)?;
     match ran.status == status {
         true => Ok(()),
-        false => fail(format!(
-            "the execution ended in {}, expected {}",
-            ran.tell(),
-            crate::tool::client::name(status)
-        )),
+        false => {
+            fail(format!("the execution ended in {}, expected {}", ran.tell(), crate::client::name(status)))
+        }
     }
 }

@@ -1,14 +1,15 @@
 //! `infinite_loop`: a WHILE that never ends is ended by its time limit.
 
 use super::general::{place, prepare_model};
-use super::Context;
 use crate::aidl::ErrorStatus;
 use crate::tool::conformance::check;
+use crate::tool::conformance::context::Context;
 use crate::tool::conformance::hal_model::{build, Case};
 use crate::tool::conformance::outcome::{fail, Skip, Step, Stop};
 use crate::tool::conformance::paths::{ExecutionPath, Ran};
 use crate::tool::conformance::request::{Layout, TestRequest};
-use crate::tool::conformance::session::{Session, Terms};
+use crate::tool::conformance::session::Session;
+use crate::tool::conformance::target::Terms;
 
 const LOOP_TIMEOUT_NS: i64 = 1_000_000;
 

@@ -1,16 +1,17 @@
 //! `memory_domain`: inputs and outputs in memory that the driver keeps for the client.
 
 use super::general::{place, prepare_model, refused};
-use super::Context;
 use crate::aidl::*;
-use crate::tool::client::ClientError;
+use crate::client::shared::Shared;
+use crate::client::ClientError;
 use crate::tool::conformance::check::{self, Shapes};
+use crate::tool::conformance::context::Context;
 use crate::tool::conformance::hal_model::{build, Case};
 use crate::tool::conformance::outcome::{fail, Skip, Step, Stop};
 use crate::tool::conformance::paths::{ExecutionPath, Ran};
 use crate::tool::conformance::request::{Layout, TestRequest};
-use crate::tool::conformance::session::{Session, Terms};
-use crate::tool::shared::Shared;
+use crate::tool::conformance::session::Session;
+use crate::tool::conformance::target::Terms;
 use binder::Strong;
 
 pub fn run(context: &Context, case: &Case) -> Step {

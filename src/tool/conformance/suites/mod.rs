@@ -9,11 +9,10 @@ mod infinite_loop;
 mod memory_domain;
 mod quant_coupling;
 
+use super::context::Context;
 use super::hal_model::Case;
 use super::outcome::{Outcome, Skip, Stop};
-use super::probe::Available;
 use super::{corpus, validation};
-use crate::tool::client::Driver;
 use crate::tool::error::ToolError;
 pub use expect_failure::expect_error;
 
@@ -102,22 +101,6 @@ impl Suite {
             Err(Stop::Fail(why)) => Ok(Outcome::Failed(why)),
             Err(Stop::Skip(skip)) => Ok(Outcome::Skipped(skip)),
             Err(Stop::Fatal(error)) => Err(error),
-        }
-    }
-}
-
-/// What a suite works with.
-pub struct Context {
-    pub driver: Driver,
-    pub available: Available,
-}
-
-impl Context {
-    /// The forms of preparation that the driver's interface has: without and with a configuration.
-    pub fn preparations(&self) -> &'static [bool] {
-        match self.available.interface_version {
-            4.. => &[false, true],
-            _ => &[false],
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `quant_coupling`: a model of unsigned 8-bit values and its signed twin are both supported or both not, and both right.
 
 use super::general::{evaluate, place, prepare_model};
-use super::Context;
+use crate::tool::conformance::context::Context;
 use crate::tool::conformance::hal_model::{build, Case};
 use crate::tool::conformance::outcome::{fail, Skip, Step, Stop};
 use crate::tool::conformance::request::{Layout, TestRequest};

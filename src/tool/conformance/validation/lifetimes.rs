@@ -2,7 +2,7 @@
 
 use super::mutations::{size, Mutations};
 use crate::aidl::{DataLocation, Model, Operand, OperandLifeTime};
-use crate::tool::client::PrepareOptions;
+use crate::client::PrepareOptions;
 use crate::tool::conformance::outcome::Step;
 
 /// No constant is made that would let a model outgrow a binder transaction.

@@ -3,6 +3,7 @@
 //! The ways to break a model are in the files of this directory; none of them knows of a driver.
 
 mod edges;
+mod faults;
 mod lifetimes;
 mod mutations;
 mod operands;
@@ -14,19 +15,18 @@ mod requests;
 mod tests;
 mod types;
 
+use super::context::Context;
 use super::hal_model::{build, Case};
 use super::outcome::{fail, Step};
 use super::paths::ExecutionPath;
 use super::prepare::prepare;
 use super::request::{Layout, TestRequest};
 use super::session::Session;
-use super::suites::{expect_error, Context};
+use super::suites::expect_error;
 use crate::aidl::{ErrorStatus, Model};
-use crate::tool::client::{name, ClientError, PrepareOptions};
+use crate::client::{name, PrepareOptions};
+use faults::{invalid, Faults};
 use mutations::Mutations;
-
-/// So many of a model's faults are told; the others are counted.
-const TOLD: usize = 3;
 
 pub fn run(context: &Context, case: &Case) -> Step {
     let mut model = build(case, false)?;
@@ -68,56 +68,14 @@ fn refused(context: &Context, model: &Model, options: &PrepareOptions) -> Step {
         invalid("getSupportedOperations", driver.answer("getSupportedOperations", answer))?;
     }
     for &with_config in context.preparations() {
-        let (launch, ear) = driver.launch(model, &PrepareOptions { with_config, ..*options });
-        let call = ear.call();
+        let (launch, listener) = driver.launch(model, &PrepareOptions { with_config, ..*options });
+        let call = listener.call();
         invalid(call, driver.answer(call, launch))?;
-        let (status, prepared) = ear.wait(driver)?;
+        let (status, prepared) = listener.wait(driver)?;
         if status != ErrorStatus::INVALID_ARGUMENT || prepared.is_some() {
             let what = if prepared.is_some() { "a prepared model" } else { "null" };
             return fail(format!("{call} told the callback {} with {what}", name(status)));
         }
     }
     Ok(())
-}
-
-/// The answer must be INVALID_ARGUMENT.
-fn invalid<T>(call: &str, answer: Result<T, ClientError>) -> Step {
-    match answer {
-        Err(ClientError::Refused { status: ErrorStatus::INVALID_ARGUMENT, .. }) => Ok(()),
-        Err(error @ ClientError::Refused { .. }) => fail(format!("not INVALID_ARGUMENT: {error}")),
-        Err(error) => Err(error.into()),
-        Ok(_) => fail(format!("{call} accepted it")),
-    }
-}
-
-/// What a driver let pass.
-#[derive(Default)]
-struct Faults {
-    tried: usize,
-    count: usize,
-    told: Vec<String>,
-}
-
-impl Faults {
-    /// Keeps a failure for later; anything else that stops is passed on.
-    fn note(&mut self, what: &str, step: Step) -> Step {
-        self.tried += 1;
-        match step {
-            Err(super::outcome::Stop::Fail(why)) => {
-                self.count += 1;
-                if self.told.len() < TOLD {
-                    self.told.push(format!("{what}: {why}"));
-                }
-                Ok(())
-            }
-            step => step,
-        }
-    }
-
-    fn verdict(self) -> Step {
-        match self.count {
-            0 => Ok(()),
-            count => fail(format!("{count} of {} mutations: {}", self.tried, self.told.join("; "))),
-        }
-    }
 }

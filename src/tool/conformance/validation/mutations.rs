@@ -1,8 +1,8 @@
 //! The frame for mutations: applies one to a model, shows the result, and undoes it.
 
 use crate::aidl::{Model, Operand, OperandLifeTime, OperandType, Subgraph};
+use crate::client::PrepareOptions;
 use crate::tensor;
-use crate::tool::client::PrepareOptions;
 use crate::tool::conformance::outcome::Step;
 use std::rc::Rc;
 

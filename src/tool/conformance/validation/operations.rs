@@ -2,8 +2,8 @@
 
 use super::mutations::{add_scalar, add_temporary_like, consumers, Mutations};
 use crate::aidl::{ExecutionPreference, OperandLifeTime, Operation, OperationType, Priority, Subgraph};
+use crate::client::PrepareOptions;
 use crate::ops;
-use crate::tool::client::PrepareOptions;
 use crate::tool::conformance::outcome::Step;
 
 pub fn run(m: &mut Mutations) -> Step {

@@ -1,11 +1,12 @@
 //! Mutations of requests: arguments left off, on every way of execution; and the memory tokens of bursts.
 
-use super::{invalid, Faults};
+use super::faults::{invalid, Faults};
 use crate::aidl::{ErrorStatus, IPreparedModel, Request};
+use crate::tool::conformance::context::Context;
 use crate::tool::conformance::outcome::{fail, Step};
 use crate::tool::conformance::paths::{ExecutionPath, Ran};
-use crate::tool::conformance::session::{run_burst, Session, Terms};
-use crate::tool::conformance::suites::Context;
+use crate::tool::conformance::session::{run_burst, Session};
+use crate::tool::conformance::target::Terms;
 use binder::Strong;
 
 type Prepared = Strong<dyn IPreparedModel>;

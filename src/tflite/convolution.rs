@@ -3,9 +3,9 @@
 use super::call::{check_size, dims, info, is_quantised, options, Call, Mapped};
 use super::error::Refusal;
 use super::schema::OptionsRef;
+use crate::client::builder::OperandIndex;
 use crate::ops::OperationType;
 use crate::tensor::{OperandType, TensorInfo};
-use crate::tool::builder::OperandIndex;
 
 /// Weights for `data`: quantised weights beside float data are dequantised.
 pub fn weights(call: &mut Call, i: usize, data: OperandIndex) -> Result<OperandIndex, Refusal> {

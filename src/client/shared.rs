@@ -1,4 +1,4 @@
-//! Shared memory that the tool passes to a driver: files in memory, reached with plain reads and writes.
+//! Shared memory that a client passes to a driver: files in memory, reached with plain reads and writes.
 
 use crate::aidl;
 use nix::sys::memfd::{memfd_create, MFdFlags};
@@ -20,10 +20,12 @@ impl Shared {
         Ok(Shared { file, size })
     }
 
+    /// Copies `bytes` into the region, from byte `offset` on.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all_at(bytes, offset)
     }
 
+    /// Fills `bytes` from the region, from byte `offset` on; an error if it ends before.
     pub fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
         self.file.read_exact_at(bytes, offset)
     }

@@ -4,9 +4,9 @@
 
 use super::error::Refusal;
 use super::graph::{Graph, Operator, Quantisation, Tensor, TensorType};
+use crate::client::builder::{Builder, OperandIndex};
 use crate::ops::OperationType;
 use crate::tensor::{byte_size, ChannelQuant, OperandType, TensorInfo};
-use crate::tool::builder::{Builder, OperandIndex};
 
 /// The named fields of a call's options: `options!(call, Gather(o) => (o.axis()?, o.batch_dims()?))`. With `or`, what the
 /// fields are where the operator has no options.

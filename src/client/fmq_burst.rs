@@ -1,10 +1,11 @@
 //! The client of the driver's extension: executions over fast message queues.
 
+use super::controller::{Channels, Controller, ControllerError};
+use super::driver::Driver;
+use super::error::ClientError;
 use crate::aidl::*;
 use crate::fmq::codec::{Argument, RequestPacket, ResultPacket};
-use crate::fmq::controller::{Channels, Controller, ControllerError};
 use crate::fmq::{FmqError, Limit};
-use crate::tool::client::{ClientError, Driver};
 use binder::{BinderResult, ExceptionCode, Interface, ParcelFileDescriptor, SIBinder, StatusCode, Strong};
 use std::collections::HashMap;
 use std::os::fd::AsFd;

@@ -4,9 +4,9 @@ use super::call::{dims, is_quantised, options, Call, Domain, Mapped};
 use super::error::Refusal;
 use super::graph::{Quantisation, Tensor, TensorType};
 use super::schema::OptionsRef;
+use crate::client::builder::OperandIndex;
 use crate::ops::OperationType;
 use crate::tensor::{OperandType, TensorInfo};
-use crate::tool::builder::OperandIndex;
 
 /// ADD, SUB, MUL and DIV: two inputs and a fused activation.
 pub fn arithmetic(call: &mut Call, ty: OperationType) -> Mapped {

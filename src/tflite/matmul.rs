@@ -4,9 +4,9 @@ use super::call::{dims, is_quantised, options, Call, Mapped};
 use super::convolution::{bias, weights, weights_as_filter};
 use super::graph::Quantisation;
 use super::schema::OptionsRef;
+use crate::client::builder::OperandIndex;
 use crate::ops::OperationType;
 use crate::tensor::element_count;
-use crate::tool::builder::OperandIndex;
 
 pub fn fully_connected(call: &mut Call) -> Mapped {
     let (activation, format) = options!(call, FullyConnected(o) => (o.activation()?, o.weights_format()?));

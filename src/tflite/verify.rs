@@ -2,9 +2,9 @@
 //! takes.
 
 use super::error::Refusal;
+use crate::client::builder::{Builder, BuiltOperation};
 use crate::ops::{signature, Arg, Args, NeverInterrupted, OpError, Operation};
 use crate::tensor::TensorInfo;
-use crate::tool::builder::{Builder, BuiltOperation};
 
 /// Checks the operations of `builder` from number `first` on.
 pub fn verify(builder: &Builder, first: usize) -> Result<(), Refusal> {

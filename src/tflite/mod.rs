@@ -25,8 +25,8 @@ mod verify;
 pub use error::ImportError;
 
 use crate::aidl;
+use crate::client::builder::{Builder, OperandIndex};
 use crate::tensor::TensorInfo;
-use crate::tool::builder::{Builder, OperandIndex};
 use call::{Call, State};
 use error::Refusal;
 use graph::{Graph, Operator};

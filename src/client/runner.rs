@@ -1,16 +1,16 @@
-//! The ways to run a prepared model, each opened once and then taken again and again, as a client does that cares for
-//! speed.
+//! Every way to run a prepared model: set up once, then run again and again, as a client does that cares for speed.
 
+use super::driver::Driver;
+use super::error::ClientError;
+use super::fence;
+use super::fmq_burst::{FmqBurst, POLLING};
 use crate::aidl::*;
 use crate::fmq::codec::RequestPacket;
-use crate::tool::client::{fence, ClientError, Driver};
-use crate::tool::error::ToolError;
-use crate::tool::fmq::{self, FmqBurst};
 use binder::Strong;
 use std::time::Duration;
 
 /// Ways to run a model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// executeSynchronously
     Sync,
@@ -24,13 +24,31 @@ pub enum Mode {
     Fmq,
 }
 
+impl Mode {
+    /// All of them.
+    pub const ALL: [Mode; 5] = [Mode::Sync, Mode::Fenced, Mode::Burst, Mode::Reusable, Mode::Fmq];
+
+    /// The name that command lines and options know it by.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Sync => "sync",
+            Mode::Fenced => "fenced",
+            Mode::Burst => "burst",
+            Mode::Reusable => "reusable",
+            Mode::Fmq => "fmq",
+        }
+    }
+}
+
 /// Longest wait for a fence where nothing else limits it.
 const FENCE_TIMEOUT: Duration = Duration::from_secs(60);
 /// "None" for deadlines and durations of the interface.
 const NONE: i64 = -1;
 
 /// A mode that is ready to run.
-pub enum Way {
+pub struct Runner(Kind);
+
+enum Kind {
     Sync,
     Fenced,
     Burst { burst: Strong<dyn IBurst>, tokens: Vec<i64> },
@@ -38,34 +56,33 @@ pub enum Way {
     Fmq(Box<(FmqBurst, RequestPacket)>),
 }
 
-impl Way {
+impl Runner {
     /// Sets up what `mode` needs to run `request` on `prepared`.
     pub fn open(
         mode: Mode,
         driver: &Driver,
         prepared: &Strong<dyn IPreparedModel>,
         request: &Request,
-    ) -> Result<Self, ToolError> {
-        Ok(match mode {
-            Mode::Sync => Way::Sync,
-            Mode::Fenced => Way::Fenced,
+    ) -> Result<Self, ClientError> {
+        Ok(Runner(match mode {
+            Mode::Sync => Kind::Sync,
+            Mode::Fenced => Kind::Fenced,
             Mode::Burst => {
                 let burst = driver.answer("configureExecutionBurst", prepared.configureExecutionBurst())?;
-                Way::Burst { burst, tokens: burst_tokens(request) }
+                Kind::Burst { burst, tokens: burst_tokens(request) }
             }
             Mode::Reusable => {
                 let config = ExecutionConfig { loopTimeoutDurationNs: NONE, ..Default::default() };
                 let execution = prepared.createReusableExecution(request, &config);
-                Way::Reusable(driver.answer("createReusableExecution", execution)?)
+                Kind::Reusable(driver.answer("createReusableExecution", execution)?)
             }
             Mode::Fmq => {
-                let burst = FmqBurst::open(driver, prepared, fmq::POLLING)?;
-                let burst =
-                    burst.ok_or_else(|| ToolError::Usage("this driver has no bursts over queues".into()))?;
+                let burst = FmqBurst::open(driver, prepared, POLLING)?;
+                let burst = burst.ok_or(ClientError::NoQueues)?;
                 let packet = burst.packet(request, false)?;
-                Way::Fmq(Box::new((burst, packet)))
+                Kind::Fmq(Box::new((burst, packet)))
             }
-        })
+        }))
     }
 
     /// Runs `request`, which must be the one that it was opened for, and waits until it is done.
@@ -75,18 +92,18 @@ impl Way {
         prepared: &Strong<dyn IPreparedModel>,
         request: &Request,
     ) -> Result<ErrorStatus, ClientError> {
-        let result = match self {
-            Way::Sync => driver
+        let result = match &mut self.0 {
+            Kind::Sync => driver
                 .answer("executeSynchronously", prepared.executeSynchronously(request, false, NONE, NONE))?,
-            Way::Burst { burst, tokens } => driver.answer(
+            Kind::Burst { burst, tokens } => driver.answer(
                 "IBurst.executeSynchronously",
                 burst.executeSynchronously(request, tokens, false, NONE, NONE),
             )?,
-            Way::Reusable(execution) => {
+            Kind::Reusable(execution) => {
                 driver.answer("IExecution.executeSynchronously", execution.executeSynchronously(NONE))?
             }
-            Way::Fenced => return fenced(driver, prepared, request),
-            Way::Fmq(open) => {
+            Kind::Fenced => return fenced(driver, prepared, request),
+            Kind::Fmq(open) => {
                 let (burst, packet) = &mut **open;
                 return Ok(ErrorStatus(burst.execute(driver, packet)?.status));
             }

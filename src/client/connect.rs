@@ -1,51 +1,60 @@
 //! Where drivers are, and how to get to them there.
 
-use super::error::{one_line, ClientError};
-use super::ConnectOptions;
+use super::error::{one_line, ClientError, BINDER_DEVICE, INTERFACE};
 use crate::aidl::IDevice;
 use binder::entry::{WireProfile, WireVersion};
 use binder::rpc::FileDescriptorTransportMode as FdMode;
 use binder::{Client, Endpoint, StatusCode, Strong, Uri};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
-/// The name that a driver goes by, less its instance.
-pub(super) const INTERFACE: &str = "android.hardware.neuralnetworks.IDevice";
 /// The instance that our own daemon serves in a directory of services.
 const INSTANCE: &str = "nnhal";
-pub(super) const BINDER_DEVICE: &str = "/dev/binder";
 
 /// Where a driver is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ServiceName {
-    /// In this process, behind a socket of its own.
-    Embedded,
+pub enum Address {
     /// Behind a Unix socket, over binder RPC.
     Unix(PathBuf),
     /// An instance registered with the service manager of the kernel's binder.
     Binder(String),
 }
 
-impl FromStr for ServiceName {
+impl FromStr for Address {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once(':') {
-            None if text == "embedded" => Ok(Self::Embedded),
             Some(("unix", path)) if !path.is_empty() => Ok(Self::Unix(path.into())),
             Some(("binder", instance)) if !instance.is_empty() => Ok(Self::Binder(instance.into())),
-            _ => Err("expected embedded, unix:PATH or binder:INSTANCE".into()),
+            _ => Err("expected unix:PATH or binder:INSTANCE".into()),
         }
     }
 }
 
-impl std::fmt::Display for ServiceName {
+impl std::fmt::Display for Address {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Embedded => f.write_str("embedded"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
             Self::Binder(instance) => write!(f, "binder:{instance}"),
         }
+    }
+}
+
+/// How to connect.
+#[derive(Clone, Debug)]
+pub struct ConnectOptions {
+    /// How many calls may be under way at once (RPC only; a server may allow fewer).
+    pub connections: u32,
+    /// Longest wait for any answer; `None` waits for as long as the driver lives. The kernel's binder knows no such
+    /// limit: there it bounds compilations only.
+    pub timeout: Option<Duration>,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        ConnectOptions { connections: 4, timeout: None }
     }
 }
 
@@ -110,21 +119,21 @@ pub(super) fn connect_kernel(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tool::client::Driver;
+    use crate::client::Driver;
 
     #[test]
-    fn service_names_round_trip() {
-        for text in ["embedded", "unix:/run/nn.sock", "binder:nnhal"] {
-            assert_eq!(text.parse::<ServiceName>().expect(text).to_string(), text);
+    fn addresses_round_trip() {
+        for text in ["unix:/run/nn.sock", "binder:nnhal"] {
+            assert_eq!(text.parse::<Address>().expect(text).to_string(), text);
         }
-        for text in ["", "unix:", "unix", "binder:", "tcp:1", "embedded:x"] {
-            assert!(text.parse::<ServiceName>().is_err(), "{text}");
+        for text in ["", "unix:", "unix", "binder:", "tcp:1", "embedded"] {
+            assert!(text.parse::<Address>().is_err(), "{text}");
         }
     }
 
-    fn refusal(service: &str) -> ClientError {
-        let service = service.parse().expect("a service name");
-        Driver::connect(&service, &ConnectOptions::default()).err().expect("nothing is there")
+    fn refusal(address: &str) -> ClientError {
+        let address = address.parse().expect("an address");
+        Driver::connect(&address, &ConnectOptions::default()).err().expect("nothing is there")
     }
 
     #[test]

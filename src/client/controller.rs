@@ -1,7 +1,7 @@
 //! The client's side of a burst: it makes the queues, writes requests and reads their results.
 
-use super::codec::{IllFormed, RequestPacket, ResultPacket, QUANTUM};
-use super::{FmqError, Limit, Queue, Reader, SharedQueue, Writer};
+use crate::fmq::codec::{IllFormed, RequestPacket, ResultPacket, QUANTUM};
+use crate::fmq::{FmqError, Limit, Queue, Reader, SharedQueue, Writer};
 use std::time::{Duration, Instant};
 
 /// Elements of a channel, as Android's runtime has them.
@@ -10,21 +10,27 @@ const CHANNEL_LENGTH: usize = 1024;
 /// Why an execution gave no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ControllerError {
+    /// The queues do not work, or no result came.
     #[error(transparent)]
     Queue(#[from] FmqError),
+    /// What the driver wrote is not a result.
     #[error("the driver's result: {0}")]
     IllFormed(#[from] IllFormed),
+    /// So many elements are more than a channel holds.
     #[error("the request does not fit its channel: {0} elements, which holds {CHANNEL_LENGTH}")]
     TooLarge(usize),
 }
 
 /// The channels of a burst, to be described to a driver.
 pub struct Channels {
+    /// Where the client writes.
     pub requests: SharedQueue,
+    /// Where the driver writes.
     pub results: SharedQueue,
 }
 
 impl Channels {
+    /// Both channels, empty, in shared memory of their own.
     pub fn create() -> Result<Self, FmqError> {
         let create = || SharedQueue::create(CHANNEL_LENGTH, QUANTUM);
         Ok(Channels { requests: create()?, results: create()? })
@@ -44,6 +50,7 @@ pub struct Controller {
 }
 
 impl Controller {
+    /// Attaches to the client's ends of `channels`.
     pub fn new(channels: &Channels, polling: Duration) -> Result<Self, FmqError> {
         let attach = |queue: &SharedQueue| Queue::attach(&queue.descriptor(), QUANTUM, CHANNEL_LENGTH);
         let requests = Writer::new(attach(&channels.requests)?)?;
@@ -107,3 +114,7 @@ mod tests {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "burst_tests.rs"]
+mod burst_tests;

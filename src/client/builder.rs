@@ -19,8 +19,11 @@ const POOL_ALIGNMENT: u64 = 64;
 
 /// An operation of the model being built.
 pub struct BuiltOperation {
+    /// What it does.
     pub ty: OperationType,
+    /// Its operands, in the interface's order.
     pub inputs: Vec<OperandIndex>,
+    /// What it writes, in the interface's order.
     pub outputs: Vec<OperandIndex>,
 }
 
@@ -44,10 +47,12 @@ impl<'a> Builder<'a> {
         (self.infos.len() - 1) as OperandIndex
     }
 
+    /// An input of the model.
     pub fn input(&mut self, info: TensorInfo) -> OperandIndex {
         self.operand(info, aidl::OperandLifeTime::SUBGRAPH_INPUT)
     }
 
+    /// An output of the model.
     pub fn output(&mut self, info: TensorInfo) -> OperandIndex {
         self.operand(info, aidl::OperandLifeTime::SUBGRAPH_OUTPUT)
     }
@@ -105,6 +110,7 @@ impl<'a> Builder<'a> {
         self.constant(TensorInfo::new(OperandType::TENSOR_INT32, dims), bytes)
     }
 
+    /// Adds an operation; operations run in the order in which they are added.
     pub fn operation(&mut self, ty: OperationType, inputs: &[OperandIndex], outputs: &[OperandIndex]) {
         self.operations.push(BuiltOperation { ty, inputs: inputs.to_vec(), outputs: outputs.to_vec() });
     }
@@ -119,10 +125,12 @@ impl<'a> Builder<'a> {
         &self.infos[operand as usize]
     }
 
+    /// Whether the operand was left out.
     pub fn is_omitted(&self, operand: OperandIndex) -> bool {
         self.lifetimes[operand as usize] == aidl::OperandLifeTime::NO_VALUE
     }
 
+    /// Whether the operand is an output of the model.
     pub fn is_output(&self, operand: OperandIndex) -> bool {
         self.lifetimes[operand as usize] == aidl::OperandLifeTime::SUBGRAPH_OUTPUT
     }

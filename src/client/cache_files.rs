@@ -1,7 +1,8 @@
-//! Cache files in a directory of the tool's own, by the names of what is cached there.
+//! Cache files in a directory of the client's own, by the names of what is cached there.
 
-use super::client::{CacheFiles, ClientError, Driver};
-use super::error::ToolError;
+use super::driver::Driver;
+use super::error::ClientError;
+use super::prepare::CacheFiles;
 use crate::aidl;
 use binder::{ParcelFileDescriptor, Strong};
 use sha2::{Digest, Sha256};
@@ -12,12 +13,14 @@ use std::time::{Duration, Instant};
 /// Whether a model came from its cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
+    /// It was loaded.
     Hit,
+    /// It was compiled, and saved.
     Miss,
 }
 
-/// Opens the files in `directory` for the model in the .tflite file `bytes`, as many as `driver` wants.
-pub fn open(directory: &Path, bytes: &[u8], driver: &Driver) -> Result<CacheFiles, ToolError> {
+/// Opens the files in `directory` for the model that `bytes` tell from all others, as many as `driver` wants.
+pub fn open(directory: &Path, bytes: &[u8], driver: &Driver) -> Result<CacheFiles, ClientError> {
     let device = driver.device();
     let numbers = driver.answer("getNumberOfCacheFilesNeeded", device.getNumberOfCacheFilesNeeded())?;
     let version = driver.answer("getVersionString", device.getVersionString())?;
@@ -28,9 +31,9 @@ pub fn open(directory: &Path, bytes: &[u8], driver: &Driver) -> Result<CacheFile
     hasher.update(bytes);
     let token: [u8; 32] = hasher.finalize().into();
     let name: String = token.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    let fault = |path: PathBuf| |why| ToolError::File { path, why };
+    let fault = |path: PathBuf| |why| ClientError::File { path, why };
     std::fs::create_dir_all(directory).map_err(fault(directory.into()))?;
-    let open = |kind: &str, count: i32| -> Result<Vec<ParcelFileDescriptor>, ToolError> {
+    let open = |kind: &str, count: i32| -> Result<Vec<ParcelFileDescriptor>, ClientError> {
         let file = |i| {
             let path = directory.join(format!("{name}.{kind}{i}"));
             let mut options = File::options();

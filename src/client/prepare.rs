@@ -1,0 +1,202 @@
+//! Compilations: what a client asks for, and what the driver's callback is told.
+
+use super::driver::Driver;
+use super::error::ClientError;
+use crate::aidl::*;
+use crate::model::hints;
+use binder::{BinderResult, Interface, ParcelFileDescriptor, Strong};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// How often a wait looks whether the driver has died meanwhile.
+const PULSE: Duration = Duration::from_millis(100);
+
+/// How to compile.
+#[derive(Clone, Copy, Debug)]
+pub struct PrepareOptions {
+    /// What to spare: time or power.
+    pub preference: ExecutionPreference,
+    /// Of the compilation and of all executions, among those of the same client.
+    pub priority: Priority,
+    /// On CLOCK_BOOTTIME, in nanoseconds; -1 is none.
+    pub deadline_ns: i64,
+    /// Whether to ask by prepareModelWithConfig.
+    pub with_config: bool,
+    /// Whether to hint that all of it that can wait should wait for the first execution, which only a configuration can.
+    pub just_in_time: bool,
+}
+
+impl Default for PrepareOptions {
+    fn default() -> Self {
+        PrepareOptions {
+            preference: ExecutionPreference::FAST_SINGLE_ANSWER,
+            priority: Priority::MEDIUM,
+            deadline_ns: -1,
+            with_config: false,
+            just_in_time: false,
+        }
+    }
+}
+
+/// Files that a driver keeps a compilation in, and the name that it knows them by.
+pub struct CacheFiles {
+    /// As many as the driver wants for what it runs.
+    pub model: Vec<ParcelFileDescriptor>,
+    /// As many as the driver wants for constants.
+    pub data: Vec<ParcelFileDescriptor>,
+    /// The name.
+    pub token: [u8; BYTE_SIZE_OF_CACHE_TOKEN as usize],
+}
+
+/// What a driver tells the callback of a compilation.
+pub type Verdict = (ErrorStatus, Option<Strong<dyn IPreparedModel>>);
+
+impl Driver {
+    /// Compiles a model and waits for it.
+    pub fn prepare(
+        &self,
+        model: &Model,
+        options: &PrepareOptions,
+    ) -> Result<Strong<dyn IPreparedModel>, ClientError> {
+        let (launch, listener) = self.launch(model, options);
+        self.conclude(launch, &listener)
+    }
+
+    /// Compiles a model and has the driver keep the compilation in these files.
+    pub fn prepare_into(
+        &self,
+        model: &Model,
+        files: &CacheFiles,
+    ) -> Result<Strong<dyn IPreparedModel>, ClientError> {
+        let PrepareOptions { preference, priority, deadline_ns, .. } = PrepareOptions::default();
+        let CacheFiles { model: models, data, token } = files;
+        let listener = VerdictListener::new("prepareModel");
+        let launch = self.device().prepareModel(
+            model,
+            preference,
+            priority,
+            deadline_ns,
+            models,
+            data,
+            token,
+            &listener.callback,
+        );
+        self.conclude(launch, &listener)
+    }
+
+    /// Loads a compilation from files that an earlier one was kept in.
+    pub fn prepare_from(&self, files: &CacheFiles) -> Result<Strong<dyn IPreparedModel>, ClientError> {
+        let CacheFiles { model: models, data, token } = files;
+        let listener = VerdictListener::new("prepareModelFromCache");
+        let launch = self.device().prepareModelFromCache(-1, models, data, token, &listener.callback);
+        self.conclude(launch, &listener)
+    }
+
+    /// The prepared model of a compilation that was launched.
+    fn conclude(
+        &self,
+        launch: BinderResult<()>,
+        listener: &VerdictListener,
+    ) -> Result<Strong<dyn IPreparedModel>, ClientError> {
+        let call = listener.call;
+        self.answer(call, launch)?;
+        match listener.wait(self)? {
+            (ErrorStatus::NONE, Some(prepared)) => Ok(prepared),
+            (ErrorStatus::NONE, None) => {
+                Err(ClientError::Call { call, why: "success was reported without a prepared model".into() })
+            }
+            (status, _) => Err(ClientError::Refused { call, status, message: String::new() }),
+        }
+    }
+
+    /// Launches a compilation: the call's own answer, and a listener to what the callback is told.
+    pub fn launch(&self, model: &Model, options: &PrepareOptions) -> (BinderResult<()>, VerdictListener) {
+        let PrepareOptions { preference, priority, deadline_ns, with_config, just_in_time } = *options;
+        if with_config || just_in_time {
+            let listener = VerdictListener::new("prepareModelWithConfig");
+            let mut config =
+                PrepareModelConfig { preference, priority, deadlineNs: deadline_ns, ..Default::default() };
+            if just_in_time {
+                hint(&mut config, hints::JUST_IN_TIME, vec![1]);
+            }
+            return (self.device().prepareModelWithConfig(model, &config, &listener.callback), listener);
+        }
+        let listener = VerdictListener::new("prepareModel");
+        let token = [0; BYTE_SIZE_OF_CACHE_TOKEN as usize];
+        let launch = self.device().prepareModel(
+            model,
+            preference,
+            priority,
+            deadline_ns,
+            &[],
+            &[],
+            &token,
+            &listener.callback,
+        );
+        (launch, listener)
+    }
+}
+
+/// Adds a hint of the driver's own extension. A driver that does not know it ignores it.
+fn hint(config: &mut PrepareModelConfig, number: u16, value: Vec<u8>) {
+    const PREFIX: u16 = 1;
+    let token = i32::from(PREFIX) << EXTENSION_TYPE_LOW_BITS_TYPE | i32::from(number);
+    config.compilationHints.push(TokenValuePair { token, value });
+    config
+        .extensionNameToPrefix
+        .push(ExtensionNameAndPrefix { name: hints::EXTENSION.into(), prefix: PREFIX });
+}
+
+/// Listens for the verdict on a compilation.
+pub struct VerdictListener {
+    call: &'static str,
+    verdicts: Receiver<Verdict>,
+    callback: Strong<dyn IPreparedModelCallback>,
+}
+
+impl VerdictListener {
+    fn new(call: &'static str) -> Self {
+        let (sender, verdicts) = std::sync::mpsc::channel();
+        let callback = BnPreparedModelCallback::new_binder(Callback(Mutex::new(Some(sender))));
+        VerdictListener { call, verdicts, callback }
+    }
+
+    /// The call that it listens for.
+    pub fn call(&self) -> &'static str {
+        self.call
+    }
+
+    /// Waits for the first notification; later ones count for nothing.
+    pub fn wait(&self, driver: &Driver) -> Result<Verdict, ClientError> {
+        let start = Instant::now();
+        loop {
+            // Asked before the wait, so that a verdict which came just before the death is not missed.
+            let dead = driver.is_dead();
+            match self.verdicts.recv_timeout(PULSE) {
+                Ok(verdict) => return Ok(verdict),
+                Err(RecvTimeoutError::Timeout) if !dead => {}
+                Err(_) => return Err(ClientError::Died { call: self.call }),
+            }
+            if let Some(after) = driver.timeout().filter(|limit| start.elapsed() >= *limit) {
+                return Err(ClientError::TimedOut { call: self.call, after });
+            }
+        }
+    }
+}
+
+struct Callback(Mutex<Option<Sender<Verdict>>>);
+
+impl Interface for Callback {}
+
+impl IPreparedModelCallback for Callback {
+    fn notify(&self, status: ErrorStatus, prepared: Option<&Strong<dyn IPreparedModel>>) -> BinderResult<()> {
+        let sender = self.0.lock().ok().and_then(|mut first| first.take());
+        match sender.map(|s| s.send((status, prepared.cloned()))) {
+            Some(Ok(())) => {}
+            Some(Err(_)) => log::debug!("a notification came after the wait for it ended"),
+            None => log::warn!("the driver notified a compilation's callback more than once"),
+        }
+        Ok(())
+    }
+}
