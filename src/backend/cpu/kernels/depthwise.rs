@@ -1,7 +1,7 @@
 //! DEPTHWISE_CONV_2D with one output channel per input channel: sums over taps, channels side by side in vectors.
 
 use super::conv::{signed_weights, signed_zero, QuantInput, PACKED_INPUTS};
-use super::gemm_i8::{scale, Scaling};
+use super::scaling::{scale, Scaling};
 use super::simd::{dispatch, Isa, Simd};
 use super::{input, output, rows_per_task, Kernel, Source, Work};
 use crate::memory::{Target, View, Weights};
