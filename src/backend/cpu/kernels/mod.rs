@@ -4,8 +4,7 @@ mod conv;
 mod depthwise;
 mod elementwise;
 mod fully_connected;
-pub mod gemm_f32;
-pub mod gemm_i8;
+mod gemm;
 pub mod simd;
 mod source;
 #[cfg(test)]
@@ -46,7 +45,16 @@ pub trait Kernel: Send + Sync {
 ///
 /// Everything that steers the kernel follows from `args`; the source gives nothing but values.
 pub fn select(operation: &Operation, args: &Args, source: &mut Source) -> Option<Box<dyn Kernel>> {
-    let isa = simd::Isa::detect();
+    select_for(simd::Isa::detect(), operation, args, source)
+}
+
+/// The same for an instruction set.
+fn select_for(
+    isa: simd::Isa,
+    operation: &Operation,
+    args: &Args,
+    source: &mut Source,
+) -> Option<Box<dyn Kernel>> {
     match operation.ty {
         OperationType::CONV_2D => conv::select(isa, args, source),
         OperationType::DEPTHWISE_CONV_2D => depthwise::select(isa, args, source),

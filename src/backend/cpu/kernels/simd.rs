@@ -4,70 +4,129 @@
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
+use std::sync::OnceLock;
 
-/// What kernels can be built for.
+/// What kernels can be built for. Only detection makes one, so that whoever has it may run its instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Isa(Level);
+
+/// Instruction sets, each with all that those before it have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Isa {
+pub(super) enum Level {
     Base,
+    /// AVX2 and FMA.
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    /// AVX-512 with its vector neural network instructions.
+    /// With products of bytes, in vectors of 256 bits.
+    #[cfg(target_arch = "x86_64")]
+    AvxVnni,
+    /// AVX-512 F, BW, DQ and VL; without AVX-VNNI.
     #[cfg(target_arch = "x86_64")]
     Avx512,
+    /// With products of bytes.
+    #[cfg(target_arch = "x86_64")]
+    Vnni,
+    /// With tiles of bytes, which this process was permitted to use.
+    #[cfg(target_arch = "x86_64")]
+    Amx,
 }
 
 impl Isa {
     /// The best that this machine has.
     pub fn detect() -> Isa {
-        #[cfg(target_arch = "x86_64")]
-        {
-            if is_x86_feature_detected!("avx512f")
-                && is_x86_feature_detected!("avx512bw")
-                && is_x86_feature_detected!("avx512dq")
-                && is_x86_feature_detected!("avx512vl")
-                && is_x86_feature_detected!("avx512vnni")
-            {
-                return Isa::Avx512;
-            }
-            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-                return Isa::Avx2;
-            }
-        }
-        Isa::Base
+        static BEST: OnceLock<Isa> = OnceLock::new();
+        *BEST.get_or_init(|| Isa::all().last().unwrap_or(Isa(Level::Base)))
     }
 
     /// All that this machine has, for tests.
     #[cfg(test)]
     pub fn available() -> Vec<Isa> {
-        let all = [
-            Isa::Base,
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx2,
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx512,
-        ];
-        all.into_iter().filter(|&isa| isa <= Isa::detect()).collect()
+        Isa::all().collect()
+    }
+
+    fn all() -> impl Iterator<Item = Isa> {
+        Level::ALL.iter().copied().filter(|level| level.is_available()).map(Isa)
+    }
+
+    pub(super) fn level(self) -> Level {
+        self.0
     }
 
     pub fn name(self) -> &'static str {
-        match self {
-            Isa::Base => "base",
+        match self.0 {
+            Level::Base => "base",
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => "avx2",
+            Level::Avx2 => "avx2",
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => "avx512",
+            Level::AvxVnni => "avx-vnni",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            Level::Vnni => "avx512-vnni",
+            #[cfg(target_arch = "x86_64")]
+            Level::Amx => "amx",
         }
     }
 }
 
-/// A vector of f32 and one of i32 with as many lanes.
+#[cfg(not(target_arch = "x86_64"))]
+impl Level {
+    const ALL: &[Level] = &[Level::Base];
+
+    fn is_available(self) -> bool {
+        true
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Level {
+    const ALL: &[Level] = &[Level::Base, Level::Avx2, Level::AvxVnni, Level::Avx512, Level::Vnni, Level::Amx];
+
+    fn is_available(self) -> bool {
+        match self {
+            Level::Base => true,
+            Level::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
+            Level::AvxVnni => Level::Avx2.is_available() && is_x86_feature_detected!("avxvnni"),
+            Level::Avx512 => {
+                Level::Avx2.is_available()
+                    && is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512vl")
+            }
+            Level::Vnni => Level::Avx512.is_available() && is_x86_feature_detected!("avx512vnni"),
+            Level::Amx => Level::Vnni.is_available() && tiles_are_permitted(),
+        }
+    }
+}
+
+/// Whether the machine has tiles of bytes and the kernel lets this process use them. It is asked once, for all threads; a
+/// sandbox may refuse.
+#[cfg(target_arch = "x86_64")]
+fn tiles_are_permitted() -> bool {
+    const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
+    const XFEATURE_XTILEDATA: libc::c_long = 18;
+    #[allow(unused_unsafe)] // newer compilers know that it is safe
+    // SAFETY: CPUID exists on all x86-64; leaf 7 is asked for only where there is one.
+    let features = unsafe {
+        match __cpuid(0).eax {
+            7.. => __cpuid_count(7, 0).edx,
+            _ => 0,
+        }
+    };
+    const TILE_AND_INT8: u32 = 1 << 24 | 1 << 25;
+    // SAFETY: this call asks for a permission and touches no memory. A kernel without it gives an error.
+    features & TILE_AND_INT8 == TILE_AND_INT8
+        && unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) } == 0
+}
+
+/// A vector of f32.
 ///
 /// # Safety
 /// All functions need the instruction set of the type; pointers must be valid for `LANES` elements (or `n`).
 #[allow(clippy::missing_safety_doc)] // the trait's section holds for each function
 pub unsafe trait Simd: Copy {
     type F: Copy;
-    type I: Copy;
     const LANES: usize;
 
     unsafe fn splat(x: f32) -> Self::F;
@@ -77,12 +136,6 @@ pub unsafe trait Simd: Copy {
     unsafe fn mul_add(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     /// `v` within [lo, hi]; NaN stays NaN.
     unsafe fn clamp(v: Self::F, lo: Self::F, hi: Self::F) -> Self::F;
-
-    unsafe fn load_i32(p: *const i32) -> Self::I;
-    unsafe fn store_i32(p: *mut i32, v: Self::I);
-    /// Per lane, the sum of four products of an unsigned byte of `a` (four bytes for all lanes) and a signed byte of
-    /// `b`, added to `acc`.
-    unsafe fn dot4(acc: Self::I, a: u32, b: *const i8) -> Self::I;
 }
 
 /// No vectors: arrays that the compiler may still vectorise for the base instruction set.
@@ -92,7 +145,6 @@ pub struct Base;
 // SAFETY: plain Rust on every machine; pointers are used for LANES elements only.
 unsafe impl Simd for Base {
     type F = [f32; 8];
-    type I = [i32; 8];
     const LANES: usize = 8;
 
     #[inline(always)]
@@ -124,25 +176,6 @@ unsafe impl Simd for Base {
             }
         })
     }
-    #[inline(always)]
-    unsafe fn load_i32(p: *const i32) -> Self::I {
-        // SAFETY: the caller's pointer is valid for LANES elements.
-        unsafe { p.cast::<[i32; 8]>().read_unaligned() }
-    }
-    #[inline(always)]
-    unsafe fn store_i32(p: *mut i32, v: Self::I) {
-        // SAFETY: the caller's pointer is valid for LANES elements.
-        unsafe { p.cast::<[i32; 8]>().write_unaligned(v) }
-    }
-    #[inline(always)]
-    unsafe fn dot4(acc: Self::I, a: u32, b: *const i8) -> Self::I {
-        let a = a.to_le_bytes();
-        // SAFETY: the caller's pointer is valid for four bytes a lane.
-        let b = unsafe { b.cast::<[[i8; 4]; 8]>().read_unaligned() };
-        std::array::from_fn(|i| {
-            (0..4).fold(acc[i], |sum, j| sum.wrapping_add(i32::from(a[j]) * i32::from(b[i][j])))
-        })
-    }
 }
 
 /// AVX2 and FMA.
@@ -154,7 +187,6 @@ pub struct Avx2;
 #[cfg(target_arch = "x86_64")]
 unsafe impl Simd for Avx2 {
     type F = __m256;
-    type I = __m256i;
     const LANES: usize = 8;
 
     #[inline(always)]
@@ -183,33 +215,9 @@ unsafe impl Simd for Avx2 {
         // SAFETY: by the trait's contract.
         unsafe { _mm256_min_ps(hi, _mm256_max_ps(lo, v)) }
     }
-    #[inline(always)]
-    unsafe fn load_i32(p: *const i32) -> Self::I {
-        // SAFETY: by the trait's contract.
-        unsafe { _mm256_loadu_si256(p.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn store_i32(p: *mut i32, v: Self::I) {
-        // SAFETY: by the trait's contract.
-        unsafe { _mm256_storeu_si256(p.cast(), v) }
-    }
-    #[inline(always)]
-    unsafe fn dot4(acc: Self::I, a: u32, b: *const i8) -> Self::I {
-        // Bytes are widened to 16 bits in two halves: the instruction that multiplies bytes would saturate.
-        // SAFETY: by the trait's contract.
-        unsafe {
-            let a = _mm256_set1_epi32(a as i32);
-            let b = _mm256_loadu_si256(b.cast());
-            let (a_even, a_odd) = (_mm256_and_si256(a, _mm256_set1_epi16(0xff)), _mm256_srli_epi16::<8>(a));
-            let (b_even, b_odd) =
-                (_mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(b)), _mm256_srai_epi16::<8>(b));
-            let sum = _mm256_add_epi32(_mm256_madd_epi16(a_even, b_even), _mm256_madd_epi16(a_odd, b_odd));
-            _mm256_add_epi32(acc, sum)
-        }
-    }
 }
 
-/// AVX-512 F, BW, DQ, VL and VNNI.
+/// AVX-512 F, BW, DQ and VL.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
 pub struct Avx512;
@@ -218,7 +226,6 @@ pub struct Avx512;
 #[cfg(target_arch = "x86_64")]
 unsafe impl Simd for Avx512 {
     type F = __m512;
-    type I = __m512i;
     const LANES: usize = 16;
 
     #[inline(always)]
@@ -247,21 +254,6 @@ unsafe impl Simd for Avx512 {
         // SAFETY: by the trait's contract.
         unsafe { _mm512_min_ps(hi, _mm512_max_ps(lo, v)) }
     }
-    #[inline(always)]
-    unsafe fn load_i32(p: *const i32) -> Self::I {
-        // SAFETY: by the trait's contract.
-        unsafe { _mm512_loadu_si512(p.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn store_i32(p: *mut i32, v: Self::I) {
-        // SAFETY: by the trait's contract.
-        unsafe { _mm512_storeu_si512(p.cast(), v) }
-    }
-    #[inline(always)]
-    unsafe fn dot4(acc: Self::I, a: u32, b: *const i8) -> Self::I {
-        // SAFETY: by the trait's contract.
-        unsafe { _mm512_dpbusd_epi32(acc, _mm512_set1_epi32(a as i32), _mm512_loadu_si512(b.cast())) }
-    }
 }
 
 /// Defines `$name(isa, arguments)`, which calls `$generic::<S>(arguments)` compiled for that instruction set.
@@ -279,21 +271,21 @@ macro_rules! dispatch {
                 unsafe { $generic::<simd::Avx2>($($arg),*) }
             }
             #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+            #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
             #[allow(clippy::too_many_arguments)]
             fn avx512($($arg: $ty),*) {
                 // SAFETY: this function's caller has detected the instruction set.
                 unsafe { $generic::<simd::Avx512>($($arg),*) }
             }
-            match isa {
+            match isa.level() {
                 // SAFETY: needs no instruction set.
-                simd::Isa::Base => unsafe { $generic::<simd::Base>($($arg),*) },
+                simd::Level::Base => unsafe { $generic::<simd::Base>($($arg),*) },
                 // SAFETY: `Isa` values come from detection on this machine.
                 #[cfg(target_arch = "x86_64")]
-                simd::Isa::Avx2 => unsafe { avx2($($arg),*) },
+                simd::Level::Avx2 | simd::Level::AvxVnni => unsafe { avx2($($arg),*) },
                 // SAFETY: `Isa` values come from detection on this machine.
                 #[cfg(target_arch = "x86_64")]
-                simd::Isa::Avx512 => unsafe { avx512($($arg),*) },
+                simd::Level::Avx512 | simd::Level::Vnni | simd::Level::Amx => unsafe { avx512($($arg),*) },
             }
         }
     };

@@ -88,7 +88,8 @@ fn operands(
 const BEFORE: usize = 67;
 const AFTER: usize = 133;
 
-/// Runs a call both ways and compares. Whether there was a kernel for it.
+/// Runs a call both ways, by each instruction set, on one thread and on several, and compares. Whether there were kernels
+/// for it.
 fn compare(
     operation: &Operation,
     form: usize,
@@ -96,15 +97,37 @@ fn compare(
     output: TensorInfo,
     threads: usize,
 ) -> Result<bool, TestCaseError> {
+    for isa in simd::Isa::available() {
+        let Some(alone) = compare_on(isa, operation, form, inputs, output.clone(), 1)? else {
+            return Ok(false);
+        };
+        let together = compare_on(isa, operation, form, inputs, output.clone(), threads)?;
+        prop_assert!(
+            together.as_deref() == Some(&alone[..]),
+            "{isa:?}: {threads} threads give other bytes than one"
+        );
+    }
+    Ok(true)
+}
+
+/// The bytes that a call gives with an instruction set and so many threads, if there is a kernel for it.
+fn compare_on(
+    isa: simd::Isa,
+    operation: &Operation,
+    form: usize,
+    inputs: &[Tensor],
+    output: TensorInfo,
+    threads: usize,
+) -> Result<Option<AlignedBuf>, TestCaseError> {
     let args: Vec<_> = inputs.iter().map(|t| Some(Arg { info: &t.info, data: Some(&t.data) })).collect();
     let outputs = [output.clone()];
     let call = Args { form, inputs: &args, outputs: &outputs, interrupt: &NeverInterrupted };
     let Run::Shaped { shapes, .. } = operation.run else { panic!("kernels replace operations with shapes") };
-    let Ok(dims) = shapes(&call) else { return Ok(false) };
+    let Ok(dims) = shapes(&call) else { return Ok(None) };
     let outputs = [evaluate::with_dims(&output, &dims[0])];
     let call = Args { outputs: &outputs, ..call };
     let plain = evaluate::run(operation, &call).unwrap().remove(0).data;
-    let Some(kernel) = select(operation, &call, &mut Source::Pack) else { return Ok(false) };
+    let Some(kernel) = select_for(isa, operation, &call, &mut Source::Pack) else { return Ok(None) };
     let pool = ThreadPool::new(threads).unwrap();
     let work = Work { team: pool.team(threads), interrupt: &NeverInterrupted };
     let mut views: Vec<_> = inputs.iter().map(|t| Some(View::of(&t.data))).collect();
@@ -127,12 +150,12 @@ fn compare(
     if output.ty == TENSOR_FLOAT32 {
         let (fast, plain): (&[f32], &[f32]) = (bytemuck::cast_slice(&data), bytemuck::cast_slice(&plain));
         for (i, (a, b)) in fast.iter().zip(plain).enumerate() {
-            prop_assert!((a - b).abs() < 1e-4, "element {}: {} and {}", i, a, b);
+            prop_assert!((a - b).abs() < 1e-4, "{:?}, element {}: {} and {}", isa, i, a, b);
         }
     } else {
-        prop_assert_eq!(&data[..], &plain[..]);
+        prop_assert_eq!(&data[..], &plain[..], "{:?}", isa);
     }
-    Ok(true)
+    Ok(Some(data))
 }
 
 fn kind() -> impl Strategy<Value = Kind> {
@@ -183,7 +206,16 @@ proptest! {
     ) {
         let (mut inputs, output) = operands(&mut Noise(seed), kind, &[rows, k], &[units, k], 0);
         inputs.push(int(activation));
-        compare(OperationType::FULLY_CONNECTED.operation().unwrap(), 0, &inputs, output, 2)?;
+        compare(OperationType::FULLY_CONNECTED.operation().unwrap(), 0, &inputs, output, 3)?;
+    }
+
+    /// Lines of more pixels than a tile has, and filters that reach beyond them by much.
+    #[test]
+    fn wide_images_equal_the_plain_one(
+        kind in kind(), dims in (1u32..3, 1u32..6, 14u32..70), channels in (1u32..70, 1u32..70),
+        window in (1u32..6, 1i32..4, 1i32..4, 1i32..3), seed in any::<u32>(),
+    ) {
+        run_conv(kind, false, dims, channels, window, 0, seed)?;
     }
 }
 

@@ -1,0 +1,283 @@
+//! Products of bytes in tiles (AMX): 16 rows of 64 bytes times 16 columns of as many.
+//!
+//! Weights are packed as for vectors; their groups are shared evenly among steps of at most 16, so that no step is short.
+//! Tiles are shaped once a block, which takes longer than a small product. So a block's last tile overlaps the one before
+//! it where rows are left over, and computes some of them again.
+
+use super::lanes::Lanes;
+use super::micro::{Block, Micro, MAX_ROWS};
+use super::quant::{finish, row_terms, Quant};
+use crate::backend::cpu::kernels::simd::Avx512;
+use std::arch::asm;
+use std::arch::x86_64::__m512i;
+
+/// For unsigned inputs, and for signed ones.
+pub static MICRO: [Micro<Quant>; 2] = [of(unsigned, 0), of(signed, 0x80)];
+
+const fn of(run: unsafe fn(&Block<Quant>), flip: u8) -> Micro<Quant> {
+    Micro { rows: 32, columns: 32, group: 4, padded, even: true, flip, run }
+}
+
+/// Steps that a segment takes, and bytes of a row in each.
+fn steps(depth: usize) -> (usize, usize) {
+    let groups = depth.div_ceil(4);
+    let count = groups.div_ceil(16);
+    (count, groups.div_ceil(count.max(1)) * 4)
+}
+
+fn padded(depth: usize) -> usize {
+    let (count, bytes) = steps(depth);
+    count * bytes
+}
+
+/// Shapes of the tiles, as the instruction takes them.
+#[repr(C, align(64))]
+struct Shapes {
+    palette: u8,
+    start_row: u8,
+    reserved: [u8; 14],
+    bytes: [u16; 16],
+    rows: [u8; 16],
+}
+
+impl Shapes {
+    /// Sums in tiles 0 to 3, two rows of tiles by two columns of them; inputs in 4 and 5; weights in 6 and 7.
+    fn new(rows: usize, bytes: usize) -> Self {
+        let (mut shape, rows, bytes) = ([(0, 0); 16], rows.min(16) as u8, bytes as u16);
+        shape[..4].fill((rows, 64));
+        shape[4..6].fill((rows, bytes));
+        shape[6..8].fill(((bytes / 4) as u8, 64));
+        Shapes {
+            palette: 1,
+            start_row: 0,
+            reserved: [0; 14],
+            bytes: shape.map(|s| s.1),
+            rows: shape.map(|s| s.0),
+        }
+    }
+}
+
+/// Sums of two tiles beside and below each other.
+#[repr(C, align(64))]
+struct Tiles([i32; 32 * 32]);
+
+/// Defines `$name`, which adds the products of one segment to the tiles of sums.
+macro_rules! segment {
+    ($(#[$doc:meta])* fn $name:ident($product:literal)) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// The machine must have AMX, tiles be shaped, and each row have `steps` times `bytes` inputs, aligned or not.
+        #[inline(always)]
+        unsafe fn $name<const TWO: bool>(
+            (first, second): (*const u8, *const u8),
+            distance: isize,
+            weights: *const i8,
+            (steps, bytes): (usize, usize),
+        ) {
+            // SAFETY: tiles are loaded from what exists by contract; the tile registers are nobody else's.
+            unsafe {
+                if TWO {
+                    asm!(
+                        "2:",
+                        "tileloadd tmm6, [{weights} + {line}]",
+                        "tileloadd tmm4, [{first} + {distance}]",
+                        "tileloadd tmm7, [{weights} + {line} + 64]",
+                        concat!($product, " tmm0, tmm4, tmm6"),
+                        "tileloadd tmm5, [{second} + {distance}]",
+                        concat!($product, " tmm1, tmm4, tmm7"),
+                        concat!($product, " tmm2, tmm5, tmm6"),
+                        concat!($product, " tmm3, tmm5, tmm7"),
+                        "add {first}, {bytes}",
+                        "add {second}, {bytes}",
+                        "add {weights}, {panel}",
+                        "dec {steps}",
+                        "jnz 2b",
+                        first = inout(reg) first => _,
+                        second = inout(reg) second => _,
+                        distance = in(reg) distance,
+                        weights = inout(reg) weights => _,
+                        line = in(reg) 128usize,
+                        bytes = in(reg) bytes,
+                        panel = in(reg) bytes * 32,
+                        steps = inout(reg) steps => _,
+                        options(nostack, readonly),
+                    );
+                } else {
+                    asm!(
+                        "2:",
+                        "tileloadd tmm6, [{weights} + {line}]",
+                        "tileloadd tmm4, [{first} + {distance}]",
+                        "tileloadd tmm7, [{weights} + {line} + 64]",
+                        concat!($product, " tmm0, tmm4, tmm6"),
+                        concat!($product, " tmm1, tmm4, tmm7"),
+                        "add {first}, {bytes}",
+                        "add {weights}, {panel}",
+                        "dec {steps}",
+                        "jnz 2b",
+                        first = inout(reg) first => _,
+                        distance = in(reg) distance,
+                        weights = inout(reg) weights => _,
+                        line = in(reg) 128usize,
+                        bytes = in(reg) bytes,
+                        panel = in(reg) bytes * 32,
+                        steps = inout(reg) steps => _,
+                        options(nostack, readonly),
+                    );
+                }
+            }
+        }
+    };
+}
+
+segment! {
+    /// Unsigned inputs by signed weights.
+    fn add_unsigned("tdpbusd")
+}
+segment! {
+    /// Signed inputs by unsigned weights.
+    fn add_signed("tdpbsud")
+}
+
+#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+unsafe fn unsigned(block: &Block<Quant>) {
+    // SAFETY: by the contract of `Micro::run`.
+    unsafe { run::<false>(block) }
+}
+
+#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+unsafe fn signed(block: &Block<Quant>) {
+    // SAFETY: by the contract of `Micro::run`.
+    unsafe { run::<true>(block) }
+}
+
+/// Goes through a block: all rows by one panel after the other.
+///
+/// # Safety
+/// The machine must have AMX and AVX-512, and the block be as `Micro::run` demands.
+#[inline(always)]
+unsafe fn run<const SIGNED: bool>(block: &Block<Quant>) {
+    // SAFETY: the same contract.
+    let terms = unsafe { row_terms::<Avx512, SIGNED>(block) };
+    let (_, bytes) = steps(block.depth);
+    let shapes = Shapes::new(block.rows, bytes);
+    let mut tiles = Tiles([0; 32 * 32]);
+    // SAFETY: the shapes are such as the machine has: at most 16 rows and 64 bytes, at least one of each.
+    unsafe { asm!("ldtilecfg [{}]", in(reg) &shapes, options(nostack, readonly)) };
+    for panel in 0..block.columns.div_ceil(32) {
+        let mut row = 0;
+        while row < block.rows {
+            // Two tiles where there are rows for more than one; the last ones end with the block.
+            let left = block.rows - row;
+            let starts = match left {
+                32.. => [row, row + 16],
+                17.. => [row, block.rows - 16],
+                _ => [row.min(block.rows.saturating_sub(16)); 2],
+            };
+            // SAFETY: the block has these rows, as many as a tile has from each on.
+            unsafe {
+                if left > 16 {
+                    multiply::<SIGNED, true>(block, starts, panel, &mut tiles);
+                } else {
+                    multiply::<SIGNED, false>(block, starts, panel, &mut tiles);
+                }
+                store(block, &terms, starts, panel, &tiles);
+            }
+            row += 32;
+        }
+    }
+    // SAFETY: nothing is in the tiles any more. Left in use they would be saved at each change of threads.
+    unsafe { asm!("tilerelease", options(nostack, nomem)) };
+}
+
+/// The sums of one or two tiles' rows and a panel.
+///
+/// # Safety
+/// As for [`run`]; tiles must be shaped, and the block have a tile's rows from each start on.
+#[inline(always)]
+unsafe fn multiply<const SIGNED: bool, const TWO: bool>(
+    block: &Block<Quant>,
+    starts: [usize; 2],
+    panel: usize,
+    tiles: &mut Tiles,
+) {
+    let (count, bytes) = steps(block.depth);
+    // SAFETY: by contract; the sums have room for four tiles, two beside each other.
+    unsafe {
+        asm!("tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3", options(nostack, nomem));
+        for (segment, inputs) in block.inputs.chunks_exact(block.rows).enumerate() {
+            let distance = match inputs {
+                [first, second, ..] => second.byte_offset_from(*first),
+                _ => 64,
+            };
+            let weights = block.panels.add(panel * block.panel + segment * block.padded * 32);
+            let rows = (inputs[starts[0]], inputs[starts[1]]);
+            if SIGNED {
+                add_signed::<TWO>(rows, distance, weights, (count, bytes));
+            } else {
+                add_unsigned::<TWO>(rows, distance, weights, (count, bytes));
+            }
+        }
+        let sums = tiles.0.as_mut_ptr();
+        asm!(
+            "tilestored [{sums} + {line}], tmm0",
+            "tilestored [{sums} + {line} + 64], tmm1",
+            sums = in(reg) sums,
+            line = in(reg) 128usize,
+            options(nostack),
+        );
+        if TWO {
+            asm!(
+                "tilestored [{sums} + {line}], tmm2",
+                "tilestored [{sums} + {line} + 64], tmm3",
+                sums = in(reg) sums.add(16 * 32),
+                line = in(reg) 128usize,
+                options(nostack),
+            );
+        }
+    }
+}
+
+/// Turns sums into outputs.
+///
+/// # Safety
+/// As for [`run`]; the block must have the rows.
+#[inline(always)]
+unsafe fn store(
+    block: &Block<Quant>,
+    terms: &[i32; MAX_ROWS],
+    starts: [usize; 2],
+    panel: usize,
+    tiles: &Tiles,
+) {
+    let halves = if starts[0] == starts[1] { 1 } else { 2 };
+    // SAFETY: the bias has whole panels by contract, the sums 32 rows of 32.
+    unsafe {
+        let bias = block.bias.add(panel * 32);
+        let bias = [Avx512::load(bias), Avx512::load(bias.add(16))];
+        for (half, start) in starts.into_iter().enumerate().take(halves) {
+            let height = block.rows.min(16);
+            for m in (0..height).step_by(2) {
+                let other = (m + 1).min(height - 1);
+                let tile = tiles.0.as_ptr().add(half * 16 * 32);
+                let first = biased(bias, terms[start + m], tile.add(m * 32));
+                let second = biased(bias, terms[start + other], tile.add(other * 32));
+                finish::<Avx512>(block, [first, second], [start + m, start + other], panel);
+            }
+        }
+    }
+}
+
+/// The sums of a row with bias and without its term.
+///
+/// # Safety
+/// The machine must have AVX-512, and there must be 32 sums.
+#[inline(always)]
+unsafe fn biased(bias: [__m512i; 2], term: i32, sums: *const i32) -> [__m512i; 2] {
+    // SAFETY: by contract.
+    unsafe {
+        let term = Avx512::splat(term);
+        let (first, second) = (Avx512::load(sums), Avx512::load(sums.add(16)));
+        [Avx512::sub(bias[0], Avx512::sub(term, first)), Avx512::sub(bias[1], Avx512::sub(term, second))]
+    }
+}

@@ -1,0 +1,41 @@
+//! Which micro-kernel an instruction set has.
+
+#[cfg(target_arch = "x86_64")]
+use super::amx;
+use super::float::{self, Float};
+use super::micro::Micro;
+use super::quant::{self, Quant};
+use crate::backend::cpu::kernels::simd::{Isa, Level};
+
+/// That of float products.
+pub fn float(isa: Isa) -> &'static Micro<Float> {
+    match isa.level() {
+        Level::Base => &float::BASE,
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 | Level::AvxVnni => &float::AVX2,
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 | Level::Vnni | Level::Amx => &float::AVX512,
+    }
+}
+
+/// That of 8-bit products, for inputs that are signed or not.
+pub fn quant(isa: Isa, signed: bool) -> &'static Micro<Quant> {
+    let [unsigned_one, signed_one] = match isa.level() {
+        Level::Base => &quant::BASE,
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => &quant::AVX2,
+        #[cfg(target_arch = "x86_64")]
+        Level::AvxVnni => &quant::AVX_VNNI,
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => &quant::AVX512,
+        #[cfg(target_arch = "x86_64")]
+        Level::Vnni => &quant::VNNI,
+        #[cfg(target_arch = "x86_64")]
+        Level::Amx => &amx::MICRO,
+    };
+    if signed {
+        signed_one
+    } else {
+        unsigned_one
+    }
+}

@@ -1,0 +1,154 @@
+//! Float products: C = clamp(A * B + bias).
+//!
+//! A tile of rows by one panel of two vectors stays in registers over the whole depth, and each sum is formed in the order
+//! of depth: a result depends on nothing but its own row and column.
+
+use super::micro::{for_each_tile, with_height, Block, Family, Micro};
+use crate::backend::cpu::kernels::simd::{self, Simd};
+
+/// Products of f32.
+#[derive(Clone, Copy, Debug)]
+pub struct Float;
+
+impl Family for Float {
+    type Input = f32;
+    type Weight = f32;
+    type Output = f32;
+    type Bias = f32;
+    /// Bounds of the activation.
+    type Scaling = (f32, f32);
+    type Finish<'a> = (f32, f32);
+
+    fn finish(range: &Self::Scaling, _: usize) -> Self::Finish<'_> {
+        *range
+    }
+}
+
+const fn of(rows: usize, columns: usize, run: unsafe fn(&Block<Float>)) -> Micro<Float> {
+    Micro { rows, columns, group: 1, padded: |depth| depth, even: false, flip: 0, run }
+}
+
+pub static BASE: Micro<Float> = of(4, 2 * simd::Base::LANES, base);
+#[cfg(target_arch = "x86_64")]
+pub static AVX2: Micro<Float> = of(6, 2 * simd::Avx2::LANES, avx2);
+#[cfg(target_arch = "x86_64")]
+pub static AVX512: Micro<Float> = of(12, 2 * simd::Avx512::LANES, avx512);
+
+unsafe fn base(block: &Block<Float>) {
+    // SAFETY: by the contract of `Micro::run`; heights are at most 4.
+    unsafe {
+        run::<simd::Base>(
+            block,
+            4,
+            |row, height, panel| with_height!(height, [1 2 3 4], M => wide::<simd::Base, M, 1>(block, row, panel)),
+        )
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn avx2(block: &Block<Float>) {
+    // SAFETY: by the contract of `Micro::run`; heights are at most 6.
+    unsafe {
+        run::<simd::Avx2>(
+            block,
+            6,
+            |row, height, panel| with_height!(height, [1 2 3 4 5 6], M => wide::<simd::Avx2, M, 1>(block, row, panel)),
+        )
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn avx512(block: &Block<Float>) {
+    // SAFETY: by the contract of `Micro::run`; heights are at most 12.
+    unsafe {
+        run::<simd::Avx512>(
+            block,
+            12,
+            |row, height, panel| with_height!(height, [1 2 3 4 5 6 7 8 9 10 11 12], M => wide::<simd::Avx512, M, 1>(block, row, panel)),
+        )
+    }
+}
+
+/// Goes through a block: all rows by one panel after the other. Each addition waits for the one before, so one or two rows
+/// take panels side by side to have enough under way.
+///
+/// # Safety
+/// The machine must have the instruction set of `S`, and the block be as `Micro::run` demands.
+#[inline(always)]
+unsafe fn run<S: Simd>(block: &Block<Float>, most: usize, tile: impl Fn(usize, usize, usize)) {
+    let panels = block.columns.div_ceil(2 * S::LANES);
+    let mut panel = 0;
+    while panel < panels {
+        let side = match (block.rows, panels - panel) {
+            (1, 4..) => 4,
+            (2, 2..) => 2,
+            _ => 1,
+        };
+        match side {
+            // SAFETY: as many panels are left, and the block has as many rows.
+            4 => unsafe { wide::<S, 1, 4>(block, 0, panel) },
+            // SAFETY: as above.
+            2 => unsafe { wide::<S, 2, 2>(block, 0, panel) },
+            _ => for_each_tile(block.rows, most, |row, height| tile(row, height, panel)),
+        }
+        panel += side;
+    }
+}
+
+/// Computes `M` rows of `P` panels.
+///
+/// # Safety
+/// The machine must have the instruction set of `S`, the block be as `Micro::run` demands, and have `M` rows from `row` on
+/// and `P` panels from `panel` on.
+#[inline(always)]
+unsafe fn wide<S: Simd, const M: usize, const P: usize>(block: &Block<Float>, row: usize, panel: usize) {
+    let (lanes, width, start) = (S::LANES, 2 * S::LANES, panel * 2 * S::LANES);
+    // SAFETY: panels, bias, rows of inputs and outputs exist by contract; a store beyond the existing columns goes to a
+    // buffer on the stack.
+    unsafe {
+        let mut sums = [[[S::splat(0.0); 2]; P]; M];
+        for p in 0..P {
+            let bias = block.bias.add(start + p * width);
+            let bias = [S::load(bias), S::load(bias.add(lanes))];
+            for row in &mut sums {
+                row[p] = bias;
+            }
+        }
+        let mut weights = block.panels.add(panel * block.panel);
+        for segment in 0..block.segments() {
+            let inputs = block.pointers::<M>(segment, row);
+            for i in 0..block.depth {
+                for p in 0..P {
+                    let b = weights.add(p * block.panel);
+                    let (b0, b1) = (S::load(b), S::load(b.add(lanes)));
+                    for (m, row) in sums.iter_mut().enumerate() {
+                        let x = S::splat(inputs[m].add(i).read_unaligned());
+                        row[p][0] = S::mul_add(x, b0, row[p][0]);
+                        row[p][1] = S::mul_add(x, b1, row[p][1]);
+                    }
+                }
+                weights = weights.add(width);
+            }
+        }
+        let (lo, hi) = (S::splat(block.finish.0), S::splat(block.finish.1));
+        for (m, sums) in sums.iter().enumerate() {
+            for (p, sum) in sums.iter().enumerate() {
+                let sum = [S::clamp(sum[0], lo, hi), S::clamp(sum[1], lo, hi)];
+                let column = start + p * width;
+                let to = block.outputs.add((row + m) * block.stride + column);
+                if block.columns - column >= width {
+                    S::store(to, sum[0]);
+                    S::store(to.add(lanes), sum[1]);
+                } else {
+                    let mut edge = [0f32; 32];
+                    S::store(edge.as_mut_ptr(), sum[0]);
+                    S::store(edge.as_mut_ptr().add(lanes), sum[1]);
+                    let bytes = (block.columns - column) * size_of::<f32>();
+                    libc::memcpy(to.cast(), edge.as_ptr().cast(), bytes);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Where the inputs of a convolution's output pixels lie.
+//!
+//! The taps of a filter's row touch pixels beside each other, unless it is dilated: they are one segment of inputs. Where a
+//! patch reaches beyond the image, or what is read is padded, the lines of the image that a block of pixels needs are copied
+//! with what is beside them; otherwise they are read in place. So a filter costs a copy of the lines at most, not of each
+//! patch.
+
+use super::packed::Shape;
+use super::scratch::{pointers, room, Scratch};
+use crate::memory::View;
+use crate::ops::conv::ConvGeometry;
+use crate::ops::OpError;
+use bytemuck::AnyBitPattern;
+use std::ops::Range;
+
+/// An image under a filter.
+pub struct Image<T> {
+    geometry: ConvGeometry,
+    /// What lies beside the image.
+    pad: T,
+    /// What each row of a filter reads beyond its inputs, at most.
+    slack: usize,
+}
+
+/// The most bytes of lines that one pixel may need, and the most segments: a filter beyond them is evaluated plainly.
+const MOST_BYTES: usize = 16 << 20;
+const MOST_SEGMENTS: usize = 1 << 14;
+/// Pointers of a block.
+const POINTERS: usize = 1 << 14;
+
+/// How a filter's rows are to be packed; `None` where it is too large.
+pub fn shape(geometry: &ConvGeometry) -> Option<Shape> {
+    let (height, width, channels) = (&geometry.height, &geometry.width, geometry.input.channels);
+    let (segments, depth) = match is_one_piece(geometry) {
+        true => (height.kernel, width.kernel.checked_mul(channels)?),
+        false => (height.kernel.checked_mul(width.kernel)?, channels),
+    };
+    let shape = Shape { columns: geometry.out_channels, segments, depth };
+    (segments <= MOST_SEGMENTS && depth > 0 && geometry.out_channels > 0).then_some(shape)
+}
+
+/// Whether the taps of a filter's row are one segment.
+fn is_one_piece(geometry: &ConvGeometry) -> bool {
+    geometry.width.dilation == 1 || geometry.width.kernel == 1
+}
+
+/// Whether the patches of the output pixels, one after the other, are the input as it lies.
+pub fn is_matrix(geometry: &ConvGeometry) -> bool {
+    [&geometry.height, &geometry.width]
+        .into_iter()
+        .all(|w| w.kernel == 1 && w.stride == 1 && (w.pad_before, w.pad_after) == (0, 0))
+}
+
+impl<T: AnyBitPattern + Send + Sync> Image<T> {
+    /// `slack`: how many elements are read beyond a segment. `None` where lines are too long.
+    pub fn new(geometry: ConvGeometry, pad: T, slack: usize) -> Option<Self> {
+        let image = Image { geometry, pad, slack };
+        let bytes = image.line(1).checked_mul(geometry.height.kernel)?.checked_mul(size_of::<T>())?;
+        (bytes <= MOST_BYTES).then_some(image)
+    }
+
+    /// Output pixels of all images.
+    pub fn pixels(&self) -> usize {
+        self.geometry.input.batches * self.geometry.height.output * self.geometry.width.output
+    }
+
+    /// Elements of all images.
+    pub fn inputs(&self) -> usize {
+        let input = &self.geometry.input;
+        input.batches * input.height * input.width * input.channels
+    }
+
+    /// Bytes that an output pixel adds to those read.
+    pub fn bytes_per_pixel(&self) -> usize {
+        self.inputs().saturating_mul(size_of::<T>()) / self.pixels().max(1)
+    }
+
+    /// Cells that a filter's row reaches over.
+    fn extent(&self) -> usize {
+        (self.geometry.width.kernel - 1) * self.geometry.width.dilation + 1
+    }
+
+    /// Elements of a line for so many output pixels, and what is read beyond.
+    fn line(&self, pixels: usize) -> usize {
+        let cells = (pixels - 1).saturating_mul(self.geometry.width.stride).saturating_add(self.extent());
+        cells.saturating_mul(self.geometry.input.channels).saturating_add(self.slack)
+    }
+
+    /// Whether lines are copied.
+    fn copies(&self) -> bool {
+        let width = &self.geometry.width;
+        (width.pad_before, width.pad_after) != (0, 0) || self.slack > 0
+    }
+
+    /// How many output pixels from `first` on a block should have, so that it takes about so many bytes. Those of one row
+    /// lie at one distance.
+    pub fn pixels_per_block(&self, first: usize, even: bool, bytes: usize) -> usize {
+        let (height, width) = (&self.geometry.height, &self.geometry.width);
+        let segments =
+            if is_one_piece(&self.geometry) { height.kernel } else { height.kernel * width.kernel };
+        let most = (POINTERS / segments).max(1);
+        let left = width.output - first % width.output;
+        if even && width.output >= 16 {
+            return self.pixels_in_row(bytes).min(most).min(left);
+        }
+        let line = self.line(width.output).saturating_mul(size_of::<T>());
+        let rows = (bytes / line.max(1)).saturating_sub(height.kernel) / self.fresh();
+        match rows {
+            0 => self.pixels_in_row(bytes).min(most).min(left),
+            _ => most.min(rows.saturating_mul(width.output)),
+        }
+    }
+
+    /// How many output pixels of one row take about so many bytes.
+    fn pixels_in_row(&self, bytes: usize) -> usize {
+        let line = bytes / (self.geometry.height.kernel * size_of::<T>());
+        let step = self.geometry.width.stride.saturating_mul(self.geometry.input.channels);
+        1 + line.saturating_sub(self.line(1)) / step.max(1)
+    }
+
+    /// Lines that a row of output pixels needs, and the row before it did not.
+    fn fresh(&self) -> usize {
+        let height = &self.geometry.height;
+        match height.stride.is_multiple_of(height.dilation) {
+            true => height.kernel.min(height.stride / height.dilation),
+            false => height.kernel,
+        }
+    }
+
+    /// Whether pixels lie at one distance from each other.
+    pub fn is_even(&self, pixels: Range<usize>) -> bool {
+        let width = self.geometry.width.output;
+        pixels.start / width == (pixels.end - 1) / width
+    }
+
+    /// Points to the inputs of some output pixels, of which there is at least one.
+    pub fn lay(&self, input: View<T>, pixels: Range<usize>, scratch: &mut Scratch<T>) -> Result<(), OpError> {
+        let (height, width, channels) =
+            (&self.geometry.height, &self.geometry.width, self.geometry.input.channels);
+        let rows = pixels.start / width.output..(pixels.end - 1) / width.output + 1;
+        let columns = match rows.len() {
+            1 => pixels.start % width.output..(pixels.end - 1) % width.output + 1,
+            _ => 0..width.output,
+        };
+        let taps = if is_one_piece(&self.geometry) { 1 } else { width.kernel };
+        let mut lines = self.lines(&rows, &columns, scratch)?;
+        pointers(scratch, height.kernel * taps * pixels.len())?;
+        let mut above = Vec::new();
+        let mut bases = vec![std::ptr::null(); height.kernel];
+        for row in rows.clone() {
+            above.clone_from(&bases);
+            for (tap, base) in bases.iter_mut().enumerate() {
+                let same = tap + height.stride / height.dilation;
+                let seen = row > rows.start
+                    && row % height.output > 0
+                    && height.stride.is_multiple_of(height.dilation);
+                *base = match above.get(same) {
+                    Some(&above) if seen => above,
+                    _ => lines.line(self, input, row, tap)?,
+                };
+            }
+            let (start, end) =
+                (pixels.start.max(row * width.output), pixels.end.min((row + 1) * width.output));
+            for (segment, pointers) in scratch.pointers.chunks_exact_mut(pixels.len()).enumerate() {
+                let (base, tap) = (bases[segment / taps], segment % taps * width.dilation);
+                for pixel in start..end {
+                    let cell = pixel % width.output * width.stride - lines.first + tap;
+                    pointers[pixel - pixels.start] = base.wrapping_add(cell * channels);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Room for the lines of some output rows.
+    fn lines(
+        &self,
+        rows: &Range<usize>,
+        columns: &Range<usize>,
+        scratch: &mut Scratch<T>,
+    ) -> Result<Lines<T>, OpError> {
+        let (height, width) = (&self.geometry.height, &self.geometry.width);
+        // The first row of each image needs all lines anew.
+        let images = (rows.end - 1) / height.output - rows.start / height.output + 1;
+        let copied = match self.copies() {
+            true => images * height.kernel + (rows.len() - images) * self.fresh(),
+            false => 0,
+        };
+        let len =
+            if self.copies() { self.line(columns.len()) } else { width.input * self.geometry.input.channels };
+        // One line of nothing but what lies beside the image.
+        let beside = (height.pad_before, height.pad_after) != (0, 0);
+        let count = copied + usize::from(beside);
+        let bytes = len.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_mul(count));
+        room(&mut scratch.lines, bytes.unwrap_or(usize::MAX))?;
+        let (start, first) = (scratch.lines.as_mut_ptr().cast::<T>(), columns.start * width.stride);
+        if beside {
+            // SAFETY: there is room for at least this line.
+            (0..len).for_each(|i| unsafe { start.add(i).write(self.pad) });
+        }
+        Ok(Lines {
+            start,
+            len,
+            count,
+            next: usize::from(beside),
+            first: if self.copies() { first } else { 0 },
+        })
+    }
+}
+
+/// Copies of lines.
+struct Lines<T> {
+    start: *mut T,
+    /// Elements of each.
+    len: usize,
+    count: usize,
+    next: usize,
+    /// The cell that they start with, counting those beside the image.
+    first: usize,
+}
+
+impl<T: AnyBitPattern + Send + Sync> Lines<T> {
+    /// Where the line lies that a row of output pixels has under a row of taps.
+    fn line(
+        &mut self,
+        image: &Image<T>,
+        input: View<T>,
+        row: usize,
+        tap: usize,
+    ) -> Result<*const T, OpError> {
+        let (height, width) = (&image.geometry.height, &image.geometry.width);
+        let channels = image.geometry.input.channels;
+        let (batch, row) = (row / height.output, row % height.output);
+        if !height.taps(row).contains(&tap) {
+            return Ok(self.start);
+        }
+        let line = (batch * height.input + height.cell(row, tap)) * width.input * channels;
+        let line = input.part(line, width.input * channels);
+        if !image.copies() {
+            return Ok(line.pointer(0, line.len()));
+        }
+        if self.next >= self.count {
+            return Err(OpError::failed("more lines than were counted; this is a fault of the driver"));
+        }
+        let start = self.start.wrapping_add(self.next * self.len);
+        self.next += 1;
+        // SAFETY: as many elements of this line are nobody else's.
+        let to = unsafe { std::slice::from_raw_parts_mut(start, self.len) };
+        let cells = self.len / channels;
+        let before = width.pad_before.saturating_sub(self.first).min(cells);
+        let skipped = self.first.saturating_sub(width.pad_before);
+        let copied = width.input.saturating_sub(skipped).min(cells - before);
+        to[..before * channels].fill(image.pad);
+        input_part(line, skipped * channels, &mut to[before * channels..][..copied * channels]);
+        to[(before + copied) * channels..].fill(image.pad);
+        Ok(start)
+    }
+}
+
+/// Copies elements from `start` on.
+fn input_part<T: AnyBitPattern>(line: View<T>, start: usize, to: &mut [T]) {
+    if !to.is_empty() {
+        line.part(start, to.len()).copy_to(to);
+    }
+}

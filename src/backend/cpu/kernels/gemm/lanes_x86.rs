@@ -1,0 +1,212 @@
+//! Vectors of 32-bit sums in AVX2 and AVX-512.
+
+use super::lanes::{sum_of, Lanes};
+use super::requant::{Bytes, Scales};
+use crate::backend::cpu::kernels::simd::{Avx2, Avx512};
+use std::arch::x86_64::*;
+
+/// In the order in which packing the 32-bit lanes of two rows of two vectors to bytes leaves groups of four of them: where
+/// those of the first row are, and then those of the second.
+const ORDER_256: [i32; 8] = [0, 4, 1, 5, 2, 6, 3, 7];
+const ORDER_512: [i32; 16] = [0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15];
+
+// Here and below no closure computes with vectors: it would not be compiled for their instruction set.
+
+/// Scales the even lanes of `x`: gives 64 bits each, of which the lower half matters.
+///
+/// # Safety
+/// The machine must have AVX2, and `constants` four times 8, of which the first half each is used.
+#[inline(always)]
+unsafe fn half_256(x: __m256i, constants: *const i64) -> __m256i {
+    // SAFETY: by contract.
+    unsafe {
+        let mantissa = _mm256_loadu_si256(constants.cast());
+        let round = _mm256_loadu_si256(constants.add(8).cast());
+        let sign = _mm256_and_si256(x, _mm256_loadu_si256(constants.add(16).cast()));
+        let shift = _mm256_loadu_si256(constants.add(24).cast());
+        let nudged = _mm256_sub_epi64(_mm256_add_epi64(_mm256_mul_epi32(x, mantissa), round), sign);
+        // There is no arithmetic shift of 64 bits: with its top bit flipped none is negative.
+        let lift = _mm256_set1_epi64x(i64::MIN);
+        let shifted = _mm256_srlv_epi64(_mm256_xor_si256(nudged, lift), shift);
+        _mm256_sub_epi64(shifted, _mm256_srlv_epi64(lift, shift))
+    }
+}
+
+/// The same in AVX-512, of four times 16 constants.
+///
+/// # Safety
+/// The machine must have AVX-512 F.
+#[inline(always)]
+unsafe fn half_512(x: __m512i, constants: *const i64) -> __m512i {
+    // SAFETY: by contract.
+    unsafe {
+        let mantissa = _mm512_loadu_si512(constants.cast());
+        let round = _mm512_loadu_si512(constants.add(16).cast());
+        let sign = _mm512_and_si512(x, _mm512_loadu_si512(constants.add(32).cast()));
+        let shift = _mm512_loadu_si512(constants.add(48).cast());
+        let nudged = _mm512_sub_epi64(_mm512_add_epi64(_mm512_mul_epi32(x, mantissa), round), sign);
+        _mm512_srav_epi64(nudged, shift)
+    }
+}
+
+/// Stores the first `columns` bytes.
+///
+/// # Safety
+/// The machine must have SSE2, and there be as many bytes to write.
+#[inline(always)]
+unsafe fn store_128(row: __m128i, to: *mut u8, columns: usize) {
+    // SAFETY: by contract.
+    unsafe {
+        if columns >= 16 {
+            _mm_storeu_si128(to.cast(), row);
+        } else {
+            let mut edge = [0u8; 16];
+            _mm_storeu_si128(edge.as_mut_ptr().cast(), row);
+            libc::memcpy(to.cast(), edge.as_ptr().cast(), columns);
+        }
+    }
+}
+
+// SAFETY: callers have detected AVX2, as the trait demands; all loads and stores are unaligned ones.
+unsafe impl Lanes for Avx2 {
+    type I = __m256i;
+    const LANES: usize = 8;
+
+    #[inline(always)]
+    unsafe fn load(p: *const i32) -> Self::I {
+        // SAFETY: by the trait's contract.
+        unsafe { _mm256_loadu_si256(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn splat(x: i32) -> Self::I {
+        // SAFETY: by the trait's contract.
+        unsafe { _mm256_set1_epi32(x) }
+    }
+    #[inline(always)]
+    unsafe fn sub(a: Self::I, b: Self::I) -> Self::I {
+        // SAFETY: by the trait's contract.
+        unsafe { _mm256_sub_epi32(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn requantise(mut x: Self::I, scales: Scales) -> Self::I {
+        // SAFETY: by the trait's contract, 4 times 8 constants, and 3 times 8 unless the pointer is null.
+        unsafe {
+            if !scales.left.is_null() {
+                let left = scales.left;
+                x = _mm256_min_epi32(_mm256_max_epi32(x, Self::load(left)), Self::load(left.add(8)));
+                x = _mm256_sllv_epi32(x, Self::load(left.add(16)));
+            }
+            let even = half_256(x, scales.scales);
+            let odd = half_256(_mm256_srli_epi64::<32>(x), scales.scales.add(4));
+            _mm256_blend_epi32::<0b1010_1010>(even, _mm256_slli_epi64::<32>(odd))
+        }
+    }
+    #[inline(always)]
+    unsafe fn store(rows: [[Self::I; 2]; 2], to: [*mut u8; 2], columns: usize, bytes: Bytes) {
+        // SAFETY: by the trait's contract, `columns` bytes can be written to each.
+        unsafe {
+            let zero = _mm256_set1_epi16(bytes.zero);
+            let [[a, b], [c, d]] = rows;
+            let first = _mm256_adds_epi16(_mm256_packs_epi32(a, b), zero);
+            let second = _mm256_adds_epi16(_mm256_packs_epi32(c, d), zero);
+            let packed = _mm256_packus_epi16(first, second);
+            let low = _mm256_set1_epi8(bytes.low as i8);
+            let high = _mm256_set1_epi8(bytes.high as i8);
+            let clamped = _mm256_min_epu8(_mm256_max_epu8(packed, low), high);
+            let typed = _mm256_xor_si256(clamped, _mm256_set1_epi8(bytes.flip as i8));
+            let order = _mm256_loadu_si256(ORDER_256.as_ptr().cast());
+            let ordered = _mm256_permutevar8x32_epi32(typed, order);
+            store_128(_mm256_castsi256_si128(ordered), to[0], columns);
+            store_128(_mm256_extracti128_si256::<1>(ordered), to[1], columns);
+        }
+    }
+    #[inline(always)]
+    unsafe fn sum<const SIGNED: bool>(bytes: *const u8, count: usize) -> i32 {
+        // SAFETY: by the trait's contract, `count` bytes can be read.
+        unsafe {
+            let flip = _mm256_set1_epi8(if SIGNED { i8::MIN } else { 0 });
+            let (mut sums, mut i) = (_mm256_setzero_si256(), 0);
+            while i + 32 <= count {
+                let part = _mm256_xor_si256(_mm256_loadu_si256(bytes.add(i).cast()), flip);
+                sums = _mm256_add_epi64(sums, _mm256_sad_epu8(part, _mm256_setzero_si256()));
+                i += 32;
+            }
+            let halves = _mm_add_epi64(_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums));
+            let sum = (_mm_cvtsi128_si64(halves) + _mm_extract_epi64::<1>(halves)) as i32;
+            let lifted = if SIGNED { (i as i32).wrapping_mul(128) } else { 0 };
+            sum.wrapping_sub(lifted).wrapping_add(sum_of::<SIGNED>(bytes.add(i), count - i))
+        }
+    }
+}
+
+// SAFETY: callers have detected AVX-512 F, BW, DQ and VL, as the trait demands; all loads and stores are unaligned ones.
+unsafe impl Lanes for Avx512 {
+    type I = __m512i;
+    const LANES: usize = 16;
+
+    #[inline(always)]
+    unsafe fn load(p: *const i32) -> Self::I {
+        // SAFETY: by the trait's contract.
+        unsafe { _mm512_loadu_si512(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn splat(x: i32) -> Self::I {
+        // SAFETY: by the trait's contract.
+        unsafe { _mm512_set1_epi32(x) }
+    }
+    #[inline(always)]
+    unsafe fn sub(a: Self::I, b: Self::I) -> Self::I {
+        // SAFETY: by the trait's contract.
+        unsafe { _mm512_sub_epi32(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn requantise(mut x: Self::I, scales: Scales) -> Self::I {
+        // SAFETY: by the trait's contract, 4 times 16 constants, and 3 times 16 unless the pointer is null.
+        unsafe {
+            if !scales.left.is_null() {
+                let left = scales.left;
+                x = _mm512_min_epi32(_mm512_max_epi32(x, Self::load(left)), Self::load(left.add(16)));
+                x = _mm512_sllv_epi32(x, Self::load(left.add(32)));
+            }
+            let even = half_512(x, scales.scales);
+            let odd = half_512(_mm512_srli_epi64::<32>(x), scales.scales.add(8));
+            // The lower halves of `odd` beside those of `even`.
+            _mm512_mask_shuffle_epi32::<0b10_10_00_00>(even, 0xaaaa, odd)
+        }
+    }
+    #[inline(always)]
+    unsafe fn store(rows: [[Self::I; 2]; 2], to: [*mut u8; 2], columns: usize, bytes: Bytes) {
+        // SAFETY: by the trait's contract, `columns` bytes can be written to each; the mask leaves out the others.
+        unsafe {
+            let zero = _mm512_set1_epi16(bytes.zero);
+            let [[a, b], [c, d]] = rows;
+            let first = _mm512_adds_epi16(_mm512_packs_epi32(a, b), zero);
+            let second = _mm512_adds_epi16(_mm512_packs_epi32(c, d), zero);
+            let packed = _mm512_packus_epi16(first, second);
+            let low = _mm512_set1_epi8(bytes.low as i8);
+            let high = _mm512_set1_epi8(bytes.high as i8);
+            let clamped = _mm512_min_epu8(_mm512_max_epu8(packed, low), high);
+            let typed = _mm512_xor_si512(clamped, _mm512_set1_epi8(bytes.flip as i8));
+            let ordered = _mm512_permutexvar_epi32(_mm512_loadu_si512(ORDER_512.as_ptr().cast()), typed);
+            let mask = if columns >= 32 { !0 } else { (1u32 << columns) - 1 };
+            _mm256_mask_storeu_epi8(to[0].cast(), mask, _mm512_castsi512_si256(ordered));
+            _mm256_mask_storeu_epi8(to[1].cast(), mask, _mm512_extracti64x4_epi64::<1>(ordered));
+        }
+    }
+    #[inline(always)]
+    unsafe fn sum<const SIGNED: bool>(bytes: *const u8, count: usize) -> i32 {
+        // SAFETY: by the trait's contract, `count` bytes can be read; the mask leaves out the others, which count as 0.
+        unsafe {
+            let flip = _mm512_set1_epi8(if SIGNED { i8::MIN } else { 0 });
+            let (mut sums, mut i) = (_mm512_setzero_si512(), 0);
+            while i < count {
+                let mask = if count - i >= 64 { !0 } else { (1u64 << (count - i)) - 1 };
+                let part = _mm512_xor_si512(_mm512_maskz_loadu_epi8(mask, bytes.add(i).cast()), flip);
+                sums = _mm512_add_epi64(sums, _mm512_sad_epu8(part, _mm512_setzero_si512()));
+                i += 64;
+            }
+            let lifted = if SIGNED { (i as i32).wrapping_mul(128) } else { 0 };
+            (_mm512_reduce_add_epi64(sums) as i32).wrapping_sub(lifted)
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The seam between matrix products and instruction sets.
+//!
+//! A micro-kernel says how its weights are packed and multiplies blocks of any number of rows. Everything above it (which
+//! rows, from where, on which thread) is the same for all; everything below it (vectors or tiles, how many rows at a time,
+//! how sums become outputs) is its own affair. A result must not depend on the rows and panels that a block has besides.
+
+use bytemuck::{AnyBitPattern, Pod};
+
+/// The most rows that a block has.
+pub const MAX_ROWS: usize = 384;
+
+/// The elements of one kind of product.
+pub trait Family: Copy + Send + Sync + 'static {
+    type Input: AnyBitPattern + Send + Sync;
+    type Weight: Pod;
+    type Output: AnyBitPattern + Send + Sync;
+    /// Like the bias of a column.
+    type Bias: Pod;
+    /// What turns sums into outputs, for all columns.
+    type Scaling: Send + Sync;
+    /// The same as a block has it.
+    type Finish<'a>: Copy;
+
+    /// What a block needs whose first column is `column`.
+    fn finish(scaling: &Self::Scaling, column: usize) -> Self::Finish<'_>;
+}
+
+/// A micro-kernel.
+///
+/// Weights are packed in panels of `columns` columns: `[panel][segment][group][column][weight of the group]`, where a
+/// group is `group` weights of a column, one after the other in depth, and zeros fill up what does not exist.
+pub struct Micro<F: Family> {
+    /// Rows that it multiplies at once, where there are as many: more rows in a block cost nothing besides.
+    pub rows: usize,
+    pub columns: usize,
+    pub group: usize,
+    /// How many weights a column gets for a segment of so many: a multiple of `group`. As many inputs are read.
+    pub padded: fn(usize) -> usize,
+    /// Whether the rows of a block must lie at one distance from each other.
+    pub even: bool,
+    /// What 8-bit weights are xored with before they are packed.
+    pub flip: u8,
+    /// Multiplies a block.
+    ///
+    /// # Safety
+    /// The machine must have the instruction set; pointers must be valid for what the block says of them, aligned or not.
+    pub run: unsafe fn(&Block<F>),
+}
+
+/// Some rows times some panels.
+///
+/// A row of inputs is made of segments, each of `depth` elements that lie one after the other; a panel has the weights of
+/// one segment after those of the other.
+pub struct Block<'a, F: Family> {
+    /// Where the inputs lie: `[segment][row]`; from each, as many as the padded depth can be read.
+    pub inputs: &'a [*const F::Input],
+    /// At least 1, at most [`MAX_ROWS`].
+    pub rows: usize,
+    /// Elements of a segment.
+    pub depth: usize,
+    /// The same as packed.
+    pub padded: usize,
+    pub panels: *const F::Weight,
+    /// Elements of a panel.
+    pub panel: usize,
+    /// Columns from the first panel on, those of the last panel only as far as they exist.
+    pub columns: usize,
+    /// The bias of these columns, padded to whole panels.
+    pub bias: *const F::Bias,
+    /// The first output, and how many elements there are from one row to the next.
+    pub outputs: *mut F::Output,
+    pub stride: usize,
+    pub finish: F::Finish<'a>,
+}
+
+impl<F: Family> Block<'_, F> {
+    pub fn segments(&self) -> usize {
+        self.inputs.len() / self.rows
+    }
+
+    /// Where `M` rows from `row` on lie in a segment.
+    #[inline(always)]
+    pub fn pointers<const M: usize>(&self, segment: usize, row: usize) -> [*const F::Input; M] {
+        let at = &self.inputs[segment * self.rows + row..][..M];
+        std::array::from_fn(|m| at[m])
+    }
+}
+
+/// Splits `rows` into tiles of at most `most`, as evenly as can be: calls `tile(first row, rows)`.
+#[inline(always)]
+pub fn for_each_tile(rows: usize, most: usize, mut tile: impl FnMut(usize, usize)) {
+    let (count, mut first) = (rows.div_ceil(most), 0);
+    for i in 1..=count {
+        let end = rows * i / count;
+        tile(first, end - first);
+        first = end;
+    }
+}
+
+/// Evaluates `$call` with the constant `$name` set to a height known only now; no other than those listed may occur.
+macro_rules! with_height {
+    ($height:expr, [$($known:literal)*], $name:ident => $call:expr) => {
+        match $height {
+            $($known => {
+                const $name: usize = $known;
+                $call
+            })*
+            other => unreachable!("a tile of {other} rows"),
+        }
+    };
+}
+pub(super) use with_height;

@@ -1,0 +1,37 @@
+//! Matrix products with one packed side: what convolutions, fully connected layers and products of matrices become.
+//!
+//! - `micro`: the seam to the instruction sets: how weights are to be packed, and the function that multiplies a block.
+//! - `float`, `quant`: the two families of products, with their micro-kernels; `dot` and `lanes` hold what differs between
+//!   vectors, `amx` the tiles of bytes; `choice` tells which an instruction set has.
+//! - `requant`: from 32-bit sums to bytes.
+//! - `packed`: weights packed for a micro-kernel.
+//! - `product`: the kernel of an operation: what it multiplies, shared out among threads by `share`.
+//! - `image`: where the inputs of a convolution's output pixels lie; `scratch`: the memory that it takes.
+
+#[cfg(target_arch = "x86_64")]
+mod amx;
+mod choice;
+mod dot;
+#[cfg(target_arch = "x86_64")]
+mod dot_x86;
+mod float;
+mod image;
+mod lanes;
+#[cfg(target_arch = "x86_64")]
+mod lanes_x86;
+mod micro;
+mod packed;
+mod product;
+mod quant;
+mod requant;
+mod scratch;
+mod share;
+#[cfg(test)]
+mod tests;
+
+pub(super) use float::Float;
+pub(super) use image::{is_matrix, shape as image_shape, Image};
+pub(super) use packed::{Constants, Packed, Shape, Zeros};
+pub(super) use product::{Product, Rows};
+pub(super) use quant::Quant;
+pub(super) use requant::Requantisation;

@@ -1,0 +1,230 @@
+//! Weights packed for a micro-kernel, with all that turns sums into outputs.
+
+use super::choice;
+use super::float::Float;
+use super::micro::{Block, Family, Micro};
+use super::quant::Quant;
+use super::requant::{Requant, Requantisation};
+use crate::backend::cpu::kernels::simd::Isa;
+use crate::backend::cpu::kernels::Source;
+use crate::memory::Weights;
+use bytemuck::Pod;
+
+/// The shape of the packed side. All sizes are at least 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Columns of the result.
+    pub columns: usize,
+    /// Parts of a row of inputs, each of which lies in one piece.
+    pub segments: usize,
+    /// Inputs of a segment.
+    pub depth: usize,
+}
+
+impl Shape {
+    /// Inputs of a row.
+    pub fn inputs(&self) -> Option<usize> {
+        self.segments.checked_mul(self.depth)
+    }
+}
+
+/// What is packed.
+pub struct Constants<'w, W, B> {
+    /// `[column][input]`, which is how NNAPI lays out filters.
+    pub weights: &'w [W],
+    /// Per column.
+    pub bias: &'w [B],
+}
+
+/// The packed side of a product.
+pub struct Packed<F: Family> {
+    pub micro: &'static Micro<F>,
+    pub shape: Shape,
+    /// Weights of a column for a segment.
+    pub padded: usize,
+    panels: Weights,
+    bias: Weights,
+    scaling: F::Scaling,
+}
+
+impl Packed<Float> {
+    /// Packs what `constants` gives. `None` where it gives nothing, or no memory is left, or lengths do not fit.
+    pub fn float<'w>(
+        isa: Isa,
+        shape: Shape,
+        range: (f32, f32),
+        source: &mut Source,
+        constants: impl FnOnce() -> Option<Constants<'w, f32, f32>>,
+    ) -> Option<Self> {
+        let micro = choice::float(isa);
+        Packed::new(micro, shape, range, source, constants, |_, bias| Some(bias), |w| w)
+    }
+}
+
+/// Zero points of 8-bit inputs and weights, of the types as they are.
+#[derive(Clone, Copy, Debug)]
+pub struct Zeros {
+    pub signed_inputs: bool,
+    pub input: i32,
+    pub signed_weights: bool,
+    pub weight: i32,
+}
+
+impl Packed<Quant> {
+    /// Packs what `constants` gives: weights as bytes of whatever type. `None` as for floats.
+    pub fn quant<'w>(
+        isa: Isa,
+        shape: Shape,
+        zeros: Zeros,
+        requantisation: &Requantisation,
+        source: &mut Source,
+        constants: impl FnOnce() -> Option<Constants<'w, i8, i32>>,
+    ) -> Option<Self> {
+        let micro = choice::quant(isa, zeros.signed_inputs);
+        let inputs = shape.inputs()?;
+        if requantisation.multipliers.len() != shape.columns {
+            return None;
+        }
+        // Bytes become signed by one flip, and what the micro-kernel wants by the other; the zero point moves along.
+        let sign = if zeros.signed_weights { 0 } else { 0x80u8 };
+        let zero = zeros.weight - i32::from(sign);
+        let factor = zero + i32::from(micro.flip);
+        let requant = Requant::new(requantisation, micro.columns / 2, factor)?;
+        let flip = (sign ^ micro.flip) as i8;
+        let folded = |row: &[i8], bias: i32| {
+            let sum = row.iter().fold(0i32, |sum, &w| sum.wrapping_add((w ^ sign as i8).into()));
+            let constant = (inputs as i32).wrapping_mul(zero).wrapping_sub(sum).wrapping_mul(zeros.input);
+            Some(bias.wrapping_add(constant))
+        };
+        Packed::new(micro, shape, requant, source, constants, folded, |w| w ^ flip)
+    }
+}
+
+impl<F: Family> Packed<F> {
+    fn new<'w>(
+        micro: &'static Micro<F>,
+        shape: Shape,
+        scaling: F::Scaling,
+        source: &mut Source,
+        constants: impl FnOnce() -> Option<Constants<'w, F::Weight, F::Bias>>,
+        folded: impl Fn(&[F::Weight], F::Bias) -> Option<F::Bias>,
+        convert: impl Fn(F::Weight) -> F::Weight,
+    ) -> Option<Self> {
+        let Shape { columns, segments, depth } = shape;
+        let inputs = shape.inputs()?;
+        if columns == 0 || inputs == 0 {
+            return None;
+        }
+        let padded = (micro.padded)(depth);
+        let all = columns.checked_next_multiple_of(micro.columns)?;
+        let mut bias = Vec::new();
+        let panels =
+            source.take(all.checked_mul(segments)?.checked_mul(padded)?, |packed: &mut [F::Weight]| {
+                let Constants { weights, bias: given } = constants()?;
+                if weights.len() != columns.checked_mul(inputs)? || given.len() != columns {
+                    return None;
+                }
+                bias.try_reserve_exact(columns).ok()?;
+                for (row, &given) in weights.chunks_exact(inputs).zip(given) {
+                    bias.push(folded(row, given)?);
+                }
+                let layout = Layout { shape, padded, columns: micro.columns };
+                match micro.group {
+                    1 => layout.pack::<_, 1>(weights, packed, convert),
+                    4 => layout.pack::<_, 4>(weights, packed, convert),
+                    _ => return None,
+                }
+                Some(())
+            })?;
+        let bias = source.take(all, |to: &mut [F::Bias]| {
+            to.get_mut(..columns).filter(|to| to.len() == bias.len())?.copy_from_slice(&bias);
+            Some(())
+        })?;
+        Some(Packed { micro, shape, padded, panels, bias, scaling })
+    }
+
+    pub fn weights(&self) -> Vec<&Weights> {
+        vec![&self.panels, &self.bias]
+    }
+
+    /// Elements of a panel.
+    fn panel(&self) -> usize {
+        self.micro.columns * self.shape.segments * self.padded
+    }
+
+    /// How many panels there are.
+    pub fn panels(&self) -> usize {
+        self.shape.columns.div_ceil(self.micro.columns)
+    }
+
+    /// Multiplies rows of inputs by some of the panels.
+    ///
+    /// # Safety
+    /// Each pointer of `inputs`, `[segment][row]`, must be valid for the padded depth, at one distance from the next of its
+    /// segment if the micro-kernel wants it so; `outputs`, of the first row and column 0, for all rows at a distance of all
+    /// columns. There must be at least one row, at most [`MAX_ROWS`](super::micro::MAX_ROWS).
+    pub unsafe fn multiply(
+        &self,
+        inputs: &[*const F::Input],
+        rows: usize,
+        panels: std::ops::Range<usize>,
+        outputs: *mut F::Output,
+    ) {
+        let (width, first) = (self.micro.columns, panels.start * self.micro.columns);
+        let last = self.shape.columns.min(panels.end * width);
+        let block = Block {
+            inputs,
+            rows,
+            depth: self.shape.depth,
+            padded: self.padded,
+            panels: self.panels.elements(panels.start * self.panel(), panels.len() * self.panel()),
+            panel: self.panel(),
+            columns: last - first,
+            bias: self.bias.elements(first, panels.len() * width),
+            outputs: outputs.wrapping_add(first),
+            stride: self.shape.columns,
+            finish: F::finish(&self.scaling, first),
+        };
+        // SAFETY: micro-kernels come from detected instruction sets; the weights were asked for, the rest is the contract.
+        unsafe { (self.micro.run)(&block) }
+    }
+}
+
+/// Where weights go.
+struct Layout {
+    shape: Shape,
+    padded: usize,
+    /// Of a panel.
+    columns: usize,
+}
+
+/// Groups of one column that are moved before the next column's: a cache line's worth.
+const RUN: usize = 16;
+
+impl Layout {
+    /// Packs weights in groups of `G`.
+    fn pack<W: Pod, const G: usize>(&self, weights: &[W], to: &mut [W], convert: impl Fn(W) -> W) {
+        let Shape { segments, depth, .. } = self.shape;
+        let inputs = segments * depth;
+        let lines = weights.chunks(inputs * self.columns);
+        for (panel, columns) in to.chunks_exact_mut(self.columns * segments * self.padded).zip(lines) {
+            for (segment, panel) in panel.chunks_exact_mut(self.columns * self.padded).enumerate() {
+                let (groups, _) = panel.as_chunks_mut::<G>();
+                let (whole, part) = (depth / G, depth % G);
+                for first in (0..whole).step_by(RUN) {
+                    for (column, row) in columns.chunks_exact(inputs).enumerate() {
+                        let (row, _) = row[segment * depth..][..depth].as_chunks::<G>();
+                        for (i, group) in row[first..whole.min(first + RUN)].iter().enumerate() {
+                            groups[(first + i) * self.columns + column] = group.map(&convert);
+                        }
+                    }
+                }
+                for (column, row) in columns.chunks_exact(inputs).enumerate().filter(|_| part > 0) {
+                    let rest = &row[segment * depth + whole * G..][..part];
+                    let group = &mut groups[whole * self.columns + column];
+                    group.iter_mut().zip(rest).for_each(|(to, &w)| *to = convert(w));
+                }
+            }
+        }
+    }
+}

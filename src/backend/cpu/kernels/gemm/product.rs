@@ -1,0 +1,175 @@
+//! The kernel of an operation that is a product: rows of inputs, from wherever they lie, times packed weights.
+
+use super::image::Image;
+use super::micro::{Family, MAX_ROWS};
+use super::packed::Packed;
+use super::scratch::{gather, pointers, Scratch};
+use super::share::{Cost, Grid};
+use crate::backend::cpu::kernels::{input, output, Kernel, Work};
+use crate::memory::{Target, View, Weights};
+use crate::ops::OpError;
+use std::ops::Range;
+use std::sync::OnceLock;
+
+/// Input 0 times weights that are packed from inputs 1 and 2.
+pub struct Product<F: Family> {
+    pub packed: Packed<F>,
+    pub rows: Rows<F::Input>,
+}
+
+/// What the rows of inputs are.
+pub enum Rows<T> {
+    /// The input as it lies.
+    Matrix,
+    /// The patches of an image under a filter.
+    Image(Image<T>),
+}
+
+/// Bytes of inputs that a block of rows goes back to for each panel: they are to stay in the cache.
+const BLOCK_BYTES: usize = 192 * 1024;
+
+/// Where outputs go, from several threads.
+#[derive(Clone, Copy)]
+struct Outputs<T>(*mut T);
+
+// SAFETY: each task writes elements of its own.
+unsafe impl<T: Send> Send for Outputs<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Outputs<T> {}
+
+impl<F: Family> Kernel for Product<F> {
+    fn run(
+        &self,
+        inputs: &[Option<View<u8>>],
+        outputs: &mut [Target<u8>],
+        work: Work,
+    ) -> Result<(), OpError> {
+        let (input, mut out) = (input::<F::Input>(inputs, 0)?, output::<F::Output>(outputs, 0)?);
+        let (columns, len) = (self.packed.shape.columns, out.len());
+        let rows = len / columns;
+        if rows * columns != len || self.inputs(rows) != Some(input.len()) {
+            return Err(OpError::failed("matrices do not fit"));
+        }
+        let (grid, to) = (Grid::new(self.cost(rows), work.team.threads()), Outputs(out.pointer(0, len)));
+        for_each_task(work, grid.tasks(), |i| {
+            let (rows, panels) = grid.task(i);
+            // SAFETY: tasks have different rows or panels, all of them those of the outputs.
+            unsafe { self.multiply(input, rows, panels, to) }
+        })
+    }
+
+    fn weights(&self) -> Vec<&Weights> {
+        self.packed.weights()
+    }
+
+    fn packed_inputs(&self) -> &'static [usize] {
+        &[1, 2]
+    }
+}
+
+impl<F: Family> Product<F> {
+    /// How many elements of input there must be for so many rows.
+    fn inputs(&self, rows: usize) -> Option<usize> {
+        match &self.rows {
+            Rows::Matrix => rows.checked_mul(self.packed.shape.depth),
+            Rows::Image(image) => Some(image.inputs()).filter(|_| rows == image.pixels()),
+        }
+    }
+
+    fn cost(&self, rows: usize) -> Cost {
+        let micro = self.packed.micro;
+        let depth = self.packed.shape.segments * self.packed.padded;
+        // Bytes are multiplied four at a time.
+        let products = (depth / micro.group).saturating_mul(micro.columns);
+        let row_bytes = match &self.rows {
+            Rows::Matrix => depth.saturating_mul(size_of::<F::Input>()),
+            Rows::Image(image) => image.bytes_per_pixel(),
+        };
+        let panel_bytes = depth.saturating_mul(micro.columns * size_of::<F::Weight>());
+        Cost { rows, tile: micro.rows, panels: self.packed.panels(), products, row_bytes, panel_bytes }
+    }
+
+    /// Multiplies some rows by some panels.
+    ///
+    /// # Safety
+    /// The outputs must have the rows and the panels' columns, which nobody else writes.
+    unsafe fn multiply(
+        &self,
+        input: View<F::Input>,
+        rows: Range<usize>,
+        panels: Range<usize>,
+        to: Outputs<F::Output>,
+    ) -> Result<(), OpError> {
+        let mut scratch = Scratch::new();
+        let mut first = rows.start;
+        while first < rows.end {
+            let block = first..self.block_end(first, rows.end);
+            self.lay(input, block.clone(), &mut scratch)?;
+            let outputs = to.0.wrapping_add(first * self.packed.shape.columns);
+            // SAFETY: `lay` gave pointers to whole segments; the outputs are there by contract.
+            unsafe { self.packed.multiply(&scratch.pointers, block.len(), panels.clone(), outputs) };
+            first = block.end;
+        }
+        Ok(())
+    }
+
+    /// Where a block of rows ends that starts with `first`: blocks are about even.
+    fn block_end(&self, first: usize, end: usize) -> usize {
+        let micro = self.packed.micro;
+        let most = match &self.rows {
+            Rows::Matrix => BLOCK_BYTES / (self.packed.padded * size_of::<F::Input>()).max(1),
+            Rows::Image(image) => image.pixels_per_block(first, micro.even, BLOCK_BYTES),
+        };
+        let most = most.min(MAX_ROWS);
+        let most = if most > micro.rows { most / micro.rows * micro.rows } else { most.max(1) };
+        first + most.min(end - first)
+    }
+
+    /// Points to the inputs of some rows, in place where they can be read as they lie.
+    fn lay(
+        &self,
+        input: View<F::Input>,
+        rows: Range<usize>,
+        scratch: &mut Scratch<F::Input>,
+    ) -> Result<(), OpError> {
+        let (depth, padded) = (self.packed.shape.depth, self.packed.padded);
+        match &self.rows {
+            Rows::Matrix => {
+                let start = input.pointer(rows.start * depth, rows.len() * depth);
+                pointers(scratch, rows.len())?;
+                let row = |i: usize| start.wrapping_add(i * depth);
+                scratch.pointers.iter_mut().enumerate().for_each(|(i, pointer)| *pointer = row(i));
+                // What is read beyond a row must be there, too.
+                if depth == padded {
+                    return Ok(());
+                }
+            }
+            Rows::Image(image) => {
+                image.lay(input, rows.clone(), scratch)?;
+                if !self.packed.micro.even || image.is_even(rows.clone()) {
+                    return Ok(());
+                }
+            }
+        }
+        // SAFETY: pointers were given to as many inputs as a segment has.
+        unsafe { gather(scratch, rows.len(), (depth, padded)) }
+    }
+}
+
+/// Does `count` tasks on all threads, until one fails or all are interrupted.
+pub fn for_each_task(
+    work: Work,
+    count: usize,
+    task: impl Fn(usize) -> Result<(), OpError> + Sync,
+) -> Result<(), OpError> {
+    let stopped = OnceLock::new();
+    work.team.for_each(count, &|i| {
+        if stopped.get().is_none() {
+            if let Err(why) = work.interrupt.check().and_then(|()| task(i)) {
+                // Whoever was first has told already.
+                let _ = stopped.set(why);
+            }
+        }
+    });
+    stopped.into_inner().map_or(Ok(()), Err)
+}

@@ -1,0 +1,80 @@
+//! How a product is shared out among threads: rows into bands, panels into strips, a task for each pair of them.
+//!
+//! A band reads all weights of its strip again, and a strip all inputs of its band: of the ways to get enough tasks, that is
+//! taken which moves the fewest bytes. Results do not depend on it.
+
+use std::ops::Range;
+
+/// What a product costs.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost {
+    pub rows: usize,
+    /// Rows that are multiplied at once.
+    pub tile: usize,
+    pub panels: usize,
+    /// Multiplications for a row and a panel, as many as take the time of one of floats.
+    pub products: usize,
+    /// Bytes of a row of inputs, and of a panel.
+    pub row_bytes: usize,
+    pub panel_bytes: usize,
+}
+
+/// Bands and strips of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grid {
+    rows: usize,
+    tile: usize,
+    panels: usize,
+    bands: usize,
+    strips: usize,
+}
+
+/// Products that are worth a task of their own.
+const WORTHWHILE: usize = 96 * 1024;
+/// Products that take about a millisecond: only between tasks is looked whether to stop.
+const LONG: usize = 32 * 1024 * 1024;
+/// Tasks for each thread: threads do not start at the same moment, nor run undisturbed.
+const EACH: usize = 4;
+/// Strips that are considered.
+const MOST_STRIPS: usize = 256;
+
+impl Grid {
+    pub fn new(cost: Cost, threads: usize) -> Self {
+        let Cost { rows, panels, .. } = cost;
+        // Bands are of whole tiles, which are nearly as high as each other.
+        let tile = rows.div_ceil(rows.div_ceil(cost.tile).max(1)).max(1);
+        let tiles = rows.div_ceil(tile).max(1);
+        let total = cost.products.saturating_mul(panels).saturating_mul(rows);
+        let shared = if threads > 1 { (total / WORTHWHILE).min(threads * EACH) } else { 1 };
+        let wanted = shared.max(total.div_ceil(LONG)).max(1);
+        let moved = |&(bands, strips): &(usize, usize)| {
+            let weights = cost.panel_bytes.saturating_mul(panels).saturating_mul(bands);
+            let inputs = cost.row_bytes.saturating_mul(rows).saturating_mul(strips);
+            weights.saturating_add(inputs)
+        };
+        let ways = (1..=panels.min(wanted).min(MOST_STRIPS))
+            .map(|strips| (wanted.div_ceil(strips).min(tiles), strips));
+        let enough = |&(bands, strips): &(usize, usize)| bands * strips >= wanted;
+        let best = ways.clone().filter(enough).min_by_key(moved);
+        let (bands, strips) = best.unwrap_or((wanted.min(tiles), wanted.min(panels.max(1))));
+        Grid { rows, tile, panels, bands, strips }
+    }
+
+    pub fn tasks(&self) -> usize {
+        self.bands * self.strips
+    }
+
+    /// Rows and panels of a task. Neighbouring tasks have the same strip.
+    pub fn task(&self, index: usize) -> (Range<usize>, Range<usize>) {
+        let (strip, band) = (index / self.bands, index % self.bands);
+        let tiles = part(self.rows.div_ceil(self.tile), band, self.bands);
+        let rows = tiles.start * self.tile..self.rows.min(tiles.end * self.tile);
+        (rows, part(self.panels, strip, self.strips))
+    }
+}
+
+/// Part `index` of `count` nearly even ones.
+fn part(all: usize, index: usize, count: usize) -> Range<usize> {
+    let bound = |i: usize| all / count * i + (all % count * i) / count;
+    bound(index)..bound(index + 1)
+}

@@ -1,0 +1,230 @@
+//! Products against naive ones, at odd sizes, for each instruction set: with what lies beside the inputs not to be read.
+
+use super::*;
+use crate::backend::cpu::kernels::simd::Isa;
+use crate::backend::cpu::kernels::Source;
+use crate::tensor::requant::Multiplier;
+use crate::tensor::OperandType;
+use packed::Zeros;
+use proptest::prelude::*;
+
+/// Elements that end where memory does: whoever reads beyond them dies.
+struct AtTheEnd<T> {
+    mapping: *mut libc::c_void,
+    len: usize,
+    first: *mut T,
+    count: usize,
+}
+
+const PAGE: usize = 4096;
+
+impl<T: Copy> AtTheEnd<T> {
+    fn new(elements: &[T]) -> Self {
+        let bytes = size_of_val(elements);
+        let len = bytes.next_multiple_of(PAGE) + PAGE;
+        // SAFETY: fresh pages, of which the last is made inaccessible; the elements fit before it.
+        unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let mapping =
+                libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+            assert_ne!(mapping, libc::MAP_FAILED);
+            assert_eq!(libc::mprotect(mapping.add(len - PAGE), PAGE, libc::PROT_NONE), 0);
+            let first = mapping.add(len - PAGE - bytes).cast::<T>();
+            first.copy_from_nonoverlapping(elements.as_ptr(), elements.len());
+            AtTheEnd { mapping, len, first, count: elements.len() }
+        }
+    }
+
+    fn elements(&self) -> &[T] {
+        // SAFETY: they were written, and live as long as the mapping.
+        unsafe { std::slice::from_raw_parts(self.first, self.count) }
+    }
+}
+
+impl<T> Drop for AtTheEnd<T> {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own.
+        unsafe { libc::munmap(self.mapping, self.len) };
+    }
+}
+
+/// A small deterministic generator.
+struct Noise(u32);
+
+impl Noise {
+    fn byte(&mut self) -> u8 {
+        self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (self.0 >> 24) as u8
+    }
+
+    fn float(&mut self) -> f32 {
+        f32::from(self.byte()) / 128.0 - 1.0
+    }
+}
+
+/// Multiplies matrices by a kernel, rows at the end of memory.
+fn run<F: micro::Family>(
+    packed: Packed<F>,
+    a: &[F::Input],
+    outputs: usize,
+    threads: usize,
+) -> Vec<F::Output> {
+    use crate::backend::cpu::kernels::{Kernel, Work};
+    use crate::backend::cpu::pool::ThreadPool;
+    use crate::memory::{Target, View};
+    let product = Product { packed, rows: Rows::Matrix };
+    let (input, pool) = (AtTheEnd::new(a), ThreadPool::new(threads).unwrap());
+    let output = AtTheEnd::new(&vec![<F::Output as bytemuck::Zeroable>::zeroed(); outputs]);
+    // SAFETY: both hold so many elements, which any bytes are; nobody else refers to the output's.
+    let (from, to) = unsafe {
+        let bytes = std::slice::from_raw_parts(input.first.cast::<u8>(), size_of_val(a));
+        let len = outputs * size_of::<F::Output>();
+        (bytes, std::slice::from_raw_parts_mut(output.first.cast::<u8>(), len))
+    };
+    let work = Work { team: pool.team(threads), interrupt: &crate::ops::NeverInterrupted };
+    product.run(&[Some(View::of(from))], &mut [Target::of(to)], work).unwrap();
+    output.elements().to_vec()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn bytes_equal_the_naive_product(
+        rows in 1usize..70, depth in 1usize..200, columns in 1usize..150, zeros in any::<(u8, u8)>(),
+        signed in any::<(bool, bool, bool)>(), large in prop::bool::weighted(0.2), threads in 1usize..4, seed in any::<u32>(),
+    ) {
+        let mut noise = Noise(seed);
+        let weights: Vec<i8> = (0..columns * depth).map(|_| noise.byte() as i8).collect();
+        let bias: Vec<i32> = (0..columns).map(|_| i32::from(noise.byte()) * 100 - 10_000).collect();
+        let scale = if large { 20.0 } else { 30_000.0 };
+        let multipliers: Vec<Multiplier> = (0..columns).map(|_| Multiplier::new(f64::from(noise.byte()) / scale)).collect();
+        let a: Vec<u8> = (0..rows * depth).map(|_| noise.byte()).collect();
+        let typed = |signed: bool, byte: u8| if signed { i32::from(byte as i8) } else { i32::from(byte) };
+        let zeros = Zeros {
+            signed_inputs: signed.0, input: typed(signed.0, zeros.0),
+            signed_weights: signed.1, weight: typed(signed.1, zeros.1),
+        };
+        let (ty, range) = match signed.2 {
+            true => (OperandType::TENSOR_QUANT8_ASYMM_SIGNED, (-100, 120)),
+            false => (OperandType::TENSOR_QUANT8_ASYMM, (3, 255)),
+        };
+        let once = depth % 2 == 0;
+        let requantisation = Requantisation { multipliers: &multipliers, ty, zero: 3, range, once };
+        let expected: Vec<u8> = (0..rows * columns).map(|i| {
+            let (row, column) = (i / columns, i % columns);
+            let product = |j: usize| {
+                let a = typed(signed.0, a[row * depth + j]) - zeros.input;
+                a * (typed(signed.1, weights[column * depth + j] as u8) - zeros.weight)
+            };
+            let sum = (0..depth).map(product).sum::<i32>() + bias[column];
+            let multiplier = multipliers[column];
+            let scaled = if once { multiplier.apply_once(sum) } else { multiplier.apply(sum) };
+            scaled.saturating_add(3).clamp(range.0, range.1) as u8
+        }).collect();
+        for isa in Isa::available() {
+            let constants = || Some(Constants { weights: &weights[..], bias: &bias[..] });
+            let shape = Shape { columns, segments: 1, depth };
+            let packed = Packed::quant(isa, shape, zeros, &requantisation, &mut Source::Pack, constants).unwrap();
+            prop_assert_eq!(&run(packed, &a, rows * columns, threads), &expected, "{:?}", isa);
+        }
+    }
+
+    #[test]
+    fn floats_equal_the_naive_product(
+        rows in 1usize..70, depth in 1usize..60, columns in 1usize..150, threads in 1usize..4, seed in any::<u32>(),
+    ) {
+        let mut noise = Noise(seed);
+        let [a, weights, bias] = [rows * depth, columns * depth, columns].map(|count| (0..count).map(|_| noise.float()).collect::<Vec<_>>());
+        for isa in Isa::available() {
+            let packed = || {
+                let constants = || Some(Constants { weights: &weights[..], bias: &bias[..] });
+                Packed::float(isa, Shape { columns, segments: 1, depth }, (-1.5, 1.5), &mut Source::Pack, constants).unwrap()
+            };
+            let c = run(packed(), &a, rows * columns, threads);
+            for (i, &actual) in c.iter().enumerate() {
+                let (row, column) = (i / columns, i % columns);
+                let dot: f32 = (0..depth).map(|j| a[row * depth + j] * weights[column * depth + j]).sum();
+                let expected = (dot + bias[column]).clamp(-1.5, 1.5);
+                prop_assert!((actual - expected).abs() < 1e-4, "{:?} {} {}: {} {}", isa, row, column, actual, expected);
+            }
+            // A row is the same bytes whatever is beside it.
+            let bits = |c: &[f32]| c.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            for row in [0, rows / 2, rows - 1] {
+                let alone = run(packed(), &a[row * depth..][..depth], columns, 1);
+                prop_assert_eq!(bits(&alone), bits(&c[row * columns..][..columns]), "{:?}", isa);
+            }
+        }
+    }
+}
+
+#[test]
+fn extreme_sums_are_scaled_as_the_shared_arithmetic() {
+    // One input of 1 and the bias make any sum; multipliers of all shifts.
+    let sums =
+        [i32::MIN, i32::MIN + 1, -(1 << 30), -1000, -3, -1, 0, 1, 2, 1000, 1 << 30, i32::MAX - 1, i32::MAX];
+    let reals =
+        (-36..36).flat_map(|exponent| [0.5, 0.61, 0.75, 0.999_999_999].map(|m: f64| m * 2f64.powi(exponent)));
+    let multipliers: Vec<Multiplier> = reals.chain([0.0, 1e30]).map(Multiplier::new).collect();
+    for once in [false, true] {
+        let pairs: Vec<(i32, Multiplier)> =
+            sums.iter().flat_map(|&sum| multipliers.iter().map(move |&m| (sum, m))).collect();
+        let (bias, multipliers): (Vec<i32>, Vec<Multiplier>) = pairs.iter().copied().unzip();
+        let columns = pairs.len();
+        let expected: Vec<u8> = pairs
+            .iter()
+            .map(|&(sum, m)| {
+                let scaled = if once { m.apply_once(sum) } else { m.apply(sum) };
+                scaled.saturating_add(7).clamp(-128, 127) as u8
+            })
+            .collect();
+        let requantisation = Requantisation {
+            multipliers: &multipliers,
+            ty: OperandType::TENSOR_QUANT8_ASYMM_SIGNED,
+            zero: 7,
+            range: (-128, 127),
+            once,
+        };
+        let zeros = Zeros { signed_inputs: true, input: 0, signed_weights: true, weight: 0 };
+        for isa in Isa::available() {
+            let weights = vec![0i8; columns];
+            let constants = || Some(Constants { weights: &weights[..], bias: &bias[..] });
+            let shape = Shape { columns, segments: 1, depth: 1 };
+            let packed =
+                Packed::quant(isa, shape, zeros, &requantisation, &mut Source::Pack, constants).unwrap();
+            assert_eq!(run(packed, &[1], columns, 1), expected, "{isa:?}");
+        }
+    }
+}
+
+#[test]
+fn floats_keep_nan_and_lengths_must_fit() {
+    for isa in Isa::available() {
+        let shape = Shape { columns: 1, segments: 1, depth: 1 };
+        let constants = || Some(Constants { weights: &[1.0f32][..], bias: &[0.0f32][..] });
+        let packed = Packed::float(isa, shape, (0.0, 6.0), &mut Source::Pack, constants).unwrap();
+        let c = run(packed, &[f32::NAN, 9.0, -1.0], 3, 1);
+        assert!(c[0].is_nan() && c[1..] == [6.0, 0.0], "{isa:?} {c:?}");
+        let short = || Some(Constants { weights: &[1.0f32][..], bias: &[0.0f32, 0.0][..] });
+        let shape = Shape { columns: 2, ..shape };
+        assert!(Packed::float(isa, shape, (0.0, 6.0), &mut Source::Pack, short).is_none());
+    }
+}
+
+proptest! {
+    #[test]
+    fn tasks_cover_everything_once(
+        rows in 0usize..5_000, tile in 1usize..40, panels in 1usize..60, products in 0usize..1 << 22,
+        bytes in (0usize..1 << 16, 0usize..1 << 20), threads in 1usize..17,
+    ) {
+        let cost = share::Cost { rows, tile, panels, products, row_bytes: bytes.0, panel_bytes: bytes.1 };
+        let grid = share::Grid::new(cost, threads);
+        let mut cells = vec![0u8; rows * panels];
+        for (rows, panels_of_task) in (0..grid.tasks()).map(|i| grid.task(i)) {
+            for row in rows {
+                panels_of_task.clone().for_each(|panel| cells[row * panels + panel] += 1);
+            }
+        }
+        prop_assert!(cells.iter().all(|&count| count == 1));
+    }
+}
