@@ -4,6 +4,7 @@ use nnhal::daemon::{self, logger};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    logger::start();
     let flags = match daemon::Flags::parse(std::env::args().skip(1)) {
         Ok(Some(flags)) => flags,
         Ok(None) => {
@@ -11,15 +12,14 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Err(why) => {
-            eprintln!("nnhald: {why}; {}", daemon::USAGE);
+            logger::failed(format_args!("{why}; {}", daemon::USAGE));
             return ExitCode::from(2);
         }
     };
-    logger::start();
     match daemon::run(&flags) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            eprintln!("nnhald: {why}");
+            logger::failed(format_args!("{why}"));
             ExitCode::FAILURE
         }
     }

@@ -343,10 +343,13 @@ impl IDevice for Device {
     }
 }
 
+// SOURCE_ID, a digest of what the driver is built from. Whatever builds it has to make this file: two builds that had the
+// same would take each other's caches for their own.
+include!(concat!(env!("OUT_DIR"), "/source_id.rs"));
+
 /// Unique for each build, as clients mix it into their cache tokens.
 fn version(backend: &str) -> String {
-    let build = option_env!("NNHAL_SOURCE_ID").unwrap_or("unknown");
-    format!("nnhal-{}-{backend}-{build}", env!("CARGO_PKG_VERSION"))
+    format!("nnhal-{}-{backend}-{SOURCE_ID}", env!("CARGO_PKG_VERSION"))
 }
 
 fn capabilities(capabilities: &backend::Capabilities) -> Capabilities {
