@@ -17,7 +17,7 @@ fn main() {
     tflite();
 }
 
-/// Sets NNHAL_SOURCE_ID to a digest of what the driver is built from: clients' caches must not outlive a change of it.
+/// Writes `source_id.rs` into OUT_DIR: SOURCE_ID, a digest of what the driver is built from: clients' caches must not outlive a change of it.
 fn source_id() {
     use std::hash::Hasher;
     let mut files = vec![PathBuf::from("Cargo.toml"), PathBuf::from("Cargo.lock")];
@@ -34,7 +34,10 @@ fn source_id() {
         let text = std::fs::read(file).unwrap_or_else(|e| panic!("cannot read {}: {e}", file.display()));
         digest.write(&text);
     }
-    println!("cargo:rustc-env=NNHAL_SOURCE_ID={:016x}", digest.finish());
+    let out = std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR");
+    let path = Path::new(&out).join("source_id.rs");
+    let text = format!("const SOURCE_ID: &str = \"{:016x}\";\n", digest.finish());
+    std::fs::write(&path, text).unwrap_or_else(|e| panic!("cannot write {}: {e}", path.display()));
 }
 
 /// Writes `nnapi.rs` into OUT_DIR; `src/aidl.rs` includes it.

@@ -105,20 +105,13 @@ fn what_was_loaded_as_a_draft_is_rewritten_once_used() {
 }
 
 #[test]
-fn a_draft_that_others_compute_with_is_not_rewritten_under_them() {
+fn a_draft_is_rewritten_whoever_was_loaded_from_it() {
     let (harness, cache) = (Harness::new(), Cache::new(1));
     let expected = expected(&harness);
     let compiled = save(harness.device(), &layer_of(SIZE), &cache);
     let draft = content(&cache);
     let others = [0, 1].map(|_| load(harness.device(), &cache).1.expect("a hit"));
     assert_right(&compiled, &expected);
-    std::thread::sleep(WHILE);
-    assert!(content(&cache) == draft, "it is mapped");
-    assert_right(&others[0], &expected);
-    std::thread::sleep(WHILE);
-    assert!(content(&cache) == draft, "it is mapped still");
-    // The last of them needs it no more once it is finished.
-    assert_right(&others[1], &expected);
     wait_for_rewriting(&cache, &draft);
     for model in [&compiled, &others[0], &others[1], &load(harness.device(), &cache).1.expect("a hit")] {
         assert_right(model, &expected);
@@ -126,7 +119,7 @@ fn a_draft_that_others_compute_with_is_not_rewritten_under_them() {
 }
 
 #[test]
-fn saving_anew_under_models_that_were_loaded_fails_them_and_no_more() {
+fn saving_anew_does_nothing_to_models_that_were_loaded() {
     let (harness, cache) = (Harness::new(), Cache::new(1));
     let expected = expected(&harness);
     drop(save(harness.device(), &layer_of(SIZE), &cache));
@@ -134,7 +127,7 @@ fn saving_anew_under_models_that_were_loaded_fails_them_and_no_more() {
     let mut other = layer_of(SIZE);
     other.operandValues[2] ^= 0x20;
     let again = save(harness.device(), &other, &cache);
-    assert_eq!(execute(&loaded, &input()), Err(ErrorStatus::GENERAL_FAILURE));
+    assert_right(&loaded, &expected);
     let others = execute(&again, &input()).expect("executed");
     assert_ne!(others, expected);
     assert_eq!(execute(&load(harness.device(), &cache).1.expect("a hit"), &input()), Ok(others));
@@ -181,18 +174,19 @@ fn what_a_client_does_to_its_files_is_never_undone() {
 }
 
 #[test]
-fn data_that_change_before_they_are_packed_change_values_only() {
+fn data_that_change_before_they_are_loaded_change_values_only() {
     let harness = Harness::new();
     let expected = expected(&harness);
     for byte in [0x00, 0x7f, 0xff] {
         let cache = Cache::new(1);
         drop(save(harness.device(), &layer_of(SIZE), &cache));
-        let loaded = load(harness.device(), &cache).1.expect("a hit");
         cache.data.write_all_at(&vec![byte; (SIZE * SIZE * 4) as usize], 0).unwrap();
+        let loaded = load(harness.device(), &cache).1.expect("a hit");
+        // Nothing that comes later reaches it, packed or not.
+        cache.data.write_all_at(&[0; 64], 0).unwrap();
         let changed = execute(&loaded, &input()).expect("values are all that changes");
         assert_ne!(changed, expected);
-        // It goes by what it has packed from then on.
-        cache.data.write_all_at(&[0; 64], 0).unwrap();
+        cache.data.write_all_at(&[1; 64], 0).unwrap();
         let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
         assert_eq!(bits(&execute(&loaded, &input()).expect("executed")), bits(&changed));
     }
@@ -200,7 +194,7 @@ fn data_that_change_before_they_are_packed_change_values_only() {
 }
 
 #[test]
-fn locks_that_others_hold_keep_nobody_waiting_for_ever() {
+fn locks_that_others_hold_change_nothing() {
     let (harness, cache) = (Harness::new(), Cache::new(1));
     let expected = expected(&harness);
     let compiled = save(harness.device(), &layer_of(SIZE), &cache);
@@ -209,15 +203,10 @@ fn locks_that_others_hold_keep_nobody_waiting_for_ever() {
     let path = format!("/proc/self/fd/{}", cache.data.as_raw_fd());
     let other = OpenOptions::new().read(true).write(true).open(path).unwrap();
     other.lock().unwrap();
-    let start = Instant::now();
-    assert_general_failure(harness.device(), &cache, "it is locked");
+    assert_right(&load(harness.device(), &cache).1.expect("a hit"), &expected);
+    wait_for_rewriting(&cache, &draft);
     assert_right(&compiled, &expected);
     assert_right(&save(harness.device(), &layer_of(SIZE), &cache), &expected);
-    assert!(start.elapsed() < PATIENCE / 3, "{:?}", start.elapsed());
-    // The rewriting gives up, too.
-    std::thread::sleep(Duration::from_secs(3));
-    assert!(content(&cache) == draft);
-    drop(other);
     assert_right(&load(harness.device(), &cache).1.expect("a hit"), &expected);
 }
 

@@ -3,7 +3,6 @@
 use super::{invalid, Allocator, BufferError, DeviceBuffer, Owner, Plan, Role};
 use crate::memory::machine_bytes;
 use std::collections::HashMap;
-use std::io::Read;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a buffer costs besides its bytes and roles: an entry here, a mapping, a binder object.
@@ -108,8 +107,7 @@ impl Drop for BufferHandle {
 /// A token that nobody can guess from others: positive, and random otherwise.
 fn random_token() -> Result<i32, BufferError> {
     let mut bytes = [0; 4];
-    let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
-    read.map_err(|e| BufferError::Exhausted(format!("no random token: {e}")))?;
+    getrandom::fill(&mut bytes).map_err(|e| BufferError::Exhausted(format!("no random token: {e}")))?;
     Ok((i32::from_ne_bytes(bytes) & i32::MAX).max(1))
 }
 

@@ -1,32 +1,28 @@
 //! The cache files of one compilation: a client's, so of any size, at any offset, and in anybody's hands.
 //!
-//! Must not wait for a client: it may hold a lock for ever. Whoever waits for files gives up after a while.
+//! Must not lock them, nor ask whether they are locked: Android's policy allows no driver that, and a lock is the client's
+//! own affair. In this process nobody reads what another writes. What anybody else writes meanwhile is found by the hash
+//! of the model and the stamp of the data.
 
 use super::mapped;
-use super::{CacheError, DATA_FILES, MODEL_FILES};
+use super::{CacheError, Place, DATA_FILES, MODEL_FILES};
 use crate::memory::{check_blocking, guarded_len, stamp_start, Mapping, MemoryError, Weights};
-use nix::fcntl::{fcntl, FcntlArg, FlockArg, OFlag};
+use nix::fcntl::{fcntl, FcntlArg, OFlag};
 use std::collections::HashSet;
 use std::fs::File;
-use std::io::Read;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long to wait for files that others use.
 const PATIENCE: Duration = Duration::from_secs(2);
-const PAUSE: Duration = Duration::from_millis(5);
+
+/// Bytes at the end of a data cache that tell which model cache it was written with.
+const STAMP: usize = 8;
 
 /// Device and inode.
 pub(super) type Identity = (u64, u64);
-
-/// What files are locked for: others may read together with who reads, and nobody with who writes.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Purpose {
-    Read,
-    Write,
-}
 
 /// How a data cache looks from outside: its length, and when it last changed. It tells of most changes, not of all: to a
 /// mapping, or within the same few milliseconds. More would not be worth its price, as data decide nothing but values.
@@ -60,9 +56,8 @@ impl CacheFiles {
         Ok(CacheFiles { model, data, identities: [model_identity, data_identity] })
     }
 
-    /// Waits, for a while, until nobody else reads or writes these files. In this process nobody does both at once,
-    /// for descriptors that a client duplicated share one lock of the kernel's.
-    pub fn lock(&self, purpose: Purpose) -> Result<Lock<'_>, CacheError> {
+    /// Waits, for a while, until nobody else in this process reads or writes these files.
+    pub fn lock(&self) -> Result<Lock<'_>, CacheError> {
         let deadline = Instant::now() + PATIENCE;
         let mut in_use = in_use();
         while self.identities.iter().any(|file| in_use.contains(file)) {
@@ -75,16 +70,7 @@ impl CacheFiles {
             in_use = guard;
         }
         in_use.extend(self.identities);
-        drop(in_use);
-        let lock = Lock { files: self };
-        // Against other processes.
-        while !lock.try_flock(purpose) {
-            if Instant::now() >= deadline {
-                return Err(CacheError::Busy);
-            }
-            std::thread::sleep(PAUSE);
-        }
-        Ok(lock)
+        Ok(Lock { files: self })
     }
 }
 
@@ -106,28 +92,27 @@ fn duplicate(what: &'static str, fd: BorrowedFd) -> Result<(File, Identity), Cac
     let flags = OFlag::from_bits_truncate(flags);
     let file = File::from(fd.try_clone_to_owned().map_err(io)?);
     let facts = file.metadata().map_err(io)?;
-    // Reading from anything but a file could wait for ever.
-    let usable =
-        flags & OFlag::O_ACCMODE == OFlag::O_RDWR && !flags.contains(OFlag::O_PATH) && facts.is_file();
+    // Reading from anything but a file could wait for ever, and what is written to one that appends goes astray.
+    let usable = flags & OFlag::O_ACCMODE == OFlag::O_RDWR
+        && !flags.intersects(OFlag::O_PATH | OFlag::O_APPEND)
+        && facts.is_file();
     if !usable {
         return Err(CacheError::Access(what));
     }
     Ok((file, (facts.dev(), facts.ino())))
 }
 
-/// Cache files that nobody else uses, as far as anybody asks.
+/// Cache files that nobody else in this process uses.
 #[derive(Debug)]
 pub struct Lock<'f> {
     files: &'f CacheFiles,
 }
 
 impl Lock<'_> {
-    fn try_flock(&self, purpose: Purpose) -> bool {
-        let operation = match purpose {
-            Purpose::Read => FlockArg::LockSharedNonblock,
-            Purpose::Write => FlockArg::LockExclusiveNonblock,
-        };
-        flock(&self.files.model, operation) && flock(&self.files.data, operation)
+    /// Where the model cache is.
+    pub fn place(&self) -> Place {
+        let (device, inode) = self.files.identities[0];
+        Place { device, inode }
     }
 
     /// Writes both files, from their starts and whatever they held before.
@@ -136,12 +121,11 @@ impl Lock<'_> {
         let data_io = |why| CacheError::Io { what: "data", why };
         let file = &self.files.data;
         self.files.model.set_len(0).map_err(model_io)?;
-        // Emptied first, so that nobody computes with a mixture: of whoever has it mapped, and in whatever process, it
-        // has vanished, for good as the stamp at its end is going to be another.
+        // Emptied first, and stamped last, so that nobody takes a mixture for whole.
         file.set_len(0).map_err(data_io)?;
         for_each_part(data, |start, bytes| file.write_all_at(bytes, start).map_err(data_io))?;
         file.set_len(data_file_len(data_len)?).map_err(data_io)?;
-        if let (Some(start), Some(stamp)) = (stamp_start(data_len), model.first_chunk::<8>()) {
+        if let (Some(start), Some(stamp)) = (stamp_start(data_len), model.first_chunk::<STAMP>()) {
             if data_len > 0 {
                 file.write_all_at(stamp, start).map_err(data_io)?;
             }
@@ -167,10 +151,11 @@ impl Lock<'_> {
         mapped::contains(self.files.identities[1])
     }
 
-    /// A private copy of the model cache, which must have `len` bytes.
-    pub fn read_model(&self, len: u64) -> Result<Vec<u8>, CacheError> {
+    /// A private copy of the model cache, which must have one of these `lengths`.
+    pub fn read_model(&self, mut lengths: impl Iterator<Item = u64>) -> Result<Vec<u8>, CacheError> {
         let io = |why| CacheError::Io { what: "model", why };
-        if self.files.model.metadata().map_err(io)?.len() != len {
+        let len = self.files.model.metadata().map_err(io)?.len();
+        if !lengths.any(|expected| expected == len) {
             return Err(CacheError::Changed);
         }
         // What the registry says was written by this driver, within its limits.
@@ -179,7 +164,7 @@ impl Lock<'_> {
         Ok(model)
     }
 
-    /// The first `len` bytes of the data cache, mapped.
+    /// The first `len` bytes of the data cache, mapped: for files that only this driver writes.
     pub fn map_data(&self, len: u64) -> Result<Arc<Mapping>, CacheError> {
         let mapping = match usize::try_from(len) {
             Ok(0) => return Mapping::anonymous(0).map(Arc::new).map_err(CacheError::Data),
@@ -190,14 +175,31 @@ impl Lock<'_> {
         mapped::insert(self.files.identities[1], &mapping);
         Ok(mapping)
     }
+
+    /// A private copy of the first `len` bytes of the data cache, which must have been written together with `model`: from
+    /// here on its files may change, or vanish.
+    pub fn copy_data(&self, len: u64, model: &[u8]) -> Result<Arc<Mapping>, CacheError> {
+        let io = |why| CacheError::Io { what: "data", why };
+        let Some(stamp_at) = stamp_start(len).filter(|_| len > 0) else {
+            return Mapping::anonymous(0).map(Arc::new).map_err(CacheError::Data);
+        };
+        let bytes = usize::try_from(len).map_err(|_| CacheError::Changed)?;
+        let copy = Mapping::private_copy(&self.files.data, bytes).map_err(CacheError::Data)?;
+        // Afterwards: who writes the file anew meanwhile empties it first, and stamps it last.
+        let mut stamp = [0; STAMP];
+        let whole = self.files.data.metadata().map_err(io)?.len() >= data_file_len(len)?;
+        if !whole
+            || self.files.data.read_exact_at(&mut stamp, stamp_at).is_err()
+            || !model.starts_with(&stamp)
+        {
+            return Err(CacheError::DataChanged);
+        }
+        Ok(Arc::new(copy))
+    }
 }
 
 impl Drop for Lock<'_> {
     fn drop(&mut self) {
-        // The client may hold the descriptors that these were duplicated from, and with them the locks.
-        for file in [&self.files.model, &self.files.data] {
-            flock(file, FlockArg::Unlock);
-        }
         let mut in_use = in_use();
         in_use.retain(|file| !self.files.identities.contains(file));
         drop(in_use);
@@ -229,17 +231,9 @@ pub fn for_each_part(
     Ok(())
 }
 
-/// Whether `flock` did it. The crates that wrap it want to own the file, or to wait.
-fn flock(file: &File, operation: FlockArg) -> bool {
-    #[allow(deprecated)] // its replacement unlocks by closing, which does not unlock a duplicate
-    nix::fcntl::flock(file.as_raw_fd(), operation).is_ok()
-}
-
 /// Bytes that nobody can guess.
 pub fn salt<const N: usize>() -> Result<[u8; N], CacheError> {
     let mut salt = [0; N];
-    File::open("/dev/urandom")
-        .and_then(|mut random| random.read_exact(&mut salt))
-        .map_err(|why| CacheError::Io { what: "model", why })?;
+    getrandom::fill(&mut salt).map_err(|why| CacheError::Io { what: "model", why: why.into() })?;
     Ok(salt)
 }

@@ -10,17 +10,21 @@
 //! 3. The model cache is emptied, then the data cache written and synced, then the model cache written. It is the last
 //!    to be whole, and needs no sync: what a power cut leaves of it has the hash or has not.
 //!
-//! On loading, the model cache is copied to private memory, hashed there, compared in constant time, then used.
+//! On loading, the model cache is copied to private memory, hashed there, compared in constant time, then used. A client's
+//! data cache is copied, too: once a model is prepared, whatever becomes of the files is the client's affair. Only the
+//! driver's own store is computed with where it lies, and rewritten by nobody meanwhile.
+//!
+//! A token may stand for several files at once, as two processes of a client with a directory each have it, if all hold
+//! the same model. A save of another model voids what its token stood for before, in whatever files.
 //!
 //! What was saved may be replaced later by the same model compiled further. That is nobody's wish but ours, so it is done
 //! only if the files and the registry still are as the earlier save, or the load, left them: what the client has changed,
-//! emptied or used for something else stays as it is. Nor is it done while a prepared model of this process maps the data
-//! cache. A save that a client asks for is done whatever maps it: those who do, in this process or another, find that
-//! their memory has vanished, and fail.
+//! emptied or used for something else stays as it is.
 
 mod entry;
 mod files;
 mod mapped;
+mod marker;
 mod offline;
 mod registry;
 #[cfg(test)]
@@ -30,14 +34,14 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use entry::{Entry, Key, Record, Token};
+pub use entry::{Entry, Key, Place, Record, Token};
 pub use files::CacheFiles;
 pub use offline::{Offline, Shelf};
 pub use registry::{Limits, Registry};
 pub use store::Store;
 
 use crate::memory::{Mapping, MemoryError, Weights};
-use files::{Lock, Look, Purpose};
+use files::{Lock, Look};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 use std::sync::Arc;
@@ -65,8 +69,6 @@ pub enum CacheError {
     Served(&'static str),
     #[error("the cache files are in use by others")]
     Busy,
-    #[error("a prepared model computes with the data cache")]
-    Mapped,
     #[error("nothing is recorded for this token")]
     Unknown,
     #[error("the model cache is not what this driver wrote for this token")]
@@ -90,7 +92,7 @@ pub enum CacheError {
 pub struct Loaded {
     /// Private, and proven to be what was saved.
     pub model: Vec<u8>,
-    /// Anything at all, of the length that was saved.
+    /// Anything at all, of the length that was saved. Private, but for the driver's own store.
     pub data: Arc<Mapping>,
     pub written: Written,
 }
@@ -108,15 +110,16 @@ pub struct Written {
 /// The caches of all clients.
 pub struct Cache {
     registry: Registry,
-    /// Whether data caches are hashed as well, for people who look whether they are whole.
-    hash_data: bool,
+    /// Whether the files are the driver's own: one place for each key, data caches hashed as well, for people who look
+    /// whether they are whole, and computed with where they lie.
+    owns_files: bool,
 }
 
 impl Cache {
     /// Caches recorded in `directory`, which is made when it is first needed; without one, for the life of this process
     /// only. Entries that a driver of another `fingerprint` made are dropped.
     pub fn new(directory: Option<&Path>, fingerprint: &str) -> Self {
-        Cache { registry: Registry::new(directory, fingerprint, Limits::default()), hash_data: false }
+        Cache { registry: Registry::new(directory, fingerprint, Limits::default()), owns_files: false }
     }
 
     /// Gets ready to load, for a client that asks about caching.
@@ -132,19 +135,20 @@ impl Cache {
         model: &[u8],
         data: &[(u64, Weights)],
     ) -> Result<Written, CacheError> {
-        self.write(key, &files.lock(Purpose::Write)?, model, data).map(|(written, _)| written)
+        self.write(key, &files.lock()?, model, data, None).map(|(written, _)| written)
     }
 
     /// Empties a client's files of what was saved for `key` before, to be replaced by what will be compiled.
     pub fn reserve(&self, key: &Key, files: &CacheFiles) -> Result<Written, CacheError> {
         // It tells this reservation from all others.
         let ticket = files::salt::<SALT>()?;
-        let lock = files.lock(Purpose::Write)?;
-        if self.registry.get(key)?.is_some() {
-            self.registry.remove(key)?;
+        let lock = files.lock()?;
+        if !self.registry.get(key)?.is_empty() {
+            self.registry.remove(key, |_| true)?;
         }
         lock.write_model(&ticket)?;
-        let record = Record { hash: hash(&ticket), model_len: SALT as u64, data_len: 0, data_hash: None };
+        let record =
+            Record { hash: hash(&ticket), model_len: SALT as u64, data_len: 0, data_hash: None, model: 0 };
         Ok(Written { record, recorded: false, data: lock.look_at_data()? })
     }
 
@@ -157,59 +161,79 @@ impl Cache {
         model: &[u8],
         data: &[(u64, Weights)],
     ) -> Result<(), CacheError> {
-        let lock = files.lock(Purpose::Write)?;
-        if self.registry.get(key)? != written.recorded.then_some(written.record) {
+        let lock = files.lock()?;
+        let entries = self.registry.get(key)?;
+        let is_known = match written.recorded {
+            true => entries.iter().any(|entry| entry.record == written.record),
+            false => entries.is_empty(),
+        };
+        if !is_known {
             return Err(CacheError::Changed);
         }
-        self.read(&lock, &written.record)?;
+        self.read(&lock, &[written.record])?;
         if lock.look_at_data()? != written.data {
             return Err(CacheError::DataChanged);
         }
-        if lock.is_mapped() {
-            return Err(CacheError::Mapped);
-        }
-        self.write(key, &lock, model, data).map(drop)
+        // Compiled further, it is the same model still.
+        let same = written.recorded.then_some(written.record.model);
+        self.write(key, &lock, model, data, same).map(drop)
     }
 
-    /// Writes files that are locked; gives also what entries were dropped for it.
+    /// Writes files that are locked; gives also what entries were dropped for it. `same` is what the model is known by, if
+    /// it is.
     fn write(
         &self,
         key: &Key,
         lock: &Lock,
         model: &[u8],
         data: &[(u64, Weights)],
+        same: Option<u64>,
     ) -> Result<(Written, Vec<Key>), CacheError> {
         if model.len() > MAX_MODEL_BYTES {
             return Err(CacheError::TooLarge(model.len()));
         }
+        let (place, id) = match (self.owns_files, same) {
+            (true, _) => (Place::STORE, 0),
+            (false, Some(id)) => (lock.place(), id),
+            (false, None) => (lock.place(), identify(model, data)?),
+        };
         let model = [&files::salt::<SALT>()?[..], model].concat();
         let data_len = data.last().map_or(0, |(start, part)| start + part.len() as u64);
-        let data_hash = if self.hash_data { Some(hash_data(data)?) } else { None };
-        let record = Record { hash: hash(&model), model_len: model.len() as u64, data_len, data_hash };
-        let dropped = self.registry.put(key, &record)?;
+        let data_hash = if self.owns_files { Some(hash_data(data)?) } else { None };
+        let record =
+            Record { hash: hash(&model), model_len: model.len() as u64, data_len, data_hash, model: id };
+        let dropped = self.registry.put(&Entry { key: *key, place, record, last_use: 0 })?;
         let written = lock.write(&model, data, data_len).and_then(|()| lock.look_at_data());
         if written.is_err() {
             // It is a miss as it is; this only frees its place.
-            self.registry.remove(key)?;
+            self.registry.remove(key, |entry| entry.place == place)?;
         }
         Ok((Written { record, recorded: true, data: written? }, dropped))
     }
 
-    /// The model cache, if it still is what `record` says.
-    fn read(&self, lock: &Lock, record: &Record) -> Result<Vec<u8>, CacheError> {
-        let model = lock.read_model(record.model_len)?;
-        if !same(&hash(&model), &record.hash) || model.len() < SALT {
-            return Err(CacheError::Changed);
-        }
-        Ok(model)
+    /// The model cache, and which of `records` says that it is what was written.
+    fn read(&self, lock: &Lock, records: &[Record]) -> Result<(Vec<u8>, usize), CacheError> {
+        let model = lock.read_model(records.iter().map(|record| record.model_len))?;
+        let found = hash(&model);
+        let known = records.iter().position(|record| same(&found, &record.hash));
+        known.filter(|_| model.len() >= SALT).map(|i| (model, i)).ok_or(CacheError::Changed)
     }
 
     /// Loads what was saved for `key`, if the model cache still is what was saved.
     pub fn load(&self, key: &Key, files: &CacheFiles) -> Result<Loaded, CacheError> {
-        let lock = files.lock(Purpose::Read)?;
-        let record = self.registry.get(key)?.ok_or(CacheError::Unknown)?;
-        let mut model = self.read(&lock, &record)?;
-        let data = lock.map_data(record.data_len)?;
+        let lock = files.lock()?;
+        let entries = self.registry.get(key)?;
+        if entries.is_empty() {
+            return Err(CacheError::Unknown);
+        }
+        let records: Vec<_> = entries.iter().map(|entry| entry.record).collect();
+        let (mut model, i) = self.read(&lock, &records)?;
+        let record = records[i];
+        let data = match self.owns_files {
+            true => lock.map_data(record.data_len)?,
+            false => lock.copy_data(record.data_len, &model)?,
+        };
+        self.registry.used(&entries[i]);
         model.drain(..SALT);
         let written = Written { record, recorded: true, data: lock.look_at_data()? };
         Ok(Loaded { model, data, written })
@@ -227,6 +251,17 @@ fn hash(model: &[u8]) -> [u8; 32] {
     hasher.update((model.len() as u64).to_le_bytes());
     hasher.update(model);
     hasher.finalize().into()
+}
+
+/// What tells a compiled model from others that a client saves under one token. Whoever makes two that look the same
+/// deceives only itself: what is loaded is proven by a real hash.
+fn identify(model: &[u8], data: &[(u64, Weights)]) -> Result<u64, CacheError> {
+    let mut id = farmhash::hash64(model);
+    files::for_each_part(data, |start, bytes| {
+        id = farmhash::hash64_with_seeds(bytes, id, start);
+        Ok(())
+    })?;
+    Ok(id)
 }
 
 /// Over the bytes of a data cache.

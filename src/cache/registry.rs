@@ -6,7 +6,8 @@
 //!
 //! Until there is something to write, the table is open for reading only, which keeps the disk out of loading.
 
-use super::entry::{Entry, Key, Record};
+use super::entry::{Entry, Key, KeyBytes};
+use super::marker::Marker;
 use super::table::{self, Open};
 use super::CacheError;
 use std::collections::HashMap;
@@ -47,7 +48,7 @@ struct State {
     open: Option<Open>,
     clock: u64,
     /// Uses that the table does not know of yet.
-    uses: HashMap<Key, u64>,
+    uses: HashMap<KeyBytes, u64>,
     complained: bool,
 }
 
@@ -69,44 +70,46 @@ impl Registry {
         }
     }
 
-    /// The record of `key`, which is used now.
-    pub fn get(&self, key: &Key) -> Result<Option<Record>, CacheError> {
-        self.with(Purpose::Read, |open, state| {
-            let found = open.table()?.get(&key.to_bytes())?;
-            let record = found.map(|value| Entry::from_bytes(*key, value.value()).record);
-            if record.is_some() {
-                state.clock += 1;
-                state.uses.insert(*key, state.clock);
-            }
-            Ok(record)
-        })
+    /// What is recorded for `key`: an entry for each of the files that it stands for.
+    pub fn get(&self, key: &Key) -> Result<Vec<Entry>, CacheError> {
+        self.with(Purpose::Read, |open, _| table::entries_of(&open.table()?, key))
     }
 
-    /// Records `record` for `key`, durably, in place of what there was. Drops what is over the limits; gives the keys
-    /// of that.
-    pub fn put(&self, key: &Key, record: &Record) -> Result<Vec<Key>, CacheError> {
+    /// Notes that `entry` is used now.
+    pub fn used(&self, entry: &Entry) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.clock += 1;
+        let now = state.clock;
+        state.uses.insert(entry.key_bytes(), now);
+    }
+
+    /// Records `entry` as used now, durably, in place of what there was for its key: other files of the same model are
+    /// kept, a few. Drops what is over the limits; gives the keys of that.
+    pub fn put(&self, entry: &Entry) -> Result<Vec<Key>, CacheError> {
         self.with(Purpose::Write, |open, state| {
             state.clock += 1;
-            let entry = Entry { key: *key, record: *record, last_use: state.clock };
+            let entry = Entry { last_use: state.clock, ..*entry };
             let dropped = open.write(|transaction| {
                 let mut table = table::table(transaction)?;
                 table::write_uses(&mut table, &state.uses)?;
-                table.insert(&key.to_bytes(), &entry.to_bytes())?;
-                table::evict(&mut table, key, self.limits)
+                table::insert(&mut table, &entry)?;
+                table::evict(&mut table, &entry.key, self.limits)
             })?;
             state.uses.clear();
             Ok(dropped)
         })
     }
 
-    pub fn remove(&self, key: &Key) -> Result<(), CacheError> {
-        self.with(Purpose::Write, |open, state| {
+    /// Forgets the files of `key` of which `forget` says so.
+    pub fn remove(&self, key: &Key, forget: impl Fn(&Entry) -> bool) -> Result<(), CacheError> {
+        self.with(Purpose::Write, |open, _| {
             open.write(|transaction| {
-                table::table(transaction)?.remove(&key.to_bytes())?;
+                let mut table = table::table(transaction)?;
+                for entry in table::entries_of(&table, key)?.iter().filter(|entry| forget(entry)) {
+                    table.remove(&entry.key_bytes())?;
+                }
                 Ok(())
-            })?;
-            state.uses.remove(key);
-            Ok(())
+            })
         })
     }
 
@@ -136,7 +139,13 @@ impl Registry {
             Some(open) => open,
             None => self.open(&mut state, purpose).map_err(|why| self.complain(&mut state, &why))?,
         };
+        let mut marker = match (purpose, &self.directory) {
+            (Purpose::Write, Some(directory)) => Marker::hold(&directory.join(table::FILE)),
+            _ => None,
+        };
+        marker.iter_mut().for_each(Marker::writing);
         let result = work(&open, &mut state);
+        marker.iter_mut().for_each(Marker::end);
         match result {
             Ok(value) => {
                 (state.open, state.complained) = (Some(open), false);

@@ -4,7 +4,6 @@
 //! model's content in place of a token. What the store loses is compiled again, so nothing here is an error to a
 //! client.
 
-use super::files::Purpose;
 use super::{Cache, CacheError, CacheFiles, Key, Limits, Loaded, Registry};
 use crate::memory::Weights;
 use std::collections::HashSet;
@@ -23,6 +22,8 @@ pub struct Store {
     directory: PathBuf,
     most_bytes: u64,
     swept: Mutex<bool>,
+    /// Held by who saves until it has deleted what was dropped: one of those may be saved again.
+    saving: Mutex<()>,
 }
 
 impl Store {
@@ -30,8 +31,9 @@ impl Store {
     pub fn new(directory: &Path, fingerprint: &str, most_bytes: u64) -> Self {
         let directory = directory.join(STORE);
         let limits = Limits { bytes: most_bytes, ..Limits::default() };
-        let cache = Cache { registry: Registry::new(Some(&directory), fingerprint, limits), hash_data: true };
-        Store { cache, directory, most_bytes, swept: Mutex::default() }
+        let cache =
+            Cache { registry: Registry::new(Some(&directory), fingerprint, limits), owns_files: true };
+        Store { cache, directory, most_bytes, swept: Mutex::default(), saving: Mutex::default() }
     }
 
     /// What was saved for `key`.
@@ -48,12 +50,13 @@ impl Store {
         if size > self.most_bytes / 2 {
             return Err(CacheError::TooLarge(size as usize)); // it would drive out all others
         }
+        let _alone = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
         let files = self.files(key, true)?;
-        let lock = files.lock(Purpose::Write)?;
+        let lock = files.lock()?;
         if lock.is_mapped() {
             return Ok(()); // another compilation of it was saved meanwhile, and is in use
         }
-        let saved = self.cache.write(key, &lock, model, data);
+        let saved = self.cache.write(key, &lock, model, data, None);
         drop(lock);
         match &saved {
             Ok((_, dropped)) => dropped.iter().for_each(|key| self.delete(key)),

@@ -1,11 +1,12 @@
 //! The registry's table in redb: opening it, and what is done to it.
 
 use super::entry::{Entry, EntryBytes, Key, KeyBytes};
+use super::marker::{Left, Marker};
 use super::registry::Limits;
 use redb::backends::InMemoryBackend;
 use redb::{
     Builder, Database, DatabaseError, ReadOnlyDatabase, ReadOnlyTable, ReadableDatabase, ReadableTable,
-    StorageError, TableDefinition, WriteTransaction,
+    StorageError, TableDefinition, TableHandle, WriteTransaction,
 };
 use std::collections::HashMap;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 
 pub(super) const FILE: &str = "registry.redb";
 
-const ENTRIES: TableDefinition<&KeyBytes, &EntryBytes> = TableDefinition::new("compilations");
+const ENTRIES: TableDefinition<&KeyBytes, &EntryBytes> = TableDefinition::new("cache files");
 const FACTS: TableDefinition<&str, &str> = TableDefinition::new("facts");
 const FINGERPRINT: &str = "fingerprint";
 /// The table is small; more would be wasted.
@@ -32,31 +33,66 @@ impl Open {
     /// Opens what a driver of this `fingerprint` has left at `path`, to be read. `None` if there is nothing such, or if
     /// it was not closed and has to be repaired.
     pub fn to_read(path: &Path, fingerprint: &str) -> Option<Self> {
-        let open = || builder().open_read_only(path).ok();
-        let open = Open::ToRead(catch_unwind(open).ok()??);
-        let same = open.fingerprint().ok()?.is_some_and(|found| found == fingerprint);
-        (same && open.table().is_ok()).then_some(open)
+        if !path.exists() {
+            return None;
+        }
+        let mut marker = Marker::hold(path);
+        if marker.as_ref().is_some_and(|marker| marker.left() != Left::Order) {
+            return None;
+        }
+        marker.iter_mut().for_each(Marker::opening);
+        let open = || {
+            let open = Open::ToRead(builder().open_read_only(path).ok()?);
+            let same = open.fingerprint().ok()?.is_some_and(|found| found == fingerprint);
+            // Read whole, so that nothing unexpected is left for later.
+            (same && open.entries().is_ok()).then_some(open)
+        };
+        let opened = catch_unwind(open);
+        if opened.is_ok() {
+            marker.iter_mut().for_each(Marker::opened);
+        }
+        opened.ok()?
     }
 
     /// Opens what is at `path`, or makes it anew where it is none of ours any more: its loss costs misses, nothing else.
     /// Waits until `patience` ends for another who uses it.
     pub fn to_write(path: &Path, patience: Instant) -> Result<Self, String> {
         const PAUSE: Duration = Duration::from_millis(5);
-        let mut opened = open(path, true);
-        while matches!(opened, Err(Refused::InUse)) && Instant::now() < patience {
-            std::thread::sleep(PAUSE);
-            opened = open(path, true);
-        }
-        match opened {
-            Ok(database) => Ok(Open::ToWrite(database)),
-            Err(Refused::InUse) => Err("another daemon uses it".into()),
-            Err(Refused::Io(why)) => Err(why),
-            Err(Refused::Broken(why)) => {
-                log::warn!("{} is made anew: {why}", path.display());
-                std::fs::remove_file(path).map_err(|why| why.to_string())?;
-                open(path, true).map(Open::ToWrite).map_err(|why| why.to_string())
+        loop {
+            match Self::checked(path) {
+                Ok(database) => return Ok(Open::ToWrite(database)),
+                Err(Refused::InUse) if Instant::now() < patience => std::thread::sleep(PAUSE),
+                Err(Refused::InUse) => return Err("another daemon uses it".into()),
+                Err(Refused::Io(why)) => return Err(why),
+                Err(Refused::Broken(why)) => {
+                    put_aside(path, &why)?;
+                    let opened = open(path, true).map(Open::ToWrite).map_err(|why| why.to_string());
+                    Marker::hold(path).iter_mut().for_each(Marker::end);
+                    return opened;
+                }
             }
         }
+    }
+
+    /// Opens what is at `path` to be written, as carefully as what is known of earlier work on it asks for.
+    fn checked(path: &Path) -> Result<Database, Refused> {
+        let mut marker = Marker::hold(path);
+        let left = marker.as_ref().map_or(Left::Order, Marker::left);
+        if left == Left::Damage {
+            return Err(Refused::Broken("an earlier daemon ended while it used it".into()));
+        }
+        marker.iter_mut().for_each(Marker::opening);
+        let opened = open(path, true).and_then(|mut database| {
+            match left {
+                Left::Order => {}
+                _ => is_in_order(&mut database)?,
+            }
+            Ok(database)
+        });
+        if !matches!(opened, Err(Refused::Broken(_))) {
+            marker.iter_mut().for_each(Marker::opened);
+        }
+        opened
     }
 
     /// One that is gone with the process.
@@ -111,12 +147,29 @@ impl Open {
         }
         let dropped = self.write(|transaction| {
             transaction.open_table(FACTS)?.insert(FINGERPRINT, fingerprint)?;
+            drop_others(transaction)?;
             empty(transaction)
         })?;
         if dropped > 0 {
             log::info!("the driver is another one: {dropped} earlier compilations are void");
         }
         Ok(())
+    }
+}
+
+/// Moves the registry at `path` out of the way, for whoever wants to know what became of it.
+fn put_aside(path: &Path, why: &str) -> Result<(), String> {
+    let aside = path.with_extension("damaged");
+    log::warn!("{} is made anew, the old one is {}: {why}", path.display(), aside.display());
+    std::fs::rename(path, &aside).or_else(|_| std::fs::remove_file(path)).map_err(|why| why.to_string())
+}
+
+/// Checks all of a registry whose last user may have died of it.
+fn is_in_order(database: &mut Database) -> Result<(), Refused> {
+    match catch_unwind(AssertUnwindSafe(|| database.check_integrity())) {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(why)) => Err(Refused::Broken(why.to_string())),
+        Err(_) => Err(Refused::Broken("checking it failed".into())),
     }
 }
 
@@ -144,7 +197,8 @@ pub(super) fn open(path: &Path, create: bool) -> Result<Database, Refused> {
         false => builder().open(path),
     };
     // redb takes some of what it finds for granted.
-    match catch_unwind(AssertUnwindSafe(open)) {
+    let read = || open().inspect(read_whole);
+    match catch_unwind(AssertUnwindSafe(read)) {
         Ok(Ok(database)) => Ok(database),
         Ok(Err(DatabaseError::DatabaseAlreadyOpen)) => Err(Refused::InUse),
         Ok(Err(DatabaseError::Storage(StorageError::Io(why))))
@@ -158,6 +212,14 @@ pub(super) fn open(path: &Path, create: bool) -> Result<Database, Refused> {
     }
 }
 
+/// Reads all there is, so that nothing unexpected is left for later. What is not there yet will be made.
+fn read_whole(database: &Database) {
+    let table = database.begin_read().ok().and_then(|transaction| transaction.open_table(ENTRIES).ok());
+    if let Some(Err(why)) = table.map(|table| entries(&table)) {
+        log::warn!("the registry cannot be read whole: {why}");
+    }
+}
+
 /// Drops all entries; gives how many there were.
 pub(super) fn empty(transaction: &WriteTransaction) -> Result<usize, redb::Error> {
     let mut count = 0;
@@ -168,6 +230,15 @@ pub(super) fn empty(transaction: &WriteTransaction) -> Result<usize, redb::Error
     Ok(count)
 }
 
+/// Drops tables that are none of ours: drivers before this one had others.
+fn drop_others(transaction: &WriteTransaction) -> Result<(), redb::Error> {
+    let tables: Vec<_> = transaction.list_tables()?.collect();
+    for other in tables.into_iter().filter(|table| ![ENTRIES.name(), FACTS.name()].contains(&table.name())) {
+        transaction.delete_table(other)?;
+    }
+    Ok(())
+}
+
 pub(super) fn table(transaction: &WriteTransaction) -> Result<Table<'_>, redb::Error> {
     Ok(transaction.open_table(ENTRIES)?)
 }
@@ -175,23 +246,51 @@ pub(super) fn table(transaction: &WriteTransaction) -> Result<Table<'_>, redb::E
 fn entries(
     table: &impl ReadableTable<&'static KeyBytes, &'static EntryBytes>,
 ) -> Result<Vec<Entry>, redb::Error> {
-    table
-        .iter()?
-        .map(|item| {
-            let (key, value) = item?;
-            Ok(Entry::from_bytes(Key::from_bytes(key.value()), value.value()))
-        })
-        .collect()
+    collect(table.iter()?)
+}
+
+/// All entries of a client's token.
+pub(super) fn entries_of(
+    table: &impl ReadableTable<&'static KeyBytes, &'static EntryBytes>,
+    key: &Key,
+) -> Result<Vec<Entry>, redb::Error> {
+    let [first, last] = key.range();
+    collect(table.range::<&KeyBytes>(&first..=&last)?)
+}
+
+fn collect(range: redb::Range<&'static KeyBytes, &'static EntryBytes>) -> Result<Vec<Entry>, redb::Error> {
+    let entry = |item: Result<(redb::AccessGuard<_>, redb::AccessGuard<_>), _>| {
+        let (key, value) = item?;
+        Ok(Entry::from_bytes(key.value(), value.value()))
+    };
+    range.map(entry).collect()
 }
 
 /// Notes when entries were used.
-pub(super) fn write_uses(table: &mut Table, uses: &HashMap<Key, u64>) -> Result<(), redb::Error> {
+pub(super) fn write_uses(table: &mut Table, uses: &HashMap<KeyBytes, u64>) -> Result<(), redb::Error> {
     for (key, &last_use) in uses {
-        let entry = table.get(&key.to_bytes())?.map(|value| Entry::from_bytes(*key, value.value()));
+        let entry = table.get(key)?.map(|value| Entry::from_bytes(key, value.value()));
         if let Some(entry) = entry {
-            table.insert(&key.to_bytes(), &Entry { last_use, ..entry }.to_bytes())?;
+            table.insert(key, &Entry { last_use, ..entry }.to_bytes())?;
         }
     }
+    Ok(())
+}
+
+/// How many files of one token are remembered.
+const PLACES: usize = 4;
+
+/// Puts `entry` in, in place of what its files held before. What its token stands for in other files stays if it is the
+/// same model, and not of too many files.
+pub(super) fn insert(table: &mut Table, entry: &Entry) -> Result<(), redb::Error> {
+    let mut others = entries_of(&*table, &entry.key)?;
+    others.sort_by_key(|other| std::cmp::Reverse(other.last_use));
+    let is_same = |other: &Entry| other.record.model == entry.record.model && other.place != entry.place;
+    let (same, void): (Vec<_>, Vec<_>) = others.into_iter().partition(is_same);
+    for other in void.iter().chain(same.iter().skip(PLACES - 1)) {
+        table.remove(&other.key_bytes())?;
+    }
+    table.insert(&entry.key_bytes(), &entry.to_bytes())?;
     Ok(())
 }
 
@@ -221,8 +320,8 @@ pub(super) fn evict(table: &mut Table, new: &Key, limits: Limits) -> Result<Vec<
         let Some(at) = uid.and_then(|uid| all.iter().position(|entry| entry.key.uid == uid)) else {
             return Ok(dropped);
         };
-        let key = all.remove(at).key;
-        table.remove(&key.to_bytes())?;
-        dropped.push(key);
+        let entry = all.remove(at);
+        table.remove(&entry.key_bytes())?;
+        dropped.push(entry.key);
     }
 }

@@ -32,6 +32,10 @@ pub(super) fn key(uid: u32, token: u8) -> Key {
     Key { uid, token: [token; 32] }
 }
 
+fn entry(key: Key, record: Record) -> Entry {
+    Entry { key, place: Place::STORE, record, last_use: 0 }
+}
+
 pub(super) fn data(bytes: &[u8]) -> Vec<(u64, Weights)> {
     vec![(0, AlignedBuf::copy_of(b"first").unwrap().into()), (64, AlignedBuf::copy_of(bytes).unwrap().into())]
 }
@@ -133,11 +137,11 @@ fn a_save_that_stops_anywhere_leaves_a_miss() {
     let cache = Cache::new(None, "driver");
     cache.save(&key(1, 1), &pair.files(), MODEL, &data(b"weights")).unwrap();
     // As far as the registry, before the files.
-    let record = Record { hash: [1; 32], model_len: 31, data_len: 71, data_hash: None };
-    cache.registry.put(&key(1, 1), &record).unwrap();
+    let record = Record { hash: [1; 32], model_len: 31, data_len: 71, data_hash: None, model: 9 };
+    cache.registry.put(&entry(key(1, 1), record)).unwrap();
     assert!(matches!(load(&cache, &key(1, 1), &pair), Err(CacheError::Changed)));
     // Files that nothing is recorded for.
-    cache.registry.remove(&key(1, 1)).unwrap();
+    cache.registry.remove(&key(1, 1), |_| true).unwrap();
     assert!(matches!(load(&cache, &key(1, 1), &pair), Err(CacheError::Unknown)));
 }
 
@@ -237,9 +241,13 @@ fn a_registry_opened_ahead_is_read_only_and_makes_nothing() {
 #[test]
 fn the_least_recently_used_entries_of_the_greediest_client_go() {
     let registry = Registry::new(None, "driver", Limits { entries: 4, entries_per_uid: 3, bytes: 1000 });
-    let record = Record { hash: [0; 32], model_len: 0, data_len: 0, data_hash: None };
-    let put = |uid, token| drop(registry.put(&key(uid, token), &record).unwrap());
-    let has = |uid, token| registry.get(&key(uid, token)).unwrap().is_some();
+    let record = Record { hash: [0; 32], model_len: 0, data_len: 0, data_hash: None, model: 0 };
+    let put = |uid, token| drop(registry.put(&entry(key(uid, token), record)).unwrap());
+    let has = |uid, token| {
+        let found = registry.get(&key(uid, token)).unwrap();
+        found.iter().for_each(|entry| registry.used(entry));
+        !found.is_empty()
+    };
     (1..=3).for_each(|token| put(1, token));
     assert!(has(1, 1));
     put(1, 4);
@@ -248,13 +256,13 @@ fn the_least_recently_used_entries_of_the_greediest_client_go() {
     put(2, 2);
     let left: Vec<_> = registry.list().unwrap().iter().map(|e| (e.key.uid, e.key.token[0])).collect();
     assert_eq!(left, [(1, 1), (1, 4), (2, 1), (2, 2)]);
-    left.iter().for_each(|&(uid, token)| registry.remove(&key(uid, token)).unwrap());
+    left.iter().for_each(|&(uid, token)| registry.remove(&key(uid, token), |_| true).unwrap());
     assert!(!has(1, 1));
     // By bytes, which count in all.
     put(1, 1);
     let large = Record { model_len: 100, data_len: 500, ..record };
-    assert_eq!(registry.put(&key(2, 1), &large).unwrap(), []);
-    assert_eq!(registry.put(&key(2, 2), &large).unwrap(), [key(2, 1)]);
+    assert_eq!(registry.put(&entry(key(2, 1), large)).unwrap(), []);
+    assert_eq!(registry.put(&entry(key(2, 2), large)).unwrap(), [key(2, 1)]);
 }
 
 #[test]
@@ -275,25 +283,92 @@ fn concurrent_saves_under_one_token_leave_one_of_them() {
 }
 
 #[test]
-fn files_that_another_process_locks_are_not_touched() {
+fn locks_on_files_are_their_clients_affair() {
     let directory = TempDir::new().unwrap();
     let open = |name| {
         let mut options = std::fs::OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         options.open(directory.path().join(name)).unwrap()
     };
-    let pair = Pair { model: open("model"), data: open("data") };
+    let (cache, pair) = (Cache::new(None, "driver"), Pair { model: open("model"), data: open("data") });
+    // Held by another, and by the client on the very files that it hands over.
     let other = open("data");
     other.lock().unwrap();
-    for purpose in [Purpose::Read, Purpose::Write] {
-        assert!(matches!(pair.files().lock(purpose), Err(CacheError::Busy)));
+    pair.model.lock().unwrap();
+    cache.save(&key(1, 1), &pair.files(), MODEL, &data(b"weights")).unwrap();
+    assert_eq!(load(&cache, &key(1, 1), &pair).unwrap(), MODEL);
+    assert!(open("data").try_lock().is_err() && open("model").try_lock().is_err(), "both are held still");
+}
+
+#[test]
+fn what_was_loaded_stays_whatever_becomes_of_the_files() {
+    let (cache, pair) = saved();
+    let large: Vec<u8> = (0..9_000_001u32).map(|i| (i % 251) as u8).collect();
+    for content in [&b"weights"[..], &large] {
+        cache.save(&key(1, 1), &pair.files(), MODEL, &data(content)).unwrap();
+        let loaded = cache.load(&key(1, 1), &pair.files()).unwrap();
+        pair.data.write_all_at(&[0xee; 100], 0).unwrap();
+        pair.data.set_len(0).unwrap();
+        assert!(!loaded.data.vanished());
+        assert!(bytes_of(&loaded.data)[64..] == *content, "{} bytes", content.len());
     }
-    // Who reads may read together with others, who writes may not.
-    other.lock_shared().unwrap();
-    assert!(pair.files().lock(Purpose::Read).is_ok());
-    assert!(matches!(pair.files().lock(Purpose::Write), Err(CacheError::Busy)));
-    drop(other);
-    assert!(pair.files().lock(Purpose::Write).is_ok());
+}
+
+#[test]
+fn data_of_another_save_is_not_taken() {
+    let (cache, pair) = saved();
+    let other = Pair::new();
+    cache.save(&key(1, 2), &other.files(), MODEL, &data(b"WEIGHTS")).unwrap();
+    let mixed = CacheFiles::new(&[&pair.model], &[&other.data]).unwrap();
+    assert!(matches!(cache.load(&key(1, 1), &mixed), Err(CacheError::DataChanged)));
+    assert_eq!(load(&cache, &key(1, 1), &pair).unwrap(), MODEL);
+}
+
+#[test]
+fn a_token_may_stand_for_several_files_of_one_model() {
+    let (cache, first) = saved();
+    let others: [_; 4] = std::array::from_fn(|_| Pair::new());
+    let save = |pair: &Pair| cache.save(&key(1, 1), &pair.files(), MODEL, &data(b"weights")).unwrap();
+    let hits = |pair: &Pair| load(&cache, &key(1, 1), pair).is_ok();
+    let written = [&others[0], &others[1], &others[2]].map(save);
+    assert!(hits(&first) && others[..3].iter().all(hits));
+    // Compiled further in one place, it is the same model still.
+    cache.replace(&key(1, 1), &others[0].files(), &written[0], b"further", &data(b"packed")).unwrap();
+    assert!(hits(&first) && others[..3].iter().all(hits));
+    // One more, and the one not used for longest goes.
+    hits(&first);
+    save(&others[3]);
+    assert!(hits(&first) && !hits(&others[0]) && others[1..].iter().all(hits));
+    // Saved again in the same place, it takes no other's.
+    save(&others[3]);
+    assert!(hits(&first) && others[1..].iter().all(hits));
+    // Another model, though it differs in its data only.
+    cache.save(&key(1, 1), &others[0].files(), MODEL, &data(b"WEIGHTS")).unwrap();
+    assert!(hits(&others[0]) && !hits(&first) && !others[1..].iter().any(hits));
+}
+
+#[test]
+fn a_registry_whose_user_died_of_it_is_put_aside_at_the_next_start() {
+    let (directory, pair) = (TempDir::new().unwrap(), Pair::new());
+    let open = || Cache::new(Some(directory.path()), "driver");
+    let mark = directory.path().join("registry.mark");
+    let saved_anew = || {
+        open().save(&key(1, 1), &pair.files(), MODEL, &[]).unwrap();
+        assert_eq!(std::fs::read(&mark).unwrap(), b"", "nothing is left");
+        assert_eq!(load(&open(), &key(1, 1), &pair).unwrap(), MODEL);
+    };
+    saved_anew();
+    // Killed once amid a write, as anybody may be.
+    std::fs::write(&mark, "w").unwrap();
+    assert_eq!(load(&open(), &key(1, 1), &pair).unwrap(), MODEL);
+    assert!(!directory.path().join("registry.damaged").exists());
+    for note in ["o", "sw", "wo", "anything"] {
+        saved_anew();
+        std::fs::write(&mark, note).unwrap();
+        assert!(matches!(load(&open(), &key(1, 1), &pair), Err(CacheError::Unknown)), "{note}");
+        assert!(directory.path().join("registry.damaged").exists());
+        saved_anew();
+    }
 }
 
 #[test]
@@ -350,10 +425,10 @@ fn the_store_keeps_to_its_size_and_frees_what_is_not_needed() {
         (1..=4).for_each(|token| store.save(&key(1, token), MODEL, &data(&[token; 1000])).unwrap());
         assert!(store.load(&key(1, 2)).is_none());
         assert_eq!(bytes_of(&store.load(&key(1, 4)).unwrap().data)[64], 4);
-        // The registry, and two files each of two entries.
-        assert_eq!(files_in(directory.path()), 5);
+        // The registry with its mark, and two files each of two entries.
+        assert_eq!(files_in(directory.path()), 6);
     }
     let store = store(directory.path(), "another driver");
     assert!(store.load(&key(1, 4)).is_none());
-    assert_eq!(files_in(directory.path()), 1);
+    assert_eq!(files_in(directory.path()), 2);
 }

@@ -115,10 +115,9 @@ impl CachingError {
             CachingError::Backend(BackendError::OutOfMemory(_)) => true,
             CachingError::Backend(BackendError::Memory { source, .. }) => memory(source),
             CachingError::Cache(CacheError::Data(source)) => memory(source),
-            CachingError::Cache(why) => matches!(
-                why,
-                CacheError::Busy | CacheError::Mapped | CacheError::Io { .. } | CacheError::Registry(_)
-            ),
+            CachingError::Cache(why) => {
+                matches!(why, CacheError::Busy | CacheError::Io { .. } | CacheError::Registry(_))
+            }
             _ => false,
         }
     }
@@ -128,9 +127,9 @@ impl CachingError {
             // Nobody has it any more, or runs do without; others use the files, or the client has done something to them.
             CachingError::Backend(_)
             | CachingError::NotCacheable
-            | CachingError::Cache(
-                CacheError::Busy | CacheError::Mapped | CacheError::Changed | CacheError::DataChanged,
-            ) => log::debug!("a compilation is not finished or not kept: {self}"),
+            | CachingError::Cache(CacheError::Busy | CacheError::Changed | CacheError::DataChanged) => {
+                log::debug!("a compilation is not finished or not kept: {self}")
+            }
             _ => log::warn!("a finished compilation is not kept: {self}"),
         }
     }

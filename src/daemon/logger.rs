@@ -1,6 +1,9 @@
-//! The daemon's log: lines on standard error, without a crate for it. Whoever floods it is cut short.
+//! The daemon's log: Android's, else lines on standard error. Whoever floods it is cut short.
+//!
+//! On Android, init discards standard error: what stops the daemon must be told here, too.
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
+#[cfg(not(target_os = "android"))]
 use std::io::Write;
 use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
@@ -10,8 +13,12 @@ use std::time::{Duration, Instant};
 const BINDER_LINES: u32 = 10;
 const OUR_LINES: u32 = 200;
 
+/// By what name Android's log knows the daemon.
+#[cfg(target_os = "android")]
+const TAG: &str = "nnhal";
+
 struct Logger {
-    start: Instant,
+    output: Output,
     binder: Mutex<Budget>,
     ours: Mutex<Budget>,
 }
@@ -54,7 +61,7 @@ pub fn start() {
     let level = level.and_then(|text| LevelFilter::from_str(&text).ok()).unwrap_or(LevelFilter::Info);
     let now = Instant::now();
     let budget = |lines| Mutex::new(Budget::new(lines, now));
-    let logger = Logger { start: now, binder: budget(BINDER_LINES), ours: budget(OUR_LINES) };
+    let logger = Logger { output: Output::new(now), binder: budget(BINDER_LINES), ours: budget(OUR_LINES) };
     if log::set_boxed_logger(Box::new(logger)).is_ok() {
         log::set_max_level(level);
     }
@@ -65,6 +72,52 @@ pub fn start() {
         let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
         log::error!("panic at {place}: {}", text.unwrap_or("no message"));
     }));
+}
+
+/// Says why the daemon ends before it was told to: nothing else may come of it any more.
+pub fn failed(why: std::fmt::Arguments) {
+    #[cfg(target_os = "android")]
+    log::error!("{why}");
+    #[cfg(not(target_os = "android"))]
+    eprintln!("nnhald: {why}");
+}
+
+/// Where lines go.
+#[cfg(not(target_os = "android"))]
+struct Output {
+    start: Instant,
+}
+
+#[cfg(not(target_os = "android"))]
+impl Output {
+    fn new(start: Instant) -> Self {
+        Output { start }
+    }
+
+    fn write(&self, record: &Record, text: &str) {
+        let line = format!("{:10.3} {:5} {text}\n", self.start.elapsed().as_secs_f64(), record.level());
+        // There is nobody to tell that the log cannot be written.
+        let _ = std::io::stderr().lock().write_all(line.as_bytes());
+    }
+}
+
+/// Where lines go: logd, which adds time, process and level.
+#[cfg(target_os = "android")]
+struct Output {
+    logd: android_logger::AndroidLogger,
+}
+
+#[cfg(target_os = "android")]
+impl Output {
+    fn new(_: Instant) -> Self {
+        let config = android_logger::Config::default().with_tag(TAG).with_max_level(LevelFilter::Trace);
+        Output { logd: android_logger::AndroidLogger::new(config) }
+    }
+
+    fn write(&self, record: &Record, text: &str) {
+        let metadata = record.metadata().clone();
+        self.logd.log(&Record::builder().metadata(metadata).args(format_args!("{text}")).build());
+    }
 }
 
 fn is_ours(target: &str) -> bool {
@@ -85,16 +138,13 @@ impl Log for Logger {
         let mut budget = budget.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(withheld) = budget.spend(Instant::now()) else { return };
         drop(budget);
-        let mut line =
-            format!("{:10.3} {:5} {}", self.start.elapsed().as_secs_f64(), record.level(), record.args());
+        let mut line = record.args().to_string();
         // A message is one line, whatever a client's name or a panic's text has in it.
         line.retain(|c| !c.is_control());
         if withheld > 0 {
             line.push_str(&format!(" ({withheld} more were left out)"));
         }
-        line.push('\n');
-        // There is nobody to tell that the log cannot be written.
-        let _ = std::io::stderr().lock().write_all(line.as_bytes());
+        self.output.write(record, &line);
     }
 
     fn flush(&self) {}

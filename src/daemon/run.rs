@@ -115,6 +115,7 @@ pub enum DaemonError {
 /// The whole of a daemon's `main`: reads the command line, and serves the backend that `backend` makes of it until the
 /// process is told to end.
 pub fn main<B: Backend + 'static>(backend: impl FnOnce(&Flags) -> std::io::Result<B>) -> ExitCode {
+    logger::start();
     let flags = match Flags::parse(std::env::args().skip(1)) {
         Ok(Some(flags)) => flags,
         Ok(None) => {
@@ -122,15 +123,14 @@ pub fn main<B: Backend + 'static>(backend: impl FnOnce(&Flags) -> std::io::Resul
             return ExitCode::SUCCESS;
         }
         Err(why) => {
-            eprintln!("nnhald: {why}; {USAGE}");
+            logger::failed(format_args!("{why}; {USAGE}"));
             return ExitCode::from(2);
         }
     };
-    logger::start();
     match run(&flags, backend) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            eprintln!("nnhald: {why}");
+            logger::failed(format_args!("{why}"));
             ExitCode::FAILURE
         }
     }

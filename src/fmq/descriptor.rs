@@ -1,7 +1,7 @@
 //! Where a queue lies in memory: the description that one side gives the other, and its check.
 
 use super::FmqError;
-use crate::memory::page_size;
+use crate::memory::{check_blocking, page_size};
 use nix::fcntl::{fcntl, FcntlArg, SealFlag};
 use nix::sys::memfd::{memfd_create, MFdFlags};
 use nix::sys::statfs::{fstatfs, TMPFS_MAGIC};
@@ -112,6 +112,8 @@ impl<'a> Descriptor<'a> {
         if !offset.is_multiple_of(WORD) {
             return Err(format!("offset {offset}; expected a multiple of {WORD}"));
         }
+        // Before anything that who serves the file would have to answer.
+        check_blocking(file).map_err(|why| format!("its file: {why}"))?;
         // A page of any other file system may take as long to come as its owner likes, and never.
         match fstatfs(file) {
             Ok(system) if system.filesystem_type() == TMPFS_MAGIC => Ok(Place { file, offset, len }),

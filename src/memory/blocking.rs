@@ -7,9 +7,9 @@
 use super::MemoryError;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-const SERVED: MemoryError = MemoryError::Unsupported(
-    "memory of a file that another process serves can block for ever; copy it into shared memory",
-);
+/// Why what such a process serves is refused.
+pub(super) const SERVED: &str =
+    "memory of a file that another process serves can block for ever; copy it into shared memory";
 
 /// Checks that to use `fd` waits for no other process.
 pub fn check(fd: BorrowedFd) -> Result<(), MemoryError> {
@@ -20,13 +20,14 @@ pub fn check(fd: BorrowedFd) -> Result<(), MemoryError> {
     }
     let known = known(fd)?;
     match known.kind {
+        libc::S_IFREG if known.is_of_the_kernel => Ok(()),
         // What has no device of its own is listed among the mounts, or is mounted where we cannot see it.
-        libc::S_IFREG if known.device.0 == 0 => match file_system(fd) {
+        libc::S_IFREG | libc::S_IFCHR if known.device.0 == 0 => match file_system(fd) {
             Some(system) if system != "fuse" && !system.starts_with("fuse.") => Ok(()),
-            _ => Err(SERVED),
+            _ => Err(MemoryError::Unsupported(SERVED)),
         },
-        libc::S_IFDIR | libc::S_IFLNK => Err(MemoryError::Invalid(
-            "the memory's file descriptor is not of a file; expected a mappable file".into(),
+        libc::S_IFDIR | libc::S_IFLNK | libc::S_IFIFO | libc::S_IFSOCK => Err(MemoryError::Unsupported(
+            "the memory's file descriptor has no size; expected a mappable file",
         )),
         _ => Ok(()),
     }
@@ -46,7 +47,13 @@ pub(super) struct Known {
     device: (u32, u32),
     inode: u64,
     size: u64,
+    /// Whether its file system answers by itself, as far as it says so: btrfs, overlayfs and others without a device do,
+    /// wherever they are mounted. FUSE's files never say so.
+    is_of_the_kernel: bool,
 }
+
+/// Attributes that the kernel's own file systems know their files to have or not to have, and FUSE does not.
+const OF_THE_KERNEL: u64 = (libc::STATX_ATTR_COMPRESSED | libc::STATX_ATTR_NODUMP) as u64;
 
 pub(super) fn known(fd: BorrowedFd) -> Result<Known, MemoryError> {
     // SAFETY: plain data, of which all zeroes is a valid value.
@@ -63,6 +70,7 @@ pub(super) fn known(fd: BorrowedFd) -> Result<Known, MemoryError> {
         device: (facts.stx_dev_major, facts.stx_dev_minor),
         inode: facts.stx_ino,
         size: facts.stx_size,
+        is_of_the_kernel: facts.stx_attributes_mask & OF_THE_KERNEL != 0,
     })
 }
 
@@ -109,7 +117,7 @@ pub(crate) mod tests {
         check(File::open(std::env::current_exe().unwrap()).unwrap().as_fd()).unwrap();
         // Of a file system without a device, like FUSE's, but the kernel's own.
         check(File::open("/proc/self/status").unwrap().as_fd()).unwrap();
-        assert!(matches!(check(File::open("/").unwrap().as_fd()), Err(MemoryError::Invalid(_))));
+        assert!(matches!(check(File::open("/").unwrap().as_fd()), Err(MemoryError::Unsupported(_))));
     }
 
     /// A FUSE file system of one file, whose server never answers anything.

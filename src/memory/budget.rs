@@ -45,6 +45,22 @@ impl Budget {
     }
 }
 
+/// Some bytes of [`PRIVATE`], given back when dropped.
+pub(super) struct Counted(usize);
+
+impl Counted {
+    /// `None` if there are not as many left.
+    pub fn take(bytes: usize) -> Option<Self> {
+        PRIVATE.take(bytes).then_some(Counted(bytes))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        PRIVATE.give(self.0);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

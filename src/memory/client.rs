@@ -5,11 +5,13 @@
 //! nothing, compute with them where they lie: see [`super::held`].
 
 use super::brief::Brief;
+use super::budget::Counted;
 use super::file::Direction;
 use super::hardware_buffer::HardwareBuffer;
 use super::held::Under;
-use super::pages::Pages;
-use super::MemoryError;
+use super::pages::{self, Pages};
+use super::{blocking, served, MemoryError};
+use std::fs::File;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -45,6 +47,8 @@ pub struct Mapping {
     store: Store,
     len: usize,
     access: Access,
+    /// Of what is private.
+    _counted: Option<Counted>,
 }
 
 enum Store {
@@ -57,15 +61,24 @@ impl Mapping {
     /// Maps `len` bytes of `fd` from `offset`, which the file must really have.
     pub fn new(fd: BorrowedFd, offset: u64, len: usize, access: Access) -> Result<Self, MemoryError> {
         let pages = Pages::of_file(fd, offset, len, access)?;
-        Ok(Mapping { store: Store::Pages(pages), len, access })
+        Ok(Mapping { store: Store::Pages(pages), len, access, _counted: None })
     }
 
     /// As [`new`](Self::new), for memory that is read and written once: what is small is not really mapped, which holds a
     /// descriptor instead.
     pub fn brief(fd: BorrowedFd, offset: u64, len: usize, access: Access) -> Result<Self, MemoryError> {
         match Brief::of_file(fd, offset, len, access) {
-            Some(brief) => Ok(Mapping { store: Store::Brief(brief), len, access }),
-            None => Mapping::new(fd, offset, len, access),
+            Some(brief) => Ok(Mapping { store: Store::Brief(brief), len, access, _counted: None }),
+            None => Mapping::or_copy(fd, offset, len, access),
+        }
+    }
+
+    /// As [`new`](Self::new), for memory that is read once: a copy serves as well where the memory cannot be mapped without
+    /// waiting for another process.
+    pub fn or_copy(fd: BorrowedFd, offset: u64, len: usize, access: Access) -> Result<Self, MemoryError> {
+        match Mapping::new(fd, offset, len, access) {
+            Err(MemoryError::Unsupported(blocking::SERVED)) => served::copy(fd, offset, len, access),
+            other => other,
         }
     }
 
@@ -75,18 +88,44 @@ impl Mapping {
     /// has also vanished if the bytes at [`super::stamp_start`] change, as they do when a driver, of this process or
     /// another, writes the file anew.
     pub fn guarded(fd: BorrowedFd, len: usize) -> Result<Self, MemoryError> {
-        Ok(Mapping { store: Store::Pages(Pages::guarded(fd, len)?), len, access: Access::Read })
+        Ok(Mapping {
+            store: Store::Pages(Pages::guarded(fd, len)?),
+            len,
+            access: Access::Read,
+            _counted: None,
+        })
+    }
+
+    /// A private copy of the first `len` bytes of `file`, which serves wherever client memory does, to read. It is made by
+    /// several threads where that pays.
+    pub fn private_copy(file: &File, len: usize) -> Result<Self, MemoryError> {
+        Self::private_from(len, |bytes| pages::copy_file(file, bytes))
+    }
+
+    /// A private mapping of the `len` bytes that `fill` gives.
+    pub(super) fn private_from(
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> std::io::Result<()>,
+    ) -> Result<Self, MemoryError> {
+        let counted = Counted::take(len).ok_or(MemoryError::OutOfMemory(len))?;
+        let pages = Pages::filled(len, fill)?;
+        Ok(Mapping { store: Store::Pages(pages), len, access: Access::Read, _counted: Some(counted) })
     }
 
     /// A private anonymous mapping, which serves wherever client memory does.
     pub fn anonymous(len: usize) -> Result<Self, MemoryError> {
-        Ok(Mapping { store: Store::Pages(Pages::anonymous(len)?), len, access: Access::ReadWrite })
+        Ok(Mapping {
+            store: Store::Pages(Pages::anonymous(len)?),
+            len,
+            access: Access::ReadWrite,
+            _counted: None,
+        })
     }
 
     /// The bytes of a hardware buffer.
     pub(super) fn hardware(buffer: HardwareBuffer) -> Self {
         let (len, access) = (buffer.len(), buffer.access());
-        Mapping { store: Store::Hardware(buffer), len, access }
+        Mapping { store: Store::Hardware(buffer), len, access, _counted: None }
     }
 
     /// Size in bytes of what the client shares.

@@ -3,6 +3,7 @@
 use super::{blocking, Access, MemoryError};
 use nix::sys::stat::{fstat, SFlag};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 
 /// `f_type` of a dma-buf and of huge pages, linux/magic.h.
 const DMA_BUF_MAGIC: u32 = 0x444d_4142;
@@ -28,7 +29,8 @@ pub(super) fn examine(fd: BorrowedFd) -> Result<Facts, MemoryError> {
 
 fn size(fd: BorrowedFd) -> Result<u64, MemoryError> {
     let stat = fstat(fd).map_err(|e| MemoryError::Map(e.into()))?;
-    let kind = SFlag::from_bits_truncate(stat.st_mode & libc::S_IFMT);
+    #[allow(clippy::unnecessary_cast)] // mode_t has 16 bits on 32-bit Android, and st_mode 32
+    let kind = SFlag::from_bits_truncate(stat.st_mode as libc::mode_t & libc::S_IFMT);
     if kind == SFlag::S_IFREG {
         return Ok(u64::try_from(stat.st_size).unwrap_or(0));
     }
@@ -38,10 +40,8 @@ fn size(fd: BorrowedFd) -> Result<u64, MemoryError> {
         }
     }
     // A dma-buf tells its size by seeking to its end.
-    let size = nix::unistd::lseek(fd, 0, nix::unistd::Whence::SeekEnd).map_err(|e| {
-        MemoryError::Invalid(format!(
-            "the memory's file descriptor has no size ({e}); expected a mappable file"
-        ))
+    let size = nix::unistd::lseek(fd, 0, nix::unistd::Whence::SeekEnd).map_err(|_| {
+        MemoryError::Unsupported("the memory's file descriptor has no size; expected a mappable file")
     })?;
     Ok(u64::try_from(size).unwrap_or(0))
 }
@@ -50,9 +50,25 @@ fn size(fd: BorrowedFd) -> Result<u64, MemoryError> {
 fn ashmem_size(fd: BorrowedFd) -> Option<u64> {
     // _IO(0x77, 4), ASHMEM_GET_SIZE of linux/ashmem.h
     const ASHMEM_GET_SIZE: libc::c_ulong = 0x7704;
-    // SAFETY: this request takes no argument and only returns a number.
+    if !is_ashmem(fd) {
+        return None;
+    }
+    // SAFETY: to the ashmem device, and it is asked of no other, this request takes no argument and returns a number.
     let size = unsafe { libc::ioctl(fd.as_raw_fd(), ASHMEM_GET_SIZE as _, 0) };
     u64::try_from(size).ok().filter(|&size| size > 0)
+}
+
+/// Whether `fd` is of the ashmem device. To another device the requests of that one might mean anything.
+pub(super) fn is_ashmem(fd: BorrowedFd) -> bool {
+    // Newer systems give it a name of its own at each start. Policy lets nobody list /dev.
+    static DEVICES: OnceLock<Vec<libc::dev_t>> = OnceLock::new();
+    let devices = DEVICES.get_or_init(|| {
+        let start = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let names = ["/dev/ashmem".to_owned(), format!("/dev/ashmem{}", start.trim())];
+        let stats = names.iter().filter_map(|name| nix::sys::stat::stat(name.as_str()).ok());
+        stats.map(|stat| stat.st_rdev as libc::dev_t).collect()
+    });
+    !devices.is_empty() && fstat(fd).is_ok_and(|stat| devices.contains(&(stat.st_rdev as libc::dev_t)))
 }
 
 /// Whether the file was sealed so that it can never shrink.
@@ -60,17 +76,6 @@ pub(super) fn cannot_shrink(fd: BorrowedFd) -> bool {
     use nix::fcntl::{fcntl, FcntlArg, SealFlag};
     fcntl(fd, FcntlArg::F_GET_SEALS)
         .is_ok_and(|seals| SealFlag::from_bits_truncate(seals).contains(SealFlag::F_SEAL_SHRINK))
-}
-
-/// Whether `fd` is a socket or pipe that holds nothing to read. To ask takes nothing away, not even a socket's error.
-pub fn is_empty_stream(fd: BorrowedFd) -> bool {
-    if !matches!(blocking::file_type(fd), Ok(libc::S_IFSOCK | libc::S_IFIFO)) {
-        return false;
-    }
-    let mut unread: libc::c_int = -1;
-    // SAFETY: to sockets and pipes the request means to store how many bytes they hold, in the integer that it is given.
-    let asked = unsafe { libc::ioctl(fd.as_raw_fd(), libc::FIONREAD as _, &mut unread) };
-    asked == 0 && unread == 0
 }
 
 /// Whether `fd` is a sync file whose fences were signalled with an error.

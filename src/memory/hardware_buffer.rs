@@ -132,7 +132,7 @@ impl HardwareBuffer {
         ints: &[i32],
     ) -> Result<Self, MemoryError> {
         if fds.len() > MAX_HANDLE_PART || ints.len() > MAX_HANDLE_PART {
-            return Err(MemoryError::Invalid("the handle of a hardware buffer is too long".into()));
+            return Err(MemoryError::Unsupported("the handle of a hardware buffer is too long"));
         }
         // native_handle_t: its size without the data, how many of each, the data.
         let mut handle = vec![3 * size_of::<c_int>() as c_int, fds.len() as c_int, ints.len() as c_int];
@@ -158,7 +158,7 @@ impl HardwareBuffer {
         // SAFETY: the buffer is alive, and the description is ours to be written.
         unsafe { (library.describe)(buffer, &mut actual) };
         if actual.format != BLOB || actual.width < description.width {
-            return Err(MemoryError::Invalid("a hardware buffer is not what its description says".into()));
+            return Err(MemoryError::Unsupported("a hardware buffer is not what its description says"));
         }
         imported.usage = actual.usage & (CPU_READ | CPU_WRITE);
         if imported.usage == 0 {

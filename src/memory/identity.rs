@@ -1,51 +1,119 @@
 //! Which memory a pool is, so that a mapping can be used again for the same one and for no other.
 
 use super::blocking::{self, Known};
+use super::file::is_ashmem;
+use super::kernel::same_open_file;
 use super::Access;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// The part of a file that a pool is. While a mapping of it lives, no other file has its numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The part of a file that a pool is.
+#[derive(Debug, PartialEq)]
 pub struct Identity {
-    /// Its size, too: a file that changed it must be looked at again.
-    file: Known,
+    what: What,
     offset: u64,
     size: usize,
     access: Option<Access>,
 }
 
+#[derive(Debug)]
+enum What {
+    /// A file with numbers that no other has while a mapping of it lives. Its size, too: a file that changed it must be
+    /// looked at again.
+    File(Known),
+    /// Memory that all looks the same, regions of ashmem and hardware buffers: these very open files, which duplicates
+    /// share. That they are held here keeps others from taking their place.
+    OpenFiles(Vec<OwnedFd>, Vec<i32>),
+}
+
+impl PartialEq for What {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (What::File(a), What::File(b)) => a == b,
+            (What::OpenFiles(a, a_ints), What::OpenFiles(b, b_ints)) => {
+                let same = |(a, b): (&OwnedFd, &OwnedFd)| same_open_file(a.as_fd(), b.as_fd()) == Some(true);
+                a_ints == b_ints && a.len() == b.len() && a.iter().zip(b).all(same)
+            }
+            _ => false,
+        }
+    }
+}
+
 impl Identity {
-    /// `None` where the file cannot tell: all regions of the ashmem device look the same.
+    /// `None` where neither the file nor the kernel can tell.
     pub(super) fn new(fd: BorrowedFd, offset: u64, size: usize, access: Option<Access>) -> Option<Self> {
         let file = blocking::known(fd).ok()?;
-        let is_file = file.kind == libc::S_IFREG;
-        is_file.then_some(Identity { file, offset, size, access })
+        match file.kind {
+            libc::S_IFREG => Some(Identity { what: What::File(file), offset, size, access }),
+            libc::S_IFCHR if is_ashmem(fd) => {
+                Self::of_open_files([fd].into_iter(), &[], offset, size, access)
+            }
+            _ => None,
+        }
+    }
+
+    /// Of memory that these open files are, together with whatever numbers belong to them.
+    pub(super) fn of_open_files<'f>(
+        files: impl Iterator<Item = BorrowedFd<'f>>,
+        ints: &[i32],
+        offset: u64,
+        size: usize,
+        access: Option<Access>,
+    ) -> Option<Self> {
+        /// More than any graphics driver's handle has: each is a descriptor of ours for as long as this is kept.
+        const MOST_FILES: usize = 4;
+        let files: Vec<_> = files.collect();
+        let first = files.first()?;
+        // A kernel that cannot tell a file from itself cannot tell it from others.
+        if files.len() > MOST_FILES || same_open_file(*first, *first) != Some(true) {
+            return None;
+        }
+        let files = files.into_iter().map(|fd| fd.try_clone_to_owned().ok()).collect::<Option<_>>()?;
+        Some(Identity { what: What::OpenFiles(files, ints.to_vec()), offset, size, access })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
     use std::io::Write;
-    use std::os::fd::AsFd;
+
+    fn file(bytes: &[u8]) -> File {
+        let fd = nix::sys::memfd::memfd_create(c"test", nix::sys::memfd::MFdFlags::empty()).unwrap();
+        let mut file = File::from(fd);
+        file.write_all(bytes).unwrap();
+        file
+    }
 
     #[test]
     fn the_same_file_is_known_and_others_are_told_apart() {
-        let file = |bytes: &[u8]| {
-            let fd = nix::sys::memfd::memfd_create(c"test", nix::sys::memfd::MFdFlags::empty()).unwrap();
-            let mut file = std::fs::File::from(fd);
-            file.write_all(bytes).unwrap();
-            file
-        };
         let (a, b) = (file(&[0; 100]), file(&[0; 100]));
-        let identity = |file: &std::fs::File, offset| Identity::new(file.as_fd(), offset, 10, None).unwrap();
+        let identity = |file: &File, offset| Identity::new(file.as_fd(), offset, 10, None).unwrap();
         let first = identity(&a, 0);
         assert_eq!(first, identity(&a.try_clone().unwrap(), 0));
         assert_ne!(first, identity(&a, 1));
         assert_ne!(first, identity(&b, 0));
         a.set_len(50).unwrap();
         assert_ne!(first, identity(&a, 0));
-        let null = std::fs::File::open("/dev/null").unwrap();
+        let null = File::open("/dev/null").unwrap();
         assert_eq!(Identity::new(null.as_fd(), 0, 10, None), None);
+    }
+
+    #[test]
+    fn open_files_are_told_apart_by_the_kernel() {
+        // Two open files of one device, as two regions of ashmem are.
+        let open = || File::open("/dev/zero").unwrap();
+        let (a, b) = (open(), open());
+        let identity = |files: &[&File], ints: &[i32]| {
+            Identity::of_open_files(files.iter().map(|file| file.as_fd()), ints, 0, 10, None)
+        };
+        let first = identity(&[&a, &b], &[1]).unwrap();
+        assert_eq!(first, identity(&[&a.try_clone().unwrap(), &b], &[1]).unwrap());
+        assert_ne!(first, identity(&[&a, &a], &[1]).unwrap());
+        assert_ne!(first, identity(&[&b, &a], &[1]).unwrap());
+        assert_ne!(first, identity(&[&a], &[1]).unwrap());
+        assert_ne!(first, identity(&[&a, &b], &[2]).unwrap());
+        assert_eq!(identity(&[&a; 5], &[]), None, "so many descriptors are not kept");
+        assert_eq!(identity(&[], &[1]), None);
     }
 }

@@ -6,7 +6,9 @@ use super::client::Access;
 use super::file::{self, Announced, Direction, DmaBuf};
 use super::guard::Region;
 use super::MemoryError;
+use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Mapped pages; unmapped when dropped.
@@ -113,6 +115,22 @@ impl Pages {
         Ok(Pages { base, mapped: len.max(1), skip: 0, region: None, sentinel: None, dma_buf: None })
     }
 
+    /// Private pages with the `len` bytes that `fill` gives.
+    pub fn filled(
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> std::io::Result<()>,
+    ) -> Result<Self, MemoryError> {
+        let pages = Pages::anonymous(len)?;
+        // SAFETY: the mapping was just made, has at least so many bytes, all initialised by the kernel, and nobody else
+        // knows of it. The slice ends with this function.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(pages.base.cast::<u8>(), len) };
+        fill(bytes).map_err(|why| match why.kind() {
+            std::io::ErrorKind::UnexpectedEof => MemoryError::Vanished,
+            _ => MemoryError::Map(why),
+        })?;
+        Ok(pages)
+    }
+
     /// Whether the file shrank, or was given another stamp, while the pages were in use.
     pub fn vanished(&self) -> bool {
         let rewritten = self.sentinel.as_ref().is_some_and(|sentinel| {
@@ -157,6 +175,33 @@ impl Drop for Pages {
         // SAFETY: exactly the region that mmap gave us; nobody holds a reference into it.
         unsafe { libc::munmap(self.base, self.mapped) };
     }
+}
+
+/// Reads the start of `file` into all of `bytes`; large parts on threads of their own, as most of the time goes into
+/// making the pages.
+pub(super) fn copy_file(file: &File, bytes: &mut [u8]) -> std::io::Result<()> {
+    const PART: usize = 2 << 20;
+    const MOST_THREADS: usize = 4;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = (bytes.len() / PART).clamp(1, MOST_THREADS.min(cores));
+    let part = bytes.len().div_ceil(threads).max(1);
+    std::thread::scope(|scope| {
+        let mut others = Vec::new();
+        let mut result = Ok(());
+        for (i, part_bytes) in bytes.chunks_mut(part).enumerate() {
+            let start = (i * part) as u64;
+            if i + 1 == threads {
+                result = file.read_exact_at(part_bytes, start);
+                break;
+            }
+            let read = move || file.read_exact_at(part_bytes, start);
+            others.push(std::thread::Builder::new().name("nnhal-load".into()).spawn_scoped(scope, read)?);
+        }
+        for other in others {
+            result = result.and(other.join().unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into())));
+        }
+        result
+    })
 }
 
 /// Why the kernel did not map a file for `access`.

@@ -61,7 +61,12 @@ impl<'a> Pool<'a> {
     pub fn identity(&self) -> Option<Identity> {
         match self.source {
             Source::File { fd, offset, access, .. } => Identity::new(fd.as_fd(), offset, self.size, access),
-            Source::Hardware(_) => None,
+            Source::Hardware(buffer) => {
+                let files = buffer.handle.fds.iter().map(|fd| fd.as_fd());
+                let usage = buffer.description.usage.0 as u64;
+                let numbers = [&buffer.handle.ints[..], &[usage as i32, (usage >> 32) as i32]].concat();
+                Identity::of_open_files(files, &numbers, 0, self.size, None)
+            }
         }
     }
 
@@ -83,6 +88,11 @@ impl<'a> Pool<'a> {
     /// be written is mapped to be read.
     pub fn map(&self) -> Result<Arc<Mapping>, MemoryError> {
         self.map_with(Library::of_this_machine(), Mapping::new)
+    }
+
+    /// As [`map`](Self::map), for constants, which are read once.
+    pub fn map_to_read_once(&self) -> Result<Arc<Mapping>, MemoryError> {
+        self.map_with(Library::of_this_machine(), Mapping::or_copy)
     }
 
     /// As [`map`](Self::map), for one execution that is about to run.
@@ -134,7 +144,7 @@ impl<'a> Pool<'a> {
 fn blob_size(buffer: &aidl::HardwareBuffer) -> Result<usize, MemoryError> {
     let (description, handle) = (&buffer.description, &buffer.handle);
     if handle.fds.is_empty() && handle.ints.is_empty() {
-        return Err(MemoryError::Invalid("a hardware buffer without a handle".into()));
+        return Err(MemoryError::Unsupported("a hardware buffer without a handle"));
     }
     if description.format != aidl::PixelFormat::BLOB {
         return Err(MemoryError::Unsupported("only hardware buffers of format BLOB can be mapped"));

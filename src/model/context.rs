@@ -93,7 +93,7 @@ impl<'a> Pools<'a> {
         let mapping = match mapping.get() {
             Some(mapping) => mapping.clone(),
             None => {
-                let fresh = pool.map().map_err(failed)?;
+                let fresh = pool.map_to_read_once().map_err(failed)?;
                 mapping.get_or_init(|| fresh).clone()
             }
         };

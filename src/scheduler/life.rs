@@ -3,7 +3,7 @@
 //! Fences, callbacks and binder objects have notices of their own; a call that is under way has none but this.
 
 use super::watcher::{Event, Key, Watcher};
-use rustix::process::{pidfd_open, Pid, PidfdFlags};
+use crate::memory::process_descriptor;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,10 +46,8 @@ impl Life {
         let told = over.clone();
         let end = move |_: Event, _: &OwnedFd| told.store(true, Ordering::Relaxed);
         // Where the transport does not tell, the id is negative.
-        let known = Some(process).filter(|&process| process > 0).and_then(Pid::from_raw);
-        let descriptor = known
-            .ok_or(std::io::ErrorKind::NotFound.into())
-            .and_then(|process| Ok(pidfd_open(process, PidfdFlags::empty())?));
+        let known = Some(process).filter(|&process| process > 0);
+        let descriptor = known.ok_or(std::io::ErrorKind::NotFound.into()).and_then(process_descriptor);
         let watch = descriptor.and_then(|process| watcher.readable(process, Box::new(end)));
         if let Err(why) = &watch {
             log::debug!("the life of process {process} is not watched: {why}");

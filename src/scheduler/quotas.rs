@@ -93,5 +93,7 @@ fn take(quota: &Arc<Quota>, client: u32, count: usize, what: &'static str) -> Re
 fn descriptors(parts: u64) -> u64 {
     use nix::sys::resource::{getrlimit, Resource};
     let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
+    #[allow(clippy::useless_conversion)] // rlim_t has 32 bits on 32-bit Android
+    let soft = u64::from(soft);
     soft.min(1 << 20) / parts
 }

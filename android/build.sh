@@ -1,0 +1,58 @@
+#!/bin/bash
+# Builds the daemon for Android with Cargo and the NDK, into android/prebuilt, where Android.bp packages it.
+#
+#   ANDROID_NDK_HOME=... android/build.sh [arm64] [arm] [x86_64]     without names, all three
+#   android/build.sh --generated                                     what Soong needs to build from source
+#
+# Needs NDK r26 or newer, and the Rust targets: rustup target add aarch64-linux-android armv7-linux-androideabi
+# x86_64-linux-android. With a nightly toolchain and its rust-src, NNHAL_BRANCH_PROTECTION=1 builds arm64 with BTI and PAC,
+# the standard library included.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+name=android.hardware.neuralnetworks-service.nnhal
+# statx, which the driver asks about files with, is there since this one.
+api=${NNHAL_ANDROID_API:-30}
+target_dir=${CARGO_TARGET_DIR:-target}
+
+fail() { echo "build.sh: $*" >&2; exit 1; }
+
+if [ "${1:-}" = --generated ]; then
+  cargo check --locked --no-default-features --lib
+  newest=$(ls -td "$target_dir"/debug/build/nnhal-*/out | head -1)
+  mkdir -p android/generated
+  cp "$newest/nnapi.rs" "$newest/source_id.rs" android/generated/
+  echo "build.sh: android/generated has nnapi.rs and source_id.rs"
+  exit
+fi
+
+[ -n "${ANDROID_NDK_HOME:-}" ] || fail "ANDROID_NDK_HOME names no NDK"
+tools=$(echo "$ANDROID_NDK_HOME"/toolchains/llvm/prebuilt/*/bin)
+[ -x "$tools/llvm-strip" ] || fail "no tools in $tools"
+
+build() { # ARCH TARGET CLANG
+  local arch=$1 target=$2 linker=$tools/$3$api-clang variable flags=() std=()
+  [ -x "$linker" ] || fail "no $linker"
+  variable=CARGO_TARGET_$(tr a-z- A-Z_ <<<"$target")
+  # Kernels with pages of 16 KiB load nothing that is aligned to less.
+  flags=(-C link-arg=-Wl,-z,max-page-size=16384)
+  if [ "$arch" = arm64 ] && [ "${NNHAL_BRANCH_PROTECTION:-0}" = 1 ]; then
+    flags+=(-Z branch-protection=bti,pac-ret -C link-arg=-Wl,-z,force-bti)
+    std=(-Z build-std=std,panic_unwind)
+  fi
+  env "${variable}_LINKER=$linker" "${variable}_RUSTFLAGS=${flags[*]}" \
+    cargo build --locked --release --no-default-features --bin nnhald --target "$target" "${std[@]}"
+  mkdir -p "android/prebuilt/$arch"
+  "$tools/llvm-strip" -o "android/prebuilt/$arch/$name" "$target_dir/$target/release/nnhald"
+  echo "build.sh: android/prebuilt/$arch/$name"
+}
+
+[ $# -gt 0 ] || set -- arm64 arm x86_64
+for arch in "$@"; do
+  case $arch in
+    arm64) build arm64 aarch64-linux-android aarch64-linux-android ;;
+    arm) build arm armv7-linux-androideabi armv7a-linux-androideabi ;;
+    x86_64) build x86_64 x86_64-linux-android x86_64-linux-android ;;
+    *) fail "$arch is not one of arm64, arm and x86_64" ;;
+  esac
+done

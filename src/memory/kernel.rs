@@ -1,0 +1,72 @@
+//! What only the kernel can tell or make, and no crate asks it for on every target.
+
+use super::blocking;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// A descriptor of the process with this id, which can be read once the process has ended.
+pub fn process_descriptor(process: libc::pid_t) -> std::io::Result<OwnedFd> {
+    const NO_FLAGS: libc::c_uint = 0;
+    // SAFETY: the call takes two numbers, and touches no memory of ours.
+    let made = unsafe { libc::syscall(libc::SYS_pidfd_open, process, NO_FLAGS) };
+    let fd = i32::try_from(made).ok().filter(|&fd| fd >= 0).ok_or_else(std::io::Error::last_os_error)?;
+    // SAFETY: the kernel has just made it, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Whether `fd` is a socket or pipe that holds nothing to read. To ask takes nothing away, not even a socket's error.
+pub fn is_empty_stream(fd: BorrowedFd) -> bool {
+    if !matches!(blocking::file_type(fd), Ok(libc::S_IFSOCK | libc::S_IFIFO)) {
+        return false;
+    }
+    let mut unread: libc::c_int = -1;
+    // SAFETY: to sockets and pipes the request means to store how many bytes they hold, in the integer that it is given.
+    let asked = unsafe { libc::ioctl(fd.as_raw_fd(), libc::FIONREAD as _, &mut unread) };
+    asked == 0 && unread == 0
+}
+
+/// Whether both are of one open file, as duplicates are. `None` where the kernel does not tell.
+pub(super) fn same_open_file(a: BorrowedFd, b: BorrowedFd) -> Option<bool> {
+    /// linux/fcntl.h, since Linux 6.10
+    const F_DUPFD_QUERY: libc::c_int = 1024 + 3;
+    /// linux/kcmp.h
+    const KCMP_FILE: libc::c_int = 0;
+    let (a, b) = (a.as_raw_fd(), b.as_raw_fd());
+    // SAFETY: the command takes a number, and touches no memory of ours.
+    match unsafe { libc::fcntl(a, F_DUPFD_QUERY, b) } {
+        0 => return Some(false),
+        1 => return Some(true),
+        _ => {}
+    }
+    let process = std::process::id() as libc::pid_t;
+    let (a, b) = (libc::c_long::from(a), libc::c_long::from(b));
+    // SAFETY: the call takes five numbers, and touches no memory of ours.
+    match unsafe { libc::syscall(libc::SYS_kcmp, process, process, KCMP_FILE, a, b) } {
+        0 => Some(true),
+        -1 => None,
+        _ => Some(false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn duplicates_are_of_one_open_file_and_others_are_not() {
+        let open = || std::fs::File::open("/dev/null").unwrap();
+        let (a, b) = (open(), open());
+        let duplicate = a.try_clone().unwrap();
+        assert_eq!(same_open_file(a.as_fd(), duplicate.as_fd()), Some(true));
+        assert_eq!(same_open_file(a.as_fd(), b.as_fd()), Some(false));
+    }
+
+    #[test]
+    fn a_stream_is_empty_until_something_is_written() {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert!(is_empty_stream(ours.as_fd()));
+        std::io::Write::write_all(&mut &theirs, &[1]).unwrap();
+        assert!(!is_empty_stream(ours.as_fd()));
+        assert!(!is_empty_stream(std::fs::File::open("/dev/null").unwrap().as_fd()), "no stream at all");
+    }
+}

@@ -1,0 +1,121 @@
+//! Memory of files that another process serves: what can be had of them is a copy, and only if it comes in time.
+//!
+//! To touch a page of such a file can block for ever, and a thread that does cannot be got back. So one that may be lost
+//! reads it; whoever wants the bytes waits for a while. There are only so many to lose: until some of them come back,
+//! all such memory is refused. As it is a copy, it is for memory that is read once: constants, inputs of one execution.
+
+use super::client::Mapping;
+use super::{Access, MemoryError};
+use std::fs::File;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+/// How long such a file may take to be read.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How many threads may be reading, or be lost.
+const MOST_READERS: usize = 8;
+
+static READERS: AtomicUsize = AtomicUsize::new(0);
+
+/// One of them. Given back when its thread ends, if it ever does.
+struct Reader;
+
+impl Reader {
+    fn new() -> Option<Self> {
+        let more = |count| (count < MOST_READERS).then_some(count + 1);
+        READERS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| Reader)
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        READERS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A copy of `len` bytes of `fd` from `offset`.
+pub(super) fn copy(fd: BorrowedFd, offset: u64, len: usize, access: Access) -> Result<Mapping, MemoryError> {
+    if access != Access::Read {
+        return Err(MemoryError::Access("memory of a file that another process serves can only be read"));
+    }
+    let file = File::from(fd.try_clone_to_owned().map_err(MemoryError::Map)?);
+    read_in_time(len, PATIENCE, move |bytes| file.read_exact_at(bytes, offset))
+}
+
+/// A private copy of the `len` bytes that `read` gives, if it does within `patience`.
+fn read_in_time(
+    len: usize,
+    patience: Duration,
+    read: impl FnOnce(&mut [u8]) -> std::io::Result<()> + Send + 'static,
+) -> Result<Mapping, MemoryError> {
+    let reader = Reader::new()
+        .ok_or(MemoryError::Exhausted("too many files that other processes serve are being waited for"))?;
+    let (sender, receiver) = sync_channel(1);
+    let work = move || {
+        let copied = Mapping::private_from(len, read).map_err(|why| match why {
+            MemoryError::Vanished => {
+                MemoryError::Invalid(format!("the memory's file has not its {len} bytes"))
+            }
+            other => other,
+        });
+        // Nobody may be waiting any more.
+        let _ = sender.send(copied);
+        drop(reader);
+    };
+    std::thread::Builder::new().name("nnhal-served".into()).spawn(work).map_err(MemoryError::Map)?;
+    receiver.recv_timeout(patience).unwrap_or(Err(MemoryError::Unsupported(
+        "memory of a file that another process serves did not come in time; copy it into shared memory",
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::ClientSlice;
+    use std::os::fd::AsFd;
+    use std::sync::{Arc, Mutex};
+
+    /// The tests share the readers.
+    static ALONE: Mutex<()> = Mutex::new(());
+
+    #[test]
+    fn what_comes_in_time_is_copied() {
+        let _alone = ALONE.lock().unwrap();
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&[7; 100], 0).unwrap();
+        let copied = copy(file.as_fd(), 10, 80, Access::Read).unwrap();
+        file.write_all_at(&[8; 100], 0).unwrap();
+        assert_eq!(ClientSlice::whole(Arc::new(copied)).to_private().unwrap()[..], [7; 80]);
+        assert!(matches!(copy(file.as_fd(), 50, 51, Access::Read), Err(MemoryError::Invalid(_))));
+        assert!(matches!(copy(file.as_fd(), 0, 1, Access::ReadWrite), Err(MemoryError::Access(_))));
+    }
+
+    #[test]
+    fn what_never_comes_is_given_up_and_only_so_many_are_waited_for() {
+        let _alone = ALONE.lock().unwrap();
+        let moment = Duration::from_millis(10);
+        let (answer, silence) = std::sync::mpsc::channel::<()>();
+        let silence = Arc::new(Mutex::new(silence));
+        let never = || {
+            let silence = silence.clone();
+            move |_: &mut [u8]| {
+                let _ = silence.lock().unwrap().recv(); // until the test ends it
+                Ok(())
+            }
+        };
+        for _ in 0..MOST_READERS {
+            let copied = read_in_time(1, moment, never());
+            assert!(matches!(copied, Err(MemoryError::Unsupported(_))), "{copied:?}");
+        }
+        assert!(matches!(read_in_time(1, moment, never()), Err(MemoryError::Exhausted(_))));
+        // They come back when they are answered after all.
+        drop(answer);
+        while READERS.load(Ordering::Relaxed) > 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(read_in_time(1, PATIENCE, never()).is_ok());
+    }
+}

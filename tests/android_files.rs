@@ -1,0 +1,199 @@
+//! What is in android/, held against the daemon and against itself: names, paths, instance, flags, user and types appear in
+//! many files, and a device finds out late that two of them differ.
+
+use nnhal::daemon::{Flags, Place};
+use std::path::{Path, PathBuf};
+
+const BINARY: &str = "android.hardware.neuralnetworks-service.nnhal";
+const INSTANCE: &str = "android.hardware.neuralnetworks.IDevice/nnhal";
+const DATA: &str = "/data/vendor/nnhal";
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|why| panic!("{path}: {why}"))
+}
+
+/// The lines of a file without comments and indentation.
+fn lines(path: &str) -> Vec<String> {
+    let text = read(path);
+    text.lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// What is between `before` and `after`, once.
+#[track_caller]
+fn between<'t>(text: &'t str, before: &str, after: &str) -> &'t str {
+    let (_, rest) = text.split_once(before).unwrap_or_else(|| panic!("no {before:?}"));
+    assert!(!rest.contains(before), "{before:?} is there twice");
+    rest.split_once(after).unwrap_or_else(|| panic!("no {after:?} after {before:?}")).0
+}
+
+/// An init file: the service's name, its program, its arguments, and its options.
+struct Service {
+    name: String,
+    program: String,
+    arguments: Vec<String>,
+    options: Vec<String>,
+    all: Vec<String>,
+}
+
+fn service(path: &str) -> Service {
+    let all = lines(path);
+    let at = all.iter().position(|line| line.starts_with("service ")).expect("a service");
+    let mut words = all[at].split_whitespace().skip(1).map(String::from);
+    let (name, program) = (words.next().expect("a name"), words.next().expect("a program"));
+    Service { name, program, arguments: words.collect(), options: all[at + 1..].to_vec(), all: all.clone() }
+}
+
+fn services() -> [Service; 2] {
+    [service(&format!("android/{BINARY}.rc")), service("android/apex/nnhal-apex.rc")]
+}
+
+#[test]
+fn init_starts_the_daemon_with_flags_that_it_has() {
+    for service in services() {
+        let flags = Flags::parse(service.arguments).expect("flags of the daemon").expect("no call for help");
+        assert_eq!(flags.service, Place::Binder("nnhal".into()));
+        assert_eq!(flags.data.as_deref(), Some(Path::new(DATA)));
+        let option = |option: &str| service.options.iter().any(|line| line == option);
+        assert!(option(&format!("interface aidl {INSTANCE}")) && option("class hal"));
+        assert!(option("user vendor_nnhal") && option("group vendor_nnhal") && option("capabilities"));
+        let made = format!("mkdir {DATA} 0700 vendor_nnhal vendor_nnhal");
+        assert!(service.all.contains(&made), "its data directory is made by init");
+        assert_eq!(service.name, "vendor.neuralnetworks-nnhal");
+    }
+    let [vendor, apex] = services();
+    assert_eq!(vendor.program, format!("/vendor/bin/hw/{BINARY}"));
+    assert_eq!(apex.program, format!("/apex/com.android.hardware.neuralnetworks/bin/hw/{BINARY}"));
+    assert_eq!(vendor.arguments.len(), 4);
+    assert_eq!(vendor.options, apex.options, "both are started alike");
+}
+
+#[test]
+fn the_manifests_declare_what_the_daemon_registers() {
+    assert_eq!(INSTANCE, format!("{}/nnhal", nnhal::daemon::serve::INTERFACE));
+    for path in [format!("android/{BINARY}.xml"), "android/apex/nnhal-apex.xml".into()] {
+        let text = read(&path);
+        let name = between(&text, "<name>", "</name>");
+        let fqname = between(&text, "<fqname>", "</fqname>");
+        let (interface, instance) = fqname.split_once('/').expect("an interface and an instance");
+        assert_eq!(format!("{name}.{interface}/{instance}"), INSTANCE);
+        let version: i32 = between(&text, "<version>", "</version>").parse().expect("a number");
+        assert_eq!(version, nnhal::aidl::INTERFACE_VERSION, "the frozen version");
+        assert_eq!(between(&text, "<manifest ", ">"), "version=\"1.0\" type=\"device\"");
+    }
+    let apex = read("android/apex/nnhal-apex.xml");
+    let manifest: serde_json::Value =
+        serde_json::from_str(&read("android/apex/apex_manifest.json")).expect("JSON");
+    assert_eq!(manifest["name"], between(&apex, "updatable-via-apex=\"", "\""));
+}
+
+/// Whether a regular expression of file_contexts, of which ours use escaped points, alternatives and an optional tail,
+/// matches `path`.
+fn matches(expression: &str, path: &str) -> bool {
+    regex::Regex::new(&format!("^{expression}$")).expect("an expression").is_match(path)
+}
+
+#[test]
+fn every_file_gets_the_type_that_the_policy_gives_rights_to() {
+    let types =
+        [read("android/sepolicy/file.te"), read("android/sepolicy/hal_neuralnetworks_nnhal.te")].concat();
+    let declared = |name: &str| types.lines().any(|line| line.starts_with(&format!("type {name},")));
+    let label = |path: &str| {
+        let contexts = lines("android/sepolicy/file_contexts");
+        let found: Vec<_> = contexts
+            .iter()
+            .filter_map(|line| line.split_once(char::is_whitespace))
+            .filter(|(expression, _)| matches(expression, path))
+            .map(|(_, context)| between(context, "u:object_r:", ":s0").to_owned())
+            .collect();
+        assert_eq!(found.len(), 1, "{path}: {found:?}");
+        found[0].clone()
+    };
+    let [vendor, apex] = services();
+    let (program, data) = (label(&vendor.program), label(DATA));
+    assert_eq!((&program[..], &data[..]), ("hal_neuralnetworks_nnhal_exec", "vendor_nnhal_data_file"));
+    assert_eq!(label(&format!("{DATA}/store/registry.redb")), data);
+    assert!(declared(&program) && declared(&data) && declared("hal_neuralnetworks_nnhal"));
+    // init_daemon_domain goes by this.
+    assert!(program.strip_suffix("_exec").is_some_and(declared));
+    let inside = apex.program.strip_prefix("/apex/com.android.hardware.neuralnetworks").expect("in its APEX");
+    let contexts = lines("android/apex/file_contexts");
+    let last = contexts.iter().filter_map(|line| line.split_once(char::is_whitespace));
+    let last = last.rfind(|(expression, _)| matches(expression, inside)).expect("a context");
+    assert_eq!(last.1.trim(), format!("u:object_r:{program}:s0"));
+    let services: Vec<_> = lines("android/sepolicy/service_contexts");
+    let words: Vec<_> = services.iter().map(|line| line.split_whitespace().collect::<Vec<_>>()).collect();
+    assert_eq!(words, [[INSTANCE, "u:object_r:hal_neuralnetworks_service:s0"]]);
+}
+
+#[test]
+fn every_allow_rule_has_its_reason_above_it() {
+    let policy = read("android/sepolicy/hal_neuralnetworks_nnhal.te");
+    let rules =
+        policy.split("\n\n").filter(|block| block.contains("\nallow ") || block.starts_with("allow "));
+    let mut count = 0;
+    for block in rules {
+        assert!(block.starts_with("# "), "a rule without its reason: {block}");
+        count += 1;
+    }
+    assert_eq!(count, 3, "its data, fences and apps' shared memory; docs/ANDROID.md lists them");
+}
+
+#[test]
+fn the_user_of_the_daemon_is_one_that_the_product_makes() {
+    let config = lines("android/config.fs");
+    assert_eq!(config[0], "[AID_VENDOR_NNHAL]");
+    let number: u32 = config[1].strip_prefix("value: ").and_then(|text| text.parse().ok()).expect("a number");
+    assert!((2900..3000).contains(&number), "vendors have no other numbers");
+    assert!(lines("android/nnhal_board.mk").iter().any(|line| line.ends_with("/config.fs")));
+}
+
+#[test]
+fn modules_name_files_that_are_there_or_are_made() {
+    let quoted = |text: &str| text.split('"').skip(1).step_by(2).map(String::from).collect::<Vec<_>>();
+    let mut named = Vec::new();
+    for (file, directory) in
+        [("Android.bp", ""), ("nnhal_source.bp", ""), ("android/apex/Android.bp", "android/apex")]
+    {
+        let text = read(file);
+        let code: String = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+        let files = quoted(&code).into_iter().filter(|name| name.contains('.') && !name.starts_with(':'));
+        named.extend(files.map(|name| (file, PathBuf::from(directory).join(name))));
+    }
+    let is_file =
+        |path: &Path| path.extension().is_some_and(|e| ["rs", "rc", "xml", "json"].iter().any(|k| e == *k));
+    let mut found = 0;
+    for (file, path) in named.iter().filter(|(_, path)| is_file(path)) {
+        let generated = path.starts_with("android/generated") || path.parent() == Some(Path::new(""));
+        assert!(generated || root().join(path).is_file(), "{file}: no {}", path.display());
+        found += 1;
+    }
+    assert!(found > 6, "{named:?}");
+    for text in
+        [read("android/nnhal.mk"), read("Android.bp"), read("nnhal_source.bp"), read("android/build.sh")]
+    {
+        assert!(text.contains(BINARY));
+    }
+}
+
+#[test]
+fn sources_that_soong_builds_name_all_crates_of_the_daemon() {
+    let (manifest, modules) = (read("Cargo.toml"), read("nnhal_source.bp"));
+    let dependencies = between(&manifest, "\n[dependencies]\n", "# tool only");
+    let names = dependencies.lines().filter_map(|line| line.split_once(" = ")).map(|(name, _)| name);
+    let android = between(&manifest, "'cfg(target_os = \"android\")'.dependencies]\n", "\n[");
+    let names: Vec<_> = names.chain(android.lines().filter_map(|line| line.split(' ').next())).collect();
+    assert!(names.len() > 8, "{names:?}");
+    for name in names.into_iter().filter(|name| !name.is_empty()) {
+        let named = |library: &str| modules.contains(&format!("\"{library}\""));
+        let found = named(&format!("lib{name}")) || named(&format!("lib{name}_rust"));
+        assert!(found || (name == "binder" && named("libbinder_rsbinder")), "nnhal_source.bp lacks {name}");
+    }
+}

@@ -1,0 +1,199 @@
+//! android/push.sh and android/vts.sh with an adb that is none: a device of files, which notes what it is asked.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const NAME: &str = "android.hardware.neuralnetworks-service.nnhal";
+
+/// Stands in for adb: `shell` answers for a device whose state is files beside it, and all calls are noted.
+const ADB: &str = r#"#!/bin/bash
+here=$(dirname "$0")
+echo "$*" >>"$here/calls"
+[ "$1" = shell ] || {
+  case $1 in
+    remount) [ ! -e "$here/read-only" ] ;;
+    pull) cp "$here/results.xml" "$3" ;;
+  esac
+  exit
+}
+shift
+case $* in
+  "getprop ro.product.cpu.abi") cat "$here/abi" ;;
+  "ls -Z "*) cat "$here/label" ;;
+  start*) [ ! -e "$here/fresh" ] ;;
+  "service check "*)
+    n=$(($(cat "$here/checks" 2>/dev/null || echo 0) + 1))
+    echo $n >"$here/checks"
+    [ $n -ge "$(cat "$here/registers")" ] && echo "Service $3: found" || echo "Service $3: not found" ;;
+  "pidof "*) n=$(cat "$here/asked" 2>/dev/null || echo 0); echo $((n + 1)) >"$here/asked"
+    [ -e "$here/dies" ] && echo $((700 + n)) || echo 700 ;;
+  *--gtest_filter=*) cat "$here/tests"; exit "$(cat "$here/status")" ;;
+  logcat*) echo "nnhal: cannot register" ;;
+esac
+"#;
+
+struct Device {
+    directory: tempfile::TempDir,
+}
+
+impl Device {
+    fn new() -> Self {
+        let device = Device { directory: tempfile::TempDir::new().expect("a directory") };
+        device.put("adb", ADB);
+        let executable = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(device.path("adb"), executable).expect("made executable");
+        device.put("abi", "arm64-v8a\r\n");
+        device.put("label", "u:object_r:hal_neuralnetworks_nnhal_exec:s0 /vendor/bin/hw/it\r\n");
+        device.put("registers", "1");
+        device.put("binary", "a daemon");
+        device.put("results.xml", "<testsuites/>");
+        device
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn put(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).expect("written");
+    }
+
+    fn run(&self, script: &str, arguments: &[&str]) -> (Option<i32>, String) {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("android").join(script);
+        let mut command = Command::new(script);
+        command.args(arguments).current_dir(&self.directory);
+        command.env("ADB", self.path("adb")).env("NNHAL_PATIENCE", "1");
+        let Output { status, stdout, stderr } = command.output().expect("it runs");
+        (status.code(), [stdout, stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat())
+    }
+
+    fn calls(&self) -> Vec<String> {
+        let calls = fs::read_to_string(self.path("calls")).expect("calls");
+        calls.lines().map(String::from).collect()
+    }
+
+    /// Where a call that begins so is among the calls.
+    #[track_caller]
+    fn position(&self, call: &str) -> usize {
+        let calls = self.calls();
+        calls.iter().position(|c| c.starts_with(call)).unwrap_or_else(|| panic!("no {call:?} in {calls:#?}"))
+    }
+}
+
+#[test]
+fn pushing_puts_all_in_place_and_waits_for_the_registration() {
+    let device = Device::new();
+    device.put("registers", "3");
+    let binary = device.path("binary").display().to_string();
+    let (status, said) = device.run("push.sh", &[&binary]);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("IDevice/nnhal is registered") && !said.contains("SELinux"), "{said}");
+    let order = [
+        "root".into(),
+        "remount".into(),
+        "shell stop vendor.neuralnetworks-nnhal".into(),
+        format!("push {binary} /vendor/bin/hw/{NAME}"),
+        format!("push {NAME}.rc /vendor/etc/init/{NAME}.rc"),
+        format!("push {NAME}.xml /vendor/etc/vintf/manifest/{NAME}.xml"),
+        format!("shell restorecon /vendor/bin/hw/{NAME}"),
+        "shell start vendor.neuralnetworks-nnhal".into(),
+        "shell service check android.hardware.neuralnetworks.IDevice/nnhal".into(),
+    ];
+    let places: Vec<_> = order.iter().map(|call: &String| device.position(call)).collect();
+    assert!(places.is_sorted(), "{:#?}", device.calls());
+    assert_eq!(device.calls().iter().filter(|call| call.contains("service check")).count(), 3);
+}
+
+#[test]
+fn pushing_says_what_is_wrong() {
+    let device = Device::new();
+    let binary = device.path("binary").display().to_string();
+    let push = |arguments: &[&str]| device.run("push.sh", arguments);
+    let (status, said) = push(&["/nowhere"]);
+    assert!(status == Some(1) && said.contains("run android/build.sh"), "{said}");
+    device.put("abi", "riscv64\n");
+    let (status, said) = push(&[]);
+    assert!(status == Some(1) && said.contains("nothing is built for riscv64"), "{said}");
+    device.put("registers", "1000");
+    let (status, said) = push(&[&binary]);
+    assert!(status == Some(1) && said.contains("not registered after 1 s"), "{said}");
+    assert!(said.contains("nnhal: cannot register"), "what the daemon said is shown: {said}");
+    // An image without the policy, on a device that has not started since.
+    device.put("registers", "1");
+    device.put("checks", "0");
+    device.put("label", "u:object_r:vendor_file:s0 it\n");
+    device.put("fresh", "");
+    let (status, said) = push(&[&binary]);
+    assert!(
+        status == Some(0) && said.contains("lacks android/sepolicy") && said.contains("by hand"),
+        "{said}"
+    );
+    device.position(&format!(
+        "shell nohup /vendor/bin/hw/{NAME} --service binder:nnhal --data /data/vendor/nnhal"
+    ));
+    device.put("read-only", "");
+    let (status, said) = push(&[&binary]);
+    assert!(status == Some(1) && said.contains("disable-verity"), "{said}");
+}
+
+#[test]
+fn what_was_pushed_is_taken_away_again() {
+    let device = Device::new();
+    let (status, said) = device.run("push.sh", &["--undo"]);
+    assert_eq!(status, Some(0), "{said}");
+    let stopped = device.position("shell stop vendor.neuralnetworks-nnhal");
+    let removed = device.position(&format!("shell rm -f /vendor/bin/hw/{NAME} /vendor/etc/init/{NAME}.rc"));
+    assert!(stopped < removed);
+    device.position("shell rm -rf /data/vendor/nnhal");
+}
+
+const TESTS: &str = "[==========] Running 4 tests\r
+[       OK ] TestGenerated/GeneratedTest.Sync/nnhal_add (3 ms)\r
+[  SKIPPED ] TestGenerated/DynamicOutputShapeTest.Test/nnhal_add (0 ms)\r
+[  FAILED  ] TestGenerated/GeneratedTest.Sync/nnhal_sub (1 ms)\r
+[  FAILED  ] TestGenerated/GeneratedTest.Sync/nnhal_mul (1 ms)\r
+[  FAILED  ] 2 tests, listed below:\r
+[  FAILED  ] TestGenerated/GeneratedTest.Sync/nnhal_sub\r
+";
+
+#[test]
+fn vts_is_run_for_this_instance_and_summed_up() {
+    let device = Device::new();
+    device.put("tests", TESTS);
+    device.put("status", "1");
+    let (status, said) = device.run("vts.sh", &["--out", "results", "binary"]);
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("1 passed, 2 failed, 1 skipped"), "{said}");
+    assert!(said.contains("failed 2 TestGenerated/GeneratedTest.Sync"), "{said}");
+    let failed = fs::read_to_string(device.path("results/failed.txt")).expect("a list");
+    assert_eq!(failed.lines().count(), 2);
+    assert!(device.path("results/results.xml").is_file() && device.path("results/logcat.txt").is_file());
+    let run = device.calls().into_iter().find(|call| call.contains("--gtest_filter")).expect("it ran");
+    assert!(run.contains("--gtest_filter='*nnhal*'"), "{run}");
+
+    device.put("tests", TESTS.lines().nth(1).expect("what passed"));
+    device.put("status", "0");
+    let (status, said) = device.run("vts.sh", &["--filter", "A.B", "binary"]);
+    assert!(status == Some(0) && said.contains("1 passed, 0 failed"), "{said}");
+    assert!(device.calls().iter().any(|call| call.contains("--gtest_filter='A.B'")));
+}
+
+#[test]
+fn vts_does_not_take_a_dead_daemon_or_no_test_for_success() {
+    let device = Device::new();
+    device.put("tests", TESTS.lines().nth(1).expect("what passed"));
+    device.put("status", "0");
+    device.put("dies", "");
+    let (status, said) = device.run("vts.sh", &["binary"]);
+    assert!(status == Some(1) && said.contains("the daemon died meanwhile"), "{said}");
+    device.put("tests", "");
+    let (status, said) = device.run("vts.sh", &["binary"]);
+    assert!(status == Some(2) && said.contains("no test ran"), "{said}");
+    device.put("registers", "1000000");
+    let (status, said) = device.run("vts.sh", &["binary"]);
+    assert!(status == Some(2) && said.contains("run android/push.sh"), "{said}");
+    let (status, said) = device.run("vts.sh", &["--wrong"]);
+    assert!(status == Some(2) && said.contains("--wrong is not a flag"), "{said}");
+}
