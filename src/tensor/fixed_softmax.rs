@@ -34,7 +34,8 @@ impl Exponentials {
         Exponentials { by_distance: (0..256).map(exponential).collect() }
     }
 
-    fn of(&self, distance: i32) -> i32 {
+    /// The exponential of `distance`, without integer bits.
+    pub fn of(&self, distance: i32) -> i32 {
         self.by_distance.get(distance as usize).copied().unwrap_or(0)
     }
 
@@ -43,6 +44,12 @@ impl Exponentials {
         let sum =
             distances.fold(0i64, |sum, d| sum + i64::from(rounding_divide_by_pot(self.of(d), SUM_BITS)));
         Reciprocal::new(sum.clamp(1, i64::from(i32::MAX)) as i32)
+    }
+
+    /// What [`share`](Self::share) multiplies exponentials by; `None` where all shares are 0.
+    pub fn multiplier(reciprocal: &Reciprocal) -> Option<Multiplier> {
+        let exponent = reciprocal.bits_over_unit + 31 - 8;
+        (0..=31).contains(&exponent).then_some(Multiplier { mantissa: reciprocal.scale, shift: -exponent })
     }
 
     /// The exponential of `distance` times `reciprocal`, in units of 1/256.

@@ -51,6 +51,10 @@ impl LateKernel {
         };
         let steering: Vec<_> = call.inputs.iter().map(|known| known.as_ref().and_then(steering)).collect();
         let packed_inputs = call.select(&steering, &mut Source::Later)?.packed_inputs();
+        if packed_inputs.is_empty() {
+            // There is nothing that could wait.
+            return call.select(&steering, &mut Source::Pack).map(LateKernel::packed);
+        }
         let has_constant = |&i: &usize| {
             let known = call.inputs.get(i)?.as_ref()?;
             known.constant.as_ref().filter(|bytes| Some(bytes.len()) == known.info.byte_size())

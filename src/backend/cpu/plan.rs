@@ -1,7 +1,8 @@
 //! The memory plan: one place in the arena for each value whose size is known, shared by values that never live at the
-//! same time.
+//! same time, and by those that are the same bytes in other dimensions.
 
-use super::graph::Graph;
+use super::graph::{Graph, Node};
+use crate::ops::OperationType;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -18,12 +19,13 @@ pub struct Plan {
 
 /// Plans the arena for one run of `graph`. `None` if it would not fit the address space.
 pub fn plan(graph: &Graph) -> Option<Plan> {
+    let owners = owners(graph);
     let mut last_use = vec![0usize; graph.values.len()];
     for (step, node) in graph.nodes.iter().enumerate() {
         // An output that nobody reads lives while it is written.
-        node.inputs.iter().flatten().chain(&node.outputs).for_each(|&v| last_use[v] = step);
+        node.inputs.iter().flatten().chain(&node.outputs).for_each(|&v| last_use[owners[v]] = step);
     }
-    graph.outputs.iter().for_each(|&o| last_use[o] = usize::MAX);
+    graph.outputs.iter().for_each(|&o| last_use[owners[o]] = usize::MAX);
 
     let mut ends: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     let mut plan = Plan { parts: vec![None; graph.values.len()], size: 0 };
@@ -46,7 +48,11 @@ pub fn plan(graph: &Graph) -> Option<Plan> {
     }
     for (step, node) in graph.nodes.iter().enumerate() {
         for &v in &node.outputs {
-            place(&mut plan, &mut free, &mut ends, v)?;
+            if owners[v] == v {
+                place(&mut plan, &mut free, &mut ends, v)?;
+            } else {
+                plan.parts[v] = plan.parts[owners[v]].clone();
+            }
         }
         for v in ends.remove(&step).unwrap_or_default() {
             let part = plan.parts[v].clone()?;
@@ -54,6 +60,33 @@ pub fn plan(graph: &Graph) -> Option<Plan> {
         }
     }
     Some(plan)
+}
+
+/// Whether a call gives its first input's bytes other dimensions, and does nothing else.
+pub fn is_view(ty: OperationType) -> bool {
+    matches!(ty, OperationType::RESHAPE | OperationType::SQUEEZE | OperationType::EXPAND_DIMS)
+}
+
+/// By value: whose place it has. Most have their own.
+fn owners(graph: &Graph) -> Vec<usize> {
+    let mut owners: Vec<usize> = (0..graph.values.len()).collect();
+    for node in graph.nodes.iter().filter(|node| is_view(node.operation.ty)) {
+        if let Some((from, to)) = shared_place(graph, node, &owners) {
+            owners[to] = owners[from];
+        }
+    }
+    owners
+}
+
+/// Input and output of a view that may have one place. What comes from a client or goes to one may be anywhere.
+fn shared_place(graph: &Graph, node: &Node, owners: &[usize]) -> Option<(usize, usize)> {
+    let (from, to) = ((*node.inputs.first()?)?, *node.outputs.first()?);
+    let size = |v: usize| {
+        let value = &graph.values[v];
+        value.resolved.as_ref().filter(|_| value.constant.is_none())?.byte_size()
+    };
+    let inside = !graph.inputs.contains(&owners[from]) && !graph.outputs.contains(&to);
+    (inside && size(from)? == size(to)?).then_some((from, to))
 }
 
 /// Unused parts of the arena so far, by start.
@@ -106,7 +139,41 @@ impl FreeList {
 
 #[cfg(test)]
 mod tests {
+    use super::super::graph::Value;
     use super::*;
+    use crate::tensor::{OperandType, TensorInfo};
+
+    /// A chain of operations, each on the value before, all of which have `count` bytes.
+    fn chain(operations: &[OperationType], count: u32) -> Graph {
+        let info = TensorInfo::new(OperandType::TENSOR_QUANT8_SYMM, &[count]);
+        let value = || Value { declared: info.clone(), resolved: Some(info.clone()), constant: None };
+        let node = |(i, ty): (usize, &OperationType)| Node {
+            operation: ty.operation().unwrap(),
+            form: 0,
+            inputs: vec![Some(i)],
+            outputs: vec![i + 1],
+            subgraphs: vec![],
+            name: String::new(),
+        };
+        Graph {
+            values: (0..=operations.len()).map(|_| value()).collect(),
+            nodes: operations.iter().enumerate().map(node).collect(),
+            inputs: vec![0],
+            outputs: vec![operations.len()],
+        }
+    }
+
+    #[test]
+    fn views_have_the_place_of_what_they_are_views_of() {
+        use OperationType::{ABS, RESHAPE, SQUEEZE};
+        let plan = |operations: &[OperationType]| plan(&chain(operations, 64)).unwrap();
+        let inner = plan(&[ABS, RESHAPE, SQUEEZE, ABS]);
+        assert_eq!(inner.parts[1..4], [Some(64..128), Some(64..128), Some(64..128)]);
+        // The place is taken for as long as any view of it lives.
+        assert_eq!(inner.parts[4], Some(0..64));
+        let at_the_edges = plan(&[RESHAPE, ABS, RESHAPE]);
+        assert_eq!(at_the_edges.parts, [Some(0..64), Some(64..128), Some(0..64), Some(64..128)]);
+    }
 
     #[test]
     fn holes_are_reused_and_merged() {

@@ -14,6 +14,11 @@ const AWAKE: Duration = Duration::from_micros(60);
 /// The same while somebody keeps the pool [warm](ThreadPool::warm): enough to send a small request and its result.
 const AWAKE_LONGER: Duration = Duration::from_micros(500);
 
+/// Work that takes as long as this alone is worth waking somebody for, who takes some 17 us to come.
+const WORTH_WAKING: Duration = Duration::from_micros(50);
+/// Work that is worth handing out to somebody who is awake.
+const WORTH_SHARING: Duration = Duration::from_micros(8);
+
 /// A pool of threads, shared by all executions.
 pub struct ThreadPool {
     shared: Arc<Shared>,
@@ -37,6 +42,8 @@ struct Shared {
     jobs: AtomicUsize,
     /// How many keep the pool warm.
     warm: AtomicUsize,
+    /// Workers that sleep: to be read without the lock.
+    asleep: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -118,6 +125,7 @@ impl ThreadPool {
             wake: Condvar::new(),
             jobs: AtomicUsize::new(0),
             warm: AtomicUsize::new(0),
+            asleep: AtomicUsize::new(0),
         });
         let mut pool = ThreadPool { shared, workers: Vec::new() };
         for i in 1..threads.max(1) {
@@ -150,6 +158,15 @@ impl Team<'_> {
     /// How many threads work on a call.
     pub fn threads(&self) -> usize {
         self.threads
+    }
+
+    /// How many threads are to work on a call that takes about so long on one: only one where the others would come late.
+    pub fn threads_for(&self, alone: Duration) -> usize {
+        let somebody_is_awake = || self.pool.shared.asleep.load(Ordering::Relaxed) < self.pool.workers.len();
+        match alone >= WORTH_WAKING || (alone >= WORTH_SHARING && somebody_is_awake()) {
+            true => self.threads,
+            false => 1,
+        }
     }
 
     /// Calls `work` once for each index below `count`, on all threads, and returns when all calls have returned.
@@ -217,8 +234,10 @@ impl Shared {
                 return Some(job.clone());
             }
             queue.asleep += 1;
+            self.asleep.store(queue.asleep, Ordering::Relaxed);
             queue = self.wake.wait(queue).unwrap_or_else(PoisonError::into_inner);
             queue.asleep -= 1;
+            self.asleep.store(queue.asleep, Ordering::Relaxed);
         }
         None
     }
@@ -286,6 +305,19 @@ mod tests {
             });
             assert!(most.into_inner() <= threads);
         }
+    }
+
+    #[test]
+    fn nobody_is_woken_for_a_moment_of_work() {
+        let pool = ThreadPool::new(3).unwrap();
+        let team = pool.team(3);
+        let asleep = || pool.shared.asleep.load(Ordering::Relaxed) == 2;
+        while !asleep() {
+            std::thread::yield_now();
+        }
+        assert_eq!(team.threads_for(Duration::from_micros(20)), 1);
+        assert_eq!(team.threads_for(Duration::from_millis(1)), 3);
+        assert_eq!(pool.team(1).threads_for(Duration::from_secs(1)), 1);
     }
 
     #[test]

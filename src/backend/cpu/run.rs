@@ -6,11 +6,13 @@
 use super::arguments::{Arguments, Bound, Candidates};
 use super::frame::{broken_plan, copy, Frame, Tensor};
 use super::kernels::{Kernel, Work};
+use super::plan::is_view;
 use super::pool::{Team, ThreadPool};
 use super::routine::{Place, Routine, Step};
 use crate::backend::{BackendError, Control, OutputShape};
 use crate::memory::{Target, View};
 use crate::ops::{evaluate, Arg, Args, Interrupt, OpError, OperationType, Out, Run};
+use std::ops::Range;
 use std::time::Instant;
 
 /// What a run needs besides its memory.
@@ -73,6 +75,9 @@ impl Machine<'_> {
         team: Team,
     ) -> Result<(), BackendError> {
         let part = |&v: &usize| frame.part(routine, v).map(|(_, part)| part.clone());
+        if is_view(step.operation.ty) && is_in_place(step, part) {
+            return Ok(());
+        }
         let reads: Vec<_> = step.inputs.iter().flatten().filter_map(part).collect();
         let writes: Vec<_> = step.outputs.iter().map_while(part).collect();
         // Either all outputs of a step are known ahead, or it is evaluated as one of which none is.
@@ -162,6 +167,14 @@ impl Machine<'_> {
             frame.tensor(routine, v)?.ok_or_else(|| BackendError::Failed(format!("output {i} has no value")))
         };
         routine.outputs.iter().enumerate().map(output).collect()
+    }
+}
+
+/// Whether the output has the input's place, and so its bytes.
+fn is_in_place(step: &Step, part: impl Fn(&usize) -> Option<Range<usize>>) -> bool {
+    match (step.inputs.first(), step.outputs.first()) {
+        (Some(Some(from)), Some(to)) => part(to).is_some_and(|place| part(from) == Some(place)),
+        _ => false,
     }
 }
 

@@ -3,11 +3,12 @@
 use super::image::Image;
 use super::pad::pad;
 use super::steer::{block, divided, ints, padded, paddings, times};
-use super::walk::Walk;
+use super::walk::{make, Move, Moves, Walk};
 use crate::memory::AlignedBuf;
 use crate::ops::signature::{boolean, is, var, Row};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
+use crate::tensor::TensorInfo;
 
 pub static BATCH_TO_SPACE_ND: Operation = Operation {
     ty: OperationType::BATCH_TO_SPACE_ND,
@@ -82,13 +83,43 @@ fn space_to_batch_shapes(args: &Args) -> Shapes {
 }
 
 fn batch_to_space(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
-    let (nchw, input, out) = (args.bool_or(2, false)?, args.get(0)?, &mut outs[0]);
-    if out.data.is_empty() {
-        return Ok(());
+    make(args, outs, batch_to_space_moves)
+}
+
+pub(super) fn batch_to_space_moves(args: &Args, outs: &[&TensorInfo]) -> Moves {
+    let nchw = args.bool_or(2, false)?;
+    let (deep, wide) = (Image::of(args.get(0)?.dims(), nchw)?, Image::of(&outs[0].dims, nchw)?);
+    Move::only(batches_to_pixels(deep, wide, blocks(args)?, nchw))
+}
+
+/// The moves of SPACE_TO_BATCH_ND into an output that is padding already: one for each pixel of a block.
+pub(super) fn space_to_batch_moves(args: &Args, outs: &[&TensorInfo]) -> Moves {
+    let nchw = args.bool_or(3, false)?;
+    let (input, output) = (Image::of(args.get(0)?.dims(), nchw)?, Image::of(&outs[0].dims, nchw)?);
+    let (pads, (bh, bw)) = (paddings(args, 2, 2)?, blocks(args)?);
+    let (from, to) = (input.steps(nchw), output.steps(nchw));
+    // First output along a dimension that has input, how many have, and the first one's input.
+    let range = |dim: u32, outputs: u32, pad: u32, block: u32, at: u32| {
+        let [dim, outputs, pad, block, at] = [dim, outputs, pad, block, at].map(i64::from);
+        let first = (pad - at).max(0).unsigned_abs().div_ceil(block.unsigned_abs()) as i64;
+        let end = (dim + pad - at).max(0).unsigned_abs().div_ceil(block.unsigned_abs()) as i64;
+        (first, end.min(outputs) - first, first * block + at - pad)
+    };
+    let mut moves = Vec::new();
+    for (i, j) in (0..bh).flat_map(|i| (0..bw).map(move |j| (i, j))) {
+        let (y, rows, input_y) = range(input.h, output.h, pads[0].0, bh, i);
+        let (x, columns, input_x) = range(input.w, output.w, pads[1].0, bw, j);
+        let batch = (i64::from(i) * i64::from(bw) + i64::from(j)) * i64::from(input.n);
+        let walk = Walk::new([
+            (input.n.into(), from.n, to.n),
+            (rows, from.h * i64::from(bh), to.h),
+            (columns, from.w * i64::from(bw), to.w),
+            (input.c.into(), from.c, to.c),
+        ])
+        .start(input_y * from.h + input_x * from.w, batch * to.n + y * to.h + x * to.w);
+        moves.push(Move { input: 0, output: 0, walk });
     }
-    let walk =
-        batches_to_pixels(Image::of(input.dims(), nchw)?, Image::of(out.dims(), nchw)?, blocks(args)?, nchw);
-    walk.run(args, out.info.ty, input.bytes()?, out.data)
+    Ok(moves)
 }
 
 fn space_to_batch(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {

@@ -2,10 +2,11 @@
 
 use super::image::Image;
 use super::steer::{block, divided, times};
-use super::walk::Walk;
+use super::walk::{make, Move, Moves, Walk};
 use crate::ops::signature::{boolean, int, var, Row, Slot};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
+use crate::tensor::TensorInfo;
 
 pub static DEPTH_TO_SPACE: Operation = Operation {
     ty: OperationType::DEPTH_TO_SPACE,
@@ -64,23 +65,23 @@ fn space_to_depth_shapes(args: &Args) -> Shapes {
 }
 
 fn depth_to_space(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
-    let nchw = args.bool_or(2, false)?;
-    let (deep, wide) = (Image::of(args.get(0)?.dims(), nchw)?, Image::of(outs[0].dims(), nchw)?);
-    move_blocks(args, &mut outs[0], |block| deep_to_wide(deep, wide, block, nchw))
+    make(args, outs, depth_to_space_moves)
 }
 
 fn space_to_depth(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
-    let nchw = args.bool_or(2, false)?;
-    let (wide, deep) = (Image::of(args.get(0)?.dims(), nchw)?, Image::of(outs[0].dims(), nchw)?);
-    move_blocks(args, &mut outs[0], |block| deep_to_wide(deep, wide, block, nchw).reversed())
+    make(args, outs, space_to_depth_moves)
 }
 
-fn move_blocks(args: &Args, out: &mut Out, walk: impl FnOnce(i64) -> Walk) -> Result<(), OpError> {
-    if out.data.is_empty() {
-        return Ok(());
-    }
-    let block = i64::from(block(args.i32(1)?)?);
-    walk(block).run(args, out.info.ty, args.get(0)?.bytes()?, out.data)
+pub(super) fn depth_to_space_moves(args: &Args, outs: &[&TensorInfo]) -> Moves {
+    let nchw = args.bool_or(2, false)?;
+    let (deep, wide) = (Image::of(args.get(0)?.dims(), nchw)?, Image::of(&outs[0].dims, nchw)?);
+    Move::only(deep_to_wide(deep, wide, block(args.i32(1)?)?.into(), nchw))
+}
+
+pub(super) fn space_to_depth_moves(args: &Args, outs: &[&TensorInfo]) -> Moves {
+    let nchw = args.bool_or(2, false)?;
+    let (wide, deep) = (Image::of(args.get(0)?.dims(), nchw)?, Image::of(&outs[0].dims, nchw)?);
+    Move::only(deep_to_wide(deep, wide, block(args.i32(1)?)?.into(), nchw).reversed())
 }
 
 /// The deep image's channels are ordered by row in the block, column in the block, channel of the wide image.

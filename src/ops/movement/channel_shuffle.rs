@@ -1,12 +1,13 @@
 //! CHANNEL_SHUFFLE: the channels of groups, interleaved.
 
 use super::steer::divided;
-use super::walk::{around_axis, Walk};
+use super::walk::{around_axis, make, Move, Moves, Walk};
 use crate::ops::signature::{int, var, Row};
 use crate::ops::{
     axis_index, no_check, same_as_first, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature,
 };
 use crate::tensor::OperandType::*;
+use crate::tensor::TensorInfo;
 
 pub static CHANNEL_SHUFFLE: Operation = Operation {
     ty: OperationType::CHANNEL_SHUFFLE,
@@ -41,22 +42,21 @@ fn shapes(args: &Args) -> Shapes {
 }
 
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
-    let (input, out) = (args.get(0)?, &mut outs[0]);
-    if out.data.is_empty() {
-        return Ok(());
-    }
+    make(args, outs, moves)
+}
+
+pub(super) fn moves(args: &Args, _: &[&TensorInfo]) -> Moves {
     let (axis, groups, channels) = groups(args)?;
-    let (outer, inner) = around_axis(input.dims(), axis);
+    let (outer, inner) = around_axis(args.get(0)?.dims(), axis);
     let (groups, channels) = (i64::from(groups), i64::from(channels));
     let (outer, inner) = (outer as i64, inner as i64);
     let whole = groups * channels * inner;
-    Walk::new([
+    Move::only(Walk::new([
         (outer, whole, whole),
         (channels, inner, groups * inner),
         (groups, channels * inner, inner),
         (inner, 1, 1),
-    ])
-    .run(args, out.info.ty, input.bytes()?, out.data)
+    ]))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! CONCATENATION: tensors end to end along an axis, requantised to the output where they need be.
 
-use super::walk::{around_axis, Walk};
+use super::walk::{around_axis, Move, Moves, Walk};
 use crate::ops::scratch::collected;
 use crate::ops::signature::{int, var, Row};
 use crate::ops::{no_check, Arg, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
@@ -57,28 +57,38 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     if out.data.is_empty() {
         return Ok(());
     }
-    let axis = axis(args)?;
-    let (outer, inner) = around_axis(out.dims(), axis);
-    let row = |dims: &[u32]| inner as i64 * i64::from(dims[axis]);
-    let (whole, mut start) = (row(out.dims()), 0);
-    for i in 0..args.len() - 1 {
-        let input = args.get(i)?;
-        let part = row(input.dims());
-        let walk = Walk::new([(outer as i64, part, whole), (part, 1, 1)]).start(0, start);
-        walk.run(args, out.info.ty, &requantised(&input, out.info)?, out.data)?;
-        start += part;
+    for Move { input, walk, .. } in moves(args, &[out.info])? {
+        walk.run(args, out.info.ty, &requantised(&args.get(input)?, out.info)?, out.data)?;
     }
     Ok(())
+}
+
+/// The moves of inputs that are in the output's quantisation.
+pub(super) fn moves(args: &Args, outs: &[&TensorInfo]) -> Moves {
+    let axis = axis(args)?;
+    let (outer, inner) = around_axis(&outs[0].dims, axis);
+    let row = |dims: &[u32]| inner as i64 * i64::from(dims[axis]);
+    let (whole, mut start) = (row(&outs[0].dims), 0);
+    let mut moves = Vec::with_capacity(args.len());
+    for input in 0..args.len() - 1 {
+        let part = row(args.get(input)?.dims());
+        let walk = Walk::new([(outer as i64, part, whole), (part, 1, 1)]).start(0, start);
+        moves.push(Move { input, output: 0, walk });
+        start += part;
+    }
+    Ok(moves)
+}
+
+/// What becomes of the input's elements where the output has another quantisation.
+pub(super) fn requantisation(input: &TensorInfo, output: &TensorInfo) -> Option<[u8; 256]> {
+    let same = input.scale == output.scale && input.zero_point == output.zero_point;
+    (!same && input.ty.is_quant8_asymm()).then(|| byte_table(input, output, |real| real))
 }
 
 /// The input's elements in the output's quantisation.
 fn requantised<'a>(input: &Arg<'a>, output: &TensorInfo) -> Result<Cow<'a, [u8]>, OpError> {
     let bytes = input.bytes()?;
-    let same = input.scale() == output.scale && input.zero_point() == output.zero_point;
-    if same || !input.ty().is_quant8_asymm() {
-        return Ok(Cow::Borrowed(bytes));
-    }
-    let table = byte_table(input.info, output, |real| real);
+    let Some(table) = requantisation(input.info, output) else { return Ok(Cow::Borrowed(bytes)) };
     Ok(Cow::Owned(collected(bytes.iter().map(|&q| table[usize::from(q)]))?))
 }
 

@@ -39,6 +39,40 @@ pub use slice::{SLICE, STRIDED_SLICE};
 pub use split::SPLIT;
 pub use tile::TILE;
 pub use transpose::TRANSPOSE;
+pub use walk::{Axis, Move, Moves};
+
+use super::{Args, OperationType};
+use crate::tensor::TensorInfo;
+
+/// The moves of a call whose outputs are as `args` has them; `None` where it is no such operation. PAD, PAD_V2 and
+/// SPACE_TO_BATCH_ND move into outputs that are padding already, CONCATENATION what is [requantised](requantisation).
+pub fn moves(ty: OperationType, args: &Args) -> Option<Moves> {
+    let moves = match ty {
+        OperationType::BATCH_TO_SPACE_ND => batches::batch_to_space_moves,
+        OperationType::SPACE_TO_BATCH_ND => batches::space_to_batch_moves,
+        OperationType::DEPTH_TO_SPACE => blocks::depth_to_space_moves,
+        OperationType::SPACE_TO_DEPTH => blocks::space_to_depth_moves,
+        OperationType::CHANNEL_SHUFFLE => channel_shuffle::moves,
+        OperationType::CONCATENATION => concatenation::moves,
+        OperationType::PACK => pack::moves,
+        OperationType::PAD | OperationType::PAD_V2 => pad::moves,
+        OperationType::RESHAPE | OperationType::SQUEEZE | OperationType::EXPAND_DIMS => reshape::moves,
+        OperationType::REVERSE => reverse::moves,
+        OperationType::SLICE => slice::slice_moves,
+        OperationType::STRIDED_SLICE => slice::strided_slice_moves,
+        OperationType::SPLIT => split::moves,
+        OperationType::TILE => tile::moves,
+        OperationType::TRANSPOSE => transpose::moves,
+        _ => return None,
+    };
+    let outputs: Vec<&TensorInfo> = args.outputs.iter().collect();
+    Some(moves(args, &outputs))
+}
+
+/// What becomes of an input of CONCATENATION where the output has another quantisation.
+pub fn requantisation(input: &TensorInfo, output: &TensorInfo) -> Option<[u8; 256]> {
+    concatenation::requantisation(input, output)
+}
 
 pub(super) use gather::take_slices;
 pub(super) use walk::around_axis;

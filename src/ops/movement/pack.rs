@@ -1,9 +1,10 @@
 //! PACK: tensors stacked along a new axis.
 
-use super::walk::{around_axis, Walk};
+use super::walk::{around_axis, make, Move, Moves, Walk};
 use crate::ops::signature::{int, var, Row};
 use crate::ops::{same_quantisation, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
+use crate::tensor::TensorInfo;
 
 pub static PACK: Operation = Operation {
     ty: OperationType::PACK,
@@ -58,18 +59,16 @@ fn shapes(args: &Args) -> Shapes {
 }
 
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
-    let out = &mut outs[0];
-    if out.data.is_empty() {
-        return Ok(());
-    }
+    make(args, outs, moves)
+}
+
+pub(super) fn moves(args: &Args, outs: &[&TensorInfo]) -> Moves {
     let axis = usize::try_from(args.i32(0)?).map_err(|_| OpError::failed("axis is negative"))?;
-    let (outer, inner) = around_axis(out.dims(), axis);
+    let (outer, inner) = around_axis(&outs[0].dims, axis);
     let (outer, inner, count) = (outer as i64, inner as i64, args.len() as i64 - 1);
-    for i in 1..args.len() {
-        let walk = Walk::new([(outer, inner, inner * count), (inner, 1, 1)]).start(0, (i as i64 - 1) * inner);
-        walk.run(args, out.info.ty, args.get(i)?.bytes()?, out.data)?;
-    }
-    Ok(())
+    let walk =
+        |i: usize| Walk::new([(outer, inner, inner * count), (inner, 1, 1)]).start(0, (i as i64 - 1) * inner);
+    Ok((1..args.len()).map(|input| Move { input, output: 0, walk: walk(input) }).collect())
 }
 
 #[cfg(test)]

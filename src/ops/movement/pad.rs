@@ -2,10 +2,11 @@
 
 use super::fill::fill;
 use super::steer::{padded, paddings};
-use super::walk::{steps, Walk};
+use super::walk::{steps, Move, Moves, Walk};
 use crate::ops::signature::{is, var, Row};
 use crate::ops::{no_check, Arg, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
+use crate::tensor::TensorInfo;
 
 pub static PAD: Operation = Operation {
     ty: OperationType::PAD,
@@ -71,15 +72,21 @@ pub fn pad(
     }
     let element = input.ty().element_size().and_then(|size| value.get(..size));
     fill(args, element.ok_or_else(|| OpError::failed("the padding value is too short"))?, to)?;
+    walk(input, before, dims).run(args, input.ty(), input.bytes()?, to)
+}
+
+fn walk(input: &Arg, before: &[u32], dims: &[u32]) -> Walk {
     let out_steps = steps(dims);
     let start = before.iter().zip(&out_steps).map(|(&before, step)| i64::from(before) * step).sum();
     let axes = input.dims().iter().zip(steps(input.dims())).zip(&out_steps);
-    Walk::new(axes.map(|((&dim, from), &to)| (dim.into(), from, to))).start(0, start).run(
-        args,
-        input.ty(),
-        input.bytes()?,
-        to,
-    )
+    Walk::new(axes.map(|((&dim, from), &to)| (dim.into(), from, to))).start(0, start)
+}
+
+/// The move into an output that is padding already.
+pub(super) fn moves(args: &Args, outs: &[&TensorInfo]) -> Moves {
+    let input = args.get(0)?;
+    let before: Vec<u32> = paddings(args, 1, input.dims().len())?.iter().map(|pads| pads.0).collect();
+    Move::only(walk(&input, &before, &outs[0].dims))
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! RESHAPE, SQUEEZE and EXPAND_DIMS: the same elements under other dimensions.
 
 use super::steer::vector;
-use super::walk::Walk;
+use super::walk::{make, Move, Moves, Walk};
 use crate::ops::signature::{int, is, var, Row};
 use crate::ops::{
     axis_index, no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature,
 };
 use crate::tensor::OperandType::*;
+use crate::tensor::TensorInfo;
 
 pub static RESHAPE: Operation = Operation {
     ty: OperationType::RESHAPE,
@@ -108,8 +109,11 @@ fn expand_dims_shapes(args: &Args) -> Shapes {
 }
 
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
-    let (input, out) = (args.get(0)?, &mut outs[0]);
-    Walk::new([(input.count()? as i64, 1, 1)]).run(args, out.info.ty, input.bytes()?, out.data)
+    make(args, outs, moves)
+}
+
+pub(super) fn moves(args: &Args, _: &[&TensorInfo]) -> Moves {
+    Move::only(Walk::new([(args.get(0)?.count()? as i64, 1, 1)]))
 }
 
 #[cfg(test)]

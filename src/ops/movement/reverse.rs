@@ -1,12 +1,13 @@
 //! REVERSE: a tensor backwards along one dimension.
 
 use super::steer::ints;
-use super::walk::{steps, Walk};
+use super::walk::{make, steps, Move, Moves, Walk};
 use crate::ops::signature::{is, var, Row};
 use crate::ops::{
     same_as_first, same_quantisation, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature,
 };
 use crate::tensor::OperandType::*;
+use crate::tensor::TensorInfo;
 
 pub static REVERSE: Operation = Operation {
     ty: OperationType::REVERSE,
@@ -61,17 +62,16 @@ fn shapes(args: &Args) -> Shapes {
 }
 
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
-    let (input, out) = (args.get(0)?, &mut outs[0]);
-    if out.data.is_empty() {
-        return Ok(());
-    }
-    let axis = axis(args)?;
+    make(args, outs, moves)
+}
+
+pub(super) fn moves(args: &Args, _: &[&TensorInfo]) -> Moves {
+    let (input, axis) = (args.get(0)?, axis(args)?);
     let steps = steps(input.dims());
     let last = (i64::from(input.dims()[axis]) - 1) * steps[axis];
     let axes = input.dims().iter().zip(&steps).enumerate();
-    Walk::new(axes.map(|(i, (&dim, &step))| (dim.into(), if i == axis { -step } else { step }, step)))
-        .start(last, 0)
-        .run(args, out.info.ty, input.bytes()?, out.data)
+    let axes = axes.map(|(i, (&dim, &step))| (dim.into(), if i == axis { -step } else { step }, step));
+    Move::only(Walk::new(axes).start(last, 0))
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! SLICE and STRIDED_SLICE: a box out of a tensor, whole or every n-th element, forwards or backwards.
 
 use super::steer::ints;
-use super::walk::{steps, Walk};
+use super::walk::{make, steps, Move, Moves, Walk};
 use crate::ops::signature::{int, is, var, Row};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
+use crate::tensor::TensorInfo;
 
 pub static SLICE: Operation = Operation {
     ty: OperationType::SLICE,
@@ -136,25 +137,28 @@ fn strided_slice_shapes(args: &Args) -> Shapes {
 }
 
 fn slice_eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
-    take(args, &slice_ranges(args)?, &mut outs[0])
+    make(args, outs, slice_moves)
+}
+
+pub(super) fn slice_moves(args: &Args, _: &[&TensorInfo]) -> Moves {
+    take(args, &slice_ranges(args)?)
 }
 
 fn strided_slice_eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
-    take(args, &strided_ranges(args)?, &mut outs[0])
+    make(args, outs, strided_slice_moves)
 }
 
-fn take(args: &Args, ranges: &[Range], out: &mut Out) -> Result<(), OpError> {
-    if out.data.is_empty() {
-        return Ok(());
-    }
-    let input = args.get(0)?;
-    let from = steps(input.dims());
+pub(super) fn strided_slice_moves(args: &Args, _: &[&TensorInfo]) -> Moves {
+    take(args, &strided_ranges(args)?)
+}
+
+fn take(args: &Args, ranges: &[Range]) -> Moves {
+    let from = steps(args.get(0)?.dims());
     let counts: Vec<u32> = ranges.iter().map(|range| range.count).collect();
     let start = ranges.iter().zip(&from).map(|(range, step)| range.begin * step).sum();
     let axes = ranges.iter().zip(&from).zip(steps(&counts));
-    Walk::new(axes.map(|((range, from), to)| (range.count.into(), range.step * from, to)))
-        .start(start, 0)
-        .run(args, out.info.ty, input.bytes()?, out.data)
+    let axes = axes.map(|((range, from), to)| (range.count.into(), range.step * from, to));
+    Move::only(Walk::new(axes).start(start, 0))
 }
 
 #[cfg(test)]

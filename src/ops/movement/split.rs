@@ -1,12 +1,13 @@
 //! SPLIT: a tensor cut into equal parts along an axis.
 
 use super::steer::divided;
-use super::walk::{around_axis, Walk};
+use super::walk::{around_axis, make, Move, Moves, Walk};
 use crate::ops::signature::{int, var, Row};
 use crate::ops::{
     axis_index, no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature,
 };
 use crate::tensor::OperandType::*;
+use crate::tensor::TensorInfo;
 
 pub static SPLIT: Operation = Operation {
     ty: OperationType::SPLIT,
@@ -39,23 +40,20 @@ fn shapes(args: &Args) -> Shapes {
 }
 
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
+    make(args, outs, moves)
+}
+
+pub(super) fn moves(args: &Args, outs: &[&TensorInfo]) -> Moves {
     let input = args.get(0)?;
     let axis = axis_index(args.i32(1)?, input.dims().len())?;
-    for (i, out) in outs.iter_mut().enumerate() {
-        if out.data.is_empty() {
-            continue;
-        }
-        let (outer, inner) = around_axis(out.dims(), axis);
-        let (outer, part) = (outer as i64, inner as i64 * i64::from(out.dims()[axis]));
+    let to_output = |(output, info): (usize, &&TensorInfo)| {
+        let (outer, inner) = around_axis(&info.dims, axis);
+        let (outer, part) = (outer as i64, inner as i64 * i64::from(info.dims[axis]));
         let whole = inner as i64 * i64::from(input.dims()[axis]);
-        Walk::new([(outer, whole, part), (part, 1, 1)]).start(i as i64 * part, 0).run(
-            args,
-            out.info.ty,
-            input.bytes()?,
-            out.data,
-        )?;
-    }
-    Ok(())
+        let walk = Walk::new([(outer, whole, part), (part, 1, 1)]).start(output as i64 * part, 0);
+        Move { input: 0, output, walk }
+    };
+    Ok(outs.iter().enumerate().map(to_output).collect())
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! TILE: a tensor repeated along its dimensions.
 
 use super::steer::{ints, times};
-use super::walk::{steps, Walk};
+use super::walk::{make, steps, Move, Moves, Walk};
 use crate::ops::signature::{is, var, Row};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
+use crate::tensor::TensorInfo;
 
 pub static TILE: Operation = Operation {
     ty: OperationType::TILE,
@@ -36,17 +37,17 @@ fn shapes(args: &Args) -> Shapes {
 }
 
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
-    let (input, out) = (args.get(0)?, &mut outs[0]);
-    if out.data.is_empty() {
-        return Ok(());
-    }
+    make(args, outs, moves)
+}
+
+pub(super) fn moves(args: &Args, outs: &[&TensorInfo]) -> Moves {
+    let (input, out) = (args.get(0)?, outs[0]);
     let dims = input.dims().iter().map(|&dim| i64::from(dim));
-    let axes = dims.zip(multiples(args)?).zip(steps(input.dims()).into_iter().zip(steps(out.dims())));
-    Walk::new(axes.flat_map(|((dim, multiple), (from, to))| {
+    let axes = dims.zip(multiples(args)?).zip(steps(input.dims()).into_iter().zip(steps(&out.dims)));
+    Move::only(Walk::new(axes.flat_map(|((dim, multiple), (from, to))| {
         // Repeating is a walk that stands still in the source.
         [(multiple.into(), 0, to * dim), (dim, from, to)]
-    }))
-    .run(args, out.info.ty, input.bytes()?, out.data)
+    })))
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! TRANSPOSE: a tensor with its dimensions permuted.
 
 use super::steer::ints;
-use super::walk::{steps, Walk};
+use super::walk::{make, steps, Move, Moves, Walk};
 use crate::ops::signature::{is, var, Row};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
+use crate::tensor::TensorInfo;
 
 pub static TRANSPOSE: Operation = Operation {
     ty: OperationType::TRANSPOSE,
@@ -45,15 +46,13 @@ fn shapes(args: &Args) -> Shapes {
 }
 
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
-    let (input, out) = (args.get(0)?, &mut outs[0]);
-    let from = steps(input.dims());
-    let axes = permutation(args)?.into_iter().zip(out.dims()).zip(steps(out.dims()));
-    Walk::new(axes.map(|((axis, &count), to)| (count.into(), from[axis], to))).run(
-        args,
-        out.info.ty,
-        input.bytes()?,
-        out.data,
-    )
+    make(args, outs, moves)
+}
+
+pub(super) fn moves(args: &Args, outs: &[&TensorInfo]) -> Moves {
+    let from = steps(args.get(0)?.dims());
+    let axes = permutation(args)?.into_iter().zip(&outs[0].dims).zip(steps(&outs[0].dims));
+    Move::only(Walk::new(axes.map(|((axis, &count), to)| (count.into(), from[axis], to))))
 }
 
 #[cfg(test)]

@@ -4,19 +4,49 @@
 //! It must not interpret elements: only their size counts.
 
 use crate::ops::pace::Pace;
-use crate::ops::{Args, OpError};
-use crate::tensor::OperandType;
+use crate::ops::{Args, OpError, Out};
+use crate::tensor::{OperandType, TensorInfo};
 use bytemuck::{AnyBitPattern, NoUninit};
 
 /// Elements moved in one go, between notes of the work done.
 const CHUNK: i64 = 1 << 16;
 
+/// Elements of input `input` that go to output `output`.
+#[derive(Clone, Debug)]
+pub struct Move {
+    pub input: usize,
+    pub output: usize,
+    pub walk: Walk,
+}
+
+impl Move {
+    /// From the first input that `walk` tells of to the only output.
+    pub fn only(walk: Walk) -> Moves {
+        Ok(vec![Move { input: 0, output: 0, walk }])
+    }
+}
+
+pub type Moves = Result<Vec<Move>, OpError>;
+
+/// Makes the moves of a call, whose outputs `infos` describe.
+pub fn make(args: &Args, outs: &mut [Out], moves: fn(&Args, &[&TensorInfo]) -> Moves) -> Result<(), OpError> {
+    if outs.iter().all(|out| out.data.is_empty()) {
+        return Ok(());
+    }
+    let infos: Vec<&TensorInfo> = outs.iter().map(|out| out.info).collect();
+    for Move { input, output, walk } in moves(args, &infos)? {
+        let (input, out) = (args.get(input)?, &mut outs[output]);
+        walk.run(args, out.info.ty, input.bytes()?, out.data)?;
+    }
+    Ok(())
+}
+
 /// How often to step along an axis, and how far one step goes in source and destination, in elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Axis {
-    count: i64,
-    from: i64,
-    to: i64,
+pub struct Axis {
+    pub count: i64,
+    pub from: i64,
+    pub to: i64,
 }
 
 /// Which elements go where.
@@ -43,6 +73,21 @@ impl Walk {
     pub fn reversed(self) -> Self {
         let axes = self.axes.iter().map(|a| Axis { count: a.count, from: a.to, to: a.from }).collect();
         Walk { start: (self.start.1, self.start.0), axes }
+    }
+
+    /// First elements, and the axes as they are [merged](Self::merged), if all of `from` and `to` elements are inside; no
+    /// axes for a walk that goes nowhere.
+    pub fn checked(&self, from: usize, to: usize) -> Option<((usize, usize), Vec<Axis>)> {
+        if self.axes.iter().any(|axis| axis.count <= 0) {
+            return Some(((0, 0), vec![]));
+        }
+        let inside = stays_inside(self.start.0, self.axes.iter().map(|a| (a.count, a.from)), from)
+            && stays_inside(self.start.1, self.axes.iter().map(|a| (a.count, a.to)), to);
+        let mut axes = self.merged();
+        if axes.is_empty() {
+            axes.push(Axis { count: 1, from: 1, to: 1 });
+        }
+        inside.then_some(((self.start.0 as usize, self.start.1 as usize), axes))
     }
 
     /// Copies elements of type `ty`. The destination's elements that the walk does not reach stay as they are.

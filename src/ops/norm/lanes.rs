@@ -5,7 +5,8 @@ use crate::tensor::element_count;
 
 /// The lanes of a tensor along an axis.
 pub struct Lanes {
-    outer: usize,
+    /// Groups of lanes that lie side by side.
+    pub outer: usize,
     /// Elements of a lane.
     pub len: usize,
     /// Distance between neighbours in a lane.

@@ -9,6 +9,7 @@ mod softmax;
 
 pub use instance::INSTANCE_NORMALIZATION;
 pub use l2::L2_NORMALIZATION;
+pub use lanes::Lanes;
 pub use local_response::LOCAL_RESPONSE_NORMALIZATION;
 pub use log_softmax::LOG_SOFTMAX;
 pub use softmax::SOFTMAX;

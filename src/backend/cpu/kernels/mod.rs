@@ -4,11 +4,19 @@ mod conv;
 mod depthwise;
 mod elementwise;
 mod fully_connected;
+mod gather;
 mod gemm;
+mod movement;
+mod pool;
+mod reduce;
+mod resize;
 pub mod simd;
+mod softmax;
 mod source;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod twin_tests;
 #[cfg(test)]
 mod twins;
 mod vector;
@@ -21,7 +29,9 @@ use super::pool::Team;
 use crate::memory::{Target, View, Weights};
 use crate::ops::{Args, Interrupt, OpError, Operation, OperationType};
 use bytemuck::AnyBitPattern;
+use std::ops::Range;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 /// A kernel made for one call of an operation: geometry resolved, weights packed.
 pub trait Kernel: Send + Sync {
@@ -59,13 +69,19 @@ fn select_for(
         OperationType::CONV_2D => conv::select(isa, args, source),
         OperationType::DEPTHWISE_CONV_2D => depthwise::select(isa, args, source),
         OperationType::FULLY_CONNECTED => fully_connected::select(isa, args, source),
-        _ => elementwise::select(operation, args, source),
+        ty => elementwise::select(operation, args, source)
+            .or_else(|| movement::select(operation, args))
+            .or_else(|| gather::select(ty, args))
+            .or_else(|| pool::select(ty, args))
+            .or_else(|| reduce::select(ty, args))
+            .or_else(|| resize::select(ty, args, source))
+            .or_else(|| softmax::select(ty, args)),
     }
 }
 
 /// Counts the changes to which calls have kernels, and to their results: what an earlier generation compiled is not to
 /// be mixed with this one.
-const GENERATION: u32 = 2;
+const GENERATION: u32 = 3;
 
 /// The instruction set that kernels are chosen for, and their generation.
 pub fn instruction_set() -> String {
@@ -99,21 +115,59 @@ impl Work<'_> {
         chunk: usize,
         work: impl Fn(usize, Target<T>) + Sync,
     ) -> Result<(), OpError> {
-        let (len, chunk, stopped) = (out.len(), chunk.max(1), OnceLock::new());
-        // Only who has the turn may pass it on; the helpers' next chunks are few.
-        let owner = std::thread::current().id();
-        let interrupted = || match std::thread::current().id() == owner {
-            true => self.interrupt.yield_point(),
-            false => self.interrupt.check(),
+        self.in_parts(out.len(), chunk, |part| {
+            // SAFETY: parts do not overlap, and each is handed out once.
+            work(part.start, unsafe { out.disjoint_part(part.start, part.len()) });
+        })
+    }
+
+    /// Calls `work(units)` for all units below `count`, several at a time, each of which takes so many picoseconds.
+    fn for_each_range(
+        self,
+        count: usize,
+        picoseconds: usize,
+        work: impl Fn(Range<usize>) + Sync,
+    ) -> Result<(), OpError> {
+        self.in_parts(count, self.units_per_task(count, picoseconds), work)
+    }
+
+    /// Elements for each task of a kernel that spends so many picoseconds on each: all of them where handing them out
+    /// takes longer than it saves, otherwise few enough that no thread waits long for another, and that a task takes
+    /// well under a millisecond.
+    fn per_task(self, elements: usize, picoseconds: usize) -> usize {
+        self.units_per_task(elements, picoseconds).next_multiple_of(256)
+    }
+
+    /// The same for units that are more than an element.
+    fn units_per_task(self, units: usize, picoseconds: usize) -> usize {
+        const NANOSECOND: usize = 1000;
+        let at_most = |nanoseconds: usize| (nanoseconds * NANOSECOND / picoseconds.max(1)).max(1);
+        let alone = Duration::from_nanos((units.saturating_mul(picoseconds) / NANOSECOND) as u64);
+        let even = match self.team.threads_for(alone) {
+            1 => units,
+            threads => units.div_ceil(4 * threads).max(at_most(2000)),
         };
-        self.team.for_each(len.div_ceil(chunk), &|i| {
+        even.min(at_most(250_000)).max(1)
+    }
+
+    /// Calls `work` for parts of `0..len`, each but the last of `part` of them, on all threads, until done or interrupted.
+    fn in_parts(self, len: usize, part: usize, work: impl Fn(Range<usize>) + Sync) -> Result<(), OpError> {
+        let (part, stopped) = (part.max(1), OnceLock::new());
+        // Only who has the turn may pass it on; the helpers' next parts are few.
+        let owner = std::thread::current().id();
+        let interrupted = || {
+            if std::thread::current().id() == owner {
+                self.interrupt.yield_point()
+            } else {
+                self.interrupt.check()
+            }
+        };
+        self.team.for_each(len.div_ceil(part), &|i| {
             if stopped.get().is_some() {
                 return;
             }
-            let start = i * chunk;
             match interrupted() {
-                // SAFETY: each index is handed out once, and chunks do not overlap.
-                Ok(()) => work(start, unsafe { out.disjoint_part(start, chunk.min(len - start)) }),
+                Ok(()) => work(i * part..len.min((i + 1) * part)),
                 // Whoever was first has told already.
                 Err(why) => drop(stopped.set(why)),
             }
@@ -133,21 +187,6 @@ fn rows_per_task(rows: usize, cost_per_row: usize, threads: usize) -> usize {
     // A task costs about as much as two rows besides.
     let time = |&size: &usize| busiest(rows, size, threads) + 2 * rows.div_ceil(size).div_ceil(threads);
     sizes.map(|size| size.next_multiple_of(12)).min_by_key(time).unwrap_or(12)
-}
-
-/// Elements for each task of a kernel that spends so many picoseconds on each: all of them where handing them out takes
-/// longer than it saves, otherwise few enough that no thread waits long for another, and that a task takes well under a
-/// millisecond.
-fn per_task(elements: usize, picoseconds: usize, threads: usize) -> usize {
-    const NANOSECOND: usize = 1000;
-    let at_most = |nanoseconds: usize| (nanoseconds * NANOSECOND / picoseconds.max(1)).max(1);
-    let (worthwhile, small, short) = (at_most(20_000), at_most(5_000), at_most(250_000));
-    let even = match threads {
-        1 => short,
-        _ if elements <= worthwhile => elements,
-        _ => elements.div_ceil(4 * threads).max(small),
-    };
-    even.min(short).next_multiple_of(256)
 }
 
 /// Rows of the thread that has the most, if all are as fast.

@@ -2,7 +2,7 @@
 //! each.
 
 use super::super::vector::{Level, Loop};
-use super::super::{input, output, per_task, Kernel, Work};
+use super::super::{input, output, Kernel, Work};
 use super::broadcast::Broadcast;
 use crate::memory::{Target, View, Weights};
 use crate::ops::OpError;
@@ -30,7 +30,7 @@ impl<S: Element, T: Element, F: Fn(S) -> T + Send + Sync> Kernel for Map<S, T, F
         work: Work,
     ) -> Result<(), OpError> {
         let (from, out) = (input::<S>(inputs, 0)?, output::<T>(outputs, 0)?);
-        let chunk = per_task(out.len(), self.picoseconds, work.team.threads());
+        let chunk = work.per_task(out.len(), self.picoseconds);
         work.for_each_chunk(out, chunk, |first, to| {
             self.level.run(MapLoop { from: from.part(first, to.len()), to, f: &self.f });
         })
@@ -81,7 +81,7 @@ impl<S: Element, T: Element, F: Fn(S, S) -> T + Send + Sync> Kernel for Zip<S, T
         work: Work,
     ) -> Result<(), OpError> {
         let (a, b, out) = (input::<S>(inputs, 0)?, input::<S>(inputs, 1)?, output::<T>(outputs, 0)?);
-        let chunk = per_task(out.len(), self.picoseconds, work.team.threads());
+        let chunk = work.per_task(out.len(), self.picoseconds);
         work.for_each_chunk(out, chunk, |first, to| {
             self.level.run(ZipLoop { walk: &self.walk, first, a, b, to, f: &self.f });
         })

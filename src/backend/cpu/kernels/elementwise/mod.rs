@@ -17,7 +17,9 @@ use super::vector::Level;
 use super::{Kernel, Source};
 use crate::ops::{Args, Operation};
 use broadcast::Broadcast;
-use loops::{Element, Map, Zip};
+pub(super) use loops::Element;
+use loops::{Map, Zip};
+pub(super) use round::round;
 use std::marker::PhantomData;
 
 /// A kernel for this call, if it is of an elementwise operation.

@@ -1,0 +1,277 @@
+//! Operations that only move elements: rows copied on all threads, transpositions in blocks that stay in the cache.
+
+use super::{Kernel, Work};
+use crate::memory::{Target, View, Weights};
+use crate::ops::movement::{moves, requantisation, Axis};
+use crate::ops::{Args, OpError, Operation, OperationType};
+
+/// Bytes of a row that are copied in one go.
+const SEGMENT: usize = 64 * 1024;
+/// Elements along each side of a block of a transposition.
+const BLOCK: usize = 32;
+
+/// A kernel for this call, if its operation only moves elements.
+pub(super) fn select(operation: &Operation, args: &Args) -> Option<Box<dyn Kernel>> {
+    let plan = moves(operation.ty, args)?.ok()?;
+    let size = args.output(0).ok()?.ty.element_size()?;
+    let count = |dims: &[u32]| crate::tensor::element_count(dims);
+    let mut strides = Vec::with_capacity(plan.len());
+    for step in plan {
+        let (input, output) = (args.get(step.input).ok()?, args.output(step.output).ok()?);
+        if input.ty().element_size() != Some(size) {
+            return None;
+        }
+        let (start, axes) = step.walk.checked(count(input.dims())?, count(&output.dims)?)?;
+        if axes.is_empty() {
+            continue;
+        }
+        let table = match operation.ty {
+            OperationType::CONCATENATION => requantisation(input.info, output).map(Box::new),
+            _ => None,
+        };
+        strides.push(Stride::new(step.input, step.output, start, axes, table)?);
+    }
+    Some(Box::new(Movement { size, padding: padding(operation.ty, args)?, strides }))
+}
+
+/// The element that the output consists of beforehand, as often as four bytes have it; `None` in it where all elements
+/// are moved to, and altogether where it is not known yet.
+fn padding(ty: OperationType, args: &Args) -> Option<Option<[u8; 4]>> {
+    let input = args.get(0).ok();
+    let element = match ty {
+        OperationType::PAD | OperationType::SPACE_TO_BATCH_ND => input?.zero_point().to_le_bytes().to_vec(),
+        OperationType::PAD_V2 => args.get(2).ok()?.bytes().ok()?.to_vec(),
+        _ => return Some(None),
+    };
+    let element = element.get(..input?.ty().element_size()?)?;
+    Some(Some(std::array::from_fn(|i| element[i % element.len()])))
+}
+
+struct Movement {
+    /// Bytes of an element.
+    size: usize,
+    padding: Option<[u8; 4]>,
+    strides: Vec<Stride>,
+}
+
+/// A walk that writes no element twice, most of them as rows of neighbours.
+struct Stride {
+    input: usize,
+    output: usize,
+    /// First elements of input and output.
+    start: (usize, usize),
+    /// All but those of a row and of a block, outermost first.
+    outer: Vec<Axis>,
+    /// An axis along which the input's elements are neighbours, while those of a row are not.
+    across: Option<Axis>,
+    row: Axis,
+    /// By what a byte is replaced.
+    table: Option<Box<[u8; 256]>>,
+}
+
+impl Stride {
+    /// `None` where the walk does not write rows, or may write an element twice.
+    fn new(
+        input: usize,
+        output: usize,
+        start: (usize, usize),
+        mut axes: Vec<Axis>,
+        table: Option<Box<[u8; 256]>>,
+    ) -> Option<Self> {
+        let row = axes.pop()?;
+        // Axes come with the longest steps in the output first: each must step over all within.
+        let mut reach = row.to.max(1).checked_mul(row.count - 1)?.checked_add(1).filter(|_| row.to > 0)?;
+        for axis in axes.iter().rev() {
+            if axis.to < reach {
+                return None;
+            }
+            reach = axis.to.checked_mul(axis.count - 1)?.checked_add(reach)?;
+        }
+        let is_across = |axis: &Axis| axis.from == 1 && row.from != 1 && row.to == 1;
+        let across = axes.iter().position(is_across).map(|i| axes.remove(i));
+        Some(Stride { input, output, start, outer: axes, across, row, table })
+    }
+
+    /// Rows or bands of a block's rows.
+    fn units(&self) -> usize {
+        self.outer.iter().map(|axis| axis.count as usize).product::<usize>() * self.parts().0 * self.parts().1
+    }
+
+    /// In how many parts a unit's block is done, along the axis across and along the row.
+    fn parts(&self) -> (usize, usize) {
+        let across = self.across.map_or(1, |axis| (axis.count as usize).div_ceil(BLOCK));
+        (across, (self.row.count as usize).div_ceil(SEGMENT))
+    }
+
+    /// Bytes or so of a unit.
+    fn unit_size(&self) -> usize {
+        let across = self.across.map_or(1, |axis| (axis.count as usize).min(BLOCK));
+        across * (self.row.count as usize).min(SEGMENT)
+    }
+}
+
+impl Kernel for Movement {
+    fn run(
+        &self,
+        inputs: &[Option<View<u8>>],
+        outputs: &mut [Target<u8>],
+        work: Work,
+    ) -> Result<(), OpError> {
+        if let (Some(padding), Some(out)) = (self.padding, outputs.first_mut()) {
+            let all = out.len();
+            work.for_each_chunk(out.part(0, all), SEGMENT, |_, mut part| {
+                // Segments are whole elements.
+                let len = part.len();
+                let to = part.pointer(0, len);
+                if padding == [padding[0]; 4] {
+                    // SAFETY: `len` bytes were asked for.
+                    unsafe { libc::memset(to.cast(), padding[0].into(), len) };
+                    return;
+                }
+                for i in 0..len {
+                    // SAFETY: as above.
+                    unsafe { to.add(i).write(padding[i % 4]) };
+                }
+            })?;
+        }
+        for stride in &self.strides {
+            let from = inputs.get(stride.input).copied().flatten().ok_or(OpError::Unresolved)?;
+            let to = outputs.get(stride.output).ok_or(OpError::Unresolved)?;
+            let strided = stride.across.is_some() || (stride.row.from, stride.row.to) != (1, 1);
+            let picoseconds = stride.unit_size() * self.size * if strided { 800 } else { 100 } + 10_000;
+            work.for_each_range(stride.units(), picoseconds, |units| {
+                units.for_each(|unit| match self.size {
+                    1 => stride.unit::<u8>(unit, from, to),
+                    2 => stride.unit::<[u8; 2]>(unit, from, to),
+                    _ => stride.unit::<[u8; 4]>(unit, from, to),
+                });
+            })?;
+        }
+        Ok(())
+    }
+
+    fn weights(&self) -> Vec<&Weights> {
+        vec![]
+    }
+
+    fn packed_inputs(&self) -> &'static [usize] {
+        &[]
+    }
+}
+
+impl Stride {
+    /// Moves what belongs to unit `unit`, elements being as large as `T`.
+    fn unit<T: Copy>(&self, unit: usize, from: View<u8>, to: &Target<u8>) {
+        let (across_parts, row_parts) = self.parts();
+        let (first, band) = (unit % row_parts * SEGMENT, unit / row_parts % across_parts * BLOCK);
+        let mut rest = unit / row_parts / across_parts;
+        let (mut source, mut target) = (self.start.0 as i64, self.start.1 as i64);
+        for axis in self.outer.iter().rev() {
+            let position = (rest % axis.count as usize) as i64;
+            rest /= axis.count as usize;
+            source += position * axis.from;
+            target += position * axis.to;
+        }
+        let count = SEGMENT.min(self.row.count as usize - first);
+        let (source, target) =
+            (source + first as i64 * self.row.from, target as usize + first * self.row.to as usize);
+        match self.across {
+            Some(across) => {
+                let rows = BLOCK.min(across.count as usize - band);
+                let target = target + band * across.to as usize;
+                self.block::<T>((source + band as i64, target), (rows, across.to as usize), count, from, to);
+            }
+            None if self.row.to == 1 => self.row::<T>((source, target), count, from, to),
+            None => self.apart::<T>((source, target), count, from, to),
+        }
+    }
+
+    /// Moves `count` elements to where they lie apart.
+    fn apart<T: Copy>(&self, (source, target): (i64, usize), count: usize, from: View<u8>, to: &Target<u8>) {
+        let size = size_of::<T>();
+        let from = from.elements_between(source, self.row.from, count, size);
+        for i in 0..count {
+            let from = from.wrapping_offset(i as isize * self.row.from as isize * size as isize);
+            // SAFETY: no two units write the same elements, and all elements from the first to the last of the source
+            // were asked for.
+            unsafe {
+                let mut to = to.disjoint_part((target + i * self.row.to as usize) * size, size);
+                match &self.table {
+                    Some(table) => to.set(0, table[usize::from(from.read())]),
+                    None => {
+                        to.pointer(0, size).cast::<T>().write_unaligned(from.cast::<T>().read_unaligned())
+                    }
+                }
+            }
+        }
+    }
+
+    /// Moves `count` elements to neighbours.
+    fn row<T: Copy>(&self, (source, target): (i64, usize), count: usize, from: View<u8>, to: &Target<u8>) {
+        let size = size_of::<T>();
+        // SAFETY: no two units write the same elements.
+        let mut to = unsafe { to.disjoint_part(target * size, count * size) };
+        let to = to.pointer(0, count * size);
+        if let (1, Some(table)) = (self.row.from, &self.table) {
+            let from = from.pointer(source as usize, count);
+            for i in 0..count {
+                // SAFETY: as many bytes of both were asked for.
+                unsafe { to.add(i).write(table[usize::from(from.add(i).read())]) };
+            }
+        } else if self.row.from == 1 {
+            let from = from.pointer(source as usize * size, count * size);
+            // SAFETY: as many bytes of both were asked for; an output is no input.
+            unsafe { libc::memcpy(to.cast(), from.cast(), count * size) };
+        } else {
+            let from = from.elements_between(source, self.row.from, count, size);
+            for i in 0..count {
+                let from = from.wrapping_offset(i as isize * self.row.from as isize * size as isize);
+                // SAFETY: all elements from the first to the last were asked for.
+                unsafe { to.cast::<T>().add(i).write_unaligned(from.cast::<T>().read_unaligned()) };
+            }
+        }
+    }
+
+    /// Moves `rows` rows of `count` elements, `step` apart; the input's neighbours go to neighbouring rows.
+    fn block<T: Copy>(
+        &self,
+        (source, target): (i64, usize),
+        (rows, step): (usize, usize),
+        count: usize,
+        from: View<u8>,
+        to: &Target<u8>,
+    ) {
+        let size = size_of::<T>();
+        for first in (0..count).step_by(BLOCK) {
+            let width = BLOCK.min(count - first);
+            for row in 0..rows {
+                // SAFETY: no two units write the same elements.
+                let mut to = unsafe { to.disjoint_part((target + row * step + first) * size, width * size) };
+                let to = to.pointer(0, width * size).cast::<T>();
+                let start = source + row as i64 + first as i64 * self.row.from;
+                let from = from.elements_between(start, self.row.from, width, size);
+                for i in 0..width {
+                    let from = from.wrapping_offset(i as isize * self.row.from as isize * size as isize);
+                    // SAFETY: all elements from the first to the last were asked for.
+                    unsafe { to.add(i).write_unaligned(from.cast::<T>().read_unaligned()) };
+                }
+            }
+        }
+    }
+}
+
+/// Elements that lie apart.
+trait Apart {
+    /// A pointer to element `start` of `size` bytes, from which `count` elements, each `step` from the one before, may be
+    /// read.
+    fn elements_between(self, start: i64, step: i64, count: usize, size: usize) -> *const u8;
+}
+
+impl Apart for View<'_, u8> {
+    #[inline]
+    fn elements_between(self, start: i64, step: i64, count: usize, size: usize) -> *const u8 {
+        let last = start + (count as i64 - 1) * step;
+        let (low, high) = (start.min(last) as usize, start.max(last) as usize);
+        self.pointer(low * size, (high - low + 1) * size).wrapping_add((start as usize - low) * size)
+    }
+}

@@ -1,0 +1,234 @@
+//! AVERAGE_POOL_2D, MAX_POOL_2D and L2_POOL_2D: windows folded for channels side by side. Results are those of the plain
+//! evaluation, byte for byte.
+
+use super::elementwise::Element;
+use super::vector::{Level, Loop};
+use super::{input, output, Kernel, Work};
+use crate::memory::{Target, View, Weights};
+use crate::ops::pool::PoolGeometry;
+use crate::ops::{Args, OpError, OperationType};
+use crate::tensor::requant::Activation;
+use crate::tensor::{OperandType::*, TensorInfo};
+use std::marker::PhantomData;
+
+/// Channels that are folded side by side.
+const BLOCK: usize = 32;
+/// Cells of a window that take well under a millisecond.
+const MAX_CELLS: usize = 1 << 15;
+
+/// A kernel for this call, if it is one of a pool.
+pub(super) fn select(ty: OperationType, args: &Args) -> Option<Box<dyn Kernel>> {
+    use OperationType::*;
+    if ![AVERAGE_POOL_2D, L2_POOL_2D, MAX_POOL_2D].contains(&ty) {
+        return None;
+    }
+    let geometry = PoolGeometry::from_args(args).ok()?;
+    let cells = geometry.height.kernel.checked_mul(geometry.width.kernel)?;
+    if geometry.nchw || cells > MAX_CELLS {
+        return None;
+    }
+    let out = args.output(0).ok()?;
+    match out.ty {
+        TENSOR_FLOAT32 => floats(ty, geometry),
+        TENSOR_QUANT8_ASYMM => match ty {
+            MAX_POOL_2D => greatest::<u8>(geometry, out),
+            _ => average(geometry, out, |q: u8| q.into(), |q| q as u8),
+        },
+        TENSOR_QUANT8_ASYMM_SIGNED => match ty {
+            MAX_POOL_2D => greatest::<i8>(geometry, out),
+            _ => average(geometry, out, |q: i8| q.into(), |q| q as i8),
+        },
+        _ => None,
+    }
+}
+
+fn floats(ty: OperationType, geometry: PoolGeometry) -> Option<Box<dyn Kernel>> {
+    let activation = activation(geometry.activation);
+    match ty {
+        OperationType::MAX_POOL_2D => {
+            // A NaN wins and stays.
+            let larger = |max: f32, x: f32| if x > max || x.is_nan() { x } else { max };
+            pool(geometry, f32::NEG_INFINITY, larger, move |max, _| activation(max))
+        }
+        OperationType::AVERAGE_POOL_2D => {
+            pool(geometry, 0.0, |sum, x: f32| sum + x, move |sum, cells| activation(sum / cells as f32))
+        }
+        _ => pool(
+            geometry,
+            0.0,
+            |sum, x: f32| sum + x * x,
+            move |sum: f32, cells| activation((sum / cells as f32).sqrt()),
+        ),
+    }
+}
+
+/// With the same bits as [`Activation::apply`].
+fn activation(activation: Activation) -> impl Fn(f32) -> f32 + Copy {
+    let (lo, hi) = activation.float_range();
+    move |x: f32| x.max(lo).min(hi) + if x.is_nan() { x } else { 0.0 }
+}
+
+fn range(geometry: &PoolGeometry, out: &TensorInfo) -> (i32, i32) {
+    geometry.activation.quantised_range(out.ty, out.scale, out.zero_point)
+}
+
+fn average<T: Element>(
+    geometry: PoolGeometry,
+    out: &TensorInfo,
+    number: impl Fn(T) -> i32 + Send + Sync + 'static,
+    element: impl Fn(i32) -> T + Send + Sync + 'static,
+) -> Option<Box<dyn Kernel>> {
+    let (lo, hi) = range(&geometry, out);
+    pool(
+        geometry,
+        0i32,
+        move |sum, q| sum + number(q),
+        move |sum, cells| {
+            // Halves away from zero. Quotients of numbers this small are exact enough not to cross a whole number.
+            let half = if sum < 0 { -((cells / 2) as i32) } else { (cells / 2) as i32 };
+            let mean = f64::from(sum + half) / cells as f64;
+            // SAFETY: it is no larger than an element.
+            let mean: i32 = unsafe { mean.to_int_unchecked() };
+            element(mean.max(lo).min(hi))
+        },
+    )
+}
+
+fn greatest<T: Element + Ord + TryFrom<i32>>(
+    geometry: PoolGeometry,
+    out: &TensorInfo,
+) -> Option<Box<dyn Kernel>> {
+    let (lo, hi) = range(&geometry, out);
+    let (least, lo, hi) =
+        (out.ty.integer_range()?.0.try_into().ok()?, lo.try_into().ok()?, hi.try_into().ok()?);
+    pool(geometry, least, |max: T, q: T| max.max(q), move |max, _| max.max(lo).min(hi))
+}
+
+/// A kernel that folds each window from `start` on and finishes with the number of cells in it.
+fn pool<T: Element, A: Copy + Send + Sync + 'static>(
+    geometry: PoolGeometry,
+    start: A,
+    fold: impl Fn(A, T) -> A + Send + Sync + 'static,
+    finish: impl Fn(A, usize) -> T + Send + Sync + 'static,
+) -> Option<Box<dyn Kernel>> {
+    Some(Box::new(Pool { level: Level::detect(), geometry, start, fold, finish, elements: PhantomData }))
+}
+
+struct Pool<T, A, Fold, Finish> {
+    level: Level,
+    geometry: PoolGeometry,
+    start: A,
+    fold: Fold,
+    finish: Finish,
+    elements: PhantomData<fn(T) -> T>,
+}
+
+impl<T, A, Fold, Finish> Kernel for Pool<T, A, Fold, Finish>
+where
+    T: Element,
+    A: Copy + Send + Sync,
+    Fold: Fn(A, T) -> A + Send + Sync,
+    Finish: Fn(A, usize) -> T + Send + Sync,
+{
+    fn run(
+        &self,
+        inputs: &[Option<View<u8>>],
+        outputs: &mut [Target<u8>],
+        work: Work,
+    ) -> Result<(), OpError> {
+        let (input, out) = (input::<T>(inputs, 0)?, output::<T>(outputs, 0)?);
+        let cells = self.geometry.height.kernel * self.geometry.width.kernel;
+        // Any run of elements will do: blocks of channels.
+        let blocks = work.units_per_task(out.len().div_ceil(BLOCK), cells * BLOCK * 50 + 10_000);
+        work.for_each_chunk(out, blocks * BLOCK, |first, out| {
+            self.level.run(PoolLoop { pool: self, input, first, out });
+        })
+    }
+
+    fn weights(&self) -> Vec<&Weights> {
+        vec![]
+    }
+
+    fn packed_inputs(&self) -> &'static [usize] {
+        &[]
+    }
+}
+
+struct PoolLoop<'a, T, A, Fold, Finish> {
+    pool: &'a Pool<T, A, Fold, Finish>,
+    input: View<'a, T>,
+    /// The first element of the output.
+    first: usize,
+    out: Target<'a, T>,
+}
+
+impl<T, A, Fold, Finish> Loop for PoolLoop<'_, T, A, Fold, Finish>
+where
+    T: Element,
+    A: Copy,
+    Fold: Fn(A, T) -> A,
+    Finish: Fn(A, usize) -> T,
+{
+    #[inline(always)]
+    fn run(mut self) {
+        let channels = self.pool.geometry.input.channels;
+        let (mut done, len) = (0, self.out.len());
+        while done < len {
+            let (pixel, c) = ((self.first + done) / channels, (self.first + done) % channels);
+            let width = (channels - c).min(len - done).min(BLOCK);
+            self.block(pixel, c, width, done);
+            done += width;
+        }
+    }
+}
+
+impl<T, A, Fold, Finish> PoolLoop<'_, T, A, Fold, Finish>
+where
+    T: Element,
+    A: Copy,
+    Fold: Fn(A, T) -> A,
+    Finish: Fn(A, usize) -> T,
+{
+    /// Computes `width` channels, at most a block, of a pixel from channel `c` on.
+    #[inline(always)]
+    fn block(&mut self, pixel: usize, c: usize, width: usize, at: usize) {
+        let Pool { geometry, start, fold, finish, .. } = self.pool;
+        let (height, columns, channels) = (&geometry.height, &geometry.width, geometry.input.channels);
+        let (row, x) = (pixel / columns.output, pixel % columns.output);
+        let (image, y) = (row / height.output, row % height.output);
+        let mut folded = [*start; BLOCK];
+        let (rows, taps) = (height.taps(y), columns.taps(x));
+        let cells = rows.len() * taps.len();
+        for tap in rows {
+            let line = (image * height.input + height.cell(y, tap)) * columns.input;
+            for tap in taps.clone() {
+                let cell = (line + columns.cell(x, tap)) * channels + c;
+                let from = self.input.pointer(cell, width);
+                // A length known to the compiler makes one loop of vectors.
+                if width == BLOCK {
+                    for (i, folded) in folded.iter_mut().enumerate() {
+                        // SAFETY: as many cells were asked for.
+                        *folded = fold(*folded, unsafe { from.add(i).read_unaligned() });
+                    }
+                } else {
+                    for (i, folded) in folded[..width].iter_mut().enumerate() {
+                        // SAFETY: as above.
+                        *folded = fold(*folded, unsafe { from.add(i).read_unaligned() });
+                    }
+                }
+            }
+        }
+        let to = self.out.pointer(at, width);
+        if width == BLOCK {
+            for (i, &folded) in folded.iter().enumerate() {
+                // SAFETY: as many elements were asked for.
+                unsafe { to.add(i).write_unaligned(finish(folded, cells)) };
+            }
+        } else {
+            for (i, &folded) in folded[..width].iter().enumerate() {
+                // SAFETY: as above.
+                unsafe { to.add(i).write_unaligned(finish(folded, cells)) };
+            }
+        }
+    }
+}

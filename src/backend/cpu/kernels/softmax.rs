@@ -1,0 +1,217 @@
+//! SOFTMAX and LOG_SOFTMAX along the last axis. Bytes are those of the plain evaluation; floats are summed in a fixed order
+//! of their own, the same on every machine and for any number of threads.
+
+use super::elementwise::half::{narrow, widen};
+use super::elementwise::math::exp;
+use super::elementwise::Element;
+use super::vector::{Level, Loop};
+use super::{input, output, Kernel, Work};
+use crate::memory::{Target, View, Weights};
+use crate::ops::norm::Lanes;
+use crate::ops::{Args, OpError, OperationType};
+use crate::tensor::fixed_softmax::Exponentials;
+use crate::tensor::OperandType::*;
+use std::marker::PhantomData;
+
+/// Elements of a lane that take well under a millisecond.
+const MAX_LANE: usize = 1 << 17;
+/// Sums that are made side by side.
+const SUMS: usize = 16;
+
+/// A kernel for this call, if it is one of a softmax.
+pub(super) fn select(ty: OperationType, args: &Args) -> Option<Box<dyn Kernel>> {
+    let axis = match ty {
+        OperationType::SOFTMAX => args.i32_or(2, -1).ok()?,
+        OperationType::LOG_SOFTMAX => args.i32(2).ok()?,
+        _ => return None,
+    };
+    let (input, beta) = (args.get(0).ok()?, args.f32(1).ok()?);
+    let lanes = Lanes::new(input.dims(), axis).ok()?;
+    if lanes.stride != 1 || lanes.len > MAX_LANE {
+        return None;
+    }
+    let (level, len, logarithm) = (Level::detect(), lanes.len, ty == OperationType::LOG_SOFTMAX);
+    match input.ty() {
+        TENSOR_FLOAT32 => {
+            let elements = PhantomData::<fn(f32)>;
+            let same = |x: f32| x;
+            Some(Box::new(Floats { level, len, beta, logarithm, widen: same, narrow: same, elements }))
+        }
+        TENSOR_FLOAT16 => {
+            let elements = PhantomData::<fn(u16)>;
+            Some(Box::new(Floats { level, len, beta, logarithm, widen, narrow, elements }))
+        }
+        ty if ty.is_quant8_asymm() => Some(Box::new(Bytes {
+            level,
+            len,
+            exponentials: Exponentials::new(f64::from(beta) * f64::from(input.scale())),
+            flip: if ty == TENSOR_QUANT8_ASYMM { 0 } else { 0x80 },
+        })),
+        _ => None,
+    }
+}
+
+struct Floats<T, Widen, Narrow> {
+    level: Level,
+    /// Elements of a lane.
+    len: usize,
+    beta: f32,
+    /// Whether results are logarithms.
+    logarithm: bool,
+    widen: Widen,
+    narrow: Narrow,
+    elements: PhantomData<fn(T)>,
+}
+
+impl<T, Widen, Narrow> Kernel for Floats<T, Widen, Narrow>
+where
+    T: Element,
+    Widen: Fn(T) -> f32 + Send + Sync,
+    Narrow: Fn(f32) -> T + Send + Sync,
+{
+    fn run(
+        &self,
+        inputs: &[Option<View<u8>>],
+        outputs: &mut [Target<u8>],
+        work: Work,
+    ) -> Result<(), OpError> {
+        let (input, out) = (input::<T>(inputs, 0)?, output::<T>(outputs, 0)?);
+        let lanes = work.units_per_task(out.len() / self.len, self.len * 1200);
+        work.for_each_chunk(out, lanes * self.len, |first, out| {
+            self.level.run(FloatLanes { softmax: self, input: input.part(first, out.len()), out });
+        })
+    }
+
+    fn weights(&self) -> Vec<&Weights> {
+        vec![]
+    }
+
+    fn packed_inputs(&self) -> &'static [usize] {
+        &[]
+    }
+}
+
+struct FloatLanes<'a, T, Widen, Narrow> {
+    softmax: &'a Floats<T, Widen, Narrow>,
+    input: View<'a, T>,
+    out: Target<'a, T>,
+}
+
+impl<T: Element, Widen: Fn(T) -> f32, Narrow: Fn(f32) -> T> Loop for FloatLanes<'_, T, Widen, Narrow> {
+    #[inline(always)]
+    fn run(mut self) {
+        let Floats { len, beta, logarithm, ref widen, ref narrow, .. } = *self.softmax;
+        let mut lane = vec![0f32; len];
+        for start in (0..self.out.len()).step_by(len) {
+            let (from, to) = (self.input.pointer(start, len), self.out.pointer(start, len));
+            for (i, x) in lane.iter_mut().enumerate() {
+                // SAFETY: a lane was asked for.
+                *x = widen(unsafe { from.add(i).read_unaligned() });
+            }
+            let max = fold(&lane, f32::NEG_INFINITY, |x| x, f32::max);
+            if logarithm {
+                lane.iter_mut().for_each(|x| *x = (*x - max) * beta);
+                let log_sum = f64::from(sum(&lane, exp)).ln() as f32;
+                lane.iter_mut().for_each(|x| *x -= log_sum);
+            } else {
+                lane.iter_mut().for_each(|x| *x = exp((*x - max) * beta));
+                let sum = sum(&lane, |x| x);
+                lane.iter_mut().for_each(|x| *x /= sum);
+            }
+            for (i, &x) in lane.iter().enumerate() {
+                // SAFETY: as above.
+                unsafe { to.add(i).write_unaligned(narrow(x)) };
+            }
+        }
+    }
+}
+
+/// Folds `number` of each element of a lane, in an order that depends on nothing but its length.
+#[inline(always)]
+fn fold(lane: &[f32], start: f32, number: impl Fn(f32) -> f32, f: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut folded = [start; SUMS];
+    let mut blocks = lane.chunks_exact(SUMS);
+    for block in &mut blocks {
+        folded.iter_mut().zip(block).for_each(|(folded, &x)| *folded = f(*folded, number(x)));
+    }
+    folded.iter_mut().zip(blocks.remainder()).for_each(|(folded, &x)| *folded = f(*folded, number(x)));
+    folded.into_iter().fold(start, f)
+}
+
+#[inline(always)]
+fn sum(lane: &[f32], number: impl Fn(f32) -> f32) -> f32 {
+    fold(lane, 0.0, number, |sum, x| sum + x)
+}
+
+struct Bytes {
+    level: Level,
+    /// Elements of a lane.
+    len: usize,
+    exponentials: Exponentials,
+    flip: u8,
+}
+
+impl Kernel for Bytes {
+    fn run(
+        &self,
+        inputs: &[Option<View<u8>>],
+        outputs: &mut [Target<u8>],
+        work: Work,
+    ) -> Result<(), OpError> {
+        let (input, out) = (input::<u8>(inputs, 0)?, output::<u8>(outputs, 0)?);
+        let lanes = work.units_per_task(out.len() / self.len, self.len * 3000);
+        work.for_each_chunk(out, lanes * self.len, |first, out| {
+            self.level.run(ByteLanes { softmax: self, input: input.part(first, out.len()), out });
+        })
+    }
+
+    fn weights(&self) -> Vec<&Weights> {
+        vec![]
+    }
+
+    fn packed_inputs(&self) -> &'static [usize] {
+        &[]
+    }
+}
+
+struct ByteLanes<'a> {
+    softmax: &'a Bytes,
+    input: View<'a, u8>,
+    out: Target<'a, u8>,
+}
+
+impl Loop for ByteLanes<'_> {
+    #[inline(always)]
+    fn run(mut self) {
+        let Bytes { len, flip, ref exponentials, .. } = *self.softmax;
+        let (mut lane, mut powers) = (vec![0u8; len], vec![0i32; len]);
+        for start in (0..self.out.len()).step_by(len) {
+            // A copy, as the greatest must be the greatest throughout.
+            self.input.part(start, len).copy_to(&mut lane);
+            lane.iter_mut().for_each(|q| *q ^= flip);
+            let max = lane.iter().fold(0, |max, &q| q.max(max));
+            let distances = lane.iter().map(|&q| i32::from(max) - i32::from(q));
+            let reciprocal = exponentials.reciprocal_of_sum(distances.clone());
+            let to = self.out.pointer(start, len);
+            // The output's least element is its zero point.
+            let byte = |share: i32| share.clamp(0, 255) as u8 ^ flip;
+            let Some(multiplier) = Exponentials::multiplier(&reciprocal) else {
+                for i in 0..len {
+                    // SAFETY: a lane was asked for.
+                    unsafe { to.add(i).write(byte(0)) };
+                }
+                continue;
+            };
+            powers.iter_mut().zip(distances).for_each(|(power, d)| *power = exponentials.of(d));
+            let (mantissa, right) = (multiplier.mantissa, (-multiplier.shift).clamp(0, 31) as u32);
+            let half = (1u32 << right) >> 1;
+            for (i, &power) in powers.iter().enumerate() {
+                // Nothing here is negative, so that halves go one way only.
+                let product = i64::from(power) * i64::from(mantissa);
+                let high = (product.wrapping_add(1 << 30) as u64 >> 31) as u32;
+                // SAFETY: as above.
+                unsafe { to.add(i).write(byte((high.wrapping_add(half) >> right) as i32)) };
+            }
+        }
+    }
+}
