@@ -50,10 +50,10 @@ impl LateKernel {
             _ => None,
         };
         let steering: Vec<_> = call.inputs.iter().map(|known| known.as_ref().and_then(steering)).collect();
-        let packed_inputs = call.select(&steering, &mut Source::Later)?.packed_inputs();
+        let packed_inputs = call.select(&steering, &mut Source::Later, &NeverInterrupted)?.packed_inputs();
         if packed_inputs.is_empty() {
             // There is nothing that could wait.
-            return call.select(&steering, &mut Source::Pack).map(LateKernel::packed);
+            return call.select(&steering, &mut Source::Pack, &NeverInterrupted).map(LateKernel::packed);
         }
         let has_constant = |&i: &usize| {
             let known = call.inputs.get(i)?.as_ref()?;
@@ -79,7 +79,7 @@ impl LateKernel {
 
     /// The kernel, with its weights packed now if they have not been.
     pub fn pack(&self, interrupt: &dyn Interrupt) -> Result<&dyn Kernel, BackendError> {
-        self.kernel.get_or_make(interrupt, Call::pack).map(|kernel| &**kernel)
+        self.kernel.get_or_make(interrupt, |call| call.pack(interrupt)).map(|kernel| &**kernel)
     }
 
     pub fn stage(&self) -> Stage {
@@ -103,7 +103,12 @@ impl LateKernel {
 
 impl Call {
     /// The kernel for this call; `constants` are the inputs' bytes, as far as it may have them.
-    fn select(&self, constants: &[Option<Arc<AlignedBuf>>], source: &mut Source) -> Option<Box<dyn Kernel>> {
+    fn select(
+        &self,
+        constants: &[Option<Arc<AlignedBuf>>],
+        source: &mut Source,
+        interrupt: &dyn Interrupt,
+    ) -> Option<Box<dyn Kernel>> {
         let inputs: Vec<Option<Arg>> = self
             .inputs
             .iter()
@@ -112,12 +117,11 @@ impl Call {
                 Some(Arg { info: &known.as_ref()?.info, data: data.as_ref().map(|bytes| &bytes[..]) })
             })
             .collect();
-        let args =
-            Args { form: self.form, inputs: &inputs, outputs: &self.outputs, interrupt: &NeverInterrupted };
+        let args = Args { form: self.form, inputs: &inputs, outputs: &self.outputs, interrupt };
         kernels::select(self.operation, &args, source)
     }
 
-    fn pack(&self) -> Result<Box<dyn Kernel>, BackendError> {
+    fn pack(&self, interrupt: &dyn Interrupt) -> Result<Box<dyn Kernel>, BackendError> {
         let private = |known: &Option<Known>| -> Result<Option<Arc<AlignedBuf>>, MemoryError> {
             let constant = known.as_ref().and_then(|known| known.constant.as_ref());
             constant.map(Weights::to_private).transpose()
@@ -129,7 +133,11 @@ impl Call {
             .collect::<Result<Vec<_>, _>>()
             .map_err(|source| BackendError::Memory { what: "a constant to be packed".into(), source })?;
         let size = constants.iter().flatten().map(|bytes| bytes.len()).sum();
-        // It was selected before, so that only memory can be missing.
-        self.select(&constants, &mut Source::Pack).ok_or(BackendError::OutOfMemory(size))
+        if let Some(kernel) = self.select(&constants, &mut Source::Pack, interrupt) {
+            return Ok(kernel);
+        }
+        // It was selected before: it was told to stop, or memory is missing.
+        interrupt.check()?;
+        Err(BackendError::OutOfMemory(size))
     }
 }

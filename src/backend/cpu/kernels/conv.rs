@@ -50,7 +50,9 @@ pub(super) fn float(
     source: &mut Source,
 ) -> Option<Packed<gemm::Float>> {
     let (filter, bias) = (args.get(1).ok()?, args.get(2).ok()?);
-    let constants = || Some(Constants { weights: filter.elements().ok()?, bias: bias.elements().ok()? });
+    let interrupt = args.interrupt;
+    let constants =
+        || Some(Constants { weights: filter.elements().ok()?, bias: bias.elements().ok()?, interrupt });
     Packed::float(isa, shape, activation.float_range(), source, constants)
 }
 
@@ -79,7 +81,9 @@ pub(super) fn quant(
         signed_weights: filter.ty() != OperandType::TENSOR_QUANT8_ASYMM,
         weight: filter.zero_point(),
     };
-    let constants = || Some(Constants { weights: filter.elements().ok()?, bias: bias.elements().ok()? });
+    let interrupt = args.interrupt;
+    let constants =
+        || Some(Constants { weights: filter.elements().ok()?, bias: bias.elements().ok()?, interrupt });
     Packed::quant(isa, shape, zeros, &requantisation, source, constants)
 }
 

@@ -8,6 +8,7 @@ use super::requant::{Requant, Requantisation};
 use crate::backend::cpu::kernels::simd::Isa;
 use crate::backend::cpu::kernels::Source;
 use crate::memory::Weights;
+use crate::ops::Interrupt;
 use bytemuck::Pod;
 
 /// The shape of the packed side. All sizes are at least 1.
@@ -34,6 +35,8 @@ pub struct Constants<'w, W, B> {
     pub weights: &'w [W],
     /// Per column.
     pub bias: &'w [B],
+    /// Asked often; should it say so, nothing is packed.
+    pub interrupt: &'w dyn Interrupt,
 }
 
 /// The packed side of a product.
@@ -120,21 +123,22 @@ impl<F: Family> Packed<F> {
         let mut bias = Vec::new();
         let panels =
             source.take(all.checked_mul(segments)?.checked_mul(padded)?, |packed: &mut [F::Weight]| {
-                let Constants { weights, bias: given } = constants()?;
+                let Constants { weights, bias: given, interrupt } = constants()?;
+                let mut pace = Pace { interrupt, done: 0 };
                 if weights.len() != columns.checked_mul(inputs)? || given.len() != columns {
                     return None;
                 }
                 bias.try_reserve_exact(columns).ok()?;
                 for (row, &given) in weights.chunks_exact(inputs).zip(given) {
+                    pace.spend(inputs)?;
                     bias.push(folded(row, given)?);
                 }
                 let layout = Layout { shape, padded, columns: micro.columns };
                 match micro.group {
-                    1 => layout.pack::<_, 1>(weights, packed, convert),
-                    4 => layout.pack::<_, 4>(weights, packed, convert),
-                    _ => return None,
+                    1 => layout.pack::<_, 1>(weights, packed, convert, &mut pace),
+                    4 => layout.pack::<_, 4>(weights, packed, convert, &mut pace),
+                    _ => None,
                 }
-                Some(())
             })?;
         let bias = source.take(all, |to: &mut [F::Bias]| {
             to.get_mut(..columns).filter(|to| to.len() == bias.len())?.copy_from_slice(&bias);
@@ -202,8 +206,14 @@ struct Layout {
 const RUN: usize = 16;
 
 impl Layout {
-    /// Packs weights in groups of `G`.
-    fn pack<W: Pod, const G: usize>(&self, weights: &[W], to: &mut [W], convert: impl Fn(W) -> W) {
+    /// Packs weights in groups of `G`; `None` where it was interrupted.
+    fn pack<W: Pod, const G: usize>(
+        &self,
+        weights: &[W],
+        to: &mut [W],
+        convert: impl Fn(W) -> W,
+        pace: &mut Pace,
+    ) -> Option<()> {
         let Shape { segments, depth, .. } = self.shape;
         let inputs = segments * depth;
         let lines = weights.chunks(inputs * self.columns);
@@ -212,6 +222,7 @@ impl Layout {
                 let (groups, _) = panel.as_chunks_mut::<G>();
                 let (whole, part) = (depth / G, depth % G);
                 for first in (0..whole).step_by(RUN) {
+                    pace.spend(RUN * G * self.columns)?;
                     for (column, row) in columns.chunks_exact(inputs).enumerate() {
                         let (row, _) = row[segment * depth..][..depth].as_chunks::<G>();
                         for (i, group) in row[first..whole.min(first + RUN)].iter().enumerate() {
@@ -226,5 +237,24 @@ impl Layout {
                 }
             }
         }
+        Some(())
+    }
+}
+
+/// Asks the interrupt every now and then: a fraction of a millisecond's work.
+struct Pace<'a> {
+    interrupt: &'a dyn Interrupt,
+    done: usize,
+}
+
+impl Pace<'_> {
+    /// Notes work on so many weights. `None` where it is to stop.
+    fn spend(&mut self, weights: usize) -> Option<()> {
+        self.done = self.done.saturating_add(weights);
+        if self.done >= 1 << 18 {
+            self.done = 0;
+            self.interrupt.check().ok()?;
+        }
+        Some(())
     }
 }

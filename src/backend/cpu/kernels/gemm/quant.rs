@@ -199,7 +199,8 @@ unsafe fn tile<D: Dot, const SIGNED: bool, const M: usize, const P: usize>(
 #[inline(always)]
 pub unsafe fn finish<V: Lanes>(block: &Block<Quant>, sums: [[V::I; 2]; 2], rows: [usize; 2], panel: usize) {
     let ((requant, first), column) = (block.finish, panel * 2 * V::LANES);
-    let scales = [requant.scales(first + column), requant.scales(first + column + V::LANES)];
+    let vector = (first + column) / V::LANES;
+    let scales = [requant.scales(vector), requant.scales(vector + 1)];
     // SAFETY: the outputs exist by contract, as many as columns are left at least.
     unsafe {
         let [[a, b], [c, d]] = sums;

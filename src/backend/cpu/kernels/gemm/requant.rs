@@ -21,8 +21,8 @@ pub struct Requant {
     /// For each vector of columns: the least and the largest sum, and the left shift, each 32 bits; empty where no column
     /// has one.
     left: AlignedBuf,
-    /// Whether all vectors of columns have the same constants, of which there is one set then.
-    uniform: bool,
+    /// The last vector of columns that has constants: the first if all have the same.
+    last: usize,
     lanes: usize,
     /// As the rows of inputs are summed as well: how often a row's sum is to be subtracted. 0 where it need not be known.
     pub row_factor: i32,
@@ -91,22 +91,19 @@ impl Requant {
             }
         }
         let target = Bytes::new(requantisation);
-        Some(Requant { scales, left, uniform, lanes, row_factor, target })
+        Some(Requant { scales, left, last: vectors.max(1) - 1, lanes, row_factor, target })
     }
 
-    /// The constants of the vector of columns that starts at `column`, which must exist.
+    /// The constants of a vector of columns. One that is beyond the last gets those of the last, for a panel that ends
+    /// with a vector of no columns.
     #[inline(always)]
-    pub fn scales(&self, column: usize) -> Scales {
-        let vector = if self.uniform { 0 } else { column / self.lanes };
-        // Of a last panel, the second vector may have no columns: those of the first do then, as nothing is stored.
-        let all = self.scales.len() / (self.lanes * 4 * size_of::<i64>());
-        let vector = vector.min(all - 1);
-        let scales = self.scales.as_ptr().cast::<i64>().wrapping_add(vector * 4 * self.lanes);
+    pub fn scales(&self, vector: usize) -> Scales {
+        let at = vector.min(self.last) * self.lanes;
         let left = match self.left.is_empty() {
             true => std::ptr::null(),
-            false => self.left.as_ptr().cast::<i32>().wrapping_add(vector * 3 * self.lanes),
+            false => self.left.as_ptr().cast::<i32>().wrapping_add(at * 3),
         };
-        Scales { scales, left }
+        Scales { scales: self.scales.as_ptr().cast::<i64>().wrapping_add(at * 4), left }
     }
 }
 

@@ -3,6 +3,7 @@
 use super::*;
 use crate::backend::cpu::kernels::simd::Isa;
 use crate::backend::cpu::kernels::Source;
+use crate::ops::{Interrupt, NeverInterrupted, OpError};
 use crate::tensor::requant::Multiplier;
 use crate::tensor::OperandType;
 use packed::Zeros;
@@ -81,7 +82,7 @@ fn run<F: micro::Family>(
         let len = outputs * size_of::<F::Output>();
         (bytes, std::slice::from_raw_parts_mut(output.first.cast::<u8>(), len))
     };
-    let work = Work { team: pool.team(threads), interrupt: &crate::ops::NeverInterrupted };
+    let work = Work { team: pool.team(threads), interrupt: &NeverInterrupted };
     product.run(&[Some(View::of(from))], &mut [Target::of(to)], work).unwrap();
     output.elements().to_vec()
 }
@@ -123,7 +124,7 @@ proptest! {
             scaled.saturating_add(3).clamp(range.0, range.1) as u8
         }).collect();
         for isa in Isa::available() {
-            let constants = || Some(Constants { weights: &weights[..], bias: &bias[..] });
+            let constants = || Some(Constants { weights: &weights[..], bias: &bias[..], interrupt: &NeverInterrupted });
             let shape = Shape { columns, segments: 1, depth };
             let packed = Packed::quant(isa, shape, zeros, &requantisation, &mut Source::Pack, constants).unwrap();
             prop_assert_eq!(&run(packed, &a, rows * columns, threads), &expected, "{:?}", isa);
@@ -138,7 +139,7 @@ proptest! {
         let [a, weights, bias] = [rows * depth, columns * depth, columns].map(|count| (0..count).map(|_| noise.float()).collect::<Vec<_>>());
         for isa in Isa::available() {
             let packed = || {
-                let constants = || Some(Constants { weights: &weights[..], bias: &bias[..] });
+                let constants = || Some(Constants { weights: &weights[..], bias: &bias[..], interrupt: &NeverInterrupted });
                 Packed::float(isa, Shape { columns, segments: 1, depth }, (-1.5, 1.5), &mut Source::Pack, constants).unwrap()
             };
             let c = run(packed(), &a, rows * columns, threads);
@@ -188,7 +189,8 @@ fn extreme_sums_are_scaled_as_the_shared_arithmetic() {
         let zeros = Zeros { signed_inputs: true, input: 0, signed_weights: true, weight: 0 };
         for isa in Isa::available() {
             let weights = vec![0i8; columns];
-            let constants = || Some(Constants { weights: &weights[..], bias: &bias[..] });
+            let constants =
+                || Some(Constants { weights: &weights[..], bias: &bias[..], interrupt: &NeverInterrupted });
             let shape = Shape { columns, segments: 1, depth: 1 };
             let packed =
                 Packed::quant(isa, shape, zeros, &requantisation, &mut Source::Pack, constants).unwrap();
@@ -201,11 +203,14 @@ fn extreme_sums_are_scaled_as_the_shared_arithmetic() {
 fn floats_keep_nan_and_lengths_must_fit() {
     for isa in Isa::available() {
         let shape = Shape { columns: 1, segments: 1, depth: 1 };
-        let constants = || Some(Constants { weights: &[1.0f32][..], bias: &[0.0f32][..] });
+        let constants =
+            || Some(Constants { weights: &[1.0f32][..], bias: &[0.0f32][..], interrupt: &NeverInterrupted });
         let packed = Packed::float(isa, shape, (0.0, 6.0), &mut Source::Pack, constants).unwrap();
         let c = run(packed, &[f32::NAN, 9.0, -1.0], 3, 1);
         assert!(c[0].is_nan() && c[1..] == [6.0, 0.0], "{isa:?} {c:?}");
-        let short = || Some(Constants { weights: &[1.0f32][..], bias: &[0.0f32, 0.0][..] });
+        let short = || {
+            Some(Constants { weights: &[1.0f32][..], bias: &[0.0f32, 0.0][..], interrupt: &NeverInterrupted })
+        };
         let shape = Shape { columns: 2, ..shape };
         assert!(Packed::float(isa, shape, (0.0, 6.0), &mut Source::Pack, short).is_none());
     }
@@ -226,5 +231,24 @@ proptest! {
             }
         }
         prop_assert!(cells.iter().all(|&count| count == 1));
+    }
+}
+
+#[test]
+fn packing_stops_when_it_is_told() {
+    struct Cancelled;
+    impl Interrupt for Cancelled {
+        fn check(&self) -> Result<(), OpError> {
+            Err(OpError::Cancelled)
+        }
+    }
+    let (weights, bias) = (vec![1.0f32; 1 << 20], [0.0f32; 1 << 10]);
+    let shape = Shape { columns: 1 << 10, segments: 1, depth: 1 << 10 };
+    for isa in Isa::available() {
+        let pack = |interrupt: &dyn Interrupt| {
+            let constants = || Some(Constants { weights: &weights[..], bias: &bias[..], interrupt });
+            Packed::float(isa, shape, (0.0, 6.0), &mut Source::Pack, constants).is_some()
+        };
+        assert!(pack(&NeverInterrupted) && !pack(&Cancelled));
     }
 }
