@@ -125,8 +125,8 @@ fn every_file_gets_the_type_that_the_policy_gives_rights_to() {
     assert!(program.strip_suffix("_exec").is_some_and(declared));
     let inside = apex.program.strip_prefix("/apex/com.android.hardware.neuralnetworks").expect("in its APEX");
     let contexts = lines("android/apex/file_contexts");
-    let last = contexts.iter().filter_map(|line| line.split_once(char::is_whitespace));
-    let last = last.filter(|(expression, _)| matches(expression, inside)).last().expect("a context");
+    let mut last = contexts.iter().filter_map(|line| line.split_once(char::is_whitespace));
+    let last = last.rfind(|(expression, _)| matches(expression, inside)).expect("a context");
     assert_eq!(last.1.trim(), format!("u:object_r:{program}:s0"));
     let services: Vec<_> = lines("android/sepolicy/service_contexts");
     let words: Vec<_> = services.iter().map(|line| line.split_whitespace().collect::<Vec<_>>()).collect();

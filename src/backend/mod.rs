@@ -1,32 +1,48 @@
-//! The two traits that a vendor implements: [`Backend`], which compiles models, and [`Executable`], which runs them.
+//! The seam: what a vendor implements to put a device behind the driver, and nothing else.
 //!
-//! Everything above (binder, validation, memory, scheduling) is the same for every backend. A backend sees valid models
-//! and checked arguments only, and must not know of binder.
+//! - [`Backend`] compiles models, [`Executable`] is a compiled model, [`Binding`] one that memory was bound to
+//! - `info`: what a backend says of itself; `submission`: an execution that was handed over; `error`: why it failed
+//! - `synchronous`: makes a backend of three functions that compute on the calling thread; `asynchronous`: has every
+//!   execution of a backend pend
+//! - `cpu`: the backend for the cores of this machine
+//!
+//! Everything above (binder, validation, caching, memory, fences, fair shares) is the same for every backend. A backend
+//! sees valid models and checked arguments only, and must not know of binder.
 
+mod asynchronous;
 pub mod cpu;
+mod error;
+mod info;
+mod submission;
+mod synchronous;
 
+pub use crate::memory::{ClientMemory, ClientMemoryKind, DeviceMemory, Memory};
+pub use crate::model::{Argument, Extension, ExtensionOperand, ExtensionOperandType, Request};
 pub use crate::scheduler::{boottime_ns, Control, Priority};
+pub use asynchronous::Asynchronous;
+pub use error::BackendError;
+pub use info::{Capabilities, DeviceType, Info, Performance};
+pub(crate) use submission::GRACE;
+pub use submission::{Completer, Outcome, OutputShape, Pending, Submission};
+pub use synchronous::{Synchronous, SynchronousBackend};
 
-use crate::memory::{ClientSlice, Mapping, MemoryError, Weights};
+use crate::memory::{Mapping, Weights};
 use crate::model::Model;
-use crate::ops::OpError;
-use crate::tensor::{Dims, OperandType, TensorInfo};
+use crate::tensor::{Dims, TensorInfo};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Compiles models for one kind of hardware.
+/// Compiles models for one device.
 pub trait Backend: Send + Sync {
-    /// What the driver adds to its version string: changes whenever compiled models or results do.
-    fn version(&self) -> String;
-
-    /// How fast and frugal this backend is, relative to the runtime's own CPU code.
-    fn capabilities(&self) -> Capabilities;
+    /// What the backend is.
+    fn info(&self) -> Info;
 
     /// For each operation of the main subgraph: whether this backend takes it, or why not. What it takes here,
     /// [`compile`](Self::compile) must compile. An IF or WHILE is taken only if all operations in its subgraphs are.
     fn support(&self, model: &Model) -> Vec<Result<(), String>>;
 
     /// Compiles a model of which every operation is supported, as far as it must be to be run and saved:
-    /// [`Executable::finish`] may do the rest.
+    /// [`Executable::finish`] may do the rest. Called on a thread of its own.
     fn compile(
         &self,
         model: &Model,
@@ -34,18 +50,39 @@ pub trait Backend: Send + Sync {
         control: &Control,
     ) -> Result<Arc<dyn Executable>, BackendError>;
 
-    /// Loads what [`Executable::artifact`] gave to a backend of the same [`version`](Self::version). The model bytes
-    /// are private, and most likely what was given. The data bytes may change at any moment, or vanish: that may
-    /// change values, and nothing else.
-    fn load(&self, _model: &[u8], _data: Arc<Mapping>) -> Result<Arc<dyn Executable>, BackendError> {
+    /// Loads what [`Executable::artifact`] gave to a backend of the same [`version`](Info::version). The model bytes
+    /// are private, and are what was given. The data bytes may change at any moment, or vanish: that may change values,
+    /// and nothing else. Called on a thread of its own.
+    fn load(
+        &self,
+        _model: &[u8],
+        _data: Arc<Mapping>,
+        _control: &Control,
+    ) -> Result<Arc<dyn Executable>, BackendError> {
         Err(BackendError::Unsupported("this backend does not load compiled models".into()))
+    }
+
+    /// Takes client memory into the device, so that executions use it where it lies. Without it, the memory is mapped
+    /// into this process, guarded against whatever its client does to it.
+    fn import(&self, _memory: &ClientMemory) -> Result<Option<Arc<dyn DeviceMemory>>, BackendError> {
+        Ok(None)
+    }
+
+    /// Memory of the device for a device buffer (a memory domain) that holds a value of this operand, all of whose
+    /// dimensions are known. Without it, the buffer lies in this process's memory.
+    fn allocate(&self, _operand: &TensorInfo) -> Result<Option<Arc<dyn DeviceMemory>>, BackendError> {
+        Ok(None)
     }
 }
 
-/// A compiled model. It may be run from several threads at once.
+/// A compiled model. It may be bound and executed by several threads at once.
 pub trait Executable: Send + Sync {
     /// The model's inputs and outputs, with dimensions as the model declares them.
     fn interface(&self) -> &Interface;
+
+    /// Binds memory: whatever must be done once for all executions over the same arguments. A single execution is
+    /// bound, too.
+    fn bind(self: Arc<Self>, arguments: Arguments) -> Result<Arc<dyn Binding>, BackendError>;
 
     /// What it was compiled for; an artifact remembers it.
     fn preference(&self) -> Preference;
@@ -60,8 +97,9 @@ pub trait Executable: Send + Sync {
         true
     }
 
-    /// Does what its compilation has left for later. Runs may go on meanwhile, and give the same bytes before, during
-    /// and after. What it cannot finish is left as it is.
+    /// Does what its compilation has left for later; called in the background, at low priority, once the model was used.
+    /// Executions may go on meanwhile, and give the same bytes before, during and after. What it cannot finish is left as
+    /// it is. It is saved anew afterwards.
     fn finish(&self, _control: &Control) -> Result<(), BackendError> {
         Ok(())
     }
@@ -70,21 +108,63 @@ pub trait Executable: Send + Sync {
     fn artifact(&self) -> Option<Artifact> {
         None
     }
+}
 
-    /// Has the hardware stay ready between runs that follow each other closely, until what this gives is dropped.
-    fn keep_ready(&self) -> Option<Box<dyn Send + Sync>> {
-        None
+/// A compiled model with the memory of its arguments. One execution at a time is submitted to it.
+pub trait Binding: Send + Sync {
+    /// Hands one execution to the device. It begins once all of `fences` are signalled; there are none unless the backend
+    /// [waits for fences](Info::waits_for_fences). It must not wait, neither for the device nor for anybody else: a thread
+    /// that others need calls it.
+    ///
+    /// The device stops soon after [`control`](Control) is cancelled or its deadline has passed.
+    fn submit(self: Arc<Self>, fences: Vec<OwnedFd>, control: &Control) -> Result<Submission, BackendError>;
+
+    /// Executes on behalf of a thread that has nothing else to do. A backend whose device works by itself leaves it as
+    /// it is; one that computes on the processor does so on this thread.
+    fn run(self: Arc<Self>, control: &Control) -> Result<Outcome, BackendError> {
+        match self.submit(Vec::new(), control)? {
+            Submission::Done(outcome) => Ok(outcome),
+            Submission::Pending(pending) => pending.wait(control),
+        }
+    }
+}
+
+/// The arguments of an execution: a checked request, and the memories it names.
+#[derive(Clone, Debug)]
+pub struct Arguments {
+    /// Where each argument lies; those without a value are `None`. An output's dimensions are 0, or missing altogether,
+    /// where the client leaves them to the driver.
+    pub request: Request,
+    /// By the number that arguments name; `None` for those that no argument lies in.
+    pub pools: Vec<Option<Memory>>,
+    /// Whether more executions over the same arguments are likely to follow.
+    pub reused: bool,
+}
+
+impl Arguments {
+    /// Arguments each of which fills a memory of its own: for those who execute without a client.
+    pub fn in_own_memories(
+        inputs: Vec<Option<(Memory, Dims)>>,
+        outputs: Vec<Option<(Memory, Dims)>>,
+    ) -> Self {
+        let mut pools = Vec::new();
+        let mut place = |list: Vec<Option<(Memory, Dims)>>| {
+            let mut argument = |(memory, dims): (Memory, Dims)| {
+                let (pool, length) = (pools.len(), memory.len());
+                pools.push(Some(memory));
+                Argument { pool, offset: 0, length, dims }
+            };
+            list.into_iter().map(|given| given.map(&mut argument)).collect::<Vec<_>>()
+        };
+        let (inputs, outputs) = (place(inputs), place(outputs));
+        Arguments { request: Request { inputs, outputs }, pools, reused: false }
     }
 
-    /// Runs the model: `inputs` and `outputs` follow the interface, one each; a `None` was left out by the client.
-    /// Gives one shape per output. Where an output's memory is too small, nothing is written to any, and the shapes say
-    /// so.
-    fn run(
-        &self,
-        inputs: &[Option<InputTensor>],
-        outputs: &[Option<OutputTensor>],
-        control: &Control,
-    ) -> Result<Vec<OutputShape>, BackendError>;
+    /// The memory that `argument` lies in.
+    pub fn memory(&self, argument: &Argument) -> Result<&Memory, BackendError> {
+        let memory = self.pools.get(argument.pool).and_then(Option::as_ref);
+        memory.ok_or_else(|| BackendError::Failed(format!("pool {} has no memory", argument.pool)))
+    }
 }
 
 /// A compiled model as bytes, of two kinds.
@@ -101,30 +181,8 @@ pub struct Artifact {
 pub struct Interface {
     pub inputs: Vec<TensorInfo>,
     pub outputs: Vec<TensorInfo>,
-}
-
-/// The value of a model input.
-#[derive(Clone, Debug)]
-pub struct InputTensor {
-    pub data: ClientSlice,
-    /// All known.
-    pub dims: Dims,
-}
-
-/// Where a model output goes.
-#[derive(Clone, Debug)]
-pub struct OutputTensor {
-    pub data: ClientSlice,
-    /// What the client says of the dimensions; 0, or none at all, where it leaves them to the driver.
-    pub dims: Dims,
-}
-
-/// What became of an output.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OutputShape {
-    pub dims: Dims,
-    /// Whether the output's memory was large enough.
-    pub sufficient: bool,
+    /// Whether it has a WHILE, which may run out of its time.
+    pub may_loop: bool,
 }
 
 /// What a client asks of a compilation.
@@ -136,74 +194,11 @@ pub struct CompileOptions {
     pub just_in_time: bool,
 }
 
+/// What a client prefers of its executions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Preference {
     LowPower,
     #[default]
     FastSingleAnswer,
     SustainedSpeed,
-}
-
-/// Time and power relative to the runtime's CPU code: lower is better, and only below 1 does the runtime choose us.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Performance {
-    pub exec_time: f32,
-    pub power_usage: f32,
-}
-
-/// What a backend says of its speed.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Capabilities {
-    pub relaxed_scalar: Performance,
-    pub relaxed_tensor: Performance,
-    /// By the type of an operation's first input, sorted by type.
-    pub operands: Vec<(OperandType, Performance)>,
-    pub if_performance: Performance,
-    pub while_performance: Performance,
-}
-
-/// Why a compilation or a run failed.
-#[derive(Debug, thiserror::Error)]
-pub enum BackendError {
-    /// The model needs what this backend does not have.
-    #[error("{0}")]
-    Unsupported(String),
-    /// An operation could not do its work; the text names it.
-    #[error("{0}")]
-    Failed(String),
-    #[error("no memory for {0} bytes")]
-    OutOfMemory(usize),
-    /// However much memory the machine has.
-    #[error("its values take {size} bytes at once; a run may take {limit}")]
-    TooLarge { size: u64, limit: u64 },
-    #[error("{what}: {source}")]
-    Memory { what: String, source: MemoryError },
-    #[error("the deadline has passed")]
-    DeadlinePassed,
-    /// A WHILE ran for longer than its time limit.
-    #[error("a loop ran for longer than {0:?}")]
-    LoopTimeout(std::time::Duration),
-    #[error("cancelled")]
-    Cancelled,
-}
-
-impl From<OpError> for BackendError {
-    /// Without the operation's name, which whoever knows it adds.
-    fn from(error: OpError) -> Self {
-        match error {
-            OpError::DeadlinePassed => BackendError::DeadlinePassed,
-            OpError::Cancelled => BackendError::Cancelled,
-            other => BackendError::Failed(other.to_string()),
-        }
-    }
-}
-
-impl BackendError {
-    /// This error, with the place it happened at in front.
-    pub(crate) fn at(self, place: impl std::fmt::Display) -> Self {
-        match self {
-            BackendError::Failed(why) => BackendError::Failed(format!("{place}: {why}")),
-            other => other,
-        }
-    }
 }

@@ -1,26 +1,12 @@
-//! The daemon: serves the driver on a Unix socket or the kernel's binder until it is told to end.
+//! The daemon: serves the CPU backend on a Unix socket or the kernel's binder until it is told to end.
 
-use nnhal::daemon::{self, logger};
+use nnhal::backend::cpu::CpuBackend;
+use nnhal::daemon;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    logger::start();
-    let flags = match daemon::Flags::parse(std::env::args().skip(1)) {
-        Ok(Some(flags)) => flags,
-        Ok(None) => {
-            println!("{}", daemon::USAGE);
-            return ExitCode::SUCCESS;
-        }
-        Err(why) => {
-            logger::failed(format_args!("{why}; {}", daemon::USAGE));
-            return ExitCode::from(2);
-        }
-    };
-    match daemon::run(&flags) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            logger::failed(format_args!("{why}"));
-            ExitCode::FAILURE
-        }
-    }
+    daemon::main(|flags| match flags.threads {
+        Some(threads) => CpuBackend::new(threads),
+        None => CpuBackend::on_all_cores(),
+    })
 }

@@ -1,9 +1,9 @@
 //! One device buffer: its bytes, whether there is anything in them, and who is at them right now.
 
 use super::tracker::Charge;
-use super::{decode_dims, failed, invalid, BufferError, Direction, Owner, Plan, Role};
-use crate::memory::{ClientSlice, Mapping, MemoryError, Pool};
-use crate::tensor::{byte_size, combine_dims, Dims, OperandType, TensorInfo};
+use super::{decode_dims, failed, invalid, Allocator, BufferError, Direction, Owner, Plan, Role};
+use crate::memory::{ClientSlice, Mapping, Memory, MemoryError, Pool};
+use crate::tensor::{byte_size, combine_dims, Dims, TensorInfo};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A device buffer. It can be read by many at once or written by one; whoever comes at the wrong moment is told so at
@@ -12,27 +12,55 @@ pub struct DeviceBuffer {
     token: i32,
     owner: Owner,
     plan: Plan,
+    allocator: Allocator,
     state: Mutex<State>,
 }
 
 struct State {
     /// Dimensions of the value within; `None` while there is none.
     contents: Option<Dims>,
-    /// At least as many bytes as the contents need; all of them once the dimensions are known.
-    store: Arc<Mapping>,
+    store: Store,
     charge: Charge,
     readers: usize,
     writing: bool,
 }
 
+/// Where a value can be kept.
+#[derive(Clone)]
+struct Store {
+    /// At least as many bytes as the contents need.
+    memory: Memory,
+    /// What a device's memory was laid out for.
+    dims: Dims,
+}
+
+impl Store {
+    /// Whether it can keep a value of these dimensions and so many bytes.
+    fn fits(&self, dims: &[u32], size: usize) -> bool {
+        match &self.memory {
+            Memory::Mapped(mapping) => size <= mapping.len(),
+            Memory::Device(_) => self.dims == dims,
+        }
+    }
+}
+
 impl DeviceBuffer {
     /// A buffer without contents. `charge` pays for what it takes already.
-    pub(super) fn new(token: i32, owner: Owner, plan: Plan, mut charge: Charge) -> Result<Self, BufferError> {
-        let size = if plan.info.is_fully_specified() { plan.info.byte_size().unwrap_or(0) } else { 0 };
-        charge.raise(size)?;
-        let store = allocate(size)?;
+    pub(super) fn new(
+        token: i32,
+        owner: Owner,
+        plan: Plan,
+        allocator: Allocator,
+        mut charge: Charge,
+    ) -> Result<Self, BufferError> {
+        let store = if plan.info.is_fully_specified() {
+            charge.raise(plan.info.byte_size().unwrap_or(0))?;
+            allocate(&plan.info, &plan.info.dims, &allocator)?
+        } else {
+            Store { memory: Memory::Mapped(anonymous(0)?), dims: Dims::new() }
+        };
         let state = State { contents: None, store, charge, readers: 0, writing: false };
-        Ok(DeviceBuffer { token, owner, plan, state: Mutex::new(state) })
+        Ok(DeviceBuffer { token, owner, plan, allocator, state: Mutex::new(state) })
     }
 
     pub fn token(&self) -> i32 {
@@ -73,9 +101,12 @@ impl DeviceBuffer {
     pub fn copy_from(self: &Arc<Self>, source: &Pool, dims: &[i32]) -> Result<(), BufferError> {
         let mut writing = self.write()?;
         let copied = self.copied_dims(source.size(), dims).and_then(|dims| {
-            writing.reserve(source.size())?;
+            writing.reserve(&dims)?;
             let from = source.map().and_then(|mapping| ClientSlice::new(mapping, 0, source.size()));
-            let copied = from.and_then(|from| from.copy_to(&writing.data()));
+            let copied = from.and_then(|from| match writing.memory() {
+                Memory::Mapped(mapping) => from.copy_to(&ClientSlice::whole(mapping)),
+                Memory::Device(device) => device.write(&from),
+            });
             copied.map_err(|e| memory("the source", e))?;
             Ok(dims)
         });
@@ -110,15 +141,16 @@ impl DeviceBuffer {
     /// Copies the contents to `target`, which must be just as large.
     pub fn copy_to(self: &Arc<Self>, target: &Pool) -> Result<(), BufferError> {
         let reading = self.read()?;
-        if reading.data.len() != target.size() {
-            return invalid(format!(
-                "a memory of {} bytes for a device buffer with {}",
-                target.size(),
-                reading.data.len()
-            ));
+        let (size, given) = (reading.size, target.size());
+        if size != given {
+            return invalid(format!("a memory of {given} bytes for a device buffer with {size}"));
         }
         let to = target.map().and_then(|mapping| ClientSlice::new(mapping, 0, target.size()));
-        to.and_then(|to| reading.data.copy_to(&to)).map_err(|e| memory("the target", e))
+        let copied = to.and_then(|to| match &reading.memory {
+            Memory::Mapped(mapping) => ClientSlice::new(mapping.clone(), 0, size)?.copy_to(&to),
+            Memory::Device(device) => device.read(&to),
+        });
+        copied.map_err(|e| memory("the target", e))
     }
 
     /// Starts to read the contents.
@@ -131,10 +163,9 @@ impl DeviceBuffer {
             return failed(format!("device buffer {} is not initialised", self.token));
         };
         let size = byte_size(self.info().ty, &dims).unwrap_or(usize::MAX);
-        let data =
-            ClientSlice::new(state.store.clone(), 0, size).map_err(|e| memory("a device buffer", e))?;
+        let memory = state.store.memory.clone();
         state.readers += 1;
-        Ok(Reading { buffer: self.clone(), data, dims })
+        Ok(Reading { buffer: self.clone(), memory, size, dims })
     }
 
     /// Starts to write the contents.
@@ -166,7 +197,23 @@ fn memory(what: &'static str, source: MemoryError) -> BufferError {
     }
 }
 
-fn allocate(size: usize) -> Result<Arc<Mapping>, BufferError> {
+/// Memory for a value of these dimensions: the device's if it gives some, else this process's.
+fn allocate(info: &TensorInfo, dims: &[u32], allocator: &Allocator) -> Result<Store, BufferError> {
+    let operand = TensorInfo { dims: dims.to_vec(), ..info.clone() };
+    let Some(size) = operand.byte_size() else {
+        return failed(format!("a value of {dims:?} is too large for a device buffer"));
+    };
+    let memory = match allocator(&operand)? {
+        Some(device) if device.len() == size => Memory::Device(device),
+        Some(device) => {
+            return failed(format!("the device gave {} bytes for a value of {size}", device.len()))
+        }
+        None => Memory::Mapped(anonymous(size)?),
+    };
+    Ok(Store { memory, dims: operand.dims })
+}
+
+fn anonymous(size: usize) -> Result<Arc<Mapping>, BufferError> {
     // Whatever the reason, it comes down to there being no memory.
     let mapping = Mapping::anonymous(size).map_err(|_| MemoryError::OutOfMemory(size));
     mapping.map(Arc::new).map_err(|e| memory("a device buffer", e))
@@ -175,7 +222,9 @@ fn allocate(size: usize) -> Result<Arc<Mapping>, BufferError> {
 /// Contents being read; nobody writes them until this is dropped.
 pub(super) struct Reading {
     buffer: Arc<DeviceBuffer>,
-    pub data: ClientSlice,
+    pub memory: Memory,
+    /// Bytes of the contents.
+    pub size: usize,
     pub dims: Dims,
 }
 
@@ -190,31 +239,32 @@ impl Drop for Reading {
 /// out and nobody committed what was written.
 pub(super) struct Writing {
     buffer: Arc<DeviceBuffer>,
-    store: Arc<Mapping>,
+    store: Store,
     spoilt: bool,
     written: Option<Dims>,
 }
 
 impl Writing {
-    pub fn operand_type(&self) -> OperandType {
-        self.buffer.info().ty
-    }
-
     /// All memory there is.
-    pub fn data(&mut self) -> ClientSlice {
+    pub fn memory(&mut self) -> Memory {
         self.spoilt = true;
-        ClientSlice::whole(self.store.clone())
+        self.store.memory.clone()
     }
 
-    /// Makes room for `size` bytes, and tells whether that took more memory; what was in the buffer is lost then.
-    pub fn reserve(&mut self, size: usize) -> Result<bool, BufferError> {
-        let old = self.store.len();
-        if size <= old {
+    /// Makes room for a value of these dimensions, and tells whether that took other memory; what was in the buffer is
+    /// lost then.
+    pub fn reserve(&mut self, dims: &[u32]) -> Result<bool, BufferError> {
+        let info = self.buffer.info();
+        let Some(size) = byte_size(info.ty, dims) else {
+            return failed(format!("a value of {dims:?} is too large for a device buffer"));
+        };
+        if self.store.fits(dims, size) {
             return Ok(false);
         }
+        let more = size.saturating_sub(self.store.memory.len());
         let mut state = self.buffer.state();
-        state.charge.raise(size - old)?;
-        match allocate(size) {
+        state.charge.raise(more)?;
+        match allocate(info, dims, &self.buffer.allocator) {
             Ok(store) => {
                 state.contents = None;
                 state.store = store.clone();
@@ -222,7 +272,7 @@ impl Writing {
                 Ok(true)
             }
             Err(error) => {
-                state.charge.lower(size - old);
+                state.charge.lower(more);
                 Err(error)
             }
         }
@@ -233,7 +283,7 @@ impl Writing {
         let info = self.buffer.info();
         let known = |(&i, &d): (&u32, &u32)| i == 0 || i == d;
         let rank_fits = info.dims.is_empty() && info.ty.is_tensor() || info.dims.len() == dims.len();
-        let has_room = byte_size(info.ty, dims).is_some_and(|size| size <= self.store.len());
+        let has_room = byte_size(info.ty, dims).is_some_and(|size| self.store.fits(dims, size));
         if !rank_fits || !info.dims.iter().zip(dims).all(known) || !has_room {
             return failed(format!("a value of {dims:?} for a device buffer of {:?}", info.dims));
         }

@@ -15,7 +15,14 @@ pub use device_buffer::DeviceBuffer;
 pub use tracker::{BufferHandle, BufferTracker, Limits};
 pub use uses::{Claims, Uses};
 
-use crate::memory::MemoryError;
+use crate::memory::{DeviceMemory, MemoryError};
+use crate::tensor::TensorInfo;
+use std::sync::Arc;
+
+/// Gives memory of a device for a value of this operand, all of whose dimensions are known; `None` where this process's
+/// own will do.
+pub type Allocator =
+    Arc<dyn Fn(&TensorInfo) -> Result<Option<Arc<dyn DeviceMemory>>, BufferError> + Send + Sync>;
 
 /// The process that a buffer belongs to. A token is worth nothing to any other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

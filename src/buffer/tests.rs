@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::aidl;
-use crate::memory::Pool;
-use crate::model::{Argument, Request};
-use crate::tensor::{OperandType, TensorInfo};
+use crate::memory::{ClientSlice, Memory, Pool};
+use crate::model::{Argument, Request, RequestPool};
+use crate::tensor::{Dims, OperandType, TensorInfo};
 use std::sync::Arc;
 
 const ME: Owner = Owner { uid: 1000, pid: 7 };
@@ -47,7 +47,7 @@ fn is_failed<T>(result: Result<T, BufferError>) -> bool {
 /// A buffer of model 1 for inputs 0 and 1 and outputs 0 and 1, declared with dimensions `dims`.
 fn buffer(tracker: &BufferTracker, dims: &[u32]) -> BufferHandle {
     let infos = [f32s(dims), f32s(dims)];
-    tracker.allocate(ME, plan_for(&infos, &infos, &[], &[0, 1], &[0, 1]).unwrap()).unwrap()
+    tracker.allocate(ME, plan_for(&infos, &infos, &[], &[0, 1], &[0, 1]).unwrap(), on_this_machine()).unwrap()
 }
 
 fn memory(bytes: &[u8]) -> aidl::Memory {
@@ -177,7 +177,11 @@ fn quotas_hold_for_a_client_and_for_all() {
     let tracker = BufferTracker::new(limits);
     let allocate = |uid, dims: &[u32]| {
         let infos = [f32s(dims)];
-        tracker.allocate(Owner { uid, pid: 1 }, plan_for(&infos, &infos, &[], &[0], &[]).unwrap())
+        tracker.allocate(
+            Owner { uid, pid: 1 },
+            plan_for(&infos, &infos, &[], &[0], &[]).unwrap(),
+            on_this_machine(),
+        )
     };
     let exhausted =
         |result: Result<BufferHandle, BufferError>| matches!(result, Err(BufferError::Exhausted(_)));
@@ -259,10 +263,20 @@ fn request(inputs: [usize; 2], outputs: [usize; 2], dims: &[u32]) -> Request {
 }
 
 /// Pool 0 is shared memory, the others are device buffers.
-fn pools(tokens: &[i32]) -> Vec<aidl::RequestMemoryPool> {
-    let mut pools = vec![aidl::RequestMemoryPool::Pool(memory(&[0]))];
-    pools.extend(tokens.iter().map(|&t| aidl::RequestMemoryPool::Token(t)));
+fn known(tokens: &[i32]) -> Vec<RequestPool<'static>> {
+    let mut pools = vec![RequestPool::Known(1)];
+    pools.extend(tokens.iter().map(|&token| RequestPool::Buffer { token }));
     pools
+}
+
+fn on_this_machine() -> Allocator {
+    Arc::new(|_| Ok(None))
+}
+
+/// Memory of a device buffer as this process sees it, as far as it is used.
+fn mapped((memory, size, dims): (Memory, usize, Dims)) -> (ClientSlice, Dims) {
+    let Memory::Mapped(mapping) = memory else { unreachable!("it is on this machine") };
+    (ClientSlice::new(mapping, 0, size).unwrap(), dims)
 }
 
 #[test]
@@ -271,10 +285,10 @@ fn an_execution_needs_tokens_and_roles() {
     let all = buffer(&tracker, &SHAPE);
     let infos = [f32s(&SHAPE), f32s(&SHAPE)];
     let narrow = |ins: &[i32], outs: &[i32]| {
-        tracker.allocate(ME, plan_for(&infos, &infos, &[], ins, outs).unwrap()).unwrap()
+        tracker.allocate(ME, plan_for(&infos, &infos, &[], ins, outs).unwrap(), on_this_machine()).unwrap()
     };
     let uses =
-        |owner, model, token, request: Request| Uses::new(&tracker, owner, model, &request, &pools(&[token]));
+        |owner, model, token, request: Request| Uses::new(&tracker, owner, model, &request, &known(&[token]));
     let (as_input, as_output) = (|| request([1, 0], [0, 0], &SHAPE), || request([0, 0], [1, 0], &SHAPE));
     assert!(uses(ME, MODEL, all.token(), as_input()).is_ok());
     for make in [&as_input as &dyn Fn() -> Request, &as_output] {
@@ -295,7 +309,7 @@ fn an_execution_needs_tokens_and_roles() {
     assert!(is_invalid(uses(ME, MODEL, all.token(), request([1, 0], [1, 0], &SHAPE))));
     assert!(is_invalid(uses(ME, MODEL, all.token(), request([0, 0], [1, 1], &SHAPE))));
     let through_two_pools = request([1, 0], [2, 0], &SHAPE);
-    assert!(is_invalid(Uses::new(&tracker, ME, MODEL, &through_two_pools, &pools(&[all.token(); 2]))));
+    assert!(is_invalid(Uses::new(&tracker, ME, MODEL, &through_two_pools, &known(&[all.token(); 2]))));
     copy_from(&all, &pattern(BYTES), &[]).unwrap();
     uses(ME, MODEL, all.token(), request([1, 1], [0, 0], &SHAPE)).unwrap().claim().unwrap();
 }
@@ -305,21 +319,21 @@ fn a_buffer_is_initialised_by_a_run_that_succeeds() {
     let tracker = BufferTracker::default();
     let buffer = buffer(&tracker, &SHAPE);
     let uses =
-        |request: Request| Uses::new(&tracker, ME, MODEL, &request, &pools(&[buffer.token()])).unwrap();
+        |request: Request| Uses::new(&tracker, ME, MODEL, &request, &known(&[buffer.token()])).unwrap();
     let (read, write) = (uses(request([1, 0], [0, 0], &SHAPE)), uses(request([0, 0], [1, 0], &SHAPE)));
     let shapes = [SHAPE.to_vec(), SHAPE.to_vec()];
     assert!(is_failed(read.claim()));
     let run = |succeeds: bool| {
         let mut claims = write.claim().unwrap();
         assert!(claims.output(1).is_none());
-        let (data, dims) = claims.output(0).unwrap();
+        let (data, dims) = mapped(claims.output(0).unwrap());
         assert_eq!((data.len(), &dims[..]), (BYTES, &SHAPE[..]));
         data.write(&pattern(BYTES)).unwrap();
         succeeds.then(|| claims.commit(&shapes).unwrap());
     };
     run(true);
     let claims = read.claim().unwrap();
-    let (data, dims) = claims.input(0).unwrap();
+    let (data, dims) = mapped(claims.input(0).unwrap());
     assert_eq!((&data.to_private().unwrap()[..], &dims[..]), (&pattern(BYTES)[..], &SHAPE[..]));
     drop(claims);
     run(false);
@@ -336,7 +350,7 @@ fn readers_share_and_writers_do_not() {
     let buffer = buffer(&tracker, &SHAPE);
     copy_from(&buffer, &pattern(BYTES), &[]).unwrap();
     let uses =
-        |request: Request| Uses::new(&tracker, ME, MODEL, &request, &pools(&[buffer.token()])).unwrap();
+        |request: Request| Uses::new(&tracker, ME, MODEL, &request, &known(&[buffer.token()])).unwrap();
     let (read, write) = (uses(request([1, 0], [0, 0], &SHAPE)), uses(request([0, 0], [1, 0], &SHAPE)));
     let readers = (read.claim().unwrap(), read.claim().unwrap());
     assert!(is_failed(write.claim()));
@@ -355,21 +369,21 @@ fn readers_share_and_writers_do_not() {
 fn dimensions_follow_the_last_write() {
     let tracker = BufferTracker::default();
     let buffer = buffer(&tracker, &[0, 3]);
-    let uses = |request: Request| Uses::new(&tracker, ME, MODEL, &request, &pools(&[buffer.token()]));
+    let uses = |request: Request| Uses::new(&tracker, ME, MODEL, &request, &known(&[buffer.token()]));
     let (read, write) =
         (|dims: &[u32]| request([1, 0], [0, 0], dims), |dims: &[u32]| request([0, 0], [1, 0], dims));
     assert!(is_invalid(uses(write(&[2, 4]))));
     let mut claims = uses(write(&[0, 0])).unwrap().claim().unwrap();
-    let (data, dims) = claims.output(0).unwrap();
+    let (data, dims) = mapped(claims.output(0).unwrap());
     assert_eq!((data.len(), dims), (0, vec![0, 3]));
     // The run says how much room it needs, and runs again.
     let shapes = [vec![2, 3], vec![]];
     assert!(claims.make_room(&shapes).unwrap());
     assert!(!claims.make_room(&shapes).unwrap());
-    claims.output(0).unwrap().0.write(&pattern(BYTES)).unwrap();
+    mapped(claims.output(0).unwrap()).0.write(&pattern(BYTES)).unwrap();
     claims.commit(&shapes).unwrap();
     for good in [&[2, 3][..], &[0, 3], &[]] {
-        assert_eq!(uses(read(good)).unwrap().claim().unwrap().input(0).unwrap().1, SHAPE);
+        assert_eq!(uses(read(good)).unwrap().claim().unwrap().input(0).unwrap().2, SHAPE);
     }
     assert!(is_invalid(uses(read(&[1, 3])).unwrap().claim()), "not what it holds");
     // A value of another shape than the buffer's is a failure of the run.
@@ -381,7 +395,7 @@ fn dimensions_follow_the_last_write() {
     let mut claims = uses(write(&[])).unwrap().claim().unwrap();
     claims.output(0);
     claims.commit(&[vec![0, 3], vec![]]).unwrap();
-    assert_eq!(uses(read(&[])).unwrap().claim().unwrap().input(0).unwrap().0.len(), 0);
+    assert_eq!(uses(read(&[])).unwrap().claim().unwrap().input(0).unwrap().1, 0);
 }
 
 #[test]
@@ -390,12 +404,12 @@ fn a_buffer_in_use_outlives_its_handle() {
     let handle = buffer(&tracker, &SHAPE);
     copy_from(&handle, &pattern(BYTES), &[]).unwrap();
     let uses =
-        Uses::new(&tracker, ME, MODEL, &request([1, 0], [0, 0], &SHAPE), &pools(&[handle.token()])).unwrap();
+        Uses::new(&tracker, ME, MODEL, &request([1, 0], [0, 0], &SHAPE), &known(&[handle.token()])).unwrap();
     let claims = uses.claim().unwrap();
     let token = handle.token();
     drop(handle);
     assert!(is_invalid(tracker.find(ME, token)));
-    assert_eq!(claims.input(0).unwrap().0.to_private().unwrap()[..], pattern(BYTES));
+    assert_eq!(mapped(claims.input(0).unwrap()).0.to_private().unwrap()[..], pattern(BYTES));
     drop((claims, uses));
     assert_eq!(tracker.usage(), (0, 0));
 }

@@ -1,6 +1,6 @@
 //! All device buffers of the driver: their tokens, their owners, and what they may take.
 
-use super::{invalid, BufferError, DeviceBuffer, Owner, Plan, Role};
+use super::{invalid, Allocator, BufferError, DeviceBuffer, Owner, Plan, Role};
 use crate::memory::machine_bytes;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,8 +41,14 @@ impl BufferTracker {
         BufferTracker { account: Arc::new(Account { limits, used: Mutex::default() }), ..Self::default() }
     }
 
-    /// Allocates a buffer for `owner`, without contents. It lives as long as the handle, and as executions that use it.
-    pub fn allocate(&self, owner: Owner, plan: Plan) -> Result<BufferHandle, BufferError> {
+    /// Allocates a buffer for `owner`, without contents, whose memory comes from `allocator`. It lives as long as the
+    /// handle, and as executions that use it.
+    pub fn allocate(
+        &self,
+        owner: Owner,
+        plan: Plan,
+        allocator: Allocator,
+    ) -> Result<BufferHandle, BufferError> {
         let charge = Charge::new(&self.account, owner.uid, OVERHEAD + plan.roles.len() * size_of::<Role>())?;
         let mut buffers = self.lock();
         let token = loop {
@@ -51,7 +57,7 @@ impl BufferTracker {
                 break token;
             }
         };
-        let buffer = Arc::new(DeviceBuffer::new(token, owner, plan, charge)?);
+        let buffer = Arc::new(DeviceBuffer::new(token, owner, plan, allocator, charge)?);
         buffers.insert(token, buffer.clone());
         Ok(BufferHandle { buffer, tracker: self.clone() })
     }

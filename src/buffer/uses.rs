@@ -2,10 +2,9 @@
 
 use super::device_buffer::{Reading, Writing};
 use super::{failed, invalid, BufferError, BufferTracker, DeviceBuffer, Owner};
-use crate::aidl;
-use crate::memory::ClientSlice;
-use crate::model::{Argument, Request};
-use crate::tensor::{byte_size, combine_dims, Dims};
+use crate::memory::Memory;
+use crate::model::{Argument, Request, RequestPool};
+use crate::tensor::{combine_dims, Dims};
 use std::sync::Arc;
 
 /// The buffers that a request names, each allowed to its owner and in its role.
@@ -31,13 +30,13 @@ impl Uses {
         owner: Owner,
         model: u64,
         request: &Request,
-        pools: &[aidl::RequestMemoryPool],
+        pools: &[RequestPool],
     ) -> Result<Uses, BufferError> {
         let buffers = pools
             .iter()
             .map(|pool| match pool {
-                aidl::RequestMemoryPool::Token(token) => tracker.find(owner, *token).map(Some),
-                aidl::RequestMemoryPool::Pool(_) => Ok(None),
+                RequestPool::Buffer { token } => tracker.find(owner, *token).map(Some),
+                _ => Ok(None),
             })
             .collect::<Result<Vec<_>, _>>()?;
         let uses = |arguments: &[Option<Argument>]| -> Vec<Use> {
@@ -115,16 +114,18 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// The value of input `index`, if it is a device buffer.
-    pub fn input(&self, index: usize) -> Option<(ClientSlice, Dims)> {
+    /// Memory, bytes and dimensions of input `index`, if it is a device buffer.
+    pub fn input(&self, index: usize) -> Option<(Memory, usize, Dims)> {
         let (_, reading) = self.inputs.iter().find(|(argument, _)| *argument == index)?;
-        Some((reading.data.clone(), reading.dims.clone()))
+        Some((reading.memory.clone(), reading.size, reading.dims.clone()))
     }
 
-    /// Memory and dimensions, as far as they are known, of output `index`, if it is a device buffer.
-    pub fn output(&mut self, index: usize) -> Option<(ClientSlice, Dims)> {
+    /// Memory, bytes and, as far as they are known, dimensions of output `index`, if it is a device buffer.
+    pub fn output(&mut self, index: usize) -> Option<(Memory, usize, Dims)> {
         let (_, dims, writing) = self.outputs.iter_mut().find(|(argument, ..)| *argument == index)?;
-        Some((writing.data(), dims.clone()))
+        let memory = writing.memory();
+        let size = memory.len();
+        Some((memory, size, dims.clone()))
     }
 
     /// Makes room for outputs of the dimensions that a run found: `shapes` has one entry per output of the model. Tells
@@ -132,11 +133,10 @@ impl Claims {
     pub fn make_room(&mut self, shapes: &[Dims]) -> Result<bool, BufferError> {
         let mut grown = false;
         for (argument, _, writing) in &mut self.outputs {
-            let Some(size) = shapes.get(*argument).and_then(|dims| byte_size(writing.operand_type(), dims))
-            else {
-                return failed(format!("output {argument} is too large for a device buffer"));
+            let Some(dims) = shapes.get(*argument) else {
+                return failed(format!("output {argument} has no shape"));
             };
-            grown |= writing.reserve(size)?;
+            grown |= writing.reserve(dims)?;
         }
         Ok(grown)
     }

@@ -197,7 +197,7 @@ pub(super) fn open(path: &Path, create: bool) -> Result<Database, Refused> {
         false => builder().open(path),
     };
     // redb takes some of what it finds for granted.
-    let read = || open().inspect(|database| read_whole(database));
+    let read = || open().inspect(read_whole);
     match catch_unwind(AssertUnwindSafe(read)) {
         Ok(Ok(database)) => Ok(database),
         Ok(Err(DatabaseError::DatabaseAlreadyOpen)) => Err(Refused::InUse),

@@ -1,6 +1,6 @@
 //! Compilations saved in a client's cache files, and prepared from them.
 
-use crate::backend::{Backend, BackendError, Executable};
+use crate::backend::{Backend, BackendError, Control, Executable};
 use crate::cache::{Cache, CacheError, CacheFiles, Key, Written};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -56,9 +56,10 @@ impl CachePlace {
         &self,
         cache: &Cache,
         backend: &dyn Backend,
+        control: &Control,
     ) -> Result<(Arc<dyn Executable>, Written), CachingError> {
         let loaded = cache.load(&self.key, &self.files)?;
-        let executable = backend.load(&loaded.model, loaded.data).map_err(CachingError::Backend)?;
+        let executable = backend.load(&loaded.model, loaded.data, control).map_err(CachingError::Backend)?;
         Ok((executable, loaded.written))
     }
 }

@@ -11,7 +11,7 @@ use crate::tensor::TensorInfo;
 use sha2::{Digest, Sha256};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::thread::Builder;
+use std::thread::{available_parallelism, Builder};
 
 /// How much of a constant is hashed at once.
 const BLOCK: usize = 512 << 10;
@@ -38,7 +38,7 @@ pub(super) fn hash(
     let blocks = blocks(model);
     let most = match options.preference {
         Preference::LowPower => 1,
-        _ => control.next_operation()?.min(MOST_THREADS),
+        _ => available_parallelism().map_or(1, |n| n.get()).min(MOST_THREADS),
     };
     let digests = digests(&blocks, most.min(blocks.len() / BLOCKS_PER_THREAD), control)?;
     let mut hash = Hash(Sha256::new());
@@ -132,12 +132,22 @@ impl Hash {
         for operand in &graph.operands {
             self.info(&operand.info);
             self.lifetime(&operand.lifetime);
+            self.number(operand.extension.is_some().into());
+            if let Some(extension) = &operand.extension {
+                self.bytes(extension.extension.as_bytes());
+                self.number(u64::from(extension.ty.code));
+                self.bytes(&extension.parameters);
+            }
         }
         self.number(graph.operations.len() as u64);
         for operation in &graph.operations {
             match &operation.kind {
                 OperationKind::Known { operation, form } => {
                     self.indices(&[operation.ty.code() as usize, *form]);
+                }
+                OperationKind::Extension { extension, code } => {
+                    self.bytes(extension.as_bytes());
+                    self.number(u64::from(*code));
                 }
                 // It is not going to be compiled.
                 OperationKind::Unsupported(_) => self.number(u64::MAX),
@@ -162,6 +172,11 @@ impl Hash {
 
     fn number(&mut self, number: u64) {
         self.0.update(number.to_le_bytes());
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.number(bytes.len() as u64);
+        self.0.update(bytes);
     }
 
     fn indices(&mut self, list: &[usize]) {
@@ -204,6 +219,7 @@ mod tests {
 
     fn model(constants: &[Constant]) -> Model {
         let operand = |constant: &Constant| Operand {
+            extension: None,
             info: TensorInfo::new(OperandType::TENSOR_QUANT8_ASYMM, &[]),
             lifetime: Lifetime::Constant(constant.clone()),
         };

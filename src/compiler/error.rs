@@ -1,5 +1,6 @@
 //! Why a compilation failed.
 
+use super::CachingError;
 use crate::backend::BackendError;
 use crate::scheduler::Exhausted;
 
@@ -12,6 +13,9 @@ pub enum CompileError {
     Expired,
     #[error(transparent)]
     Backend(BackendError),
+    /// A compilation could not be prepared from its client's cache files.
+    #[error(transparent)]
+    Caching(CachingError),
     #[error("the backend panicked; this is a fault of the driver")]
     Panicked,
 }

@@ -10,7 +10,7 @@ use super::Compiler;
 use crate::backend::{BackendError, Control, Executable, Priority};
 use crate::cache::{Cache, CacheError, Key, Store, Written};
 use crate::memory::MemoryError;
-use crate::scheduler::{Permit, Turns};
+use crate::scheduler::Permit;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -137,30 +137,24 @@ impl CachingError {
 
 /// An attempt at what is left to do.
 struct Attempt {
-    client: u32,
     executable: Arc<dyn Executable>,
-    turns: Arc<Turns>,
     saves: Arc<Saves>,
     keep: Option<(Keep, Saving)>,
 }
 
 impl Attempt {
-    fn go(&self, mut control: Control) -> Result<(), CachingError> {
+    fn go(&self, control: Control) -> Result<(), CachingError> {
         if !self.executable.is_finished() {
-            self.finish(&mut control).map_err(CachingError::Backend)?;
+            self.finish(&control).map_err(CachingError::Backend)?;
         }
         self.keep.as_ref().map_or(Ok(()), |(keep, _)| keep.save(&*self.executable))
     }
 
-    fn finish(&self, control: &mut Control) -> Result<(), BackendError> {
+    fn finish(&self, control: &Control) -> Result<(), BackendError> {
         if self.saves.lock().closed {
             return Err(BackendError::Cancelled);
         }
-        control.turn = Some(Arc::new(self.turns.take(self.client, Priority::Low, control)?));
-        self.executable.finish(control)?;
-        // Nor does it compute any more.
-        control.turn = None;
-        Ok(())
+        self.executable.finish(control)
     }
 }
 
@@ -183,6 +177,7 @@ impl Compiler {
             return due.put_back(keep, false);
         };
         let control = Control {
+            client,
             priority: Priority::Low,
             cancelled: rest.released.clone(),
             orphaned: orphaned.clone(),
@@ -190,8 +185,7 @@ impl Compiler {
         };
         // From here on, so that a process which runs a model once, and ends, keeps it all the same.
         let keep = keep.and_then(|keep| Some((keep, self.saves.begin()?)));
-        let (executable, turns, saves) = (executable.clone(), self.turns.clone(), self.saves.clone());
-        let attempt = Attempt { client, executable, turns, saves, keep };
+        let attempt = Attempt { executable: executable.clone(), saves: self.saves.clone(), keep };
         let task = move || {
             if let Err(why) = attempt.go(control) {
                 why.log();

@@ -19,11 +19,11 @@ pub use error::CompileError;
 pub use finishing::{Keep, Rest, StorePlace};
 pub use storing::LEAST_CONSTANTS;
 
-use crate::backend::{Backend, CompileOptions, Executable};
-use crate::cache::Store;
+use crate::backend::{Backend, CompileOptions, Executable, Priority};
+use crate::cache::{Cache, Store, Written};
 use crate::model::Model;
 use crate::ops::Interrupt;
-use crate::scheduler::{boottime_ns, Control, Quota, Turns, Workers};
+use crate::scheduler::{boottime_ns, Control, Permit, Quota, Workers};
 use finishing::Saves;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
@@ -34,22 +34,33 @@ pub type Outcome = Result<Compiled, CompileError>;
 /// A model that can be run.
 pub struct Compiled {
     pub executable: Arc<dyn Executable>,
-    /// Where to store it once it has been used, if that is worth while.
-    pub store_as: Option<StorePlace>,
+    /// What is left to do once it was used.
+    pub rest: Rest,
 }
 
 /// A compilation to do.
 pub struct Job {
-    /// Whose job it is: a uid.
-    pub client: u32,
-    pub model: Model,
-    pub options: CompileOptions,
+    pub work: Work,
+    /// The terms, with the client whose job it is.
     pub control: Control,
-    /// Whether the driver's own store is of use: not to a client that keeps the compilation itself.
-    pub stored: bool,
     /// Told the outcome, once, on a compiling thread: must not wait for anybody. Dropped untold where the compiler
     /// stops first.
     pub done: Box<dyn FnOnce(Outcome) + Send>,
+}
+
+/// What a compilation begins with.
+pub enum Work {
+    /// A model, to be compiled and, if the client gave files for it, saved in these.
+    Compile { model: Model, options: CompileOptions, files: Option<ClientFiles> },
+    /// The files that an earlier compilation was saved in.
+    Load(ClientFiles),
+}
+
+/// A client's cache files, for one compilation.
+pub struct ClientFiles {
+    pub place: CachePlace,
+    /// For their descriptors, should they be kept to be rewritten; without it they are not.
+    pub permit: Option<Permit>,
 }
 
 /// How much is compiled at once.
@@ -71,70 +82,117 @@ impl Default for Limits {
 
 /// Compiles in the background, until it is dropped.
 pub struct Compiler {
-    backend: Arc<dyn Backend>,
-    store: Option<Arc<Store>>,
-    turns: Arc<Turns>,
+    shared: Arc<Shared>,
     workers: Workers,
     jobs: Arc<Quota>,
     saves: Arc<Saves>,
 }
 
+/// What compiling threads use.
+struct Shared {
+    backend: Arc<dyn Backend>,
+    cache: Arc<Cache>,
+    store: Option<Arc<Store>>,
+}
+
 impl Compiler {
-    /// Starts the threads that compile with `backend`, in `turns` with all that computes, and keep what they compiled in
+    /// Starts the threads that compile with `backend`, save in clients' files by way of `cache`, and keep the rest in
     /// `store`.
     pub fn new(
         backend: Arc<dyn Backend>,
-        turns: Arc<Turns>,
         limits: Limits,
+        cache: Arc<Cache>,
         store: Option<Store>,
     ) -> std::io::Result<Self> {
         let workers = Workers::new("nnhal-compile", limits.threads)?;
         let jobs = Quota::new(limits.jobs, limits.jobs_per_client);
-        let (store, saves) = (store.map(Arc::new), Arc::default());
-        Ok(Compiler { backend, store, turns, workers, jobs, saves })
+        let shared = Arc::new(Shared { backend, cache, store: store.map(Arc::new) });
+        Ok(Compiler { shared, workers, jobs, saves: Arc::default() })
     }
 
     /// Puts `job` in line. Where that fails, its closure is dropped untold.
     pub fn submit(&self, job: Job) -> Result<(), CompileError> {
-        let permit = self.jobs.take(job.client, 1).map_err(CompileError::TooManyJobs)?;
-        let expired = job.control.deadline_ns.is_some_and(|deadline| boottime_ns() >= deadline);
-        // What is compiled just in time must not be looked at before.
-        let store = self.store.clone().filter(|_| job.stored && !job.options.just_in_time);
-        let (backend, turns) = (self.backend.clone(), self.turns.clone());
-        let (client, priority) = (job.client, job.options.priority);
+        let Job { work, control, done } = job;
+        let client = control.client;
+        let permit = self.jobs.take(client, 1).map_err(CompileError::TooManyJobs)?;
+        let priority = match &work {
+            Work::Compile { options, .. } => options.priority,
+            Work::Load(_) => Priority::default(),
+        };
+        let expired = control.deadline_ns.is_some_and(|deadline| boottime_ns() >= deadline);
+        let shared = self.shared.clone();
         let task = move || {
-            let Job { model, options, mut control, done, .. } = job;
-            let compiled = match expired {
-                true => Err(CompileError::Expired),
-                false => turns.take(client, priority, &control).map_err(|e| CompileError::Backend(e.into())),
-            };
-            let compiled = compiled.and_then(|turn| {
-                control.turn = Some(Arc::new(turn));
-                compile(store.as_ref(), client, &*backend, (&model, &options), &control)
-            });
-            // Nor does it compute any more.
-            control.turn = None;
-            // The client's memory and its place are free before it hears of the outcome.
-            drop((model, permit));
-            done(compiled);
+            let prepared = if expired { Err(CompileError::Expired) } else { shared.prepare(work, &control) };
+            // The client's place is free before it hears of the outcome.
+            drop(permit);
+            done(prepared);
         };
         self.workers.submit(client, priority, Box::new(task));
         Ok(())
     }
 }
 
-fn compile(
-    store: Option<&Arc<Store>>,
-    client: u32,
-    backend: &dyn Backend,
-    what: (&Model, &CompileOptions),
-    control: &Control,
-) -> Result<Compiled, CompileError> {
-    let compiled = catch_unwind(AssertUnwindSafe(|| {
-        control.check()?;
-        storing::compile(store, client, backend, what, control)
-    }));
-    compiled.map_err(|_| CompileError::Panicked)?.map_err(CompileError::Backend)
+impl Shared {
+    fn prepare(&self, work: Work, control: &Control) -> Outcome {
+        let prepared = catch_unwind(AssertUnwindSafe(|| {
+            control.check().map_err(|why| CompileError::Backend(why.into()))?;
+            match work {
+                Work::Compile { model, options, files } => self.compile(&model, &options, files, control),
+                Work::Load(files) => self.load(files, control),
+            }
+        }));
+        prepared.map_err(|_| CompileError::Panicked)?
+    }
+
+    fn compile(
+        &self,
+        model: &Model,
+        options: &CompileOptions,
+        files: Option<ClientFiles>,
+        control: &Control,
+    ) -> Outcome {
+        // The driver's own store is of no use to a client that keeps the compilation itself, and what is compiled just
+        // in time must not be looked at before.
+        let store = self.store.as_ref().filter(|_| files.is_none() && !options.just_in_time);
+        let (executable, store_as) = storing::compile(store, &*self.backend, (model, options), control)
+            .map_err(CompileError::Backend)?;
+        let keep = match files {
+            Some(files) => self.save(&*executable, files),
+            None => store_as.map(Keep::Stored),
+        };
+        Ok(Compiled { executable, rest: Rest::new(control.client, keep) })
+    }
+
+    /// Prepares a model from its client's files.
+    fn load(&self, files: ClientFiles, control: &Control) -> Outcome {
+        let loaded = files.place.load(&self.cache, &*self.backend, control);
+        let (executable, written) = loaded.map_err(CompileError::Caching)?;
+        let keep = self.rewriting(&*executable, files, written);
+        Ok(Compiled { executable, rest: Rest::new(control.client, keep) })
+    }
+
+    /// Saves a compilation in its client's files; gives how to rewrite them, if it will go further.
+    fn save(&self, executable: &dyn Executable, files: ClientFiles) -> Option<Keep> {
+        match files.place.save(&self.cache, executable) {
+            Ok(written) => self.rewriting(executable, files, written),
+            Err(why) => {
+                log::warn!("a compilation is not cached: {why}");
+                None
+            }
+        }
+    }
+
+    /// How to rewrite a compilation's files once it is finished, unless it is already.
+    fn rewriting(&self, executable: &dyn Executable, files: ClientFiles, written: Written) -> Option<Keep> {
+        if executable.is_finished() {
+            return None;
+        }
+        let Some(permit) = files.permit else {
+            log::info!("cache files will not be rewritten: this client has too many open");
+            return None;
+        };
+        Some(Keep::Cached { cache: self.cache.clone(), place: files.place, written, permit })
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Compilations by way of the driver's own store: a model that its client has compiled before is loaded.
 
-use super::{content, CachingError, Compiled, StorePlace};
+use super::{content, CachingError, StorePlace};
 use crate::backend::{Backend, BackendError, CompileOptions, Control, Executable};
 use crate::cache::{Key, Store};
 use crate::model::{Lifetime, Model};
@@ -9,25 +9,25 @@ use std::sync::Arc;
 /// Models of smaller constants, in bytes, are compiled as fast as they are found: at once, and not stored.
 pub const LEAST_CONSTANTS: usize = 256 << 10;
 
-/// Compiles the model of the client with this uid, or loads what the store has of it.
+/// Compiles a model, or loads what the store has of it. Gives where to store it once it has been used, if that is worth
+/// while.
 pub(super) fn compile(
     store: Option<&Arc<Store>>,
-    uid: u32,
     backend: &dyn Backend,
     (model, options): (&Model, &CompileOptions),
     control: &Control,
-) -> Result<Compiled, BackendError> {
+) -> Result<(Arc<dyn Executable>, Option<StorePlace>), BackendError> {
     let small = constants(model) < LEAST_CONSTANTS;
     let place = match store {
         Some(store) if !small => {
             let token = content::hash(model, options, control)?;
-            Some(StorePlace { store: store.clone(), key: Key { uid, token } })
+            Some(StorePlace { store: store.clone(), key: Key { uid: control.client, token } })
         }
         _ => None,
     };
     if let Some(loaded) = place.as_ref().and_then(|place| place.store.load(&place.key)) {
-        match backend.load(&loaded.model, loaded.data) {
-            Ok(executable) => return Ok(Compiled { executable, store_as: None }),
+        match backend.load(&loaded.model, loaded.data, control) {
+            Ok(executable) => return Ok((executable, None)),
             Err(why) => log::warn!("a compiled model in the store is of no use: {why}"),
         }
     }
@@ -35,7 +35,7 @@ pub(super) fn compile(
     if small && !options.just_in_time {
         executable.finish(control)?;
     }
-    Ok(Compiled { executable, store_as: place })
+    Ok((executable, place))
 }
 
 pub(super) fn save(store: &Store, key: &Key, executable: &dyn Executable) -> Result<(), CachingError> {

@@ -2,9 +2,7 @@
 
 use super::*;
 use crate::aidl;
-use crate::backend::{
-    Artifact, BackendError, Capabilities, InputTensor, Interface, OutputShape, OutputTensor, Preference,
-};
+use crate::backend::{Arguments, Artifact, BackendError, Binding, Info, Interface, Preference};
 use crate::cache::Key;
 use crate::scheduler::Exhausted;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,11 +17,7 @@ const CLIENT: u32 = 7;
 struct Puppet(Mutex<Receiver<fn() -> BackendError>>);
 
 impl Backend for Puppet {
-    fn version(&self) -> String {
-        String::new()
-    }
-
-    fn capabilities(&self) -> Capabilities {
+    fn info(&self) -> Info {
         unreachable!("not asked for here")
     }
 
@@ -73,8 +67,9 @@ impl Bench {
     fn new(limits: Limits) -> Self {
         let (acts, puppet) = channel();
         let (tell, told) = channel();
-        let (puppet, turns) = (Arc::new(Puppet(Mutex::new(puppet))), Turns::new(8));
-        let compiler = Compiler::new(puppet, turns, limits, None).unwrap();
+        let puppet = Arc::new(Puppet(Mutex::new(puppet)));
+        let cache = Arc::new(Cache::new(None, "driver"));
+        let compiler = Compiler::new(puppet, limits, cache, None).unwrap();
         Bench { compiler, acts, told, tell }
     }
 
@@ -86,14 +81,9 @@ impl Bench {
             }
         };
         let options = CompileOptions::default();
-        self.compiler.submit(Job {
-            client,
-            model: model(),
-            options,
-            control,
-            stored: false,
-            done: Box::new(done),
-        })
+        let work = Work::Compile { model: model(), options, files: None };
+        let control = Control { client, ..control };
+        self.compiler.submit(Job { work, control, done: Box::new(done) })
     }
 }
 
@@ -150,7 +140,7 @@ impl Executable for Endless {
     }
 
     fn finish(&self, control: &Control) -> Result<(), BackendError> {
-        assert!(control.turn.is_some() && control.priority == crate::backend::Priority::Low);
+        assert!(control.client == CLIENT && control.priority == Priority::Low);
         self.asked.fetch_add(1, Ordering::SeqCst);
         loop {
             if let Err(why) = control.check() {
@@ -161,13 +151,8 @@ impl Executable for Endless {
         }
     }
 
-    fn run(
-        &self,
-        _: &[Option<InputTensor>],
-        _: &[Option<OutputTensor>],
-        _: &Control,
-    ) -> Result<Vec<OutputShape>, BackendError> {
-        Ok(Vec::new())
+    fn bind(self: Arc<Self>, _: Arguments) -> Result<Arc<dyn Binding>, BackendError> {
+        unreachable!("not asked for here")
     }
 }
 
@@ -242,13 +227,8 @@ impl Executable for Fickle {
         Some(Artifact { model: b"finished".to_vec(), data: Vec::new() })
     }
 
-    fn run(
-        &self,
-        _: &[Option<InputTensor>],
-        _: &[Option<OutputTensor>],
-        _: &Control,
-    ) -> Result<Vec<OutputShape>, BackendError> {
-        Ok(Vec::new())
+    fn bind(self: Arc<Self>, _: Arguments) -> Result<Arc<dyn Binding>, BackendError> {
+        unreachable!("not asked for here")
     }
 }
 

@@ -1,11 +1,25 @@
 //! A driver in the tool's own process, reached over a socket as any other is.
 
 use super::serve::{ServeError, UnixService};
-pub use crate::service::Options;
-use crate::service::{new_driver, Driver};
+use crate::backend::cpu::CpuBackend;
+use crate::backend::Backend;
+use crate::service::Driver;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+
+/// How the driver is set up.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Threads that compute; `None` for one per core.
+    pub threads: Option<usize>,
+    /// Where the driver keeps what must survive it; `None` if nothing has to.
+    pub data: Option<PathBuf>,
+    /// Bytes of compiled models that it keeps there for clients that give no cache files; 0 for none, `None` for the
+    /// driver's choice.
+    pub store: Option<u64>,
+}
 
 /// Why the driver could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -25,10 +39,24 @@ pub struct EmbeddedDaemon {
     _directory: PrivateDirectory, // after the service, whose socket is in it
 }
 
-/// Starts a driver on a fresh socket that only this user can reach.
+/// Starts a driver with the CPU backend on a fresh socket that only this user can reach.
 pub fn start(options: &Options) -> Result<EmbeddedDaemon, StartError> {
+    let backend = match options.threads {
+        Some(threads) => CpuBackend::new(threads),
+        None => CpuBackend::on_all_cores(),
+    };
+    start_with(Arc::new(backend.map_err(StartError::Threads)?), options)
+}
+
+/// The same with any backend, which has its threads already.
+pub fn start_with(backend: Arc<dyn Backend>, options: &Options) -> Result<EmbeddedDaemon, StartError> {
     let directory = PrivateDirectory::new()?;
-    let driver = new_driver(options).map_err(StartError::Threads)?;
+    let builder = Driver::builder(backend).data(options.data.clone());
+    let builder = match options.store {
+        Some(bytes) => builder.store(bytes),
+        None => builder,
+    };
+    let driver = builder.build().map_err(StartError::Threads)?;
     let service = UnixService::start(&directory.0.join("nnhal.sock"), &driver.device)?;
     Ok(EmbeddedDaemon { service, driver, _directory: directory })
 }

@@ -1,10 +1,14 @@
 //! The daemon's life: from its flags to the signal that ends it.
 
+use super::logger;
 use super::serve::{register, ServeError, UnixService};
-use crate::service::{new_driver, Options};
+use crate::backend::Backend;
+use crate::service::Driver;
 use nix::sys::resource::{getrlimit, setrlimit, Resource};
 use nix::sys::signal::{SigSet, Signal};
 use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
 
 /// How to call the daemon.
 pub const USAGE: &str =
@@ -100,24 +104,54 @@ fn threads(text: &str) -> Result<usize, String> {
 pub enum DaemonError {
     #[error(transparent)]
     Serve(#[from] ServeError),
+    #[error("cannot start the backend: {0}")]
+    Backend(std::io::Error),
     #[error("cannot start threads: {0}")]
     Threads(std::io::Error),
     #[error("cannot wait for signals: {0}")]
     Signals(nix::Error),
 }
 
-/// Serves until SIGTERM or SIGINT.
-pub fn run(flags: &Flags) -> Result<(), DaemonError> {
+/// The whole of a daemon's `main`: reads the command line, and serves the backend that `backend` makes of it until the
+/// process is told to end.
+pub fn main<B: Backend + 'static>(backend: impl FnOnce(&Flags) -> std::io::Result<B>) -> ExitCode {
+    logger::start();
+    let flags = match Flags::parse(std::env::args().skip(1)) {
+        Ok(Some(flags)) => flags,
+        Ok(None) => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        Err(why) => {
+            logger::failed(format_args!("{why}; {USAGE}"));
+            return ExitCode::from(2);
+        }
+    };
+    match run(&flags, backend) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            logger::failed(format_args!("{why}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Serves the backend that `backend` makes, until SIGTERM or SIGINT.
+pub fn run<B: Backend + 'static>(
+    flags: &Flags,
+    backend: impl FnOnce(&Flags) -> std::io::Result<B>,
+) -> Result<(), DaemonError> {
     // Before any thread starts, so that all inherit it: the signals that end the daemon come to this thread alone.
     let ending = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
     ending.thread_block().map_err(DaemonError::Signals)?;
     raise_descriptor_limit();
-    let driver = new_driver(&Options {
-        threads: flags.threads,
-        data: flags.data.clone(),
-        store: flags.store.map(|mib| mib << 20),
-    })
-    .map_err(DaemonError::Threads)?;
+    let backend = backend(flags).map_err(DaemonError::Backend)?;
+    let builder = Driver::builder(Arc::new(backend)).data(flags.data.clone());
+    let builder = match flags.store {
+        Some(mib) => builder.store(mib << 20),
+        None => builder,
+    };
+    let driver = builder.build().map_err(DaemonError::Threads)?;
     let service = match &flags.service {
         Place::Unix(path) => Some(UnixService::start(path, &driver.device)?),
         Place::Binder(instance) => {

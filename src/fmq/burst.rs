@@ -6,7 +6,7 @@ use super::codec::{RequestPacket, ResultPacket, QUANTUM};
 use super::polling::Pace;
 use super::slots::{NotResolved, Slots};
 use super::{FmqError, Limit, Reader, Waker, Writer};
-use crate::memory::Mapping;
+use crate::memory::Memory;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -18,13 +18,13 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// What a burst's requests are executed by.
 pub trait Executor: Send + Sync {
     /// Asks the client for the memories of these names.
-    fn memories(&self, slots: &[i32]) -> Result<Vec<Arc<Mapping>>, NotResolved>;
+    fn memories(&self, slots: &[i32]) -> Result<Vec<Memory>, NotResolved>;
 
     /// Executes a request over these memories, one per slot of it. Ends early once `cancelled` is set.
     fn execute(
         &self,
         request: &RequestPacket,
-        memories: &[Arc<Mapping>],
+        memories: &[Memory],
         cancelled: &Arc<AtomicBool>,
     ) -> ResultPacket;
 }

@@ -5,6 +5,7 @@ use crate::fmq::codec::{Argument, OutputShape};
 use crate::fmq::controller::{Channels, Controller};
 use crate::fmq::{PollingBudget, Queue};
 use crate::memory::ClientSlice;
+use crate::memory::Mapping;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
@@ -25,16 +26,19 @@ const HANG: i32 = -2;
 const MANY_SHAPES: i32 = -3;
 
 impl Executor for Echo {
-    fn memories(&self, slots: &[i32]) -> Result<Vec<Arc<Mapping>>, NotResolved> {
+    fn memories(&self, slots: &[i32]) -> Result<Vec<Memory>, NotResolved> {
         lock(&self.asked).push(slots.to_vec());
-        let map = |slot: &i32| Mapping::anonymous(slot.unsigned_abs() as usize).map(Arc::new);
-        slots.iter().map(|slot| map(slot).map_err(|e| e.to_string())).collect()
+        let map = |slot: &i32| Mapping::anonymous(slot.unsigned_abs() as usize);
+        slots
+            .iter()
+            .map(|slot| map(slot).map(|m| Memory::Mapped(Arc::new(m))).map_err(|e| e.to_string()))
+            .collect()
     }
 
     fn execute(
         &self,
         request: &RequestPacket,
-        memories: &[Arc<Mapping>],
+        memories: &[Memory],
         cancelled: &Arc<AtomicBool>,
     ) -> ResultPacket {
         self.executed.fetch_add(1, Ordering::SeqCst);

@@ -1,8 +1,8 @@
 //! The memories of a burst by the names that its client gave them: mapped once, kept until freed, bounded.
 
-use crate::memory::Mapping;
+use crate::memory::Memory;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 /// Most memories that a burst keeps mapped, and that one request may name: a process can have so many mappings only.
 /// What is not kept is asked for again when it is needed.
@@ -25,7 +25,7 @@ struct Known {
 
 #[derive(Debug)]
 struct Entry {
-    memory: Arc<Mapping>,
+    memory: Memory,
     used: u64,
 }
 
@@ -38,8 +38,8 @@ impl Slots {
     pub fn resolve(
         &self,
         slots: &[i32],
-        ask: impl FnOnce(&[i32]) -> Result<Vec<Arc<Mapping>>, NotResolved>,
-    ) -> Result<Vec<Arc<Mapping>>, NotResolved> {
+        ask: impl FnOnce(&[i32]) -> Result<Vec<Memory>, NotResolved>,
+    ) -> Result<Vec<Memory>, NotResolved> {
         let (mut found, unknown, freed) = self.look_up(slots);
         if found.len() + unknown.len() > MAX_KEPT {
             return Err(format!("{} memories, at most {MAX_KEPT} may be", found.len() + unknown.len()));
@@ -71,7 +71,7 @@ impl Slots {
 
     /// What is known of these names, what is not, and how often something was freed until now. Memory that has vanished
     /// is not known any more.
-    fn look_up(&self, slots: &[i32]) -> (BTreeMap<i32, Arc<Mapping>>, Vec<i32>, u64) {
+    fn look_up(&self, slots: &[i32]) -> (BTreeMap<i32, Memory>, Vec<i32>, u64) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.now += 1;
         let now = known.now;
@@ -91,7 +91,7 @@ impl Slots {
     }
 
     /// Keeps these, in place of those that were not used for longest.
-    fn keep(&self, memories: &[(i32, Arc<Mapping>)], freed: u64) {
+    fn keep(&self, memories: &[(i32, Memory)], freed: u64) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.freed != freed {
             return;
@@ -111,9 +111,12 @@ impl Slots {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Mapping;
+    use std::sync::Arc;
 
-    fn memories(count: usize) -> Result<Vec<Arc<Mapping>>, NotResolved> {
-        (0..count).map(|_| Mapping::anonymous(8).map(Arc::new).map_err(|e| e.to_string())).collect()
+    fn memories(count: usize) -> Result<Vec<Memory>, NotResolved> {
+        let memory = |mapping| Memory::Mapped(Arc::new(mapping));
+        (0..count).map(|_| Mapping::anonymous(8).map(memory).map_err(|e| e.to_string())).collect()
     }
 
     /// Resolves; gives what was asked for.
@@ -137,7 +140,7 @@ mod tests {
         slots.free_all();
         assert_eq!(asked(&slots, &[9]), [9]);
         let same = slots.resolve(&[9, 9], |_| unreachable!("it is known")).unwrap();
-        assert!(Arc::ptr_eq(&same[0], &same[1]));
+        assert!(same[0].is(&same[1]));
     }
 
     #[test]
@@ -183,9 +186,10 @@ mod tests {
         file.set_len(8).unwrap();
         let map = || Mapping::new(file.as_fd(), 0, 8, crate::memory::Access::ReadWrite).unwrap();
         let slots = Slots::default();
-        let given = slots.resolve(&[1], |_| Ok(vec![Arc::new(map())])).unwrap();
+        let given = slots.resolve(&[1], |_| Ok(vec![Memory::Mapped(Arc::new(map()))])).unwrap();
         file.set_len(0).unwrap();
-        let slice = crate::memory::ClientSlice::whole(given[0].clone());
+        let Memory::Mapped(mapping) = &given[0] else { unreachable!("it was mapped") };
+        let slice = crate::memory::ClientSlice::whole(mapping.clone());
         assert!(slice.read(&mut [0; 8]).is_err());
         assert_eq!(asked(&slots, &[1]), [1]);
     }

@@ -1,6 +1,7 @@
 //! Memory pools as the interface passes them: which part of which file, and how it may be used.
 
 use super::client::{Access, Mapping};
+use super::device::{ClientMemory, ClientMemoryKind};
 use super::hardware_buffer::{Description, HardwareBuffer, Library};
 use super::identity::Identity;
 use super::MemoryError;
@@ -20,6 +21,7 @@ enum Source<'a> {
         offset: u64,
         /// What the pool declares; `None` if that is for its file to say.
         access: Option<Access>,
+        kind: ClientMemoryKind,
     },
     Hardware(&'a aidl::HardwareBuffer),
 }
@@ -32,7 +34,8 @@ impl<'a> Pool<'a> {
     pub fn new(memory: &'a aidl::Memory) -> Result<Self, MemoryError> {
         match memory {
             aidl::Memory::Ashmem(ashmem) => {
-                let source = Source::File { fd: present(&ashmem.fd)?, offset: 0, access: None };
+                let (fd, kind) = (present(&ashmem.fd)?, ClientMemoryKind::Ashmem);
+                let source = Source::File { fd, offset: 0, access: None, kind };
                 Ok(Pool { source, size: size(ashmem.size)? })
             }
             aidl::Memory::MappableFile(file) => {
@@ -40,7 +43,8 @@ impl<'a> Pool<'a> {
                     MemoryError::Invalid(format!("offset {} of a mappable file", file.offset))
                 })?;
                 let (fd, access) = (present(&file.fd)?, Some(access(file.prot)?));
-                Ok(Pool { source: Source::File { fd, offset, access }, size: size(file.length)? })
+                let kind = ClientMemoryKind::MappableFile;
+                Ok(Pool { source: Source::File { fd, offset, access, kind }, size: size(file.length)? })
             }
             aidl::Memory::HardwareBuffer(buffer) => {
                 Ok(Pool { source: Source::Hardware(buffer), size: blob_size(buffer)? })
@@ -56,12 +60,26 @@ impl<'a> Pool<'a> {
     /// What this pool is, if its file can tell: two pools of the same identity are the same memory.
     pub fn identity(&self) -> Option<Identity> {
         match self.source {
-            Source::File { fd, offset, access } => Identity::new(fd.as_fd(), offset, self.size, access),
+            Source::File { fd, offset, access, .. } => Identity::new(fd.as_fd(), offset, self.size, access),
             Source::Hardware(buffer) => {
                 let files = buffer.handle.fds.iter().map(|fd| fd.as_fd());
                 let usage = buffer.description.usage.0 as u64;
                 let numbers = [&buffer.handle.ints[..], &[usage as i32, (usage >> 32) as i32]].concat();
                 Identity::of_open_files(files, &numbers, 0, self.size, None)
+            }
+        }
+    }
+
+    /// The pool as its client describes it, for a device that imports it; `None` if it has no descriptor.
+    pub fn client_memory(&self) -> Option<ClientMemory<'a>> {
+        let len = self.size;
+        match self.source {
+            Source::File { fd, offset, access, kind } => {
+                Some(ClientMemory { fd: fd.as_fd(), offset, len, kind, access })
+            }
+            Source::Hardware(buffer) => {
+                let (fd, kind) = (buffer.handle.fds.first()?.as_fd(), ClientMemoryKind::HardwareBuffer);
+                Some(ClientMemory { fd, offset: 0, len, kind, access: None })
             }
         }
     }
@@ -85,7 +103,7 @@ impl<'a> Pool<'a> {
     /// Maps the pool, a hardware buffer by means of `library`, a file by `map`.
     fn map_with(&self, library: Option<Library>, map: MapFile) -> Result<Arc<Mapping>, MemoryError> {
         match (&self.source, library) {
-            (Source::File { fd, offset, access }, _) => self.map_file(fd, *offset, *access, map),
+            (Source::File { fd, offset, access, .. }, _) => self.map_file(fd, *offset, *access, map),
             (Source::Hardware(buffer), Some(library)) => {
                 let fds: Vec<_> = buffer.handle.fds.iter().map(|fd| fd.as_fd().as_raw_fd()).collect();
                 let usage = buffer.description.usage.0 as u64;

@@ -1,7 +1,7 @@
 //! What decoding an operand needs to know of its model: extensions, values, pools, and limits on what is copied.
 
 use super::extensions::Extensions;
-use super::ModelError;
+use super::{Extension, ModelError};
 use crate::aidl;
 use crate::memory::{ClientSlice, Mapping, MemoryError, Pool};
 use std::cell::OnceCell;
@@ -23,9 +23,9 @@ pub(super) struct Context<'a> {
 
 impl<'a> Context<'a> {
     /// Checks the model's tables of extensions and pools.
-    pub fn new(model: &'a aidl::Model) -> Result<Self, ModelError> {
+    pub fn new(model: &'a aidl::Model, known: &'a [Extension]) -> Result<Self, ModelError> {
         Ok(Context {
-            extensions: Extensions::new(&model.extensionNameToPrefix)?,
+            extensions: Extensions::new(&model.extensionNameToPrefix, known)?,
             operand_values: &model.operandValues,
             pools: Pools::new(&model.pools)?,
             referenced: model.referenced.len(),

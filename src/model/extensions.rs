@@ -4,17 +4,53 @@ use super::ModelError;
 use crate::aidl;
 use std::collections::{HashMap, HashSet};
 
-/// Checks a table of extension names by itself, as hints come with one.
-pub fn check_extension_names(table: &[aidl::ExtensionNameAndPrefix]) -> Result<(), ModelError> {
-    Extensions::new(table).map(drop)
+/// A vendor extension that a backend knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extension {
+    /// Its name, reversed domain first: `vendor.example.npu`.
+    pub name: String,
+    pub operand_types: Vec<ExtensionOperandType>,
 }
 
-/// Prefix to extension name.
-pub(super) struct Extensions<'a>(HashMap<i32, &'a str>);
+/// An operand type of a vendor extension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExtensionOperandType {
+    /// Its number within the extension.
+    pub code: u16,
+    pub is_tensor: bool,
+    /// Bytes of one element, or of the whole value if it is no tensor.
+    pub byte_size: u32,
+}
+
+/// What a model says of an operand of an extension's type, beside its dimensions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExtensionOperand {
+    /// The extension's name.
+    pub extension: String,
+    pub ty: ExtensionOperandType,
+    /// The operand's parameters, which only the extension can read.
+    pub parameters: Vec<u8>,
+}
+
+/// Checks a table of extension names by itself, as hints come with one.
+pub fn check_extension_names(table: &[aidl::ExtensionNameAndPrefix]) -> Result<(), ModelError> {
+    Extensions::new(table, &[]).map(drop)
+}
+
+/// The model's extensions.
+pub(super) struct Extensions<'a> {
+    /// Prefix to name.
+    prefixes: HashMap<i32, &'a str>,
+    /// Those that the backend knows.
+    known: &'a [Extension],
+}
 
 impl<'a> Extensions<'a> {
     /// Checks names and prefixes: each once, names of lowercase letters, digits, `.` and `_` with a period among them.
-    pub fn new(table: &'a [aidl::ExtensionNameAndPrefix]) -> Result<Self, ModelError> {
+    pub fn new(
+        table: &'a [aidl::ExtensionNameAndPrefix],
+        known: &'a [Extension],
+    ) -> Result<Self, ModelError> {
         let mut prefixes = HashMap::new();
         let mut names = HashSet::new();
         for entry in table {
@@ -38,11 +74,23 @@ impl<'a> Extensions<'a> {
                 )));
             }
         }
-        Ok(Extensions(prefixes))
+        Ok(Extensions { prefixes, known })
     }
 
     /// The extension that an operand or operation type above 0xFFFF belongs to; `None` if its prefix is not listed.
     pub fn of_type(&self, code: i32) -> Option<&'a str> {
-        (code > 0xffff).then(|| self.0.get(&(code >> 16)).copied()).flatten()
+        (code > 0xffff).then(|| self.prefixes.get(&(code >> 16)).copied()).flatten()
+    }
+    /// Whether the backend knows the extension of this name.
+    pub fn is_known(&self, name: &str) -> bool {
+        self.known.iter().any(|extension| extension.name == name)
+    }
+
+    /// The operand type of this code, if the backend knows it.
+    pub fn operand_type(&self, code: i32) -> Option<(&'a str, ExtensionOperandType)> {
+        let name = self.of_type(code)?;
+        let extension = self.known.iter().find(|extension| extension.name == name)?;
+        let ty = extension.operand_types.iter().find(|ty| i32::from(ty.code) == code & 0xffff)?;
+        Some((name, *ty))
     }
 }

@@ -73,6 +73,9 @@ fn decode_operation(
     let code = operation.r#type.0;
     let kind = match OperationType::from_code(code) {
         None => match context.extensions.of_type(code) {
+            Some(name) if context.extensions.is_known(name) => {
+                OperationKind::Extension { extension: name.into(), code: (code & 0xffff) as u16 }
+            }
             Some(name) => {
                 OperationKind::Unsupported(format!("operation {} of extension {name}", code & 0xffff))
             }
@@ -96,6 +99,9 @@ fn check_call(
     outputs: &[usize],
     operands: &[Operand],
 ) -> Result<usize, String> {
+    if let Some(i) = inputs.iter().chain(outputs).find(|&&i| operands[i].extension.is_some()) {
+        return Err(format!("operand {i} is of an extension's type, which {} does not take", operation.ty));
+    }
     let as_operand = |&i: &usize| match operands[i].lifetime {
         Lifetime::NoValue => signature::Operand::Omitted(Some(&operands[i].info)),
         _ => signature::Operand::Present(&operands[i].info),

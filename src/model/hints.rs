@@ -21,7 +21,7 @@ pub fn just_in_time(
     hints: &[aidl::TokenValuePair],
     extensions: &[aidl::ExtensionNameAndPrefix],
 ) -> Result<bool, ModelError> {
-    let extensions = Extensions::new(extensions)?;
+    let extensions = Extensions::new(extensions, &[])?;
     let is_ours = |hint: &&aidl::TokenValuePair| {
         extensions.of_type(hint.token) == Some(EXTENSION) && hint.token & 0xffff == i32::from(JUST_IN_TIME)
     };

@@ -16,7 +16,7 @@ mod request;
 mod tests;
 
 pub use error::ModelError;
-pub use extensions::check_extension_names;
+pub use extensions::{check_extension_names, Extension, ExtensionOperand, ExtensionOperandType};
 pub use operand::check_info;
 pub use references::MAX_DEPTH as MAX_NESTING;
 pub use request::{Argument, Request, RequestError, RequestPool};
@@ -60,10 +60,15 @@ pub struct Subgraph {
     pub outputs: Vec<usize>,
 }
 
+/// An operand of a subgraph.
 #[derive(Clone, Debug)]
 pub struct Operand {
+    /// Type, dimensions and quantisation. An operand of an extension's type is described by the plain type whose elements
+    /// are as large.
     pub info: TensorInfo,
     pub lifetime: Lifetime,
+    /// Present if it is of an extension's type that the backend knows; operations of the table take none of these.
+    pub extension: Option<Arc<ExtensionOperand>>,
 }
 
 /// Where an operand's value comes from.
@@ -123,6 +128,8 @@ pub struct Operation {
 pub enum OperationKind {
     /// An operation of the table; `form` is the signature that the call matches.
     Known { operation: &'static ops::Operation, form: usize },
+    /// An operation of an extension that the backend knows. Nothing about the call has been checked.
+    Extension { extension: String, code: u16 },
     /// Valid, but nothing this driver could run. The text says what it is and why.
     Unsupported(String),
 }
@@ -131,6 +138,7 @@ impl std::fmt::Debug for OperationKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             OperationKind::Known { operation, form } => write!(f, "{}/{form}", operation.ty),
+            OperationKind::Extension { extension, code } => write!(f, "{extension}/{code}"),
             OperationKind::Unsupported(why) => f.write_str(why),
         }
     }

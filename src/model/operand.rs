@@ -1,7 +1,7 @@
 //! Rules for one operand: type, dimensions, quantisation, lifetime and location.
 
 use super::context::Context;
-use super::{Constant, Lifetime, ModelError, Operand};
+use super::{Constant, ExtensionOperand, Lifetime, ModelError, Operand};
 use crate::aidl;
 use crate::memory::AlignedBuf;
 use crate::tensor::{byte_size, ChannelQuant, OperandType, TensorInfo};
@@ -12,7 +12,9 @@ const SMALL: usize = 1024;
 
 /// Checks an operand and decodes it. The error says what is wrong, not where: the caller adds that.
 pub(super) fn decode(operand: &aidl::Operand, context: &mut Context) -> Result<Operand, ModelError> {
-    let info = type_info(operand, context)?;
+    let (info, extension) = type_info(operand, context)?;
+    let decoded = Operand { info, lifetime: Lifetime::Temporary, extension };
+    let info = &decoded.info;
     if operand.location.padding != 0 {
         return Err(ModelError::invalid("padding must be 0 in a model"));
     }
@@ -28,20 +30,26 @@ pub(super) fn decode(operand: &aidl::Operand, context: &mut Context) -> Result<O
         aidl::OperandLifeTime::SUBGRAPH_OUTPUT => Lifetime::Output,
         aidl::OperandLifeTime::NO_VALUE => Lifetime::NoValue,
         aidl::OperandLifeTime::CONSTANT_COPY | aidl::OperandLifeTime::CONSTANT_POOL => {
-            return constant(operand, info, context);
+            let lifetime = Lifetime::Constant(constant(operand, &decoded, context)?);
+            return Ok(Operand { lifetime, ..decoded });
         }
-        aidl::OperandLifeTime::SUBGRAPH => return subgraph(operand, info, context),
+        aidl::OperandLifeTime::SUBGRAPH => {
+            return Ok(Operand { lifetime: subgraph(operand, context)?, ..decoded });
+        }
         other => return Err(ModelError::invalid(format!("lifetime {} does not exist", other.0))),
     };
     let location = &operand.location;
     if (location.poolIndex, location.offset, location.length) != (0, 0, 0) {
         return Err(ModelError::invalid("only constants and subgraphs have a location"));
     }
-    Ok(Operand { info, lifetime })
+    Ok(Operand { lifetime, ..decoded })
 }
 
+/// An operand's type, and what else there is to say if it is an extension's.
+type TypeInfo = (TensorInfo, Option<Arc<ExtensionOperand>>);
+
 /// Type, dimensions and quantisation.
-fn type_info(operand: &aidl::Operand, context: &Context) -> Result<TensorInfo, ModelError> {
+fn type_info(operand: &aidl::Operand, context: &Context) -> Result<TypeInfo, ModelError> {
     let code = operand.r#type.0;
     let dims = operand
         .dimensions
@@ -49,7 +57,7 @@ fn type_info(operand: &aidl::Operand, context: &Context) -> Result<TensorInfo, M
         .map(|&d| u32::try_from(d).map_err(|_| ModelError::invalid(format!("dimension {d} is negative"))))
         .collect::<Result<Vec<u32>, _>>()?;
     let Some(ty) = OperandType::from_code(code) else {
-        return extension_info(operand, context);
+        return extension_info(operand, dims, context);
     };
     let channel_quant = match &operand.extraParams {
         None => None,
@@ -65,7 +73,7 @@ fn type_info(operand: &aidl::Operand, context: &Context) -> Result<TensorInfo, M
     let (scale, zero_point) = (operand.scale, operand.zeroPoint);
     let info = TensorInfo { ty, dims, scale, zero_point, channel_quant };
     check_info(&info)?;
-    Ok(info)
+    Ok((info, None))
 }
 
 /// Checks type, dimensions and quantisation against each other.
@@ -81,9 +89,13 @@ pub fn check_info(info: &TensorInfo) -> Result<(), ModelError> {
     check_channel_quant(info)
 }
 
-/// An operand of an extension's type. No extension is supported, so that all it needs is to be refused by every
-/// operation: UINT32, which none accepts, stands for it.
-fn extension_info(operand: &aidl::Operand, context: &Context) -> Result<TensorInfo, ModelError> {
+/// An operand of an extension's type. Of one that the backend does not know, all that is needed is that every operation
+/// refuses it: UINT32, which none accepts, stands for it.
+fn extension_info(
+    operand: &aidl::Operand,
+    dims: Vec<u32>,
+    context: &Context,
+) -> Result<TypeInfo, ModelError> {
     let code = operand.r#type.0;
     if context.extensions.of_type(code).is_none() {
         return Err(ModelError::invalid(format!("operand type {code} does not exist")));
@@ -91,10 +103,33 @@ fn extension_info(operand: &aidl::Operand, context: &Context) -> Result<TensorIn
     if operand.scale != 0.0 || operand.zeroPoint != 0 {
         return Err(ModelError::invalid("scale and zero point of an extension's type must be 0"));
     }
-    if matches!(operand.extraParams, Some(aidl::OperandExtraParams::ChannelQuant(_))) {
-        return Err(ModelError::invalid("an extension's type has no per-channel quantisation"));
+    let parameters = match &operand.extraParams {
+        Some(aidl::OperandExtraParams::ChannelQuant(_)) => {
+            return Err(ModelError::invalid("an extension's type has no per-channel quantisation"));
+        }
+        Some(aidl::OperandExtraParams::Extension(bytes)) => bytes.clone(),
+        None => Vec::new(),
+    };
+    let Some((extension, ty)) = context.extensions.operand_type(code) else {
+        return Ok((TensorInfo::new(OperandType::UINT32, &[]), None));
+    };
+    if !ty.is_tensor && !dims.is_empty() {
+        return Err(ModelError::invalid(format!("a scalar of {extension} with dimensions {dims:?}")));
     }
-    Ok(TensorInfo::new(OperandType::UINT32, &[]))
+    let plain = match (ty.byte_size, ty.is_tensor) {
+        (1, true) => TensorInfo::new(OperandType::TENSOR_BOOL8, &dims),
+        (2, true) => TensorInfo::new(OperandType::TENSOR_FLOAT16, &dims),
+        (4, true) => TensorInfo::new(OperandType::TENSOR_INT32, &dims),
+        (size, false) => TensorInfo::new(OperandType::TENSOR_BOOL8, &[size]),
+        (size, true) => {
+            return Err(ModelError::TooLarge(format!(
+                "elements of {size} bytes, of {extension}; the driver has them of 1, 2 and 4"
+            )));
+        }
+    };
+    check_info(&plain)?;
+    let extension = ExtensionOperand { extension: extension.into(), ty, parameters };
+    Ok((plain, Some(Arc::new(extension))))
 }
 
 fn check_quantisation(ty: OperandType, scale: f32, zero_point: i32) -> Result<(), ModelError> {
@@ -151,7 +186,12 @@ fn check_channel_quant(info: &TensorInfo) -> Result<(), ModelError> {
     Ok(())
 }
 
-fn constant(operand: &aidl::Operand, info: TensorInfo, context: &mut Context) -> Result<Operand, ModelError> {
+fn constant(
+    operand: &aidl::Operand,
+    decoded: &Operand,
+    context: &mut Context,
+) -> Result<Constant, ModelError> {
+    let info = &decoded.info;
     if info.ty.is_tensor() && !info.is_fully_specified() {
         return Err(ModelError::invalid(format!(
             "a constant's dimensions {:?} must be known and above 0",
@@ -165,8 +205,8 @@ fn constant(operand: &aidl::Operand, info: TensorInfo, context: &mut Context) ->
     };
     let (offset, length) = (number(location.offset, "offset")?, number(location.length, "length")?);
     // A constant of an extension's type has a size that only the extension knows.
-    let of_extension = OperandType::from_code(operand.r#type.0).is_none();
-    if !of_extension && info.byte_size() != Some(length) {
+    let unknown_size = OperandType::from_code(operand.r#type.0).is_none() && decoded.extension.is_none();
+    if !unknown_size && info.byte_size() != Some(length) {
         return Err(ModelError::invalid(format!(
             "{length} bytes for a constant {} of {:?}",
             info.ty, info.dims
@@ -199,14 +239,14 @@ fn constant(operand: &aidl::Operand, info: TensorInfo, context: &mut Context) ->
             Constant::Client(slice)
         }
     };
-    Ok(Operand { info, lifetime: Lifetime::Constant(value) })
+    Ok(value)
 }
 
 fn out_of_memory(bytes: usize) -> ModelError {
     ModelError::TooLarge(format!("no memory for a constant of {bytes} bytes"))
 }
 
-fn subgraph(operand: &aidl::Operand, info: TensorInfo, context: &Context) -> Result<Operand, ModelError> {
+fn subgraph(operand: &aidl::Operand, context: &Context) -> Result<Lifetime, ModelError> {
     let location = &operand.location;
     if (location.poolIndex, location.length) != (0, 0) {
         return Err(ModelError::invalid("pool index and length of a subgraph must be 0"));
@@ -218,5 +258,5 @@ fn subgraph(operand: &aidl::Operand, info: TensorInfo, context: &Context) -> Res
             location.offset, context.referenced
         ))
     })?;
-    Ok(Operand { info, lifetime: Lifetime::Subgraph(index) })
+    Ok(Lifetime::Subgraph(index))
 }

@@ -5,7 +5,7 @@ use crate::memory::{MemoryError, Pool};
 use crate::tensor::{byte_size, combine_dims, Dims, TensorInfo};
 
 /// A valid request: every argument lies inside its pool and fits its operand.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
     /// One per model input; `None` for an optional input that was left out.
     pub inputs: Vec<Option<Argument>>,
@@ -25,11 +25,12 @@ pub struct Argument {
     pub dims: Dims,
 }
 
-/// What the check needs to know of a pool.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RequestPool {
-    /// Shared memory of this size.
-    Memory { size: usize },
+/// A pool of a request.
+pub enum RequestPool<'a> {
+    /// Shared memory, described by its client.
+    Memory(Pool<'a>),
+    /// Shared memory of so many bytes that was found already.
+    Known(usize),
     /// A device buffer: its operand is known to the buffer, its size is not the request's matter.
     Buffer { token: i32 },
 }
@@ -47,39 +48,37 @@ fn invalid<T>(why: impl Into<String>) -> Result<T, RequestError> {
     Err(RequestError::Invalid(why.into()))
 }
 
-impl RequestPool {
-    /// Checks the request's pools, and says what each is.
-    pub fn describe(pools: &[aidl::RequestMemoryPool]) -> Result<Vec<RequestPool>, RequestError> {
-        let describe = |(i, pool): (usize, &aidl::RequestMemoryPool)| match pool {
+impl<'a> RequestPool<'a> {
+    /// Bytes of shared memory; none for a device buffer.
+    fn size(&self) -> usize {
+        match self {
+            RequestPool::Memory(pool) => pool.size(),
+            RequestPool::Known(size) => *size,
+            RequestPool::Buffer { .. } => 0,
+        }
+    }
+
+    /// Checks what a request says of its pools.
+    pub fn decode(pools: &'a [aidl::RequestMemoryPool]) -> Result<Vec<RequestPool<'a>>, RequestError> {
+        let decode = |(i, pool): (usize, &'a aidl::RequestMemoryPool)| match pool {
             aidl::RequestMemoryPool::Pool(memory) => match Pool::new(memory) {
-                Ok(pool) => Ok(RequestPool::Memory { size: pool.size() }),
+                Ok(pool) => Ok(RequestPool::Memory(pool)),
                 Err(MemoryError::Invalid(why)) => invalid(format!("pool {i}: {why}")),
                 Err(source) => Err(RequestError::Memory { pool: i, source }),
             },
             aidl::RequestMemoryPool::Token(token) if *token <= 0 => {
-                invalid(format!("pool {i}: {token} is no token"))
+                invalid(format!("pool {i}: {token} is not a token"))
             }
             aidl::RequestMemoryPool::Token(token) => Ok(RequestPool::Buffer { token: *token }),
         };
-        pools.iter().enumerate().map(describe).collect()
+        pools.iter().enumerate().map(decode).collect()
     }
 }
 
 impl Request {
-    /// Checks `request` against the model's `inputs` and `outputs`. A fenced execution needs every output's dimensions
-    /// (`fenced`), as nobody could be told that its output was too small.
+    /// Checks arguments in `pools` against the model's `inputs` and `outputs`. A fenced execution needs every output's
+    /// dimensions (`fenced`), as nobody could be told that its output was too small.
     pub fn new(
-        request: &aidl::Request,
-        inputs: &[TensorInfo],
-        outputs: &[TensorInfo],
-        fenced: bool,
-    ) -> Result<Request, RequestError> {
-        let pools = RequestPool::describe(&request.pools)?;
-        Self::over(&request.inputs, &request.outputs, &pools, inputs, outputs, fenced)
-    }
-
-    /// The same for a request whose pools are described already.
-    pub fn over(
         given_inputs: &[aidl::RequestArgument],
         given_outputs: &[aidl::RequestArgument],
         pools: &[RequestPool],
@@ -184,12 +183,13 @@ fn check(
     if !complete && !unknown_allowed(&pools[pool]) {
         return Err(format!("dimensions {dims:?} must be known here"));
     }
-    match pools[pool] {
+    match &pools[pool] {
         RequestPool::Buffer { .. } if (offset, length, padding) != (0, 0, 0) => {
             return Err("a device buffer is used whole: offset, length and padding must be 0".into());
         }
         RequestPool::Buffer { .. } => {}
-        RequestPool::Memory { size } => {
+        _ => {
+            let size = pools[pool].size();
             let end = offset.checked_add(length).and_then(|end| end.checked_add(padding));
             if length == 0 || end.is_none_or(|end| end > size) {
                 return Err(format!(

@@ -230,7 +230,9 @@ fn requests_must_fit_the_model() {
     };
     let unknown = TensorInfo { dims: vec![0, 3], ..info.clone() };
     let check = |r: &aidl::Request, output: &TensorInfo, fenced| {
-        Request::new(r, std::slice::from_ref(&info), std::slice::from_ref(output), fenced)
+        let pools = RequestPool::decode(&r.pools)?;
+        let (inputs, outputs) = (std::slice::from_ref(&info), std::slice::from_ref(output));
+        Request::new(&r.inputs, &r.outputs, &pools, inputs, outputs, fenced)
     };
     assert!(check(&request(), &info, false).is_ok());
     assert_eq!(check(&request(), &unknown, false).unwrap().outputs[0].as_ref().unwrap().dims, [0, 3]);

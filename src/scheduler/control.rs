@@ -26,6 +26,8 @@ pub enum Priority {
 /// The terms of one compilation or run.
 #[derive(Clone, Debug)]
 pub struct Control {
+    /// Whose work it is: a uid.
+    pub client: u32,
     /// Nanoseconds of CLOCK_BOOTTIME; `None` for no deadline.
     pub deadline_ns: Option<u64>,
     /// How long each WHILE may run.
@@ -42,6 +44,7 @@ pub struct Control {
 impl Default for Control {
     fn default() -> Self {
         Control {
+            client: 0,
             deadline_ns: None,
             loop_timeout: Duration::from_secs(2),
             priority: Priority::default(),

@@ -1,11 +1,13 @@
 //! Device memory: IDevice.allocate, and the IBuffer that it gives.
 
-use super::device::Core;
+use super::driver::Core;
 use super::prepared_model;
 use super::status::{handle, ServiceError};
 use crate::aidl::*;
+use crate::backend::BackendError;
 use crate::buffer::{self, BufferError, BufferHandle, Owner, RoleModel};
 use crate::memory::Pool;
+use crate::tensor::TensorInfo;
 use binder::{BinderResult, Interface};
 use std::sync::Arc;
 
@@ -37,9 +39,20 @@ pub(super) fn allocate(
         })
         .collect();
     let plan = buffer::plan(&desc.dimensions, &models, inputs, outputs)?;
-    let buffer = core.buffers.allocate(caller(), plan)?;
+    let backend = core.backend.clone();
+    let allocator = move |operand: &TensorInfo| backend.allocate(operand).map_err(of_backend);
+    let buffer = core.buffers.allocate(caller(), plan, Arc::new(allocator))?;
     let token = buffer.token();
     Ok(DeviceBuffer { buffer: Some(BnBuffer::new_binder(Buffer { buffer })), token })
+}
+
+fn of_backend(error: BackendError) -> BufferError {
+    match error {
+        BackendError::OutOfDeviceMemory(_) | BackendError::OutOfMemory(_) | BackendError::DeviceBusy(_) => {
+            BufferError::Exhausted(error.to_string())
+        }
+        error => BufferError::Failed(error.to_string()),
+    }
 }
 
 /// A device buffer as its client holds it. When the client lets go of it, or dies, the buffer ends.

@@ -3,12 +3,14 @@
 //! A request that comes again, over the same memory, is not checked again. Whether it is the same memory is never taken
 //! on the client's word.
 
+use super::arguments::Span;
 use super::prepared_model::Prepared;
-use super::run::{Busy, Execution};
+use super::run::{Busy, Execution, Purpose};
 use super::status::{handle, ServiceError};
 use super::terms::{self, Terms};
 use crate::aidl::*;
-use crate::memory::{Identity, Mapping, MemoryError, Pool};
+use crate::backend;
+use crate::memory::{Identity, Pool};
 use crate::scheduler::Permit;
 use binder::{BinderResult, Interface, Strong};
 use std::collections::HashMap;
@@ -23,7 +25,6 @@ struct Burst {
     prepared: Arc<Prepared>,
     busy: Arc<AtomicBool>,
     cache: Mutex<Cache>,
-    _ready: Option<Box<dyn Send + Sync>>,
     /// The place of its mappings among the client's.
     _mappings: Permit,
 }
@@ -48,13 +49,12 @@ struct Last {
 
 struct Entry {
     identity: Identity,
-    mapping: Arc<Mapping>,
+    memory: backend::Memory,
     used: u64,
 }
 
 pub(super) fn new_binder(prepared: Arc<Prepared>, mappings: Permit) -> Strong<dyn IBurst> {
     BnBurst::new_binder(Burst {
-        _ready: prepared.executable.keep_ready(),
         prepared,
         busy: Arc::default(),
         cache: Mutex::default(),
@@ -63,21 +63,27 @@ pub(super) fn new_binder(prepared: Arc<Prepared>, mappings: Permit) -> Strong<dy
 }
 
 impl Cache {
-    /// The mapping of `pool`, which the client calls `token`: the one that is kept, if it is of that memory still.
-    fn map(&mut self, token: i64, pool: &Pool) -> Result<Arc<Mapping>, MemoryError> {
-        let Some(identity) = pool.identity() else { return pool.map() };
+    /// The memory of `pool`, which the client calls `token`: the one that is kept, if it is that still, else what `find`
+    /// finds.
+    fn memory(
+        &mut self,
+        token: i64,
+        pool: &Pool,
+        find: impl FnOnce(&Pool) -> Result<backend::Memory, ServiceError>,
+    ) -> Result<backend::Memory, ServiceError> {
+        let Some(identity) = pool.identity() else { return find(pool) };
         self.clock += 1;
         if let Some(entry) = self.entries.get_mut(&token).filter(|entry| entry.identity == identity) {
             entry.used = self.clock;
-            return Ok(entry.mapping.clone());
+            return Ok(entry.memory.clone());
         }
-        let mapping = pool.map()?;
+        let memory = find(pool)?;
         if self.entries.len() >= MAX_MAPPINGS && !self.entries.contains_key(&token) {
             let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.used).map(|(&token, _)| token);
             oldest.and_then(|token| self.entries.remove(&token));
         }
-        self.entries.insert(token, Entry { identity, mapping: mapping.clone(), used: self.clock });
-        Ok(mapping)
+        self.entries.insert(token, Entry { identity, memory: memory.clone(), used: self.clock });
+        Ok(memory)
     }
 
     fn keeps(&self, (token, identity): &(i64, Identity)) -> bool {
@@ -154,11 +160,13 @@ impl Burst {
             // What is not run again must not keep its mappings, whose places others may need.
             cache.last = None;
         }
-        let map = |index: usize, pool: &Pool| match tokens[index] {
-            -1 => pool.map_briefly(),
-            token => self.cache().map(token, pool),
+        let core = &self.prepared.core;
+        let find = |index: usize, pool: &Pool| match tokens[index] {
+            -1 => core.memory(pool, Span::Once),
+            token => self.cache().memory(token, pool, |pool| core.memory(pool, Span::Longer)),
         };
-        let execution = Arc::new(Execution::new(&self.prepared, request, terms, false, &map)?);
+        let purpose = Purpose { terms, fenced: false, reused: memory.is_some() };
+        let execution = Arc::new(Execution::new(&self.prepared, request, purpose, &find)?);
         let mut cache = self.cache();
         // Only over mappings that are kept anyway: no request shall hold on to more than a burst may have.
         if let Some(memory) = memory.filter(|memory| memory.iter().all(|place| cache.keeps(place))) {
@@ -222,18 +230,19 @@ mod tests {
         Memory::Ashmem(Ashmem { fd: Some(ParcelFileDescriptor::new(file)), size: 64 })
     }
 
-    fn map(cache: &mut Cache, token: i64, memory: &Memory) -> Arc<Mapping> {
-        cache.map(token, &Pool::new(memory).unwrap()).unwrap()
+    fn map(cache: &mut Cache, token: i64, memory: &Memory) -> backend::Memory {
+        let map = |pool: &Pool| Ok(backend::Memory::Mapped(pool.map().unwrap()));
+        cache.memory(token, &Pool::new(memory).unwrap(), map).unwrap()
     }
 
     #[test]
     fn mappings_are_kept_for_the_same_memory_only() {
         let (mut cache, a, b) = (Cache::default(), memory(1), memory(2));
         let first = map(&mut cache, 7, &a);
-        assert!(Arc::ptr_eq(&first, &map(&mut cache, 7, &a)));
+        assert!(first.is(&map(&mut cache, 7, &a)));
         let other = map(&mut cache, 7, &b);
-        assert!(!Arc::ptr_eq(&first, &other));
-        assert!(Arc::ptr_eq(&other, &map(&mut cache, 7, &b)));
+        assert!(!first.is(&other));
+        assert!(other.is(&map(&mut cache, 7, &b)));
     }
 
     #[test]
@@ -245,7 +254,7 @@ mod tests {
             map(&mut cache, 0, &a);
         }
         assert_eq!(cache.entries.len(), MAX_MAPPINGS);
-        assert!(Arc::ptr_eq(&kept, &map(&mut cache, 0, &a)));
+        assert!(kept.is(&map(&mut cache, 0, &a)));
         assert!(!cache.entries.contains_key(&1));
     }
 }

@@ -2,127 +2,25 @@
 
 use super::announce::Announcement;
 use super::buffer;
+use super::driver::{version, Core};
 use super::prepared_model::Prepared;
 use super::status::{self, handle, ServiceError};
 use super::terms;
 use crate::aidl::*;
-use crate::backend::cpu::CpuBackend;
-use crate::backend::{self, Backend, CompileOptions, Control, Executable};
-use crate::buffer::BufferTracker;
-use crate::cache::{self, Cache, Store, Written};
-use crate::compiler::{CachePlace, CachingError, Compiled, Compiler, Job, Keep, Limits};
-use crate::fmq::PollingBudget;
+use crate::backend::{self, CompileOptions, Control};
+use crate::cache;
+use crate::compiler::{CachePlace, ClientFiles, Job, Outcome, Work};
 use crate::model::{self, hints};
-use crate::scheduler::{Lives, Quotas, Turns, Watcher};
 use binder::{BinderResult, Interface, ParcelFileDescriptor, Strong};
-use std::path::PathBuf;
 use std::sync::Arc;
-
-/// Size of the driver's own store of compiled models, unless told otherwise.
-pub const STORE_BYTES: u64 = 64 << 20;
-
-/// How the driver is set up.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// Threads that compute; `None` for one per core.
-    pub threads: Option<usize>,
-    /// Where the driver keeps what must survive it; `None` if nothing has to.
-    pub data: Option<PathBuf>,
-    /// Bytes of compiled models that it keeps there for clients that give no cache files; 0 for none, `None` for
-    /// [`STORE_BYTES`].
-    pub store: Option<u64>,
-}
-
-/// What all objects of one driver share.
-pub(super) struct Core {
-    backend: Arc<dyn Backend>,
-    pub compiler: Compiler,
-    cache: Arc<Cache>,
-    pub buffers: BufferTracker,
-    /// Whose turn it is to compute, on whatever thread.
-    pub turns: Arc<Turns>,
-    pub watcher: Arc<Watcher>,
-    lives: Lives,
-    pub quotas: Quotas,
-    /// How many bursts over queues may poll at once.
-    pub polling: Arc<PollingBudget>,
-}
 
 struct Device {
     core: Arc<Core>,
 }
 
-impl Core {
-    /// Saves a compilation in its client's files; gives how to rewrite them, if it will go further.
-    fn save(&self, client: u32, executable: &dyn Executable, place: CachePlace) -> Option<Keep> {
-        match place.save(&self.cache, executable) {
-            Ok(written) => self.rewriting(client, executable, place, written),
-            Err(why) => {
-                log::warn!("a compilation is not cached: {why}");
-                None
-            }
-        }
-    }
-
-    /// How to rewrite a compilation's files once it is finished, unless it is already.
-    fn rewriting(
-        &self,
-        client: u32,
-        executable: &dyn Executable,
-        place: CachePlace,
-        written: Written,
-    ) -> Option<Keep> {
-        if executable.is_finished() {
-            return None;
-        }
-        match self.quotas.cache_files(client, cache::MODEL_FILES + cache::DATA_FILES) {
-            Ok(permit) => Some(Keep::Cached { cache: self.cache.clone(), place, written, permit }),
-            Err(why) => {
-                log::info!("cache files will not be rewritten: {why}");
-                None
-            }
-        }
-    }
-}
-
-/// A driver, of which there may be many binder objects.
-pub struct Driver {
-    core: Arc<Core>,
-    pub device: Strong<dyn IDevice>,
-}
-
-impl Driver {
-    /// For a process that is about to end: waits, not for long, until what is being kept of compiled models is whole.
-    pub fn settle(&self) {
-        self.core.compiler.settle();
-    }
-}
-
-/// A driver with the CPU backend.
-pub fn new_driver(options: &Options) -> std::io::Result<Driver> {
-    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let threads = options.threads.unwrap_or(cores);
-    let backend: Arc<dyn Backend> = Arc::new(CpuBackend::new(threads)?);
-    let (data, fingerprint) = (options.data.as_deref(), version(&backend.version()));
-    let bytes = options.store.unwrap_or(STORE_BYTES);
-    let store = data.filter(|_| bytes > 0).map(|data| Store::new(data, &fingerprint, bytes));
-    let turns = Turns::new(threads);
-    let compiler = Compiler::new(backend.clone(), turns.clone(), Limits::default(), store)?;
-    let cache = Arc::new(Cache::new(data, &fingerprint));
-    let watcher = Arc::new(Watcher::new()?);
-    let core = Core {
-        backend,
-        compiler,
-        cache,
-        buffers: BufferTracker::default(),
-        turns,
-        lives: Lives::new(&watcher),
-        watcher,
-        quotas: Quotas::new(),
-        polling: PollingBudget::for_processors(cores),
-    };
-    let core = Arc::new(core);
-    Ok(Driver { device: BnDevice::new_binder(Device { core: core.clone() }), core })
+/// The device of a driver.
+pub(super) fn new_binder(core: Arc<Core>) -> Strong<dyn IDevice> {
+    BnDevice::new_binder(Device { core })
 }
 
 /// What prepareModel and prepareModelWithConfig have in common, checked.
@@ -136,6 +34,7 @@ struct Compilation {
 
 impl Compilation {
     fn new(
+        core: &Core,
         model: &Model,
         preference: ExecutionPreference,
         priority: Priority,
@@ -147,7 +46,7 @@ impl Compilation {
             ..CompileOptions::default()
         };
         let deadline = terms::deadline(deadline)?;
-        Ok(Compilation { model: model::Model::new(model)?, options, deadline, place: None })
+        Ok(Compilation { model: core.model(model)?, options, deadline, place: None })
     }
 
     /// This compilation, to be saved in these files. What is wrong with them means that it is not, nothing else.
@@ -165,65 +64,37 @@ impl Compilation {
     }
 }
 
-impl Device {
-    /// Prepares a model from its cache, at once. Whatever goes wrong is thrown and told to the callback as well.
-    fn load(
-        &self,
-        callback: &Strong<dyn IPreparedModelCallback>,
-        deadline: i64,
-        place: impl FnOnce(u32) -> Result<CachePlace, CachingError>,
-    ) -> Result<(), ServiceError> {
-        let client = binder::get_calling_uid();
-        let announcement = Announcement::new(&self.core.quotas, client, callback, Arc::default())?;
-        let load = || {
-            terms::check_deadline(terms::deadline(deadline)?)?;
-            let permit = self.core.quotas.model(client)?;
-            let place = place(client)?;
-            let (executable, written) = place.load(&self.core.cache, &*self.core.backend)?;
-            let keep = self.core.rewriting(client, &*executable, place, written);
-            let life = self.core.lives.of(binder::get_calling_pid());
-            let priority = backend::Priority::default();
-            Ok(Prepared::new(self.core.clone(), (executable, keep), priority, life, permit))
-        };
-        let loaded: Result<Prepared, ServiceError> = load();
-        match loaded {
-            Ok(prepared) => {
-                announcement.tell(Ok(Arc::new(prepared)));
-                Ok(())
-            }
-            Err(error) => {
-                announcement.tell(Err(error.status()));
-                Err(error)
-            }
-        }
+impl Core {
+    /// Checks and decodes a model, with the extensions that the backend knows.
+    fn model(&self, model: &Model) -> Result<model::Model, ServiceError> {
+        Ok(model::Model::with_extensions(model, &self.info.extensions)?)
     }
+}
 
-    /// Starts a compilation. Whatever goes wrong is thrown and told to the callback as well.
-    fn prepare(
+impl Device {
+    /// Has the work that `check` gives done on a compiling thread. Whatever goes wrong before is thrown, and told to the
+    /// callback as well; what goes wrong later is told.
+    fn submit(
         &self,
         callback: &Strong<dyn IPreparedModelCallback>,
-        check: impl FnOnce() -> Result<Compilation, ServiceError>,
+        check: impl FnOnce() -> Result<(Work, Option<u64>), ServiceError>,
     ) -> Result<(), ServiceError> {
         let client = binder::get_calling_uid();
-        let mut control = Control::default();
+        let mut control = Control { client, ..Control::default() };
         let announcement = Announcement::new(&self.core.quotas, client, callback, control.cancelled.clone())?;
         let launch = || {
-            let Compilation { model, options, deadline, place: cache_place } = check()?;
+            let (work, deadline) = check()?;
             let place = self.core.quotas.model(client)?;
-            (control.deadline_ns, control.priority) = (deadline, options.priority);
+            let priority = match &work {
+                Work::Compile { options, .. } => options.priority,
+                Work::Load(_) => backend::Priority::default(),
+            };
+            (control.deadline_ns, control.priority) = (deadline, priority);
             let life = self.core.lives.of(binder::get_calling_pid());
             let (core, announcement) = (self.core.clone(), announcement.clone());
-            let stored = cache_place.is_none();
-            let done = move |outcome: crate::compiler::Outcome| {
+            let done = move |outcome: Outcome| {
                 announcement.tell(match outcome {
-                    Ok(Compiled { executable, store_as }) => {
-                        let keep = match cache_place {
-                            Some(files) => core.save(client, &*executable, files),
-                            None => store_as.map(Keep::Stored),
-                        };
-                        let compiled = (executable, keep);
-                        Ok(Arc::new(Prepared::new(core, compiled, options.priority, life, place)))
-                    }
+                    Ok(compiled) => Ok(Arc::new(Prepared::new(core, compiled, priority, life, place))),
                     Err(error) => {
                         let error = ServiceError::from(error);
                         status::log("compilation", &error);
@@ -231,8 +102,7 @@ impl Device {
                     }
                 });
             };
-            let job = Job { client, model, options, control, stored, done: Box::new(done) };
-            Ok(self.core.compiler.submit(job)?)
+            Ok(self.core.compiler.submit(Job { work, control, done: Box::new(done) })?)
         };
         let launched: Result<(), ServiceError> = launch();
         if let Err(error) = &launched {
@@ -240,13 +110,32 @@ impl Device {
         }
         launched
     }
+
+    fn prepare(
+        &self,
+        callback: &Strong<dyn IPreparedModelCallback>,
+        check: impl FnOnce() -> Result<Compilation, ServiceError>,
+    ) -> Result<(), ServiceError> {
+        self.submit(callback, || {
+            let Compilation { model, options, deadline, place } = check()?;
+            let files = place.map(|place| self.files(place));
+            Ok((Work::Compile { model, options, files }, deadline))
+        })
+    }
+
+    /// Cache files of the calling client.
+    fn files(&self, place: CachePlace) -> ClientFiles {
+        let count = cache::MODEL_FILES + cache::DATA_FILES;
+        let permit = self.core.quotas.cache_files(binder::get_calling_uid(), count);
+        ClientFiles { place, permit: permit.ok() }
+    }
 }
 
 impl Interface for Device {}
 
 impl IDevice for Device {
     fn getCapabilities(&self) -> BinderResult<Capabilities> {
-        handle("getCapabilities", || Ok(capabilities(&self.core.backend.capabilities())))
+        handle("getCapabilities", || Ok(capabilities(&self.core.info.capabilities)))
     }
 
     fn getNumberOfCacheFilesNeeded(&self) -> BinderResult<NumberOfCacheFiles> {
@@ -259,12 +148,22 @@ impl IDevice for Device {
     }
 
     fn getSupportedExtensions(&self) -> BinderResult<Vec<Extension>> {
-        Ok(vec![Extension { name: hints::EXTENSION.into(), operandTypes: Vec::new() }])
+        let ours = Extension { name: hints::EXTENSION.into(), operandTypes: Vec::new() };
+        let operand_type = |ty: &backend::ExtensionOperandType| ExtensionOperandTypeInformation {
+            r#type: ty.code as _,
+            isTensor: ty.is_tensor,
+            byteSize: i32::try_from(ty.byte_size).unwrap_or(i32::MAX),
+        };
+        let extension = |extension: &backend::Extension| Extension {
+            name: extension.name.clone(),
+            operandTypes: extension.operand_types.iter().map(operand_type).collect(),
+        };
+        Ok(std::iter::once(ours).chain(self.core.info.extensions.iter().map(extension)).collect())
     }
 
     fn getSupportedOperations(&self, model: &Model) -> BinderResult<Vec<bool>> {
         handle("getSupportedOperations", || {
-            let support = self.core.backend.support(&model::Model::new(model)?);
+            let support = self.core.backend.support(&self.core.model(model)?);
             for (i, why) in
                 support.iter().enumerate().filter_map(|(i, s)| s.as_ref().err().map(|why| (i, why)))
             {
@@ -275,11 +174,16 @@ impl IDevice for Device {
     }
 
     fn getType(&self) -> BinderResult<DeviceType> {
-        Ok(DeviceType::CPU)
+        Ok(match self.core.info.device_type {
+            backend::DeviceType::Other => DeviceType::OTHER,
+            backend::DeviceType::Cpu => DeviceType::CPU,
+            backend::DeviceType::Gpu => DeviceType::GPU,
+            backend::DeviceType::Accelerator => DeviceType::ACCELERATOR,
+        })
     }
 
     fn getVersionString(&self) -> BinderResult<String> {
-        handle("getVersionString", || Ok(version(&self.core.backend.version())))
+        handle("getVersionString", || Ok(version(&self.core.info)))
     }
 
     fn prepareModel(
@@ -295,7 +199,7 @@ impl IDevice for Device {
     ) -> BinderResult<()> {
         handle("prepareModel", || {
             self.prepare(callback, || {
-                let compilation = Compilation::new(model, preference, priority, deadline)?;
+                let compilation = Compilation::new(&self.core, model, preference, priority, deadline)?;
                 Ok(compilation.cached(token, model_cache, data_cache))
             })
         })
@@ -311,8 +215,13 @@ impl IDevice for Device {
             self.prepare(callback, || {
                 let (hints, extensions) = (&config.compilationHints, &config.extensionNameToPrefix);
                 terms::hints(hints, extensions)?;
-                let mut compilation =
-                    Compilation::new(model, config.preference, config.priority, config.deadlineNs)?;
+                let mut compilation = Compilation::new(
+                    &self.core,
+                    model,
+                    config.preference,
+                    config.priority,
+                    config.deadlineNs,
+                )?;
                 compilation.options.just_in_time = hints::just_in_time(hints, extensions)?;
                 Ok(compilation.cached(&config.cacheToken, &config.modelCache, &config.dataCache))
             })
@@ -328,7 +237,13 @@ impl IDevice for Device {
         callback: &Strong<dyn IPreparedModelCallback>,
     ) -> BinderResult<()> {
         handle("prepareModelFromCache", || {
-            self.load(callback, deadline, |uid| CachePlace::new(uid, token, model_cache, data_cache))
+            self.submit(callback, || {
+                let deadline = terms::deadline(deadline)?;
+                terms::check_deadline(deadline)?;
+                let uid = binder::get_calling_uid();
+                let place = CachePlace::new(uid, token, model_cache, data_cache)?;
+                Ok((Work::Load(self.files(place)), deadline))
+            })
         })
     }
 
@@ -341,15 +256,6 @@ impl IDevice for Device {
     ) -> BinderResult<DeviceBuffer> {
         handle("allocate", || buffer::allocate(&self.core, desc, models, inputs, outputs))
     }
-}
-
-// SOURCE_ID, a digest of what the driver is built from. Whatever builds it has to make this file: two builds that had the
-// same would take each other's caches for their own.
-include!(concat!(env!("OUT_DIR"), "/source_id.rs"));
-
-/// Unique for each build, as clients mix it into their cache tokens.
-fn version(backend: &str) -> String {
-    format!("nnhal-{}-{backend}-{SOURCE_ID}", env!("CARGO_PKG_VERSION"))
 }
 
 fn capabilities(capabilities: &backend::Capabilities) -> Capabilities {

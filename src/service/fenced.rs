@@ -1,25 +1,22 @@
-//! Fenced executions: begun at once, run when their fences are signalled, told by a fence of their own.
+//! Fenced executions: begun at once, submitted when their fences are signalled, told by a fence of their own.
 //!
 //! A fence says whether its execution succeeded: clients ask the callback only of a fence that failed. VTS, on the other
 //! hand, wants no failed fence of a loop that runs out of time, but takes that as the status of the call. So a model that
 //! may loop runs within the call, unless there are fences to wait for.
 
 use super::fence::{self, FenceState, Signal};
-use super::run::{timing, Busy, Execution, Finished, NO_TIMING};
+use super::run::{timing, Busy, Execution, NO_TIMING};
 use super::status::{self, ServiceError};
 use super::terms::{self, check_deadline};
 use crate::aidl::*;
-use crate::backend::{boottime_ns, BackendError};
-use crate::scheduler::{Event, Key, Permit, ThreadCache, Turn, Watcher};
+use crate::backend::{boottime_ns, BackendError, Control, Outcome, Submission, GRACE};
+use crate::buffer::Claims;
+use crate::scheduler::{Event, Key, Permit, Turn, Watcher};
 use binder::{BinderResult, Interface, ParcelFileDescriptor};
 use std::os::fd::{AsFd, OwnedFd};
-use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-
-/// The threads of fenced executions. Each begins when it is its execution's turn: so there are few at once.
-static EXECUTORS: ThreadCache = ThreadCache::new("nnhal-fenced", Duration::from_secs(5));
 
 /// The times that bound a fenced execution, and when its call came.
 #[derive(Clone, Copy, Debug)]
@@ -46,19 +43,23 @@ impl Times {
 /// A fenced execution, from its launch to its signal.
 struct Task {
     times: Times,
-    client: u32,
     cancelled: Arc<AtomicBool>,
+    watcher: Arc<Watcher>,
     state: Mutex<State>,
 }
 
+#[derive(Default)]
 struct State {
     /// Present until it is over.
     work: Option<Work>,
     /// Fences that are not signalled yet.
     unsignalled: usize,
-    running: bool,
+    /// Whether the device has it.
+    submitted: bool,
+    /// Asks the device to stop, once it has it.
+    cancel: Option<Arc<dyn Fn() + Send + Sync>>,
     keys: Vec<Key>,
-    result: (ErrorStatus, Timing, Timing),
+    result: Option<(ErrorStatus, Timing, Timing)>,
 }
 
 /// All that a fenced execution holds while it is not over.
@@ -66,7 +67,7 @@ struct Work {
     execution: Arc<Execution>,
     signal: Signal,
     busy: Option<Busy>,
-    /// Shared with its place in line for a turn, which may outlast it.
+    /// Shared with its place in line, which may outlast it.
     descriptors: Arc<Permit>,
     mappings: Permit,
 }
@@ -79,36 +80,28 @@ pub(super) fn launch(
     busy: Option<Busy>,
 ) -> Result<FencedExecutionResult, ServiceError> {
     check_deadline(times.deadline)?;
-    let core = execution.prepared().core.clone();
-    let client = execution.prepared().client();
+    let prepared = execution.prepared().clone();
+    let (core, client) = (&prepared.core, prepared.client());
     let descriptors = Arc::new(core.quotas.descriptors(client, wait_for.len() + 1)?);
     let mappings = core.quotas.mappings(client, execution.mappings())?;
     let pending = pending(wait_for)?;
     if pending.is_empty() {
-        if execution.prepared().executable.may_loop() {
+        if prepared.executable.interface().may_loop {
             return run_within_the_call(&execution, times);
         }
         execution.check_buffers()?;
     }
     let (signal, fence) = Signal::new().map_err(|why| no_descriptor(&why))?;
-    let task = Arc::new(Task {
-        times,
-        client,
-        cancelled: Arc::default(),
-        state: Mutex::new(State {
-            work: Some(Work { execution, signal, busy, descriptors, mappings }),
-            unsignalled: pending.len(),
-            running: false,
-            keys: Vec::new(),
-            result: (ErrorStatus::GENERAL_FAILURE, NO_TIMING, NO_TIMING),
-        }),
-    });
+    let work = Work { execution, signal, busy, descriptors, mappings };
+    let state = State { work: Some(work), unsignalled: pending.len(), ..State::default() };
+    let (cancelled, watcher) = (Arc::default(), core.watcher.clone());
+    let task = Arc::new(Task { times, cancelled, watcher, state: Mutex::new(state) });
     if let Some(deadline) = times.deadline {
-        task.expire_at(deadline, &core.watcher);
+        task.expire_at(deadline);
     }
-    if pending.is_empty() {
-        task.start();
-    } else if let Err(error) = task.wait(pending, &core.watcher) {
+    if pending.is_empty() || core.info.waits_for_fences {
+        task.start(pending);
+    } else if let Err(error) = task.wait(pending) {
         task.finish(Err(ServiceError::Failed("not all of its fences can be waited for".into())));
         return Err(error);
     }
@@ -118,29 +111,24 @@ pub(super) fn launch(
 
 /// Runs to completion on the calling thread: what comes back needs no fence, and an error is the call's.
 fn run_within_the_call(execution: &Execution, times: Times) -> Result<FencedExecutionResult, ServiceError> {
-    let client = execution.prepared().client();
-    let _place = execution.prepared().core.quotas.execution(client)?;
+    let prepared = execution.prepared();
+    let _place = prepared.core.quotas.execution(prepared.client())?;
     let (fenced, cancelled) = (Instant::now(), Arc::<AtomicBool>::default());
     let deadline = [times.deadline, times.after_fences()].into_iter().flatten().min();
-    let on_device = whole(execution.run(deadline, cancelled.clone())?)?;
-    let (launched, fenced) = timings(execution, times, fenced, on_device);
-    let state = State {
-        work: None,
-        unsignalled: 0,
-        running: false,
-        keys: Vec::new(),
-        result: (ErrorStatus::NONE, launched, fenced),
-    };
-    let task = Arc::new(Task { times, client, cancelled, state: Mutex::new(state) });
+    let outcome = execution.run(&execution.control(deadline, cancelled.clone()))?;
+    let (launched, fenced) = timings(execution, times, fenced, whole(&outcome)?);
+    let state = State { result: Some((ErrorStatus::NONE, launched, fenced)), ..State::default() };
+    let watcher = prepared.core.watcher.clone();
+    let task = Arc::new(Task { times, cancelled, watcher, state: Mutex::new(state) });
     let callback = BnFencedExecutionCallback::new_binder(Callback { task });
     Ok(FencedExecutionResult { callback: Some(callback), syncFence: None })
 }
 
-/// How long the backend was at a run, if every output fits its memory: a fence cannot tell which does not.
-fn whole(finished: Finished) -> Result<Duration, ServiceError> {
-    match finished.outputs.iter().position(|output| !output.sufficient) {
+/// How long the device was at a run, if every output fits its memory: a fence cannot tell which does not.
+fn whole(outcome: &Outcome) -> Result<Duration, ServiceError> {
+    match outcome.outputs.iter().position(|output| !output.sufficient) {
         Some(i) => Err(ServiceError::Failed(format!("output {i} does not fit its memory"))),
-        None => Ok(finished.on_device),
+        None => Ok(outcome.on_device),
     }
 }
 
@@ -184,32 +172,48 @@ impl Task {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has it expire at `deadline`, unless it runs by then: a run looks to that itself.
-    fn expire_at(self: &Arc<Self>, deadline: u64, watcher: &Watcher) {
+    /// Has it expire at `deadline`. A device that has it by then is asked to stop, and is given a little time for that.
+    fn expire_at(self: &Arc<Self>, deadline: u64) {
         let task = self.clone();
-        let expire = move || task.end(|state| !state.running, Err(BackendError::DeadlinePassed.into()));
-        self.keep(watcher.at(deadline, Box::new(expire)), watcher);
+        let expire = move || {
+            task.end(|state| !state.submitted, Err(BackendError::DeadlinePassed.into()));
+            task.stop();
+        };
+        self.keep(self.watcher.at(deadline, Box::new(expire)));
+        let task = self.clone();
+        let give_up = move || task.finish(Err(BackendError::DeadlinePassed.into()));
+        let grace = u64::try_from(GRACE.as_nanos()).unwrap_or(u64::MAX);
+        self.keep(self.watcher.at(deadline.saturating_add(grace), Box::new(give_up)));
     }
 
     /// Keeps a wait until it is over.
-    fn keep(&self, key: Key, watcher: &Watcher) {
+    fn keep(&self, key: Key) {
         let mut state = self.lock();
         if state.work.is_some() {
             state.keys.push(key);
         } else {
             drop(state); // it ended meanwhile
-            watcher.forget(key);
+            self.watcher.forget(key);
+        }
+    }
+
+    /// Asks the device to stop, if it has it.
+    fn stop(&self) {
+        let cancel = self.lock().cancel.clone();
+        if let Some(cancel) = cancel {
+            cancel();
         }
     }
 
     /// Has the fences waited for.
-    fn wait(self: &Arc<Self>, fences: Vec<OwnedFd>, watcher: &Watcher) -> Result<(), ServiceError> {
+    fn wait(self: &Arc<Self>, fences: Vec<OwnedFd>) -> Result<(), ServiceError> {
         for (i, fence) in fences.into_iter().enumerate() {
             let task = self.clone();
-            let key = watcher.readable(fence, Box::new(move |event, fence| task.signalled(event, fence)));
+            let key =
+                self.watcher.readable(fence, Box::new(move |event, fence| task.signalled(event, fence)));
             let key =
                 key.map_err(|why| ServiceError::argument(format!("fence {i} cannot be waited for: {why}")))?;
-            self.keep(key, watcher);
+            self.keep(key);
         }
         Ok(())
     }
@@ -224,62 +228,94 @@ impl Task {
         let last = state.unsignalled == 0;
         drop(state);
         if last {
-            self.start();
+            self.start(Vec::new());
         }
     }
 
-    /// Has it run when its turn comes: all fences are signalled.
-    fn start(self: &Arc<Self>) {
+    /// Has it submitted once there is a place in the device's queue: all fences are signalled but those that the device
+    /// waits for.
+    fn start(self: &Arc<Self>, fences: Vec<OwnedFd>) {
         let fenced = Instant::now();
         let state = self.lock();
         let Some(work) = &state.work else { return };
-        let (core, priority) = (work.execution.prepared().core.clone(), work.execution.prepared().priority);
-        let place = work.descriptors.clone();
+        let (execution, place) = (work.execution.clone(), work.descriptors.clone());
         drop(state);
         let after_fences = self.times.after_fences();
         if let Some(deadline) = after_fences {
-            self.expire_at(deadline, &core.watcher);
+            self.expire_at(deadline);
         }
         let deadline = [self.times.deadline, after_fences].into_iter().flatten().min();
-        let task = self.clone();
-        let begin = move |turn| {
+        let control = execution.control(deadline, self.cancelled.clone());
+        let (task, terms) = (self.clone(), control.clone());
+        let begin = move |slot| {
             // Given back only here: executions that expired or were given up stand in line still.
             drop(place);
-            task.begin(turn, fenced, deadline)
+            task.begin(slot, fences, &terms, fenced)
         };
-        core.turns.when_due(self.client, priority, Box::new(begin));
+        execution.prepared().core.when_slot(&control, begin);
     }
 
-    /// Begins to run on a thread of its own. The turn comes back if it cannot, or is over already.
-    fn begin(self: Arc<Self>, turn: Turn, fenced: Instant, deadline: Option<u64>) -> Result<(), Turn> {
-        if self.lock().work.is_none() {
-            return Err(turn);
-        }
-        let turn = Arc::new(Mutex::new(Some(turn)));
-        let take = |turn: &Mutex<Option<Turn>>| turn.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let (task, given) = (self.clone(), turn.clone());
-        let run = move || {
-            if let Some(turn) = take(&given) {
-                task.run(turn, fenced, deadline);
-            }
-        };
-        EXECUTORS.run(run).or_else(|why| {
-            self.finish(Err(ServiceError::Exhausted(format!("no thread to run on: {why}"))));
-            take(&turn).map_or(Ok(()), Err)
-        })
-    }
-
-    fn run(&self, turn: Turn, fenced: Instant, deadline: Option<u64>) {
+    /// Submits it. The slot comes back if it cannot be, or is over already.
+    fn begin(
+        self: Arc<Self>,
+        slot: Option<Turn>,
+        fences: Vec<OwnedFd>,
+        control: &Control,
+        fenced: Instant,
+    ) -> Result<(), Option<Turn>> {
         let mut state = self.lock();
-        let Some(execution) = state.work.as_ref().map(|work| work.execution.clone()) else { return };
-        state.running = true;
+        let Some(execution) = state.work.as_ref().map(|work| work.execution.clone()) else {
+            return Err(slot);
+        };
+        state.submitted = true;
         drop(state);
-        let run = || execution.run_in(turn, deadline, self.cancelled.clone());
-        let ran = catch_unwind(AssertUnwindSafe(run));
-        let finished = ran.unwrap_or(Err(ServiceError::Panicked)).and_then(whole);
-        let timings = finished.map(|on_device| timings(&execution, self.times, fenced, on_device));
+        let submitted =
+            execution.claim().and_then(|(binding, claims)| Ok((binding.submit(fences, control)?, claims)));
         drop(execution);
-        self.finish(timings);
+        match submitted {
+            Err(why) => {
+                self.finish(Err(why));
+                Err(slot)
+            }
+            Ok((Submission::Done(outcome), claims)) => {
+                self.ended(Ok(outcome), claims, fenced);
+                Err(slot)
+            }
+            Ok((Submission::Pending(pending), claims)) => {
+                let cancel = pending.canceller();
+                let mut state = self.lock();
+                let over = state.work.is_none() || self.cancelled.load(Ordering::Relaxed);
+                state.cancel = cancel.clone();
+                drop(state);
+                if let Some(cancel) = cancel.filter(|_| over) {
+                    cancel(); // nobody has asked the device yet
+                }
+                let (task, watcher) = (self.clone(), self.watcher.clone());
+                let ended = move |outcome| {
+                    drop(slot);
+                    task.ended(outcome, claims, fenced);
+                };
+                pending.then(&watcher, Box::new(ended));
+                Ok(())
+            }
+        }
+    }
+
+    /// The device is done with it.
+    fn ended(&self, outcome: Result<Outcome, BackendError>, claims: Option<Claims>, fenced: Instant) {
+        let execution = self.lock().work.as_ref().map(|work| work.execution.clone());
+        let Some(execution) = execution else { return };
+        let result = outcome.map_err(ServiceError::from).and_then(|outcome| {
+            let on_device = whole(&outcome)?;
+            if let Some(claims) = claims {
+                let dims: Vec<_> = outcome.outputs.into_iter().map(|output| output.dims).collect();
+                claims.commit(&dims)?;
+            }
+            execution.prepared().used();
+            Ok(timings(&execution, self.times, fenced, on_device))
+        });
+        drop(execution);
+        self.finish(result);
     }
 
     fn finish(&self, result: Result<(Timing, Timing), ServiceError>) {
@@ -295,20 +331,19 @@ impl Task {
         }
         let Some(work) = state.work.take() else { return };
         let succeeded = result.is_ok();
-        state.result = match result {
+        state.result = Some(match result {
             Ok((launched, fenced)) => (ErrorStatus::NONE, launched, fenced),
             Err(error) => {
                 status::log("fenced execution", &error);
                 (error.status(), NO_TIMING, NO_TIMING)
             }
-        };
-        let keys = std::mem::take(&mut state.keys);
+        });
+        let (keys, cancel) = (std::mem::take(&mut state.keys), state.cancel.take());
         drop(state);
-        let core = work.execution.prepared().core.clone();
-        keys.into_iter().for_each(|key| core.watcher.forget(key));
+        keys.into_iter().for_each(|key| self.watcher.forget(key));
         // Memory and places are given back before anybody hears of the end.
         let Work { execution, signal, busy, descriptors, mappings } = work;
-        drop((execution, busy, descriptors, mappings));
+        drop((cancel, execution, busy, descriptors, mappings));
         if succeeded {
             signal.signal();
         } else {
@@ -319,7 +354,8 @@ impl Task {
     /// Nobody can learn of the outcome any more: stops.
     fn abandon(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
-        self.end(|state| !state.running, Err(BackendError::Cancelled.into()));
+        self.end(|state| !state.submitted, Err(BackendError::Cancelled.into()));
+        self.stop();
     }
 }
 
@@ -334,13 +370,11 @@ impl Drop for Callback {
     fn drop(&mut self) {
         let state = self.task.lock();
         let Some(work) = &state.work else { return };
-        let core = work.execution.prepared().core.clone();
         let peer = work.signal.peer();
         drop(state);
-        let task = self.task.clone();
-        let watched = peer.and_then(|peer| core.watcher.hangup(peer, Box::new(move |_, _| task.abandon())));
-        match watched {
-            Ok(key) => self.task.keep(key, &core.watcher),
+        let (task, watcher) = (self.task.clone(), &self.task.watcher);
+        match peer.and_then(|peer| watcher.hangup(peer, Box::new(move |_, _| task.abandon()))) {
+            Ok(key) => self.task.keep(key),
             Err(why) => {
                 log::warn!("a fence is not watched: {why}");
                 self.task.abandon();
@@ -354,11 +388,9 @@ impl Interface for Callback {}
 impl IFencedExecutionCallback for Callback {
     fn getExecutionInfo(&self, launched: &mut Timing, fenced: &mut Timing) -> BinderResult<ErrorStatus> {
         let state = self.task.lock();
+        let unknown = (ErrorStatus::GENERAL_FAILURE, NO_TIMING, NO_TIMING);
         let status;
-        (status, *launched, *fenced) = match state.work.is_some() {
-            true => (ErrorStatus::GENERAL_FAILURE, NO_TIMING, NO_TIMING),
-            false => state.result.clone(),
-        };
+        (status, *launched, *fenced) = state.result.clone().unwrap_or(unknown);
         Ok(status)
     }
 }

@@ -3,6 +3,7 @@
 //! Handlers check what only they can see (who calls, raw arguments), hand the work down and turn errors into binder
 //! status. They compute nothing themselves.
 //!
+//! - `driver`: a driver, and what its objects share
 //! - `device`: IDevice; `announce`: what a compilation's callback is told; `buffer`: device memory, IBuffer
 //! - `prepared_model`: IPreparedModel; `execution`: IExecution; `burst`: IBurst; `fenced`: what runs behind a fence
 //! - `fmq_burst`: the extension of every prepared model: bursts over fast message queues
@@ -17,6 +18,7 @@ mod arguments;
 mod buffer;
 mod burst;
 mod device;
+mod driver;
 mod execution;
 mod fence;
 mod fenced;
@@ -26,4 +28,4 @@ mod run;
 mod status;
 mod terms;
 
-pub use device::{new_driver, Driver, Options};
+pub use driver::{Driver, DriverBuilder};

@@ -1,14 +1,15 @@
 //! IPreparedModel: a compiled model that a client may execute.
 
-use super::arguments::{map, map_briefly};
-use super::device::Core;
-use super::run::Execution;
+use super::arguments::Span;
+use super::driver::Core;
+use super::run::{Execution, Purpose};
 use super::status::{handle, ServiceError};
 use super::terms::{self, Terms};
 use super::{burst, execution, fenced, fmq_burst};
 use crate::aidl::*;
 use crate::backend::{Executable, Priority};
-use crate::compiler::{Keep, Rest};
+use crate::compiler::{Compiled, Rest};
+use crate::memory::Pool;
 use crate::scheduler::{Life, Permit};
 use binder::{Binder, BinderResult, Interface, ParcelFileDescriptor, Strong};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,17 +37,16 @@ impl Prepared {
         self.place.client()
     }
 
-    /// What is to be kept of it once it has been used goes to `keep`.
     pub fn new(
         core: Arc<Core>,
-        (executable, keep): (Arc<dyn Executable>, Option<Keep>),
+        compiled: Compiled,
         priority: Priority,
         life: Arc<Life>,
         place: Permit,
     ) -> Self {
         static IDS: AtomicU64 = AtomicU64::new(1);
         let id = IDS.fetch_add(1, Ordering::Relaxed);
-        let rest = Rest::new(place.client(), keep);
+        let Compiled { executable, rest } = compiled;
         Prepared { id, core, executable, priority, life, place, rest }
     }
 
@@ -95,8 +95,9 @@ impl PreparedModel {
     ) -> Result<ExecutionResult, ServiceError> {
         let entered = Instant::now();
         let (terms, deadline) = (terms?, terms::deadline(deadline)?);
-        Execution::new(&self.prepared, request, terms, false, &map_briefly)?
-            .run_synchronously(deadline, entered)
+        let purpose = Purpose { terms, fenced: false, reused: false };
+        let find = |_: usize, pool: &Pool| self.prepared.core.memory(pool, Span::Once);
+        Execution::new(&self.prepared, request, purpose, &find)?.run_synchronously(deadline, entered)
     }
 
     fn execute_fenced(
@@ -108,7 +109,9 @@ impl PreparedModel {
         duration: i64,
     ) -> Result<FencedExecutionResult, ServiceError> {
         let (times, terms) = (fenced::Times::new(deadline, duration)?, terms?);
-        let execution = Execution::new(&self.prepared, request, terms, true, &map)?;
+        let purpose = Purpose { terms, fenced: true, reused: false };
+        let find = |_: usize, pool: &Pool| self.prepared.core.memory(pool, Span::Longer);
+        let execution = Execution::new(&self.prepared, request, purpose, &find)?;
         fenced::launch(Arc::new(execution), wait_for, times, None)
     }
 }
@@ -178,7 +181,9 @@ impl IPreparedModel for PreparedModel {
     ) -> BinderResult<Strong<dyn IExecution>> {
         handle("createReusableExecution", || {
             let terms = Terms::from_config(config)?;
-            let execution = Execution::new(&self.prepared, request, terms, false, &map)?;
+            let purpose = Purpose { terms, fenced: false, reused: true };
+            let find = |_: usize, pool: &Pool| self.prepared.core.memory(pool, Span::Longer);
+            let execution = Execution::new(&self.prepared, request, purpose, &find)?;
             let quotas = &self.prepared.core.quotas;
             let mappings = quotas.mappings(self.prepared.client(), execution.mappings())?;
             Ok(execution::new_binder(execution, mappings))

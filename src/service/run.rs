@@ -1,57 +1,90 @@
-//! The one path that every way to execute takes once its arguments are known: check, map, run, report.
+//! The one path that every way to execute takes once its arguments are known: bind, run, report.
 
-use super::arguments::{self, MapPool};
+use super::arguments::{check_access, resolve, FindMemory};
 use super::buffer;
 use super::prepared_model::Prepared;
 use super::status::ServiceError;
 use super::terms::{check_deadline, Terms};
 use crate::aidl;
-use crate::backend::{BackendError, Control, InputTensor, OutputShape, OutputTensor};
+use crate::backend::{Argument, Arguments, Binding, Control, Memory, Outcome, OutputShape};
 use crate::buffer::{Claims, Uses};
-use crate::memory::Mapping;
-use crate::model::{Argument, Request, RequestPool};
-use crate::scheduler::Turn;
+use crate::model::{Request, RequestPool};
 use crate::tensor::{Dims, TensorInfo};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A request that has been checked and mapped: all that is left is to run it.
+/// A request that has been checked and whose memory was found: all that is left is to run it.
 pub(super) struct Execution {
     prepared: Arc<Prepared>,
-    inputs: Vec<Option<InputTensor>>,
-    outputs: Vec<Option<OutputTensor>>,
-    /// Arguments in device buffers, which `inputs` and `outputs` leave out.
+    arguments: Arguments,
+    /// Arguments in device buffers, whose memory is known only while they are claimed.
     buffers: Uses,
+    /// Made ahead where there are none of these.
+    binding: Option<Arc<dyn Binding>>,
     terms: Terms,
     /// The first output whose dimensions nobody knows yet.
     unknown_output: Option<usize>,
 }
 
-/// What a run gave.
-pub(super) struct Finished {
-    pub outputs: Vec<OutputShape>,
-    /// How long the backend was at it.
-    pub on_device: Duration,
+/// What an execution is for.
+#[derive(Clone, Copy)]
+pub(super) struct Purpose {
+    pub terms: Terms,
+    /// A fenced execution needs every output's dimensions ahead.
+    pub fenced: bool,
+    /// Whether it is likely to run more than once.
+    pub reused: bool,
 }
 
 impl Execution {
-    /// Checks `request`, which the calling client makes, against the model and maps its pools by `map`. A fenced
-    /// execution needs every output's dimensions ahead.
+    /// Checks `request`, which the calling client makes, against the model and finds the memory of its pools by `find`.
     pub fn new(
         prepared: &Arc<Prepared>,
         request: &aidl::Request,
-        terms: Terms,
-        fenced: bool,
-        map: MapPool,
+        purpose: Purpose,
+        find: FindMemory,
     ) -> Result<Self, ServiceError> {
         let interface = prepared.executable.interface();
-        let checked = Request::new(request, &interface.inputs, &interface.outputs, fenced)?;
+        let pools = RequestPool::decode(&request.pools)?;
+        let (ins, outs) = (&interface.inputs, &interface.outputs);
+        let checked = Request::new(&request.inputs, &request.outputs, &pools, ins, outs, purpose.fenced)?;
         let tracker = &prepared.core.buffers;
-        let buffers = Uses::new(tracker, buffer::caller(), prepared.id, &checked, &request.pools)?;
-        let (inputs, outputs) = arguments::resolve(&checked, &request.pools, map)?;
-        let unknown_output = unknown_output(&interface.outputs, &checked.outputs);
-        Ok(Execution { prepared: prepared.clone(), inputs, outputs, buffers, terms, unknown_output })
+        let buffers = Uses::new(tracker, buffer::caller(), prepared.id, &checked, &pools)?;
+        let memories = resolve(&checked, &pools, find)?;
+        Execution::bound(prepared, checked, memories, buffers, purpose)
+    }
+
+    /// Checks a request whose arguments lie in `memories`, one per pool.
+    pub fn over(
+        prepared: &Arc<Prepared>,
+        inputs: &[aidl::RequestArgument],
+        outputs: &[aidl::RequestArgument],
+        memories: &[Memory],
+        purpose: Purpose,
+    ) -> Result<Self, ServiceError> {
+        let interface = prepared.executable.interface();
+        let pools: Vec<_> = memories.iter().map(|memory| RequestPool::Known(memory.len())).collect();
+        let checked =
+            Request::new(inputs, outputs, &pools, &interface.inputs, &interface.outputs, purpose.fenced)?;
+        let memories: Vec<_> = memories.iter().cloned().map(Some).collect();
+        check_access(&checked, &memories)?;
+        Execution::bound(prepared, checked, memories, Uses::default(), purpose)
+    }
+
+    fn bound(
+        prepared: &Arc<Prepared>,
+        request: Request,
+        pools: Vec<Option<Memory>>,
+        buffers: Uses,
+        purpose: Purpose,
+    ) -> Result<Self, ServiceError> {
+        let unknown_output = unknown_output(&prepared.executable.interface().outputs, &request.outputs);
+        let arguments = Arguments { request, pools, reused: purpose.reused };
+        let bind = || prepared.executable.clone().bind(arguments.clone());
+        let binding = if buffers.is_empty() { Some(bind()?) } else { None };
+        let (prepared, terms) = (prepared.clone(), purpose.terms);
+        Ok(Execution { prepared, arguments, buffers, binding, terms, unknown_output })
     }
 
     pub fn terms(&self) -> Terms {
@@ -60,10 +93,10 @@ impl Execution {
 
     /// How many memories it has mapped, at most.
     pub fn mappings(&self) -> usize {
-        self.inputs.iter().flatten().count() + self.outputs.iter().flatten().count()
+        self.arguments.pools.iter().flatten().count()
     }
 
-    pub fn prepared(&self) -> &Prepared {
+    pub fn prepared(&self) -> &Arc<Prepared> {
         &self.prepared
     }
 
@@ -83,91 +116,83 @@ impl Execution {
         Ok(())
     }
 
-    /// Checks a request whose arguments lie in `memories`, one per pool and mapped already.
-    pub fn over(
-        prepared: &Arc<Prepared>,
-        inputs: &[aidl::RequestArgument],
-        outputs: &[aidl::RequestArgument],
-        memories: &[Arc<Mapping>],
-        terms: Terms,
-    ) -> Result<Self, ServiceError> {
-        let interface = prepared.executable.interface();
-        let pools: Vec<_> = memories.iter().map(|m| RequestPool::Memory { size: m.len() }).collect();
-        let checked = Request::over(inputs, outputs, &pools, &interface.inputs, &interface.outputs, false)?;
-        let (inputs, outputs) = arguments::resolve_mapped(&checked, memories)?;
-        let unknown_output = unknown_output(&interface.outputs, &checked.outputs);
-        let (prepared, buffers) = (prepared.clone(), Uses::default());
-        Ok(Execution { prepared, inputs, outputs, buffers, terms, unknown_output })
+    /// Claims its device buffers, for a run that is submitted: all dimensions of its outputs are known.
+    pub fn claim(&self) -> Result<(Arc<dyn Binding>, Option<Claims>), ServiceError> {
+        if let Some(binding) = &self.binding {
+            return Ok((binding.clone(), None));
+        }
+        let mut claims = self.buffers.claim()?;
+        claims.make_room(&self.output_dims())?;
+        let binding = self.prepared.executable.clone().bind(self.claimed(&mut claims))?;
+        Ok((binding, Some(claims)))
     }
 
-    /// Waits for a turn and runs to completion on the calling thread, as long as `deadline` and `cancelled` allow.
-    pub fn run(&self, deadline: Option<u64>, cancelled: Arc<AtomicBool>) -> Result<Finished, ServiceError> {
-        check_deadline(deadline)?;
-        let control = self.control(deadline, cancelled);
-        let turn = self.prepared.core.turns.take(self.prepared.client(), control.priority, &control);
-        self.compute(turn.map_err(BackendError::from)?, control)
+    /// What the request says of each output's dimensions.
+    fn output_dims(&self) -> Vec<Dims> {
+        let dims = |output: &Option<Argument>| output.as_ref().map_or_else(Dims::new, |o| o.dims.clone());
+        self.arguments.request.outputs.iter().map(dims).collect()
     }
 
-    /// As [`run`](Self::run), with a turn that has been waited for.
-    pub fn run_in(
-        &self,
-        turn: Turn,
-        deadline: Option<u64>,
-        cancelled: Arc<AtomicBool>,
-    ) -> Result<Finished, ServiceError> {
-        check_deadline(deadline)?;
-        self.compute(turn, self.control(deadline, cancelled))
-    }
-
-    fn control(&self, deadline_ns: Option<u64>, cancelled: Arc<AtomicBool>) -> Control {
-        let Prepared { priority, life, .. } = &*self.prepared;
-        let (loop_timeout, orphaned) = (self.terms.loop_timeout, life.over());
-        Control { deadline_ns, loop_timeout, priority: *priority, cancelled, orphaned, turn: None }
-    }
-
-    fn compute(&self, turn: Turn, mut control: Control) -> Result<Finished, ServiceError> {
-        control.turn = Some(Arc::new(turn));
-        let started = Instant::now();
-        let outputs = if self.buffers.is_empty() {
-            self.prepared.executable.run(&self.inputs, &self.outputs, &control)?
-        } else {
-            self.run_with_buffers(&control)?
+    /// Runs to completion on the calling thread, as long as `control` allows.
+    pub fn run(&self, control: &Control) -> Result<Outcome, ServiceError> {
+        check_deadline(control.deadline_ns)?;
+        let _slot = self.prepared.core.slot(control)?;
+        let outcome = match &self.binding {
+            Some(binding) => binding.clone().run(control)?,
+            None => self.run_with_buffers(control)?,
         };
-        let on_device = started.elapsed();
         self.prepared.used();
-        Ok(Finished { outputs, on_device })
+        Ok(outcome)
+    }
+
+    /// The terms of one run.
+    pub fn control(&self, deadline_ns: Option<u64>, cancelled: Arc<AtomicBool>) -> Control {
+        let Prepared { priority, life, .. } = &*self.prepared;
+        Control {
+            client: self.prepared.client(),
+            deadline_ns,
+            loop_timeout: self.terms.loop_timeout,
+            priority: *priority,
+            cancelled,
+            orphaned: life.over(),
+            turn: None,
+        }
     }
 
     /// Runs with arguments in device buffers, nobody else's until this returns. A run that finds out how large an output
     /// is, and that its buffer is too small, is done once more.
-    fn run_with_buffers(&self, control: &Control) -> Result<Vec<OutputShape>, ServiceError> {
+    fn run_with_buffers(&self, control: &Control) -> Result<Outcome, ServiceError> {
         let mut claims = self.buffers.claim()?;
-        let run = |claims: &mut Claims| -> Result<(Vec<OutputShape>, Vec<Dims>), ServiceError> {
-            let (inputs, outputs) = self.tensors(claims);
-            let shapes = self.prepared.executable.run(&inputs, &outputs, control)?;
-            let dims = shapes.iter().map(|shape| shape.dims.clone()).collect();
-            Ok((shapes, dims))
+        let run = |claims: &mut Claims| -> Result<(Outcome, Vec<Dims>), ServiceError> {
+            let binding = self.prepared.executable.clone().bind(self.claimed(claims))?;
+            let outcome = binding.run(control)?;
+            let dims = outcome.outputs.iter().map(|output| output.dims.clone()).collect();
+            Ok((outcome, dims))
         };
-        let (mut shapes, mut dims) = run(&mut claims)?;
-        if shapes.iter().any(|shape| !shape.sufficient) && claims.make_room(&dims)? {
-            (shapes, dims) = run(&mut claims)?;
+        let is_whole = |outcome: &Outcome| outcome.outputs.iter().all(|output| output.sufficient);
+        let (mut outcome, mut dims) = run(&mut claims)?;
+        if !is_whole(&outcome) && claims.make_room(&dims)? {
+            (outcome, dims) = run(&mut claims)?;
         }
-        if shapes.iter().all(|shape| shape.sufficient) {
+        if is_whole(&outcome) {
             claims.commit(&dims)?;
         }
-        Ok(shapes)
+        Ok(outcome)
     }
 
     /// All arguments, those in device buffers included.
-    fn tensors(&self, claims: &mut Claims) -> (Vec<Option<InputTensor>>, Vec<Option<OutputTensor>>) {
-        let input = |(i, input): (usize, &Option<InputTensor>)| {
-            claims.input(i).map(|(data, dims)| InputTensor { data, dims }).or_else(|| input.clone())
+    fn claimed(&self, claims: &mut Claims) -> Arguments {
+        let mut arguments = self.arguments.clone();
+        let Arguments { request, pools, .. } = &mut arguments;
+        let mut place = |argument: &mut Option<Argument>, claimed: Option<(Memory, usize, Dims)>| {
+            if let (Some(argument), Some((memory, length, dims))) = (argument, claimed) {
+                pools[argument.pool] = Some(memory);
+                (argument.offset, argument.length, argument.dims) = (0, length, dims);
+            }
         };
-        let inputs = self.inputs.iter().enumerate().map(input).collect();
-        let output = |(i, output): (usize, &Option<OutputTensor>)| {
-            claims.output(i).map(|(data, dims)| OutputTensor { data, dims }).or_else(|| output.clone())
-        };
-        (inputs, self.outputs.iter().enumerate().map(output).collect())
+        request.inputs.iter_mut().enumerate().for_each(|(i, input)| place(input, claims.input(i)));
+        request.outputs.iter_mut().enumerate().for_each(|(i, output)| place(output, claims.output(i)));
+        arguments
     }
 
     /// Runs for a synchronous call that came at `entered`, and makes its answer.
@@ -177,19 +202,17 @@ impl Execution {
         entered: Instant,
     ) -> Result<aidl::ExecutionResult, ServiceError> {
         let _place = self.prepared.core.quotas.execution(self.prepared.client())?;
-        let finished = self.run(deadline, Arc::default())?;
-        let sufficient = finished.outputs.iter().all(|output| output.sufficient);
+        let outcome = self.run(&self.control(deadline, Arc::default()))?;
+        let sufficient = outcome.outputs.iter().all(|output| output.sufficient);
         let shape = |output: OutputShape| aidl::OutputShape {
             dimensions: output.dims.iter().map(|&d| i32::try_from(d).unwrap_or(i32::MAX)).collect(),
             isSufficient: output.sufficient,
         };
+        let measured = self.terms.measure && sufficient;
         Ok(aidl::ExecutionResult {
             outputSufficientSize: sufficient,
-            outputShapes: finished.outputs.into_iter().map(shape).collect(),
-            timing: match self.terms.measure && sufficient {
-                true => timing(finished.on_device, entered.elapsed()),
-                false => NO_TIMING,
-            },
+            outputShapes: outcome.outputs.into_iter().map(shape).collect(),
+            timing: if measured { timing(outcome.on_device, entered.elapsed()) } else { NO_TIMING },
         })
     }
 }
@@ -200,10 +223,10 @@ pub(super) struct Busy(Arc<AtomicBool>);
 
 impl Busy {
     pub fn enter(flag: &Arc<AtomicBool>, what: &str) -> Result<Self, ServiceError> {
-        match flag.swap(true, Ordering::Acquire) {
-            true => Err(ServiceError::Failed(format!("this {what} is executing already; wait for it"))),
-            false => Ok(Busy(flag.clone())),
+        if flag.swap(true, Ordering::Acquire) {
+            return Err(ServiceError::Failed(format!("this {what} is executing already; wait for it")));
         }
+        Ok(Busy(flag.clone()))
     }
 }
 

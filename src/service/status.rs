@@ -51,6 +51,15 @@ impl ServiceError {
         ServiceError::Argument(why.into())
     }
 
+    /// This error, with the place where it happened in its message.
+    pub fn at(self, place: impl std::fmt::Display) -> Self {
+        match self {
+            ServiceError::Memory { source, .. } => ServiceError::Memory { what: place.to_string(), source },
+            ServiceError::Backend(error) => ServiceError::Backend(error.at(place)),
+            other => other,
+        }
+    }
+
     /// What the interface calls this error.
     pub fn status(&self) -> ErrorStatus {
         match self {
@@ -80,6 +89,7 @@ fn of_compilation(error: &CompileError) -> ErrorStatus {
         CompileError::TooManyJobs(_) => ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT,
         CompileError::Expired => ErrorStatus::MISSED_DEADLINE_PERSISTENT,
         CompileError::Backend(error) => of_backend(error),
+        CompileError::Caching(error) => of_caching(error),
         CompileError::Panicked => ErrorStatus::GENERAL_FAILURE,
     }
 }
@@ -100,7 +110,10 @@ fn of_caching(error: &CachingError) -> ErrorStatus {
 fn of_backend(error: &BackendError) -> ErrorStatus {
     match error {
         BackendError::DeadlinePassed | BackendError::LoopTimeout(_) => ErrorStatus::MISSED_DEADLINE_TRANSIENT,
-        BackendError::OutOfMemory(_) => ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT,
+        BackendError::OutOfMemory(_) | BackendError::OutOfDeviceMemory(_) | BackendError::DeviceBusy(_) => {
+            ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT
+        }
+        BackendError::DeviceLost(_) => ErrorStatus::DEVICE_UNAVAILABLE,
         BackendError::TooLarge { .. } => ErrorStatus::RESOURCE_EXHAUSTED_PERSISTENT,
         BackendError::Memory { source, .. } => of_memory(source),
         BackendError::Unsupported(_) | BackendError::Failed(_) | BackendError::Cancelled => {

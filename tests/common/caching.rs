@@ -128,7 +128,7 @@ pub fn load_from(device: &Strong<dyn IDevice>, models: &[&File], data: &[&File],
     let launched =
         device.prepareModelFromCache(-1, &descriptors(models), &descriptors(data), token, &callback);
     let (told, model) = verdict.recv_timeout(PATIENCE).expect("a verdict");
-    assert_eq!(status(&launched), told, "thrown and told are the same");
+    assert!(launched.is_ok() || status(&launched) == told, "what is thrown is told as well");
     assert_eq!(model.is_some(), told == ErrorStatus::NONE);
     assert!(verdict.recv_timeout(Duration::from_millis(1)).is_err(), "told once");
     (told, model)

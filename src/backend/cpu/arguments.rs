@@ -6,10 +6,18 @@
 use super::frame::Frame;
 use super::graph::check_dims;
 use super::routine::Routine;
-use crate::backend::{BackendError, InputTensor, OutputShape, OutputTensor};
+use crate::backend::{BackendError, OutputShape};
 use crate::memory::{Access, ClientSlice, Held, Mapping, MemoryError, Target, View};
-use crate::tensor::TensorInfo;
+use crate::tensor::{Dims, TensorInfo};
 use std::collections::BTreeMap;
+
+/// An argument in memory of this process.
+#[derive(Clone, Debug)]
+pub struct Bound {
+    pub data: ClientSlice,
+    /// What is known of the dimensions: all of an input's.
+    pub dims: Dims,
+}
 
 /// Which of a routine's inputs and outputs may be in place, memory permitting: all that touch them are kernels.
 pub struct Candidates {
@@ -48,8 +56,8 @@ impl Candidates {
 
 /// The arguments of a run that is under way.
 pub struct Arguments<'a> {
-    inputs: &'a [Option<InputTensor>],
-    outputs: &'a [Option<OutputTensor>],
+    inputs: &'a [Option<Bound>],
+    outputs: &'a [Option<Bound>],
     memories: BTreeMap<*const Mapping, Memory<'a>>,
     /// By value: where arguments are that are in place.
     in_place: BTreeMap<usize, &'a ClientSlice>,
@@ -76,13 +84,13 @@ impl<'a> Arguments<'a> {
         candidates: &Candidates,
         routine: &Routine,
         frame: &Frame,
-        inputs: &'a [Option<InputTensor>],
-        outputs: &'a [Option<OutputTensor>],
+        inputs: &'a [Option<Bound>],
+        outputs: &'a [Option<Bound>],
     ) -> Result<Self, BackendError> {
-        let given = |(i, input): (usize, &'a Option<InputTensor>)| {
+        let given = |(i, input): (usize, &'a Option<Bound>)| {
             input.as_ref().map(|input| (&input.data, Access::Read, ("input", i)))
         };
-        let taken = |(i, output): (usize, &'a Option<OutputTensor>)| {
+        let taken = |(i, output): (usize, &'a Option<Bound>)| {
             output.as_ref().map(|output| (&output.data, Access::Write, ("output", i)))
         };
         let all = inputs.iter().enumerate().filter_map(given);
@@ -118,7 +126,7 @@ impl<'a> Arguments<'a> {
 
     /// Decides which outputs are in place: none, unless it is sure that there is room for all.
     fn place_outputs(&mut self, candidates: &Candidates, routine: &Routine, frame: &Frame) {
-        let has_room = |(i, output): (usize, &Option<OutputTensor>)| {
+        let has_room = |(i, output): (usize, &Option<Bound>)| {
             let info = frame.known_info(routine, routine.outputs[i]);
             let shape = info.and_then(|info| output_shape(i, info, output.as_ref()).ok());
             shape.is_some_and(|shape| shape.sufficient)
@@ -210,11 +218,7 @@ fn no_value(i: usize) -> BackendError {
 }
 
 /// What becomes of output `i`, whose value is as `info` says.
-fn output_shape(
-    i: usize,
-    info: &TensorInfo,
-    output: Option<&OutputTensor>,
-) -> Result<OutputShape, BackendError> {
+fn output_shape(i: usize, info: &TensorInfo, output: Option<&Bound>) -> Result<OutputShape, BackendError> {
     let mut sufficient = true;
     if let Some(output) = output {
         let expected = TensorInfo { dims: output.dims.clone(), ..info.clone() };

@@ -94,7 +94,7 @@ fn node(
 ) -> Result<Node, BackendError> {
     let (known, form) = match &operation.kind {
         OperationKind::Known { operation, form } => (*operation, *form),
-        OperationKind::Unsupported(why) => return Err(BackendError::Unsupported(why.clone())),
+        kind => return Err(BackendError::Unsupported(format!("{kind:?}"))),
     };
     let lifetime = |&i: &usize| &subgraph.operands[i].lifetime;
     let value = |i: &usize| (!matches!(lifetime(i), Lifetime::NoValue)).then_some(*i);

@@ -3,7 +3,7 @@
 
 mod arguments;
 mod artifact;
-mod deferred;
+mod executable;
 mod frame;
 mod graph;
 pub mod kernels;
@@ -16,45 +16,46 @@ mod program;
 mod routine;
 mod run;
 
-use super::{Backend, BackendError, Capabilities, CompileOptions, Control, Executable, Performance};
+use super::{
+    Backend, BackendError, Capabilities, CompileOptions, Control, DeviceType, Executable, Info, Performance,
+};
 use crate::memory::Mapping;
 use crate::model::{Lifetime, Model, OperationKind, Subgraph};
-use crate::tensor::OperandType;
-use deferred::Deferred;
+use crate::scheduler::Turns;
+use executable::{Cores, CpuExecutable};
 use pool::ThreadPool;
-use program::Program;
 use std::sync::Arc;
 
 /// Compiles for, and runs on, the cores of this machine.
 pub struct CpuBackend {
-    pool: Arc<ThreadPool>,
+    cores: Arc<Cores>,
 }
 
 impl CpuBackend {
-    /// A backend that computes on `threads` threads, the caller's included.
+    /// A backend that computes on `threads` threads, the caller's included. So many executions and compilations compute
+    /// at once, and take turns at it.
     pub fn new(threads: usize) -> std::io::Result<Self> {
-        Ok(CpuBackend { pool: Arc::new(ThreadPool::new(threads)?) })
+        let (pool, turns) = (Arc::new(ThreadPool::new(threads)?), Turns::new(threads));
+        Ok(CpuBackend { cores: Arc::new(Cores { pool, turns }) })
+    }
+
+    /// A backend that computes on every core.
+    pub fn on_all_cores() -> std::io::Result<Self> {
+        CpuBackend::new(std::thread::available_parallelism().map_or(1, |n| n.get()))
     }
 }
 
 impl Backend for CpuBackend {
-    fn version(&self) -> String {
-        format!("cpu-{}", kernels::instruction_set())
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        // The runtime's own CPU code has cost 1.0: one thread and reference loops.
-        let fast = Performance { exec_time: 0.2, power_usage: 0.3 };
-        Capabilities {
-            relaxed_scalar: fast,
-            relaxed_tensor: fast,
-            operands: OperandType::ALL
-                .into_iter()
-                .filter(|&ty| ty != OperandType::SUBGRAPH)
-                .map(|ty| (ty, fast))
-                .collect(),
-            if_performance: fast,
-            while_performance: fast,
+    fn info(&self) -> Info {
+        Info {
+            version: format!("cpu-{}", kernels::instruction_set()),
+            device_type: DeviceType::Cpu,
+            extensions: Vec::new(),
+            // The runtime's own CPU code has cost 1.0: one thread and reference loops.
+            capabilities: Capabilities::uniform(Performance { exec_time: 0.2, power_usage: 0.3 }),
+            // Turns at the cores are shared out here, between operations.
+            depth: None,
+            waits_for_fences: false,
         }
     }
 
@@ -74,15 +75,16 @@ impl Backend for CpuBackend {
         if let Some(why) = self.support(model).into_iter().find_map(Result::err) {
             return Err(BackendError::Unsupported(why));
         }
-        let pool = self.pool.clone();
-        Ok(match options.just_in_time {
-            true => Arc::new(Deferred::new(model, options, pool)?),
-            false => Arc::new(Program::compile(model, options, pool, control)?),
-        })
+        Ok(Arc::new(CpuExecutable::compile(model, options, &self.cores, control)?))
     }
 
-    fn load(&self, model: &[u8], data: Arc<Mapping>) -> Result<Arc<dyn Executable>, BackendError> {
-        Ok(Arc::new(Program::load(model, data, self.pool.clone())?))
+    fn load(
+        &self,
+        model: &[u8],
+        data: Arc<Mapping>,
+        _: &Control,
+    ) -> Result<Arc<dyn Executable>, BackendError> {
+        Ok(Arc::new(CpuExecutable::load(model, data, &self.cores)?))
     }
 }
 
@@ -102,6 +104,7 @@ fn decide(model: &Model, index: usize, verdicts: &mut [Option<Result<(), String>
 
 fn graph_support(graph: &Subgraph, verdicts: &[Option<Result<(), String>>]) -> Vec<Result<(), String>> {
     let support = |operation: &crate::model::Operation| match &operation.kind {
+        OperationKind::Extension { extension, code } => Err(format!("operation {code} of {extension}")),
         OperationKind::Unsupported(why) => Err(why.clone()),
         OperationKind::Known { .. } => operation
             .inputs

@@ -1,16 +1,13 @@
 //! A compiled model, ready to run.
 
-use super::arguments::Candidates;
+use super::arguments::{Bound, Candidates};
 use super::artifact;
 use super::frame::{Frame, MAX_RUN_BYTES};
 use super::packing::LateKernel;
 use super::pool::ThreadPool;
 use super::routine::Routine;
 use super::run::Machine;
-use crate::backend::{
-    Artifact, BackendError, CompileOptions, Control, Executable, InputTensor, Interface, OutputShape,
-    OutputTensor, Preference,
-};
+use crate::backend::{Artifact, BackendError, CompileOptions, Control, Interface, OutputShape, Preference};
 use crate::memory::{Mapping, MemoryError};
 use crate::model::Model;
 use crate::ops::OperationType;
@@ -51,7 +48,7 @@ impl Program {
         Ok(Program::new(options.preference, routines, pool, None))
     }
 
-    /// Loads what [`Executable::artifact`] gave. The model bytes must be private; whatever the data bytes hold, and
+    /// Loads what [`Program::artifact`] gave. The model bytes must be private; whatever the data bytes hold, and
     /// whenever they change, affects values only.
     pub fn load(model: &[u8], data: Arc<Mapping>, pool: Arc<ThreadPool>) -> Result<Program, BackendError> {
         let (preference, routines) = artifact::read(model, &data)
@@ -67,7 +64,9 @@ impl Program {
     ) -> Program {
         let main = &routines[0];
         let infos = |list: &[usize]| list.iter().map(|&v| main.values[v].declared.clone()).collect();
-        let interface = Interface { inputs: infos(&main.inputs), outputs: infos(&main.outputs) };
+        let mut steps = routines.iter().flat_map(|routine| &routine.steps);
+        let may_loop = steps.any(|step| step.operation.ty == OperationType::WHILE);
+        let interface = Interface { inputs: infos(&main.inputs), outputs: infos(&main.outputs), may_loop };
         let candidates = Candidates::new(main);
         let unsettled = AtomicBool::new(data.is_some());
         let (idle, data) = (Mutex::default(), Mutex::new(data));
@@ -109,11 +108,6 @@ impl Program {
         &self.routines
     }
 
-    /// Keeps `pool` ready for runs with this preference, if they use it.
-    pub fn keep_ready_for(preference: Preference, pool: &Arc<ThreadPool>) -> Option<Box<dyn Send + Sync>> {
-        (threads(preference) > 1).then(|| Box::new(pool.warm()) as Box<dyn Send + Sync>)
-    }
-
     /// A frame for the main routine, one that an earlier run left where there is one.
     fn frame(&self) -> Result<Frame, BackendError> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -122,28 +116,26 @@ impl Program {
 }
 
 /// How many threads a run may use.
-fn threads(preference: Preference) -> usize {
+pub fn threads(preference: Preference) -> usize {
     match preference {
         Preference::LowPower => 1,
         Preference::FastSingleAnswer | Preference::SustainedSpeed => usize::MAX,
     }
 }
 
-impl Executable for Program {
-    fn artifact(&self) -> Option<Artifact> {
-        Some(artifact::write(self.preference, &self.routines))
+impl Program {
+    /// The compiled model as bytes, however far it is.
+    pub fn artifact(&self) -> Artifact {
+        artifact::write(self.preference, &self.routines)
     }
 
-    fn may_loop(&self) -> bool {
-        let mut steps = self.routines.iter().flat_map(|routine| &routine.steps);
-        steps.any(|step| step.operation.ty == OperationType::WHILE)
-    }
-
-    fn is_finished(&self) -> bool {
+    /// Whether all weights are packed.
+    pub fn is_finished(&self) -> bool {
         self.kernels().all(|(kernel, _)| kernel.is_packed())
     }
 
-    fn finish(&self, control: &Control) -> Result<(), BackendError> {
+    /// Packs the weights that no run has needed yet.
+    pub fn finish(&self, control: &Control) -> Result<(), BackendError> {
         for (kernel, name) in self.kernels().filter(|(kernel, _)| !kernel.is_packed()) {
             control.next_operation()?;
             self.check_data()?;
@@ -153,22 +145,21 @@ impl Executable for Program {
         Ok(())
     }
 
-    fn interface(&self) -> &Interface {
+    /// The model's inputs and outputs.
+    pub fn interface(&self) -> &Interface {
         &self.interface
     }
 
-    fn preference(&self) -> Preference {
+    /// What it was compiled for.
+    pub fn preference(&self) -> Preference {
         self.preference
     }
 
-    fn keep_ready(&self) -> Option<Box<dyn Send + Sync>> {
-        Program::keep_ready_for(self.preference, &self.pool)
-    }
-
-    fn run(
+    /// Runs it between memories of this process, one per input and output.
+    pub fn run(
         &self,
-        inputs: &[Option<InputTensor>],
-        outputs: &[Option<OutputTensor>],
+        inputs: &[Option<Bound>],
+        outputs: &[Option<Bound>],
         control: &Control,
     ) -> Result<Vec<OutputShape>, BackendError> {
         self.check_data()?;

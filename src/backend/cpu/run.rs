@@ -3,12 +3,12 @@
 //! Client memory is copied in before the first step and out after the last, but for [arguments](super::arguments) that
 //! only kernels touch: those are in place. What a client does to its memory meanwhile changes values at most.
 
-use super::arguments::{Arguments, Candidates};
+use super::arguments::{Arguments, Bound, Candidates};
 use super::frame::{broken_plan, copy, Frame, Tensor};
 use super::kernels::{Kernel, Work};
 use super::pool::{Team, ThreadPool};
 use super::routine::{Place, Routine, Step};
-use crate::backend::{BackendError, Control, InputTensor, OutputShape, OutputTensor};
+use crate::backend::{BackendError, Control, OutputShape};
 use crate::memory::{Target, View};
 use crate::ops::{evaluate, Arg, Args, Interrupt, OpError, OperationType, Out, Run};
 use std::time::Instant;
@@ -30,8 +30,8 @@ impl Machine<'_> {
     pub fn run_main(
         &self,
         frame: &mut Frame,
-        inputs: &[Option<InputTensor>],
-        outputs: &[Option<OutputTensor>],
+        inputs: &[Option<Bound>],
+        outputs: &[Option<Bound>],
     ) -> Result<Vec<OutputShape>, BackendError> {
         let routine = &self.routines[0];
         if inputs.len() != routine.inputs.len() || outputs.len() != routine.outputs.len() {

@@ -4,7 +4,7 @@
 use super::unknown::less_known;
 use super::{OperandType, OperationType, Random, TensorInfo, Value};
 use nnhal::backend::cpu::CpuBackend;
-use nnhal::backend::{Backend, CompileOptions, Control, InputTensor, OutputTensor};
+use nnhal::backend::{Arguments, Backend, CompileOptions, Control, Memory};
 use nnhal::memory::{ClientSlice, Mapping};
 use nnhal::model::{Constant, Lifetime, Model, Operand, Operation, OperationKind, Subgraph};
 use nnhal::ops::signature;
@@ -25,11 +25,11 @@ pub fn runs_in_a_model(
         operands.push(operand(*value, Some(i) == first, random));
     }
     let outputs: Vec<usize> = (operands.len()..operands.len() + values.len()).collect();
-    operands.extend(
-        values
-            .iter()
-            .map(|value| Operand { info: less_known(&value.info, random), lifetime: Lifetime::Output }),
-    );
+    operands.extend(values.iter().map(|value| Operand {
+        info: less_known(&value.info, random),
+        lifetime: Lifetime::Output,
+        extension: None,
+    }));
     let given: Vec<usize> =
         (0..inputs.len()).filter(|&i| matches!(operands[i].lifetime, Lifetime::Input)).collect();
     let tensors: Vec<_> = given.iter().map(|&i| inputs[i].map(input_tensor)).collect();
@@ -55,15 +55,16 @@ fn operand(value: Option<&Value>, must_be_input: bool, random: &mut Random) -> O
         return Operand {
             info: TensorInfo::new(OperandType::TENSOR_FLOAT32, &[]),
             lifetime: Lifetime::NoValue,
+            extension: None,
         };
     };
     let info = value.info.clone();
     // A constant's dimensions are all known, so none is 0.
     if !must_be_input && !value.data.is_empty() && random.coin() {
         let bytes = Arc::new(value.clone().data);
-        return Operand { info, lifetime: Lifetime::Constant(Constant::Private(bytes)) };
+        return Operand { info, lifetime: Lifetime::Constant(Constant::Private(bytes)), extension: None };
     }
-    Operand { info: less_known(&info, random), lifetime: Lifetime::Input }
+    Operand { info: less_known(&info, random), lifetime: Lifetime::Input, extension: None }
 }
 
 fn kind(operation: OperationType, operands: &[Operand], inputs: usize) -> OperationKind {
@@ -79,32 +80,34 @@ fn kind(operation: OperationType, operands: &[Operand], inputs: usize) -> Operat
     OperationKind::Known { operation: rules, form: found.form }
 }
 
-fn memory(bytes: &[u8]) -> ClientSlice {
-    let slice = ClientSlice::new(Arc::new(Mapping::anonymous(bytes.len()).unwrap()), 0, bytes.len()).unwrap();
-    slice.write(bytes).unwrap();
-    slice
+fn memory(bytes: &[u8]) -> Arc<Mapping> {
+    let mapping = Arc::new(Mapping::anonymous(bytes.len()).unwrap());
+    ClientSlice::whole(mapping.clone()).write(bytes).unwrap();
+    mapping
 }
 
-fn input_tensor(value: &Value) -> InputTensor {
-    InputTensor { data: memory(&value.data), dims: value.info.dims.clone() }
+/// A value in memory, and its dimensions.
+type Tensor = (Memory, Vec<u32>);
+
+fn input_tensor(value: &Value) -> Tensor {
+    (Memory::Mapped(memory(&value.data)), value.info.dims.clone())
 }
 
-fn check(operation: OperationType, model: &Model, tensors: &[Option<InputTensor>], values: &[Value]) {
+fn check(operation: OperationType, model: &Model, tensors: &[Option<Tensor>], values: &[Value]) {
     let control = Control::default();
     let executable = BACKEND
         .compile(model, &CompileOptions::default(), &control)
         .unwrap_or_else(|e| panic!("{operation:?} is not compiled: {e}\n{model:?}"));
-    let outputs: Vec<_> = values
-        .iter()
-        .map(|value| Some(OutputTensor { data: memory(&vec![0xa5; value.data.len()]), dims: vec![] }))
-        .collect();
-    let shapes = executable
-        .run(tensors, &outputs, &control)
-        .unwrap_or_else(|e| panic!("{operation:?} does not run in a model: {e}\n{model:?}"));
+    let outputs: Vec<_> = values.iter().map(|value| memory(&vec![0xa5; value.data.len()])).collect();
+    let places = outputs.iter().map(|output| Some((Memory::Mapped(output.clone()), vec![]))).collect();
+    let arguments = Arguments::in_own_memories(tensors.to_vec(), places);
+    let outcome = executable.bind(arguments).and_then(|binding| binding.run(&control));
+    let shapes =
+        outcome.unwrap_or_else(|e| panic!("{operation:?} does not run in a model: {e}\n{model:?}")).outputs;
     for ((value, output), shape) in values.iter().zip(&outputs).zip(&shapes) {
         assert!(shape.sufficient && shape.dims == value.info.dims, "{operation:?}: {shape:?}\n{model:?}");
-        let got =
-            Value { info: value.info.clone(), data: output.as_ref().unwrap().data.to_private().unwrap() };
+        let data = ClientSlice::whole(output.clone()).to_private().unwrap();
+        let got = Value { info: value.info.clone(), data };
         assert!(same(operation, &got, value), "{operation:?}: {got:?} is not {value:?}\n{model:?}");
     }
 }

@@ -1,7 +1,7 @@
 //! The stages of a program: kernels to be packed, packed, and written and loaded in between.
 
 use super::tests::{bytes_of, compile, data_of, draft, float_model, load, models, run, run_under};
-use crate::backend::{BackendError, Control, Executable};
+use crate::backend::{BackendError, Control};
 use crate::memory::{ClientSlice, Weights};
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use std::sync::Arc;
 fn results_are_the_same_bytes_at_each_stage() {
     for model in models() {
         let finished = compile(&model);
-        let (expected, packed) = (run(&finished).unwrap(), finished.artifact().unwrap());
+        let (expected, packed) = (run(&finished).unwrap(), finished.artifact());
         // A draft packs as it runs, and is then as good as one that was finished; so is one that was loaded.
         let compiled = draft(&model);
-        let artifact = compiled.artifact().unwrap();
+        let artifact = compiled.artifact();
         let loaded = load(&artifact.model, &data_of(&artifact)).unwrap();
-        let again = loaded.artifact().unwrap();
+        let again = loaded.artifact();
         assert_eq!((&again.model, bytes_of(&again)), (&artifact.model, bytes_of(&artifact)));
         for program in [compiled, loaded] {
             assert_eq!(program.is_finished(), program.kernels().next().is_none());
             assert_eq!(run(&program).unwrap(), expected);
             assert!(program.is_finished());
             assert_eq!(run(&program).unwrap(), expected);
-            let artifact = program.artifact().unwrap();
+            let artifact = program.artifact();
             assert_eq!((&artifact.model, bytes_of(&artifact)), (&packed.model, bytes_of(&packed)));
         }
     }
@@ -32,7 +32,7 @@ fn a_draft_of_which_some_is_packed_can_be_kept_too() {
     let model = float_model();
     let (expected, program) = (run(&compile(&model)).unwrap(), draft(&model));
     program.kernels().nth(1).unwrap().0.pack(&Control::default()).unwrap();
-    let artifact = program.artifact().unwrap();
+    let artifact = program.artifact();
     let loaded = load(&artifact.model, &data_of(&artifact)).unwrap();
     assert_eq!(
         loaded.kernels().map(|(kernel, _)| kernel.is_packed()).collect::<Vec<_>>(),
@@ -45,10 +45,10 @@ fn a_draft_of_which_some_is_packed_can_be_kept_too() {
 fn drafts_keep_constants_until_they_are_packed_and_no_longer() {
     let program = draft(&float_model());
     let packed: usize = {
-        let finished = compile(&float_model()).artifact().unwrap();
+        let finished = compile(&float_model()).artifact();
         finished.data.iter().map(|(_, part)| part.len()).sum()
     };
-    let constants = program.artifact().unwrap();
+    let constants = program.artifact();
     let weak: Vec<_> = constants
         .data
         .iter()
@@ -92,7 +92,7 @@ fn a_first_run_keeps_its_deadline_and_leaves_a_draft() {
 
 #[test]
 fn a_draft_needs_its_file_until_it_is_finished() {
-    let artifact = draft(&float_model()).artifact().unwrap();
+    let artifact = draft(&float_model()).artifact();
     let data = data_of(&artifact);
     let (program, held) = (load(&artifact.model, &data).unwrap(), Arc::strong_count(&data));
     // The addend is copied at once.

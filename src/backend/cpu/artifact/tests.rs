@@ -1,11 +1,10 @@
 //! What was written runs as what was compiled; bytes that were tampered with give errors, not panics.
 
+use crate::backend::cpu::arguments::Bound;
 use crate::backend::cpu::kernels::simd::Isa;
 use crate::backend::cpu::pool::ThreadPool;
 use crate::backend::cpu::program::Program;
-use crate::backend::{
-    Artifact, BackendError, CompileOptions, Control, Executable, InputTensor, OutputTensor, Preference,
-};
+use crate::backend::{Artifact, BackendError, CompileOptions, Control, Preference};
 use crate::memory::{AlignedBuf, ClientSlice, Mapping};
 use crate::model::{Constant, Lifetime, Model, Operand, Operation, OperationKind, Subgraph};
 use crate::ops::OperationType;
@@ -23,7 +22,7 @@ impl Build {
     }
 
     fn operand(&mut self, info: TensorInfo, lifetime: Lifetime) -> usize {
-        self.0.operands.push(Operand { info, lifetime });
+        self.0.operands.push(Operand { info, lifetime, extension: None });
         self.0.operands.len() - 1
     }
 
@@ -164,7 +163,7 @@ fn draft_for(model: &Model, preference: Preference) -> Program {
 
 /// The models as they are written at each stage.
 fn artifacts() -> Vec<Artifact> {
-    let stages = models().map(|model| [draft(&model), compile(&model)].map(|p| p.artifact().unwrap()));
+    let stages = models().map(|model| [draft(&model), compile(&model)].map(|p| p.artifact()));
     stages.into_iter().flatten().collect()
 }
 
@@ -202,7 +201,7 @@ pub(super) fn run_under(program: &Program, control: &Control) -> Result<Vec<u8>,
             _ => (0..count).map(|i| i as u8).collect(),
         };
         data.write(&bytes).unwrap();
-        Some(InputTensor { data, dims })
+        Some(Bound { data, dims })
     };
     let inputs: Vec<_> = program.interface().inputs.iter().map(input).collect();
     let out = whole(1 << 16);
@@ -210,7 +209,7 @@ pub(super) fn run_under(program: &Program, control: &Control) -> Result<Vec<u8>,
         .interface()
         .outputs
         .iter()
-        .map(|info| Some(OutputTensor { data: out.clone(), dims: info.dims.clone() }));
+        .map(|info| Some(Bound { data: out.clone(), dims: info.dims.clone() }));
     program.run(&inputs, &outputs.collect::<Vec<_>>(), control)?;
     Ok(out.to_private().unwrap().to_vec())
 }
@@ -219,14 +218,14 @@ pub(super) fn run_under(program: &Program, control: &Control) -> Result<Vec<u8>,
 fn what_is_loaded_runs_as_what_was_compiled() {
     for model in models() {
         let compiled = compile(&model);
-        let artifact = compiled.artifact().unwrap();
+        let artifact = compiled.artifact();
         let data = data_of(&artifact);
         let loaded = load(&artifact.model, &data).unwrap();
         assert_eq!(compiled.interface(), loaded.interface());
         let expected = run(&compiled).unwrap();
         assert!(expected.iter().any(|&b| b != 0));
         assert_eq!(expected, run(&loaded).unwrap());
-        let again = loaded.artifact().unwrap();
+        let again = loaded.artifact();
         assert_eq!(artifact.model, again.model);
         let bytes =
             |a: &Artifact| a.data.iter().map(|(_, p)| p.to_private().unwrap().to_vec()).collect::<Vec<_>>();
@@ -238,7 +237,7 @@ fn what_is_loaded_runs_as_what_was_compiled() {
 fn what_is_loaded_knows_what_it_was_compiled_for() {
     for preference in [Preference::LowPower, Preference::FastSingleAnswer, Preference::SustainedSpeed] {
         let compiled = compile_for(&branching_model(), preference);
-        let artifact = compiled.artifact().unwrap();
+        let artifact = compiled.artifact();
         let loaded = load(&artifact.model, &data_of(&artifact)).unwrap();
         assert_eq!((compiled.preference(), loaded.preference()), (preference, preference));
     }
@@ -246,7 +245,7 @@ fn what_is_loaded_knows_what_it_was_compiled_for() {
 
 #[test]
 fn what_is_large_is_data_and_what_is_packed_is_not_kept_twice() {
-    let artifact = compile(&float_model()).artifact().unwrap();
+    let artifact = compile(&float_model()).artifact();
     let data: usize = artifact.data.iter().map(|(_, part)| part.len()).sum();
     // The weights and the addend, with the padding of panels.
     assert!(artifact.model.len() < 4096, "{} model bytes", artifact.model.len());
@@ -276,7 +275,7 @@ fn changed_data_change_values_only() {
 
 #[test]
 fn data_of_another_length_is_refused() {
-    let artifact = compile(&float_model()).artifact().unwrap();
+    let artifact = compile(&float_model()).artifact();
     let len = data_of(&artifact).len();
     for other in [0, len - 1, len + 1, len + 64] {
         assert!(load(&artifact.model, &Arc::new(Mapping::anonymous(other).unwrap())).is_err(), "{other}");
@@ -339,7 +338,7 @@ proptest! {
 
 #[test]
 fn programs_for_other_machines_are_refused() {
-    let artifact = compile(&float_model()).artifact().unwrap();
+    let artifact = compile(&float_model()).artifact();
     let name = Isa::detect().name().as_bytes();
     let at = artifact.model.windows(name.len()).position(|window| window == name).unwrap();
     let mut bytes = artifact.model.clone();

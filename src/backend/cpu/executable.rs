@@ -1,0 +1,218 @@
+//! Compiled models as the driver sees them, and their executions: on the caller's thread, or in line for a turn.
+//!
+//! A model that is compiled just in time has private copies of its constants, as the client's may be gone by then.
+
+use super::arguments::Bound;
+use super::late::Late;
+use super::pool::ThreadPool;
+use super::program::{threads, Program};
+use crate::backend::{
+    Argument, Arguments, Artifact, BackendError, Binding, CompileOptions, Completer, Control, Executable,
+    Interface, Memory, Outcome, Pending, Preference, Submission,
+};
+use crate::memory::{ClientSlice, Mapping};
+use crate::model::Model;
+use crate::ops::Interrupt;
+use crate::scheduler::{ThreadCache, Turn, Turns};
+use std::os::fd::OwnedFd;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The threads of executions that were submitted. Each begins when it is its execution's turn: so there are few at once.
+static EXECUTORS: ThreadCache = ThreadCache::new("nnhal-execute", Duration::from_secs(5));
+
+/// What all models of one backend compute on.
+pub struct Cores {
+    pub pool: Arc<ThreadPool>,
+    /// Whose turn it is to compute, on whatever thread.
+    pub turns: Arc<Turns>,
+}
+
+/// A compiled model, or one that its first run compiles.
+pub struct CpuExecutable {
+    interface: Interface,
+    options: CompileOptions,
+    cores: Arc<Cores>,
+    program: Late<Model, Program>,
+}
+
+impl Cores {
+    /// `control` with a turn, waited for as long as it allows.
+    pub fn take_turn(&self, control: &Control) -> Result<Control, BackendError> {
+        let turn = self.turns.take(control.client, control.priority, control)?;
+        Ok(with_turn(control, turn))
+    }
+}
+
+fn with_turn(control: &Control, turn: Turn) -> Control {
+    Control { turn: Some(Arc::new(turn)), ..control.clone() }
+}
+
+impl CpuExecutable {
+    /// Compiles a model of which every operation is supported.
+    pub fn compile(
+        model: &Model,
+        options: &CompileOptions,
+        cores: &Arc<Cores>,
+        control: &Control,
+    ) -> Result<Self, BackendError> {
+        let (interface, options, cores) = (Interface::of(model), *options, cores.clone());
+        let program = if options.just_in_time {
+            let model = model.to_private();
+            let memory = |source| BackendError::Memory { what: "a constant".into(), source };
+            Late::of(model.map_err(memory)?)
+        } else {
+            let control = cores.take_turn(control)?;
+            Late::made(Program::compile(model, &options, cores.pool.clone(), &control)?)
+        };
+        Ok(CpuExecutable { interface, options, cores, program })
+    }
+
+    /// Loads what [`Executable::artifact`] gave.
+    pub fn load(model: &[u8], data: Arc<Mapping>, cores: &Arc<Cores>) -> Result<Self, BackendError> {
+        let program = Program::load(model, data, cores.pool.clone())?;
+        let options = CompileOptions { preference: program.preference(), ..CompileOptions::default() };
+        let (interface, cores) = (program.interface().clone(), cores.clone());
+        Ok(CpuExecutable { interface, options, cores, program: Late::made(program) })
+    }
+
+    /// The program, compiled if it is not yet. For a thread that has a turn.
+    fn program(&self, control: &Control) -> Result<&Program, BackendError> {
+        self.program.get_or_make(control, |model| {
+            // Another thread that waits for this program may hold the turn that compiling it would wait for.
+            let control = Control { turn: None, ..control.clone() };
+            Program::compile(model, &self.options, self.cores.pool.clone(), &control)
+        })
+    }
+}
+
+impl Executable for CpuExecutable {
+    fn interface(&self) -> &Interface {
+        &self.interface
+    }
+
+    fn bind(self: Arc<Self>, arguments: Arguments) -> Result<Arc<dyn Binding>, BackendError> {
+        let bound = |what: &str, list: &[Option<Argument>]| {
+            let bind = |(i, argument): (usize, &Option<Argument>)| {
+                argument.as_ref().map(|argument| bind(&arguments, what, i, argument)).transpose()
+            };
+            list.iter().enumerate().map(bind).collect::<Result<Vec<_>, _>>()
+        };
+        let inputs = bound("input", &arguments.request.inputs)?;
+        let outputs = bound("output", &arguments.request.outputs)?;
+        let uses_pool = threads(self.options.preference) > 1;
+        let ready = (arguments.reused && uses_pool).then(|| Box::new(self.cores.pool.warm()) as Ready);
+        Ok(Arc::new(CpuBinding { executable: self, inputs, outputs, _ready: ready }))
+    }
+
+    fn preference(&self) -> Preference {
+        self.options.preference
+    }
+
+    fn is_finished(&self) -> bool {
+        self.program.get().is_some_and(Program::is_finished)
+    }
+
+    fn finish(&self, control: &Control) -> Result<(), BackendError> {
+        let control = self.cores.take_turn(control)?;
+        self.program(&control)?.finish(&control)
+    }
+
+    fn artifact(&self) -> Option<Artifact> {
+        Some(self.program.get()?.artifact())
+    }
+}
+
+/// Where `argument` lies in this process.
+fn bind(arguments: &Arguments, what: &str, i: usize, argument: &Argument) -> Result<Bound, BackendError> {
+    let Memory::Mapped(mapping) = arguments.memory(argument)? else {
+        return Err(BackendError::Failed(format!("{what} {i} lies in the memory of another device")));
+    };
+    let data = ClientSlice::new(mapping.clone(), argument.offset, argument.length);
+    let data = data.map_err(|source| BackendError::Memory { what: format!("{what} {i}"), source })?;
+    Ok(Bound { data, dims: argument.dims.clone() })
+}
+
+/// Has the pool's threads stay awake for a while between runs.
+type Ready = Box<dyn Send + Sync>;
+
+/// A compiled model with the memory of its arguments.
+struct CpuBinding {
+    executable: Arc<CpuExecutable>,
+    inputs: Vec<Option<Bound>>,
+    outputs: Vec<Option<Bound>>,
+    _ready: Option<Ready>,
+}
+
+impl CpuBinding {
+    /// Executes on this thread, which has a turn.
+    fn compute(&self, control: &Control) -> Result<Outcome, BackendError> {
+        let started = Instant::now();
+        let outputs = self.executable.program(control)?.run(&self.inputs, &self.outputs, control)?;
+        Ok(Outcome { outputs, on_device: started.elapsed() })
+    }
+}
+
+impl Binding for CpuBinding {
+    fn submit(self: Arc<Self>, _: Vec<OwnedFd>, control: &Control) -> Result<Submission, BackendError> {
+        let (completer, pending) = Pending::promised();
+        // Present until it begins to run, or is given up before.
+        let waiting = Arc::new(Mutex::new(Some(completer)));
+        let cancelling = (waiting.clone(), control.clone());
+        let pending = pending.on_cancel(move || cancel(&cancelling.0, &cancelling.1));
+        let (turns, control) = (self.executable.cores.turns.clone(), control.clone());
+        let (client, priority) = (control.client, control.priority);
+        let begin = move |turn| begin(self, turn, control, &waiting);
+        turns.when_due(client, priority, Box::new(begin));
+        Ok(Submission::Pending(pending))
+    }
+
+    fn run(self: Arc<Self>, control: &Control) -> Result<Outcome, BackendError> {
+        let control = self.executable.cores.take_turn(control)?;
+        self.compute(&control)
+    }
+}
+
+type Waiting = Mutex<Option<Completer>>;
+
+fn take<T>(slot: &Mutex<Option<T>>) -> Option<T> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+/// Ends an execution that stands in line still; one that runs looks to `control` itself.
+fn cancel(waiting: &Waiting, control: &Control) {
+    let why = control.check().err().map_or(BackendError::Cancelled, BackendError::from);
+    control.cancelled.store(true, std::sync::atomic::Ordering::Relaxed);
+    if let Some(completer) = take(waiting) {
+        completer.complete(Err(why));
+    }
+}
+
+/// Begins an execution whose turn it is, on a thread of its own. Gives the turn back if it was given up meanwhile.
+fn begin(binding: Arc<CpuBinding>, turn: Turn, control: Control, waiting: &Waiting) -> Result<(), Turn> {
+    let Some(completer) = take(waiting) else { return Err(turn) };
+    let work = Arc::new(Mutex::new(Some((turn, completer))));
+    let given = work.clone();
+    let run = move || {
+        if let Some((turn, completer)) = take(&given) {
+            let control = with_turn(&control, turn);
+            let computed = catch_unwind(AssertUnwindSafe(|| {
+                control.check()?;
+                binding.compute(&control)
+            }));
+            // Memory and turn are given back before anybody hears of the end.
+            drop((binding, control));
+            let fault =
+                || Err(BackendError::Failed("the driver panicked; this is a fault of its own".into()));
+            completer.complete(computed.unwrap_or_else(|_| fault()));
+        }
+    };
+    EXECUTORS.run(run).or_else(|why| match take(&work) {
+        Some((turn, completer)) => {
+            completer.complete(Err(BackendError::DeviceBusy(format!("no thread to run on: {why}"))));
+            Err(turn)
+        }
+        None => Ok(()),
+    })
+}

@@ -1,0 +1,108 @@
+//! Executions that end before, while and after somebody waits for them, or never.
+
+use super::*;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn outcome() -> Outcome {
+    Outcome { outputs: Vec::new(), on_device: Duration::from_millis(3) }
+}
+
+fn failed(result: Result<Outcome, BackendError>) -> bool {
+    matches!(result, Err(BackendError::Failed(_)))
+}
+
+/// A fence, and what signals it.
+fn fence() -> (OwnedFd, UnixStream) {
+    let (fence, signal) = UnixStream::pair().unwrap();
+    (fence.into(), signal)
+}
+
+#[test]
+fn a_completer_ends_it_before_or_while_somebody_waits() {
+    let (completer, pending) = Pending::promised();
+    completer.complete(Ok(outcome()));
+    assert_eq!(pending.wait(&Control::default()).unwrap(), outcome());
+    let (completer, pending) = Pending::promised();
+    let waiting = std::thread::spawn(move || pending.wait(&Control::default()));
+    completer.complete(Err(BackendError::DeviceLost("as told".into())));
+    assert!(matches!(waiting.join().unwrap(), Err(BackendError::DeviceLost(_))));
+}
+
+#[test]
+fn a_completer_that_is_dropped_fails_it() {
+    let (completer, pending) = Pending::promised();
+    drop(completer);
+    assert!(failed(pending.wait(&Control::default())));
+}
+
+#[test]
+fn a_fence_ends_it_signalled_or_broken() {
+    let (descriptor, mut signal) = fence();
+    signal.write_all(&[1]).unwrap();
+    assert_eq!(Pending::fenced(descriptor, || Ok(outcome())).wait(&Control::default()).unwrap(), outcome());
+    let (descriptor, signal) = fence();
+    drop(signal);
+    let lost = || Err(BackendError::DeviceLost("its end is closed".into()));
+    let result = Pending::fenced(descriptor, lost).wait(&Control::default());
+    assert!(matches!(result, Err(BackendError::DeviceLost(_))));
+}
+
+#[test]
+fn a_callback_is_called_once_whenever_the_end_comes() {
+    let watcher = Watcher::new().unwrap();
+    for early in [true, false] {
+        let (told, outcomes) = channel();
+        let tell = move |result: Result<Outcome, BackendError>| told.send(result.is_ok()).unwrap();
+        let (completer, pending) = Pending::promised();
+        if early {
+            completer.complete(Ok(outcome()));
+            pending.then(&watcher, Box::new(tell));
+        } else {
+            pending.then(&watcher, Box::new(tell));
+            completer.complete(Ok(outcome()));
+        }
+        assert!(outcomes.recv_timeout(PATIENCE).unwrap());
+        assert!(outcomes.recv_timeout(Duration::from_millis(10)).is_err(), "told twice");
+    }
+    let (told, outcomes) = channel();
+    let (descriptor, mut signal) = fence();
+    let tell = move |result: Result<Outcome, BackendError>| told.send(result.is_ok()).unwrap();
+    Pending::fenced(descriptor, || Ok(outcome())).then(&watcher, Box::new(tell));
+    assert!(outcomes.try_recv().is_err());
+    signal.write_all(&[1]).unwrap();
+    assert!(outcomes.recv_timeout(PATIENCE).unwrap());
+}
+
+#[test]
+fn a_deadline_or_a_cancellation_asks_the_device_to_stop() {
+    for cancelled in [true, false] {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let (completer, pending) = Pending::promised();
+        let (completer, seen) = (Mutex::new(Some(completer)), asked.clone());
+        let pending = pending.on_cancel(move || {
+            seen.fetch_add(1, Ordering::Relaxed);
+            if let Some(completer) = completer.lock().unwrap().take() {
+                completer.complete(Err(BackendError::Cancelled));
+            }
+        });
+        let control = Control { deadline_ns: (!cancelled).then_some(1), ..Control::default() };
+        control.cancelled.store(cancelled, Ordering::Relaxed);
+        assert!(matches!(pending.wait(&control), Err(BackendError::Cancelled)));
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
+    }
+}
+
+#[test]
+fn a_device_that_does_not_stop_is_left_to_itself() {
+    let (completer, pending) = Pending::promised();
+    let control = Control { deadline_ns: Some(1), ..Control::default() };
+    let began = Instant::now();
+    assert!(matches!(pending.wait(&control), Err(BackendError::DeadlinePassed)));
+    assert!(began.elapsed() >= GRACE);
+    completer.complete(Ok(outcome())); // nobody is there to hear it, and nothing breaks
+}

@@ -1,0 +1,137 @@
+//! A backend of three functions that compute on the thread that calls them.
+
+use super::{
+    Arguments, Backend, BackendError, Binding, CompileOptions, Control, Executable, Info, Interface, Outcome,
+    OutputShape, Pending, Preference, Submission,
+};
+use crate::model::{Model, OperationKind};
+use crate::ops::OperationType;
+use crate::scheduler::ThreadCache;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Threads that wait for executions which were submitted by threads that must not.
+static SUBMITTED: ThreadCache = ThreadCache::new("nnhal-submitted", Duration::from_secs(5));
+
+/// What must be known of a device that ordinary code drives; [`Synchronous`] makes a [`Backend`] of it.
+pub trait SynchronousBackend: Send + Sync + 'static {
+    /// A compiled model.
+    type Compiled: Send + Sync + 'static;
+
+    /// As [`Backend::support`].
+    fn support(&self, model: &Model) -> Vec<Result<(), String>>;
+
+    /// As [`Backend::compile`].
+    fn compile(
+        &self,
+        model: &Model,
+        options: &CompileOptions,
+        control: &Control,
+    ) -> Result<Self::Compiled, BackendError>;
+
+    /// Executes, and gives one shape per output. Where an output's memory is too small, it writes to none, and the
+    /// shapes say so.
+    fn run(
+        &self,
+        compiled: &Self::Compiled,
+        arguments: &Arguments,
+        control: &Control,
+    ) -> Result<Vec<OutputShape>, BackendError>;
+}
+
+/// A [`Backend`] made of a [`SynchronousBackend`].
+pub struct Synchronous<B> {
+    info: Info,
+    code: Arc<B>,
+}
+
+impl<B: SynchronousBackend> Synchronous<B> {
+    /// A backend that says `info` of itself. It should name a depth: so many executions run at once, each on a thread.
+    pub fn new(info: Info, code: B) -> Self {
+        Synchronous { info, code: Arc::new(code) }
+    }
+}
+
+struct Compiled<B: SynchronousBackend> {
+    code: Arc<B>,
+    compiled: B::Compiled,
+    interface: Interface,
+    preference: Preference,
+}
+
+struct Bound<B: SynchronousBackend> {
+    model: Arc<Compiled<B>>,
+    arguments: Arguments,
+}
+
+impl<B: SynchronousBackend> Backend for Synchronous<B> {
+    fn info(&self) -> Info {
+        self.info.clone()
+    }
+
+    fn support(&self, model: &Model) -> Vec<Result<(), String>> {
+        self.code.support(model)
+    }
+
+    fn compile(
+        &self,
+        model: &Model,
+        options: &CompileOptions,
+        control: &Control,
+    ) -> Result<Arc<dyn Executable>, BackendError> {
+        let compiled = self.code.compile(model, options, control)?;
+        let (code, interface, preference) = (self.code.clone(), Interface::of(model), options.preference);
+        Ok(Arc::new(Compiled { code, compiled, interface, preference }))
+    }
+}
+
+impl<B: SynchronousBackend> Executable for Compiled<B> {
+    fn interface(&self) -> &Interface {
+        &self.interface
+    }
+
+    fn bind(self: Arc<Self>, arguments: Arguments) -> Result<Arc<dyn Binding>, BackendError> {
+        Ok(Arc::new(Bound { model: self, arguments }))
+    }
+
+    fn preference(&self) -> Preference {
+        self.preference
+    }
+}
+
+impl<B: SynchronousBackend> Binding for Bound<B> {
+    fn submit(self: Arc<Self>, _: Vec<OwnedFd>, control: &Control) -> Result<Submission, BackendError> {
+        pend(self, control)
+    }
+
+    fn run(self: Arc<Self>, control: &Control) -> Result<Outcome, BackendError> {
+        let (model, started) = (&self.model, Instant::now());
+        let outputs = model.code.run(&model.compiled, &self.arguments, control)?;
+        Ok(Outcome { outputs, on_device: started.elapsed() })
+    }
+}
+
+/// Has `binding` run on a thread of its own.
+pub(super) fn pend(binding: Arc<dyn Binding>, control: &Control) -> Result<Submission, BackendError> {
+    let (completer, pending) = Pending::promised();
+    let control = control.clone();
+    let cancelled = control.cancelled.clone();
+    SUBMITTED
+        .run(move || completer.complete(binding.run(&control)))
+        .map_err(|why| BackendError::DeviceBusy(format!("no thread to run on: {why}")))?;
+    let cancel = move || cancelled.store(true, std::sync::atomic::Ordering::Relaxed);
+    Ok(Submission::Pending(pending.on_cancel(cancel)))
+}
+
+impl Interface {
+    /// That of `model`.
+    pub fn of(model: &Model) -> Self {
+        let infos = |list: &[usize]| list.iter().map(|&v| model.main.operands[v].info.clone()).collect();
+        let graphs = std::iter::once(&model.main).chain(&model.referenced);
+        let may_loop = graphs.flat_map(|graph| &graph.operations).any(|operation| {
+            matches!(operation.kind, OperationKind::Known { operation, .. } if operation.ty == OperationType::WHILE)
+        });
+        Interface { inputs: infos(&model.main.inputs), outputs: infos(&model.main.outputs), may_loop }
+    }
+}

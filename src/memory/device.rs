@@ -1,0 +1,91 @@
+//! Memory as executions use it: mapped into this process, or a device's own.
+//!
+//! What a device's memory looks like is its backend's matter; here it has a size, and copies in and out.
+
+use super::{ClientSlice, Mapping, MemoryError};
+use std::any::Any;
+use std::fmt::Debug;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+/// Memory of a device: client memory that it imported, or memory of its own in whatever layout it likes.
+pub trait DeviceMemory: Any + Debug + Send + Sync {
+    /// Bytes of the value or pool that it stands for, as a client counts them: in the plain layout.
+    fn len(&self) -> usize;
+
+    /// Whether it has no bytes.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies all of it to `to`, which is [`len`](Self::len) bytes long, in the plain layout.
+    fn read(&self, to: &ClientSlice) -> Result<(), MemoryError>;
+
+    /// Fills it from `from`, which is [`len`](Self::len) bytes long, in the plain layout.
+    fn write(&self, from: &ClientSlice) -> Result<(), MemoryError>;
+
+    /// For the backend that made it, to know it again.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// A memory that arguments lie in. Clones are the same memory.
+#[derive(Clone, Debug)]
+pub enum Memory {
+    /// Mapped into this process.
+    Mapped(Arc<Mapping>),
+    /// The device's.
+    Device(Arc<dyn DeviceMemory>),
+}
+
+impl Memory {
+    /// Size in bytes.
+    pub fn len(&self) -> usize {
+        match self {
+            Memory::Mapped(mapping) => mapping.len(),
+            Memory::Device(memory) => memory.len(),
+        }
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether it is known that its file shrank.
+    pub fn vanished(&self) -> bool {
+        matches!(self, Memory::Mapped(mapping) if mapping.vanished())
+    }
+
+    /// Whether it is the same object, and so surely the same memory.
+    pub fn is(&self, other: &Memory) -> bool {
+        match (self, other) {
+            (Memory::Mapped(a), Memory::Mapped(b)) => Arc::ptr_eq(a, b),
+            (Memory::Device(a), Memory::Device(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
+    }
+}
+
+/// Client memory as its client describes it, for a device that maps or imports it itself. Nothing about it was checked
+/// but what the description says: the file may be shorter, and may change or shrink at any moment.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientMemory<'a> {
+    /// The file; for a hardware buffer, the first descriptor of its handle.
+    pub fd: BorrowedFd<'a>,
+    /// Where in the file it begins.
+    pub offset: u64,
+    /// Bytes.
+    pub len: usize,
+    pub kind: ClientMemoryKind,
+    /// What the client allows; `None` where that is for the file to say.
+    pub access: Option<super::Access>,
+}
+
+/// How a client describes a memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientMemoryKind {
+    Ashmem,
+    MappableFile,
+    /// A hardware buffer of format BLOB; most likely a dma-buf.
+    HardwareBuffer,
+}

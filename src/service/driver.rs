@@ -1,0 +1,143 @@
+//! A driver: a backend, with everything that its binder objects share.
+
+use super::device;
+use super::status::ServiceError;
+use crate::aidl::IDevice;
+use crate::backend::{Backend, BackendError, Control, Info};
+use crate::buffer::BufferTracker;
+use crate::cache::{Cache, Store};
+use crate::compiler::{Compiler, Limits};
+use crate::fmq::PollingBudget;
+use crate::scheduler::{Lives, Quotas, Turn, Turns, Watcher};
+use binder::Strong;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Size of the driver's own store of compiled models, unless told otherwise.
+const STORE_BYTES: u64 = 64 << 20;
+
+/// A driver, of which there may be many binder objects.
+///
+/// ```
+/// use nnhal::backend::cpu::CpuBackend;
+/// use nnhal::service::Driver;
+/// use std::sync::Arc;
+///
+/// let backend = CpuBackend::on_all_cores()?;
+/// let driver = Driver::builder(Arc::new(backend)).build()?;
+/// assert!(driver.device.getVersionString().is_ok());
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct Driver {
+    core: Arc<Core>,
+    pub device: Strong<dyn IDevice>,
+}
+
+/// How a driver is to be set up.
+pub struct DriverBuilder {
+    backend: Arc<dyn Backend>,
+    data: Option<PathBuf>,
+    store: u64,
+}
+
+impl Driver {
+    /// A driver for `backend`, which keeps nothing unless told where.
+    pub fn builder(backend: Arc<dyn Backend>) -> DriverBuilder {
+        DriverBuilder { backend, data: None, store: STORE_BYTES }
+    }
+
+    /// For a process that is about to end: waits, not for long, until what is being kept of compiled models is whole.
+    pub fn settle(&self) {
+        self.core.compiler.settle();
+    }
+}
+
+impl DriverBuilder {
+    /// Where the driver keeps what must survive it; `None` for nowhere.
+    pub fn data(self, directory: Option<PathBuf>) -> Self {
+        DriverBuilder { data: directory, ..self }
+    }
+
+    /// Bytes of compiled models to keep there for clients that give no cache files; 0 for none.
+    pub fn store(self, bytes: u64) -> Self {
+        DriverBuilder { store: bytes, ..self }
+    }
+
+    /// Starts the driver's threads.
+    pub fn build(self) -> std::io::Result<Driver> {
+        let DriverBuilder { backend, data, store } = self;
+        let info = backend.info();
+        let (data, fingerprint) = (data.as_deref(), version(&info));
+        let store = data.filter(|_| store > 0).map(|data| Store::new(data, &fingerprint, store));
+        let cache = Arc::new(Cache::new(data, &fingerprint));
+        let compiler = Compiler::new(backend.clone(), Limits::default(), cache.clone(), store)?;
+        let watcher = Arc::new(Watcher::new()?);
+        let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let core = Core {
+            slots: info.depth.map(Turns::new),
+            backend,
+            info,
+            compiler,
+            cache,
+            buffers: BufferTracker::default(),
+            lives: Lives::new(&watcher),
+            watcher,
+            quotas: Quotas::new(),
+            polling: PollingBudget::for_processors(processors),
+        };
+        let core = Arc::new(core);
+        Ok(Driver { device: device::new_binder(core.clone()), core })
+    }
+}
+
+/// What all objects of one driver share.
+pub(super) struct Core {
+    pub backend: Arc<dyn Backend>,
+    /// What the backend says of itself.
+    pub info: Info,
+    pub compiler: Compiler,
+    pub cache: Arc<Cache>,
+    pub buffers: BufferTracker,
+    /// Places in the device's queue, shared out among clients; `None` if that is the backend's own affair.
+    slots: Option<Arc<Turns>>,
+    pub watcher: Arc<Watcher>,
+    pub lives: Lives,
+    pub quotas: Quotas,
+    /// How many bursts over queues may poll at once.
+    pub polling: Arc<PollingBudget>,
+}
+
+impl Core {
+    /// Waits for a place in the device's queue, as long as `control` allows.
+    pub fn slot(&self, control: &Control) -> Result<Option<Turn>, ServiceError> {
+        let take = |slots: &Arc<Turns>| slots.take(control.client, control.priority, control);
+        Ok(self.slots.as_ref().map(take).transpose().map_err(BackendError::from)?)
+    }
+
+    /// Calls `start` once there is a place in the device's queue, which it may refuse. No thread waits for that.
+    pub fn when_slot(
+        &self,
+        control: &Control,
+        start: impl FnOnce(Option<Turn>) -> Result<(), Option<Turn>> + Send + 'static,
+    ) {
+        match &self.slots {
+            Some(slots) => {
+                let start = move |turn| match start(Some(turn)) {
+                    Err(Some(turn)) => Err(turn),
+                    _ => Ok(()),
+                };
+                slots.when_due(control.client, control.priority, Box::new(start));
+            }
+            None => drop(start(None)),
+        }
+    }
+}
+
+// SOURCE_ID, a digest of what the driver is built from. Whatever builds it has to make this file: two builds that had the
+// same would take each other's caches for their own.
+include!(concat!(env!("OUT_DIR"), "/source_id.rs"));
+
+/// Unique for each build, as clients mix it into their cache tokens.
+pub(super) fn version(info: &Info) -> String {
+    format!("nnhal-{}-{}-{SOURCE_ID}", env!("CARGO_PKG_VERSION"), info.version)
+}
