@@ -186,7 +186,7 @@ fn modules_name_files_that_are_there_or_are_made() {
 #[test]
 fn sources_that_soong_builds_name_all_crates_of_the_daemon() {
     let (manifest, modules) = (read("Cargo.toml"), read("nnhal_source.bp"));
-    let dependencies = between(&manifest, "\n[dependencies]\n", "# tool only");
+    let dependencies = between(&manifest, "\n[dependencies]\n", "# tflite only");
     let names = dependencies.lines().filter_map(|line| line.split_once(" = ")).map(|(name, _)| name);
     let android = between(&manifest, "'cfg(target_os = \"android\")'.dependencies]\n", "\n[");
     let names: Vec<_> = names.chain(android.lines().filter_map(|line| line.split(' ').next())).collect();

@@ -160,8 +160,9 @@ fn a_changed_data_cache_changes_values_only() {
 #[test]
 fn what_was_loaded_needs_its_files_no_more() {
     let harness = Harness::new();
-    let (input, cache) = ([1.0; 32], Cache::new(1));
-    let compiled = save(harness.device(), &layer(), &cache);
+    // Large enough that it is compiled in stages.
+    let (input, cache) = ([1.0; 300], Cache::new(1));
+    let compiled = save(harness.device(), &layer_of(300), &cache);
     let draft = bytes_of(&cache.model);
     let of_draft = load(harness.device(), &cache).1.unwrap();
     let expected = execute(&compiled, &input).unwrap();
@@ -222,6 +223,7 @@ fn clients_that_save_under_one_token_at_once_get_one_model_or_none() {
             for (i, (model, own_result)) in cases.iter().enumerate() {
                 let connection = harness.connect();
                 scope.spawn(move || {
+                    let connection = connection; // whole: the session ends with it
                     for _ in 0..10 {
                         let saved = save(&connection.device, model, files(i));
                         assert_eq!(execute(&saved, &[1.0]), Ok(vec![*own_result]));

@@ -156,7 +156,10 @@ fn clearing_leaves_no_compilation_and_nothing_else_goes() {
         "cache files of clients: 2 compilations gone\nthe driver's own store: 2 compilations gone\n"
     );
     let left = files(&path.join("store"));
-    assert_eq!(left, ["notes.txt", "registry.redb"].map(|name| path.join("store").join(name)));
+    assert_eq!(
+        left,
+        ["notes.txt", "registry.mark", "registry.redb"].map(|name| path.join("store").join(name))
+    );
     assert_eq!(cache("verify", path).1, "0 compilations, nothing wrong\n");
     let store = Store::new(path, DRIVER, 1 << 20);
     assert!(store.load(&key(10001, 0xc3)).is_none());

@@ -144,7 +144,7 @@ fn only_plain_bytes_with_a_descriptor_are_hardware_buffers() {
     let handle_of_numbers = hardware_buffer(vec![], aidl::PixelFormat::BLOB, SIZE);
     assert!(matches!(slice(&handle_of_numbers), Err(MemoryError::Unsupported(_))));
     assert!(invalid(hardware_buffer(fd(), aidl::PixelFormat::BLOB, 0)));
-    assert!(invalid(aidl::Memory::HardwareBuffer(Default::default())));
+    assert!(unsupported(aidl::Memory::HardwareBuffer(Default::default())));
     let mut tall = hardware_buffer(fd(), aidl::PixelFormat::BLOB, SIZE);
     if let aidl::Memory::HardwareBuffer(buffer) = &mut tall {
         buffer.description.height = 2;
