@@ -202,7 +202,7 @@ fn handles_that_the_allocator_does_not_know_are_refused() {
     assert!(matches!(import(&blob(SIZE as u32 + 1), &[fd], &[7]), Err(MemoryError::Map(_))));
     assert!(matches!(import(&blob(1), &[fd], &[7; MAX_HANDLE_PART + 1]), Err(MemoryError::Unsupported(_))));
     let image = Description { format: 1, ..blob(SIZE as u32) };
-    assert!(matches!(import(&image, &[fd], &[7]), Err(MemoryError::Invalid(_))));
+    assert!(matches!(import(&image, &[fd], &[7]), Err(MemoryError::Unsupported(_))));
 }
 
 #[test]
