@@ -13,6 +13,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("daemon", 9),
     ("service", 8),
     ("compiler", 7),
+    ("testing", 7),
     ("cache", 6),
     ("buffer", 6),
     ("backend", 6),
@@ -27,7 +28,7 @@ const FLOORS: &[(&str, u8)] = &[
 /// The generated stubs stand beside the floors: whoever talks to clients may name their types.
 const AIDL: &str = "aidl";
 const MAY_NAME_AIDL: &[&str] =
-    &["daemon", "service", "tool", "compiler", "fmq", "cache", "buffer", "model", "memory"];
+    &["daemon", "service", "tool", "compiler", "testing", "fmq", "cache", "buffer", "model", "memory"];
 
 /// The modules that may not be named although they are on a lower floor: who, and what.
 const FORBIDDEN: &[(&str, &str)] = &[
