@@ -2,7 +2,7 @@
 //!
 //! What a device's memory looks like is its backend's matter; here it has a size, and copies in and out.
 
-use super::{ClientSlice, Mapping, MemoryError};
+use super::{Access, ClientSlice, Mapping, MemoryError};
 use std::any::Any;
 use std::fmt::Debug;
 use std::os::fd::BorrowedFd;
@@ -16,6 +16,11 @@ pub trait DeviceMemory: Any + Debug + Send + Sync {
     /// Whether it has no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// What the client allows, which the driver keeps to. Memory that is the device's own may be read and written.
+    fn access(&self) -> Access {
+        Access::ReadWrite
     }
 
     /// Copies all of it to `to`, which is [`len`](Self::len) bytes long, in the plain layout.
@@ -51,6 +56,14 @@ impl Memory {
         self.len() == 0
     }
 
+    /// What it may be used for.
+    pub fn access(&self) -> Access {
+        match self {
+            Memory::Mapped(mapping) => mapping.access(),
+            Memory::Device(memory) => memory.access(),
+        }
+    }
+
     /// Whether it is known that its file shrank.
     pub fn vanished(&self) -> bool {
         matches!(self, Memory::Mapped(mapping) if mapping.vanished())
@@ -78,7 +91,7 @@ pub struct ClientMemory<'a> {
     pub len: usize,
     pub kind: ClientMemoryKind,
     /// What the client allows; `None` where that is for the file to say.
-    pub access: Option<super::Access>,
+    pub access: Option<Access>,
 }
 
 /// How a client describes a memory.

@@ -55,8 +55,8 @@ pub(super) fn check_access(request: &Request, memories: &[Option<Memory>]) -> Re
     let check = |what: &str, arguments: &[Option<Argument>], unfit: Access, can_only: &str| {
         for (i, argument) in arguments.iter().enumerate() {
             let Some(argument) = argument else { continue };
-            if let Some(Some(Memory::Mapped(mapping))) = memories.get(argument.pool) {
-                if mapping.access() == unfit {
+            if let Some(Some(memory)) = memories.get(argument.pool) {
+                if memory.access() == unfit {
                     let pool = argument.pool;
                     let why = format!("{what} {i} lies in pool {pool}, which can only be {can_only}");
                     return Err(ServiceError::argument(why));

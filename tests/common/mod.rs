@@ -1,6 +1,7 @@
 //! A driver and a client of it; models and requests to try it with.
 //!
-//! The driver is in this process, behind an RPC socket, unless [`SERVICE`] names another one.
+//! The driver is in this process, behind an RPC socket, unless [`SERVICE`] names another one. Its backend is the one that
+//! [`BACKEND`] names.
 
 #![allow(dead_code)] // no test uses all of it
 
@@ -15,6 +16,8 @@ pub mod recurrent;
 
 use binder::{BinderResult, ExceptionCode, Interface, ParcelFileDescriptor, Strong};
 use nnhal::aidl::*;
+use nnhal::backend::cpu::CpuBackend;
+use nnhal::backend::{Asynchronous, Backend};
 pub use nnhal::client::Verdict;
 use nnhal::client::{Address, ConnectOptions, Driver, PrepareOptions};
 use nnhal::daemon::embedded::{self, EmbeddedDaemon, Options};
@@ -23,7 +26,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::mpsc::{channel, Receiver, Sender};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -31,6 +34,20 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// The variable that names a driver in another process for tests to use in place of one of their own: unix:PATH or
 /// binder:INSTANCE. Tests that need a driver of a certain kind have their own all the same.
 pub const SERVICE: &str = "NNHAL_SERVICE";
+
+/// The variable that names the backend of the drivers in this process: `cpu`, which is the default, or `asynchronous`, the
+/// same with every execution pending.
+pub const BACKEND: &str = "NNHAL_TEST_BACKEND";
+
+/// A backend with two threads.
+fn backend() -> Arc<dyn Backend> {
+    let cpu = CpuBackend::new(2).expect("threads");
+    match std::env::var(BACKEND).as_deref() {
+        Err(_) | Ok("cpu") => Arc::new(cpu),
+        Ok("asynchronous") => Arc::new(Asynchronous(Arc::new(cpu))),
+        Ok(other) => panic!("{BACKEND}: {other:?} is not a backend: expected cpu or asynchronous"),
+    }
+}
 
 fn named_service() -> Option<Place> {
     let name = std::env::var(SERVICE).ok()?;
@@ -98,8 +115,8 @@ impl Harness {
 
     /// A driver of its own that keeps what must survive it in `data`.
     pub fn with_data(data: Option<&Path>) -> Self {
-        let options = Options { threads: Some(2), data: data.map(Path::to_path_buf), store: None };
-        let daemon = embedded::start(&options).expect("a driver");
+        let options = Options { data: data.map(Path::to_path_buf), ..Options::default() };
+        let daemon = embedded::start_with(backend(), &options).expect("a driver");
         let place = Place::Unix(daemon.socket().into());
         Harness { connection: Connection::to(&place), place, daemon: Some(daemon) }
     }

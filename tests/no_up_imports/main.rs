@@ -21,6 +21,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("client", 8),
     ("service", 8),
     ("compiler", 7),
+    ("testing", 7),
     ("cache", 6),
     ("buffer", 6),
     ("backend", 6),
@@ -35,7 +36,8 @@ const FLOORS: &[(&str, u8)] = &[
 /// The generated stubs stand beside the floors: whoever talks to clients may name their types.
 const AIDL: &str = "aidl";
 const MAY_NAME_AIDL: &[&str] = &[
-    "daemon", "service", "client", "tflite", "tool", "compiler", "fmq", "cache", "buffer", "model", "memory",
+    "daemon", "service", "client", "tflite", "tool", "compiler", "testing", "fmq", "cache", "buffer",
+    "model", "memory",
 ];
 
 /// The modules that may not be named although they are on a lower floor: who, and what.

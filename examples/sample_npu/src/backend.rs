@@ -1,0 +1,127 @@
+//! What the driver asks of a vendor.
+
+use crate::compile::{self, Program};
+use crate::execute::Loaded;
+use crate::link::Link;
+use crate::memory::{Imported, Tiled};
+use crate::{plan, protocol};
+use nnhal::backend::{
+    Backend, BackendError, Capabilities, ClientMemory, CompileOptions, Control, DeviceMemory, DeviceType,
+    Executable, Extension, ExtensionOperandType, Info, Performance,
+};
+use nnhal::memory::Mapping;
+use nnhal::model::Model;
+use nnhal::tensor::TensorInfo;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The vendor's extension. Clients find it by this name.
+pub const EXTENSION: &str = "com.example.sample_npu";
+/// Its operation: each byte of input 0 becomes its entry in the table that is input 1. A signed byte counts as unsigned.
+pub const LOOKUP: u16 = 0;
+/// Its operand type: a table, whose elements are bytes.
+pub const TABLE: ExtensionOperandType = ExtensionOperandType { code: 0, is_tensor: true, byte_size: 1 };
+
+/// The backend. It has a device from its start on; should that die, the next compilation starts another.
+pub struct SampleNpu {
+    program: PathBuf,
+    link: Mutex<Arc<Link>>,
+}
+
+impl SampleNpu {
+    /// A backend whose device is a process of the file `program`, which is `sample_npu_device`.
+    pub fn new(program: PathBuf) -> io::Result<Self> {
+        let link = Mutex::new(Link::start(&program)?);
+        Ok(SampleNpu { program, link })
+    }
+
+    /// The same, with that file beside the one of this process.
+    pub fn beside_this_program() -> io::Result<Self> {
+        SampleNpu::new(std::env::current_exe()?.with_file_name("sample_npu_device"))
+    }
+
+    /// The device's process, for whoever wants to see what its death does.
+    pub fn device_process(&self) -> u32 {
+        self.link().process()
+    }
+
+    fn link(&self) -> MutexGuard<'_, Arc<Link>> {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A device that lives. Whoever prepares a model asks for it, and may wait for its start: such a thread is nobody
+    /// else's.
+    fn living(&self) -> Result<Arc<Link>, BackendError> {
+        let mut link = self.link();
+        if link.check().is_err() {
+            let lost = |why: io::Error| BackendError::DeviceLost(format!("it cannot be started: {why}"));
+            *link = Link::start(&self.program).map_err(lost)?;
+            log::info!("the device is process {} now", link.process());
+        }
+        Ok(link.clone())
+    }
+}
+
+impl Backend for SampleNpu {
+    /// Called when the driver starts and whenever a client asks: it must be quick, and always say the same.
+    fn info(&self) -> Info {
+        // The runtime gives us what we claim to do faster than its own code on the processor: 8-bit tensors.
+        let slow = Performance { exec_time: 2.0, power_usage: 2.0 };
+        let fast = Performance { exec_time: 0.2, power_usage: 0.1 };
+        let mut capabilities = Capabilities::uniform(slow);
+        for (ty, performance) in &mut capabilities.operands {
+            if ty.is_quant8_asymm() {
+                *performance = fast;
+            }
+        }
+        let tables = Extension { name: EXTENSION.into(), operand_types: vec![TABLE] };
+        Info {
+            // Whenever streams or results change, this must: saved models of other versions are not loaded.
+            version: "sample-npu-1".into(),
+            device_type: DeviceType::Accelerator,
+            extensions: vec![tables],
+            capabilities,
+            depth: Some(protocol::DEPTH),
+            // The device knows nothing of sync fences: the driver submits once they are signalled.
+            waits_for_fences: false,
+        }
+    }
+
+    fn support(&self, model: &Model) -> Vec<Result<(), String>> {
+        plan::steps(model).into_iter().map(|step| step.map(drop)).collect()
+    }
+
+    fn compile(
+        &self,
+        model: &Model,
+        options: &CompileOptions,
+        control: &Control,
+    ) -> Result<Arc<dyn Executable>, BackendError> {
+        let program = compile::compile(model, options.preference, control)?;
+        Ok(Arc::new(Loaded::new(program, &self.living()?)?))
+    }
+
+    fn load(
+        &self,
+        model: &[u8],
+        data: Arc<Mapping>,
+        control: &Control,
+    ) -> Result<Arc<dyn Executable>, BackendError> {
+        nnhal::ops::Interrupt::check(control)?;
+        Ok(Arc::new(Loaded::new(Program::load(model, data)?, &self.living()?)?))
+    }
+
+    /// Called once per memory and execution, or per burst or reusable execution: these keep what it gives.
+    fn import(&self, memory: &ClientMemory) -> Result<Option<Arc<dyn DeviceMemory>>, BackendError> {
+        let imported = Imported::new(&self.link(), memory);
+        Ok(imported.map(|memory| Arc::new(memory) as Arc<dyn DeviceMemory>))
+    }
+
+    fn allocate(&self, operand: &TensorInfo) -> Result<Option<Arc<dyn DeviceMemory>>, BackendError> {
+        let link = self.link().clone();
+        link.check()?;
+        let tiled = Tiled::new(&link, operand)?;
+        Ok(tiled.map(|memory| Arc::new(memory) as Arc<dyn DeviceMemory>))
+    }
+}

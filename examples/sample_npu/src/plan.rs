@@ -1,0 +1,240 @@
+//! Which operations the device takes, and why not.
+//!
+//! [`step`] is asked both when the driver wants to know what is supported and when it has a model compiled: what was
+//! promised compiles, because it is the same code.
+
+use crate::layout::Shape;
+use crate::{EXTENSION, LOOKUP, TABLE};
+use nnhal::model::{Constant, Lifetime, Model, Operand, Operation, OperationKind};
+use nnhal::ops::{self, evaluate, Arg, Args, NeverInterrupted, OperationType};
+use nnhal::tensor::requant::Activation;
+use nnhal::tensor::TensorInfo;
+
+/// Bytes of an engine's scratchpad, which all values of a model share.
+pub const SCRATCH_BYTES: usize = 8 << 20;
+/// Bytes of one value.
+const MOST_BYTES: usize = 1 << 20;
+/// Terms of a sum that cannot overflow 32 bits: each is at most 255 * 255.
+const MOST_TERMS: usize = 32 << 10;
+
+/// What the device does for one operation. Numbers are operands of the main subgraph.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Step {
+    Add {
+        a: usize,
+        b: usize,
+        to: usize,
+        activation: Activation,
+    },
+    FullyConnected {
+        x: usize,
+        weights: usize,
+        bias: usize,
+        to: usize,
+        activation: Activation,
+    },
+    Clamp {
+        x: usize,
+        to: usize,
+        activation: Activation,
+    },
+    /// The same bytes under other dimensions.
+    Reshape {
+        x: usize,
+        to: usize,
+    },
+    Lookup {
+        x: usize,
+        table: usize,
+        to: usize,
+    },
+}
+
+/// For each operation of `model`: what the device does for it, or why it does not take it. A vendor's reasons are read by
+/// people who wonder why their model runs on the CPU: they name the operand and the limit.
+pub fn steps(model: &Model) -> Vec<Result<Step, String>> {
+    let values = model.main.operands.iter().filter(|operand| is_value(operand));
+    let bytes: usize = values.map(|operand| padded(operand.info.byte_size().unwrap_or(usize::MAX))).sum_up();
+    // What the whole model must fulfil, every operation is refused for.
+    let whole = if bytes <= SCRATCH_BYTES {
+        let mut arguments = model.main.inputs.iter().chain(&model.main.outputs);
+        arguments.try_for_each(|&operand| value(model, operand).map(drop))
+    } else {
+        Err(format!("the model's values take {bytes} bytes; an engine has room for {SCRATCH_BYTES}"))
+    };
+    let one = |operation: &Operation| step(model, operation).and_then(|step| whole.clone().map(|()| step));
+    model.main.operations.iter().map(one).collect()
+}
+
+/// Values start at multiples of this in the scratchpad.
+pub fn padded(bytes: usize) -> usize {
+    bytes.checked_next_multiple_of(64).unwrap_or(usize::MAX)
+}
+
+/// Whether the operand takes room in the scratchpad.
+pub fn is_value(operand: &Operand) -> bool {
+    matches!(operand.lifetime, Lifetime::Input | Lifetime::Output | Lifetime::Temporary)
+}
+
+fn step(model: &Model, operation: &Operation) -> Result<Step, String> {
+    let (inputs, outputs) = (&operation.inputs, &operation.outputs);
+    let operation = match &operation.kind {
+        OperationKind::Known { operation, form } => (*operation, *form),
+        OperationKind::Extension { extension, code } if extension == EXTENSION && *code == LOOKUP => {
+            return lookup(model, inputs, outputs);
+        }
+        OperationKind::Extension { extension, code } => {
+            return Err(format!("operation {code} of {extension} does not exist"));
+        }
+        OperationKind::Unsupported(why) => return Err(why.clone()),
+    };
+    let ((table_entry, form), to) = (operation, *outputs.first().ok_or("an operation without outputs")?);
+    let input = |i: usize| inputs.get(i).copied().ok_or_else(|| format!("input {i} is missing"));
+    let step = match table_entry.ty {
+        OperationType::ADD => {
+            Step::Add { a: input(0)?, b: input(1)?, to, activation: activation(model, input(2)?)? }
+        }
+        OperationType::FULLY_CONNECTED => Step::FullyConnected {
+            x: input(0)?,
+            weights: constant(model, input(1)?)?,
+            bias: constant(model, input(2)?)?,
+            to,
+            activation: activation(model, input(3)?)?,
+        },
+        OperationType::RELU => Step::Clamp { x: input(0)?, to, activation: Activation::Relu },
+        OperationType::RELU1 => Step::Clamp { x: input(0)?, to, activation: Activation::Relu1 },
+        OperationType::RELU6 => Step::Clamp { x: input(0)?, to, activation: Activation::Relu6 },
+        OperationType::RESHAPE => {
+            constant(model, input(1)?)?;
+            Step::Reshape { x: input(0)?, to }
+        }
+        other => return Err(format!("{other} is not an operation of this device")),
+    };
+    check_operands(model, step)?;
+    check_shape(model, (table_entry, form), inputs, to)?;
+    Ok(step)
+}
+
+/// What the interface does not check, the extension's vendor must: nothing is known of such a call.
+fn lookup(model: &Model, inputs: &[usize], outputs: &[usize]) -> Result<Step, String> {
+    let (&[x, table], &[to]) = (inputs, outputs) else {
+        return Err("a lookup has two inputs and one output".into());
+    };
+    let operand = &model.main.operands[constant(model, table)?];
+    match &operand.extension {
+        Some(extension) if extension.ty == TABLE && operand.info.dims == [256] => {}
+        _ => return Err(format!("operand {table} is not a table of 256 bytes")),
+    }
+    let (from, into) = (value(model, x)?, value(model, to)?);
+    if (from.ty, &from.dims) != (into.ty, &into.dims) {
+        return Err("a lookup's input and output are not of one type and shape".into());
+    }
+    Ok(Step::Lookup { x, table, to })
+}
+
+/// Types and sizes of what the device computes with.
+fn check_operands(model: &Model, step: Step) -> Result<(), String> {
+    match step {
+        Step::Add { a, b, to, .. } => {
+            let (a, b, to) = (value(model, a)?, value(model, b)?, value(model, to)?);
+            if a.dims != b.dims || a.dims != to.dims {
+                return Err("the device adds tensors of one shape only".into());
+            }
+        }
+        Step::FullyConnected { x, weights, to, .. } => {
+            let (x, _) = (value(model, x)?, value(model, to)?);
+            let weights = &model.main.operands[weights].info;
+            let shape = Shape::of(&weights.dims);
+            if weights.ty != x.ty || shape.plain_len() > MOST_BYTES || shape.channels > MOST_TERMS {
+                return Err(format!(
+                    "weights {} of {:?}: expected {}, at most {MOST_BYTES} bytes and {MOST_TERMS} inputs",
+                    weights.ty, weights.dims, x.ty
+                ));
+            }
+        }
+        Step::Clamp { x, to, .. } => {
+            value(model, x).and(value(model, to))?;
+        }
+        Step::Lookup { .. } => {} // checked with the call
+        Step::Reshape { x, to } => {
+            let (x, to) = (value(model, x)?, value(model, to)?);
+            if x.scale != to.scale || x.zero_point != to.zero_point {
+                return Err("a reshape to other units".into());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// An operand that the device computes with: 8 bits, of known shape, not too large, not a constant.
+fn value(model: &Model, index: usize) -> Result<&TensorInfo, String> {
+    let operand = &model.main.operands[index];
+    let info = &operand.info;
+    if operand.extension.is_some() || !info.ty.is_quant8_asymm() {
+        return Err(format!("operand {index} is a {}; the device computes in 8 bits", info.ty));
+    }
+    if !is_value(operand) {
+        return Err(format!("operand {index} is a constant; the device has these as weights only"));
+    }
+    if !info.is_fully_specified() {
+        return Err(format!("operand {index} has dimensions {:?}, which must be known", info.dims));
+    }
+    match info.byte_size() {
+        Some(bytes) if bytes <= MOST_BYTES => Ok(info),
+        _ => Err(format!("operand {index} of {:?} has more than {MOST_BYTES} bytes", info.dims)),
+    }
+}
+
+fn constant(model: &Model, index: usize) -> Result<usize, String> {
+    match &model.main.operands[index].lifetime {
+        Lifetime::Constant(_) => Ok(index),
+        _ => Err(format!("operand {index} must be a constant: the device has it in its own layout")),
+    }
+}
+
+fn activation(model: &Model, index: usize) -> Result<Activation, String> {
+    let code = match &model.main.operands[index].lifetime {
+        Lifetime::Constant(Constant::Private(bytes)) => bytes.first_chunk().map(|b| i32::from_le_bytes(*b)),
+        _ => None,
+    };
+    let known = code.and_then(Activation::from_code);
+    known.ok_or_else(|| format!("operand {index} must be a constant fused activation"))
+}
+
+/// Applies the operation's own rules, which the driver has in its table, and checks that they give the dimensions that
+/// the model declares.
+fn check_shape(
+    model: &Model,
+    (operation, form): (&ops::Operation, usize),
+    inputs: &[usize],
+    to: usize,
+) -> Result<(), String> {
+    let arg = |&index: &usize| {
+        let operand = &model.main.operands[index];
+        let data = match &operand.lifetime {
+            Lifetime::NoValue => return None,
+            Lifetime::Constant(Constant::Private(bytes)) => Some(&bytes[..]),
+            _ => None,
+        };
+        Some(Arg { info: &operand.info, data })
+    };
+    let (inputs, output) = (inputs.iter().map(arg).collect::<Vec<_>>(), &model.main.operands[to].info);
+    let outputs = std::slice::from_ref(output);
+    let args = Args { form, inputs: &inputs, outputs, interrupt: &NeverInterrupted };
+    let dims = evaluate::shapes(operation, &args).map_err(|why| why.to_string())?;
+    if dims != [output.dims.clone()] {
+        return Err(format!("its output is declared as {:?}, but will be {dims:?}", output.dims));
+    }
+    Ok(())
+}
+
+/// A sum that saturates: sizes come from clients.
+trait SumUp {
+    fn sum_up(self) -> usize;
+}
+
+impl<I: Iterator<Item = usize>> SumUp for I {
+    fn sum_up(self) -> usize {
+        self.fold(0, usize::saturating_add)
+    }
+}
