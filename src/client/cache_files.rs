@@ -2,7 +2,7 @@
 
 use super::driver::Driver;
 use super::error::ClientError;
-use super::prepare::CacheFiles;
+use super::prepare::{CacheFiles, PrepareOptions};
 use crate::aidl;
 use binder::{ParcelFileDescriptor, Strong};
 use sha2::{Digest, Sha256};
@@ -54,6 +54,7 @@ pub fn prepare(
     driver: &Driver,
     model: &aidl::Model,
     files: &CacheFiles,
+    options: &PrepareOptions,
 ) -> Result<(Strong<dyn aidl::IPreparedModel>, Found, Duration), ClientError> {
     let start = Instant::now();
     match driver.prepare_from(files) {
@@ -62,6 +63,6 @@ pub fn prepare(
         Err(other) => return Err(other),
     }
     let start = Instant::now();
-    let prepared = driver.prepare_into(model, files)?;
+    let prepared = driver.prepare_into(model, files, options)?;
     Ok((prepared, Found::Miss, start.elapsed()))
 }

@@ -31,6 +31,9 @@ pub enum ClientError {
     /// The driver's own answer.
     #[error("the driver refused {call}: {}{}", name(*.status), because(.message))]
     Refused { call: &'static str, status: ErrorStatus, message: String },
+    /// The driver's word on an execution that it took.
+    #[error("{}", ended(*.0))]
+    Ended(ErrorStatus),
     /// The driver's process ended, or the connection to it.
     #[error("the driver died during {call}")]
     Died { call: &'static str },
@@ -55,7 +58,7 @@ impl ClientError {
     /// What the driver answered; `None` if it did not.
     pub fn status(&self) -> Option<ErrorStatus> {
         match self {
-            Self::Refused { status, .. } => Some(*status),
+            Self::Refused { status, .. } | Self::Ended(status) => Some(*status),
             _ => None,
         }
     }
@@ -64,7 +67,12 @@ impl ClientError {
     pub fn is_fatal(&self) -> bool {
         !matches!(
             self,
-            Self::Refused { .. } | Self::Call { .. } | Self::File { .. } | Self::Memory(_) | Self::NoQueues
+            Self::Refused { .. }
+                | Self::Ended(_)
+                | Self::Call { .. }
+                | Self::File { .. }
+                | Self::Memory(_)
+                | Self::NoQueues
         )
     }
 }
@@ -79,6 +87,15 @@ fn because(message: &str) -> String {
         String::new()
     } else {
         format!(": {message}")
+    }
+}
+
+fn ended(status: ErrorStatus) -> String {
+    match status {
+        ErrorStatus::OUTPUT_INSUFFICIENT_SIZE => {
+            "the driver found the outputs larger than the model says: its shapes are wrong".into()
+        }
+        other => format!("the execution ended in {}", name(other)),
     }
 }
 

@@ -5,10 +5,11 @@
 //!
 //! ```
 //! use nnhal::client::builder::Builder;
-//! use nnhal::client::{shared::Shared, Address, ConnectOptions, Driver, Mode, PrepareOptions, Runner};
+//! use nnhal::client::{Address, ConnectOptions, Driver, Mode, PrepareOptions, Session};
 //! use nnhal::ops::OperationType;
+//! use nnhal::daemon::embedded;
 //! use nnhal::tensor::{OperandType, TensorInfo};
-//! use nnhal::{aidl, daemon::embedded};
+//! use std::sync::Arc;
 //!
 //! let daemon = embedded::start(&embedded::Options::default())?;
 //! let address = Address::Unix(daemon.socket().into());
@@ -22,23 +23,14 @@
 //! let model = builder.finish(vec![input], vec![output])?;
 //! let prepared = driver.prepare(&model, &PrepareOptions::default())?;
 //!
-//! // Input and output lie in one region of shared memory.
-//! let memory = Shared::new(16)?;
-//! memory.write(0, bytemuck::bytes_of(&[1.5f32, -0.5]))?;
-//! let argument = |offset| aidl::RequestArgument {
-//!     location: aidl::DataLocation { poolIndex: 0, offset, length: 8, padding: 0 },
-//!     ..Default::default()
-//! };
-//! let request = aidl::Request {
-//!     inputs: vec![argument(0)],
-//!     outputs: vec![argument(8)],
-//!     pools: vec![aidl::RequestMemoryPool::Pool(memory.memory()?)],
-//! };
+//! // Eight bytes in, eight bytes out, in shared memory; run in every way that there is.
+//! let mut session = Session::new(Arc::new(driver), prepared, (&[8], &[8]), Mode::Sync)?;
 //! for mode in Mode::ALL {
-//!     let mut runner = Runner::open(mode, &driver, &prepared, &request)?;
-//!     assert_eq!(runner.run(&driver, &prepared, &request)?, aidl::ErrorStatus::NONE);
+//!     session.set_mode(mode)?;
+//!     session.memory().write(session.inputs()[0].start, bytemuck::bytes_of(&[1.5f32, -0.5]))?;
+//!     session.run()?;
 //!     let mut floored = [0f32; 2];
-//!     memory.read(8, bytemuck::bytes_of_mut(&mut floored))?;
+//!     session.memory().read(session.outputs()[0].start, bytemuck::bytes_of_mut(&mut floored))?;
 //!     assert_eq!(floored, [1.0, -1.0], "{}", mode.name());
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -47,7 +39,7 @@
 //! - `connect`: addresses, and how to get there; `driver`: a connection, and what becomes of it; `error`
 //! - `builder`: models; `shared`: shared memory for them and for requests
 //! - `prepare`: compilations; `cache_files`: the files that they are kept in
-//! - `runner`: every way to execute; `fence`: waiting for one
+//! - `runner`: every way to execute; `session`: a prepared model with memory for its arguments; `fence`: waiting for one
 //! - `fmq_burst`: bursts over fast message queues; `controller`: the client's end of their queues
 
 #![warn(missing_docs)]
@@ -62,10 +54,12 @@ pub mod fence;
 pub mod fmq_burst;
 mod prepare;
 mod runner;
+mod session;
 pub mod shared;
 
 pub use connect::{Address, ConnectOptions};
 pub use driver::Driver;
 pub use error::{name, ClientError};
-pub use prepare::{CacheFiles, PrepareOptions, Verdict, VerdictListener};
+pub use prepare::{CacheFiles, PrepareOptions, PreparedModel, Verdict, VerdictListener};
 pub use runner::{burst_tokens, Mode, Runner};
+pub use session::Session;

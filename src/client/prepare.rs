@@ -49,6 +49,9 @@ pub struct CacheFiles {
     pub token: [u8; BYTE_SIZE_OF_CACHE_TOKEN as usize],
 }
 
+/// A model that a driver has compiled; it lives as long as anybody holds it.
+pub type PreparedModel = Strong<dyn IPreparedModel>;
+
 /// What a driver tells the callback of a compilation.
 pub type Verdict = (ErrorStatus, Option<Strong<dyn IPreparedModel>>);
 
@@ -68,8 +71,9 @@ impl Driver {
         &self,
         model: &Model,
         files: &CacheFiles,
+        options: &PrepareOptions,
     ) -> Result<Strong<dyn IPreparedModel>, ClientError> {
-        let PrepareOptions { preference, priority, deadline_ns, .. } = PrepareOptions::default();
+        let PrepareOptions { preference, priority, deadline_ns, .. } = *options;
         let CacheFiles { model: models, data, token } = files;
         let listener = VerdictListener::new("prepareModel");
         let launch = self.device().prepareModel(

@@ -1,6 +1,7 @@
 //! Shared memory that a client passes to a driver: files in memory, reached with plain reads and writes.
 
 use crate::aidl;
+use nix::fcntl::{fcntl, FcntlArg, SealFlag};
 use nix::sys::memfd::{memfd_create, MFdFlags};
 use std::fs::File;
 use std::io;
@@ -15,9 +16,22 @@ pub struct Shared {
 impl Shared {
     /// A region of `size` bytes, all zero.
     pub fn new(size: u64) -> io::Result<Self> {
-        let file = File::from(memfd_create(c"nnhal", MFdFlags::MFD_CLOEXEC)?);
+        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+        let file = File::from(memfd_create(c"nnhal", flags)?);
         file.set_len(size)?;
+        // Whoever gets a descriptor of it must not be able to take it away from under a mapping of ours.
+        fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK))?;
         Ok(Shared { file, size })
+    }
+
+    /// Bytes that it has.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The file, to map it.
+    pub fn file(&self) -> &File {
+        &self.file
     }
 
     /// Copies `bytes` into the region, from byte `offset` on.

@@ -8,19 +8,20 @@ use crate::client::builder::{Builder, OperandIndex};
 use crate::ops::OperationType;
 use crate::tensor::{byte_size, ChannelQuant, OperandType, TensorInfo};
 
-/// The named fields of a call's options: `options!(call, Gather(o) => (o.axis()?, o.batch_dims()?))`. With `or`, what the
+/// The named fields of a call's options: `options!(call, Gather(o) => (o.axis, o.batch_dims))`. With `or`, what the
 /// fields are where the operator has no options.
 macro_rules! options {
     ($call:expr, $($($variant:ident)|+ ($o:ident) => $fields:expr),+) => {
         $call.operator.options(|options| match options {
-            $($(OptionsRef::$variant($o))|+ => Some((|| Ok::<_, planus::Error>($fields))()),)+
+            $($(Options::$variant($o))|+ => Some($fields),)+
             _ => None,
-        })??
+        })?
     };
     ($call:expr, $($variant:ident)|+ ($o:ident) => $fields:expr, or $default:expr) => {
-        match $call.operator.has_options() {
-            true => options!($call, $($variant)|+ ($o) => $fields),
-            false => $default,
+        if $call.operator.options.is_some() {
+            options!($call, $($variant)|+ ($o) => $fields)
+        } else {
+            $default
         }
     };
 }
@@ -36,12 +37,27 @@ pub struct State<'a> {
     pub operands: Vec<Option<OperandIndex>>,
     /// Whether each tensor is an output of the model.
     pub is_output: Vec<bool>,
+    /// The operand of each state after the run, once an operator has written it.
+    pub kept: Vec<Option<OperandIndex>>,
+}
+
+impl<'a> State<'a> {
+    /// Nothing is mapped yet.
+    pub fn new(graph: &Graph<'a>) -> Self {
+        let count = graph.tensors.len();
+        State {
+            builder: Builder::default(),
+            operands: vec![None; count],
+            is_output: vec![false; count],
+            kept: vec![None; count],
+        }
+    }
 }
 
 /// An operator being mapped.
 pub struct Call<'c, 'a> {
     pub graph: &'c Graph<'a>,
-    pub operator: &'c Operator<'a>,
+    pub operator: &'c Operator,
     pub state: &'c mut State<'a>,
 }
 
@@ -95,7 +111,7 @@ impl<'c, 'a> Call<'c, 'a> {
                 check_size(tensor, &info, data)?;
                 self.builder().constant(info, data)
             }
-            // State is zero before the first run, and every run is a first one: NNAPI keeps none.
+            // State that nobody keeps is zero before each run: NNAPI keeps none.
             None if tensor.variable => {
                 let size = info.byte_size().unwrap_or(0);
                 self.builder().constant(info, vec![0; size])
@@ -118,6 +134,21 @@ impl<'c, 'a> Call<'c, 'a> {
         let operand = if is_output { builder.output(info) } else { builder.temporary(info) };
         self.state.operands[index] = Some(operand);
         Ok(operand)
+    }
+
+    /// The operand for the state of input `i` after the run, which this call writes; `None` if nobody keeps it.
+    pub fn kept_state(&mut self, i: usize) -> Result<Option<OperandIndex>, Refusal> {
+        let index = self.input_index(i)?;
+        if !self.graph.states.contains(&index) {
+            return Ok(None);
+        }
+        if self.state.kept[index].is_some() {
+            return Err(format!("the state of input {i} is another operator's as well").into());
+        }
+        let info = info(self.tensor(i)?)?;
+        let operand = self.builder().output(info);
+        self.state.kept[index] = Some(operand);
+        Ok(Some(operand))
     }
 
     /// Makes a constant stand for output `i`; `false` where it cannot, because the model gives that output.
@@ -330,6 +361,7 @@ fn quantised_info(tensor: &Tensor, dims: &[u32]) -> Result<TensorInfo, Refusal> 
             }
             Ok(TensorInfo::quantised(ty, dims, *scale, *zero_point))
         }
+        Quantisation::Other(how) => Err(refused(&format!("is quantised {how}, which NNAPI lacks"))),
         Quantisation::Channel { .. } if !signed || tensor.data.is_none() => {
             Err(refused("is quantised per channel, but not a constant of INT8"))
         }

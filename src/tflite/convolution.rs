@@ -2,7 +2,7 @@
 
 use super::call::{check_size, dims, info, is_quantised, options, Call, Mapped};
 use super::error::Refusal;
-use super::schema::OptionsRef;
+use super::schema::Options;
 use crate::client::builder::OperandIndex;
 use crate::ops::OperationType;
 use crate::tensor::{OperandType, TensorInfo};
@@ -78,10 +78,10 @@ struct Window {
 
 pub fn conv_2d(call: &mut Call) -> Mapped {
     let window = options!(call, Conv2D(o) => Window {
-        padding: o.padding()?,
-        stride: (o.stride_w()?, o.stride_h()?),
-        dilation: (o.dilation_w()?, o.dilation_h()?),
-        activation: o.activation()?,
+        padding: o.padding,
+        stride: (o.stride_w, o.stride_h),
+        dilation: (o.dilation_w, o.dilation_h),
+        activation: o.activation,
     });
     let (depth, filter_depth) = (dim(call, 0, 3)?, dim(call, 1, 3)?);
     if depth == filter_depth {
@@ -96,10 +96,10 @@ pub fn conv_2d(call: &mut Call) -> Mapped {
 
 pub fn depthwise_conv_2d(call: &mut Call) -> Mapped {
     let window = options!(call, DepthwiseConv2D(o) => Window {
-        padding: o.padding()?,
-        stride: (o.stride_w()?, o.stride_h()?),
-        dilation: (o.dilation_w()?, o.dilation_h()?),
-        activation: o.activation()?,
+        padding: o.padding,
+        stride: (o.stride_w, o.stride_h),
+        dilation: (o.dilation_w, o.dilation_h),
+        activation: o.activation,
     });
     // The options' multiplier is redundant and may be wrong; TensorFlow Lite itself goes by the shapes.
     let (depth, filter_depth) = (dim(call, 0, 3)?, dim(call, 1, 3)?);
@@ -138,7 +138,7 @@ fn windowed(call: &mut Call, ty: OperationType, window: &Window, count: Option<u
 /// Inputs: output shape, filter, data and perhaps a bias.
 pub fn transpose_conv(call: &mut Call) -> Mapped {
     let (padding, stride_w, stride_h, activation) = options!(call, TransposeConv(o) =>
-        (o.padding()?, o.stride_w()?, o.stride_h()?, o.activation()?));
+        (o.padding, o.stride_w, o.stride_h, o.activation));
     let shape = call.ints(0)?;
     let data = call.input(2)?;
     let filter = weights(call, 1, data)?;

@@ -3,14 +3,14 @@
 use super::call::{dims, is_quantised, options, Call, Domain, Mapped};
 use super::error::Refusal;
 use super::graph::{Quantisation, Tensor, TensorType};
-use super::schema::OptionsRef;
+use super::schema::Options;
 use crate::client::builder::OperandIndex;
 use crate::ops::OperationType;
 use crate::tensor::{OperandType, TensorInfo};
 
 /// ADD, SUB, MUL and DIV: two inputs and a fused activation.
 pub fn arithmetic(call: &mut Call, ty: OperationType) -> Mapped {
-    let code = options!(call, Add | Sub | Mul | Div(o) => o.activation()?, or 0);
+    let code = options!(call, Add | Sub | Mul | Div(o) => o.activation, or 0);
     if ty == OperationType::DIV && call.tensor(0)?.ty == TensorType::Int32 {
         return Err("NNAPI's DIV of integers rounds down, this one to zero".into());
     }
@@ -75,7 +75,7 @@ pub fn elu(call: &mut Call) -> Mapped {
 
 /// LEAKY_RELU is PRELU with one alpha for all.
 pub fn leaky_relu(call: &mut Call) -> Mapped {
-    let alpha = options!(call, LeakyRelu(o) => o.alpha()?);
+    let alpha = options!(call, LeakyRelu(o) => o.alpha);
     let info = TensorInfo::new(OperandType::TENSOR_FLOAT32, &[1]);
     let alpha = call.builder().constant(info, alpha.to_le_bytes().to_vec());
     call.emit_in(Domain::Float, OperationType::PRELU, 1, &[alpha])

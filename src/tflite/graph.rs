@@ -1,50 +1,61 @@
-//! The main subgraph of a file, as plain lists of tensors and operators.
+//! A graph as plain lists of tensors and operators: the main subgraph of a file, or what a runtime tells of one.
 //!
-//! Every index is checked here; what tensors and operators mean is not looked at.
+//! Every index of a file is checked here; what tensors and operators mean is not looked at.
 
 use super::error::{ImportError, Refusal};
 use super::names;
-use super::schema::{self, OptionsRef};
+use super::schema::{self, Options};
 use planus::ReadAsRoot;
 
 /// Schema version of all .tflite files.
 const VERSION: u32 = 3;
 const IDENTIFIER: &[u8] = b"TFL3";
 
+/// A graph. Whoever makes one sees to it that every index in it is one of its tensors.
+#[derive(Default)]
 pub struct Graph<'a> {
+    /// The values, in the order of their indices.
     pub tensors: Vec<Tensor<'a>>,
-    pub operators: Vec<Operator<'a>>,
-    /// Indices of tensors.
+    /// What computes them, in the order of execution.
+    pub operators: Vec<Operator>,
+    /// Tensors that are given.
     pub inputs: Vec<usize>,
+    /// Tensors that are wanted.
     pub outputs: Vec<usize>,
+    /// Variable tensors that the caller keeps between runs. The imported model has each as an input and as an output,
+    /// after those above. Other variable tensors are zero before each run.
+    pub states: Vec<usize>,
 }
 
+/// A value of a graph.
 pub struct Tensor<'a> {
+    /// For messages.
     pub name: &'a str,
+    /// The type of its elements.
     pub ty: TensorType,
     /// Empty for a scalar.
     pub dims: Vec<u32>,
     /// A constant's bytes.
     pub data: Option<&'a [u8]>,
+    /// How its integers stand for real numbers.
     pub quantisation: Quantisation,
     /// State that an operator keeps between runs; zero before the first.
     pub variable: bool,
+    /// Whether its constant is stored as a sparse one.
     pub sparse: bool,
 }
 
+/// How integers stand for real numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Quantisation {
+    /// They do not.
     None,
     /// Real value = (q - zero_point) * scale.
-    Tensor {
-        scale: f32,
-        zero_point: i32,
-    },
+    Tensor { scale: f32, zero_point: i32 },
     /// Real value = q * scale of the index along `dim`.
-    Channel {
-        scales: Vec<f32>,
-        dim: u32,
-    },
+    Channel { scales: Vec<f32>, dim: u32 },
+    /// In a way that NNAPI lacks, which this names.
+    Other(&'static str),
 }
 
 /// Type of a tensor's elements, with the format's codes.
@@ -60,27 +71,31 @@ pub enum TensorType {
     Other(i8),
 }
 
-pub struct Operator<'a> {
+/// A step of a graph.
+pub struct Operator {
+    /// As the file format calls it.
     pub name: String,
     /// `None` for an optional input that is left out.
     pub inputs: Vec<Option<usize>>,
+    /// Tensors that it writes.
     pub outputs: Vec<usize>,
-    options: Option<OptionsRef<'a>>,
+    /// The options that come with its name.
+    pub options: Option<Options>,
 }
 
-impl<'a> Operator<'a> {
+impl Operator {
     /// The options' fields, picked by `pick`.
-    pub fn options<T>(&self, pick: impl FnOnce(OptionsRef<'a>) -> Option<T>) -> Result<T, Refusal> {
-        self.options.and_then(pick).ok_or_else(|| "its options are missing, or another operator's".into())
-    }
-
-    pub fn has_options(&self) -> bool {
-        self.options.is_some()
+    pub(super) fn options<T>(&self, pick: impl FnOnce(&Options) -> Option<T>) -> Result<T, Refusal> {
+        self.options
+            .as_ref()
+            .and_then(pick)
+            .ok_or_else(|| "its options are missing, or another operator's".into())
     }
 }
 
 impl TensorType {
-    fn from_code(code: i8) -> Self {
+    /// The type that has this code in the file format.
+    pub fn from_code(code: i8) -> Self {
         match code {
             0 => TensorType::Float32,
             1 => TensorType::Float16,
@@ -183,6 +198,7 @@ impl<'a> Reader<'a> {
         Ok(Graph {
             inputs: indices(&inputs, tensors.len())?,
             outputs: indices(&outputs, tensors.len())?,
+            states: Vec::new(),
             tensors,
             operators,
         })
@@ -272,7 +288,7 @@ impl<'a> Reader<'a> {
         &mut self,
         operator: schema::OperatorRef<'a>,
         tensors: usize,
-    ) -> Result<Operator<'a>, ImportError> {
+    ) -> Result<Operator, ImportError> {
         let index = operator.opcode_index()?;
         let Some(code) = self.model.operator_codes()?.and_then(|list| list.get(index as usize)) else {
             return damaged(format!("operator code {index} does not exist"));
@@ -294,7 +310,7 @@ impl<'a> Reader<'a> {
         // Options of a kind that is not read are as good as none: no operator that is mapped has them.
         let options = match operator.options() {
             Err(planus::Error { error_kind: planus::errors::ErrorKind::UnknownUnionTag { .. }, .. }) => None,
-            options => options?,
+            options => options?.map(Options::try_from).transpose()?,
         };
         Ok(Operator { name, inputs, outputs, options })
     }

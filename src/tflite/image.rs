@@ -1,12 +1,12 @@
 //! Pools, resizing, and moving pixels between batch, space and depth.
 
 use super::call::{dims, options, Call, Domain, Mapped};
-use super::schema::OptionsRef;
+use super::schema::Options;
 use crate::ops::OperationType;
 
 pub fn pool(call: &mut Call, ty: OperationType) -> Mapped {
     let (padding, sizes, activation) = options!(call, Pool2D(o) =>
-        (o.padding()?, [o.stride_w()?, o.stride_h()?, o.filter_w()?, o.filter_h()?], o.activation()?));
+        (o.padding, [o.stride_w, o.stride_h, o.filter_w, o.filter_h], o.activation));
     let mut operands = vec![call.padding(padding)?];
     operands.extend(sizes.map(|size| call.builder().int(size)));
     operands.push(call.activation(activation)?);
@@ -16,8 +16,8 @@ pub fn pool(call: &mut Call, ty: OperationType) -> Mapped {
 /// Both resizes: the size is the output's, as the operator's own size input must agree with it.
 pub fn resize(call: &mut Call, ty: OperationType) -> Mapped {
     let (align_corners, half_pixel_centers) = options!(call,
-        ResizeBilinear(o) => (o.align_corners()?, o.half_pixel_centers()?),
-        ResizeNearest(o) => (o.align_corners()?, o.half_pixel_centers()?));
+        ResizeBilinear(o) => (o.align_corners, o.half_pixel_centers),
+        ResizeNearest(o) => (o.align_corners, o.half_pixel_centers));
     let [_, height, width, _] = dims(call.output_tensor(0)?)?[..] else {
         return Err("its output has not four dimensions".into());
     };
@@ -33,7 +33,7 @@ pub fn resize(call: &mut Call, ty: OperationType) -> Mapped {
 
 /// SPACE_TO_DEPTH and DEPTH_TO_SPACE.
 pub fn blocks(call: &mut Call, ty: OperationType) -> Mapped {
-    let size = options!(call, SpaceToDepth | DepthToSpace(o) => o.block_size()?);
+    let size = options!(call, SpaceToDepth | DepthToSpace(o) => o.block_size);
     let size = call.builder().int(size);
     call.emit_in(Domain::Own, ty, 1, &[size])
 }

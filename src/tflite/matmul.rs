@@ -3,13 +3,13 @@
 use super::call::{dims, is_quantised, options, Call, Mapped};
 use super::convolution::{bias, weights, weights_as_filter};
 use super::graph::Quantisation;
-use super::schema::OptionsRef;
+use super::schema::Options;
 use crate::client::builder::OperandIndex;
 use crate::ops::OperationType;
 use crate::tensor::element_count;
 
 pub fn fully_connected(call: &mut Call) -> Mapped {
-    let (activation, format) = options!(call, FullyConnected(o) => (o.activation()?, o.weights_format()?));
+    let (activation, format) = options!(call, FullyConnected(o) => (o.activation, o.weights_format));
     if format != 0 {
         return Err("shuffled weights are not supported".into());
     }
@@ -71,7 +71,7 @@ impl Layer {
 }
 
 pub fn batch_matmul(call: &mut Call) -> Mapped {
-    let (adj_x, adj_y) = options!(call, BatchMatMul(o) => (o.adj_x()?, o.adj_y()?));
+    let (adj_x, adj_y) = options!(call, BatchMatMul(o) => (o.adj_x, o.adj_y));
     let (lhs, rhs) = (dims(call.tensor(0)?)?, dims(call.tensor(1)?)?);
     let batches = |dims: &[u32]| dims[..dims.len().saturating_sub(2)].to_vec();
     if lhs.len() != rhs.len() || batches(&lhs) != batches(&rhs) {

@@ -1,4 +1,5 @@
-//! Imports TensorFlow Lite models: reads a file and maps its operators onto NNAPI's operations.
+//! Imports TensorFlow Lite models: reads a file, or takes a graph from elsewhere, and maps its operators onto NNAPI's
+//! operations.
 //!
 //! What NNAPI lacks is rewritten onto what it has, without loss beyond a rounding; what cannot be mapped is refused
 //! by the operator's name and index. A damaged file gives an error.
@@ -7,7 +8,7 @@ mod call;
 mod convolution;
 mod elementwise;
 mod error;
-mod graph;
+pub mod graph;
 mod image;
 mod matmul;
 mod movement;
@@ -16,33 +17,41 @@ mod normalisation;
 mod recurrent;
 mod reduction;
 mod registry;
-mod schema;
+pub mod schema;
 mod selection;
 #[cfg(test)]
 mod tests;
 mod verify;
 
 pub use error::ImportError;
+pub use names::name as operator_name;
 
 use crate::aidl;
-use crate::client::builder::{Builder, OperandIndex};
+use crate::client::builder::OperandIndex;
 use crate::tensor::TensorInfo;
 use call::{Call, State};
 use error::Refusal;
 use graph::{Graph, Operator};
+use std::ops::Range;
 
 /// An imported model.
 pub struct Imported {
+    /// What a driver compiles.
     pub model: aidl::Model,
+    /// What the model takes: the graph's inputs, then its states.
     pub inputs: Vec<Port>,
+    /// What the model gives: the graph's outputs, then its states.
     pub outputs: Vec<Port>,
     /// How many operators the file has.
     pub operators: usize,
+    /// The model's operations that each operator became.
+    pub operations: Vec<Range<usize>>,
 }
 
 /// An input or output of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Port {
+    /// The tensor's name.
     pub name: String,
     /// Dimensions as the file gives them: none for a scalar.
     pub dims: Vec<u32>,
@@ -52,23 +61,24 @@ pub struct Port {
 
 /// Imports the main subgraph of a .tflite file.
 pub fn import(bytes: &[u8]) -> Result<Imported, ImportError> {
-    let graph = Graph::read(bytes)?;
+    import_graph(&Graph::read(bytes)?)
+}
+
+/// Imports a graph.
+pub fn import_graph(graph: &Graph) -> Result<Imported, ImportError> {
     let ports = |list: &[usize], what: &str| -> Result<Vec<Port>, ImportError> {
-        list.iter().map(|&i| port(&graph, i).map_err(|why| at(what, i, why))).collect()
+        list.iter().map(|&i| port(graph, i).map_err(|why| at(what, i, why))).collect()
     };
-    let (inputs, outputs) = (ports(&graph.inputs, "input")?, ports(&graph.outputs, "output")?);
-    let mut state = State {
-        builder: Builder::default(),
-        operands: vec![None; graph.tensors.len()],
-        is_output: vec![false; graph.tensors.len()],
-    };
+    let (mut inputs, mut outputs) = (ports(&graph.inputs, "input")?, ports(&graph.outputs, "output")?);
+    let states = ports(&graph.states, "state")?;
+    let mut state = State::new(graph);
     for &i in &graph.outputs {
         if std::mem::replace(&mut state.is_output[i], true) {
             return Err(at("output", i, "it is listed twice, which NNAPI does not allow".into()));
         }
     }
     let mut input_operands = Vec::new();
-    for (&i, port) in graph.inputs.iter().zip(&inputs) {
+    for (&i, port) in graph.inputs.iter().zip(&inputs).chain(graph.states.iter().zip(&states)) {
         if state.operands[i].is_some() || graph.tensors[i].data.is_some() {
             return Err(at("input", i, "it is a constant, or listed twice".into()));
         }
@@ -76,20 +86,46 @@ pub fn import(bytes: &[u8]) -> Result<Imported, ImportError> {
         state.operands[i] = Some(operand);
         input_operands.push(operand);
     }
+    let mut operations = Vec::with_capacity(graph.operators.len());
     for (index, operator) in graph.operators.iter().enumerate() {
-        map(&graph, operator, &mut state).map_err(|Refusal(why)| ImportError::Operator {
+        let first = state.builder.operations().len();
+        map(graph, operator, &mut state).map_err(|Refusal(why)| ImportError::Operator {
             index,
             name: operator.name.clone(),
             why,
         })?;
+        operations.push(first..state.builder.operations().len());
     }
-    let output_operands = output_operands(&graph, &state)?;
+    let mut output_operands = output_operands(graph, &state)?;
+    for &i in &graph.states {
+        output_operands.push(state.kept[i].ok_or_else(|| at("state", i, "no operator writes it".into()))?);
+    }
+    inputs.extend_from_slice(&states);
+    outputs.extend(states);
     let model = state.builder.finish(input_operands, output_operands)?;
-    Ok(Imported { model, inputs, outputs, operators: graph.operators.len() })
+    Ok(Imported { model, inputs, outputs, operators: graph.operators.len(), operations })
+}
+
+/// Why operator `index` of a graph cannot be mapped, whatever stands around it; `None` where it can be.
+pub fn refusal(graph: &Graph, index: usize) -> Option<String> {
+    map_alone(graph, &graph.operators[index]).err().map(|Refusal(why)| why)
+}
+
+/// Maps an operator with everything that it reads given, but for constants.
+fn map_alone(graph: &Graph, operator: &Operator) -> Result<(), Refusal> {
+    let mut state = State::new(graph);
+    for i in operator.inputs.iter().copied().flatten() {
+        let tensor = &graph.tensors[i];
+        let is_given = tensor.data.is_none() && (!tensor.variable || graph.states.contains(&i));
+        if is_given && state.operands[i].is_none() {
+            state.operands[i] = Some(state.builder.input(call::info(tensor)?));
+        }
+    }
+    map(graph, operator, &mut state)
 }
 
 /// Maps one operator and checks what became of it.
-fn map<'a>(graph: &Graph<'a>, operator: &Operator<'a>, state: &mut State<'a>) -> Result<(), Refusal> {
+fn map<'a>(graph: &Graph<'a>, operator: &Operator, state: &mut State<'a>) -> Result<(), Refusal> {
     let mapping = registry::find(&operator.name).ok_or("NNAPI has nothing that does this")?;
     for (what, count, allowed) in [
         ("inputs", operator.inputs.len(), &mapping.inputs),

@@ -2,7 +2,7 @@
 
 use super::call::{dims, options, Call, Domain, Mapped};
 use super::graph::TensorType;
-use super::schema::OptionsRef;
+use super::schema::Options;
 use crate::ops::OperationType;
 
 /// RESHAPE, SQUEEZE and EXPAND_DIMS: all shapes are known, so that all three are a RESHAPE to the output's.
@@ -35,14 +35,14 @@ pub fn pad_v2(call: &mut Call) -> Mapped {
 }
 
 pub fn mirror_pad(call: &mut Call) -> Mapped {
-    let mode = options!(call, MirrorPad(o) => o.mode()?);
+    let mode = options!(call, MirrorPad(o) => o.mode);
     let paddings = call.ints(1)?;
     let mode = call.builder().int(mode.into()); // the same codes on both sides
     call.emit_in(Domain::Own, OperationType::MIRROR_PAD, 1, &[paddings, mode])
 }
 
 pub fn concatenation(call: &mut Call) -> Mapped {
-    let (axis, activation) = options!(call, Concatenation(o) => (o.axis()?, o.activation()?));
+    let (axis, activation) = options!(call, Concatenation(o) => (o.axis, o.activation));
     if activation != 0 {
         return Err("NNAPI's CONCATENATION has no activation".into());
     }
@@ -70,8 +70,8 @@ pub fn slice(call: &mut Call) -> Mapped {
 
 pub fn strided_slice(call: &mut Call) -> Mapped {
     let (masks, others) = options!(call, StridedSlice(o) => (
-        [o.begin_mask()?, o.end_mask()?, o.shrink_axis_mask()?],
-        (o.ellipsis_mask()?, o.new_axis_mask()?, o.offset()?)
+        [o.begin_mask, o.end_mask, o.shrink_axis_mask],
+        (o.ellipsis_mask, o.new_axis_mask, o.offset)
     ));
     if others != (0, 0, false) {
         return Err("NNAPI has no ellipsis mask, new-axis mask or end offsets".into());
@@ -83,7 +83,7 @@ pub fn strided_slice(call: &mut Call) -> Mapped {
 
 /// The axis comes first in NNAPI. Scalars are tensors of one element there, and stack to columns.
 pub fn pack(call: &mut Call) -> Mapped {
-    let axis = options!(call, Pack(o) => o.axis()?);
+    let axis = options!(call, Pack(o) => o.axis);
     let size = dims(call.output_tensor(0)?)?;
     let axis = call.axis(axis, size.len())?;
     let mut operands = vec![call.builder().int(axis)];

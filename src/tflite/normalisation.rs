@@ -1,11 +1,11 @@
 //! SOFTMAX and the normalisations.
 
 use super::call::{options, Call, Domain, Mapped};
-use super::schema::OptionsRef;
+use super::schema::Options;
 use crate::ops::OperationType;
 
 pub fn softmax(call: &mut Call) -> Mapped {
-    let beta = options!(call, Softmax(o) => o.beta()?);
+    let beta = options!(call, Softmax(o) => o.beta);
     let beta = call.builder().float(beta);
     call.emit_in(Domain::Own, OperationType::SOFTMAX, 1, &[beta])
 }
@@ -16,7 +16,7 @@ pub fn log_softmax(call: &mut Call) -> Mapped {
 }
 
 pub fn l2_normalization(call: &mut Call) -> Mapped {
-    if options!(call, L2Norm(o) => o.activation()?, or 0) != 0 {
+    if options!(call, L2Norm(o) => o.activation, or 0) != 0 {
         return Err("NNAPI's L2_NORMALIZATION has no activation".into());
     }
     call.emit_in(Domain::Own, OperationType::L2_NORMALIZATION, 1, &[])
@@ -24,7 +24,7 @@ pub fn l2_normalization(call: &mut Call) -> Mapped {
 
 pub fn local_response(call: &mut Call) -> Mapped {
     let (radius, floats) = options!(call, LocalResponse(o) =>
-        (o.radius()?, [o.bias()?, o.alpha()?, o.beta()?]));
+        (o.radius, [o.bias, o.alpha, o.beta]));
     let mut operands = vec![call.builder().int(radius)];
     operands.extend(floats.map(|value| call.builder().float(value)));
     call.emit_in(Domain::Own, OperationType::LOCAL_RESPONSE_NORMALIZATION, 1, &operands)

@@ -1,20 +1,22 @@
-//! Recurrent layers. Their state starts at zero in every run.
+//! Recurrent layers. A state that nobody keeps is zero before every run.
 
 use super::call::{options, Call, Domain, Mapped};
-use super::schema::OptionsRef;
+use super::schema::Options;
 use crate::ops::OperationType;
 use crate::tensor::{OperandType, TensorInfo};
 
 /// Inputs up to the cell state stand in NNAPI's order; layer-norm weights follow there after the options.
 const STATE_INPUTS: usize = 20;
 const LAYER_NORM_INPUTS: usize = 4;
+/// Of activation and cell, which are the last of those.
+const STATES: [usize; 2] = [18, 19];
 
 pub fn unidirectional_lstm(call: &mut Call) -> Mapped {
     let (activation, clips, time_major, diagonal) = options!(call, SequenceLstm(o) => (
-        o.activation()?,
-        [o.cell_clip()?, o.proj_clip()?],
-        o.time_major()?,
-        o.diagonal_recurrent()?
+        o.activation,
+        [o.cell_clip, o.proj_clip],
+        o.time_major,
+        o.diagonal_recurrent
     ));
     if diagonal {
         return Err("NNAPI has no diagonal recurrent weights".into());
@@ -33,7 +35,20 @@ pub fn unidirectional_lstm(call: &mut Call) -> Mapped {
     for i in STATE_INPUTS..STATE_INPUTS + LAYER_NORM_INPUTS {
         operands.push(optional_input(call, i)?);
     }
-    call.emit_to_output(Domain::Own, OperationType::UNIDIRECTIONAL_SEQUENCE_LSTM, &operands)
+    let [activation_state, cell_state] = STATES;
+    let states = [call.kept_state(activation_state)?, call.kept_state(cell_state)?];
+    match states {
+        [None, None] => {
+            call.emit_to_output(Domain::Own, OperationType::UNIDIRECTIONAL_SEQUENCE_LSTM, &operands)
+        }
+        [Some(activation), Some(cell)] => {
+            let output = call.output(0)?;
+            let outputs = [output, activation, cell];
+            call.emit(OperationType::UNIDIRECTIONAL_SEQUENCE_LSTM, &operands, &outputs);
+            Ok(())
+        }
+        _ => Err("one of its states is kept, and the other is not".into()),
+    }
 }
 
 fn optional_input(call: &mut Call, i: usize) -> Result<i32, super::error::Refusal> {

@@ -4,12 +4,12 @@ use super::call::{dims, is_quantised, options, Call, Domain, Mapped};
 use super::convolution::zero_bias;
 use super::elementwise::same_quantisation;
 use super::error::Refusal;
-use super::schema::OptionsRef;
+use super::schema::Options;
 use crate::ops::OperationType;
 use crate::tensor::{element_count, TensorInfo};
 
 fn keep_dims(call: &Call) -> Result<bool, Refusal> {
-    Ok(options!(call, Reducer(o) => o.keep_dims()?))
+    Ok(options!(call, Reducer(o) => o.keep_dims))
 }
 
 /// NNAPI's MEAN gives its output the input's quantisation. Where the file has another, the mean is a convolution where it

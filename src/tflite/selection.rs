@@ -1,11 +1,11 @@
 //! Operators that pick elements: by index, by rank or by condition; and CAST.
 
 use super::call::{dims, options, Call, Domain, Mapped};
-use super::schema::OptionsRef;
+use super::schema::Options;
 use crate::ops::OperationType;
 
 pub fn gather(call: &mut Call) -> Mapped {
-    let (axis, batch_dims) = options!(call, Gather(o) => (o.axis()?, o.batch_dims()?));
+    let (axis, batch_dims) = options!(call, Gather(o) => (o.axis, o.batch_dims));
     if batch_dims != 0 {
         return Err("NNAPI's GATHER has no batch dimensions".into());
     }

@@ -42,7 +42,7 @@ pub fn from_cache(session: &Session, model: &Model) -> Result<Option<Duration>, 
     token[..16].copy_from_slice(&now.as_nanos().to_le_bytes());
     token[16..20].copy_from_slice(&std::process::id().to_le_bytes());
     let files = CacheFiles { model: files(needed.numModelCache)?, data: files(needed.numDataCache)?, token };
-    let prepared = driver.prepare_into(model, &files)?;
+    let prepared = driver.prepare_into(model, &files, &PrepareOptions::default())?;
     let first = contents(&files)?;
     session.run_other(&prepared)?;
     // A driver that has nothing left to do leaves the files as they are.
