@@ -316,6 +316,6 @@ fn killed_while_it_keeps_models_it_has_them_whole_or_not_at_all() {
     // Nothing is left of what was not.
     until_killed(directory.path(), |device| drop(prepare(device, &next().0)));
     let entries = Offline::open(&data).unwrap().store.expect("a store").entries().unwrap().len();
-    let registry = ["registry.redb", "registry.mark"].len();
+    let registry = ["registry.redb", "registry.mark", "registry.damaged"].len();
     assert!(files().len() <= registry + 2 * entries, "{:?} of {entries} models and their registry", files());
 }

@@ -90,7 +90,8 @@ fn a_first_run_keeps_its_deadline_and_leaves_a_draft() {
     let cancelled = Control::default();
     cancelled.cancelled.store(true, std::sync::atomic::Ordering::Relaxed);
     assert!(matches!(program.finish(&cancelled), Err(BackendError::Cancelled)));
-    assert!(program.kernels().all(|(kernel, _)| !kernel.is_packed()));
+    let mut weighty = program.kernels().filter(|(kernel, _)| !kernel.packed_inputs().is_empty());
+    assert!(weighty.all(|(kernel, _)| !kernel.is_packed()));
     assert_eq!(run(&program).unwrap(), run(&compile(&float_model())).unwrap());
 }
 

@@ -63,7 +63,8 @@ fn run(call: &Call, seed: u32) -> Result<bool, TestCaseError> {
     inputs.extend([boolean(false), int(call.dilation), int(call.dilation)]);
     let inputs: Vec<_> = inputs.into_iter().map(Some).collect();
     let within = match call.kind {
-        Kind::Float => Within::Relative(2e-5),
+        // Dozens of products of up to a thousand each may cancel out, and are added in another order.
+        Kind::Float => Within::Relative(1e-3),
         _ => Within::SameBytes,
     };
     compare(DEPTHWISE_CONV_2D, &inputs, 1, &[output], within)
