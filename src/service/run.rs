@@ -17,14 +17,20 @@ use std::time::{Duration, Instant};
 /// A request that has been checked and whose memory was found: all that is left is to run it.
 pub(super) struct Execution {
     prepared: Arc<Prepared>,
-    arguments: Arguments,
-    /// Arguments in device buffers, whose memory is known only while they are claimed.
-    buffers: Uses,
-    /// Made ahead where there are none of these.
-    binding: Option<Arc<dyn Binding>>,
+    bound: Bound,
+    /// How many memories it has mapped, at most.
+    mappings: usize,
     terms: Terms,
     /// The first output whose dimensions nobody knows yet.
     unknown_output: Option<usize>,
+}
+
+/// What an execution is bound to.
+enum Bound {
+    /// All of its memory.
+    Whole(Arc<dyn Binding>),
+    /// Nothing yet: some arguments are device buffers, whose memory is known only while they are claimed.
+    WithBuffers { arguments: Arguments, buffers: Uses },
 }
 
 /// What an execution is for.
@@ -80,11 +86,15 @@ impl Execution {
         purpose: Purpose,
     ) -> Result<Self, ServiceError> {
         let unknown_output = unknown_output(&prepared.executable.interface().outputs, &request.outputs);
+        let mappings = pools.iter().flatten().count();
         let arguments = Arguments { request, pools, reused: purpose.reused };
-        let bind = || prepared.executable.clone().bind(arguments.clone());
-        let binding = if buffers.is_empty() { Some(bind()?) } else { None };
+        let bound = if buffers.is_empty() {
+            Bound::Whole(prepared.executable.clone().bind(arguments)?)
+        } else {
+            Bound::WithBuffers { arguments, buffers }
+        };
         let (prepared, terms) = (prepared.clone(), purpose.terms);
-        Ok(Execution { prepared, arguments, buffers, binding, terms, unknown_output })
+        Ok(Execution { prepared, bound, mappings, terms, unknown_output })
     }
 
     pub fn terms(&self) -> Terms {
@@ -93,7 +103,7 @@ impl Execution {
 
     /// How many memories it has mapped, at most.
     pub fn mappings(&self) -> usize {
-        self.arguments.pools.iter().flatten().count()
+        self.mappings
     }
 
     pub fn prepared(&self) -> &Arc<Prepared> {
@@ -112,34 +122,36 @@ impl Execution {
 
     /// Checks that its device buffers could be used right now: an error to be told at once, not behind a fence.
     pub fn check_buffers(&self) -> Result<(), ServiceError> {
-        self.buffers.claim()?;
+        if let Bound::WithBuffers { buffers, .. } = &self.bound {
+            buffers.claim()?;
+        }
         Ok(())
     }
 
     /// Claims its device buffers, for a run that is submitted: all dimensions of its outputs are known.
     pub fn claim(&self) -> Result<(Arc<dyn Binding>, Option<Claims>), ServiceError> {
-        if let Some(binding) = &self.binding {
-            return Ok((binding.clone(), None));
+        match &self.bound {
+            Bound::Whole(binding) => Ok((binding.clone(), None)),
+            Bound::WithBuffers { arguments, buffers } => {
+                let dims =
+                    |output: &Option<Argument>| output.as_ref().map_or_else(Dims::new, |o| o.dims.clone());
+                let mut claims = buffers.claim()?;
+                claims.make_room(&arguments.request.outputs.iter().map(dims).collect::<Vec<_>>())?;
+                let binding = self.prepared.executable.clone().bind(claimed(arguments, &mut claims))?;
+                Ok((binding, Some(claims)))
+            }
         }
-        let mut claims = self.buffers.claim()?;
-        claims.make_room(&self.output_dims())?;
-        let binding = self.prepared.executable.clone().bind(self.claimed(&mut claims))?;
-        Ok((binding, Some(claims)))
-    }
-
-    /// What the request says of each output's dimensions.
-    fn output_dims(&self) -> Vec<Dims> {
-        let dims = |output: &Option<Argument>| output.as_ref().map_or_else(Dims::new, |o| o.dims.clone());
-        self.arguments.request.outputs.iter().map(dims).collect()
     }
 
     /// Runs to completion on the calling thread, as long as `control` allows.
     pub fn run(&self, control: &Control) -> Result<Outcome, ServiceError> {
         check_deadline(control.deadline_ns)?;
         let _slot = self.prepared.core.slot(control)?;
-        let outcome = match &self.binding {
-            Some(binding) => binding.clone().run(control)?,
-            None => self.run_with_buffers(control)?,
+        let outcome = match &self.bound {
+            Bound::Whole(binding) => binding.clone().run(control)?,
+            Bound::WithBuffers { arguments, buffers } => {
+                self.run_with_buffers(arguments, buffers, control)?
+            }
         };
         self.prepared.used();
         Ok(outcome)
@@ -161,10 +173,15 @@ impl Execution {
 
     /// Runs with arguments in device buffers, nobody else's until this returns. A run that finds out how large an output
     /// is, and that its buffer is too small, is done once more.
-    fn run_with_buffers(&self, control: &Control) -> Result<Outcome, ServiceError> {
-        let mut claims = self.buffers.claim()?;
+    fn run_with_buffers(
+        &self,
+        arguments: &Arguments,
+        buffers: &Uses,
+        control: &Control,
+    ) -> Result<Outcome, ServiceError> {
+        let mut claims = buffers.claim()?;
         let run = |claims: &mut Claims| -> Result<(Outcome, Vec<Dims>), ServiceError> {
-            let binding = self.prepared.executable.clone().bind(self.claimed(claims))?;
+            let binding = self.prepared.executable.clone().bind(claimed(arguments, claims))?;
             let outcome = binding.run(control)?;
             let dims = outcome.outputs.iter().map(|output| output.dims.clone()).collect();
             Ok((outcome, dims))
@@ -178,21 +195,6 @@ impl Execution {
             claims.commit(&dims)?;
         }
         Ok(outcome)
-    }
-
-    /// All arguments, those in device buffers included.
-    fn claimed(&self, claims: &mut Claims) -> Arguments {
-        let mut arguments = self.arguments.clone();
-        let Arguments { request, pools, .. } = &mut arguments;
-        let mut place = |argument: &mut Option<Argument>, claimed: Option<(Memory, usize, Dims)>| {
-            if let (Some(argument), Some((memory, length, dims))) = (argument, claimed) {
-                pools[argument.pool] = Some(memory);
-                (argument.offset, argument.length, argument.dims) = (0, length, dims);
-            }
-        };
-        request.inputs.iter_mut().enumerate().for_each(|(i, input)| place(input, claims.input(i)));
-        request.outputs.iter_mut().enumerate().for_each(|(i, output)| place(output, claims.output(i)));
-        arguments
     }
 
     /// Runs for a synchronous call that came at `entered`, and makes its answer.
@@ -215,6 +217,21 @@ impl Execution {
             timing: if measured { timing(outcome.on_device, entered.elapsed()) } else { NO_TIMING },
         })
     }
+}
+
+/// All of `arguments`, those in device buffers included.
+fn claimed(arguments: &Arguments, claims: &mut Claims) -> Arguments {
+    let mut arguments = arguments.clone();
+    let Arguments { request, pools, .. } = &mut arguments;
+    let mut place = |argument: &mut Option<Argument>, claimed: Option<(Memory, usize, Dims)>| {
+        if let (Some(argument), Some((memory, length, dims))) = (argument, claimed) {
+            pools[argument.pool] = Some(memory);
+            (argument.offset, argument.length, argument.dims) = (0, length, dims);
+        }
+    };
+    request.inputs.iter_mut().enumerate().for_each(|(i, input)| place(input, claims.input(i)));
+    request.outputs.iter_mut().enumerate().for_each(|(i, output)| place(output, claims.output(i)));
+    arguments
 }
 
 /// Marks an object that executes one request at a time as busy, until dropped.
