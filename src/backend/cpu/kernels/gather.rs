@@ -1,7 +1,7 @@
 //! GATHER and EMBEDDING_LOOKUP: slices by their indices, which are copied and checked before one is used.
 
 use super::{input, Kernel, Work};
-use crate::memory::{Target, View, Weights};
+use crate::memory::{Target, View};
 use crate::ops::{axis_index, Args, OpError, OperationType};
 use std::sync::OnceLock;
 
@@ -66,13 +66,5 @@ impl Kernel for Gather {
             Some(index) => Err(OpError::failed(format!("index {index} is out of range for {rows}"))),
             None => Ok(()),
         }
-    }
-
-    fn weights(&self) -> Vec<&Weights> {
-        vec![]
-    }
-
-    fn packed_inputs(&self) -> &'static [usize] {
-        &[]
     }
 }

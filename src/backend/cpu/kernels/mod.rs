@@ -43,11 +43,15 @@ pub trait Kernel: Send + Sync {
     fn run(&self, inputs: &[Option<View<u8>>], outputs: &mut [Target<u8>], work: Work)
         -> Result<(), OpError>;
 
-    /// Its packed weights, in the order in which it took them from its [`Source`].
-    fn weights(&self) -> Vec<&Weights>;
+    /// Its packed weights, in the order in which it took them from its [`Source`]; most kernels have none.
+    fn weights(&self) -> Vec<&Weights> {
+        Vec::new()
+    }
 
     /// Inputs whose data are in the packed weights: a run does without them.
-    fn packed_inputs(&self) -> &'static [usize];
+    fn packed_inputs(&self) -> &'static [usize] {
+        &[]
+    }
 }
 
 /// A kernel for this call, if there is a faster one than the plain evaluation. All dimensions are known, those of the

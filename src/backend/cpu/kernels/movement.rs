@@ -1,7 +1,7 @@
 //! Operations that only move elements: rows copied on all threads, transpositions in blocks that stay in the cache.
 
 use super::{Kernel, Work};
-use crate::memory::{Target, View, Weights};
+use crate::memory::{Target, View};
 use crate::ops::movement::{moves, requantisation, Axis};
 use crate::ops::{Args, OpError, Operation, OperationType};
 
@@ -148,14 +148,6 @@ impl Kernel for Movement {
             })?;
         }
         Ok(())
-    }
-
-    fn weights(&self) -> Vec<&Weights> {
-        vec![]
-    }
-
-    fn packed_inputs(&self) -> &'static [usize] {
-        &[]
     }
 }
 

@@ -4,7 +4,7 @@
 use super::elementwise::Element;
 use super::vector::{Level, Loop};
 use super::{input, output, Kernel, Work};
-use crate::memory::{Target, View, Weights};
+use crate::memory::{Target, View};
 use crate::ops::pool::PoolGeometry;
 use crate::ops::{Args, OpError, OperationType};
 use crate::tensor::requant::Activation;
@@ -143,14 +143,6 @@ where
         work.for_each_chunk(out, blocks * BLOCK, |first, out| {
             self.level.run(PoolLoop { pool: self, input, first, out });
         })
-    }
-
-    fn weights(&self) -> Vec<&Weights> {
-        vec![]
-    }
-
-    fn packed_inputs(&self) -> &'static [usize] {
-        &[]
     }
 }
 

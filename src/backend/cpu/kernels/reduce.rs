@@ -5,7 +5,7 @@ use super::elementwise::half::{narrow, widen};
 use super::elementwise::Element;
 use super::vector::{Level, Loop};
 use super::{input, output, Kernel, Work};
-use crate::memory::{Target, View, Weights};
+use crate::memory::{Target, View};
 use crate::ops::reduce::folded;
 use crate::ops::{Arg, Args, OpError, OperationType};
 use crate::tensor::OperandType::*;
@@ -157,14 +157,6 @@ where
         work.for_each_chunk(out, results, |first, out| {
             self.level.run(Results { reduction: self, input, first, out });
         })
-    }
-
-    fn weights(&self) -> Vec<&Weights> {
-        vec![]
-    }
-
-    fn packed_inputs(&self) -> &'static [usize] {
-        &[]
     }
 }
 

@@ -4,7 +4,7 @@
 use super::elementwise::{round, Element};
 use super::vector::{Level, Loop};
 use super::{input, output, Kernel, Source, Work};
-use crate::memory::{Target, View, Weights};
+use crate::memory::{Target, View};
 use crate::ops::resize::{Blend, ResizeGeometry};
 use crate::ops::{Args, OpError, OperationType};
 use crate::tensor::OperandType::*;
@@ -100,14 +100,6 @@ where
             self.level.run(BilinearLoop { resize: self, input, first: first / channels, out });
         })
     }
-
-    fn weights(&self) -> Vec<&Weights> {
-        vec![]
-    }
-
-    fn packed_inputs(&self) -> &'static [usize] {
-        &[]
-    }
 }
 
 struct BilinearLoop<'a, T, Number, Make> {
@@ -182,13 +174,5 @@ impl Kernel for Nearest {
                 unsafe { libc::memcpy(to.cast(), from.cast(), pixel) };
             }
         })
-    }
-
-    fn weights(&self) -> Vec<&Weights> {
-        vec![]
-    }
-
-    fn packed_inputs(&self) -> &'static [usize] {
-        &[]
     }
 }

@@ -6,7 +6,7 @@ use super::elementwise::math::exp;
 use super::elementwise::Element;
 use super::vector::{Level, Loop};
 use super::{input, output, Kernel, Work};
-use crate::memory::{Target, View, Weights};
+use crate::memory::{Target, View};
 use crate::ops::norm::Lanes;
 use crate::ops::{Args, OpError, OperationType};
 use crate::tensor::fixed_softmax::Exponentials;
@@ -80,14 +80,6 @@ where
         work.for_each_chunk(out, lanes * self.len, |first, out| {
             self.level.run(FloatLanes { softmax: self, input: input.part(first, out.len()), out });
         })
-    }
-
-    fn weights(&self) -> Vec<&Weights> {
-        vec![]
-    }
-
-    fn packed_inputs(&self) -> &'static [usize] {
-        &[]
     }
 }
 
@@ -163,14 +155,6 @@ impl Kernel for Bytes {
         work.for_each_chunk(out, lanes * self.len, |first, out| {
             self.level.run(ByteLanes { softmax: self, input: input.part(first, out.len()), out });
         })
-    }
-
-    fn weights(&self) -> Vec<&Weights> {
-        vec![]
-    }
-
-    fn packed_inputs(&self) -> &'static [usize] {
-        &[]
     }
 }
 

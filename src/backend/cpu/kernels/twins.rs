@@ -6,7 +6,7 @@ use crate::backend::cpu::pool::ThreadPool;
 use crate::memory::{AlignedBuf, Target, View};
 use crate::ops::signature::{find, Operand};
 use crate::ops::testing::{tensor, Tensor};
-use crate::ops::{evaluate, Arg, Args, NeverInterrupted, OperationType};
+use crate::ops::{evaluate, Arg, Args, NeverInterrupted, Operation, OperationType};
 use crate::tensor::{element_count, OperandType, TensorInfo};
 use half::f16;
 use proptest::prelude::*;
@@ -60,10 +60,12 @@ impl Noise {
 
 /// How near a kernel must come to the plain evaluation.
 #[derive(Clone, Copy, Debug)]
-pub enum Within {
+pub enum Within<'a> {
     SameBytes,
     /// So much of the number, or of 1 if that is less.
     Relative(f32),
+    /// What another order of addition may make of sums whose terms have these magnitudes in all, one an element.
+    OfTerms(f32, &'a [f32]),
 }
 
 /// Bytes before an argument, and after it: more than any vector has, and nothing is aligned.
@@ -78,6 +80,28 @@ pub fn compare(
     outputs: &[TensorInfo],
     within: Within,
 ) -> Result<bool, TestCaseError> {
+    with_call(ty, inputs, outputs, |operation, call| compare_call(operation, call, inputs, constants, within))
+}
+
+/// The first output of a call of floats, by the plain evaluation.
+pub fn plain_floats(
+    ty: OperationType,
+    inputs: &[Option<Tensor>],
+    outputs: &[TensorInfo],
+) -> Option<Vec<f32>> {
+    with_call(ty, inputs, outputs, |operation, call| {
+        let plain = evaluate::run(operation, call).ok()?;
+        Some(bytemuck::cast_slice(&plain.first()?.data).to_vec())
+    })
+}
+
+/// Calls `run` with this call of an operation, all of whose inputs are known.
+fn with_call<R>(
+    ty: OperationType,
+    inputs: &[Option<Tensor>],
+    outputs: &[TensorInfo],
+    run: impl FnOnce(&'static Operation, &Args) -> R,
+) -> R {
     let operation = ty.operation().unwrap();
     let operand = |t: &Option<Tensor>| t.as_ref().map(|t| t.info.clone());
     let infos: Vec<_> = inputs.iter().map(operand).collect();
@@ -91,8 +115,18 @@ pub fn compare(
     let held: Vec<_> = inputs.iter().map(arg).collect();
     let args: Vec<_> =
         held.iter().map(|t| t.as_ref().map(|(info, data)| Arg { info, data: Some(&data[..]) })).collect();
-    let call = Args { form, inputs: &args, outputs, interrupt: &NeverInterrupted };
-    let Ok(plain) = evaluate::run(operation, &call) else { return Ok(false) };
+    run(operation, &Args { form, inputs: &args, outputs, interrupt: &NeverInterrupted })
+}
+
+fn compare_call(
+    operation: &'static Operation,
+    call: &Args,
+    inputs: &[Option<Tensor>],
+    constants: usize,
+    within: Within,
+) -> Result<bool, TestCaseError> {
+    let (ty, args, outputs) = (operation.ty, call.inputs, call.outputs);
+    let Ok(plain) = evaluate::run(operation, call) else { return Ok(false) };
     let resolved: Vec<_> =
         outputs.iter().zip(&plain).map(|(info, result)| evaluate::with_dims(info, &result.dims)).collect();
     // A kernel is made before the values of variables are known.
@@ -101,7 +135,7 @@ pub fn compare(
         .enumerate()
         .map(|(i, arg)| arg.map(|arg| Arg { data: arg.data.filter(|_| i >= constants), ..arg }))
         .collect();
-    let ahead = Args { inputs: &ahead, outputs: &resolved, ..call };
+    let ahead = Args { inputs: &ahead, outputs: &resolved, ..*call };
     let shifted: Vec<Option<Vec<u8>>> = inputs
         .iter()
         .map(|t| t.as_ref().map(|t| [&[0; BEFORE][..], &t.data[..], &[0; AFTER][..]].concat()))
@@ -167,6 +201,7 @@ fn near(
                 let by = if ty == TENSOR_FLOAT16 { 1e-3 } else { f64::from(by) };
                 a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= by * b.abs().max(1.0)
             }
+            Within::OfTerms(by, terms) => (a - b).abs() <= f64::from(by) * f64::from(terms[i]),
         };
         prop_assert!(near, "{}, element {}: {}, plainly {}", what, i, a, b);
     }

@@ -4,7 +4,7 @@
 use super::super::vector::{Level, Loop};
 use super::super::{input, output, Kernel, Work};
 use super::broadcast::Broadcast;
-use crate::memory::{Target, View, Weights};
+use crate::memory::{Target, View};
 use crate::ops::OpError;
 use bytemuck::AnyBitPattern;
 
@@ -34,14 +34,6 @@ impl<S: Element, T: Element, F: Fn(S) -> T + Send + Sync> Kernel for Map<S, T, F
         work.for_each_chunk(out, chunk, |first, to| {
             self.level.run(MapLoop { from: from.part(first, to.len()), to, f: &self.f });
         })
-    }
-
-    fn weights(&self) -> Vec<&Weights> {
-        vec![]
-    }
-
-    fn packed_inputs(&self) -> &'static [usize] {
-        &[]
     }
 }
 
@@ -85,14 +77,6 @@ impl<S: Element, T: Element, F: Fn(S, S) -> T + Send + Sync> Kernel for Zip<S, T
         work.for_each_chunk(out, chunk, |first, to| {
             self.level.run(ZipLoop { walk: &self.walk, first, a, b, to, f: &self.f });
         })
-    }
-
-    fn weights(&self) -> Vec<&Weights> {
-        vec![]
-    }
-
-    fn packed_inputs(&self) -> &'static [usize] {
-        &[]
     }
 }
 
