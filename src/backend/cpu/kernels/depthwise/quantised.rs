@@ -2,6 +2,7 @@
 //! the row share; padding is the zero point there, so that no output is a special case.
 
 use super::super::conv::{signed_weights, signed_zero, QuantInput, PACKED_INPUTS};
+#[cfg(target_arch = "x86_64")]
 use super::super::vector::{Level, Vectors};
 use super::super::{input, output, rows_per_task, Kernel, Source, Work};
 use super::quads::{interleave, Base, Quads, Scaling, CHANNELS, QUAD, ROWS};
@@ -75,13 +76,13 @@ enum Instructions {
 
 impl Instructions {
     fn detect() -> Self {
+        #[cfg(target_arch = "x86_64")]
         match Level::detect().0 {
-            #[cfg(target_arch = "x86_64")]
-            Vectors::Avx512 if is_x86_feature_detected!("avx512vnni") => Instructions::Vnni,
-            #[cfg(target_arch = "x86_64")]
-            Vectors::Avx512 | Vectors::Avx2 => Instructions::Avx2,
-            _ => Instructions::Base,
+            Vectors::Avx512 if is_x86_feature_detected!("avx512vnni") => return Instructions::Vnni,
+            Vectors::Avx512 | Vectors::Avx2 => return Instructions::Avx2,
+            Vectors::Base => {}
         }
+        Instructions::Base
     }
 }
 

@@ -42,11 +42,12 @@ const fn of<D: Dot>(rows: usize, run: [unsafe fn(&Block<Quant>); 2]) -> [Micro<Q
     ]
 }
 
-/// Defines the micro-kernels `$name` of `$dot`, compiled for `$features`, with tiles of these heights, of at most `$most`.
+/// Defines the micro-kernels `$name` of `$dot`, with tiles of these heights, of at most `$most`, compiled for `$features` or
+/// for what every machine of the target has.
 macro_rules! micro_kernels {
-    ($name:ident = $dot:ty, $features:literal, [$($height:literal)*], $most:literal) => {
+    ($name:ident = $dot:ty, [$($height:literal)*], $most:literal $(, $features:literal)?) => {
         pub static $name: [Micro<Quant>; 2] = {
-            #[target_feature(enable = $features)]
+            $(#[target_feature(enable = $features)])?
             unsafe fn unsigned(block: &Block<Quant>) {
                 // SAFETY: by the contract of `Micro::run`.
                 unsafe {
@@ -55,7 +56,7 @@ macro_rules! micro_kernels {
                     })
                 }
             }
-            #[target_feature(enable = $features)]
+            $(#[target_feature(enable = $features)])?
             unsafe fn signed(block: &Block<Quant>) {
                 // SAFETY: by the contract of `Micro::run`.
                 unsafe {
@@ -69,22 +70,19 @@ macro_rules! micro_kernels {
     };
 }
 
+micro_kernels!(BASE = simd::Base, [1 2 3 4], 4);
 #[cfg(target_arch = "x86_64")]
-micro_kernels!(BASE = simd::Base, "sse2", [1 2 3 4], 4);
-#[cfg(target_arch = "aarch64")]
-micro_kernels!(BASE = simd::Base, "neon", [1 2 3 4], 4);
+micro_kernels!(AVX2 = simd::Avx2, [1 2 3 4], 4, "avx2,fma");
 #[cfg(target_arch = "x86_64")]
-micro_kernels!(AVX2 = simd::Avx2, "avx2,fma", [1 2 3 4], 4);
+micro_kernels!(AVX_VNNI = AvxVnni, [1 2 3 4 5 6], 6, "avx2,fma,avxvnni");
 #[cfg(target_arch = "x86_64")]
-micro_kernels!(AVX_VNNI = AvxVnni, "avx2,fma,avxvnni", [1 2 3 4 5 6], 6);
-#[cfg(target_arch = "x86_64")]
-micro_kernels!(AVX512 = simd::Avx512, "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl", [1 2 3 4 5 6 7 8], 8);
+micro_kernels!(AVX512 = simd::Avx512, [1 2 3 4 5 6 7 8], 8, "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl");
 #[cfg(target_arch = "x86_64")]
 micro_kernels!(
     VNNI = Vnni,
-    "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni",
     [1 2 3 4 5 6 7 8 9 10 11 12],
-    12
+    12,
+    "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni"
 );
 
 /// What is to be subtracted from each sum of a row: its inputs' sum, as often as the weights' zero point says.
