@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times models through the LiteRT delegate beside `nnhal bench`, in the same mode.
 
-    cargo build --release -p nnhal -p nnhal-delegate
+    cargo build --release --workspace
     python3 benches/delegate.py [--mode MODE] [--seconds S] [--rounds N] [MODEL.tflite ...]
 
 Both take turns, so that whatever else the machine does meets both alike; the figures are medians of each round's median.

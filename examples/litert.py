@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Classifies a picture with a stock LiteRT interpreter, alone and with this driver behind it.
 
-    cargo build --release -p nnhal -p nnhal-delegate
+    cargo build --release --workspace
     pip install ai-edge-litert pillow
     python3 examples/litert.py [MODEL.tflite PICTURE] [--delegate FILE] [--option KEY=VALUE ...]
 
@@ -67,7 +67,7 @@ def main():
     arguments = parser.parse_args()
     options = dict(option.partition("=")[::2] for option in arguments.option)
     if not arguments.delegate.exists():
-        sys.exit(f"{arguments.delegate} is not there: cargo build --release -p nnhal -p nnhal-delegate")
+        sys.exit(f"{arguments.delegate} is not there: cargo build --release --workspace")
     try:
         ours = load_delegate(str(arguments.delegate.resolve()), options)
     except ValueError as why:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the LiteRT delegate inside of the released wheel of ai-edge-litert.
 
-    cargo build --release -p nnhal -p nnhal-delegate
+    cargo build --release --workspace
     python3 tests/delegate/check.py [--target DIR] [--deaths N] [--rounds N] [CHECK ...]
 
 The environment is that of tests/peer. Models are both digits models and all of
@@ -27,9 +27,8 @@ from environment import ROOT, enter_venv  # noqa: E402
 if __name__ == "__main__":
     enter_venv()
 
-import flatbuffers  # noqa: E402
+import models as made_models  # noqa: E402
 import numpy as np  # noqa: E402
-import tflite  # noqa: E402
 from ai_edge_litert.interpreter import Interpreter, load_delegate  # noqa: E402
 
 SEED = 19
@@ -37,10 +36,6 @@ SECONDS = 900
 MODES = ["sync", "fenced", "burst", "reusable", "fmq"]
 DIGITS = ROOT / "models" / "digits_int8.tflite"
 DIGITS_F32 = ROOT / "models" / "digits_f32.tflite"
-# An operator that LiteRT has and NNAPI lacks, and that takes and gives what SOFTMAX does.
-COS = 108
-SOFTMAX = 25
-LOGISTIC = 14
 
 
 class Settings:
@@ -140,21 +135,6 @@ def same(ours, theirs, what):
     for i, (a, b) in enumerate(zip(ours, theirs)):
         expect(a.dtype == b.dtype, f"{what}: output {i} is {a.dtype}, not {b.dtype}")
         expect(a.tobytes() == b.tobytes(), f"{what}: output {i} differs")
-
-
-def with_cos(path):
-    """The model with COS in the place of SOFTMAX."""
-    content = bytearray(path.read_bytes())
-    model = tflite.Model.GetRootAs(content)
-    for i in range(model.OperatorCodesLength()):
-        code = model.OperatorCodes(i)
-        if max(code.BuiltinCode(), code.DeprecatedBuiltinCode()) == SOFTMAX:
-            table = code._tab
-            for place, size in ((4, 1), (10, 4)):
-                offset = table.Offset(place)
-                if offset:
-                    content[table.Pos + offset : table.Pos + offset + size] = COS.to_bytes(size, "little")
-    return bytes(content)
 
 
 def check_layout():
@@ -262,7 +242,7 @@ def check_states():
 
 def check_partitions():
     """A model with an operator that NNAPI lacks runs in parts, and one line says what stayed behind."""
-    content = with_cos(DIGITS_F32)
+    content = made_models.with_cos(DIGITS_F32)
     with StandardError() as told:
         made = interpreter(content, [Settings.delegate()])
     lines = [line for line in told.text.splitlines() if line.startswith("nnhal: ")]
@@ -274,56 +254,21 @@ def check_partitions():
         expect(np.allclose(ours, theirs, atol=1e-4), f"{options}: {np.abs(ours - theirs).max()}")
 
 
-def a_sigmoid():
-    """A model of one LOGISTIC on a [1, 4] tensor, which takes any other shape as well."""
-    builder = flatbuffers.Builder(1024)
-
-    def vector(start, items, prepend):
-        start(builder, len(items))
-        for item in reversed(items):
-            prepend(item)
-        return builder.EndVector()
-
-    offsets, ints = builder.PrependUOffsetTRelative, builder.PrependInt32
-    tensors = []
-    for name in ("in", "out"):
-        name = builder.CreateString(name)
-        shape = vector(tflite.TensorStartShapeVector, [1, 4], ints)
-        tflite.TensorStart(builder)
-        tflite.TensorAddShape(builder, shape)
-        tflite.TensorAddName(builder, name)
-        tensors.append(tflite.TensorEnd(builder))
-    inputs = vector(tflite.OperatorStartInputsVector, [0], ints)
-    outputs = vector(tflite.OperatorStartOutputsVector, [1], ints)
-    tflite.OperatorStart(builder)
-    tflite.OperatorAddInputs(builder, inputs)
-    tflite.OperatorAddOutputs(builder, outputs)
-    operators = vector(tflite.SubGraphStartOperatorsVector, [tflite.OperatorEnd(builder)], offsets)
-    tensors = vector(tflite.SubGraphStartTensorsVector, tensors, offsets)
-    tflite.SubGraphStart(builder)
-    tflite.SubGraphAddTensors(builder, tensors)
-    tflite.SubGraphAddInputs(builder, inputs)
-    tflite.SubGraphAddOutputs(builder, outputs)
-    tflite.SubGraphAddOperators(builder, operators)
-    subgraphs = vector(tflite.ModelStartSubgraphsVector, [tflite.SubGraphEnd(builder)], offsets)
-    tflite.OperatorCodeStart(builder)
-    tflite.OperatorCodeAddDeprecatedBuiltinCode(builder, LOGISTIC)
-    tflite.OperatorCodeAddBuiltinCode(builder, LOGISTIC)
-    codes = vector(tflite.ModelStartOperatorCodesVector, [tflite.OperatorCodeEnd(builder)], offsets)
-    tflite.BufferStart(builder)
-    buffers = vector(tflite.ModelStartBuffersVector, [tflite.BufferEnd(builder)], offsets)
-    tflite.ModelStart(builder)
-    tflite.ModelAddVersion(builder, 3)
-    tflite.ModelAddOperatorCodes(builder, codes)
-    tflite.ModelAddSubgraphs(builder, subgraphs)
-    tflite.ModelAddBuffers(builder, buffers)
-    builder.Finish(tflite.ModelEnd(builder), file_identifier=b"TFL3")
-    return bytes(builder.Output())
+def check_custom():
+    """A model with an operator of LiteRT's own runs in parts around it."""
+    content = made_models.spectrogram_of_sigmoid()
+    with StandardError() as told:
+        made = interpreter(content, [Settings.delegate()])
+    lines = [line for line in told.text.splitlines() if line.startswith("nnhal: ")]
+    expect(len(lines) == 1 and "2 of 3 nodes" in lines[0] and "AudioSpectrogram" in lines[0], told.text)
+    inputs = inputs_of(made)
+    ours, theirs = run(made, inputs)[0], run(interpreter(content), inputs)[0]
+    expect(np.allclose(ours, theirs, atol=1e-4), f"{np.abs(ours - theirs).max()}")
 
 
 def check_shapes():
     """Another shape is another compilation, and the earlier ones are still there afterwards."""
-    made = interpreter(a_sigmoid(), [Settings.delegate()])
+    made = interpreter(made_models.sigmoid(), [Settings.delegate()])
     index = made.get_input_details()[0]["index"]
     for shape in ((1, 4), (5, 4), (2, 2, 2, 3), (1, 4), (3, 1), (7, 9), (100, 100), (5, 4), (1, 4)):
         made.resize_tensor_input(index, shape)
@@ -358,7 +303,7 @@ class Daemon:
 
 
 def check_deaths():
-    """The driver is killed at any moment: invoke raises, and works again once the driver is back."""
+    """The driver is killed at any moment, amid runs and preparations: the call raises, and works once the driver is back."""
     random = np.random.default_rng(SEED)
     with tempfile.TemporaryDirectory() as directory:
         daemon = Daemon(directory)
@@ -367,13 +312,15 @@ def check_deaths():
         inputs = inputs_of(made)
         expected = [value.copy() for value in run(made, inputs)]
         raised = 0
-        for _ in range(Settings.deaths):
+        for i in range(Settings.deaths):
             killer = threading.Timer(random.uniform(0, 0.01), daemon.kill)
             killer.start()
             try:
                 while True:
+                    if i % 4 == 3:
+                        interpreter(DIGITS, [delegate])
                     same(run(made, inputs), expected, "before the death")
-            except RuntimeError as why:
+            except (RuntimeError, ValueError) as why:
                 expect("nnhal:" in str(why), f"{why}")
                 raised += 1
             killer.join()
@@ -456,6 +403,14 @@ def check_cache():
                                   cwd=pathlib.Path(__file__).parent, capture_output=True, text=True, timeout=SECONDS)
             told.append(done.stderr)
         expect("Miss in the cache" in told[0] and "Hit in the cache" in told[1], f"{told}")
+
+
+def check_example():
+    """What the README says to try first."""
+    command = [sys.executable, ROOT / "examples" / "litert.py", "--delegate", Settings.binary("libnnhal_delegate.so")]
+    told = subprocess.run(command, check=True, capture_output=True, text=True, timeout=SECONDS).stdout
+    classes = {line[:15]: line[18:].split()[0] for line in told.splitlines()[2:]}
+    expect(classes == {"LiteRT alone   ": "2", "with the driver": "2"}, told)
 
 
 CHECKS = {name.removeprefix("check_"): value for name, value in list(globals().items()) if name.startswith("check_")}
