@@ -5,7 +5,7 @@ mod common;
 use common::caching::*;
 use common::*;
 use nnhal::aidl::*;
-use nnhal::cache::{CacheFiles, Key};
+use nnhal::cache::{CacheFiles, Content, Key};
 use nnhal::memory::ClientSlice;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -199,9 +199,10 @@ fn what_another_version_of_the_driver_wrote_is_refused() {
     let this = nnhal::cache::Cache::new(Some(ours.path()), &version);
     let saved = this.load(&key, &files).expect("it is known under this version");
     // The very bytes that this version would write.
-    let data = ClientSlice::whole(saved.data).to_private().unwrap();
+    let data = ClientSlice::whole(saved.data[0].clone()).to_private().unwrap();
     let earlier = nnhal::cache::Cache::new(Some(theirs.path()), "an earlier version");
-    earlier.save(&key, &files, &saved.model, &[(0, data.into())]).unwrap();
+    let content = Content { models: &saved.models, data: &[vec![(0, data.into())]] };
+    earlier.save(&key, &files, content).unwrap();
     assert!(earlier.load(&key, &files).is_ok());
     drop(earlier);
     let harness = Harness::with_data(Some(theirs.path()));

@@ -1,7 +1,7 @@
 //! `nnhal cache` as people and scripts use it: what it prints, its exit codes, and that it makes nothing.
 #![cfg(feature = "tool")]
 
-use nnhal::cache::{Cache, CacheFiles, Key, Store};
+use nnhal::cache::{Cache, CacheFiles, Content, Key, Parts, Store};
 use nnhal::memory::{AlignedBuf, Weights};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -23,6 +23,19 @@ fn key(uid: u32, token: u8) -> Key {
     Key { uid, token: [token; 32] }
 }
 
+/// What is saved in one file of each kind.
+struct One([Vec<u8>; 1], [Parts; 1]);
+
+fn one(model: &[u8], data: &[(u64, Weights)]) -> One {
+    One([model.to_vec()], [data.to_vec()])
+}
+
+impl One {
+    fn content(&self) -> Content<'_> {
+        Content { models: &self.0, data: &self.1 }
+    }
+}
+
 fn data(len: usize) -> Vec<(u64, Weights)> {
     vec![(0, AlignedBuf::copy_of(&vec![7; len]).expect("memory").into())]
 }
@@ -30,7 +43,7 @@ fn data(len: usize) -> Vec<(u64, Weights)> {
 fn save(cache: &Cache, key: &Key) {
     let file = || tempfile::tempfile().expect("a file");
     let files = CacheFiles::new(&[file()], &[file()]).expect("files");
-    cache.save(key, &files, b"all that steers", &data(100)).expect("saved");
+    cache.save(key, &files, one(b"all that steers", &data(100)).content()).expect("saved");
 }
 
 /// A data directory with two compilations of clients, and two in the store.
@@ -40,8 +53,8 @@ fn used() -> TempDir {
     save(&cache, &key(10001, 0xa1));
     save(&cache, &key(10002, 0xb2));
     let store = Store::new(directory.path(), DRIVER, 1 << 20);
-    store.save(&key(10001, 0xc3), b"a model", &data(5000)).expect("stored");
-    store.save(&key(10001, 0xd4), b"another", &data(200)).expect("stored");
+    store.save(&key(10001, 0xc3), one(b"a model", &data(5000)).content()).expect("stored");
+    store.save(&key(10001, 0xd4), one(b"another", &data(200)).content()).expect("stored");
     directory
 }
 
@@ -66,16 +79,16 @@ fn compilations_are_listed_the_last_used_first() {
     let (code, out, err) = cache("list", directory.path());
     assert_eq!((code, &err[..]), (0, ""), "{out}");
     let expected = "\
-cache files of clients: 2 compilations, 262 bytes
+cache files of clients: 2 compilations, 294 bytes
   made by a driver of the test's
      age        uid token             model bytes   data bytes
-       0      10002 b2b2b2b2b2b2b2b2           31          100
-       1      10001 a1a1a1a1a1a1a1a1           31          100
-the driver's own store: 2 compilations, 5246 bytes
+       0      10002 b2b2b2b2b2b2b2b2           47          100
+       1      10001 a1a1a1a1a1a1a1a1           47          100
+the driver's own store: 2 compilations, 5278 bytes
   made by a driver of the test's
      age        uid token             model bytes   data bytes
-       0      10001 d4d4d4d4d4d4d4d4           23          200
-       1      10001 c3c3c3c3c3c3c3c3           23         5000
+       0      10001 d4d4d4d4d4d4d4d4           39          200
+       1      10001 c3c3c3c3c3c3c3c3           39         5000
 ";
     assert_eq!(out, expected);
 }
@@ -182,7 +195,7 @@ fn a_directory_that_is_no_drivers_stays_as_it_is() {
 fn what_a_daemon_uses_is_left_alone() {
     let directory = used();
     let store = Store::new(directory.path(), DRIVER, 1 << 20);
-    store.save(&key(10001, 0xe5), b"a third", &data(10)).expect("stored");
+    store.save(&key(10001, 0xe5), one(b"a third", &data(10)).content()).expect("stored");
     for command in ["list", "verify", "clear"] {
         let (code, out, err) = cache(command, directory.path());
         assert_eq!((code, &out[..]), (2, ""), "{command}");

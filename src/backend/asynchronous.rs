@@ -5,9 +5,8 @@
 use super::synchronous::pend;
 use super::{
     Arguments, Artifact, Backend, BackendError, Binding, ClientMemory, CompileOptions, Control, DeviceMemory,
-    Executable, Info, Interface, Preference, Submission,
+    Executable, Info, Interface, Saved, Submission,
 };
-use crate::memory::Mapping;
 use crate::model::Model;
 use crate::tensor::TensorInfo;
 use std::os::fd::OwnedFd;
@@ -40,11 +39,11 @@ impl Backend for Asynchronous {
 
     fn load(
         &self,
-        model: &[u8],
-        data: Arc<Mapping>,
+        saved: Saved,
+        options: &CompileOptions,
         control: &Control,
     ) -> Result<Arc<dyn Executable>, BackendError> {
-        Ok(Arc::new(Pends(self.0.load(model, data, control)?)))
+        Ok(Arc::new(Pends(self.0.load(saved, options, control)?)))
     }
 
     fn import(&self, memory: &ClientMemory) -> Result<Option<Arc<dyn DeviceMemory>>, BackendError> {
@@ -63,10 +62,6 @@ impl Executable for Pends {
 
     fn bind(self: Arc<Self>, arguments: Arguments) -> Result<Arc<dyn Binding>, BackendError> {
         Ok(Arc::new(PendingBinding(self.0.clone().bind(arguments)?)))
-    }
-
-    fn preference(&self) -> Preference {
-        self.0.preference()
     }
 
     fn is_finished(&self) -> bool {

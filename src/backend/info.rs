@@ -12,11 +12,29 @@ pub struct Info {
     /// The vendor extensions whose operand types and operations its models may use.
     pub extensions: Vec<Extension>,
     pub capabilities: Capabilities,
+    /// The files that a client has to keep for a compiled model, if it caches it.
+    pub cache_files: CacheFileCounts,
     /// How many executions the device takes at once; more wait in the driver, in fair shares. `None` if that is the
     /// backend's own affair.
     pub depth: Option<usize>,
     /// Whether the device waits for fences itself. Otherwise executions are submitted once these are signalled.
     pub waits_for_fences: bool,
+}
+
+/// How many files a compiled model is saved in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheFileCounts {
+    /// For what steers execution, which is proven before it is parsed; 0 where models cannot be saved.
+    pub models: u32,
+    /// For mere data, which is not proven.
+    pub data: u32,
+}
+
+impl CacheFileCounts {
+    /// The most of each kind that the interface has.
+    pub const MOST: u32 = 32;
+    /// No compiled model is saved.
+    pub const NONE: CacheFileCounts = CacheFileCounts { models: 0, data: 0 };
 }
 
 /// What kind of device this is, in the interface's terms.

@@ -21,7 +21,7 @@ pub use crate::model::{Argument, Extension, ExtensionOperand, ExtensionOperandTy
 pub use crate::scheduler::{boottime_ns, Control, Priority};
 pub use asynchronous::Asynchronous;
 pub use error::BackendError;
-pub use info::{Capabilities, DeviceType, Info, Performance};
+pub use info::{CacheFileCounts, Capabilities, DeviceType, Info, Performance};
 pub(crate) use submission::GRACE;
 pub use submission::{Completer, Outcome, OutputShape, Pending, Submission};
 pub use synchronous::{Synchronous, SynchronousBackend};
@@ -50,13 +50,12 @@ pub trait Backend: Send + Sync {
         control: &Control,
     ) -> Result<Arc<dyn Executable>, BackendError>;
 
-    /// Loads what [`Executable::artifact`] gave to a backend of the same [`version`](Info::version). The model bytes
-    /// are private, and are what was given. The data bytes may change at any moment, or vanish: that may change values,
-    /// and nothing else. Called on a thread of its own.
+    /// Loads what [`Executable::artifact`] gave to a backend of the same [`version`](Info::version), compiled with these
+    /// options. Called on a thread of its own.
     fn load(
         &self,
-        _model: &[u8],
-        _data: Arc<Mapping>,
+        _saved: Saved,
+        _options: &CompileOptions,
         _control: &Control,
     ) -> Result<Arc<dyn Executable>, BackendError> {
         Err(BackendError::Unsupported("this backend does not load compiled models".into()))
@@ -83,9 +82,6 @@ pub trait Executable: Send + Sync {
     /// Binds memory: whatever must be done once for all executions over the same arguments. A single execution is
     /// bound, too.
     fn bind(self: Arc<Self>, arguments: Arguments) -> Result<Arc<dyn Binding>, BackendError>;
-
-    /// What it was compiled for; an artifact remembers it.
-    fn preference(&self) -> Preference;
 
     /// Whether nothing of its compilation is left to do.
     fn is_finished(&self) -> bool {
@@ -162,13 +158,24 @@ impl Arguments {
     }
 }
 
-/// A compiled model as bytes, of two kinds.
+/// A compiled model as bytes, of two kinds: as many of each as the backend wants [files](Info::cache_files). Data are
+/// written from where they lie, so that they may be large.
 #[derive(Debug)]
 pub struct Artifact {
     /// All that steers execution.
-    pub model: Vec<u8>,
-    /// Mere data: parts and where they start, in order.
-    pub data: Vec<(u64, Weights)>,
+    pub models: Vec<Vec<u8>>,
+    /// Mere data: for each file its parts and where they start, in order.
+    pub data: Vec<Vec<(u64, Weights)>>,
+}
+
+/// An [`Artifact`], read again.
+#[derive(Debug)]
+pub struct Saved {
+    /// Private, and what was given.
+    pub models: Vec<Vec<u8>>,
+    /// Of the lengths that were given. The bytes may change at any moment, or vanish: that may change values, and nothing
+    /// else.
+    pub data: Vec<Arc<Mapping>>,
 }
 
 /// What a compiled model takes and gives.

@@ -2,7 +2,7 @@
 
 use super::{
     Arguments, Backend, BackendError, Binding, CompileOptions, Control, Executable, Info, Interface, Outcome,
-    OutputShape, Pending, Preference, Submission,
+    OutputShape, Pending, Submission,
 };
 use crate::model::{Model, OperationKind};
 use crate::ops::{Interrupt, OperationType};
@@ -58,7 +58,6 @@ struct Compiled<B: SynchronousBackend> {
     code: Arc<B>,
     compiled: B::Compiled,
     interface: Interface,
-    preference: Preference,
 }
 
 struct Bound<B: SynchronousBackend> {
@@ -82,8 +81,8 @@ impl<B: SynchronousBackend> Backend for Synchronous<B> {
         control: &Control,
     ) -> Result<Arc<dyn Executable>, BackendError> {
         let compiled = self.code.compile(model, options, control)?;
-        let (code, interface, preference) = (self.code.clone(), Interface::of(model), options.preference);
-        Ok(Arc::new(Compiled { code, compiled, interface, preference }))
+        let (code, interface) = (self.code.clone(), Interface::of(model));
+        Ok(Arc::new(Compiled { code, compiled, interface }))
     }
 }
 
@@ -94,10 +93,6 @@ impl<B: SynchronousBackend> Executable for Compiled<B> {
 
     fn bind(self: Arc<Self>, arguments: Arguments) -> Result<Arc<dyn Binding>, BackendError> {
         Ok(Arc::new(Bound { model: self, arguments }))
-    }
-
-    fn preference(&self) -> Preference {
-        self.preference
     }
 }
 

@@ -5,8 +5,8 @@
 //! of the model and the stamp of the data.
 
 use super::mapped;
-use super::{CacheError, Place, DATA_FILES, MODEL_FILES};
-use crate::memory::{check_blocking, guarded_len, stamp_start, Mapping, MemoryError, Weights};
+use super::{CacheError, Content, Parts, Place};
+use crate::memory::{check_blocking, guarded_len, stamp_start, Mapping, MemoryError};
 use nix::fcntl::{fcntl, FcntlArg, OFlag};
 use std::collections::HashSet;
 use std::fs::File;
@@ -32,28 +32,38 @@ pub struct Look {
     changed: (i64, i64),
 }
 
-/// Duplicates of a client's cache files, checked.
+/// Duplicates of a client's cache files, checked: at least one of each kind that is given.
 #[derive(Debug)]
 pub struct CacheFiles {
-    model: File,
-    data: File,
-    /// Of both.
-    identities: [Identity; 2],
+    models: Vec<File>,
+    data: Vec<File>,
+    /// Of all, models first.
+    identities: Vec<Identity>,
 }
 
 impl CacheFiles {
-    /// Checks the files' number and access, and keeps duplicates.
+    /// Checks the files' access, and keeps duplicates.
     pub fn new<F: AsFd>(models: &[F], data: &[F]) -> Result<Self, CacheError> {
-        let ([model], [data]) = (models, data) else {
-            const { assert!(MODEL_FILES == 1 && DATA_FILES == 1) };
-            return Err(CacheError::Count { models: models.len(), data: data.len() });
+        let mut identities = Vec::with_capacity(models.len() + data.len());
+        let mut keep = |what, fd: &F| {
+            let (file, identity) = duplicate(what, fd.as_fd())?;
+            if identities.contains(&identity) {
+                return Err(CacheError::SameFile);
+            }
+            identities.push(identity);
+            Ok(file)
         };
-        let (model, model_identity) = duplicate("model", model.as_fd())?;
-        let (data, data_identity) = duplicate("data", data.as_fd())?;
-        if model_identity == data_identity {
-            return Err(CacheError::SameFile);
+        let models = models.iter().map(|fd| keep("model", fd)).collect::<Result<Vec<_>, _>>()?;
+        let data = data.iter().map(|fd| keep("data", fd)).collect::<Result<Vec<_>, _>>()?;
+        if models.is_empty() {
+            return Err(CacheError::NoModel);
         }
-        Ok(CacheFiles { model, data, identities: [model_identity, data_identity] })
+        Ok(CacheFiles { models, data, identities })
+    }
+
+    /// How many there are: for models, and for data.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.models.len(), self.data.len())
     }
 
     /// Waits, for a while, until nobody else in this process reads or writes these files.
@@ -69,7 +79,7 @@ impl CacheFiles {
             }
             in_use = guard;
         }
-        in_use.extend(self.identities);
+        in_use.extend(self.identities.iter().copied());
         Ok(Lock { files: self })
     }
 }
@@ -109,93 +119,126 @@ pub struct Lock<'f> {
 }
 
 impl Lock<'_> {
-    /// Where the model cache is.
+    /// Where the first model cache is.
     pub fn place(&self) -> Place {
         let (device, inode) = self.files.identities[0];
         Place { device, inode }
     }
 
-    /// Writes both files, from their starts and whatever they held before.
-    pub fn write(&self, model: &[u8], data: &[(u64, Weights)], data_len: u64) -> Result<(), CacheError> {
-        let model_io = |why| CacheError::Io { what: "model", why };
-        let data_io = |why| CacheError::Io { what: "data", why };
-        let file = &self.files.data;
-        self.files.model.set_len(0).map_err(model_io)?;
+    /// Writes all files, from their starts and whatever they held before: `head`, which begins with a salt, is put before
+    /// the first model.
+    pub fn write(&self, head: &[u8], content: Content) -> Result<(), CacheError> {
+        let CacheFiles { models, data, .. } = self.files;
+        self.empty(models, "model")?;
         // Emptied first, and stamped last, so that nobody takes a mixture for whole.
-        file.set_len(0).map_err(data_io)?;
-        for_each_part(data, |start, bytes| file.write_all_at(bytes, start).map_err(data_io))?;
-        file.set_len(data_file_len(data_len)?).map_err(data_io)?;
-        if let (Some(start), Some(stamp)) = (stamp_start(data_len), model.first_chunk::<STAMP>()) {
-            if data_len > 0 {
-                file.write_all_at(stamp, start).map_err(data_io)?;
-            }
+        self.empty(data, "data")?;
+        for (file, parts) in data.iter().zip(content.data) {
+            write_data(file, parts, head)?;
         }
-        file.sync_data().map_err(data_io)?;
-        self.files.model.write_all_at(model, 0).map_err(model_io)
+        for (i, (file, model)) in models.iter().zip(content.models).enumerate() {
+            let head = if i == 0 { head } else { &[] };
+            let written =
+                file.write_all_at(head, 0).and_then(|()| file.write_all_at(model, head.len() as u64));
+            written.map_err(|why| CacheError::Io { what: "model", why })?;
+        }
+        Ok(())
     }
 
-    /// Makes `bytes` all that the model cache holds.
+    /// Makes `bytes` all that the first model cache holds, and nothing what the others hold.
     pub fn write_model(&self, bytes: &[u8]) -> Result<(), CacheError> {
-        let io = |why| CacheError::Io { what: "model", why };
-        self.files.model.set_len(0).map_err(io)?;
-        self.files.model.write_all_at(bytes, 0).map_err(io)
+        self.empty(&self.files.models, "model")?;
+        self.files.models[0].write_all_at(bytes, 0).map_err(|why| CacheError::Io { what: "model", why })
     }
 
-    pub fn look_at_data(&self) -> Result<Look, CacheError> {
-        let facts = self.files.data.metadata().map_err(|why| CacheError::Io { what: "data", why })?;
-        Ok(Look { len: facts.len(), changed: (facts.ctime(), facts.ctime_nsec()) })
+    fn empty(&self, files: &[File], what: &'static str) -> Result<(), CacheError> {
+        files.iter().try_for_each(|file| file.set_len(0)).map_err(|why| CacheError::Io { what, why })
     }
 
-    /// Whether a prepared model of this process computes with the data cache.
+    pub fn look_at_data(&self) -> Result<Vec<Look>, CacheError> {
+        let look = |file: &File| {
+            let facts = file.metadata().map_err(|why| CacheError::Io { what: "data", why })?;
+            Ok(Look { len: facts.len(), changed: (facts.ctime(), facts.ctime_nsec()) })
+        };
+        self.files.data.iter().map(look).collect()
+    }
+
+    fn data_identities(&self) -> &[Identity] {
+        &self.files.identities[self.files.models.len()..]
+    }
+
+    /// Whether a prepared model of this process computes with a data cache.
     pub fn is_mapped(&self) -> bool {
-        mapped::contains(self.files.identities[1])
+        self.data_identities().iter().any(|&file| mapped::contains(file))
     }
 
-    /// A private copy of the model cache, which must have one of these `lengths`.
-    pub fn read_model(&self, mut lengths: impl Iterator<Item = u64>) -> Result<Vec<u8>, CacheError> {
+    /// Private copies of the model caches, which together must have one of these `lengths`.
+    pub fn read_models(&self, mut lengths: impl Iterator<Item = u64>) -> Result<Vec<Vec<u8>>, CacheError> {
         let io = |why| CacheError::Io { what: "model", why };
-        let len = self.files.model.metadata().map_err(io)?.len();
-        if !lengths.any(|expected| expected == len) {
+        let lens = self.files.models.iter().map(|file| Ok(file.metadata().map_err(io)?.len()));
+        let lens = lens.collect::<Result<Vec<_>, CacheError>>()?;
+        let total = lens.iter().fold(0, |total: u64, len| total.saturating_add(*len));
+        if !lengths.any(|expected| expected == total) {
             return Err(CacheError::Changed);
         }
-        // What the registry says was written by this driver, within its limits.
-        let mut model = vec![0; usize::try_from(len).map_err(|_| CacheError::Changed)?];
-        self.files.model.read_exact_at(&mut model, 0).map_err(io)?;
-        Ok(model)
+        let read = |(file, len): (&File, u64)| {
+            // What the registry says was written by this driver, within its limits.
+            let mut model = vec![0; usize::try_from(len).map_err(|_| CacheError::Changed)?];
+            file.read_exact_at(&mut model, 0).map_err(io)?;
+            Ok(model)
+        };
+        self.files.models.iter().zip(lens).map(read).collect()
     }
 
-    /// The first `len` bytes of the data cache, mapped: for files that only this driver writes.
-    pub fn map_data(&self, len: u64) -> Result<Arc<Mapping>, CacheError> {
-        let mapping = match usize::try_from(len) {
-            Ok(0) => return Mapping::anonymous(0).map(Arc::new).map_err(CacheError::Data),
-            Ok(len) => Mapping::guarded(self.files.data.as_fd(), len),
-            Err(_) => return Err(CacheError::Changed),
+    /// The first bytes of each data cache, as many as `lens` says, mapped: for files that only this driver writes.
+    pub fn map_data(&self, lens: &[u64]) -> Result<Vec<Arc<Mapping>>, CacheError> {
+        let files = self.files.data.iter().zip(self.data_identities());
+        let map = |((file, identity), &len): ((&File, &Identity), &u64)| {
+            let mapping = match usize::try_from(len) {
+                Ok(0) => return Mapping::anonymous(0).map(Arc::new).map_err(CacheError::Data),
+                Ok(len) => Mapping::guarded(file.as_fd(), len),
+                Err(_) => return Err(CacheError::Changed),
+            };
+            let mapping = mapping.map(Arc::new).map_err(CacheError::Data)?;
+            mapped::insert(*identity, &mapping);
+            Ok(mapping)
         };
-        let mapping = mapping.map(Arc::new).map_err(CacheError::Data)?;
-        mapped::insert(self.files.identities[1], &mapping);
-        Ok(mapping)
+        files.zip(lens).map(map).collect()
     }
 
-    /// A private copy of the first `len` bytes of the data cache, which must have been written together with `model`: from
-    /// here on its files may change, or vanish.
-    pub fn copy_data(&self, len: u64, model: &[u8]) -> Result<Arc<Mapping>, CacheError> {
-        let io = |why| CacheError::Io { what: "data", why };
-        let Some(stamp_at) = stamp_start(len).filter(|_| len > 0) else {
-            return Mapping::anonymous(0).map(Arc::new).map_err(CacheError::Data);
-        };
-        let bytes = usize::try_from(len).map_err(|_| CacheError::Changed)?;
-        let copy = Mapping::private_copy(&self.files.data, bytes).map_err(CacheError::Data)?;
-        // Afterwards: who writes the file anew meanwhile empties it first, and stamps it last.
-        let mut stamp = [0; STAMP];
-        let whole = self.files.data.metadata().map_err(io)?.len() >= data_file_len(len)?;
-        if !whole
-            || self.files.data.read_exact_at(&mut stamp, stamp_at).is_err()
-            || !model.starts_with(&stamp)
-        {
-            return Err(CacheError::DataChanged);
+    /// Private copies of the first bytes of each data cache, as many as `lens` says. They must have been written together
+    /// with what begins with `salt`: from here on the files may change, or vanish.
+    pub fn copy_data(&self, lens: &[u64], salt: &[u8]) -> Result<Vec<Arc<Mapping>>, CacheError> {
+        self.files.data.iter().zip(lens).map(|(file, &len)| copy_data(file, len, salt)).collect()
+    }
+}
+
+fn write_data(file: &File, parts: &Parts, salt: &[u8]) -> Result<(), CacheError> {
+    let io = |why| CacheError::Io { what: "data", why };
+    let len = data_len(parts);
+    for_each_part(parts, |start, bytes| file.write_all_at(bytes, start).map_err(io))?;
+    file.set_len(data_file_len(len)?).map_err(io)?;
+    if let (Some(start), Some(stamp)) = (stamp_start(len), salt.first_chunk::<STAMP>()) {
+        if len > 0 {
+            file.write_all_at(stamp, start).map_err(io)?;
         }
-        Ok(Arc::new(copy))
     }
+    file.sync_data().map_err(io)
+}
+
+fn copy_data(file: &File, len: u64, salt: &[u8]) -> Result<Arc<Mapping>, CacheError> {
+    let io = |why| CacheError::Io { what: "data", why };
+    let Some(stamp_at) = stamp_start(len).filter(|_| len > 0) else {
+        return Mapping::anonymous(0).map(Arc::new).map_err(CacheError::Data);
+    };
+    let bytes = usize::try_from(len).map_err(|_| CacheError::Changed)?;
+    let copy = Mapping::private_copy(file, bytes).map_err(CacheError::Data)?;
+    // Afterwards: who writes the file anew meanwhile empties it first, and stamps it last.
+    let mut stamp = [0; STAMP];
+    let whole = file.metadata().map_err(io)?.len() >= data_file_len(len)?;
+    if !whole || file.read_exact_at(&mut stamp, stamp_at).is_err() || !salt.starts_with(&stamp) {
+        return Err(CacheError::DataChanged);
+    }
+    Ok(Arc::new(copy))
 }
 
 impl Drop for Lock<'_> {
@@ -215,9 +258,14 @@ pub fn data_file_len(data_len: u64) -> Result<u64, CacheError> {
     }
 }
 
+/// How many bytes a data cache has of its own.
+pub fn data_len(parts: &Parts) -> u64 {
+    parts.last().map_or(0, |(start, part)| start + part.len() as u64)
+}
+
 /// Calls `each(start, bytes)` for all bytes of a data cache in order, with zeroes between its parts.
 pub fn for_each_part(
-    data: &[(u64, Weights)],
+    data: &Parts,
     mut each: impl FnMut(u64, &[u8]) -> Result<(), CacheError>,
 ) -> Result<(), CacheError> {
     let mut end = 0;

@@ -5,10 +5,11 @@
 //! data cache is not proven at all, and must not matter but for values.
 //!
 //! What is saved, in this order, so that a crash at any point leaves a miss and never a wrong hit:
-//! 1. The model cache begins with a salt, so that no two saves have the same hash. The hash is computed in memory.
+//! 1. The first model cache begins with a salt, so that no two saves have the same hash, and with the lengths of the data
+//!    caches. The hash, over all model caches, is computed in memory.
 //! 2. The registry records it, durably. From here on no earlier files fit.
-//! 3. The model cache is emptied, then the data cache written and synced, then the model cache written. It is the last
-//!    to be whole, and needs no sync: what a power cut leaves of it has the hash or has not.
+//! 3. The model caches are emptied, then the data caches written and synced, then the model caches written. They are the
+//!    last to be whole, and need no sync: what a power cut leaves of them has the hash or has not.
 //!
 //! On loading, the model cache is copied to private memory, hashed there, compared in constant time, then used. A client's
 //! data cache is copied, too: once a model is prepared, whatever becomes of the files is the client's affair. Only the
@@ -29,6 +30,8 @@ mod offline;
 mod registry;
 #[cfg(test)]
 mod replace_tests;
+#[cfg(test)]
+mod several_files_tests;
 mod store;
 mod table;
 #[cfg(test)]
@@ -46,11 +49,19 @@ use sha2::{Digest, Sha256};
 use std::path::Path;
 use std::sync::Arc;
 
-/// How many files of each kind this driver writes.
-pub const MODEL_FILES: usize = 1;
-pub const DATA_FILES: usize = 1;
+/// What a data cache holds: parts and where they start, in order.
+pub type Parts = Vec<(u64, Weights)>;
 
-/// Largest model cache that is written: nothing that steers is that large, and it is read whole.
+/// What is saved: as many of each kind as there are files.
+#[derive(Clone, Copy, Debug)]
+pub struct Content<'a> {
+    /// All that steers.
+    pub models: &'a [Vec<u8>],
+    /// Mere data.
+    pub data: &'a [Parts],
+}
+
+/// Largest model caches that are written, all together: nothing that steers is that large, and it is read whole.
 const MAX_MODEL_BYTES: usize = 256 << 20;
 
 const SALT: usize = 16;
@@ -58,11 +69,13 @@ const SALT: usize = 16;
 /// Why nothing was saved or loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
-    #[error("{models} model and {data} data cache files, expected {MODEL_FILES} and {DATA_FILES}")]
-    Count { models: usize, data: usize },
+    #[error("no model cache file")]
+    NoModel,
+    #[error("{0} cache files for a compiled model in {1}")]
+    Count(usize, usize),
     #[error("the {0} cache is not a regular file opened for reading and writing")]
     Access(&'static str),
-    #[error("the model cache and the data cache are the same file")]
+    #[error("two cache files are the same file")]
     SameFile,
     /// To read from it could block for ever.
     #[error("the {0} cache lies in a file system that another process serves")]
@@ -91,20 +104,20 @@ pub enum CacheError {
 /// What a cache gave back.
 pub struct Loaded {
     /// Private, and proven to be what was saved.
-    pub model: Vec<u8>,
-    /// Anything at all, of the length that was saved. Private, but for the driver's own store.
-    pub data: Arc<Mapping>,
+    pub models: Vec<Vec<u8>>,
+    /// Anything at all, of the lengths that were saved. Private, but for the driver's own store.
+    pub data: Vec<Arc<Mapping>>,
     pub written: Written,
 }
 
 /// How a save, or a load, left the files and the registry: what they must still be like for it to be replaced.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Written {
-    /// Of what the model cache holds.
+    /// Of what the model caches hold.
     record: Record,
     /// Whether the registry knows of it.
     recorded: bool,
-    data: Look,
+    data: Vec<Look>,
 }
 
 /// The caches of all clients.
@@ -128,14 +141,9 @@ impl Cache {
     }
 
     /// Saves a compiled model in a client's files, in place of what was saved for `key` before.
-    pub fn save(
-        &self,
-        key: &Key,
-        files: &CacheFiles,
-        model: &[u8],
-        data: &[(u64, Weights)],
-    ) -> Result<Written, CacheError> {
-        self.write(key, &files.lock()?, model, data, None).map(|(written, _)| written)
+    pub fn save(&self, key: &Key, files: &CacheFiles, content: Content) -> Result<Written, CacheError> {
+        check_counts(files, content)?;
+        self.write(key, &files.lock()?, content, None).map(|(written, _)| written)
     }
 
     /// Empties a client's files of what was saved for `key` before, to be replaced by what will be compiled.
@@ -147,8 +155,15 @@ impl Cache {
             self.registry.remove(key, |_| true)?;
         }
         lock.write_model(&ticket)?;
-        let record =
-            Record { hash: hash(&ticket), model_len: SALT as u64, data_len: 0, data_hash: None, model: 0 };
+        let mut models = vec![&[][..]; files.counts().0];
+        models[0] = &ticket;
+        let record = Record {
+            hash: hash(&[], &models),
+            model_len: SALT as u64,
+            data_len: 0,
+            data_hash: None,
+            model: 0,
+        };
         Ok(Written { record, recorded: false, data: lock.look_at_data()? })
     }
 
@@ -158,9 +173,9 @@ impl Cache {
         key: &Key,
         files: &CacheFiles,
         written: &Written,
-        model: &[u8],
-        data: &[(u64, Weights)],
+        content: Content,
     ) -> Result<(), CacheError> {
+        check_counts(files, content)?;
         let lock = files.lock()?;
         let entries = self.registry.get(key)?;
         let is_known = match written.recorded {
@@ -176,7 +191,7 @@ impl Cache {
         }
         // Compiled further, it is the same model still.
         let same = written.recorded.then_some(written.record.model);
-        self.write(key, &lock, model, data, same).map(drop)
+        self.write(key, &lock, content, same).map(drop)
     }
 
     /// Writes files that are locked; gives also what entries were dropped for it. `same` is what the model is known by, if
@@ -185,25 +200,28 @@ impl Cache {
         &self,
         key: &Key,
         lock: &Lock,
-        model: &[u8],
-        data: &[(u64, Weights)],
+        content: Content,
         same: Option<u64>,
     ) -> Result<(Written, Vec<Key>), CacheError> {
-        if model.len() > MAX_MODEL_BYTES {
-            return Err(CacheError::TooLarge(model.len()));
+        let head = head(&files::salt::<SALT>()?, content.data);
+        let model_len = content.models.iter().fold(head.len(), |len, model| len.saturating_add(model.len()));
+        if model_len > MAX_MODEL_BYTES {
+            return Err(CacheError::TooLarge(model_len));
         }
         let (place, id) = match (self.owns_files, same) {
             (true, _) => (Place::STORE, 0),
             (false, Some(id)) => (lock.place(), id),
-            (false, None) => (lock.place(), identify(model, data)?),
+            (false, None) => (lock.place(), identify(content)?),
         };
-        let model = [&files::salt::<SALT>()?[..], model].concat();
-        let data_len = data.last().map_or(0, |(start, part)| start + part.len() as u64);
-        let data_hash = if self.owns_files { Some(hash_data(data)?) } else { None };
-        let record =
-            Record { hash: hash(&model), model_len: model.len() as u64, data_len, data_hash, model: id };
+        let record = Record {
+            hash: hash(&head, content.models),
+            model_len: model_len as u64,
+            data_len: content.data.iter().map(files::data_len).fold(0, u64::saturating_add),
+            data_hash: if self.owns_files { Some(hash_data(content.data)?) } else { None },
+            model: id,
+        };
         let dropped = self.registry.put(&Entry { key: *key, place, record, last_use: 0 })?;
-        let written = lock.write(&model, data, data_len).and_then(|()| lock.look_at_data());
+        let written = lock.write(&head, content).and_then(|()| lock.look_at_data());
         if written.is_err() {
             // It is a miss as it is; this only frees its place.
             self.registry.remove(key, |entry| entry.place == place)?;
@@ -211,15 +229,15 @@ impl Cache {
         Ok((Written { record, recorded: true, data: written? }, dropped))
     }
 
-    /// The model cache, and which of `records` says that it is what was written.
-    fn read(&self, lock: &Lock, records: &[Record]) -> Result<(Vec<u8>, usize), CacheError> {
-        let model = lock.read_model(records.iter().map(|record| record.model_len))?;
-        let found = hash(&model);
+    /// The model caches, and which of `records` says that they are what was written.
+    fn read(&self, lock: &Lock, records: &[Record]) -> Result<(Vec<Vec<u8>>, usize), CacheError> {
+        let models = lock.read_models(records.iter().map(|record| record.model_len))?;
+        let found = hash(&[], &models);
         let known = records.iter().position(|record| same(&found, &record.hash));
-        known.filter(|_| model.len() >= SALT).map(|i| (model, i)).ok_or(CacheError::Changed)
+        known.map(|i| (models, i)).ok_or(CacheError::Changed)
     }
 
-    /// Loads what was saved for `key`, if the model cache still is what was saved.
+    /// Loads what was saved for `key`, if the model caches still are what was saved.
     pub fn load(&self, key: &Key, files: &CacheFiles) -> Result<Loaded, CacheError> {
         let lock = files.lock()?;
         let entries = self.registry.get(key)?;
@@ -227,16 +245,19 @@ impl Cache {
             return Err(CacheError::Unknown);
         }
         let records: Vec<_> = entries.iter().map(|entry| entry.record).collect();
-        let (mut model, i) = self.read(&lock, &records)?;
-        let record = records[i];
+        let (mut models, i) = self.read(&lock, &records)?;
+        let lens = data_lens(&models[0]).ok_or(CacheError::Changed)?;
+        if lens.len() != files.counts().1 {
+            return Err(CacheError::Changed);
+        }
         let data = match self.owns_files {
-            true => lock.map_data(record.data_len)?,
-            false => lock.copy_data(record.data_len, &model)?,
+            true => lock.map_data(&lens)?,
+            false => lock.copy_data(&lens, &models[0])?,
         };
         self.registry.used(&entries[i]);
-        model.drain(..SALT);
-        let written = Written { record, recorded: true, data: lock.look_at_data()? };
-        Ok(Loaded { model, data, written })
+        models[0].drain(..head_len(lens.len()));
+        let written = Written { record: records[i], recorded: true, data: lock.look_at_data()? };
+        Ok(Loaded { models, data, written })
     }
 
     pub fn registry(&self) -> &Registry {
@@ -244,33 +265,68 @@ impl Cache {
     }
 }
 
-/// Over the number of model cache files, and the length and bytes of each.
-fn hash(model: &[u8]) -> [u8; 32] {
+fn check_counts(files: &CacheFiles, content: Content) -> Result<(), CacheError> {
+    let (given, needed) = (files.counts(), (content.models.len(), content.data.len()));
+    let all = |(models, data): (usize, usize)| models + data;
+    (given == needed).then_some(()).ok_or(CacheError::Count(all(given), all(needed)))
+}
+
+/// What the first model cache begins with: a salt, the number of data caches, and the length of each.
+fn head(salt: &[u8; SALT], data: &[Parts]) -> Vec<u8> {
+    let mut head = salt.to_vec();
+    head.extend((data.len() as u64).to_le_bytes());
+    data.iter().for_each(|parts| head.extend(files::data_len(parts).to_le_bytes()));
+    head
+}
+
+fn head_len(data_files: usize) -> usize {
+    SALT + 8 * (1 + data_files)
+}
+
+/// The lengths that a head says; `None` where there is none.
+fn data_lens(model: &[u8]) -> Option<Vec<u64>> {
+    let mut numbers = model.get(SALT..)?.chunks_exact(8).map_while(|bytes| bytes.try_into().ok());
+    let mut number = || numbers.next().map(u64::from_le_bytes);
+    let count = number()?;
+    // No longer than what is there, whatever it says.
+    (0..count).map(|_| number()).collect()
+}
+
+/// Over the number of model cache files, and the length and bytes of each. The first begins with `head`.
+fn hash<M: AsRef<[u8]>>(head: &[u8], models: &[M]) -> [u8; 32] {
     let mut hasher = Sha256::new();
-    hasher.update((MODEL_FILES as u64).to_le_bytes());
-    hasher.update((model.len() as u64).to_le_bytes());
-    hasher.update(model);
+    hasher.update((models.len() as u64).to_le_bytes());
+    for (i, model) in models.iter().enumerate() {
+        let (head, model) = (if i == 0 { head } else { &[] }, model.as_ref());
+        hasher.update(((head.len() + model.len()) as u64).to_le_bytes());
+        hasher.update(head);
+        hasher.update(model);
+    }
     hasher.finalize().into()
 }
 
 /// What tells a compiled model from others that a client saves under one token. Whoever makes two that look the same
 /// deceives only itself: what is loaded is proven by a real hash.
-fn identify(model: &[u8], data: &[(u64, Weights)]) -> Result<u64, CacheError> {
-    let mut id = farmhash::hash64(model);
-    files::for_each_part(data, |start, bytes| {
-        id = farmhash::hash64_with_seeds(bytes, id, start);
-        Ok(())
-    })?;
+fn identify(content: Content) -> Result<u64, CacheError> {
+    let mut id = content.models.iter().fold(0, |id, model| farmhash::hash64_with_seeds(model, id, 0));
+    for parts in content.data {
+        files::for_each_part(parts, |start, bytes| {
+            id = farmhash::hash64_with_seeds(bytes, id, start);
+            Ok(())
+        })?;
+    }
     Ok(id)
 }
 
-/// Over the bytes of a data cache.
-fn hash_data(data: &[(u64, Weights)]) -> Result<[u8; 32], CacheError> {
+/// Over the bytes of all data caches.
+fn hash_data(data: &[Parts]) -> Result<[u8; 32], CacheError> {
     let mut hasher = Sha256::new();
-    files::for_each_part(data, |_, bytes| {
-        hasher.update(bytes);
-        Ok(())
-    })?;
+    for parts in data {
+        files::for_each_part(parts, |_, bytes| {
+            hasher.update(bytes);
+            Ok(())
+        })?;
+    }
     Ok(hasher.finalize().into())
 }
 

@@ -2,11 +2,11 @@
 //!
 //! Must make nothing: it opens what there is, and fails where there is nothing.
 
-use super::entry::{Entry, Key};
+use super::entry::Entry;
 use super::files::data_file_len;
-use super::store::{is_ours, paths, remove, STORE};
+use super::store::{is_ours, path, paths, remove, DATA, MODEL, STORE};
 use super::table::{self, Open};
-use super::{hash, CacheError};
+use super::{data_lens, hash, CacheError};
 use redb::Database;
 use sha2::{Digest, Sha256};
 use std::fs::File;
@@ -98,20 +98,38 @@ impl Shelf {
 
     /// What is wrong with an entry's files.
     fn faults_of(&self, entry: &Entry) -> Vec<String> {
-        let (record, [model, data]) = (&entry.record, self.paths(&entry.key));
-        let model_fault = fault(&model, record.model_len, |bytes| hash(bytes) == record.hash);
-        let data_fault = fault(&data, data_file_len(record.data_len).unwrap_or(u64::MAX), |bytes| {
-            let data = &bytes[..record.data_len as usize];
-            record.data_hash.is_none_or(|hash| Sha256::digest(data)[..] == hash)
-        });
-        let lines = [(model, model_fault), (data, data_fault)];
-        lines.into_iter().filter_map(|(path, why)| Some(format!("{}: {}", path.display(), why?))).collect()
-    }
-
-    fn paths(&self, key: &Key) -> [PathBuf; 2] {
-        paths(&self.directory, key)
+        let path = |kind, i| path(&self.directory, &entry.key, kind, i);
+        let line = |path: &Path, why: &str| format!("{}: {why}", path.display());
+        let count = paths(&self.directory, &entry.key, MODEL).len().max(1);
+        let models: Vec<_> = (0..count).map(|i| path(MODEL, i)).collect();
+        let record = &entry.record;
+        let (mut faults, lens) = match read_models(&models, record.model_len) {
+            Ok(found) if hash(&[], &found) == record.hash => (Vec::new(), data_lens(&found[0])),
+            Ok(_) => (vec![line(&models[0], OTHER)], None),
+            Err((path, why)) => (vec![line(path, &why)], None),
+        };
+        // Which data belong to a model, that says itself; without it, one file is known to have all.
+        let alone = paths(&self.directory, &entry.key, DATA).len() <= 1;
+        let Some(lens) = lens.or_else(|| alone.then(|| vec![record.data_len])) else { return faults };
+        let (mut hasher, mut whole) = (Sha256::new(), true);
+        for (i, &len) in lens.iter().enumerate() {
+            match read(&path(DATA, i), data_file_len(len).unwrap_or(u64::MAX)) {
+                Ok(bytes) => hasher.update(&bytes[..len as usize]),
+                Err(why) => {
+                    whole = false;
+                    faults.push(line(&path(DATA, i), &why));
+                }
+            }
+        }
+        let found: [u8; 32] = hasher.finalize().into();
+        if whole && record.data_hash.is_some_and(|hash| hash != found) {
+            faults.push(line(&path(DATA, 0), OTHER));
+        }
+        faults
     }
 }
+
+const OTHER: &str = "it is not what was saved: its hash is another";
 
 fn failed(why: redb::Error) -> CacheError {
     CacheError::Offline(why.to_string())
@@ -128,15 +146,32 @@ fn damage(database: &mut Database) -> Option<String> {
     }
 }
 
-/// What is wrong with a file that should have `len` bytes and be `right`.
-fn fault(path: &Path, len: u64, right: impl FnOnce(&[u8]) -> bool) -> Option<String> {
-    let mut bytes = Vec::new();
-    // One byte more than there should be tells that there are too many.
-    let read = File::open(path).and_then(|file| file.take(len.saturating_add(1)).read_to_end(&mut bytes));
-    match read {
-        Err(why) => Some(format!("it cannot be read: {why}")),
-        Ok(_) if bytes.len() as u64 != len => Some(format!("it has not the {len} bytes that were written")),
-        Ok(_) if !right(&bytes) => Some("it is not what was saved: its hash is another".into()),
-        Ok(_) => None,
+/// Model files, which should have `len` bytes together; else which one is wrong, and why.
+fn read_models(paths: &[PathBuf], len: u64) -> Result<Vec<Vec<u8>>, (&PathBuf, String)> {
+    let (mut models, mut left) = (Vec::new(), len);
+    for (i, path) in paths.iter().enumerate() {
+        let last = i + 1 == paths.len();
+        let model = read_up_to(path, left).map_err(|why| (path, why))?;
+        let fits = if last { model.len() as u64 == left } else { model.len() as u64 <= left };
+        if !fits {
+            return Err((path, format!("it has not the {left} bytes that were written")));
+        }
+        left -= model.len() as u64;
+        models.push(model);
     }
+    Ok(models)
+}
+
+/// A file that should have `len` bytes; else what is wrong with it.
+fn read(path: &Path, len: u64) -> Result<Vec<u8>, String> {
+    let bytes = read_up_to(path, len)?;
+    let fits = bytes.len() as u64 == len;
+    fits.then_some(bytes).ok_or_else(|| format!("it has not the {len} bytes that were written"))
+}
+
+/// One byte more than there should be tells that there are too many.
+fn read_up_to(path: &Path, len: u64) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(len.saturating_add(1)).read_to_end(&mut bytes));
+    read.map(|_| bytes).map_err(|why| format!("it cannot be read: {why}"))
 }

@@ -1,18 +1,18 @@
 //! What was saved is replaced by what was compiled further, where it still is what was saved, and nowhere else.
 
-use super::tests::{bytes_of, data, key, load, saved, Pair, MODEL};
+use super::tests::{bytes_of, data, key, load, one, saved, Pair, MODEL};
 use super::*;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 /// What is there is replaced by this.
 fn replace(cache: &Cache, pair: &Pair, written: &Written) -> Result<(), CacheError> {
-    cache.replace(&key(1, 1), &pair.files(), written, b"further", &data(b"packed"))
+    cache.replace(&key(1, 1), &pair.files(), written, one(b"further", &data(b"packed")).content())
 }
 
 fn written() -> (Cache, Pair, Written) {
     let (cache, pair) = (Cache::new(None, "driver"), Pair::new());
-    let written = cache.save(&key(1, 1), &pair.files(), MODEL, &data(b"weights")).unwrap();
+    let written = cache.save(&key(1, 1), &pair.files(), one(MODEL, &data(b"weights")).content()).unwrap();
     (cache, pair, written)
 }
 
@@ -22,7 +22,7 @@ fn what_was_written_is_replaced_once() {
     let of_load = cache.load(&key(1, 1), &pair.files()).unwrap().written;
     replace(&cache, &pair, &of_load).unwrap();
     let loaded = cache.load(&key(1, 1), &pair.files()).unwrap();
-    assert_eq!((&loaded.model[..], &bytes_of(&loaded.data)[64..]), (&b"further"[..], &b"packed"[..]));
+    assert_eq!((&loaded.models[0][..], &bytes_of(&loaded.data[0])[64..]), (&b"further"[..], &b"packed"[..]));
     drop(loaded);
     // It is another by now.
     assert!(matches!(replace(&cache, &pair, &written), Err(CacheError::Changed)));
@@ -42,7 +42,7 @@ fn what_a_client_did_to_its_files_is_left_alone() {
         |_, pair| pair.data.write_all_at(&[1], 3).unwrap(),
         |cache, _| cache.registry.remove(&key(1, 1), |_| true).unwrap(),
         |cache, pair| {
-            cache.save(&key(1, 2), &pair.files(), b"another", &[]).unwrap();
+            cache.save(&key(1, 2), &pair.files(), one(b"another", &[]).content()).unwrap();
         },
     ];
     for (i, change) in changes.iter().enumerate() {
@@ -65,7 +65,7 @@ fn what_a_client_did_to_its_files_is_left_alone() {
     }
     // Saved again under its token, even though by the same client and from the same model.
     let (cache, pair, written) = written();
-    cache.save(&key(1, 1), &pair.files(), MODEL, &data(b"weights")).unwrap();
+    cache.save(&key(1, 1), &pair.files(), one(MODEL, &data(b"weights")).content()).unwrap();
     assert!(matches!(replace(&cache, &pair, &written), Err(CacheError::Changed)));
     assert_eq!(load(&cache, &key(1, 1), &pair).unwrap(), MODEL);
 }

@@ -4,9 +4,10 @@
 //! model's content in place of a token. What the store loses is compiled again, so nothing here is an error to a
 //! client.
 
-use super::{Cache, CacheError, CacheFiles, Key, Limits, Loaded, Registry};
-use crate::memory::Weights;
+use super::files::data_len;
+use super::{Cache, CacheError, CacheFiles, Content, Key, Limits, Loaded, Registry};
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,8 @@ use std::sync::{Mutex, PoisonError};
 
 /// The store's place in the driver's data directory.
 pub(super) const STORE: &str = "store";
-const KINDS: [&str; 2] = ["model", "data"];
+pub(super) const MODEL: &str = "model";
+pub(super) const DATA: &str = "data";
 
 /// Compiled models of all clients; none sees another's.
 pub struct Store {
@@ -39,24 +41,34 @@ impl Store {
     /// What was saved for `key`.
     pub fn load(&self, key: &Key) -> Option<Loaded> {
         self.sweep();
-        let files = self.files(key, false).ok()?;
+        let open = |kind| open(&self.paths(key, kind), false);
+        let files = CacheFiles::new(&open(MODEL).ok()?, &open(DATA).ok()?).ok()?;
         let loaded = self.cache.load(key, &files);
         loaded.inspect_err(|why| log::info!("a compiled model is not loaded from the store: {why}")).ok()
     }
 
-    pub fn save(&self, key: &Key, model: &[u8], data: &[(u64, Weights)]) -> Result<(), CacheError> {
+    pub fn save(&self, key: &Key, content: Content) -> Result<(), CacheError> {
         self.sweep();
-        let size = data.last().map_or(0, |(start, part)| start + part.len() as u64) + model.len() as u64;
+        let models = content.models.iter().map(|model| model.len() as u64);
+        let size = models.chain(content.data.iter().map(data_len)).fold(0, u64::saturating_add);
         if size > self.most_bytes / 2 {
             return Err(CacheError::TooLarge(size as usize)); // it would drive out all others
         }
         let _alone = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
-        let files = self.files(key, true)?;
+        let make = |kind, count| {
+            let paths: Vec<_> = (0..count).map(|i| path(&self.directory, key, kind, i)).collect();
+            open(&paths, true)
+        };
+        let (models, data) = (make(MODEL, content.models.len())?, make(DATA, content.data.len())?);
+        let files = CacheFiles::new(&models, &data)?;
         let lock = files.lock()?;
         if lock.is_mapped() {
             return Ok(()); // another compilation of it was saved meanwhile, and is in use
         }
-        let saved = self.cache.write(key, &lock, model, data, None);
+        // More files than it has now would be taken for its own.
+        let surplus = |kind, count| self.paths(key, kind).into_iter().skip(count);
+        surplus(MODEL, models.len()).chain(surplus(DATA, data.len())).for_each(|path| remove(&path));
+        let saved = self.cache.write(key, &lock, content, None);
         drop(lock);
         match &saved {
             Ok((_, dropped)) => dropped.iter().for_each(|key| self.delete(key)),
@@ -70,23 +82,18 @@ impl Store {
         let files = std::fs::read_dir(directory.join(STORE)).into_iter().flatten().flatten();
         let whole = |file: &std::fs::DirEntry| {
             // The model is what is written last.
-            let model = file.path().extension().is_some_and(|kind| kind == KINDS[0]);
+            let model = file.path().extension().is_some_and(|kind| kind == MODEL);
             model && file.metadata().is_ok_and(|facts| facts.len() > 0)
         };
         files.filter(whole).count()
     }
 
-    fn files(&self, key: &Key, create: bool) -> Result<CacheFiles, CacheError> {
-        let open =
-            |path: &PathBuf| File::options().read(true).write(true).create(create).truncate(false).open(path);
-        let [model, data] = paths(&self.directory, key);
-        let model = open(&model).map_err(|why| CacheError::Io { what: "model", why })?;
-        let data = open(&data).map_err(|why| CacheError::Io { what: "data", why })?;
-        CacheFiles::new(&[model], &[data])
+    fn paths(&self, key: &Key, kind: &str) -> Vec<PathBuf> {
+        paths(&self.directory, key, kind)
     }
 
     fn delete(&self, key: &Key) {
-        paths(&self.directory, key).iter().for_each(|path| remove(path));
+        [MODEL, DATA].iter().flat_map(|kind| self.paths(key, kind)).for_each(|path| remove(&path));
     }
 
     /// Once: removes files that nothing is recorded for, of another driver or of a save that did not come to its end.
@@ -99,8 +106,8 @@ impl Store {
         }
         let Ok(entries) = self.cache.registry.list() else { return };
         *swept = true;
-        let known: HashSet<PathBuf> =
-            entries.iter().flat_map(|entry| paths(&self.directory, &entry.key)).collect();
+        let paths = |key| [MODEL, DATA].into_iter().flat_map(move |kind| self.paths(key, kind));
+        let known: HashSet<PathBuf> = entries.iter().flat_map(|entry| paths(&entry.key)).collect();
         let Ok(files) = std::fs::read_dir(&self.directory) else { return };
         files.flatten().map(|file| file.path()).for_each(|path| {
             if is_ours(&path) && !known.contains(&path) {
@@ -110,15 +117,29 @@ impl Store {
     }
 }
 
-/// Where the model and the data of an entry are.
-pub(super) fn paths(directory: &Path, key: &Key) -> [PathBuf; 2] {
+/// The files of one kind that an entry has.
+pub(super) fn paths(directory: &Path, key: &Key, kind: &str) -> Vec<PathBuf> {
+    (0..).map(|i| path(directory, key, kind, i)).take_while(|path| path.exists()).collect()
+}
+
+/// Where file `i` of one kind of an entry is.
+pub(super) fn path(directory: &Path, key: &Key, kind: &str, i: usize) -> PathBuf {
     let hash: String = key.token.iter().map(|byte| format!("{byte:02x}")).collect();
-    KINDS.map(|kind| directory.join(format!("{}-{hash}.{kind}", key.uid)))
+    let number = if i == 0 { String::new() } else { i.to_string() };
+    directory.join(format!("{}-{hash}.{kind}{number}", key.uid))
+}
+
+/// Opens files, whatever they hold.
+fn open(paths: &[PathBuf], create: bool) -> Result<Vec<File>, CacheError> {
+    let open = |path| File::options().read(true).write(true).create(create).truncate(false).open(path);
+    paths.iter().map(open).collect::<Result<_, _>>().map_err(|why| CacheError::Io { what: "stored", why })
 }
 
 /// Whether a file is one of the store's compiled models, by its name.
 pub(super) fn is_ours(path: &Path) -> bool {
-    KINDS.iter().any(|kind| path.extension().is_some_and(|extension| extension == *kind))
+    let Some(extension) = path.extension().and_then(OsStr::to_str) else { return false };
+    let number = [MODEL, DATA].iter().find_map(|kind| extension.strip_prefix(kind));
+    number.is_some_and(|number| number.bytes().all(|digit| digit.is_ascii_digit()))
 }
 
 pub(super) fn remove(path: &Path) {

@@ -40,17 +40,30 @@ pub(super) fn data(bytes: &[u8]) -> Vec<(u64, Weights)> {
     vec![(0, AlignedBuf::copy_of(b"first").unwrap().into()), (64, AlignedBuf::copy_of(bytes).unwrap().into())]
 }
 
+/// What is saved in one file of each kind.
+pub(super) struct One([Vec<u8>; 1], [Parts; 1]);
+
+pub(super) fn one(model: &[u8], data: &[(u64, Weights)]) -> One {
+    One([model.to_vec()], [data.to_vec()])
+}
+
+impl One {
+    pub(super) fn content(&self) -> Content<'_> {
+        Content { models: &self.0, data: &self.1 }
+    }
+}
+
 pub(super) fn bytes_of(mapping: &Arc<Mapping>) -> Vec<u8> {
     ClientSlice::new(mapping.clone(), 0, mapping.len()).unwrap().to_private().unwrap().to_vec()
 }
 
 pub(super) fn load(cache: &Cache, key: &Key, pair: &Pair) -> Result<Vec<u8>, CacheError> {
-    cache.load(key, &pair.files()).map(|loaded| loaded.model)
+    cache.load(key, &pair.files()).map(|mut loaded| loaded.models.remove(0))
 }
 
 pub(super) fn saved() -> (Cache, Pair) {
     let (cache, pair) = (Cache::new(None, "driver"), Pair::new());
-    cache.save(&key(1, 1), &pair.files(), MODEL, &data(b"weights")).unwrap();
+    cache.save(&key(1, 1), &pair.files(), one(MODEL, &data(b"weights")).content()).unwrap();
     (cache, pair)
 }
 
@@ -61,10 +74,10 @@ fn what_was_saved_is_loaded_whatever_the_files_held() {
         file.write_all(&[9; 5000]).unwrap();
         file.seek(std::io::SeekFrom::Start(77)).unwrap();
     }
-    cache.save(&key(1, 1), &pair.files(), MODEL, &data(b"weights")).unwrap();
+    cache.save(&key(1, 1), &pair.files(), one(MODEL, &data(b"weights")).content()).unwrap();
     let loaded = cache.load(&key(1, 1), &pair.files()).unwrap();
-    assert_eq!(loaded.model, MODEL);
-    let bytes = bytes_of(&loaded.data);
+    assert_eq!(loaded.models[0], MODEL);
+    let bytes = bytes_of(&loaded.data[0]);
     assert_eq!((bytes.len(), &bytes[..6], &bytes[64..]), (71, &b"first\0"[..], &b"weights"[..]));
     assert_eq!(pair.data.metadata().unwrap().len(), crate::memory::guarded_len(71).unwrap());
 }
@@ -96,7 +109,7 @@ fn data_may_change_but_not_go_missing() {
     let (cache, pair) = saved();
     pair.data.write_all_at(b"others", 64).unwrap();
     pair.data.set_len(100_000).unwrap();
-    assert_eq!(bytes_of(&cache.load(&key(1, 1), &pair.files()).unwrap().data)[64..], *b"otherss");
+    assert_eq!(bytes_of(&cache.load(&key(1, 1), &pair.files()).unwrap().data[0])[64..], *b"otherss");
     pair.data.set_len(70).unwrap();
     assert!(matches!(load(&cache, &key(1, 1), &pair), Err(CacheError::Data(_))));
 }
@@ -109,12 +122,12 @@ fn other_tokens_and_other_clients_miss() {
     }
     // Valid files of another model, under this token.
     let other = Pair::new();
-    cache.save(&key(1, 2), &other.files(), b"another model", &[]).unwrap();
+    cache.save(&key(1, 2), &other.files(), one(b"another model", &[]).content()).unwrap();
     assert!(matches!(load(&cache, &key(1, 1), &other), Err(CacheError::Changed)));
     let swapped = CacheFiles::new(&[&other.model], &[&pair.data]).unwrap();
     assert!(matches!(cache.load(&key(1, 1), &swapped), Err(CacheError::Changed)));
     // The same token, used by two clients.
-    cache.save(&key(2, 1), &other.files(), b"another client's", &[]).unwrap();
+    cache.save(&key(2, 1), &other.files(), one(b"another client's", &[]).content()).unwrap();
     assert_eq!(load(&cache, &key(1, 1), &pair).unwrap(), MODEL);
     assert!(matches!(load(&cache, &key(2, 1), &pair), Err(CacheError::Changed)));
 }
@@ -124,7 +137,7 @@ fn the_latest_save_under_a_token_wins() {
     let (cache, pair) = saved();
     let mut old = vec![0; pair.model.metadata().unwrap().len() as usize];
     pair.model.read_exact_at(&mut old, 0).unwrap();
-    cache.save(&key(1, 1), &pair.files(), MODEL, &data(b"WEIGHTS")).unwrap();
+    cache.save(&key(1, 1), &pair.files(), one(MODEL, &data(b"WEIGHTS")).content()).unwrap();
     assert_eq!(load(&cache, &key(1, 1), &pair).unwrap(), MODEL);
     // Not even the same model saved before: its data may be gone.
     pair.model.write_all_at(&old, 0).unwrap();
@@ -135,7 +148,7 @@ fn the_latest_save_under_a_token_wins() {
 fn a_save_that_stops_anywhere_leaves_a_miss() {
     let pair = Pair::new();
     let cache = Cache::new(None, "driver");
-    cache.save(&key(1, 1), &pair.files(), MODEL, &data(b"weights")).unwrap();
+    cache.save(&key(1, 1), &pair.files(), one(MODEL, &data(b"weights")).content()).unwrap();
     // As far as the registry, before the files.
     let record = Record { hash: [1; 32], model_len: 31, data_len: 71, data_hash: None, model: 9 };
     cache.registry.put(&entry(key(1, 1), record)).unwrap();
@@ -149,9 +162,10 @@ fn a_save_that_stops_anywhere_leaves_a_miss() {
 fn files_are_counted_and_their_access_checked() {
     let pair = Pair::new();
     let none: [&File; 0] = [];
-    let both = [&pair.model, &pair.data];
-    assert!(matches!(CacheFiles::new(&both, &[&pair.data]), Err(CacheError::Count { models: 2, data: 1 })));
-    assert!(matches!(CacheFiles::new(&[&pair.model], &none), Err(CacheError::Count { models: 1, data: 0 })));
+    assert!(matches!(CacheFiles::new(&none, &[&pair.data]), Err(CacheError::NoModel)));
+    let (cache, alone) = (Cache::new(None, "driver"), CacheFiles::new(&[&pair.model], &none).unwrap());
+    let refused = cache.save(&key(1, 1), &alone, one(MODEL, &[]).content());
+    assert!(matches!(refused, Err(CacheError::Count(1, 2))));
     assert!(matches!(CacheFiles::new(&[&pair.model], &[&pair.model]), Err(CacheError::SameFile)));
     let reopened = |options: &mut std::fs::OpenOptions| {
         use std::os::fd::AsRawFd;
@@ -171,7 +185,7 @@ fn files_are_counted_and_their_access_checked() {
 fn the_registry_outlives_the_process_but_not_the_driver() {
     let (directory, pair) = (TempDir::new().unwrap(), Pair::new());
     let open = |fingerprint| Cache::new(Some(directory.path()), fingerprint);
-    open("one").save(&key(1, 1), &pair.files(), MODEL, &[]).unwrap();
+    open("one").save(&key(1, 1), &pair.files(), one(MODEL, &[]).content()).unwrap();
     assert_eq!(load(&open("one"), &key(1, 1), &pair).unwrap(), MODEL);
     assert!(matches!(load(&open("two"), &key(1, 1), &pair), Err(CacheError::Unknown)));
     assert!(matches!(load(&open("one"), &key(1, 1), &pair), Err(CacheError::Unknown)));
@@ -181,7 +195,7 @@ fn the_registry_outlives_the_process_but_not_the_driver() {
 fn loading_writes_nothing_and_saving_still_can() {
     let (directory, pair) = (TempDir::new().unwrap(), Pair::new());
     let open = || Cache::new(Some(directory.path()), "driver");
-    open().save(&key(1, 1), &pair.files(), MODEL, &[]).unwrap();
+    open().save(&key(1, 1), &pair.files(), one(MODEL, &[]).content()).unwrap();
     let registry = || std::fs::read(directory.path().join(table::FILE)).unwrap();
     let before = registry();
     // Whoever opens the table to write has it alone.
@@ -191,7 +205,7 @@ fn loading_writes_nothing_and_saving_still_can() {
     }
     assert!(registry() == before);
     drop(second);
-    first.save(&key(1, 2), &pair.files(), b"another", &[]).unwrap();
+    first.save(&key(1, 2), &pair.files(), one(b"another", &[]).content()).unwrap();
     assert_eq!(load(&first, &key(1, 2), &pair).unwrap(), b"another");
     let last_uses: Vec<_> = first.registry().list().unwrap().iter().map(|entry| entry.last_use).collect();
     assert_eq!(last_uses, [3, 4], "what was read before is not forgotten");
@@ -202,7 +216,7 @@ fn a_registry_that_is_broken_is_made_anew_and_one_in_use_is_left_alone() {
     let (directory, pair) = (TempDir::new().unwrap(), Pair::new());
     std::fs::write(directory.path().join("registry.redb"), [7; 9000]).unwrap();
     let cache = Cache::new(Some(directory.path()), "driver");
-    cache.save(&key(1, 1), &pair.files(), MODEL, &[]).unwrap();
+    cache.save(&key(1, 1), &pair.files(), one(MODEL, &[]).content()).unwrap();
     let second = Cache::new(Some(directory.path()), "driver");
     assert!(matches!(load(&second, &key(1, 1), &pair), Err(CacheError::Registry(_))));
     assert_eq!(load(&cache, &key(1, 1), &pair).unwrap(), MODEL);
@@ -214,7 +228,7 @@ fn without_a_usable_directory_nothing_is_cached() {
     let file = directory.path().join("file");
     std::fs::write(&file, b"").unwrap();
     let (cache, pair) = (Cache::new(Some(&file.join("data")), "driver"), Pair::new());
-    let refused = cache.save(&key(1, 1), &pair.files(), MODEL, &[]);
+    let refused = cache.save(&key(1, 1), &pair.files(), one(MODEL, &[]).content());
     assert!(matches!(refused, Err(CacheError::Registry(_))));
     assert_eq!(pair.model.metadata().unwrap().len(), 0);
 }
@@ -226,7 +240,7 @@ fn a_registry_opened_ahead_is_read_only_and_makes_nothing() {
     let cache = Cache::new(Some(&data_directory), "driver");
     cache.open_ahead();
     assert!(!data_directory.exists());
-    cache.save(&key(1, 1), &pair.files(), MODEL, &[]).unwrap();
+    cache.save(&key(1, 1), &pair.files(), one(MODEL, &[]).content()).unwrap();
     drop(cache);
     let (cache, other) =
         (Cache::new(Some(&data_directory), "driver"), Cache::new(Some(&data_directory), "driver"));
@@ -234,7 +248,7 @@ fn a_registry_opened_ahead_is_read_only_and_makes_nothing() {
     other.open_ahead();
     assert!(cache.load(&key(1, 1), &pair.files()).is_ok() && other.load(&key(1, 1), &pair.files()).is_ok());
     drop(other);
-    cache.save(&key(1, 2), &pair.files(), MODEL, &[]).unwrap();
+    cache.save(&key(1, 2), &pair.files(), one(MODEL, &[]).content()).unwrap();
     assert!(cache.load(&key(1, 2), &pair.files()).is_ok());
 }
 
@@ -273,9 +287,11 @@ fn concurrent_saves_under_one_token_leave_one_of_them() {
             let (cache, pair) = (&cache, &pair);
             scope.spawn(move || {
                 for _ in 0..5 {
-                    cache.save(&key(1, 1), &pair.files(), &[i; 100], &data(&[i; 500])).unwrap();
+                    cache
+                        .save(&key(1, 1), &pair.files(), one(&[i; 100], &data(&[i; 500])).content())
+                        .unwrap();
                     let loaded = cache.load(&key(1, 1), &pair.files()).unwrap();
-                    assert!(loaded.model.iter().all(|&byte| byte == loaded.model[0]));
+                    assert!(loaded.models[0].iter().all(|&byte| byte == loaded.models[0][0]));
                 }
             });
         }
@@ -295,7 +311,7 @@ fn locks_on_files_are_their_clients_affair() {
     let other = open("data");
     other.lock().unwrap();
     pair.model.lock().unwrap();
-    cache.save(&key(1, 1), &pair.files(), MODEL, &data(b"weights")).unwrap();
+    cache.save(&key(1, 1), &pair.files(), one(MODEL, &data(b"weights")).content()).unwrap();
     assert_eq!(load(&cache, &key(1, 1), &pair).unwrap(), MODEL);
     assert!(open("data").try_lock().is_err() && open("model").try_lock().is_err(), "both are held still");
 }
@@ -305,12 +321,12 @@ fn what_was_loaded_stays_whatever_becomes_of_the_files() {
     let (cache, pair) = saved();
     let large: Vec<u8> = (0..9_000_001u32).map(|i| (i % 251) as u8).collect();
     for content in [&b"weights"[..], &large] {
-        cache.save(&key(1, 1), &pair.files(), MODEL, &data(content)).unwrap();
+        cache.save(&key(1, 1), &pair.files(), one(MODEL, &data(content)).content()).unwrap();
         let loaded = cache.load(&key(1, 1), &pair.files()).unwrap();
         pair.data.write_all_at(&[0xee; 100], 0).unwrap();
         pair.data.set_len(0).unwrap();
-        assert!(!loaded.data.vanished());
-        assert!(bytes_of(&loaded.data)[64..] == *content, "{} bytes", content.len());
+        assert!(!loaded.data[0].vanished());
+        assert!(bytes_of(&loaded.data[0])[64..] == *content, "{} bytes", content.len());
     }
 }
 
@@ -318,7 +334,7 @@ fn what_was_loaded_stays_whatever_becomes_of_the_files() {
 fn data_of_another_save_is_not_taken() {
     let (cache, pair) = saved();
     let other = Pair::new();
-    cache.save(&key(1, 2), &other.files(), MODEL, &data(b"WEIGHTS")).unwrap();
+    cache.save(&key(1, 2), &other.files(), one(MODEL, &data(b"WEIGHTS")).content()).unwrap();
     let mixed = CacheFiles::new(&[&pair.model], &[&other.data]).unwrap();
     assert!(matches!(cache.load(&key(1, 1), &mixed), Err(CacheError::DataChanged)));
     assert_eq!(load(&cache, &key(1, 1), &pair).unwrap(), MODEL);
@@ -328,12 +344,15 @@ fn data_of_another_save_is_not_taken() {
 fn a_token_may_stand_for_several_files_of_one_model() {
     let (cache, first) = saved();
     let others: [_; 4] = std::array::from_fn(|_| Pair::new());
-    let save = |pair: &Pair| cache.save(&key(1, 1), &pair.files(), MODEL, &data(b"weights")).unwrap();
+    let save =
+        |pair: &Pair| cache.save(&key(1, 1), &pair.files(), one(MODEL, &data(b"weights")).content()).unwrap();
     let hits = |pair: &Pair| load(&cache, &key(1, 1), pair).is_ok();
     let written = [&others[0], &others[1], &others[2]].map(save);
     assert!(hits(&first) && others[..3].iter().all(hits));
     // Compiled further in one place, it is the same model still.
-    cache.replace(&key(1, 1), &others[0].files(), &written[0], b"further", &data(b"packed")).unwrap();
+    cache
+        .replace(&key(1, 1), &others[0].files(), &written[0], one(b"further", &data(b"packed")).content())
+        .unwrap();
     assert!(hits(&first) && others[..3].iter().all(hits));
     // One more, and the one not used for longest goes.
     hits(&first);
@@ -343,7 +362,7 @@ fn a_token_may_stand_for_several_files_of_one_model() {
     save(&others[3]);
     assert!(hits(&first) && others[1..].iter().all(hits));
     // Another model, though it differs in its data only.
-    cache.save(&key(1, 1), &others[0].files(), MODEL, &data(b"WEIGHTS")).unwrap();
+    cache.save(&key(1, 1), &others[0].files(), one(MODEL, &data(b"WEIGHTS")).content()).unwrap();
     assert!(hits(&others[0]) && !hits(&first) && !others[1..].iter().any(hits));
 }
 
@@ -353,7 +372,7 @@ fn a_registry_whose_user_died_of_it_is_put_aside_at_the_next_start() {
     let open = || Cache::new(Some(directory.path()), "driver");
     let mark = directory.path().join("registry.mark");
     let saved_anew = || {
-        open().save(&key(1, 1), &pair.files(), MODEL, &[]).unwrap();
+        open().save(&key(1, 1), &pair.files(), one(MODEL, &[]).content()).unwrap();
         assert_eq!(std::fs::read(&mark).unwrap(), b"", "nothing is left");
         assert_eq!(load(&open(), &key(1, 1), &pair).unwrap(), MODEL);
     };
@@ -391,7 +410,7 @@ fn files_that_a_process_serves_are_refused_at_once() {
     );
 }
 
-fn store(directory: &Path, fingerprint: &str) -> Store {
+pub(super) fn store(directory: &Path, fingerprint: &str) -> Store {
     Store::new(directory, fingerprint, 3000)
 }
 
@@ -405,14 +424,14 @@ fn the_store_gives_back_what_it_was_given_to_the_same_client() {
     {
         let store = store(directory.path(), "driver");
         assert!(store.load(&key(1, 1)).is_none());
-        store.save(&key(1, 1), MODEL, &data(b"weights")).unwrap();
+        store.save(&key(1, 1), one(MODEL, &data(b"weights")).content()).unwrap();
     }
     let store = store(directory.path(), "driver");
     let loaded = store.load(&key(1, 1)).unwrap();
     // Saved once more, by who compiled it at the same time: whoever uses it does not lose it.
-    store.save(&key(1, 1), MODEL, &data(b"weights")).unwrap();
-    assert!(!loaded.data.vanished());
-    assert_eq!((&loaded.model[..], bytes_of(&loaded.data).len()), (MODEL, 71));
+    store.save(&key(1, 1), one(MODEL, &data(b"weights")).content()).unwrap();
+    assert!(!loaded.data[0].vanished());
+    assert_eq!((&loaded.models[0][..], bytes_of(&loaded.data[0]).len()), (MODEL, 71));
     assert!(store.load(&key(2, 1)).is_none());
 }
 
@@ -421,10 +440,12 @@ fn the_store_keeps_to_its_size_and_frees_what_is_not_needed() {
     let directory = TempDir::new().unwrap();
     {
         let store = store(directory.path(), "driver");
-        assert!(store.save(&key(1, 1), MODEL, &data(&[1; 4000])).is_err());
-        (1..=4).for_each(|token| store.save(&key(1, token), MODEL, &data(&[token; 1000])).unwrap());
+        assert!(store.save(&key(1, 1), one(MODEL, &data(&[1; 4000])).content()).is_err());
+        (1..=4).for_each(|token| {
+            store.save(&key(1, token), one(MODEL, &data(&[token; 1000])).content()).unwrap()
+        });
         assert!(store.load(&key(1, 2)).is_none());
-        assert_eq!(bytes_of(&store.load(&key(1, 4)).unwrap().data)[64], 4);
+        assert_eq!(bytes_of(&store.load(&key(1, 4)).unwrap().data[0])[64], 4);
         // The registry with its mark, and two files each of two entries.
         assert_eq!(files_in(directory.path()), 6);
     }

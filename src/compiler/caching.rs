@@ -1,7 +1,12 @@
 //! Compilations saved in a client's cache files, and prepared from them.
+//!
+//! What a client asked of a compilation is saved with it: a client that prepares from its cache is not asked again.
 
-use crate::backend::{Backend, BackendError, Control, Executable};
-use crate::cache::{Cache, CacheError, CacheFiles, Key, Written};
+use crate::backend::{
+    Artifact, Backend, BackendError, CacheFileCounts, CompileOptions, Control, Executable, Preference,
+    Priority, Saved,
+};
+use crate::cache::{Cache, CacheError, CacheFiles, Content, Key, Written};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -16,6 +21,10 @@ pub struct CachePlace {
 pub enum CachingError {
     #[error("a token of {0} bytes, expected 32")]
     Token(usize),
+    #[error("{models} model and {data} data cache files, expected {} and {}", .expected.models, .expected.data)]
+    Count { models: usize, data: usize, expected: CacheFileCounts },
+    #[error("the saved model does not say what it was compiled for")]
+    Options,
     #[error(transparent)]
     Cache(#[from] CacheError),
     #[error("this model cannot be cached")]
@@ -25,17 +34,30 @@ pub enum CachingError {
 }
 
 impl CachePlace {
-    /// Checks the token and the files of the client with this uid.
-    pub fn new<F: AsFd>(uid: u32, token: &[u8], models: &[F], data: &[F]) -> Result<Self, CachingError> {
+    /// Checks the token and the files of the client with this uid, of which there must be as many as `expected`.
+    pub fn new<F: AsFd>(
+        uid: u32,
+        token: &[u8],
+        (models, data): (&[F], &[F]),
+        expected: CacheFileCounts,
+    ) -> Result<Self, CachingError> {
         let token = token.try_into().map_err(|_| CachingError::Token(token.len()))?;
+        if [models.len(), data.len()] != [expected.models, expected.data].map(|count| count as usize) {
+            return Err(CachingError::Count { models: models.len(), data: data.len(), expected });
+        }
         Ok(CachePlace { key: Key { uid, token }, files: CacheFiles::new(models, data)? })
     }
 
     /// Saves what is compiled so far. Of what is compiled at its first execution only, that is nothing: its place is
     /// kept, and until then there is nothing to load.
-    pub fn save(&self, cache: &Cache, executable: &dyn Executable) -> Result<Written, CachingError> {
-        match executable.artifact() {
-            Some(artifact) => Ok(cache.save(&self.key, &self.files, &artifact.model, &artifact.data)?),
+    pub fn save(
+        &self,
+        cache: &Cache,
+        executable: &dyn Executable,
+        options: &CompileOptions,
+    ) -> Result<Written, CachingError> {
+        match executable.artifact().map(|artifact| with_options(artifact, options)) {
+            Some(artifact) => Ok(cache.save(&self.key, &self.files, content(&artifact))?),
             None if executable.is_finished() => Err(CachingError::NotCacheable),
             None => Ok(cache.reserve(&self.key, &self.files)?),
         }
@@ -47,9 +69,11 @@ impl CachePlace {
         cache: &Cache,
         written: &Written,
         executable: &dyn Executable,
+        options: &CompileOptions,
     ) -> Result<(), CachingError> {
         let artifact = executable.artifact().ok_or(CachingError::NotCacheable)?;
-        Ok(cache.replace(&self.key, &self.files, written, &artifact.model, &artifact.data)?)
+        let artifact = with_options(artifact, options);
+        Ok(cache.replace(&self.key, &self.files, written, content(&artifact))?)
     }
 
     pub fn load(
@@ -57,9 +81,56 @@ impl CachePlace {
         cache: &Cache,
         backend: &dyn Backend,
         control: &Control,
-    ) -> Result<(Arc<dyn Executable>, Written), CachingError> {
-        let loaded = cache.load(&self.key, &self.files)?;
-        let executable = backend.load(&loaded.model, loaded.data, control).map_err(CachingError::Backend)?;
-        Ok((executable, loaded.written))
+    ) -> Result<(Arc<dyn Executable>, CompileOptions, Written), CachingError> {
+        let mut loaded = cache.load(&self.key, &self.files)?;
+        let options = loaded.models.first_mut().and_then(take_options).ok_or(CachingError::Options)?;
+        let saved = Saved { models: loaded.models, data: loaded.data };
+        let executable = backend.load(saved, &options, control).map_err(CachingError::Backend)?;
+        Ok((executable, options, loaded.written))
+    }
+}
+
+pub(super) fn content(artifact: &Artifact) -> Content<'_> {
+    Content { models: &artifact.models, data: &artifact.data }
+}
+
+const PREFERENCES: [Preference; 3] =
+    [Preference::LowPower, Preference::FastSingleAnswer, Preference::SustainedSpeed];
+const PRIORITIES: [Priority; 3] = [Priority::Low, Priority::Medium, Priority::High];
+
+/// An artifact with the options at the end of its first model file.
+fn with_options(mut artifact: Artifact, options: &CompileOptions) -> Artifact {
+    let preference = PREFERENCES.iter().position(|preference| *preference == options.preference);
+    let priority = PRIORITIES.iter().position(|priority| *priority == options.priority);
+    if let Some(model) = artifact.models.first_mut() {
+        model.extend([preference, priority].map(|i| i.unwrap_or_default() as u8));
+    }
+    artifact
+}
+
+/// Takes the options off the end of the first model file.
+fn take_options(model: &mut Vec<u8>) -> Option<CompileOptions> {
+    let (priority, preference) = (model.pop()?, model.pop()?);
+    let preference = *PREFERENCES.get(usize::from(preference))?;
+    let priority = *PRIORITIES.get(usize::from(priority))?;
+    Some(CompileOptions { preference, priority, ..CompileOptions::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_client_asked_for_is_saved_and_nothing_else_is_taken_for_it() {
+        for (preference, priority) in PREFERENCES.into_iter().zip(PRIORITIES) {
+            let options = CompileOptions { preference, priority, ..CompileOptions::default() };
+            let artifact = Artifact { models: vec![b"steers".to_vec()], data: Vec::new() };
+            let mut model = with_options(artifact, &options).models.remove(0);
+            assert_eq!(take_options(&mut model), Some(options));
+            assert_eq!(model, b"steers");
+        }
+        for wrong in [&[][..], &[0], &[0, 3], &[3, 0], &[255, 255]] {
+            assert_eq!(take_options(&mut wrong.to_vec()), None, "{wrong:?}");
+        }
     }
 }

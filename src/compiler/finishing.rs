@@ -7,7 +7,7 @@
 use super::caching::{CachePlace, CachingError};
 use super::storing;
 use super::Compiler;
-use crate::backend::{BackendError, Control, Executable, Priority};
+use crate::backend::{BackendError, CompileOptions, Control, Executable, Priority};
 use crate::cache::{Cache, CacheError, Key, Store, Written};
 use crate::memory::MemoryError;
 use crate::scheduler::Permit;
@@ -19,8 +19,18 @@ use std::time::{Duration, Instant};
 pub enum Keep {
     /// In the driver's own store.
     Stored(StorePlace),
-    /// In a client's cache files, in place of what was written there before. The permit is for their descriptors.
-    Cached { cache: Arc<Cache>, place: CachePlace, written: Written, permit: Permit },
+    /// In a client's cache files, in place of what was written there before.
+    Cached(Box<Rewriting>),
+}
+
+/// A client's cache files, and what they held when they were last looked at.
+pub struct Rewriting {
+    pub(super) cache: Arc<Cache>,
+    pub(super) place: CachePlace,
+    pub(super) written: Written,
+    pub(super) options: CompileOptions,
+    /// For their descriptors.
+    pub(super) _permit: Permit,
 }
 
 /// A place in the driver's own store.
@@ -101,7 +111,9 @@ impl Keep {
     fn save(&self, executable: &dyn Executable) -> Result<(), CachingError> {
         match self {
             Keep::Stored(StorePlace { store, key }) => storing::save(store, key, executable),
-            Keep::Cached { cache, place, written, .. } => place.replace(cache, written, executable),
+            Keep::Cached(files) => {
+                files.place.replace(&files.cache, &files.written, executable, &files.options)
+            }
         }
     }
 }

@@ -16,6 +16,7 @@ mod storing;
 
 pub use caching::{CachePlace, CachingError};
 pub use error::CompileError;
+use finishing::Rewriting;
 pub use finishing::{Keep, Rest, StorePlace};
 pub use storing::LEAST_CONSTANTS;
 
@@ -34,6 +35,8 @@ pub type Outcome = Result<Compiled, CompileError>;
 /// A model that can be run.
 pub struct Compiled {
     pub executable: Arc<dyn Executable>,
+    /// What its client asked of it.
+    pub options: CompileOptions,
     /// What is left to do once it was used.
     pub rest: Rest,
 }
@@ -157,24 +160,29 @@ impl Shared {
         let (executable, store_as) = storing::compile(store, &*self.backend, (model, options), control)
             .map_err(CompileError::Backend)?;
         let keep = match files {
-            Some(files) => self.save(&*executable, files),
+            Some(files) => self.save(&*executable, options, files),
             None => store_as.map(Keep::Stored),
         };
-        Ok(Compiled { executable, rest: Rest::new(control.client, keep) })
+        Ok(Compiled { executable, options: *options, rest: Rest::new(control.client, keep) })
     }
 
     /// Prepares a model from its client's files.
     fn load(&self, files: ClientFiles, control: &Control) -> Outcome {
         let loaded = files.place.load(&self.cache, &*self.backend, control);
-        let (executable, written) = loaded.map_err(CompileError::Caching)?;
-        let keep = self.rewriting(&*executable, files, written);
-        Ok(Compiled { executable, rest: Rest::new(control.client, keep) })
+        let (executable, options, written) = loaded.map_err(CompileError::Caching)?;
+        let keep = self.rewriting(&*executable, &options, files, written);
+        Ok(Compiled { executable, options, rest: Rest::new(control.client, keep) })
     }
 
     /// Saves a compilation in its client's files; gives how to rewrite them, if it will go further.
-    fn save(&self, executable: &dyn Executable, files: ClientFiles) -> Option<Keep> {
-        match files.place.save(&self.cache, executable) {
-            Ok(written) => self.rewriting(executable, files, written),
+    fn save(
+        &self,
+        executable: &dyn Executable,
+        options: &CompileOptions,
+        files: ClientFiles,
+    ) -> Option<Keep> {
+        match files.place.save(&self.cache, executable, options) {
+            Ok(written) => self.rewriting(executable, options, files, written),
             Err(why) => {
                 log::warn!("a compilation is not cached: {why}");
                 None
@@ -183,7 +191,13 @@ impl Shared {
     }
 
     /// How to rewrite a compilation's files once it is finished, unless it is already.
-    fn rewriting(&self, executable: &dyn Executable, files: ClientFiles, written: Written) -> Option<Keep> {
+    fn rewriting(
+        &self,
+        executable: &dyn Executable,
+        options: &CompileOptions,
+        files: ClientFiles,
+        written: Written,
+    ) -> Option<Keep> {
         if executable.is_finished() {
             return None;
         }
@@ -191,7 +205,9 @@ impl Shared {
             log::info!("cache files will not be rewritten: this client has too many open");
             return None;
         };
-        Some(Keep::Cached { cache: self.cache.clone(), place: files.place, written, permit })
+        let (cache, options) = (self.cache.clone(), *options);
+        let rewriting = Rewriting { cache, place: files.place, written, options, _permit: permit };
+        Some(Keep::Cached(Box::new(rewriting)))
     }
 }
 

@@ -1,7 +1,8 @@
 //! Compilations by way of the driver's own store: a model that its client has compiled before is loaded.
 
+use super::caching;
 use super::{content, CachingError, StorePlace};
-use crate::backend::{Backend, BackendError, CompileOptions, Control, Executable};
+use crate::backend::{Backend, BackendError, CompileOptions, Control, Executable, Saved};
 use crate::cache::{Key, Store};
 use crate::model::{Lifetime, Model};
 use std::sync::Arc;
@@ -26,7 +27,7 @@ pub(super) fn compile(
         _ => None,
     };
     if let Some(loaded) = place.as_ref().and_then(|place| place.store.load(&place.key)) {
-        match backend.load(&loaded.model, loaded.data, control) {
+        match backend.load(Saved { models: loaded.models, data: loaded.data }, options, control) {
             Ok(executable) => return Ok((executable, None)),
             Err(why) => log::warn!("a compiled model in the store is of no use: {why}"),
         }
@@ -40,7 +41,7 @@ pub(super) fn compile(
 
 pub(super) fn save(store: &Store, key: &Key, executable: &dyn Executable) -> Result<(), CachingError> {
     let artifact = executable.artifact().ok_or(CachingError::NotCacheable)?;
-    Ok(store.save(key, &artifact.model, &artifact.data)?)
+    Ok(store.save(key, caching::content(&artifact))?)
 }
 
 /// Bytes of constants.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::aidl;
-use crate::backend::{Arguments, Artifact, BackendError, Binding, Info, Interface, Preference};
+use crate::backend::{Arguments, Artifact, BackendError, Binding, Info, Interface};
 use crate::cache::Key;
 use crate::scheduler::Exhausted;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -131,10 +131,6 @@ impl Executable for Endless {
         unreachable!("not asked for here")
     }
 
-    fn preference(&self) -> Preference {
-        Preference::default()
-    }
-
     fn is_finished(&self) -> bool {
         false
     }
@@ -206,10 +202,6 @@ impl Executable for Fickle {
         unreachable!("not asked for here")
     }
 
-    fn preference(&self) -> Preference {
-        Preference::default()
-    }
-
     fn is_finished(&self) -> bool {
         self.finished.load(Ordering::SeqCst)
     }
@@ -224,7 +216,7 @@ impl Executable for Fickle {
     }
 
     fn artifact(&self) -> Option<Artifact> {
-        Some(Artifact { model: b"finished".to_vec(), data: Vec::new() })
+        Some(Artifact { models: vec![b"finished".to_vec()], data: vec![Vec::new()] })
     }
 
     fn bind(self: Arc<Self>, _: Arguments) -> Result<Arc<dyn Binding>, BackendError> {

@@ -8,8 +8,7 @@ use super::status::{self, handle, ServiceError};
 use super::terms;
 use crate::aidl::*;
 use crate::backend::{self, CompileOptions, Control};
-use crate::cache;
-use crate::compiler::{CachePlace, ClientFiles, Job, Outcome, Work};
+use crate::compiler::{CachePlace, CachingError, ClientFiles, Job, Outcome, Work};
 use crate::model::{self, hints};
 use binder::{BinderResult, Interface, ParcelFileDescriptor, Strong};
 use std::sync::Arc;
@@ -50,11 +49,17 @@ impl Compilation {
     }
 
     /// This compilation, to be saved in these files. What is wrong with them means that it is not, nothing else.
-    fn cached(self, token: &[u8], models: &[ParcelFileDescriptor], data: &[ParcelFileDescriptor]) -> Self {
+    fn cached(
+        self,
+        core: &Core,
+        token: &[u8],
+        models: &[ParcelFileDescriptor],
+        data: &[ParcelFileDescriptor],
+    ) -> Self {
         if models.is_empty() && data.is_empty() {
             return self;
         }
-        match CachePlace::new(binder::get_calling_uid(), token, models, data) {
+        match core.cache_place(token, models, data) {
             Ok(place) => Compilation { place: Some(place), ..self },
             Err(why) => {
                 log::warn!("a compilation is not cached: {why}");
@@ -65,6 +70,16 @@ impl Compilation {
 }
 
 impl Core {
+    /// The calling client's files for a compilation, checked.
+    fn cache_place(
+        &self,
+        token: &[u8],
+        models: &[ParcelFileDescriptor],
+        data: &[ParcelFileDescriptor],
+    ) -> Result<CachePlace, CachingError> {
+        CachePlace::new(binder::get_calling_uid(), token, (models, data), self.info.cache_files)
+    }
+
     /// Checks and decodes a model, with the extensions that the backend knows.
     fn model(&self, model: &Model) -> Result<model::Model, ServiceError> {
         Ok(model::Model::with_extensions(model, &self.info.extensions)?)
@@ -94,7 +109,7 @@ impl Device {
             let (core, announcement) = (self.core.clone(), announcement.clone());
             let done = move |outcome: Outcome| {
                 announcement.tell(match outcome {
-                    Ok(compiled) => Ok(Arc::new(Prepared::new(core, compiled, priority, life, place))),
+                    Ok(compiled) => Ok(Arc::new(Prepared::new(core, compiled, life, place))),
                     Err(error) => {
                         let error = ServiceError::from(error);
                         status::log("compilation", &error);
@@ -125,8 +140,9 @@ impl Device {
 
     /// Cache files of the calling client.
     fn files(&self, place: CachePlace) -> ClientFiles {
-        let count = cache::MODEL_FILES + cache::DATA_FILES;
-        let permit = self.core.quotas.cache_files(binder::get_calling_uid(), count);
+        let counts = self.core.info.cache_files;
+        let permit =
+            self.core.quotas.cache_files(binder::get_calling_uid(), (counts.models + counts.data) as usize);
         ClientFiles { place, permit: permit.ok() }
     }
 }
@@ -141,10 +157,8 @@ impl IDevice for Device {
     fn getNumberOfCacheFilesNeeded(&self) -> BinderResult<NumberOfCacheFiles> {
         // Who asks is going to cache.
         self.core.cache.open_ahead();
-        Ok(NumberOfCacheFiles {
-            numModelCache: cache::MODEL_FILES as i32,
-            numDataCache: cache::DATA_FILES as i32,
-        })
+        let counts = self.core.info.cache_files;
+        Ok(NumberOfCacheFiles { numModelCache: counts.models as i32, numDataCache: counts.data as i32 })
     }
 
     fn getSupportedExtensions(&self) -> BinderResult<Vec<Extension>> {
@@ -200,7 +214,7 @@ impl IDevice for Device {
         handle("prepareModel", || {
             self.prepare(callback, || {
                 let compilation = Compilation::new(&self.core, model, preference, priority, deadline)?;
-                Ok(compilation.cached(token, model_cache, data_cache))
+                Ok(compilation.cached(&self.core, token, model_cache, data_cache))
             })
         })
     }
@@ -223,7 +237,8 @@ impl IDevice for Device {
                     config.deadlineNs,
                 )?;
                 compilation.options.just_in_time = hints::just_in_time(hints, extensions)?;
-                Ok(compilation.cached(&config.cacheToken, &config.modelCache, &config.dataCache))
+                let (models, data) = (&config.modelCache, &config.dataCache);
+                Ok(compilation.cached(&self.core, &config.cacheToken, models, data))
             })
         })
     }
@@ -240,8 +255,7 @@ impl IDevice for Device {
             self.submit(callback, || {
                 let deadline = terms::deadline(deadline)?;
                 terms::check_deadline(deadline)?;
-                let uid = binder::get_calling_uid();
-                let place = CachePlace::new(uid, token, model_cache, data_cache)?;
+                let place = self.core.cache_place(token, model_cache, data_cache)?;
                 Ok((Work::Load(self.files(place)), deadline))
             })
         })

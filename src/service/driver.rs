@@ -3,7 +3,7 @@
 use super::device;
 use super::status::ServiceError;
 use crate::aidl::IDevice;
-use crate::backend::{Backend, BackendError, Control, Info};
+use crate::backend::{Backend, BackendError, CacheFileCounts, Control, Info};
 use crate::buffer::BufferTracker;
 use crate::cache::{Cache, Store};
 use crate::compiler::{Compiler, Limits};
@@ -67,6 +67,11 @@ impl DriverBuilder {
     pub fn build(self) -> std::io::Result<Driver> {
         let DriverBuilder { backend, data, store } = self;
         let info = backend.info();
+        let CacheFileCounts { models, data: data_files } = info.cache_files;
+        if models.max(data_files) > CacheFileCounts::MOST || (models == 0 && data_files > 0) {
+            let why = format!("the backend wants {models} model and {data_files} data cache files");
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, why));
+        }
         let (data, fingerprint) = (data.as_deref(), version(&info));
         let store = data.filter(|_| store > 0).map(|data| Store::new(data, &fingerprint, store));
         let cache = Arc::new(Cache::new(data, &fingerprint));

@@ -61,7 +61,7 @@ impl IFmqBurst for FmqBurst {
                 _places: places,
             };
             // What was compiled for low power must not poll.
-            let polls = self.prepared.executable.preference() != Preference::LowPower;
+            let polls = self.prepared.options.preference != Preference::LowPower;
             let pace = Pace::new(polls.then(|| core.polling.clone()));
             let burst = Burst::start(requests, results, Box::new(executor), pace)
                 .map_err(|why| ServiceError::Exhausted(format!("no thread for the burst: {why}")))?;

@@ -7,7 +7,7 @@ use super::status::{handle, ServiceError};
 use super::terms::{self, Terms};
 use super::{burst, execution, fenced, fmq_burst};
 use crate::aidl::*;
-use crate::backend::{Executable, Priority};
+use crate::backend::{CompileOptions, Executable};
 use crate::compiler::{Compiled, Rest};
 use crate::memory::Pool;
 use crate::scheduler::{Life, Permit};
@@ -22,7 +22,8 @@ pub(super) struct Prepared {
     pub id: u64,
     pub core: Arc<Core>,
     pub executable: Arc<dyn Executable>,
-    pub priority: Priority,
+    /// What its client asked of it.
+    pub options: CompileOptions,
     /// That of the process that asked for it, which alone may use it.
     pub life: Arc<Life>,
     /// Its place among the prepared models of the client that asked for it.
@@ -37,17 +38,11 @@ impl Prepared {
         self.place.client()
     }
 
-    pub fn new(
-        core: Arc<Core>,
-        compiled: Compiled,
-        priority: Priority,
-        life: Arc<Life>,
-        place: Permit,
-    ) -> Self {
+    pub fn new(core: Arc<Core>, compiled: Compiled, life: Arc<Life>, place: Permit) -> Self {
         static IDS: AtomicU64 = AtomicU64::new(1);
         let id = IDS.fetch_add(1, Ordering::Relaxed);
-        let Compiled { executable, rest } = compiled;
-        Prepared { id, core, executable, priority, life, place, rest }
+        let Compiled { executable, options, rest } = compiled;
+        Prepared { id, core, executable, options, life, place, rest }
     }
 
     /// Notes that it was executed: what is left of its compilation is worth while.

@@ -159,12 +159,12 @@ impl Execution {
 
     /// The terms of one run.
     pub fn control(&self, deadline_ns: Option<u64>, cancelled: Arc<AtomicBool>) -> Control {
-        let Prepared { priority, life, .. } = &*self.prepared;
+        let Prepared { options, life, .. } = &*self.prepared;
         Control {
             client: self.prepared.client(),
             deadline_ns,
             loop_timeout: self.terms.loop_timeout,
-            priority: *priority,
+            priority: options.priority,
             cancelled,
             orphaned: life.over(),
             turn: None,

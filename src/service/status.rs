@@ -97,13 +97,13 @@ fn of_compilation(error: &CompileError) -> ErrorStatus {
 fn of_caching(error: &CachingError) -> ErrorStatus {
     match error {
         CachingError::Token(_)
-        | CachingError::Cache(CacheError::Count { .. } | CacheError::Access(_) | CacheError::SameFile) => {
-            ErrorStatus::INVALID_ARGUMENT
-        }
+        | CachingError::Count { .. }
+        | CachingError::Cache(CacheError::Access(_) | CacheError::SameFile) => ErrorStatus::INVALID_ARGUMENT,
         // Whatever is wrong with their content, the client prepares the model itself.
-        CachingError::Cache(_) | CachingError::NotCacheable | CachingError::Backend(_) => {
-            ErrorStatus::GENERAL_FAILURE
-        }
+        CachingError::Cache(_)
+        | CachingError::NotCacheable
+        | CachingError::Options
+        | CachingError::Backend(_) => ErrorStatus::GENERAL_FAILURE,
     }
 }
 

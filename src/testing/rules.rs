@@ -2,7 +2,7 @@
 
 use super::running::{self, bind, bind_to, bytes, compare, mapped, run, submit, within};
 use super::{Fault, Kit, Report, Rule, Sample};
-use crate::backend::{Backend, BackendError, CompileOptions, Control, Executable, Memory};
+use crate::backend::{Backend, BackendError, CompileOptions, Control, Executable, Memory, Saved};
 use crate::memory::{ClientSlice, Mapping};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Barrier, Condvar, Mutex, PoisonError};
@@ -136,40 +136,54 @@ fn small_output(this: &Compiled) -> Tried {
     is_right(&this.executable, this.sample)
 }
 
-/// Model and data bytes.
-type Blobs = (Vec<u8>, Vec<u8>);
+/// The bytes of each model and of each data file.
+type Blobs = (Vec<Vec<u8>>, Vec<Vec<u8>>);
 
 /// What was saved, as a client's cache files hold it; `None` if it cannot be.
 fn artifact(executable: &Arc<dyn Executable>) -> Result<Option<Blobs>, String> {
     let Some(artifact) = executable.artifact() else { return Ok(None) };
-    let mut data = Vec::new();
-    for (start, part) in artifact.data {
-        let private = part.to_private().map_err(|why| why.to_string())?;
-        let start = usize::try_from(start).map_err(|_| "a part starts beyond all memory")?;
-        if start < data.len() {
-            return Err(format!("a part of the data starts at {start}, before the end of the one before it"));
+    let data = artifact.data.into_iter().map(|parts| {
+        let mut data = Vec::new();
+        for (start, part) in parts {
+            let private = part.to_private().map_err(|why| why.to_string())?;
+            let start = usize::try_from(start).map_err(|_| "a part starts beyond all memory")?;
+            if start < data.len() {
+                return Err(format!(
+                    "a part of the data starts at {start}, before the end of the one before it"
+                ));
+            }
+            data.resize(start, 0);
+            data.extend_from_slice(&private);
         }
-        data.resize(start, 0);
-        data.extend_from_slice(&private);
-    }
-    Ok(Some((artifact.model, data)))
+        Ok(data)
+    });
+    let data = data.collect::<Result<_, _>>()?;
+    Ok(Some((artifact.models, data)))
 }
 
 fn load(
     backend: &Arc<dyn Backend>,
-    model: Vec<u8>,
-    data: &[u8],
+    models: Vec<Vec<u8>>,
+    data: &[Vec<u8>],
     control: &Control,
 ) -> Result<Result<Arc<dyn Executable>, BackendError>, String> {
-    let mapping = Arc::new(Mapping::anonymous(data.len()).map_err(|why| why.to_string())?);
-    ClientSlice::whole(mapping.clone()).write(data).map_err(|why| why.to_string())?;
+    let mapping = |bytes: &Vec<u8>| {
+        let mapping = Arc::new(Mapping::anonymous(bytes.len()).map_err(|why| why.to_string())?);
+        ClientSlice::whole(mapping.clone()).write(bytes).map_err(|why| why.to_string())?;
+        Ok(mapping)
+    };
+    let data = data.iter().map(mapping).collect::<Result<_, String>>()?;
     let (backend, control) = (backend.clone(), control.clone());
-    within(move || backend.load(&model, mapping, &control))
+    within(move || backend.load(Saved { models, data }, &CompileOptions::default(), &control))
 }
 
 fn saved(backend: &Arc<dyn Backend>, this: &Compiled) -> Tried {
-    let Some((model, data)) = artifact(&this.executable)? else { return Ok(()) };
-    let loaded = load(backend, model, &data, &Control::default())?;
+    let Some((models, data)) = artifact(&this.executable)? else { return Ok(()) };
+    let wanted = backend.info().cache_files;
+    if [models.len(), data.len()] != [wanted.models, wanted.data].map(|count| count as usize) {
+        return Err(format!("it is {} model and {} data files, not {wanted:?}", models.len(), data.len()));
+    }
+    let loaded = load(backend, models, &data, &Control::default())?;
     let loaded = loaded.map_err(|why| format!("it does not load: {why}"))?;
     if loaded.interface() != this.executable.interface() {
         return Err("the loaded model has another interface".into());
@@ -179,11 +193,12 @@ fn saved(backend: &Arc<dyn Backend>, this: &Compiled) -> Tried {
 
 /// Whatever comes of it, it comes: an error, or other values.
 fn changed_data(backend: &Arc<dyn Backend>, this: &Compiled) -> Tried {
-    let Some((model, data)) = artifact(&this.executable)? else { return Ok(()) };
-    let inverted: Vec<u8> = data.iter().map(|byte| !byte).collect();
-    let zeroes = vec![0; data.len()];
-    for changed in [inverted, zeroes] {
-        if let Ok(loaded) = load(backend, model.clone(), &changed, &Control::default())? {
+    let Some((models, data)) = artifact(&this.executable)? else { return Ok(()) };
+    let changed = |change: fn(&u8) -> u8| -> Vec<Vec<u8>> {
+        data.iter().map(|bytes| bytes.iter().map(change).collect()).collect()
+    };
+    for changed in [changed(|byte| !byte), changed(|_| 0)] {
+        if let Ok(loaded) = load(backend, models.clone(), &changed, &Control::default())? {
             let _ = run(&bind(&loaded, this.sample, 0)?, &Control::default())?;
         }
     }

@@ -6,10 +6,9 @@ use crate::link::Link;
 use crate::memory::{Imported, Tiled};
 use crate::{plan, protocol};
 use nnhal::backend::{
-    Backend, BackendError, Capabilities, ClientMemory, CompileOptions, Control, DeviceMemory, DeviceType,
-    Executable, Extension, ExtensionOperandType, Info, Performance,
+    Backend, BackendError, CacheFileCounts, Capabilities, ClientMemory, CompileOptions, Control,
+    DeviceMemory, DeviceType, Executable, Extension, ExtensionOperandType, Info, Performance, Saved,
 };
-use nnhal::memory::Mapping;
 use nnhal::model::Model;
 use nnhal::tensor::TensorInfo;
 use std::io;
@@ -82,6 +81,8 @@ impl Backend for SampleNpu {
             device_type: DeviceType::Accelerator,
             extensions: vec![tables],
             capabilities,
+            // The command stream; weights, and tables of scales and biases.
+            cache_files: CacheFileCounts { models: 1, data: 2 },
             depth: Some(protocol::DEPTH),
             // The device knows nothing of sync fences: the driver submits once they are signalled.
             waits_for_fences: false,
@@ -95,21 +96,21 @@ impl Backend for SampleNpu {
     fn compile(
         &self,
         model: &Model,
-        options: &CompileOptions,
+        _: &CompileOptions,
         control: &Control,
     ) -> Result<Arc<dyn Executable>, BackendError> {
-        let program = compile::compile(model, options.preference, control)?;
+        let program = compile::compile(model, control)?;
         Ok(Arc::new(Loaded::new(program, &self.living()?)?))
     }
 
     fn load(
         &self,
-        model: &[u8],
-        data: Arc<Mapping>,
+        saved: Saved,
+        _: &CompileOptions,
         control: &Control,
     ) -> Result<Arc<dyn Executable>, BackendError> {
         nnhal::ops::Interrupt::check(control)?;
-        Ok(Arc::new(Loaded::new(Program::load(model, data)?, &self.living()?)?))
+        Ok(Arc::new(Loaded::new(Program::load(&saved)?, &self.living()?)?))
     }
 
     /// Called once per memory and execution, or per burst or reusable execution: these keep what it gives.

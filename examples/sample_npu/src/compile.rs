@@ -8,7 +8,7 @@ use crate::layout::{tiled, Shape};
 use crate::plan::{self, Step, SCRATCH_BYTES};
 use crate::protocol::word_of;
 use crate::stream::{self, Instruction, Units, INSTRUCTION_BYTES};
-use nnhal::backend::{Artifact, BackendError, Control, Interface, Preference};
+use nnhal::backend::{Artifact, BackendError, Control, Interface, Saved};
 use nnhal::memory::{AlignedBuf, ClientSlice, Mapping};
 use nnhal::model::{Lifetime, Model};
 use nnhal::ops::Interrupt;
@@ -16,20 +16,19 @@ use nnhal::tensor::requant::Activation;
 use nnhal::tensor::{OperandType, TensorInfo};
 use std::sync::Arc;
 
-/// Kinds of constants: each has a data file of its own once the driver gives a backend as many as it wants.
+/// Kinds of constants, each with a data file of its own.
 pub const WEIGHTS: usize = 0;
 pub const TABLES: usize = 1;
 
 /// A compiled model, in host memory.
 pub struct Program {
     pub interface: Interface,
-    pub preference: Preference,
     pub stream: Vec<u8>,
     pub constants: [Vec<u8>; 2],
 }
 
 /// Compiles a model of which every operation is supported.
-pub fn compile(model: &Model, preference: Preference, control: &Control) -> Result<Program, BackendError> {
+pub fn compile(model: &Model, control: &Control) -> Result<Program, BackendError> {
     let mut steps = Vec::new();
     for (i, step) in plan::steps(model).into_iter().enumerate() {
         steps.push(step.map_err(|why| BackendError::Unsupported(format!("operation {i}: {why}")))?);
@@ -50,7 +49,7 @@ pub fn compile(model: &Model, preference: Preference, control: &Control) -> Resu
         builder.emit(Instruction { x, to, ..builder.instruction(stream::STORE, operand) });
     }
     let Builder { stream, constants, .. } = builder;
-    Ok(Program { interface: Interface::of(model), preference, stream, constants })
+    Ok(Program { interface: Interface::of(model), stream, constants })
 }
 
 struct Builder<'a> {
@@ -190,12 +189,10 @@ impl Builder<'_> {
 }
 
 impl Program {
-    /// The program as the driver keeps it. There is one data file so far: both kinds lie in it, one after the other. With
-    /// a file for each, `data` becomes a list per kind, and [`load`](Self::load) gets as many mappings.
+    /// The program as the driver keeps it: the stream in the model file, and each kind of constants in a data file.
     pub fn save(&self) -> Option<Artifact> {
         let mut model = Vec::new();
         let mut word = |number: u64| model.extend(number.to_le_bytes());
-        word(self.preference as u64);
         for list in [&self.interface.inputs, &self.interface.outputs] {
             word(list.len() as u64);
             for info in list {
@@ -206,44 +203,34 @@ impl Program {
                 info.dims.iter().for_each(|&dim| word(dim.into()));
             }
         }
-        self.constants.iter().for_each(|bytes| word(bytes.len() as u64));
         model.extend(&self.stream);
-        let mut data = Vec::new();
-        let mut start = 0;
-        for bytes in self.constants.iter().filter(|bytes| !bytes.is_empty()) {
-            data.push((start, AlignedBuf::copy_of(bytes)?.into()));
-            start += bytes.len() as u64; // a multiple of 64, as parts must start
-        }
-        Some(Artifact { model, data })
+        let part = |bytes: &Vec<u8>| Some(vec![(0, AlignedBuf::copy_of(bytes)?.into())]);
+        let data = self.constants.iter().map(part).collect::<Option<_>>()?;
+        Some(Artifact { models: vec![model], data })
     }
 
     /// What [`save`](Self::save) made. The model's bytes are what it gave, and yet nothing here panics over others.
-    pub fn load(model: &[u8], data: Arc<Mapping>) -> Result<Self, BackendError> {
+    pub fn load(saved: &Saved) -> Result<Self, BackendError> {
         let invalid = || BackendError::Failed("this is not a model of this device".into());
-        let mut reader = Reader(model);
-        let preference = match reader.word().ok_or_else(invalid)? {
-            0 => Preference::LowPower,
-            1 => Preference::FastSingleAnswer,
-            _ => Preference::SustainedSpeed,
+        let ([model], [weights, tables]) = (&saved.models[..], &saved.data[..]) else {
+            return Err(invalid());
         };
+        let mut reader = Reader(model);
         let inputs = reader.infos().ok_or_else(invalid)?;
         let outputs = reader.infos().ok_or_else(invalid)?;
-        let mut constants = <[Vec<u8>; 2]>::default();
-        let mut start = 0usize;
-        for bytes in &mut constants {
-            let len = reader.word().and_then(|len| usize::try_from(len).ok()).ok_or_else(invalid)?;
-            let part = ClientSlice::new(data.clone(), start, len).and_then(|part| part.to_private());
-            let part =
-                part.map_err(|source| BackendError::Memory { what: "the data cache".into(), source })?;
-            *bytes = part.to_vec();
-            start += len; // within the mapping, as was just checked
-        }
         let stream = reader.0.to_vec();
         if stream.len() % INSTRUCTION_BYTES != 0 {
             return Err(invalid());
         }
+        // A private copy: the file may change while it is read, and afterwards.
+        let copy = |file: &Arc<Mapping>| {
+            let bytes = ClientSlice::whole(file.clone()).to_private();
+            bytes
+                .map(|bytes| bytes.to_vec())
+                .map_err(|source| BackendError::Memory { what: "a data cache".into(), source })
+        };
         let interface = Interface { inputs, outputs, may_loop: false };
-        Ok(Program { interface, preference, stream, constants })
+        Ok(Program { interface, stream, constants: [copy(weights)?, copy(tables)?] })
     }
 }
 

@@ -11,7 +11,7 @@ use crate::protocol::*;
 use crate::region::Region;
 use nnhal::backend::{
     Argument, Arguments, Artifact, BackendError, Binding, Control, Executable, Interface, Memory, Outcome,
-    OutputShape, Pending, Preference, Submission,
+    OutputShape, Pending, Submission,
 };
 use nnhal::memory::{ClientSlice, MemoryError};
 use nnhal::ops::Interrupt;
@@ -40,10 +40,6 @@ impl Loaded {
 impl Executable for Loaded {
     fn interface(&self) -> &Interface {
         &self.program.interface
-    }
-
-    fn preference(&self) -> Preference {
-        self.program.preference
     }
 
     fn artifact(&self) -> Option<Artifact> {

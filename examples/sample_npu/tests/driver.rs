@@ -142,7 +142,9 @@ fn a_model_is_kept_in_cache_files() {
     let directory = std::env::temp_dir().join(format!("sample-npu-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a directory");
     let driver = Driver::new(Some(&directory));
-    let files = [memfd(&[]), memfd(&[])];
+    let files = [memfd(&[]), memfd(&[]), memfd(&[])];
+    let counts = driver.device.getNumberOfCacheFilesNeeded().expect("counts");
+    assert_eq!((counts.numModelCache, counts.numDataCache), (1, 2));
     let (status, _) = driver.try_prepare(&layer_model(true), &files);
     assert_eq!(status, ErrorStatus::NONE);
     let (status, loaded) = driver.load(&files);

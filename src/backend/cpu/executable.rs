@@ -8,9 +8,9 @@ use super::pool::ThreadPool;
 use super::program::{threads, Program};
 use crate::backend::{
     Argument, Arguments, Artifact, BackendError, Binding, CompileOptions, Completer, Control, Executable,
-    Interface, Memory, Outcome, Pending, Preference, Submission,
+    Interface, Memory, Outcome, Pending, Saved, Submission,
 };
-use crate::memory::{ClientSlice, Mapping};
+use crate::memory::ClientSlice;
 use crate::model::Model;
 use crate::ops::Interrupt;
 use crate::scheduler::{ThreadCache, Turn, Turns};
@@ -71,11 +71,10 @@ impl CpuExecutable {
     }
 
     /// Loads what [`Executable::artifact`] gave.
-    pub fn load(model: &[u8], data: Arc<Mapping>, cores: &Arc<Cores>) -> Result<Self, BackendError> {
-        let program = Program::load(model, data, cores.pool.clone())?;
-        let options = CompileOptions { preference: program.preference(), ..CompileOptions::default() };
+    pub fn load(saved: Saved, options: &CompileOptions, cores: &Arc<Cores>) -> Result<Self, BackendError> {
+        let program = Program::load(saved, options.preference, cores.pool.clone())?;
         let (interface, cores) = (program.interface().clone(), cores.clone());
-        Ok(CpuExecutable { interface, options, cores, program: Late::made(program) })
+        Ok(CpuExecutable { interface, options: *options, cores, program: Late::made(program) })
     }
 
     /// The program, compiled if it is not yet. For a thread that has a turn.
@@ -105,10 +104,6 @@ impl Executable for CpuExecutable {
         let uses_pool = threads(self.options.preference) > 1;
         let ready = (arguments.reused && uses_pool).then(|| Box::new(self.cores.pool.warm()) as Ready);
         Ok(Arc::new(CpuBinding { executable: self, inputs, outputs, _ready: ready }))
-    }
-
-    fn preference(&self) -> Preference {
-        self.options.preference
     }
 
     fn is_finished(&self) -> bool {

@@ -17,9 +17,9 @@ mod routine;
 mod run;
 
 use super::{
-    Backend, BackendError, Capabilities, CompileOptions, Control, DeviceType, Executable, Info, Performance,
+    Backend, BackendError, CacheFileCounts, Capabilities, CompileOptions, Control, DeviceType, Executable,
+    Info, Performance, Saved,
 };
-use crate::memory::Mapping;
 use crate::model::{Lifetime, Model, OperationKind, Subgraph};
 use crate::scheduler::Turns;
 use executable::{Cores, CpuExecutable};
@@ -53,6 +53,7 @@ impl Backend for CpuBackend {
             extensions: Vec::new(),
             // The runtime's own CPU code has cost 1.0: one thread and reference loops.
             capabilities: Capabilities::uniform(Performance { exec_time: 0.2, power_usage: 0.3 }),
+            cache_files: CacheFileCounts { models: 1, data: 1 },
             // Turns at the cores are shared out here, between operations.
             depth: None,
             waits_for_fences: false,
@@ -80,11 +81,11 @@ impl Backend for CpuBackend {
 
     fn load(
         &self,
-        model: &[u8],
-        data: Arc<Mapping>,
+        saved: Saved,
+        options: &CompileOptions,
         _: &Control,
     ) -> Result<Arc<dyn Executable>, BackendError> {
-        Ok(Arc::new(CpuExecutable::load(model, data, &self.cores)?))
+        Ok(Arc::new(CpuExecutable::load(saved, options, &self.cores)?))
     }
 }
 

@@ -7,10 +7,13 @@ use super::packing::LateKernel;
 use super::pool::ThreadPool;
 use super::routine::Routine;
 use super::run::Machine;
-use crate::backend::{Artifact, BackendError, CompileOptions, Control, Interface, OutputShape, Preference};
+use crate::backend::{
+    Artifact, BackendError, CompileOptions, Control, Interface, OutputShape, Preference, Saved,
+};
 use crate::memory::{Mapping, MemoryError};
 use crate::model::Model;
 use crate::ops::{Interrupt, OperationType};
+use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -48,11 +51,18 @@ impl Program {
         Ok(Program::new(options.preference, routines, pool, None))
     }
 
-    /// Loads what [`Program::artifact`] gave. The model bytes must be private; whatever the data bytes hold, and
-    /// whenever they change, affects values only.
-    pub fn load(model: &[u8], data: Arc<Mapping>, pool: Arc<ThreadPool>) -> Result<Program, BackendError> {
-        let (preference, routines) = artifact::read(model, &data)
-            .map_err(|why| BackendError::Failed(format!("the compiled model cannot be loaded: {why}")))?;
+    /// Loads what [`Program::artifact`] gave. Whatever the data bytes hold, and whenever they change, affects values only.
+    pub fn load(
+        saved: Saved,
+        preference: Preference,
+        pool: Arc<ThreadPool>,
+    ) -> Result<Program, BackendError> {
+        let failed =
+            |why: &dyn Display| BackendError::Failed(format!("the compiled model cannot be loaded: {why}"));
+        let ([model], Ok([data])) = (&saved.models[..], <[_; 1]>::try_from(saved.data)) else {
+            return Err(failed(&"it lies in another number of files"));
+        };
+        let routines = artifact::read(model, &data).map_err(|why| failed(&why))?;
         Ok(Program::new(preference, routines, pool, Some(data)))
     }
 
@@ -126,7 +136,7 @@ pub fn threads(preference: Preference) -> usize {
 impl Program {
     /// The compiled model as bytes, however far it is.
     pub fn artifact(&self) -> Artifact {
-        artifact::write(self.preference, &self.routines)
+        artifact::write(&self.routines)
     }
 
     /// Whether all weights are packed.
@@ -148,11 +158,6 @@ impl Program {
     /// The model's inputs and outputs.
     pub fn interface(&self) -> &Interface {
         &self.interface
-    }
-
-    /// What it was compiled for.
-    pub fn preference(&self) -> Preference {
-        self.preference
     }
 
     /// Runs it between memories of this process, one per input and output.

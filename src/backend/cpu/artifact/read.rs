@@ -6,36 +6,25 @@ use crate::backend::cpu::graph::check_dims;
 use crate::backend::cpu::kernels::{self, Source};
 use crate::backend::cpu::packing::{self, Known, LateKernel};
 use crate::backend::cpu::routine::{Place, Routine, Step, Value};
-use crate::backend::Preference;
 use crate::memory::{AlignedBuf, ClientSlice, Mapping, Weights, WEIGHTS_ALIGNMENT};
 use crate::ops::{Args, NeverInterrupted, OperationType};
 use crate::tensor::{ChannelQuant, OperandType, TensorInfo};
 use std::sync::Arc;
 
-/// Reads what a program was compiled for, and its routines, from model bytes, which must be private, and data bytes, which need not be.
-pub fn read(model: &[u8], data: &Arc<Mapping>) -> Result<(Preference, Vec<Routine>), Malformed> {
+/// Reads a program's routines from model bytes, which must be private, and data bytes, which need not be.
+pub fn read(model: &[u8], data: &Arc<Mapping>) -> Result<Vec<Routine>, Malformed> {
     let mut reader = Reader(model);
     let (found, expected) = (reader.text()?, made_for());
     if found != expected {
         return malformed(format!("it is for {found:?}, not for {expected:?}"));
     }
-    let preference = preference(&mut reader)?;
     let mut data = Data { mapping: data, end: 0 };
     let routines = reader.list(|reader| routine(reader, &mut data))?;
     if !reader.0.is_empty() || data.end != data.mapping.len() {
         return malformed("there is more than the program");
     }
     check::control_flow(&routines)?;
-    Ok((preference, routines))
-}
-
-fn preference(reader: &mut Reader) -> Result<Preference, Malformed> {
-    let code = reader.u8()?;
-    let all = [Preference::LowPower, Preference::FastSingleAnswer, Preference::SustainedSpeed];
-    match all.into_iter().find(|&preference| preference as u8 == code) {
-        Some(preference) => Ok(preference),
-        None => malformed(format!("{code} is no preference")),
-    }
+    Ok(routines)
 }
 
 /// The data bytes not taken yet. Each is taken once, so that no program is larger than its bytes.

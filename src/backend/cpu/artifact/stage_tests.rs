@@ -14,16 +14,16 @@ fn results_are_the_same_bytes_at_each_stage() {
         // A draft packs as it runs, and is then as good as one that was finished; so is one that was loaded.
         let compiled = draft(&model);
         let artifact = compiled.artifact();
-        let loaded = load(&artifact.model, &data_of(&artifact)).unwrap();
+        let loaded = load(&artifact.models[0], &data_of(&artifact)).unwrap();
         let again = loaded.artifact();
-        assert_eq!((&again.model, bytes_of(&again)), (&artifact.model, bytes_of(&artifact)));
+        assert_eq!((&again.models[0], bytes_of(&again)), (&artifact.models[0], bytes_of(&artifact)));
         for program in [compiled, loaded] {
             assert_eq!(program.is_finished(), program.kernels().next().is_none());
             assert_eq!(run(&program).unwrap(), expected);
             assert!(program.is_finished());
             assert_eq!(run(&program).unwrap(), expected);
             let artifact = program.artifact();
-            assert_eq!((&artifact.model, bytes_of(&artifact)), (&packed.model, bytes_of(&packed)));
+            assert_eq!((&artifact.models[0], bytes_of(&artifact)), (&packed.models[0], bytes_of(&packed)));
         }
     }
 }
@@ -40,7 +40,7 @@ fn a_draft_of_which_some_is_packed_can_be_kept_too() {
     let mut drafts = program.kernels().filter(|(kernel, _)| !kernel.is_packed());
     drafts.nth(1).unwrap().0.pack(&Control::default()).unwrap();
     let artifact = program.artifact();
-    let loaded = load(&artifact.model, &data_of(&artifact)).unwrap();
+    let loaded = load(&artifact.models[0], &data_of(&artifact)).unwrap();
     assert_eq!(weighty(&loaded), [false, true, false]);
     assert_eq!(run(&loaded).unwrap(), expected);
 }
@@ -50,11 +50,10 @@ fn drafts_keep_constants_until_they_are_packed_and_no_longer() {
     let program = draft(&float_model());
     let packed: usize = {
         let finished = compile(&float_model()).artifact();
-        finished.data.iter().map(|(_, part)| part.len()).sum()
+        finished.data[0].iter().map(|(_, part)| part.len()).sum()
     };
     let constants = program.artifact();
-    let weak: Vec<_> = constants
-        .data
+    let weak: Vec<_> = constants.data[0]
         .iter()
         .map(|(_, part)| match part {
             Weights::Private(bytes) => Arc::downgrade(bytes),
@@ -62,7 +61,7 @@ fn drafts_keep_constants_until_they_are_packed_and_no_longer() {
         })
         .collect();
     // Filters and the addend: as many bytes as the model has, not as its panels have.
-    let size: usize = constants.data.iter().map(|(_, part)| part.len()).sum();
+    let size: usize = constants.data[0].iter().map(|(_, part)| part.len()).sum();
     assert!(size == 4 * (720 + 320 + 1800 + 1260) && size < packed, "{size} bytes");
     drop(constants);
     program.finish(&Control::default()).unwrap();
@@ -99,7 +98,7 @@ fn a_first_run_keeps_its_deadline_and_leaves_a_draft() {
 fn a_draft_needs_its_file_until_it_is_finished() {
     let artifact = draft(&float_model()).artifact();
     let data = data_of(&artifact);
-    let (program, held) = (load(&artifact.model, &data).unwrap(), Arc::strong_count(&data));
+    let (program, held) = (load(&artifact.models[0], &data).unwrap(), Arc::strong_count(&data));
     // The addend is copied at once.
     assert!(held > 3, "{held} holders");
     program.finish(&Control::default()).unwrap();

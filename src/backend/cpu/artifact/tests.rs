@@ -4,7 +4,7 @@ use crate::backend::cpu::arguments::Bound;
 use crate::backend::cpu::kernels::simd::Isa;
 use crate::backend::cpu::pool::ThreadPool;
 use crate::backend::cpu::program::Program;
-use crate::backend::{Artifact, BackendError, CompileOptions, Control, Preference};
+use crate::backend::{Artifact, BackendError, CompileOptions, Control, Preference, Saved};
 use crate::memory::{AlignedBuf, ClientSlice, Mapping};
 use crate::model::{Constant, Lifetime, Model, Operand, Operation, OperationKind, Subgraph};
 use crate::ops::OperationType;
@@ -141,24 +141,15 @@ pub(super) fn models() -> [Model; 3] {
 }
 
 pub(super) fn compile(model: &Model) -> Program {
-    compile_for(model, Preference::default())
-}
-
-fn compile_for(model: &Model, preference: Preference) -> Program {
-    let program = draft_for(model, preference);
+    let program = draft(model);
     program.finish(&Control::default()).unwrap();
     assert!(program.is_finished());
     program
 }
 
 pub(super) fn draft(model: &Model) -> Program {
-    draft_for(model, Preference::default())
-}
-
-fn draft_for(model: &Model, preference: Preference) -> Program {
-    let options = CompileOptions { preference, ..Default::default() };
     let pool = Arc::new(ThreadPool::new(1).unwrap());
-    Program::compile(model, &options, pool, &Control::default()).unwrap()
+    Program::compile(model, &CompileOptions::default(), pool, &Control::default()).unwrap()
 }
 
 /// The models as they are written at each stage.
@@ -169,9 +160,9 @@ fn artifacts() -> Vec<Artifact> {
 
 /// The data bytes as a file would have them.
 pub(super) fn data_of(artifact: &Artifact) -> Arc<Mapping> {
-    let len = artifact.data.last().map_or(0, |(start, part)| *start as usize + part.len());
+    let len = artifact.data[0].last().map_or(0, |(start, part)| *start as usize + part.len());
     let mapping = Arc::new(Mapping::anonymous(len).unwrap());
-    for (start, part) in &artifact.data {
+    for (start, part) in &artifact.data[0] {
         let slice = ClientSlice::new(mapping.clone(), *start as usize, part.len()).unwrap();
         slice.write(&part.to_private().unwrap()).unwrap();
     }
@@ -179,7 +170,8 @@ pub(super) fn data_of(artifact: &Artifact) -> Arc<Mapping> {
 }
 
 pub(super) fn load(model: &[u8], data: &Arc<Mapping>) -> Result<Program, BackendError> {
-    Program::load(model, data.clone(), Arc::new(ThreadPool::new(1).unwrap()))
+    let saved = Saved { models: vec![model.to_vec()], data: vec![data.clone()] };
+    Program::load(saved, Preference::default(), Arc::new(ThreadPool::new(1).unwrap()))
 }
 
 fn whole(len: usize) -> ClientSlice {
@@ -220,38 +212,29 @@ fn what_is_loaded_runs_as_what_was_compiled() {
         let compiled = compile(&model);
         let artifact = compiled.artifact();
         let data = data_of(&artifact);
-        let loaded = load(&artifact.model, &data).unwrap();
+        let loaded = load(&artifact.models[0], &data).unwrap();
         assert_eq!(compiled.interface(), loaded.interface());
         let expected = run(&compiled).unwrap();
         assert!(expected.iter().any(|&b| b != 0));
         assert_eq!(expected, run(&loaded).unwrap());
         let again = loaded.artifact();
-        assert_eq!(artifact.model, again.model);
-        let bytes =
-            |a: &Artifact| a.data.iter().map(|(_, p)| p.to_private().unwrap().to_vec()).collect::<Vec<_>>();
+        assert_eq!(artifact.models[0], again.models[0]);
+        let bytes = |a: &Artifact| {
+            a.data[0].iter().map(|(_, p)| p.to_private().unwrap().to_vec()).collect::<Vec<_>>()
+        };
         assert_eq!(bytes(&artifact), bytes(&again));
-    }
-}
-
-#[test]
-fn what_is_loaded_knows_what_it_was_compiled_for() {
-    for preference in [Preference::LowPower, Preference::FastSingleAnswer, Preference::SustainedSpeed] {
-        let compiled = compile_for(&branching_model(), preference);
-        let artifact = compiled.artifact();
-        let loaded = load(&artifact.model, &data_of(&artifact)).unwrap();
-        assert_eq!((compiled.preference(), loaded.preference()), (preference, preference));
     }
 }
 
 #[test]
 fn what_is_large_is_data_and_what_is_packed_is_not_kept_twice() {
     let artifact = compile(&float_model()).artifact();
-    let data: usize = artifact.data.iter().map(|(_, part)| part.len()).sum();
+    let data: usize = artifact.data[0].iter().map(|(_, part)| part.len()).sum();
     // The weights and the addend, with the padding of panels.
-    assert!(artifact.model.len() < 4096, "{} model bytes", artifact.model.len());
+    assert!(artifact.models[0].len() < 4096, "{} model bytes", artifact.models[0].len());
     let plain = 4 * (720 + 320 + 1800 + 1260);
     assert!((plain..plain * 5 / 2).contains(&data), "{data} data bytes");
-    assert!(artifact.data.iter().all(|(start, _)| start % 64 == 0));
+    assert!(artifact.data[0].iter().all(|(start, _)| start % 64 == 0));
 }
 
 /// All data bytes, with zeroes between the parts.
@@ -264,11 +247,11 @@ fn changed_data_change_values_only() {
     for artifact in artifacts() {
         let data = data_of(&artifact);
         for byte in [0x00, 0x7f, 0x80, 0xff] {
-            let loaded = load(&artifact.model, &data).unwrap();
+            let loaded = load(&artifact.models[0], &data).unwrap();
             // After loading as well as before.
             ClientSlice::new(data.clone(), 0, data.len()).unwrap().write(&vec![byte; data.len()]).unwrap();
             run(&loaded).unwrap();
-            run(&load(&artifact.model, &data).unwrap()).unwrap();
+            run(&load(&artifact.models[0], &data).unwrap()).unwrap();
         }
     }
 }
@@ -278,7 +261,7 @@ fn data_of_another_length_is_refused() {
     let artifact = compile(&float_model()).artifact();
     let len = data_of(&artifact).len();
     for other in [0, len - 1, len + 1, len + 64] {
-        assert!(load(&artifact.model, &Arc::new(Mapping::anonymous(other).unwrap())).is_err(), "{other}");
+        assert!(load(&artifact.models[0], &Arc::new(Mapping::anonymous(other).unwrap())).is_err(), "{other}");
     }
 }
 
@@ -286,10 +269,10 @@ fn data_of_another_length_is_refused() {
 fn every_cut_is_refused() {
     for artifact in artifacts() {
         let data = data_of(&artifact);
-        for end in 0..artifact.model.len() {
-            assert!(load(&artifact.model[..end], &data).is_err(), "{end} bytes");
+        for end in 0..artifact.models[0].len() {
+            assert!(load(&artifact.models[0][..end], &data).is_err(), "{end} bytes");
         }
-        let longer = [&artifact.model[..], &[0]].concat();
+        let longer = [&artifact.models[0][..], &[0]].concat();
         assert!(load(&longer, &data).is_err());
     }
 }
@@ -307,9 +290,9 @@ fn try_tampered(model: &[u8], data: &Arc<Mapping>) {
 fn no_single_byte_makes_it_panic() {
     for artifact in artifacts() {
         let data = data_of(&artifact);
-        for at in 0..artifact.model.len() {
+        for at in 0..artifact.models[0].len() {
             for change in [0x01, 0x80, 0xff] {
-                let mut bytes = artifact.model.clone();
+                let mut bytes = artifact.models[0].clone();
                 bytes[at] ^= change;
                 try_tampered(&bytes, &data);
             }
@@ -327,7 +310,7 @@ proptest! {
     ) {
         let artifact = artifacts().swap_remove(which);
         let data = data_of(&artifact);
-        let mut bytes = artifact.model.clone();
+        let mut bytes = artifact.models[0].clone();
         for (at, byte) in changes {
             let at = at.index(bytes.len());
             bytes[at] = byte;
@@ -340,8 +323,8 @@ proptest! {
 fn programs_for_other_machines_are_refused() {
     let artifact = compile(&float_model()).artifact();
     let name = Isa::detect().name().as_bytes();
-    let at = artifact.model.windows(name.len()).position(|window| window == name).unwrap();
-    let mut bytes = artifact.model.clone();
+    let at = artifact.models[0].windows(name.len()).position(|window| window == name).unwrap();
+    let mut bytes = artifact.models[0].clone();
     bytes[at] ^= 1;
     let why = load(&bytes, &data_of(&artifact)).err().unwrap();
     assert!(why.to_string().contains("it is for"), "{why}");

@@ -4,18 +4,17 @@ use super::bytes::Writer;
 use super::{is_data, kernel, made_for, place, OMITTED};
 use crate::backend::cpu::packing::{LateKernel, Stage};
 use crate::backend::cpu::routine::{Place, Routine, Step, Value};
-use crate::backend::{Artifact, Preference};
+use crate::backend::Artifact;
 use crate::memory::{Weights, WEIGHTS_ALIGNMENT};
 use crate::tensor::TensorInfo;
 use std::collections::HashMap;
 
-pub fn write(preference: Preference, routines: &[Routine]) -> Artifact {
+pub fn write(routines: &[Routine]) -> Artifact {
     let mut writer = Writer::default();
     let mut data = Data::default();
     writer.bytes(made_for().as_bytes());
-    writer.u8(preference as u8);
     writer.list(routines, |writer, routine| routine_bytes(writer, &mut data, routine));
-    Artifact { model: writer.0, data: data.parts }
+    Artifact { models: vec![writer.0], data: vec![data.parts] }
 }
 
 /// The data bytes, in parts.
