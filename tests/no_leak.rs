@@ -34,7 +34,7 @@ impl Drop for Process {
 
 fn daemon(socket: &Path) -> Process {
     let child = Command::new(env!("CARGO_BIN_EXE_nnhald"))
-        .args(["--service", &format!("unix:{}", socket.display()), "--threads", "1"])
+        .args(["--service", &format!("unix:{}", socket.display()), "--threads", "1", "--data", "none"])
         // The allocator gives back what is freed, rather than keep some for each thread: what is left is held.
         .envs([("MALLOC_ARENA_MAX", "1"), ("MALLOC_MMAP_THRESHOLD_", "65536")])
         .env("MALLOC_TRIM_THRESHOLD_", "65536")

@@ -34,8 +34,16 @@ impl Drop for Daemon {
 }
 
 fn daemon(arguments: &[&str]) -> Daemon {
+    daemon_with_state(arguments, Path::new("/nonexistent"))
+}
+
+/// With the directory for state that is used unless the arguments name one.
+fn daemon_with_state(arguments: &[&str], state: &Path) -> Daemon {
     let child = Command::new(env!("CARGO_BIN_EXE_nnhald"))
         .args(arguments)
+        // Whoever runs the tests may have a daemon of their own.
+        .env_remove("STATE_DIRECTORY")
+        .env("XDG_STATE_HOME", state)
         .env_remove("NNHAL_LOG")
         .env_remove("RUST_LOG")
         .stderr(Stdio::piped())
@@ -45,7 +53,12 @@ fn daemon(arguments: &[&str]) -> Daemon {
 }
 
 fn serve(socket: &Path) -> Daemon {
-    let child = daemon(&["--service", &format!("unix:{}", socket.display()), "--threads", "1"]);
+    serve_with_state(socket, &["--data", "none"], Path::new("/nonexistent"))
+}
+
+fn serve_with_state(socket: &Path, arguments: &[&str], state: &Path) -> Daemon {
+    let service = format!("unix:{}", socket.display());
+    let child = daemon_with_state(&[&["--service", &service, "--threads", "1"], arguments].concat(), state);
     let start = Instant::now();
     while UnixStream::connect(socket).is_err() {
         assert!(start.elapsed() < PATIENCE, "the daemon does not serve");
@@ -123,6 +136,23 @@ fn whatever_stops_it_is_said_in_one_line() {
         let output = daemon(&["--service", "binder:nnhal"]).wait();
         assert_eq!(output.status.code(), Some(1));
         assert_one_line(&output.stderr, "no kernel binder");
+    }
+}
+
+#[test]
+fn it_keeps_what_must_survive_it_unless_it_is_told_not_to() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (socket, state) = (dir.path().join("nn.sock"), dir.path().join("state"));
+    let registry = state.join("nnhal/registry.redb");
+    for (arguments, is_kept) in [(&["--data", "none"][..], false), (&[], true)] {
+        let daemon = serve_with_state(&socket, arguments, &state);
+        {
+            use common::caching::*;
+            let connection = Connection::new(&socket);
+            save(&connection.device, &add(), &Cache::new(1));
+        }
+        assert_eq!(end(daemon, Signal::SIGTERM).0, Some(0));
+        assert_eq!(registry.exists(), is_kept, "{arguments:?}");
     }
 }
 

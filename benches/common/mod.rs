@@ -44,7 +44,10 @@ impl Daemon {
         let directory = tempfile::tempdir().expect("a directory");
         let socket = directory.path().join("nnhal.sock");
         let mut command = Command::new(env!("CARGO_BIN_EXE_nnhald"));
-        command.arg(format!("--service=unix:{}", socket.display())).env("NNHAL_LOG", "error");
+        command
+            .arg(format!("--service=unix:{}", socket.display()))
+            .arg("--data=none")
+            .env("NNHAL_LOG", "error");
         let process = Process::start(&mut command);
         wait_for(&socket);
         Daemon { process, socket, _directory: directory }

@@ -11,4 +11,4 @@ pub mod logger;
 mod run;
 pub mod serve;
 
-pub use run::{main, run, DaemonError, Flags, Place, USAGE};
+pub use run::{main, run, state_directory, DaemonError, Flags, Place, USAGE};

@@ -6,13 +6,14 @@ use crate::backend::Backend;
 use crate::service::Driver;
 use nix::sys::resource::{getrlimit, setrlimit, Resource};
 use nix::sys::signal::{SigSet, Signal};
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 /// How to call the daemon.
 pub const USAGE: &str =
-    "usage: nnhald [--service unix:PATH|binder:INSTANCE] [--data DIR] [--store MIB] [--threads N]";
+    "usage: nnhald [--service unix:PATH|binder:INSTANCE] [--data DIR|none] [--store MIB] [--threads N]";
 
 /// Where the service is offered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +47,7 @@ impl std::fmt::Display for Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flags {
     pub service: Place,
-    /// Where the driver keeps what must survive it.
+    /// Where the driver keeps what must survive it; `None` for nowhere. Unless told, where the platform keeps such things.
     pub data: Option<PathBuf>,
     /// MiB of compiled models to keep there for clients that give no cache files; 0 for none.
     pub store: Option<u64>,
@@ -57,8 +58,8 @@ pub struct Flags {
 impl Flags {
     /// Reads flags, each as `--flag value` or `--flag=value`. `Ok(None)` where help is asked for.
     pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Option<Self>, String> {
-        let mut flags =
-            Flags { service: Place::Binder("nnhal".into()), data: None, store: None, threads: None };
+        let data = state_directory();
+        let mut flags = Flags { service: Place::Binder("nnhal".into()), data, store: None, threads: None };
         let mut arguments = arguments.into_iter();
         while let Some(argument) = arguments.next() {
             let (flag, inline) = match argument.split_once('=') {
@@ -74,13 +75,31 @@ impl Flags {
             let value = inline.or_else(|| arguments.next()).ok_or_else(|| format!("{flag} needs a value"))?;
             match flag {
                 "--service" => flags.service = value.parse()?,
-                "--data" => flags.data = Some(value.into()),
+                "--data" => flags.data = Some(value.into()).filter(|path| path != Path::new("none")),
                 "--store" => flags.store = Some(mebibytes(&value)?),
                 _ => flags.threads = Some(threads(&value)?),
             }
         }
         Ok(Some(flags))
     }
+}
+
+/// Where a daemon keeps its data unless it is told: where the platform keeps the state of services.
+pub fn state_directory() -> Option<PathBuf> {
+    directory_by(|name| std::env::var_os(name))
+}
+
+fn directory_by(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    if cfg!(target_os = "android") {
+        return Some("/data/vendor/nnhal".into());
+    }
+    let path = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    // A service manager may list several: the first is ours.
+    let of_service = variable("STATE_DIRECTORY").and_then(|list| std::env::split_paths(&list).next());
+    of_service
+        .filter(|path| path.is_absolute())
+        .or_else(|| Some(path("XDG_STATE_HOME")?.join("nnhal")))
+        .or_else(|| Some(path("HOME")?.join(".local/state/nnhal")))
 }
 
 fn mebibytes(text: &str) -> Result<u64, String> {
@@ -188,7 +207,7 @@ mod tests {
 
     #[test]
     fn flags_are_read() {
-        let flags = parse("").unwrap().unwrap();
+        let flags = parse("--data none").unwrap().unwrap();
         assert_eq!(
             flags,
             Flags { service: Place::Binder("nnhal".into()), data: None, store: None, threads: None }
@@ -198,6 +217,24 @@ mod tests {
         let expected = Flags { service, data: Some("/d".into()), store: Some(8), threads: Some(3) };
         assert_eq!(flags, expected);
         assert_eq!(parse("--threads 1 --help").unwrap(), None);
+    }
+
+    #[test]
+    #[cfg(not(target_os = "android"))]
+    fn data_are_kept_where_the_platform_keeps_such_things() {
+        let with = |set: &[(&str, &str)]| {
+            let found =
+                |name: &str| set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into());
+            directory_by(found)
+        };
+        let all = [("HOME", "/h"), ("XDG_STATE_HOME", "/x"), ("STATE_DIRECTORY", "/s/a:/s/b")];
+        assert_eq!(with(&all), Some("/s/a".into()));
+        assert_eq!(with(&all[..2]), Some("/x/nnhal".into()));
+        assert_eq!(
+            with(&[("HOME", "/h"), ("XDG_STATE_HOME", "relative")]),
+            Some("/h/.local/state/nnhal".into())
+        );
+        assert_eq!(with(&[("STATE_DIRECTORY", "")]), None);
     }
 
     #[test]

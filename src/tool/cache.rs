@@ -4,7 +4,8 @@
 
 use super::error::ToolError;
 use super::print;
-use crate::cache::{Entry, Offline, Shelf};
+use crate::cache::{CacheError, Entry, Offline, Shelf};
+use crate::daemon;
 use std::path::{Path, PathBuf};
 
 /// Look at, check or empty what a driver has kept in its data directory.
@@ -26,16 +27,24 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct Place {
-    /// The directory that the daemon was given as --data.
+    /// The directory that the daemon was given as --data [default: the one that a daemon takes].
     #[arg(long, value_name = "DIR")]
-    data: PathBuf,
+    data: Option<PathBuf>,
+}
+
+impl Place {
+    fn directory(&self) -> Result<PathBuf, ToolError> {
+        let directory = self.data.clone().or_else(daemon::state_directory);
+        directory
+            .ok_or_else(|| CacheError::Offline("no directory for state: --data DIR names one".into()).into())
+    }
 }
 
 pub fn run(args: &CacheArgs) -> Result<(), ToolError> {
     match &args.command {
-        Command::List(place) => list(&place.data),
-        Command::Verify(place) => verify(&place.data),
-        Command::Clear(place) => clear(&place.data),
+        Command::List(place) => list(&place.directory()?),
+        Command::Verify(place) => verify(&place.directory()?),
+        Command::Clear(place) => clear(&place.directory()?),
     }
 }
 

@@ -287,7 +287,7 @@ class Daemon:
         self.process = None
 
     def start(self):
-        command = [Settings.binary("nnhald"), f"--service=unix:{self.socket}"]
+        command = [Settings.binary("nnhald"), f"--service=unix:{self.socket}", "--data=none"]
         self.process = subprocess.Popen(command, env={**os.environ, "NNHAL_LOG": "error"})
         began = time.monotonic()
         while time.monotonic() - began < 60:
