@@ -23,6 +23,7 @@ use crate::backend::{Backend, CompileOptions, Executable, Priority};
 use crate::cache::{Cache, Store, Written};
 use crate::model::Model;
 use crate::ops::Interrupt;
+use crate::scheduler::limits::{self, Limit};
 use crate::scheduler::{boottime_ns, Control, Permit, Quota, Workers};
 use finishing::Saves;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -68,15 +69,14 @@ pub struct ClientFiles {
 pub struct Limits {
     /// Threads that compile; at least two, as one is kept from any single client.
     pub threads: usize,
-    /// Jobs waiting or compiling, in all and of one client.
-    pub jobs: u64,
-    pub jobs_per_client: u64,
+    /// Jobs waiting or compiling.
+    pub jobs: Limit,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(2, |n| n.get());
-        Limits { threads: cores.clamp(2, 8) + 1, jobs: 256, jobs_per_client: 64 }
+        Limits { threads: cores.clamp(2, 8) + 1, jobs: limits::JOBS }
     }
 }
 
@@ -105,7 +105,7 @@ impl Compiler {
         store: Option<Store>,
     ) -> std::io::Result<Self> {
         let workers = Workers::new("nnhal-compile", limits.threads)?;
-        let jobs = Quota::new(limits.jobs, limits.jobs_per_client);
+        let jobs = limits.jobs.quota();
         let shared = Arc::new(Shared { backend, cache, store: store.map(Arc::new) });
         Ok(Compiler { shared, workers, jobs, saves: Arc::default() })
     }

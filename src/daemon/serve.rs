@@ -1,7 +1,7 @@
 //! The service on a Unix socket, or on the kernel's binder.
 
 use crate::aidl::IDevice;
-use crate::scheduler::EXECUTIONS;
+use crate::scheduler::limits::EXECUTIONS;
 use binder::entry::WireVersion;
 use binder::rpc::{FileDescriptorTransportMode as FdMode, RpcServer};
 use binder::{Interface, ProcessState, StatusCode, Strong};
@@ -21,8 +21,8 @@ const CONNECTIONS_PER_SESSION: u32 = 16;
 const MAX_CONNECTIONS: usize = 512;
 /// How long a client may take to answer a callback, which costs it nothing but a hand-over. Its session ends then.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Calls served at once over the kernel's binder: executions, and as many again as are quick.
-const KERNEL_THREADS: u32 = EXECUTIONS as u32 + 15;
+/// Calls served at once over the kernel's binder besides executions: such as wait for nobody.
+const QUICK_CALLS: u64 = 32;
 const KERNEL_DEVICE: &str = "/dev/binder";
 
 /// Why the service cannot be offered.
@@ -113,7 +113,8 @@ impl Drop for UnixService {
 /// Registers `device` as `instance` with the kernel binder's service manager. It is served on threads of its own for
 /// as long as the process lives.
 pub fn register(instance: &str, device: &Strong<dyn IDevice>) -> Result<(), ServeError> {
-    if let Err(why) = ProcessState::init(KERNEL_DEVICE, KERNEL_THREADS) {
+    let threads = u32::try_from(EXECUTIONS.total() + QUICK_CALLS).unwrap_or(u32::MAX);
+    if let Err(why) = ProcessState::init(KERNEL_DEVICE, threads) {
         // The text may have lines.
         let why = why.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
         return Err(ServeError::NoKernelBinder(why));

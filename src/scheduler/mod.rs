@@ -2,7 +2,8 @@
 //!
 //! - `control`: the terms of one compilation or run: deadline, cancellation, priority
 //! - `turns`: turns at computing, in equal shares among clients; `workers`: threads for jobs, in the same order
-//! - `quota`: a limit on whatever can be counted, in all and per client; `quotas`: the limits of a driver
+//! - `quota`: a limit on whatever can be counted, and how it is shared out; `limits`: those of this driver; `quotas`: what
+//!   the clients of one driver hold
 //! - `watcher`: the thread that waits for descriptors and times; `life`: whether client processes live
 //! - `thread_cache`: threads for short tasks that may have to wait for a client
 //!
@@ -10,6 +11,7 @@
 
 mod control;
 mod life;
+pub mod limits;
 mod quota;
 mod quotas;
 mod thread_cache;
@@ -20,7 +22,7 @@ mod workers;
 pub use control::{boottime_ns, Control, Priority, Yield};
 pub use life::{Life, Lives};
 pub use quota::{Exhausted, Permit, Quota};
-pub use quotas::{Quotas, Refused, EXECUTIONS};
+pub use quotas::{Quotas, Refused};
 pub use thread_cache::{Reserved, ThreadCache};
 pub use turns::{Start, Turn, Turns};
 pub use watcher::{Event, Key, Watcher};
