@@ -1,4 +1,6 @@
 //! The limits of a driver: how much of everything all clients may hold, one alone, and each at the least.
+//!
+//! docs/SECURITY.md has them as a table, which a test holds against these.
 
 use super::quota::Quota;
 use std::sync::Arc;
@@ -67,13 +69,54 @@ pub const FMQ_BURSTS: Limit = Limit::new("bursts over queues are open", Total::C
 /// Each holds what it compiles. Of one that finishes a model in the background, too.
 pub const JOBS: Limit = Limit::new("compilations wait or run", Total::Count(256), 2);
 
+/// Of sockets, each with a thread. A session takes up to twice 16.
+pub const CONNECTIONS: Limit = Limit::new("connections are open", Total::Count(1024), 16);
+/// Bytes of calls over sockets that have come in part, or are being served.
+pub const CALL_BYTES: Limit = Limit::new("bytes of calls are held", Total::Count(256 << 20), 1 << 20);
+/// Descriptors in such calls; one may have 64.
+pub const CALL_DESCRIPTORS: Limit = Limit::new("descriptors of calls are held", Total::Descriptors(4), 64);
+
 /// All of them.
-pub const LIMITS: [Limit; 8] =
-    [CALLBACKS, EXECUTIONS, JOBS, MODELS, MAPPINGS, DESCRIPTORS, CACHE_FILES, FMQ_BURSTS];
+pub const LIMITS: [Limit; 11] = [
+    CALLBACKS,
+    EXECUTIONS,
+    JOBS,
+    MODELS,
+    MAPPINGS,
+    DESCRIPTORS,
+    CACHE_FILES,
+    FMQ_BURSTS,
+    CONNECTIONS,
+    CALL_BYTES,
+    CALL_DESCRIPTORS,
+];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A limit as docs/SECURITY.md has it.
+    fn row(limit: &Limit) -> String {
+        let total = match limit.total {
+            Total::Count(count) => count.to_string(),
+            Total::Descriptors(parts) => format!("1/{parts} of RLIMIT_NOFILE"),
+        };
+        let alone = match limit.total {
+            Total::Count(count) => (count / limit.parts).to_string(),
+            Total::Descriptors(parts) => format!("1/{} of RLIMIT_NOFILE", parts * limit.parts),
+        };
+        format!("| {} | {total} | {alone} | {} |", limit.what, limit.floor)
+    }
+
+    #[test]
+    fn the_document_has_these_limits() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/SECURITY.md");
+        let text = std::fs::read_to_string(path).unwrap();
+        let rows: Vec<String> = LIMITS.iter().map(row).collect();
+        let start = text.find(&rows[0]).unwrap_or_else(|| panic!("{path} needs the row {}", rows[0]));
+        let table: Vec<&str> = text[start..].lines().take_while(|line| line.starts_with('|')).collect();
+        assert_eq!(table, rows, "{path} has other limits than the code");
+    }
 
     #[test]
     fn each_leaves_room_for_whom_it_promises_to_serve() {
