@@ -5,6 +5,7 @@
 //! - `quota`: a limit on whatever can be counted, and how it is shared out; `limits`: those of this driver; `quotas`: what
 //!   the clients of one driver hold
 //! - `watcher`: the thread that waits for descriptors and times; `life`: whether client processes live
+//! - `slow_calls`: what calls that take long waited for
 //! - `thread_cache`: threads for short tasks that may have to wait for a client
 //!
 //! Nothing here knows what is computed, nor of binder.
@@ -14,6 +15,7 @@ mod life;
 pub mod limits;
 mod quota;
 mod quotas;
+pub mod slow_calls;
 mod thread_cache;
 mod turns;
 mod watcher;

@@ -7,7 +7,7 @@ use crate::cache::CacheError;
 use crate::compiler::{CachingError, CompileError};
 use crate::memory::MemoryError;
 use crate::model::{ModelError, RequestError};
-use crate::scheduler::Refused;
+use crate::scheduler::{slow_calls, Refused};
 use binder::{BinderResult, Status};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
@@ -143,11 +143,13 @@ fn of_memory(error: &MemoryError) -> ErrorStatus {
     }
 }
 
-/// Runs the body of `call`: turns its error into binder status, logs it once, and lets no panic out.
+/// Runs the body of `call`: turns its error into binder status, logs it once, and lets no panic out. A call that takes
+/// long is logged, too, with what it waited for.
 pub(super) fn handle<T>(
     call: &'static str,
     body: impl FnOnce() -> Result<T, ServiceError>,
 ) -> BinderResult<T> {
+    let _call = slow_calls::call(call, binder::get_calling_uid());
     let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(ServiceError::Panicked));
     result.map_err(|error| {
         log(call, &error);
