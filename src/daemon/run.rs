@@ -3,6 +3,7 @@
 use super::logger;
 use super::serve::{register, ServeError, UnixService, SOCKET_MODE};
 use crate::backend::Backend;
+use crate::memory::give_back_soon;
 use crate::service::Driver;
 use nix::sys::resource::{getrlimit, setrlimit, Resource};
 use nix::sys::signal::{SigSet, Signal};
@@ -162,6 +163,7 @@ pub fn run<B: Backend + 'static>(
     let ending = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
     ending.thread_block().map_err(DaemonError::Signals)?;
     raise_descriptor_limit();
+    give_back_soon();
     // What it keeps is its own, whatever the one who started it lets others see.
     umask(Mode::from_bits_truncate(0o077));
     let backend = backend(flags).map_err(DaemonError::Backend)?;

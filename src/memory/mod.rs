@@ -4,6 +4,7 @@
 //! and pointers for kernels to compute through.
 
 mod aligned;
+mod allocator;
 mod arena;
 pub(crate) mod blocking;
 mod brief;
@@ -24,6 +25,7 @@ mod weights;
 mod word;
 
 pub use aligned::AlignedBuf;
+pub use allocator::give_back_soon;
 pub use arena::Arena;
 pub use blocking::{check as check_blocking, file_type};
 pub use budget::machine_bytes;
