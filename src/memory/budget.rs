@@ -45,8 +45,9 @@ impl Budget {
     }
 }
 
-/// Some bytes of [`PRIVATE`], given back when dropped.
-pub(super) struct Counted(usize);
+/// Some bytes of what all private buffers may take, given back when dropped.
+#[derive(Debug)]
+pub struct Counted(usize);
 
 impl Counted {
     /// `None` if there are not as many left.
