@@ -21,6 +21,7 @@ pub use storing::LEAST_CONSTANTS;
 
 use crate::backend::{Backend, CompileOptions, Executable, Priority};
 use crate::cache::{Cache, Store, Written};
+use crate::memory::on_account_of;
 use crate::model::Model;
 use crate::ops::Interrupt;
 use crate::scheduler::limits::{self, Limit};
@@ -122,6 +123,7 @@ impl Compiler {
         let expired = control.deadline_ns.is_some_and(|deadline| boottime_ns() >= deadline);
         let shared = self.shared.clone();
         let task = move || {
+            let _account = on_account_of(client);
             let prepared = if expired { Err(CompileError::Expired) } else { shared.prepare(work, &control) };
             // The client's place is free before it hears of the outcome.
             drop(permit);

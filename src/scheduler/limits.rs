@@ -2,7 +2,7 @@
 //!
 //! docs/SECURITY.md has them as a table, which a test holds against these.
 
-use super::quota::Quota;
+use crate::quota::Quota;
 use std::sync::Arc;
 
 /// A limit on one kind of thing; [`Quota`] has the rule by which it is shared out.

@@ -2,7 +2,7 @@
 
 use super::limits;
 use super::limits::Limit;
-use super::quota::{Exhausted, Permit, Quota};
+use crate::quota::{Exhausted, Permit, Quota};
 use std::sync::Arc;
 
 /// One kind of thing, and who has how much of it.
