@@ -14,6 +14,7 @@
 //! | 3 | `ops` | the operation table: signatures, shape rules, plain evaluation |
 //! | 2 | `tensor` | operand types, shapes, quantisation |
 //! | 1 | `memory` | client memory, which is hostile |
+//! | 0 | `quota` | limits on what can be counted, and how they are shared out |
 //!
 //! `aidl` holds the generated interface stubs; any floor that talks to clients may name its types.
 
@@ -31,6 +32,7 @@ pub mod fmq;
 pub mod memory;
 pub mod model;
 pub mod ops;
+pub mod quota;
 pub mod scheduler;
 pub mod service;
 pub mod tensor;

@@ -43,6 +43,7 @@ impl From<OpError> for BackendError {
         match error {
             OpError::DeadlinePassed => BackendError::DeadlinePassed,
             OpError::Cancelled => BackendError::Cancelled,
+            OpError::OutOfMemory(bytes) => BackendError::OutOfMemory(bytes),
             other => BackendError::Failed(other.to_string()),
         }
     }

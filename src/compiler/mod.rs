@@ -22,8 +22,10 @@ pub use storing::LEAST_CONSTANTS;
 
 use crate::backend::{Backend, CompileOptions, Executable, Priority};
 use crate::cache::{Cache, Store, Written};
+use crate::memory::on_account_of;
 use crate::model::Model;
 use crate::ops::Interrupt;
+use crate::scheduler::limits::{self, Limit};
 use crate::scheduler::{boottime_ns, Control, Permit, Quota, Workers};
 use finishing::Saves;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -71,15 +73,14 @@ pub struct ClientFiles {
 pub struct Limits {
     /// Threads that compile; at least two, as one is kept from any single client.
     pub threads: usize,
-    /// Jobs waiting or compiling, in all and of one client.
-    pub jobs: u64,
-    pub jobs_per_client: u64,
+    /// Jobs waiting or compiling.
+    pub jobs: Limit,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(2, |n| n.get());
-        Limits { threads: cores.clamp(2, 8) + 1, jobs: 256, jobs_per_client: 64 }
+        Limits { threads: cores.clamp(2, 8) + 1, jobs: limits::JOBS }
     }
 }
 
@@ -108,7 +109,7 @@ impl Compiler {
         store: Option<Store>,
     ) -> std::io::Result<Self> {
         let workers = Workers::new("nnhal-compile", limits.threads)?;
-        let jobs = Quota::new(limits.jobs, limits.jobs_per_client);
+        let jobs = limits.jobs.quota();
         let shared = Arc::new(Shared { backend, cache, store: store.map(Arc::new) });
         Ok(Compiler { shared, workers, jobs, saves: Arc::default() })
     }
@@ -125,6 +126,7 @@ impl Compiler {
         let expired = control.deadline_ns.is_some_and(|deadline| boottime_ns() >= deadline);
         let shared = self.shared.clone();
         let task = move || {
+            let _account = on_account_of(client);
             let prepared = if expired { Err(CompileError::Expired) } else { shared.prepare(work, &control) };
             // The client's place is free before it hears of the outcome.
             drop(permit);

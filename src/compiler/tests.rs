@@ -4,6 +4,7 @@ use super::*;
 use crate::aidl;
 use crate::backend::{Arguments, Artifact, BackendError, Binding, Info, Interface};
 use crate::cache::Key;
+use crate::scheduler::limits::Total;
 use crate::scheduler::Exhausted;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{channel, Receiver, Sender};
@@ -29,6 +30,11 @@ impl Backend for Puppet {
         let act = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).recv_timeout(PATIENCE);
         Err(act.expect("told what to do")())
     }
+}
+
+/// So many jobs, of one client one part in `parts`.
+fn jobs(count: u64, parts: u64) -> Limit {
+    Limit { what: "jobs", total: Total::Count(count), parts, floor: 1 }
 }
 
 type Compiled = Result<Arc<dyn Executable>, BackendError>;
@@ -89,15 +95,21 @@ impl Bench {
 
 #[test]
 fn jobs_are_limited_and_every_outcome_is_told() {
-    let bench = Bench::new(Limits { threads: 2, jobs: 3, jobs_per_client: 2 });
+    let bench = Bench::new(Limits { threads: 2, jobs: jobs(4, 2) });
     bench.submit(CLIENT, Control::default()).unwrap();
     bench.submit(CLIENT, Control::default()).unwrap();
     let refused = bench.submit(CLIENT, Control::default());
     assert!(matches!(refused, Err(CompileError::TooManyJobs(Exhausted::ByClient(2)))));
     bench.submit(CLIENT + 1, Control::default()).unwrap();
-    let refused = bench.submit(CLIENT + 2, Control::default());
-    assert!(matches!(refused, Err(CompileError::TooManyJobs(Exhausted::ByAll(3)))));
-    for _ in 0..3 {
+    let refused = bench.submit(CLIENT + 1, Control::default());
+    assert!(
+        matches!(refused, Err(CompileError::TooManyJobs(Exhausted::ByShare(1)))),
+        "one is left for others"
+    );
+    bench.submit(CLIENT + 2, Control::default()).unwrap();
+    let refused = bench.submit(CLIENT + 3, Control::default());
+    assert!(matches!(refused, Err(CompileError::TooManyJobs(Exhausted::ByAll(4)))));
+    for _ in 0..4 {
         bench.acts.send(|| BackendError::Failed("as told".into())).unwrap();
         let told = bench.told.recv_timeout(PATIENCE).unwrap();
         assert!(matches!(told, CompileError::Backend(BackendError::Failed(_))), "{told}");
@@ -162,7 +174,7 @@ fn soon(happened: impl Fn() -> bool) {
 
 #[test]
 fn what_is_used_is_finished_once_and_no_longer_than_somebody_has_it() {
-    let bench = Bench::new(Limits { threads: 2, jobs: 3, jobs_per_client: 1 });
+    let bench = Bench::new(Limits { threads: 2, jobs: jobs(3, 3) });
     let die = |orphaned: &AtomicBool| orphaned.store(true, Ordering::Relaxed);
     for dies in [false, true] {
         let (endless, orphaned) = (Arc::new(Endless::default()), Arc::<AtomicBool>::default());
@@ -226,7 +238,7 @@ impl Executable for Fickle {
 
 #[test]
 fn what_failed_for_want_of_memory_is_tried_again_after_a_while_and_what_failed_for_good_is_not() {
-    let bench = Bench::new(Limits { threads: 2, jobs: 2, jobs_per_client: 2 });
+    let bench = Bench::new(Limits { threads: 2, jobs: jobs(2, 1) });
     let directory = tempfile::tempdir().unwrap();
     let store = Arc::new(Store::new(directory.path(), "driver", 1 << 20));
     let started = std::time::Instant::now();
@@ -257,7 +269,7 @@ fn what_failed_for_want_of_memory_is_tried_again_after_a_while_and_what_failed_f
 
 #[test]
 fn what_could_not_be_kept_is_kept_once_there_is_room() {
-    let bench = Bench::new(Limits { threads: 2, jobs: 2, jobs_per_client: 2 });
+    let bench = Bench::new(Limits { threads: 2, jobs: jobs(2, 1) });
     let directory = tempfile::tempdir().unwrap();
     // No directory can be made where a file is.
     std::fs::write(directory.path().join("store"), b"").unwrap();

@@ -1,6 +1,6 @@
 //! A driver in the tool's own process, reached over a socket as any other is.
 
-use super::serve::{ServeError, UnixService};
+use super::serve::{ServeError, UnixService, SOCKET_MODE};
 use crate::backend::cpu::CpuBackend;
 use crate::backend::Backend;
 use crate::service::Driver;
@@ -57,7 +57,7 @@ pub fn start_with(backend: Arc<dyn Backend>, options: &Options) -> Result<Embedd
         None => builder,
     };
     let driver = builder.build().map_err(StartError::Threads)?;
-    let service = UnixService::start(&directory.0.join("nnhal.sock"), &driver.device)?;
+    let service = UnixService::start(&directory.0.join("nnhal.sock"), &driver.device, SOCKET_MODE)?;
     Ok(EmbeddedDaemon { service, driver, _directory: directory })
 }
 

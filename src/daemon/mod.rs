@@ -2,11 +2,14 @@
 //!
 //! - `run`: the daemon's life, from its flags to the signal that ends it
 //! - `serve`: the service on a socket or a kernel binder; `embedded`: the same inside of another process
+//! - `connections`: who may connect, and how much each may send; `frames`: where messages begin and end
 //! - `logger`: the log
 //!
 //! It decides nothing about models or requests.
 
+mod connections;
 pub mod embedded;
+mod frames;
 pub mod logger;
 mod run;
 pub mod serve;

@@ -1,11 +1,13 @@
 //! The daemon's life: from its flags to the signal that ends it.
 
 use super::logger;
-use super::serve::{register, ServeError, UnixService};
+use super::serve::{register, ServeError, UnixService, SOCKET_MODE};
 use crate::backend::Backend;
+use crate::memory::give_back_soon;
 use crate::service::Driver;
 use nix::sys::resource::{getrlimit, setrlimit, Resource};
 use nix::sys::signal::{SigSet, Signal};
+use nix::sys::stat::{umask, Mode};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -13,7 +15,7 @@ use std::sync::Arc;
 
 /// How to call the daemon.
 pub const USAGE: &str =
-    "usage: nnhald [--service unix:PATH|binder:INSTANCE] [--data DIR|none] [--store MIB] [--threads N]";
+    "usage: nnhald [--service unix:PATH|binder:INSTANCE] [--socket-mode OCTAL] [--data DIR|none] [--store MIB] [--threads N]";
 
 /// Where the service is offered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +49,8 @@ impl std::fmt::Display for Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flags {
     pub service: Place,
+    /// The mode of a socket's file: who may connect. `None` for the daemon's own user.
+    pub socket_mode: Option<u32>,
     /// Where the driver keeps what must survive it; `None` for nowhere. Unless told, where the platform keeps such things.
     pub data: Option<PathBuf>,
     /// MiB of compiled models to keep there for clients that give no cache files; 0 for none.
@@ -58,8 +62,7 @@ pub struct Flags {
 impl Flags {
     /// Reads flags, each as `--flag value` or `--flag=value`. `Ok(None)` where help is asked for.
     pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Option<Self>, String> {
-        let data = state_directory();
-        let mut flags = Flags { service: Place::Binder("nnhal".into()), data, store: None, threads: None };
+        let mut flags = Flags::default();
         let mut arguments = arguments.into_iter();
         while let Some(argument) = arguments.next() {
             let (flag, inline) = match argument.split_once('=') {
@@ -69,12 +72,13 @@ impl Flags {
             if matches!(flag, "-h" | "--help") {
                 return Ok(None);
             }
-            if !matches!(flag, "--service" | "--data" | "--store" | "--threads") {
+            if !matches!(flag, "--service" | "--socket-mode" | "--data" | "--store" | "--threads") {
                 return Err(format!("{argument:?} is no flag of this daemon"));
             }
             let value = inline.or_else(|| arguments.next()).ok_or_else(|| format!("{flag} needs a value"))?;
             match flag {
                 "--service" => flags.service = value.parse()?,
+                "--socket-mode" => flags.socket_mode = Some(socket_mode(&value)?),
                 "--data" => flags.data = Some(value.into()).filter(|path| path != Path::new("none")),
                 "--store" => flags.store = Some(mebibytes(&value)?),
                 _ => flags.threads = Some(threads(&value)?),
@@ -100,6 +104,20 @@ fn directory_by(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> 
         .filter(|path| path.is_absolute())
         .or_else(|| Some(path("XDG_STATE_HOME")?.join("nnhal")))
         .or_else(|| Some(path("HOME")?.join(".local/state/nnhal")))
+}
+
+impl Default for Flags {
+    fn default() -> Self {
+        let service = Place::Binder("nnhal".into());
+        Flags { service, socket_mode: None, data: state_directory(), store: None, threads: None }
+    }
+}
+
+fn socket_mode(text: &str) -> Result<u32, String> {
+    u32::from_str_radix(text, 8)
+        .ok()
+        .filter(|mode| *mode <= 0o777)
+        .ok_or_else(|| format!("{text:?} is not the mode of a socket: expected an octal number such as 0660"))
 }
 
 fn mebibytes(text: &str) -> Result<u64, String> {
@@ -164,6 +182,9 @@ pub fn run<B: Backend + 'static>(
     let ending = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
     ending.thread_block().map_err(DaemonError::Signals)?;
     raise_descriptor_limit();
+    give_back_soon();
+    // What it keeps is its own, whatever the one who started it lets others see.
+    umask(Mode::from_bits_truncate(0o077));
     let backend = backend(flags).map_err(DaemonError::Backend)?;
     let builder = Driver::builder(Arc::new(backend)).data(flags.data.clone());
     let builder = match flags.store {
@@ -172,7 +193,9 @@ pub fn run<B: Backend + 'static>(
     };
     let driver = builder.build().map_err(DaemonError::Threads)?;
     let service = match &flags.service {
-        Place::Unix(path) => Some(UnixService::start(path, &driver.device)?),
+        Place::Unix(path) => {
+            Some(UnixService::start(path, &driver.device, flags.socket_mode.unwrap_or(SOCKET_MODE))?)
+        }
         Place::Binder(instance) => {
             register(instance, &driver.device)?;
             None
@@ -207,14 +230,16 @@ mod tests {
 
     #[test]
     fn flags_are_read() {
-        let flags = parse("--data none").unwrap().unwrap();
-        assert_eq!(
-            flags,
-            Flags { service: Place::Binder("nnhal".into()), data: None, store: None, threads: None }
-        );
-        let flags = parse("--service=unix:/a:b=c --data /d --store 8 --threads 3").unwrap().unwrap();
+        let flags = parse("").unwrap().unwrap();
+        assert_eq!(flags, Flags::default());
+        assert_eq!(parse("--data none").unwrap().unwrap().data, None);
+        let flags = parse("--service=unix:/a:b=c --socket-mode 0660 --data /d --store 8 --threads 3")
+            .unwrap()
+            .unwrap();
         let service = Place::Unix("/a:b=c".into());
-        let expected = Flags { service, data: Some("/d".into()), store: Some(8), threads: Some(3) };
+        let socket_mode = Some(0o660);
+        let expected =
+            Flags { service, socket_mode, data: Some("/d".into()), store: Some(8), threads: Some(3) };
         assert_eq!(flags, expected);
         assert_eq!(parse("--threads 1 --help").unwrap(), None);
     }
@@ -245,6 +270,8 @@ mod tests {
             ("--service", "--service needs"),
             ("--service unix:", "expected unix:PATH"),
             ("--service tcp:1", "expected unix:PATH"),
+            ("--socket-mode rw", "\"rw\""),
+            ("--socket-mode 7777", "\"7777\""),
             ("--store much", "much"),
             ("--threads 0", "\"0\""),
             ("--threads many", "many"),

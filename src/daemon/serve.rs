@@ -1,13 +1,17 @@
 //! The service on a Unix socket, or on the kernel's binder.
 
+use super::connections::Connections;
 use crate::aidl::IDevice;
-use crate::scheduler::EXECUTIONS;
+use crate::scheduler::limits::EXECUTIONS;
 use binder::entry::WireVersion;
 use binder::rpc::{FileDescriptorTransportMode as FdMode, RpcServer};
 use binder::{Interface, ProcessState, StatusCode, Strong};
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::UnixStream;
+use std::fs::Permissions;
+use std::io::ErrorKind;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -17,12 +21,12 @@ pub const INTERFACE: &str = "android.hardware.neuralnetworks.IDevice";
 
 /// Connections that one client's session may have for its calls.
 const CONNECTIONS_PER_SESSION: u32 = 16;
-/// Connections in all: each has a thread. More wait until one ends.
-const MAX_CONNECTIONS: usize = 512;
 /// How long a client may take to answer a callback, which costs it nothing but a hand-over. Its session ends then.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Calls served at once over the kernel's binder: executions, and as many again as are quick.
-const KERNEL_THREADS: u32 = EXECUTIONS as u32 + 15;
+/// Who may connect, unless told otherwise: the user that the daemon runs as.
+pub const SOCKET_MODE: u32 = 0o600;
+/// Calls served at once over the kernel's binder besides executions: such as wait for nobody.
+const QUICK_CALLS: u64 = 32;
 const KERNEL_DEVICE: &str = "/dev/binder";
 
 /// Why the service cannot be offered.
@@ -47,31 +51,30 @@ pub enum ServeError {
 /// A service on a Unix socket; ends, and removes its socket, when dropped.
 pub struct UnixService {
     server: Arc<RpcServer>,
-    accepting: Option<JoinHandle<()>>,
+    connections: Arc<Connections>,
+    listener: Arc<UnixListener>,
+    threads: Vec<JoinHandle<()>>,
     path: PathBuf,
 }
 
 impl UnixService {
-    /// Serves `device` on `path`, for any libbinder client from Android 13 on: it is the root object.
-    pub fn start(path: &Path, device: &Strong<dyn IDevice>) -> Result<Self, ServeError> {
-        let listen = |why| match why {
-            StatusCode::AlreadyExists => ServeError::NotASocket(path.into()),
-            StatusCode::Errno(errno) if errno == -libc::EADDRINUSE => ServeError::Taken(path.into()),
-            StatusCode::NameNotFound => {
-                ServeError::Listen { path: path.into(), why: "its directory does not exist".into() }
-            }
-            why => ServeError::Listen { path: path.into(), why: why.to_string() },
-        };
-        check_free(path)?;
-        let server = RpcServer::setup_unix_server(path).map_err(listen)?;
+    /// Serves `device` on `path`, for any libbinder client from Android 13 on: it is the root object. Whom the file's
+    /// `mode` lets write may connect.
+    pub fn start(path: &Path, device: &Strong<dyn IDevice>, mode: u32) -> Result<Self, ServeError> {
+        let listener = Arc::new(listen(path, mode)?);
+        let internal = |why: StatusCode| ServeError::Listen { path: path.into(), why: why.to_string() };
+        // The crate wants a socket of its own, by which nobody connects: connections are accepted by us.
+        let server = RpcServer::setup_unix_server_abstract(&unused_name()).map_err(internal)?;
         server.set_android13plus(WireVersion::MAX.get());
         server.set_supported_fd_modes(&[FdMode::None, FdMode::Unix]);
         server.set_max_threads(CONNECTIONS_PER_SESSION);
-        server.set_max_connections(MAX_CONNECTIONS);
         server.set_reply_timeout(Some(PATIENCE));
-        server.set_root(device.as_binder()).map_err(listen)?;
-        let accepting = Some(server.run_background());
-        Ok(UnixService { server, accepting, path: path.into() })
+        server.set_root(device.as_binder()).map_err(internal)?;
+        let connections = Connections::new();
+        let threads = connections.accept(listener.clone(), server.clone());
+        let threads =
+            threads.map_err(|why| ServeError::Listen { path: path.into(), why: why.to_string() })?.into();
+        Ok(UnixService { server, connections, listener, threads, path: path.into() })
     }
 
     pub fn path(&self) -> &Path {
@@ -81,29 +84,55 @@ impl UnixService {
     /// For a process about to exit: removes the socket, and waits for no call that is under way.
     pub fn abandon(self) {
         self.server.stop_accepting();
-        if let Err(why) = std::fs::remove_file(&self.path) {
-            log::warn!("{} is left behind: {why}", self.path.display());
-        }
+        self.stop_accepting();
         std::mem::forget(self);
     }
 }
 
-/// Finds out, before the binder crate does and says so in a log line of its own, whether `path` is taken. What a dead
-/// daemon left there is not: it is replaced.
-fn check_free(path: &Path) -> Result<(), ServeError> {
+/// A socket at `path` with this mode. What a dead daemon left there is replaced.
+fn listen(path: &Path, mode: u32) -> Result<UnixListener, ServeError> {
+    let failed = |why: std::io::Error| match why.kind() {
+        ErrorKind::AddrInUse => ServeError::Taken(path.into()),
+        ErrorKind::NotFound => {
+            ServeError::Listen { path: path.into(), why: "its directory does not exist".into() }
+        }
+        _ => ServeError::Listen { path: path.into(), why: why.to_string() },
+    };
     match std::fs::symlink_metadata(path) {
-        Ok(found) if !found.file_type().is_socket() => Err(ServeError::NotASocket(path.into())),
-        Ok(_) if UnixStream::connect(path).is_ok() => Err(ServeError::Taken(path.into())),
-        _ => Ok(()),
+        Ok(found) if !found.file_type().is_socket() => return Err(ServeError::NotASocket(path.into())),
+        Ok(_) if UnixStream::connect(path).is_ok() => return Err(ServeError::Taken(path.into())),
+        Ok(_) => std::fs::remove_file(path).map_err(failed)?,
+        Err(_) => {}
+    }
+    let listener = UnixListener::bind(path).map_err(failed)?;
+    // Until then its mode is what the process's umask leaves.
+    std::fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed)?;
+    Ok(listener)
+}
+
+/// A name that no other socket has.
+fn unused_name() -> Vec<u8> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    format!("nnhal-unused-{}-{count}", std::process::id()).into_bytes()
+}
+
+impl UnixService {
+    /// Removes the socket, and has the threads that accept connections end.
+    fn stop_accepting(&self) {
+        self.connections.end(&self.listener);
+        if let Err(why) = std::fs::remove_file(&self.path) {
+            log::warn!("{} is left behind: {why}", self.path.display());
+        }
     }
 }
 
 impl Drop for UnixService {
     fn drop(&mut self) {
-        self.server.stop_accepting();
-        if let Some(accepting) = self.accepting.take() {
-            if accepting.join().is_err() {
-                log::error!("the thread that accepts connections panicked");
+        self.stop_accepting();
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                log::error!("a thread that accepts connections panicked");
             }
         }
         self.server.terminate();
@@ -113,7 +142,8 @@ impl Drop for UnixService {
 /// Registers `device` as `instance` with the kernel binder's service manager. It is served on threads of its own for
 /// as long as the process lives.
 pub fn register(instance: &str, device: &Strong<dyn IDevice>) -> Result<(), ServeError> {
-    if let Err(why) = ProcessState::init(KERNEL_DEVICE, KERNEL_THREADS) {
+    let threads = u32::try_from(EXECUTIONS.total() + QUICK_CALLS).unwrap_or(u32::MAX);
+    if let Err(why) = ProcessState::init(KERNEL_DEVICE, threads) {
         // The text may have lines.
         let why = why.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
         return Err(ServeError::NoKernelBinder(why));

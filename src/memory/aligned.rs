@@ -1,12 +1,13 @@
 //! Private, zeroed memory aligned for any element type and vector width.
 
-use super::budget::PRIVATE;
+use super::budget::Counted;
 
 /// A private buffer of bytes, aligned to 64. Not to be cloned: its length may be a client's choice.
 #[derive(Default)]
 pub struct AlignedBuf {
     blocks: Vec<Block>,
     len: usize,
+    counted: Option<Counted>,
 }
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
@@ -18,10 +19,10 @@ impl AlignedBuf {
     pub fn zeroed(len: usize) -> Option<Self> {
         let count = len.div_ceil(64);
         let mut buf = AlignedBuf::default();
-        buf.blocks.try_reserve_exact(count).ok()?;
-        if !PRIVATE.take(count * size_of::<Block>()) {
-            return None;
+        if count > 0 {
+            buf.counted = Some(Counted::take(count.checked_mul(size_of::<Block>())?)?);
         }
+        buf.blocks.try_reserve_exact(count).ok()?;
         buf.blocks.resize(count, Block([0; 64]));
         buf.len = len;
         Some(buf)
@@ -39,12 +40,6 @@ impl AlignedBuf {
 impl Clone for AlignedBuf {
     fn clone(&self) -> Self {
         Self::copy_of(self).expect("tests take little")
-    }
-}
-
-impl Drop for AlignedBuf {
-    fn drop(&mut self) {
-        PRIVATE.give(self.blocks.len() * size_of::<Block>());
     }
 }
 

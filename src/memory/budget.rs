@@ -1,11 +1,48 @@
 //! How much private memory the process takes for what clients want: constants, packed weights, values of runs.
 //!
 //! Linux promises more memory than there is and ends whoever takes it at its word. So the large buffers are counted,
-//! and one too many is an error while there is memory left to report it with. Must not know who wants what, or why.
+//! and one too many is an error while there is memory left to report it with. Each is counted on the account of the
+//! client for whom the thread that takes it works, so that no client takes it all. Must not know what it is wanted for.
 
+use crate::quota::{Permit, Quota};
 use nix::unistd::{sysconf, SysconfVar};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::OnceLock;
+use std::cell::Cell;
+use std::sync::{Arc, OnceLock};
+
+/// The part of the memory that may be taken in all, and the part of that which one client alone may hold.
+const PART_OF_MACHINE: u64 = 2;
+const PART_OF_CLIENT: u64 = 2;
+/// What a client may have as long as it is there.
+const FLOOR: u64 = 4 << 20;
+/// Who has what no client wants.
+const NOBODY: u32 = u32::MAX;
+
+thread_local! {
+    static CLIENT: Cell<u32> = const { Cell::new(NOBODY) };
+}
+
+/// Has a thread work for a client, until dropped.
+pub struct Account {
+    before: u32,
+    /// It is the thread's own.
+    _not_send: std::marker::PhantomData<*const ()>,
+}
+
+/// Has the calling thread work for `client`.
+pub fn on_account_of(client: u32) -> Account {
+    Account { before: CLIENT.replace(client), _not_send: std::marker::PhantomData }
+}
+
+/// For whom the calling thread works, for another thread to take over from it.
+pub fn client_of_thread() -> u32 {
+    CLIENT.get()
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        CLIENT.set(self.before);
+    }
+}
 
 /// Memory of this machine in bytes; a guess where it does not tell.
 pub fn machine_bytes() -> usize {
@@ -14,50 +51,21 @@ pub fn machine_bytes() -> usize {
     memory.map_or(1 << 30, |(pages, size)| pages.saturating_mul(size))
 }
 
-/// Bytes in use against bytes that may be.
-pub(super) struct Budget {
-    used: AtomicUsize,
-    limit: OnceLock<usize>,
+/// Some bytes of what all private buffers of the process may take, given back when dropped.
+#[derive(Debug)]
+pub struct Counted {
+    _permit: Permit,
 }
-
-/// What all private buffers of the process take: half of the machine's memory at most.
-pub(super) static PRIVATE: Budget = Budget::new();
-
-impl Budget {
-    const fn new() -> Self {
-        Budget { used: AtomicUsize::new(0), limit: OnceLock::new() }
-    }
-
-    fn limit(&self) -> usize {
-        *self.limit.get_or_init(|| machine_bytes() / 2)
-    }
-
-    /// Takes `bytes`, to be given back; whether there were as many left.
-    pub fn take(&self, bytes: usize) -> bool {
-        let limit = self.limit();
-        let sum = |used: usize| used.checked_add(bytes).filter(|&sum| sum <= limit);
-        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum).is_ok()
-    }
-
-    /// Gives back what was taken.
-    pub fn give(&self, bytes: usize) {
-        self.used.fetch_sub(bytes, Ordering::Relaxed);
-    }
-}
-
-/// Some bytes of [`PRIVATE`], given back when dropped.
-pub(super) struct Counted(usize);
 
 impl Counted {
-    /// `None` if there are not as many left.
+    /// `None` where there are not as many left for the thread's client.
     pub fn take(bytes: usize) -> Option<Self> {
-        PRIVATE.take(bytes).then_some(Counted(bytes))
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        PRIVATE.give(self.0);
+        static PRIVATE: OnceLock<Arc<Quota>> = OnceLock::new();
+        let private = PRIVATE.get_or_init(|| {
+            let total = machine_bytes() as u64 / PART_OF_MACHINE;
+            Quota::with_floor(total, total / PART_OF_CLIENT, FLOOR)
+        });
+        private.take(CLIENT.get(), bytes as u64).ok().map(|permit| Counted { _permit: permit })
     }
 }
 
@@ -66,12 +74,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_given_back_can_be_taken_again() {
-        let budget = Budget::new();
-        budget.limit.set(100).unwrap();
-        assert!(budget.take(60) && budget.take(40));
-        assert!(!budget.take(1) && !budget.take(usize::MAX));
-        budget.give(40);
-        assert!(!budget.take(41) && budget.take(40));
+    fn a_client_has_its_share_and_no_more() {
+        let share = machine_bytes() / 4;
+        let _outer = on_account_of(70_001);
+        assert!(Counted::take(share + 1).is_none());
+        let most = Counted::take(share / 2).expect("half of a client's share");
+        assert!(Counted::take(share * 3 / 4).is_none(), "with what it has, that is too much");
+        {
+            let _inner = on_account_of(70_002);
+            assert_eq!(client_of_thread(), 70_002);
+            drop(Counted::take(share / 2).expect("another's account"));
+        }
+        assert_eq!(client_of_thread(), 70_001);
+        drop(most);
+        assert!(Counted::take(share * 3 / 4).is_some(), "what was given back can be had again");
     }
 }

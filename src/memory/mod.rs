@@ -4,6 +4,7 @@
 //! and pointers for kernels to compute through.
 
 mod aligned;
+mod allocator;
 mod arena;
 pub(crate) mod blocking;
 mod brief;
@@ -24,9 +25,10 @@ mod weights;
 mod word;
 
 pub use aligned::AlignedBuf;
+pub use allocator::give_back_soon;
 pub use arena::Arena;
 pub use blocking::{check as check_blocking, file_type};
-pub use budget::machine_bytes;
+pub use budget::{client_of_thread, machine_bytes, on_account_of, Counted};
 pub use client::{Access, ClientSlice, Mapping};
 pub use device::{ClientMemory, ClientMemoryKind, DeviceMemory, Memory};
 pub use file::is_failed_sync_file;

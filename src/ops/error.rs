@@ -9,6 +9,9 @@ pub enum OpError {
     /// The operands make no valid call.
     #[error("{0}")]
     Failed(String),
+    /// There is no memory for so many bytes of work in progress.
+    #[error("no memory for {0} bytes")]
+    OutOfMemory(usize),
     /// The deadline has passed.
     #[error("the deadline has passed")]
     DeadlinePassed,

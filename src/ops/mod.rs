@@ -33,8 +33,9 @@ mod table;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use args::{Arg, Args, Interrupt, NeverInterrupted, Out};
+pub use args::{Arg, Args, Input, Interrupt, NeverInterrupted, Out};
 pub use error::OpError;
+pub use scratch::{clear, reserved};
 pub use signature::Signature;
 pub use table::OperationType;
 

@@ -16,6 +16,29 @@ impl<'a> Pace<'a> {
         Pace { interrupt: args.interrupt, done: 0 }
     }
 
+    /// Whose yield points these are.
+    pub fn interrupt(&self) -> &'a dyn Interrupt {
+        self.interrupt
+    }
+
+    /// Calls `work` for each of `items`, each of which costs `steps`.
+    pub fn each<I>(
+        &mut self,
+        items: impl IntoIterator<Item = I>,
+        steps: usize,
+        mut work: impl FnMut(I),
+    ) -> Result<(), OpError> {
+        let mut since = 0;
+        for item in items {
+            work(item);
+            since += steps;
+            if since >= STRIDE {
+                self.spend(std::mem::take(&mut since))?;
+            }
+        }
+        self.spend(since)
+    }
+
     /// Notes `steps` of work about to be done. The interrupt's error must be passed on at once.
     pub fn spend(&mut self, steps: usize) -> Result<(), OpError> {
         self.done = self.done.saturating_add(steps);
@@ -39,6 +62,17 @@ mod tests {
             self.0.fetch_add(1, Ordering::Relaxed);
             Err(OpError::Cancelled)
         }
+    }
+
+    #[test]
+    fn many_items_are_interrupted_between_them() {
+        let interrupt = Counting(AtomicU32::new(0));
+        let args = Args { form: 0, inputs: &[], outputs: &[], interrupt: &interrupt };
+        let (mut seen, items) = (0, 10 * STRIDE);
+        assert_eq!(Pace::new(&args).each(0..items, 2, |_| seen += 1), Err(OpError::Cancelled));
+        assert_eq!(seen, STRIDE / 2);
+        assert_eq!(Pace::new(&args).each(0..STRIDE - 1, 1, |_| seen += 1), Ok(()));
+        assert_eq!(seen, STRIDE / 2 + STRIDE - 1);
     }
 
     #[test]

@@ -1,27 +1,171 @@
-//! Memory for work in progress. How much of it a call needs follows from what a client sent, so not to get it is an
-//! error and nothing worse.
+//! Memory for work in progress. How much of it a call needs follows from what a client sent: so it is counted with all
+//! private memory, not to get it is an error and nothing worse, and long fills come by a yield point.
 
-use super::OpError;
+use super::{Interrupt, OpError};
+use crate::memory::Counted;
+use std::ops::{Deref, DerefMut};
+
+/// Elements made in one go, between two yield points: some tens of microseconds.
+const STRETCH: usize = 1 << 15;
+
+/// A counted vector. It must not grow beyond what was reserved, which nobody would count.
+#[derive(Debug)]
+pub struct Scratch<T> {
+    values: Vec<T>,
+    _counted: Counted,
+}
+
+/// Values as a call has them, or as they had to be made of what it has.
+#[derive(Debug)]
+pub enum Values<'a, T> {
+    Given(&'a [T]),
+    Made(Scratch<T>),
+}
 
 /// An empty vector with room for `len` values.
-pub fn reserved<T>(len: usize) -> Result<Vec<T>, OpError> {
+pub fn reserved<T>(len: usize) -> Result<Scratch<T>, OpError> {
+    let bytes = len.saturating_mul(size_of::<T>());
+    let counted = Counted::take(bytes).ok_or(OpError::OutOfMemory(bytes))?;
     let mut values = Vec::new();
-    values
-        .try_reserve_exact(len)
-        .map_err(|_| OpError::failed(format!("no memory for a scratch buffer of {len} elements")))?;
-    Ok(values)
+    values.try_reserve_exact(len).map_err(|_| OpError::OutOfMemory(bytes))?;
+    Ok(Scratch { values, _counted: counted })
 }
 
 /// A vector of `len` copies of `value`.
-pub fn filled<T: Clone>(value: T, len: usize) -> Result<Vec<T>, OpError> {
-    let mut values = reserved(len)?;
-    values.resize(len, value);
-    Ok(values)
+pub fn filled<T: Clone>(interrupt: &dyn Interrupt, value: T, len: usize) -> Result<Scratch<T>, OpError> {
+    let mut filled = reserved(len)?;
+    while filled.len() < len {
+        let next = len.min(filled.len() + STRETCH);
+        filled.values.resize(next, value.clone());
+        pause(interrupt, next, len)?;
+    }
+    Ok(filled)
 }
 
 /// A vector of what `values` gives.
-pub fn collected<T>(values: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>, OpError> {
-    let mut all = reserved(values.len())?;
-    all.extend(values);
+pub fn collected<T>(
+    interrupt: &dyn Interrupt,
+    mut values: impl ExactSizeIterator<Item = T>,
+) -> Result<Scratch<T>, OpError> {
+    let len = values.len();
+    let mut all = reserved(len)?;
+    while all.len() < len {
+        let before = all.len();
+        all.values.extend(values.by_ref().take(STRETCH.min(len - before)));
+        if all.len() == before {
+            break; // it gave fewer than it promised
+        }
+        pause(interrupt, all.len(), len)?;
+    }
     Ok(all)
+}
+
+/// A copy of `values`.
+pub fn copied<T: Copy>(interrupt: &dyn Interrupt, values: &[T]) -> Result<Scratch<T>, OpError> {
+    collected(interrupt, values.iter().copied())
+}
+
+/// Sets all bytes to zero.
+pub fn clear(interrupt: &dyn Interrupt, bytes: &mut [u8]) -> Result<(), OpError> {
+    let len = bytes.len();
+    for (i, part) in bytes.chunks_mut(4 * STRETCH).enumerate() {
+        part.fill(0);
+        pause(interrupt, (4 * STRETCH).saturating_mul(i + 1).min(len), len)?;
+    }
+    Ok(())
+}
+
+/// A yield point, unless that was all.
+fn pause(interrupt: &dyn Interrupt, done: usize, of: usize) -> Result<(), OpError> {
+    match done < of {
+        true => interrupt.yield_point(),
+        false => Ok(()),
+    }
+}
+
+impl<T: PartialEq> PartialEq for Scratch<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.values == other.values
+    }
+}
+
+impl<T> Deref for Scratch<T> {
+    type Target = Vec<T>;
+
+    fn deref(&self) -> &Vec<T> {
+        &self.values
+    }
+}
+
+impl<T> DerefMut for Scratch<T> {
+    fn deref_mut(&mut self) -> &mut Vec<T> {
+        &mut self.values
+    }
+}
+
+impl<T> Deref for Values<'_, T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        match self {
+            Values::Given(values) => values,
+            Values::Made(values) => values,
+        }
+    }
+}
+
+impl<T: Copy> Values<'_, T> {
+    /// Values that may be written.
+    pub fn into_owned(self, interrupt: &dyn Interrupt) -> Result<Scratch<T>, OpError> {
+        match self {
+            Values::Given(values) => copied(interrupt, values),
+            Values::Made(values) => Ok(values),
+        }
+    }
+}
+
+impl<T> From<Scratch<T>> for Values<'_, T> {
+    fn from(made: Scratch<T>) -> Self {
+        Values::Made(made)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::NeverInterrupted;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    struct Third(AtomicUsize);
+
+    impl Interrupt for Third {
+        fn check(&self) -> Result<(), OpError> {
+            match self.0.fetch_add(1, Ordering::Relaxed) {
+                2 => Err(OpError::Cancelled),
+                _ => Ok(()),
+            }
+        }
+    }
+
+    #[test]
+    fn all_are_there_and_long_work_is_interrupted() {
+        for len in [0, 1, STRETCH, STRETCH + 1, 4 * STRETCH] {
+            assert_eq!(*filled(&NeverInterrupted, 7u8, len).unwrap(), vec![7; len]);
+            assert_eq!(*collected(&NeverInterrupted, 0..len).unwrap(), (0..len).collect::<Vec<_>>());
+            let mut bytes = vec![1; 4 * len];
+            clear(&NeverInterrupted, &mut bytes).unwrap();
+            assert!(bytes.iter().all(|&byte| byte == 0));
+        }
+        let third = || Third(AtomicUsize::new(0));
+        assert_eq!(filled(&third(), 0u8, 100 * STRETCH).map(drop), Err(OpError::Cancelled));
+        assert_eq!(collected(&third(), 0..100 * STRETCH).map(drop), Err(OpError::Cancelled));
+        assert_eq!(clear(&third(), &mut vec![0; 400 * STRETCH]), Err(OpError::Cancelled));
+    }
+
+    #[test]
+    fn it_is_counted_with_all_private_memory() {
+        let most = crate::memory::machine_bytes() / 2;
+        assert_eq!(reserved::<u64>(most / 8 + 1).map(drop), Err(OpError::OutOfMemory(most / 8 * 8 + 8)));
+        assert_eq!(reserved::<u64>(usize::MAX).map(drop), Err(OpError::OutOfMemory(usize::MAX)));
+    }
 }

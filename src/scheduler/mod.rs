@@ -2,25 +2,27 @@
 //!
 //! - `control`: the terms of one compilation or run: deadline, cancellation, priority
 //! - `turns`: turns at computing, in equal shares among clients; `workers`: threads for jobs, in the same order
-//! - `quota`: a limit on whatever can be counted, in all and per client; `quotas`: the limits of a driver
+//! - `limits`: how much of everything there is for clients; `quotas`: what those of one driver hold
 //! - `watcher`: the thread that waits for descriptors and times; `life`: whether client processes live
+//! - `slow_calls`: what calls that take long waited for
 //! - `thread_cache`: threads for short tasks that may have to wait for a client
 //!
 //! Nothing here knows what is computed, nor of binder.
 
 mod control;
 mod life;
-mod quota;
+pub mod limits;
 mod quotas;
+pub mod slow_calls;
 mod thread_cache;
 mod turns;
 mod watcher;
 mod workers;
 
+pub use crate::quota::{Exhausted, Permit, Quota};
 pub use control::{boottime_ns, Control, Priority, Yield};
 pub use life::{Life, Lives};
-pub use quota::{Exhausted, Permit, Quota};
-pub use quotas::{Quotas, Refused, EXECUTIONS};
+pub use quotas::{Quotas, Refused};
 pub use thread_cache::{Reserved, ThreadCache};
 pub use turns::{Start, Turn, Turns};
 pub use watcher::{Event, Key, Watcher};

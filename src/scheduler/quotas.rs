@@ -1,20 +1,25 @@
-//! How much of everything one client, and all together, may have.
+//! What the clients of one driver hold.
 
-use super::quota::{Exhausted, Permit, Quota};
+use super::limits;
+use super::limits::Limit;
+use crate::quota::{Exhausted, Permit, Quota};
 use std::sync::Arc;
 
-/// Executions that binder threads wait for at once.
-pub const EXECUTIONS: u64 = 48;
+/// One kind of thing, and who has how much of it.
+struct Shared {
+    what: &'static str,
+    quota: Arc<Quota>,
+}
 
-/// The limits of a driver.
+/// The quotas of a driver.
 pub struct Quotas {
-    callbacks: Arc<Quota>,
-    executions: Arc<Quota>,
-    models: Arc<Quota>,
-    mappings: Arc<Quota>,
-    descriptors: Arc<Quota>,
-    cache_files: Arc<Quota>,
-    fmq_bursts: Arc<Quota>,
+    callbacks: Shared,
+    executions: Shared,
+    models: Shared,
+    mappings: Shared,
+    descriptors: Shared,
+    cache_files: Shared,
+    fmq_bursts: Shared,
 }
 
 /// A client, or all clients together, hold too much of something.
@@ -33,67 +38,56 @@ impl Default for Quotas {
 
 impl Quotas {
     pub fn new() -> Self {
+        let of = |limit: Limit| Shared { what: limit.what, quota: limit.quota() };
         Quotas {
-            // Each holds a thread until it returns.
-            callbacks: Quota::new(512, 128),
-            // Each holds a binder thread, of which some must be left.
-            executions: Quota::new(EXECUTIONS, EXECUTIONS / 2),
-            models: Quota::new(8192, 2048),
-            // Below what the kernel allows a process, which is 65,530, with room for executions in passing.
-            mappings: Quota::new(48_000, 32_000),
-            descriptors: Quota::new(descriptors(2), descriptors(4)),
-            // Of their own, so that nobody's fences go short for files that will be rewritten some time.
-            cache_files: Quota::new(descriptors(8), descriptors(16)),
-            // Each has a thread.
-            fmq_bursts: Quota::new(128, 32),
+            callbacks: of(limits::CALLBACKS),
+            executions: of(limits::EXECUTIONS),
+            models: of(limits::MODELS),
+            mappings: of(limits::MAPPINGS),
+            descriptors: of(limits::DESCRIPTORS),
+            cache_files: of(limits::CACHE_FILES),
+            fmq_bursts: of(limits::FMQ_BURSTS),
         }
     }
 
     /// A callback that has not returned yet.
     pub fn callback(&self, client: u32) -> Result<Permit, Refused> {
-        take(&self.callbacks, client, 1, "callbacks have not been answered")
+        self.callbacks.take(client, 1)
     }
 
     /// An execution that a binder thread waits for.
     pub fn execution(&self, client: u32) -> Result<Permit, Refused> {
-        take(&self.executions, client, 1, "executions wait or run")
+        self.executions.take(client, 1)
     }
 
     /// A prepared model.
     pub fn model(&self, client: u32) -> Result<Permit, Refused> {
-        take(&self.models, client, 1, "prepared models are alive")
+        self.models.take(client, 1)
     }
 
     /// Mappings that outlive their call.
     pub fn mappings(&self, client: u32, count: usize) -> Result<Permit, Refused> {
-        take(&self.mappings, client, count, "memories are mapped")
+        self.mappings.take(client, count)
     }
 
     /// A burst over queues.
     pub fn fmq_burst(&self, client: u32) -> Result<Permit, Refused> {
-        take(&self.fmq_bursts, client, 1, "bursts over queues are open")
+        self.fmq_bursts.take(client, 1)
     }
 
     /// Cache files that are kept open to be rewritten; without this they are not.
     pub fn cache_files(&self, client: u32, count: usize) -> Result<Permit, Refused> {
-        take(&self.cache_files, client, count, "cache files are open")
+        self.cache_files.take(client, count)
     }
 
     /// Descriptors that outlive their call.
     pub fn descriptors(&self, client: u32, count: usize) -> Result<Permit, Refused> {
-        take(&self.descriptors, client, count, "fences are waited for")
+        self.descriptors.take(client, count)
     }
 }
 
-fn take(quota: &Arc<Quota>, client: u32, count: usize, what: &'static str) -> Result<Permit, Refused> {
-    quota.take(client, count as u64).map_err(|why| Refused { what, why })
-}
-
-/// One part in `parts` of the descriptors that this process may open.
-fn descriptors(parts: u64) -> u64 {
-    use nix::sys::resource::{getrlimit, Resource};
-    let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
-    #[allow(clippy::useless_conversion)] // rlim_t has 32 bits on 32-bit Android
-    let soft = u64::from(soft);
-    soft.min(1 << 20) / parts
+impl Shared {
+    fn take(&self, client: u32, count: usize) -> Result<Permit, Refused> {
+        self.quota.take(client, count as u64).map_err(|why| Refused { what: self.what, why })
+    }
 }

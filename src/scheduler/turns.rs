@@ -4,6 +4,7 @@
 //! It must not know what is computed, nor wait for anything but a turn.
 
 use super::control::{self, boottime_ns, Control, Priority};
+use super::slow_calls;
 use super::workers::{urgency, PRIORITIES};
 use crate::ops::{Interrupt, OpError};
 use std::collections::{HashMap, VecDeque};
@@ -238,6 +239,7 @@ impl Turns {
 impl Turn {
     /// Waits until it is granted.
     fn wait(&self, control: &Control) -> Result<(), OpError> {
+        let _waiting = slow_calls::wait_for("a turn");
         while !self.seat.granted.load(Ordering::Acquire) {
             if let Err(why) = control.check() {
                 drop(self.turns.leave(&mut self.turns.lock(), &self.seat));

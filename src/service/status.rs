@@ -5,9 +5,9 @@ use crate::backend::BackendError;
 use crate::buffer::BufferError;
 use crate::cache::CacheError;
 use crate::compiler::{CachingError, CompileError};
-use crate::memory::MemoryError;
+use crate::memory::{on_account_of, MemoryError};
 use crate::model::{ModelError, RequestError};
-use crate::scheduler::Refused;
+use crate::scheduler::{slow_calls, Refused};
 use binder::{BinderResult, Status};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
@@ -143,11 +143,14 @@ fn of_memory(error: &MemoryError) -> ErrorStatus {
     }
 }
 
-/// Runs the body of `call`: turns its error into binder status, logs it once, and lets no panic out.
+/// Runs the body of `call`: turns its error into binder status, logs it once, and lets no panic out. What memory it
+/// takes is the client's; if it takes long, what it waited for is logged, too.
 pub(super) fn handle<T>(
     call: &'static str,
     body: impl FnOnce() -> Result<T, ServiceError>,
 ) -> BinderResult<T> {
+    let client = binder::get_calling_uid();
+    let (_call, _account) = (slow_calls::call(call, client), on_account_of(client));
     let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(ServiceError::Panicked));
     result.map_err(|error| {
         log(call, &error);

@@ -10,7 +10,7 @@ use crate::backend::{
     Argument, Arguments, Artifact, BackendError, Binding, CompileOptions, Completer, Control, Executable,
     Interface, Memory, Outcome, Pending, Saved, Submission,
 };
-use crate::memory::ClientSlice;
+use crate::memory::{on_account_of, ClientSlice};
 use crate::model::Model;
 use crate::ops::Interrupt;
 use crate::scheduler::{ThreadCache, Turn, Turns};
@@ -58,6 +58,7 @@ impl CpuExecutable {
         cores: &Arc<Cores>,
         control: &Control,
     ) -> Result<Self, BackendError> {
+        let _account = on_account_of(control.client);
         let (interface, options, cores) = (Interface::of(model), *options, cores.clone());
         let program = if options.just_in_time {
             let model = model.to_private();
@@ -111,6 +112,7 @@ impl Executable for CpuExecutable {
     }
 
     fn finish(&self, control: &Control) -> Result<(), BackendError> {
+        let _account = on_account_of(control.client);
         let control = self.cores.take_turn(control)?;
         self.program(&control)?.finish(&control)
     }
@@ -144,6 +146,7 @@ struct CpuBinding {
 impl CpuBinding {
     /// Executes on this thread, which has a turn.
     fn compute(&self, control: &Control) -> Result<Outcome, BackendError> {
+        let _account = on_account_of(control.client);
         let started = Instant::now();
         let outputs = self.executable.program(control)?.run(&self.inputs, &self.outputs, control)?;
         Ok(Outcome { outputs, on_device: started.elapsed() })

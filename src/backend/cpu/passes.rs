@@ -36,7 +36,9 @@ fn resolve_and_fold(graph: &mut Graph, control: &Control) -> Result<(), BackendE
                 return Err(error.into());
             }
             // Not known yet, or it cannot succeed: the run will tell.
-            Ok(false) | Err(OpError::Unresolved | OpError::Failed(_)) => graph.nodes.push(node),
+            Ok(false) | Err(OpError::Unresolved | OpError::Failed(_) | OpError::OutOfMemory(_)) => {
+                graph.nodes.push(node)
+            }
         }
     }
     Ok(())

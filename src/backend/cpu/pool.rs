@@ -3,6 +3,7 @@
 //!
 //! A worker without work stays awake for a moment, as the next operation's work mostly comes within it, then sleeps.
 
+use crate::memory::{client_of_thread, on_account_of};
 use std::collections::VecDeque;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -61,6 +62,8 @@ struct Job {
     count: usize,
     next: AtomicUsize,
     done: AtomicUsize,
+    /// On whose account memory is taken for it.
+    client: u32,
     /// Workers that may still join.
     vacancies: AtomicUsize,
     panicked: AtomicBool,
@@ -77,6 +80,7 @@ unsafe impl Sync for Job {}
 impl Job {
     /// Works on chunks until none is left to take.
     fn help(&self) {
+        let _account = on_account_of(self.client);
         loop {
             let index = self.next.fetch_add(1, Ordering::Relaxed);
             if index >= self.count {
@@ -182,6 +186,7 @@ impl Team<'_> {
             count,
             next: AtomicUsize::new(0),
             done: AtomicUsize::new(0),
+            client: client_of_thread(),
             vacancies: AtomicUsize::new(self.threads - 1),
             panicked: AtomicBool::new(false),
             finished: Mutex::new(false),

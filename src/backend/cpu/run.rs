@@ -11,7 +11,7 @@ use super::pool::{Team, ThreadPool};
 use super::routine::{Place, Routine, Step};
 use crate::backend::{BackendError, Control, OutputShape};
 use crate::memory::{Target, View};
-use crate::ops::{evaluate, Arg, Args, Interrupt, OpError, OperationType, Out, Run};
+use crate::ops::{clear, evaluate, Arg, Args, Interrupt, OpError, OperationType, Out, Run};
 use std::ops::Range;
 use std::time::Instant;
 
@@ -206,7 +206,8 @@ fn run_known(step: &Step, args: &Args, outs: &mut [Out]) -> Result<(), BackendEr
     let Run::Shaped { eval, .. } = &step.operation.run else {
         return Err(OpError::failed("its outputs cannot be known ahead").into());
     };
-    outs.iter_mut().for_each(|out| out.data.fill(0)); // evaluations count on it
+    // Evaluations count on it.
+    outs.iter_mut().try_for_each(|out| clear(args.interrupt, out.data))?;
     Ok(eval(args, outs)?)
 }
 

@@ -52,7 +52,7 @@ impl DepthwiseGeometry {
         let activation = args.activation(at + 1)?;
         let nchw = args.bool_or(at + 2, false)?;
         let dilations = (args.i32_or(at + 3, 1)?, args.i32_or(at + 4, 1)?);
-        let input = ImageDims::of(&args.get(0)?, nchw)?;
+        let input = ImageDims::of(&args.arg(0)?, nchw)?;
         let [one, height, width, out_channels] = filter_dims(args, 3)?;
         let fits = input.channels.checked_mul(multiplier) == Some(out_channels as usize);
         if one != 1 || !fits {
@@ -92,15 +92,16 @@ impl WeightedSums for DepthwiseGeometry {
         self.nchw
     }
 
-    fn sums<T: Number>(
+    fn sums<T: Number, W: Copy>(
         &self,
         input: &[T],
-        filter: &[T],
+        filter: &[W],
+        value: impl Fn(W) -> T + Copy,
         pace: &mut Pace,
         mut emit: impl FnMut(usize, &[T]) -> Result<(), OpError>,
     ) -> Result<(), OpError> {
         let (channels, out_channels) = (self.input.channels, self.out_channels());
-        let mut sums = filled(T::default(), out_channels)?;
+        let mut sums = filled(pace.interrupt(), T::default(), out_channels)?;
         slide(&self.input, &self.height, &self.width, |pixel, patch| {
             sums.fill(T::default());
             patch.for_each(|tap, cell| {
@@ -109,14 +110,14 @@ impl WeightedSums for DepthwiseGeometry {
                 let weights = &filter[tap * out_channels..][..out_channels];
                 if self.multiplier == 1 {
                     for ((sum, &x), &weight) in sums.iter_mut().zip(xs).zip(weights) {
-                        *sum = sum.plus_product(x, weight);
+                        *sum = sum.plus_product(x, value(weight));
                     }
                 } else {
                     let of_channel = weights.chunks_exact(self.multiplier);
                     for ((sums, &x), weights) in
                         sums.chunks_exact_mut(self.multiplier).zip(xs).zip(of_channel)
                     {
-                        accumulate(sums, x, weights);
+                        accumulate(sums, x, weights, value);
                     }
                 }
                 Ok(())

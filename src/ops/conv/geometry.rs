@@ -3,7 +3,7 @@
 use super::{accumulate, filter_dims, Number, WeightedSums, IMPLICIT};
 use crate::ops::image::{slide, ImageDims, Strides, Window};
 use crate::ops::pace::Pace;
-use crate::ops::scratch::{filled, reserved};
+use crate::ops::scratch::{filled, reserved, Scratch};
 use crate::ops::{Args, OpError};
 use crate::tensor::requant::Activation;
 use crate::tensor::Dims;
@@ -49,7 +49,7 @@ impl ConvGeometry {
         nchw: bool,
         dilations: (i32, i32),
     ) -> Result<Self, OpError> {
-        let input = ImageDims::of(&args.get(0)?, nchw)?;
+        let input = ImageDims::of(&args.arg(0)?, nchw)?;
         let [out_channels, height, width, depth] = filter_dims(args, 0)?;
         let (out_channels, depth) = (out_channels as usize, depth as usize);
         let groups = usize::try_from(groups).unwrap_or(0);
@@ -84,13 +84,13 @@ impl ConvGeometry {
 
 /// A filter `[output channel, tap, input channel]` as `[group, tap, input channel, output channel of the group]`: what the
 /// sums of one pixel need lies together, output channels innermost.
-pub(super) fn regroup<T: Number>(
-    filter: &[T],
+pub(super) fn regroup<W: Copy>(
+    filter: &[W],
     out_channels: usize,
     groups: usize,
     taps: usize,
     pace: &mut Pace,
-) -> Result<Vec<T>, OpError> {
+) -> Result<Scratch<W>, OpError> {
     let per_output = filter.len() / out_channels;
     let outputs = out_channels / groups;
     let depth = per_output / taps;
@@ -121,10 +121,11 @@ impl WeightedSums for ConvGeometry {
         self.is_fully_connected()
     }
 
-    fn sums<T: Number>(
+    fn sums<T: Number, W: Copy>(
         &self,
         input: &[T],
-        filter: &[T],
+        filter: &[W],
+        value: impl Fn(W) -> T + Copy,
         pace: &mut Pace,
         mut emit: impl FnMut(usize, &[T]) -> Result<(), OpError>,
     ) -> Result<(), OpError> {
@@ -133,16 +134,15 @@ impl WeightedSums for ConvGeometry {
         let channels = self.input.channels;
         let (inputs, outputs) = (channels / self.groups, self.out_channels / self.groups);
         let group_size = weights.len() / self.groups;
-        let mut sums = filled(T::default(), self.out_channels)?;
+        let mut sums = filled(pace.interrupt(), T::default(), self.out_channels)?;
         slide(&self.input, &self.height, &self.width, |pixel, patch| {
             sums.fill(T::default());
             patch.for_each(|tap, cell| {
-                pace.spend(inputs * self.out_channels)?;
                 let xs = input[cell * channels..][..channels].chunks_exact(inputs);
                 let groups = sums.chunks_exact_mut(outputs).zip(weights.chunks_exact(group_size));
                 for ((sums, weights), xs) in groups.zip(xs) {
                     let rows = weights[tap * inputs * outputs..].chunks_exact(outputs);
-                    xs.iter().zip(rows).for_each(|(&x, row)| accumulate(sums, x, row));
+                    pace.each(xs.iter().zip(rows), outputs, |(&x, row)| accumulate(sums, x, row, value))?;
                 }
                 Ok(())
             })?;

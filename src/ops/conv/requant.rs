@@ -1,16 +1,17 @@
 //! From 32-bit sums of quantised products to the output's type: one multiplier per output channel, one clamp.
 
-use crate::ops::scratch::reserved;
+use crate::ops::scratch::{reserved, Scratch};
 use crate::ops::OpError;
 use crate::tensor::requant::{Activation, Multiplier};
 use crate::tensor::{OperandType, TensorInfo};
+use std::sync::Arc;
 
 /// How sums become output elements, for convolutions, fully connected layers and matrix products.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChannelRequant {
     /// One per output channel, all the same unless the filter has scales per channel. Each is
     /// `input scale * filter scale / output scale`.
-    pub multipliers: Vec<Multiplier>,
+    pub multipliers: Arc<Scratch<Multiplier>>,
     /// Added after the multiplication.
     pub zero_point: i32,
     /// Smallest and largest output element: the type's range and the fused activation's.
@@ -69,7 +70,12 @@ impl ChannelRequant {
             )));
         }
         let range = activation.quantised_range(output.ty, output.scale, output.zero_point);
-        Ok(ChannelRequant { multipliers, zero_point: output.zero_point, range, once: false })
+        Ok(ChannelRequant {
+            multipliers: Arc::new(multipliers),
+            zero_point: output.zero_point,
+            range,
+            once: false,
+        })
     }
 
     /// The output element of `sum` (bias included) in channel `channel`.

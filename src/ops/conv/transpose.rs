@@ -113,7 +113,7 @@ impl TransposeGeometry {
         let (strides, at) = Strides::from_args(args, if implicit { 4 } else { 3 }, !implicit)?;
         let (activation, nchw) = (args.activation(at)?, args.bool(at + 1)?);
         let wanted = if implicit { wanted_size(args, nchw)? } else { (0, 0) };
-        let input = ImageDims::of(&args.get(0)?, nchw)?;
+        let input = ImageDims::of(&args.arg(0)?, nchw)?;
         let [out_channels, kernel_height, kernel_width, depth] = filter_dims(args, 0)?;
         if depth as usize != input.channels {
             return Err(OpError::failed(format!(
@@ -161,17 +161,18 @@ impl WeightedSums for TransposeGeometry {
         self.nchw
     }
 
-    fn sums<T: Number>(
+    fn sums<T: Number, W: Copy>(
         &self,
         input: &[T],
-        filter: &[T],
+        filter: &[W],
+        value: impl Fn(W) -> T + Copy,
         pace: &mut Pace,
         mut emit: impl FnMut(usize, &[T]) -> Result<(), OpError>,
     ) -> Result<(), OpError> {
         let (channels, outputs) = (self.input.channels, self.out_channels);
         let weights = regroup(filter, outputs, 1, self.height.kernel * self.width.kernel, pace)?;
         let tap_size = channels * outputs;
-        let mut sums = filled(T::default(), outputs)?;
+        let mut sums = filled(pace.interrupt(), T::default(), outputs)?;
         let mut pixel = 0;
         for image in 0..self.input.batches {
             for row in 0..self.height.output {
@@ -180,12 +181,13 @@ impl WeightedSums for TransposeGeometry {
                     pace.spend(outputs)?;
                     for (tap_row, in_row) in self.height.sources(row) {
                         for (tap_column, in_column) in self.width.sources(column) {
-                            pace.spend(tap_size)?;
                             let cell = (image * self.height.input + in_row) * self.width.input + in_column;
                             let tap = tap_row * self.width.kernel + tap_column;
                             let rows = weights[tap * tap_size..][..tap_size].chunks_exact(outputs);
                             let xs = &input[cell * channels..][..channels];
-                            xs.iter().zip(rows).for_each(|(&x, row)| accumulate(&mut sums, x, row));
+                            pace.each(xs.iter().zip(rows), outputs, |(&x, row)| {
+                                accumulate(&mut sums, x, row, value)
+                            })?;
                         }
                     }
                     emit(pixel, &sums)?;

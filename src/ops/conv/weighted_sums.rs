@@ -4,9 +4,11 @@
 use super::ChannelRequant;
 use crate::ops::image::{channels_last, exactly, Pixels};
 use crate::ops::pace::Pace;
-use crate::ops::scratch::filled;
+use crate::ops::scratch::{filled, Values};
 use crate::ops::{Args, OpError, Out};
 use crate::tensor::requant::Activation;
+use crate::tensor::OperandType;
+use half::f16;
 
 /// What sums are formed of: f32, or i32 that wraps.
 pub trait Number: Copy + Default {
@@ -36,26 +38,27 @@ impl Number for i32 {
     }
 }
 
-/// Adds `x * weights` to `sums`, element by element.
-pub fn accumulate<T: Number>(sums: &mut [T], x: T, weights: &[T]) {
+/// Adds `x * weights` to `sums`, element by element; `value` is what a weight stands for.
+pub fn accumulate<T: Number, W: Copy>(sums: &mut [T], x: T, weights: &[W], value: impl Fn(W) -> T) {
     for (sum, &weight) in sums.iter_mut().zip(weights) {
-        *sum = sum.plus_product(x, weight);
+        *sum = sum.plus_product(x, value(weight));
     }
 }
 
-/// The inner product, in eight partial sums that a compiler can keep in vector registers.
-pub fn dot<T: Number>(a: &[T], b: &[T]) -> T {
+/// The inner product, in eight partial sums that a compiler can keep in vector registers; `value` is what an element of
+/// `b` stands for.
+pub fn dot<T: Number, W: Copy>(a: &[T], b: &[W], value: impl Fn(W) -> T) -> T {
     const LANES: usize = 8;
     let mut partial = [T::default(); LANES];
     let (a_blocks, b_blocks) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
     let (a_rest, b_rest) = (a_blocks.remainder(), b_blocks.remainder());
     for (a, b) in a_blocks.zip(b_blocks) {
         for lane in 0..LANES {
-            partial[lane] = partial[lane].plus_product(a[lane], b[lane]);
+            partial[lane] = partial[lane].plus_product(a[lane], value(b[lane]));
         }
     }
     for (lane, (&a, &b)) in a_rest.iter().zip(b_rest).enumerate() {
-        partial[lane] = partial[lane].plus_product(a, b);
+        partial[lane] = partial[lane].plus_product(a, value(b));
     }
     partial.into_iter().fold(T::default(), T::plus)
 }
@@ -78,11 +81,13 @@ pub trait WeightedSums {
     }
 
     /// Calls `emit(pixel, sums)` once for each output pixel, in any order: its number, counted row by row and image by
-    /// image, and the sums of all its channels. The input has its channels last, the filter lies as the client gave it.
-    fn sums<T: Number>(
+    /// image, and the sums of all its channels. The input has its channels last, the filter lies as the client gave it,
+    /// and its elements stand for their `value`: it may be large, and is not widened ahead.
+    fn sums<T: Number, W: Copy>(
         &self,
         input: &[T],
-        filter: &[T],
+        filter: &[W],
+        value: impl Fn(W) -> T + Copy,
         pace: &mut Pace,
         emit: impl FnMut(usize, &[T]) -> Result<(), OpError>,
     ) -> Result<(), OpError>;
@@ -104,17 +109,22 @@ fn evaluate_floats(operation: &impl WeightedSums, args: &Args, out: &mut Out) ->
     let (input, filter, bias) = (args.get(0)?, args.get(1)?, args.get(2)?);
     let mut pace = Pace::new(args);
     let values = channels_last(&input, input.floats()?, operation.nchw(), &mut pace)?;
-    let weights = exactly(&filter, filter.floats()?)?;
     let bias = exactly(&bias, bias.floats()?)?;
     let activation = operation.activation();
-    let mut finished = filled(0.0, operation.out_channels())?;
+    let mut finished = filled(args.interrupt, 0.0, operation.out_channels())?;
     let mut pixels = pixels(operation, out);
-    operation.sums(&values, &weights, &mut pace, |pixel, sums| {
+    let emit = |pixel: usize, sums: &[f32]| {
         for ((to, &sum), &bias) in finished.iter_mut().zip(sums).zip(bias.iter()) {
             *to = activation.apply(sum + bias);
         }
         pixels.put_floats(pixel, &finished)
-    })
+    };
+    if filter.ty() == OperandType::TENSOR_FLOAT16 {
+        let weights = exactly::<f16>(&filter, Values::Given(filter.elements()?))?;
+        return operation.sums(&values, &weights, f16::to_f32, &mut pace, emit);
+    }
+    let weights = exactly(&filter, filter.floats()?)?;
+    operation.sums(&values, &weights, |weight| weight, &mut pace, emit)
 }
 
 fn evaluate_quantised(operation: &impl WeightedSums, args: &Args, out: &mut Out) -> Result<(), OpError> {
@@ -125,18 +135,25 @@ fn evaluate_quantised(operation: &impl WeightedSums, args: &Args, out: &mut Out)
     let requant = ChannelRequant::new(input.info, filter.info, out.info, channels, activation)?;
     let requant = ChannelRequant { once: operation.rounds_once(), ..requant };
     let values = channels_last(&input, input.centred()?.into(), operation.nchw(), &mut pace)?;
-    let weights = exactly(&filter, filter.centred()?.into())?;
     let bias = exactly(&bias, bias.integers()?)?;
-    let mut finished = filled(0, channels)?;
+    let mut finished = filled(args.interrupt, 0, channels)?;
     let mut pixels = pixels(operation, out);
-    operation.sums(&values, &weights, &mut pace, |pixel, sums| {
+    let emit = |pixel: usize, sums: &[i32]| {
         for (channel, (to, (&sum, &bias))) in
             finished.iter_mut().zip(sums.iter().zip(bias.iter())).enumerate()
         {
             *to = requant.apply(sum.wrapping_add(bias), channel);
         }
         pixels.put_integers(pixel, &finished)
-    })
+    };
+    // Scales per channel have no zero point.
+    let zero = if filter.channel_quant().is_some() { 0 } else { filter.zero_point() };
+    if filter.ty() == OperandType::TENSOR_QUANT8_ASYMM {
+        let weights = exactly::<u8>(&filter, Values::Given(filter.elements()?))?;
+        return operation.sums(&values, &weights, |q| i32::from(q).wrapping_sub(zero), &mut pace, emit);
+    }
+    let weights = exactly::<i8>(&filter, Values::Given(filter.elements()?))?;
+    operation.sums(&values, &weights, |q| i32::from(q).wrapping_sub(zero), &mut pace, emit)
 }
 
 fn pixels<'o, 'd>(operation: &impl WeightedSums, out: &'o mut Out<'d>) -> Pixels<'o, 'd> {
@@ -154,8 +171,8 @@ mod tests {
     #[test]
     fn dot_takes_every_element_once() {
         let a: Vec<i32> = (1..=19).collect();
-        assert_eq!(dot(&a, &a), 19 * 20 * 39 / 6);
-        assert_eq!(dot(&[i32::MAX, 2], &[2, 2]), 2);
-        assert_eq!(dot::<f32>(&[], &[]), 0.0);
+        assert_eq!(dot(&a, &a, |x| x), 19 * 20 * 39 / 6);
+        assert_eq!(dot(&[i32::MAX, 2], &[2u8, 2], i32::from), 2);
+        assert_eq!(dot::<f32, f32>(&[], &[], |x| x), 0.0);
     }
 }

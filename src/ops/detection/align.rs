@@ -50,14 +50,14 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let grid = Image::new(outs[0].dims(), nchw)?;
     let samples = [args.i32(7)?, args.i32(8)?].map(|n| n.max(0) as usize);
     let values = features.reals()?;
-    let mut aligned = filled(0f32, grid.batches * grid.height * grid.width * grid.depth)?;
+    let mut aligned = filled(args.interrupt, 0f32, grid.batches * grid.height * grid.width * grid.depth)?;
     let mut pace = Pace::new(args);
     for (n, region) in regions::read(args, &image)?.iter().enumerate() {
         align(region, samples, &values, &image, &mut pace, &grid, |y, x, c, value| {
             aligned[grid.at(n, y, x, c)] = value;
         })?;
     }
-    outs[0].store_reals(&aligned)
+    outs[0].store_reals(args.interrupt, &aligned)
 }
 
 /// Calls `give` with row, column, channel and value of each cell of the grid over one region.
@@ -72,7 +72,7 @@ fn align(
 ) -> Result<(), OpError> {
     let rows = Axis::new(region.top, region.bottom, grid.height, y_samples, image.height);
     let columns = Axis::new(region.left, region.right, grid.width, x_samples, image.width);
-    let mut sums = filled(0f32, grid.depth)?;
+    let mut sums = filled(pace.interrupt(), 0f32, grid.depth)?;
     for y in 0..grid.height {
         for x in 0..grid.width {
             sums.fill(0.0);

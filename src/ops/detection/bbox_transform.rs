@@ -45,7 +45,7 @@ fn shapes(args: &Args) -> Shapes {
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let (rois, deltas, images) = (args.get(0)?.reals()?, args.get(1)?.reals()?, args.get(3)?.reals()?);
     let (images, _) = images.as_chunks::<2>();
-    let batches = indices(&args.get(2)?, images.len())?;
+    let batches = indices(&args.arg(2)?, images.len())?;
     let columns = args.get(1)?.dim(1) as usize;
     let mut output = reserved(deltas.len())?;
     let mut pace = Pace::new(args);
@@ -54,7 +54,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
         ensure_ordered(roi)?;
         output.extend(fours(deltas).iter().flat_map(|delta| transform(roi, delta, images[batch])));
     }
-    outs[0].store_reals(&output)
+    outs[0].store_reals(args.interrupt, &output)
 }
 
 #[cfg(test)]

@@ -120,15 +120,15 @@ fn eval(args: &Args) -> Result<Vec<Computed>, OpError> {
 fn write(args: &Args, call: &Call, kept: &[Candidate], batches: &[i32]) -> Result<Vec<Computed>, OpError> {
     let count = u32::try_from(kept.len()).map_err(|_| OpError::failed("too many boxes"))?;
     check_sizes(args.outputs, &[vec![count], vec![count, 4], vec![count], vec![count]])?;
-    let scores = collected(kept.iter().map(|c| c.score))?;
-    let boxes = collected(kept.iter().map(|c| call.boxes[c.row * call.classes + c.class]))?;
-    let classes = collected(kept.iter().map(|c| c.class as i32))?;
-    let batches = collected(kept.iter().map(|c| batches[c.row]))?;
+    let scores = collected(args.interrupt, kept.iter().map(|c| c.score))?;
+    let boxes = collected(args.interrupt, kept.iter().map(|c| call.boxes[c.row * call.classes + c.class]))?;
+    let classes = collected(args.interrupt, kept.iter().map(|c| c.class as i32))?;
+    let batches = collected(args.interrupt, kept.iter().map(|c| batches[c.row]))?;
     Ok(vec![
-        outputs::reals(args.output(0)?, vec![count], &scores)?,
-        outputs::reals(args.output(1)?, vec![count, 4], boxes.as_flattened())?,
-        outputs::integers(args.output(2)?, vec![count], &classes)?,
-        outputs::integers(args.output(3)?, vec![count], &batches)?,
+        outputs::reals(args, args.output(0)?, vec![count], &scores)?,
+        outputs::reals(args, args.output(1)?, vec![count, 4], boxes.as_flattened())?,
+        outputs::integers(args, args.output(2)?, vec![count], &classes)?,
+        outputs::integers(args, args.output(3)?, vec![count], &batches)?,
     ])
 }
 

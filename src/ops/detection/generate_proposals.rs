@@ -7,7 +7,7 @@ use super::image::Image;
 use super::outputs;
 use crate::ops::evaluate::check_sizes;
 use crate::ops::pace::Pace;
-use crate::ops::scratch::reserved;
+use crate::ops::scratch::{reserved, Scratch};
 use crate::ops::signature::{boolean, int, is, var, Row};
 use crate::ops::{no_check, Args, Computed, OpError, Operation, OperationType, Run, Signature};
 use crate::tensor::OperandType::*;
@@ -106,9 +106,9 @@ fn eval(args: &Args) -> Result<Vec<Computed>, OpError> {
     let count = u32::try_from(kept_scores.len()).map_err(|_| OpError::failed("too many boxes"))?;
     check_sizes(args.outputs, &[vec![count], vec![count, 4], vec![count]])?;
     Ok(vec![
-        outputs::reals(args.output(0)?, vec![count], &kept_scores)?,
-        outputs::reals(args.output(1)?, vec![count, 4], &kept_boxes)?,
-        outputs::integers(args.output(2)?, vec![count], &kept_batches)?,
+        outputs::reals(args, args.output(0)?, vec![count], &kept_scores)?,
+        outputs::reals(args, args.output(1)?, vec![count, 4], &kept_boxes)?,
+        outputs::integers(args, args.output(2)?, vec![count], &kept_batches)?,
     ])
 }
 
@@ -133,7 +133,7 @@ impl Call<'_> {
         batch: usize,
         size: [f32; 2],
         pace: &mut Pace,
-    ) -> Result<(Vec<f32>, Vec<Corners>), OpError> {
+    ) -> Result<(Scratch<f32>, Scratch<Corners>), OpError> {
         // As many as the image has scores, which are in memory.
         let count = self.positions.height * self.positions.width * self.anchors.len();
         let (mut scores, mut boxes) = (reserved(count)?, reserved(count)?);

@@ -57,8 +57,8 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
             scores.push(score);
         }
     }
-    outs[0].store_reals(&scores)?;
-    outs[1].store_reals(&keypoints)
+    outs[0].store_reals(args.interrupt, &scores)?;
+    outs[1].store_reals(args.interrupt, &keypoints)
 }
 
 /// Column, row and score of the maximum of a square heatmap, refined by [`refine`].

@@ -5,7 +5,7 @@ use crate::memory::AlignedBuf;
 use crate::ops::hostile::{attack, Random};
 use crate::ops::signature::{Row, Ty};
 use crate::ops::testing::{boolean, f32s, float, i32s, int, tensor, Tensor};
-use crate::ops::{Operation, Out};
+use crate::ops::{NeverInterrupted, Operation, Out};
 use crate::tensor::OperandType::{self, *};
 use crate::tensor::TensorInfo;
 use half::f16;
@@ -69,7 +69,7 @@ fn retyped(operand: &Tensor, info: TensorInfo) -> Tensor {
         return tensor(info, &[f16::from_f32(values[0])]);
     }
     let mut data = AlignedBuf::zeroed(info.byte_size().unwrap()).unwrap();
-    Out { info: &info, data: &mut data }.store_reals(&values).unwrap();
+    Out { info: &info, data: &mut data }.store_reals(&NeverInterrupted, &values).unwrap();
     Tensor { info, data }
 }
 

@@ -3,7 +3,7 @@
 use super::image::Image;
 use super::regions::{self, Region};
 use crate::ops::pace::Pace;
-use crate::ops::scratch::filled;
+use crate::ops::scratch::{filled, Scratch};
 use crate::ops::signature::{boolean, int, is, var, Row};
 use crate::ops::{
     no_check, same_quantisation, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature,
@@ -49,10 +49,10 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let regions = regions::read(args, &image)?;
     if features.ty().is_float() {
         let pooled = pool(args, &features.floats()?, 0.0, &image, &grid, &regions)?;
-        return outs[0].store_floats(&pooled);
+        return outs[0].store_floats(args.interrupt, &pooled);
     }
     let pooled = pool(args, &features.integers()?, features.zero_point(), &image, &grid, &regions)?;
-    outs[0].store_integers(&pooled)
+    outs[0].store_integers(args.interrupt, &pooled)
 }
 
 /// `empty` is what a cell without elements gives.
@@ -63,8 +63,8 @@ fn pool<T: Copy + PartialOrd>(
     image: &Image,
     grid: &Image,
     regions: &[Region],
-) -> Result<Vec<T>, OpError> {
-    let mut pooled = filled(empty, grid.batches * grid.height * grid.width * grid.depth)?;
+) -> Result<Scratch<T>, OpError> {
+    let mut pooled = filled(args.interrupt, empty, grid.batches * grid.height * grid.width * grid.depth)?;
     if pooled.is_empty() {
         return Ok(pooled);
     }

@@ -99,9 +99,9 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let (scores, deltas, anchors) = (scores.floats()?, deltas.floats()?, anchors.floats()?);
     let rows = outs[0].dims()[1] as usize;
     let batches = outs[0].dims()[0] as usize;
-    let mut out_scores = filled(0f32, batches * rows)?;
-    let mut out_boxes = filled(0f32, batches * rows * 4)?;
-    let mut out_classes = filled(0i32, batches * rows)?;
+    let mut out_scores = filled(args.interrupt, 0f32, batches * rows)?;
+    let mut out_boxes = filled(args.interrupt, 0f32, batches * rows * 4)?;
+    let mut out_classes = filled(args.interrupt, 0i32, batches * rows)?;
     let mut pace = Pace::new(args);
     for batch in 0..batches {
         let scores = &scores[batch * box_count * classes..][..box_count * classes];
@@ -120,9 +120,9 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
         }
         outs[3].elements::<i32>()?[batch] = detections.len() as i32;
     }
-    outs[0].store_floats(&out_scores)?;
-    outs[1].store_floats(&out_boxes)?;
-    outs[2].store_integers(&out_classes)
+    outs[0].store_floats(args.interrupt, &out_scores)?;
+    outs[1].store_floats(args.interrupt, &out_boxes)?;
+    outs[2].store_integers(args.interrupt, &out_classes)
 }
 
 /// Corners `[y1, x1, y2, x2]` of an anchor `[y, x, h, w]` (centre and size) moved and scaled by deltas in that order.

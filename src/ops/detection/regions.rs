@@ -32,7 +32,7 @@ pub fn output_dims(args: &Args, nchw: bool) -> Result<Dims, OpError> {
 /// The regions of a call, all within the feature map.
 pub fn read(args: &Args, features: &Image) -> Result<Vec<Region>, OpError> {
     let corners = args.get(1)?.reals()?;
-    let batches = indices(&args.get(2)?, features.batches)?;
+    let batches = indices(&args.arg(2)?, features.batches)?;
     let (y_scale, x_scale) = (1.0 / args.f32(5)?, 1.0 / args.f32(6)?);
     let scale = |(corners, batch): (&Corners, usize)| {
         ensure_ordered(corners)?;

@@ -18,8 +18,8 @@ pub static FLOOR: Operation = Operation {
 };
 
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
-    let floored = collected(args.get(0)?.floats()?.iter().map(|x| x.floor()))?;
-    outs[0].store_floats(&floored)
+    let floored = collected(args.interrupt, args.get(0)?.floats()?.iter().map(|x| x.floor()))?;
+    outs[0].store_floats(args.interrupt, &floored)
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ pub static DEQUANTIZE: Operation = Operation {
 };
 
 fn dequantize_shapes(args: &Args) -> Shapes {
-    channels(&args.get(0)?)?;
+    channels(&args.arg(0)?)?;
     same_as_first(args)
 }
 

@@ -2,12 +2,11 @@
 
 use super::{exactly, expect_rank};
 use crate::ops::pace::Pace;
-use crate::ops::scratch::reserved;
+use crate::ops::scratch::{reserved, Values};
 use crate::ops::{Arg, OpError, Out};
 use crate::tensor::{Dims, OperandType};
 use bytemuck::{AnyBitPattern, NoUninit};
 use half::f16;
-use std::borrow::Cow;
 
 /// Values for batches, height, width and channels out of values in the order of the layout.
 pub fn named<T>([n, a, b, c]: [T; 4], nchw: bool) -> [T; 4] {
@@ -64,10 +63,10 @@ impl ImageDims {
 /// `values` of the image `arg`, channels last whatever their layout was.
 pub fn channels_last<'a, T: Copy>(
     arg: &Arg,
-    values: Cow<'a, [T]>,
+    values: Values<'a, T>,
     nchw: bool,
     pace: &mut Pace,
-) -> Result<Cow<'a, [T]>, OpError> {
+) -> Result<Values<'a, T>, OpError> {
     let values = exactly(arg, values)?;
     if !nchw || values.is_empty() {
         return Ok(values);
@@ -82,7 +81,7 @@ pub fn channels_last<'a, T: Copy>(
             turned.extend(image.iter().skip(pixel).step_by(plane));
         }
     }
-    Ok(Cow::Owned(turned))
+    Ok(Values::Made(turned))
 }
 
 /// An output written pixel by pixel: all channels of one place at a time.
@@ -154,8 +153,9 @@ mod tests {
     #[test]
     fn layouts_turn_and_turn_back() {
         let nchw = f32s(&[1, 2, 1, 3], &[1.0, 2.0, 3.0, 10.0, 20.0, 30.0]);
-        let arg = Arg { info: &nchw.info, data: Some(&nchw.data) };
-        let args = Args { form: 0, inputs: &[], outputs: &[], interrupt: &NeverInterrupted };
+        let inputs = [Some(Arg { info: &nchw.info, data: Some(&nchw.data) })];
+        let args = Args { form: 0, inputs: &inputs, outputs: &[], interrupt: &NeverInterrupted };
+        let arg = args.get(0).unwrap();
         let turned = channels_last(&arg, arg.floats().unwrap(), true, &mut Pace::new(&args)).unwrap();
         assert_eq!(*turned, [1.0, 10.0, 2.0, 20.0, 3.0, 30.0]);
 

@@ -11,7 +11,7 @@ pub use layout::{channels_last, named, ordered, ImageDims, Pixels};
 pub use window::{slide, Padding, Patch, Strides, Window, EXPLICIT_STRIDES, IMPLICIT_STRIDES};
 
 use super::{Arg, OpError};
-use std::borrow::Cow;
+use crate::ops::scratch::Values;
 
 /// An error unless `arg` has rank `rank`.
 pub fn expect_rank(arg: &Arg, name: &str, rank: usize) -> Result<(), OpError> {
@@ -22,7 +22,7 @@ pub fn expect_rank(arg: &Arg, name: &str, rank: usize) -> Result<(), OpError> {
 }
 
 /// `values` of `arg`, an error unless they are exactly as many as its dimensions say.
-pub fn exactly<'a, T: Clone>(arg: &Arg, values: Cow<'a, [T]>) -> Result<Cow<'a, [T]>, OpError> {
+pub fn exactly<'a, T: Clone>(arg: &Arg, values: Values<'a, T>) -> Result<Values<'a, T>, OpError> {
     if values.len() == arg.count()? {
         return Ok(values);
     }

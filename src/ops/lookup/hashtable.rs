@@ -1,6 +1,8 @@
 //! HASHTABLE_LOOKUP: rows of a table by their keys.
 
 use super::rows;
+use crate::memory::Counted;
+use crate::ops::pace::Pace;
 use crate::ops::signature::{is, var, Row};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
@@ -37,16 +39,19 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let table = values.bytes()?;
     // Keys are sorted by specification, but a client's word is not enough to search by it.
     let keys = args.get(1)?.elements::<i32>()?;
+    let mut pace = Pace::new(args);
     let mut row_of = HashMap::new();
+    // An entry has key, row and a byte of the table's own, of which an eighth is empty.
+    let bytes = keys.len().saturating_mul(20);
+    let _counted = Counted::take(bytes).ok_or(OpError::OutOfMemory(bytes))?;
     row_of.try_reserve(keys.len()).map_err(|_| OpError::failed("no memory for the table of keys"))?;
     for (at, &key) in keys.iter().enumerate() {
         row_of.entry(key).or_insert(at);
+        pace.spend(64)?;
     }
     let [out, hits] = outs else { return Err(OpError::failed("expected two outputs")) };
     for (i, (lookup, hit)) in lookups.iter().zip(hits.data.iter_mut()).enumerate() {
-        if i % 1024 == 0 {
-            args.interrupt.yield_point()?;
-        }
+        pace.spend(64 + row / 8)?;
         // A miss keeps the zero bytes that the output begins with.
         let Some(&at) = row_of.get(lookup) else { continue };
         *hit = 1;

@@ -3,7 +3,7 @@
 use crate::ops::conv::{accumulate, ChannelRequant, Number};
 use crate::ops::image::{exactly, Pixels};
 use crate::ops::pace::Pace;
-use crate::ops::scratch::{filled, reserved};
+use crate::ops::scratch::{filled, reserved, Scratch};
 use crate::ops::signature::{boolean, var, Row};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::requant::Activation;
@@ -116,7 +116,7 @@ impl BatchMatmulGeometry {
         } else {
             right
         };
-        let mut products = filled(T::default(), self.columns)?;
+        let mut products = filled(pace.interrupt(), T::default(), self.columns)?;
         let lefts = left.chunks_exact(self.rows * self.inner);
         for (batch, left) in lefts.enumerate() {
             let right = &right[self.right_matrix(batch) * self.inner * self.columns..];
@@ -124,7 +124,7 @@ impl BatchMatmulGeometry {
                 products.fill(T::default());
                 for (i, weights) in right.chunks_exact(self.columns).take(self.inner).enumerate() {
                     let at = if self.transpose_left { i * self.rows + row } else { row * self.inner + i };
-                    accumulate(&mut products, left[at], weights);
+                    accumulate(&mut products, left[at], weights, |weight| weight);
                     pace.spend(self.columns)?;
                 }
                 emit(batch * self.rows + row, &products)?;
@@ -140,7 +140,7 @@ fn transposed<T: Copy>(
     rows: usize,
     columns: usize,
     pace: &mut Pace,
-) -> Result<Vec<T>, OpError> {
+) -> Result<Scratch<T>, OpError> {
     let mut turned = reserved(matrices.len())?;
     for matrix in matrices.chunks_exact(rows * columns) {
         for column in 0..columns {
@@ -171,7 +171,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
         TENSOR_QUANT8_ASYMM_SIGNED => {
             let requant = ChannelRequant::new(left.info, right.info, out.info, 1, Activation::None)?;
             let (l, r) = (exactly(&left, left.centred()?.into())?, exactly(&right, right.centred()?.into())?);
-            let mut scaled = filled(0, product.columns)?;
+            let mut scaled = filled(args.interrupt, 0, product.columns)?;
             let mut rows = Pixels::rows(out);
             product.products(&l, &r, &mut pace, |row, sums| {
                 scaled.iter_mut().zip(sums).for_each(|(to, &sum)| *to = requant.apply(sum, 0));

@@ -78,17 +78,18 @@ impl WeightedSums for FullyConnectedGeometry {
         self.activation
     }
 
-    fn sums<T: Number>(
+    fn sums<T: Number, W: Copy>(
         &self,
         input: &[T],
-        filter: &[T],
+        filter: &[W],
+        value: impl Fn(W) -> T + Copy,
         pace: &mut Pace,
         mut emit: impl FnMut(usize, &[T]) -> Result<(), OpError>,
     ) -> Result<(), OpError> {
-        let mut sums = filled(T::default(), self.units)?;
+        let mut sums = filled(pace.interrupt(), T::default(), self.units)?;
         for (batch, row) in input.chunks_exact(self.inputs).enumerate() {
             for (sum, weights) in sums.iter_mut().zip(filter.chunks_exact(self.inputs)) {
-                *sum = dot(row, weights);
+                *sum = dot(row, weights, value);
                 pace.spend(self.inputs)?;
             }
             emit(batch, &sums)?;

@@ -1,13 +1,12 @@
 //! CONCATENATION: tensors end to end along an axis, requantised to the output where they need be.
 
 use super::walk::{around_axis, Move, Moves, Walk};
-use crate::ops::scratch::collected;
+use crate::ops::scratch::{collected, Values};
 use crate::ops::signature::{int, var, Row};
-use crate::ops::{no_check, Arg, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
+use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::rescale::byte_table;
 use crate::tensor::OperandType::*;
 use crate::tensor::TensorInfo;
-use std::borrow::Cow;
 
 pub static CONCATENATION: Operation = Operation {
     ty: OperationType::CONCATENATION,
@@ -58,7 +57,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
         return Ok(());
     }
     for Move { input, walk, .. } in moves(args, &[out.info])? {
-        walk.run(args, out.info.ty, &requantised(&args.get(input)?, out.info)?, out.data)?;
+        walk.run(args, out.info.ty, &requantised(args, input, out.info)?, out.data)?;
     }
     Ok(())
 }
@@ -86,10 +85,11 @@ pub(super) fn requantisation(input: &TensorInfo, output: &TensorInfo) -> Option<
 }
 
 /// The input's elements in the output's quantisation.
-fn requantised<'a>(input: &Arg<'a>, output: &TensorInfo) -> Result<Cow<'a, [u8]>, OpError> {
+fn requantised<'a>(args: &Args<'a>, i: usize, output: &TensorInfo) -> Result<Values<'a, u8>, OpError> {
+    let input = args.arg(i)?;
     let bytes = input.bytes()?;
-    let Some(table) = requantisation(input.info, output) else { return Ok(Cow::Borrowed(bytes)) };
-    Ok(Cow::Owned(collected(bytes.iter().map(|&q| table[usize::from(q)]))?))
+    let Some(table) = requantisation(input.info, output) else { return Ok(Values::Given(bytes)) };
+    Ok(Values::Made(collected(args.interrupt, bytes.iter().map(|&q| table[usize::from(q)]))?))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! GATHER: slices of a tensor along an axis, chosen by indices.
 
 use super::walk::around_axis;
+use crate::ops::pace::Pace;
 use crate::ops::signature::{int, is, var, Row};
 use crate::ops::{
     axis_index, no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature,
@@ -40,6 +41,9 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     take_slices(args, args.get(2)?.elements()?, input.dims()[axis] as usize, slice, input.bytes()?, out)
 }
 
+/// Bytes copied in one go.
+const STRETCH: usize = 1 << 18;
+
 /// Writes, for each group of `rows` slices of `slice` bytes in `from`, those that `indices` name.
 pub fn take_slices(
     args: &Args,
@@ -57,14 +61,17 @@ pub fn take_slices(
     if slice == 0 || group == 0 || indices.is_empty() {
         return Err(OpError::failed(format!("there are no slices, but {} indices", indices.len())));
     }
+    let mut pace = Pace::new(args);
     for (from, to) in from.chunks_exact(group).zip(out.data.chunks_exact_mut(slice * indices.len())) {
-        for (i, (to, &index)) in to.chunks_exact_mut(slice).zip(indices).enumerate() {
+        for (to, &index) in to.chunks_exact_mut(slice).zip(indices) {
             let row = usize::try_from(index).ok().filter(|&row| row < rows);
             let row =
                 row.ok_or_else(|| OpError::failed(format!("index {index} is out of range for {rows}")))?;
-            to.copy_from_slice(&from[row * slice..][..slice]);
-            if i % 1024 == 0 {
-                args.interrupt.yield_point()?;
+            let from = &from[row * slice..][..slice];
+            for (to, from) in to.chunks_mut(STRETCH).zip(from.chunks(STRETCH)) {
+                to.copy_from_slice(from);
+                // A step is about a byte of a short slice, or eight of a long one.
+                pace.spend(16 + to.len() / 8)?;
             }
         }
     }

@@ -31,7 +31,7 @@ static ANY_TENSOR: &[crate::tensor::OperandType] = &[
 
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let rank = i32::try_from(args.get(0)?.dims().len()).map_err(|_| OpError::failed("rank too large"))?;
-    outs[0].store_integers(&[rank])
+    outs[0].store_integers(args.interrupt, &[rank])
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let input = args.get(0)?;
     let (gamma, beta, epsilon) = (args.f32(1)?, args.f32(2)?, args.f32(3)?);
     let x = input.floats()?;
-    let mut y = filled(0.0, x.len())?;
+    let mut y = filled(args.interrupt, 0.0, x.len())?;
     if x.is_empty() {
         return Ok(());
     }
@@ -44,16 +44,18 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let mut pace = Pace::new(args);
     for image in 0..dim(0) {
         for channel in 0..channels {
-            pace.spend(3 * area)?;
             let start = image * channels * area + channel * next_channel;
             let plane = (0..area).map(|i| start + i * stride);
-            let mean = plane.clone().map(|i| f64::from(x[i])).sum::<f64>() / area as f64;
-            let variance = plane.clone().map(|i| (f64::from(x[i]) - mean).powi(2)).sum::<f64>() / area as f64;
+            let (mut sum, mut squares) = (0f64, 0f64);
+            pace.each(plane.clone(), 1, |i| sum += f64::from(x[i]))?;
+            let mean = sum / area as f64;
+            pace.each(plane.clone(), 1, |i| squares += (f64::from(x[i]) - mean).powi(2))?;
+            let variance = squares / area as f64;
             let scale = gamma / (variance as f32 + epsilon).sqrt();
-            plane.for_each(|i| y[i] = (x[i] - mean as f32) * scale + beta);
+            pace.each(plane, 1, |i| y[i] = (x[i] - mean as f32) * scale + beta)?;
         }
     }
-    outs[0].store_floats(&y)
+    outs[0].store_floats(args.interrupt, &y)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::fixed_quantisation;
 use super::lanes::Lanes;
 use crate::ops::pace::Pace;
-use crate::ops::scratch::{collected, filled};
+use crate::ops::scratch::{collected, filled, Values};
 use crate::ops::signature::{int, var, Row};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
@@ -55,22 +55,22 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let lanes = Lanes::new(input.dims(), args.i32_or(1, -1)?)?;
     let quantised = !input.ty().is_float();
     // The input's scale does not matter to the ratio, so that integers above the zero point are as good as reals.
-    let x: Vec<f32> = if quantised {
-        collected(input.centred()?.into_iter().map(|q| q as f32))?
+    let x: Values<f32> = if quantised {
+        collected(args.interrupt, input.centred()?.iter().map(|&q| q as f32))?.into()
     } else {
-        input.floats()?.into_owned()
+        input.floats()?
     };
-    let mut y = filled(0.0, x.len())?;
+    let mut y = filled(args.interrupt, 0.0, x.len())?;
     let mut pace = Pace::new(args);
     for start in lanes.starts() {
-        pace.spend(lanes.len)?;
-        let squares: f64 = lanes.indices(start).map(|i| f64::from(x[i]) * f64::from(x[i])).sum();
+        let mut squares = 0f64;
+        pace.each(lanes.indices(start), 2, |i| squares += f64::from(x[i]) * f64::from(x[i]))?;
         let length = squares.sqrt() as f32;
         // Not max(): a NaN must stay one.
         let divisor = if length < SHORTEST { SHORTEST } else { length };
-        lanes.indices(start).for_each(|i| y[i] = x[i] / divisor);
+        pace.each(lanes.indices(start), 2, |i| y[i] = x[i] / divisor)?;
     }
-    outs[0].store_reals(&y)
+    outs[0].store_reals(args.interrupt, &y)
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let (radius, lanes) = params(args)?;
     let (bias, alpha, beta) = (args.f32(2)?, args.f32(3)?, args.f32(4)?);
     let x = args.get(0)?.floats()?;
-    let mut y = filled(0.0, x.len())?;
+    let mut y = filled(args.interrupt, 0.0, x.len())?;
     let mut pace = Pace::new(args);
     for start in lanes.starts() {
         for i in 0..lanes.len {
@@ -63,7 +63,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
             y[at] = x[at] * (bias + alpha * sum).powf(-beta);
         }
     }
-    outs[0].store_floats(&y)
+    outs[0].store_floats(args.interrupt, &y)
 }
 
 #[cfg(test)]

@@ -28,16 +28,16 @@ fn shapes(args: &Args) -> Shapes {
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let input = args.get(0)?;
     let (x, beta, lanes) = (input.floats()?, args.f32(1)?, Lanes::new(input.dims(), args.i32(2)?)?);
-    let mut y = filled(0.0, x.len())?;
+    let mut y = filled(args.interrupt, 0.0, x.len())?;
     let mut pace = Pace::new(args);
     for start in lanes.starts() {
-        pace.spend(lanes.len)?;
-        let max = lanes.indices(start).fold(f32::NEG_INFINITY, |max, i| max.max(x[i]));
-        let sum: f64 = lanes.indices(start).map(|i| f64::from((x[i] - max) * beta).exp()).sum();
+        let (mut max, mut sum) = (f32::NEG_INFINITY, 0f64);
+        pace.each(lanes.indices(start), 1, |i| max = max.max(x[i]))?;
+        pace.each(lanes.indices(start), 8, |i| sum += f64::from((x[i] - max) * beta).exp())?;
         let log_sum = sum.ln() as f32;
-        lanes.indices(start).for_each(|i| y[i] = (x[i] - max) * beta - log_sum);
+        pace.each(lanes.indices(start), 1, |i| y[i] = (x[i] - max) * beta - log_sum)?;
     }
-    outs[0].store_floats(&y)
+    outs[0].store_floats(args.interrupt, &y)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::fixed_quantisation;
 use super::lanes::Lanes;
 use crate::ops::pace::Pace;
-use crate::ops::scratch::{collected, filled};
+use crate::ops::scratch::{collected, filled, Scratch};
 use crate::ops::signature::{int, var, Row, Slot};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::fixed_softmax::Exponentials;
@@ -63,41 +63,41 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let input = args.get(0)?;
     if input.ty().is_float() {
         let softened = softmax_floats(args, &input.floats()?, beta, &lanes)?;
-        return outs[0].store_floats(&softened);
+        return outs[0].store_floats(args.interrupt, &softened);
     }
     let softened =
         softmax_integers(args, &input.integers()?, f64::from(beta) * f64::from(input.scale()), &lanes)?;
     let zero_point = outs[0].info.zero_point;
-    let softened = collected(softened.iter().map(|&q| q + zero_point))?;
-    outs[0].store_integers(&softened)
+    let softened = collected(args.interrupt, softened.iter().map(|&q| q + zero_point))?;
+    outs[0].store_integers(args.interrupt, &softened)
 }
 
-fn softmax_floats(args: &Args, x: &[f32], beta: f32, lanes: &Lanes) -> Result<Vec<f32>, OpError> {
-    let mut y = filled(0.0, x.len())?;
+fn softmax_floats(args: &Args, x: &[f32], beta: f32, lanes: &Lanes) -> Result<Scratch<f32>, OpError> {
+    let mut y = filled(args.interrupt, 0.0, x.len())?;
     let mut pace = Pace::new(args);
     for start in lanes.starts() {
-        pace.spend(lanes.len)?;
-        let max = lanes.indices(start).fold(f32::NEG_INFINITY, |max, i| max.max(x[i]));
-        let mut sum = 0.0;
-        for i in lanes.indices(start) {
+        let (mut max, mut sum) = (f32::NEG_INFINITY, 0.0);
+        pace.each(lanes.indices(start), 1, |i| max = max.max(x[i]))?;
+        pace.each(lanes.indices(start), 8, |i| {
             y[i] = ((x[i] - max) * beta).exp();
             sum += y[i];
-        }
-        lanes.indices(start).for_each(|i| y[i] /= sum);
+        })?;
+        pace.each(lanes.indices(start), 1, |i| y[i] /= sum)?;
     }
     Ok(y)
 }
 
 /// Softmax of 8-bit integers in units of `1 / scale`; results are in units of 1/256, not yet clamped or shifted.
-fn softmax_integers(args: &Args, q: &[i32], scale: f64, lanes: &Lanes) -> Result<Vec<i32>, OpError> {
+fn softmax_integers(args: &Args, q: &[i32], scale: f64, lanes: &Lanes) -> Result<Scratch<i32>, OpError> {
     let exponentials = Exponentials::new(scale);
-    let mut y = filled(0, q.len())?;
+    let mut y = filled(args.interrupt, 0, q.len())?;
     let mut pace = Pace::new(args);
     for start in lanes.starts() {
-        pace.spend(lanes.len)?;
-        let max = lanes.indices(start).fold(i32::MIN, |max, i| max.max(q[i]));
+        let mut max = i32::MIN;
+        pace.each(lanes.indices(start), 1, |i| max = max.max(q[i]))?;
+        pace.spend(2 * lanes.len)?;
         let reciprocal = exponentials.reciprocal_of_sum(lanes.indices(start).map(|i| max - q[i]));
-        lanes.indices(start).for_each(|i| y[i] = exponentials.share(max - q[i], &reciprocal));
+        pace.each(lanes.indices(start), 4, |i| y[i] = exponentials.share(max - q[i], &reciprocal))?;
     }
     Ok(y)
 }

@@ -28,7 +28,7 @@ impl PoolGeometry {
         let kernel = (kernel(at)?, kernel(at + 1)?);
         let activation = args.activation(at + 2)?;
         let nchw = args.bool_or(at + 3, false)?;
-        let input = ImageDims::of(&args.get(0)?, nchw)?;
+        let input = ImageDims::of(&args.arg(0)?, nchw)?;
         let (height, width) = strides.windows(&input, kernel, (1, 1))?;
         Ok(PoolGeometry { input, height, width, activation, nchw })
     }
@@ -49,7 +49,7 @@ impl PoolGeometry {
         mut emit: impl FnMut(usize, &[A], usize) -> Result<(), OpError>,
     ) -> Result<(), OpError> {
         let channels = self.input.channels;
-        let mut folded = filled(start, channels)?;
+        let mut folded = filled(pace.interrupt(), start, channels)?;
         slide(&self.input, &self.height, &self.width, |pixel, patch| {
             folded.fill(start);
             patch.for_each(|_, cell| {
@@ -80,7 +80,7 @@ pub(super) fn pool_floats(
     }
     let (pool, input, mut pace) = (PoolGeometry::from_args(args)?, args.get(0)?, Pace::new(args));
     let values = channels_last(&input, input.floats()?, pool.nchw, &mut pace)?;
-    let mut finished = filled(0.0, pool.input.channels)?;
+    let mut finished = filled(args.interrupt, 0.0, pool.input.channels)?;
     let mut pixels = Pixels::image(out, pool.nchw);
     pool.reduce(&values, &mut pace, start, fold, |pixel, folded, cells| {
         for (to, &folded) in finished.iter_mut().zip(folded) {
@@ -103,7 +103,7 @@ pub(super) fn pool_integers<A: Copy>(
     }
     let (pool, input, mut pace) = (PoolGeometry::from_args(args)?, args.get(0)?, Pace::new(args));
     let values = channels_last(&input, input.integers()?, pool.nchw, &mut pace)?;
-    let mut finished = filled(0, pool.input.channels)?;
+    let mut finished = filled(args.interrupt, 0, pool.input.channels)?;
     let (lo, hi) = pool.activation.quantised_range(out.info.ty, out.info.scale, out.info.zero_point);
     let mut pixels = Pixels::image(out, pool.nchw);
     pool.reduce(&values, &mut pace, start, fold, |pixel, folded, cells| {

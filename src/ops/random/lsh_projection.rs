@@ -1,10 +1,10 @@
 //! LSH_PROJECTION: bits of locality-sensitive hashes of a tensor.
 
 use crate::ops::pace::Pace;
+use crate::ops::scratch::Values;
 use crate::ops::signature::{int, var, Row, Slot, Ty};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::{self, *};
-use std::borrow::Cow;
 
 const HASHED: &[OperandType] = &[TENSOR_FLOAT32, TENSOR_INT32, TENSOR_QUANT8_ASYMM, TENSOR_FLOAT16];
 
@@ -90,7 +90,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
 struct Hashes<'a> {
     input: &'a [u8],
     item_bytes: usize,
-    weights: Option<Cow<'a, [f32]>>,
+    weights: Option<Values<'a, f32>>,
 }
 
 impl<'a> Hashes<'a> {

@@ -3,6 +3,7 @@
 
 use super::operands::dims;
 use super::sequence::Sequence;
+use crate::ops::scratch::filled;
 use crate::ops::{Args, Interrupt, OpError, Out};
 use crate::tensor::Dims;
 
@@ -120,24 +121,25 @@ impl Outputs {
         let rows = self.sequence.rows();
         // Merged, a vector is the forward output followed by the backward one.
         let both = fw_size + bw_size;
-        let mut out = vec![0.0; rows * both];
+        let mut out = filled(interrupt, 0.0, rows * both)?;
         let (fw_stride, bw_start, bw_stride) =
             if self.merged { (both, fw_size, both) } else { (fw_size, rows * fw_size, bw_size) };
         self.sequence.walk(false, interrupt, |b, row| fw(b, row, &mut out[row * fw_stride..][..fw_size]))?;
         self.sequence
             .walk(true, interrupt, |b, row| bw(b, row, &mut out[bw_start + row * bw_stride..][..bw_size]))?;
         if self.merged {
-            outs[0].store_floats(&out)?;
+            outs[0].store_floats(interrupt, &out)?;
             return Ok(1);
         }
         let (fw_out, bw_out) = out.split_at(bw_start);
-        outs[0].store_floats(fw_out)?;
-        outs[1].store_floats(bw_out)?;
+        outs[0].store_floats(interrupt, fw_out)?;
+        outs[1].store_floats(interrupt, bw_out)?;
         Ok(2)
     }
 }
 
 /// Stores the states in the outputs from `first` on, if there are outputs for them.
-pub fn store_states(outs: &mut [Out], first: usize, states: &[&[f32]]) -> Result<(), OpError> {
-    outs.iter_mut().skip(first).zip(states).try_for_each(|(out, state)| out.store_floats(state))
+pub fn store_states(args: &Args, outs: &mut [Out], first: usize, states: &[&[f32]]) -> Result<(), OpError> {
+    let outs = outs.iter_mut().skip(first);
+    outs.zip(states).try_for_each(|(out, state)| out.store_floats(args.interrupt, state))
 }

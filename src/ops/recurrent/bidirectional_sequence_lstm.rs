@@ -112,7 +112,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
         |b, row, out| fw.step(b, input.row(row), aux.map(|aux| aux.row(row)), out),
         |b, row, out| bw.step(b, bw_input.row(row), aux.map(|aux| aux.row(row)), out),
     )?;
-    store_states(outs, stored, &[&fw.hidden, &fw.cell, &bw.hidden, &bw.cell])
+    store_states(args, outs, stored, &[&fw.hidden, &fw.cell, &bw.hidden, &bw.cell])
 }
 
 #[cfg(test)]

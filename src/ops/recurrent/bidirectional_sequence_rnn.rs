@@ -82,7 +82,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
         |b, row, out| fw.step(b, input.row(row), aux.map(|aux| aux.row(row)), out),
         |b, row, out| bw.step(b, bw_input.row(row), aux.map(|aux| aux.row(row)), out),
     )?;
-    store_states(outs, stored, &[&fw.hidden, &bw.hidden])
+    store_states(args, outs, stored, &[&fw.hidden, &bw.hidden])
 }
 
 #[cfg(test)]

@@ -54,13 +54,13 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let mut cell = LstmCell::load(args, &LAYOUT, &shape, LstmParams::from_inputs(args, PARAMS)?)?;
     let (size, outputs) = (shape.input as usize, shape.outputs as usize);
     let x = floats(args, 0)?;
-    let mut out = filled(0.0, cell.hidden.len())?;
+    let mut out = filled(args.interrupt, 0.0, cell.hidden.len())?;
     Sequence::single(shape.batch).walk(false, args.interrupt, |b, row| {
         cell.step(b, &x[row * size..][..size], None, &mut out[row * outputs..][..outputs]);
     })?;
-    outs[1].store_floats(&cell.hidden)?;
-    outs[2].store_floats(&cell.cell)?;
-    outs[3].store_floats(&out)
+    outs[1].store_floats(args.interrupt, &cell.hidden)?;
+    outs[2].store_floats(args.interrupt, &cell.cell)?;
+    outs[3].store_floats(args.interrupt, &out)
 }
 
 #[cfg(test)]

@@ -6,11 +6,11 @@
 use super::linear::{add_product, dot, sigmoid_all, CellActivation};
 use super::lstm_layout::{Gate, LstmLayout, LstmShape};
 use super::operands::{floats, floats_if_present};
+use crate::ops::scratch::{self, filled, Scratch};
 use crate::ops::signature::{int, join, var, Slot};
 use crate::ops::{Args, OpError};
-use std::borrow::Cow;
 
-type Values<'a> = Cow<'a, [f32]>;
+type Values<'a> = scratch::Values<'a, f32>;
 
 /// The 17 slots of an LSTM's weights and biases; types in column 0.
 pub const WEIGHTS: [Slot; 17] = [
@@ -140,10 +140,10 @@ pub struct LstmCell<'a> {
     units: usize,
     outputs: usize,
     /// State [batch, outputs].
-    pub hidden: Vec<f32>,
+    pub hidden: Scratch<f32>,
     /// State [batch, units].
-    pub cell: Vec<f32>,
-    scratch: [Vec<f32>; 4],
+    pub cell: Scratch<f32>,
+    scratch: [Scratch<f32>; 4],
 }
 
 impl<'a> LstmCell<'a> {
@@ -160,7 +160,10 @@ impl<'a> LstmCell<'a> {
             Some(weights) => Some((weights, floats_if_present(args, layout.projection_bias())?)),
             None => None,
         };
+        let scratch = || filled(args.interrupt, 0.0, units);
+        let scratch = [scratch()?, scratch()?, scratch()?, scratch()?];
         Ok(LstmCell {
+            scratch,
             params,
             input: if shape.cifg { None } else { Some(load(Gate::Input)?) },
             forget: load(Gate::Forget)?,
@@ -169,9 +172,8 @@ impl<'a> LstmCell<'a> {
             projection,
             units,
             outputs: shape.outputs as usize,
-            hidden: floats(args, layout.hidden)?.into_owned(),
-            cell: floats(args, layout.cell)?.into_owned(),
-            scratch: std::array::from_fn(|_| vec![0.0; units]),
+            hidden: floats(args, layout.hidden)?.into_owned(args.interrupt)?,
+            cell: floats(args, layout.cell)?.into_owned(args.interrupt)?,
         })
     }
 
@@ -189,7 +191,7 @@ impl<'a> LstmCell<'a> {
                 gate.compute(x, aux, hidden, cell, input);
                 sigmoid_all(input);
             }
-            None => input.iter_mut().zip(&*forget).for_each(|(input, forget)| *input = 1.0 - forget),
+            None => input.iter_mut().zip(forget.iter()).for_each(|(input, forget)| *input = 1.0 - forget),
         }
         self.modulation.compute(x, aux, hidden, cell, modulation);
         for (u, c) in cell.iter_mut().enumerate() {

@@ -1,9 +1,9 @@
 //! Reading the operands of recurrent operations: dimensions checked against what they must be, values of just that many
 //! elements.
 
+use crate::ops::scratch::{Scratch, Values};
 use crate::ops::{Args, OpError};
 use bytemuck::AnyBitPattern;
-use std::borrow::Cow;
 
 /// Dimensions of input `i`, which must be of rank `N`.
 pub fn dims<const N: usize>(args: &Args, i: usize) -> Result<[u32; N], OpError> {
@@ -46,14 +46,14 @@ pub fn not_empty(sizes: &[u32]) -> Result<(), OpError> {
 }
 
 /// The values of float input `i`, as many as its dimensions say.
-pub fn floats<'a>(args: &Args<'a>, i: usize) -> Result<Cow<'a, [f32]>, OpError> {
+pub fn floats<'a>(args: &Args<'a>, i: usize) -> Result<Values<'a, f32>, OpError> {
     let values = args.get(i)?.floats()?;
     expect_count(args, i, values.len())?;
     Ok(values)
 }
 
 /// As [`floats`], where the input may be left out.
-pub fn floats_if_present<'a>(args: &Args<'a>, i: usize) -> Result<Option<Cow<'a, [f32]>>, OpError> {
+pub fn floats_if_present<'a>(args: &Args<'a>, i: usize) -> Result<Option<Values<'a, f32>>, OpError> {
     args.opt(i).map(|_| floats(args, i)).transpose()
 }
 
@@ -65,7 +65,7 @@ pub fn elements<'a, T: AnyBitPattern>(args: &Args<'a>, i: usize) -> Result<&'a [
 }
 
 /// The elements of quantised input `i` less its zero point, as many as its dimensions say.
-pub fn centred(args: &Args, i: usize) -> Result<Vec<i32>, OpError> {
+pub fn centred(args: &Args, i: usize) -> Result<Scratch<i32>, OpError> {
     let values = args.get(i)?.centred()?;
     expect_count(args, i, values.len())?;
     Ok(values)

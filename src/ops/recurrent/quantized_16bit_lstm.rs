@@ -3,7 +3,7 @@
 //! All scales are fixed: inputs and outputs have 1/128 and zero point 128, the cell 2^-11 (4 integer bits).
 
 use super::operands::{centred, dims, elements, expect, not_empty, power_of_two};
-use crate::ops::scratch::{filled, reserved};
+use crate::ops::scratch::{copied, filled, reserved};
 use crate::ops::signature::{is, join, Row, Slot};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::fixed_point::{logistic, mul, rescale, saturate, tanh};
@@ -109,8 +109,8 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let [input_gate, forget_gate, cell_gate, output_gate] = gates;
     let gates = [input_gate?, forget_gate?, cell_gate?, output_gate?];
     let (x, hidden) = (centred(args, 0)?, centred(args, PREV_OUTPUT)?);
-    let mut cell = elements::<i16>(args, PREV_CELL)?.to_vec();
-    let mut out = filled(0, hidden.len())?;
+    let mut cell = copied(args.interrupt, elements::<i16>(args, PREV_CELL)?)?;
+    let mut out = filled(args.interrupt, 0, hidden.len())?;
     let rows = x.chunks_exact(input).zip(hidden.chunks_exact(outputs));
     let states = cell.chunks_exact_mut(outputs).zip(out.chunks_exact_mut(outputs));
     let mut both = reserved(input + outputs)?;
@@ -132,7 +132,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
         }
     }
     outs[0].elements::<i16>()?.copy_from_slice(&cell);
-    outs[1].store_integers(&out)
+    outs[1].store_integers(args.interrupt, &out)
 }
 
 struct Gate<'a> {

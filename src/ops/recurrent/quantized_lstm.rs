@@ -91,13 +91,13 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let mut cell = QuantizedLstmCell::load(args, &LAYOUT, &shape, &PARAMETERS)?;
     let (input, outputs) = (shape.input as usize, shape.outputs as usize);
     let x = centred(args, 0)?;
-    let mut out = filled(0, shape.batch as usize * outputs)?;
+    let mut out = filled(args.interrupt, 0, shape.batch as usize * outputs)?;
     Sequence::single(shape.batch).walk(false, args.interrupt, |b, row| {
         cell.step(b, &x[row * input..][..input], &mut out[row * outputs..][..outputs]);
     })?;
-    outs[0].store_integers(&out)?;
+    outs[0].store_integers(args.interrupt, &out)?;
     outs[1].elements::<i16>()?.copy_from_slice(&cell.cell);
-    outs[2].store_integers(&out)
+    outs[2].store_integers(args.interrupt, &out)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 use super::lstm_cell::clip;
 use super::lstm_layout::{Gate, LstmLayout, LstmShape};
 use super::operands::{centred, elements, power_of_two};
+use crate::ops::scratch::{copied, filled, Scratch};
 use crate::ops::{Args, OpError};
 use crate::tensor::fixed_point::{layer_norm, logistic, saturate, tanh};
 use crate::tensor::requant::{rounding_divide_by_pot, Multiplier};
@@ -145,10 +146,10 @@ pub struct QuantizedLstmCell<'a> {
     hidden_scale: Multiplier,
     hidden_zero_point: i32,
     /// State [batch, outputs], less its zero point.
-    hidden: Vec<i32>,
+    hidden: Scratch<i32>,
     /// State [batch, units].
-    pub cell: Vec<i16>,
-    scratch: [Vec<i16>; 4],
+    pub cell: Scratch<i16>,
+    scratch: [Scratch<i16>; 4],
 }
 
 impl<'a> QuantizedLstmCell<'a> {
@@ -170,7 +171,10 @@ impl<'a> QuantizedLstmCell<'a> {
         let hidden_scale = args.f32(parameters.hidden_zero_point + 1)?;
         let fixed_point_one = 2f32.powi(-15);
         let units = shape.units as usize;
+        let scratch = || filled(args.interrupt, 0, units);
+        let scratch = [scratch()?, scratch()?, scratch()?, scratch()?];
         Ok(QuantizedLstmCell {
+            scratch,
             input: if shape.cifg { None } else { Some(load(Gate::Input)?) },
             forget: load(Gate::Forget)?,
             modulation: load(Gate::Cell)?,
@@ -187,8 +191,7 @@ impl<'a> QuantizedLstmCell<'a> {
             )?,
             hidden_zero_point,
             hidden: centred(args, layout.hidden)?,
-            cell: elements(args, layout.cell)?.to_vec(),
-            scratch: std::array::from_fn(|_| vec![0; units]),
+            cell: copied(args.interrupt, elements(args, layout.cell)?)?,
         })
     }
 
@@ -205,7 +208,9 @@ impl<'a> QuantizedLstmCell<'a> {
                 gate.compute(x, hidden, cell, input);
                 input.iter_mut().for_each(|x| *x = logistic(*x));
             }
-            None => input.iter_mut().zip(&*forget).for_each(|(input, forget)| *input = i16::MAX - forget),
+            None => {
+                input.iter_mut().zip(forget.iter()).for_each(|(input, forget)| *input = i16::MAX - forget)
+            }
         }
         for (u, c) in cell.iter_mut().enumerate() {
             let kept = product(forget[u], *c, 15);

@@ -4,7 +4,7 @@ use super::linear::CellActivation;
 use super::operands::{dims, floats};
 use super::rnn_cell::{RnnCell, RnnLayout, CELL};
 use super::sequence::Sequence;
-use crate::ops::scratch::filled;
+use crate::ops::scratch::{filled, Scratch};
 use crate::ops::signature::{int, join, var, Row, Slot};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
@@ -64,8 +64,8 @@ fn step_shapes(args: &Args) -> Shapes {
 
 fn eval_step(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let (out, hidden) = run(args, step_shape(args)?)?;
-    outs[0].store_floats(&hidden)?;
-    outs[1].store_floats(&out)
+    outs[0].store_floats(args.interrupt, &hidden)?;
+    outs[1].store_floats(args.interrupt, &out)
 }
 
 fn sequence_shape(args: &Args) -> Result<Shape, OpError> {
@@ -89,16 +89,16 @@ fn sequence_shapes(args: &Args) -> Shapes {
 
 fn eval_sequence(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let (out, hidden) = run(args, sequence_shape(args)?)?;
-    outs[0].store_floats(&out)?;
-    outs.get_mut(1).map_or(Ok(()), |state| state.store_floats(&hidden))
+    outs[0].store_floats(args.interrupt, &out)?;
+    outs.get_mut(1).map_or(Ok(()), |state| state.store_floats(args.interrupt, &hidden))
 }
 
 /// The output and the last state.
-fn run(args: &Args, (sequence, input, units): Shape) -> Result<(Vec<f32>, Vec<f32>), OpError> {
+fn run(args: &Args, (sequence, input, units): Shape) -> Result<(Scratch<f32>, Scratch<f32>), OpError> {
     let mut cell = RnnCell::load(args, &LAYOUT, CellActivation::from_input(args, ACTIVATION)?)?;
     let (input, units) = (input as usize, units as usize);
     let x = floats(args, 0)?;
-    let mut out = filled(0.0, sequence.rows() * units)?;
+    let mut out = filled(args.interrupt, 0.0, sequence.rows() * units)?;
     sequence.walk(false, args.interrupt, |b, row| {
         cell.step(b, &x[row * input..][..input], None, &mut out[row * units..][..units]);
     })?;

@@ -2,9 +2,9 @@
 
 use super::linear::{add_product, CellActivation};
 use super::operands::{dims, expect, floats, floats_if_present, not_empty};
+use crate::ops::scratch::{Scratch, Values};
 use crate::ops::signature::{var, Slot};
 use crate::ops::{Args, OpError};
-use std::borrow::Cow;
 
 /// The slots of a cell, in the order of [`RnnLayout::first`].
 pub const CELL: [Slot; 4] =
@@ -42,13 +42,13 @@ impl RnnLayout {
 
 /// A cell with its state.
 pub struct RnnCell<'a> {
-    weights: Cow<'a, [f32]>,
-    recurrent: Cow<'a, [f32]>,
-    bias: Cow<'a, [f32]>,
-    aux: Option<Cow<'a, [f32]>>,
+    weights: Values<'a, f32>,
+    recurrent: Values<'a, f32>,
+    bias: Values<'a, f32>,
+    aux: Option<Values<'a, f32>>,
     activation: CellActivation,
     /// State [batch, units].
-    pub hidden: Vec<f32>,
+    pub hidden: Scratch<f32>,
 }
 
 impl<'a> RnnCell<'a> {
@@ -60,7 +60,7 @@ impl<'a> RnnCell<'a> {
             bias: floats(args, layout.first + 2)?,
             aux: layout.aux.map_or(Ok(None), |aux| floats_if_present(args, aux))?,
             activation,
-            hidden: floats(args, layout.first + 3)?.into_owned(),
+            hidden: floats(args, layout.first + 3)?.into_owned(args.interrupt)?,
         })
     }
 

@@ -76,9 +76,9 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let x = floats(args, 0)?;
     let (feature, time) = (floats(args, WEIGHTS_FEATURE)?, floats(args, WEIGHTS_TIME)?);
     let bias = floats_if_present(args, BIAS)?;
-    let mut state = floats(args, STATE)?.into_owned();
-    let mut out = filled(0.0, shape.batch as usize * units)?;
-    let mut features = filled(0.0, filters)?;
+    let mut state = floats(args, STATE)?.into_owned(args.interrupt)?;
+    let mut out = filled(args.interrupt, 0.0, shape.batch as usize * units)?;
+    let mut features = filled(args.interrupt, 0.0, filters)?;
     let batches = x.chunks_exact(input).zip(state.chunks_exact_mut(filters * memory));
     for ((x, state), out) in batches.zip(out.chunks_exact_mut(units)) {
         args.interrupt.yield_point()?;
@@ -87,7 +87,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
         if let Some(bias) = &bias {
             out.copy_from_slice(bias);
         }
-        let filters = state.chunks_exact_mut(memory).zip(time.chunks_exact(memory)).zip(&features);
+        let filters = state.chunks_exact_mut(memory).zip(time.chunks_exact(memory)).zip(features.iter());
         for (filter, ((state, time), &newest)) in filters.enumerate() {
             state[memory - 1] = newest;
             out[filter / rank] += dot(state, time);
@@ -97,8 +97,8 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
         }
         out.iter_mut().for_each(|x| *x = activation.apply(*x));
     }
-    outs[0].store_floats(&state)?;
-    outs[1].store_floats(&out)
+    outs[0].store_floats(args.interrupt, &state)?;
+    outs[1].store_floats(args.interrupt, &out)
 }
 
 #[cfg(test)]

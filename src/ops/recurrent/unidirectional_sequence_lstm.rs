@@ -53,14 +53,14 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let mut cell = LstmCell::load(args, &LAYOUT, &shape, LstmParams::from_inputs(args, PARAMS)?)?;
     let (size, outputs) = (shape.input as usize, shape.outputs as usize);
     let x = floats(args, 0)?;
-    let mut out = filled(0.0, sequence.rows() * outputs)?;
+    let mut out = filled(args.interrupt, 0.0, sequence.rows() * outputs)?;
     sequence.walk(false, args.interrupt, |b, row| {
         cell.step(b, &x[row * size..][..size], None, &mut out[row * outputs..][..outputs]);
     })?;
-    outs[0].store_floats(&out)?;
+    outs[0].store_floats(args.interrupt, &out)?;
     if outs.len() > 1 {
-        outs[1].store_floats(&cell.hidden)?;
-        outs[2].store_floats(&cell.cell)?;
+        outs[1].store_floats(args.interrupt, &cell.hidden)?;
+        outs[2].store_floats(args.interrupt, &cell.cell)?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Which axes a reduction folds, and the walk over its input.
 
 use crate::ops::pace::Pace;
-use crate::ops::scratch::filled;
+use crate::ops::scratch::{filled, Scratch};
 use crate::ops::{axis_index, Args, OpError};
 use crate::tensor::{element_count, strides, Dims};
 
@@ -33,6 +33,9 @@ pub fn output_dims(input: &[u32], folded: &[bool], keep: bool) -> Dims {
     }
 }
 
+/// Elements of a row folded in one go.
+const STRETCH: usize = 1 << 14;
+
 /// Folds `input` of dimensions `dims` with `f`, each element of the result starting from `start`.
 pub fn fold<T: Copy, A: Copy>(
     args: &Args,
@@ -41,10 +44,10 @@ pub fn fold<T: Copy, A: Copy>(
     folded: &[bool],
     start: A,
     f: impl Fn(A, T) -> A,
-) -> Result<Vec<A>, OpError> {
+) -> Result<Scratch<A>, OpError> {
     let kept = output_dims(dims, folded, true);
     let count = element_count(&kept).ok_or_else(|| OpError::failed("tensor too large"))?;
-    let mut result = filled(start, count)?;
+    let mut result = filled(args.interrupt, start, count)?;
     let (Some((&row, outer)), false) = (dims.split_last(), input.is_empty()) else { return Ok(result) };
     let steps: Vec<usize> =
         strides(&kept).iter().zip(folded).map(|(&s, &folded)| if folded { 0 } else { s }).collect();
@@ -53,10 +56,13 @@ pub fn fold<T: Copy, A: Copy>(
     // An odometer over all dimensions but the last, and where in the result it points.
     let (mut position, mut at) = (vec![0u32; outer.len()], 0);
     for row in input.chunks_exact(row) {
-        pace.spend(row.len())?;
-        for (i, &x) in row.iter().enumerate() {
-            let sum = &mut result[at + i * step];
-            *sum = f(*sum, x);
+        for (part, row) in row.chunks(STRETCH).enumerate() {
+            pace.spend(row.len())?;
+            let at = at + part * STRETCH * step;
+            for (i, &x) in row.iter().enumerate() {
+                let sum = &mut result[at + i * step];
+                *sum = f(*sum, x);
+            }
         }
         for i in (0..outer.len()).rev() {
             position[i] += 1;
@@ -81,10 +87,10 @@ mod tests {
         let args = Args { form: 0, inputs: &[], outputs: &[], interrupt: &NeverInterrupted };
         let input: Vec<i32> = (0..12).collect();
         let sums = |folded: [bool; 3]| fold(&args, &input, &[2, 3, 2], &folded, 0, |a, x| a + x).unwrap();
-        assert_eq!(sums([false, true, false]), [6, 9, 24, 27]);
-        assert_eq!(sums([true, false, true]), [14, 22, 30]);
-        assert_eq!(sums([true, true, true]), [66]);
-        assert_eq!(sums([false, false, false]), input);
+        assert_eq!(*sums([false, true, false]), [6, 9, 24, 27]);
+        assert_eq!(*sums([true, false, true]), [14, 22, 30]);
+        assert_eq!(*sums([true, true, true]), [66]);
+        assert_eq!(*sums([false, false, false]), input);
     }
 
     #[test]

@@ -103,14 +103,14 @@ fn fold_floats(args: &Args, outs: &mut [Out], start: f64, f: fn(f64, f64) -> f64
     let input = args.get(0)?;
     let result =
         fold(args, &input.floats()?, input.dims(), &folded(args)?, start, |a, x| f(a, f64::from(x)))?;
-    let result = collected(result.iter().map(|&x| x as f32))?;
-    outs[0].store_floats(&result)
+    let result = collected(args.interrupt, result.iter().map(|&x| x as f32))?;
+    outs[0].store_floats(args.interrupt, &result)
 }
 
 fn fold_integers(args: &Args, outs: &mut [Out], start: i32, f: fn(i32, i32) -> i32) -> Result<(), OpError> {
     let input = args.get(0)?;
     let result = fold(args, &input.integers()?, input.dims(), &folded(args)?, start, f)?;
-    outs[0].store_integers(&result)
+    outs[0].store_integers(args.interrupt, &result)
 }
 
 #[cfg(test)]

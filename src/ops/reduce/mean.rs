@@ -40,15 +40,15 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     if input.ty().is_float() {
         let sums =
             fold(args, &input.floats()?, input.dims(), &folded, 0.0, |sum: f64, x| sum + f64::from(x))?;
-        let means = collected(sums.iter().map(|sum| (sum / count) as f32))?;
-        return outs[0].store_floats(&means);
+        let means = collected(args.interrupt, sums.iter().map(|sum| (sum / count) as f32))?;
+        return outs[0].store_floats(args.interrupt, &means);
     }
     let sums = fold(args, &input.integers()?, input.dims(), &folded, 0, |sum: i64, q| sum + i64::from(q))?;
     // The mean of nothing is the zero point, which a quantised tensor has for NaN.
     let mean =
         |&sum: &i64| if count == 0.0 { input.zero_point() } else { (sum as f64 / count).round() as i32 };
-    let means = collected(sums.iter().map(mean))?;
-    outs[0].store_integers(&means)
+    let means = collected(args.interrupt, sums.iter().map(mean))?;
+    outs[0].store_integers(args.interrupt, &means)
 }
 
 #[cfg(test)]

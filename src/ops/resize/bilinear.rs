@@ -67,7 +67,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     }
     // Input and output have the same scale and zero point, so elements are blended as they are.
     let values = channels_last(&input, input.integers()?, resize.nchw, &mut pace)?;
-    let mut rounded = filled(0, resize.input.channels)?;
+    let mut rounded = filled(args.interrupt, 0, resize.input.channels)?;
     let mut pixels = Pixels::image(out, resize.nchw);
     blend(
         &resize,
@@ -94,7 +94,7 @@ fn blend<T: Copy>(
     let dims = resize.input;
     let scale_y = resize.scale(dims.height, resize.out_height);
     let scale_x = resize.scale(dims.width, resize.out_width);
-    let mut blended = filled(0.0, dims.channels)?;
+    let mut blended = filled(pace.interrupt(), 0.0, dims.channels)?;
     resize.for_each_pixel(pace, 4 * dims.channels, |pixel, image, row, column| {
         let y = resize.blend(row, dims.height, scale_y);
         let x = resize.blend(column, dims.width, scale_x);

@@ -30,7 +30,7 @@ impl ResizeGeometry {
         if align_corners && half_pixel_centers {
             return Err(OpError::failed("align corners and half pixel centers exclude each other"));
         }
-        let input = ImageDims::of(&args.get(0)?, nchw)?;
+        let input = ImageDims::of(&args.arg(0)?, nchw)?;
         let out_width = out_size(args, 1, input.width)?;
         let out_height = out_size(args, 2, input.height)?;
         Ok(ResizeGeometry { input, out_height, out_width, nchw, align_corners, half_pixel_centers })

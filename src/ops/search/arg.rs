@@ -2,6 +2,7 @@
 
 use super::key::keys;
 use crate::ops::movement::around_axis;
+use crate::ops::pace::Pace;
 use crate::ops::scratch::filled;
 use crate::ops::signature::{int, is, var, Row};
 use crate::ops::{
@@ -58,18 +59,18 @@ fn eval(args: &Args, outs: &mut [Out], beats: fn(i32, i32) -> bool) -> Result<()
     let axis = axis_index(args.i32(1)?, input.dims().len())?;
     let (_, inner) = around_axis(input.dims(), axis);
     let keys = keys(&input)?;
-    let mut best = filled(0, inner)?;
+    let mut pace = Pace::new(args);
+    let mut best = filled(args.interrupt, 0, inner)?;
     let groups = keys.chunks_exact(inner * input.dims()[axis] as usize);
     for (group, found) in groups.zip(found.chunks_exact_mut(inner)) {
         best.copy_from_slice(&group[..inner]);
         for (i, row) in (0i32..).zip(group.chunks_exact(inner)) {
-            for ((&key, best), found) in row.iter().zip(&mut best).zip(found.iter_mut()) {
+            pace.each(row.iter().zip(best.iter_mut()).zip(found.iter_mut()), 1, |((&key, best), found)| {
                 if beats(key, *best) {
                     (*best, *found) = (key, i);
                 }
-            }
+            })?;
         }
-        args.interrupt.yield_point()?;
     }
     Ok(())
 }

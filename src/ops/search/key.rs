@@ -1,15 +1,14 @@
 //! One order for all element types, so that no NaN can confuse a search.
 
-use crate::ops::scratch::collected;
-use crate::ops::{Arg, OpError};
-use std::borrow::Cow;
+use crate::ops::scratch::{collected, Values};
+use crate::ops::{Input, OpError};
 
 /// For each element a key that orders like it. Both zeros are equal; NaNs lie beyond the infinities, by their sign.
-pub fn keys<'a>(arg: &Arg<'a>) -> Result<Cow<'a, [i32]>, OpError> {
-    if !arg.ty().is_float() {
-        return arg.integers();
+pub fn keys<'a>(input: &Input<'a>) -> Result<Values<'a, i32>, OpError> {
+    if !input.ty().is_float() {
+        return input.integers();
     }
-    Ok(Cow::Owned(collected(arg.floats()?.iter().map(|&x| float_key(x)))?))
+    Ok(Values::Made(collected(input.interrupt(), input.floats()?.iter().map(|&x| float_key(x)))?))
 }
 
 fn float_key(x: f32) -> i32 {

@@ -2,7 +2,7 @@
 
 use super::{input, Kernel, Work};
 use crate::memory::{Target, View};
-use crate::ops::{axis_index, Args, OpError, OperationType};
+use crate::ops::{axis_index, reserved, Args, OpError, OperationType};
 use std::sync::OnceLock;
 
 /// A kernel for this call, if it is one of a look-up by indices.
@@ -42,8 +42,7 @@ impl Kernel for Gather {
         work: Work,
     ) -> Result<(), OpError> {
         let values = inputs.get(self.values).copied().flatten().ok_or(OpError::Unresolved)?;
-        let mut indices = Vec::new();
-        indices.try_reserve_exact(self.count).map_err(|_| OpError::failed("no memory for the indices"))?;
+        let mut indices = reserved(self.count)?;
         input::<i32>(inputs, self.indices)?.part(0, self.count).append_to(&mut indices);
         let out = outputs.first().ok_or(OpError::Unresolved)?;
         let (slice, rows, wrong) = (self.slice, self.rows, OnceLock::new());

@@ -107,7 +107,7 @@ impl Packing<'_> {
             (self.geometry.height.kernel, self.geometry.width.kernel, self.channels());
         let (groups, blocks) = (height.div_ceil(ROWS), channels.div_ceil(CHANNELS));
         source.take::<Q::Weight>(blocks * groups * width * QUAD, |to| {
-            let weights = signed_weights(&args.get(1).ok()?)?;
+            let weights = signed_weights(&args.arg(1).ok()?)?;
             let weights = (weights.len() == height * width * channels).then_some(weights)?;
             for (i, &weight) in weights.iter().enumerate() {
                 let (row, column, c) = (i / channels / width, i / channels % width, i % channels);
@@ -122,7 +122,7 @@ impl Packing<'_> {
     fn bias(&self, args: &Args, source: &mut Source) -> Option<Weights> {
         let channels = self.channels();
         source.take::<i32>(channels.next_multiple_of(CHANNELS), |to| {
-            let (weights, arg) = (signed_weights(&args.get(1).ok()?)?, args.get(2).ok()?);
+            let (weights, arg) = (signed_weights(&args.arg(1).ok()?)?, args.get(2).ok()?);
             let bias: &[i32] = arg.elements().ok().filter(|bias: &&[i32]| bias.len() == channels)?;
             for (to, bias) in to.iter_mut().zip(bias) {
                 *to = *bias;

@@ -4,6 +4,16 @@ use crate::memory::View;
 use crate::ops::conv::DepthwiseGeometry;
 use bytemuck::AnyBitPattern;
 
+/// Elements of rows that each thread may copy: nobody counts them.
+const MOST_COPIED: usize = 1 << 20;
+
+/// Whether no more has to be copied of the rows under an output row.
+pub fn are_small(geometry: &DepthwiseGeometry) -> bool {
+    let row = [geometry.width.input, geometry.input.channels, geometry.multiplier];
+    geometry.multiplier == 1
+        || row.into_iter().fold(geometry.height.kernel, usize::saturating_mul) <= MOST_COPIED
+}
+
 /// Input rows under the taps of one output row, with as many channels as the output has.
 pub struct Rows<'a, T> {
     geometry: &'a DepthwiseGeometry,

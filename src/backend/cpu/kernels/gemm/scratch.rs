@@ -1,12 +1,13 @@
 //! Memory of one task of a product: it is counted, and not to get it is an error and nothing worse.
 
-use crate::memory::AlignedBuf;
+use crate::memory::{AlignedBuf, Counted};
 use crate::ops::OpError;
 
 /// Memory of a task.
 pub struct Scratch<T> {
     /// Where inputs lie, `[segment][row]`.
     pub pointers: Vec<*const T>,
+    counted: Option<Counted>,
     /// Lines of an image with what is beside it.
     pub lines: AlignedBuf,
     patches: AlignedBuf,
@@ -14,15 +15,24 @@ pub struct Scratch<T> {
 
 impl<T> Scratch<T> {
     pub fn new() -> Self {
-        Scratch { pointers: Vec::new(), lines: AlignedBuf::default(), patches: AlignedBuf::default() }
+        Scratch {
+            pointers: Vec::new(),
+            counted: None,
+            lines: AlignedBuf::default(),
+            patches: AlignedBuf::default(),
+        }
     }
 }
 
 /// Makes room for `count` pointers.
 pub fn pointers<T>(scratch: &mut Scratch<T>, count: usize) -> Result<(), OpError> {
     scratch.pointers.clear();
-    let reserved = scratch.pointers.try_reserve_exact(count);
-    reserved.map_err(|_| OpError::failed(format!("no memory for {count} pointers")))?;
+    if scratch.pointers.capacity() < count {
+        let bytes = count.saturating_mul(size_of::<*const T>());
+        (scratch.pointers, scratch.counted) = (Vec::new(), None);
+        scratch.counted = Some(Counted::take(bytes).ok_or(OpError::OutOfMemory(bytes))?);
+        scratch.pointers.try_reserve_exact(count).map_err(|_| OpError::OutOfMemory(bytes))?;
+    }
     scratch.pointers.resize(count, std::ptr::null());
     Ok(())
 }
@@ -31,8 +41,7 @@ pub fn pointers<T>(scratch: &mut Scratch<T>, count: usize) -> Result<(), OpError
 pub fn room(buffer: &mut AlignedBuf, bytes: usize) -> Result<(), OpError> {
     if buffer.len() < bytes {
         *buffer = AlignedBuf::default();
-        *buffer = AlignedBuf::zeroed(bytes)
-            .ok_or_else(|| OpError::failed(format!("no memory for {bytes} bytes of scratch")))?;
+        *buffer = AlignedBuf::zeroed(bytes).ok_or(OpError::OutOfMemory(bytes))?;
     }
     Ok(())
 }

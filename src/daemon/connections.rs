@@ -1,0 +1,364 @@
+//! Who may connect, and how much each may send before it is served.
+//!
+//! The binder crate takes connections without regard to who makes them, parks one-way calls with all that they carry,
+//! and reads a message for as long as its sender likes. So connections are accepted here, shared out by uid, and each is
+//! handed to the crate behind a transport that counts what comes in by it: what is over a share ends the connection.
+//! One that breaks no rule is not looked at further.
+
+use super::frames::{Event, Frames};
+use crate::scheduler::limits;
+use crate::scheduler::{Permit, Quota};
+use binder::rpc::transport::UnixTransport;
+use binder::rpc::{PeerIdentity, RpcError, RpcResult, RpcServer, RpcTransport};
+use nix::sys::socket::{getsockopt, shutdown, sockopt::PeerCredentials, Shutdown};
+use std::collections::HashMap;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long a message may take from its header to its end.
+const MESSAGE_TIME: Duration = Duration::from_secs(20);
+/// How often is looked for messages that take longer, while there are connections.
+const LOOK: Duration = Duration::from_secs(1);
+/// Messages up to this size are not counted: there is one to a connection at a time.
+const SMALL: usize = 64 << 10;
+
+/// What all connections of a service share.
+pub struct Connections {
+    places: Arc<Quota>,
+    bytes: Arc<Quota>,
+    descriptors: Arc<Quota>,
+    open: Mutex<Open>,
+    changed: Condvar,
+    message_time: Duration,
+    start: Instant,
+    ended: AtomicBool,
+}
+
+#[derive(Default)]
+struct Open {
+    last_key: u64,
+    by_key: HashMap<u64, Arc<Pending>>,
+}
+
+/// What others see of a connection.
+struct Pending {
+    uid: u32,
+    /// Milliseconds after the start at which a message began that has not ended; 0 if there is none.
+    since: AtomicU64,
+    /// The same socket, to end it by.
+    socket: UnixStream,
+}
+
+impl Connections {
+    /// Messages may take [`MESSAGE_TIME`].
+    pub fn new() -> Arc<Self> {
+        Self::with_message_time(MESSAGE_TIME)
+    }
+
+    fn with_message_time(message_time: Duration) -> Arc<Self> {
+        Arc::new(Connections {
+            places: limits::CONNECTIONS.quota(),
+            bytes: limits::CALL_BYTES.quota(),
+            descriptors: limits::CALL_DESCRIPTORS.quota(),
+            open: Mutex::default(),
+            changed: Condvar::new(),
+            message_time,
+            start: Instant::now(),
+            ended: AtomicBool::new(false),
+        })
+    }
+
+    /// Accepts connections to `listener` for `server` until [`end`](Self::end).
+    pub fn accept(
+        self: &Arc<Self>,
+        listener: Arc<UnixListener>,
+        server: Arc<RpcServer>,
+    ) -> std::io::Result<[JoinHandle<()>; 2]> {
+        let (accepting, watching) = (self.clone(), self.clone());
+        let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
+            std::thread::Builder::new().name(name.into()).spawn(work)
+        };
+        Ok([
+            spawn("nnhal-watch", Box::new(move || watching.watch()))?,
+            spawn("nnhal-accept", Box::new(move || accepting.accept_all(&listener, &server)))?,
+        ])
+    }
+
+    /// Has the threads of [`accept`](Self::accept) end, which accept from `listener`.
+    pub fn end(&self, listener: &UnixListener) {
+        self.ended.store(true, Ordering::Release);
+        // Under the lock, or the watching thread might look before and sleep after.
+        drop(self.lock());
+        self.changed.notify_all();
+        // Wakes the thread that waits for a connection.
+        if let Err(why) = shutdown(listener.as_raw_fd(), Shutdown::Both) {
+            log::error!("the thread that accepts connections goes on: {why}");
+        }
+    }
+
+    fn accept_all(self: &Arc<Self>, listener: &UnixListener, server: &Arc<RpcServer>) {
+        for stream in listener.incoming() {
+            if self.ended.load(Ordering::Acquire) {
+                return;
+            }
+            match stream.map(|stream| self.admit(stream)) {
+                Ok(Ok(transport)) => server.serve_connection(Box::new(transport)),
+                // At once to the next: it may be of one who has a place.
+                Ok(Err(why)) => log::warn!("a connection is refused: {why}"),
+                Err(why) => {
+                    log::warn!("no connection can be accepted: {why}");
+                    // Where there are no descriptors it comes again at once, and will until some are free.
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            }
+        }
+    }
+
+    fn admit(self: &Arc<Self>, stream: UnixStream) -> std::io::Result<Guarded> {
+        let uid = getsockopt(&stream, PeerCredentials)?.uid();
+        let place = self.places.take(uid, 1).map_err(|why| refusal(limits::CONNECTIONS.what, uid, why))?;
+        let pending = Arc::new(Pending { uid, since: AtomicU64::new(0), socket: stream.try_clone()? });
+        let inner = UnixTransport::from_stream(stream).map_err(std::io::Error::other)?;
+        let mut open = self.lock();
+        open.last_key += 1;
+        let key = open.last_key;
+        open.by_key.insert(key, pending.clone());
+        drop(open);
+        self.changed.notify_all();
+        let reading = Mutex::default();
+        Ok(Guarded { inner, connections: self.clone(), key, pending, reading, _place: place })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX).max(1)
+    }
+
+    /// Ends connections whose messages do not end.
+    fn watch(&self) {
+        let mut open = self.lock();
+        while !self.ended.load(Ordering::Acquire) {
+            open = match open.by_key.is_empty() {
+                true => self.changed.wait(open).unwrap_or_else(PoisonError::into_inner),
+                false => {
+                    self.changed
+                        .wait_timeout(open, LOOK.min(self.message_time))
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .0
+                }
+            };
+            let (now, limit) = (self.now_ms(), self.message_time.as_millis() as u64);
+            for connection in open.by_key.values() {
+                let since = connection.since.load(Ordering::Relaxed);
+                if since != 0 && now.saturating_sub(since) > limit {
+                    log::warn!(
+                        "a connection of uid {} is closed: its message has not ended after {:?}",
+                        connection.uid,
+                        self.message_time
+                    );
+                    // It fails where the other end has closed it: that is as good.
+                    let _ = connection.socket.shutdown(std::net::Shutdown::Both);
+                    connection.since.store(0, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+}
+
+fn refusal(what: &str, uid: u32, why: impl std::fmt::Display) -> std::io::Error {
+    std::io::Error::other(format!("of uid {uid}, too many {what}: {why}"))
+}
+
+/// One connection.
+struct Guarded {
+    inner: UnixTransport,
+    connections: Arc<Connections>,
+    key: u64,
+    pending: Arc<Pending>,
+    reading: Mutex<Reading>,
+    _place: Permit,
+}
+
+#[derive(Default)]
+struct Reading {
+    frames: Frames,
+    /// Of the message that comes in or is being served: its bytes, if they are many, and its descriptors.
+    held: Vec<Permit>,
+}
+
+impl Guarded {
+    /// Counts what has come in.
+    fn count(&self, bytes: &[u8], descriptors: usize) -> RpcResult<()> {
+        let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let Reading { frames, held } = &mut *reading;
+        let uid = self.pending.uid;
+        let take = |limit: &limits::Limit, quota: &Arc<Quota>, amount: usize| {
+            quota.take(uid, amount as u64).map_err(|why| refused(refusal(limit.what, uid, why)))
+        };
+        frames.feed(bytes, |event| {
+            match event {
+                Event::Began(size) => {
+                    // The message before has been served: a connection's are served one after another.
+                    held.clear();
+                    self.pending.since.store(self.connections.now_ms(), Ordering::Relaxed);
+                    if size > SMALL {
+                        held.push(take(&limits::CALL_BYTES, &self.connections.bytes, size)?);
+                    }
+                }
+                Event::OneWay => {
+                    let why = format!("of uid {uid}, a one-way call, of which the interface has none");
+                    return Err(refused(std::io::Error::other(why)));
+                }
+                Event::Ended => self.pending.since.store(0, Ordering::Relaxed),
+            }
+            Ok(())
+        })?;
+        if descriptors > 0 {
+            held.push(take(&limits::CALL_DESCRIPTORS, &self.connections.descriptors, descriptors)?);
+        }
+        Ok(())
+    }
+}
+
+/// Ends the connection, and says so here: the crate does not tell what an error was.
+fn refused(why: std::io::Error) -> RpcError {
+    log::warn!("a connection is closed: {why}");
+    RpcError::Io(why)
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        let closed = self.connections.lock().by_key.remove(&self.key);
+        drop(closed); // not under the lock
+    }
+}
+
+impl RpcTransport for Guarded {
+    fn send_frame(&self, buf: &[u8]) -> RpcResult<()> {
+        self.inner.send_frame(buf)
+    }
+
+    /// Only of the wire of Android 12, which is not offered.
+    fn recv_frame(&self) -> RpcResult<Vec<u8>> {
+        Err(RpcError::Protocol("this transport has raw bytes only"))
+    }
+
+    fn peer_identity(&self) -> PeerIdentity {
+        self.inner.peer_identity()
+    }
+
+    fn describe(&self) -> &str {
+        self.inner.describe()
+    }
+
+    fn set_read_timeout(&self, timeout: Option<Duration>) -> RpcResult<()> {
+        self.inner.set_read_timeout(timeout)
+    }
+
+    fn set_write_timeout(&self, timeout: Option<Duration>) -> RpcResult<()> {
+        self.inner.set_write_timeout(timeout)
+    }
+
+    fn set_liveness(&self, timeout: Option<Duration>) -> RpcResult<()> {
+        self.inner.set_liveness(timeout)
+    }
+
+    fn peer_closed(&self) -> Option<bool> {
+        self.inner.peer_closed()
+    }
+
+    fn shutdown_handle(&self) -> Option<Box<dyn FnOnce() + Send>> {
+        self.inner.shutdown_handle()
+    }
+
+    fn shutdown(&self) -> RpcResult<()> {
+        self.inner.shutdown()
+    }
+
+    fn supports_fd_passing(&self) -> bool {
+        self.inner.supports_fd_passing()
+    }
+
+    fn send_raw(&self, buf: &[u8]) -> RpcResult<()> {
+        self.inner.send_raw(buf)
+    }
+
+    fn recv_raw(&self, buf: &mut [u8]) -> RpcResult<usize> {
+        let count = self.inner.recv_raw(buf)?;
+        self.count(buf.get(..count).unwrap_or_default(), 0)?;
+        Ok(count)
+    }
+
+    fn send_raw_with_fds(&self, buf: &[u8], fds: &[BorrowedFd<'_>]) -> RpcResult<()> {
+        self.inner.send_raw_with_fds(buf, fds)
+    }
+
+    fn recv_raw_with_fds(&self, buf: &mut [u8]) -> RpcResult<(usize, Vec<OwnedFd>)> {
+        let (count, descriptors) = self.inner.recv_raw_with_fds(buf)?;
+        self.count(buf.get(..count).unwrap_or_default(), descriptors.len())?;
+        Ok((count, descriptors))
+    }
+
+    fn send_raw_draining(
+        &self,
+        buf: &[u8],
+        fds: &[BorrowedFd<'_>],
+        drain: &mut dyn FnMut() -> RpcResult<()>,
+    ) -> RpcResult<()> {
+        self.inner.send_raw_draining(buf, fds, drain)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::cpu::CpuBackend;
+    use crate::service::Driver;
+    use binder::rpc::FileDescriptorTransportMode as FdMode;
+    use std::io::{Read, Write};
+
+    #[test]
+    fn a_message_that_does_not_end_ends_its_connection() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let driver = Driver::builder(Arc::new(CpuBackend::new(1).unwrap())).build().unwrap();
+        let name = format!("nnhal-test-{}", std::process::id());
+        let server = RpcServer::setup_unix_server_abstract(name.as_bytes()).unwrap();
+        server.set_android13plus(2);
+        server.set_supported_fd_modes(&[FdMode::Unix]);
+        server.set_root(driver.device.as_binder()).unwrap();
+        let connections = Connections::with_message_time(Duration::from_millis(50));
+        let listener = Arc::new(UnixListener::bind(&path).unwrap());
+        let threads = connections.accept(listener.clone(), server).unwrap();
+        let connect = || {
+            let mut stream = UnixStream::connect(&path).unwrap();
+            stream.write_all(&[2, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+            stream.read_exact(&mut [0; 8]).unwrap();
+            stream.write_all(b"cci\0\0\0\0\0").unwrap();
+            stream
+        };
+        let (idle, mut slow) = (connect(), connect());
+        // 40 bytes are to follow.
+        slow.write_all(&[0, 0, 0, 0, 40, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+        let end = slow.read_to_end(&mut Vec::new());
+        assert!(end.is_ok() || end.is_err_and(|why| why.kind() == std::io::ErrorKind::ConnectionReset));
+        let start = Instant::now();
+        while connections.lock().by_key.len() != 1 {
+            assert!(start.elapsed() < Duration::from_secs(20), "it is not forgotten");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // One that sends nothing breaks no rule.
+        idle.set_nonblocking(true).unwrap();
+        assert_eq!((&idle).read(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+        drop(idle);
+        connections.end(&listener);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+}

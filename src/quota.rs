@@ -1,0 +1,176 @@
+//! Limits on whatever can be counted, shared out so that a client that comes new always finds room.
+//!
+//! The rule: what a client holds may be, to all that is left, at most as `per_client` is to the rest of `total`. Alone
+//! it may hold `per_client`; the more others hold, the less any of them may add. Nobody has to be counted ahead, and
+//! nothing is taken back. So `n` clients that each take all they can, in whatever order and however they give back
+//! between, leave `total * (1 - per_client / total)^n`: with a quarter for one client, five leave almost a quarter of
+//! the total. Below that there is a `floor`: so much a client may hold as long as anything is left at all.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// So much may be held, in all and by one client.
+#[derive(Debug)]
+pub struct Quota {
+    total: u64,
+    per_client: u64,
+    floor: u64,
+    held: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    total: u64,
+    by_client: HashMap<u32, u64>,
+}
+
+/// A part of a quota, given back when dropped.
+#[derive(Debug)]
+pub struct Permit {
+    quota: Arc<Quota>,
+    client: u32,
+    amount: u64,
+}
+
+/// There is nothing left of a quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Exhausted {
+    #[error("this client has {0}, the most that one client may have")]
+    ByClient(u64),
+    #[error("this client has {0}, and what is left is kept for clients that have less")]
+    ByShare(u64),
+    #[error("all clients together have {0}, the most that there may be")]
+    ByAll(u64),
+}
+
+impl Quota {
+    /// `total` of something, of which one client may hold `per_client` where it is alone.
+    pub fn new(total: u64, per_client: u64) -> Arc<Self> {
+        Self::with_floor(total, per_client, 1)
+    }
+
+    /// As [`new`](Self::new); `floor` is what a client may hold as long as it is there: enough to be served at all.
+    pub fn with_floor(total: u64, per_client: u64, floor: u64) -> Arc<Self> {
+        Arc::new(Quota { total, per_client: per_client.min(total), floor, held: Mutex::default() })
+    }
+
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    pub fn per_client(&self) -> u64 {
+        self.per_client
+    }
+
+    pub fn floor(&self) -> u64 {
+        self.floor
+    }
+
+    /// Takes `amount` for `client`.
+    pub fn take(self: &Arc<Self>, client: u32, amount: u64) -> Result<Permit, Exhausted> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = held.by_client.get(&client).copied().unwrap_or(0);
+        let fits = |held: u64, limit: u64| held.checked_add(amount).filter(|&sum| sum <= limit);
+        let own_after = fits(own, self.per_client).ok_or(Exhausted::ByClient(own))?;
+        let total_after = fits(held.total, self.total).ok_or(Exhausted::ByAll(held.total))?;
+        if own_after > self.floor && !self.leaves_enough(own_after, self.total - total_after) {
+            return Err(Exhausted::ByShare(own));
+        }
+        held.total = total_after;
+        held.by_client.insert(client, own_after);
+        Ok(Permit { quota: self.clone(), client, amount })
+    }
+
+    /// Whether `own` is no more, to what is `left`, than `per_client` is to the rest of `total`.
+    fn leaves_enough(&self, own: u64, left: u64) -> bool {
+        let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
+        product(own, self.total - self.per_client) <= product(left, self.per_client)
+    }
+}
+
+impl Permit {
+    pub fn client(&self) -> u32 {
+        self.client
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut held = self.quota.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.total = held.total.saturating_sub(self.amount);
+        if let Some(own) = held.by_client.get_mut(&self.client) {
+            *own = own.saturating_sub(self.amount);
+            if *own == 0 {
+                held.by_client.remove(&self.client);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn limits_hold_and_permits_give_back() {
+        let quota = Quota::new(8, 3);
+        let first = quota.take(1, 3).unwrap();
+        assert_eq!(quota.take(1, 1).unwrap_err(), Exhausted::ByClient(3));
+        assert_eq!(quota.take(2, u64::MAX).unwrap_err(), Exhausted::ByClient(0));
+        // 3 of 8 are gone: to have 2 it would have to leave 4.
+        let second = quota.take(2, 1).unwrap();
+        assert_eq!(quota.take(2, 1).unwrap_err(), Exhausted::ByShare(1));
+        let others: Vec<_> = (3..7).map(|client| quota.take(client, 1).unwrap()).collect();
+        assert_eq!(quota.take(7, 1).unwrap_err(), Exhausted::ByAll(8));
+        drop(first);
+        assert!(quota.take(7, 1).is_ok());
+        drop((second, others));
+        assert!(quota.take(1, 3).is_ok());
+        assert!(quota.held.lock().unwrap().by_client.is_empty());
+    }
+
+    /// What a client does: asks for some, or gives back one of its permits.
+    #[derive(Clone, Debug)]
+    enum Act {
+        Take { client: u32, amount: u64 },
+        Give { which: usize },
+    }
+
+    fn acts(clients: u32) -> impl Strategy<Value = Vec<Act>> {
+        let act = prop_oneof![
+            3 => (0..clients, 1u64..200).prop_map(|(client, amount)| Act::Take { client, amount }),
+            1 => (0usize..1000).prop_map(|which| Act::Give { which }),
+        ];
+        prop::collection::vec(act, 0..400)
+    }
+
+    proptest! {
+        /// Whatever `greedy` clients take and give back, the next finds what the rule promises.
+        #[test]
+        fn who_comes_new_finds_room(greedy in 1u32..7, acts in acts(6), parts in 2u64..9, floor in 1u64..9) {
+            let (total, newcomer) = (4096, 99);
+            let quota = Quota::with_floor(total, total / parts, floor);
+            let mut permits = Vec::new();
+            for act in acts {
+                match act {
+                    Act::Take { client, amount } => permits.extend(quota.take(client % greedy, amount)),
+                    Act::Give { which } if !permits.is_empty() => {
+                        permits.swap_remove(which % permits.len());
+                    }
+                    Act::Give { .. } => {}
+                }
+            }
+            // In the end each takes all that it can get.
+            (0..greedy).for_each(|client| permits.extend(std::iter::from_fn(|| quota.take(client, 1).ok())));
+            let held = quota.held.lock().unwrap().total;
+            let share = 1.0 - 1.0 / parts as f64;
+            let promised = total as f64 * share.powi(greedy as i32) - (u64::from(greedy) * floor) as f64;
+            prop_assert!((total - held) as f64 >= promised - f64::from(greedy), "{held} of {total} are held");
+            let room = (promised / (parts as f64 + 1.0)) as u64;
+            prop_assert!(quota.take(newcomer, room.max(floor)).is_ok());
+            drop(permits);
+            prop_assert_eq!(quota.held.lock().unwrap().total, 0);
+        }
+    }
+}

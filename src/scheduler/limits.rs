@@ -1,0 +1,134 @@
+//! The limits of a driver: how much of everything all clients may hold, one alone, and each at the least.
+//!
+//! docs/SECURITY.md has them as a table, which a test holds against these.
+
+use crate::quota::Quota;
+use std::sync::Arc;
+
+/// A limit on one kind of thing; [`Quota`] has the rule by which it is shared out.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
+    /// What is counted, as a sentence about too many of them has it.
+    pub what: &'static str,
+    pub total: Total,
+    /// One client alone may hold one part in so many.
+    pub parts: u64,
+    /// What a client may hold as long as it is there.
+    pub floor: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Total {
+    Count(u64),
+    /// One part in so many of the descriptors that this process may open.
+    Descriptors(u64),
+}
+
+impl Limit {
+    const fn new(what: &'static str, total: Total, floor: u64) -> Self {
+        Limit { what, total, parts: 4, floor }
+    }
+
+    /// How much there is now.
+    pub fn total(&self) -> u64 {
+        match self.total {
+            Total::Count(count) => count,
+            Total::Descriptors(parts) => descriptors() / parts,
+        }
+    }
+
+    pub fn quota(&self) -> Arc<Quota> {
+        let total = self.total();
+        Quota::with_floor(total, total / self.parts, self.floor)
+    }
+}
+
+/// Descriptors that this process may open.
+fn descriptors() -> u64 {
+    use nix::sys::resource::{getrlimit, Resource};
+    let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
+    #[allow(clippy::useless_conversion)] // rlim_t has 32 bits on 32-bit Android
+    let soft = u64::from(soft);
+    soft.min(1 << 20)
+}
+
+/// Each holds a thread until it returns.
+pub const CALLBACKS: Limit = Limit::new("callbacks have not been answered", Total::Count(512), 4);
+/// Each holds a binder thread, of which there are more.
+pub const EXECUTIONS: Limit = Limit::new("executions wait or run", Total::Count(96), 2);
+pub const MODELS: Limit = Limit::new("prepared models are alive", Total::Count(8192), 16);
+/// Below what the kernel allows a process, which is 65,530, with room for executions in passing. A burst may keep 64.
+pub const MAPPINGS: Limit = Limit::new("memories are mapped", Total::Count(48_000), 256);
+/// Of fences; one execution may wait for 64. A client may well have thousands that wait, so that half is for one.
+pub const DESCRIPTORS: Limit =
+    Limit { parts: 2, ..Limit::new("fences are waited for", Total::Descriptors(2), 65) };
+/// Of their own, so that nobody's fences go short for files that will be rewritten some time.
+pub const CACHE_FILES: Limit = Limit::new("cache files are open", Total::Descriptors(8), 4);
+/// Each has a thread.
+pub const FMQ_BURSTS: Limit = Limit::new("bursts over queues are open", Total::Count(128), 2);
+/// Each holds what it compiles. Of one that finishes a model in the background, too.
+pub const JOBS: Limit = Limit::new("compilations wait or run", Total::Count(256), 2);
+
+/// Of sockets, each with a thread. A session takes up to twice 16.
+pub const CONNECTIONS: Limit = Limit::new("connections are open", Total::Count(1024), 16);
+/// Bytes of calls over sockets that have come in part, or are being served.
+pub const CALL_BYTES: Limit = Limit::new("bytes of calls are held", Total::Count(256 << 20), 1 << 20);
+/// Descriptors in such calls; one may have 64.
+pub const CALL_DESCRIPTORS: Limit = Limit::new("descriptors of calls are held", Total::Descriptors(4), 64);
+
+/// All of them.
+pub const LIMITS: [Limit; 11] = [
+    CALLBACKS,
+    EXECUTIONS,
+    JOBS,
+    MODELS,
+    MAPPINGS,
+    DESCRIPTORS,
+    CACHE_FILES,
+    FMQ_BURSTS,
+    CONNECTIONS,
+    CALL_BYTES,
+    CALL_DESCRIPTORS,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A limit as docs/SECURITY.md has it.
+    fn row(limit: &Limit) -> String {
+        let total = match limit.total {
+            Total::Count(count) => count.to_string(),
+            Total::Descriptors(parts) => format!("1/{parts} of RLIMIT_NOFILE"),
+        };
+        let alone = match limit.total {
+            Total::Count(count) => (count / limit.parts).to_string(),
+            Total::Descriptors(parts) => format!("1/{} of RLIMIT_NOFILE", parts * limit.parts),
+        };
+        format!("| {} | {total} | {alone} | {} |", limit.what, limit.floor)
+    }
+
+    #[test]
+    fn the_document_has_these_limits() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/SECURITY.md");
+        let text = std::fs::read_to_string(path).unwrap();
+        let rows: Vec<String> = LIMITS.iter().map(row).collect();
+        let start = text.find(&rows[0]).unwrap_or_else(|| panic!("{path} needs the row {}", rows[0]));
+        let table: Vec<&str> = text[start..].lines().take_while(|line| line.starts_with('|')).collect();
+        assert_eq!(table, rows, "{path} has other limits than the code");
+    }
+
+    #[test]
+    fn each_leaves_room_for_whom_it_promises_to_serve() {
+        for limit in LIMITS {
+            let quota = limit.quota();
+            assert!(quota.floor() <= quota.per_client(), "{limit:?}: {quota:?}");
+            // Five clients take all that they can get: the sixth is served.
+            let hog = |client| std::iter::from_fn(move || Some(client));
+            let permits: Vec<_> = (0..5)
+                .flat_map(|client| hog(client).map_while(|client| quota.take(client, quota.floor()).ok()))
+                .collect();
+            assert!(quota.take(99, quota.floor()).is_ok(), "{limit:?}: {} permits are out", permits.len());
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! What a hostile client can do to the others. Each test has a daemon of its own, in a process that can be looked at.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod daemon;
+mod socket;

@@ -1,0 +1,128 @@
+//! Attacks on the socket itself, by a client that speaks its wire and means no good.
+
+use crate::daemon::{wait_until, Daemon};
+use nix::sys::socket::{sendmsg, ControlMessage, MsgFlags};
+use std::fs::File;
+use std::io::{ErrorKind, IoSlice, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+/// The bytes that begin a session: version 2, with descriptors.
+const GREETING: [u8; 16] = [2, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+const INIT: [u8; 8] = *b"cci\0\0\0\0\0";
+/// The most that the wire knows.
+const LARGEST: u32 = 64 << 20;
+const DESCRIPTORS: usize = 64;
+
+fn header(command: u32, size: u32) -> Vec<u8> {
+    [command.to_le_bytes(), size.to_le_bytes(), [0; 4], [0; 4]].concat()
+}
+
+/// A call of the root object that wants no answer, and is to wait for `number` others.
+fn one_way(number: u64) -> Vec<u8> {
+    let (code, flags) = (1u32, 1u32);
+    let address = [0u8; 8];
+    let rest = [0u8; 16];
+    let parts =
+        [&address[..], &code.to_le_bytes(), &flags.to_le_bytes(), &number.to_le_bytes(), &rest].concat();
+    [header(0, parts.len() as u32), parts].concat()
+}
+
+/// A session of one connection.
+fn session(socket: &Path) -> UnixStream {
+    let mut stream = UnixStream::connect(socket).expect("connected");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time limit");
+    stream.write_all(&GREETING).expect("a greeting");
+    let mut answer = [0; 8];
+    stream.read_exact(&mut answer).expect("an answer");
+    stream.write_all(&INIT).expect("an init");
+    // The daemon's own.
+    stream
+}
+
+/// Whether the daemon ends the connection.
+fn is_ended(stream: &mut UnixStream) -> bool {
+    let mut byte = [0; 64];
+    loop {
+        match stream.read(&mut byte) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(why) => return matches!(why.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe),
+        }
+    }
+}
+
+#[test]
+fn one_way_calls_are_not_parked() {
+    let daemon = Daemon::start();
+    daemon.serves_an_honest_client();
+    let file = File::open("/dev/null").expect("a file");
+    let descriptors = [file.as_raw_fd(); DESCRIPTORS];
+    let before = daemon.descriptors();
+    for _ in 0..20 {
+        let mut stream = session(&daemon.socket());
+        let (call, rights) = (one_way(1000), [ControlMessage::ScmRights(&descriptors)]);
+        let sent =
+            sendmsg::<()>(stream.as_raw_fd(), &[IoSlice::new(&call)], &rights, MsgFlags::empty(), None);
+        assert_eq!(sent.expect("sent"), call.len());
+        assert!(is_ended(&mut stream), "it keeps a call that it cannot make");
+    }
+    wait_until("descriptors are closed", || daemon.descriptors() < before + DESCRIPTORS);
+    daemon.serves_an_honest_client();
+}
+
+#[test]
+fn messages_that_do_not_come_are_counted() {
+    let daemon = Daemon::start();
+    let mut first = session(&daemon.socket());
+    first.write_all(&header(0, LARGEST)).expect("a header");
+    // One is as much as a client may have: the next is refused at its header.
+    let mut second = session(&daemon.socket());
+    wait_until("a second is refused", || {
+        // Until the first has been read, the second is as good.
+        let refused = second.write_all(&header(0, LARGEST)).is_err();
+        refused || {
+            second.set_read_timeout(Some(Duration::from_millis(200))).expect("a time limit");
+            is_ended(&mut second) || {
+                second = session(&daemon.socket());
+                false
+            }
+        }
+    });
+    daemon.serves_an_honest_client();
+    drop(first);
+    wait_until("what the first held is given back", || {
+        let mut third = session(&daemon.socket());
+        third.write_all(&header(0, LARGEST)).expect("a header");
+        third.set_read_timeout(Some(Duration::from_millis(200))).expect("a time limit");
+        !is_ended(&mut third)
+    });
+}
+
+#[test]
+fn idle_connections_take_no_more_than_a_share() {
+    const MANY: usize = 400;
+    let daemon = Daemon::start();
+    let before = daemon.threads();
+    let idle: Vec<_> = (0..MANY).map(|_| UnixStream::connect(daemon.socket()).expect("connected")).collect();
+    let is_open = |stream: &&UnixStream| {
+        stream.set_nonblocking(true).expect("a mode");
+        let end = (&**stream).read(&mut [0]);
+        end.is_err_and(|why| why.kind() == ErrorKind::WouldBlock)
+    };
+    wait_until("some are refused", || idle.iter().filter(is_open).count() < MANY);
+    wait_until("no more are refused", || {
+        let open = idle.iter().filter(is_open).count();
+        std::thread::sleep(Duration::from_millis(200));
+        open == idle.iter().filter(is_open).count()
+    });
+    let open = idle.iter().filter(is_open).count();
+    assert!(open <= 256, "{open} are open");
+    // Until it has greeted, each has a second thread that ends it.
+    assert!(daemon.threads() - before <= 2 * open + 8, "{} threads", daemon.threads());
+    drop(idle);
+    wait_until("all have ended", || daemon.threads() <= before + 8);
+    daemon.serves_an_honest_client();
+}
