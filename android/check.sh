@@ -8,34 +8,15 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+. android/debian_rustc.sh
 target_dir=$(realpath -m "${CARGO_TARGET_DIR:-target}")
-home=$target_dir/android-toolchain
-root=$home/root
-packages="rustc-web libstd-rust-web-1.96 libstd-rust-web-dev rust-web-src libllvm22"
 export DEBIAN_FRONTEND=noninteractive
 
 say() { echo "check.sh: $*"; }
 fail() { echo "check.sh: $*" >&2; exit 1; }
-as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }
-
-# Unpacked, never installed: Debian's rustc would take the place of rustup's.
-toolchain() {
-  if [ ! -e "$root/complete" ]; then
-    say "unpacking Debian's rustc into $root"
-    mkdir -p "$home/packages" "$root"
-    as_root timeout 300 apt-get update -qq
-    (cd "$home/packages" && timeout 600 apt-get download -qq $packages)
-    local package
-    for package in "$home"/packages/*.deb; do dpkg -x "$package" "$root"; done
-    touch "$root/complete"
-  fi
-  export LD_LIBRARY_PATH=$root/usr/lib/x86_64-linux-gnu RUSTC=$root/usr/bin/rustc RUSTC_BOOTSTRAP=1
-  export CARGO_TARGET_DIR=$target_dir/android CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0
-  unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
-}
-
 check() { # TARGET...
-  toolchain
+  debian_rustc "$target_dir"
+  export RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=$target_dir/android CARGO_PROFILE_DEV_DEBUG=0
   local target
   for target in "$@"; do
     cargo check --locked -Z build-std=std,panic_unwind --target "$target" --no-default-features --bin nnhald

@@ -1,0 +1,92 @@
+#!/bin/bash
+# The driver's arithmetic on 64-bit Arm, by QEMU's emulation of one process, on a Debian 12 machine on x86-64.
+#
+#   tests/arm/run.sh [kernels|conformance|count MODEL]...     without names, kernels
+#
+# kernels: the tests of the CPU backend, on a core with NEON alone, on one with dot products, and on one with products of
+# small matrices. An instruction that a core lacks ends the tests, so each is a test of what the driver chooses, too.
+# conformance: a sample of the corpus at ../shared/vts, or NNHAL_VTS, on the same cores.
+# count: instructions of one inference of a .tflite model on each core, and the functions that have the most of them.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+. android/debian_rustc.sh
+target_dir=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+vts=${NNHAL_VTS:-../shared/vts}
+triple=aarch64-unknown-linux-gnu
+cores="cortex-a53 cortex-a76 max"
+built=$target_dir/arm/$triple/debug
+sample='^(add|softmax_float_1|(conv|depthwise_conv2d|fully_connected)_(quant8|float)(_large|_2)?)$'
+export DEBIAN_FRONTEND=noninteractive
+
+say() { echo "arm: $*"; }
+fail() { echo "arm: FAILED: $*" >&2; exit 1; }
+
+tools() {
+  if ! command -v qemu-aarch64 aarch64-linux-gnu-gcc >/dev/null; then
+    as_root timeout 300 apt-get update -qq
+    as_root timeout 600 apt-get install -y -qq -o DPkg::Lock::Timeout=300 --no-install-recommends \
+      qemu-user gcc-aarch64-linux-gnu libc6-dev-arm64-cross >/dev/null
+  fi
+  debian_rustc "$target_dir"
+  export CARGO_TARGET_DIR=$target_dir/arm CARGO_PROFILE_DEV_DEBUG=0
+  export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
+}
+
+# emulate CORE PROGRAM ARGUMENT...
+emulate() { qemu-aarch64 -L /usr/aarch64-linux-gnu -cpu "$@"; }
+
+# What the driver chooses on a core, so that a run that tried something else does not pass.
+level_of() {
+  case $1 in cortex-a53) echo neon ;; cortex-a76) echo neon-dotprod ;; max) echo neon-i8mm ;; *) fail "no core $1" ;; esac
+}
+
+kernels() {
+  local listed program core start
+  listed=$(cargo test --locked --target $triple --lib --no-run 2>&1) || { echo "$listed" >&2; fail "the tests do not build"; }
+  program=$(sed -n 's|^ *Executable unittests src/lib.rs (\(.*\))$|\1|p' <<<"$listed")
+  [ -x "$program" ] || fail "cargo names no program for the library's tests"
+  for core in $cores; do
+    start=$SECONDS
+    NNHAL_EXPECTED_ISA=$(level_of $core) emulate $core "$program" backend::cpu::
+    say "kernels on $core, which has $(level_of $core): ok, $((SECONDS - start)) s"
+  done
+}
+
+conformance() {
+  [ -d "$vts" ] || { say "conformance: SKIPPED, no corpus at $vts"; return 0; }
+  cargo build --locked --target $triple --bin nnhal
+  local core start
+  for core in $cores; do
+    start=$SECONDS
+    emulate $core "$built/nnhal" conformance "$vts" --suite general --filter "$sample"
+    say "conformance on $core: ok, $((SECONDS - start)) s"
+  done
+}
+
+count() { # MODEL
+  local core runs plugin=$target_dir/arm/count.so
+  # The driver alone is optimised for speed: the rest takes long to build and does not compute.
+  cargo --config 'profile.dev.package.nnhal.opt-level=3' build --locked --target $triple --bin nnhal
+  cc -O2 -fPIC -shared -o "$plugin" tests/arm/count.c
+  for core in $cores; do
+    say "$1 on $core:"
+    for runs in 1 3; do
+      emulate $core -plugin "$plugin" -d plugin -D "$plugin.$runs" "$built/nnhal" run "$1" --runs $runs --threads 1 >/dev/null
+    done
+    # Two runs' worth: what there is once, and what the first run does besides, cancel out.
+    join -j 2 -a 1 <(sort -k2 "$plugin.3") <(sort -k2 "$plugin.1") |
+      awk '{ n = ($2 - $3) / 2; if (n > 0) { print n, $1; all += n } } END { print all, "all" }' | sort -rn | head -8
+  done
+}
+
+tools
+[ $# -gt 0 ] || set -- kernels
+while [ $# -gt 0 ]; do
+  case $1 in
+    kernels | conformance) "$1" ;;
+    count) [ $# -gt 1 ] || fail "count wants a model"; count "$2"; shift ;;
+    *) fail "$1 is not a step: expected kernels, conformance or count MODEL" ;;
+  esac
+  shift
+done
