@@ -3,6 +3,7 @@
 use super::bench::{self, BenchArgs};
 use super::cache::{self, CacheArgs};
 use super::conformance::{self, ConformanceArgs};
+use super::corpus::{self, CorpusArgs};
 use super::driver::ServiceName;
 use super::error::ToolError;
 use super::info::{self, InfoArgs};
@@ -25,6 +26,7 @@ enum Command {
     Run(RunArgs),
     Bench(BenchArgs),
     Conformance(ConformanceArgs),
+    Corpus(CorpusArgs),
     Info(InfoArgs),
     Cache(CacheArgs),
 }
@@ -44,6 +46,7 @@ impl Cli {
             Command::Run(args) => run::run(&self.service, args),
             Command::Bench(args) => bench::run(&self.service, args),
             Command::Conformance(args) => conformance::run(&self.service, args),
+            Command::Corpus(args) => corpus::run(args),
             Command::Info(args) => info::run(&self.service, args),
             Command::Cache(args) => cache::run(args),
         }

@@ -35,9 +35,9 @@ pub enum ToolError {
     Failed(String),
     #[error("the driver has not answered for {0} s")]
     Hung(u64),
-    /// The driver was lost in the middle of the work.
-    #[error("{error} (while running {doing})")]
-    Lost { error: Box<ToolError>, doing: String },
+    /// The driver was lost in the middle of the work, and for good.
+    #[error("{lost} (while running {doing}), and did not come back within {wait} s ({why}): start it again, or say how with --restart")]
+    Gone { lost: String, doing: String, wait: u64, why: Box<ToolError> },
 }
 
 impl ToolError {

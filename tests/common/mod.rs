@@ -7,6 +7,8 @@
 
 pub mod caching;
 pub mod conv;
+#[cfg(feature = "tool")]
+pub mod corpus;
 pub mod dma_buf;
 pub mod domains;
 pub mod fences;

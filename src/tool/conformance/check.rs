@@ -1,8 +1,9 @@
 //! Whether the result of an execution is what VTS accepts.
 
 use super::compare;
+use super::evidence;
 use super::hal_model::Case;
-use super::outcome::{fail, Step, Stop};
+use super::outcome::{fail, Step};
 use super::paths::Ran;
 use super::request::TestRequest;
 use crate::aidl::{ErrorStatus, OutputShape, Timing};
@@ -101,6 +102,7 @@ fn count_shapes(case: &Case, shapes: &[OutputShape]) -> Step {
     }
 }
 
+/// Whether the outputs are right. The first that is not is kept.
 fn outputs(case: &Case, output: &mut dyn FnMut(usize) -> Step<Vec<u8>>) -> Step {
     for (i, operand) in case.outputs().enumerate() {
         let expected = case.data(operand).unwrap_or_default();
@@ -117,7 +119,10 @@ fn outputs(case: &Case, output: &mut dyn FnMut(usize) -> Step<Vec<u8>>) -> Step 
             }
             _ => compare::output(case.model, operand, expected, &actual),
         };
-        verdict.map_err(|why| Stop::Fail(format!("output {i} ({}): {why}", operand.name)))?;
+        if let Err(why) = verdict {
+            evidence::keep(i, &actual);
+            return fail(format!("output {i} ({}): {why}", operand.name));
+        }
     }
     Ok(())
 }

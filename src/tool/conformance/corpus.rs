@@ -4,8 +4,10 @@
 //! than code but are not hostile: a damaged one gives an error that names it.
 
 use crate::tensor::OperandType;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+
+const MAGIC: &[u8; 8] = b"NNTCORP1";
 
 /// A corpus file, read.
 pub struct CorpusFile {
@@ -14,16 +16,22 @@ pub struct CorpusFile {
     blob: Vec<u8>,
 }
 
-/// One conformance model. Field names are the format's.
-#[derive(Clone, Debug, Deserialize)]
+/// One conformance model. Names and order of the fields are the format's.
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Model {
     pub name: String,
     pub folder: String,
     pub spec: String,
-    /// Lowest IDevice version that runs it; 0 for any.
-    pub aidl_version: i32,
+    /// What tells it from the other models of its spec.
+    #[serde(default)]
+    pub variant: String,
+    /// The lowest version of the interface as its source states it.
+    #[serde(default)]
+    pub min_version: String,
     /// NNAPI's feature level that the model is valid from.
     pub feature_level: u8,
+    /// Lowest IDevice version that runs it; 0 for any.
+    pub aidl_version: i32,
     pub relaxed: bool,
     pub expect_failure: bool,
     pub multinomial_tolerance: f32,
@@ -32,20 +40,30 @@ pub struct Model {
     /// Suites that run this model.
     pub kinds: Vec<String>,
     pub ops: Vec<String>,
+    /// How it was made from the model `base`; empty for one that was not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub auto: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<String>,
+    /// The main operands whose lifetimes are not those of `base`; only with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved: Option<Vec<usize>>,
     pub main: Subgraph,
     #[serde(default)]
     pub referenced: Vec<Subgraph>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Subgraph {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     pub inputs: Vec<usize>,
     pub outputs: Vec<usize>,
     pub operands: Vec<Operand>,
     pub operations: Vec<Operation>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Operation {
     #[serde(rename = "type")]
     pub ty: String,
@@ -53,7 +71,7 @@ pub struct Operation {
     pub outputs: Vec<usize>,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Lifetime {
     TemporaryVariable,
@@ -65,7 +83,7 @@ pub enum Lifetime {
     Subgraph,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Operand {
     #[serde(default)]
     pub name: String,
@@ -73,26 +91,26 @@ pub struct Operand {
     pub type_name: String,
     pub dims: Vec<u32>,
     pub lifetime: Lifetime,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub scale: f64,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub zero_point: i32,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channel_quant: Option<ChannelQuant>,
     /// An output whose contents are not checked.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub ignored: bool,
     #[serde(default)]
     pub consumers: u32,
     /// Offset and length in the blob.
-    #[serde(default)]
-    data: Option<(usize, usize)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<(usize, usize)>,
     /// For a SUBGRAPH operand: index into `referenced`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subgraph: Option<usize>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct ChannelQuant {
     pub dim: u32,
     pub scales: Vec<f64>,
@@ -102,6 +120,37 @@ impl Operand {
     /// The operand's type; `None` for a type that the driver's interface does not have.
     pub fn ty(&self) -> Option<OperandType> {
         OperandType::from_name(&self.type_name)
+    }
+}
+
+/// Whether a field has the value that the format leaves out.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+fn is_zero(value: &f64) -> bool {
+    *value == 0.0
+}
+
+impl Model {
+    /// The main subgraph, then those that it refers to.
+    pub fn subgraphs(&self) -> impl Iterator<Item = &Subgraph> {
+        std::iter::once(&self.main).chain(&self.referenced)
+    }
+
+    /// The operations that the model tests, each with the type of its first input: not those that were put before the
+    /// tested one when the model was made from another.
+    pub fn tested(&self) -> Vec<(&str, &str)> {
+        let main = &self.main;
+        let skip = if self.auto.is_empty() { 0 } else { main.operations.len().saturating_sub(1) };
+        let tested = main.operations[skip..].iter().map(|operation| {
+            let first = operation.inputs.first().map_or("none", |&i| main.operands[i].type_name.as_str());
+            (operation.ty.as_str(), first)
+        });
+        let mut tested: Vec<_> = tested.collect();
+        tested.sort();
+        tested.dedup();
+        tested
     }
 }
 
@@ -124,10 +173,27 @@ impl CorpusFile {
             .map_err(|why| CorpusError::Format(path.into(), why))
     }
 
+    /// The file's bytes.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, String> {
+        encode(&self.models, &self.blob)
+    }
+
     /// The operand's bytes; `None` where it has none.
     pub fn data(&self, operand: &Operand) -> Option<&[u8]> {
         let (offset, len) = operand.data?;
         self.blob.get(offset..offset.checked_add(len)?)
+    }
+
+    /// A file of this one model, with no more than its bytes.
+    pub fn only(&self, model: &Model) -> Self {
+        let mut model = model.clone();
+        let mut blob = Blob::default();
+        for operand in
+            model.main.operands.iter_mut().chain(model.referenced.iter_mut().flat_map(|g| &mut g.operands))
+        {
+            operand.data = self.data(operand).map(|bytes| blob.add(bytes));
+        }
+        CorpusFile { path: self.path.clone(), models: vec![model], blob: blob.bytes }
     }
 
     /// A file of one model: `model` with its TENSOR_QUANT8_ASYMM operands made TENSOR_QUANT8_ASYMM_SIGNED, their values
@@ -155,13 +221,63 @@ impl CorpusFile {
     }
 }
 
+/// Operand bytes in the making: each piece is there once, at a multiple of 16.
+#[derive(Default)]
+pub struct Blob {
+    bytes: Vec<u8>,
+    places: std::collections::HashMap<Vec<u8>, usize>,
+}
+
+impl Blob {
+    /// Where these bytes are, from now on.
+    pub fn add(&mut self, piece: &[u8]) -> (usize, usize) {
+        let next = self.bytes.len();
+        let at = *self.places.entry(piece.to_vec()).or_insert(next);
+        if at == next {
+            self.bytes.extend_from_slice(piece);
+            self.bytes.resize(self.bytes.len().next_multiple_of(PIECE), 0);
+        }
+        (at, piece.len())
+    }
+}
+
+/// Pieces of the blob start at multiples of this, sections of the file at multiples of the other.
+const PIECE: usize = 16;
+const SECTION: usize = 64;
+
+/// A corpus file's bytes.
+pub fn to_bytes(models: &[Model], blob: Blob) -> Result<Vec<u8>, String> {
+    encode(models, &blob.bytes)
+}
+
+fn encode(models: &[Model], blob: &[u8]) -> Result<Vec<u8>, String> {
+    let mut json = Vec::new();
+    for model in models {
+        serde_json::to_writer(&mut json, model).map_err(|why| why.to_string())?;
+        json.push(b'\n');
+    }
+    let count = u32::try_from(models.len()).map_err(|why| why.to_string())?;
+    let blob_at = (SECTION + json.len()).next_multiple_of(SECTION);
+    let mut file = MAGIC.to_vec();
+    file.extend(1u32.to_le_bytes());
+    file.extend(count.to_le_bytes());
+    for word in [SECTION, json.len(), blob_at, blob.len()] {
+        file.extend((word as u64).to_le_bytes());
+    }
+    file.resize(SECTION, 0);
+    file.append(&mut json);
+    file.resize(blob_at, 0);
+    file.extend_from_slice(blob);
+    Ok(file)
+}
+
 fn parse(bytes: &[u8]) -> Result<(Vec<Model>, Vec<u8>), String> {
     let word = |at: usize| -> Result<usize, String> {
         let bytes: [u8; 8] =
             bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).ok_or("the header is cut off")?;
         usize::try_from(u64::from_le_bytes(bytes)).map_err(|e| e.to_string())
     };
-    if bytes.get(..8) != Some(b"NNTCORP1") {
+    if bytes.get(..8) != Some(MAGIC) {
         return Err("it does not start with NNTCORP1".into());
     }
     let section = |at: usize| -> Result<&[u8], String> {

@@ -1,15 +1,18 @@
 //! Running a corpus of conformance models against a driver.
 
+mod account;
 pub mod check;
 pub mod compare;
 mod context;
 pub mod corpus;
+mod evidence;
 mod fenced;
 mod hal_model;
 mod outcome;
 mod paths;
 mod prepare;
 mod probe;
+mod recovery;
 mod report;
 mod request;
 mod runner;
@@ -19,27 +22,34 @@ mod target;
 mod validation;
 
 use crate::client::ConnectOptions;
-use crate::tool::driver::{self, ServiceName, ServiceOptions};
+use crate::tool::driver::{ServiceName, ServiceOptions};
 use crate::tool::error::ToolError;
+use crate::tool::facts::Facts;
+use account::Account;
 use context::Context;
 use corpus::CorpusFile;
 use paths::ExecutionPath;
-use probe::Available;
-use report::Account;
-use runner::{Task, Work};
+use recovery::Recovery;
+use report::failures::Failures;
+use runner::{Audience, Loss, Task, Work};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use suites::Suite;
 
-/// Longest wait for any one answer of the driver.
-const TIMEOUT: Duration = Duration::from_secs(120);
-
-/// Run a corpus of conformance models (.nnt files) against a driver.
+/// Run a corpus of conformance models (.nnt files) against a driver, or compare two such runs.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  nnhal --service unix:/tmp/nnhal.sock conformance corpus/ --report report/
+  nnhal --service binder:vendor conformance corpus/ --restart 'start vendor-nn' --timeout 30 --report report/
+  nnhal conformance --diff before/report.json after/report.json
+
+Exit code: 0 if nothing failed, 1 if something did, 2 if the run could not be made or not be ended.")]
 pub struct ConformanceArgs {
     /// Directory of .nnt files, or one file.
-    dir: PathBuf,
+    #[arg(required_unless_present = "diff")]
+    dir: Option<PathBuf>,
     /// Suites to run; all if none is named.
     #[arg(long, value_delimiter = ',')]
     suite: Vec<Suite>,
@@ -49,41 +59,104 @@ pub struct ConformanceArgs {
     /// Ways of execution to test; all that the driver has if none is named.
     #[arg(long, value_delimiter = ',')]
     paths: Vec<ExecutionPath>,
-    /// Write all results to this file.
+    /// Write all results to this file; with --diff, what changed.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Leave a report there: report.html, report.json, and a directory for each failure.
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
+    /// Tell what changed between two reports, and fail if something newly fails. Nothing is run.
+    #[arg(long, num_args = 2, value_names = ["A.json", "B.json"], conflicts_with_all = ["dir", "report", "restart"])]
+    diff: Vec<PathBuf>,
     /// Client threads; two for each processor if not given.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
     jobs: Option<u16>,
+    /// Longest wait for any one answer of the driver, in seconds.
+    #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    timeout: u32,
+    /// What starts the driver, for the shell: run when it died or hung, and at first if nobody serves. It may be the driver
+    /// itself, and is ended before it is run again.
+    #[arg(long, value_name = "COMMAND")]
+    restart: Option<String>,
+    /// How long a driver that died or hung may take to come back, in seconds.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(0..=86_400))]
+    wait: u32,
 }
 
 /// Runs the suites. An error if a model failed, if there was none to run, or if the driver was lost.
 pub fn run(service: &ServiceName, args: &ConformanceArgs) -> Result<(), ToolError> {
-    let files = corpus::find_files(&args.dir)?;
+    if let [before, after] = &args.diff[..] {
+        return report::diff::run(before, after, args.json.as_deref());
+    }
+    let Some(dir) = &args.dir else { return Err(ToolError::Usage("name a directory of .nnt files".into())) };
+    let files = corpus::find_files(dir)?;
     let files = files.iter().map(|path| CorpusFile::read(path)).collect::<Result<Vec<_>, _>>()?;
     let tasks = tasks(&files, args);
     if tasks.is_empty() {
         return Err(ToolError::Failed("no model of the corpus matches what was asked for".into()));
     }
-    let jobs = args.jobs.map_or_else(client_threads, usize::from);
-    let options = ServiceOptions {
-        client: ConnectOptions { connections: jobs as u32, timeout: Some(TIMEOUT) },
-        ..Default::default()
+    let failures = match &args.report {
+        Some(directory) => Some(Failures::new(directory, flags(service))?),
+        None => None,
     };
-    let driver = driver::connect(service, &options)?;
-    let available = Available::probe(&driver, &args.paths)?;
-    let mut account = Account::new(tasks.len(), jobs);
-    let work = Arc::new(Work { context: Context { driver, available }, files, tasks });
-    let lost = runner::run(&work, jobs, &mut |report| account.add(&work, report));
-    let available = &work.context.available;
+    let jobs = args.jobs.map_or_else(client_threads, usize::from);
+    let timeout = Some(Duration::from_secs(args.timeout.into()));
+    let options =
+        ServiceOptions { client: ConnectOptions { connections: jobs as u32, timeout }, ..Default::default() };
+    let wait = Duration::from_secs(args.wait.into());
+    let mut recovery = Recovery::new(service, options, args.restart.clone(), wait);
+    let context = recovery.first(&args.paths)?;
+    // A driver that does not tell of itself is tested all the same.
+    let facts = Facts::ask(&context.driver).map_err(|why| log::warn!("{why}")).ok();
+    let available = context.available.clone();
+    let work = Arc::new(Work { files, tasks });
+    let account = Account::new(work.tasks.len(), jobs);
+    let mut listener = Listener { work: work.clone(), account, failures, recovery };
+    let ended = runner::run(&work, context, jobs, &mut listener);
+    let account = listener.account;
+    let report =
+        report::Report::new(&account, &available, facts.as_ref(), service.to_string(), work.tasks.len());
     if let Some(path) = &args.json {
-        account.write_json(path, available)?;
+        report.write_json(path)?;
     }
-    account.print(available)?;
-    lost?;
-    match account.failed() {
-        0 => Ok(()),
-        count => Err(ToolError::Failed(format!("{count} models failed"))),
+    if let Some(directory) = &args.report {
+        report.write(directory)?;
+    }
+    account.print(&available)?;
+    ended?;
+    account.verdict()
+}
+
+/// Who takes note of what happens, and brings the driver back.
+struct Listener {
+    work: Arc<Work>,
+    account: Account,
+    failures: Option<Failures>,
+    recovery: Recovery,
+}
+
+impl Audience for Listener {
+    fn ended(&mut self, report: runner::Report) -> Result<(), ToolError> {
+        let directory = match &mut self.failures {
+            Some(failures) => failures.keep(&self.work, &report)?,
+            None => None,
+        };
+        self.account.add(&self.work, &report, directory)
+    }
+
+    fn lost(&mut self, loss: &Loss, context: &Arc<Context>) -> Result<Arc<Context>, ToolError> {
+        let start = Instant::now();
+        let back = self.recovery.back(context);
+        self.account.lost(loss, back.is_ok().then(|| start.elapsed()))?;
+        back.map_err(|why| self.recovery.gone(loss.why.to_string(), loss.doing.clone(), why))
+    }
+}
+
+/// The flags by which the driver is reached again.
+fn flags(service: &ServiceName) -> String {
+    match service {
+        ServiceName::Embedded => String::new(),
+        service => format!("--service {service}"),
     }
 }
 

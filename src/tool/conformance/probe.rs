@@ -9,6 +9,8 @@ use crate::client::shared::Shared;
 use crate::client::{Driver, PrepareOptions};
 use crate::tool::error::ToolError;
 
+const NO_HARDWARE_BUFFERS: &str = "hardware buffers: there is nothing to allocate them with here";
+
 /// What there is to test.
 #[derive(Clone, Debug)]
 pub struct Available {
@@ -47,8 +49,24 @@ impl Available {
             available.device_memory = false;
             available.left_out.push(format!("device memory: {error}"));
         }
-        available.left_out.push("hardware buffers: there is nothing to allocate them with here".into());
+        available.left_out.push(NO_HARDWARE_BUFFERS.into());
         Ok(available)
+    }
+
+    /// What its version has, where asking did not work: the suites will find what it has not.
+    pub fn assumed(driver: &Driver, wanted: &[ExecutionPath], why: &ToolError) -> Result<Self, ToolError> {
+        let interface_version =
+            driver.answer("getInterfaceVersion", driver.device().getInterfaceVersion())?;
+        let has = |path: &ExecutionPath| match wanted.is_empty() {
+            true => interface_version >= path.version() && *path != ExecutionPath::Fmq,
+            false => wanted.contains(path),
+        };
+        let paths = ExecutionPath::ALL.into_iter().filter(has).collect();
+        let left_out = vec![
+            format!("what its version does not have: a trivial model did not tell what it has ({why})"),
+            NO_HARDWARE_BUFFERS.into(),
+        ];
+        Ok(Available { interface_version, paths, device_memory: true, left_out })
     }
 
     /// Why a path is not tested; `None` if it is.

@@ -1,7 +1,11 @@
 //! Runs suites over models on a few threads, one model at a time each, and notices when the driver dies or hangs.
+//!
+//! What was under way then is run again, each model alone, once the driver is back: the one that takes it down a second
+//! time has failed. It must not know how a driver is brought back.
 
 use super::context::Context;
 use super::corpus::CorpusFile;
+use super::evidence::{self, Evidence};
 use super::hal_model::Case;
 use super::outcome::Outcome;
 use super::paths::{self, Executions};
@@ -13,13 +17,15 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// No model takes as long as this, on any machine.
-const LIMIT: Duration = Duration::from_secs(180);
 /// How often the watch looks.
 const PULSE: Duration = Duration::from_secs(1);
+/// How much longer a model may take than any one answer: it is many calls.
+const SLACK: Duration = Duration::from_secs(60);
+/// A driver that was lost as often as this is not worth the wait for it any more.
+const MOST_LOSSES: usize = 200;
 
 /// One model in one suite.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
     pub suite: Suite,
     /// Into the files, and into the file's models.
@@ -33,17 +39,18 @@ pub struct Report {
     pub outcome: Outcome,
     pub took: Duration,
     pub executions: Executions,
+    /// Wrong outputs.
+    pub evidence: Evidence,
 }
 
 /// What the workers share.
 pub struct Work {
-    pub context: Context,
     pub files: Vec<CorpusFile>,
     pub tasks: Vec<Task>,
 }
 
 impl Work {
-    fn case(&self, task: &Task) -> Case<'_> {
+    pub fn case(&self, task: &Task) -> Case<'_> {
         let file = &self.files[task.file];
         Case { file, model: &file.models[task.model] }
     }
@@ -54,66 +61,127 @@ impl Work {
     }
 }
 
+/// The driver died, or gave no answer in time.
+pub struct Loss {
+    pub why: ToolError,
+    /// What was under way, in words.
+    pub doing: String,
+    /// What was under way: any of it may have been the driver's end.
+    suspects: Vec<Task>,
+    /// What was not begun.
+    rest: Vec<Task>,
+}
+
+/// Whoever hears what happens in a run.
+pub trait Audience {
+    /// A task has ended; an error ends the run.
+    fn ended(&mut self, report: Report) -> Result<(), ToolError>;
+    /// The driver was lost, and is to be brought back; an error if it cannot be.
+    fn lost(&mut self, loss: &Loss, context: &Arc<Context>) -> Result<Arc<Context>, ToolError>;
+}
+
+/// Runs all tasks on `jobs` threads. An error when the driver is lost for good.
+pub fn run(
+    work: &Arc<Work>,
+    mut context: Arc<Context>,
+    jobs: usize,
+    audience: &mut dyn Audience,
+) -> Result<(), ToolError> {
+    let mut tasks = work.tasks.clone();
+    let mut losses = 0;
+    while let Some(loss) = Crew::run(work, &context, tasks, jobs, audience)? {
+        context = bring_back(&loss, &context, &mut losses, audience)?;
+        let Loss { suspects, rest, .. } = loss;
+        for suspect in suspects {
+            let start = Instant::now();
+            let Some(again) = Crew::run(work, &context, vec![suspect], 1, audience)? else { continue };
+            audience.ended(Report {
+                task: suspect,
+                outcome: Outcome::Failed(again.why.to_string()),
+                took: start.elapsed(),
+                executions: Executions::new(),
+                evidence: Evidence::new(),
+            })?;
+            context = bring_back(&again, &context, &mut losses, audience)?;
+        }
+        tasks = rest;
+    }
+    Ok(())
+}
+
+fn bring_back(
+    loss: &Loss,
+    context: &Arc<Context>,
+    losses: &mut usize,
+    audience: &mut dyn Audience,
+) -> Result<Arc<Context>, ToolError> {
+    *losses += 1;
+    if *losses > MOST_LOSSES {
+        return Err(ToolError::Failed(format!("the driver was lost {losses} times: the rest is not tried")));
+    }
+    audience.lost(loss, context)
+}
+
 /// What each worker is at, since when.
 type Doing = Mutex<Option<(Task, Instant)>>;
 
+/// Threads at work on a list of tasks.
 struct Crew {
     work: Arc<Work>,
+    context: Arc<Context>,
+    tasks: Vec<Task>,
     next: AtomicUsize,
     stopped: AtomicBool,
     doing: Vec<Doing>,
 }
 
-/// Hears of every task as it ends; an error ends the run.
-type Each<'a> = &'a mut dyn FnMut(Report) -> Result<(), ToolError>;
-
-/// Runs all tasks on `jobs` threads. An error when the driver is lost.
-pub fn run(work: &Arc<Work>, jobs: usize, each: Each) -> Result<(), ToolError> {
-    let crew = Arc::new(Crew {
-        work: work.clone(),
-        next: AtomicUsize::new(0),
-        stopped: AtomicBool::new(false),
-        doing: (0..jobs).map(|_| Mutex::new(None)).collect(),
-    });
-    let (sender, reports) = std::sync::mpsc::channel();
-    let mut workers = Vec::new();
-    for worker in 0..jobs {
-        let (crew, sender) = (crew.clone(), sender.clone());
-        workers.push(std::thread::spawn(move || crew.labour(worker, &sender)));
-    }
-    drop(sender);
-    let ended = crew.watch(&reports, each);
-    crew.stopped.store(true, Ordering::Relaxed);
-    // Where the driver is lost the workers are left behind: one of them may never come back from its call.
-    if matches!(ended, Ok(()) | Err(ToolError::Unread)) {
-        for worker in workers {
-            // A panic has been reported as the model's failure.
-            let _ = worker.join();
-        }
-    }
-    ended
-}
-
 type Message = Result<Report, (Task, ToolError)>;
 
 impl Crew {
+    /// Runs the tasks; gives what is left of them where the driver was lost.
+    fn run(
+        work: &Arc<Work>,
+        context: &Arc<Context>,
+        tasks: Vec<Task>,
+        jobs: usize,
+        audience: &mut dyn Audience,
+    ) -> Result<Option<Loss>, ToolError> {
+        let jobs = jobs.min(tasks.len());
+        let crew = Arc::new(Crew {
+            work: work.clone(),
+            context: context.clone(),
+            tasks,
+            next: AtomicUsize::new(0),
+            stopped: AtomicBool::new(false),
+            doing: (0..jobs).map(|_| Mutex::new(None)).collect(),
+        });
+        let (sender, reports) = std::sync::mpsc::channel();
+        for worker in 0..jobs {
+            let (crew, sender) = (crew.clone(), sender.clone());
+            // Not joined: it has sent all when it ends, or else never comes back from its call.
+            std::thread::spawn(move || crew.labour(worker, &sender));
+        }
+        drop(sender);
+        let ended = crew.watch(&reports, audience);
+        crew.stopped.store(true, Ordering::Relaxed);
+        ended
+    }
+
     fn doing(&self, worker: usize) -> std::sync::MutexGuard<'_, Option<(Task, Instant)>> {
         self.doing[worker].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn labour(&self, worker: usize, reports: &Sender<Message>) {
         while !self.stopped.load(Ordering::Relaxed) {
-            let Some(&task) = self.work.tasks.get(self.next.fetch_add(1, Ordering::Relaxed)) else { break };
+            let Some(&task) = self.tasks.get(self.next.fetch_add(1, Ordering::Relaxed)) else { break };
             let start = Instant::now();
             *self.doing(worker) = Some((task, start));
-            let run = || task.suite.run(&self.work.context, &self.work.case(&task));
+            let run = || task.suite.run(&self.context, &self.work.case(&task));
             let outcome = catch_unwind(AssertUnwindSafe(run))
                 .unwrap_or_else(|_| Ok(Outcome::Failed("this tool panicked; please report it".into())));
+            let (executions, evidence) = (paths::take_executions(), evidence::take());
             let message = match outcome {
-                Ok(outcome) => {
-                    let executions = paths::take_executions();
-                    Ok(Report { task, outcome, took: start.elapsed(), executions })
-                }
+                Ok(outcome) => Ok(Report { task, outcome, took: start.elapsed(), executions, evidence }),
                 Err(error) => Err((task, error)),
             };
             let over = message.is_err();
@@ -121,21 +189,74 @@ impl Crew {
             if reports.send(message).is_err() || over {
                 break;
             }
-            *self.doing(worker) = None;
         }
     }
 
-    fn watch(&self, reports: &Receiver<Message>, each: Each) -> Result<(), ToolError> {
-        loop {
-            match reports.recv_timeout(PULSE) {
-                Ok(Ok(report)) => each(report)?,
-                Ok(Err((task, error))) => {
-                    return Err(ToolError::Lost { error: Box::new(error), doing: self.account(&task) })
-                }
-                Err(RecvTimeoutError::Disconnected) => return Ok(()),
-                Err(RecvTimeoutError::Timeout) => self.check_time()?,
+    /// Takes note that a task has been heard of: only now is nobody at it any more.
+    fn done(&self, task: &Task) {
+        for worker in 0..self.doing.len() {
+            let mut doing = self.doing(worker);
+            if doing.is_some_and(|(at, _)| at == *task) {
+                *doing = None;
             }
         }
+    }
+
+    fn watch(
+        &self,
+        reports: &Receiver<Message>,
+        audience: &mut dyn Audience,
+    ) -> Result<Option<Loss>, ToolError> {
+        loop {
+            let first = match reports.recv_timeout(PULSE) {
+                Ok(Ok(report)) => {
+                    self.done(&report.task);
+                    audience.ended(report)?;
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => return Ok(None),
+                Err(RecvTimeoutError::Timeout) => match self.overdue() {
+                    Some((task, limit)) => (task, ToolError::Hung(limit.as_secs())),
+                    None => continue,
+                },
+                Ok(Err(loss)) => loss,
+            };
+            return self.wind_up(first, reports, audience).map(Some);
+        }
+    }
+
+    /// Lets the others finish what they are at, where the driver still answers them.
+    fn wind_up(
+        &self,
+        (task, why): (Task, ToolError),
+        reports: &Receiver<Message>,
+        audience: &mut dyn Audience,
+    ) -> Result<Loss, ToolError> {
+        self.stopped.store(true, Ordering::Relaxed);
+        let doing = self.account(&task);
+        let start = Instant::now();
+        let mut suspects = vec![task];
+        self.done(&task);
+        while let Some(left) = self.limit().checked_sub(start.elapsed()) {
+            if (0..self.doing.len()).all(|worker| self.doing(worker).is_none()) {
+                break;
+            }
+            match reports.recv_timeout(left) {
+                Ok(Ok(report)) => {
+                    self.done(&report.task);
+                    audience.ended(report)?;
+                }
+                Ok(Err((task, _))) => {
+                    self.done(&task);
+                    suspects.push(task);
+                }
+                Err(_) => break,
+            }
+        }
+        // These have not come back from their calls.
+        suspects.extend((0..self.doing.len()).filter_map(|worker| Some((*self.doing(worker))?.0)));
+        let next = self.next.load(Ordering::Relaxed).min(self.tasks.len());
+        Ok(Loss { why, doing, suspects, rest: self.tasks[next..].to_vec() })
     }
 
     /// The task that met an error, and what else ran at the time: any of them may have been the driver's end.
@@ -150,14 +271,15 @@ impl Crew {
         }
     }
 
-    fn check_time(&self) -> Result<(), ToolError> {
-        for worker in 0..self.doing.len() {
-            let Some((task, since)) = *self.doing(worker) else { continue };
-            if since.elapsed() > LIMIT {
-                let error = ToolError::Hung(LIMIT.as_secs());
-                return Err(ToolError::Lost { error: Box::new(error), doing: self.work.name(&task) });
-            }
-        }
-        Ok(())
+    /// Longest that a model may take.
+    fn limit(&self) -> Duration {
+        self.context.driver.timeout().unwrap_or_default() + SLACK
+    }
+
+    fn overdue(&self) -> Option<(Task, Duration)> {
+        let limit = self.limit();
+        let doing = (0..self.doing.len()).filter_map(|worker| *self.doing(worker));
+        let mut overdue = doing.filter(|(_, since)| since.elapsed() > limit);
+        overdue.next().map(|(task, _)| (task, limit))
     }
 }

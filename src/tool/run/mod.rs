@@ -1,7 +1,7 @@
 //! `nnhal run`: imports a model, has a driver compile it, runs it on files and prints what comes out.
 
 mod input;
-mod npy;
+pub mod npy;
 mod report;
 pub mod session;
 pub mod values;

@@ -22,12 +22,15 @@ pub struct Array<'a> {
 pub fn descr(ty: OperandType) -> Option<&'static str> {
     use OperandType::*;
     match ty {
-        TENSOR_FLOAT32 => Some("<f4"),
-        TENSOR_FLOAT16 => Some("<f2"),
-        TENSOR_INT32 => Some("<i4"),
+        TENSOR_FLOAT32 | FLOAT32 => Some("<f4"),
+        TENSOR_FLOAT16 | FLOAT16 => Some("<f2"),
+        TENSOR_INT32 | INT32 => Some("<i4"),
+        UINT32 => Some("<u4"),
         TENSOR_QUANT8_ASYMM => Some("|u1"),
-        TENSOR_QUANT8_ASYMM_SIGNED => Some("|i1"),
-        TENSOR_BOOL8 => Some("|b1"),
+        TENSOR_QUANT8_ASYMM_SIGNED | TENSOR_QUANT8_SYMM | TENSOR_QUANT8_SYMM_PER_CHANNEL => Some("|i1"),
+        TENSOR_QUANT16_SYMM => Some("<i2"),
+        TENSOR_QUANT16_ASYMM => Some("<u2"),
+        TENSOR_BOOL8 | BOOL => Some("|b1"),
         _ => None,
     }
 }

@@ -1,26 +1,36 @@
-//! The account of a run: failures as they come, a summary at the end, and the same as JSON.
+//! The account of a run: failures as they come, a summary at the end, and the same for a report.
 
 use super::outcome::{Outcome, Skip};
 use super::paths::Executions;
 use super::probe::Available;
-use super::runner::{Report, Work};
+use super::runner::{Loss, Report, Work};
 use super::suites::Suite;
 use crate::tool::error::ToolError;
 use crate::tool::print;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-#[derive(Default, Serialize)]
-struct Counts {
-    passed: usize,
-    failed: usize,
-    skipped: usize,
+/// How models fared together.
+#[derive(Clone, Default, Serialize)]
+pub struct Counts {
+    pub passed: usize,
+    pub failed: usize,
+    pub skipped: usize,
     /// From the first model's start to the last one's end.
-    seconds: f64,
-    executions: Executions,
+    pub seconds: f64,
+    pub executions: Executions,
+}
+
+impl Counts {
+    fn add(&mut self, outcome: &Outcome) {
+        *match outcome {
+            Outcome::Passed => &mut self.passed,
+            Outcome::Failed(_) => &mut self.failed,
+            Outcome::Skipped(_) => &mut self.skipped,
+        } += 1;
+    }
 }
 
 impl std::fmt::Display for Counts {
@@ -29,31 +39,46 @@ impl std::fmt::Display for Counts {
     }
 }
 
-/// A line of the JSON report.
-#[derive(Serialize)]
-struct Line {
-    suite: &'static str,
-    model: String,
-    outcome: &'static str,
+/// How a model fared in a suite.
+#[derive(Clone, Serialize)]
+pub struct Line {
+    pub suite: &'static str,
+    pub model: String,
+    pub outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
-    ms: f64,
+    pub reason: Option<String>,
+    pub ms: f64,
+    /// Where in the report the failure is laid out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub directory: Option<String>,
+}
+
+/// A time that the driver died or gave no answer.
+#[derive(Clone, Serialize)]
+pub struct Lost {
+    pub why: String,
+    pub doing: String,
+    /// How long it took until it answered again; none if it did not.
+    pub back_after_seconds: Option<f64>,
 }
 
 /// Collects reports.
 pub struct Account {
     started: Instant,
     bar: ProgressBar,
-    jobs: usize,
-    total: Counts,
-    suites: BTreeMap<Suite, Counts>,
+    pub jobs: usize,
+    pub total: Counts,
+    pub suites: BTreeMap<Suite, Counts>,
+    /// By tested operation and the type of its first input.
+    pub operations: BTreeMap<(String, String), Counts>,
     /// When each suite's first model was started.
     starts: BTreeMap<Suite, f64>,
     /// How often each operation kept a model from being run.
-    missing: BTreeMap<String, usize>,
+    pub missing: BTreeMap<String, usize>,
     /// How often each other reason did.
-    skips: BTreeMap<String, usize>,
-    lines: Vec<Line>,
+    pub skips: BTreeMap<String, usize>,
+    pub lines: Vec<Line>,
+    pub losses: Vec<Lost>,
 }
 
 impl Account {
@@ -70,15 +95,17 @@ impl Account {
             jobs,
             total: Counts::default(),
             suites: BTreeMap::new(),
+            operations: BTreeMap::new(),
             starts: BTreeMap::new(),
             missing: BTreeMap::new(),
             skips: BTreeMap::new(),
             lines: Vec::new(),
+            losses: Vec::new(),
         }
     }
 
-    /// Takes note of a report, and tells a failure at once.
-    pub fn add(&mut self, work: &Work, report: Report) -> Result<(), ToolError> {
+    /// Takes note of a report, and tells a failure at once. `directory` is where the failure is laid out.
+    pub fn add(&mut self, work: &Work, report: &Report, directory: Option<String>) -> Result<(), ToolError> {
         let suite = report.task.suite;
         let now = self.started.elapsed().as_secs_f64();
         let counts = self.suites.entry(suite).or_default();
@@ -88,23 +115,22 @@ impl Account {
             *counts.executions.entry(path).or_default() += count;
             *self.total.executions.entry(path).or_default() += count;
         }
+        counts.add(&report.outcome);
+        self.total.add(&report.outcome);
+        let model = work.case(&report.task).model;
+        for (operation, ty) in model.tested() {
+            let counts = self.operations.entry((operation.into(), ty.into())).or_default();
+            counts.add(&report.outcome);
+            counts.seconds += report.took.as_secs_f64();
+        }
         let (outcome, reason) = match &report.outcome {
-            Outcome::Passed => {
-                counts.passed += 1;
-                self.total.passed += 1;
-                ("passed", None)
-            }
+            Outcome::Passed => ("passed", None),
             Outcome::Failed(why) => {
-                counts.failed += 1;
-                self.total.failed += 1;
-                let line = format!("FAILED {}: {}", work.name(&report.task), why.replace('\n', " "));
-                self.bar.suspend(|| print::line(&line))?;
+                self.tell(format!("FAILED {}: {}", work.name(&report.task), why.replace('\n', " ")))?;
                 self.bar.set_message(format!("{} failed", self.total.failed));
                 ("failed", Some(why.clone()))
             }
             Outcome::Skipped(skip) => {
-                counts.skipped += 1;
-                self.total.skipped += 1;
                 match skip {
                     Skip::Unsupported(operations) => {
                         for operation in operations {
@@ -116,11 +142,29 @@ impl Account {
                 ("skipped", Some(skip.to_string()))
             }
         };
-        let model = work.files[report.task.file].models[report.task.model].name.clone();
         let ms = report.took.as_secs_f64() * 1e3;
-        self.lines.push(Line { suite: suite.name(), model, outcome, reason, ms });
+        let (suite, model) = (suite.name(), model.name.clone());
+        self.lines.push(Line { suite, model, outcome, reason, ms, directory });
         self.bar.inc(1);
         Ok(())
+    }
+
+    /// Takes note that the driver was lost, and that it came back, if it did.
+    pub fn lost(&mut self, loss: &Loss, back_after: Option<Duration>) -> Result<(), ToolError> {
+        let (why, doing) = (loss.why.to_string(), loss.doing.clone());
+        let back = match back_after {
+            Some(time) => format!("it was back after {:.1} s", time.as_secs_f64()),
+            None => "it did not come back".into(),
+        };
+        self.tell(format!("LOST {why} (while running {doing}); {back}"))?;
+        let back_after_seconds = back_after.map(|time| time.as_secs_f64());
+        self.losses.push(Lost { why, doing, back_after_seconds });
+        Ok(())
+    }
+
+    /// Prints a line above the bar.
+    fn tell(&self, line: String) -> Result<(), ToolError> {
+        self.bar.suspend(|| print::line(line))
     }
 
     /// Prints the summary; its last line is the one that scripts read.
@@ -150,29 +194,15 @@ impl Account {
         print::line(&self.total)
     }
 
-    /// Writes the whole account as one JSON object.
-    pub fn write_json(&self, path: &Path, available: &Available) -> Result<(), ToolError> {
-        let paths: Vec<_> = available.paths.iter().map(|path| path.name()).collect();
-        let suites: BTreeMap<_, _> =
-            self.suites.iter().map(|(suite, counts)| (suite.name(), counts)).collect();
-        let json = serde_json::json!({
-            "passed": self.total.passed,
-            "failed": self.total.failed,
-            "seconds": self.total.seconds,
-            "executions": self.total.executions,
-            "client_threads": self.jobs,
-            "skipped": self.total.skipped,
-            "suites": suites,
-            "interface_version": available.interface_version,
-            "paths": paths,
-            "left_out": available.left_out,
-            "missing_operations": self.missing,
-            "results": self.lines,
-        });
-        std::fs::write(path, json.to_string()).map_err(|why| ToolError::File { path: path.into(), why })
-    }
-
-    pub fn failed(&self) -> usize {
-        self.total.failed
+    /// The verdict on the driver.
+    pub fn verdict(&self) -> Result<(), ToolError> {
+        match (self.total.failed, self.losses.len()) {
+            (0, 0) => Ok(()),
+            (0, times) => Err(ToolError::Failed(format!("the driver died or hung {times} times"))),
+            (count, 0) => Err(ToolError::Failed(format!("{count} models failed"))),
+            (count, times) => Err(ToolError::Failed(format!(
+                "{count} models failed; the driver died or hung {times} times"
+            ))),
+        }
     }
 }
