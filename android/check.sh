@@ -1,8 +1,15 @@
 #!/bin/bash
 # Checks that the daemon compiles for Android, on a Debian 12 machine without the NDK, and that what is in android/ is
-# well-formed. Nothing is linked: that takes the NDK, or stubs of its libraries.
+# well-formed.
 #
-#   android/check.sh [files] [check [TARGET...]]     without names, the files and all three targets
+#   android/check.sh files               what is in android/
+#   android/check.sh check [TARGET...]   compiles, without names for all three targets
+#   android/check.sh link                links for arm64, against stubs of the platform's libraries
+#   android/check.sh                     all of these
+#
+# What is linked cannot run: it has the functions that android/symbols lists, which is what the daemon may need of the
+# platform, and no start code, which is the NDK's. A new name there must be one that vendors may use (bionic's
+# libc.map.txt and its like) since API level 30.
 #
 # Debian has a rustc with the sources of its standard library, which cargo builds for any target.
 set -euo pipefail
@@ -22,6 +29,31 @@ check() { # TARGET...
     cargo check --locked -Z build-std=std,panic_unwind --target "$target" --no-default-features --bin nnhald
     say "$target: type-checks"
   done
+}
+
+link() {
+  local arm64=aarch64-linux-android stubs=$target_dir/android-stubs lld list library
+  lld=$(rustc --print sysroot)/lib/rustlib/x86_64-unknown-linux-gnu/bin/rust-lld
+  debian_rustc "$target_dir"
+  export RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=$target_dir/android CARGO_PROFILE_RELEASE_DEBUG=0
+  mkdir -p "$stubs"
+  echo 'INPUT()' >"$stubs/empty.ld"
+  for list in android/symbols/*.txt; do
+    library=$(basename "$list" .txt)
+    "$lld" -flavor gnu -m aarch64linux -shared -soname "$library.so" -o "$stubs/$library.so" \
+      $(sed 's/.*/--defsym=&=0/' "$list") "$stubs/empty.ld"
+  done
+  # As android/build.sh does, the standard library with BTI and PAC as well.
+  local flags=(-Z branch-protection=bti,pac-ret -C linker-flavor=ld.lld -C "linker=$lld" -L "$stubs"
+    -C link-arg=-zmax-page-size=16384 -C link-arg=-zforce-bti -C link-arg=--entry=main
+    -C link-arg=--dynamic-linker=/system/bin/linker64)
+  CARGO_TARGET_AARCH64_LINUX_ANDROID_RUSTFLAGS="${flags[*]}" \
+    cargo build --locked --release -Z build-std=std,panic_unwind --target "$arm64" --no-default-features --bin nnhald
+  local program=$CARGO_TARGET_DIR/$arm64/release/nnhald
+  readelf -lW "$program" | awk '$1 == "LOAD" { count++; if ($NF != "0x4000") exit 1 } END { exit !count }' ||
+    fail "a segment of $program is not aligned to 16 KiB"
+  readelf -nW "$program" | grep -q 'BTI, PAC' || fail "$program is not marked as having BTI and PAC throughout"
+  say "$arm64: links with what android/symbols lists, for pages of 16 KiB, with BTI and PAC"
 }
 
 # Checkers for what is in android/, as far as Debian has them.
@@ -58,8 +90,9 @@ files() {
 
 targets="aarch64-linux-android armv7-linux-androideabi x86_64-linux-android"
 case ${1:-} in
-  '') files && check $targets ;;
+  '') files && check $targets && link ;;
+  link) link ;;
   files) files ;;
   check) shift && if [ $# -gt 0 ]; then check "$@"; else check $targets; fi ;;
-  *) fail "$1 is not a step: expected files or check" ;;
+  *) fail "$1 is not a step: expected files, check or link" ;;
 esac

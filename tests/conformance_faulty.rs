@@ -5,9 +5,8 @@ mod common;
 
 use common::corpus::*;
 use nnhal::backend::cpu::CpuBackend;
-use nnhal::backend::{Backend, BackendError, CompileOptions, Control, Executable, Info};
+use nnhal::backend::{Backend, BackendError, CompileOptions, Control, Executable, Info, Saved};
 use nnhal::daemon::{self, Flags, Place};
-use nnhal::memory::Mapping;
 use nnhal::model::{Model, OperationKind};
 use serde_json::Value;
 use std::sync::Arc;
@@ -47,11 +46,11 @@ impl Backend for Faulty {
 
     fn load(
         &self,
-        model: &[u8],
-        data: Arc<Mapping>,
+        saved: Saved,
+        options: &CompileOptions,
         control: &Control,
     ) -> Result<Arc<dyn Executable>, BackendError> {
-        self.0.load(model, data, control)
+        self.0.load(saved, options, control)
     }
 }
 
@@ -60,7 +59,7 @@ impl Backend for Faulty {
 fn faulty_driver() {
     let Ok(socket) = std::env::var(SOCKET) else { return };
     let service = Place::Unix(socket.into());
-    let flags = Flags { service, data: None, store: Some(0), threads: Some(2) };
+    let flags = Flags { service, data: None, store: Some(0), threads: Some(2), ..Flags::default() };
     daemon::run(&flags, |_| CpuBackend::new(2).map(Faulty)).expect("served until it is told to end");
 }
 
