@@ -7,6 +7,7 @@ mod elementwise;
 mod fully_connected;
 mod gather;
 mod gemm;
+mod lstm;
 mod movement;
 mod pool;
 mod reduce;
@@ -75,6 +76,9 @@ fn select_for(
         OperationType::CONV_2D => conv::select(isa, args, source),
         OperationType::DEPTHWISE_CONV_2D => depthwise::select(isa, args, source),
         OperationType::FULLY_CONNECTED => fully_connected::select(isa, args, source),
+        OperationType::LSTM | OperationType::UNIDIRECTIONAL_SEQUENCE_LSTM => {
+            lstm::select(isa, operation.ty, args, source)
+        }
         ty => elementwise::select(operation, args, source)
             .or_else(|| movement::select(operation, args))
             .or_else(|| gather::select(ty, args))
