@@ -26,7 +26,7 @@ pub mod random;
 pub mod recurrent;
 pub mod reduce;
 pub mod resize;
-mod scratch;
+pub mod scratch;
 pub mod search;
 pub mod signature;
 mod table;

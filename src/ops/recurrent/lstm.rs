@@ -1,6 +1,6 @@
 //! LSTM: one step of a long short-term memory layer.
 
-use super::lstm_cell::{LstmCell, LstmParams, COMMON_INPUTS, LAYER_NORM};
+use super::lstm_cell::{LstmCall, LstmCell, LstmParams, COMMON_INPUTS, LAYER_NORM};
 use super::lstm_layout::{LstmLayout, LstmShape};
 use super::operands::{dims, floats};
 use super::sequence::Sequence;
@@ -41,6 +41,14 @@ fn shape(args: &Args) -> Result<LstmShape, OpError> {
     LAYOUT.shape(args, batch, input, 0)
 }
 
+impl LstmCall {
+    /// One of LSTM.
+    pub fn of_step(args: &Args) -> Result<Self, OpError> {
+        let (shape, params) = (shape(args)?, LstmParams::from_inputs(args, PARAMS)?);
+        Ok(LstmCall { layout: LAYOUT, sequence: Sequence::single(shape.batch), shape, params })
+    }
+}
+
 fn shapes(args: &Args) -> Shapes {
     let LstmShape { batch, units, outputs, cifg, .. } = shape(args)?;
     let gates = if cifg { 3 } else { 4 };
@@ -50,12 +58,12 @@ fn shapes(args: &Args) -> Shapes {
 
 /// The scratch buffer's content is unspecified: it stays zeroed.
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
-    let shape = shape(args)?;
-    let mut cell = LstmCell::load(args, &LAYOUT, &shape, LstmParams::from_inputs(args, PARAMS)?)?;
+    let LstmCall { layout, sequence, shape, params } = LstmCall::of_step(args)?;
+    let mut cell = LstmCell::load(args, &layout, &shape, params)?;
     let (size, outputs) = (shape.input as usize, shape.outputs as usize);
     let x = floats(args, 0)?;
     let mut out = filled(args.interrupt, 0.0, cell.hidden.len())?;
-    Sequence::single(shape.batch).walk(false, args.interrupt, |b, row| {
+    sequence.walk(false, args.interrupt, |b, row| {
         cell.step(b, &x[row * size..][..size], None, &mut out[row * outputs..][..outputs]);
     })?;
     outs[1].store_floats(args.interrupt, &cell.hidden)?;

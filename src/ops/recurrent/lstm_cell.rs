@@ -6,6 +6,7 @@
 use super::linear::{add_product, dot, sigmoid_all, CellActivation};
 use super::lstm_layout::{Gate, LstmLayout, LstmShape};
 use super::operands::{floats, floats_if_present};
+use super::sequence::Sequence;
 use crate::ops::scratch::{self, filled, Scratch};
 use crate::ops::signature::{int, join, var, Slot};
 use crate::ops::{Args, OpError};
@@ -50,9 +51,9 @@ pub const COMMON_INPUTS: [Slot; 23] =
 /// Activation and clips of a cell; a clip that is off is infinite.
 #[derive(Clone, Copy, Debug)]
 pub struct LstmParams {
-    activation: CellActivation,
-    cell_clip: f32,
-    projection_clip: f32,
+    pub activation: CellActivation,
+    pub cell_clip: f32,
+    pub projection_clip: f32,
 }
 
 impl LstmParams {
@@ -64,6 +65,15 @@ impl LstmParams {
             projection_clip: clip(args, first + 2)?,
         })
     }
+}
+
+/// A call of an LSTM without an auxiliary input, read once for whoever evaluates it.
+#[derive(Clone, Copy, Debug)]
+pub struct LstmCall {
+    pub layout: LstmLayout,
+    pub sequence: Sequence,
+    pub shape: LstmShape,
+    pub params: LstmParams,
 }
 
 /// The clip in input `i`; infinite if it is 0, which is off.
@@ -118,7 +128,7 @@ impl<'a> GateWeights<'a> {
 }
 
 /// Shifts and scales `values` to mean 0 and variance 1.
-fn normalise(values: &mut [f32]) {
+pub fn normalise(values: &mut [f32]) {
     /// Keeps constant vectors finite; the reference's value.
     const EPSILON: f32 = 1e-8;
     let n = values.len() as f32;

@@ -14,7 +14,7 @@ pub enum Gate {
 }
 
 impl Gate {
-    const ALL: [Gate; 4] = [Gate::Input, Gate::Forget, Gate::Cell, Gate::Output];
+    pub const ALL: [Gate; 4] = [Gate::Input, Gate::Forget, Gate::Cell, Gate::Output];
 }
 
 /// Indices of the first operand of each group.

@@ -21,7 +21,10 @@ mod unidirectional_sequence_lstm;
 
 pub use bidirectional_sequence_lstm::BIDIRECTIONAL_SEQUENCE_LSTM;
 pub use bidirectional_sequence_rnn::BIDIRECTIONAL_SEQUENCE_RNN;
+pub use linear::CellActivation;
 pub use lstm::LSTM;
+pub use lstm_cell::{normalise, LstmCall, LstmParams};
+pub use lstm_layout::Gate;
 pub use quantized_16bit_lstm::QUANTIZED_16BIT_LSTM;
 pub use quantized_lstm::QUANTIZED_LSTM;
 pub use rnn::{RNN, UNIDIRECTIONAL_SEQUENCE_RNN};

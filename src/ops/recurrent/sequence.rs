@@ -36,6 +36,14 @@ impl Sequence {
         self.steps as usize * self.batch as usize
     }
 
+    /// Index of the vector of step `time` of element `b` of the batch.
+    pub fn row(&self, time: usize, b: usize) -> usize {
+        match self.time_major {
+            true => time * self.batch as usize + b,
+            false => b * self.steps as usize + time,
+        }
+    }
+
     /// Calls `step(index in the batch, index of the vector)` for all vectors in order of time, or against it.
     pub fn walk(
         &self,
@@ -52,7 +60,7 @@ impl Sequence {
             let time = if reversed { steps - 1 - turn } else { turn };
             for b in 0..batch {
                 interrupt.yield_point()?;
-                step(b, if self.time_major { time * batch + b } else { b * steps + time });
+                step(b, self.row(time, b));
             }
         }
         Ok(())

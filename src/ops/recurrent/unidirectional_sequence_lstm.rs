@@ -1,6 +1,6 @@
 //! UNIDIRECTIONAL_SEQUENCE_LSTM: a long short-term memory layer over a sequence.
 
-use super::lstm_cell::{LstmCell, LstmParams, COMMON_INPUTS, LAYER_NORM};
+use super::lstm_cell::{LstmCall, LstmCell, LstmParams, COMMON_INPUTS, LAYER_NORM};
 use super::lstm_layout::{LstmLayout, LstmShape};
 use super::operands::floats;
 use super::sequence::Sequence;
@@ -39,6 +39,14 @@ fn shape(args: &Args) -> Result<(Sequence, LstmShape), OpError> {
     Ok((sequence, LAYOUT.shape(args, sequence.batch, input, 0)?))
 }
 
+impl LstmCall {
+    /// One of UNIDIRECTIONAL_SEQUENCE_LSTM.
+    pub fn of_sequence(args: &Args) -> Result<Self, OpError> {
+        let ((sequence, shape), params) = (shape(args)?, LstmParams::from_inputs(args, PARAMS)?);
+        Ok(LstmCall { layout: LAYOUT, sequence, shape, params })
+    }
+}
+
 fn shapes(args: &Args) -> Shapes {
     let (sequence, LstmShape { batch, units, outputs, .. }) = shape(args)?;
     let mut shapes = vec![sequence.dims(outputs), vec![batch, outputs], vec![batch, units]];
@@ -49,8 +57,8 @@ fn shapes(args: &Args) -> Shapes {
 }
 
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
-    let (sequence, shape) = shape(args)?;
-    let mut cell = LstmCell::load(args, &LAYOUT, &shape, LstmParams::from_inputs(args, PARAMS)?)?;
+    let LstmCall { layout, sequence, shape, params } = LstmCall::of_sequence(args)?;
+    let mut cell = LstmCell::load(args, &layout, &shape, params)?;
     let (size, outputs) = (shape.input as usize, shape.outputs as usize);
     let x = floats(args, 0)?;
     let mut out = filled(args.interrupt, 0.0, sequence.rows() * outputs)?;

@@ -1,11 +1,13 @@
 //! Fast kernels. Each replaces the plain evaluation of an operation where it can, and is tested against it.
 
+mod batch_matmul;
 mod conv;
 mod depthwise;
 mod elementwise;
 mod fully_connected;
 mod gather;
 mod gemm;
+mod lstm;
 mod movement;
 mod pool;
 mod reduce;
@@ -70,9 +72,13 @@ fn select_for(
     source: &mut Source,
 ) -> Option<Box<dyn Kernel>> {
     match operation.ty {
+        OperationType::BATCH_MATMUL => batch_matmul::select(isa, args),
         OperationType::CONV_2D => conv::select(isa, args, source),
         OperationType::DEPTHWISE_CONV_2D => depthwise::select(isa, args, source),
         OperationType::FULLY_CONNECTED => fully_connected::select(isa, args, source),
+        OperationType::LSTM | OperationType::UNIDIRECTIONAL_SEQUENCE_LSTM => {
+            lstm::select(isa, operation.ty, args, source)
+        }
         ty => elementwise::select(operation, args, source)
             .or_else(|| movement::select(operation, args))
             .or_else(|| gather::select(ty, args))
@@ -85,7 +91,7 @@ fn select_for(
 
 /// Counts the changes to which calls have kernels, and to their results: what an earlier generation compiled is not to
 /// be mixed with this one.
-const GENERATION: u32 = 3;
+const GENERATION: u32 = 4;
 
 /// The instruction set that kernels are chosen for, and their generation.
 pub fn instruction_set() -> String {

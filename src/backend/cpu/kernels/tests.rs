@@ -209,6 +209,16 @@ proptest! {
         compare(OperationType::FULLY_CONNECTED.operation().unwrap(), 0, &inputs, output, 3)?;
     }
 
+    #[test]
+    fn products_of_pairs_equal_the_plain_ones(
+        bytes in any::<bool>(), batches in (1u32..4, 1u32..4), broadcast in any::<bool>(),
+        sizes in (1u32..50, 1u32..150, 1u32..150), turned in any::<[bool; 2]>(), seed in any::<u32>(),
+    ) {
+        run_pairs(bytes, batches, broadcast, sizes, turned, seed)?;
+        // Few matrices, which threads share strip by strip.
+        run_pairs(bytes, (1, 1), false, (sizes.0, sizes.1, sizes.2 + 500), turned, seed)?;
+    }
+
     /// Lines of more pixels than a tile has, and filters that reach beyond them by much.
     #[test]
     fn wide_images_equal_the_plain_one(
@@ -219,8 +229,37 @@ proptest! {
     }
 }
 
+fn run_pairs(
+    bytes: bool,
+    (outer, inner): (u32, u32),
+    broadcast: bool,
+    (rows, depth, columns): (u32, u32, u32),
+    [turn_left, turn_right]: [bool; 2],
+    seed: u32,
+) -> Result<bool, TestCaseError> {
+    let matrix = |a: u32, b: u32, turned: bool| if turned { [b, a] } else { [a, b] };
+    let info = |scale: f32, zero: i32, dims: [u32; 2], matrix: [u32; 2]| {
+        let dims = [dims, matrix].concat();
+        match bytes {
+            true => TensorInfo::quantised(TENSOR_QUANT8_ASYMM_SIGNED, &dims, scale, zero),
+            false => TensorInfo::new(TENSOR_FLOAT32, &dims),
+        }
+    };
+    let mut noise = Noise(seed);
+    let left = info(0.5, -7, [outer, inner], matrix(rows, depth, turn_left));
+    let right_batch = if broadcast { [1, inner] } else { [outer, inner] };
+    let right = info(0.25, 3, right_batch, matrix(depth, columns, turn_right));
+    let mut inputs = vec![noise.tensor(left), noise.tensor(right)];
+    inputs.extend([turn_left, turn_right].map(crate::ops::testing::boolean));
+    let output = info(20.0, -1, [0, 0], [0, 0]);
+    compare(OperationType::BATCH_MATMUL.operation().unwrap(), 0, &inputs, output, 3)
+}
+
 #[test]
 fn there_are_kernels_for_the_common_calls() {
+    for bytes in [false, true] {
+        assert!(run_pairs(bytes, (2, 2), false, (3, 4, 5), [false; 2], 1).unwrap());
+    }
     for kind in [Kind::Float, Kind::Unsigned, Kind::Signed, Kind::PerChannel] {
         for depthwise in [false, true] {
             let found = run_conv(kind, depthwise, (1, 9, 7), (33, 35), (3, 2, 1, 1), 3, 1).unwrap();

@@ -5,6 +5,7 @@
 //!   vectors, `amx` the tiles of bytes; `choice` tells which an instruction set has.
 //! - `requant`: from 32-bit sums to bytes.
 //! - `packed`: weights packed for a micro-kernel.
+//! - `pairs`: products of matrices both of which only a run brings: packed as they are needed.
 //! - `product`: the kernel of an operation: what it multiplies, shared out among threads by `share`.
 //! - `image`: where the inputs of a convolution's output pixels lie; `scratch`: the memory that it takes.
 
@@ -21,6 +22,7 @@ mod lanes;
 mod lanes_x86;
 mod micro;
 mod packed;
+mod pairs;
 mod product;
 mod quant;
 mod requant;
@@ -31,7 +33,9 @@ mod tests;
 
 pub(super) use float::Float;
 pub(super) use image::{is_matrix, shape as image_shape, Image};
+pub(super) use micro::MAX_ROWS;
 pub(super) use packed::{Constants, Packed, Shape, Zeros};
-pub(super) use product::{Product, Rows};
+pub(super) use pairs::Pairs;
+pub(super) use product::{Outputs, Product, Rows};
 pub(super) use quant::Quant;
 pub(super) use requant::Requantisation;

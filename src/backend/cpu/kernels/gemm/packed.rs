@@ -73,6 +73,50 @@ pub struct Zeros {
     pub weight: i32,
 }
 
+/// How zero points become part of the weights and of the bias.
+#[derive(Clone, Copy, Debug)]
+pub struct Folding {
+    /// What weights are xored with to become signed, and to become what the micro-kernel wants.
+    sign: i8,
+    pub flip: i8,
+    /// Zero point of the signed weights.
+    zero: i32,
+    input: i32,
+    /// Inputs of a row.
+    inputs: i32,
+    /// How often the sum of a row's inputs is to be subtracted.
+    pub row_factor: i32,
+}
+
+impl Folding {
+    pub fn new(zeros: Zeros, micro: &Micro<Quant>, inputs: usize) -> Self {
+        // Bytes become signed by one flip, and what the micro-kernel wants by the other; the zero point moves along.
+        let sign = if zeros.signed_weights { 0 } else { 0x80u8 };
+        let zero = zeros.weight - i32::from(sign);
+        Folding {
+            sign: sign as i8,
+            flip: (sign ^ micro.flip) as i8,
+            zero,
+            input: zeros.input,
+            inputs: inputs as i32,
+            row_factor: zero + i32::from(micro.flip),
+        }
+    }
+
+    /// A weight as a number, yet with its zero point.
+    #[inline(always)]
+    pub fn number(&self, weight: i8) -> i32 {
+        (weight ^ self.sign).into()
+    }
+
+    /// The bias of a column whose weights have this sum.
+    #[inline(always)]
+    pub fn bias(&self, sum: i32, bias: i32) -> i32 {
+        let constant = self.inputs.wrapping_mul(self.zero).wrapping_sub(sum).wrapping_mul(self.input);
+        bias.wrapping_add(constant)
+    }
+}
+
 impl Packed<Quant> {
     /// Packs what `constants` gives: weights as bytes of whatever type. `None` as for floats.
     pub fn quant<'w>(
@@ -88,17 +132,13 @@ impl Packed<Quant> {
         if requantisation.multipliers.len() != shape.columns {
             return None;
         }
-        // Bytes become signed by one flip, and what the micro-kernel wants by the other; the zero point moves along.
-        let sign = if zeros.signed_weights { 0 } else { 0x80u8 };
-        let zero = zeros.weight - i32::from(sign);
-        let factor = zero + i32::from(micro.flip);
-        let requant = Requant::new(requantisation, micro.columns / 2, factor)?;
-        let flip = (sign ^ micro.flip) as i8;
+        let folding = Folding::new(zeros, micro, inputs);
+        let requant = Requant::new(requantisation, micro.columns / 2, folding.row_factor)?;
         let folded = |row: &[i8], bias: i32| {
-            let sum = row.iter().fold(0i32, |sum, &w| sum.wrapping_add((w ^ sign as i8).into()));
-            let constant = (inputs as i32).wrapping_mul(zero).wrapping_sub(sum).wrapping_mul(zeros.input);
-            Some(bias.wrapping_add(constant))
+            let sum = row.iter().fold(0i32, |sum, &w| sum.wrapping_add(folding.number(w)));
+            Some(folding.bias(sum, bias))
         };
+        let flip = folding.flip;
         Packed::new(micro, shape, requant, source, constants, folded, |w| w ^ flip)
     }
 }

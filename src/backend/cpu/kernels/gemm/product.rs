@@ -26,11 +26,18 @@ pub enum Rows<T> {
 }
 
 /// Bytes of inputs that a block of rows goes back to for each panel: they are to stay in the cache.
-const BLOCK_BYTES: usize = 192 * 1024;
+pub const BLOCK_BYTES: usize = 192 * 1024;
 
 /// Where outputs go, from several threads.
 #[derive(Clone, Copy)]
-struct Outputs<T>(*mut T);
+pub struct Outputs<T>(pub *mut T);
+
+impl<T> Outputs<T> {
+    /// Where element `i` goes.
+    pub fn at(self, i: usize) -> *mut T {
+        self.0.wrapping_add(i)
+    }
+}
 
 // SAFETY: each task writes elements of its own.
 unsafe impl<T: Send> Send for Outputs<T> {}
@@ -105,7 +112,7 @@ impl<F: Family> Product<F> {
         while first < rows.end {
             let block = first..self.block_end(first, rows.end);
             self.lay(input, block.clone(), &mut scratch)?;
-            let outputs = to.0.wrapping_add(first * self.packed.shape.columns);
+            let outputs = to.at(first * self.packed.shape.columns);
             // SAFETY: `lay` gave pointers to whole segments; the outputs are there by contract.
             unsafe { self.packed.multiply(&scratch.pointers, block.len(), panels.clone(), outputs) };
             first = block.end;

@@ -10,7 +10,8 @@ pub struct Scratch<T> {
     counted: Option<Counted>,
     /// Lines of an image with what is beside it.
     pub lines: AlignedBuf,
-    patches: AlignedBuf,
+    /// Rows that do not lie as they are needed.
+    pub patches: AlignedBuf,
 }
 
 impl<T> Scratch<T> {
