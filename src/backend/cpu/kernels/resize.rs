@@ -131,52 +131,16 @@ impl<T: Element, Number: Fn(T) -> f32, Make: Fn(f32) -> T> Loop for BilinearLoop
                 (1.0 - y.fraction) * x.fraction,
                 y.fraction * x.fraction,
             ];
-            let pixel = Pixel { corners, weights, to: self.out.pointer(i * channels, channels) };
-            // SAFETY: all channels of each were asked for.
-            unsafe {
-                match channels {
-                    16.. => pixel.blend::<16>(channels, number, element),
-                    8.. => pixel.blend::<8>(channels, number, element),
-                    4.. => pixel.blend::<4>(channels, number, element),
-                    _ => pixel.blend::<1>(channels, number, element),
-                }
+            let to = self.out.pointer(i * channels, channels);
+            for c in 0..channels {
+                // SAFETY: all channels of each were asked for.
+                let part = |corner: usize| unsafe {
+                    number(corners[corner].add(c).read_unaligned()) * weights[corner]
+                };
+                let blended = part(0) + part(1) + part(2) + part(3);
+                // SAFETY: as above.
+                unsafe { to.add(c).write_unaligned(element(blended)) };
             }
-        }
-    }
-}
-
-/// An output pixel, and those of the input that it is blended of.
-struct Pixel<T> {
-    corners: [*const T; 4],
-    weights: [f32; 4],
-    to: *mut T,
-}
-
-impl<T: Element> Pixel<T> {
-    /// Blends `N` channels at a time. The last ones may be done twice, as vectors take no longer for more.
-    ///
-    /// # Safety
-    /// All pointers must be valid for `channels` elements, which are at least `N`.
-    #[inline(always)]
-    unsafe fn blend<const N: usize>(
-        &self,
-        channels: usize,
-        number: &impl Fn(T) -> f32,
-        element: &impl Fn(f32) -> T,
-    ) {
-        let mut c = 0;
-        while c < channels {
-            let first = c.min(channels - N);
-            // SAFETY: by the contract.
-            let corners =
-                self.corners.map(|corner| unsafe { corner.add(first).cast::<[T; N]>().read_unaligned() });
-            let blended: [T; N] = std::array::from_fn(|i| {
-                let part = |corner: usize| number(corners[corner][i]) * self.weights[corner];
-                element(part(0) + part(1) + part(2) + part(3))
-            });
-            // SAFETY: by the contract.
-            unsafe { self.to.add(first).cast::<[T; N]>().write_unaligned(blended) };
-            c += N;
         }
     }
 }
