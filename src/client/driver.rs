@@ -14,6 +14,7 @@ pub struct Driver {
     device: Strong<dyn IDevice>,
     vitals: Arc<Vitals>,
     timeout: Option<Duration>,
+    address: Address,
     client: Option<Client>,
     // Last: it must outlive the connection.
     _server: Option<Box<dyn Send + Sync>>,
@@ -34,13 +35,24 @@ impl Driver {
             // Already dead, or the transport cannot tell: the next call will.
             log::debug!("no notice of the driver's death: {error}");
         }
-        Ok(Driver { device, vitals, timeout: options.timeout, client, _server: None })
+        let address = address.clone();
+        Ok(Driver { device, vitals, timeout: options.timeout, address, client, _server: None })
     }
 
     /// Keeps `server`, which is what serves the driver where that is in this process, until the connection has ended.
     pub fn keeping(mut self, server: impl Send + Sync + 'static) -> Self {
         self._server = Some(Box::new(server));
         self
+    }
+
+    /// Where the driver is.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Another connection to the same driver, as another client has it.
+    pub fn again(&self, options: &ConnectOptions) -> Result<Driver, ClientError> {
+        Driver::connect(&self.address, options)
     }
 
     /// The driver's device object, for every call of the interface.

@@ -114,17 +114,26 @@ impl Driver {
         }
     }
 
+    /// Launches a compilation by prepareModelWithConfig.
+    pub fn launch_with(
+        &self,
+        model: &Model,
+        config: &PrepareModelConfig,
+    ) -> (BinderResult<()>, VerdictListener) {
+        let listener = VerdictListener::new("prepareModelWithConfig");
+        (self.device().prepareModelWithConfig(model, config, &listener.callback), listener)
+    }
+
     /// Launches a compilation: the call's own answer, and a listener to what the callback is told.
     pub fn launch(&self, model: &Model, options: &PrepareOptions) -> (BinderResult<()>, VerdictListener) {
         let PrepareOptions { preference, priority, deadline_ns, with_config, just_in_time } = *options;
         if with_config || just_in_time {
-            let listener = VerdictListener::new("prepareModelWithConfig");
             let mut config =
                 PrepareModelConfig { preference, priority, deadlineNs: deadline_ns, ..Default::default() };
             if just_in_time {
                 hint(&mut config, hints::JUST_IN_TIME, vec![1]);
             }
-            return (self.device().prepareModelWithConfig(model, &config, &listener.callback), listener);
+            return self.launch_with(model, &config);
         }
         let listener = VerdictListener::new("prepareModel");
         let token = [0; BYTE_SIZE_OF_CACHE_TOKEN as usize];

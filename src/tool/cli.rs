@@ -7,6 +7,7 @@ use super::corpus::{self, CorpusArgs};
 use super::driver::ServiceName;
 use super::error::ToolError;
 use super::info::{self, InfoArgs};
+use super::inspect::{self, InspectArgs};
 use super::run::{self, RunArgs};
 use clap::{Parser, Subcommand};
 
@@ -28,6 +29,7 @@ enum Command {
     Conformance(ConformanceArgs),
     Corpus(CorpusArgs),
     Info(InfoArgs),
+    Inspect(InspectArgs),
     Cache(CacheArgs),
 }
 
@@ -48,6 +50,7 @@ impl Cli {
             Command::Conformance(args) => conformance::run(&self.service, args),
             Command::Corpus(args) => corpus::run(args),
             Command::Info(args) => info::run(&self.service, args),
+            Command::Inspect(args) => inspect::run(&self.service, args),
             Command::Cache(args) => cache::run(args),
         }
     }

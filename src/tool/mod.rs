@@ -9,6 +9,7 @@ pub mod driver;
 pub mod error;
 mod facts;
 pub mod info;
+mod inspect;
 mod mode;
 mod operations;
 mod preparation;

@@ -133,6 +133,38 @@ fn is_zero(value: &f64) -> bool {
 }
 
 impl Model {
+    /// A name for something that is not a model but is run by a suite as models are.
+    pub fn without_graph(name: &str, kind: &str) -> Self {
+        let none = Subgraph {
+            name: None,
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            operands: Vec::new(),
+            operations: Vec::new(),
+        };
+        Model {
+            name: name.into(),
+            folder: String::new(),
+            spec: kind.into(),
+            variant: String::new(),
+            min_version: String::new(),
+            feature_level: 1,
+            aidl_version: 0,
+            relaxed: false,
+            expect_failure: false,
+            multinomial_tolerance: 0.0,
+            f32_tolerance: String::new(),
+            quant8_atol: 1,
+            kinds: vec![kind.into()],
+            ops: Vec::new(),
+            auto: Vec::new(),
+            base: None,
+            moved: None,
+            main: none,
+            referenced: Vec::new(),
+        }
+    }
+
     /// The main subgraph, then those that it refers to.
     pub fn subgraphs(&self) -> impl Iterator<Item = &Subgraph> {
         std::iter::once(&self.main).chain(&self.referenced)
@@ -171,6 +203,11 @@ impl CorpusFile {
         parse(&bytes)
             .map(|(models, blob)| CorpusFile { path: path.into(), models, blob })
             .map_err(|why| CorpusError::Format(path.into(), why))
+    }
+
+    /// A file of models that have none.
+    pub fn without_bytes(models: Vec<Model>) -> Self {
+        CorpusFile { path: PathBuf::new(), models, blob: Vec::new() }
     }
 
     /// The file's bytes.

@@ -8,6 +8,7 @@ pub mod corpus;
 mod evidence;
 mod fenced;
 mod hal_model;
+mod hostile;
 mod outcome;
 mod paths;
 mod prepare;
@@ -43,14 +44,14 @@ use suites::Suite;
 Examples:
   nnhal --service unix:/tmp/nnhal.sock conformance corpus/ --report report/
   nnhal --service binder:vendor conformance corpus/ --restart 'start vendor-nn' --timeout 30 --report report/
+  nnhal --service unix:/tmp/nnhal.sock conformance --suite hostile --report hostile/
   nnhal conformance --diff before/report.json after/report.json
 
 Exit code: 0 if nothing failed, 1 if something did, 2 if the run could not be made or not be ended.")]
 pub struct ConformanceArgs {
-    /// Directory of .nnt files, or one file.
-    #[arg(required_unless_present = "diff")]
+    /// Directory of .nnt files, or one file; not needed for the hostile suite alone.
     dir: Option<PathBuf>,
-    /// Suites to run; all if none is named.
+    /// Suites to run; all that the corpus has models for if none is named.
     #[arg(long, value_delimiter = ',')]
     suite: Vec<Suite>,
     /// Run models whose name matches this regular expression only.
@@ -88,9 +89,7 @@ pub fn run(service: &ServiceName, args: &ConformanceArgs) -> Result<(), ToolErro
     if let [before, after] = &args.diff[..] {
         return report::diff::run(before, after, args.json.as_deref());
     }
-    let Some(dir) = &args.dir else { return Err(ToolError::Usage("name a directory of .nnt files".into())) };
-    let files = corpus::find_files(dir)?;
-    let files = files.iter().map(|path| CorpusFile::read(path)).collect::<Result<Vec<_>, _>>()?;
+    let files = files(args)?;
     let tasks = tasks(&files, args);
     if tasks.is_empty() {
         return Err(ToolError::Failed("no model of the corpus matches what was asked for".into()));
@@ -113,14 +112,16 @@ pub fn run(service: &ServiceName, args: &ConformanceArgs) -> Result<(), ToolErro
     let account = Account::new(work.tasks.len(), jobs);
     let mut listener = Listener { work: work.clone(), account, failures, recovery };
     let ended = runner::run(&work, context, jobs, &mut listener);
-    let account = listener.account;
+    let mut account = listener.account;
+    // Reports of two runs are the same, whatever thread was first.
+    account.lines.sort_by(|a, b| (a.suite, &a.model).cmp(&(b.suite, &b.model)));
     let report =
         report::Report::new(&account, &available, facts.as_ref(), service.to_string(), work.tasks.len());
     if let Some(path) = &args.json {
         report.write_json(path)?;
     }
     if let Some(directory) = &args.report {
-        report.write(directory)?;
+        report::write(&report, directory)?;
     }
     account.print(&available)?;
     ended?;
@@ -158,6 +159,22 @@ fn flags(service: &ServiceName) -> String {
         ServiceName::Embedded => String::new(),
         service => format!("--service {service}"),
     }
+}
+
+/// The corpus, and the cases of suites that have none there.
+fn files(args: &ConformanceArgs) -> Result<Vec<CorpusFile>, ToolError> {
+    let mut files = match &args.dir {
+        Some(dir) => {
+            let found = corpus::find_files(dir)?;
+            found.iter().map(|path| CorpusFile::read(path)).collect::<Result<Vec<_>, _>>()?
+        }
+        None if !args.suite.is_empty() && args.suite.iter().all(|suite| suite.is_built_in()) => Vec::new(),
+        None => return Err(ToolError::Usage("name a directory of .nnt files, or --suite hostile".into())),
+    };
+    if args.suite.contains(&Suite::Hostile) {
+        files.push(hostile::corpus());
+    }
+    Ok(files)
 }
 
 /// Every model that is asked for, in every suite that is.

@@ -87,26 +87,38 @@ pub fn run(
     jobs: usize,
     audience: &mut dyn Audience,
 ) -> Result<(), ToolError> {
-    let mut tasks = work.tasks.clone();
     let mut losses = 0;
+    let (alone, mut tasks): (Vec<_>, Vec<_>) = work.tasks.iter().partition(|task| task.suite.is_built_in());
     while let Some(loss) = Crew::run(work, &context, tasks, jobs, audience)? {
         context = bring_back(&loss, &context, &mut losses, audience)?;
         let Loss { suspects, rest, .. } = loss;
         for suspect in suspects {
             let start = Instant::now();
             let Some(again) = Crew::run(work, &context, vec![suspect], 1, audience)? else { continue };
-            audience.ended(Report {
-                task: suspect,
-                outcome: Outcome::Failed(again.why.to_string()),
-                took: start.elapsed(),
-                executions: Executions::new(),
-                evidence: Evidence::new(),
-            })?;
+            audience.ended(failed(suspect, &again, start))?;
             context = bring_back(&again, &context, &mut losses, audience)?;
         }
         tasks = rest;
     }
+    // There is no doubt what took the driver down where nothing else ran.
+    for task in alone {
+        let start = Instant::now();
+        let Some(loss) = Crew::run(work, &context, vec![task], 1, audience)? else { continue };
+        audience.ended(failed(task, &loss, start))?;
+        context = bring_back(&loss, &context, &mut losses, audience)?;
+    }
     Ok(())
+}
+
+/// The report on a task that took the driver down.
+fn failed(task: Task, loss: &Loss, start: Instant) -> Report {
+    Report {
+        task,
+        outcome: Outcome::Failed(loss.why.to_string()),
+        took: start.elapsed(),
+        executions: Executions::new(),
+        evidence: Evidence::new(),
+    }
 }
 
 fn bring_back(

@@ -11,10 +11,9 @@ type Read<T> = Result<T, String>;
 pub fn model(found: &Found, folder: &str, spec: &str, blob: &mut Blob) -> Read<Model> {
     let whole = Members::of(&found.value, "a model")?;
     let referenced = list(whole.get("referenced")?)?;
-    let main = subgraph(whole.get("main")?, blob, referenced.len(), false)?;
+    let main = subgraph(whole.get("main")?, blob, referenced.len())?;
     let count = referenced.len();
-    let referenced =
-        referenced.iter().map(|graph| subgraph(graph, blob, count, true)).collect::<Read<Vec<_>>>()?;
+    let referenced = referenced.iter().map(|graph| subgraph(graph, blob, count)).collect::<Read<Vec<_>>>()?;
     Ok(Model {
         name: found.name.clone(),
         folder: folder.into(),
@@ -38,7 +37,7 @@ pub fn model(found: &Found, folder: &str, spec: &str, blob: &mut Blob) -> Read<M
     })
 }
 
-fn subgraph(value: &Value, blob: &mut Blob, referenced: usize, named: bool) -> Read<Subgraph> {
+fn subgraph(value: &Value, blob: &mut Blob, referenced: usize) -> Read<Subgraph> {
     let graph = Members::of(value, "a subgraph")?;
     let operands = list(graph.get("operands")?)?.iter();
     let operands: Vec<_> = operands.map(|value| operand(value, blob, referenced)).collect::<Read<_>>()?;
@@ -61,7 +60,7 @@ fn subgraph(value: &Value, blob: &mut Blob, referenced: usize, named: bool) -> R
     };
     let operations = list(graph.get("operations")?)?.iter().map(operation).collect::<Read<_>>()?;
     let (inputs, outputs) = (indices(graph.get("inputIndexes")?)?, indices(graph.get("outputIndexes")?)?);
-    let name = named.then(|| graph.label.to_string());
+    let name = (!graph.label.is_empty()).then(|| graph.label.to_string());
     Ok(Subgraph { name, inputs, outputs, operands, operations })
 }
 

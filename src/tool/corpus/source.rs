@@ -41,7 +41,7 @@ pub fn models(text: &str) -> Result<Vec<Found>, String> {
         if let Some(function) = line.strip_prefix(FUNCTION) {
             name = function.split('(').next().map(str::to_string);
         } else if let Some(start) = rest[..end].find(START) {
-            let mut parser = Parser { text, at: at + start + START.len() };
+            let mut parser = Parser { text, at: at + start + START.len(), counted: (at, number()) };
             let value = parser.value()?;
             let name = name.take().ok_or_else(|| format!("{}: a model outside of a function", number()))?;
             functions.push((name, number(), value));
@@ -73,6 +73,8 @@ fn line_of(text: &str, at: usize) -> usize {
 struct Parser<'t> {
     text: &'t str,
     at: usize,
+    /// A place before `at`, and the line that it is on.
+    counted: (usize, usize),
 }
 
 /// Aggregates within aggregates: examples have half as many.
@@ -91,7 +93,7 @@ impl Parser<'_> {
         if !self.take('{') {
             return self.word(depth);
         }
-        let line = line_of(self.text, self.at);
+        let line = self.line();
         let label = self.comment();
         let mut members = Vec::new();
         let mut values = Vec::new();
@@ -183,6 +185,14 @@ impl Parser<'_> {
                 return;
             }
         }
+    }
+
+    /// The line that this is on, counted from where it was last asked for.
+    fn line(&mut self) -> usize {
+        let (from, line) = self.counted;
+        let ends = self.text.as_bytes()[from..self.at].iter().filter(|&&byte| byte == b'\n').count();
+        self.counted = (self.at, line + ends);
+        self.counted.1
     }
 
     fn wrong(&self, expected: &str) -> String {

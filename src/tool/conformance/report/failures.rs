@@ -48,8 +48,14 @@ impl Failures {
             let path = directory.join(name);
             std::fs::write(&path, bytes).map_err(|why| ToolError::File { path, why })
         };
-        let model = case.file.only(case.model);
-        write("model.nnt", &model.to_bytes().map_err(ToolError::Failed)?)?;
+        let what = match report.task.suite.is_built_in() {
+            true => format!("--filter '^{}$'", case.model.name),
+            false => {
+                let model = case.file.only(case.model);
+                write("model.nnt", &model.to_bytes().map_err(ToolError::Failed)?)?;
+                quoted(&directory.join("model.nnt"))
+            }
+        };
         for (i, operand) in case.inputs().enumerate() {
             array(&directory, &format!("input{i}"), operand, case.data(operand))?;
         }
@@ -58,11 +64,7 @@ impl Failures {
             let actual = report.evidence.iter().find(|(output, _)| *output == i);
             array(&directory, &format!("actual{i}"), operand, actual.map(|(_, bytes)| &bytes[..]))?;
         }
-        let command = format!(
-            "nnhal {} conformance {} --suite {suite}",
-            self.flags,
-            quoted(&directory.join("model.nnt"))
-        );
+        let command = format!("nnhal {} conformance {what} --suite {suite}", self.flags);
         write("repeat.sh", format!("#!/bin/sh\n{command} \"$@\"\n").as_bytes())?;
         write("why.txt", format!("{suite}/{}\n{why}\nrepeat: {command}\n", case.model.name).as_bytes())?;
         Ok(Some(place))

@@ -1,6 +1,6 @@
 //! The report as one page: nothing in it is fetched, nothing in it runs.
 
-use super::Report;
+use super::content::Report;
 use std::fmt::{Display, Write};
 
 /// Slowest models that are listed.

@@ -12,7 +12,7 @@ mod quant_coupling;
 use super::context::Context;
 use super::hal_model::Case;
 use super::outcome::{Outcome, Skip, Stop};
-use super::{corpus, validation};
+use super::{corpus, hostile, validation};
 use crate::tool::error::ToolError;
 pub use expect_failure::expect_error;
 
@@ -31,10 +31,15 @@ pub enum Suite {
     Deadline,
     Cts,
     CtsExpectFailure,
+    /// What no honest client sends; run only where it is named.
+    Hostile,
 }
 
+/// The kind that hostile cases have in place of a suite of the corpus.
+pub const HOSTILE: &str = "hostile";
+
 impl Suite {
-    pub const ALL: [Suite; 11] = [
+    pub const ALL: [Suite; 12] = [
         Suite::General,
         Suite::DynamicShape,
         Suite::Fenced,
@@ -46,6 +51,7 @@ impl Suite {
         Suite::Deadline,
         Suite::Cts,
         Suite::CtsExpectFailure,
+        Suite::Hostile,
     ];
 
     /// The name on the command line.
@@ -70,12 +76,18 @@ impl Suite {
             Suite::Deadline => "deadline",
             Suite::Cts => "cts",
             Suite::CtsExpectFailure => "cts_expect_failure",
+            Suite::Hostile => HOSTILE,
         }
     }
 
     /// Whether the suite runs this model.
     pub fn has(self, model: &corpus::Model) -> bool {
         model.kinds.iter().any(|kind| kind == self.kind())
+    }
+
+    /// Whether its cases are in this program, each to be run alone, and not in a corpus.
+    pub fn is_built_in(self) -> bool {
+        self == Suite::Hostile
     }
 
     /// Runs one model; an error only when the run cannot go on.
@@ -95,6 +107,7 @@ impl Suite {
             Suite::InfiniteLoop => infinite_loop::run(context, case),
             Suite::Deadline => deadline::run(context, case),
             Suite::CtsExpectFailure => expect_failure::run(context, case),
+            Suite::Hostile => return hostile::run(context, &case.model.name),
         };
         match step {
             Ok(()) => Ok(Outcome::Passed),
