@@ -7,6 +7,8 @@ mod fully_connected;
 mod gather;
 mod gemm;
 mod movement;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod pool;
 mod reduce;
 mod resize;

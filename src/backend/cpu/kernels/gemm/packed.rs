@@ -92,7 +92,7 @@ impl Packed<Quant> {
         let sign = if zeros.signed_weights { 0 } else { 0x80u8 };
         let zero = zeros.weight - i32::from(sign);
         let factor = zero + i32::from(micro.flip);
-        let requant = Requant::new(requantisation, micro.columns / 2, factor)?;
+        let requant = Requant::new(requantisation, choice::form(isa), micro.columns / 2, factor)?;
         let flip = (sign ^ micro.flip) as i8;
         let folded = |row: &[i8], bias: i32| {
             let sum = row.iter().fold(0i32, |sum, &w| sum.wrapping_add((w ^ sign as i8).into()));
@@ -137,6 +137,7 @@ impl<F: Family> Packed<F> {
                 match micro.group {
                     1 => layout.pack::<_, 1>(weights, packed, convert, &mut pace),
                     4 => layout.pack::<_, 4>(weights, packed, convert, &mut pace),
+                    8 => layout.pack::<_, 8>(weights, packed, convert, &mut pace),
                     _ => None,
                 }
             })?;
