@@ -9,6 +9,8 @@ mod gather;
 mod gemm;
 mod lstm;
 mod movement;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod pool;
 mod reduce;
 mod resize;

@@ -2,6 +2,8 @@
 //!
 //! The functions are inlined into an entry point that enables the instruction set; nothing else may call them.
 
+#[cfg(target_arch = "aarch64")]
+use std::arch::is_aarch64_feature_detected;
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 use std::sync::OnceLock;
@@ -29,6 +31,15 @@ pub(super) enum Level {
     /// With tiles of bytes, which this process was permitted to use.
     #[cfg(target_arch = "x86_64")]
     Amx,
+    /// What every 64-bit Arm machine has.
+    #[cfg(target_arch = "aarch64")]
+    Neon,
+    /// With sums of four products of bytes.
+    #[cfg(target_arch = "aarch64")]
+    Dotprod,
+    /// With products of small matrices of bytes.
+    #[cfg(target_arch = "aarch64")]
+    I8mm,
 }
 
 impl Isa {
@@ -65,11 +76,17 @@ impl Isa {
             Level::Vnni => "avx512-vnni",
             #[cfg(target_arch = "x86_64")]
             Level::Amx => "amx",
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => "neon",
+            #[cfg(target_arch = "aarch64")]
+            Level::Dotprod => "neon-dotprod",
+            #[cfg(target_arch = "aarch64")]
+            Level::I8mm => "neon-i8mm",
         }
     }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 impl Level {
     const ALL: &[Level] = &[Level::Base];
 
@@ -96,6 +113,19 @@ impl Level {
             }
             Level::Vnni => Level::Avx512.is_available() && is_x86_feature_detected!("avx512vnni"),
             Level::Amx => Level::Vnni.is_available() && tiles_are_permitted(),
+        }
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+impl Level {
+    const ALL: &[Level] = &[Level::Base, Level::Neon, Level::Dotprod, Level::I8mm];
+
+    fn is_available(self) -> bool {
+        match self {
+            Level::Base | Level::Neon => true,
+            Level::Dotprod => is_aarch64_feature_detected!("dotprod"),
+            Level::I8mm => Level::Dotprod.is_available() && is_aarch64_feature_detected!("i8mm"),
         }
     }
 }
@@ -128,6 +158,8 @@ fn tiles_are_permitted() -> bool {
 pub unsafe trait Simd: Copy {
     type F: Copy;
     const LANES: usize;
+    /// How many inputs of a product are read at once: more than one where it can take one of them out of a vector.
+    const STEP: usize = 1;
 
     unsafe fn splat(x: f32) -> Self::F;
     unsafe fn load(p: *const f32) -> Self::F;
@@ -136,6 +168,18 @@ pub unsafe trait Simd: Copy {
     unsafe fn mul_add(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     /// `v` within [lo, hi]; NaN stays NaN.
     unsafe fn clamp(v: Self::F, lo: Self::F, hi: Self::F) -> Self::F;
+    /// From `STEP` inputs.
+    #[inline(always)]
+    unsafe fn inputs(p: *const f32) -> Self::F {
+        // SAFETY: by the trait's contract.
+        unsafe { Self::splat(p.read_unaligned()) }
+    }
+    /// As [`mul_add`](Self::mul_add), of input `AT` of `x`.
+    #[inline(always)]
+    unsafe fn mul_add_input<const AT: i32>(x: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        // SAFETY: by the trait's contract.
+        unsafe { Self::mul_add(x, b, c) }
+    }
 }
 
 /// No vectors: arrays that the compiler may still vectorise for the base instruction set.
@@ -286,8 +330,28 @@ macro_rules! dispatch {
                 // SAFETY: `Isa` values come from detection on this machine.
                 #[cfg(target_arch = "x86_64")]
                 simd::Level::Avx512 | simd::Level::Vnni | simd::Level::Amx => unsafe { avx512($($arg),*) },
+                // SAFETY: every machine of the architecture has it.
+                #[cfg(target_arch = "aarch64")]
+                simd::Level::Neon | simd::Level::Dotprod | simd::Level::I8mm => unsafe {
+                    $generic::<$crate::backend::cpu::kernels::neon::Neon>($($arg),*)
+                },
             }
         }
     };
 }
 pub(super) use dispatch;
+
+#[cfg(test)]
+mod tests {
+    use super::Isa;
+
+    #[test]
+    fn the_best_is_chosen() {
+        let names: Vec<_> = Isa::available().into_iter().map(Isa::name).collect();
+        assert_eq!((names.first(), names.last()), (Some(&"base"), Some(&Isa::detect().name())));
+        // tests/arm knows what the emulated machine has.
+        if let Ok(expected) = std::env::var("NNHAL_EXPECTED_ISA") {
+            assert_eq!(Isa::detect().name(), expected);
+        }
+    }
+}

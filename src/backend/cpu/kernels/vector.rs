@@ -14,6 +14,9 @@ pub(super) enum Vectors {
     /// AVX-512 F, BW, DQ and VL.
     #[cfg(target_arch = "x86_64")]
     Avx512,
+    /// With sums of four products of bytes.
+    #[cfg(target_arch = "aarch64")]
+    Dotprod,
 }
 
 /// A loop to be compiled for each level. `run` and all that it calls must be inlined, or they are compiled for the base.
@@ -41,6 +44,10 @@ impl Level {
                 return Level(Vectors::Avx2);
             }
         }
+        #[cfg(target_arch = "aarch64")]
+        if std::arch::is_aarch64_feature_detected!("dotprod") {
+            return Level(Vectors::Dotprod);
+        }
         Level(Vectors::Base)
     }
 
@@ -55,6 +62,9 @@ impl Level {
             // SAFETY: levels come from detection on this machine.
             #[cfg(target_arch = "x86_64")]
             Vectors::Avx512 => unsafe { avx512(work) },
+            // Loops gain nothing: the base has vectors.
+            #[cfg(target_arch = "aarch64")]
+            Vectors::Dotprod => work.run(),
         }
     }
 }
@@ -89,6 +99,8 @@ pub(super) mod tests {
             Vectors::Avx2,
             #[cfg(target_arch = "x86_64")]
             Vectors::Avx512,
+            #[cfg(target_arch = "aarch64")]
+            Vectors::Dotprod,
         ];
         let best = Level::detect();
         all.into_iter().map(Level).filter(|&level| level <= best).collect()

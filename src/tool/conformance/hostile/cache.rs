@@ -169,7 +169,8 @@ fn stale(bench: &Bench) -> Step {
 fn torn(bench: &Bench) -> Step {
     let saved = save(bench, FIRST, 6)?;
     let whole = contents(&saved.models)?;
-    let changes: [(&str, fn(&mut Vec<u8>)); 6] = [
+    type Change = fn(&mut Vec<u8>);
+    let changes: [(&str, Change); 6] = [
         ("files cut in half", |bytes| bytes.truncate(bytes.len() / 2)),
         ("files without their last byte", |bytes| bytes.truncate(bytes.len().saturating_sub(1))),
         ("empty files", Vec::clear),

@@ -68,7 +68,8 @@ const INVALID: &[ErrorStatus] = &[ErrorStatus::INVALID_ARGUMENT];
 
 fn nonsense(bench: &Bench) -> Step {
     let prepared = bench.prepare(&floor(2))?;
-    let changes: [(&str, fn(&mut Request)); 11] = [
+    type Change = fn(&mut Request);
+    let changes: [(&str, Change); 11] = [
         ("a pool that is not there", |r| r.inputs[0].location.poolIndex = 2),
         ("pool 2147483647", |r| r.outputs[0].location.poolIndex = i32::MAX),
         ("pool -1", |r| r.inputs[0].location.poolIndex = -1),

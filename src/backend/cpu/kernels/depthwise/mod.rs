@@ -2,6 +2,8 @@
 
 mod float;
 mod quads;
+#[cfg(target_arch = "aarch64")]
+mod quads_neon;
 mod quantised;
 mod rows;
 #[cfg(test)]

@@ -10,6 +10,19 @@ pub const ROWS: usize = 4;
 /// Bytes of a quad: of four rows, for sixteen channels.
 pub const QUAD: usize = CHANNELS * ROWS;
 
+/// Whether the bytes of quads are signed, which is as the architecture multiplies them with signed weights.
+pub const SIGNED: bool = cfg!(target_arch = "aarch64");
+
+/// The number that a byte of a quad stands for.
+#[inline(always)]
+pub fn number(byte: u8) -> i32 {
+    if SIGNED {
+        i32::from(byte as i8)
+    } else {
+        i32::from(byte)
+    }
+}
+
 /// How sums become bytes, by channel. Multipliers are as in [`crate::tensor::requant::Multiplier`].
 #[derive(Clone, Copy)]
 pub struct Scaling<'a> {
@@ -42,7 +55,8 @@ pub unsafe trait Quads {
     unsafe fn requantise(sums: Self::Sums, scaling: &Scaling) -> [u8; CHANNELS];
 }
 
-/// Sixteen bytes of each of four rows as a quad, in which signed bytes become unsigned by `flip`.
+/// Sixteen bytes of each of four rows as a quad, each byte xored with `flip`.
+#[cfg(not(target_arch = "aarch64"))]
 #[inline(always)]
 pub fn interleave(rows: [[u8; CHANNELS]; ROWS], flip: u8) -> [u8; QUAD] {
     #[cfg(target_arch = "x86_64")]
@@ -67,6 +81,7 @@ pub fn interleave(rows: [[u8; CHANNELS]; ROWS], flip: u8) -> [u8; QUAD] {
 }
 
 /// `x` times a multiplier, without a branch.
+#[cfg(not(target_arch = "aarch64"))]
 #[inline(always)]
 fn scale(x: i32, mantissa: i32, left: u32, right: u32) -> i32 {
     let shifted = x << left;
@@ -79,6 +94,7 @@ fn scale(x: i32, mantissa: i32, left: u32, right: u32) -> i32 {
     (high >> right) + i32::from((high & mask) > (mask >> 1) + i32::from(high < 0))
 }
 
+#[cfg(not(target_arch = "aarch64"))]
 #[inline(always)]
 fn requantise(sums: [i32; CHANNELS], scaling: &Scaling) -> [u8; CHANNELS] {
     let (lo, hi) = scaling.range;
@@ -91,10 +107,12 @@ fn requantise(sums: [i32; CHANNELS], scaling: &Scaling) -> [u8; CHANNELS] {
     bytes
 }
 
-/// Plain loops for every machine.
+/// Plain loops, where every machine has no vectors or few.
+#[cfg(not(target_arch = "aarch64"))]
 pub struct Base;
 
 // SAFETY: plain Rust; pointers are used for sixteen sums and a quad only.
+#[cfg(not(target_arch = "aarch64"))]
 unsafe impl Quads for Base {
     type Sums = [i32; CHANNELS];
     type Weight = i16;

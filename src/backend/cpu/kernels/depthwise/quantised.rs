@@ -2,14 +2,17 @@
 //! the row share; padding is the zero point there, so that no output is a special case.
 
 use super::super::conv::{signed_weights, signed_zero, QuantInput, PACKED_INPUTS};
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use super::super::vector::{Level, Vectors};
 use super::super::{input, output, rows_per_task, Kernel, Source, Work};
-use super::quads::{interleave, Base, Quads, Scaling, CHANNELS, QUAD, ROWS};
+#[cfg(not(target_arch = "aarch64"))]
+use super::quads::{interleave, Base};
+use super::quads::{number, Quads, Scaling, CHANNELS, QUAD, ROWS, SIGNED};
 #[cfg(target_arch = "x86_64")]
 use super::quads::{Avx2, Vnni};
+#[cfg(target_arch = "aarch64")]
+use super::quads_neon::{interleave, Base, Dotprod};
 use super::rows::Rows;
-
 use crate::memory::{Target, View, Weights};
 use crate::ops::conv::{ChannelRequant, DepthwiseGeometry};
 use crate::ops::{Args, OpError};
@@ -38,7 +41,10 @@ pub(super) fn select(
         (0..channels.div_ceil(CHANNELS)).map(|b| std::array::from_fn(|i| one(b * CHANNELS + i))).collect()
     };
     let left = by_channel(&|_, shift| shift.max(0));
-    let (input, weight_zero) = (QuantInput::new(&input), signed_zero(&filter));
+    let (mut input, weight_zero) = (QuantInput::new(&input), signed_zero(&filter));
+    if SIGNED {
+        (input.zero, input.flip) = (input.zero ^ 0x80, input.flip ^ 0x80);
+    }
     let packing = Packing { geometry: &geometry, input_zero: input.zero, weight_zero };
     Some(Box::new(Depthwise {
         instructions,
@@ -50,6 +56,8 @@ pub(super) fn select(
             Instructions::Avx2 => packing.weights::<Avx2>(args, source)?,
             #[cfg(target_arch = "x86_64")]
             Instructions::Vnni => packing.weights::<Vnni>(args, source)?,
+            #[cfg(target_arch = "aarch64")]
+            Instructions::Dotprod => packing.weights::<Dotprod>(args, source)?,
         },
         bias: packing.bias(args, source)?,
         mantissa: by_channel(&|mantissa, _| mantissa),
@@ -72,6 +80,8 @@ enum Instructions {
     Avx2,
     #[cfg(target_arch = "x86_64")]
     Vnni,
+    #[cfg(target_arch = "aarch64")]
+    Dotprod,
 }
 
 impl Instructions {
@@ -81,6 +91,10 @@ impl Instructions {
             Vectors::Avx512 if is_x86_feature_detected!("avx512vnni") => return Instructions::Vnni,
             Vectors::Avx512 | Vectors::Avx2 => return Instructions::Avx2,
             Vectors::Base => {}
+        }
+        #[cfg(target_arch = "aarch64")]
+        if Level::detect().0 == Vectors::Dotprod {
+            return Instructions::Dotprod;
         }
         Instructions::Base
     }
@@ -127,7 +141,7 @@ impl Packing<'_> {
             for (to, bias) in to.iter_mut().zip(bias) {
                 *to = *bias;
             }
-            let zero = i32::from(self.input_zero);
+            let zero = number(self.input_zero);
             for (i, &weight) in weights.iter().enumerate() {
                 let term = zero.wrapping_mul(i32::from(weight).wrapping_sub(self.weight_zero));
                 to[i % channels] = to[i % channels].wrapping_sub(term);
@@ -193,6 +207,9 @@ fn pixels_of(kernel: &Depthwise, input: View<u8>, first: usize, out: Target<u8>)
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Instructions::Vnni => unsafe { vnni(kernel, input, first, out) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "aarch64")]
+        Instructions::Dotprod => unsafe { dotprod(kernel, input, first, out) },
     }
 }
 
@@ -208,6 +225,13 @@ fn avx2(kernel: &Depthwise, input: View<u8>, first: usize, out: Target<u8>) {
 fn vnni(kernel: &Depthwise, input: View<u8>, first: usize, out: Target<u8>) {
     // SAFETY: this function's caller has detected the instruction set.
     unsafe { pixels_with::<Vnni>(kernel, input, first, out) }
+}
+
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "dotprod")]
+fn dotprod(kernel: &Depthwise, input: View<u8>, first: usize, out: Target<u8>) {
+    // SAFETY: this function's caller has detected the instruction set.
+    unsafe { pixels_with::<Dotprod>(kernel, input, first, out) }
 }
 
 /// # Safety
@@ -370,7 +394,7 @@ impl Row<'_> {
             for tap in 0..geometry.width.kernel {
                 let quad = &self.quads[row / ROWS * self.columns + first + tap * dilation];
                 for (c, sum) in cells.iter_mut().enumerate() {
-                    *sum += i32::from(quad[c * ROWS + row % ROWS]);
+                    *sum += number(quad[c * ROWS + row % ROWS]);
                 }
             }
         }

@@ -3,8 +3,11 @@
 #[cfg(target_arch = "x86_64")]
 use super::amx;
 use super::float::{self, Float};
+#[cfg(target_arch = "aarch64")]
+use super::i8mm;
 use super::micro::Micro;
 use super::quant::{self, Quant};
+use super::requant::Form;
 use crate::backend::cpu::kernels::simd::{Isa, Level};
 
 /// That of float products.
@@ -15,6 +18,8 @@ pub fn float(isa: Isa) -> &'static Micro<Float> {
         Level::Avx2 | Level::AvxVnni => &float::AVX2,
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 | Level::Vnni | Level::Amx => &float::AVX512,
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon | Level::Dotprod | Level::I8mm => &float::NEON,
     }
 }
 
@@ -32,10 +37,25 @@ pub fn quant(isa: Isa, signed: bool) -> &'static Micro<Quant> {
         Level::Vnni => &quant::VNNI,
         #[cfg(target_arch = "x86_64")]
         Level::Amx => &amx::MICRO,
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon => &quant::NEON,
+        #[cfg(target_arch = "aarch64")]
+        Level::Dotprod => &quant::DOTPROD,
+        #[cfg(target_arch = "aarch64")]
+        Level::I8mm => &i8mm::MICRO,
     };
     if signed {
         signed_one
     } else {
         unsigned_one
+    }
+}
+
+/// In what form its vectors want the constants of scaling.
+pub fn form(isa: Isa) -> Form {
+    if cfg!(target_arch = "aarch64") && isa.level() != Level::Base {
+        Form::Narrow
+    } else {
+        Form::Wide
     }
 }

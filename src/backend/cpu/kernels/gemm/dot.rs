@@ -1,29 +1,40 @@
-//! Products of bytes in vectors: groups of four inputs with four weights a column.
+//! Products of bytes in vectors: groups of inputs with as many weights a column.
 
 use super::lanes::Lanes;
 use crate::backend::cpu::kernels::simd::Base;
 
-/// How one instruction set multiplies bytes. Inputs are signed or not; weights are the other where [`FLIP`](Self::FLIP)
-/// says so, which suits instructions that multiply unsigned bytes with signed ones, otherwise signed.
+/// How one instruction set multiplies bytes. Inputs are signed or not, and for either [`FLIP`](Self::FLIP) says whether
+/// weights are as instructions want them: some multiply unsigned bytes with signed ones, some only bytes that are alike.
 ///
 /// # Safety
 /// All functions need the instruction set of the type; pointers must be valid for what each says.
 #[allow(clippy::missing_safety_doc)] // the trait's section holds for each function
 pub unsafe trait Dot: Copy {
     type V: Lanes;
-    /// Four inputs of a row.
+    /// Inputs of a row.
     type A: Copy;
-    /// Four weights for each lane.
+    /// A group of weights for each lane.
     type B: Copy;
-    /// Whether weights for signed inputs are unsigned.
-    const FLIP: bool;
+    /// Bytes of a group.
+    const GROUP: usize = 4;
+    /// How many groups of inputs are read at once, at most 8: more than one where a product can take one of them out of a
+    /// vector.
+    const STEP: usize = 1;
+    /// Whether weights for unsigned inputs, and for signed ones, are unsigned.
+    const FLIP: [bool; 2];
 
-    /// From four bytes.
+    /// From a group of bytes.
     unsafe fn inputs<const SIGNED: bool>(p: *const u8) -> Self::A;
-    /// From four bytes a lane.
-    unsafe fn weights(p: *const i8) -> Self::B;
-    /// Per lane, the sum of four products added to `sums`.
-    unsafe fn dot<const SIGNED: bool>(sums: Sums<Self>, a: Self::A, b: Self::B) -> Sums<Self>;
+    /// From `STEP` groups of bytes.
+    #[inline(always)]
+    unsafe fn several<const SIGNED: bool>(p: *const u8) -> Self::A {
+        // SAFETY: the same contract, as it is one group.
+        unsafe { Self::inputs::<SIGNED>(p) }
+    }
+    /// Those of a panel, from a group of bytes a lane.
+    unsafe fn weights(p: *const i8) -> [Self::B; 2];
+    /// Per lane, the products of group `AT` of the inputs added to `sums`. One group counts as any.
+    unsafe fn dot<const SIGNED: bool, const AT: i32>(sums: Sums<Self>, a: Self::A, b: Self::B) -> Sums<Self>;
 }
 
 /// A vector of sums.
@@ -34,7 +45,7 @@ unsafe impl Dot for Base {
     type V = Base;
     type A = [i32; 4];
     type B = [[i8; 4]; 8];
-    const FLIP: bool = false;
+    const FLIP: [bool; 2] = [false; 2];
 
     #[inline(always)]
     unsafe fn inputs<const SIGNED: bool>(p: *const u8) -> Self::A {
@@ -43,12 +54,12 @@ unsafe impl Dot for Base {
         bytes.map(|byte| if SIGNED { i32::from(byte as i8) } else { i32::from(byte) })
     }
     #[inline(always)]
-    unsafe fn weights(p: *const i8) -> Self::B {
+    unsafe fn weights(p: *const i8) -> [Self::B; 2] {
         // SAFETY: the caller's pointer is valid for four bytes a lane.
-        unsafe { p.cast::<Self::B>().read_unaligned() }
+        unsafe { p.cast::<[Self::B; 2]>().read_unaligned() }
     }
     #[inline(always)]
-    unsafe fn dot<const SIGNED: bool>(sums: Sums<Self>, a: Self::A, b: Self::B) -> Sums<Self> {
+    unsafe fn dot<const SIGNED: bool, const AT: i32>(sums: Sums<Self>, a: Self::A, b: Self::B) -> Sums<Self> {
         std::array::from_fn(|i| (0..4).fold(sums[i], |sum, j| sum.wrapping_add(a[j] * i32::from(b[i][j]))))
     }
 }

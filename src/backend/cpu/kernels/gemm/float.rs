@@ -4,6 +4,8 @@
 //! of depth: a result depends on nothing but its own row and column.
 
 use super::micro::{for_each_tile, with_height, Block, Family, Micro};
+#[cfg(target_arch = "aarch64")]
+use crate::backend::cpu::kernels::neon::Neon;
 use crate::backend::cpu::kernels::simd::{self, Simd};
 
 /// Products of f32.
@@ -33,6 +35,9 @@ pub static BASE: Micro<Float> = of(4, 2 * simd::Base::LANES, base);
 pub static AVX2: Micro<Float> = of(6, 2 * simd::Avx2::LANES, avx2);
 #[cfg(target_arch = "x86_64")]
 pub static AVX512: Micro<Float> = of(12, 2 * simd::Avx512::LANES, avx512);
+
+#[cfg(target_arch = "aarch64")]
+pub static NEON: Micro<Float> = of(8, 2 * Neon::LANES, neon);
 
 unsafe fn base(block: &Block<Float>) {
     // SAFETY: by the contract of `Micro::run`; heights are at most 4.
@@ -67,6 +72,18 @@ unsafe fn avx512(block: &Block<Float>) {
             block,
             12,
             |row, height, panel| with_height!(height, [1 2 3 4 5 6 7 8 9 10 11 12], M => wide::<simd::Avx512, M, 1>(block, row, panel)),
+        )
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+unsafe fn neon(block: &Block<Float>) {
+    // SAFETY: by the contract of `Micro::run`; heights are at most 8.
+    unsafe {
+        run::<Neon>(
+            block,
+            8,
+            |row, height, panel| with_height!(height, [1 2 3 4 5 6 7 8], M => wide::<Neon, M, 1>(block, row, panel)),
         )
     }
 }
@@ -119,7 +136,29 @@ unsafe fn wide<S: Simd, const M: usize, const P: usize>(block: &Block<Float>, ro
         let mut weights = block.panels.add(panel * block.panel);
         for segment in 0..block.segments() {
             let inputs = block.pointers::<M>(segment, row);
-            for i in 0..block.depth {
+            let whole = if S::STEP > 1 { block.depth - block.depth % S::STEP } else { 0 };
+            for i in (0..whole).step_by(S::STEP) {
+                let mut several = [S::inputs(inputs[0].add(i)); M];
+                for (several, inputs) in several.iter_mut().zip(inputs).skip(1) {
+                    *several = S::inputs(inputs.add(i));
+                }
+                // Written out, as an instruction names the input that it takes.
+                macro_rules! products {
+                    ($($at:literal)*) => {
+                        $(for p in 0..P {
+                            let b = weights.add(p * block.panel + $at * width);
+                            let (b0, b1) = (S::load(b), S::load(b.add(lanes)));
+                            for (m, row) in sums.iter_mut().enumerate() {
+                                row[p][0] = S::mul_add_input::<$at>(several[m], b0, row[p][0]);
+                                row[p][1] = S::mul_add_input::<$at>(several[m], b1, row[p][1]);
+                            }
+                        })*
+                    };
+                }
+                products!(0 1 2 3);
+                weights = weights.add(S::STEP * width);
+            }
+            for i in whole..block.depth {
                 for p in 0..P {
                     let b = weights.add(p * block.panel);
                     let (b0, b1) = (S::load(b), S::load(b.add(lanes)));

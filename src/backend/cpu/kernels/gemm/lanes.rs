@@ -65,11 +65,11 @@ unsafe impl Lanes for Base {
             // SAFETY: there are four constants for each of 8 lanes, and three unless the pointer is null.
             unsafe {
                 let mut x = sums[i];
-                if !scales.left.is_null() {
-                    let bound = |which: usize| scales.left.add(which * 8 + i).read();
+                if !scales.narrow.is_null() {
+                    let bound = |which: usize| scales.narrow.add(which * 8 + i).read();
                     x = x.max(bound(0)).min(bound(1)) << bound(2);
                 }
-                let constant = |which: usize| scales.scales.add(which * 8 + i % 2 * 4 + i / 2).read();
+                let constant = |which: usize| scales.wide.add(which * 8 + i % 2 * 4 + i / 2).read();
                 let sign = if x < 0 { constant(2) } else { 0 };
                 ((i64::from(x) * constant(0) + constant(1) - sign) >> constant(3)) as i32
             }

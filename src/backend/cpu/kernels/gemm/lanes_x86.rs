@@ -91,13 +91,13 @@ unsafe impl Lanes for Avx2 {
     unsafe fn requantise(mut x: Self::I, scales: Scales) -> Self::I {
         // SAFETY: by the trait's contract, 4 times 8 constants, and 3 times 8 unless the pointer is null.
         unsafe {
-            if !scales.left.is_null() {
-                let left = scales.left;
+            if !scales.narrow.is_null() {
+                let left = scales.narrow;
                 x = _mm256_min_epi32(_mm256_max_epi32(x, Self::load(left)), Self::load(left.add(8)));
                 x = _mm256_sllv_epi32(x, Self::load(left.add(16)));
             }
-            let even = half_256(x, scales.scales);
-            let odd = half_256(_mm256_srli_epi64::<32>(x), scales.scales.add(4));
+            let even = half_256(x, scales.wide);
+            let odd = half_256(_mm256_srli_epi64::<32>(x), scales.wide.add(4));
             _mm256_blend_epi32::<0b1010_1010>(even, _mm256_slli_epi64::<32>(odd))
         }
     }
@@ -163,13 +163,13 @@ unsafe impl Lanes for Avx512 {
     unsafe fn requantise(mut x: Self::I, scales: Scales) -> Self::I {
         // SAFETY: by the trait's contract, 4 times 16 constants, and 3 times 16 unless the pointer is null.
         unsafe {
-            if !scales.left.is_null() {
-                let left = scales.left;
+            if !scales.narrow.is_null() {
+                let left = scales.narrow;
                 x = _mm512_min_epi32(_mm512_max_epi32(x, Self::load(left)), Self::load(left.add(16)));
                 x = _mm512_sllv_epi32(x, Self::load(left.add(32)));
             }
-            let even = half_512(x, scales.scales);
-            let odd = half_512(_mm512_srli_epi64::<32>(x), scales.scales.add(8));
+            let even = half_512(x, scales.wide);
+            let odd = half_512(_mm512_srli_epi64::<32>(x), scales.wide.add(8));
             // The lower halves of `odd` beside those of `even`.
             _mm512_mask_shuffle_epi32::<0b10_10_00_00>(even, 0xaaaa, odd)
         }

@@ -2,7 +2,7 @@
 //!
 //! - `micro`: the seam to the instruction sets: how weights are to be packed, and the function that multiplies a block.
 //! - `float`, `quant`: the two families of products, with their micro-kernels; `dot` and `lanes` hold what differs between
-//!   vectors, `amx` the tiles of bytes; `choice` tells which an instruction set has.
+//!   vectors, `amx` the tiles of bytes, `i8mm` the small matrices of bytes; `choice` tells which an instruction set has.
 //! - `requant`: from 32-bit sums to bytes.
 //! - `packed`: weights packed for a micro-kernel.
 //! - `pairs`: products of matrices both of which only a run brings: packed as they are needed.
@@ -13,11 +13,17 @@
 mod amx;
 mod choice;
 mod dot;
+#[cfg(target_arch = "aarch64")]
+mod dot_neon;
 #[cfg(target_arch = "x86_64")]
 mod dot_x86;
 mod float;
+#[cfg(target_arch = "aarch64")]
+mod i8mm;
 mod image;
 mod lanes;
+#[cfg(target_arch = "aarch64")]
+mod lanes_neon;
 #[cfg(target_arch = "x86_64")]
 mod lanes_x86;
 mod micro;

@@ -133,7 +133,7 @@ impl Packed<Quant> {
             return None;
         }
         let folding = Folding::new(zeros, micro, inputs);
-        let requant = Requant::new(requantisation, micro.columns / 2, folding.row_factor)?;
+        let requant = Requant::new(requantisation, choice::form(isa), micro.columns / 2, folding.row_factor)?;
         let folded = |row: &[i8], bias: i32| {
             let sum = row.iter().fold(0i32, |sum, &w| sum.wrapping_add(folding.number(w)));
             Some(folding.bias(sum, bias))
@@ -177,6 +177,7 @@ impl<F: Family> Packed<F> {
                 match micro.group {
                     1 => layout.pack::<_, 1>(weights, packed, convert, &mut pace),
                     4 => layout.pack::<_, 4>(weights, packed, convert, &mut pace),
+                    8 => layout.pack::<_, 8>(weights, packed, convert, &mut pace),
                     _ => None,
                 }
             })?;

@@ -5,11 +5,15 @@
 //! read as they lie, signed or not; weights are packed as the other where the instructions want it so, which moves zw.
 
 use super::dot::{Dot, Sums};
+#[cfg(target_arch = "aarch64")]
+use super::dot_neon::Dotprod;
 #[cfg(target_arch = "x86_64")]
 use super::dot_x86::{AvxVnni, Vnni};
 use super::lanes::Lanes;
 use super::micro::{for_each_tile, with_height, Block, Family, Micro, MAX_ROWS};
 use super::requant::Requant;
+#[cfg(target_arch = "aarch64")]
+use crate::backend::cpu::kernels::neon::Neon;
 use crate::backend::cpu::kernels::simd;
 
 /// Products of bytes.
@@ -33,12 +37,12 @@ impl Family for Quant {
 
 /// The micro-kernels of `D` for unsigned and for signed inputs.
 const fn of<D: Dot>(rows: usize, run: [unsafe fn(&Block<Quant>); 2]) -> [Micro<Quant>; 2] {
-    let columns = 2 * D::V::LANES;
-    let padded = |depth: usize| depth.next_multiple_of(4);
-    let flip = if D::FLIP { 0x80 } else { 0 };
+    let (columns, group) = (2 * D::V::LANES, D::GROUP);
+    let padded = |depth: usize| depth.next_multiple_of(D::GROUP);
+    let flip = [if D::FLIP[0] { 0x80 } else { 0 }, if D::FLIP[1] { 0x80 } else { 0 }];
     [
-        Micro { rows, columns, group: 4, padded, even: false, flip: 0, run: run[0] },
-        Micro { rows, columns, group: 4, padded, even: false, flip, run: run[1] },
+        Micro { rows, columns, group, padded, even: false, flip: flip[0], run: run[0] },
+        Micro { rows, columns, group, padded, even: false, flip: flip[1], run: run[1] },
     ]
 }
 
@@ -84,6 +88,11 @@ micro_kernels!(
     12,
     "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni"
 );
+
+#[cfg(target_arch = "aarch64")]
+micro_kernels!(NEON = Neon, [1 2 3 4 5 6 7 8], 8);
+#[cfg(target_arch = "aarch64")]
+micro_kernels!(DOTPROD = Dotprod, [1 2 3 4 5 6 7 8], 8, "dotprod");
 
 /// What is to be subtracted from each sum of a row: its inputs' sum, as often as the weights' zero point says.
 ///
@@ -149,6 +158,7 @@ unsafe fn tile<D: Dot, const SIGNED: bool, const M: usize, const P: usize>(
     panel: usize,
 ) {
     let (lanes, width) = (D::V::LANES, 2 * D::V::LANES);
+    let (group, several) = (D::GROUP, D::GROUP * D::STEP);
     // SAFETY: panels, bias and rows of inputs exist by contract.
     unsafe {
         let mut sums = [[[D::V::splat(0); 2]; P]; M];
@@ -163,17 +173,44 @@ unsafe fn tile<D: Dot, const SIGNED: bool, const M: usize, const P: usize>(
         let mut weights = block.panels.add(panel * block.panel);
         for segment in 0..block.segments() {
             let inputs = block.pointers::<M>(segment, row);
-            for i in (0..block.padded).step_by(4) {
+            let whole = if D::STEP > 1 { block.padded - block.padded % several } else { 0 };
+            for i in (0..whole).step_by(several) {
+                let mut a = [D::several::<SIGNED>(inputs[0].add(i)); M];
+                for (a, inputs) in a.iter_mut().zip(inputs).skip(1) {
+                    *a = D::several::<SIGNED>(inputs.add(i));
+                }
+                // Written out, as an instruction names the group that it takes.
+                macro_rules! products {
+                    ($($at:literal)*) => {
+                        $(for p in 0..P {
+                            let b = D::weights(weights.add(p * block.panel + $at * width * group));
+                            for (m, sums) in sums.iter_mut().enumerate() {
+                                sums[p] = [
+                                    D::dot::<SIGNED, $at>(sums[p][0], a[m], b[0]),
+                                    D::dot::<SIGNED, $at>(sums[p][1], a[m], b[1]),
+                                ];
+                            }
+                        })*
+                    };
+                }
+                products!(0 1 2 3);
+                if D::STEP > 4 {
+                    products!(4 5 6 7);
+                }
+                weights = weights.add(width * several);
+            }
+            for i in (whole..block.padded).step_by(group) {
                 for p in 0..P {
-                    let b = weights.add(p * block.panel);
-                    let b = [D::weights(b), D::weights(b.add(lanes * 4))];
+                    let b = D::weights(weights.add(p * block.panel));
                     for (m, sums) in sums.iter_mut().enumerate() {
                         let a = D::inputs::<SIGNED>(inputs[m].add(i));
-                        sums[p] =
-                            [D::dot::<SIGNED>(sums[p][0], a, b[0]), D::dot::<SIGNED>(sums[p][1], a, b[1])];
+                        sums[p] = [
+                            D::dot::<SIGNED, 0>(sums[p][0], a, b[0]),
+                            D::dot::<SIGNED, 0>(sums[p][1], a, b[1]),
+                        ];
                     }
                 }
-                weights = weights.add(width * 4);
+                weights = weights.add(width * group);
             }
         }
         // Written out, as sums that are indexed by a variable would be kept in memory all along.

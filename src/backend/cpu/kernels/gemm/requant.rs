@@ -9,6 +9,8 @@
 //!
 //! A left shift saturates before the product. Clamping x to what can be shifted is as good: either way the result is beyond
 //! all bytes, as mantissas are at least 2^30.
+//!
+//! Where vectors have instructions that round and saturate of themselves, they get the multiplier's parts as they are.
 
 use crate::memory::AlignedBuf;
 use crate::tensor::requant::Multiplier;
@@ -16,17 +18,28 @@ use crate::tensor::OperandType;
 
 /// What turns the sums of a product's columns into bytes.
 pub struct Requant {
-    /// For each vector of columns: mantissas, roundings, signs and shifts, each 64 bits, those of even columns first.
-    scales: AlignedBuf,
-    /// For each vector of columns: the least and the largest sum, and the left shift, each 32 bits; empty where no column
-    /// has one.
-    left: AlignedBuf,
+    /// For each vector of columns, in the wide form: mantissas, roundings, signs and shifts, each 64 bits, those of even
+    /// columns first.
+    wide: AlignedBuf,
+    /// For each vector of columns, each 32 bits, in the wide form: the least and the largest sum, and the left shift; empty
+    /// where no column has one. In the narrow form: the mantissa, the right shift as a negative number, the left shift.
+    narrow: AlignedBuf,
+    once: bool,
     /// The last vector of columns that has constants: the first if all have the same.
     last: usize,
     lanes: usize,
     /// As the rows of inputs are summed as well: how often a row's sum is to be subtracted. 0 where it need not be known.
     pub row_factor: i32,
     pub target: Bytes,
+}
+
+/// What constants vectors want.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Those of the formula above.
+    Wide,
+    /// The multiplier's parts.
+    Narrow,
 }
 
 /// The output's bytes, as unsigned ones until they are stored.
@@ -54,44 +67,62 @@ pub struct Requantisation<'a> {
 /// The constants of one vector of columns.
 #[derive(Clone, Copy)]
 pub struct Scales {
-    /// Four times as many elements as there are lanes.
-    pub scales: *const i64,
-    /// Three times as many; null where nothing is shifted left.
-    pub left: *const i32,
+    /// Four times as many elements as there are lanes, in the wide form.
+    pub wide: *const i64,
+    /// Three times as many; null where there are none.
+    pub narrow: *const i32,
+    /// Whether to round once.
+    #[cfg_attr(not(target_arch = "aarch64"), allow(dead_code))]
+    // it is in the constants of the wide form
+    pub once: bool,
 }
 
 impl Requant {
     /// For vectors of so many lanes. `None` where there is no memory.
-    pub fn new(requantisation: &Requantisation, lanes: usize, row_factor: i32) -> Option<Self> {
+    pub fn new(requantisation: &Requantisation, form: Form, lanes: usize, row_factor: i32) -> Option<Self> {
+        let once = requantisation.once;
         let multipliers = requantisation.multipliers;
         let uniform = multipliers.iter().all(|m| Some(m) == multipliers.first());
         let vectors = if uniform { 1 } else { multipliers.len().div_ceil(lanes) };
         let shifted = multipliers.iter().any(|m| m.shift > 0);
         let count = vectors.checked_mul(lanes)?;
-        let mut scales = AlignedBuf::zeroed(count.checked_mul(4 * size_of::<i64>())?)?;
-        let mut left = AlignedBuf::zeroed(if shifted { count * 3 * size_of::<i32>() } else { 0 })?;
-        let (wide, narrow) =
-            (bytemuck::cast_slice_mut::<_, i64>(&mut scales), bytemuck::cast_slice_mut::<_, i32>(&mut left));
+        let (wides, narrows) = match form {
+            Form::Wide => (4, if shifted { 3 } else { 0 }),
+            Form::Narrow => (0, 3),
+        };
+        let mut wide = AlignedBuf::zeroed(count.checked_mul(wides * size_of::<i64>())?)?;
+        let mut narrow = AlignedBuf::zeroed(count.checked_mul(narrows * size_of::<i32>())?)?;
+        let (to_wide, to_narrow) =
+            (bytemuck::cast_slice_mut::<_, i64>(&mut wide), bytemuck::cast_slice_mut::<_, i32>(&mut narrow));
         for column in 0..count {
             let multiplier = if uniform { multipliers.first() } else { multipliers.get(column) };
             let Some(multiplier) = multiplier else { break };
             let (vector, lane) = (column / lanes, column % lanes);
-            let right = (-multiplier.shift).clamp(0, 31);
+            let (left, right) = (multiplier.shift.clamp(0, 30), (-multiplier.shift).clamp(0, 31));
+            let mut put_narrow = |constants: [i32; 3]| {
+                let at = vector * 3 * lanes + lane;
+                constants
+                    .into_iter()
+                    .enumerate()
+                    .for_each(|(i, constant)| to_narrow[at + i * lanes] = constant);
+            };
+            if form == Form::Narrow {
+                put_narrow([multiplier.mantissa, -right, left]);
+                continue;
+            }
             let half = 1i64 << (30 + right);
-            let twice = right > 0 && !requantisation.once;
+            let twice = right > 0 && !once;
             let round = if twice { half + (1 << 30) } else { half };
             let at = vector * 4 * lanes + lane % 2 * (lanes / 2) + lane / 2;
             let sign = if twice { 1 << 31 } else { 0 };
             let constants = [multiplier.mantissa.into(), round, sign, i64::from(31 + right)];
-            constants.into_iter().enumerate().for_each(|(i, constant)| wide[at + i * lanes] = constant);
+            constants.into_iter().enumerate().for_each(|(i, constant)| to_wide[at + i * lanes] = constant);
             if shifted {
-                let (at, shift) = (vector * 3 * lanes + lane, multiplier.shift.clamp(0, 30));
-                let bounds = [i32::MIN >> shift, i32::MAX >> shift, shift];
-                bounds.into_iter().enumerate().for_each(|(i, bound)| narrow[at + i * lanes] = bound);
+                put_narrow([i32::MIN >> left, i32::MAX >> left, left]);
             }
         }
         let target = Bytes::new(requantisation);
-        Some(Requant { scales, left, last: vectors.max(1) - 1, lanes, row_factor, target })
+        Some(Requant { wide, narrow, once, last: vectors.max(1) - 1, lanes, row_factor, target })
     }
 
     /// The constants of a vector of columns. One that is beyond the last gets those of the last, for a panel that ends
@@ -99,11 +130,12 @@ impl Requant {
     #[inline(always)]
     pub fn scales(&self, vector: usize) -> Scales {
         let at = vector.min(self.last) * self.lanes;
-        let left = match self.left.is_empty() {
+        let narrow = match self.narrow.is_empty() {
             true => std::ptr::null(),
-            false => self.left.as_ptr().cast::<i32>().wrapping_add(at * 3),
+            false => self.narrow.as_ptr().cast::<i32>().wrapping_add(at * 3),
         };
-        Scales { scales: self.scales.as_ptr().cast::<i64>().wrapping_add(at * 4), left }
+        let wide = self.wide.as_ptr().cast::<i64>().wrapping_add(at * 4);
+        Scales { wide, narrow, once: self.once }
     }
 }
 

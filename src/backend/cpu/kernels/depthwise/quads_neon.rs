@@ -1,0 +1,166 @@
+//! Quads in NEON, as every 64-bit Arm machine has it and with its dot products. Their bytes are signed, as no instruction
+//! before I8MM multiplies bytes that are not alike.
+
+use super::super::neon::{apply, Multipliers};
+use super::quads::{Quads, Scaling, CHANNELS, QUAD, ROWS};
+use std::arch::aarch64::*;
+use std::arch::asm;
+
+/// Four sums each of four times four channels.
+type Sums = [int32x4_t; 4];
+
+/// What every machine has: products of pairs of rows, whose sums are added at the end.
+pub struct Base;
+
+/// With dot products.
+pub struct Dotprod;
+
+// SAFETY: every machine has these instructions; all loads and stores may be unaligned.
+unsafe impl Quads for Base {
+    /// For each channel the sum of even pairs of rows, then that of odd ones.
+    type Sums = [int32x4_t; 8];
+    type Weight = i8;
+
+    fn place(channel: usize, row: usize) -> usize {
+        channel * ROWS + row
+    }
+    #[inline(always)]
+    unsafe fn load(sums: *const i32) -> Self::Sums {
+        // SAFETY: by the trait's contract.
+        unsafe {
+            let sums = sums.cast::<Sums>().read_unaligned();
+            let none = vdupq_n_s32(0);
+            let mut halves = [none; 8];
+            for (i, sums) in sums.into_iter().enumerate() {
+                halves[2 * i] = vzip1q_s32(sums, none);
+                halves[2 * i + 1] = vzip2q_s32(sums, none);
+            }
+            halves
+        }
+    }
+    #[inline(always)]
+    unsafe fn store(sums: Self::Sums) -> [i32; CHANNELS] {
+        // SAFETY: every machine has these instructions.
+        unsafe { numbers(whole(sums)) }
+    }
+    #[inline(always)]
+    unsafe fn add(mut sums: Self::Sums, quad: *const u8, weights: *const i8) -> Self::Sums {
+        for i in 0..4 {
+            // SAFETY: by the trait's contract.
+            unsafe {
+                let bytes = quad.add(i * 16).cast::<int8x16_t>().read_unaligned();
+                let weights = weights.add(i * 16).cast::<int8x16_t>().read_unaligned();
+                let low = vmull_s8(vget_low_s8(bytes), vget_low_s8(weights));
+                sums[2 * i] = vpadalq_s16(sums[2 * i], low);
+                sums[2 * i + 1] = vpadalq_s16(sums[2 * i + 1], vmull_high_s8(bytes, weights));
+            }
+        }
+        sums
+    }
+    #[inline(always)]
+    unsafe fn requantise(sums: Self::Sums, scaling: &Scaling) -> [u8; CHANNELS] {
+        // SAFETY: every machine has these instructions.
+        unsafe { requantise(whole(sums), scaling) }
+    }
+}
+
+// SAFETY: callers have detected the dot products; all loads and stores may be unaligned.
+unsafe impl Quads for Dotprod {
+    type Sums = Sums;
+    type Weight = i8;
+
+    fn place(channel: usize, row: usize) -> usize {
+        channel * ROWS + row
+    }
+    #[inline(always)]
+    unsafe fn load(sums: *const i32) -> Self::Sums {
+        // SAFETY: by the trait's contract.
+        unsafe { sums.cast::<Sums>().read_unaligned() }
+    }
+    #[inline(always)]
+    unsafe fn store(sums: Self::Sums) -> [i32; CHANNELS] {
+        // SAFETY: every machine has these instructions.
+        unsafe { numbers(sums) }
+    }
+    #[inline(always)]
+    unsafe fn add(mut sums: Self::Sums, quad: *const u8, weights: *const i8) -> Self::Sums {
+        for (i, sums) in sums.iter_mut().enumerate() {
+            // SAFETY: by the trait's contract; the instruction computes with registers only, and is not stable otherwise.
+            unsafe {
+                asm!(
+                    "sdot {sums:v}.4s, {bytes:v}.16b, {weights:v}.16b",
+                    sums = inout(vreg) *sums,
+                    bytes = in(vreg) quad.add(i * 16).cast::<int8x16_t>().read_unaligned(),
+                    weights = in(vreg) weights.add(i * 16).cast::<int8x16_t>().read_unaligned(),
+                    options(pure, nomem, nostack, preserves_flags),
+                );
+            }
+        }
+        sums
+    }
+    #[inline(always)]
+    unsafe fn requantise(sums: Self::Sums, scaling: &Scaling) -> [u8; CHANNELS] {
+        // SAFETY: every machine has these instructions.
+        unsafe { requantise(sums, scaling) }
+    }
+}
+
+/// # Safety
+/// Every machine has the instructions.
+#[inline(always)]
+unsafe fn whole(halves: [int32x4_t; 8]) -> Sums {
+    // SAFETY: as above.
+    unsafe {
+        let [a, b, c, d, e, f, g, h] = halves;
+        [vpaddq_s32(a, b), vpaddq_s32(c, d), vpaddq_s32(e, f), vpaddq_s32(g, h)]
+    }
+}
+
+/// # Safety
+/// None: any bits are numbers, and there are as many.
+#[inline(always)]
+unsafe fn numbers(sums: Sums) -> [i32; CHANNELS] {
+    // SAFETY: as above.
+    unsafe { std::mem::transmute(sums) }
+}
+
+/// # Safety
+/// Every machine has the instructions.
+#[inline(always)]
+unsafe fn requantise(sums: Sums, scaling: &Scaling) -> [u8; CHANNELS] {
+    // SAFETY: arrays have sixteen elements.
+    unsafe {
+        let vectors = |of: &[i32; CHANNELS]| of.as_ptr().cast::<Sums>().read_unaligned();
+        let (mantissa, right) = (vectors(scaling.mantissa), vectors(scaling.right));
+        let left = scaling.left.map_or([vdupq_n_s32(0); 4], vectors);
+        let (lo, hi) = (vdupq_n_s32(scaling.range.0), vdupq_n_s32(scaling.range.1));
+        let zero = vdupq_n_s32(scaling.output_zero);
+        let mut bytes = [zero; 4];
+        for (i, bytes) in bytes.iter_mut().enumerate() {
+            let by = Multipliers { mantissa: mantissa[i], left: left[i], right: vnegq_s32(right[i]) };
+            *bytes = vaddq_s32(vminq_s32(vmaxq_s32(apply(sums[i], by), lo), hi), zero);
+        }
+        let [a, b, c, d] = bytes;
+        let low = vmovn_high_s32(vmovn_s32(a), b);
+        let high = vmovn_high_s32(vmovn_s32(c), d);
+        std::mem::transmute(vmovn_high_s16(vmovn_s16(low), high))
+    }
+}
+
+/// Sixteen bytes of each of four rows as a quad, each byte xored with `flip`.
+#[inline(always)]
+pub fn interleave(rows: [[u8; CHANNELS]; ROWS], flip: u8) -> [u8; QUAD] {
+    // SAFETY: every machine has these instructions; the arrays are as large as the vectors.
+    unsafe {
+        let flip = vdupq_n_u8(flip);
+        let [a, b, c, d] = rows.map(|row| veorq_u8(std::mem::transmute::<[u8; 16], uint8x16_t>(row), flip));
+        let even = [vzip1q_u8(a, c), vzip2q_u8(a, c)];
+        let odd = [vzip1q_u8(b, d), vzip2q_u8(b, d)];
+        std::mem::transmute([
+            vzip1q_u8(even[0], odd[0]),
+            vzip2q_u8(even[0], odd[0]),
+            vzip1q_u8(even[1], odd[1]),
+            vzip2q_u8(even[1], odd[1]),
+        ])
+    }
+}

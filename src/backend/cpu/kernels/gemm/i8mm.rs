@@ -1,0 +1,188 @@
+//! Products of bytes in small matrices (I8MM): two rows of eight inputs times two columns of as many weights.
+//!
+//! Weights are packed in groups of eight, so that two columns of a panel are a vector. A vector of sums is two rows of two
+//! columns, which are put in order when they are complete. The compiler has no stable intrinsics for these instructions.
+
+use super::lanes::Lanes;
+use super::micro::{for_each_tile, with_height, Block, Micro, MAX_ROWS};
+use super::quant::{finish, row_terms, Quant};
+use crate::backend::cpu::kernels::neon::Neon;
+use std::arch::aarch64::*;
+use std::arch::asm;
+
+/// For unsigned inputs, and for signed ones. Weights are signed for either.
+pub static MICRO: [Micro<Quant>; 2] = [of(unsigned), of(signed)];
+
+const fn of(run: unsafe fn(&Block<Quant>)) -> Micro<Quant> {
+    Micro { rows: 8, columns: 8, group: 8, padded, even: false, flip: 0, run }
+}
+
+fn padded(depth: usize) -> usize {
+    depth.next_multiple_of(8)
+}
+
+// The closures are compiled for I8MM as the functions are that they stand in.
+
+#[target_feature(enable = "i8mm")]
+unsafe fn unsigned(block: &Block<Quant>) {
+    // SAFETY: by the contract of `Micro::run`; tiles are such as the block has.
+    unsafe {
+        run::<false>(
+            block,
+            |terms, row, height, panel| with_height!(height.div_ceil(2), [1 2 3 4], PAIRS => tile::<false, PAIRS, 1>(block, terms, row, height, panel)),
+        )
+    }
+}
+
+#[target_feature(enable = "i8mm")]
+unsafe fn signed(block: &Block<Quant>) {
+    // SAFETY: by the contract of `Micro::run`; tiles are such as the block has.
+    unsafe {
+        run::<true>(
+            block,
+            |terms, row, height, panel| with_height!(height.div_ceil(2), [1 2 3 4], PAIRS => tile::<true, PAIRS, 1>(block, terms, row, height, panel)),
+        )
+    }
+}
+
+/// Goes through a block: all rows by one panel after the other. One or two rows take panels side by side to have enough
+/// under way.
+///
+/// # Safety
+/// The machine must have I8MM, and the block be as `Micro::run` demands.
+#[inline(always)]
+unsafe fn run<const SIGNED: bool>(block: &Block<Quant>, one: impl Fn(&[i32; MAX_ROWS], usize, usize, usize)) {
+    // SAFETY: the same contract.
+    let terms = unsafe { row_terms::<Neon, SIGNED>(block) };
+    let panels = block.columns.div_ceil(8);
+    let mut panel = 0;
+    while panel < panels {
+        if block.rows <= 2 && panels - panel >= 2 {
+            // SAFETY: as many panels are left, and the block has the rows.
+            unsafe { tile::<SIGNED, 1, 2>(block, &terms, 0, block.rows, panel) };
+            panel += 2;
+        } else {
+            for_each_tile(block.rows, 8, |row, height| one(&terms, row, height, panel));
+            panel += 1;
+        }
+    }
+}
+
+/// Adds to sums of two rows and two columns.
+///
+/// # Safety
+/// The machine must have I8MM.
+#[inline(always)]
+unsafe fn multiply<const SIGNED: bool>(mut sums: int32x4_t, a: uint8x16_t, b: int8x16_t) -> int32x4_t {
+    macro_rules! multiply {
+        ($instruction:literal) => {
+            asm!(
+                concat!($instruction, " {sums:v}.4s, {a:v}.16b, {b:v}.16b"),
+                sums = inout(vreg) sums,
+                a = in(vreg) a,
+                b = in(vreg) b,
+                options(pure, nomem, nostack, preserves_flags),
+            )
+        };
+    }
+    // SAFETY: by contract; these compute with registers only.
+    unsafe {
+        if SIGNED {
+            multiply!("smmla");
+        } else {
+            multiply!("usmmla");
+        }
+    }
+    sums
+}
+
+/// Computes `height` rows, in `PAIRS` of them of which the last may be half a one, of `P` panels.
+///
+/// # Safety
+/// The machine must have I8MM, the block be as `Micro::run` demands, and have the rows from `row` on and `P` panels from
+/// `panel` on.
+#[inline(always)]
+unsafe fn tile<const SIGNED: bool, const PAIRS: usize, const P: usize>(
+    block: &Block<Quant>,
+    terms: &[i32; MAX_ROWS],
+    row: usize,
+    height: usize,
+    panel: usize,
+) {
+    let last = row + height - 1;
+    // SAFETY: panels and rows of inputs exist by contract.
+    unsafe {
+        let mut sums = [[[vdupq_n_s32(0); 4]; P]; PAIRS];
+        let mut weights = block.panels.add(panel * block.panel);
+        for segment in 0..block.segments() {
+            let inputs = &block.inputs[segment * block.rows..][..block.rows];
+            let pairs: [[*const u8; 2]; PAIRS] =
+                std::array::from_fn(|i| [inputs[row + 2 * i], inputs[last.min(row + 2 * i + 1)]]);
+            let whole = block.padded - block.padded % 16;
+            for i in (0..whole).step_by(16) {
+                // Two groups of two rows.
+                let mut a = [[vdupq_n_u8(0); 2]; PAIRS];
+                for (a, pair) in a.iter_mut().zip(pairs) {
+                    let rows = pair.map(|row| row.add(i).cast::<uint64x2_t>().read_unaligned());
+                    a[0] = vreinterpretq_u8_u64(vzip1q_u64(rows[0], rows[1]));
+                    a[1] = vreinterpretq_u8_u64(vzip2q_u64(rows[0], rows[1]));
+                }
+                for p in 0..P {
+                    let b = weights.add(p * block.panel).cast::<[[int8x16_t; 4]; 2]>().read_unaligned();
+                    for (sums, a) in sums.iter_mut().zip(a) {
+                        for j in 0..4 {
+                            sums[p][j] = multiply::<SIGNED>(sums[p][j], a[0], b[0][j]);
+                        }
+                    }
+                    for (sums, a) in sums.iter_mut().zip(a) {
+                        for j in 0..4 {
+                            sums[p][j] = multiply::<SIGNED>(sums[p][j], a[1], b[1][j]);
+                        }
+                    }
+                }
+                weights = weights.add(128);
+            }
+            if whole < block.padded {
+                for p in 0..P {
+                    let b = weights.add(p * block.panel).cast::<[int8x16_t; 4]>().read_unaligned();
+                    for (sums, pair) in sums.iter_mut().zip(pairs) {
+                        let rows = pair.map(|row| row.add(whole).cast::<uint8x8_t>().read_unaligned());
+                        let a = vcombine_u8(rows[0], rows[1]);
+                        for j in 0..4 {
+                            sums[p][j] = multiply::<SIGNED>(sums[p][j], a, b[j]);
+                        }
+                    }
+                }
+                weights = weights.add(64);
+            }
+        }
+        for (i, sums) in sums.iter().enumerate() {
+            let rows = [row + 2 * i, last.min(row + 2 * i + 1)];
+            for (p, &sums) in sums.iter().enumerate() {
+                store(block, sums, rows.map(|row| (row, terms[row])), panel + p);
+            }
+        }
+    }
+}
+
+/// Turns the sums of two rows, each with its term, into outputs of a panel.
+///
+/// # Safety
+/// As for [`tile`].
+#[inline(always)]
+unsafe fn store(block: &Block<Quant>, sums: [int32x4_t; 4], rows: [(usize, i32); 2], panel: usize) {
+    // SAFETY: the bias has whole panels by contract.
+    unsafe {
+        let bias = block.bias.add(panel * 8);
+        let bias = [Neon::load(bias), Neon::load(bias.add(4))];
+        let sums = sums.map(|sums| vreinterpretq_s64_s32(sums));
+        let first = [vzip1q_s64(sums[0], sums[1]), vzip1q_s64(sums[2], sums[3])];
+        let second = [vzip2q_s64(sums[0], sums[1]), vzip2q_s64(sums[2], sums[3])];
+        let with_bias = |sums: [int64x2_t; 2], term: i32| {
+            let start = bias.map(|bias| Neon::sub(bias, Neon::splat(term)));
+            [0, 1].map(|i| vaddq_s32(start[i], vreinterpretq_s32_s64(sums[i])))
+        };
+        let sums = [with_bias(first, rows[0].1), with_bias(second, rows[1].1)];
+        finish::<Neon>(block, sums, rows.map(|(row, _)| row), panel);
+    }
+}

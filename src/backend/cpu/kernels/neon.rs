@@ -1,0 +1,94 @@
+//! NEON, which every 64-bit Arm machine has: its vectors of floats, and how 32-bit sums are scaled in it.
+//!
+//! The products of bytes that newer machines have are in `gemm` and `depthwise`.
+
+use super::simd::Simd;
+use std::arch::aarch64::*;
+
+/// NEON as every machine of the architecture has it.
+#[derive(Clone, Copy)]
+pub struct Neon;
+
+// SAFETY: every machine has these instructions; all loads and stores may be unaligned.
+unsafe impl Simd for Neon {
+    type F = float32x4_t;
+    const LANES: usize = 4;
+    const STEP: usize = 4;
+
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> Self::F {
+        // SAFETY: by the trait's contract.
+        unsafe { vdupq_n_f32(x) }
+    }
+    #[inline(always)]
+    unsafe fn load(p: *const f32) -> Self::F {
+        // SAFETY: by the trait's contract.
+        unsafe { p.cast::<Self::F>().read_unaligned() }
+    }
+    #[inline(always)]
+    unsafe fn store(p: *mut f32, v: Self::F) {
+        // SAFETY: by the trait's contract.
+        unsafe { p.cast::<Self::F>().write_unaligned(v) }
+    }
+    #[inline(always)]
+    unsafe fn mul_add(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        // SAFETY: by the trait's contract.
+        unsafe { vfmaq_f32(c, a, b) }
+    }
+    #[inline(always)]
+    unsafe fn clamp(v: Self::F, lo: Self::F, hi: Self::F) -> Self::F {
+        // The instructions for the larger and the smaller would make a zero's sign that of the bound.
+        // SAFETY: by the trait's contract.
+        unsafe {
+            let v = vbslq_f32(vcltq_f32(v, lo), lo, v);
+            vbslq_f32(vcgtq_f32(v, hi), hi, v)
+        }
+    }
+    #[inline(always)]
+    unsafe fn inputs(p: *const f32) -> Self::F {
+        // SAFETY: by the trait's contract.
+        unsafe { Self::load(p) }
+    }
+    #[inline(always)]
+    unsafe fn mul_add_input<const AT: i32>(x: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        // SAFETY: by the trait's contract.
+        unsafe { vfmaq_laneq_f32::<AT>(c, b, x) }
+    }
+}
+
+/// What scales four sums: the parts of a [`Multiplier`](crate::tensor::requant::Multiplier) each.
+#[derive(Clone, Copy)]
+pub struct Multipliers {
+    pub mantissa: int32x4_t,
+    /// Bits to shift left before the product.
+    pub left: int32x4_t,
+    /// Bits to shift right after it, as negative numbers.
+    pub right: int32x4_t,
+}
+
+/// Four sums scaled as `Multiplier::apply` does.
+#[inline(always)]
+pub fn apply(sums: int32x4_t, by: Multipliers) -> int32x4_t {
+    // SAFETY: every machine has these instructions.
+    unsafe {
+        // Halves are rounded up. The product cannot be the least number, as no mantissa is.
+        let high = vqrdmulhq_s32(vqshlq_s32(sums, by.left), by.mantissa);
+        // Halves away from zero: one less where it is negative and shifted.
+        let nudged = vsraq_n_s32::<31>(high, vandq_s32(high, by.right));
+        vrshlq_s32(nudged, by.right)
+    }
+}
+
+/// The same as `Multiplier::apply_once` does.
+#[inline(always)]
+pub fn apply_once(sums: int32x4_t, by: Multipliers) -> int32x4_t {
+    // SAFETY: every machine has these instructions.
+    unsafe {
+        let (x, right) = (vqshlq_s32(sums, by.left), vsubq_s32(by.right, vdupq_n_s32(31)));
+        let low = vmull_s32(vget_low_s32(x), vget_low_s32(by.mantissa));
+        let high = vmull_high_s32(x, by.mantissa);
+        let low = vrshlq_s64(low, vmovl_s32(vget_low_s32(right)));
+        let high = vrshlq_s64(high, vmovl_high_s32(right));
+        vuzp1q_s32(vreinterpretq_s32_s64(low), vreinterpretq_s32_s64(high))
+    }
+}
