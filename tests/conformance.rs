@@ -47,6 +47,13 @@ fn a_filter_chooses_and_nothing_chosen_is_a_failure() {
 }
 
 #[test]
+fn our_driver_stands_what_no_honest_client_sends() {
+    let corpus = Corpus::new(1, [-1.0, 1.0]);
+    let output = corpus.run(&["--suite", "hostile"]);
+    assert_ends(&output, 0, "33 passed, 0 failed, 0 skipped");
+}
+
+#[test]
 fn bad_arguments_and_files_are_one_line_and_no_run() {
     let corpus = Corpus::new(1, [-1.0, 1.0]);
     std::fs::write(corpus.path("broken.nnt"), b"NNTCORP2 and so on").expect("write");

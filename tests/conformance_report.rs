@@ -48,7 +48,8 @@ fn a_failure_is_laid_out_and_repeats() {
     assert!(read(&failure.join("why.txt")).contains("element 1 is 1, expected 2"));
     // The tool is where the user's PATH says.
     let tool = Path::new(env!("CARGO_BIN_EXE_nnhal")).parent().expect("a directory");
-    let repeated = Command::new("sh").arg(failure.join("repeat.sh")).env("PATH", tool).output();
+    let path = format!("{}:{}", tool.display(), std::env::var("PATH").unwrap_or_default());
+    let repeated = Command::new("sh").arg(failure.join("repeat.sh")).env("PATH", path).output();
     assert_ends(&repeated.expect("sh"), 1, "0 passed, 1 failed, 0 skipped");
 
     let page = read(&directory.join("report.html"));

@@ -162,7 +162,7 @@ fn constants_change(bench: &Bench) -> Step {
 fn read_only_input(bench: &Bench) -> Step {
     use std::os::fd::AsRawFd;
     let prepared = bench.prepare(&floor(2))?;
-    let (mut request, room) = request(&[0; 64], 8)?;
+    let (mut request, room) = request(&[0; 8], 8)?;
     let writable = unsealed(&floats(&[1.5, -0.5]))?;
     let file = File::open(format!("/proc/self/fd/{}", writable.as_raw_fd()))?;
     let (fd, prot) = (Some(descriptor(&file)?), nix::libc::PROT_READ);

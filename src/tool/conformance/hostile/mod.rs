@@ -25,13 +25,16 @@ use crate::tool::error::ToolError;
 use bench::Bench;
 use case::Case;
 
+/// The kind that the cases have in place of a suite of the corpus.
+pub const KIND: &str = "hostile";
+
 fn cases() -> impl Iterator<Item = &'static Case> {
     [memory::CASES, cache::CASES, fences::CASES, requests::CASES, floods::CASES].into_iter().flatten()
 }
 
 /// The cases as the runner takes models: with names, and nothing in them.
 pub fn corpus() -> CorpusFile {
-    let models = cases().map(|case| Model::without_graph(case.name, super::suites::HOSTILE));
+    let models = cases().map(|case| Model::without_graph(case.name, KIND));
     CorpusFile::without_bytes(models.collect())
 }
 

@@ -35,9 +35,6 @@ pub enum Suite {
     Hostile,
 }
 
-/// The kind that hostile cases have in place of a suite of the corpus.
-pub const HOSTILE: &str = "hostile";
-
 impl Suite {
     pub const ALL: [Suite; 12] = [
         Suite::General,
@@ -76,7 +73,7 @@ impl Suite {
             Suite::Deadline => "deadline",
             Suite::Cts => "cts",
             Suite::CtsExpectFailure => "cts_expect_failure",
-            Suite::Hostile => HOSTILE,
+            Suite::Hostile => hostile::KIND,
         }
     }
 
