@@ -7,7 +7,7 @@
 //! the total. Below that there is a `floor`: so much a client may hold as long as anything is left at all.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// So much may be held, in all and by one client.
 #[derive(Debug)]
@@ -62,13 +62,18 @@ impl Quota {
         self.per_client
     }
 
+    /// How much all hold now.
+    pub fn held(&self) -> u64 {
+        self.lock().total
+    }
+
     pub fn floor(&self) -> u64 {
         self.floor
     }
 
     /// Takes `amount` for `client`.
     pub fn take(self: &Arc<Self>, client: u32, amount: u64) -> Result<Permit, Exhausted> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.lock();
         let own = held.by_client.get(&client).copied().unwrap_or(0);
         let fits = |held: u64, limit: u64| held.checked_add(amount).filter(|&sum| sum <= limit);
         let own_after = fits(own, self.per_client).ok_or(Exhausted::ByClient(own))?;
@@ -79,6 +84,10 @@ impl Quota {
         held.total = total_after;
         held.by_client.insert(client, own_after);
         Ok(Permit { quota: self.clone(), client, amount })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether `own` is no more, to what is `left`, than `per_client` is to the rest of `total`.
@@ -96,7 +105,7 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut held = self.quota.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.quota.lock();
         held.total = held.total.saturating_sub(self.amount);
         if let Some(own) = held.by_client.get_mut(&self.client) {
             *own = own.saturating_sub(self.amount);
@@ -163,14 +172,14 @@ mod tests {
             }
             // In the end each takes all that it can get.
             (0..greedy).for_each(|client| permits.extend(std::iter::from_fn(|| quota.take(client, 1).ok())));
-            let held = quota.held.lock().unwrap().total;
+            let held = quota.held();
             let share = 1.0 - 1.0 / parts as f64;
             let promised = total as f64 * share.powi(greedy as i32) - (u64::from(greedy) * floor) as f64;
             prop_assert!((total - held) as f64 >= promised - f64::from(greedy), "{held} of {total} are held");
             let room = (promised / (parts as f64 + 1.0)) as u64;
             prop_assert!(quota.take(newcomer, room.max(floor)).is_ok());
             drop(permits);
-            prop_assert_eq!(quota.held.lock().unwrap().total, 0);
+            prop_assert_eq!(quota.held(), 0);
         }
     }
 }

@@ -12,7 +12,7 @@ mod uses;
 
 pub use allocate::{plan, Plan, RoleModel};
 pub use device_buffer::DeviceBuffer;
-pub use tracker::{BufferHandle, BufferTracker, Limits};
+pub use tracker::{BufferHandle, BufferTracker};
 pub use uses::{Claims, Uses};
 
 use crate::memory::{DeviceMemory, MemoryError};

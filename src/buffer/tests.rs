@@ -4,6 +4,7 @@ use super::*;
 use crate::aidl;
 use crate::memory::{ClientSlice, Memory, Pool};
 use crate::model::{Argument, Request, RequestPool};
+use crate::quota::Quota;
 use crate::tensor::{Dims, OperandType, TensorInfo};
 use std::sync::Arc;
 
@@ -173,8 +174,7 @@ fn tokens_are_positive_unique_and_their_owners_only() {
 
 #[test]
 fn quotas_hold_for_a_client_and_for_all() {
-    let limits = Limits { client_bytes: 3 * 5000, client_buffers: 3, bytes: 5 * 5000, buffers: 4 };
-    let tracker = BufferTracker::new(limits);
+    let tracker = BufferTracker::new(Quota::new(5 * 5000, 3 * 5000), Quota::new(4, 3));
     let allocate = |uid, dims: &[u32]| {
         let infos = [f32s(dims)];
         tracker.allocate(
@@ -192,8 +192,9 @@ fn quotas_hold_for_a_client_and_for_all() {
     let _other = allocate(2, &[1]).unwrap();
     assert!(exhausted(allocate(3, &[1])), "more buffers than all may have");
     drop(mine);
-    let mine = allocate(1, &[2500]).unwrap();
-    assert!(exhausted(allocate(2, &[1500])), "more bytes than all may have");
+    assert!(exhausted(allocate(1, &[2500])), "what is left would be too little for others");
+    let mine = allocate(1, &[1500]).unwrap();
+    assert!(exhausted(allocate(2, &[1500])), "more bytes than are left for one");
     drop(mine);
     // Growing costs as well.
     let growing = allocate(1, &[0]).unwrap();

@@ -2,32 +2,12 @@
 
 use super::{invalid, Allocator, BufferError, DeviceBuffer, Owner, Plan, Role};
 use crate::memory::machine_bytes;
+use crate::quota::{Exhausted, Permit, Quota};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a buffer costs besides its bytes and roles: an entry here, a mapping, a binder object.
 const OVERHEAD: usize = 4096;
-
-/// How much memory device buffers may take, overhead included.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Bytes of one client, that is of one uid.
-    pub client_bytes: usize,
-    /// Buffers of one client.
-    pub client_buffers: usize,
-    /// Bytes of all clients.
-    pub bytes: usize,
-    /// Buffers of all clients: each is a mapping, of which a process has only so many.
-    pub buffers: usize,
-}
-
-impl Default for Limits {
-    /// An eighth of this machine's memory for one client, a quarter for all.
-    fn default() -> Self {
-        let memory = machine_bytes();
-        Limits { client_bytes: memory / 8, client_buffers: 2048, bytes: memory / 4, buffers: 8192 }
-    }
-}
 
 /// Every device buffer that is alive, by token.
 #[derive(Clone, Default)]
@@ -37,8 +17,10 @@ pub struct BufferTracker {
 }
 
 impl BufferTracker {
-    pub fn new(limits: Limits) -> Self {
-        BufferTracker { account: Arc::new(Account { limits, used: Mutex::default() }), ..Self::default() }
+    /// For so many bytes of buffers, overhead included, and so many buffers: each is a mapping, of which a process has
+    /// only so many.
+    pub fn new(bytes: Arc<Quota>, buffers: Arc<Quota>) -> Self {
+        BufferTracker { buffers: Arc::default(), account: Arc::new(Account { bytes, buffers }) }
     }
 
     /// Allocates a buffer for `owner`, without contents, whose memory comes from `allocator`. It lives as long as the
@@ -75,8 +57,7 @@ impl BufferTracker {
     /// How many buffers are alive, and what they take.
     #[cfg(test)]
     pub(super) fn usage(&self) -> (usize, usize) {
-        let used = self.account.lock();
-        (used.all.buffers, used.all.bytes)
+        (self.account.buffers.held() as usize, self.account.bytes.held() as usize)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<i32, Arc<DeviceBuffer>>> {
@@ -112,92 +93,49 @@ fn random_token() -> Result<i32, BufferError> {
 }
 
 /// What clients have, against what they may have.
-#[derive(Default)]
 struct Account {
-    limits: Limits,
-    used: Mutex<Used>,
+    bytes: Arc<Quota>,
+    buffers: Arc<Quota>,
 }
 
-#[derive(Default)]
-struct Used {
-    all: Usage,
-    by_uid: HashMap<u32, Usage>,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Usage {
-    buffers: usize,
-    bytes: usize,
-}
-
-impl Account {
-    fn lock(&self) -> MutexGuard<'_, Used> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Adds to what `uid` has, if that leaves it and the driver within limits.
-    fn add(&self, uid: u32, more: Usage) -> Result<(), BufferError> {
-        let mut used = self.lock();
-        let sum = |a: Usage| Usage {
-            buffers: a.buffers.saturating_add(more.buffers),
-            bytes: a.bytes.saturating_add(more.bytes),
-        };
-        let (client, all) = (sum(used.by_uid.get(&uid).copied().unwrap_or_default()), sum(used.all));
-        let limits = &self.limits;
-        let of_client = client.bytes > limits.client_bytes || client.buffers > limits.client_buffers;
-        if of_client || all.bytes > limits.bytes || all.buffers > limits.buffers {
-            let whose = if of_client { "this client's" } else { "all clients'" };
-            return Err(BufferError::Exhausted(format!(
-                "device buffers of {} more bytes exceed {whose} limit; free some first",
-                more.bytes
-            )));
-        }
-        used.all = all;
-        used.by_uid.insert(uid, client);
-        Ok(())
-    }
-
-    fn subtract(&self, uid: u32, less: Usage) {
-        let mut used = self.lock();
-        let subtract = |usage: &mut Usage| {
-            usage.buffers = usage.buffers.saturating_sub(less.buffers);
-            usage.bytes = usage.bytes.saturating_sub(less.bytes);
-            usage.buffers == 0 && usage.bytes == 0
-        };
-        subtract(&mut used.all);
-        if used.by_uid.get_mut(&uid).is_some_and(subtract) {
-            used.by_uid.remove(&uid);
+impl Default for Account {
+    /// A quarter of this machine's memory for all.
+    fn default() -> Self {
+        let bytes = machine_bytes() as u64 / 4;
+        Account {
+            bytes: Quota::with_floor(bytes, bytes / 2, 1 << 20),
+            buffers: Quota::with_floor(8192, 2048, 16),
         }
     }
+}
+
+fn exhausted(why: Exhausted) -> BufferError {
+    BufferError::Exhausted(format!("too many device buffers, or bytes of them: {why}; free some first"))
 }
 
 /// One buffer's share of the account, given back on drop.
 pub(super) struct Charge {
     account: Arc<Account>,
-    uid: u32,
-    bytes: usize,
+    buffer: Permit,
+    bytes: Vec<Permit>,
 }
 
 impl Charge {
     fn new(account: &Arc<Account>, uid: u32, bytes: usize) -> Result<Charge, BufferError> {
-        account.add(uid, Usage { buffers: 1, bytes })?;
-        Ok(Charge { account: account.clone(), uid, bytes })
+        let buffer = account.buffers.take(uid, 1).map_err(exhausted)?;
+        let mut charge = Charge { account: account.clone(), buffer, bytes: Vec::new() };
+        charge.raise(bytes)?;
+        Ok(charge)
     }
 
     pub fn raise(&mut self, bytes: usize) -> Result<(), BufferError> {
-        self.account.add(self.uid, Usage { buffers: 0, bytes })?;
-        self.bytes = self.bytes.saturating_add(bytes);
+        let more = self.account.bytes.take(self.buffer.client(), bytes as u64).map_err(exhausted)?;
+        self.bytes.push(more);
         Ok(())
     }
 
-    pub fn lower(&mut self, bytes: usize) {
-        self.account.subtract(self.uid, Usage { buffers: 0, bytes });
-        self.bytes = self.bytes.saturating_sub(bytes);
-    }
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        self.account.subtract(self.uid, Usage { buffers: 1, bytes: self.bytes });
+    /// Takes the last raise back.
+    pub fn lower(&mut self) {
+        self.bytes.pop();
     }
 }
