@@ -101,6 +101,20 @@ impl Permit {
     pub fn client(&self) -> u32 {
         self.client
     }
+
+    /// Takes `amount` more.
+    pub fn raise(&mut self, amount: u64) -> Result<(), Exhausted> {
+        let mut more = self.quota.take(self.client, amount)?;
+        self.amount += std::mem::take(&mut more.amount);
+        Ok(())
+    }
+
+    /// Gives `amount` of it back.
+    pub fn lower(&mut self, amount: u64) {
+        let amount = amount.min(self.amount);
+        self.amount -= amount;
+        drop(Permit { quota: self.quota.clone(), client: self.client, amount });
+    }
 }
 
 impl Drop for Permit {

@@ -272,7 +272,7 @@ impl Writing {
                 Ok(true)
             }
             Err(error) => {
-                state.charge.lower();
+                state.charge.lower(more);
                 Err(error)
             }
         }

@@ -115,27 +115,22 @@ fn exhausted(why: Exhausted) -> BufferError {
 
 /// One buffer's share of the account, given back on drop.
 pub(super) struct Charge {
-    account: Arc<Account>,
-    buffer: Permit,
-    bytes: Vec<Permit>,
+    _buffer: Permit,
+    bytes: Permit,
 }
 
 impl Charge {
     fn new(account: &Arc<Account>, uid: u32, bytes: usize) -> Result<Charge, BufferError> {
         let buffer = account.buffers.take(uid, 1).map_err(exhausted)?;
-        let mut charge = Charge { account: account.clone(), buffer, bytes: Vec::new() };
-        charge.raise(bytes)?;
-        Ok(charge)
+        let bytes = account.bytes.take(uid, bytes as u64).map_err(exhausted)?;
+        Ok(Charge { _buffer: buffer, bytes })
     }
 
     pub fn raise(&mut self, bytes: usize) -> Result<(), BufferError> {
-        let more = self.account.bytes.take(self.buffer.client(), bytes as u64).map_err(exhausted)?;
-        self.bytes.push(more);
-        Ok(())
+        self.bytes.raise(bytes as u64).map_err(exhausted)
     }
 
-    /// Takes the last raise back.
-    pub fn lower(&mut self) {
-        self.bytes.pop();
+    pub fn lower(&mut self, bytes: usize) {
+        self.bytes.lower(bytes as u64);
     }
 }
