@@ -110,7 +110,7 @@ impl Default for Account {
 }
 
 fn exhausted(why: Exhausted) -> BufferError {
-    BufferError::Exhausted(format!("too many device buffers, or bytes of them: {why}; free some first"))
+    BufferError::Exhausted(format!("the limit of device buffers, or of their bytes: {why}; free some first"))
 }
 
 /// One buffer's share of the account, given back on drop.
