@@ -3,9 +3,9 @@
 #
 #   tests/arm/run.sh [kernels|conformance|count MODEL]...     without names, kernels
 #
-# kernels: the tests of the products and of depthwise convolutions (NNHAL_ARM_TESTS names others), on a core with NEON alone,
-# on one with dot products, and on one with products of small matrices. An instruction that a core lacks ends the tests,
-# so each is a test of what the driver chooses, too.
+# kernels: the tests of the CPU backend (NNHAL_ARM_TESTS names others), on a core with NEON alone, on one with dot products,
+# and on one with products of small matrices. An instruction that a core lacks ends the tests, so each is a test of what
+# the driver chooses, too.
 # conformance: a sample of the corpus at ../shared/vts, or NNHAL_VTS, on the same cores.
 # count: instructions of one inference of a .tflite model on each core, and the functions that have the most of them.
 set -euo pipefail
@@ -43,7 +43,7 @@ level_of() {
 }
 
 kernels() {
-  local listed program core start tests=${NNHAL_ARM_TESTS:-backend::cpu::kernels::gemm backend::cpu::kernels::depthwise}
+  local listed program core start tests=${NNHAL_ARM_TESTS:-backend::cpu::}
   # What checks itself all the time takes twice as long to build, and several times as long under emulation.
   local plain=(--config profile.dev.package.nnhal.debug-assertions=false
     --config profile.dev.package.nnhal.overflow-checks=false)
