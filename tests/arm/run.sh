@@ -24,7 +24,7 @@ say() { echo "arm: $*"; }
 fail() { echo "arm: FAILED: $*" >&2; exit 1; }
 
 tools() {
-  if ! command -v qemu-aarch64 aarch64-linux-gnu-gcc >/dev/null; then
+  if ! command -v qemu-aarch64 >/dev/null || ! command -v aarch64-linux-gnu-gcc >/dev/null; then
     as_root timeout 300 apt-get update -qq
     as_root timeout 600 apt-get install -y -qq -o DPkg::Lock::Timeout=300 --no-install-recommends \
       qemu-user gcc-aarch64-linux-gnu libc6-dev-arm64-cross >/dev/null
