@@ -41,7 +41,7 @@ fn daemon(arguments: &[&str]) -> Daemon {
 fn daemon_with_state(arguments: &[&str], state: &Path) -> Daemon {
     let child = Command::new(env!("CARGO_BIN_EXE_nnhald"))
         .args(arguments)
-        // Whoever runs the tests may have a daemon of their own.
+        // The state of a daemon that the user runs is left alone.
         .env_remove("STATE_DIRECTORY")
         .env("XDG_STATE_HOME", state)
         .env_remove("NNHAL_LOG")

@@ -32,7 +32,7 @@ pub struct Look {
     changed: (i64, i64),
 }
 
-/// Duplicates of a client's cache files, checked: at least one of each kind that is given.
+/// Duplicates of a client's cache files, checked; at least one is for a model.
 #[derive(Debug)]
 pub struct CacheFiles {
     models: Vec<File>,

@@ -17,7 +17,7 @@ impl Daemon {
         let directory = tempfile::tempdir().expect("a directory");
         let service = format!("unix:{}", directory.path().join("nn.sock").display());
         let process = Command::new(env!("CARGO_BIN_EXE_nnhald"))
-            .args(["--service", &service, "--threads", "1"])
+            .args(["--service", &service, "--threads", "1", "--data", "none"])
             .stderr(Stdio::null())
             .spawn()
             .expect("started");
