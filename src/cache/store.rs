@@ -38,6 +38,17 @@ impl Store {
         Store { cache, directory, most_bytes, swept: Mutex::default(), saving: Mutex::default() }
     }
 
+    /// Makes the directory and opens the registry, so that no client waits for the disk to do it.
+    pub fn open_ahead(&self) {
+        self.sweep();
+    }
+
+    /// Whether anything was saved for this client under a token that begins so.
+    pub fn has_like(&self, uid: u32, prefix: &[u8]) -> bool {
+        self.sweep();
+        self.cache.registry.has_like(uid, prefix).unwrap_or(false)
+    }
+
     /// What was saved for `key`.
     pub fn load(&self, key: &Key) -> Option<Loaded> {
         self.sweep();

@@ -1,11 +1,13 @@
 //! Compilations by way of the driver's own store: a model that its client has compiled before is loaded.
 
 use super::caching;
-use super::{content, CachingError, StorePlace};
+use super::content::{self, threads, Outline};
+use super::{CachingError, StorePlace};
 use crate::backend::{Backend, BackendError, CompileOptions, Control, Executable, Saved};
 use crate::cache::{Key, Store};
 use crate::model::{Lifetime, Model};
 use std::sync::Arc;
+use std::thread::Builder;
 
 /// Models of smaller constants, in bytes, are compiled as fast as they are found: at once, and not stored.
 pub const LEAST_CONSTANTS: usize = 256 << 10;
@@ -18,25 +20,47 @@ pub(super) fn compile(
     (model, options): (&Model, &CompileOptions),
     control: &Control,
 ) -> Result<(Arc<dyn Executable>, Option<StorePlace>), BackendError> {
-    let small = constants(model) < LEAST_CONSTANTS;
-    let place = match store {
-        Some(store) if !small => {
-            let token = content::hash(model, options, control)?;
-            Some(StorePlace { store: store.clone(), key: Key { uid: control.client, token } })
+    let compile = || backend.compile(model, options, control);
+    if constants(model) < LEAST_CONSTANTS {
+        let executable = compile()?;
+        if !options.just_in_time {
+            executable.finish(control)?;
         }
-        _ => None,
-    };
-    if let Some(loaded) = place.as_ref().and_then(|place| place.store.load(&place.key)) {
+        return Ok((executable, None));
+    }
+    let Some(store) = store else { return Ok((compile()?, None)) };
+    let outline = Outline::new(model, options);
+    let place = |token| StorePlace { store: store.clone(), key: Key { uid: control.client, token } };
+    if !store.has_like(control.client, &outline.prefix()) {
+        // What it will be stored as is not needed until then.
+        let (executable, token) = beside(threads(options), compile, |threads| outline.hash(threads, control));
+        return Ok((executable?, Some(place(token?))));
+    }
+    let place = place(outline.hash(threads(options), control)?);
+    if let Some(loaded) = place.store.load(&place.key) {
         match backend.load(Saved { models: loaded.models, data: loaded.data }, options, control) {
             Ok(executable) => return Ok((executable, None)),
             Err(why) => log::warn!("a compiled model in the store is of no use: {why}"),
         }
     }
-    let executable = backend.compile(model, options, control)?;
-    if small && !options.just_in_time {
-        executable.finish(control)?;
-    }
-    Ok((executable, place))
+    Ok((compile()?, Some(place)))
+}
+
+/// Does `work` here and `other` beside it, by what is left of so many threads.
+fn beside<T, U: Send>(threads: usize, work: impl FnOnce() -> T, other: impl Fn(usize) -> U + Sync) -> (T, U) {
+    std::thread::scope(|scope| {
+        let other = &other;
+        let helper = (threads > 1).then(|| {
+            Builder::new().name("nnhal-hash".into()).spawn_scoped(scope, move || other(threads - 1))
+        });
+        let done = work();
+        let others = match helper {
+            Some(Ok(helper)) => helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            // One thread is all it may have, or there is none to be had.
+            _ => other(1),
+        };
+        (done, others)
+    })
 }
 
 pub(super) fn save(store: &Store, key: &Key, executable: &dyn Executable) -> Result<(), CachingError> {
