@@ -64,14 +64,6 @@ impl Executable for Pends {
         Ok(Arc::new(PendingBinding(self.0.clone().bind(arguments)?)))
     }
 
-    fn is_finished(&self) -> bool {
-        self.0.is_finished()
-    }
-
-    fn finish(&self, control: &Control) -> Result<(), BackendError> {
-        self.0.finish(control)
-    }
-
     fn artifact(&self) -> Option<Artifact> {
         self.0.artifact()
     }

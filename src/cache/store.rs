@@ -79,10 +79,10 @@ impl Store {
         // More files than it has now would be taken for its own.
         let surplus = |kind, count| self.paths(key, kind).into_iter().skip(count);
         surplus(MODEL, models.len()).chain(surplus(DATA, data.len())).for_each(|path| remove(&path));
-        let saved = self.cache.write(key, &lock, content, None);
+        let saved = self.cache.write(key, &lock, content);
         drop(lock);
         match &saved {
-            Ok((_, dropped)) => dropped.iter().for_each(|key| self.delete(key)),
+            Ok(dropped) => dropped.iter().for_each(|key| self.delete(key)),
             Err(_) => self.delete(key),
         }
         saved.map(drop)

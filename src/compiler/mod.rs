@@ -1,9 +1,7 @@
-//! Compilations: from a checked model to an executable, on a few threads of their own, and further in stages.
+//! Compilations: from a checked model to an executable, on a few threads of their own.
 //!
-//! The first stage is quick, and is all that a client waits for: passes, the memory plan, and which kernel each operation
-//! has. A run packs what it is the first to need. Once a model has been used, the rest is done in the background and
-//! what was compiled is kept: in the driver's own store, or in the client's cache files in place of the first stage.
-//! Just in time, even the first stage is left to the first run. No stage changes results.
+//! What a client gives cache files for is saved in these at once, and the rest in the driver's own store once it was
+//! used. Just in time, compiling is left to the first execution, and saving waits for that.
 //!
 //! Jobs are bounded, in all and per client, and no client has every thread. Nothing here knows of binder: whoever asks
 //! for a compilation says in a closure what to do with its outcome.
@@ -11,23 +9,22 @@
 mod caching;
 mod content;
 mod error;
-mod finishing;
+mod saving;
 mod storing;
 
 pub use caching::{CachePlace, CachingError};
 pub use error::CompileError;
-use finishing::Rewriting;
-pub use finishing::{Keep, Rest, StorePlace};
+pub use saving::{SavePlace, StorePlace, Unsaved};
 pub use storing::LEAST_CONSTANTS;
 
 use crate::backend::{Backend, CompileOptions, Executable, Priority};
-use crate::cache::{Cache, Store, Written};
+use crate::cache::{Cache, Store};
 use crate::memory::on_account_of;
 use crate::model::Model;
 use crate::ops::Interrupt;
 use crate::scheduler::limits::{self, Limit};
 use crate::scheduler::{boottime_ns, Control, Permit, Quota, Workers};
-use finishing::Saves;
+use saving::{ReservedFiles, Saves};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 
@@ -39,8 +36,8 @@ pub struct Compiled {
     pub executable: Arc<dyn Executable>,
     /// What its client asked of it.
     pub options: CompileOptions,
-    /// What is left to do once it was used.
-    pub rest: Rest,
+    /// What is to be saved once it was executed.
+    pub unsaved: Unsaved,
 }
 
 /// A compilation to do.
@@ -64,7 +61,7 @@ pub enum Work {
 /// A client's cache files, for one compilation.
 pub struct ClientFiles {
     pub place: CachePlace,
-    /// For their descriptors, should they be kept to be rewritten; without it they are not.
+    /// For their descriptors, should they be kept until the first execution; without it they are not.
     pub permit: Option<Permit>,
 }
 
@@ -167,55 +164,50 @@ impl Shared {
         let store = self.store.as_ref().filter(|_| files.is_none() && !options.just_in_time);
         let (executable, store_as) = storing::compile(store, &*self.backend, (model, options), control)
             .map_err(CompileError::Backend)?;
-        let keep = match files {
-            Some(files) => self.save(&*executable, options, files),
-            None => store_as.map(Keep::Stored),
+        let place = match files {
+            Some(files) => self.save(&*executable, options, files).unwrap_or_else(|why| {
+                log::warn!("a compilation is not cached: {why}");
+                None
+            }),
+            None => store_as.map(SavePlace::Store),
         };
-        Ok(Compiled { executable, options: *options, rest: Rest::new(control.client, keep) })
+        Ok(Compiled { executable, options: *options, unsaved: Unsaved::new(control.client, place) })
     }
 
     /// Prepares a model from its client's files.
     fn load(&self, files: ClientFiles, control: &Control) -> Outcome {
         let loaded = files.place.load(&self.cache, &*self.backend, control);
-        let (executable, options, written) = loaded.map_err(CompileError::Caching)?;
-        let keep = self.rewriting(&*executable, &options, files, written);
-        Ok(Compiled { executable, options, rest: Rest::new(control.client, keep) })
+        let (executable, options) = loaded.map_err(CompileError::Caching)?;
+        Ok(Compiled { executable, options, unsaved: Unsaved::new(control.client, None) })
     }
 
-    /// Saves a compilation in its client's files; gives how to rewrite them, if it will go further.
+    /// Saves a compilation in its client's files, or gives where to save what its first execution compiles.
     fn save(
         &self,
         executable: &dyn Executable,
         options: &CompileOptions,
         files: ClientFiles,
-    ) -> Option<Keep> {
-        match files.place.save(&self.cache, executable, options) {
-            Ok(written) => self.rewriting(executable, options, files, written),
-            Err(why) => {
-                log::warn!("a compilation is not cached: {why}");
-                None
-            }
+    ) -> Result<Option<SavePlace>, CachingError> {
+        let ClientFiles { place, permit } = files;
+        if let Some(artifact) = executable.artifact() {
+            return place.save(&self.cache, artifact, options).map(|()| None);
         }
-    }
-
-    /// How to rewrite a compilation's files once it is finished, unless it is already.
-    fn rewriting(
-        &self,
-        executable: &dyn Executable,
-        options: &CompileOptions,
-        files: ClientFiles,
-        written: Written,
-    ) -> Option<Keep> {
-        if executable.is_finished() {
-            return None;
+        if !options.just_in_time {
+            return Err(CachingError::NotCacheable);
         }
-        let Some(permit) = files.permit else {
-            log::info!("cache files will not be rewritten: this client has too many open");
-            return None;
+        let reserved = place.reserve(&self.cache)?;
+        let Some(permit) = permit else {
+            log::info!("cache files will not be filled: this client has too many open");
+            return Ok(None);
         };
         let (cache, options) = (self.cache.clone(), *options);
-        let rewriting = Rewriting { cache, place: files.place, written, options, _permit: permit };
-        Some(Keep::Cached(Box::new(rewriting)))
+        Ok(Some(SavePlace::Files(Box::new(ReservedFiles {
+            cache,
+            place,
+            reserved,
+            options,
+            _permit: permit,
+        }))))
     }
 }
 

@@ -1,15 +1,14 @@
 //! Compilations by way of the driver's own store: a model that its client has compiled before is loaded.
 
-use super::caching;
 use super::content::{self, threads, Outline};
-use super::{CachingError, StorePlace};
+use super::StorePlace;
 use crate::backend::{Backend, BackendError, CompileOptions, Control, Executable, Saved};
 use crate::cache::{Key, Store};
 use crate::model::{Lifetime, Model};
 use std::sync::Arc;
 use std::thread::Builder;
 
-/// Models of smaller constants, in bytes, are compiled as fast as they are found: at once, and not stored.
+/// Models of smaller constants, in bytes, are compiled as fast as they are found, and not stored.
 pub const LEAST_CONSTANTS: usize = 256 << 10;
 
 /// Compiles a model, or loads what the store has of it. Gives where to store it once it has been used, if that is worth
@@ -21,14 +20,9 @@ pub(super) fn compile(
     control: &Control,
 ) -> Result<(Arc<dyn Executable>, Option<StorePlace>), BackendError> {
     let compile = || backend.compile(model, options, control);
-    if constants(model) < LEAST_CONSTANTS {
-        let executable = compile()?;
-        if !options.just_in_time {
-            executable.finish(control)?;
-        }
-        return Ok((executable, None));
-    }
-    let Some(store) = store else { return Ok((compile()?, None)) };
+    let Some(store) = store.filter(|_| constants(model) >= LEAST_CONSTANTS) else {
+        return Ok((compile()?, None));
+    };
     let outline = Outline::new(model, options);
     let place = |token| StorePlace { store: store.clone(), key: Key { uid: control.client, token } };
     if !store.has_like(control.client, &outline.prefix()) {
@@ -61,11 +55,6 @@ fn beside<T, U: Send>(threads: usize, work: impl FnOnce() -> T, other: impl Fn(u
         };
         (done, others)
     })
-}
-
-pub(super) fn save(store: &Store, key: &Key, executable: &dyn Executable) -> Result<(), CachingError> {
-    let artifact = executable.artifact().ok_or(CachingError::NotCacheable)?;
-    Ok(store.save(key, caching::content(&artifact))?)
 }
 
 /// Bytes of constants.

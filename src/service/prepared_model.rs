@@ -8,7 +8,7 @@ use super::terms::{self, Terms};
 use super::{burst, execution, fenced, fmq_burst};
 use crate::aidl::*;
 use crate::backend::{CompileOptions, Executable};
-use crate::compiler::{Compiled, Rest};
+use crate::compiler::{Compiled, Unsaved};
 use crate::memory::Pool;
 use crate::scheduler::{Life, Permit};
 use binder::{Binder, BinderResult, Interface, ParcelFileDescriptor, Strong};
@@ -28,8 +28,8 @@ pub(super) struct Prepared {
     pub life: Arc<Life>,
     /// Its place among the prepared models of the client that asked for it.
     place: Permit,
-    /// What is left of its compilation.
-    rest: Rest,
+    /// The save that waits until it was executed.
+    unsaved: Unsaved,
 }
 
 impl Prepared {
@@ -41,13 +41,13 @@ impl Prepared {
     pub fn new(core: Arc<Core>, compiled: Compiled, life: Arc<Life>, place: Permit) -> Self {
         static IDS: AtomicU64 = AtomicU64::new(1);
         let id = IDS.fetch_add(1, Ordering::Relaxed);
-        let Compiled { executable, options, rest } = compiled;
-        Prepared { id, core, executable, options, life, place, rest }
+        let Compiled { executable, options, unsaved } = compiled;
+        Prepared { id, core, executable, options, life, place, unsaved }
     }
 
-    /// Notes that it was executed: what is left of its compilation is worth while.
+    /// Notes that it was executed: it is worth saving.
     pub fn used(&self) {
-        self.core.compiler.used(&self.rest, &self.executable, &self.life.over());
+        self.core.compiler.used(&self.unsaved, &self.executable);
     }
 }
 

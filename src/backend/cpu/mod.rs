@@ -7,7 +7,7 @@ mod executable;
 mod frame;
 mod graph;
 pub mod kernels;
-mod late;
+mod on_demand;
 mod packing;
 mod passes;
 mod plan;
