@@ -70,7 +70,7 @@ impl FmqBurst {
         let dead = || driver.is_dead();
         let limit = Limit::new(driver.timeout()).or_until(&dead);
         self.controller.execute(packet, &limit).map_err(|why| match why {
-            ControllerError::Queue(FmqError::Stopped) => ClientError::Died { call: CALL },
+            ControllerError::Queue(FmqError::Stopped) => driver.lost(CALL),
             ControllerError::Queue(FmqError::TimedOut) => {
                 ClientError::TimedOut { call: CALL, after: driver.timeout().unwrap_or_default() }
             }

@@ -19,8 +19,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long a message may take from its header to its end.
-const MESSAGE_TIME: Duration = Duration::from_secs(20);
+/// How long a message may take from its header to its end: its sender may be stopped in the midst of it.
+const MESSAGE_TIME: Duration = Duration::from_secs(600);
 /// How often is looked for messages that take longer, while there are connections.
 const LOOK: Duration = Duration::from_secs(1);
 /// Messages up to this size are not counted: there is one to a connection at a time.
