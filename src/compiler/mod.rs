@@ -23,7 +23,8 @@ use crate::memory::on_account_of;
 use crate::model::Model;
 use crate::ops::Interrupt;
 use crate::scheduler::limits::{self, Limit};
-use crate::scheduler::{boottime_ns, Control, Permit, Quota, Workers};
+use crate::scheduler::{boottime_ns, Control, Load, Permit, Quota, Workers};
+use crate::statistics::CacheCounts;
 use saving::{ReservedFiles, Saves};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
@@ -89,11 +90,21 @@ pub struct Compiler {
     saves: Arc<Saves>,
 }
 
+/// What is counted of both caches.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Of clients' cache files.
+    pub files: CacheCounts,
+    /// Of the driver's own store.
+    pub store: CacheCounts,
+}
+
 /// What compiling threads use.
 struct Shared {
     backend: Arc<dyn Backend>,
     cache: Arc<Cache>,
     store: Option<Arc<Store>>,
+    counts: Arc<Counts>,
 }
 
 impl Compiler {
@@ -113,8 +124,28 @@ impl Compiler {
             let client = nix::unistd::geteuid().as_raw();
             workers.submit(client, Priority::High, Box::new(move || store.open_ahead()));
         }
-        let shared = Arc::new(Shared { backend, cache, store });
+        let shared = Arc::new(Shared { backend, cache, store, counts: Arc::default() });
         Ok(Compiler { shared, workers, jobs, saves: Arc::default() })
+    }
+
+    /// What counts compilations, and what it counts.
+    pub fn jobs(&self) -> (&'static str, Arc<Quota>) {
+        (limits::JOBS.what, self.jobs.clone())
+    }
+
+    /// How many jobs wait, and how many are worked at.
+    pub fn load(&self) -> Load {
+        self.workers.load()
+    }
+
+    /// What was counted of both caches.
+    pub fn counts(&self) -> &Counts {
+        &self.shared.counts
+    }
+
+    /// The driver's own store; `None` if it has none.
+    pub fn store(&self) -> Option<&Store> {
+        self.shared.store.as_deref()
     }
 
     /// Puts `job` in line. Where that fails, its closure is dropped untold.
@@ -162,6 +193,7 @@ impl Shared {
         // The driver's own store is of no use to a client that keeps the compilation itself, and what is compiled just
         // in time must not be looked at before.
         let store = self.store.as_ref().filter(|_| files.is_none() && !options.just_in_time);
+        let store = store.map(|store| (store, &self.counts.store));
         let (executable, store_as) = storing::compile(store, &*self.backend, (model, options), control)
             .map_err(CompileError::Backend)?;
         let place = match files {
@@ -177,6 +209,7 @@ impl Shared {
     /// Prepares a model from its client's files.
     fn load(&self, files: ClientFiles, control: &Control) -> Outcome {
         let loaded = files.place.load(&self.cache, &*self.backend, control);
+        self.counts.files.looked(loaded.as_ref().map(drop).map_err(CachingError::reason));
         let (executable, options) = loaded.map_err(CompileError::Caching)?;
         Ok(Compiled { executable, options, unsaved: Unsaved::new(control.client, None) })
     }
@@ -190,7 +223,9 @@ impl Shared {
     ) -> Result<Option<SavePlace>, CachingError> {
         let ClientFiles { place, permit } = files;
         if let Some(artifact) = executable.artifact() {
-            return place.save(&self.cache, artifact, options).map(|()| None);
+            let saved = place.save(&self.cache, artifact, options);
+            self.counts.files.saved(saved.as_ref().map(drop).map_err(CachingError::reason));
+            return saved.map(|()| None);
         }
         if !options.just_in_time {
             return Err(CachingError::NotCacheable);

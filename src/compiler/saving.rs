@@ -5,7 +5,7 @@
 //! saved even if its client is gone by then, as many clients run a model once in their lives.
 
 use super::caching::{self, CachePlace, CachingError};
-use super::Compiler;
+use super::{Compiler, Counts};
 use crate::backend::{BackendError, CompileOptions, Executable, Priority};
 use crate::cache::{Cache, CacheError, Key, Reserved, Store};
 use crate::memory::MemoryError;
@@ -101,7 +101,17 @@ impl State {
 }
 
 impl SavePlace {
-    fn save(&self, executable: &dyn Executable) -> Result<(), CachingError> {
+    fn save(&self, executable: &dyn Executable, counts: &Counts) -> Result<(), CachingError> {
+        let saved = self.write(executable);
+        let counts = match self {
+            SavePlace::Store(_) => &counts.store,
+            SavePlace::Files(_) => &counts.files,
+        };
+        counts.saved(saved.as_ref().map(drop).map_err(CachingError::reason));
+        saved
+    }
+
+    fn write(&self, executable: &dyn Executable) -> Result<(), CachingError> {
         let artifact = executable.artifact().ok_or(CachingError::NotCacheable)?;
         match self {
             SavePlace::Store(StorePlace { store, key }) => Ok(store.save(key, caching::content(&artifact))?),
@@ -155,9 +165,9 @@ impl Compiler {
         };
         // From here on, so that a process which runs a model once, and ends, saves it all the same.
         let Some(saving) = self.saves.begin() else { return };
-        let executable = executable.clone();
+        let (executable, counts) = (executable.clone(), self.shared.counts.clone());
         let task = move || {
-            if let Err(why) = place.save(&*executable) {
+            if let Err(why) = place.save(&*executable, &counts) {
                 why.log();
                 if why.may_pass() {
                     state.put_back(place, true);

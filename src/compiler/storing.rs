@@ -1,10 +1,11 @@
 //! Compilations by way of the driver's own store: a model that its client has compiled before is loaded.
 
 use super::content::{self, threads, Outline};
-use super::StorePlace;
+use super::{CachingError, StorePlace};
 use crate::backend::{Backend, BackendError, CompileOptions, Control, Executable, Saved};
-use crate::cache::{Key, Store};
+use crate::cache::{CacheError, Key, Store};
 use crate::model::{Lifetime, Model};
+use crate::statistics::CacheCounts;
 use std::sync::Arc;
 use std::thread::Builder;
 
@@ -14,28 +15,32 @@ pub const LEAST_CONSTANTS: usize = 256 << 10;
 /// Compiles a model, or loads what the store has of it. Gives where to store it once it has been used, if that is worth
 /// while.
 pub(super) fn compile(
-    store: Option<&Arc<Store>>,
+    store: Option<(&Arc<Store>, &CacheCounts)>,
     backend: &dyn Backend,
     (model, options): (&Model, &CompileOptions),
     control: &Control,
 ) -> Result<(Arc<dyn Executable>, Option<StorePlace>), BackendError> {
     let compile = || backend.compile(model, options, control);
-    let Some(store) = store.filter(|_| constants(model) >= LEAST_CONSTANTS) else {
+    let Some((store, counts)) = store.filter(|_| constants(model) >= LEAST_CONSTANTS) else {
         return Ok((compile()?, None));
     };
     let outline = Outline::new(model, options);
     let place = |token| StorePlace { store: store.clone(), key: Key { uid: control.client, token } };
     if !store.has_like(control.client, &outline.prefix()) {
+        counts.looked(Err(CachingError::Cache(CacheError::Unknown).reason()));
         // What it will be stored as is not needed until then.
         let (executable, token) = beside(threads(options), compile, |threads| outline.hash(threads, control));
         return Ok((executable?, Some(place(token?))));
     }
     let place = place(outline.hash(threads(options), control)?);
-    if let Some(loaded) = place.store.load(&place.key) {
-        match backend.load(Saved { models: loaded.models, data: loaded.data }, options, control) {
-            Ok(executable) => return Ok((executable, None)),
-            Err(why) => log::warn!("a compiled model in the store is of no use: {why}"),
+    let loaded = load(&place, backend, options, control);
+    counts.looked(loaded.as_ref().map(drop).map_err(CachingError::reason));
+    match loaded {
+        Ok(executable) => return Ok((executable, None)),
+        Err(CachingError::Backend(why)) => {
+            log::warn!("a compiled model in the store is of no use: {why}");
         }
+        Err(_) => {} // the store has said so, if there is anything to say
     }
     Ok((compile()?, Some(place)))
 }
@@ -55,6 +60,17 @@ fn beside<T, U: Send>(threads: usize, work: impl FnOnce() -> T, other: impl Fn(u
         };
         (done, others)
     })
+}
+
+fn load(
+    place: &StorePlace,
+    backend: &dyn Backend,
+    options: &CompileOptions,
+    control: &Control,
+) -> Result<Arc<dyn Executable>, CachingError> {
+    let loaded = place.store.load(&place.key)?;
+    let saved = Saved { models: loaded.models, data: loaded.data };
+    backend.load(saved, options, control).map_err(CachingError::Backend)
 }
 
 /// Bytes of constants.

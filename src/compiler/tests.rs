@@ -197,14 +197,14 @@ fn what_is_compiled_later_is_saved_then_and_what_failed_for_good_is_not_tried_ag
     late.compiled.store(true, Ordering::SeqCst);
     soon(|| {
         execute_both();
-        store.load(&key(1)).is_some()
+        store.load(&key(1)).is_ok()
     });
     assert!(started.elapsed() >= saving::FIRST_WAIT, "not at every execution");
     execute_both();
     // Nothing is under way any more.
     soon(|| bench.compiler.jobs.take(CLIENT, 2).is_ok());
     assert_eq!((asked(&late), asked(&large)), (2, 1));
-    assert!(store.load(&key(2)).is_none());
+    assert!(store.load(&key(2)).is_err());
 }
 
 #[test]
@@ -223,10 +223,10 @@ fn what_could_not_be_saved_is_saved_once_there_is_room() {
     drop(full);
     bench.compiler.used(&unsaved, &model);
     soon(|| late.asked.load(Ordering::SeqCst) == 1 && bench.compiler.jobs.take(CLIENT, 2).is_ok());
-    assert!(store.load(&key(1)).is_none());
+    assert!(store.load(&key(1)).is_err());
     std::fs::remove_file(directory.path().join("store")).unwrap();
     soon(|| {
         bench.compiler.used(&unsaved, &model);
-        store.load(&key(1)).is_some()
+        store.load(&key(1)).is_ok()
     });
 }
