@@ -5,7 +5,7 @@
 use super::synchronous::pend;
 use super::{
     Arguments, Artifact, Backend, BackendError, Binding, ClientMemory, CompileOptions, Control, DeviceMemory,
-    Executable, Info, Interface, Saved, Submission,
+    Executable, Info, Interface, Load, Saved, Submission,
 };
 use crate::model::Model;
 use crate::tensor::TensorInfo;
@@ -26,6 +26,10 @@ impl Backend for Asynchronous {
 
     fn support(&self, model: &Model) -> Vec<Result<(), String>> {
         self.0.support(model)
+    }
+
+    fn load_now(&self) -> Option<Load> {
+        self.0.load_now()
     }
 
     fn compile(

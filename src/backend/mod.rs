@@ -18,7 +18,7 @@ mod synchronous;
 
 pub use crate::memory::{ClientMemory, ClientMemoryKind, DeviceMemory, Memory};
 pub use crate::model::{Argument, Extension, ExtensionOperand, ExtensionOperandType, Request};
-pub use crate::scheduler::{boottime_ns, Control, Priority};
+pub use crate::scheduler::{boottime_ns, Control, Load, Priority};
 pub use asynchronous::Asynchronous;
 pub use error::BackendError;
 pub use info::{CacheFileCounts, Capabilities, DeviceType, Info, Performance};
@@ -40,6 +40,12 @@ pub trait Backend: Send + Sync {
     /// For each operation of the main subgraph: whether this backend takes it, or why not. What it takes here,
     /// [`compile`](Self::compile) must compile. An IF or WHILE is taken only if all operations in its subgraphs are.
     fn support(&self, model: &Model) -> Vec<Result<(), String>>;
+
+    /// How many executions and compilations wait in the backend, and how many it works at, where it has them wait itself:
+    /// for people who look at the driver. It must not wait for anything.
+    fn load_now(&self) -> Option<Load> {
+        None
+    }
 
     /// Compiles a model of which every operation is supported, as far as it must be to be run and saved:
     /// [`Executable::finish`] may do the rest. Called on a thread of its own.

@@ -120,6 +120,13 @@ pub struct Written {
     data: Vec<Look>,
 }
 
+impl Written {
+    /// Whether there is something to load.
+    pub fn is_loadable(&self) -> bool {
+        self.recorded
+    }
+}
+
 /// The caches of all clients.
 pub struct Cache {
     registry: Registry,

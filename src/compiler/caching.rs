@@ -33,6 +33,30 @@ pub enum CachingError {
     Backend(BackendError),
 }
 
+impl CachingError {
+    /// In a few words, the same whatever client and model it is of.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            CachingError::Token(_) | CachingError::Count { .. } => "wrong arguments",
+            CachingError::Options => "changed",
+            CachingError::NotCacheable => "cannot be cached",
+            CachingError::Backend(_) => "of no use to the backend",
+            CachingError::Cache(why) => match why {
+                CacheError::NoModel | CacheError::Unknown => "unknown",
+                CacheError::Count(..) | CacheError::Access(_) | CacheError::SameFile => "wrong arguments",
+                CacheError::Served(_) => "served by another process",
+                CacheError::Busy => "in use",
+                CacheError::Changed => "changed",
+                CacheError::DataChanged => "data changed",
+                CacheError::TooLarge(_) => "too large",
+                CacheError::Io { .. } | CacheError::Data(_) => "cannot be read or written",
+                CacheError::Registry(_) => "registry cannot be used",
+                CacheError::Offline(_) => "other",
+            },
+        }
+    }
+}
+
 impl CachePlace {
     /// Checks the token and the files of the client with this uid, of which there must be as many as `expected`.
     pub fn new<F: AsFd>(

@@ -6,7 +6,7 @@
 
 use super::caching::{CachePlace, CachingError};
 use super::storing;
-use super::Compiler;
+use super::{Compiler, Counts};
 use crate::backend::{BackendError, CompileOptions, Control, Executable, Priority};
 use crate::cache::{Cache, CacheError, Key, Store, Written};
 use crate::memory::MemoryError;
@@ -149,6 +149,7 @@ impl CachingError {
 
 /// An attempt at what is left to do.
 struct Attempt {
+    counts: Arc<Counts>,
     executable: Arc<dyn Executable>,
     saves: Arc<Saves>,
     keep: Option<(Keep, Saving)>,
@@ -159,7 +160,14 @@ impl Attempt {
         if !self.executable.is_finished() {
             self.finish(&control).map_err(CachingError::Backend)?;
         }
-        self.keep.as_ref().map_or(Ok(()), |(keep, _)| keep.save(&*self.executable))
+        let Some((keep, _)) = &self.keep else { return Ok(()) };
+        let saved = keep.save(&*self.executable);
+        let counts = match keep {
+            Keep::Stored(_) => &self.counts.store,
+            Keep::Cached(_) => &self.counts.files,
+        };
+        counts.saved(saved.as_ref().map(drop).map_err(CachingError::reason));
+        saved
     }
 
     fn finish(&self, control: &Control) -> Result<(), BackendError> {
@@ -197,7 +205,12 @@ impl Compiler {
         };
         // From here on, so that a process which runs a model once, and ends, keeps it all the same.
         let keep = keep.and_then(|keep| Some((keep, self.saves.begin()?)));
-        let attempt = Attempt { executable: executable.clone(), saves: self.saves.clone(), keep };
+        let attempt = Attempt {
+            counts: self.shared.counts.clone(),
+            executable: executable.clone(),
+            saves: self.saves.clone(),
+            keep,
+        };
         let task = move || {
             if let Err(why) = attempt.go(control) {
                 why.log();

@@ -26,7 +26,8 @@ use crate::memory::on_account_of;
 use crate::model::Model;
 use crate::ops::Interrupt;
 use crate::scheduler::limits::{self, Limit};
-use crate::scheduler::{boottime_ns, Control, Permit, Quota, Workers};
+use crate::scheduler::{boottime_ns, Control, Load, Permit, Quota, Workers};
+use crate::statistics::CacheCounts;
 use finishing::Saves;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
@@ -92,11 +93,21 @@ pub struct Compiler {
     saves: Arc<Saves>,
 }
 
+/// What is counted of both caches.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Of clients' cache files.
+    pub files: CacheCounts,
+    /// Of the driver's own store.
+    pub store: CacheCounts,
+}
+
 /// What compiling threads use.
 struct Shared {
     backend: Arc<dyn Backend>,
     cache: Arc<Cache>,
     store: Option<Arc<Store>>,
+    counts: Arc<Counts>,
 }
 
 impl Compiler {
@@ -110,8 +121,28 @@ impl Compiler {
     ) -> std::io::Result<Self> {
         let workers = Workers::new("nnhal-compile", limits.threads)?;
         let jobs = limits.jobs.quota();
-        let shared = Arc::new(Shared { backend, cache, store: store.map(Arc::new) });
+        let shared = Arc::new(Shared { backend, cache, store: store.map(Arc::new), counts: Arc::default() });
         Ok(Compiler { shared, workers, jobs, saves: Arc::default() })
+    }
+
+    /// What counts compilations, and what it counts.
+    pub fn jobs(&self) -> (&'static str, Arc<Quota>) {
+        (limits::JOBS.what, self.jobs.clone())
+    }
+
+    /// How many jobs wait, and how many are worked at.
+    pub fn load(&self) -> Load {
+        self.workers.load()
+    }
+
+    /// What was counted of both caches.
+    pub fn counts(&self) -> &Counts {
+        &self.shared.counts
+    }
+
+    /// The driver's own store; `None` if it has none.
+    pub fn store(&self) -> Option<&Store> {
+        self.shared.store.as_deref()
     }
 
     /// Puts `job` in line. Where that fails, its closure is dropped untold.
@@ -159,6 +190,7 @@ impl Shared {
         // The driver's own store is of no use to a client that keeps the compilation itself, and what is compiled just
         // in time must not be looked at before.
         let store = self.store.as_ref().filter(|_| files.is_none() && !options.just_in_time);
+        let store = store.map(|store| (store, &self.counts.store));
         let (executable, store_as) = storing::compile(store, &*self.backend, (model, options), control)
             .map_err(CompileError::Backend)?;
         let keep = match files {
@@ -171,6 +203,7 @@ impl Shared {
     /// Prepares a model from its client's files.
     fn load(&self, files: ClientFiles, control: &Control) -> Outcome {
         let loaded = files.place.load(&self.cache, &*self.backend, control);
+        self.counts.files.looked(loaded.as_ref().map(drop).map_err(CachingError::reason));
         let (executable, options, written) = loaded.map_err(CompileError::Caching)?;
         let keep = self.rewriting(&*executable, &options, files, written);
         Ok(Compiled { executable, options, rest: Rest::new(control.client, keep) })
@@ -183,7 +216,12 @@ impl Shared {
         options: &CompileOptions,
         files: ClientFiles,
     ) -> Option<Keep> {
-        match files.place.save(&self.cache, executable, options) {
+        let saved = files.place.save(&self.cache, executable, options);
+        // A place that is only kept for what will be compiled later is no save yet.
+        if saved.as_ref().map_or(true, Written::is_loadable) {
+            self.counts.files.saved(saved.as_ref().map(drop).map_err(CachingError::reason));
+        }
+        match saved {
             Ok(written) => self.rewriting(executable, options, files, written),
             Err(why) => {
                 log::warn!("a compilation is not cached: {why}");

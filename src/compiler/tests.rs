@@ -259,12 +259,12 @@ fn what_failed_for_want_of_memory_is_tried_again_after_a_while_and_what_failed_f
         asked(&scarce) == 2
     });
     assert!(started.elapsed() >= finishing::FIRST_WAIT, "not at every execution");
-    soon(|| store.load(&Key { uid: CLIENT, token: [1; 32] }).is_some());
+    soon(|| store.load(&Key { uid: CLIENT, token: [1; 32] }).is_ok());
     execute_both();
     // Nothing is under way any more.
     soon(|| bench.compiler.jobs.take(CLIENT, 2).is_ok());
     assert_eq!((asked(&scarce), asked(&broken)), (2, 1));
-    assert!(store.load(&Key { uid: CLIENT, token: [2; 32] }).is_none());
+    assert!(store.load(&Key { uid: CLIENT, token: [2; 32] }).is_err());
 }
 
 #[test]
@@ -280,11 +280,11 @@ fn what_could_not_be_kept_is_kept_once_there_is_room() {
     let (model, rest) = (fickle.clone() as Arc<dyn Executable>, Rest::new(CLIENT, Some(Keep::Stored(place))));
     bench.compiler.used(&rest, &model, &Arc::default());
     soon(|| fickle.is_finished() && bench.compiler.jobs.take(CLIENT, 2).is_ok());
-    assert!(store.load(&key).is_none());
+    assert!(store.load(&key).is_err());
     std::fs::remove_file(directory.path().join("store")).unwrap();
     soon(|| {
         bench.compiler.used(&rest, &model, &Arc::default());
-        store.load(&key).is_some()
+        store.load(&key).is_ok()
     });
     assert_eq!(fickle.asked.load(Ordering::SeqCst), 1, "it was finished already");
 }

@@ -72,6 +72,13 @@ impl Connections {
         })
     }
 
+    /// What is shared out here, and what it counts.
+    pub fn quotas(&self) -> Vec<(&'static str, Arc<Quota>)> {
+        let quotas = [&self.places, &self.bytes, &self.descriptors];
+        let whats = [limits::CONNECTIONS.what, limits::CALL_BYTES.what, limits::CALL_DESCRIPTORS.what];
+        whats.into_iter().zip(quotas.map(Arc::clone)).collect()
+    }
+
     /// Accepts connections to `listener` for `server` until [`end`](Self::end).
     pub fn accept(
         self: &Arc<Self>,

@@ -3,6 +3,7 @@
 use super::connections::Connections;
 use crate::aidl::IDevice;
 use crate::scheduler::limits::EXECUTIONS;
+use crate::scheduler::Quota;
 use binder::entry::WireVersion;
 use binder::rpc::{FileDescriptorTransportMode as FdMode, RpcServer};
 use binder::{Interface, ProcessState, StatusCode, Strong};
@@ -78,6 +79,11 @@ impl UnixService {
         let threads =
             threads.map_err(|why| ServeError::Listen { path: path.into(), why: why.to_string() })?.into();
         Ok(UnixService { server, connections, listener, threads, path: path.into() })
+    }
+
+    /// What is shared out among connections, and what it counts.
+    pub fn quotas(&self) -> Vec<(&'static str, Arc<Quota>)> {
+        self.connections.quotas()
     }
 
     pub fn path(&self) -> &Path {

@@ -9,6 +9,7 @@ use crate::aidl;
 use crate::backend::{Argument, Arguments, Binding, Control, Memory, Outcome, OutputShape};
 use crate::buffer::{Claims, Uses};
 use crate::model::{Request, RequestPool};
+use crate::statistics::Running;
 use crate::tensor::{Dims, TensorInfo};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -143,8 +144,9 @@ impl Execution {
         }
     }
 
-    /// Runs to completion on the calling thread, as long as `control` allows.
-    pub fn run(&self, control: &Control) -> Result<Outcome, ServiceError> {
+    /// Runs to completion on the calling thread, as long as `control` allows. It has taken its time since `entered`.
+    pub fn run(&self, control: &Control, entered: Instant) -> Result<Outcome, ServiceError> {
+        let running = Running::new(&*self.prepared.counts.executions, entered);
         check_deadline(control.deadline_ns)?;
         let _slot = self.prepared.core.slot(control)?;
         let outcome = match &self.bound {
@@ -154,6 +156,7 @@ impl Execution {
             }
         };
         self.prepared.used();
+        running.succeeded();
         Ok(outcome)
     }
 
@@ -204,7 +207,7 @@ impl Execution {
         entered: Instant,
     ) -> Result<aidl::ExecutionResult, ServiceError> {
         let _place = self.prepared.core.quotas.execution(self.prepared.client())?;
-        let outcome = self.run(&self.control(deadline, Arc::default()))?;
+        let outcome = self.run(&self.control(deadline, Arc::default()), entered)?;
         let sufficient = outcome.outputs.iter().all(|output| output.sufficient);
         let shape = |output: OutputShape| aidl::OutputShape {
             dimensions: output.dims.iter().map(|&d| i32::try_from(d).unwrap_or(i32::MAX)).collect(),

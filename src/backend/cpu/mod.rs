@@ -18,7 +18,7 @@ mod run;
 
 use super::{
     Backend, BackendError, CacheFileCounts, Capabilities, CompileOptions, Control, DeviceType, Executable,
-    Info, Performance, Saved,
+    Info, Load, Performance, Saved,
 };
 use crate::model::{Lifetime, Model, OperationKind, Subgraph};
 use crate::scheduler::Turns;
@@ -58,6 +58,10 @@ impl Backend for CpuBackend {
             depth: None,
             waits_for_fences: false,
         }
+    }
+
+    fn load_now(&self) -> Option<Load> {
+        Some(self.cores.turns.load())
     }
 
     fn support(&self, model: &Model) -> Vec<Result<(), String>> {
