@@ -4,7 +4,7 @@ use super::driver::{self, ServiceName, ServiceOptions};
 use super::error::ToolError;
 use super::print;
 use crate::aidl;
-use crate::client::ConnectOptions;
+use crate::client::{ConnectOptions, Driver};
 use crate::model::{Model, OperationKind};
 use crate::ops::OperationType;
 use crate::tensor::OperandType;
@@ -52,7 +52,8 @@ pub fn run(service: &ServiceName, args: &InspectArgs) -> Result<(), ToolError> {
     let driver = driver::connect(service, &ServiceOptions { client, ..Default::default() })?;
     let taken = driver.device().getSupportedOperations(&imported.model);
     let taken = driver.answer("getSupportedOperations", taken)?;
-    let lines = lines(&imported, &taken);
+    let reasons = reasons(&driver, &imported.model, taken.len())?;
+    let lines = lines(&imported, &taken, reasons.as_deref());
     let missing = lines.iter().filter(|line| !line.taken).count();
     if args.json {
         let line = serde_json::to_string(&lines).map_err(|why| ToolError::Failed(why.to_string()))?;
@@ -68,11 +69,22 @@ pub fn run(service: &ServiceName, args: &InspectArgs) -> Result<(), ToolError> {
     }
 }
 
-fn lines(imported: &Imported, taken: &[bool]) -> Vec<Line> {
+/// Why the driver does not take operations; `None` for a driver that does not say.
+fn reasons(
+    driver: &Driver,
+    model: &aidl::Model,
+    count: usize,
+) -> Result<Option<Vec<Option<String>>>, ToolError> {
+    let Some(diagnostics) = driver.diagnostics()? else { return Ok(None) };
+    Ok(Some(diagnostics.refusals(model)?).filter(|reasons| reasons.len() == count))
+}
+
+/// `reasons` are the driver's; where it does not say, what this build's own rules say has to do.
+fn lines(imported: &Imported, taken: &[bool], reasons: Option<&[Option<String>]>) -> Vec<Line> {
     let main = &imported.model.main;
-    // What this build's own rules say of it; a driver does not tell its reasons over the interface.
     let checked = Model::new(&imported.model);
-    let why = |i: usize| match checked.as_ref().map(|model| &model.main.operations[i].kind) {
+    let told = |i: usize| reasons.and_then(|reasons| reasons.get(i)?.clone());
+    let guessed = |i: usize| match checked.as_ref().map(|model| &model.main.operations[i].kind) {
         Ok(OperationKind::Unsupported(why)) => why.clone(),
         Ok(_) => "the driver does not say why".into(),
         Err(why) => why.to_string(),
@@ -91,7 +103,7 @@ fn lines(imported: &Imported, taken: &[bool]) -> Vec<Line> {
             inputs: describe(&operation.inputs),
             outputs: describe(&operation.outputs),
             taken,
-            why: (!taken).then(|| why(i)),
+            why: (!taken).then(|| told(i).unwrap_or_else(|| guessed(i))),
         }
     };
     main.operations.iter().enumerate().map(line).collect()
