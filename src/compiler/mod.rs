@@ -119,11 +119,6 @@ impl Compiler {
         let workers = Workers::new("nnhal-compile", limits.threads)?;
         let jobs = limits.jobs.quota();
         let store = store.map(Arc::new);
-        if let Some(store) = store.clone() {
-            // On nobody's behalf but the driver's own.
-            let client = nix::unistd::geteuid().as_raw();
-            workers.submit(client, Priority::High, Box::new(move || store.open_ahead()));
-        }
         let shared = Arc::new(Shared { backend, cache, store, counts: Arc::default() });
         Ok(Compiler { shared, workers, jobs, saves: Arc::default() })
     }
@@ -146,6 +141,19 @@ impl Compiler {
     /// The driver's own store; `None` if it has none.
     pub fn store(&self) -> Option<&Store> {
         self.shared.store.as_deref()
+    }
+
+    /// Opens the driver's own store in the background, so that the first client does not wait for the disk.
+    pub fn open_ahead(&self) {
+        // Counted as a save, so that a process which ends does not end amid it.
+        let (Some(store), Some(opening)) = (self.shared.store.clone(), self.saves.begin()) else { return };
+        let task = move || {
+            store.open_ahead();
+            drop(opening);
+        };
+        // On nobody's behalf but the driver's own.
+        let client = nix::unistd::geteuid().as_raw();
+        self.workers.submit(client, Priority::High, Box::new(task));
     }
 
     /// Puts `job` in line. Where that fails, its closure is dropped untold.

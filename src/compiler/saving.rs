@@ -198,7 +198,7 @@ struct SaveState {
 }
 
 /// One of them; ends when dropped.
-struct Saving(Arc<Saves>);
+pub(super) struct Saving(Arc<Saves>);
 
 impl Saves {
     fn lock(&self) -> MutexGuard<'_, SaveState> {
@@ -206,7 +206,7 @@ impl Saves {
     }
 
     /// `None` once there must be no more.
-    fn begin(self: &Arc<Self>) -> Option<Saving> {
+    pub fn begin(self: &Arc<Self>) -> Option<Saving> {
         let mut state = self.lock();
         if state.closed {
             return None;

@@ -204,6 +204,7 @@ pub fn run<B: Backend + 'static>(
             None
         }
     };
+    driver.open_ahead();
     log::info!("serving {}", flags.service);
     let signal = ending.wait().map_err(DaemonError::Signals)?;
     log::info!("ended by {signal}");

@@ -61,6 +61,11 @@ impl Driver {
         &self.core
     }
 
+    /// For a process that serves from here on: opens in the background what the first client would wait for.
+    pub fn open_ahead(&self) {
+        self.core.compiler.open_ahead();
+    }
+
     /// For a process that is about to end: waits, not for long, until what is being kept of compiled models is whole.
     pub fn settle(&self) {
         self.core.compiler.settle();
