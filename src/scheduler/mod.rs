@@ -5,6 +5,7 @@
 //! - `limits`: how much of everything there is for clients; `quotas`: what those of one driver hold
 //! - `watcher`: the thread that waits for descriptors and times; `life`: whether client processes live
 //! - `slow_calls`: what calls that take long waited for
+//! - `recorder`: what runs do when, for those who ask
 //! - `thread_cache`: threads for short tasks that may have to wait for a client
 //!
 //! Nothing here knows what is computed, nor of binder.
@@ -13,6 +14,7 @@ mod control;
 mod life;
 pub mod limits;
 mod quotas;
+mod recorder;
 pub mod slow_calls;
 mod thread_cache;
 mod turns;
@@ -23,6 +25,7 @@ pub use crate::quota::{Exhausted, Permit, Quota};
 pub use control::{boottime_ns, Control, Priority, Yield};
 pub use life::{Life, Lives};
 pub use quotas::{Quotas, Refused};
+pub use recorder::{Activity, OperationId, Recorder, Span, Underway};
 pub use thread_cache::{Reserved, ThreadCache};
 pub use turns::{Start, Turn, Turns};
 pub use watcher::{Event, Key, Watcher};

@@ -168,6 +168,7 @@ impl Execution {
             cancelled,
             orphaned: life.over(),
             turn: None,
+            recorder: None,
         }
     }
 

@@ -7,13 +7,13 @@ use super::late::Late;
 use super::pool::ThreadPool;
 use super::program::{threads, Program};
 use crate::backend::{
-    Argument, Arguments, Artifact, BackendError, Binding, CompileOptions, Completer, Control, Executable,
-    Interface, Memory, Outcome, Pending, Saved, Submission,
+    Argument, Arguments, Artifact, BackendError, Binding, CompileOptions, Completer, Control, Description,
+    Executable, Interface, Memory, Outcome, Pending, Saved, Submission,
 };
 use crate::memory::{on_account_of, ClientSlice};
 use crate::model::Model;
 use crate::ops::Interrupt;
-use crate::scheduler::{ThreadCache, Turn, Turns};
+use crate::scheduler::{Activity, ThreadCache, Turn, Turns, Underway};
 use std::os::fd::OwnedFd;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::Ordering;
@@ -120,6 +120,10 @@ impl Executable for CpuExecutable {
     fn artifact(&self) -> Option<Artifact> {
         Some(self.program.get()?.artifact())
     }
+
+    fn describe(&self) -> Option<Description> {
+        Some(self.program.get()?.describe())
+    }
 }
 
 /// Where `argument` lies in this process.
@@ -148,7 +152,11 @@ impl CpuBinding {
     fn compute(&self, control: &Control) -> Result<Outcome, BackendError> {
         let _account = on_account_of(control.client);
         let started = Instant::now();
+        let underway = control.recorder.as_ref().map(|recorder| Underway::begin(recorder, Activity::Run));
         let outputs = self.executable.program(control)?.run(&self.inputs, &self.outputs, control)?;
+        if let Some(underway) = underway {
+            underway.end();
+        }
         Ok(Outcome { outputs, on_device: started.elapsed() })
     }
 }

@@ -45,11 +45,7 @@ impl LateKernel {
     /// A kernel for this call, if there is a faster one than the plain evaluation, and it has all constants that it is
     /// packed from.
     pub fn draft(call: Call) -> Option<Self> {
-        let steering = |known: &Known| match &known.constant {
-            Some(Weights::Private(bytes)) if !is_data(&known.info, bytes.len()) => Some(bytes.clone()),
-            _ => None,
-        };
-        let steering: Vec<_> = call.inputs.iter().map(|known| known.as_ref().and_then(steering)).collect();
+        let steering = call.steering();
         let packed_inputs = call.select(&steering, &mut Source::Later, &NeverInterrupted)?.packed_inputs();
         if packed_inputs.is_empty() {
             // There is nothing that could wait.
@@ -77,6 +73,17 @@ impl LateKernel {
         self.kernel.get().is_some()
     }
 
+    /// What its kernel is called, packed or not.
+    pub fn name(&self) -> Option<String> {
+        match self.kernel.source() {
+            Some(call) => {
+                let kernel = call.select(&call.steering(), &mut Source::Later, &NeverInterrupted);
+                kernel.map(|kernel| kernel.name())
+            }
+            None => self.kernel.get().map(|kernel| kernel.name()),
+        }
+    }
+
     /// The kernel, with its weights packed now if they have not been.
     pub fn pack(&self, interrupt: &dyn Interrupt) -> Result<&dyn Kernel, BackendError> {
         self.kernel.get_or_make(interrupt, |call| call.pack(interrupt)).map(|kernel| &**kernel)
@@ -102,6 +109,15 @@ impl LateKernel {
 }
 
 impl Call {
+    /// The constants that decide which kernel it is, by input.
+    fn steering(&self) -> Vec<Option<Arc<AlignedBuf>>> {
+        let steering = |known: &Known| match &known.constant {
+            Some(Weights::Private(bytes)) if !is_data(&known.info, bytes.len()) => Some(bytes.clone()),
+            _ => None,
+        };
+        self.inputs.iter().map(|known| known.as_ref().and_then(steering)).collect()
+    }
+
     /// The kernel for this call; `constants` are the inputs' bytes, as far as it may have them.
     fn select(
         &self,

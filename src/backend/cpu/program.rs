@@ -2,13 +2,14 @@
 
 use super::arguments::{Bound, Candidates};
 use super::artifact;
+use super::describe::describe;
 use super::frame::{Frame, MAX_RUN_BYTES};
 use super::packing::LateKernel;
 use super::pool::ThreadPool;
-use super::routine::Routine;
+use super::routine::{Routine, Step};
 use super::run::Machine;
 use crate::backend::{
-    Artifact, BackendError, CompileOptions, Control, Interface, OutputShape, Preference, Saved,
+    Artifact, BackendError, CompileOptions, Control, Description, Interface, OutputShape, Preference, Saved,
 };
 use crate::memory::{Mapping, MemoryError};
 use crate::model::Model;
@@ -97,9 +98,9 @@ impl Program {
         self.data.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn kernels(&self) -> impl Iterator<Item = (&LateKernel, &str)> {
+    pub fn kernels(&self) -> impl Iterator<Item = (&LateKernel, &Step)> {
         let steps = self.routines.iter().flat_map(|routine| &routine.steps);
-        steps.filter_map(|step| Some((step.kernel.as_ref()?, &step.name[..])))
+        steps.filter_map(|step| Some((step.kernel.as_ref()?, step)))
     }
 
     /// Checks that weights are where they were when the program was loaded.
@@ -111,6 +112,10 @@ impl Program {
             }),
             _ => Ok(()),
         }
+    }
+
+    pub fn describe(&self) -> Description {
+        describe(&self.routines, &self.candidates)
     }
 
     #[cfg(test)]
@@ -146,10 +151,10 @@ impl Program {
 
     /// Packs the weights that no run has needed yet.
     pub fn finish(&self, control: &Control) -> Result<(), BackendError> {
-        for (kernel, name) in self.kernels().filter(|(kernel, _)| !kernel.is_packed()) {
+        for (kernel, step) in self.kernels().filter(|(kernel, _)| !kernel.is_packed()) {
             control.yield_point()?;
             self.check_data()?;
-            kernel.pack(control).map_err(|why| why.at(name))?;
+            kernel.pack(control).map_err(|why| why.at(step.name()))?;
         }
         self.settle();
         Ok(())

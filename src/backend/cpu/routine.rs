@@ -51,8 +51,8 @@ pub struct Step {
     /// Routines of IF and WHILE.
     pub routines: Vec<usize>,
     pub kernel: Option<LateKernel>,
-    /// What to call it in messages.
-    pub name: String,
+    /// The index of the model's operation that it is.
+    pub index: usize,
 }
 
 impl Routine {
@@ -87,6 +87,13 @@ impl Routine {
             outputs: graph.outputs,
             arena: plan.size,
         })
+    }
+}
+
+impl Step {
+    /// What to call it in messages.
+    pub fn name(&self) -> String {
+        format!("operation {} ({})", self.index, self.operation.ty)
     }
 }
 
@@ -134,7 +141,7 @@ fn step(graph: &Graph, node: Node) -> Step {
         output_infos,
         routines: node.subgraphs.into_iter().map(|subgraph| subgraph + 1).collect(),
         kernel,
-        name: node.name,
+        index: node.index,
     }
 }
 

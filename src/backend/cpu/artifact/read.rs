@@ -144,7 +144,7 @@ fn step(
     })?;
     let outputs = reader.list(|reader| reader.index(values.len()))?;
     let routines = reader.list(|reader| reader.u32().map(|i| i as usize))?;
-    let name = reader.text()?;
+    let index = reader.u32()? as usize;
     let stage = reader.u8()?;
     let call = check::Call { operation, inputs: &inputs, outputs: &outputs, values };
     let form = call.form()?;
@@ -173,7 +173,7 @@ fn step(
         _ => None,
     };
     if kernel.is_none() && stage != kernel::NONE {
-        return malformed(format!("{name} has no such kernel"));
+        return malformed(format!("operation {index} ({}) has no such kernel", operation.ty));
     }
-    Ok(Step { operation, form, inputs, outputs, output_infos, routines, kernel, name })
+    Ok(Step { operation, form, inputs, outputs, output_infos, routines, kernel, index })
 }

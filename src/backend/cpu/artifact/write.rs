@@ -109,7 +109,7 @@ fn step(writer: &mut Writer, data: &mut Data, step: &Step, stage: Option<&Stage>
     });
     writer.list(&step.outputs, |writer, &v| writer.index(v));
     writer.list(&step.routines, |writer, &r| writer.index(r));
-    writer.bytes(step.name.as_bytes());
+    writer.index(step.index);
     match stage {
         None => writer.u8(kernel::NONE),
         Some(Stage::Draft(_)) => writer.u8(kernel::DRAFT),
