@@ -5,7 +5,7 @@
 //! - `limits`: how much of everything there is for clients; `quotas`: what those of one driver hold
 //! - `watcher`: the thread that waits for descriptors and times; `life`: whether client processes live
 //! - `slow_calls`: what calls that take long waited for
-//! - `recorder`: what runs do when, for those who ask
+//! - `recorder`: what runs do when, for those who ask; `marks`: what the driver is about, in the kernel's trace
 //! - `thread_cache`: threads for short tasks that may have to wait for a client
 //!
 //! Nothing here knows what is computed, nor of binder.
@@ -13,6 +13,7 @@
 mod control;
 mod life;
 pub mod limits;
+pub mod marks;
 mod quotas;
 mod recorder;
 pub mod slow_calls;

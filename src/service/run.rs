@@ -9,6 +9,7 @@ use crate::aidl;
 use crate::backend::{Argument, Arguments, Binding, Control, Memory, Outcome, OutputShape};
 use crate::buffer::{Claims, Uses};
 use crate::model::{Request, RequestPool};
+use crate::scheduler::marks::{self, Phase};
 use crate::tensor::{Dims, TensorInfo};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -145,6 +146,7 @@ impl Execution {
 
     /// Runs to completion on the calling thread, as long as `control` allows.
     pub fn run(&self, control: &Control) -> Result<Outcome, ServiceError> {
+        let _mark = marks::begin(|_| Phase::Execution, "run");
         check_deadline(control.deadline_ns)?;
         let _slot = self.prepared.core.slot(control)?;
         let outcome = match &self.bound {

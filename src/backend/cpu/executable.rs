@@ -13,6 +13,7 @@ use crate::backend::{
 use crate::memory::{on_account_of, ClientSlice};
 use crate::model::Model;
 use crate::ops::Interrupt;
+use crate::scheduler::marks::{self, Phase};
 use crate::scheduler::{Activity, ThreadCache, Turn, Turns, Underway};
 use std::os::fd::OwnedFd;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -210,6 +211,7 @@ fn begin(binding: Arc<CpuBinding>, turn: Turn, control: Control, waiting: &Waiti
         if let Some((turn, completer)) = take(&given) {
             let control = with_turn(&control, turn);
             let computed = catch_unwind(AssertUnwindSafe(|| {
+                let _mark = marks::begin(|_| Phase::Execution, "run submitted");
                 control.check()?;
                 binding.compute(&control)
             }));
