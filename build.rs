@@ -8,6 +8,10 @@ const AIDL_ROOT: &str = "aidl";
 const NN_PACKAGE: &str = "aidl/android/hardware/neuralnetworks";
 const NN_VERSION: i32 = 4;
 const NN_HASH: &str = "53178f8de9b8861df391cf0593f6f3e08adad33d";
+/// Our own extension of the device, which counts its versions by itself. What AIDL calls an interface without a hash.
+const DIAGNOSTICS_PACKAGE: &str = "aidl/vendor/nnhal/diagnostics";
+const DIAGNOSTICS_VERSION: i32 = 1;
+const DIAGNOSTICS_HASH: &str = "notfrozen";
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
@@ -52,6 +56,9 @@ fn aidl() {
         builder = builder.source(file);
         if file.starts_with(NN_PACKAGE) {
             builder = builder.version(NN_VERSION).hash(NN_HASH);
+        }
+        if file.starts_with(DIAGNOSTICS_PACKAGE) {
+            builder = builder.version(DIAGNOSTICS_VERSION).hash(DIAGNOSTICS_HASH);
         }
     }
     if let Err(error) = builder.generate() {

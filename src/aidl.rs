@@ -1,4 +1,4 @@
-//! The NNAPI AIDL interface, version 4, and our extension to it, as Rust types: what `build.rs` generates from `aidl/`, under short names.
+//! The NNAPI AIDL interface, version 4, and our extensions to it, as Rust types: what `build.rs` generates from `aidl/`, under short names.
 //!
 //! Interfaces are `IName` (the trait), `BnName` (wraps an implementation) and `BpName` (the proxy). Enums are
 //! newtypes over their wire integer, so a client can send any value: whoever reads one checks its range. Nothing
@@ -71,6 +71,7 @@ pub use generated::vendor::nnhal::burst::{
     IFmqBurstCallback::{BnFmqBurstCallback, BpFmqBurstCallback, IFmqBurstCallback},
     IFmqBurstContext::{BnFmqBurstContext, BpFmqBurstContext, IFmqBurstContext},
 };
+pub use generated::vendor::nnhal::diagnostics::IDiagnostics::{BnDiagnostics, BpDiagnostics, IDiagnostics};
 
 /// The version of the interface that every object answers.
 pub const INTERFACE_VERSION: i32 = generated::android::hardware::neuralnetworks::IDevice::VERSION;
@@ -83,3 +84,5 @@ pub use generated::android::hardware::neuralnetworks::IDevice::{
 pub use generated::android::hardware::neuralnetworks::IPreparedModel::{
     DEFAULT_LOOP_TIMEOUT_DURATION_NS, MAXIMUM_LOOP_TIMEOUT_DURATION_NS,
 };
+/// The version of our extension that tells of the driver.
+pub const DIAGNOSTICS_VERSION: i32 = generated::vendor::nnhal::diagnostics::IDiagnostics::VERSION;

@@ -14,7 +14,7 @@
 //! | 3 | `ops` | the operation table: signatures, shape rules, plain evaluation |
 //! | 2 | `tensor` | operand types, shapes, quantisation |
 //! | 1 | `memory` | client memory, which is hostile |
-//! | 0 | `quota` | limits on what can be counted, and how they are shared out |
+//! | 0 | `quota`, `statistics` | limits on what can be counted, and how they are shared out; what a driver has done, counted |
 //!
 //! `aidl` holds the generated interface stubs; any floor that talks to clients may name its types.
 
@@ -35,6 +35,7 @@ pub mod ops;
 pub mod quota;
 pub mod scheduler;
 pub mod service;
+pub mod statistics;
 pub mod tensor;
 pub mod testing;
 #[cfg(feature = "tflite")]

@@ -67,6 +67,11 @@ impl Quota {
         self.lock().total
     }
 
+    /// How much one client holds now.
+    pub fn held_by(&self, client: u32) -> u64 {
+        self.lock().by_client.get(&client).copied().unwrap_or(0)
+    }
+
     pub fn floor(&self) -> u64 {
         self.floor
     }

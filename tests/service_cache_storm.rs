@@ -1,5 +1,5 @@
 //! Clients that share one cache directory and one token, as the NNAPI runtime of a process with many threads does: all
-//! compile, load and run one model, and rewrite the files under models that were loaded from them. No execution fails, none
+//! compile, load and run one model, and write the files anew under models that were loaded from them. No execution fails, none
 //! gives anything but the right values. `NNHAL_CAMPAIGN=long` runs 10,000 executions.
 
 mod common;

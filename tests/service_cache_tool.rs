@@ -175,7 +175,7 @@ fn clearing_leaves_no_compilation_and_nothing_else_goes() {
     );
     assert_eq!(cache("verify", path).1, "0 compilations, nothing wrong\n");
     let store = Store::new(path, DRIVER, 1 << 20);
-    assert!(store.load(&key(10001, 0xc3)).is_none());
+    assert!(store.load(&key(10001, 0xc3)).is_err());
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn what_a_daemon_uses_is_left_alone() {
         assert_eq!((code, &out[..]), (2, ""), "{command}");
         assert!(err.contains("store/registry.redb: it is in use by another process"), "{err}");
     }
-    assert!(store.load(&key(10001, 0xe5)).is_some());
+    assert!(store.load(&key(10001, 0xe5)).is_ok());
 }
 
 #[test]

@@ -2,13 +2,18 @@
 
 mod common;
 
+use binder::{BinderResult, Interface, Strong};
 use common::*;
 use nix::sys::signal::{kill, Signal};
 use nix::unistd::Pid;
+use nnhal::aidl::*;
+use nnhal::client::{Address, ClientError, ConnectOptions, Driver};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Instant;
+use std::sync::mpsc::{channel, Sender};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 /// A daemon's process, which does not outlive its test.
 struct Daemon(Option<Child>);
@@ -220,4 +225,101 @@ fn executions_that_wait_for_ever_hold_up_nobody_and_end_with_their_client() {
     drop(never);
     model.executeSynchronously(&second, false, -1, -1).expect("served still");
     assert_eq!(end(child, Signal::SIGTERM).0, Some(0));
+}
+
+#[test]
+fn clients_that_come_to_their_end_are_no_warning() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let socket = dir.path().join("nn.sock");
+    let child = serve(&socket);
+    let before = open_descriptors(&child);
+    for _ in 0..20 {
+        let connection = Connection::new(&socket);
+        let model = connection.prepare(&floor_model(&[1, 3]));
+        let (request, _output) = request(&floats(&[1.5, -0.5, 3.0]), 12);
+        model.executeSynchronously(&request, false, -1, -1).expect("executed");
+        // One who looks whether it is there, and says nothing.
+        drop(UnixStream::connect(&socket).expect("served"));
+    }
+    let start = Instant::now();
+    while open_descriptors(&child) > before {
+        assert!(start.elapsed() < PATIENCE, "{} descriptors, before {before}", open_descriptors(&child));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let (_, log) = end(child, Signal::SIGTERM);
+    assert!(!log.contains("WARN") && !log.contains("ERROR"), "{log}");
+}
+
+/// Takes its time, as a process does that is stopped.
+struct Slow(Duration, Mutex<Sender<ErrorStatus>>);
+
+impl Interface for Slow {}
+
+impl IPreparedModelCallback for Slow {
+    fn notify(&self, status: ErrorStatus, _: Option<&Strong<dyn IPreparedModel>>) -> BinderResult<()> {
+        std::thread::sleep(self.0);
+        self.1.lock().expect("no panic").send(status).expect("somebody waits");
+        Ok(())
+    }
+}
+
+#[test]
+fn a_client_that_was_stopped_for_half_a_minute_is_served_again() {
+    const STOPPED: Duration = Duration::from_secs(35);
+    let dir = tempfile::tempdir().expect("a directory");
+    let socket = dir.path().join("nn.sock");
+    let child = serve(&socket);
+    let connection = Connection::new(&socket);
+    let (sender, told) = channel();
+    let callback = BnPreparedModelCallback::new_binder(Slow(STOPPED, Mutex::new(sender)));
+    let (model, preference) = (floor_model(&[1, 3]), ExecutionPreference::FAST_SINGLE_ANSWER);
+    let launched = connection.device.prepareModel(
+        &model,
+        preference,
+        Priority::MEDIUM,
+        -1,
+        &[],
+        &[],
+        &[0; 32],
+        &callback,
+    );
+    launched.expect("launched");
+    assert_eq!(told.recv_timeout(STOPPED + PATIENCE), Ok(ErrorStatus::NONE));
+    // A little later, as the driver may have given it up just then.
+    std::thread::sleep(Duration::from_millis(500));
+    let model = connection.prepare(&model);
+    let (request, output) = request(&floats(&[1.5, -0.5, 3.0]), 12);
+    model.executeSynchronously(&request, false, -1, -1).expect("served again");
+    assert_eq!(bytes_of(&output), floats(&[1.0, -1.0, 3.0]));
+    let (_, log) = end(child, Signal::SIGTERM);
+    assert!(!log.contains("did not take"), "{log}");
+}
+
+#[test]
+fn who_loses_its_connection_learns_whether_the_driver_lives() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let socket = dir.path().join("nn.sock");
+    let child = serve(&socket);
+    let connect =
+        || Driver::connect(&Address::Unix(socket.clone()), &ConnectOptions::default()).expect("served");
+    let (dropped, widowed) = (connect(), connect());
+    // The daemon ends a connection that sends a one-way call, as the interface has none.
+    let binder = dropped.device().as_binder();
+    let proxy = binder.as_remote().expect("in another process");
+    let call = proxy.prepare_transact(true).expect("a parcel");
+    // Whether it is sent, and no more, is known here.
+    let _ = proxy.submit_transact(binder::FIRST_CALL_TRANSACTION, &call, binder::FLAG_ONEWAY);
+    let start = Instant::now();
+    let why = loop {
+        match dropped.answer("getType", dropped.device().getType()) {
+            Err(why) => break why,
+            Ok(_) => assert!(start.elapsed() < PATIENCE, "it is served still"),
+        }
+    };
+    assert!(matches!(why, ClientError::Disconnected { .. }), "{why}");
+    assert!(why.to_string().contains("a driver is there still"), "{why}");
+    widowed.answer("getType", widowed.device().getType()).expect("others are served");
+    end(child, Signal::SIGKILL);
+    let why = widowed.answer("getType", widowed.device().getType()).expect_err("there is nobody");
+    assert!(matches!(why, ClientError::Died { .. }), "{why}");
 }

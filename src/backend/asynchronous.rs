@@ -5,7 +5,7 @@
 use super::synchronous::pend;
 use super::{
     Arguments, Artifact, Backend, BackendError, Binding, ClientMemory, CompileOptions, Control, DeviceMemory,
-    Executable, Info, Interface, Saved, Submission,
+    Executable, Info, Interface, Load, Saved, Submission,
 };
 use crate::model::Model;
 use crate::tensor::TensorInfo;
@@ -26,6 +26,10 @@ impl Backend for Asynchronous {
 
     fn support(&self, model: &Model) -> Vec<Result<(), String>> {
         self.0.support(model)
+    }
+
+    fn load_now(&self) -> Option<Load> {
+        self.0.load_now()
     }
 
     fn compile(
@@ -62,14 +66,6 @@ impl Executable for Pends {
 
     fn bind(self: Arc<Self>, arguments: Arguments) -> Result<Arc<dyn Binding>, BackendError> {
         Ok(Arc::new(PendingBinding(self.0.clone().bind(arguments)?)))
-    }
-
-    fn is_finished(&self) -> bool {
-        self.0.is_finished()
-    }
-
-    fn finish(&self, control: &Control) -> Result<(), BackendError> {
-        self.0.finish(control)
     }
 
     fn artifact(&self) -> Option<Artifact> {

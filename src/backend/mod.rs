@@ -21,7 +21,9 @@ mod synchronous;
 
 pub use crate::memory::{ClientMemory, ClientMemoryKind, DeviceMemory, Memory};
 pub use crate::model::{Argument, Extension, ExtensionOperand, ExtensionOperandType, Request};
-pub use crate::scheduler::{boottime_ns, Activity, Control, OperationId, Priority, Recorder, Span, Underway};
+pub use crate::scheduler::{
+    boottime_ns, Activity, Control, Load, OperationId, Priority, Recorder, Span, Underway,
+};
 pub use asynchronous::Asynchronous;
 pub use description::{Description, KernelName, Peaks, StepDescription, SubgraphDescription, ValuePlace};
 pub use error::BackendError;
@@ -46,8 +48,13 @@ pub trait Backend: Send + Sync {
     /// [`compile`](Self::compile) must compile. An IF or WHILE is taken only if all operations in its subgraphs are.
     fn support(&self, model: &Model) -> Vec<Result<(), String>>;
 
-    /// Compiles a model of which every operation is supported, as far as it must be to be run and saved:
-    /// [`Executable::finish`] may do the rest. Called on a thread of its own.
+    /// How many executions and compilations wait in the backend, and how many it works at, where it has them wait itself:
+    /// for people who look at the driver. It must not wait for anything.
+    fn load_now(&self) -> Option<Load> {
+        None
+    }
+
+    /// Compiles a model of which every operation is supported. Called on a thread of its own.
     fn compile(
         &self,
         model: &Model,
@@ -94,19 +101,8 @@ pub trait Executable: Send + Sync {
     /// bound, too.
     fn bind(self: Arc<Self>, arguments: Arguments) -> Result<Arc<dyn Binding>, BackendError>;
 
-    /// Whether nothing of its compilation is left to do.
-    fn is_finished(&self) -> bool {
-        true
-    }
-
-    /// Does what its compilation has left for later; called in the background, at low priority, once the model was used.
-    /// Executions may go on meanwhile, and give the same bytes before, during and after. What it cannot finish is left as
-    /// it is. It is saved anew afterwards.
-    fn finish(&self, _control: &Control) -> Result<(), BackendError> {
-        Ok(())
-    }
-
-    /// The compiled model as bytes, however far it is, for [`Backend::load`]; `None` if it cannot be, or not yet.
+    /// The compiled model as bytes, for [`Backend::load`]; `None` if it cannot be kept, or not yet: what is compiled just in
+    /// time is kept after its first execution.
     fn artifact(&self) -> Option<Artifact> {
         None
     }

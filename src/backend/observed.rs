@@ -4,7 +4,7 @@
 
 use super::{
     Arguments, Artifact, Backend, BackendError, Binding, ClientMemory, CompileOptions, Control, Description,
-    DeviceMemory, Executable, Info, Interface, Outcome, Peaks, Saved, Submission,
+    DeviceMemory, Executable, Info, Interface, Load, Outcome, Peaks, Saved, Submission,
 };
 use crate::model::Model;
 use crate::scheduler::{Recorder, Span};
@@ -97,6 +97,10 @@ impl Backend for Observed {
         self.backend.support(model)
     }
 
+    fn load_now(&self) -> Option<Load> {
+        self.backend.load_now()
+    }
+
     fn compile(
         &self,
         model: &Model,
@@ -136,14 +140,6 @@ impl Executable for Watched {
     fn bind(self: Arc<Self>, arguments: Arguments) -> Result<Arc<dyn Binding>, BackendError> {
         let binding = self.executable.clone().bind(arguments)?;
         Ok(Arc::new(WatchedBinding { binding, observer: self.observer.clone() }))
-    }
-
-    fn is_finished(&self) -> bool {
-        self.executable.is_finished()
-    }
-
-    fn finish(&self, control: &Control) -> Result<(), BackendError> {
-        self.executable.finish(control)
     }
 
     fn artifact(&self) -> Option<Artifact> {

@@ -54,6 +54,12 @@ impl BufferTracker {
         }
     }
 
+    /// What counts buffers and their bytes, and what it counts.
+    pub fn quotas(&self) -> [(&'static str, Arc<Quota>); 2] {
+        let Account { bytes, buffers } = &*self.account;
+        [("device buffers are alive", buffers.clone()), ("bytes of device buffers are held", bytes.clone())]
+    }
+
     /// How many buffers are alive, and what they take.
     #[cfg(test)]
     pub(super) fn usage(&self) -> (usize, usize) {

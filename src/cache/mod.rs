@@ -18,9 +18,8 @@
 //! A token may stand for several files at once, as two processes of a client with a directory each have it, if all hold
 //! the same model. A save of another model voids what its token stood for before, in whatever files.
 //!
-//! What was saved may be replaced later by the same model compiled further. That is nobody's wish but ours, so it is done
-//! only if the files and the registry still are as the earlier save, or the load, left them: what the client has changed,
-//! emptied or used for something else stays as it is.
+//! Files may be reserved for what is compiled later. They are filled only if they and the registry still are as they were
+//! left then: what the client has changed, emptied or used for something else stays as it is.
 
 mod entry;
 mod files;
@@ -29,7 +28,7 @@ mod marker;
 mod offline;
 mod registry;
 #[cfg(test)]
-mod replace_tests;
+mod reserve_tests;
 #[cfg(test)]
 mod several_files_tests;
 mod store;
@@ -107,16 +106,13 @@ pub struct Loaded {
     pub models: Vec<Vec<u8>>,
     /// Anything at all, of the lengths that were saved. Private, but for the driver's own store.
     pub data: Vec<Arc<Mapping>>,
-    pub written: Written,
 }
 
-/// How a save, or a load, left the files and the registry: what they must still be like for it to be replaced.
+/// How files were left that are to be filled later: what they must still be like.
 #[derive(Clone, Debug)]
-pub struct Written {
+pub struct Reserved {
     /// Of what the model caches hold.
     record: Record,
-    /// Whether the registry knows of it.
-    recorded: bool,
     data: Vec<Look>,
 }
 
@@ -141,13 +137,13 @@ impl Cache {
     }
 
     /// Saves a compiled model in a client's files, in place of what was saved for `key` before.
-    pub fn save(&self, key: &Key, files: &CacheFiles, content: Content) -> Result<Written, CacheError> {
+    pub fn save(&self, key: &Key, files: &CacheFiles, content: Content) -> Result<(), CacheError> {
         check_counts(files, content)?;
-        self.write(key, &files.lock()?, content, None).map(|(written, _)| written)
+        self.write(key, &files.lock()?, content).map(drop)
     }
 
-    /// Empties a client's files of what was saved for `key` before, to be replaced by what will be compiled.
-    pub fn reserve(&self, key: &Key, files: &CacheFiles) -> Result<Written, CacheError> {
+    /// Empties a client's files of what was saved for `key` before, to be filled with what will be compiled.
+    pub fn reserve(&self, key: &Key, files: &CacheFiles) -> Result<Reserved, CacheError> {
         // It tells this reservation from all others.
         let ticket = files::salt::<SALT>()?;
         let lock = files.lock()?;
@@ -164,54 +160,39 @@ impl Cache {
             data_hash: None,
             model: 0,
         };
-        Ok(Written { record, recorded: false, data: lock.look_at_data()? })
+        Ok(Reserved { record, data: lock.look_at_data()? })
     }
 
-    /// Saves a compiled model in place of what was `written`, if all is still as that left it.
-    pub fn replace(
+    /// Saves a compiled model in files that were reserved for it, if all is still as that left it.
+    pub fn fill(
         &self,
         key: &Key,
         files: &CacheFiles,
-        written: &Written,
+        reserved: &Reserved,
         content: Content,
     ) -> Result<(), CacheError> {
         check_counts(files, content)?;
         let lock = files.lock()?;
-        let entries = self.registry.get(key)?;
-        let is_known = match written.recorded {
-            true => entries.iter().any(|entry| entry.record == written.record),
-            false => entries.is_empty(),
-        };
-        if !is_known {
+        if !self.registry.get(key)?.is_empty() {
             return Err(CacheError::Changed);
         }
-        self.read(&lock, &[written.record])?;
-        if lock.look_at_data()? != written.data {
+        self.read(&lock, &[reserved.record])?;
+        if lock.look_at_data()? != reserved.data {
             return Err(CacheError::DataChanged);
         }
-        // Compiled further, it is the same model still.
-        let same = written.recorded.then_some(written.record.model);
-        self.write(key, &lock, content, same).map(drop)
+        self.write(key, &lock, content).map(drop)
     }
 
-    /// Writes files that are locked; gives also what entries were dropped for it. `same` is what the model is known by, if
-    /// it is.
-    fn write(
-        &self,
-        key: &Key,
-        lock: &Lock,
-        content: Content,
-        same: Option<u64>,
-    ) -> Result<(Written, Vec<Key>), CacheError> {
+    /// Writes files that are locked; gives what entries were dropped for it.
+    fn write(&self, key: &Key, lock: &Lock, content: Content) -> Result<Vec<Key>, CacheError> {
         let head = head(&files::salt::<SALT>()?, content.data);
         let model_len = content.models.iter().fold(head.len(), |len, model| len.saturating_add(model.len()));
         if model_len > MAX_MODEL_BYTES {
             return Err(CacheError::TooLarge(model_len));
         }
-        let (place, id) = match (self.owns_files, same) {
-            (true, _) => (Place::STORE, 0),
-            (false, Some(id)) => (lock.place(), id),
-            (false, None) => (lock.place(), identify(content)?),
+        let (place, id) = match self.owns_files {
+            true => (Place::STORE, 0),
+            false => (lock.place(), identify(content)?),
         };
         let record = Record {
             hash: hash(&head, content.models),
@@ -221,12 +202,12 @@ impl Cache {
             model: id,
         };
         let dropped = self.registry.put(&Entry { key: *key, place, record, last_use: 0 })?;
-        let written = lock.write(&head, content).and_then(|()| lock.look_at_data());
+        let written = lock.write(&head, content);
         if written.is_err() {
             // It is a miss as it is; this only frees its place.
             self.registry.remove(key, |entry| entry.place == place)?;
         }
-        Ok((Written { record, recorded: true, data: written? }, dropped))
+        written.map(|()| dropped)
     }
 
     /// The model caches, and which of `records` says that they are what was written.
@@ -256,8 +237,7 @@ impl Cache {
         };
         self.registry.used(&entries[i]);
         models[0].drain(..head_len(lens.len()));
-        let written = Written { record: records[i], recorded: true, data: lock.look_at_data()? };
-        Ok(Loaded { models, data, written })
+        Ok(Loaded { models, data })
     }
 
     pub fn registry(&self) -> &Registry {

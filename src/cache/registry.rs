@@ -75,6 +75,11 @@ impl Registry {
         self.with(Purpose::Read, |open, _| table::entries_of(&open.table()?, key))
     }
 
+    /// Whether there is an entry for this client under a token that begins so.
+    pub fn has_like(&self, uid: u32, prefix: &[u8]) -> Result<bool, CacheError> {
+        self.with(Purpose::Read, |open, _| table::has_like(&open.table()?, uid, prefix))
+    }
+
     /// Notes that `entry` is used now.
     pub fn used(&self, entry: &Entry) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

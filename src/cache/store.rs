@@ -5,12 +5,13 @@
 //! client.
 
 use super::files::data_len;
-use super::{Cache, CacheError, CacheFiles, Content, Key, Limits, Loaded, Registry};
+use super::{Cache, CacheError, CacheFiles, Content, Entry, Key, Limits, Loaded, Registry};
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// The store's place in the driver's data directory.
@@ -26,7 +27,13 @@ pub struct Store {
     swept: Mutex<bool>,
     /// Held by who saves until it has deleted what was dropped: one of those may be saved again.
     saving: Mutex<()>,
+    /// What it held when that was looked at last.
+    models: AtomicU64,
+    bytes: AtomicU64,
 }
+
+/// Nobody has looked yet.
+const UNKNOWN: u64 = u64::MAX;
 
 impl Store {
     /// A store of up to `most_bytes` in the driver's data `directory`.
@@ -35,16 +42,47 @@ impl Store {
         let limits = Limits { bytes: most_bytes, ..Limits::default() };
         let cache =
             Cache { registry: Registry::new(Some(&directory), fingerprint, limits), owns_files: true };
-        Store { cache, directory, most_bytes, swept: Mutex::default(), saving: Mutex::default() }
+        let (swept, saving) = (Mutex::default(), Mutex::default());
+        let (models, bytes) = (AtomicU64::new(UNKNOWN), AtomicU64::new(0));
+        Store { cache, directory, most_bytes, swept, saving, models, bytes }
+    }
+
+    /// Makes the directory and opens the registry, so that no client waits for the disk to do it.
+    pub fn open_ahead(&self) {
+        self.sweep();
+    }
+
+    /// Whether anything was saved for this client under a token that begins so.
+    pub fn has_like(&self, uid: u32, prefix: &[u8]) -> bool {
+        self.sweep();
+        self.cache.registry.has_like(uid, prefix).unwrap_or(false)
     }
 
     /// What was saved for `key`.
-    pub fn load(&self, key: &Key) -> Option<Loaded> {
+    pub fn load(&self, key: &Key) -> Result<Loaded, CacheError> {
         self.sweep();
         let open = |kind| open(&self.paths(key, kind), false);
-        let files = CacheFiles::new(&open(MODEL).ok()?, &open(DATA).ok()?).ok()?;
+        let files = CacheFiles::new(&open(MODEL)?, &open(DATA)?)?;
         let loaded = self.cache.load(key, &files);
-        loaded.inspect_err(|why| log::info!("a compiled model is not loaded from the store: {why}")).ok()
+        loaded.inspect_err(|why| log::info!("a compiled model is not loaded from the store: {why}"))
+    }
+
+    /// How many models it held, and of how many bytes, when that was looked at last; `None` before it was first used.
+    /// Waits for nothing.
+    pub fn size(&self) -> Option<(u64, u64)> {
+        let [models, bytes] = [&self.models, &self.bytes].map(|count| count.load(Ordering::Relaxed));
+        (models != UNKNOWN).then_some((models, bytes))
+    }
+
+    /// Bytes that it may hold.
+    pub fn most_bytes(&self) -> u64 {
+        self.most_bytes
+    }
+
+    fn measure(&self, entries: &[Entry]) {
+        let bytes = |entry: &Entry| entry.record.model_len.saturating_add(entry.record.data_len);
+        self.bytes.store(entries.iter().map(bytes).fold(0, u64::saturating_add), Ordering::Relaxed);
+        self.models.store(entries.len() as u64, Ordering::Relaxed);
     }
 
     pub fn save(&self, key: &Key, content: Content) -> Result<(), CacheError> {
@@ -68,11 +106,14 @@ impl Store {
         // More files than it has now would be taken for its own.
         let surplus = |kind, count| self.paths(key, kind).into_iter().skip(count);
         surplus(MODEL, models.len()).chain(surplus(DATA, data.len())).for_each(|path| remove(&path));
-        let saved = self.cache.write(key, &lock, content, None);
+        let saved = self.cache.write(key, &lock, content);
         drop(lock);
         match &saved {
-            Ok((_, dropped)) => dropped.iter().for_each(|key| self.delete(key)),
+            Ok(dropped) => dropped.iter().for_each(|key| self.delete(key)),
             Err(_) => self.delete(key),
+        }
+        if let Ok(entries) = self.cache.registry.list() {
+            self.measure(&entries);
         }
         saved.map(drop)
     }
@@ -106,6 +147,7 @@ impl Store {
         }
         let Ok(entries) = self.cache.registry.list() else { return };
         *swept = true;
+        self.measure(&entries);
         let paths = |key| [MODEL, DATA].into_iter().flat_map(move |kind| self.paths(key, kind));
         let known: HashSet<PathBuf> = entries.iter().flat_map(|entry| paths(&entry.key)).collect();
         let Ok(files) = std::fs::read_dir(&self.directory) else { return };

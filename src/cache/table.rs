@@ -258,6 +258,21 @@ pub(super) fn entries_of(
     collect(table.range::<&KeyBytes>(&first..=&last)?)
 }
 
+/// Whether a client has an entry under a token that begins so.
+pub(super) fn has_like(
+    table: &impl ReadableTable<&'static KeyBytes, &'static EntryBytes>,
+    uid: u32,
+    prefix: &[u8],
+) -> Result<bool, redb::Error> {
+    let filled = |rest: u8| {
+        let mut token = [rest; 32];
+        token[..prefix.len()].copy_from_slice(prefix);
+        Key { uid, token }.range()
+    };
+    let ([first, _], [_, last]) = (filled(0), filled(u8::MAX));
+    Ok(table.range::<&KeyBytes>(&first..=&last)?.next().transpose()?.is_some())
+}
+
 fn collect(range: redb::Range<&'static KeyBytes, &'static EntryBytes>) -> Result<Vec<Entry>, redb::Error> {
     let entry = |item: Result<(redb::AccessGuard<_>, redb::AccessGuard<_>), _>| {
         let (key, value) = item?;

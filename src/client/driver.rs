@@ -5,6 +5,9 @@ use super::error::ClientError;
 use crate::aidl::{ErrorStatus, IDevice};
 use binder::{BinderResult, Client, DeathRecipient, Endpoint, ExceptionCode, StatusCode, Strong, WIBinder};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use std::io::{ErrorKind, Read};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,7 +66,7 @@ impl Driver {
     /// The process that the driver runs in; `None` where the transport does not tell.
     pub fn process(&self) -> Option<u32> {
         let Endpoint::Unix(path) = self.client.as_ref()?.endpoint() else { return None };
-        let stream = std::os::unix::net::UnixStream::connect(path).ok()?;
+        let stream = UnixStream::connect(path).ok()?;
         let peer = getsockopt(&stream, PeerCredentials).ok()?;
         u32::try_from(peer.pid()).ok()
     }
@@ -88,6 +91,14 @@ impl Driver {
         ended || self.vitals.dead.load(Ordering::Acquire)
     }
 
+    /// What it means that `call` found no driver any more.
+    pub(super) fn lost(&self, call: &'static str) -> ClientError {
+        match &self.address {
+            Address::Unix(path) if is_served(path) => ClientError::Disconnected { call },
+            _ => ClientError::Died { call },
+        }
+    }
+
     /// The value of a call, or its failure under its name.
     pub fn answer<T>(&self, call: &'static str, result: BinderResult<T>) -> Result<T, ClientError> {
         let status = match result {
@@ -104,8 +115,8 @@ impl Driver {
         }
         match (status.transaction_error(), self.timeout) {
             (StatusCode::TimedOut, Some(after)) => Err(ClientError::TimedOut { call, after }),
-            (StatusCode::DeadObject, _) => Err(ClientError::Died { call }),
-            _ if self.is_dead() => Err(ClientError::Died { call }),
+            (StatusCode::DeadObject, _) => Err(self.lost(call)),
+            _ if self.is_dead() => Err(self.lost(call)),
             _ => Err(ClientError::Call { call, why: status.to_string() }),
         }
     }
@@ -115,6 +126,18 @@ impl Drop for Driver {
     fn drop(&mut self) {
         self.close();
     }
+}
+
+/// Whether somebody accepts connections at `path`, and will for a while: one who is about to be gone may do so still.
+fn is_served(path: &Path) -> bool {
+    const A_WHILE: Duration = Duration::from_millis(200);
+    let probe = || {
+        let mut stream = UnixStream::connect(path)?;
+        stream.set_read_timeout(Some(A_WHILE))?;
+        stream.read(&mut [0])
+    };
+    // Nothing is sent to who says nothing.
+    probe().is_err_and(|why| why.kind() == ErrorKind::WouldBlock)
 }
 
 /// What is known of the driver's life.

@@ -37,6 +37,12 @@ pub enum ClientError {
     /// The driver's process ended, or the connection to it.
     #[error("the driver died during {call}")]
     Died { call: &'static str },
+    /// The connection ended, but not the driver; or another has taken its place.
+    #[error(
+        "the connection to the driver ended during {call}, and a driver is there still: it was restarted, or gave this \
+         client up, as one that did not answer for minutes; its log says"
+    )]
+    Disconnected { call: &'static str },
     /// No answer came within [`ConnectOptions::timeout`](super::ConnectOptions::timeout).
     #[error("the driver gave no answer to {call} within {} s", .after.as_secs())]
     TimedOut { call: &'static str, after: Duration },

@@ -3,10 +3,11 @@
 use super::controller::{Channels, Controller, ControllerError};
 use super::driver::Driver;
 use super::error::ClientError;
+use super::extension::extension;
 use crate::aidl::*;
 use crate::fmq::codec::{Argument, RequestPacket, ResultPacket};
 use crate::fmq::{FmqError, Limit};
-use binder::{BinderResult, ExceptionCode, Interface, ParcelFileDescriptor, SIBinder, StatusCode, Strong};
+use binder::{BinderResult, ExceptionCode, Interface, ParcelFileDescriptor, Strong};
 use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -70,7 +71,7 @@ impl FmqBurst {
         let dead = || driver.is_dead();
         let limit = Limit::new(driver.timeout()).or_until(&dead);
         self.controller.execute(packet, &limit).map_err(|why| match why {
-            ControllerError::Queue(FmqError::Stopped) => ClientError::Died { call: CALL },
+            ControllerError::Queue(FmqError::Stopped) => driver.lost(CALL),
             ControllerError::Queue(FmqError::TimedOut) => {
                 ClientError::TimedOut { call: CALL, after: driver.timeout().unwrap_or_default() }
             }
@@ -85,24 +86,6 @@ impl FmqBurst {
             driver.answer("IFmqBurstContext.freeMemory", self.context.freeMemory(slot))
         })
     }
-}
-
-/// The extension object of `binder`.
-fn extension(binder: &SIBinder) -> Option<SIBinder> {
-    if let Ok(Some(extension)) = binder.get_extension() {
-        return Some(extension);
-    }
-    // Over RPC the binder library does not ask by itself.
-    let ask = || -> Result<Option<SIBinder>, StatusCode> {
-        let proxy = binder.as_remote().ok_or(StatusCode::InvalidOperation)?;
-        let question = proxy.prepare_transact(true)?;
-        let answer = proxy.submit_transact(binder::EXTENSION_TRANSACTION, &question, 0)?;
-        answer.map_or(Ok(None), |mut answer| answer.read())
-    };
-    ask().unwrap_or_else(|why| {
-        log::debug!("no extension: {why}");
-        None
-    })
 }
 
 fn argument(given: &RequestArgument) -> Result<Argument, ClientError> {

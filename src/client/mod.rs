@@ -40,6 +40,7 @@
 //! - `builder`: models; `shared`: shared memory for them and for requests
 //! - `prepare`: compilations; `cache_files`: the files that they are kept in
 //! - `runner`: every way to execute; `session`: a prepared model with memory for its arguments; `fence`: waiting for one
+//! - `diagnostics`: what our own driver tells of itself; `extension`: extension objects
 //! - `fmq_burst`: bursts over fast message queues; `controller`: the client's end of their queues
 
 #![warn(missing_docs)]
@@ -48,8 +49,10 @@ pub mod builder;
 pub mod cache_files;
 mod connect;
 pub mod controller;
+mod diagnostics;
 mod driver;
 mod error;
+mod extension;
 pub mod fence;
 pub mod fmq_burst;
 mod prepare;
@@ -58,6 +61,7 @@ mod session;
 pub mod shared;
 
 pub use connect::{Address, ConnectOptions};
+pub use diagnostics::Diagnostics;
 pub use driver::Driver;
 pub use error::{name, ClientError};
 pub use prepare::{CacheFiles, PrepareOptions, PreparedModel, Verdict, VerdictListener};

@@ -182,16 +182,19 @@ impl VerdictListener {
 
     /// Waits for the first notification; later ones count for nothing.
     pub fn wait(&self, driver: &Driver) -> Result<Verdict, ClientError> {
-        let start = Instant::now();
+        let mut waited = Duration::ZERO;
         loop {
+            let start = Instant::now();
             // Asked before the wait, so that a verdict which came just before the death is not missed.
             let dead = driver.is_dead();
             match self.verdicts.recv_timeout(PULSE) {
                 Ok(verdict) => return Ok(verdict),
                 Err(RecvTimeoutError::Timeout) if !dead => {}
-                Err(_) => return Err(ClientError::Died { call: self.call }),
+                Err(_) => return Err(driver.lost(self.call)),
             }
-            if let Some(after) = driver.timeout().filter(|limit| start.elapsed() >= *limit) {
+            // A process that was stopped meanwhile has not waited.
+            waited += start.elapsed().min(2 * PULSE);
+            if let Some(after) = driver.timeout().filter(|limit| waited >= *limit) {
                 return Err(ClientError::TimedOut { call: self.call, after });
             }
         }

@@ -6,7 +6,7 @@ use crate::backend::{
     Artifact, Backend, BackendError, CacheFileCounts, CompileOptions, Control, Executable, Preference,
     Priority, Saved,
 };
-use crate::cache::{Cache, CacheError, CacheFiles, Content, Key, Written};
+use crate::cache::{Cache, CacheError, CacheFiles, Content, Key, Reserved};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -33,6 +33,30 @@ pub enum CachingError {
     Backend(BackendError),
 }
 
+impl CachingError {
+    /// In a few words, the same whatever client and model it is of.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            CachingError::Token(_) | CachingError::Count { .. } => "wrong arguments",
+            CachingError::Options => "changed",
+            CachingError::NotCacheable => "cannot be cached",
+            CachingError::Backend(_) => "of no use to the backend",
+            CachingError::Cache(why) => match why {
+                CacheError::NoModel | CacheError::Unknown => "unknown",
+                CacheError::Count(..) | CacheError::Access(_) | CacheError::SameFile => "wrong arguments",
+                CacheError::Served(_) => "served by another process",
+                CacheError::Busy => "in use",
+                CacheError::Changed => "changed",
+                CacheError::DataChanged => "data changed",
+                CacheError::TooLarge(_) => "too large",
+                CacheError::Io { .. } | CacheError::Data(_) => "cannot be read or written",
+                CacheError::Registry(_) => "registry cannot be used",
+                CacheError::Offline(_) => "other",
+            },
+        }
+    }
+}
+
 impl CachePlace {
     /// Checks the token and the files of the client with this uid, of which there must be as many as `expected`.
     pub fn new<F: AsFd>(
@@ -48,32 +72,31 @@ impl CachePlace {
         Ok(CachePlace { key: Key { uid, token }, files: CacheFiles::new(models, data)? })
     }
 
-    /// Saves what is compiled so far. Of what is compiled at its first execution only, that is nothing: its place is
-    /// kept, and until then there is nothing to load.
+    /// Saves a compilation.
     pub fn save(
         &self,
         cache: &Cache,
-        executable: &dyn Executable,
-        options: &CompileOptions,
-    ) -> Result<Written, CachingError> {
-        match executable.artifact().map(|artifact| with_options(artifact, options)) {
-            Some(artifact) => Ok(cache.save(&self.key, &self.files, content(&artifact))?),
-            None if executable.is_finished() => Err(CachingError::NotCacheable),
-            None => Ok(cache.reserve(&self.key, &self.files)?),
-        }
-    }
-
-    /// Saves it in place of what was `written` before, if that is still there.
-    pub fn replace(
-        &self,
-        cache: &Cache,
-        written: &Written,
-        executable: &dyn Executable,
+        artifact: Artifact,
         options: &CompileOptions,
     ) -> Result<(), CachingError> {
-        let artifact = executable.artifact().ok_or(CachingError::NotCacheable)?;
+        Ok(cache.save(&self.key, &self.files, content(&with_options(artifact, options)))?)
+    }
+
+    /// Keeps the place for what the first execution compiles: until then there is nothing to load.
+    pub fn reserve(&self, cache: &Cache) -> Result<Reserved, CachingError> {
+        Ok(cache.reserve(&self.key, &self.files)?)
+    }
+
+    /// Saves a compilation in the place that was kept for it, if it still is.
+    pub fn fill(
+        &self,
+        cache: &Cache,
+        reserved: &Reserved,
+        artifact: Artifact,
+        options: &CompileOptions,
+    ) -> Result<(), CachingError> {
         let artifact = with_options(artifact, options);
-        Ok(cache.replace(&self.key, &self.files, written, content(&artifact))?)
+        Ok(cache.fill(&self.key, &self.files, reserved, content(&artifact))?)
     }
 
     pub fn load(
@@ -81,12 +104,12 @@ impl CachePlace {
         cache: &Cache,
         backend: &dyn Backend,
         control: &Control,
-    ) -> Result<(Arc<dyn Executable>, CompileOptions, Written), CachingError> {
+    ) -> Result<(Arc<dyn Executable>, CompileOptions), CachingError> {
         let mut loaded = cache.load(&self.key, &self.files)?;
         let options = loaded.models.first_mut().and_then(take_options).ok_or(CachingError::Options)?;
         let saved = Saved { models: loaded.models, data: loaded.data };
         let executable = backend.load(saved, &options, control).map_err(CachingError::Backend)?;
-        Ok((executable, options, loaded.written))
+        Ok((executable, options))
     }
 }
 

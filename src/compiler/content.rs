@@ -22,30 +22,54 @@ const BLOCKS_PER_THREAD: usize = 2;
 const MOST_THREADS: usize = 8;
 
 type Digest256 = [u8; 32];
+/// Leaves 192 bits that hold for the constants, whose collisions nobody finds.
+type Prefix = [u8; 8];
 
 /// All subgraphs.
 pub(super) fn graphs(model: &Model) -> impl Iterator<Item = &Subgraph> {
     std::iter::once(&model.main).chain(&model.referenced)
 }
 
-/// A hash of all that decides what a compilation gives. A client that changes its constants meanwhile gets, later, what
-/// it compiled then: it deceives nobody else, as nobody else sees its entries.
-pub(super) fn hash(
-    model: &Model,
-    options: &CompileOptions,
-    control: &Control,
-) -> Result<Digest256, BackendError> {
-    let blocks = blocks(model);
-    let most = match options.preference {
+/// How many threads a compilation with these options may have.
+pub(super) fn threads(options: &CompileOptions) -> usize {
+    match options.preference {
         Preference::LowPower => 1,
         _ => available_parallelism().map_or(1, |n| n.get()).min(MOST_THREADS),
-    };
-    let digests = digests(&blocks, most.min(blocks.len() / BLOCKS_PER_THREAD), control)?;
-    let mut hash = Hash(Sha256::new());
-    hash.model(model, options);
-    // How long the constants are has been hashed, and so which of them each block is of.
-    digests.iter().for_each(|digest| hash.0.update(digest));
-    Ok(hash.0.finalize().into())
+    }
+}
+
+/// All that decides what a compilation gives but for the constants' bytes, of which there may be many.
+pub(super) struct Outline<'m> {
+    model: &'m Model,
+    hash: Sha256,
+}
+
+impl<'m> Outline<'m> {
+    pub fn new(model: &'m Model, options: &CompileOptions) -> Self {
+        let mut hash = Hash(Sha256::new());
+        hash.model(model, options);
+        Outline { model, hash: hash.0 }
+    }
+
+    /// What the hash of every model with this outline begins with.
+    pub fn prefix(&self) -> Prefix {
+        let [a, b, c, d, e, f, g, h, ..]: Digest256 = self.hash.clone().finalize().into();
+        [a, b, c, d, e, f, g, h]
+    }
+
+    /// A hash of all that decides what a compilation gives, made by up to `threads` threads. A client that changes its
+    /// constants meanwhile gets, later, what it compiled then: it deceives nobody else, as nobody else sees its entries.
+    pub fn hash(&self, threads: usize, control: &Control) -> Result<Digest256, BackendError> {
+        let blocks = blocks(self.model);
+        let digests = digests(&blocks, threads.min(blocks.len() / BLOCKS_PER_THREAD), control)?;
+        let mut hash = self.hash.clone();
+        // How long the constants are has been hashed, and so which of them each block is of.
+        digests.iter().for_each(|digest| hash.update(digest));
+        let mut token: Digest256 = hash.finalize().into();
+        let prefix = self.prefix();
+        token[..prefix.len()].copy_from_slice(&prefix);
+        Ok(token)
+    }
 }
 
 /// A part of a constant.
@@ -229,7 +253,7 @@ mod tests {
     }
 
     fn hash_of(constants: &[Constant]) -> Digest256 {
-        hash(&model(constants), &CompileOptions::default(), &Control::default()).unwrap()
+        Outline::new(&model(constants), &CompileOptions::default()).hash(1, &Control::default()).unwrap()
     }
 
     #[test]
@@ -256,6 +280,8 @@ mod tests {
             other[at] ^= 0x80;
             hashes.push(hash_of(&[client(&other)]));
         }
+        // All these have one outline.
+        assert!(hashes.iter().all(|hash| hash[..8] == hashes[0][..8]));
         // The same bytes one after the other, and the same blocks.
         hashes.push(hash_of(&[client(&bytes[..BLOCK]), client(&bytes[BLOCK..])]));
         hashes.push(hash_of(&[client(&bytes), private(&[])]));

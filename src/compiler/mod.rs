@@ -1,9 +1,7 @@
-//! Compilations: from a checked model to an executable, on a few threads of their own, and further in stages.
+//! Compilations: from a checked model to an executable, on a few threads of their own.
 //!
-//! The first stage is quick, and is all that a client waits for: passes, the memory plan, and which kernel each operation
-//! has. A run packs what it is the first to need. Once a model has been used, the rest is done in the background and
-//! what was compiled is kept: in the driver's own store, or in the client's cache files in place of the first stage.
-//! Just in time, even the first stage is left to the first run. No stage changes results.
+//! What a client gives cache files for is saved in these at once, and the rest in the driver's own store once it was
+//! used. Just in time, compiling is left to the first execution, and saving waits for that.
 //!
 //! Jobs are bounded, in all and per client, and no client has every thread. Nothing here knows of binder: whoever asks
 //! for a compilation says in a closure what to do with its outcome.
@@ -11,24 +9,24 @@
 mod caching;
 mod content;
 mod error;
-mod finishing;
+mod saving;
 mod storing;
 
 pub use caching::{CachePlace, CachingError};
 pub use error::CompileError;
-use finishing::Rewriting;
-pub use finishing::{Keep, Rest, StorePlace};
+pub use saving::{SavePlace, StorePlace, Unsaved};
 pub use storing::LEAST_CONSTANTS;
 
 use crate::backend::{Backend, CompileOptions, Executable, Priority};
-use crate::cache::{Cache, Store, Written};
+use crate::cache::{Cache, Store};
 use crate::memory::on_account_of;
 use crate::model::Model;
 use crate::ops::Interrupt;
 use crate::scheduler::limits::{self, Limit};
 use crate::scheduler::marks::{self, Phase};
-use crate::scheduler::{boottime_ns, Control, Permit, Quota, Workers};
-use finishing::Saves;
+use crate::scheduler::{boottime_ns, Control, Load, Permit, Quota, Workers};
+use crate::statistics::CacheCounts;
+use saving::{ReservedFiles, Saves};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 
@@ -40,8 +38,8 @@ pub struct Compiled {
     pub executable: Arc<dyn Executable>,
     /// What its client asked of it.
     pub options: CompileOptions,
-    /// What is left to do once it was used.
-    pub rest: Rest,
+    /// What is to be saved once it was executed.
+    pub unsaved: Unsaved,
 }
 
 /// A compilation to do.
@@ -65,7 +63,7 @@ pub enum Work {
 /// A client's cache files, for one compilation.
 pub struct ClientFiles {
     pub place: CachePlace,
-    /// For their descriptors, should they be kept to be rewritten; without it they are not.
+    /// For their descriptors, should they be kept until the first execution; without it they are not.
     pub permit: Option<Permit>,
 }
 
@@ -93,11 +91,21 @@ pub struct Compiler {
     saves: Arc<Saves>,
 }
 
+/// What is counted of both caches.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Of clients' cache files.
+    pub files: CacheCounts,
+    /// Of the driver's own store.
+    pub store: CacheCounts,
+}
+
 /// What compiling threads use.
 struct Shared {
     backend: Arc<dyn Backend>,
     cache: Arc<Cache>,
     store: Option<Arc<Store>>,
+    counts: Arc<Counts>,
 }
 
 impl Compiler {
@@ -111,8 +119,34 @@ impl Compiler {
     ) -> std::io::Result<Self> {
         let workers = Workers::new("nnhal-compile", limits.threads)?;
         let jobs = limits.jobs.quota();
-        let shared = Arc::new(Shared { backend, cache, store: store.map(Arc::new) });
+        let store = store.map(Arc::new);
+        if let Some(store) = store.clone() {
+            // On nobody's behalf but the driver's own.
+            let client = nix::unistd::geteuid().as_raw();
+            workers.submit(client, Priority::High, Box::new(move || store.open_ahead()));
+        }
+        let shared = Arc::new(Shared { backend, cache, store, counts: Arc::default() });
         Ok(Compiler { shared, workers, jobs, saves: Arc::default() })
+    }
+
+    /// What counts compilations, and what it counts.
+    pub fn jobs(&self) -> (&'static str, Arc<Quota>) {
+        (limits::JOBS.what, self.jobs.clone())
+    }
+
+    /// How many jobs wait, and how many are worked at.
+    pub fn load(&self) -> Load {
+        self.workers.load()
+    }
+
+    /// What was counted of both caches.
+    pub fn counts(&self) -> &Counts {
+        &self.shared.counts
+    }
+
+    /// The driver's own store; `None` if it has none.
+    pub fn store(&self) -> Option<&Store> {
+        self.shared.store.as_deref()
     }
 
     /// Puts `job` in line. Where that fails, its closure is dropped untold.
@@ -161,57 +195,56 @@ impl Shared {
         // The driver's own store is of no use to a client that keeps the compilation itself, and what is compiled just
         // in time must not be looked at before.
         let store = self.store.as_ref().filter(|_| files.is_none() && !options.just_in_time);
+        let store = store.map(|store| (store, &self.counts.store));
         let (executable, store_as) = storing::compile(store, &*self.backend, (model, options), control)
             .map_err(CompileError::Backend)?;
-        let keep = match files {
-            Some(files) => self.save(&*executable, options, files),
-            None => store_as.map(Keep::Stored),
+        let place = match files {
+            Some(files) => self.save(&*executable, options, files).unwrap_or_else(|why| {
+                log::warn!("a compilation is not cached: {why}");
+                None
+            }),
+            None => store_as.map(SavePlace::Store),
         };
-        Ok(Compiled { executable, options: *options, rest: Rest::new(control.client, keep) })
+        Ok(Compiled { executable, options: *options, unsaved: Unsaved::new(control.client, place) })
     }
 
     /// Prepares a model from its client's files.
     fn load(&self, files: ClientFiles, control: &Control) -> Outcome {
         let loaded = files.place.load(&self.cache, &*self.backend, control);
-        let (executable, options, written) = loaded.map_err(CompileError::Caching)?;
-        let keep = self.rewriting(&*executable, &options, files, written);
-        Ok(Compiled { executable, options, rest: Rest::new(control.client, keep) })
+        self.counts.files.looked(loaded.as_ref().map(drop).map_err(CachingError::reason));
+        let (executable, options) = loaded.map_err(CompileError::Caching)?;
+        Ok(Compiled { executable, options, unsaved: Unsaved::new(control.client, None) })
     }
 
-    /// Saves a compilation in its client's files; gives how to rewrite them, if it will go further.
+    /// Saves a compilation in its client's files, or gives where to save what its first execution compiles.
     fn save(
         &self,
         executable: &dyn Executable,
         options: &CompileOptions,
         files: ClientFiles,
-    ) -> Option<Keep> {
-        match files.place.save(&self.cache, executable, options) {
-            Ok(written) => self.rewriting(executable, options, files, written),
-            Err(why) => {
-                log::warn!("a compilation is not cached: {why}");
-                None
-            }
+    ) -> Result<Option<SavePlace>, CachingError> {
+        let ClientFiles { place, permit } = files;
+        if let Some(artifact) = executable.artifact() {
+            let saved = place.save(&self.cache, artifact, options);
+            self.counts.files.saved(saved.as_ref().map(drop).map_err(CachingError::reason));
+            return saved.map(|()| None);
         }
-    }
-
-    /// How to rewrite a compilation's files once it is finished, unless it is already.
-    fn rewriting(
-        &self,
-        executable: &dyn Executable,
-        options: &CompileOptions,
-        files: ClientFiles,
-        written: Written,
-    ) -> Option<Keep> {
-        if executable.is_finished() {
-            return None;
+        if !options.just_in_time {
+            return Err(CachingError::NotCacheable);
         }
-        let Some(permit) = files.permit else {
-            log::info!("cache files will not be rewritten: this client has too many open");
-            return None;
+        let reserved = place.reserve(&self.cache)?;
+        let Some(permit) = permit else {
+            log::info!("cache files will not be filled: this client has too many open");
+            return Ok(None);
         };
         let (cache, options) = (self.cache.clone(), *options);
-        let rewriting = Rewriting { cache, place: files.place, written, options, _permit: permit };
-        Some(Keep::Cached(Box::new(rewriting)))
+        Ok(Some(SavePlace::Files(Box::new(ReservedFiles {
+            cache,
+            place,
+            reserved,
+            options,
+            _permit: permit,
+        }))))
     }
 }
 

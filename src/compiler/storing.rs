@@ -1,47 +1,76 @@
 //! Compilations by way of the driver's own store: a model that its client has compiled before is loaded.
 
-use super::caching;
-use super::{content, CachingError, StorePlace};
+use super::content::{self, threads, Outline};
+use super::{CachingError, StorePlace};
 use crate::backend::{Backend, BackendError, CompileOptions, Control, Executable, Saved};
-use crate::cache::{Key, Store};
+use crate::cache::{CacheError, Key, Store};
 use crate::model::{Lifetime, Model};
+use crate::statistics::CacheCounts;
 use std::sync::Arc;
+use std::thread::Builder;
 
-/// Models of smaller constants, in bytes, are compiled as fast as they are found: at once, and not stored.
+/// Models of smaller constants, in bytes, are compiled as fast as they are found, and not stored.
 pub const LEAST_CONSTANTS: usize = 256 << 10;
 
 /// Compiles a model, or loads what the store has of it. Gives where to store it once it has been used, if that is worth
 /// while.
 pub(super) fn compile(
-    store: Option<&Arc<Store>>,
+    store: Option<(&Arc<Store>, &CacheCounts)>,
     backend: &dyn Backend,
     (model, options): (&Model, &CompileOptions),
     control: &Control,
 ) -> Result<(Arc<dyn Executable>, Option<StorePlace>), BackendError> {
-    let small = constants(model) < LEAST_CONSTANTS;
-    let place = match store {
-        Some(store) if !small => {
-            let token = content::hash(model, options, control)?;
-            Some(StorePlace { store: store.clone(), key: Key { uid: control.client, token } })
-        }
-        _ => None,
+    let compile = || backend.compile(model, options, control);
+    let Some((store, counts)) = store.filter(|_| constants(model) >= LEAST_CONSTANTS) else {
+        return Ok((compile()?, None));
     };
-    if let Some(loaded) = place.as_ref().and_then(|place| place.store.load(&place.key)) {
-        match backend.load(Saved { models: loaded.models, data: loaded.data }, options, control) {
-            Ok(executable) => return Ok((executable, None)),
-            Err(why) => log::warn!("a compiled model in the store is of no use: {why}"),
+    let outline = Outline::new(model, options);
+    let place = |token| StorePlace { store: store.clone(), key: Key { uid: control.client, token } };
+    if !store.has_like(control.client, &outline.prefix()) {
+        counts.looked(Err(CachingError::Cache(CacheError::Unknown).reason()));
+        // What it will be stored as is not needed until then.
+        let (executable, token) = beside(threads(options), compile, |threads| outline.hash(threads, control));
+        return Ok((executable?, Some(place(token?))));
+    }
+    let place = place(outline.hash(threads(options), control)?);
+    let loaded = load(&place, backend, options, control);
+    counts.looked(loaded.as_ref().map(drop).map_err(CachingError::reason));
+    match loaded {
+        Ok(executable) => return Ok((executable, None)),
+        Err(CachingError::Backend(why)) => {
+            log::warn!("a compiled model in the store is of no use: {why}");
         }
+        Err(_) => {} // the store has said so, if there is anything to say
     }
-    let executable = backend.compile(model, options, control)?;
-    if small && !options.just_in_time {
-        executable.finish(control)?;
-    }
-    Ok((executable, place))
+    Ok((compile()?, Some(place)))
 }
 
-pub(super) fn save(store: &Store, key: &Key, executable: &dyn Executable) -> Result<(), CachingError> {
-    let artifact = executable.artifact().ok_or(CachingError::NotCacheable)?;
-    Ok(store.save(key, caching::content(&artifact))?)
+/// Does `work` here and `other` beside it, by what is left of so many threads.
+fn beside<T, U: Send>(threads: usize, work: impl FnOnce() -> T, other: impl Fn(usize) -> U + Sync) -> (T, U) {
+    std::thread::scope(|scope| {
+        let other = &other;
+        let helper = (threads > 1).then(|| {
+            Builder::new().name("nnhal-hash".into()).spawn_scoped(scope, move || other(threads - 1))
+        });
+        let done = work();
+        let others = match helper {
+            Some(Ok(helper)) => helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            // One thread is all it may have, or there is none to be had.
+            _ => other(1),
+        };
+        (done, others)
+    })
+}
+
+fn load(
+    place: &StorePlace,
+    backend: &dyn Backend,
+    options: &CompileOptions,
+    control: &Control,
+) -> Result<Arc<dyn Executable>, CachingError> {
+    let loaded = place.store.load(&place.key)?;
+    let saved = Saved { models: loaded.models, data: loaded.data };
+    backend.load(saved, options, control).map_err(CachingError::Backend)
 }
 
 /// Bytes of constants.

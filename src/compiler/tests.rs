@@ -131,39 +131,6 @@ fn what_is_late_or_cancelled_is_not_compiled() {
     assert!(matches!(told, CompileError::Backend(BackendError::Cancelled)), "{told}");
 }
 
-/// Never finished; says when it is asked to, and goes on until it is told to stop.
-#[derive(Default)]
-struct Endless {
-    asked: AtomicUsize,
-    stopped: Mutex<Option<BackendError>>,
-}
-
-impl Executable for Endless {
-    fn interface(&self) -> &Interface {
-        unreachable!("not asked for here")
-    }
-
-    fn is_finished(&self) -> bool {
-        false
-    }
-
-    fn finish(&self, control: &Control) -> Result<(), BackendError> {
-        assert!(control.client == CLIENT && control.priority == Priority::Low);
-        self.asked.fetch_add(1, Ordering::SeqCst);
-        loop {
-            if let Err(why) = control.check() {
-                *self.stopped.lock().unwrap() = Some(why.into());
-                return Err(BackendError::Cancelled);
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    fn bind(self: Arc<Self>, _: Arguments) -> Result<Arc<dyn Binding>, BackendError> {
-        unreachable!("not asked for here")
-    }
-}
-
 fn soon(happened: impl Fn() -> bool) {
     let start = std::time::Instant::now();
     while !happened() {
@@ -172,63 +139,23 @@ fn soon(happened: impl Fn() -> bool) {
     }
 }
 
-#[test]
-fn what_is_used_is_finished_once_and_no_longer_than_somebody_has_it() {
-    let bench = Bench::new(Limits { threads: 2, jobs: jobs(3, 3) });
-    let die = |orphaned: &AtomicBool| orphaned.store(true, Ordering::Relaxed);
-    for dies in [false, true] {
-        let (endless, orphaned) = (Arc::new(Endless::default()), Arc::<AtomicBool>::default());
-        let (executable, rest) = (endless.clone() as Arc<dyn Executable>, Rest::new(CLIENT, None));
-        (0..5).for_each(|_| bench.compiler.used(&rest, &executable, &orphaned));
-        soon(|| endless.asked.load(Ordering::SeqCst) == 1);
-        // It counts among the client's jobs; what finds no room has it later.
-        assert!(bench.submit(CLIENT, Control::default()).is_err());
-        let (second, waiting) = (Arc::new(Endless::default()), Rest::new(CLIENT, None));
-        bench.compiler.used(&waiting, &(second.clone() as Arc<dyn Executable>), &orphaned);
-        match dies {
-            true => die(&orphaned),
-            false => drop(rest),
-        }
-        soon(|| endless.stopped.lock().unwrap().is_some());
-        assert_eq!(endless.asked.load(Ordering::SeqCst), 1);
-        soon(|| {
-            bench.compiler.used(&waiting, &(second.clone() as Arc<dyn Executable>), &Arc::default());
-            second.asked.load(Ordering::SeqCst) == 1
-        });
-        drop(waiting);
-        soon(|| second.stopped.lock().unwrap().is_some());
-        soon(|| bench.compiler.jobs.take(CLIENT, 1).is_ok());
-    }
-}
-
-/// Fails to be finished as long as there are errors left, and is worth keeping then.
+/// A model that can be saved once it was compiled, and is as large as it was told to be.
 #[derive(Default)]
-struct Fickle {
-    errors: Mutex<Vec<BackendError>>,
+struct Late {
+    compiled: AtomicBool,
+    bytes: usize,
     asked: AtomicUsize,
-    finished: AtomicBool,
 }
 
-impl Executable for Fickle {
+impl Executable for Late {
     fn interface(&self) -> &Interface {
         unreachable!("not asked for here")
     }
 
-    fn is_finished(&self) -> bool {
-        self.finished.load(Ordering::SeqCst)
-    }
-
-    fn finish(&self, _: &Control) -> Result<(), BackendError> {
-        self.asked.fetch_add(1, Ordering::SeqCst);
-        if let Some(error) = self.errors.lock().unwrap().pop() {
-            return Err(error);
-        }
-        self.finished.store(true, Ordering::SeqCst);
-        Ok(())
-    }
-
     fn artifact(&self) -> Option<Artifact> {
-        Some(Artifact { models: vec![b"finished".to_vec()], data: vec![Vec::new()] })
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let artifact = || Artifact { models: vec![vec![7; self.bytes]], data: vec![Vec::new()] };
+        self.compiled.load(Ordering::SeqCst).then(artifact)
     }
 
     fn bind(self: Arc<Self>, _: Arguments) -> Result<Arc<dyn Binding>, BackendError> {
@@ -236,55 +163,70 @@ impl Executable for Fickle {
     }
 }
 
-#[test]
-fn what_failed_for_want_of_memory_is_tried_again_after_a_while_and_what_failed_for_good_is_not() {
-    let bench = Bench::new(Limits { threads: 2, jobs: jobs(2, 1) });
-    let directory = tempfile::tempdir().unwrap();
-    let store = Arc::new(Store::new(directory.path(), "driver", 1 << 20));
-    let started = std::time::Instant::now();
-    let case = |token: u8, error| {
-        let fickle = Arc::new(Fickle { errors: Mutex::new(vec![error]), ..Fickle::default() });
-        let place = StorePlace { store: store.clone(), key: Key { uid: CLIENT, token: [token; 32] } };
-        (fickle.clone(), fickle as Arc<dyn Executable>, Rest::new(CLIENT, Some(Keep::Stored(place))))
-    };
-    let (scarce, scarce_model, scarce_rest) = case(1, BackendError::OutOfMemory(1 << 40));
-    let (broken, broken_model, broken_rest) = case(2, BackendError::Failed("as told".into()));
-    let execute_both = || {
-        bench.compiler.used(&broken_rest, &broken_model, &Arc::default());
-        bench.compiler.used(&scarce_rest, &scarce_model, &Arc::default());
-    };
-    let asked = |fickle: &Fickle| fickle.asked.load(Ordering::SeqCst);
-    soon(|| {
-        execute_both();
-        asked(&scarce) == 2
-    });
-    assert!(started.elapsed() >= finishing::FIRST_WAIT, "not at every execution");
-    soon(|| store.load(&Key { uid: CLIENT, token: [1; 32] }).is_some());
-    execute_both();
-    // Nothing is under way any more.
-    soon(|| bench.compiler.jobs.take(CLIENT, 2).is_ok());
-    assert_eq!((asked(&scarce), asked(&broken)), (2, 1));
-    assert!(store.load(&Key { uid: CLIENT, token: [2; 32] }).is_none());
+const STORE_BYTES: u64 = 1 << 20;
+
+/// A model of so many bytes that is to be stored under this token, and what it waits for.
+fn unsaved(store: &Arc<Store>, token: u8, bytes: usize) -> (Arc<Late>, Arc<dyn Executable>, Unsaved) {
+    let late = Arc::new(Late { bytes, ..Late::default() });
+    let place = SavePlace::Store(StorePlace { store: store.clone(), key: key(token) });
+    (late.clone(), late, Unsaved::new(CLIENT, Some(place)))
+}
+
+fn key(token: u8) -> Key {
+    Key { uid: CLIENT, token: [token; 32] }
 }
 
 #[test]
-fn what_could_not_be_kept_is_kept_once_there_is_room() {
+fn what_is_compiled_later_is_saved_then_and_what_failed_for_good_is_not_tried_again() {
+    let bench = Bench::new(Limits { threads: 2, jobs: jobs(2, 1) });
+    let directory = tempfile::tempdir().unwrap();
+    let store = Arc::new(Store::new(directory.path(), "driver", STORE_BYTES));
+    let started = std::time::Instant::now();
+    let (late, late_model, late_unsaved) = unsaved(&store, 1, 8);
+    let (large, large_model, large_unsaved) = unsaved(&store, 2, STORE_BYTES as usize);
+    large.compiled.store(true, Ordering::SeqCst);
+    let execute_both = || {
+        bench.compiler.used(&large_unsaved, &large_model);
+        bench.compiler.used(&late_unsaved, &late_model);
+    };
+    let asked = |model: &Late| model.asked.load(Ordering::SeqCst);
+    soon(|| {
+        execute_both();
+        asked(&late) == 1
+    });
+    late.compiled.store(true, Ordering::SeqCst);
+    soon(|| {
+        execute_both();
+        store.load(&key(1)).is_ok()
+    });
+    assert!(started.elapsed() >= saving::FIRST_WAIT, "not at every execution");
+    execute_both();
+    // Nothing is under way any more.
+    soon(|| bench.compiler.jobs.take(CLIENT, 2).is_ok());
+    assert_eq!((asked(&late), asked(&large)), (2, 1));
+    assert!(store.load(&key(2)).is_err());
+}
+
+#[test]
+fn what_could_not_be_saved_is_saved_once_there_is_room() {
     let bench = Bench::new(Limits { threads: 2, jobs: jobs(2, 1) });
     let directory = tempfile::tempdir().unwrap();
     // No directory can be made where a file is.
     std::fs::write(directory.path().join("store"), b"").unwrap();
-    let store = Arc::new(Store::new(directory.path(), "driver", 1 << 20));
-    let key = Key { uid: CLIENT, token: [1; 32] };
-    let fickle = Arc::new(Fickle::default());
-    let place = StorePlace { store: store.clone(), key };
-    let (model, rest) = (fickle.clone() as Arc<dyn Executable>, Rest::new(CLIENT, Some(Keep::Stored(place))));
-    bench.compiler.used(&rest, &model, &Arc::default());
-    soon(|| fickle.is_finished() && bench.compiler.jobs.take(CLIENT, 2).is_ok());
-    assert!(store.load(&key).is_none());
+    let store = Arc::new(Store::new(directory.path(), "driver", STORE_BYTES));
+    let (late, model, unsaved) = unsaved(&store, 1, 8);
+    late.compiled.store(true, Ordering::SeqCst);
+    // A job of its client's, it waits until there is room for it.
+    let full = bench.compiler.jobs.take(CLIENT, 2).unwrap();
+    bench.compiler.used(&unsaved, &model);
+    assert_eq!(late.asked.load(Ordering::SeqCst), 0);
+    drop(full);
+    bench.compiler.used(&unsaved, &model);
+    soon(|| late.asked.load(Ordering::SeqCst) == 1 && bench.compiler.jobs.take(CLIENT, 2).is_ok());
+    assert!(store.load(&key(1)).is_err());
     std::fs::remove_file(directory.path().join("store")).unwrap();
     soon(|| {
-        bench.compiler.used(&rest, &model, &Arc::default());
-        store.load(&key).is_some()
+        bench.compiler.used(&unsaved, &model);
+        store.load(&key(1)).is_ok()
     });
-    assert_eq!(fickle.asked.load(Ordering::SeqCst), 1, "it was finished already");
 }

@@ -19,8 +19,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long a message may take from its header to its end.
-const MESSAGE_TIME: Duration = Duration::from_secs(20);
+/// How long a message may take from its header to its end: its sender may be stopped in the midst of it.
+const MESSAGE_TIME: Duration = Duration::from_secs(600);
 /// How often is looked for messages that take longer, while there are connections.
 const LOOK: Duration = Duration::from_secs(1);
 /// Messages up to this size are not counted: there is one to a connection at a time.
@@ -70,6 +70,13 @@ impl Connections {
             start: Instant::now(),
             ended: AtomicBool::new(false),
         })
+    }
+
+    /// What is shared out here, and what it counts.
+    pub fn quotas(&self) -> Vec<(&'static str, Arc<Quota>)> {
+        let quotas = [&self.places, &self.bytes, &self.descriptors];
+        let whats = [limits::CONNECTIONS.what, limits::CALL_BYTES.what, limits::CALL_DESCRIPTORS.what];
+        whats.into_iter().zip(quotas.map(Arc::clone)).collect()
     }
 
     /// Accepts connections to `listener` for `server` until [`end`](Self::end).

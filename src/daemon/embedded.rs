@@ -64,6 +64,7 @@ pub fn start_with(backend: Arc<dyn Backend>, options: &Options) -> Result<Embedd
     };
     let driver = builder.build().map_err(StartError::Threads)?;
     let service = UnixService::start(&directory.0.join("nnhal.sock"), &driver.device, SOCKET_MODE)?;
+    driver.tell_of(service.quotas());
     Ok(EmbeddedDaemon { service, driver, _directory: directory })
 }
 

@@ -124,6 +124,21 @@ fn is_ours(target: &str) -> bool {
     target.starts_with("nnhal")
 }
 
+/// Whether the binder crate warns of nothing but a client that closed its connections between two calls, as each does
+/// that comes to its end.
+///
+/// A session is over when the first of its connections ends, and that is where the crate tells the reason. The others
+/// then end because the session did, which it takes for a stream that is lost. A connection that is closed before a word
+/// was said is of somebody who looked whether anybody listens.
+fn is_a_clients_end(target: &str, message: &str) -> bool {
+    const ENDS: [&str; 3] = [
+        "RPC session ended: ended by the peer or the stream, stream lost (SessionEnded)",
+        "RPC attached connection ended: ended by the peer or the stream, stream lost (SessionEnded)",
+        "android-13+ RPC handshake failed: RPC stream ended",
+    ];
+    target.starts_with("rsbinder::rpc") && ENDS.contains(&message)
+}
+
 impl Log for Logger {
     fn enabled(&self, metadata: &Metadata) -> bool {
         // What the binder crate has to say below a warning is about itself.
@@ -134,11 +149,21 @@ impl Log for Logger {
         if !self.enabled(record.metadata()) {
             return;
         }
+        let mut line = record.args().to_string();
+        let target = record.target();
+        let lowered;
+        let record = match is_a_clients_end(target, &line) {
+            true if log::max_level() < Level::Debug => return,
+            true => {
+                lowered = Record::builder().target(target).level(Level::Debug).build();
+                &lowered
+            }
+            false => record,
+        };
         let budget = if is_ours(record.target()) { &self.ours } else { &self.binder };
         let mut budget = budget.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(withheld) = budget.spend(Instant::now()) else { return };
         drop(budget);
-        let mut line = record.args().to_string();
         // A message is one line, whatever a client's name or a panic's text has in it.
         line.retain(|c| !c.is_control());
         if withheld > 0 {
@@ -162,5 +187,20 @@ mod tests {
         assert_eq!(written, BINDER_LINES as usize);
         assert_eq!(budget.spend(now + Duration::from_secs(1)), Some(100 - u64::from(BINDER_LINES)));
         assert_eq!(budget.spend(now + Duration::from_secs(1)), Some(0));
+    }
+
+    #[test]
+    fn only_a_clients_own_end_is_no_warning() {
+        let rpc = "rsbinder::rpc::end";
+        let end = "RPC session ended: ended by the peer or the stream, stream lost (SessionEnded)";
+        assert!(is_a_clients_end(rpc, end));
+        for (target, message) in [
+            ("nnhal::daemon", end),
+            (rpc, "RPC session ended: ended by the peer or the stream, stream lost (Unreadable)"),
+            (rpc, "RPC session ended: ended by the peer or the stream, stream lost (Frame(NotEnoughData))"),
+            (rpc, "android-13+ RPC handshake failed: RPC protocol violation: no header"),
+        ] {
+            assert!(!is_a_clients_end(target, message), "{target}: {message}");
+        }
     }
 }

@@ -215,7 +215,10 @@ pub fn run<B: Backend + 'static>(
     let driver = builder.build().map_err(DaemonError::Threads)?;
     let service = match &flags.service {
         Place::Unix(path) => {
-            Some(UnixService::start(path, &driver.device, flags.socket_mode.unwrap_or(SOCKET_MODE))?)
+            let mode = flags.socket_mode.unwrap_or(SOCKET_MODE);
+            let service = UnixService::start(path, &driver.device, mode)?;
+            driver.tell_of(service.quotas());
+            Some(service)
         }
         Place::Binder(instance) => {
             register(instance, &driver.device)?;

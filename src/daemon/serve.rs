@@ -3,6 +3,7 @@
 use super::connections::Connections;
 use crate::aidl::IDevice;
 use crate::scheduler::limits::EXECUTIONS;
+use crate::scheduler::Quota;
 use binder::entry::WireVersion;
 use binder::rpc::{FileDescriptorTransportMode as FdMode, RpcServer};
 use binder::{Interface, ProcessState, StatusCode, Strong};
@@ -21,8 +22,11 @@ pub const INTERFACE: &str = "android.hardware.neuralnetworks.IDevice";
 
 /// Connections that one client's session may have for its calls.
 const CONNECTIONS_PER_SESSION: u32 = 16;
-/// How long a client may take to answer a callback, which costs it nothing but a hand-over. Its session ends then.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a client may take to answer a callback, or to read an answer. Its session ends then.
+///
+/// A client that answers at all does so at once; but its process may be stopped meanwhile, by its user, by a debugger, or
+/// by a system that freezes what is not in sight. What it holds is of its own share, and so is nobody else's to miss.
+const PATIENCE: Duration = Duration::from_secs(600);
 /// Who may connect, unless told otherwise: the user that the daemon runs as.
 pub const SOCKET_MODE: u32 = 0o600;
 /// Calls served at once over the kernel's binder besides executions: such as wait for nobody.
@@ -75,6 +79,11 @@ impl UnixService {
         let threads =
             threads.map_err(|why| ServeError::Listen { path: path.into(), why: why.to_string() })?.into();
         Ok(UnixService { server, connections, listener, threads, path: path.into() })
+    }
+
+    /// What is shared out among connections, and what it counts.
+    pub fn quotas(&self) -> Vec<(&'static str, Arc<Quota>)> {
+        self.connections.quotas()
     }
 
     pub fn path(&self) -> &Path {

@@ -5,7 +5,7 @@ use super::budget::Counted;
 /// A private buffer of bytes, aligned to 64. Not to be cloned: its length may be a client's choice.
 #[derive(Default)]
 pub struct AlignedBuf {
-    blocks: Vec<Block>,
+    blocks: Box<[Block]>,
     len: usize,
     counted: Option<Counted>,
 }
@@ -22,8 +22,8 @@ impl AlignedBuf {
         if count > 0 {
             buf.counted = Some(Counted::take(count.checked_mul(size_of::<Block>())?)?);
         }
-        buf.blocks.try_reserve_exact(count).ok()?;
-        buf.blocks.resize(count, Block([0; 64]));
+        // Zeroed by the kernel where it is large: to do so here would touch every page once more.
+        buf.blocks = bytemuck::allocation::try_zeroed_slice_box(count).ok()?;
         buf.len = len;
         Some(buf)
     }

@@ -51,6 +51,19 @@ pub fn machine_bytes() -> usize {
     memory.map_or(1 << 30, |(pages, size)| pages.saturating_mul(size))
 }
 
+fn private() -> &'static Arc<Quota> {
+    static PRIVATE: OnceLock<Arc<Quota>> = OnceLock::new();
+    PRIVATE.get_or_init(|| {
+        let total = machine_bytes() as u64 / PART_OF_MACHINE;
+        Quota::with_floor(total, total / PART_OF_CLIENT, FLOOR)
+    })
+}
+
+/// What counts the bytes of the process's private buffers.
+pub fn private_memory() -> Arc<Quota> {
+    private().clone()
+}
+
 /// Some bytes of what all private buffers of the process may take, given back when dropped.
 #[derive(Debug)]
 pub struct Counted {
@@ -60,12 +73,7 @@ pub struct Counted {
 impl Counted {
     /// `None` where there are not as many left for the thread's client.
     pub fn take(bytes: usize) -> Option<Self> {
-        static PRIVATE: OnceLock<Arc<Quota>> = OnceLock::new();
-        let private = PRIVATE.get_or_init(|| {
-            let total = machine_bytes() as u64 / PART_OF_MACHINE;
-            Quota::with_floor(total, total / PART_OF_CLIENT, FLOOR)
-        });
-        private.take(CLIENT.get(), bytes as u64).ok().map(|permit| Counted { _permit: permit })
+        private().take(CLIENT.get(), bytes as u64).ok().map(|permit| Counted { _permit: permit })
     }
 }
 

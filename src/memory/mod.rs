@@ -28,7 +28,7 @@ pub use aligned::AlignedBuf;
 pub use allocator::give_back_soon;
 pub use arena::Arena;
 pub use blocking::{check as check_blocking, file_type};
-pub use budget::{client_of_thread, machine_bytes, on_account_of, Counted};
+pub use budget::{client_of_thread, machine_bytes, on_account_of, private_memory, Counted};
 pub use client::{Access, ClientSlice, Mapping};
 pub use device::{ClientMemory, ClientMemoryKind, DeviceMemory, Memory};
 pub use file::is_failed_sync_file;

@@ -102,6 +102,15 @@ impl Constant {
         }
     }
 
+    /// Copies the bytes into `to`, which must be as long.
+    pub fn read(&self, to: &mut [u8]) -> Result<(), MemoryError> {
+        match self {
+            Constant::Private(bytes) => to.copy_from_slice(bytes),
+            Constant::Client(slice) => slice.read(to)?,
+        }
+        Ok(())
+    }
+
     pub fn len(&self) -> usize {
         match self {
             Constant::Private(bytes) => bytes.len(),

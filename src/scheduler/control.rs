@@ -25,6 +25,13 @@ pub enum Priority {
     High,
 }
 
+/// How much there is to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    pub waiting: usize,
+    pub running: usize,
+}
+
 /// The terms of one compilation or run.
 #[derive(Clone, Debug)]
 pub struct Control {

@@ -23,7 +23,7 @@ mod watcher;
 mod workers;
 
 pub use crate::quota::{Exhausted, Permit, Quota};
-pub use control::{boottime_ns, Control, Priority, Yield};
+pub use control::{boottime_ns, Control, Load, Priority, Yield};
 pub use life::{Life, Lives};
 pub use quotas::{Quotas, Refused};
 pub use recorder::{Activity, OperationId, Recorder, Span, Underway};

@@ -50,6 +50,13 @@ impl Quotas {
         }
     }
 
+    /// All of them, by what they count.
+    pub fn all(&self) -> [(&'static str, Arc<Quota>); 7] {
+        let Quotas { callbacks, executions, models, mappings, descriptors, cache_files, fmq_bursts } = self;
+        [callbacks, executions, models, mappings, descriptors, cache_files, fmq_bursts]
+            .map(|shared| (shared.what, shared.quota.clone()))
+    }
+
     /// A callback that has not returned yet.
     pub fn callback(&self, client: u32) -> Result<Permit, Refused> {
         self.callbacks.take(client, 1)

@@ -3,7 +3,7 @@
 //!
 //! It must not know what is computed, nor wait for anything but a turn.
 
-use super::control::{self, boottime_ns, Control, Priority};
+use super::control::{self, boottime_ns, Control, Load, Priority};
 use super::slow_calls;
 use super::workers::{urgency, PRIORITIES};
 use crate::ops::{Interrupt, OpError};
@@ -113,6 +113,12 @@ impl Turns {
             cores: cores.max(1),
             epoch: Instant::now(),
         })
+    }
+
+    /// How many wait for a turn, and how many have one.
+    pub fn load(&self) -> Load {
+        let [waiting, running] = [&self.waiting, &self.computing].map(|count| count.load(Ordering::Relaxed));
+        Load { waiting, running }
     }
 
     /// Waits for a turn, as long as `control` allows.

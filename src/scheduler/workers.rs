@@ -1,7 +1,7 @@
 //! Threads that do clients' work, fairly: clients in turn, each client's tasks by priority, and never all threads for
 //! one client.
 
-use super::control::Priority;
+use super::control::{Load, Priority};
 use std::collections::{HashMap, VecDeque};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -91,6 +91,17 @@ impl Workers {
             std::thread::Builder::new().name(format!("{name}-{i}")).spawn(move || shared.work())?;
         }
         Ok(workers)
+    }
+
+    /// How many tasks wait, and how many run.
+    pub fn load(&self) -> Load {
+        let queue = self.shared.lock();
+        let (mut waiting, mut running) = (0, 0);
+        for client in queue.clients.values() {
+            waiting += client.waiting.iter().map(VecDeque::len).sum::<usize>();
+            running += client.running;
+        }
+        Load { waiting, running }
     }
 
     /// Puts a task in line for `client`. It is dropped undone if the workers stop first.

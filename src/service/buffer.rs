@@ -43,7 +43,7 @@ pub(super) fn allocate(
     let allocator = move |operand: &TensorInfo| backend.allocate(operand).map_err(of_backend);
     let buffer = core.buffers.allocate(caller(), plan, Arc::new(allocator))?;
     let token = buffer.token();
-    Ok(DeviceBuffer { buffer: Some(BnBuffer::new_binder(Buffer { buffer })), token })
+    Ok(DeviceBuffer { buffer: Some(BnBuffer::new_binder(Buffer { core: core.clone(), buffer })), token })
 }
 
 fn of_backend(error: BackendError) -> BufferError {
@@ -57,6 +57,7 @@ fn of_backend(error: BackendError) -> BufferError {
 
 /// A device buffer as its client holds it. When the client lets go of it, or dies, the buffer ends.
 struct Buffer {
+    core: Arc<Core>,
     buffer: BufferHandle,
 }
 
@@ -75,10 +76,10 @@ impl Interface for Buffer {}
 
 impl IBuffer for Buffer {
     fn copyFrom(&self, source: &Memory, dims: &[i32]) -> BinderResult<()> {
-        handle("copyFrom", || Ok(self.buffer.copy_from(&self.pool(source)?, dims)?))
+        handle(&self.core, "copyFrom", || Ok(self.buffer.copy_from(&self.pool(source)?, dims)?))
     }
 
     fn copyTo(&self, target: &Memory) -> BinderResult<()> {
-        handle("copyTo", || Ok(self.buffer.copy_to(&self.pool(target)?)?))
+        handle(&self.core, "copyTo", || Ok(self.buffer.copy_to(&self.pool(target)?)?))
     }
 }

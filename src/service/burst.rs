@@ -12,6 +12,7 @@ use crate::aidl::*;
 use crate::backend;
 use crate::memory::{Identity, Pool};
 use crate::scheduler::Permit;
+use crate::statistics::OpenBurst;
 use binder::{BinderResult, Interface, Strong};
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
@@ -27,6 +28,7 @@ struct Burst {
     cache: Mutex<Cache>,
     /// The place of its mappings among the client's.
     _mappings: Permit,
+    _open: OpenBurst,
 }
 
 #[derive(Default)]
@@ -54,11 +56,13 @@ struct Entry {
 }
 
 pub(super) fn new_binder(prepared: Arc<Prepared>, mappings: Permit) -> Strong<dyn IBurst> {
+    let open = prepared.counts.burst();
     BnBurst::new_binder(Burst {
         prepared,
         busy: Arc::default(),
         cache: Mutex::default(),
         _mappings: mappings,
+        _open: open,
     })
 }
 
@@ -189,7 +193,7 @@ impl IBurst for Burst {
         deadline: i64,
         loop_timeout: i64,
     ) -> BinderResult<ExecutionResult> {
-        handle("IBurst.executeSynchronously", || {
+        handle(&self.prepared.core, "IBurst.executeSynchronously", || {
             self.execute(request, tokens, Terms::new(measure, loop_timeout), deadline)
         })
     }
@@ -201,13 +205,13 @@ impl IBurst for Burst {
         config: &ExecutionConfig,
         deadline: i64,
     ) -> BinderResult<ExecutionResult> {
-        handle("IBurst.executeSynchronouslyWithConfig", || {
+        handle(&self.prepared.core, "IBurst.executeSynchronouslyWithConfig", || {
             self.execute(request, tokens, Terms::from_config(config), deadline)
         })
     }
 
     fn releaseMemoryResource(&self, token: i64) -> BinderResult<()> {
-        handle("IBurst.releaseMemoryResource", || {
+        handle(&self.prepared.core, "IBurst.releaseMemoryResource", || {
             if token < 0 {
                 return Err(ServiceError::argument(format!("memory token {token}: expected 0 or more")));
             }

@@ -2,6 +2,7 @@
 
 use super::announce::Announcement;
 use super::buffer;
+use super::diagnostics;
 use super::driver::{version, Core};
 use super::prepared_model::Prepared;
 use super::status::{self, handle, ServiceError};
@@ -11,6 +12,7 @@ use crate::backend::{self, CompileOptions, Control};
 use crate::compiler::{CachePlace, CachingError, ClientFiles, Job, Outcome, Work};
 use crate::model::{self, hints};
 use binder::{BinderResult, Interface, ParcelFileDescriptor, Strong};
+use std::io::Write;
 use std::sync::Arc;
 
 struct Device {
@@ -19,7 +21,13 @@ struct Device {
 
 /// The device of a driver.
 pub(super) fn new_binder(core: Arc<Core>) -> Strong<dyn IDevice> {
-    BnDevice::new_binder(Device { core })
+    let extension = diagnostics::new_binder(core.clone());
+    let device = BnDevice::new_binder(Device { core });
+    // A client that does not know the extension never asks for it.
+    if let Err(why) = device.as_binder().set_extension(&extension.as_binder()) {
+        log::error!("the device is without its extension: {why}");
+    }
+    device
 }
 
 /// What prepareModel and prepareModelWithConfig have in common, checked.
@@ -84,6 +92,11 @@ impl Core {
     fn model(&self, model: &Model) -> Result<model::Model, ServiceError> {
         Ok(model::Model::with_extensions(model, &self.info.extensions)?)
     }
+
+    /// For each operation of the main subgraph: whether the driver takes it, or why not.
+    pub fn support(&self, model: &Model) -> Result<Vec<Result<(), String>>, ServiceError> {
+        Ok(self.backend.support(&self.model(model)?))
+    }
 }
 
 impl Device {
@@ -105,14 +118,15 @@ impl Device {
                 Work::Load(_) => backend::Priority::default(),
             };
             (control.deadline_ns, control.priority) = (deadline, priority);
-            let life = self.core.lives.of(binder::get_calling_pid());
+            let process = binder::get_calling_pid();
+            let life = self.core.lives.of(process);
             let (core, announcement) = (self.core.clone(), announcement.clone());
             let done = move |outcome: Outcome| {
                 announcement.tell(match outcome {
-                    Ok(compiled) => Ok(Arc::new(Prepared::new(core, compiled, life, place))),
+                    Ok(compiled) => Ok(Arc::new(Prepared::new(core, compiled, life, place, process))),
                     Err(error) => {
                         let error = ServiceError::from(error);
-                        status::log("compilation", &error);
+                        status::note(&core, "compilation", &error);
                         Err(error.status())
                     }
                 });
@@ -147,11 +161,15 @@ impl Device {
     }
 }
 
-impl Interface for Device {}
+impl Interface for Device {
+    fn dump(&self, writer: &mut dyn Write, arguments: &[String]) -> binder::Result<()> {
+        diagnostics::dump(&self.core, writer, arguments)
+    }
+}
 
 impl IDevice for Device {
     fn getCapabilities(&self) -> BinderResult<Capabilities> {
-        handle("getCapabilities", || Ok(capabilities(&self.core.info.capabilities)))
+        handle(&self.core, "getCapabilities", || Ok(capabilities(&self.core.info.capabilities)))
     }
 
     fn getNumberOfCacheFilesNeeded(&self) -> BinderResult<NumberOfCacheFiles> {
@@ -176,8 +194,8 @@ impl IDevice for Device {
     }
 
     fn getSupportedOperations(&self, model: &Model) -> BinderResult<Vec<bool>> {
-        handle("getSupportedOperations", || {
-            let support = self.core.backend.support(&self.core.model(model)?);
+        handle(&self.core, "getSupportedOperations", || {
+            let support = self.core.support(model)?;
             for (i, why) in
                 support.iter().enumerate().filter_map(|(i, s)| s.as_ref().err().map(|why| (i, why)))
             {
@@ -197,7 +215,7 @@ impl IDevice for Device {
     }
 
     fn getVersionString(&self) -> BinderResult<String> {
-        handle("getVersionString", || Ok(version(&self.core.info)))
+        handle(&self.core, "getVersionString", || Ok(version(&self.core.info)))
     }
 
     fn prepareModel(
@@ -211,7 +229,7 @@ impl IDevice for Device {
         token: &[u8],
         callback: &Strong<dyn IPreparedModelCallback>,
     ) -> BinderResult<()> {
-        handle("prepareModel", || {
+        handle(&self.core, "prepareModel", || {
             self.prepare(callback, || {
                 let compilation = Compilation::new(&self.core, model, preference, priority, deadline)?;
                 Ok(compilation.cached(&self.core, token, model_cache, data_cache))
@@ -225,7 +243,7 @@ impl IDevice for Device {
         config: &PrepareModelConfig,
         callback: &Strong<dyn IPreparedModelCallback>,
     ) -> BinderResult<()> {
-        handle("prepareModelWithConfig", || {
+        handle(&self.core, "prepareModelWithConfig", || {
             self.prepare(callback, || {
                 let (hints, extensions) = (&config.compilationHints, &config.extensionNameToPrefix);
                 terms::hints(hints, extensions)?;
@@ -251,7 +269,7 @@ impl IDevice for Device {
         token: &[u8],
         callback: &Strong<dyn IPreparedModelCallback>,
     ) -> BinderResult<()> {
-        handle("prepareModelFromCache", || {
+        handle(&self.core, "prepareModelFromCache", || {
             self.submit(callback, || {
                 let deadline = terms::deadline(deadline)?;
                 terms::check_deadline(deadline)?;
@@ -268,7 +286,7 @@ impl IDevice for Device {
         inputs: &[BufferRole],
         outputs: &[BufferRole],
     ) -> BinderResult<DeviceBuffer> {
-        handle("allocate", || buffer::allocate(&self.core, desc, models, inputs, outputs))
+        handle(&self.core, "allocate", || buffer::allocate(&self.core, desc, models, inputs, outputs))
     }
 }
 

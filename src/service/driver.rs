@@ -1,6 +1,7 @@
 //! A driver: a backend, with everything that its binder objects share.
 
 use super::device;
+use super::diagnostics;
 use super::status::ServiceError;
 use crate::aidl::IDevice;
 use crate::backend::{Backend, BackendError, CacheFileCounts, Control, Info};
@@ -8,10 +9,13 @@ use crate::buffer::BufferTracker;
 use crate::cache::{Cache, Store};
 use crate::compiler::{Compiler, Limits};
 use crate::fmq::PollingBudget;
-use crate::scheduler::{Lives, Quotas, Turn, Turns, Watcher};
+use crate::quota::Quota;
+use crate::scheduler::{Lives, Load, Quotas, Turn, Turns, Watcher};
+use crate::statistics::{Clients, Errors};
 use binder::Strong;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 /// Size of the driver's own store of compiled models, unless told otherwise.
 const STORE_BYTES: u64 = 64 << 20;
@@ -44,6 +48,17 @@ impl Driver {
     /// A driver for `backend`, which keeps nothing unless told where.
     pub fn builder(backend: Arc<dyn Backend>) -> DriverBuilder {
         DriverBuilder { backend, data: None, store: STORE_BYTES }
+    }
+
+    /// Has the driver tell of these quotas as well, which its transport has: what each counts, as a sentence about too
+    /// many of them has it. In place of those before.
+    pub fn tell_of(&self, quotas: Vec<(&'static str, Arc<Quota>)>) {
+        *self.core.transport.lock().unwrap_or_else(PoisonError::into_inner) = quotas;
+    }
+
+    #[cfg(test)]
+    pub(super) fn core(&self) -> &Core {
+        &self.core
     }
 
     /// For a process that is about to end: waits, not for long, until what is being kept of compiled models is whole.
@@ -89,6 +104,11 @@ impl DriverBuilder {
             watcher,
             quotas: Quotas::new(),
             polling: PollingBudget::for_processors(processors),
+            started: Instant::now(),
+            clients: Arc::default(),
+            errors: Errors::default(),
+            dumps: diagnostics::dumps(),
+            transport: Mutex::default(),
         };
         let core = Arc::new(core);
         Ok(Driver { device: device::new_binder(core.clone()), core })
@@ -110,6 +130,15 @@ pub(super) struct Core {
     pub quotas: Quotas,
     /// How many bursts over queues may poll at once.
     pub polling: Arc<PollingBudget>,
+    pub started: Instant,
+    /// What was counted of clients and their prepared models.
+    pub clients: Arc<Clients>,
+    /// What was refused or failed.
+    pub errors: Errors,
+    /// Who writes it to somebody's file.
+    pub dumps: Arc<Quota>,
+    /// What the transport shares out.
+    transport: Mutex<Vec<(&'static str, Arc<Quota>)>>,
 }
 
 impl Core {
@@ -117,6 +146,16 @@ impl Core {
     pub fn slot(&self, control: &Control) -> Result<Option<Turn>, ServiceError> {
         let take = |slots: &Arc<Turns>| slots.take(control.client, control.priority, control);
         Ok(self.slots.as_ref().map(take).transpose().map_err(BackendError::from)?)
+    }
+
+    /// How many executions wait for a place in the device's queue, and how many have one; `None` if that is the backend's
+    /// own affair.
+    pub fn queue(&self) -> Option<Load> {
+        self.slots.as_ref().map(|slots| slots.load())
+    }
+
+    pub fn transport_quotas(&self) -> Vec<(&'static str, Arc<Quota>)> {
+        self.transport.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Calls `start` once there is a place in the device's queue, which it may refuse. No thread waits for that.

@@ -36,7 +36,7 @@ impl Interface for ReusableExecution {}
 
 impl IExecution for ReusableExecution {
     fn executeSynchronously(&self, deadline: i64) -> BinderResult<ExecutionResult> {
-        handle("IExecution.executeSynchronously", || {
+        handle(&self.execution.prepared().core, "IExecution.executeSynchronously", || {
             let entered = Instant::now();
             let deadline = terms::deadline(deadline)?;
             let _busy = self.enter()?;
@@ -50,7 +50,7 @@ impl IExecution for ReusableExecution {
         deadline: i64,
         duration: i64,
     ) -> BinderResult<FencedExecutionResult> {
-        handle("IExecution.executeFenced", || {
+        handle(&self.execution.prepared().core, "IExecution.executeFenced", || {
             let times = fenced::Times::new(deadline, duration)?;
             self.execution.check_fenced()?;
             fenced::launch(self.execution.clone(), wait_for, times, Some(self.enter()?))

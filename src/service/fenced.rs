@@ -12,6 +12,7 @@ use crate::aidl::*;
 use crate::backend::{boottime_ns, BackendError, Control, Outcome, Submission, GRACE};
 use crate::buffer::Claims;
 use crate::scheduler::{Event, Key, Permit, Turn, Watcher};
+use crate::statistics::{Executions, Running};
 use binder::{BinderResult, Interface, ParcelFileDescriptor};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -70,6 +71,8 @@ struct Work {
     /// Shared with its place in line, which may outlast it.
     descriptors: Arc<Permit>,
     mappings: Permit,
+    /// Its count, from when it is submitted.
+    running: Option<Running<Arc<Executions>>>,
 }
 
 /// Launches `execution`, which waits for the fences `wait_for`.
@@ -92,7 +95,7 @@ pub(super) fn launch(
         execution.check_buffers()?;
     }
     let (signal, fence) = Signal::new().map_err(|why| no_descriptor(&why))?;
-    let work = Work { execution, signal, busy, descriptors, mappings };
+    let work = Work { execution, signal, busy, descriptors, mappings, running: None };
     let state = State { work: Some(work), unsignalled: pending.len(), ..State::default() };
     let (cancelled, watcher) = (Arc::default(), core.watcher.clone());
     let task = Arc::new(Task { times, cancelled, watcher, state: Mutex::new(state) });
@@ -115,7 +118,7 @@ fn run_within_the_call(execution: &Execution, times: Times) -> Result<FencedExec
     let _place = prepared.core.quotas.execution(prepared.client())?;
     let (fenced, cancelled) = (Instant::now(), Arc::<AtomicBool>::default());
     let deadline = [times.deadline, times.after_fences()].into_iter().flatten().min();
-    let outcome = execution.run(&execution.control(deadline, cancelled.clone()))?;
+    let outcome = execution.run(&execution.control(deadline, cancelled.clone()), times.launched)?;
     let (launched, fenced) = timings(execution, times, fenced, whole(&outcome)?);
     let state = State { result: Some((ErrorStatus::NONE, launched, fenced)), ..State::default() };
     let watcher = prepared.core.watcher.clone();
@@ -236,8 +239,10 @@ impl Task {
     /// waits for.
     fn start(self: &Arc<Self>, fences: Vec<OwnedFd>) {
         let fenced = Instant::now();
-        let state = self.lock();
-        let Some(work) = &state.work else { return };
+        let mut state = self.lock();
+        let Some(work) = &mut state.work else { return };
+        let executions = work.execution.prepared().counts.executions.clone();
+        work.running = Some(Running::new(executions, fenced));
         let (execution, place) = (work.execution.clone(), work.descriptors.clone());
         drop(state);
         let after_fences = self.times.after_fences();
@@ -347,7 +352,7 @@ impl Task {
         state.result = Some(match result {
             Ok((launched, fenced)) => (ErrorStatus::NONE, launched, fenced),
             Err(error) => {
-                status::log("fenced execution", &error);
+                status::note(&work.execution.prepared().core, "fenced execution", &error);
                 (error.status(), NO_TIMING, NO_TIMING)
             }
         });
@@ -355,7 +360,10 @@ impl Task {
         drop(state);
         keys.into_iter().for_each(|key| self.watcher.forget(key));
         // Memory and places are given back before anybody hears of the end.
-        let Work { execution, signal, busy, descriptors, mappings } = work;
+        let Work { execution, signal, busy, descriptors, mappings, running } = work;
+        if let Some(running) = running.filter(|_| succeeded) {
+            running.succeeded();
+        }
         drop((cancel, execution, busy, descriptors, mappings));
         if succeeded {
             signal.signal();

@@ -4,6 +4,7 @@
 
 use super::arguments::Span;
 use super::death::DeathWatch;
+use super::driver::Core;
 use super::prepared_model::Prepared;
 use super::run::{Execution, Purpose};
 use super::status::{self, handle, ServiceError};
@@ -15,6 +16,7 @@ use crate::fmq::codec::{self, RequestPacket, ResultPacket, QUANTUM};
 use crate::fmq::{Burst, Descriptor, Executor, FmqError, Pace, Queue, Reader, Writer, MAX_KEPT};
 use crate::memory::Pool;
 use crate::scheduler::Permit;
+use crate::statistics::OpenBurst;
 use binder::fmq::{MQDescriptor, SynchronizedReadWrite};
 use binder::{BinderResult, Interface, Strong};
 use std::sync::atomic::AtomicBool;
@@ -44,7 +46,7 @@ impl IFmqBurst for FmqBurst {
         requests: &MQDescriptor<FmqRequestDatum, SynchronizedReadWrite>,
         results: &MQDescriptor<FmqResultDatum, SynchronizedReadWrite>,
     ) -> BinderResult<Strong<dyn IFmqBurstContext>> {
-        handle("IFmqBurst.configureExecutionBurst", || {
+        handle(&self.prepared.core, "IFmqBurst.configureExecutionBurst", || {
             let core = &self.prepared.core;
             let client = binder::get_calling_uid();
             let places = [
@@ -53,12 +55,14 @@ impl IFmqBurst for FmqBurst {
             ];
             let requests = attach("the request channel", &Descriptor::from_aidl(requests), Reader::new)?;
             let results = attach("the result channel", &Descriptor::from_aidl(results), Writer::new)?;
+            let open = self.prepared.counts.burst();
             let executor = Client {
                 prepared: self.prepared.clone(),
                 callback: callback.clone(),
                 terms: Terms::new(false, -1)?,
                 last: Mutex::default(),
                 _places: places,
+                _open: open,
             };
             // What was compiled for low power must not poll.
             let polls = self.prepared.options.preference != Preference::LowPower;
@@ -67,7 +71,7 @@ impl IFmqBurst for FmqBurst {
                 .map_err(|why| ServiceError::Exhausted(format!("no thread for the burst: {why}")))?;
             // A callback that is dead already takes its context along.
             let watch = DeathWatch::new(callback.as_binder(), Box::new(burst.stopper()));
-            Ok(BnFmqBurstContext::new_binder(Context { burst, _watch: watch }))
+            Ok(BnFmqBurstContext::new_binder(Context { core: core.clone(), burst, _watch: watch }))
         })
     }
 }
@@ -85,6 +89,7 @@ fn attach<T>(
 
 /// A burst as its client holds it: it ends when the client lets go of this, or dies.
 struct Context {
+    core: Arc<Core>,
     burst: Burst,
     /// Ends the burst when the client has died.
     _watch: Option<DeathWatch>,
@@ -94,7 +99,7 @@ impl Interface for Context {}
 
 impl IFmqBurstContext for Context {
     fn freeMemory(&self, slot: i32) -> BinderResult<()> {
-        handle("IFmqBurstContext.freeMemory", || {
+        handle(&self.core, "IFmqBurstContext.freeMemory", || {
             self.burst.free_memory(slot);
             Ok(())
         })
@@ -110,6 +115,7 @@ struct Client {
     last: Mutex<Option<Last>>,
     /// The places of the thread and its mappings among those of its client.
     _places: [Permit; 2],
+    _open: OpenBurst,
 }
 
 /// A request that was checked and bound, over memories that the burst keeps anyway.
@@ -141,7 +147,7 @@ impl Executor for Client {
         cancelled: &Arc<AtomicBool>,
     ) -> ResultPacket {
         self.run(request, memories, cancelled).unwrap_or_else(|error| {
-            status::log("an execution over a queue", &error);
+            status::note(&self.prepared.core, "an execution over a queue", &error);
             ResultPacket::bare(status_of_1_0(error.status()))
         })
     }
@@ -182,7 +188,7 @@ impl Client {
     ) -> Result<ResultPacket, ServiceError> {
         let entered = Instant::now();
         let execution = self.execution(request, memories)?;
-        let finished = execution.run(&execution.control(None, cancelled.clone()))?;
+        let finished = execution.run(&execution.control(None, cancelled.clone()), entered)?;
         let sufficient = finished.outputs.iter().all(|output| output.sufficient);
         let status = if sufficient { ErrorStatus::NONE } else { ErrorStatus::OUTPUT_INSUFFICIENT_SIZE };
         let shape = |output: crate::backend::OutputShape| codec::OutputShape {

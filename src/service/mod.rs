@@ -7,6 +7,8 @@
 //! - `device`: IDevice; `announce`: what a compilation's callback is told; `buffer`: device memory, IBuffer
 //! - `prepared_model`: IPreparedModel; `execution`: IExecution; `burst`: IBurst; `fenced`: what runs behind a fence
 //! - `death`: watches on the death of a client's object
+//! - `diagnostics`: the extension of the device, and what `dumpsys` prints: what the driver tells of itself; `report`: the
+//!   telling
 //! - `fmq_burst`: the extension of every prepared model: bursts over fast message queues
 //! - `run`: the one path that every way to execute takes; `fence`: fences
 //! - `arguments`: from request pools to tensors; `terms`: times, hints and the like
@@ -20,12 +22,14 @@ mod buffer;
 mod burst;
 mod death;
 mod device;
+mod diagnostics;
 mod driver;
 mod execution;
 mod fence;
 mod fenced;
 mod fmq_burst;
 mod prepared_model;
+mod report;
 mod run;
 mod status;
 mod terms;

@@ -8,9 +8,10 @@ use super::terms::{self, Terms};
 use super::{burst, execution, fenced, fmq_burst};
 use crate::aidl::*;
 use crate::backend::{CompileOptions, Executable};
-use crate::compiler::{Compiled, Rest};
+use crate::compiler::{Compiled, Unsaved};
 use crate::memory::Pool;
 use crate::scheduler::{Life, Permit};
+use crate::statistics::Listed;
 use binder::{Binder, BinderResult, Interface, ParcelFileDescriptor, Strong};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -28,8 +29,10 @@ pub(super) struct Prepared {
     pub life: Arc<Life>,
     /// Its place among the prepared models of the client that asked for it.
     place: Permit,
-    /// What is left of its compilation.
-    rest: Rest,
+    /// The save that waits until it was executed.
+    unsaved: Unsaved,
+    /// What is counted of it.
+    pub counts: Listed,
 }
 
 impl Prepared {
@@ -38,16 +41,20 @@ impl Prepared {
         self.place.client()
     }
 
-    pub fn new(core: Arc<Core>, compiled: Compiled, life: Arc<Life>, place: Permit) -> Self {
+    /// The process with this id has asked for it.
+    pub fn new(core: Arc<Core>, compiled: Compiled, life: Arc<Life>, place: Permit, process: i32) -> Self {
         static IDS: AtomicU64 = AtomicU64::new(1);
         let id = IDS.fetch_add(1, Ordering::Relaxed);
-        let Compiled { executable, options, rest } = compiled;
-        Prepared { id, core, executable, options, life, place, rest }
+        let Compiled { executable, options, unsaved } = compiled;
+        // Where the transport does not tell, it is no number of a process.
+        let process = u32::try_from(process).ok().filter(|&process| process > 0);
+        let counts = core.clients.list(place.client(), process);
+        Prepared { id, core, executable, options, life, place, unsaved, counts }
     }
 
-    /// Notes that it was executed: what is left of its compilation is worth while.
+    /// Notes that it was executed: it is worth saving.
     pub fn used(&self) {
-        self.core.compiler.used(&self.rest, &self.executable, &self.life.over());
+        self.core.compiler.used(&self.unsaved, &self.executable);
     }
 }
 
@@ -121,7 +128,9 @@ impl IPreparedModel for PreparedModel {
         deadline: i64,
         loop_timeout: i64,
     ) -> BinderResult<ExecutionResult> {
-        handle("executeSynchronously", || self.execute(request, Terms::new(measure, loop_timeout), deadline))
+        handle(&self.prepared.core, "executeSynchronously", || {
+            self.execute(request, Terms::new(measure, loop_timeout), deadline)
+        })
     }
 
     fn executeSynchronouslyWithConfig(
@@ -130,7 +139,7 @@ impl IPreparedModel for PreparedModel {
         config: &ExecutionConfig,
         deadline: i64,
     ) -> BinderResult<ExecutionResult> {
-        handle("executeSynchronouslyWithConfig", || {
+        handle(&self.prepared.core, "executeSynchronouslyWithConfig", || {
             self.execute(request, Terms::from_config(config), deadline)
         })
     }
@@ -144,7 +153,7 @@ impl IPreparedModel for PreparedModel {
         loop_timeout: i64,
         duration: i64,
     ) -> BinderResult<FencedExecutionResult> {
-        handle("executeFenced", || {
+        handle(&self.prepared.core, "executeFenced", || {
             self.execute_fenced(request, wait_for, Terms::new(measure, loop_timeout), deadline, duration)
         })
     }
@@ -157,13 +166,13 @@ impl IPreparedModel for PreparedModel {
         deadline: i64,
         duration: i64,
     ) -> BinderResult<FencedExecutionResult> {
-        handle("executeFencedWithConfig", || {
+        handle(&self.prepared.core, "executeFencedWithConfig", || {
             self.execute_fenced(request, wait_for, Terms::from_config(config), deadline, duration)
         })
     }
 
     fn configureExecutionBurst(&self) -> BinderResult<Strong<dyn IBurst>> {
-        handle("configureExecutionBurst", || {
+        handle(&self.prepared.core, "configureExecutionBurst", || {
             let mappings = self.prepared.core.quotas.mappings(self.prepared.client(), burst::MAX_MAPPINGS)?;
             Ok(burst::new_binder(self.prepared.clone(), mappings))
         })
@@ -174,7 +183,7 @@ impl IPreparedModel for PreparedModel {
         request: &Request,
         config: &ExecutionConfig,
     ) -> BinderResult<Strong<dyn IExecution>> {
-        handle("createReusableExecution", || {
+        handle(&self.prepared.core, "createReusableExecution", || {
             let terms = Terms::from_config(config)?;
             let purpose = Purpose { terms, fenced: false, reused: true };
             let find = |_: usize, pool: &Pool| self.prepared.core.memory(pool, Span::Longer);

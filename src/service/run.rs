@@ -10,6 +10,7 @@ use crate::backend::{Argument, Arguments, Binding, Control, Memory, Outcome, Out
 use crate::buffer::{Claims, Uses};
 use crate::model::{Request, RequestPool};
 use crate::scheduler::marks::{self, Phase};
+use crate::statistics::Running;
 use crate::tensor::{Dims, TensorInfo};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -144,9 +145,10 @@ impl Execution {
         }
     }
 
-    /// Runs to completion on the calling thread, as long as `control` allows.
-    pub fn run(&self, control: &Control) -> Result<Outcome, ServiceError> {
+    /// Runs to completion on the calling thread, as long as `control` allows. It has taken its time since `entered`.
+    pub fn run(&self, control: &Control, entered: Instant) -> Result<Outcome, ServiceError> {
         let _mark = marks::begin(|_| Phase::Execution, "run");
+        let running = Running::new(&*self.prepared.counts.executions, entered);
         check_deadline(control.deadline_ns)?;
         let _slot = self.prepared.core.slot(control)?;
         let outcome = match &self.bound {
@@ -156,6 +158,7 @@ impl Execution {
             }
         };
         self.prepared.used();
+        running.succeeded();
         Ok(outcome)
     }
 
@@ -207,7 +210,7 @@ impl Execution {
         entered: Instant,
     ) -> Result<aidl::ExecutionResult, ServiceError> {
         let _place = self.prepared.core.quotas.execution(self.prepared.client())?;
-        let outcome = self.run(&self.control(deadline, Arc::default()))?;
+        let outcome = self.run(&self.control(deadline, Arc::default()), entered)?;
         let sufficient = outcome.outputs.iter().all(|output| output.sufficient);
         let shape = |output: OutputShape| aidl::OutputShape {
             dimensions: output.dims.iter().map(|&d| i32::try_from(d).unwrap_or(i32::MAX)).collect(),

@@ -1,5 +1,6 @@
 //! The one place where errors become binder status, and the wrapper that every handler runs in.
 
+use super::driver::Core;
 use crate::aidl::ErrorStatus;
 use crate::backend::BackendError;
 use crate::buffer::BufferError;
@@ -147,6 +148,7 @@ fn of_memory(error: &MemoryError) -> ErrorStatus {
 /// Runs the body of `call`: turns its error into binder status, logs it once, and lets no panic out. What memory it
 /// takes is the client's; if it takes long, what it waited for is logged, too.
 pub(super) fn handle<T>(
+    core: &Core,
     call: &'static str,
     body: impl FnOnce() -> Result<T, ServiceError>,
 ) -> BinderResult<T> {
@@ -155,13 +157,13 @@ pub(super) fn handle<T>(
     let _mark = marks::begin(Phase::of_call, call);
     let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(ServiceError::Panicked));
     result.map_err(|error| {
-        log(call, &error);
+        note(core, call, &error);
         Status::new_service_specific_error(error.status().0, Some(error.to_string()))
     })
 }
 
-/// Logs why `call` failed. A client's own mistakes, and its end, are no news unless somebody looks for them.
-pub(super) fn log(call: &str, error: &ServiceError) {
+/// Logs and counts why `call` failed. A client's own mistakes, and its end, are no news unless somebody looks for them.
+pub(super) fn note(core: &Core, call: &'static str, error: &ServiceError) {
     let cancelled = matches!(
         error,
         ServiceError::Backend(BackendError::Cancelled)
@@ -174,5 +176,23 @@ pub(super) fn log(call: &str, error: &ServiceError) {
         _ if cancelled => log::Level::Debug,
         _ => log::Level::Warn,
     };
-    log::log!(level, "{call}: {error}");
+    let text = error.to_string();
+    core.errors.note(call, name(error.status()), &text);
+    log::log!(level, "{call}: {text}");
+}
+
+/// The interface's name of a status.
+fn name(status: ErrorStatus) -> &'static str {
+    match status {
+        ErrorStatus::NONE => "NONE",
+        ErrorStatus::DEVICE_UNAVAILABLE => "DEVICE_UNAVAILABLE",
+        ErrorStatus::GENERAL_FAILURE => "GENERAL_FAILURE",
+        ErrorStatus::OUTPUT_INSUFFICIENT_SIZE => "OUTPUT_INSUFFICIENT_SIZE",
+        ErrorStatus::INVALID_ARGUMENT => "INVALID_ARGUMENT",
+        ErrorStatus::MISSED_DEADLINE_TRANSIENT => "MISSED_DEADLINE_TRANSIENT",
+        ErrorStatus::MISSED_DEADLINE_PERSISTENT => "MISSED_DEADLINE_PERSISTENT",
+        ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT => "RESOURCE_EXHAUSTED_TRANSIENT",
+        ErrorStatus::RESOURCE_EXHAUSTED_PERSISTENT => "RESOURCE_EXHAUSTED_PERSISTENT",
+        _ => "OTHER",
+    }
 }

@@ -56,7 +56,7 @@ struct Figures {
     compile_ms: f64,
     /// The first run, which does what the compilation has left to it.
     first_run_ms: f64,
-    /// Once the compilation in the cache is finished; null for a driver that does not cache.
+    /// Null for a driver that does not cache.
     cache_load_ms: Option<f64>,
     /// From the driver's own store; null where it is not known to have one, or the model is too small for it.
     store_load_ms: Option<f64>,

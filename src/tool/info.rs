@@ -3,7 +3,7 @@
 use super::driver::{self, ServiceName, ServiceOptions};
 use super::error::ToolError;
 use super::facts::{Facts, Performance};
-use super::{operations, print};
+use super::{live, operations, print};
 use crate::client::ConnectOptions;
 use std::time::Duration;
 
@@ -19,6 +19,10 @@ pub struct InfoArgs {
     /// Print what the driver says of itself as one line of JSON.
     #[arg(long, conflicts_with = "markdown")]
     json: bool,
+    /// Print the driver's state instead: its clients, their executions and how long these took, what is held of each
+    /// limit, caches, and what was refused. docs/DIAGNOSTICS.md explains each figure.
+    #[arg(long, conflicts_with = "markdown")]
+    live: bool,
 }
 
 pub fn run(service: &ServiceName, args: &InfoArgs) -> Result<(), ToolError> {
@@ -29,7 +33,11 @@ pub fn run(service: &ServiceName, args: &InfoArgs) -> Result<(), ToolError> {
         client: ConnectOptions { timeout: Some(TIMEOUT), ..Default::default() },
         ..Default::default()
     };
-    let facts = Facts::ask(&driver::connect(service, &options)?)?;
+    let driver = driver::connect(service, &options)?;
+    if args.live {
+        return live::tell(&driver, args.json);
+    }
+    let facts = Facts::ask(&driver)?;
     if args.json {
         let line = serde_json::to_string(&facts).map_err(|why| ToolError::Failed(why.to_string()))?;
         return print::line(line);

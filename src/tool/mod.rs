@@ -10,6 +10,7 @@ pub mod error;
 mod facts;
 pub mod info;
 mod inspect;
+mod live;
 mod mode;
 mod naming;
 mod operations;

@@ -1,4 +1,4 @@
-//! How long a driver takes to prepare a model that it has compiled before, and finished once that was used.
+//! How long a driver takes to prepare a model that it has compiled before.
 
 use super::driver::{ServiceName, ServiceOptions};
 use super::error::ToolError;
@@ -11,10 +11,6 @@ use crate::daemon::embedded::PrivateDirectory;
 use crate::tflite::Imported;
 use binder::ParcelFileDescriptor;
 use nix::sys::memfd::{memfd_create, MFdFlags};
-use std::fs::File;
-use std::io::ErrorKind;
-use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant, SystemTime};
 
 /// Loads that a load's time is the median of.
@@ -42,33 +38,8 @@ pub fn from_cache(session: &Session, model: &Model) -> Result<Option<Duration>, 
     token[..16].copy_from_slice(&now.as_nanos().to_le_bytes());
     token[16..20].copy_from_slice(&std::process::id().to_le_bytes());
     let files = CacheFiles { model: files(needed.numModelCache)?, data: files(needed.numDataCache)?, token };
-    let prepared = driver.prepare_into(model, &files, &PrepareOptions::default())?;
-    let first = contents(&files)?;
-    session.run_other(&prepared)?;
-    // A driver that has nothing left to do leaves the files as they are.
-    let start = Instant::now();
-    while constants(model) >= LEAST_CONSTANTS && start.elapsed() < PATIENCE / 10 {
-        let now = contents(&files)?;
-        if now != first && now.iter().all(|file| !file.is_empty()) {
-            break;
-        }
-        std::thread::sleep(PAUSE);
-    }
+    driver.prepare_into(model, &files, &PrepareOptions::default())?;
     median_time(|| driver.prepare_from(&files)).map(Some)
-}
-
-/// What the model cache files hold.
-fn contents(files: &CacheFiles) -> Result<Vec<Vec<u8>>, ToolError> {
-    let content = |file: &ParcelFileDescriptor| {
-        let file = File::from(file.as_fd().try_clone_to_owned()?);
-        let mut bytes = vec![0; usize::try_from(file.metadata()?.len()).unwrap_or(0)];
-        // Another length than a moment ago is another content.
-        match file.read_exact_at(&mut bytes, 0) {
-            Err(why) if why.kind() != ErrorKind::UnexpectedEof => Err(why),
-            _ => Ok(bytes),
-        }
-    };
-    files.model.iter().map(content).collect::<std::io::Result<_>>().map_err(ToolError::Memory)
 }
 
 /// How long it takes to prepare the model again where a driver has it in its own store; `None` if it keeps none such.

@@ -158,3 +158,42 @@ pub fn execute(model: &Strong<dyn IPreparedModel>, input: &[f32]) -> Result<Vec<
         error => Err(error),
     }
 }
+
+/// Asks for a model to be compiled just in time, by the hint, under a prefix that the client chose.
+pub fn just_in_time_config(value: &[u8]) -> PrepareModelConfig {
+    PrepareModelConfig {
+        preference: ExecutionPreference::FAST_SINGLE_ANSWER,
+        priority: Priority::MEDIUM,
+        deadlineNs: -1,
+        compilationHints: vec![TokenValuePair { token: 0x123_0001, value: value.to_vec() }],
+        extensionNameToPrefix: vec![ExtensionNameAndPrefix {
+            name: "vendor.nnhal.hints".into(),
+            prefix: 0x123,
+        }],
+        ..Default::default()
+    }
+}
+
+pub fn prepare_by(
+    device: &Strong<dyn IDevice>,
+    model: &Model,
+    config: &PrepareModelConfig,
+) -> Strong<dyn IPreparedModel> {
+    let (callback, verdict) = callback();
+    let launched = device.prepareModelWithConfig(model, config, &callback);
+    assert_eq!(status(&launched), ErrorStatus::NONE);
+    let (status, prepared) = verdict.recv_timeout(PATIENCE).expect("a verdict");
+    assert_eq!(status, ErrorStatus::NONE);
+    prepared.expect("a model")
+}
+
+/// Prepares a model just in time, to be saved once it is compiled.
+pub fn save_later(device: &Strong<dyn IDevice>, model: &Model, cache: &Cache) -> Strong<dyn IPreparedModel> {
+    let config = PrepareModelConfig {
+        modelCache: descriptors(&[&cache.model]),
+        dataCache: descriptors(&[&cache.data]),
+        cacheToken: cache.token,
+        ..just_in_time_config(&[1])
+    };
+    prepare_by(device, model, &config)
+}

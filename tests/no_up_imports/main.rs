@@ -32,6 +32,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("tensor", 2),
     ("memory", 1),
     ("quota", 0),
+    ("statistics", 0),
 ];
 
 /// The generated stubs stand beside the floors: whoever talks to clients may name their types.

@@ -76,7 +76,7 @@ fn kernel(routine: &Routine, step: &Step) -> KernelName {
     if is_view(step.operation.ty) && is_in_place(step, part) {
         return KernelName::Nothing;
     }
-    match (&step.operation.run, step.kernel.as_ref().and_then(|kernel| kernel.name())) {
+    match (&step.operation.run, step.kernel.as_ref().map(|kernel| kernel.name())) {
         (Run::ControlFlow, _) => KernelName::Subgraphs,
         (_, Some(name)) => KernelName::Fast(name),
         (_, None) => KernelName::Plain,

@@ -3,7 +3,7 @@
 //! A model that is compiled just in time has private copies of its constants, as the client's may be gone by then.
 
 use super::arguments::Bound;
-use super::late::Late;
+use super::on_demand::OnDemand;
 use super::pool::ThreadPool;
 use super::program::{threads, Program};
 use crate::backend::{
@@ -36,7 +36,7 @@ pub struct CpuExecutable {
     interface: Interface,
     options: CompileOptions,
     cores: Arc<Cores>,
-    program: Late<Model, Program>,
+    program: OnDemand<Model, Program>,
 }
 
 impl Cores {
@@ -64,10 +64,10 @@ impl CpuExecutable {
         let program = if options.just_in_time {
             let model = model.to_private();
             let memory = |source| BackendError::Memory { what: "a constant".into(), source };
-            Late::of(model.map_err(memory)?)
+            OnDemand::of(model.map_err(memory)?)
         } else {
             let control = cores.take_turn(control)?;
-            Late::made(Program::compile(model, &options, cores.pool.clone(), &control)?)
+            OnDemand::made(Program::compile(model, &options, cores.pool.clone(), &control)?)
         };
         Ok(CpuExecutable { interface, options, cores, program })
     }
@@ -76,7 +76,7 @@ impl CpuExecutable {
     pub fn load(saved: Saved, options: &CompileOptions, cores: &Arc<Cores>) -> Result<Self, BackendError> {
         let program = Program::load(saved, options.preference, cores.pool.clone())?;
         let (interface, cores) = (program.interface().clone(), cores.clone());
-        Ok(CpuExecutable { interface, options: *options, cores, program: Late::made(program) })
+        Ok(CpuExecutable { interface, options: *options, cores, program: OnDemand::made(program) })
     }
 
     /// The program, compiled if it is not yet. For a thread that has a turn.
@@ -106,16 +106,6 @@ impl Executable for CpuExecutable {
         let uses_pool = threads(self.options.preference) > 1;
         let ready = (arguments.reused && uses_pool).then(|| Box::new(self.cores.pool.warm()) as Ready);
         Ok(Arc::new(CpuBinding { executable: self, inputs, outputs, _ready: ready }))
-    }
-
-    fn is_finished(&self) -> bool {
-        self.program.get().is_some_and(Program::is_finished)
-    }
-
-    fn finish(&self, control: &Control) -> Result<(), BackendError> {
-        let _account = on_account_of(control.client);
-        let control = self.cores.take_turn(control)?;
-        self.program(&control)?.finish(&control)
     }
 
     fn artifact(&self) -> Option<Artifact> {

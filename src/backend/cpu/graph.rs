@@ -1,11 +1,11 @@
-//! The backend's own form of a subgraph: constants private, operations ready to be rewritten by passes.
+//! The backend's own form of a subgraph: what steers is private, operations are ready to be rewritten by passes.
 
+use super::artifact::is_data;
 use crate::backend::BackendError;
-use crate::memory::AlignedBuf;
-use crate::model::{self, Lifetime, OperationKind};
+use crate::memory::MemoryError;
+use crate::model::{self, Constant, Lifetime, OperationKind};
 use crate::ops::Operation;
 use crate::tensor::TensorInfo;
-use std::sync::Arc;
 
 /// A subgraph under compilation. Values keep the model's operand indices.
 pub struct Graph {
@@ -20,10 +20,27 @@ pub struct Value {
     pub declared: TensorInfo,
     /// With the dimensions it will have, where they are known before a run. A 0 in them is a zero-sized dimension.
     pub resolved: Option<TensorInfo>,
-    pub constant: Option<Arc<AlignedBuf>>,
+    /// Mere data may be the client's still.
+    pub constant: Option<Constant>,
 }
 
 impl Value {
+    /// Takes a copy of a constant that is the client's still.
+    pub fn make_private(&mut self) -> Result<(), MemoryError> {
+        if let Some(constant @ Constant::Client(_)) = &mut self.constant {
+            *constant = Constant::Private(constant.bytes()?);
+        }
+        Ok(())
+    }
+
+    /// A constant's bytes, if they are private.
+    pub fn bytes(&self) -> Option<&[u8]> {
+        match self.constant.as_ref()? {
+            Constant::Private(bytes) => Some(bytes),
+            Constant::Client(_) => None,
+        }
+    }
+
     /// Settles the value's dimensions, if they agree with what the model declares.
     pub fn resolve(&mut self, dims: &[u32]) -> Result<(), String> {
         check_dims(&self.declared, dims)?;
@@ -57,25 +74,24 @@ pub struct Node {
 }
 
 impl Graph {
-    /// Takes over `subgraph`, copying what constants are the client's still.
+    /// Takes over `subgraph`, copying what may steer.
     pub fn new(subgraph: &model::Subgraph) -> Result<Graph, BackendError> {
         let mut values = Vec::with_capacity(subgraph.operands.len());
         for (i, operand) in subgraph.operands.iter().enumerate() {
             let constant = match &operand.lifetime {
-                Lifetime::Constant(constant) => Some(
-                    constant
-                        .bytes()
-                        .map_err(|source| BackendError::Memory { what: format!("operand {i}"), source })?,
-                ),
+                Lifetime::Constant(constant) => Some(constant.clone()),
                 _ => None,
             };
+            let steers = constant.as_ref().is_some_and(|constant| !is_data(&operand.info, constant.len()));
             let known = operand.info.is_fully_specified()
                 && matches!(operand.lifetime, Lifetime::Input | Lifetime::Constant(_));
-            values.push(Value {
-                declared: operand.info.clone(),
-                resolved: known.then(|| operand.info.clone()),
-                constant,
-            });
+            let resolved = known.then(|| operand.info.clone());
+            let mut value = Value { declared: operand.info.clone(), resolved, constant };
+            if steers {
+                let memory = |source| BackendError::Memory { what: format!("operand {i}"), source };
+                value.make_private().map_err(memory)?;
+            }
+            values.push(value);
         }
         let nodes = subgraph
             .operations

@@ -8,7 +8,7 @@ mod executable;
 mod frame;
 mod graph;
 pub mod kernels;
-mod late;
+mod on_demand;
 mod packing;
 mod passes;
 mod plan;
@@ -19,7 +19,7 @@ mod run;
 
 use super::{
     Backend, BackendError, CacheFileCounts, Capabilities, CompileOptions, Control, DeviceType, Executable,
-    Info, Peaks, Performance, Saved,
+    Info, Load, Peaks, Performance, Saved,
 };
 use crate::model::{Lifetime, Model, OperationKind, Subgraph};
 use crate::scheduler::Turns;
@@ -59,6 +59,10 @@ impl Backend for CpuBackend {
             depth: None,
             waits_for_fences: false,
         }
+    }
+
+    fn load_now(&self) -> Option<Load> {
+        Some(self.cores.turns.load())
     }
 
     fn support(&self, model: &Model) -> Vec<Result<(), String>> {

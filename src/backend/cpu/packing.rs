@@ -1,159 +1,125 @@
-//! Kernels that pack their weights when they are first needed.
+//! Kernels with their weights, which are packed as the model is compiled.
 //!
-//! Which kernel a call has is settled when the model is compiled, so that results are the same bytes whenever the
-//! weights are packed, and by whom. Until then the call's constants are kept as they are.
+//! Which kernel a call has is settled by what steers alone, as only that is known when the compiled model is loaded.
+//! Weights that are the client's still are copied to a scratch, one call's after the other's, and packed from there: a copy
+//! of all of them is never made.
 
 use super::artifact::is_data;
 use super::kernels::{self, Kernel, Source};
-use super::late::Late;
 use crate::backend::BackendError;
-use crate::memory::{AlignedBuf, MemoryError, Weights};
+use crate::memory::{AlignedBuf, MemoryError};
+use crate::model::Constant;
 use crate::ops::{Arg, Args, Interrupt, NeverInterrupted, Operation};
 use crate::tensor::TensorInfo;
-use std::sync::Arc;
 
 /// A call of an operation as it is known ahead.
-pub struct Call {
+pub struct Call<'g> {
     pub operation: &'static Operation,
     pub form: usize,
-    pub inputs: Vec<Option<Known>>,
+    pub inputs: Vec<Option<Known<'g>>>,
     /// With all dimensions known.
-    pub outputs: Vec<TensorInfo>,
+    pub outputs: &'g [TensorInfo],
 }
 
-/// An input, and its bytes if it is a constant. What may steer is private, mere data may lie in a file that changes.
-pub struct Known {
-    pub info: TensorInfo,
-    pub constant: Option<Weights>,
+/// An input, and its bytes if it is a constant.
+pub struct Known<'g> {
+    pub info: &'g TensorInfo,
+    pub constant: Option<&'g Constant>,
 }
 
-/// A kernel, packed or to be packed.
-pub struct LateKernel {
-    packed_inputs: &'static [usize],
-    kernel: Late<Call, Box<dyn Kernel>>,
+/// Packs the weights of one call after the other.
+#[derive(Default)]
+pub struct Packer {
+    scratch: AlignedBuf,
 }
 
-/// How far a kernel is.
-pub enum Stage {
-    /// Its weights.
-    Packed(Vec<Weights>),
-    /// What it will be packed from, by input.
-    Draft(Vec<(usize, Weights)>),
-}
-
-impl LateKernel {
+impl Packer {
     /// A kernel for this call, if there is a faster one than the plain evaluation, and it has all constants that it is
     /// packed from.
-    pub fn draft(call: Call) -> Option<Self> {
-        let steering = call.steering();
-        let packed_inputs = call.select(&steering, &mut Source::Later, &NeverInterrupted)?.packed_inputs();
-        if packed_inputs.is_empty() {
-            // There is nothing that could wait.
-            return call.select(&steering, &mut Source::Pack, &NeverInterrupted).map(LateKernel::packed);
-        }
-        let has_constant = |&i: &usize| {
-            let known = call.inputs.get(i)?.as_ref()?;
-            known.constant.as_ref().filter(|bytes| Some(bytes.len()) == known.info.byte_size())
+    pub fn kernel(
+        &mut self,
+        call: &Call,
+        interrupt: &dyn Interrupt,
+    ) -> Result<Option<Box<dyn Kernel>>, BackendError> {
+        let steering: Vec<_> = call.inputs.iter().map(|known| known.as_ref()?.steering()).collect();
+        let Some(chosen) = call.select(&steering, &mut Source::Later, &NeverInterrupted) else {
+            return Ok(None);
         };
-        let complete = packed_inputs.iter().all(|i| has_constant(i).is_some());
-        complete.then(|| LateKernel { packed_inputs, kernel: Late::of(call) })
-    }
-
-    /// One that an earlier compilation has packed.
-    pub fn packed(kernel: Box<dyn Kernel>) -> Self {
-        LateKernel { packed_inputs: kernel.packed_inputs(), kernel: Late::made(kernel) }
-    }
-
-    /// Inputs whose data only the kernel needs.
-    pub fn packed_inputs(&self) -> &'static [usize] {
-        self.packed_inputs
-    }
-
-    pub fn is_packed(&self) -> bool {
-        self.kernel.get().is_some()
-    }
-
-    /// What its kernel is called, packed or not.
-    pub fn name(&self) -> Option<String> {
-        match self.kernel.source() {
-            Some(call) => {
-                let kernel = call.select(&call.steering(), &mut Source::Later, &NeverInterrupted);
-                kernel.map(|kernel| kernel.name())
-            }
-            None => self.kernel.get().map(|kernel| kernel.name()),
+        let mut data = steering;
+        let Some(copies) = call.copies(chosen.packed_inputs(), &mut data) else { return Ok(None) };
+        let memory = |source| BackendError::Memory { what: "weights to be packed".into(), source };
+        let size = copies.iter().map(|copy| copy.constant.len().next_multiple_of(ALIGNMENT)).sum();
+        if self.scratch.len() < size {
+            self.scratch = AlignedBuf::default(); // not both at once
+            self.scratch = AlignedBuf::zeroed(size).ok_or(memory(MemoryError::OutOfMemory(size)))?;
         }
-    }
-
-    /// The kernel, with its weights packed now if they have not been.
-    pub fn pack(&self, interrupt: &dyn Interrupt) -> Result<&dyn Kernel, BackendError> {
-        self.kernel.get_or_make(interrupt, |call| call.pack(interrupt)).map(|kernel| &**kernel)
-    }
-
-    pub fn stage(&self) -> Stage {
-        if let Some(call) = self.kernel.source() {
-            let constant = |&i: &usize| Some((i, call.inputs.get(i)?.as_ref()?.constant.clone()?));
-            return Stage::Draft(self.packed_inputs.iter().filter_map(constant).collect());
+        let mut rest = &mut self.scratch[..];
+        for copy in copies {
+            let len = copy.constant.len();
+            let (to, behind) = rest.split_at_mut(len.next_multiple_of(ALIGNMENT));
+            copy.constant.read(&mut to[..len]).map_err(memory)?;
+            (data[copy.input], rest) = (Some(&to[..len]), behind);
         }
-        let weights = self.kernel.get().map(|kernel| kernel.weights().into_iter().cloned().collect());
-        Stage::Packed(weights.unwrap_or_default())
-    }
-
-    /// Whether it reads from memory that is not private.
-    pub fn is_shared(&self) -> bool {
-        let is_shared = |weights: &Weights| matches!(weights, Weights::Shared(_));
-        match self.stage() {
-            Stage::Packed(weights) => weights.iter().any(is_shared),
-            Stage::Draft(constants) => constants.iter().any(|(_, weights)| is_shared(weights)),
+        let kernel = call.select(&data, &mut Source::Pack, interrupt);
+        if kernel.is_none() {
+            // It was selected before: it was told to stop, or memory is missing.
+            interrupt.check()?;
+            return Err(BackendError::OutOfMemory(data.iter().flatten().map(|bytes| bytes.len()).sum()));
         }
+        Ok(kernel)
     }
 }
 
-impl Call {
-    /// The constants that decide which kernel it is, by input.
-    fn steering(&self) -> Vec<Option<Arc<AlignedBuf>>> {
-        let steering = |known: &Known| match &known.constant {
-            Some(Weights::Private(bytes)) if !is_data(&known.info, bytes.len()) => Some(bytes.clone()),
-            _ => None,
-        };
-        self.inputs.iter().map(|known| known.as_ref().and_then(steering)).collect()
+/// Of copies in the scratch: of any element, and of a cache line.
+const ALIGNMENT: usize = 64;
+
+/// A constant to be copied, as the data of an input.
+struct Copy<'g> {
+    input: usize,
+    constant: &'g Constant,
+}
+
+impl<'g> Known<'g> {
+    fn bytes(&self) -> Option<&'g [u8]> {
+        match self.constant? {
+            Constant::Private(bytes) => Some(bytes),
+            Constant::Client(_) => None,
+        }
     }
 
-    /// The kernel for this call; `constants` are the inputs' bytes, as far as it may have them.
+    /// The bytes of what may steer.
+    fn steering(&self) -> Option<&'g [u8]> {
+        self.bytes().filter(|bytes| !is_data(self.info, bytes.len()))
+    }
+}
+
+impl<'g> Call<'g> {
+    /// Adds the constants that a kernel packs to the `data` of inputs, but for those to be copied first, which it gives.
+    /// `None` where one has no bytes.
+    fn copies(&self, packed_inputs: &[usize], data: &mut [Option<&'g [u8]>]) -> Option<Vec<Copy<'g>>> {
+        let mut copies = Vec::new();
+        for &input in packed_inputs {
+            let known = self.inputs.get(input)?.as_ref()?;
+            let constant = known.constant.filter(|bytes| Some(bytes.len()) == known.info.byte_size())?;
+            data[input] = known.bytes();
+            if data[input].is_none() {
+                copies.push(Copy { input, constant });
+            }
+        }
+        Some(copies)
+    }
+
+    /// The kernel for this call; `data` are the inputs' bytes, as far as it may have them.
     fn select(
         &self,
-        constants: &[Option<Arc<AlignedBuf>>],
+        data: &[Option<&[u8]>],
         source: &mut Source,
         interrupt: &dyn Interrupt,
     ) -> Option<Box<dyn Kernel>> {
-        let inputs: Vec<Option<Arg>> = self
-            .inputs
-            .iter()
-            .zip(constants)
-            .map(|(known, data)| {
-                Some(Arg { info: &known.as_ref()?.info, data: data.as_ref().map(|bytes| &bytes[..]) })
-            })
-            .collect();
-        let args = Args { form: self.form, inputs: &inputs, outputs: &self.outputs, interrupt };
+        let inputs = self.inputs.iter().zip(data);
+        let inputs: Vec<Option<Arg>> =
+            inputs.map(|(known, &data)| Some(Arg { info: known.as_ref()?.info, data })).collect();
+        let args = Args { form: self.form, inputs: &inputs, outputs: self.outputs, interrupt };
         kernels::select(self.operation, &args, source)
-    }
-
-    fn pack(&self, interrupt: &dyn Interrupt) -> Result<Box<dyn Kernel>, BackendError> {
-        let private = |known: &Option<Known>| -> Result<Option<Arc<AlignedBuf>>, MemoryError> {
-            let constant = known.as_ref().and_then(|known| known.constant.as_ref());
-            constant.map(Weights::to_private).transpose()
-        };
-        let constants = self
-            .inputs
-            .iter()
-            .map(private)
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|source| BackendError::Memory { what: "a constant to be packed".into(), source })?;
-        let size = constants.iter().flatten().map(|bytes| bytes.len()).sum();
-        if let Some(kernel) = self.select(&constants, &mut Source::Pack, interrupt) {
-            return Ok(kernel);
-        }
-        // It was selected before: it was told to stop, or memory is missing.
-        interrupt.check()?;
-        Err(BackendError::OutOfMemory(size))
     }
 }

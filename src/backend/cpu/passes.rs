@@ -4,6 +4,7 @@
 
 use super::graph::{Graph, Node};
 use crate::backend::{BackendError, Control};
+use crate::model::Constant;
 use crate::ops::evaluate::{run, shapes};
 use crate::ops::{Arg, Args, Interrupt, OpError, OperationType};
 use crate::tensor::TensorInfo;
@@ -51,7 +52,7 @@ pub fn arguments<'g>(graph: &'g Graph, node: &Node) -> Option<Vec<Option<Arg<'g>
         Some(value) => {
             let value = &graph.values[*value];
             let info = value.resolved.as_ref()?;
-            Some(Some(Arg { info, data: value.constant.as_ref().map(|bytes| &bytes[..]) }))
+            Some(Some(Arg { info, data: value.bytes() }))
         }
     };
     node.inputs.iter().map(arg).collect()
@@ -92,6 +93,9 @@ fn fold(graph: &mut Graph, node: &Node, control: &Control, left: &mut usize) -> 
     if bytes > *left {
         return Ok(false);
     }
+    for &input in node.inputs.iter().flatten() {
+        graph.values[input].make_private().map_err(|why| OpError::Failed(why.to_string()))?;
+    }
     let inputs = arguments(graph, node).ok_or(OpError::Unresolved)?;
     let results = run(
         node.operation,
@@ -99,7 +103,7 @@ fn fold(graph: &mut Graph, node: &Node, control: &Control, left: &mut usize) -> 
     )?;
     *left = results.iter().fold(*left, |left, result| left.saturating_sub(result.data.len()));
     for (&o, result) in node.outputs.iter().zip(results) {
-        graph.values[o].constant = Some(Arc::new(result.data));
+        graph.values[o].constant = Some(Constant::Private(Arc::new(result.data)));
     }
     Ok(true)
 }
@@ -153,7 +157,11 @@ mod tests {
         let constant = |ty, dims: &[u32], values: &[i32]| {
             let bytes = AlignedBuf::copy_of(bytemuck::cast_slice(values)).unwrap();
             let info = TensorInfo::new(ty, dims);
-            Value { declared: info.clone(), resolved: Some(info), constant: Some(Arc::new(bytes)) }
+            Value {
+                declared: info.clone(),
+                resolved: Some(info),
+                constant: Some(Constant::Private(Arc::new(bytes))),
+            }
         };
         // Each gives a little less than half of what is allowed.
         let count = (MAX_FOLDED / 2 / 4) as i32 - 1;

@@ -4,19 +4,17 @@ use super::arguments::{Bound, Candidates};
 use super::artifact;
 use super::describe::describe;
 use super::frame::{Frame, MAX_RUN_BYTES};
-use super::packing::LateKernel;
 use super::pool::ThreadPool;
-use super::routine::{Routine, Step};
+use super::routine::Routine;
 use super::run::Machine;
 use crate::backend::{
     Artifact, BackendError, CompileOptions, Control, Description, Interface, OutputShape, Preference, Saved,
 };
-use crate::memory::{Mapping, MemoryError};
+use crate::memory::{Mapping, MemoryError, Weights};
 use crate::model::Model;
-use crate::ops::{Interrupt, OperationType};
+use crate::ops::OperationType;
 use std::fmt::Display;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Frames kept for the next run: more than this many runs at once allocate their own.
 const MAX_IDLE_FRAMES: usize = 4;
@@ -31,10 +29,8 @@ pub struct Program {
     candidates: Candidates,
     pool: Arc<ThreadPool>,
     idle: Mutex<Vec<Frame>>,
-    /// The file that weights lie in, packed or to be packed, of a program that was loaded.
-    data: Mutex<Option<Arc<Mapping>>>,
-    /// Whether that may be let go of once all is packed.
-    unsettled: AtomicBool,
+    /// The file that weights lie in, of a program that was loaded.
+    data: Option<Arc<Mapping>>,
 }
 
 impl Program {
@@ -64,7 +60,11 @@ impl Program {
             return Err(failed(&"it lies in another number of files"));
         };
         let routines = artifact::read(model, &data).map_err(|why| failed(&why))?;
-        Ok(Program::new(preference, routines, pool, Some(data)))
+        let kernels =
+            routines.iter().flat_map(|routine| &routine.steps).filter_map(|step| step.kernel.as_ref());
+        let lies_in_data = |weights: &&Weights| matches!(weights, Weights::Shared(_));
+        let needs_data = kernels.flat_map(|kernel| kernel.weights()).any(|weights| lies_in_data(&weights));
+        Ok(Program::new(preference, routines, pool, needs_data.then_some(data)))
     }
 
     fn new(
@@ -79,33 +79,12 @@ impl Program {
         let may_loop = steps.any(|step| step.operation.ty == OperationType::WHILE);
         let interface = Interface { inputs: infos(&main.inputs), outputs: infos(&main.outputs), may_loop };
         let candidates = Candidates::new(main);
-        let unsettled = AtomicBool::new(data.is_some());
-        let (idle, data) = (Mutex::default(), Mutex::new(data));
-        Program { interface, preference, routines, candidates, pool, idle, data, unsettled }
-    }
-
-    /// Lets go of the file once nothing is read from it any more: from then on it may change as it likes.
-    fn settle(&self) {
-        if self.unsettled.load(Ordering::Relaxed) && self.is_finished() {
-            if !self.kernels().any(|(kernel, _)| kernel.is_shared()) {
-                *self.data() = None;
-            }
-            self.unsettled.store(false, Ordering::Relaxed);
-        }
-    }
-
-    fn data(&self) -> MutexGuard<'_, Option<Arc<Mapping>>> {
-        self.data.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub fn kernels(&self) -> impl Iterator<Item = (&LateKernel, &Step)> {
-        let steps = self.routines.iter().flat_map(|routine| &routine.steps);
-        steps.filter_map(|step| Some((step.kernel.as_ref()?, step)))
+        Program { interface, preference, routines, candidates, pool, idle: Mutex::default(), data }
     }
 
     /// Checks that weights are where they were when the program was loaded.
     fn check_data(&self) -> Result<(), BackendError> {
-        match &*self.data() {
+        match &self.data {
             Some(data) if data.vanished() => Err(BackendError::Memory {
                 what: "the data cache, without which the model must be prepared again".into(),
                 source: MemoryError::Vanished,
@@ -139,25 +118,9 @@ pub fn threads(preference: Preference) -> usize {
 }
 
 impl Program {
-    /// The compiled model as bytes, however far it is.
+    /// The compiled model as bytes.
     pub fn artifact(&self) -> Artifact {
         artifact::write(&self.routines)
-    }
-
-    /// Whether all weights are packed.
-    pub fn is_finished(&self) -> bool {
-        self.kernels().all(|(kernel, _)| kernel.is_packed())
-    }
-
-    /// Packs the weights that no run has needed yet.
-    pub fn finish(&self, control: &Control) -> Result<(), BackendError> {
-        for (kernel, step) in self.kernels().filter(|(kernel, _)| !kernel.is_packed()) {
-            control.yield_point()?;
-            self.check_data()?;
-            kernel.pack(control).map_err(|why| why.at(step.name()))?;
-        }
-        self.settle();
-        Ok(())
     }
 
     /// The model's inputs and outputs.
@@ -185,7 +148,6 @@ impl Program {
         let shapes = machine
             .run_main(&mut frame, inputs, outputs)
             .and_then(|shapes| self.check_data().map(|()| shapes));
-        self.settle();
         frame.clear();
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < MAX_IDLE_FRAMES {

@@ -3,11 +3,12 @@
 use super::artifact::is_data;
 use super::frame::{check_size, MAX_RUN_BYTES};
 use super::graph::{Graph, Node};
-use super::packing::{Call, Known, LateKernel};
+use super::kernels::Kernel;
+use super::packing::{Call, Known, Packer};
 use super::passes;
 use super::plan::plan;
 use crate::backend::{BackendError, Control};
-use crate::memory::{AlignedBuf, Weights};
+use crate::memory::AlignedBuf;
 use crate::model::Subgraph;
 use crate::ops::{Interrupt, Operation, Run};
 use crate::tensor::TensorInfo;
@@ -35,7 +36,7 @@ pub enum Place {
     Constant(TensorInfo, Arc<AlignedBuf>),
     /// In the arena, with dimensions known ahead.
     Arena(TensorInfo, Range<usize>),
-    /// A constant that only kernels need: they have its bytes, or have packed them.
+    /// A constant that only kernels need, which have packed it.
     Packed(TensorInfo),
     /// In a buffer of its own: its dimensions are known only during a run.
     Dynamic,
@@ -50,38 +51,40 @@ pub struct Step {
     pub output_infos: Vec<TensorInfo>,
     /// Routines of IF and WHILE.
     pub routines: Vec<usize>,
-    pub kernel: Option<LateKernel>,
+    pub kernel: Option<Box<dyn Kernel>>,
     /// The index of the model's operation that it is.
     pub index: usize,
 }
 
 impl Routine {
-    /// Compiles a subgraph: passes, memory plan, kernels that are yet to be packed.
+    /// Compiles a subgraph: passes, memory plan, kernels with their weights.
     pub fn compile(subgraph: &Subgraph, control: &Control) -> Result<Routine, BackendError> {
         let mut graph = Graph::new(subgraph)?;
         passes::optimise(&mut graph, control)?;
         let plan = plan(&graph).ok_or(BackendError::TooLarge { size: u64::MAX, limit: MAX_RUN_BYTES })?;
         check_size(plan.size as u64, MAX_RUN_BYTES)?;
         let mut steps = Vec::with_capacity(graph.nodes.len());
+        let mut packer = Packer::default();
         for node in std::mem::take(&mut graph.nodes) {
             control.yield_point()?;
-            steps.push(step(&graph, node));
+            steps.push(step(&graph, node, &mut packer, control)?);
         }
         let needed = needed_constants(&graph, &steps);
-        let places = graph.values.into_iter().zip(plan.parts).zip(needed).map(|((value, part), needed)| {
+        let values = graph.values.into_iter().zip(plan.parts).zip(needed).map(|((value, part), needed)| {
             let info = value.resolved.as_ref().unwrap_or(&value.declared);
             let place = match (value.constant, part) {
-                (Some(bytes), _) if needed || !is_data(info, bytes.len()) => {
-                    Place::Constant(info.clone(), bytes)
+                (Some(constant), _) if needed || !is_data(info, constant.len()) => {
+                    let memory = |source| BackendError::Memory { what: "a constant".into(), source };
+                    Place::Constant(info.clone(), constant.bytes().map_err(memory)?)
                 }
                 (Some(_), _) => Place::Packed(info.clone()),
                 (None, Some(part)) => Place::Arena(info.clone(), part),
                 _ => Place::Dynamic,
             };
-            Value { declared: value.declared, place }
+            Ok(Value { declared: value.declared, place })
         });
         Ok(Routine {
-            values: places.collect(),
+            values: values.collect::<Result<_, BackendError>>()?,
             steps,
             inputs: graph.inputs,
             outputs: graph.outputs,
@@ -129,33 +132,40 @@ fn needed_constants(graph: &Graph, steps: &[Step]) -> Vec<bool> {
     needed
 }
 
-fn step(graph: &Graph, node: Node) -> Step {
+fn step(
+    graph: &Graph,
+    node: Node,
+    packer: &mut Packer,
+    interrupt: &dyn Interrupt,
+) -> Result<Step, BackendError> {
     let output_infos = passes::output_infos(graph, &node);
     let resolved = node.outputs.iter().all(|&o| graph.values[o].resolved.is_some());
-    let kernel = resolved.then(|| call(graph, &node, &output_infos)).flatten().and_then(LateKernel::draft);
-    Step {
+    let call = resolved.then(|| call(graph, &node, &output_infos)).flatten();
+    let kernel = call.map(|call| packer.kernel(&call, interrupt)).transpose();
+    Ok(Step {
         operation: node.operation,
         form: node.form,
         inputs: node.inputs,
         outputs: node.outputs,
         output_infos,
         routines: node.subgraphs.into_iter().map(|subgraph| subgraph + 1).collect(),
-        kernel,
+        kernel: kernel
+            .map_err(|why| why.at(format_args!("operation {} ({})", node.index, node.operation.ty)))?
+            .flatten(),
         index: node.index,
-    }
+    })
 }
 
 /// A call as it is known ahead; `None` if some dimension is not.
-fn call(graph: &Graph, node: &Node, outputs: &[TensorInfo]) -> Option<Call> {
+fn call<'g>(graph: &'g Graph, node: &Node, outputs: &'g [TensorInfo]) -> Option<Call<'g>> {
     let known = |&v: &usize| {
         let value = &graph.values[v];
-        let constant = value.constant.clone().map(Weights::Private);
-        Some(Known { info: value.resolved.clone()?, constant })
+        Some(Known { info: value.resolved.as_ref()?, constant: value.constant.as_ref() })
     };
     let input = |input: &Option<usize>| match input {
         Some(v) => known(v).map(Some),
         None => Some(None),
     };
     let inputs = node.inputs.iter().map(input).collect::<Option<_>>()?;
-    Some(Call { operation: node.operation, form: node.form, inputs, outputs: outputs.to_vec() })
+    Some(Call { operation: node.operation, form: node.form, inputs, outputs })
 }

@@ -104,7 +104,7 @@ impl Machine<'_> {
         let inputs: Vec<Option<Arg>> = step.inputs.iter().map(arg).collect();
         if let (true, Some(kernel)) = (known, &step.kernel) {
             let work = Work { team, interrupt: self.control };
-            return run_kernel(kernel.pack(self.control)?, step, arguments, &inputs, &mut targets, work);
+            return run_kernel(&**kernel, step, arguments, &inputs, &mut targets, work);
         }
         let args =
             Args { form: step.form, inputs: &inputs, outputs: &step.output_infos, interrupt: self.control };

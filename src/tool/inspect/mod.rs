@@ -71,7 +71,8 @@ pub fn run(service: &ServiceName, args: &InspectArgs) -> Result<(), ToolError> {
     let driver = driver::connect(service, &ServiceOptions { client, observer, ..Default::default() })?;
     let taken = driver.device().getSupportedOperations(&imported.model);
     let taken = driver.answer("getSupportedOperations", taken)?;
-    let mut lines = lines(&imported, &taken);
+    let reasons = reasons(&driver, &imported.model, taken.len())?;
+    let mut lines = lines(&imported, &taken, reasons.as_deref());
     let missing = lines.iter().filter(|line| !line.taken).count();
     // What is not taken whole cannot be compiled.
     let compiled = match watch.filter(|_| missing == 0) {
@@ -183,11 +184,22 @@ fn write_files(
     Ok(())
 }
 
-fn lines(imported: &Imported, taken: &[bool]) -> Vec<Line> {
+/// Why the driver does not take operations; `None` for a driver that does not say.
+fn reasons(
+    driver: &Driver,
+    model: &aidl::Model,
+    count: usize,
+) -> Result<Option<Vec<Option<String>>>, ToolError> {
+    let Some(diagnostics) = driver.diagnostics()? else { return Ok(None) };
+    Ok(Some(diagnostics.refusals(model)?).filter(|reasons| reasons.len() == count))
+}
+
+/// `reasons` are the driver's; where it does not say, what this build's own rules say has to do.
+fn lines(imported: &Imported, taken: &[bool], reasons: Option<&[Option<String>]>) -> Vec<Line> {
     let main = &imported.model.main;
-    // What this build's own rules say of it; a driver does not tell its reasons over the interface.
     let checked = Model::new(&imported.model);
-    let why = |i: usize| match checked.as_ref().map(|model| &model.main.operations[i].kind) {
+    let told = |i: usize| reasons.and_then(|reasons| reasons.get(i)?.clone());
+    let guessed = |i: usize| match checked.as_ref().map(|model| &model.main.operations[i].kind) {
         Ok(OperationKind::Unsupported(why)) => why.clone(),
         Ok(_) => "the driver does not say why".into(),
         Err(why) => why.to_string(),
@@ -204,7 +216,7 @@ fn lines(imported: &Imported, taken: &[bool]) -> Vec<Line> {
             inputs: describe(&operation.inputs),
             outputs: describe(&operation.outputs),
             taken,
-            why: (!taken).then(|| why(i)),
+            why: (!taken).then(|| told(i).unwrap_or_else(|| guessed(i))),
             kernel: None,
             multiply_adds: None,
             bytes: None,

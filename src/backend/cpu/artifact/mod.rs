@@ -2,8 +2,7 @@
 //!
 //! The model bytes hold all that steers: operations, types, shapes, the memory plan, indices and small constants. The
 //! data bytes hold large constants and packed weights, one after the other in the order in which the model bytes
-//! mention them, each from a multiple of [`WEIGHTS_ALIGNMENT`](crate::memory::WEIGHTS_ALIGNMENT) on. A program may be
-//! written at any stage: what is not packed yet is written as the constants that it will be packed from.
+//! mention them, each from a multiple of [`WEIGHTS_ALIGNMENT`](crate::memory::WEIGHTS_ALIGNMENT) on.
 //!
 //! Loading takes nothing on trust. Calls are matched with their signatures again, shapes computed again, kernels chosen
 //! again, all from the model bytes alone, so that data bytes can change values and nothing else, and so that even
@@ -12,8 +11,6 @@
 mod bytes;
 mod check;
 mod read;
-#[cfg(test)]
-mod stage_tests;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -25,7 +22,7 @@ use super::kernels;
 use crate::tensor::TensorInfo;
 
 /// Changes whenever the format does.
-const FORMAT: u32 = 5;
+const FORMAT: u32 = 6;
 
 /// Constants up to this size are among the model bytes, whatever they are.
 const SMALL: usize = 1024;
@@ -40,14 +37,6 @@ mod place {
     pub const IN_MODEL: u8 = 2;
     pub const IN_DATA: u8 = 3;
     pub const PACKED: u8 = 4;
-    pub const TO_BE_PACKED: u8 = 5;
-}
-
-/// Whether a step has a kernel, and how far that is, as the format says it.
-mod kernel {
-    pub const NONE: u8 = 0;
-    pub const PACKED: u8 = 1;
-    pub const DRAFT: u8 = 2;
 }
 
 /// Whether a constant's bytes are mere data.

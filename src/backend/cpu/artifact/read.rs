@@ -1,10 +1,9 @@
 //! From bytes to a program, every part of it checked.
 
 use super::bytes::{malformed, Malformed, Reader};
-use super::{check, is_data, kernel, made_for, place, OMITTED};
+use super::{check, is_data, made_for, place, OMITTED};
 use crate::backend::cpu::graph::check_dims;
 use crate::backend::cpu::kernels::{self, Source};
-use crate::backend::cpu::packing::{self, Known, LateKernel};
 use crate::backend::cpu::routine::{Place, Routine, Step, Value};
 use crate::memory::{AlignedBuf, ClientSlice, Mapping, Weights, WEIGHTS_ALIGNMENT};
 use crate::ops::{Args, NeverInterrupted, OperationType};
@@ -43,17 +42,12 @@ impl Data<'_> {
 }
 
 fn routine(reader: &mut Reader, data: &mut Data) -> Result<Routine, Malformed> {
-    let mut drafts = Vec::new();
-    let values = reader.list(|reader| {
-        let (value, draft) = value(reader, data)?;
-        drafts.push(draft);
-        Ok(value)
-    })?;
+    let values = reader.list(|reader| value(reader, data))?;
     let inputs = reader.list(|reader| reader.index(values.len()))?;
     let outputs = reader.list(|reader| reader.index(values.len()))?;
     let arena = reader.size()?;
     check::arena(&values, arena)?;
-    let steps = reader.list(|reader| step(reader, (&values, &drafts), data))?;
+    let steps = reader.list(|reader| step(reader, &values, data))?;
     Ok(Routine { values, steps, inputs, outputs, arena })
 }
 
@@ -83,9 +77,8 @@ fn resolved(reader: &mut Reader, declared: &TensorInfo) -> Result<(TensorInfo, u
     }
 }
 
-/// A value, and its bytes if kernels are yet to be packed from them.
-fn value(reader: &mut Reader, data: &mut Data) -> Result<(Value, Option<Weights>), Malformed> {
-    let (declared, mut draft) = (info(reader)?, None);
+fn value(reader: &mut Reader, data: &mut Data) -> Result<Value, Malformed> {
+    let declared = info(reader)?;
     let place = match reader.u8()? {
         place::DYNAMIC => Place::Dynamic,
         place::ARENA => {
@@ -116,24 +109,12 @@ fn value(reader: &mut Reader, data: &mut Data) -> Result<(Value, Option<Weights>
             }
         }
         place::PACKED => Place::Packed(resolved(reader, &declared)?.0),
-        place::TO_BE_PACKED => {
-            let (info, size) = resolved(reader, &declared)?;
-            draft = data.take(size).filter(|_| is_data(&info, size));
-            if draft.is_none() {
-                return malformed("a constant to be packed is not among the data");
-            }
-            Place::Packed(info)
-        }
         other => return malformed(format!("{other} is no kind of place")),
     };
-    Ok((Value { declared, place }, draft))
+    Ok(Value { declared, place })
 }
 
-fn step(
-    reader: &mut Reader,
-    (values, drafts): (&[Value], &[Option<Weights>]),
-    data: &mut Data,
-) -> Result<Step, Malformed> {
+fn step(reader: &mut Reader, values: &[Value], data: &mut Data) -> Result<Step, Malformed> {
     let ty = OperationType::from_code(reader.u8()?.into());
     let Some(operation) = ty.and_then(OperationType::operation) else {
         return malformed("an operation does not exist");
@@ -145,34 +126,18 @@ fn step(
     let outputs = reader.list(|reader| reader.index(values.len()))?;
     let routines = reader.list(|reader| reader.u32().map(|i| i as usize))?;
     let index = reader.u32()? as usize;
-    let stage = reader.u8()?;
+    let has_kernel = reader.bool()?;
     let call = check::Call { operation, inputs: &inputs, outputs: &outputs, values };
     let form = call.form()?;
     let known = call.check_shapes(form)?;
     let output_infos: Vec<TensorInfo> = outputs.iter().map(|&o| values[o].info().clone()).collect();
-    let inputs_ahead = call.arguments().filter(|_| known);
-    let kernel = match (stage, inputs_ahead) {
-        (kernel::NONE, _) => None,
-        (kernel::PACKED, Some(inputs)) => {
-            let args = Args { form, inputs: &inputs, outputs: &output_infos, interrupt: &NeverInterrupted };
-            let mut packed = |len| data.take(len);
-            kernels::select(operation, &args, &mut Source::Packed(&mut packed)).map(LateKernel::packed)
-        }
-        (kernel::DRAFT, Some(_)) => {
-            let known = |&v: &usize| {
-                let constant = match &values[v].place {
-                    Place::Constant(_, bytes) => Some(Weights::Private(bytes.clone())),
-                    _ => drafts[v].clone(),
-                };
-                Known { info: values[v].info().clone(), constant }
-            };
-            let inputs = inputs.iter().map(|input| input.as_ref().map(known)).collect();
-            let outputs = output_infos.clone();
-            LateKernel::draft(packing::Call { operation, form, inputs, outputs })
-        }
-        _ => None,
-    };
-    if kernel.is_none() && stage != kernel::NONE {
+    let inputs_ahead = call.arguments().filter(|_| known && has_kernel);
+    let kernel = inputs_ahead.and_then(|inputs| {
+        let args = Args { form, inputs: &inputs, outputs: &output_infos, interrupt: &NeverInterrupted };
+        let mut packed = |len| data.take(len);
+        kernels::select(operation, &args, &mut Source::Packed(&mut packed))
+    });
+    if kernel.is_some() != has_kernel {
         return malformed(format!("operation {index} ({}) has no such kernel", operation.ty));
     }
     Ok(Step { operation, form, inputs, outputs, output_infos, routines, kernel, index })

@@ -1,13 +1,11 @@
 //! From a program to bytes.
 
 use super::bytes::Writer;
-use super::{is_data, kernel, made_for, place, OMITTED};
-use crate::backend::cpu::packing::{LateKernel, Stage};
+use super::{is_data, made_for, place, OMITTED};
 use crate::backend::cpu::routine::{Place, Routine, Step, Value};
 use crate::backend::Artifact;
 use crate::memory::{Weights, WEIGHTS_ALIGNMENT};
 use crate::tensor::TensorInfo;
-use std::collections::HashMap;
 
 pub fn write(routines: &[Routine]) -> Artifact {
     let mut writer = Writer::default();
@@ -33,29 +31,11 @@ impl Data {
 }
 
 fn routine_bytes(writer: &mut Writer, data: &mut Data, routine: &Routine) {
-    // Looked at once: a run may be packing kernels meanwhile.
-    let stages: Vec<_> =
-        routine.steps.iter().map(|step| step.kernel.as_ref().map(LateKernel::stage)).collect();
-    let drafts = drafts(routine, &stages);
-    let values: Vec<_> =
-        routine.values.iter().enumerate().map(|(v, value)| (value, drafts.get(&v))).collect();
-    writer.list(&values, |writer, (v, draft)| value(writer, data, v, draft.copied()));
+    writer.list(&routine.values, |writer, v| value(writer, data, v));
     writer.list(&routine.inputs, |writer, &v| writer.index(v));
     writer.list(&routine.outputs, |writer, &v| writer.index(v));
     writer.u64(routine.arena as u64);
-    let steps: Vec<_> = routine.steps.iter().zip(&stages).collect();
-    writer.list(&steps, |writer, (s, stage)| step(writer, data, s, stage.as_ref()));
-}
-
-/// By value: the constants that kernels are yet to be packed from.
-fn drafts<'s>(routine: &Routine, stages: &'s [Option<Stage>]) -> HashMap<usize, &'s Weights> {
-    let mut drafts = HashMap::new();
-    for (step, stage) in routine.steps.iter().zip(stages) {
-        let Some(Stage::Draft(constants)) = stage else { continue };
-        let by_value = constants.iter().filter_map(|(i, bytes)| Some(((*step.inputs.get(*i)?)?, bytes)));
-        drafts.extend(by_value);
-    }
-    drafts
+    writer.list(&routine.steps, |writer, s| step(writer, data, s));
 }
 
 fn info(writer: &mut Writer, info: &TensorInfo) {
@@ -74,7 +54,7 @@ fn dims(writer: &mut Writer, dims: &[u32]) {
     writer.list(dims, |writer, &dim| writer.u32(dim));
 }
 
-fn value(writer: &mut Writer, data: &mut Data, value: &Value, draft: Option<&Weights>) {
+fn value(writer: &mut Writer, data: &mut Data, value: &Value) {
     info(writer, &value.declared);
     match &value.place {
         Place::Dynamic => writer.u8(place::DYNAMIC),
@@ -94,14 +74,13 @@ fn value(writer: &mut Writer, data: &mut Data, value: &Value, draft: Option<&Wei
             writer.bytes(bytes);
         }
         Place::Packed(info) => {
-            writer.u8(if draft.is_some() { place::TO_BE_PACKED } else { place::PACKED });
+            writer.u8(place::PACKED);
             dims(writer, &info.dims);
-            draft.into_iter().for_each(|bytes| data.push(bytes.clone()));
         }
     }
 }
 
-fn step(writer: &mut Writer, data: &mut Data, step: &Step, stage: Option<&Stage>) {
+fn step(writer: &mut Writer, data: &mut Data, step: &Step) {
     writer.u8(step.operation.ty.code() as u8);
     writer.list(&step.inputs, |writer, input| match input {
         Some(v) => writer.index(*v),
@@ -110,12 +89,7 @@ fn step(writer: &mut Writer, data: &mut Data, step: &Step, stage: Option<&Stage>
     writer.list(&step.outputs, |writer, &v| writer.index(v));
     writer.list(&step.routines, |writer, &r| writer.index(r));
     writer.index(step.index);
-    match stage {
-        None => writer.u8(kernel::NONE),
-        Some(Stage::Draft(_)) => writer.u8(kernel::DRAFT),
-        Some(Stage::Packed(weights)) => {
-            writer.u8(kernel::PACKED);
-            weights.iter().for_each(|weights| data.push(weights.clone()));
-        }
-    }
+    writer.u8(step.kernel.is_some().into());
+    let weights = step.kernel.iter().flat_map(|kernel| kernel.weights());
+    weights.for_each(|weights| data.push(weights.clone()));
 }

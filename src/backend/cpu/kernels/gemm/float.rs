@@ -134,6 +134,7 @@ unsafe fn wide<S: Simd, const M: usize, const P: usize>(block: &Block<Float>, ro
             }
         }
         let mut weights = block.panels.add(panel * block.panel);
+        let mut ahead = block.ahead((row, M), panel, block.segments() * block.depth);
         for segment in 0..block.segments() {
             let inputs = block.pointers::<M>(segment, row);
             let whole = if S::STEP > 1 { block.depth - block.depth % S::STEP } else { 0 };
@@ -159,6 +160,7 @@ unsafe fn wide<S: Simd, const M: usize, const P: usize>(block: &Block<Float>, ro
                 weights = weights.add(S::STEP * width);
             }
             for i in whole..block.depth {
+                ahead.ask();
                 for p in 0..P {
                     let b = weights.add(p * block.panel);
                     let (b0, b1) = (S::load(b), S::load(b.add(lanes)));

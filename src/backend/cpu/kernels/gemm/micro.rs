@@ -86,6 +86,41 @@ impl<F: Family> Block<'_, F> {
         let at = &self.inputs[segment * self.rows + row..][..M];
         std::array::from_fn(|m| at[m])
     }
+
+    /// The part of the next panel to ask for while `height` rows from `row` on are multiplied by `panel`, in so many pieces.
+    #[inline(always)]
+    pub fn ahead(&self, (row, height): (usize, usize), panel: usize, pieces: usize) -> Ahead {
+        let bytes = self.panel * size_of::<F::Weight>();
+        // Rows that are one tile are done with a panel as soon as they have it.
+        let share = if height < self.rows { bytes * height / self.rows } else { 0 };
+        let next = self.panels.wrapping_add((panel + 1) * self.panel).cast::<u8>();
+        Ahead { at: next.wrapping_add(bytes * row / self.rows), piece: share.div_ceil(pieces.max(1)) }
+    }
+}
+
+/// Weights to ask for ahead of their use. Those of a large model come from beyond the second cache, and no prefetcher of
+/// the machine's looks from one panel to the next: without asking, a float product waits for a quarter of its time. In
+/// 8-bit tiles it made no difference.
+#[derive(Clone, Copy, Debug)]
+pub struct Ahead {
+    /// Need not be there: what is not is not asked for.
+    at: *const u8,
+    /// Bytes that each piece goes on.
+    piece: usize,
+}
+
+impl Ahead {
+    /// Asks for a piece's first cache line; the machine adds its neighbour.
+    #[inline(always)]
+    pub fn ask(&mut self) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_mm_prefetch, _MM_HINT_T1};
+            // SAFETY: it is a hint, which every machine of the architecture takes, and never faults.
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(self.at.cast()) };
+        }
+        self.at = self.at.wrapping_add(self.piece);
+    }
 }
 
 /// Splits `rows` into tiles of at most `most`, as evenly as can be: calls `tile(first row, rows)`.

@@ -11,7 +11,7 @@ use std::time::Duration;
 const LOOK: Duration = Duration::from_millis(2);
 
 /// A `T` that is made of an `S`, which is kept until then.
-pub struct Late<S, T> {
+pub struct OnDemand<S, T> {
     made: OnceLock<T>,
     state: Mutex<State<S>>,
     changed: Condvar,
@@ -23,25 +23,20 @@ struct State<S> {
     busy: bool,
 }
 
-impl<S, T> Late<S, T> {
+impl<S, T> OnDemand<S, T> {
     pub fn of(source: S) -> Self {
         let state = State { source: Some(Arc::new(source)), busy: false };
-        Late { made: OnceLock::new(), state: Mutex::new(state), changed: Condvar::new() }
+        OnDemand { made: OnceLock::new(), state: Mutex::new(state), changed: Condvar::new() }
     }
 
     /// One that is there already.
     pub fn made(made: T) -> Self {
         let state = State { source: None, busy: false };
-        Late { made: made.into(), state: Mutex::new(state), changed: Condvar::new() }
+        OnDemand { made: made.into(), state: Mutex::new(state), changed: Condvar::new() }
     }
 
     pub fn get(&self) -> Option<&T> {
         self.made.get()
-    }
-
-    /// What it will be made of; `None` once it is made.
-    pub fn source(&self) -> Option<Arc<S>> {
-        self.lock().source.clone()
     }
 
     /// Gives it, made by `make` if nobody has yet. What fails is tried again by whoever needs it next.
@@ -78,7 +73,7 @@ impl<S, T> Late<S, T> {
 }
 
 /// Lets the next one try when it ends, however it ends.
-struct Making<'l, S, T>(&'l Late<S, T>);
+struct Making<'l, S, T>(&'l OnDemand<S, T>);
 
 impl<S, T> Drop for Making<'_, S, T> {
     fn drop(&mut self) {
@@ -96,7 +91,7 @@ mod tests {
 
     #[test]
     fn it_is_made_once_however_many_need_it() {
-        let (late, count, start) = (Late::of(7), AtomicUsize::new(0), Barrier::new(8));
+        let (value, count, start) = (OnDemand::of(7), AtomicUsize::new(0), Barrier::new(8));
         let make = |source: &i32| -> Result<i32, OpError> {
             count.fetch_add(1, Ordering::Relaxed);
             std::thread::sleep(Duration::from_millis(20));
@@ -106,34 +101,34 @@ mod tests {
             for _ in 0..8 {
                 scope.spawn(|| {
                     start.wait();
-                    assert_eq!(late.get_or_make(&Control::default(), make), Ok(&42));
+                    assert_eq!(value.get_or_make(&Control::default(), make), Ok(&42));
                 });
             }
         });
-        assert_eq!((count.into_inner(), late.source()), (1, None));
+        assert_eq!((count.into_inner(), value.lock().source.clone()), (1, None));
     }
 
     #[test]
     fn what_fails_or_panics_is_tried_again() {
-        let (late, control) = (Late::<i32, i32>::of(7), Control::default());
-        let failed = late.get_or_make(&control, |_| Err(OpError::failed("as told")));
-        assert!(failed.is_err() && late.get().is_none() && late.source().is_some());
+        let (value, control) = (OnDemand::<i32, i32>::of(7), Control::default());
+        let failed = value.get_or_make(&control, |_| Err(OpError::failed("as told")));
+        assert!(failed.is_err() && value.get().is_none() && value.lock().source.is_some());
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            late.get_or_make(&control, |_| -> Result<i32, OpError> { panic!("as the test wants it") })
+            value.get_or_make(&control, |_| -> Result<i32, OpError> { panic!("as the test wants it") })
         }));
         assert!(panicked.is_err());
-        assert_eq!(late.get_or_make(&control, |source| Ok::<_, OpError>(*source)), Ok(&7));
+        assert_eq!(value.get_or_make(&control, |source| Ok::<_, OpError>(*source)), Ok(&7));
     }
 
     #[test]
     fn who_waits_or_comes_late_gives_up_in_time() {
-        let (late, made) = (Late::of(()), AtomicUsize::new(0));
+        let (value, made) = (OnDemand::of(()), AtomicUsize::new(0));
         let (began, begun) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         std::thread::scope(|scope| {
-            let (late, made) = (&late, &made);
+            let (value, made) = (&value, &made);
             scope.spawn(move || {
-                late.get_or_make(&Control::default(), |()| {
+                value.get_or_make(&Control::default(), |()| {
                     began.send(()).unwrap();
                     ended.recv().unwrap();
                     Ok::<_, OpError>(made.fetch_add(1, Ordering::Relaxed))
@@ -141,12 +136,12 @@ mod tests {
             });
             begun.recv().unwrap();
             let hurried = Control { deadline_ns: Some(boottime_ns() + 5_000_000), ..Control::default() };
-            assert_eq!(late.get_or_make(&hurried, |()| Ok(9)), Err(OpError::DeadlinePassed));
+            assert_eq!(value.get_or_make(&hurried, |()| Ok(9)), Err(OpError::DeadlinePassed));
             end.send(()).unwrap();
         });
-        assert_eq!(late.get(), Some(&0));
-        let late = Late::<(), i32>::of(());
+        assert_eq!(value.get(), Some(&0));
+        let value = OnDemand::<(), i32>::of(());
         let passed = Control { deadline_ns: Some(1), ..Control::default() };
-        assert_eq!(late.get_or_make(&passed, |()| Ok(9)), Err(OpError::DeadlinePassed));
+        assert_eq!(value.get_or_make(&passed, |()| Ok(9)), Err(OpError::DeadlinePassed));
     }
 }

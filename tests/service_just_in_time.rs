@@ -1,5 +1,5 @@
-//! Compilation in stages over binder: what is prepared first, what a run adds, what is rewritten in the background and
-//! what must not be, and models that are compiled just in time. Results are the same bytes at each stage.
+//! What is saved when over binder: at once, once it was used, or once it is compiled just in time; and what must not be
+//! written. Results are the same bytes whenever a model is compiled.
 
 mod common;
 
@@ -13,7 +13,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-/// Large enough that it is compiled in stages; its weights pass through a call.
+/// Large enough that the driver stores it; its weights pass through a call.
 const SIZE: i32 = 300;
 
 /// Longer than anything in the background takes, and than the clock that files are dated by takes to move on.
@@ -40,15 +40,15 @@ fn content(cache: &Cache) -> [Vec<u8>; 2] {
 
 /// Waits until the files are others than these, and whole.
 #[track_caller]
-fn wait_for_rewriting(cache: &Cache, draft: &[Vec<u8>; 2]) {
+fn wait_until_filled(cache: &Cache, place: &[Vec<u8>; 2]) {
     let start = Instant::now();
     // The model cache is the last to be written.
-    while cache.model.metadata().unwrap().len() == 0 || bytes_of(&cache.model) == draft[0] {
-        assert!(start.elapsed() < PATIENCE, "nothing is rewritten");
+    while cache.model.metadata().unwrap().len() == 0 || bytes_of(&cache.model) == place[0] {
+        assert!(start.elapsed() < PATIENCE, "nothing is saved");
         std::thread::sleep(Duration::from_millis(2));
     }
     std::thread::sleep(Duration::from_millis(50));
-    assert_ne!(bytes_of(&cache.data), draft[1]);
+    assert_ne!(bytes_of(&cache.data), place[1]);
 }
 
 /// How many duplicates of this file this process has open.
@@ -63,59 +63,22 @@ fn descriptors_of(file: &File) -> usize {
 }
 
 #[test]
-fn what_was_used_is_rewritten_further_compiled() {
-    let (harness, cache) = (Harness::new(), Cache::new(1));
-    let expected = expected(&harness);
-    let compiled = save(harness.device(), &layer_of(SIZE), &cache);
-    let draft = content(&cache);
-    // The first stage can be loaded already.
-    let (_, loaded) = load(harness.device(), &cache);
-    drop(loaded.expect("a hit"));
-    std::thread::sleep(WHILE);
-    assert!(content(&cache) == draft, "it was not used yet");
-    assert_right(&compiled, &expected);
-    wait_for_rewriting(&cache, &draft);
-    let finished = content(&cache);
-    let (_, loaded) = load(harness.device(), &cache);
-    let loaded = loaded.expect("a hit");
-    assert_right(&loaded, &expected);
-    assert_right(&compiled, &expected);
-    std::thread::sleep(WHILE);
-    assert!(content(&cache) == finished, "once is enough");
-}
-
-#[test]
-fn what_was_loaded_as_a_draft_is_rewritten_once_used() {
+fn what_is_saved_is_whole_at_once() {
     let (harness, cache) = (Harness::with_data(None), Cache::new(1));
     let expected = expected(&harness);
-    drop(save(harness.device(), &layer_of(SIZE), &cache));
-    let draft = content(&cache);
-    let loaded = load(harness.device(), &cache).1.expect("a hit");
-    assert_right(&loaded, &expected);
-    wait_for_rewriting(&cache, &draft);
-    // What it computes with is its own by now.
-    cache.data.set_len(0).unwrap();
-    assert_right(&loaded, &expected);
-    // All that is left open is the client's.
-    let start = Instant::now();
-    while descriptors_of(&cache.model) + descriptors_of(&cache.data) > 2 {
-        assert!(start.elapsed() < PATIENCE, "duplicates are kept");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-#[test]
-fn a_draft_is_rewritten_whoever_was_loaded_from_it() {
-    let (harness, cache) = (Harness::new(), Cache::new(1));
-    let expected = expected(&harness);
     let compiled = save(harness.device(), &layer_of(SIZE), &cache);
-    let draft = content(&cache);
-    let others = [0, 1].map(|_| load(harness.device(), &cache).1.expect("a hit"));
-    assert_right(&compiled, &expected);
-    wait_for_rewriting(&cache, &draft);
-    for model in [&compiled, &others[0], &others[1], &load(harness.device(), &cache).1.expect("a hit")] {
+    let saved = content(&cache);
+    // All that is open is the client's.
+    assert_eq!(descriptors_of(&cache.model) + descriptors_of(&cache.data), 2);
+    let loaded = load(harness.device(), &cache).1.expect("a hit");
+    for model in [&compiled, &loaded] {
         assert_right(model, &expected);
     }
+    std::thread::sleep(WHILE);
+    assert!(content(&cache) == saved, "it was written once more");
+    // What it computes with is its own.
+    cache.data.set_len(0).unwrap();
+    assert_right(&loaded, &expected);
 }
 
 #[test]
@@ -198,13 +161,11 @@ fn locks_that_others_hold_change_nothing() {
     let (harness, cache) = (Harness::new(), Cache::new(1));
     let expected = expected(&harness);
     let compiled = save(harness.device(), &layer_of(SIZE), &cache);
-    let draft = content(&cache);
     // An open file of its own, as another process has.
     let path = format!("/proc/self/fd/{}", cache.data.as_raw_fd());
     let other = OpenOptions::new().read(true).write(true).open(path).unwrap();
     other.lock().unwrap();
     assert_right(&load(harness.device(), &cache).1.expect("a hit"), &expected);
-    wait_for_rewriting(&cache, &draft);
     assert_right(&compiled, &expected);
     assert_right(&save(harness.device(), &layer_of(SIZE), &cache), &expected);
     assert_right(&load(harness.device(), &cache).1.expect("a hit"), &expected);
@@ -254,32 +215,8 @@ fn a_first_execution_keeps_its_deadline() {
     }
 }
 
-/// The hint, under a prefix that the client chose.
-fn config(value: &[u8]) -> PrepareModelConfig {
-    PrepareModelConfig {
-        preference: ExecutionPreference::FAST_SINGLE_ANSWER,
-        priority: Priority::MEDIUM,
-        deadlineNs: -1,
-        compilationHints: vec![TokenValuePair { token: 0x123_0001, value: value.to_vec() }],
-        extensionNameToPrefix: vec![ExtensionNameAndPrefix {
-            name: "vendor.nnhal.hints".into(),
-            prefix: 0x123,
-        }],
-        ..Default::default()
-    }
-}
-
-fn prepare_by(harness: &Harness, model: &Model, config: &PrepareModelConfig) -> Strong<dyn IPreparedModel> {
-    let (callback, verdict) = callback();
-    let launched = harness.device().prepareModelWithConfig(model, config, &callback);
-    assert_eq!(status(&launched), ErrorStatus::NONE);
-    let (status, prepared) = verdict.recv_timeout(PATIENCE).expect("a verdict");
-    assert_eq!(status, ErrorStatus::NONE);
-    prepared.expect("a model")
-}
-
 fn just_in_time(harness: &Harness, model: &Model) -> Strong<dyn IPreparedModel> {
-    prepare_by(harness, model, &config(&[1]))
+    prepare_by(harness.device(), model, &just_in_time_config(&[1]))
 }
 
 #[test]
@@ -287,7 +224,7 @@ fn just_in_time_gives_the_same_bytes() {
     let harness = Harness::new();
     let expected = expected(&harness);
     for value in [&[1][..], &[0], &[], &[7, 7]] {
-        let model = prepare_by(&harness, &layer_of(SIZE), &config(value));
+        let model = prepare_by(harness.device(), &layer_of(SIZE), &just_in_time_config(value));
         assert_right(&model, &expected);
         assert_right(&model, &expected);
     }
@@ -295,9 +232,9 @@ fn just_in_time_gives_the_same_bytes() {
     // What is invalid is said at once, as ever.
     let mut invalid = layer_of(SIZE);
     invalid.main.operations[0].inputs.pop();
-    let mut twice = config(&[1]);
-    twice.compilationHints.extend(config(&[1]).compilationHints);
-    for (model, config) in [(&invalid, &config(&[1])), (&layer_of(SIZE), &twice)] {
+    let mut twice = just_in_time_config(&[1]);
+    twice.compilationHints.extend(just_in_time_config(&[1]).compilationHints);
+    for (model, config) in [(&invalid, &just_in_time_config(&[1])), (&layer_of(SIZE), &twice)] {
         let (callback, verdict) = callback();
         let launched = harness.device().prepareModelWithConfig(model, config, &callback);
         assert_eq!(status(&launched), ErrorStatus::INVALID_ARGUMENT);
@@ -309,24 +246,18 @@ fn just_in_time_gives_the_same_bytes() {
 fn what_is_compiled_just_in_time_is_cached_once_it_is_compiled() {
     let harness = Harness::new();
     let expected = expected(&harness);
-    let cached = |cache: &Cache| PrepareModelConfig {
-        modelCache: descriptors(&[&cache.model]),
-        dataCache: descriptors(&[&cache.data]),
-        cacheToken: cache.token,
-        ..config(&[1])
-    };
     let cache = Cache::new(1);
     // An earlier model under the same token is gone.
     drop(save(harness.device(), &add(), &cache));
-    let model = prepare_by(&harness, &layer_of(SIZE), &cached(&cache));
+    let model = save_later(harness.device(), &layer_of(SIZE), &cache);
     assert_general_failure(harness.device(), &cache, "it was not compiled yet");
     let place = content(&cache);
     assert_right(&model, &expected);
-    wait_for_rewriting(&cache, &place);
+    wait_until_filled(&cache, &place);
     assert_right(&load(harness.device(), &cache).1.expect("a hit"), &expected);
     // Not where its place was taken meanwhile.
     let cache = Cache::new(2);
-    let model = prepare_by(&harness, &layer_of(SIZE), &cached(&cache));
+    let model = save_later(harness.device(), &layer_of(SIZE), &cache);
     cache.model.write_all_at(&[1], 3).unwrap();
     assert_right(&model, &expected);
     std::thread::sleep(WHILE);

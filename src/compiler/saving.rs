@@ -1,0 +1,239 @@
+//! Saves that wait until a model was executed: in the driver's own store, which is for what is used, and in client's files
+//! that were reserved for what the first execution compiles.
+//!
+//! They are nobody's wait: executions go on meanwhile, and know nothing of a save that fails. What was executed once is
+//! saved even if its client is gone by then, as many clients run a model once in their lives.
+
+use super::caching::{self, CachePlace, CachingError};
+use super::{Compiler, Counts};
+use crate::backend::{BackendError, CompileOptions, Executable, Priority};
+use crate::cache::{Cache, CacheError, Key, Reserved, Store};
+use crate::memory::MemoryError;
+use crate::scheduler::Permit;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Where a compilation is to be saved.
+pub enum SavePlace {
+    Store(StorePlace),
+    Files(Box<ReservedFiles>),
+}
+
+/// A place in the driver's own store.
+pub struct StorePlace {
+    pub(super) store: Arc<Store>,
+    pub(super) key: Key,
+}
+
+/// A client's cache files, as they were left for this compilation.
+pub struct ReservedFiles {
+    pub(super) cache: Arc<Cache>,
+    pub(super) place: CachePlace,
+    pub(super) reserved: Reserved,
+    pub(super) options: CompileOptions,
+    /// For their descriptors.
+    pub(super) _permit: Permit,
+}
+
+/// The save that a prepared model waits for, if it does.
+pub struct Unsaved {
+    client: u32,
+    state: Arc<State>,
+}
+
+struct State {
+    /// Whether there is nothing to begin: it is under way, done, or has failed for good.
+    begun: AtomicBool,
+    next: Mutex<Next>,
+}
+
+/// The next attempt.
+struct Next {
+    place: Option<SavePlace>,
+    /// After a failure, when to try again.
+    not_before: Option<Instant>,
+    wait: Duration,
+}
+
+/// How long to wait after the first failure that may pass; twice as long after each further one, up to the longest.
+pub(super) const FIRST_WAIT: Duration = Duration::from_millis(500);
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+
+impl Unsaved {
+    /// Of a model of this client.
+    pub fn new(client: u32, place: Option<SavePlace>) -> Self {
+        let begun = AtomicBool::new(place.is_none());
+        let next = Mutex::new(Next { place, not_before: None, wait: FIRST_WAIT });
+        Unsaved { client, state: Arc::new(State { begun, next }) }
+    }
+}
+
+impl State {
+    fn next(&self) -> MutexGuard<'_, Next> {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The place, if the caller is to save it there, as nobody else does.
+    fn begin(&self) -> Option<SavePlace> {
+        // After most executions this is all.
+        if self.begun.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut next = self.next();
+        if next.not_before.is_some_and(|end| Instant::now() < end) {
+            return None;
+        }
+        self.begun.store(true, Ordering::Relaxed);
+        next.place.take()
+    }
+
+    /// Lets a later execution begin once more: `failed` says whether this attempt has failed, rather than found no room.
+    fn put_back(&self, place: SavePlace, failed: bool) {
+        let mut next = self.next();
+        next.place = Some(place);
+        if failed {
+            next.not_before = Some(Instant::now() + next.wait);
+            next.wait = (2 * next.wait).min(LONGEST_WAIT);
+        }
+        self.begun.store(false, Ordering::Relaxed);
+    }
+}
+
+impl SavePlace {
+    fn save(&self, executable: &dyn Executable, counts: &Counts) -> Result<(), CachingError> {
+        let saved = self.write(executable);
+        let counts = match self {
+            SavePlace::Store(_) => &counts.store,
+            SavePlace::Files(_) => &counts.files,
+        };
+        counts.saved(saved.as_ref().map(drop).map_err(CachingError::reason));
+        saved
+    }
+
+    fn write(&self, executable: &dyn Executable) -> Result<(), CachingError> {
+        let artifact = executable.artifact().ok_or(CachingError::NotCacheable)?;
+        match self {
+            SavePlace::Store(StorePlace { store, key }) => Ok(store.save(key, caching::content(&artifact))?),
+            SavePlace::Files(files) => {
+                files.place.fill(&files.cache, &files.reserved, artifact, &files.options)
+            }
+        }
+    }
+}
+
+impl CachingError {
+    /// Whether what failed may well succeed in a while: there was no memory or no disk, others used the files, or the first
+    /// execution has failed, and so compiled nothing.
+    fn may_pass(&self) -> bool {
+        let memory =
+            |why: &MemoryError| matches!(why, MemoryError::OutOfMemory(_) | MemoryError::Exhausted(_));
+        match self {
+            CachingError::NotCacheable | CachingError::Backend(BackendError::OutOfMemory(_)) => true,
+            CachingError::Backend(BackendError::Memory { source, .. }) => memory(source),
+            CachingError::Cache(CacheError::Data(source)) => memory(source),
+            CachingError::Cache(why) => {
+                matches!(why, CacheError::Busy | CacheError::Io { .. } | CacheError::Registry(_))
+            }
+            _ => false,
+        }
+    }
+
+    fn log(&self) {
+        match self {
+            // Others use the files, or the client has done something to them.
+            CachingError::Backend(_)
+            | CachingError::NotCacheable
+            | CachingError::Cache(CacheError::Busy | CacheError::Changed | CacheError::DataChanged) => {
+                log::debug!("a compilation is not saved: {self}")
+            }
+            _ => log::warn!("a compilation is not saved: {self}"),
+        }
+    }
+}
+
+impl Compiler {
+    /// Has a model saved, at low priority, now that it was executed. Does nothing where that is under way, done, or has
+    /// failed for good.
+    ///
+    /// What failed for want of memory, disk or room is tried again after a later execution, ever more rarely.
+    pub fn used(&self, unsaved: &Unsaved, executable: &Arc<dyn Executable>) {
+        let (client, state) = (unsaved.client, unsaved.state.clone());
+        let Some(place) = state.begin() else { return };
+        let Ok(permit) = self.jobs.take(client, 1) else {
+            return state.put_back(place, false);
+        };
+        // From here on, so that a process which runs a model once, and ends, saves it all the same.
+        let Some(saving) = self.saves.begin() else { return };
+        let (executable, counts) = (executable.clone(), self.shared.counts.clone());
+        let task = move || {
+            if let Err(why) = place.save(&*executable, &counts) {
+                why.log();
+                if why.may_pass() {
+                    state.put_back(place, true);
+                }
+            }
+            drop((permit, saving));
+        };
+        self.workers.submit(client, Priority::Low, Box::new(task));
+    }
+
+    /// For a process that is about to end: waits, not for long, for saves that are due; none begins from here on.
+    pub fn settle(&self) {
+        self.saves.close();
+    }
+}
+
+/// Saves that are due or under way in the background.
+#[derive(Default)]
+pub(super) struct Saves {
+    state: Mutex<SaveState>,
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct SaveState {
+    count: usize,
+    closed: bool,
+}
+
+/// One of them; ends when dropped.
+struct Saving(Arc<Saves>);
+
+impl Saves {
+    fn lock(&self) -> MutexGuard<'_, SaveState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `None` once there must be no more.
+    fn begin(self: &Arc<Self>) -> Option<Saving> {
+        let mut state = self.lock();
+        if state.closed {
+            return None;
+        }
+        state.count += 1;
+        Some(Saving(self.clone()))
+    }
+
+    fn close(&self) {
+        /// Disks can hang, and much can be due.
+        const PATIENCE: Duration = Duration::from_secs(5);
+        let deadline = Instant::now() + PATIENCE;
+        let mut state = self.lock();
+        state.closed = true;
+        while state.count > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            state = self.ended.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+impl Drop for Saving {
+    fn drop(&mut self) {
+        self.0.lock().count -= 1;
+        self.0.ended.notify_all();
+    }
+}
