@@ -4,6 +4,7 @@
 //! - `info`: what a backend says of itself; `submission`: an execution that was handed over; `error`: why it failed
 //! - `synchronous`: makes a backend of three functions that compute on the calling thread; `asynchronous`: has every
 //!   execution of a backend pend
+//! - `description`: what a compiled model tells people of itself; `observed`: watches a backend from the same process
 //! - `cpu`: the backend for the cores of this machine
 //!
 //! Everything above (binder, validation, caching, memory, fences, fair shares) is the same for every backend. A backend
@@ -11,17 +12,23 @@
 
 mod asynchronous;
 pub mod cpu;
+mod description;
 mod error;
 mod info;
+mod observed;
 mod submission;
 mod synchronous;
 
 pub use crate::memory::{ClientMemory, ClientMemoryKind, DeviceMemory, Memory};
 pub use crate::model::{Argument, Extension, ExtensionOperand, ExtensionOperandType, Request};
-pub use crate::scheduler::{boottime_ns, Control, Load, Priority};
+pub use crate::scheduler::{
+    boottime_ns, Activity, Control, Load, OperationId, Priority, Recorder, Span, Underway,
+};
 pub use asynchronous::Asynchronous;
+pub use description::{Description, KernelName, Peaks, StepDescription, SubgraphDescription, ValuePlace};
 pub use error::BackendError;
 pub use info::{CacheFileCounts, Capabilities, DeviceType, Info, Performance};
+pub use observed::{Observed, Observer};
 pub(crate) use submission::GRACE;
 pub use submission::{Completer, Outcome, OutputShape, Pending, Submission};
 pub use synchronous::{Synchronous, SynchronousBackend};
@@ -77,6 +84,12 @@ pub trait Backend: Send + Sync {
     fn allocate(&self, _operand: &TensorInfo) -> Result<Option<Arc<dyn DeviceMemory>>, BackendError> {
         Ok(None)
     }
+
+    /// What the device does at the most, for people to compare a profile with. It may be measured anew, for a moment;
+    /// `None` if it is not known.
+    fn peaks(&self, _control: &Control) -> Option<Peaks> {
+        None
+    }
 }
 
 /// A compiled model. It may be bound and executed by several threads at once.
@@ -93,6 +106,12 @@ pub trait Executable: Send + Sync {
     fn artifact(&self) -> Option<Artifact> {
         None
     }
+
+    /// What runs the model's operations, and where its values lie, for people; `None` if that is not told, or not known
+    /// yet.
+    fn describe(&self) -> Option<Description> {
+        None
+    }
 }
 
 /// A compiled model with the memory of its arguments. One execution at a time is submitted to it.
@@ -101,7 +120,8 @@ pub trait Binding: Send + Sync {
     /// [waits for fences](Info::waits_for_fences). It must not wait, neither for the device nor for anybody else: a thread
     /// that others need calls it.
     ///
-    /// The device stops soon after [`control`](Control) is cancelled or its deadline has passed.
+    /// The device stops soon after [`control`](Control) is cancelled or its deadline has passed. Whoever has a
+    /// [`Recorder`] in it is told what the device does when, by a backend that knows.
     fn submit(self: Arc<Self>, fences: Vec<OwnedFd>, control: &Control) -> Result<Submission, BackendError>;
 
     /// Executes on behalf of a thread that has nothing else to do. A backend whose device works by itself leaves it as

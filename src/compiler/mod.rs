@@ -23,6 +23,7 @@ use crate::memory::on_account_of;
 use crate::model::Model;
 use crate::ops::Interrupt;
 use crate::scheduler::limits::{self, Limit};
+use crate::scheduler::marks::{self, Phase};
 use crate::scheduler::{boottime_ns, Control, Load, Permit, Quota, Workers};
 use crate::statistics::CacheCounts;
 use saving::{ReservedFiles, Saves};
@@ -169,6 +170,7 @@ impl Compiler {
         let shared = self.shared.clone();
         let task = move || {
             let _account = on_account_of(client);
+            let _mark = marks::begin(|_| Phase::Compilation, "prepare");
             let prepared = if expired { Err(CompileError::Expired) } else { shared.prepare(work, &control) };
             // The client's place is free before it hears of the outcome.
             drop(permit);

@@ -4,6 +4,7 @@ use super::logger;
 use super::serve::{register, ServeError, UnixService, SOCKET_MODE};
 use crate::backend::Backend;
 use crate::memory::give_back_soon;
+use crate::scheduler::marks;
 use crate::service::Driver;
 use nix::sys::resource::{getrlimit, setrlimit, Resource};
 use nix::sys::signal::{SigSet, Signal};
@@ -15,7 +16,9 @@ use std::sync::Arc;
 
 /// How to call the daemon.
 pub const USAGE: &str =
-    "usage: nnhald [--service unix:PATH|binder:INSTANCE] [--socket-mode OCTAL] [--data DIR|none] [--store MIB] [--threads N]";
+    "usage: nnhald [--service unix:PATH|binder:INSTANCE] [--socket-mode OCTAL] [--data DIR|none] [--store MIB] [--threads N] [--atrace]";
+
+const EXAMPLE: &str = "example: nnhald --service unix:/tmp/nnhal.sock --data none --threads 2";
 
 /// Where the service is offered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +60,8 @@ pub struct Flags {
     pub store: Option<u64>,
     /// Threads that compute; `None` for one per core.
     pub threads: Option<usize>,
+    /// Whether to mark what it does in the kernel's trace.
+    pub atrace: bool,
 }
 
 impl Flags {
@@ -71,6 +76,10 @@ impl Flags {
             };
             if matches!(flag, "-h" | "--help") {
                 return Ok(None);
+            }
+            if argument == "--atrace" {
+                flags.atrace = true;
+                continue;
             }
             if !matches!(flag, "--service" | "--socket-mode" | "--data" | "--store" | "--threads") {
                 return Err(format!("{argument:?} is no flag of this daemon"));
@@ -109,7 +118,14 @@ fn directory_by(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> 
 impl Default for Flags {
     fn default() -> Self {
         let service = Place::Binder("nnhal".into());
-        Flags { service, socket_mode: None, data: state_directory(), store: None, threads: None }
+        Flags {
+            service,
+            socket_mode: None,
+            data: state_directory(),
+            store: None,
+            threads: None,
+            atrace: false,
+        }
     }
 }
 
@@ -156,7 +172,7 @@ pub fn main<B: Backend + 'static>(backend: impl FnOnce(&Flags) -> std::io::Resul
     let flags = match Flags::parse(std::env::args().skip(1)) {
         Ok(Some(flags)) => flags,
         Ok(None) => {
-            println!("{USAGE}");
+            println!("{USAGE}\n{EXAMPLE}");
             return ExitCode::SUCCESS;
         }
         Err(why) => {
@@ -185,6 +201,11 @@ pub fn run<B: Backend + 'static>(
     give_back_soon();
     // What it keeps is its own, whatever the one who started it lets others see.
     umask(Mode::from_bits_truncate(0o077));
+    if flags.atrace {
+        if let Err(why) = marks::write_to_kernel() {
+            log::warn!("nothing is marked in the kernel's trace: {why}");
+        }
+    }
     let backend = backend(flags).map_err(DaemonError::Backend)?;
     let builder = Driver::builder(Arc::new(backend)).data(flags.data.clone());
     let builder = match flags.store {
@@ -242,9 +263,17 @@ mod tests {
             .unwrap();
         let service = Place::Unix("/a:b=c".into());
         let socket_mode = Some(0o660);
-        let expected =
-            Flags { service, socket_mode, data: Some("/d".into()), store: Some(8), threads: Some(3) };
+        let expected = Flags {
+            service,
+            socket_mode,
+            data: Some("/d".into()),
+            store: Some(8),
+            threads: Some(3),
+            atrace: false,
+        };
         assert_eq!(flags, expected);
+        let flags = parse("--atrace --threads 3").unwrap().unwrap();
+        assert!(flags.atrace && flags.threads == Some(3));
         assert_eq!(parse("--threads 1 --help").unwrap(), None);
     }
 
@@ -280,6 +309,7 @@ mod tests {
             ("--threads 0", "\"0\""),
             ("--threads many", "many"),
             ("--threads 1000000", "1000000"),
+            ("--atrace=no", "--atrace=no"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(named), "{text}: {error}");

@@ -32,6 +32,7 @@ pub mod signature;
 mod table;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod work;
 
 pub use args::{Arg, Args, Input, Interrupt, NeverInterrupted, Out};
 pub use error::OpError;

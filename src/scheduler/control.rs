@@ -1,5 +1,6 @@
 //! What holds for one compilation or run: its deadline, its limits, and whether it was cancelled.
 
+use super::recorder::Recorder;
 use crate::ops::{Interrupt, OpError};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -47,6 +48,8 @@ pub struct Control {
     pub orphaned: Arc<AtomicBool>,
     /// The turn that the work has; without one it may use the whole machine.
     pub turn: Option<Arc<dyn Yield>>,
+    /// Who notes what it does when; mostly nobody.
+    pub recorder: Option<Arc<Recorder>>,
 }
 
 impl Default for Control {
@@ -59,6 +62,7 @@ impl Default for Control {
             cancelled: Arc::default(),
             orphaned: Arc::default(),
             turn: None,
+            recorder: None,
         }
     }
 }

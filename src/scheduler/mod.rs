@@ -5,6 +5,7 @@
 //! - `limits`: how much of everything there is for clients; `quotas`: what those of one driver hold
 //! - `watcher`: the thread that waits for descriptors and times; `life`: whether client processes live
 //! - `slow_calls`: what calls that take long waited for
+//! - `recorder`: what runs do when, for those who ask; `marks`: what the driver is about, in the kernel's trace
 //! - `thread_cache`: threads for short tasks that may have to wait for a client
 //!
 //! Nothing here knows what is computed, nor of binder.
@@ -12,7 +13,9 @@
 mod control;
 mod life;
 pub mod limits;
+pub mod marks;
 mod quotas;
+mod recorder;
 pub mod slow_calls;
 mod thread_cache;
 mod turns;
@@ -23,6 +26,7 @@ pub use crate::quota::{Exhausted, Permit, Quota};
 pub use control::{boottime_ns, Control, Load, Priority, Yield};
 pub use life::{Life, Lives};
 pub use quotas::{Quotas, Refused};
+pub use recorder::{Activity, OperationId, Recorder, Span, Underway};
 pub use thread_cache::{Reserved, ThreadCache};
 pub use turns::{Start, Turn, Turns};
 pub use watcher::{Event, Key, Watcher};

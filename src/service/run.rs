@@ -9,6 +9,7 @@ use crate::aidl;
 use crate::backend::{Argument, Arguments, Binding, Control, Memory, Outcome, OutputShape};
 use crate::buffer::{Claims, Uses};
 use crate::model::{Request, RequestPool};
+use crate::scheduler::marks::{self, Phase};
 use crate::statistics::Running;
 use crate::tensor::{Dims, TensorInfo};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -146,6 +147,7 @@ impl Execution {
 
     /// Runs to completion on the calling thread, as long as `control` allows. It has taken its time since `entered`.
     pub fn run(&self, control: &Control, entered: Instant) -> Result<Outcome, ServiceError> {
+        let _mark = marks::begin(|_| Phase::Execution, "run");
         let running = Running::new(&*self.prepared.counts.executions, entered);
         check_deadline(control.deadline_ns)?;
         let _slot = self.prepared.core.slot(control)?;
@@ -171,6 +173,7 @@ impl Execution {
             cancelled,
             orphaned: life.over(),
             turn: None,
+            recorder: None,
         }
     }
 

@@ -8,6 +8,7 @@ use crate::cache::CacheError;
 use crate::compiler::{CachingError, CompileError};
 use crate::memory::{on_account_of, MemoryError};
 use crate::model::{ModelError, RequestError};
+use crate::scheduler::marks::{self, Phase};
 use crate::scheduler::{slow_calls, Refused};
 use binder::{BinderResult, Status};
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -153,6 +154,7 @@ pub(super) fn handle<T>(
 ) -> BinderResult<T> {
     let client = binder::get_calling_uid();
     let (_call, _account) = (slow_calls::call(call, client), on_account_of(client));
+    let _mark = marks::begin(Phase::of_call, call);
     let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(ServiceError::Panicked));
     result.map_err(|error| {
         note(core, call, &error);

@@ -4,6 +4,7 @@ use super::driver::{ServiceName, ServiceOptions};
 use super::error::ToolError;
 use super::preparation;
 use super::print;
+use super::profile::{self, Profile, Recording, Watch};
 use super::run::{session::Session, values};
 use crate::client::{Mode, PrepareOptions};
 use crate::tflite;
@@ -13,6 +14,9 @@ use std::time::{Duration, Instant};
 
 /// Measure a .tflite model end to end through the driver.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  nnhal bench models/digits_int8.tflite --threads 1\n  \
+    nnhal bench models/digits_int8.tflite --profile\n  \
+    nnhal bench models/digits_int8.tflite --runs 20 --trace /tmp/digits.json   (open it at ui.perfetto.dev)")]
 pub struct BenchArgs {
     /// The model.
     model: PathBuf,
@@ -31,6 +35,13 @@ pub struct BenchArgs {
     /// Ask the driver to leave all of the compilation that can wait to the first run.
     #[arg(long)]
     just_in_time: bool,
+    /// Run some more, and tell where the time goes, operation by operation; for the embedded driver.
+    #[arg(long)]
+    profile: bool,
+    /// Run some more, and write a trace of that for Perfetto: a slice for each operation and thread; for the embedded
+    /// driver.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// End with a line of JSON.
     #[arg(long)]
     json: bool,
@@ -51,12 +62,17 @@ struct Figures {
     store_load_ms: Option<f64>,
     /// Of the driver's process; null where that cannot be known.
     peak_rss_mb: Option<f64>,
+    /// Where the time goes, if --profile asked for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<Profile>,
 }
 
 /// Part of the time that goes to runs which do not count.
 const WARM_UP: f64 = 0.1;
 /// Fewer runs than this say nothing, however long they take.
 const FEWEST: usize = 5;
+/// Runs that a trace shows.
+const TRACED: usize = 20;
 
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
@@ -76,7 +92,10 @@ pub fn run(service: &ServiceName, args: &BenchArgs) -> Result<(), ToolError> {
         tflite::import(&bytes).map_err(|why| ToolError::Model { path: args.model.clone(), why })?;
     drop(bytes);
     let inputs: Vec<_> = imported.inputs.iter().map(|port| values::arbitrary(&port.info)).collect();
-    let options = ServiceOptions { threads: args.threads.map(usize::from), ..Default::default() };
+    let watch = watch(service, args)?;
+    let threads = args.threads.map(usize::from);
+    let observer = watch.as_ref().map(Watch::observer);
+    let options = ServiceOptions { threads, observer, ..Default::default() };
     let prepare = PrepareOptions { just_in_time: args.just_in_time, ..Default::default() };
     let mut session = Session::with_options(&imported, service, &options, &prepare)?;
     session.set_mode(args.mode)?;
@@ -93,17 +112,56 @@ pub fn run(service: &ServiceName, args: &BenchArgs) -> Result<(), ToolError> {
         cache_load_ms: cache_load.map(ms),
         store_load_ms: None,
         peak_rss_mb: session.driver().process().and_then(peak_rss_mb),
+        profile: None,
     };
+    let recording = watch.map(|watch| record(args, &watch, &mut session, &inputs)).transpose()?;
     drop(session);
+    if let Some(recording) = &recording {
+        figures.profile = args.profile.then(|| Profile::new(recording, &imported, threads));
+        trace(args, recording, &imported)?;
+    }
     if *service == ServiceName::Embedded {
         figures.store_load_ms = preparation::from_store(&options, &imported)?.map(ms);
     }
     tell(&figures, times.len())?;
+    if let Some(profile) = &figures.profile {
+        profile::tell(profile)?;
+    }
     if args.json {
         let line = serde_json::to_string(&figures).map_err(|why| ToolError::Failed(why.to_string()))?;
         print::line(line)?;
     }
     Ok(())
+}
+
+/// A watch over the driver, if something asks for one.
+fn watch(service: &ServiceName, args: &BenchArgs) -> Result<Option<Watch>, ToolError> {
+    let flag = match (&args.trace, args.profile) {
+        (_, true) => "--profile",
+        (Some(_), false) => "--trace",
+        (None, false) => return Ok(None),
+    };
+    Watch::new(service, flag).map(Some)
+}
+
+/// Watched runs: as many as count for a profile, and no more than a trace shows where there is to be one only.
+fn record(
+    args: &BenchArgs,
+    watch: &Watch,
+    session: &mut Session,
+    inputs: &[Vec<u8>],
+) -> Result<Recording, ToolError> {
+    match (args.runs, args.profile) {
+        (Some(runs), _) => watch.runs(session, inputs, 0.0, runs as usize),
+        (None, true) => watch.runs(session, inputs, args.seconds, FEWEST),
+        (None, false) => watch.runs(session, inputs, 0.0, TRACED),
+    }
+}
+
+fn trace(args: &BenchArgs, recording: &Recording, imported: &tflite::Imported) -> Result<(), ToolError> {
+    let Some(path) = &args.trace else { return Ok(()) };
+    let spans: Vec<_> = recording.runs.iter().take(TRACED).flat_map(|run| run.spans.clone()).collect();
+    profile::write_trace(path, &spans, &recording.description, imported)
 }
 
 fn tell(figures: &Figures, runs: usize) -> Result<(), ToolError> {

@@ -21,8 +21,8 @@ pub struct Bound {
 
 /// Which of a routine's inputs and outputs may be in place, memory permitting: all that touch them are kernels.
 pub struct Candidates {
-    inputs: Vec<bool>,
-    outputs: Vec<bool>,
+    pub inputs: Vec<bool>,
+    pub outputs: Vec<bool>,
 }
 
 #[derive(Clone, Default)]

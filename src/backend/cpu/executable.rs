@@ -7,13 +7,14 @@ use super::on_demand::OnDemand;
 use super::pool::ThreadPool;
 use super::program::{threads, Program};
 use crate::backend::{
-    Argument, Arguments, Artifact, BackendError, Binding, CompileOptions, Completer, Control, Executable,
-    Interface, Memory, Outcome, Pending, Saved, Submission,
+    Argument, Arguments, Artifact, BackendError, Binding, CompileOptions, Completer, Control, Description,
+    Executable, Interface, Memory, Outcome, Pending, Saved, Submission,
 };
 use crate::memory::{on_account_of, ClientSlice};
 use crate::model::Model;
 use crate::ops::Interrupt;
-use crate::scheduler::{ThreadCache, Turn, Turns};
+use crate::scheduler::marks::{self, Phase};
+use crate::scheduler::{Activity, ThreadCache, Turn, Turns, Underway};
 use std::os::fd::OwnedFd;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::Ordering;
@@ -110,6 +111,10 @@ impl Executable for CpuExecutable {
     fn artifact(&self) -> Option<Artifact> {
         Some(self.program.get()?.artifact())
     }
+
+    fn describe(&self) -> Option<Description> {
+        Some(self.program.get()?.describe())
+    }
 }
 
 /// Where `argument` lies in this process.
@@ -138,7 +143,11 @@ impl CpuBinding {
     fn compute(&self, control: &Control) -> Result<Outcome, BackendError> {
         let _account = on_account_of(control.client);
         let started = Instant::now();
+        let underway = control.recorder.as_ref().map(|recorder| Underway::begin(recorder, Activity::Run));
         let outputs = self.executable.program(control)?.run(&self.inputs, &self.outputs, control)?;
+        if let Some(underway) = underway {
+            underway.end();
+        }
         Ok(Outcome { outputs, on_device: started.elapsed() })
     }
 }
@@ -192,6 +201,7 @@ fn begin(binding: Arc<CpuBinding>, turn: Turn, control: Control, waiting: &Waiti
         if let Some((turn, completer)) = take(&given) {
             let control = with_turn(&control, turn);
             let computed = catch_unwind(AssertUnwindSafe(|| {
+                let _mark = marks::begin(|_| Phase::Execution, "run submitted");
                 control.check()?;
                 binding.compute(&control)
             }));

@@ -69,8 +69,8 @@ pub struct Node {
     pub outputs: Vec<usize>,
     /// Subgraphs of IF and WHILE, in the order of their inputs.
     pub subgraphs: Vec<usize>,
-    /// What to call it in messages: index and type.
-    pub name: String,
+    /// Its index among the model's.
+    pub index: usize,
 }
 
 impl Graph {
@@ -124,6 +124,6 @@ fn node(
         inputs: operation.inputs.iter().map(value).collect(),
         outputs: operation.outputs.clone(),
         subgraphs: operation.inputs.iter().filter_map(target).collect(),
-        name: format!("operation {index} ({})", known.ty),
+        index,
     })
 }

@@ -3,6 +3,7 @@
 
 mod arguments;
 mod artifact;
+mod describe;
 mod executable;
 mod frame;
 mod graph;
@@ -18,7 +19,7 @@ mod run;
 
 use super::{
     Backend, BackendError, CacheFileCounts, Capabilities, CompileOptions, Control, DeviceType, Executable,
-    Info, Load, Performance, Saved,
+    Info, Load, Peaks, Performance, Saved,
 };
 use crate::model::{Lifetime, Model, OperationKind, Subgraph};
 use crate::scheduler::Turns;
@@ -90,6 +91,12 @@ impl Backend for CpuBackend {
         _: &Control,
     ) -> Result<Arc<dyn Executable>, BackendError> {
         Ok(Arc::new(CpuExecutable::load(saved, options, &self.cores)?))
+    }
+
+    fn peaks(&self, control: &Control) -> Option<Peaks> {
+        let control = self.cores.take_turn(control).ok()?;
+        let threads = self.cores.pool.team(control.threads()).threads();
+        kernels::peaks(threads)
     }
 }
 

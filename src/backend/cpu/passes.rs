@@ -182,7 +182,7 @@ mod tests {
             inputs: vec![Some(0), Some(1)],
             outputs: vec![o],
             subgraphs: vec![],
-            name: String::new(),
+            index: 0,
         };
         let nodes = outputs.iter().map(node).collect();
         let mut graph = Graph { values, nodes, inputs: vec![], outputs };

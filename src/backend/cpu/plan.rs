@@ -153,7 +153,7 @@ mod tests {
             inputs: vec![Some(i)],
             outputs: vec![i + 1],
             subgraphs: vec![],
-            name: String::new(),
+            index: i,
         };
         Graph {
             values: (0..=operations.len()).map(|_| value()).collect(),

@@ -4,6 +4,7 @@
 //! A worker without work stays awake for a moment, as the next operation's work mostly comes within it, then sleeps.
 
 use crate::memory::{client_of_thread, on_account_of};
+use crate::scheduler::Underway;
 use std::collections::VecDeque;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -31,6 +32,8 @@ pub struct ThreadPool {
 pub struct Team<'a> {
     pool: &'a ThreadPool,
     threads: usize,
+    /// The operation, where it is recorded.
+    underway: Option<&'a Underway>,
 }
 
 /// Keeps the workers of a pool awake for longer between operations, until dropped.
@@ -66,6 +69,8 @@ struct Job {
     client: u32,
     /// Workers that may still join.
     vacancies: AtomicUsize,
+    /// What it is a part of, where that is recorded.
+    underway: Option<Underway>,
     panicked: AtomicBool,
     finished: Mutex<bool>,
     all_done: Condvar,
@@ -142,7 +147,7 @@ impl ThreadPool {
 
     /// Up to `threads` threads, the caller's included.
     pub fn team(&self, threads: usize) -> Team<'_> {
-        Team { pool: self, threads: threads.clamp(1, self.workers.len() + 1) }
+        Team { pool: self, threads: threads.clamp(1, self.workers.len() + 1), underway: None }
     }
 
     /// Keeps the workers awake for longer between operations.
@@ -158,7 +163,12 @@ impl Drop for Warm {
     }
 }
 
-impl Team<'_> {
+impl<'a> Team<'a> {
+    /// The same, for work that is part of `underway`, should that be recorded.
+    pub fn on(self, underway: Option<&'a Underway>) -> Self {
+        Team { underway, ..self }
+    }
+
     /// How many threads work on a call.
     pub fn threads(&self) -> usize {
         self.threads
@@ -188,6 +198,7 @@ impl Team<'_> {
             done: AtomicUsize::new(0),
             client: client_of_thread(),
             vacancies: AtomicUsize::new(self.threads - 1),
+            underway: self.underway.cloned(),
             panicked: AtomicBool::new(false),
             finished: Mutex::new(false),
             all_done: Condvar::new(),
@@ -226,7 +237,9 @@ impl Shared {
     /// Works until the pool is dropped.
     fn work(&self) {
         while let Some(job) = self.next() {
+            let part = job.underway.as_ref().and_then(Underway::part);
             job.help();
+            part.into_iter().for_each(Underway::end);
             self.stay_awake();
         }
     }
@@ -279,6 +292,7 @@ impl Drop for ThreadPool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scheduler::{Activity, OperationId, Recorder};
 
     #[test]
     fn calls_every_index_once_from_many_callers() {
@@ -331,5 +345,25 @@ mod tests {
         let panics = || pool.team(usize::MAX).for_each(8, &|i| assert!(i != 5));
         assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
         pool.team(usize::MAX).for_each(8, &|_| {});
+    }
+
+    #[test]
+    fn the_parts_of_other_threads_are_recorded() {
+        let (pool, recorder) = (ThreadPool::new(2).unwrap(), Arc::new(Recorder::new(100)));
+        let id = OperationId { subgraph: 0, index: 3 };
+        let underway = Underway::begin(&recorder, Activity::Operation(id));
+        let (other, caller) = (AtomicBool::new(false), std::thread::current().id());
+        pool.team(2).on(Some(&underway)).for_each(64, &|_| {
+            other.fetch_or(std::thread::current().id() != caller, Ordering::Relaxed);
+            // Until there were two, so that one is the helper's.
+            while !other.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+        });
+        drop(pool); // its threads have noted what they did
+        let (spans, _) = recorder.take();
+        assert_eq!(spans.iter().map(|span| span.activity).collect::<Vec<_>>(), [Activity::Part(id)]);
+        ThreadPool::new(2).unwrap().team(2).for_each(64, &|_| {});
+        assert_eq!(recorder.take(), (vec![], 0), "who does not ask is not recorded");
     }
 }

@@ -2,12 +2,13 @@
 
 use super::arguments::{Bound, Candidates};
 use super::artifact;
+use super::describe::describe;
 use super::frame::{Frame, MAX_RUN_BYTES};
 use super::pool::ThreadPool;
 use super::routine::Routine;
 use super::run::Machine;
 use crate::backend::{
-    Artifact, BackendError, CompileOptions, Control, Interface, OutputShape, Preference, Saved,
+    Artifact, BackendError, CompileOptions, Control, Description, Interface, OutputShape, Preference, Saved,
 };
 use crate::memory::{Mapping, MemoryError, Weights};
 use crate::model::Model;
@@ -90,6 +91,10 @@ impl Program {
             }),
             _ => Ok(()),
         }
+    }
+
+    pub fn describe(&self) -> Description {
+        describe(&self.routines, &self.candidates)
     }
 
     #[cfg(test)]

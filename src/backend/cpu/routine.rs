@@ -52,8 +52,8 @@ pub struct Step {
     /// Routines of IF and WHILE.
     pub routines: Vec<usize>,
     pub kernel: Option<Box<dyn Kernel>>,
-    /// What to call it in messages.
-    pub name: String,
+    /// The index of the model's operation that it is.
+    pub index: usize,
 }
 
 impl Routine {
@@ -90,6 +90,13 @@ impl Routine {
             outputs: graph.outputs,
             arena: plan.size,
         })
+    }
+}
+
+impl Step {
+    /// What to call it in messages.
+    pub fn name(&self) -> String {
+        format!("operation {} ({})", self.index, self.operation.ty)
     }
 }
 
@@ -142,8 +149,10 @@ fn step(
         outputs: node.outputs,
         output_infos,
         routines: node.subgraphs.into_iter().map(|subgraph| subgraph + 1).collect(),
-        kernel: kernel.map_err(|why| why.at(&node.name))?.flatten(),
-        name: node.name,
+        kernel: kernel
+            .map_err(|why| why.at(format_args!("operation {} ({})", node.index, node.operation.ty)))?
+            .flatten(),
+        index: node.index,
     })
 }
 

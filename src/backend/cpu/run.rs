@@ -12,7 +12,9 @@ use super::routine::{Place, Routine, Step};
 use crate::backend::{BackendError, Control, OutputShape};
 use crate::memory::{Target, View};
 use crate::ops::{clear, evaluate, Arg, Args, Interrupt, OpError, OperationType, Out, Run};
+use crate::scheduler::{Activity, OperationId, Recorder, Underway};
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// What a run needs besides its memory.
@@ -42,26 +44,31 @@ impl Machine<'_> {
         frame.start(routine, inputs.iter().map(|input| input.as_ref().map(|input| &input.dims[..])));
         let arguments = Arguments::hold(self.candidates, routine, frame, inputs, outputs)?;
         arguments.copy_in(routine, frame)?;
-        self.run_steps(routine, frame, Some(&arguments))?;
+        self.run_steps(0, frame, Some(&arguments))?;
         arguments.finish(routine, frame)
     }
 
-    /// Runs all steps; `arguments` are the main routine's.
+    /// Runs all steps of routine `index`; `arguments` are the main routine's.
     fn run_steps(
         &self,
-        routine: &Routine,
+        index: usize,
         frame: &mut Frame,
         arguments: Option<&Arguments>,
     ) -> Result<(), BackendError> {
+        let routine = &self.routines[index];
         for step in &routine.steps {
             self.control.yield_point()?;
-            let team = self.pool.team(self.control.threads().min(self.threads));
+            let underway = self.control.recorder.as_ref().map(|recorder| begin(recorder, index, step));
+            let team = self.pool.team(self.control.threads().min(self.threads)).on(underway.as_ref());
             let done = match step.operation.ty {
                 OperationType::IF => self.run_if(routine, step, frame),
                 OperationType::WHILE => self.run_while(routine, step, frame),
                 _ => self.run_step(routine, step, frame, arguments, team),
             };
-            done.map_err(|e| e.at(&step.name))?;
+            done.map_err(|e| e.at(step.name()))?;
+            if let Some(underway) = underway {
+                underway.end();
+            }
         }
         Ok(())
     }
@@ -162,7 +169,7 @@ impl Machine<'_> {
             let given = frame.put(routine, v, &input.info.dims, |place| copy(place, &input.data));
             given.map_err(|e| e.at(format_args!("input {i}")))?;
         }
-        self.run_steps(routine, frame, None)?;
+        self.run_steps(index, frame, None)?;
         let output = |(i, &v): (usize, &usize)| {
             frame.tensor(routine, v)?.ok_or_else(|| BackendError::Failed(format!("output {i} has no value")))
         };
@@ -170,8 +177,14 @@ impl Machine<'_> {
     }
 }
 
+/// A step that is recorded.
+fn begin(recorder: &Arc<Recorder>, routine: usize, step: &Step) -> Underway {
+    let id = OperationId { subgraph: routine as u32, index: step.index as u32 };
+    Underway::begin(recorder, Activity::Operation(id))
+}
+
 /// Whether the output has the input's place, and so its bytes.
-fn is_in_place(step: &Step, part: impl Fn(&usize) -> Option<Range<usize>>) -> bool {
+pub fn is_in_place(step: &Step, part: impl Fn(&usize) -> Option<Range<usize>>) -> bool {
     match (step.inputs.first(), step.outputs.first()) {
         (Some(Some(from)), Some(to)) => part(to).is_some_and(|place| part(from) == Some(place)),
         _ => false,

@@ -11,6 +11,7 @@ use crate::tflite::{self, Imported, Port};
 use crate::tool::driver::{ServiceName, ServiceOptions};
 use crate::tool::error::ToolError;
 use crate::tool::print::{self, unprinted};
+use crate::tool::profile::{write_trace, Watch};
 use indicatif::{ProgressBar, ProgressStyle};
 use session::Session;
 use std::io;
@@ -19,6 +20,8 @@ use std::time::Duration;
 
 /// Import a .tflite model, have the driver compile it, run it and print the outputs.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  nnhal run models/digits_int8.tflite --input tests/data/digits\n  \
+    nnhal run models/digits_int8.tflite --runs 5 --trace /tmp/digits.json   (open it at ui.perfetto.dev)")]
 pub struct RunArgs {
     /// The model.
     model: PathBuf,
@@ -41,6 +44,9 @@ pub struct RunArgs {
     /// Ask the driver to leave all of the compilation that can wait to the first run.
     #[arg(long, conflicts_with = "cache")]
     just_in_time: bool,
+    /// Write a trace of the runs for Perfetto: a slice for each operation and thread; for the embedded driver.
+    #[arg(long, value_name = "FILE", conflicts_with = "cache")]
+    trace: Option<PathBuf>,
     /// Fit images of another size to the model's input.
     #[arg(long)]
     resize: bool,
@@ -59,10 +65,13 @@ pub fn run(service: &ServiceName, args: &RunArgs) -> Result<(), ToolError> {
     }
     // The first is read before a driver is started, so that what is wrong with it is said at once.
     let first = read(items.first(), &imported, args.resize)?;
+    let watch = args.trace.as_ref().map(|_| Watch::new(service, "--trace")).transpose()?;
     let (mut session, found) = match &args.cache {
         None => {
             let prepare = PrepareOptions { just_in_time: args.just_in_time, ..Default::default() };
-            (Session::with_options(&imported, service, &ServiceOptions::default(), &prepare)?, None)
+            let observer = watch.as_ref().map(Watch::observer);
+            let connect = ServiceOptions { observer, ..Default::default() };
+            (Session::with_options(&imported, service, &connect, &prepare)?, None)
         }
         Some(directory) => {
             let (session, found) = Session::cached(&imported, service, (directory, &bytes))?;
@@ -71,6 +80,9 @@ pub fn run(service: &ServiceName, args: &RunArgs) -> Result<(), ToolError> {
     };
     session.set_mode(args.mode)?;
     let mut times = Vec::new();
+    if let Some(watch) = &watch {
+        watch.record(true);
+    }
     if items.len() > 1 {
         batch(args, &imported, &mut session, &items, &mut times)?;
     } else {
@@ -83,6 +95,13 @@ pub fn run(service: &ServiceName, args: &RunArgs) -> Result<(), ToolError> {
         }
         if let Some(dir) = &args.output_dir {
             write(dir, &imported.outputs, &outputs)?;
+        }
+    }
+    if let (Some(path), Some(watch)) = (&args.trace, &watch) {
+        let (spans, missed) = watch.take();
+        write_trace(path, &spans, &watch.description()?, &imported)?;
+        if missed > 0 {
+            print::line(format_args!("the trace ends early: {missed} spans more were too many"))?;
         }
     }
     report::times(&mut io::stdout(), session.compile_time, found, &mut times).map_err(unprinted)

@@ -26,7 +26,11 @@ impl Session {
         connect: &ServiceOptions,
         prepare: &PrepareOptions,
     ) -> Result<Self, ToolError> {
-        let driver = driver::connect(service, connect)?;
+        Self::on(imported, driver::connect(service, connect)?, prepare)
+    }
+
+    /// Compiles the model there.
+    pub fn on(imported: &Imported, driver: Driver, prepare: &PrepareOptions) -> Result<Self, ToolError> {
         let start = Instant::now();
         let prepared =
             driver.prepare(&imported.model, prepare).map_err(|why| explain(&driver, &imported.model, why))?;

@@ -110,7 +110,7 @@ pub fn control_flow(routines: &[Routine]) -> Result<(), Malformed> {
                 _ => step.routines.is_empty().then_some(()),
             };
             if sound.is_none() {
-                return malformed(format!("{} does not fit its subgraphs", step.name));
+                return malformed(format!("{} does not fit its subgraphs", step.name()));
             }
         }
     }

@@ -125,7 +125,7 @@ fn step(reader: &mut Reader, values: &[Value], data: &mut Data) -> Result<Step, 
     })?;
     let outputs = reader.list(|reader| reader.index(values.len()))?;
     let routines = reader.list(|reader| reader.u32().map(|i| i as usize))?;
-    let name = reader.text()?;
+    let index = reader.u32()? as usize;
     let has_kernel = reader.bool()?;
     let call = check::Call { operation, inputs: &inputs, outputs: &outputs, values };
     let form = call.form()?;
@@ -138,7 +138,7 @@ fn step(reader: &mut Reader, values: &[Value], data: &mut Data) -> Result<Step, 
         kernels::select(operation, &args, &mut Source::Packed(&mut packed))
     });
     if kernel.is_some() != has_kernel {
-        return malformed(format!("{name} has no such kernel"));
+        return malformed(format!("operation {index} ({}) has no such kernel", operation.ty));
     }
-    Ok(Step { operation, form, inputs, outputs, output_infos, routines, kernel, name })
+    Ok(Step { operation, form, inputs, outputs, output_infos, routines, kernel, index })
 }

@@ -4,7 +4,9 @@ use crate::backend::cpu::arguments::Bound;
 use crate::backend::cpu::kernels::simd::Isa;
 use crate::backend::cpu::pool::ThreadPool;
 use crate::backend::cpu::program::Program;
-use crate::backend::{Artifact, BackendError, CompileOptions, Control, Preference, Saved};
+use crate::backend::{
+    Activity, Artifact, BackendError, CompileOptions, Control, OperationId, Preference, Recorder, Saved,
+};
 use crate::memory::{AlignedBuf, ClientSlice, Mapping};
 use crate::model::{Constant, Lifetime, Model, Operand, Operation, OperationKind, Subgraph};
 use crate::ops::OperationType;
@@ -314,4 +316,33 @@ fn programs_for_other_machines_are_refused() {
     bytes[at] ^= 1;
     let why = load(&bytes, &data_of(&artifact)).err().unwrap();
     assert!(why.to_string().contains("it is for"), "{why}");
+}
+
+#[test]
+fn a_loaded_model_tells_the_same_of_itself() {
+    for model in models() {
+        let compiled = compile(&model);
+        let told = compiled.describe();
+        let artifact = compiled.artifact();
+        let loaded = load(&artifact.models[0], &data_of(&artifact)).unwrap();
+        assert_eq!(told, loaded.describe());
+        let indices: Vec<_> =
+            told.subgraphs[0].steps.iter().flat_map(|step| step.operations.clone()).collect();
+        assert_eq!(indices, (0..model.main.operations.len()).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn the_operations_of_a_subgraph_are_recorded_within_the_one_that_refers_to_it() {
+    let model = branching_model();
+    let recorder = Arc::new(Recorder::new(100));
+    let control = Control { recorder: Some(recorder.clone()), ..Control::default() };
+    run_under(&compile(&model), &control).unwrap();
+    let (spans, missed) = recorder.take();
+    let [inner, outer] = spans[..] else { panic!("{spans:?}") };
+    // The condition is false: the second subgraph runs.
+    assert_eq!(inner.activity, Activity::Operation(OperationId { subgraph: 2, index: 0 }));
+    assert_eq!(outer.activity, Activity::Operation(OperationId { subgraph: 0, index: 0 }));
+    assert!(outer.start <= inner.start && inner.end <= outer.end, "{spans:?}");
+    assert_eq!(missed, 0);
 }

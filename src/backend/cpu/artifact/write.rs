@@ -88,7 +88,7 @@ fn step(writer: &mut Writer, data: &mut Data, step: &Step) {
     });
     writer.list(&step.outputs, |writer, &v| writer.index(v));
     writer.list(&step.routines, |writer, &r| writer.index(r));
-    writer.bytes(step.name.as_bytes());
+    writer.index(step.index);
     writer.u8(step.kernel.is_some().into());
     let weights = step.kernel.iter().flat_map(|kernel| kernel.weights());
     weights.for_each(|weights| data.push(weights.clone()));

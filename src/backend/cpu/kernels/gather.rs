@@ -35,6 +35,10 @@ struct Gather {
 }
 
 impl Kernel for Gather {
+    fn name(&self) -> String {
+        "gather".into()
+    }
+
     fn run(
         &self,
         inputs: &[Option<View<u8>>],

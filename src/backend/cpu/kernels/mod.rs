@@ -11,6 +11,7 @@ mod lstm;
 mod movement;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+mod peaks;
 mod pool;
 mod reduce;
 mod resize;
@@ -27,6 +28,7 @@ mod vector;
 #[cfg(test)]
 mod work_tests;
 
+pub use peaks::peaks;
 pub use source::Source;
 
 use super::pool::Team;
@@ -39,6 +41,9 @@ use std::time::Duration;
 
 /// A kernel made for one call of an operation: geometry resolved, weights packed.
 pub trait Kernel: Send + Sync {
+    /// What to call it in a profile: its kind, and the instructions that were chosen where that makes a difference.
+    fn name(&self) -> String;
+
     /// Fills the outputs, which have the dimensions known at compilation, from the inputs, by index. Of those that are
     /// packed there may be none.
     ///

@@ -111,6 +111,10 @@ impl Stride {
 }
 
 impl Kernel for Movement {
+    fn name(&self) -> String {
+        "movement".into()
+    }
+
     fn run(
         &self,
         inputs: &[Option<View<u8>>],

@@ -130,6 +130,10 @@ where
     Fold: Fn(A, T) -> A + Send + Sync,
     Finish: Fn(A, usize) -> T + Send + Sync,
 {
+    fn name(&self) -> String {
+        format!("pool {}", self.level.name())
+    }
+
     fn run(
         &self,
         inputs: &[Option<View<u8>>],

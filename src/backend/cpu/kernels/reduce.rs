@@ -144,6 +144,10 @@ where
     F: Fn(A, A) -> A + Send + Sync,
     Finish: Fn(A) -> T + Send + Sync,
 {
+    fn name(&self) -> String {
+        format!("reduction {}", self.level.name())
+    }
+
     fn run(
         &self,
         inputs: &[Option<View<u8>>],

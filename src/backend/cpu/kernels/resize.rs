@@ -87,6 +87,10 @@ where
     Number: Fn(T) -> f32 + Send + Sync,
     Make: Fn(f32) -> T + Send + Sync,
 {
+    fn name(&self) -> String {
+        format!("bilinear {}", self.level.name())
+    }
+
     fn run(
         &self,
         inputs: &[Option<View<u8>>],
@@ -154,6 +158,10 @@ struct Nearest {
 }
 
 impl Kernel for Nearest {
+    fn name(&self) -> String {
+        "nearest".into()
+    }
+
     fn run(
         &self,
         inputs: &[Option<View<u8>>],

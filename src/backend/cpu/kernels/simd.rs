@@ -63,6 +63,19 @@ impl Isa {
         self.0
     }
 
+    /// The vectors of floats that it has: what [`dispatch`] goes by.
+    pub fn vectors(self) -> &'static str {
+        match self.0 {
+            Level::Base => "base",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 | Level::AvxVnni => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 | Level::Vnni | Level::Amx => "avx512",
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon | Level::Dotprod | Level::I8mm => "neon",
+        }
+    }
+
     pub fn name(self) -> &'static str {
         match self.0 {
             Level::Base => "base",

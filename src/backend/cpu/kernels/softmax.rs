@@ -69,6 +69,10 @@ where
     Widen: Fn(T) -> f32 + Send + Sync,
     Narrow: Fn(f32) -> T + Send + Sync,
 {
+    fn name(&self) -> String {
+        format!("softmax {} float", self.level.name())
+    }
+
     fn run(
         &self,
         inputs: &[Option<View<u8>>],
@@ -144,6 +148,10 @@ struct Bytes {
 }
 
 impl Kernel for Bytes {
+    fn name(&self) -> String {
+        format!("softmax {} 8-bit", self.level.name())
+    }
+
     fn run(
         &self,
         inputs: &[Option<View<u8>>],

@@ -51,6 +51,20 @@ impl Level {
         Level(Vectors::Base)
     }
 
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            Vectors::Base if cfg!(target_arch = "aarch64") => "neon",
+            Vectors::Base => "base",
+            #[cfg(target_arch = "x86_64")]
+            Vectors::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Vectors::Avx512 => "avx512",
+            // Loops gain nothing from it.
+            #[cfg(target_arch = "aarch64")]
+            Vectors::Dotprod => "neon",
+        }
+    }
+
     /// Runs `work` as compiled for this level.
     #[inline]
     pub fn run(self, work: impl Loop) {

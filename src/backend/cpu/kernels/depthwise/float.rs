@@ -36,6 +36,10 @@ struct Depthwise {
 }
 
 impl Kernel for Depthwise {
+    fn name(&self) -> String {
+        format!("depthwise {} float", self.isa.vectors())
+    }
+
     fn run(
         &self,
         inputs: &[Option<View<u8>>],

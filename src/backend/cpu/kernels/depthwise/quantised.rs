@@ -85,6 +85,18 @@ enum Instructions {
 }
 
 impl Instructions {
+    fn name(self) -> &'static str {
+        match self {
+            Instructions::Base => "base",
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Vnni => "vnni",
+            #[cfg(target_arch = "aarch64")]
+            Instructions::Dotprod => "dotprod",
+        }
+    }
+
     fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         match Level::detect().0 {
@@ -169,6 +181,10 @@ struct Depthwise {
 }
 
 impl Kernel for Depthwise {
+    fn name(&self) -> String {
+        format!("depthwise {} 8-bit", self.instructions.name())
+    }
+
     fn run(
         &self,
         inputs: &[Option<View<u8>>],

@@ -23,6 +23,10 @@ pub struct Map<S, T, F> {
 }
 
 impl<S: Element, T: Element, F: Fn(S) -> T + Send + Sync> Kernel for Map<S, T, F> {
+    fn name(&self) -> String {
+        format!("elementwise {}", self.level.name())
+    }
+
     fn run(
         &self,
         inputs: &[Option<View<u8>>],
@@ -66,6 +70,10 @@ pub struct Zip<S, T, F> {
 }
 
 impl<S: Element, T: Element, F: Fn(S, S) -> T + Send + Sync> Kernel for Zip<S, T, F> {
+    fn name(&self) -> String {
+        format!("elementwise {}", self.level.name())
+    }
+
     fn run(
         &self,
         inputs: &[Option<View<u8>>],

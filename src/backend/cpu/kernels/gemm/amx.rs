@@ -15,7 +15,7 @@ use std::arch::x86_64::__m512i;
 pub static MICRO: [Micro<Quant>; 2] = [of(unsigned, 0), of(signed, 0x80)];
 
 const fn of(run: unsafe fn(&Block<Quant>), flip: u8) -> Micro<Quant> {
-    Micro { rows: 32, columns: 32, group: 4, padded, even: true, flip, run }
+    Micro { name: "amx 8-bit", rows: 32, columns: 32, group: 4, padded, even: true, flip, run }
 }
 
 /// Steps that a segment takes, and bytes of a row in each.

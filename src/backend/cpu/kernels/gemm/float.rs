@@ -26,18 +26,18 @@ impl Family for Float {
     }
 }
 
-const fn of(rows: usize, columns: usize, run: unsafe fn(&Block<Float>)) -> Micro<Float> {
-    Micro { rows, columns, group: 1, padded: |depth| depth, even: false, flip: 0, run }
+const fn of(name: &'static str, rows: usize, columns: usize, run: unsafe fn(&Block<Float>)) -> Micro<Float> {
+    Micro { name, rows, columns, group: 1, padded: |depth| depth, even: false, flip: 0, run }
 }
 
-pub static BASE: Micro<Float> = of(4, 2 * simd::Base::LANES, base);
+pub static BASE: Micro<Float> = of("base float", 4, 2 * simd::Base::LANES, base);
 #[cfg(target_arch = "x86_64")]
-pub static AVX2: Micro<Float> = of(6, 2 * simd::Avx2::LANES, avx2);
+pub static AVX2: Micro<Float> = of("avx2 float", 6, 2 * simd::Avx2::LANES, avx2);
 #[cfg(target_arch = "x86_64")]
-pub static AVX512: Micro<Float> = of(12, 2 * simd::Avx512::LANES, avx512);
+pub static AVX512: Micro<Float> = of("avx512 float", 12, 2 * simd::Avx512::LANES, avx512);
 
 #[cfg(target_arch = "aarch64")]
-pub static NEON: Micro<Float> = of(8, 2 * Neon::LANES, neon);
+pub static NEON: Micro<Float> = of("neon float", 8, 2 * Neon::LANES, neon);
 
 unsafe fn base(block: &Block<Float>) {
     // SAFETY: by the contract of `Micro::run`; heights are at most 4.

@@ -14,7 +14,7 @@ use std::arch::asm;
 pub static MICRO: [Micro<Quant>; 2] = [of(unsigned), of(signed)];
 
 const fn of(run: unsafe fn(&Block<Quant>)) -> Micro<Quant> {
-    Micro { rows: 8, columns: 8, group: 8, padded, even: false, flip: 0, run }
+    Micro { name: "i8mm 8-bit", rows: 8, columns: 8, group: 8, padded, even: false, flip: 0, run }
 }
 
 fn padded(depth: usize) -> usize {

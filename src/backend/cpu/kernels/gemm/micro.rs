@@ -30,6 +30,8 @@ pub trait Family: Copy + Send + Sync + 'static {
 /// Weights are packed in panels of `columns` columns: `[panel][segment][group][column][weight of the group]`, where a
 /// group is `group` weights of a column, one after the other in depth, and zeros fill up what does not exist.
 pub struct Micro<F: Family> {
+    /// Instructions and elements, for profiles.
+    pub name: &'static str,
     /// Rows that it multiplies at once, where there are as many: more rows in a block cost nothing besides.
     pub rows: usize,
     pub columns: usize,

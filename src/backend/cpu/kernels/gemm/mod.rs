@@ -39,7 +39,7 @@ mod tests;
 
 pub(super) use float::Float;
 pub(super) use image::{is_matrix, shape as image_shape, Image};
-pub(super) use micro::MAX_ROWS;
+pub(super) use micro::{Family, MAX_ROWS};
 pub(super) use packed::{Constants, Packed, Shape, Zeros};
 pub(super) use pairs::Pairs;
 pub(super) use product::{Outputs, Product, Rows};

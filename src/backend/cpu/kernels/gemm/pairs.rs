@@ -193,6 +193,10 @@ impl<F: Right> Pairs<F> {
 }
 
 impl<F: Right> Kernel for Pairs<F> {
+    fn name(&self) -> String {
+        format!("gemm {}, packed in each run", self.micro.name)
+    }
+
     fn run(
         &self,
         inputs: &[Option<View<u8>>],

@@ -45,6 +45,10 @@ unsafe impl<T: Send> Send for Outputs<T> {}
 unsafe impl<T: Send> Sync for Outputs<T> {}
 
 impl<F: Family> Kernel for Product<F> {
+    fn name(&self) -> String {
+        format!("gemm {}", self.packed.micro.name)
+    }
+
     fn run(
         &self,
         inputs: &[Option<View<u8>>],

@@ -36,20 +36,24 @@ impl Family for Quant {
 }
 
 /// The micro-kernels of `D` for unsigned and for signed inputs.
-const fn of<D: Dot>(rows: usize, run: [unsafe fn(&Block<Quant>); 2]) -> [Micro<Quant>; 2] {
+const fn of<D: Dot>(
+    name: &'static str,
+    rows: usize,
+    run: [unsafe fn(&Block<Quant>); 2],
+) -> [Micro<Quant>; 2] {
     let (columns, group) = (2 * D::V::LANES, D::GROUP);
     let padded = |depth: usize| depth.next_multiple_of(D::GROUP);
     let flip = [if D::FLIP[0] { 0x80 } else { 0 }, if D::FLIP[1] { 0x80 } else { 0 }];
     [
-        Micro { rows, columns, group, padded, even: false, flip: flip[0], run: run[0] },
-        Micro { rows, columns, group, padded, even: false, flip: flip[1], run: run[1] },
+        Micro { name, rows, columns, group, padded, even: false, flip: flip[0], run: run[0] },
+        Micro { name, rows, columns, group, padded, even: false, flip: flip[1], run: run[1] },
     ]
 }
 
-/// Defines the micro-kernels `$name` of `$dot`, with tiles of these heights, of at most `$most`, compiled for `$features` or
+/// Defines the micro-kernels `$name`, called `$called`, of `$dot`, with tiles of these heights, of at most `$most`, compiled for `$features` or
 /// for what every machine of the target has.
 macro_rules! micro_kernels {
-    ($name:ident = $dot:ty, [$($height:literal)*], $most:literal $(, $features:literal)?) => {
+    ($name:ident = $called:literal, $dot:ty, [$($height:literal)*], $most:literal $(, $features:literal)?) => {
         pub static $name: [Micro<Quant>; 2] = {
             $(#[target_feature(enable = $features)])?
             unsafe fn unsigned(block: &Block<Quant>) {
@@ -69,30 +73,31 @@ macro_rules! micro_kernels {
                     })
                 }
             }
-            of::<$dot>($most, [unsigned, signed])
+            of::<$dot>($called, $most, [unsigned, signed])
         };
     };
 }
 
-micro_kernels!(BASE = simd::Base, [1 2 3 4], 4);
+micro_kernels!(BASE = "base 8-bit", simd::Base, [1 2 3 4], 4);
 #[cfg(target_arch = "x86_64")]
-micro_kernels!(AVX2 = simd::Avx2, [1 2 3 4], 4, "avx2,fma");
+micro_kernels!(AVX2 = "avx2 8-bit", simd::Avx2, [1 2 3 4], 4, "avx2,fma");
 #[cfg(target_arch = "x86_64")]
-micro_kernels!(AVX_VNNI = AvxVnni, [1 2 3 4 5 6], 6, "avx2,fma,avxvnni");
+micro_kernels!(AVX_VNNI = "avx-vnni 8-bit", AvxVnni, [1 2 3 4 5 6], 6, "avx2,fma,avxvnni");
 #[cfg(target_arch = "x86_64")]
-micro_kernels!(AVX512 = simd::Avx512, [1 2 3 4 5 6 7 8], 8, "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl");
+micro_kernels!(AVX512 = "avx512 8-bit", simd::Avx512, [1 2 3 4 5 6 7 8], 8, "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl");
 #[cfg(target_arch = "x86_64")]
 micro_kernels!(
-    VNNI = Vnni,
+    VNNI = "vnni 8-bit",
+    Vnni,
     [1 2 3 4 5 6 7 8 9 10 11 12],
     12,
     "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni"
 );
 
 #[cfg(target_arch = "aarch64")]
-micro_kernels!(NEON = Neon, [1 2 3 4 5 6 7 8], 8);
+micro_kernels!(NEON = "neon 8-bit", Neon, [1 2 3 4 5 6 7 8], 8);
 #[cfg(target_arch = "aarch64")]
-micro_kernels!(DOTPROD = Dotprod, [1 2 3 4 5 6 7 8], 8, "dotprod");
+micro_kernels!(DOTPROD = "dotprod 8-bit", Dotprod, [1 2 3 4 5 6 7 8], 8, "dotprod");
 
 /// What is to be subtracted from each sum of a row: its inputs' sum, as often as the weights' zero point says.
 ///

@@ -113,6 +113,10 @@ struct Lstm {
 }
 
 impl Kernel for Lstm {
+    fn name(&self) -> String {
+        format!("lstm, gemm {}", self.of_inputs.micro.name)
+    }
+
     fn run(
         &self,
         inputs: &[Option<View<u8>>],

@@ -1,0 +1,84 @@
+//! What a program tells people of itself.
+
+use super::arguments::Candidates;
+use super::plan::is_view;
+use super::routine::{Place, Routine, Step};
+use super::run::is_in_place;
+use crate::backend::{Description, KernelName, StepDescription, SubgraphDescription, ValuePlace};
+use crate::ops::{work::multiply_adds, Run};
+use crate::tensor::TensorInfo;
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+/// Describes a program; `candidates` are the main routine's, which is the first.
+pub fn describe(routines: &[Routine], candidates: &Candidates) -> Description {
+    let mut subgraphs: Vec<_> = routines.iter().map(subgraph).collect();
+    if let (Some(routine), Some(main)) = (routines.first(), subgraphs.first_mut()) {
+        let inputs = routine.inputs.iter().zip(&candidates.inputs);
+        for (&v, _) in inputs.chain(routine.outputs.iter().zip(&candidates.outputs)).filter(|(_, &may)| may) {
+            if let Some(place @ ValuePlace::Arena(_)) = main.places.get_mut(v) {
+                if let ValuePlace::Arena(part) = place.clone() {
+                    *place = ValuePlace::Client(part);
+                }
+            }
+        }
+    }
+    Description { subgraphs }
+}
+
+fn subgraph(routine: &Routine) -> SubgraphDescription {
+    let operands =
+        |step: &Step| step.inputs.iter().flatten().chain(&step.outputs).copied().collect::<Vec<_>>();
+    let mut used: BTreeSet<usize> = routine.steps.iter().flat_map(operands).collect();
+    used.extend(routine.inputs.iter().chain(&routine.outputs));
+    let place = |(v, value): (usize, &super::routine::Value)| match &value.place {
+        Place::Constant(_, bytes) => ValuePlace::Constant(bytes.len() as u64),
+        Place::Packed(info) => ValuePlace::Packed(info.byte_size().unwrap_or(0) as u64),
+        Place::Arena(_, part) => ValuePlace::Arena(part.start as u64..part.end as u64),
+        Place::Dynamic if used.contains(&v) => ValuePlace::Own,
+        Place::Dynamic => ValuePlace::Nowhere,
+    };
+    SubgraphDescription {
+        steps: routine.steps.iter().map(|step| describe_step(routine, step)).collect(),
+        places: routine.values.iter().enumerate().map(place).collect(),
+        arena: routine.arena as u64,
+    }
+}
+
+fn describe_step(routine: &Routine, step: &Step) -> StepDescription {
+    let kernel = kernel(routine, step);
+    let known = |v: usize| match &routine.values[v].place {
+        Place::Dynamic => None,
+        _ => Some(routine.values[v].info()),
+    };
+    let inputs: Vec<Option<&TensorInfo>> = step.inputs.iter().map(|v| v.and_then(known)).collect();
+    let outputs: Option<Vec<&TensorInfo>> = step.outputs.iter().map(|&v| known(v)).collect();
+    let complete = step.inputs.iter().zip(&inputs).all(|(v, info)| v.is_none() || info.is_some());
+    let operands: BTreeSet<usize> = step.inputs.iter().flatten().chain(&step.outputs).copied().collect();
+    let bytes = operands.iter().map(|&v| Some(known(v)?.byte_size()? as u64)).sum::<Option<u64>>();
+    StepDescription {
+        operations: vec![step.index],
+        multiply_adds: outputs
+            .filter(|_| complete)
+            .and_then(|outputs| multiply_adds(step.operation.ty, &inputs, &outputs)),
+        bytes: if kernel == KernelName::Nothing { Some(0) } else { bytes },
+        kernel,
+    }
+}
+
+fn kernel(routine: &Routine, step: &Step) -> KernelName {
+    let part = |&v: &usize| -> Option<Range<usize>> {
+        match &routine.values[v].place {
+            Place::Arena(_, part) => Some(part.clone()),
+            _ => None,
+        }
+    };
+    if is_view(step.operation.ty) && is_in_place(step, part) {
+        return KernelName::Nothing;
+    }
+    match (&step.operation.run, step.kernel.as_ref().map(|kernel| kernel.name())) {
+        (Run::ControlFlow, _) => KernelName::Subgraphs,
+        (_, Some(name)) => KernelName::Fast(name),
+        (_, None) => KernelName::Plain,
+    }
+}
