@@ -114,37 +114,78 @@ struct BilinearLoop<'a, T, Number, Make> {
     out: Target<'a, T>,
 }
 
+/// Sums that are made before they become elements: two loops for them, as one of both is not made of vectors.
+const SUMS: usize = 1024;
+
 impl<T: Element, Number: Fn(T) -> f32, Make: Fn(f32) -> T> Loop for BilinearLoop<'_, T, Number, Make> {
     #[inline(always)]
     fn run(mut self) {
         let Bilinear { geometry, rows, columns, number, element, .. } = self.resize;
         let dims = geometry.input;
-        let channels = dims.channels;
-        for i in 0..self.out.len() / channels {
-            let (image, row, column) = place(geometry, self.first + i);
-            let (y, x) = (rows[row], columns[column]);
-            let at = |row: usize, column: usize| {
-                let cell = (image * dims.height + row) * dims.width + column;
-                self.input.pointer(cell * channels, channels)
-            };
-            let corners =
-                [at(y.lower, x.lower), at(y.upper, x.lower), at(y.lower, x.upper), at(y.upper, x.upper)];
-            let weights = [
-                (1.0 - y.fraction) * (1.0 - x.fraction),
-                y.fraction * (1.0 - x.fraction),
-                (1.0 - y.fraction) * x.fraction,
-                y.fraction * x.fraction,
-            ];
-            let to = self.out.pointer(i * channels, channels);
-            for c in 0..channels {
-                // SAFETY: all channels of each were asked for.
-                let part = |corner: usize| unsafe {
-                    number(corners[corner].add(c).read_unaligned()) * weights[corner]
+        let (channels, len) = (dims.channels, self.out.len());
+        let mut sums = [0f32; SUMS];
+        let mut done = 0;
+        while done < len {
+            let count = SUMS.min(len - done);
+            let mut made = 0;
+            while made < count {
+                let (pixel, channel) = ((done + made) / channels, (done + made) % channels);
+                let (image, row, column) = place(geometry, self.first + pixel);
+                let (y, x) = (rows[row], columns[column]);
+                let n = (channels - channel).min(count - made);
+                let at = |row: usize, column: usize| {
+                    let cell = (image * dims.height + row) * dims.width + column;
+                    self.input.pointer(cell * channels + channel, n)
                 };
-                let blended = part(0) + part(1) + part(2) + part(3);
-                // SAFETY: as above.
-                unsafe { to.add(c).write_unaligned(element(blended)) };
+                let corners =
+                    [at(y.lower, x.lower), at(y.upper, x.lower), at(y.lower, x.upper), at(y.upper, x.upper)];
+                let weights = [
+                    (1.0 - y.fraction) * (1.0 - x.fraction),
+                    y.fraction * (1.0 - x.fraction),
+                    (1.0 - y.fraction) * x.fraction,
+                    y.fraction * x.fraction,
+                ];
+                let to = &mut sums[made..made + n];
+                // SAFETY: so many channels of each corner were asked for.
+                unsafe {
+                    match n {
+                        16.. => blend::<T, 16>(corners, weights, to, number),
+                        8.. => blend::<T, 8>(corners, weights, to, number),
+                        4.. => blend::<T, 4>(corners, weights, to, number),
+                        _ => blend::<T, 1>(corners, weights, to, number),
+                    }
+                }
+                made += n;
             }
+            let to = self.out.pointer(done, count);
+            for (i, &sum) in sums[..count].iter().enumerate() {
+                // SAFETY: as many elements were asked for.
+                unsafe { to.add(i).write_unaligned(element(sum)) };
+            }
+            done += count;
+        }
+    }
+}
+
+/// Sums of a pixel's channels, `N` at a time: vectors seldom divide their number, so the last block begins before the one
+/// before it ends, and makes the same once more.
+///
+/// # Safety
+/// The corners must be valid for as many elements as there are sums, of which there must be at least `N`.
+#[inline(always)]
+unsafe fn blend<T: Element, const N: usize>(
+    corners: [*const T; 4],
+    weights: [f32; 4],
+    sums: &mut [f32],
+    number: &impl Fn(T) -> f32,
+) {
+    for first in (0..sums.len()).step_by(N) {
+        let first = first.min(sums.len() - N);
+        // SAFETY: by contract.
+        let parts = unsafe { corners.map(|corner| corner.add(first).cast::<[T; N]>().read_unaligned()) };
+        for (i, sum) in sums[first..first + N].iter_mut().enumerate() {
+            let part = |corner: usize| number(parts[corner][i]) * weights[corner];
+            *sum = part(0) + part(1) + part(2) + part(3);
         }
     }
 }

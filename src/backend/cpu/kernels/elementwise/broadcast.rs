@@ -55,24 +55,46 @@ impl<const N: usize> Broadcast<N> {
         self.steps.last().map_or([false; N], |steps| steps.map(|step| step != 0))
     }
 
-    /// Calls `f(first of the output's elements, of the inputs', number)` for the runs in `len` elements of the output from
-    /// `start` on.
+    /// The runs in `len` elements of the output from `start` on.
+    ///
+    /// For loops, not for closures: what is called, rather than inlined, would not be compiled for the caller's vectors.
     #[inline(always)]
-    pub fn for_each_run(&self, start: usize, len: usize, mut f: impl FnMut(usize, [usize; N], usize)) {
-        let Some((&row, outer)) = self.dims.split_last() else { return };
-        let (mut at, end) = (start, start + len);
-        while at < end {
-            let (mut rest, column) = (at / row, at % row);
-            let count = (row - column).min(end - at);
-            let mut places = self.steps[outer.len()].map(|step| step * column);
-            for (&dim, steps) in outer.iter().zip(&self.steps).rev() {
-                let position = rest % dim;
-                rest /= dim;
-                places.iter_mut().zip(steps).for_each(|(place, step)| *place += position * step);
-            }
-            f(at, places, count);
-            at += count;
+    pub fn runs(&self, start: usize, len: usize) -> Runs<'_, N> {
+        Runs { walk: self, at: start, end: start + len }
+    }
+}
+
+/// A run: the first of the output's elements, of the inputs', and how many there are.
+pub type RunOf<const N: usize> = (usize, [usize; N], usize);
+
+pub struct Runs<'w, const N: usize> {
+    walk: &'w Broadcast<N>,
+    at: usize,
+    end: usize,
+}
+
+impl<const N: usize> Iterator for Runs<'_, N> {
+    type Item = RunOf<N>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<RunOf<N>> {
+        let (&row, outer) = self.walk.dims.split_last()?;
+        let at = self.at;
+        if at >= self.end {
+            return None;
         }
+        let (mut rest, column) = (at / row, at % row);
+        let count = (row - column).min(self.end - at);
+        let mut places = self.walk.steps[outer.len()].map(|step| step * column);
+        for (&dim, steps) in outer.iter().zip(&self.walk.steps).rev() {
+            let position = rest % dim;
+            rest /= dim;
+            for (place, step) in places.iter_mut().zip(steps) {
+                *place += position * step;
+            }
+        }
+        self.at += count;
+        Some((at, places, count))
     }
 }
 
@@ -80,10 +102,8 @@ impl<const N: usize> Broadcast<N> {
 mod tests {
     use super::*;
 
-    fn runs(out: &[u32], a: &[u32], b: &[u32], start: usize, len: usize) -> Vec<(usize, [usize; 2], usize)> {
-        let mut runs = Vec::new();
-        Broadcast::new(out, [a, b]).unwrap().for_each_run(start, len, |at, from, n| runs.push((at, from, n)));
-        runs
+    fn runs(out: &[u32], a: &[u32], b: &[u32], start: usize, len: usize) -> Vec<RunOf<2>> {
+        Broadcast::new(out, [a, b]).unwrap().runs(start, len).collect()
     }
 
     #[test]

@@ -101,7 +101,7 @@ impl<S: Element, T: Element, F: Fn(S, S) -> T> Loop for ZipLoop<'_, S, T, F> {
     #[inline(always)]
     fn run(mut self) {
         let (len, going, f) = (self.to.len(), self.walk.going(), self.f);
-        self.walk.for_each_run(self.first, len, |at, [a, b], n| {
+        for (at, [a, b], n) in self.walk.runs(self.first, len) {
             let to = self.to.pointer(at - self.first, n);
             let lengths = going.map(|going| if going { n } else { 1 });
             let (a, b) = (self.a.pointer(a, lengths[0]), self.b.pointer(b, lengths[1]));
@@ -129,6 +129,6 @@ impl<S: Element, T: Element, F: Fn(S, S) -> T> Loop for ZipLoop<'_, S, T, F> {
                     }
                 }
             }
-        });
+        }
     }
 }
