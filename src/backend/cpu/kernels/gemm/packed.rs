@@ -176,6 +176,7 @@ impl<F: Family> Packed<F> {
                 let layout = Layout { shape, padded: padded * size, columns: micro.columns, flip };
                 let (weights, packed) = (bytemuck::cast_slice(weights), bytemuck::cast_slice_mut(packed));
                 match micro.group * size {
+                    1 => layout.pack::<1>(weights, packed, &mut pace),
                     4 => layout.pack::<4>(weights, packed, &mut pace),
                     8 => layout.pack::<8>(weights, packed, &mut pace),
                     _ => None,
