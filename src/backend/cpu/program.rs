@@ -62,8 +62,8 @@ impl Program {
         let routines = artifact::read(model, &data).map_err(|why| failed(&why))?;
         let kernels =
             routines.iter().flat_map(|routine| &routine.steps).filter_map(|step| step.kernel.as_ref());
-        let lies_in_data = |weights: &&Weights| matches!(weights, Weights::Shared(_));
-        let needs_data = kernels.flat_map(|kernel| kernel.weights()).any(|weights| lies_in_data(&weights));
+        let mut weights = kernels.flat_map(|kernel| kernel.weights());
+        let needs_data = weights.any(|weights| matches!(weights, Weights::Shared(_)));
         Ok(Program::new(preference, routines, pool, needs_data.then_some(data)))
     }
 
