@@ -22,7 +22,7 @@ use super::kernels;
 use crate::tensor::TensorInfo;
 
 /// Changes whenever the format does.
-const FORMAT: u32 = 6;
+const FORMAT: u32 = 7;
 
 /// Constants up to this size are among the model bytes, whatever they are.
 const SMALL: usize = 1024;

@@ -9,6 +9,7 @@ use crate::ops::resize::{Blend, ResizeGeometry};
 use crate::ops::{Args, OpError, OperationType};
 use crate::tensor::OperandType::*;
 use std::marker::PhantomData;
+use std::ops::Range;
 
 /// Rows and columns for which places are computed ahead.
 const MAX_CELLS: usize = 1 << 14;
@@ -45,12 +46,24 @@ pub(super) fn select(ty: OperationType, args: &Args, source: &Source) -> Option<
     match args.get(0).ok()?.ty() {
         TENSOR_FLOAT32 => bilinear(geometry, rows, columns, |x: f32| x, |x| x),
         TENSOR_QUANT8_ASYMM => {
-            bilinear(geometry, rows, columns, |q: u8| q.into(), |x| round(x).clamp(0, 255) as u8)
+            bilinear(geometry, rows, columns, |q: u8| q.into(), |x| round(within(x, 0.0, 255.0)) as u8)
         }
         TENSOR_QUANT8_ASYMM_SIGNED => {
-            bilinear(geometry, rows, columns, |q: i8| q.into(), |x| round(x).clamp(-128, 127) as i8)
+            bilinear(geometry, rows, columns, |q: i8| q.into(), |x| round(within(x, -128.0, 127.0)) as i8)
         }
         _ => None,
+    }
+}
+
+/// `x`, but no less than `least` and no more than `most`. Bounds that were put to what is rounded already, of 32 bits,
+/// would keep the loop from becoming one of vectors.
+#[inline(always)]
+fn within(x: f32, least: f32, most: f32) -> f32 {
+    let x = if x > least { x } else { least };
+    if x < most {
+        x
+    } else {
+        most
     }
 }
 
@@ -120,49 +133,67 @@ const SUMS: usize = 1024;
 impl<T: Element, Number: Fn(T) -> f32, Make: Fn(f32) -> T> Loop for BilinearLoop<'_, T, Number, Make> {
     #[inline(always)]
     fn run(mut self) {
-        let Bilinear { geometry, rows, columns, number, element, .. } = self.resize;
-        let dims = geometry.input;
-        let (channels, len) = (dims.channels, self.out.len());
+        let geometry = &self.resize.geometry;
+        let (mut pixel, pixels) = (0, self.out.len() / geometry.input.channels);
+        while pixel < pixels {
+            let (image, row, column) = place(geometry, self.first + pixel);
+            let count = (geometry.out_width - column).min(pixels - pixel);
+            self.blend_row((image, row), column..column + count, pixel);
+            pixel += count;
+        }
+    }
+}
+
+impl<T: Element, Number: Fn(T) -> f32, Make: Fn(f32) -> T> BilinearLoop<'_, T, Number, Make> {
+    /// Some columns of an image's row, to where pixel `to` is.
+    #[inline(always)]
+    fn blend_row(&mut self, (image, row): (usize, usize), columns: Range<usize>, mut to: usize) {
+        let Bilinear { geometry, rows, columns: places, number, element, .. } = self.resize;
+        let (dims, channels, y) = (geometry.input, geometry.input.channels, rows[row]);
+        let line = |row: usize| {
+            let cell = (image * dims.height + row) * dims.width;
+            self.input.pointer(cell * channels, dims.width * channels)
+        };
+        let lines = [line(y.lower), line(y.upper)];
         let mut sums = [0f32; SUMS];
-        let mut done = 0;
-        while done < len {
-            let count = SUMS.min(len - done);
-            let mut made = 0;
-            while made < count {
-                let (pixel, channel) = ((done + made) / channels, (done + made) % channels);
-                let (image, row, column) = place(geometry, self.first + pixel);
-                let (y, x) = (rows[row], columns[column]);
-                let n = (channels - channel).min(count - made);
-                let at = |row: usize, column: usize| {
-                    let cell = (image * dims.height + row) * dims.width + column;
-                    self.input.pointer(cell * channels + channel, n)
-                };
-                let corners =
-                    [at(y.lower, x.lower), at(y.upper, x.lower), at(y.lower, x.upper), at(y.upper, x.upper)];
-                let weights = [
-                    (1.0 - y.fraction) * (1.0 - x.fraction),
-                    y.fraction * (1.0 - x.fraction),
-                    (1.0 - y.fraction) * x.fraction,
-                    y.fraction * x.fraction,
-                ];
-                let to = &mut sums[made..made + n];
-                // SAFETY: so many channels of each corner were asked for.
-                unsafe {
-                    match n {
-                        16.. => blend::<T, 16>(corners, weights, to, number),
-                        8.. => blend::<T, 8>(corners, weights, to, number),
-                        4.. => blend::<T, 4>(corners, weights, to, number),
-                        _ => blend::<T, 1>(corners, weights, to, number),
+        // Whole pixels, or parts of one.
+        let (at_once, part) = ((SUMS / channels).max(1), channels.min(SUMS));
+        for group in places[columns].chunks(at_once) {
+            for first in (0..channels).step_by(part) {
+                let n = part.min(channels - first);
+                for (x, sums) in group.iter().zip(sums.chunks_exact_mut(n)) {
+                    let (left, right) = (x.lower * channels + first, x.upper * channels + first);
+                    let corners = [
+                        lines[0].wrapping_add(left),
+                        lines[1].wrapping_add(left),
+                        lines[0].wrapping_add(right),
+                        lines[1].wrapping_add(right),
+                    ];
+                    let weights = [
+                        (1.0 - y.fraction) * (1.0 - x.fraction),
+                        y.fraction * (1.0 - x.fraction),
+                        (1.0 - y.fraction) * x.fraction,
+                        y.fraction * x.fraction,
+                    ];
+                    // SAFETY: each corner is a pixel of a line that was asked for, and has so many channels from
+                    // `first` on.
+                    unsafe {
+                        match n {
+                            16.. => blend::<T, 16>(corners, weights, sums, number),
+                            8.. => blend::<T, 8>(corners, weights, sums, number),
+                            4.. => blend::<T, 4>(corners, weights, sums, number),
+                            _ => blend::<T, 1>(corners, weights, sums, number),
+                        }
                     }
                 }
-                made += n;
+                let count = group.len() * n;
+                let out = self.out.pointer(to * channels + first, count);
+                for (i, &sum) in sums[..count].iter().enumerate() {
+                    // SAFETY: as many elements were asked for.
+                    unsafe { out.add(i).write_unaligned(element(sum)) };
+                }
             }
-            let to = self.out.pointer(done, count);
-            for (i, &sum) in sums[..count].iter().enumerate() {
-                // SAFETY: as many elements were asked for.
-                unsafe { to.add(i).write_unaligned(element(sum)) };
-            }
-            done += count;
+            to += group.len();
         }
     }
 }
@@ -181,11 +212,21 @@ unsafe fn blend<T: Element, const N: usize>(
 ) {
     for first in (0..sums.len()).step_by(N) {
         let first = first.min(sums.len() - N);
+        // Each by itself: an array of all four would be kept in memory.
         // SAFETY: by contract.
-        let parts = unsafe { corners.map(|corner| corner.add(first).cast::<[T; N]>().read_unaligned()) };
+        let [a, b, c, d] = unsafe {
+            [
+                corners[0].add(first).cast::<[T; N]>().read_unaligned(),
+                corners[1].add(first).cast::<[T; N]>().read_unaligned(),
+                corners[2].add(first).cast::<[T; N]>().read_unaligned(),
+                corners[3].add(first).cast::<[T; N]>().read_unaligned(),
+            ]
+        };
         for (i, sum) in sums[first..first + N].iter_mut().enumerate() {
-            let part = |corner: usize| number(parts[corner][i]) * weights[corner];
-            *sum = part(0) + part(1) + part(2) + part(3);
+            *sum = number(a[i]) * weights[0]
+                + number(b[i]) * weights[1]
+                + number(c[i]) * weights[2]
+                + number(d[i]) * weights[3];
         }
     }
 }

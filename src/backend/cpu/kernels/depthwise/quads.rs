@@ -1,5 +1,12 @@
 //! Sixteen channels at a time: the bytes that four rows have for a channel lie together and are multiplied at once.
 
+use super::super::gemm::{Lanes, Scales};
+#[cfg(not(target_arch = "aarch64"))]
+use super::super::simd;
+#[cfg(target_arch = "x86_64")]
+use super::super::simd::Avx512;
+#[cfg(target_arch = "aarch64")]
+use super::quads_neon::interleave;
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
@@ -23,18 +30,11 @@ pub fn number(byte: u8) -> i32 {
     }
 }
 
-/// How sums become bytes, by channel. Multipliers are as in [`crate::tensor::requant::Multiplier`].
-#[derive(Clone, Copy)]
-pub struct Scaling<'a> {
-    pub mantissa: &'a [i32; CHANNELS],
-    /// Bits to shift left before multiplying, if that is so for any channel.
-    pub left: Option<&'a [i32; CHANNELS]>,
-    /// Bits to shift right after multiplying.
-    pub right: &'a [i32; CHANNELS],
-    pub output_zero: i32,
-    /// Less the zero point.
-    pub range: (i32, i32),
-}
+/// Pixels that are turned into bytes at once.
+pub const PIXELS: usize = 4;
+
+/// What sums of `Q` become bytes with.
+pub type Target<Q> = <<Q as Quads>::V as Lanes>::Target;
 
 /// The instructions that quads are multiplied with.
 ///
@@ -44,7 +44,9 @@ pub struct Scaling<'a> {
 pub unsafe trait Quads {
     /// Sixteen 32-bit sums.
     type Sums: Copy;
-    type Weight: bytemuck::Pod;
+    type Weight: bytemuck::Pod + From<i8>;
+    /// The vectors in which sums become bytes.
+    type V: Lanes;
 
     /// Where the weight of row `row` of channel `channel` is among the `QUAD` of a quad.
     fn place(channel: usize, row: usize) -> usize;
@@ -52,13 +54,27 @@ pub unsafe trait Quads {
     unsafe fn store(sums: Self::Sums) -> [i32; CHANNELS];
     /// Adds the products of the rows' bytes with their weights.
     unsafe fn add(sums: Self::Sums, quad: *const u8, weights: *const Self::Weight) -> Self::Sums;
-    unsafe fn requantise(sums: Self::Sums, scaling: &Scaling) -> [u8; CHANNELS];
+    /// Sixteen bytes of each of four rows as a quad, each byte xored with `flip`.
+    #[inline(always)]
+    unsafe fn interleave(rows: [*const u8; ROWS], flip: u8) -> [u8; QUAD] {
+        // SAFETY: by the trait's contract.
+        interleave(rows.map(|row| unsafe { row.cast::<[u8; CHANNELS]>().read_unaligned() }), flip)
+    }
+    /// The bytes of a few pixels; `scales` are those of the vectors of a pixel, from the first on.
+    unsafe fn requantise(
+        pixels: [Self::Sums; PIXELS],
+        scales: [Scales; MOST_VECTORS],
+        target: Target<Self>,
+    ) -> [[u8; CHANNELS]; PIXELS];
 }
+
+/// Vectors that sixteen sums may take.
+pub const MOST_VECTORS: usize = 4;
 
 /// Sixteen bytes of each of four rows as a quad, each byte xored with `flip`.
 #[cfg(not(target_arch = "aarch64"))]
 #[inline(always)]
-pub fn interleave(rows: [[u8; CHANNELS]; ROWS], flip: u8) -> [u8; QUAD] {
+fn interleave(rows: [[u8; CHANNELS]; ROWS], flip: u8) -> [u8; QUAD] {
     #[cfg(target_arch = "x86_64")]
     {
         // SAFETY: the base instruction set of the architecture has these; the arrays are as large as the vectors.
@@ -80,31 +96,31 @@ pub fn interleave(rows: [[u8; CHANNELS]; ROWS], flip: u8) -> [u8; QUAD] {
     std::array::from_fn(|i| rows[i % ROWS][i / ROWS] ^ flip)
 }
 
-/// `x` times a multiplier, without a branch.
+/// What [`Quads::requantise`] does, where sixteen sums are two vectors.
+///
+/// # Safety
+/// As for the trait.
 #[cfg(not(target_arch = "aarch64"))]
 #[inline(always)]
-fn scale(x: i32, mantissa: i32, left: u32, right: u32) -> i32 {
-    let shifted = x << left;
-    let x = if shifted >> left == x { shifted } else { (x >> 31) ^ i32::MAX };
-    // A mantissa is never negative, so that adding half before the shift rounds as the division of the nudged product.
-    let product = i64::from(x) * i64::from(mantissa);
-    let high = ((product + (1 << 30)) as u64 >> 31) as i32;
-    // Half away from zero.
-    let mask = 1i32.wrapping_shl(right).wrapping_sub(1);
-    (high >> right) + i32::from((high & mask) > (mask >> 1) + i32::from(high < 0))
-}
-
-#[cfg(not(target_arch = "aarch64"))]
-#[inline(always)]
-fn requantise(sums: [i32; CHANNELS], scaling: &Scaling) -> [u8; CHANNELS] {
-    let (lo, hi) = scaling.range;
-    let mut bytes = [0; CHANNELS];
-    for i in 0..CHANNELS {
-        let left = scaling.left.map_or(0, |left| left[i]);
-        let scaled = scale(sums[i], scaling.mantissa[i], left as u32, scaling.right[i] as u32);
-        bytes[i] = scaled.max(lo).min(hi).wrapping_add(scaling.output_zero) as u8;
+unsafe fn requantise_halves<V: Lanes<Packed = [u8; 32]>>(
+    pixels: [[V::I; 2]; PIXELS],
+    [low, high, ..]: [Scales; MOST_VECTORS],
+    target: V::Target,
+) -> [[u8; CHANNELS]; PIXELS] {
+    let mut bytes = [[0; 32]; PIXELS / 2];
+    for (bytes, pair) in bytes.iter_mut().zip(pixels.chunks_exact(2)) {
+        // SAFETY: by contract.
+        unsafe {
+            let scaled = [
+                V::requantise(pair[0][0], low),
+                V::requantise(pair[0][1], high),
+                V::requantise(pair[1][0], low),
+                V::requantise(pair[1][1], high),
+            ];
+            *bytes = V::pack(scaled, target);
+        }
     }
-    bytes
+    bytemuck::cast(bytes)
 }
 
 /// Plain loops, where every machine has no vectors or few.
@@ -116,6 +132,7 @@ pub struct Base;
 unsafe impl Quads for Base {
     type Sums = [i32; CHANNELS];
     type Weight = i16;
+    type V = simd::Base;
 
     fn place(channel: usize, row: usize) -> usize {
         channel * ROWS + row
@@ -143,8 +160,13 @@ unsafe impl Quads for Base {
         sums
     }
     #[inline(always)]
-    unsafe fn requantise(sums: Self::Sums, scaling: &Scaling) -> [u8; CHANNELS] {
-        requantise(sums, scaling)
+    unsafe fn requantise(
+        pixels: [Self::Sums; PIXELS],
+        scales: [Scales; MOST_VECTORS],
+        target: Target<Self>,
+    ) -> [[u8; CHANNELS]; PIXELS] {
+        // SAFETY: by the trait's contract; sixteen sums are two vectors.
+        unsafe { requantise_halves::<Self::V>(bytemuck::cast(pixels), scales, target) }
     }
 }
 
@@ -157,6 +179,7 @@ pub struct Avx2;
 unsafe impl Quads for Avx2 {
     type Sums = [__m256i; 2];
     type Weight = i16;
+    type V = simd::Avx2;
 
     fn place(channel: usize, row: usize) -> usize {
         // Even rows of eight channels, then their odd rows.
@@ -189,9 +212,13 @@ unsafe impl Quads for Avx2 {
         sums
     }
     #[inline(always)]
-    unsafe fn requantise(sums: Self::Sums, scaling: &Scaling) -> [u8; CHANNELS] {
+    unsafe fn requantise(
+        pixels: [Self::Sums; PIXELS],
+        scales: [Scales; MOST_VECTORS],
+        target: Target<Self>,
+    ) -> [[u8; CHANNELS]; PIXELS] {
         // SAFETY: by the trait's contract.
-        requantise(unsafe { Self::store(sums) }, scaling)
+        unsafe { requantise_halves::<Self::V>(pixels, scales, target) }
     }
 }
 
@@ -204,6 +231,7 @@ pub struct Vnni;
 unsafe impl Quads for Vnni {
     type Sums = __m512i;
     type Weight = i8;
+    type V = Avx512;
 
     fn place(channel: usize, row: usize) -> usize {
         channel * ROWS + row
@@ -226,38 +254,39 @@ unsafe impl Quads for Vnni {
         }
     }
     #[inline(always)]
-    unsafe fn requantise(sums: Self::Sums, scaling: &Scaling) -> [u8; CHANNELS] {
-        // SAFETY: by the trait's contract; arrays have sixteen elements.
+    unsafe fn interleave(rows: [*const u8; ROWS], flip: u8) -> [u8; QUAD] {
+        /// Brings together what four lanes have of four channels, and within those what they have of one.
+        const CHANNELS_OF_ROWS: [i32; 16] = [0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15];
+        const ROWS_OF_A_CHANNEL: [u8; 16] = [0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15];
+        // SAFETY: by the trait's contract; any bits are bytes, and there are as many.
         unsafe {
-            let mantissa = _mm512_loadu_si512(scaling.mantissa.as_ptr().cast());
-            let right = _mm512_loadu_si512(scaling.right.as_ptr().cast());
-            let mut x = sums;
-            if let Some(left) = scaling.left {
-                let left = _mm512_loadu_si512(left.as_ptr().cast());
-                let shifted = _mm512_sllv_epi32(x, left);
-                let lost = _mm512_cmpneq_epi32_mask(_mm512_srav_epi32(shifted, left), x);
-                let most = _mm512_xor_si512(_mm512_srai_epi32::<31>(x), _mm512_set1_epi32(i32::MAX));
-                x = _mm512_mask_mov_epi32(shifted, lost, most);
-            }
-            // 64-bit products of even and of odd channels, of which bits 31 to 62 count once half is added.
-            let half = _mm512_set1_epi64(1 << 30);
-            let even = _mm512_add_epi64(_mm512_mul_epi32(x, mantissa), half);
-            let odd = _mm512_mul_epi32(_mm512_srli_epi64::<32>(x), _mm512_srli_epi64::<32>(mantissa));
-            let odd = _mm512_add_epi64(odd, half);
-            let high =
-                _mm512_mask_mov_epi32(_mm512_srli_epi64::<31>(even), 0xaaaa, _mm512_slli_epi64::<1>(odd));
-            // Half away from zero.
-            let one = _mm512_set1_epi32(1);
-            let mask = _mm512_sub_epi32(_mm512_sllv_epi32(one, right), one);
-            let threshold = _mm512_sub_epi32(_mm512_srli_epi32::<1>(mask), _mm512_srai_epi32::<31>(high));
-            let up = _mm512_cmpgt_epi32_mask(_mm512_and_si512(high, mask), threshold);
-            let scaled = _mm512_srav_epi32(high, right);
-            let scaled = _mm512_mask_add_epi32(scaled, up, scaled, one);
-            let (lo, hi) = scaling.range;
-            let within =
-                _mm512_min_epi32(_mm512_max_epi32(scaled, _mm512_set1_epi32(lo)), _mm512_set1_epi32(hi));
-            let bytes = _mm512_add_epi32(within, _mm512_set1_epi32(scaling.output_zero));
-            std::mem::transmute(_mm512_cvtepi32_epi8(bytes))
+            let [a, b, c, d] = rows;
+            let lanes = _mm512_castsi128_si512(_mm_loadu_si128(a.cast()));
+            let lanes = _mm512_inserti32x4::<1>(lanes, _mm_loadu_si128(b.cast()));
+            let lanes = _mm512_inserti32x4::<2>(lanes, _mm_loadu_si128(c.cast()));
+            let lanes = _mm512_inserti32x4::<3>(lanes, _mm_loadu_si128(d.cast()));
+            let order = _mm512_loadu_si512(CHANNELS_OF_ROWS.as_ptr().cast());
+            let channels = _mm512_permutexvar_epi32(order, lanes);
+            let order = _mm512_broadcast_i32x4(_mm_loadu_si128(ROWS_OF_A_CHANNEL.as_ptr().cast()));
+            let quad = _mm512_shuffle_epi8(channels, order);
+            std::mem::transmute(_mm512_xor_si512(quad, _mm512_set1_epi8(flip as i8)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn requantise(
+        [a, b, c, d]: [Self::Sums; PIXELS],
+        [scales, ..]: [Scales; MOST_VECTORS],
+        target: Target<Self>,
+    ) -> [[u8; CHANNELS]; PIXELS] {
+        // SAFETY: by the trait's contract.
+        unsafe {
+            let scaled = [
+                Avx512::requantise(a, scales),
+                Avx512::requantise(b, scales),
+                Avx512::requantise(c, scales),
+                Avx512::requantise(d, scales),
+            ];
+            bytemuck::cast(Avx512::pack(scaled, target))
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Quads in NEON, as every 64-bit Arm machine has it and with its dot products. Their bytes are signed, as no instruction
 //! before I8MM multiplies bytes that are not alike.
 
-use super::super::neon::{apply, Multipliers};
-use super::quads::{Quads, Scaling, CHANNELS, QUAD, ROWS};
+use super::super::gemm::{Lanes, Scales};
+use super::super::neon::Neon;
+use super::quads::{Quads, Target, CHANNELS, MOST_VECTORS, PIXELS, QUAD, ROWS};
 use std::arch::aarch64::*;
 use std::arch::asm;
 
@@ -20,6 +21,7 @@ unsafe impl Quads for Base {
     /// For each channel the sum of even pairs of rows, then that of odd ones.
     type Sums = [int32x4_t; 8];
     type Weight = i8;
+    type V = Neon;
 
     fn place(channel: usize, row: usize) -> usize {
         channel * ROWS + row
@@ -58,9 +60,13 @@ unsafe impl Quads for Base {
         sums
     }
     #[inline(always)]
-    unsafe fn requantise(sums: Self::Sums, scaling: &Scaling) -> [u8; CHANNELS] {
-        // SAFETY: every machine has these instructions.
-        unsafe { requantise(whole(sums), scaling) }
+    unsafe fn requantise(
+        [a, b, c, d]: [Self::Sums; PIXELS],
+        scales: [Scales; MOST_VECTORS],
+        target: Target<Self>,
+    ) -> [[u8; CHANNELS]; PIXELS] {
+        // SAFETY: by the trait's contract.
+        unsafe { requantise([whole(a), whole(b), whole(c), whole(d)], scales, target) }
     }
 }
 
@@ -68,6 +74,7 @@ unsafe impl Quads for Base {
 unsafe impl Quads for Dotprod {
     type Sums = Sums;
     type Weight = i8;
+    type V = Neon;
 
     fn place(channel: usize, row: usize) -> usize {
         channel * ROWS + row
@@ -99,9 +106,13 @@ unsafe impl Quads for Dotprod {
         sums
     }
     #[inline(always)]
-    unsafe fn requantise(sums: Self::Sums, scaling: &Scaling) -> [u8; CHANNELS] {
-        // SAFETY: every machine has these instructions.
-        unsafe { requantise(sums, scaling) }
+    unsafe fn requantise(
+        pixels: [Self::Sums; PIXELS],
+        scales: [Scales; MOST_VECTORS],
+        target: Target<Self>,
+    ) -> [[u8; CHANNELS]; PIXELS] {
+        // SAFETY: by the trait's contract.
+        unsafe { requantise(pixels, scales, target) }
     }
 }
 
@@ -125,26 +136,24 @@ unsafe fn numbers(sums: Sums) -> [i32; CHANNELS] {
 }
 
 /// # Safety
-/// Every machine has the instructions.
+/// As for [`Quads::requantise`]: sixteen sums are four vectors.
 #[inline(always)]
-unsafe fn requantise(sums: Sums, scaling: &Scaling) -> [u8; CHANNELS] {
-    // SAFETY: arrays have sixteen elements.
-    unsafe {
-        let vectors = |of: &[i32; CHANNELS]| of.as_ptr().cast::<Sums>().read_unaligned();
-        let (mantissa, right) = (vectors(scaling.mantissa), vectors(scaling.right));
-        let left = scaling.left.map_or([vdupq_n_s32(0); 4], vectors);
-        let (lo, hi) = (vdupq_n_s32(scaling.range.0), vdupq_n_s32(scaling.range.1));
-        let zero = vdupq_n_s32(scaling.output_zero);
-        let mut bytes = [zero; 4];
-        for (i, bytes) in bytes.iter_mut().enumerate() {
-            let by = Multipliers { mantissa: mantissa[i], left: left[i], right: vnegq_s32(right[i]) };
-            *bytes = vaddq_s32(vminq_s32(vmaxq_s32(apply(sums[i], by), lo), hi), zero);
+unsafe fn requantise(
+    pixels: [Sums; PIXELS],
+    scales: [Scales; MOST_VECTORS],
+    target: Target<Dotprod>,
+) -> [[u8; CHANNELS]; PIXELS] {
+    let mut bytes = [[0; CHANNELS]; PIXELS];
+    for (bytes, sums) in bytes.iter_mut().zip(pixels) {
+        let mut scaled = sums;
+        for (scaled, scales) in scaled.iter_mut().zip(scales) {
+            // SAFETY: by contract.
+            *scaled = unsafe { Neon::requantise(*scaled, scales) };
         }
-        let [a, b, c, d] = bytes;
-        let low = vmovn_high_s32(vmovn_s32(a), b);
-        let high = vmovn_high_s32(vmovn_s32(c), d);
-        std::mem::transmute(vmovn_high_s16(vmovn_s16(low), high))
+        // SAFETY: every machine has these instructions.
+        *bytes = unsafe { Neon::pack(scaled, target) };
     }
+    bytes
 }
 
 /// Sixteen bytes of each of four rows as a quad, each byte xored with `flip`.

@@ -1,17 +1,19 @@
 //! 8-bit types. For sixteen channels at a time the columns of a few rows are interleaved to quads, which all outputs of
 //! the row share; padding is the zero point there, so that no output is a special case.
 
-use super::super::conv::{signed_weights, signed_zero, QuantInput, PACKED_INPUTS};
+use super::super::conv::{signed_zero, QuantInput, PACKED_INPUTS};
+use super::super::gemm::{Lanes, Requant, Requantisation, Scales};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use super::super::vector::{Level, Vectors};
 use super::super::{input, output, rows_per_task, Kernel, Source, Work};
+use super::packing::Packing;
 #[cfg(not(target_arch = "aarch64"))]
-use super::quads::{interleave, Base};
-use super::quads::{number, Quads, Scaling, CHANNELS, QUAD, ROWS, SIGNED};
+use super::quads::Base;
+use super::quads::{number, Quads, CHANNELS, MOST_VECTORS, PIXELS, QUAD, ROWS, SIGNED};
 #[cfg(target_arch = "x86_64")]
 use super::quads::{Avx2, Vnni};
 #[cfg(target_arch = "aarch64")]
-use super::quads_neon::{interleave, Base, Dotprod};
+use super::quads_neon::{Base, Dotprod};
 use super::rows::Rows;
 use crate::memory::{Target, View, Weights};
 use crate::ops::conv::{ChannelRequant, DepthwiseGeometry};
@@ -36,38 +38,34 @@ pub(super) fn select(
         return None;
     }
     let instructions = Instructions::detect();
-    let by_channel = |f: &dyn Fn(i32, i32) -> i32| -> Vec<[i32; CHANNELS]> {
-        let one = |c: usize| requant.multipliers.get(c).map_or(0, |m| f(m.mantissa, m.shift));
-        (0..channels.div_ceil(CHANNELS)).map(|b| std::array::from_fn(|i| one(b * CHANNELS + i))).collect()
+    let requantisation = Requantisation {
+        multipliers: &requant.multipliers,
+        ty: args.output(0).ok()?.ty,
+        zero: requant.zero_point,
+        range: requant.range,
+        once: false,
     };
-    let left = by_channel(&|_, shift| shift.max(0));
     let (mut input, weight_zero) = (QuantInput::new(&input), signed_zero(&filter));
     if SIGNED {
         (input.zero, input.flip) = (input.zero ^ 0x80, input.flip ^ 0x80);
     }
     let packing = Packing { geometry: &geometry, input_zero: input.zero, weight_zero };
+    let (weights, requant) = match instructions {
+        Instructions::Base => packing.weights_for::<Base>(args, source, &requantisation)?,
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx2 => packing.weights_for::<Avx2>(args, source, &requantisation)?,
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Vnni => packing.weights_for::<Vnni>(args, source, &requantisation)?,
+        #[cfg(target_arch = "aarch64")]
+        Instructions::Dotprod => packing.weights_for::<Dotprod>(args, source, &requantisation)?,
+    };
     Some(Box::new(Depthwise {
         instructions,
         input,
         weight_zero,
-        weights: match instructions {
-            Instructions::Base => packing.weights::<Base>(args, source)?,
-            #[cfg(target_arch = "x86_64")]
-            Instructions::Avx2 => packing.weights::<Avx2>(args, source)?,
-            #[cfg(target_arch = "x86_64")]
-            Instructions::Vnni => packing.weights::<Vnni>(args, source)?,
-            #[cfg(target_arch = "aarch64")]
-            Instructions::Dotprod => packing.weights::<Dotprod>(args, source)?,
-        },
+        weights,
         bias: packing.bias(args, source)?,
-        mantissa: by_channel(&|mantissa, _| mantissa),
-        left: left.iter().flatten().any(|&left| left > 0).then_some(left),
-        right: by_channel(&|_, shift| (-shift).clamp(0, 31)),
-        output_zero: requant.zero_point,
-        range: (
-            requant.range.0.saturating_sub(requant.zero_point),
-            requant.range.1.saturating_sub(requant.zero_point),
-        ),
+        requant,
         geometry,
     }))
 }
@@ -112,57 +110,6 @@ impl Instructions {
     }
 }
 
-/// Weights and bias on their way into their packed form.
-struct Packing<'a> {
-    geometry: &'a DepthwiseGeometry,
-    input_zero: u8,
-    weight_zero: i32,
-}
-
-impl Packing<'_> {
-    fn channels(&self) -> usize {
-        self.geometry.input.channels * self.geometry.multiplier
-    }
-
-    /// Quads of weights, `[block of channels][group of rows][column]`.
-    fn weights<Q: Quads>(&self, args: &Args, source: &mut Source) -> Option<Weights>
-    where
-        Q::Weight: From<i8>,
-    {
-        let (height, width, channels) =
-            (self.geometry.height.kernel, self.geometry.width.kernel, self.channels());
-        let (groups, blocks) = (height.div_ceil(ROWS), channels.div_ceil(CHANNELS));
-        source.take::<Q::Weight>(blocks * groups * width * QUAD, |to| {
-            let weights = signed_weights(&args.arg(1).ok()?)?;
-            let weights = (weights.len() == height * width * channels).then_some(weights)?;
-            for (i, &weight) in weights.iter().enumerate() {
-                let (row, column, c) = (i / channels / width, i / channels % width, i % channels);
-                let quad = (c / CHANNELS * groups + row / ROWS) * width + column;
-                to[quad * QUAD + Q::place(c % CHANNELS, row % ROWS)] = weight.into();
-            }
-            Some(())
-        })
-    }
-
-    /// The bias, with what the zero points add to the sum of the plain products.
-    fn bias(&self, args: &Args, source: &mut Source) -> Option<Weights> {
-        let channels = self.channels();
-        source.take::<i32>(channels.next_multiple_of(CHANNELS), |to| {
-            let (weights, arg) = (signed_weights(&args.arg(1).ok()?)?, args.get(2).ok()?);
-            let bias: &[i32] = arg.elements().ok().filter(|bias: &&[i32]| bias.len() == channels)?;
-            for (to, bias) in to.iter_mut().zip(bias) {
-                *to = *bias;
-            }
-            let zero = number(self.input_zero);
-            for (i, &weight) in weights.iter().enumerate() {
-                let term = zero.wrapping_mul(i32::from(weight).wrapping_sub(self.weight_zero));
-                to[i % channels] = to[i % channels].wrapping_sub(term);
-            }
-            Some(())
-        })
-    }
-}
-
 struct Depthwise {
     instructions: Instructions,
     geometry: DepthwiseGeometry,
@@ -171,13 +118,7 @@ struct Depthwise {
     weights: Weights,
     /// i32 per channel.
     bias: Weights,
-    /// By block of channels.
-    mantissa: Vec<[i32; CHANNELS]>,
-    /// Only where some are shifted.
-    left: Option<Vec<[i32; CHANNELS]>>,
-    right: Vec<[i32; CHANNELS]>,
-    output_zero: i32,
-    range: (i32, i32),
+    requant: Requant,
 }
 
 impl Kernel for Depthwise {
@@ -272,7 +213,9 @@ unsafe fn pixels_with<Q: Quads>(kernel: &Depthwise, input: View<u8>, first: usiz
             let width = CHANNELS.min(channels - block * CHANNELS);
             for (group, quads) in quads.chunks_exact_mut(columns).enumerate() {
                 // SAFETY: the row under a tap is whole; the block has `width` channels.
-                unsafe { fill(kernel, &rows, group, (block * CHANNELS, width), x * window.stride, quads) };
+                unsafe {
+                    fill::<Q>(kernel, &rows, group, (block * CHANNELS, width), x * window.stride, quads)
+                };
             }
             let row = Row { kernel, quads, columns, block, to: to.wrapping_add(block * CHANNELS), width };
             // SAFETY: all columns of the `count` pixels are filled, and as many pixels were asked for at `to`.
@@ -291,9 +234,9 @@ unsafe fn pixels_with<Q: Quads>(kernel: &Depthwise, input: View<u8>, first: usiz
 /// Fills `quads` with the columns from `first` on, padding counted, of channels from `c` on of a group of rows.
 ///
 /// # Safety
-/// There must be `width` channels, at most sixteen of them, from `c` on.
+/// The machine must have the instruction set of `Q`, and there be `width` channels, at most sixteen, from `c` on.
 #[inline(always)]
-unsafe fn fill(
+unsafe fn fill<Q: Quads>(
     kernel: &Depthwise,
     rows: &Rows<u8>,
     group: usize,
@@ -309,7 +252,8 @@ unsafe fn fill(
         |column: usize| (first + column).checked_sub(window.pad_before).filter(|&x| x < window.input);
     let before = window.pad_before.saturating_sub(first).min(quads.len());
     let after = (window.input + window.pad_before).saturating_sub(first).clamp(before, quads.len());
-    let beside = interleave([padding; ROWS], input.flip);
+    // SAFETY: by contract; padding is as long as a load.
+    let beside = unsafe { Q::interleave([padding.as_ptr(); ROWS], input.flip) };
     quads[..before].fill(beside);
     quads[after..].fill(beside);
     let Some(start) = inside(before).filter(|_| before < after) else { return };
@@ -321,22 +265,20 @@ unsafe fn fill(
     // A load of sixteen bytes must not leave the row for good: that may be the end of what there is.
     let whole = if width == CHANNELS { after } else { before };
     for (i, quad) in quads[before..whole].iter_mut().enumerate() {
-        // SAFETY: sixteen channels of a column inside of the row, or padding.
-        let load = |(line, step): (*const u8, usize)| unsafe {
-            line.wrapping_add(i * step).cast::<[u8; CHANNELS]>().read_unaligned()
-        };
-        *quad = interleave(lines.map(load), input.flip);
+        let columns = lines.map(|(line, step)| line.wrapping_add(i * step));
+        // SAFETY: by contract; sixteen channels of a column inside of the row, or padding.
+        *quad = unsafe { Q::interleave(columns, input.flip) };
     }
     for (i, quad) in quads[whole..after].iter_mut().enumerate() {
-        let load = |(line, step): (*const u8, usize)| {
-            let mut bytes = padding;
+        let mut columns = [padding; ROWS];
+        for (column, (line, step)) in columns.iter_mut().zip(lines) {
             // SAFETY: the column has `width` channels, and so has the padding.
             unsafe {
-                libc::memcpy(bytes.as_mut_ptr().cast(), line.wrapping_add(i * step).cast(), width);
+                libc::memcpy(column.as_mut_ptr().cast(), line.wrapping_add(i * step).cast(), width);
             }
-            bytes
-        };
-        *quad = interleave(lines.map(load), input.flip);
+        }
+        // SAFETY: by contract; columns are as long as a load.
+        *quad = unsafe { Q::interleave([0, 1, 2, 3].map(|row| columns[row].as_ptr()), input.flip) };
     }
 }
 
@@ -367,35 +309,38 @@ impl Row<'_> {
         let size = groups * taps * QUAD;
         let weights = kernel.weights.elements::<Q::Weight>(self.block * size, size);
         let bias = kernel.bias.elements::<i32>(self.block * CHANNELS, CHANNELS);
-        let scaling = Scaling {
-            mantissa: &kernel.mantissa[self.block],
-            left: kernel.left.as_ref().map(|left| &left[self.block]),
-            right: &kernel.right[self.block],
-            output_zero: kernel.output_zero,
-            range: kernel.range,
-        };
+        let vectors = CHANNELS / Q::V::LANES;
+        let scales: [Scales; MOST_VECTORS] =
+            std::array::from_fn(|i| kernel.requant.scales(self.block * vectors + i % vectors));
         let quads: *const u8 = self.quads.as_ptr().cast();
-        for i in 0..count {
-            // SAFETY: by contract; there are as many weights, and sixteen sums of bias.
-            unsafe {
-                let mut sums = Q::load(bias);
-                for group in 0..groups {
-                    for tap in 0..taps {
-                        let column = group * self.columns + i * stride + tap * dilation;
-                        let weights = weights.add((group * taps + tap) * QUAD);
-                        sums = Q::add(sums, quads.add(column * QUAD), weights);
+        // SAFETY: by contract; there are as many weights, and sixteen sums of bias.
+        unsafe {
+            let target = Q::V::target(kernel.requant.target);
+            for first in (0..count).step_by(PIXELS) {
+                // Where fewer are left, the last one is made again.
+                let pixels: [usize; PIXELS] = std::array::from_fn(|i| (first + i).min(count - 1));
+                let mut sums = [Q::load(bias); PIXELS];
+                for (sums, pixel) in sums.iter_mut().zip(pixels) {
+                    for group in 0..groups {
+                        for tap in 0..taps {
+                            let column = group * self.columns + pixel * stride + tap * dilation;
+                            let weights = weights.add((group * taps + tap) * QUAD);
+                            *sums = Q::add(*sums, quads.add(column * QUAD), weights);
+                        }
+                    }
+                    if kernel.weight_zero != 0 {
+                        let sums_with_zero = self.less_zeros(Q::store(*sums), pixel * stride, dilation);
+                        *sums = Q::load(sums_with_zero.as_ptr());
                     }
                 }
-                if kernel.weight_zero != 0 {
-                    let sums_with_zero = self.less_zeros(Q::store(sums), i * stride, dilation);
-                    sums = Q::load(sums_with_zero.as_ptr());
-                }
-                let bytes = Q::requantise(sums, &scaling);
-                let to = self.to.wrapping_add(i * channels);
-                if self.width == CHANNELS {
-                    to.cast::<[u8; CHANNELS]>().write_unaligned(bytes);
-                } else {
-                    libc::memcpy(to.cast(), bytes.as_ptr().cast(), self.width);
+                let bytes = Q::requantise(sums, scales, target);
+                for (bytes, pixel) in bytes.iter().zip(pixels) {
+                    let to = self.to.wrapping_add(pixel * channels);
+                    if self.width == CHANNELS {
+                        to.cast::<[u8; CHANNELS]>().write_unaligned(*bytes);
+                    } else {
+                        libc::memcpy(to.cast(), bytes.as_ptr().cast(), self.width);
+                    }
                 }
             }
         }

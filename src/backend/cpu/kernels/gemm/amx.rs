@@ -5,17 +5,28 @@
 //! it where rows are left over, and computes some of them again.
 
 use super::lanes::Lanes;
-use super::micro::{Block, Micro, MAX_ROWS};
-use super::quant::{finish, row_terms, Quant};
+use super::micro::{Block, Micro};
+use super::quant::{finish, panel_scales, Epilogue, Quant};
 use crate::backend::cpu::kernels::simd::Avx512;
 use std::arch::asm;
-use std::arch::x86_64::__m512i;
+use std::mem::MaybeUninit;
 
 /// For unsigned inputs, and for signed ones.
-pub static MICRO: [Micro<Quant>; 2] = [of(unsigned, 0), of(signed, 0x80)];
+pub static MICRO: [Micro<Quant>; 2] = [of(unsigned), of(signed)];
 
-const fn of(run: unsafe fn(&Block<Quant>), flip: u8) -> Micro<Quant> {
-    Micro { name: "amx 8-bit", rows: 32, columns: 32, group: 4, padded, even: true, flip, run }
+/// Weights stay signed: tiles have a product for them with either inputs, so that rows of inputs need no sums of their own.
+const fn of(run: unsafe fn(&Block<Quant>)) -> Micro<Quant> {
+    Micro {
+        name: "amx 8-bit",
+        rows: 32,
+        columns: 32,
+        group: 4,
+        padded,
+        even: true,
+        flip: 0,
+        form: Avx512::FORM,
+        run,
+    }
 }
 
 /// Steps that a segment takes, and bytes of a row in each.
@@ -59,7 +70,9 @@ impl Shapes {
 
 /// Sums of two tiles beside and below each other.
 #[repr(C, align(64))]
-struct Tiles([i32; 32 * 32]);
+struct Tiles {
+    _sums: [i32; 32 * 32],
+}
 
 /// Defines `$name`, which adds the products of one segment to the tiles of sums.
 macro_rules! segment {
@@ -135,8 +148,8 @@ segment! {
     fn add_unsigned("tdpbusd")
 }
 segment! {
-    /// Signed inputs by unsigned weights.
-    fn add_signed("tdpbsud")
+    /// Signed inputs by signed weights.
+    fn add_signed("tdpbssd")
 }
 
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
@@ -158,10 +171,12 @@ unsafe fn signed(block: &Block<Quant>) {
 #[inline(always)]
 unsafe fn run<const SIGNED: bool>(block: &Block<Quant>) {
     // SAFETY: the same contract.
-    let terms = unsafe { row_terms::<Avx512, SIGNED>(block) };
+    let epilogue = unsafe { Epilogue::<Avx512>::of::<SIGNED>(block) };
     let (_, bytes) = steps(block.depth);
     let shapes = Shapes::new(block.rows, bytes);
-    let mut tiles = Tiles([0; 32 * 32]);
+    // While vectors turn the sums of one part into outputs, tiles multiply the next.
+    let (mut tiles, mut turn) = ([const { MaybeUninit::<Tiles>::uninit() }; 2], 0);
+    let mut last = None;
     // SAFETY: the shapes are such as the machine has: at most 16 rows and 64 bytes, at least one of each.
     unsafe { asm!("ldtilecfg [{}]", in(reg) &shapes, options(nostack, readonly)) };
     for panel in 0..block.columns.div_ceil(32) {
@@ -176,15 +191,23 @@ unsafe fn run<const SIGNED: bool>(block: &Block<Quant>) {
             };
             // SAFETY: the block has these rows, as many as a tile has from each on.
             unsafe {
+                let sums = tiles[turn].as_mut_ptr().cast();
                 if left > 16 {
-                    multiply::<SIGNED, true>(block, starts, panel, &mut tiles);
+                    multiply::<SIGNED, true>(block, starts, panel, sums);
                 } else {
-                    multiply::<SIGNED, false>(block, starts, panel, &mut tiles);
+                    multiply::<SIGNED, false>(block, starts, panel, sums);
                 }
-                store(block, &terms, starts, panel, &tiles);
+                if let Some((starts, panel, sums)) = last.replace((starts, panel, sums)) {
+                    store(block, &epilogue, starts, panel, sums);
+                }
             }
+            turn = 1 - turn;
             row += 32;
         }
+    }
+    if let Some((starts, panel, sums)) = last {
+        // SAFETY: as above.
+        unsafe { store(block, &epilogue, starts, panel, sums) };
     }
     // SAFETY: nothing is in the tiles any more. Left in use they would be saved at each change of threads.
     unsafe { asm!("tilerelease", options(nostack, nomem)) };
@@ -193,16 +216,17 @@ unsafe fn run<const SIGNED: bool>(block: &Block<Quant>) {
 /// The sums of one or two tiles' rows and a panel.
 ///
 /// # Safety
-/// As for [`run`]; tiles must be shaped, and the block have a tile's rows from each start on.
+/// As for [`run`]; tiles must be shaped, the block have a tile's rows from each start on, and `sums` have room for
+/// [`Tiles`].
 #[inline(always)]
 unsafe fn multiply<const SIGNED: bool, const TWO: bool>(
     block: &Block<Quant>,
     starts: [usize; 2],
     panel: usize,
-    tiles: &mut Tiles,
+    sums: *mut i32,
 ) {
     let (count, bytes) = steps(block.depth);
-    // SAFETY: by contract; the sums have room for four tiles, two beside each other.
+    // SAFETY: by contract.
     unsafe {
         asm!("tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3", options(nostack, nomem));
         for (segment, inputs) in block.inputs.chunks_exact(block.rows).enumerate() {
@@ -218,7 +242,6 @@ unsafe fn multiply<const SIGNED: bool, const TWO: bool>(
                 add_unsigned::<TWO>(rows, distance, weights, (count, bytes));
             }
         }
-        let sums = tiles.0.as_mut_ptr();
         asm!(
             "tilestored [{sums} + {line}], tmm0",
             "tilestored [{sums} + {line} + 64], tmm1",
@@ -241,43 +264,44 @@ unsafe fn multiply<const SIGNED: bool, const TWO: bool>(
 /// Turns sums into outputs.
 ///
 /// # Safety
-/// As for [`run`]; the block must have the rows.
+/// As for [`run`]; the block must have the rows, of which [`multiply`] gave the sums.
 #[inline(always)]
 unsafe fn store(
     block: &Block<Quant>,
-    terms: &[i32; MAX_ROWS],
+    epilogue: &Epilogue<Avx512>,
     starts: [usize; 2],
     panel: usize,
-    tiles: &Tiles,
+    sums: *const i32,
 ) {
     let halves = if starts[0] == starts[1] { 1 } else { 2 };
-    // SAFETY: the bias has whole panels by contract, the sums 32 rows of 32.
+    let height = block.rows.min(16);
+    let (has_terms, scales) = (block.finish.0.row_factor != 0, panel_scales::<Avx512>(block, panel));
+    // SAFETY: the bias has whole panels by contract; there are sums of as many rows, 32 of each.
     unsafe {
         let bias = block.bias.add(panel * 32);
         let bias = [Avx512::load(bias), Avx512::load(bias.add(16))];
+        // What is subtracted from the sums.
+        let none = Avx512::splat(0);
+        let less = [Avx512::sub(none, bias[0]), Avx512::sub(none, bias[1])];
         for (half, start) in starts.into_iter().enumerate().take(halves) {
-            let height = block.rows.min(16);
+            let tile = sums.add(half * 16 * 32);
             for m in (0..height).step_by(2) {
                 let other = (m + 1).min(height - 1);
-                let tile = tiles.0.as_ptr().add(half * 16 * 32);
-                let first = biased(bias, terms[start + m], tile.add(m * 32));
-                let second = biased(bias, terms[start + other], tile.add(other * 32));
-                finish::<Avx512>(block, [first, second], [start + m, start + other], panel);
+                let mut pair = [[none; 2]; 2];
+                for (sums, m) in pair.iter_mut().zip([m, other]) {
+                    let mut less = less;
+                    if has_terms {
+                        let term = Avx512::splat(epilogue.terms[start + m]);
+                        less = [Avx512::sub(term, bias[0]), Avx512::sub(term, bias[1])];
+                    }
+                    let row = tile.add(m * 32);
+                    *sums = [
+                        Avx512::sub(Avx512::load(row), less[0]),
+                        Avx512::sub(Avx512::load(row.add(16)), less[1]),
+                    ];
+                }
+                finish(block, epilogue, scales, pair, [start + m, start + other], panel);
             }
         }
-    }
-}
-
-/// The sums of a row with bias and without its term.
-///
-/// # Safety
-/// The machine must have AVX-512, and there must be 32 sums.
-#[inline(always)]
-unsafe fn biased(bias: [__m512i; 2], term: i32, sums: *const i32) -> [__m512i; 2] {
-    // SAFETY: by contract.
-    unsafe {
-        let term = Avx512::splat(term);
-        let (first, second) = (Avx512::load(sums), Avx512::load(sums.add(16)));
-        [Avx512::sub(bias[0], Avx512::sub(term, first)), Avx512::sub(bias[1], Avx512::sub(term, second))]
     }
 }

@@ -7,7 +7,6 @@ use super::float::{self, Float};
 use super::i8mm;
 use super::micro::Micro;
 use super::quant::{self, Quant};
-use super::requant::Form;
 use crate::backend::cpu::kernels::simd::{Isa, Level};
 
 /// That of float products.
@@ -48,14 +47,5 @@ pub fn quant(isa: Isa, signed: bool) -> &'static Micro<Quant> {
         signed_one
     } else {
         unsigned_one
-    }
-}
-
-/// In what form its vectors want the constants of scaling.
-pub fn form(isa: Isa) -> Form {
-    if cfg!(target_arch = "aarch64") && isa.level() != Level::Base {
-        Form::Narrow
-    } else {
-        Form::Wide
     }
 }

@@ -4,6 +4,7 @@
 //! of depth: a result depends on nothing but its own row and column.
 
 use super::micro::{for_each_tile, with_height, Block, Family, Micro};
+use super::requant::Form;
 #[cfg(target_arch = "aarch64")]
 use crate::backend::cpu::kernels::neon::Neon;
 use crate::backend::cpu::kernels::simd::{self, Simd};
@@ -27,7 +28,17 @@ impl Family for Float {
 }
 
 const fn of(name: &'static str, rows: usize, columns: usize, run: unsafe fn(&Block<Float>)) -> Micro<Float> {
-    Micro { name, rows, columns, group: 1, padded: |depth| depth, even: false, flip: 0, run }
+    Micro {
+        name,
+        rows,
+        columns,
+        group: 1,
+        padded: |depth| depth,
+        even: false,
+        flip: 0,
+        form: Form::Wide,
+        run,
+    }
 }
 
 pub static BASE: Micro<Float> = of("base float", 4, 2 * simd::Base::LANES, base);

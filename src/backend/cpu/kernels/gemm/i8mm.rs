@@ -4,8 +4,8 @@
 //! columns, which are put in order when they are complete. The compiler has no stable intrinsics for these instructions.
 
 use super::lanes::Lanes;
-use super::micro::{for_each_tile, with_height, Block, Micro, MAX_ROWS};
-use super::quant::{finish, row_terms, Quant};
+use super::micro::{for_each_tile, with_height, Block, Micro};
+use super::quant::{finish, panel_scales, Epilogue, Quant};
 use crate::backend::cpu::kernels::neon::Neon;
 use std::arch::aarch64::*;
 use std::arch::asm;
@@ -14,7 +14,17 @@ use std::arch::asm;
 pub static MICRO: [Micro<Quant>; 2] = [of(unsigned), of(signed)];
 
 const fn of(run: unsafe fn(&Block<Quant>)) -> Micro<Quant> {
-    Micro { name: "i8mm 8-bit", rows: 8, columns: 8, group: 8, padded, even: false, flip: 0, run }
+    Micro {
+        name: "i8mm 8-bit",
+        rows: 8,
+        columns: 8,
+        group: 8,
+        padded,
+        even: false,
+        flip: 0,
+        form: Neon::FORM,
+        run,
+    }
 }
 
 fn padded(depth: usize) -> usize {
@@ -29,7 +39,7 @@ unsafe fn unsigned(block: &Block<Quant>) {
     unsafe {
         run::<false>(
             block,
-            |terms, row, height, panel| with_height!(height.div_ceil(2), [1 2 3 4], PAIRS => tile::<false, PAIRS, 1>(block, terms, row, height, panel)),
+            |epilogue, row, height, panel| with_height!(height.div_ceil(2), [1 2 3 4], PAIRS => tile::<false, PAIRS, 1>(block, epilogue, row, height, panel)),
         )
     }
 }
@@ -40,7 +50,7 @@ unsafe fn signed(block: &Block<Quant>) {
     unsafe {
         run::<true>(
             block,
-            |terms, row, height, panel| with_height!(height.div_ceil(2), [1 2 3 4], PAIRS => tile::<true, PAIRS, 1>(block, terms, row, height, panel)),
+            |epilogue, row, height, panel| with_height!(height.div_ceil(2), [1 2 3 4], PAIRS => tile::<true, PAIRS, 1>(block, epilogue, row, height, panel)),
         )
     }
 }
@@ -51,18 +61,18 @@ unsafe fn signed(block: &Block<Quant>) {
 /// # Safety
 /// The machine must have I8MM, and the block be as `Micro::run` demands.
 #[inline(always)]
-unsafe fn run<const SIGNED: bool>(block: &Block<Quant>, one: impl Fn(&[i32; MAX_ROWS], usize, usize, usize)) {
+unsafe fn run<const SIGNED: bool>(block: &Block<Quant>, one: impl Fn(&Epilogue<Neon>, usize, usize, usize)) {
     // SAFETY: the same contract.
-    let terms = unsafe { row_terms::<Neon, SIGNED>(block) };
+    let epilogue = unsafe { Epilogue::<Neon>::of::<SIGNED>(block) };
     let panels = block.columns.div_ceil(8);
     let mut panel = 0;
     while panel < panels {
         if block.rows <= 2 && panels - panel >= 2 {
             // SAFETY: as many panels are left, and the block has the rows.
-            unsafe { tile::<SIGNED, 1, 2>(block, &terms, 0, block.rows, panel) };
+            unsafe { tile::<SIGNED, 1, 2>(block, &epilogue, 0, block.rows, panel) };
             panel += 2;
         } else {
-            for_each_tile(block.rows, 8, |row, height| one(&terms, row, height, panel));
+            for_each_tile(block.rows, 8, |row, height| one(&epilogue, row, height, panel));
             panel += 1;
         }
     }
@@ -104,7 +114,7 @@ unsafe fn multiply<const SIGNED: bool>(mut sums: int32x4_t, a: uint8x16_t, b: in
 #[inline(always)]
 unsafe fn tile<const SIGNED: bool, const PAIRS: usize, const P: usize>(
     block: &Block<Quant>,
-    terms: &[i32; MAX_ROWS],
+    epilogue: &Epilogue<Neon>,
     row: usize,
     height: usize,
     panel: usize,
@@ -159,18 +169,24 @@ unsafe fn tile<const SIGNED: bool, const PAIRS: usize, const P: usize>(
         for (i, sums) in sums.iter().enumerate() {
             let rows = [row + 2 * i, last.min(row + 2 * i + 1)];
             for (p, &sums) in sums.iter().enumerate() {
-                store(block, sums, rows.map(|row| (row, terms[row])), panel + p);
+                store(block, epilogue, sums, rows, panel + p);
             }
         }
     }
 }
 
-/// Turns the sums of two rows, each with its term, into outputs of a panel.
+/// Turns the sums of two rows into outputs of a panel.
 ///
 /// # Safety
 /// As for [`tile`].
 #[inline(always)]
-unsafe fn store(block: &Block<Quant>, sums: [int32x4_t; 4], rows: [(usize, i32); 2], panel: usize) {
+unsafe fn store(
+    block: &Block<Quant>,
+    epilogue: &Epilogue<Neon>,
+    sums: [int32x4_t; 4],
+    rows: [usize; 2],
+    panel: usize,
+) {
     // SAFETY: the bias has whole panels by contract.
     unsafe {
         let bias = block.bias.add(panel * 8);
@@ -178,11 +194,11 @@ unsafe fn store(block: &Block<Quant>, sums: [int32x4_t; 4], rows: [(usize, i32);
         let sums = sums.map(|sums| vreinterpretq_s64_s32(sums));
         let first = [vzip1q_s64(sums[0], sums[1]), vzip1q_s64(sums[2], sums[3])];
         let second = [vzip2q_s64(sums[0], sums[1]), vzip2q_s64(sums[2], sums[3])];
-        let with_bias = |sums: [int64x2_t; 2], term: i32| {
-            let start = bias.map(|bias| Neon::sub(bias, Neon::splat(term)));
+        let with_bias = |sums: [int64x2_t; 2], row: usize| {
+            let start = bias.map(|bias| Neon::sub(bias, Neon::splat(epilogue.terms[row])));
             [0, 1].map(|i| vaddq_s32(start[i], vreinterpretq_s32_s64(sums[i])))
         };
-        let sums = [with_bias(first, rows[0].1), with_bias(second, rows[1].1)];
-        finish::<Neon>(block, sums, rows.map(|(row, _)| row), panel);
+        let sums = [with_bias(first, rows[0]), with_bias(second, rows[1])];
+        finish(block, epilogue, panel_scales::<Neon>(block, panel), sums, rows, panel);
     }
 }

@@ -1,7 +1,8 @@
 //! Vectors of 32-bit sums, and how they become bytes.
 
-use super::requant::{Bytes, Scales};
+use super::requant::{Bytes, Form, Scales};
 use crate::backend::cpu::kernels::simd::Base;
+use bytemuck::Pod;
 
 /// Vectors of i32 of one instruction set.
 ///
@@ -10,15 +11,24 @@ use crate::backend::cpu::kernels::simd::Base;
 #[allow(clippy::missing_safety_doc)] // the trait's section holds for each function
 pub unsafe trait Lanes: Copy {
     type I: Copy;
+    /// [`Bytes`], ready to be computed with.
+    type Target: Copy;
+    /// Four vectors as bytes.
+    type Packed: Copy + Pod;
     const LANES: usize;
+    /// In what form they want the constants of scaling.
+    const FORM: Form;
 
     unsafe fn load(p: *const i32) -> Self::I;
     unsafe fn splat(x: i32) -> Self::I;
     unsafe fn sub(a: Self::I, b: Self::I) -> Self::I;
     /// Scaled sums, of which `scales` has the constants.
     unsafe fn requantise(sums: Self::I, scales: Scales) -> Self::I;
-    /// Stores two rows of scaled sums as bytes: the first `columns` of each, at least 1.
-    unsafe fn store(rows: [[Self::I; 2]; 2], to: [*mut u8; 2], columns: usize, bytes: Bytes);
+    unsafe fn target(bytes: Bytes) -> Self::Target;
+    /// Scaled sums as bytes, in order.
+    unsafe fn pack(scaled: [Self::I; 4], target: Self::Target) -> Self::Packed;
+    /// Stores two rows of two vectors: the first `columns` of each, at least 1.
+    unsafe fn store(packed: Self::Packed, to: [*mut u8; 2], columns: usize);
     /// The sum of `count` bytes.
     unsafe fn sum<const SIGNED: bool>(bytes: *const u8, count: usize) -> i32;
 }
@@ -44,7 +54,10 @@ pub unsafe fn sum_of<const SIGNED: bool>(bytes: *const u8, count: usize) -> i32 
 // SAFETY: plain Rust on every machine; pointers are used for as many elements as the trait says.
 unsafe impl Lanes for Base {
     type I = [i32; 8];
+    type Target = Bytes;
+    type Packed = [u8; 32];
     const LANES: usize = 8;
+    const FORM: Form = Form::Wide;
 
     #[inline(always)]
     unsafe fn load(p: *const i32) -> Self::I {
@@ -76,15 +89,23 @@ unsafe impl Lanes for Base {
         })
     }
     #[inline(always)]
-    unsafe fn store(rows: [[Self::I; 2]; 2], to: [*mut u8; 2], columns: usize, bytes: Bytes) {
-        for (row, to) in rows.iter().zip(to) {
-            let mut stored = [0u8; 16];
-            for (stored, &x) in stored.iter_mut().zip(row.as_flattened()) {
-                let byte = x.saturating_add(bytes.zero.into()).clamp(0, 255) as u8;
-                *stored = byte.max(bytes.low).min(bytes.high) ^ bytes.flip;
-            }
+    unsafe fn target(bytes: Bytes) -> Bytes {
+        bytes
+    }
+    #[inline(always)]
+    unsafe fn pack(scaled: [Self::I; 4], target: Bytes) -> Self::Packed {
+        let mut packed = [0; 32];
+        for (packed, &x) in packed.iter_mut().zip(scaled.as_flattened()) {
+            let byte = x.saturating_add(target.zero.into()).clamp(0, 255) as u8;
+            *packed = byte.max(target.low).min(target.high) ^ target.flip;
+        }
+        packed
+    }
+    #[inline(always)]
+    unsafe fn store(packed: Self::Packed, to: [*mut u8; 2], columns: usize) {
+        for (row, to) in packed.chunks_exact(16).zip(to) {
             // SAFETY: the caller's pointers are valid for `columns` bytes.
-            unsafe { libc::memcpy(to.cast(), stored.as_ptr().cast(), columns.min(16)) };
+            unsafe { libc::memcpy(to.cast(), row.as_ptr().cast(), columns.min(16)) };
         }
     }
     #[inline(always)]

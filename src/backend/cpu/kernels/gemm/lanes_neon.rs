@@ -1,7 +1,7 @@
 //! Vectors of 32-bit sums in NEON.
 
 use super::lanes::{sum_of, Lanes};
-use super::requant::{Bytes, Scales};
+use super::requant::{Bytes, Form, Scales};
 use crate::backend::cpu::kernels::neon::{apply, apply_once, Multipliers, Neon};
 use std::arch::aarch64::*;
 
@@ -24,7 +24,10 @@ unsafe fn store_64(row: uint8x8_t, to: *mut u8, columns: usize) {
 // SAFETY: every machine has these instructions; all loads and stores may be unaligned.
 unsafe impl Lanes for Neon {
     type I = int32x4_t;
+    type Target = Bytes;
+    type Packed = [u8; 16];
     const LANES: usize = 4;
+    const FORM: Form = Form::Narrow;
 
     #[inline(always)]
     unsafe fn load(p: *const i32) -> Self::I {
@@ -55,18 +58,29 @@ unsafe impl Lanes for Neon {
         }
     }
     #[inline(always)]
-    unsafe fn store(rows: [[Self::I; 2]; 2], to: [*mut u8; 2], columns: usize, bytes: Bytes) {
-        // SAFETY: by the trait's contract, `columns` bytes can be written to each.
+    unsafe fn target(bytes: Bytes) -> Bytes {
+        bytes
+    }
+    #[inline(always)]
+    unsafe fn pack(scaled: [Self::I; 4], target: Bytes) -> Self::Packed {
+        // SAFETY: by the trait's contract; any bits are bytes, and there are as many.
         unsafe {
-            let zero = vdupq_n_s16(bytes.zero);
-            let [[a, b], [c, d]] = rows;
+            let zero = vdupq_n_s16(target.zero);
+            let [a, b, c, d] = scaled;
             let first = vqaddq_s16(vqmovn_high_s32(vqmovn_s32(a), b), zero);
             let second = vqaddq_s16(vqmovn_high_s32(vqmovn_s32(c), d), zero);
             let packed = vqmovun_high_s16(vqmovun_s16(first), second);
-            let clamped = vminq_u8(vmaxq_u8(packed, vdupq_n_u8(bytes.low)), vdupq_n_u8(bytes.high));
-            let typed = veorq_u8(clamped, vdupq_n_u8(bytes.flip));
-            store_64(vget_low_u8(typed), to[0], columns);
-            store_64(vget_high_u8(typed), to[1], columns);
+            let clamped = vminq_u8(vmaxq_u8(packed, vdupq_n_u8(target.low)), vdupq_n_u8(target.high));
+            std::mem::transmute(veorq_u8(clamped, vdupq_n_u8(target.flip)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn store(packed: Self::Packed, to: [*mut u8; 2], columns: usize) {
+        // SAFETY: by the trait's contract, `columns` bytes can be written to each.
+        unsafe {
+            let rows: uint8x16_t = std::mem::transmute(packed);
+            store_64(vget_low_u8(rows), to[0], columns);
+            store_64(vget_high_u8(rows), to[1], columns);
         }
     }
     #[inline(always)]

@@ -1,8 +1,9 @@
 //! Vectors of 32-bit sums in AVX2 and AVX-512.
 
 use super::lanes::{sum_of, Lanes};
-use super::requant::{Bytes, Scales};
+use super::requant::{Bytes, Form, Scales};
 use crate::backend::cpu::kernels::simd::{Avx2, Avx512};
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 /// In the order in which packing the 32-bit lanes of two rows of two vectors to bytes leaves groups of four of them: where
@@ -11,6 +12,25 @@ const ORDER_256: [i32; 8] = [0, 4, 1, 5, 2, 6, 3, 7];
 const ORDER_512: [i32; 16] = [0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15];
 
 // Here and below no closure computes with vectors: it would not be compiled for their instruction set.
+
+/// `x` shifted right, with its sign. The intrinsic is an instruction more, for shifts of over 63 bits, of which there are
+/// none here.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn shift_right(x: __m512i, by: __m512i) -> __m512i {
+    let shifted;
+    // SAFETY: the instruction computes with registers only.
+    unsafe {
+        asm!(
+            "vpsravq {shifted}, {x}, {by}",
+            shifted = lateout(zmm_reg) shifted,
+            x = in(zmm_reg) x,
+            by = in(zmm_reg) by,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    shifted
+}
 
 /// Scales the even lanes of `x`: gives 64 bits each, of which the lower half matters.
 ///
@@ -45,7 +65,7 @@ unsafe fn half_512(x: __m512i, constants: *const i64) -> __m512i {
         let sign = _mm512_and_si512(x, _mm512_loadu_si512(constants.add(32).cast()));
         let shift = _mm512_loadu_si512(constants.add(48).cast());
         let nudged = _mm512_sub_epi64(_mm512_add_epi64(_mm512_mul_epi32(x, mantissa), round), sign);
-        _mm512_srav_epi64(nudged, shift)
+        shift_right(nudged, shift)
     }
 }
 
@@ -70,7 +90,11 @@ unsafe fn store_128(row: __m128i, to: *mut u8, columns: usize) {
 // SAFETY: callers have detected AVX2, as the trait demands; all loads and stores are unaligned ones.
 unsafe impl Lanes for Avx2 {
     type I = __m256i;
+    /// Zero point, least, largest, and what flips.
+    type Target = [__m256i; 4];
+    type Packed = [u8; 32];
     const LANES: usize = 8;
+    const FORM: Form = Form::Wide;
 
     #[inline(always)]
     unsafe fn load(p: *const i32) -> Self::I {
@@ -102,22 +126,38 @@ unsafe impl Lanes for Avx2 {
         }
     }
     #[inline(always)]
-    unsafe fn store(rows: [[Self::I; 2]; 2], to: [*mut u8; 2], columns: usize, bytes: Bytes) {
-        // SAFETY: by the trait's contract, `columns` bytes can be written to each.
+    unsafe fn target(bytes: Bytes) -> Self::Target {
+        // SAFETY: by the trait's contract.
         unsafe {
-            let zero = _mm256_set1_epi16(bytes.zero);
-            let [[a, b], [c, d]] = rows;
+            [
+                _mm256_set1_epi16(bytes.zero),
+                _mm256_set1_epi8(bytes.low as i8),
+                _mm256_set1_epi8(bytes.high as i8),
+                _mm256_set1_epi8(bytes.flip as i8),
+            ]
+        }
+    }
+    #[inline(always)]
+    unsafe fn pack(scaled: [Self::I; 4], [zero, low, high, flip]: Self::Target) -> Self::Packed {
+        // SAFETY: by the trait's contract; any bits are bytes, and there are as many.
+        unsafe {
+            let [a, b, c, d] = scaled;
             let first = _mm256_adds_epi16(_mm256_packs_epi32(a, b), zero);
             let second = _mm256_adds_epi16(_mm256_packs_epi32(c, d), zero);
             let packed = _mm256_packus_epi16(first, second);
-            let low = _mm256_set1_epi8(bytes.low as i8);
-            let high = _mm256_set1_epi8(bytes.high as i8);
             let clamped = _mm256_min_epu8(_mm256_max_epu8(packed, low), high);
-            let typed = _mm256_xor_si256(clamped, _mm256_set1_epi8(bytes.flip as i8));
+            let typed = _mm256_xor_si256(clamped, flip);
             let order = _mm256_loadu_si256(ORDER_256.as_ptr().cast());
-            let ordered = _mm256_permutevar8x32_epi32(typed, order);
-            store_128(_mm256_castsi256_si128(ordered), to[0], columns);
-            store_128(_mm256_extracti128_si256::<1>(ordered), to[1], columns);
+            std::mem::transmute(_mm256_permutevar8x32_epi32(typed, order))
+        }
+    }
+    #[inline(always)]
+    unsafe fn store(packed: Self::Packed, to: [*mut u8; 2], columns: usize) {
+        // SAFETY: by the trait's contract, `columns` bytes can be written to each.
+        unsafe {
+            let rows = _mm256_loadu_si256(packed.as_ptr().cast());
+            store_128(_mm256_castsi256_si128(rows), to[0], columns);
+            store_128(_mm256_extracti128_si256::<1>(rows), to[1], columns);
         }
     }
     #[inline(always)]
@@ -142,7 +182,11 @@ unsafe impl Lanes for Avx2 {
 // SAFETY: callers have detected AVX-512 F, BW, DQ and VL, as the trait demands; all loads and stores are unaligned ones.
 unsafe impl Lanes for Avx512 {
     type I = __m512i;
+    /// Zero point, least, largest, and what flips.
+    type Target = [__m512i; 4];
+    type Packed = [u8; 64];
     const LANES: usize = 16;
+    const FORM: Form = Form::Wide;
 
     #[inline(always)]
     unsafe fn load(p: *const i32) -> Self::I {
@@ -175,22 +219,39 @@ unsafe impl Lanes for Avx512 {
         }
     }
     #[inline(always)]
-    unsafe fn store(rows: [[Self::I; 2]; 2], to: [*mut u8; 2], columns: usize, bytes: Bytes) {
-        // SAFETY: by the trait's contract, `columns` bytes can be written to each; the mask leaves out the others.
+    unsafe fn target(bytes: Bytes) -> Self::Target {
+        // SAFETY: by the trait's contract.
         unsafe {
-            let zero = _mm512_set1_epi16(bytes.zero);
-            let [[a, b], [c, d]] = rows;
+            [
+                _mm512_set1_epi16(bytes.zero),
+                _mm512_set1_epi8(bytes.low as i8),
+                _mm512_set1_epi8(bytes.high as i8),
+                _mm512_set1_epi8(bytes.flip as i8),
+            ]
+        }
+    }
+    #[inline(always)]
+    unsafe fn pack(scaled: [Self::I; 4], [zero, low, high, flip]: Self::Target) -> Self::Packed {
+        // SAFETY: by the trait's contract; any bits are bytes, and there are as many.
+        unsafe {
+            let [a, b, c, d] = scaled;
             let first = _mm512_adds_epi16(_mm512_packs_epi32(a, b), zero);
             let second = _mm512_adds_epi16(_mm512_packs_epi32(c, d), zero);
             let packed = _mm512_packus_epi16(first, second);
-            let low = _mm512_set1_epi8(bytes.low as i8);
-            let high = _mm512_set1_epi8(bytes.high as i8);
             let clamped = _mm512_min_epu8(_mm512_max_epu8(packed, low), high);
-            let typed = _mm512_xor_si512(clamped, _mm512_set1_epi8(bytes.flip as i8));
-            let ordered = _mm512_permutexvar_epi32(_mm512_loadu_si512(ORDER_512.as_ptr().cast()), typed);
+            let typed = _mm512_xor_si512(clamped, flip);
+            let order = _mm512_loadu_si512(ORDER_512.as_ptr().cast());
+            std::mem::transmute(_mm512_permutexvar_epi32(order, typed))
+        }
+    }
+    #[inline(always)]
+    unsafe fn store(packed: Self::Packed, to: [*mut u8; 2], columns: usize) {
+        // SAFETY: by the trait's contract, `columns` bytes can be written to each; the mask leaves out the others.
+        unsafe {
+            let rows = _mm512_loadu_si512(packed.as_ptr().cast());
             let mask = if columns >= 32 { !0 } else { (1u32 << columns) - 1 };
-            _mm256_mask_storeu_epi8(to[0].cast(), mask, _mm512_castsi512_si256(ordered));
-            _mm256_mask_storeu_epi8(to[1].cast(), mask, _mm512_extracti64x4_epi64::<1>(ordered));
+            _mm256_mask_storeu_epi8(to[0].cast(), mask, _mm512_castsi512_si256(rows));
+            _mm256_mask_storeu_epi8(to[1].cast(), mask, _mm512_extracti64x4_epi64::<1>(rows));
         }
     }
     #[inline(always)]

@@ -4,6 +4,7 @@
 //! rows, from where, on which thread) is the same for all; everything below it (vectors or tiles, how many rows at a time,
 //! how sums become outputs) is its own affair. A result must not depend on the rows and panels that a block has besides.
 
+use super::requant::Form;
 use bytemuck::{AnyBitPattern, Pod};
 
 /// The most rows that a block has.
@@ -42,6 +43,8 @@ pub struct Micro<F: Family> {
     pub even: bool,
     /// What 8-bit weights are xored with before they are packed.
     pub flip: u8,
+    /// In what form it wants the constants that scale 8-bit sums.
+    pub form: Form,
     /// Multiplies a block.
     ///
     /// # Safety

@@ -39,9 +39,10 @@ mod tests;
 
 pub(super) use float::Float;
 pub(super) use image::{is_matrix, shape as image_shape, Image};
+pub(super) use lanes::Lanes;
 pub(super) use micro::{Family, MAX_ROWS};
 pub(super) use packed::{Constants, Packed, Shape, Zeros};
 pub(super) use pairs::Pairs;
 pub(super) use product::{Outputs, Product, Rows};
 pub(super) use quant::Quant;
-pub(super) use requant::Requantisation;
+pub(super) use requant::{Requant, Requantisation, Scales};

@@ -132,7 +132,7 @@ impl Packed<Quant> {
             return None;
         }
         let folding = Folding::new(zeros, micro, inputs);
-        let requant = Requant::new(requantisation, choice::form(isa), micro.columns / 2, folding.row_factor)?;
+        let requant = Requant::new(requantisation, micro.form, micro.columns / 2, folding.row_factor)?;
         let folded = |row: &[i8], bias: i32| {
             let sum = row.iter().fold(0i32, |sum, &w| sum.wrapping_add(folding.number(w)));
             Some(folding.bias(sum, bias))

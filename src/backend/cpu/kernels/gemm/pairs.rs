@@ -130,7 +130,7 @@ impl Pairs<Quant> {
     ) -> Option<Self> {
         let micro = choice::quant(isa, zeros.signed_inputs);
         let fold = Folding::new(zeros, micro, geometry.inner);
-        let requant = Requant::new(requantisation, choice::form(isa), micro.columns / 2, fold.row_factor)?;
+        let requant = Requant::new(requantisation, micro.form, micro.columns / 2, fold.row_factor)?;
         // Right matrices are packed in groups of four only.
         (micro.group == 4).then(|| Pairs::new(micro, geometry, requant, fold))?
     }

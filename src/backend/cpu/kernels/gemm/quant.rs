@@ -11,7 +11,7 @@ use super::dot_neon::Dotprod;
 use super::dot_x86::{AvxVnni, Vnni};
 use super::lanes::Lanes;
 use super::micro::{for_each_tile, with_height, Block, Family, Micro, MAX_ROWS};
-use super::requant::Requant;
+use super::requant::{Requant, Scales};
 #[cfg(target_arch = "aarch64")]
 use crate::backend::cpu::kernels::neon::Neon;
 use crate::backend::cpu::kernels::simd;
@@ -45,8 +45,28 @@ const fn of<D: Dot>(
     let padded = |depth: usize| depth.next_multiple_of(D::GROUP);
     let flip = [if D::FLIP[0] { 0x80 } else { 0 }, if D::FLIP[1] { 0x80 } else { 0 }];
     [
-        Micro { name, rows, columns, group, padded, even: false, flip: flip[0], run: run[0] },
-        Micro { name, rows, columns, group, padded, even: false, flip: flip[1], run: run[1] },
+        Micro {
+            name,
+            rows,
+            columns,
+            group,
+            padded,
+            even: false,
+            flip: flip[0],
+            form: D::V::FORM,
+            run: run[0],
+        },
+        Micro {
+            name,
+            rows,
+            columns,
+            group,
+            padded,
+            even: false,
+            flip: flip[1],
+            form: D::V::FORM,
+            run: run[1],
+        },
     ]
 }
 
@@ -59,8 +79,8 @@ macro_rules! micro_kernels {
             unsafe fn unsigned(block: &Block<Quant>) {
                 // SAFETY: by the contract of `Micro::run`.
                 unsafe {
-                    run::<$dot, false>(block, $most, |terms, row, height, panel| {
-                        with_height!(height, [$($height)*], M => tile::<$dot, false, M, 1>(block, terms, row, panel))
+                    run::<$dot, false>(block, $most, |epilogue, row, height, panel| {
+                        with_height!(height, [$($height)*], M => tile::<$dot, false, M, 1>(block, epilogue, row, panel))
                     })
                 }
             }
@@ -68,8 +88,8 @@ macro_rules! micro_kernels {
             unsafe fn signed(block: &Block<Quant>) {
                 // SAFETY: by the contract of `Micro::run`.
                 unsafe {
-                    run::<$dot, true>(block, $most, |terms, row, height, panel| {
-                        with_height!(height, [$($height)*], M => tile::<$dot, true, M, 1>(block, terms, row, panel))
+                    run::<$dot, true>(block, $most, |epilogue, row, height, panel| {
+                        with_height!(height, [$($height)*], M => tile::<$dot, true, M, 1>(block, epilogue, row, panel))
                     })
                 }
             }
@@ -99,24 +119,33 @@ micro_kernels!(NEON = "neon 8-bit", Neon, [1 2 3 4 5 6 7 8], 8);
 #[cfg(target_arch = "aarch64")]
 micro_kernels!(DOTPROD = "dotprod 8-bit", Dotprod, [1 2 3 4 5 6 7 8], 8, "dotprod");
 
-/// What is to be subtracted from each sum of a row: its inputs' sum, as often as the weights' zero point says.
-///
-/// # Safety
-/// The machine must have the instruction set of `V`, and the block be as `Micro::run` demands.
-#[inline(always)]
-pub unsafe fn row_terms<V: Lanes, const SIGNED: bool>(block: &Block<Quant>) -> [i32; MAX_ROWS] {
-    let (mut terms, factor) = ([0; MAX_ROWS], block.finish.0.row_factor);
-    if factor == 0 {
-        return terms;
-    }
-    for inputs in block.inputs.chunks_exact(block.rows) {
-        for (term, &row) in terms.iter_mut().zip(inputs) {
-            // SAFETY: by contract there are as many inputs.
-            let sum = unsafe { V::sum::<SIGNED>(row, block.depth) };
-            *term = term.wrapping_add(sum.wrapping_mul(factor));
+/// What sums of a block become outputs with, beside the multipliers.
+pub struct Epilogue<V: Lanes> {
+    /// By row: what is to be subtracted from each sum, its inputs' sum as often as the weights' zero point says.
+    pub terms: [i32; MAX_ROWS],
+    target: V::Target,
+}
+
+impl<V: Lanes> Epilogue<V> {
+    /// # Safety
+    /// The machine must have the instruction set of `V`, and the block be as `Micro::run` demands.
+    #[inline(always)]
+    pub unsafe fn of<const SIGNED: bool>(block: &Block<Quant>) -> Self {
+        let (requant, mut terms) = (block.finish.0, [0; MAX_ROWS]);
+        // SAFETY: by contract.
+        let target = unsafe { V::target(requant.target) };
+        if requant.row_factor == 0 {
+            return Epilogue { terms, target };
         }
+        for inputs in block.inputs.chunks_exact(block.rows) {
+            for (term, &row) in terms.iter_mut().zip(inputs) {
+                // SAFETY: by contract there are as many inputs.
+                let sum = unsafe { V::sum::<SIGNED>(row, block.depth) };
+                *term = term.wrapping_add(sum.wrapping_mul(requant.row_factor));
+            }
+        }
+        Epilogue { terms, target }
     }
-    terms
 }
 
 /// Goes through a block as the float product does.
@@ -127,10 +156,10 @@ pub unsafe fn row_terms<V: Lanes, const SIGNED: bool>(block: &Block<Quant>) -> [
 unsafe fn run<D: Dot, const SIGNED: bool>(
     block: &Block<Quant>,
     most: usize,
-    one: impl Fn(&[i32; MAX_ROWS], usize, usize, usize),
+    one: impl Fn(&Epilogue<D::V>, usize, usize, usize),
 ) {
     // SAFETY: the same contract.
-    let terms = unsafe { row_terms::<D::V, SIGNED>(block) };
+    let epilogue = unsafe { Epilogue::<D::V>::of::<SIGNED>(block) };
     let panels = block.columns.div_ceil(2 * D::V::LANES);
     let mut panel = 0;
     while panel < panels {
@@ -141,10 +170,10 @@ unsafe fn run<D: Dot, const SIGNED: bool>(
         };
         match side {
             // SAFETY: as many panels are left, and the block has as many rows.
-            4 => unsafe { tile::<D, SIGNED, 1, 4>(block, &terms, 0, panel) },
+            4 => unsafe { tile::<D, SIGNED, 1, 4>(block, &epilogue, 0, panel) },
             // SAFETY: as above.
-            2 => unsafe { tile::<D, SIGNED, 2, 2>(block, &terms, 0, panel) },
-            _ => for_each_tile(block.rows, most, |row, height| one(&terms, row, height, panel)),
+            2 => unsafe { tile::<D, SIGNED, 2, 2>(block, &epilogue, 0, panel) },
+            _ => for_each_tile(block.rows, most, |row, height| one(&epilogue, row, height, panel)),
         }
         panel += side;
     }
@@ -158,7 +187,7 @@ unsafe fn run<D: Dot, const SIGNED: bool>(
 #[inline(always)]
 unsafe fn tile<D: Dot, const SIGNED: bool, const M: usize, const P: usize>(
     block: &Block<Quant>,
-    terms: &[i32; MAX_ROWS],
+    epilogue: &Epilogue<D::V>,
     row: usize,
     panel: usize,
 ) {
@@ -171,7 +200,7 @@ unsafe fn tile<D: Dot, const SIGNED: bool, const M: usize, const P: usize>(
             let bias = block.bias.add((panel + p) * width);
             let bias = [D::V::load(bias), D::V::load(bias.add(lanes))];
             for (m, sums) in sums.iter_mut().enumerate() {
-                let term = D::V::splat(terms[row + m]);
+                let term = D::V::splat(epilogue.terms[row + m]);
                 sums[p] = [D::V::sub(bias[0], term), D::V::sub(bias[1], term)];
             }
         }
@@ -221,10 +250,11 @@ unsafe fn tile<D: Dot, const SIGNED: bool, const M: usize, const P: usize>(
         // Written out, as sums that are indexed by a variable would be kept in memory all along.
         macro_rules! finish_pairs {
             ($($p:literal: $($m:literal)*;)*) => {
-                $($(if P > $p && M > $m {
+                $(let scales = panel_scales::<D::V>(block, panel + $p.min(P - 1));
+                $(if P > $p && M > $m {
                     let other = if M > $m + 1 { $m + 1 } else { $m };
                     let pair: [[Sums<D>; 2]; 2] = [sums[$m][$p], sums[other][$p]];
-                    finish::<D::V>(block, pair, [row + $m, row + other], panel + $p);
+                    finish(block, epilogue, scales, pair, [row + $m, row + other], panel + $p);
                 })*)*
             };
         }
@@ -232,24 +262,39 @@ unsafe fn tile<D: Dot, const SIGNED: bool, const M: usize, const P: usize>(
     }
 }
 
-/// Turns the sums of two rows of a panel into outputs.
+/// The constants of a panel's columns.
+#[inline(always)]
+pub fn panel_scales<V: Lanes>(block: &Block<Quant>, panel: usize) -> [Scales; 2] {
+    let (requant, first) = block.finish;
+    let vector = (first + panel * 2 * V::LANES) / V::LANES;
+    [requant.scales(vector), requant.scales(vector + 1)]
+}
+
+/// Turns the sums of two rows of a panel, which has these `scales`, into outputs.
 ///
 /// # Safety
 /// The machine must have the instruction set of `V`, the block be as `Micro::run` demands, and have the rows and the panel.
 #[inline(always)]
-pub unsafe fn finish<V: Lanes>(block: &Block<Quant>, sums: [[V::I; 2]; 2], rows: [usize; 2], panel: usize) {
-    let ((requant, first), column) = (block.finish, panel * 2 * V::LANES);
-    let vector = (first + column) / V::LANES;
-    let scales = [requant.scales(vector), requant.scales(vector + 1)];
+pub unsafe fn finish<V: Lanes>(
+    block: &Block<Quant>,
+    epilogue: &Epilogue<V>,
+    scales: [Scales; 2],
+    sums: [[V::I; 2]; 2],
+    rows: [usize; 2],
+    panel: usize,
+) {
+    let column = panel * 2 * V::LANES;
     // SAFETY: the outputs exist by contract, as many as columns are left at least.
     unsafe {
         let [[a, b], [c, d]] = sums;
         let scaled = [
-            [V::requantise(a, scales[0]), V::requantise(b, scales[1])],
-            [V::requantise(c, scales[0]), V::requantise(d, scales[1])],
+            V::requantise(a, scales[0]),
+            V::requantise(b, scales[1]),
+            V::requantise(c, scales[0]),
+            V::requantise(d, scales[1]),
         ];
         let outputs = block.outputs.add(column);
         let to = [outputs.add(rows[0] * block.stride), outputs.add(rows[1] * block.stride)];
-        V::store(scaled, to, block.columns - column, requant.target);
+        V::store(V::pack(scaled, epilogue.target), to, block.columns - column);
     }
 }

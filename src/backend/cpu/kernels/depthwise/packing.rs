@@ -1,0 +1,68 @@
+//! Weights and bias of 8-bit types in the form that quads are multiplied with.
+
+use super::super::conv::signed_weights;
+use super::super::gemm::{Lanes, Requant, Requantisation};
+use super::super::Source;
+use super::quads::{number, Quads, CHANNELS, QUAD, ROWS};
+use crate::memory::Weights;
+use crate::ops::conv::DepthwiseGeometry;
+use crate::ops::Args;
+
+/// Weights and bias on their way into their packed form.
+pub struct Packing<'a> {
+    pub geometry: &'a DepthwiseGeometry,
+    pub input_zero: u8,
+    pub weight_zero: i32,
+}
+
+impl Packing<'_> {
+    fn channels(&self) -> usize {
+        self.geometry.input.channels * self.geometry.multiplier
+    }
+
+    /// The weights, and what turns sums of them into bytes.
+    pub fn weights_for<Q: Quads>(
+        &self,
+        args: &Args,
+        source: &mut Source,
+        requantisation: &Requantisation,
+    ) -> Option<(Weights, Requant)> {
+        let requant = Requant::new(requantisation, Q::V::FORM, Q::V::LANES, 0)?;
+        Some((self.weights::<Q>(args, source)?, requant))
+    }
+
+    /// Quads of weights, `[block of channels][group of rows][column]`.
+    fn weights<Q: Quads>(&self, args: &Args, source: &mut Source) -> Option<Weights> {
+        let (height, width, channels) =
+            (self.geometry.height.kernel, self.geometry.width.kernel, self.channels());
+        let (groups, blocks) = (height.div_ceil(ROWS), channels.div_ceil(CHANNELS));
+        source.take::<Q::Weight>(blocks * groups * width * QUAD, |to| {
+            let weights = signed_weights(&args.arg(1).ok()?)?;
+            let weights = (weights.len() == height * width * channels).then_some(weights)?;
+            for (i, &weight) in weights.iter().enumerate() {
+                let (row, column, c) = (i / channels / width, i / channels % width, i % channels);
+                let quad = (c / CHANNELS * groups + row / ROWS) * width + column;
+                to[quad * QUAD + Q::place(c % CHANNELS, row % ROWS)] = weight.into();
+            }
+            Some(())
+        })
+    }
+
+    /// The bias, with what the zero points add to the sum of the plain products.
+    pub fn bias(&self, args: &Args, source: &mut Source) -> Option<Weights> {
+        let channels = self.channels();
+        source.take::<i32>(channels.next_multiple_of(CHANNELS), |to| {
+            let (weights, arg) = (signed_weights(&args.arg(1).ok()?)?, args.get(2).ok()?);
+            let bias: &[i32] = arg.elements().ok().filter(|bias: &&[i32]| bias.len() == channels)?;
+            for (to, bias) in to.iter_mut().zip(bias) {
+                *to = *bias;
+            }
+            let zero = number(self.input_zero);
+            for (i, &weight) in weights.iter().enumerate() {
+                let term = zero.wrapping_mul(i32::from(weight).wrapping_sub(self.weight_zero));
+                to[i % channels] = to[i % channels].wrapping_sub(term);
+            }
+            Some(())
+        })
+    }
+}
