@@ -1,13 +1,25 @@
 //! Private, zeroed memory aligned for any element type and vector width.
 
 use super::budget::Counted;
+use super::zeroed::{ZeroedPages, WORTHWHILE};
 
 /// A private buffer of bytes, aligned to 64. Not to be cloned: its length may be a client's choice.
 #[derive(Default)]
 pub struct AlignedBuf {
-    blocks: Box<[Block]>,
+    storage: Storage,
     len: usize,
     counted: Option<Counted>,
+}
+
+enum Storage {
+    Blocks(Box<[Block]>),
+    Pages(ZeroedPages),
+}
+
+impl Default for Storage {
+    fn default() -> Self {
+        Storage::Blocks(Box::default())
+    }
 }
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
@@ -22,8 +34,10 @@ impl AlignedBuf {
         if count > 0 {
             buf.counted = Some(Counted::take(count.checked_mul(size_of::<Block>())?)?);
         }
-        // Zeroed by the kernel where it is large: to do so here would touch every page once more.
-        buf.blocks = bytemuck::allocation::try_zeroed_slice_box(count).ok()?;
+        buf.storage = match len {
+            WORTHWHILE.. => Storage::Pages(ZeroedPages::new(len)?),
+            _ => Storage::Blocks(bytemuck::allocation::try_zeroed_slice_box(count).ok()?),
+        };
         buf.len = len;
         Some(buf)
     }
@@ -47,13 +61,21 @@ impl std::ops::Deref for AlignedBuf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.blocks)[..self.len]
+        let bytes = match &self.storage {
+            Storage::Blocks(blocks) => bytemuck::cast_slice(blocks),
+            Storage::Pages(pages) => pages.bytes(),
+        };
+        &bytes[..self.len]
     }
 }
 
 impl std::ops::DerefMut for AlignedBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut bytemuck::cast_slice_mut(&mut self.blocks)[..self.len]
+        let bytes = match &mut self.storage {
+            Storage::Blocks(blocks) => bytemuck::cast_slice_mut(blocks),
+            Storage::Pages(pages) => pages.bytes_mut(),
+        };
+        &mut bytes[..self.len]
     }
 }
 
@@ -69,11 +91,14 @@ mod tests {
 
     #[test]
     fn is_zeroed_aligned_and_fallible() {
-        let mut buf = AlignedBuf::zeroed(65).unwrap();
-        assert_eq!((buf.len(), buf.as_ptr() as usize % 64), (65, 0));
-        assert!(buf.iter().all(|&b| b == 0));
-        buf[64] = 1;
-        assert_eq!(AlignedBuf::copy_of(&buf).unwrap()[64], 1);
+        // Blocks, pages, and some that may be huge.
+        for len in [65, WORTHWHILE - 1, WORTHWHILE, (2 << 20) - 1, (4 << 20) + 65] {
+            let mut buf = AlignedBuf::zeroed(len).unwrap();
+            assert_eq!((buf.len(), buf.as_ptr() as usize % 64), (len, 0));
+            assert!(buf.iter().all(|&b| b == 0));
+            buf[len - 1] = 1;
+            assert_eq!(AlignedBuf::copy_of(&buf).unwrap()[len - 1], 1);
+        }
         assert!(AlignedBuf::zeroed(usize::MAX / 2).is_none());
         // More than the process may have: the kernel would promise it.
         assert!(AlignedBuf::zeroed(crate::memory::machine_bytes() / 2 + 1).is_none());

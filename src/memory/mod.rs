@@ -23,6 +23,7 @@ mod served;
 mod view;
 mod weights;
 mod word;
+mod zeroed;
 
 pub use aligned::AlignedBuf;
 pub use allocator::give_back_soon;

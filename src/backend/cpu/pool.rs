@@ -1,5 +1,6 @@
 //! The threads that compute. Work is handed out in chunks, so that a late worker never holds up the caller, who works
-//! along and returns when all chunks are done.
+//! along and returns when all chunks are done. Each thread has a share of its own, always the same part of the whole, as
+//! what it reads then mostly is what it wrote in the operation before; when it is through it helps with those of others.
 //!
 //! A worker without work stays awake for a moment, as the next operation's work mostly comes within it, then sleeps.
 
@@ -44,6 +45,8 @@ struct Shared {
     wake: Condvar,
     /// How many jobs are in the queue: to be read without the lock.
     jobs: AtomicUsize,
+    /// How many jobs were posted ever: to be read without the lock.
+    posted: AtomicUsize,
     /// How many keep the pool warm.
     warm: AtomicUsize,
     /// Workers that sleep: to be read without the lock.
@@ -63,7 +66,8 @@ struct Job {
     /// The caller's closure, valid until `done` reaches `count`: the caller waits for that.
     work: *const (dyn Fn(usize) + Sync),
     count: usize,
-    next: AtomicUsize,
+    /// One for each thread of the team.
+    shares: Vec<Share>,
     done: AtomicUsize,
     /// On whose account memory is taken for it.
     client: u32,
@@ -76,6 +80,13 @@ struct Job {
     all_done: Condvar,
 }
 
+/// Chunks of a job that one thread is to take first. It has a cache line of its own.
+#[repr(align(64))]
+struct Share {
+    next: AtomicUsize,
+    end: usize,
+}
+
 // SAFETY: `work` points to a closure that is Sync; it is called only for indices below `count`, all of which are counted
 // in `done` before the caller, who owns the closure, returns.
 unsafe impl Send for Job {}
@@ -83,14 +94,21 @@ unsafe impl Send for Job {}
 unsafe impl Sync for Job {}
 
 impl Job {
-    /// Works on chunks until none is left to take.
-    fn help(&self) {
+    /// A chunk that nobody has taken yet, of share `own` if it has one.
+    fn take(&self, own: usize) -> Option<usize> {
+        let (before, after) = self.shares.split_at(own % self.shares.len());
+        after.iter().chain(before).find_map(|share| {
+            // Not counted on beyond the end, where all threads come by.
+            let left = share.next.load(Ordering::Relaxed) < share.end;
+            let index = if left { share.next.fetch_add(1, Ordering::Relaxed) } else { share.end };
+            (index < share.end).then_some(index)
+        })
+    }
+
+    /// Works on chunks, those of share `own` first, until none is left to take.
+    fn help(&self, own: usize) {
         let _account = on_account_of(self.client);
-        loop {
-            let index = self.next.fetch_add(1, Ordering::Relaxed);
-            if index >= self.count {
-                return;
-            }
+        while let Some(index) = self.take(own) {
             // SAFETY: `index` is not counted as done yet, so the caller still waits and the closure lives.
             let work = unsafe { &*self.work };
             if catch_unwind(AssertUnwindSafe(|| work(index))).is_err() {
@@ -103,10 +121,15 @@ impl Job {
         }
     }
 
+    /// Whether chunks are left to take.
+    fn has_chunks(&self) -> bool {
+        self.shares.iter().any(|share| share.next.load(Ordering::Relaxed) < share.end)
+    }
+
     /// Takes a worker's place in it, if there is work for one more.
     fn join(&self) -> bool {
         let one_less = |vacancies: usize| vacancies.checked_sub(1);
-        self.next.load(Ordering::Relaxed) < self.count
+        self.has_chunks()
             && self.vacancies.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok()
     }
 
@@ -133,6 +156,7 @@ impl ThreadPool {
             queue: Mutex::default(),
             wake: Condvar::new(),
             jobs: AtomicUsize::new(0),
+            posted: AtomicUsize::new(0),
             warm: AtomicUsize::new(0),
             asleep: AtomicUsize::new(0),
         });
@@ -140,7 +164,7 @@ impl ThreadPool {
         for i in 1..threads.max(1) {
             let shared = pool.shared.clone();
             let worker = std::thread::Builder::new().name(format!("nnhal-cpu-{i}"));
-            pool.workers.push(worker.spawn(move || shared.work())?);
+            pool.workers.push(worker.spawn(move || shared.work(i))?);
         }
         Ok(pool)
     }
@@ -191,20 +215,23 @@ impl<'a> Team<'a> {
         }
         // SAFETY: only the lifetime is erased; this function does not return before the last call of `work` has.
         let work: *const (dyn Fn(usize) + Sync) = unsafe { std::mem::transmute(work) };
+        let threads = self.threads;
+        let bound = |i: usize| count / threads * i + count % threads * i / threads;
+        let share = |i: usize| Share { next: AtomicUsize::new(bound(i)), end: bound(i + 1) };
         let job = Arc::new(Job {
             work,
             count,
-            next: AtomicUsize::new(0),
+            shares: (0..threads).map(share).collect(),
             done: AtomicUsize::new(0),
             client: client_of_thread(),
-            vacancies: AtomicUsize::new(self.threads - 1),
+            vacancies: AtomicUsize::new(threads - 1),
             underway: self.underway.cloned(),
             panicked: AtomicBool::new(false),
             finished: Mutex::new(false),
             all_done: Condvar::new(),
         });
         self.pool.shared.post(job.clone());
-        job.help();
+        job.help(0);
         job.wait();
         self.pool.shared.withdraw(&job);
         assert!(!job.panicked.load(Ordering::Relaxed), "a kernel panicked on a worker thread");
@@ -221,6 +248,7 @@ impl Shared {
         let mut queue = self.lock();
         queue.jobs.push_back(job);
         self.jobs.store(queue.jobs.len(), Ordering::Release);
+        self.posted.fetch_add(1, Ordering::Release);
         let asleep = queue.asleep > 0;
         drop(queue);
         if asleep {
@@ -234,22 +262,22 @@ impl Shared {
         self.jobs.store(queue.jobs.len(), Ordering::Release);
     }
 
-    /// Works until the pool is dropped.
-    fn work(&self) {
-        while let Some(job) = self.next() {
+    /// Works until the pool is dropped, on share `own` of each job first.
+    fn work(&self, own: usize) {
+        while let Some((job, posted)) = self.next() {
             let part = job.underway.as_ref().and_then(Underway::part);
-            job.help();
+            job.help(own);
             part.into_iter().for_each(Underway::end);
-            self.stay_awake();
+            self.stay_awake(posted);
         }
     }
 
-    /// Waits for a job that has a place; `None` when the pool is dropped.
-    fn next(&self) -> Option<Arc<Job>> {
+    /// Waits for a job that has a place, and tells how many had been posted; `None` when the pool is dropped.
+    fn next(&self) -> Option<(Arc<Job>, usize)> {
         let mut queue = self.lock();
         while !queue.stop {
             if let Some(job) = queue.jobs.iter().find(|job| job.join()) {
-                return Some(job.clone());
+                return Some((job.clone(), self.posted.load(Ordering::Relaxed)));
             }
             queue.asleep += 1;
             self.asleep.store(queue.asleep, Ordering::Relaxed);
@@ -260,21 +288,19 @@ impl Shared {
         None
     }
 
-    /// Waits for a new job without sleeping, for a moment.
-    fn stay_awake(&self) {
+    /// Waits for another job than the `posted` ones without sleeping, for a moment. It stays away from the lock, which the
+    /// next job's caller needs.
+    fn stay_awake(&self, posted: usize) {
+        let has_place = |job: &Arc<Job>| job.has_chunks() && job.vacancies.load(Ordering::Relaxed) > 0;
+        // The job just done may be among them. Places are only taken, so that one look at the others will do.
+        if self.jobs.load(Ordering::Acquire) > 1 && self.lock().jobs.iter().any(has_place) {
+            return;
+        }
         let warm = self.warm.load(Ordering::Relaxed) > 0;
         let (since, limit) = (Instant::now(), if warm { AWAKE_LONGER } else { AWAKE });
-        // The job just done leaves the queue soon, or has left it.
-        while since.elapsed() < limit && !self.has_place() {
+        while self.posted.load(Ordering::Acquire) == posted && since.elapsed() < limit {
             std::hint::spin_loop();
         }
-    }
-
-    fn has_place(&self) -> bool {
-        let open = |job: &Arc<Job>| {
-            job.next.load(Ordering::Relaxed) < job.count && job.vacancies.load(Ordering::Relaxed) > 0
-        };
-        self.jobs.load(Ordering::Acquire) > 0 && self.lock().jobs.iter().any(open)
     }
 }
 

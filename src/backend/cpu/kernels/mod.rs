@@ -192,25 +192,3 @@ impl Work<'_> {
         stopped.into_inner().map_or(Ok(()), Err)
     }
 }
-
-/// Rows for each task: enough that handing them out and streaming the weights past them costs little, few enough that no
-/// task takes much over a millisecond, as only between tasks is looked whether to stop, and of those sizes the one that
-/// leaves no thread waiting for another.
-fn rows_per_task(rows: usize, cost_per_row: usize, threads: usize) -> usize {
-    let worthwhile = (64 * 1024 / cost_per_row.max(1)).max(1);
-    let short = (32 * 1024 * 1024 / cost_per_row.max(1)).max(1);
-    // In tasks for each thread. At least a few: threads do not start at the same moment, nor run undisturbed.
-    let sizes = (3..=8).map(|each| rows.div_ceil(threads * each).max(worthwhile).min(short));
-    // A task costs about as much as two rows besides.
-    let time = |&size: &usize| busiest(rows, size, threads) + 2 * rows.div_ceil(size).div_ceil(threads);
-    sizes.map(|size| size.next_multiple_of(12)).min_by_key(time).unwrap_or(12)
-}
-
-/// Rows of the thread that has the most, if all are as fast.
-fn busiest(rows: usize, size: usize, threads: usize) -> usize {
-    let full = rows / size;
-    match full % threads {
-        0 => full / threads * size + rows % size,
-        _ => full.div_ceil(threads) * size,
-    }
-}

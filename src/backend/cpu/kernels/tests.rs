@@ -269,29 +269,3 @@ fn there_are_kernels_for_the_common_calls() {
         }
     }
 }
-
-proptest! {
-    #[test]
-    fn tasks_are_worthwhile_short_and_evenly_shared(rows in 0usize..20_000, cost in 0usize..1 << 27, threads in 1usize..17) {
-        let size = rows_per_task(rows, cost, threads);
-        let tasks: Vec<usize> = (0..rows).step_by(size).map(|start| size.min(rows - start)).collect();
-        prop_assert!(size.is_multiple_of(12) && (size <= 12 || (size - 12) * cost <= 32 << 20));
-        prop_assert!(tasks.len() == 1 || size * cost >= 64 << 10 || cost == 0);
-        // Handed out in order to whoever is free.
-        let mut shares = vec![0; threads];
-        for &task in &tasks {
-            *shares.iter_mut().min().unwrap() += task;
-        }
-        let most = shares.into_iter().max().unwrap();
-        prop_assert_eq!(most, busiest(rows, size, threads));
-    }
-}
-
-#[test]
-fn images_are_shared_evenly() {
-    // 14 by 14 and 28 by 28 pixels, which four tasks for each thread would leave with a tenth more than their share.
-    for (rows, threads, most) in [(196, 2, 100), (784, 2, 396), (784, 4, 208), (3136, 8, 396)] {
-        let size = rows_per_task(rows, 20_000, threads);
-        assert!(busiest(rows, size, threads) <= most, "{rows} rows, {threads} threads: {size}");
-    }
-}

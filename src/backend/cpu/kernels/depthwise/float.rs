@@ -2,8 +2,8 @@
 
 use super::super::conv::PACKED_INPUTS;
 use super::super::simd::{dispatch, Isa, Simd};
-use super::super::{input, output, rows_per_task, Kernel, Source, Work};
-use super::rows::Rows;
+use super::super::{input, output, Kernel, Source, Work};
+use super::rows::{pixels_per_task, Rows};
 use crate::memory::{Target, View, Weights};
 use crate::ops::conv::DepthwiseGeometry;
 use crate::ops::{Args, OpError};
@@ -49,11 +49,8 @@ impl Kernel for Depthwise {
         let (geometry, channels) = (&self.geometry, self.geometry.input.channels * self.geometry.multiplier);
         let (input, out) = (input::<f32>(inputs, 0)?, output::<f32>(outputs, 0)?);
         let taps = geometry.height.kernel * geometry.width.kernel;
-        // Whole rows, unless a row is too long for the interrupt.
-        let pixels = rows_per_task(out.len() / channels, channels * taps, work.team.threads());
-        let width = geometry.width.output;
-        let chunk = if pixels < width { pixels } else { pixels / width * width } * channels;
-        work.for_each_chunk(out, chunk, |first, out| {
+        let pixels = pixels_per_task(work, geometry, out.len() / channels, channels * (200 + 60 * taps));
+        work.for_each_chunk(out, pixels * channels, |first, out| {
             pixels_of(self.isa, self, input, first / channels, out);
         })
     }

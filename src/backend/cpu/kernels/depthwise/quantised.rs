@@ -5,7 +5,7 @@ use super::super::conv::{signed_zero, QuantInput, PACKED_INPUTS};
 use super::super::gemm::{Lanes, Requant, Requantisation, Scales};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use super::super::vector::{Level, Vectors};
-use super::super::{input, output, rows_per_task, Kernel, Source, Work};
+use super::super::{input, output, Kernel, Source, Work};
 use super::packing::Packing;
 #[cfg(not(target_arch = "aarch64"))]
 use super::quads::Base;
@@ -14,7 +14,7 @@ use super::quads::{number, Quads, CHANNELS, MOST_VECTORS, PIXELS, QUAD, ROWS, SI
 use super::quads::{Avx2, Vnni};
 #[cfg(target_arch = "aarch64")]
 use super::quads_neon::{Base, Dotprod};
-use super::rows::Rows;
+use super::rows::{pixels_per_task, Rows};
 use crate::memory::{Target, View, Weights};
 use crate::ops::conv::{ChannelRequant, DepthwiseGeometry};
 use crate::ops::{Args, OpError};
@@ -135,10 +135,7 @@ impl Kernel for Depthwise {
         let (geometry, channels) = (&self.geometry, self.geometry.input.channels * self.geometry.multiplier);
         let (input, out) = (input::<u8>(inputs, 0)?, output::<u8>(outputs, 0)?);
         let taps = geometry.height.kernel * geometry.width.kernel;
-        let (width, pixels) = (geometry.width.output, out.len() / channels);
-        let pixels = rows_per_task(pixels, (channels * taps / 4).max(1), work.team.threads());
-        // Whole rows, unless a row is too long for the interrupt.
-        let pixels = if pixels < width { pixels } else { pixels / width * width };
+        let pixels = pixels_per_task(work, geometry, out.len() / channels, channels * (500 + 40 * taps));
         work.for_each_chunk(out, pixels * channels, |first, out| {
             pixels_of(self, input, first / channels, out);
         })

@@ -1,0 +1,81 @@
+//! Zeroed pages of our own, for large buffers: the kernel zeroes each when it is first touched, many at a time where it
+//! has huge pages. Nothing of a client's is ever mapped here.
+
+use super::pages::page_size;
+use nix::sys::mman::{madvise, mmap_anonymous, munmap, MapFlags, MmapAdvise, ProtFlags};
+use std::ffi::c_void;
+use std::num::NonZeroUsize;
+use std::ptr::NonNull;
+
+/// Bytes from which on pages are worth their system calls. Allocators would fill an aligned block with zeroes themselves,
+/// which touches all of it.
+pub const WORTHWHILE: usize = 128 << 10;
+/// What a huge page has, where the kernel has any.
+const HUGE: usize = 2 << 20;
+
+/// Private pages, unmapped when dropped.
+pub struct ZeroedPages {
+    start: NonNull<c_void>,
+    len: usize,
+}
+
+// SAFETY: the pages are nobody else's.
+unsafe impl Send for ZeroedPages {}
+// SAFETY: as above; they are written through `&mut` only.
+unsafe impl Sync for ZeroedPages {}
+
+impl ZeroedPages {
+    /// At least `len` bytes; `None` where the memory cannot be had.
+    pub fn new(len: usize) -> Option<Self> {
+        let len = len.checked_next_multiple_of(page_size() as usize)?;
+        let slack = if len >= HUGE { HUGE } else { 0 };
+        let whole = NonZeroUsize::new(len.checked_add(slack)?)?;
+        // SAFETY: the kernel chooses where; nothing that is mapped is replaced.
+        let start = unsafe {
+            mmap_anonymous(None, whole, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_PRIVATE)
+        };
+        let mut pages = ZeroedPages { start: start.ok()?, len: whole.get() };
+        if slack > 0 {
+            pages.align(len);
+            let huge = pages.len / HUGE * HUGE;
+            // SAFETY: it changes nothing but the pages' size. A kernel that has one size only refuses.
+            let _ = unsafe { madvise(pages.start, huge, MmapAdvise::MADV_HUGEPAGE) };
+        }
+        Some(pages)
+    }
+
+    /// Gives back all but `len` bytes that start where a huge page may.
+    fn align(&mut self, len: usize) {
+        let before = self.start.addr().get().next_multiple_of(HUGE) - self.start.addr().get();
+        let after = self.len - before - len;
+        // SAFETY: both parts lie within what was mapped, and nobody uses them.
+        unsafe {
+            let kept = self.start.byte_add(before);
+            // What cannot be given back stays, unused, until the process ends.
+            if before > 0 {
+                let _ = munmap(self.start, before);
+            }
+            if after > 0 {
+                let _ = munmap(kept.byte_add(len), after);
+            }
+            (self.start, self.len) = (kept, len);
+        }
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: so many bytes are mapped to be read for as long as `self` lives, and only written through `&mut self`.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.len) }
+    }
+
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above; they may be written, too.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().cast(), self.len) }
+    }
+}
+
+impl Drop for ZeroedPages {
+    fn drop(&mut self) {
+        // SAFETY: they were mapped, and nothing borrows them any more.
+        let _ = unsafe { munmap(self.start, self.len) };
+    }
+}
