@@ -20,8 +20,7 @@ vts=${NNHAL_VTS:-$repo/../shared/vts}
 models=${NNHAL_MODELS:-$repo/../shared/models}
 export VM_CACHE=${VM_CACHE:-$repo/target/vm}
 tools_version=0.12.0
-programs=(memory_domains service_cache service_paths fmq_burst service_cache_models other_processes vanishing_memory
-  client_deaths dma_bufs sync_files)
+programs=(service other_processes client_deaths)
 
 fail() { echo "vm test: FAILED: $*" >&2; exit 1; }
 
@@ -46,8 +45,8 @@ build_programs() {
     { echo "$listed" >&2; fail "the test programs do not build"; }
   rm -rf "$VM_CACHE/tests"; mkdir -p "$VM_CACHE/tests"
   for name in "${programs[@]}"; do
-    program=$(sed -n "s|^ *Executable tests/$name.rs (\(.*\))\$|\1|p" <<<"$listed")
-    [ -n "$program" ] || fail "cargo names no program for tests/$name.rs"
+    program=$(sed -n "s|^ *Executable tests/$name\(/main\)\?.rs (\(.*\))\$|\2|p" <<<"$listed")
+    [ -n "$program" ] || fail "cargo names no test program $name"
     (cd "$repo" && cp "$program" "$VM_CACHE/tests/$name")
   done
 }

@@ -4,7 +4,7 @@ if [ ! -e /dev/dri/card0 ]; then
   skip "this kernel has no vgem driver"
 else
   start_daemon fences
-  run_tests sync_files --ignored sync_files_are_waited_for
+  run_tests service --ignored sync_files::sync_files_are_waited_for
   stop_daemon
 fi
 
@@ -14,6 +14,6 @@ if [ ! -e /sys/kernel/debug/sync/sw_sync ]; then
   skip "this kernel has no sw_sync to make them"
 else
   start_daemon errors
-  run_tests sync_files --ignored sync_files_in_their_error_state_fail_executions
+  run_tests service --ignored sync_files::sync_files_in_their_error_state_fail_executions
   stop_daemon
 fi

@@ -66,18 +66,20 @@ one_line_error() {
   echo "  it said: $(cat "$2")"
 }
 
-# Runs the test program $1 on the daemon that was started last; the rest of the arguments are the program's. One test
-# at a time: a client's limits are those of its user, and all are the same user here.
+# Runs the test program $1, or a module of it (PROGRAM::MODULE), on the daemon that was started last; the rest of the
+# arguments are the program's. What it says is in /tmp/NAME.log. One test at a time: a client's limits are those of its
+# user, and all are the same user here.
 run_tests() {
-  program=$1
+  program=${1%%::*} name=${1##*::}
+  case $1 in *::*) filter=$name:: ;; *) filter= ;; esac
   shift
-  NNHAL_SERVICE="binder:$instance" NNHAL_SERVICE_PID=$daemon timeout 900 "/tests/$program" --test-threads=1 "$@" \
-    >"/tmp/$program.log" 2>&1 || { status=$? && tail -n 60 "/tmp/$program.log" && fail "$program ended with status $status"; }
-  ended "$daemon" && fail "the daemon ended during $program"
-  summary=$(grep '^test result: ok' "/tmp/$program.log" | tail -n 1)
-  [ -n "$summary" ] || fail "$program has no result"
-  case $summary in *" 0 passed"*) fail "$program ran no test" ;; esac
-  echo "  $program:${summary#test result:}"
+  NNHAL_SERVICE="binder:$instance" NNHAL_SERVICE_PID=$daemon timeout 900 "/tests/$program" --test-threads=1 "$@" $filter \
+    >"/tmp/$name.log" 2>&1 || { status=$? && tail -n 60 "/tmp/$name.log" && fail "$name ended with status $status"; }
+  ended "$daemon" && fail "the daemon ended during $name"
+  summary=$(grep '^test result: ok' "/tmp/$name.log" | tail -n 1)
+  [ -n "$summary" ] || fail "$name has no result"
+  case $summary in *" 0 passed"*) fail "$name ran no test" ;; esac
+  echo "  $name:${summary#test result:}"
 }
 
 # Announces a step; says how long the one before took.

@@ -6,7 +6,7 @@ tracing=/sys/kernel/tracing
 if [ -n "${missing:-}" ]; then
   skip "this kernel has no$missing"
 elif ! mount -t tracefs tracefs $tracing 2>/dev/null || ! [ -e $tracing/kprobe_events ]; then
-  run_tests dma_bufs --include-ignored --nocapture
+  run_tests service::dma_bufs --include-ignored --nocapture
   skip "this kernel has no kprobes: whether accesses were announced was not seen"
 else
   # What the devices themselves do at the beginning and the end of an access.
@@ -15,7 +15,7 @@ else
     echo "p:nnhal_$probe $probe" >>$tracing/kprobe_events || fail "no probe of $probe"
   done
   echo 1 >$tracing/events/kprobes/enable
-  run_tests dma_bufs --include-ignored --nocapture
+  run_tests service::dma_bufs --include-ignored --nocapture
   echo 0 >$tracing/events/kprobes/enable
   grep -o '/dev/.*the same bytes.*' /tmp/dma_bufs.log | sed 's/^/  /'
   counts=

@@ -1,9 +1,9 @@
 # The tests that can be aimed at a driver in another process, aimed at the daemon over the kernel's binder.
 
 start_daemon tests --data /tmp/data
-for program in memory_domains service_cache service_paths fmq_burst; do
-  step "$program"
-  run_tests "$program"
+for module in memory_domains cache paths fmq_burst; do
+  step "$module"
+  run_tests "service::$module"
 done
 
 step "caches of whole networks"
@@ -12,11 +12,11 @@ if [ ! -e /models ]; then
 else
   export NNHAL_MODELS=/models NNHAL_ROUNDS=100
   case $scope in
-    whole) run_tests service_cache_models --nocapture ;;
+    whole) run_tests service::cache_models --nocapture ;;
     # Under emulation each execution of a network takes seconds.
-    *) run_tests service_cache_models --nocapture networks_come_back_whatever_the_files_held ;;
+    *) run_tests service --nocapture cache_models::networks_come_back_whatever_the_files_held ;;
   esac
-  sed -n 's/^.*SKIPPED/  SKIPPED/p' /tmp/service_cache_models.log
+  sed -n 's/^.*SKIPPED/  SKIPPED/p' /tmp/service.log /tmp/cache_models.log 2>/dev/null || true
 fi
 
 step "another process's tokens, another user's cache"
@@ -24,7 +24,7 @@ run_tests other_processes --include-ignored
 
 step "memory that vanishes"
 case $scope in whole) export NNHAL_EXECUTIONS=1000 ;; *) export NNHAL_EXECUTIONS=100 ;; esac
-run_tests vanishing_memory --nocapture
+run_tests service::vanishing_memory --nocapture
 grep -o 'executions, copies.*' /tmp/vanishing_memory.log | sed 's/^/  /'
 
 if [ "$scope" = whole ]; then

@@ -1,0 +1,275 @@
+//! The extension of the device: why operations are not taken, and what the driver tells of itself.
+
+use crate::common::*;
+use binder::{Binder, Interface, Remotable, StatusCode};
+use nnhal::aidl::*;
+use nnhal::backend::cpu::CpuBackend;
+use nnhal::client::{Address, ConnectOptions, Driver, Mode, PrepareOptions, Session};
+use nnhal::service;
+use std::sync::{Arc, Barrier};
+
+fn connect(harness: &Harness) -> Driver {
+    let address: Address = harness.place().to_string().parse().expect("an address");
+    let options = ConnectOptions { connections: 2, timeout: Some(PATIENCE) };
+    Driver::connect(&address, &options).expect("a driver")
+}
+
+/// So many FLOORs beside each other; in place of those whose number `refuse` takes, an operation that no driver knows.
+fn floors(count: i32, refuse: impl Fn(i32) -> bool) -> Model {
+    const PREFIX: u16 = 5;
+    let name = ExtensionNameAndPrefix { name: "com.example.nn".into(), prefix: PREFIX };
+    let mut model = Model { extensionNameToPrefix: vec![name], ..Default::default() };
+    let unknown = OperationType(i32::from(PREFIX) << EXTENSION_TYPE_LOW_BITS_TYPE | 7);
+    for i in 0..count {
+        for lifetime in [OperandLifeTime::SUBGRAPH_INPUT, OperandLifeTime::SUBGRAPH_OUTPUT] {
+            model.main.operands.push(operand(OperandType::TENSOR_FLOAT32, &[2], lifetime));
+        }
+        let ty = if refuse(i) { unknown } else { OperationType::FLOOR };
+        let (inputs, outputs) = (vec![2 * i], vec![2 * i + 1]);
+        model.main.operations.push(Operation { r#type: ty, inputs, outputs });
+        model.main.inputIndexes.push(2 * i);
+        model.main.outputIndexes.push(2 * i + 1);
+    }
+    model
+}
+
+#[test]
+fn reasons_are_told_where_support_is_denied_and_nowhere_else() {
+    let harness = Harness::new();
+    let driver = connect(&harness);
+    let diagnostics = driver.diagnostics().expect("an answer").expect("the extension");
+    assert_eq!(diagnostics.version().expect("a version"), DIAGNOSTICS_VERSION);
+    let model = floors(40, |i| i % 3 == 1);
+    let taken = driver.device().getSupportedOperations(&model).expect("an answer");
+    let reasons = diagnostics.refusals(&model).expect("reasons");
+    assert_eq!(reasons.iter().map(Option::is_none).collect::<Vec<_>>(), taken);
+    assert!(taken.contains(&true) && taken.contains(&false));
+    for why in reasons.iter().flatten() {
+        assert_eq!(why, "operation 7 of extension com.example.nn");
+    }
+}
+
+#[test]
+fn what_is_no_model_is_refused_as_it_is_elsewhere() {
+    let harness = Harness::new();
+    let driver = connect(&harness);
+    let diagnostics = driver.diagnostics().expect("an answer").expect("the extension");
+    let mut model = floor_model(&[2]);
+    model.main.operations[0].inputs = vec![7];
+    let expected = driver.device().getSupportedOperations(&model);
+    let expected = driver.answer("a call", expected).expect_err("it is invalid");
+    let why = diagnostics.refusals(&model).expect_err("it is invalid");
+    assert_eq!(why.status(), Some(ErrorStatus::INVALID_ARGUMENT));
+    let message =
+        |why: &nnhal::client::ClientError| why.to_string().split_once(": ").expect("a reason").1.to_string();
+    assert_eq!(message(&why), message(&expected));
+}
+
+#[test]
+fn reasons_for_a_huge_model_fit_an_answer() {
+    let harness = Harness::with_data(None);
+    let driver = connect(&harness);
+    let diagnostics = driver.diagnostics().expect("an answer").expect("the extension");
+    let count = 20_000;
+    let reasons = diagnostics.refusals(&floors(count, |_| true)).expect("reasons");
+    assert_eq!(reasons.len(), count as usize);
+    assert!(reasons.iter().all(Option::is_some), "none of them is taken");
+    let bytes: usize = reasons.iter().flatten().map(String::len).sum();
+    assert!(bytes < 512 << 10, "{bytes} bytes of reasons");
+    // The connection is as good as before.
+    assert_eq!(diagnostics.refusals(&floor_model(&[2])).expect("reasons"), [None]);
+}
+
+#[test]
+fn status_is_asked_for_again_and_again() {
+    let harness = Harness::with_data(None);
+    let driver = connect(&harness);
+    let diagnostics = driver.diagnostics().expect("an answer").expect("the extension");
+    let first = diagnostics.status().expect("a status").len();
+    for i in 0..100_000 {
+        let status = diagnostics.status().expect("a status");
+        // Some numbers get longer.
+        assert!(status.len() < first + 1000, "after {i}: {status}");
+    }
+}
+
+/// The driver's state, as JSON.
+fn status(driver: &Driver) -> serde_json::Value {
+    let text = driver.diagnostics().expect("an answer").expect("the extension").status().expect("a status");
+    serde_json::from_str(&text).unwrap_or_else(|why| panic!("{why}: {text}"))
+}
+
+/// Asks until `is_so` holds of the driver's state: releases of a client take their time.
+fn soon(driver: &Driver, what: &str, is_so: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
+    let start = std::time::Instant::now();
+    loop {
+        let status = status(driver);
+        if is_so(&status) {
+            return status;
+        }
+        assert!(start.elapsed() < PATIENCE, "{what}: {status}");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn executions_are_counted_whichever_way_they_go() {
+    const RUNS: u64 = 3;
+    let harness = Harness::with_data(None);
+    let driver = Arc::new(connect(&harness));
+    let model = driver.prepare(&floor_model(&[1, 3]), &PrepareOptions::default()).expect("a prepared model");
+    let mut session = Session::new(driver.clone(), model, (&[12], &[12]), Mode::Sync).expect("a session");
+    for mode in Mode::ALL {
+        session.set_mode(mode).expect("every mode");
+        (0..RUNS).for_each(|_| session.run().expect("executed"));
+    }
+    let expected = RUNS * Mode::ALL.len() as u64;
+    // A burst over queues is open still.
+    let found = status(&driver);
+    let client = &found["clients"][0];
+    assert_eq!(client["uid"], nix::unistd::getuid().as_raw());
+    assert_eq!(client["processes"], serde_json::json!([std::process::id()]));
+    assert_eq!((&client["prepared_models"], &client["bursts"]), (&1.into(), &1.into()), "{client}");
+    assert_eq!(client["holds"]["prepared models are alive"], 1);
+    assert!(client["holds"]["connections are open"].as_u64() >= Some(1), "{client}");
+    for counts in [&found["executions"], &client["executions"], &client["models"][0]] {
+        assert_eq!((&counts["succeeded"], &counts["failed"]), (&expected.into(), &0.into()), "{counts}");
+        assert_eq!(counts["under_way"], 0);
+        assert!(counts["p50_below_us"].as_u64() <= counts["p99_below_us"].as_u64());
+    }
+    let times = client["executions"]["times_below_us"].as_object().expect("buckets");
+    assert_eq!(times.values().filter_map(serde_json::Value::as_u64).sum::<u64>(), expected);
+    drop(session);
+    // Its counts outlive it.
+    let found = soon(&driver, "the model is never released", |s| s["clients"][0]["prepared_models"] == 0);
+    assert_eq!(found["clients"][0]["executions"]["succeeded"], expected);
+    assert_eq!(found["clients"][0]["holds"]["prepared models are alive"], serde_json::Value::Null);
+}
+
+#[test]
+fn an_execution_is_seen_while_it_lasts() {
+    let harness = Harness::with_data(None);
+    let driver = connect(&harness);
+    let model =
+        driver.prepare(&long_model(4 << 20, 100), &PrepareOptions::default()).expect("a prepared model");
+    let bytes = 4 * (4 << 20);
+    let (request, _output) = request(&vec![0; bytes], bytes);
+    std::thread::scope(|scope| {
+        scope.spawn(|| model.executeSynchronously(&request, false, -1, -1).expect("executed"));
+        let found = soon(&driver, "nobody sees it", |s| s["executions"]["under_way"] == 1);
+        let quotas = found["quotas"].as_array().expect("quotas");
+        let held = quotas.iter().find(|quota| quota["what"] == "executions wait or run").expect("a quota");
+        assert_eq!(held["held"], 1);
+    });
+    soon(&driver, "it does not end", |s| s["executions"]["under_way"] == 0);
+}
+
+#[test]
+fn caches_are_counted_by_what_became_of_them() {
+    use crate::common::caching::*;
+    let directory = tempfile::tempdir().expect("a directory");
+    let harness = Harness::with_data(Some(directory.path()));
+    let driver = connect(&harness);
+    let cache = Cache::new(7);
+    drop(save(driver.device(), &add(), &cache));
+    assert_general_failure(driver.device(), &Cache::new(8), "nothing was saved for it");
+    let files = |s: &serde_json::Value| s["caches"]["client_files"].clone();
+    let found = files(&status(&driver));
+    assert_eq!((&found["hits"], &found["saves"]), (&0.into(), &1.into()), "{found}");
+    assert_eq!(found["misses"], serde_json::json!({"unknown": 1}));
+    drop(load(driver.device(), &cache).1.expect("a hit"));
+    assert_eq!(files(&status(&driver))["hits"], 1);
+    // Large enough for the driver's own store: it is there once it was used.
+    let prepare = || driver.prepare(&layer_of(300), &PrepareOptions::default()).expect("a prepared model");
+    let bytes = 300 * 4;
+    let (request, _output) = request(&vec![0; bytes], bytes);
+    prepare().executeSynchronously(&request, false, -1, -1).expect("executed");
+    let found = soon(&driver, "it is not stored", |s| s["caches"]["store"]["saves"] == 1);
+    let store = &found["caches"]["store"];
+    assert_eq!((&store["models"], &store["misses"]), (&1.into(), &serde_json::json!({"unknown": 1})));
+    assert!(store["bytes"].as_u64() >= Some(300 * 300 * 4), "{store}");
+    drop(prepare());
+    assert_eq!(status(&driver)["caches"]["store"]["hits"], 1);
+}
+
+#[test]
+fn errors_are_counted_and_tell_no_data() {
+    let harness = Harness::with_data(None);
+    let driver = connect(&harness);
+    let mut wrong = floor_model(&[1, 3]);
+    wrong.main.operations[0].inputs = vec![424_242];
+    wrong.extensionNameToPrefix = vec![ExtensionNameAndPrefix { name: "a secret".into(), prefix: 3 }];
+    let diagnostics = driver.diagnostics().expect("an answer").expect("the extension");
+    for _ in 0..100 {
+        diagnostics.refusals(&wrong).expect_err("not a legal name");
+        wrong.extensionNameToPrefix.clear();
+        diagnostics.refusals(&wrong).expect_err("of an operand that does not exist");
+    }
+    let found = status(&driver);
+    assert_eq!(found["errors"]["counts"], serde_json::json!({"INVALID_ARGUMENT": 200}));
+    let last = found["errors"]["last"].as_array().expect("a list");
+    assert_eq!(last.len(), 2, "{last:?}");
+    assert_eq!((&last[0]["call"], &last[0]["count"]), (&"IDiagnostics.refusals".into(), &199.into()));
+    let text = found.to_string();
+    assert!(!text.contains("secret") && !text.contains("424242") && !text.contains("FLOOR"), "{text}");
+}
+
+/// The device's object, by which the binder crate serves it.
+fn object(driver: &service::Driver) -> Binder<BnDevice> {
+    Binder::try_from(driver.device.as_binder()).expect("of this process")
+}
+
+fn dump(driver: &service::Driver, arguments: &[&str]) -> String {
+    let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+    let mut bytes = Vec::new();
+    object(driver).on_dump(&mut bytes, &arguments).expect("dumped");
+    String::from_utf8(bytes).expect("text")
+}
+
+#[test]
+fn a_dump_is_text_or_json_and_says_what_it_knows() {
+    let backend = CpuBackend::new(1).expect("threads");
+    let driver = service::Driver::builder(Arc::new(backend)).build().expect("a driver");
+    let text = dump(&driver, &["-a"]);
+    assert!(text.starts_with("driver: nnhal-") && text.contains("\nqueues:\n"), "{text}");
+    let json = dump(&driver, &["--json"]);
+    let parsed: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!((&parsed["view"], &parsed["process"]), (&"all".into(), &std::process::id().into()));
+    for (arguments, known) in
+        [(["--help"], "arguments: --json"), (["--frobnicate"], "\"--frobnicate\" is not known")]
+    {
+        let text = dump(&driver, &arguments);
+        assert!(text.starts_with(known), "{text}");
+    }
+}
+
+/// Waits until it is told to go on, as a pipe that nobody reads.
+struct Stuck<'a>(&'a Barrier);
+
+impl std::io::Write for Stuck<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.wait();
+        self.0.wait();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_dump_that_nobody_reads_holds_up_one_thread_and_no_more() {
+    let backend = CpuBackend::new(1).expect("threads");
+    let driver = service::Driver::builder(Arc::new(backend)).build().expect("a driver");
+    let barrier = Barrier::new(2);
+    std::thread::scope(|scope| {
+        let stuck = scope.spawn(|| object(&driver).on_dump(&mut Stuck(&barrier), &[]));
+        barrier.wait();
+        assert_eq!(object(&driver).on_dump(&mut Vec::new(), &[]), Err(StatusCode::WouldBlock));
+        assert!(driver.device.getType().is_ok());
+        barrier.wait();
+        assert_eq!(stuck.join().expect("no panic"), Ok(()));
+    });
+    assert_eq!(object(&driver).on_dump(&mut Vec::new(), &[]), Ok(()));
+}

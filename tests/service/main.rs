@@ -1,0 +1,35 @@
+//! The service as its clients meet it, over binder: each module tries one side of it.
+//!
+//! One program, as to link one takes longer than to run most of these. What counts what a whole process holds, or changes
+//! it for good, is a program of its own.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod basic;
+mod cache;
+#[cfg(feature = "tool")]
+mod cache_models;
+mod cache_storm;
+mod changing_memory;
+#[cfg(feature = "tool")]
+mod diagnostics;
+mod dma_bufs;
+mod execute;
+mod fences;
+mod fmq_burst;
+mod hardware_buffers;
+mod hostile;
+mod in_place;
+mod just_in_time;
+mod memory_domains;
+mod memory_limits;
+mod observed;
+#[cfg(feature = "tool")]
+mod ops_corpus;
+mod paths;
+mod recurrent_states;
+mod requests;
+mod rpc_smoke;
+mod sync_files;
+mod vanishing_memory;
