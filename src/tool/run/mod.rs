@@ -11,7 +11,7 @@ use crate::tflite::{self, Imported, Port};
 use crate::tool::driver::{ServiceName, ServiceOptions};
 use crate::tool::error::ToolError;
 use crate::tool::print::{self, unprinted};
-use crate::tool::profile::{write_trace, Watch};
+use crate::tool::profile::{self, write_trace, Watch};
 use indicatif::{ProgressBar, ProgressStyle};
 use session::Session;
 use std::io;
@@ -44,7 +44,7 @@ pub struct RunArgs {
     /// Ask the driver to leave all of the compilation that can wait to the first run.
     #[arg(long, conflicts_with = "cache")]
     just_in_time: bool,
-    /// Write a trace of the runs for Perfetto: a slice for each operation and thread; for the embedded driver.
+    /// Write a trace of the runs for Perfetto: a slice for each operation and thread.
     #[arg(long, value_name = "FILE", conflicts_with = "cache")]
     trace: Option<PathBuf>,
     /// Fit images of another size to the model's input.
@@ -65,13 +65,10 @@ pub fn run(service: &ServiceName, args: &RunArgs) -> Result<(), ToolError> {
     }
     // The first is read before a driver is started, so that what is wrong with it is said at once.
     let first = read(items.first(), &imported, args.resize)?;
-    let watch = args.trace.as_ref().map(|_| Watch::new(service, "--trace")).transpose()?;
     let (mut session, found) = match &args.cache {
         None => {
             let prepare = PrepareOptions { just_in_time: args.just_in_time, ..Default::default() };
-            let observer = watch.as_ref().map(Watch::observer);
-            let connect = ServiceOptions { observer, ..Default::default() };
-            (Session::with_options(&imported, service, &connect, &prepare)?, None)
+            (Session::with_options(&imported, service, &ServiceOptions::default(), &prepare)?, None)
         }
         Some(directory) => {
             let (session, found) = Session::cached(&imported, service, (directory, &bytes))?;
@@ -80,9 +77,7 @@ pub fn run(service: &ServiceName, args: &RunArgs) -> Result<(), ToolError> {
     };
     session.set_mode(args.mode)?;
     let mut times = Vec::new();
-    if let Some(watch) = &watch {
-        watch.record(true);
-    }
+    let watch = args.trace.as_ref().map(|_| Watch::new(&session, "--trace")).transpose()?;
     if items.len() > 1 {
         batch(args, &imported, &mut session, &items, &mut times)?;
     } else {
@@ -98,10 +93,11 @@ pub fn run(service: &ServiceName, args: &RunArgs) -> Result<(), ToolError> {
         }
     }
     if let (Some(path), Some(watch)) = (&args.trace, &watch) {
-        let (spans, missed) = watch.take();
-        write_trace(path, &spans, &watch.description()?, &imported)?;
-        if missed > 0 {
-            print::line(format_args!("the trace ends early: {missed} spans more were too many"))?;
+        let noted = watch.take(&session)?;
+        let description = profile::described(session.driver(), session.prepared(), "--trace")?;
+        write_trace(path, [&noted], &description, &imported)?;
+        if noted.missed > 0 {
+            print::line(format_args!("the trace ends early: {} spans more were too many", noted.missed))?;
         }
     }
     report::times(&mut io::stdout(), session.compile_time, found, &mut times).map_err(unprinted)

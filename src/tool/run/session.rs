@@ -2,12 +2,11 @@
 
 use crate::aidl;
 use crate::client::cache_files::{self, Found};
-use crate::client::{self, ClientError, Driver, Mode, PrepareOptions};
+use crate::client::{self, ClientError, Driver, Mode, PrepareOptions, PreparedModel};
 use crate::ops::OperationType;
 use crate::tflite::{Imported, Port};
 use crate::tool::driver::{self, ServiceName, ServiceOptions};
 use crate::tool::error::ToolError;
-use binder::Strong;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -57,7 +56,7 @@ impl Session {
     fn start(
         imported: &Imported,
         driver: Driver,
-        prepared: Strong<dyn aidl::IPreparedModel>,
+        prepared: PreparedModel,
         compile_time: Duration,
     ) -> Result<Self, ToolError> {
         let sizes = (&sizes(&imported.inputs)?[..], &sizes(&imported.outputs)?[..]);
@@ -74,8 +73,13 @@ impl Session {
         self.session.driver()
     }
 
+    /// The model that it runs.
+    pub fn prepared(&self) -> &PreparedModel {
+        self.session.prepared()
+    }
+
     /// Runs another preparation of the same model once, synchronously, on whatever the inputs hold.
-    pub fn run_other(&self, prepared: &Strong<dyn aidl::IPreparedModel>) -> Result<(), ToolError> {
+    pub fn run_other(&self, prepared: &PreparedModel) -> Result<(), ToolError> {
         self.session.run_other(prepared).map_err(failed)
     }
 
