@@ -262,11 +262,3 @@ fn a_trace_has_a_slice_for_each_operation_of_each_run() {
         }
     }
 }
-
-#[test]
-fn every_command_has_an_example() {
-    for command in ["run", "bench", "inspect"] {
-        let help = told(&[command, "--help"]);
-        assert!(help.contains(&format!("nnhal {command} models/digits_int8.tflite")), "{help}");
-    }
-}

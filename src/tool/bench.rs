@@ -2,12 +2,14 @@
 
 use super::driver::{ServiceName, ServiceOptions};
 use super::error::ToolError;
+use super::model_file;
 use super::preparation;
 use super::print;
 use super::profile::{self, Profile, Recording};
+use super::progress;
 use super::run::{session::Session, values};
 use crate::client::{Mode, PrepareOptions};
-use crate::tflite;
+use crate::tflite::Imported;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -85,11 +87,7 @@ pub fn run(service: &ServiceName, args: &BenchArgs) -> Result<(), ToolError> {
         let why = "--threads is for an embedded driver; give it to `nnhald` itself";
         return Err(ToolError::Usage(why.into()));
     }
-    let bytes =
-        std::fs::read(&args.model).map_err(|why| ToolError::File { path: args.model.clone(), why })?;
-    let imported =
-        tflite::import(&bytes).map_err(|why| ToolError::Model { path: args.model.clone(), why })?;
-    drop(bytes);
+    let (_, imported) = model_file::read(&args.model)?;
     let inputs: Vec<_> = imported.inputs.iter().map(|port| values::arbitrary(&port.info)).collect();
     let threads = args.threads.map(usize::from);
     let options = ServiceOptions { threads, ..Default::default() };
@@ -131,8 +129,7 @@ pub fn run(service: &ServiceName, args: &BenchArgs) -> Result<(), ToolError> {
         profile::tell(profile)?;
     }
     if args.json {
-        let line = serde_json::to_string(&figures).map_err(|why| ToolError::Failed(why.to_string()))?;
-        print::line(line)?;
+        print::json(&figures)?;
     }
     Ok(())
 }
@@ -161,7 +158,7 @@ fn record(
     profile::watched(session, inputs, often, flag)
 }
 
-fn trace(args: &BenchArgs, recording: &Recording, imported: &tflite::Imported) -> Result<(), ToolError> {
+fn trace(args: &BenchArgs, recording: &Recording, imported: &Imported) -> Result<(), ToolError> {
     let Some(path) = &args.trace else { return Ok(()) };
     let noted = recording.runs.iter().take(TRACED).map(|run| &run.noted);
     profile::write_trace(path, noted, &recording.description, imported)
@@ -205,9 +202,16 @@ fn measure(
 ) -> Result<Vec<Duration>, ToolError> {
     let mut times = Vec::new();
     let start = Instant::now();
+    let bar = match seconds > 0.0 {
+        true => progress::timed(seconds, "measuring"),
+        false => progress::bar(fewest as u64),
+    };
     while times.len() < fewest || start.elapsed().as_secs_f64() < seconds {
         times.push(session.run(inputs)?.1);
+        let done = if seconds > 0.0 { start.elapsed().as_millis() as u64 } else { times.len() as u64 };
+        bar.set_position(done);
     }
+    bar.finish_and_clear();
     Ok(times)
 }
 

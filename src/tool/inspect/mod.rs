@@ -11,6 +11,7 @@ mod tensors;
 
 use super::driver::{self, ServiceName, ServiceOptions};
 use super::error::ToolError;
+use super::model_file;
 use super::naming;
 use super::print;
 use super::profile::{self, Profile};
@@ -19,7 +20,7 @@ use crate::aidl;
 use crate::backend::{Description, KernelName, StepDescription};
 use crate::client::{ConnectOptions, Driver, PrepareOptions};
 use crate::model::{Model, OperationKind};
-use crate::tflite::{self, Imported};
+use crate::tflite::Imported;
 use line::Line;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -63,10 +64,7 @@ struct Compiled {
 
 /// Tells of the model. An error where the driver does not take all of it.
 pub fn run(service: &ServiceName, args: &InspectArgs) -> Result<(), ToolError> {
-    let bytes =
-        std::fs::read(&args.model).map_err(|why| ToolError::File { path: args.model.clone(), why })?;
-    let imported =
-        tflite::import(&bytes).map_err(|why| ToolError::Model { path: args.model.clone(), why })?;
+    let (_, imported) = model_file::read(&args.model)?;
     let client = ConnectOptions { timeout: Some(TIMEOUT), ..Default::default() };
     let driver = driver::connect(service, &ServiceOptions { client, ..Default::default() })?;
     let tells = tells(&driver, args)?;
@@ -85,8 +83,7 @@ pub fn run(service: &ServiceName, args: &InspectArgs) -> Result<(), ToolError> {
         complete(&mut lines, &imported, compiled);
     }
     if args.json {
-        let line = serde_json::to_string(&lines).map_err(|why| ToolError::Failed(why.to_string()))?;
-        print::line(line)?;
+        print::json(&lines)?;
     } else {
         tell(&imported, &lines)?;
         match &compiled {

@@ -5,6 +5,7 @@ use crate::backend::cpu::CpuBackend;
 use crate::backend::{Backend, Control, Description, Noted, Peaks};
 use crate::client::{Diagnostics, Driver, PreparedModel, Recorder};
 use crate::tool::error::ToolError;
+use crate::tool::progress;
 use crate::tool::run::session::Session;
 use std::time::{Duration, Instant};
 
@@ -94,6 +95,7 @@ pub fn watched(
     let watch = Watch::new(session, flag)?;
     let (mut runs, mut missed) = (Vec::new(), 0u64);
     let start = Instant::now();
+    let _progress = progress::waiting("recording runs");
     while runs.len() < fewest || start.elapsed().as_secs_f64() < seconds && runs.len() < MOST_RUNS {
         let (_, call) = session.run(inputs)?;
         let noted = watch.take(session)?;

@@ -7,6 +7,7 @@ use crate::ops::OperationType;
 use crate::tflite::{Imported, Port};
 use crate::tool::driver::{self, ServiceName, ServiceOptions};
 use crate::tool::error::ToolError;
+use crate::tool::progress;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,6 +31,7 @@ impl Session {
 
     /// Compiles the model there.
     pub fn on(imported: &Imported, driver: Driver, prepare: &PrepareOptions) -> Result<Self, ToolError> {
+        let _progress = progress::waiting("compiling");
         let start = Instant::now();
         let prepared =
             driver.prepare(&imported.model, prepare).map_err(|why| explain(&driver, &imported.model, why))?;
@@ -47,6 +49,7 @@ impl Session {
         let options = ServiceOptions { data: Some(directory.join("driver")), ..Default::default() };
         let driver = driver::connect(service, &options)?;
         let files = cache_files::open(directory, bytes, &driver)?;
+        let _progress = progress::waiting("preparing");
         let (prepared, found, time) =
             cache_files::prepare(&driver, &imported.model, &files, &PrepareOptions::default())
                 .map_err(|why| explain(&driver, &imported.model, why))?;
