@@ -10,7 +10,7 @@ const NN_VERSION: i32 = 4;
 const NN_HASH: &str = "53178f8de9b8861df391cf0593f6f3e08adad33d";
 /// Our own extension of the device, which counts its versions by itself. What AIDL calls an interface without a hash.
 const DIAGNOSTICS_PACKAGE: &str = "aidl/vendor/nnhal/diagnostics";
-const DIAGNOSTICS_VERSION: i32 = 1;
+const DIAGNOSTICS_VERSION: i32 = 2;
 const DIAGNOSTICS_HASH: &str = "notfrozen";
 
 fn main() {

@@ -71,7 +71,19 @@ pub use generated::vendor::nnhal::burst::{
     IFmqBurstCallback::{BnFmqBurstCallback, BpFmqBurstCallback, IFmqBurstCallback},
     IFmqBurstContext::{BnFmqBurstContext, BpFmqBurstContext, IFmqBurstContext},
 };
-pub use generated::vendor::nnhal::diagnostics::IDiagnostics::{BnDiagnostics, BpDiagnostics, IDiagnostics};
+pub use generated::vendor::nnhal::diagnostics::{
+    Activity::Activity,
+    IDiagnostics::{BnDiagnostics, BpDiagnostics, IDiagnostics},
+    IRecorder::{BnRecorder, BpRecorder, IRecorder},
+    KernelKind::KernelKind,
+    ModelDescription::ModelDescription,
+    PlaceKind::PlaceKind,
+    Recorded::Recorded,
+    Span::Span,
+    Step::Step,
+    SubgraphDescription::SubgraphDescription,
+    ValuePlace::ValuePlace,
+};
 
 /// The version of the interface that every object answers.
 pub const INTERFACE_VERSION: i32 = generated::android::hardware::neuralnetworks::IDevice::VERSION;

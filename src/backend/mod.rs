@@ -4,7 +4,7 @@
 //! - `info`: what a backend says of itself; `submission`: an execution that was handed over; `error`: why it failed
 //! - `synchronous`: makes a backend of three functions that compute on the calling thread; `asynchronous`: has every
 //!   execution of a backend pend
-//! - `description`: what a compiled model tells people of itself; `observed`: watches a backend from the same process
+//! - `description`: what a compiled model tells people of itself
 //! - `cpu`: the backend for the cores of this machine
 //!
 //! Everything above (binder, validation, caching, memory, fences, fair shares) is the same for every backend. A backend
@@ -15,20 +15,18 @@ pub mod cpu;
 mod description;
 mod error;
 mod info;
-mod observed;
 mod submission;
 mod synchronous;
 
 pub use crate::memory::{ClientMemory, ClientMemoryKind, DeviceMemory, Memory};
 pub use crate::model::{Argument, Extension, ExtensionOperand, ExtensionOperandType, Request};
 pub use crate::scheduler::{
-    boottime_ns, Activity, Control, Load, OperationId, Priority, Recorder, Span, Underway,
+    boottime_ns, Activity, Control, Load, Noted, OperationId, Priority, Recorder, Span, Underway,
 };
 pub use asynchronous::Asynchronous;
 pub use description::{Description, KernelName, Peaks, StepDescription, SubgraphDescription, ValuePlace};
 pub use error::BackendError;
 pub use info::{CacheFileCounts, Capabilities, DeviceType, Info, Performance};
-pub use observed::{Observed, Observer};
 pub(crate) use submission::GRACE;
 pub use submission::{Completer, Outcome, OutputShape, Pending, Submission};
 pub use synchronous::{Synchronous, SynchronousBackend};

@@ -3,14 +3,21 @@
 use super::driver::Driver;
 use super::error::ClientError;
 use super::extension::extension;
+use super::prepare::PreparedModel;
+use super::recorder::{self, Recorder};
 use crate::aidl::{IDiagnostics, Model};
+use crate::backend::Description;
 use binder::{Interface, Strong};
 
 /// What a driver tells of itself, by its extension `vendor.nnhal.diagnostics.IDiagnostics`.
 pub struct Diagnostics<'d> {
     driver: &'d Driver,
     extension: Strong<dyn IDiagnostics>,
+    version: i32,
 }
+
+/// The first version that tells of prepared models.
+const TELLS_OF_MODELS: i32 = 2;
 
 impl Driver {
     /// By which the driver tells of itself; `None` if it has no such extension.
@@ -41,7 +48,7 @@ impl Driver {
         // It may be another vendor's, which over RPC only a call tells.
         let Ok(extension) = found.into_interface::<dyn IDiagnostics>() else { return Ok(None) };
         match extension.getInterfaceVersion() {
-            Ok(_) => Ok(Some(Diagnostics { driver: self, extension })),
+            Ok(version) => Ok(Some(Diagnostics { driver: self, extension, version })),
             Err(_) if self.is_dead() => Err(self.lost("IDiagnostics.getInterfaceVersion")),
             Err(why) => {
                 log::debug!("the device's extension is another: {why}");
@@ -53,8 +60,30 @@ impl Driver {
 
 impl Diagnostics<'_> {
     /// The version of the extension.
-    pub fn version(&self) -> Result<i32, ClientError> {
-        self.driver.answer("IDiagnostics.getInterfaceVersion", self.extension.getInterfaceVersion())
+    pub fn version(&self) -> i32 {
+        self.version
+    }
+
+    /// Whether the driver tells of prepared models, which the first version of the extension does not.
+    pub fn tells_of_models(&self) -> bool {
+        self.version >= TELLS_OF_MODELS
+    }
+
+    /// What runs a prepared model of this client, and where its values lie; `None` where the driver does not know.
+    ///
+    /// Only where it [tells of models](Self::tells_of_models).
+    pub fn describe(&self, model: &PreparedModel) -> Result<Option<Description>, ClientError> {
+        let told = self.driver.answer("IDiagnostics.describe", self.extension.describe(model))?;
+        Ok(told.map(recorder::description))
+    }
+
+    /// Has the driver record the executions of a prepared model of this client, until the recorder is dropped. A model has
+    /// one recorder at a time: the last.
+    ///
+    /// Only where it [tells of models](Self::tells_of_models).
+    pub fn record(&self, model: &PreparedModel) -> Result<Recorder, ClientError> {
+        let recorder = self.driver.answer("IDiagnostics.record", self.extension.record(model))?;
+        Ok(Recorder::new(recorder))
     }
 
     /// The driver's state as one JSON object, which docs/DIAGNOSTICS.md describes: all of it for whoever administers the

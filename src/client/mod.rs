@@ -40,7 +40,8 @@
 //! - `builder`: models; `shared`: shared memory for them and for requests
 //! - `prepare`: compilations; `cache_files`: the files that they are kept in
 //! - `runner`: every way to execute; `session`: a prepared model with memory for its arguments; `fence`: waiting for one
-//! - `diagnostics`: what our own driver tells of itself; `extension`: extension objects
+//! - `diagnostics`: what our own driver tells of itself, and of prepared models; `recorder`: of their executions;
+//!   `extension`: extension objects
 //! - `fmq_burst`: bursts over fast message queues; `controller`: the client's end of their queues
 
 #![warn(missing_docs)]
@@ -56,6 +57,7 @@ mod extension;
 pub mod fence;
 pub mod fmq_burst;
 mod prepare;
+mod recorder;
 mod runner;
 mod session;
 pub mod shared;
@@ -65,5 +67,6 @@ pub use diagnostics::Diagnostics;
 pub use driver::Driver;
 pub use error::{name, ClientError};
 pub use prepare::{CacheFiles, PrepareOptions, PreparedModel, Verdict, VerdictListener};
+pub use recorder::Recorder;
 pub use runner::{burst_tokens, Mode, Runner};
 pub use session::Session;

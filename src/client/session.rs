@@ -81,6 +81,11 @@ impl Session {
         &self.driver
     }
 
+    /// The model that it runs.
+    pub fn prepared(&self) -> &PreparedModel {
+        &self.prepared
+    }
+
     /// The memory of inputs and outputs.
     pub fn memory(&self) -> &Shared {
         &self.memory

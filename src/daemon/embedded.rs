@@ -2,7 +2,7 @@
 
 use super::serve::{ServeError, UnixService, SOCKET_MODE};
 use crate::backend::cpu::CpuBackend;
-use crate::backend::{Backend, Observed, Observer};
+use crate::backend::Backend;
 use crate::service::Driver;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -19,8 +19,6 @@ pub struct Options {
     /// Bytes of compiled models that it keeps there for clients that give no cache files; 0 for none, `None` for the
     /// driver's choice.
     pub store: Option<u64>,
-    /// Who watches what the backend compiles and runs.
-    pub observer: Option<Arc<Observer>>,
 }
 
 /// Why the driver could not be started.
@@ -53,10 +51,6 @@ pub fn start(options: &Options) -> Result<EmbeddedDaemon, StartError> {
 /// The same with any backend, which has its threads already.
 pub fn start_with(backend: Arc<dyn Backend>, options: &Options) -> Result<EmbeddedDaemon, StartError> {
     let directory = PrivateDirectory::new()?;
-    let backend = match &options.observer {
-        Some(observer) => Arc::new(Observed::new(backend, observer.clone())),
-        None => backend,
-    };
     let builder = Driver::builder(backend).data(options.data.clone());
     let builder = match options.store {
         Some(bytes) => builder.store(bytes),

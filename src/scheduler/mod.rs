@@ -26,7 +26,7 @@ pub use crate::quota::{Exhausted, Permit, Quota};
 pub use control::{boottime_ns, Control, Load, Priority, Yield};
 pub use life::{Life, Lives};
 pub use quotas::{Quotas, Refused};
-pub use recorder::{Activity, OperationId, Recorder, Span, Underway};
+pub use recorder::{Activity, Noted, OperationId, Recorder, Span, Underway};
 pub use thread_cache::{Reserved, ThreadCache};
 pub use turns::{Start, Turn, Turns};
 pub use watcher::{Event, Key, Watcher};

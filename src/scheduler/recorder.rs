@@ -1,7 +1,9 @@
 //! What runs did when, for those who ask: stretches of time, each of one thread. It knows operations by their index
 //! only, and waits for nobody but another thread that notes something.
 
+use crate::memory::Counted;
 use nix::unistd::gettid;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -12,13 +14,23 @@ pub struct Recorder {
     began: Instant,
     limit: usize,
     noted: Mutex<Noted>,
+    /// The memory that it may take.
+    _counted: Option<Counted>,
 }
 
-#[derive(Debug, Default)]
-struct Noted {
-    spans: Vec<Span>,
-    missed: u64,
+/// What was noted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Noted {
+    /// In the order in which they ended.
+    pub spans: Vec<Span>,
+    /// How many were too many to be kept.
+    pub missed: u64,
+    /// The names of threads that spans name, where they have any.
+    pub threads: BTreeMap<u32, String>,
 }
+
+/// Threads whose names are kept.
+const MOST_NAMES: usize = 1024;
 
 /// A stretch of a thread's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +67,13 @@ pub struct OperationId {
 impl Recorder {
     /// One that keeps so many spans.
     pub fn new(limit: usize) -> Self {
-        Recorder { began: Instant::now(), limit, noted: Mutex::default() }
+        Recorder { began: Instant::now(), limit, noted: Mutex::default(), _counted: None }
+    }
+
+    /// The same, with its memory on the account of the calling thread's client; `None` where that has no more.
+    pub fn counted(limit: usize) -> Option<Self> {
+        let counted = Counted::take(limit.checked_mul(size_of::<Span>())?)?;
+        Some(Recorder { _counted: Some(counted), ..Recorder::new(limit) })
     }
 
     /// Nanoseconds since it was made.
@@ -68,16 +86,29 @@ impl Recorder {
         let end = self.now().max(start);
         let thread = u32::try_from(gettid().as_raw()).unwrap_or(0);
         let mut noted = self.lock();
-        match noted.spans.len() < self.limit {
-            true => noted.spans.push(Span { activity, thread, start, end }),
-            false => noted.missed = noted.missed.saturating_add(1),
+        if noted.spans.len() >= self.limit {
+            noted.missed = noted.missed.saturating_add(1);
+            return;
+        }
+        noted.spans.push(Span { activity, thread, start, end });
+        if !noted.threads.contains_key(&thread) && noted.threads.len() < MOST_NAMES {
+            if let Some(name) = std::thread::current().name() {
+                noted.threads.insert(thread, name.into());
+            }
         }
     }
 
-    /// What was noted since the last time, in the order in which it ended, and how much was not.
-    pub fn take(&self) -> (Vec<Span>, u64) {
-        let Noted { spans, missed } = std::mem::take(&mut *self.lock());
-        (spans, missed)
+    /// What was noted since the last time, so many spans of it at the most: the rest comes next time.
+    pub fn take(&self, most: usize) -> Noted {
+        let mut noted = self.lock();
+        if noted.spans.len() <= most {
+            return std::mem::take(&mut *noted);
+        }
+        let spans: Vec<Span> = noted.spans.drain(..most).collect();
+        let is_in = |thread: &u32| spans.iter().any(|span| span.thread == *thread);
+        let named = noted.threads.iter().filter(|(thread, _)| is_in(thread));
+        let threads = named.map(|(&thread, name)| (thread, name.clone())).collect();
+        Noted { missed: std::mem::take(&mut noted.missed), threads, spans }
     }
 
     fn lock(&self) -> MutexGuard<'_, Noted> {
@@ -126,16 +157,32 @@ mod tests {
         assert!(whole.part().is_none(), "a run has operations, and no parts");
         let step = Underway::begin(&recorder, Activity::Operation(operation));
         let part = step.part().expect("a part");
-        let helper = std::thread::spawn(move || part.end());
-        helper.join().expect("no panic");
+        let helper = std::thread::Builder::new().name("helper".into()).spawn(move || part.end());
+        helper.expect("a thread").join().expect("no panic");
         step.end();
         whole.end();
-        let (spans, missed) = recorder.take();
+        let Noted { spans, missed, threads } = recorder.take(100);
         assert_eq!(missed, 1);
+        assert_eq!(threads[&spans[0].thread], "helper");
         assert_eq!(spans[0].activity, Activity::Part(operation));
         assert_eq!(spans[1].activity, Activity::Operation(operation));
         assert_ne!(spans[0].thread, spans[1].thread);
         assert!(spans[1].start <= spans[0].start && spans[0].end <= spans[1].end, "{spans:?}");
-        assert_eq!(recorder.take(), (Vec::new(), 0));
+        assert_eq!(recorder.take(100), Noted::default());
+    }
+
+    #[test]
+    fn spans_come_in_parts_and_in_order() {
+        let recorder = Recorder::new(10);
+        (0..5).for_each(|i| recorder.note(Activity::Operation(OperationId { subgraph: 0, index: i }), 0));
+        let parts: Vec<Noted> = (0..4).map(|_| recorder.take(2)).collect();
+        assert_eq!(parts.iter().map(|part| part.spans.len()).collect::<Vec<_>>(), [2, 2, 1, 0]);
+        let spans = parts.iter().flat_map(|part| &part.spans);
+        let order = spans.map(|span| match span.activity {
+            Activity::Operation(id) => id.index,
+            _ => panic!("{span:?}"),
+        });
+        assert!(order.eq(0..5));
+        assert!(parts[..3].iter().all(|part| part.threads.len() == 1), "{parts:?}");
     }
 }

@@ -1,9 +1,11 @@
-//! The extension of the device: why operations are not taken, and how the driver is; and what `dumpsys` prints of it.
+//! The extension of the device: why operations are not taken, how the driver is, and what it tells clients of their prepared
+//! models; and what `dumpsys` prints of the driver.
 
 use super::driver::Core;
+use super::profile;
 use super::report::{report, View};
 use super::status::handle;
-use crate::aidl::{BnDiagnostics, IDiagnostics, Model};
+use crate::aidl::{BnDiagnostics, IDiagnostics, IPreparedModel, IRecorder, Model, ModelDescription};
 use crate::quota::Quota;
 use binder::{BinderResult, Interface, StatusCode, Strong};
 use nix::unistd::geteuid;
@@ -43,6 +45,14 @@ impl IDiagnostics for Diagnostics {
 
     fn refusals(&self, model: &Model) -> BinderResult<Vec<String>> {
         handle(&self.core, "IDiagnostics.refusals", || Ok(reasons(self.core.support(model)?)))
+    }
+
+    fn describe(&self, model: &Strong<dyn IPreparedModel>) -> BinderResult<Option<ModelDescription>> {
+        handle(&self.core, "IDiagnostics.describe", || profile::describe(&self.core, model))
+    }
+
+    fn record(&self, model: &Strong<dyn IPreparedModel>) -> BinderResult<Strong<dyn IRecorder>> {
+        handle(&self.core, "IDiagnostics.record", || profile::record(&self.core, model))
     }
 }
 

@@ -57,7 +57,7 @@ impl Driver {
     }
 
     #[cfg(test)]
-    pub(super) fn core(&self) -> &Core {
+    pub(super) fn core(&self) -> &Arc<Core> {
         &self.core
     }
 

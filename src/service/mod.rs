@@ -8,7 +8,7 @@
 //! - `prepared_model`: IPreparedModel; `execution`: IExecution; `burst`: IBurst; `fenced`: what runs behind a fence
 //! - `death`: watches on the death of a client's object
 //! - `diagnostics`: the extension of the device, and what `dumpsys` prints: what the driver tells of itself; `report`: the
-//!   telling
+//!   telling; `profile`: what it tells of a prepared model, and what is recorded of that one's executions
 //! - `fmq_burst`: the extension of every prepared model: bursts over fast message queues
 //! - `run`: the one path that every way to execute takes; `fence`: fences
 //! - `arguments`: from request pools to tensors; `terms`: times, hints and the like
@@ -29,6 +29,7 @@ mod fence;
 mod fenced;
 mod fmq_burst;
 mod prepared_model;
+mod profile;
 mod report;
 mod run;
 mod status;

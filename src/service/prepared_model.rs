@@ -10,11 +10,11 @@ use crate::aidl::*;
 use crate::backend::{CompileOptions, Executable};
 use crate::compiler::{Compiled, Unsaved};
 use crate::memory::Pool;
-use crate::scheduler::{Life, Permit};
+use crate::scheduler::{Life, Permit, Recorder};
 use crate::statistics::Listed;
 use binder::{Binder, BinderResult, Interface, ParcelFileDescriptor, Strong};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
 /// What a prepared model is to the driver; binder objects come and go around it.
@@ -33,6 +33,8 @@ pub(super) struct Prepared {
     unsaved: Unsaved,
     /// What is counted of it.
     pub counts: Listed,
+    /// Who notes what its executions do, as long as somebody wants to know.
+    recorder: Mutex<Weak<Recorder>>,
 }
 
 impl Prepared {
@@ -49,7 +51,18 @@ impl Prepared {
         // Where the transport does not tell, it is no number of a process.
         let process = u32::try_from(process).ok().filter(|&process| process > 0);
         let counts = core.clients.list(place.client(), process);
-        Prepared { id, core, executable, options, life, place, unsaved, counts }
+        let recorder = Mutex::default();
+        Prepared { id, core, executable, options, life, place, unsaved, counts, recorder }
+    }
+
+    /// Who notes what an execution does that begins now; mostly nobody.
+    pub fn recorder(&self) -> Option<Arc<Recorder>> {
+        self.recorder.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
+    }
+
+    /// Has `recorder` note what executions do that begin from here on, in place of any other, while somebody else holds it.
+    pub fn record(&self, recorder: &Arc<Recorder>) {
+        *self.recorder.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(recorder);
     }
 
     /// Notes that it was executed: it is worth saving.

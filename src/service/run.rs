@@ -173,7 +173,7 @@ impl Execution {
             cancelled,
             orphaned: life.over(),
             turn: None,
-            recorder: None,
+            recorder: self.prepared.recorder(),
         }
     }
 

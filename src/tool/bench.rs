@@ -2,12 +2,14 @@
 
 use super::driver::{ServiceName, ServiceOptions};
 use super::error::ToolError;
+use super::model_file;
 use super::preparation;
 use super::print;
-use super::profile::{self, Profile, Recording, Watch};
+use super::profile::{self, Profile, Recording};
+use super::progress;
 use super::run::{session::Session, values};
 use crate::client::{Mode, PrepareOptions};
-use crate::tflite;
+use crate::tflite::Imported;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -35,11 +37,10 @@ pub struct BenchArgs {
     /// Ask the driver to leave all of the compilation that can wait to the first run.
     #[arg(long)]
     just_in_time: bool,
-    /// Run some more, and tell where the time goes, operation by operation; for the embedded driver.
+    /// Run some more, and tell where the time goes, operation by operation.
     #[arg(long)]
     profile: bool,
-    /// Run some more, and write a trace of that for Perfetto: a slice for each operation and thread; for the embedded
-    /// driver.
+    /// Run some more, and write a trace of that for Perfetto: a slice for each operation and thread.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// End with a line of JSON.
@@ -86,19 +87,16 @@ pub fn run(service: &ServiceName, args: &BenchArgs) -> Result<(), ToolError> {
         let why = "--threads is for an embedded driver; give it to `nnhald` itself";
         return Err(ToolError::Usage(why.into()));
     }
-    let bytes =
-        std::fs::read(&args.model).map_err(|why| ToolError::File { path: args.model.clone(), why })?;
-    let imported =
-        tflite::import(&bytes).map_err(|why| ToolError::Model { path: args.model.clone(), why })?;
-    drop(bytes);
+    let (_, imported) = model_file::read(&args.model)?;
     let inputs: Vec<_> = imported.inputs.iter().map(|port| values::arbitrary(&port.info)).collect();
-    let watch = watch(service, args)?;
     let threads = args.threads.map(usize::from);
-    let observer = watch.as_ref().map(Watch::observer);
-    let options = ServiceOptions { threads, observer, ..Default::default() };
+    let options = ServiceOptions { threads, ..Default::default() };
     let prepare = PrepareOptions { just_in_time: args.just_in_time, ..Default::default() };
     let mut session = Session::with_options(&imported, service, &options, &prepare)?;
     session.set_mode(args.mode)?;
+    if let Some(flag) = wants_watch(args) {
+        profile::check(session.driver(), flag)?;
+    }
 
     let (_, first_run) = session.run(&inputs)?;
     let cache_load = preparation::from_cache(&session, &imported.model)?;
@@ -114,10 +112,13 @@ pub fn run(service: &ServiceName, args: &BenchArgs) -> Result<(), ToolError> {
         peak_rss_mb: session.driver().process().and_then(peak_rss_mb),
         profile: None,
     };
-    let recording = watch.map(|watch| record(args, &watch, &mut session, &inputs)).transpose()?;
+    let recording = wants_watch(args).map(|flag| record(args, flag, &mut session, &inputs)).transpose()?;
+    let is_of_processor = profile::is_of_processor(session.driver())?;
+    // What is measured from here on has the machine to itself.
     drop(session);
     if let Some(recording) = &recording {
-        figures.profile = args.profile.then(|| Profile::new(recording, &imported, threads));
+        let peaks = || is_of_processor.then(|| profile::peaks(threads)).flatten();
+        figures.profile = args.profile.then(|| Profile::new(recording, &imported, peaks()));
         trace(args, recording, &imported)?;
     }
     if *service == ServiceName::Embedded {
@@ -128,40 +129,39 @@ pub fn run(service: &ServiceName, args: &BenchArgs) -> Result<(), ToolError> {
         profile::tell(profile)?;
     }
     if args.json {
-        let line = serde_json::to_string(&figures).map_err(|why| ToolError::Failed(why.to_string()))?;
-        print::line(line)?;
+        print::json(&figures)?;
     }
     Ok(())
 }
 
-/// A watch over the driver, if something asks for one.
-fn watch(service: &ServiceName, args: &BenchArgs) -> Result<Option<Watch>, ToolError> {
-    let flag = match (&args.trace, args.profile) {
-        (_, true) => "--profile",
-        (Some(_), false) => "--trace",
-        (None, false) => return Ok(None),
-    };
-    Watch::new(service, flag).map(Some)
+/// What asks for watched runs, if anything does.
+fn wants_watch(args: &BenchArgs) -> Option<&'static str> {
+    match (&args.trace, args.profile) {
+        (_, true) => Some("--profile"),
+        (Some(_), false) => Some("--trace"),
+        (None, false) => None,
+    }
 }
 
 /// Watched runs: as many as count for a profile, and no more than a trace shows where there is to be one only.
 fn record(
     args: &BenchArgs,
-    watch: &Watch,
+    flag: &str,
     session: &mut Session,
     inputs: &[Vec<u8>],
 ) -> Result<Recording, ToolError> {
-    match (args.runs, args.profile) {
-        (Some(runs), _) => watch.runs(session, inputs, 0.0, runs as usize),
-        (None, true) => watch.runs(session, inputs, args.seconds, FEWEST),
-        (None, false) => watch.runs(session, inputs, 0.0, TRACED),
-    }
+    let often = match (args.runs, args.profile) {
+        (Some(runs), _) => (0.0, runs as usize),
+        (None, true) => (args.seconds, FEWEST),
+        (None, false) => (0.0, TRACED),
+    };
+    profile::watched(session, inputs, often, flag)
 }
 
-fn trace(args: &BenchArgs, recording: &Recording, imported: &tflite::Imported) -> Result<(), ToolError> {
+fn trace(args: &BenchArgs, recording: &Recording, imported: &Imported) -> Result<(), ToolError> {
     let Some(path) = &args.trace else { return Ok(()) };
-    let spans: Vec<_> = recording.runs.iter().take(TRACED).flat_map(|run| run.spans.clone()).collect();
-    profile::write_trace(path, &spans, &recording.description, imported)
+    let noted = recording.runs.iter().take(TRACED).map(|run| &run.noted);
+    profile::write_trace(path, noted, &recording.description, imported)
 }
 
 fn tell(figures: &Figures, runs: usize) -> Result<(), ToolError> {
@@ -202,9 +202,16 @@ fn measure(
 ) -> Result<Vec<Duration>, ToolError> {
     let mut times = Vec::new();
     let start = Instant::now();
+    let bar = match seconds > 0.0 {
+        true => progress::timed(seconds, "measuring"),
+        false => progress::bar(fewest as u64),
+    };
     while times.len() < fewest || start.elapsed().as_secs_f64() < seconds {
         times.push(session.run(inputs)?.1);
+        let done = if seconds > 0.0 { start.elapsed().as_millis() as u64 } else { times.len() as u64 };
+        bar.set_position(done);
     }
+    bar.finish_and_clear();
     Ok(times)
 }
 

@@ -1,12 +1,10 @@
 //! The driver that `--service` names, and how the tool gets to it.
 
 use super::error::ToolError;
-use crate::backend::Observer;
 use crate::client::{self, Address, Driver};
 use crate::daemon::embedded;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::Arc;
 
 /// The driver that a command talks to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,8 +43,6 @@ pub struct ServiceOptions {
     pub threads: Option<usize>,
     /// Where an embedded driver keeps what must survive it.
     pub data: Option<PathBuf>,
-    /// Who watches what an embedded driver compiles and runs.
-    pub observer: Option<Arc<Observer>>,
 }
 
 /// Connects to the driver, which is started first where it is an embedded one.
@@ -54,9 +50,8 @@ pub fn connect(service: &ServiceName, options: &ServiceOptions) -> Result<Driver
     match service {
         ServiceName::At(address) => Ok(Driver::connect(address, &options.client)?),
         ServiceName::Embedded => {
-            let ServiceOptions { client, threads, data, observer } = options.clone();
-            let daemon =
-                embedded::start(&embedded::Options { threads, data, observer, ..Default::default() })?;
+            let ServiceOptions { client, threads, data } = options.clone();
+            let daemon = embedded::start(&embedded::Options { threads, data, ..Default::default() })?;
             let address = Address::Unix(daemon.socket().into());
             Ok(Driver::connect(&address, &client)?.keeping(daemon))
         }

@@ -39,8 +39,7 @@ pub fn run(service: &ServiceName, args: &InfoArgs) -> Result<(), ToolError> {
     }
     let facts = Facts::ask(&driver)?;
     if args.json {
-        let line = serde_json::to_string(&facts).map_err(|why| ToolError::Failed(why.to_string()))?;
-        return print::line(line);
+        return print::json(&facts);
     }
     describe(&facts)?;
     print::line("\noperations of this build:")?;

@@ -24,10 +24,11 @@ mod in_place;
 mod just_in_time;
 mod memory_domains;
 mod memory_limits;
-mod observed;
 #[cfg(feature = "tool")]
 mod ops_corpus;
 mod paths;
+#[cfg(feature = "tool")]
+mod profile;
 mod recurrent_states;
 mod requests;
 mod rpc_smoke;

@@ -215,3 +215,47 @@ fn what_a_killed_daemon_left_is_listed() {
     assert!(out.contains("3 compilations"), "{out}");
     assert_eq!(cache("verify", copy.path()).0, 0);
 }
+
+/// What the subcommand tells as JSON, with its exit code.
+fn as_json(command: &str, data: &Path) -> (i32, serde_json::Value) {
+    let mut tool = Command::new(env!("CARGO_BIN_EXE_nnhal"));
+    let output = tool.args(["cache", command, "--json", "--data"]).arg(data).env_remove("RUST_LOG").output();
+    let Output { status, stdout, .. } = output.expect("the tool starts");
+    let text = String::from_utf8(stdout).expect("UTF-8");
+    assert_eq!(text.lines().count(), 1, "{text}");
+    (status.code().expect("an exit code"), serde_json::from_str(&text).expect("JSON"))
+}
+
+#[test]
+fn scripts_are_told_the_same_as_json() {
+    let directory = used();
+    let (code, told) = as_json("list", directory.path());
+    assert_eq!((code, &told["store"]["made_by"]), (0, &DRIVER.into()), "{told}");
+    // With what tells which data belong to it.
+    let model = std::fs::metadata(stored(directory.path(), "d4", "model")).expect("it is there").len();
+    let kept = told["store"]["compilations"].as_array().expect("compilations");
+    assert_eq!(
+        kept[0],
+        serde_json::json!({
+            "uid": 10001, "token": "d4".repeat(32), "model_bytes": model, "data_bytes": 200
+        })
+    );
+    let tokens = told["client_files"]["compilations"].as_array().expect("compilations").iter();
+    assert_eq!(tokens.map(|c| c["token"].clone()).collect::<Vec<_>>(), ["b2".repeat(32), "a1".repeat(32)]);
+    assert_eq!(
+        as_json("verify", directory.path()),
+        (0, serde_json::json!({ "compilations": 4, "faults": [] }))
+    );
+    let model = stored(directory.path(), "c3", "model");
+    std::fs::remove_file(&model).expect("it is there");
+    let (code, told) = as_json("verify", directory.path());
+    let faults = told["faults"].as_array().expect("faults");
+    assert_eq!((code, faults.len()), (1, 1), "{told}");
+    assert!(
+        faults[0].as_str().is_some_and(|fault| fault.starts_with(model.to_str().expect("UTF-8"))),
+        "{told}"
+    );
+    assert_eq!(as_json("clear", directory.path()), (0, serde_json::json!({ "client_files": 2, "store": 2 })));
+    let (_, told) = as_json("list", directory.path());
+    assert_eq!(told["store"]["compilations"], serde_json::json!([]));
+}

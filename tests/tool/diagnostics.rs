@@ -1,7 +1,7 @@
 //! What the tool prints of a driver that tells of itself, and of one that does not.
 
 use crate::common::*;
-use binder::{BinderResult, Interface, ParcelFileDescriptor, StatusCode, Strong};
+use binder::{BinderResult, Interface, ParcelFileDescriptor, Status, StatusCode, Strong};
 use nnhal::aidl::*;
 use nnhal::backend::cpu::CpuBackend;
 use nnhal::backend::{Backend, BackendError, CompileOptions, Control, Executable, Info};
@@ -75,89 +75,161 @@ fn inspect_prints_the_drivers_reasons() {
     assert!(!found.contains("does not say why"), "{found}");
 }
 
-/// A driver of somebody else's, which takes nothing.
-struct Foreign;
+/// Somebody else's driver, which tells nothing: it takes all that the one behind it takes, or nothing.
+struct Foreign(Option<Strong<dyn IDevice>>);
 
 impl Interface for Foreign {}
 
-fn unknown<T>() -> BinderResult<T> {
-    Err(StatusCode::UnknownTransaction.into())
+impl Foreign {
+    /// The driver behind it, for what a driver of that which takes nothing is never asked.
+    fn inner(&self) -> Result<&Strong<dyn IDevice>, Status> {
+        self.0.as_ref().ok_or_else(|| StatusCode::UnknownTransaction.into())
+    }
 }
 
 impl IDevice for Foreign {
     fn getSupportedOperations(&self, model: &Model) -> BinderResult<Vec<bool>> {
-        Ok(vec![false; model.main.operations.len()])
+        match &self.0 {
+            Some(device) => device.getSupportedOperations(model),
+            None => Ok(vec![false; model.main.operations.len()]),
+        }
     }
 
     fn getCapabilities(&self) -> BinderResult<Capabilities> {
-        unknown()
+        self.inner()?.getCapabilities()
     }
 
     fn getNumberOfCacheFilesNeeded(&self) -> BinderResult<NumberOfCacheFiles> {
-        unknown()
+        self.inner()?.getNumberOfCacheFilesNeeded()
     }
 
     fn getSupportedExtensions(&self) -> BinderResult<Vec<Extension>> {
-        unknown()
+        self.inner()?.getSupportedExtensions()
     }
 
     fn getType(&self) -> BinderResult<DeviceType> {
-        unknown()
+        self.inner()?.getType()
     }
 
     fn getVersionString(&self) -> BinderResult<String> {
-        unknown()
+        self.inner()?.getVersionString()
     }
 
     fn prepareModel(
         &self,
-        _: &Model,
-        _: ExecutionPreference,
-        _: Priority,
-        _: i64,
-        _: &[ParcelFileDescriptor],
-        _: &[ParcelFileDescriptor],
-        _: &[u8],
-        _: &Strong<dyn IPreparedModelCallback>,
+        model: &Model,
+        preference: ExecutionPreference,
+        priority: Priority,
+        deadline: i64,
+        models: &[ParcelFileDescriptor],
+        data: &[ParcelFileDescriptor],
+        token: &[u8],
+        callback: &Strong<dyn IPreparedModelCallback>,
     ) -> BinderResult<()> {
-        unknown()
+        self.inner()?.prepareModel(model, preference, priority, deadline, models, data, token, callback)
     }
 
     fn prepareModelWithConfig(
         &self,
-        _: &Model,
-        _: &PrepareModelConfig,
-        _: &Strong<dyn IPreparedModelCallback>,
+        model: &Model,
+        config: &PrepareModelConfig,
+        callback: &Strong<dyn IPreparedModelCallback>,
     ) -> BinderResult<()> {
-        unknown()
+        self.inner()?.prepareModelWithConfig(model, config, callback)
     }
 
     fn prepareModelFromCache(
         &self,
-        _: i64,
-        _: &[ParcelFileDescriptor],
-        _: &[ParcelFileDescriptor],
-        _: &[u8],
-        _: &Strong<dyn IPreparedModelCallback>,
+        deadline: i64,
+        models: &[ParcelFileDescriptor],
+        data: &[ParcelFileDescriptor],
+        token: &[u8],
+        callback: &Strong<dyn IPreparedModelCallback>,
     ) -> BinderResult<()> {
-        unknown()
+        self.inner()?.prepareModelFromCache(deadline, models, data, token, callback)
     }
 
     fn allocate(
         &self,
-        _: &BufferDesc,
-        _: &[IPreparedModelParcel],
-        _: &[BufferRole],
-        _: &[BufferRole],
+        desc: &BufferDesc,
+        models: &[IPreparedModelParcel],
+        inputs: &[BufferRole],
+        outputs: &[BufferRole],
     ) -> BinderResult<DeviceBuffer> {
-        unknown()
+        self.inner()?.allocate(desc, models, inputs, outputs)
     }
 }
 
 #[test]
+fn a_driver_that_does_not_tell_of_models_runs_them_and_who_asks_is_told_in_a_line() {
+    let backend = CpuBackend::new(1).expect("threads");
+    let inner = nnhal::service::Driver::builder(Arc::new(backend)).build().expect("a driver");
+    let device = BnDevice::new_binder(Foreign(Some(inner.device.clone())));
+    let dir = tempfile::tempdir().expect("a directory");
+    let socket = dir.path().join("nn.sock");
+    let _service = UnixService::start(&socket, &device, 0o600).expect("served");
+    let why = format!(
+        "the driver at unix:{} does not tell what becomes of a model: it has no extension vendor.nnhal.diagnostics of \
+         version 2 or later",
+        socket.display()
+    );
+    let file = dir.path().join("file");
+    let file = file.to_str().expect("UTF-8");
+    for (flag, command) in [
+        ("--profile", vec!["bench", MODEL, "--profile"]),
+        ("--trace", vec!["bench", MODEL, "--trace", file]),
+        ("--trace", vec!["run", MODEL, "--trace", file]),
+        ("--profile", vec!["inspect", MODEL, "--profile"]),
+        ("--svg", vec!["inspect", MODEL, "--svg", file]),
+    ] {
+        let output = nnhal(&socket, &command);
+        assert_eq!(text(&output.stderr), format!("nnhal: {flag}: {why}\n"));
+        assert_eq!(output.status.code(), Some(2), "{command:?}");
+        assert!(!Path::new(file).exists(), "{command:?}");
+    }
+    let output = nnhal(&socket, &["inspect", MODEL, "--model-explorer", file]);
+    let found = text(&output.stdout);
+    assert!(output.status.success() && found.lines().last() == Some(&why), "{found}");
+    assert!(found.contains(" CONV_2D (operator 0)") && !found.contains("[gemm"), "{found}");
+    assert!(Path::new(file).exists(), "the graph needs no driver that tells");
+}
+
+#[test]
+fn a_driver_in_another_process_is_profiled_as_one_in_this() {
+    let harness = Harness::with_data(None);
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_string();
+    let (svg, graph, trace) = (path("svg"), path("graph"), path("trace"));
+    let succeed = |arguments: &[&str]| {
+        let output = nnhal(harness.socket(), arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let out = succeed(&["bench", MODEL, "--runs", "10", "--profile", "--trace", &trace, "--json"]);
+    let figures: serde_json::Value = serde_json::from_str(out.lines().last().expect("a line")).expect("JSON");
+    let profile = &figures["profile"];
+    assert_eq!((&profile["runs"], &profile["missed"]), (&10.into(), &0.into()));
+    let rows = profile["operations"].as_array().expect("operations");
+    assert!(
+        rows.iter().any(|row| row["median_ms"].as_f64() > Some(0.0) && row["kernel"].is_string()),
+        "{profile}"
+    );
+    let events = std::fs::read_to_string(&trace).expect("a trace");
+    let events: serde_json::Value = serde_json::from_str(&events).expect("JSON");
+    let events = events["traceEvents"].as_array().expect("events");
+    assert_eq!(events.iter().filter(|event| event["cat"] == "run").count(), 10);
+    let out = succeed(&["inspect", MODEL, "--profile", "--svg", &svg, "--model-explorer", &graph]);
+    assert!(out.contains("client memory, otherwise arena ") && out.contains("by kernel:"), "{out}");
+    assert!(std::fs::read_to_string(&svg).expect("a drawing").starts_with("<svg"));
+    assert!(std::fs::read_to_string(&graph).expect("a graph").contains("time (ms)"));
+    succeed(&["run", MODEL, "--runs", "3", "--trace", &trace]);
+    assert!(std::fs::read_to_string(&trace).expect("a trace").contains("\"cat\":\"operation\""));
+}
+
+#[test]
 fn a_driver_that_tells_nothing_is_named_and_inspected_all_the_same() {
-    let plain = BnDevice::new_binder(Foreign);
-    let other = BnDevice::new_binder(Foreign);
+    let plain = BnDevice::new_binder(Foreign(None));
+    let other = BnDevice::new_binder(Foreign(None));
     // A vendor's own extension, of another interface.
     other.as_binder().set_extension(&plain.as_binder()).expect("a local object");
     for device in [plain, other] {

@@ -262,27 +262,3 @@ fn a_trace_has_a_slice_for_each_operation_of_each_run() {
         }
     }
 }
-
-#[test]
-fn who_asks_another_driver_is_told_in_a_line() {
-    for (flag, command) in [
-        ("--profile", vec!["bench", DIGITS[0], "--profile"]),
-        ("--trace", vec!["bench", DIGITS[0], "--trace", "/nowhere/trace"]),
-        ("--trace", vec!["run", DIGITS[0], "--trace", "/nowhere/trace"]),
-        ("--profile", vec!["inspect", DIGITS[0], "--profile"]),
-        ("--svg", vec!["inspect", DIGITS[0], "--svg", "/nowhere/svg"]),
-    ] {
-        let output = nnhal(&[&["--service", "unix:/nowhere/socket"], &command[..]].concat());
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(error, format!("nnhal: {flag} is for the embedded driver: leave --service out\n"));
-        assert_eq!(output.status.code(), Some(2));
-    }
-}
-
-#[test]
-fn every_command_has_an_example() {
-    for command in ["run", "bench", "inspect"] {
-        let help = told(&[command, "--help"]);
-        assert!(help.contains(&format!("nnhal {command} models/digits_int8.tflite")), "{help}");
-    }
-}

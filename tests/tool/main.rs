@@ -8,6 +8,7 @@ mod common;
 mod android_files;
 mod android_scripts;
 mod cache;
+mod commands;
 mod conformance;
 mod conformance_faulty;
 mod conformance_report;

@@ -56,6 +56,56 @@ fn a_bench_runs_as_often_as_it_is_told_in_every_mode() {
     }
 }
 
+/// The last line of what the tool prints, which is JSON.
+#[track_caller]
+fn json(arguments: &[&str]) -> serde_json::Value {
+    let told = succeeded(&nnhal(arguments).output().expect("started"));
+    serde_json::from_str(told.lines().last().expect("a line")).expect("JSON")
+}
+
+#[test]
+fn a_run_as_json_has_its_times_and_what_came_out() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let cache = dir.path().to_str().expect("a name in UTF-8");
+    for (arguments, hit) in [
+        (&["run", MODEL, "--runs", "3", "--json"][..], serde_json::Value::Null),
+        (&["run", MODEL, "--runs", "3", "--json", "--cache", cache], false.into()),
+        (&["run", MODEL, "--runs", "3", "--json", "--cache", cache], true.into()),
+    ] {
+        let told = json(arguments);
+        assert_eq!((&told["runs"], &told["cache_hit"]), (&3.into(), &hit), "{told}");
+        let time = |name: &str| told[name].as_f64().unwrap_or_else(|| panic!("{name}: {told}"));
+        assert!(0.0 < time("fastest_ms") && time("fastest_ms") <= time("median_ms"), "{told}");
+        assert!(time("median_ms") <= time("slowest_ms") && time("compile_ms") > 0.0, "{told}");
+        let [output] = &told["outputs"].as_array().expect("outputs")[..] else { panic!("{told}") };
+        assert_eq!(
+            (&output["type"], &output["dims"]),
+            (&"TENSOR_QUANT8_ASYMM_SIGNED".into(), &serde_json::json!([1, 10]))
+        );
+        assert!(
+            output["values"].as_array().is_some_and(|values| values.iter().all(|v| v.is_f64())),
+            "{output}"
+        );
+        let classes = output["classes"].as_array().expect("classes");
+        assert!(
+            classes.len() == 5 && classes.is_sorted_by_key(|c| -c["score"].as_f64().expect("a score")),
+            "{output}"
+        );
+        assert!(told.get("inputs").is_none() && told.get("accuracy").is_none(), "{told}");
+    }
+}
+
+#[test]
+fn runs_on_many_inputs_as_json_have_a_line_for_each() {
+    let told = json(&["run", MODEL, "--input", "tests/data/digits", "--json"]);
+    let inputs = told["inputs"].as_array().expect("inputs");
+    assert!(inputs.len() > 1 && told.get("outputs").is_none(), "{told}");
+    assert_eq!(told["runs"], inputs.len());
+    let right = inputs.iter().filter(|input| input["label"] == input["best"]["class"]).count();
+    assert!(inputs.iter().all(|input| input["file"].is_string() && input["label"].is_u64()), "{told}");
+    assert_eq!(told["accuracy"], serde_json::json!({ "right": right, "labelled": inputs.len() }));
+}
+
 #[test]
 fn it_ends_quietly_where_nobody_reads() {
     for arguments in [&["run", MODEL][..], &["bench", MODEL, "--runs", "1"]] {

@@ -318,7 +318,7 @@ impl Drop for ThreadPool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scheduler::{Activity, OperationId, Recorder};
+    use crate::scheduler::{Activity, Noted, OperationId, Recorder};
 
     #[test]
     fn calls_every_index_once_from_many_callers() {
@@ -387,9 +387,9 @@ mod tests {
             }
         });
         drop(pool); // its threads have noted what they did
-        let (spans, _) = recorder.take();
+        let spans = recorder.take(100).spans;
         assert_eq!(spans.iter().map(|span| span.activity).collect::<Vec<_>>(), [Activity::Part(id)]);
         ThreadPool::new(2).unwrap().team(2).for_each(64, &|_| {});
-        assert_eq!(recorder.take(), (vec![], 0), "who does not ask is not recorded");
+        assert_eq!(recorder.take(100), Noted::default(), "who does not ask is not recorded");
     }
 }

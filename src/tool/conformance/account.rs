@@ -6,8 +6,8 @@ use super::probe::Available;
 use super::runner::{Loss, Report, Work};
 use super::suites::Suite;
 use crate::tool::error::ToolError;
-use crate::tool::print;
-use indicatif::{ProgressBar, ProgressStyle};
+use crate::tool::{print, progress};
+use indicatif::ProgressBar;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -84,11 +84,7 @@ pub struct Account {
 impl Account {
     /// The bar hides itself when standard error is no terminal.
     pub fn new(tasks: usize, jobs: usize) -> Self {
-        let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg} {eta}");
-        let bar = ProgressBar::new(tasks as u64);
-        if let Ok(style) = style {
-            bar.set_style(style);
-        }
+        let bar = progress::bar(tasks as u64);
         Account {
             started: Instant::now(),
             bar,

@@ -73,7 +73,7 @@ pub fn multinomial(model: &Model, logits: &Operand, input: &[u8], output: &[u8])
     for (class, logit) in logits.iter().enumerate() {
         let drawn = draws.iter().filter(|&&d| d == class as f64).count() as f64 / draws.len() as f64;
         let expected = (logit - largest).exp() / total;
-        if !within((drawn - expected).abs(), f64::from(model.multinomial_tolerance)) {
+        if !within((drawn - expected).abs(), model.multinomial_tolerance) {
             return Err(format!("class {class} was drawn with frequency {drawn}, expected {expected}"));
         }
     }

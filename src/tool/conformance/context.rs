@@ -2,6 +2,10 @@
 
 use super::probe::Available;
 use crate::client::Driver;
+use std::time::Duration;
+
+/// How much longer many calls may take than any one answer.
+pub const SLACK: Duration = Duration::from_secs(60);
 
 /// A driver, and what it has that can be tested.
 pub struct Context {

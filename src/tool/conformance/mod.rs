@@ -106,7 +106,10 @@ pub fn run(service: &ServiceName, args: &ConformanceArgs) -> Result<(), ToolErro
     let mut recovery = Recovery::new(service, options, args.restart.clone(), wait);
     let context = recovery.first(&args.paths)?;
     // A driver that does not tell of itself is tested all the same.
-    let facts = Facts::ask(&context.driver).map_err(|why| log::warn!("{why}")).ok();
+    let asked = context.clone();
+    let facts =
+        recovery::bounded(recovery.limit(), move || Facts::ask(&asked.driver)).and_then(|facts| facts);
+    let facts = facts.map_err(|why| log::warn!("{why}")).ok();
     let available = context.available.clone();
     let work = Arc::new(Work { files, tasks });
     let account = Account::new(work.tasks.len(), jobs);

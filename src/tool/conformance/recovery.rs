@@ -1,6 +1,6 @@
 //! Getting to the driver, and back to it once it was lost: waited for, or started by the user's own command.
 
-use super::context::Context;
+use super::context::{Context, SLACK};
 use super::paths::ExecutionPath;
 use super::probe::Available;
 use crate::client::{ConnectOptions, Driver};
@@ -10,6 +10,7 @@ use nix::sys::signal::{killpg, Signal};
 use nix::unistd::Pid;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,20 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_millis(200);
 /// Longest wait for the first answer of a driver that is looked for.
 const FIRST_ANSWER: Duration = Duration::from_secs(5);
+
+/// Does `work`, which asks a driver, and waits for it for so long and no longer: a call over the kernel's binder has no
+/// end of its own. What never comes back stays behind.
+pub fn bounded<T: Send + 'static>(
+    limit: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ToolError> {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(work()));
+    receiver.recv_timeout(limit).map_err(|why| match why {
+        RecvTimeoutError::Timeout => ToolError::Hung(limit.as_secs()),
+        RecvTimeoutError::Disconnected => ToolError::Failed("this tool panicked; please report it".into()),
+    })
+}
 
 /// How to get to a driver.
 pub struct Recovery {
@@ -46,20 +61,36 @@ impl Recovery {
             Err(_) if self.restart.is_some() => self.again()?,
             connected => connected?,
         };
-        let why = match Available::probe(&driver, wanted) {
-            Ok(available) => return Ok(Arc::new(Context { driver, available })),
-            Err(why) => why,
+        let asked = wanted.to_vec();
+        let probe = move || {
+            let available = Available::probe(&driver, &asked);
+            (driver, available)
         };
-        let lost = matches!(&why, ToolError::Client(error) if error.is_fatal());
-        let driver = match lost {
-            true => {
-                driver.close();
+        let (driver, why) = match bounded(self.limit(), probe) {
+            Ok((driver, Ok(available))) => return Ok(Arc::new(Context { driver, available })),
+            Ok((driver, Err(why))) => (Some(driver), why),
+            Err(why) => (None, why),
+        };
+        let is_lost = matches!(&why, ToolError::Client(error) if error.is_fatal());
+        let driver = match driver {
+            Some(driver) if !is_lost => driver,
+            lost => {
+                lost.iter().for_each(Driver::close);
                 self.again().map_err(|gone| self.gone(why.to_string(), "a trivial model".into(), gone))?
             }
-            false => driver,
         };
-        let available = Available::assumed(&driver, wanted, &why)?;
-        Ok(Arc::new(Context { driver, available }))
+        let asked = wanted.to_vec();
+        let assume = move || {
+            let available = Available::assumed(&driver, &asked, &why);
+            (driver, available)
+        };
+        let (driver, available) = bounded(self.limit(), assume)?;
+        Ok(Arc::new(Context { driver, available: available? }))
+    }
+
+    /// Longest that many calls may take.
+    pub fn limit(&self) -> Duration {
+        self.options.client.timeout.unwrap_or_default() + SLACK
     }
 
     /// Connects again after a loss.
@@ -122,5 +153,18 @@ impl Recovery {
 impl Drop for Recovery {
     fn drop(&mut self) {
         self.end_started();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_come_back_is_not_waited_for() {
+        assert_eq!(bounded(Duration::from_secs(60), || 7).unwrap(), 7);
+        let (_sender, never) = std::sync::mpsc::channel::<()>();
+        let stuck = bounded(Duration::from_millis(10), move || never.recv());
+        assert!(matches!(stuck, Err(ToolError::Hung(_))), "{stuck:?}");
     }
 }

@@ -3,7 +3,7 @@
 //! What was under way then is run again, each model alone, once the driver is back: the one that takes it down a second
 //! time has failed. It must not know how a driver is brought back.
 
-use super::context::Context;
+use super::context::{Context, SLACK};
 use super::corpus::CorpusFile;
 use super::evidence::{self, Evidence};
 use super::hal_model::Case;
@@ -19,8 +19,6 @@ use std::time::{Duration, Instant};
 
 /// How often the watch looks.
 const PULSE: Duration = Duration::from_secs(1);
-/// How much longer a model may take than any one answer: it is many calls.
-const SLACK: Duration = Duration::from_secs(60);
 /// A driver that was lost as often as this is not worth the wait for it any more.
 const MOST_LOSSES: usize = 200;
 

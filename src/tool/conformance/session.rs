@@ -16,6 +16,18 @@ use std::cell::{OnceCell, RefCell};
 
 /// How often a reusable execution is run.
 const REUSES: usize = 2;
+/// Models that must fail may loop until they are stopped.
+const LOOP_TIMEOUT_NS: i64 = 1_000_000;
+
+/// The execution must fail; any error will do.
+pub fn expect_error(session: &Session, path: ExecutionPath) -> Step {
+    let terms = Terms { loop_timeout_ns: LOOP_TIMEOUT_NS, ..Default::default() };
+    let mut judge = |ran: &Ran| match ran.status {
+        ErrorStatus::NONE => fail(format!("{path}: the execution succeeded")),
+        _ => Ok(()),
+    };
+    session.execute(path, &terms, &mut || Ok(()), &mut judge)
+}
 
 /// A prepared model and a request for it.
 pub struct Session<'a> {

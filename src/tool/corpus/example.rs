@@ -24,7 +24,7 @@ pub fn model(found: &Found, folder: &str, spec: &str, blob: &mut Blob) -> Read<M
         aidl_version: 0,
         relaxed: boolean(whole.get("isRelaxed")?)?,
         expect_failure: boolean(whole.get("expectFailure")?)?,
-        multinomial_tolerance: float(whole.get("expectedMultinomialDistributionTolerance")?)?,
+        multinomial_tolerance: float(whole.get("expectedMultinomialDistributionTolerance")?)?.into(),
         f32_tolerance: String::new(),
         quant8_atol: 0,
         kinds: Vec::new(),

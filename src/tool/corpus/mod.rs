@@ -11,8 +11,7 @@ mod source;
 
 use super::conformance::corpus::{to_bytes, Blob, Model};
 use super::error::ToolError;
-use super::print;
-use indicatif::ProgressBar;
+use super::{print, progress};
 use std::path::{Path, PathBuf};
 
 /// Make a corpus for `nnhal conformance` of an AOSP checkout's generated examples.
@@ -57,7 +56,7 @@ pub fn run(args: &CorpusArgs) -> Result<(), ToolError> {
         );
         return Err(ToolError::Usage(why));
     }
-    let bar = ProgressBar::new(examples.len() as u64);
+    let bar = progress::bar(examples.len() as u64);
     let (mut files, mut models, mut bytes) = (0usize, 0usize, 0usize);
     let mut faults = Vec::new();
     for example in &examples {

@@ -11,15 +11,16 @@ mod tensors;
 
 use super::driver::{self, ServiceName, ServiceOptions};
 use super::error::ToolError;
+use super::model_file;
 use super::naming;
 use super::print;
-use super::profile::{self, Profile, Watch};
+use super::profile::{self, Profile};
 use super::run::{session::Session, values};
 use crate::aidl;
 use crate::backend::{Description, KernelName, StepDescription};
 use crate::client::{ConnectOptions, Driver, PrepareOptions};
 use crate::model::{Model, OperationKind};
-use crate::tflite::{self, Imported};
+use crate::tflite::Imported;
 use line::Line;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -29,9 +30,11 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Seconds of watched runs, and how many there are at least.
 const SECONDS: f64 = 1.0;
 const FEWEST: usize = 5;
+/// The flag that asks for them.
+const PROFILE: &str = "--profile";
 
-/// Print a .tflite model's operations with their shapes, which of them the driver takes, and, for the embedded driver,
-/// which kernel runs each and where each tensor lives.
+/// Print a .tflite model's operations with their shapes, which of them the driver takes, which kernel runs each, and where
+/// each tensor lives.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  nnhal inspect models/digits_int8.tflite --svg /tmp/arena.svg\n  \
     nnhal inspect models/digits_int8.tflite --profile --model-explorer /tmp/digits.json\n  \
@@ -39,10 +42,10 @@ const FEWEST: usize = 5;
 pub struct InspectArgs {
     /// The model.
     model: PathBuf,
-    /// Run it for a moment, and tell how long each operation takes; for the embedded driver.
+    /// Run it for a moment, and tell how long each operation takes.
     #[arg(long)]
     profile: bool,
-    /// Draw the arena there, where tensors lie between operations; for the embedded driver.
+    /// Draw the arena there, where tensors lie between operations.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Write the graph there as Model Explorer reads it, with times if there are any.
@@ -61,34 +64,33 @@ struct Compiled {
 
 /// Tells of the model. An error where the driver does not take all of it.
 pub fn run(service: &ServiceName, args: &InspectArgs) -> Result<(), ToolError> {
-    let bytes =
-        std::fs::read(&args.model).map_err(|why| ToolError::File { path: args.model.clone(), why })?;
-    let imported =
-        tflite::import(&bytes).map_err(|why| ToolError::Model { path: args.model.clone(), why })?;
-    let watch = watch(service, args)?;
+    let (_, imported) = model_file::read(&args.model)?;
     let client = ConnectOptions { timeout: Some(TIMEOUT), ..Default::default() };
-    let observer = watch.as_ref().map(Watch::observer);
-    let driver = driver::connect(service, &ServiceOptions { client, observer, ..Default::default() })?;
+    let driver = driver::connect(service, &ServiceOptions { client, ..Default::default() })?;
+    let tells = tells(&driver, args)?;
+    let does_not_tell = profile::does_not_tell(&driver);
     let taken = driver.device().getSupportedOperations(&imported.model);
     let taken = driver.answer("getSupportedOperations", taken)?;
     let reasons = reasons(&driver, &imported.model, taken.len())?;
     let mut lines = lines(&imported, &taken, reasons.as_deref());
     let missing = lines.iter().filter(|line| !line.taken).count();
     // What is not taken whole cannot be compiled.
-    let compiled = match watch.filter(|_| missing == 0) {
-        Some(watch) => Some(compile(&imported, driver, &watch, args)?),
-        None => None,
+    let compiled = match tells && missing == 0 {
+        true => compile(&imported, driver, args)?,
+        false => None,
     };
     if let Some(compiled) = &compiled {
         complete(&mut lines, &imported, compiled);
     }
     if args.json {
-        let line = serde_json::to_string(&lines).map_err(|why| ToolError::Failed(why.to_string()))?;
-        print::line(line)?;
+        print::json(&lines)?;
     } else {
         tell(&imported, &lines)?;
-        if let Some(compiled) = &compiled {
-            tell_compiled(&imported, compiled)?;
+        match &compiled {
+            Some(compiled) => tell_compiled(&imported, compiled)?,
+            None if !tells => print::line(does_not_tell)?,
+            None if missing == 0 => print::line(profile::KNOWS_NOTHING)?,
+            None => {}
         }
     }
     write_files(args, &imported, &lines, compiled.as_ref())?;
@@ -100,33 +102,38 @@ pub fn run(service: &ServiceName, args: &InspectArgs) -> Result<(), ToolError> {
     }
 }
 
-/// A watch over an embedded driver. Others do not tell what becomes of a model.
-fn watch(service: &ServiceName, args: &InspectArgs) -> Result<Option<Watch>, ToolError> {
-    match (args.profile, &args.svg, service) {
-        (true, _, _) => Watch::new(service, "--profile").map(Some),
-        (_, Some(_), _) => Watch::new(service, "--svg").map(Some),
-        (_, _, ServiceName::Embedded) => Watch::new(service, "inspect").map(Some),
-        _ => Ok(None),
+/// Whether the driver tells what becomes of a model; an error where it does not, and that was asked for.
+fn tells(driver: &Driver, args: &InspectArgs) -> Result<bool, ToolError> {
+    if args.profile {
+        profile::check(driver, PROFILE)?;
     }
+    if args.svg.is_some() {
+        profile::check(driver, "--svg")?;
+    }
+    profile::tells(driver)
 }
 
-/// Has the driver compile the model, and run it if that is wanted.
-fn compile(
-    imported: &Imported,
-    driver: Driver,
-    watch: &Watch,
-    args: &InspectArgs,
-) -> Result<Compiled, ToolError> {
+/// Has the driver compile the model, and run it if that is wanted. `None` where the driver knows nothing of what became
+/// of it, and nothing was asked for that needs that.
+fn compile(imported: &Imported, driver: Driver, args: &InspectArgs) -> Result<Option<Compiled>, ToolError> {
     let mut session = Session::on(imported, driver, &PrepareOptions::default())?;
     if !args.profile {
-        return Ok(Compiled { description: watch.description()?, profile: None });
+        let (driver, model) = (session.driver(), session.prepared());
+        let description = match &args.svg {
+            Some(_) => Some(profile::described(driver, model, "--svg")?),
+            None => profile::describe(driver, model)?,
+        };
+        return Ok(description.map(|description| Compiled { description, profile: None }));
     }
     let inputs: Vec<_> = imported.inputs.iter().map(|port| values::arbitrary(&port.info)).collect();
     session.run(&inputs)?;
-    let recording = watch.runs(&mut session, &inputs, SECONDS, FEWEST)?;
+    let recording = profile::watched(&mut session, &inputs, (SECONDS, FEWEST), PROFILE)?;
+    let is_of_processor = profile::is_of_processor(session.driver())?;
+    // What is measured from here on has the machine to itself.
     drop(session);
-    let profile = Some(Profile::new(&recording, imported, None));
-    Ok(Compiled { description: recording.description, profile })
+    let peaks = is_of_processor.then(|| profile::peaks(None)).flatten();
+    let profile = Some(Profile::new(&recording, imported, peaks));
+    Ok(Some(Compiled { description: recording.description, profile }))
 }
 
 /// Adds to `lines` what is known of a compiled model.

@@ -1,6 +1,6 @@
 //! What watched runs come to: medians by operation, shares, and rates beside the machine's peaks.
 
-use super::record::{peaks, Recording, Run};
+use super::record::{Recording, Run};
 use crate::backend::{Activity, KernelName, Peaks, StepDescription};
 use crate::tensor::OperandType;
 use crate::tflite::Imported;
@@ -77,9 +77,8 @@ pub struct PeakFigures {
 }
 
 impl Profile {
-    /// What `recording` comes to, of an embedded driver of so many threads.
-    pub fn new(recording: &Recording, imported: &Imported, threads: Option<usize>) -> Self {
-        let peaks = peaks(threads);
+    /// What `recording` comes to, beside the peaks of the machine where those are known.
+    pub fn new(recording: &Recording, imported: &Imported, peaks: Option<Peaks>) -> Self {
         let runs: Vec<_> = recording.runs.iter().map(RunTimes::new).collect();
         let median_of = |time: &dyn Fn(&RunTimes) -> f64| median(runs.iter().map(time).collect());
         let call_ms = median_of(&|run| run.call);
@@ -127,7 +126,7 @@ impl RunTimes {
     fn new(run: &Run) -> Self {
         let mut times =
             RunTimes { call: 1e3 * run.call.as_secs_f64(), execution: 0.0, operations: HashMap::new() };
-        for span in &run.spans {
+        for span in &run.noted.spans {
             let ms = span.end.saturating_sub(span.start) as f64 / 1e6;
             match span.activity {
                 Activity::Run => times.execution += ms,

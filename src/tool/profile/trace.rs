@@ -1,20 +1,20 @@
 //! Watched runs as a trace that Perfetto and Chrome read: JSON of trace events, a slice for each run, operation, and
 //! thread that worked on one.
 
-use crate::backend::{Activity, Description, OperationId, Span};
+use crate::backend::{Activity, Description, Noted, OperationId, Span};
 use crate::tflite::Imported;
 use crate::tool::error::ToolError;
 use crate::tool::naming;
 use serde_json::{json, Value};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-/// Writes `spans`, of a model that says `description` of itself, to a file.
-pub fn write(
+/// Writes what was noted of runs of a model, which says `description` of itself, to a file.
+pub fn write<'n>(
     path: &Path,
-    spans: &[Span],
+    noted: impl IntoIterator<Item = &'n Noted>,
     description: &Description,
     imported: &Imported,
 ) -> Result<(), ToolError> {
@@ -22,14 +22,19 @@ pub fn write(
     let mut events = vec![json!({
         "ph": "M", "name": "process_name", "pid": process, "tid": process, "args": { "name": "nnhal" }
     })];
+    let (mut spans, mut names) = (Vec::new(), BTreeMap::new());
+    for noted in noted {
+        spans.extend_from_slice(&noted.spans);
+        names.extend(noted.threads.iter().map(|(&thread, name)| (thread, name.as_str())));
+    }
     let threads: BTreeSet<u32> = spans.iter().map(|span| span.thread).collect();
     events.extend(threads.into_iter().map(|thread| {
+        let name = names.get(&thread).map_or_else(|| format!("thread {thread}"), |name| name.to_string());
         json!({
             "ph": "M", "name": "thread_name", "pid": process, "tid": thread,
-            "args": { "name": thread_name(thread) }
+            "args": { "name": name }
         })
     }));
-    let mut spans = spans.to_vec();
     // What encloses comes first.
     spans.sort_by_key(|span| (span.start, std::cmp::Reverse(span.end)));
     events.extend(spans.iter().map(|span| event(span, process, description, imported)));
@@ -70,10 +75,4 @@ fn arguments(id: OperationId, description: &Description, imported: &Imported) ->
         0 => json!({ "operation": index, "operator": naming::operator(imported, index), "kernel": kernel }),
         subgraph => json!({ "subgraph": subgraph, "operation": index, "kernel": kernel }),
     }
-}
-
-/// What a thread of this process is called, while it lives.
-fn thread_name(thread: u32) -> String {
-    let name = std::fs::read_to_string(format!("/proc/self/task/{thread}/comm"));
-    name.map_or_else(|_| format!("thread {thread}"), |name| name.trim_end().into())
 }

@@ -1,18 +1,21 @@
 //! `nnhal run`: imports a model, has a driver compile it, runs it on files and prints what comes out.
 
 mod input;
+mod json;
 pub mod npy;
 mod report;
 pub mod session;
 pub mod values;
 
 use crate::client::{Mode, PrepareOptions};
-use crate::tflite::{self, Imported, Port};
+use crate::tflite::{Imported, Port};
 use crate::tool::driver::{ServiceName, ServiceOptions};
 use crate::tool::error::ToolError;
+use crate::tool::model_file;
 use crate::tool::print::{self, unprinted};
-use crate::tool::profile::{write_trace, Watch};
-use indicatif::{ProgressBar, ProgressStyle};
+use crate::tool::profile::{self, write_trace, Watch};
+use crate::tool::progress;
+use json::Told;
 use session::Session;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,8 +23,10 @@ use std::time::Duration;
 
 /// Import a .tflite model, have the driver compile it, run it and print the outputs.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  nnhal run models/digits_int8.tflite --input tests/data/digits\n  \
-    nnhal run models/digits_int8.tflite --runs 5 --trace /tmp/digits.json   (open it at ui.perfetto.dev)")]
+#[command(
+    after_help = "Examples:\n  nnhal run models/digits_int8.tflite --input tests/data/digits --json\n  \
+    nnhal run models/digits_int8.tflite --runs 5 --trace /tmp/digits.json   (open it at ui.perfetto.dev)"
+)]
 pub struct RunArgs {
     /// The model.
     model: PathBuf,
@@ -44,34 +49,30 @@ pub struct RunArgs {
     /// Ask the driver to leave all of the compilation that can wait to the first run.
     #[arg(long, conflicts_with = "cache")]
     just_in_time: bool,
-    /// Write a trace of the runs for Perfetto: a slice for each operation and thread; for the embedded driver.
+    /// Write a trace of the runs for Perfetto: a slice for each operation and thread.
     #[arg(long, value_name = "FILE", conflicts_with = "cache")]
     trace: Option<PathBuf>,
     /// Fit images of another size to the model's input.
     #[arg(long)]
     resize: bool,
+    /// End with a line of JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Runs the subcommand on the driver at `service`.
 pub fn run(service: &ServiceName, args: &RunArgs) -> Result<(), ToolError> {
-    let bytes = std::fs::read(&args.model).map_err(|why| {
-        ToolError::Usage(format!("{}: {why}; give the path of a .tflite file", args.model.display()))
-    })?;
-    let imported =
-        tflite::import(&bytes).map_err(|why| ToolError::Model { path: args.model.clone(), why })?;
+    let (bytes, imported) = model_file::read(&args.model)?;
     let items = items(args, &imported)?;
     if items.len() > 1 && args.output_dir.is_some() {
         return Err(ToolError::Usage("--output-dir takes the outputs of one input; give one".into()));
     }
     // The first is read before a driver is started, so that what is wrong with it is said at once.
     let first = read(items.first(), &imported, args.resize)?;
-    let watch = args.trace.as_ref().map(|_| Watch::new(service, "--trace")).transpose()?;
     let (mut session, found) = match &args.cache {
         None => {
             let prepare = PrepareOptions { just_in_time: args.just_in_time, ..Default::default() };
-            let observer = watch.as_ref().map(Watch::observer);
-            let connect = ServiceOptions { observer, ..Default::default() };
-            (Session::with_options(&imported, service, &connect, &prepare)?, None)
+            (Session::with_options(&imported, service, &ServiceOptions::default(), &prepare)?, None)
         }
         Some(directory) => {
             let (session, found) = Session::cached(&imported, service, (directory, &bytes))?;
@@ -79,32 +80,38 @@ pub fn run(service: &ServiceName, args: &RunArgs) -> Result<(), ToolError> {
         }
     };
     session.set_mode(args.mode)?;
-    let mut times = Vec::new();
-    if let Some(watch) = &watch {
-        watch.record(true);
-    }
+    let (mut times, mut told) = (Vec::new(), Told::default());
+    let watch = args.trace.as_ref().map(|_| Watch::new(&session, "--trace")).transpose()?;
     if items.len() > 1 {
-        batch(args, &imported, &mut session, &items, &mut times)?;
+        told = batch(args, &imported, &mut session, &items, &mut times)?;
     } else {
-        let outputs = repeat(&mut session, &first, args.runs, &mut times)?;
+        let bar = progress::bar(args.runs.into());
+        let outputs = repeat(&mut session, &first, args.runs, &mut times, || bar.inc(1))?;
+        bar.finish_and_clear();
         if args.input.is_empty() {
             print::line("no --input: arbitrary values")?;
         }
         for (i, (port, bytes)) in imported.outputs.iter().zip(&outputs).enumerate() {
             report::output(&mut io::stdout(), i, port, bytes).map_err(unprinted)?;
+            told.outputs.push(json::output(port, bytes));
         }
         if let Some(dir) = &args.output_dir {
             write(dir, &imported.outputs, &outputs)?;
         }
     }
     if let (Some(path), Some(watch)) = (&args.trace, &watch) {
-        let (spans, missed) = watch.take();
-        write_trace(path, &spans, &watch.description()?, &imported)?;
-        if missed > 0 {
-            print::line(format_args!("the trace ends early: {missed} spans more were too many"))?;
+        let noted = watch.take(&session)?;
+        let description = profile::described(session.driver(), session.prepared(), "--trace")?;
+        write_trace(path, [&noted], &description, &imported)?;
+        if noted.missed > 0 {
+            print::line(format_args!("the trace ends early: {} spans more were too many", noted.missed))?;
         }
     }
-    report::times(&mut io::stdout(), session.compile_time, found, &mut times).map_err(unprinted)
+    report::times(&mut io::stdout(), session.compile_time, found, &mut times).map_err(unprinted)?;
+    match args.json {
+        true => told.print(session.compile_time, found, &times),
+        false => Ok(()),
+    }
 }
 
 /// The files for each run: as many as the model has inputs.
@@ -139,12 +146,14 @@ fn repeat(
     inputs: &[Vec<u8>],
     runs: u32,
     times: &mut Vec<Duration>,
+    after_each: impl Fn(),
 ) -> Result<Vec<Vec<u8>>, ToolError> {
     let mut outputs = Vec::new();
     for _ in 0..runs {
         let (results, time) = session.run(inputs)?;
         times.push(time);
         outputs = results;
+        after_each();
     }
     Ok(outputs)
 }
@@ -156,22 +165,25 @@ fn batch(
     session: &mut Session,
     items: &[Item],
     times: &mut Vec<Duration>,
-) -> Result<(), ToolError> {
-    // Drawn on standard error, and only if that is a terminal.
-    let bar = ProgressBar::new(items.len() as u64);
-    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} {eta}") {
-        bar.set_style(style);
-    }
-    let (mut labelled, mut right) = (0, 0);
+) -> Result<Told, ToolError> {
+    let bar = progress::bar(items.len() as u64);
+    let (mut labelled, mut right, mut told) = (0, 0, Told::default());
     for item in items {
         let inputs = read(Some(item), imported, args.resize)?;
-        let outputs = repeat(session, &inputs, args.runs, times)?;
+        let outputs = repeat(session, &inputs, args.runs, times, || ())?;
         let name = item[0].file_name().unwrap_or_default().to_string_lossy();
         let scores =
             imported.outputs.first().zip(outputs.first()).and_then(|(p, o)| report::predictions(p, o));
-        let line = match scores.as_ref().and_then(|scores| Some((scores, scores.first()?))) {
-            Some((scores, &(class, value))) => {
-                let verdict = match label(&item[0]) {
+        let label = label(&item[0]);
+        let best = scores.as_ref().and_then(|scores| Some((scores, *scores.first()?)));
+        told.inputs.push(json::Input {
+            file: name.to_string(),
+            best: best.map(|(_, best)| best.into()),
+            label,
+        });
+        let line = match best {
+            Some((scores, (class, value))) => {
+                let verdict = match label {
                     Some(label) => {
                         labelled += 1;
                         right += usize::from(label == class);
@@ -197,8 +209,9 @@ fn batch(
     if labelled > 0 {
         let percent = 100.0 * right as f64 / labelled as f64;
         print::line(format_args!("accuracy: {right} of {labelled} ({percent:.2} %)"))?;
+        told.accuracy = Some(json::Accuracy { right, labelled });
     }
-    Ok(())
+    Ok(told)
 }
 
 /// The class that a file's name gives: N in `..._labelN.png`.

@@ -2,12 +2,12 @@
 
 use crate::aidl;
 use crate::client::cache_files::{self, Found};
-use crate::client::{self, ClientError, Driver, Mode, PrepareOptions};
+use crate::client::{self, ClientError, Driver, Mode, PrepareOptions, PreparedModel};
 use crate::ops::OperationType;
 use crate::tflite::{Imported, Port};
 use crate::tool::driver::{self, ServiceName, ServiceOptions};
 use crate::tool::error::ToolError;
-use binder::Strong;
+use crate::tool::progress;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,6 +31,7 @@ impl Session {
 
     /// Compiles the model there.
     pub fn on(imported: &Imported, driver: Driver, prepare: &PrepareOptions) -> Result<Self, ToolError> {
+        let _progress = progress::waiting("compiling");
         let start = Instant::now();
         let prepared =
             driver.prepare(&imported.model, prepare).map_err(|why| explain(&driver, &imported.model, why))?;
@@ -48,6 +49,7 @@ impl Session {
         let options = ServiceOptions { data: Some(directory.join("driver")), ..Default::default() };
         let driver = driver::connect(service, &options)?;
         let files = cache_files::open(directory, bytes, &driver)?;
+        let _progress = progress::waiting("preparing");
         let (prepared, found, time) =
             cache_files::prepare(&driver, &imported.model, &files, &PrepareOptions::default())
                 .map_err(|why| explain(&driver, &imported.model, why))?;
@@ -57,7 +59,7 @@ impl Session {
     fn start(
         imported: &Imported,
         driver: Driver,
-        prepared: Strong<dyn aidl::IPreparedModel>,
+        prepared: PreparedModel,
         compile_time: Duration,
     ) -> Result<Self, ToolError> {
         let sizes = (&sizes(&imported.inputs)?[..], &sizes(&imported.outputs)?[..]);
@@ -74,8 +76,13 @@ impl Session {
         self.session.driver()
     }
 
+    /// The model that it runs.
+    pub fn prepared(&self) -> &PreparedModel {
+        self.session.prepared()
+    }
+
     /// Runs another preparation of the same model once, synchronously, on whatever the inputs hold.
-    pub fn run_other(&self, prepared: &Strong<dyn aidl::IPreparedModel>) -> Result<(), ToolError> {
+    pub fn run_other(&self, prepared: &PreparedModel) -> Result<(), ToolError> {
         self.session.run_other(prepared).map_err(failed)
     }
 

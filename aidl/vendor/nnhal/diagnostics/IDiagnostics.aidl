@@ -1,6 +1,9 @@
 package vendor.nnhal.diagnostics;
 
+import android.hardware.neuralnetworks.IPreparedModel;
 import android.hardware.neuralnetworks.Model;
+import vendor.nnhal.diagnostics.IRecorder;
+import vendor.nnhal.diagnostics.ModelDescription;
 
 /**
  * What the driver tells of itself. It is the extension object of the device's binder; a client that does not ask for
@@ -23,4 +26,22 @@ interface IDiagnostics {
      *         model that is not valid
      */
     @utf8InCpp String[] refusals(in Model model);
+
+    /**
+     * What runs a prepared model's operations, and where its values lie. Null where the driver does not know: its device
+     * does not tell, or the first execution is yet to compile the model. Since version 2.
+     *
+     * @throws ServiceSpecificException with an ErrorStatus: INVALID_ARGUMENT for a model that is not of this device, or
+     *         that another client has prepared; GENERAL_FAILURE where the answer would be too long
+     */
+    @nullable ModelDescription describe(in IPreparedModel model);
+
+    /**
+     * Records all executions of a prepared model that begin from here on, whichever way they come, until the recorder is
+     * released. A model has one recorder at a time: the one that was asked for last. Since version 2.
+     *
+     * @throws ServiceSpecificException with an ErrorStatus: INVALID_ARGUMENT as describe;
+     *         RESOURCE_EXHAUSTED_TRANSIENT where the client has too much private memory of the driver's already
+     */
+    IRecorder record(in IPreparedModel model);
 }

@@ -5,7 +5,8 @@ use crate::backend::cpu::kernels::simd::Isa;
 use crate::backend::cpu::pool::ThreadPool;
 use crate::backend::cpu::program::Program;
 use crate::backend::{
-    Activity, Artifact, BackendError, CompileOptions, Control, OperationId, Preference, Recorder, Saved,
+    Activity, Artifact, BackendError, CompileOptions, Control, Noted, OperationId, Preference, Recorder,
+    Saved,
 };
 use crate::memory::{AlignedBuf, ClientSlice, Mapping};
 use crate::model::{Constant, Lifetime, Model, Operand, Operation, OperationKind, Subgraph};
@@ -338,7 +339,7 @@ fn the_operations_of_a_subgraph_are_recorded_within_the_one_that_refers_to_it() 
     let recorder = Arc::new(Recorder::new(100));
     let control = Control { recorder: Some(recorder.clone()), ..Control::default() };
     run_under(&compile(&model), &control).unwrap();
-    let (spans, missed) = recorder.take();
+    let Noted { spans, missed, .. } = recorder.take(100);
     let [inner, outer] = spans[..] else { panic!("{spans:?}") };
     // The condition is false: the second subgraph runs.
     assert_eq!(inner.activity, Activity::Operation(OperationId { subgraph: 2, index: 0 }));

@@ -5,13 +5,8 @@ use crate::client::{name, ClientError, Driver, PrepareOptions, PreparedModel};
 use crate::tool::conformance::context::Context;
 use crate::tool::conformance::hal_model::{build, Case};
 use crate::tool::conformance::outcome::{fail, Step};
-use crate::tool::conformance::paths::{ExecutionPath, Ran};
 use crate::tool::conformance::request::{Layout, TestRequest};
-use crate::tool::conformance::session::Session;
-use crate::tool::conformance::target::Terms;
-
-/// Some of these loop until they are stopped.
-const LOOP_TIMEOUT_NS: i64 = 1_000_000;
+use crate::tool::conformance::session::{expect_error, Session};
 
 pub fn run(context: &Context, case: &Case) -> Step {
     let paths = context.available.paths(|path| !path.is_fenced())?;
@@ -44,14 +39,4 @@ fn prepared_or_refused(driver: &Driver, model: &Model) -> Step<Option<PreparedMo
             fail(format!("{call} {thrown}, but the callback was told {} with {what}", name(status)))
         }
     }
-}
-
-/// Any error will do.
-pub fn expect_error(session: &Session, path: ExecutionPath) -> Step {
-    let terms = Terms { loop_timeout_ns: LOOP_TIMEOUT_NS, ..Default::default() };
-    let mut judge = |ran: &Ran| match ran.status {
-        ErrorStatus::NONE => fail(format!("{path}: the execution succeeded")),
-        _ => Ok(()),
-    };
-    session.execute(path, &terms, &mut || Ok(()), &mut judge)
 }

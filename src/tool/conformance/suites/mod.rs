@@ -14,7 +14,6 @@ use super::hal_model::Case;
 use super::outcome::{Outcome, Skip, Stop};
 use super::{corpus, hostile, validation};
 use crate::tool::error::ToolError;
-pub use expect_failure::expect_error;
 
 /// A suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, clap::ValueEnum)]
