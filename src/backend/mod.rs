@@ -31,6 +31,7 @@ pub use info::{CacheFileCounts, Capabilities, DeviceType, Info, Performance};
 pub use observed::{Observed, Observer};
 pub(crate) use submission::GRACE;
 pub use submission::{Completer, Outcome, OutputShape, Pending, Submission};
+pub(crate) use synchronous::pend;
 pub use synchronous::{Synchronous, SynchronousBackend};
 
 use crate::memory::{Mapping, Weights};
