@@ -17,7 +17,6 @@ use crate::memory::{
 use crate::model::Model;
 use crate::quota::Quota;
 use crate::scheduler::{boottime_ns, limits};
-use crate::tensor::TensorInfo;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::process::Command;
@@ -140,13 +139,5 @@ impl Backend for Isolated {
         let lent = mapping.zip(fd.try_clone_to_owned().ok());
         let lent = lent.map(|(mapping, file)| Lent::new(file, offset, kind, mapping, permit));
         Ok(lent.map(|lent| Arc::new(lent) as Arc<dyn DeviceMemory>))
-    }
-
-    /// Memory that both processes have. What the device has of its own would end with the process.
-    fn allocate(&self, operand: &TensorInfo) -> Result<Option<Arc<dyn DeviceMemory>>, BackendError> {
-        let len = operand.byte_size().filter(|&len| len > 0);
-        let permit = self.lent.take(client_of_thread(), 1).ok();
-        let buffer = len.zip(permit).and_then(|(len, permit)| Lent::buffer(len, permit).ok());
-        Ok(buffer.map(|buffer| Arc::new(buffer) as Arc<dyn DeviceMemory>))
     }
 }

@@ -1,4 +1,4 @@
-//! Memory that both processes have: a client's that is lent, and device buffers.
+//! Memory that both processes have: a client's that is lent, and what arguments are copied to that cannot be.
 //!
 //! Its descriptor is kept, so that it can be lent to the next process when one has ended: what is in it does not end.
 

@@ -64,7 +64,7 @@ pub const DESCRIPTORS: Limit =
     Limit { parts: 2, ..Limit::new("fences are waited for", Total::Descriptors(2), 65) };
 /// Of their own, so that nobody's fences go short for files that will be rewritten some time.
 pub const CACHE_FILES: Limit = Limit::new("cache files are open", Total::Descriptors(8), 4);
-/// Of memories and models, so that a backend's process that is started again gets them again. Without, memories are copied.
+/// Of memories and models, so that a backend's process that is started again gets them again.
 pub const LENT: Limit =
     Limit::new("descriptors are lent to the backend's process", Total::Descriptors(16), 64);
 /// Each has a thread.
