@@ -7,7 +7,7 @@
 //! | 10 | `tool` | the command-line tool, which reaches a driver through binder only |
 //! | 9 | `daemon`, `tflite` | what makes the library a process; the importer of .tflite models |
 //! | 8 | `client`, `service` | a client of any driver; the binder objects |
-//! | 7 | `compiler`, `testing` | a compilation from request to prepared model; the kit that tests a backend |
+//! | 7 | `compiler`, `isolation`, `testing` | a compilation from request to prepared model; a backend in a process of its own; the kit that tests a backend |
 //! | 6 | `cache`, `buffer`, `backend`, `fmq` | caches; device buffers; the seam and the CPU backend; fast message queues |
 //! | 5 | `model` | models and requests, checked: once you hold one, it is valid |
 //! | 4 | `scheduler` | who computes when, and how much one client may hold |
@@ -29,6 +29,7 @@ pub mod client;
 pub mod compiler;
 pub mod daemon;
 pub mod fmq;
+pub mod isolation;
 pub mod memory;
 pub mod model;
 pub mod ops;

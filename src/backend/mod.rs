@@ -29,6 +29,7 @@ pub use error::BackendError;
 pub use info::{CacheFileCounts, Capabilities, DeviceType, Info, Performance};
 pub(crate) use submission::GRACE;
 pub use submission::{Completer, Outcome, OutputShape, Pending, Submission};
+pub(crate) use synchronous::pend;
 pub use synchronous::{Synchronous, SynchronousBackend};
 
 use crate::memory::{Mapping, Weights};

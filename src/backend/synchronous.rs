@@ -109,7 +109,7 @@ impl<B: SynchronousBackend> Binding for Bound<B> {
 }
 
 /// Has `binding` run on a thread of its own.
-pub(super) fn pend(binding: Arc<dyn Binding>, control: &Control) -> Result<Submission, BackendError> {
+pub(crate) fn pend(binding: Arc<dyn Binding>, control: &Control) -> Result<Submission, BackendError> {
     let (completer, pending) = Pending::promised();
     let (control, terms) = (control.clone(), control.clone());
     SUBMITTED

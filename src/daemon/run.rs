@@ -3,20 +3,22 @@
 use super::logger;
 use super::serve::{register, ServeError, UnixService, SOCKET_MODE};
 use crate::backend::Backend;
-use crate::memory::give_back_soon;
+use crate::isolation::{self, Isolated};
+use crate::memory::{be_one_of_two, give_back_soon};
 use crate::scheduler::marks;
 use crate::service::Driver;
 use nix::sys::resource::{getrlimit, setrlimit, Resource};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::stat::{umask, Mode};
 use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
 /// How to call the daemon.
 pub const USAGE: &str =
-    "usage: nnhald [--service unix:PATH|binder:INSTANCE] [--socket-mode OCTAL] [--data DIR|none] [--store MIB] [--threads N] [--atrace]";
+    "usage: nnhald [--service unix:PATH|binder:INSTANCE] [--socket-mode OCTAL] [--data DIR|none] [--store MIB] [--threads N] [--backend-process] [--atrace]";
 
 const EXAMPLE: &str = "example: nnhald --service unix:/tmp/nnhal.sock --data none --threads 2";
 
@@ -60,9 +62,16 @@ pub struct Flags {
     pub store: Option<u64>,
     /// Threads that compute; `None` for one per core.
     pub threads: Option<usize>,
+    /// Whether the backend has a process of its own, which may die without the service.
+    pub backend_process: bool,
+    /// Whether this is that process: the daemon starts itself once more with this flag, which is not for people.
+    pub serve_backend: bool,
     /// Whether to mark what it does in the kernel's trace.
     pub atrace: bool,
 }
+
+/// What has a daemon serve its backend to the one that started it.
+const SERVE_BACKEND: &str = "--serve-backend";
 
 impl Flags {
     /// Reads flags, each as `--flag value` or `--flag=value`. `Ok(None)` where help is asked for.
@@ -77,8 +86,14 @@ impl Flags {
             if matches!(flag, "-h" | "--help") {
                 return Ok(None);
             }
-            if argument == "--atrace" {
-                flags.atrace = true;
+            let switch = match argument.as_str() {
+                "--atrace" => Some(&mut flags.atrace),
+                "--backend-process" => Some(&mut flags.backend_process),
+                SERVE_BACKEND => Some(&mut flags.serve_backend),
+                _ => None,
+            };
+            if let Some(switch) = switch {
+                *switch = true;
                 continue;
             }
             if !matches!(flag, "--service" | "--socket-mode" | "--data" | "--store" | "--threads") {
@@ -124,6 +139,8 @@ impl Default for Flags {
             data: state_directory(),
             store: None,
             threads: None,
+            backend_process: false,
+            serve_backend: false,
             atrace: false,
         }
     }
@@ -206,8 +223,8 @@ pub fn run<B: Backend + 'static>(
             log::warn!("nothing is marked in the kernel's trace: {why}");
         }
     }
-    let backend = backend(flags).map_err(DaemonError::Backend)?;
-    let builder = Driver::builder(Arc::new(backend)).data(flags.data.clone());
+    let backend = backend_of(flags, backend).map_err(DaemonError::Backend)?;
+    let builder = Driver::builder(backend).data(flags.data.clone());
     let builder = match flags.store {
         Some(mib) => builder.store(mib << 20),
         None => builder,
@@ -234,6 +251,31 @@ pub fn run<B: Backend + 'static>(
         service.abandon();
     }
     Ok(())
+}
+
+/// The backend that the service has. In the process that is the backend's it does not return, unless that cannot begin.
+fn backend_of<B: Backend + 'static>(
+    flags: &Flags,
+    backend: impl FnOnce(&Flags) -> std::io::Result<B>,
+) -> std::io::Result<Arc<dyn Backend>> {
+    if flags.serve_backend || flags.backend_process {
+        be_one_of_two();
+    }
+    if flags.serve_backend {
+        match isolation::serve(Arc::new(backend(flags)?))? {}
+    }
+    if flags.backend_process {
+        // This very program, whatever has come to lie in its place.
+        let again = || {
+            let mut command = Command::new("/proc/self/exe");
+            let mut arguments = std::env::args_os();
+            arguments.next().map(|name| command.arg0(name));
+            command.args(arguments).arg(SERVE_BACKEND);
+            command
+        };
+        return Ok(Arc::new(Isolated::start(again)?));
+    }
+    Ok(Arc::new(backend(flags)?))
 }
 
 /// Clients hand over many descriptors.
@@ -269,11 +311,14 @@ mod tests {
             data: Some("/d".into()),
             store: Some(8),
             threads: Some(3),
-            atrace: false,
+            ..Flags::default()
         };
         assert_eq!(flags, expected);
         let flags = parse("--atrace --threads 3").unwrap().unwrap();
-        assert!(flags.atrace && flags.threads == Some(3));
+        assert!(flags.atrace && flags.threads == Some(3) && !flags.backend_process);
+        let flags = parse("--threads 3 --backend-process").unwrap().unwrap();
+        assert!(flags.backend_process && !flags.serve_backend);
+        assert!(parse("--backend-process --serve-backend").unwrap().unwrap().serve_backend);
         assert_eq!(parse("--threads 1 --help").unwrap(), None);
     }
 
@@ -310,6 +355,7 @@ mod tests {
             ("--threads many", "many"),
             ("--threads 1000000", "1000000"),
             ("--atrace=no", "--atrace=no"),
+            ("--backend-process=yes", "--backend-process=yes"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(named), "{text}: {error}");

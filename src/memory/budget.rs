@@ -7,6 +7,7 @@
 use crate::quota::{Permit, Quota};
 use nix::unistd::{sysconf, SysconfVar};
 use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// The part of the memory that may be taken in all, and the part of that which one client alone may hold.
@@ -51,10 +52,18 @@ pub fn machine_bytes() -> usize {
     memory.map_or(1 << 30, |(pages, size)| pages.saturating_mul(size))
 }
 
+/// Processes that share the memory which there is for clients.
+static PROCESSES: AtomicU64 = AtomicU64::new(1);
+
+/// Leaves half of it to another process of this driver. For a process that begins: what counts already stays as it is.
+pub fn be_one_of_two() {
+    PROCESSES.store(2, Ordering::Relaxed);
+}
+
 fn private() -> &'static Arc<Quota> {
     static PRIVATE: OnceLock<Arc<Quota>> = OnceLock::new();
     PRIVATE.get_or_init(|| {
-        let total = machine_bytes() as u64 / PART_OF_MACHINE;
+        let total = machine_bytes() as u64 / PART_OF_MACHINE / PROCESSES.load(Ordering::Relaxed);
         Quota::with_floor(total, total / PART_OF_CLIENT, FLOOR)
     })
 }

@@ -269,6 +269,11 @@ impl ClientSlice {
         ClientSlice::new(self.mapping.clone(), self.offset + offset, len)
     }
 
+    /// `len` bytes from `offset` of the memory that this is a slice of.
+    pub fn sibling(&self, offset: usize, len: usize) -> Result<Self, MemoryError> {
+        ClientSlice::new(self.mapping.clone(), offset, len)
+    }
+
     pub fn len(&self) -> usize {
         self.len
     }
@@ -283,7 +288,7 @@ impl ClientSlice {
     }
 
     /// Where in its memory it starts.
-    pub(super) fn offset(&self) -> usize {
+    pub fn offset(&self) -> usize {
         self.offset
     }
 

@@ -64,6 +64,9 @@ pub const DESCRIPTORS: Limit =
     Limit { parts: 2, ..Limit::new("fences are waited for", Total::Descriptors(2), 65) };
 /// Of their own, so that nobody's fences go short for files that will be rewritten some time.
 pub const CACHE_FILES: Limit = Limit::new("cache files are open", Total::Descriptors(8), 4);
+/// Of memories and models, so that a backend's process that is started again gets them again.
+pub const LENT: Limit =
+    Limit::new("descriptors are lent to the backend's process", Total::Descriptors(16), 64);
 /// Each has a thread.
 pub const FMQ_BURSTS: Limit = Limit::new("bursts over queues are open", Total::Count(128), 2);
 /// Each holds what it compiles. Of one that finishes a model in the background, too.
@@ -77,7 +80,7 @@ pub const CALL_BYTES: Limit = Limit::new("bytes of calls are held", Total::Count
 pub const CALL_DESCRIPTORS: Limit = Limit::new("descriptors of calls are held", Total::Descriptors(4), 64);
 
 /// All of them.
-pub const LIMITS: [Limit; 11] = [
+pub const LIMITS: [Limit; 12] = [
     CALLBACKS,
     EXECUTIONS,
     JOBS,
@@ -85,6 +88,7 @@ pub const LIMITS: [Limit; 11] = [
     MAPPINGS,
     DESCRIPTORS,
     CACHE_FILES,
+    LENT,
     FMQ_BURSTS,
     CONNECTIONS,
     CALL_BYTES,

@@ -24,6 +24,7 @@ pub use nnhal::client::Verdict;
 use nnhal::client::{Address, ConnectOptions, Driver, PrepareOptions};
 use nnhal::daemon::embedded::{self, EmbeddedDaemon, Options};
 use nnhal::daemon::Place;
+use nnhal::isolation::Isolated;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -37,8 +38,8 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// binder:INSTANCE. Tests that need a driver of a certain kind have their own all the same.
 pub const SERVICE: &str = "NNHAL_SERVICE";
 
-/// The variable that names the backend of the drivers in this process: `cpu`, which is the default, or `asynchronous`, the
-/// same with every execution pending.
+/// The variable that names the backend of the drivers in this process: `cpu`, which is the default, `asynchronous`, the
+/// same with every execution pending, or `process`, the same in a process of its own.
 pub const BACKEND: &str = "NNHAL_TEST_BACKEND";
 
 /// A backend with two threads.
@@ -47,7 +48,15 @@ fn backend() -> Arc<dyn Backend> {
     match std::env::var(BACKEND).as_deref() {
         Err(_) | Ok("cpu") => Arc::new(cpu),
         Ok("asynchronous") => Arc::new(Asynchronous(Arc::new(cpu))),
-        Ok(other) => panic!("{BACKEND}: {other:?} is not a backend: expected cpu or asynchronous"),
+        Ok("process") => {
+            let command = || {
+                let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_nnhald"));
+                command.args(["--threads", "2", "--serve-backend"]);
+                command
+            };
+            Arc::new(Isolated::start(command).expect("a process"))
+        }
+        Ok(other) => panic!("{BACKEND}: {other:?} is not a backend: expected cpu, asynchronous or process"),
     }
 }
 

@@ -21,6 +21,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("client", 8),
     ("service", 8),
     ("compiler", 7),
+    ("isolation", 7),
     ("testing", 7),
     ("cache", 6),
     ("buffer", 6),

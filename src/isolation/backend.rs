@@ -1,0 +1,143 @@
+//! What the driver sees: a backend like any other, which has the real one in another process do everything.
+
+use super::codec::Blob;
+use super::executable;
+use super::instance::{ask_any, Made, Recipe};
+use super::keeper::{Keeper, MakeCommand};
+use super::memory::Lent;
+use super::message::{Answer, Order, Source};
+use super::model::{pack, Packed};
+use crate::backend::{
+    Backend, BackendError, ClientMemory, ClientMemoryKind, CompileOptions, Control, DeviceMemory, Executable,
+    Info, Saved,
+};
+use crate::memory::{
+    client_of_thread, constant_file, on_account_of, Access, ClientSlice, Counted, Mapping, Part,
+};
+use crate::model::Model;
+use crate::quota::Quota;
+use crate::scheduler::{boottime_ns, limits};
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::process::Command;
+use std::sync::Arc;
+
+/// How long the process may think about which operations it takes.
+const SUPPORT_NS: u64 = 30_000_000_000;
+
+/// A backend in a process of its own.
+pub struct Isolated {
+    keeper: Arc<Keeper>,
+    /// Descriptors that are kept to be lent again.
+    lent: Arc<Quota>,
+}
+
+impl Isolated {
+    /// Starts the process that `command` makes, and starts it again whenever it has ended. It has to call
+    /// [`serve`](super::serve), with the same backend every time. An error if it does not become ready.
+    pub fn start(command: impl Fn() -> Command + Send + Sync + 'static) -> std::io::Result<Self> {
+        let command: MakeCommand = Box::new(command);
+        Ok(Isolated { keeper: Keeper::new(command)?, lent: limits::LENT.quota() })
+    }
+
+    /// The backend's process, if it is there now: for whoever wants to see what its death does.
+    pub fn process(&self) -> Option<u32> {
+        self.keeper.now().map(|life| life.process())
+    }
+
+    /// Has the process make an executable. What it is made of is kept as long as that, should the process end, unless its
+    /// client holds too much.
+    fn prepare(
+        &self,
+        (source, files): (Source, Vec<File>),
+        counted: Counted,
+        options: &CompileOptions,
+        control: &Control,
+    ) -> Result<Arc<dyn Executable>, BackendError> {
+        let permit = self.lent.take(control.client, files.len() as u64);
+        let recipe = Recipe::new(source, files, *options);
+        let (instance, interface) = recipe.prepare(&self.keeper, control)?;
+        let kept = permit.ok().map(|permit| (recipe, counted, permit));
+        let made = Arc::new(Made::new(&self.keeper, kept, interface, instance));
+        let (lent, files) = (self.lent.clone(), self.keeper.info().cache_files);
+        Ok(Arc::new(executable::Isolated { made, lent, files }))
+    }
+}
+
+fn count(bytes: usize) -> Result<Counted, BackendError> {
+    Counted::take(bytes).ok_or(BackendError::OutOfMemory(bytes))
+}
+
+impl Backend for Isolated {
+    fn info(&self) -> Info {
+        // The service waits for them, and hands over what can begin.
+        Info { waits_for_fences: false, ..self.keeper.info().clone() }
+    }
+
+    fn support(&self, model: &Model) -> Vec<Result<(), String>> {
+        let expected = model.main.operations.len();
+        let client = client_of_thread();
+        let deadline_ns = Some(boottime_ns().saturating_add(SUPPORT_NS));
+        let control = Control { client, deadline_ns, ..Control::default() };
+        let asked = || {
+            let (packed, _counted) = pack(model, count)?;
+            let order = |call| Order::Support { call, model: packed.bytes.clone() };
+            let files: Vec<_> = packed.constants.iter().map(AsFd::as_fd).collect();
+            let (life, answer) = ask_any(&self.keeper, &order, &files, &control)?;
+            match answer {
+                Answer::Support(verdicts) if verdicts.len() == expected => Ok(verdicts),
+                _ => Err(life.condemn("it does not say which operations it takes")),
+            }
+        };
+        asked().unwrap_or_else(|why| vec![Err(why.to_string()); expected])
+    }
+
+    fn compile(
+        &self,
+        model: &Model,
+        options: &CompileOptions,
+        control: &Control,
+    ) -> Result<Arc<dyn Executable>, BackendError> {
+        let _account = on_account_of(control.client);
+        let (Packed { bytes, constants }, counted) = pack(model, count)?;
+        self.prepare((Source::Model(bytes), constants.into_iter().collect()), counted, options, control)
+    }
+
+    fn load(
+        &self,
+        saved: Saved,
+        options: &CompileOptions,
+        control: &Control,
+    ) -> Result<Arc<dyn Executable>, BackendError> {
+        let _account = on_account_of(control.client);
+        let lens: Vec<usize> = saved.data.iter().map(|data| data.len()).collect();
+        let models = saved.models.iter().map(Vec::len);
+        let counted = count(lens.iter().copied().chain(models).fold(0, usize::saturating_add))?;
+        let file = |mapping: &Arc<Mapping>| {
+            let slice = ClientSlice::whole(mapping.clone());
+            constant_file(slice.len(), &[(0, Part::Client(slice))])
+        };
+        let files: Result<Vec<File>, _> = saved.data.iter().map(file).collect();
+        let files = files.map_err(|source| BackendError::Memory { what: "a data cache".into(), source })?;
+        let source = Source::Saved { models: saved.models.into_iter().map(Blob).collect(), data: lens };
+        self.prepare((source, files), counted, options, control)
+    }
+
+    /// `None` for what cannot be lent: the driver maps it then, and finds the words for its client where that fails.
+    fn import(&self, memory: &ClientMemory) -> Result<Option<Arc<dyn DeviceMemory>>, BackendError> {
+        let ClientMemory { fd, offset, len, kind, access } = *memory;
+        if kind == ClientMemoryKind::HardwareBuffer {
+            return Ok(None);
+        }
+        let Ok(permit) = self.lent.take(client_of_thread(), 1) else { return Ok(None) };
+        // Mapped here first: that checks that the file has these bytes, and may be used so.
+        let map = |access| Mapping::new(fd, offset, len, access).ok();
+        let mapping = match access {
+            Some(access) => map(access),
+            None => map(Access::ReadWrite).or_else(|| map(Access::Read)),
+        };
+        let lent = mapping.zip(fd.try_clone_to_owned().ok());
+        let lent = lent.map(|(mapping, file)| Lent::new(file, offset, kind, mapping, permit));
+        Ok(lent.map(|lent| Arc::new(lent) as Arc<dyn DeviceMemory>))
+    }
+}

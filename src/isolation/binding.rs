@@ -1,0 +1,263 @@
+//! An execution in the backend's process: its memory is lent, or copied to and from some that is.
+
+use super::instance::{lock, Instance, Made};
+use super::life::{new_number, Life};
+use super::memory::Lent;
+use super::message::{self, Answer, Order, Terms};
+use crate::backend::{
+    pend, Argument, Arguments, BackendError, Binding, Control, Memory, Outcome, OutputShape, Pending,
+    Request, Submission,
+};
+use crate::memory::{client_of_thread, ClientSlice, Counted, MemoryError};
+use crate::ops::{Interrupt, OpError};
+use crate::quota::Quota;
+use crate::tensor::{byte_size, combine_dims, TensorInfo};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+/// Where each argument that is copied begins in the memory that it is copied to.
+const ALIGNMENT: usize = 64;
+
+/// A compiled model with the memory of its arguments.
+pub struct Bound {
+    made: Arc<Made>,
+    /// As the process is told it.
+    request: Request,
+    /// What is lent: of these, only that which is `Some`.
+    memories: Vec<Option<Memory>>,
+    copies: Option<Copies>,
+    reused: bool,
+    /// Which process keeps it, under which number.
+    kept: Mutex<Option<(Weak<Life>, u64)>>,
+    /// Whether the process has an execution of it.
+    under_way: AtomicBool,
+}
+
+/// What cannot be lent: copied before a run, and after it.
+struct Copies {
+    /// From, to.
+    into: Vec<(ClientSlice, ClientSlice)>,
+    /// The same, of the output of this index.
+    out_of: Vec<(usize, ClientSlice, ClientSlice)>,
+    _counted: Counted,
+}
+
+impl Bound {
+    pub fn new(made: &Arc<Made>, arguments: Arguments, lent: &Arc<Quota>) -> Result<Self, BackendError> {
+        let Arguments { mut request, pools: mut memories, reused } = arguments;
+        let is_mapped =
+            |argument: &Argument| matches!(memories.get(argument.pool), Some(Some(Memory::Mapped(_))));
+        let Request { inputs, outputs } = &mut request;
+        let inputs = inputs.iter_mut().map(|input| (None, input));
+        let outputs = outputs.iter_mut().enumerate().map(|(i, output)| (Some(i), output));
+        let given = inputs.chain(outputs).filter_map(|(i, argument)| Some((i, argument.as_mut()?)));
+        let copied: Vec<_> = given.filter(|(_, argument)| is_mapped(argument)).collect();
+        let copies = match copied.is_empty() {
+            true => None,
+            false => Some(Copies::new(copied, &mut memories, lent)?),
+        };
+        let (kept, under_way) = (Mutex::default(), AtomicBool::new(false));
+        Ok(Bound { made: made.clone(), request, memories, copies, reused, kept, under_way })
+    }
+
+    /// Hands an execution over.
+    fn start(self: &Arc<Self>, instance: &Arc<Instance>, control: &Control) -> Result<Pending, BackendError> {
+        // One execution at a time is submitted to a binding. One that was given up may be under way still.
+        if self.under_way.swap(true, Ordering::Acquire) {
+            return Err(BackendError::DeviceBusy("the execution before is not done yet".into()));
+        }
+        let started = self.order(instance, control);
+        if started.is_err() {
+            self.under_way.store(false, Ordering::Release);
+        }
+        started
+    }
+
+    fn order(self: &Arc<Self>, instance: &Arc<Instance>, control: &Control) -> Result<Pending, BackendError> {
+        let life = &instance.life;
+        let again = lock(&self.kept)
+            .as_ref()
+            .and_then(|(of, number)| std::ptr::eq(of.as_ptr(), Arc::as_ptr(life)).then_some(*number));
+        let mut keep = None;
+        let what = match again {
+            Some(number) => message::Bound::Again(number),
+            None => {
+                keep = self.reused.then(new_number);
+                let lend = |memory: &Option<Memory>| match memory {
+                    Some(Memory::Device(device)) => {
+                        let lent = device.as_any().downcast_ref::<Lent>();
+                        let lent =
+                            lent.ok_or_else(|| BackendError::Failed("another device's memory".into()))?;
+                        lent.lend(life).map(Some)
+                    }
+                    _ => Ok(None),
+                };
+                let memories = self.memories.iter().map(lend).collect::<Result<_, _>>()?;
+                let (executable, request) = (instance.number, self.request.clone());
+                message::Bound::New { keep, executable, request, memories, reused: self.reused }
+            }
+        };
+        let (completer, pending) = Pending::promised();
+        let (bound, held) = (self.clone(), instance.clone());
+        let end = move |answer: Result<(Answer, Vec<OwnedFd>), BackendError>| {
+            let outcome = bound.outcome(answer.map(|(answer, _)| answer), &held, keep);
+            bound.under_way.store(false, Ordering::Release);
+            drop((bound, held)); // before anybody hears of the end
+            completer.complete(outcome);
+        };
+        let terms = Terms::of(control);
+        let call = life.ask(|call| Order::Run { call, what, terms }, &[], Box::new(end))?;
+        let (life, control) = (Arc::downgrade(life), control.clone());
+        let cancel = move || {
+            if let Some(life) = life.upgrade() {
+                // Its deadline it sees by itself.
+                life.cancel(call, control.check() != Err(OpError::DeadlinePassed));
+            }
+        };
+        Ok(pending.on_cancel(cancel))
+    }
+
+    /// What the process says of an execution, and which binding it keeps from here on.
+    fn outcome(
+        &self,
+        answer: Result<Answer, BackendError>,
+        instance: &Instance,
+        keep: Option<u64>,
+    ) -> Result<Outcome, BackendError> {
+        let mut kept = lock(&self.kept);
+        match answer {
+            Ok(Answer::Ran(outcome)) if self.fits(&outcome) => {
+                if let Some(number) = keep {
+                    *kept = Some((self.life(instance), number));
+                }
+                Ok(outcome)
+            }
+            Ok(_) => Err(instance.life.condemn("it says of an execution what cannot be")),
+            Err(why) => {
+                // It may keep it, or not.
+                let number = kept.take().map(|(_, number)| number).or(keep);
+                drop(kept);
+                number.into_iter().for_each(|number| instance.life.release(number));
+                Err(why)
+            }
+        }
+    }
+
+    fn life(&self, instance: &Instance) -> Weak<Life> {
+        Arc::downgrade(&instance.life)
+    }
+
+    /// Whether outputs can be what the process says.
+    fn fits(&self, outcome: &Outcome) -> bool {
+        let infos = &self.made.interface.outputs;
+        let outputs = infos.iter().zip(&self.request.outputs).zip(&outcome.outputs);
+        outcome.outputs.len() == infos.len()
+            && outputs.clone().all(|((info, argument), output)| {
+                let room = argument.as_ref().map_or(usize::MAX, |argument| argument.length);
+                let size = byte_size(info.ty, &output.dims);
+                let fits = size.is_some_and(|size| size <= room) || !output.sufficient;
+                fits && combine_dims(&info.dims, &output.dims).is_some()
+            })
+    }
+}
+
+impl Copies {
+    /// A place for each of these arguments in one memory that is lent, which the arguments are moved to; outputs come
+    /// with their index.
+    fn new(
+        copied: Vec<(Option<usize>, &mut Argument)>,
+        memories: &mut Vec<Option<Memory>>,
+        lent: &Arc<Quota>,
+    ) -> Result<Self, BackendError> {
+        let room = |len: usize| len.checked_next_multiple_of(ALIGNMENT).unwrap_or(usize::MAX);
+        let len = copied.iter().fold(0usize, |sum, (_, argument)| sum.saturating_add(room(argument.length)));
+        let counted = Counted::take(len).ok_or(BackendError::OutOfMemory(len))?;
+        let permit = lent.take(client_of_thread(), 1);
+        let permit = permit.map_err(|why| BackendError::DeviceBusy(format!("too much is lent: {why}")))?;
+        let place = Arc::new(Lent::buffer(len.max(1), permit).map_err(of_arguments)?);
+        let whole = place.slice();
+        let (mut into, mut out_of, mut start) = (Vec::new(), Vec::new(), 0);
+        let pool = memories.len();
+        for (output, argument) in copied {
+            let Some(Some(Memory::Mapped(mapping))) = memories.get(argument.pool) else { continue };
+            let theirs =
+                ClientSlice::new(mapping.clone(), argument.offset, argument.length).map_err(of_arguments)?;
+            let ours = whole.part(start, argument.length).map_err(of_arguments)?;
+            match output {
+                None => into.push((theirs, ours)),
+                Some(i) => out_of.push((i, ours, theirs)),
+            }
+            (argument.pool, argument.offset) = (pool, start);
+            start += room(argument.length);
+        }
+        memories.push(Some(Memory::Device(place)));
+        Ok(Copies { into, out_of, _counted: counted })
+    }
+
+    fn copy_in(&self) -> Result<(), MemoryError> {
+        self.into.iter().try_for_each(|(from, to)| from.copy_to(to))
+    }
+
+    /// Copies what outputs of these shapes have; of those that are too small, nothing was written to any.
+    fn copy_out(&self, infos: &[TensorInfo], outputs: &[OutputShape]) -> Result<(), MemoryError> {
+        if outputs.iter().any(|output| !output.sufficient) {
+            return Ok(());
+        }
+        self.out_of.iter().try_for_each(|(i, from, to)| {
+            let size = byte_size(infos[*i].ty, &outputs[*i].dims).unwrap_or(usize::MAX);
+            from.part(0, size.min(from.len()))?.copy_to(to)
+        })
+    }
+}
+
+fn of_arguments(source: MemoryError) -> BackendError {
+    BackendError::Memory { what: "an argument".into(), source }
+}
+
+impl Binding for Bound {
+    fn submit(self: Arc<Self>, _: Vec<OwnedFd>, control: &Control) -> Result<Submission, BackendError> {
+        control.check()?;
+        if let Some(instance) = self.made.ready().filter(|_| self.copies.is_none()) {
+            match self.start(&instance, control) {
+                Err(BackendError::DeviceLost(_)) => {} // before it was asked
+                started => return started.map(Submission::Pending),
+            }
+        }
+        // A thread of its own waits, or copies.
+        pend(self, control)
+    }
+
+    fn run(self: Arc<Self>, control: &Control) -> Result<Outcome, BackendError> {
+        control.check()?;
+        let instance = match self.made.ready() {
+            Some(instance) => instance,
+            None => self.made.prepared(control)?,
+        };
+        if let Some(copies) = self.copies.as_ref().filter(|_| !self.under_way.load(Ordering::Relaxed)) {
+            copies.copy_in().map_err(of_arguments)?;
+        }
+        let pending = match self.start(&instance, control) {
+            // It was gone before it was asked.
+            Err(BackendError::DeviceLost(_)) => self.start(&self.made.prepared(control)?, control),
+            started => started,
+        };
+        let outcome = pending?.wait(control)?;
+        if let Some(copies) = &self.copies {
+            let infos = &self.made.interface.outputs;
+            copies.copy_out(infos, &outcome.outputs).map_err(of_arguments)?;
+        }
+        Ok(outcome)
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        let kept = lock(&self.kept).take();
+        if let Some((life, number)) = kept {
+            if let Some(life) = life.upgrade() {
+                life.release(number);
+            }
+        }
+    }
+}

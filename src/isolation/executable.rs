@@ -1,0 +1,80 @@
+//! A compiled model, as the driver has it.
+
+use super::binding::Bound;
+use super::codec::Blob;
+use super::instance::{ask, Made};
+use super::message::{Answer, Order};
+use crate::backend::{
+    Arguments, Artifact, BackendError, Binding, CacheFileCounts, Control, Executable, Interface,
+};
+use crate::memory::{Access, ClientSlice, Mapping, Weights};
+use crate::quota::Quota;
+use crate::scheduler::boottime_ns;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+/// How long the process may take to save a model.
+const SAVE_NS: u64 = 60_000_000_000;
+
+pub struct Isolated {
+    pub made: Arc<Made>,
+    /// Descriptors that are kept to be lent again.
+    pub lent: Arc<Quota>,
+    /// As many files as it is saved in.
+    pub files: CacheFileCounts,
+}
+
+impl Isolated {
+    /// What the process says of its data files, mapped.
+    fn artifact_of(&self, (models, data): (Vec<Blob>, Vec<usize>), files: &[OwnedFd]) -> Option<Artifact> {
+        let CacheFileCounts { models: wanted, data: wanted_data } = self.files;
+        let expected = [wanted as usize, wanted_data as usize, files.len()];
+        if [models.len(), data.len(), data.len()] != expected {
+            return None;
+        }
+        let part = |(file, len): (&OwnedFd, usize)| {
+            if len == 0 {
+                return Some(Vec::new());
+            }
+            let mapping = Mapping::new(file.as_fd(), 0, len, Access::Read).ok()?;
+            Some(vec![(0, Weights::shared(ClientSlice::whole(mapping.into()))?)])
+        };
+        let data = files.iter().zip(data).map(part).collect::<Option<_>>()?;
+        Some(Artifact { models: models.into_iter().map(|model| model.0).collect(), data })
+    }
+}
+
+impl Executable for Isolated {
+    fn interface(&self) -> &Interface {
+        &self.made.interface
+    }
+
+    fn bind(self: Arc<Self>, arguments: Arguments) -> Result<Arc<dyn Binding>, BackendError> {
+        Ok(Arc::new(Bound::new(&self.made, arguments, &self.lent)?))
+    }
+
+    fn artifact(&self) -> Option<Artifact> {
+        let instance = self.made.ready()?;
+        let deadline_ns = Some(boottime_ns().saturating_add(SAVE_NS));
+        let control = Control { deadline_ns, ..Control::default() };
+        let order = |call| Order::Save { call, number: instance.number };
+        match ask(&instance.life, order, &[], &control) {
+            Ok((Answer::Saved(None), _)) => None,
+            Ok((Answer::Saved(Some(saved)), files)) => {
+                let artifact = self.artifact_of(saved, &files);
+                if artifact.is_none() {
+                    instance.life.condemn("it saves a model in a way that makes no sense");
+                }
+                artifact
+            }
+            Ok(_) => {
+                instance.life.condemn("it does not save a model");
+                None
+            }
+            Err(why) => {
+                log::warn!("a model is not saved: {why}");
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! What is in the backend's process of a compiled model, and how it is made there again when that is another one.
+
+use super::keeper::Keeper;
+use super::life::{new_number, Life};
+use super::message::{Answer, Order, Source, Terms};
+use crate::backend::{BackendError, CompileOptions, Control, Interface};
+use crate::memory::Counted;
+use crate::model::check_info;
+use crate::ops::{Interrupt, OpError};
+use crate::quota::Permit;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc::{channel, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+/// How often who waits for an answer looks whether it still may.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Asks, and waits for the answer. What `control` no longer allows is cancelled, and ends soon, or the process does.
+pub fn ask(
+    life: &Life,
+    order: impl FnOnce(u64) -> Order,
+    files: &[BorrowedFd],
+    control: &Control,
+) -> Result<(Answer, Vec<OwnedFd>), BackendError> {
+    control.check()?;
+    let (call, answers) = begin(life, order, files)?;
+    wait(life, call, &answers, control)
+}
+
+/// The same of the process that is there now, or will be in a moment; gives which that is. `order` is called again if the
+/// first was gone before it was asked.
+pub fn ask_any(
+    keeper: &Keeper,
+    order: &dyn Fn(u64) -> Order,
+    files: &[BorrowedFd],
+    control: &Control,
+) -> Result<(Arc<Life>, Answer), BackendError> {
+    control.check()?;
+    let mut life = keeper.living(control)?;
+    let (call, answers) = match begin(&life, order, files) {
+        Err(BackendError::DeviceLost(_)) => {
+            life = keeper.living(control)?;
+            begin(&life, order, files)?
+        }
+        begun => begun?,
+    };
+    let answer = wait(&life, call, &answers, control)?.0;
+    Ok((life, answer))
+}
+
+type Answered = Result<(Answer, Vec<OwnedFd>), BackendError>;
+
+fn begin(
+    life: &Life,
+    order: impl FnOnce(u64) -> Order,
+    files: &[BorrowedFd],
+) -> Result<(u64, Receiver<Answered>), BackendError> {
+    let (sender, answers) = channel();
+    let call = life.ask(order, files, Box::new(move |answer| drop(sender.send(answer))))?;
+    Ok((call, answers))
+}
+
+fn wait(life: &Life, call: u64, answers: &Receiver<Answered>, control: &Control) -> Answered {
+    let mut stopped = None;
+    loop {
+        match (answers.recv_timeout(LOOK), &stopped) {
+            // It stopped because it was asked to.
+            (Ok(Err(BackendError::Cancelled)), Some(why)) => return Err(OpError::clone(why).into()),
+            (Ok(answer), _) => return answer,
+            (Err(RecvTimeoutError::Disconnected), _) => return Err(life.condemn("an answer is lost")),
+            (Err(RecvTimeoutError::Timeout), Some(_)) => {}
+            (Err(RecvTimeoutError::Timeout), None) => {
+                stopped = control.check().err();
+                if let Some(why) = &stopped {
+                    // Its deadline it sees by itself.
+                    life.cancel(call, *why != OpError::DeadlinePassed);
+                }
+            }
+        }
+    }
+}
+
+impl Terms {
+    pub fn of(control: &Control) -> Self {
+        let Control { client, deadline_ns, loop_timeout, priority, .. } = *control;
+        Terms { client, deadline_ns, loop_timeout, priority }
+    }
+}
+
+/// What an executable is made of.
+pub struct Recipe {
+    source: Source,
+    files: Vec<File>,
+    options: CompileOptions,
+}
+
+impl Recipe {
+    pub fn new(source: Source, files: Vec<File>, options: CompileOptions) -> Self {
+        Recipe { source, files, options }
+    }
+
+    /// Has the process make it.
+    pub fn prepare(
+        &self,
+        keeper: &Keeper,
+        control: &Control,
+    ) -> Result<(Arc<Instance>, Interface), BackendError> {
+        let number = new_number();
+        let order = |call| {
+            let (source, terms) = (self.source.clone(), Terms::of(control));
+            Order::Prepare { call, number, source, options: self.options, terms }
+        };
+        let files: Vec<_> = self.files.iter().map(AsFd::as_fd).collect();
+        let (life, answer) = ask_any(keeper, &order, &files, control)?;
+        let instance = Arc::new(Instance { life, number });
+        match answer {
+            Answer::Prepared(interface) if makes_sense(&interface) => Ok((instance, interface)),
+            _ => Err(instance.life.condemn("it does not say what it compiled")),
+        }
+    }
+}
+
+fn makes_sense(interface: &Interface) -> bool {
+    interface.inputs.iter().chain(&interface.outputs).all(|info| check_info(info).is_ok())
+}
+
+/// An executable in one life of the process.
+pub struct Instance {
+    pub life: Arc<Life>,
+    pub number: u64,
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        self.life.release(self.number);
+    }
+}
+
+/// A compiled model, in whatever process there is.
+pub struct Made {
+    keeper: Arc<Keeper>,
+    kept: Option<(Recipe, Counted, Permit)>,
+    pub interface: Interface,
+    instance: Mutex<Arc<Instance>>,
+}
+
+impl Made {
+    pub fn new(
+        keeper: &Arc<Keeper>,
+        kept: Option<(Recipe, Counted, Permit)>,
+        interface: Interface,
+        instance: Arc<Instance>,
+    ) -> Self {
+        Made { keeper: keeper.clone(), kept, interface, instance: Mutex::new(instance) }
+    }
+
+    /// It in the process that is there now; `None` if it would have to be made first.
+    pub fn ready(&self) -> Option<Arc<Instance>> {
+        let instance = match self.instance.try_lock() {
+            Ok(instance) => instance.clone(),
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().clone(),
+            Err(TryLockError::WouldBlock) => return None, // it is being made
+        };
+        Some(instance).filter(|instance| instance.life.is_there())
+    }
+
+    /// It in the process that is there now, made once more if need be, by one of those who need it.
+    pub fn prepared(&self, control: &Control) -> Result<Arc<Instance>, BackendError> {
+        let mut instance = self.lock(control)?;
+        if instance.life.is_there() {
+            return Ok(instance.clone());
+        }
+        let Some((recipe, ..)) = &self.kept else {
+            let why = "its process has ended, and the client held too much for the model to be kept";
+            return Err(BackendError::DeviceLost(why.into()));
+        };
+        let (again, interface) = recipe.prepare(&self.keeper, control)?;
+        if interface != self.interface {
+            return Err(again.life.condemn("a model became another when it was made again"));
+        }
+        *instance = again.clone();
+        Ok(again)
+    }
+
+    fn lock(&self, control: &Control) -> Result<MutexGuard<'_, Arc<Instance>>, BackendError> {
+        loop {
+            match self.instance.try_lock() {
+                Ok(instance) => return Ok(instance),
+                Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) => {
+                    control.check()?;
+                    std::thread::sleep(LOOK / 5);
+                }
+            }
+        }
+    }
+}
+
+/// A lock that nobody waits long for.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

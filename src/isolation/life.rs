@@ -1,0 +1,285 @@
+//! One life of the backend's process, seen from the service: what was asked of it, and its end.
+//!
+//! The process may say anything, or nothing: what makes no sense ends it, and so does an answer that is long overdue.
+
+use super::codec::{from_bytes, to_bytes};
+use super::message::{Answer, Order, Reply};
+use crate::backend::{BackendError, Info};
+use crate::memory::{receive, send};
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use nix::sys::socket::{shutdown, socketpair, AddressFamily, Shutdown, SockFlag, SockType};
+use std::collections::HashMap;
+use std::io::{Error, ErrorKind, Result};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long the process may take until it is ready.
+const START: Duration = Duration::from_secs(20);
+/// How long it may take to say that it reads, and to end what nobody wants any more.
+pub const HANG: Duration = Duration::from_secs(10);
+/// How often it is looked after while it says nothing.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long to wait for it to read, where it has too much unread.
+const FULL: Duration = Duration::from_millis(100);
+
+/// What is told of the end of a call, on the thread that reads.
+pub type End = Box<dyn FnOnce(std::result::Result<(Answer, Vec<OwnedFd>), BackendError>) + Send>;
+
+/// A number that nothing had before.
+pub fn new_number() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+pub struct Life {
+    pub began: Instant,
+    useful: AtomicBool,
+    process: Mutex<Child>,
+    socket: OwnedFd,
+    calls: Mutex<Calls>,
+}
+
+#[derive(Default)]
+struct Calls {
+    under_way: HashMap<u64, Call>,
+    /// Why the process is lost, once it is.
+    lost: Option<String>,
+}
+
+struct Call {
+    end: End,
+    overdue: Option<Instant>,
+}
+
+impl Life {
+    /// Starts the process that `command` makes, which is to serve on its standard input, and waits until it is ready.
+    pub fn start(mut command: Command) -> Result<(Life, Info)> {
+        let (socket, theirs) =
+            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
+        let process = command.stdin(Stdio::from(theirs)).stdout(Stdio::null()).spawn()?;
+        drop(command); // and its end of the socket with it
+        let life = Life {
+            began: Instant::now(),
+            useful: AtomicBool::new(false),
+            process: Mutex::new(process),
+            socket,
+            calls: Mutex::default(),
+        };
+        let info = life.hello().inspect_err(|_| life.reap())?;
+        Ok((life, info))
+    }
+
+    fn hello(&self) -> Result<Info> {
+        if !wait(self.socket.as_fd(), PollFlags::POLLIN, START) {
+            return Err(Error::new(ErrorKind::TimedOut, "it does not say that it is ready"));
+        }
+        match receive(self.socket.as_fd(), true)?.map(|(bytes, _)| from_bytes(&bytes)) {
+            Some(Some(Reply { call: 0, answer: Answer::Hello(info) })) => Ok(info),
+            Some(_) => Err(Error::new(ErrorKind::InvalidData, "it does not say what it is")),
+            None => Err(Error::other("it ended as it began")),
+        }
+    }
+
+    /// The process, for whoever looks after it.
+    pub fn process(&self) -> u32 {
+        self.lock_process().id()
+    }
+
+    /// Whether it ever did what it was asked.
+    pub fn was_useful(&self) -> bool {
+        self.useful.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is not known to be lost.
+    pub fn is_there(&self) -> bool {
+        self.calls().lost.is_none()
+    }
+
+    /// Tells it what it need not answer.
+    pub fn tell(&self, order: &Order, files: &[BorrowedFd]) -> std::result::Result<(), BackendError> {
+        if let Some(why) = &self.calls().lost {
+            return Err(BackendError::DeviceLost(why.clone()));
+        }
+        let message = to_bytes(order);
+        let sent = match send(self.socket.as_fd(), &message, files) {
+            Err(error)
+                if error.kind() == ErrorKind::WouldBlock
+                    && wait(self.socket.as_fd(), PollFlags::POLLOUT, FULL) =>
+            {
+                send(self.socket.as_fd(), &message, files)
+            }
+            sent => sent,
+        };
+        sent.map_err(|error| match error.kind() {
+            ErrorKind::WouldBlock => BackendError::DeviceBusy("it has too much to read".into()),
+            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => {
+                // Known from here on, and to whoever reads in a moment.
+                let mut calls = self.calls();
+                let why = calls.lost.get_or_insert_with(|| "its process has ended".into());
+                BackendError::DeviceLost(why.clone())
+            }
+            // What the machine has too little of, or a descriptor that the system does not let pass.
+            _ => BackendError::DeviceBusy(format!("it cannot be told: {error}")),
+        })
+    }
+
+    /// Asks what `order` makes of the call's number, which this gives. `end` is called once, unless this fails: then the
+    /// process has not been asked.
+    pub fn ask(
+        &self,
+        order: impl FnOnce(u64) -> Order,
+        files: &[BorrowedFd],
+        end: End,
+    ) -> std::result::Result<u64, BackendError> {
+        let call = new_number();
+        {
+            let mut calls = self.calls();
+            if let Some(why) = &calls.lost {
+                return Err(BackendError::DeviceLost(why.clone()));
+            }
+            calls.under_way.insert(call, Call { end, overdue: None });
+        }
+        let told = self.tell(&order(call), files);
+        // If it is gone from the list, the process is lost, and `end` was told.
+        match told {
+            Err(why) if self.calls().under_way.remove(&call).is_some() => Err(why),
+            _ => Ok(call),
+        }
+    }
+
+    /// Has a call end soon: the process is told, if it does not see that by itself, and ended should it take too long.
+    pub fn cancel(&self, call: u64, tell: bool) {
+        match self.calls().under_way.get_mut(&call) {
+            Some(call) => call.overdue.get_or_insert_with(|| Instant::now() + HANG),
+            None => return,
+        };
+        if tell {
+            // What is full or lost has an end as well.
+            let _ = self.tell(&Order::Cancel { call }, &[]);
+        }
+    }
+
+    /// Has it let go of what has this number.
+    pub fn release(&self, number: u64) {
+        if let Err(BackendError::DeviceBusy(why)) = self.tell(&Order::Release { number }, &[]) {
+            log::warn!("the backend's process keeps what nobody needs: {why}");
+        }
+    }
+
+    /// Reads what the process says until it is lost; gives why.
+    pub fn attend(&self) -> String {
+        let mut looked = Instant::now();
+        loop {
+            let readable = wait(self.socket.as_fd(), PollFlags::POLLIN, LOOK);
+            if looked.elapsed() >= LOOK {
+                looked = Instant::now();
+                if let Err(why) = self.look_after() {
+                    return why;
+                }
+            }
+            if !readable {
+                continue;
+            }
+            match receive(self.socket.as_fd(), true) {
+                Ok(None) => return "its process has ended".into(),
+                Ok(Some((bytes, files))) => {
+                    let known = from_bytes(&bytes).is_some_and(|reply| self.answered(reply, files));
+                    if !known {
+                        return "its process says what makes no sense".into();
+                    }
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                Err(error) => return format!("its process cannot be understood: {error}"),
+            }
+        }
+    }
+
+    /// Ends the call that is answered; tells whether there is such a call.
+    fn answered(&self, Reply { call, answer }: Reply, files: Vec<OwnedFd>) -> bool {
+        let Some(call) = self.calls().under_way.remove(&call) else { return false };
+        (call.end)(match answer {
+            Answer::Failed(why) => Err(why),
+            answer => {
+                let useful = !matches!(answer, Answer::Pong);
+                self.useful.fetch_or(useful, Ordering::Relaxed);
+                Ok((answer, files))
+            }
+        });
+        true
+    }
+
+    /// Finds out whether the process is there and reads, if there is something that it should do.
+    fn look_after(&self) -> std::result::Result<(), String> {
+        if let Ok(Some(status)) = self.lock_process().try_wait() {
+            return Err(format!("its process has ended: {status}"));
+        }
+        let now = Instant::now();
+        {
+            let calls = self.calls();
+            if calls.under_way.values().any(|call| call.overdue.is_some_and(|end| end < now)) {
+                return Err("its process hangs".into());
+            }
+            if calls.under_way.is_empty() {
+                return Ok(());
+            }
+        }
+        match self.ask(|call| Order::Ping { call }, &[], Box::new(drop)) {
+            Ok(call) => self.cancel(call, false),
+            // Whether it hangs shows by what it was asked before.
+            Err(why) => log::debug!("the backend's process is not asked whether it reads: {why}"),
+        }
+        Ok(())
+    }
+
+    /// Ends whatever is left of the process. All that was asked of it is lost.
+    pub fn end(&self, why: &str) {
+        self.reap();
+        let calls = {
+            let mut calls = self.calls();
+            calls.lost.get_or_insert_with(|| why.into());
+            std::mem::take(&mut calls.under_way)
+        };
+        for call in calls.into_values() {
+            (call.end)(Err(BackendError::DeviceLost(why.into())));
+        }
+    }
+
+    /// Ends the process for what it says. The error is what became of whatever it says that of.
+    pub fn condemn(&self, why: &str) -> BackendError {
+        if self.is_there() {
+            log::warn!("the backend's process is ended: {why}");
+            let _ = self.lock_process().kill(); // it may have ended
+        }
+        BackendError::DeviceLost(why.into())
+    }
+
+    /// Has the process end by itself: it sees that nobody is there any more.
+    pub fn hang_up(&self) {
+        let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Both); // which it may have done itself
+    }
+
+    fn reap(&self) {
+        let mut process = self.lock_process();
+        let _ = process.kill(); // it may have ended
+        if let Err(error) = process.wait() {
+            log::warn!("the backend's process cannot be waited for: {error}");
+        }
+    }
+
+    fn calls(&self) -> MutexGuard<'_, Calls> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_process(&self) -> MutexGuard<'_, Child> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Waits until a socket is ready, or its other end gone: for so long at most, or until a signal comes.
+fn wait(socket: BorrowedFd, what: PollFlags, patience: Duration) -> bool {
+    let patience = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
+    poll(&mut [PollFd::new(socket, what)], patience).is_ok_and(|ready| ready > 0)
+}

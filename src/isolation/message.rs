@@ -1,0 +1,101 @@
+//! What the two processes say to each other. Things of the other process are known by numbers, which the service gives,
+//! and never gives twice.
+
+use super::codec::{wire_enum, wire_struct, Blob, Reader, Wire};
+use crate::backend::{
+    BackendError, ClientMemoryKind, CompileOptions, Info, Interface, Outcome, Priority, Request,
+};
+use crate::memory::Access;
+use std::time::Duration;
+
+/// What the service says. All that has a `call` is answered once, in whatever order.
+pub enum Order {
+    /// Which operations of the model are taken.
+    Support { call: u64, model: Blob },
+    /// Compile or load, as executable `number`.
+    Prepare { call: u64, number: u64, source: Source, options: CompileOptions, terms: Terms },
+    /// Give the executable as bytes.
+    Save { call: u64, number: u64 },
+    /// With a descriptor: use this file's bytes as memory `number` until that is released. Not answered: what is wrong with
+    /// it shows when it is used.
+    Lend { number: u64, offset: u64, len: usize, access: Access, kind: ClientMemoryKind },
+    /// Execute.
+    Run { call: u64, what: Bound, terms: Terms },
+    /// Whoever made this call does not want its answer any more.
+    Cancel { call: u64 },
+    /// Let go of what has this number.
+    Release { number: u64 },
+    /// Say that you read.
+    Ping { call: u64 },
+}
+
+/// What an executable is made of.
+#[derive(Clone)]
+pub enum Source {
+    /// With the descriptor of a file that has its constants, if it needs one.
+    Model(Blob),
+    /// The model bytes; with a descriptor for each data file, which has so many bytes.
+    Saved { models: Vec<Blob>, data: Vec<usize> },
+}
+
+/// What is to be executed.
+pub enum Bound {
+    /// What was bound before under this number.
+    Again(u64),
+    /// To be kept under the number, if there is one.
+    New { keep: Option<u64>, executable: u64, request: Request, memories: Vec<Option<u64>>, reused: bool },
+}
+
+/// The terms of a compilation or run.
+pub struct Terms {
+    pub client: u32,
+    pub deadline_ns: Option<u64>,
+    pub loop_timeout: Duration,
+    pub priority: Priority,
+}
+
+/// What the backend's process says.
+pub struct Reply {
+    /// 0 for what was not asked for.
+    pub call: u64,
+    pub answer: Answer,
+}
+
+pub enum Answer {
+    /// It is ready, and is this.
+    Hello(Info),
+    Support(Vec<Result<(), String>>),
+    Prepared(Interface),
+    /// The model bytes, and how many bytes each data file has, for each of which there is a descriptor.
+    Saved(Option<(Vec<Blob>, Vec<usize>)>),
+    Ran(Outcome),
+    Failed(BackendError),
+    Pong,
+}
+
+wire_enum!(Order {
+    0u8 Support { call: call, model: model },
+    1u8 Prepare { call: call, number: number, source: source, options: options, terms: terms },
+    2u8 Save { call: call, number: number },
+    3u8 Lend { number: number, offset: offset, len: len, access: access, kind: kind },
+    4u8 Run { call: call, what: what, terms: terms },
+    5u8 Cancel { call: call },
+    6u8 Release { number: number },
+    7u8 Ping { call: call }
+});
+wire_enum!(Source { 0u8 Model { 0: model }, 1u8 Saved { models: models, data: data } });
+wire_enum!(Bound {
+    0u8 Again { 0: number },
+    1u8 New { keep: keep, executable: executable, request: request, memories: memories, reused: reused }
+});
+wire_struct!(Terms { client, deadline_ns, loop_timeout, priority });
+wire_struct!(Reply { call, answer });
+wire_enum!(Answer {
+    0u8 Hello { 0: info },
+    1u8 Support { 0: verdicts },
+    2u8 Prepared { 0: interface },
+    3u8 Saved { 0: artifact },
+    4u8 Ran { 0: outcome },
+    5u8 Failed { 0: error },
+    6u8 Pong {}
+});

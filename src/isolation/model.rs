@@ -1,0 +1,276 @@
+//! A model on its way to the other process: its structure as bytes, its constants as parts of one file.
+//!
+//! Constants that operands share go over once, as the part of their memory that is used.
+
+use super::codec::{from_bytes, to_bytes, wire_enum, wire_struct, Blob, Reader, Wire};
+use crate::backend::{BackendError, ExtensionOperand};
+use crate::memory::{constant_file, AlignedBuf, ClientSlice, Mapping, MemoryError, Part};
+use crate::model::{Constant, Lifetime, Model, Operand, Operation, OperationKind, Subgraph};
+use crate::ops::OperationType;
+use crate::tensor::TensorInfo;
+use std::collections::HashMap;
+use std::fs::File;
+use std::sync::Arc;
+
+/// Constants of so many bytes in all go with the structure.
+const INLINE: usize = 8 << 10;
+/// Each constant begins at a multiple of this, or where it does within its client's memory.
+const ALIGNMENT: usize = 64;
+
+/// A model as it goes over.
+pub struct Packed {
+    pub bytes: Blob,
+    /// A file of its constants, unless they are few.
+    pub constants: Option<File>,
+}
+
+struct Whole {
+    graphs: Vec<Graph>,
+    relaxed: bool,
+    inline: Blob,
+}
+
+struct Graph {
+    operands: Vec<Value>,
+    operations: Vec<Step>,
+    inputs: Vec<usize>,
+    outputs: Vec<usize>,
+}
+
+struct Value {
+    info: TensorInfo,
+    lifetime: Life,
+    extension: Option<ExtensionOperand>,
+}
+
+enum Life {
+    Temporary,
+    Input,
+    Output,
+    NoValue,
+    Subgraph(usize),
+    Constant { start: usize, len: usize, private: bool },
+}
+
+struct Step {
+    kind: Kind,
+    inputs: Vec<usize>,
+    outputs: Vec<usize>,
+}
+
+enum Kind {
+    Known { code: i32, form: usize },
+    Extension { extension: String, code: u16 },
+    Unsupported(String),
+}
+
+wire_struct!(Whole { graphs, relaxed, inline });
+wire_struct!(Graph { operands, operations, inputs, outputs });
+wire_struct!(Value { info, lifetime, extension });
+wire_struct!(Step { kind, inputs, outputs });
+wire_enum!(Life {
+    0u8 Temporary {}, 1u8 Input {}, 2u8 Output {}, 3u8 NoValue {}, 4u8 Subgraph { 0: index },
+    5u8 Constant { start: start, len: len, private: private }
+});
+wire_enum!(Kind {
+    0u8 Known { code: code, form: form },
+    1u8 Extension { extension: extension, code: code },
+    2u8 Unsupported { 0: why }
+});
+
+/// Where constants go.
+#[derive(Default)]
+struct Places {
+    parts: Vec<(usize, Part)>,
+    /// By the address of a client's memory: which of its bytes are used, and where they go.
+    shared: HashMap<usize, Shared>,
+    /// The same of private bytes.
+    private: HashMap<usize, usize>,
+    len: usize,
+}
+
+struct Shared {
+    any: ClientSlice,
+    first: usize,
+    end: usize,
+    start: usize,
+}
+
+fn graphs(model: &Model) -> impl Iterator<Item = &Subgraph> {
+    std::iter::once(&model.main).chain(&model.referenced)
+}
+
+fn constants(model: &Model) -> impl Iterator<Item = &Constant> {
+    graphs(model).flat_map(|graph| &graph.operands).filter_map(|operand| match &operand.lifetime {
+        Lifetime::Constant(constant) => Some(constant),
+        _ => None,
+    })
+}
+
+impl Places {
+    fn of(model: &Model) -> Result<Self, MemoryError> {
+        let mut places = Places::default();
+        for constant in constants(model) {
+            match constant {
+                Constant::Private(bytes) => {
+                    let key = Arc::as_ptr(bytes) as usize;
+                    if !places.private.contains_key(&key) {
+                        let start = places.room(bytes.len())?;
+                        places.private.insert(key, start);
+                        places.parts.push((start, Part::Private(bytes.clone())));
+                    }
+                }
+                Constant::Client(slice) => {
+                    let (first, end) = (slice.offset(), slice.offset() + slice.len());
+                    let fresh = || Shared { any: slice.clone(), first, end, start: 0 };
+                    let shared = places.shared.entry(address(slice)).or_insert_with(fresh);
+                    (shared.first, shared.end) = (shared.first.min(first), shared.end.max(end));
+                }
+            }
+        }
+        let mut shared = std::mem::take(&mut places.shared);
+        for shared in shared.values_mut() {
+            // As aligned as it is in its client's memory.
+            let skip = shared.first % ALIGNMENT;
+            shared.start = places.room(skip + shared.end - shared.first)? + skip;
+            let used = shared.any.sibling(shared.first, shared.end - shared.first)?;
+            places.parts.push((shared.start, Part::Client(used)));
+        }
+        places.shared = shared;
+        Ok(places)
+    }
+
+    fn room(&mut self, len: usize) -> Result<usize, MemoryError> {
+        let end = self.len.checked_add(len).and_then(|end| end.checked_next_multiple_of(ALIGNMENT));
+        Ok(std::mem::replace(&mut self.len, end.ok_or(MemoryError::OutOfMemory(len))?))
+    }
+
+    fn find(&self, constant: &Constant) -> Option<usize> {
+        match constant {
+            Constant::Private(bytes) => self.private.get(&(Arc::as_ptr(bytes) as usize)).copied(),
+            Constant::Client(slice) => {
+                let shared = self.shared.get(&address(slice))?;
+                Some(shared.start + slice.offset() - shared.first)
+            }
+        }
+    }
+}
+
+fn address(slice: &ClientSlice) -> usize {
+    std::ptr::from_ref(slice.mapping()) as usize
+}
+
+/// Packs a model. `count` is told how many bytes its constants take, and may refuse.
+pub fn pack<P>(
+    model: &Model,
+    count: impl FnOnce(usize) -> Result<P, BackendError>,
+) -> Result<(Packed, P), BackendError> {
+    let memory = |source| BackendError::Memory { what: "a constant".into(), source };
+    let places = Places::of(model).map_err(memory)?;
+    let permit = count(places.len)?;
+    let mut inline = Blob(Vec::new());
+    let mut file = None;
+    if places.len > INLINE {
+        file = Some(constant_file(places.len, &places.parts).map_err(memory)?);
+    } else {
+        inline.0.resize(places.len, 0);
+        for (start, part) in &places.parts {
+            match part {
+                Part::Private(bytes) => inline.0[*start..start + bytes.len()].copy_from_slice(bytes),
+                Part::Client(slice) => {
+                    slice.read(&mut inline.0[*start..start + slice.len()]).map_err(memory)?;
+                }
+            }
+        }
+    }
+    let graphs = graphs(model).map(|graph| pack_graph(graph, &places)).collect();
+    let bytes = Blob(to_bytes(&Whole { graphs, relaxed: model.relaxed, inline }));
+    Ok((Packed { bytes, constants: file }, permit))
+}
+
+fn pack_graph(graph: &Subgraph, places: &Places) -> Graph {
+    let value = |operand: &Operand| {
+        let lifetime = match &operand.lifetime {
+            Lifetime::Temporary => Life::Temporary,
+            Lifetime::Input => Life::Input,
+            Lifetime::Output => Life::Output,
+            Lifetime::NoValue => Life::NoValue,
+            Lifetime::Subgraph(index) => Life::Subgraph(*index),
+            Lifetime::Constant(constant) => Life::Constant {
+                start: places.find(constant).unwrap_or(usize::MAX), // all have a place
+                len: constant.len(),
+                private: matches!(constant, Constant::Private(_)),
+            },
+        };
+        let extension = operand.extension.as_deref().cloned();
+        Value { info: operand.info.clone(), lifetime, extension }
+    };
+    let step = |operation: &Operation| {
+        let kind = match &operation.kind {
+            OperationKind::Known { operation, form } => {
+                Kind::Known { code: operation.ty.code(), form: *form }
+            }
+            OperationKind::Extension { extension, code } => {
+                Kind::Extension { extension: extension.clone(), code: *code }
+            }
+            OperationKind::Unsupported(why) => Kind::Unsupported(why.clone()),
+        };
+        Step { kind, inputs: operation.inputs.clone(), outputs: operation.outputs.clone() }
+    };
+    Graph {
+        operands: graph.operands.iter().map(value).collect(),
+        operations: graph.operations.iter().map(step).collect(),
+        inputs: graph.inputs.clone(),
+        outputs: graph.outputs.clone(),
+    }
+}
+
+/// The model that was packed; `constants` is the file that came with it. The bytes are the service's, and are believed.
+pub fn unpack(bytes: &[u8], constants: Option<Arc<Mapping>>) -> Option<Model> {
+    let whole: Whole = from_bytes(bytes)?;
+    let constant = |start: usize, len: usize, private: bool| -> Option<Constant> {
+        let slice = match &constants {
+            Some(mapping) => ClientSlice::new(mapping.clone(), start, len).ok()?,
+            None => {
+                let bytes = whole.inline.0.get(start..start.checked_add(len)?)?;
+                return Some(Constant::Private(AlignedBuf::copy_of(bytes)?.into()));
+            }
+        };
+        match private {
+            true => Some(Constant::Private(slice.to_private().ok()?.into())),
+            false => Some(Constant::Client(slice)),
+        }
+    };
+    let value = |value: Value| {
+        let lifetime = match value.lifetime {
+            Life::Temporary => Lifetime::Temporary,
+            Life::Input => Lifetime::Input,
+            Life::Output => Lifetime::Output,
+            Life::NoValue => Lifetime::NoValue,
+            Life::Subgraph(index) => Lifetime::Subgraph(index),
+            Life::Constant { start, len, private } => Lifetime::Constant(constant(start, len, private)?),
+        };
+        Some(Operand { info: value.info, lifetime, extension: value.extension.map(Arc::new) })
+    };
+    let step = |Step { kind, inputs, outputs }| {
+        let kind = match kind {
+            Kind::Known { code, form } => {
+                OperationKind::Known { operation: OperationType::from_code(code)?.operation()?, form }
+            }
+            Kind::Extension { extension, code } => OperationKind::Extension { extension, code },
+            Kind::Unsupported(why) => OperationKind::Unsupported(why),
+        };
+        Some(Operation { kind, inputs, outputs })
+    };
+    let graph = |graph: Graph| {
+        Some(Subgraph {
+            operands: graph.operands.into_iter().map(value).collect::<Option<_>>()?,
+            operations: graph.operations.into_iter().map(step).collect::<Option<_>>()?,
+            inputs: graph.inputs,
+            outputs: graph.outputs,
+        })
+    };
+    let mut graphs = whole.graphs.into_iter().map(graph);
+    let main = graphs.next()??;
+    Some(Model { main, referenced: graphs.collect::<Option<_>>()?, relaxed: whole.relaxed })
+}

@@ -1,0 +1,350 @@
+//! The backend's process: does what the service orders, until that is gone.
+//!
+//! One thread at a time reads. What may take long it does itself, while another reads on: an execution changes no thread.
+//! The order of what the service says is kept as far as it matters, as whoever reads looks things up before the next does.
+
+use super::codec::{from_bytes, to_bytes, Blob};
+use super::message::{Answer, Bound, Order, Reply, Source, Terms};
+use super::model::unpack;
+use crate::backend::{
+    Arguments, Artifact, Backend, BackendError, Binding, ClientMemory, CompileOptions, Control, Executable,
+    Memory, Saved,
+};
+use crate::memory::{
+    constant_file, on_account_of, receive, send, Access, Mapping, MemoryError, Part, Weights,
+};
+use crate::model::Model;
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use nix::sys::signal::{raise, Signal};
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::fs::File;
+use std::io::{stdin, ErrorKind, Result};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Threads that stay while they have nothing to do.
+const IDLE: usize = 4;
+
+struct Server {
+    backend: Arc<dyn Backend>,
+    socket: OwnedFd,
+    /// Held by who reads.
+    reading: Mutex<()>,
+    /// Threads that read, or wait to.
+    readers: AtomicUsize,
+    things: Mutex<Things>,
+}
+
+/// What the service knows by numbers.
+#[derive(Default)]
+struct Things {
+    executables: HashMap<u64, Arc<dyn Executable>>,
+    bindings: HashMap<u64, Arc<dyn Binding>>,
+    memories: HashMap<u64, Lent>,
+    /// What stops a call.
+    cancels: HashMap<u64, Arc<AtomicBool>>,
+}
+
+type Lent = std::result::Result<Memory, Arc<BackendError>>;
+type Job = Box<dyn FnOnce(&Server)>;
+type Answered = std::result::Result<(Answer, Vec<File>), BackendError>;
+
+/// Serves `backend` on standard input, to the service that started this process so. It returns only if it cannot begin:
+/// otherwise the process ends with the service.
+pub fn serve(backend: Arc<dyn Backend>) -> Result<Infallible> {
+    let socket = stdin().as_fd().try_clone_to_owned()?;
+    // Whatever the backend starts inherits that, and must not keep the socket open.
+    nix::unistd::dup2_stdin(File::open("/dev/null")?)?;
+    let hello = Reply { call: 0, answer: Answer::Hello(backend.info()) };
+    send(socket.as_fd(), &to_bytes(&hello), &[])?;
+    let things = Mutex::default();
+    let server = Server { backend, socket, reading: Mutex::new(()), readers: AtomicUsize::new(1), things };
+    let server = Arc::new(server);
+    let reader = std::thread::Builder::new().name("nnhal-serve".into());
+    reader.spawn(move || server.work())?;
+    // Threads that read come and go, and this one would end the process.
+    loop {
+        std::thread::park();
+    }
+}
+
+impl Server {
+    /// Reads and does what it reads, as long as threads are needed that do.
+    fn work(self: Arc<Self>) {
+        loop {
+            let reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+            let job = self.read();
+            if self.readers.fetch_sub(1, Ordering::Relaxed) == 1 {
+                self.clone().start_reader();
+            }
+            drop(reading);
+            job(&self);
+            if self.readers.fetch_add(1, Ordering::Relaxed) > IDLE {
+                self.readers.fetch_sub(1, Ordering::Relaxed);
+                return;
+            }
+        }
+    }
+
+    fn start_reader(self: Arc<Self>) {
+        self.readers.fetch_add(1, Ordering::Relaxed);
+        let server = self.clone();
+        let thread = std::thread::Builder::new().name("nnhal-serve".into());
+        if let Err(why) = thread.spawn(move || server.work()) {
+            // This thread reads again once it is done.
+            self.readers.fetch_sub(1, Ordering::Relaxed);
+            log::warn!("no thread to read on: {why}");
+        }
+    }
+
+    /// Reads until there is something that may take long.
+    fn read(&self) -> Job {
+        loop {
+            match receive(self.socket.as_fd(), false) {
+                Ok(Some((bytes, files))) => match from_bytes(&bytes) {
+                    Some(order) => {
+                        if let Some(job) = self.begin(order, files) {
+                            return job;
+                        }
+                    }
+                    None => end("the service says what makes no sense"),
+                },
+                Ok(None) => end("the service is gone"),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => end(&format!("the service cannot be understood: {error}")),
+            }
+        }
+    }
+
+    /// Does what is quick, and gives what is not.
+    fn begin(&self, order: Order, files: Vec<OwnedFd>) -> Option<Job> {
+        match order {
+            Order::Support { call, model } => Some(Box::new(move |server| {
+                server.answer(call, || {
+                    let model = unpacked(&model, &files)?;
+                    Ok((Answer::Support(server.backend.support(&model)), Vec::new()))
+                });
+            })),
+            Order::Prepare { call, number, source, options, terms } => {
+                let control = self.control(call, &terms);
+                Some(Box::new(move |server| {
+                    server.answer(call, || server.prepare(number, source, &files, &options, &control));
+                }))
+            }
+            Order::Save { call, number } => {
+                let executable = self.things().executables.get(&number).cloned();
+                Some(Box::new(move |server| server.answer(call, || save(executable))))
+            }
+            Order::Run { call, what, terms } => {
+                let control = self.control(call, &terms);
+                let what = self.find(what);
+                Some(Box::new(move |server| server.answer(call, || server.run(what?, &control))))
+            }
+            Order::Lend { number, offset, len, access, kind } => {
+                let lent = match files.first() {
+                    Some(fd) => {
+                        let (fd, access) = (fd.as_fd(), Some(access));
+                        self.borrow(&ClientMemory { fd, offset, len, kind, access })
+                    }
+                    None => Err(Arc::new(BackendError::Failed("a memory without a descriptor".into()))),
+                };
+                self.things().memories.insert(number, lent);
+                None
+            }
+            Order::Cancel { call } => {
+                if let Some(cancel) = self.things().cancels.get(&call) {
+                    cancel.store(true, Ordering::Relaxed);
+                }
+                None
+            }
+            Order::Release { number } => {
+                let mut things = self.things();
+                let (memory, binding) = (things.memories.remove(&number), things.bindings.remove(&number));
+                let executable = things.executables.remove(&number);
+                drop(things);
+                drop((memory, binding));
+                // It may be large.
+                executable.map(|executable| Box::new(move |_: &Server| drop(executable)) as Job)
+            }
+            Order::Ping { call } => {
+                self.say(call, Answer::Pong, &[]);
+                None
+            }
+        }
+    }
+
+    fn control(&self, call: u64, terms: &Terms) -> Control {
+        let Terms { client, deadline_ns, loop_timeout, priority } = *terms;
+        let control = Control { client, deadline_ns, loop_timeout, priority, ..Control::default() };
+        self.things().cancels.insert(call, control.cancelled.clone());
+        control
+    }
+
+    /// Takes memory into the device, or maps it.
+    fn borrow(&self, memory: &ClientMemory) -> Lent {
+        if let Some(memory) = self.backend.import(memory)? {
+            return Ok(Memory::Device(memory));
+        }
+        let ClientMemory { fd, offset, len, access, .. } = *memory;
+        let mapping = Mapping::new(fd, offset, len, access.unwrap_or(Access::ReadWrite));
+        Ok(Memory::Mapped(Arc::new(mapping.map_err(of_memory)?)))
+    }
+
+    fn prepare(
+        &self,
+        number: u64,
+        source: Source,
+        files: &[OwnedFd],
+        options: &CompileOptions,
+        control: &Control,
+    ) -> Answered {
+        let _account = on_account_of(control.client);
+        let executable = match source {
+            Source::Model(model) => self.backend.compile(&unpacked(&model, files)?, options, control)?,
+            Source::Saved { models, data } => {
+                let models = models.into_iter().map(|model| model.0).collect();
+                let mapped = files.iter().zip(data).map(|(file, len)| mapped(file.as_fd(), len));
+                let data = mapped.collect::<std::result::Result<_, _>>().map_err(of_memory)?;
+                self.backend.load(Saved { models, data }, options, control)?
+            }
+        };
+        let interface = executable.interface().clone();
+        self.things().executables.insert(number, executable);
+        Ok((Answer::Prepared(interface), Vec::new()))
+    }
+
+    fn find(&self, what: Bound) -> std::result::Result<Found, BackendError> {
+        let things = self.things();
+        let missing = |what: &str, number| BackendError::Failed(format!("there is no {what} {number}"));
+        match what {
+            Bound::Again(number) => {
+                let binding = things.bindings.get(&number).cloned();
+                binding.map(Found::Bound).ok_or_else(|| missing("binding", number))
+            }
+            Bound::New { keep, executable, request, memories, reused } => {
+                let lent = |number: Option<u64>| match number {
+                    None => Ok(None),
+                    Some(number) => match things.memories.get(&number) {
+                        Some(Ok(memory)) => Ok(Some(memory.clone())),
+                        Some(Err(why)) => Err(again(why)),
+                        None => Err(missing("memory", number)),
+                    },
+                };
+                let pools = memories.into_iter().map(lent).collect::<std::result::Result<_, _>>()?;
+                let found = things.executables.get(&executable).cloned();
+                let executable = found.ok_or_else(|| missing("executable", executable))?;
+                Ok(Found::New { keep, executable, arguments: Arguments { request, pools, reused } })
+            }
+        }
+    }
+
+    fn run(&self, what: Found, control: &Control) -> Answered {
+        let _account = on_account_of(control.client);
+        let binding = match what {
+            Found::Bound(binding) => binding,
+            Found::New { keep, executable, arguments } => {
+                let binding = executable.bind(arguments)?;
+                if let Some(number) = keep {
+                    self.things().bindings.insert(number, binding.clone());
+                }
+                binding
+            }
+        };
+        let outcome = binding.run(control)?;
+        Ok((Answer::Ran(outcome), Vec::new()))
+    }
+
+    /// Answers a call with what `work` gives.
+    fn answer(&self, call: u64, work: impl FnOnce() -> Answered) {
+        let panicked =
+            || Err(BackendError::Failed("the backend panicked; this is a fault of its own".into()));
+        let answered = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| panicked());
+        self.things().cancels.remove(&call);
+        match answered {
+            Ok((answer, files)) => self.say(call, answer, &files),
+            Err(why) => self.say(call, Answer::Failed(why), &[]),
+        }
+    }
+
+    fn say(&self, call: u64, answer: Answer, files: &[File]) {
+        let message = to_bytes(&Reply { call, answer });
+        let files: Vec<BorrowedFd> = files.iter().map(AsFd::as_fd).collect();
+        loop {
+            match send(self.socket.as_fd(), &message, &files) {
+                Ok(()) => return,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLOUT)];
+                    let _ = poll(&mut fds, PollTimeout::NONE); // an error shows when it is sent
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // Somebody waits for it in vain: all are better off with a process that is started again.
+                Err(error) => end(&format!("the service cannot be told: {error}")),
+            }
+        }
+    }
+
+    fn things(&self) -> MutexGuard<'_, Things> {
+        self.things.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is to be executed.
+enum Found {
+    Bound(Arc<dyn Binding>),
+    New { keep: Option<u64>, executable: Arc<dyn Executable>, arguments: Arguments },
+}
+
+/// Ends the process at once: nothing that it holds outlives it, and what a vendor does as a process ends may hang.
+fn end(why: &str) -> ! {
+    log::debug!("the backend's process ends: {why}");
+    let _ = raise(Signal::SIGKILL);
+    std::process::abort()
+}
+
+fn unpacked(model: &Blob, files: &[OwnedFd]) -> std::result::Result<Model, BackendError> {
+    let len = |file: &OwnedFd| File::from(file.try_clone()?).metadata().map(|facts| facts.len());
+    let constants = files.first().map(|file| {
+        let len = len(file).map_err(MemoryError::Map)?;
+        mapped(file.as_fd(), usize::try_from(len).unwrap_or(usize::MAX))
+    });
+    let constants = constants.transpose().map_err(of_memory)?;
+    unpack(&model.0, constants).ok_or_else(|| BackendError::Failed("no memory for a model".into()))
+}
+
+fn mapped(file: BorrowedFd, len: usize) -> std::result::Result<Arc<Mapping>, MemoryError> {
+    let mapping = if len == 0 { Mapping::anonymous(0) } else { Mapping::new(file, 0, len, Access::Read) };
+    mapping.map(Arc::new)
+}
+
+fn of_memory(source: MemoryError) -> BackendError {
+    BackendError::Memory { what: "memory of the service".into(), source }
+}
+
+/// The same error once more.
+fn again(why: &Arc<BackendError>) -> BackendError {
+    from_bytes(&to_bytes(&**why)).unwrap_or_else(|| BackendError::Failed(why.to_string()))
+}
+
+fn save(executable: Option<Arc<dyn Executable>>) -> Answered {
+    let Some(Artifact { models, data }) = executable.and_then(|executable| executable.artifact()) else {
+        return Ok((Answer::Saved(None), Vec::new()));
+    };
+    let file = |parts: Vec<(u64, Weights)>| {
+        let place = |(start, part): (u64, Weights)| {
+            let part = match part {
+                Weights::Private(bytes) => Part::Private(bytes),
+                Weights::Shared(slice) => Part::Client(slice),
+            };
+            (usize::try_from(start).unwrap_or(usize::MAX), part)
+        };
+        let parts: Vec<_> = parts.into_iter().map(place).collect();
+        let end = parts.last().map_or(0, |(start, part)| start.saturating_add(part.len()));
+        Ok((constant_file(end, &parts)?, end))
+    };
+    let files: std::result::Result<Vec<_>, MemoryError> = data.into_iter().map(file).collect();
+    let (files, lens) = files.map_err(of_memory)?.into_iter().unzip();
+    Ok((Answer::Saved(Some((models.into_iter().map(Blob).collect(), lens))), files))
+}

@@ -1,0 +1,216 @@
+//! Bytes and descriptors that go from one process of ours to another: messages over a socket, and files without a name.
+//!
+//! The other process may have gone mad. What comes from it is whole or an error, and reading it waits for nobody: a file
+//! is read only if it is plain memory that cannot shrink.
+
+use super::MemoryError;
+use nix::cmsg_space;
+use nix::errno::Errno;
+use nix::fcntl::{fcntl, FcntlArg, SealFlag};
+use nix::sys::memfd::{memfd_create, MFdFlags};
+use nix::sys::socket::{recvmsg, sendmsg, ControlMessage, ControlMessageOwned, MsgFlags};
+use std::fs::File;
+use std::io::{Error, ErrorKind, IoSlice, IoSliceMut, Result};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileExt;
+
+/// Bytes of a message that go through the socket itself; longer ones go in a file.
+const INLINE: usize = 16 << 10;
+/// Descriptors that one message may have, its own file included.
+const MOST_FILES: usize = 64;
+/// The longest message.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// A file without a name that holds `len` zeroes, for [`seal`] to end its changes.
+pub fn unnamed_file(len: usize) -> Result<File> {
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    let file = File::from(memfd_create(c"nnhal", flags)?);
+    file.set_len(len as u64)?;
+    Ok(file)
+}
+
+/// Keeps a file of [`unnamed_file`] as long as it is, and as it is if it is `constant`, whoever gets hold of it.
+pub fn seal(file: &File, constant: bool) -> Result<()> {
+    let mut seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
+    seals.set(SealFlag::F_SEAL_WRITE, constant);
+    fcntl(file, FcntlArg::F_ADD_SEALS(seals))?;
+    Ok(())
+}
+
+/// Sends a message with some descriptors over a socket that keeps messages apart. It waits for nobody: an error of the
+/// kind `WouldBlock` where the other side has too many unread.
+pub fn send(socket: BorrowedFd, message: &[u8], files: &[BorrowedFd]) -> Result<()> {
+    let mut fds: Vec<RawFd> = files.iter().map(|fd| fd.as_raw_fd()).collect();
+    let body;
+    let (form, inline) = match message.len() > INLINE {
+        false => ([0], message),
+        true => {
+            let file = unnamed_file(0)?;
+            file.write_all_at(message, 0)?;
+            seal(&file, true)?;
+            body = file;
+            fds.insert(0, body.as_raw_fd());
+            ([1], &[][..])
+        }
+    };
+    let rights = [ControlMessage::ScmRights(&fds)];
+    let rights = if fds.is_empty() { &[][..] } else { &rights[..] };
+    let parts = [IoSlice::new(&form), IoSlice::new(inline)];
+    let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+    sendmsg::<()>(socket.as_raw_fd(), &parts, rights, flags, None)?;
+    Ok(())
+}
+
+/// Receives what [`send`] sent, and waits for it unless `now`. `None` once the other side is gone.
+pub fn receive(socket: BorrowedFd, now: bool) -> Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
+    let mut bytes = [0; INLINE + 1];
+    let mut space = cmsg_space!([RawFd; MOST_FILES]);
+    let (mut flags, raw) = (MsgFlags::MSG_CMSG_CLOEXEC, socket.as_raw_fd());
+    flags.set(MsgFlags::MSG_DONTWAIT, now);
+    let mut parts = [IoSliceMut::new(&mut bytes)];
+    let got = match recvmsg::<()>(raw, &mut parts, Some(&mut space), flags) {
+        // The other side ended without having read all that it was sent.
+        Err(Errno::ECONNRESET) => return Ok(None),
+        got => got?,
+    };
+    let mut files = Vec::new();
+    for message in got.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(fds) = message {
+            // SAFETY: the kernel has just made these descriptors for this message, and nobody else knows them.
+            files.extend(fds.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+        }
+    }
+    let (len, cut) = (got.bytes, got.flags.intersects(MsgFlags::MSG_TRUNC | MsgFlags::MSG_CTRUNC));
+    let nonsense = |why: &str| Err(Error::new(ErrorKind::InvalidData, why));
+    match bytes[..len].split_first() {
+        None => Ok(None),
+        Some(_) if cut => nonsense("a message that is too long"),
+        Some((0, message)) => Ok(Some((message.to_vec(), files))),
+        Some((1, [])) if !files.is_empty() => {
+            let body = File::from(files.remove(0));
+            Ok(Some((contents(&body)?, files)))
+        }
+        Some(_) => nonsense("a message in a form that there is not"),
+    }
+}
+
+/// The bytes of a file that another process has sealed.
+fn contents(file: &File) -> Result<Vec<u8>> {
+    let nonsense = |why: &str| Error::new(ErrorKind::InvalidData, why);
+    let seals = fcntl(file, FcntlArg::F_GET_SEALS).map(SealFlag::from_bits_truncate);
+    if !seals.is_ok_and(|seals| seals.contains(SealFlag::F_SEAL_SHRINK)) {
+        return Err(nonsense("a message in a file that can shrink"));
+    }
+    let len = file.metadata()?.len();
+    if len > MOST_BYTES {
+        return Err(nonsense("a message that is too long"));
+    }
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(len as usize).map_err(|_| Error::from(ErrorKind::OutOfMemory))?;
+    bytes.resize(len as usize, 0);
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
+/// A file of the same bytes as `parts`, each at its place, which is `len` long and never changes again.
+pub fn constant_file(len: usize, parts: &[(usize, Part)]) -> std::result::Result<File, MemoryError> {
+    use super::{Access, ClientSlice, Mapping};
+    let file = unnamed_file(len.max(1)).map_err(MemoryError::Map)?;
+    let mapping = Mapping::new(file.as_fd(), 0, len.max(1), Access::ReadWrite)?;
+    let whole = ClientSlice::whole(mapping.into());
+    for (start, part) in parts {
+        match part {
+            Part::Private(bytes) => whole.part(*start, bytes.len())?.write(bytes)?,
+            Part::Client(slice) => slice.copy_to(&whole.part(*start, slice.len())?)?,
+        }
+    }
+    drop(whole); // what is mapped to be written cannot be sealed
+    seal(&file, true).map_err(MemoryError::Map)?;
+    Ok(file)
+}
+
+/// Bytes for [`constant_file`] to copy.
+pub enum Part {
+    Private(std::sync::Arc<super::AlignedBuf>),
+    Client(super::ClientSlice),
+}
+
+impl Part {
+    pub fn len(&self) -> usize {
+        match self {
+            Part::Private(bytes) => bytes.len(),
+            Part::Client(slice) => slice.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::socket::{socketpair, AddressFamily, SockFlag, SockType};
+    use std::io::Write;
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).unwrap()
+    }
+
+    #[test]
+    fn messages_arrive_whole_with_their_descriptors() {
+        let (ours, theirs) = pair();
+        let file = unnamed_file(3).unwrap();
+        file.write_all_at(b"abc", 0).unwrap();
+        for len in [1, INLINE, INLINE + 1, 1 << 20] {
+            let message: Vec<u8> = (0..len).map(|i| i as u8).collect();
+            send(ours.as_fd(), &message, &[file.as_fd()]).unwrap();
+            let (bytes, files) = receive(theirs.as_fd(), false).unwrap().unwrap();
+            assert!(bytes == message && files.len() == 1, "{len}");
+            let mut read = [0; 3];
+            File::from(files.into_iter().next().unwrap()).read_exact_at(&mut read, 0).unwrap();
+            assert_eq!(&read, b"abc");
+        }
+        let would_block = receive(theirs.as_fd(), true).unwrap_err().kind();
+        assert_eq!(would_block, ErrorKind::WouldBlock);
+        drop(ours);
+        assert!(receive(theirs.as_fd(), false).unwrap().is_none());
+    }
+
+    #[test]
+    fn who_does_not_read_keeps_nobody_waiting() {
+        let (ours, _theirs) = pair();
+        let sent = (0..100_000).find_map(|_| send(ours.as_fd(), &[0; 100], &[]).err());
+        assert_eq!(sent.unwrap().kind(), ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn nonsense_is_told_from_messages() {
+        let (ours, theirs) = pair();
+        let raw = |bytes: &[u8], fds: &[RawFd]| {
+            let rights = [ControlMessage::ScmRights(fds)];
+            let rights = if fds.is_empty() { &[][..] } else { &rights[..] };
+            sendmsg::<()>(ours.as_raw_fd(), &[IoSlice::new(bytes)], rights, MsgFlags::empty(), None).unwrap();
+            receive(theirs.as_fd(), false).unwrap_err().kind()
+        };
+        let mut shrinks = unnamed_file(0).unwrap();
+        shrinks.write_all(&[7; 100]).unwrap();
+        let null = File::open("/dev/null").unwrap();
+        for fds in [&[][..], &[shrinks.as_raw_fd()], &[null.as_raw_fd()]] {
+            assert_eq!(raw(&[1], fds), ErrorKind::InvalidData);
+        }
+        assert_eq!(raw(&[2, 3], &[]), ErrorKind::InvalidData);
+        assert_eq!(raw(&[0; INLINE + 2], &[]), ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn a_sealed_file_stays_as_it_is() {
+        let file = unnamed_file(10).unwrap();
+        seal(&file, true).unwrap();
+        assert!(file.write_all_at(&[1], 0).is_err() && file.set_len(9).is_err());
+        let buffer = unnamed_file(10).unwrap();
+        seal(&buffer, false).unwrap();
+        assert!(buffer.write_all_at(&[1], 0).is_ok() && buffer.set_len(9).is_err());
+    }
+}
