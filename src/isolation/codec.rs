@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn values_come_back_as_they_were() {
-        let any = vec![Any::Nothing, Any::Both("ä".into(), vec![1, 2]), Any::Named { value: Some(1.5) }];
+        let any = [Any::Nothing, Any::Both("ä".into(), vec![1, 2]), Any::Named { value: Some(1.5) }];
         for rest in [Ok((7, u64::MAX)), Err(Blob(vec![1, 2, 3]))] {
             let all: All = (any.iter().map(|each| from_bytes(&to_bytes(each)).unwrap()).collect(), rest);
             let bytes = to_bytes(&all);
