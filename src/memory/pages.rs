@@ -246,7 +246,7 @@ fn map_shared(
 /// Bytes of the stamp before the last byte of a file of [`guarded_len`].
 const STAMP: usize = 8;
 
-/// How long a file has to be for [`Pages::guarded`] to map `len` bytes: after them a stamp of eight bytes, then one byte
+/// How long a file has to be for `Pages::guarded` to map `len` bytes: after them a stamp of eight bytes, then one byte
 /// on a page of its own, however large the pages of the machine are. `None` if no file is that long.
 pub fn guarded_len(len: u64) -> Option<u64> {
     const LARGEST_PAGE: u64 = 64 << 10;

@@ -1,6 +1,6 @@
 //! Operations that move elements and compute nothing: they work on raw elements of 1, 2 or 4 bytes.
 //!
-//! Almost all of them are a [`walk::Walk`], which holds the one copying loop; an operation only says how its axes lie in
+//! Almost all of them are a `walk::Walk`, which holds the one copying loop; an operation only says how its axes lie in
 //! the source and in the destination. CONCATENATION alone may change values, when its inputs are quantised differently.
 
 mod batches;

@@ -63,7 +63,7 @@ impl Isa {
         self.0
     }
 
-    /// The vectors of floats that it has: what [`dispatch`] goes by.
+    /// The vectors of floats that it has: what `dispatch` goes by.
     pub fn vectors(self) -> &'static str {
         match self.0 {
             Level::Base => "base",
