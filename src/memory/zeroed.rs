@@ -19,7 +19,7 @@ pub struct ZeroedPages {
     len: usize,
 }
 
-// SAFETY: the pages are nobody else's.
+// SAFETY: the pages belong to this value alone.
 unsafe impl Send for ZeroedPages {}
 // SAFETY: as above; they are written through `&mut` only.
 unsafe impl Sync for ZeroedPages {}
@@ -48,7 +48,7 @@ impl ZeroedPages {
     fn align(&mut self, len: usize) {
         let before = self.start.addr().get().next_multiple_of(HUGE) - self.start.addr().get();
         let after = self.len - before - len;
-        // SAFETY: both parts lie within what was mapped, and nobody uses them.
+        // SAFETY: both parts lie within what was mapped, and have no users yet.
         unsafe {
             let kept = self.start.byte_add(before);
             // What cannot be given back stays, unused, until the process ends.

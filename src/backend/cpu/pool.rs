@@ -94,7 +94,7 @@ unsafe impl Send for Job {}
 unsafe impl Sync for Job {}
 
 impl Job {
-    /// A chunk that nobody has taken yet, of share `own` if it has one.
+    /// Takes a free chunk, of share `own` if that has one.
     fn take(&self, own: usize) -> Option<usize> {
         let (before, after) = self.shares.split_at(own % self.shares.len());
         after.iter().chain(before).find_map(|share| {

@@ -49,7 +49,8 @@ impl Kernel for Depthwise {
         let (geometry, channels) = (&self.geometry, self.geometry.input.channels * self.geometry.multiplier);
         let (input, out) = (input::<f32>(inputs, 0)?, output::<f32>(outputs, 0)?);
         let taps = geometry.height.kernel * geometry.width.kernel;
-        let pixels = pixels_per_task(work, geometry, out.len() / channels, channels * (200 + 60 * taps));
+        let cost = channels.saturating_mul(taps.saturating_mul(60).saturating_add(200));
+        let pixels = pixels_per_task(work, geometry, out.len() / channels, cost);
         work.for_each_chunk(out, pixels * channels, |first, out| {
             pixels_of(self.isa, self, input, first / channels, out);
         })

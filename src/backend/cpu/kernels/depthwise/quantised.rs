@@ -135,7 +135,8 @@ impl Kernel for Depthwise {
         let (geometry, channels) = (&self.geometry, self.geometry.input.channels * self.geometry.multiplier);
         let (input, out) = (input::<u8>(inputs, 0)?, output::<u8>(outputs, 0)?);
         let taps = geometry.height.kernel * geometry.width.kernel;
-        let pixels = pixels_per_task(work, geometry, out.len() / channels, channels * (500 + 40 * taps));
+        let cost = channels.saturating_mul(taps.saturating_mul(40).saturating_add(500));
+        let pixels = pixels_per_task(work, geometry, out.len() / channels, cost);
         work.for_each_chunk(out, pixels * channels, |first, out| {
             pixels_of(self, input, first / channels, out);
         })
