@@ -70,7 +70,7 @@ fn reads(criterion: &mut Criterion) {
             });
         }
         // What is small is not mapped then.
-        let once = || Mapping::brief(shrinkable.as_fd(), 0, len, Access::Read).expect("opened");
+        let once = || Mapping::for_one_use(shrinkable.as_fd(), 0, len, Access::Read).expect("opened");
         group.bench_function("shrinkable_read_once", |bench| {
             bench.iter(|| whole(once()).read(&mut to).expect("read"));
         });

@@ -1,6 +1,6 @@
 //! One device buffer: its bytes, whether there is anything in them, and who is at them right now.
 
-use super::tracker::Charge;
+use super::account::Charge;
 use super::{decode_dims, failed, invalid, Allocator, BufferError, Direction, Owner, Plan, Role};
 use crate::memory::{ClientSlice, Mapping, Memory, MemoryError, Pool};
 use crate::tensor::{byte_size, combine_dims, Dims, TensorInfo};

@@ -3,6 +3,7 @@
 //! Who may use which buffer for what, and what is in it, is decided here; bytes are kept and copied by `memory`. Nothing
 //! here knows of binder objects: a prepared model is a number that nobody else has, a client a uid and a pid.
 
+mod account;
 mod allocate;
 mod device_buffer;
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! All device buffers of the driver: their tokens, their owners, and what they may take.
 
+use super::account::{Account, Charge};
 use super::{invalid, Allocator, BufferError, DeviceBuffer, Owner, Plan, Role};
-use crate::memory::machine_bytes;
-use crate::quota::{Exhausted, Permit, Quota};
+use crate::quota::Quota;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -96,47 +96,4 @@ fn random_token() -> Result<i32, BufferError> {
     let mut bytes = [0; 4];
     getrandom::fill(&mut bytes).map_err(|e| BufferError::Exhausted(format!("no random token: {e}")))?;
     Ok((i32::from_ne_bytes(bytes) & i32::MAX).max(1))
-}
-
-/// What clients have, against what they may have.
-struct Account {
-    bytes: Arc<Quota>,
-    buffers: Arc<Quota>,
-}
-
-impl Default for Account {
-    /// A quarter of this machine's memory for all.
-    fn default() -> Self {
-        let bytes = machine_bytes() as u64 / 4;
-        Account {
-            bytes: Quota::with_floor(bytes, bytes / 2, 1 << 20),
-            buffers: Quota::with_floor(8192, 2048, 16),
-        }
-    }
-}
-
-fn exhausted(why: Exhausted) -> BufferError {
-    BufferError::Exhausted(format!("the limit of device buffers, or of their bytes: {why}; free some first"))
-}
-
-/// One buffer's share of the account, given back on drop.
-pub(super) struct Charge {
-    _buffer: Permit,
-    bytes: Permit,
-}
-
-impl Charge {
-    fn new(account: &Arc<Account>, uid: u32, bytes: usize) -> Result<Charge, BufferError> {
-        let buffer = account.buffers.take(uid, 1).map_err(exhausted)?;
-        let bytes = account.bytes.take(uid, bytes as u64).map_err(exhausted)?;
-        Ok(Charge { _buffer: buffer, bytes })
-    }
-
-    pub fn raise(&mut self, bytes: usize) -> Result<(), BufferError> {
-        self.bytes.raise(bytes as u64).map_err(exhausted)
-    }
-
-    pub fn lower(&mut self, bytes: usize) {
-        self.bytes.lower(bytes as u64);
-    }
 }

@@ -4,8 +4,9 @@
 //! own affair. In this process nobody reads what another writes. What anybody else writes meanwhile is found by the hash
 //! of the model and the stamp of the data.
 
-use super::mapped;
-use super::{CacheError, Content, Parts, Place};
+use super::content::{data_len, for_each_part, Content, Parts};
+use super::mapped::{self, Identity};
+use super::{CacheError, Place};
 use crate::memory::{check_blocking, guarded_len, stamp_start, Mapping, MemoryError};
 use nix::fcntl::{fcntl, FcntlArg, OFlag};
 use std::collections::HashSet;
@@ -21,13 +22,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes at the end of a data cache that tell which model cache it was written with.
 const STAMP: usize = 8;
 
-/// Device and inode.
-pub(super) type Identity = (u64, u64);
-
 /// How a data cache looks from outside: its length, and when it last changed. It tells of most changes, not of all: to a
 /// mapping, or within the same few milliseconds. More would not be worth its price, as data decide nothing but values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Look {
+pub struct LastChange {
     len: u64,
     changed: (i64, i64),
 }
@@ -154,12 +152,12 @@ impl Lock<'_> {
         files.iter().try_for_each(|file| file.set_len(0)).map_err(|why| CacheError::Io { what, why })
     }
 
-    pub fn look_at_data(&self) -> Result<Vec<Look>, CacheError> {
-        let look = |file: &File| {
+    pub fn data_changes(&self) -> Result<Vec<LastChange>, CacheError> {
+        let change = |file: &File| {
             let facts = file.metadata().map_err(|why| CacheError::Io { what: "data", why })?;
-            Ok(Look { len: facts.len(), changed: (facts.ctime(), facts.ctime_nsec()) })
+            Ok(LastChange { len: facts.len(), changed: (facts.ctime(), facts.ctime_nsec()) })
         };
-        self.files.data.iter().map(look).collect()
+        self.files.data.iter().map(change).collect()
     }
 
     fn data_identities(&self) -> &[Identity] {
@@ -256,32 +254,4 @@ pub fn data_file_len(data_len: u64) -> Result<u64, CacheError> {
         0 => Ok(0),
         len => guarded_len(len).ok_or(CacheError::TooLarge(usize::MAX)),
     }
-}
-
-/// How many bytes a data cache has of its own.
-pub fn data_len(parts: &Parts) -> u64 {
-    parts.last().map_or(0, |(start, part)| start + part.len() as u64)
-}
-
-/// Calls `each(start, bytes)` for all bytes of a data cache in order, with zeroes between its parts.
-pub fn for_each_part(
-    data: &Parts,
-    mut each: impl FnMut(u64, &[u8]) -> Result<(), CacheError>,
-) -> Result<(), CacheError> {
-    let mut end = 0;
-    for (start, part) in data {
-        let gap = start.saturating_sub(end) as usize;
-        each(end, &vec![0; gap])?;
-        let bytes = part.to_private().map_err(CacheError::Data)?;
-        each(*start, &bytes)?;
-        end = start + bytes.len() as u64;
-    }
-    Ok(())
-}
-
-/// Bytes that nobody can guess.
-pub fn salt<const N: usize>() -> Result<[u8; N], CacheError> {
-    let mut salt = [0; N];
-    getrandom::fill(&mut salt).map_err(|why| CacheError::Io { what: "model", why: why.into() })?;
-    Ok(salt)
 }

@@ -2,10 +2,12 @@
 //!
 //! It must not keep a mapping alive.
 
-use super::files::Identity;
 use crate::memory::Mapping;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Device and inode.
+pub type Identity = (u64, u64);
 
 /// While a mapping lives, no other file has its numbers.
 static MAPPED: LazyLock<Mutex<HashMap<Identity, Vec<Weak<Mapping>>>>> = LazyLock::new(Default::default);

@@ -21,7 +21,9 @@
 //! Files may be reserved for what is compiled later. They are filled only if they and the registry still are as they were
 //! left then: what the client has changed, emptied or used for something else stays as it is.
 
+mod content;
 mod entry;
+mod error;
 mod files;
 mod mapped;
 mod marker;
@@ -36,84 +38,28 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub use content::{Content, Loaded, Parts};
 pub use entry::{Entry, Key, Place, Record, Token};
+pub use error::CacheError;
 pub use files::CacheFiles;
-pub use offline::{Offline, Shelf};
-pub use registry::{Limits, Registry};
+pub use offline::{Offline, Recorded};
+pub use registry::Registry;
 pub use store::Store;
+pub use table::Limits;
 
-use crate::memory::{Mapping, MemoryError, Weights};
-use files::{Lock, Look};
-use sha2::{Digest, Sha256};
+use content::{data_len, data_lens, hash, hash_data, head, head_len, identify, salt, same, SALT};
+use files::{LastChange, Lock};
 use std::path::Path;
-use std::sync::Arc;
-
-/// What a data cache holds: parts and where they start, in order.
-pub type Parts = Vec<(u64, Weights)>;
-
-/// What is saved: as many of each kind as there are files.
-#[derive(Clone, Copy, Debug)]
-pub struct Content<'a> {
-    /// All that steers.
-    pub models: &'a [Vec<u8>],
-    /// Mere data.
-    pub data: &'a [Parts],
-}
 
 /// Largest model caches that are written, all together: nothing that steers is that large, and it is read whole.
 const MAX_MODEL_BYTES: usize = 256 << 20;
-
-const SALT: usize = 16;
-
-/// Why nothing was saved or loaded.
-#[derive(Debug, thiserror::Error)]
-pub enum CacheError {
-    #[error("no model cache file")]
-    NoModel,
-    #[error("{0} cache files for a compiled model in {1}")]
-    Count(usize, usize),
-    #[error("the {0} cache is not a regular file opened for reading and writing")]
-    Access(&'static str),
-    #[error("two cache files are the same file")]
-    SameFile,
-    /// To read from it could block for ever.
-    #[error("the {0} cache lies in a file system that another process serves")]
-    Served(&'static str),
-    #[error("the cache files are in use by others")]
-    Busy,
-    #[error("nothing is recorded for this token")]
-    Unknown,
-    #[error("the model cache is not what this driver wrote for this token")]
-    Changed,
-    #[error("the data cache has changed since")]
-    DataChanged,
-    #[error("a compiled model of {0} bytes is too large")]
-    TooLarge(usize),
-    #[error("the {what} cache: {why}")]
-    Io { what: &'static str, why: std::io::Error },
-    #[error("the data cache: {0}")]
-    Data(MemoryError),
-    #[error("the registry of caches: {0}")]
-    Registry(String),
-    /// Of people's own looks at the caches.
-    #[error("{0}")]
-    Offline(String),
-}
-
-/// What a cache gave back.
-pub struct Loaded {
-    /// Private, and proven to be what was saved.
-    pub models: Vec<Vec<u8>>,
-    /// Anything at all, of the lengths that were saved. Private, but for the driver's own store.
-    pub data: Vec<Arc<Mapping>>,
-}
 
 /// How files were left that are to be filled later: what they must still be like.
 #[derive(Clone, Debug)]
 pub struct Reserved {
     /// Of what the model caches hold.
     record: Record,
-    data: Vec<Look>,
+    data: Vec<LastChange>,
 }
 
 /// The caches of all clients.
@@ -145,7 +91,7 @@ impl Cache {
     /// Empties a client's files of what was saved for `key` before, to be filled with what will be compiled.
     pub fn reserve(&self, key: &Key, files: &CacheFiles) -> Result<Reserved, CacheError> {
         // It tells this reservation from all others.
-        let ticket = files::salt::<SALT>()?;
+        let ticket = salt::<SALT>()?;
         let lock = files.lock()?;
         if !self.registry.get(key)?.is_empty() {
             self.registry.remove(key, |_| true)?;
@@ -160,7 +106,7 @@ impl Cache {
             data_hash: None,
             model: 0,
         };
-        Ok(Reserved { record, data: lock.look_at_data()? })
+        Ok(Reserved { record, data: lock.data_changes()? })
     }
 
     /// Saves a compiled model in files that were reserved for it, if all is still as that left it.
@@ -177,7 +123,7 @@ impl Cache {
             return Err(CacheError::Changed);
         }
         self.read(&lock, &[reserved.record])?;
-        if lock.look_at_data()? != reserved.data {
+        if lock.data_changes()? != reserved.data {
             return Err(CacheError::DataChanged);
         }
         self.write(key, &lock, content).map(drop)
@@ -185,7 +131,7 @@ impl Cache {
 
     /// Writes files that are locked; gives what entries were dropped for it.
     fn write(&self, key: &Key, lock: &Lock, content: Content) -> Result<Vec<Key>, CacheError> {
-        let head = head(&files::salt::<SALT>()?, content.data);
+        let head = head(&salt::<SALT>()?, content.data);
         let model_len = content.models.iter().fold(head.len(), |len, model| len.saturating_add(model.len()));
         if model_len > MAX_MODEL_BYTES {
             return Err(CacheError::TooLarge(model_len));
@@ -197,7 +143,7 @@ impl Cache {
         let record = Record {
             hash: hash(&head, content.models),
             model_len: model_len as u64,
-            data_len: content.data.iter().map(files::data_len).fold(0, u64::saturating_add),
+            data_len: content.data.iter().map(data_len).fold(0, u64::saturating_add),
             data_hash: if self.owns_files { Some(hash_data(content.data)?) } else { None },
             model: id,
         };
@@ -249,69 +195,4 @@ fn check_counts(files: &CacheFiles, content: Content) -> Result<(), CacheError> 
     let (given, needed) = (files.counts(), (content.models.len(), content.data.len()));
     let all = |(models, data): (usize, usize)| models + data;
     (given == needed).then_some(()).ok_or(CacheError::Count(all(given), all(needed)))
-}
-
-/// What the first model cache begins with: a salt, the number of data caches, and the length of each.
-fn head(salt: &[u8; SALT], data: &[Parts]) -> Vec<u8> {
-    let mut head = salt.to_vec();
-    head.extend((data.len() as u64).to_le_bytes());
-    data.iter().for_each(|parts| head.extend(files::data_len(parts).to_le_bytes()));
-    head
-}
-
-fn head_len(data_files: usize) -> usize {
-    SALT + 8 * (1 + data_files)
-}
-
-/// The lengths that a head says; `None` where there is none.
-fn data_lens(model: &[u8]) -> Option<Vec<u64>> {
-    let mut numbers = model.get(SALT..)?.chunks_exact(8).map_while(|bytes| bytes.try_into().ok());
-    let mut number = || numbers.next().map(u64::from_le_bytes);
-    let count = number()?;
-    // No longer than what is there, whatever it says.
-    (0..count).map(|_| number()).collect()
-}
-
-/// Over the number of model cache files, and the length and bytes of each. The first begins with `head`.
-fn hash<M: AsRef<[u8]>>(head: &[u8], models: &[M]) -> [u8; 32] {
-    let mut hasher = Sha256::new();
-    hasher.update((models.len() as u64).to_le_bytes());
-    for (i, model) in models.iter().enumerate() {
-        let (head, model) = (if i == 0 { head } else { &[] }, model.as_ref());
-        hasher.update(((head.len() + model.len()) as u64).to_le_bytes());
-        hasher.update(head);
-        hasher.update(model);
-    }
-    hasher.finalize().into()
-}
-
-/// What tells a compiled model from others that a client saves under one token. Whoever makes two that look the same
-/// deceives only itself: what is loaded is proven by a real hash.
-fn identify(content: Content) -> Result<u64, CacheError> {
-    let mut id = content.models.iter().fold(0, |id, model| farmhash::hash64_with_seeds(model, id, 0));
-    for parts in content.data {
-        files::for_each_part(parts, |start, bytes| {
-            id = farmhash::hash64_with_seeds(bytes, id, start);
-            Ok(())
-        })?;
-    }
-    Ok(id)
-}
-
-/// Over the bytes of all data caches.
-fn hash_data(data: &[Parts]) -> Result<[u8; 32], CacheError> {
-    let mut hasher = Sha256::new();
-    for parts in data {
-        files::for_each_part(parts, |_, bytes| {
-            hasher.update(bytes);
-            Ok(())
-        })?;
-    }
-    Ok(hasher.finalize().into())
-}
-
-/// Compares in a time that does not tell where they differ.
-fn same(a: &[u8; 32], b: &[u8; 32]) -> bool {
-    let difference = a.iter().zip(b).fold(0, |difference, (a, b)| difference | (a ^ b));
-    std::hint::black_box(difference) == 0
 }

@@ -2,11 +2,12 @@
 //!
 //! Must make nothing: it opens what there is, and fails where there is nothing.
 
+use super::content::{data_lens, hash};
 use super::entry::Entry;
 use super::files::data_file_len;
 use super::store::{is_ours, path, paths, remove, DATA, MODEL, STORE};
 use super::table::{self, Open};
-use super::{data_lens, hash, CacheError};
+use super::CacheError;
 use redb::Database;
 use sha2::{Digest, Sha256};
 use std::fs::File;
@@ -17,13 +18,13 @@ use std::path::{Path, PathBuf};
 /// What a driver keeps in its data directory.
 pub struct Offline {
     /// What clients have in files of their own.
-    pub clients: Option<Shelf>,
+    pub clients: Option<Recorded>,
     /// The driver's own store.
-    pub store: Option<Shelf>,
+    pub store: Option<Recorded>,
 }
 
 /// Entries of one registry, and what lies beside it.
-pub struct Shelf {
+pub struct Recorded {
     directory: PathBuf,
     database: Open,
     /// Whether the entries' files are here too.
@@ -34,8 +35,8 @@ impl Offline {
     /// Opens the caches in a driver's data `directory`, and keeps drivers from using them while it lives.
     pub fn open(directory: &Path) -> Result<Self, CacheError> {
         let caches = Offline {
-            clients: Shelf::open(directory, false)?,
-            store: Shelf::open(&directory.join(STORE), true)?,
+            clients: Recorded::open(directory, false)?,
+            store: Recorded::open(&directory.join(STORE), true)?,
         };
         if caches.clients.is_none() && caches.store.is_none() {
             let directory = directory.display();
@@ -45,7 +46,7 @@ impl Offline {
     }
 }
 
-impl Shelf {
+impl Recorded {
     fn open(directory: &Path, has_files: bool) -> Result<Option<Self>, CacheError> {
         let path = directory.join(table::FILE);
         if !path.is_file() {
@@ -53,7 +54,7 @@ impl Shelf {
         }
         let refused = |why| CacheError::Offline(format!("{}: {why}", path.display()));
         let database = Open::ToWrite(table::open(&path, false).map_err(refused)?);
-        Ok(Some(Shelf { directory: directory.into(), database, has_files }))
+        Ok(Some(Recorded { directory: directory.into(), database, has_files }))
     }
 
     /// Of the driver that made the entries.

@@ -8,28 +8,13 @@
 
 use super::entry::{Entry, Key, KeyBytes};
 use super::marker::Marker;
-use super::table::{self, Open};
+use super::table::{self, Limits, Open};
 use super::CacheError;
 use std::collections::HashMap;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-
-/// How much there may be.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    pub entries: usize,
-    pub entries_per_uid: usize,
-    /// Of model and data caches together.
-    pub bytes: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Limits { entries: 4096, entries_per_uid: 512, bytes: u64::MAX }
-    }
-}
 
 /// How long after the start another daemon, whose place this one takes, may still have the table.
 const SUCCESSION: Duration = Duration::from_secs(2);

@@ -4,7 +4,7 @@
 //! model's content in place of a token. What the store loses is compiled again, so nothing here is an error to a
 //! client.
 
-use super::files::data_len;
+use super::content::data_len;
 use super::{Cache, CacheError, CacheFiles, Content, Entry, Key, Limits, Loaded, Registry};
 use std::collections::HashSet;
 use std::ffi::OsStr;

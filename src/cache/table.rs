@@ -2,7 +2,6 @@
 
 use super::entry::{Entry, EntryBytes, Key, KeyBytes};
 use super::marker::{Left, Marker};
-use super::registry::Limits;
 use redb::backends::InMemoryBackend;
 use redb::{
     Builder, Database, DatabaseError, ReadOnlyDatabase, ReadOnlyTable, ReadableDatabase, ReadableTable,
@@ -12,6 +11,21 @@ use std::collections::HashMap;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::Path;
 use std::time::{Duration, Instant};
+
+/// How much there may be.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub entries: usize,
+    pub entries_per_uid: usize,
+    /// Of model and data caches together.
+    pub bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { entries: 4096, entries_per_uid: 512, bytes: u64::MAX }
+    }
+}
 
 pub(super) const FILE: &str = "registry.redb";
 

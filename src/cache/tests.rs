@@ -2,10 +2,12 @@
 
 use super::*;
 use crate::memory::{AlignedBuf, ClientSlice};
+use crate::memory::{Mapping, Weights};
 use std::fs::File;
 use std::io::{Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use tempfile::TempDir;
 
 pub(super) const MODEL: &[u8] = b"all that steers";

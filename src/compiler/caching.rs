@@ -7,6 +7,7 @@ use crate::backend::{
     Priority, Saved,
 };
 use crate::cache::{Cache, CacheError, CacheFiles, Content, Key, Reserved};
+use crate::statistics::CacheCounts;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -31,6 +32,15 @@ pub enum CachingError {
     NotCacheable,
     #[error(transparent)]
     Backend(BackendError),
+}
+
+/// What is counted of both caches.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Of clients' cache files.
+    pub files: CacheCounts,
+    /// Of the driver's own store.
+    pub store: CacheCounts,
 }
 
 impl CachingError {

@@ -12,7 +12,7 @@ mod error;
 mod saving;
 mod storing;
 
-pub use caching::{CachePlace, CachingError};
+pub use caching::{CachePlace, CachingError, Counts};
 pub use error::CompileError;
 pub use saving::{SavePlace, StorePlace, Unsaved};
 pub use storing::LEAST_CONSTANTS;
@@ -25,7 +25,6 @@ use crate::ops::Interrupt;
 use crate::scheduler::limits::{self, Limit};
 use crate::scheduler::marks::{self, Phase};
 use crate::scheduler::{boottime_ns, Control, Load, Permit, Quota, Workers};
-use crate::statistics::CacheCounts;
 use saving::{ReservedFiles, Saves};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
@@ -89,15 +88,6 @@ pub struct Compiler {
     workers: Workers,
     jobs: Arc<Quota>,
     saves: Arc<Saves>,
-}
-
-/// What is counted of both caches.
-#[derive(Debug, Default)]
-pub struct Counts {
-    /// Of clients' cache files.
-    pub files: CacheCounts,
-    /// Of the driver's own store.
-    pub store: CacheCounts,
 }
 
 /// What compiling threads use.
@@ -178,6 +168,27 @@ impl Compiler {
         };
         self.workers.submit(client, priority, Box::new(task));
         Ok(())
+    }
+
+    /// Has a model saved, at low priority, now that it was executed. Does nothing where that is under way, done, or has
+    /// failed for good.
+    pub fn used(&self, unsaved: &Unsaved, executable: &Arc<dyn Executable>) {
+        let client = unsaved.client();
+        let Some(attempt) = unsaved.begin() else { return };
+        let Ok(permit) = self.jobs.take(client, 1) else { return attempt.leave() };
+        // From here on, so that a process which runs a model once, and ends, saves it all the same.
+        let Some(saving) = self.saves.begin() else { return };
+        let (executable, counts) = (executable.clone(), self.shared.counts.clone());
+        let task = move || {
+            attempt.make(&*executable, &counts);
+            drop((permit, saving));
+        };
+        self.workers.submit(client, Priority::Low, Box::new(task));
+    }
+
+    /// For a process that is about to end: waits, not for long, for saves that are due; none begins from here on.
+    pub fn settle(&self) {
+        self.saves.close();
     }
 }
 

@@ -4,9 +4,8 @@
 //! They are nobody's wait: executions go on meanwhile, and know nothing of a save that fails. What was executed once is
 //! saved even if its client is gone by then, as many clients run a model once in their lives.
 
-use super::caching::{self, CachePlace, CachingError};
-use super::{Compiler, Counts};
-use crate::backend::{BackendError, CompileOptions, Executable, Priority};
+use super::caching::{self, CachePlace, CachingError, Counts};
+use crate::backend::{BackendError, CompileOptions, Executable};
 use crate::cache::{Cache, CacheError, Key, Reserved, Store};
 use crate::memory::MemoryError;
 use crate::scheduler::Permit;
@@ -69,23 +68,30 @@ impl Unsaved {
     }
 }
 
-impl State {
-    fn next(&self) -> MutexGuard<'_, Next> {
-        self.next.lock().unwrap_or_else(PoisonError::into_inner)
+impl Unsaved {
+    /// Whose model it is.
+    pub(super) fn client(&self) -> u32 {
+        self.client
     }
 
-    /// The place, if the caller is to save it there, as nobody else does.
-    fn begin(&self) -> Option<SavePlace> {
+    /// The attempt that the caller is to make, as nobody else does; `None` where nothing is to be done now.
+    pub(super) fn begin(&self) -> Option<Attempt> {
         // After most executions this is all.
-        if self.begun.load(Ordering::Relaxed) {
+        if self.state.begun.load(Ordering::Relaxed) {
             return None;
         }
-        let mut next = self.next();
+        let mut next = self.state.next();
         if next.not_before.is_some_and(|end| Instant::now() < end) {
             return None;
         }
-        self.begun.store(true, Ordering::Relaxed);
-        next.place.take()
+        self.state.begun.store(true, Ordering::Relaxed);
+        Some(Attempt { place: next.place.take()?, state: self.state.clone() })
+    }
+}
+
+impl State {
+    fn next(&self) -> MutexGuard<'_, Next> {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lets a later execution begin once more: `failed` says whether this attempt has failed, rather than found no room.
@@ -97,6 +103,29 @@ impl State {
             next.wait = (2 * next.wait).min(LONGEST_WAIT);
         }
         self.begun.store(false, Ordering::Relaxed);
+    }
+}
+
+/// One attempt to save a model.
+pub(super) struct Attempt {
+    place: SavePlace,
+    state: Arc<State>,
+}
+
+impl Attempt {
+    /// Leaves it to a later execution, as there is no room for it now.
+    pub fn leave(self) {
+        self.state.put_back(self.place, false);
+    }
+
+    /// Makes it. What failed for want of memory, disk or room is tried again after a later execution, ever more rarely.
+    pub fn make(self, executable: &dyn Executable, counts: &Counts) {
+        if let Err(why) = self.place.save(executable, counts) {
+            why.log();
+            if why.may_pass() {
+                self.state.put_back(self.place, true);
+            }
+        }
     }
 }
 
@@ -152,38 +181,6 @@ impl CachingError {
     }
 }
 
-impl Compiler {
-    /// Has a model saved, at low priority, now that it was executed. Does nothing where that is under way, done, or has
-    /// failed for good.
-    ///
-    /// What failed for want of memory, disk or room is tried again after a later execution, ever more rarely.
-    pub fn used(&self, unsaved: &Unsaved, executable: &Arc<dyn Executable>) {
-        let (client, state) = (unsaved.client, unsaved.state.clone());
-        let Some(place) = state.begin() else { return };
-        let Ok(permit) = self.jobs.take(client, 1) else {
-            return state.put_back(place, false);
-        };
-        // From here on, so that a process which runs a model once, and ends, saves it all the same.
-        let Some(saving) = self.saves.begin() else { return };
-        let (executable, counts) = (executable.clone(), self.shared.counts.clone());
-        let task = move || {
-            if let Err(why) = place.save(&*executable, &counts) {
-                why.log();
-                if why.may_pass() {
-                    state.put_back(place, true);
-                }
-            }
-            drop((permit, saving));
-        };
-        self.workers.submit(client, Priority::Low, Box::new(task));
-    }
-
-    /// For a process that is about to end: waits, not for long, for saves that are due; none begins from here on.
-    pub fn settle(&self) {
-        self.saves.close();
-    }
-}
-
 /// Saves that are due or under way in the background.
 #[derive(Default)]
 pub(super) struct Saves {
@@ -215,7 +212,8 @@ impl Saves {
         Some(Saving(self.clone()))
     }
 
-    fn close(&self) {
+    /// Waits, not for long, for those that are due; none begins from here on.
+    pub fn close(&self) {
         /// Disks can hang, and much can be due.
         const PATIENCE: Duration = Duration::from_secs(5);
         let deadline = Instant::now() + PATIENCE;

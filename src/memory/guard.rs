@@ -5,6 +5,7 @@
 //! that was under way ends normally, to be reported as failed. Every other SIGBUS goes to the handler that was there
 //! before: real crashes still crash. Nothing that the handler calls may lock, allocate or panic.
 
+use super::kernel::page_size;
 use super::MemoryError;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -79,7 +80,7 @@ impl Region {
         let slot = slot.ok_or(MemoryError::Exhausted("too many mappings of client memory at once"))?;
         let region = &REGIONS[slot];
         region.start.store(start, SeqCst);
-        region.len.store(len.next_multiple_of(super::page_size() as usize), SeqCst);
+        region.len.store(len.next_multiple_of(page_size() as usize), SeqCst);
         region.vanished.store(false, SeqCst);
         region.generation.fetch_add(1, SeqCst);
         USED.fetch_max(slot + 1, SeqCst);

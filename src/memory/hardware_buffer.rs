@@ -3,10 +3,10 @@
 //! The library's functions are looked up at run time, for nothing but Android has it; without it, [`super::pool`] makes
 //! do with the handle's dma-buf. Only BLOBs come here, which are plain bytes: must not know of images.
 
-use super::client::Access;
 use super::file::Direction;
 use super::guard::Region;
-use super::pages::page_size;
+use super::kernel::page_size;
+use super::Access;
 use super::MemoryError;
 use std::ffi::{c_int, c_void, CStr};
 use std::sync::atomic::{AtomicBool, Ordering};

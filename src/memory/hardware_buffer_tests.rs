@@ -1,7 +1,7 @@
 //! Hardware buffers against a library of the test's own, whose buffers are mapped memfds.
 
 use super::*;
-use crate::memory::{ClientSlice, Held, Mapping};
+use crate::memory::{Accessed, ClientSlice, Mapping};
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -235,10 +235,10 @@ fn a_held_buffer_is_locked_once_for_all_that_is_done_with_it() {
     let file = memfd();
     let slice = slice(&file, 0x33);
     for (access, usage) in [(Access::Read, 0x3), (Access::Write, 0x30), (Access::ReadWrite, 0x33)] {
-        let held = Held::new(slice.mapping(), access).unwrap().unwrap();
+        let held = Accessed::new(slice.mapping(), access).unwrap().unwrap();
         assert_eq!(lock_of(&file), Some(usage));
         // Who comes meanwhile is not kept waiting.
-        assert!(Held::new(slice.mapping(), Access::Read).unwrap().is_none());
+        assert!(Accessed::new(slice.mapping(), Access::Read).unwrap().is_none());
         assert!(matches!(slice.read(&mut [0]), Err(MemoryError::Exhausted(_))));
         let part = slice.part(5, 3).unwrap();
         assert_eq!(held.view(&part).is_some(), access.reads());
@@ -249,17 +249,17 @@ fn a_held_buffer_is_locked_once_for_all_that_is_done_with_it() {
         held.end().unwrap();
         assert_eq!(lock_of(&file), None);
     }
-    drop(Held::new(slice.mapping(), Access::Read).unwrap());
+    drop(Accessed::new(slice.mapping(), Access::Read).unwrap());
     assert_eq!(lock_of(&file), None);
     slice.part(4, 5).unwrap().read(&mut [0; 5]).unwrap();
-    assert!(Held::new(self::slice(&file, 0x3).mapping(), Access::ReadWrite).is_err());
+    assert!(Accessed::new(self::slice(&file, 0x3).mapping(), Access::ReadWrite).is_err());
 }
 
 #[test]
 fn a_held_buffer_that_vanishes_is_an_error_once_it_was_touched() {
     let file = memfd();
     let slice = slice(&file, 0x33);
-    let held = Held::new(slice.mapping(), Access::ReadWrite).unwrap().unwrap();
+    let held = Accessed::new(slice.mapping(), Access::ReadWrite).unwrap().unwrap();
     held.check().unwrap();
     file.set_len(0).unwrap();
     assert_eq!(held.view(&slice).unwrap().get(SIZE - 1), 0);
@@ -267,5 +267,5 @@ fn a_held_buffer_that_vanishes_is_an_error_once_it_was_touched() {
     held.target(&slice, SIZE).unwrap().copy_from(0, &[1; SIZE]);
     assert!(matches!(held.end(), Err(MemoryError::Vanished)));
     assert_eq!(lock_of(&file), None);
-    assert!(matches!(Held::new(slice.mapping(), Access::Read), Err(MemoryError::Vanished)));
+    assert!(matches!(Accessed::new(slice.mapping(), Access::Read), Err(MemoryError::Vanished)));
 }

@@ -47,6 +47,12 @@ pub(super) fn same_open_file(a: BorrowedFd, b: BorrowedFd) -> Option<bool> {
     }
 }
 
+/// Page size of this machine: 4 KiB and 16 KiB kernels both exist.
+pub fn page_size() -> u64 {
+    // SAFETY: sysconf only reads a value.
+    u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096).max(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

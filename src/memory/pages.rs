@@ -1,10 +1,12 @@
 //! Pages: a mapping of a client's file, or of nothing, in our address space.
 //!
-//! Must not hand out references into them: see [`super::client`].
+//! Must not hand out references into them: see [`super::mapping`].
 
-use super::client::Access;
+use super::access::Access;
+use super::budget::Counted;
 use super::file::{self, Announced, Direction, DmaBuf};
 use super::guard::Region;
+use super::kernel::page_size;
 use super::MemoryError;
 use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -115,22 +117,6 @@ impl Pages {
         Ok(Pages { base, mapped: len.max(1), skip: 0, region: None, sentinel: None, dma_buf: None })
     }
 
-    /// Private pages with the `len` bytes that `fill` gives.
-    pub fn filled(
-        len: usize,
-        fill: impl FnOnce(&mut [u8]) -> std::io::Result<()>,
-    ) -> Result<Self, MemoryError> {
-        let pages = Pages::anonymous(len)?;
-        // SAFETY: the mapping was just made, has at least so many bytes, all initialised by the kernel, and nobody else
-        // knows of it. The slice ends with this function.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(pages.base.cast::<u8>(), len) };
-        fill(bytes).map_err(|why| match why.kind() {
-            std::io::ErrorKind::UnexpectedEof => MemoryError::Vanished,
-            _ => MemoryError::Map(why),
-        })?;
-        Ok(pages)
-    }
-
     /// Whether the file shrank, or was given another stamp, while the pages were in use.
     pub fn vanished(&self) -> bool {
         let rewritten = self.sentinel.as_ref().is_some_and(|sentinel| {
@@ -175,6 +161,23 @@ impl Drop for Pages {
         // SAFETY: exactly the region that mmap gave us; nobody holds a reference into it.
         unsafe { libc::munmap(self.base, self.mapped) };
     }
+}
+
+/// Private pages with the `len` bytes that `fill` gives, counted as the client's.
+pub(super) fn filled(
+    len: usize,
+    fill: impl FnOnce(&mut [u8]) -> std::io::Result<()>,
+) -> Result<(Pages, Counted), MemoryError> {
+    let counted = Counted::take(len).ok_or(MemoryError::OutOfMemory(len))?;
+    let pages = Pages::anonymous(len)?;
+    // SAFETY: the mapping was just made, has at least so many bytes, all initialised by the kernel, and nobody else
+    // knows of it. The slice ends with this function.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(pages.base.cast::<u8>(), len) };
+    fill(bytes).map_err(|why| match why.kind() {
+        std::io::ErrorKind::UnexpectedEof => MemoryError::Vanished,
+        _ => MemoryError::Map(why),
+    })?;
+    Ok((pages, counted))
 }
 
 /// Reads the start of `file` into all of `bytes`; large parts on threads of their own, as most of the time goes into
@@ -256,10 +259,4 @@ pub fn guarded_len(len: u64) -> Option<u64> {
 /// Where the stamp of such a file is.
 pub fn stamp_start(len: u64) -> Option<u64> {
     guarded_len(len)?.checked_sub(1 + STAMP as u64)
-}
-
-/// Page size of this machine: 4 KiB and 16 KiB kernels both exist.
-pub fn page_size() -> u64 {
-    // SAFETY: sysconf only reads a value.
-    u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096).max(1)
 }

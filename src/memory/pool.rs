@@ -1,10 +1,10 @@
 //! Memory pools as the interface passes them: which part of which file, and how it may be used.
 
-use super::client::{Access, Mapping};
 use super::device::{ClientMemory, ClientMemoryKind};
 use super::hardware_buffer::{Description, HardwareBuffer, Library};
 use super::identity::Identity;
 use super::MemoryError;
+use super::{Access, Mapping};
 use crate::aidl;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
@@ -96,8 +96,8 @@ impl<'a> Pool<'a> {
     }
 
     /// As [`map`](Self::map), for one execution that is about to run.
-    pub fn map_briefly(&self) -> Result<Arc<Mapping>, MemoryError> {
-        self.map_with(Library::of_this_machine(), Mapping::brief)
+    pub fn map_for_one_use(&self) -> Result<Arc<Mapping>, MemoryError> {
+        self.map_with(Library::of_this_machine(), Mapping::for_one_use)
     }
 
     /// Maps the pool, a hardware buffer by means of `library`, a file by `map`.

@@ -4,7 +4,8 @@
 //! reads it; whoever wants the bytes waits for a while. There are only so many to lose: until some of them come back,
 //! all such memory is refused. As it is a copy, it is for memory that is read once: constants, inputs of one execution.
 
-use super::client::Mapping;
+use super::budget::Counted;
+use super::pages::{self, Pages};
 use super::{Access, MemoryError};
 use std::fs::File;
 use std::os::fd::BorrowedFd;
@@ -36,8 +37,11 @@ impl Drop for Reader {
     }
 }
 
+/// Private pages, counted, with the bytes of such a file.
+type Copied = (Pages, Counted);
+
 /// A copy of `len` bytes of `fd` from `offset`.
-pub(super) fn copy(fd: BorrowedFd, offset: u64, len: usize, access: Access) -> Result<Mapping, MemoryError> {
+pub(super) fn copy(fd: BorrowedFd, offset: u64, len: usize, access: Access) -> Result<Copied, MemoryError> {
     if access != Access::Read {
         return Err(MemoryError::Access("memory of a file that another process serves can only be read"));
     }
@@ -50,12 +54,12 @@ fn read_in_time(
     len: usize,
     patience: Duration,
     read: impl FnOnce(&mut [u8]) -> std::io::Result<()> + Send + 'static,
-) -> Result<Mapping, MemoryError> {
+) -> Result<Copied, MemoryError> {
     let reader = Reader::new()
         .ok_or(MemoryError::Exhausted("too many files that other processes serve are being waited for"))?;
     let (sender, receiver) = sync_channel(1);
     let work = move || {
-        let copied = Mapping::private_from(len, read).map_err(|why| match why {
+        let copied = pages::filled(len, read).map_err(|why| match why {
             MemoryError::Vanished => {
                 MemoryError::Invalid(format!("the memory's file has not its {len} bytes"))
             }
@@ -74,7 +78,7 @@ fn read_in_time(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::ClientSlice;
+    use crate::memory::{ClientSlice, Mapping};
     use std::os::fd::AsFd;
     use std::sync::{Arc, Mutex};
 
@@ -88,7 +92,10 @@ mod tests {
         file.write_all_at(&[7; 100], 0).unwrap();
         let copied = copy(file.as_fd(), 10, 80, Access::Read).unwrap();
         file.write_all_at(&[8; 100], 0).unwrap();
-        assert_eq!(ClientSlice::whole(Arc::new(copied)).to_private().unwrap()[..], [7; 80]);
+        assert_eq!(
+            ClientSlice::whole(Arc::new(Mapping::private(80, copied))).to_private().unwrap()[..],
+            [7; 80]
+        );
         assert!(matches!(copy(file.as_fd(), 50, 51, Access::Read), Err(MemoryError::Invalid(_))));
         assert!(matches!(copy(file.as_fd(), 0, 1, Access::ReadWrite), Err(MemoryError::Access(_))));
     }
@@ -108,7 +115,7 @@ mod tests {
         };
         for _ in 0..MOST_READERS {
             let copied = read_in_time(1, moment, never());
-            assert!(matches!(copied, Err(MemoryError::Unsupported(_))), "{copied:?}");
+            assert!(matches!(copied, Err(MemoryError::Unsupported(_))));
         }
         assert!(matches!(read_in_time(1, moment, never()), Err(MemoryError::Exhausted(_))));
         // They come back when they are answered after all.

@@ -2,8 +2,8 @@
 //!
 //! Must not know what the words mean. The peer may write them at any time, so what is read is a claim, to be checked.
 
-use super::client::{Access, Mapping};
 use super::MemoryError;
+use super::{Access, Mapping};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
 

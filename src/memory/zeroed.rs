@@ -1,7 +1,7 @@
 //! Zeroed pages of our own, for large buffers: the kernel zeroes each when it is first touched, many at a time where it
 //! has huge pages. Nothing of a client's is ever mapped here.
 
-use super::pages::page_size;
+use super::kernel::page_size;
 use nix::sys::mman::{madvise, mmap_anonymous, munmap, MapFlags, MmapAdvise, ProtFlags};
 use std::ffi::c_void;
 use std::num::NonZeroUsize;

@@ -108,7 +108,7 @@ fn check_call(
     };
     let input_operands: Vec<_> = inputs.iter().map(as_operand).collect();
     let output_operands: Vec<_> = outputs.iter().map(as_operand).collect();
-    let form = signature::find(operation, &input_operands, &output_operands)?.form;
+    let form = signature::find(operation.signatures, &input_operands, &output_operands)?.form;
     if matches!(operation.run, Run::ControlFlow) {
         return Ok(form); // its rules look into other subgraphs and come when all are decoded
     }

@@ -3,6 +3,7 @@
 //! The same view serves validation (dimensions may be unknown, only constants have values), shape rules at compilation
 //! (dimensions known, some values not) and evaluation (everything known). Nothing here may refer to client memory.
 
+use super::interrupt::Interrupt;
 use super::scratch::{collected, Scratch, Values};
 use super::OpError;
 use crate::tensor::{ChannelQuant, OperandType, TensorInfo};
@@ -176,27 +177,6 @@ pub struct Args<'a> {
     pub outputs: &'a [TensorInfo],
     /// Its yield points are come by at least every millisecond; an error must be passed on at once.
     pub interrupt: &'a dyn Interrupt,
-}
-
-/// Tells a running operation to stop, or to wait while others compute.
-pub trait Interrupt: Sync {
-    /// An error if the work is to stop: deadline passed, client gone, execution cancelled. For any thread.
-    fn check(&self) -> Result<(), OpError>;
-
-    /// As [`check`](Self::check), and waits while it is others' turn to compute. Long work comes by here at least every
-    /// millisecond, on the one thread that it was given to: helpers only check. The caller must not hold a lock.
-    fn yield_point(&self) -> Result<(), OpError> {
-        self.check()
-    }
-}
-
-/// An interrupt that never comes, for validation, constant folding and tests.
-pub struct NeverInterrupted;
-
-impl Interrupt for NeverInterrupted {
-    fn check(&self) -> Result<(), OpError> {
-        Ok(())
-    }
 }
 
 impl<'a> Args<'a> {

@@ -265,7 +265,7 @@ pub fn attack(
         .map(|t| t.as_ref().map_or(Operand::Omitted(None), |t| Operand::Present(&t.info)))
         .collect();
     let out_operands: Vec<_> = outputs.iter().map(Operand::Present).collect();
-    let form = signature::find(operation, &operands, &out_operands).map_err(OpError::Failed)?.form;
+    let form = signature::find(operation.signatures, &operands, &out_operands).map_err(OpError::Failed)?.form;
     let with = |data: fn(&Tensor) -> Option<&[u8]>| -> Vec<Option<Arg>> {
         inputs.iter().map(|t| t.as_ref().map(|t| Arg { info: &t.info, data: data(t) })).collect()
     };

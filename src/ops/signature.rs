@@ -3,7 +3,7 @@
 //! Validator, backends, `nnhal info` and the documentation all read these; rules that go beyond types, ranks and counts
 //! are an operation's `check`.
 
-use super::{Arg, Operation};
+use super::Arg;
 use crate::tensor::{OperandType, TensorInfo};
 
 /// Type of a slot.
@@ -144,11 +144,11 @@ pub struct Match {
     pub feature_level: u8,
 }
 
-/// Finds the signature of `operation` that a call with these operands follows, or says why none does: of all
+/// Finds the one of an operation's `signatures` that a call with these operands follows, or says why none does: of all
 /// mismatches the one furthest along is reported.
-pub fn find(operation: &Operation, inputs: &[Operand], outputs: &[Operand]) -> Result<Match, String> {
+pub fn find(signatures: &[Signature], inputs: &[Operand], outputs: &[Operand]) -> Result<Match, String> {
     let mut closest: Option<Miss> = None;
-    for (form, signature) in operation.signatures.iter().enumerate() {
+    for (form, signature) in signatures.iter().enumerate() {
         for row in signature.rows {
             let sides = match_side(&signature.inputs_side(), row, inputs).and_then(|()| {
                 match_side(&signature.outputs_side(), row, outputs)
@@ -318,7 +318,7 @@ mod tests {
         let (inputs, outputs) = (infos(inputs), infos(outputs));
         let inputs: Vec<_> = inputs.iter().map(Operand::Present).collect();
         let outputs: Vec<_> = outputs.iter().map(Operand::Present).collect();
-        find(ty.operation().expect("in the table"), &inputs, &outputs).expect_err("refused")
+        find(ty.operation().expect("in the table").signatures, &inputs, &outputs).expect_err("refused")
     }
 
     #[test]

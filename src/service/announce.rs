@@ -1,8 +1,8 @@
 //! What a compilation's callback is told: once, whatever happens, and never on a thread that others need.
 
 use super::death::DeathWatch;
+use super::prepared::Prepared;
 use super::prepared_model;
-use super::prepared_model::Prepared;
 use super::status::ServiceError;
 use crate::aidl::{ErrorStatus, IPreparedModelCallback};
 use crate::scheduler::{Permit, Quotas, Reserved, ThreadCache};

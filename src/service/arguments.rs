@@ -1,6 +1,6 @@
 //! From a request's pools to the memories that a backend binds.
 
-use super::driver::Core;
+use super::core::Core;
 use super::status::ServiceError;
 use crate::backend::{Argument, Memory, Request};
 use crate::memory::{Access, Pool};
@@ -24,7 +24,7 @@ impl Core {
                 return Ok(Memory::Device(imported));
             }
         }
-        let mapped = if span == Span::Once { pool.map_briefly() } else { pool.map() };
+        let mapped = if span == Span::Once { pool.map_for_one_use() } else { pool.map() };
         mapped
             .map(Memory::Mapped)
             .map_err(|source| ServiceError::Memory { what: "its memory".into(), source })

@@ -1,8 +1,9 @@
 //! Device memory: IDevice.allocate, and the IBuffer that it gives.
 
-use super::driver::Core;
-use super::prepared_model;
-use super::status::{handle, ServiceError};
+use super::call::handle;
+use super::core::Core;
+use super::prepared;
+use super::status::ServiceError;
 use crate::aidl::*;
 use crate::backend::BackendError;
 use crate::buffer::{self, BufferError, BufferHandle, Owner, RoleModel};
@@ -27,7 +28,7 @@ pub(super) fn allocate(
     let models = models.iter().enumerate().map(|(i, model)| {
         let model = model.preparedModel.as_ref();
         let model = model.ok_or_else(|| ServiceError::argument(format!("prepared model {i} is null")))?;
-        prepared_model::find(model, core)
+        prepared::find(model, core)
             .ok_or_else(|| ServiceError::argument(format!("prepared model {i} is not of this device")))
     });
     let models = models.collect::<Result<Vec<_>, _>>()?;

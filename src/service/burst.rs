@@ -4,9 +4,10 @@
 //! on the client's word.
 
 use super::arguments::Span;
-use super::prepared_model::Prepared;
+use super::call::handle;
+use super::prepared::Prepared;
 use super::run::{Busy, Execution, Purpose};
-use super::status::{handle, ServiceError};
+use super::status::ServiceError;
 use super::terms::{self, Terms};
 use crate::aidl::*;
 use crate::backend;

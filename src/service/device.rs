@@ -2,10 +2,11 @@
 
 use super::announce::Announcement;
 use super::buffer;
+use super::call::{self, handle};
+use super::core::{version, Core};
 use super::diagnostics;
-use super::driver::{version, Core};
-use super::prepared_model::Prepared;
-use super::status::{self, handle, ServiceError};
+use super::prepared::Prepared;
+use super::status::ServiceError;
 use super::terms;
 use crate::aidl::*;
 use crate::backend::{self, CompileOptions, Control};
@@ -126,7 +127,7 @@ impl Device {
                     Ok(compiled) => Ok(Arc::new(Prepared::new(core, compiled, life, place, process))),
                     Err(error) => {
                         let error = ServiceError::from(error);
-                        status::note(&core, "compilation", &error);
+                        call::note(&core, "compilation", &error);
                         Err(error.status())
                     }
                 });

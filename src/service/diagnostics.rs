@@ -1,10 +1,10 @@
 //! The extension of the device: why operations are not taken, how the driver is, and what it tells clients of their prepared
 //! models; and what `dumpsys` prints of the driver.
 
-use super::driver::Core;
+use super::call::handle;
+use super::core::Core;
 use super::profile;
 use super::report::{report, View};
-use super::status::handle;
 use crate::aidl::{BnDiagnostics, IDiagnostics, IPreparedModel, IRecorder, Model, ModelDescription};
 use crate::quota::Quota;
 use binder::{BinderResult, Interface, StatusCode, Strong};

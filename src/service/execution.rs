@@ -1,8 +1,9 @@
 //! IExecution: a request checked and mapped once, to be run many times.
 
+use super::call::handle;
 use super::fenced;
 use super::run::{Busy, Execution};
-use super::status::{handle, ServiceError};
+use super::status::ServiceError;
 use super::terms;
 use crate::aidl::*;
 use crate::scheduler::Permit;

@@ -4,9 +4,10 @@
 //! hand, wants no failed fence of a loop that runs out of time, but takes that as the status of the call. So a model that
 //! may loop runs within the call, unless there are fences to wait for.
 
+use super::call;
 use super::fence::{self, FenceState, Signal};
 use super::run::{timing, Busy, Execution, NO_TIMING};
-use super::status::{self, ServiceError};
+use super::status::ServiceError;
 use super::terms::{self, check_deadline};
 use crate::aidl::*;
 use crate::backend::{boottime_ns, BackendError, Control, Outcome, Submission, GRACE};
@@ -352,7 +353,7 @@ impl Task {
         state.result = Some(match result {
             Ok((launched, fenced)) => (ErrorStatus::NONE, launched, fenced),
             Err(error) => {
-                status::note(&work.execution.prepared().core, "fenced execution", &error);
+                call::note(&work.execution.prepared().core, "fenced execution", &error);
                 (error.status(), NO_TIMING, NO_TIMING)
             }
         });

@@ -3,11 +3,12 @@
 //! Requests that come this way take the same path as all others once their arguments are known.
 
 use super::arguments::Span;
+use super::call::{self, handle};
+use super::core::Core;
 use super::death::DeathWatch;
-use super::driver::Core;
-use super::prepared_model::Prepared;
+use super::prepared::Prepared;
 use super::run::{Execution, Purpose};
-use super::status::{self, handle, ServiceError};
+use super::status::ServiceError;
 use super::terms::Terms;
 use crate::aidl::*;
 use crate::backend;
@@ -147,7 +148,7 @@ impl Executor for Client {
         cancelled: &Arc<AtomicBool>,
     ) -> ResultPacket {
         self.run(request, memories, cancelled).unwrap_or_else(|error| {
-            status::note(&self.prepared.core, "an execution over a queue", &error);
+            call::note(&self.prepared.core, "an execution over a queue", &error);
             ResultPacket::bare(status_of_1_0(error.status()))
         })
     }

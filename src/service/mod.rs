@@ -3,7 +3,7 @@
 //! Handlers check what only they can see (who calls, raw arguments), hand the work down and turn errors into binder
 //! status. They compute nothing themselves.
 //!
-//! - `driver`: a driver, and what its objects share
+//! - `driver`: how a driver is made; `core`: what its objects share; `prepared`: a prepared model as the driver has it
 //! - `device`: IDevice; `announce`: what a compilation's callback is told; `buffer`: device memory, IBuffer
 //! - `prepared_model`: IPreparedModel; `execution`: IExecution; `burst`: IBurst; `fenced`: what runs behind a fence
 //! - `death`: watches on the death of a client's object
@@ -12,7 +12,7 @@
 //! - `fmq_burst`: the extension of every prepared model: bursts over fast message queues
 //! - `run`: the one path that every way to execute takes; `fence`: fences
 //! - `arguments`: from request pools to tensors; `terms`: times, hints and the like
-//! - `status`: the one place where errors become binder status
+//! - `call`: the wrapper that every handler runs in; `status`: the one place where errors become binder status
 
 #![allow(non_snake_case)] // the interface's methods are in camel case
 
@@ -20,6 +20,8 @@ mod announce;
 mod arguments;
 mod buffer;
 mod burst;
+mod call;
+mod core;
 mod death;
 mod device;
 mod diagnostics;
@@ -28,6 +30,7 @@ mod execution;
 mod fence;
 mod fenced;
 mod fmq_burst;
+mod prepared;
 mod prepared_model;
 mod profile;
 mod report;

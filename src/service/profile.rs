@@ -1,9 +1,10 @@
 //! What the driver tells a client of a model that it has prepared: what runs it, where its values lie, and what its
 //! executions do when. Of other clients' models it tells nothing.
 
-use super::driver::Core;
-use super::prepared_model::{self, Prepared};
-use super::status::{handle, ServiceError};
+use super::call::handle;
+use super::core::Core;
+use super::prepared::{self, Prepared};
+use super::status::ServiceError;
 use crate::aidl::{self, BnRecorder, IPreparedModel, IRecorder, ModelDescription, Recorded};
 use crate::backend::{Description, KernelName, StepDescription, SubgraphDescription, ValuePlace};
 use crate::scheduler::{Activity, Noted, OperationId, Recorder, Span};
@@ -18,7 +19,7 @@ const MOST_DESCRIBED: usize = 1 << 16;
 
 /// What is behind `model`, which the calling client must have prepared.
 fn own(core: &Arc<Core>, model: &Strong<dyn IPreparedModel>) -> Result<Arc<Prepared>, ServiceError> {
-    let prepared = prepared_model::find(model, core)
+    let prepared = prepared::find(model, core)
         .ok_or_else(|| ServiceError::argument("the prepared model is not of this device"))?;
     match prepared.client() == binder::get_calling_uid() {
         true => Ok(prepared),
@@ -142,6 +143,7 @@ fn long(number: u64) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::prepared_model;
     use super::super::Driver;
     use super::*;
     use crate::aidl::ErrorStatus;

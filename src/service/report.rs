@@ -3,7 +3,7 @@
 //! Nothing of what clients compute is in it, and its length is bounded. Whoever makes it waits for nobody: locks are held
 //! for as long as it takes to copy some numbers, and no device and no disk is asked.
 
-use super::driver::{version, Core};
+use super::core::{version, Core};
 use crate::aidl::{DIAGNOSTICS_VERSION, INTERFACE_HASH, INTERFACE_VERSION};
 use crate::compiler::Counts;
 use crate::quota::Quota;

@@ -2,7 +2,7 @@
 
 use super::arguments::{check_access, resolve, FindMemory};
 use super::buffer;
-use super::prepared_model::Prepared;
+use super::prepared::Prepared;
 use super::status::ServiceError;
 use super::terms::{check_deadline, Terms};
 use crate::aidl;

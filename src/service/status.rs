@@ -1,17 +1,13 @@
-//! The one place where errors become binder status, and the wrapper that every handler runs in.
+//! The one place where errors become binder status.
 
-use super::driver::Core;
 use crate::aidl::ErrorStatus;
 use crate::backend::BackendError;
 use crate::buffer::BufferError;
 use crate::cache::CacheError;
 use crate::compiler::{CachingError, CompileError};
-use crate::memory::{on_account_of, MemoryError};
+use crate::memory::MemoryError;
 use crate::model::{ModelError, RequestError};
-use crate::scheduler::marks::{self, Phase};
-use crate::scheduler::{slow_calls, Refused};
-use binder::{BinderResult, Status};
-use std::panic::{catch_unwind, AssertUnwindSafe};
+use crate::scheduler::Refused;
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
@@ -145,44 +141,8 @@ fn of_memory(error: &MemoryError) -> ErrorStatus {
     }
 }
 
-/// Runs the body of `call`: turns its error into binder status, logs it once, and lets no panic out. What memory it
-/// takes is the client's; if it takes long, what it waited for is logged, too.
-pub(super) fn handle<T>(
-    core: &Core,
-    call: &'static str,
-    body: impl FnOnce() -> Result<T, ServiceError>,
-) -> BinderResult<T> {
-    let client = binder::get_calling_uid();
-    let (_call, _account) = (slow_calls::call(call, client), on_account_of(client));
-    let _mark = marks::begin(Phase::of_call, call);
-    let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(ServiceError::Panicked));
-    result.map_err(|error| {
-        note(core, call, &error);
-        Status::new_service_specific_error(error.status().0, Some(error.to_string()))
-    })
-}
-
-/// Logs and counts why `call` failed. A client's own mistakes, and its end, are no news unless somebody looks for them.
-pub(super) fn note(core: &Core, call: &'static str, error: &ServiceError) {
-    let cancelled = matches!(
-        error,
-        ServiceError::Backend(BackendError::Cancelled)
-            | ServiceError::Compile(CompileError::Backend(BackendError::Cancelled))
-    );
-    let level = match error.status() {
-        ErrorStatus::INVALID_ARGUMENT
-        | ErrorStatus::MISSED_DEADLINE_TRANSIENT
-        | ErrorStatus::MISSED_DEADLINE_PERSISTENT => log::Level::Debug,
-        _ if cancelled => log::Level::Debug,
-        _ => log::Level::Warn,
-    };
-    let text = error.to_string();
-    core.errors.note(call, name(error.status()), &text);
-    log::log!(level, "{call}: {text}");
-}
-
 /// The interface's name of a status.
-fn name(status: ErrorStatus) -> &'static str {
+pub(super) fn name(status: ErrorStatus) -> &'static str {
     match status {
         ErrorStatus::NONE => "NONE",
         ErrorStatus::DEVICE_UNAVAILABLE => "DEVICE_UNAVAILABLE",

@@ -1,7 +1,7 @@
 //! Each rule, tried for itself.
 
 use super::running::{self, bind, bind_to, bytes, compare, mapped, run, submit, within};
-use super::{Fault, Kit, Report, Rule, Sample};
+use super::{Fault, Report, Rule, Sample};
 use crate::backend::{Backend, BackendError, CompileOptions, Control, Executable, Memory, Saved};
 use crate::memory::{ClientSlice, Mapping};
 use std::sync::atomic::Ordering;
@@ -17,9 +17,15 @@ struct Compiled<'a> {
     executable: Arc<dyn Executable>,
 }
 
-pub fn check(kit: &Kit) -> Report {
+/// Tries every rule on the samples. `rounds` is how often everything is done to see whether something stays behind,
+/// `lose` how the device is lost.
+pub fn check(
+    backend: &Arc<dyn Backend>,
+    samples: &[Sample],
+    rounds: usize,
+    lose: Option<&dyn Fn()>,
+) -> Report {
     let mut report = Report::default();
-    let backend = &kit.backend;
     let mut note = |rule, name: &str, tried: Tried| {
         if let Err(what) = tried {
             let what = if name.is_empty() { what } else { format!("{name}: {what}") };
@@ -28,7 +34,7 @@ pub fn check(kit: &Kit) -> Report {
     };
     note(Rule::Info, "", info(backend.as_ref()));
     let (mut compiled, mut refused) = (Vec::new(), Vec::new());
-    for sample in &kit.samples {
+    for sample in samples {
         let name = &sample.name;
         match supported(backend.as_ref(), sample) {
             Err(what) => note(Rule::Support, name, Err(what)),
@@ -55,9 +61,9 @@ pub fn check(kit: &Kit) -> Report {
         }
     }
     note(Rule::Concurrency, "", concurrency(backend, &compiled));
-    note(Rule::Leak, "", leak(backend, &compiled, kit.rounds));
+    note(Rule::Leak, "", leak(backend, &compiled, rounds));
     let mut untried = Vec::new();
-    match (&kit.lose, compiled.first()) {
+    match (lose, compiled.first()) {
         (Some(lose), Some(this)) => note(Rule::LostDevice, &this.sample.name, lost(backend, this, lose)),
         (None, _) => untried.push((Rule::LostDevice, "the kit was not told how the device is lost".into())),
         _ => {}

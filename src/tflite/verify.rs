@@ -23,7 +23,7 @@ fn check(builder: &Builder, built: &BuiltOperation, operation: &Operation) -> Re
     };
     let inputs: Vec<_> = built.inputs.iter().map(operand).collect();
     let outputs: Vec<_> = built.outputs.iter().map(operand).collect();
-    let form = signature::find(operation, &inputs, &outputs)?.form;
+    let form = signature::find(operation.signatures, &inputs, &outputs)?.form;
     let args: Vec<_> = built
         .inputs
         .iter()

@@ -4,7 +4,7 @@
 
 use super::error::ToolError;
 use super::print;
-use crate::cache::{CacheError, Entry, Offline, Shelf};
+use crate::cache::{CacheError, Entry, Offline, Recorded};
 use crate::daemon;
 use serde_json::{json, Map, Value};
 use std::path::{Path, PathBuf};
@@ -58,26 +58,26 @@ pub fn run(args: &CacheArgs) -> Result<(), ToolError> {
     }
 }
 
-/// Both shelves that a driver has, by what people and scripts call them.
-const SHELVES: [(&str, &str); 2] =
+/// Both caches that a driver has, by what people and scripts call them.
+const CACHES: [(&str, &str); 2] =
     [("cache files of clients", "client_files"), ("the driver's own store", "store")];
 
-fn open(directory: &Path) -> Result<[Option<Shelf>; 2], ToolError> {
+fn open(directory: &Path) -> Result<[Option<Recorded>; 2], ToolError> {
     let Offline { clients, store } = Offline::open(directory)?;
     Ok([clients, store])
 }
 
 fn list(directory: &Path, json: bool) -> Result<(), ToolError> {
     let mut told = Map::new();
-    for ((name, key), shelf) in SHELVES.into_iter().zip(open(directory)?) {
-        let Some(shelf) = shelf else {
+    for ((name, key), recorded) in CACHES.into_iter().zip(open(directory)?) {
+        let Some(recorded) = recorded else {
             told.insert(key.into(), Value::Null);
             if !json {
                 print::line(format_args!("{name}: never used"))?;
             }
             continue;
         };
-        let (entries, made_by) = (shelf.entries()?, shelf.fingerprint()?);
+        let (entries, made_by) = (recorded.entries()?, recorded.fingerprint()?);
         match json {
             true => {
                 let compilations: Vec<_> = entries.iter().map(object).collect();
@@ -129,9 +129,9 @@ fn object(entry: &Entry) -> Value {
 
 fn verify(directory: &Path, json: bool) -> Result<(), ToolError> {
     let (mut checked, mut faults) = (0, Vec::new());
-    for mut shelf in open(directory)?.into_iter().flatten() {
-        faults.extend(shelf.faults());
-        checked += shelf.entries().map_or(0, |entries| entries.len());
+    for mut recorded in open(directory)?.into_iter().flatten() {
+        faults.extend(recorded.faults());
+        checked += recorded.entries().map_or(0, |entries| entries.len());
     }
     match json {
         true => print::json(&json!({ "compilations": checked, "faults": faults }))?,
@@ -147,8 +147,8 @@ fn verify(directory: &Path, json: bool) -> Result<(), ToolError> {
 
 fn clear(directory: &Path, json: bool) -> Result<(), ToolError> {
     let mut told = Map::new();
-    for ((name, key), shelf) in SHELVES.into_iter().zip(open(directory)?) {
-        let gone = shelf.map(|shelf| shelf.clear()).transpose()?;
+    for ((name, key), recorded) in CACHES.into_iter().zip(open(directory)?) {
+        let gone = recorded.map(|recorded| recorded.clear()).transpose()?;
         told.insert(key.into(), gone.into());
         if let Some(gone) = gone.filter(|_| !json) {
             print::line(format_args!("{name}: {} gone", count(gone)))?;

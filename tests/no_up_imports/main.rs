@@ -51,9 +51,6 @@ const FORBIDDEN: &[(&str, &str)] = &[
 
 const MAY_BE_UNSAFE: &[&str] = &["memory", "fmq", "backend/cpu/kernels", "backend/cpu/pool"];
 
-/// Rooms whose files still form circles. A room that no longer does comes off the list.
-const ENTANGLED: &[&str] = &["backend", "buffer", "cache", "compiler", "memory", "ops", "service", "testing"];
-
 const MOST_LINES: usize = 500;
 
 #[test]
@@ -72,24 +69,13 @@ fn the_house_rules_hold_in_src() {
         })
         .collect();
     let mut faults: Vec<String> = sources.iter().flat_map(|(name, text)| check(name, text)).collect();
-    faults.extend(circle_faults(&circles::find(&sources)));
+    let circles = circles::find(&sources).into_iter();
+    faults.extend(circles.map(|circle| format!("{circle}: these files form a circle")));
     let mut list = String::new();
     for fault in &faults {
         let _ = writeln!(list, "src/{fault}");
     }
     assert!(faults.is_empty(), "{} faults against the house rules:\n{list}", faults.len());
-}
-
-/// The circles in rooms that should have none, and the rooms that are on the list without need.
-fn circle_faults(circles: &[String]) -> Vec<String> {
-    let is_in =
-        |circle: &str, room: &str| circle.strip_prefix(room).is_some_and(|rest| rest.starts_with('/'));
-    let forbidden = circles.iter().filter(|circle| !ENTANGLED.iter().any(|room| is_in(circle, room)));
-    let forbidden = forbidden.map(|circle| format!("{circle}: these files form a circle"));
-    let untangled = ENTANGLED.iter().filter(|room| !circles.iter().any(|circle| is_in(circle, room)));
-    let untangled =
-        untangled.map(|room| format!("{room}: no circle any more: take it off the list of entangled rooms"));
-    forbidden.chain(untangled).collect()
 }
 
 fn collect(dir: &Path, files: &mut Vec<PathBuf>) {

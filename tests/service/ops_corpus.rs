@@ -69,7 +69,7 @@ fn feature_level(
         };
         indices.iter().map(operand).collect()
     };
-    Ok(signature::find(operation, &operands(&op.inputs), &operands(&op.outputs))?.feature_level)
+    Ok(signature::find(operation.signatures, &operands(&op.inputs), &operands(&op.outputs))?.feature_level)
 }
 
 #[test]

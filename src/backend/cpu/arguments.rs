@@ -7,7 +7,7 @@ use super::frame::Frame;
 use super::graph::check_dims;
 use super::routine::Routine;
 use crate::backend::{BackendError, OutputShape};
-use crate::memory::{Access, ClientSlice, Held, Mapping, MemoryError, Target, View};
+use crate::memory::{Access, Accessed, ClientSlice, Mapping, MemoryError, Target, View};
 use crate::tensor::{Dims, TensorInfo};
 use std::collections::BTreeMap;
 
@@ -68,7 +68,7 @@ struct Memory<'a> {
     mapping: &'a Mapping,
     access: Access,
     first: Name,
-    held: Option<Held<'a>>,
+    held: Option<Accessed<'a>>,
 }
 
 /// What to call an argument in messages.
@@ -104,7 +104,7 @@ impl<'a> Arguments<'a> {
             memory.access = memory.access.and(access);
         }
         for memory in memories.values_mut() {
-            memory.held = Held::new(memory.mapping, memory.access).map_err(failed(memory.first))?;
+            memory.held = Accessed::new(memory.mapping, memory.access).map_err(failed(memory.first))?;
         }
         let mut arguments = Arguments { inputs, outputs, memories, in_place: BTreeMap::new() };
         arguments.place_inputs(candidates, routine, frame);
@@ -147,7 +147,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    fn held(&self, slice: &ClientSlice) -> Option<&Held<'a>> {
+    fn held(&self, slice: &ClientSlice) -> Option<&Accessed<'a>> {
         self.memories.get(&std::ptr::from_ref(slice.mapping()))?.held.as_ref()
     }
 
@@ -194,7 +194,7 @@ impl<'a> Arguments<'a> {
             self.copy_out(routine, frame)?;
         }
         for memory in self.memories.into_values() {
-            memory.held.map_or(Ok(()), Held::end).map_err(failed(memory.first))?;
+            memory.held.map_or(Ok(()), Accessed::end).map_err(failed(memory.first))?;
         }
         Ok(shapes)
     }

@@ -1,6 +1,6 @@
 //! The backend's own form of a subgraph: what steers is private, operations are ready to be rewritten by passes.
 
-use super::artifact::is_data;
+use super::routine::is_data;
 use crate::backend::BackendError;
 use crate::memory::MemoryError;
 use crate::model::{self, Constant, Lifetime, OperationKind};

@@ -3,6 +3,7 @@
 
 mod arguments;
 mod artifact;
+mod compile;
 mod describe;
 mod executable;
 mod frame;

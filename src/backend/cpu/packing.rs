@@ -4,8 +4,8 @@
 //! Weights that are the client's still are copied to a scratch, one call's after the other's, and packed from there: a copy
 //! of all of them is never made.
 
-use super::artifact::is_data;
 use super::kernels::{self, Kernel, Source};
+use super::routine::is_data;
 use crate::backend::BackendError;
 use crate::memory::{AlignedBuf, MemoryError};
 use crate::model::Constant;

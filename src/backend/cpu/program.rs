@@ -2,6 +2,7 @@
 
 use super::arguments::{Bound, Candidates};
 use super::artifact;
+use super::compile::compile;
 use super::describe::describe;
 use super::frame::{Frame, MAX_RUN_BYTES};
 use super::pool::ThreadPool;
@@ -43,7 +44,7 @@ impl Program {
     ) -> Result<Program, BackendError> {
         let mut routines = Vec::with_capacity(1 + model.referenced.len());
         for subgraph in std::iter::once(&model.main).chain(&model.referenced) {
-            routines.push(Routine::compile(subgraph, control)?);
+            routines.push(compile(subgraph, control)?);
         }
         Ok(Program::new(options.preference, routines, pool, None))
     }

@@ -200,7 +200,7 @@ fn run(
         .map(|v| v.as_ref().map_or(Operand::Omitted(None), |v| Operand::Present(&v.info)))
         .collect();
     let results: Vec<_> = outputs.iter().map(Operand::Present).collect();
-    let form = signature::find(operation, &operands, &results).map_err(OpError::Failed)?.form;
+    let form = signature::find(operation.signatures, &operands, &results).map_err(OpError::Failed)?.form;
     let inputs: Vec<Option<Arg>> = inputs
         .iter()
         .map(|v| v.as_ref().map(|v| Arg { info: &v.info, data: (!random.one_in(50)).then_some(&v.data[..]) }))

@@ -18,7 +18,7 @@ pub fn validates(
     let operands: Vec<_> =
         infos.iter().map(|info| info.as_ref().map_or(Operand::Omitted(None), Operand::Present)).collect();
     let declared: Vec<_> = outputs.iter().map(Operand::Present).collect();
-    let found = signature::find(operation, &operands, &declared)
+    let found = signature::find(operation.signatures, &operands, &declared)
         .unwrap_or_else(|e| panic!("{:?}: {e}, with {infos:?} -> {outputs:?}", operation.ty));
     // A value without all of its dimensions is no constant's.
     let args: Vec<Option<Arg>> = infos
@@ -48,7 +48,7 @@ pub fn shapes_resolve_late(
     let operands: Vec<_> =
         inputs.iter().map(|v| v.map_or(Operand::Omitted(None), |v| Operand::Present(&v.info))).collect();
     let declared: Vec<_> = results.iter().map(Operand::Present).collect();
-    let Ok(found) = signature::find(operation, &operands, &declared) else { return };
+    let Ok(found) = signature::find(operation.signatures, &operands, &declared) else { return };
     let args: Vec<Option<Arg>> = inputs
         .iter()
         .map(|v| v.map(|v| Arg { info: &v.info, data: random.coin().then_some(&v.data[..]) }))

@@ -1,7 +1,7 @@
 //! What must hold of a program beyond its parts: what compilation sees to, and running relies on.
 
 use super::bytes::{malformed, Malformed};
-use super::is_data;
+use crate::backend::cpu::routine::is_data;
 use crate::backend::cpu::routine::{Place, Routine, Step, Value};
 use crate::model::MAX_NESTING;
 use crate::ops::signature::{self, Operand};
@@ -39,7 +39,7 @@ impl<'a> Call<'a> {
         let inputs: Vec<_> =
             self.inputs.iter().map(|input| input.map_or(Operand::Omitted(None), declared)).collect();
         let outputs: Vec<_> = self.outputs.iter().map(|&v| declared(v)).collect();
-        let form = signature::find(self.operation, &inputs, &outputs).map_err(Malformed)?.form;
+        let form = signature::find(self.operation.signatures, &inputs, &outputs).map_err(Malformed)?.form;
         if matches!(self.operation.run, Run::ControlFlow) {
             return Ok(form);
         }

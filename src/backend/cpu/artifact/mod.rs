@@ -10,6 +10,7 @@
 
 mod bytes;
 mod check;
+mod format;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -17,34 +18,3 @@ mod write;
 
 pub use read::read;
 pub use write::write;
-
-use super::kernels;
-use crate::tensor::TensorInfo;
-
-/// Changes whenever the format does.
-const FORMAT: u32 = 7;
-
-/// Constants up to this size are among the model bytes, whatever they are.
-const SMALL: usize = 1024;
-
-/// An input that the call leaves out.
-const OMITTED: u32 = u32::MAX;
-
-/// Where a value lives, as the format says it.
-mod place {
-    pub const DYNAMIC: u8 = 0;
-    pub const ARENA: u8 = 1;
-    pub const IN_MODEL: u8 = 2;
-    pub const IN_DATA: u8 = 3;
-    pub const PACKED: u8 = 4;
-}
-
-/// Whether a constant's bytes are mere data.
-pub fn is_data(info: &TensorInfo, len: usize) -> bool {
-    info.ty.is_plain_data() && len > SMALL
-}
-
-/// What the program was made for. Packed weights are of no use to other instruction sets.
-fn made_for() -> String {
-    format!("{FORMAT} {}", kernels::instruction_set())
-}

@@ -1,10 +1,11 @@
 //! From bytes to a program, every part of it checked.
 
 use super::bytes::{malformed, Malformed, Reader};
-use super::{check, is_data, made_for, place, OMITTED};
+use super::check;
+use super::format::{made_for, place, OMITTED};
 use crate::backend::cpu::graph::check_dims;
 use crate::backend::cpu::kernels::{self, Source};
-use crate::backend::cpu::routine::{Place, Routine, Step, Value};
+use crate::backend::cpu::routine::{is_data, Place, Routine, Step, Value};
 use crate::memory::{AlignedBuf, ClientSlice, Mapping, Weights, WEIGHTS_ALIGNMENT};
 use crate::ops::{Args, NeverInterrupted, OperationType};
 use crate::tensor::{ChannelQuant, OperandType, TensorInfo};

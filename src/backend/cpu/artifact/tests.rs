@@ -1,7 +1,7 @@
 //! What was written runs as what was compiled; bytes that were tampered with give errors, not panics.
 
 use crate::backend::cpu::arguments::Bound;
-use crate::backend::cpu::kernels::simd::Isa;
+use crate::backend::cpu::kernels::isa::Isa;
 use crate::backend::cpu::pool::ThreadPool;
 use crate::backend::cpu::program::Program;
 use crate::backend::{

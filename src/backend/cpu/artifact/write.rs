@@ -1,8 +1,8 @@
 //! From a program to bytes.
 
 use super::bytes::Writer;
-use super::{is_data, made_for, place, OMITTED};
-use crate::backend::cpu::routine::{Place, Routine, Step, Value};
+use super::format::{made_for, place, OMITTED};
+use crate::backend::cpu::routine::{is_data, Place, Routine, Step, Value};
 use crate::backend::Artifact;
 use crate::memory::{Weights, WEIGHTS_ALIGNMENT};
 use crate::tensor::TensorInfo;

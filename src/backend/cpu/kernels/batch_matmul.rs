@@ -1,7 +1,7 @@
 //! BATCH_MATMUL: pairs of matrices, of which neither need be constant.
 
 use super::gemm::{Pairs, Requantisation, Zeros};
-use super::simd::Isa;
+use super::isa::Isa;
 use super::Kernel;
 use crate::ops::conv::ChannelRequant;
 use crate::ops::matmul::BatchMatmulGeometry;

@@ -1,7 +1,7 @@
 //! CONV_2D as a matrix product: each output pixel is a row of inputs, its patch of the image, times the packed filter.
 
 use super::gemm::{self, Constants, Packed, Product, Requantisation, Rows, Shape, Zeros};
-use super::simd::Isa;
+use super::isa::Isa;
 use super::{Kernel, Source};
 use crate::ops::conv::{ChannelRequant, ConvGeometry};
 use crate::ops::{Arg, Args};

@@ -2,7 +2,7 @@
 
 use super::conv::{float, quant};
 use super::gemm::{Product, Rows, Shape};
-use super::simd::Isa;
+use super::isa::Isa;
 use super::{Kernel, Source};
 use crate::ops::Args;
 use crate::tensor::OperandType;

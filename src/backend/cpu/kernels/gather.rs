@@ -1,6 +1,7 @@
 //! GATHER and EMBEDDING_LOOKUP: slices by their indices, which are copied and checked before one is used.
 
-use super::{input, Kernel, Work};
+use super::kernel::input;
+use super::{Kernel, Work};
 use crate::memory::{Target, View};
 use crate::ops::{axis_index, reserved, Args, OpError, OperationType};
 use std::sync::OnceLock;

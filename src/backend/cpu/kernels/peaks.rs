@@ -2,7 +2,7 @@
 //! copies. A figure of a moment, for people: another program that computes meanwhile makes it smaller.
 
 use super::gemm::{Constants, Packed, Requantisation, Shape, Zeros};
-use super::simd::Isa;
+use super::isa::Isa;
 use super::Source;
 use crate::backend::Peaks;
 use crate::memory::AlignedBuf;

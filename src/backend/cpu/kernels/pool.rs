@@ -2,8 +2,9 @@
 //! evaluation, byte for byte.
 
 use super::elementwise::Element;
+use super::kernel::{input, output};
 use super::vector::{Level, Loop};
-use super::{input, output, Kernel, Work};
+use super::{Kernel, Work};
 use crate::memory::{Target, View};
 use crate::ops::pool::PoolGeometry;
 use crate::ops::{Args, OpError, OperationType};

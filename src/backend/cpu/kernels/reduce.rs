@@ -3,8 +3,9 @@
 
 use super::elementwise::half::{narrow, widen};
 use super::elementwise::Element;
+use super::kernel::{input, output};
 use super::vector::{Level, Loop};
-use super::{input, output, Kernel, Work};
+use super::{Kernel, Work};
 use crate::memory::{Target, View};
 use crate::ops::reduce::folded;
 use crate::ops::{Arg, Args, OpError, OperationType};

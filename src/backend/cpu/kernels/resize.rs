@@ -2,8 +2,9 @@
 //! for byte.
 
 use super::elementwise::{round, Element};
+use super::kernel::{input, output};
 use super::vector::{Level, Loop};
-use super::{input, output, Kernel, Source, Work};
+use super::{Kernel, Source, Work};
 use crate::memory::{Target, View};
 use crate::ops::resize::{Blend, ResizeGeometry};
 use crate::ops::{Args, OpError, OperationType};

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::backend::cpu::pool::ThreadPool;
-use crate::memory::{Access, AlignedBuf, ClientSlice, Held, Mapping};
+use crate::memory::{Access, Accessed, AlignedBuf, ClientSlice, Mapping, Target, View};
 use crate::ops::testing::{int, tensor, Tensor};
 use crate::ops::{evaluate, Arg, NeverInterrupted, Operation, Run};
 use crate::tensor::{ChannelQuant, OperandType, TensorInfo};
@@ -97,7 +97,7 @@ fn compare(
     output: TensorInfo,
     threads: usize,
 ) -> Result<bool, TestCaseError> {
-    for isa in simd::Isa::available() {
+    for isa in isa::Isa::available() {
         let Some(alone) = compare_on(isa, operation, form, inputs, output.clone(), 1)? else {
             return Ok(false);
         };
@@ -112,7 +112,7 @@ fn compare(
 
 /// The bytes that a call gives with an instruction set and so many threads, if there is a kernel for it.
 fn compare_on(
-    isa: simd::Isa,
+    isa: isa::Isa,
     operation: &Operation,
     form: usize,
     inputs: &[Tensor],
@@ -139,7 +139,7 @@ fn compare_on(
     let input = from.part(BEFORE, inputs[0].data.len()).unwrap();
     input.write(&inputs[0].data).unwrap();
     let held = [(&from, Access::Read), (&to, Access::Write)]
-        .map(|(whole, access)| Held::new(whole.mapping(), access).unwrap().unwrap());
+        .map(|(whole, access)| Accessed::new(whole.mapping(), access).unwrap().unwrap());
     views[0] = held[0].view(&input);
     kernel.packed_inputs().iter().for_each(|&i| views[i] = None);
     let output_slice = to.part(BEFORE, plain.len()).unwrap();

@@ -108,7 +108,7 @@ fn with_call<R>(
     let given: Vec<_> =
         infos.iter().map(|info| info.as_ref().map_or(Operand::Omitted(None), Operand::Present)).collect();
     let out_operands: Vec<_> = outputs.iter().map(Operand::Present).collect();
-    let form = find(operation, &given, &out_operands).expect("a call that matches").form;
+    let form = find(operation.signatures, &given, &out_operands).expect("a call that matches").form;
     let arg = |t: &'_ Option<Tensor>| -> Option<(TensorInfo, AlignedBuf)> {
         t.as_ref().map(|t| (t.info.clone(), t.data.clone()))
     };

@@ -1,7 +1,9 @@
 //! Tests of how a kernel's work is shared out: who may pass the turn on, and that it stops.
 
-use super::*;
+use super::work::Work;
 use crate::backend::cpu::pool::ThreadPool;
+use crate::memory::Target;
+use crate::ops::{Interrupt, OpError};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, ThreadId};
 

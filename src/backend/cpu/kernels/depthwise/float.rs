@@ -1,8 +1,11 @@
 //! Floats: neighbouring outputs side by side, so that a weight is read once for all of them.
 
 use super::super::conv::PACKED_INPUTS;
-use super::super::simd::{dispatch, Isa, Simd};
-use super::super::{input, output, Kernel, Source, Work};
+use super::super::dispatch::dispatch;
+use super::super::isa::Isa;
+use super::super::kernel::{input, output};
+use super::super::simd::Simd;
+use super::super::{Kernel, Source, Work};
 use super::rows::{pixels_per_task, Rows};
 use crate::memory::{Target, View, Weights};
 use crate::ops::conv::DepthwiseGeometry;

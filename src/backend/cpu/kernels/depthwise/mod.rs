@@ -1,6 +1,7 @@
 //! DEPTHWISE_CONV_2D by rows: what all outputs of a row need lies in a few rows of the input.
 
 mod float;
+mod layout;
 mod packing;
 mod quads;
 #[cfg(target_arch = "aarch64")]
@@ -10,7 +11,7 @@ mod rows;
 #[cfg(test)]
 mod tests;
 
-use super::simd::Isa;
+use super::isa::Isa;
 use super::{Kernel, Source};
 use crate::ops::conv::DepthwiseGeometry;
 use crate::ops::Args;

@@ -3,7 +3,8 @@
 use super::super::conv::signed_weights;
 use super::super::gemm::{Lanes, Requant, Requantisation};
 use super::super::Source;
-use super::quads::{number, Quads, CHANNELS, QUAD, ROWS};
+use super::layout::{number, CHANNELS, QUAD, ROWS};
+use super::quads::Quads;
 use crate::memory::Weights;
 use crate::ops::conv::DepthwiseGeometry;
 use crate::ops::Args;

@@ -3,7 +3,8 @@
 
 use super::super::gemm::{Lanes, Scales};
 use super::super::neon::Neon;
-use super::quads::{Quads, Target, CHANNELS, MOST_VECTORS, PIXELS, QUAD, ROWS};
+use super::layout::{CHANNELS, ROWS};
+use super::quads::{Quads, Target, MOST_VECTORS, PIXELS};
 use std::arch::aarch64::*;
 use std::arch::asm;
 
@@ -154,22 +155,4 @@ unsafe fn requantise(
         *bytes = unsafe { Neon::pack(scaled, target) };
     }
     bytes
-}
-
-/// Sixteen bytes of each of four rows as a quad, each byte xored with `flip`.
-#[inline(always)]
-pub fn interleave(rows: [[u8; CHANNELS]; ROWS], flip: u8) -> [u8; QUAD] {
-    // SAFETY: every machine has these instructions; the arrays are as large as the vectors.
-    unsafe {
-        let flip = vdupq_n_u8(flip);
-        let [a, b, c, d] = rows.map(|row| veorq_u8(std::mem::transmute::<[u8; 16], uint8x16_t>(row), flip));
-        let even = [vzip1q_u8(a, c), vzip2q_u8(a, c)];
-        let odd = [vzip1q_u8(b, d), vzip2q_u8(b, d)];
-        std::mem::transmute([
-            vzip1q_u8(even[0], odd[0]),
-            vzip2q_u8(even[0], odd[0]),
-            vzip1q_u8(even[1], odd[1]),
-            vzip2q_u8(even[1], odd[1]),
-        ])
-    }
 }

@@ -3,15 +3,16 @@
 
 use super::super::conv::{signed_zero, QuantInput, PACKED_INPUTS};
 use super::super::gemm::{Lanes, Requant, Requantisation, Scales};
+use super::super::kernel::{input, output};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use super::super::vector::{Level, Vectors};
-use super::super::{input, output, Kernel, Source, Work};
-use super::packing::Packing;
+use super::super::{Kernel, Source, Work};
 #[cfg(not(target_arch = "aarch64"))]
-use super::quads::Base;
-use super::quads::{number, Quads, CHANNELS, MOST_VECTORS, PIXELS, QUAD, ROWS, SIGNED};
+use super::layout::{number, CHANNELS, QUAD, ROWS, SIGNED};
+use super::packing::Packing;
 #[cfg(target_arch = "x86_64")]
 use super::quads::{Avx2, Vnni};
+use super::quads::{Base, Quads, MOST_VECTORS, PIXELS};
 #[cfg(target_arch = "aarch64")]
 use super::quads_neon::{Base, Dotprod};
 use super::rows::{pixels_per_task, Rows};

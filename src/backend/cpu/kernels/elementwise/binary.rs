@@ -1,8 +1,9 @@
 //! Operations on two inputs that broadcast.
 
 use super::half::{narrow, widen};
+use super::loops::zip;
 use super::quantised::{self, Extreme};
-use super::{zip, Kernel};
+use super::Kernel;
 use crate::ops::{Args, OperationType};
 use crate::tensor::requant::Activation;
 use crate::tensor::OperandType::*;

@@ -1,12 +1,14 @@
 //! The loops that all elementwise kernels share: one input, or several that broadcast, and a function of an element of
 //! each.
 
+use super::super::kernel::{input, output};
 use super::super::vector::{Level, Loop};
-use super::super::{input, output, Kernel, Work};
+use super::super::{Kernel, Work};
 use super::broadcast::Broadcast;
 use crate::memory::{Target, View};
-use crate::ops::OpError;
+use crate::ops::{Args, OpError};
 use bytemuck::AnyBitPattern;
+use std::marker::PhantomData;
 
 /// What an element is made of.
 pub trait Element: AnyBitPattern + Send + Sync + 'static {}
@@ -14,12 +16,12 @@ pub trait Element: AnyBitPattern + Send + Sync + 'static {}
 impl<T: AnyBitPattern + Send + Sync + 'static> Element for T {}
 
 /// Output 0 as `f` of input 0.
-pub struct Map<S, T, F> {
-    pub level: Level,
-    pub f: F,
+struct Map<S, T, F> {
+    level: Level,
+    f: F,
     /// Time that an element takes, about.
-    pub picoseconds: usize,
-    pub types: std::marker::PhantomData<fn(S) -> T>,
+    picoseconds: usize,
+    types: PhantomData<fn(S) -> T>,
 }
 
 impl<S: Element, T: Element, F: Fn(S) -> T + Send + Sync> Kernel for Map<S, T, F> {
@@ -60,13 +62,13 @@ impl<S: Element, T: Element, F: Fn(S) -> T> Loop for MapLoop<'_, S, T, F> {
 }
 
 /// Output 0 as `f` of inputs 0 and 1, which broadcast.
-pub struct Zip<S, T, F> {
-    pub level: Level,
-    pub walk: Broadcast<2>,
-    pub f: F,
+struct Zip<S, T, F> {
+    level: Level,
+    walk: Broadcast<2>,
+    f: F,
     /// Time that an element takes, about.
-    pub picoseconds: usize,
-    pub types: std::marker::PhantomData<fn(S) -> T>,
+    picoseconds: usize,
+    types: PhantomData<fn(S) -> T>,
 }
 
 impl<S: Element, T: Element, F: Fn(S, S) -> T + Send + Sync> Kernel for Zip<S, T, F> {
@@ -131,4 +133,23 @@ impl<S: Element, T: Element, F: Fn(S, S) -> T> Loop for ZipLoop<'_, S, T, F> {
             }
         }
     }
+}
+
+/// A kernel that gives `f` of input 0.
+pub fn map<S: Element, T: Element>(
+    picoseconds: usize,
+    f: impl Fn(S) -> T + Send + Sync + 'static,
+) -> Option<Box<dyn Kernel>> {
+    Some(Box::new(Map { level: Level::detect(), f, picoseconds, types: PhantomData }))
+}
+
+/// A kernel that gives `f` of inputs 0 and 1, which broadcast.
+pub fn zip<S: Element, T: Element>(
+    args: &Args,
+    picoseconds: usize,
+    f: impl Fn(S, S) -> T + Send + Sync + 'static,
+) -> Option<Box<dyn Kernel>> {
+    let inputs = [args.get(0).ok()?.dims(), args.get(1).ok()?.dims()];
+    let walk = Broadcast::new(&args.output(0).ok()?.dims, inputs)?;
+    Some(Box::new(Zip { level: Level::detect(), walk, f, picoseconds, types: PhantomData }))
 }

@@ -1,7 +1,8 @@
 //! Two 8-bit inputs that broadcast. The bytes are those of the plain evaluation: gemmlowp's roundings, in vectors.
 
+use super::loops::zip;
 use super::round::Scale;
-use super::{zip, Kernel};
+use super::Kernel;
 use crate::ops::{Arg, Args};
 use crate::tensor::requant::{Activation, Multiplier};
 use crate::tensor::rescale::Rescale;

@@ -2,9 +2,10 @@
 //! them makes a table.
 
 use super::half::{narrow, widen};
+use super::loops::{map, Element};
 use super::math::{exp, exp_m1, logistic, tanh};
 use super::round::round;
-use super::{map, Element, Kernel, Source};
+use super::{Kernel, Source};
 use crate::memory::AlignedBuf;
 use crate::ops::{evaluate, Arg, Args, NeverInterrupted, Operation, OperationType};
 use crate::tensor::requant::Activation;

@@ -7,7 +7,7 @@ use super::float::{self, Float};
 use super::i8mm;
 use super::micro::Micro;
 use super::quant::{self, Quant};
-use crate::backend::cpu::kernels::simd::{Isa, Level};
+use crate::backend::cpu::kernels::isa::{Isa, Level};
 
 /// That of float products.
 pub fn float(isa: Isa) -> &'static Micro<Float> {

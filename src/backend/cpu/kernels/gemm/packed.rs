@@ -5,7 +5,7 @@ use super::float::Float;
 use super::micro::{Block, Family, Micro};
 use super::quant::Quant;
 use super::requant::{Requant, Requantisation};
-use crate::backend::cpu::kernels::simd::Isa;
+use crate::backend::cpu::kernels::isa::Isa;
 use crate::backend::cpu::kernels::Source;
 use crate::memory::Weights;
 use crate::ops::Interrupt;

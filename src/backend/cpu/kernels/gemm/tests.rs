@@ -1,7 +1,7 @@
 //! Products against naive ones, at odd sizes, for each instruction set: with what lies beside the inputs not to be read.
 
 use super::*;
-use crate::backend::cpu::kernels::simd::Isa;
+use crate::backend::cpu::kernels::isa::Isa;
 use crate::backend::cpu::kernels::Source;
 use crate::ops::{Interrupt, NeverInterrupted, OpError};
 use crate::tensor::requant::Multiplier;

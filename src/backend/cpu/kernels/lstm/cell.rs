@@ -3,9 +3,10 @@
 
 use super::super::elementwise::math::{logistic, tanh};
 use super::super::gemm::Outputs;
+use super::super::kernel::input;
 use super::super::vector::Loop;
-use super::super::{input, Work};
-use super::{copy, GateInputs, Lstm};
+use super::super::Work;
+use super::layer::{copy, GateInputs, Lstm};
 use crate::memory::View;
 use crate::ops::recurrent::{normalise, CellActivation, LstmParams};
 use crate::ops::scratch::Scratch;

@@ -1,20 +1,23 @@
 //! LSTM and UNIDIRECTIONAL_SEQUENCE_LSTM in floats: the inputs of many steps are multiplied at once, states step by step,
-//! all gates side by side in one product; `cell` makes gates of the sums.
+//! all gates side by side in one product; `cell` makes gates of the sums, `layer` is what an LSTM is made of.
 
 mod cell;
+mod layer;
 #[cfg(test)]
 mod tests;
 
 use super::gemm::{Constants, Float, Outputs, Packed, Shape, MAX_ROWS};
-use super::simd::Isa;
+use super::isa::Isa;
+use super::kernel::{input, output};
 use super::vector::Level;
-use super::{input, output, Kernel, Source, Work};
+use super::{Kernel, Source, Work};
 use crate::memory::{Target, View, Weights};
 use crate::ops::recurrent::{Gate, LstmCall};
 use crate::ops::scratch::{filled, reserved, Scratch};
 use crate::ops::{Args, OpError, OperationType};
 use crate::tensor::OperandType;
 use cell::{Cell, Rows};
+use layer::{copy, GateInputs, Lstm, Places};
 
 /// A kernel for this call, if it is one of an LSTM.
 pub(super) fn select(
@@ -84,32 +87,6 @@ fn join(args: &Args, inputs: &[usize], columns: usize) -> Option<(Scratch<f32>, 
         weights.extend_from_slice(part);
     }
     Some((weights, filled(args.interrupt, 0.0, columns).ok()?))
-}
-
-/// Which outputs are what; those of the states are 1 and 2, where there are any.
-struct Places {
-    rows: usize,
-    /// One whose content is not specified: zeros.
-    scratch: Option<usize>,
-}
-
-/// Inputs of a gate besides its weights.
-struct GateInputs {
-    bias: usize,
-    peephole: Option<usize>,
-    norm: Option<usize>,
-}
-
-struct Lstm {
-    level: Level,
-    call: LstmCall,
-    places: Places,
-    /// In the order in which they lie in sums: without the input gate where it is coupled.
-    gates: Vec<GateInputs>,
-    projection_bias: Option<usize>,
-    of_inputs: Packed<Float>,
-    of_state: Packed<Float>,
-    projection: Option<Packed<Float>>,
 }
 
 impl Kernel for Lstm {
@@ -185,13 +162,6 @@ impl Kernel for Lstm {
             (true, true) => &[2, 3, 4, 6, 7, 8, 16],
         }
     }
-}
-
-/// A private copy of `count` elements.
-fn copy(elements: View<f32>, count: usize) -> Result<Scratch<f32>, OpError> {
-    let mut copy = reserved(count)?;
-    elements.part(0, count).append_to(&mut copy);
-    Ok(copy)
 }
 
 /// Multiplies `count` rows, each of which begins where `from` says, by all of `packed`, panels shared among threads.

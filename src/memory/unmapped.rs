@@ -2,9 +2,8 @@
 //!
 //! Must be no different from a mapping but in what it costs: where it would be, it is for [`super::pages`] to do.
 
-use super::client::Access;
-use super::pages::page_size;
-use super::MemoryError;
+use super::kernel::page_size;
+use super::{Access, MemoryError};
 use nix::fcntl::{fcntl, FcntlArg, OFlag, SealFlag};
 use std::fs::File;
 use std::io::{Error, ErrorKind};
@@ -16,13 +15,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub const MOST_BYTES: usize = 256 << 10;
 
 /// A part of a client's file.
-pub(super) struct Brief {
+pub(super) struct Unmapped {
     file: File,
     start: u64,
     vanished: AtomicBool,
 }
 
-impl Brief {
+impl Unmapped {
     /// `len` bytes of `fd` from `offset`. `None` where they have to be mapped, if only to find out what is wrong.
     pub fn of_file(fd: BorrowedFd, offset: u64, len: usize, access: Access) -> Option<Self> {
         if len == 0 || len > MOST_BYTES {
@@ -38,7 +37,7 @@ impl Brief {
         let facts = file.metadata().ok()?;
         offset.checked_add(len as u64).filter(|&end| end <= facts.len())?;
         // Huge pages are refused, which the mapping does.
-        (facts.blksize() == page_size()).then_some(Brief {
+        (facts.blksize() == page_size()).then_some(Unmapped {
             file,
             start: offset,
             vanished: AtomicBool::new(false),
@@ -83,8 +82,8 @@ fn allows(flags: OFlag, seals: SealFlag, access: Access) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::client::{ClientSlice, Mapping};
     use super::*;
+    use crate::memory::{ClientSlice, Mapping};
     use nix::sys::memfd::{memfd_create, MFdFlags};
     use std::fs::OpenOptions;
     use std::io::Write;
@@ -97,8 +96,8 @@ mod tests {
         file
     }
 
-    fn is_brief(file: &File, offset: u64, len: usize, access: Access) -> bool {
-        Brief::of_file(file.as_fd(), offset, len, access).is_some()
+    fn is_unmapped(file: &File, offset: u64, len: usize, access: Access) -> bool {
+        Unmapped::of_file(file.as_fd(), offset, len, access).is_some()
     }
 
     fn reopened(file: &File, options: &mut OpenOptions) -> File {
@@ -109,34 +108,34 @@ mod tests {
     #[test]
     fn it_is_as_good_as_a_mapping() {
         let file = memory(&[7; 100]);
-        let brief = Mapping::brief(file.as_fd(), 10, 80, Access::ReadWrite).unwrap();
-        assert!(brief.pointer(0).is_none(), "not mapped");
-        let brief = Arc::new(brief);
+        let unmapped = Mapping::for_one_use(file.as_fd(), 10, 80, Access::ReadWrite).unwrap();
+        assert!(unmapped.pointer(0).is_none(), "not mapped");
+        let unmapped = Arc::new(unmapped);
         let mapping = Arc::new(Mapping::new(file.as_fd(), 0, 100, Access::ReadWrite).unwrap());
-        ClientSlice::new(brief.clone(), 5, 3).unwrap().write(&[1, 2, 3]).unwrap();
+        ClientSlice::new(unmapped.clone(), 5, 3).unwrap().write(&[1, 2, 3]).unwrap();
         ClientSlice::new(mapping, 18, 1).unwrap().write(&[4]).unwrap();
         let mut bytes = [0; 80];
-        ClientSlice::whole(brief.clone()).read(&mut bytes).unwrap();
+        ClientSlice::whole(unmapped.clone()).read(&mut bytes).unwrap();
         assert_eq!(bytes[4..10], [7, 1, 2, 3, 4, 7]);
-        let slice = ClientSlice::new(brief, 79, 1).unwrap();
+        let slice = ClientSlice::new(unmapped, 79, 1).unwrap();
         assert!(slice.write(&[0; 2]).is_err() && slice.read(&mut [0; 2]).is_err(), "beyond its end");
     }
 
     #[test]
     fn what_is_not_plain_small_shared_memory_is_mapped() {
         let file = memory(&[0; MOST_BYTES + 1]);
-        for (offset, len, brief) in
+        for (offset, len, unmapped) in
             [(0, MOST_BYTES, true), (1, MOST_BYTES, true), (2, MOST_BYTES, false), (0, MOST_BYTES + 1, false)]
                 .into_iter()
                 .chain([(0, 0, false), (u64::MAX, 1, false), (MOST_BYTES as u64 + 1, 1, false)])
         {
-            assert_eq!(is_brief(&file, offset, len, Access::ReadWrite), brief, "{offset} {len}");
+            assert_eq!(is_unmapped(&file, offset, len, Access::ReadWrite), unmapped, "{offset} {len}");
         }
-        assert!(!is_brief(&tempfile::tempfile_in("/proc/self/cwd").unwrap(), 0, 1, Access::Read));
+        assert!(!is_unmapped(&tempfile::tempfile_in("/proc/self/cwd").unwrap(), 0, 1, Access::Read));
         let huge = memfd_create(c"test", MFdFlags::MFD_HUGETLB | MFdFlags::MFD_ALLOW_SEALING);
         if let Ok(huge) = huge.map(File::from) {
             huge.set_len(2 << 20).unwrap();
-            assert!(!is_brief(&huge, 0, 1, Access::Read));
+            assert!(!is_unmapped(&huge, 0, 1, Access::Read));
         }
     }
 
@@ -144,7 +143,7 @@ mod tests {
     fn a_descriptor_must_allow_what_a_mapping_would_need() {
         use Access::{Read, ReadWrite, Write};
         let file = memory(&[0; 8]);
-        let all = |file: &File| [Read, Write, ReadWrite].map(|access| is_brief(file, 0, 8, access));
+        let all = |file: &File| [Read, Write, ReadWrite].map(|access| is_unmapped(file, 0, 8, access));
         assert_eq!(all(&file), [true; 3]);
         assert_eq!(all(&reopened(&file, OpenOptions::new().read(true))), [true, false, false]);
         assert_eq!(all(&reopened(&file, OpenOptions::new().write(true))), [false; 3]);
@@ -156,8 +155,8 @@ mod tests {
     #[test]
     fn what_a_file_has_lost_is_missed() {
         let file = memory(&[7; 100]);
-        let brief = Mapping::brief(file.as_fd(), 0, 100, Access::ReadWrite).unwrap();
-        let slice = ClientSlice::whole(Arc::new(brief));
+        let unmapped = Mapping::for_one_use(file.as_fd(), 0, 100, Access::ReadWrite).unwrap();
+        let slice = ClientSlice::whole(Arc::new(unmapped));
         file.set_len(99).unwrap();
         assert!(matches!(slice.read(&mut [0; 100]), Err(MemoryError::Vanished)));
         file.set_len(100).unwrap();

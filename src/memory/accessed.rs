@@ -3,35 +3,27 @@
 //! What lies there may change or vanish at any moment. Kernels get [`View`]s and [`Target`]s of it, everything else
 //! copies.
 
-use super::file::Announced;
-use super::hardware_buffer::Locked;
+use super::mapping::Ending;
 use super::view::{Target, View};
 use super::{Access, ClientSlice, Mapping, MemoryError};
 
 /// A mapping that is being read, written or both for as long as this lives.
-pub struct Held<'m> {
+pub struct Accessed<'m> {
     mapping: &'m Mapping,
     start: *mut u8,
     access: Access,
-    under: Under<'m>,
+    ending: Ending<'m>,
 }
 
-const NOT_HELD: MemoryError = MemoryError::Access("the memory is not held for this");
+const NOT_THIS: MemoryError = MemoryError::Access("the memory is not accessed for this");
 
-/// What must happen when the access ends; what is dropped ends too, but tells no errors.
-pub(super) enum Under<'m> {
-    Nothing,
-    Announcement(Announced<'m>),
-    Lock(Locked<'m>),
-}
-
-impl<'m> Held<'m> {
+impl<'m> Accessed<'m> {
     /// Begins an access to `mapping`. `None` where it can, right now, only be copied from and to.
     pub fn new(mapping: &'m Mapping, access: Access) -> Result<Option<Self>, MemoryError> {
         mapping.check_access(access)?;
         mapping.still_there(())?;
-        let held = mapping.hold(access)?;
-        Ok(held.map(|(start, under)| Held { mapping, start, access, under }))
+        let begun = mapping.begin(access)?;
+        Ok(begun.map(|(start, ending)| Accessed { mapping, start, access, ending }))
     }
 
     /// What lies in `slice`, to be computed with. `None` if it is a slice of other memory or not to be read.
@@ -51,20 +43,20 @@ impl<'m> Held<'m> {
 
     /// Copies the first bytes of `slice` into `to`, which must not be longer than it.
     pub fn read(&self, slice: &ClientSlice, to: &mut [u8]) -> Result<(), MemoryError> {
-        let view = self.view(slice).filter(|view| to.len() <= view.len()).ok_or(NOT_HELD)?;
+        let view = self.view(slice).filter(|view| to.len() <= view.len()).ok_or(NOT_THIS)?;
         view.copy_to(to);
         self.check()
     }
 
     /// Copies `from`, which must not be longer than `slice`, to its start.
     pub fn write(&self, slice: &ClientSlice, from: &[u8]) -> Result<(), MemoryError> {
-        self.target(slice, from.len()).ok_or(NOT_HELD)?.copy_from(0, from);
+        self.target(slice, from.len()).ok_or(NOT_THIS)?.copy_from(0, from);
         self.check()
     }
 
     /// Checks that what was read here so far is the client's, not what the guard put in place of lost memory.
     pub fn check(&self) -> Result<(), MemoryError> {
-        if let Under::Lock(locked) = &self.under {
+        if let Ending::Lock(locked) = &self.ending {
             locked.note_loss();
         }
         self.mapping.still_there(())
@@ -72,10 +64,10 @@ impl<'m> Held<'m> {
 
     /// Ends the access. What vanished during it was partly read as zeroes, what was written there partly lost.
     pub fn end(self) -> Result<(), MemoryError> {
-        match self.under {
-            Under::Nothing => {}
-            Under::Announcement(announced) => announced.end()?,
-            Under::Lock(locked) => locked.end()?,
+        match self.ending {
+            Ending::Nothing => {}
+            Ending::Announcement(announced) => announced.end()?,
+            Ending::Lock(locked) => locked.end()?,
         }
         self.mapping.still_there(())
     }
@@ -96,29 +88,29 @@ mod tests {
         let mapping = |len| Arc::new(Mapping::anonymous(len).unwrap());
         let (whole, other) = (ClientSlice::whole(mapping(100)), ClientSlice::whole(mapping(100)));
         let part = whole.part(3, 4).unwrap();
-        let held = Held::new(whole.mapping(), Access::ReadWrite).unwrap().unwrap();
-        held.target(&part, 4).unwrap().copy_from(0, &[1, 2, 3, 4]);
-        assert_eq!((held.view(&whole).unwrap().get(4), held.view(&part).unwrap().len()), (2, 4));
-        assert!(held.view(&other).is_none() && held.target(&other, 1).is_none());
-        assert!(held.write(&other, &[0]).is_err() && held.read(&other, &mut [0]).is_err());
-        held.end().unwrap();
+        let accessed = Accessed::new(whole.mapping(), Access::ReadWrite).unwrap().unwrap();
+        accessed.target(&part, 4).unwrap().copy_from(0, &[1, 2, 3, 4]);
+        assert_eq!((accessed.view(&whole).unwrap().get(4), accessed.view(&part).unwrap().len()), (2, 4));
+        assert!(accessed.view(&other).is_none() && accessed.target(&other, 1).is_none());
+        assert!(accessed.write(&other, &[0]).is_err() && accessed.read(&other, &mut [0]).is_err());
+        accessed.end().unwrap();
         assert_eq!(whole.to_private().unwrap()[2..8], [0, 1, 2, 3, 4, 0]);
     }
 
     #[test]
     fn what_vanishes_meanwhile_is_told_at_the_end() {
-        let fd = nix::sys::memfd::memfd_create(c"held", nix::sys::memfd::MFdFlags::empty()).unwrap();
+        let fd = nix::sys::memfd::memfd_create(c"accessed", nix::sys::memfd::MFdFlags::empty()).unwrap();
         let file = std::fs::File::from(fd);
         for touch in [false, true] {
             file.set_len(9000).unwrap();
             let mapping = Mapping::new(file.as_fd(), 0, 9000, Access::Read).unwrap();
-            assert!(matches!(Held::new(&mapping, Access::Write), Err(MemoryError::Access(_))));
+            assert!(matches!(Accessed::new(&mapping, Access::Write), Err(MemoryError::Access(_))));
             let slice = ClientSlice::whole(Arc::new(mapping));
-            let held = Held::new(slice.mapping(), Access::Read).unwrap().unwrap();
+            let accessed = Accessed::new(slice.mapping(), Access::Read).unwrap().unwrap();
             file.set_len(0).unwrap();
             // Nobody misses what was not read.
-            assert!(!touch || held.view(&slice).unwrap().get(8999) == 0);
-            assert_eq!(held.end().is_err(), touch);
+            assert!(!touch || accessed.view(&slice).unwrap().get(8999) == 0);
+            assert_eq!(accessed.end().is_err(), touch);
         }
     }
 }

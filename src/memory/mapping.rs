@@ -2,45 +2,17 @@
 //!
 //! A client may write its memory while we read it, and the memory may vanish when its file shrinks. So nothing here
 //! hands out a reference into it: whoever needs the bytes copies them, and decides on the copy. Kernels, which decide
-//! nothing, compute with them where they lie: see [`super::held`].
+//! nothing, compute with them where they lie: see [`super::accessed`].
 
-use super::brief::Brief;
+use super::access::Access;
 use super::budget::Counted;
-use super::file::Direction;
-use super::hardware_buffer::HardwareBuffer;
-use super::held::Under;
+use super::file::{Announced, Direction};
+use super::hardware_buffer::{HardwareBuffer, Locked};
 use super::pages::{self, Pages};
+use super::unmapped::Unmapped;
 use super::{blocking, served, MemoryError};
 use std::fs::File;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
-
-/// What a mapping may be used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    Read,
-    Write,
-    ReadWrite,
-}
-
-impl Access {
-    pub(super) fn reads(self) -> bool {
-        self != Access::Write
-    }
-
-    pub(super) fn writes(self) -> bool {
-        self != Access::Read
-    }
-
-    /// Both this and `other`.
-    pub fn and(self, other: Access) -> Access {
-        if self == other {
-            self
-        } else {
-            Access::ReadWrite
-        }
-    }
-}
 
 /// Client memory that can be reached: pages of a file, or a hardware buffer. Let go of when dropped.
 pub struct Mapping {
@@ -53,8 +25,15 @@ pub struct Mapping {
 
 enum Store {
     Pages(Pages),
-    Brief(Brief),
+    Unmapped(Unmapped),
     Hardware(HardwareBuffer),
+}
+
+/// What must happen when an access ends; what is dropped ends too, but tells no errors.
+pub(super) enum Ending<'m> {
+    Nothing,
+    Announcement(Announced<'m>),
+    Lock(Locked<'m>),
 }
 
 impl Mapping {
@@ -66,9 +45,9 @@ impl Mapping {
 
     /// As [`new`](Self::new), for memory that is read and written once: what is small is not really mapped, which holds a
     /// descriptor instead.
-    pub fn brief(fd: BorrowedFd, offset: u64, len: usize, access: Access) -> Result<Self, MemoryError> {
-        match Brief::of_file(fd, offset, len, access) {
-            Some(brief) => Ok(Mapping { store: Store::Brief(brief), len, access, _counted: None }),
+    pub fn for_one_use(fd: BorrowedFd, offset: u64, len: usize, access: Access) -> Result<Self, MemoryError> {
+        match Unmapped::of_file(fd, offset, len, access) {
+            Some(file) => Ok(Mapping { store: Store::Unmapped(file), len, access, _counted: None }),
             None => Mapping::or_copy(fd, offset, len, access),
         }
     }
@@ -77,7 +56,9 @@ impl Mapping {
     /// waiting for another process.
     pub fn or_copy(fd: BorrowedFd, offset: u64, len: usize, access: Access) -> Result<Self, MemoryError> {
         match Mapping::new(fd, offset, len, access) {
-            Err(MemoryError::Unsupported(blocking::SERVED)) => served::copy(fd, offset, len, access),
+            Err(MemoryError::Unsupported(blocking::SERVED)) => {
+                served::copy(fd, offset, len, access).map(|copy| Mapping::private(len, copy))
+            }
             other => other,
         }
     }
@@ -99,17 +80,13 @@ impl Mapping {
     /// A private copy of the first `len` bytes of `file`, which serves wherever client memory does, to read. It is made by
     /// several threads where that pays.
     pub fn private_copy(file: &File, len: usize) -> Result<Self, MemoryError> {
-        Self::private_from(len, |bytes| pages::copy_file(file, bytes))
+        let copy = pages::filled(len, |bytes| pages::copy_file(file, bytes))?;
+        Ok(Mapping::private(len, copy))
     }
 
-    /// A private mapping of the `len` bytes that `fill` gives.
-    pub(super) fn private_from(
-        len: usize,
-        fill: impl FnOnce(&mut [u8]) -> std::io::Result<()>,
-    ) -> Result<Self, MemoryError> {
-        let counted = Counted::take(len).ok_or(MemoryError::OutOfMemory(len))?;
-        let pages = Pages::filled(len, fill)?;
-        Ok(Mapping { store: Store::Pages(pages), len, access: Access::Read, _counted: Some(counted) })
+    /// Private pages as a mapping, to be read.
+    pub(super) fn private(len: usize, (pages, counted): (Pages, Counted)) -> Self {
+        Mapping { store: Store::Pages(pages), len, access: Access::Read, _counted: Some(counted) }
     }
 
     /// A private anonymous mapping, which serves wherever client memory does.
@@ -156,7 +133,7 @@ impl Mapping {
     pub fn vanished(&self) -> bool {
         match &self.store {
             Store::Pages(pages) => pages.vanished(),
-            Store::Brief(brief) => brief.vanished(),
+            Store::Unmapped(file) => file.vanished(),
             Store::Hardware(buffer) => buffer.vanished(),
         }
     }
@@ -174,28 +151,28 @@ impl Mapping {
     pub(super) fn pointer(&self, offset: usize) -> Option<*mut u8> {
         match &self.store {
             Store::Pages(pages) => pages.pointer().map(|start| start.wrapping_add(offset)),
-            Store::Brief(_) | Store::Hardware(_) => None,
+            Store::Unmapped(_) | Store::Hardware(_) => None,
         }
     }
 
     /// Begins an access that lasts until what this gives is ended; says where the memory starts. `None` where it cannot
     /// last.
-    pub(super) fn hold(&self, access: Access) -> Result<Option<(*mut u8, Under<'_>)>, MemoryError> {
+    pub(super) fn begin(&self, access: Access) -> Result<Option<(*mut u8, Ending<'_>)>, MemoryError> {
         match &self.store {
             Store::Pages(pages) => {
                 let (start, announced) = pages.begin(access.into())?;
-                Ok(Some((start, announced.map_or(Under::Nothing, Under::Announcement))))
+                Ok(Some((start, announced.map_or(Ending::Nothing, Ending::Announcement))))
             }
-            Store::Brief(_) => Ok(None),
+            Store::Unmapped(_) => Ok(None),
             Store::Hardware(buffer) => {
                 let locked = buffer.try_lock(access.into())?;
-                Ok(locked.map(|locked| (locked.start(), Under::Lock(locked))))
+                Ok(locked.map(|locked| (locked.start(), Ending::Lock(locked))))
             }
         }
     }
 
     /// Copies the bytes from `offset` on, which are there to be read, into `to`.
-    fn read(&self, offset: usize, to: &mut [u8]) -> Result<(), MemoryError> {
+    pub(super) fn read(&self, offset: usize, to: &mut [u8]) -> Result<(), MemoryError> {
         // SAFETY: the caller checked that so many bytes of the mapping are there, the mapping lives as long as `self`, and
         // `to` is memory of ours. libc's memcpy is opaque to the compiler, so a client writing meanwhile tears bytes at
         // worst.
@@ -206,14 +183,14 @@ impl Mapping {
         match &self.store {
             Store::Pages(pages) => pages.around(Direction::Read, copy),
             Store::Hardware(buffer) => buffer.around(Direction::Read, copy),
-            Store::Brief(brief) => brief.read(offset, to),
+            Store::Unmapped(file) => file.read(offset, to),
         }?;
         // What was copied out of a region that vanished meanwhile is partly zeroes.
         self.still_there(())
     }
 
     /// Copies `from` to `offset`, where there is room for it that may be written.
-    fn write(&self, offset: usize, from: &[u8]) -> Result<(), MemoryError> {
+    pub(super) fn write(&self, offset: usize, from: &[u8]) -> Result<(), MemoryError> {
         // SAFETY: as in `read`, with source and destination exchanged.
         let copy = |start: *mut u8| unsafe {
             libc::memcpy(start.wrapping_add(offset).cast(), from.as_ptr().cast(), from.len());
@@ -222,7 +199,7 @@ impl Mapping {
         match &self.store {
             Store::Pages(pages) => pages.around(Direction::Write, copy),
             Store::Hardware(buffer) => buffer.around(Direction::Write, copy),
-            Store::Brief(brief) => brief.write(offset, from),
+            Store::Unmapped(file) => file.write(offset, from),
         }?;
         // What was copied into a region that vanished meanwhile is partly lost.
         self.still_there(())
@@ -235,130 +212,13 @@ impl std::fmt::Debug for Mapping {
     }
 }
 
-/// A part of a mapping, with its bounds checked once.
-#[derive(Clone, Debug)]
-pub struct ClientSlice {
-    mapping: Arc<Mapping>,
-    offset: usize,
-    len: usize,
-}
-
-impl ClientSlice {
-    /// `len` bytes of `mapping` from `offset`.
-    pub fn new(mapping: Arc<Mapping>, offset: usize, len: usize) -> Result<Self, MemoryError> {
-        if offset.checked_add(len).is_none_or(|end| end > mapping.len()) {
-            return Err(MemoryError::Invalid(format!(
-                "bytes {offset} to {offset}+{len} lie outside of a memory of {}",
-                mapping.len()
-            )));
-        }
-        Ok(ClientSlice { mapping, offset, len })
-    }
-
-    /// All of `mapping`.
-    pub fn whole(mapping: Arc<Mapping>) -> Self {
-        let len = mapping.len();
-        ClientSlice { mapping, offset: 0, len }
-    }
-
-    /// `len` bytes of this slice from `offset`.
-    pub fn part(&self, offset: usize, len: usize) -> Result<Self, MemoryError> {
-        if offset.checked_add(len).is_none_or(|end| end > self.len) {
-            return Err(MemoryError::Invalid(format!("{offset}+{len} lie outside of {} bytes", self.len)));
-        }
-        ClientSlice::new(self.mapping.clone(), self.offset + offset, len)
-    }
-
-    /// `len` bytes from `offset` of the memory that this is a slice of.
-    pub fn sibling(&self, offset: usize, len: usize) -> Result<Self, MemoryError> {
-        ClientSlice::new(self.mapping.clone(), offset, len)
-    }
-
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// The memory that it is a part of.
-    pub fn mapping(&self) -> &Mapping {
-        &self.mapping
-    }
-
-    /// Where in its memory it starts.
-    pub fn offset(&self) -> usize {
-        self.offset
-    }
-
-    /// Whether some bytes are in both slices. That two mappings are of one file is not seen.
-    pub fn overlaps(&self, other: &ClientSlice) -> bool {
-        Arc::ptr_eq(&self.mapping, &other.mapping)
-            && self.offset < other.offset + other.len
-            && other.offset < self.offset + self.len
-    }
-
-    /// Copies the first bytes of the slice into `to`, which must not be longer than it.
-    pub fn read(&self, to: &mut [u8]) -> Result<(), MemoryError> {
-        self.mapping.check_access(Access::Read)?;
-        self.check(to.len())?;
-        self.mapping.read(self.offset, to)
-    }
-
-    /// Copies `from`, which must not be longer than the slice, to its start.
-    pub fn write(&self, from: &[u8]) -> Result<(), MemoryError> {
-        self.mapping.check_access(Access::Write)?;
-        self.check(from.len())?;
-        self.mapping.write(self.offset, from)
-    }
-
-    /// Copies the whole slice to the start of `to`, which must not be shorter.
-    pub fn copy_to(&self, to: &ClientSlice) -> Result<(), MemoryError> {
-        // Through memory of ours, for the two may overlap: a client can hand over one file twice.
-        let mut chunk = [0; 64 << 10];
-        to.check(self.len)?;
-        let mut done = 0;
-        while done < self.len {
-            let len = chunk.len().min(self.len - done);
-            let part =
-                |slice: &ClientSlice| ClientSlice::new(slice.mapping.clone(), slice.offset + done, len);
-            part(self)?.read(&mut chunk[..len])?;
-            part(to)?.write(&chunk[..len])?;
-            done += len;
-        }
-        Ok(())
-    }
-
-    /// Where the slice starts, for [`super::Weights`] only: what lies there may change or vanish at any moment.
-    pub(super) fn start_to_read(&self) -> Result<*const u8, MemoryError> {
-        self.mapping.check_access(Access::Read)?;
-        let start = self.mapping.pointer(self.offset);
-        start
-            .map(|start| start.cast_const())
-            .ok_or(MemoryError::Unsupported("this memory must be copied to be computed with"))
-    }
-
-    /// A private copy of the whole slice.
-    pub fn to_private(&self) -> Result<super::AlignedBuf, MemoryError> {
-        let mut copy = super::AlignedBuf::zeroed(self.len).ok_or(MemoryError::OutOfMemory(self.len))?;
-        self.read(&mut copy)?;
-        Ok(copy)
-    }
-
-    fn check(&self, len: usize) -> Result<(), MemoryError> {
-        if len > self.len {
-            return Err(MemoryError::Invalid(format!("{len} bytes do not fit a slice of {}", self.len)));
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::ClientSlice;
     use std::io::Write;
     use std::os::fd::AsFd;
+    use std::sync::Arc;
 
     fn file(bytes: &[u8]) -> std::fs::File {
         let fd = nix::sys::memfd::memfd_create(c"test", nix::sys::memfd::MFdFlags::empty()).unwrap();

@@ -1,0 +1,107 @@
+//! From a subgraph to a routine: passes, memory plan, kernels with their weights.
+
+use super::frame::{check_size, MAX_RUN_BYTES};
+use super::graph::{Graph, Node};
+use super::packing::{Call, Known, Packer};
+use super::passes;
+use super::plan::plan;
+use super::routine::{is_data, Place, Routine, Step, Value};
+use crate::backend::{BackendError, Control};
+use crate::model::Subgraph;
+use crate::ops::{Interrupt, Run};
+use crate::tensor::TensorInfo;
+
+/// Compiles a subgraph.
+pub fn compile(subgraph: &Subgraph, control: &Control) -> Result<Routine, BackendError> {
+    let mut graph = Graph::new(subgraph)?;
+    passes::optimise(&mut graph, control)?;
+    let plan = plan(&graph).ok_or(BackendError::TooLarge { size: u64::MAX, limit: MAX_RUN_BYTES })?;
+    check_size(plan.size as u64, MAX_RUN_BYTES)?;
+    let mut steps = Vec::with_capacity(graph.nodes.len());
+    let mut packer = Packer::default();
+    for node in std::mem::take(&mut graph.nodes) {
+        control.yield_point()?;
+        steps.push(step(&graph, node, &mut packer, control)?);
+    }
+    let needed = needed_constants(&graph, &steps);
+    let values = graph.values.into_iter().zip(plan.parts).zip(needed).map(|((value, part), needed)| {
+        let info = value.resolved.as_ref().unwrap_or(&value.declared);
+        let place = match (value.constant, part) {
+            (Some(constant), _) if needed || !is_data(info, constant.len()) => {
+                let memory = |source| BackendError::Memory { what: "a constant".into(), source };
+                Place::Constant(info.clone(), constant.bytes().map_err(memory)?)
+            }
+            (Some(_), _) => Place::Packed(info.clone()),
+            (None, Some(part)) => Place::Arena(info.clone(), part),
+            _ => Place::Dynamic,
+        };
+        Ok(Value { declared: value.declared, place })
+    });
+    Ok(Routine {
+        values: values.collect::<Result<_, BackendError>>()?,
+        steps,
+        inputs: graph.inputs,
+        outputs: graph.outputs,
+        arena: plan.size,
+    })
+}
+
+/// By value: whether its bytes are needed, should it be a constant, besides by the kernels that pack it.
+fn needed_constants(graph: &Graph, steps: &[Step]) -> Vec<bool> {
+    // Without an input for which there are places planned nothing goes as planned, and constants are read by plain
+    // evaluations. That is for optional inputs only: any other that is left out is an error in itself.
+    let may_lack = |step: &Step, i: usize| {
+        let slot = step.operation.signatures[step.form].inputs.get(i);
+        matches!(step.operation.run, Run::ControlFlow) || slot.is_none_or(|slot| slot.optional)
+    };
+    let mut needed = vec![false; graph.values.len()];
+    graph.outputs.iter().for_each(|&o| needed[o] = true);
+    for step in steps {
+        for (i, v) in step.inputs.iter().enumerate().filter_map(|(i, v)| v.map(|v| (i, v))) {
+            if graph.inputs.contains(&v) && may_lack(step, i) {
+                return vec![true; graph.values.len()];
+            }
+            let packed = step.kernel.as_ref().is_some_and(|kernel| kernel.packed_inputs().contains(&i));
+            needed[v] |= !packed;
+        }
+    }
+    needed
+}
+
+fn step(
+    graph: &Graph,
+    node: Node,
+    packer: &mut Packer,
+    interrupt: &dyn Interrupt,
+) -> Result<Step, BackendError> {
+    let output_infos = passes::output_infos(graph, &node);
+    let resolved = node.outputs.iter().all(|&o| graph.values[o].resolved.is_some());
+    let call = resolved.then(|| call(graph, &node, &output_infos)).flatten();
+    let kernel = call.map(|call| packer.kernel(&call, interrupt)).transpose();
+    Ok(Step {
+        operation: node.operation,
+        form: node.form,
+        inputs: node.inputs,
+        outputs: node.outputs,
+        output_infos,
+        routines: node.subgraphs.into_iter().map(|subgraph| subgraph + 1).collect(),
+        kernel: kernel
+            .map_err(|why| why.at(format_args!("operation {} ({})", node.index, node.operation.ty)))?
+            .flatten(),
+        index: node.index,
+    })
+}
+
+/// A call as it is known ahead; `None` if some dimension is not.
+fn call<'g>(graph: &'g Graph, node: &Node, outputs: &'g [TensorInfo]) -> Option<Call<'g>> {
+    let known = |&v: &usize| {
+        let value = &graph.values[v];
+        Some(Known { info: value.resolved.as_ref()?, constant: value.constant.as_ref() })
+    };
+    let input = |input: &Option<usize>| match input {
+        Some(v) => known(v).map(Some),
+        None => Some(None),
+    };
+    let inputs = node.inputs.iter().map(input).collect::<Option<_>>()?;
+    Some(Call { operation: node.operation, form: node.form, inputs, outputs })
+}

@@ -1,0 +1,85 @@
+//! A kernel's work, cut into parts that a team's threads do, and that may be stopped between parts.
+
+use crate::backend::cpu::pool::Team;
+use crate::memory::Target;
+use crate::ops::{Interrupt, OpError};
+use bytemuck::AnyBitPattern;
+use std::ops::Range;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// Who does a kernel's work, and who may stop it.
+#[derive(Clone, Copy)]
+pub struct Work<'a> {
+    pub team: Team<'a>,
+    pub interrupt: &'a dyn Interrupt,
+}
+
+impl Work<'_> {
+    /// Calls `work(first element, chunk)` for chunks of an output on all threads, until done or interrupted.
+    pub(super) fn for_each_chunk<T: AnyBitPattern + Send>(
+        self,
+        out: Target<T>,
+        chunk: usize,
+        work: impl Fn(usize, Target<T>) + Sync,
+    ) -> Result<(), OpError> {
+        self.in_parts(out.len(), chunk, |part| {
+            // SAFETY: parts do not overlap, and each is handed out once.
+            work(part.start, unsafe { out.disjoint_part(part.start, part.len()) });
+        })
+    }
+
+    /// Calls `work(units)` for all units below `count`, several at a time, each of which takes so many picoseconds.
+    pub(super) fn for_each_range(
+        self,
+        count: usize,
+        picoseconds: usize,
+        work: impl Fn(Range<usize>) + Sync,
+    ) -> Result<(), OpError> {
+        self.in_parts(count, self.units_per_task(count, picoseconds), work)
+    }
+
+    /// Elements for each task of a kernel that spends so many picoseconds on each: all of them where handing them out
+    /// takes longer than it saves, otherwise few enough that no thread waits long for another, and that a task takes
+    /// well under a millisecond.
+    pub(super) fn per_task(self, elements: usize, picoseconds: usize) -> usize {
+        self.units_per_task(elements, picoseconds).next_multiple_of(256)
+    }
+
+    /// The same for units that are more than an element.
+    pub(super) fn units_per_task(self, units: usize, picoseconds: usize) -> usize {
+        const NANOSECOND: usize = 1000;
+        let at_most = |nanoseconds: usize| (nanoseconds * NANOSECOND / picoseconds.max(1)).max(1);
+        let alone = Duration::from_nanos((units.saturating_mul(picoseconds) / NANOSECOND) as u64);
+        let even = match self.team.threads_for(alone) {
+            1 => units,
+            threads => units.div_ceil(4 * threads).max(at_most(2000)),
+        };
+        even.min(at_most(250_000)).max(1)
+    }
+
+    /// Calls `work` for parts of `0..len`, each but the last of `part` of them, on all threads, until done or interrupted.
+    fn in_parts(self, len: usize, part: usize, work: impl Fn(Range<usize>) + Sync) -> Result<(), OpError> {
+        let (part, stopped) = (part.max(1), OnceLock::new());
+        // Only who has the turn may pass it on; the helpers' next parts are few.
+        let owner = std::thread::current().id();
+        let interrupted = || {
+            if std::thread::current().id() == owner {
+                self.interrupt.yield_point()
+            } else {
+                self.interrupt.check()
+            }
+        };
+        self.team.for_each(len.div_ceil(part), &|i| {
+            if stopped.get().is_some() {
+                return;
+            }
+            match interrupted() {
+                Ok(()) => work(i * part..len.min((i + 1) * part)),
+                // Whoever was first has told already.
+                Err(why) => drop(stopped.set(why)),
+            }
+        });
+        stopped.into_inner().map_or(Ok(()), Err)
+    }
+}

@@ -1,0 +1,49 @@
+//! What device buffers take, against what clients may have of them.
+
+use super::BufferError;
+use crate::memory::machine_bytes;
+use crate::quota::{Exhausted, Permit, Quota};
+use std::sync::Arc;
+
+/// What clients have, against what they may have.
+pub struct Account {
+    pub bytes: Arc<Quota>,
+    pub buffers: Arc<Quota>,
+}
+
+impl Default for Account {
+    /// A quarter of this machine's memory for all.
+    fn default() -> Self {
+        let bytes = machine_bytes() as u64 / 4;
+        Account {
+            bytes: Quota::with_floor(bytes, bytes / 2, 1 << 20),
+            buffers: Quota::with_floor(8192, 2048, 16),
+        }
+    }
+}
+
+fn exhausted(why: Exhausted) -> BufferError {
+    BufferError::Exhausted(format!("the limit of device buffers, or of their bytes: {why}; free some first"))
+}
+
+/// One buffer's share of the account, given back on drop.
+pub struct Charge {
+    _buffer: Permit,
+    bytes: Permit,
+}
+
+impl Charge {
+    pub fn new(account: &Account, uid: u32, bytes: usize) -> Result<Charge, BufferError> {
+        let buffer = account.buffers.take(uid, 1).map_err(exhausted)?;
+        let bytes = account.bytes.take(uid, bytes as u64).map_err(exhausted)?;
+        Ok(Charge { _buffer: buffer, bytes })
+    }
+
+    pub fn raise(&mut self, bytes: usize) -> Result<(), BufferError> {
+        self.bytes.raise(bytes as u64).map_err(exhausted)
+    }
+
+    pub fn lower(&mut self, bytes: usize) {
+        self.bytes.lower(bytes as u64);
+    }
+}

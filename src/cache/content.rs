@@ -1,0 +1,122 @@
+//! What is saved and loaded, how it is laid out in files, and the hashes that tell it from anything else.
+
+use super::CacheError;
+use crate::memory::{Mapping, Weights};
+use sha2::{Digest, Sha256};
+use std::sync::Arc;
+
+/// What a data cache holds: parts and where they start, in order.
+pub type Parts = Vec<(u64, Weights)>;
+
+/// What is saved: as many of each kind as there are files.
+#[derive(Clone, Copy, Debug)]
+pub struct Content<'a> {
+    /// All that steers.
+    pub models: &'a [Vec<u8>],
+    /// Mere data.
+    pub data: &'a [Parts],
+}
+
+/// What a cache gave back.
+pub struct Loaded {
+    /// Private, and proven to be what was saved.
+    pub models: Vec<Vec<u8>>,
+    /// Anything at all, of the lengths that were saved. Private, but for the driver's own store.
+    pub data: Vec<Arc<Mapping>>,
+}
+
+/// Bytes of the salt that the first model cache begins with.
+pub const SALT: usize = 16;
+
+/// What the first model cache begins with: a salt, the number of data caches, and the length of each.
+pub fn head(salt: &[u8; SALT], data: &[Parts]) -> Vec<u8> {
+    let mut head = salt.to_vec();
+    head.extend((data.len() as u64).to_le_bytes());
+    data.iter().for_each(|parts| head.extend(data_len(parts).to_le_bytes()));
+    head
+}
+
+pub fn head_len(data_files: usize) -> usize {
+    SALT + 8 * (1 + data_files)
+}
+
+/// The lengths that a head says; `None` where there is none.
+pub fn data_lens(model: &[u8]) -> Option<Vec<u64>> {
+    let mut numbers = model.get(SALT..)?.chunks_exact(8).map_while(|bytes| bytes.try_into().ok());
+    let mut number = || numbers.next().map(u64::from_le_bytes);
+    let count = number()?;
+    // No longer than what is there, whatever it says.
+    (0..count).map(|_| number()).collect()
+}
+
+/// Over the number of model cache files, and the length and bytes of each. The first begins with `head`.
+pub fn hash<M: AsRef<[u8]>>(head: &[u8], models: &[M]) -> [u8; 32] {
+    let mut hasher = Sha256::new();
+    hasher.update((models.len() as u64).to_le_bytes());
+    for (i, model) in models.iter().enumerate() {
+        let (head, model) = (if i == 0 { head } else { &[] }, model.as_ref());
+        hasher.update(((head.len() + model.len()) as u64).to_le_bytes());
+        hasher.update(head);
+        hasher.update(model);
+    }
+    hasher.finalize().into()
+}
+
+/// What tells a compiled model from others that a client saves under one token. Whoever makes two that look the same
+/// deceives only itself: what is loaded is proven by a real hash.
+pub fn identify(content: Content) -> Result<u64, CacheError> {
+    let mut id = content.models.iter().fold(0, |id, model| farmhash::hash64_with_seeds(model, id, 0));
+    for parts in content.data {
+        for_each_part(parts, |start, bytes| {
+            id = farmhash::hash64_with_seeds(bytes, id, start);
+            Ok(())
+        })?;
+    }
+    Ok(id)
+}
+
+/// Over the bytes of all data caches.
+pub fn hash_data(data: &[Parts]) -> Result<[u8; 32], CacheError> {
+    let mut hasher = Sha256::new();
+    for parts in data {
+        for_each_part(parts, |_, bytes| {
+            hasher.update(bytes);
+            Ok(())
+        })?;
+    }
+    Ok(hasher.finalize().into())
+}
+
+/// Compares in a time that does not tell where they differ.
+pub fn same(a: &[u8; 32], b: &[u8; 32]) -> bool {
+    let difference = a.iter().zip(b).fold(0, |difference, (a, b)| difference | (a ^ b));
+    std::hint::black_box(difference) == 0
+}
+
+/// How many bytes a data cache has of its own.
+pub fn data_len(parts: &Parts) -> u64 {
+    parts.last().map_or(0, |(start, part)| start + part.len() as u64)
+}
+
+/// Calls `each(start, bytes)` for all bytes of a data cache in order, with zeroes between its parts.
+pub fn for_each_part(
+    data: &Parts,
+    mut each: impl FnMut(u64, &[u8]) -> Result<(), CacheError>,
+) -> Result<(), CacheError> {
+    let mut end = 0;
+    for (start, part) in data {
+        let gap = start.saturating_sub(end) as usize;
+        each(end, &vec![0; gap])?;
+        let bytes = part.to_private().map_err(CacheError::Data)?;
+        each(*start, &bytes)?;
+        end = start + bytes.len() as u64;
+    }
+    Ok(())
+}
+
+/// Bytes that nobody can guess.
+pub fn salt<const N: usize>() -> Result<[u8; N], CacheError> {
+    let mut salt = [0; N];
+    getrandom::fill(&mut salt).map_err(|why| CacheError::Io { what: "model", why: why.into() })?;
+    Ok(salt)
+}

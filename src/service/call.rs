@@ -1,0 +1,48 @@
+//! The wrapper that every handler runs in.
+
+use super::core::Core;
+use super::status::{name, ServiceError};
+use crate::aidl::ErrorStatus;
+use crate::backend::BackendError;
+use crate::compiler::CompileError;
+use crate::memory::on_account_of;
+use crate::scheduler::marks::{self, Phase};
+use crate::scheduler::slow_calls;
+use binder::{BinderResult, Status};
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+/// Runs the body of `call`: turns its error into binder status, logs it once, and lets no panic out. What memory it
+/// takes is the client's; if it takes long, what it waited for is logged, too.
+pub(super) fn handle<T>(
+    core: &Core,
+    call: &'static str,
+    body: impl FnOnce() -> Result<T, ServiceError>,
+) -> BinderResult<T> {
+    let client = binder::get_calling_uid();
+    let (_call, _account) = (slow_calls::call(call, client), on_account_of(client));
+    let _mark = marks::begin(Phase::of_call, call);
+    let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(ServiceError::Panicked));
+    result.map_err(|error| {
+        note(core, call, &error);
+        Status::new_service_specific_error(error.status().0, Some(error.to_string()))
+    })
+}
+
+/// Logs and counts why `call` failed. A client's own mistakes, and its end, are no news unless somebody looks for them.
+pub(super) fn note(core: &Core, call: &'static str, error: &ServiceError) {
+    let cancelled = matches!(
+        error,
+        ServiceError::Backend(BackendError::Cancelled)
+            | ServiceError::Compile(CompileError::Backend(BackendError::Cancelled))
+    );
+    let level = match error.status() {
+        ErrorStatus::INVALID_ARGUMENT
+        | ErrorStatus::MISSED_DEADLINE_TRANSIENT
+        | ErrorStatus::MISSED_DEADLINE_PERSISTENT => log::Level::Debug,
+        _ if cancelled => log::Level::Debug,
+        _ => log::Level::Warn,
+    };
+    let text = error.to_string();
+    core.errors.note(call, name(error.status()), &text);
+    log::log!(level, "{call}: {text}");
+}

@@ -1,0 +1,89 @@
+//! What all objects of one driver share.
+
+use super::status::ServiceError;
+use crate::backend::{Backend, BackendError, Control, Info};
+use crate::buffer::BufferTracker;
+use crate::cache::Cache;
+use crate::compiler::Compiler;
+use crate::fmq::PollingBudget;
+use crate::quota::Quota;
+use crate::scheduler::{Lives, Load, Quotas, Turn, Turns, Watcher};
+use crate::statistics::{Clients, Errors};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// What all objects of one driver share.
+pub(super) struct Core {
+    pub backend: Arc<dyn Backend>,
+    /// What the backend says of itself.
+    pub info: Info,
+    pub compiler: Compiler,
+    pub cache: Arc<Cache>,
+    pub buffers: BufferTracker,
+    /// Places in the device's queue, shared out among clients; `None` if that is the backend's own affair.
+    pub slots: Option<Arc<Turns>>,
+    pub watcher: Arc<Watcher>,
+    pub lives: Lives,
+    pub quotas: Quotas,
+    /// How many bursts over queues may poll at once.
+    pub polling: Arc<PollingBudget>,
+    pub started: Instant,
+    /// What was counted of clients and their prepared models.
+    pub clients: Arc<Clients>,
+    /// What was refused or failed.
+    pub errors: Errors,
+    /// Who writes it to somebody's file.
+    pub dumps: Arc<Quota>,
+    /// What the transport shares out.
+    pub transport: Mutex<Vec<(&'static str, Arc<Quota>)>>,
+}
+
+impl Core {
+    /// Waits for a place in the device's queue, as long as `control` allows.
+    pub fn slot(&self, control: &Control) -> Result<Option<Turn>, ServiceError> {
+        let take = |slots: &Arc<Turns>| slots.take(control.client, control.priority, control);
+        Ok(self.slots.as_ref().map(take).transpose().map_err(BackendError::from)?)
+    }
+
+    /// How many executions wait for a place in the device's queue, and how many have one; `None` if that is the backend's
+    /// own affair.
+    pub fn queue(&self) -> Option<Load> {
+        self.slots.as_ref().map(|slots| slots.load())
+    }
+
+    /// Has these quotas, which the transport has, told in place of those before.
+    pub fn tell_of(&self, quotas: Vec<(&'static str, Arc<Quota>)>) {
+        *self.transport.lock().unwrap_or_else(PoisonError::into_inner) = quotas;
+    }
+
+    pub fn transport_quotas(&self) -> Vec<(&'static str, Arc<Quota>)> {
+        self.transport.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Calls `start` once there is a place in the device's queue, which it may refuse. No thread waits for that.
+    pub fn when_slot(
+        &self,
+        control: &Control,
+        start: impl FnOnce(Option<Turn>) -> Result<(), Option<Turn>> + Send + 'static,
+    ) {
+        match &self.slots {
+            Some(slots) => {
+                let start = move |turn| match start(Some(turn)) {
+                    Err(Some(turn)) => Err(turn),
+                    _ => Ok(()),
+                };
+                slots.when_due(control.client, control.priority, Box::new(start));
+            }
+            None => drop(start(None)),
+        }
+    }
+}
+
+// SOURCE_ID, a digest of what the driver is built from. Whatever builds it has to make this file: two builds that had the
+// same would take each other's caches for their own.
+include!(concat!(env!("OUT_DIR"), "/source_id.rs"));
+
+/// Unique for each build, as clients mix it into their cache tokens.
+pub(super) fn version(info: &Info) -> String {
+    format!("nnhal-{}-{}-{SOURCE_ID}", env!("CARGO_PKG_VERSION"), info.version)
+}
