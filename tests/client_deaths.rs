@@ -149,7 +149,7 @@ fn start(way: &str, harness: &Harness) -> Child {
     Command::new(std::env::current_exe().expect("this program"))
         .args(["--ignored", "--exact", "--nocapture", "victim"])
         .env(VICTIM, way)
-        .env(SERVICE, harness.place().to_string())
+        .env(SERVICE, harness.endpoint().to_string())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()

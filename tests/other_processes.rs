@@ -25,7 +25,7 @@ fn other_process(
     set: impl FnOnce(&mut Command) -> &mut Command,
 ) -> ExitStatus {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command.args(["--ignored", "--exact", "--nocapture", name]).env(SERVICE, harness.place().to_string());
+    command.args(["--ignored", "--exact", "--nocapture", name]).env(SERVICE, harness.endpoint().to_string());
     set(&mut command).status().expect("started")
 }
 

@@ -22,7 +22,7 @@ fn client(harness: &Harness, name: &str) -> Child {
     Command::new(std::env::current_exe().expect("this program"))
         .args(["--ignored", "--exact", name])
         .env(VICTIM, "")
-        .env(SERVICE, harness.place().to_string())
+        .env(SERVICE, harness.endpoint().to_string())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()

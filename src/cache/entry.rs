@@ -14,14 +14,14 @@ pub struct Key {
 
 /// Device and inode of the model cache that an entry was written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct FileId {
     pub device: u64,
     pub inode: u64,
 }
 
-impl Place {
-    /// Of the driver's own store, where a key has one place only.
-    pub const STORE: Place = Place { device: 0, inode: 0 };
+impl FileId {
+    /// Of the driver's own store, where a key has one file only.
+    pub const STORE: FileId = FileId { device: 0, inode: 0 };
 }
 
 /// What was written.
@@ -37,11 +37,11 @@ pub struct Record {
     pub model: u64,
 }
 
-/// A key and place, its record, and when it was used.
+/// A key and file, its record, and when it was used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub key: Key,
-    pub place: Place,
+    pub file: FileId,
     pub record: Record,
     /// A larger number for a later use.
     pub last_use: u64,
@@ -77,7 +77,7 @@ impl Entry {
 
     /// What the table knows it by.
     pub(super) fn key_bytes(&self) -> KeyBytes {
-        self.key.at(self.place.device, self.place.inode)
+        self.key.at(self.file.device, self.file.inode)
     }
 
     pub(super) fn to_bytes(self) -> EntryBytes {
@@ -98,7 +98,7 @@ impl Entry {
         let [device, inode] = [36, 44].map(|at| u64::from_be_bytes(part(key, at)));
         Entry {
             key: Key { uid: u32::from_be_bytes(part(key, 0)), token: part(key, 4) },
-            place: Place { device, inode },
+            file: FileId { device, inode },
             record: Record {
                 hash: part(bytes, 0),
                 model_len: number(64),

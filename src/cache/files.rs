@@ -5,8 +5,8 @@
 //! of the model and the stamp of the data.
 
 use super::content::{data_len, for_each_part, Content, Parts};
-use super::mapped::{self, Identity};
-use super::{CacheError, Place};
+use super::mapped;
+use super::{CacheError, FileId};
 use crate::memory::{check_blocking, guarded_len, stamp_start, Mapping, MemoryError};
 use nix::fcntl::{fcntl, FcntlArg, OFlag};
 use std::collections::HashSet;
@@ -36,7 +36,7 @@ pub struct CacheFiles {
     models: Vec<File>,
     data: Vec<File>,
     /// Of all, models first.
-    identities: Vec<Identity>,
+    identities: Vec<FileId>,
 }
 
 impl CacheFiles {
@@ -83,13 +83,13 @@ impl CacheFiles {
 }
 
 /// Files that this process reads or writes, and a bell for when there are fewer of them.
-static IN_USE: LazyLock<(Mutex<HashSet<Identity>>, Condvar)> = LazyLock::new(Default::default);
+static IN_USE: LazyLock<(Mutex<HashSet<FileId>>, Condvar)> = LazyLock::new(Default::default);
 
-fn in_use() -> MutexGuard<'static, HashSet<Identity>> {
+fn in_use() -> MutexGuard<'static, HashSet<FileId>> {
     IN_USE.0.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn duplicate(what: &'static str, fd: BorrowedFd) -> Result<(File, Identity), CacheError> {
+fn duplicate(what: &'static str, fd: BorrowedFd) -> Result<(File, FileId), CacheError> {
     let io = |why| CacheError::Io { what, why };
     // Before anything that who serves the file would have to answer.
     check_blocking(fd).map_err(|why| match why {
@@ -107,7 +107,7 @@ fn duplicate(what: &'static str, fd: BorrowedFd) -> Result<(File, Identity), Cac
     if !usable {
         return Err(CacheError::Access(what));
     }
-    Ok((file, (facts.dev(), facts.ino())))
+    Ok((file, FileId { device: facts.dev(), inode: facts.ino() }))
 }
 
 /// Cache files that nobody else in this process uses.
@@ -117,10 +117,9 @@ pub struct Lock<'f> {
 }
 
 impl Lock<'_> {
-    /// Where the first model cache is.
-    pub fn place(&self) -> Place {
-        let (device, inode) = self.files.identities[0];
-        Place { device, inode }
+    /// Which file the first model cache is.
+    pub fn first_model(&self) -> FileId {
+        self.files.identities[0]
     }
 
     /// Writes all files, from their starts and whatever they held before: `head`, which begins with a salt, is put before
@@ -160,7 +159,7 @@ impl Lock<'_> {
         self.files.data.iter().map(change).collect()
     }
 
-    fn data_identities(&self) -> &[Identity] {
+    fn data_identities(&self) -> &[FileId] {
         &self.files.identities[self.files.models.len()..]
     }
 
@@ -190,7 +189,7 @@ impl Lock<'_> {
     /// The first bytes of each data cache, as many as `lens` says, mapped: for files that only this driver writes.
     pub fn map_data(&self, lens: &[u64]) -> Result<Vec<Arc<Mapping>>, CacheError> {
         let files = self.files.data.iter().zip(self.data_identities());
-        let map = |((file, identity), &len): ((&File, &Identity), &u64)| {
+        let map = |((file, identity), &len): ((&File, &FileId), &u64)| {
             let mapping = match usize::try_from(len) {
                 Ok(0) => return Mapping::anonymous(0).map(Arc::new).map_err(CacheError::Data),
                 Ok(len) => Mapping::guarded(file.as_fd(), len),

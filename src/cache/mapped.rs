@@ -2,21 +2,19 @@
 //!
 //! It must not keep a mapping alive.
 
+use super::FileId;
 use crate::memory::Mapping;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Device and inode.
-pub type Identity = (u64, u64);
-
 /// While a mapping lives, no other file has its numbers.
-static MAPPED: LazyLock<Mutex<HashMap<Identity, Vec<Weak<Mapping>>>>> = LazyLock::new(Default::default);
+static MAPPED: LazyLock<Mutex<HashMap<FileId, Vec<Weak<Mapping>>>>> = LazyLock::new(Default::default);
 
-fn mapped() -> MutexGuard<'static, HashMap<Identity, Vec<Weak<Mapping>>>> {
+fn mapped() -> MutexGuard<'static, HashMap<FileId, Vec<Weak<Mapping>>>> {
     MAPPED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub fn insert(file: Identity, mapping: &Arc<Mapping>) {
+pub fn insert(file: FileId, mapping: &Arc<Mapping>) {
     let mut mapped = mapped();
     mapped.retain(|_, mappings| {
         mappings.retain(|mapping| mapping.strong_count() > 0);
@@ -25,6 +23,6 @@ pub fn insert(file: Identity, mapping: &Arc<Mapping>) {
     mapped.entry(file).or_default().push(Arc::downgrade(mapping));
 }
 
-pub fn contains(file: Identity) -> bool {
+pub fn contains(file: FileId) -> bool {
     mapped().get(&file).is_some_and(|mappings| mappings.iter().any(|mapping| mapping.strong_count() > 0))
 }

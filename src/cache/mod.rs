@@ -39,7 +39,7 @@ mod table;
 mod tests;
 
 pub use content::{Content, Loaded, Parts};
-pub use entry::{Entry, Key, Place, Record, Token};
+pub use entry::{Entry, FileId, Key, Record, Token};
 pub use error::CacheError;
 pub use files::CacheFiles;
 pub use offline::{Offline, Recorded};
@@ -136,9 +136,9 @@ impl Cache {
         if model_len > MAX_MODEL_BYTES {
             return Err(CacheError::TooLarge(model_len));
         }
-        let (place, id) = match self.owns_files {
-            true => (Place::STORE, 0),
-            false => (lock.place(), identify(content)?),
+        let (file, id) = match self.owns_files {
+            true => (FileId::STORE, 0),
+            false => (lock.first_model(), identify(content)?),
         };
         let record = Record {
             hash: hash(&head, content.models),
@@ -147,11 +147,11 @@ impl Cache {
             data_hash: if self.owns_files { Some(hash_data(content.data)?) } else { None },
             model: id,
         };
-        let dropped = self.registry.put(&Entry { key: *key, place, record, last_use: 0 })?;
+        let dropped = self.registry.put(&Entry { key: *key, file, record, last_use: 0 })?;
         let written = lock.write(&head, content);
         if written.is_err() {
             // It is a miss as it is; this only frees its place.
-            self.registry.remove(key, |entry| entry.place == place)?;
+            self.registry.remove(key, |entry| entry.file == file)?;
         }
         written.map(|()| dropped)
     }

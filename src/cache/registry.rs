@@ -37,9 +37,9 @@ struct State {
     complained: bool,
 }
 
-/// What is wanted of the table.
+/// What a transaction on the table is for.
 #[derive(Clone, Copy, PartialEq)]
-enum Purpose {
+enum Transaction {
     Read,
     Write,
 }
@@ -57,12 +57,12 @@ impl Registry {
 
     /// What is recorded for `key`: an entry for each of the files that it stands for.
     pub fn get(&self, key: &Key) -> Result<Vec<Entry>, CacheError> {
-        self.with(Purpose::Read, |open, _| table::entries_of(&open.table()?, key))
+        self.with(Transaction::Read, |open, _| table::entries_of(&open.table()?, key))
     }
 
     /// Whether there is an entry for this client under a token that begins so.
     pub fn has_like(&self, uid: u32, prefix: &[u8]) -> Result<bool, CacheError> {
-        self.with(Purpose::Read, |open, _| table::has_like(&open.table()?, uid, prefix))
+        self.with(Transaction::Read, |open, _| table::has_like(&open.table()?, uid, prefix))
     }
 
     /// Notes that `entry` is used now.
@@ -76,7 +76,7 @@ impl Registry {
     /// Records `entry` as used now, durably, in place of what there was for its key: other files of the same model are
     /// kept, a few. Drops what is over the limits; gives the keys of that.
     pub fn put(&self, entry: &Entry) -> Result<Vec<Key>, CacheError> {
-        self.with(Purpose::Write, |open, state| {
+        self.with(Transaction::Write, |open, state| {
             state.clock += 1;
             let entry = Entry { last_use: state.clock, ..*entry };
             let dropped = open.write(|transaction| {
@@ -92,7 +92,7 @@ impl Registry {
 
     /// Forgets the files of `key` of which `forget` says so.
     pub fn remove(&self, key: &Key, forget: impl Fn(&Entry) -> bool) -> Result<(), CacheError> {
-        self.with(Purpose::Write, |open, _| {
+        self.with(Transaction::Write, |open, _| {
             open.write(|transaction| {
                 let mut table = table::table(transaction)?;
                 for entry in table::entries_of(&table, key)?.iter().filter(|entry| forget(entry)) {
@@ -105,7 +105,7 @@ impl Registry {
 
     /// All entries, by client and token.
     pub fn list(&self) -> Result<Vec<Entry>, CacheError> {
-        self.with(Purpose::Read, |open, _| open.entries())
+        self.with(Transaction::Read, |open, _| open.entries())
     }
 
     /// Opens the table for whoever is about to need it, if that takes no waiting and no writing.
@@ -119,18 +119,18 @@ impl Registry {
     /// Works on the table. After an error it is opened anew, as redb has it: the disk may have been full for a while.
     fn with<T>(
         &self,
-        purpose: Purpose,
+        transaction: Transaction,
         work: impl FnOnce(&Open, &mut State) -> Result<T, redb::Error>,
     ) -> Result<T, CacheError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         // Reading on must be over before writing can begin.
-        let fits = |open: &Open| purpose == Purpose::Read || matches!(open, Open::ToWrite(_));
+        let fits = |open: &Open| transaction == Transaction::Read || matches!(open, Open::ToWrite(_));
         let open = match state.open.take().filter(fits) {
             Some(open) => open,
-            None => self.open(&mut state, purpose).map_err(|why| self.complain(&mut state, &why))?,
+            None => self.open(&mut state, transaction).map_err(|why| self.complain(&mut state, &why))?,
         };
-        let mut marker = match (purpose, &self.directory) {
-            (Purpose::Write, Some(directory)) => Marker::hold(&directory.join(table::FILE)),
+        let mut marker = match (transaction, &self.directory) {
+            (Transaction::Write, Some(directory)) => Marker::hold(&directory.join(table::FILE)),
             _ => None,
         };
         marker.iter_mut().for_each(Marker::writing);
@@ -154,8 +154,8 @@ impl Registry {
         CacheError::Registry(why.into())
     }
 
-    fn open(&self, state: &mut State, purpose: Purpose) -> Result<Open, String> {
-        let readable = (purpose == Purpose::Read).then(|| self.to_read()).flatten();
+    fn open(&self, state: &mut State, transaction: Transaction) -> Result<Open, String> {
+        let readable = (transaction == Transaction::Read).then(|| self.to_read()).flatten();
         let open = match (readable, &self.directory) {
             (Some(open), _) => open,
             (None, None) => Open::in_memory()?,

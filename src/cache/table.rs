@@ -314,7 +314,7 @@ const PLACES: usize = 4;
 pub(super) fn insert(table: &mut Table, entry: &Entry) -> Result<(), redb::Error> {
     let mut others = entries_of(&*table, &entry.key)?;
     others.sort_by_key(|other| std::cmp::Reverse(other.last_use));
-    let is_same = |other: &Entry| other.record.model == entry.record.model && other.place != entry.place;
+    let is_same = |other: &Entry| other.record.model == entry.record.model && other.file != entry.file;
     let (same, void): (Vec<_>, Vec<_>) = others.into_iter().partition(is_same);
     for other in void.iter().chain(same.iter().skip(PLACES - 1)) {
         table.remove(&other.key_bytes())?;

@@ -35,7 +35,7 @@ pub(super) fn key(uid: u32, token: u8) -> Key {
 }
 
 fn entry(key: Key, record: Record) -> Entry {
-    Entry { key, place: Place::STORE, record, last_use: 0 }
+    Entry { key, file: FileId::STORE, record, last_use: 0 }
 }
 
 pub(super) fn data(bytes: &[u8]) -> Vec<(u64, Weights)> {

@@ -2,7 +2,7 @@
 
 use super::{Channels, Controller};
 use crate::fmq::codec::{Argument, OutputShape, RequestPacket, ResultPacket, QUANTUM};
-use crate::fmq::{Burst, Executor, Limit, Pace, PollingBudget, Queue, Reader, SharedQueue, Writer};
+use crate::fmq::{Burst, Executor, Limit, Poller, PollingBudget, Queue, Reader, SharedQueue, Writer};
 use crate::memory::{Access, ClientSlice, Mapping, Memory};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -71,7 +71,7 @@ fn rig(budget: Option<Arc<PollingBudget>>) -> Rig {
     let attach = |queue: &SharedQueue| Queue::attach(&queue.descriptor(), QUANTUM, 1024).unwrap();
     let requests = Reader::new(attach(&channels.requests)).unwrap();
     let results = Writer::new(attach(&channels.results)).unwrap();
-    let burst = Burst::start(requests, results, Box::new(echo.clone()), Pace::new(budget)).unwrap();
+    let burst = Burst::start(requests, results, Box::new(echo.clone()), Poller::new(budget)).unwrap();
     let controller = Controller::new(&channels, Duration::ZERO).unwrap();
     Rig { echo, channels, burst, controller }
 }

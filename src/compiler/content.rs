@@ -166,8 +166,8 @@ impl Hash {
         self.number(graph.operations.len() as u64);
         for operation in &graph.operations {
             match &operation.kind {
-                OperationKind::Known { operation, form } => {
-                    self.indices(&[operation.ty.code() as usize, *form]);
+                OperationKind::Known { operation, signature_index } => {
+                    self.indices(&[operation.ty.code() as usize, *signature_index]);
                 }
                 OperationKind::Extension { extension, code } => {
                     self.bytes(extension.as_bytes());

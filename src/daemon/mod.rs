@@ -14,4 +14,4 @@ pub mod logger;
 mod run;
 pub mod serve;
 
-pub use run::{main, run, state_directory, DaemonError, Flags, Place, USAGE};
+pub use run::{main, run, state_directory, DaemonError, Endpoint, Flags, USAGE};

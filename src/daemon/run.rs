@@ -24,28 +24,28 @@ const EXAMPLE: &str = "example: nnhald --service unix:/tmp/nnhal.sock --data non
 
 /// Where the service is offered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Endpoint {
     Unix(PathBuf),
     Binder(String),
 }
 
-impl std::str::FromStr for Place {
+impl std::str::FromStr for Endpoint {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once(':') {
-            Some(("unix", path)) if !path.is_empty() => Ok(Place::Unix(path.into())),
-            Some(("binder", instance)) if !instance.is_empty() => Ok(Place::Binder(instance.into())),
+            Some(("unix", path)) if !path.is_empty() => Ok(Endpoint::Unix(path.into())),
+            Some(("binder", instance)) if !instance.is_empty() => Ok(Endpoint::Binder(instance.into())),
             _ => Err(format!("{text:?} is no service: expected unix:PATH or binder:INSTANCE")),
         }
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Place::Unix(path) => write!(f, "unix:{}", path.display()),
-            Place::Binder(instance) => write!(f, "binder:{instance}"),
+            Endpoint::Unix(path) => write!(f, "unix:{}", path.display()),
+            Endpoint::Binder(instance) => write!(f, "binder:{instance}"),
         }
     }
 }
@@ -53,7 +53,7 @@ impl std::fmt::Display for Place {
 /// The daemon's flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flags {
-    pub service: Place,
+    pub service: Endpoint,
     /// The mode of a socket's file: who may connect. `None` for the daemon's own user.
     pub socket_mode: Option<u32>,
     /// Where the driver keeps what must survive it; `None` for nowhere. Unless told, where the platform keeps such things.
@@ -132,7 +132,7 @@ fn directory_by(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> 
 
 impl Default for Flags {
     fn default() -> Self {
-        let service = Place::Binder("nnhal".into());
+        let service = Endpoint::Binder("nnhal".into());
         Flags {
             service,
             socket_mode: None,
@@ -231,13 +231,13 @@ pub fn run<B: Backend + 'static>(
     };
     let driver = builder.build().map_err(DaemonError::Threads)?;
     let service = match &flags.service {
-        Place::Unix(path) => {
+        Endpoint::Unix(path) => {
             let mode = flags.socket_mode.unwrap_or(SOCKET_MODE);
             let service = UnixService::start(path, &driver.device, mode)?;
             driver.tell_of(service.quotas());
             Some(service)
         }
-        Place::Binder(instance) => {
+        Endpoint::Binder(instance) => {
             register(instance, &driver.device)?;
             None
         }
@@ -303,7 +303,7 @@ mod tests {
         let flags = parse("--service=unix:/a:b=c --socket-mode 0660 --data /d --store 8 --threads 3")
             .unwrap()
             .unwrap();
-        let service = Place::Unix("/a:b=c".into());
+        let service = Endpoint::Unix("/a:b=c".into());
         let socket_mode = Some(0o660);
         let expected = Flags {
             service,

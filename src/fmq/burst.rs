@@ -3,7 +3,7 @@
 //! What a request means is for its [`Executor`]; here it is only taken, answered, and the thread ended when the burst is.
 
 use super::codec::{RequestPacket, ResultPacket, QUANTUM};
-use super::polling::Pace;
+use super::polling::Poller;
 use super::slots::{NotResolved, Slots};
 use super::{FmqError, Limit, Reader, Waker, Writer};
 use crate::memory::Memory;
@@ -48,11 +48,11 @@ impl Burst {
         requests: Reader,
         results: Writer,
         executor: Box<dyn Executor>,
-        pace: Pace,
+        poller: Poller,
     ) -> std::io::Result<Burst> {
         let shared = Arc::new(Shared::default());
         let wakers = [requests.waker(), results.waker()];
-        let mut listener = Listener { requests, results, executor, pace, shared: shared.clone() };
+        let mut listener = Listener { requests, results, executor, poller, shared: shared.clone() };
         std::thread::Builder::new().name("nnhal-fmq".into()).spawn(move || {
             let ended = listener.listen();
             match ended {
@@ -101,7 +101,7 @@ struct Listener {
     requests: Reader,
     results: Writer,
     executor: Box<dyn Executor>,
-    pace: Pace,
+    poller: Poller,
     shared: Arc<Shared>,
 }
 
@@ -109,10 +109,10 @@ impl Listener {
     fn listen(&mut self) -> Result<Never, FmqError> {
         loop {
             let packet = self.next_packet()?;
-            self.pace.arrived();
+            self.poller.arrived();
             let result = self.answer(&packet);
             self.send(&result)?;
-            self.pace.answered();
+            self.poller.answered();
         }
     }
 
@@ -121,7 +121,7 @@ impl Listener {
         let stopped = self.shared.stopped.clone();
         let stop = || stopped.load(Ordering::SeqCst);
         let requests = &self.requests;
-        if !self.pace.poll(|| Ok::<_, FmqError>(stop() || requests.available()? > 0))? {
+        if !self.poller.poll(|| Ok::<_, FmqError>(stop() || requests.available()? > 0))? {
             requests.wait(1, &Limit::new(None).or_until(&stop))?;
         }
         if stop() {

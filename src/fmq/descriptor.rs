@@ -44,7 +44,7 @@ pub struct Descriptor<'a> {
 
 /// A region, checked against its description; what its file really holds shows when it is mapped.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct Region<'a> {
     pub file: BorrowedFd<'a>,
     pub offset: u64,
     pub len: usize,
@@ -53,10 +53,10 @@ pub(super) struct Place<'a> {
 /// A queue's regions.
 #[derive(Debug)]
 pub(super) struct Layout<'a> {
-    pub read_counter: Place<'a>,
-    pub write_counter: Place<'a>,
-    pub data: Place<'a>,
-    pub event_flag: Place<'a>,
+    pub read_counter: Region<'a>,
+    pub write_counter: Region<'a>,
+    pub data: Region<'a>,
+    pub event_flag: Region<'a>,
 }
 
 fn lie<T>(why: impl Into<String>) -> Result<T, FmqError> {
@@ -102,7 +102,7 @@ impl<'a> Descriptor<'a> {
         Ok(Layout { read_counter, write_counter, data, event_flag })
     }
 
-    fn place(&self, grantor: &Grantor) -> Result<Place<'a>, String> {
+    fn place(&self, grantor: &Grantor) -> Result<Region<'a>, String> {
         let file = usize::try_from(grantor.fd_index).ok().and_then(|i| self.files.get(i).copied());
         let file = file.ok_or_else(|| format!("file {} of {}", grantor.fd_index, self.files.len()))?;
         let (offset, len) = (u64::try_from(grantor.offset), usize::try_from(grantor.extent));
@@ -116,7 +116,7 @@ impl<'a> Descriptor<'a> {
         check_blocking(file).map_err(|why| format!("its file: {why}"))?;
         // A page of any other file system may take as long to come as its owner likes, and never.
         match fstatfs(file) {
-            Ok(system) if system.filesystem_type() == TMPFS_MAGIC => Ok(Place { file, offset, len }),
+            Ok(system) if system.filesystem_type() == TMPFS_MAGIC => Ok(Region { file, offset, len }),
             Ok(_) => Err("its file is no shared memory; expected a memfd or ashmem".into()),
             Err(why) => Err(format!("its file: {why}")),
         }

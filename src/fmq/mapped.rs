@@ -1,6 +1,6 @@
 //! The memory of a queue, as its protocol uses it: two counters, a ring of bytes, and the event flag.
 
-use super::descriptor::{Layout, Place};
+use super::descriptor::{Layout, Region};
 use super::event_flag::FlagWord;
 use super::FmqError;
 use crate::memory::{Access, ClientSlice, Mapping, MemoryError, SharedU32, SharedU64};
@@ -56,7 +56,7 @@ impl Mapped {
 }
 
 /// Each region is mapped by itself: it may lie in a file of its own.
-fn map(place: &Place) -> Result<Arc<Mapping>, MemoryError> {
+fn map(place: &Region) -> Result<Arc<Mapping>, MemoryError> {
     Mapping::new(place.file, place.offset, place.len, Access::ReadWrite).map(Arc::new)
 }
 

@@ -25,6 +25,6 @@ mod slots;
 pub use burst::{Burst, Executor};
 pub use descriptor::{Descriptor, Grantor, SharedQueue};
 pub use error::FmqError;
-pub use polling::{Pace, PollingBudget};
+pub use polling::{Poller, PollingBudget};
 pub use queue::{Limit, Queue, ReadTransaction, Reader, Waker, WriteTransaction, Writer};
 pub use slots::MAX_KEPT;

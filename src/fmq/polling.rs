@@ -47,7 +47,7 @@ impl Drop for Polling<'_> {
 
 /// One burst's polling.
 #[derive(Debug)]
-pub struct Pace {
+pub struct Poller {
     /// `None` never polls.
     budget: Option<Arc<PollingBudget>>,
     arrived: Instant,
@@ -55,11 +55,11 @@ pub struct Pace {
     soon: bool,
 }
 
-impl Pace {
+impl Poller {
     /// Polls within `budget`, or never with none: so must it be where power is dear.
     pub fn new(budget: Option<Arc<PollingBudget>>) -> Self {
         let now = Instant::now();
-        Pace { budget, arrived: now, answered: now, soon: false }
+        Poller { budget, arrived: now, answered: now, soon: false }
     }
 
     /// Polls until `there` says that there is something, or something to stop for; false when it is time to sleep.
@@ -101,9 +101,9 @@ impl Pace {
 mod tests {
     use super::*;
 
-    fn polls(pace: &Pace) -> bool {
+    fn polls(poller: &Poller) -> bool {
         let mut looks = 0;
-        let there = pace.poll(|| -> Result<bool, ()> {
+        let there = poller.poll(|| -> Result<bool, ()> {
             looks += 1;
             Ok(false)
         });
@@ -113,31 +113,31 @@ mod tests {
 
     #[test]
     fn it_polls_while_packets_come_soon() {
-        let mut pace = Pace::new(Some(PollingBudget::new(1)));
-        assert!(!polls(&pace), "nothing has come yet");
+        let mut poller = Poller::new(Some(PollingBudget::new(1)));
+        assert!(!polls(&poller), "nothing has come yet");
         // Nothing takes long where the clock is ahead.
         let ahead = || Instant::now() + Duration::from_secs(60);
-        pace.answered = ahead();
-        pace.arrived();
-        assert!(polls(&pace));
-        assert_eq!(pace.poll(|| Ok::<_, ()>(true)), Ok(true));
-        assert_eq!(pace.poll(|| Err("over")), Err("over"));
-        pace.arrived = ahead();
-        pace.answered();
-        assert!(polls(&pace));
+        poller.answered = ahead();
+        poller.arrived();
+        assert!(polls(&poller));
+        assert_eq!(poller.poll(|| Ok::<_, ()>(true)), Ok(true));
+        assert_eq!(poller.poll(|| Err("over")), Err("over"));
+        poller.arrived = ahead();
+        poller.answered();
+        assert!(polls(&poller));
         std::thread::sleep(2 * SOON);
-        pace.arrived();
-        assert!(!polls(&pace), "it came late");
-        let mut pace = Pace { soon: true, ..pace };
+        poller.arrived();
+        assert!(!polls(&poller), "it came late");
+        let mut poller = Poller { soon: true, ..poller };
         std::thread::sleep(2 * SHORT);
-        pace.answered();
-        assert!(!polls(&pace), "to answer it took its time");
+        poller.answered();
+        assert!(!polls(&poller), "to answer it took its time");
     }
 
     #[test]
     fn the_budget_holds_and_low_power_never_polls() {
         let budget = PollingBudget::new(1);
-        let soon = |budget| Pace { soon: true, ..Pace::new(budget) };
+        let soon = |budget| Poller { soon: true, ..Poller::new(budget) };
         let (first, second) = (soon(Some(budget.clone())), soon(Some(budget)));
         let held = first.poll(|| -> Result<bool, ()> {
             assert!(!polls(&second));

@@ -59,7 +59,7 @@ struct Step {
 }
 
 enum Kind {
-    Known { code: i32, form: usize },
+    Known { code: i32, signature_index: usize },
     Extension { extension: String, code: u16 },
     Unsupported(String),
 }
@@ -73,7 +73,7 @@ wire_enum!(Life {
     5u8 Constant { start: start, len: len, private: private }
 });
 wire_enum!(Kind {
-    0u8 Known { code: code, form: form },
+    0u8 Known { code: code, signature_index: signature_index },
     1u8 Extension { extension: extension, code: code },
     2u8 Unsupported { 0: why }
 });
@@ -207,8 +207,8 @@ fn pack_graph(graph: &Subgraph, places: &Places) -> Graph {
     };
     let step = |operation: &Operation| {
         let kind = match &operation.kind {
-            OperationKind::Known { operation, form } => {
-                Kind::Known { code: operation.ty.code(), form: *form }
+            OperationKind::Known { operation, signature_index } => {
+                Kind::Known { code: operation.ty.code(), signature_index: *signature_index }
             }
             OperationKind::Extension { extension, code } => {
                 Kind::Extension { extension: extension.clone(), code: *code }
@@ -254,9 +254,10 @@ pub fn unpack(bytes: &[u8], constants: Option<Arc<Mapping>>) -> Option<Model> {
     };
     let step = |Step { kind, inputs, outputs }| {
         let kind = match kind {
-            Kind::Known { code, form } => {
-                OperationKind::Known { operation: OperationType::from_code(code)?.operation()?, form }
-            }
+            Kind::Known { code, signature_index } => OperationKind::Known {
+                operation: OperationType::from_code(code)?.operation()?,
+                signature_index,
+            },
             Kind::Extension { extension, code } => OperationKind::Extension { extension, code },
             Kind::Unsupported(why) => OperationKind::Unsupported(why),
         };

@@ -84,8 +84,9 @@ fn decode_operation(
         Some(ty) => match ty.operation() {
             None => OperationKind::Unsupported(format!("{ty} is not supported")),
             Some(known) => {
-                let form = check_call(known, &inputs, &outputs, operands).map_err(ModelError::Invalid)?;
-                OperationKind::Known { operation: known, form }
+                let signature_index =
+                    check_call(known, &inputs, &outputs, operands).map_err(ModelError::Invalid)?;
+                OperationKind::Known { operation: known, signature_index }
             }
         },
     };
@@ -108,15 +109,16 @@ fn check_call(
     };
     let input_operands: Vec<_> = inputs.iter().map(as_operand).collect();
     let output_operands: Vec<_> = outputs.iter().map(as_operand).collect();
-    let form = signature::find(operation.signatures, &input_operands, &output_operands)?.form;
+    let signature_index =
+        signature::find(operation.signatures, &input_operands, &output_operands)?.signature_index;
     if matches!(operation.run, Run::ControlFlow) {
-        return Ok(form); // its rules look into other subgraphs and come when all are decoded
+        return Ok(signature_index); // its rules look into other subgraphs and come when all are decoded
     }
     let args: Vec<Option<Arg>> = inputs.iter().map(|&i| arg(&operands[i])).collect();
     let infos: Vec<TensorInfo> = outputs.iter().map(|&i| operands[i].info.clone()).collect();
-    let call = Args { form, inputs: &args, outputs: &infos, interrupt: &NeverInterrupted };
+    let call = Args { signature_index, inputs: &args, outputs: &infos, interrupt: &NeverInterrupted };
     match (operation.check)(&call) {
-        Ok(()) | Err(OpError::Unresolved) => Ok(form),
+        Ok(()) | Err(OpError::Unresolved) => Ok(signature_index),
         Err(why) => Err(why.to_string()),
     }
 }

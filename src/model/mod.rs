@@ -135,8 +135,8 @@ pub struct Operation {
 /// Which operation it is, and whether the driver knows it.
 #[derive(Clone)]
 pub enum OperationKind {
-    /// An operation of the table; `form` is the signature that the call matches.
-    Known { operation: &'static ops::Operation, form: usize },
+    /// An operation of the table; `signature_index` is the signature that the call matches.
+    Known { operation: &'static ops::Operation, signature_index: usize },
     /// An operation of an extension that the backend knows. Nothing about the call has been checked.
     Extension { extension: String, code: u16 },
     /// Valid, but nothing this driver could run. The text says what it is and why.
@@ -146,7 +146,9 @@ pub enum OperationKind {
 impl std::fmt::Debug for OperationKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            OperationKind::Known { operation, form } => write!(f, "{}/{form}", operation.ty),
+            OperationKind::Known { operation, signature_index } => {
+                write!(f, "{}/{signature_index}", operation.ty)
+            }
             OperationKind::Extension { extension, code } => write!(f, "{extension}/{code}"),
             OperationKind::Unsupported(why) => f.write_str(why),
         }

@@ -170,7 +170,7 @@ impl<'a> Input<'a> {
 #[derive(Clone, Copy)]
 pub struct Args<'a> {
     /// Index of the matched [`super::Signature`] of the operation.
-    pub form: usize,
+    pub signature_index: usize,
     /// `None`: an optional input that was left out (listed, but without value).
     pub inputs: &'a [Option<Arg<'a>>],
     /// Declared outputs. Only types and quantisation may be relied on; dimensions may be unknown.

@@ -23,9 +23,10 @@ pub fn evaluate(
         .map(|arg| arg.map_or(Operand::Omitted(None), |arg| Operand::Present(arg.info)))
         .collect();
     let out_operands: Vec<_> = outputs.iter().map(Operand::Present).collect();
-    let form =
-        signature::find(operation.signatures, &in_operands, &out_operands).map_err(OpError::Failed)?.form;
-    let args = Args { form, inputs, outputs, interrupt };
+    let signature_index = signature::find(operation.signatures, &in_operands, &out_operands)
+        .map_err(OpError::Failed)?
+        .signature_index;
+    let args = Args { signature_index, inputs, outputs, interrupt };
     (operation.check)(&args)?;
     run(operation, &args)
 }

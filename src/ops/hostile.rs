@@ -265,14 +265,16 @@ pub fn attack(
         .map(|t| t.as_ref().map_or(Operand::Omitted(None), |t| Operand::Present(&t.info)))
         .collect();
     let out_operands: Vec<_> = outputs.iter().map(Operand::Present).collect();
-    let form = signature::find(operation.signatures, &operands, &out_operands).map_err(OpError::Failed)?.form;
+    let signature_index = signature::find(operation.signatures, &operands, &out_operands)
+        .map_err(OpError::Failed)?
+        .signature_index;
     let with = |data: fn(&Tensor) -> Option<&[u8]>| -> Vec<Option<Arg>> {
         inputs.iter().map(|t| t.as_ref().map(|t| Arg { info: &t.info, data: data(t) })).collect()
     };
     let (unknown, known) = (with(|_| None), with(|t| Some(&t.data)));
     let interrupt = &InterruptedAfter::checks(20);
     // Validation and compilation know no values yet.
-    let early = Args { form, inputs: &unknown, outputs, interrupt };
+    let early = Args { signature_index, inputs: &unknown, outputs, interrupt };
     let _ = (operation.check)(&early);
     let _ = shapes(operation, &early);
     let args = Args { inputs: &known, ..early };

@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn many_items_are_interrupted_between_them() {
         let interrupt = Counting(AtomicU32::new(0));
-        let args = Args { form: 0, inputs: &[], outputs: &[], interrupt: &interrupt };
+        let args = Args { signature_index: 0, inputs: &[], outputs: &[], interrupt: &interrupt };
         let (mut seen, items) = (0, 10 * STRIDE);
         assert_eq!(Pace::new(&args).each(0..items, 2, |_| seen += 1), Err(OpError::Cancelled));
         assert_eq!(seen, STRIDE / 2);
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn asks_once_per_stride_of_work() {
         let interrupt = Counting(AtomicU32::new(0));
-        let args = Args { form: 0, inputs: &[], outputs: &[], interrupt: &interrupt };
+        let args = Args { signature_index: 0, inputs: &[], outputs: &[], interrupt: &interrupt };
         let mut pace = Pace::new(&args);
         let stops = (0..1000).filter(|_| pace.spend(STRIDE / 10).is_err()).count();
         assert_eq!((stops, interrupt.0.load(Ordering::Relaxed)), (90, 90)); // every eleventh tenth passes the stride

@@ -139,7 +139,7 @@ pub enum Operand<'a> {
 /// The signature and row that a call matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Match {
-    pub form: usize,
+    pub signature_index: usize,
     /// First feature level that accepts this call.
     pub feature_level: u8,
 }
@@ -148,14 +148,14 @@ pub struct Match {
 /// mismatches the one furthest along is reported.
 pub fn find(signatures: &[Signature], inputs: &[Operand], outputs: &[Operand]) -> Result<Match, String> {
     let mut closest: Option<Miss> = None;
-    for (form, signature) in signatures.iter().enumerate() {
+    for (signature_index, signature) in signatures.iter().enumerate() {
         for row in signature.rows {
             let sides = match_side(&signature.inputs_side(), row, inputs).and_then(|()| {
                 match_side(&signature.outputs_side(), row, outputs)
                     .map_err(|miss| Miss { place: miss.place + inputs.len(), ..miss })
             });
             match sides {
-                Ok(()) => return Ok(Match { form, feature_level: row.0 }),
+                Ok(()) => return Ok(Match { signature_index, feature_level: row.0 }),
                 Err(miss) => Miss::keep(&mut closest, miss),
             }
         }

@@ -14,7 +14,7 @@ use crate::aidl::*;
 use crate::backend;
 use crate::backend::Preference;
 use crate::fmq::codec::{self, RequestPacket, ResultPacket, QUANTUM};
-use crate::fmq::{Burst, Descriptor, Executor, FmqError, Pace, Queue, Reader, Writer, MAX_KEPT};
+use crate::fmq::{Burst, Descriptor, Executor, FmqError, Poller, Queue, Reader, Writer, MAX_KEPT};
 use crate::memory::Pool;
 use crate::scheduler::Permit;
 use crate::statistics::OpenBurst;
@@ -67,8 +67,8 @@ impl IFmqBurst for FmqBurst {
             };
             // What was compiled for low power must not poll.
             let polls = self.prepared.options.preference != Preference::LowPower;
-            let pace = Pace::new(polls.then(|| core.polling.clone()));
-            let burst = Burst::start(requests, results, Box::new(executor), pace)
+            let poller = Poller::new(polls.then(|| core.polling.clone()));
+            let burst = Burst::start(requests, results, Box::new(executor), poller)
                 .map_err(|why| ServiceError::Exhausted(format!("no thread for the burst: {why}")))?;
             // A callback that is dead already takes its context along.
             let watch = DeathWatch::new(callback.as_binder(), Box::new(burst.stopper()));

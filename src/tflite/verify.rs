@@ -23,14 +23,14 @@ fn check(builder: &Builder, built: &BuiltOperation, operation: &Operation) -> Re
     };
     let inputs: Vec<_> = built.inputs.iter().map(operand).collect();
     let outputs: Vec<_> = built.outputs.iter().map(operand).collect();
-    let form = signature::find(operation.signatures, &inputs, &outputs)?.form;
+    let signature_index = signature::find(operation.signatures, &inputs, &outputs)?.signature_index;
     let args: Vec<_> = built
         .inputs
         .iter()
         .map(|&i| (!builder.is_omitted(i)).then(|| Arg { info: builder.info(i), data: None }))
         .collect();
     let infos: Vec<TensorInfo> = built.outputs.iter().map(|&i| builder.info(i).clone()).collect();
-    let call = Args { form, inputs: &args, outputs: &infos, interrupt: &NeverInterrupted };
+    let call = Args { signature_index, inputs: &args, outputs: &infos, interrupt: &NeverInterrupted };
     match (operation.check)(&call) {
         Ok(()) | Err(OpError::Unresolved) => Ok(()),
         Err(why) => Err(why.to_string()),

@@ -23,17 +23,17 @@ pub struct CacheArgs {
 enum Command {
     /// List the compilations, the last used first.
     #[command(after_help = "Example:\n  nnhal cache list --data /var/lib/nnhal --json")]
-    List(Place),
+    List(DataArgs),
     /// Check the registries, and the files of the driver's own store by their hashes.
     #[command(after_help = "Example:\n  nnhal cache verify --data /var/lib/nnhal && echo nothing wrong")]
-    Verify(Place),
+    Verify(DataArgs),
     /// Forget all compilations, and delete those in the driver's own store.
     #[command(after_help = "Example:\n  nnhal cache clear --data /var/lib/nnhal")]
-    Clear(Place),
+    Clear(DataArgs),
 }
 
 #[derive(Debug, clap::Args)]
-struct Place {
+struct DataArgs {
     /// The directory that the daemon was given as --data [default: the one that a daemon takes].
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
@@ -42,7 +42,7 @@ struct Place {
     json: bool,
 }
 
-impl Place {
+impl DataArgs {
     fn directory(&self) -> Result<PathBuf, ToolError> {
         let directory = self.data.clone().or_else(daemon::state_directory);
         directory

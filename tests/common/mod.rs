@@ -23,7 +23,7 @@ use nnhal::backend::{Asynchronous, Backend};
 pub use nnhal::client::Verdict;
 use nnhal::client::{Address, ConnectOptions, Driver, PrepareOptions};
 use nnhal::daemon::embedded::{self, EmbeddedDaemon, Options};
-use nnhal::daemon::Place;
+use nnhal::daemon::Endpoint;
 use nnhal::isolation::Isolated;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -60,7 +60,7 @@ fn backend() -> Arc<dyn Backend> {
     }
 }
 
-fn named_service() -> Option<Place> {
+fn named_service() -> Option<Endpoint> {
     let name = std::env::var(SERVICE).ok()?;
     Some(name.parse().unwrap_or_else(|why| panic!("{SERVICE}: {why}")))
 }
@@ -73,13 +73,13 @@ pub struct Connection {
 
 impl Connection {
     pub fn new(socket: &Path) -> Self {
-        Self::to(&Place::Unix(socket.into()))
+        Self::to(&Endpoint::Unix(socket.into()))
     }
 
-    pub fn to(place: &Place) -> Self {
-        let address = match place {
-            Place::Unix(socket) => Address::Unix(socket.clone()),
-            Place::Binder(instance) => Address::Binder(instance.clone()),
+    pub fn to(endpoint: &Endpoint) -> Self {
+        let address = match endpoint {
+            Endpoint::Unix(socket) => Address::Unix(socket.clone()),
+            Endpoint::Binder(instance) => Address::Binder(instance.clone()),
         };
         let options = ConnectOptions { connections: 2, timeout: Some(PATIENCE) };
         let driver = Driver::connect(&address, &options).expect("a driver");
@@ -111,7 +111,7 @@ impl Connection {
 pub struct Harness {
     // In this order: the connection ends before the driver does.
     pub connection: Connection,
-    place: Place,
+    endpoint: Endpoint,
     daemon: Option<EmbeddedDaemon>,
 }
 
@@ -119,7 +119,7 @@ impl Harness {
     /// The driver that [`SERVICE`] names, or else one of its own.
     pub fn new() -> Self {
         match named_service() {
-            Some(place) => Harness { connection: Connection::to(&place), place, daemon: None },
+            Some(endpoint) => Harness { connection: Connection::to(&endpoint), endpoint, daemon: None },
             None => Self::with_data(None),
         }
     }
@@ -128,25 +128,25 @@ impl Harness {
     pub fn with_data(data: Option<&Path>) -> Self {
         let options = Options { data: data.map(Path::to_path_buf), ..Options::default() };
         let daemon = embedded::start_with(backend(), &options).expect("a driver");
-        let place = Place::Unix(daemon.socket().into());
-        Harness { connection: Connection::to(&place), place, daemon: Some(daemon) }
+        let endpoint = Endpoint::Unix(daemon.socket().into());
+        Harness { connection: Connection::to(&endpoint), endpoint, daemon: Some(daemon) }
     }
 
     /// Where the driver is.
-    pub fn place(&self) -> &Place {
-        &self.place
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
     }
 
     /// Another connection to the driver.
     pub fn connect(&self) -> Connection {
-        Connection::to(&self.place)
+        Connection::to(&self.endpoint)
     }
 
     /// The driver's socket, for tests of sockets.
     pub fn socket(&self) -> &Path {
-        match &self.place {
-            Place::Unix(socket) => socket,
-            Place::Binder(_) => panic!("{} has no socket", self.place),
+        match &self.endpoint {
+            Endpoint::Unix(socket) => socket,
+            Endpoint::Binder(_) => panic!("{} has no socket", self.endpoint),
         }
     }
 

@@ -9,7 +9,7 @@ use nnhal::service;
 use std::sync::{Arc, Barrier};
 
 fn connect(harness: &Harness) -> Driver {
-    let address: Address = harness.place().to_string().parse().expect("an address");
+    let address: Address = harness.endpoint().to_string().parse().expect("an address");
     let options = ConnectOptions { connections: 2, timeout: Some(PATIENCE) };
     Driver::connect(&address, &options).expect("a driver")
 }

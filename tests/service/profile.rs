@@ -13,7 +13,7 @@ use std::sync::Arc;
 const ENOUGH: usize = 1 << 20;
 
 fn connect(harness: &Harness) -> Arc<Driver> {
-    let address: Address = harness.place().to_string().parse().expect("an address");
+    let address: Address = harness.endpoint().to_string().parse().expect("an address");
     let options = ConnectOptions { connections: 2, timeout: Some(PATIENCE) };
     Arc::new(Driver::connect(&address, &options).expect("a driver"))
 }

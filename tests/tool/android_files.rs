@@ -1,7 +1,7 @@
 //! What is in android/, held against the daemon and against itself: names, paths, instance, flags, user and types appear in
 //! many files, and a device finds out late that two of them differ.
 
-use nnhal::daemon::{Flags, Place};
+use nnhal::daemon::{Endpoint, Flags};
 use std::path::{Path, PathBuf};
 
 const BINARY: &str = "android.hardware.neuralnetworks-service.nnhal";
@@ -59,7 +59,7 @@ fn services() -> [Service; 2] {
 fn init_starts_the_daemon_with_flags_that_it_has() {
     for service in services() {
         let flags = Flags::parse(service.arguments).expect("flags of the daemon").expect("no call for help");
-        assert_eq!(flags.service, Place::Binder("nnhal".into()));
+        assert_eq!(flags.service, Endpoint::Binder("nnhal".into()));
         assert_eq!(flags.data.as_deref(), Some(Path::new(DATA)));
         let option = |option: &str| service.options.iter().any(|line| line == option);
         assert!(option(&format!("interface aidl {INSTANCE}")) && option("class hal"));

@@ -2,7 +2,7 @@
 use crate::common::corpus::*;
 use nnhal::backend::cpu::CpuBackend;
 use nnhal::backend::{Backend, BackendError, CompileOptions, Control, Executable, Info, Saved};
-use nnhal::daemon::{self, Flags, Place};
+use nnhal::daemon::{self, Endpoint, Flags};
 use nnhal::model::{Model, OperationKind};
 use serde_json::Value;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl Backend for Faulty {
 #[ignore = "the driver of the other tests"]
 fn faulty_driver() {
     let Ok(socket) = std::env::var(SOCKET) else { return };
-    let service = Place::Unix(socket.into());
+    let service = Endpoint::Unix(socket.into());
     let flags = Flags { service, data: None, store: Some(0), threads: Some(2), ..Flags::default() };
     daemon::run(&flags, |_| CpuBackend::new(2).map(Faulty)).expect("served until it is told to end");
 }

@@ -79,7 +79,7 @@ pub fn is_value(operand: &Operand) -> bool {
 fn step(model: &Model, operation: &Operation) -> Result<Step, String> {
     let (inputs, outputs) = (&operation.inputs, &operation.outputs);
     let operation = match &operation.kind {
-        OperationKind::Known { operation, form } => (*operation, *form),
+        OperationKind::Known { operation, signature_index } => (*operation, *signature_index),
         OperationKind::Extension { extension, code } if extension == EXTENSION && *code == LOOKUP => {
             return lookup(model, inputs, outputs);
         }
@@ -88,7 +88,7 @@ fn step(model: &Model, operation: &Operation) -> Result<Step, String> {
         }
         OperationKind::Unsupported(why) => return Err(why.clone()),
     };
-    let ((table_entry, form), to) = (operation, *outputs.first().ok_or("an operation without outputs")?);
+    let ((table_entry, signature_index), to) = (operation, *outputs.first().ok_or("an operation without outputs")?);
     let input = |i: usize| inputs.get(i).copied().ok_or_else(|| format!("input {i} is missing"));
     let step = match table_entry.ty {
         OperationType::ADD => {
@@ -111,7 +111,7 @@ fn step(model: &Model, operation: &Operation) -> Result<Step, String> {
         other => return Err(format!("{other} is not an operation of this device")),
     };
     check_operands(model, step)?;
-    check_shape(model, (table_entry, form), inputs, to)?;
+    check_shape(model, (table_entry, signature_index), inputs, to)?;
     Ok(step)
 }
 
@@ -205,7 +205,7 @@ fn activation(model: &Model, index: usize) -> Result<Activation, String> {
 /// the model declares.
 fn check_shape(
     model: &Model,
-    (operation, form): (&ops::Operation, usize),
+    (operation, signature_index): (&ops::Operation, usize),
     inputs: &[usize],
     to: usize,
 ) -> Result<(), String> {
@@ -220,7 +220,7 @@ fn check_shape(
     };
     let (inputs, output) = (inputs.iter().map(arg).collect::<Vec<_>>(), &model.main.operands[to].info);
     let outputs = std::slice::from_ref(output);
-    let args = Args { form, inputs: &inputs, outputs, interrupt: &NeverInterrupted };
+    let args = Args { signature_index, inputs: &inputs, outputs, interrupt: &NeverInterrupted };
     let dims = evaluate::shapes(operation, &args).map_err(|why| why.to_string())?;
     if dims != [output.dims.clone()] {
         return Err(format!("its output is declared as {:?}, but will be {dims:?}", output.dims));

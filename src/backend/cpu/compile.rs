@@ -51,7 +51,7 @@ fn needed_constants(graph: &Graph, steps: &[Step]) -> Vec<bool> {
     // Without an input for which there are places planned nothing goes as planned, and constants are read by plain
     // evaluations. That is for optional inputs only: any other that is left out is an error in itself.
     let may_lack = |step: &Step, i: usize| {
-        let slot = step.operation.signatures[step.form].inputs.get(i);
+        let slot = step.operation.signatures[step.signature_index].inputs.get(i);
         matches!(step.operation.run, Run::ControlFlow) || slot.is_none_or(|slot| slot.optional)
     };
     let mut needed = vec![false; graph.values.len()];
@@ -80,7 +80,7 @@ fn step(
     let kernel = call.map(|call| packer.kernel(&call, interrupt)).transpose();
     Ok(Step {
         operation: node.operation,
-        form: node.form,
+        signature_index: node.signature_index,
         inputs: node.inputs,
         outputs: node.outputs,
         output_infos,
@@ -103,5 +103,5 @@ fn call<'g>(graph: &'g Graph, node: &Node, outputs: &'g [TensorInfo]) -> Option<
         None => Some(None),
     };
     let inputs = node.inputs.iter().map(input).collect::<Option<_>>()?;
-    Some(Call { operation: node.operation, form: node.form, inputs, outputs })
+    Some(Call { operation: node.operation, signature_index: node.signature_index, inputs, outputs })
 }

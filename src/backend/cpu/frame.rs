@@ -23,7 +23,7 @@ pub struct Frame {
     dynamic_bytes: u64,
     /// Whether dimensions known ahead are not to be trusted: an input is left out, or has dimensions of its own. All
     /// values are dynamic then, and every shape is computed anew.
-    pub adrift: bool,
+    pub unplanned: bool,
 }
 
 /// A value with the dimensions that it has in this run.
@@ -42,7 +42,7 @@ impl Frame {
             limit,
             dynamic: routine.values.iter().map(|_| None).collect(),
             dynamic_bytes: 0,
-            adrift: false,
+            unplanned: false,
         })
     }
 
@@ -64,7 +64,7 @@ impl Frame {
     /// Forgets the last run, and gets ready for one whose inputs have these dimensions; `None` for one left out.
     pub fn start<'d>(&mut self, routine: &Routine, inputs: impl Iterator<Item = Option<&'d [u32]>>) {
         self.clear();
-        self.adrift = routine.inputs.iter().zip(inputs).any(|(&v, dims)| match &routine.values[v].place {
+        self.unplanned = routine.inputs.iter().zip(inputs).any(|(&v, dims)| match &routine.values[v].place {
             Place::Arena(info, _) => dims != Some(&info.dims[..]),
             _ => false,
         });
@@ -79,7 +79,7 @@ impl Frame {
     /// The part of the arena where value `v` lives in this run.
     pub fn part<'r>(&self, routine: &'r Routine, v: usize) -> Option<(&'r TensorInfo, &'r Range<usize>)> {
         match &routine.values[v].place {
-            Place::Arena(info, part) if !self.adrift => Some((info, part)),
+            Place::Arena(info, part) if !self.unplanned => Some((info, part)),
             _ => None,
         }
     }

@@ -63,7 +63,7 @@ pub fn check_dims(declared: &TensorInfo, dims: &[u32]) -> Result<(), String> {
 pub struct Node {
     pub operation: &'static Operation,
     /// The signature that the call matches.
-    pub form: usize,
+    pub signature_index: usize,
     /// Values; `None` for an input that the model omits.
     pub inputs: Vec<Option<usize>>,
     pub outputs: Vec<usize>,
@@ -108,8 +108,8 @@ fn node(
     operation: &model::Operation,
     subgraph: &model::Subgraph,
 ) -> Result<Node, BackendError> {
-    let (known, form) = match &operation.kind {
-        OperationKind::Known { operation, form } => (*operation, *form),
+    let (known, signature_index) = match &operation.kind {
+        OperationKind::Known { operation, signature_index } => (*operation, *signature_index),
         kind => return Err(BackendError::Unsupported(format!("{kind:?}"))),
     };
     let lifetime = |&i: &usize| &subgraph.operands[i].lifetime;
@@ -120,7 +120,7 @@ fn node(
     };
     Ok(Node {
         operation: known,
-        form,
+        signature_index,
         inputs: operation.inputs.iter().map(value).collect(),
         outputs: operation.outputs.clone(),
         subgraphs: operation.inputs.iter().filter_map(target).collect(),

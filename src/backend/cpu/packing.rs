@@ -15,7 +15,7 @@ use crate::tensor::TensorInfo;
 /// A call of an operation as it is known ahead.
 pub struct Call<'g> {
     pub operation: &'static Operation,
-    pub form: usize,
+    pub signature_index: usize,
     pub inputs: Vec<Option<Known<'g>>>,
     /// With all dimensions known.
     pub outputs: &'g [TensorInfo],
@@ -119,7 +119,8 @@ impl<'g> Call<'g> {
         let inputs = self.inputs.iter().zip(data);
         let inputs: Vec<Option<Arg>> =
             inputs.map(|(known, &data)| Some(Arg { info: known.as_ref()?.info, data })).collect();
-        let args = Args { form: self.form, inputs: &inputs, outputs: self.outputs, interrupt };
+        let args =
+            Args { signature_index: self.signature_index, inputs: &inputs, outputs: self.outputs, interrupt };
         kernels::select(self.operation, &args, source)
     }
 }

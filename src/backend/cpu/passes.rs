@@ -69,7 +69,12 @@ pub fn output_infos(graph: &Graph, node: &Node) -> Vec<TensorInfo> {
 fn resolve(graph: &mut Graph, node: &Node, control: &Control) -> Result<(), OpError> {
     let inputs = arguments(graph, node).ok_or(OpError::Unresolved)?;
     let outputs = output_infos(graph, node);
-    let args = Args { form: node.form, inputs: &inputs, outputs: &outputs, interrupt: control };
+    let args = Args {
+        signature_index: node.signature_index,
+        inputs: &inputs,
+        outputs: &outputs,
+        interrupt: control,
+    };
     let dims = shapes(node.operation, &args)?;
     for (&o, dims) in node.outputs.iter().zip(&dims) {
         if let Err(why) = graph.values[o].resolve(dims) {
@@ -99,7 +104,12 @@ fn fold(graph: &mut Graph, node: &Node, control: &Control, left: &mut usize) -> 
     let inputs = arguments(graph, node).ok_or(OpError::Unresolved)?;
     let results = run(
         node.operation,
-        &Args { form: node.form, inputs: &inputs, outputs: &outputs, interrupt: control },
+        &Args {
+            signature_index: node.signature_index,
+            inputs: &inputs,
+            outputs: &outputs,
+            interrupt: control,
+        },
     )?;
     *left = results.iter().fold(*left, |left, result| left.saturating_sub(result.data.len()));
     for (&o, result) in node.outputs.iter().zip(results) {
@@ -178,7 +188,7 @@ mod tests {
         let operation = OperationType::FILL.operation().unwrap();
         let node = |&o: &usize| Node {
             operation,
-            form: 0,
+            signature_index: 0,
             inputs: vec![Some(0), Some(1)],
             outputs: vec![o],
             subgraphs: vec![],

@@ -149,7 +149,7 @@ mod tests {
         let value = || Value { declared: info.clone(), resolved: Some(info.clone()), constant: None };
         let node = |(i, ty): (usize, &OperationType)| Node {
             operation: ty.operation().unwrap(),
-            form: 0,
+            signature_index: 0,
             inputs: vec![Some(i)],
             outputs: vec![i + 1],
             subgraphs: vec![],

@@ -37,7 +37,7 @@ pub enum Place {
 
 pub struct Step {
     pub operation: &'static Operation,
-    pub form: usize,
+    pub signature_index: usize,
     pub inputs: Vec<Option<usize>>,
     pub outputs: Vec<usize>,
     /// Declared outputs, with resolved dimensions where all are known ahead.

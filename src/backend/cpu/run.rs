@@ -97,7 +97,7 @@ impl Machine<'_> {
             match (&routine.values[v].place, &dynamic[v]) {
                 (Place::Constant(info, bytes), _) => Some(Arg { info, data: Some(bytes) }),
                 (Place::Packed(info), _) => Some(Arg { info, data: None }),
-                (Place::Arena(info, _), _) if !frame.adrift => Some(Arg { info, data: parts.next() }),
+                (Place::Arena(info, _), _) if !frame.unplanned => Some(Arg { info, data: parts.next() }),
                 (_, tensor) => tensor.as_ref().map(|t| Arg { info: &t.info, data: Some(&t.data) }),
             }
         };
@@ -106,8 +106,12 @@ impl Machine<'_> {
             let work = Work { team, interrupt: self.control };
             return run_kernel(&**kernel, step, arguments, &inputs, &mut targets, work);
         }
-        let args =
-            Args { form: step.form, inputs: &inputs, outputs: &step.output_infos, interrupt: self.control };
+        let args = Args {
+            signature_index: step.signature_index,
+            inputs: &inputs,
+            outputs: &step.output_infos,
+            interrupt: self.control,
+        };
         if known {
             let outs = step.output_infos.iter().zip(&mut targets).map(|(info, data)| Out { info, data });
             return run_known(step, &args, &mut outs.collect::<Vec<_>>());

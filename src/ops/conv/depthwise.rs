@@ -47,7 +47,7 @@ pub struct DepthwiseGeometry {
 
 impl DepthwiseGeometry {
     pub fn from_args(args: &Args) -> Result<Self, OpError> {
-        let (strides, at) = Strides::from_args(args, 3, args.form != IMPLICIT)?;
+        let (strides, at) = Strides::from_args(args, 3, args.signature_index != IMPLICIT)?;
         let multiplier = usize::try_from(args.i32(at)?).unwrap_or(0);
         let activation = args.activation(at + 1)?;
         let nchw = args.bool_or(at + 2, false)?;

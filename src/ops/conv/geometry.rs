@@ -26,7 +26,7 @@ pub struct ConvGeometry {
 impl ConvGeometry {
     /// Reads a call of CONV_2D.
     pub fn from_args(args: &Args) -> Result<Self, OpError> {
-        let (strides, at) = Strides::from_args(args, 3, args.form != IMPLICIT)?;
+        let (strides, at) = Strides::from_args(args, 3, args.signature_index != IMPLICIT)?;
         let activation = args.activation(at)?;
         let nchw = args.bool_or(at + 1, false)?;
         let dilations = (args.i32_or(at + 2, 1)?, args.i32_or(at + 3, 1)?);
@@ -35,7 +35,7 @@ impl ConvGeometry {
 
     /// Reads a call of GROUPED_CONV_2D.
     pub fn from_grouped_args(args: &Args) -> Result<Self, OpError> {
-        let (strides, at) = Strides::from_args(args, 3, args.form != IMPLICIT)?;
+        let (strides, at) = Strides::from_args(args, 3, args.signature_index != IMPLICIT)?;
         let groups = args.i32(at)?;
         let activation = args.activation(at + 1)?;
         Self::new(args, strides, groups, activation, args.bool(at + 2)?, (1, 1))

@@ -109,7 +109,7 @@ pub struct TransposeGeometry {
 
 impl TransposeGeometry {
     pub fn from_args(args: &Args) -> Result<Self, OpError> {
-        let implicit = args.form == IMPLICIT;
+        let implicit = args.signature_index == IMPLICIT;
         let (strides, at) = Strides::from_args(args, if implicit { 4 } else { 3 }, !implicit)?;
         let (activation, nchw) = (args.activation(at)?, args.bool(at + 1)?);
         let wanted = if implicit { wanted_size(args, nchw)? } else { (0, 0) };

@@ -124,7 +124,7 @@ mod tests {
     fn suppresses_the_worse_of_two() {
         let boxes = [[0.0, 0.0, 2.0, 2.0], [0.0, 0.0, 2.0, 1.9], [5.0, 5.0, 6.0, 6.0], [5.0, 5.0, 6.0, 6.1]];
         let scores = [0.5, 0.9, 0.7, 0.7];
-        let args = Args { form: 0, inputs: &[], outputs: &[], interrupt: &NeverInterrupted };
+        let args = Args { signature_index: 0, inputs: &[], outputs: &[], interrupt: &NeverInterrupted };
         let kept = |threshold, limit| {
             suppress(vec![0, 1, 2, 3], |i| scores[i], |i| &boxes[i], threshold, limit, &mut Pace::new(&args))
                 .unwrap()

@@ -35,7 +35,7 @@ mod tests {
     #[test]
     fn an_output_too_large_is_refused_before_it_is_made() {
         let info = TensorInfo::new(OperandType::TENSOR_FLOAT32, &[]);
-        let args = Args { form: 0, inputs: &[], outputs: &[], interrupt: &NeverInterrupted };
+        let args = Args { signature_index: 0, inputs: &[], outputs: &[], interrupt: &NeverInterrupted };
         let one_too_many = (LARGEST_OUTPUT / 16) as u32 + 1;
         // The values, which are missing, are looked at only once there is memory for them.
         let why = reals(&args, &info, vec![one_too_many, 4], &[]).unwrap_err().to_string();

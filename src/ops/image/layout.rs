@@ -154,7 +154,7 @@ mod tests {
     fn layouts_turn_and_turn_back() {
         let nchw = f32s(&[1, 2, 1, 3], &[1.0, 2.0, 3.0, 10.0, 20.0, 30.0]);
         let inputs = [Some(Arg { info: &nchw.info, data: Some(&nchw.data) })];
-        let args = Args { form: 0, inputs: &inputs, outputs: &[], interrupt: &NeverInterrupted };
+        let args = Args { signature_index: 0, inputs: &inputs, outputs: &[], interrupt: &NeverInterrupted };
         let arg = args.get(0).unwrap();
         let turned = channels_last(&arg, arg.floats().unwrap(), true, &mut Pace::new(&args)).unwrap();
         assert_eq!(*turned, [1.0, 10.0, 2.0, 20.0, 3.0, 30.0]);

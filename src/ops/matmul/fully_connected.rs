@@ -176,7 +176,7 @@ mod tests {
         ];
         let listed: Vec<_> =
             inputs.iter().map(|t| Some(Arg { info: &t.info, data: Some(&t.data) })).collect();
-        let args = Args { form: 0, inputs: &listed, outputs: &[], interrupt: &NeverInterrupted };
+        let args = Args { signature_index: 0, inputs: &listed, outputs: &[], interrupt: &NeverInterrupted };
         assert_eq!(check(&args), Ok(()));
         assert!(shapes(&args).is_err());
     }
@@ -202,7 +202,8 @@ mod tests {
         let bias = TensorInfo::new(TENSOR_FLOAT32, &[5]);
         for input in [&unknown, &half_known] {
             let listed = [input, &half_known, &bias].map(|info| Some(Arg { info, data: None }));
-            let args = Args { form: 0, inputs: &listed, outputs: &[], interrupt: &NeverInterrupted };
+            let args =
+                Args { signature_index: 0, inputs: &listed, outputs: &[], interrupt: &NeverInterrupted };
             assert_eq!(check(&args), Ok(()));
         }
     }

@@ -204,7 +204,12 @@ mod tests {
     use crate::ops::{Interrupt, NeverInterrupted};
 
     fn run(walk: &Walk, from: &[u8], to: &mut [u8], interrupt: &dyn Interrupt) -> Result<(), OpError> {
-        walk.run(&Args { form: 0, inputs: &[], outputs: &[], interrupt }, OperandType::TENSOR_BOOL8, from, to)
+        walk.run(
+            &Args { signature_index: 0, inputs: &[], outputs: &[], interrupt },
+            OperandType::TENSOR_BOOL8,
+            from,
+            to,
+        )
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub struct PoolGeometry {
 
 impl PoolGeometry {
     pub fn from_args(args: &Args) -> Result<Self, OpError> {
-        let (strides, at) = Strides::from_args(args, 1, args.form != IMPLICIT)?;
+        let (strides, at) = Strides::from_args(args, 1, args.signature_index != IMPLICIT)?;
         let kernel = |i| Ok::<_, OpError>(u32::try_from(args.i32(i)?).unwrap_or(0));
         let kernel = (kernel(at)?, kernel(at + 1)?);
         let activation = args.activation(at + 2)?;

@@ -163,7 +163,8 @@ fn count(random: &mut Random, count: Count, slots: usize) -> usize {
 /// One random call; whether it succeeded.
 fn call(random: &mut Random, operation: &Operation) -> bool {
     let plan = Plan::new(random, operation);
-    let (form, signature) = random.pick(&operation.signatures.iter().enumerate().collect::<Vec<_>>());
+    let (signature_index, signature) =
+        random.pick(&operation.signatures.iter().enumerate().collect::<Vec<_>>());
     let row = random.pick(signature.rows);
     let inputs: Vec<_> = signature.inputs[..count(random, signature.input_count, signature.inputs.len())]
         .iter()
@@ -181,7 +182,7 @@ fn call(random: &mut Random, operation: &Operation) -> bool {
         .map(|input| input.as_ref().map(|(info, data)| Arg { info, data: data.as_deref() }))
         .collect();
     // Validation and compilation see operands without values, and dimensions of which no value could exist.
-    let unresolved = Args { form, inputs: &args, outputs: &outputs, interrupt: &NeverInterrupted };
+    let unresolved = Args { signature_index, inputs: &args, outputs: &outputs, interrupt: &NeverInterrupted };
     let _ = (operation.check)(&unresolved);
     if let Run::Shaped { shapes, .. } = operation.run {
         let _ = shapes(&unresolved);

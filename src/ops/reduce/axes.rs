@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn folds_any_axes() {
-        let args = Args { form: 0, inputs: &[], outputs: &[], interrupt: &NeverInterrupted };
+        let args = Args { signature_index: 0, inputs: &[], outputs: &[], interrupt: &NeverInterrupted };
         let input: Vec<i32> = (0..12).collect();
         let sums = |folded: [bool; 3]| fold(&args, &input, &[2, 3, 2], &folded, 0, |a, x| a + x).unwrap();
         assert_eq!(*sums([false, true, false]), [6, 9, 24, 27]);

@@ -77,7 +77,7 @@ fn kind(operation: OperationType, operands: &[Operand], inputs: usize) -> Operat
         .collect();
     let rules = operation.operation().expect("an operation that the driver has");
     let found = signature::find(rules.signatures, &seen[..inputs], &seen[inputs..]).expect("a valid call");
-    OperationKind::Known { operation: rules, form: found.form }
+    OperationKind::Known { operation: rules, signature_index: found.signature_index }
 }
 
 fn memory(bytes: &[u8]) -> Arc<Mapping> {

@@ -200,13 +200,14 @@ fn run(
         .map(|v| v.as_ref().map_or(Operand::Omitted(None), |v| Operand::Present(&v.info)))
         .collect();
     let results: Vec<_> = outputs.iter().map(Operand::Present).collect();
-    let form = signature::find(operation.signatures, &operands, &results).map_err(OpError::Failed)?.form;
+    let signature_index =
+        signature::find(operation.signatures, &operands, &results).map_err(OpError::Failed)?.signature_index;
     let inputs: Vec<Option<Arg>> = inputs
         .iter()
         .map(|v| v.as_ref().map(|v| Arg { info: &v.info, data: (!random.one_in(50)).then_some(&v.data[..]) }))
         .collect();
     let interrupt = &Soon(AtomicU32::new(20));
-    let args = Args { form, inputs: &inputs, outputs, interrupt };
+    let args = Args { signature_index, inputs: &inputs, outputs, interrupt };
     (operation.check)(&args)?;
     match operation.run {
         Run::ControlFlow => Ok(()),

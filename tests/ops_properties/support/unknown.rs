@@ -30,7 +30,12 @@ pub fn validates(
             Some(Arg { info, data: constant.then_some(&value.data[..]) })
         })
         .collect();
-    let args = Args { form: found.form, inputs: &args, outputs: &outputs, interrupt: &NeverInterrupted };
+    let args = Args {
+        signature_index: found.signature_index,
+        inputs: &args,
+        outputs: &outputs,
+        interrupt: &NeverInterrupted,
+    };
     match (operation.check)(&args) {
         Ok(()) | Err(OpError::Unresolved) => {}
         Err(e) => panic!("{:?}: {e}, with {infos:?} -> {outputs:?}", operation.ty),
@@ -53,7 +58,12 @@ pub fn shapes_resolve_late(
         .iter()
         .map(|v| v.map(|v| Arg { info: &v.info, data: random.coin().then_some(&v.data[..]) }))
         .collect();
-    let args = Args { form: found.form, inputs: &args, outputs: results, interrupt: &NeverInterrupted };
+    let args = Args {
+        signature_index: found.signature_index,
+        inputs: &args,
+        outputs: results,
+        interrupt: &NeverInterrupted,
+    };
     match shapes(&args) {
         Err(OpError::Unresolved) => {}
         Err(e) => panic!("{:?}: {e}, without some values", operation.ty),

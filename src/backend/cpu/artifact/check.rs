@@ -34,28 +34,29 @@ pub struct Call<'a> {
 
 impl<'a> Call<'a> {
     /// The signature that the call matches, once it also keeps the operation's rules.
-    pub fn form(&self) -> Result<usize, Malformed> {
+    pub fn signature_index(&self) -> Result<usize, Malformed> {
         let declared = |v: usize| Operand::Present(&self.values[v].declared);
         let inputs: Vec<_> =
             self.inputs.iter().map(|input| input.map_or(Operand::Omitted(None), declared)).collect();
         let outputs: Vec<_> = self.outputs.iter().map(|&v| declared(v)).collect();
-        let form = signature::find(self.operation.signatures, &inputs, &outputs).map_err(Malformed)?.form;
+        let signature_index =
+            signature::find(self.operation.signatures, &inputs, &outputs).map_err(Malformed)?.signature_index;
         if matches!(self.operation.run, Run::ControlFlow) {
-            return Ok(form);
+            return Ok(signature_index);
         }
         let arg = |v: usize| Arg { info: &self.values[v].declared, data: self.steering(v) };
         let args: Vec<Option<Arg>> = self.inputs.iter().map(|input| input.map(arg)).collect();
         let infos: Vec<TensorInfo> = self.outputs.iter().map(|&v| self.values[v].declared.clone()).collect();
-        let call = Args { form, inputs: &args, outputs: &infos, interrupt: &NeverInterrupted };
+        let call = Args { signature_index, inputs: &args, outputs: &infos, interrupt: &NeverInterrupted };
         match (self.operation.check)(&call) {
-            Ok(()) | Err(OpError::Unresolved) => Ok(form),
+            Ok(()) | Err(OpError::Unresolved) => Ok(signature_index),
             Err(why) => malformed(format!("{}: {why}", self.operation.ty)),
         }
     }
 
     /// Checks that outputs are all known ahead or none, and if they are, that they have the dimensions that the
     /// operation gives them. Whether they are.
-    pub fn check_shapes(&self, form: usize) -> Result<bool, Malformed> {
+    pub fn check_shapes(&self, signature_index: usize) -> Result<bool, Malformed> {
         let known =
             self.outputs.iter().filter(|&&o| matches!(self.values[o].place, Place::Arena(..))).count();
         let dynamic = self.outputs.iter().all(|&o| matches!(self.values[o].place, Place::Dynamic));
@@ -66,7 +67,7 @@ impl<'a> Call<'a> {
         let (Run::Shaped { shapes, .. }, Some(inputs)) = (&self.operation.run, self.arguments()) else {
             return malformed(format!("{}: outputs that cannot be known ahead", self.operation.ty));
         };
-        let args = Args { form, inputs: &inputs, outputs: &infos, interrupt: &NeverInterrupted };
+        let args = Args { signature_index, inputs: &inputs, outputs: &infos, interrupt: &NeverInterrupted };
         let dims = shapes(&args).map_err(|why| Malformed(format!("{}: {why}", self.operation.ty)))?;
         if known != self.outputs.len() || !dims.iter().eq(infos.iter().map(|info| &info.dims)) {
             return malformed(format!("{}: outputs of other dimensions", self.operation.ty));

@@ -129,17 +129,18 @@ fn step(reader: &mut Reader, values: &[Value], data: &mut Data) -> Result<Step, 
     let index = reader.u32()? as usize;
     let has_kernel = reader.bool()?;
     let call = check::Call { operation, inputs: &inputs, outputs: &outputs, values };
-    let form = call.form()?;
-    let known = call.check_shapes(form)?;
+    let signature_index = call.signature_index()?;
+    let known = call.check_shapes(signature_index)?;
     let output_infos: Vec<TensorInfo> = outputs.iter().map(|&o| values[o].info().clone()).collect();
     let inputs_ahead = call.arguments().filter(|_| known && has_kernel);
     let kernel = inputs_ahead.and_then(|inputs| {
-        let args = Args { form, inputs: &inputs, outputs: &output_infos, interrupt: &NeverInterrupted };
+        let args =
+            Args { signature_index, inputs: &inputs, outputs: &output_infos, interrupt: &NeverInterrupted };
         let mut packed = |len| data.take(len);
         kernels::select(operation, &args, &mut Source::Packed(&mut packed))
     });
     if kernel.is_some() != has_kernel {
         return malformed(format!("operation {index} ({}) has no such kernel", operation.ty));
     }
-    Ok(Step { operation, form, inputs, outputs, output_infos, routines, kernel, index })
+    Ok(Step { operation, signature_index, inputs, outputs, output_infos, routines, kernel, index })
 }

@@ -46,9 +46,15 @@ impl Build {
     }
 
     /// Adds a call, which writes a new operand of type `info`.
-    fn call(&mut self, ty: OperationType, form: usize, inputs: &[usize], info: TensorInfo) -> usize {
+    fn call(
+        &mut self,
+        ty: OperationType,
+        signature_index: usize,
+        inputs: &[usize],
+        info: TensorInfo,
+    ) -> usize {
         let output = self.operand(info, Lifetime::Temporary);
-        let kind = OperationKind::Known { operation: ty.operation().unwrap(), form };
+        let kind = OperationKind::Known { operation: ty.operation().unwrap(), signature_index };
         self.0.operations.push(Operation { kind, inputs: inputs.to_vec(), outputs: vec![output] });
         output
     }

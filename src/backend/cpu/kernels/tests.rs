@@ -92,16 +92,16 @@ const AFTER: usize = 133;
 /// for it.
 fn compare(
     operation: &Operation,
-    form: usize,
+    signature_index: usize,
     inputs: &[Tensor],
     output: TensorInfo,
     threads: usize,
 ) -> Result<bool, TestCaseError> {
     for isa in isa::Isa::available() {
-        let Some(alone) = compare_on(isa, operation, form, inputs, output.clone(), 1)? else {
+        let Some(alone) = compare_on(isa, operation, signature_index, inputs, output.clone(), 1)? else {
             return Ok(false);
         };
-        let together = compare_on(isa, operation, form, inputs, output.clone(), threads)?;
+        let together = compare_on(isa, operation, signature_index, inputs, output.clone(), threads)?;
         prop_assert!(
             together.as_deref() == Some(&alone[..]),
             "{isa:?}: {threads} threads give other bytes than one"
@@ -114,14 +114,14 @@ fn compare(
 fn compare_on(
     isa: isa::Isa,
     operation: &Operation,
-    form: usize,
+    signature_index: usize,
     inputs: &[Tensor],
     output: TensorInfo,
     threads: usize,
 ) -> Result<Option<AlignedBuf>, TestCaseError> {
     let args: Vec<_> = inputs.iter().map(|t| Some(Arg { info: &t.info, data: Some(&t.data) })).collect();
     let outputs = [output.clone()];
-    let call = Args { form, inputs: &args, outputs: &outputs, interrupt: &NeverInterrupted };
+    let call = Args { signature_index, inputs: &args, outputs: &outputs, interrupt: &NeverInterrupted };
     let Run::Shaped { shapes, .. } = operation.run else { panic!("kernels replace operations with shapes") };
     let Ok(dims) = shapes(&call) else { return Ok(None) };
     let outputs = [evaluate::with_dims(&output, &dims[0])];

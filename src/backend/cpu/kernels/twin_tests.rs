@@ -203,8 +203,12 @@ fn indices_out_of_range_are_an_error_whenever_they_come() {
         Some(Arg { info: &axis.info, data: Some(&axis.data) }),
         Some(Arg { info: &indices, data: None }),
     ];
-    let args =
-        Args { form: 0, inputs: &inputs, outputs: std::slice::from_ref(&out), interrupt: &NeverInterrupted };
+    let args = Args {
+        signature_index: 0,
+        inputs: &inputs,
+        outputs: std::slice::from_ref(&out),
+        interrupt: &NeverInterrupted,
+    };
     let kernel = select(GATHER.operation().unwrap(), &args, &mut Source::Pack).unwrap();
     let (from, pool) = ([0u8; 24], ThreadPool::new(1).unwrap());
     for (index, fits) in [(2i32, true), (3, false), (-1, false), (i32::MIN, false), (i32::MAX, false)] {

@@ -108,14 +108,15 @@ fn with_call<R>(
     let given: Vec<_> =
         infos.iter().map(|info| info.as_ref().map_or(Operand::Omitted(None), Operand::Present)).collect();
     let out_operands: Vec<_> = outputs.iter().map(Operand::Present).collect();
-    let form = find(operation.signatures, &given, &out_operands).expect("a call that matches").form;
+    let signature_index =
+        find(operation.signatures, &given, &out_operands).expect("a call that matches").signature_index;
     let arg = |t: &'_ Option<Tensor>| -> Option<(TensorInfo, AlignedBuf)> {
         t.as_ref().map(|t| (t.info.clone(), t.data.clone()))
     };
     let held: Vec<_> = inputs.iter().map(arg).collect();
     let args: Vec<_> =
         held.iter().map(|t| t.as_ref().map(|(info, data)| Arg { info, data: Some(&data[..]) })).collect();
-    run(operation, &Args { form, inputs: &args, outputs, interrupt: &NeverInterrupted })
+    run(operation, &Args { signature_index, inputs: &args, outputs, interrupt: &NeverInterrupted })
 }
 
 fn compare_call(
