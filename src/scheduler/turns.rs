@@ -1,11 +1,12 @@
 //! Turns at computing: as many as there are cores at once, in equal shares of time among clients, and by priority
 //! within each client. Whoever computes holds a turn, and passes it on at the next yield point to whom it is due.
 //!
+//! The one fair queue of the driver: cores, places in a device's queue and compiling threads are shared out by it.
+//!
 //! It must not know what is computed, nor wait for anything but a turn.
 
 use super::control::{self, boottime_ns, Control, Load, Priority};
 use super::slow_calls;
-use super::workers::{urgency, PRIORITIES};
 use crate::ops::{Interrupt, OpError};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
@@ -15,6 +16,9 @@ use std::time::{Duration, Instant};
 
 /// By so much a client must be ahead of another before it passes its turn on: changing over costs time, too.
 const SLICE_NS: i64 = 200_000;
+/// Waiting for this long raises a priority by one level, so that none starves.
+const AGING: Duration = Duration::from_secs(1);
+const PRIORITIES: usize = Priority::High as usize + 1;
 /// How often who waits looks whether it has been cancelled.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -25,6 +29,8 @@ pub struct Turns {
     waiting: AtomicUsize,
     computing: AtomicUsize,
     cores: usize,
+    /// Turns that one client may have at the same time.
+    most_of_one: usize,
     epoch: Instant,
 }
 
@@ -40,7 +46,7 @@ struct Client {
     computing: i64,
     began: i64,
     /// By priority; who has waited longest first.
-    waiting: [VecDeque<Waiting>; PRIORITIES.len()],
+    waiting: [VecDeque<Waiting>; PRIORITIES],
 }
 
 /// Who waits for a turn, and how to tell.
@@ -90,6 +96,10 @@ impl Client {
     fn is_waiting(&self) -> bool {
         self.waiting.iter().any(|line| !line.is_empty())
     }
+
+    fn may_have_another(&self, most_of_one: usize) -> bool {
+        usize::try_from(self.computing).is_ok_and(|computing| computing < most_of_one)
+    }
 }
 
 impl Seat {
@@ -98,19 +108,27 @@ impl Seat {
         Arc::new(Seat { client, priority, since: Instant::now(), granted, began })
     }
 
+    /// The greater the sooner.
     fn urgency(&self, now: Instant) -> (u128, Duration) {
-        urgency(self.priority, now.saturating_duration_since(self.since))
+        let waited = now.saturating_duration_since(self.since);
+        (self.priority as u128 + waited.as_nanos() / AGING.as_nanos(), waited)
     }
 }
 
 impl Turns {
-    /// Turns at `cores` cores.
+    /// Turns at `cores` cores, all of which a client may have that is alone.
     pub fn new(cores: usize) -> Arc<Self> {
+        Turns::with_limit(cores, usize::MAX)
+    }
+
+    /// Turns at `cores` cores, of which a client never has more than `most_of_one`: for work that does not yield.
+    pub fn with_limit(cores: usize, most_of_one: usize) -> Arc<Self> {
         Arc::new(Turns {
             state: Mutex::default(),
             waiting: AtomicUsize::new(0),
             computing: AtomicUsize::new(0),
             cores: cores.max(1),
+            most_of_one: most_of_one.max(1),
             epoch: Instant::now(),
         })
     }
@@ -146,14 +164,27 @@ impl Turns {
     /// Grants `seat` a turn, and gives `call` back; or else puts it in line.
     fn enter(&self, seat: &Arc<Seat>, call: Call) -> Option<Call> {
         let (mut state, now) = (self.lock(), self.now());
-        self.admit(&mut state, seat.client, now);
-        if self.computing.load(Ordering::Relaxed) < self.cores {
+        let may_have_one = self.admit(&mut state, seat.client, now).may_have_another(self.most_of_one);
+        if may_have_one && self.computing.load(Ordering::Relaxed) < self.cores {
             self.computing.fetch_add(1, Ordering::Relaxed);
             self.grant(&mut state, seat, now);
             return Some(call);
         }
         self.line(&mut state, seat).push_back(Waiting { seat: seat.clone(), call });
         None
+    }
+
+    /// Drops what waits to be started, so that it never is. Must not be called while anybody waits by [`take`](Self::take).
+    pub fn clear(&self) {
+        let mut dropped = Vec::new();
+        let mut state = self.lock();
+        for client in state.values_mut() {
+            dropped.extend(client.waiting.iter_mut().flat_map(std::mem::take));
+        }
+        self.waiting.fetch_sub(dropped.len(), Ordering::Relaxed);
+        state.retain(|_, client| client.computing > 0);
+        drop(state);
+        drop(dropped); // a task's end may do anything: not under the lock
     }
 
     /// Tells who was granted a turn; one who cannot begin leaves it to the next.
@@ -182,12 +213,10 @@ impl Turns {
 
     /// Makes room for a client. One that comes, or comes again, is a little behind those who compute, and so the next:
     /// what it left unused while it was away is gone.
-    fn admit(&self, state: &mut State, client: u32, now: i64) {
-        if !state.contains_key(&client) {
-            let least = state.values().map(|other| other.had(now)).min();
-            let used = least.map_or(0, |least| least - 2 * SLICE_NS);
-            state.insert(client, Client { used, ..Client::default() });
-        }
+    fn admit<'s>(&self, state: &'s mut State, client: u32, now: i64) -> &'s mut Client {
+        let least = state.values().map(|other| other.had(now)).min();
+        let used = least.map_or(0, |least| least - 2 * SLICE_NS);
+        state.entry(client).or_insert_with(|| Client { used, ..Client::default() })
     }
 
     /// The line for another to wait in.
@@ -224,9 +253,10 @@ impl Turns {
         }
     }
 
-    /// Who waits and is next: of the client that had the least time.
+    /// Who waits and is next: of the client that had the least time, and may have a turn more.
     fn next(&self, state: &State, now: i64) -> Option<Arc<Seat>> {
         let waiting = state.values().filter(|client| client.is_waiting());
+        let waiting = waiting.filter(|client| client.may_have_another(self.most_of_one));
         waiting.min_by_key(|client| client.had(now)).and_then(Client::first).cloned()
     }
 

@@ -212,3 +212,32 @@ fn an_operation_gives_way_while_it_lasts() {
     });
     assert!(is_idle(&turns));
 }
+
+#[test]
+fn waiting_raises_priority() {
+    let mut client = Client::default();
+    for (priority, age) in [(Priority::Low, 3), (Priority::High, 0), (Priority::Medium, 1)] {
+        let mut seat = Seat::new(1, priority);
+        Arc::get_mut(&mut seat).unwrap().since = Instant::now() - AGING * age;
+        let call = Call::Wake(std::thread::current());
+        client.waiting[priority as usize].push_back(Waiting { seat, call });
+    }
+    let order = std::iter::from_fn(|| {
+        let priority = client.first()?.priority;
+        client.waiting[priority as usize].pop_front().map(|_| priority)
+    });
+    assert_eq!(order.collect::<Vec<_>>(), [Priority::Low, Priority::Medium, Priority::High]);
+}
+
+#[test]
+fn a_client_never_has_more_than_its_limit() {
+    let (turns, (say, heard)) = (Turns::with_limit(2, 1), channel());
+    let turn = turns.take(1, Priority::Medium, &Control::default()).unwrap();
+    line_up(&turns, 1, Priority::High, &say, "beyond the limit");
+    let other = turns.take(2, Priority::Low, &Control::default()).unwrap();
+    drop(other);
+    assert!(heard.try_recv().is_err(), "a core is free, but not for this client");
+    drop(turn);
+    assert_eq!(said(&heard, 1), ["beyond the limit"]);
+    assert!(is_idle(&turns));
+}
