@@ -4,8 +4,8 @@
 
 use super::synchronous::pend;
 use super::{
-    Arguments, Artifact, Backend, BackendError, Binding, ClientMemory, CompileOptions, Control, DeviceMemory,
-    Executable, Info, Interface, Load, Saved, Submission,
+    Arguments, Artifact, Backend, BackendError, Binding, ClientMemory, CompileOptions, Control, Description,
+    DeviceMemory, Executable, Info, Interface, Load, Saved, Submission,
 };
 use crate::model::Model;
 use crate::tensor::TensorInfo;
@@ -70,6 +70,10 @@ impl Executable for Pends {
 
     fn artifact(&self) -> Option<Artifact> {
         self.0.artifact()
+    }
+
+    fn describe(&self) -> Option<Description> {
+        self.0.describe()
     }
 }
 

@@ -11,6 +11,7 @@ use crate::backend::{
 use crate::memory::{client_of_thread, ClientSlice, Counted, MemoryError};
 use crate::ops::{Interrupt, OpError};
 use crate::quota::Quota;
+use crate::scheduler::Noted;
 use crate::tensor::{byte_size, combine_dims, TensorInfo};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -99,9 +100,12 @@ impl Bound {
             }
         };
         let (completer, pending) = Pending::promised();
-        let (bound, held) = (self.clone(), instance.clone());
+        let (bound, held, recorder) = (self.clone(), instance.clone(), control.recorder.clone());
         let end = move |answer: Result<(Answer, Vec<OwnedFd>), BackendError>| {
-            let outcome = bound.outcome(answer.map(|(answer, _)| answer), &held, keep);
+            let (outcome, noted) = bound.outcome(answer.map(|(answer, _)| answer), &held, keep);
+            if let Some((recorder, noted)) = recorder.zip(noted) {
+                recorder.add(noted);
+            }
             bound.under_way.store(false, Ordering::Release);
             drop((bound, held)); // before anybody hears of the end
             completer.complete(outcome);
@@ -118,28 +122,28 @@ impl Bound {
         Ok(pending.on_cancel(cancel))
     }
 
-    /// What the process says of an execution, and which binding it keeps from here on.
+    /// What the process says of an execution, what was noted of it, and which binding it keeps from here on.
     fn outcome(
         &self,
         answer: Result<Answer, BackendError>,
         instance: &Instance,
         keep: Option<u64>,
-    ) -> Result<Outcome, BackendError> {
+    ) -> (Result<Outcome, BackendError>, Option<Noted>) {
         let mut kept = lock(&self.kept);
         match answer {
-            Ok(Answer::Ran(outcome)) if self.fits(&outcome) => {
+            Ok(Answer::Ran(outcome, noted)) if self.fits(&outcome) => {
                 if let Some(number) = keep {
                     *kept = Some((self.life(instance), number));
                 }
-                Ok(outcome)
+                (Ok(outcome), noted)
             }
-            Ok(_) => Err(instance.life.condemn("it says of an execution what cannot be")),
+            Ok(_) => (Err(instance.life.condemn("it says of an execution what cannot be")), None),
             Err(why) => {
                 // It may keep it, or not.
                 let number = kept.take().map(|(_, number)| number).or(keep);
                 drop(kept);
                 number.into_iter().for_each(|number| instance.life.release(number));
-                Err(why)
+                (Err(why), None)
             }
         }
     }

@@ -115,6 +115,31 @@ impl<T: Wire> Wire for Vec<T> {
     }
 }
 
+impl<K: Wire + Ord, V: Wire> Wire for std::collections::BTreeMap<K, V> {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.len().put(out);
+        for (key, value) in self {
+            key.put(out);
+            value.put(out);
+        }
+    }
+
+    fn take(from: &mut Reader) -> Option<Self> {
+        Some(Vec::<(K, V)>::take(from)?.into_iter().collect())
+    }
+}
+
+impl<T: Wire> Wire for std::ops::Range<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.start.put(out);
+        self.end.put(out);
+    }
+
+    fn take(from: &mut Reader) -> Option<Self> {
+        Some(T::take(from)?..T::take(from)?)
+    }
+}
+
 impl<T: Wire> Wire for Option<T> {
     fn put(&self, out: &mut Vec<u8>) {
         self.is_some().put(out);

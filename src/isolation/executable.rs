@@ -5,7 +5,7 @@ use super::codec::Blob;
 use super::instance::{ask, Made};
 use super::message::{Answer, Order};
 use crate::backend::{
-    Arguments, Artifact, BackendError, Binding, CacheFileCounts, Control, Executable, Interface,
+    Arguments, Artifact, BackendError, Binding, CacheFileCounts, Control, Description, Executable, Interface,
 };
 use crate::memory::{Access, ClientSlice, Mapping, Weights};
 use crate::quota::Quota;
@@ -13,8 +13,9 @@ use crate::scheduler::boottime_ns;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// How long the process may take to save a model.
+/// How long the process may take to save a model, and to describe one.
 const SAVE_NS: u64 = 60_000_000_000;
+const DESCRIBE_NS: u64 = 5_000_000_000;
 
 pub struct Isolated {
     pub made: Arc<Made>,
@@ -44,6 +45,11 @@ impl Isolated {
     }
 }
 
+/// The terms of a call that nobody has set a limit to.
+fn within(ns: u64) -> Control {
+    Control { deadline_ns: Some(boottime_ns().saturating_add(ns)), ..Control::default() }
+}
+
 impl Executable for Isolated {
     fn interface(&self) -> &Interface {
         &self.made.interface
@@ -54,9 +60,7 @@ impl Executable for Isolated {
     }
 
     fn artifact(&self) -> Option<Artifact> {
-        let instance = self.made.ready()?;
-        let deadline_ns = Some(boottime_ns().saturating_add(SAVE_NS));
-        let control = Control { deadline_ns, ..Control::default() };
+        let (instance, control) = (self.made.ready()?, within(SAVE_NS));
         let order = |call| Order::Save { call, number: instance.number };
         match ask(&instance.life, order, &[], &control) {
             Ok((Answer::Saved(None), _)) => None,
@@ -73,6 +77,22 @@ impl Executable for Isolated {
             }
             Err(why) => {
                 log::warn!("a model is not saved: {why}");
+                None
+            }
+        }
+    }
+
+    fn describe(&self) -> Option<Description> {
+        let instance = self.made.ready()?;
+        let order = |call| Order::Describe { call, number: instance.number };
+        match ask(&instance.life, order, &[], &within(DESCRIBE_NS)) {
+            Ok((Answer::Described(description), _)) => description,
+            Ok(_) => {
+                instance.life.condemn("it does not describe a model");
+                None
+            }
+            Err(why) => {
+                log::warn!("a model is not described: {why}");
                 None
             }
         }

@@ -2,11 +2,13 @@
 
 use super::codec::{wire_enum, wire_struct, Reader, Wire};
 use crate::backend::{
-    Argument, BackendError, CacheFileCounts, Capabilities, ClientMemoryKind, CompileOptions, DeviceType,
-    Extension, ExtensionOperand, ExtensionOperandType, Info, Interface, Outcome, OutputShape, Performance,
-    Preference, Priority, Request,
+    Argument, BackendError, CacheFileCounts, Capabilities, ClientMemoryKind, CompileOptions, Description,
+    DeviceType, Extension, ExtensionOperand, ExtensionOperandType, Info, Interface, KernelName, Outcome,
+    OutputShape, Performance, Preference, Priority, Request, StepDescription, SubgraphDescription,
+    ValuePlace,
 };
 use crate::memory::{Access, MemoryError};
+use crate::scheduler::{Activity, Noted, OperationId, Span};
 use crate::tensor::{ChannelQuant, OperandType, TensorInfo};
 use std::io;
 
@@ -25,12 +27,28 @@ wire_struct!(Argument { pool, offset, length, dims });
 wire_struct!(Request { inputs, outputs });
 wire_struct!(OutputShape { dims, sufficient });
 wire_struct!(Outcome { outputs, on_device });
+wire_struct!(Description { subgraphs });
+wire_struct!(SubgraphDescription { steps, places, arena });
+wire_struct!(StepDescription { operations, kernel, multiply_adds, bytes });
+wire_struct!(OperationId { subgraph, index });
+wire_struct!(Span { activity, thread, start, end });
+wire_struct!(Noted { spans, missed, threads });
 
 wire_enum!(DeviceType { 0u8 Other {}, 1u8 Cpu {}, 2u8 Gpu {}, 3u8 Accelerator {} });
 wire_enum!(Preference { 0u8 LowPower {}, 1u8 FastSingleAnswer {}, 2u8 SustainedSpeed {} });
 wire_enum!(Priority { 0u8 Low {}, 1u8 Medium {}, 2u8 High {} });
 wire_enum!(Access { 0u8 Read {}, 1u8 Write {}, 2u8 ReadWrite {} });
 wire_enum!(ClientMemoryKind { 0u8 Ashmem {}, 1u8 MappableFile {}, 2u8 HardwareBuffer {} });
+wire_enum!(KernelName { 0u8 Fast { 0: name }, 1u8 Plain {}, 2u8 Nothing {}, 3u8 Subgraphs {} });
+wire_enum!(ValuePlace {
+    0u8 Constant { 0: bytes },
+    1u8 Packed { 0: bytes },
+    2u8 Arena { 0: part },
+    3u8 Client { 0: part },
+    4u8 Own {},
+    5u8 Nowhere {}
+});
+wire_enum!(Activity { 0u8 Run {}, 1u8 Operation { 0: id }, 2u8 Part { 0: id } });
 wire_enum!(BackendError {
     0u8 Unsupported { 0: why },
     1u8 Failed { 0: why },

@@ -85,7 +85,8 @@ fn wait(life: &Life, call: u64, answers: &Receiver<Answered>, control: &Control)
 impl Terms {
     pub fn of(control: &Control) -> Self {
         let Control { client, deadline_ns, loop_timeout, priority, .. } = *control;
-        Terms { client, deadline_ns, loop_timeout, priority }
+        let recorded_since = control.recorder.as_ref().map(|recorder| recorder.began());
+        Terms { client, deadline_ns, loop_timeout, priority, recorded_since }
     }
 }
 

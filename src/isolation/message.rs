@@ -3,9 +3,10 @@
 
 use super::codec::{wire_enum, wire_struct, Blob, Reader, Wire};
 use crate::backend::{
-    BackendError, ClientMemoryKind, CompileOptions, Info, Interface, Outcome, Priority, Request,
+    BackendError, ClientMemoryKind, CompileOptions, Description, Info, Interface, Outcome, Priority, Request,
 };
 use crate::memory::Access;
+use crate::scheduler::Noted;
 use std::time::Duration;
 
 /// What the service says. All that has a `call` is answered once, in whatever order.
@@ -14,6 +15,8 @@ pub enum Order {
     Support { call: u64, model: Blob },
     /// Compile or load, as executable `number`.
     Prepare { call: u64, number: u64, source: Source, options: CompileOptions, terms: Terms },
+    /// Tell what the executable is like.
+    Describe { call: u64, number: u64 },
     /// Give the executable as bytes.
     Save { call: u64, number: u64 },
     /// With a descriptor: use this file's bytes as memory `number` until that is released. Not answered: what is wrong with
@@ -52,6 +55,8 @@ pub struct Terms {
     pub deadline_ns: Option<u64>,
     pub loop_timeout: Duration,
     pub priority: Priority,
+    /// When the recorder began for which the run is to be noted, if there is one.
+    pub recorded_since: Option<u64>,
 }
 
 /// What the backend's process says.
@@ -68,7 +73,9 @@ pub enum Answer {
     Prepared(Interface),
     /// The model bytes, and how many bytes each data file has, for each of which there is a descriptor.
     Saved(Option<(Vec<Blob>, Vec<usize>)>),
-    Ran(Outcome),
+    Described(Option<Description>),
+    /// With what was noted of it.
+    Ran(Outcome, Option<Noted>),
     Failed(BackendError),
     Pong,
 }
@@ -81,21 +88,23 @@ wire_enum!(Order {
     4u8 Run { call: call, what: what, terms: terms },
     5u8 Cancel { call: call },
     6u8 Release { number: number },
-    7u8 Ping { call: call }
+    7u8 Ping { call: call },
+    8u8 Describe { call: call, number: number }
 });
 wire_enum!(Source { 0u8 Model { 0: model }, 1u8 Saved { models: models, data: data } });
 wire_enum!(Bound {
     0u8 Again { 0: number },
     1u8 New { keep: keep, executable: executable, request: request, memories: memories, reused: reused }
 });
-wire_struct!(Terms { client, deadline_ns, loop_timeout, priority });
+wire_struct!(Terms { client, deadline_ns, loop_timeout, priority, recorded_since });
 wire_struct!(Reply { call, answer });
 wire_enum!(Answer {
     0u8 Hello { 0: info },
     1u8 Support { 0: verdicts },
     2u8 Prepared { 0: interface },
     3u8 Saved { 0: artifact },
-    4u8 Ran { 0: outcome },
+    4u8 Ran { 0: outcome, 1: noted },
     5u8 Failed { 0: error },
-    6u8 Pong {}
+    6u8 Pong {},
+    7u8 Described { 0: description }
 });

@@ -14,6 +14,7 @@ use crate::memory::{
     constant_file, on_account_of, receive, send, Access, Mapping, MemoryError, Part, Weights,
 };
 use crate::model::Model;
+use crate::scheduler::Recorder;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::{raise, Signal};
 use std::collections::HashMap;
@@ -27,6 +28,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Threads that stay while they have nothing to do.
 const IDLE: usize = 4;
+/// What is noted of one run.
+const MOST_SPANS: usize = 1 << 16;
 
 struct Server {
     backend: Arc<dyn Backend>,
@@ -134,6 +137,15 @@ impl Server {
                     server.answer(call, || server.prepare(number, source, &files, &options, &control));
                 }))
             }
+            Order::Describe { call, number } => {
+                let executable = self.things().executables.get(&number).cloned();
+                Some(Box::new(move |server| {
+                    server.answer(call, || {
+                        let description = executable.and_then(|executable| executable.describe());
+                        Ok((Answer::Described(description), Vec::new()))
+                    });
+                }))
+            }
             Order::Save { call, number } => {
                 let executable = self.things().executables.get(&number).cloned();
                 Some(Box::new(move |server| server.answer(call, || save(executable))))
@@ -177,8 +189,9 @@ impl Server {
     }
 
     fn control(&self, call: u64, terms: &Terms) -> Control {
-        let Terms { client, deadline_ns, loop_timeout, priority } = *terms;
-        let control = Control { client, deadline_ns, loop_timeout, priority, ..Control::default() };
+        let Terms { client, deadline_ns, loop_timeout, priority, recorded_since } = *terms;
+        let recorder = recorded_since.map(|began| Arc::new(Recorder::since(began, MOST_SPANS)));
+        let control = Control { client, deadline_ns, loop_timeout, priority, recorder, ..Control::default() };
         self.things().cancels.insert(call, control.cancelled.clone());
         control
     }
@@ -254,7 +267,8 @@ impl Server {
             }
         };
         let outcome = binding.run(control)?;
-        Ok((Answer::Ran(outcome), Vec::new()))
+        let noted = control.recorder.as_ref().map(|recorder| recorder.take(MOST_SPANS));
+        Ok((Answer::Ran(outcome, noted), Vec::new()))
     }
 
     /// Answers a call with what `work` gives.

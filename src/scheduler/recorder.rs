@@ -1,17 +1,18 @@
 //! What runs did when, for those who ask: stretches of time, each of one thread. It knows operations by their index
 //! only, and waits for nobody but another thread that notes something.
 
+use super::control::boottime_ns;
 use crate::memory::Counted;
 use nix::unistd::gettid;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 /// Notes what runs do. Whoever has it in a [`Control`](super::Control) is recorded; beyond its limit nothing more is
 /// noted until what there is was taken.
 #[derive(Debug)]
 pub struct Recorder {
-    began: Instant,
+    /// When it was made, by the clock of deadlines, which all processes share.
+    began: u64,
     limit: usize,
     noted: Mutex<Noted>,
     /// The memory that it may take.
@@ -67,7 +68,17 @@ pub struct OperationId {
 impl Recorder {
     /// One that keeps so many spans.
     pub fn new(limit: usize) -> Self {
-        Recorder { began: Instant::now(), limit, noted: Mutex::default(), _counted: None }
+        Recorder::since(boottime_ns(), limit)
+    }
+
+    /// One that keeps so many spans for another, in another process, which began at `began`.
+    pub fn since(began: u64, limit: usize) -> Self {
+        Recorder { began, limit, noted: Mutex::default(), _counted: None }
+    }
+
+    /// When it began, by the clock of deadlines.
+    pub fn began(&self) -> u64 {
+        self.began
     }
 
     /// The same, with its memory on the account of the calling thread's client; `None` where that has no more.
@@ -78,7 +89,7 @@ impl Recorder {
 
     /// Nanoseconds since it was made.
     pub fn now(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        boottime_ns().saturating_sub(self.began)
     }
 
     /// Notes what the calling thread has done since `start`.
@@ -94,6 +105,20 @@ impl Recorder {
         if !noted.threads.contains_key(&thread) && noted.threads.len() < MOST_NAMES {
             if let Some(name) = std::thread::current().name() {
                 noted.threads.insert(thread, name.into());
+            }
+        }
+    }
+
+    /// Adds what another has noted for it in one stretch, as far as there is room.
+    pub fn add(&self, other: Noted) {
+        let mut noted = self.lock();
+        let room = self.limit.saturating_sub(noted.spans.len());
+        let beyond = other.spans.len().saturating_sub(room) as u64;
+        noted.missed = noted.missed.saturating_add(other.missed).saturating_add(beyond);
+        noted.spans.extend(other.spans.into_iter().take(room));
+        for (thread, name) in other.threads {
+            if noted.threads.len() < MOST_NAMES {
+                noted.threads.insert(thread, name);
             }
         }
     }
@@ -184,5 +209,18 @@ mod tests {
         });
         assert!(order.eq(0..5));
         assert!(parts[..3].iter().all(|part| part.threads.len() == 1), "{parts:?}");
+    }
+
+    #[test]
+    fn what_another_noted_is_added_up_to_the_limit() {
+        let (here, activity) = (Recorder::new(3), Activity::Run);
+        let there = Recorder::since(here.began(), 2);
+        (0..3).for_each(|_| there.note(activity, there.now()));
+        here.note(activity, 0);
+        (0..2).for_each(|_| here.add(there.take(100)));
+        here.add(Noted { spans: vec![Span { activity, thread: 1, start: 0, end: 1 }], ..Noted::default() });
+        let Noted { spans, missed, .. } = here.take(100);
+        assert_eq!((spans.len(), missed), (3, 2), "one was too many there, and one here");
+        assert!(spans[1].start <= here.now(), "by one clock");
     }
 }
