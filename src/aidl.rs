@@ -2,7 +2,7 @@
 //!
 //! Interfaces are `IName` (the trait), `BnName` (wraps an implementation) and `BpName` (the proxy). Enums are
 //! newtypes over their wire integer, so a client can send any value: whoever reads one checks its range. Nothing
-//! but the generated code and its re-exports belongs here, and nothing here is checked yet.
+//! but the generated code, its re-exports and the interface's own names belongs here, and nothing here is checked yet.
 
 mod generated {
     include!(concat!(env!("OUT_DIR"), "/nnapi.rs"));
@@ -98,3 +98,19 @@ pub use generated::android::hardware::neuralnetworks::IPreparedModel::{
 };
 /// The version of our extension that tells of the driver.
 pub const DIAGNOSTICS_VERSION: i32 = generated::vendor::nnhal::diagnostics::IDiagnostics::VERSION;
+
+/// The interface's name of a status; `None` for a number that it does not know.
+pub fn status_name(status: ErrorStatus) -> Option<&'static str> {
+    Some(match status {
+        ErrorStatus::NONE => "NONE",
+        ErrorStatus::DEVICE_UNAVAILABLE => "DEVICE_UNAVAILABLE",
+        ErrorStatus::GENERAL_FAILURE => "GENERAL_FAILURE",
+        ErrorStatus::OUTPUT_INSUFFICIENT_SIZE => "OUTPUT_INSUFFICIENT_SIZE",
+        ErrorStatus::INVALID_ARGUMENT => "INVALID_ARGUMENT",
+        ErrorStatus::MISSED_DEADLINE_TRANSIENT => "MISSED_DEADLINE_TRANSIENT",
+        ErrorStatus::MISSED_DEADLINE_PERSISTENT => "MISSED_DEADLINE_PERSISTENT",
+        ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT => "RESOURCE_EXHAUSTED_TRANSIENT",
+        ErrorStatus::RESOURCE_EXHAUSTED_PERSISTENT => "RESOURCE_EXHAUSTED_PERSISTENT",
+        _ => return None,
+    })
+}

@@ -4,11 +4,12 @@
 mod common;
 
 use binder::ParcelFileDescriptor;
+use common::process::wait_until;
 use common::*;
 use nnhal::aidl::*;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Set for the client process that dies.
 const VICTIM: &str = "NNHAL_TEST_VICTIM";
@@ -34,30 +35,32 @@ fn driver() -> Option<Harness> {
     std::env::var_os(VICTIM).map(|_| Harness::new())
 }
 
-/// Waits until `reached`, for as long as a slow machine may need, and less than the work of the dead client would take.
-fn wait_until(what: &str, reached: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !reached() {
-        assert!(began.elapsed() < PATIENCE, "waited in vain: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 fn descriptors(harness: &Harness) -> usize {
     std::fs::read_dir(format!("/proc/{}/fd", harness.process())).expect("descriptors").count()
 }
 
-/// Processor time that the driver's process uses within `time`, in the kernel's ticks of 10 ms.
-fn ticks_within(time: Duration, harness: &Harness) -> u64 {
+/// Processor time that the driver uses within `time`, its backend's process included but not `victim`, which a driver in
+/// this process has started as well; in the kernel's ticks of 10 ms.
+fn ticks_within(time: Duration, harness: &Harness, victim: u32) -> u64 {
     let used = || -> u64 {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", harness.process())).expect("its times");
-        // The name, which may hold anything, is in parentheses; the times are the 14th and 15th field.
-        let (_, fields) = stat.rsplit_once(") ").expect("a name");
-        fields.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("ticks")).sum()
+        let entries = std::fs::read_dir("/proc").expect("processes").flatten();
+        let stats = entries.filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok());
+        stats.filter_map(|stat| ticks_of(&stat, harness.process(), victim)).sum()
     };
     let before = used();
     std::thread::sleep(time);
-    used() - before
+    used().saturating_sub(before)
+}
+
+/// The ticks that a process has used by its `stat`, if it is the driver's, or one that this has started.
+fn ticks_of(stat: &str, driver: u32, victim: u32) -> Option<u64> {
+    let (number, rest) = stat.split_once(' ')?;
+    // The name, which may hold anything, is in parentheses; the parent is the 4th field, the times are the 14th and 15th.
+    let (_, fields) = rest.rsplit_once(") ")?;
+    let fields: Vec<&str> = fields.split(' ').collect();
+    let (number, parent): (u32, u32) = (number.parse().ok()?, fields.get(1)?.parse().ok()?);
+    let counts = [number, parent].contains(&driver) && number != victim;
+    counts.then(|| fields.get(11..13)?.iter().map(|ticks| ticks.parse::<u64>().ok()).sum())?
 }
 
 #[test]
@@ -78,10 +81,10 @@ fn work_for_a_dead_client_stops() {
     let harness = Harness::new();
     let moment = Duration::from_millis(500);
     let mut victim = client(&harness, "computes_for_minutes");
-    wait_until("the driver works for its client", || ticks_within(moment, &harness) > 12);
+    wait_until("the driver works for its client", || ticks_within(moment, &harness, victim.id()) > 12);
     victim.kill().expect("killed");
     victim.wait().expect("dead");
-    wait_until("the driver works no more", || ticks_within(moment, &harness) < 3);
+    wait_until("the driver works no more", || ticks_within(moment, &harness, victim.id()) < 3);
     harness.prepare(&floor_model(&[4]));
 }
 

@@ -1,6 +1,6 @@
 //! Why a driver could not be reached, or what it answered.
 
-use crate::aidl::ErrorStatus;
+use crate::aidl::{status_name, ErrorStatus};
 use binder::StatusCode;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -105,19 +105,7 @@ fn ended(status: ErrorStatus) -> String {
     }
 }
 
-/// The interface's name of an error status.
+/// The interface's name of an error status, or its number.
 pub fn name(status: ErrorStatus) -> String {
-    match status {
-        ErrorStatus::NONE => "NONE",
-        ErrorStatus::DEVICE_UNAVAILABLE => "DEVICE_UNAVAILABLE",
-        ErrorStatus::GENERAL_FAILURE => "GENERAL_FAILURE",
-        ErrorStatus::OUTPUT_INSUFFICIENT_SIZE => "OUTPUT_INSUFFICIENT_SIZE",
-        ErrorStatus::INVALID_ARGUMENT => "INVALID_ARGUMENT",
-        ErrorStatus::MISSED_DEADLINE_TRANSIENT => "MISSED_DEADLINE_TRANSIENT",
-        ErrorStatus::MISSED_DEADLINE_PERSISTENT => "MISSED_DEADLINE_PERSISTENT",
-        ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT => "RESOURCE_EXHAUSTED_TRANSIENT",
-        ErrorStatus::RESOURCE_EXHAUSTED_PERSISTENT => "RESOURCE_EXHAUSTED_PERSISTENT",
-        ErrorStatus(other) => return format!("error {other}"),
-    }
-    .into()
+    status_name(status).map_or_else(|| format!("error {}", status.0), str::to_owned)
 }

@@ -220,6 +220,8 @@ fn refusal(error: std::io::Error, access: Access) -> MemoryError {
 }
 
 /// Maps a client's file at an address of the kernel's choice.
+///
+/// memmap2's `MmapRaw` would do for most, but maps neither to be written only nor privately.
 fn map_shared(
     fd: BorrowedFd,
     start: libc::off_t,

@@ -1,8 +1,8 @@
 //! The wrapper that every handler runs in.
 
 use super::core::Core;
-use super::status::{name, ServiceError};
-use crate::aidl::ErrorStatus;
+use super::status::ServiceError;
+use crate::aidl::{status_name, ErrorStatus};
 use crate::backend::BackendError;
 use crate::compiler::CompileError;
 use crate::memory::on_account_of;
@@ -43,6 +43,6 @@ pub(super) fn note(core: &Core, call: &'static str, error: &ServiceError) {
         _ => log::Level::Warn,
     };
     let text = error.to_string();
-    core.errors.note(call, name(error.status()), &text);
+    core.errors.note(call, status_name(error.status()).unwrap_or("OTHER"), &text);
     log::log!(level, "{call}: {text}");
 }

@@ -140,19 +140,3 @@ fn of_memory(error: &MemoryError) -> ErrorStatus {
         MemoryError::Unsupported(_) | MemoryError::Vanished => ErrorStatus::GENERAL_FAILURE,
     }
 }
-
-/// The interface's name of a status.
-pub(super) fn name(status: ErrorStatus) -> &'static str {
-    match status {
-        ErrorStatus::NONE => "NONE",
-        ErrorStatus::DEVICE_UNAVAILABLE => "DEVICE_UNAVAILABLE",
-        ErrorStatus::GENERAL_FAILURE => "GENERAL_FAILURE",
-        ErrorStatus::OUTPUT_INSUFFICIENT_SIZE => "OUTPUT_INSUFFICIENT_SIZE",
-        ErrorStatus::INVALID_ARGUMENT => "INVALID_ARGUMENT",
-        ErrorStatus::MISSED_DEADLINE_TRANSIENT => "MISSED_DEADLINE_TRANSIENT",
-        ErrorStatus::MISSED_DEADLINE_PERSISTENT => "MISSED_DEADLINE_PERSISTENT",
-        ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT => "RESOURCE_EXHAUSTED_TRANSIENT",
-        ErrorStatus::RESOURCE_EXHAUSTED_PERSISTENT => "RESOURCE_EXHAUSTED_PERSISTENT",
-        _ => "OTHER",
-    }
-}

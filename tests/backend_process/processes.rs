@@ -1,36 +1,24 @@
 //! A daemon with its backend in a process of its own, and a look at both.
 
-use crate::common::PATIENCE;
+pub use crate::common::process::wait_until;
+use crate::common::process::DaemonProcess;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
-/// A daemon's process, which does not outlive its test.
-pub struct Daemon {
-    process: Child,
-    directory: tempfile::TempDir,
-}
+/// Two processes, which do not outlive their test.
+pub struct Daemon(DaemonProcess);
 
 impl Daemon {
     pub fn start() -> Self {
-        let directory = tempfile::tempdir().expect("a directory");
-        let service = format!("unix:{}", directory.path().join("nn.sock").display());
-        let process = Command::new(env!("CARGO_BIN_EXE_nnhald"))
-            .args(["--service", &service, "--threads", "2", "--backend-process"])
-            .args(["--data".as_ref(), directory.path().join("data").as_os_str()])
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("started");
-        let daemon = Daemon { process, directory };
-        wait_until("it serves", || UnixStream::connect(daemon.socket()).is_ok());
-        daemon
+        Daemon(DaemonProcess::start_in(|directory| {
+            let flags = ["--threads", "2", "--backend-process", "--data"];
+            flags.iter().map(PathBuf::from).chain([directory.join("data")]).collect()
+        }))
     }
 
     pub fn socket(&self) -> PathBuf {
-        self.directory.path().join("nn.sock")
+        self.0.socket()
     }
 
     /// The backend's process, once there is one.
@@ -44,7 +32,7 @@ impl Daemon {
     }
 
     pub fn find_backend(&self) -> Option<u32> {
-        let parent = self.process.id();
+        let parent = self.0.id();
         let numbers = std::fs::read_dir("/proc").expect("processes").flatten();
         let mut numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         numbers.find(|&number| stat(number).is_some_and(|(state, of)| of == parent && state != "Z"))
@@ -55,22 +43,13 @@ impl Daemon {
     }
 
     pub fn kill_service(&mut self) {
-        self.process.kill().expect("it lives");
-        self.process.wait().expect("ended");
+        self.0.kill();
     }
 
     /// Descriptors and mappings of the service.
     pub fn holdings(&self) -> [usize; 2] {
-        let of = |what: &str| format!("/proc/{}/{what}", self.process.id());
-        let maps = std::fs::read_to_string(of("maps")).expect("the service lives");
-        [std::fs::read_dir(of("fd")).expect("the service lives").count(), maps.lines().count()]
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.process.kill(); // it may be dead already
-        let _ = self.process.wait();
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.0.id())).expect("the service lives");
+        [self.0.entries("fd"), maps.lines().count()]
     }
 }
 
@@ -91,13 +70,4 @@ pub fn descriptors(process: u32) -> Vec<String> {
     let entries = std::fs::read_dir(format!("/proc/{process}/fd")).expect("it lives").flatten();
     let links = entries.filter_map(|entry| std::fs::read_link(entry.path()).ok());
     links.map(|link| link.to_string_lossy().into_owned()).collect()
-}
-
-#[track_caller]
-pub fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !reached() {
-        assert!(began.elapsed() < PATIENCE, "waited in vain: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
