@@ -1,5 +1,6 @@
 //! What the driver sees: a backend like any other, which has the real one in another process do everything.
 
+use super::binding::Shares;
 use super::codec::Blob;
 use super::executable;
 use super::instance::{ask_any, Made, Recipe};
@@ -15,8 +16,8 @@ use crate::memory::{
     client_of_thread, constant_file, on_account_of, Access, ClientSlice, Counted, Mapping, Part,
 };
 use crate::model::Model;
-use crate::quota::Quota;
 use crate::scheduler::{boottime_ns, limits};
+use crate::tensor::TensorInfo;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::process::Command;
@@ -28,8 +29,7 @@ const SUPPORT_NS: u64 = 30_000_000_000;
 /// A backend in a process of its own.
 pub struct Isolated {
     keeper: Arc<Keeper>,
-    /// Descriptors that are kept to be lent again.
-    lent: Arc<Quota>,
+    shares: Shares,
 }
 
 impl Isolated {
@@ -37,7 +37,8 @@ impl Isolated {
     /// [`serve`](super::serve), with the same backend every time. An error if it does not become ready.
     pub fn start(command: impl Fn() -> Command + Send + Sync + 'static) -> std::io::Result<Self> {
         let command: MakeCommand = Box::new(command);
-        Ok(Isolated { keeper: Keeper::new(command)?, lent: limits::LENT.quota() })
+        let shares = Shares { lent: limits::LENT.quota(), copied: limits::COPIED.quota() };
+        Ok(Isolated { keeper: Keeper::new(command)?, shares })
     }
 
     /// The backend's process, if it is there now: for whoever wants to see what its death does.
@@ -54,13 +55,13 @@ impl Isolated {
         options: &CompileOptions,
         control: &Control,
     ) -> Result<Arc<dyn Executable>, BackendError> {
-        let permit = self.lent.take(control.client, files.len() as u64);
+        let permit = self.shares.lent.take(control.client, files.len() as u64);
         let recipe = Recipe::new(source, files, *options);
         let (instance, interface) = recipe.prepare(&self.keeper, control)?;
         let kept = permit.ok().map(|permit| (recipe, counted, permit));
         let made = Arc::new(Made::new(&self.keeper, kept, interface, instance));
-        let (lent, files) = (self.lent.clone(), self.keeper.info().cache_files);
-        Ok(Arc::new(executable::Isolated { made, lent, files }))
+        let (shares, files) = (self.shares.clone(), self.keeper.info().cache_files);
+        Ok(Arc::new(executable::Isolated { made, shares, files }))
     }
 }
 
@@ -129,7 +130,7 @@ impl Backend for Isolated {
         if kind == ClientMemoryKind::HardwareBuffer {
             return Ok(None);
         }
-        let Ok(permit) = self.lent.take(client_of_thread(), 1) else { return Ok(None) };
+        let Ok(permit) = self.shares.lent.take(client_of_thread(), 1) else { return Ok(None) };
         // Mapped here first: that checks that the file has these bytes, and may be used so.
         let map = |access| Mapping::new(fd, offset, len, access).ok();
         let mapping = match access {
@@ -139,5 +140,14 @@ impl Backend for Isolated {
         let lent = mapping.zip(fd.try_clone_to_owned().ok());
         let lent = lent.map(|(mapping, file)| Lent::new(file, offset, kind, mapping, permit));
         Ok(lent.map(|lent| Arc::new(lent) as Arc<dyn DeviceMemory>))
+    }
+
+    /// `None` for what cannot be lent for long: it is copied for each execution then.
+    fn allocate(&self, operand: &TensorInfo) -> Result<Option<Arc<dyn DeviceMemory>>, BackendError> {
+        let permit = self.shares.lent.take(client_of_thread(), 1).ok();
+        let Some((size, permit)) = operand.byte_size().zip(permit) else { return Ok(None) };
+        let lent = Lent::buffer(size.max(1), permit);
+        let memory = |source| BackendError::Memory { what: "a device buffer".into(), source };
+        Ok(Some(Arc::new(lent.map_err(memory)?)))
     }
 }

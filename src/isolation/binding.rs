@@ -1,6 +1,6 @@
 //! An execution in the backend's process: its memory is lent, or copied to and from some that is.
 
-use super::instance::{lock, Instance, Made};
+use super::instance::{lock, Instance, Made, LOOK};
 use super::life::{new_number, Life};
 use super::memory::Lent;
 use super::message::{self, Answer, Order, Terms};
@@ -8,9 +8,9 @@ use crate::backend::{
     pend, Argument, Arguments, BackendError, Binding, Control, Memory, Outcome, OutputShape, Pending,
     Request, Submission,
 };
-use crate::memory::{client_of_thread, ClientSlice, Counted, MemoryError};
+use crate::memory::{client_of_thread, on_account_of, ClientSlice, Counted, MemoryError};
 use crate::ops::{Interrupt, OpError};
-use crate::quota::Quota;
+use crate::quota::{Permit, Quota};
 use crate::scheduler::Noted;
 use crate::tensor::{byte_size, combine_dims, TensorInfo};
 use std::os::fd::OwnedFd;
@@ -23,16 +23,29 @@ const ALIGNMENT: usize = 64;
 /// A compiled model with the memory of its arguments.
 pub struct Bound {
     made: Arc<Made>,
-    /// As the process is told it.
-    request: Request,
-    /// What is lent: of these, only that which is `Some`.
-    memories: Vec<Option<Memory>>,
-    copies: Option<Copies>,
-    reused: bool,
+    arguments: Arguments,
+    /// What the process is told of them. Each run makes its own where that has to be copied, and is not to be kept.
+    lending: Option<Arc<Lending>>,
+    shares: Shares,
     /// Which process keeps it, under which number.
     kept: Mutex<Option<(Weak<Life>, u64)>>,
     /// Whether the process has an execution of it.
     under_way: AtomicBool,
+}
+
+/// How much clients may hold of what is lent for long, and of what is copied for a run.
+#[derive(Clone)]
+pub struct Shares {
+    pub lent: Arc<Quota>,
+    pub copied: Arc<Quota>,
+}
+
+/// Arguments as the process is told them.
+struct Lending {
+    request: Request,
+    /// What is lent: of these, only that which is `Some`.
+    memories: Vec<Option<Memory>>,
+    copies: Option<Copies>,
 }
 
 /// What cannot be lent: copied before a run, and after it.
@@ -45,37 +58,62 @@ struct Copies {
 }
 
 impl Bound {
-    pub fn new(made: &Arc<Made>, arguments: Arguments, lent: &Arc<Quota>) -> Result<Self, BackendError> {
-        let Arguments { mut request, pools: mut memories, reused } = arguments;
+    pub fn new(made: &Arc<Made>, arguments: Arguments, shares: &Shares) -> Result<Self, BackendError> {
+        let Arguments { request, pools, reused } = &arguments;
         let is_mapped =
-            |argument: &Argument| matches!(memories.get(argument.pool), Some(Some(Memory::Mapped(_))));
-        let Request { inputs, outputs } = &mut request;
-        let inputs = inputs.iter_mut().map(|input| (None, input));
-        let outputs = outputs.iter_mut().enumerate().map(|(i, output)| (Some(i), output));
-        let given = inputs.chain(outputs).filter_map(|(i, argument)| Some((i, argument.as_mut()?)));
-        let copied: Vec<_> = given.filter(|(_, argument)| is_mapped(argument)).collect();
-        let copies = match copied.is_empty() {
-            true => None,
-            false => Some(Copies::new(copied, &mut memories, lent)?),
+            |argument: &Argument| matches!(pools.get(argument.pool), Some(Some(Memory::Mapped(_))));
+        let lending = if !request.inputs.iter().chain(&request.outputs).flatten().any(is_mapped) {
+            Some(Lending { request: request.clone(), memories: pools.clone(), copies: None })
+        } else if *reused {
+            let permit = shares.lent.take(client_of_thread(), 1).ok();
+            permit.map(|permit| Lending::copying(&arguments, permit)).transpose()?
+        } else {
+            None
         };
+        let (made, lending, shares) = (made.clone(), lending.map(Arc::new), shares.clone());
         let (kept, under_way) = (Mutex::default(), AtomicBool::new(false));
-        Ok(Bound { made: made.clone(), request, memories, copies, reused, kept, under_way })
+        Ok(Bound { made, arguments, lending, shares, kept, under_way })
+    }
+
+    /// What a run lends. For what is copied for this run only it waits until there is room.
+    fn lending(&self, control: &Control) -> Result<Arc<Lending>, BackendError> {
+        if let Some(lending) = &self.lending {
+            return Ok(lending.clone());
+        }
+        let _account = on_account_of(control.client);
+        loop {
+            match self.shares.copied.take(control.client, 1) {
+                Ok(permit) => return Lending::copying(&self.arguments, permit).map(Arc::new),
+                Err(_) => control.check()?,
+            }
+            std::thread::sleep(LOOK / 5);
+        }
     }
 
     /// Hands an execution over.
-    fn start(self: &Arc<Self>, instance: &Arc<Instance>, control: &Control) -> Result<Pending, BackendError> {
+    fn start(
+        self: &Arc<Self>,
+        lending: &Lending,
+        instance: &Arc<Instance>,
+        control: &Control,
+    ) -> Result<Pending, BackendError> {
         // One execution at a time is submitted to a binding. One that was given up may be under way still.
         if self.under_way.swap(true, Ordering::Acquire) {
             return Err(BackendError::DeviceBusy("the execution before is not done yet".into()));
         }
-        let started = self.order(instance, control);
+        let started = self.order(lending, instance, control);
         if started.is_err() {
             self.under_way.store(false, Ordering::Release);
         }
         started
     }
 
-    fn order(self: &Arc<Self>, instance: &Arc<Instance>, control: &Control) -> Result<Pending, BackendError> {
+    fn order(
+        self: &Arc<Self>,
+        lending: &Lending,
+        instance: &Arc<Instance>,
+        control: &Control,
+    ) -> Result<Pending, BackendError> {
         let life = &instance.life;
         let again = lock(&self.kept)
             .as_ref()
@@ -84,7 +122,8 @@ impl Bound {
         let what = match again {
             Some(number) => message::Bound::Again(number),
             None => {
-                keep = self.reused.then(new_number);
+                let reused = self.arguments.reused && self.lending.is_some();
+                keep = reused.then(new_number);
                 let lend = |memory: &Option<Memory>| match memory {
                     Some(Memory::Device(device)) => {
                         let lent = device.as_any().downcast_ref::<Lent>();
@@ -94,9 +133,9 @@ impl Bound {
                     }
                     _ => Ok(None),
                 };
-                let memories = self.memories.iter().map(lend).collect::<Result<_, _>>()?;
-                let (executable, request) = (instance.number, self.request.clone());
-                message::Bound::New { keep, executable, request, memories, reused: self.reused }
+                let memories = lending.memories.iter().map(lend).collect::<Result<_, _>>()?;
+                let (executable, request) = (instance.number, lending.request.clone());
+                message::Bound::New { keep, executable, request, memories, reused }
             }
         };
         let (completer, pending) = Pending::promised();
@@ -155,7 +194,7 @@ impl Bound {
     /// Whether outputs can be what the process says.
     fn fits(&self, outcome: &Outcome) -> bool {
         let infos = &self.made.interface.outputs;
-        let outputs = infos.iter().zip(&self.request.outputs).zip(&outcome.outputs);
+        let outputs = infos.iter().zip(&self.arguments.request.outputs).zip(&outcome.outputs);
         outcome.outputs.len() == infos.len()
             && outputs.clone().all(|((info, argument), output)| {
                 let room = argument.as_ref().map_or(usize::MAX, |argument| argument.length);
@@ -166,19 +205,20 @@ impl Bound {
     }
 }
 
-impl Copies {
-    /// A place for each of these arguments in one memory that is lent, which the arguments are moved to; outputs come
-    /// with their index.
-    fn new(
-        copied: Vec<(Option<usize>, &mut Argument)>,
-        memories: &mut Vec<Option<Memory>>,
-        lent: &Arc<Quota>,
-    ) -> Result<Self, BackendError> {
+impl Lending {
+    /// These arguments, with a place for each that is mapped in one memory that is lent.
+    fn copying(arguments: &Arguments, permit: Permit) -> Result<Self, BackendError> {
+        let Arguments { mut request, pools: mut memories, .. } = arguments.clone();
+        let is_mapped =
+            |argument: &Argument| matches!(memories.get(argument.pool), Some(Some(Memory::Mapped(_))));
+        let Request { inputs, outputs } = &mut request;
+        let inputs = inputs.iter_mut().map(|input| (None, input));
+        let outputs = outputs.iter_mut().enumerate().map(|(i, output)| (Some(i), output));
+        let given = inputs.chain(outputs).filter_map(|(i, argument)| Some((i, argument.as_mut()?)));
+        let copied: Vec<_> = given.filter(|(_, argument)| is_mapped(argument)).collect();
         let room = |len: usize| len.checked_next_multiple_of(ALIGNMENT).unwrap_or(usize::MAX);
         let len = copied.iter().fold(0usize, |sum, (_, argument)| sum.saturating_add(room(argument.length)));
         let counted = Counted::take(len).ok_or(BackendError::OutOfMemory(len))?;
-        let permit = lent.take(client_of_thread(), 1);
-        let permit = permit.map_err(|why| BackendError::DeviceBusy(format!("too much is lent: {why}")))?;
         let place = Arc::new(Lent::buffer(len.max(1), permit).map_err(of_arguments)?);
         let whole = place.slice();
         let (mut into, mut out_of, mut start) = (Vec::new(), Vec::new(), 0);
@@ -196,9 +236,11 @@ impl Copies {
             start += room(argument.length);
         }
         memories.push(Some(Memory::Device(place)));
-        Ok(Copies { into, out_of, _counted: counted })
+        Ok(Lending { request, memories, copies: Some(Copies { into, out_of, _counted: counted }) })
     }
+}
 
+impl Copies {
     fn copy_in(&self) -> Result<(), MemoryError> {
         self.into.iter().try_for_each(|(from, to)| from.copy_to(to))
     }
@@ -222,8 +264,9 @@ fn of_arguments(source: MemoryError) -> BackendError {
 impl Binding for Bound {
     fn submit(self: Arc<Self>, _: Vec<OwnedFd>, control: &Control) -> Result<Submission, BackendError> {
         control.check()?;
-        if let Some(instance) = self.made.ready().filter(|_| self.copies.is_none()) {
-            match self.start(&instance, control) {
+        let lending = self.lending.as_ref().filter(|lending| lending.copies.is_none());
+        if let Some((instance, lending)) = self.made.ready().zip(lending) {
+            match self.start(lending, &instance, control) {
                 Err(BackendError::DeviceLost(_)) => {} // before it was asked
                 started => return started.map(Submission::Pending),
             }
@@ -238,16 +281,17 @@ impl Binding for Bound {
             Some(instance) => instance,
             None => self.made.prepared(control)?,
         };
-        if let Some(copies) = self.copies.as_ref().filter(|_| !self.under_way.load(Ordering::Relaxed)) {
+        let lending = self.lending(control)?;
+        if let Some(copies) = lending.copies.as_ref().filter(|_| !self.under_way.load(Ordering::Relaxed)) {
             copies.copy_in().map_err(of_arguments)?;
         }
-        let pending = match self.start(&instance, control) {
+        let pending = match self.start(&lending, &instance, control) {
             // It was gone before it was asked.
-            Err(BackendError::DeviceLost(_)) => self.start(&self.made.prepared(control)?, control),
+            Err(BackendError::DeviceLost(_)) => self.start(&lending, &self.made.prepared(control)?, control),
             started => started,
         };
         let outcome = pending?.wait(control)?;
-        if let Some(copies) = &self.copies {
+        if let Some(copies) = &lending.copies {
             let infos = &self.made.interface.outputs;
             copies.copy_out(infos, &outcome.outputs).map_err(of_arguments)?;
         }

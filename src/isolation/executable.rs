@@ -1,6 +1,6 @@
 //! A compiled model, as the driver has it.
 
-use super::binding::Bound;
+use super::binding::{Bound, Shares};
 use super::codec::Blob;
 use super::instance::{ask, Made};
 use super::message::{Answer, Order};
@@ -8,7 +8,6 @@ use crate::backend::{
     Arguments, Artifact, BackendError, Binding, CacheFileCounts, Control, Description, Executable, Interface,
 };
 use crate::memory::{Access, ClientSlice, Mapping, Weights};
-use crate::quota::Quota;
 use crate::scheduler::boottime_ns;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -19,8 +18,7 @@ const DESCRIBE_NS: u64 = 5_000_000_000;
 
 pub struct Isolated {
     pub made: Arc<Made>,
-    /// Descriptors that are kept to be lent again.
-    pub lent: Arc<Quota>,
+    pub shares: Shares,
     /// As many files as it is saved in.
     pub files: CacheFileCounts,
 }
@@ -56,7 +54,7 @@ impl Executable for Isolated {
     }
 
     fn bind(self: Arc<Self>, arguments: Arguments) -> Result<Arc<dyn Binding>, BackendError> {
-        Ok(Arc::new(Bound::new(&self.made, arguments, &self.lent)?))
+        Ok(Arc::new(Bound::new(&self.made, arguments, &self.shares)?))
     }
 
     fn artifact(&self) -> Option<Artifact> {

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 /// How often who waits for an answer looks whether it still may.
-const LOOK: Duration = Duration::from_millis(10);
+pub const LOOK: Duration = Duration::from_millis(10);
 
 /// Asks, and waits for the answer. What `control` no longer allows is cancelled, and ends soon, or the process does.
 pub fn ask(

@@ -1,5 +1,6 @@
 //! What holds for one compilation or run: its deadline, its limits, and whether it was cancelled.
 
+use super::clock::boottime_ns;
 use super::recorder::Recorder;
 use crate::ops::{Interrupt, OpError};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -89,13 +90,6 @@ impl Interrupt for Control {
         self.check()?;
         self.turn.as_ref().map_or(Ok(()), |turn| turn.pass(self))
     }
-}
-
-/// Now, in nanoseconds of CLOCK_BOOTTIME, the clock of the interface's deadlines.
-pub fn boottime_ns() -> u64 {
-    nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).map_or(0, |now| {
-        (now.tv_sec() as u64).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec() as u64)
-    })
 }
 
 #[cfg(test)]

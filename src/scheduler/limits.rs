@@ -67,6 +67,9 @@ pub const CACHE_FILES: Limit = Limit::new("cache files are open", Total::Descrip
 /// Of memories and models, so that a backend's process that is started again gets them again.
 pub const LENT: Limit =
     Limit::new("descriptors are lent to the backend's process", Total::Descriptors(16), 64);
+/// Of memory that could not be lent, while an execution runs; the next wait.
+pub const COPIED: Limit =
+    Limit::new("executions have memory copied for the backend's process", Total::Count(256), 4);
 /// Each has a thread.
 pub const FMQ_BURSTS: Limit = Limit::new("bursts over queues are open", Total::Count(128), 2);
 /// Each holds what it compiles. Of one that finishes a model in the background, too.
@@ -80,7 +83,7 @@ pub const CALL_BYTES: Limit = Limit::new("bytes of calls are held", Total::Count
 pub const CALL_DESCRIPTORS: Limit = Limit::new("descriptors of calls are held", Total::Descriptors(4), 64);
 
 /// All of them.
-pub const LIMITS: [Limit; 12] = [
+pub const LIMITS: [Limit; 13] = [
     CALLBACKS,
     EXECUTIONS,
     JOBS,
@@ -89,6 +92,7 @@ pub const LIMITS: [Limit; 12] = [
     DESCRIPTORS,
     CACHE_FILES,
     LENT,
+    COPIED,
     FMQ_BURSTS,
     CONNECTIONS,
     CALL_BYTES,

@@ -10,6 +10,7 @@
 //!
 //! Nothing here knows what is computed, nor of binder.
 
+mod clock;
 mod control;
 mod life;
 pub mod limits;
@@ -23,7 +24,8 @@ mod watcher;
 mod workers;
 
 pub use crate::quota::{Exhausted, Permit, Quota};
-pub use control::{boottime_ns, Control, Load, Priority, Yield};
+pub use clock::boottime_ns;
+pub use control::{Control, Load, Priority, Yield};
 pub use life::{Life, Lives};
 pub use quotas::{Quotas, Refused};
 pub use recorder::{Activity, Noted, OperationId, Recorder, Span, Underway};

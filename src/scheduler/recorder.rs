@@ -1,7 +1,7 @@
 //! What runs did when, for those who ask: stretches of time, each of one thread. It knows operations by their index
 //! only, and waits for nobody but another thread that notes something.
 
-use super::control::boottime_ns;
+use super::clock::boottime_ns;
 use crate::memory::Counted;
 use nix::unistd::gettid;
 use std::collections::BTreeMap;

@@ -5,7 +5,8 @@
 //!
 //! It must not know what is computed, nor wait for anything but a turn.
 
-use super::control::{self, boottime_ns, Control, Load, Priority};
+use super::clock::boottime_ns;
+use super::control::{self, Control, Load, Priority};
 use super::slow_calls;
 use crate::ops::{Interrupt, OpError};
 use std::collections::{HashMap, VecDeque};

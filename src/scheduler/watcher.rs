@@ -2,7 +2,7 @@
 //!
 //! What it calls when something happens must be quick and wait for nobody.
 
-use super::control::boottime_ns;
+use super::clock::boottime_ns;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
