@@ -39,7 +39,7 @@ impl Store {
     fn fits(&self, dims: &[u32], size: usize) -> bool {
         match &self.memory {
             Memory::Mapped(mapping) => size <= mapping.len(),
-            Memory::Device(_) => self.dims == dims,
+            Memory::Device(device) => self.dims == dims || device.is_plain() && size <= device.len(),
         }
     }
 }

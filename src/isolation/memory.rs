@@ -81,8 +81,12 @@ impl DeviceMemory for Lent {
         self.mapping.access()
     }
 
+    fn is_plain(&self) -> bool {
+        true
+    }
+
     fn read(&self, to: &ClientSlice) -> Result<(), MemoryError> {
-        self.slice().copy_to(to)
+        self.slice().part(0, to.len())?.copy_to(to)
     }
 
     fn write(&self, from: &ClientSlice) -> Result<(), MemoryError> {

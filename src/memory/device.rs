@@ -23,6 +23,12 @@ pub trait DeviceMemory: Any + Debug + Send + Sync {
         Access::ReadWrite
     }
 
+    /// Whether a value lies in it in the plain layout, so that it serves for values of other dimensions as well: `read` and
+    /// `write` then come with as many bytes as such a value has.
+    fn is_plain(&self) -> bool {
+        false
+    }
+
     /// Copies all of it to `to`, which is [`len`](Self::len) bytes long, in the plain layout.
     fn read(&self, to: &ClientSlice) -> Result<(), MemoryError>;
 
