@@ -9,7 +9,9 @@ define(`x_file_perms', `{ getattr execute execute_no_trans map }')
 define(`create_file_perms', `{ create rename setattr unlink rw_file_perms }')
 define(`r_dir_perms', `{ open getattr read search ioctl lock watch watch_reads }')
 define(`create_dir_perms', `{ create reparent rename rmdir setattr r_dir_perms write add_name remove_name }')
-define(`create_socket_perms', `{ create ioctl read getattr write setattr lock append bind connect getopt setopt shutdown map }')
+define(`create_socket_perms', `{
+  create ioctl read getattr write setattr lock append bind connect getopt setopt shutdown map
+}')
 define(`global_capability_class_set', `{ capability cap_userns }')
 define(`file_class_set', `{ file lnk_file chr_file blk_file sock_file fifo_file }')
 define(`r_dir_file', `allow $1 $2:dir r_dir_perms;
