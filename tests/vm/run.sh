@@ -51,6 +51,16 @@ build_programs() {
   done
 }
 
+# Compiles the policies that the guest's kernel enforces into $VM_CACHE/policies: the whole, and what tells that its rules
+# are needed.
+build_policies() {
+  local compile=$repo/android/policy_check/compile.sh to=$VM_CACHE/policies
+  mkdir -p "$to"
+  "$compile" -g "$to/policy" && "$compile" -g -b "$to/backend_process" &&
+    "$compile" -g -w hal_neuralnetworks_nnhal:unix_stream_socket "$to/no_fences" &&
+    "$compile" -g -w appdomain_tmpfs "$to/no_memory" || fail "the policies do not compile"
+}
+
 # Whether a stock kernel boots under KVM here. It does not where the processor lends no virtualisation of its own.
 kvm_works() {
   [ -w /dev/kvm ] && grep -qwE 'vmx|svm' /proc/cpuinfo && "$here/vm.sh" -a kvm -t 30 -- true >/dev/null 2>&1
@@ -64,6 +74,7 @@ fi
 build_programs
 timeout 2400 "$here/vm.sh" -a "${VM_ACCEL:-tcg}" -s || fail "cannot prepare the virtual machine"
 install_hub
+build_policies
 
 accel=${VM_ACCEL:-$(kvm_works && echo kvm || echo tcg)}
 [ -n "$scope" ] || case $accel in kvm | uml) scope=whole ;; *) scope=sample ;; esac
@@ -75,7 +86,8 @@ if [ -d "$models" ]; then corpora+=(-d "$models:/models"); else echo "vm test: S
 
 "$here/vm.sh" -a "$accel" -m 2048 -k vgem -t "$seconds" -d "$repo:/repo" -d "$VM_CACHE/tests:/tests" \
   ${corpora[@]+"${corpora[@]}"} -f "$bin/nnhald" -f "$bin/nnhal" -f "$VM_CACHE/tools/bin/rsb_hub" \
-  -f "$VM_CACHE/tools/bin/rsb_service" -- sh /repo/tests/vm/guest/main.sh "$scope" ${steps[@]+"${steps[@]}"} ||
+  -f "$VM_CACHE/tools/bin/rsb_service" -f "$(command -v chcon)" -d "$VM_CACHE/policies:/policies" \
+  -- sh /repo/tests/vm/guest/main.sh "$scope" ${steps[@]+"${steps[@]}"} ||
   fail "status $? (124: time limit, 125: the machine crashed, 126: it could not be set up, else see above)"
 [ "$scope" = whole ] || echo "vm test: left out: the conformance models beyond a sample; long forms: tests/vm/run.sh whole"
 echo "vm test: passed"

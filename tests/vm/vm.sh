@@ -182,10 +182,11 @@ case $accel in
       [ -w /dev/kvm ] || die "no access to /dev/kvm; use -a tcg"
       cpu=host
     fi
+    # SELinux is there in place of what the distribution has, and permits everything until a policy is loaded.
     timeout -k 5 "$seconds" qemu-system-x86_64 -M q35 -accel "$accel" -cpu "$cpu" -smp "$cpus" -m "$memory" \
       -nodefaults -no-user-config -display none -nic none -no-reboot -monitor none \
       -kernel "$vmlinuz" -initrd "$work/initrd" \
-      -append "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic random.trust_cpu=on tsc=reliable mitigations=off" \
+      -append "console=ttyS0 security=selinux quiet loglevel=4 panic=-1 oops=panic random.trust_cpu=on tsc=reliable mitigations=off" \
       ${qemu_shares[@]+"${qemu_shares[@]}"} \
       -chardev stdio,id=console,signal=off -serial chardev:console -serial "file:$work/status" </dev/null &
     ;;

@@ -6,10 +6,14 @@ scope=$1
 shift
 . "$here/lib.sh"
 
+# It moves programs, and starts the service manager anew.
+case "$*" in *"enforcing "*) fail "enforcing comes last" ;; esac
+
 step "the service manager starts"
 rsb_hub --insecure-allow-all >/tmp/rsb_hub.log 2>&1 &
+hub=$!
 wait_until 20 hub_answers || fail "the service manager does not answer"
-for steps in ${*:-serving storage programs memory fences conformance}; do
+for steps in ${*:-serving storage programs memory fences conformance enforcing}; do
   . "$here/$steps.sh"
 done
 step "all done"
