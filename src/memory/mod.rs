@@ -21,6 +21,8 @@ mod kernel;
 mod pages;
 mod pool;
 mod served;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod trap;
 mod view;
 mod weights;
 mod word;
@@ -40,6 +42,8 @@ pub use identity::Identity;
 pub use kernel::{is_empty_stream, process_descriptor};
 pub use pages::{guarded_len, page_size, stamp_start};
 pub use pool::Pool;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub use trap::{refuse_trapped_calls, Trapped, Traps};
 pub use view::{Target, View};
 pub use weights::{Weights, WEIGHTS_ALIGNMENT};
 pub use word::{SharedU32, SharedU64};
