@@ -89,6 +89,15 @@ pub trait Backend: Send + Sync {
     fn peaks(&self, _control: &Control) -> Option<Peaks> {
         None
     }
+
+    /// Whether it only computes, with memory and threads that the process has: a daemon then confines itself to the system
+    /// calls that this takes. What speaks to a device, starts processes or loads code later needs more.
+    fn only_computes() -> bool
+    where
+        Self: Sized,
+    {
+        false
+    }
 }
 
 /// A compiled model. It may be bound and executed by several threads at once.

@@ -1,6 +1,7 @@
 //! The daemon's life: from its flags to the signal that ends it.
 
 use super::logger;
+use super::sandbox::{self, Processes};
 use super::serve::{register, ServeError, UnixService, SOCKET_MODE};
 use crate::backend::Backend;
 use crate::isolation::{self, Isolated};
@@ -18,7 +19,7 @@ use std::sync::Arc;
 
 /// How to call the daemon.
 pub const USAGE: &str =
-    "usage: nnhald [--service unix:PATH|binder:INSTANCE] [--socket-mode OCTAL] [--data DIR|none] [--store MIB] [--threads N] [--backend-process] [--atrace]";
+    "usage: nnhald [--service unix:PATH|binder:INSTANCE] [--socket-mode OCTAL] [--data DIR|none] [--store MIB] [--threads N] [--backend-process] [--atrace] [--no-sandbox]";
 
 const EXAMPLE: &str = "example: nnhald --service unix:/tmp/nnhal.sock --data none --threads 2";
 
@@ -68,6 +69,8 @@ pub struct Flags {
     pub serve_backend: bool,
     /// Whether to mark what it does in the kernel's trace.
     pub atrace: bool,
+    /// Whether to leave the process unconfined, so that it can be looked into.
+    pub no_sandbox: bool,
 }
 
 /// What has a daemon serve its backend to the one that started it.
@@ -88,6 +91,7 @@ impl Flags {
             }
             let switch = match argument.as_str() {
                 "--atrace" => Some(&mut flags.atrace),
+                "--no-sandbox" => Some(&mut flags.no_sandbox),
                 "--backend-process" => Some(&mut flags.backend_process),
                 SERVE_BACKEND => Some(&mut flags.serve_backend),
                 _ => None,
@@ -142,6 +146,7 @@ impl Default for Flags {
             backend_process: false,
             serve_backend: false,
             atrace: false,
+            no_sandbox: false,
         }
     }
 }
@@ -214,6 +219,9 @@ pub fn run<B: Backend + 'static>(
     // Before any thread starts, so that all inherit it: the signals that end the daemon come to this thread alone.
     let ending = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
     ending.thread_block().map_err(DaemonError::Signals)?;
+    if !flags.no_sandbox {
+        sandbox::give_up_privileges();
+    }
     raise_descriptor_limit();
     give_back_soon();
     // What it keeps is its own, whatever the one who started it lets others see.
@@ -242,6 +250,7 @@ pub fn run<B: Backend + 'static>(
             None
         }
     };
+    confine::<B>(flags, if flags.backend_process { Processes::Starts } else { Processes::None });
     driver.open_ahead();
     log::info!("serving {}", flags.service);
     let signal = ending.wait().map_err(DaemonError::Signals)?;
@@ -253,6 +262,14 @@ pub fn run<B: Backend + 'static>(
     Ok(())
 }
 
+/// Confines this process, unless its backend needs more than that leaves. What such a backend's own process starts with it
+/// has from the service, which is not confined then, either.
+fn confine<B: Backend>(flags: &Flags, processes: Processes) {
+    if !flags.no_sandbox && B::only_computes() {
+        sandbox::confine(processes);
+    }
+}
+
 /// The backend that the service has. In the process that is the backend's it does not return, unless that cannot begin.
 fn backend_of<B: Backend + 'static>(
     flags: &Flags,
@@ -262,7 +279,9 @@ fn backend_of<B: Backend + 'static>(
         be_one_of_two();
     }
     if flags.serve_backend {
-        match isolation::serve(Arc::new(backend(flags)?))? {}
+        let backend = Arc::new(backend(flags)?);
+        confine::<B>(flags, Processes::None);
+        match isolation::serve(backend)? {}
     }
     if flags.backend_process {
         // This very program, whatever has come to lie in its place.
@@ -317,7 +336,8 @@ mod tests {
         let flags = parse("--atrace --threads 3").unwrap().unwrap();
         assert!(flags.atrace && flags.threads == Some(3) && !flags.backend_process);
         let flags = parse("--threads 3 --backend-process").unwrap().unwrap();
-        assert!(flags.backend_process && !flags.serve_backend);
+        assert!(flags.backend_process && !flags.serve_backend && !flags.no_sandbox);
+        assert!(parse("--no-sandbox").unwrap().unwrap().no_sandbox);
         assert!(parse("--backend-process --serve-backend").unwrap().unwrap().serve_backend);
         assert_eq!(parse("--threads 1 --help").unwrap(), None);
     }

@@ -137,7 +137,7 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
     if code > 0 && heal(address) {
         return;
     }
-    chain(signal, code, info, context);
+    chain(EARLIER.get(), signal, code, info, context);
 }
 
 /// Puts zeroed pages in place of the region that holds `address`; whether there is such a region.
@@ -169,9 +169,14 @@ fn heal(address: usize) -> bool {
     placed != libc::MAP_FAILED
 }
 
-/// Does what would have been done without the guard.
-fn chain(signal: libc::c_int, code: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let earlier = EARLIER.get();
+/// Does what would have been done without a handler of ours: by the one that was there `earlier`.
+pub(super) fn chain(
+    earlier: Option<&libc::sigaction>,
+    signal: libc::c_int,
+    code: i32,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) {
     match earlier.map_or(libc::SIG_DFL, |earlier| earlier.sa_sigaction) {
         // Another process's kill can be ignored; a fault cannot, and the kernel then does as with SIG_DFL.
         libc::SIG_IGN if code <= 0 => {}

@@ -23,6 +23,8 @@ mod pages;
 mod pool;
 mod served;
 mod slice;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod trap;
 mod unmapped;
 mod view;
 mod weights;
@@ -46,6 +48,8 @@ pub use mapping::Mapping;
 pub use pages::{guarded_len, stamp_start};
 pub use pool::Pool;
 pub use slice::ClientSlice;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub use trap::{refuse_trapped_calls, Trapped, Traps};
 pub use view::{Target, View};
 pub use weights::{Weights, WEIGHTS_ALIGNMENT};
 pub use word::{SharedU32, SharedU64};

@@ -99,7 +99,9 @@ fn each_rule_of_the_graph_is_kept() {
         ("one input too many", |g| g.operations[0].inputs.push(0)),
         ("no output", |g| g.operations[0].outputs.clear()),
         ("operation type -1", |g| g.operations[0].r#type = O(-1)),
-        ("operation type 106", |g| g.operations[0].r#type = O(106)),
+        ("one more than the last operation type", |g| {
+            g.operations[0].r#type = O(ops::OperationType::ALL.len() as i32);
+        }),
         ("extension without a name", |g| g.operations[0].r#type = O(0x1_0001)),
         ("wrong type for the operation", |g| g.operands[1].r#type = T::TENSOR_BOOL8),
     ];

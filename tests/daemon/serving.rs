@@ -14,10 +14,10 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// A daemon's process, which does not outlive its test.
-struct Daemon(Option<Child>);
+pub struct Daemon(Option<Child>);
 
 impl Daemon {
-    fn id(&self) -> i32 {
+    pub fn id(&self) -> i32 {
         self.0.as_ref().expect("present until dropped").id() as i32
     }
 
@@ -59,7 +59,7 @@ fn serve(socket: &Path) -> Daemon {
     serve_with_state(socket, &["--data", "none"], Path::new("/nonexistent"))
 }
 
-fn serve_with_state(socket: &Path, arguments: &[&str], state: &Path) -> Daemon {
+pub fn serve_with_state(socket: &Path, arguments: &[&str], state: &Path) -> Daemon {
     let service = format!("unix:{}", socket.display());
     let child = daemon_with_state(&[&["--service", &service, "--threads", "1"], arguments].concat(), state);
     let start = Instant::now();
@@ -71,7 +71,7 @@ fn serve_with_state(socket: &Path, arguments: &[&str], state: &Path) -> Daemon {
 }
 
 /// Ends the daemon by `signal`; gives its exit code and its messages.
-fn end(child: Daemon, signal: Signal) -> (Option<i32>, String) {
+pub fn end(child: Daemon, signal: Signal) -> (Option<i32>, String) {
     kill(Pid::from_raw(child.id()), signal).expect("it lives");
     let output = child.wait();
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())

@@ -4,21 +4,15 @@ use crate::support::*;
 use OperandType::*;
 use OperationType::*;
 
+/// Float functions, which [`function`] has.
+const FLOAT_FUNCTIONS: &[OperationType] =
+    &[ABS, EXP, FLOOR, LOG, NEG, RSQRT, SIN, SQRT, LOGISTIC, TANH, RELU, RELU1, RELU6, HARD_SWISH];
+/// Those of them that no activation bounds.
+const UNBOUNDED: &[OperationType] = &[ABS, EXP, FLOOR, LOG, NEG, RSQRT, SIN, SQRT, LOGISTIC, TANH];
+
 pub const PROPERTIES: &[Property] = &[
-    Property {
-        name: "float functions",
-        operations: &[
-            ABS, EXP, FLOOR, LOG, NEG, RSQRT, SIN, SQRT, LOGISTIC, TANH, RELU, RELU1, RELU6, HARD_SWISH,
-        ],
-        cases: 300,
-        case: float_functions,
-    },
-    Property {
-        name: "extreme floats",
-        operations: &[ABS, EXP, FLOOR, LOG, NEG, RSQRT, SIN, SQRT, LOGISTIC, TANH],
-        cases: 80,
-        case: extreme_floats,
-    },
+    Property { name: "float functions", operations: FLOAT_FUNCTIONS, cases: 300, case: float_functions },
+    Property { name: "extreme floats", operations: UNBOUNDED, cases: 80, case: extreme_floats },
     Property { name: "int functions", operations: &[ABS, NEG], cases: 40, case: int_functions },
     Property {
         name: "quantised functions",
@@ -70,9 +64,7 @@ fn dims(random: &mut Random, largest_rank: usize) -> Vec<usize> {
 }
 
 fn float_functions(random: &mut Random) {
-    let operations =
-        [ABS, EXP, FLOOR, LOG, NEG, RSQRT, SIN, SQRT, LOGISTIC, TANH, RELU, RELU1, RELU6, HARD_SWISH];
-    let operation = random.pick(&operations);
+    let operation = random.pick(FLOAT_FUNCTIONS);
     let positive = matches!(operation, LOG | RSQRT | SQRT);
     let limited = matches!(operation, FLOOR | LOGISTIC | TANH | RELU | RELU1 | RELU6);
     let dims = dims(random, if limited { 4 } else { 6 });
@@ -84,7 +76,7 @@ fn float_functions(random: &mut Random) {
 
 /// Infinities, numbers that are none, and the ends of the range.
 fn extreme_floats(random: &mut Random) {
-    let operation = random.pick(&[ABS, EXP, FLOOR, LOG, NEG, RSQRT, SIN, SQRT, LOGISTIC, TANH]);
+    let operation = random.pick(UNBOUNDED);
     let wild =
         [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 0.0, 3e38, -3e38, 1e-30, 200.0, -200.0, 6e4, -6e4];
     let values: Vec<f64> = (0..8).map(|_| random.pick(&wild)).collect();

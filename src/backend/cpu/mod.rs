@@ -99,6 +99,10 @@ impl Backend for CpuBackend {
         let threads = self.cores.pool.team(control.threads()).threads();
         kernels::peaks(threads)
     }
+
+    fn only_computes() -> bool {
+        true
+    }
 }
 
 /// Fills in the verdict on subgraph `index` and on all that it refers to.

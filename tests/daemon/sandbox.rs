@@ -1,0 +1,234 @@
+//! What the daemon's process gives up once it serves: it serves all the same, and what is forbidden is an error and a line
+//! in the log.
+
+use super::serving::{end, serve_with_state, Daemon};
+use crate::common::caching::{add, added, execute, load, save, Cache};
+use crate::common::domains::{self, parcels, roles};
+use crate::common::*;
+use nix::sched::{unshare, CloneFlags};
+use nix::sys::mman::{mmap_anonymous, MapFlags, ProtFlags};
+use nix::sys::signal::{kill, Signal};
+use nix::unistd::Pid;
+use nnhal::aidl::*;
+use nnhal::client::{Address, ConnectOptions, Driver, Mode, PrepareOptions, Runner};
+use nnhal::daemon::{logger, sandbox};
+use std::io::ErrorKind;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Command;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+/// How many filters the daemon puts upon itself.
+const FILTERS: u32 = 3;
+
+/// A field of a process's or a thread's status.
+fn field(of: &str, name: &str) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{of}/status")).ok()?;
+    let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    value.trim().parse().ok()
+}
+
+/// Whether its calls are filtered, by how many filters (which older kernels do not tell), and whether no new privileges
+/// can be had. Filters of whoever runs this test count as none.
+fn confinement(of: &str) -> (bool, Option<u32>, bool) {
+    let count = |of: &str| field(of, "Seccomp_filters");
+    let filters = count(of).zip(count("self")).map(|(count, own)| count - own);
+    let is_filtered = match filters {
+        Some(count) => count > 0,
+        None => field(of, "Seccomp") == Some(2) && field("self", "Seccomp") == Some(0),
+    };
+    (is_filtered, filters, field(of, "NoNewPrivs") == Some(1))
+}
+
+#[track_caller]
+fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !reached() {
+        assert!(start.elapsed() < PATIENCE, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A kernel without filters: the daemon serves there, too.
+fn kernel_has_no_filters() -> bool {
+    field("self", "Seccomp").is_none()
+}
+
+fn serve(socket: &Path, arguments: &[&str]) -> Daemon {
+    serve_with_state(socket, arguments, Path::new("/nonexistent"))
+}
+
+/// Has a daemon do something of everything.
+fn use_all_of_it(socket: &Path) {
+    let address = Address::Unix(socket.into());
+    let driver = Driver::connect(&address, &ConnectOptions::default()).expect("served");
+    let prepared = driver.prepare(&floor_model(&[1, 3]), &PrepareOptions::default()).expect("prepared");
+    for mode in Mode::ALL {
+        let (request, output) = request(&floats(&[1.5, -0.5, 3.0]), 12);
+        let mut runner = Runner::open(mode, &driver, &prepared, &request).expect("the way is open");
+        for _ in 0..3 {
+            let status = runner.run(&driver, &prepared, &request).expect("executed");
+            assert_eq!(status, ErrorStatus::NONE, "{mode:?}");
+        }
+        assert_eq!(bytes_of(&output), floats(&[1.0, -1.0, 3.0]), "{mode:?}");
+    }
+    let cache = Cache::new(1);
+    assert_eq!(execute(&save(driver.device(), &add(), &cache), &[1.0]), Ok(vec![added()]));
+    let loaded = load(driver.device(), &cache).1.expect("a hit");
+    assert_eq!(execute(&loaded, &[1.0]), Ok(vec![added()]));
+    // A device buffer, filled by one execution and read by another.
+    let dims = [1, 4];
+    let relu = domains::model(OperandType::TENSOR_FLOAT32, &dims, 1);
+    let relu = driver.prepare(&relu, &PrepareOptions::default()).expect("prepared");
+    let described = BufferDesc { dimensions: dims.to_vec() };
+    let buffer = driver.device().allocate(&described, &parcels(&[&relu]), &roles(&[0]), &roles(&[0]));
+    let buffer = buffer.expect("allocated");
+    let (input, output) = (memfd(&floats(&[1.0, -2.0, 3.0, -4.0])), memfd(&[0; 16]));
+    let shared = |file| domains::Place::Shared(file, 16);
+    for (from, to) in [
+        (shared(&input), domains::Place::Buffer(buffer.token)),
+        (domains::Place::Buffer(buffer.token), shared(&output)),
+    ] {
+        let request = domains::request(&[(from, &[])], &[(to, &[])]);
+        relu.executeSynchronously(&request, false, -1, -1).expect("executed");
+    }
+    assert_eq!(bytes_of(&output), floats(&[1.0, 0.0, 3.0, 0.0]));
+}
+
+#[test]
+fn a_confined_daemon_does_all_that_it_is_for() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (socket, data) = (dir.path().join("nn.sock"), dir.path().join("data"));
+    let daemon = serve(&socket, &["--data", data.to_str().expect("plain")]);
+    let id = daemon.id().to_string();
+    wait_until("it is confined", || confinement(&id).0 || kernel_has_no_filters());
+    use_all_of_it(&socket);
+    if !kernel_has_no_filters() {
+        for task in std::fs::read_dir(format!("/proc/{id}/task")).expect("it lives").flatten() {
+            let thread = task.file_name().into_string().expect("a number");
+            // A thread that has ended meanwhile has no status.
+            if let (_, Some(filters), no_new) = confinement(&thread) {
+                assert_eq!((filters, no_new), (FILTERS, true), "thread {thread}");
+            }
+        }
+    }
+    let limits = std::fs::read_to_string(format!("/proc/{id}/limits")).expect("it lives");
+    let core = limits.lines().find_map(|line| line.strip_prefix("Max core file size")).expect("a limit");
+    assert_eq!(core.split_whitespace().take(2).collect::<Vec<_>>(), ["0", "0"]);
+    let (code, log) = end(daemon, Signal::SIGTERM);
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("confined") && !log.contains("refused"), "{log}");
+}
+
+#[test]
+fn a_confined_daemon_starts_its_backend_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let socket = dir.path().join("nn.sock");
+    let daemon = serve(&socket, &["--data", "none", "--backend-process"]);
+    let (id, mut earlier) = (daemon.id().to_string(), None);
+    wait_until("it is confined", || confinement(&id).0 || kernel_has_no_filters());
+    for filters in [FILTERS, 2 * FILTERS] {
+        let child = || {
+            let all = std::fs::read_dir("/proc").expect("processes").flatten();
+            let mut numbers = all.filter_map(|entry| entry.file_name().into_string().ok());
+            let is_child = |of: &String| field(of, "PPid").is_some_and(|parent| parent.to_string() == id);
+            numbers.find(|of| is_child(of) && Some(of) != earlier.as_ref())
+        };
+        // The first was started before the service was confined, the second inherits what holds for it.
+        let mut found = None;
+        wait_until("the backend is confined", || {
+            found = child();
+            let is_confined = |of: &String| match confinement(of) {
+                (is_filtered, None, _) => is_filtered,
+                (_, Some(count), is_without_privileges) => count == filters && is_without_privileges,
+            };
+            found.as_ref().is_some_and(|of| is_confined(of) || kernel_has_no_filters())
+        });
+        use_all_of_it(&socket);
+        kill(Pid::from_raw(found.as_ref().expect("found").parse().expect("a number")), Signal::SIGKILL)
+            .expect("it lives");
+        earlier = found;
+    }
+    let (code, log) = end(daemon, Signal::SIGTERM);
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("confined") && !log.contains("refused"), "{log}");
+}
+
+#[test]
+fn without_its_sandbox_a_daemon_is_not_confined() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let socket = dir.path().join("nn.sock");
+    let daemon = serve(&socket, &["--data", "none", "--no-sandbox"]);
+    use_all_of_it(&socket);
+    let own = field("self", "NoNewPrivs") == Some(1);
+    let (is_filtered, _, no_new) = confinement(&daemon.id().to_string());
+    assert_eq!((is_filtered, no_new), (false, own));
+    let (code, log) = end(daemon, Signal::SIGTERM);
+    assert_eq!(code, Some(0), "{log}");
+    assert!(!log.contains("confined"), "{log}");
+}
+
+const FORBIDDEN: &str = "sandbox::what_is_forbidden_fails";
+
+/// In a process of its own, as it stays confined.
+#[test]
+#[ignore = "confines its process: the next test runs it"]
+fn what_is_forbidden_fails() {
+    logger::start();
+    let thread = |name: &str| std::thread::Builder::new().name(name.into());
+    let (go, told) = channel::<()>();
+    let early = thread("early").spawn(move || {
+        told.recv().expect("told");
+        unshare(CloneFlags::CLONE_FS)
+    });
+    let map = |prot| {
+        let length = std::num::NonZero::new(4096).expect("not 0");
+        // SAFETY: a mapping where there is none.
+        unsafe { mmap_anonymous(None, length, prot, MapFlags::MAP_PRIVATE) }.map(drop)
+    };
+    assert!(TcpListener::bind("127.0.0.1:0").is_ok() && map(ProtFlags::PROT_EXEC).is_ok());
+    sandbox::give_up_privileges();
+    sandbox::confine(sandbox::Processes::None);
+    go.send(()).expect("somebody waits");
+    // Threads from before are confined, too.
+    assert_eq!(early.expect("started").join().expect("no panic"), Err(nix::errno::Errno::EPERM));
+    let late = thread("late").spawn(move || {
+        let refused = TcpListener::bind("127.0.0.1:0").err().map(|why| why.kind());
+        (refused, map(ProtFlags::PROT_EXEC), map(ProtFlags::PROT_READ))
+    });
+    let (network, code, memory) = late.expect("threads can be started").join().expect("no panic");
+    assert_eq!(network, Some(ErrorKind::PermissionDenied));
+    assert_eq!((code, memory), (Err(nix::errno::Errno::EPERM), Ok(())));
+    // Where signals are blocked there is an error, too, and no line.
+    let program = Command::new("/proc/self/exe").spawn().err().map(|why| why.kind());
+    assert_eq!(program, Some(ErrorKind::PermissionDenied));
+    // It is another thread that logs.
+    std::thread::sleep(Duration::from_millis(200));
+}
+
+#[test]
+fn what_is_forbidden_is_an_error_and_a_line_in_the_log() {
+    if kernel_has_no_filters() {
+        return;
+    }
+    let output = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--ignored", "--exact", "--nocapture", FORBIDDEN])
+        .env_remove("NNHAL_LOG")
+        .env_remove("RUST_LOG")
+        .output()
+        .expect("started");
+    let (said, log) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && said.contains("1 passed"), "{} {said}{log}", output.status);
+    let line = |call: i64, thread: &str| {
+        let is_it = |line: &&str| {
+            line.contains("ERROR")
+                && line.contains(&format!("system call {call} of thread "))
+                && line.contains(&format!("({thread}) is refused"))
+        };
+        log.lines().filter(is_it).count()
+    };
+    let (unshare, socket, mmap) = (libc::SYS_unshare, libc::SYS_socket, libc::SYS_mmap);
+    assert_eq!([line(unshare, "early"), line(socket, "late"), line(mmap, "late")], [1, 1, 1], "{log}");
+    assert_eq!(log.matches("is refused").count(), 3, "{log}");
+}
