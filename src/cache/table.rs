@@ -194,7 +194,7 @@ pub(super) enum Refused {
     InUse,
     #[error("{0}")]
     Io(String),
-    #[error("it is no registry, or is damaged: {0}")]
+    #[error("it is not a registry, or is damaged: {0}")]
     Broken(String),
 }
 

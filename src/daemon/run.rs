@@ -37,7 +37,7 @@ impl std::str::FromStr for Endpoint {
         match text.split_once(':') {
             Some(("unix", path)) if !path.is_empty() => Ok(Endpoint::Unix(path.into())),
             Some(("binder", instance)) if !instance.is_empty() => Ok(Endpoint::Binder(instance.into())),
-            _ => Err(format!("{text:?} is no service: expected unix:PATH or binder:INSTANCE")),
+            _ => Err(format!("{text:?} is not a service: expected unix:PATH or binder:INSTANCE")),
         }
     }
 }
@@ -101,7 +101,7 @@ impl Flags {
                 continue;
             }
             if !matches!(flag, "--service" | "--socket-mode" | "--data" | "--store" | "--threads") {
-                return Err(format!("{argument:?} is no flag of this daemon"));
+                return Err(format!("{argument:?} is not a flag of nnhald"));
             }
             let value = inline.or_else(|| arguments.next()).ok_or_else(|| format!("{flag} needs a value"))?;
             match flag {
@@ -163,7 +163,7 @@ fn mebibytes(text: &str) -> Result<u64, String> {
     text.parse()
         .ok()
         .filter(|n| (0..=MOST).contains(n))
-        .ok_or_else(|| format!("{text:?} is no size in MiB: expected 0 to {MOST}"))
+        .ok_or_else(|| format!("{text:?} is not a size in MiB: expected 0 to {MOST}"))
 }
 
 fn threads(text: &str) -> Result<usize, String> {
@@ -171,7 +171,7 @@ fn threads(text: &str) -> Result<usize, String> {
     text.parse()
         .ok()
         .filter(|n| (1..=MOST).contains(n))
-        .ok_or_else(|| format!("{text:?} is no number of threads: expected 1 to {MOST}"))
+        .ok_or_else(|| format!("{text:?} is not a number of threads: expected 1 to {MOST}"))
 }
 
 /// Why the daemon ended before it was told to.

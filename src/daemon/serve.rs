@@ -38,7 +38,7 @@ const KERNEL_DEVICE: &str = "/dev/binder";
 pub enum ServeError {
     #[error("{} is served by another daemon already: stop that one, or choose another path", .0.display())]
     Taken(PathBuf),
-    #[error("{} exists and is no socket: remove it, or choose another path", .0.display())]
+    #[error("{} exists and is not a socket: remove it, or choose another path", .0.display())]
     NotASocket(PathBuf),
     #[error("cannot listen on {}: {why}", .path.display())]
     Listen { path: PathBuf, why: String },

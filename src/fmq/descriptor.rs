@@ -117,7 +117,7 @@ impl<'a> Descriptor<'a> {
         // A page of any other file system may take as long to come as its owner likes, and never.
         match fstatfs(file) {
             Ok(system) if system.filesystem_type() == TMPFS_MAGIC => Ok(Region { file, offset, len }),
-            Ok(_) => Err("its file is no shared memory; expected a memfd or ashmem".into()),
+            Ok(_) => Err("its file is not shared memory; expected a memfd or ashmem".into()),
             Err(why) => Err(format!("its file: {why}")),
         }
     }

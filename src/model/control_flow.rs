@@ -80,7 +80,7 @@ fn target<'m>(model: &'m Model, graph: &Subgraph, operand: usize) -> Result<&'m 
         Lifetime::Subgraph(index) => {
             model.referenced.get(index).ok_or_else(|| format!("subgraph {index} does not exist"))
         }
-        _ => Err(format!("operand {operand} is no subgraph")),
+        _ => Err(format!("operand {operand} is not a subgraph")),
     }
 }
 

@@ -230,7 +230,7 @@ impl<'a> Args<'a> {
     pub fn activation(&self, i: usize) -> Result<crate::tensor::requant::Activation, OpError> {
         let code = self.i32(i)?;
         crate::tensor::requant::Activation::from_code(code)
-            .ok_or_else(|| OpError::failed(format!("input {i}: {code} is no fused activation (0 to 3)")))
+            .ok_or_else(|| OpError::failed(format!("input {i}: {code} is not a fused activation (0 to 3)")))
     }
 
     /// Declared output `i`.

@@ -132,7 +132,7 @@ mod tests {
     fn every_mapping_has_the_name_of_one_operator() {
         let builtin: Vec<String> = (0..162).map(names::name).collect();
         for mapping in MAPPINGS {
-            assert!(builtin.iter().any(|name| name == mapping.name), "{} is no operator", mapping.name);
+            assert!(builtin.iter().any(|name| name == mapping.name), "{} is not an operator", mapping.name);
             let same = MAPPINGS.iter().filter(|other| other.name == mapping.name).count();
             assert_eq!(same, 1, "{} is mapped twice", mapping.name);
         }

@@ -125,7 +125,7 @@ fn whatever_stops_it_is_said_in_one_line() {
     std::fs::write(&file, "").expect("write");
     let file = file.display();
     for (arguments, code, message) in [
-        (&["--service", &format!("unix:{file}")][..], 1, "exists and is no socket"),
+        (&["--service", &format!("unix:{file}")][..], 1, "exists and is not a socket"),
         (&["--service", &format!("unix:{file}.d/x")], 1, "its directory does not exist"),
         (&["--service", "tcp:1"], 2, "expected unix:PATH"),
         (&["--threads", "0"], 2, "number of threads"),

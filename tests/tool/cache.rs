@@ -151,7 +151,7 @@ fn a_damaged_registry_is_a_fault() {
     assert!(seen > 0, "no damage was noticed");
     std::fs::write(&registry, [7; 9000]).expect("written");
     let (code, _, err) = cache("verify", directory.path());
-    assert!(code == 2 && err.contains("registry.redb: it is no registry"), "{err}");
+    assert!(code == 2 && err.contains("registry.redb: it is not a registry"), "{err}");
     assert_eq!(std::fs::read(&registry).expect("it is there"), [7; 9000], "it is left as it is");
 }
 

@@ -50,7 +50,7 @@ impl Kernel {
             0 => Ok(Kernel::Hard { threshold: args.f32(6)? }),
             1 => Ok(Kernel::Linear { threshold: args.f32(6)? }),
             2 => Ok(Kernel::Gaussian { sigma: args.f32(7)? }),
-            code => Err(OpError::failed(format!("input 5: {code} is no suppression kernel (0 to 2)"))),
+            code => Err(OpError::failed(format!("input 5: {code} is not a suppression kernel (0 to 2)"))),
         }
     }
 

@@ -21,7 +21,7 @@ impl Padding {
         match code {
             1 => Ok(Padding::Same),
             2 => Ok(Padding::None),
-            _ => Err(OpError::failed(format!("{code} is no padding scheme (1 is SAME, 2 is VALID)"))),
+            _ => Err(OpError::failed(format!("{code} is not a padding scheme (1 is SAME, 2 is VALID)"))),
         }
     }
 }

@@ -52,7 +52,7 @@ fn offset(args: &Args) -> Result<u32, OpError> {
     match args.i32(2)? {
         0 => Ok(1),
         1 => Ok(0),
-        mode => Err(OpError::failed(format!("{mode} is no mode (0 REFLECT, 1 SYMMETRIC)"))),
+        mode => Err(OpError::failed(format!("{mode} is not a mode (0 REFLECT, 1 SYMMETRIC)"))),
     }
 }
 

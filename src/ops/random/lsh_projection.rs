@@ -41,7 +41,7 @@ fn projection(args: &Args) -> Result<Projection, OpError> {
         1 => Ok(Projection::SparseDeprecated),
         2 => Ok(Projection::Dense),
         3 => Ok(Projection::Sparse),
-        code => Err(OpError::failed(format!("input 3: {code} is no projection type (1 to 3)"))),
+        code => Err(OpError::failed(format!("input 3: {code} is not a projection type (1 to 3)"))),
     }
 }
 

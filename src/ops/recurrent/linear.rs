@@ -52,7 +52,7 @@ impl CellActivation {
             4 => Ok(CellActivation::Tanh),
             6 => Ok(CellActivation::Sigmoid),
             code => Activation::from_code(code).map(CellActivation::Fused).ok_or_else(|| {
-                OpError::failed(format!("input {i}: {code} is no activation of a cell (0 to 4, or 6)"))
+                OpError::failed(format!("input {i}: {code} is not an activation of a cell (0 to 4, or 6)"))
             }),
         }
     }

@@ -117,9 +117,9 @@ pub fn cell_scale(scale: f32) -> Result<(f32, i32), OpError> {
     match power_of_two(scale) {
         // Fewer integer bits than none and more than tanh takes have no 16-bit form.
         Some(exponent @ -15..=-9) => Ok((2f32.powi(exponent), 15 + exponent)),
-        _ => {
-            Err(OpError::failed(format!("the cell state's scale {scale} is no power of two, 2^-15 to 2^-9")))
-        }
+        _ => Err(OpError::failed(format!(
+            "the cell state's scale {scale} is not a power of two, 2^-15 to 2^-9"
+        ))),
     }
 }
 

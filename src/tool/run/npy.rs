@@ -47,7 +47,7 @@ pub fn parse(bytes: &[u8]) -> Result<Array<'_>, String> {
     };
     let end = start.checked_add(length).ok_or(cut)?;
     let header =
-        std::str::from_utf8(rest.get(start..end).ok_or(cut)?).map_err(|_| "its header is no text")?;
+        std::str::from_utf8(rest.get(start..end).ok_or(cut)?).map_err(|_| "its header is not text")?;
     let data = &rest[end..];
     if value(header, "fortran_order")?.starts_with("True") {
         return Err("it is in Fortran's order; save numpy.ascontiguousarray of it".into());
@@ -60,7 +60,7 @@ pub fn parse(bytes: &[u8]) -> Result<Array<'_>, String> {
         .split(',')
         .map(str::trim)
         .filter(|dim| !dim.is_empty())
-        .map(|dim| dim.parse::<u32>().map_err(|_| format!("\"{dim}\" is no dimension")))
+        .map(|dim| dim.parse::<u32>().map_err(|_| format!("\"{dim}\" is not a dimension")))
         .collect::<Result<Vec<_>, _>>()?;
     let size =
         descr.get(2..).and_then(|size| size.parse::<usize>().ok()).ok_or("its type is not supported")?;

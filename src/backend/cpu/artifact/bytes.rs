@@ -67,7 +67,7 @@ impl<'a> Reader<'a> {
         match self.u8()? {
             0 => Ok(false),
             1 => Ok(true),
-            x => malformed(format!("{x} is no truth value")),
+            x => malformed(format!("{x} is not a truth value")),
         }
     }
 

@@ -110,7 +110,7 @@ fn value(reader: &mut Reader, data: &mut Data) -> Result<Value, Malformed> {
             }
         }
         place::PACKED => Place::Packed(resolved(reader, &declared)?.0),
-        other => return malformed(format!("{other} is no kind of place")),
+        other => return malformed(format!("{other} is not a kind of place")),
     };
     Ok(Value { declared, place })
 }
