@@ -36,7 +36,7 @@ load() { dd "if=/policies/$1" of=$selinux/load bs=1M 2>/tmp/dd.log || fail "the 
 # What was denied since it was last asked, into /tmp/denied.log.
 collect_denials() {
   dmesg -c >/tmp/kernel
-  if grep -E 'audit_lost|suppressed|backlog' /tmp/kernel; then fail "denials may have been lost"; fi
+  if grep -E 'audit.*(lost|suppressed|backlog|exceeded)' /tmp/kernel; then fail "denials may have been lost"; fi
   grep 'avc: *denied' /tmp/kernel >/tmp/denied.log || true
 }
 none_denied() {

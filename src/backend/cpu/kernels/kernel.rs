@@ -18,7 +18,7 @@ pub trait Kernel: Send + Sync {
     fn run(&self, inputs: &[Option<View<u8>>], outputs: &mut [Target<u8>], work: Work)
         -> Result<(), OpError>;
 
-    /// Its packed weights, in the order in which it took them from its [`Source`]; most kernels have none.
+    /// Its packed weights, in the order in which it took them from its [`Source`](super::Source); most kernels have none.
     fn weights(&self) -> Vec<&Weights> {
         Vec::new()
     }
