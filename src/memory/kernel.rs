@@ -13,6 +13,15 @@ pub fn process_descriptor(process: libc::pid_t) -> std::io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Nothing that this process starts from here on gains privileges by being started.
+pub fn give_up_new_privileges() -> std::io::Result<()> {
+    // SAFETY: the call takes numbers, and touches no memory of ours.
+    match unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
 /// Whether `fd` is a socket or pipe that holds nothing to read. To ask takes nothing away, not even a socket's error.
 pub fn is_empty_stream(fd: BorrowedFd) -> bool {
     if !matches!(blocking::file_type(fd), Ok(libc::S_IFSOCK | libc::S_IFIFO)) {

@@ -43,7 +43,7 @@ pub use error::MemoryError;
 pub use file::is_failed_sync_file;
 pub use handed::{constant_file, receive, seal, send, unnamed_file, Part};
 pub use identity::Identity;
-pub use kernel::{is_empty_stream, page_size, process_descriptor};
+pub use kernel::{give_up_new_privileges, is_empty_stream, page_size, process_descriptor};
 pub use mapping::Mapping;
 pub use pages::{guarded_len, stamp_start};
 pub use pool::Pool;

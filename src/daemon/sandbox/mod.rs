@@ -15,7 +15,7 @@ mod processes;
 
 pub use processes::Processes;
 
-use nix::sys::prctl::set_no_new_privs;
+use crate::memory::give_up_new_privileges;
 use nix::sys::resource::{setrlimit, Resource};
 
 /// What can be given up before anything is there: nothing that this process starts gains privileges by it, and no crash
@@ -23,7 +23,7 @@ use nix::sys::resource::{setrlimit, Resource};
 ///
 /// Android's tombstones are written by a handler of the crash's signal, and by no core dump.
 pub fn give_up_privileges() {
-    if let Err(why) = set_no_new_privs() {
+    if let Err(why) = give_up_new_privileges() {
         log::warn!("not confined: new privileges can be had: {why}");
     }
     if let Err(why) = setrlimit(Resource::RLIMIT_CORE, 0, 0) {

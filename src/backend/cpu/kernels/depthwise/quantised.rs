@@ -7,12 +7,13 @@ use super::super::kernel::{input, output};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use super::super::vector::{Level, Vectors};
 use super::super::{Kernel, Source, Work};
-#[cfg(not(target_arch = "aarch64"))]
 use super::layout::{number, CHANNELS, QUAD, ROWS, SIGNED};
 use super::packing::Packing;
+#[cfg(not(target_arch = "aarch64"))]
+use super::quads::Base;
 #[cfg(target_arch = "x86_64")]
 use super::quads::{Avx2, Vnni};
-use super::quads::{Base, Quads, MOST_VECTORS, PIXELS};
+use super::quads::{Quads, MOST_VECTORS, PIXELS};
 #[cfg(target_arch = "aarch64")]
 use super::quads_neon::{Base, Dotprod};
 use super::rows::{pixels_per_task, Rows};
