@@ -27,6 +27,8 @@ pub struct Bound {
     /// What the process is told of them. Each run makes its own where that has to be copied, and is not to be kept.
     lending: Option<Arc<Lending>>,
     shares: Shares,
+    /// For what a submitted run copies: taken before a thread waits for that, so that no more threads do than may copy.
+    room: Mutex<Option<Permit>>,
     /// Which process keeps it, under which number.
     kept: Mutex<Option<(Weak<Life>, u64)>>,
     /// Whether the process has an execution of it.
@@ -71,8 +73,8 @@ impl Bound {
             None
         };
         let (made, lending, shares) = (made.clone(), lending.map(Arc::new), shares.clone());
-        let (kept, under_way) = (Mutex::default(), AtomicBool::new(false));
-        Ok(Bound { made, arguments, lending, shares, kept, under_way })
+        let (room, kept, under_way) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
+        Ok(Bound { made, arguments, lending, shares, room, kept, under_way })
     }
 
     /// What a run lends. For what is copied for this run only it waits until there is room.
@@ -81,6 +83,9 @@ impl Bound {
             return Ok(lending.clone());
         }
         let _account = on_account_of(control.client);
+        if let Some(permit) = lock(&self.room).take() {
+            return Lending::copying(&self.arguments, permit).map(Arc::new);
+        }
         loop {
             match self.shares.copied.take(control.client, 1) {
                 Ok(permit) => return Lending::copying(&self.arguments, permit).map(Arc::new),
@@ -270,6 +275,11 @@ impl Binding for Bound {
                 Err(BackendError::DeviceLost(_)) => {} // before it was asked
                 started => return started.map(Submission::Pending),
             }
+        }
+        if self.lending.is_none() {
+            let permit = self.shares.copied.take(control.client, 1);
+            let busy = |why| BackendError::DeviceBusy(format!("too much is being copied: {why}"));
+            *lock(&self.room) = Some(permit.map_err(busy)?);
         }
         // A thread of its own waits, or copies.
         pend(self, control)

@@ -67,7 +67,8 @@ pub const CACHE_FILES: Limit = Limit::new("cache files are open", Total::Descrip
 /// Of memories and models, so that a backend's process that is started again gets them again.
 pub const LENT: Limit =
     Limit::new("descriptors are lent to the backend's process", Total::Descriptors(16), 64);
-/// Of memory that could not be lent, while an execution runs; the next wait.
+/// Of memory that could not be lent, while an execution runs. A call waits for it; what is submitted has a thread each, and
+/// is refused.
 pub const COPIED: Limit =
     Limit::new("executions have memory copied for the backend's process", Total::Count(256), 4);
 /// Each has a thread.
