@@ -65,12 +65,8 @@ unsafe fn requantise_halves<V: Lanes<Packed = [u8; 32]>>(
     for (bytes, pair) in bytes.iter_mut().zip(pixels.chunks_exact(2)) {
         // SAFETY: by contract.
         unsafe {
-            let scaled = [
-                V::requantise(pair[0][0], low),
-                V::requantise(pair[0][1], high),
-                V::requantise(pair[1][0], low),
-                V::requantise(pair[1][1], high),
-            ];
+            let sums = [pair[0][0], pair[0][1], pair[1][0], pair[1][1]];
+            let scaled = V::requantise_rows(sums, [low, high]);
             *bytes = V::pack(scaled, target);
         }
     }
@@ -228,18 +224,13 @@ unsafe impl Quads for Vnni {
     }
     #[inline(always)]
     unsafe fn requantise(
-        [a, b, c, d]: [Self::Sums; PIXELS],
+        pixels: [Self::Sums; PIXELS],
         [scales, ..]: [Scales; MOST_VECTORS],
         target: Target<Self>,
     ) -> [[u8; CHANNELS]; PIXELS] {
         // SAFETY: by the trait's contract.
         unsafe {
-            let scaled = [
-                Avx512::requantise(a, scales),
-                Avx512::requantise(b, scales),
-                Avx512::requantise(c, scales),
-                Avx512::requantise(d, scales),
-            ];
+            let scaled = Avx512::requantise_rows(pixels, [scales; 2]);
             bytemuck::cast(Avx512::pack(scaled, target))
         }
     }

@@ -101,8 +101,8 @@ impl Instructions {
         #[cfg(target_arch = "x86_64")]
         match Level::detect().0 {
             Vectors::Avx512 if is_x86_feature_detected!("avx512vnni") => return Instructions::Vnni,
-            Vectors::Avx512 | Vectors::Avx2 => return Instructions::Avx2,
-            Vectors::Base => {}
+            Vectors::Avx512 | Vectors::Avx2 if is_x86_feature_detected!("fma") => return Instructions::Avx2,
+            _ => {}
         }
         #[cfg(target_arch = "aarch64")]
         if Level::detect().0 == Vectors::Dotprod {
@@ -171,7 +171,7 @@ fn pixels_of(kernel: &Depthwise, input: View<u8>, first: usize, out: Target<u8>)
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,fma")]
 fn avx2(kernel: &Depthwise, input: View<u8>, first: usize, out: Target<u8>) {
     // SAFETY: this function's caller has detected the instruction set.
     unsafe { pixels_with::<Avx2>(kernel, input, first, out) }

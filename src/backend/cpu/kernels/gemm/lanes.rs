@@ -24,6 +24,20 @@ pub unsafe trait Lanes: Copy {
     unsafe fn sub(a: Self::I, b: Self::I) -> Self::I;
     /// Scaled sums, of which `scales` has the constants.
     unsafe fn requantise(sums: Self::I, scales: Scales) -> Self::I;
+    /// The same of two rows of two vectors, `scales` being those of a row. What is beyond 512 either way may be anything that
+    /// is.
+    #[inline(always)]
+    unsafe fn requantise_rows([a, b, c, d]: [Self::I; 4], scales: [Scales; 2]) -> [Self::I; 4] {
+        // SAFETY: the same contract.
+        unsafe {
+            [
+                Self::requantise(a, scales[0]),
+                Self::requantise(b, scales[1]),
+                Self::requantise(c, scales[0]),
+                Self::requantise(d, scales[1]),
+            ]
+        }
+    }
     unsafe fn target(bytes: Bytes) -> Self::Target;
     /// Scaled sums as bytes, in order.
     unsafe fn pack(scaled: [Self::I; 4], target: Self::Target) -> Self::Packed;

@@ -1,7 +1,7 @@
 //! Vectors of 32-bit sums in AVX2 and AVX-512.
 
 use super::lanes::{sum_of, Lanes};
-use super::requant::{Bytes, Form, Scales};
+use super::requant::{Bytes, Form, Scales, UNSURE};
 use crate::backend::cpu::kernels::simd::{Avx2, Avx512};
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -69,6 +69,79 @@ unsafe fn half_512(x: __m512i, constants: *const i64) -> __m512i {
     }
 }
 
+/// Rounded products of floats with the multipliers of `quick`, and how far the farthest of `farthest` and theirs is from an
+/// integer.
+///
+/// # Safety
+/// The machine must have AVX2 and FMA, and `quick` twice 8 constants.
+#[inline(always)]
+unsafe fn quick_256(x: __m256i, quick: *const f32, farthest: &mut __m256) -> __m256i {
+    // SAFETY: by contract.
+    unsafe {
+        let sign = _mm256_castsi256_ps(_mm256_and_si256(x, _mm256_set1_epi32(i32::MIN)));
+        let away = _mm256_or_ps(_mm256_loadu_ps(quick.add(8)), sign);
+        let t = _mm256_fmadd_ps(_mm256_cvtepi32_ps(x), _mm256_loadu_ps(quick), away);
+        let rounded = _mm256_cvtps_epi32(t);
+        let rest = _mm256_sub_ps(t, _mm256_cvtepi32_ps(rounded));
+        *farthest = _mm256_max_ps(*farthest, _mm256_andnot_ps(_mm256_set1_ps(-0.0), rest));
+        rounded
+    }
+}
+
+/// The same in AVX-512, of twice 16 constants.
+///
+/// # Safety
+/// The machine must have AVX-512 F and DQ.
+#[inline(always)]
+unsafe fn quick_512(x: __m512i, quick: *const f32, farthest: &mut __m512) -> __m512i {
+    // SAFETY: by contract.
+    unsafe {
+        // The constant with the sign of x, which is 0 where the sum's is.
+        const SIGN_OF: i32 = 0b1111_1000;
+        let nudge = _mm512_loadu_si512(quick.add(16).cast());
+        let away = _mm512_ternarylogic_epi32::<SIGN_OF>(nudge, x, _mm512_set1_epi32(i32::MIN));
+        let t = _mm512_fmadd_ps(_mm512_cvtepi32_ps(x), _mm512_loadu_ps(quick), _mm512_castsi512_ps(away));
+        // To nearest; of the larger ones' sizes.
+        let rest = _mm512_reduce_ps::<0>(t);
+        *farthest = _mm512_range_ps::<0b1011>(*farthest, rest);
+        _mm512_cvtps_epi32(t)
+    }
+}
+
+/// What [`Lanes::requantise_rows`] gives by the whole formula. It is far from the loops, which seldom need it.
+#[cold]
+#[inline(never)]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn exactly_256(x: [__m256i; 4], scales: [Scales; 2]) -> [__m256i; 4] {
+    // SAFETY: by the contract of [`Lanes`].
+    unsafe {
+        let [a, b, c, d] = x;
+        [
+            Avx2::requantise(a, scales[0]),
+            Avx2::requantise(b, scales[1]),
+            Avx2::requantise(c, scales[0]),
+            Avx2::requantise(d, scales[1]),
+        ]
+    }
+}
+
+/// The same in AVX-512.
+#[cold]
+#[inline(never)]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn exactly_512(x: [__m512i; 4], scales: [Scales; 2]) -> [__m512i; 4] {
+    // SAFETY: by the contract of [`Lanes`].
+    unsafe {
+        let [a, b, c, d] = x;
+        [
+            Avx512::requantise(a, scales[0]),
+            Avx512::requantise(b, scales[1]),
+            Avx512::requantise(c, scales[0]),
+            Avx512::requantise(d, scales[1]),
+        ]
+    }
+}
+
 /// Stores the first `columns` bytes.
 ///
 /// # Safety
@@ -87,7 +160,7 @@ unsafe fn store_128(row: __m128i, to: *mut u8, columns: usize) {
     }
 }
 
-// SAFETY: callers have detected AVX2, as the trait demands; all loads and stores are unaligned ones.
+// SAFETY: callers have detected AVX2 and FMA, as the trait demands; all loads and stores are unaligned ones.
 unsafe impl Lanes for Avx2 {
     type I = __m256i;
     /// Zero point, least, largest, and what flips.
@@ -123,6 +196,28 @@ unsafe impl Lanes for Avx2 {
             let even = half_256(x, scales.wide);
             let odd = half_256(_mm256_srli_epi64::<32>(x), scales.wide.add(4));
             _mm256_blend_epi32::<0b1010_1010>(even, _mm256_slli_epi64::<32>(odd))
+        }
+    }
+    #[inline(always)]
+    unsafe fn requantise_rows([a, b, c, d]: [Self::I; 4], scales: [Scales; 2]) -> [Self::I; 4] {
+        // SAFETY: by the trait's contract, twice as many constants as lanes unless the pointers are null.
+        unsafe {
+            let [low, high] = scales.map(|scales| scales.quick);
+            if !low.is_null() {
+                let mut farthest = _mm256_setzero_ps();
+                let rounded = [
+                    quick_256(a, low, &mut farthest),
+                    quick_256(b, high, &mut farthest),
+                    quick_256(c, low, &mut farthest),
+                    quick_256(d, high, &mut farthest),
+                ];
+                if _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_GT_OQ>(farthest, _mm256_set1_ps(0.5 - UNSURE)))
+                    == 0
+                {
+                    return rounded;
+                }
+            }
+            exactly_256([a, b, c, d], scales)
         }
     }
     #[inline(always)]
@@ -216,6 +311,26 @@ unsafe impl Lanes for Avx512 {
             let odd = half_512(_mm512_srli_epi64::<32>(x), scales.wide.add(8));
             // The lower halves of `odd` beside those of `even`.
             _mm512_mask_shuffle_epi32::<0b10_10_00_00>(even, 0xaaaa, odd)
+        }
+    }
+    #[inline(always)]
+    unsafe fn requantise_rows([a, b, c, d]: [Self::I; 4], scales: [Scales; 2]) -> [Self::I; 4] {
+        // SAFETY: by the trait's contract, twice as many constants as lanes unless the pointers are null.
+        unsafe {
+            let [low, high] = scales.map(|scales| scales.quick);
+            if !low.is_null() {
+                let mut farthest = _mm512_setzero_ps();
+                let rounded = [
+                    quick_512(a, low, &mut farthest),
+                    quick_512(b, high, &mut farthest),
+                    quick_512(c, low, &mut farthest),
+                    quick_512(d, high, &mut farthest),
+                ];
+                if _mm512_cmp_ps_mask::<_CMP_GT_OQ>(farthest, _mm512_set1_ps(0.5 - UNSURE)) == 0 {
+                    return rounded;
+                }
+            }
+            exactly_512([a, b, c, d], scales)
         }
     }
     #[inline(always)]

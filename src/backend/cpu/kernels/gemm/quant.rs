@@ -287,12 +287,7 @@ pub unsafe fn finish<V: Lanes>(
     // SAFETY: the outputs exist by contract, as many as columns are left at least.
     unsafe {
         let [[a, b], [c, d]] = sums;
-        let scaled = [
-            V::requantise(a, scales[0]),
-            V::requantise(b, scales[1]),
-            V::requantise(c, scales[0]),
-            V::requantise(d, scales[1]),
-        ];
+        let scaled = V::requantise_rows([a, b, c, d], scales);
         let outputs = block.outputs.add(column);
         let to = [outputs.add(rows[0] * block.stride), outputs.add(rows[1] * block.stride)];
         V::store(V::pack(scaled, epilogue.target), to, block.columns - column);

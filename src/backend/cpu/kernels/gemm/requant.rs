@@ -11,6 +11,12 @@
 //! all bytes, as mantissas are at least 2^30.
 //!
 //! Where vectors have instructions that round and saturate of themselves, they get the multiplier's parts as they are.
+//!
+//! All but a few sums need no 64 bits. With v = x m / 2^(31+r), either formula is v, moved away from 0 by n = 2^-(r+1) where
+//! it rounds twice and by nothing otherwise, rounded to nearest. Floats compute t, the same to within 3 * 2^-24 of its size:
+//! the sum, the multiplier and the product are rounded once each. So where t is at least [`UNSURE`] from the middle between
+//! two integers they round to the right one; up to 512, that is, beyond which all is clamped to the same byte whatever the
+//! zero point. Where one of a few vectors' sums is closer, those take the formula. Multipliers of 1 and more do always.
 
 use crate::memory::AlignedBuf;
 use crate::tensor::requant::Multiplier;
@@ -24,6 +30,9 @@ pub struct Requant {
     /// For each vector of columns, each 32 bits, in the wide form: the least and the largest sum, and the left shift; empty
     /// where no column has one. In the narrow form: the mantissa, the right shift as a negative number, the left shift.
     narrow: AlignedBuf,
+    /// For each vector of columns, each 32 bits, in the wide form: multipliers and what moves sums away from 0, as floats;
+    /// empty where a multiplier is 1 or more.
+    quick: AlignedBuf,
     once: bool,
     /// The last vector of columns that has constants: the first if all have the same.
     last: usize,
@@ -32,6 +41,10 @@ pub struct Requant {
     pub row_factor: i32,
     pub target: Bytes,
 }
+
+/// How far from the middle between two integers a float must be to be sure of what it rounds to: more than 3 * 2^-24 of 513.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // others round of themselves
+pub const UNSURE: f32 = 1.0 / 8192.0;
 
 /// What constants vectors want.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +84,9 @@ pub struct Scales {
     pub wide: *const i64,
     /// Three times as many; null where there are none.
     pub narrow: *const i32,
+    /// Twice as many; null where there are none.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    pub quick: *const f32,
     /// Whether to round once.
     #[cfg_attr(not(target_arch = "aarch64"), allow(dead_code))]
     // it is in the constants of the wide form
@@ -92,6 +108,9 @@ impl Requant {
         };
         let mut wide = AlignedBuf::zeroed(count.checked_mul(wides * size_of::<i64>())?)?;
         let mut narrow = AlignedBuf::zeroed(count.checked_mul(narrows * size_of::<i32>())?)?;
+        let quicks = if form == Form::Narrow || shifted { 0 } else { 2 };
+        let mut quick = AlignedBuf::zeroed(count.checked_mul(quicks * size_of::<f32>())?)?;
+        let to_quick = bytemuck::cast_slice_mut::<_, f32>(&mut quick);
         let (to_wide, to_narrow) =
             (bytemuck::cast_slice_mut::<_, i64>(&mut wide), bytemuck::cast_slice_mut::<_, i32>(&mut narrow));
         for column in 0..count {
@@ -119,10 +138,14 @@ impl Requant {
             constants.into_iter().enumerate().for_each(|(i, constant)| to_wide[at + i * lanes] = constant);
             if shifted {
                 put_narrow([i32::MIN >> left, i32::MAX >> left, left]);
+            } else {
+                let at = vector * 2 * lanes + lane;
+                to_quick[at] = below_one(multiplier.mantissa, right);
+                to_quick[at + lanes] = if twice { (-1.0 - right as f32).exp2() } else { 0.0 };
             }
         }
         let target = Bytes::new(requantisation);
-        Some(Requant { wide, narrow, once, last: vectors.max(1) - 1, lanes, row_factor, target })
+        Some(Requant { wide, narrow, quick, once, last: vectors.max(1) - 1, lanes, row_factor, target })
     }
 
     /// The constants of a vector of columns. One that is beyond the last gets those of the last, for a panel that ends
@@ -134,9 +157,19 @@ impl Requant {
             true => std::ptr::null(),
             false => self.narrow.as_ptr().cast::<i32>().wrapping_add(at * 3),
         };
+        let quick = match self.quick.is_empty() {
+            true => std::ptr::null(),
+            false => self.quick.as_ptr().cast::<f32>().wrapping_add(at * 2),
+        };
         let wide = self.wide.as_ptr().cast::<i64>().wrapping_add(at * 4);
-        Scales { wide, narrow, once: self.once }
+        Scales { wide, narrow, quick, once: self.once }
     }
+}
+
+/// A multiplier of no left shift, as a float below 1: no sum times it is beyond 32 bits.
+fn below_one(mantissa: i32, right: i32) -> f32 {
+    let real = f64::from(mantissa) * f64::from(-31 - right).exp2();
+    (real as f32).min(1.0 - f32::EPSILON / 2.0)
 }
 
 impl Bytes {

@@ -159,43 +159,61 @@ proptest! {
     }
 }
 
+/// Whether sums are scaled as by the shared arithmetic: each is the bias of a column, whose input is 0.
+fn assert_scaled(pairs: &[(i32, Multiplier)], once: bool) {
+    let (bias, multipliers): (Vec<i32>, Vec<Multiplier>) = pairs.iter().copied().unzip();
+    let columns = pairs.len();
+    let scaled = |&(sum, m): &(i32, Multiplier)| if once { m.apply_once(sum) } else { m.apply(sum) };
+    let expected: Vec<u8> =
+        pairs.iter().map(|pair| scaled(pair).saturating_add(7).clamp(-128, 127) as u8).collect();
+    let requantisation = Requantisation {
+        multipliers: &multipliers,
+        ty: OperandType::TENSOR_QUANT8_ASYMM_SIGNED,
+        zero: 7,
+        range: (-128, 127),
+        once,
+    };
+    let zeros = Zeros { signed_inputs: true, input: 0, signed_weights: true, weight: 0 };
+    for isa in Isa::available() {
+        let weights = vec![0i8; columns];
+        let constants =
+            || Some(Constants { weights: &weights[..], bias: &bias[..], interrupt: &NeverInterrupted });
+        let shape = Shape { columns, segments: 1, depth: 1 };
+        let packed = Packed::quant(isa, shape, zeros, &requantisation, &mut Source::Pack, constants).unwrap();
+        assert_eq!(run(packed, &[1], columns, 1), expected, "{isa:?}");
+    }
+}
+
 #[test]
 fn extreme_sums_are_scaled_as_the_shared_arithmetic() {
-    // One input of 1 and the bias make any sum; multipliers of all shifts.
     let sums =
         [i32::MIN, i32::MIN + 1, -(1 << 30), -1000, -3, -1, 0, 1, 2, 1000, 1 << 30, i32::MAX - 1, i32::MAX];
     let reals =
         (-36..36).flat_map(|exponent| [0.5, 0.61, 0.75, 0.999_999_999].map(|m: f64| m * 2f64.powi(exponent)));
     let multipliers: Vec<Multiplier> = reals.chain([0.0, 1e30]).map(Multiplier::new).collect();
-    for once in [false, true] {
-        let pairs: Vec<(i32, Multiplier)> =
-            sums.iter().flat_map(|&sum| multipliers.iter().map(move |&m| (sum, m))).collect();
-        let (bias, multipliers): (Vec<i32>, Vec<Multiplier>) = pairs.iter().copied().unzip();
-        let columns = pairs.len();
-        let expected: Vec<u8> = pairs
-            .iter()
-            .map(|&(sum, m)| {
-                let scaled = if once { m.apply_once(sum) } else { m.apply(sum) };
-                scaled.saturating_add(7).clamp(-128, 127) as u8
-            })
-            .collect();
-        let requantisation = Requantisation {
-            multipliers: &multipliers,
-            ty: OperandType::TENSOR_QUANT8_ASYMM_SIGNED,
-            zero: 7,
-            range: (-128, 127),
-            once,
-        };
-        let zeros = Zeros { signed_inputs: true, input: 0, signed_weights: true, weight: 0 };
-        for isa in Isa::available() {
-            let weights = vec![0i8; columns];
-            let constants =
-                || Some(Constants { weights: &weights[..], bias: &bias[..], interrupt: &NeverInterrupted });
-            let shape = Shape { columns, segments: 1, depth: 1 };
-            let packed =
-                Packed::quant(isa, shape, zeros, &requantisation, &mut Source::Pack, constants).unwrap();
-            assert_eq!(run(packed, &[1], columns, 1), expected, "{isa:?}");
+    // Those below 1 once more without the others, beside which they are scaled in another way.
+    for below in [false, true] {
+        let multipliers = multipliers.iter().copied().filter(|m| !below || m.shift <= 0);
+        let pairs: Vec<_> = multipliers.flat_map(|m| sums.map(|sum| (sum, m))).collect();
+        for once in [false, true] {
+            assert_scaled(&pairs, once);
         }
+    }
+}
+
+proptest! {
+    /// Sums beside those that are in the middle between two bytes, which rounding decides.
+    #[test]
+    fn sums_near_the_middle_are_scaled_as_the_shared_arithmetic(
+        columns in prop::collection::vec((1i32 << 30..=i32::MAX, -14i32..=0, -400i32..400, -3i32..=3), 1..200),
+        once in any::<bool>(),
+    ) {
+        let pairs = columns.into_iter().map(|(mantissa, shift, whole, beside)| {
+            let real = f64::from(mantissa) * f64::from(shift - 31).exp2();
+            let middle = (f64::from(whole) + 0.5) / real;
+            (middle.round() as i32 + beside, Multiplier { mantissa, shift })
+        });
+        assert_scaled(&pairs.collect::<Vec<_>>(), once);
     }
 }
 
