@@ -53,7 +53,7 @@ impl Kernel for Depthwise {
         let (input, out) = (input::<f32>(inputs, 0)?, output::<f32>(outputs, 0)?);
         let taps = geometry.height.kernel * geometry.width.kernel;
         let cost = channels.saturating_mul(taps.saturating_mul(60).saturating_add(200));
-        let pixels = pixels_per_task(work, geometry, out.len() / channels, cost);
+        let pixels = pixels_per_task(work, geometry, out.len() / channels, cost, 1);
         work.for_each_chunk(out, pixels * channels, |first, out| {
             pixels_of(self.isa, self, input, first / channels, out);
         })

@@ -1,6 +1,7 @@
 //! DEPTHWISE_CONV_2D by rows: what all outputs of a row need lies in a few rows of the input.
 
 mod float;
+mod instructions;
 mod layout;
 mod packing;
 mod quads;

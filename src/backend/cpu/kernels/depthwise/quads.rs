@@ -6,6 +6,7 @@ use super::super::simd;
 #[cfg(target_arch = "x86_64")]
 use super::super::simd::Avx512;
 use super::layout::{interleave, CHANNELS, QUAD, ROWS};
+use bytemuck::Zeroable;
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
@@ -29,6 +30,13 @@ pub unsafe trait Quads {
 
     /// Where the weight of row `row` of channel `channel` is among the `QUAD` of a quad.
     fn place(channel: usize, row: usize) -> usize;
+    /// Moves the weights of each row of some quads, which have none in the last one, to the row below.
+    #[inline(always)]
+    fn lower(weights: &[Self::Weight], to: &mut [Self::Weight]) {
+        // A channel's rows lie one after the other, and so do channels.
+        to[0] = Self::Weight::zeroed();
+        to[1..].copy_from_slice(&weights[..weights.len() - 1]);
+    }
     unsafe fn load(sums: *const i32) -> Self::Sums;
     unsafe fn store(sums: Self::Sums) -> [i32; CHANNELS];
     /// Adds the products of the rows' bytes with their weights.
@@ -134,6 +142,16 @@ unsafe impl Quads for Avx2 {
     fn place(channel: usize, row: usize) -> usize {
         // Even rows of eight channels, then their odd rows.
         channel / 8 * 32 + row % 2 * 16 + channel % 8 * 2 + row / 2
+    }
+    #[inline(always)]
+    fn lower(weights: &[i16], to: &mut [i16]) {
+        for (weights, to) in weights.chunks_exact(32).zip(to.chunks_exact_mut(32)) {
+            let (even, odd) = weights.split_at(16);
+            // Odd rows become even ones: the first of each pair its second, as the second is of the last row.
+            to[0] = 0;
+            to[1..16].copy_from_slice(&odd[..15]);
+            to[16..].copy_from_slice(even);
+        }
     }
     #[inline(always)]
     unsafe fn load(sums: *const i32) -> Self::Sums {

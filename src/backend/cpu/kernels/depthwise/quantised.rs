@@ -4,9 +4,8 @@
 use super::super::conv::{signed_zero, QuantInput, PACKED_INPUTS};
 use super::super::gemm::{Lanes, Requant, Requantisation, Scales};
 use super::super::kernel::{input, output};
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-use super::super::vector::{Level, Vectors};
 use super::super::{Kernel, Source, Work};
+use super::instructions::Instructions;
 use super::layout::{number, CHANNELS, QUAD, ROWS, SIGNED};
 use super::packing::Packing;
 #[cfg(not(target_arch = "aarch64"))]
@@ -20,6 +19,7 @@ use super::rows::{pixels_per_task, Rows};
 use crate::memory::{Target, View, Weights};
 use crate::ops::conv::{ChannelRequant, DepthwiseGeometry};
 use crate::ops::{Args, OpError};
+use bytemuck::Zeroable;
 
 /// Columns of quads that are made at once: those of a row of taps stay in the first cache.
 const MAX_COLUMNS: usize = 384;
@@ -72,46 +72,6 @@ pub(super) fn select(
     }))
 }
 
-/// What quads are multiplied with.
-#[derive(Clone, Copy, Debug)]
-enum Instructions {
-    Base,
-    #[cfg(target_arch = "x86_64")]
-    Avx2,
-    #[cfg(target_arch = "x86_64")]
-    Vnni,
-    #[cfg(target_arch = "aarch64")]
-    Dotprod,
-}
-
-impl Instructions {
-    fn name(self) -> &'static str {
-        match self {
-            Instructions::Base => "base",
-            #[cfg(target_arch = "x86_64")]
-            Instructions::Avx2 => "avx2",
-            #[cfg(target_arch = "x86_64")]
-            Instructions::Vnni => "vnni",
-            #[cfg(target_arch = "aarch64")]
-            Instructions::Dotprod => "dotprod",
-        }
-    }
-
-    fn detect() -> Self {
-        #[cfg(target_arch = "x86_64")]
-        match Level::detect().0 {
-            Vectors::Avx512 if is_x86_feature_detected!("avx512vnni") => return Instructions::Vnni,
-            Vectors::Avx512 | Vectors::Avx2 if is_x86_feature_detected!("fma") => return Instructions::Avx2,
-            _ => {}
-        }
-        #[cfg(target_arch = "aarch64")]
-        if Level::detect().0 == Vectors::Dotprod {
-            return Instructions::Dotprod;
-        }
-        Instructions::Base
-    }
-}
-
 struct Depthwise {
     instructions: Instructions,
     geometry: DepthwiseGeometry,
@@ -138,7 +98,8 @@ impl Kernel for Depthwise {
         let (input, out) = (input::<u8>(inputs, 0)?, output::<u8>(outputs, 0)?);
         let taps = geometry.height.kernel * geometry.width.kernel;
         let cost = channels.saturating_mul(taps.saturating_mul(40).saturating_add(500));
-        let pixels = pixels_per_task(work, geometry, out.len() / channels, cost);
+        let together = if self.shares_quads() { 2 } else { 1 };
+        let pixels = pixels_per_task(work, geometry, out.len() / channels, cost, together);
         work.for_each_chunk(out, pixels * channels, |first, out| {
             pixels_of(self, input, first / channels, out);
         })
@@ -150,6 +111,15 @@ impl Kernel for Depthwise {
 
     fn packed_inputs(&self) -> &'static [usize] {
         PACKED_INPUTS
+    }
+}
+
+impl Depthwise {
+    /// Whether two rows of outputs, one below the other, can be made of the same quads: a quad has all the rows under both.
+    fn shares_quads(&self) -> bool {
+        let height = &self.geometry.height;
+        let next = height.kernel < ROWS && height.stride == 1 && height.dilation == 1;
+        next && self.geometry.multiplier == 1 && self.weight_zero == 0
     }
 }
 
@@ -201,14 +171,23 @@ unsafe fn pixels_with<Q: Quads>(kernel: &Depthwise, input: View<u8>, first: usiz
     let most = (MAX_COLUMNS / groups - extent) / window.stride + 1;
     let mut rows = Rows::new(geometry, input);
     let mut quads = vec![[0u8; QUAD]; ((most - 1) * window.stride + extent) * groups];
+    let (shares, size) = (kernel.shares_quads(), groups * window.kernel * QUAD);
+    let mut below = vec![Q::Weight::zeroed(); if shares { size } else { 0 }];
     let (mut pixel, end) = (first, first + out.len() / channels);
     while pixel < end {
         let (row, x) = (pixel / window.output, pixel % window.output);
         let count = (window.output - x).min(end - pixel).min(most);
-        rows.select(row);
+        let same_image = (row + 1) % geometry.height.output != 0;
+        let two = shares && same_image && count == window.output && end - pixel >= 2 * count;
+        if two {
+            rows.select_two(row);
+        } else {
+            rows.select(row);
+        }
         let columns = (count - 1) * window.stride + extent;
         let quads = &mut quads[..columns * groups];
-        let to = out.pointer((pixel - first) * channels, count * channels);
+        let made = if two { 2 * count } else { count };
+        let to = out.pointer((pixel - first) * channels, made * channels);
         for block in 0..channels.div_ceil(CHANNELS) {
             let width = CHANNELS.min(channels - block * CHANNELS);
             for (group, quads) in quads.chunks_exact_mut(columns).enumerate() {
@@ -218,16 +197,18 @@ unsafe fn pixels_with<Q: Quads>(kernel: &Depthwise, input: View<u8>, first: usiz
                 };
             }
             let row = Row { kernel, quads, columns, block, to: to.wrapping_add(block * CHANNELS), width };
-            // SAFETY: all columns of the `count` pixels are filled, and as many pixels were asked for at `to`.
+            let weights = kernel.weights.elements::<Q::Weight>(block * size, size);
+            // SAFETY: all columns of the `count` pixels are filled, and as many pixels were asked for at `to`, in each row.
             unsafe {
-                match (groups, window.kernel, window.dilation, kernel.weight_zero) {
-                    (1, 3, 1, 0) => row.pixels::<Q>(count, (1, 3, 1)),
-                    (2, 5, 1, 0) => row.pixels::<Q>(count, (2, 5, 1)),
-                    _ => row.pixels::<Q>(count, (groups, window.kernel, window.dilation)),
+                row.pixels_of_shape::<Q>(count, weights);
+                if two {
+                    Q::lower(std::slice::from_raw_parts(weights, size), &mut below);
+                    let row = Row { to: row.to.wrapping_add(count * channels), ..row };
+                    row.pixels_of_shape::<Q>(count, below.as_ptr());
                 }
             }
         }
-        pixel += count;
+        pixel += made;
     }
 }
 
@@ -258,9 +239,8 @@ unsafe fn fill<Q: Quads>(
     quads[after..].fill(beside);
     let Some(start) = inside(before).filter(|_| before < after) else { return };
     let lines: [(*const u8, usize); ROWS] = std::array::from_fn(|i| {
-        let tap = group * ROWS + i;
-        let line = if tap < geometry.height.kernel { rows.row(tap) } else { None };
-        line.map_or((padding.as_ptr(), 0), |line| (line.wrapping_add(start * channels + c), channels))
+        rows.row(group * ROWS + i)
+            .map_or((padding.as_ptr(), 0), |line| (line.wrapping_add(start * channels + c), channels))
     });
     // A load of sixteen bytes must not leave the row for good: that may be the end of what there is.
     let whole = if width == CHANNELS { after } else { before };
@@ -295,19 +275,40 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
+    /// Computes `count` pixels, common shapes by code of their own.
+    ///
+    /// # Safety
+    /// As for [`Self::pixels`].
+    #[inline(always)]
+    unsafe fn pixels_of_shape<Q: Quads>(&self, count: usize, weights: *const Q::Weight) {
+        let (height, window) = (&self.kernel.geometry.height, &self.kernel.geometry.width);
+        let groups = height.kernel.div_ceil(ROWS);
+        // SAFETY: the same contract.
+        unsafe {
+            match (groups, window.kernel, window.dilation, self.kernel.weight_zero) {
+                (1, 3, 1, 0) => self.pixels::<Q>(count, (1, 3, 1), weights),
+                (2, 5, 1, 0) => self.pixels::<Q>(count, (2, 5, 1), weights),
+                _ => self.pixels::<Q>(count, (groups, window.kernel, window.dilation), weights),
+            }
+        }
+    }
+
     /// Computes `count` pixels. The numbers of groups and of columns of taps, and how far those are apart, are arguments so
     /// that common ones are known when this is compiled.
     ///
     /// # Safety
     /// The machine must have the instruction set of `Q`; the quads must be those of as many pixels, which there must be
-    /// at `to`.
+    /// at `to`; there must be the `weights` of all taps.
     #[inline(always)]
-    unsafe fn pixels<Q: Quads>(&self, count: usize, (groups, taps, dilation): (usize, usize, usize)) {
+    unsafe fn pixels<Q: Quads>(
+        &self,
+        count: usize,
+        (groups, taps, dilation): (usize, usize, usize),
+        weights: *const Q::Weight,
+    ) {
         let kernel = self.kernel;
         let channels = kernel.geometry.input.channels * kernel.geometry.multiplier;
         let stride = kernel.geometry.width.stride;
-        let size = groups * taps * QUAD;
-        let weights = kernel.weights.elements::<Q::Weight>(self.block * size, size);
         let bias = kernel.bias.elements::<i32>(self.block * CHANNELS, CHANNELS);
         let vectors = CHANNELS / Q::V::LANES;
         let scales: [Scales; MOST_VECTORS] =

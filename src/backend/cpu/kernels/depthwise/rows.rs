@@ -15,14 +15,20 @@ pub fn are_small(geometry: &DepthwiseGeometry) -> bool {
         || row.into_iter().fold(geometry.height.kernel, usize::saturating_mul) <= MOST_COPIED
 }
 
-/// Pixels for each task of a kernel that spends so many picoseconds on each: whole rows of the output, unless a row takes
-/// too long.
-pub fn pixels_per_task(work: Work, geometry: &DepthwiseGeometry, pixels: usize, picoseconds: usize) -> usize {
+/// Pixels for each task of a kernel that spends so many picoseconds on each: whole rows of the output, of which it makes
+/// `together` at once, unless a row takes too long.
+pub fn pixels_per_task(
+    work: Work,
+    geometry: &DepthwiseGeometry,
+    pixels: usize,
+    picoseconds: usize,
+    together: usize,
+) -> usize {
     let (count, width) = (work.units_per_task(pixels, picoseconds), geometry.width.output);
     if count < width {
         count
     } else {
-        count / width * width
+        (count / width).next_multiple_of(together) * width
     }
 }
 
@@ -32,7 +38,8 @@ pub struct Rows<'a, T> {
     input: View<'a, T>,
     /// Copies in which each channel comes as often as it has outputs; empty where that is once.
     repeated: Vec<T>,
-    /// By row of taps: the first of its elements, in the input or among the copies; `None` beside the input.
+    /// By row of taps, and of the next row if that is selected, too: the first of its elements, in the input or among the
+    /// copies; `None` beside the input.
     starts: Vec<Option<usize>>,
 }
 
@@ -72,9 +79,20 @@ impl<'a, T: AnyBitPattern> Rows<'a, T> {
         }
     }
 
-    /// A pointer to the row under `tap`, all of whose elements may be read until another one is selected.
+    /// Goes to output rows `row` and the next one of the same image, which has one more row of input under it: the filter
+    /// must go on by one row, and each channel have one output.
+    pub fn select_two(&mut self, row: usize) {
+        self.select(row);
+        let height = &self.geometry.height;
+        let (image, below, last) = (row / height.output, row % height.output + 1, height.kernel - 1);
+        let line = || (image * height.input + height.cell(below, last)) * self.len();
+        self.starts.push(height.taps(below).contains(&last).then(line));
+    }
+
+    /// A pointer to the row under `tap`, all of whose elements may be read until another one is selected; `None` beside the
+    /// input and beyond the taps.
     pub fn row(&self, tap: usize) -> Option<*const T> {
-        let (start, len) = (self.starts[tap]?, self.len());
+        let (start, len) = ((*self.starts.get(tap)?)?, self.len());
         Some(match self.geometry.multiplier {
             1 => self.input.pointer(start, len),
             _ => self.repeated[start..start + len].as_ptr(),

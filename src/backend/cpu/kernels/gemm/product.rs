@@ -98,7 +98,9 @@ impl<F: Family> Product<F> {
             Rows::Image(image) => image.bytes_per_pixel(),
         };
         let panel_bytes = depth.saturating_mul(micro.columns * size_of::<F::Weight>());
-        Cost { rows, tile: micro.rows, panels: self.packed.panels(), products, row_bytes, panel_bytes }
+        let output_bytes = self.packed.shape.columns.saturating_mul(size_of::<F::Output>());
+        let panels = self.packed.panels();
+        Cost { rows, tile: micro.rows, panels, products, row_bytes, panel_bytes, output_bytes }
     }
 
     /// Multiplies some rows by some panels.

@@ -1,7 +1,8 @@
 //! How a product is shared out among threads: rows into bands, panels into strips, a task for each pair of them.
 //!
 //! A band reads all weights of its strip again, and a strip all inputs of its band: of the ways to get enough tasks, that is
-//! taken which moves the fewest bytes. Results do not depend on it.
+//! taken which moves the fewest bytes. Threads have the same rows of each operation, as far as there are bands for all: what
+//! they read then is what they wrote, and need not come from another core. Results do not depend on it.
 
 use std::ops::Range;
 
@@ -17,6 +18,8 @@ pub struct Cost {
     /// Bytes of a row of inputs, and of a panel.
     pub row_bytes: usize,
     pub panel_bytes: usize,
+    /// Bytes of a row of outputs.
+    pub output_bytes: usize,
 }
 
 /// Bands and strips of a product.
@@ -29,12 +32,13 @@ pub struct Grid {
     strips: usize,
 }
 
-/// Products that are worth a task of their own.
-const WORTHWHILE: usize = 96 * 1024;
+/// Products that are worth a task of their own: some ten microseconds, of which setting tiles up and pointing to rows takes
+/// one.
+const WORTHWHILE: usize = 384 * 1024;
 /// Products that take about a millisecond: only between tasks is looked whether to stop.
 const LONG: usize = 32 * 1024 * 1024;
-/// Tasks for each thread: threads do not start at the same moment, nor run undisturbed.
-const EACH: usize = 4;
+/// Tasks for each thread, at the most: threads do not start at the same moment, nor run undisturbed, nor all as fast.
+const EACH: usize = 8;
 /// Strips that are considered.
 const MOST_STRIPS: usize = 256;
 
@@ -45,12 +49,15 @@ impl Grid {
         let tile = rows.div_ceil(rows.div_ceil(cost.tile).max(1)).max(1);
         let tiles = rows.div_ceil(tile).max(1);
         let total = cost.products.saturating_mul(panels).saturating_mul(rows);
-        let shared = if threads > 1 { (total / WORTHWHILE).min(threads * EACH) } else { 1 };
+        // As many for each thread.
+        let shared = if threads > 1 { (total / WORTHWHILE).div_ceil(threads).min(EACH) * threads } else { 1 };
         let wanted = shared.max(total.div_ceil(LONG)).max(1);
         let moved = |&(bands, strips): &(usize, usize)| {
             let weights = cost.panel_bytes.saturating_mul(panels).saturating_mul(bands);
             let inputs = cost.row_bytes.saturating_mul(rows).saturating_mul(strips);
-            weights.saturating_add(inputs)
+            // Whoever has other rows than before and after gets most of them from other cores.
+            let elsewhere = cost.row_bytes.saturating_add(cost.output_bytes).saturating_mul(rows);
+            weights.saturating_add(inputs).saturating_add(if bands < threads { elsewhere } else { 0 })
         };
         let ways = (1..=panels.min(wanted).min(MOST_STRIPS))
             .map(|strips| (wanted.div_ceil(strips).min(tiles), strips));
@@ -64,9 +71,9 @@ impl Grid {
         self.bands * self.strips
     }
 
-    /// Rows and panels of a task. Neighbouring tasks have the same strip.
+    /// Rows and panels of a task. Neighbouring tasks have the same band.
     pub fn task(&self, index: usize) -> (Range<usize>, Range<usize>) {
-        let (strip, band) = (index / self.bands, index % self.bands);
+        let (band, strip) = (index / self.strips, index % self.strips);
         let tiles = part(self.rows.div_ceil(self.tile), band, self.bands);
         let rows = tiles.start * self.tile..self.rows.min(tiles.end * self.tile);
         (rows, part(self.panels, strip, self.strips))

@@ -4,17 +4,16 @@
 //!
 //! A worker without work stays awake for a moment, as the next operation's work mostly comes within it, then sleeps.
 
-use crate::memory::{client_of_thread, on_account_of};
-use crate::scheduler::Underway;
-use std::collections::VecDeque;
-use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+mod job;
 
-/// How long a worker stays awake after its last work: enough for a small operation in between.
-const AWAKE: Duration = Duration::from_micros(60);
-/// The same while somebody keeps the pool [warm](ThreadPool::warm): enough to send a small request and its result.
+use crate::scheduler::Underway;
+use job::{stay_awake_until, Job, AWAKE};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long a worker stays awake after its last work while somebody keeps the pool [warm](ThreadPool::warm): enough to send a small request and its result.
 const AWAKE_LONGER: Duration = Duration::from_micros(500);
 
 /// Work that takes as long as this alone is worth waking somebody for, who takes some 17 us to come.
@@ -59,94 +58,6 @@ struct Queue {
     /// Workers that sleep.
     asleep: usize,
     stop: bool,
-}
-
-/// A call of [`Team::for_each`] under way.
-struct Job {
-    /// The caller's closure, valid until `done` reaches `count`: the caller waits for that.
-    work: *const (dyn Fn(usize) + Sync),
-    count: usize,
-    /// One for each thread of the team.
-    shares: Vec<Share>,
-    done: AtomicUsize,
-    /// On whose account memory is taken for it.
-    client: u32,
-    /// Workers that may still join.
-    vacancies: AtomicUsize,
-    /// What it is a part of, where that is recorded.
-    underway: Option<Underway>,
-    panicked: AtomicBool,
-    finished: Mutex<bool>,
-    all_done: Condvar,
-}
-
-/// Chunks of a job that one thread is to take first. It has a cache line of its own.
-#[repr(align(64))]
-struct Share {
-    next: AtomicUsize,
-    end: usize,
-}
-
-// SAFETY: `work` points to a closure that is Sync; it is called only for indices below `count`, all of which are counted
-// in `done` before the caller, who owns the closure, returns.
-unsafe impl Send for Job {}
-// SAFETY: as above.
-unsafe impl Sync for Job {}
-
-impl Job {
-    /// Takes a free chunk, of share `own` if that has one.
-    fn take(&self, own: usize) -> Option<usize> {
-        let (before, after) = self.shares.split_at(own % self.shares.len());
-        after.iter().chain(before).find_map(|share| {
-            // Not counted on beyond the end, where all threads come by.
-            let left = share.next.load(Ordering::Relaxed) < share.end;
-            let index = if left { share.next.fetch_add(1, Ordering::Relaxed) } else { share.end };
-            (index < share.end).then_some(index)
-        })
-    }
-
-    /// Works on chunks, those of share `own` first, until none is left to take.
-    fn help(&self, own: usize) {
-        let _account = on_account_of(self.client);
-        while let Some(index) = self.take(own) {
-            // SAFETY: `index` is not counted as done yet, so the caller still waits and the closure lives.
-            let work = unsafe { &*self.work };
-            if catch_unwind(AssertUnwindSafe(|| work(index))).is_err() {
-                self.panicked.store(true, Ordering::Relaxed);
-            }
-            if self.done.fetch_add(1, Ordering::AcqRel) + 1 == self.count {
-                *self.finished.lock().unwrap_or_else(PoisonError::into_inner) = true;
-                self.all_done.notify_all();
-            }
-        }
-    }
-
-    /// Whether chunks are left to take.
-    fn has_chunks(&self) -> bool {
-        self.shares.iter().any(|share| share.next.load(Ordering::Relaxed) < share.end)
-    }
-
-    /// Takes a worker's place in it, if there is work for one more.
-    fn join(&self) -> bool {
-        let one_less = |vacancies: usize| vacancies.checked_sub(1);
-        self.has_chunks()
-            && self.vacancies.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok()
-    }
-
-    /// Waits until all chunks are done, awake at first: workers are on their last ones.
-    fn wait(&self) {
-        let awake = Instant::now();
-        while awake.elapsed() < AWAKE {
-            if self.done.load(Ordering::Acquire) == self.count {
-                break;
-            }
-            std::hint::spin_loop();
-        }
-        let mut finished = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
-        while !*finished {
-            finished = self.all_done.wait(finished).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
 }
 
 impl ThreadPool {
@@ -213,28 +124,13 @@ impl<'a> Team<'a> {
             (0..count).for_each(work);
             return;
         }
-        // SAFETY: only the lifetime is erased; this function does not return before the last call of `work` has.
-        let work: *const (dyn Fn(usize) + Sync) = unsafe { std::mem::transmute(work) };
-        let threads = self.threads;
-        let bound = |i: usize| count / threads * i + count % threads * i / threads;
-        let share = |i: usize| Share { next: AtomicUsize::new(bound(i)), end: bound(i + 1) };
-        let job = Arc::new(Job {
-            work,
-            count,
-            shares: (0..threads).map(share).collect(),
-            done: AtomicUsize::new(0),
-            client: client_of_thread(),
-            vacancies: AtomicUsize::new(threads - 1),
-            underway: self.underway.cloned(),
-            panicked: AtomicBool::new(false),
-            finished: Mutex::new(false),
-            all_done: Condvar::new(),
-        });
+        // SAFETY: this function does not return before the last call of `work` has.
+        let job = Arc::new(unsafe { Job::new(count, work, self.threads, self.underway.cloned()) });
         self.pool.shared.post(job.clone());
         job.help(0);
         job.wait();
         self.pool.shared.withdraw(&job);
-        assert!(!job.panicked.load(Ordering::Relaxed), "a kernel panicked on a worker thread");
+        assert!(!job.has_panicked(), "a kernel panicked on a worker thread");
     }
 }
 
@@ -265,7 +161,7 @@ impl Shared {
     /// Works until the pool is dropped, on share `own` of each job first.
     fn work(&self, own: usize) {
         while let Some((job, posted)) = self.next() {
-            let part = job.underway.as_ref().and_then(Underway::part);
+            let part = job.underway().and_then(Underway::part);
             job.help(own);
             part.into_iter().for_each(Underway::end);
             self.stay_awake(posted);
@@ -291,16 +187,13 @@ impl Shared {
     /// Waits for another job than the `posted` ones without sleeping, for a moment. It stays away from the lock, which the
     /// next job's caller needs.
     fn stay_awake(&self, posted: usize) {
-        let has_place = |job: &Arc<Job>| job.has_chunks() && job.vacancies.load(Ordering::Relaxed) > 0;
         // The job just done may be among them. Places are only taken, so that one look at the others will do.
-        if self.jobs.load(Ordering::Acquire) > 1 && self.lock().jobs.iter().any(has_place) {
+        if self.jobs.load(Ordering::Acquire) > 1 && self.lock().jobs.iter().any(|job| job.has_place()) {
             return;
         }
         let warm = self.warm.load(Ordering::Relaxed) > 0;
-        let (since, limit) = (Instant::now(), if warm { AWAKE_LONGER } else { AWAKE });
-        while self.posted.load(Ordering::Acquire) == posted && since.elapsed() < limit {
-            std::hint::spin_loop();
-        }
+        let limit = if warm { AWAKE_LONGER } else { AWAKE };
+        stay_awake_until(limit, || self.posted.load(Ordering::Acquire) != posted);
     }
 }
 
@@ -319,6 +212,8 @@ impl Drop for ThreadPool {
 mod tests {
     use super::*;
     use crate::scheduler::{Activity, Noted, OperationId, Recorder};
+    use std::panic::{catch_unwind, AssertUnwindSafe};
+    use std::sync::atomic::AtomicBool;
 
     #[test]
     fn calls_every_index_once_from_many_callers() {
