@@ -6,9 +6,8 @@
 //!
 //! Nothing here is synced, and need not be: a power cut is not what it tells of, and redb survives those.
 
-use nix::fcntl::{Flock, FlockArg};
-use std::fs::File;
-use std::io::Read;
+use std::fs::{File, TryLockError};
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -36,7 +35,8 @@ pub(super) enum Left {
 
 /// The mark, held: nobody else works on the registry meanwhile. Dropped without [`end`](Self::end), it stays.
 pub(super) struct Marker {
-    file: Flock<File>,
+    /// Locked.
+    file: File,
     note: String,
 }
 
@@ -54,21 +54,19 @@ impl Marker {
             options.read(true).write(true).create(true).truncate(false).mode(0o600);
             options
         };
-        let mut file = options().open(place(path)).ok()?;
+        let file = options().open(place(path)).ok()?;
         let began = Instant::now();
-        let mut file = loop {
-            match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-                Ok(file) => break file,
-                Err((other, nix::Error::EWOULDBLOCK | nix::Error::EINTR)) if began.elapsed() < PATIENCE => {
-                    file = other;
-                    std::thread::sleep(PAUSE);
-                }
-                Err(_) => return None,
+        while let Err(why) = file.try_lock() {
+            match why {
+                TryLockError::Error(why) if why.kind() != ErrorKind::Interrupted => return None,
+                _ if began.elapsed() >= PATIENCE => return None,
+                _ => std::thread::sleep(PAUSE),
             }
-        };
-        let mut note = String::new();
-        (&mut *file).take(16).read_to_string(&mut note).ok()?;
-        Some(Marker { file, note })
+        }
+        let mut note = Vec::new();
+        (&file).take(16).read_to_end(&mut note).ok()?;
+        // What nobody has written here is a note of damage, too.
+        Some(Marker { file, note: String::from_utf8_lossy(&note).into_owned() })
     }
 
     pub fn left(&self) -> Left {
@@ -109,6 +107,13 @@ impl Marker {
         if note.is_empty() || note == SUSPECTED {
             self.note = note.into();
         }
+    }
+}
+
+impl Drop for Marker {
+    fn drop(&mut self) {
+        // At once, and not when a process that is being started lets its copy of the descriptor go. If it fails, then.
+        let _ = self.file.unlock();
     }
 }
 
