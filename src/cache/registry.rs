@@ -37,6 +37,14 @@ struct State {
     complained: bool,
 }
 
+impl State {
+    /// The number of the use that is now. In a table that is damaged the last one may be the largest there is.
+    fn tick(&mut self) -> u64 {
+        self.clock = self.clock.saturating_add(1);
+        self.clock
+    }
+}
+
 /// What a transaction on the table is for.
 #[derive(Clone, Copy, PartialEq)]
 enum Transaction {
@@ -68,8 +76,7 @@ impl Registry {
     /// Notes that `entry` is used now.
     pub fn used(&self, entry: &Entry) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.clock += 1;
-        let now = state.clock;
+        let now = state.tick();
         state.uses.insert(entry.key_bytes(), now);
     }
 
@@ -77,8 +84,7 @@ impl Registry {
     /// kept, a few. Drops what is over the limits; gives the keys of that.
     pub fn put(&self, entry: &Entry) -> Result<Vec<Key>, CacheError> {
         self.with(Transaction::Write, |open, state| {
-            state.clock += 1;
-            let entry = Entry { last_use: state.clock, ..*entry };
+            let entry = Entry { last_use: state.tick(), ..*entry };
             let dropped = open.write(|transaction| {
                 let mut table = table::table(transaction)?;
                 table::write_uses(&mut table, &state.uses)?;
