@@ -8,6 +8,7 @@ use redb::{
     StorageError, TableDefinition, TableHandle, WriteTransaction,
 };
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -97,9 +98,12 @@ impl Open {
         }
         marker.iter_mut().for_each(Marker::opening);
         let opened = open(path, true).and_then(|mut database| {
-            match left {
-                Left::Order => {}
-                _ => is_in_order(&mut database)?,
+            if left != Left::Order {
+                is_in_order(&mut database)?;
+                log::warn!(
+                    "{}: an earlier daemon ended while it wrote to it; it is in order",
+                    path.display()
+                );
             }
             Ok(database)
         });
@@ -175,7 +179,11 @@ impl Open {
 fn put_aside(path: &Path, why: &str) -> Result<(), String> {
     let aside = path.with_extension("damaged");
     log::warn!("{} is made anew, the old one is {}: {why}", path.display(), aside.display());
-    std::fs::rename(path, &aside).or_else(|_| std::fs::remove_file(path)).map_err(|why| why.to_string())
+    match std::fs::rename(path, &aside).or_else(|_| std::fs::remove_file(path)) {
+        // Whoever left the note had not made the registry yet, or had put it aside already.
+        Err(why) if why.kind() == ErrorKind::NotFound => Ok(()),
+        moved => moved.map_err(|why| why.to_string()),
+    }
 }
 
 /// Checks all of a registry whose last user may have died of it.
@@ -216,8 +224,7 @@ pub(super) fn open(path: &Path, create: bool) -> Result<Database, Refused> {
         Ok(Ok(database)) => Ok(database),
         Ok(Err(DatabaseError::DatabaseAlreadyOpen)) => Err(Refused::InUse),
         Ok(Err(DatabaseError::Storage(StorageError::Io(why))))
-            if why.kind() != std::io::ErrorKind::InvalidData
-                && why.kind() != std::io::ErrorKind::UnexpectedEof =>
+            if why.kind() != ErrorKind::InvalidData && why.kind() != ErrorKind::UnexpectedEof =>
         {
             Err(Refused::Io(why.to_string()))
         }
