@@ -54,12 +54,6 @@ struct Case {
     expected: Vec<f32>,
 }
 
-/// What a layer of this size makes of ones.
-fn layer_output(size: usize) -> Vec<f32> {
-    let row = |row: usize| (0..size).map(|i| ((row * size + i) % 7) as f32 - 3.0).sum::<f32>();
-    (0..size).map(|i| 0.5 + row(i)).collect()
-}
-
 /// Empty files in `directory`.
 fn cache_files(directory: &Path, token: u8) -> Cache {
     let file = |kind: &str| {
