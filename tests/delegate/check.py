@@ -2,7 +2,7 @@
 """Checks the LiteRT delegate inside of the released wheel of ai-edge-litert.
 
     cargo build --release --workspace
-    python3 tests/delegate/check.py [--target DIR] [--deaths N] [--rounds N] [CHECK ...]
+    python3 tests/delegate/check.py [--target DIR] [--profile NAME] [--deaths N] [--rounds N] [CHECK ...]
 
 The environment is that of tests/peer. Models are both digits models and all of
 ../shared/models (NNHAL_MODELS names another directory; where there is none, it says so
@@ -42,12 +42,13 @@ class Settings:
     """What the command line says; checks read it."""
 
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    profile = "release"
     deaths = 20
     rounds = 200
 
     @classmethod
     def binary(cls, name):
-        return cls.target / "release" / name
+        return cls.target / cls.profile / name
 
     @classmethod
     def delegate(cls, **options):
@@ -395,11 +396,13 @@ def check_cache():
     """A second process finds in the cache directory what the first has compiled."""
     with tempfile.TemporaryDirectory() as directory:
         program = "import check, sys; check.Settings.target = check.pathlib.Path(sys.argv[1]);" \
-            "check.run(m := check.interpreter(check.DIGITS, [check.Settings.delegate(cache=sys.argv[2], verbose=1)])," \
+            "check.Settings.profile = sys.argv[2];" \
+            "check.run(m := check.interpreter(check.DIGITS, [check.Settings.delegate(cache=sys.argv[3], verbose=1)])," \
             "check.inputs_of(m))"
         told = []
         for _ in range(2):
-            done = subprocess.run([sys.executable, "-c", program, Settings.target, directory], check=True,
+            command = [sys.executable, "-c", program, Settings.target, Settings.profile, directory]
+            done = subprocess.run(command, check=True,
                                   cwd=pathlib.Path(__file__).parent, capture_output=True, text=True, timeout=SECONDS)
             told.append(done.stderr)
         expect("Miss in the cache" in told[0] and "Hit in the cache" in told[1], f"{told}")
@@ -419,12 +422,14 @@ CHECKS = {name.removeprefix("check_"): value for name, value in list(globals().i
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", type=pathlib.Path, default=Settings.target)
+    parser.add_argument("--profile", default=Settings.profile, help="of cargo, by which the programs are built")
     parser.add_argument("--deaths", type=int, default=Settings.deaths)
     parser.add_argument("--rounds", type=int, default=Settings.rounds)
     parser.add_argument("--here", action="store_true", help="in this process")
     parser.add_argument("checks", nargs="*", metavar="CHECK", help=", ".join(CHECKS))
     arguments = parser.parse_args()
-    Settings.target, Settings.deaths, Settings.rounds = arguments.target.resolve(), arguments.deaths, arguments.rounds
+    Settings.target, Settings.profile = arguments.target.resolve(), arguments.profile
+    Settings.deaths, Settings.rounds = arguments.deaths, arguments.rounds
     unknown = set(arguments.checks) - set(CHECKS)
     if unknown:
         parser.error(f"no check is called {', '.join(sorted(unknown))}")
@@ -435,7 +440,7 @@ def main():
     failed = []
     for name in arguments.checks or CHECKS:
         print(f"{name} ...", flush=True)
-        command = [sys.executable, __file__, "--here", "--target", Settings.target, name]
+        command = [sys.executable, __file__, "--here", "--target", Settings.target, "--profile", Settings.profile, name]
         command += ["--deaths", str(Settings.deaths), "--rounds", str(Settings.rounds)]
         try:
             status = subprocess.run(command, timeout=SECONDS).returncode
