@@ -22,6 +22,8 @@
 //! left then: what the client has changed, emptied or used for something else stays as it is.
 
 mod content;
+#[cfg(test)]
+mod damage_tests;
 mod entry;
 mod error;
 mod files;

@@ -118,7 +118,7 @@ impl Registry {
     pub fn open_ahead(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.open.is_none() {
-            state.open = self.to_read().and_then(|open| self.continued(&mut state, open).ok());
+            state.open = self.to_read().filter(|open| continued(&mut state, open).is_ok());
         }
     }
 
@@ -135,20 +135,42 @@ impl Registry {
             Some(open) => open,
             None => self.open(&mut state, transaction).map_err(|why| self.complain(&mut state, &why))?,
         };
-        let mut marker = match (transaction, &self.directory) {
-            (Transaction::Write, Some(directory)) => Marker::hold(&directory.join(table::FILE)),
-            _ => None,
-        };
+        let mut marker = (transaction == Transaction::Write).then(|| self.marker()).flatten();
         marker.iter_mut().for_each(Marker::writing);
         let result = work(&open, &mut state);
         marker.iter_mut().for_each(Marker::end);
+        drop(marker);
         match result {
             Ok(value) => {
                 (state.open, state.complained) = (Some(open), false);
                 Ok(value)
             }
-            Err(why) => Err(self.complain(&mut state, &why.to_string())),
+            Err(why) => {
+                self.close(open);
+                self.give_up_damaged(&why);
+                Err(self.complain(&mut state, &why.to_string()))
+            }
         }
+    }
+
+    /// Closes the table: redb writes to it once more then, which is noted as any write is.
+    fn close(&self, open: Open) {
+        let mut marker = matches!(open, Open::ToWrite(_)).then(|| self.marker()).flatten();
+        marker.iter_mut().for_each(Marker::writing);
+        drop(open);
+        marker.iter_mut().for_each(Marker::opened);
+    }
+
+    /// Has the next who opens the table make it anew, if `why` says that it is damaged.
+    fn give_up_damaged(&self, why: &redb::Error) {
+        if let Some(directory) = &self.directory {
+            table::give_up_damaged(&directory.join(table::FILE), why);
+        }
+    }
+
+    /// The mark on the table's file, if it has one.
+    fn marker(&self) -> Option<Marker> {
+        Marker::hold(&self.directory.as_ref()?.join(table::FILE))
     }
 
     /// Says once, and not at every call, what is wrong.
@@ -170,22 +192,48 @@ impl Registry {
                 Open::to_write(&directory.join(table::FILE), self.started + SUCCESSION)?
             }
         };
-        if matches!(open, Open::ToWrite(_)) {
-            open.prepare(&self.fingerprint).map_err(|why| why.to_string())?;
+        match self.prepare(&open).and_then(|()| continued(state, &open)) {
+            Ok(()) => Ok(open),
+            Err(why) => {
+                self.close(open);
+                self.give_up_damaged(&why);
+                Err(why.to_string())
+            }
         }
-        self.continued(state, open).map_err(|why| why.to_string())
+    }
+
+    /// Gets a table ready that is open to be written.
+    fn prepare(&self, open: &Open) -> Result<(), redb::Error> {
+        if matches!(open, Open::ToRead(_)) {
+            return Ok(());
+        }
+        // A transaction, but one that does away with no doubt that there was.
+        let mut marker = self.marker();
+        marker.iter_mut().for_each(Marker::writing);
+        let prepared = open.prepare(&self.fingerprint);
+        marker.iter_mut().for_each(Marker::opened);
+        prepared
     }
 
     /// The table to be read, if this driver has left one that is in order.
     fn to_read(&self) -> Option<Open> {
         Open::to_read(&self.directory.as_ref()?.join(table::FILE), &self.fingerprint)
     }
+}
 
-    /// Goes on counting uses where the table ends.
-    fn continued(&self, state: &mut State, open: Open) -> Result<Open, redb::Error> {
-        let last = open.entries()?.iter().map(|entry| entry.last_use).max().unwrap_or(0);
-        state.clock = state.clock.max(last);
-        Ok(open)
+/// Goes on counting uses where the table ends.
+fn continued(state: &mut State, open: &Open) -> Result<(), redb::Error> {
+    let last = open.entries()?.iter().map(|entry| entry.last_use).max().unwrap_or(0);
+    state.clock = state.clock.max(last);
+    Ok(())
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = state.open.take() {
+            self.close(open);
+        }
     }
 }
 

@@ -175,6 +175,27 @@ impl Open {
     }
 }
 
+/// Moves the registry at `path` out of the way if `why` says that it is damaged, so that the next who opens it makes it anew.
+/// What else may be wrong, such as a full disk, passes.
+pub(super) fn give_up_damaged(path: &Path, why: &redb::Error) {
+    use redb::Error::{Corrupted, Io, TableIsMultimap, TableTypeMismatch, TypeDefinitionChanged};
+    let is_damaged = match why {
+        Corrupted(_) | TableTypeMismatch { .. } | TableIsMultimap(_) | TypeDefinitionChanged { .. } => true,
+        Io(why) => is_damage(why),
+        _ => false,
+    };
+    if is_damaged {
+        if let Err(why) = put_aside(path, &why.to_string()) {
+            log::warn!("{} stays as it is: {why}", path.display());
+        }
+    }
+}
+
+/// Whether reading failed for what was read, and not for the disk.
+fn is_damage(why: &std::io::Error) -> bool {
+    matches!(why.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof)
+}
+
 /// Moves the registry at `path` out of the way, for whoever wants to know what became of it.
 fn put_aside(path: &Path, why: &str) -> Result<(), String> {
     let aside = path.with_extension("damaged");
@@ -223,9 +244,7 @@ pub(super) fn open(path: &Path, create: bool) -> Result<Database, Refused> {
     match catch_unwind(AssertUnwindSafe(read)) {
         Ok(Ok(database)) => Ok(database),
         Ok(Err(DatabaseError::DatabaseAlreadyOpen)) => Err(Refused::InUse),
-        Ok(Err(DatabaseError::Storage(StorageError::Io(why))))
-            if why.kind() != ErrorKind::InvalidData && why.kind() != ErrorKind::UnexpectedEof =>
-        {
+        Ok(Err(DatabaseError::Storage(StorageError::Io(why)))) if !is_damage(&why) => {
             Err(Refused::Io(why.to_string()))
         }
         Ok(Err(why)) => Err(Refused::Broken(why.to_string())),
