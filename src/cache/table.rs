@@ -254,7 +254,11 @@ pub(super) fn open(path: &Path, create: bool) -> Result<Database, Refused> {
 
 /// Reads all there is, so that nothing unexpected is left for later. What is not there yet will be made.
 fn read_whole(database: &Database) {
-    let table = database.begin_read().ok().and_then(|transaction| transaction.open_table(ENTRIES).ok());
+    let Ok(transaction) = database.begin_read() else { return };
+    if let Ok(facts) = transaction.open_table(FACTS) {
+        let _ = facts.get(FINGERPRINT).map(|fact| fact.map(|fact| fact.value().len()));
+    }
+    let table = transaction.open_table(ENTRIES).ok();
     if let Some(Err(why)) = table.map(|table| entries(&table)) {
         log::warn!("the registry cannot be read whole: {why}");
     }
