@@ -60,9 +60,13 @@ fn every_damage_heals() {
     };
     let blocks = whole.chunks(16).enumerate().filter(|(_, block)| block.iter().any(|&byte| byte != 0));
     for (block, _) in blocks {
-        let mut damaged = whole.clone();
-        damaged[block * 16 + 3] ^= 0xcd;
-        try_one(&damaged, &format!("block {block}"));
+        let changes: [fn(&mut [u8]); 2] =
+            [|block| block[3] ^= 0xcd, |block| block[1..3].copy_from_slice(&[0, 16])];
+        for change in changes {
+            let mut damaged = whole.clone();
+            change(&mut damaged[block * 16..][..16]);
+            try_one(&damaged, &format!("block {block}"));
+        }
     }
     for len in (0..whole.len()).step_by(whole.len() / 16) {
         try_one(&whole[..len], &format!("cut to {len}"));

@@ -5,7 +5,7 @@ use super::marker::{Left, Marker};
 use redb::backends::InMemoryBackend;
 use redb::{
     Builder, Database, DatabaseError, ReadOnlyDatabase, ReadOnlyTable, ReadableDatabase, ReadableTable,
-    StorageError, TableDefinition, TableHandle, WriteTransaction,
+    StorageError, TableDefinition, TableError, TableHandle, WriteTransaction,
 };
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -178,16 +178,20 @@ impl Open {
 /// Moves the registry at `path` out of the way if `why` says that it is damaged, so that the next who opens it makes it anew.
 /// What else may be wrong, such as a full disk, passes.
 pub(super) fn give_up_damaged(path: &Path, why: &redb::Error) {
-    use redb::Error::{Corrupted, Io, TableIsMultimap, TableTypeMismatch, TypeDefinitionChanged};
-    let is_damaged = match why {
-        Corrupted(_) | TableTypeMismatch { .. } | TableIsMultimap(_) | TypeDefinitionChanged { .. } => true,
-        Io(why) => is_damage(why),
-        _ => false,
-    };
-    if is_damaged {
+    if is_damaged(why) {
         if let Err(why) = put_aside(path, &why.to_string()) {
             log::warn!("{} stays as it is: {why}", path.display());
         }
+    }
+}
+
+/// Whether an error tells of the file, and not of the disk or of this process.
+fn is_damaged(why: &redb::Error) -> bool {
+    use redb::Error::{Corrupted, Io, TableIsMultimap, TableTypeMismatch, TypeDefinitionChanged};
+    match why {
+        Corrupted(_) | TableTypeMismatch { .. } | TableIsMultimap(_) | TypeDefinitionChanged { .. } => true,
+        Io(why) => is_damage(why),
+        _ => false,
     }
 }
 
@@ -240,9 +244,16 @@ pub(super) fn open(path: &Path, create: bool) -> Result<Database, Refused> {
         false => builder().open(path),
     };
     // redb takes some of what it finds for granted.
-    let read = || open().inspect(read_whole);
+    let read = || open().map(|database| (read_whole(&database), database));
     match catch_unwind(AssertUnwindSafe(read)) {
-        Ok(Ok(database)) => Ok(database),
+        // Once reading has failed, redb writes nothing: whoever is to write it makes it anew.
+        Ok(Ok((Err(why), _))) if create && is_damaged(&why) => Err(Refused::Broken(why.to_string())),
+        Ok(Ok((read, database))) => {
+            if let Err(why) = read {
+                log::warn!("the registry cannot be read whole: {why}");
+            }
+            Ok(database)
+        }
         Ok(Err(DatabaseError::DatabaseAlreadyOpen)) => Err(Refused::InUse),
         Ok(Err(DatabaseError::Storage(StorageError::Io(why)))) if !is_damage(&why) => {
             Err(Refused::Io(why.to_string()))
@@ -253,14 +264,15 @@ pub(super) fn open(path: &Path, create: bool) -> Result<Database, Refused> {
 }
 
 /// Reads all there is, so that nothing unexpected is left for later. What is not there yet will be made.
-fn read_whole(database: &Database) {
-    let Ok(transaction) = database.begin_read() else { return };
-    if let Ok(facts) = transaction.open_table(FACTS) {
-        let _ = facts.get(FINGERPRINT).map(|fact| fact.map(|fact| fact.value().len()));
+fn read_whole(database: &Database) -> Result<(), redb::Error> {
+    let transaction = database.begin_read()?;
+    match transaction.open_table(FACTS) {
+        Err(TableError::TableDoesNotExist(_)) => {}
+        facts => drop(facts?.get(FINGERPRINT)?),
     }
-    let table = transaction.open_table(ENTRIES).ok();
-    if let Some(Err(why)) = table.map(|table| entries(&table)) {
-        log::warn!("the registry cannot be read whole: {why}");
+    match transaction.open_table(ENTRIES) {
+        Err(TableError::TableDoesNotExist(_)) => Ok(()),
+        table => entries(&table?).map(drop),
     }
 }
 
