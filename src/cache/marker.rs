@@ -6,8 +6,10 @@
 //!
 //! Nothing here is synced, and need not be: a power cut is not what it tells of, and redb survives those.
 
-use std::fs::{File, TryLockError};
-use std::io::{ErrorKind, Read};
+use nix::fcntl::{Flock, FlockArg};
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -35,9 +37,22 @@ pub(super) enum Left {
 
 /// The mark, held: nobody else works on the registry meanwhile. Dropped without [`end`](Self::end), it stays.
 pub(super) struct Marker {
-    /// Locked.
-    file: File,
+    file: Locked,
     note: String,
+}
+
+/// A file that is locked as long as this lives. The standard library has no locks for Android.
+struct Locked(Option<Flock<File>>);
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // At once, and not when a process that is being started lets its copy of the descriptor go.
+        if let Some(Err((lock, _))) = self.0.take().map(Flock::unlock) {
+            // It would try once more, and panic. What is closed is let go of all the same.
+            let _ = nix::unistd::close(lock.as_raw_fd());
+            std::mem::forget(lock);
+        }
+    }
 }
 
 /// Where the mark of the registry at `path` is.
@@ -54,17 +69,20 @@ impl Marker {
             options.read(true).write(true).create(true).truncate(false).mode(0o600);
             options
         };
-        let file = options().open(place(path)).ok()?;
+        let mut file = options().open(place(path)).ok()?;
         let began = Instant::now();
-        while let Err(why) = file.try_lock() {
-            match why {
-                TryLockError::Error(why) if why.kind() != ErrorKind::Interrupted => return None,
-                _ if began.elapsed() >= PATIENCE => return None,
-                _ => std::thread::sleep(PAUSE),
+        let file = loop {
+            match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+                Ok(lock) => break Locked(Some(lock)),
+                Err((other, nix::Error::EWOULDBLOCK | nix::Error::EINTR)) if began.elapsed() < PATIENCE => {
+                    file = other;
+                    std::thread::sleep(PAUSE);
+                }
+                Err(_) => return None,
             }
-        }
+        };
         let mut note = Vec::new();
-        (&file).take(16).read_to_end(&mut note).ok()?;
+        file.0.as_deref()?.take(16).read_to_end(&mut note).ok()?;
         // What nobody has written here is a note of damage, too.
         Some(Marker { file, note: String::from_utf8_lossy(&note).into_owned() })
     }
@@ -100,20 +118,14 @@ impl Marker {
 
     fn write(&mut self, note: &str) {
         // What cannot be noted is not known later: no worse than without a mark.
-        let written = self.file.set_len(0).and_then(|()| self.file.write_all_at(note.as_bytes(), 0));
+        let Some(file) = self.file.0.as_deref() else { return };
+        let written = file.set_len(0).and_then(|()| file.write_all_at(note.as_bytes(), 0));
         if let Err(why) = written {
             log::debug!("the registry is used without a mark: {why}");
         }
         if note.is_empty() || note == SUSPECTED {
             self.note = note.into();
         }
-    }
-}
-
-impl Drop for Marker {
-    fn drop(&mut self) {
-        // At once, and not when a process that is being started lets its copy of the descriptor go. If it fails, then.
-        let _ = self.file.unlock();
     }
 }
 

@@ -141,7 +141,7 @@ impl Requant {
             } else {
                 let at = vector * 2 * lanes + lane;
                 to_quick[at] = below_one(multiplier.mantissa, right);
-                to_quick[at + lanes] = if twice { (-1.0 - right as f32).exp2() } else { 0.0 };
+                to_quick[at + lanes] = if twice { 0.5 / (1u64 << right) as f32 } else { 0.0 };
             }
         }
         let target = Bytes::new(requantisation);
@@ -168,7 +168,7 @@ impl Requant {
 
 /// A multiplier of no left shift, as a float below 1: no sum times it is beyond 32 bits.
 fn below_one(mantissa: i32, right: i32) -> f32 {
-    let real = f64::from(mantissa) * f64::from(-31 - right).exp2();
+    let real = f64::from(mantissa) / (1u64 << (31 + right)) as f64;
     (real as f32).min(1.0 - f32::EPSILON / 2.0)
 }
 
