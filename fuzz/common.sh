@@ -9,8 +9,8 @@ scratch=$(mktemp -d -p /dev/shm nnhal-fuzz.XXXXXX 2>/dev/null || mktemp -d)
 export scratch
 trap 'rm -rf "$scratch"' EXIT
 
-# unpack TARGET: the kept corpus, into work/TARGET.
+# unpack TARGET: the kept corpus, into state/TARGET.
 unpack() {
-  mkdir -p "work/$1"
-  [ ! -e "corpus/$1.tar.gz" ] || tar -xzf "corpus/$1.tar.gz" -C "work/$1"
+  mkdir -p "state/$1"
+  [ ! -e "corpus/$1.tar.gz" ] || tar -xzf "corpus/$1.tar.gz" -C "state/$1"
 }

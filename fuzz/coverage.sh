@@ -4,7 +4,7 @@
 #
 #   fuzz/coverage.sh
 #
-# It runs what fuzz/run.sh has left in fuzz/work, the kept corpora included.
+# It runs what fuzz/run.sh has left in fuzz/state, the kept corpora included.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -12,7 +12,7 @@ tools=$(dirname "$(find "$(rustc --print sysroot)" -name llvm-cov)")
 # Cargo cannot tell the two instrumentations apart by itself: another number of units makes another build of nnhal.
 NNHAL_FUZZ_COVERAGE=1 RUSTC_WRAPPER="$PWD/instrument.sh" cargo build --locked --release --bins \
   --config profile.release.package.nnhal.codegen-units=15
-found=work/coverage
+found=state/coverage
 rm -rf "$found"
 mkdir -p "$found"
 objects=()
@@ -23,7 +23,7 @@ for target in "${all[@]}"; do
   # One by one, where one may end the process.
   inputs=2000
   [ "$target" != registry ] || inputs=1
-  find "work/$target" -type f -print0 |
+  find "state/$target" -type f -print0 |
     TMPDIR="$scratch" LLVM_PROFILE_FILE="$found/$target-%4m.profraw" xargs -0 -r -n "$inputs" "$found/$target" \
       -rss_limit_mb=4096 >"$found/$target.log" 2>&1 || echo "fuzz: $target ends early" >&2
 done

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Makes the kept corpora anew, of what fuzz/run.sh has left in fuzz/work: as few inputs as have the same coverage.
+# Makes the kept corpora anew, of what fuzz/run.sh has left in fuzz/state: as few inputs as have the same coverage.
 #
 #   fuzz/keep.sh [TARGET...]
 set -euo pipefail
@@ -12,8 +12,8 @@ for target in "${targets[@]}"; do
   unpack "$target"
   kept="$scratch/$target"
   mkdir "$kept"
-  TMPDIR="$scratch" "$CARGO_TARGET_DIR/release/$target" -merge=1 -rss_limit_mb=4096 "$kept" "work/$target" \
-    2>"work/$target.merge.log"
+  TMPDIR="$scratch" "$CARGO_TARGET_DIR/release/$target" -merge=1 -rss_limit_mb=4096 "$kept" "state/$target" \
+    2>"state/$target.merge.log"
   # Large ones are mutants of this repository's models, weights and all. Those are seeds anyway.
   find "$kept" -type f -size +16k -delete
   # The same bytes for the same inputs.

@@ -4,7 +4,7 @@
 #
 #   fuzz/run.sh [SECONDS [TARGET...]]
 #
-# What they learn stays in fuzz/work/TARGET. What they find is in fuzz/work/found, and the script fails.
+# What they learn stays in fuzz/state/TARGET. What they find is in fuzz/state/found, and the script fails.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -14,19 +14,19 @@ targets=("$@")
 [ ${#targets[@]} -gt 0 ] || targets=("${all[@]}")
 RUSTC_WRAPPER="$PWD/instrument.sh" cargo build --locked --release --bins
 export bin="$CARGO_TARGET_DIR/release"
-mkdir -p work/found
+mkdir -p state/found
 for target in "${targets[@]}"; do
   unpack "$target"
 done
-"$bin/seeds" work
+"$bin/seeds" state
 
 fuzz_one() {
-  local log="work/$1.log" again=()
+  local log="state/$1.log" again=()
   # A process of its own for some inputs at a time: src/registry.rs says why.
   [ "$1" != registry ] || again=(-fork=1)
   # Memory is the driver's to limit. A model may take its time, but no input takes this long.
-  if ! TMPDIR="$scratch" "$bin/$1" "work/$1" -max_total_time="$seconds" -timeout=30 -rss_limit_mb=4096 -print_final_stats=1 \
-    -artifact_prefix="work/found/$1-" "${again[@]}" >"$log" 2>&1; then
+  if ! TMPDIR="$scratch" "$bin/$1" "state/$1" -max_total_time="$seconds" -timeout=30 -rss_limit_mb=4096 -print_final_stats=1 \
+    -artifact_prefix="state/found/$1-" "${again[@]}" >"$log" 2>&1; then
     tail -60 "$log" >&2
     echo "fuzz: FAILED: $1" >&2
     return 1

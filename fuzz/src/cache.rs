@@ -49,7 +49,7 @@ fn change(file: &File, input: &mut Unstructured) {
 }
 
 fn check(loaded: Loaded, saved: &HashSet<Vec<Vec<u8>>>) {
-    assert!(saved.contains(&loaded.models), "what nobody saved was loaded");
+    assert!(saved.contains(&loaded.models), "something was loaded that was never saved");
 }
 
 fn change_stored(directory: &Path, input: &mut Unstructured) {

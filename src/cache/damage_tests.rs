@@ -84,6 +84,6 @@ fn a_registry_that_opens_and_cannot_be_used_is_made_anew() {
         transaction.open_table(redb::TableDefinition::<u64, u64>::new("cache files")).unwrap();
         transaction.commit().unwrap();
     }
-    assert_eq!(heal(directory.path(), "a table of other types"), 0, "nobody dies of it");
+    assert_eq!(heal(directory.path(), "a table of other types"), 0, "no driver dies of it");
     assert!(directory.path().join("registry.damaged").exists());
 }

@@ -83,7 +83,7 @@ impl Marker {
         };
         let mut note = Vec::new();
         file.0.as_deref()?.take(16).read_to_end(&mut note).ok()?;
-        // What nobody has written here is a note of damage, too.
+        // A note that no driver writes tells of damage, too.
         Some(Marker { file, note: String::from_utf8_lossy(&note).into_owned() })
     }
 

@@ -146,23 +146,33 @@ impl Registry {
                 Ok(value)
             }
             Err(why) => {
-                self.close(open);
-                self.give_up_damaged(&why);
+                self.give_up(open, &why);
                 Err(self.complain(&mut state, &why.to_string()))
             }
         }
     }
 
-    /// Closes the table: redb writes to it once more then, which is noted as any write is.
+    /// Closes the table: redb writes to it once more then.
     fn close(&self, open: Open) {
-        let mut marker = matches!(open, Open::ToWrite(_)).then(|| self.marker()).flatten();
-        marker.iter_mut().for_each(Marker::writing);
-        drop(open);
-        marker.iter_mut().for_each(Marker::opened);
+        match open {
+            Open::ToRead(_) => drop(open),
+            Open::ToWrite(_) => self.noted(|| drop(open)),
+        }
     }
 
-    /// Has the next who opens the table make it anew, if `why` says that it is damaged.
-    fn give_up_damaged(&self, why: &redb::Error) {
+    /// Does what writes to the table and is no transaction of a caller's: it is noted as any write is, and does away with no
+    /// doubt that there was.
+    fn noted<T>(&self, work: impl FnOnce() -> T) -> T {
+        let mut marker = self.marker();
+        marker.iter_mut().for_each(Marker::writing);
+        let done = work();
+        marker.iter_mut().for_each(Marker::opened);
+        done
+    }
+
+    /// Closes the table after an error, and puts it aside if `why` says that it is damaged.
+    fn give_up(&self, open: Open, why: &redb::Error) {
+        self.close(open);
         if let Some(directory) = &self.directory {
             table::give_up_damaged(&directory.join(table::FILE), why);
         }
@@ -195,8 +205,7 @@ impl Registry {
         match self.prepare(&open).and_then(|()| continued(state, &open)) {
             Ok(()) => Ok(open),
             Err(why) => {
-                self.close(open);
-                self.give_up_damaged(&why);
+                self.give_up(open, &why);
                 Err(why.to_string())
             }
         }
@@ -204,15 +213,10 @@ impl Registry {
 
     /// Gets a table ready that is open to be written.
     fn prepare(&self, open: &Open) -> Result<(), redb::Error> {
-        if matches!(open, Open::ToRead(_)) {
-            return Ok(());
+        match open {
+            Open::ToRead(_) => Ok(()),
+            Open::ToWrite(_) => self.noted(|| open.prepare(&self.fingerprint)),
         }
-        // A transaction, but one that does away with no doubt that there was.
-        let mut marker = self.marker();
-        marker.iter_mut().for_each(Marker::writing);
-        let prepared = open.prepare(&self.fingerprint);
-        marker.iter_mut().for_each(Marker::opened);
-        prepared
     }
 
     /// The table to be read, if this driver has left one that is in order.

@@ -205,7 +205,7 @@ fn put_aside(path: &Path, why: &str) -> Result<(), String> {
     let aside = path.with_extension("damaged");
     log::warn!("{} is made anew, the old one is {}: {why}", path.display(), aside.display());
     match std::fs::rename(path, &aside).or_else(|_| std::fs::remove_file(path)) {
-        // Whoever left the note had not made the registry yet, or had put it aside already.
+        // The daemon that left the note had not made the registry yet, or had put it aside already.
         Err(why) if why.kind() == ErrorKind::NotFound => Ok(()),
         moved => moved.map_err(|why| why.to_string()),
     }
@@ -246,7 +246,7 @@ pub(super) fn open(path: &Path, create: bool) -> Result<Database, Refused> {
     // redb takes some of what it finds for granted.
     let read = || open().map(|database| (read_whole(&database), database));
     match catch_unwind(AssertUnwindSafe(read)) {
-        // Once reading has failed, redb writes nothing: whoever is to write it makes it anew.
+        // Once reading has failed, redb writes nothing: a driver that is to write it makes it anew.
         Ok(Ok((Err(why), _))) if create && is_damaged(&why) => Err(Refused::Broken(why.to_string())),
         Ok(Ok((read, database))) => {
             if let Err(why) = read {

@@ -33,7 +33,7 @@ pub fn do_traced<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     nix::unistd::alarm::set(PATIENCE);
     std::thread::scope(|scope| {
         let traced = scope.spawn(|| {
-            assert!(be_traced(), "nobody traces this");
+            assert!(be_traced(), "a tracer is missing");
             work()
         });
         traced.join().expect("no panic")

@@ -11,7 +11,7 @@ const MADE_ANEW: &str = "is made anew";
 /// What it says where it finds nothing wrong, or could repair it.
 const IN_ORDER: &str = "it is in order";
 /// What must come of no damage.
-const TOO_MANY: &str = "drivers died, or nobody knows of what";
+const TOO_MANY: &str = "too many drivers died, or left no word of it";
 
 /// What becomes of a registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -235,7 +235,7 @@ impl Call {
                 let path = self.path(at + 1);
                 match path.as_os_str().is_empty() {
                     true => self.descriptor(at),
-                    // Only absolute ones lie below the root: nobody here opens files by another directory.
+                    // Only absolute ones lie below the root: drivers here open no files by another directory.
                     false => Some(path),
                 }
             }

@@ -1,4 +1,4 @@
-//! One call under way on the threads that compute: chunks, each of which is done once, by whoever takes it, and a caller who
+//! One call under way on the threads that compute: chunks, each of which one thread takes and does, and a caller who
 //! waits for all. It knows nothing of the threads that there are.
 
 use crate::memory::{client_of_thread, on_account_of};

@@ -27,7 +27,13 @@ pub unsafe trait Lanes: Copy {
     /// The same of two rows of two vectors, `scales` being those of a row. What is beyond 512 either way may be anything that
     /// is.
     #[inline(always)]
-    unsafe fn requantise_rows([a, b, c, d]: [Self::I; 4], scales: [Scales; 2]) -> [Self::I; 4] {
+    unsafe fn requantise_rows(sums: [Self::I; 4], scales: [Scales; 2]) -> [Self::I; 4] {
+        // SAFETY: the same contract.
+        unsafe { Self::requantise_each(sums, scales) }
+    }
+    /// [`Self::requantise`] of two rows of two vectors.
+    #[inline(always)]
+    unsafe fn requantise_each([a, b, c, d]: [Self::I; 4], scales: [Scales; 2]) -> [Self::I; 4] {
         // SAFETY: the same contract.
         unsafe {
             [

@@ -114,15 +114,7 @@ unsafe fn quick_512(x: __m512i, quick: *const f32, farthest: &mut __m512) -> __m
 #[target_feature(enable = "avx2,fma")]
 unsafe fn exactly_256(x: [__m256i; 4], scales: [Scales; 2]) -> [__m256i; 4] {
     // SAFETY: by the contract of [`Lanes`].
-    unsafe {
-        let [a, b, c, d] = x;
-        [
-            Avx2::requantise(a, scales[0]),
-            Avx2::requantise(b, scales[1]),
-            Avx2::requantise(c, scales[0]),
-            Avx2::requantise(d, scales[1]),
-        ]
-    }
+    unsafe { Avx2::requantise_each(x, scales) }
 }
 
 /// The same in AVX-512.
@@ -131,15 +123,7 @@ unsafe fn exactly_256(x: [__m256i; 4], scales: [Scales; 2]) -> [__m256i; 4] {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 unsafe fn exactly_512(x: [__m512i; 4], scales: [Scales; 2]) -> [__m512i; 4] {
     // SAFETY: by the contract of [`Lanes`].
-    unsafe {
-        let [a, b, c, d] = x;
-        [
-            Avx512::requantise(a, scales[0]),
-            Avx512::requantise(b, scales[1]),
-            Avx512::requantise(c, scales[0]),
-            Avx512::requantise(d, scales[1]),
-        ]
-    }
+    unsafe { Avx512::requantise_each(x, scales) }
 }
 
 /// Stores the first `columns` bytes.

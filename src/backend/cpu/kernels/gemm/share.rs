@@ -32,8 +32,7 @@ pub struct Grid {
     strips: usize,
 }
 
-/// Products that are worth a task of their own: some ten microseconds, of which setting tiles up and pointing to rows takes
-/// one.
+/// Products that are worth a task of their own, which sets tiles up and points to its rows before it multiplies.
 const WORTHWHILE: usize = 384 * 1024;
 /// Products that take about a millisecond: only between tasks is looked whether to stop.
 const LONG: usize = 32 * 1024 * 1024;
@@ -55,7 +54,7 @@ impl Grid {
         let moved = |&(bands, strips): &(usize, usize)| {
             let weights = cost.panel_bytes.saturating_mul(panels).saturating_mul(bands);
             let inputs = cost.row_bytes.saturating_mul(rows).saturating_mul(strips);
-            // Whoever has other rows than before and after gets most of them from other cores.
+            // A thread that has other rows than before and after gets most of them from other cores.
             let elsewhere = cost.row_bytes.saturating_add(cost.output_bytes).saturating_mul(rows);
             weights.saturating_add(inputs).saturating_add(if bands < threads { elsewhere } else { 0 })
         };
