@@ -31,7 +31,7 @@ fuzz_one() {
     echo "fuzz: FAILED: $1" >&2
     return 1
   fi
-  echo "fuzz: $1: $(grep -o '^#[0-9]*' "$log" | tail -1 | tr -d '#') inputs, $(grep -o 'cov: [0-9]*' "$log" | tail -1)"
+  echo "fuzz: $1: $(grep -o '^#[0-9][0-9]*' "$log" | tail -1 | tr -d '#') inputs, $(grep -o 'cov: [0-9]*' "$log" | tail -1)"
 }
 export -f fuzz_one
 printf '%s\n' "${targets[@]}" | xargs -P 2 -I{} bash -c 'fuzz_one {}'
