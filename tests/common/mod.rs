@@ -31,7 +31,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -253,6 +253,23 @@ pub fn long_model(count: i32, steps: i32) -> Model {
     model.main.operations = (0..steps).map(step).collect();
     model.main.outputIndexes = vec![steps];
     model
+}
+
+/// A [`long_model`] of 2^18 floats on which this machine works for `least` and longer, and how long it worked: how many
+/// steps that takes differs by twenty between machines and profiles.
+pub fn model_that_lasts(harness: &Harness, least: Duration) -> (Strong<dyn IPreparedModel>, Duration) {
+    let (request, _output) = request(&vec![0; 4 << 18], 4 << 18);
+    let mut steps = 100;
+    loop {
+        let model = harness.prepare(&long_model(1 << 18, steps));
+        let start = Instant::now();
+        model.executeSynchronously(&request, false, i64::MAX, -1).expect("there is time");
+        let whole = start.elapsed();
+        if whole >= least {
+            return (model, whole);
+        }
+        steps *= 2;
+    }
 }
 
 /// FLOOR of one float tensor.

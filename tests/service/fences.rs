@@ -93,7 +93,8 @@ fn times_bound_fenced_executions() {
         assert_eq!(status(&answer), ErrorStatus::INVALID_ARGUMENT);
     }
     // A duration counts from the fences' signal, not from the launch.
-    let (long, later) = (harness.prepare(&long_model(1 << 18, 200)), ClientFence::new());
+    let (long, _) = model_that_lasts(&harness, Duration::from_millis(50));
+    let later = ClientFence::new();
     let (request, _output) = crate::common::request(&vec![0; 4 << 18], 4 << 18);
     let second = 10_000_000_000;
     let fine = long.executeFenced(&request, &later.list(), true, -1, -1, second).expect("launched");

@@ -6,6 +6,7 @@ use crate::common::*;
 use nnhal::aidl::*;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
+use std::time::Duration;
 
 fn config(measure: bool) -> ExecutionConfig {
     ExecutionConfig { measureTiming: measure, loopTimeoutDurationNs: -1, ..Default::default() }
@@ -195,7 +196,8 @@ fn assert_one_at_a_time(execute: impl Fn() -> binder::BinderResult<ExecutionResu
 #[test]
 fn bursts_and_reusable_executions_do_one_thing_at_a_time() {
     let harness = Harness::new();
-    let model = harness.prepare(&long_model(1 << 18, 100));
+    // As long as it may take until both threads ask.
+    let (model, _) = model_that_lasts(&harness, Duration::from_millis(100));
     let (request, _output) = request(&vec![0; 4 << 18], 4 << 18);
     let burst = model.configureExecutionBurst().expect("a burst");
     assert_one_at_a_time(|| burst.executeSynchronously(&request, &[0, 1], false, -1, -1));
