@@ -1,7 +1,7 @@
 //! Private, zeroed memory aligned for any element type and vector width.
 
 use super::budget::Counted;
-use super::zeroed::{ZeroedPages, WORTHWHILE};
+use super::zeroed::{Divided, Part, ZeroedPages, HUGE, WORTHWHILE};
 
 /// A private buffer of bytes, aligned to 64. Not to be cloned: its length may be a client's choice.
 #[derive(Default)]
@@ -14,6 +14,7 @@ pub struct AlignedBuf {
 enum Storage {
     Blocks(Box<[Block]>),
     Pages(ZeroedPages),
+    Part(Part),
 }
 
 impl Default for Storage {
@@ -42,11 +43,42 @@ impl AlignedBuf {
         Some(buf)
     }
 
+    /// As [`AlignedBuf::zeroed`], of pages that are shared with other buffers; of its own where those have no room left.
+    fn of(pages: &mut Divided, len: usize) -> Option<Self> {
+        let Some(part) = pages.take(len.checked_next_multiple_of(size_of::<Block>())?) else {
+            return Self::zeroed(len);
+        };
+        let counted = Some(Counted::take(part.bytes().len())?);
+        Some(AlignedBuf { storage: Storage::Part(part), len, counted })
+    }
+
     /// A copy of `bytes`; `None` where the memory cannot be had.
     pub fn copy_of(bytes: &[u8]) -> Option<Self> {
         let mut buf = Self::zeroed(bytes.len())?;
         buf.copy_from_slice(bytes);
         Some(buf)
+    }
+}
+
+/// Makes buffers that live and die together, as a model's weights do: side by side, so that they fill huge pages where the
+/// kernel has such. To touch a page for the first time takes longer than to fill it.
+#[derive(Default)]
+pub struct Slab {
+    pages: Option<Divided>,
+}
+
+impl Slab {
+    /// For buffers of about `expected` bytes together; of what is left untouched in the end nothing is taken.
+    pub fn new(expected: usize) -> Self {
+        Slab { pages: Some(expected).filter(|&bytes| bytes >= HUGE).and_then(Divided::new) }
+    }
+
+    /// `len` zeroed bytes; `None` where the memory cannot be had.
+    pub fn zeroed(&mut self, len: usize) -> Option<AlignedBuf> {
+        match &mut self.pages {
+            Some(pages) => AlignedBuf::of(pages, len),
+            None => AlignedBuf::zeroed(len),
+        }
     }
 }
 
@@ -64,6 +96,7 @@ impl std::ops::Deref for AlignedBuf {
         let bytes = match &self.storage {
             Storage::Blocks(blocks) => bytemuck::cast_slice(blocks),
             Storage::Pages(pages) => pages.bytes(),
+            Storage::Part(part) => part.bytes(),
         };
         &bytes[..self.len]
     }
@@ -74,6 +107,7 @@ impl std::ops::DerefMut for AlignedBuf {
         let bytes = match &mut self.storage {
             Storage::Blocks(blocks) => bytemuck::cast_slice_mut(blocks),
             Storage::Pages(pages) => pages.bytes_mut(),
+            Storage::Part(part) => part.bytes_mut(),
         };
         &mut bytes[..self.len]
     }
@@ -103,5 +137,26 @@ mod tests {
         // More than the process may have: the kernel would promise it.
         assert!(AlignedBuf::zeroed(crate::memory::machine_bytes() / 2 + 1).is_none());
         assert!(AlignedBuf::zeroed(0).unwrap().is_empty());
+    }
+
+    #[test]
+    fn buffers_side_by_side_are_as_good_as_others() {
+        for expected in [0, HUGE] {
+            let mut slab = Slab::new(expected);
+            // The last ones do not fit any more.
+            let lengths = [0, 1, 64, 65, HUGE / 2, HUGE / 4, HUGE / 4, HUGE];
+            let mut buffers = lengths.map(|len| slab.zeroed(len).unwrap());
+            drop(slab);
+            for (i, (buffer, len)) in buffers.iter_mut().zip(lengths).enumerate() {
+                assert_eq!((buffer.len(), buffer.as_ptr() as usize % 64), (len, 0));
+                assert!(buffer.iter().all(|&b| b == 0));
+                buffer.fill(i as u8 + 1);
+            }
+            for (i, buffer) in buffers.into_iter().enumerate() {
+                assert!(buffer.iter().all(|&b| b == i as u8 + 1));
+            }
+            assert!(Slab::new(expected).zeroed(usize::MAX / 2).is_none());
+            assert!(Slab::new(expected).zeroed(usize::MAX).is_none());
+        }
     }
 }

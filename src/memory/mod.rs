@@ -33,7 +33,7 @@ mod zeroed;
 
 pub use access::Access;
 pub use accessed::Accessed;
-pub use aligned::AlignedBuf;
+pub use aligned::{AlignedBuf, Slab};
 pub use allocator::give_back_soon;
 pub use arena::Arena;
 pub use blocking::{check as check_blocking, file_type};

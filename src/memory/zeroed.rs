@@ -6,12 +6,56 @@ use nix::sys::mman::{madvise, mmap_anonymous, munmap, MapFlags, MmapAdvise, Prot
 use std::ffi::c_void;
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// Bytes from which on pages are worth their system calls. Allocators would fill an aligned block with zeroes themselves,
 /// which touches all of it.
 pub const WORTHWHILE: usize = 128 << 10;
 /// What a huge page has, where the kernel has any.
-const HUGE: usize = 2 << 20;
+pub const HUGE: usize = 2 << 20;
+
+/// Pages that are handed out in parts, none of them twice.
+pub struct Divided {
+    pages: Arc<ZeroedPages>,
+    used: usize,
+}
+
+/// A part of some pages, which nobody else has. All of them are unmapped when the last part is dropped.
+pub struct Part {
+    pages: Arc<ZeroedPages>,
+    start: usize,
+    len: usize,
+}
+
+impl Divided {
+    /// Pages of `len` bytes; `None` where the memory cannot be had.
+    pub fn new(len: usize) -> Option<Self> {
+        Some(Divided { pages: Arc::new(ZeroedPages::new(len)?), used: 0 })
+    }
+
+    /// `len` bytes, which are zeroes still, behind those that were taken before. `None` where not so many are left.
+    pub fn take(&mut self, len: usize) -> Option<Part> {
+        let start = self.used;
+        self.used = start.checked_add(len).filter(|&end| end <= self.pages.len)?;
+        Some(Part { pages: self.pages.clone(), start, len })
+    }
+}
+
+impl Part {
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: the part lies within the pages, which live as long, and is only written through `&mut self`.
+        unsafe { std::slice::from_raw_parts(self.first(), self.len) }
+    }
+
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above; no other part has any of these bytes, and nobody reads all pages at once.
+        unsafe { std::slice::from_raw_parts_mut(self.first(), self.len) }
+    }
+
+    fn first(&self) -> *mut u8 {
+        self.pages.start.as_ptr().cast::<u8>().wrapping_add(self.start)
+    }
+}
 
 /// Private pages, unmapped when dropped.
 pub struct ZeroedPages {

@@ -18,7 +18,7 @@ pub fn compile(subgraph: &Subgraph, control: &Control) -> Result<Routine, Backen
     let plan = plan(&graph).ok_or(BackendError::TooLarge { size: u64::MAX, limit: MAX_RUN_BYTES })?;
     check_size(plan.size as u64, MAX_RUN_BYTES)?;
     let mut steps = Vec::with_capacity(graph.nodes.len());
-    let mut packer = Packer::default();
+    let mut packer = Packer::new(&graph);
     for node in std::mem::take(&mut graph.nodes) {
         control.yield_point()?;
         steps.push(step(&graph, node, &mut packer, control)?);

@@ -4,10 +4,11 @@
 //! Weights that are the client's still are copied to a scratch, one call's after the other's, and packed from there: a copy
 //! of all of them is never made.
 
+use super::graph::{Graph, Value};
 use super::kernels::{self, Kernel, Source};
 use super::routine::is_data;
 use crate::backend::BackendError;
-use crate::memory::{AlignedBuf, MemoryError};
+use crate::memory::{AlignedBuf, MemoryError, Slab};
 use crate::model::Constant;
 use crate::ops::{Arg, Args, Interrupt, NeverInterrupted, Operation};
 use crate::tensor::TensorInfo;
@@ -28,12 +29,26 @@ pub struct Known<'g> {
 }
 
 /// Packs the weights of one call after the other.
-#[derive(Default)]
 pub struct Packer {
+    weights: Slab,
     scratch: AlignedBuf,
+    /// What the scratch has at the least, once there is one.
+    least: usize,
 }
 
 impl Packer {
+    /// For calls of a graph.
+    pub fn new(graph: &Graph) -> Self {
+        let of_client = |value: &Value| match &value.constant {
+            Some(Constant::Client(slice)) => slice.len(),
+            _ => 0,
+        };
+        let all: usize = graph.values.iter().map(of_client).fold(0, usize::saturating_add);
+        // Packed, weights are a little longer.
+        let weights = Slab::new(all.saturating_add(all / 8));
+        Packer { weights, scratch: AlignedBuf::default(), least: all.min(LEAST_SCRATCH) }
+    }
+
     /// A kernel for this call, if there is a faster one than the plain evaluation, and it has all constants that it is
     /// packed from.
     pub fn kernel(
@@ -50,6 +65,7 @@ impl Packer {
         let memory = |source| BackendError::Memory { what: "weights to be packed".into(), source };
         let size = copies.iter().map(|copy| copy.constant.len().next_multiple_of(ALIGNMENT)).sum();
         if self.scratch.len() < size {
+            let size = size.max(self.least);
             self.scratch = AlignedBuf::default(); // not both at once
             self.scratch = AlignedBuf::zeroed(size).ok_or(memory(MemoryError::OutOfMemory(size)))?;
         }
@@ -60,7 +76,7 @@ impl Packer {
             copy.constant.read(&mut to[..len]).map_err(memory)?;
             (data[copy.input], rest) = (Some(&to[..len]), behind);
         }
-        let kernel = call.select(&data, &mut Source::Pack, interrupt);
+        let kernel = call.select(&data, &mut Source::Pack(&mut self.weights), interrupt);
         if kernel.is_none() {
             // It was selected before: it was told to stop, or memory is missing.
             interrupt.check()?;
@@ -69,6 +85,10 @@ impl Packer {
         Ok(kernel)
     }
 }
+
+/// What no scratch grows up to bit by bit, as all of it would be touched for the first time each time. A huge page has as
+/// much.
+const LEAST_SCRATCH: usize = 2 << 20;
 
 /// Of copies in the scratch: of any element, and of a cache line.
 const ALIGNMENT: usize = 64;

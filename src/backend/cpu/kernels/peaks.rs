@@ -5,7 +5,7 @@ use super::gemm::{Constants, Packed, Requantisation, Shape, Zeros};
 use super::isa::Isa;
 use super::Source;
 use crate::backend::Peaks;
-use crate::memory::AlignedBuf;
+use crate::memory::{AlignedBuf, Slab};
 use crate::ops::NeverInterrupted;
 use crate::tensor::requant::Multiplier;
 use crate::tensor::OperandType;
@@ -35,7 +35,8 @@ pub fn peaks(threads: usize) -> Option<Peaks> {
     let (weights, bias) = (vec![0.5f32; COLUMNS * FLOAT_DEPTH], vec![0f32; COLUMNS]);
     let constants = || Some(Constants { weights: &weights, bias: &bias, interrupt });
     let range = (f32::NEG_INFINITY, f32::INFINITY);
-    let floats = Packed::float(isa, shape(FLOAT_DEPTH), range, &mut Source::Pack, constants)?;
+    let floats =
+        Packed::float(isa, shape(FLOAT_DEPTH), range, &mut Source::Pack(&mut Slab::default()), constants)?;
     let (weights, bias) = (vec![1i8; COLUMNS * DEPTH], vec![0i32; COLUMNS]);
     let constants = || Some(Constants { weights: &weights, bias: &bias, interrupt });
     let multipliers = vec![Multiplier::new(0.01); COLUMNS];
@@ -47,7 +48,14 @@ pub fn peaks(threads: usize) -> Option<Peaks> {
         once: false,
     };
     let zeros = Zeros { signed_inputs: true, input: 0, signed_weights: true, weight: 0 };
-    let bytes = Packed::quant(isa, shape(DEPTH), zeros, &requantisation, &mut Source::Pack, constants)?;
+    let bytes = Packed::quant(
+        isa,
+        shape(DEPTH),
+        zeros,
+        &requantisation,
+        &mut Source::Pack(&mut Slab::default()),
+        constants,
+    )?;
     Some(Peaks {
         threads,
         float_multiply_adds: products(FLOAT_DEPTH) * rate(threads, || product(&floats))?,

@@ -1,11 +1,11 @@
 //! Where a kernel's weights come from: packed now from constants, or as an earlier compilation packed them, or nowhere
 //! yet.
 
-use crate::memory::{AlignedBuf, Weights};
+use crate::memory::{AlignedBuf, Slab, Weights};
 
 pub enum Source<'a> {
-    /// Constants have data: pack them.
-    Pack,
+    /// Constants have data: pack them, in memory of this slab.
+    Pack(&'a mut Slab),
     /// Only which kernel it is matters now: it gets no weights, and must not run.
     Later,
     /// Gives weights packed before, so many bytes of them.
@@ -24,8 +24,8 @@ impl Source<'_> {
         match self {
             Source::Packed(next) => next(bytes).filter(|weights| weights.len() == bytes),
             Source::Later => Some(AlignedBuf::default().into()),
-            Source::Pack => {
-                let mut packed = AlignedBuf::zeroed(bytes)?;
+            Source::Pack(slab) => {
+                let mut packed = slab.zeroed(bytes)?;
                 pack(bytemuck::cast_slice_mut(&mut packed))?;
                 Some(packed.into())
             }

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::backend::cpu::pool::ThreadPool;
-use crate::memory::{Access, Accessed, AlignedBuf, ClientSlice, Mapping, Target, View};
+use crate::memory::{Access, Accessed, AlignedBuf, ClientSlice, Mapping, Slab, Target, View};
 use crate::ops::testing::{int, tensor, Tensor};
 use crate::ops::{evaluate, Arg, NeverInterrupted, Operation, Run};
 use crate::tensor::{ChannelQuant, OperandType, TensorInfo};
@@ -127,7 +127,9 @@ fn compare_on(
     let outputs = [evaluate::with_dims(&output, &dims[0])];
     let call = Args { outputs: &outputs, ..call };
     let plain = evaluate::run(operation, &call).unwrap().remove(0).data;
-    let Some(kernel) = select_for(isa, operation, &call, &mut Source::Pack) else { return Ok(None) };
+    let Some(kernel) = select_for(isa, operation, &call, &mut Source::Pack(&mut Slab::default())) else {
+        return Ok(None);
+    };
     let pool = ThreadPool::new(threads).unwrap();
     let work = Work { team: pool.team(threads), interrupt: &NeverInterrupted };
     let mut views: Vec<_> = inputs.iter().map(|t| Some(View::of(&t.data))).collect();

@@ -194,7 +194,7 @@ fn large_calls_have_kernels_and_give_the_same() {
 fn indices_out_of_range_are_an_error_whenever_they_come() {
     use super::{select, Source, Work};
     use crate::backend::cpu::pool::ThreadPool;
-    use crate::memory::{Target, View};
+    use crate::memory::{Slab, Target, View};
     use crate::ops::{Arg, Args, NeverInterrupted};
     let (values, out) = (info(TENSOR_FLOAT32, &[3, 2]), info(TENSOR_FLOAT32, &[2, 2]));
     let (axis, indices) = (int(0), TensorInfo::new(TENSOR_INT32, &[2]));
@@ -209,7 +209,7 @@ fn indices_out_of_range_are_an_error_whenever_they_come() {
         outputs: std::slice::from_ref(&out),
         interrupt: &NeverInterrupted,
     };
-    let kernel = select(GATHER.operation().unwrap(), &args, &mut Source::Pack).unwrap();
+    let kernel = select(GATHER.operation().unwrap(), &args, &mut Source::Pack(&mut Slab::default())).unwrap();
     let (from, pool) = ([0u8; 24], ThreadPool::new(1).unwrap());
     for (index, fits) in [(2i32, true), (3, false), (-1, false), (i32::MIN, false), (i32::MAX, false)] {
         let (chosen, mut to) = ([0i32, index], [0u8; 16]);

@@ -3,7 +3,7 @@
 use super::vector::tests::at_each_level;
 use super::{select, Source, Work};
 use crate::backend::cpu::pool::ThreadPool;
-use crate::memory::{AlignedBuf, Target, View};
+use crate::memory::{AlignedBuf, Slab, Target, View};
 use crate::ops::signature::{find, Operand};
 use crate::ops::testing::{tensor, Tensor};
 use crate::ops::{evaluate, Arg, Args, NeverInterrupted, Operation, OperationType};
@@ -147,7 +147,7 @@ fn compare_call(
         .collect();
     let (mut found, mut first): (bool, Option<Vec<Vec<u8>>>) = (true, None);
     at_each_level(|level| {
-        let Some(kernel) = select(operation, &ahead, &mut Source::Pack) else {
+        let Some(kernel) = select(operation, &ahead, &mut Source::Pack(&mut Slab::default())) else {
             found = false;
             return Ok(());
         };

@@ -248,6 +248,8 @@ struct Layout {
 
 /// Groups of one column that are moved before the next column's: a cache line's worth.
 const RUN: usize = 16;
+/// Columns that are moved together, so that they are written by few instructions.
+const SIDE: usize = 4;
 
 impl Layout {
     /// Packs weights in groups of `G` bytes, up to 8; `None` where it was interrupted.
@@ -261,11 +263,17 @@ impl Layout {
                 let (whole, part) = (depth / G, depth % G);
                 for first in (0..whole).step_by(RUN) {
                     pace.spend(RUN * G * self.columns)?;
-                    for (column, row) in columns.chunks_exact(inputs).enumerate() {
-                        let (row, _) = row[segment * depth..][..depth].as_chunks::<G>();
-                        for (i, group) in row[first..whole.min(first + RUN)].iter().enumerate() {
-                            groups[(first + i) * self.columns + column] = flipped(group, self.flip);
-                        }
+                    let run = first..whole.min(first + RUN);
+                    let to = &mut groups[run.start * self.columns..run.end * self.columns];
+                    let row =
+                        |column| &columns[column * inputs + segment * depth..][run.start * G..run.end * G];
+                    let count = columns.len() / inputs;
+                    for column in (0..count / SIDE * SIDE).step_by(SIDE) {
+                        let rows = std::array::from_fn(|i| row(column + i));
+                        self.place::<G, SIDE>(rows, &mut to[column..]);
+                    }
+                    for column in count / SIDE * SIDE..count {
+                        self.place::<G, 1>([row(column)], &mut to[column..]);
                     }
                 }
                 for (column, row) in columns.chunks_exact(inputs).enumerate().filter(|_| part > 0) {
@@ -276,6 +284,14 @@ impl Layout {
             }
         }
         Some(())
+    }
+
+    /// Puts groups of `N` columns side by side, and the columns' next ones a line of all columns further.
+    fn place<const G: usize, const N: usize>(&self, columns: [&[u8]; N], to: &mut [[u8; G]]) {
+        let columns = columns.map(|column| column.as_chunks::<G>().0);
+        for (i, to) in to.chunks_mut(self.columns).take(columns[0].len()).enumerate() {
+            to[..N].copy_from_slice(&columns.map(|column| flipped(&column[i], self.flip)));
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use super::*;
 use crate::backend::cpu::kernels::isa::Isa;
 use crate::backend::cpu::kernels::Source;
+use crate::memory::Slab;
 use crate::ops::{Interrupt, NeverInterrupted, OpError};
 use crate::tensor::requant::Multiplier;
 use crate::tensor::OperandType;
@@ -126,7 +127,7 @@ proptest! {
         for isa in Isa::available() {
             let constants = || Some(Constants { weights: &weights[..], bias: &bias[..], interrupt: &NeverInterrupted });
             let shape = Shape { columns, segments: 1, depth };
-            let packed = Packed::quant(isa, shape, zeros, &requantisation, &mut Source::Pack, constants).unwrap();
+            let packed = Packed::quant(isa, shape, zeros, &requantisation, &mut Source::Pack(&mut Slab::default()), constants).unwrap();
             prop_assert_eq!(&run(packed, &a, rows * columns, threads), &expected, "{:?}", isa);
         }
     }
@@ -140,7 +141,7 @@ proptest! {
         for isa in Isa::available() {
             let packed = || {
                 let constants = || Some(Constants { weights: &weights[..], bias: &bias[..], interrupt: &NeverInterrupted });
-                Packed::float(isa, Shape { columns, segments: 1, depth }, (-1.5, 1.5), &mut Source::Pack, constants).unwrap()
+                Packed::float(isa, Shape { columns, segments: 1, depth }, (-1.5, 1.5), &mut Source::Pack(&mut Slab::default()), constants).unwrap()
             };
             let c = run(packed(), &a, rows * columns, threads);
             for (i, &actual) in c.iter().enumerate() {
@@ -179,7 +180,15 @@ fn assert_scaled(pairs: &[(i32, Multiplier)], once: bool) {
         let constants =
             || Some(Constants { weights: &weights[..], bias: &bias[..], interrupt: &NeverInterrupted });
         let shape = Shape { columns, segments: 1, depth: 1 };
-        let packed = Packed::quant(isa, shape, zeros, &requantisation, &mut Source::Pack, constants).unwrap();
+        let packed = Packed::quant(
+            isa,
+            shape,
+            zeros,
+            &requantisation,
+            &mut Source::Pack(&mut Slab::default()),
+            constants,
+        )
+        .unwrap();
         assert_eq!(run(packed, &[1], columns, 1), expected, "{isa:?}");
     }
 }
@@ -223,14 +232,18 @@ fn floats_keep_nan_and_lengths_must_fit() {
         let shape = Shape { columns: 1, segments: 1, depth: 1 };
         let constants =
             || Some(Constants { weights: &[1.0f32][..], bias: &[0.0f32][..], interrupt: &NeverInterrupted });
-        let packed = Packed::float(isa, shape, (0.0, 6.0), &mut Source::Pack, constants).unwrap();
+        let packed =
+            Packed::float(isa, shape, (0.0, 6.0), &mut Source::Pack(&mut Slab::default()), constants)
+                .unwrap();
         let c = run(packed, &[f32::NAN, 9.0, -1.0], 3, 1);
         assert!(c[0].is_nan() && c[1..] == [6.0, 0.0], "{isa:?} {c:?}");
         let short = || {
             Some(Constants { weights: &[1.0f32][..], bias: &[0.0f32, 0.0][..], interrupt: &NeverInterrupted })
         };
         let shape = Shape { columns: 2, ..shape };
-        assert!(Packed::float(isa, shape, (0.0, 6.0), &mut Source::Pack, short).is_none());
+        assert!(
+            Packed::float(isa, shape, (0.0, 6.0), &mut Source::Pack(&mut Slab::default()), short).is_none()
+        );
     }
 }
 
@@ -265,7 +278,8 @@ fn packing_stops_when_it_is_told() {
     for isa in Isa::available() {
         let pack = |interrupt: &dyn Interrupt| {
             let constants = || Some(Constants { weights: &weights[..], bias: &bias[..], interrupt });
-            Packed::float(isa, shape, (0.0, 6.0), &mut Source::Pack, constants).is_some()
+            Packed::float(isa, shape, (0.0, 6.0), &mut Source::Pack(&mut Slab::default()), constants)
+                .is_some()
         };
         assert!(pack(&NeverInterrupted) && !pack(&Cancelled));
     }

@@ -42,7 +42,7 @@ pub(super) fn select(
     columns.checked_mul(MAX_ROWS.max(shape.batch as usize))?.checked_mul(size_of::<f32>())?;
     let mut pack = |inputs: &[usize], columns, depth| {
         let joined = match source {
-            Source::Pack => Some(join(args, inputs, columns)?),
+            Source::Pack(_) => Some(join(args, inputs, columns)?),
             _ => None,
         };
         let (weights, bias) =
