@@ -28,6 +28,8 @@ pub enum CachingError {
     Options,
     #[error(transparent)]
     Cache(#[from] CacheError),
+    #[error("its client has changed the constants since it was compiled")]
+    ConstantsChanged,
     #[error("this model cannot be cached")]
     NotCacheable,
     #[error(transparent)]
@@ -48,7 +50,7 @@ impl CachingError {
     pub fn reason(&self) -> &'static str {
         match self {
             CachingError::Token(_) | CachingError::Count { .. } => "wrong arguments",
-            CachingError::Options => "changed",
+            CachingError::Options | CachingError::ConstantsChanged => "changed",
             CachingError::NotCacheable => "cannot be cached",
             CachingError::Backend(_) => "of no use to the backend",
             CachingError::Cache(why) => match why {

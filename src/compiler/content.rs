@@ -1,7 +1,9 @@
 //! What a compilation depends on, as a hash: the name of what it gives in the driver's own store.
 //!
 //! Most of it are the constants, of which there may be gigabytes, so these are hashed where they lie, in blocks, by as
-//! many threads as the compilation may have. The hash must not depend on how many those were.
+//! many threads as the compilation may have. The hash must not depend on how many those were. Where nobody waits for the
+//! name, it is made when the model is stored, which is after its client was told that it is compiled: sums that are made
+//! meanwhile tell whether the constants are still the same then.
 
 use crate::backend::{BackendError, CompileOptions, Control, Preference};
 use crate::memory::MemoryError;
@@ -38,17 +40,24 @@ pub(super) fn threads(options: &CompileOptions) -> usize {
     }
 }
 
-/// All that decides what a compilation gives but for the constants' bytes, of which there may be many.
-pub(super) struct Outline<'m> {
-    model: &'m Model,
+/// What a compilation depends on, to be hashed.
+pub(super) struct Outline {
+    /// Of all but the constants' bytes.
     hash: Sha256,
+    constants: Vec<Constant>,
 }
 
-impl<'m> Outline<'m> {
-    pub fn new(model: &'m Model, options: &CompileOptions) -> Self {
+impl Outline {
+    pub fn new(model: &Model, options: &CompileOptions) -> Self {
         let mut hash = Hash(Sha256::new());
         hash.model(model, options);
-        Outline { model, hash: hash.0 }
+        let constants = graphs(model).flat_map(|graph| &graph.operands).filter_map(|operand| {
+            if let Lifetime::Constant(constant) = &operand.lifetime {
+                return Some(constant.clone());
+            }
+            None
+        });
+        Outline { hash: hash.0, constants: constants.collect() }
     }
 
     /// What the hash of every model with this outline begins with.
@@ -60,15 +69,74 @@ impl<'m> Outline<'m> {
     /// A hash of all that decides what a compilation gives, made by up to `threads` threads. A client that changes its
     /// constants meanwhile gets, later, what it compiled then: it deceives nobody else, as nobody else sees its entries.
     pub fn hash(&self, threads: usize, control: &Control) -> Result<Digest256, BackendError> {
-        let blocks = blocks(self.model);
-        let digests = digests(&blocks, threads.min(blocks.len() / BLOCKS_PER_THREAD), control)?;
+        let digests = each(&self.blocks(), threads, control, |block, chunk| {
+            let mut hash = Sha256::new();
+            block.read(chunk, |bytes| hash.update(bytes))?;
+            Ok(hash.finalize().into())
+        })?;
+        Ok(self.join(&digests))
+    }
+
+    /// Sums of the constants, for [`Outline::hash_unless_changed`].
+    pub fn sums(&self, threads: usize, control: &Control) -> Result<Vec<Sum>, BackendError> {
+        each(&self.blocks(), threads, control, |block, chunk| {
+            let mut sum = Sum::default();
+            block.read(chunk, |bytes| sum.add(bytes))?;
+            Ok(sum)
+        })
+    }
+
+    /// As [`Outline::hash`], later: `None` where the constants are not what they were when these sums were made.
+    pub fn hash_unless_changed(&self, sums: &[Sum]) -> Result<Option<Digest256>, BackendError> {
+        let hashed = each(&self.blocks(), 1, &Control::default(), |block, chunk| {
+            let (mut hash, mut sum) = (Sha256::new(), Sum::default());
+            block.read(chunk, |bytes| {
+                hash.update(bytes);
+                sum.add(bytes);
+            })?;
+            Ok((Digest256::from(hash.finalize()), sum))
+        })?;
+        let (digests, found): (Vec<_>, Vec<_>) = hashed.into_iter().unzip();
+        Ok((found == sums).then(|| self.join(&digests)))
+    }
+
+    fn join(&self, digests: &[Digest256]) -> Digest256 {
         let mut hash = self.hash.clone();
         // How long the constants are has been hashed, and so which of them each block is of.
         digests.iter().for_each(|digest| hash.update(digest));
         let mut token: Digest256 = hash.finalize().into();
         let prefix = self.prefix();
         token[..prefix.len()].copy_from_slice(&prefix);
-        Ok(token)
+        token
+    }
+
+    /// All constants, in order.
+    fn blocks(&self) -> Vec<Block<'_>> {
+        let of_constant = |constant| {
+            let len = Constant::len(constant);
+            (0..len).step_by(BLOCK).map(move |start| Block { constant, start, len: BLOCK.min(len - start) })
+        };
+        self.constants.iter().flat_map(of_constant).collect()
+    }
+}
+
+/// A sum of bytes that is made many times as fast as a hash. It tells whether a client changed its memory between two
+/// looks at it, and nothing that another client could suffer from: whoever makes two with one sum deceives itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sum([u64; 4]);
+
+impl Sum {
+    fn add(&mut self, bytes: &[u8]) {
+        let (rows, rest) = bytes.as_chunks::<32>();
+        let mut last = [0; 32];
+        last[..rest.len()].copy_from_slice(rest);
+        for row in rows.iter().chain((!rest.is_empty()).then_some(&last)) {
+            // One after the other, each step takes as long as a multiplication; four go side by side.
+            for (sum, word) in self.0.iter_mut().zip(row.as_chunks::<8>().0) {
+                let mixed = (*sum ^ u64::from_le_bytes(*word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                *sum = mixed.rotate_left(29);
+            }
+        }
     }
 }
 
@@ -79,56 +147,48 @@ struct Block<'m> {
     len: usize,
 }
 
-/// All constants, in order.
-fn blocks(model: &Model) -> Vec<Block<'_>> {
-    let constants = graphs(model).flat_map(|graph| &graph.operands).filter_map(|operand| {
-        if let Lifetime::Constant(constant) = &operand.lifetime {
-            return Some(constant);
-        }
-        None
-    });
-    let of_constant = |constant| {
-        let len = Constant::len(constant);
-        (0..len).step_by(BLOCK).map(move |start| Block { constant, start, len: BLOCK.min(len - start) })
-    };
-    constants.flat_map(of_constant).collect()
-}
-
 impl Block<'_> {
-    fn digest(&self, chunk: &mut [u8]) -> Result<Digest256, MemoryError> {
+    /// Hands out the bytes in pieces, which lie in `chunk` where they are a client's.
+    fn read(&self, chunk: &mut [u8], mut each: impl FnMut(&[u8])) -> Result<(), MemoryError> {
         let slice = match self.constant {
-            Constant::Private(bytes) => return Ok(Sha256::digest(&bytes[self.start..][..self.len]).into()),
+            Constant::Private(bytes) => {
+                each(&bytes[self.start..][..self.len]);
+                return Ok(());
+            }
             Constant::Client(slice) => slice,
         };
-        let mut hash = Sha256::new();
         for start in (0..self.len).step_by(CHUNK) {
             let chunk = &mut chunk[..CHUNK.min(self.len - start)];
             slice.part(self.start + start, chunk.len())?.read(chunk)?;
-            hash.update(chunk);
+            each(chunk);
         }
-        Ok(hash.finalize().into())
+        Ok(())
     }
 }
 
-/// The digests of `blocks`, made by up to `threads` threads.
-fn digests(blocks: &[Block], threads: usize, control: &Control) -> Result<Vec<Digest256>, BackendError> {
-    let (next, digests) = (AtomicUsize::new(0), Mutex::new(vec![Digest256::default(); blocks.len()]));
+/// What `of` gives of each of the `blocks`, made by up to `threads` threads.
+fn each<T: Clone + Default + Send>(
+    blocks: &[Block],
+    threads: usize,
+    control: &Control,
+    of: impl Fn(&Block, &mut [u8]) -> Result<T, MemoryError> + Sync,
+) -> Result<Vec<T>, BackendError> {
+    let (next, results) = (AtomicUsize::new(0), Mutex::new(vec![T::default(); blocks.len()]));
     let work = || -> Result<(), BackendError> {
         let mut chunk = vec![0; CHUNK];
         loop {
             let i = next.fetch_add(1, Ordering::Relaxed);
             let Some(block) = blocks.get(i) else { return Ok(()) };
             control.check()?;
-            let digest = block.digest(&mut chunk);
-            let digest =
-                digest.map_err(|source| BackendError::Memory { what: "a constant".into(), source })?;
-            digests.lock().unwrap_or_else(PoisonError::into_inner)[i] = digest;
+            let memory = |source| BackendError::Memory { what: "a constant".into(), source };
+            let result = of(block, &mut chunk).map_err(memory)?;
+            results.lock().unwrap_or_else(PoisonError::into_inner)[i] = result;
         }
     };
     std::thread::scope(|scope| {
         // Where there is no thread to be had, fewer do it.
         let spawn = |_| Builder::new().name("nnhal-hash".into()).spawn_scoped(scope, work).ok();
-        let helpers: Vec<_> = (1..threads).map_while(spawn).collect();
+        let helpers: Vec<_> = (1..threads.min(blocks.len() / BLOCKS_PER_THREAD)).map_while(spawn).collect();
         let own = work();
         let others = helpers.into_iter().map(|helper| match helper.join() {
             Ok(result) => result,
@@ -136,7 +196,7 @@ fn digests(blocks: &[Block], threads: usize, control: &Control) -> Result<Vec<Di
         });
         others.fold(own, |all, result| all.and(result))
     })?;
-    Ok(digests.into_inner().unwrap_or_else(PoisonError::into_inner))
+    Ok(results.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Every list begins with its length, so that no two models give the same bytes.
@@ -241,7 +301,7 @@ mod tests {
         Constant::Client(slice)
     }
 
-    fn model(constants: &[Constant]) -> Model {
+    fn outline(constants: &[Constant]) -> Outline {
         let operand = |constant: &Constant| Operand {
             extension: None,
             info: TensorInfo::new(OperandType::TENSOR_QUANT8_ASYMM, &[]),
@@ -249,26 +309,30 @@ mod tests {
         };
         let operands = constants.iter().map(operand).collect();
         let main = Subgraph { operands, operations: vec![], inputs: vec![], outputs: vec![] };
-        Model { main, referenced: vec![], relaxed: false }
+        let model = Model { main, referenced: vec![], relaxed: false };
+        Outline::new(&model, &CompileOptions::default())
     }
 
     fn hash_of(constants: &[Constant]) -> Digest256 {
-        Outline::new(&model(constants), &CompileOptions::default()).hash(1, &Control::default()).unwrap()
+        outline(constants).hash(1, &Control::default()).unwrap()
     }
 
     #[test]
     fn whoever_hashes_wherever_it_lies_the_hash_is_the_same() {
         let large: Vec<u8> = (0..5 * BLOCK + CHUNK + 1).map(|i| (i * 31 % 251) as u8).collect();
         let (mine, theirs) =
-            (model(&[private(&large), private(&[7; 3])]), model(&[client(&large), client(&[7; 3])]));
-        let (mine, theirs) = (blocks(&mine), blocks(&theirs));
-        let expected = digests(&mine, 1, &Control::default()).unwrap();
-        assert_eq!((expected.len(), expected.contains(&Digest256::default())), (7, false));
-        for threads in [0, 2, 3, 8] {
-            assert_eq!(digests(&mine, threads, &Control::default()).unwrap(), expected);
-            assert_eq!(digests(&theirs, threads, &Control::default()).unwrap(), expected);
+            (outline(&[private(&large), private(&[7; 3])]), outline(&[client(&large), client(&[7; 3])]));
+        let control = Control::default();
+        let expected = (mine.hash(1, &control).unwrap(), mine.sums(1, &control).unwrap());
+        assert_eq!((expected.1.len(), expected.1.contains(&Sum::default())), (7, false));
+        for outline in [&mine, &theirs] {
+            for threads in [0, 2, 3, 8] {
+                let found =
+                    (outline.hash(threads, &control).unwrap(), outline.sums(threads, &control).unwrap());
+                assert_eq!(found, expected);
+            }
+            assert_eq!(outline.hash_unless_changed(&expected.1).unwrap(), Some(expected.0));
         }
-        assert_eq!(hash_of(&[client(&large)]), hash_of(&[private(&large)]));
     }
 
     #[test]
@@ -293,12 +357,34 @@ mod tests {
     }
 
     #[test]
+    fn what_is_hashed_later_is_hashed_as_it_was_or_not_at_all() {
+        let lengths = [1, 31, 33, CHUNK, BLOCK + 7];
+        for len in lengths {
+            let bytes: Vec<u8> = (0..len).map(|i| (i * 31 % 251) as u8).collect();
+            let constant = client(&bytes);
+            let outline = outline(&[constant.clone(), private(&[7; 3])]);
+            let sums = outline.sums(1, &Control::default()).unwrap();
+            let hash = outline.hash_unless_changed(&sums).unwrap();
+            assert_eq!(hash, Some(outline.hash(1, &Control::default()).unwrap()));
+            let Constant::Client(slice) = constant else { panic!("made as a client's") };
+            for at in [0, len / 2, len - 1] {
+                for bit in [1, 0x80] {
+                    slice.part(at, 1).unwrap().write(&[bytes[at] ^ bit]).unwrap();
+                    assert_eq!(outline.hash_unless_changed(&sums).unwrap(), None, "{at} of {len}");
+                    slice.part(at, 1).unwrap().write(&[bytes[at]]).unwrap();
+                }
+            }
+            assert_eq!(outline.hash_unless_changed(&sums).unwrap(), hash);
+        }
+    }
+
+    #[test]
     fn it_gives_up_when_it_is_told_to() {
-        let model = model(&[private(&[1; 4 * BLOCK])]);
+        let outline = outline(&[private(&[1; 4 * BLOCK])]);
         let control = Control::default();
         control.cancelled.store(true, Ordering::Relaxed);
         for threads in [1, 3] {
-            let result = digests(&blocks(&model), threads, &control);
+            let result = outline.hash(threads, &control);
             assert!(matches!(result, Err(BackendError::Cancelled)), "{result:?}");
         }
     }

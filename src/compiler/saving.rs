@@ -5,7 +5,8 @@
 //! saved even if its client is gone by then, as many clients run a model once in their lives.
 
 use super::caching::{self, CachePlace, CachingError, Counts};
-use crate::backend::{BackendError, CompileOptions, Executable};
+use super::content::{Outline, Sum};
+use crate::backend::{Artifact, BackendError, CompileOptions, Executable};
 use crate::cache::{Cache, CacheError, Key, Reserved, Store};
 use crate::memory::MemoryError;
 use crate::scheduler::Permit;
@@ -22,7 +23,28 @@ pub enum SavePlace {
 /// A place in the driver's own store.
 pub struct StorePlace {
     pub(super) store: Arc<Store>,
-    pub(super) key: Key,
+    pub(super) uid: u32,
+    pub(super) name: StoreName,
+}
+
+/// What a model is called in the store.
+pub(super) enum StoreName {
+    Token([u8; 32]),
+    /// The hash of its content, if that still has these sums: until then the client's memory is its own to change.
+    OfContent(Outline, Vec<Sum>),
+}
+
+impl StorePlace {
+    fn save(&self, artifact: &Artifact) -> Result<(), CachingError> {
+        let token = match &self.name {
+            StoreName::Token(token) => *token,
+            StoreName::OfContent(outline, sums) => {
+                let hash = outline.hash_unless_changed(sums).map_err(CachingError::Backend)?;
+                hash.ok_or(CachingError::ConstantsChanged)?
+            }
+        };
+        Ok(self.store.save(&Key { uid: self.uid, token }, caching::content(artifact))?)
+    }
 }
 
 /// A client's cache files, as they were left for this compilation.
@@ -143,7 +165,7 @@ impl SavePlace {
     fn write(&self, executable: &dyn Executable) -> Result<(), CachingError> {
         let artifact = executable.artifact().ok_or(CachingError::NotCacheable)?;
         match self {
-            SavePlace::Store(StorePlace { store, key }) => Ok(store.save(key, caching::content(&artifact))?),
+            SavePlace::Store(place) => place.save(&artifact),
             SavePlace::Files(files) => {
                 files.place.fill(&files.cache, &files.reserved, artifact, &files.options)
             }
@@ -172,6 +194,7 @@ impl CachingError {
         match self {
             // Others use the files, or the client has done something to them.
             CachingError::Backend(_)
+            | CachingError::ConstantsChanged
             | CachingError::NotCacheable
             | CachingError::Cache(CacheError::Busy | CacheError::Changed | CacheError::DataChanged) => {
                 log::debug!("a compilation is not saved: {self}")

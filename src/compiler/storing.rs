@@ -1,6 +1,7 @@
 //! Compilations by way of the driver's own store: a model that its client has compiled before is loaded.
 
 use super::content::{self, threads, Outline};
+use super::saving::StoreName;
 use super::{CachingError, StorePlace};
 use crate::backend::{Backend, BackendError, CompileOptions, Control, Executable, Saved};
 use crate::cache::{CacheError, Key, Store};
@@ -25,15 +26,16 @@ pub(super) fn compile(
         return Ok((compile()?, None));
     };
     let outline = Outline::new(model, options);
-    let place = |token| StorePlace { store: store.clone(), key: Key { uid: control.client, token } };
+    let place = |name| StorePlace { store: store.clone(), uid: control.client, name };
     if !store.has_like(control.client, &outline.prefix()) {
         counts.looked(Err(CachingError::Cache(CacheError::Unknown).reason()));
-        // What it will be stored as is not needed until then.
-        let (executable, token) = beside(threads(options), compile, |threads| outline.hash(threads, control));
-        return Ok((executable?, Some(place(token?))));
+        // To hash it may take longer than to compile it, and what it will be stored as is not needed until then.
+        let (executable, sums) = beside(threads(options), compile, |threads| outline.sums(threads, control));
+        return Ok((executable?, Some(place(StoreName::OfContent(outline, sums?)))));
     }
-    let place = place(outline.hash(threads(options), control)?);
-    let loaded = load(&place, backend, options, control);
+    let token = outline.hash(threads(options), control)?;
+    let place = place(StoreName::Token(token));
+    let loaded = load(store, Key { uid: control.client, token }, backend, options, control);
     counts.looked(loaded.as_ref().map(drop).map_err(CachingError::reason));
     match loaded {
         Ok(executable) => return Ok((executable, None)),
@@ -63,12 +65,13 @@ fn beside<T, U: Send>(threads: usize, work: impl FnOnce() -> T, other: impl Fn(u
 }
 
 fn load(
-    place: &StorePlace,
+    store: &Store,
+    key: Key,
     backend: &dyn Backend,
     options: &CompileOptions,
     control: &Control,
 ) -> Result<Arc<dyn Executable>, CachingError> {
-    let loaded = place.store.load(&place.key)?;
+    let loaded = store.load(&key)?;
     let saved = Saved { models: loaded.models, data: loaded.data };
     backend.load(saved, options, control).map_err(CachingError::Backend)
 }

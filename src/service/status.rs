@@ -100,6 +100,7 @@ fn of_caching(error: &CachingError) -> ErrorStatus {
         // Whatever is wrong with their content, the client prepares the model itself.
         CachingError::Cache(_)
         | CachingError::NotCacheable
+        | CachingError::ConstantsChanged
         | CachingError::Options
         | CachingError::Backend(_) => ErrorStatus::GENERAL_FAILURE,
     }
