@@ -88,6 +88,13 @@ impl<'m, T: AnyBitPattern> View<'m, T> {
     }
 }
 
+impl<'m, T: bytemuck::Pod> View<'m, T> {
+    /// The bytes that the elements are.
+    pub fn bytes(self) -> View<'m, u8> {
+        View { start: self.start.cast(), len: self.len * size_of::<T>(), memory: PhantomData }
+    }
+}
+
 impl<'m> View<'m, u8> {
     /// The elements that the bytes are; `None` if they are no whole number of them.
     pub fn elements<T: AnyBitPattern>(self) -> Option<View<'m, T>> {

@@ -1,14 +1,14 @@
 //! Kernels with their weights, which are packed as the model is compiled.
 //!
 //! Which kernel a call has is settled by what steers alone, as only that is known when the compiled model is loaded.
-//! Weights that are the client's still are copied to a scratch, one call's after the other's, and packed from there: a copy
-//! of all of them is never made.
+//! Weights that are the client's still are packed where they lie, if the kernel can, or else from a copy in a scratch, one
+//! call's after the other's: a copy of all of them is never made.
 
 use super::graph::{Graph, Value};
 use super::kernels::{self, Kernel, Source};
 use super::routine::is_data;
 use crate::backend::BackendError;
-use crate::memory::{AlignedBuf, MemoryError, Slab};
+use crate::memory::{Access, Accessed, AlignedBuf, ClientSlice, MemoryError, Slab};
 use crate::model::Constant;
 use crate::ops::{Arg, Args, Interrupt, NeverInterrupted, Operation};
 use crate::tensor::TensorInfo;
@@ -61,22 +61,38 @@ impl Packer {
             return Ok(None);
         };
         let mut data = steering;
-        let Some(copies) = call.copies(chosen.packed_inputs(), &mut data) else { return Ok(None) };
         let memory = |source| BackendError::Memory { what: "weights to be packed".into(), source };
-        let size = copies.iter().map(|copy| copy.constant.len().next_multiple_of(ALIGNMENT)).sum();
+        let Some(clients) = call.clients(chosen.packed_inputs(), &mut data) else { return Ok(None) };
+        let (mut copies, mut accesses) = (Vec::new(), Vec::new());
+        for (input, slice) in clients {
+            let in_place = chosen.packed_in_place().contains(&input);
+            let access = in_place.then(|| Accessed::new(slice.mapping(), Access::Read)).transpose();
+            match access.map_err(memory)?.flatten() {
+                Some(access) => accesses.push((input, slice, access)),
+                None => copies.push((input, slice)),
+            }
+        }
+        let mut views = vec![None; data.len()];
+        for (input, slice, access) in &accesses {
+            views[*input] = access.view(slice);
+        }
+        let size = copies.iter().map(|(_, slice)| slice.len().next_multiple_of(ALIGNMENT)).sum();
         if self.scratch.len() < size {
             let size = size.max(self.least);
             self.scratch = AlignedBuf::default(); // not both at once
             self.scratch = AlignedBuf::zeroed(size).ok_or(memory(MemoryError::OutOfMemory(size)))?;
         }
         let mut rest = &mut self.scratch[..];
-        for copy in copies {
-            let len = copy.constant.len();
+        for (input, slice) in copies {
+            let len = slice.len();
             let (to, behind) = rest.split_at_mut(len.next_multiple_of(ALIGNMENT));
-            copy.constant.read(&mut to[..len]).map_err(memory)?;
-            (data[copy.input], rest) = (Some(&to[..len]), behind);
+            slice.read(&mut to[..len]).map_err(memory)?;
+            (data[input], rest) = (Some(&to[..len]), behind);
         }
-        let kernel = call.select(&data, &mut Source::Pack(&mut self.weights), interrupt);
+        let kernel = call.select(&data, &mut Source::Pack(&mut self.weights, &views), interrupt);
+        for (_, _, access) in accesses {
+            access.end().map_err(memory)?;
+        }
         if kernel.is_none() {
             // It was selected before: it was told to stop, or memory is missing.
             interrupt.check()?;
@@ -93,12 +109,6 @@ const LEAST_SCRATCH: usize = 2 << 20;
 /// Of copies in the scratch: of any element, and of a cache line.
 const ALIGNMENT: usize = 64;
 
-/// A constant to be copied, as the data of an input.
-struct Copy<'g> {
-    input: usize,
-    constant: &'g Constant,
-}
-
 impl<'g> Known<'g> {
     fn bytes(&self) -> Option<&'g [u8]> {
         match self.constant? {
@@ -114,19 +124,23 @@ impl<'g> Known<'g> {
 }
 
 impl<'g> Call<'g> {
-    /// Adds the constants that a kernel packs to the `data` of inputs, but for those to be copied first, which it gives.
-    /// `None` where one has no bytes.
-    fn copies(&self, packed_inputs: &[usize], data: &mut [Option<&'g [u8]>]) -> Option<Vec<Copy<'g>>> {
-        let mut copies = Vec::new();
+    /// Adds the constants that a kernel packs to the `data` of inputs, but for those that are a client's still, which it
+    /// gives. `None` where one has no bytes.
+    fn clients(
+        &self,
+        packed_inputs: &[usize],
+        data: &mut [Option<&'g [u8]>],
+    ) -> Option<Vec<(usize, &'g ClientSlice)>> {
+        let mut clients = Vec::new();
         for &input in packed_inputs {
             let known = self.inputs.get(input)?.as_ref()?;
             let constant = known.constant.filter(|bytes| Some(bytes.len()) == known.info.byte_size())?;
-            data[input] = known.bytes();
-            if data[input].is_none() {
-                copies.push(Copy { input, constant });
+            match constant {
+                Constant::Private(bytes) => data[input] = Some(bytes),
+                Constant::Client(slice) => clients.push((input, slice)),
             }
         }
-        Some(copies)
+        Some(clients)
     }
 
     /// The kernel for this call; `data` are the inputs' bytes, as far as it may have them.

@@ -8,7 +8,7 @@ use crate::backend::{
     Activity, Artifact, BackendError, CompileOptions, Control, Noted, OperationId, Preference, Recorder,
     Saved,
 };
-use crate::memory::{AlignedBuf, ClientSlice, Mapping};
+use crate::memory::{Access, AlignedBuf, ClientSlice, Mapping};
 use crate::model::{Constant, Lifetime, Model, Operand, Operation, OperationKind, Subgraph};
 use crate::ops::OperationType;
 use crate::tensor::{OperandType, TensorInfo};
@@ -223,6 +223,40 @@ fn what_is_loaded_runs_as_what_was_compiled() {
             a.data[0].iter().map(|(_, p)| p.to_private().unwrap().to_vec()).collect::<Vec<_>>()
         };
         assert_eq!(bytes(&artifact), bytes(&again));
+    }
+}
+
+/// The constants in a file of a client's, none of them aligned.
+fn of_client(mut model: Model, file: &std::fs::File) -> Model {
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::FileExt;
+    let (len, mut at) = (1 << 16, 1);
+    file.set_len(len).unwrap();
+    let mapping = Arc::new(Mapping::new(file.as_fd(), 0, len as usize, Access::Read).unwrap());
+    for operand in &mut model.main.operands {
+        let Lifetime::Constant(constant) = &mut operand.lifetime else { continue };
+        let bytes = constant.bytes().unwrap();
+        file.write_all_at(&bytes, at as u64).unwrap();
+        *constant = Constant::Client(ClientSlice::new(mapping.clone(), at, bytes.len()).unwrap());
+        at += bytes.len().next_multiple_of(4);
+    }
+    model
+}
+
+#[test]
+fn weights_are_the_same_wherever_the_constants_lie_and_not_there_if_those_vanish() {
+    for model in models() {
+        let file = tempfile::tempfile().unwrap();
+        let (private, client) = (compile(&model).artifact(), of_client(model, &file));
+        let packed = compile(&client).artifact();
+        assert_eq!(private.models, packed.models);
+        let data = |artifact| ClientSlice::whole(data_of(artifact)).to_private().unwrap().to_vec();
+        assert_eq!(data(&private), data(&packed));
+        let has_weights = !private.data[0].is_empty();
+        file.set_len(0).unwrap();
+        let pool = Arc::new(ThreadPool::new(1).unwrap());
+        let gone = Program::compile(&client, &CompileOptions::default(), pool, &Control::default());
+        assert!(!has_weights || matches!(gone, Err(BackendError::Memory { .. })));
     }
 }
 

@@ -49,10 +49,9 @@ pub(super) fn float(
     activation: Activation,
     source: &mut Source,
 ) -> Option<Packed<gemm::Float>> {
-    let (filter, bias) = (args.get(1).ok()?, args.get(2).ok()?);
-    let interrupt = args.interrupt;
-    let constants =
-        || Some(Constants { weights: filter.elements().ok()?, bias: bias.elements().ok()?, interrupt });
+    let bias = args.get(2).ok()?;
+    let (weights, interrupt) = (source.view(args, 1), args.interrupt);
+    let constants = || Some(Constants { weights: weights?, bias: bias.elements().ok()?, interrupt });
     Packed::float(isa, shape, activation.float_range(), source, constants)
 }
 
@@ -81,9 +80,8 @@ pub(super) fn quant(
         signed_weights: filter.ty() != OperandType::TENSOR_QUANT8_ASYMM,
         weight: filter.zero_point(),
     };
-    let interrupt = args.interrupt;
-    let constants =
-        || Some(Constants { weights: filter.elements().ok()?, bias: bias.elements().ok()?, interrupt });
+    let (weights, interrupt) = (source.view(args, 1), args.interrupt);
+    let constants = || Some(Constants { weights: weights?, bias: bias.elements().ok()?, interrupt });
     Packed::quant(isa, shape, zeros, &requantisation, source, constants)
 }
 

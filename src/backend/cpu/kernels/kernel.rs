@@ -27,6 +27,13 @@ pub trait Kernel: Send + Sync {
     fn packed_inputs(&self) -> &'static [usize] {
         &[]
     }
+
+    /// Of these, the ones that are packed where they lie, which may be in a client's memory: see [`Source::view`].
+    ///
+    /// [`Source::view`]: super::Source::view
+    fn packed_in_place(&self) -> &'static [usize] {
+        &[]
+    }
 }
 
 /// Input `i` as elements.

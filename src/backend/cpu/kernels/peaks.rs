@@ -5,7 +5,7 @@ use super::gemm::{Constants, Packed, Requantisation, Shape, Zeros};
 use super::isa::Isa;
 use super::Source;
 use crate::backend::Peaks;
-use crate::memory::{AlignedBuf, Slab};
+use crate::memory::{AlignedBuf, Slab, View};
 use crate::ops::NeverInterrupted;
 use crate::tensor::requant::Multiplier;
 use crate::tensor::OperandType;
@@ -33,12 +33,17 @@ pub fn peaks(threads: usize) -> Option<Peaks> {
     let products = |depth| (ROWS * COLUMNS * depth) as f64;
     let interrupt = &NeverInterrupted;
     let (weights, bias) = (vec![0.5f32; COLUMNS * FLOAT_DEPTH], vec![0f32; COLUMNS]);
-    let constants = || Some(Constants { weights: &weights, bias: &bias, interrupt });
+    let constants = || Some(Constants { weights: View::of(&weights), bias: &bias, interrupt });
     let range = (f32::NEG_INFINITY, f32::INFINITY);
-    let floats =
-        Packed::float(isa, shape(FLOAT_DEPTH), range, &mut Source::Pack(&mut Slab::default()), constants)?;
+    let floats = Packed::float(
+        isa,
+        shape(FLOAT_DEPTH),
+        range,
+        &mut Source::Pack(&mut Slab::default(), &[]),
+        constants,
+    )?;
     let (weights, bias) = (vec![1i8; COLUMNS * DEPTH], vec![0i32; COLUMNS]);
-    let constants = || Some(Constants { weights: &weights, bias: &bias, interrupt });
+    let constants = || Some(Constants { weights: View::of(&weights), bias: &bias, interrupt });
     let multipliers = vec![Multiplier::new(0.01); COLUMNS];
     let requantisation = Requantisation {
         multipliers: &multipliers,
@@ -53,7 +58,7 @@ pub fn peaks(threads: usize) -> Option<Peaks> {
         shape(DEPTH),
         zeros,
         &requantisation,
-        &mut Source::Pack(&mut Slab::default()),
+        &mut Source::Pack(&mut Slab::default(), &[]),
         constants,
     )?;
     Some(Peaks {

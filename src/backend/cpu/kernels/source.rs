@@ -1,18 +1,31 @@
 //! Where a kernel's weights come from: packed now from constants, or as an earlier compilation packed them, or nowhere
 //! yet.
 
-use crate::memory::{AlignedBuf, Slab, Weights};
+use crate::memory::{AlignedBuf, Slab, View, Weights};
+use crate::ops::Args;
+use bytemuck::AnyBitPattern;
 
 pub enum Source<'a> {
-    /// Constants have data: pack them, in memory of this slab.
-    Pack(&'a mut Slab),
+    /// Constants have data: pack them, in memory of this slab. Those that a kernel packs where they lie come as views, by
+    /// input.
+    Pack(&'a mut Slab, &'a [Option<View<'a, u8>>]),
     /// Only which kernel it is matters now: it gets no weights, and must not run.
     Later,
     /// Gives weights packed before, so many bytes of them.
     Packed(&'a mut dyn FnMut(usize) -> Option<Weights>),
 }
 
-impl Source<'_> {
+impl<'a> Source<'a> {
+    /// Input `i` to be packed, wherever it lies. `None` where nothing is packed now.
+    pub fn view<'v, T: AnyBitPattern>(&self, args: &Args<'v>, i: usize) -> Option<View<'v, T>>
+    where
+        'a: 'v,
+    {
+        let Source::Pack(_, views) = self else { return None };
+        let view: Option<View<'v, u8>> = views.get(i).copied().flatten();
+        view.or_else(|| Some(View::of(args.inputs.get(i)?.as_ref()?.data?)))?.elements()
+    }
+
     /// `count` elements, zeroed and then filled by `pack` unless they are packed already. `None` where `pack` has
     /// nothing to pack, or there is no memory.
     pub fn take<T: bytemuck::Pod>(
@@ -24,7 +37,7 @@ impl Source<'_> {
         match self {
             Source::Packed(next) => next(bytes).filter(|weights| weights.len() == bytes),
             Source::Later => Some(AlignedBuf::default().into()),
-            Source::Pack(slab) => {
+            Source::Pack(slab, _) => {
                 let mut packed = slab.zeroed(bytes)?;
                 pack(bytemuck::cast_slice_mut(&mut packed))?;
                 Some(packed.into())

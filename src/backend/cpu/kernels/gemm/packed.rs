@@ -7,7 +7,7 @@ use super::quant::Quant;
 use super::requant::{Requant, Requantisation};
 use crate::backend::cpu::kernels::isa::Isa;
 use crate::backend::cpu::kernels::Source;
-use crate::memory::Weights;
+use crate::memory::{View, Weights};
 use crate::ops::Interrupt;
 
 /// The shape of the packed side. All sizes are at least 1.
@@ -30,8 +30,8 @@ impl Shape {
 
 /// What is packed.
 pub struct Constants<'w, W, B> {
-    /// `[column][input]`, which is how NNAPI lays out filters.
-    pub weights: &'w [W],
+    /// `[column][input]`, which is how NNAPI lays out filters. Wherever they lie, each is read once or twice.
+    pub weights: View<'w, W>,
     /// Per column.
     pub bias: &'w [B],
     /// Asked often; should it say so, nothing is packed.
@@ -59,7 +59,7 @@ impl Packed<Float> {
         constants: impl FnOnce() -> Option<Constants<'w, f32, f32>>,
     ) -> Option<Self> {
         let micro = choice::float(isa);
-        Packed::new(micro, shape, range, source, constants, |_, bias| Some(bias), 0)
+        Packed::new(micro, shape, range, source, constants, |_, bias| bias, 0)
     }
 }
 
@@ -133,9 +133,14 @@ impl Packed<Quant> {
         }
         let folding = Folding::new(zeros, micro, inputs);
         let requant = Requant::new(requantisation, micro.form, micro.columns / 2, folding.row_factor)?;
-        let folded = |row: &[i8], bias: i32| {
-            let sum = row.iter().fold(0i32, |sum, &w| sum.wrapping_add(folding.number(w)));
-            Some(folding.bias(sum, bias))
+        let folded = |row: View<i8>, bias: i32| {
+            let (mut sum, mut chunk) = (0i32, [0; 1024]);
+            for start in (0..row.len()).step_by(chunk.len()) {
+                let chunk = &mut chunk[..(row.len() - start).min(1024)];
+                row.part(start, chunk.len()).copy_to(chunk);
+                sum = chunk.iter().fold(sum, |sum, &w| sum.wrapping_add(folding.number(w)));
+            }
+            folding.bias(sum, bias)
         };
         Packed::new(micro, shape, requant, source, constants, folded, folding.flip as u8)
     }
@@ -148,7 +153,7 @@ impl<F: Family> Packed<F> {
         scaling: F::Scaling,
         source: &mut Source,
         constants: impl FnOnce() -> Option<Constants<'w, F::Weight, F::Bias>>,
-        folded: impl Fn(&[F::Weight], F::Bias) -> Option<F::Bias>,
+        folded: impl Fn(View<F::Weight>, F::Bias) -> F::Bias,
         flip: u8,
     ) -> Option<Self> {
         let Shape { columns, segments, depth } = shape;
@@ -168,13 +173,13 @@ impl<F: Family> Packed<F> {
                     return None;
                 }
                 bias.try_reserve_exact(columns).ok()?;
-                for (row, &given) in weights.chunks_exact(inputs).zip(given) {
+                for (column, &given) in given.iter().enumerate() {
                     pace.spend(inputs * size)?;
-                    bias.push(folded(row, given)?);
+                    bias.push(folded(weights.part(column * inputs, inputs), given));
                 }
                 let shape = Shape { depth: depth * size, ..shape };
                 let layout = Layout { shape, padded: padded * size, columns: micro.columns, flip };
-                let (weights, packed) = (bytemuck::cast_slice(weights), bytemuck::cast_slice_mut(packed));
+                let (weights, packed) = (weights.bytes(), bytemuck::cast_slice_mut(packed));
                 match micro.group * size {
                     1 => layout.pack::<1>(weights, packed, &mut pace),
                     4 => layout.pack::<4>(weights, packed, &mut pace),
@@ -253,11 +258,13 @@ const SIDE: usize = 4;
 
 impl Layout {
     /// Packs weights in groups of `G` bytes, up to 8; `None` where it was interrupted.
-    fn pack<const G: usize>(&self, weights: &[u8], to: &mut [u8], pace: &mut Pace) -> Option<()> {
-        let Shape { segments, depth, .. } = self.shape;
+    fn pack<const G: usize>(&self, weights: View<u8>, to: &mut [u8], pace: &mut Pace) -> Option<()> {
+        let Shape { segments, depth, columns } = self.shape;
         let inputs = segments * depth;
-        let lines = weights.chunks(inputs * self.columns);
-        for (panel, columns) in to.chunks_exact_mut(self.columns * segments * self.padded).zip(lines) {
+        for (p, panel) in to.chunks_exact_mut(self.columns * segments * self.padded).enumerate() {
+            let first = p * self.columns;
+            let count = self.columns.min(columns - first);
+            let columns = weights.part(first * inputs, count * inputs);
             for (segment, panel) in panel.chunks_exact_mut(self.columns * self.padded).enumerate() {
                 let (groups, _) = panel.as_chunks_mut::<G>();
                 let (whole, part) = (depth / G, depth % G);
@@ -265,9 +272,9 @@ impl Layout {
                     pace.spend(RUN * G * self.columns)?;
                     let run = first..whole.min(first + RUN);
                     let to = &mut groups[run.start * self.columns..run.end * self.columns];
-                    let row =
-                        |column| &columns[column * inputs + segment * depth..][run.start * G..run.end * G];
-                    let count = columns.len() / inputs;
+                    let row = |column| {
+                        columns.part(column * inputs + segment * depth + run.start * G, run.len() * G)
+                    };
                     for column in (0..count / SIDE * SIDE).step_by(SIDE) {
                         let rows = std::array::from_fn(|i| row(column + i));
                         self.place::<G, SIDE>(rows, &mut to[column..]);
@@ -276,10 +283,10 @@ impl Layout {
                         self.place::<G, 1>([row(column)], &mut to[column..]);
                     }
                 }
-                for (column, row) in columns.chunks_exact(inputs).enumerate().filter(|_| part > 0) {
-                    let rest = &row[segment * depth + whole * G..][..part];
+                for column in (0..count).filter(|_| part > 0) {
+                    let rest = columns.part(column * inputs + segment * depth + whole * G, part);
                     let group = &mut groups[whole * self.columns + column];
-                    group.iter_mut().zip(rest).for_each(|(to, &w)| *to = w ^ self.flip);
+                    group[..part].iter_mut().enumerate().for_each(|(i, to)| *to = rest.get(i) ^ self.flip);
                 }
             }
         }
@@ -287,10 +294,13 @@ impl Layout {
     }
 
     /// Puts groups of `N` columns side by side, and the columns' next ones a line of all columns further.
-    fn place<const G: usize, const N: usize>(&self, columns: [&[u8]; N], to: &mut [[u8; G]]) {
-        let columns = columns.map(|column| column.as_chunks::<G>().0);
-        for (i, to) in to.chunks_mut(self.columns).take(columns[0].len()).enumerate() {
-            to[..N].copy_from_slice(&columns.map(|column| flipped(&column[i], self.flip)));
+    fn place<const G: usize, const N: usize>(&self, columns: [View<u8>; N], to: &mut [[u8; G]]) {
+        let count = columns[0].len() / G;
+        let columns = columns.map(|column| column.pointer(0, count * G).cast::<[u8; G]>());
+        for (i, to) in to.chunks_mut(self.columns).take(count).enumerate() {
+            // SAFETY: bytes of so many groups were asked for.
+            let groups = columns.map(|column| unsafe { column.add(i).read_unaligned() });
+            to[..N].copy_from_slice(&groups.map(|group| flipped(&group, self.flip)));
         }
     }
 }

@@ -77,6 +77,10 @@ impl<F: Family> Kernel for Product<F> {
     fn packed_inputs(&self) -> &'static [usize] {
         &[1, 2]
     }
+
+    fn packed_in_place(&self) -> &'static [usize] {
+        &[1]
+    }
 }
 
 impl<F: Family> Product<F> {

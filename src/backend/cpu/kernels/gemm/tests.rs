@@ -3,7 +3,7 @@
 use super::*;
 use crate::backend::cpu::kernels::isa::Isa;
 use crate::backend::cpu::kernels::Source;
-use crate::memory::Slab;
+use crate::memory::{Slab, View};
 use crate::ops::{Interrupt, NeverInterrupted, OpError};
 use crate::tensor::requant::Multiplier;
 use crate::tensor::OperandType;
@@ -125,9 +125,9 @@ proptest! {
             scaled.saturating_add(3).clamp(range.0, range.1) as u8
         }).collect();
         for isa in Isa::available() {
-            let constants = || Some(Constants { weights: &weights[..], bias: &bias[..], interrupt: &NeverInterrupted });
+            let constants = || Some(Constants { weights: View::of(&weights[..]), bias: &bias[..], interrupt: &NeverInterrupted });
             let shape = Shape { columns, segments: 1, depth };
-            let packed = Packed::quant(isa, shape, zeros, &requantisation, &mut Source::Pack(&mut Slab::default()), constants).unwrap();
+            let packed = Packed::quant(isa, shape, zeros, &requantisation, &mut Source::Pack(&mut Slab::default(), &[]), constants).unwrap();
             prop_assert_eq!(&run(packed, &a, rows * columns, threads), &expected, "{:?}", isa);
         }
     }
@@ -140,8 +140,8 @@ proptest! {
         let [a, weights, bias] = [rows * depth, columns * depth, columns].map(|count| (0..count).map(|_| noise.float()).collect::<Vec<_>>());
         for isa in Isa::available() {
             let packed = || {
-                let constants = || Some(Constants { weights: &weights[..], bias: &bias[..], interrupt: &NeverInterrupted });
-                Packed::float(isa, Shape { columns, segments: 1, depth }, (-1.5, 1.5), &mut Source::Pack(&mut Slab::default()), constants).unwrap()
+                let constants = || Some(Constants { weights: View::of(&weights[..]), bias: &bias[..], interrupt: &NeverInterrupted });
+                Packed::float(isa, Shape { columns, segments: 1, depth }, (-1.5, 1.5), &mut Source::Pack(&mut Slab::default(), &[]), constants).unwrap()
             };
             let c = run(packed(), &a, rows * columns, threads);
             for (i, &actual) in c.iter().enumerate() {
@@ -177,15 +177,16 @@ fn assert_scaled(pairs: &[(i32, Multiplier)], once: bool) {
     let zeros = Zeros { signed_inputs: true, input: 0, signed_weights: true, weight: 0 };
     for isa in Isa::available() {
         let weights = vec![0i8; columns];
-        let constants =
-            || Some(Constants { weights: &weights[..], bias: &bias[..], interrupt: &NeverInterrupted });
+        let constants = || {
+            Some(Constants { weights: View::of(&weights[..]), bias: &bias[..], interrupt: &NeverInterrupted })
+        };
         let shape = Shape { columns, segments: 1, depth: 1 };
         let packed = Packed::quant(
             isa,
             shape,
             zeros,
             &requantisation,
-            &mut Source::Pack(&mut Slab::default()),
+            &mut Source::Pack(&mut Slab::default(), &[]),
             constants,
         )
         .unwrap();
@@ -230,20 +231,28 @@ proptest! {
 fn floats_keep_nan_and_lengths_must_fit() {
     for isa in Isa::available() {
         let shape = Shape { columns: 1, segments: 1, depth: 1 };
-        let constants =
-            || Some(Constants { weights: &[1.0f32][..], bias: &[0.0f32][..], interrupt: &NeverInterrupted });
+        let constants = || {
+            Some(Constants {
+                weights: View::of(&[1.0f32][..]),
+                bias: &[0.0f32][..],
+                interrupt: &NeverInterrupted,
+            })
+        };
         let packed =
-            Packed::float(isa, shape, (0.0, 6.0), &mut Source::Pack(&mut Slab::default()), constants)
+            Packed::float(isa, shape, (0.0, 6.0), &mut Source::Pack(&mut Slab::default(), &[]), constants)
                 .unwrap();
         let c = run(packed, &[f32::NAN, 9.0, -1.0], 3, 1);
         assert!(c[0].is_nan() && c[1..] == [6.0, 0.0], "{isa:?} {c:?}");
         let short = || {
-            Some(Constants { weights: &[1.0f32][..], bias: &[0.0f32, 0.0][..], interrupt: &NeverInterrupted })
+            Some(Constants {
+                weights: View::of(&[1.0f32][..]),
+                bias: &[0.0f32, 0.0][..],
+                interrupt: &NeverInterrupted,
+            })
         };
         let shape = Shape { columns: 2, ..shape };
-        assert!(
-            Packed::float(isa, shape, (0.0, 6.0), &mut Source::Pack(&mut Slab::default()), short).is_none()
-        );
+        assert!(Packed::float(isa, shape, (0.0, 6.0), &mut Source::Pack(&mut Slab::default(), &[]), short)
+            .is_none());
     }
 }
 
@@ -277,8 +286,9 @@ fn packing_stops_when_it_is_told() {
     let shape = Shape { columns: 1 << 10, segments: 1, depth: 1 << 10 };
     for isa in Isa::available() {
         let pack = |interrupt: &dyn Interrupt| {
-            let constants = || Some(Constants { weights: &weights[..], bias: &bias[..], interrupt });
-            Packed::float(isa, shape, (0.0, 6.0), &mut Source::Pack(&mut Slab::default()), constants)
+            let constants =
+                || Some(Constants { weights: View::of(&weights[..]), bias: &bias[..], interrupt });
+            Packed::float(isa, shape, (0.0, 6.0), &mut Source::Pack(&mut Slab::default(), &[]), constants)
                 .is_some()
         };
         assert!(pack(&NeverInterrupted) && !pack(&Cancelled));

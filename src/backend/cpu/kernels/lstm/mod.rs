@@ -42,13 +42,13 @@ pub(super) fn select(
     columns.checked_mul(MAX_ROWS.max(shape.batch as usize))?.checked_mul(size_of::<f32>())?;
     let mut pack = |inputs: &[usize], columns, depth| {
         let joined = match source {
-            Source::Pack(_) => Some(join(args, inputs, columns)?),
+            Source::Pack(..) => Some(join(args, inputs, columns)?),
             _ => None,
         };
         let (weights, bias) =
             joined.as_ref().map_or((&[][..], &[][..]), |(weights, bias)| (&weights[..], &bias[..]));
         let shape = Shape { columns, segments: 1, depth };
-        let constants = || Some(Constants { weights, bias, interrupt: args.interrupt });
+        let constants = || Some(Constants { weights: View::of(weights), bias, interrupt: args.interrupt });
         let range = (f32::NEG_INFINITY, f32::INFINITY);
         Packed::float(isa, shape, range, source, constants).filter(|packed| packed.padded == depth)
     };
