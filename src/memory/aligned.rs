@@ -1,7 +1,7 @@
 //! Private, zeroed memory aligned for any element type and vector width.
 
 use super::budget::Counted;
-use super::zeroed::{Divided, Part, ZeroedPages, HUGE, WORTHWHILE};
+use super::zeroed::{Divided, Part, ZeroedPages, HALF, WORTHWHILE};
 
 /// A private buffer of bytes, aligned to 64. Not to be cloned: its length may be a client's choice.
 #[derive(Default)]
@@ -70,7 +70,7 @@ pub struct Slab {
 impl Slab {
     /// For buffers of about `expected` bytes together; of what is left untouched in the end nothing is taken.
     pub fn new(expected: usize) -> Self {
-        Slab { pages: Some(expected).filter(|&bytes| bytes >= HUGE).and_then(Divided::new) }
+        Slab { pages: Some(expected).filter(|&bytes| bytes >= HALF).and_then(Divided::new) }
     }
 
     /// `len` zeroed bytes; `None` where the memory cannot be had.
@@ -141,10 +141,10 @@ mod tests {
 
     #[test]
     fn buffers_side_by_side_are_as_good_as_others() {
-        for expected in [0, HUGE] {
+        for expected in [0, 2 * HALF] {
             let mut slab = Slab::new(expected);
             // The last ones do not fit any more.
-            let lengths = [0, 1, 64, 65, HUGE / 2, HUGE / 4, HUGE / 4, HUGE];
+            let lengths = [0, 1, 64, 65, HALF, HALF / 2, HALF / 2, 2 * HALF];
             let mut buffers = lengths.map(|len| slab.zeroed(len).unwrap());
             drop(slab);
             for (i, (buffer, len)) in buffers.iter_mut().zip(lengths).enumerate() {

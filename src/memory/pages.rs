@@ -7,6 +7,7 @@ use super::budget::Counted;
 use super::file::{self, Announced, Direction, DmaBuf};
 use super::guard::Region;
 use super::kernel::page_size;
+use super::zeroed::ZeroedPages;
 use super::MemoryError;
 use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -100,21 +101,9 @@ impl Pages {
 
     /// Private pages that hold `len` bytes, all zero.
     pub fn anonymous(len: usize) -> Result<Self, MemoryError> {
-        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches no memory of ours.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len.max(1),
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(MemoryError::Map(std::io::Error::last_os_error()));
-        }
-        Ok(Pages { base, mapped: len.max(1), skip: 0, region: None, sentinel: None, dma_buf: None })
+        let pages = ZeroedPages::new(len.max(1)).ok_or(MemoryError::OutOfMemory(len))?;
+        let (base, mapped) = pages.into_raw();
+        Ok(Pages { base: base.as_ptr(), mapped, skip: 0, region: None, sentinel: None, dma_buf: None })
     }
 
     /// Whether the file shrank, or was given another stamp, while the pages were in use.

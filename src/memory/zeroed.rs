@@ -12,7 +12,9 @@ use std::sync::Arc;
 /// which touches all of it.
 pub const WORTHWHILE: usize = 128 << 10;
 /// What a huge page has, where the kernel has any.
-pub const HUGE: usize = 2 << 20;
+const HUGE: usize = 2 << 20;
+/// Bytes from which on one is worth having.
+pub const HALF: usize = HUGE / 2;
 
 /// Pages that are handed out in parts, none of them twice.
 pub struct Divided {
@@ -71,7 +73,11 @@ unsafe impl Sync for ZeroedPages {}
 impl ZeroedPages {
     /// At least `len` bytes; `None` where the memory cannot be had.
     pub fn new(len: usize) -> Option<Self> {
-        let len = len.checked_next_multiple_of(page_size() as usize)?;
+        let len = match len % HUGE {
+            // One page that is used by half costs less time than half as many small ones.
+            HALF.. => len.checked_next_multiple_of(HUGE)?,
+            _ => len.checked_next_multiple_of(page_size() as usize)?,
+        };
         let slack = if len >= HUGE { HUGE } else { 0 };
         let whole = NonZeroUsize::new(len.checked_add(slack)?)?;
         // SAFETY: the kernel chooses where; nothing that is mapped is replaced.
@@ -104,6 +110,12 @@ impl ZeroedPages {
             }
             (self.start, self.len) = (kept, len);
         }
+    }
+
+    /// Where they start, and how many bytes there are, for the caller to unmap.
+    pub fn into_raw(self) -> (NonNull<c_void>, usize) {
+        let pages = std::mem::ManuallyDrop::new(self);
+        (pages.start, pages.len)
     }
 
     pub fn bytes(&self) -> &[u8] {

@@ -108,6 +108,12 @@ impl Folding {
         (weight ^ self.sign).into()
     }
 
+    /// The sum of some weights as numbers: of unsigned ones, as vectors have an instruction for those.
+    fn sum(&self, weights: &[i8]) -> i32 {
+        let sum = weights.iter().fold(0, |sum: u32, &w| sum + u32::from((w ^ self.sign) as u8 ^ 0x80));
+        sum.wrapping_sub(128 * weights.len() as u32) as i32
+    }
+
     /// The bias of a column whose weights have this sum.
     #[inline(always)]
     pub fn bias(&self, sum: i32, bias: i32) -> i32 {
@@ -138,7 +144,7 @@ impl Packed<Quant> {
             for start in (0..row.len()).step_by(chunk.len()) {
                 let chunk = &mut chunk[..(row.len() - start).min(1024)];
                 row.part(start, chunk.len()).copy_to(chunk);
-                sum = chunk.iter().fold(sum, |sum, &w| sum.wrapping_add(folding.number(w)));
+                sum = sum.wrapping_add(folding.sum(chunk));
             }
             folding.bias(sum, bias)
         };
