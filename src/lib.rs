@@ -14,7 +14,7 @@
 //! | 3 | `ops` | the operation table: signatures, shape rules, plain evaluation |
 //! | 2 | `tensor` | operand types, shapes, quantisation |
 //! | 1 | `memory` | client memory, which is hostile |
-//! | 0 | `quota`, `statistics` | limits on what can be counted, and how they are shared out; what a driver has done, counted |
+//! | 0 | `quota`, `statistics`, `sync` | limits on what can be counted, and how they are shared out; what a driver has done, counted; locks and atomics |
 //!
 //! `aidl` holds the generated interface stubs; any floor that talks to clients may name its types.
 
@@ -37,6 +37,7 @@ pub mod quota;
 pub mod scheduler;
 pub mod service;
 pub mod statistics;
+mod sync;
 pub mod tensor;
 pub mod testing;
 #[cfg(feature = "tflite")]

@@ -6,65 +6,32 @@
 //! before: real crashes still crash. Nothing that the handler calls may lock, allocate or panic.
 
 use super::kernel::page_size;
+use super::regions::{FreeSlots, Regions, Slot};
 use super::MemoryError;
-use std::sync::atomic::Ordering::SeqCst;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use crate::sync::atomic::{AtomicBool, AtomicUsize};
+use crate::sync::Mutex;
+use std::sync::OnceLock;
 
 /// How many regions can be watched at once: as many mappings as Linux by default lets a process have.
 const SLOTS: usize = 1 << 16;
 
-/// One watched region. The handler reads it without a lock, so `generation` says whether what it read belongs together:
-/// it is odd while the slot is in use, and changes whenever the slot does.
-struct Slot {
-    generation: AtomicUsize,
-    start: AtomicUsize,
-    len: AtomicUsize,
-    vanished: AtomicBool,
-}
-
-impl Slot {
-    const fn free() -> Slot {
-        Slot {
-            generation: AtomicUsize::new(0),
-            start: AtomicUsize::new(0),
-            len: AtomicUsize::new(0),
-            vanished: AtomicBool::new(false),
-        }
-    }
-
-    /// Start and length of the region, if there is one that holds `address`.
-    fn holds(&self, address: usize) -> Option<(usize, usize)> {
-        let generation = self.generation.load(SeqCst);
-        let (start, len) = (self.start.load(SeqCst), self.len.load(SeqCst));
-        // A slot that changes meanwhile is another region's: whoever faults keeps its own region in place.
-        let settled = generation % 2 == 1 && self.generation.load(SeqCst) == generation;
-        (settled && address.wrapping_sub(start) < len).then_some((start, len))
+/// A slot that was never used.
+const fn unused() -> Slot {
+    Slot {
+        generation: AtomicUsize::new(0),
+        start: AtomicUsize::new(0),
+        len: AtomicUsize::new(0),
+        vanished: AtomicBool::new(false),
     }
 }
 
-static REGIONS: [Slot; SLOTS] = [const { Slot::free() }; SLOTS];
-/// No slot from here on was ever used.
-static USED: AtomicUsize = AtomicUsize::new(0);
-static FREE: Mutex<FreeSlots> = Mutex::new(FreeSlots { returned: Vec::new(), fresh: 0, limit: SLOTS });
-
-/// Which slots are free. Only registration looks here, never the handler.
-struct FreeSlots {
-    returned: Vec<usize>,
-    /// The first slot that was never used.
-    fresh: usize,
-    limit: usize,
-}
-
-impl FreeSlots {
-    fn take(&mut self) -> Option<usize> {
-        self.returned.pop().or_else(|| {
-            let slot = Some(self.fresh).filter(|&slot| slot < self.limit)?;
-            self.fresh += 1;
-            Some(slot)
-        })
-    }
-}
+/// By itself, as it is all zeroes, which take no room in the program's file.
+static TABLE: [Slot; SLOTS] = [const { unused() }; SLOTS];
+static REGIONS: Regions<&[Slot]> = Regions {
+    slots: &TABLE,
+    used: AtomicUsize::new(0),
+    free: Mutex::new(FreeSlots { returned: Vec::new(), fresh: 0, limit: SLOTS }),
+};
 
 /// A watched region; dropping it ends the watch, which must happen before the region is unmapped.
 pub(super) struct Region {
@@ -76,27 +43,20 @@ impl Region {
     /// keeps it mapped until this is dropped.
     pub fn watch(start: usize, len: usize) -> Result<Region, MemoryError> {
         install()?;
-        let slot = FREE.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let slot = REGIONS.watch(start, len.next_multiple_of(page_size() as usize));
         let slot = slot.ok_or(MemoryError::Exhausted("too many mappings of client memory at once"))?;
-        let region = &REGIONS[slot];
-        region.start.store(start, SeqCst);
-        region.len.store(len.next_multiple_of(page_size() as usize), SeqCst);
-        region.vanished.store(false, SeqCst);
-        region.generation.fetch_add(1, SeqCst);
-        USED.fetch_max(slot + 1, SeqCst);
         Ok(Region { slot })
     }
 
     /// Whether the region has lost its file. It never gets it back.
     pub fn vanished(&self) -> bool {
-        REGIONS[self.slot].vanished.load(SeqCst)
+        REGIONS.is_marked(self.slot)
     }
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
-        REGIONS[self.slot].generation.fetch_add(1, SeqCst);
-        FREE.lock().unwrap_or_else(PoisonError::into_inner).returned.push(self.slot);
+        REGIONS.forget(self.slot);
     }
 }
 
@@ -144,14 +104,8 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
 ///
 /// The whole region is replaced at once: one fault costs one system call, and no client can split our mappings.
 fn heal(address: usize) -> bool {
-    let regions = REGIONS.iter().take(USED.load(SeqCst));
-    let Some((region, (start, len))) =
-        regions.map(|r| (r, r.holds(address))).find_map(|(r, held)| Some((r, held?)))
-    else {
-        return false;
-    };
     // First the mark, then the zeroes: a copy in another thread that meets zeroes must find the mark afterwards.
-    region.vanished.store(true, SeqCst);
+    let Some((start, len)) = REGIONS.mark(address) else { return false };
     let errno = nix::errno::Errno::last_raw();
     // SAFETY: the region is a mapping of client memory, of which nobody holds a reference. The thread that faulted in it
     // keeps it mapped, as does every other that is copying.

@@ -66,7 +66,7 @@ fn slots_are_used_again_and_run_out_at_their_limit() {
     for _ in 0..super::SLOTS / 4 {
         map(&file, 0, page());
     }
-    let used = super::USED.load(Ordering::SeqCst);
+    let used = super::REGIONS.used.load(Ordering::SeqCst);
     assert!(used < super::SLOTS / 4, "{used} slots were taken by mappings that do not live at once");
     let mut free = super::FreeSlots { returned: vec![], fresh: 0, limit: 2 };
     assert_eq!([free.take(), free.take(), free.take()], [Some(0), Some(1), None]);

@@ -21,6 +21,7 @@ mod kernel;
 mod mapping;
 mod pages;
 mod pool;
+mod regions;
 mod served;
 mod slice;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]

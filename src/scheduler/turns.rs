@@ -9,11 +9,12 @@ use super::clock::boottime_ns;
 use super::control::{self, Control, Load, Priority};
 use super::slow_calls;
 use crate::ops::{Interrupt, OpError};
-use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::Thread;
-use std::time::{Duration, Instant};
+use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use crate::sync::thread::{self, Thread};
+use crate::sync::{Instant, Mutex, MutexGuard};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 /// By so much a client must be ahead of another before it passes its turn on: changing over costs time, too.
 const SLICE_NS: i64 = 200_000;
@@ -35,8 +36,8 @@ pub struct Turns {
     epoch: Instant,
 }
 
-/// The clients that compute or wait.
-type State = HashMap<u32, Client>;
+/// The clients that compute or wait. In their order, so that the same calls always have the same end.
+type State = BTreeMap<u32, Client>;
 
 /// Times are in nanoseconds since the epoch.
 #[derive(Default)]
@@ -148,7 +149,7 @@ impl Turns {
         control: &Control,
     ) -> Result<Turn, OpError> {
         let turn = Turn { turns: self.clone(), seat: Seat::new(client, priority) };
-        if self.enter(&turn.seat, Call::Wake(std::thread::current())).is_none() {
+        if self.enter(&turn.seat, Call::Wake(thread::current())).is_none() {
             turn.wait(control)?;
         }
         Ok(turn)
@@ -283,7 +284,7 @@ impl Turn {
                 return Err(why);
             }
             let left = control.deadline_ns.map(|at| Duration::from_nanos(at.saturating_sub(boottime_ns())));
-            std::thread::park_timeout(left.map_or(LOOK, |left| left.min(LOOK)));
+            thread::park_timeout(left.map_or(LOOK, |left| left.min(LOOK)));
         }
         Ok(())
     }
@@ -321,7 +322,7 @@ impl control::Yield for Turn {
         turns.end(&mut state, &self.seat, now);
         turns.grant(&mut state, &rival.seat, now);
         // It has waited before, and comes before whoever began to wait since.
-        let call = Call::Wake(std::thread::current());
+        let call = Call::Wake(thread::current());
         turns.line(&mut state, &self.seat).push_front(Waiting { seat: self.seat.clone(), call });
         drop(state);
         turns.call(rival);

@@ -4,9 +4,10 @@
 //! on the client's word.
 
 use super::arguments::Span;
+use super::busy::Busy;
 use super::call::handle;
 use super::prepared::Prepared;
-use super::run::{Busy, Execution, Purpose};
+use super::run::{Execution, Purpose};
 use super::status::ServiceError;
 use super::terms::{self, Terms};
 use crate::aidl::*;

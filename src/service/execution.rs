@@ -1,8 +1,9 @@
 //! IExecution: a request checked and mapped once, to be run many times.
 
+use super::busy::Busy;
 use super::call::handle;
 use super::fenced;
-use super::run::{Busy, Execution};
+use super::run::Execution;
 use super::status::ServiceError;
 use super::terms;
 use crate::aidl::*;

@@ -4,9 +4,10 @@
 //! hand, wants no failed fence of a loop that runs out of time, but takes that as the status of the call. So a model that
 //! may loop runs within the call, unless there are fences to wait for.
 
+use super::busy::Busy;
 use super::call;
 use super::fence::{self, FenceState, Signal};
-use super::run::{timing, Busy, Execution, NO_TIMING};
+use super::run::{timing, Execution, NO_TIMING};
 use super::status::ServiceError;
 use super::terms::{self, check_deadline};
 use crate::aidl::*;

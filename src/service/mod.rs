@@ -20,6 +20,7 @@ mod announce;
 mod arguments;
 mod buffer;
 mod burst;
+mod busy;
 mod call;
 mod core;
 mod death;

@@ -12,7 +12,7 @@ use crate::model::{Request, RequestPool};
 use crate::scheduler::marks::{self, Phase};
 use crate::statistics::Running;
 use crate::tensor::{Dims, TensorInfo};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -239,25 +239,6 @@ fn claimed(arguments: &Arguments, claims: &mut Claims) -> Arguments {
     request.inputs.iter_mut().enumerate().for_each(|(i, input)| place(input, claims.input(i)));
     request.outputs.iter_mut().enumerate().for_each(|(i, output)| place(output, claims.output(i)));
     arguments
-}
-
-/// Marks an object that executes one request at a time as busy, until dropped.
-#[derive(Debug)]
-pub(super) struct Busy(Arc<AtomicBool>);
-
-impl Busy {
-    pub fn enter(flag: &Arc<AtomicBool>, what: &str) -> Result<Self, ServiceError> {
-        if flag.swap(true, Ordering::Acquire) {
-            return Err(ServiceError::Failed(format!("this {what} is executing already; wait for it")));
-        }
-        Ok(Busy(flag.clone()))
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
-    }
 }
 
 /// The first output whose dimensions only the run will tell.

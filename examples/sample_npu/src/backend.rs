@@ -77,7 +77,7 @@ impl Backend for SampleNpu {
         let tables = Extension { name: EXTENSION.into(), operand_types: vec![TABLE] };
         Info {
             // Whenever streams or results change, this must: saved models of other versions are not loaded.
-            version: "sample-npu-1".into(),
+            version: "sample-npu-2".into(),
             device_type: DeviceType::Accelerator,
             extensions: vec![tables],
             capabilities,

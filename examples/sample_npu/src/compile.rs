@@ -5,14 +5,13 @@
 //! in them may decide where the device reads or writes.
 
 use crate::layout::{tiled, Shape};
-use crate::plan::{self, Step, SCRATCH_BYTES};
-use crate::protocol::word_of;
+use crate::plan::{self, Kind, Step, SCRATCH_BYTES};
+use crate::protocol::bytes_of;
 use crate::stream::{self, Instruction, Units, INSTRUCTION_BYTES};
 use nnhal::backend::{Artifact, BackendError, Control, Interface, Saved};
 use nnhal::memory::{AlignedBuf, ClientSlice, Mapping};
 use nnhal::model::{Lifetime, Model};
 use nnhal::ops::Interrupt;
-use nnhal::tensor::requant::Activation;
 use nnhal::tensor::{OperandType, TensorInfo};
 use std::sync::Arc;
 
@@ -37,16 +36,14 @@ pub fn compile(model: &Model, control: &Control) -> Result<Program, BackendError
     builder.lay_out();
     let (inputs, outputs) = (&model.main.inputs, &model.main.outputs);
     for (argument, &operand) in inputs.iter().enumerate() {
-        let (x, to) = (argument as u32, builder.at[operand]);
-        builder.emit(Instruction { x, to, ..builder.instruction(stream::LOAD, operand) });
+        builder.emit(stream::LOAD, argument as u32, builder.at[operand], operand);
     }
     for step in steps {
         control.check()?; // the client's deadline, or its death
         builder.step(step)?;
     }
-    for (i, &operand) in outputs.iter().enumerate() {
-        let (x, to) = (builder.at[operand], (inputs.len() + i) as u32);
-        builder.emit(Instruction { x, to, ..builder.instruction(stream::STORE, operand) });
+    for (argument, &operand) in (inputs.len()..).zip(outputs) {
+        builder.emit(stream::STORE, builder.at[operand], argument as u32, operand);
     }
     let Builder { stream, constants, .. } = builder;
     Ok(Program { interface: Interface::of(model), stream, constants })
@@ -73,36 +70,13 @@ impl Builder<'_> {
         debug_assert!(next <= SCRATCH_BYTES, "the plan has checked it");
     }
 
-    fn info(&self, operand: usize) -> &TensorInfo {
-        &self.model.main.operands[operand].info
+    /// Appends an instruction that moves an operand's value.
+    fn emit(&mut self, code: u32, x: u32, to: u32, operand: usize) {
+        self.stream.extend(Instruction::new(code, x, to, self.shape(operand)).to_bytes());
     }
 
     fn shape(&self, operand: usize) -> Shape {
-        Shape::of(&self.info(operand).dims)
-    }
-
-    /// An instruction that reads `x`, less what else it needs.
-    fn instruction(&self, code: u32, x: usize) -> Instruction {
-        let Shape { rows, channels } = self.shape(x);
-        Instruction {
-            code,
-            x: self.at[x],
-            rows: rows as u32,
-            channels: channels as u32,
-            ..Default::default()
-        }
-    }
-
-    /// The instruction with a result, at `to`.
-    fn with_result(&self, instruction: Instruction, to: usize, activation: Activation) -> Instruction {
-        let TensorInfo { ty, scale, zero_point, .. } = *self.info(to);
-        let (low, high) = activation.quantised_range(ty, scale, zero_point);
-        let signed = ty == OperandType::TENSOR_QUANT8_ASYMM_SIGNED;
-        Instruction { to: self.at[to], low, high, signed, ..instruction }
-    }
-
-    fn emit(&mut self, instruction: Instruction) {
-        self.stream.extend(instruction.to_bytes());
+        Shape::of(&self.model.main.operands[operand].info.dims)
     }
 
     /// Appends a constant; tells where it starts.
@@ -122,88 +96,73 @@ impl Builder<'_> {
         constant.bytes().map_err(|source| BackendError::Memory { what: "a constant".into(), source })
     }
 
-    fn step(&mut self, step: Step) -> Result<(), BackendError> {
-        let instruction = match step {
-            Step::Add { a, b, to, activation } => self.with_result(self.add(a, b, to), to, activation),
-            Step::FullyConnected { x, weights, bias, to, activation } => {
-                let instruction = self.fully_connected(x, weights, bias, to)?;
-                self.with_result(instruction, to, activation)
+    fn step(&mut self, Step { kind, x, to, activation }: Step) -> Result<(), BackendError> {
+        let model = self.model;
+        let info = |operand: usize| &model.main.operands[operand].info;
+        let (input, out) = (info(x), info(to));
+        let (low, high) = activation.quantised_range(out.ty, out.scale, out.zero_point);
+        let signed = out.ty == OperandType::TENSOR_QUANT8_ASYMM_SIGNED;
+        let plain = |code| {
+            let instruction = Instruction::new(code, self.at[x], self.at[to], self.shape(x));
+            Instruction { low, high, signed, ..instruction }
+        };
+        let instruction = match kind {
+            Kind::Clamp => plain(stream::CLAMP),
+            Kind::Lookup { table } => {
+                let lookup = plain(stream::LOOKUP);
+                Instruction { table: self.keep(TABLES, &self.constant(table)?), ..lookup }
             }
-            // A reshape is a copy: rows follow one another without gaps.
-            Step::Reshape { x, to } => {
-                self.with_result(self.instruction(stream::CLAMP, x), to, Activation::None)
+            // As NNAPI's reference: both are raised by 20 bits and brought to twice the larger scale before they are added.
+            Kind::Add { y } => {
+                let other = info(y);
+                let twice_larger = 2.0 * f64::from(input.scale.max(other.scale));
+                let raised = f64::from(1 << 20) * f64::from(out.scale);
+                let units = |of: &TensorInfo| Units::new(of.zero_point, f64::from(of.scale) / twice_larger);
+                Instruction {
+                    y: self.at[y],
+                    x_units: units(input),
+                    y_units: units(other),
+                    out: Units::new(out.zero_point, twice_larger / raised),
+                    ..plain(stream::ADD)
+                }
             }
-            Step::Clamp { x, to, activation } => {
-                self.with_result(self.instruction(stream::CLAMP, x), to, activation)
-            }
-            Step::Lookup { x, table, to } => {
-                let table = self.constant(table)?;
-                let table = self.keep(TABLES, &table);
-                let lookup = Instruction { table, ..self.instruction(stream::LOOKUP, x) };
-                self.with_result(lookup, to, Activation::None)
+            Kind::FullyConnected { weights, bias } => {
+                let (filter, shape, layer) =
+                    (info(weights), self.shape(weights), plain(stream::FULLY_CONNECTED));
+                let real = f64::from(input.scale) * f64::from(filter.scale) / f64::from(out.scale);
+                let weights = tiled(&self.constant(weights)?, shape);
+                Instruction {
+                    y: self.keep(WEIGHTS, &weights),
+                    table: self.keep(TABLES, &self.constant(bias)?),
+                    // Whatever the input's shape, its rows are as long as those of the weights.
+                    rows: (self.shape(x).plain_len() / shape.channels) as u32,
+                    channels: shape.channels as u32,
+                    units: shape.rows as u32,
+                    x_units: Units { zero_point: input.zero_point, ..Units::default() },
+                    y_units: Units { zero_point: filter.zero_point, ..Units::default() },
+                    out: Units::new(out.zero_point, real),
+                    ..layer
+                }
             }
         };
-        self.emit(instruction);
+        self.stream.extend(instruction.to_bytes());
         Ok(())
-    }
-
-    /// As NNAPI's reference: both are raised by 20 bits and brought to twice the larger scale before they are added.
-    fn add(&self, a: usize, b: usize, to: usize) -> Instruction {
-        let (a_info, b_info, out) = (self.info(a), self.info(b), self.info(to));
-        let twice_larger = 2.0 * f64::from(a_info.scale.max(b_info.scale));
-        let raised = f64::from(1 << 20) * f64::from(out.scale);
-        Instruction {
-            y: self.at[b],
-            x_units: Units::new(a_info.zero_point, f64::from(a_info.scale) / twice_larger),
-            y_units: Units::new(b_info.zero_point, f64::from(b_info.scale) / twice_larger),
-            out: Units::new(out.zero_point, twice_larger / raised),
-            ..self.instruction(stream::ADD, a)
-        }
-    }
-
-    fn fully_connected(
-        &mut self,
-        x: usize,
-        weights: usize,
-        bias: usize,
-        to: usize,
-    ) -> Result<Instruction, BackendError> {
-        let (shape, bytes, biases) = (self.shape(weights), self.constant(weights)?, self.constant(bias)?);
-        let (y, table) = (self.keep(WEIGHTS, &tiled(&bytes, shape)), self.keep(TABLES, &biases));
-        let (input, filter, out) = (self.info(x), self.info(weights), self.info(to));
-        let real = f64::from(input.scale) * f64::from(filter.scale) / f64::from(out.scale);
-        let elements = self.shape(x).plain_len();
-        Ok(Instruction {
-            y,
-            table,
-            // Whatever the input's shape, its rows are as long as those of the weights.
-            rows: (elements / shape.channels) as u32,
-            channels: shape.channels as u32,
-            units: shape.rows as u32,
-            x_units: Units { zero_point: input.zero_point, ..Units::default() },
-            y_units: Units { zero_point: filter.zero_point, ..Units::default() },
-            out: Units::new(out.zero_point, real),
-            ..self.instruction(stream::FULLY_CONNECTED, x)
-        })
     }
 }
 
 impl Program {
     /// The program as the driver keeps it: the stream in the model file, and each kind of constants in a data file.
     pub fn save(&self) -> Option<Artifact> {
-        let mut model = Vec::new();
-        let mut word = |number: u64| model.extend(number.to_le_bytes());
+        let mut words = Vec::new();
         for list in [&self.interface.inputs, &self.interface.outputs] {
-            word(list.len() as u64);
+            words.push(list.len() as u64);
             for info in list {
-                word(info.ty.code() as u64);
-                word(u64::from(info.scale.to_bits()));
-                word(info.zero_point as u64);
-                word(info.dims.len() as u64);
-                info.dims.iter().for_each(|&dim| word(dim.into()));
+                let (scale, zero_point) = (u64::from(info.scale.to_bits()), info.zero_point as u64);
+                words.extend([info.ty.code() as u64, scale, zero_point, info.dims.len() as u64]);
+                words.extend(info.dims.iter().map(|&dim| u64::from(dim)));
             }
         }
-        model.extend(&self.stream);
+        let model = [bytes_of(words), self.stream.clone()].concat();
         let part = |bytes: &Vec<u8>| Some(vec![(0, AlignedBuf::copy_of(bytes)?.into())]);
         let data = self.constants.iter().map(part).collect::<Option<_>>()?;
         Some(Artifact { models: vec![model], data })
@@ -215,42 +174,31 @@ impl Program {
         let ([model], [weights, tables]) = (&saved.models[..], &saved.data[..]) else {
             return Err(invalid());
         };
-        let mut reader = Reader(model);
-        let inputs = reader.infos().ok_or_else(invalid)?;
-        let outputs = reader.infos().ok_or_else(invalid)?;
-        let stream = reader.0.to_vec();
-        if stream.len() % INSTRUCTION_BYTES != 0 {
+        let mut words = model.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
+        let (inputs, outputs) = (infos(&mut words), infos(&mut words));
+        let (inputs, outputs) = inputs.zip(outputs).ok_or_else(invalid)?;
+        let stream = bytes_of(words);
+        if !stream.len().is_multiple_of(INSTRUCTION_BYTES) {
             return Err(invalid());
         }
         // A private copy: the file may change while it is read, and afterwards.
-        let copy = |file: &Arc<Mapping>| {
-            let bytes = ClientSlice::whole(file.clone()).to_private();
-            bytes
-                .map(|bytes| bytes.to_vec())
-                .map_err(|source| BackendError::Memory { what: "a data cache".into(), source })
+        let copy = |file: &Arc<Mapping>| match ClientSlice::whole(file.clone()).to_private() {
+            Ok(bytes) => Ok(bytes.to_vec()),
+            Err(source) => Err(BackendError::Memory { what: "a data cache".into(), source }),
         };
         let interface = Interface { inputs, outputs, may_loop: false };
         Ok(Program { interface, stream, constants: [copy(weights)?, copy(tables)?] })
     }
 }
 
-struct Reader<'a>(&'a [u8]);
-
-impl Reader<'_> {
-    fn word(&mut self) -> Option<u64> {
-        let (word, rest) = self.0.split_at_checked(8)?;
-        self.0 = rest;
-        Some(word_of(word))
-    }
-
-    fn infos(&mut self) -> Option<Vec<TensorInfo>> {
-        (0..self.word()?).map(|_| self.info()).collect()
-    }
-
-    fn info(&mut self) -> Option<TensorInfo> {
-        let ty = OperandType::from_code(self.word()? as i32)?;
-        let (scale, zero_point) = (f32::from_bits(self.word()? as u32), self.word()? as i32);
-        let dims: Option<Vec<u32>> = (0..self.word()?).map(|_| u32::try_from(self.word()?).ok()).collect();
+/// What is known of a model's inputs or outputs, as [`Program::save`] wrote it.
+fn infos(words: &mut impl Iterator<Item = u64>) -> Option<Vec<TensorInfo>> {
+    let count = words.next()?;
+    let mut info = || {
+        let ty = OperandType::from_code(words.next()? as i32)?;
+        let (scale, zero_point) = (f32::from_bits(words.next()? as u32), words.next()? as i32);
+        let dims: Option<Vec<u32>> = (0..words.next()?).map(|_| u32::try_from(words.next()?).ok()).collect();
         Some(TensorInfo::quantised(ty, &dims?, scale, zero_point))
-    }
+    };
+    (0..count).map(|_| info()).collect()
 }

@@ -49,46 +49,45 @@ impl Executable for Loaded {
     /// All that needs to be done only once for many executions happens here.
     fn bind(self: Arc<Self>, arguments: Arguments) -> Result<Arc<dyn Binding>, BackendError> {
         self.link.check()?;
-        let interface = &self.program.interface;
         let (inputs, outputs) = (&arguments.request.inputs, &arguments.request.outputs);
         let count = inputs.len() + outputs.len();
-        let job = Region::new(&self.link, JOB_ARGUMENTS + count * ARGUMENT_BYTES)?;
-        let mut words = vec![0; job.len];
-        put(&mut words, JOB_STREAM, &[self.stream.start, self.stream.len]);
-        put(&mut words, JOB_ARGUMENT_COUNT, &[count]);
-        for (at, region) in JOB_CONSTANTS.into_iter().zip(&self.constants) {
-            put(&mut words, at, &[region.start, region.len]);
-        }
+        let job = Region::new(&self.link, 8 * (JOB_WORDS + count * ARGUMENT_WORDS))?;
+        let [weights, tables] = &self.constants;
+        // Status, time and cancellation are set with each execution.
+        let mut words = vec![0; 3];
+        words.extend([&self.stream, weights, tables].iter().flat_map(|region| region.place()));
+        words.push(count as u64);
         let mut binding = Bound {
             sufficient: vec![true; outputs.len()],
             copies_in: Vec::new(),
             copies_out: Vec::new(),
-            held: Vec::new(),
+            memories: Vec::new(),
+            staging: Vec::new(),
             submitted: AtomicBool::new(false),
             model: self.clone(),
             job,
         };
-        let infos = interface.inputs.iter().chain(&interface.outputs);
-        for (i, (argument, info)) in inputs.iter().chain(outputs).zip(infos).enumerate() {
-            let is_output = i >= inputs.len();
-            let shape = Shape::of(&info.dims);
-            let entry = match argument {
-                // The interface lets clients leave arguments out. This device wants its inputs; an output that nobody
-                // wants still needs a place to go to.
-                None if is_output => binding.stage(None, shape, is_output)?,
-                None => return Err(BackendError::Failed(format!("input {i} has no value"))),
-                Some(argument) if argument.length < shape.plain_len() && is_output => {
-                    binding.sufficient[i - inputs.len()] = false;
-                    continue;
-                }
-                Some(argument) => {
-                    let memory = arguments.memory(argument)?;
-                    binding.place(memory, argument, shape, is_output)?
-                }
-            };
-            put(&mut words, JOB_ARGUMENTS + i * ARGUMENT_BYTES, &entry);
+        let Interface { inputs: of_inputs, outputs: of_outputs, .. } = &self.program.interface;
+        for (i, (argument, info)) in inputs.iter().zip(of_inputs).enumerate() {
+            // The interface lets clients leave arguments out; this device wants its inputs.
+            let missing = || BackendError::Failed(format!("input {i} has no value"));
+            let argument = argument.as_ref().ok_or_else(missing)?;
+            let memory = arguments.memory(argument)?;
+            words.extend(binding.place(memory, argument, Shape::of(&info.dims), false)?);
         }
-        binding.job.slice().and_then(|slice| slice.write(&words)).map_err(faulty)?;
+        for (i, (argument, info)) in outputs.iter().zip(of_outputs).enumerate() {
+            let shape = Shape::of(&info.dims);
+            words.extend(match argument {
+                // An output that nobody wants still needs a place to go to.
+                None => binding.stage(shape)?.1,
+                Some(argument) if argument.length < shape.plain_len() => {
+                    binding.sufficient[i] = false;
+                    [0; ARGUMENT_WORDS]
+                }
+                Some(argument) => binding.place(arguments.memory(argument)?, argument, shape, true)?,
+            });
+        }
+        binding.job.slice().and_then(|job| job.write(&bytes_of(words))).map_err(faulty)?;
         Ok(Arc::new(binding))
     }
 }
@@ -102,67 +101,58 @@ struct Bound {
     /// Whether each output fits its memory.
     sufficient: Vec<bool>,
     /// What the device uses must stay until it is done, which may be long after its client has lost interest.
-    held: Vec<Held>,
+    memories: Vec<Memory>,
+    staging: Vec<Region>,
     /// Whether the device has its job.
     submitted: AtomicBool,
     model: Arc<Loaded>,
 }
 
-enum Held {
-    Staging { _region: Region },
-    Memory { _memory: Memory },
-}
+/// The words that tell the device where an argument is: memory, offset, bytes, layout.
+type Place = [u64; ARGUMENT_WORDS];
 
 impl Bound {
-    /// Finds the words that tell the device where an argument is: memory, offset, length, layout.
     fn place(
         &mut self,
         memory: &Memory,
         argument: &Argument,
         shape: Shape,
         is_output: bool,
-    ) -> Result<[usize; 4], BackendError> {
-        let stale = || BackendError::DeviceLost("this memory was the device's before it was lost".into());
+    ) -> Result<Place, BackendError> {
+        let (offset, len) = (argument.offset, shape.plain_len());
         let device = match memory {
             Memory::Mapped(mapping) => {
-                let slice = ClientSlice::new(mapping.clone(), argument.offset, shape.plain_len());
-                return self.stage(Some(slice.map_err(arguments_memory)?), shape, is_output);
+                let client = ClientSlice::new(mapping.clone(), offset, len).map_err(arguments_memory)?;
+                let (staged, place) = self.stage(shape)?;
+                match is_output {
+                    true => self.copies_out.push((staged, client)),
+                    false => self.copies_in.push((client, staged)),
+                }
+                return Ok(place);
             }
-            Memory::Device(device) => device,
+            Memory::Device(device) => device.as_any(),
         };
-        self.held.push(Held::Memory { _memory: memory.clone() });
-        if let Some(imported) = device.as_any().downcast_ref::<Imported>() {
-            let same = Arc::ptr_eq(&imported.link, &self.model.link);
-            let entry = [imported.id as usize, argument.offset, shape.plain_len(), PLAIN as usize];
-            return same.then_some(entry).ok_or_else(stale);
-        }
-        // Memory that this backend did not make never comes here. A buffer is used whole, and has the operand's shape.
-        let tiled = device.as_any().downcast_ref::<Tiled>().filter(|tiled| tiled.shape == shape);
-        let tiled =
-            tiled.ok_or_else(|| BackendError::Failed("a memory of another shape or device".into()))?;
-        let same = Arc::ptr_eq(&tiled.region.link, &self.model.link);
-        same.then_some([0, tiled.region.start, tiled.region.len, TILED as usize]).ok_or_else(stale)
+        self.memories.push(memory.clone());
+        let (link, place) = if let Some(imported) = device.downcast_ref::<Imported>() {
+            (&imported.link, [imported.id, offset as u64, len as u64, PLAIN])
+        } else {
+            // Memory that this backend did not make never comes here. A buffer is used whole, and has the operand's shape.
+            let tiled = device.downcast_ref::<Tiled>().filter(|tiled| tiled.shape == shape);
+            let strange = || BackendError::Failed("a memory of another shape or device".into());
+            let region = &tiled.ok_or_else(strange)?.region;
+            let [start, len] = region.place();
+            (&region.link, [0, start, len, TILED])
+        };
+        let stale = || BackendError::DeviceLost("this memory was the device's before it was lost".into());
+        Arc::ptr_eq(link, &self.model.link).then_some(place).ok_or_else(stale)
     }
 
     /// A place in device memory for an argument that the device cannot reach.
-    fn stage(
-        &mut self,
-        client: Option<ClientSlice>,
-        shape: Shape,
-        is_output: bool,
-    ) -> Result<[usize; 4], BackendError> {
+    fn stage(&mut self, shape: Shape) -> Result<(ClientSlice, Place), BackendError> {
         let region = Region::new(&self.model.link, shape.plain_len())?;
-        if let Some(client) = client {
-            let staged = region.slice().map_err(faulty)?;
-            if is_output {
-                self.copies_out.push((staged, client));
-            } else {
-                self.copies_in.push((client, staged));
-            }
-        }
-        let entry = [0, region.start, region.len, PLAIN as usize];
-        self.held.push(Held::Staging { _region: region });
-        Ok(entry)
+        let (slice, [start, len]) = (region.slice().map_err(faulty)?, region.place());
+        self.staging.push(region);
+        Ok((slice, [0, start, len, PLAIN]))
     }
 
     fn shapes(&self) -> Vec<OutputShape> {
@@ -248,11 +238,4 @@ fn arguments_memory(source: MemoryError) -> BackendError {
 
 fn faulty(source: MemoryError) -> BackendError {
     BackendError::Memory { what: "the device's memory".into(), source }
-}
-
-/// Writes numbers to `words` from byte `at` on.
-fn put(words: &mut [u8], at: usize, numbers: &[usize]) {
-    for (to, number) in words[at..].chunks_exact_mut(8).zip(numbers) {
-        to.copy_from_slice(&(*number as u64).to_le_bytes());
-    }
 }

@@ -15,6 +15,8 @@
 //! | `protocol`, `stream`, `layout` | what driver and device agree on |
 //! | `device` | the device itself, which a vendor deletes: the hardware does this |
 //!
+//! A corpus of conformance models runs over it by nnhal's `tests/every_backend.sh CORPUS sample_npu`.
+//!
 //! Nothing outside of this crate was changed for it, and nothing in it is `unsafe`.
 
 pub mod backend;

@@ -3,14 +3,11 @@
 //! Whatever a model holds of the device belongs to the life it was compiled in. After a death nothing of that life works
 //! any more; a new life begins with the next compilation.
 
-use crate::protocol::{
-    self, JobStatus, Kind, DEPTH, DEVICE_BYTES, ENTRIES, HEAD, RING_BYTES, RING_LEN, TAIL,
-};
+use crate::protocol::{self, *};
 use crate::region::Free;
 use nnhal::backend::BackendError;
-use nnhal::memory::{Access, Mapping, SharedU64};
+use nnhal::memory::{unnamed_file, Access, Mapping, SharedU64};
 use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
-use rustix::fs::{ftruncate, memfd_create, MemfdFlags};
 use rustix::io::Errno;
 use rustix::net::{socketpair, AddressFamily, SocketFlags, SocketType};
 use std::io;
@@ -60,12 +57,11 @@ impl Link {
     pub fn start(program: &Path) -> io::Result<Arc<Link>> {
         let (socket, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        let memory = memfd_create("sample-npu", MemfdFlags::CLOEXEC)?;
-        ftruncate(&memory, DEVICE_BYTES as u64)?;
+        let memory = unnamed_file(DEVICE_BYTES)?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let (doorbell, interrupt) = (eventfd(0, flags)?, eventfd(0, flags)?);
         let fds = [memory.as_fd(), doorbell.as_fd(), interrupt.as_fd()];
-        protocol::send(socket.as_fd(), Kind::Hello, 0, [0; 3], &fds)?;
+        protocol::send(&socket, Kind::Hello, 0, [0; 3], &fds)?;
         let mapping = Mapping::new(memory.as_fd(), 0, DEVICE_BYTES, Access::ReadWrite);
         let mapping = Arc::new(mapping.map_err(io::Error::other)?);
         let head = SharedU64::new(mapping.clone(), HEAD).map_err(io::Error::other)?;
@@ -127,14 +123,10 @@ impl Link {
     }
 
     /// Has the device take a file in; gives the memory's number. An error if it cannot right now.
-    pub fn import(&self, fd: BorrowedFd, offset: u64, len: usize, access: Access) -> Result<u64, Errno> {
+    pub fn import(&self, fd: BorrowedFd, offset: u64, len: usize, access: Access) -> io::Result<u64> {
         let id = self.next_import.fetch_add(1, Ordering::Relaxed);
-        let access = match access {
-            Access::Read => 1,
-            Access::Write => 2,
-            Access::ReadWrite => 3,
-        };
-        protocol::send(self.socket.as_fd(), Kind::Import, id, [offset, len as u64, access], &[fd])?;
+        let access = ACCESSES.iter().position(|&known| known == access).unwrap_or(0);
+        protocol::send(&self.socket, Kind::Import, id, [offset, len as u64, access as u64], &[fd])?;
         Ok(id)
     }
 
@@ -142,7 +134,7 @@ impl Link {
     pub fn release(&self, id: u64) {
         let mut owed = lock(&self.owed);
         owed.push(id);
-        let told = |&id: &u64| protocol::send(self.socket.as_fd(), Kind::Release, id, [0; 3], &[]).is_ok();
+        let told = |&id: &u64| protocol::send(&self.socket, Kind::Release, id, [0; 3], &[]).is_ok();
         let count = owed.iter().take_while(|id| told(id)).count();
         owed.drain(..count);
     }
@@ -180,15 +172,12 @@ impl Link {
 
     /// Ends the jobs that the device has finished, in whatever order it did.
     fn collect(&self) {
-        let mut queue = lock(&self.queue);
-        let jobs = std::mem::take(&mut queue.jobs);
-        let is_done = |job: &Job| job.status.load().ok().and_then(JobStatus::from_word).is_some();
-        let (done, pending): (Vec<Job>, Vec<Job>) = jobs.into_iter().partition(is_done);
-        queue.jobs = pending;
-        drop(queue); // what is called below may submit the next job
-        for Job { status, time, end } in done {
-            let status = status.load().ok().and_then(JobStatus::from_word).unwrap_or(JobStatus::Fault);
-            end(Ok((status, Duration::from_nanos(time.load().unwrap_or(0)))));
+        let status = |job: &Job| job.status.load().ok().and_then(JobStatus::from_word);
+        // Out of the queue first: what is called below may submit the next job.
+        let done = lock(&self.queue).jobs.extract_if(.., |job| status(job).is_some()).collect::<Vec<_>>();
+        for job in done {
+            let status = status(&job).unwrap_or(JobStatus::Fault);
+            (job.end)(Ok((status, Duration::from_nanos(job.time.load().unwrap_or(0)))));
         }
     }
 

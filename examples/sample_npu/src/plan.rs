@@ -19,43 +19,28 @@ const MOST_TERMS: usize = 32 << 10;
 
 /// What the device does for one operation. Numbers are operands of the main subgraph.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Step {
-    Add {
-        a: usize,
-        b: usize,
-        to: usize,
-        activation: Activation,
-    },
-    FullyConnected {
-        x: usize,
-        weights: usize,
-        bias: usize,
-        to: usize,
-        activation: Activation,
-    },
-    Clamp {
-        x: usize,
-        to: usize,
-        activation: Activation,
-    },
-    /// The same bytes under other dimensions.
-    Reshape {
-        x: usize,
-        to: usize,
-    },
-    Lookup {
-        x: usize,
-        table: usize,
-        to: usize,
-    },
+pub struct Step {
+    pub kind: Kind,
+    pub x: usize,
+    pub to: usize,
+    pub activation: Activation,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    Add { y: usize },
+    FullyConnected { weights: usize, bias: usize },
+    Clamp,
+    Lookup { table: usize },
 }
 
 /// For each operation of `model`: what the device does for it, or why it does not take it. A vendor's reasons are read by
 /// people who wonder why their model runs on the CPU: they name the operand and the limit.
 pub fn steps(model: &Model) -> Vec<Result<Step, String>> {
     let values = model.main.operands.iter().filter(|operand| is_value(operand));
-    let bytes: usize = values.map(|operand| padded(operand.info.byte_size().unwrap_or(usize::MAX))).sum_up();
-    // What the whole model must fulfil, every operation is refused for.
+    let sizes = values.map(|operand| padded(operand.info.byte_size().unwrap_or(usize::MAX)));
+    let bytes = sizes.fold(0, usize::saturating_add); // they come from clients
+                                                      // What the whole model must fulfil, every operation is refused for.
     let whole = if bytes <= SCRATCH_BYTES {
         let mut arguments = model.main.inputs.iter().chain(&model.main.outputs);
         arguments.try_for_each(|&operand| value(model, operand).map(drop))
@@ -77,41 +62,34 @@ pub fn is_value(operand: &Operand) -> bool {
 }
 
 fn step(model: &Model, operation: &Operation) -> Result<Step, String> {
-    let (inputs, outputs) = (&operation.inputs, &operation.outputs);
-    let operation = match &operation.kind {
+    let input = |i: usize| operation.inputs.get(i).copied().ok_or_else(|| format!("input {i} is missing"));
+    let (x, to) = (input(0)?, *operation.outputs.first().ok_or("an operation without outputs")?);
+    let (known, signature_index) = match &operation.kind {
         OperationKind::Known { operation, signature_index } => (*operation, *signature_index),
         OperationKind::Extension { extension, code } if extension == EXTENSION && *code == LOOKUP => {
-            return lookup(model, inputs, outputs);
+            return lookup(model, &operation.inputs, &operation.outputs);
         }
         OperationKind::Extension { extension, code } => {
             return Err(format!("operation {code} of {extension} does not exist"));
         }
         OperationKind::Unsupported(why) => return Err(why.clone()),
     };
-    let ((table_entry, signature_index), to) = (operation, *outputs.first().ok_or("an operation without outputs")?);
-    let input = |i: usize| inputs.get(i).copied().ok_or_else(|| format!("input {i} is missing"));
-    let step = match table_entry.ty {
-        OperationType::ADD => {
-            Step::Add { a: input(0)?, b: input(1)?, to, activation: activation(model, input(2)?)? }
+    let (kind, activation) = match known.ty {
+        OperationType::ADD => (Kind::Add { y: input(1)? }, activation(model, input(2)?)?),
+        OperationType::FULLY_CONNECTED => {
+            let (weights, bias) = (constant(model, input(1)?)?, constant(model, input(2)?)?);
+            (Kind::FullyConnected { weights, bias }, activation(model, input(3)?)?)
         }
-        OperationType::FULLY_CONNECTED => Step::FullyConnected {
-            x: input(0)?,
-            weights: constant(model, input(1)?)?,
-            bias: constant(model, input(2)?)?,
-            to,
-            activation: activation(model, input(3)?)?,
-        },
-        OperationType::RELU => Step::Clamp { x: input(0)?, to, activation: Activation::Relu },
-        OperationType::RELU1 => Step::Clamp { x: input(0)?, to, activation: Activation::Relu1 },
-        OperationType::RELU6 => Step::Clamp { x: input(0)?, to, activation: Activation::Relu6 },
-        OperationType::RESHAPE => {
-            constant(model, input(1)?)?;
-            Step::Reshape { x: input(0)?, to }
-        }
+        OperationType::RELU => (Kind::Clamp, Activation::Relu),
+        OperationType::RELU1 => (Kind::Clamp, Activation::Relu1),
+        OperationType::RELU6 => (Kind::Clamp, Activation::Relu6),
+        // A copy: rows follow one another without gaps.
+        OperationType::RESHAPE => constant(model, input(1)?).map(|_| (Kind::Clamp, Activation::None))?,
         other => return Err(format!("{other} is not an operation of this device")),
     };
+    let step = Step { kind, x, to, activation };
     check_operands(model, step)?;
-    check_shape(model, (table_entry, signature_index), inputs, to)?;
+    check_shape(model, known, signature_index, operation)?;
     Ok(step)
 }
 
@@ -121,49 +99,40 @@ fn lookup(model: &Model, inputs: &[usize], outputs: &[usize]) -> Result<Step, St
         return Err("a lookup has two inputs and one output".into());
     };
     let operand = &model.main.operands[constant(model, table)?];
-    match &operand.extension {
-        Some(extension) if extension.ty == TABLE && operand.info.dims == [256] => {}
-        _ => return Err(format!("operand {table} is not a table of 256 bytes")),
+    if operand.extension.as_ref().is_none_or(|extension| extension.ty != TABLE) || operand.info.dims != [256]
+    {
+        return Err(format!("operand {table} is not a table of 256 bytes"));
     }
     let (from, into) = (value(model, x)?, value(model, to)?);
     if (from.ty, &from.dims) != (into.ty, &into.dims) {
         return Err("a lookup's input and output are not of one type and shape".into());
     }
-    Ok(Step::Lookup { x, table, to })
+    Ok(Step { kind: Kind::Lookup { table }, x, to, activation: Activation::None })
 }
 
 /// Types and sizes of what the device computes with.
 fn check_operands(model: &Model, step: Step) -> Result<(), String> {
-    match step {
-        Step::Add { a, b, to, .. } => {
-            let (a, b, to) = (value(model, a)?, value(model, b)?, value(model, to)?);
-            if a.dims != b.dims || a.dims != to.dims {
-                return Err("the device adds tensors of one shape only".into());
-            }
+    let (x, to) = (value(model, step.x)?, value(model, step.to)?);
+    match step.kind {
+        Kind::Add { y } if x.dims != value(model, y)?.dims || x.dims != to.dims => {
+            Err("the device adds tensors of one shape only".into())
         }
-        Step::FullyConnected { x, weights, to, .. } => {
-            let (x, _) = (value(model, x)?, value(model, to)?);
+        Kind::Clamp if (x.scale, x.zero_point) != (to.scale, to.zero_point) => {
+            Err("its output has other units than its input".into())
+        }
+        Kind::FullyConnected { weights, .. } => {
             let weights = &model.main.operands[weights].info;
             let shape = Shape::of(&weights.dims);
-            if weights.ty != x.ty || shape.plain_len() > MOST_BYTES || shape.channels > MOST_TERMS {
-                return Err(format!(
-                    "weights {} of {:?}: expected {}, at most {MOST_BYTES} bytes and {MOST_TERMS} inputs",
-                    weights.ty, weights.dims, x.ty
-                ));
+            if weights.ty == x.ty && shape.plain_len() <= MOST_BYTES && shape.channels <= MOST_TERMS {
+                return Ok(());
             }
+            Err(format!(
+                "weights {} of {:?}: expected {}, at most {MOST_BYTES} bytes and {MOST_TERMS} inputs",
+                weights.ty, weights.dims, x.ty
+            ))
         }
-        Step::Clamp { x, to, .. } => {
-            value(model, x).and(value(model, to))?;
-        }
-        Step::Lookup { .. } => {} // checked with the call
-        Step::Reshape { x, to } => {
-            let (x, to) = (value(model, x)?, value(model, to)?);
-            if x.scale != to.scale || x.zero_point != to.zero_point {
-                return Err("a reshape to other units".into());
-            }
-        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// An operand that the device computes with: 8 bits, of known shape, not too large, not a constant.
@@ -205,9 +174,9 @@ fn activation(model: &Model, index: usize) -> Result<Activation, String> {
 /// the model declares.
 fn check_shape(
     model: &Model,
-    (operation, signature_index): (&ops::Operation, usize),
-    inputs: &[usize],
-    to: usize,
+    known: &ops::Operation,
+    signature_index: usize,
+    operation: &Operation,
 ) -> Result<(), String> {
     let arg = |&index: &usize| {
         let operand = &model.main.operands[index];
@@ -218,23 +187,12 @@ fn check_shape(
         };
         Some(Arg { info: &operand.info, data })
     };
-    let (inputs, output) = (inputs.iter().map(arg).collect::<Vec<_>>(), &model.main.operands[to].info);
-    let outputs = std::slice::from_ref(output);
-    let args = Args { signature_index, inputs: &inputs, outputs, interrupt: &NeverInterrupted };
-    let dims = evaluate::shapes(operation, &args).map_err(|why| why.to_string())?;
-    if dims != [output.dims.clone()] {
-        return Err(format!("its output is declared as {:?}, but will be {dims:?}", output.dims));
-    }
-    Ok(())
-}
-
-/// A sum that saturates: sizes come from clients.
-trait SumUp {
-    fn sum_up(self) -> usize;
-}
-
-impl<I: Iterator<Item = usize>> SumUp for I {
-    fn sum_up(self) -> usize {
-        self.fold(0, usize::saturating_add)
+    let inputs: Vec<_> = operation.inputs.iter().map(arg).collect();
+    let outputs: Vec<_> = operation.outputs.iter().map(|&to| model.main.operands[to].info.clone()).collect();
+    let args = Args { signature_index, inputs: &inputs, outputs: &outputs, interrupt: &NeverInterrupted };
+    let dims = evaluate::shapes(known, &args).map_err(|why| why.to_string())?;
+    match outputs.iter().map(|info| &info.dims).eq(&dims) {
+        true => Ok(()),
+        false => Err(format!("its output is declared as {:?}, but will be {dims:?}", outputs[0].dims)),
     }
 }

@@ -3,13 +3,8 @@
 //! A real device has registers, a mailbox and an IOMMU in their place. The socket carries what is rare and needs a
 //! descriptor; executions go through the ring in shared memory, and no system call carries their data.
 
-use rustix::io::Errno;
-use rustix::net::{
-    recvmsg, sendmsg, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags,
-};
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use nnhal::memory::{self, Access};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Bytes of the device's memory.
@@ -27,19 +22,16 @@ pub const HEAD: usize = 64;
 pub const ENTRIES: usize = 128;
 pub const RING_LEN: u64 = 4;
 
-/// A job is a block of device memory: a header of 64 bit words, then one entry of four words per argument.
+/// A job is a block of device memory: [`JOB_WORDS`] words of 64 bits, then [`ARGUMENT_WORDS`] for each argument. First
+/// the status, last the number of arguments; between them where the stream, weights and tables are, each with its bytes.
+pub const JOB_WORDS: usize = 10;
 pub const JOB_STATUS: usize = 0;
 /// Nanoseconds that an engine was at it.
 pub const JOB_TIME: usize = 8;
 /// The driver sets it to 1 to have the job stopped.
 pub const JOB_CANCEL: usize = 16;
-/// Where the command stream is, and its bytes; where constants of each kind are, and their bytes.
-pub const JOB_STREAM: usize = 24;
-pub const JOB_CONSTANTS: [usize; 2] = [40, 56];
-pub const JOB_ARGUMENT_COUNT: usize = 72;
-pub const JOB_ARGUMENTS: usize = 88;
-/// An argument's memory (0 is the device's own), its offset there, its bytes in the plain layout, its layout.
-pub const ARGUMENT_BYTES: usize = 32;
+/// An argument's memory (0 is the device's own), its offset there, its bytes, its layout.
+pub const ARGUMENT_WORDS: usize = 4;
 pub const PLAIN: u64 = 0;
 pub const TILED: u64 = 1;
 
@@ -76,6 +68,9 @@ pub enum Kind {
     Release = 4,
 }
 
+/// What a client's memory may be used for: a message has its number here.
+pub const ACCESSES: [Access; 3] = [Access::Read, Access::Write, Access::ReadWrite];
+
 /// One message.
 #[derive(Debug)]
 pub struct Message {
@@ -85,52 +80,30 @@ pub struct Message {
     pub fds: Vec<OwnedFd>,
 }
 
-const MESSAGE_BYTES: usize = 40;
-const MOST_FDS: usize = 3;
-
-/// Sends a message. It never waits: `WOULDBLOCK` if the other side has too many unread.
-pub fn send(
-    socket: BorrowedFd,
-    kind: Kind,
-    id: u64,
-    words: [u64; 3],
-    fds: &[BorrowedFd],
-) -> Result<(), Errno> {
-    let mut bytes = [0; MESSAGE_BYTES];
-    let all = [kind as u64, id, words[0], words[1], words[2]];
-    bytes.chunks_exact_mut(8).zip(all).for_each(|(to, word)| to.copy_from_slice(&word.to_le_bytes()));
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !fds.is_empty() {
-        control.push(SendAncillaryMessage::ScmRights(fds));
-    }
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, flags).map(drop)
+/// Sends a message. It never waits: `WouldBlock` if the other side has too many unread.
+pub fn send(socket: &impl AsFd, kind: Kind, id: u64, words: [u64; 3], fds: &[BorrowedFd]) -> io::Result<()> {
+    let [a, b, c] = words;
+    memory::send(socket.as_fd(), &bytes_of([kind as u64, id, a, b, c]), fds)
 }
 
 /// The next message, without waiting; `None` once the other side is gone.
-pub fn receive(socket: impl AsFd) -> Result<Option<Message>, Errno> {
-    let mut bytes = [0; MESSAGE_BYTES];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-    let got = recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags)?;
-    if got.bytes < MESSAGE_BYTES {
-        return Ok(None);
-    }
-    let mut fds = Vec::new();
-    for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(list) = message {
-            fds.extend(list);
-        }
-    }
-    let word = |i: usize| word_of(&bytes[8 * i..]);
-    Ok(Some(Message { kind: word(0), id: word(1), words: [word(2), word(3), word(4)], fds }))
+pub fn receive(socket: &impl AsFd) -> io::Result<Option<Message>> {
+    let message = memory::receive(socket.as_fd(), true)?;
+    Ok(message.map(|(bytes, fds)| {
+        let [kind, id, a, b, c] = words_of(&bytes);
+        Message { kind, id, words: [a, b, c], fds }
+    }))
 }
 
-/// The 64 bit word at the start of `bytes`; what is missing is 0.
-pub fn word_of(bytes: &[u8]) -> u64 {
-    let mut word = [0; 8];
-    word.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
-    u64::from_le_bytes(word)
+pub fn bytes_of(words: impl IntoIterator<Item = u64>) -> Vec<u8> {
+    words.into_iter().flat_map(u64::to_le_bytes).collect()
+}
+
+/// The 64 bit words at the start of `bytes`; what is missing is 0.
+pub fn words_of<const COUNT: usize>(bytes: &[u8]) -> [u64; COUNT] {
+    let mut words = [0; COUNT];
+    for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+        *word = u64::from_le_bytes(*bytes);
+    }
+    words
 }

@@ -44,6 +44,7 @@ impl Free {
 
 /// A block of the device's memory, free again when dropped. It belongs to one life of the device: after its death the
 /// block is still mapped here, but nobody computes with it any more.
+#[derive(Debug)]
 pub struct Region {
     pub link: Arc<Link>,
     pub start: usize,
@@ -67,6 +68,11 @@ impl Region {
         Ok(region)
     }
 
+    /// Where it starts, and its bytes: as a job names it.
+    pub fn place(&self) -> [u64; 2] {
+        [self.start as u64, self.len as u64]
+    }
+
     /// Its bytes, as this process has them mapped: the device reads and writes them, too.
     pub fn slice(&self) -> Result<ClientSlice, MemoryError> {
         ClientSlice::new(self.link.memory.clone(), self.start, self.len)
@@ -81,12 +87,6 @@ impl Region {
 impl Drop for Region {
     fn drop(&mut self) {
         self.link.free().give(self.start, self.taken);
-    }
-}
-
-impl std::fmt::Debug for Region {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} bytes of the device at {:#x}", self.len, self.start)
     }
 }
 

@@ -1,11 +1,13 @@
-//! The command stream: instructions of sixteen 32-bit words, as the device reads them.
+//! The command stream: instructions of twenty 32-bit words, as the device reads them.
 //!
 //! Values lie in the engine's scratchpad, in the plain layout; constants lie in device memory. Quantisation is resolved:
 //! the device gets fixed-point multipliers, never a float.
 
+use crate::layout::Shape;
 use nnhal::tensor::requant::Multiplier;
 
-pub const INSTRUCTION_BYTES: usize = 64;
+const WORDS: usize = 20;
+pub const INSTRUCTION_BYTES: usize = 4 * WORDS;
 
 /// To the scratchpad at `to` from argument `x`, and from the scratchpad at `x` to argument `to`.
 pub const LOAD: u32 = 1;
@@ -60,36 +62,31 @@ pub struct Instruction {
 }
 
 impl Instruction {
-    pub fn to_bytes(self) -> [u8; INSTRUCTION_BYTES] {
-        let Instruction { code, x, y, to, rows, channels, units, table, x_units, y_units, out, .. } = self;
-        // A zero point has 9 bits and a shift 6: they share a word, as do the bounds.
-        let pair =
-            |units: Units| [(units.zero_point << 8 | (units.shift + 64)) as u32, units.mantissa as u32];
-        let ([x0, x1], [y0, y1], [o0, o1]) = (pair(x_units), pair(y_units), pair(out));
-        let range = (self.low << 16 | (self.high & 0xffff)) as u32;
-        let sizes = [code, x, y, to, rows, channels, units, table];
-        let rest = [x0, x1, y0, y1, o0, o1, range, self.signed.into()];
-        let mut bytes = [0; INSTRUCTION_BYTES];
-        let words = sizes.into_iter().chain(rest);
-        bytes.chunks_exact_mut(4).zip(words).for_each(|(to, word)| to.copy_from_slice(&word.to_le_bytes()));
-        bytes
+    /// One that reads a value of this shape at `x`, less what else it needs.
+    pub fn new(code: u32, x: u32, to: u32, Shape { rows, channels }: Shape) -> Self {
+        Instruction { code, x, to, rows: rows as u32, channels: channels as u32, ..Default::default() }
+    }
+
+    pub fn to_bytes(self) -> Vec<u8> {
+        let Instruction { code, x, y, to, rows, channels, units, table, .. } = self;
+        let sizes = [code, x, y, to, rows, channels, units, table].map(|size| size as i32);
+        let units = [self.x_units, self.y_units, self.out];
+        let units = units.into_iter().flat_map(|of| [of.zero_point, of.mantissa, of.shift]);
+        let range = [self.low, self.high, self.signed.into()];
+        sizes.into_iter().chain(units).chain(range).flat_map(i32::to_le_bytes).collect()
     }
 
     /// What [`to_bytes`](Self::to_bytes) made. Whatever the bytes are, an engine checks where it reads and writes.
     pub fn from_bytes(bytes: &[u8]) -> Self {
-        let mut words = [0u32; INSTRUCTION_BYTES / 4];
-        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(4)) {
-            *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        let mut words = [0; WORDS];
+        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+            *word = i32::from_le_bytes(*bytes);
         }
-        let [code, x, y, to, rows, channels, units, table, x0, x1, y0, y1, o0, o1, range, signed] = words;
-        let pair = |word: u32, mantissa: u32| Units {
-            zero_point: word as i32 >> 8,
-            mantissa: mantissa as i32,
-            shift: (word & 0xff) as i32 - 64,
-        };
-        let (x_units, y_units, out) = (pair(x0, x1), pair(y0, y1), pair(o0, o1));
-        let (low, high) = (range as i32 >> 16, i32::from(range as i16));
-        let signed = signed != 0;
+        let [code, x, y, to, rows, channels, units, table, ..] = words.map(|word| word as u32);
+        let rest = &words[8..];
+        let of = |i: usize| Units { zero_point: rest[i], mantissa: rest[i + 1], shift: rest[i + 2] };
+        let (x_units, y_units, out) = (of(0), of(3), of(6));
+        let (low, high, signed) = (rest[9], rest[10], rest[11] != 0);
         Instruction { code, x, y, to, rows, channels, units, table, x_units, y_units, out, low, high, signed }
     }
 }

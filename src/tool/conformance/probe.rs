@@ -29,7 +29,12 @@ impl Available {
             driver.answer("getInterfaceVersion", driver.device().getInterfaceVersion())?;
         let mut available =
             Available { interface_version, paths: Vec::new(), device_memory: true, left_out: Vec::new() };
-        let prepared = driver.prepare(&trivial_model(), &PrepareOptions::default())?;
+        let prepare = |model: &Model| driver.prepare(model, &PrepareOptions::default());
+        let prepared = match prepare(&trivial_model()) {
+            // A device may compute in 8 bits only. What is told is why the first model was refused.
+            Err(why) if !why.is_fatal() => prepare(&trivial_quantised_model()).map_err(|_| why),
+            prepared => prepared,
+        }?;
         let request = trivial_request().map_err(ToolError::Memory)?;
         let session = Session::new(driver, &prepared, &request);
         for path in ExecutionPath::ALL {
@@ -108,19 +113,27 @@ impl Available {
 
 /// FLOOR of three numbers.
 pub fn trivial_model() -> Model {
-    let operand = |lifetime| Operand {
-        r#type: OperandType::TENSOR_FLOAT32,
-        dimensions: vec![3],
-        lifetime,
-        ..Default::default()
-    };
+    let floats = Operand { r#type: OperandType::TENSOR_FLOAT32, dimensions: vec![3], ..Default::default() };
+    unary_model(OperationType::FLOOR, &floats)
+}
+
+/// RELU of as many bytes.
+fn trivial_quantised_model() -> Model {
+    let r#type = OperandType::TENSOR_QUANT8_ASYMM;
+    let bytes = Operand { r#type, dimensions: vec![12], scale: 1.0, ..Default::default() };
+    unary_model(OperationType::RELU, &bytes)
+}
+
+/// One operation from one operand to another like it.
+fn unary_model(operation: OperationType, like: &Operand) -> Model {
+    let operand = |lifetime| Operand { lifetime, ..like.clone() };
     Model {
         main: Subgraph {
             operands: vec![
                 operand(OperandLifeTime::SUBGRAPH_INPUT),
                 operand(OperandLifeTime::SUBGRAPH_OUTPUT),
             ],
-            operations: vec![Operation { r#type: OperationType::FLOOR, inputs: vec![0], outputs: vec![1] }],
+            operations: vec![Operation { r#type: operation, inputs: vec![0], outputs: vec![1] }],
             inputIndexes: vec![0],
             outputIndexes: vec![1],
         },
@@ -128,7 +141,7 @@ pub fn trivial_model() -> Model {
     }
 }
 
-/// A request for the trivial model.
+/// A request for a trivial model.
 pub fn trivial_request() -> std::io::Result<Request> {
     let argument = |offset| RequestArgument {
         hasNoValue: false,

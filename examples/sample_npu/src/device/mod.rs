@@ -5,11 +5,7 @@
 
 mod engine;
 
-use crate::protocol::{
-    self, word_of, JobStatus, Kind, Message, ARGUMENT_BYTES, DEPTH, DEVICE_BYTES, ENTRIES, HEAD,
-    JOB_ARGUMENTS, JOB_ARGUMENT_COUNT, JOB_CANCEL, JOB_CONSTANTS, JOB_STATUS, JOB_STREAM, JOB_TIME,
-    RING_BYTES, RING_LEN, TAIL, TILED,
-};
+use crate::protocol::{self, *};
 use crate::stream::{Instruction, INSTRUCTION_BYTES};
 use engine::{Engine, Place, Work};
 use nnhal::memory::{Access, ClientSlice, Mapping, MemoryError, SharedU64};
@@ -38,7 +34,7 @@ pub fn run(socket: impl AsFd) -> io::Result<()> {
         std::thread::Builder::new().name(format!("engine-{i}")).spawn(work)?;
     }
     let mut front = FrontEnd { memory, imported: HashMap::new(), taken: 0, jobs };
-    protocol::send(socket.as_fd(), Kind::Ready, 0, [0; 3], &[])?;
+    protocol::send(&socket, Kind::Ready, 0, [0; 3], &[])?;
     loop {
         let mut fds = [PollFd::new(&socket, PollFlags::IN), PollFd::new(&doorbell, PollFlags::IN)];
         match poll(&mut fds, None) {
@@ -75,16 +71,12 @@ impl FrontEnd {
             let Message { kind, id, words: [offset, len, access], fds } = match protocol::receive(socket) {
                 Ok(Some(message)) => message,
                 Ok(None) => return Ok(false),
-                Err(Errno::AGAIN) => return Ok(true),
-                Err(Errno::INTR) => continue,
-                Err(why) => return Err(why.into()),
+                Err(why) if why.kind() == io::ErrorKind::WouldBlock => return Ok(true),
+                Err(why) if why.kind() == io::ErrorKind::Interrupted => continue,
+                Err(why) => return Err(why),
             };
             if kind == Kind::Import as u64 {
-                let access = match access {
-                    1 => Access::Read,
-                    2 => Access::Write,
-                    _ => Access::ReadWrite,
-                };
+                let access = ACCESSES.get(access as usize).copied().unwrap_or(Access::ReadWrite);
                 let map = |fd: &OwnedFd| Mapping::new(fd.as_fd(), offset, len as usize, access).ok();
                 self.imported.insert(id, fds.first().and_then(map).map(Arc::new));
             } else if kind == Kind::Release as u64 {
@@ -113,26 +105,20 @@ impl FrontEnd {
             let part = ClientSlice::new(self.memory.clone(), at, len).and_then(|part| part.to_private());
             part.map_err(|_| JobStatus::Fault)
         };
-        let block = |at: usize| -> Result<(usize, usize), JobStatus> {
-            let words = read(start + at, 16)?;
-            Ok((word_of(&words) as usize, word_of(&words[8..]) as usize))
-        };
-        let (stream, stream_len) = block(JOB_STREAM)?;
+        let words = words_of(&read(start, 8 * JOB_WORDS)?);
+        let [_, _, _, stream, stream_len, weights, weights_len, tables, tables_len, count] =
+            words.map(|word: u64| word as usize);
         let stream = read(stream, stream_len)?;
-        let stream: Vec<_> = stream.chunks_exact(INSTRUCTION_BYTES).map(Instruction::from_bytes).collect();
-        let [weights, tables] = JOB_CONSTANTS;
-        let constants = [block(weights)?, block(tables)?].map(|(at, len)| read(at, len));
-        let [weights, tables] = constants;
-        let entries =
-            read(start + JOB_ARGUMENTS, block(JOB_ARGUMENT_COUNT)?.0.saturating_mul(ARGUMENT_BYTES))?;
-        let places = entries.chunks_exact(ARGUMENT_BYTES).map(|entry| self.place(entry)).collect();
+        let stream = stream.chunks_exact(INSTRUCTION_BYTES).map(Instruction::from_bytes).collect();
+        let (weights, tables) = (read(weights, weights_len)?, read(tables, tables_len)?);
+        let entries = read(start + 8 * JOB_WORDS, count.saturating_mul(8 * ARGUMENT_WORDS))?;
+        let entries = entries.chunks_exact(8 * ARGUMENT_WORDS);
+        let places = entries.map(|entry| self.place(words_of(entry))).collect();
         let cancel = SharedU64::new(self.memory.clone(), start + JOB_CANCEL);
-        let cancel = cancel.map_err(|_| JobStatus::Fault)?;
-        Ok(Work { stream, weights: weights?, tables: tables?, places, cancel })
+        Ok(Work { stream, weights, tables, places, cancel: cancel.map_err(|_| JobStatus::Fault)? })
     }
 
-    fn place(&self, entry: &[u8]) -> Result<Place, MemoryError> {
-        let [id, offset, len, layout] = [0, 8, 16, 24].map(|at| word_of(&entry[at..]));
+    fn place(&self, [id, offset, len, layout]: [u64; ARGUMENT_WORDS]) -> Result<Place, MemoryError> {
         let memory = match id {
             0 => Some(self.memory.clone()),
             id => self.imported.get(&id).cloned().flatten(),

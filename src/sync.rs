@@ -1,0 +1,15 @@
+//! The locks, atomics, threads and clock of the modules whose interleavings `tests/models` tries one by one. Here they are
+//! the standard library's. There the files of those modules are compiled a second time, over a checker's in this place.
+//!
+//! It must not add anything to what it names.
+
+pub use std::sync::{Mutex, MutexGuard};
+pub use std::time::Instant;
+
+pub mod atomic {
+    pub use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+}
+
+pub mod thread {
+    pub use std::thread::{current, park_timeout, Thread};
+}

@@ -1,0 +1,74 @@
+//! Models of concurrency: modules of the driver over a checker (loom) that tries their interleavings one by one, with the
+//! weak ordering that hardware allows, up to a number of forced switches. In under a minute, all or those whose name
+//! contains a word:
+//!
+//!     cargo test -p nnhal_models
+//!     cargo run -p nnhal_models turns
+//!
+//! The files under test are those of the driver, compiled here a second time: what they know as `crate::sync`, the standard
+//! library's locks and atomics there, is the checker's here. What holds is said at each model; beside that no thread may
+//! wait for ever, nor touch what another touches at the same time.
+//!
+//! - `turns`: turns at computing, and the line of fenced executions, which is the same queue
+//! - `regions`: the table that the handler of SIGBUS reads
+//! - `busy`: who may use the request that a burst keeps
+//! - `fmq::model_tests`, a unit test, does the same for fast message queues
+//!
+//! Not here: the burst's cache of mappings, which one lock covers whole; the thread pool, whose workers look at the clock
+//! and at the processor's hints while they spin, and which is not over `crate::sync`.
+
+// The modules' unit tests run where they belong.
+#![cfg(not(test))]
+
+mod busy;
+mod regions;
+mod stand_ins;
+mod sync;
+mod turns;
+
+use stand_ins::ops;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+const MODELS: &[(&str, fn())] = &[
+    ("turns::nobody_computes_beside_another", turns::nobody_computes_beside_another),
+    ("turns::no_client_has_more_than_its_limit", turns::no_client_has_more_than_its_limit),
+    ("turns::who_waits_is_passed_to_at_once", turns::who_waits_is_passed_to_at_once),
+    ("turns::who_gives_up_leaves_the_turn_to_others", turns::who_gives_up_leaves_the_turn_to_others),
+    (
+        "turns::a_line_moves_on_whatever_becomes_of_who_is_next",
+        turns::a_line_moves_on_whatever_becomes_of_who_is_next,
+    ),
+    ("turns::what_is_cleared_never_starts", turns::what_is_cleared_never_starts),
+    ("regions::a_reader_sees_whole_entries_only", regions::a_reader_sees_whole_entries_only),
+    ("busy::a_request_is_used_by_one_execution", busy::a_request_is_used_by_one_execution),
+];
+
+/// How many interleavings were tried.
+static WAYS: AtomicU64 = AtomicU64::new(0);
+
+/// No test by itself: a model that fails may take the process down.
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    for (name, model) in MODELS {
+        if words.is_empty() || words.iter().any(|word| name.contains(word.as_str())) {
+            print!("model {name} ... ");
+            let start = Instant::now();
+            model();
+            let ways = WAYS.swap(0, Ordering::Relaxed);
+            println!("holds in {ways} interleavings, {:.1} s", start.elapsed().as_secs_f64());
+        }
+    }
+}
+
+/// Runs `model` in every interleaving of up to `switches` forced switches.
+fn explore(switches: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(switches);
+    builder.check(move || {
+        WAYS.fetch_add(1, Ordering::Relaxed);
+        sync::restart_clock();
+        model();
+    });
+}

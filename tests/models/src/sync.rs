@@ -1,0 +1,54 @@
+//! What the modules under test have in place of `src/sync.rs`: the checker's locks, atomics and threads, and a clock that
+//! goes the same way in every run.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+pub use loom::sync::{Mutex, MutexGuard};
+
+pub mod atomic {
+    pub use loom::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+}
+
+pub mod thread {
+    // All that is done before a thread is woken counts as seen by it: whether what it waits for must be stored with
+    // Release cannot be found out here.
+    pub use loom::thread::{current, Thread};
+
+    /// Time wakes nobody here: who depends on that, because nobody else does it, waits for ever, which the checker finds.
+    pub fn park_timeout(_: std::time::Duration) {
+        loom::thread::park();
+    }
+}
+
+/// By so much the clock goes on with each look at it.
+const TICK: Duration = Duration::from_micros(100);
+
+thread_local! {
+    /// The threads of a model are all in one of the system's.
+    static NOW: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+pub fn restart_clock() {
+    NOW.set(Duration::ZERO);
+}
+
+/// A time on the model's clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Instant(Duration);
+
+impl Instant {
+    pub fn now() -> Self {
+        let now = NOW.get() + TICK;
+        NOW.set(now);
+        Instant(now)
+    }
+
+    pub fn elapsed(&self) -> Duration {
+        Instant::now().saturating_duration_since(*self)
+    }
+
+    pub fn saturating_duration_since(&self, earlier: Instant) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+}

@@ -1,0 +1,210 @@
+//! Turns at computing: no turn is given twice, none is lost, nobody who waits is forgotten.
+
+use crate::explore;
+use crate::stand_ins::control::{Control, Load, Priority, Yield};
+use crate::stand_ins::{clock, control, slow_calls};
+use loom::cell::UnsafeCell;
+use loom::thread;
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use subject::{Start, Turn, Turns};
+
+#[path = "../../../src/scheduler/turns.rs"]
+mod subject;
+
+fn take(turns: &Arc<Turns>, client: u32, priority: Priority) -> Turn {
+    turns.take(client, priority, &Control::default()).expect("nothing ends its wait")
+}
+
+/// What only those may touch who have the one turn.
+struct Desk(UnsafeCell<u32>);
+
+impl Desk {
+    fn new() -> Rc<Self> {
+        Rc::new(Desk(UnsafeCell::new(0)))
+    }
+
+    fn use_it(&self) {
+        // SAFETY: the cell outlives the closure; the checker reports any access at the same time.
+        self.0.with_mut(|used| unsafe { *used += 1 });
+    }
+
+    fn uses(&self) -> u32 {
+        // SAFETY: as above.
+        self.0.with(|used| unsafe { *used })
+    }
+}
+
+/// With one core one computes at a time, what it did is seen by the next, and all get to compute.
+pub fn nobody_computes_beside_another() {
+    explore(4, || {
+        let (turns, desk) = (Turns::new(1), Desk::new());
+        let compute = |client, priority| {
+            let (turns, desk) = (turns.clone(), desk.clone());
+            move || {
+                let _turn = take(&turns, client, priority);
+                desk.use_it();
+            }
+        };
+        let others = [(1, Priority::Low), (2, Priority::High)];
+        let others = others.map(|(client, priority)| thread::spawn(compute(client, priority)));
+        compute(1, Priority::Medium)();
+        others.into_iter().for_each(|other| other.join().expect("no panic"));
+        assert_eq!((desk.uses(), turns.load()), (3, Load::default()));
+    });
+}
+
+/// With two cores, and one turn for each client, a client never has two.
+pub fn no_client_has_more_than_its_limit() {
+    explore(4, || {
+        let (turns, of_one, of_all) = (Turns::with_limit(2, 1), Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let compute = |client| {
+            let (turns, of_one, of_all) = (turns.clone(), of_one.clone(), of_all.clone());
+            move || {
+                let _turn = take(&turns, client, Priority::Medium);
+                let ones = u32::from(client == 1);
+                of_one.set(of_one.get() + ones);
+                of_all.set(of_all.get() + 1);
+                assert!(of_one.get() <= 1 && of_all.get() <= 2);
+                thread::yield_now();
+                of_one.set(of_one.get() - ones);
+                of_all.set(of_all.get() - 1);
+            }
+        };
+        let others = [1, 2].map(|client| thread::spawn(compute(client)));
+        compute(1)();
+        others.into_iter().for_each(|other| other.join().expect("no panic"));
+        assert_eq!(turns.load(), Load::default());
+    });
+}
+
+/// A client that comes while another computes has the turn by the other's next yield point, and the other has it back.
+pub fn who_waits_is_passed_to_at_once() {
+    explore(4, || {
+        let (turns, desk, came) = (Turns::new(1), Desk::new(), Rc::new(Cell::new(false)));
+        let turn = take(&turns, 1, Priority::Medium);
+        let other = {
+            let (turns, desk, came) = (turns.clone(), desk.clone(), came.clone());
+            thread::spawn(move || {
+                let _turn = take(&turns, 2, Priority::Medium);
+                desk.use_it();
+                came.set(true);
+            })
+        };
+        for _ in 0..2 {
+            desk.use_it();
+            let somebody_waits = turns.load().waiting > 0;
+            turn.pass(&Control::default()).expect("nothing ends its wait");
+            assert!(came.get() || !somebody_waits, "who waited was passed over");
+        }
+        desk.use_it();
+        drop(turn);
+        other.join().expect("no panic");
+        assert_eq!((desk.uses(), turns.load()), (4, Load::default()));
+    });
+}
+
+/// Who is cancelled while it waits may be granted the turn at that moment: it goes on to the next.
+pub fn who_gives_up_leaves_the_turn_to_others() {
+    explore(4, || {
+        let (turns, desk) = (Turns::new(1), Desk::new());
+        let turn = take(&turns, 1, Priority::Medium);
+        let gives_up = {
+            let (turns, desk) = (turns.clone(), desk.clone());
+            thread::spawn(move || {
+                let control = Control::default();
+                control.cancelled.store(true, Ordering::Relaxed);
+                let turn = turns.take(2, Priority::High, &control);
+                turn.iter().for_each(|_| desk.use_it());
+            })
+        };
+        let stays = {
+            let (turns, desk) = (turns.clone(), desk.clone());
+            thread::spawn(move || {
+                let _turn = take(&turns, 3, Priority::Medium);
+                desk.use_it();
+            })
+        };
+        desk.use_it();
+        drop(turn);
+        [gives_up, stays].into_iter().for_each(|other| other.join().expect("no panic"));
+        assert!((2..=3).contains(&desk.uses()));
+        assert_eq!(turns.load(), Load::default());
+    });
+}
+
+/// Has `what` counted with each start, which then does with its turn as `then` says.
+fn counting(what: &Arc<AtomicUsize>, then: fn(Turn) -> Result<(), Turn>) -> Start {
+    let what = what.clone();
+    Box::new(move |turn| {
+        what.fetch_add(1, Ordering::Relaxed);
+        then(turn)
+    })
+}
+
+/// A place that a thread of the "device" gives back.
+fn occupied(slots: &Arc<Turns>) -> Option<Turn> {
+    let held = Arc::new(Mutex::new(None));
+    let keep = held.clone();
+    let start = move |turn| {
+        *keep.lock().expect("no panic") = Some(turn);
+        Ok(())
+    };
+    slots.when_due(1, Priority::Medium, Box::new(start));
+    let turn = held.lock().expect("no panic").take();
+    assert!(turn.is_some(), "an empty line starts at once");
+    turn
+}
+
+/// Fenced executions stand in line for a place in the device's queue: each is started once, whether the one before it
+/// ended, was done at once or could not begin.
+pub fn a_line_moves_on_whatever_becomes_of_who_is_next() {
+    explore(4, || {
+        let (slots, started) = (Turns::new(1), Arc::new(AtomicUsize::new(0)));
+        let occupied = occupied(&slots);
+        let device = thread::spawn(move || drop(occupied));
+        let cannot_begin = {
+            let (slots, start) = (slots.clone(), counting(&started, Err));
+            thread::spawn(move || slots.when_due(2, Priority::Medium, start))
+        };
+        let done_at_once = |turn| {
+            drop(turn);
+            Ok(())
+        };
+        slots.when_due(3, Priority::High, counting(&started, done_at_once));
+        [device, cannot_begin].into_iter().for_each(|other| other.join().expect("no panic"));
+        assert_eq!((started.load(Ordering::Relaxed), slots.load()), (2, Load::default()));
+    });
+}
+
+/// A line that is cleared while a place becomes free: each in it is started or dropped, once, and nothing is left.
+pub fn what_is_cleared_never_starts() {
+    struct Dropped(Arc<AtomicUsize>);
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    explore(4, || {
+        let (slots, started) = (Turns::new(1), Arc::new(AtomicUsize::new(0)));
+        let occupied = occupied(&slots);
+        let dropped = Arc::new(AtomicUsize::new(0));
+        for client in [2, 3] {
+            let (start, held) = (counting(&started, Err), Dropped(dropped.clone()));
+            let start = move |turn| {
+                std::mem::forget(held);
+                start(turn)
+            };
+            slots.when_due(client, Priority::Medium, Box::new(start));
+        }
+        let device = thread::spawn(move || drop(occupied));
+        slots.clear();
+        let (waiting, begun) = (slots.load().waiting, started.load(Ordering::Relaxed));
+        device.join().expect("no panic");
+        let (started, dropped) = (started.load(Ordering::Relaxed), dropped.load(Ordering::Relaxed));
+        assert_eq!((waiting, started + dropped, slots.load()), (0, 2, Load::default()));
+        assert!(started <= begun + 1, "only who was called already may start after it");
+    });
+}
