@@ -42,6 +42,8 @@ pub const MEASURED: &[(&str, &[(OperandType, f32)])] = &[
 #[test]
 #[ignore = "a measurement, which writes its table into the sources"]
 fn measure_capabilities() {
+    assert!(!cfg!(debug_assertions), "only optimised kernels are worth timing: --release");
+    assert_eq!(Isa::detect().name(), "amx", "the table would lose what this machine does not have");
     let mut table = String::from(HEAD);
     for isa in Isa::available() {
         writeln!(table, "    (\"{}\", &[", isa.name()).unwrap();
@@ -114,20 +116,21 @@ fn ratio(isa: Isa, sample: &Sample) -> Option<f64> {
 }
 
 /// The vectors that go with an instruction set.
+#[cfg(target_arch = "x86_64")]
 fn level(isa: Isa, sample: &Sample) -> Level {
-    #[cfg(target_arch = "x86_64")]
-    return Level(match isa.name() {
+    Level(match isa.name() {
         "base" => Vectors::Base,
         // Windows of bytes would find this machine's products of bytes, which that set lacks.
         "avx512" if sample.kind == "depthwise" => Vectors::Avx2,
         "avx2" | "avx-vnni" => Vectors::Avx2,
         _ => Vectors::Avx512,
-    });
-    #[cfg(not(target_arch = "x86_64"))]
-    return {
-        let _ = (isa, sample);
-        Level(Vectors::Base)
-    };
+    })
+}
+
+/// The vectors that go with an instruction set.
+#[cfg(not(target_arch = "x86_64"))]
+fn level(_: Isa, _: &Sample) -> Level {
+    Level(Vectors::Base)
 }
 
 fn plainly(operation: &Operation, args: &Args, info: &TensorInfo, result: &mut AlignedBuf) {
