@@ -80,6 +80,7 @@ files() {
   # Nor would it notice anything otherwise.
   local rule
   for rule in "app_data_file:file lock" "app_data_file:file open" "shell_data_file:dir search" \
+    "tombstone_data_file:file open" "dumpstate:unix_stream_socket connectto" \
     "hal_neuralnetworks_nnhal_exec:file execute_no_trans" "self:tcp_socket create" "self:capability ipc_lock"; do
     if "$compile" -a "allow hal_neuralnetworks_nnhal $rule;" "$policy" 2>/dev/null; then
       fail "a forbidden rule compiles: $rule"

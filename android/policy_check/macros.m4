@@ -35,6 +35,11 @@ typeattribute $1 $2_server;
 typeattribute $1 $2;')
 define(`hal_client_domain', `typeattribute $1 halclientdomain;
 typeattribute $1 $2_client;')
+define(`crash_dump_fallback', `allow $1 tombstoned_crash_socket:sock_file write;
+allow $1 tombstoned:unix_stream_socket connectto;
+allow $1 { dumpstate incidentd tombstoned }:fd use;
+allow $1 { dumpstate incidentd system_server }:fifo_file { append write };
+allow $1 { anr_data_file tombstone_data_file }:file append;')
 define(`binder_use', `allow $1 servicemanager:binder { call transfer };
 allow servicemanager $1:binder { call transfer };
 allow servicemanager $1:dir search;

@@ -13,6 +13,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
 /// The store's place in the driver's data directory.
 pub(super) const STORE: &str = "store";
@@ -31,6 +32,12 @@ pub struct Store {
     models: AtomicU64,
     bytes: AtomicU64,
 }
+
+/// A model that nobody has loaded for so long is freed: its app may be gone, which no driver is told.
+const LONGEST_UNUSED: Duration = Duration::from_secs(90 * DAY);
+/// How exactly it is known when a model was last loaded: so rarely is that noted on the disk, as its file's time.
+const NOTED_EVERY: Duration = Duration::from_secs(DAY);
+const DAY: u64 = 24 * 3600;
 
 /// Nobody has looked yet.
 const UNKNOWN: u64 = u64::MAX;
@@ -61,9 +68,12 @@ impl Store {
     /// What was saved for `key`.
     pub fn load(&self, key: &Key) -> Result<Loaded, CacheError> {
         self.sweep();
-        let open = |kind| open(&self.paths(key, kind), false);
-        let files = CacheFiles::new(&open(MODEL)?, &open(DATA)?)?;
+        let (models, data) = (open(&self.paths(key, MODEL), false)?, open(&self.paths(key, DATA), false)?);
+        let files = CacheFiles::new(&models, &data)?;
         let loaded = self.cache.load(key, &files);
+        if let (Ok(_), [model, ..]) = (&loaded, &models[..]) {
+            note_use(model);
+        }
         loaded.inspect_err(|why| log::info!("a compiled model is not loaded from the store: {why}"))
     }
 
@@ -113,9 +123,27 @@ impl Store {
             Err(_) => self.delete(key),
         }
         if let Ok(entries) = self.cache.registry.list() {
-            self.measure(&entries);
+            let kept = self.free_unused(entries);
+            self.measure(&kept);
         }
         saved.map(drop)
+    }
+
+    /// Frees what was not loaded for long; gives the others.
+    fn free_unused(&self, mut entries: Vec<Entry>) -> Vec<Entry> {
+        entries.retain(|entry| {
+            let unused = unused_for(&path(&self.directory, &entry.key, MODEL, 0));
+            if unused.is_none_or(|time| time < LONGEST_UNUSED) {
+                return true;
+            }
+            // As long as it is recorded its files stay, or they would be missed.
+            let forgotten = self.cache.registry.remove(&entry.key, |_| true).is_ok();
+            if forgotten {
+                self.delete(&entry.key);
+            }
+            !forgotten
+        });
+        entries
     }
 
     /// How many models lie in the store of a driver's data `directory`, whoever uses it meanwhile.
@@ -147,6 +175,7 @@ impl Store {
         }
         let Ok(entries) = self.cache.registry.list() else { return };
         *swept = true;
+        let entries = self.free_unused(entries);
         self.measure(&entries);
         let paths = |key| [MODEL, DATA].into_iter().flat_map(move |kind| self.paths(key, kind));
         let known: HashSet<PathBuf> = entries.iter().flat_map(|entry| paths(&entry.key)).collect();
@@ -175,6 +204,23 @@ pub(super) fn path(directory: &Path, key: &Key, kind: &str, i: usize) -> PathBuf
 fn open(paths: &[PathBuf], create: bool) -> Result<Vec<File>, CacheError> {
     let open = |path| File::options().read(true).write(true).create(create).truncate(false).open(path);
     paths.iter().map(open).collect::<Result<_, _>>().map_err(|why| CacheError::Io { what: "stored", why })
+}
+
+/// For how long nobody has loaded the model in this file; `None` if that is not known, or lies ahead.
+fn unused_for(model: &Path) -> Option<Duration> {
+    SystemTime::now().duration_since(std::fs::metadata(model).ok()?.modified().ok()?).ok()
+}
+
+/// Notes that a model was loaded now. Where that fails it is freed too early, and compiled again.
+fn note_use(model: &File) {
+    let noted = model.metadata().and_then(|facts| facts.modified());
+    let now = SystemTime::now();
+    let lately = |noted: SystemTime| now.duration_since(noted).is_ok_and(|since| since < NOTED_EVERY);
+    if !noted.is_ok_and(lately) {
+        if let Err(why) = model.set_modified(now) {
+            log::debug!("it is not noted that a stored model was used: {why}");
+        }
+    }
 }
 
 /// Whether a file is one of the store's compiled models, by its name.

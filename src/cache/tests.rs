@@ -450,3 +450,40 @@ fn the_store_keeps_to_its_size_and_frees_what_is_not_needed() {
     assert!(store.load(&key(1, 4)).is_err());
     assert_eq!(files_in(directory.path()), 2);
 }
+
+#[test]
+fn the_store_frees_what_nobody_has_loaded_for_long() {
+    const DAY: u64 = 24 * 3600;
+    let directory = TempDir::new().unwrap();
+    let ago = |days| std::time::SystemTime::now() - std::time::Duration::from_secs(days * DAY);
+    let model = |token| {
+        let name =
+            |path: &std::path::PathBuf| path.to_str().unwrap().ends_with(&format!("{token:02x}.model"));
+        let files = std::fs::read_dir(directory.path().join("store")).unwrap();
+        let path = files.map(|file| file.unwrap().path()).find(name)?;
+        Some(File::options().write(true).open(path).unwrap())
+    };
+    let age = |token, days| model(token).unwrap().set_modified(ago(days)).unwrap();
+    {
+        let store = store(directory.path(), "driver");
+        for token in [1, 2, 3] {
+            store.save(&key(1, token), one(MODEL, &data(&[token; 100])).content()).unwrap();
+        }
+        [(1, 91), (2, 89), (3, 60)].into_iter().for_each(|(token, days)| age(token, days));
+        store.load(&key(1, 3)).unwrap();
+    }
+    assert!(model(3).unwrap().metadata().unwrap().modified().unwrap() > ago(1), "its use is noted");
+    {
+        let store = store(directory.path(), "driver");
+        assert!(store.load(&key(1, 1)).is_err());
+        assert_eq!(store.size().unwrap().0, 2);
+        assert!(model(1).is_none(), "nobody would ever free it");
+        // A daemon that lives for long frees whenever it saves.
+        age(2, 91);
+        store.save(&key(1, 4), one(MODEL, &data(&[4; 100])).content()).unwrap();
+        assert_eq!(store.size().unwrap().0, 2);
+    }
+    let store = store(directory.path(), "driver");
+    let there: Vec<_> = (1..=4).map(|token| store.load(&key(1, token)).is_ok()).collect();
+    assert_eq!(there, [false, false, true, true]);
+}

@@ -211,11 +211,12 @@ impl Shared {
         files: Option<ClientFiles>,
         control: &Control,
     ) -> Outcome {
-        // The driver's own store is of no use to a client that keeps the compilation itself, and what is compiled just
-        // in time must not be looked at before.
-        let store = self.store.as_ref().filter(|_| files.is_none() && !options.just_in_time);
+        // What is compiled just in time must not be looked at before.
+        let store = self.store.as_ref().filter(|_| !options.just_in_time);
         let store = store.map(|store| (store, &self.counts.store));
-        let (executable, store_as) = storing::compile(store, &*self.backend, (model, options), control)
+        // What its client keeps itself need not lie on the disk twice, but may be there from earlier.
+        let keep = files.is_none();
+        let (executable, store_as) = storing::compile(store, keep, &*self.backend, (model, options), control)
             .map_err(CompileError::Backend)?;
         let place = match files {
             Some(files) => self.save(&*executable, options, files).unwrap_or_else(|why| {

@@ -14,9 +14,10 @@ use std::thread::Builder;
 pub const LEAST_CONSTANTS: usize = 256 << 10;
 
 /// Compiles a model, or loads what the store has of it. Gives where to store it once it has been used, if that is worth
-/// while.
+/// while and it is to `keep` it.
 pub(super) fn compile(
     store: Option<(&Arc<Store>, &CacheCounts)>,
+    keep: bool,
     backend: &dyn Backend,
     (model, options): (&Model, &CompileOptions),
     control: &Control,
@@ -28,6 +29,9 @@ pub(super) fn compile(
     let outline = Outline::new(model, options);
     let place = |name| StorePlace { store: store.clone(), uid: control.client, name };
     if !store.has_like(control.client, &outline.prefix()) {
+        if !keep {
+            return Ok((compile()?, None));
+        }
         counts.looked(Err(CachingError::Cache(CacheError::Unknown).reason()));
         // To hash it may take longer than to compile it, and what it will be stored as is not needed until then.
         let (executable, sums) = beside(threads(options), compile, |threads| outline.sums(threads, control));
@@ -44,7 +48,7 @@ pub(super) fn compile(
         }
         Err(_) => {} // the store has said so, if there is anything to say
     }
-    Ok((compile()?, Some(place)))
+    Ok((compile()?, Some(place).filter(|_| keep)))
 }
 
 /// Does `work` here and `other` beside it, by what is left of so many threads.

@@ -56,7 +56,8 @@ pub(super) struct Layout<'a> {
     pub read_counter: Region<'a>,
     pub write_counter: Region<'a>,
     pub data: Region<'a>,
-    pub event_flag: Region<'a>,
+    /// What both sides sleep on; a queue that is not blocking has none.
+    pub event_flag: Option<Region<'a>>,
 }
 
 fn lie<T>(why: impl Into<String>) -> Result<T, FmqError> {
@@ -65,7 +66,7 @@ fn lie<T>(why: impl Into<String>) -> Result<T, FmqError> {
 
 impl<'a> Descriptor<'a> {
     /// Checks everything that the descriptor says: a queue of elements of `quantum` bytes, at most `max_elements`, with
-    /// an event flag.
+    /// or without an event flag.
     pub(super) fn check(&self, quantum: usize, max_elements: usize) -> Result<Layout<'a>, FmqError> {
         if self.flags != SYNCHRONIZED {
             return lie(format!("flags {}: expected a synchronized queue, {SYNCHRONIZED}", self.flags));
@@ -77,19 +78,22 @@ impl<'a> Descriptor<'a> {
             return lie(format!("{} files; expected 1 to {MAX_FILES}", self.files.len()));
         }
         // libfmq may append grantors that older peers do not know.
-        let Some(grantors) = self.grantors.get(..=EVENT_FLAG) else {
-            return lie(format!("{} grantors; expected counters, ring and event flag", self.grantors.len()));
-        };
+        let grantors = &self.grantors[..self.grantors.len().min(EVENT_FLAG + 1)];
+        if grantors.len() <= DATA {
+            return lie(format!("{} grantors; expected at least counters and ring", grantors.len()));
+        }
         let place = |index: usize| {
             self.place(&grantors[index])
                 .map_err(|why| FmqError::Descriptor(format!("grantor {index}: {why}")))
         };
         let (read_counter, write_counter) = (place(READ_COUNTER)?, place(WRITE_COUNTER)?);
-        let (data, event_flag) = (place(DATA)?, place(EVENT_FLAG)?);
-        if (read_counter.len, write_counter.len) != (8, 8) || event_flag.len != 4 {
+        let data = place(DATA)?;
+        let event_flag = (grantors.len() > EVENT_FLAG).then(|| place(EVENT_FLAG)).transpose()?;
+        let flag_len = event_flag.map_or(4, |flag| flag.len);
+        if (read_counter.len, write_counter.len, flag_len) != (8, 8, 4) {
             return lie(format!(
-                "counters of {} and {} bytes and an event flag of {}; expected 8, 8 and 4",
-                read_counter.len, write_counter.len, event_flag.len
+                "counters of {} and {} bytes and an event flag of {flag_len}; expected 8, 8 and 4",
+                read_counter.len, write_counter.len
             ));
         }
         if data.len == 0 || !data.len.is_multiple_of(quantum) || data.len / quantum > max_elements {

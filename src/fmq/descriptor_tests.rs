@@ -55,7 +55,7 @@ fn every_lie_is_refused() {
         ("no file", |d| d.files.clear()),
         ("many files", |d| d.files = vec![d.files[0]; 5]),
         ("no grantors", |d| d.grantors.clear()),
-        ("no event flag", |d| d.grantors.truncate(3)),
+        ("no ring", |d| d.grantors.truncate(2)),
         ("a short counter", |d| d.grantors[0].extent = 4),
         ("a long counter", |d| d.grantors[1].extent = 16),
         ("a long event flag", |d| d.grantors[3].extent = 8),

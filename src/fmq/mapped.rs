@@ -4,6 +4,7 @@ use super::descriptor::{Layout, Region};
 use super::event_flag::FlagWord;
 use super::FmqError;
 use crate::memory::{Access, ClientSlice, Mapping, MemoryError, SharedU32, SharedU64};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,15 +36,27 @@ pub struct Mapped {
     write_counter: SharedU64,
     data: Arc<Mapping>,
     event_flag: SharedU32,
+    /// Where the peer wakes nobody: how often this end slept since it had something to do. The event flag is its own then,
+    /// for those who end its waits.
+    naps: Option<AtomicU32>,
 }
+
+/// Between the first two looks at a queue whose peer wakes nobody; twice as long after each of a few more.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+const DOUBLINGS: u32 = 5;
 
 impl Mapped {
     pub(super) fn new(layout: &Layout) -> Result<Self, MemoryError> {
+        let flag = match &layout.event_flag {
+            Some(flag) => map(flag)?,
+            None => Arc::new(Mapping::anonymous(size_of::<u32>())?),
+        };
         Ok(Mapped {
             read_counter: SharedU64::new(map(&layout.read_counter)?, 0)?,
             write_counter: SharedU64::new(map(&layout.write_counter)?, 0)?,
             data: map(&layout.data)?,
-            event_flag: SharedU32::new(map(&layout.event_flag)?, 0)?,
+            event_flag: SharedU32::new(flag, 0)?,
+            naps: layout.event_flag.is_none().then(AtomicU32::default),
         })
     }
 }
@@ -70,7 +83,10 @@ impl FlagWord for Mapped {
     }
 
     fn sleep(&self, expected: u32, bits: u32, timeout: Duration) -> Result<(), FmqError> {
-        self.event_flag.sleep(expected, bits, timeout)
+        let again =
+            |naps: &AtomicU32| LOOK_AGAIN * (1 << naps.fetch_add(1, Ordering::Relaxed).min(DOUBLINGS));
+        let longest = self.naps.as_ref().map_or(timeout, again);
+        self.event_flag.sleep(expected, bits, timeout.min(longest))
     }
 
     fn rouse(&self, bits: u32) -> Result<(), FmqError> {
@@ -87,6 +103,9 @@ impl Memory for Mapped {
     }
 
     fn store(&self, counter: Counter, value: u64) -> Result<(), FmqError> {
+        if let Some(naps) = &self.naps {
+            naps.store(0, Ordering::Relaxed);
+        }
         match counter {
             Counter::Read => self.read_counter.store(value)?,
             Counter::Write => self.write_counter.store(value)?,

@@ -170,6 +170,40 @@ fn elements_cross_between_sleeping_threads() {
     });
 }
 
+#[test]
+fn a_queue_without_event_flag_is_looked_at_now_and_then() {
+    let shared = SharedQueue::create(7, 8).unwrap();
+    let mut descriptor = shared.descriptor();
+    descriptor.grantors.truncate(3);
+    let attach = || Queue::attach(&descriptor, 8, 7).unwrap();
+    let (mut reader, mut writer) = (Reader::new(attach()).unwrap(), Writer::new(attach()).unwrap());
+    let began = Instant::now();
+    assert!(matches!(reader.read_blocking(&mut [0; 8], &within(SHORT)), Err(FmqError::TimedOut)));
+    assert!(began.elapsed() >= SHORT);
+    // Each sleeps on a word of its own, and is woken by nobody.
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for i in 0..100u64 {
+                writer.write_blocking(&i.to_le_bytes(), &within(LONG)).unwrap();
+            }
+        });
+        for i in 0..100u64 {
+            let mut bytes = [0; 8];
+            reader.read_blocking(&mut bytes, &within(LONG)).unwrap();
+            assert_eq!(u64::from_le_bytes(bytes), i);
+        }
+    });
+    let (waker, stopped) = (reader.waker(), AtomicBool::new(false));
+    let stop = || stopped.load(Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let wait = scope.spawn(|| reader.read_blocking(&mut [0; 8], &Limit::new(None).or_until(&stop)));
+        std::thread::sleep(SHORT);
+        stopped.store(true, Ordering::SeqCst);
+        waker.interrupt();
+        assert!(matches!(wait.join().unwrap(), Err(FmqError::Stopped)));
+    });
+}
+
 /// Set for the process that [`elements_cross_between_processes`] starts: the descriptors of its two queues.
 const PEER: &str = "NNHAL_TEST_FMQ_PEER";
 

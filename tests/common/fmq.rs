@@ -51,12 +51,18 @@ pub fn configure(
 
 impl Burst {
     pub fn open(extension: &Strong<dyn IFmqBurst>) -> Self {
+        Burst::over(extension, Duration::ZERO, |_| {})
+    }
+
+    /// A burst over queues of which the driver is told with a `change`; results are polled for as long as `polling`.
+    pub fn over(extension: &Strong<dyn IFmqBurst>, polling: Duration, change: fn(&mut Descriptor)) -> Self {
         let files = [memfd(&floats(&[1.5, -0.5, 3.0])), memfd(&[0xee; 12])];
         let memories = Arc::new(Memories { files, asked: Mutex::default() });
         let callback = BnFmqBurstCallback::new_binder(Callback(memories.clone()));
         let channels = Channels::create().expect("channels");
-        let controller = Controller::new(&channels, Duration::ZERO).expect("a controller");
-        let (requests, results) = (channels.requests.descriptor(), channels.results.descriptor());
+        let controller = Controller::new(&channels, polling).expect("a controller");
+        let (mut requests, mut results) = (channels.requests.descriptor(), channels.results.descriptor());
+        [&mut requests, &mut results].into_iter().for_each(change);
         let context = configure(extension, &callback, &requests, &results).expect("a burst");
         Burst { controller, memories, context, _callback: callback }
     }

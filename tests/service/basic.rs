@@ -28,15 +28,25 @@ fn capabilities_are_sorted_and_above_zero() {
     let types: Vec<i32> = capabilities.operandPerformance.iter().map(|p| p.r#type.0).collect();
     assert!(types.is_sorted() && !types.contains(&OperandType::SUBGRAPH.0), "{types:?}");
     assert_eq!(types.len(), OperandType::enum_values().len() - 1);
-    let mut all: Vec<PerformanceInfo> = capabilities.operandPerformance.into_iter().map(|p| p.info).collect();
-    all.push(capabilities.relaxedFloat32toFloat16PerformanceScalar);
-    all.push(capabilities.relaxedFloat32toFloat16PerformanceTensor);
-    all.push(capabilities.ifPerformance);
-    all.push(capabilities.whilePerformance);
-    for info in all {
-        assert!(info.execTime > 0.0 && info.powerUsage > 0.0, "{info:?}");
-        assert!(info.execTime < 1.0, "the runtime would never choose us: {info:?}");
+    let of_type = |ty| {
+        let all = &capabilities.operandPerformance;
+        all.iter().find(|performance| performance.r#type == ty).expect("every type").info.clone()
+    };
+    let mut all: Vec<_> = capabilities.operandPerformance.iter().map(|p| p.info.clone()).collect();
+    all.push(capabilities.relaxedFloat32toFloat16PerformanceScalar.clone());
+    all.push(capabilities.relaxedFloat32toFloat16PerformanceTensor.clone());
+    all.push(capabilities.ifPerformance.clone());
+    all.push(capabilities.whilePerformance.clone());
+    for info in &all {
+        assert!(info.execTime > 0.0 && info.execTime.is_finite(), "{info:?}");
+        assert!(info.powerUsage > 0.0 && info.powerUsage.is_finite(), "{info:?}");
     }
+    // The runtime chooses whoever is below 1: that is said of what has kernels, and of nothing else.
+    let time = |ty: OperandType| of_type(ty).execTime;
+    for ty in [OperandType::TENSOR_FLOAT32, OperandType::TENSOR_QUANT8_ASYMM_SIGNED] {
+        assert!(time(ty) < 1.0, "the runtime would never choose us for {ty:?}");
+    }
+    assert_eq!(time(OperandType::TENSOR_QUANT16_SYMM), 1.0);
 }
 
 /// Three ADDs, each of which needs what another gives.

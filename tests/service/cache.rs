@@ -344,3 +344,27 @@ fn small_models_are_not_stored_and_no_store_is_no_store() {
     Harness::new().prepare(&layer_of(300));
     assert_eq!(Store::count(directory.path()), 0);
 }
+
+#[test]
+fn what_lies_in_the_store_fills_a_clients_files_and_what_a_client_keeps_is_not_stored() {
+    let directory = tempfile::tempdir().unwrap();
+    let (model, input, cache) = (layer_of(300), vec![1.0; 300], Cache::new(1));
+    {
+        let harness = Harness::with_data(Some(directory.path()));
+        execute(&save(harness.device(), &model, &cache), &input).unwrap();
+    }
+    assert_eq!(Store::count(directory.path()), 0, "it would lie on the disk twice");
+    {
+        let harness = Harness::with_data(Some(directory.path()));
+        execute(&harness.prepare(&model), &input).unwrap();
+        stored(directory.path());
+    }
+    // By what it computes one sees where a model comes from.
+    let harness = Harness::with_data(Some(directory.path()));
+    let data = stored(directory.path());
+    data.write_all_at(&vec![0; data.metadata().unwrap().len() as usize], 0).unwrap();
+    assert_eq!(execute(&save(harness.device(), &model, &cache), &input).unwrap(), vec![0.0; 300]);
+    let (status, loaded) = load(harness.device(), &cache);
+    assert_eq!(status, ErrorStatus::NONE);
+    assert_eq!(execute(&loaded.unwrap(), &input).unwrap(), vec![0.0; 300]);
+}

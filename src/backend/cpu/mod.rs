@@ -9,9 +9,11 @@ mod executable;
 mod frame;
 mod graph;
 pub mod kernels;
+mod measured;
 mod on_demand;
 mod packing;
 mod passes;
+mod performance;
 mod plan;
 pub mod pool;
 mod program;
@@ -19,8 +21,8 @@ mod routine;
 mod run;
 
 use super::{
-    Backend, BackendError, CacheFileCounts, Capabilities, CompileOptions, Control, DeviceType, Executable,
-    Info, Load, Peaks, Performance, Saved,
+    Backend, BackendError, CacheFileCounts, CompileOptions, Control, DeviceType, Executable, Info, Load,
+    Peaks, Saved,
 };
 use crate::model::{Lifetime, Model, OperationKind, Subgraph};
 use crate::scheduler::Turns;
@@ -53,8 +55,7 @@ impl Backend for CpuBackend {
             version: format!("cpu-{}", kernels::instruction_set()),
             device_type: DeviceType::Cpu,
             extensions: Vec::new(),
-            // The runtime's own CPU code has cost 1.0: one thread and reference loops.
-            capabilities: Capabilities::uniform(Performance { exec_time: 0.2, power_usage: 0.3 }),
+            capabilities: performance::capabilities(kernels::isa::Isa::detect()),
             cache_files: CacheFileCounts { models: 1, data: 1 },
             // Turns at the cores are shared out here, between operations.
             depth: None,

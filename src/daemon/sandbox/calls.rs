@@ -45,6 +45,7 @@ pub const CALLS: &[c_long] = &[
     SYS_renameat,
     SYS_statx,
     SYS_unlinkat,
+    SYS_utimensat,
     SYS_write,
     SYS_writev,
     // Clients and the log: Unix sockets, as no others can be made.

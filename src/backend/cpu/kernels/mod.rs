@@ -11,6 +11,8 @@ mod gemm;
 pub mod isa;
 mod kernel;
 mod lstm;
+#[cfg(test)]
+mod measure;
 mod movement;
 #[cfg(target_arch = "aarch64")]
 mod neon;
