@@ -32,8 +32,6 @@ pub struct Known<'g> {
 pub struct Packer {
     weights: Slab,
     scratch: AlignedBuf,
-    /// What the scratch has at the least, once there is one.
-    least: usize,
 }
 
 impl Packer {
@@ -45,8 +43,7 @@ impl Packer {
         };
         let all: usize = graph.values.iter().map(of_client).fold(0, usize::saturating_add);
         // Packed, weights are a little longer.
-        let weights = Slab::new(all.saturating_add(all / 8));
-        Packer { weights, scratch: AlignedBuf::default(), least: all.min(LEAST_SCRATCH) }
+        Packer { weights: Slab::new(all.saturating_add(all / 8)), scratch: AlignedBuf::default() }
     }
 
     /// A kernel for this call, if there is a faster one than the plain evaluation, and it has all constants that it is
@@ -78,7 +75,6 @@ impl Packer {
         }
         let size = copies.iter().map(|(_, slice)| slice.len().next_multiple_of(ALIGNMENT)).sum();
         if self.scratch.len() < size {
-            let size = size.max(self.least);
             self.scratch = AlignedBuf::default(); // not both at once
             self.scratch = AlignedBuf::zeroed(size).ok_or(memory(MemoryError::OutOfMemory(size)))?;
         }
@@ -101,10 +97,6 @@ impl Packer {
         Ok(kernel)
     }
 }
-
-/// What no scratch grows up to bit by bit, as all of it would be touched for the first time each time. A huge page has as
-/// much.
-const LEAST_SCRATCH: usize = 2 << 20;
 
 /// Of copies in the scratch: of any element, and of a cache line.
 const ALIGNMENT: usize = 64;

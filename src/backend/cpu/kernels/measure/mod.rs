@@ -10,7 +10,7 @@ use super::isa::Isa;
 use super::vector::{tests::FORCED, Level, Vectors};
 use super::{select_for, Source, Work};
 use crate::backend::cpu::pool::ThreadPool;
-use crate::memory::{AlignedBuf, Target, View};
+use crate::memory::{AlignedBuf, Slab, Target, View};
 use crate::ops::evaluate::{allocate, run, shapes, with_dims};
 use crate::ops::signature::{find, Operand};
 use crate::ops::{Arg, Args, NeverInterrupted, Operation, Out, Run};
@@ -42,7 +42,9 @@ pub const MEASURED: &[(&str, &[(OperandType, f32)])] = &[
 #[test]
 #[ignore = "a measurement, which writes its table into the sources"]
 fn measure_capabilities() {
-    assert!(!cfg!(debug_assertions), "only optimised kernels are worth timing: --release");
+    if cfg!(debug_assertions) {
+        panic!("only optimised kernels are worth timing: --release");
+    }
     assert_eq!(Isa::detect().name(), "amx", "the table would lose what this machine does not have");
     let mut table = String::from(HEAD);
     for isa in Isa::available() {
@@ -97,7 +99,7 @@ fn ratio(isa: Isa, sample: &Sample) -> Option<f64> {
     ahead[..sample.variables].iter_mut().flatten().for_each(|arg| arg.data = None);
     let ahead = Args { inputs: &ahead, ..args };
     FORCED.set(Some(level(isa, sample)));
-    let kernel = select_for(isa, operation, &ahead, &mut Source::Pack);
+    let kernel = select_for(isa, operation, &ahead, &mut Source::Pack(&mut Slab::default(), &[]));
     let ratio = kernel.map_or(1.0, |kernel| {
         let pool = ThreadPool::new(1).unwrap();
         let mut result = allocate(&outputs[0]).unwrap();
