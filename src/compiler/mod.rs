@@ -54,7 +54,14 @@ pub struct Job {
 /// What a compilation begins with.
 pub enum Work {
     /// A model, to be compiled and, if the client gave files for it, saved in these.
-    Compile { model: Model, options: CompileOptions, files: Option<ClientFiles> },
+    Compile {
+        model: Model,
+        options: CompileOptions,
+        files: Option<ClientFiles>,
+        /// For the memories that its constants lie in, should they stay mapped until the first execution; without it they
+        /// do not.
+        mappings: Option<Permit>,
+    },
     /// The files that an earlier compilation was saved in.
     Load(ClientFiles),
 }
@@ -197,7 +204,9 @@ impl Shared {
         let prepared = catch_unwind(AssertUnwindSafe(|| {
             control.check().map_err(|why| CompileError::Backend(why.into()))?;
             match work {
-                Work::Compile { model, options, files } => self.compile(&model, &options, files, control),
+                Work::Compile { model, options, files, mappings } => {
+                    self.compile(&model, options, files, mappings, control)
+                }
                 Work::Load(files) => self.load(files, control),
             }
         }));
@@ -207,25 +216,31 @@ impl Shared {
     fn compile(
         &self,
         model: &Model,
-        options: &CompileOptions,
+        mut options: CompileOptions,
         files: Option<ClientFiles>,
+        mut mappings: Option<Permit>,
         control: &Control,
     ) -> Outcome {
+        // Until the first execution its constants stay the client's.
+        options.just_in_time &= mappings.is_some();
         // What is compiled just in time must not be looked at before.
         let store = self.store.as_ref().filter(|_| !options.just_in_time);
         let store = store.map(|store| (store, &self.counts.store));
         // What its client keeps itself need not lie on the disk twice, but may be there from earlier.
         let keep = files.is_none();
-        let (executable, store_as) = storing::compile(store, keep, &*self.backend, (model, options), control)
-            .map_err(CompileError::Backend)?;
+        let what = (model, &options);
+        let (executable, store_as) =
+            storing::compile(store, keep, &*self.backend, what, &mut mappings, control)
+                .map_err(CompileError::Backend)?;
         let place = match files {
-            Some(files) => self.save(&*executable, options, files).unwrap_or_else(|why| {
+            Some(files) => self.save(&*executable, &options, files).unwrap_or_else(|why| {
                 log::warn!("a compilation is not cached: {why}");
                 None
             }),
             None => store_as.map(SavePlace::Store),
         };
-        Ok(Compiled { executable, options: *options, unsaved: Unsaved::new(control.client, place) })
+        let mappings = mappings.filter(|_| options.just_in_time);
+        Ok(Compiled { executable, options, unsaved: Unsaved::new(control.client, place, mappings) })
     }
 
     /// Prepares a model from its client's files.
@@ -233,7 +248,7 @@ impl Shared {
         let loaded = files.place.load(&self.cache, &*self.backend, control);
         self.counts.files.looked(loaded.as_ref().map(drop).map_err(CachingError::reason));
         let (executable, options) = loaded.map_err(CompileError::Caching)?;
-        Ok(Compiled { executable, options, unsaved: Unsaved::new(control.client, None) })
+        Ok(Compiled { executable, options, unsaved: Unsaved::new(control.client, None, None) })
     }
 
     /// Saves a compilation in its client's files, or gives where to save what its first execution compiles.

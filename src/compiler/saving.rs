@@ -30,15 +30,20 @@ pub struct StorePlace {
 /// What a model is called in the store.
 pub(super) enum StoreName {
     Token([u8; 32]),
-    /// The hash of its content, if that still has these sums: until then the client's memory is its own to change.
-    OfContent(Outline, Vec<Sum>),
+    /// The hash of its content, if that still has these sums: until then the client's memory, for whose mappings the permit
+    /// is, is its own to change.
+    OfContent {
+        outline: Outline,
+        sums: Vec<Sum>,
+        _mappings: Permit,
+    },
 }
 
 impl StorePlace {
     fn save(&self, artifact: &Artifact) -> Result<(), CachingError> {
         let token = match &self.name {
             StoreName::Token(token) => *token,
-            StoreName::OfContent(outline, sums) => {
+            StoreName::OfContent { outline, sums, .. } => {
                 let hash = outline.hash_unless_changed(sums).map_err(CachingError::Backend)?;
                 hash.ok_or(CachingError::ConstantsChanged)?
             }
@@ -61,6 +66,8 @@ pub struct ReservedFiles {
 pub struct Unsaved {
     client: u32,
     state: Arc<State>,
+    /// For the constants of what is compiled just in time.
+    _mappings: Option<Permit>,
 }
 
 struct State {
@@ -82,11 +89,11 @@ pub(super) const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 impl Unsaved {
-    /// Of a model of this client.
-    pub fn new(client: u32, place: Option<SavePlace>) -> Self {
+    /// Of a model of this client; `mappings` is for the memories that the executable keeps for its first run.
+    pub fn new(client: u32, place: Option<SavePlace>, mappings: Option<Permit>) -> Self {
         let begun = AtomicBool::new(place.is_none());
         let next = Mutex::new(Next { place, not_before: None, wait: FIRST_WAIT });
-        Unsaved { client, state: Arc::new(State { begun, next }) }
+        Unsaved { client, state: Arc::new(State { begun, next }), _mappings: mappings }
     }
 }
 

@@ -6,6 +6,7 @@ use super::{CachingError, StorePlace};
 use crate::backend::{Backend, BackendError, CompileOptions, Control, Executable, Saved};
 use crate::cache::{CacheError, Key, Store};
 use crate::model::{Lifetime, Model};
+use crate::scheduler::Permit;
 use crate::statistics::CacheCounts;
 use std::sync::Arc;
 use std::thread::Builder;
@@ -14,12 +15,13 @@ use std::thread::Builder;
 pub const LEAST_CONSTANTS: usize = 256 << 10;
 
 /// Compiles a model, or loads what the store has of it. Gives where to store it once it has been used, if that is worth
-/// while and it is to `keep` it.
+/// while and it is to `keep` it; with the permit for mappings, which is taken for that, it is hashed only then.
 pub(super) fn compile(
     store: Option<(&Arc<Store>, &CacheCounts)>,
     keep: bool,
     backend: &dyn Backend,
     (model, options): (&Model, &CompileOptions),
+    mappings: &mut Option<Permit>,
     control: &Control,
 ) -> Result<(Arc<dyn Executable>, Option<StorePlace>), BackendError> {
     let compile = || backend.compile(model, options, control);
@@ -34,8 +36,19 @@ pub(super) fn compile(
         }
         counts.looked(Err(CachingError::Cache(CacheError::Unknown).reason()));
         // To hash it may take longer than to compile it, and what it will be stored as is not needed until then.
-        let (executable, sums) = beside(threads(options), compile, |threads| outline.sums(threads, control));
-        return Ok((executable?, Some(place(StoreName::OfContent(outline, sums?)))));
+        let (executable, name) = match mappings.take() {
+            Some(permit) => {
+                let sums = |threads| outline.sums(threads, control);
+                let (executable, sums) = beside(threads(options), compile, sums);
+                (executable, StoreName::OfContent { outline, sums: sums?, _mappings: permit })
+            }
+            None => {
+                let hash = |threads| outline.hash(threads, control);
+                let (executable, token) = beside(threads(options), compile, hash);
+                (executable, StoreName::Token(token?))
+            }
+        };
+        return Ok((executable?, Some(place(name))));
     }
     let token = outline.hash(threads(options), control)?;
     let place = place(StoreName::Token(token));

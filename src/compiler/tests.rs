@@ -87,7 +87,7 @@ impl Bench {
             }
         };
         let options = CompileOptions::default();
-        let work = Work::Compile { model: model(), options, files: None };
+        let work = Work::Compile { model: model(), options, files: None, mappings: None };
         let control = Control { client, ..control };
         self.compiler.submit(Job { work, control, done: Box::new(done) })
     }
@@ -173,7 +173,7 @@ fn unsaved(store: &Arc<Store>, token: u8, bytes: usize) -> (Arc<Late>, Arc<dyn E
         uid: CLIENT,
         name: saving::StoreName::Token(key(token).token),
     });
-    (late.clone(), late, Unsaved::new(CLIENT, Some(place)))
+    (late.clone(), late, Unsaved::new(CLIENT, Some(place), None))
 }
 
 fn key(token: u8) -> Key {

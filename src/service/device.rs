@@ -12,6 +12,7 @@ use crate::aidl::*;
 use crate::backend::{self, CompileOptions, Control};
 use crate::compiler::{CachePlace, CachingError, ClientFiles, Job, Outcome, Work};
 use crate::model::{self, hints};
+use crate::scheduler::Permit;
 use binder::{BinderResult, Interface, ParcelFileDescriptor, Strong};
 use std::io::Write;
 use std::sync::Arc;
@@ -38,6 +39,8 @@ struct Compilation {
     deadline: Option<u64>,
     /// Where it is to be saved.
     place: Option<CachePlace>,
+    /// For the model's pools, should they stay mapped for a while; `None` where the client has too many mapped.
+    mappings: Option<Permit>,
 }
 
 impl Compilation {
@@ -54,7 +57,8 @@ impl Compilation {
             ..CompileOptions::default()
         };
         let deadline = terms::deadline(deadline)?;
-        Ok(Compilation { model: core.model(model)?, options, deadline, place: None })
+        let mappings = core.quotas.mappings(binder::get_calling_uid(), model.pools.len()).ok();
+        Ok(Compilation { model: core.model(model)?, options, deadline, place: None, mappings })
     }
 
     /// This compilation, to be saved in these files. What is wrong with them means that it is not, nothing else.
@@ -147,9 +151,9 @@ impl Device {
         check: impl FnOnce() -> Result<Compilation, ServiceError>,
     ) -> Result<(), ServiceError> {
         self.submit(callback, || {
-            let Compilation { model, options, deadline, place } = check()?;
+            let Compilation { model, options, deadline, place, mappings } = check()?;
             let files = place.map(|place| self.files(place));
-            Ok((Work::Compile { model, options, files }, deadline))
+            Ok((Work::Compile { model, options, files, mappings }, deadline))
         })
     }
 

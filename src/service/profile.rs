@@ -160,7 +160,7 @@ mod tests {
     fn prepared(core: &Arc<Core>, client: u32) -> Strong<dyn IPreparedModel> {
         let (options, model) = (CompileOptions::default(), &standard_samples()[0].model);
         let executable = core.backend.compile(model, &options, &Control::default()).unwrap();
-        let compiled = Compiled { executable, options, unsaved: Unsaved::new(client, None) };
+        let compiled = Compiled { executable, options, unsaved: Unsaved::new(client, None, None) };
         let place = core.quotas.model(client).unwrap();
         prepared_model::new_binder(Arc::new(Prepared::new(
             core.clone(),

@@ -165,6 +165,37 @@ fn an_execution_is_seen_while_it_lasts() {
 }
 
 #[test]
+fn weights_stay_mapped_at_their_clients_cost_until_they_are_stored() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let harness = Harness::with_data(Some(directory.path()));
+    let driver = connect(&harness);
+    // In a pool, and large enough for the driver's own store.
+    let mut model = crate::common::caching::layer_of(300);
+    let values = std::mem::take(&mut model.operandValues);
+    model.pools = vec![ashmem(&memfd(&values), values.len() as i64)];
+    for operand in &mut model.main.operands {
+        if operand.lifetime == OperandLifeTime::CONSTANT_COPY {
+            operand.lifetime = OperandLifeTime::CONSTANT_POOL;
+        }
+    }
+    let mapped = |status: &serde_json::Value| {
+        let quotas = status["quotas"].as_array().expect("quotas");
+        let quota = quotas.iter().find(|quota| quota["what"] == "memories are mapped");
+        quota.expect("a quota")["held"].as_u64()
+    };
+    let prepare = || driver.prepare(&model, &PrepareOptions::default()).expect("a prepared model");
+    let prepared = prepare();
+    assert_eq!(mapped(&status(&driver)), Some(1));
+    drop(prepared);
+    soon(&driver, "they outlive their model", |found| mapped(found) == Some(0));
+    let prepared = prepare();
+    let (request, _output) = request(&vec![0; 300 * 4], 300 * 4);
+    prepared.executeSynchronously(&request, false, -1, -1).expect("executed");
+    soon(&driver, "it is not stored", |found| found["caches"]["store"]["saves"] == 1);
+    soon(&driver, "they stay mapped", |found| mapped(found) == Some(0));
+}
+
+#[test]
 fn caches_are_counted_by_what_became_of_them() {
     use crate::common::caching::*;
     let directory = tempfile::tempdir().expect("a directory");
