@@ -31,7 +31,7 @@ fn a_small_corpus_passes_every_way() {
     let (harness, corpus) = (Harness::new(), Corpus::new(3, [-1.0, 1.0]));
     let output = conformance(&harness, corpus.dir.path()).output().expect("the tool starts");
     let told = text(&output.stdout);
-    assert_ends(&output, 0, "12 passed, 0 failed, 0 skipped");
+    assert_ends(&output, 0, "15 passed, 0 failed, 0 skipped");
     // Every way of execution is the driver's own, whatever its backend.
     let executed = told.lines().find(|line| line.starts_with("executed by:")).expect("the ways");
     for way in ["sync", "reusable", "burst", "fenced", "fenced-reusable", "fmq"] {
