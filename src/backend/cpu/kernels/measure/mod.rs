@@ -30,7 +30,9 @@ const HEAD: &str = "\
 //!
 //! Made by a measurement, the shortest of many rounds each, on a Xeon (Sapphire Rapids); do not edit it by hand:
 //!
-//!     cargo test --release --lib measure_capabilities -- --ignored
+//! ```sh
+//! cargo test --release --lib measure_capabilities -- --ignored
+//! ```
 
 use crate::tensor::OperandType::{self, *};
 
