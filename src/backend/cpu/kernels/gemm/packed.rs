@@ -108,12 +108,6 @@ impl Folding {
         (weight ^ self.sign).into()
     }
 
-    /// The sum of some weights as numbers: of unsigned ones, as vectors have an instruction for those.
-    fn sum(&self, weights: &[i8]) -> i32 {
-        let sum = weights.iter().fold(0, |sum: u32, &w| sum + u32::from((w ^ self.sign) as u8 ^ 0x80));
-        sum.wrapping_sub(128 * weights.len() as u32) as i32
-    }
-
     /// The bias of a column whose weights have this sum.
     #[inline(always)]
     pub fn bias(&self, sum: i32, bias: i32) -> i32 {
@@ -140,11 +134,11 @@ impl Packed<Quant> {
         let folding = Folding::new(zeros, micro, inputs);
         let requant = Requant::new(requantisation, micro.form, micro.columns / 2, folding.row_factor)?;
         let folded = |row: View<i8>, bias: i32| {
-            let (mut sum, mut chunk) = (0i32, [0; 1024]);
-            for start in (0..row.len()).step_by(chunk.len()) {
-                let chunk = &mut chunk[..(row.len() - start).min(1024)];
+            let (mut sum, mut chunk) = (0i32, [0; CHUNK]);
+            for start in (0..row.len()).step_by(CHUNK) {
+                let chunk = &mut chunk[..CHUNK.min(row.len() - start)];
                 row.part(start, chunk.len()).copy_to(chunk);
-                sum = sum.wrapping_add(folding.sum(chunk));
+                sum = chunk.iter().fold(sum, |sum, &w| sum.wrapping_add(folding.number(w)));
             }
             folding.bias(sum, bias)
         };
@@ -246,6 +240,9 @@ impl<F: Family> Packed<F> {
         unsafe { (self.micro.run)(&block) }
     }
 }
+
+/// Weights that are copied at once, to be added up.
+const CHUNK: usize = 1024;
 
 /// Where weights go, whatever their type: depths are in bytes.
 struct Layout {
