@@ -1,5 +1,6 @@
 //! From a subgraph to a routine: passes, memory plan, kernels with their weights.
 
+use super::chain;
 use super::frame::{check_size, MAX_RUN_BYTES};
 use super::graph::{Graph, Node};
 use super::packing::{Call, Known, Packer};
@@ -15,14 +16,17 @@ use crate::tensor::TensorInfo;
 pub fn compile(subgraph: &Subgraph, control: &Control) -> Result<Routine, BackendError> {
     let mut graph = Graph::new(subgraph)?;
     passes::optimise(&mut graph, control)?;
-    let plan = plan(&graph).ok_or(BackendError::TooLarge { size: u64::MAX, limit: MAX_RUN_BYTES })?;
-    check_size(plan.size as u64, MAX_RUN_BYTES)?;
     let mut steps = Vec::with_capacity(graph.nodes.len());
     let mut packer = Packer::new(&graph);
-    for node in std::mem::take(&mut graph.nodes) {
+    for node in &graph.nodes {
         control.yield_point()?;
         steps.push(step(&graph, node, &mut packer, control)?);
     }
+    let planned = |v: usize| graph.values[v].resolved.as_ref().filter(|_| graph.values[v].constant.is_none());
+    let chains = chain::find(&steps, &graph.outputs, chain::LARGE, planned);
+    let plan =
+        plan(&graph, &chains).ok_or(BackendError::TooLarge { size: u64::MAX, limit: MAX_RUN_BYTES })?;
+    check_size(plan.size as u64, MAX_RUN_BYTES)?;
     let needed = needed_constants(&graph, &steps);
     let values = graph.values.into_iter().zip(plan.parts).zip(needed).map(|((value, part), needed)| {
         let info = value.resolved.as_ref().unwrap_or(&value.declared);
@@ -43,6 +47,7 @@ pub fn compile(subgraph: &Subgraph, control: &Control) -> Result<Routine, Backen
         inputs: graph.inputs,
         outputs: graph.outputs,
         arena: plan.size,
+        chains,
     })
 }
 
@@ -70,21 +75,21 @@ fn needed_constants(graph: &Graph, steps: &[Step]) -> Vec<bool> {
 
 fn step(
     graph: &Graph,
-    node: Node,
+    node: &Node,
     packer: &mut Packer,
     interrupt: &dyn Interrupt,
 ) -> Result<Step, BackendError> {
-    let output_infos = passes::output_infos(graph, &node);
+    let output_infos = passes::output_infos(graph, node);
     let resolved = node.outputs.iter().all(|&o| graph.values[o].resolved.is_some());
-    let call = resolved.then(|| call(graph, &node, &output_infos)).flatten();
+    let call = resolved.then(|| call(graph, node, &output_infos)).flatten();
     let kernel = call.map(|call| packer.kernel(&call, interrupt)).transpose();
     Ok(Step {
         operation: node.operation,
         signature_index: node.signature_index,
-        inputs: node.inputs,
-        outputs: node.outputs,
+        inputs: node.inputs.clone(),
+        outputs: node.outputs.clone(),
         output_infos,
-        routines: node.subgraphs.into_iter().map(|subgraph| subgraph + 1).collect(),
+        routines: node.subgraphs.iter().map(|subgraph| subgraph + 1).collect(),
         kernel: kernel
             .map_err(|why| why.at(format_args!("operation {} ({})", node.index, node.operation.ty)))?
             .flatten(),

@@ -1,6 +1,7 @@
 //! What a program tells people of itself.
 
 use super::arguments::Candidates;
+use super::chain::Chain;
 use super::plan::is_view;
 use super::routine::{Place, Routine, Step};
 use super::run::is_in_place;
@@ -39,9 +40,45 @@ fn subgraph(routine: &Routine) -> SubgraphDescription {
         Place::Dynamic => ValuePlace::Nowhere,
     };
     SubgraphDescription {
-        steps: routine.steps.iter().map(|step| describe_step(routine, step)).collect(),
+        steps: describe_steps(routine),
         places: routine.values.iter().enumerate().map(place).collect(),
         arena: routine.arena as u64,
+    }
+}
+
+/// What goes together is one step to people.
+fn describe_steps(routine: &Routine) -> Vec<StepDescription> {
+    let (mut chains, mut next, mut described) = (routine.chains.iter().peekable(), 0, Vec::new());
+    while let Some(step) = routine.steps.get(next) {
+        let chain = chains.next_if(|chain| chain.steps.start == next);
+        described.push(match chain {
+            Some(chain) => describe_chain(routine, chain),
+            None => describe_step(routine, step),
+        });
+        next = chain.map_or(next + 1, |chain| chain.steps.end);
+    }
+    described
+}
+
+fn describe_chain(routine: &Routine, chain: &Chain) -> StepDescription {
+    let steps: Vec<_> =
+        routine.steps[chain.steps.clone()].iter().map(|step| describe_step(routine, step)).collect();
+    // Each image between was counted twice, and stays near.
+    let images = &chain.images[..chain.images.len() - 1];
+    let between: usize = images.iter().map(|image| 2 * image.rows * image.row).sum();
+    let bytes = steps.iter().map(|step| step.bytes).sum::<Option<u64>>();
+    let mut names: Vec<String> = Vec::new();
+    for step in &steps {
+        match &step.kernel {
+            KernelName::Fast(name) if !names.contains(name) => names.push(name.clone()),
+            _ => {}
+        }
+    }
+    StepDescription {
+        operations: steps.iter().flat_map(|step| step.operations.clone()).collect(),
+        multiply_adds: steps.iter().map(|step| step.multiply_adds).sum(),
+        bytes: bytes.map(|bytes| bytes.saturating_sub(between as u64)),
+        kernel: KernelName::Fast(format!("by rows: {}", names.join(", "))),
     }
 }
 

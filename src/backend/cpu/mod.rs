@@ -3,6 +3,9 @@
 
 mod arguments;
 mod artifact;
+mod chain;
+#[cfg(test)]
+mod chain_tests;
 mod compile;
 mod describe;
 mod executable;
@@ -19,6 +22,8 @@ pub mod pool;
 mod program;
 mod routine;
 mod run;
+#[cfg(test)]
+mod samples;
 
 use super::{
     Backend, BackendError, CacheFileCounts, CompileOptions, Control, DeviceType, Executable, Info, Load,

@@ -1,6 +1,7 @@
 //! The memory plan: one place in the arena for each value whose size is known, shared by values that never live at the
 //! same time, and by those that are the same bytes in other dimensions.
 
+use super::chain::Chain;
 use super::graph::{Graph, Node};
 use crate::ops::OperationType;
 use std::collections::BTreeMap;
@@ -17,11 +18,14 @@ pub struct Plan {
     pub size: usize,
 }
 
-/// Plans the arena for one run of `graph`. `None` if it would not fit the address space.
-pub fn plan(graph: &Graph) -> Option<Plan> {
+/// Plans the arena for one run of `graph`, whose nodes are `chains`' steps. `None` if it would not fit the address space.
+pub fn plan(graph: &Graph, chains: &[Chain]) -> Option<Plan> {
     let owners = owners(graph);
     let mut last_use = vec![0usize; graph.values.len()];
-    for (step, node) in graph.nodes.iter().enumerate() {
+    // What a chain reads and makes lives until all of it is done.
+    let mut ends_with: Vec<usize> = (0..graph.nodes.len()).collect();
+    chains.iter().for_each(|chain| ends_with[chain.steps.clone()].fill(chain.steps.end - 1));
+    for (step, node) in ends_with.into_iter().zip(&graph.nodes) {
         // An output that nobody reads lives while it is written.
         node.inputs.iter().flatten().chain(&node.outputs).for_each(|&v| last_use[owners[v]] = step);
     }
@@ -166,7 +170,7 @@ mod tests {
     #[test]
     fn views_have_the_place_of_what_they_are_views_of() {
         use OperationType::{ABS, RESHAPE, SQUEEZE};
-        let plan = |operations: &[OperationType]| plan(&chain(operations, 64)).unwrap();
+        let plan = |operations: &[OperationType]| plan(&chain(operations, 64), &[]).unwrap();
         let inner = plan(&[ABS, RESHAPE, SQUEEZE, ABS]);
         assert_eq!(inner.parts[1..4], [Some(64..128), Some(64..128), Some(64..128)]);
         // The place is taken for as long as any view of it lives.

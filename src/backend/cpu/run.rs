@@ -4,8 +4,9 @@
 //! only kernels touch: those are in place. What a client does to its memory meanwhile changes values at most.
 
 use super::arguments::{Arguments, Bound, Candidates};
+use super::chain::Chain;
 use super::frame::{broken_plan, copy, Frame, Tensor};
-use super::kernels::{Kernel, Work};
+use super::kernels::{Kernel, Rowwise, Work};
 use super::plan::is_view;
 use super::pool::{Team, ThreadPool};
 use super::routine::{Place, Routine, Step};
@@ -56,21 +57,58 @@ impl Machine<'_> {
         arguments: Option<&Arguments>,
     ) -> Result<(), BackendError> {
         let routine = &self.routines[index];
-        for step in &routine.steps {
+        let (mut chains, mut next) = (routine.chains.iter().peekable(), 0);
+        while let Some(step) = routine.steps.get(next) {
             self.control.yield_point()?;
             let underway = self.control.recorder.as_ref().map(|recorder| begin(recorder, index, step));
             let team = self.pool.team(self.control.threads().min(self.threads)).on(underway.as_ref());
-            let done = match step.operation.ty {
-                OperationType::IF => self.run_if(routine, step, frame),
-                OperationType::WHILE => self.run_while(routine, step, frame),
+            let chain = chains.next_if(|chain| chain.steps.start == next).filter(|_| !frame.unplanned);
+            let bands = chain.and_then(|chain| Some((chain, chain.bands(team.threads())?)));
+            let done = match (step.operation.ty, bands) {
+                (_, Some((chain, bands))) => {
+                    next = chain.steps.end - 1;
+                    self.run_chain(routine, chain, bands, frame, arguments, team)
+                }
+                (OperationType::IF, _) => self.run_if(routine, step, frame),
+                (OperationType::WHILE, _) => self.run_while(routine, step, frame),
                 _ => self.run_step(routine, step, frame, arguments, team),
             };
             done.map_err(|e| e.at(step.name()))?;
             if let Some(underway) = underway {
                 underway.end();
             }
+            next += 1;
         }
         Ok(())
+    }
+
+    /// Runs the steps of a chain together, the last image in so many bands.
+    fn run_chain(
+        &self,
+        routine: &Routine,
+        chain: &Chain,
+        bands: usize,
+        frame: &mut Frame,
+        arguments: Option<&Arguments>,
+        team: Team,
+    ) -> Result<(), BackendError> {
+        let steps = &routine.steps[chain.steps.clone()];
+        let kernels = steps.iter().map(|step| step.kernel.as_ref()?.by_rows()).collect::<Option<Vec<_>>>();
+        let part = |&v: &usize| frame.part(routine, v).map(|(_, part)| part.clone());
+        let from = steps.first().and_then(|step| step.inputs[0]).ok_or_else(broken_plan)?;
+        let writes = steps.iter().map(|step| part(step.outputs.first()?)).collect::<Option<Vec<_>>>();
+        let (kernels, writes) = kernels.zip(writes).ok_or_else(broken_plan)?;
+        let to = steps[steps.len() - 1].outputs[0];
+        let reads = [part(&from).ok_or_else(broken_plan)?];
+        let (parts, targets) = frame.arena.lend(&reads, &writes).ok_or_else(broken_plan)?;
+        let input = arguments.and_then(|arguments| arguments.view(from));
+        let input = input.unwrap_or_else(|| View::of(parts[0]));
+        let mut between: Vec<Target<u8>> = targets.into_iter().map(Target::of).collect();
+        let ours = between.pop().ok_or_else(broken_plan)?;
+        let out = arguments.and_then(|arguments| arguments.target(to, ours.len())).unwrap_or(ours);
+        let work = Work { team, interrupt: self.control };
+        let rowwise = Rowwise { kernels: &kernels, images: &chain.images, block: chain.block, bands };
+        Ok(rowwise.run(input, &between, out, work)?)
     }
 
     fn run_step(

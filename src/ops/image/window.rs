@@ -107,6 +107,21 @@ pub struct Window {
 }
 
 impl Window {
+    /// The cells that windows of some outputs reach over, where outputs and cells are counted through all images of a batch.
+    /// Of later outputs they start and end no earlier.
+    pub fn cells_under(&self, outputs: Range<usize>) -> Range<usize> {
+        let reach = (self.kernel - 1) * self.dilation + 1;
+        let cell = |output: usize, beyond: usize| {
+            let (image, output) = (output / self.output, output % self.output);
+            let cell = (output * self.stride + beyond).saturating_sub(self.pad_before);
+            image * self.input + cell.min(self.input)
+        };
+        match outputs.is_empty() {
+            true => 0..0,
+            false => cell(outputs.start, 0)..cell(outputs.end - 1, reach),
+        }
+    }
+
     /// A window of `kernel` taps; `name` is the dimension's, for messages.
     pub fn new(
         name: &str,

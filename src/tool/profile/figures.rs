@@ -88,7 +88,8 @@ impl Profile {
             .iter()
             .map(|step| {
                 let index = step.operations.first().copied().unwrap_or(0);
-                let ms = median_of(&|run| run.operations.get(&index).copied().unwrap_or(0.0));
+                // Operations that go together are noted as the first of them, or one by one.
+                let ms = median_of(&|run| step.operations.iter().filter_map(|i| run.operations.get(i)).sum());
                 figures(step, (index, ms), call_ms, imported, peaks.as_ref())
             })
             .collect();

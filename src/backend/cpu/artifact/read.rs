@@ -49,7 +49,7 @@ fn routine(reader: &mut Reader, data: &mut Data) -> Result<Routine, Malformed> {
     let arena = reader.size()?;
     check::arena(&values, arena)?;
     let steps = reader.list(|reader| step(reader, &values, data))?;
-    Ok(Routine { values, steps, inputs, outputs, arena })
+    Ok(Routine { values, steps, inputs, outputs, arena, chains: vec![] }.with_chains())
 }
 
 fn info(reader: &mut Reader) -> Result<TensorInfo, Malformed> {

@@ -4,74 +4,18 @@ use crate::backend::cpu::arguments::Bound;
 use crate::backend::cpu::kernels::isa::Isa;
 use crate::backend::cpu::pool::ThreadPool;
 use crate::backend::cpu::program::Program;
+use crate::backend::cpu::samples::{data_of, f32_info, floats, Build};
 use crate::backend::{
     Activity, Artifact, BackendError, CompileOptions, Control, Noted, OperationId, Preference, Recorder,
     Saved,
 };
-use crate::memory::{Access, AlignedBuf, ClientSlice, Mapping};
-use crate::model::{Constant, Lifetime, Model, Operand, Operation, OperationKind, Subgraph};
+use crate::memory::{Access, ClientSlice, Mapping};
+use crate::model::{Constant, Lifetime, Model};
 use crate::ops::OperationType;
 use crate::tensor::{OperandType, TensorInfo};
 use proptest::prelude::*;
 use std::sync::Arc;
 use OperandType::*;
-
-/// A subgraph under construction.
-struct Build(Subgraph);
-
-impl Build {
-    fn new() -> Self {
-        Build(Subgraph { operands: vec![], operations: vec![], inputs: vec![], outputs: vec![] })
-    }
-
-    fn operand(&mut self, info: TensorInfo, lifetime: Lifetime) -> usize {
-        self.0.operands.push(Operand { info, lifetime, extension: None });
-        self.0.operands.len() - 1
-    }
-
-    fn input(&mut self, info: TensorInfo) -> usize {
-        let v = self.operand(info, Lifetime::Input);
-        self.0.inputs.push(v);
-        v
-    }
-
-    fn constant<T: bytemuck::NoUninit>(&mut self, info: TensorInfo, values: &[T]) -> usize {
-        let bytes = AlignedBuf::copy_of(bytemuck::cast_slice(values)).unwrap();
-        assert_eq!(info.byte_size(), Some(bytes.len()));
-        self.operand(info, Lifetime::Constant(Constant::Private(Arc::new(bytes))))
-    }
-
-    fn ints(&mut self, values: &[i32]) -> Vec<usize> {
-        values.iter().map(|&value| self.constant(TensorInfo::new(INT32, &[]), &[value])).collect()
-    }
-
-    /// Adds a call, which writes a new operand of type `info`.
-    fn call(
-        &mut self,
-        ty: OperationType,
-        signature_index: usize,
-        inputs: &[usize],
-        info: TensorInfo,
-    ) -> usize {
-        let output = self.operand(info, Lifetime::Temporary);
-        let kind = OperationKind::Known { operation: ty.operation().unwrap(), signature_index };
-        self.0.operations.push(Operation { kind, inputs: inputs.to_vec(), outputs: vec![output] });
-        output
-    }
-
-    fn finish(mut self, output: usize) -> Subgraph {
-        self.0.outputs.push(output);
-        self.0
-    }
-}
-
-fn floats(count: usize, seed: f32) -> Vec<f32> {
-    (0..count).map(|i| ((i as f32 + seed) * 0.37).sin()).collect()
-}
-
-fn f32_info(dims: &[u32]) -> TensorInfo {
-    TensorInfo::new(TENSOR_FLOAT32, dims)
-}
 
 /// Convolutions, a sum with a large constant, a fully connected layer.
 fn float_model() -> Model {
@@ -156,17 +100,6 @@ fn compile(model: &Model) -> Program {
 
 fn artifacts() -> [Artifact; 3] {
     models().map(|model| compile(&model).artifact())
-}
-
-/// The data bytes as a file would have them.
-fn data_of(artifact: &Artifact) -> Arc<Mapping> {
-    let len = artifact.data[0].last().map_or(0, |(start, part)| *start as usize + part.len());
-    let mapping = Arc::new(Mapping::anonymous(len).unwrap());
-    for (start, part) in &artifact.data[0] {
-        let slice = ClientSlice::new(mapping.clone(), *start as usize, part.len()).unwrap();
-        slice.write(&part.to_private().unwrap()).unwrap();
-    }
-    mapping
 }
 
 fn load(model: &[u8], data: &Arc<Mapping>) -> Result<Program, BackendError> {

@@ -4,6 +4,7 @@ use super::work::Work;
 use crate::memory::{Target, View, Weights};
 use crate::ops::OpError;
 use bytemuck::AnyBitPattern;
+use std::ops::Range;
 
 /// A kernel made for one call of an operation: geometry resolved, weights packed.
 pub trait Kernel: Send + Sync {
@@ -34,6 +35,53 @@ pub trait Kernel: Send + Sync {
     fn packed_in_place(&self) -> &'static [usize] {
         &[]
     }
+
+    /// The same kernel, some rows at a time.
+    fn by_rows(&self) -> Option<&dyn ByRows> {
+        None
+    }
+}
+
+/// A kernel that makes images from images, input 0, and from nothing else that a run brings: each row of them from some
+/// rows. Rows are counted through all images of a batch.
+pub trait ByRows: Send + Sync {
+    /// The rows of the input that rows `rows` of the output are made from.
+    fn reads(&self, rows: Range<usize>) -> Range<usize>;
+
+    /// Picoseconds that a pixel of the output takes, about.
+    fn cost(&self) -> usize;
+
+    /// Fills `out` with rows `rows` of the output: the same bytes as a [run](Kernel::run) gives.
+    fn run_rows(&self, input: Lines<u8>, rows: Range<usize>, out: Target<u8>) -> Result<(), OpError>;
+}
+
+/// Rows of an image one after the other.
+#[derive(Clone, Copy)]
+pub struct Lines<'m, T> {
+    pub elements: View<'m, T>,
+    /// Which row of the whole the first one is.
+    pub first: usize,
+}
+
+impl<'m, T: AnyBitPattern> Lines<'m, T> {
+    /// An image as a whole.
+    pub fn all(elements: View<'m, T>) -> Self {
+        Lines { elements, first: 0 }
+    }
+
+    /// Row `row` of the whole, which is so long.
+    pub fn line(&self, row: usize, len: usize) -> View<'m, T> {
+        self.elements.part((row - self.first) * len, len)
+    }
+}
+
+impl<'m> Lines<'m, u8> {
+    /// The same as elements.
+    pub(super) fn of<T: AnyBitPattern>(self) -> Result<Lines<'m, T>, OpError> {
+        let elements =
+            self.elements.elements().ok_or_else(|| OpError::failed("a row's bytes do not fit its type"))?;
+        Ok(Lines { elements, first: self.first })
+    }
 }
 
 /// Input `i` as elements.
@@ -50,6 +98,10 @@ pub(super) fn output<'a, T: AnyBitPattern>(
     outputs: &'a mut [Target<u8>],
     i: usize,
 ) -> Result<Target<'a, T>, OpError> {
-    let bytes = outputs.get_mut(i).ok_or(OpError::Unresolved)?;
-    bytes.elements().ok_or_else(|| OpError::failed("output's bytes do not fit its type"))
+    elements(outputs.get_mut(i).ok_or(OpError::Unresolved)?)
+}
+
+/// What is to be written as elements.
+pub(super) fn elements<'a, T: AnyBitPattern>(out: &'a mut Target<u8>) -> Result<Target<'a, T>, OpError> {
+    out.elements().ok_or_else(|| OpError::failed("output's bytes do not fit its type"))
 }

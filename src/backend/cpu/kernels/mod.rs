@@ -20,6 +20,7 @@ mod peaks;
 mod pool;
 mod reduce;
 mod resize;
+mod rows;
 mod simd;
 mod softmax;
 mod source;
@@ -34,8 +35,9 @@ mod work;
 #[cfg(test)]
 mod work_tests;
 
-pub use kernel::Kernel;
+pub use kernel::{ByRows, Kernel};
 pub use peaks::peaks;
+pub use rows::{Image, Rowwise};
 pub use source::Source;
 pub use work::Work;
 
@@ -72,7 +74,7 @@ fn select_for(isa: Isa, operation: &Operation, args: &Args, source: &mut Source)
 
 /// Counts the changes to which calls have kernels, and to their results: what an earlier generation compiled is not to
 /// be mixed with this one.
-const GENERATION: u32 = 4;
+const GENERATION: u32 = 5;
 
 /// The instruction set that kernels are chosen for, and their generation.
 pub fn instruction_set() -> String {

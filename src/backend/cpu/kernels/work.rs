@@ -6,6 +6,7 @@ use crate::ops::{Interrupt, OpError};
 use bytemuck::AnyBitPattern;
 use std::ops::Range;
 use std::sync::OnceLock;
+use std::thread::ThreadId;
 use std::time::Duration;
 
 /// Who does a kernel's work, and who may stop it.
@@ -58,23 +59,24 @@ impl Work<'_> {
         even.min(at_most(250_000)).max(1)
     }
 
+    /// Where work may be stopped, or wait for others: on the thread `owner`, which has the turn, and on its helpers', whose
+    /// next parts are few, and who must not pass it on.
+    pub(super) fn pause(self, owner: ThreadId) -> Result<(), OpError> {
+        match std::thread::current().id() == owner {
+            true => self.interrupt.yield_point(),
+            false => self.interrupt.check(),
+        }
+    }
+
     /// Calls `work` for parts of `0..len`, each but the last of `part` of them, on all threads, until done or interrupted.
     fn in_parts(self, len: usize, part: usize, work: impl Fn(Range<usize>) + Sync) -> Result<(), OpError> {
         let (part, stopped) = (part.max(1), OnceLock::new());
-        // Only who has the turn may pass it on; the helpers' next parts are few.
         let owner = std::thread::current().id();
-        let interrupted = || {
-            if std::thread::current().id() == owner {
-                self.interrupt.yield_point()
-            } else {
-                self.interrupt.check()
-            }
-        };
         self.team.for_each(len.div_ceil(part), &|i| {
             if stopped.get().is_some() {
                 return;
             }
-            match interrupted() {
+            match self.pause(owner) {
                 Ok(()) => work(i * part..len.min((i + 1) * part)),
                 // Whoever was first has told already.
                 Err(why) => drop(stopped.set(why)),

@@ -3,7 +3,7 @@
 use super::super::conv::PACKED_INPUTS;
 use super::super::dispatch::dispatch;
 use super::super::isa::Isa;
-use super::super::kernel::{input, output};
+use super::super::kernel::{elements, input, output, ByRows, Lines};
 use super::super::simd::Simd;
 use super::super::{Kernel, Source, Work};
 use super::rows::{pixels_per_task, Rows};
@@ -51,11 +51,9 @@ impl Kernel for Depthwise {
     ) -> Result<(), OpError> {
         let (geometry, channels) = (&self.geometry, self.geometry.input.channels * self.geometry.multiplier);
         let (input, out) = (input::<f32>(inputs, 0)?, output::<f32>(outputs, 0)?);
-        let taps = geometry.height.kernel * geometry.width.kernel;
-        let cost = channels.saturating_mul(taps.saturating_mul(60).saturating_add(200));
-        let pixels = pixels_per_task(work, geometry, out.len() / channels, cost, 1);
+        let pixels = pixels_per_task(work, geometry, out.len() / channels, self.cost(), 1);
         work.for_each_chunk(out, pixels * channels, |first, out| {
-            pixels_of(self.isa, self, input, first / channels, out);
+            pixels_of(self.isa, self, Lines::all(input), first / channels, out);
         })
     }
 
@@ -66,17 +64,39 @@ impl Kernel for Depthwise {
     fn packed_inputs(&self) -> &'static [usize] {
         PACKED_INPUTS
     }
+
+    fn by_rows(&self) -> Option<&dyn ByRows> {
+        Some(self)
+    }
+}
+
+impl ByRows for Depthwise {
+    fn reads(&self, rows: Range<usize>) -> Range<usize> {
+        self.geometry.height.cells_under(rows)
+    }
+
+    fn cost(&self) -> usize {
+        let taps = self.geometry.height.kernel * self.geometry.width.kernel;
+        let channels = self.geometry.input.channels * self.geometry.multiplier;
+        channels.saturating_mul(taps.saturating_mul(60).saturating_add(200))
+    }
+
+    fn run_rows(&self, input: Lines<u8>, rows: Range<usize>, mut out: Target<u8>) -> Result<(), OpError> {
+        let out = elements(&mut out)?;
+        pixels_of(self.isa, self, input.of()?, rows.start * self.geometry.width.output, out);
+        Ok(())
+    }
 }
 
 dispatch! {
     /// Computes the pixels of `out`, from pixel `first` on.
-    fn pixels_of => pixels_with(kernel: &Depthwise, input: View<f32>, first: usize, out: Target<f32>)
+    fn pixels_of => pixels_with(kernel: &Depthwise, input: Lines<f32>, first: usize, out: Target<f32>)
 }
 
 /// # Safety
 /// The machine must have the instruction set of `S`.
 #[inline(always)]
-unsafe fn pixels_with<S: Simd>(kernel: &Depthwise, input: View<f32>, first: usize, mut out: Target<f32>) {
+unsafe fn pixels_with<S: Simd>(kernel: &Depthwise, input: Lines<f32>, first: usize, mut out: Target<f32>) {
     let geometry = &kernel.geometry;
     let (width, channels) = (geometry.width.output, geometry.input.channels * geometry.multiplier);
     let weights = kernel.weights.elements::<f32>(0, geometry.filter_len());

@@ -74,7 +74,7 @@ unsafe fn requantise_halves<V: Lanes<Packed = [u8; 32]>>(
         // SAFETY: by contract.
         unsafe {
             let sums = [pair[0][0], pair[0][1], pair[1][0], pair[1][1]];
-            let scaled = V::requantise_rows(sums, [low, high]);
+            let scaled = V::requantise_rows(sums, &[low, high]);
             *bytes = V::pack(scaled, target);
         }
     }
@@ -248,7 +248,7 @@ unsafe impl Quads for Vnni {
     ) -> [[u8; CHANNELS]; PIXELS] {
         // SAFETY: by the trait's contract.
         unsafe {
-            let scaled = Avx512::requantise_rows(pixels, [scales; 2]);
+            let scaled = Avx512::requantise_rows(pixels, &[scales; 2]);
             bytemuck::cast(Avx512::pack(scaled, target))
         }
     }

@@ -3,7 +3,7 @@
 
 use super::super::conv::{signed_zero, QuantInput, PACKED_INPUTS};
 use super::super::gemm::{Lanes, Requant, Requantisation, Scales};
-use super::super::kernel::{input, output};
+use super::super::kernel::{input, output, ByRows, Lines};
 use super::super::{Kernel, Source, Work};
 use super::instructions::Instructions;
 use super::layout::{number, CHANNELS, QUAD, ROWS, SIGNED};
@@ -20,6 +20,7 @@ use crate::memory::{Target, View, Weights};
 use crate::ops::conv::{ChannelRequant, DepthwiseGeometry};
 use crate::ops::{Args, OpError};
 use bytemuck::Zeroable;
+use std::ops::Range;
 
 /// Columns of quads that are made at once: those of a row of taps stay in the first cache.
 const MAX_COLUMNS: usize = 384;
@@ -96,12 +97,10 @@ impl Kernel for Depthwise {
     ) -> Result<(), OpError> {
         let (geometry, channels) = (&self.geometry, self.geometry.input.channels * self.geometry.multiplier);
         let (input, out) = (input::<u8>(inputs, 0)?, output::<u8>(outputs, 0)?);
-        let taps = geometry.height.kernel * geometry.width.kernel;
-        let cost = channels.saturating_mul(taps.saturating_mul(40).saturating_add(500));
         let together = if self.shares_quads() { 2 } else { 1 };
-        let pixels = pixels_per_task(work, geometry, out.len() / channels, cost, together);
+        let pixels = pixels_per_task(work, geometry, out.len() / channels, self.cost(), together);
         work.for_each_chunk(out, pixels * channels, |first, out| {
-            pixels_of(self, input, first / channels, out);
+            pixels_of(self, Lines::all(input), first / channels, out);
         })
     }
 
@@ -111,6 +110,27 @@ impl Kernel for Depthwise {
 
     fn packed_inputs(&self) -> &'static [usize] {
         PACKED_INPUTS
+    }
+
+    fn by_rows(&self) -> Option<&dyn ByRows> {
+        Some(self)
+    }
+}
+
+impl ByRows for Depthwise {
+    fn reads(&self, rows: Range<usize>) -> Range<usize> {
+        self.geometry.height.cells_under(rows)
+    }
+
+    fn cost(&self) -> usize {
+        let taps = self.geometry.height.kernel * self.geometry.width.kernel;
+        let channels = self.geometry.input.channels * self.geometry.multiplier;
+        channels.saturating_mul(taps.saturating_mul(40).saturating_add(500))
+    }
+
+    fn run_rows(&self, input: Lines<u8>, rows: Range<usize>, out: Target<u8>) -> Result<(), OpError> {
+        pixels_of(self, input, rows.start * self.geometry.width.output, out);
+        Ok(())
     }
 }
 
@@ -124,7 +144,7 @@ impl Depthwise {
 }
 
 /// Computes the pixels of `out`, from pixel `first` on.
-fn pixels_of(kernel: &Depthwise, input: View<u8>, first: usize, out: Target<u8>) {
+fn pixels_of(kernel: &Depthwise, input: Lines<u8>, first: usize, out: Target<u8>) {
     match kernel.instructions {
         // SAFETY: needs no instruction set.
         Instructions::Base => unsafe { pixels_with::<Base>(kernel, input, first, out) },
@@ -142,21 +162,21 @@ fn pixels_of(kernel: &Depthwise, input: View<u8>, first: usize, out: Target<u8>)
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-fn avx2(kernel: &Depthwise, input: View<u8>, first: usize, out: Target<u8>) {
+fn avx2(kernel: &Depthwise, input: Lines<u8>, first: usize, out: Target<u8>) {
     // SAFETY: this function's caller has detected the instruction set.
     unsafe { pixels_with::<Avx2>(kernel, input, first, out) }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn vnni(kernel: &Depthwise, input: View<u8>, first: usize, out: Target<u8>) {
+fn vnni(kernel: &Depthwise, input: Lines<u8>, first: usize, out: Target<u8>) {
     // SAFETY: this function's caller has detected the instruction set.
     unsafe { pixels_with::<Vnni>(kernel, input, first, out) }
 }
 
 #[cfg(target_arch = "aarch64")]
 #[target_feature(enable = "dotprod")]
-fn dotprod(kernel: &Depthwise, input: View<u8>, first: usize, out: Target<u8>) {
+fn dotprod(kernel: &Depthwise, input: Lines<u8>, first: usize, out: Target<u8>) {
     // SAFETY: this function's caller has detected the instruction set.
     unsafe { pixels_with::<Dotprod>(kernel, input, first, out) }
 }
@@ -164,7 +184,7 @@ fn dotprod(kernel: &Depthwise, input: View<u8>, first: usize, out: Target<u8>) {
 /// # Safety
 /// The machine must have the instruction set of `Q`.
 #[inline(always)]
-unsafe fn pixels_with<Q: Quads>(kernel: &Depthwise, input: View<u8>, first: usize, mut out: Target<u8>) {
+unsafe fn pixels_with<Q: Quads>(kernel: &Depthwise, input: Lines<u8>, first: usize, mut out: Target<u8>) {
     let geometry = &kernel.geometry;
     let (window, channels) = (&geometry.width, geometry.input.channels * geometry.multiplier);
     let (extent, groups) = ((window.kernel - 1) * window.dilation + 1, geometry.height.kernel.div_ceil(ROWS));

@@ -1,7 +1,7 @@
 //! The rows of the input that a row of the output is made of.
 
+use super::super::kernel::Lines;
 use super::super::Work;
-use crate::memory::View;
 use crate::ops::conv::DepthwiseGeometry;
 use bytemuck::AnyBitPattern;
 
@@ -35,16 +35,16 @@ pub fn pixels_per_task(
 /// Input rows under the taps of one output row, with as many channels as the output has.
 pub struct Rows<'a, T> {
     geometry: &'a DepthwiseGeometry,
-    input: View<'a, T>,
+    input: Lines<'a, T>,
     /// Copies in which each channel comes as often as it has outputs; empty where that is once.
     repeated: Vec<T>,
-    /// By row of taps, and of the next row if that is selected, too: the first of its elements, in the input or among the
-    /// copies; `None` beside the input.
+    /// By row of taps, and of the next row if that is selected, too: which row of the input it is, or the first of its
+    /// elements among the copies; `None` beside the input.
     starts: Vec<Option<usize>>,
 }
 
 impl<'a, T: AnyBitPattern> Rows<'a, T> {
-    pub fn new(geometry: &'a DepthwiseGeometry, input: View<'a, T>) -> Self {
+    pub fn new(geometry: &'a DepthwiseGeometry, input: Lines<'a, T>) -> Self {
         Rows { geometry, input, repeated: vec![], starts: vec![] }
     }
 
@@ -67,11 +67,11 @@ impl<'a, T: AnyBitPattern> Rows<'a, T> {
             }
             let line = image * height.input + height.cell(y, tap);
             if multiplier == 1 {
-                self.starts.push(Some(line * len));
+                self.starts.push(Some(line));
                 continue;
             }
             self.starts.push(Some(self.repeated.len()));
-            let from = self.input.part(line * (len / multiplier), len / multiplier);
+            let from = self.input.line(line, len / multiplier);
             self.repeated.reserve(len);
             for i in 0..len / multiplier {
                 self.repeated.resize(self.repeated.len() + multiplier, from.get(i));
@@ -85,7 +85,7 @@ impl<'a, T: AnyBitPattern> Rows<'a, T> {
         self.select(row);
         let height = &self.geometry.height;
         let (image, below, last) = (row / height.output, row % height.output + 1, height.kernel - 1);
-        let line = || (image * height.input + height.cell(below, last)) * self.len();
+        let line = || image * height.input + height.cell(below, last);
         self.starts.push(height.taps(below).contains(&last).then(line));
     }
 
@@ -94,7 +94,7 @@ impl<'a, T: AnyBitPattern> Rows<'a, T> {
     pub fn row(&self, tap: usize) -> Option<*const T> {
         let (start, len) = ((*self.starts.get(tap)?)?, self.len());
         Some(match self.geometry.multiplier {
-            1 => self.input.pointer(start, len),
+            1 => self.input.line(start, len).pointer(0, len),
             _ => self.repeated[start..start + len].as_ptr(),
         })
     }

@@ -300,7 +300,7 @@ unsafe fn store(
                         Avx512::sub(Avx512::load(row.add(16)), less[1]),
                     ];
                 }
-                finish(block, epilogue, scales, pair, [start + m, start + other], panel);
+                finish(block, epilogue, &scales, pair, [start + m, start + other], panel);
             }
         }
     }

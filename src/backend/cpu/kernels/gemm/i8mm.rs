@@ -199,6 +199,6 @@ unsafe fn store(
             [0, 1].map(|i| vaddq_s32(start[i], vreinterpretq_s32_s64(sums[i])))
         };
         let sums = [with_bias(first, rows[0]), with_bias(second, rows[1])];
-        finish(block, epilogue, panel_scales::<Neon>(block, panel), sums, rows, panel);
+        finish(block, epilogue, &panel_scales::<Neon>(block, panel), sums, rows, panel);
     }
 }

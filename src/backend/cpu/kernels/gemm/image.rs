@@ -7,6 +7,7 @@
 
 use super::packed::Shape;
 use super::scratch::{pointers, room, Scratch};
+use crate::backend::cpu::kernels::kernel::Lines;
 use crate::memory::View;
 use crate::ops::conv::ConvGeometry;
 use crate::ops::OpError;
@@ -68,6 +69,11 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
     pub fn inputs(&self) -> usize {
         let input = &self.geometry.input;
         input.batches * input.height * input.width * input.channels
+    }
+
+    /// The rows of the input that rows of output pixels are made from.
+    pub fn reads(&self, rows: Range<usize>) -> Range<usize> {
+        self.geometry.height.cells_under(rows)
     }
 
     /// Bytes that an output pixel adds to those read.
@@ -134,7 +140,12 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
     }
 
     /// Points to the inputs of some output pixels, of which there is at least one.
-    pub fn lay(&self, input: View<T>, pixels: Range<usize>, scratch: &mut Scratch<T>) -> Result<(), OpError> {
+    pub fn lay(
+        &self,
+        input: Lines<T>,
+        pixels: Range<usize>,
+        scratch: &mut Scratch<T>,
+    ) -> Result<(), OpError> {
         let (height, width, channels) =
             (&self.geometry.height, &self.geometry.width, self.geometry.input.channels);
         let rows = pixels.start / width.output..(pixels.end - 1) / width.output + 1;
@@ -178,7 +189,7 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
         rows: &Range<usize>,
         columns: &Range<usize>,
         scratch: &mut Scratch<T>,
-    ) -> Result<Lines<T>, OpError> {
+    ) -> Result<Copies<T>, OpError> {
         let (height, width) = (&self.geometry.height, &self.geometry.width);
         // The first row of each image needs all lines anew.
         let images = (rows.end - 1) / height.output - rows.start / height.output + 1;
@@ -198,7 +209,7 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
             // SAFETY: there is room for at least this line.
             (0..len).for_each(|i| unsafe { start.add(i).write(self.pad) });
         }
-        Ok(Lines {
+        Ok(Copies {
             start,
             len,
             count,
@@ -209,7 +220,7 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
 }
 
 /// Copies of lines.
-struct Lines<T> {
+struct Copies<T> {
     start: *mut T,
     /// Elements of each.
     len: usize,
@@ -219,12 +230,12 @@ struct Lines<T> {
     first: usize,
 }
 
-impl<T: AnyBitPattern + Send + Sync> Lines<T> {
+impl<T: AnyBitPattern + Send + Sync> Copies<T> {
     /// Where the line lies that a row of output pixels has under a row of taps.
     fn line(
         &mut self,
         image: &Image<T>,
-        input: View<T>,
+        input: Lines<T>,
         row: usize,
         tap: usize,
     ) -> Result<*const T, OpError> {
@@ -234,8 +245,7 @@ impl<T: AnyBitPattern + Send + Sync> Lines<T> {
         if !height.taps(row).contains(&tap) {
             return Ok(self.start);
         }
-        let line = (batch * height.input + height.cell(row, tap)) * width.input * channels;
-        let line = input.part(line, width.input * channels);
+        let line = input.line(batch * height.input + height.cell(row, tap), width.input * channels);
         if !image.copies() {
             return Ok(line.pointer(0, line.len()));
         }

@@ -27,13 +27,13 @@ pub unsafe trait Lanes: Copy {
     /// The same of two rows of two vectors, `scales` being those of a row. What is beyond 512 either way may be anything that
     /// is.
     #[inline(always)]
-    unsafe fn requantise_rows(sums: [Self::I; 4], scales: [Scales; 2]) -> [Self::I; 4] {
+    unsafe fn requantise_rows(sums: [Self::I; 4], scales: &[Scales; 2]) -> [Self::I; 4] {
         // SAFETY: the same contract.
         unsafe { Self::requantise_each(sums, scales) }
     }
     /// [`Self::requantise`] of two rows of two vectors.
     #[inline(always)]
-    unsafe fn requantise_each([a, b, c, d]: [Self::I; 4], scales: [Scales; 2]) -> [Self::I; 4] {
+    unsafe fn requantise_each([a, b, c, d]: [Self::I; 4], scales: &[Scales; 2]) -> [Self::I; 4] {
         // SAFETY: the same contract.
         unsafe {
             [
@@ -51,7 +51,20 @@ pub unsafe trait Lanes: Copy {
     unsafe fn store(packed: Self::Packed, to: [*mut u8; 2], columns: usize);
     /// The sum of `count` bytes.
     unsafe fn sum<const SIGNED: bool>(bytes: *const u8, count: usize) -> i32;
+    /// The same of several rows.
+    #[inline(always)]
+    unsafe fn sums<const SIGNED: bool>(rows: [*const u8; SUMMED], count: usize) -> [i32; SUMMED] {
+        let mut sums = [0; SUMMED];
+        for (sum, row) in sums.iter_mut().zip(rows) {
+            // SAFETY: the same contract for each.
+            *sum = unsafe { Self::sum::<SIGNED>(row, count) };
+        }
+        sums
+    }
 }
+
+/// Rows that [`Lanes::sums`] adds up.
+pub const SUMMED: usize = 8;
 
 /// The same for a byte at a time.
 ///

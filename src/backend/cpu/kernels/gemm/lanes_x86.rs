@@ -1,6 +1,6 @@
 //! Vectors of 32-bit sums in AVX2 and AVX-512.
 
-use super::lanes::{sum_of, Lanes};
+use super::lanes::{sum_of, Lanes, SUMMED};
 use super::requant::{Bytes, Form, Scales, UNSURE};
 use crate::backend::cpu::kernels::simd::{Avx2, Avx512};
 use std::arch::asm;
@@ -108,11 +108,47 @@ unsafe fn quick_512(x: __m512i, quick: *const f32, farthest: &mut __m512) -> __m
     }
 }
 
+/// The sum of each vector's lanes, in order.
+///
+/// # Safety
+/// The machine must have AVX-512 F.
+#[inline(always)]
+unsafe fn sums_512([a, b, c, d, e, f, g, h]: [__m512i; 8]) -> __m512i {
+    // SAFETY: by contract.
+    unsafe {
+        let (ab, cd) = (add_pairs_512(a, b), add_pairs_512(c, d));
+        let (ef, gh) = (add_pairs_512(e, f), add_pairs_512(g, h));
+        add_quarters_512(add_quarters_512(ab, cd), add_quarters_512(ef, gh))
+    }
+}
+
+/// Sums of neighbouring lanes, those of `a` and of `b` in turns.
+///
+/// # Safety
+/// The machine must have AVX-512 F.
+#[inline(always)]
+unsafe fn add_pairs_512(a: __m512i, b: __m512i) -> __m512i {
+    // SAFETY: by contract.
+    unsafe { _mm512_add_epi64(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b)) }
+}
+
+/// Sums of neighbouring quarters, first those of `a` and then those of `b`.
+///
+/// # Safety
+/// The machine must have AVX-512 F.
+#[inline(always)]
+unsafe fn add_quarters_512(a: __m512i, b: __m512i) -> __m512i {
+    const EVEN: i32 = 0b10_00_10_00;
+    const ODD: i32 = 0b11_01_11_01;
+    // SAFETY: by contract.
+    unsafe { _mm512_add_epi64(_mm512_shuffle_i64x2::<EVEN>(a, b), _mm512_shuffle_i64x2::<ODD>(a, b)) }
+}
+
 /// What [`Lanes::requantise_rows`] gives by the whole formula. It is far from the loops, which seldom need it.
 #[cold]
 #[inline(never)]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn exactly_256(x: [__m256i; 4], scales: [Scales; 2]) -> [__m256i; 4] {
+unsafe fn exactly_256(x: [__m256i; 4], scales: &[Scales; 2]) -> [__m256i; 4] {
     // SAFETY: by the contract of [`Lanes`].
     unsafe { Avx2::requantise_each(x, scales) }
 }
@@ -121,7 +157,7 @@ unsafe fn exactly_256(x: [__m256i; 4], scales: [Scales; 2]) -> [__m256i; 4] {
 #[cold]
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn exactly_512(x: [__m512i; 4], scales: [Scales; 2]) -> [__m512i; 4] {
+unsafe fn exactly_512(x: [__m512i; 4], scales: &[Scales; 2]) -> [__m512i; 4] {
     // SAFETY: by the contract of [`Lanes`].
     unsafe { Avx512::requantise_each(x, scales) }
 }
@@ -183,10 +219,10 @@ unsafe impl Lanes for Avx2 {
         }
     }
     #[inline(always)]
-    unsafe fn requantise_rows([a, b, c, d]: [Self::I; 4], scales: [Scales; 2]) -> [Self::I; 4] {
+    unsafe fn requantise_rows([a, b, c, d]: [Self::I; 4], scales: &[Scales; 2]) -> [Self::I; 4] {
         // SAFETY: by the trait's contract, twice as many constants as lanes unless the pointers are null.
         unsafe {
-            let [low, high] = scales.map(|scales| scales.quick);
+            let [low, high] = [scales[0].quick, scales[1].quick];
             if !low.is_null() {
                 let mut farthest = _mm256_setzero_ps();
                 let rounded = [
@@ -298,10 +334,10 @@ unsafe impl Lanes for Avx512 {
         }
     }
     #[inline(always)]
-    unsafe fn requantise_rows([a, b, c, d]: [Self::I; 4], scales: [Scales; 2]) -> [Self::I; 4] {
+    unsafe fn requantise_rows([a, b, c, d]: [Self::I; 4], scales: &[Scales; 2]) -> [Self::I; 4] {
         // SAFETY: by the trait's contract, twice as many constants as lanes unless the pointers are null.
         unsafe {
-            let [low, high] = scales.map(|scales| scales.quick);
+            let [low, high] = [scales[0].quick, scales[1].quick];
             if !low.is_null() {
                 let mut farthest = _mm512_setzero_ps();
                 let rounded = [
@@ -367,6 +403,25 @@ unsafe impl Lanes for Avx512 {
             }
             let lifted = if SIGNED { (i as i32).wrapping_mul(128) } else { 0 };
             (_mm512_reduce_add_epi64(sums) as i32).wrapping_sub(lifted)
+        }
+    }
+    #[inline(always)]
+    unsafe fn sums<const SIGNED: bool>(rows: [*const u8; SUMMED], count: usize) -> [i32; SUMMED] {
+        // SAFETY: as above.
+        unsafe {
+            let flip = _mm512_set1_epi8(if SIGNED { i8::MIN } else { 0 });
+            let (mut sums, mut i) = ([_mm512_setzero_si512(); SUMMED], 0);
+            while i < count {
+                let mask = if count - i >= 64 { !0 } else { (1u64 << (count - i)) - 1 };
+                for (sum, row) in sums.iter_mut().zip(rows) {
+                    let part = _mm512_xor_si512(_mm512_maskz_loadu_epi8(mask, row.add(i).cast()), flip);
+                    *sum = _mm512_add_epi64(*sum, _mm512_sad_epu8(part, _mm512_setzero_si512()));
+                }
+                i += 64;
+            }
+            let lifted = if SIGNED { (i as i32).wrapping_mul(128) } else { 0 };
+            let all = _mm512_cvtepi64_epi32(sums_512(sums));
+            std::mem::transmute(_mm256_sub_epi32(all, _mm256_set1_epi32(lifted)))
         }
     }
 }

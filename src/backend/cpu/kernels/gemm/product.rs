@@ -4,8 +4,8 @@ use super::image::Image;
 use super::micro::{Family, MAX_ROWS};
 use super::packed::Packed;
 use super::scratch::{gather, pointers, Scratch};
-use super::share::{Cost, Grid};
-use crate::backend::cpu::kernels::kernel::{input, output};
+use super::share::{Cost, Grid, PICOSECONDS};
+use crate::backend::cpu::kernels::kernel::{elements, input, output, ByRows, Lines};
 use crate::backend::cpu::kernels::{Kernel, Work};
 use crate::memory::{Target, View, Weights};
 use crate::ops::OpError;
@@ -62,11 +62,11 @@ impl<F: Family> Kernel for Product<F> {
         if rows * columns != len || self.inputs(rows) != Some(input.len()) {
             return Err(OpError::failed("matrices do not fit"));
         }
-        let (grid, to) = (Grid::new(self.cost(rows), work.team.threads()), Outputs(out.pointer(0, len)));
+        let (grid, to) = (Grid::new(self.parts(rows), work.team.threads()), Outputs(out.pointer(0, len)));
         for_each_task(work, grid.tasks(), |i| {
             let (rows, panels) = grid.task(i);
             // SAFETY: tasks have different rows or panels, all of them those of the outputs.
-            unsafe { self.multiply(input, rows, panels, to) }
+            unsafe { self.multiply(Lines::all(input), rows, panels, to) }
         })
     }
 
@@ -81,6 +81,46 @@ impl<F: Family> Kernel for Product<F> {
     fn packed_in_place(&self) -> &'static [usize] {
         &[1]
     }
+
+    fn by_rows(&self) -> Option<&dyn ByRows> {
+        Some(self)
+    }
+}
+
+impl<F: Family> ByRows for Product<F> {
+    fn reads(&self, rows: Range<usize>) -> Range<usize> {
+        match &self.rows {
+            Rows::Matrix => rows,
+            Rows::Image(image) => image.reads(rows),
+        }
+    }
+
+    fn cost(&self) -> usize {
+        let Cost { products, panels, .. } = self.parts(1);
+        products.saturating_mul(panels).saturating_mul(PICOSECONDS)
+    }
+
+    fn run_rows(&self, input: Lines<u8>, rows: Range<usize>, mut out: Target<u8>) -> Result<(), OpError> {
+        let (input, mut out) = (input.of::<F::Input>()?, elements::<F::Output>(&mut out)?);
+        let (columns, len) = (self.packed.shape.columns, out.len());
+        let (pixels, panels, to) = (len / columns, 0..self.packed.panels(), Outputs(out.pointer(0, len)));
+        match &self.rows {
+            Rows::Matrix => {
+                // A row has as many pixels as one of the output.
+                let inputs = pixels / rows.len() * self.packed.shape.depth;
+                let start = (rows.start - input.first) * inputs;
+                let input = Lines::all(input.elements.part(start, rows.len() * inputs));
+                // SAFETY: all columns of so many pixels are the outputs.
+                unsafe { self.multiply(input, 0..pixels, panels, to) }
+            }
+            Rows::Image(_) => {
+                let start = rows.start * (pixels / rows.len());
+                let to = Outputs(to.0.wrapping_sub(start * columns));
+                // SAFETY: as above, for pixels from another one on.
+                unsafe { self.multiply(input, start..start + pixels, panels, to) }
+            }
+        }
+    }
 }
 
 impl<F: Family> Product<F> {
@@ -92,7 +132,8 @@ impl<F: Family> Product<F> {
         }
     }
 
-    fn cost(&self, rows: usize) -> Cost {
+    /// What there is to be shared out for so many rows.
+    fn parts(&self, rows: usize) -> Cost {
         let micro = self.packed.micro;
         let depth = self.packed.shape.segments * self.packed.padded;
         // Bytes are multiplied four at a time.
@@ -113,7 +154,7 @@ impl<F: Family> Product<F> {
     /// The outputs must have the rows and the panels' columns, which nobody else writes.
     unsafe fn multiply(
         &self,
-        input: View<F::Input>,
+        input: Lines<F::Input>,
         rows: Range<usize>,
         panels: Range<usize>,
         to: Outputs<F::Output>,
@@ -146,14 +187,14 @@ impl<F: Family> Product<F> {
     /// Points to the inputs of some rows, in place where they can be read as they lie.
     fn lay(
         &self,
-        input: View<F::Input>,
+        input: Lines<F::Input>,
         rows: Range<usize>,
         scratch: &mut Scratch<F::Input>,
     ) -> Result<(), OpError> {
         let (depth, padded) = (self.packed.shape.depth, self.packed.padded);
         match &self.rows {
             Rows::Matrix => {
-                let start = input.pointer(rows.start * depth, rows.len() * depth);
+                let start = input.elements.pointer(rows.start * depth, rows.len() * depth);
                 pointers(scratch, rows.len())?;
                 let row = |i: usize| start.wrapping_add(i * depth);
                 scratch.pointers.iter_mut().enumerate().for_each(|(i, pointer)| *pointer = row(i));

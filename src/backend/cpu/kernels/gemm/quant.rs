@@ -9,7 +9,7 @@ use super::dot::{Dot, Sums};
 use super::dot_neon::Dotprod;
 #[cfg(target_arch = "x86_64")]
 use super::dot_x86::{AvxVnni, Vnni};
-use super::lanes::Lanes;
+use super::lanes::{Lanes, SUMMED};
 use super::micro::{for_each_tile, with_height, Block, Family, Micro, MAX_ROWS};
 use super::requant::{Requant, Scales};
 #[cfg(target_arch = "aarch64")]
@@ -137,11 +137,18 @@ impl<V: Lanes> Epilogue<V> {
         if requant.row_factor == 0 {
             return Epilogue { terms, target };
         }
+        let add = |term: &mut i32, sum: i32| *term = term.wrapping_add(sum.wrapping_mul(requant.row_factor));
         for inputs in block.inputs.chunks_exact(block.rows) {
-            for (term, &row) in terms.iter_mut().zip(inputs) {
+            let (several, others) = inputs.as_chunks::<SUMMED>();
+            let (terms_of_several, terms_of_others) = terms.split_at_mut(several.len() * SUMMED);
+            for (terms, &rows) in terms_of_several.chunks_exact_mut(SUMMED).zip(several) {
                 // SAFETY: by contract there are as many inputs.
-                let sum = unsafe { V::sum::<SIGNED>(row, block.depth) };
-                *term = term.wrapping_add(sum.wrapping_mul(requant.row_factor));
+                let sums = unsafe { V::sums::<SIGNED>(rows, block.depth) };
+                terms.iter_mut().zip(sums).for_each(|(term, sum)| add(term, sum));
+            }
+            for (term, &row) in terms_of_others.iter_mut().zip(others) {
+                // SAFETY: as above.
+                add(term, unsafe { V::sum::<SIGNED>(row, block.depth) });
             }
         }
         Epilogue { terms, target }
@@ -254,7 +261,7 @@ unsafe fn tile<D: Dot, const SIGNED: bool, const M: usize, const P: usize>(
                 $(if P > $p && M > $m {
                     let other = if M > $m + 1 { $m + 1 } else { $m };
                     let pair: [[Sums<D>; 2]; 2] = [sums[$m][$p], sums[other][$p]];
-                    finish(block, epilogue, scales, pair, [row + $m, row + other], panel + $p);
+                    finish(block, epilogue, &scales, pair, [row + $m, row + other], panel + $p);
                 })*)*
             };
         }
@@ -278,7 +285,7 @@ pub fn panel_scales<V: Lanes>(block: &Block<Quant>, panel: usize) -> [Scales; 2]
 pub unsafe fn finish<V: Lanes>(
     block: &Block<Quant>,
     epilogue: &Epilogue<V>,
-    scales: [Scales; 2],
+    scales: &[Scales; 2],
     sums: [[V::I; 2]; 2],
     rows: [usize; 2],
     panel: usize,

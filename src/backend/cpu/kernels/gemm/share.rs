@@ -34,8 +34,10 @@ pub struct Grid {
 
 /// Products that are worth a task of their own, which sets tiles up and points to its rows before it multiplies.
 const WORTHWHILE: usize = 384 * 1024;
+/// What a product takes, about.
+pub const PICOSECONDS: usize = 30;
 /// Products that take about a millisecond: only between tasks is looked whether to stop.
-const LONG: usize = 32 * 1024 * 1024;
+const LONG: usize = 1_000_000_000 / PICOSECONDS;
 /// Tasks for each thread, at the most: threads do not start at the same moment, nor run undisturbed, nor all as fast.
 const EACH: usize = 8;
 /// Strips that are considered.
