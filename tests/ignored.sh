@@ -18,7 +18,7 @@ run() {
   for name in "$@"; do
     out=$(cargo test --quiet --locked $target -- --ignored "$name" 2>&1) || { echo "$out"; exit 1; }
     [[ $out =~ "test result: ok. "[1-9][0-9]*" passed" ]] || { echo "ignored.sh: no test is named $name" >&2; exit 1; }
-    echo "$name: ${BASH_REMATCH[0]#test result: ok. }"
+    echo "${name%::}: ${BASH_REMATCH[0]#test result: ok. }"
   done
 }
 
