@@ -1,7 +1,7 @@
 //! The NNAPI AIDL interface, version 4, and our extensions to it, as Rust types: what `build.rs` generates from `aidl/`, under short names.
 //!
 //! Interfaces are `IName` (the trait), `BnName` (wraps an implementation) and `BpName` (the proxy). Enums are
-//! newtypes over their wire integer, so a client can send any value: whoever reads one checks its range. Nothing
+//! newtypes over their wire integer, so a client can send any value: code that reads one checks its range. Nothing
 //! but the generated code, its re-exports and the interface's own names belongs here, and nothing here is checked yet.
 
 mod generated {

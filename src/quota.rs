@@ -49,7 +49,7 @@ impl Quota {
         Self::with_floor(total, per_client, 1)
     }
 
-    /// As [`new`](Self::new); `floor` is what a client may hold as long as it is there: enough to be served at all.
+    /// As [`new`](Self::new); `floor` is what every client may hold while there is any left: enough to be served at all.
     pub fn with_floor(total: u64, per_client: u64, floor: u64) -> Arc<Self> {
         Arc::new(Quota { total, per_client: per_client.min(total), floor, held: Mutex::default() })
     }

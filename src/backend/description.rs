@@ -29,9 +29,9 @@ pub struct StepDescription {
     pub operations: Vec<usize>,
     /// What runs it, on this machine.
     pub kernel: KernelName,
-    /// Of a run; `None` for what is made of something else, or not known ahead.
+    /// Multiplications with additions of one run; `None` if it makes none, or if they are not known ahead.
     pub multiply_adds: Option<u64>,
-    /// Of all operands, each counted once; `None` if not known ahead.
+    /// Bytes of all operands, each counted once; `None` if they are not known ahead.
     pub bytes: Option<u64>,
 }
 

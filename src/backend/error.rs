@@ -50,6 +50,11 @@ impl From<OpError> for BackendError {
 }
 
 impl BackendError {
+    /// For `map_err`: memory could not be read, written or mapped; `what` names it.
+    pub fn memory(what: &'static str) -> impl Fn(MemoryError) -> Self + Copy {
+        move |source| BackendError::Memory { what: what.into(), source }
+    }
+
     /// This error, with the place where it happened in front.
     pub(crate) fn at(self, place: impl std::fmt::Display) -> Self {
         match self {

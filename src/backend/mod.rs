@@ -128,8 +128,8 @@ pub trait Binding: Send + Sync {
     /// [waits for fences](Info::waits_for_fences). It must not wait, neither for the device nor for anybody else: a thread
     /// that others need calls it.
     ///
-    /// The device stops soon after [`control`](Control) is cancelled or its deadline has passed. Whoever has a
-    /// [`Recorder`] in it is told what the device does when, by a backend that knows.
+    /// The device stops soon after [`control`](Control) is cancelled or its deadline has passed. A backend that knows what the
+    /// device does when tells it to the [`Recorder`] in there.
     fn submit(self: Arc<Self>, fences: Vec<OwnedFd>, control: &Control) -> Result<Submission, BackendError>;
 
     /// Executes on behalf of a thread that has nothing else to do. A backend whose device works by itself leaves it as
@@ -195,8 +195,7 @@ pub struct Artifact {
 pub struct Saved {
     /// Private, and what was given.
     pub models: Vec<Vec<u8>>,
-    /// Of the lengths that were given. The bytes may change at any moment, or vanish: that may change values, and nothing
-    /// else.
+    /// As long as they were saved. The bytes may change at any moment, or vanish: that may change values, and nothing else.
     pub data: Vec<Arc<Mapping>>,
 }
 

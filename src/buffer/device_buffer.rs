@@ -6,8 +6,8 @@ use crate::memory::{ClientSlice, Mapping, Memory, MemoryError, Pool};
 use crate::tensor::{byte_size, combine_dims, Dims, TensorInfo};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A device buffer. It can be read by many at once or written by one; whoever comes at the wrong moment is told so at
-/// once, and nobody waits.
+/// A device buffer. Many may read it at once, or one may write it; a call at the wrong moment fails at once, and nobody
+/// waits.
 pub struct DeviceBuffer {
     token: i32,
     owner: Owner,
@@ -30,7 +30,7 @@ struct State {
 struct Store {
     /// At least as many bytes as the contents need.
     memory: Memory,
-    /// What a device's memory was laid out for.
+    /// The operand that a device's memory was laid out for.
     dims: Dims,
 }
 

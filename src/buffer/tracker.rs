@@ -44,7 +44,7 @@ impl BufferTracker {
         Ok(BufferHandle { buffer, tracker: self.clone() })
     }
 
-    /// The buffer of `owner` that has this token. Whether it is another's or nobody's is not told.
+    /// The buffer of `owner` that has this token. The error does not tell whether another owner has it.
     pub fn find(&self, owner: Owner, token: i32) -> Result<Arc<DeviceBuffer>, BufferError> {
         match self.lock().get(&token).filter(|buffer| buffer.owner() == owner) {
             Some(buffer) => Ok(buffer.clone()),

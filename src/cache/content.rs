@@ -62,8 +62,8 @@ pub fn hash<M: AsRef<[u8]>>(head: &[u8], models: &[M]) -> [u8; 32] {
     hasher.finalize().into()
 }
 
-/// What tells a compiled model from others that a client saves under one token. Whoever makes two that look the same
-/// deceives only itself: what is loaded is proven by a real hash.
+/// Tells a compiled model from others that a client saves under one token. A client that makes two look the same deceives
+/// only itself: a real hash proves what is loaded.
 pub fn identify(content: Content) -> Result<u64, CacheError> {
     let mut id = content.models.iter().fold(0, |id, model| farmhash::hash64_with_seeds(model, id, 0));
     for parts in content.data {

@@ -13,7 +13,7 @@ pub enum CacheError {
     Access(&'static str),
     #[error("two cache files are the same file")]
     SameFile,
-    /// To read from it could block for ever.
+    /// Reading from it could block for ever.
     #[error("the {0} cache lies in a file system that another process serves")]
     Served(&'static str),
     #[error("the cache files are in use by others")]

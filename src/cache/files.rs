@@ -1,8 +1,8 @@
 //! The cache files of one compilation: a client's, so of any size, at any offset, and in anybody's hands.
 //!
-//! Must not lock them, nor ask whether they are locked: Android's policy allows no driver that, and a lock is the client's
-//! own affair. In this process nobody reads what another writes. What anybody else writes meanwhile is found by the hash
-//! of the model and the stamp of the data.
+//! Must not lock them or ask whether they are locked: Android's policy forbids both to a driver, and locks belong to the
+//! client. In this process nobody reads a file that another thread writes. The hash of the model and the stamp of the data
+//! show whether other processes write meanwhile.
 
 use super::content::{data_len, for_each_part, Content, Parts};
 use super::mapped;
@@ -100,7 +100,7 @@ fn duplicate(what: &'static str, fd: BorrowedFd) -> Result<(File, FileId), Cache
     let flags = OFlag::from_bits_truncate(flags);
     let file = File::from(fd.try_clone_to_owned().map_err(io)?);
     let facts = file.metadata().map_err(io)?;
-    // Reading from anything but a file could wait for ever, and what is written to one that appends goes astray.
+    // Reading from anything but a regular file could block for ever; writes to a file that appends would miss their place.
     let usable = flags & OFlag::O_ACCMODE == OFlag::O_RDWR
         && !flags.intersects(OFlag::O_PATH | OFlag::O_APPEND)
         && facts.is_file();

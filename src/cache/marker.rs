@@ -1,8 +1,8 @@
 //! The mark on a registry that somebody works on, by which the next start knows that the last one died of it.
 //!
 //! redb takes some of what it finds in a file for granted. Where a panic ends the process, a damaged registry would end
-//! every daemon that opens it. So work on it is noted ahead, in a small file beside it, and struck out afterwards. Who
-//! works holds that file's lock: a note that nobody holds was left by a process that is gone.
+//! every daemon that opens it. So a small file beside it notes work on it ahead; afterwards the note is removed. The
+//! process that works holds the lock of that file: a note without a lock was left by a process that is gone.
 //!
 //! Nothing here is synced, and need not be: a power cut is not what it tells of, and redb survives those.
 
@@ -29,9 +29,9 @@ const PAUSE: Duration = Duration::from_millis(2);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Left {
     Order,
-    /// A write was not ended: as likely as not, it was killed from outside.
+    /// A write did not end: most likely the process was killed from outside.
     Doubt,
-    /// Whoever opened it, or wrote to it twice, did not survive it.
+    /// A process died when it opened the registry, or twice when it wrote to it.
     Damage,
 }
 
@@ -48,7 +48,7 @@ impl Drop for Locked {
     fn drop(&mut self) {
         // At once, and not when a process that is being started lets its copy of the descriptor go.
         if let Some(Err((lock, _))) = self.0.take().map(Flock::unlock) {
-            // It would try once more, and panic. What is closed is let go of all the same.
+            // Its drop would try to unlock once more, and panic. Closing the descriptor unlocks as well.
             let _ = nix::unistd::close(lock.as_raw_fd());
             std::mem::forget(lock);
         }

@@ -59,7 +59,7 @@ const MAX_MODEL_BYTES: usize = 256 << 20;
 /// How files were left that are to be filled later: what they must still be like.
 #[derive(Clone, Debug)]
 pub struct Reserved {
-    /// Of what the model caches hold.
+    /// What the model caches hold.
     record: Record,
     data: Vec<LastChange>,
 }
@@ -152,7 +152,7 @@ impl Cache {
         let dropped = self.registry.put(&Entry { key: *key, file, record, last_use: 0 })?;
         let written = lock.write(&head, content);
         if written.is_err() {
-            // It is a miss as it is; this only frees its place.
+            // It is a miss in any case; this only frees its place.
             self.registry.remove(key, |entry| entry.file == file)?;
         }
         written.map(|()| dropped)

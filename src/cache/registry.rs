@@ -38,7 +38,7 @@ struct State {
 }
 
 impl State {
-    /// The number of the use that is now. In a table that is damaged the last one may be the largest there is.
+    /// The number of the current use. A damaged table may hold the largest number there is.
     fn tick(&mut self) -> u64 {
         self.clock = self.clock.saturating_add(1);
         self.clock
@@ -114,7 +114,7 @@ impl Registry {
         self.with(Transaction::Read, |open, _| open.entries())
     }
 
-    /// Opens the table for whoever is about to need it, if that takes no waiting and no writing.
+    /// Opens the table before it is needed, if that takes no waiting and no writing.
     pub fn open_ahead(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.open.is_none() {
@@ -122,7 +122,7 @@ impl Registry {
         }
     }
 
-    /// Works on the table. After an error it is opened anew, as redb has it: the disk may have been full for a while.
+    /// Works on the table. After an error the table is opened anew, as redb demands: the disk may have been full for a while.
     fn with<T>(
         &self,
         transaction: Transaction,

@@ -1,8 +1,8 @@
 //! The driver's own store of compiled models, for clients that give no cache files.
 //!
 //! Its entries are files in the driver's data directory, saved and loaded as a client's are, under the hash of the
-//! model's content in place of a token. What the store loses is compiled again, so nothing here is an error to a
-//! client.
+//! model's content in place of a token. A model that the store loses is compiled again, so nothing here is an error to
+//! a client.
 
 use super::content::data_len;
 use super::{Cache, CacheError, CacheFiles, Content, Entry, Key, Limits, Loaded, Registry};
@@ -26,14 +26,14 @@ pub struct Store {
     directory: PathBuf,
     most_bytes: u64,
     swept: Mutex<bool>,
-    /// Held by who saves until it has deleted what was dropped: one of those may be saved again.
+    /// Held from a save until the dropped files are deleted, because one of them may be saved again.
     saving: Mutex<()>,
-    /// What it held when that was looked at last.
+    /// The models and bytes that it held when it was last counted.
     models: AtomicU64,
     bytes: AtomicU64,
 }
 
-/// A model that nobody has loaded for so long is freed: its app may be gone, which no driver is told.
+/// A model that nobody has loaded for so long is freed: its app may be gone, and drivers are not told of that.
 const LONGEST_UNUSED: Duration = Duration::from_secs(90 * DAY);
 /// How exactly it is known when a model was last loaded: so rarely is that noted on the disk, as its file's time.
 const NOTED_EVERY: Duration = Duration::from_secs(DAY);
@@ -136,7 +136,7 @@ impl Store {
             if unused.is_none_or(|time| time < LONGEST_UNUSED) {
                 return true;
             }
-            // As long as it is recorded its files stay, or they would be missed.
+            // Its files stay as long as it is recorded: without them a load would fail.
             let forgotten = self.cache.registry.remove(&entry.key, |_| true).is_ok();
             if forgotten {
                 self.delete(&entry.key);
@@ -150,7 +150,7 @@ impl Store {
     pub fn count(directory: &Path) -> usize {
         let files = std::fs::read_dir(directory.join(STORE)).into_iter().flatten().flatten();
         let whole = |file: &std::fs::DirEntry| {
-            // The model is what is written last.
+            // The model's file is written last.
             let model = file.path().extension().is_some_and(|kind| kind == MODEL);
             model && file.metadata().is_ok_and(|facts| facts.len() > 0)
         };
@@ -211,7 +211,7 @@ fn unused_for(model: &Path) -> Option<Duration> {
     SystemTime::now().duration_since(std::fs::metadata(model).ok()?.modified().ok()?).ok()
 }
 
-/// Notes that a model was loaded now. Where that fails it is freed too early, and compiled again.
+/// Notes that a model was loaded now. If that fails, the model is freed too early, and compiled again.
 fn note_use(model: &File) {
     let noted = model.metadata().and_then(|facts| facts.modified());
     let now = SystemTime::now();

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 pub struct Limits {
     pub entries: usize,
     pub entries_per_uid: usize,
-    /// Of model and data caches together.
+    /// Bytes of model and data caches together.
     pub bytes: u64,
 }
 
@@ -69,7 +69,7 @@ impl Open {
         opened.ok()?
     }
 
-    /// Opens what is at `path`, or makes it anew where it is none of ours any more: its loss costs misses, nothing else.
+    /// Opens the registry at `path`, or makes a new one if the old one is not of this driver: its loss costs misses only.
     /// Waits until `patience` ends for another who uses it.
     pub fn to_write(path: &Path, patience: Instant) -> Result<Self, String> {
         const PAUSE: Duration = Duration::from_millis(5);
@@ -175,8 +175,8 @@ impl Open {
     }
 }
 
-/// Moves the registry at `path` out of the way if `why` says that it is damaged, so that the next who opens it makes it anew.
-/// What else may be wrong, such as a full disk, passes.
+/// Moves the registry at `path` out of the way if `why` says that it is damaged, so that the next open makes a new one.
+/// Other errors, such as a full disk, pass.
 pub(super) fn give_up_damaged(path: &Path, why: &redb::Error) {
     if is_damaged(why) {
         if let Err(why) = put_aside(path, &why.to_string()) {
@@ -200,7 +200,7 @@ fn is_damage(why: &std::io::Error) -> bool {
     matches!(why.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof)
 }
 
-/// Moves the registry at `path` out of the way, for whoever wants to know what became of it.
+/// Moves the registry at `path` out of the way, and keeps it for people who want to know what happened to it.
 fn put_aside(path: &Path, why: &str) -> Result<(), String> {
     let aside = path.with_extension("damaged");
     log::warn!("{} is made anew, the old one is {}: {why}", path.display(), aside.display());
@@ -286,7 +286,7 @@ pub(super) fn empty(transaction: &WriteTransaction) -> Result<usize, redb::Error
     Ok(count)
 }
 
-/// Drops tables that are none of ours: drivers before this one had others.
+/// Drops tables that this driver does not know: older drivers had others.
 fn drop_others(transaction: &WriteTransaction) -> Result<(), redb::Error> {
     let tables: Vec<_> = transaction.list_tables()?.collect();
     for other in tables.into_iter().filter(|table| ![ENTRIES.name(), FACTS.name()].contains(&table.name())) {
@@ -351,8 +351,8 @@ pub(super) fn write_uses(table: &mut Table, uses: &HashMap<KeyBytes, u64>) -> Re
 /// How many files of one token are remembered.
 const PLACES: usize = 4;
 
-/// Puts `entry` in, in place of what its files held before. What its token stands for in other files stays if it is the
-/// same model, and not of too many files.
+/// Inserts `entry`, which replaces what its files held before. Entries of its token in other files stay if they are of the
+/// same model and not too many.
 pub(super) fn insert(table: &mut Table, entry: &Entry) -> Result<(), redb::Error> {
     let mut others = entries_of(&*table, &entry.key)?;
     others.sort_by_key(|other| std::cmp::Reverse(other.last_use));
@@ -366,7 +366,7 @@ pub(super) fn insert(table: &mut Table, entry: &Entry) -> Result<(), redb::Error
 }
 
 /// Drops the least recently used entries over the limits: those of `new`'s client over its own, and over the limits of
-/// all, those of whoever has the most, so that no client drives out another. Gives their keys.
+/// all, those of the client that has the most, so that no client drives out another. Gives their keys.
 pub(super) fn evict(table: &mut Table, new: &Key, limits: Limits) -> Result<Vec<Key>, redb::Error> {
     let mut all = entries(&*table)?;
     all.sort_by_key(|entry| entry.last_use);

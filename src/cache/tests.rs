@@ -388,10 +388,9 @@ fn a_registry_whose_user_died_of_it_is_put_aside_at_the_next_start() {
 }
 
 #[test]
+#[ignore = "mounts a file system, as root: tests/ignored.sh mounts"]
 fn files_that_a_process_serves_are_refused_at_once() {
-    let Some(silent) = crate::memory::blocking::tests::Silent::mount() else {
-        return println!("skipped: file systems cannot be mounted here");
-    };
+    let silent = crate::memory::blocking::tests::Silent::mount();
     let (pair, served) = (Pair::new(), silent.open());
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || {

@@ -44,8 +44,8 @@ pub struct Controller {
     /// For how long from sending a request to poll for its result, before the first sleep.
     polling: Duration,
     sent: Instant,
-    /// Whether the last result came within that time. Who polls for one that takes longer only keeps a processor from
-    /// the work that it waits for.
+    /// Whether the last result came within that time. Polling for a slower one only keeps a processor from the work that
+    /// it waits for.
     soon: bool,
 }
 

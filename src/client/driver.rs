@@ -1,7 +1,7 @@
 //! A connection to a driver: its device, its death, and its answers.
 
 use super::connect::{connect_kernel, connect_unix, Address, ConnectOptions};
-use super::error::ClientError;
+use super::error::{ClientError, BINDER_DEVICE};
 use crate::aidl::{ErrorStatus, IDevice};
 use binder::{BinderResult, Client, DeathRecipient, Endpoint, ExceptionCode, StatusCode, Strong, WIBinder};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
@@ -31,7 +31,7 @@ impl Driver {
                 let (client, device) = connect_unix(path, options)?;
                 (Some(client), device)
             }
-            Address::Binder(instance) => (None, connect_kernel(instance, options)?),
+            Address::Binder(instance) => (None, connect_kernel(BINDER_DEVICE, instance, options)?),
         };
         let vitals = Arc::new(Vitals { dead: AtomicBool::new(false) });
         if let Err(error) = device.link_to_death_arc(&vitals) {

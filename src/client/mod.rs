@@ -1,7 +1,7 @@
 //! A client of any NNAPI HAL driver: it connects, prepares models, and runs them in every way that the interface has.
 //!
 //! The tool, the delegate, tests and benches reach a driver through it. It must not know what a driver is made of:
-//! everything goes over binder. Who wants a driver in its own process starts one and connects to its socket:
+//! everything goes over binder. To use a driver in its own process, a program starts one and connects to its socket:
 //!
 //! ```
 //! use nnhal::client::builder::Builder;

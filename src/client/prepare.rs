@@ -17,7 +17,7 @@ const PULSE: Duration = Duration::from_millis(100);
 pub struct PrepareOptions {
     /// What to spare: time or power.
     pub preference: ExecutionPreference,
-    /// Of the compilation and of all executions, among those of the same client.
+    /// Priority of the compilation and of all executions, among those of the same client.
     pub priority: Priority,
     /// On CLOCK_BOOTTIME, in nanoseconds; -1 is none.
     pub deadline_ns: i64,

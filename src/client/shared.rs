@@ -19,7 +19,7 @@ impl Shared {
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
         let file = File::from(memfd_create(c"nnhal", flags)?);
         file.set_len(size)?;
-        // Whoever gets a descriptor of it must not be able to take it away from under a mapping of ours.
+        // A process that gets its descriptor must not be able to shrink it under a mapping of ours.
         fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK))?;
         Ok(Shared { file, size })
     }

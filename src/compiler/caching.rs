@@ -39,9 +39,9 @@ pub enum CachingError {
 /// What is counted of both caches.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// Of clients' cache files.
+    /// Counts of clients' cache files.
     pub files: CacheCounts,
-    /// Of the driver's own store.
+    /// Counts of the driver's own store.
     pub store: CacheCounts,
 }
 

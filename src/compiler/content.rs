@@ -1,8 +1,8 @@
 //! What a compilation depends on, as a hash: the name of what it gives in the driver's own store.
 //!
 //! Most of it are the constants, of which there may be gigabytes, so these are hashed where they lie, in blocks, by as
-//! many threads as the compilation may have. The hash must not depend on how many those were. Where nobody waits for the
-//! name, it is made when the model is stored, which is after its client was told that it is compiled: sums that are made
+//! many threads as the compilation may have. The hash must not depend on how many those were. If nobody waits for the
+//! name, it is made when the model is stored, after the client was told that the model is compiled: sums that are made
 //! meanwhile tell whether the constants are still the same then.
 
 use crate::backend::{BackendError, CompileOptions, Control, Preference};
@@ -42,7 +42,7 @@ pub(super) fn threads(options: &CompileOptions) -> usize {
 
 /// What a compilation depends on, to be hashed.
 pub(super) struct Outline {
-    /// Of all but the constants' bytes.
+    /// Hash of all but the constants' bytes.
     hash: Sha256,
     constants: Vec<Constant>,
 }
@@ -121,7 +121,7 @@ impl Outline {
 }
 
 /// A sum of bytes that is made many times as fast as a hash. It tells whether a client changed its memory between two
-/// looks at it, and nothing that another client could suffer from: whoever makes two with one sum deceives itself.
+/// looks at it. Two memories with one sum do no harm to others: the client that makes them deceives only itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum([u64; 4]);
 
@@ -180,8 +180,7 @@ fn each<T: Clone + Default + Send>(
             let i = next.fetch_add(1, Ordering::Relaxed);
             let Some(block) = blocks.get(i) else { return Ok(()) };
             control.check()?;
-            let memory = |source| BackendError::Memory { what: "a constant".into(), source };
-            let result = of(block, &mut chunk).map_err(memory)?;
+            let result = of(block, &mut chunk).map_err(BackendError::memory("a constant"))?;
             results.lock().unwrap_or_else(PoisonError::into_inner)[i] = result;
         }
     };

@@ -3,8 +3,8 @@
 //! What a client gives cache files for is saved in these at once, and the rest in the driver's own store once it was
 //! used. Just in time, compiling is left to the first execution, and saving waits for that.
 //!
-//! Jobs are bounded, in all and per client, and no client has every thread. Nothing here knows of binder: whoever asks
-//! for a compilation says in a closure what to do with its outcome.
+//! Jobs are bounded, in all and per client, and no client has every thread. Nothing here knows of binder: the caller
+//! says in a closure what to do with the outcome.
 
 mod caching;
 mod content;
@@ -37,7 +37,7 @@ pub struct Compiled {
     pub executable: Arc<dyn Executable>,
     /// What its client asked of it.
     pub options: CompileOptions,
-    /// What is to be saved once it was executed.
+    /// The save to be made once the model was executed.
     pub unsaved: Unsaved,
 }
 
@@ -149,7 +149,7 @@ impl Compiler {
             store.open_ahead();
             drop(opening);
         };
-        // On nobody's behalf but the driver's own.
+        // The driver does this for itself, not for a client.
         let client = nix::unistd::geteuid().as_raw();
         self.workers.submit(client, Priority::High, Box::new(task));
     }

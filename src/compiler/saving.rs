@@ -1,8 +1,8 @@
 //! Saves that wait until a model was executed: in the driver's own store, which is for what is used, and in client's files
 //! that were reserved for what the first execution compiles.
 //!
-//! They are nobody's wait: executions go on meanwhile, and know nothing of a save that fails. What was executed once is
-//! saved even if its client is gone by then, as many clients run a model once in their lives.
+//! Nobody waits for a save: executions go on meanwhile, and a save that fails does not concern them. A model that was
+//! executed once is saved even if its client is gone by then, because many clients run a model once in their lives.
 
 use super::caching::{self, CachePlace, CachingError, Counts};
 use super::content::{Outline, Sum};
@@ -27,7 +27,7 @@ pub struct StorePlace {
     pub(super) name: StoreName,
 }
 
-/// What a model is called in the store.
+/// The name of a model in the store.
 pub(super) enum StoreName {
     Token([u8; 32]),
     /// The hash of its content, if that still has these sums: until then the client's memory, for whose mappings the permit
@@ -89,7 +89,7 @@ pub(super) const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 impl Unsaved {
-    /// Of a model of this client; `mappings` is for the memories that the executable keeps for its first run.
+    /// The save of a model of this client; `mappings` is for the memories that the executable keeps for its first run.
     pub fn new(client: u32, place: Option<SavePlace>, mappings: Option<Permit>) -> Self {
         let begun = AtomicBool::new(place.is_none());
         let next = Mutex::new(Next { place, not_before: None, wait: FIRST_WAIT });
@@ -147,7 +147,7 @@ impl Attempt {
         self.state.put_back(self.place, false);
     }
 
-    /// Makes it. What failed for want of memory, disk or room is tried again after a later execution, ever more rarely.
+    /// Saves. If that fails for want of memory, disk or room, it is tried again after a later execution, ever more rarely.
     pub fn make(self, executable: &dyn Executable, counts: &Counts) {
         if let Err(why) = self.place.save(executable, counts) {
             why.log();

@@ -196,7 +196,7 @@ struct Guarded {
 #[derive(Default)]
 struct Reading {
     frames: Frames,
-    /// Of the message that comes in or is being served: its bytes, if they are many, and its descriptors.
+    /// Permits for the message that comes in or is being served: for its bytes, if they are many, and its descriptors.
     held: Vec<Permit>,
 }
 

@@ -1,4 +1,4 @@
-//! The daemon's log: Android's, else lines on standard error. Whoever floods it is cut short.
+//! The daemon's log: Android's, else lines on standard error. A source that floods it is cut short.
 //!
 //! On Android, init discards standard error: what stops the daemon must be told here, too.
 
@@ -55,7 +55,7 @@ impl Budget {
     }
 }
 
-/// Starts to log, at the level that NNHAL_LOG or RUST_LOG names; without either, what matters to whoever runs it.
+/// Starts to log, at the level that NNHAL_LOG or RUST_LOG names; without either, at the level that an administrator needs.
 pub fn start() {
     let level = ["NNHAL_LOG", "RUST_LOG"].iter().find_map(|name| std::env::var(name).ok());
     let level = level.and_then(|text| LevelFilter::from_str(&text).ok()).unwrap_or(LevelFilter::Info);
@@ -74,7 +74,7 @@ pub fn start() {
     }));
 }
 
-/// Says why the daemon ends before it was told to: nothing else may come of it any more.
+/// Says why the daemon ends before it was told to. It is the last line of the log.
 pub fn failed(why: std::fmt::Arguments) {
     #[cfg(target_os = "android")]
     log::error!("{why}");

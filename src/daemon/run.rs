@@ -116,7 +116,7 @@ impl Flags {
     }
 }
 
-/// Where a daemon keeps its data unless it is told: where the platform keeps the state of services.
+/// Where a daemon keeps its data unless a flag says otherwise: where the platform keeps the state of services.
 pub fn state_directory() -> Option<PathBuf> {
     directory_by(|name| std::env::var_os(name))
 }
@@ -270,7 +270,7 @@ fn confine<B: Backend>(flags: &Flags, processes: Processes) {
     }
 }
 
-/// The backend that the service has. In the process that is the backend's it does not return, unless that cannot begin.
+/// The backend that the service uses. In the backend's own process this returns only if that process cannot begin.
 fn backend_of<B: Backend + 'static>(
     flags: &Flags,
     backend: impl FnOnce(&Flags) -> std::io::Result<B>,

@@ -25,7 +25,7 @@ const CONNECTIONS_PER_SESSION: u32 = 16;
 /// How long a client may take to answer a callback, or to read an answer. Its session ends then.
 ///
 /// A client that answers at all does so at once; but its process may be stopped meanwhile, by its user, by a debugger, or
-/// by a system that freezes what is not in sight. What it holds is of its own share, and so is nobody else's to miss.
+/// by a system that freezes apps out of sight. Whatever it holds counts on its own share, so that others do not miss it.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// Who may connect, unless told otherwise: the user that the daemon runs as.
 pub const SOCKET_MODE: u32 = 0o600;
@@ -114,7 +114,7 @@ fn listen(path: &Path, mode: u32) -> Result<UnixListener, ServeError> {
         Err(_) => {}
     }
     let listener = UnixListener::bind(path).map_err(failed)?;
-    // Until then its mode is what the process's umask leaves.
+    // Until then the process's umask decides its mode.
     std::fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed)?;
     Ok(listener)
 }
@@ -157,7 +157,7 @@ pub fn register(instance: &str, device: &Strong<dyn IDevice>) -> Result<(), Serv
         let why = why.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
         return Err(ServeError::NoKernelBinder(why));
     }
-    // Whoever finds the service may call it at once.
+    // A client may call the service as soon as it is registered.
     ProcessState::start_thread_pool();
     let name = format!("{INTERFACE}/{instance}");
     if binder::hub::check_interface::<dyn IDevice>(&name).is_ok() {

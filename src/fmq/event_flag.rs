@@ -25,7 +25,7 @@ pub trait FlagWord {
     fn rouse(&self, bits: u32) -> Result<(), FmqError>;
 }
 
-/// Sets `bits` and wakes who waits for them. Where all are set already, somebody was woken for them and has yet to look.
+/// Sets `bits` and wakes the threads that wait for them. If all are set already, one was woken for them and has yet to look.
 pub fn wake(word: &impl FlagWord, bits: u32) -> Result<(), FmqError> {
     match word.set(bits)? & bits == bits {
         true => Ok(()),
@@ -45,7 +45,7 @@ pub fn wait(word: &impl FlagWord, bits: u32, timeout: Duration) -> Result<(), Fm
     Ok(())
 }
 
-/// Ends the sleep of whoever waits for one of `bits`, whatever the peer has made of the word.
+/// Wakes all threads that wait for one of `bits`, whatever the peer has made of the word.
 pub fn interrupt(word: &impl FlagWord, bits: u32) -> Result<(), FmqError> {
     word.set(bits)?;
     word.rouse(bits)

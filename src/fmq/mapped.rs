@@ -19,7 +19,7 @@ pub enum Counter {
 pub trait Memory: FlagWord {
     /// Reads a counter: all that the peer did before it stored this value is visible afterwards.
     fn load(&self, counter: Counter) -> Result<u64, FmqError>;
-    /// Stores a counter: whoever loads this value sees all that was done before.
+    /// Stores a counter: a thread that loads this value sees all that was done before.
     fn store(&self, counter: Counter, value: u64) -> Result<(), FmqError>;
     /// Bytes of the ring.
     fn ring(&self) -> usize;

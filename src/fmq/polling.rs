@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 /// A packet that came this soon after the last answer was worth polling for: so is the next, it is assumed.
 const SOON: Duration = Duration::from_micros(250);
-/// Of a request that took longer than this, the sleep that polling saves is a small part: it is not worth a processor
-/// that the client may need to come back with the next.
+/// Polling saves a sleep, which is a small part of a request that took longer than this. It is not worth a processor, which
+/// the client may need to come back with the next request.
 const SHORT: Duration = Duration::from_millis(2);
 /// How long to poll for a packet. One that takes longer has cost this much of a processor, once.
 const WINDOW: Duration = SOON;
@@ -25,7 +25,7 @@ impl PollingBudget {
         Arc::new(PollingBudget { free: AtomicUsize::new(threads) })
     }
 
-    /// What a machine of so many processors can spare: half of them. Who polls on the only one keeps the peer from work.
+    /// A machine spares half of its processors for polling. Polling on its only one would keep the peer from work.
     pub fn for_processors(processors: usize) -> Arc<Self> {
         Self::new(processors / 2)
     }

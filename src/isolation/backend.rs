@@ -41,7 +41,7 @@ impl Isolated {
         Ok(Isolated { keeper: Keeper::new(command)?, shares })
     }
 
-    /// The backend's process, if it is there now: for whoever wants to see what its death does.
+    /// The backend's process, if it is there now: for tests and tools that kill it.
     pub fn process(&self) -> Option<u32> {
         self.keeper.now().map(|life| life.process())
     }
@@ -119,7 +119,7 @@ impl Backend for Isolated {
             constant_file(slice.len(), &[(0, Part::Client(slice))])
         };
         let files: Result<Vec<File>, _> = saved.data.iter().map(file).collect();
-        let files = files.map_err(|source| BackendError::Memory { what: "a data cache".into(), source })?;
+        let files = files.map_err(BackendError::memory("a data cache"))?;
         let source = Source::Saved { models: saved.models.into_iter().map(Blob).collect(), data: lens };
         self.prepare((source, files), counted, options, control)
     }
@@ -147,7 +147,6 @@ impl Backend for Isolated {
         let permit = self.shares.lent.take(client_of_thread(), 1).ok();
         let Some((size, permit)) = operand.byte_size().zip(permit) else { return Ok(None) };
         let lent = Lent::buffer(size.max(1), permit);
-        let memory = |source| BackendError::Memory { what: "a device buffer".into(), source };
-        Ok(Some(Arc::new(lent.map_err(memory)?)))
+        Ok(Some(Arc::new(lent.map_err(BackendError::memory("a device buffer"))?)))
     }
 }

@@ -24,7 +24,7 @@ const ALIGNMENT: usize = 64;
 pub struct Bound {
     made: Arc<Made>,
     arguments: Arguments,
-    /// What the process is told of them. Each run makes its own where that has to be copied, and is not to be kept.
+    /// What the process is told of them. If something has to be copied, each run makes its own, which is not kept.
     lending: Option<Arc<Lending>>,
     shares: Shares,
     /// For what a submitted run copies: taken before a thread waits for that, so that no more threads do than may copy.
@@ -42,7 +42,7 @@ pub struct Shares {
     pub copied: Arc<Quota>,
 }
 
-/// Arguments as the process is told them.
+/// Arguments in the form that the process gets.
 struct Lending {
     request: Request,
     /// What is lent: of these, only that which is `Some`.
@@ -131,7 +131,7 @@ impl Bound {
                 keep = reused.then(new_number);
                 let lend = |memory: &Option<Memory>| match memory {
                     Some(Memory::Device(device)) => {
-                        let lent = device.as_any().downcast_ref::<Lent>();
+                        let lent = device.downcast::<Lent>();
                         let lent =
                             lent.ok_or_else(|| BackendError::Failed("another device's memory".into()))?;
                         lent.lend(life).map(Some)
@@ -159,7 +159,7 @@ impl Bound {
         let (life, control) = (Arc::downgrade(life), control.clone());
         let cancel = move || {
             if let Some(life) = life.upgrade() {
-                // Its deadline it sees by itself.
+                // The process sees the deadline without being told.
                 life.cancel(call, control.check() != Err(OpError::DeadlinePassed));
             }
         };

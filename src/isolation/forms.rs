@@ -63,6 +63,21 @@ wire_enum!(BackendError {
     10u8 Cancelled {}
 });
 
+impl Interface {
+    /// The interface as bytes, for a backend to save with a compiled model.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        super::codec::to_bytes(self)
+    }
+
+    /// The interface that `bytes` begin with, as [`to_bytes`](Self::to_bytes) wrote it, and the bytes after it; `None` if
+    /// they begin with none.
+    pub fn from_start(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let mut reader = Reader(bytes);
+        let interface = Wire::take(&mut reader)?;
+        Some((interface, reader.0))
+    }
+}
+
 impl Wire for OperandType {
     fn put(&self, out: &mut Vec<u8>) {
         self.code().put(out);

@@ -74,7 +74,7 @@ fn wait(life: &Life, call: u64, answers: &Receiver<Answered>, control: &Control)
             (Err(RecvTimeoutError::Timeout), None) => {
                 stopped = control.check().err();
                 if let Some(why) = &stopped {
-                    // Its deadline it sees by itself.
+                    // The backend sees the deadline without being told.
                     life.cancel(call, *why != OpError::DeadlinePassed);
                 }
             }

@@ -92,7 +92,7 @@ impl Keeper {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a process that is what the first was.
+    /// Starts another process; it must say the same of itself as the first.
     fn start(&self) -> Result<Life> {
         let (life, info) = Life::start((self.command)())?;
         if format!("{info:?}") != format!("{:?}", self.info) {
@@ -123,7 +123,7 @@ fn keep(keeper: &Weak<Keeper>, mut life: Arc<Life>) {
             if life.was_useful() || lived > pause * WORTH { FIRST_WAIT } else { LONGEST_WAIT.min(pause * 2) };
         kept.lost(why.clone(), pause);
         drop(kept);
-        // Whoever is told finds that it is gone.
+        // Callers that hear of the end must find that the process is gone.
         life.end(&why);
         drop(life);
         life = loop {

@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// How long to wait for it to read, where it has too much unread.
 const FULL: Duration = Duration::from_millis(100);
 
-/// What is told of the end of a call, on the thread that reads.
+/// Hears of the end of a call, on the thread that reads.
 pub type End = Box<dyn FnOnce(std::result::Result<(Answer, Vec<OwnedFd>), BackendError>) + Send>;
 
 /// A number that nothing had before.
@@ -116,7 +116,7 @@ impl Life {
         sent.map_err(|error| match error.kind() {
             ErrorKind::WouldBlock => BackendError::DeviceBusy("it has too much to read".into()),
             ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => {
-                // Known from here on, and to whoever reads in a moment.
+                // Calls fail from here on; the reading thread will find the same in a moment.
                 let mut calls = self.calls();
                 let why = calls.lost.get_or_insert_with(|| "its process has ended".into());
                 BackendError::DeviceLost(why.clone())
@@ -150,7 +150,8 @@ impl Life {
         }
     }
 
-    /// Has a call end soon: the process is told, if it does not see that by itself, and ended should it take too long.
+    /// Has a call end soon. Tells the process, unless it sees that without being told, and ends the process if that takes too
+    /// long.
     pub fn cancel(&self, call: u64, tell: bool) {
         match self.calls().under_way.get_mut(&call) {
             Some(call) => call.overdue.get_or_insert_with(|| Instant::now() + HANG),
@@ -162,7 +163,7 @@ impl Life {
         }
     }
 
-    /// Has it let go of what has this number.
+    /// Has the process drop the object with this number.
     pub fn release(&self, number: u64) {
         if let Err(BackendError::DeviceBusy(why)) = self.tell(&Order::Release { number }, &[]) {
             log::warn!("the backend's process keeps what nobody needs: {why}");
@@ -247,7 +248,7 @@ impl Life {
         }
     }
 
-    /// Ends the process for what it says. The error is what became of whatever it says that of.
+    /// Ends the process because of what it says. The error is for the call that it says it of.
     pub fn condemn(&self, why: &str) -> BackendError {
         if self.is_there() {
             log::warn!("the backend's process is ended: {why}");
@@ -256,7 +257,7 @@ impl Life {
         BackendError::DeviceLost(why.into())
     }
 
-    /// Has the process end by itself: it sees that nobody is there any more.
+    /// Has the process end: it sees that its service is gone.
     pub fn hang_up(&self) {
         let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Both); // which it may have done itself
     }

@@ -7,7 +7,6 @@ use super::message::Order;
 use crate::backend::{BackendError, ClientMemoryKind};
 use crate::memory::{seal, unnamed_file, Access, ClientSlice, DeviceMemory, Mapping, MemoryError};
 use crate::scheduler::Permit;
-use std::any::Any;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -17,7 +16,7 @@ pub struct Lent {
     offset: u64,
     kind: ClientMemoryKind,
     mapping: Arc<Mapping>,
-    /// Who has it.
+    /// The life of the process that has it.
     life: Mutex<Weak<Life>>,
     /// For its descriptor.
     _permit: Permit,
@@ -91,10 +90,6 @@ impl DeviceMemory for Lent {
 
     fn write(&self, from: &ClientSlice) -> Result<(), MemoryError> {
         from.copy_to(&self.slice())
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 

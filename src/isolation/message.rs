@@ -24,7 +24,7 @@ pub enum Order {
     Lend { number: u64, offset: u64, len: usize, access: Access, kind: ClientMemoryKind },
     /// Execute.
     Run { call: u64, what: Bound, terms: Terms },
-    /// Whoever made this call does not want its answer any more.
+    /// The caller no longer wants the answer of this call.
     Cancel { call: u64 },
     /// Let go of what has this number.
     Release { number: u64 },

@@ -130,7 +130,7 @@ impl Places {
         }
         let mut shared = std::mem::take(&mut places.shared);
         for shared in shared.values_mut() {
-            // As aligned as it is in its client's memory.
+            // Keeps the alignment that it has in its client's memory.
             let skip = shared.first % ALIGNMENT;
             shared.start = places.room(skip + shared.end - shared.first)? + skip;
             let used = shared.any.sibling(shared.first, shared.end - shared.first)?;
@@ -165,7 +165,7 @@ pub fn pack<P>(
     model: &Model,
     count: impl FnOnce(usize) -> Result<P, BackendError>,
 ) -> Result<(Packed, P), BackendError> {
-    let memory = |source| BackendError::Memory { what: "a constant".into(), source };
+    let memory = BackendError::memory("a constant");
     let places = Places::of(model).map_err(memory)?;
     let permit = count(places.len)?;
     let mut inline = Blob(Vec::new());

@@ -1,7 +1,7 @@
 //! The backend's process: does what the service orders, until that is gone.
 //!
-//! One thread at a time reads. What may take long it does itself, while another reads on: an execution changes no thread.
-//! The order of what the service says is kept as far as it matters, as whoever reads looks things up before the next does.
+//! One thread at a time reads. It does long work itself, while another thread reads on: an execution stays on its thread.
+//! Messages are handled in order as far as it matters, because a reader looks things up before the next one reads.
 
 use super::codec::{from_bytes, to_bytes, Blob};
 use super::message::{Answer, Bound, Order, Reply, Source, Terms};

@@ -1,6 +1,6 @@
 //! How much private memory the process takes for what clients want: constants, packed weights, values of runs.
 //!
-//! Linux promises more memory than there is and ends whoever takes it at its word. So the large buffers are counted,
+//! Linux promises more memory than there is and kills a process that uses all of it. So the large buffers are counted,
 //! and one too many is an error while there is memory left to report it with. Each is counted on the account of the
 //! client for whom the thread that takes it works, so that no client takes it all. Must not know what it is wanted for.
 
@@ -13,9 +13,9 @@ use std::sync::{Arc, OnceLock};
 /// The part of the memory that may be taken in all, and the part of that which one client alone may hold.
 const PART_OF_MACHINE: u64 = 2;
 const PART_OF_CLIENT: u64 = 2;
-/// What a client may have as long as it is there.
+/// Bytes that every client may have while the machine has them.
 const FLOOR: u64 = 4 << 20;
-/// Who has what no client wants.
+/// The account of memory that no client asked for.
 const NOBODY: u32 = u32::MAX;
 
 thread_local! {
@@ -34,7 +34,7 @@ pub fn on_account_of(client: u32) -> Account {
     Account { before: CLIENT.replace(client), _not_send: std::marker::PhantomData }
 }
 
-/// For whom the calling thread works, for another thread to take over from it.
+/// The client that the calling thread works for, so that another thread can go on for the same.
 pub fn client_of_thread() -> u32 {
     CLIENT.get()
 }

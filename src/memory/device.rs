@@ -18,7 +18,7 @@ pub trait DeviceMemory: Any + Debug + Send + Sync {
         self.len() == 0
     }
 
-    /// What the client allows, which the driver keeps to. Memory that is the device's own may be read and written.
+    /// The access that the client allows; the driver keeps to it. Memory that is the device's own may be read and written.
     fn access(&self) -> Access {
         Access::ReadWrite
     }
@@ -34,9 +34,13 @@ pub trait DeviceMemory: Any + Debug + Send + Sync {
 
     /// Fills it from `from`, which is [`len`](Self::len) bytes long, in the plain layout.
     fn write(&self, from: &ClientSlice) -> Result<(), MemoryError>;
+}
 
-    /// For the backend that made it, to know it again.
-    fn as_any(&self) -> &dyn Any;
+impl dyn DeviceMemory {
+    /// The memory as the backend that made it knows it; `None` if it is of another type.
+    pub fn downcast<T: DeviceMemory>(&self) -> Option<&T> {
+        (self as &dyn Any).downcast_ref()
+    }
 }
 
 /// A memory that arguments lie in. Clones are the same memory.

@@ -8,7 +8,7 @@ pub enum MemoryError {
     Invalid(String),
     #[error("{0}")]
     Access(&'static str),
-    /// Of a kind that this driver cannot use.
+    /// The driver cannot use memory of this kind.
     #[error("{0}")]
     Unsupported(&'static str),
     #[error("cannot map the memory: {0}")]

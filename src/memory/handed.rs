@@ -29,7 +29,7 @@ pub fn unnamed_file(len: usize) -> Result<File> {
     Ok(file)
 }
 
-/// Keeps a file of [`unnamed_file`] as long as it is, and as it is if it is `constant`, whoever gets hold of it.
+/// Seals a file of [`unnamed_file`]: its length is fixed for every process, and so are its bytes if it is `constant`.
 pub fn seal(file: &File, constant: bool) -> Result<()> {
     let mut seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
     seals.set(SealFlag::F_SEAL_WRITE, constant);

@@ -51,7 +51,7 @@ impl Identity {
         }
     }
 
-    /// Of memory that these open files are, together with whatever numbers belong to them.
+    /// The identity of memory that consists of these open files and of the numbers that belong to them.
     pub(super) fn of_open_files<'f>(
         files: impl Iterator<Item = BorrowedFd<'f>>,
         ints: &[i32],

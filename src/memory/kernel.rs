@@ -22,7 +22,7 @@ pub fn give_up_new_privileges() -> std::io::Result<()> {
     }
 }
 
-/// Whether `fd` is a socket or pipe that holds nothing to read. To ask takes nothing away, not even a socket's error.
+/// Whether `fd` is a socket or pipe that holds nothing to read. Asking takes nothing away, not even a socket's error.
 pub fn is_empty_stream(fd: BorrowedFd) -> bool {
     if !matches!(blocking::file_type(fd), Ok(libc::S_IFSOCK | libc::S_IFIFO)) {
         return false;

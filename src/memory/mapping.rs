@@ -1,7 +1,7 @@
 //! Client memory: mapped, and reached by copying.
 //!
 //! A client may write its memory while we read it, and the memory may vanish when its file shrinks. So nothing here
-//! hands out a reference into it: whoever needs the bytes copies them, and decides on the copy. Kernels, which decide
+//! hands out a reference into it: code that needs the bytes copies them, and decides on the copy. Kernels, which decide
 //! nothing, compute with them where they lie: see [`super::accessed`].
 
 use super::access::Access;
@@ -129,7 +129,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// Whether the memory is lost: its file shrank while we used it. Whoever keeps mappings drops such a one.
+    /// Whether the memory is lost: its file shrank while we used it. A cache of mappings drops such a one.
     pub fn vanished(&self) -> bool {
         match &self.store {
             Store::Pages(pages) => pages.vanished(),

@@ -145,7 +145,7 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // The watch ends first: once unmapped, the addresses may be anybody's.
+        // The watch ends first: once unmapped, the addresses may belong to another mapping.
         self.region = None;
         // SAFETY: exactly the region that mmap gave us; nobody holds a reference into it.
         unsafe { libc::munmap(self.base, self.mapped) };

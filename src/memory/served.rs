@@ -1,8 +1,9 @@
 //! Memory of files that another process serves: what can be had of them is a copy, and only if it comes in time.
 //!
-//! To touch a page of such a file can block for ever, and a thread that does cannot be got back. So one that may be lost
-//! reads it; whoever wants the bytes waits for a while. There are only so many to lose: until some of them come back,
-//! all such memory is refused. As it is a copy, it is for memory that is read once: constants, inputs of one execution.
+//! Touching a page of such a file can block for ever, and a thread that blocks so is lost. So a thread that may be lost
+//! reads it, and the thread that wants the bytes waits for a while. The number of lost threads is limited: at the limit
+//! all such memory is refused until one comes back. The bytes are a copy, so this is for memory that is read once: constants,
+//! inputs of one execution.
 
 use super::budget::Counted;
 use super::pages::{self, Pages};

@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 pub struct Trapped {
     /// Its number on this architecture.
     pub call: i32,
-    /// Who made it, as the kernel numbers threads.
+    /// The thread that made it, by the kernel's number.
     pub thread: i32,
     name: [u8; 16],
 }
@@ -50,7 +50,7 @@ static NOTES: OnceLock<PipeWriter> = OnceLock::new();
 /// From here on trapped calls fail with EPERM. Gives where to learn of them; an error, if that was given before.
 pub fn refuse_trapped_calls() -> Result<Traps> {
     let (reader, writer) = pipe()?;
-    // Whoever calls what is trapped must not wait until it is read.
+    // A thread that makes a trapped call must not wait until the note is read.
     fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     NOTES.set(writer).map_err(|_| Error::other("trapped calls are refused already"))?;
     // SAFETY: plain data, of which all zeroes is a valid value.

@@ -27,7 +27,7 @@ impl Unmapped {
         if len == 0 || len > MOST_BYTES {
             return None;
         }
-        // Only shared memory has seals. To ask any other file may block, and to read it as well.
+        // Only shared memory has seals. Asking about or reading any other file may block.
         let seals = SealFlag::from_bits_truncate(fcntl(fd, FcntlArg::F_GET_SEALS).ok()?);
         let flags = OFlag::from_bits_truncate(fcntl(fd, FcntlArg::F_GETFL).ok()?);
         if flags.contains(OFlag::O_APPEND) || !allows(flags, seals, access) {
@@ -53,8 +53,8 @@ impl Unmapped {
         self.take_note(self.file.read_exact_at(to, self.start + offset as u64))
     }
 
-    /// Copies `from` to `offset`. A file that its client has cut short meanwhile is made longer again: no more than what
-    /// was there before, and nobody else's.
+    /// Copies `from` to `offset`. If the client has cut the file short meanwhile, this makes it longer again: no
+    /// longer than it was, and no other file.
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), MemoryError> {
         self.take_note(self.file.write_all_at(from, self.start + offset as u64))
     }

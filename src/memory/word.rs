@@ -34,7 +34,7 @@ impl SharedU64 {
         self.mapping.still_there(value)
     }
 
-    /// Writes the word: whoever reads this value sees all that was written before.
+    /// Writes the word: a process that reads this value sees all that was written before.
     pub fn store(&self, value: u64) -> Result<(), MemoryError> {
         self.word().store(value, Ordering::Release);
         self.mapping.still_there(())

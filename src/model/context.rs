@@ -61,7 +61,7 @@ impl<'a> Pools<'a> {
         let mut pools = Vec::with_capacity(memories.len());
         for (i, memory) in memories.iter().enumerate() {
             let pool = Pool::new(memory);
-            // A pool that cannot be used hurts only whoever needs it; one that is described wrongly, the model.
+            // An unusable pool fails only what needs it; a pool that is described wrongly makes the model invalid.
             if let Err(MemoryError::Invalid(why)) = &pool {
                 return Err(ModelError::Invalid(format!("pool {i}: {why}")));
             }

@@ -32,7 +32,7 @@ pub struct ExtensionOperand {
     pub parameters: Vec<u8>,
 }
 
-/// Checks a table of extension names by itself, as hints come with one.
+/// Checks a table of extension names alone, because hints come with one.
 pub fn check_extension_names(table: &[aidl::ExtensionNameAndPrefix]) -> Result<(), ModelError> {
     Extensions::new(table, &[]).map(drop)
 }

@@ -5,7 +5,7 @@ use super::operand;
 use super::{Constant, Lifetime, ModelError, Operand, Operation, OperationKind, Subgraph};
 use crate::aidl;
 use crate::ops::{self, signature, Arg, Args, NeverInterrupted, OpError, OperationType, Run};
-use crate::tensor::TensorInfo;
+use crate::tensor::{Dims, TensorInfo};
 
 pub(super) fn decode(subgraph: &aidl::Subgraph, context: &mut Context) -> Result<Subgraph, ModelError> {
     if subgraph.operands.is_empty() || subgraph.operations.is_empty() {
@@ -114,12 +114,36 @@ fn check_call(
     if matches!(operation.run, Run::ControlFlow) {
         return Ok(signature_index); // its rules look into other subgraphs and come when all are decoded
     }
-    let args: Vec<Option<Arg>> = inputs.iter().map(|&i| arg(&operands[i])).collect();
-    let infos: Vec<TensorInfo> = outputs.iter().map(|&i| operands[i].info.clone()).collect();
-    let call = Args { signature_index, inputs: &args, outputs: &infos, interrupt: &NeverInterrupted };
-    match (operation.check)(&call) {
+    match as_call(operands, inputs, outputs, signature_index, operation.check) {
         Ok(()) | Err(OpError::Unresolved) => Ok(signature_index),
         Err(why) => Err(why.to_string()),
+    }
+}
+
+/// Asks a rule of an operation about a call of it.
+fn as_call<T>(
+    operands: &[Operand],
+    inputs: &[usize],
+    outputs: &[usize],
+    signature_index: usize,
+    rule: impl FnOnce(&Args) -> T,
+) -> T {
+    let args: Vec<Option<Arg>> = inputs.iter().map(|&i| arg(&operands[i])).collect();
+    let infos: Vec<TensorInfo> = outputs.iter().map(|&i| operands[i].info.clone()).collect();
+    rule(&Args { signature_index, inputs: &args, outputs: &infos, interrupt: &NeverInterrupted })
+}
+
+impl Subgraph {
+    /// The dimensions of the outputs of one of its operations, by the operation table's rules, for a backend that has to know
+    /// them when it compiles. An error says why they are not known: some depend on values, and those of an extension's
+    /// operations are its vendor's to know. The dimensions that the model declares may be other ones; they are what the client
+    /// claims.
+    pub fn dims_of_outputs(&self, operation: &Operation) -> Result<Vec<Dims>, String> {
+        let OperationKind::Known { operation: known, signature_index } = operation.kind else {
+            return Err(format!("{:?} is not an operation of the table", operation.kind));
+        };
+        let shapes = |args: &Args| ops::evaluate::shapes(known, args).map_err(|why| why.to_string());
+        as_call(&self.operands, &operation.inputs, &operation.outputs, signature_index, shapes)
     }
 }
 

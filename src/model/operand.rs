@@ -89,7 +89,7 @@ pub fn check_info(info: &TensorInfo) -> Result<(), ModelError> {
     check_channel_quant(info)
 }
 
-/// An operand of an extension's type. Of one that the backend does not know, all that is needed is that every operation
+/// An operand of an extension's type. If the backend does not know the type, it is enough that every operation
 /// refuses it: UINT32, which none accepts, stands for it.
 fn extension_info(
     operand: &aidl::Operand,

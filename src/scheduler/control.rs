@@ -1,6 +1,7 @@
 //! What holds for one compilation or run: its deadline, its limits, and whether it was cancelled.
 
 use super::clock::boottime_ns;
+use super::demand::Priority;
 use super::recorder::Recorder;
 use crate::ops::{Interrupt, OpError};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,22 +16,6 @@ pub trait Yield: Send + Sync + std::fmt::Debug {
 
     /// How many threads may compute at once, that which runs included.
     fn threads(&self) -> usize;
-}
-
-/// How urgent a client says that its work is, among its own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Priority {
-    Low,
-    #[default]
-    Medium,
-    High,
-}
-
-/// How much there is to do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Load {
-    pub waiting: usize,
-    pub running: usize,
 }
 
 /// The terms of one compilation or run.
@@ -49,7 +34,7 @@ pub struct Control {
     pub orphaned: Arc<AtomicBool>,
     /// The turn that the work has; without one it may use the whole machine.
     pub turn: Option<Arc<dyn Yield>>,
-    /// Who notes what it does when; mostly nobody.
+    /// Notes what the work does when, if somebody asked for that.
     pub recorder: Option<Arc<Recorder>>,
 }
 

@@ -13,7 +13,7 @@ pub struct Limit {
     pub total: Total,
     /// One client alone may hold one part in so many.
     pub parts: u64,
-    /// What a client may hold as long as it is there.
+    /// What every client may hold while there is any left.
     pub floor: u64,
 }
 
@@ -59,24 +59,24 @@ pub const EXECUTIONS: Limit = Limit::new("executions wait or run", Total::Count(
 pub const MODELS: Limit = Limit::new("prepared models are alive", Total::Count(8192), 16);
 /// Below what the kernel allows a process, which is 65,530, with room for executions in passing. A burst may keep 64.
 pub const MAPPINGS: Limit = Limit::new("memories are mapped", Total::Count(48_000), 256);
-/// Of fences; one execution may wait for 64. A client may well have thousands that wait, so that half is for one.
+/// Descriptors of fences. One execution may wait for 64; a client may have thousands that wait, so one may take half of all.
 pub const DESCRIPTORS: Limit =
     Limit { parts: 2, ..Limit::new("fences are waited for", Total::Descriptors(2), 65) };
-/// Of their own, so that nobody's fences go short for files that will be rewritten some time.
+/// Counted apart from fences, so that files which wait to be rewritten do not take the fences' room.
 pub const CACHE_FILES: Limit = Limit::new("cache files are open", Total::Descriptors(8), 4);
-/// Of memories and models, so that a backend's process that is started again gets them again.
+/// Descriptors of memories and models, which a backend's process gets again when it is started again.
 pub const LENT: Limit =
     Limit::new("descriptors are lent to the backend's process", Total::Descriptors(16), 64);
-/// Of memory that could not be lent, while an execution runs. A call waits for it; what is submitted has a thread each, and
-/// is refused.
+/// Executions whose memory could not be lent and is copied while they run. A call waits for a permit; a submission
+/// would have to wait on a thread of its own, and is refused.
 pub const COPIED: Limit =
     Limit::new("executions have memory copied for the backend's process", Total::Count(256), 4);
 /// Each has a thread.
 pub const FMQ_BURSTS: Limit = Limit::new("bursts over queues are open", Total::Count(128), 2);
-/// Each holds what it compiles. Of one that finishes a model in the background, too.
+/// Each holds the model that it compiles, also a job that finishes a model in the background.
 pub const JOBS: Limit = Limit::new("compilations wait or run", Total::Count(256), 2);
 
-/// Of sockets, each with a thread. A session takes up to twice 16.
+/// Connections over sockets, each with a thread. A session takes up to twice 16.
 pub const CONNECTIONS: Limit = Limit::new("connections are open", Total::Count(1024), 16);
 /// Bytes of calls over sockets that have come in part, or are being served.
 pub const CALL_BYTES: Limit = Limit::new("bytes of calls are held", Total::Count(256 << 20), 1 << 20);

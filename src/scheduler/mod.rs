@@ -1,6 +1,7 @@
 //! Who computes when, and how much one client may hold.
 //!
 //! - `control`: the terms of one compilation or run: deadline, cancellation, priority
+//! - `demand`: how urgent work is, and how much waits
 //! - `turns`: turns at computing, in equal shares among clients; `workers`: threads for jobs, in the same order
 //! - `limits`: how much of everything there is for clients; `quotas`: what those of one driver hold
 //! - `watcher`: the thread that waits for descriptors and times; `life`: whether client processes live
@@ -12,6 +13,7 @@
 
 mod clock;
 mod control;
+mod demand;
 mod life;
 pub mod limits;
 pub mod marks;
@@ -25,7 +27,8 @@ mod workers;
 
 pub use crate::quota::{Exhausted, Permit, Quota};
 pub use clock::boottime_ns;
-pub use control::{Control, Load, Priority, Yield};
+pub use control::{Control, Yield};
+pub use demand::{Load, Priority};
 pub use life::{Life, Lives};
 pub use quotas::{Quotas, Refused};
 pub use recorder::{Activity, Noted, OperationId, Recorder, Span, Underway};

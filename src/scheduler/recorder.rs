@@ -7,8 +7,8 @@ use nix::unistd::gettid;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Notes what runs do. Whoever has it in a [`Control`](super::Control) is recorded; beyond its limit nothing more is
-/// noted until what there is was taken.
+/// Notes what runs do. Runs that have it in their [`Control`](super::Control) are recorded; at its limit it notes nothing
+/// more until its notes are taken.
 #[derive(Debug)]
 pub struct Recorder {
     /// When it was made, by the clock of deadlines, which all processes share.

@@ -172,7 +172,7 @@ mod tests {
         drop(wait_for("a turn"));
         let waits: Vec<_> = outer.entry.lock().over.iter().map(|(what, _)| *what).collect();
         assert_eq!(waits, ["a turn", "a file"]);
-        // One that lasts is told once.
+        // A long wait is reported once.
         outer.calls.look(later);
         assert!(outer.entry.lock().told);
         drop(outer);

@@ -17,7 +17,7 @@ pub struct ThreadCache {
     idle: Mutex<Idle>,
 }
 
-/// A thread that waits for the task of whoever holds this. Dropped without one, it waits for others' tasks again.
+/// A thread that waits for its holder's task. Dropped without a task, the thread waits for others' tasks again.
 pub struct Reserved {
     thread: Option<Sender<Task>>,
 }
@@ -66,7 +66,7 @@ impl ThreadCache {
         Ok(())
     }
 
-    /// Starts a thread that waits for its first task, whoever gives it that.
+    /// Starts a thread that waits for its first task.
     fn start(&'static self) -> std::io::Result<Sender<Task>> {
         let (sender, tasks) = channel::<Task>();
         let own = sender.clone();

@@ -1,12 +1,13 @@
 //! Turns at computing: as many as there are cores at once, in equal shares of time among clients, and by priority
-//! within each client. Whoever computes holds a turn, and passes it on at the next yield point to whom it is due.
+//! within each client. Work that computes holds a turn; at the next yield point it passes the turn on if another is due.
 //!
 //! The one fair queue of the driver: cores, places in a device's queue and compiling threads are shared out by it.
 //!
 //! It must not know what is computed, nor wait for anything but a turn.
 
 use super::clock::boottime_ns;
-use super::control::{self, Control, Load, Priority};
+use super::control::{self, Control};
+use super::demand::{Load, Priority};
 use super::slow_calls;
 use crate::ops::{Interrupt, OpError};
 use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
@@ -42,7 +43,7 @@ type State = BTreeMap<u32, Client>;
 /// Times are in nanoseconds since the epoch.
 #[derive(Default)]
 struct Client {
-    /// What its turns took that are over.
+    /// Time that its past turns took.
     used: i64,
     /// Its turns that are not over: how many, and the sum of the times at which they began.
     computing: i64,
@@ -51,7 +52,7 @@ struct Client {
     waiting: [VecDeque<Waiting>; PRIORITIES],
 }
 
-/// Who waits for a turn, and how to tell.
+/// A seat that waits for a turn, and how to tell it.
 struct Waiting {
     seat: Arc<Seat>,
     call: Call,
@@ -63,7 +64,7 @@ enum Call {
 }
 
 /// Begins what was waiting for its turn, on some thread of its own; gives the turn back where it cannot. It must not
-/// wait, as it is called by whoever's turn is over.
+/// wait, because the thread whose turn is over calls it.
 pub type Start = Box<dyn FnOnce(Turn) -> Result<(), Turn> + Send>;
 
 /// A turn at computing, given back when dropped. Only one thread may compute by it, and pass it.
@@ -88,7 +89,7 @@ impl Client {
         self.used + self.computing * now - self.began
     }
 
-    /// Who of it waits and comes first. Of one priority, that is who has waited longest.
+    /// The client's waiting seat that comes first. Among seats of one priority, the one that has waited longest.
     fn first(&self) -> Option<&Arc<Seat>> {
         let now = Instant::now();
         let fronts = self.waiting.iter().filter_map(|line| line.front());
@@ -255,14 +256,14 @@ impl Turns {
         }
     }
 
-    /// Who waits and is next: of the client that had the least time, and may have a turn more.
+    /// The waiting seat that is next: one of the client that had the least time and may have another turn.
     fn next(&self, state: &State, now: i64) -> Option<Arc<Seat>> {
         let waiting = state.values().filter(|client| client.is_waiting());
         let waiting = waiting.filter(|client| client.may_have_another(self.most_of_one));
         waiting.min_by_key(|client| client.had(now)).and_then(Client::first).cloned()
     }
 
-    /// Who waits and should compute instead of `seat`.
+    /// The waiting seat that should compute instead of `seat`.
     fn rival(&self, state: &State, seat: &Seat, now: i64) -> Option<Arc<Seat>> {
         let own = state.get(&seat.client)?;
         let next = self.next(state, now)?;
@@ -289,7 +290,7 @@ impl Turn {
         Ok(())
     }
 
-    /// Ends it, if it was granted. Gives who is next, and has been granted it, but is to be told.
+    /// Ends the turn, if it was granted. Gives the seat that is granted a turn now and must be told so.
     fn over(&self) -> Option<Waiting> {
         let turns = &self.turns;
         let (mut state, now) = (turns.lock(), turns.now());
@@ -321,7 +322,7 @@ impl control::Yield for Turn {
         let Some(rival) = rival.and_then(|rival| turns.leave(&mut state, &rival)) else { return Ok(()) };
         turns.end(&mut state, &self.seat, now);
         turns.grant(&mut state, &rival.seat, now);
-        // It has waited before, and comes before whoever began to wait since.
+        // It has waited before, so it comes before those that began to wait since.
         let call = Call::Wake(thread::current());
         turns.line(&mut state, &self.seat).push_front(Waiting { seat: self.seat.clone(), call });
         drop(state);

@@ -1,6 +1,6 @@
 //! Threads that do clients' work, one task each at a time, by the turns that clients have.
 
-use super::control::{Load, Priority};
+use super::demand::{Load, Priority};
 use super::turns::{Turn, Turns};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::mpsc::{channel, Receiver, Sender};

@@ -42,7 +42,7 @@ struct Cache {
     last: Option<Last>,
 }
 
-/// A request that was checked and whose memory was found: where the next is the same, it is run as it is.
+/// A request that was checked and whose memory was found: if the next request is the same, it runs without another check.
 struct Last {
     inputs: Vec<RequestArgument>,
     outputs: Vec<RequestArgument>,

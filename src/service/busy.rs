@@ -10,7 +10,7 @@ pub(super) struct Busy(Arc<AtomicBool>);
 
 impl Busy {
     pub fn enter(flag: &Arc<AtomicBool>, what: &str) -> Result<Self, ServiceError> {
-        // Who is refused writes nothing.
+        // A refused call writes nothing.
         match flag.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => Ok(Busy(flag.clone())),
             Err(_) => Err(ServiceError::Failed(format!("this {what} is executing already; wait for it"))),

@@ -32,7 +32,7 @@ pub(super) struct Core {
     pub clients: Arc<Clients>,
     /// What was refused or failed.
     pub errors: Errors,
-    /// Who writes it to somebody's file.
+    /// Limits how many reports are written to clients' files at once.
     pub dumps: Arc<Quota>,
     /// What the transport shares out.
     pub transport: Mutex<Vec<(&'static str, Arc<Quota>)>>,

@@ -61,7 +61,7 @@ impl Compilation {
         Ok(Compilation { model: core.model(model)?, options, deadline, place: None, mappings })
     }
 
-    /// This compilation, to be saved in these files. What is wrong with them means that it is not, nothing else.
+    /// This compilation, to be saved in these files. If something is wrong with the files, it is just not saved.
     fn cached(
         self,
         core: &Core,
@@ -178,7 +178,7 @@ impl IDevice for Device {
     }
 
     fn getNumberOfCacheFilesNeeded(&self) -> BinderResult<NumberOfCacheFiles> {
-        // Who asks is going to cache.
+        // A client that asks is about to save or load.
         self.core.cache.open_ahead();
         let counts = self.core.info.cache_files;
         Ok(NumberOfCacheFiles { numModelCache: counts.models as i32, numDataCache: counts.data as i32 })

@@ -62,7 +62,7 @@ impl Signal {
 
 /// What `fence` says now.
 pub(super) fn state(fence: BorrowedFd) -> FenceState {
-    // To poll one of these could wait for whoever serves it.
+    // A poll of one of these could wait for the process that serves it.
     if matches!(file_type(fence), Err(_) | Ok(libc::S_IFREG | libc::S_IFDIR | libc::S_IFLNK | libc::S_IFBLK))
     {
         return FenceState::None;
@@ -79,8 +79,8 @@ pub(super) fn state(fence: BorrowedFd) -> FenceState {
     }
 }
 
-/// What a fence says that is no longer pending: a sync file that failed can be read, too, and a socket or pipe that can
-/// be read, but holds nothing, has lost who should have signalled it. So a fence of ours that failed is known even if
+/// The state of a fence that is no longer pending. A failed sync file can be read, too. A socket or pipe that can be read,
+/// but holds nothing, has lost the process that should have signalled it: so a fence of ours that failed is known even if
 /// its client has taken the socket's error away by asking for it.
 pub(super) fn signalled(fence: BorrowedFd) -> FenceState {
     if is_failed_sync_file(fence) || is_empty_stream(fence) {

@@ -130,7 +130,7 @@ struct Last {
 impl Executor for Client {
     fn memories(&self, slots: &[i32]) -> Result<Vec<backend::Memory>, String> {
         let memories = self.callback.getMemories(slots).map_err(|why| format!("getMemories: {why}"))?;
-        // A wrong number of them is refused by whoever asked, and need not be mapped.
+        // The caller refuses a wrong number of them, so more than one too many need not be mapped.
         let memories = memories.iter().take(slots.len() + 1).enumerate();
         memories
             .map(|(i, memory)| {

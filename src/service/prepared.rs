@@ -26,7 +26,7 @@ pub(super) struct Prepared {
     unsaved: Unsaved,
     /// What is counted of it.
     pub counts: Listed,
-    /// Who notes what its executions do, as long as somebody wants to know.
+    /// Notes what its executions do, as long as somebody wants to know.
     recorder: Mutex<Weak<Recorder>>,
 }
 
@@ -48,7 +48,7 @@ impl Prepared {
         Prepared { id, core, executable, options, life, place, unsaved, counts, recorder }
     }
 
-    /// Who notes what an execution does that begins now; mostly nobody.
+    /// Notes what an execution does that begins now; `None` if nobody asked for that.
     pub fn recorder(&self) -> Option<Arc<Recorder>> {
         self.recorder.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
     }

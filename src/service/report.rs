@@ -1,7 +1,7 @@
 //! What the driver tells of itself: its state as a report, all of it or what concerns one client.
 //!
-//! Nothing of what clients compute is in it, and its length is bounded. Whoever makes it waits for nobody: locks are held
-//! for as long as it takes to copy some numbers, and no device and no disk is asked.
+//! Nothing of what clients compute is in it, and its length is bounded. Making it waits for nobody: locks are held only
+//! to copy some numbers, and no device and no disk is asked.
 
 use super::core::{version, Core};
 use crate::aidl::{DIAGNOSTICS_VERSION, INTERFACE_HASH, INTERFACE_VERSION};
@@ -12,7 +12,7 @@ use crate::statistics::{CacheCounts, ClientCounts, PreparedCounts, Totals, Value
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Clients, and prepared models of one and of all of them, that are told of by themselves.
+/// So many clients, and prepared models of one and of all of them, have an entry each.
 const MOST_CLIENTS: usize = 32;
 const MOST_MODELS_OF_ONE: usize = 8;
 const MOST_MODELS: usize = 64;
@@ -63,7 +63,7 @@ pub(super) fn report(core: &Core, view: View) -> Value {
     Value::fields(fields)
 }
 
-/// What only those hear who may hear all.
+/// The part for callers that may see everything.
 fn of_driver(core: &Core) -> Vec<(&'static str, Value)> {
     let clients = core.clients.counts(None);
     let mut totals = core.clients.others();
@@ -253,7 +253,7 @@ mod tests {
         );
         assert!(text.contains(r#""holds":{"prepared models are alive":1}"#), "{text}");
         assert!(!text.contains("10002"), "{text}");
-        // Who has nothing here sees that.
+        // A client without models sees that it has none.
         let stranger = super::report(core, View::Of(10_003)).json();
         assert!(stranger.contains(r#""uid":10003,"processes":[],"prepared_models":0"#), "{stranger}");
         assert!(!stranger.contains("10001") && !stranger.contains("10002"), "{stranger}");

@@ -122,7 +122,7 @@ impl Execution {
         }
     }
 
-    /// Checks that its device buffers could be used right now: an error to be told at once, not behind a fence.
+    /// Checks that its device buffers could be used right now: an error that the call must give at once, not behind a fence.
     pub fn check_buffers(&self) -> Result<(), ServiceError> {
         if let Bound::WithBuffers { buffers, .. } = &self.bound {
             buffers.claim()?;
@@ -177,8 +177,8 @@ impl Execution {
         }
     }
 
-    /// Runs with arguments in device buffers, nobody else's until this returns. A run that finds out how large an output
-    /// is, and that its buffer is too small, is done once more.
+    /// Runs with arguments in device buffers, which no other execution uses until this returns. If the run finds that an
+    /// output's buffer is too small, it runs once more.
     fn run_with_buffers(
         &self,
         arguments: &Arguments,

@@ -21,7 +21,7 @@ pub struct Clients {
 struct State {
     last_id: u64,
     by_uid: HashMap<u32, Client>,
-    /// Of the clients that are not remembered.
+    /// Totals of the clients that are not remembered.
     others: Totals,
     /// Counts releases.
     clock: u64,
@@ -30,7 +30,7 @@ struct State {
 #[derive(Debug, Default)]
 struct Client {
     models: HashMap<u64, Arc<PreparedCounts>>,
-    /// Of the models that were released.
+    /// Totals of the models that were released.
     released: Totals,
     prepared: u64,
     left: u64,
@@ -119,7 +119,7 @@ impl Clients {
         all
     }
 
-    /// Of clients that are not known any more.
+    /// Totals of clients that are not remembered any more.
     pub fn others(&self) -> Totals {
         self.lock().others
     }

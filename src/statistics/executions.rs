@@ -18,7 +18,7 @@ pub struct Executions {
 pub struct Totals {
     pub under_way: u64,
     pub failed: u64,
-    /// Of those that succeeded: from when the driver had all that they needed to their end, waits for a turn included.
+    /// Times of those that succeeded: from when the driver had all inputs until the end, with waits for a turn.
     pub times: Times,
 }
 

@@ -8,7 +8,7 @@ use std::sync::mpsc::{channel, RecvTimeoutError};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long anything may take, on however slow a machine: longer is for ever.
+/// How long anything may take, even on a slow machine: what takes longer counts as hung.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What `work` gives; an error if it hangs or panics.

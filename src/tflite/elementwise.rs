@@ -81,8 +81,8 @@ pub fn leaky_relu(call: &mut Call) -> Mapped {
     call.emit_in(Domain::Float, OperationType::PRELU, 1, &[alpha])
 }
 
-/// NNAPI lacks SQUARED_DIFFERENCE: the difference is multiplied with itself. In floats even where it is quantised, as an
-/// 8-bit difference would be rounded once more and squared with its error.
+/// NNAPI lacks SQUARED_DIFFERENCE: the difference is multiplied with itself. Quantised operands are computed in floats, too,
+/// because an 8-bit difference would be rounded once more and squared with its error.
 pub fn squared_difference(call: &mut Call) -> Mapped {
     let (mut a, mut b) = (call.float_input(0)?, call.float_input(1)?);
     let scales = (scale(call.tensor(0)?), scale(call.tensor(1)?));

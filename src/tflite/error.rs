@@ -3,7 +3,7 @@
 /// An error of the importer.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    #[error("this is no TensorFlow Lite model, or a damaged one: {0}; get the file again")]
+    #[error("this is not a TensorFlow Lite model, or it is damaged: {0}; get the file again")]
     Damaged(String),
     #[error("operator {index} ({name}) cannot be mapped to NNAPI: {why}")]
     Operator { index: usize, name: String, why: String },
@@ -19,7 +19,7 @@ impl From<planus::Error> for ImportError {
     }
 }
 
-/// Why one operator or tensor cannot be mapped; whoever knows where it stands makes an [`ImportError`] of it.
+/// Why one operator or tensor cannot be mapped; code that knows where it stands makes an [`ImportError`] of it.
 #[derive(Debug)]
 pub struct Refusal(pub String);
 

@@ -11,7 +11,7 @@ use planus::ReadAsRoot;
 const VERSION: u32 = 3;
 const IDENTIFIER: &[u8] = b"TFL3";
 
-/// A graph. Whoever makes one sees to it that every index in it is one of its tensors.
+/// A graph. Every index in it is one of its tensors, which its maker ensures.
 #[derive(Default)]
 pub struct Graph<'a> {
     /// The values, in the order of their indices.
@@ -307,7 +307,7 @@ impl<'a> Reader<'a> {
             .collect::<Result<Vec<_>, _>>()?;
         let outputs = self.list(operator.outputs()?)?;
         let outputs = indices(&outputs, tensors)?;
-        // Options of a kind that is not read are as good as none: no operator that is mapped has them.
+        // Options that are not read count as none: no operator that is mapped has them.
         let options = match operator.options() {
             Err(planus::Error { error_kind: planus::errors::ErrorKind::UnknownUnionTag { .. }, .. }) => None,
             options => options?.map(Options::try_from).transpose()?,

@@ -12,8 +12,8 @@ fn keep_dims(call: &Call) -> Result<bool, Refusal> {
     Ok(options!(call, Reducer(o) => o.keep_dims))
 }
 
-/// NNAPI's MEAN gives its output the input's quantisation. Where the file has another, the mean is a convolution where it
-/// can be one, and taken in floats where not: at the input's scale, a mean could be all rounding.
+/// NNAPI's MEAN gives its output the input's quantisation. If the file has another, the mean becomes a convolution where that
+/// is possible, and is taken in floats elsewhere: at the input's scale, a mean could be all rounding.
 pub fn mean(call: &mut Call) -> Mapped {
     let keep = keep_dims(call)?;
     let same = same_quantisation(call)?;

@@ -58,7 +58,7 @@ impl Cli {
     /// What is logged unless RUST_LOG says otherwise.
     pub fn log_filter(&self) -> &'static str {
         match &self.command {
-            // What an embedded driver warns of there is what it was asked for: to refuse.
+            // An embedded driver warns there of refusals, which are what it was asked for.
             Command::Conformance(_) => "warn,rsbinder=error,nnhal::service=error",
             _ => "warn,rsbinder=error",
         }

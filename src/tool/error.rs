@@ -22,7 +22,7 @@ pub enum ToolError {
     File { path: PathBuf, why: std::io::Error },
     #[error("{}: {why}", .path.display())]
     Model { path: PathBuf, why: ImportError },
-    /// Whoever read standard output has gone, as `head` does: an end without a word, but not of the whole work.
+    /// The reader of standard output has gone, as `head` does: the tool ends without a word, before all work is done.
     #[error("nobody reads standard output any more")]
     Unread,
     #[error("no shared memory: {0}")]

@@ -1,4 +1,4 @@
-//! The tool's standard output. Where nobody reads it any more (`nnhal info | head -1`), the tool ends, without a word
+//! The tool's standard output. If nobody reads it any more (`nnhal info | head -1`), the tool ends, without a word
 //! and without the panic of `println!`.
 
 use super::error::ToolError;

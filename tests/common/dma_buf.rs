@@ -1,4 +1,4 @@
-//! Real dma-bufs, where the machine makes them; for tests of the crate as well as for those beside it.
+//! Real dma-bufs, where the machine makes them.
 
 use nix::fcntl::{fcntl, FcntlArg, SealFlag};
 use nix::sys::memfd::{memfd_create, MFdFlags};

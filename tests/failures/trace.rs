@@ -113,9 +113,8 @@ pub fn be_traced() -> bool {
     traced
 }
 
-/// Runs `command`; the call on something below `root` that `fault` numbers, from 0, has that fault. `None` where nobody may
-/// trace a child.
-pub fn run(command: &mut Command, root: &Path, fault: Option<(usize, Fault)>) -> Option<Traced> {
+/// Runs `command`; the call on something below `root` that `fault` numbers, from 0, has that fault.
+pub fn run(command: &mut Command, root: &Path, fault: Option<(usize, Fault)>) -> Traced {
     let mut said = tempfile::tempfile().expect("a file");
     let output = || Stdio::from(said.try_clone().expect("dup"));
     command.stdin(Stdio::null()).stdout(output()).stderr(output());
@@ -124,8 +123,7 @@ pub fn run(command: &mut Command, root: &Path, fault: Option<(usize, Fault)>) ->
     // Its stop at the start of its program is what this waits for first.
     let child = match command.spawn() {
         Ok(child) => Pid::from_raw(child.id() as i32),
-        Err(why) if why.raw_os_error() == Some(libc::EPERM) => return None,
-        Err(why) => panic!("no child: {why}"),
+        Err(why) => panic!("no child that may be traced: {why}"),
     };
     let mut tracer =
         Tracer { root, fault, calls: Vec::new(), has_failed: false, changes: Changes::new(root) };
@@ -134,7 +132,7 @@ pub fn run(command: &mut Command, root: &Path, fault: Option<(usize, Fault)>) ->
     said.rewind().and_then(|()| said.read_to_end(&mut text)).expect("what it said");
     let Tracer { calls, has_failed, changes, .. } = tracer;
     let said = String::from_utf8_lossy(&text).into_owned();
-    Some(Traced { calls, has_failed, changes: changes.all, ended, said })
+    Traced { calls, has_failed, changes: changes.all, ended, said }
 }
 
 struct Tracer<'r> {

@@ -1,5 +1,5 @@
 //! Compilation caching as VTS tries it, with real networks: a float and a quantised MobileNetV2, of `NNHAL_MODELS` or
-//! ../shared/models; without those the tests say so and pass. `NNHAL_ROUNDS=100` for the races' long form.
+//! ../shared/models; tests/ignored.sh runs these tests. `NNHAL_ROUNDS=100` for the races' long form.
 use crate::common::caching::{descriptors, Cache};
 use crate::common::*;
 use binder::Strong;
@@ -16,6 +16,9 @@ use std::time::Duration;
 /// A compilation of megabytes can take a while on a slow machine.
 const LONG: Duration = Duration::from_secs(120);
 
+const FLOAT: &str = "mobilenet_v2_1.0_224_f32.tflite";
+const QUANTISED: &str = "mobilenet_v2_1.0_224_int8.tflite";
+
 /// A network, an input, and what a driver without a cache makes of it.
 struct Network {
     name: &'static str,
@@ -26,14 +29,11 @@ struct Network {
 }
 
 impl Network {
-    /// `None`, said aloud, where the file is missing.
-    fn read(harness: &Harness, name: &'static str) -> Option<Self> {
+    fn read(harness: &Harness, name: &'static str) -> Self {
         let directory = std::env::var_os("NNHAL_MODELS").map_or("../shared/models".into(), PathBuf::from);
         let path = directory.join(name);
-        let Ok(bytes) = std::fs::read(&path) else {
-            println!("SKIPPED: there is no {}", path.display());
-            return None;
-        };
+        let bytes = std::fs::read(&path)
+            .unwrap_or_else(|e| panic!("{}: {e}; set NNHAL_MODELS to its directory", path.display()));
         let imported = tflite::import(&bytes).expect("imported");
         let len = |port: &tflite::Port| port.info.byte_size().expect("known");
         let (input_len, output_len) = (len(&imported.inputs[0]), len(&imported.outputs[0]));
@@ -46,12 +46,11 @@ impl Network {
         let mut network = Network { name, model, input, output_len, expected: vec![] };
         network.expected = network.execute(&harness.prepare(&network.model)).expect("executed");
         assert!(network.expected.iter().any(|&byte| byte != network.expected[0]), "{name}: all the same");
-        Some(network)
+        network
     }
 
-    fn both(harness: &Harness) -> impl Iterator<Item = Network> + '_ {
-        let names = ["mobilenet_v2_1.0_224_f32.tflite", "mobilenet_v2_1.0_224_int8.tflite"];
-        names.into_iter().filter_map(|name| Network::read(harness, name))
+    fn both(harness: &Harness) -> [Network; 2] {
+        [FLOAT, QUANTISED].map(|name| Network::read(harness, name))
     }
 
     fn execute(&self, model: &Strong<dyn IPreparedModel>) -> Result<Vec<u8>, ErrorStatus> {
@@ -135,24 +134,35 @@ fn flip(file: &File, seed: u64) {
     file.write_all_at(&[byte[0] ^ (1 << (seed % 8))], at).unwrap();
 }
 
-#[test]
-fn networks_come_back_whatever_the_files_held() {
+fn comes_back_whatever_the_files_held(name: &'static str) {
     let harness = Harness::new();
-    for network in Network::both(&harness) {
-        let mut cache = Cache::new(TOKEN[0]);
-        for file in [&mut cache.model, &mut cache.data] {
-            file.write_all_at(&[0xab; 2], 0).unwrap();
-            file.seek(SeekFrom::Start(2)).unwrap();
-        }
-        network.assert_right(&network.save_in(harness.device(), &cache));
-        for file in [&mut cache.model, &mut cache.data] {
-            file.seek(SeekFrom::Start(1)).unwrap();
-        }
-        network.assert_right(&load(harness.device(), &cache).1.expect("a hit"));
+    let network = Network::read(&harness, name);
+    let mut cache = Cache::new(TOKEN[0]);
+    for file in [&mut cache.model, &mut cache.data] {
+        file.write_all_at(&[0xab; 2], 0).unwrap();
+        file.seek(SeekFrom::Start(2)).unwrap();
     }
+    network.assert_right(&network.save_in(harness.device(), &cache));
+    for file in [&mut cache.model, &mut cache.data] {
+        file.seek(SeekFrom::Start(1)).unwrap();
+    }
+    network.assert_right(&load(harness.device(), &cache).1.expect("a hit"));
 }
 
 #[test]
+#[ignore = "needs models: tests/ignored.sh models"]
+fn a_float_network_comes_back_whatever_the_files_held() {
+    comes_back_whatever_the_files_held(FLOAT);
+}
+
+#[test]
+#[ignore = "needs models: tests/ignored.sh models"]
+fn a_quantised_network_comes_back_whatever_the_files_held() {
+    comes_back_whatever_the_files_held(QUANTISED);
+}
+
+#[test]
+#[ignore = "needs models: tests/ignored.sh models"]
 fn wrong_files_hinder_no_network_and_load_none() {
     let harness = Harness::new();
     for network in Network::both(&harness) {
@@ -191,6 +201,7 @@ fn wrong_files_hinder_no_network_and_load_none() {
 }
 
 #[test]
+#[ignore = "needs models: tests/ignored.sh models"]
 fn changed_files_and_tokens_of_networks() {
     let harness = Harness::new();
     for network in Network::both(&harness) {
@@ -223,10 +234,10 @@ fn changed_files_and_tokens_of_networks() {
 }
 
 #[test]
+#[ignore = "needs models: tests/ignored.sh models"]
 fn one_networks_files_never_give_another() {
     let harness = Harness::new();
-    let networks: Vec<Network> = Network::both(&harness).collect();
-    let [float, quantised] = &networks[..] else { return };
+    let [float, quantised] = Network::both(&harness);
     let (ours, theirs) = (Cache::new(TOKEN[0]), Cache::new(TOKEN[0] + 1));
     quantised.save(harness.device(), &[&theirs.model], &[&theirs.data]);
     let (model, data) = (bytes_of(&theirs.model), bytes_of(&theirs.data));

@@ -6,7 +6,7 @@ use crate::common::fences::*;
 use crate::common::*;
 use binder::{ParcelFileDescriptor, Strong};
 use nnhal::aidl::*;
-use nnhal::memory::{Access, ClientSlice, Mapping};
+use nnhal::memory::{Access, ClientSlice, Mapping, MemoryError, Pool};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -120,6 +120,27 @@ fn dma_bufs_give_the_same_as_ashmem() {
             assert!(bytes == Convolutions::result(&image), "{name}: other bytes in place, by way {way}");
         }
         println!("{name}: the same bytes as through ashmem");
+    }
+}
+
+#[test]
+#[ignore = "needs /dev/udmabuf and /dev/dma_heap/system, which tests/vm has"]
+fn pools_of_dma_bufs_carry_bytes() {
+    let map = |memory: &Memory| {
+        let pool = Pool::new(memory)?;
+        ClientSlice::new(pool.map()?, 0, pool.size())
+    };
+    let bytes: Vec<u8> = (0..BYTES).map(|i| (i % 251) as u8).collect();
+    for device in 0..2 {
+        let (name, [buffer, ..]) = buffers(device);
+        let fd = Some(ParcelFileDescriptor::new(buffer.fd.try_clone().expect("dup")));
+        let file = MappableFile { fd, prot: libc::PROT_READ, offset: 0, length: BYTES as i64 };
+        map(&buffer.blob(BYTES)).expect("mapped").write(&bytes).expect("written");
+        for memory in [buffer.blob(BYTES), Memory::MappableFile(file)] {
+            let read = map(&memory).expect("mapped").to_private().expect("read");
+            assert!(read[..] == bytes[..], "{name}");
+        }
+        assert!(matches!(map(&buffer.blob(BYTES + 1)), Err(MemoryError::Invalid(_))), "{name}");
     }
 }
 

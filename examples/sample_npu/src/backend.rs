@@ -2,7 +2,7 @@
 
 use crate::compile::{self, Program};
 use crate::execute::Loaded;
-use crate::link::Link;
+use crate::link::{lock, Link};
 use crate::memory::{Imported, Tiled};
 use crate::{plan, protocol};
 use nnhal::backend::{
@@ -10,10 +10,11 @@ use nnhal::backend::{
     DeviceMemory, DeviceType, Executable, Extension, ExtensionOperandType, Info, Performance, Saved,
 };
 use nnhal::model::Model;
+use nnhal::ops::Interrupt;
 use nnhal::tensor::TensorInfo;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The vendor's extension. Clients find it by this name.
 pub const EXTENSION: &str = "com.example.sample_npu";
@@ -42,17 +43,13 @@ impl SampleNpu {
 
     /// The device's process, for whoever wants to see what its death does.
     pub fn device_process(&self) -> u32 {
-        self.link().process()
-    }
-
-    fn link(&self) -> MutexGuard<'_, Arc<Link>> {
-        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.link).process()
     }
 
     /// A device that lives. Whoever prepares a model asks for it, and may wait for its start: such a thread is nobody
     /// else's.
     fn living(&self) -> Result<Arc<Link>, BackendError> {
-        let mut link = self.link();
+        let mut link = lock(&self.link);
         if link.check().is_err() {
             let lost = |why: io::Error| BackendError::DeviceLost(format!("it cannot be started: {why}"));
             *link = Link::start(&self.program).map_err(lost)?;
@@ -77,7 +74,7 @@ impl Backend for SampleNpu {
         let tables = Extension { name: EXTENSION.into(), operand_types: vec![TABLE] };
         Info {
             // Whenever streams or results change, this must: saved models of other versions are not loaded.
-            version: "sample-npu-2".into(),
+            version: "sample-npu-3".into(),
             device_type: DeviceType::Accelerator,
             extensions: vec![tables],
             capabilities,
@@ -109,18 +106,18 @@ impl Backend for SampleNpu {
         _: &CompileOptions,
         control: &Control,
     ) -> Result<Arc<dyn Executable>, BackendError> {
-        nnhal::ops::Interrupt::check(control)?;
+        control.check()?;
         Ok(Arc::new(Loaded::new(Program::load(&saved)?, &self.living()?)?))
     }
 
     /// Called once per memory and execution, or per burst or reusable execution: these keep what it gives.
     fn import(&self, memory: &ClientMemory) -> Result<Option<Arc<dyn DeviceMemory>>, BackendError> {
-        let imported = Imported::new(&self.link(), memory);
+        let imported = Imported::new(&lock(&self.link), memory);
         Ok(imported.map(|memory| Arc::new(memory) as Arc<dyn DeviceMemory>))
     }
 
     fn allocate(&self, operand: &TensorInfo) -> Result<Option<Arc<dyn DeviceMemory>>, BackendError> {
-        let link = self.link().clone();
+        let link = lock(&self.link).clone();
         link.check()?;
         let tiled = Tiled::new(&link, operand)?;
         Ok(tiled.map(|memory| Arc::new(memory) as Arc<dyn DeviceMemory>))

@@ -5,12 +5,11 @@
 //! in them may decide where the device reads or writes.
 
 use crate::layout::{tiled, Shape};
-use crate::plan::{self, Kind, Step, SCRATCH_BYTES};
-use crate::protocol::bytes_of;
-use crate::stream::{self, Instruction, Units, INSTRUCTION_BYTES};
+use crate::plan::{self, Kind, Step};
+use crate::stream::{self, Instruction, Units};
 use nnhal::backend::{Artifact, BackendError, Control, Interface, Saved};
 use nnhal::memory::{AlignedBuf, ClientSlice, Mapping};
-use nnhal::model::{Lifetime, Model};
+use nnhal::model::{Lifetime, Model, Operand};
 use nnhal::ops::Interrupt;
 use nnhal::tensor::{OperandType, TensorInfo};
 use std::sync::Arc;
@@ -28,50 +27,48 @@ pub struct Program {
 
 /// Compiles a model of which every operation is supported.
 pub fn compile(model: &Model, control: &Control) -> Result<Program, BackendError> {
-    let mut steps = Vec::new();
-    for (i, step) in plan::steps(model).into_iter().enumerate() {
-        steps.push(step.map_err(|why| BackendError::Unsupported(format!("operation {i}: {why}")))?);
-    }
-    let mut builder = Builder { model, at: Vec::new(), stream: Vec::new(), constants: Default::default() };
-    builder.lay_out();
+    let mut builder =
+        Builder { model, at: lay_out(model), stream: Vec::new(), constants: Default::default() };
     let (inputs, outputs) = (&model.main.inputs, &model.main.outputs);
     for (argument, &operand) in inputs.iter().enumerate() {
-        builder.emit(stream::LOAD, argument as u32, builder.at[operand], operand);
+        builder.emit(stream::LOAD, argument as i32, builder.at[operand], operand);
     }
-    for step in steps {
+    for (i, step) in plan::steps(model).into_iter().enumerate() {
         control.check()?; // the client's deadline, or its death
-        builder.step(step)?;
+        builder.step(step.map_err(|why| BackendError::Unsupported(format!("operation {i}: {why}")))?)?;
     }
     for (argument, &operand) in (inputs.len()..).zip(outputs) {
-        builder.emit(stream::STORE, builder.at[operand], argument as u32, operand);
+        builder.emit(stream::STORE, builder.at[operand], argument as i32, operand);
     }
     let Builder { stream, constants, .. } = builder;
     Ok(Program { interface: Interface::of(model), stream, constants })
 }
 
+/// Gives every value a place of its own in the scratchpad: where each operand's starts. A real compiler reuses places; what
+/// it saves, it saves here.
+fn lay_out(model: &Model) -> Vec<i32> {
+    let mut next = 0;
+    let place = |operand: &Operand| {
+        let start = next;
+        if plan::is_value(operand) {
+            next += plan::padded(operand.info.byte_size().unwrap_or(0));
+        }
+        start as i32
+    };
+    model.main.operands.iter().map(place).collect()
+}
+
 struct Builder<'a> {
     model: &'a Model,
     /// Where in the scratchpad each operand's value is.
-    at: Vec<u32>,
+    at: Vec<i32>,
     stream: Vec<u8>,
     constants: [Vec<u8>; 2],
 }
 
 impl Builder<'_> {
-    /// Gives every value a place of its own. A real compiler reuses places; what it saves, it saves here.
-    fn lay_out(&mut self) {
-        let mut next = 0;
-        for operand in &self.model.main.operands {
-            self.at.push(next as u32);
-            if plan::is_value(operand) {
-                next += plan::padded(operand.info.byte_size().unwrap_or(0));
-            }
-        }
-        debug_assert!(next <= SCRATCH_BYTES, "the plan has checked it");
-    }
-
     /// Appends an instruction that moves an operand's value.
-    fn emit(&mut self, code: u32, x: u32, to: u32, operand: usize) {
+    fn emit(&mut self, code: i32, x: i32, to: i32, operand: usize) {
         self.stream.extend(Instruction::new(code, x, to, self.shape(operand)).to_bytes());
     }
 
@@ -79,21 +76,23 @@ impl Builder<'_> {
         Shape::of(&self.model.main.operands[operand].info.dims)
     }
 
-    /// Appends a constant; tells where it starts.
-    fn keep(&mut self, kind: usize, bytes: &[u8]) -> u32 {
-        let list = &mut self.constants[kind];
-        let start = list.len();
-        list.extend(bytes);
-        list.resize(plan::padded(list.len()), 0);
-        start as u32
-    }
-
-    fn constant(&self, operand: usize) -> Result<Arc<AlignedBuf>, BackendError> {
+    /// Appends a constant, or what the device has in its place; tells where it starts.
+    fn keep(
+        &mut self,
+        kind: usize,
+        operand: usize,
+        layout: impl FnOnce(&[u8]) -> Vec<u8>,
+    ) -> Result<i32, BackendError> {
         let Lifetime::Constant(constant) = &self.model.main.operands[operand].lifetime else {
             return Err(BackendError::Failed(format!("operand {operand} is not a constant")));
         };
-        // They may lie in the client's memory still, which may vanish: this copies.
-        constant.bytes().map_err(|source| BackendError::Memory { what: "a constant".into(), source })
+        // It may lie in the client's memory still, which may vanish: this copies.
+        let bytes = constant.bytes().map_err(BackendError::memory("a constant"))?;
+        let list = &mut self.constants[kind];
+        let start = list.len();
+        list.extend(layout(&bytes));
+        list.resize(plan::padded(list.len()), 0);
+        Ok(start as i32)
     }
 
     fn step(&mut self, Step { kind, x, to, activation }: Step) -> Result<(), BackendError> {
@@ -101,7 +100,7 @@ impl Builder<'_> {
         let info = |operand: usize| &model.main.operands[operand].info;
         let (input, out) = (info(x), info(to));
         let (low, high) = activation.quantised_range(out.ty, out.scale, out.zero_point);
-        let signed = out.ty == OperandType::TENSOR_QUANT8_ASYMM_SIGNED;
+        let signed = (out.ty == OperandType::TENSOR_QUANT8_ASYMM_SIGNED).into();
         let plain = |code| {
             let instruction = Instruction::new(code, self.at[x], self.at[to], self.shape(x));
             Instruction { low, high, signed, ..instruction }
@@ -110,7 +109,7 @@ impl Builder<'_> {
             Kind::Clamp => plain(stream::CLAMP),
             Kind::Lookup { table } => {
                 let lookup = plain(stream::LOOKUP);
-                Instruction { table: self.keep(TABLES, &self.constant(table)?), ..lookup }
+                Instruction { table: self.keep(TABLES, table, <[u8]>::to_vec)?, ..lookup }
             }
             // As NNAPI's reference: both are raised by 20 bits and brought to twice the larger scale before they are added.
             Kind::Add { y } => {
@@ -127,19 +126,18 @@ impl Builder<'_> {
                 }
             }
             Kind::FullyConnected { weights, bias } => {
-                let (filter, shape, layer) =
-                    (info(weights), self.shape(weights), plain(stream::FULLY_CONNECTED));
+                let (filter, shape) = (info(weights), self.shape(weights));
                 let real = f64::from(input.scale) * f64::from(filter.scale) / f64::from(out.scale);
-                let weights = tiled(&self.constant(weights)?, shape);
+                let layer = plain(stream::FULLY_CONNECTED);
                 Instruction {
-                    y: self.keep(WEIGHTS, &weights),
-                    table: self.keep(TABLES, &self.constant(bias)?),
+                    y: self.keep(WEIGHTS, weights, |bytes| tiled(bytes, shape))?,
+                    table: self.keep(TABLES, bias, <[u8]>::to_vec)?,
                     // Whatever the input's shape, its rows are as long as those of the weights.
-                    rows: (self.shape(x).plain_len() / shape.channels) as u32,
-                    channels: shape.channels as u32,
-                    units: shape.rows as u32,
-                    x_units: Units { zero_point: input.zero_point, ..Units::default() },
-                    y_units: Units { zero_point: filter.zero_point, ..Units::default() },
+                    rows: (self.shape(x).plain_len() / shape.channels) as i32,
+                    channels: shape.channels as i32,
+                    units: shape.rows as i32,
+                    x_units: Units::new(input.zero_point, 0.0), // nothing is rescaled before the sum
+                    y_units: Units::new(filter.zero_point, 0.0),
                     out: Units::new(out.zero_point, real),
                     ..layer
                 }
@@ -151,21 +149,11 @@ impl Builder<'_> {
 }
 
 impl Program {
-    /// The program as the driver keeps it: the stream in the model file, and each kind of constants in a data file.
+    /// The program as the driver keeps it: interface and stream in the model file, and each kind of constants in a data file.
     pub fn save(&self) -> Option<Artifact> {
-        let mut words = Vec::new();
-        for list in [&self.interface.inputs, &self.interface.outputs] {
-            words.push(list.len() as u64);
-            for info in list {
-                let (scale, zero_point) = (u64::from(info.scale.to_bits()), info.zero_point as u64);
-                words.extend([info.ty.code() as u64, scale, zero_point, info.dims.len() as u64]);
-                words.extend(info.dims.iter().map(|&dim| u64::from(dim)));
-            }
-        }
-        let model = [bytes_of(words), self.stream.clone()].concat();
         let part = |bytes: &Vec<u8>| Some(vec![(0, AlignedBuf::copy_of(bytes)?.into())]);
         let data = self.constants.iter().map(part).collect::<Option<_>>()?;
-        Some(Artifact { models: vec![model], data })
+        Some(Artifact { models: vec![[self.interface.to_bytes(), self.stream.clone()].concat()], data })
     }
 
     /// What [`save`](Self::save) made. The model's bytes are what it gave, and yet nothing here panics over others.
@@ -174,31 +162,12 @@ impl Program {
         let ([model], [weights, tables]) = (&saved.models[..], &saved.data[..]) else {
             return Err(invalid());
         };
-        let mut words = model.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
-        let (inputs, outputs) = (infos(&mut words), infos(&mut words));
-        let (inputs, outputs) = inputs.zip(outputs).ok_or_else(invalid)?;
-        let stream = bytes_of(words);
-        if !stream.len().is_multiple_of(INSTRUCTION_BYTES) {
-            return Err(invalid());
-        }
+        let (interface, stream) = Interface::from_start(model).ok_or_else(invalid)?;
         // A private copy: the file may change while it is read, and afterwards.
-        let copy = |file: &Arc<Mapping>| match ClientSlice::whole(file.clone()).to_private() {
-            Ok(bytes) => Ok(bytes.to_vec()),
-            Err(source) => Err(BackendError::Memory { what: "a data cache".into(), source }),
+        let copy = |file: &Arc<Mapping>| {
+            let bytes = ClientSlice::whole(file.clone()).to_private();
+            bytes.map(|bytes| bytes.to_vec()).map_err(BackendError::memory("a data cache"))
         };
-        let interface = Interface { inputs, outputs, may_loop: false };
-        Ok(Program { interface, stream, constants: [copy(weights)?, copy(tables)?] })
+        Ok(Program { interface, stream: stream.to_vec(), constants: [copy(weights)?, copy(tables)?] })
     }
-}
-
-/// What is known of a model's inputs or outputs, as [`Program::save`] wrote it.
-fn infos(words: &mut impl Iterator<Item = u64>) -> Option<Vec<TensorInfo>> {
-    let count = words.next()?;
-    let mut info = || {
-        let ty = OperandType::from_code(words.next()? as i32)?;
-        let (scale, zero_point) = (f32::from_bits(words.next()? as u32), words.next()? as i32);
-        let dims: Option<Vec<u32>> = (0..words.next()?).map(|_| u32::try_from(words.next()?).ok()).collect();
-        Some(TensorInfo::quantised(ty, &dims?, scale, zero_point))
-    };
-    (0..count).map(|_| info()).collect()
 }

@@ -1,6 +1,6 @@
 //! A backend for an NPU that is not there: what a vendor copies.
 //!
-//! The "device" is a process ([`device`], started by [`link`]) with memory of its own, two engines and a queue two deep.
+//! The "device" is a process ([`device`], started by [`link`]) with memory of its own, and works at two jobs at once.
 //! Everything a real one has is here in small:
 //!
 //! | file | what it shows |

@@ -4,9 +4,9 @@
 //! any more; a new life begins with the next compilation.
 
 use crate::protocol::{self, *};
-use crate::region::Free;
+use crate::region::Blocks;
 use nnhal::backend::BackendError;
-use nnhal::memory::{unnamed_file, Access, Mapping, SharedU64};
+use nnhal::memory::{unnamed_file, Access, Mapping, MemoryError, SharedU64};
 use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{socketpair, AddressFamily, SocketFlags, SocketType};
@@ -30,30 +30,24 @@ pub struct Link {
     doorbell: OwnedFd,
     /// The device's memory, mapped into this process.
     pub memory: Arc<Mapping>,
-    head: SharedU64,
-    free: Mutex<Free>,
+    blocks: Mutex<Blocks>,
     queue: Mutex<Queue>,
     /// Imported memories that the device could not be told to let go of yet.
     owed: Mutex<Vec<u64>>,
     next_import: AtomicU64,
 }
 
+#[derive(Default)]
 struct Queue {
     tail: u64,
-    jobs: Vec<Job>,
+    /// The jobs that the device has: where each starts, and what its end calls.
+    jobs: Vec<(usize, End)>,
     /// Why the device is lost, once it is.
     lost: Option<String>,
 }
 
-/// A job that the device has.
-struct Job {
-    status: SharedU64,
-    time: SharedU64,
-    end: End,
-}
-
 impl Link {
-    /// Starts the device's process from the file `program`.
+    /// Starts the device's process from the file `program`, and waits until it is there.
     pub fn start(program: &Path) -> io::Result<Arc<Link>> {
         let (socket, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
@@ -62,26 +56,27 @@ impl Link {
         let (doorbell, interrupt) = (eventfd(0, flags)?, eventfd(0, flags)?);
         let fds = [memory.as_fd(), doorbell.as_fd(), interrupt.as_fd()];
         protocol::send(&socket, Kind::Hello, 0, [0; 3], &fds)?;
-        let mapping = Mapping::new(memory.as_fd(), 0, DEVICE_BYTES, Access::ReadWrite);
-        let mapping = Arc::new(mapping.map_err(io::Error::other)?);
-        let head = SharedU64::new(mapping.clone(), HEAD).map_err(io::Error::other)?;
         // The socket is the process's standard input: the one descriptor that it inherits.
         let process = Command::new(program).stdin(Stdio::from(theirs)).stdout(Stdio::null()).spawn()?;
         let link = Arc::new(Link {
             process: Mutex::new(process),
             doorbell,
-            memory: mapping,
-            head,
-            free: Mutex::new(Free::new(RING_BYTES, DEVICE_BYTES)),
-            queue: Mutex::new(Queue { tail: 0, jobs: Vec::new(), lost: None }),
+            memory: map_device(memory.as_fd())?,
+            blocks: Mutex::default(),
+            queue: Mutex::default(),
             owed: Mutex::default(),
             next_import: AtomicU64::new(1),
-            socket,
+            socket: socket.try_clone()?,
         });
-        link.await_ready()?; // dropped, the link ends the process
-        let (weak, socket) = (Arc::downgrade(&link), link.socket.try_clone()?);
+        // Should it not come up, the link is dropped here, and its drop ends the process.
+        poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&START))?;
+        protocol::receive(&socket)?.ok_or_else(|| io::Error::other("the device ended as it started"))?;
+        let weak = Arc::downgrade(&link);
         let serve = move || loop {
-            let alive = wait_for_either(&interrupt, &socket);
+            let mut fds = [PollFd::new(&interrupt, PollFlags::IN), PollFd::new(&socket, PollFlags::IN)];
+            // Ready, the device sends nothing more: whatever is seen of the socket is its end.
+            let alive =
+                poll(&mut fds, None).map_or_else(|why| why == Errno::INTR, |_| fds[1].revents().is_empty());
             // Should nobody hold the link, nobody waits for anything, and its drop has ended the process.
             let Some(link) = weak.upgrade() else { return };
             let _ = rustix::io::read(&interrupt, &mut [0; 8]);
@@ -94,19 +89,8 @@ impl Link {
         Ok(link)
     }
 
-    fn await_ready(&self) -> io::Result<()> {
-        let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
-        if poll(&mut fds, Some(&START))? == 0 {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "the device does not start"));
-        }
-        match protocol::receive(&self.socket)? {
-            Some(message) if message.kind == Kind::Ready as u64 => Ok(()),
-            _ => Err(io::Error::other("the device ended as it started")),
-        }
-    }
-
-    pub fn free(&self) -> MutexGuard<'_, Free> {
-        lock(&self.free)
+    pub fn blocks(&self) -> MutexGuard<'_, Blocks> {
+        lock(&self.blocks)
     }
 
     /// The process of this life.
@@ -116,10 +100,7 @@ impl Link {
 
     /// An error once the device is lost.
     pub fn check(&self) -> Result<(), BackendError> {
-        match &lock(&self.queue).lost {
-            Some(why) => Err(BackendError::DeviceLost(why.clone())),
-            None => Ok(()),
-        }
+        lock(&self.queue).check()
     }
 
     /// Has the device take a file in; gives the memory's number. An error if it cannot right now.
@@ -140,56 +121,61 @@ impl Link {
     }
 
     /// Puts the job at `start` of device memory into the ring. `end` is called once, on any thread, unless this fails.
-    pub fn submit(
-        &self,
-        start: usize,
-        status: SharedU64,
-        time: SharedU64,
-        end: End,
-    ) -> Result<(), BackendError> {
-        let fault = |source| BackendError::Memory { what: "the command ring".into(), source };
+    pub fn submit(&self, start: usize, end: End) -> Result<(), BackendError> {
         let mut queue = lock(&self.queue);
-        if let Some(why) = &queue.lost {
-            return Err(BackendError::DeviceLost(why.clone()));
-        }
+        queue.check()?;
         // The driver keeps to `Info::depth`. An execution that was given up may still be on the device, though.
-        let waiting = queue.tail.wrapping_sub(self.head.load().map_err(fault)?);
-        if queue.jobs.len() >= DEPTH || waiting >= RING_LEN {
+        if queue.jobs.len() >= DEPTH {
             return Err(BackendError::DeviceBusy(format!("it has {DEPTH} executions already")));
         }
-        let word = |at| SharedU64::new(self.memory.clone(), at);
-        let entry = ENTRIES + (queue.tail % RING_LEN) as usize * 8;
-        word(entry).and_then(|entry| entry.store(start as u64)).map_err(fault)?;
+        let (entry, tail) = (ENTRIES + (queue.tail % RING_LEN) as usize * 8, queue.tail.wrapping_add(1));
+        let cleared = self.set(start + JOB_STATUS, 0).and_then(|()| self.set(start + JOB_CANCEL, 0));
         // The device reads an entry only once the tail is beyond it.
-        word(TAIL).and_then(|tail| tail.store(queue.tail.wrapping_add(1))).map_err(fault)?;
-        queue.tail = queue.tail.wrapping_add(1);
-        queue.jobs.push(Job { status, time, end });
+        let told = cleared.and_then(|()| self.set(entry, start as u64)).and_then(|()| self.set(TAIL, tail));
+        told.map_err(BackendError::memory("the command ring"))?;
+        queue.tail = tail;
+        queue.jobs.push((start, end));
         drop(queue);
         // It fails only when the counter is about to overflow, and then the bell is ringing already.
         let _ = rustix::io::write(&self.doorbell, &1u64.to_ne_bytes());
         Ok(())
     }
 
+    /// Has the device stop the job at `start` soon.
+    pub fn cancel(&self, start: usize) {
+        if let Err(why) = self.set(start + JOB_CANCEL, 1) {
+            log::warn!("an execution cannot be stopped: {why}");
+        }
+    }
+
+    fn set(&self, at: usize, value: u64) -> Result<(), MemoryError> {
+        SharedU64::new(self.memory.clone(), at)?.store(value)
+    }
+
+    fn word(&self, at: usize) -> Option<u64> {
+        SharedU64::new(self.memory.clone(), at).and_then(|word| word.load()).ok()
+    }
+
     /// Ends the jobs that the device has finished, in whatever order it did.
     fn collect(&self) {
-        let status = |job: &Job| job.status.load().ok().and_then(JobStatus::from_word);
+        let status = |start: usize| self.word(start + JOB_STATUS).and_then(JobStatus::from_word);
         // Out of the queue first: what is called below may submit the next job.
-        let done = lock(&self.queue).jobs.extract_if(.., |job| status(job).is_some()).collect::<Vec<_>>();
-        for job in done {
-            let status = status(&job).unwrap_or(JobStatus::Fault);
-            (job.end)(Ok((status, Duration::from_nanos(job.time.load().unwrap_or(0)))));
+        let done = lock(&self.queue).jobs.extract_if(.., |job| status(job.0).is_some()).collect::<Vec<_>>();
+        for (start, end) in done {
+            let time = Duration::from_nanos(self.word(start + JOB_TIME).unwrap_or(0));
+            end(Ok((status(start).unwrap_or(JobStatus::Fault), time)));
         }
     }
 
     /// The device is gone: nobody must wait for it any longer.
     fn die(&self, why: &str) {
         let mut queue = lock(&self.queue);
-        queue.lost.get_or_insert_with(|| why.into());
+        queue.lost = Some(why.into());
         let jobs = std::mem::take(&mut queue.jobs);
         drop(queue);
         log::warn!("the device is lost: {why}; {} executions with it", jobs.len());
         self.reap();
-        jobs.into_iter().for_each(|job| (job.end)(Err(why.into())));
+        jobs.into_iter().for_each(|(_, end)| end(Err(why.into())));
     }
 
     /// Ends the process, if it has not ended, and waits for that.
@@ -202,23 +188,25 @@ impl Link {
     }
 }
 
+impl Queue {
+    fn check(&self) -> Result<(), BackendError> {
+        self.lost.as_ref().map_or(Ok(()), |why| Err(BackendError::DeviceLost(why.clone())))
+    }
+}
+
 impl Drop for Link {
     fn drop(&mut self) {
         self.reap();
     }
 }
 
-/// Waits until the device raises its interrupt or is gone; tells whether it is there.
-fn wait_for_either(interrupt: &OwnedFd, socket: &OwnedFd) -> bool {
-    let mut fds = [PollFd::new(interrupt, PollFlags::IN), PollFd::new(socket, PollFlags::IN)];
-    match poll(&mut fds, None) {
-        // After it is ready the device sends nothing: its end of the socket is closed.
-        Ok(_) => fds[1].revents().is_empty(),
-        Err(Errno::INTR) => true,
-        Err(_) => false,
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the device of process {}", self.process())
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// What the lock guards stays whole whatever its holder did.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,15 +2,12 @@
 
 use crate::layout::{self, Shape};
 use crate::link::Link;
+use crate::plan::MOST_BYTES;
 use crate::region::Region;
 use nnhal::backend::{BackendError, ClientMemory, ClientMemoryKind, DeviceMemory};
 use nnhal::memory::{Access, ClientSlice, Mapping, MemoryError};
 use nnhal::tensor::TensorInfo;
-use std::any::Any;
 use std::sync::Arc;
-
-/// Largest device buffer. Larger ones the driver keeps in its own memory.
-const MOST_BYTES: usize = 1 << 20;
 
 /// Client memory that the device mapped. The client may change it, or truncate its file: the device must expect that at
 /// any moment, as the driver does.
@@ -63,10 +60,6 @@ impl DeviceMemory for Imported {
     fn write(&self, from: &ClientSlice) -> Result<(), MemoryError> {
         from.copy_to(&ClientSlice::whole(self.mapping.clone()))
     }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
 }
 
 /// A device buffer, in the device's own layout.
@@ -77,7 +70,8 @@ pub struct Tiled {
 }
 
 impl Tiled {
-    /// `None` for an operand that the device has no layout for.
+    /// `None` for an operand that the device has no layout for, and for a large one: the driver keeps these in its own
+    /// memory.
     pub fn new(link: &Arc<Link>, operand: &TensorInfo) -> Result<Option<Self>, BackendError> {
         let len = operand.byte_size().unwrap_or(usize::MAX);
         if !operand.ty.is_quant8_asymm() || len == 0 || len > MOST_BYTES {
@@ -105,15 +99,5 @@ impl DeviceMemory for Tiled {
 
     fn write(&self, from: &ClientSlice) -> Result<(), MemoryError> {
         self.slice()?.write(&layout::tiled(&from.to_private()?, self.shape))
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-}
-
-impl std::fmt::Debug for Link {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the device of process {}", self.process())
     }
 }

@@ -6,14 +6,14 @@
 use crate::layout::Shape;
 use crate::{EXTENSION, LOOKUP, TABLE};
 use nnhal::model::{Constant, Lifetime, Model, Operand, Operation, OperationKind};
-use nnhal::ops::{self, evaluate, Arg, Args, NeverInterrupted, OperationType};
+use nnhal::ops::OperationType;
 use nnhal::tensor::requant::Activation;
 use nnhal::tensor::TensorInfo;
 
 /// Bytes of an engine's scratchpad, which all values of a model share.
 pub const SCRATCH_BYTES: usize = 8 << 20;
-/// Bytes of one value.
-const MOST_BYTES: usize = 1 << 20;
+/// Bytes of one value, and of a device buffer.
+pub const MOST_BYTES: usize = 1 << 20;
 /// Terms of a sum that cannot overflow 32 bits: each is at most 255 * 255.
 const MOST_TERMS: usize = 32 << 10;
 
@@ -40,12 +40,13 @@ pub fn steps(model: &Model) -> Vec<Result<Step, String>> {
     let values = model.main.operands.iter().filter(|operand| is_value(operand));
     let sizes = values.map(|operand| padded(operand.info.byte_size().unwrap_or(usize::MAX)));
     let bytes = sizes.fold(0, usize::saturating_add); // they come from clients
-                                                      // What the whole model must fulfil, every operation is refused for.
-    let whole = if bytes <= SCRATCH_BYTES {
-        let mut arguments = model.main.inputs.iter().chain(&model.main.outputs);
-        arguments.try_for_each(|&operand| value(model, operand).map(drop))
-    } else {
-        Err(format!("the model's values take {bytes} bytes; an engine has room for {SCRATCH_BYTES}"))
+    let mut arguments = model.main.inputs.iter().chain(&model.main.outputs);
+    // A rule that the whole model breaks refuses each of its operations.
+    let whole = match bytes <= SCRATCH_BYTES {
+        true => arguments.try_for_each(|&operand| value(model, operand).map(drop)),
+        false => {
+            Err(format!("the model's values take {bytes} bytes; an engine has room for {SCRATCH_BYTES}"))
+        }
     };
     let one = |operation: &Operation| step(model, operation).and_then(|step| whole.clone().map(|()| step));
     model.main.operations.iter().map(one).collect()
@@ -64,8 +65,8 @@ pub fn is_value(operand: &Operand) -> bool {
 fn step(model: &Model, operation: &Operation) -> Result<Step, String> {
     let input = |i: usize| operation.inputs.get(i).copied().ok_or_else(|| format!("input {i} is missing"));
     let (x, to) = (input(0)?, *operation.outputs.first().ok_or("an operation without outputs")?);
-    let (known, signature_index) = match &operation.kind {
-        OperationKind::Known { operation, signature_index } => (*operation, *signature_index),
+    let known = match &operation.kind {
+        OperationKind::Known { operation, .. } => operation.ty,
         OperationKind::Extension { extension, code } if extension == EXTENSION && *code == LOOKUP => {
             return lookup(model, &operation.inputs, &operation.outputs);
         }
@@ -74,7 +75,7 @@ fn step(model: &Model, operation: &Operation) -> Result<Step, String> {
         }
         OperationKind::Unsupported(why) => return Err(why.clone()),
     };
-    let (kind, activation) = match known.ty {
+    let (kind, activation) = match known {
         OperationType::ADD => (Kind::Add { y: input(1)? }, activation(model, input(2)?)?),
         OperationType::FULLY_CONNECTED => {
             let (weights, bias) = (constant(model, input(1)?)?, constant(model, input(2)?)?);
@@ -89,8 +90,12 @@ fn step(model: &Model, operation: &Operation) -> Result<Step, String> {
     };
     let step = Step { kind, x, to, activation };
     check_operands(model, step)?;
-    check_shape(model, known, signature_index, operation)?;
-    Ok(step)
+    // The operation's own rules, which the driver has in its table, must give the dimensions that the model declares.
+    let (declared, dims) = (&model.main.operands[to].info.dims, model.main.dims_of_outputs(operation)?);
+    match dims == [declared.clone()] {
+        true => Ok(step),
+        false => Err(format!("its output is declared as {declared:?}, but will be {dims:?}")),
+    }
 }
 
 /// What the interface does not check, the extension's vendor must: nothing is known of such a call.
@@ -168,31 +173,4 @@ fn activation(model: &Model, index: usize) -> Result<Activation, String> {
     };
     let known = code.and_then(Activation::from_code);
     known.ok_or_else(|| format!("operand {index} must be a constant fused activation"))
-}
-
-/// Applies the operation's own rules, which the driver has in its table, and checks that they give the dimensions that
-/// the model declares.
-fn check_shape(
-    model: &Model,
-    known: &ops::Operation,
-    signature_index: usize,
-    operation: &Operation,
-) -> Result<(), String> {
-    let arg = |&index: &usize| {
-        let operand = &model.main.operands[index];
-        let data = match &operand.lifetime {
-            Lifetime::NoValue => return None,
-            Lifetime::Constant(Constant::Private(bytes)) => Some(&bytes[..]),
-            _ => None,
-        };
-        Some(Arg { info: &operand.info, data })
-    };
-    let inputs: Vec<_> = operation.inputs.iter().map(arg).collect();
-    let outputs: Vec<_> = operation.outputs.iter().map(|&to| model.main.operands[to].info.clone()).collect();
-    let args = Args { signature_index, inputs: &inputs, outputs: &outputs, interrupt: &NeverInterrupted };
-    let dims = evaluate::shapes(known, &args).map_err(|why| why.to_string())?;
-    match outputs.iter().map(|info| &info.dims).eq(&dims) {
-        true => Ok(()),
-        false => Err(format!("its output is declared as {:?}, but will be {dims:?}", outputs[0].dims)),
-    }
 }

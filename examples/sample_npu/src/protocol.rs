@@ -3,9 +3,10 @@
 //! A real device has registers, a mailbox and an IOMMU in their place. The socket carries what is rare and needs a
 //! descriptor; executions go through the ring in shared memory, and no system call carries their data.
 
-use nnhal::memory::{self, Access};
+use nnhal::memory::{self, Access, Mapping};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 /// Bytes of the device's memory.
 pub const DEVICE_BYTES: usize = 64 << 20;
@@ -14,12 +15,10 @@ pub const RING_BYTES: usize = 4096;
 /// Executions that the device takes at once: one per engine. `Info::depth` says so to the driver.
 pub const DEPTH: usize = 2;
 
-/// Where in the ring page the driver counts the jobs it has put in, and the device those it has taken out. Each has a
-/// cache line of its own, since each is written by one side.
+/// Where in the ring page the driver counts the jobs it has put in.
 pub const TAIL: usize = 0;
-pub const HEAD: usize = 64;
-/// The ring: where in device memory each job is.
-pub const ENTRIES: usize = 128;
+/// The ring: where in device memory each job is. It has room for more than the driver ever puts in.
+pub const ENTRIES: usize = 64;
 pub const RING_LEN: u64 = 4;
 
 /// A job is a block of device memory: [`JOB_WORDS`] words of 64 bits, then [`ARGUMENT_WORDS`] for each argument. First
@@ -36,7 +35,7 @@ pub const PLAIN: u64 = 0;
 pub const TILED: u64 = 1;
 
 /// What becomes of a job. 0 is "not done yet".
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 #[repr(u64)]
 pub enum JobStatus {
     Done = 1,
@@ -55,12 +54,11 @@ impl JobStatus {
 }
 
 /// What a message over the socket asks for: words, and descriptors that go with them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Kind {
     /// To the device, first: its memory, the doorbell that the driver rings, the interrupt that the device raises.
     Hello = 1,
-    /// To the driver: the device is there.
+    /// To the driver: the device is there. It sends nothing else.
     Ready = 2,
     /// Take this file in as memory `id`: offset, length, access.
     Import = 3,
@@ -72,7 +70,6 @@ pub enum Kind {
 pub const ACCESSES: [Access; 3] = [Access::Read, Access::Write, Access::ReadWrite];
 
 /// One message.
-#[derive(Debug)]
 pub struct Message {
     pub kind: u64,
     pub id: u64,
@@ -93,6 +90,11 @@ pub fn receive(socket: &impl AsFd) -> io::Result<Option<Message>> {
         let [kind, id, a, b, c] = words_of(&bytes);
         Message { kind, id, words: [a, b, c], fds }
     }))
+}
+
+/// Maps the device's memory.
+pub fn map_device(file: BorrowedFd) -> io::Result<Arc<Mapping>> {
+    Mapping::new(file, 0, DEVICE_BYTES, Access::ReadWrite).map(Arc::new).map_err(io::Error::other)
 }
 
 pub fn bytes_of(words: impl IntoIterator<Item = u64>) -> Vec<u8> {

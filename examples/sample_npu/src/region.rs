@@ -1,44 +1,32 @@
 //! Who owns which bytes of the device's memory.
 
 use crate::link::Link;
+use crate::protocol::{DEVICE_BYTES, RING_BYTES};
 use nnhal::backend::BackendError;
-use nnhal::memory::{ClientSlice, MemoryError, SharedU64};
+use nnhal::memory::{ClientSlice, MemoryError};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Blocks start at multiples of this: a tile, a cache line.
 const ALIGNMENT: usize = 64;
 
-/// The free blocks: where each starts, and its bytes.
-pub struct Free(BTreeMap<usize, usize>);
+/// The blocks that are taken: where each starts and ends.
+#[derive(Default)]
+pub struct Blocks(BTreeMap<usize, usize>);
 
-impl Free {
-    pub fn new(start: usize, end: usize) -> Self {
-        Free([(start, end - start)].into())
-    }
-
-    /// The first block that is large enough.
-    pub fn take(&mut self, len: usize) -> Option<usize> {
-        let (&start, &size) = self.0.iter().find(|(_, &size)| size >= len)?;
-        self.0.remove(&start);
-        if size > len {
-            self.0.insert(start + len, size - len);
-        }
-        Some(start)
-    }
-
-    /// Gives a block back, and joins it with its neighbours.
-    pub fn give(&mut self, mut start: usize, mut len: usize) {
-        if let Some((&before, &size)) = self.0.range(..start).next_back() {
-            if before + size == start {
-                self.0.remove(&before);
-                (start, len) = (before, size + len);
+impl Blocks {
+    /// Takes `len` bytes of the first gap that is large enough; tells where they start.
+    fn take(&mut self, len: usize) -> Option<usize> {
+        let mut start = RING_BYTES;
+        for (&next, &end) in &self.0 {
+            if next - start >= len {
+                break;
             }
+            start = end;
         }
-        if let Some(size) = self.0.remove(&(start + len)) {
-            len += size;
-        }
-        self.0.insert(start, len);
+        let end = start.checked_add(len).filter(|&end| end <= DEVICE_BYTES)?;
+        self.0.insert(start, end);
+        Some(start)
     }
 }
 
@@ -48,23 +36,22 @@ impl Free {
 pub struct Region {
     pub link: Arc<Link>,
     pub start: usize,
-    pub len: usize,
-    taken: usize,
+    len: usize,
 }
 
 impl Region {
     pub fn new(link: &Arc<Link>, len: usize) -> Result<Self, BackendError> {
         let taken = len.max(1).checked_next_multiple_of(ALIGNMENT);
-        let block = taken.and_then(|taken| Some((link.free().take(taken)?, taken)));
-        let (start, taken) = block.ok_or(BackendError::OutOfDeviceMemory(len as u64))?;
-        Ok(Region { link: link.clone(), start, len, taken })
+        let start = taken.and_then(|taken| link.blocks().take(taken));
+        let start = start.ok_or(BackendError::OutOfDeviceMemory(len as u64))?;
+        Ok(Region { link: link.clone(), start, len })
     }
 
     /// One that `bytes` lie in.
     pub fn of(link: &Arc<Link>, bytes: &[u8]) -> Result<Self, BackendError> {
         let region = Region::new(link, bytes.len())?;
         let written = region.slice().and_then(|slice| slice.write(bytes));
-        written.map_err(|source| BackendError::Memory { what: "the device's memory".into(), source })?;
+        written.map_err(BackendError::memory("the device's memory"))?;
         Ok(region)
     }
 
@@ -77,16 +64,11 @@ impl Region {
     pub fn slice(&self) -> Result<ClientSlice, MemoryError> {
         ClientSlice::new(self.link.memory.clone(), self.start, self.len)
     }
-
-    /// The word at byte `at` of it.
-    pub fn word(&self, at: usize) -> Result<SharedU64, MemoryError> {
-        SharedU64::new(self.link.memory.clone(), self.start + at)
-    }
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
-        self.link.free().give(self.start, self.taken);
+        self.link.blocks().0.remove(&self.start);
     }
 }
 
@@ -95,15 +77,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_that_are_given_back_become_one_again() {
-        let mut free = Free::new(64, 64 + 320);
-        let blocks: Vec<usize> = (0..5).map(|_| free.take(64).unwrap()).collect();
-        assert_eq!((blocks, free.take(1)), (vec![64, 128, 192, 256, 320], None));
-        for start in [128, 256, 192] {
-            free.give(start, 64);
-        }
-        assert_eq!(free.take(192), Some(128));
-        [(128, 192), (320, 64), (64, 64)].into_iter().for_each(|(start, len)| free.give(start, len));
-        assert_eq!(free.take(320), Some(64));
+    fn gaps_are_filled_and_the_end_is_the_end() {
+        let mut blocks = Blocks::default();
+        let starts = [64, 128, 64].map(|len| blocks.take(len).unwrap() - RING_BYTES);
+        assert_eq!((starts, blocks.take(DEVICE_BYTES - RING_BYTES - 255)), ([0, 64, 192], None));
+        blocks.0.remove(&(RING_BYTES + 64));
+        let starts = [192, 64, 64, 64].map(|len| blocks.take(len).unwrap() - RING_BYTES);
+        assert_eq!((starts, blocks.take(usize::MAX)), ([256, 64, 128, 448], None));
     }
 }

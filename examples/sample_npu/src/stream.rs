@@ -10,23 +10,23 @@ const WORDS: usize = 20;
 pub const INSTRUCTION_BYTES: usize = 4 * WORDS;
 
 /// To the scratchpad at `to` from argument `x`, and from the scratchpad at `x` to argument `to`.
-pub const LOAD: u32 = 1;
-pub const STORE: u32 = 2;
+pub const LOAD: i32 = 1;
+pub const STORE: i32 = 2;
 /// `x` plus `y`, element by element; `x_units` and `y_units` bring them to common units, `out` to those of the result.
-pub const ADD: u32 = 3;
+pub const ADD: i32 = 3;
 /// Each row of `x` by all `units` rows of the weights at `y`, plus the biases at `table`.
-pub const FULLY_CONNECTED: u32 = 4;
+pub const FULLY_CONNECTED: i32 = 4;
 /// `x`, brought into the range.
-pub const CLAMP: u32 = 5;
+pub const CLAMP: i32 = 5;
 /// For each byte of `x` its entry in the table of 256 at `table`.
-pub const LOOKUP: u32 = 6;
+pub const LOOKUP: i32 = 6;
 
 /// How elements are read or written: zero point, and what brings them to the next units.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Units {
     pub zero_point: i32,
-    pub mantissa: i32,
-    pub shift: i32,
+    mantissa: i32,
+    shift: i32,
 }
 
 impl Units {
@@ -41,52 +41,56 @@ impl Units {
 }
 
 /// One instruction. Its code says which fields count.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Instruction {
-    pub code: u32,
-    pub x: u32,
-    pub y: u32,
-    pub to: u32,
+    pub code: i32,
+    pub x: i32,
+    pub y: i32,
+    pub to: i32,
     /// Shape of `x`.
-    pub rows: u32,
-    pub channels: u32,
-    pub units: u32,
-    pub table: u32,
+    pub rows: i32,
+    pub channels: i32,
+    pub units: i32,
+    pub table: i32,
     pub x_units: Units,
     pub y_units: Units,
     pub out: Units,
-    /// Smallest and largest element of the result, the fused activation included, and whether elements are signed.
+    /// Smallest and largest element of the result, the fused activation included, and whether elements are signed: 1 or 0.
     pub low: i32,
     pub high: i32,
-    pub signed: bool,
+    pub signed: i32,
 }
 
 impl Instruction {
     /// One that reads a value of this shape at `x`, less what else it needs.
-    pub fn new(code: u32, x: u32, to: u32, Shape { rows, channels }: Shape) -> Self {
-        Instruction { code, x, to, rows: rows as u32, channels: channels as u32, ..Default::default() }
+    pub fn new(code: i32, x: i32, to: i32, Shape { rows, channels }: Shape) -> Self {
+        Instruction { code, x, to, rows: rows as i32, channels: channels as i32, ..Default::default() }
     }
 
-    pub fn to_bytes(self) -> Vec<u8> {
+    /// Its words, in their order in the stream.
+    #[rustfmt::skip] // a table
+    fn words(&mut self) -> [&mut i32; WORDS] {
         let Instruction { code, x, y, to, rows, channels, units, table, .. } = self;
-        let sizes = [code, x, y, to, rows, channels, units, table].map(|size| size as i32);
-        let units = [self.x_units, self.y_units, self.out];
-        let units = units.into_iter().flat_map(|of| [of.zero_point, of.mantissa, of.shift]);
-        let range = [self.low, self.high, self.signed.into()];
-        sizes.into_iter().chain(units).chain(range).flat_map(i32::to_le_bytes).collect()
+        let Instruction { x_units: a, y_units: b, out: c, low, high, signed, .. } = self;
+        [
+            code, x, y, to, rows, channels, units, table,
+            &mut a.zero_point, &mut a.mantissa, &mut a.shift,
+            &mut b.zero_point, &mut b.mantissa, &mut b.shift,
+            &mut c.zero_point, &mut c.mantissa, &mut c.shift,
+            low, high, signed,
+        ]
+    }
+
+    pub fn to_bytes(mut self) -> Vec<u8> {
+        self.words().into_iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
     /// What [`to_bytes`](Self::to_bytes) made. Whatever the bytes are, an engine checks where it reads and writes.
     pub fn from_bytes(bytes: &[u8]) -> Self {
-        let mut words = [0; WORDS];
-        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+        let mut instruction = Instruction::default();
+        for (word, bytes) in instruction.words().into_iter().zip(bytes.as_chunks().0) {
             *word = i32::from_le_bytes(*bytes);
         }
-        let [code, x, y, to, rows, channels, units, table, ..] = words.map(|word| word as u32);
-        let rest = &words[8..];
-        let of = |i: usize| Units { zero_point: rest[i], mantissa: rest[i + 1], shift: rest[i + 2] };
-        let (x_units, y_units, out) = (of(0), of(3), of(6));
-        let (low, high, signed) = (rest[9], rest[10], rest[11] != 0);
-        Instruction { code, x, y, to, rows, channels, units, table, x_units, y_units, out, low, high, signed }
+        instruction
     }
 }

@@ -76,7 +76,7 @@ pub const CALLS: &[c_long] = &[
     SYS_madvise,
     SYS_mremap,
     SYS_munmap,
-    // Threads, signals, and what they are told of themselves.
+    // Threads, signals, and what threads ask about themselves.
     SYS_clock_gettime,
     SYS_exit,
     SYS_exit_group,
@@ -119,7 +119,7 @@ pub const OF_THE_LIBRARY: &[c_long] = &[SYS_rseq];
 #[cfg(not(target_env = "gnu"))]
 pub const OF_THE_LIBRARY: &[c_long] = &[];
 
-/// What Android's handler of crashes calls beside the above. Without new privileges it starts no `crash_dump`, but writes
+/// Calls that Android's crash handler makes beside the above. Without new privileges it starts no `crash_dump`, but writes
 /// the tombstone itself, in the process that crashes: from the stacks of all threads, which it signals, to a file that
 /// `tombstoned` hands it. These are the calls of the platform's own list for that, crash_dump.policy in
 /// system/core/debuggerd/seccomp_policy; `super::narrowed` has the rest. Whatever is trapped in that handler ends it.
@@ -129,8 +129,8 @@ pub const OF_A_CRASH: &[c_long] =
 #[cfg(not(target_os = "android"))]
 pub const OF_A_CRASH: &[c_long] = &[];
 
-/// What it takes to start the backend's process again and to look after it, and what that process does until it confines
-/// itself: it inherits the filter of who started it. Loaders look whether files are there.
+/// Calls that start the backend's process again and look after it, and calls of that process until it confines itself: it
+/// inherits the filter of its parent. Loaders look whether files are there.
 pub const TO_START_A_PROCESS: &[c_long] = &[SYS_execve, SYS_kill, SYS_set_tid_address, SYS_umask, SYS_wait4];
 #[cfg(target_arch = "x86_64")]
 pub const TO_START_A_PROCESS_OLD: &[c_long] = &[SYS_access, SYS_arch_prctl];

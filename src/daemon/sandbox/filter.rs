@@ -23,7 +23,7 @@ pub enum FilterError {
 /// Puts the filters upon all threads of this process. How many calls they let pass, some only with some arguments.
 pub fn apply(processes: Processes) -> Result<usize, FilterError> {
     let Filters { refusing, quiet, count } = Filters::new(processes).map_err(FilterError::Make)?;
-    // First that, as nothing else would tell: without a handler a refusal ends the process.
+    // The handler comes first: without it a refusal ends the process, and nothing would tell why.
     tell(refuse_trapped_calls().map_err(FilterError::Tell)?).map_err(FilterError::Tell)?;
     // In this order: under the last no other can be put upon it.
     for filter in quiet.iter().chain([&refusing]) {
@@ -48,7 +48,7 @@ impl Filters {
             SeccompFilter::new(rules, other, these, architecture)?.try_into()
         };
         let error = |rules, errno| program(rules, SeccompAction::Allow, SeccompAction::Errno(errno as u32));
-        // Whoever makes threads by `clone3` makes them by `clone` where there is none.
+        // Libraries that make threads by `clone3` use `clone` where the kernel has no `clone3`.
         let not_there = error(BTreeMap::from([(libc::SYS_clone3, Vec::new())]), libc::ENOSYS)?;
         let no_process = error(unwanted_clones(processes)?.into_iter().collect(), libc::EPERM)?;
         let lists = [CALLS, FORKS, OLD_CALLS, OF_THE_LIBRARY, OF_A_CRASH];

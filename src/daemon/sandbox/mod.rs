@@ -18,8 +18,8 @@ pub use processes::Processes;
 use crate::memory::give_up_new_privileges;
 use nix::sys::resource::{setrlimit, Resource};
 
-/// What can be given up before anything is there: nothing that this process starts gains privileges by it, and no crash
-/// leaves its memory, which is clients' data, in a file. To be called by the process's only thread.
+/// Gives up what can be given up before anything is there: programs that this process starts gain no privileges, and a
+/// crash leaves no copy of its memory, which is clients' data, in a file. Must be called by the process's only thread.
 ///
 /// Android's tombstones are written by a handler of the crash's signal, and by no core dump.
 pub fn give_up_privileges() {
@@ -32,7 +32,7 @@ pub fn give_up_privileges() {
 }
 
 /// Has the kernel refuse all threads of this process, for the rest of its life, what is on no list: the call fails with
-/// EPERM, and the log has a line about it. Where the kernel or the architecture does not have that, the log says so.
+/// EPERM, and the log has a line about it. If the kernel or the architecture cannot do that, the log says so.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub fn confine(processes: Processes) {
     match filter::apply(processes) {

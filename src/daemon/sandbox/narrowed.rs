@@ -49,7 +49,7 @@ pub fn narrowed(processes: Processes, process: u32) -> Result<Narrowed> {
         // To itself, as `abort` does, and to threads whose stack is dumped.
         (SYS_tgkill, own.clone()),
         (SYS_rt_tgsigqueueinfo, own.clone()),
-        // Of itself: the binder crate, where the kernel tells whose call it is, and the dump of a crash.
+        // Reads of its own memory: by the binder crate, where the kernel names the caller, and by the dump of a crash.
         (SYS_process_vm_readv, own),
         // Whether two descriptors of its own are one open file.
         (SYS_kcmp, unless_it_starts(vec![rule(&[is(0, this)?, is(1, this)?, is(2, 0)?])?])),

@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Processes {
     None,
-    /// It starts its backend's process again and again. What it may for that it may start any program with; what it
-    /// starts inherits its filter, and so has no more than it has itself.
+    /// It starts its backend's process again and again. The calls for that would start any program, but a program that it
+    /// starts inherits the filter, and so may do no more than it may itself.
     Starts,
 }

@@ -67,7 +67,7 @@ impl LstmParams {
     }
 }
 
-/// A call of an LSTM without an auxiliary input, read once for whoever evaluates it.
+/// A call of an LSTM without an auxiliary input, read once for all that evaluate it.
 #[derive(Clone, Copy, Debug)]
 pub struct LstmCall {
     pub layout: LstmLayout,

@@ -131,7 +131,7 @@ pub fn run(service: &ServiceName, args: &ConformanceArgs) -> Result<(), ToolErro
     account.verdict()
 }
 
-/// Who takes note of what happens, and brings the driver back.
+/// Takes note of what happens, and brings the driver back.
 struct Listener {
     work: Arc<Work>,
     account: Account,

@@ -31,7 +31,7 @@ impl Available {
             Available { interface_version, paths: Vec::new(), device_memory: true, left_out: Vec::new() };
         let prepare = |model: &Model| driver.prepare(model, &PrepareOptions::default());
         let prepared = match prepare(&trivial_model()) {
-            // A device may compute in 8 bits only. What is told is why the first model was refused.
+            // A device may compute in 8 bits only. The reason that is reported is that of the first model.
             Err(why) if !why.is_fatal() => prepare(&trivial_quantised_model()).map_err(|_| why),
             prepared => prepared,
         }?;

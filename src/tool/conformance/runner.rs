@@ -70,7 +70,7 @@ pub struct Loss {
     rest: Vec<Task>,
 }
 
-/// Whoever hears what happens in a run.
+/// Hears what happens in a run.
 pub trait Audience {
     /// A task has ended; an error ends the run.
     fn ended(&mut self, report: Report) -> Result<(), ToolError>;
@@ -98,7 +98,7 @@ pub fn run(
         }
         tasks = rest;
     }
-    // There is no doubt what took the driver down where nothing else ran.
+    // If nothing else ran, this took the driver down without doubt.
     for task in alone {
         let start = Instant::now();
         let Some(loss) = Crew::run(work, &context, vec![task], 1, audience)? else { continue };
@@ -132,7 +132,7 @@ fn bring_back(
     audience.lost(loss, context)
 }
 
-/// What each worker is at, since when.
+/// The task of each worker, and since when it works at it.
 type Doing = Mutex<Option<(Task, Instant)>>;
 
 /// Threads at work on a list of tasks.

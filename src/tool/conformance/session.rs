@@ -139,7 +139,7 @@ impl<'a> Session<'a> {
             Ok(OutputShape { dimensions, isSufficient: shape.sufficient })
         };
         let Ok(shapes) = result.shapes.into_iter().map(shape).collect() else {
-            return fail("a dimension that is no 31-bit number");
+            return fail("a dimension does not fit 31 bits");
         };
         // Microseconds over queues.
         let ns = |time: u64| i64::try_from(time).ok().and_then(|time| time.checked_mul(1000)).unwrap_or(-1);
@@ -147,7 +147,7 @@ impl<'a> Session<'a> {
         Ok(Ran { shapes, timing, ..Ran::new(ErrorStatus(result.status)) })
     }
 
-    /// Ends the session: its bursts have to let go of the memory.
+    /// Ends the session: its bursts have to release the memory.
     pub fn end(self) -> Step {
         if let Some(burst) = self.burst.get() {
             release(self.driver, burst, &burst_tokens(self.request))?;

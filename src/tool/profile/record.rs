@@ -14,7 +14,7 @@ const SPANS: usize = 1 << 18;
 /// More runs than this make no median better.
 const MOST_RUNS: usize = 2000;
 
-/// Who watches the runs of a model.
+/// Watches the runs of a model.
 pub struct Watch(Recorder);
 
 /// Runs that were watched.
@@ -112,7 +112,7 @@ pub fn is_of_processor(driver: &Driver) -> Result<bool, ToolError> {
     Ok(driver.answer("getType", driver.device().getType())? == DeviceType::CPU)
 }
 
-/// What this machine does at the most on so many threads, by the CPU backend's kernels: all where that is not said.
+/// What this machine does at the most on so many threads, or on all of them, by the CPU backend's kernels.
 pub fn peaks(threads: Option<usize>) -> Option<Peaks> {
     let backend = match threads {
         Some(threads) => CpuBackend::new(threads),

@@ -68,7 +68,7 @@ pub struct Input {
     pub label: Option<usize>,
 }
 
-/// Of the inputs with labels.
+/// How many of the inputs with labels were predicted right.
 #[derive(Serialize)]
 pub struct Accuracy {
     pub right: usize,

@@ -36,19 +36,6 @@ pub mod control {
         fn threads(&self) -> usize;
     }
 
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum Priority {
-        Low,
-        Medium,
-        High,
-    }
-
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub struct Load {
-        pub waiting: usize,
-        pub running: usize,
-    }
-
     #[derive(Default)]
     pub struct Control {
         pub deadline_ns: Option<u64>,

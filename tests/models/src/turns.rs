@@ -1,8 +1,9 @@
 //! Turns at computing: no turn is given twice, none is lost, nobody who waits is forgotten.
 
 use crate::explore;
-use crate::stand_ins::control::{Control, Load, Priority, Yield};
+use crate::stand_ins::control::{Control, Yield};
 use crate::stand_ins::{clock, control, slow_calls};
+use demand::{Load, Priority};
 use loom::cell::UnsafeCell;
 use loom::thread;
 use std::cell::Cell;
@@ -11,6 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use subject::{Start, Turn, Turns};
 
+#[path = "../../../src/scheduler/demand.rs"]
+mod demand;
 #[path = "../../../src/scheduler/turns.rs"]
 mod subject;
 

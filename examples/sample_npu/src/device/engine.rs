@@ -27,83 +27,61 @@ pub struct Place {
     pub tiled: bool,
 }
 
-pub struct Engine {
-    scratch: Vec<u8>,
+/// Runs a job to its end, with a scratchpad for its values.
+pub fn run(work: &Work) -> Result<(), JobStatus> {
+    let mut scratch = vec![0; SCRATCH_BYTES];
+    for i in &work.stream {
+        check(work)?;
+        let shape = Shape { rows: i.rows as usize, channels: i.channels as usize };
+        let value = |at: i32| part(&scratch, at, shape.plain_len());
+        let result: Vec<u8> = match i.code {
+            stream::LOAD => load(place(work, i.x)?, shape)?,
+            stream::STORE => {
+                store(place(work, i.to)?, value(i.x)?, shape)?;
+                continue;
+            }
+            stream::ADD => value(i.x)?.iter().zip(value(i.y)?).map(|(&x, &y)| add(i, x, y)).collect(),
+            stream::FULLY_CONNECTED => fully_connected(work, i, value(i.x)?, shape)?,
+            stream::CLAMP => value(i.x)?.iter().map(|&x| into_range(i, widen(i, x))).collect(),
+            stream::LOOKUP => {
+                let table = part(&work.tables, i.table, 256)?;
+                value(i.x)?.iter().map(|&x| table[usize::from(x)]).collect()
+            }
+            _ => return Err(JobStatus::Fault),
+        };
+        let to = scratch.get_mut(i.to as usize..).and_then(|rest| rest.get_mut(..result.len()));
+        to.ok_or(JobStatus::Fault)?.copy_from_slice(&result);
+    }
+    Ok(())
 }
 
-impl Engine {
-    pub fn new() -> Self {
-        Engine { scratch: vec![0; SCRATCH_BYTES] }
-    }
+fn part(list: &[u8], at: i32, len: usize) -> Result<&[u8], JobStatus> {
+    list.get(at as usize..).and_then(|rest| rest.get(..len)).ok_or(JobStatus::Fault)
+}
 
-    /// Runs a job to its end.
-    pub fn run(&mut self, work: &Work) -> Result<(), JobStatus> {
-        for i in &work.stream {
-            check(work)?;
-            let shape = Shape { rows: i.rows as usize, channels: i.channels as usize };
-            let len = shape.plain_len();
-            match i.code {
-                stream::LOAD => {
-                    let value = load(place(work, i.x)?, shape)?;
-                    self.part(i.to, len)?.copy_from_slice(&value);
-                }
-                stream::STORE => store(place(work, i.to)?, self.part(i.x, len)?, shape)?,
-                stream::ADD => {
-                    let (x, y) = (self.part(i.x, len)?.to_vec(), self.part(i.y, len)?.to_vec());
-                    for ((to, x), y) in self.part(i.to, len)?.iter_mut().zip(x).zip(y) {
-                        *to = add(i, x, y);
-                    }
-                }
-                stream::FULLY_CONNECTED => self.fully_connected(work, i, shape)?,
-                stream::CLAMP => {
-                    let x = self.part(i.x, len)?.to_vec();
-                    let to = self.part(i.to, len)?.iter_mut();
-                    to.zip(x).for_each(|(to, x)| *to = into_range(i, widen(i, x)));
-                }
-                stream::LOOKUP => {
-                    let x = self.part(i.x, len)?.to_vec();
-                    let table = constants(&work.tables, i.table, 256)?;
-                    let to = self.part(i.to, len)?.iter_mut();
-                    to.zip(x).for_each(|(to, x)| *to = table[usize::from(x)]);
-                }
-                _ => return Err(JobStatus::Fault),
-            }
-        }
-        Ok(())
-    }
-
-    fn part(&mut self, at: u32, len: usize) -> Result<&mut [u8], JobStatus> {
-        let rest = self.scratch.get_mut(at as usize..).ok_or(JobStatus::Fault)?;
-        rest.get_mut(..len).ok_or(JobStatus::Fault)
-    }
-
-    fn fully_connected(&mut self, work: &Work, i: &Instruction, shape: Shape) -> Result<(), JobStatus> {
-        let units = i.units as usize;
-        let weights_shape = Shape { rows: units, channels: shape.channels };
-        let weights = constants(&work.weights, i.y, weights_shape.tiled_len())?;
-        let biases = constants(&work.tables, i.table, units.saturating_mul(4))?;
-        let input = self.part(i.x, shape.plain_len())?.to_vec();
-        let output = self.part(i.to, shape.rows.saturating_mul(units))?;
-        let mut since_look = 0;
-        for (x, to) in input.chunks_exact(shape.channels).zip(output.chunks_exact_mut(units)) {
-            for (unit, (to, bias)) in to.iter_mut().zip(biases.chunks_exact(4)).enumerate() {
-                let mut sum = i32::from_le_bytes([bias[0], bias[1], bias[2], bias[3]]);
-                for (block, lanes) in x.chunks(LANES).enumerate() {
-                    for (&x, &w) in lanes.iter().zip(&weights[weights_shape.tile(unit, block)..]) {
-                        let (x, w) = (widen(i, x) - i.x_units.zero_point, widen(i, w) - i.y_units.zero_point);
-                        sum = sum.wrapping_add(x * w);
-                    }
-                }
-                *to = into_range(i, i.out.multiply(sum).saturating_add(i.out.zero_point));
-                since_look += shape.channels;
-                if since_look >= LOOK {
-                    since_look = 0;
-                    check(work)?;
+fn fully_connected(work: &Work, i: &Instruction, input: &[u8], shape: Shape) -> Result<Vec<u8>, JobStatus> {
+    let weights_shape = Shape { rows: i.units as usize, channels: shape.channels };
+    let weights = part(&work.weights, i.y, weights_shape.tiled_len())?;
+    let biases = part(&work.tables, i.table, weights_shape.rows.saturating_mul(4))?;
+    let (mut output, mut since_look) = (Vec::new(), 0);
+    for x in input.chunks_exact(shape.channels.max(1)) {
+        for (unit, bias) in biases.as_chunks().0.iter().enumerate() {
+            let mut sum = i32::from_le_bytes(*bias);
+            for (block, lanes) in x.chunks(LANES).enumerate() {
+                for (&x, &w) in lanes.iter().zip(&weights[weights_shape.tile(unit, block)..]) {
+                    let (x, w) = (widen(i, x) - i.x_units.zero_point, widen(i, w) - i.y_units.zero_point);
+                    sum = sum.wrapping_add(x * w);
                 }
             }
+            output.push(into_range(i, i.out.multiply(sum).saturating_add(i.out.zero_point)));
+            since_look += shape.channels;
+            if since_look >= LOOK {
+                since_look = 0;
+                check(work)?;
+            }
         }
-        Ok(())
     }
+    Ok(output)
 }
 
 fn add(i: &Instruction, x: u8, y: u8) -> u8 {
@@ -119,10 +97,9 @@ fn into_range(i: &Instruction, value: i32) -> u8 {
 }
 
 fn widen(i: &Instruction, byte: u8) -> i32 {
-    if i.signed {
-        i32::from(byte as i8)
-    } else {
-        i32::from(byte)
+    match i.signed != 0 {
+        true => i32::from(byte as i8),
+        false => i32::from(byte),
     }
 }
 
@@ -137,18 +114,16 @@ fn load(place: &Place, shape: Shape) -> Result<Vec<u8>, JobStatus> {
 }
 
 fn store(place: &Place, value: &[u8], shape: Shape) -> Result<(), JobStatus> {
-    let written =
-        if place.tiled { place.slice.write(&tiled(value, shape)) } else { place.slice.write(value) };
+    let written = match place.tiled {
+        true => place.slice.write(&tiled(value, shape)),
+        false => place.slice.write(value),
+    };
     written.map_err(|_| JobStatus::BadMemory)
 }
 
-fn place(work: &Work, argument: u32) -> Result<&Place, JobStatus> {
+fn place(work: &Work, argument: i32) -> Result<&Place, JobStatus> {
     let place = work.places.get(argument as usize).ok_or(JobStatus::Fault)?;
     place.as_ref().map_err(|_| JobStatus::BadMemory)
-}
-
-fn constants(list: &[u8], at: u32, len: usize) -> Result<&[u8], JobStatus> {
-    list.get(at as usize..).and_then(|rest| rest.get(..len)).ok_or(JobStatus::Fault)
 }
 
 /// An error if the driver wants the job stopped.

@@ -158,7 +158,7 @@ fn by_the_dozen(bench: &Bench) -> Step {
         }
         std::thread::sleep(Duration::from_millis(500));
         let served = is_alive(bench.context).map_err(|stop| stop.at("the second client"));
-        // Whoever still waits comes back now.
+        // Calls that still wait return now.
         client.close();
         served
     })

@@ -47,7 +47,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "noise_on_the_socket",
-        sent: "bytes that are no binder, and connections that say nothing",
+        sent: "bytes that are not binder, and connections that say nothing",
         rule: "the driver goes on",
         run: noise,
     },
@@ -80,7 +80,7 @@ impl Interface for Sulking {}
 impl IPreparedModelCallback for Sulking {
     fn notify(&self, _: ErrorStatus, _: Option<&Strong<dyn IPreparedModel>>) -> BinderResult<()> {
         if let Ok(receiver) = self.0.lock() {
-            let _ = receiver.recv(); // the end of the sender is what it waits for
+            let _ = receiver.recv(); // waits for the end of the sender
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! `burst`: one burst runs many times over the same memory, and over memory that it has let go of.
+//! `burst`: one burst runs many times over the same memory, and over memory that it has released.
 
 use super::general::prepare_model;
 use crate::client::burst_tokens;

@@ -36,7 +36,7 @@ impl<'a> Mutations<'a> {
         self.show(what, PrepareOptions::default(), |model| mutate(&mut model.main))
     }
 
-    /// Shows the model changed. Of the constants in the model itself only the end may be changed, by appending.
+    /// Shows the changed model. `mutate` may append constants to the model, but must not change those that are there.
     pub fn show(&mut self, what: String, options: PrepareOptions, mutate: impl FnOnce(&mut Model)) -> Step {
         mutate(self.model);
         let step = (self.sink)(&what, self.model, &options);

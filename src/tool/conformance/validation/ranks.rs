@@ -10,7 +10,7 @@ pub fn run(m: &mut Mutations) -> Step {
         for (n, &input) in operation.inputs.iter().enumerate() {
             let Some((least, most)) = ranks(operation, n) else { continue };
             let input = input as usize;
-            // Of unknown rank: nothing may be said of it.
+            // Its rank is unknown, so any rank may be right.
             if main.operands[input].dimensions.is_empty() {
                 continue;
             }
