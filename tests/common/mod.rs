@@ -14,6 +14,7 @@ pub mod domains;
 pub mod fences;
 pub mod fmq;
 pub mod loops;
+pub mod native_window;
 pub mod process;
 pub mod recurrent;
 
