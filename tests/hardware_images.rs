@@ -5,89 +5,17 @@ mod common;
 
 use binder::Strong;
 use common::conv::Convolutions;
-use common::domains::{parcels, roles, tensor, Device, FAILURE, INVALID};
+use common::domains::{model_of, tensor, Device, FAILURE, INVALID};
 use common::fences::*;
-use common::native_window::{handle, locks_of, symbol, Fault};
+use common::images::{driver, Image, UNTOUCHED};
+use common::native_window::{handle, locks_of, Fault};
+use common::process::wait_until;
 use common::*;
 use nnhal::aidl::*;
 use nnhal::client::controller::{Channels, Controller};
 use nnhal::fmq::codec::{Argument, RequestPacket};
 use nnhal::fmq::Limit;
-use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, Once};
-
-/// What lies between rows, and where nothing was written yet.
-const UNTOUCHED: u8 = 0xee;
-
-fn driver() -> Harness {
-    static STAND_IN: Once = Once::new();
-    // SAFETY: the functions are of their names' types, and keep to what the headers say unless a test wants a fault.
-    STAND_IN.call_once(|| assert!(unsafe { nnhal::memory::stand_in_for_native_window(symbol) }));
-    Harness::with_data(None)
-}
-
-/// An image, as its client has it.
-struct Image {
-    file: File,
-    description: HardwareBufferDescription,
-    pixel: usize,
-    /// Bytes from one row to the next.
-    row: usize,
-    fault: Fault,
-}
-
-impl Image {
-    /// `height` rows of `width` pixels of these bytes, every `row` bytes.
-    fn new(format: PixelFormat, pixel: usize, [width, height]: [i32; 2], row: usize) -> Self {
-        let (usage, stride) = (BufferUsage(0x33), (row / pixel) as i32);
-        let description = HardwareBufferDescription { width, height, layers: 1, format, usage, stride };
-        let file = memfd(&vec![UNTOUCHED; row * height as usize]);
-        Image { file, description, pixel, row, fault: Fault::Nothing }
-    }
-
-    /// One of floats: each is a pixel.
-    fn floats(width: usize, height: usize, row: usize) -> Self {
-        Image::new(PixelFormat::RGBA_8888, 4, [width as i32, height as i32], row)
-    }
-
-    fn memory(&self) -> Memory {
-        let handle = NativeHandle {
-            fds: descriptor(&self.file).into_iter().collect(),
-            ints: handle(self.row as i32, self.fault),
-        };
-        Memory::HardwareBuffer(HardwareBuffer { description: self.description.clone(), handle })
-    }
-
-    fn pool(&self) -> RequestMemoryPool {
-        RequestMemoryPool::Pool(self.memory())
-    }
-
-    fn row_len(&self) -> usize {
-        self.description.width as usize * self.pixel
-    }
-
-    fn with(self, pixels: &[u8]) -> Self {
-        self.fill(pixels);
-        self
-    }
-
-    fn fill(&self, pixels: &[u8]) {
-        for (i, row) in pixels.chunks(self.row_len()).enumerate() {
-            self.file.write_all_at(row, (i * self.row) as u64).expect("written");
-        }
-    }
-
-    /// Checks that it holds these pixels, and that nothing else was written.
-    #[track_caller]
-    fn assert_holds(&self, pixels: &[u8], what: &str) {
-        for (i, row) in bytes_of(&self.file).chunks(self.row).enumerate() {
-            let (ours, padding) = row.split_at(self.row_len());
-            assert!(ours == &pixels[i * self.row_len()..][..self.row_len()], "{what}: row {i}");
-            assert!(padding.iter().all(|&byte| byte == UNTOUCHED), "{what}: after row {i}");
-        }
-    }
-}
 
 fn whole(pool: i32) -> RequestArgument {
     argument(pool, 0, 0)
@@ -128,7 +56,6 @@ fn in_every_way(model: &Strong<dyn IPreparedModel>, request: &Request, check: &d
 #[test]
 fn images_are_arguments_in_every_way_to_execute() {
     let driver = driver();
-    // 3: a kernel reads and writes in place where it can.
     for window in [1, 3] {
         let images = Convolutions { window, ..Default::default() };
         let model = driver.prepare(&images.model());
@@ -144,7 +71,7 @@ fn images_are_arguments_in_every_way_to_execute() {
                 output.fill(&vec![UNTOUCHED; images.bytes()]);
             };
             in_every_way(&model, &request_of(&input, &output), &check);
-            assert_eq!(locks_of(&input.file), None, "let go of");
+            wait_until("it is let go of", || locks_of(&input.file).is_none());
         }
     }
 }
@@ -168,7 +95,7 @@ fn a_pixel_is_as_many_bytes_as_its_format_says() {
     ] {
         let dims = [5, 7, pixel as i32];
         let bytes = tensor(OperandType::TENSOR_QUANT8_ASYMM, &dims, OperandLifeTime::TEMPORARY_VARIABLE);
-        let model = driver.prepare(&common::domains::model_of(&[bytes]));
+        let model = driver.prepare(&model_of(&[bytes]));
         // 64 is no whole number of pixels of 3 bytes.
         for row in [7 * pixel, 64] {
             let image = || Image::new(format, pixel, [7, 5], row);
@@ -211,19 +138,11 @@ fn an_image_serves_several_inputs_beside_other_memory() {
     }
 }
 
-struct Memories([Memory; 2]);
+struct Memories([Image; 2]);
 impl binder::Interface for Memories {}
 impl IFmqBurstCallback for Memories {
     fn getMemories(&self, slots: &[i32]) -> binder::BinderResult<Vec<Memory>> {
-        let copy = |&slot: &i32| match &self.0[slot as usize] {
-            Memory::HardwareBuffer(HardwareBuffer { description, handle }) => {
-                let fds = handle.fds.iter().map(|fd| fd.try_clone().expect("dup")).collect();
-                let (description, ints) = (description.clone(), handle.ints.clone());
-                Memory::HardwareBuffer(HardwareBuffer { description, handle: NativeHandle { fds, ints } })
-            }
-            other => panic!("{other:?}"),
-        };
-        Ok(slots.iter().map(copy).collect())
+        Ok(slots.iter().map(|&slot| self.0[slot as usize].memory()).collect())
     }
 }
 
@@ -233,7 +152,8 @@ fn images_come_over_queues() {
     let model = driver.prepare(&floor_model(&[2, 3]));
     let input = Image::floats(3, 2, 16).with(&floats(&[0.5, 1.5, 2.5, -0.5, 4.0, 5.5]));
     let output = Image::floats(3, 2, 20);
-    let callback = BnFmqBurstCallback::new_binder(Memories([input.memory(), output.memory()]));
+    let same_output = Image { file: output.file.try_clone().expect("dup"), ..Image::floats(3, 2, 20) };
+    let callback = BnFmqBurstCallback::new_binder(Memories([input, same_output]));
     let channels = Channels::create().expect("channels");
     let mut controller = Controller::new(&channels, std::time::Duration::ZERO).expect("a controller");
     let (requests, results) = (channels.requests.descriptor(), channels.results.descriptor());
@@ -454,8 +374,7 @@ fn device_buffers_are_filled_from_images_and_read_into_them() {
     let device = Device { harness: driver() };
     let dims = [2, 3];
     let operand = tensor(OperandType::TENSOR_FLOAT32, &dims, OperandLifeTime::TEMPORARY_VARIABLE);
-    let model = device.harness.prepare(&common::domains::model_of(&[operand]));
-    assert_eq!(parcels(&[&model]).len(), roles(&[0]).len());
+    let model = device.harness.prepare(&model_of(&[operand]));
     let buffer = device.allocate(&model, &dims, &[0], &[]);
     for row in [12, 32] {
         let bytes: Vec<u8> = (0..24).map(|i| (i + row) as u8).collect();
@@ -467,12 +386,14 @@ fn device_buffers_are_filled_from_images_and_read_into_them() {
     let small = Image::floats(2, 2, 12);
     assert_refused(buffer.object.copyTo(&small.memory()), INVALID, "a memory of 16 bytes");
     assert_refused(buffer.object.copyFrom(&small.memory(), &[]), INVALID, "a memory of 16 bytes");
+    let mut unread = Image::floats(3, 2, 16);
+    unread.description.usage = BufferUsage(0x30);
+    assert_refused(buffer.object.copyFrom(&unread.memory(), &[]), FAILURE, "not readable");
 }
 
 #[test]
-fn many_executions_at_once_share_an_image_or_are_told_so() {
-    let driver = Arc::new(driver());
-    let model = driver.prepare(&floor_model(&[2, 3]));
+fn many_executions_at_once_share_an_image() {
+    let driver = driver();
     let input = Image::floats(3, 2, 16).with(&floats(&[1.5; 6]));
     // Each imports it anew, as each request comes with a handle of its own.
     std::thread::scope(|scope| {
@@ -490,5 +411,4 @@ fn many_executions_at_once_share_an_image_or_are_told_so() {
             });
         }
     });
-    drop(model);
 }

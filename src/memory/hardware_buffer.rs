@@ -40,21 +40,6 @@ pub(super) struct Description {
     pub reserved_1: u64,
 }
 
-static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
-
-/// Has this process use the functions that `find` finds in place of libnativewindow's: for tests, on machines that have
-/// none. False if one is missing, or somebody needed a hardware buffer before.
-///
-/// # Safety
-///
-/// What `find` gives for the name of a function is null, or a function of the type that the name has in
-/// android/hardware_buffer.h and vndk/hardware_buffer.h, and that keeps to what they say.
-pub unsafe fn stand_in_for_native_window(find: impl Fn(&CStr) -> *mut c_void) -> bool {
-    // SAFETY: as the caller promises.
-    let library = unsafe { Library::new(find) };
-    library.is_some() && LIBRARY.set(library).is_ok()
-}
-
 type Buffer = *mut c_void;
 type CreateFromHandle = unsafe extern "C" fn(*const Description, *const c_int, i32, *mut Buffer) -> c_int;
 type Describe = unsafe extern "C" fn(Buffer, *mut Description);
@@ -118,6 +103,21 @@ impl Library {
             unsafe { Library::new(|name| libc::dlsym(library, name.as_ptr())) }
         })
     }
+}
+
+static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
+
+/// Has this process use the functions that `find` finds in place of libnativewindow's: for tests, on machines that have
+/// none. False if one is missing, or somebody needed a hardware buffer before.
+///
+/// # Safety
+///
+/// What `find` gives for the name of a function is null, or a function of the type that the name has in
+/// android/hardware_buffer.h and vndk/hardware_buffer.h, and that keeps to what they say.
+pub unsafe fn stand_in_for_native_window(find: impl Fn(&CStr) -> *mut c_void) -> bool {
+    // SAFETY: as the caller promises.
+    let library = unsafe { Library::new(find) };
+    library.is_some() && LIBRARY.set(library).is_ok()
 }
 
 /// A hardware buffer of a client; let go of when dropped.
@@ -241,7 +241,9 @@ impl HardwareBuffer {
                 Direction::ReadWrite => CPU_READ | CPU_WRITE,
             };
         let (library, buffer, all) = (&self.library, self.buffer, std::ptr::null());
-        let (mut start, mut pixel, mut stride) = (std::ptr::null_mut(), 1, 0);
+        // What a BLOB has, and of an image the allocator tells.
+        let (mut pixel, mut stride) = (self.pixel as i32, self.row_len() as i32);
+        let mut start = std::ptr::null_mut();
         // SAFETY: the buffer is alive; no rectangle means all of it, and the places are ours to be written.
         let status = unsafe {
             if self.is_image() {
@@ -255,17 +257,15 @@ impl HardwareBuffer {
             return Err(failed("lock", status));
         }
         // From here on it is unlocked if anything fails.
-        let (start, rows) = (start.cast(), Rows::plain(self.len()));
+        let (start, rows) = (start.cast(), Rows::plain(0));
         let mut locked = Locked { buffer: self, start, rows, region: None, is_locked: true, _turn: turn };
-        let mut span = self.len();
-        if self.is_image() {
-            let (count, stride) = (self.description.height as usize, usize::try_from(stride).unwrap_or(0));
-            let rows = Rows::new(count, self.row_len(), stride);
-            let rows = rows.filter(|_| usize::try_from(pixel) == Ok(self.pixel));
-            const OTHER: &str =
-                "the graphics allocator tells other pixels or rows of a hardware buffer than its format has";
-            (locked.rows, span) = rows.ok_or(MemoryError::Unsupported(OTHER))?;
-        }
+        let (count, stride) = (self.description.height as usize, usize::try_from(stride).unwrap_or(0));
+        let rows =
+            Rows::new(count, self.row_len(), stride).filter(|_| usize::try_from(pixel) == Ok(self.pixel));
+        let span;
+        (locked.rows, span) = rows.ok_or(MemoryError::Unsupported(
+            "the graphics allocator tells other pixels or rows of a hardware buffer than its format has",
+        ))?;
         // What an allocator gives may be a file that somebody can shrink.
         let skip = start as usize % page_size() as usize;
         locked.region = Some(Region::watch(start as usize - skip, span.saturating_add(skip))?);

@@ -78,10 +78,10 @@ fn usage_says_what_the_cpu_may_do() {
     let file = memfd();
     let reads = slice(&file, 0x3);
     reads.read(&mut [0; 8]).unwrap();
-    assert!(matches!(reads.write(&[0; 8]), Err(MemoryError::Access(_))));
+    assert!(matches!(reads.write(&[0; 8]), Err(MemoryError::Unsupported(_))));
     let writes = slice(&file, 0x30 | 1 << 20);
     writes.write(&[0; 8]).unwrap();
-    assert!(matches!(writes.read(&mut [0; 8]), Err(MemoryError::Access(_))));
+    assert!(matches!(writes.read(&mut [0; 8]), Err(MemoryError::Unsupported(_))));
     assert!(matches!(import(&file, 1 << 20), Err(MemoryError::Unsupported(_))));
 }
 

@@ -131,11 +131,13 @@ impl Mapping {
 
     /// Checks that the memory may be used so.
     pub(super) fn check_access(&self, access: Access) -> Result<(), MemoryError> {
+        // That a hardware buffer was made for something else than the CPU is no fault of its client.
+        let refused = if self.is_hardware_buffer() { MemoryError::Unsupported } else { MemoryError::Access };
         if access.reads() && !self.access.reads() {
-            return Err(MemoryError::Access("the memory is not readable"));
+            return Err(refused("the memory is not readable"));
         }
         if access.writes() && !self.access.writes() {
-            return Err(MemoryError::Access("the memory is not writable"));
+            return Err(refused("the memory is not writable"));
         }
         Ok(())
     }
