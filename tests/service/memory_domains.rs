@@ -144,8 +144,11 @@ fn copies_reach_every_kind_of_pool() {
             handle: NativeHandle { fds: vec![descriptor(&file).expect("dup")], ints: vec![] },
         })
     };
-    for (width, expected) in [(16, FAILURE), (64, INVALID)] {
+    let expected = [(16, FAILURE), (64, INVALID)];
+    for (width, expected) in expected {
         assert_eq!(status(&buffer.object.copyTo(&image(width))), expected, "{width} pixels of 4 bytes");
+    }
+    for (width, expected) in expected {
         assert_eq!(
             status(&buffer.object.copyFrom(&image(width), &[])),
             expected,
