@@ -37,8 +37,8 @@ fuzz_target!(|bytes: &[u8]| {
     let known: Vec<_> = pools
         .iter()
         .map(|pool| match pool {
-            RequestPool::Memory(pool) => RequestPool::Known(pool.size()),
-            RequestPool::Known(size) => RequestPool::Known(*size),
+            RequestPool::Memory(pool) => RequestPool::Known { size: pool.size(), is_image: pool.is_image() },
+            RequestPool::Known { size, is_image } => RequestPool::Known { size: *size, is_image: *is_image },
             RequestPool::Buffer { token } => RequestPool::Buffer { token: *token },
         })
         .collect();

@@ -265,7 +265,7 @@ fn request(inputs: [usize; 2], outputs: [usize; 2], dims: &[u32]) -> Request {
 
 /// Pool 0 is shared memory, the others are device buffers.
 fn known(tokens: &[i32]) -> Vec<RequestPool<'static>> {
-    let mut pools = vec![RequestPool::Known(1)];
+    let mut pools = vec![RequestPool::Known { size: 1, is_image: false }];
     pools.extend(tokens.iter().map(|&token| RequestPool::Buffer { token }));
     pools
 }

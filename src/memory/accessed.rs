@@ -3,6 +3,7 @@
 //! What lies there may change or vanish at any moment. Kernels get [`View`]s and [`Target`]s of it, everything else
 //! copies.
 
+use super::image::Rows;
 use super::mapping::Ending;
 use super::view::{Target, View};
 use super::{Access, ClientSlice, Mapping, MemoryError};
@@ -11,6 +12,7 @@ use super::{Access, ClientSlice, Mapping, MemoryError};
 pub struct Accessed<'m> {
     mapping: &'m Mapping,
     start: *mut u8,
+    rows: Rows,
     access: Access,
     ending: Ending<'m>,
 }
@@ -23,34 +25,49 @@ impl<'m> Accessed<'m> {
         mapping.check_access(access)?;
         mapping.still_there(())?;
         let begun = mapping.begin(access)?;
-        Ok(begun.map(|(start, ending)| Accessed { mapping, start, access, ending }))
+        Ok(begun.map(|(start, rows, ending)| Accessed { mapping, start, rows, access, ending }))
     }
 
-    /// What lies in `slice`, to be computed with. `None` if it is a slice of other memory or not to be read.
+    /// What lies in `slice`, to be computed with. `None` if it is a slice of other memory, parted by padding, or not to be
+    /// read.
     pub fn view(&self, slice: &ClientSlice) -> Option<View<'_, u8>> {
-        let start = self.place(slice).filter(|_| self.access.reads())?;
-        // SAFETY: the slice lies inside of the mapping, which is readable and outlives `self`.
-        Some(unsafe { View::from_raw(start, slice.len()) })
+        let may = self.rows.are_plain() && self.may_read(slice, slice.len());
+        // SAFETY: the slice lies inside of the mapping, which is readable, without padding, and outlives `self`.
+        may.then(|| unsafe { View::from_raw(self.start.wrapping_add(slice.offset()), slice.len()) })
     }
 
-    /// The first `len` bytes of `slice`, to be written. `None` if it is a slice of other memory, too short, or not to be
-    /// written.
+    /// The first `len` bytes of `slice`, to be written. `None` if it is a slice of other memory, parted by padding, too
+    /// short, or not to be written.
     pub fn target(&self, slice: &ClientSlice, len: usize) -> Option<Target<'_, u8>> {
-        let start = self.place(slice).filter(|_| self.access.writes() && len <= slice.len())?;
-        // SAFETY: the slice lies inside of the mapping, which is writable, outlives `self`, and has no references into it.
-        Some(unsafe { Target::from_raw(start, len) })
+        let may = self.rows.are_plain() && self.may_write(slice, len);
+        // SAFETY: the slice lies inside of the mapping, which is writable, without padding, outlives `self`, and has no
+        // references into it.
+        may.then(|| unsafe { Target::from_raw(self.start.wrapping_add(slice.offset()), len) })
     }
 
     /// Copies the first bytes of `slice` into `to`, which must not be longer than it.
     pub fn read(&self, slice: &ClientSlice, to: &mut [u8]) -> Result<(), MemoryError> {
-        let view = self.view(slice).filter(|view| to.len() <= view.len()).ok_or(NOT_THIS)?;
-        view.copy_to(to);
+        if !self.may_read(slice, to.len()) {
+            return Err(NOT_THIS);
+        }
+        for (at, part) in self.rows.runs(slice.offset(), to.len()) {
+            // SAFETY: as in `view`; neighbours of the slice's first bytes lie there.
+            let view = unsafe { View::from_raw(self.start.wrapping_add(at).cast_const(), part.len()) };
+            view.copy_to(&mut to[part]);
+        }
         self.check()
     }
 
     /// Copies `from`, which must not be longer than `slice`, to its start.
     pub fn write(&self, slice: &ClientSlice, from: &[u8]) -> Result<(), MemoryError> {
-        self.target(slice, from.len()).ok_or(NOT_THIS)?.copy_from(0, from);
+        if !self.may_write(slice, from.len()) {
+            return Err(NOT_THIS);
+        }
+        for (at, part) in self.rows.runs(slice.offset(), from.len()) {
+            // SAFETY: as in `target`; neighbours of the slice's first bytes lie there.
+            let mut target = unsafe { Target::from_raw(self.start.wrapping_add(at), part.len()) };
+            target.copy_from(0, &from[part]);
+        }
         self.check()
     }
 
@@ -72,8 +89,16 @@ impl<'m> Accessed<'m> {
         self.mapping.still_there(())
     }
 
-    fn place(&self, slice: &ClientSlice) -> Option<*mut u8> {
-        std::ptr::eq(self.mapping, slice.mapping()).then(|| self.start.wrapping_add(slice.offset()))
+    fn may_read(&self, slice: &ClientSlice, len: usize) -> bool {
+        self.has(slice, len) && self.access.reads()
+    }
+
+    fn may_write(&self, slice: &ClientSlice, len: usize) -> bool {
+        self.has(slice, len) && self.access.writes()
+    }
+
+    fn has(&self, slice: &ClientSlice, len: usize) -> bool {
+        std::ptr::eq(self.mapping, slice.mapping()) && len <= slice.len()
     }
 }
 

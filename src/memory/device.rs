@@ -74,6 +74,11 @@ impl Memory {
         }
     }
 
+    /// Whether it is a hardware buffer that is no BLOB, which is one operand whole.
+    pub fn is_image(&self) -> bool {
+        matches!(self, Memory::Mapped(mapping) if mapping.is_image())
+    }
+
     /// Whether it is known that its file shrank.
     pub fn vanished(&self) -> bool {
         matches!(self, Memory::Mapped(mapping) if mapping.vanished())

@@ -1,10 +1,12 @@
 //! Android's hardware buffers: memory of the graphics allocator, which only libnativewindow knows how to reach.
 //!
 //! The library's functions are looked up at run time, for nothing but Android has it; without it, [`super::pool`] makes
-//! do with the handle's dma-buf. Only BLOBs come here, which are plain bytes: must not know of images.
+//! do with a BLOB's dma-buf, which holds plain bytes, and with no image's. Of an image only the allocator knows where its rows
+//! lie: its word is taken when the buffer is locked. What the client says of them is for the allocator to compare.
 
 use super::file::Direction;
 use super::guard::Region;
+use super::image::Rows;
 use super::kernel::page_size;
 use super::Access;
 use super::MemoryError;
@@ -26,28 +28,24 @@ const MAX_HANDLE_PART: usize = 1024;
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(super) struct Description {
+    /// In pixels; those of a BLOB are bytes.
     pub width: u32,
     pub height: u32,
     pub layers: u32,
     pub format: u32,
     pub usage: u64,
+    /// In pixels.
     pub stride: u32,
     pub reserved_0: u32,
     pub reserved_1: u64,
-}
-
-impl Description {
-    /// A BLOB of `size` bytes.
-    pub fn blob(size: u32, usage: u64) -> Self {
-        let (width, stride, format) = (size, size, BLOB);
-        Description { width, height: 1, layers: 1, format, usage, stride, ..Default::default() }
-    }
 }
 
 type Buffer = *mut c_void;
 type CreateFromHandle = unsafe extern "C" fn(*const Description, *const c_int, i32, *mut Buffer) -> c_int;
 type Describe = unsafe extern "C" fn(Buffer, *mut Description);
 type Lock = unsafe extern "C" fn(Buffer, u64, i32, *const c_void, *mut *mut c_void) -> c_int;
+type LockAndGetInfo =
+    unsafe extern "C" fn(Buffer, u64, i32, *const c_void, *mut *mut c_void, *mut i32, *mut i32) -> c_int;
 type Unlock = unsafe extern "C" fn(Buffer, *mut i32) -> c_int;
 type Release = unsafe extern "C" fn(Buffer);
 
@@ -57,6 +55,7 @@ pub(super) struct Library {
     create_from_handle: CreateFromHandle,
     describe: Describe,
     lock: Lock,
+    lock_and_get_info: LockAndGetInfo,
     unlock: Unlock,
     release: Release,
 }
@@ -72,6 +71,7 @@ impl Library {
         let create_from_handle = find(c"AHardwareBuffer_createFromHandle")?;
         let describe = find(c"AHardwareBuffer_describe")?;
         let lock = find(c"AHardwareBuffer_lock")?;
+        let lock_and_get_info = find(c"AHardwareBuffer_lockAndGetInfo")?;
         let unlock = find(c"AHardwareBuffer_unlock")?;
         let release = find(c"AHardwareBuffer_release")?;
         // SAFETY: not null, as was just looked, and of the types that these names have in the headers.
@@ -80,6 +80,7 @@ impl Library {
                 create_from_handle: std::mem::transmute::<*mut c_void, CreateFromHandle>(create_from_handle),
                 describe: std::mem::transmute::<*mut c_void, Describe>(describe),
                 lock: std::mem::transmute::<*mut c_void, Lock>(lock),
+                lock_and_get_info: std::mem::transmute::<*mut c_void, LockAndGetInfo>(lock_and_get_info),
                 unlock: std::mem::transmute::<*mut c_void, Unlock>(unlock),
                 release: std::mem::transmute::<*mut c_void, Release>(release),
             })
@@ -88,11 +89,10 @@ impl Library {
 
     /// This machine's libnativewindow, if it has one. Loaded when it is first needed.
     pub fn of_this_machine() -> Option<Self> {
-        static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
-        if !cfg!(target_os = "android") {
-            return None;
-        }
         *LIBRARY.get_or_init(|| {
+            if !cfg!(target_os = "android") {
+                return None;
+            }
             // SAFETY: loads a library of the system, which may run its initialisers; it is never unloaded.
             let library = unsafe { libc::dlopen(c"libnativewindow.so".as_ptr(), libc::RTLD_NOW) };
             if library.is_null() {
@@ -105,11 +105,28 @@ impl Library {
     }
 }
 
-/// A BLOB hardware buffer of a client; let go of when dropped.
+static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
+
+/// Has this process use the functions that `find` finds in place of libnativewindow's: for tests, on machines that have
+/// none. False if one is missing, or somebody needed a hardware buffer before.
+///
+/// # Safety
+///
+/// What `find` gives for the name of a function is null, or a function of the type that the name has in
+/// android/hardware_buffer.h and vndk/hardware_buffer.h, and that keeps to what they say.
+pub unsafe fn stand_in_for_native_window(find: impl Fn(&CStr) -> *mut c_void) -> bool {
+    // SAFETY: as the caller promises.
+    let library = unsafe { Library::new(find) };
+    library.is_some() && LIBRARY.set(library).is_ok()
+}
+
+/// A hardware buffer of a client; let go of when dropped.
 pub(super) struct HardwareBuffer {
     library: Library,
     buffer: Buffer,
-    len: usize,
+    description: Description,
+    /// Bytes of a pixel.
+    pixel: usize,
     usage: u64,
     /// Held during an access: what two locks at once do is not defined if one of them is to write. Nobody waits for it, for
     /// an access can last as long as a run; nor need anybody, as each execution imports its buffers anew.
@@ -124,10 +141,11 @@ unsafe impl Sync for HardwareBuffer {}
 
 impl HardwareBuffer {
     /// Has `library` import the handle of these descriptors, which stay the caller's, and `ints`. It checks that handle
-    /// and description fit each other.
+    /// and description fit each other. A pixel has so many bytes, and the whole buffer less than 2^32.
     pub fn import(
         library: Library,
         description: &Description,
+        pixel: usize,
         fds: &[c_int],
         ints: &[i32],
     ) -> Result<Self, MemoryError> {
@@ -149,7 +167,8 @@ impl HardwareBuffer {
         let mut imported = HardwareBuffer {
             library,
             buffer,
-            len: description.width as usize,
+            description: *description,
+            pixel,
             usage: 0,
             turn: Mutex::default(),
             vanished: AtomicBool::new(false),
@@ -157,18 +176,29 @@ impl HardwareBuffer {
         let mut actual = Description::default();
         // SAFETY: the buffer is alive, and the description is ours to be written.
         unsafe { (library.describe)(buffer, &mut actual) };
-        if actual.format != BLOB || actual.width < description.width {
+        let kind = |of: &Description| (of.width, of.height, of.layers, of.format);
+        if kind(&actual) != kind(description) {
             return Err(MemoryError::Unsupported("a hardware buffer is not what its description says"));
         }
         imported.usage = actual.usage & (CPU_READ | CPU_WRITE);
         if imported.usage == 0 {
-            return Err(MemoryError::Access("the hardware buffer was not made for the CPU to use"));
+            return Err(MemoryError::Unsupported("the hardware buffer was not made for the CPU to use"));
         }
         Ok(imported)
     }
 
+    /// Bytes of its pixels.
     pub fn len(&self) -> usize {
-        self.len
+        self.row_len() * self.description.height as usize
+    }
+
+    fn row_len(&self) -> usize {
+        self.description.width as usize * self.pixel
+    }
+
+    /// Whether it is no BLOB.
+    pub fn is_image(&self) -> bool {
+        self.description.format != BLOB
     }
 
     /// What the CPU may do with it.
@@ -185,11 +215,11 @@ impl HardwareBuffer {
         self.vanished.load(Ordering::SeqCst)
     }
 
-    /// Runs `copy`, which gets the start of the bytes, with the buffer locked for it.
-    pub fn around(&self, direction: Direction, copy: impl FnOnce(*mut u8)) -> Result<(), MemoryError> {
+    /// Runs `copy`, which gets the start of the rows and where they lie, with the buffer locked for it.
+    pub fn around(&self, direction: Direction, copy: impl FnOnce(*mut u8, Rows)) -> Result<(), MemoryError> {
         let locked =
             self.try_lock(direction)?.ok_or(MemoryError::Exhausted("the hardware buffer is in use"))?;
-        copy(locked.start);
+        copy(locked.start, locked.rows);
         locked.end()
     }
 
@@ -210,19 +240,35 @@ impl HardwareBuffer {
                 Direction::Write => CPU_WRITE,
                 Direction::ReadWrite => CPU_READ | CPU_WRITE,
             };
+        let (library, buffer, all) = (&self.library, self.buffer, std::ptr::null());
+        // What a BLOB has, and of an image the allocator tells.
+        let (mut pixel, mut stride) = (self.pixel as i32, self.row_len() as i32);
         let mut start = std::ptr::null_mut();
-        // SAFETY: the buffer is alive; no rectangle means all of it, and `start` is ours to be written.
-        let status =
-            unsafe { (self.library.lock)(self.buffer, usage, NO_FENCE, std::ptr::null(), &mut start) };
+        // SAFETY: the buffer is alive; no rectangle means all of it, and the places are ours to be written.
+        let status = unsafe {
+            if self.is_image() {
+                let (pixel, stride) = (&mut pixel, &mut stride);
+                (library.lock_and_get_info)(buffer, usage, NO_FENCE, all, &mut start, pixel, stride)
+            } else {
+                (library.lock)(buffer, usage, NO_FENCE, all, &mut start)
+            }
+        };
         if status != 0 || start.is_null() {
             return Err(failed("lock", status));
         }
         // From here on it is unlocked if anything fails.
-        let mut locked =
-            Locked { buffer: self, start: start.cast(), region: None, is_locked: true, _turn: turn };
+        let (start, rows) = (start.cast(), Rows::plain(0));
+        let mut locked = Locked { buffer: self, start, rows, region: None, is_locked: true, _turn: turn };
+        let (count, stride) = (self.description.height as usize, usize::try_from(stride).unwrap_or(0));
+        let rows =
+            Rows::new(count, self.row_len(), stride).filter(|_| usize::try_from(pixel) == Ok(self.pixel));
+        let span;
+        (locked.rows, span) = rows.ok_or(MemoryError::Unsupported(
+            "the graphics allocator tells other pixels or rows of a hardware buffer than its format has",
+        ))?;
         // What an allocator gives may be a file that somebody can shrink.
         let skip = start as usize % page_size() as usize;
-        locked.region = Some(Region::watch(start as usize - skip, self.len.saturating_add(skip))?);
+        locked.region = Some(Region::watch(start as usize - skip, span.saturating_add(skip))?);
         Ok(locked)
     }
 }
@@ -232,6 +278,7 @@ impl HardwareBuffer {
 pub(super) struct Locked<'b> {
     buffer: &'b HardwareBuffer,
     start: *mut u8,
+    rows: Rows,
     region: Option<Region>,
     /// Not unlocked yet.
     is_locked: bool,
@@ -239,9 +286,9 @@ pub(super) struct Locked<'b> {
 }
 
 impl Locked<'_> {
-    /// Where its bytes start.
-    pub fn start(&self) -> *mut u8 {
-        self.start
+    /// Where its rows start, and how they lie from there.
+    pub fn place(&self) -> (*mut u8, Rows) {
+        (self.start, self.rows)
     }
 
     /// Takes note if the memory was lost by now: what the allocator has mapped is no longer the buffer, never to be read

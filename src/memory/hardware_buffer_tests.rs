@@ -1,113 +1,15 @@
 //! Hardware buffers against a library of the test's own, whose buffers are mapped memfds.
 
+#[path = "../../tests/common/native_window.rs"]
+mod native_window;
+
 use super::*;
 use crate::memory::{Accessed, ClientSlice, Mapping};
-use std::collections::HashMap;
+use native_window::{handle, lock_of, locks_of, symbol, Fault};
 use std::fs::File;
-use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::{Arc, PoisonError};
-
-/// A buffer of the test's library.
-struct Fake {
-    description: Description,
-    fd: c_int,
-    start: *mut c_void,
-    locked: Option<u64>,
-}
-
-// SAFETY: only ever touched with `FAKES` locked.
-unsafe impl Send for Fake {}
-
-static FAKES: Mutex<Option<HashMap<usize, Fake>>> = Mutex::new(None);
-
-fn with_fakes<T>(body: impl FnOnce(&mut HashMap<usize, Fake>) -> T) -> T {
-    body(FAKES.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
-}
-
-const EINVAL: c_int = -22;
-
-/// Takes a handle of one descriptor and the number 7, for a memfd at least as large as the description says.
-unsafe extern "C" fn create(
-    description: *const Description,
-    handle: *const c_int,
-    method: i32,
-    buffer: *mut Buffer,
-) -> c_int {
-    // SAFETY: as the caller promises, three numbers and the data that they announce.
-    let (description, handle) = unsafe { (*description, std::slice::from_raw_parts(handle, 5)) };
-    let [12, 1, 1, fd, 7] = *handle else { return EINVAL };
-    // SAFETY: the caller's descriptor, which is open during the call.
-    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-    let file = File::from(fd.try_clone_to_owned().unwrap());
-    let len = file.metadata().unwrap().len() as usize;
-    if method != CLONE || len < description.width as usize {
-        return EINVAL;
-    }
-    let (protection, sharing) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-    // SAFETY: a fresh mapping at an address of the kernel's choice.
-    let start =
-        unsafe { libc::mmap(std::ptr::null_mut(), len.max(1), protection, sharing, file.as_raw_fd(), 0) };
-    assert_ne!(start, libc::MAP_FAILED);
-    let fd = std::os::fd::IntoRawFd::into_raw_fd(file);
-    with_fakes(|fakes| fakes.insert(start as usize, Fake { description, fd, start, locked: None }));
-    // SAFETY: the caller's to be written.
-    unsafe { *buffer = start };
-    0
-}
-
-unsafe extern "C" fn describe(buffer: Buffer, description: *mut Description) {
-    // SAFETY: the caller's to be written.
-    with_fakes(|fakes| unsafe { *description = fakes[&(buffer as usize)].description });
-}
-
-unsafe extern "C" fn lock(
-    buffer: Buffer,
-    usage: u64,
-    fence: i32,
-    rectangle: *const c_void,
-    start: *mut *mut c_void,
-) -> c_int {
-    with_fakes(|fakes| {
-        let fake = fakes.get_mut(&(buffer as usize)).unwrap();
-        let allowed = usage != 0 && usage & !fake.description.usage == 0;
-        if !allowed || fence != -1 || !rectangle.is_null() || fake.locked.replace(usage).is_some() {
-            return EINVAL;
-        }
-        // SAFETY: the caller's to be written.
-        unsafe { *start = fake.start };
-        0
-    })
-}
-
-unsafe extern "C" fn unlock(buffer: Buffer, fence: *mut i32) -> c_int {
-    let was_locked = with_fakes(|fakes| fakes.get_mut(&(buffer as usize)).unwrap().locked.take().is_some());
-    if was_locked && fence.is_null() {
-        0
-    } else {
-        EINVAL
-    }
-}
-
-unsafe extern "C" fn release(buffer: Buffer) {
-    let fake = with_fakes(|fakes| fakes.remove(&(buffer as usize)).unwrap());
-    assert!(fake.locked.is_none());
-    // SAFETY: what `create` opened and mapped; nobody uses it any more.
-    unsafe {
-        libc::munmap(fake.start, (fake.description.width as usize).max(1));
-        libc::close(fake.fd);
-    }
-}
-
-fn symbol(name: &CStr) -> *mut c_void {
-    match name.to_bytes() {
-        b"AHardwareBuffer_createFromHandle" => create as CreateFromHandle as *mut c_void,
-        b"AHardwareBuffer_describe" => describe as Describe as *mut c_void,
-        b"AHardwareBuffer_lock" => lock as Lock as *mut c_void,
-        b"AHardwareBuffer_unlock" => unlock as Unlock as *mut c_void,
-        b"AHardwareBuffer_release" => release as Release as *mut c_void,
-        other => panic!("{} is not used", String::from_utf8_lossy(other)),
-    }
-}
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 /// The test's library.
 pub(crate) fn library() -> Library {
@@ -117,6 +19,12 @@ pub(crate) fn library() -> Library {
 
 const SIZE: usize = 3 * 4096;
 
+/// A BLOB of `size` bytes.
+fn blob(size: u32, usage: u64) -> Description {
+    let (width, stride, format) = (size, size, BLOB);
+    Description { width, height: 1, layers: 1, format, usage, stride, ..Default::default() }
+}
+
 fn memfd() -> File {
     let fd = nix::sys::memfd::memfd_create(c"blob", nix::sys::memfd::MFdFlags::empty()).unwrap();
     let file = File::from(fd);
@@ -125,7 +33,7 @@ fn memfd() -> File {
 }
 
 fn import(file: &File, usage: u64) -> Result<HardwareBuffer, MemoryError> {
-    HardwareBuffer::import(library(), &Description::blob(SIZE as u32, usage), &[file.as_raw_fd()], &[7])
+    HardwareBuffer::import(library(), &blob(SIZE as u32, usage), 1, &[file.as_raw_fd()], &[7])
 }
 
 fn slice(file: &File, usage: u64) -> ClientSlice {
@@ -136,7 +44,7 @@ fn slice(file: &File, usage: u64) -> ClientSlice {
 fn a_library_that_lacks_a_function_is_none() {
     for missing in [c"AHardwareBuffer_createFromHandle", c"AHardwareBuffer_describe", c"AHardwareBuffer_lock"]
         .into_iter()
-        .chain([c"AHardwareBuffer_unlock", c"AHardwareBuffer_release"])
+        .chain([c"AHardwareBuffer_lockAndGetInfo", c"AHardwareBuffer_unlock", c"AHardwareBuffer_release"])
     {
         let find = |name: &CStr| if name == missing { std::ptr::null_mut() } else { symbol(name) };
         // SAFETY: every symbol is null, or a function of its name's type.
@@ -147,7 +55,6 @@ fn a_library_that_lacks_a_function_is_none() {
 
 #[test]
 fn bytes_go_in_and_out_under_a_lock_and_the_buffer_is_released() {
-    use std::os::unix::fs::FileExt;
     let file = memfd();
     let both = slice(&file, 0x33);
     both.part(100, 3).unwrap().write(&[1, 2, 3]).unwrap();
@@ -161,20 +68,9 @@ fn bytes_go_in_and_out_under_a_lock_and_the_buffer_is_released() {
     both.part(100, 2).unwrap().copy_to(&both.part(101, 2).unwrap()).unwrap();
     file.read_exact_at(&mut bytes, 99).unwrap();
     assert_eq!(bytes, [0, 1, 1, 2, 0]);
-    let fd = with_fakes(|fakes| {
-        let fake = fakes.values().find(|fake| same_file(fake.fd, &file)).expect("imported");
-        assert!(fake.locked.is_none());
-        fake.fd
-    });
+    assert_eq!(lock_of(&file), Some(None));
     drop(both);
-    assert!(!with_fakes(|fakes| fakes.values().any(|fake| fake.fd == fd && same_file(fd, &file))));
-}
-
-fn same_file(fd: c_int, file: &File) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    // SAFETY: a descriptor of the test's library, open while its buffer is alive.
-    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-    nix::sys::stat::fstat(fd).is_ok_and(|stat| stat.st_ino == file.metadata().unwrap().ino())
+    assert_eq!(lock_of(&file), None);
 }
 
 #[test]
@@ -182,18 +78,18 @@ fn usage_says_what_the_cpu_may_do() {
     let file = memfd();
     let reads = slice(&file, 0x3);
     reads.read(&mut [0; 8]).unwrap();
-    assert!(matches!(reads.write(&[0; 8]), Err(MemoryError::Access(_))));
+    assert!(matches!(reads.write(&[0; 8]), Err(MemoryError::Unsupported(_))));
     let writes = slice(&file, 0x30 | 1 << 20);
     writes.write(&[0; 8]).unwrap();
-    assert!(matches!(writes.read(&mut [0; 8]), Err(MemoryError::Access(_))));
-    assert!(matches!(import(&file, 1 << 20), Err(MemoryError::Access(_))));
+    assert!(matches!(writes.read(&mut [0; 8]), Err(MemoryError::Unsupported(_))));
+    assert!(matches!(import(&file, 1 << 20), Err(MemoryError::Unsupported(_))));
 }
 
 #[test]
 fn handles_that_the_allocator_does_not_know_are_refused() {
-    let (file, blob) = (memfd(), |width| Description::blob(width, 0x33));
+    let (file, blob) = (memfd(), |width| blob(width, 0x33));
     let import = |description: &Description, fds: &[c_int], ints: &[i32]| {
-        HardwareBuffer::import(library(), description, fds, ints).map(drop)
+        HardwareBuffer::import(library(), description, 1, fds, ints).map(drop)
     };
     let fd = file.as_raw_fd();
     import(&blob(SIZE as u32), &[fd], &[7]).unwrap();
@@ -201,8 +97,6 @@ fn handles_that_the_allocator_does_not_know_are_refused() {
     assert!(refused.to_string().contains("does not import the hardware buffer (status -22)"), "{refused}");
     assert!(matches!(import(&blob(SIZE as u32 + 1), &[fd], &[7]), Err(MemoryError::Map(_))));
     assert!(matches!(import(&blob(1), &[fd], &[7; MAX_HANDLE_PART + 1]), Err(MemoryError::Unsupported(_))));
-    let image = Description { format: 1, ..blob(SIZE as u32) };
-    assert!(matches!(import(&image, &[fd], &[7]), Err(MemoryError::Unsupported(_))));
 }
 
 #[test]
@@ -225,18 +119,13 @@ fn device_memory_is_neither_computed_with_in_place_nor_waited_on() {
     assert!(matches!(crate::memory::SharedU32::new(mapping, 0), Err(MemoryError::Unsupported(_))));
 }
 
-/// What the test's library has the buffer of `file` locked for.
-fn lock_of(file: &File) -> Option<u64> {
-    with_fakes(|fakes| fakes.values().find(|fake| same_file(fake.fd, file)).expect("imported").locked)
-}
-
 #[test]
 fn a_held_buffer_is_locked_once_for_all_that_is_done_with_it() {
     let file = memfd();
     let slice = slice(&file, 0x33);
     for (access, usage) in [(Access::Read, 0x3), (Access::Write, 0x30), (Access::ReadWrite, 0x33)] {
         let held = Accessed::new(slice.mapping(), access).unwrap().unwrap();
-        assert_eq!(lock_of(&file), Some(usage));
+        assert_eq!(lock_of(&file), Some(Some(usage)));
         // Who comes meanwhile is not kept waiting.
         assert!(Accessed::new(slice.mapping(), Access::Read).unwrap().is_none());
         assert!(matches!(slice.read(&mut [0]), Err(MemoryError::Exhausted(_))));
@@ -247,10 +136,10 @@ fn a_held_buffer_is_locked_once_for_all_that_is_done_with_it() {
         assert_eq!(held.write(&part, &[1, 2, 3]).is_ok(), access.writes());
         assert!(held.target(&part, 4).is_none() && held.read(&part, &mut [0; 4]).is_err());
         held.end().unwrap();
-        assert_eq!(lock_of(&file), None);
+        assert_eq!(lock_of(&file), Some(None));
     }
     drop(Accessed::new(slice.mapping(), Access::Read).unwrap());
-    assert_eq!(lock_of(&file), None);
+    assert_eq!(lock_of(&file), Some(None));
     slice.part(4, 5).unwrap().read(&mut [0; 5]).unwrap();
     assert!(Accessed::new(self::slice(&file, 0x3).mapping(), Access::ReadWrite).is_err());
 }
@@ -266,6 +155,126 @@ fn a_held_buffer_that_vanishes_is_an_error_once_it_was_touched() {
     assert!(matches!(held.check(), Err(MemoryError::Vanished)));
     held.target(&slice, SIZE).unwrap().copy_from(0, &[1; SIZE]);
     assert!(matches!(held.end(), Err(MemoryError::Vanished)));
-    assert_eq!(lock_of(&file), None);
+    assert_eq!(lock_of(&file), Some(None));
     assert!(matches!(Accessed::new(slice.mapping(), Access::Read), Err(MemoryError::Vanished)));
+}
+
+const RGBA: u32 = 1;
+
+/// An image of 5 x 3 pixels of 4 bytes, in rows of so many bytes.
+fn image(row: u32) -> Description {
+    let (width, height, stride, format) = (5, 3, row / 4, RGBA);
+    Description { width, height, layers: 1, format, usage: 0x33, stride, ..Default::default() }
+}
+
+fn import_image(file: &File, row: u32, fault: Fault) -> Result<HardwareBuffer, MemoryError> {
+    let ints = handle(row as i32, fault);
+    HardwareBuffer::import(library(), &image(row), 4, &[file.as_raw_fd()], &ints)
+}
+
+fn image_slice(file: &File, row: u32, fault: Fault) -> ClientSlice {
+    ClientSlice::whole(Arc::new(Mapping::hardware(import_image(file, row, fault).unwrap())))
+}
+
+/// The bytes of `file`, in which pixels lie in rows of so many bytes, and what lies between.
+fn pixels_and_padding(file: &File, row: usize) -> (Vec<u8>, Vec<u8>) {
+    let mut bytes = vec![0; SIZE];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    let is_pixel = |i: &usize| i / row < 3 && i % row < 20;
+    let (pixels, padding): (Vec<usize>, Vec<usize>) = (0..SIZE).partition(is_pixel);
+    let those = |which: Vec<usize>| which.into_iter().map(|i| bytes[i]).collect();
+    (those(pixels), those(padding))
+}
+
+#[test]
+fn an_image_is_its_rows_without_what_lies_between() {
+    for row in [20, 24, 32, 4096] {
+        let file = memfd();
+        file.write_all_at(&[0xee; SIZE], 0).unwrap();
+        let slice = image_slice(&file, row, Fault::Nothing);
+        assert!(slice.mapping().is_image() && slice.len() == 60);
+        let bytes: Vec<u8> = (1..=60).collect();
+        slice.write(&bytes).unwrap();
+        let (pixels, padding) = pixels_and_padding(&file, row as usize);
+        assert!(pixels == bytes && padding.iter().all(|&byte| byte == 0xee), "{row}");
+        assert!(slice.to_private().unwrap()[..] == bytes);
+        // Parts that begin and end within rows, and one that overlaps its own copy.
+        let mut read = [0; 25];
+        slice.part(17, 25).unwrap().read(&mut read).unwrap();
+        assert_eq!(read[..], bytes[17..42]);
+        slice.part(0, 30).unwrap().copy_to(&slice.part(30, 30).unwrap()).unwrap();
+        assert_eq!(pixels_and_padding(&file, row as usize).0, [&bytes[..30], &bytes[..30]].concat());
+        assert_eq!(lock_of(&file), Some(None));
+    }
+}
+
+#[test]
+fn an_image_is_computed_with_in_place_only_without_padding() {
+    for (row, is_plain) in [(20, true), (24, false)] {
+        let file = memfd();
+        let slice = image_slice(&file, row, Fault::Nothing);
+        let held = Accessed::new(slice.mapping(), Access::ReadWrite).unwrap().unwrap();
+        assert_eq!(held.view(&slice).is_some(), is_plain);
+        assert_eq!(held.target(&slice, 60).is_some(), is_plain);
+        let part = slice.part(10, 30).unwrap();
+        let bytes: Vec<u8> = (1..=30).collect();
+        held.write(&part, &bytes).unwrap();
+        let mut read = [0; 30];
+        held.read(&part, &mut read).unwrap();
+        assert_eq!(read[..], bytes);
+        assert!(held.write(&part, &[0; 31]).is_err() && held.read(&part, &mut [0; 31]).is_err());
+        held.end().unwrap();
+        assert_eq!(locks_of(&file), Some(1), "once for all that was done");
+        let (pixels, padding) = pixels_and_padding(&file, row as usize);
+        assert!(pixels == [&[0; 10], &bytes[..], &[0; 20]].concat() && padding.iter().all(|&byte| byte == 0));
+    }
+}
+
+#[test]
+fn what_the_library_says_otherwise_is_no_image() {
+    use Fault::*;
+    let file = memfd();
+    for fault in
+        [DescribesAnotherWidth, DescribesAnotherHeight, DescribesSeveralLayers, DescribesAnotherFormat]
+    {
+        assert!(matches!(import_image(&file, 24, fault), Err(MemoryError::Unsupported(_))), "{fault:?}");
+        assert_eq!(lock_of(&file), None);
+    }
+    // A handle that knows other rows than the client tells, one beyond its memory, and a pixel of another size.
+    let ints = handle(28, Nothing);
+    let lie = HardwareBuffer::import(library(), &image(24), 4, &[file.as_raw_fd()], &ints);
+    assert!(matches!(lie, Err(MemoryError::Map(_))));
+    assert!(matches!(import_image(&file, i32::MAX as u32, Nothing), Err(MemoryError::Map(_))));
+    for (fault, unsupported) in [
+        (DoesNotLock, false),
+        (LocksNowhere, false),
+        (TellsNoRows, false),
+        (TellsOtherPixels, true),
+        (TellsNegativeRows, true),
+    ] {
+        let slice = image_slice(&file, 24, fault);
+        for refused in [
+            slice.read(&mut [0]).unwrap_err(),
+            slice.write(&[0]).unwrap_err(),
+            Accessed::new(slice.mapping(), Access::Read).err().unwrap(),
+        ] {
+            assert_eq!(matches!(refused, MemoryError::Unsupported(_)), unsupported, "{fault:?}: {refused}");
+            assert!(unsupported || matches!(refused, MemoryError::Map(_)), "{fault:?}: {refused}");
+        }
+        assert_eq!(lock_of(&file), Some(None), "{fault:?}");
+    }
+    // Rows shorter than their pixels.
+    assert!(matches!(image_slice(&file, 16, Nothing).read(&mut [0]), Err(MemoryError::Unsupported(_))));
+    assert!(matches!(image_slice(&file, 24, DoesNotUnlock).read(&mut [0]), Err(MemoryError::Map(_))));
+}
+
+#[test]
+fn an_image_that_vanishes_is_an_error_wherever_it_was_touched() {
+    let file = memfd();
+    let slice = image_slice(&file, 4096, Fault::Nothing);
+    slice.read(&mut [0; 60]).unwrap();
+    file.set_len(8192).unwrap();
+    // The last row is gone, and with it the image.
+    assert!(matches!(slice.read(&mut [0; 60]), Err(MemoryError::Vanished)));
+    assert!(matches!(slice.write(&[0; 8]), Err(MemoryError::Vanished)));
 }

@@ -8,6 +8,7 @@ use super::access::Access;
 use super::budget::Counted;
 use super::file::{Announced, Direction};
 use super::hardware_buffer::{HardwareBuffer, Locked};
+use super::image::Rows;
 use super::pages::{self, Pages};
 use super::unmapped::Unmapped;
 use super::{blocking, served, MemoryError};
@@ -99,7 +100,7 @@ impl Mapping {
         })
     }
 
-    /// The bytes of a hardware buffer.
+    /// The bytes of a hardware buffer's pixels.
     pub(super) fn hardware(buffer: HardwareBuffer) -> Self {
         let (len, access) = (buffer.len(), buffer.access());
         Mapping { store: Store::Hardware(buffer), len, access, _counted: None }
@@ -118,13 +119,25 @@ impl Mapping {
         self.access
     }
 
+    /// Whether it is a hardware buffer, which the CPU may use as far as its maker asked for that.
+    pub fn is_hardware_buffer(&self) -> bool {
+        matches!(self.store, Store::Hardware(_))
+    }
+
+    /// Whether it is a hardware buffer that is no BLOB.
+    pub fn is_image(&self) -> bool {
+        matches!(&self.store, Store::Hardware(buffer) if buffer.is_image())
+    }
+
     /// Checks that the memory may be used so.
     pub(super) fn check_access(&self, access: Access) -> Result<(), MemoryError> {
+        // That a hardware buffer was made for something else than the CPU is no fault of its client.
+        let refused = if self.is_hardware_buffer() { MemoryError::Unsupported } else { MemoryError::Access };
         if access.reads() && !self.access.reads() {
-            return Err(MemoryError::Access("the memory is not readable"));
+            return Err(refused("the memory is not readable"));
         }
         if access.writes() && !self.access.writes() {
-            return Err(MemoryError::Access("the memory is not writable"));
+            return Err(refused("the memory is not writable"));
         }
         Ok(())
     }
@@ -155,33 +168,40 @@ impl Mapping {
         }
     }
 
-    /// Begins an access that lasts until what this gives is ended; says where the memory starts. `None` where it cannot
-    /// last.
-    pub(super) fn begin(&self, access: Access) -> Result<Option<(*mut u8, Ending<'_>)>, MemoryError> {
+    /// Begins an access that lasts until what this gives is ended; says where the memory starts, and how its bytes lie from
+    /// there. `None` where it cannot last.
+    pub(super) fn begin(&self, access: Access) -> Result<Option<(*mut u8, Rows, Ending<'_>)>, MemoryError> {
         match &self.store {
             Store::Pages(pages) => {
                 let (start, announced) = pages.begin(access.into())?;
-                Ok(Some((start, announced.map_or(Ending::Nothing, Ending::Announcement))))
+                let ending = announced.map_or(Ending::Nothing, Ending::Announcement);
+                Ok(Some((start, Rows::plain(self.len), ending)))
             }
             Store::Unmapped(_) => Ok(None),
             Store::Hardware(buffer) => {
                 let locked = buffer.try_lock(access.into())?;
-                Ok(locked.map(|locked| (locked.start(), Ending::Lock(locked))))
+                Ok(locked.map(|locked| {
+                    let (start, rows) = locked.place();
+                    (start, rows, Ending::Lock(locked))
+                }))
             }
         }
     }
 
     /// Copies the bytes from `offset` on, which are there to be read, into `to`.
     pub(super) fn read(&self, offset: usize, to: &mut [u8]) -> Result<(), MemoryError> {
-        // SAFETY: the caller checked that so many bytes of the mapping are there, the mapping lives as long as `self`, and
-        // `to` is memory of ours. libc's memcpy is opaque to the compiler, so a client writing meanwhile tears bytes at
-        // worst.
-        let copy = |start: *mut u8| unsafe {
-            libc::memcpy(to.as_mut_ptr().cast(), start.wrapping_add(offset).cast(), to.len());
+        let mut copy = |start: *mut u8, rows: Rows| {
+            for (at, part) in rows.runs(offset, to.len()) {
+                let to = &mut to[part];
+                // SAFETY: the caller checked that so many bytes of the mapping are there, the mapping lives as long as
+                // `self`, and `to` is memory of ours. libc's memcpy is opaque to the compiler, so a client writing
+                // meanwhile tears bytes at worst.
+                unsafe { libc::memcpy(to.as_mut_ptr().cast(), start.wrapping_add(at).cast(), to.len()) };
+            }
         };
         self.still_there(())?;
         match &self.store {
-            Store::Pages(pages) => pages.around(Direction::Read, copy),
+            Store::Pages(pages) => pages.around(Direction::Read, |start| copy(start, Rows::plain(self.len))),
             Store::Hardware(buffer) => buffer.around(Direction::Read, copy),
             Store::Unmapped(file) => file.read(offset, to),
         }?;
@@ -191,13 +211,16 @@ impl Mapping {
 
     /// Copies `from` to `offset`, where there is room for it that may be written.
     pub(super) fn write(&self, offset: usize, from: &[u8]) -> Result<(), MemoryError> {
-        // SAFETY: as in `read`, with source and destination exchanged.
-        let copy = |start: *mut u8| unsafe {
-            libc::memcpy(start.wrapping_add(offset).cast(), from.as_ptr().cast(), from.len());
+        let copy = |start: *mut u8, rows: Rows| {
+            for (at, part) in rows.runs(offset, from.len()) {
+                let from = &from[part];
+                // SAFETY: as in `read`, with source and destination exchanged.
+                unsafe { libc::memcpy(start.wrapping_add(at).cast(), from.as_ptr().cast(), from.len()) };
+            }
         };
         self.still_there(())?;
         match &self.store {
-            Store::Pages(pages) => pages.around(Direction::Write, copy),
+            Store::Pages(pages) => pages.around(Direction::Write, |start| copy(start, Rows::plain(self.len))),
             Store::Hardware(buffer) => buffer.around(Direction::Write, copy),
             Store::Unmapped(file) => file.write(offset, from),
         }?;

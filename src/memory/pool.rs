@@ -3,6 +3,7 @@
 use super::device::{ClientMemory, ClientMemoryKind};
 use super::hardware_buffer::{Description, HardwareBuffer, Library};
 use super::identity::Identity;
+use super::image::bytes_per_pixel;
 use super::MemoryError;
 use super::{Access, Mapping};
 use crate::aidl;
@@ -23,7 +24,11 @@ enum Source<'a> {
         access: Option<Access>,
         kind: ClientMemoryKind,
     },
-    Hardware(&'a aidl::HardwareBuffer),
+    Hardware {
+        buffer: &'a aidl::HardwareBuffer,
+        /// Bytes of a pixel.
+        pixel: usize,
+    },
 }
 
 /// How a file is mapped: its descriptor, offset, length and access.
@@ -47,12 +52,23 @@ impl<'a> Pool<'a> {
                 Ok(Pool { source: Source::File { fd, offset, access, kind }, size: size(file.length)? })
             }
             aidl::Memory::HardwareBuffer(buffer) => {
-                Ok(Pool { source: Source::Hardware(buffer), size: blob_size(buffer)? })
+                let (pixel, size) = pixel_and_size(buffer)?;
+                Ok(Pool { source: Source::Hardware { buffer, pixel }, size })
             }
         }
     }
 
-    /// Size in bytes.
+    /// Whether `memory` is a hardware buffer that is no BLOB by what it says of itself.
+    pub fn describes_image(memory: &aidl::Memory) -> bool {
+        matches!(memory, aidl::Memory::HardwareBuffer(buffer) if !is_blob(buffer))
+    }
+
+    /// Whether it is a hardware buffer that is no BLOB: an argument of an execution whole, and nothing else.
+    pub fn is_image(&self) -> bool {
+        matches!(self.source, Source::Hardware { buffer, .. } if !is_blob(buffer))
+    }
+
+    /// Size in bytes; of an image, that of its pixels.
     pub fn size(&self) -> usize {
         self.size
     }
@@ -61,23 +77,28 @@ impl<'a> Pool<'a> {
     pub fn identity(&self) -> Option<Identity> {
         match self.source {
             Source::File { fd, offset, access, .. } => Identity::new(fd.as_fd(), offset, self.size, access),
-            Source::Hardware(buffer) => {
+            Source::Hardware { buffer, .. } => {
                 let files = buffer.handle.fds.iter().map(|fd| fd.as_fd());
-                let usage = buffer.description.usage.0 as u64;
-                let numbers = [&buffer.handle.ints[..], &[usage as i32, (usage >> 32) as i32]].concat();
+                let says = &buffer.description;
+                let usage = says.usage.0 as u64;
+                let shape = [says.width, says.height, says.layers, says.format.0, says.stride];
+                let numbers =
+                    [&buffer.handle.ints[..], &shape, &[usage as i32, (usage >> 32) as i32]].concat();
                 Identity::of_open_files(files, &numbers, 0, self.size, None)
             }
         }
     }
 
-    /// The pool as its client describes it, for a device that imports it; `None` if it has no descriptor.
+    /// The pool as its client describes it, for a device that imports it; `None` if it has no descriptor, or is an image:
+    /// where its rows lie, only the graphics allocator can tell from the handle.
     pub fn client_memory(&self) -> Option<ClientMemory<'a>> {
         let len = self.size;
         match self.source {
             Source::File { fd, offset, access, kind } => {
                 Some(ClientMemory { fd: fd.as_fd(), offset, len, kind, access })
             }
-            Source::Hardware(buffer) => {
+            Source::Hardware { .. } if self.is_image() => None,
+            Source::Hardware { buffer, .. } => {
                 let (fd, kind) = (buffer.handle.fds.first()?.as_fd(), ClientMemoryKind::HardwareBuffer);
                 Some(ClientMemory { fd, offset: 0, len, kind, access: None })
             }
@@ -104,14 +125,16 @@ impl<'a> Pool<'a> {
     fn map_with(&self, library: Option<Library>, map: MapFile) -> Result<Arc<Mapping>, MemoryError> {
         match (&self.source, library) {
             (Source::File { fd, offset, access, .. }, _) => self.map_file(fd, *offset, *access, map),
-            (Source::Hardware(buffer), Some(library)) => {
+            (Source::Hardware { buffer, pixel }, Some(library)) => {
                 let fds: Vec<_> = buffer.handle.fds.iter().map(|fd| fd.as_fd().as_raw_fd()).collect();
-                let usage = buffer.description.usage.0 as u64;
-                let description = Description::blob(self.size as u32, usage);
-                HardwareBuffer::import(library, &description, &fds, &buffer.handle.ints)
+                let description = description(buffer);
+                HardwareBuffer::import(library, &description, *pixel, &fds, &buffer.handle.ints)
                     .map(|buffer| Arc::new(Mapping::hardware(buffer)))
             }
-            (Source::Hardware(buffer), None) => {
+            (Source::Hardware { .. }, None) if self.is_image() => Err(MemoryError::Unsupported(
+                "hardware buffers that are not of format BLOB need libnativewindow, which is not here",
+            )),
+            (Source::Hardware { buffer, .. }, None) => {
                 let fd = buffer.handle.fds.first().ok_or(MemoryError::Unsupported(
                     "a hardware buffer whose handle has no file descriptor cannot be mapped",
                 ))?;
@@ -139,23 +162,50 @@ impl<'a> Pool<'a> {
     }
 }
 
-/// Bytes of a hardware buffer. Only BLOBs are plain bytes, `width` of them; any other format is an image, whose layout
-/// only the graphics driver knows.
-fn blob_size(buffer: &aidl::HardwareBuffer) -> Result<usize, MemoryError> {
-    let (description, handle) = (&buffer.description, &buffer.handle);
-    if handle.fds.is_empty() && handle.ints.is_empty() {
+fn is_blob(buffer: &aidl::HardwareBuffer) -> bool {
+    buffer.description.format == aidl::PixelFormat::BLOB
+}
+
+/// Bytes of a pixel of a hardware buffer, and of all of them. Those of a BLOB are plain bytes, `width` of them.
+fn pixel_and_size(buffer: &aidl::HardwareBuffer) -> Result<(usize, usize), MemoryError> {
+    let aidl::HardwareBufferDescription { width, height, layers, format, .. } = buffer.description;
+    if buffer.handle.fds.is_empty() && buffer.handle.ints.is_empty() {
         return Err(MemoryError::Unsupported("a hardware buffer without a handle"));
     }
-    if description.format != aidl::PixelFormat::BLOB {
-        return Err(MemoryError::Unsupported("only hardware buffers of format BLOB can be mapped"));
-    }
-    if (description.height, description.layers) != (1, 1) {
+    let pixel = bytes_per_pixel(format).ok_or(MemoryError::Unsupported(
+        "only hardware buffers of format BLOB, or with pixels of whole bytes in one plane, can be mapped",
+    ))?;
+    if is_blob(buffer) && (height, layers) != (1, 1) {
         return Err(MemoryError::Invalid(format!(
-            "a BLOB hardware buffer of height {} and {} layers; expected 1 of each",
-            description.height, description.layers
+            "a BLOB hardware buffer of height {height} and {layers} layers; expected 1 of each"
         )));
     }
-    size(i64::from(description.width))
+    if [width, height, layers].iter().any(|&extent| extent < 1) {
+        return Err(MemoryError::Invalid(format!(
+            "a hardware buffer of {width} x {height} pixels and {layers} layers; expected 1 or more of each"
+        )));
+    }
+    if layers > 1 {
+        return Err(MemoryError::Unsupported(
+            "a hardware buffer of several layers, which cannot be locked for the CPU",
+        ));
+    }
+    let pixels = i64::from(width) * i64::from(height);
+    Ok((pixel, size(pixels.saturating_mul(pixel as i64))?))
+}
+
+/// What the client says of its buffer, for the allocator to compare with the handle.
+fn description(buffer: &aidl::HardwareBuffer) -> Description {
+    let says = &buffer.description;
+    Description {
+        width: says.width as u32,
+        height: says.height as u32,
+        layers: says.layers as u32,
+        format: says.format.0 as u32,
+        usage: says.usage.0 as u64,
+        stride: says.stride as u32,
+        ..Default::default()
+    }
 }
 
 fn present(fd: &Option<binder::ParcelFileDescriptor>) -> Result<&binder::ParcelFileDescriptor, MemoryError> {

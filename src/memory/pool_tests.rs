@@ -132,11 +132,13 @@ fn huge_pages_are_refused() {
 }
 
 #[test]
-fn only_plain_bytes_with_a_descriptor_are_hardware_buffers() {
+fn a_hardware_buffer_has_a_handle_and_a_size() {
     let fd = || vec![OwnedFd::from(memfd(MFdFlags::empty()))];
     let unsupported = |memory: aidl::Memory| matches!(Pool::new(&memory), Err(MemoryError::Unsupported(_)));
     let invalid = |memory: aidl::Memory| matches!(Pool::new(&memory), Err(MemoryError::Invalid(_)));
-    assert!(unsupported(hardware_buffer(fd(), aidl::PixelFormat::RGBA_8888, SIZE)));
+    let image = hardware_buffer(fd(), aidl::PixelFormat::RGBA_8888, SIZE / 4);
+    assert_eq!(Pool::new(&image).unwrap().size(), SIZE);
+    assert!(matches!(slice(&image), Err(MemoryError::Unsupported(_))), "there is no libnativewindow");
     let handle_of_numbers = hardware_buffer(vec![], aidl::PixelFormat::BLOB, SIZE);
     assert!(matches!(slice(&handle_of_numbers), Err(MemoryError::Unsupported(_))));
     assert!(invalid(hardware_buffer(fd(), aidl::PixelFormat::BLOB, 0)));
@@ -183,6 +185,52 @@ fn hardware_buffers_are_mapped_by_their_library_where_there_is_one() {
     let of_the_gpu = blob(7, 0x300);
     assert!(matches!(
         Pool::new(&of_the_gpu).unwrap().map_with(library(), Mapping::new),
-        Err(MemoryError::Access(_))
+        Err(MemoryError::Unsupported(_))
     ));
+}
+
+#[test]
+fn an_image_is_as_large_as_its_pixels_and_no_plain_file() {
+    use aidl::PixelFormat as F;
+    let file = memfd(MFdFlags::empty());
+    let image = |width, height, layers, format| {
+        let mut memory = hardware_buffer(vec![file.try_clone().unwrap().into()], format, 1);
+        if let aidl::Memory::HardwareBuffer(buffer) = &mut memory {
+            let description = &mut buffer.description;
+            (description.width, description.height, description.layers) = (width, height, layers);
+        }
+        memory
+    };
+    let size = |memory: &aidl::Memory| Pool::new(memory).map(|pool| pool.size()).ok();
+    let (max, wide) = (i32::MAX, 1 << 16);
+    for (width, height, format, expected) in [
+        (3, 2, F::R_8, Some(6)),
+        (3, 2, F::RGB_888, Some(18)),
+        (3, 2, F::RGBA_FP16, Some(48)),
+        (wide, wide - 1, F::R_8, Some((1 << 32) - (1 << 16))),
+        (wide, wide, F::R_8, None),
+        (max, max, F::RGBA_FP16, None),
+        (-max, -max, F::R_8, None),
+        (-1, -1, F::R_8, None),
+        (1, 0, F::R_8, None),
+        (3, 2, F::YV12, None),
+        (3, 2, F::STENCIL_8, None),
+    ] {
+        assert_eq!(size(&image(width, height, 1, format)), expected, "{width} x {height}, {format:?}");
+    }
+    assert!(size(&image(3, 2, 2, F::R_8)).is_none() && size(&image(3, 2, -1, F::R_8)).is_none());
+    let blob = hardware_buffer(vec![file.try_clone().unwrap().into()], F::BLOB, SIZE);
+    for (memory, is_image) in
+        [(image(3, 2, 1, F::R_8), true), (blob, false), (ashmem(file.try_clone().unwrap()), false)]
+    {
+        let pool = Pool::new(&memory).unwrap();
+        assert_eq!((pool.is_image(), Pool::describes_image(&memory)), (is_image, is_image));
+        assert_eq!(pool.client_memory().is_none(), is_image, "no device is told of rows that nobody knows");
+    }
+    let identity = |memory: &aidl::Memory| Pool::new(memory).unwrap().identity().unwrap();
+    let usual = image(3, 2, 1, F::R_8);
+    assert_eq!(identity(&usual), identity(&image(3, 2, 1, F::R_8)));
+    for other in [image(2, 3, 1, F::R_8), image(1, 2, 1, F::RGB_888)] {
+        assert_ne!(identity(&usual), identity(&other), "as large, and yet another");
+    }
 }

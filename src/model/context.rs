@@ -51,6 +51,7 @@ pub(super) struct Pools<'a> {
 }
 
 struct LazyPool<'a> {
+    is_image: bool,
     /// Why it cannot be used, for a pool of a kind that the driver does not map.
     pool: Result<Pool<'a>, MemoryError>,
     mapping: OnceCell<Arc<Mapping>>,
@@ -65,16 +66,22 @@ impl<'a> Pools<'a> {
             if let Err(MemoryError::Invalid(why)) = &pool {
                 return Err(ModelError::Invalid(format!("pool {i}: {why}")));
             }
-            pools.push(LazyPool { pool, mapping: OnceCell::new() });
+            let is_image = Pool::describes_image(memory);
+            pools.push(LazyPool { is_image, pool, mapping: OnceCell::new() });
         }
         Ok(Pools { pools })
     }
 
     pub fn slice(&self, index: i32, offset: usize, length: usize) -> Result<ClientSlice, ModelError> {
         let found = usize::try_from(index).ok().and_then(|i| self.pools.get(i));
-        let LazyPool { pool, mapping } = found.ok_or_else(|| {
+        let LazyPool { is_image, pool, mapping } = found.ok_or_else(|| {
             ModelError::Invalid(format!("pool {index} does not exist; the model has {}", self.pools.len()))
         })?;
+        if *is_image {
+            return Err(ModelError::Invalid(format!(
+                "pool {index} is a hardware buffer that is not of format BLOB, which no constant may lie in"
+            )));
+        }
         let failed = |source: MemoryError| match source {
             MemoryError::Invalid(why) => ModelError::Invalid(format!("pool {index}: {why}")),
             source => ModelError::Memory { what: format!("pool {index}"), source },

@@ -19,7 +19,7 @@ pub struct Argument {
     /// Index into the request's pools.
     pub pool: usize,
     pub offset: usize,
-    /// Bytes that belong to the argument; 0 for a device buffer, which is used whole.
+    /// Bytes that belong to the argument; 0 for a device buffer, whose size is not the request's matter.
     pub length: usize,
     /// Dimensions known so far: the request's, completed by the model's. Unknown ones, allowed on outputs, are 0.
     pub dims: Dims,
@@ -29,8 +29,8 @@ pub struct Argument {
 pub enum RequestPool<'a> {
     /// Shared memory, described by its client.
     Memory(Pool<'a>),
-    /// Shared memory of so many bytes that was found already.
-    Known(usize),
+    /// Shared memory of so many bytes that was found already; whether it is a hardware buffer that is no BLOB.
+    Known { size: usize, is_image: bool },
     /// A device buffer: its operand is known to the buffer, its size is not the request's matter.
     Buffer { token: i32 },
 }
@@ -53,8 +53,17 @@ impl<'a> RequestPool<'a> {
     fn size(&self) -> usize {
         match self {
             RequestPool::Memory(pool) => pool.size(),
-            RequestPool::Known(size) => *size,
+            RequestPool::Known { size, .. } => *size,
             RequestPool::Buffer { .. } => 0,
+        }
+    }
+
+    /// Whether it is a hardware buffer that is no BLOB: an argument is all of its pixels.
+    fn is_image(&self) -> bool {
+        match self {
+            RequestPool::Memory(pool) => pool.is_image(),
+            RequestPool::Known { is_image, .. } => *is_image,
+            RequestPool::Buffer { .. } => false,
         }
     }
 
@@ -180,25 +189,28 @@ fn check(
     let pool = pool.ok_or_else(|| {
         format!("pool {} does not exist; the request has {}", location.poolIndex, pools.len())
     })?;
-    if !complete && !unknown_allowed(&pools[pool]) {
+    let (given, is_image) = (&pools[pool], pools[pool].is_image());
+    if !complete && (is_image || !unknown_allowed(given)) {
         return Err(format!("dimensions {dims:?} must be known here"));
     }
-    match &pools[pool] {
-        RequestPool::Buffer { .. } if (offset, length, padding) != (0, 0, 0) => {
-            return Err("a device buffer is used whole: offset, length and padding must be 0".into());
+    let is_device_buffer = matches!(given, RequestPool::Buffer { .. });
+    if (is_image || is_device_buffer) && (offset, length, padding) != (0, 0, 0) {
+        let what = if is_image { "hardware buffer that is no BLOB" } else { "device buffer" };
+        return Err(format!("a {what} is used whole: offset, length and padding must be 0"));
+    }
+    let size = given.size();
+    let length = if is_image { size } else { length };
+    if !is_device_buffer {
+        let end = offset.checked_add(length).and_then(|end| end.checked_add(padding));
+        if length == 0 || end.is_none_or(|end| end > size) {
+            return Err(format!(
+                "bytes {offset}+{length}, padding {padding}: not inside of the pool's {size}"
+            ));
         }
-        RequestPool::Buffer { .. } => {}
-        _ => {
-            let size = pools[pool].size();
-            let end = offset.checked_add(length).and_then(|end| end.checked_add(padding));
-            if length == 0 || end.is_none_or(|end| end > size) {
-                return Err(format!(
-                    "bytes {offset}+{length}, padding {padding}: not inside of the pool's {size}"
-                ));
-            }
-            if complete && byte_size(info.ty, &dims) != Some(length) {
-                return Err(format!("{length} bytes for a {} of {dims:?}", info.ty));
-            }
+        let needed = byte_size(info.ty, &dims);
+        if complete && needed != Some(length) {
+            let needed = needed.map_or("too many".into(), |needed| needed.to_string());
+            return Err(format!("{length} bytes for a {} of {dims:?}, which has {needed}", info.ty));
         }
     }
     Ok(Some(Argument { pool, offset, length, dims }))

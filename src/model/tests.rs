@@ -266,3 +266,37 @@ fn requests_must_fit_the_model() {
         assert!(matches!(check(&request, &info, false), Err(RequestError::Invalid(_))), "{what}");
     }
 }
+
+#[test]
+fn an_image_is_one_argument_whole() {
+    let info = TensorInfo::new(crate::tensor::OperandType::TENSOR_FLOAT32, &[2, 3]);
+    let unknown = TensorInfo { dims: vec![0, 3], ..info.clone() };
+    let image = |size| RequestPool::Known { size, is_image: true };
+    let argument = |(offset, length, padding), dimensions: &[i32]| aidl::RequestArgument {
+        location: aidl::DataLocation { poolIndex: 0, offset, length, padding },
+        dimensions: dimensions.to_vec(),
+        ..Default::default()
+    };
+    let check = |argument: aidl::RequestArgument, size, info: &TensorInfo| {
+        let (arguments, infos) = (std::slice::from_ref(&argument), std::slice::from_ref(info));
+        let as_input = Request::new(arguments, &[], &[image(size)], infos, &[], false);
+        let as_output = Request::new(&[], arguments, &[image(size)], &[], infos, false);
+        assert_eq!(as_input.is_ok(), as_output.is_ok());
+        as_output.map(|request| request.outputs[0].as_ref().map(|a| (a.offset, a.length)))
+    };
+    for (dims, info) in [(&[][..], &info), (&[2, 3], &info), (&[2, 3], &unknown), (&[2, 0], &unknown)] {
+        assert_eq!(check(argument((0, 0, 0), dims), 24, info).unwrap(), Some((0, 24)));
+    }
+    for place in [(1, 0, 0), (0, 24, 0), (0, 1, 0), (0, 0, 1), (-1, 0, 0), (i64::MAX, i64::MAX, i64::MAX)] {
+        assert!(check(argument(place, &[]), 24, &info).is_err(), "{place:?}");
+    }
+    let why = |result: Result<_, RequestError>| result.unwrap_err().to_string();
+    for size in [0, 4, 12, 23, 25, 48, u32::MAX as usize] {
+        let expected = format!("output 0: {size} bytes for a TENSOR_FLOAT32 of [2, 3], which has 24");
+        let refused = why(check(argument((0, 0, 0), &[]), size, &info));
+        assert!(refused == expected || size == 0, "{refused}");
+    }
+    assert!(why(check(argument((0, 0, 0), &[]), 24, &unknown)).contains("must be known"));
+    let huge = TensorInfo { dims: vec![u32::MAX; 5], ..info };
+    assert!(why(check(argument((0, 0, 0), &[]), 24, &huge)).contains("which has too many"));
+}

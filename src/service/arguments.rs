@@ -50,7 +50,8 @@ pub(super) fn resolve(
     Ok(memories)
 }
 
-/// Checks that inputs lie where they can be read, and outputs where they can be written.
+/// Checks that inputs lie where they can be read, and outputs where they can be written. To hand over a hardware buffer that
+/// was made for something else than the CPU is no fault: another device may take it.
 pub(super) fn check_access(request: &Request, memories: &[Option<Memory>]) -> Result<(), ServiceError> {
     let check = |what: &str, arguments: &[Option<Argument>], unfit: Access, can_only: &str| {
         for (i, argument) in arguments.iter().enumerate() {
@@ -59,7 +60,10 @@ pub(super) fn check_access(request: &Request, memories: &[Option<Memory>]) -> Re
                 if memory.access() == unfit {
                     let pool = argument.pool;
                     let why = format!("{what} {i} lies in pool {pool}, which can only be {can_only}");
-                    return Err(ServiceError::argument(why));
+                    return Err(match memory {
+                        Memory::Mapped(mapping) if mapping.is_hardware_buffer() => ServiceError::Failed(why),
+                        _ => ServiceError::argument(why),
+                    });
                 }
             }
         }

@@ -72,7 +72,8 @@ impl Execution {
         purpose: Purpose,
     ) -> Result<Self, ServiceError> {
         let interface = prepared.executable.interface();
-        let pools: Vec<_> = memories.iter().map(|memory| RequestPool::Known(memory.len())).collect();
+        let known = |memory: &Memory| RequestPool::Known { size: memory.len(), is_image: memory.is_image() };
+        let pools: Vec<_> = memories.iter().map(known).collect();
         let checked =
             Request::new(inputs, outputs, &pools, &interface.inputs, &interface.outputs, purpose.fenced)?;
         let memories: Vec<_> = memories.iter().cloned().map(Some).collect();

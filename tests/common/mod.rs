@@ -13,7 +13,9 @@ pub mod dma_buf;
 pub mod domains;
 pub mod fences;
 pub mod fmq;
+pub mod images;
 pub mod loops;
+pub mod native_window;
 pub mod process;
 pub mod recurrent;
 

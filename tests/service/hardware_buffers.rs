@@ -1,4 +1,5 @@
-//! Hardware buffers that are no plain bytes, or whose handle is nonsense: what each call says of them.
+//! Hardware buffers where there is no libnativewindow: what each call says of those that are no plain bytes, or whose handle
+//! is nonsense.
 
 use crate::common::*;
 use nnhal::aidl::*;
@@ -45,8 +46,22 @@ fn assert_refused_everywhere(harness: &Harness, pool: &dyn Fn() -> Memory, expec
 fn images_are_refused_as_what_cannot_be_mapped() {
     let (harness, file) = (Harness::new(), memfd(&[0; BYTES as usize]));
     let image = || hardware_buffer(&[&file], PixelFormat::RGBA_8888);
-    let why = "only hardware buffers of format BLOB can be mapped";
-    assert_refused_everywhere(&harness, &image, ErrorStatus::GENERAL_FAILURE, why);
+    let model = harness.prepare(&floor_model(&[BYTES]));
+    let output = memfd(&[0; 4 * BYTES as usize]);
+    let request = Request {
+        inputs: vec![argument(0, 0, 0)],
+        outputs: vec![argument(1, 0, 4 * i64::from(BYTES))],
+        pools: vec![
+            RequestMemoryPool::Pool(image()),
+            RequestMemoryPool::Pool(ashmem(&output, 4 * i64::from(BYTES))),
+        ],
+    };
+    let (failure, why) = (ErrorStatus::GENERAL_FAILURE, "need libnativewindow");
+    assert_refused(model.executeSynchronously(&request, false, -1, -1), failure, why);
+    assert_refused(model.executeFenced(&request, &[], false, -1, -1, -1), failure, why);
+    let planes = || hardware_buffer(&[&file], PixelFormat::YCBCR_420_888);
+    let request = request_with(planes(), &output);
+    assert_refused(model.executeSynchronously(&request, false, -1, -1), failure, "in one plane");
 }
 
 #[test]

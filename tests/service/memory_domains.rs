@@ -132,18 +132,29 @@ fn copies_reach_every_kind_of_pool() {
     assert_eq!(status(&buffer.object.copyTo(&mappable(&file, read, 0, 64))), INVALID, "read-only");
     buffer.object.copyTo(&mappable(&file, both, 4, 64)).expect("copied");
     assert_eq!(bytes_of(&file)[4..68], pattern(64));
-    let image = Memory::HardwareBuffer(HardwareBuffer {
-        description: HardwareBufferDescription {
-            width: 64,
-            height: 1,
-            layers: 1,
-            format: PixelFormat::RGBA_8888,
-            ..Default::default()
-        },
-        handle: NativeHandle { fds: vec![descriptor(&file).expect("dup")], ints: vec![] },
-    });
-    assert_eq!(status(&buffer.object.copyTo(&image)), FAILURE);
-    assert_eq!(status(&buffer.object.copyFrom(&image, &[])), FAILURE);
+    let image = |width| {
+        Memory::HardwareBuffer(HardwareBuffer {
+            description: HardwareBufferDescription {
+                width,
+                height: 1,
+                layers: 1,
+                format: PixelFormat::RGBA_8888,
+                ..Default::default()
+            },
+            handle: NativeHandle { fds: vec![descriptor(&file).expect("dup")], ints: vec![] },
+        })
+    };
+    let expected = [(16, FAILURE), (64, INVALID)];
+    for (width, expected) in expected {
+        assert_eq!(status(&buffer.object.copyTo(&image(width))), expected, "{width} pixels of 4 bytes");
+    }
+    for (width, expected) in expected {
+        assert_eq!(
+            status(&buffer.object.copyFrom(&image(width), &[])),
+            expected,
+            "{width} pixels of 4 bytes"
+        );
+    }
     assert_eq!(status(&buffer.object.copyFrom(&ashmem(&file, 0), &[])), INVALID);
     assert_eq!(status(&buffer.object.copyFrom(&ashmem(&file, 1 << 20), &[])), INVALID);
 }
