@@ -15,6 +15,9 @@ const DIAGNOSTICS_HASH: &str = "notfrozen";
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
+    if std::env::var_os("CARGO_FEATURE_PLATFORM_BINDER").is_some() {
+        panic!("platform_binder needs libbinder_rs, which the platform's tree has and Cargo has not: see docs/ANDROID.md");
+    }
     aidl();
     source_id();
     #[cfg(feature = "tflite")]

@@ -4,6 +4,7 @@
 #
 #   android/check.sh files               what is in android/
 #   android/check.sh check [TARGET...]   compiles, without names for all three targets
+#   android/check.sh platform            compiles against what stands in for the platform's own binder library
 #   android/check.sh link                links for arm64, against stubs of the platform's libraries
 #   android/check.sh                     all of these
 #
@@ -27,6 +28,20 @@ check() { # TARGET...
   # All at once: each takes one core, mostly.
   cargo check --locked -Z build-std=std,panic_unwind "${@/#/--target=}" --no-default-features --bin nnhald
   say "$*: type-check"
+}
+
+# The driver over libbinder_rs, for this machine: no more than types, as the library's signatures are all that is here.
+platform() {
+  local package=android/platform_binder
+  # In a process of its own: the other steps' compiler is none of its.
+  (
+    android/build.sh --generated
+    # The versions that everything else is built with; cargo drops from its copy what this package does without.
+    cp Cargo.lock "$package/Cargo.lock"
+    export CARGO_TARGET_DIR=$target_dir/platform CARGO_PROFILE_DEV_DEBUG=0 RUSTFLAGS="-D warnings"
+    cargo check --manifest-path "$package/Cargo.toml"
+  )
+  say "libbinder_rs: type-check"
 }
 
 link() {
@@ -65,7 +80,7 @@ files() {
     as_root timeout 600 apt-get install -y -qq -o DPkg::Lock::Timeout=300 --no-install-recommends "${missing[@]}" >/dev/null
   fi
   local file unformatted
-  for file in Android.bp nnhal_source.bp android/apex/Android.bp; do
+  for file in Android.bp nnhal_source.bp nnhal_platform.bp android/apex/Android.bp; do
     unformatted=$(bpfmt -l "$file") || fail "bpfmt cannot read $file"
     [ -z "$unformatted" ] || fail "$file is not formatted: bpfmt -d $file"
   done
@@ -92,9 +107,10 @@ files() {
 
 targets="aarch64-linux-android armv7-linux-androideabi x86_64-linux-android"
 case ${1:-} in
-  '') files && check $targets && link ;;
+  '') files && platform && check $targets && link ;;
   link) link ;;
   files) files ;;
+  platform) platform ;;
   check) shift && if [ $# -gt 0 ]; then check "$@"; else check $targets; fi ;;
-  *) fail "$1 is not a step: expected files, check or link" ;;
+  *) fail "$1 is not a step: expected files, platform, check or link" ;;
 esac

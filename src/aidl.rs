@@ -4,9 +4,13 @@
 //! newtypes over their wire integer, so a client can send any value: code that reads one checks its range. Nothing
 //! but the generated code, its re-exports and the interface's own names belongs here, and nothing here is checked yet.
 
+#[cfg(not(feature = "platform_binder"))]
 mod generated {
     include!(concat!(env!("OUT_DIR"), "/nnapi.rs"));
 }
+// A platform's build has a library of what AIDL's Rust backend makes of the same descriptions.
+#[cfg(feature = "platform_binder")]
+use nnhal_interfaces::aidl as generated;
 
 pub use generated::android::hardware::common::{
     Ashmem::Ashmem, MappableFile::MappableFile, NativeHandle::NativeHandle,

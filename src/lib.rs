@@ -14,21 +14,25 @@
 //! | 3 | `ops` | the operation table: signatures, shape rules, plain evaluation |
 //! | 2 | `tensor` | operand types, shapes, quantisation |
 //! | 1 | `memory` | client memory, which is hostile |
-//! | 0 | `quota`, `statistics`, `sync` | limits on what can be counted, and how they are shared out; what a driver has done, counted; locks and atomics |
+//! | 0 | `ipc`, `quota`, `statistics`, `sync` | the binder library; limits on what can be counted, and how they are shared out; what a driver has done, counted; locks and atomics |
 //!
 //! `aidl` holds the generated interface stubs; any floor that talks to clients may name its types.
 
 // The generated stubs name the binder crate by its own name.
+#[cfg(not(feature = "platform_binder"))]
 extern crate binder as rsbinder;
 
 pub mod aidl;
 pub mod backend;
 pub mod buffer;
 pub mod cache;
+// It speaks to drivers over sockets, too, which libbinder_rs does not.
+#[cfg(not(feature = "platform_binder"))]
 pub mod client;
 pub mod compiler;
 pub mod daemon;
 pub mod fmq;
+pub mod ipc;
 pub mod isolation;
 pub mod memory;
 pub mod model;

@@ -1,6 +1,7 @@
 //! A driver in the tool's own process, reached over a socket as any other is.
 
-use super::serve::{ServeError, UnixService, SOCKET_MODE};
+use super::serve::ServeError;
+use super::unix::{UnixService, SOCKET_MODE};
 use crate::backend::cpu::CpuBackend;
 use crate::backend::Backend;
 use crate::service::Driver;

@@ -2,7 +2,8 @@
 
 use super::logger;
 use super::sandbox::{self, Processes};
-use super::serve::{register, ServeError, UnixService, SOCKET_MODE};
+use super::serve::{register, ServeError};
+use super::unix::{UnixService, SOCKET_MODE};
 use crate::backend::Backend;
 use crate::isolation::{self, Isolated};
 use crate::memory::{be_one_of_two, give_back_soon};

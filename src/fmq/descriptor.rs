@@ -1,6 +1,7 @@
 //! Where a queue lies in memory: the description that one side gives the other, and its check.
 
 use super::FmqError;
+use crate::ipc;
 use crate::memory::{check_blocking, page_size};
 use nix::fcntl::{fcntl, FcntlArg, SealFlag};
 use nix::sys::memfd::{memfd_create, MFdFlags};
@@ -129,11 +130,11 @@ impl<'a> Descriptor<'a> {
     /// This description as the interface puts it.
     pub fn to_aidl<T: Default>(
         &self,
-    ) -> Result<binder::fmq::MQDescriptor<T, binder::fmq::SynchronizedReadWrite>, FmqError> {
+    ) -> Result<ipc::fmq::MQDescriptor<T, ipc::fmq::SynchronizedReadWrite>, FmqError> {
         let wide = |_| FmqError::Descriptor("a value is too large for the interface".into());
-        let mut descriptor = binder::fmq::MQDescriptor::default();
+        let mut descriptor = ipc::fmq::MQDescriptor::default();
         for grantor in &self.grantors {
-            descriptor.grantors.push(binder::fmq::GrantorDescriptor {
+            descriptor.grantors.push(ipc::fmq::GrantorDescriptor {
                 fdIndex: i32::try_from(grantor.fd_index).map_err(wide)?,
                 offset: i32::try_from(grantor.offset).map_err(wide)?,
                 extent: grantor.extent,
@@ -141,7 +142,7 @@ impl<'a> Descriptor<'a> {
         }
         for file in &self.files {
             let copy = file.try_clone_to_owned().map_err(|why| FmqError::Descriptor(why.to_string()))?;
-            descriptor.handle.fds.push(binder::ParcelFileDescriptor::new(copy));
+            descriptor.handle.fds.push(ipc::ParcelFileDescriptor::new(copy));
         }
         descriptor.quantum = i32::try_from(self.quantum).map_err(wide)?;
         descriptor.flags = i32::try_from(self.flags).map_err(wide)?;
@@ -150,16 +151,16 @@ impl<'a> Descriptor<'a> {
 
     /// What a peer sent, unchecked.
     pub fn from_aidl<T>(
-        sent: &'a binder::fmq::MQDescriptor<T, binder::fmq::SynchronizedReadWrite>,
+        sent: &'a ipc::fmq::MQDescriptor<T, ipc::fmq::SynchronizedReadWrite>,
     ) -> Descriptor<'a> {
-        let grantor = |g: &binder::fmq::GrantorDescriptor| Grantor {
+        let grantor = |g: &ipc::fmq::GrantorDescriptor| Grantor {
             fd_index: g.fdIndex.into(),
             offset: g.offset.into(),
             extent: g.extent,
         };
         Descriptor {
             grantors: sent.grantors.iter().map(grantor).collect(),
-            files: sent.handle.fds.iter().map(AsFd::as_fd).collect(),
+            files: sent.handle.fds.iter().map(ipc::file).collect(),
             quantum: sent.quantum.into(),
             flags: sent.flags.into(),
         }

@@ -7,7 +7,8 @@ use super::image::bytes_per_pixel;
 use super::MemoryError;
 use super::{Access, Mapping};
 use crate::aidl;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use crate::ipc::{self, ParcelFileDescriptor};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
 /// A pool whose description has been checked. It is mapped only when somebody needs its bytes.
@@ -18,7 +19,7 @@ pub struct Pool<'a> {
 
 enum Source<'a> {
     File {
-        fd: &'a binder::ParcelFileDescriptor,
+        fd: &'a ParcelFileDescriptor,
         offset: u64,
         /// What the pool declares; `None` if that is for its file to say.
         access: Option<Access>,
@@ -76,9 +77,11 @@ impl<'a> Pool<'a> {
     /// What this pool is, if its file can tell: two pools of the same identity are the same memory.
     pub fn identity(&self) -> Option<Identity> {
         match self.source {
-            Source::File { fd, offset, access, .. } => Identity::new(fd.as_fd(), offset, self.size, access),
+            Source::File { fd, offset, access, .. } => {
+                Identity::new(ipc::file(fd), offset, self.size, access)
+            }
             Source::Hardware { buffer, .. } => {
-                let files = buffer.handle.fds.iter().map(|fd| fd.as_fd());
+                let files = buffer.handle.fds.iter().map(ipc::file);
                 let says = &buffer.description;
                 let usage = says.usage.0 as u64;
                 let shape = [says.width, says.height, says.layers, says.format.0, says.stride];
@@ -95,11 +98,11 @@ impl<'a> Pool<'a> {
         let len = self.size;
         match self.source {
             Source::File { fd, offset, access, kind } => {
-                Some(ClientMemory { fd: fd.as_fd(), offset, len, kind, access })
+                Some(ClientMemory { fd: ipc::file(fd), offset, len, kind, access })
             }
             Source::Hardware { .. } if self.is_image() => None,
             Source::Hardware { buffer, .. } => {
-                let (fd, kind) = (buffer.handle.fds.first()?.as_fd(), ClientMemoryKind::HardwareBuffer);
+                let (fd, kind) = (ipc::file(buffer.handle.fds.first()?), ClientMemoryKind::HardwareBuffer);
                 Some(ClientMemory { fd, offset: 0, len, kind, access: None })
             }
         }
@@ -126,7 +129,7 @@ impl<'a> Pool<'a> {
         match (&self.source, library) {
             (Source::File { fd, offset, access, .. }, _) => self.map_file(fd, *offset, *access, map),
             (Source::Hardware { buffer, pixel }, Some(library)) => {
-                let fds: Vec<_> = buffer.handle.fds.iter().map(|fd| fd.as_fd().as_raw_fd()).collect();
+                let fds: Vec<_> = buffer.handle.fds.iter().map(AsRawFd::as_raw_fd).collect();
                 let description = description(buffer);
                 HardwareBuffer::import(library, &description, *pixel, &fds, &buffer.handle.ints)
                     .map(|buffer| Arc::new(Mapping::hardware(buffer)))
@@ -145,12 +148,12 @@ impl<'a> Pool<'a> {
 
     fn map_file(
         &self,
-        fd: &binder::ParcelFileDescriptor,
+        fd: &ParcelFileDescriptor,
         offset: u64,
         access: Option<Access>,
         map: MapFile,
     ) -> Result<Arc<Mapping>, MemoryError> {
-        let map = |access| map(fd.as_fd(), offset, self.size, access);
+        let map = |access| map(ipc::file(fd), offset, self.size, access);
         let mapping = match access {
             Some(access) => map(access),
             None => match map(Access::ReadWrite) {
@@ -208,7 +211,7 @@ fn description(buffer: &aidl::HardwareBuffer) -> Description {
     }
 }
 
-fn present(fd: &Option<binder::ParcelFileDescriptor>) -> Result<&binder::ParcelFileDescriptor, MemoryError> {
+fn present(fd: &Option<ParcelFileDescriptor>) -> Result<&ParcelFileDescriptor, MemoryError> {
     fd.as_ref().ok_or_else(|| MemoryError::Invalid("a memory pool without a file descriptor".into()))
 }
 

@@ -7,14 +7,14 @@ use super::status::ServiceError;
 use crate::aidl::*;
 use crate::backend::BackendError;
 use crate::buffer::{self, BufferError, BufferHandle, Owner, RoleModel};
+use crate::ipc::{self, BinderResult, Interface};
 use crate::memory::Pool;
 use crate::tensor::TensorInfo;
-use binder::{BinderResult, Interface};
 use std::sync::Arc;
 
 /// The process that makes the call which this thread serves.
 pub(super) fn caller() -> Owner {
-    Owner { uid: binder::get_calling_uid(), pid: binder::get_calling_pid() }
+    Owner { uid: ipc::calling_uid(), pid: ipc::calling_pid() }
 }
 
 /// Allocates a buffer for roles of prepared models, which must be `core`'s.
@@ -44,7 +44,7 @@ pub(super) fn allocate(
     let allocator = move |operand: &TensorInfo| backend.allocate(operand).map_err(of_backend);
     let buffer = core.buffers.allocate(caller(), plan, Arc::new(allocator))?;
     let token = buffer.token();
-    Ok(DeviceBuffer { buffer: Some(BnBuffer::new_binder(Buffer { core: core.clone(), buffer })), token })
+    Ok(DeviceBuffer { buffer: Some(ipc::object!(BnBuffer, Buffer { core: core.clone(), buffer })), token })
 }
 
 fn of_backend(error: BackendError) -> BufferError {

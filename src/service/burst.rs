@@ -12,10 +12,10 @@ use super::status::ServiceError;
 use super::terms::{self, Terms};
 use crate::aidl::*;
 use crate::backend;
+use crate::ipc::{self, BinderResult, Interface, Strong};
 use crate::memory::{Identity, Pool};
 use crate::scheduler::Permit;
 use crate::statistics::OpenBurst;
-use binder::{BinderResult, Interface, Strong};
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -59,13 +59,10 @@ struct Entry {
 
 pub(super) fn new_binder(prepared: Arc<Prepared>, mappings: Permit) -> Strong<dyn IBurst> {
     let open = prepared.counts.burst();
-    BnBurst::new_binder(Burst {
-        prepared,
-        busy: Arc::default(),
-        cache: Mutex::default(),
-        _mappings: mappings,
-        _open: open,
-    })
+    ipc::object!(
+        BnBurst,
+        Burst { prepared, busy: Arc::default(), cache: Mutex::default(), _mappings: mappings, _open: open }
+    )
 }
 
 impl Cache {

@@ -5,10 +5,10 @@ use super::status::ServiceError;
 use crate::aidl::{status_name, ErrorStatus};
 use crate::backend::BackendError;
 use crate::compiler::CompileError;
+use crate::ipc::{self, BinderResult};
 use crate::memory::on_account_of;
 use crate::scheduler::marks::{self, Phase};
 use crate::scheduler::slow_calls;
-use binder::{BinderResult, Status};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 /// Runs the body of `call`: turns its error into binder status, logs it once, and lets no panic out. What memory it
@@ -18,13 +18,13 @@ pub(super) fn handle<T>(
     call: &'static str,
     body: impl FnOnce() -> Result<T, ServiceError>,
 ) -> BinderResult<T> {
-    let client = binder::get_calling_uid();
+    let client = ipc::calling_uid();
     let (_call, _account) = (slow_calls::call(call, client), on_account_of(client));
     let _mark = marks::begin(Phase::of_call, call);
     let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(ServiceError::Panicked));
     result.map_err(|error| {
         note(core, call, &error);
-        Status::new_service_specific_error(error.status().0, Some(error.to_string()))
+        ipc::refusal(error.status().0, error.to_string())
     })
 }
 

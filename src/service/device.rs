@@ -11,9 +11,9 @@ use super::terms;
 use crate::aidl::*;
 use crate::backend::{self, CompileOptions, Control};
 use crate::compiler::{CachePlace, CachingError, ClientFiles, Job, Outcome, Work};
+use crate::ipc::{self, BinderResult, Interface, ParcelFileDescriptor, StatusCode, Strong};
 use crate::model::{self, hints};
 use crate::scheduler::Permit;
-use binder::{BinderResult, Interface, ParcelFileDescriptor, Strong};
 use std::io::Write;
 use std::sync::Arc;
 
@@ -24,10 +24,10 @@ struct Device {
 /// The device of a driver.
 pub(super) fn new_binder(core: Arc<Core>) -> Strong<dyn IDevice> {
     let extension = diagnostics::new_binder(core.clone());
-    let device = BnDevice::new_binder(Device { core });
+    let device = ipc::object!(BnDevice, Device { core });
     // A client that does not know the extension never asks for it.
-    if let Err(why) = device.as_binder().set_extension(&extension.as_binder()) {
-        log::error!("the device is without its extension: {why}");
+    if let Err(why) = ipc::set_extension::<BnDevice>(&device.as_binder(), &extension.as_binder()) {
+        log::error!("the device is without its extension: {why:?}");
     }
     device
 }
@@ -57,7 +57,7 @@ impl Compilation {
             ..CompileOptions::default()
         };
         let deadline = terms::deadline(deadline)?;
-        let mappings = core.quotas.mappings(binder::get_calling_uid(), model.pools.len()).ok();
+        let mappings = core.quotas.mappings(ipc::calling_uid(), model.pools.len()).ok();
         Ok(Compilation { model: core.model(model)?, options, deadline, place: None, mappings })
     }
 
@@ -90,7 +90,8 @@ impl Core {
         models: &[ParcelFileDescriptor],
         data: &[ParcelFileDescriptor],
     ) -> Result<CachePlace, CachingError> {
-        CachePlace::new(binder::get_calling_uid(), token, (models, data), self.info.cache_files)
+        let [models, data] = [models, data].map(|files| files.iter().map(ipc::file).collect::<Vec<_>>());
+        CachePlace::new(ipc::calling_uid(), token, (&models, &data), self.info.cache_files)
     }
 
     /// Checks and decodes a model, with the extensions that the backend knows.
@@ -112,7 +113,7 @@ impl Device {
         callback: &Strong<dyn IPreparedModelCallback>,
         check: impl FnOnce() -> Result<(Work, Option<u64>), ServiceError>,
     ) -> Result<(), ServiceError> {
-        let client = binder::get_calling_uid();
+        let client = ipc::calling_uid();
         let mut control = Control { client, ..Control::default() };
         let announcement = Announcement::new(&self.core.quotas, client, callback, control.cancelled.clone())?;
         let launch = || {
@@ -123,7 +124,7 @@ impl Device {
                 Work::Load(_) => backend::Priority::default(),
             };
             (control.deadline_ns, control.priority) = (deadline, priority);
-            let process = binder::get_calling_pid();
+            let process = ipc::calling_pid();
             let life = self.core.lives.of(process);
             let (core, announcement) = (self.core.clone(), announcement.clone());
             let done = move |outcome: Outcome| {
@@ -160,14 +161,13 @@ impl Device {
     /// Cache files of the calling client.
     fn files(&self, place: CachePlace) -> ClientFiles {
         let counts = self.core.info.cache_files;
-        let permit =
-            self.core.quotas.cache_files(binder::get_calling_uid(), (counts.models + counts.data) as usize);
+        let permit = self.core.quotas.cache_files(ipc::calling_uid(), (counts.models + counts.data) as usize);
         ClientFiles { place, permit: permit.ok() }
     }
 }
 
 impl Interface for Device {
-    fn dump(&self, writer: &mut dyn Write, arguments: &[String]) -> binder::Result<()> {
+    fn dump(&self, writer: &mut dyn Write, arguments: &[ipc::DumpArgument]) -> Result<(), StatusCode> {
         diagnostics::dump(&self.core, writer, arguments)
     }
 }

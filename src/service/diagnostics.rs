@@ -6,8 +6,8 @@ use super::core::Core;
 use super::profile;
 use super::report::{report, View};
 use crate::aidl::{BnDiagnostics, IDiagnostics, IPreparedModel, IRecorder, Model, ModelDescription};
+use crate::ipc::{self, BinderResult, Interface, StatusCode, Strong};
 use crate::quota::Quota;
-use binder::{BinderResult, Interface, StatusCode, Strong};
 use nix::unistd::geteuid;
 use std::io::{ErrorKind, Write};
 use std::sync::Arc;
@@ -24,16 +24,16 @@ struct Diagnostics {
 
 /// The extension of the device of `core`.
 pub(super) fn new_binder(core: Arc<Core>) -> Strong<dyn IDiagnostics> {
-    BnDiagnostics::new_binder(Diagnostics { core })
+    ipc::object!(BnDiagnostics, Diagnostics { core })
 }
 
 /// What the calling client may see.
 fn view_of_caller() -> View {
-    View::of(binder::get_calling_uid(), geteuid().as_raw())
+    View::of(ipc::calling_uid(), geteuid().as_raw())
 }
 
 impl Interface for Diagnostics {
-    fn dump(&self, writer: &mut dyn Write, arguments: &[String]) -> binder::Result<()> {
+    fn dump(&self, writer: &mut dyn Write, arguments: &[ipc::DumpArgument]) -> Result<(), StatusCode> {
         dump(&self.core, writer, arguments)
     }
 }
@@ -70,14 +70,18 @@ pub(super) fn dumps() -> Arc<Quota> {
 ///
 /// Only for those who may see all: it is written to a file of the caller's, such as a pipe that nobody reads, and a
 /// thread that serves others must not wait for just anybody.
-pub(super) fn dump(core: &Core, writer: &mut dyn Write, arguments: &[String]) -> binder::Result<()> {
-    let client = binder::get_calling_uid();
+pub(super) fn dump(
+    core: &Core,
+    writer: &mut dyn Write,
+    arguments: &[ipc::DumpArgument],
+) -> Result<(), StatusCode> {
+    let client = ipc::calling_uid();
     if view_of_caller() != View::All {
         log::info!("uid {client} may not have the driver dumped");
-        return Err(StatusCode::PermissionDenied);
+        return Err(ipc::PERMISSION_DENIED);
     }
-    let _place = core.dumps.take(client, 1).map_err(|_| StatusCode::WouldBlock)?;
-    let text = match Form::of(arguments) {
+    let _place = core.dumps.take(client, 1).map_err(|_| ipc::WOULD_BLOCK)?;
+    let text = match Form::of(&ipc::texts(arguments)) {
         Ok(Form::Text) => report(core, View::All).text(),
         Ok(Form::Json) => report(core, View::All).json() + "\n",
         Ok(Form::Help) => USAGE.into(),
@@ -86,7 +90,7 @@ pub(super) fn dump(core: &Core, writer: &mut dyn Write, arguments: &[String]) ->
     // Who does not want to read on is no fault of ours.
     writer.write_all(text.as_bytes()).or_else(|why| match why.kind() {
         ErrorKind::BrokenPipe => Ok(()),
-        _ => Err(StatusCode::FailedTransaction),
+        _ => Err(ipc::FAILED_TRANSACTION),
     })
 }
 

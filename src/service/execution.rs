@@ -7,8 +7,8 @@ use super::run::Execution;
 use super::status::ServiceError;
 use super::terms;
 use crate::aidl::*;
+use crate::ipc::{self, BinderResult, Interface, ParcelFileDescriptor, Strong};
 use crate::scheduler::Permit;
-use binder::{BinderResult, Interface, ParcelFileDescriptor, Strong};
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,11 +21,10 @@ struct ReusableExecution {
 }
 
 pub(super) fn new_binder(execution: Execution, mappings: Permit) -> Strong<dyn IExecution> {
-    BnExecution::new_binder(ReusableExecution {
-        execution: Arc::new(execution),
-        busy: Arc::default(),
-        _mappings: mappings,
-    })
+    ipc::object!(
+        BnExecution,
+        ReusableExecution { execution: Arc::new(execution), busy: Arc::default(), _mappings: mappings }
+    )
 }
 
 impl ReusableExecution {

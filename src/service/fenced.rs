@@ -13,9 +13,9 @@ use super::terms::{self, check_deadline};
 use crate::aidl::*;
 use crate::backend::{boottime_ns, BackendError, Control, Outcome, Submission, GRACE};
 use crate::buffer::Claims;
+use crate::ipc::{self, BinderResult, Interface, ParcelFileDescriptor};
 use crate::scheduler::{Event, Key, Permit, Turn, Watcher};
 use crate::statistics::{Executions, Running};
-use binder::{BinderResult, Interface, ParcelFileDescriptor};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -110,7 +110,7 @@ pub(super) fn launch(
         task.finish(Err(ServiceError::Failed("not all of its fences can be waited for".into())));
         return Err(error);
     }
-    let callback = BnFencedExecutionCallback::new_binder(Callback { task });
+    let callback = ipc::object!(BnFencedExecutionCallback, Callback { task });
     Ok(FencedExecutionResult { callback: Some(callback), syncFence: Some(ParcelFileDescriptor::new(fence)) })
 }
 
@@ -125,7 +125,7 @@ fn run_within_the_call(execution: &Execution, times: Times) -> Result<FencedExec
     let state = State { result: Some((ErrorStatus::NONE, launched, fenced)), ..State::default() };
     let watcher = prepared.core.watcher.clone();
     let task = Arc::new(Task { times, cancelled, watcher, state: Mutex::new(state) });
-    let callback = BnFencedExecutionCallback::new_binder(Callback { task });
+    let callback = ipc::object!(BnFencedExecutionCallback, Callback { task });
     Ok(FencedExecutionResult { callback: Some(callback), syncFence: None })
 }
 
@@ -150,7 +150,7 @@ fn timings(execution: &Execution, times: Times, fenced: Instant, on_device: Dura
 fn pending(fences: &[ParcelFileDescriptor]) -> Result<Vec<OwnedFd>, ServiceError> {
     let mut pending = Vec::new();
     for (i, fence) in fences.iter().enumerate() {
-        match fence::state(fence.as_fd()) {
+        match fence::state(ipc::file(fence)) {
             FenceState::Signalled => {}
             FenceState::Failed => {
                 return Err(ServiceError::argument(format!("fence {i} is in its error state")));
@@ -161,7 +161,7 @@ fn pending(fences: &[ParcelFileDescriptor]) -> Result<Vec<OwnedFd>, ServiceError
                 )));
             }
             FenceState::Pending => {
-                pending.push(fence.as_fd().try_clone_to_owned().map_err(|why| no_descriptor(&why))?);
+                pending.push(ipc::file(fence).try_clone_to_owned().map_err(|why| no_descriptor(&why))?);
             }
         }
     }

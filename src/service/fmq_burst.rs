@@ -15,11 +15,11 @@ use crate::backend;
 use crate::backend::Preference;
 use crate::fmq::codec::{self, RequestPacket, ResultPacket, QUANTUM};
 use crate::fmq::{Burst, Descriptor, Executor, FmqError, Poller, Queue, Reader, Writer, MAX_KEPT};
+use crate::ipc::fmq::{MQDescriptor, SynchronizedReadWrite};
+use crate::ipc::{self, BinderResult, Interface, Strong};
 use crate::memory::Pool;
 use crate::scheduler::Permit;
 use crate::statistics::OpenBurst;
-use binder::fmq::{MQDescriptor, SynchronizedReadWrite};
-use binder::{BinderResult, Interface, Strong};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -35,7 +35,7 @@ struct FmqBurst {
 
 /// The extension of a prepared model.
 pub(super) fn new_binder(prepared: Arc<Prepared>) -> Strong<dyn IFmqBurst> {
-    BnFmqBurst::new_binder(FmqBurst { prepared })
+    ipc::object!(BnFmqBurst, FmqBurst { prepared })
 }
 
 impl Interface for FmqBurst {}
@@ -49,7 +49,7 @@ impl IFmqBurst for FmqBurst {
     ) -> BinderResult<Strong<dyn IFmqBurstContext>> {
         handle(&self.prepared.core, "IFmqBurst.configureExecutionBurst", || {
             let core = &self.prepared.core;
-            let client = binder::get_calling_uid();
+            let client = ipc::calling_uid();
             let places = [
                 core.quotas.fmq_burst(client)?,
                 core.quotas.mappings(client, MAPPINGS_OF_CHANNELS + MAX_KEPT)?,
@@ -72,7 +72,7 @@ impl IFmqBurst for FmqBurst {
                 .map_err(|why| ServiceError::Exhausted(format!("no thread for the burst: {why}")))?;
             // A callback that is dead already takes its context along.
             let watch = DeathWatch::new(callback.as_binder(), Box::new(burst.stopper()));
-            Ok(BnFmqBurstContext::new_binder(Context { core: core.clone(), burst, _watch: watch }))
+            Ok(ipc::object!(BnFmqBurstContext, Context { core: core.clone(), burst, _watch: watch }))
         })
     }
 }

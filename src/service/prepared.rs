@@ -4,9 +4,9 @@ use super::core::Core;
 use crate::aidl::{BnPreparedModel, IPreparedModel};
 use crate::backend::{CompileOptions, Executable};
 use crate::compiler::{Compiled, Unsaved};
+use crate::ipc::{self, Strong};
 use crate::scheduler::{Life, Permit, Recorder};
 use crate::statistics::Listed;
-use binder::{Binder, Strong};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -66,20 +66,13 @@ impl Prepared {
 
 /// Marks the binder object of `prepared`, so that [`find`] knows it again.
 pub(super) fn mark(model: &Strong<dyn IPreparedModel>, prepared: Arc<Prepared>) {
-    match Binder::<BnPreparedModel>::try_from(model.as_binder()) {
-        Ok(local) => {
-            local.attach_object(prepared);
-        }
-        Err(why) => log::error!("a prepared model cannot be marked as ours: {why}"),
+    if let Err(why) = ipc::attach::<BnPreparedModel, _>(model.as_binder(), prepared) {
+        log::error!("a prepared model cannot be marked as ours: {why:?}");
     }
 }
 
 /// What is behind a prepared model that a client handed back; `None` if it is not one of `core`'s.
 pub(super) fn find(model: &Strong<dyn IPreparedModel>, core: &Arc<Core>) -> Option<Arc<Prepared>> {
-    let binder = model.as_binder();
-    if binder.is_remote() {
-        return None;
-    }
-    let local = Binder::<BnPreparedModel>::try_from(binder).ok()?;
-    local.find_object::<Prepared>().filter(|prepared| Arc::ptr_eq(&prepared.core, core))
+    let prepared = ipc::behind::<BnPreparedModel, Prepared>(model.as_binder());
+    prepared.filter(|prepared| Arc::ptr_eq(&prepared.core, core))
 }

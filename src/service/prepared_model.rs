@@ -8,8 +8,8 @@ use super::status::ServiceError;
 use super::terms::{self, Terms};
 use super::{burst, execution, fenced, fmq_burst};
 use crate::aidl::*;
+use crate::ipc::{self, BinderResult, Interface, ParcelFileDescriptor, Strong};
 use crate::memory::Pool;
-use binder::{BinderResult, Interface, ParcelFileDescriptor, Strong};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -19,10 +19,11 @@ struct PreparedModel {
 
 /// A binder object for `prepared`.
 pub(super) fn new_binder(prepared: Arc<Prepared>) -> Strong<dyn IPreparedModel> {
-    let model = BnPreparedModel::new_binder(PreparedModel { prepared: prepared.clone() });
+    let model = ipc::object!(BnPreparedModel, PreparedModel { prepared: prepared.clone() });
     // A client that does not know the extension never asks for it.
-    if let Err(why) = model.as_binder().set_extension(&fmq_burst::new_binder(prepared.clone()).as_binder()) {
-        log::error!("a prepared model is without its extension: {why}");
+    let extension = fmq_burst::new_binder(prepared.clone()).as_binder();
+    if let Err(why) = ipc::set_extension::<BnPreparedModel>(&model.as_binder(), &extension) {
+        log::error!("a prepared model is without its extension: {why:?}");
     }
     prepared::mark(&model, prepared);
     model
@@ -59,6 +60,13 @@ impl PreparedModel {
 }
 
 impl Interface for PreparedModel {}
+
+#[cfg(feature = "platform_binder")]
+impl ipc::Holds<Prepared> for BnPreparedModel {
+    fn held(&self) -> Option<Arc<Prepared>> {
+        self.downcast_binder::<PreparedModel>().map(|model| model.prepared.clone())
+    }
+}
 
 impl IPreparedModel for PreparedModel {
     fn executeSynchronously(

@@ -7,8 +7,8 @@ use super::prepared::{self, Prepared};
 use super::status::ServiceError;
 use crate::aidl::{self, BnRecorder, IPreparedModel, IRecorder, ModelDescription, Recorded};
 use crate::backend::{Description, KernelName, StepDescription, SubgraphDescription, ValuePlace};
+use crate::ipc::{self, BinderResult, Interface, Strong};
 use crate::scheduler::{Activity, Noted, OperationId, Recorder, Span};
-use binder::{BinderResult, Interface, Strong};
 use std::sync::Arc;
 
 /// Spans that a recorder keeps, and that one answer has: it has to fit a transaction.
@@ -21,7 +21,7 @@ const MOST_DESCRIBED: usize = 1 << 16;
 fn own(core: &Arc<Core>, model: &Strong<dyn IPreparedModel>) -> Result<Arc<Prepared>, ServiceError> {
     let prepared = prepared::find(model, core)
         .ok_or_else(|| ServiceError::argument("the prepared model is not of this device"))?;
-    match prepared.client() == binder::get_calling_uid() {
+    match prepared.client() == ipc::calling_uid() {
         true => Ok(prepared),
         false => Err(ServiceError::argument("another client has prepared the model")),
     }
@@ -50,7 +50,7 @@ pub(super) fn record(
         .ok_or_else(|| ServiceError::Exhausted("no memory for what would be recorded".into()))?;
     let recorder = Arc::new(recorder);
     prepared.record(&recorder);
-    Ok(BnRecorder::new_binder(Recording { core: core.clone(), recorder }))
+    Ok(ipc::object!(BnRecorder, Recording { core: core.clone(), recorder }))
 }
 
 /// A recorder as its client holds it: it records as long as this is there.

@@ -32,6 +32,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("ops", 3),
     ("tensor", 2),
     ("memory", 1),
+    ("ipc", 0),
     ("quota", 0),
     ("statistics", 0),
     ("sync", 0),
@@ -40,7 +41,7 @@ const FLOORS: &[(&str, u8)] = &[
 /// The generated stubs stand beside the floors: whoever talks to clients may name their types.
 const AIDL: &str = "aidl";
 const MAY_NAME_AIDL: &[&str] = &[
-    "daemon", "service", "client", "tflite", "tool", "compiler", "testing", "fmq", "cache", "buffer",
+    "daemon", "service", "client", "tflite", "tool", "compiler", "testing", "fmq", "cache", "buffer", "ipc",
     "model", "memory",
 ];
 

@@ -15,6 +15,8 @@ mod changing_memory;
 #[cfg(feature = "tool")]
 mod diagnostics;
 mod dma_bufs;
+#[cfg(feature = "tool")]
+mod dumps;
 mod execute;
 mod fences;
 mod fmq_burst;

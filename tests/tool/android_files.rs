@@ -143,7 +143,10 @@ fn every_allow_rule_has_its_reason_above_it() {
         assert!(block.starts_with("# "), "a rule without its reason: {block}");
         count += 1;
     }
-    assert_eq!(count, 4, "its data, fences, apps' shared memory and crashes; docs/ANDROID.md lists them");
+    assert_eq!(
+        count, 5,
+        "its data, fences, apps' shared memory, dumps and crashes; docs/ANDROID.md lists them"
+    );
 }
 
 #[test]
@@ -159,9 +162,12 @@ fn the_user_of_the_daemon_is_one_that_the_product_makes() {
 fn modules_name_files_that_are_there_or_are_made() {
     let quoted = |text: &str| text.split('"').skip(1).step_by(2).map(String::from).collect::<Vec<_>>();
     let mut named = Vec::new();
-    for (file, directory) in
-        [("Android.bp", ""), ("nnhal_source.bp", ""), ("android/apex/Android.bp", "android/apex")]
-    {
+    for (file, directory) in [
+        ("Android.bp", ""),
+        ("nnhal_source.bp", ""),
+        ("nnhal_platform.bp", ""),
+        ("android/apex/Android.bp", "android/apex"),
+    ] {
         let text = read(file);
         let code: String = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
         let files = quoted(&code).into_iter().filter(|name| name.contains('.') && !name.starts_with(':'));
@@ -176,24 +182,52 @@ fn modules_name_files_that_are_there_or_are_made() {
         found += 1;
     }
     assert!(found > 6, "{named:?}");
-    for text in
-        [read("android/nnhal.mk"), read("Android.bp"), read("nnhal_source.bp"), read("android/build.sh")]
+    for text in ["android/nnhal.mk", "Android.bp", "nnhal_source.bp", "nnhal_platform.bp", "android/build.sh"]
+        .map(read)
     {
         assert!(text.contains(BINARY));
     }
 }
 
+/// The crates that the daemon names, as a table of dependencies in `manifest` lists them up to `end`.
+fn crates(manifest: &str, end: &str) -> Vec<String> {
+    let dependencies = between(manifest, "\n[dependencies]\n", end);
+    let names =
+        dependencies.lines().filter_map(|line| line.split_once(" = ")).map(|(name, _)| name.to_string());
+    names.collect()
+}
+
 #[test]
 fn sources_that_soong_builds_name_all_crates_of_the_daemon() {
-    let (manifest, modules) = (read("Cargo.toml"), read("nnhal_source.bp"));
-    let dependencies = between(&manifest, "\n[dependencies]\n", "# tflite only");
-    let names = dependencies.lines().filter_map(|line| line.split_once(" = ")).map(|(name, _)| name);
+    let manifest = read("Cargo.toml");
+    let mut names = crates(&manifest, "# tflite only");
     let android = between(&manifest, "'cfg(target_os = \"android\")'.dependencies]\n", "\n[");
-    let names: Vec<_> = names.chain(android.lines().filter_map(|line| line.split(' ').next())).collect();
+    names.extend(android.lines().filter_map(|line| line.split(' ').next()).map(String::from));
     assert!(names.len() > 8, "{names:?}");
-    for name in names.into_iter().filter(|name| !name.is_empty()) {
-        let named = |library: &str| modules.contains(&format!("\"{library}\""));
-        let found = named(&format!("lib{name}")) || named(&format!("lib{name}_rust"));
-        assert!(found || (name == "binder" && named("libbinder_rsbinder")), "nnhal_source.bp lacks {name}");
+    for (file, binder) in [("nnhal_source.bp", "libbinder_rsbinder"), ("nnhal_platform.bp", "libbinder_rs")] {
+        let modules = read(file);
+        for name in names.iter().filter(|name| !name.is_empty()) {
+            let named = |library: &str| modules.contains(&format!("\"{library}\""));
+            let found = named(&format!("lib{name}")) || named(&format!("lib{name}_rust"));
+            assert!(found || (name == "binder" && named(binder)), "{file} lacks {name}");
+        }
     }
+}
+
+#[test]
+fn what_stands_in_for_the_platforms_library_is_built_with_what_the_driver_is() {
+    let ours = read("Cargo.toml");
+    let theirs = read("android/platform_binder/Cargo.toml") + "\n[";
+    let lines = |text: &str, end: &str| -> Vec<String> {
+        let dependencies = between(text, "\n[dependencies]\n", end);
+        let lines = dependencies.lines().filter(|line| line.contains(" = "));
+        let own = |line: &&str| !line.starts_with("binder ") && !line.starts_with("nnhal_interfaces ");
+        lines.filter(own).map(String::from).collect()
+    };
+    assert_eq!(lines(&ours, "# tflite only"), lines(&theirs, "\n["));
+    // And with the same interfaces.
+    let script = read("android/platform_interfaces.sh");
+    let flags = |version: i32, hash: &str| format!("\"--version={version} --hash={hash}\"");
+    assert!(script.contains(&flags(nnhal::aidl::INTERFACE_VERSION, nnhal::aidl::INTERFACE_HASH)));
+    assert!(script.contains(&flags(nnhal::aidl::DIAGNOSTICS_VERSION, "notfrozen")));
 }

@@ -5,7 +5,7 @@ use binder::{BinderResult, Interface, ParcelFileDescriptor, Status, StatusCode, 
 use nnhal::aidl::*;
 use nnhal::backend::cpu::CpuBackend;
 use nnhal::backend::{Backend, BackendError, CompileOptions, Control, Executable, Info};
-use nnhal::daemon::serve::UnixService;
+use nnhal::daemon::unix::UnixService;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Arc;

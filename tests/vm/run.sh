@@ -58,7 +58,8 @@ build_policies() {
   mkdir -p "$to"
   "$compile" -g "$to/policy" && "$compile" -g -b "$to/backend_process" &&
     "$compile" -g -w hal_neuralnetworks_nnhal:unix_stream_socket "$to/no_fences" &&
-    "$compile" -g -w appdomain_tmpfs "$to/no_memory" || fail "the policies do not compile"
+    "$compile" -g -w appdomain_tmpfs "$to/no_memory" &&
+    "$compile" -g -w shell:fifo_file "$to/no_dumps" || fail "the policies do not compile"
 }
 
 # Whether a stock kernel boots under KVM here. It does not where the processor lends no virtualisation of its own.

@@ -84,13 +84,6 @@ prepare() {
   # As a device's init has it: binder's threads take the priority of whom they work for.
   ulimit -e 40
   echo 0 >/proc/sys/kernel/printk_ratelimit
-  user=$(sed -n 's/^value: *//p' $android/config.fs)
-  for entry in "app 10123 /data/data/app" "isolated 99001 /" "shell 2000 /data/local/tmp" "system 1000 /data/system" \
-    "vendor_nnhal $user /"; do
-    set -- $entry
-    echo "$1:x:$2:$2::$3:/bin/sh" >>/etc/passwd
-    echo "$1:x:$2:" >>/etc/group
-  done
   set -- $(sed -n 's/^service [^ ]* //p' $android/android.hardware.neuralnetworks-service.nnhal.rc)
   program=$1 arguments=${*#"$1"}
   mkdir -p "${program%/*}" /system/bin
@@ -133,6 +126,12 @@ prepare() {
   # From here on what is written to is a log.
   printf u:object_r:guest_log_file:s0 >/proc/self/attr/fscreate
   rm -f /tmp/*.log
+}
+
+# Asks for dumps as $1, and whether each is given or refused as that one's uid has it.
+dump_as() {
+  NNHAL_SERVICE=binder:nnhal NNHAL_SERVICE_PID=$daemon "as_$1" /tests/service --test-threads=1 --exact --include-ignored \
+    dumps::a_dump_is_for_who_may_see_all >/tmp/tests.log 2>&1
 }
 
 check_enforcing() {
@@ -200,6 +199,13 @@ check_enforcing() {
     none_denied "$client"
   done
 
+  step "dumps, as the shell; an app cannot even hand its pipe over"
+  dump_as shell || { collect_denials; fail "dumps as the shell"; }
+  grep -a '^test result: ok. [1-9]' /tmp/tests.log | sed 's/^test result: /  /'
+  none_denied "a dump"
+  if dump_as app; then fail "an app's pipe gets to the daemon"; fi
+  denied "scontext=u:r:hal_neuralnetworks_nnhal:s0 tcontext=u:r:untrusted_app:$app tclass=fifo_file"
+
   step "conformance, as an app"
   if [ ! -e /vts ]; then
     skip "no corpus"
@@ -234,6 +240,11 @@ check_enforcing() {
     if run_one $client; then fail "there is shared memory"; fi
     denied "scontext=u:r:hal_neuralnetworks_nnhal:s0 .*tmpfs:s0.* tclass=file"
   done
+
+  step "without the rule for the shell's pipes it has no dumps"
+  load no_dumps
+  if dump_as shell; then fail "the shell has a dump"; fi
+  denied "scontext=u:r:hal_neuralnetworks_nnhal:s0 tcontext=u:r:shell:s0 tclass=fifo_file"
   load policy
   run_right app --mode fenced
   none_denied "the app again"

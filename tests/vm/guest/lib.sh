@@ -30,6 +30,23 @@ ended() { case $(awk '{ print $3 }' "/proc/$1/stat" 2>/dev/null) in '' | Z) ;; *
 ticks() { awk '{ print $14 + $15 }' "/proc/$1/stat" 2>/dev/null || echo 0; }
 used_more_than() { [ "$(ticks "$1")" -gt "$2" ]; }
 
+# Who a device has, for steps that are of somebody: each has a home.
+add_users() {
+  for entry in "app 10123 /data/data/app" "isolated 99001 /" "shell 2000 /data/local/tmp" "system 1000 /data/system" \
+    "vendor_nnhal $(sed -n 's/^value: *//p' /repo/android/config.fs) /"; do
+    set -- $entry
+    echo "$1:x:$2:$2::$3:/bin/sh" >>/etc/passwd
+    echo "$1:x:$2:" >>/etc/group
+  done
+}
+
+# Runs a command as user $1, within two minutes.
+as_user() {
+  user=$1
+  shift
+  case $user in root) timeout 120 "$@" ;; *) timeout 120 su -s /bin/sh -c 'exec "$0" "$@"' -- "$user" "$@" ;; esac
+}
+
 # Starts a daemon as instance $1 with the rest of the arguments for flags; sets daemon.
 start_daemon() {
   instance=$1

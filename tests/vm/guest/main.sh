@@ -9,6 +9,7 @@ shift
 # It moves programs, and starts the service manager anew.
 case "$*" in *"enforcing "*) fail "enforcing comes last" ;; esac
 
+add_users
 step "the service manager starts"
 rsb_hub --insecure-allow-all >/tmp/rsb_hub.log 2>&1 &
 hub=$!

@@ -1,0 +1,37 @@
+//! The binder library: what the driver needs of one, under the same names whichever it is.
+//!
+//! - `rsbinder`: the crate of that name, which every build but a platform's has
+//! - `platform`: libbinder_rs, the library of Android's own tree (feature `platform_binder`)
+//!
+//! Whatever serves clients names a binder library by this module only; `client` and what serves sockets, which a platform's
+//! build does not have, need more of rsbinder than libbinder_rs has. Nothing is decided here.
+
+#[cfg(feature = "platform_binder")]
+mod platform;
+#[cfg(not(feature = "platform_binder"))]
+mod rsbinder;
+
+#[cfg(feature = "platform_binder")]
+pub use platform::*;
+#[cfg(not(feature = "platform_binder"))]
+pub use rsbinder::*;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// The device of the kernel's binder that services for other domains are on.
+pub const KERNEL_DEVICE: &str = "/dev/binder";
+
+/// Why a service is not registered.
+pub enum NotRegistered {
+    /// There is no binder, and why.
+    NoBinder(String),
+    /// Somebody else serves under that name.
+    Taken,
+    /// The service manager does not take it, and why.
+    Refused(String),
+}
+
+/// The file that a client has handed over.
+pub fn file(descriptor: &ParcelFileDescriptor) -> BorrowedFd<'_> {
+    AsRef::<OwnedFd>::as_ref(descriptor).as_fd()
+}
