@@ -153,7 +153,7 @@ mod tests {
     fn kernel_binder_is_missed_by_name() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let absent = dir.path().join("binder").display().to_string();
-        let error = connect_kernel(&absent, "nnhal", &ConnectOptions::default()).err().expect("no binder");
+        let error = connect_kernel(&absent, "nnhal", &ConnectOptions::default()).expect_err("no binder");
         assert!(matches!(error, ClientError::NoKernelBinder(_)), "{error}");
         assert_eq!(error.to_string().lines().count(), 1, "{error}");
     }

@@ -92,11 +92,8 @@ impl Rowwise<'_> {
         for (target, image) in between.iter().zip(self.images) {
             let size = image.room * image.row;
             // SAFETY: rooms do not overlap, and by contract this one is ours.
-            images.push(Window {
-                target: unsafe { target.disjoint_part(room * size, size) },
-                row: image.row,
-                rows: 0..0,
-            });
+            let target = unsafe { target.disjoint_part(room * size, size) };
+            images.push(Window { target, row: image.row, rows: 0..0 });
         }
         let (last, row) = (between.len(), self.images[between.len()].row);
         let mut needs = vec![0..0; self.kernels.len()];
