@@ -1,7 +1,8 @@
 //! Steps that go together against the same steps one by one.
 
 use super::arguments::Bound;
-use super::chain::{find, Chain};
+use super::chain::Chain;
+use super::find_chains::find;
 use super::kernels::{ByRows, Image, Rowwise, Work};
 use super::pool::ThreadPool;
 use super::program::Program;

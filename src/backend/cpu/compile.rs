@@ -1,6 +1,6 @@
 //! From a subgraph to a routine: passes, memory plan, kernels with their weights.
 
-use super::chain;
+use super::find_chains;
 use super::frame::{check_size, MAX_RUN_BYTES};
 use super::graph::{Graph, Node};
 use super::packing::{Call, Known, Packer};
@@ -23,7 +23,7 @@ pub fn compile(subgraph: &Subgraph, control: &Control) -> Result<Routine, Backen
         steps.push(step(&graph, node, &mut packer, control)?);
     }
     let planned = |v: usize| graph.values[v].resolved.as_ref().filter(|_| graph.values[v].constant.is_none());
-    let chains = chain::find(&steps, &graph.outputs, chain::LARGE, planned);
+    let chains = find_chains::find(&steps, &graph.outputs, find_chains::LARGE, planned);
     let plan =
         plan(&graph, &chains).ok_or(BackendError::TooLarge { size: u64::MAX, limit: MAX_RUN_BYTES })?;
     check_size(plan.size as u64, MAX_RUN_BYTES)?;

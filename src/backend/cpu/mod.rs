@@ -9,6 +9,7 @@ mod chain_tests;
 mod compile;
 mod describe;
 mod executable;
+mod find_chains;
 mod frame;
 mod graph;
 pub mod kernels;

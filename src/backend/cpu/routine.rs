@@ -1,7 +1,7 @@
 //! A compiled subgraph: steps in order, constants, kernels, and where each value lives. Plain data: `compile` makes it, `run`
 //! runs it.
 
-use super::chain::{self, Chain};
+use super::chain::Chain;
 use super::kernels::Kernel;
 use crate::memory::AlignedBuf;
 use crate::ops::Operation;
@@ -19,18 +19,6 @@ pub struct Routine {
     pub arena: usize,
     /// Steps that go together, in order.
     pub chains: Vec<Chain>,
-}
-
-impl Routine {
-    /// The same with its chains.
-    pub fn with_chains(mut self) -> Self {
-        let planned = |v: usize| match &self.values[v].place {
-            Place::Arena(info, _) => Some(info),
-            _ => None,
-        };
-        self.chains = chain::find(&self.steps, &self.outputs, chain::LARGE, planned);
-        self
-    }
 }
 
 pub struct Value {

@@ -3,6 +3,7 @@
 use super::bytes::{malformed, Malformed, Reader};
 use super::check;
 use super::format::{made_for, place, OMITTED};
+use crate::backend::cpu::find_chains::with_chains;
 use crate::backend::cpu::graph::check_dims;
 use crate::backend::cpu::kernels::{self, Source};
 use crate::backend::cpu::routine::{is_data, Place, Routine, Step, Value};
@@ -49,7 +50,7 @@ fn routine(reader: &mut Reader, data: &mut Data) -> Result<Routine, Malformed> {
     let arena = reader.size()?;
     check::arena(&values, arena)?;
     let steps = reader.list(|reader| step(reader, &values, data))?;
-    Ok(Routine { values, steps, inputs, outputs, arena, chains: vec![] }.with_chains())
+    Ok(with_chains(Routine { values, steps, inputs, outputs, arena, chains: vec![] }))
 }
 
 fn info(reader: &mut Reader) -> Result<TensorInfo, Malformed> {
