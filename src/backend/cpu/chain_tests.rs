@@ -2,7 +2,7 @@
 
 use super::arguments::Bound;
 use super::chain::Chain;
-use super::find_chains::find;
+use super::find_chains::{find, MOST_STEPS};
 use super::kernels::{ByRows, Image, Rowwise, Work};
 use super::pool::ThreadPool;
 use super::program::Program;
@@ -236,6 +236,22 @@ fn large_images_go_by_rows_and_loaded_programs_do_it_too() {
             assert!(step_by_step == run(&loaded));
         }
     }
+}
+
+#[test]
+fn no_chain_is_longer_than_its_limit() {
+    let mut b = Build::new();
+    let info = |dims: &[u32]| TensorInfo::new(OperandType::TENSOR_FLOAT32, dims);
+    let mut image = b.input(info(&[1, 4, 4, 1]));
+    for _ in 0..3 * MOST_STEPS {
+        let filter = b.constant(info(&[1, 1, 1, 1]), &[0.5f32]);
+        let mut inputs = vec![image, filter, b.constant(info(&[1]), &[1.0f32])];
+        inputs.extend(b.ints(&[1, 1, 1, 0]));
+        image = b.call(OperationType::CONV_2D, 0, &inputs, info(&[1, 4, 4, 1]));
+    }
+    let program = compile(&Model { main: b.finish(image), referenced: vec![], relaxed: false }, 1);
+    let found = chains(&program.routines()[0], 0);
+    assert_eq!(found.iter().map(|chain| chain.steps.len()).collect::<Vec<_>>(), [MOST_STEPS; 3]);
 }
 
 #[test]

@@ -17,6 +17,8 @@ const NEAR: usize = 256 * 1024;
 const PICOSECONDS_A_BYTE: usize = 40;
 /// What a block may take: only between blocks is looked whether to stop.
 const LONG: usize = 500_000_000;
+/// Steps of a chain, at most: a client chooses how many follow each other, and each costs time and stack here.
+pub const MOST_STEPS: usize = 16;
 /// Rows of an image, at most: they are gone through.
 const MOST_ROWS: usize = 4096;
 /// Blocks of so many rows are considered, the largest that fits is taken.
@@ -43,7 +45,7 @@ pub fn find<'r>(
     let (mut chains, mut start) = (Vec::new(), 0);
     while start < steps.len() {
         let mut end = start + 1;
-        while end < steps.len() && search.is_linked(end) {
+        while end < steps.len() && end - start < MOST_STEPS && search.is_linked(end) {
             end += 1;
         }
         search.split(start..end, &mut chains);
