@@ -22,23 +22,43 @@ use std::time::{Duration, Instant};
 /// How many filters the daemon puts upon itself.
 const FILTERS: u32 = 3;
 
-/// A field of a process's or a thread's status.
-fn field(of: &str, name: &str) -> Option<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{of}/status")).ok()?;
-    let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-    value.trim().parse().ok()
+/// What a process or a thread says of itself, read at once, as it may end between two readings.
+struct Status(String);
+
+impl Status {
+    fn of(id: &str) -> Option<Self> {
+        std::fs::read_to_string(format!("/proc/{id}/status")).ok().map(Self)
+    }
+
+    fn field(&self, name: &str) -> Option<u32> {
+        let value = self.0.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        value.trim().parse().ok()
+    }
+
+    fn has_no_new_privileges(&self) -> bool {
+        self.field("NoNewPrivs") == Some(1)
+    }
+
+    /// By how many filters its calls are filtered, which older kernels do not tell. Filters of whoever runs this test
+    /// count as none.
+    fn filters(&self) -> Option<u32> {
+        self.field("Seccomp_filters").zip(own().field("Seccomp_filters")).map(|(count, own)| count - own)
+    }
+
+    fn is_filtered(&self) -> bool {
+        match self.filters() {
+            Some(count) => count > 0,
+            None => self.field("Seccomp") == Some(2) && own().field("Seccomp") == Some(0),
+        }
+    }
 }
 
-/// Whether its calls are filtered, by how many filters (which older kernels do not tell), and whether no new privileges
-/// can be had. Filters of whoever runs this test count as none.
-fn confinement(of: &str) -> (bool, Option<u32>, bool) {
-    let count = |of: &str| field(of, "Seccomp_filters");
-    let filters = count(of).zip(count("self")).map(|(count, own)| count - own);
-    let is_filtered = match filters {
-        Some(count) => count > 0,
-        None => field(of, "Seccomp") == Some(2) && field("self", "Seccomp") == Some(0),
-    };
-    (is_filtered, filters, field(of, "NoNewPrivs") == Some(1))
+fn own() -> Status {
+    Status::of("self").expect("it runs")
+}
+
+fn is_filtered(id: &str) -> bool {
+    Status::of(id).is_some_and(|status| status.is_filtered())
 }
 
 #[track_caller]
@@ -52,7 +72,7 @@ fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
 
 /// A kernel without filters: the daemon serves there, too.
 fn kernel_has_no_filters() -> bool {
-    field("self", "Seccomp").is_none()
+    own().field("Seccomp").is_none()
 }
 
 fn serve(socket: &Path, arguments: &[&str]) -> Daemon {
@@ -102,14 +122,15 @@ fn a_confined_daemon_does_all_that_it_is_for() {
     let (socket, data) = (dir.path().join("nn.sock"), dir.path().join("data"));
     let daemon = serve(&socket, &["--data", data.to_str().expect("plain")]);
     let id = daemon.id().to_string();
-    wait_until("it is confined", || confinement(&id).0 || kernel_has_no_filters());
+    wait_until("it is confined", || is_filtered(&id) || kernel_has_no_filters());
     use_all_of_it(&socket);
     if !kernel_has_no_filters() {
         for task in std::fs::read_dir(format!("/proc/{id}/task")).expect("it lives").flatten() {
             let thread = task.file_name().into_string().expect("a number");
             // A thread that has ended meanwhile has no status.
-            if let (_, Some(filters), no_new) = confinement(&thread) {
-                assert_eq!((filters, no_new), (FILTERS, true), "thread {thread}");
+            let Some(status) = Status::of(&thread) else { continue };
+            if let Some(filters) = status.filters() {
+                assert_eq!((filters, status.has_no_new_privileges()), (FILTERS, true), "thread {thread}");
             }
         }
     }
@@ -127,21 +148,24 @@ fn a_confined_daemon_starts_its_backend_again() {
     let socket = dir.path().join("nn.sock");
     let daemon = serve(&socket, &["--data", "none", "--backend-process"]);
     let (id, mut earlier) = (daemon.id().to_string(), None);
-    wait_until("it is confined", || confinement(&id).0 || kernel_has_no_filters());
+    wait_until("it is confined", || is_filtered(&id) || kernel_has_no_filters());
     for filters in [FILTERS, 2 * FILTERS] {
         let child = || {
             let all = std::fs::read_dir("/proc").expect("processes").flatten();
             let mut numbers = all.filter_map(|entry| entry.file_name().into_string().ok());
-            let is_child = |of: &String| field(of, "PPid").is_some_and(|parent| parent.to_string() == id);
+            let parent = |of: &String| Status::of(of)?.field("PPid");
+            let is_child = |of: &String| parent(of).is_some_and(|parent| parent.to_string() == id);
             numbers.find(|of| is_child(of) && Some(of) != earlier.as_ref())
         };
         // The first was started before the service was confined, the second inherits what holds for it.
         let mut found = None;
         wait_until("the backend is confined", || {
             found = child();
-            let is_confined = |of: &String| match confinement(of) {
-                (is_filtered, None, _) => is_filtered,
-                (_, Some(count), is_without_privileges) => count == filters && is_without_privileges,
+            let is_confined = |of: &String| {
+                Status::of(of).is_some_and(|status| match status.filters() {
+                    None => status.is_filtered(),
+                    Some(count) => count == filters && status.has_no_new_privileges(),
+                })
             };
             found.as_ref().is_some_and(|of| is_confined(of) || kernel_has_no_filters())
         });
@@ -161,9 +185,9 @@ fn without_its_sandbox_a_daemon_is_not_confined() {
     let socket = dir.path().join("nn.sock");
     let daemon = serve(&socket, &["--data", "none", "--no-sandbox"]);
     use_all_of_it(&socket);
-    let own = field("self", "NoNewPrivs") == Some(1);
-    let (is_filtered, _, no_new) = confinement(&daemon.id().to_string());
-    assert_eq!((is_filtered, no_new), (false, own));
+    let status = Status::of(&daemon.id().to_string()).expect("it lives");
+    let seen = (status.is_filtered(), status.has_no_new_privileges());
+    assert_eq!(seen, (false, own().has_no_new_privileges()));
     let (code, log) = end(daemon, Signal::SIGTERM);
     assert_eq!(code, Some(0), "{log}");
     assert!(!log.contains("confined"), "{log}");
