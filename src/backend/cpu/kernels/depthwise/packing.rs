@@ -14,6 +14,8 @@ pub struct Packing<'a> {
     pub geometry: &'a DepthwiseGeometry,
     pub input_zero: u8,
     pub weight_zero: i32,
+    /// For how many rows of outputs, one below the other, weights lie beside the rows of one quad.
+    pub rows: usize,
 }
 
 impl Packing<'_> {
@@ -32,18 +34,21 @@ impl Packing<'_> {
         Some((self.weights::<Q>(args, source)?, requant))
     }
 
-    /// Quads of weights, `[block of channels][group of rows][column]`.
+    /// Quads of weights, `[block of channels][row of outputs][group of rows][column]`.
     fn weights<Q: Quads>(&self, args: &Args, source: &mut Source) -> Option<Weights> {
         let (height, width, channels) =
             (self.geometry.height.kernel, self.geometry.width.kernel, self.channels());
         let (groups, blocks) = (height.div_ceil(ROWS), channels.div_ceil(CHANNELS));
-        source.take::<Q::Weight>(blocks * groups * width * QUAD, |to| {
+        source.take::<Q::Weight>(blocks * self.rows * groups * width * QUAD, |to| {
             let weights = signed_weights(&args.arg(1).ok()?)?;
             let weights = (weights.len() == height * width * channels).then_some(weights)?;
             for (i, &weight) in weights.iter().enumerate() {
                 let (row, column, c) = (i / channels / width, i / channels % width, i % channels);
-                let quad = (c / CHANNELS * groups + row / ROWS) * width + column;
-                to[quad * QUAD + Q::place(c % CHANNELS, row % ROWS)] = weight.into();
+                for below in 0..self.rows {
+                    let (block, row) = (c / CHANNELS * self.rows + below, row + below);
+                    let quad = (block * groups + row / ROWS) * width + column;
+                    to[quad * QUAD + Q::place(c % CHANNELS, row % ROWS)] = weight.into();
+                }
             }
             Some(())
         })

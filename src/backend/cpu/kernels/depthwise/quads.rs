@@ -6,7 +6,6 @@ use super::super::simd;
 #[cfg(target_arch = "x86_64")]
 use super::super::simd::Avx512;
 use super::layout::{interleave, CHANNELS, QUAD, ROWS};
-use bytemuck::Zeroable;
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
@@ -30,13 +29,6 @@ pub unsafe trait Quads {
 
     /// Where the weight of row `row` of channel `channel` is among the `QUAD` of a quad.
     fn place(channel: usize, row: usize) -> usize;
-    /// Moves the weights of each row of some quads, which have none in the last one, to the row below.
-    #[inline(always)]
-    fn lower(weights: &[Self::Weight], to: &mut [Self::Weight]) {
-        // A channel's rows lie one after the other, and so do channels.
-        to[0] = Self::Weight::zeroed();
-        to[1..].copy_from_slice(&weights[..weights.len() - 1]);
-    }
     unsafe fn load(sums: *const i32) -> Self::Sums;
     unsafe fn store(sums: Self::Sums) -> [i32; CHANNELS];
     /// Adds the products of the rows' bytes with their weights.
@@ -47,16 +39,23 @@ pub unsafe trait Quads {
         // SAFETY: by the trait's contract.
         interleave(rows.map(|row| unsafe { row.cast::<[u8; CHANNELS]>().read_unaligned() }), flip)
     }
-    /// The bytes of a few pixels; `scales` are those of the vectors of a pixel, from the first on.
+    /// The bytes of a few pixels; `scales` are those of the vectors of a pixel, from the first on and over again.
     unsafe fn requantise(
         pixels: [Self::Sums; PIXELS],
-        scales: [Scales; MOST_VECTORS],
+        scales: &[Scales; MOST_VECTORS],
         target: Target<Self>,
     ) -> [[u8; CHANNELS]; PIXELS];
 }
 
 /// Vectors that sixteen sums may take.
 pub const MOST_VECTORS: usize = 4;
+
+/// Those of the first two vectors.
+#[cfg(not(target_arch = "aarch64"))]
+#[inline(always)]
+fn first_two(scales: &[Scales; MOST_VECTORS]) -> &[Scales; 2] {
+    scales.first_chunk().expect("there are four")
+}
 
 /// What [`Quads::requantise`] does, where sixteen sums are two vectors.
 ///
@@ -66,7 +65,7 @@ pub const MOST_VECTORS: usize = 4;
 #[inline(always)]
 unsafe fn requantise_halves<V: Lanes<Packed = [u8; 32]>>(
     pixels: [[V::I; 2]; PIXELS],
-    [low, high, ..]: [Scales; MOST_VECTORS],
+    scales: &[Scales; MOST_VECTORS],
     target: V::Target,
 ) -> [[u8; CHANNELS]; PIXELS] {
     let mut bytes = [[0; 32]; PIXELS / 2];
@@ -74,7 +73,7 @@ unsafe fn requantise_halves<V: Lanes<Packed = [u8; 32]>>(
         // SAFETY: by contract.
         unsafe {
             let sums = [pair[0][0], pair[0][1], pair[1][0], pair[1][1]];
-            let scaled = V::requantise_rows(sums, &[low, high]);
+            let scaled = V::requantise_rows(sums, first_two(scales));
             *bytes = V::pack(scaled, target);
         }
     }
@@ -120,7 +119,7 @@ unsafe impl Quads for Base {
     #[inline(always)]
     unsafe fn requantise(
         pixels: [Self::Sums; PIXELS],
-        scales: [Scales; MOST_VECTORS],
+        scales: &[Scales; MOST_VECTORS],
         target: Target<Self>,
     ) -> [[u8; CHANNELS]; PIXELS] {
         // SAFETY: by the trait's contract; sixteen sums are two vectors.
@@ -142,16 +141,6 @@ unsafe impl Quads for Avx2 {
     fn place(channel: usize, row: usize) -> usize {
         // Even rows of eight channels, then their odd rows.
         channel / 8 * 32 + row % 2 * 16 + channel % 8 * 2 + row / 2
-    }
-    #[inline(always)]
-    fn lower(weights: &[i16], to: &mut [i16]) {
-        for (weights, to) in weights.chunks_exact(32).zip(to.chunks_exact_mut(32)) {
-            let (even, odd) = weights.split_at(16);
-            // Odd rows become even ones: the first of each pair its second, as the second is of the last row.
-            to[0] = 0;
-            to[1..16].copy_from_slice(&odd[..15]);
-            to[16..].copy_from_slice(even);
-        }
     }
     #[inline(always)]
     unsafe fn load(sums: *const i32) -> Self::Sums {
@@ -182,7 +171,7 @@ unsafe impl Quads for Avx2 {
     #[inline(always)]
     unsafe fn requantise(
         pixels: [Self::Sums; PIXELS],
-        scales: [Scales; MOST_VECTORS],
+        scales: &[Scales; MOST_VECTORS],
         target: Target<Self>,
     ) -> [[u8; CHANNELS]; PIXELS] {
         // SAFETY: by the trait's contract.
@@ -243,12 +232,13 @@ unsafe impl Quads for Vnni {
     #[inline(always)]
     unsafe fn requantise(
         pixels: [Self::Sums; PIXELS],
-        [scales, ..]: [Scales; MOST_VECTORS],
+        scales: &[Scales; MOST_VECTORS],
         target: Target<Self>,
     ) -> [[u8; CHANNELS]; PIXELS] {
         // SAFETY: by the trait's contract.
         unsafe {
-            let scaled = Avx512::requantise_rows(pixels, &[scales; 2]);
+            // Sixteen sums are one vector, and all scales those of the first.
+            let scaled = Avx512::requantise_rows(pixels, first_two(scales));
             bytemuck::cast(Avx512::pack(scaled, target))
         }
     }

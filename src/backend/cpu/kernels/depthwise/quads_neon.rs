@@ -63,7 +63,7 @@ unsafe impl Quads for Base {
     #[inline(always)]
     unsafe fn requantise(
         [a, b, c, d]: [Self::Sums; PIXELS],
-        scales: [Scales; MOST_VECTORS],
+        scales: &[Scales; MOST_VECTORS],
         target: Target<Self>,
     ) -> [[u8; CHANNELS]; PIXELS] {
         // SAFETY: by the trait's contract.
@@ -109,7 +109,7 @@ unsafe impl Quads for Dotprod {
     #[inline(always)]
     unsafe fn requantise(
         pixels: [Self::Sums; PIXELS],
-        scales: [Scales; MOST_VECTORS],
+        scales: &[Scales; MOST_VECTORS],
         target: Target<Self>,
     ) -> [[u8; CHANNELS]; PIXELS] {
         // SAFETY: by the trait's contract.
@@ -141,7 +141,7 @@ unsafe fn numbers(sums: Sums) -> [i32; CHANNELS] {
 #[inline(always)]
 unsafe fn requantise(
     pixels: [Sums; PIXELS],
-    scales: [Scales; MOST_VECTORS],
+    scales: &[Scales; MOST_VECTORS],
     target: Target<Dotprod>,
 ) -> [[u8; CHANNELS]; PIXELS] {
     let mut bytes = [[0; CHANNELS]; PIXELS];
@@ -149,7 +149,7 @@ unsafe fn requantise(
         let mut scaled = sums;
         for (scaled, scales) in scaled.iter_mut().zip(scales) {
             // SAFETY: by contract.
-            *scaled = unsafe { Neon::requantise(*scaled, scales) };
+            *scaled = unsafe { Neon::requantise(*scaled, *scales) };
         }
         // SAFETY: every machine has these instructions.
         *bytes = unsafe { Neon::pack(scaled, target) };

@@ -19,7 +19,6 @@ use super::rows::{pixels_per_task, Rows};
 use crate::memory::{Target, View, Weights};
 use crate::ops::conv::{ChannelRequant, DepthwiseGeometry};
 use crate::ops::{Args, OpError};
-use bytemuck::Zeroable;
 use std::ops::Range;
 
 /// Columns of quads that are made at once: those of a row of taps stay in the first cache.
@@ -52,7 +51,11 @@ pub(super) fn select(
     if SIGNED {
         (input.zero, input.flip) = (input.zero ^ 0x80, input.flip ^ 0x80);
     }
-    let packing = Packing { geometry: &geometry, input_zero: input.zero, weight_zero };
+    // A quad has all the rows under two rows of outputs.
+    let height = &geometry.height;
+    let shares = height.kernel < ROWS && height.stride == 1 && height.dilation == 1;
+    let rows = if shares && geometry.multiplier == 1 && weight_zero == 0 { 2 } else { 1 };
+    let packing = Packing { geometry: &geometry, input_zero: input.zero, weight_zero, rows };
     let (weights, requant) = match instructions {
         Instructions::Base => packing.weights_for::<Base>(args, source, &requantisation)?,
         #[cfg(target_arch = "x86_64")]
@@ -69,6 +72,7 @@ pub(super) fn select(
         weights,
         bias: packing.bias(args, source)?,
         requant,
+        rows,
         geometry,
     }))
 }
@@ -82,6 +86,8 @@ struct Depthwise {
     /// i32 per channel.
     bias: Weights,
     requant: Requant,
+    /// Rows of outputs, one below the other, that are made of the same quads where there are as many: one or two.
+    rows: usize,
 }
 
 impl Kernel for Depthwise {
@@ -97,8 +103,7 @@ impl Kernel for Depthwise {
     ) -> Result<(), OpError> {
         let (geometry, channels) = (&self.geometry, self.geometry.input.channels * self.geometry.multiplier);
         let (input, out) = (input::<u8>(inputs, 0)?, output::<u8>(outputs, 0)?);
-        let together = if self.shares_quads() { 2 } else { 1 };
-        let pixels = pixels_per_task(work, geometry, out.len() / channels, self.cost(), together);
+        let pixels = pixels_per_task(work, geometry, out.len() / channels, self.cost(), self.rows);
         work.for_each_chunk(out, pixels * channels, |first, out| {
             pixels_of(self, Lines::all(input), first / channels, out);
         })
@@ -131,15 +136,6 @@ impl ByRows for Depthwise {
     fn run_rows(&self, input: Lines<u8>, rows: Range<usize>, out: Target<u8>) -> Result<(), OpError> {
         pixels_of(self, input, rows.start * self.geometry.width.output, out);
         Ok(())
-    }
-}
-
-impl Depthwise {
-    /// Whether two rows of outputs, one below the other, can be made of the same quads: a quad has all the rows under both.
-    fn shares_quads(&self) -> bool {
-        let height = &self.geometry.height;
-        let next = height.kernel < ROWS && height.stride == 1 && height.dilation == 1;
-        next && self.geometry.multiplier == 1 && self.weight_zero == 0
     }
 }
 
@@ -190,95 +186,112 @@ unsafe fn pixels_with<Q: Quads>(kernel: &Depthwise, input: Lines<u8>, first: usi
     let (extent, groups) = ((window.kernel - 1) * window.dilation + 1, geometry.height.kernel.div_ceil(ROWS));
     let most = (MAX_COLUMNS / groups - extent) / window.stride + 1;
     let mut rows = Rows::new(geometry, input);
-    let mut quads = vec![[0u8; QUAD]; ((most - 1) * window.stride + extent) * groups];
-    let (shares, size) = (kernel.shares_quads(), groups * window.kernel * QUAD);
-    let mut below = vec![Q::Weight::zeroed(); if shares { size } else { 0 }];
+    // Threads that allocate at the same time wait for each other.
+    let mut quads = [[0u8; QUAD]; MAX_COLUMNS];
+    let (size, mut lines) = (groups * window.kernel * QUAD, vec![]);
     let (mut pixel, end) = (first, first + out.len() / channels);
     while pixel < end {
         let (row, x) = (pixel / window.output, pixel % window.output);
         let count = (window.output - x).min(end - pixel).min(most);
         let same_image = (row + 1) % geometry.height.output != 0;
-        let two = shares && same_image && count == window.output && end - pixel >= 2 * count;
+        let two = kernel.rows == 2 && same_image && count == window.output && end - pixel >= 2 * count;
         if two {
             rows.select_two(row);
         } else {
             rows.select(row);
         }
-        let columns = (count - 1) * window.stride + extent;
-        let quads = &mut quads[..columns * groups];
-        let made = if two { 2 * count } else { count };
-        let to = out.pointer((pixel - first) * channels, made * channels);
+        let under = Under::new(kernel, x * window.stride, (count - 1) * window.stride + extent);
+        lines.clear();
+        lines.extend((0..groups).map(|group| under.lines(&rows, group)));
+        let quads = &mut quads[..under.columns * groups];
+        let made = if two { 2 } else { 1 };
+        let to = out.pointer((pixel - first) * channels, made * count * channels);
         for block in 0..channels.div_ceil(CHANNELS) {
-            let width = CHANNELS.min(channels - block * CHANNELS);
-            for (group, quads) in quads.chunks_exact_mut(columns).enumerate() {
-                // SAFETY: the row under a tap is whole; the block has `width` channels.
-                unsafe {
-                    fill::<Q>(kernel, &rows, group, (block * CHANNELS, width), x * window.stride, quads)
-                };
+            let c = block * CHANNELS;
+            let width = CHANNELS.min(channels - c);
+            for (quads, lines) in quads.chunks_exact_mut(under.columns).zip(&lines) {
+                // SAFETY: the rows under taps are whole; the block has `width` channels.
+                unsafe { under.fill::<Q>(lines, (c, width), quads) };
             }
-            let row = Row { kernel, quads, columns, block, to: to.wrapping_add(block * CHANNELS), width };
-            let weights = kernel.weights.elements::<Q::Weight>(block * size, size);
-            // SAFETY: all columns of the `count` pixels are filled, and as many pixels were asked for at `to`, in each row.
-            unsafe {
-                row.pixels_of_shape::<Q>(count, weights);
-                if two {
-                    Q::lower(std::slice::from_raw_parts(weights, size), &mut below);
-                    let row = Row { to: row.to.wrapping_add(count * channels), ..row };
-                    row.pixels_of_shape::<Q>(count, below.as_ptr());
-                }
+            let weights = kernel.weights.elements::<Q::Weight>(block * kernel.rows * size, made * size);
+            for below in 0..made {
+                let to = to.wrapping_add(below * count * channels + c);
+                let row = Row { kernel, quads, columns: under.columns, block, to, width };
+                // SAFETY: all columns of the `count` pixels are filled, and as many pixels were asked for at `to`, in each
+                // row, which has weights of its own.
+                unsafe { row.pixels_of_shape::<Q>(count, weights.add(below * size)) };
             }
         }
-        pixel += made;
+        pixel += made * count;
     }
 }
 
-/// Fills `quads` with the columns from `first` on, padding counted, of channels from `c` on of a group of rows.
-///
-/// # Safety
-/// The machine must have the instruction set of `Q`, and there be `width` channels, at most sixteen, from `c` on.
-#[inline(always)]
-unsafe fn fill<Q: Quads>(
-    kernel: &Depthwise,
-    rows: &Rows<u8>,
-    group: usize,
-    (c, width): (usize, usize),
-    first: usize,
-    quads: &mut [[u8; QUAD]],
-) {
-    let (geometry, input) = (&kernel.geometry, kernel.input);
-    let (window, channels) = (&geometry.width, geometry.input.channels * geometry.multiplier);
-    let padding = [input.zero ^ input.flip; CHANNELS];
-    // Columns that are beside the input stand still on padding, and so do rows.
-    let inside =
-        |column: usize| (first + column).checked_sub(window.pad_before).filter(|&x| x < window.input);
-    let before = window.pad_before.saturating_sub(first).min(quads.len());
-    let after = (window.input + window.pad_before).saturating_sub(first).clamp(before, quads.len());
-    // SAFETY: by contract; padding is as long as a load.
-    let beside = unsafe { Q::interleave([padding.as_ptr(); ROWS], input.flip) };
-    quads[..before].fill(beside);
-    quads[after..].fill(beside);
-    let Some(start) = inside(before).filter(|_| before < after) else { return };
-    let lines: [(*const u8, usize); ROWS] = std::array::from_fn(|i| {
-        rows.row(group * ROWS + i)
-            .map_or((padding.as_ptr(), 0), |line| (line.wrapping_add(start * channels + c), channels))
-    });
-    // A load of sixteen bytes must not leave the row for good: that may be the end of what there is.
-    let whole = if width == CHANNELS { after } else { before };
-    for (i, quad) in quads[before..whole].iter_mut().enumerate() {
-        let columns = lines.map(|(line, step)| line.wrapping_add(i * step));
-        // SAFETY: by contract; sixteen channels of a column inside of the row, or padding.
-        *quad = unsafe { Q::interleave(columns, input.flip) };
+/// The columns of the input under some pixels of a row of outputs, padding counted.
+struct Under<'a> {
+    kernel: &'a Depthwise,
+    columns: usize,
+    /// Those that are not beside the input, and the first of them as the input counts.
+    inside: Range<usize>,
+    start: usize,
+}
+
+/// A row of the input from its first column on, or padding, which stands still; and how far it is from column to column.
+type Line = (*const u8, usize);
+
+impl<'a> Under<'a> {
+    fn new(kernel: &'a Depthwise, first: usize, columns: usize) -> Self {
+        let window = &kernel.geometry.width;
+        let before = window.pad_before.saturating_sub(first).min(columns);
+        let after = (window.input + window.pad_before).saturating_sub(first).clamp(before, columns);
+        let start = (first + before).saturating_sub(window.pad_before);
+        Under { kernel, columns, inside: before..after, start }
     }
-    for (i, quad) in quads[whole..after].iter_mut().enumerate() {
-        let mut columns = [padding; ROWS];
-        for (column, (line, step)) in columns.iter_mut().zip(lines) {
-            // SAFETY: the column has `width` channels, and so has the padding.
-            unsafe {
-                libc::memcpy(column.as_mut_ptr().cast(), line.wrapping_add(i * step).cast(), width);
-            }
+
+    /// What lies under the taps of a group of rows; `None` beside the input.
+    fn lines(&self, rows: &Rows<u8>, group: usize) -> [Option<Line>; ROWS] {
+        let geometry = &self.kernel.geometry;
+        let channels = geometry.input.channels * geometry.multiplier;
+        let line = |line: *const u8| (line.wrapping_add(self.start * channels), channels);
+        std::array::from_fn(|i| rows.row(group * ROWS + i).map(line))
+    }
+
+    /// Fills `quads` with all columns of channels from `c` on of a group of rows.
+    ///
+    /// # Safety
+    /// The machine must have the instruction set of `Q`, and there be `width` channels, at most sixteen, from `c` on.
+    #[inline(always)]
+    unsafe fn fill<Q: Quads>(
+        &self,
+        lines: &[Option<Line>; ROWS],
+        (c, width): (usize, usize),
+        quads: &mut [[u8; QUAD]],
+    ) {
+        let (input, Range { start: before, end: after }) = (self.kernel.input, self.inside.clone());
+        let padding = [input.zero ^ input.flip; CHANNELS];
+        // SAFETY: by contract; padding is as long as a load.
+        let beside = unsafe { Q::interleave([padding.as_ptr(); ROWS], input.flip) };
+        quads[..before].fill(beside);
+        quads[after..].fill(beside);
+        let lines =
+            lines.map(|line| line.map_or((padding.as_ptr(), 0), |(line, step)| (line.wrapping_add(c), step)));
+        // A load of sixteen bytes must not leave the row for good: that may be the end of what there is.
+        let whole = if width == CHANNELS { after } else { before };
+        for (i, quad) in quads[before..whole].iter_mut().enumerate() {
+            let columns = lines.map(|(line, step)| line.wrapping_add(i * step));
+            // SAFETY: by contract; sixteen channels of a column inside of the row, or padding.
+            *quad = unsafe { Q::interleave(columns, input.flip) };
         }
-        // SAFETY: by contract; columns are as long as a load.
-        *quad = unsafe { Q::interleave([0, 1, 2, 3].map(|row| columns[row].as_ptr()), input.flip) };
+        for (i, quad) in quads[whole..after].iter_mut().enumerate() {
+            let mut columns = [padding; ROWS];
+            for (column, (line, step)) in columns.iter_mut().zip(lines) {
+                // SAFETY: the column has `width` channels, and so has the padding.
+                unsafe {
+                    libc::memcpy(column.as_mut_ptr().cast(), line.wrapping_add(i * step).cast(), width);
+                }
+            }
+            // SAFETY: by contract; columns are as long as a load.
+            *quad = unsafe { Q::interleave([0, 1, 2, 3].map(|row| columns[row].as_ptr()), input.flip) };
+        }
     }
 }
 
@@ -303,18 +316,23 @@ impl Row<'_> {
     unsafe fn pixels_of_shape<Q: Quads>(&self, count: usize, weights: *const Q::Weight) {
         let (height, window) = (&self.kernel.geometry.height, &self.kernel.geometry.width);
         let groups = height.kernel.div_ceil(ROWS);
-        // SAFETY: the same contract.
+        let shape = (groups, window.kernel, window.dilation, window.stride);
+        let is_whole = count >= PIXELS && self.width == CHANNELS && self.kernel.weight_zero == 0;
+        // SAFETY: the same contract, with which these shapes and no others agree.
         unsafe {
-            match (groups, window.kernel, window.dilation, self.kernel.weight_zero) {
-                (1, 3, 1, 0) => self.pixels::<Q>(count, (1, 3, 1), weights),
-                (2, 5, 1, 0) => self.pixels::<Q>(count, (2, 5, 1), weights),
-                _ => self.pixels::<Q>(count, (groups, window.kernel, window.dilation), weights),
+            match (shape, is_whole) {
+                ((1, 3, 1, 1), true) => self.pixels::<Q>(count, (1, 3, 1, 1), true, weights),
+                ((1, 3, 1, 2), true) => self.pixels::<Q>(count, (1, 3, 1, 2), true, weights),
+                ((2, 5, 1, 1), true) => self.pixels::<Q>(count, (2, 5, 1, 1), true, weights),
+                ((2, 5, 1, 2), true) => self.pixels::<Q>(count, (2, 5, 1, 2), true, weights),
+                _ => self.pixels::<Q>(count, shape, is_whole, weights),
             }
         }
     }
 
-    /// Computes `count` pixels. The numbers of groups and of columns of taps, and how far those are apart, are arguments so
-    /// that common ones are known when this is compiled.
+    /// Computes `count` pixels. The numbers of groups and of columns of taps, and how far those and pixels are apart, are
+    /// arguments so that common ones are known when this is compiled; so is whether there are sixteen channels, as many pixels
+    /// as are made at once, and no zero point of weights.
     ///
     /// # Safety
     /// The machine must have the instruction set of `Q`; the quads must be those of as many pixels, which there must be
@@ -323,12 +341,12 @@ impl Row<'_> {
     unsafe fn pixels<Q: Quads>(
         &self,
         count: usize,
-        (groups, taps, dilation): (usize, usize, usize),
+        (groups, taps, dilation, stride): (usize, usize, usize, usize),
+        is_whole: bool,
         weights: *const Q::Weight,
     ) {
         let kernel = self.kernel;
         let channels = kernel.geometry.input.channels * kernel.geometry.multiplier;
-        let stride = kernel.geometry.width.stride;
         let bias = kernel.bias.elements::<i32>(self.block * CHANNELS, CHANNELS);
         let vectors = CHANNELS / Q::V::LANES;
         let scales: [Scales; MOST_VECTORS] =
@@ -336,12 +354,15 @@ impl Row<'_> {
         let quads: *const u8 = self.quads.as_ptr().cast();
         // SAFETY: by contract; there are as many weights, and sixteen sums of bias.
         unsafe {
-            let target = Q::V::target(kernel.requant.target);
+            let (target, bias) = (Q::V::target(kernel.requant.target), Q::load(bias));
+            let last = count.saturating_sub(PIXELS);
             for first in (0..count).step_by(PIXELS) {
-                // Where fewer are left, the last one is made again.
-                let pixels: [usize; PIXELS] = std::array::from_fn(|i| (first + i).min(count - 1));
-                let mut sums = [Q::load(bias); PIXELS];
-                for (sums, pixel) in sums.iter_mut().zip(pixels) {
+                // Where fewer are left, some of those before are made again; where there are no more, the last one is.
+                let first = first.min(last);
+                let step = |i: usize| if is_whole { i } else { i.min(count - 1) };
+                let mut sums = [bias; PIXELS];
+                for (i, sums) in sums.iter_mut().enumerate() {
+                    let pixel = first + step(i);
                     for group in 0..groups {
                         for tap in 0..taps {
                             let column = group * self.columns + pixel * stride + tap * dilation;
@@ -349,15 +370,15 @@ impl Row<'_> {
                             *sums = Q::add(*sums, quads.add(column * QUAD), weights);
                         }
                     }
-                    if kernel.weight_zero != 0 {
+                    if !is_whole && kernel.weight_zero != 0 {
                         let sums_with_zero = self.less_zeros(Q::store(*sums), pixel * stride, dilation);
                         *sums = Q::load(sums_with_zero.as_ptr());
                     }
                 }
-                let bytes = Q::requantise(sums, scales, target);
-                for (bytes, pixel) in bytes.iter().zip(pixels) {
-                    let to = self.to.wrapping_add(pixel * channels);
-                    if self.width == CHANNELS {
+                let bytes = Q::requantise(sums, &scales, target);
+                for (i, bytes) in bytes.iter().enumerate() {
+                    let to = self.to.wrapping_add((first + step(i)) * channels);
+                    if is_whole || self.width == CHANNELS {
                         to.cast::<[u8; CHANNELS]>().write_unaligned(*bytes);
                     } else {
                         libc::memcpy(to.cast(), bytes.as_ptr().cast(), self.width);

@@ -237,7 +237,9 @@ unsafe impl Lanes for Avx2 {
                     return rounded;
                 }
             }
-            exactly_256([a, b, c, d], scales)
+            // Taken apart: what is returned as a whole where the function leaves it would be kept in memory always.
+            let [a, b, c, d] = exactly_256([a, b, c, d], scales);
+            [a, b, c, d]
         }
     }
     #[inline(always)]
@@ -350,7 +352,9 @@ unsafe impl Lanes for Avx512 {
                     return rounded;
                 }
             }
-            exactly_512([a, b, c, d], scales)
+            // Taken apart: what is returned as a whole where the function leaves it would be kept in memory always.
+            let [a, b, c, d] = exactly_512([a, b, c, d], scales);
+            [a, b, c, d]
         }
     }
     #[inline(always)]
