@@ -24,9 +24,16 @@ pub(super) fn select(isa: Isa, args: &Args, source: &mut Source) -> Option<Box<d
             Some(Box::new(Product { packed, rows }))
         }
         ty if ty.is_quant8_asymm() => {
+            let slack = gemm::padded(isa, shape.depth) - shape.depth;
+            // Where lines are copied anyway they become what is multiplied best.
+            let is_copied = !gemm::is_matrix(&geometry) && gemm::copies(&geometry, slack);
+            let flip = if is_copied { gemm::flip(isa, is_signed(&input)) } else { 0 };
             let once = geometry.is_fully_connected();
-            let packed = quant(isa, args, shape, activation, once, source)?;
-            let rows = rows(geometry, input.zero_point() as u8, packed.padded - shape.depth)?;
+            let packed = quant(isa, args, shape, activation, (once, flip), source)?;
+            let rows = match rows(geometry, input.zero_point() as u8 ^ flip, slack)? {
+                Rows::Image(image) if flip != 0 => Rows::Image(image.changed(flip_signs)),
+                rows => rows,
+            };
             Some(Box::new(Product { packed, rows }))
         }
         _ => None,
@@ -55,13 +62,23 @@ pub(super) fn float(
     Packed::float(isa, shape, activation.float_range(), source, constants)
 }
 
-/// Packs filter (input 1, `[channels][inputs]`) and bias (input 2) of an 8-bit call; `once`: see [`ChannelRequant::once`].
+fn is_signed(input: &Arg) -> bool {
+    input.ty() == OperandType::TENSOR_QUANT8_ASYMM_SIGNED
+}
+
+/// Makes signed bytes unsigned.
+fn flip_signs(bytes: &mut [u8]) {
+    bytes.iter_mut().for_each(|byte| *byte ^= 0x80);
+}
+
+/// Packs filter (input 1, `[channels][inputs]`) and bias (input 2) of an 8-bit call; `once`: see [`ChannelRequant::once`];
+/// `flip`: what the inputs are xored with before they are multiplied, nothing or their sign.
 pub(super) fn quant(
     isa: Isa,
     args: &Args,
     shape: Shape,
     activation: Activation,
-    once: bool,
+    (once, flip): (bool, u8),
     source: &mut Source,
 ) -> Option<Packed<gemm::Quant>> {
     let (input, filter, bias) = (args.get(0).ok()?, args.get(1).ok()?, args.get(2).ok()?);
@@ -75,8 +92,8 @@ pub(super) fn quant(
         once,
     };
     let zeros = Zeros {
-        signed_inputs: input.ty() == OperandType::TENSOR_QUANT8_ASYMM_SIGNED,
-        input: input.zero_point(),
+        signed_inputs: is_signed(&input) && flip == 0,
+        input: input.zero_point() + i32::from(flip),
         signed_weights: filter.ty() != OperandType::TENSOR_QUANT8_ASYMM,
         weight: filter.zero_point(),
     };
@@ -106,7 +123,7 @@ pub(super) struct QuantInput {
 
 impl QuantInput {
     pub fn new(input: &Arg) -> Self {
-        let flip = if input.ty() == OperandType::TENSOR_QUANT8_ASYMM_SIGNED { 0x80 } else { 0 };
+        let flip = if is_signed(input) { 0x80 } else { 0 };
         QuantInput { zero: input.zero_point() as u8 ^ flip, flip }
     }
 }

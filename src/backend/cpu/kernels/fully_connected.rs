@@ -22,7 +22,7 @@ pub(super) fn select(isa: Isa, args: &Args, source: &mut Source) -> Option<Box<d
             Some(Box::new(Product { packed, rows: Rows::Matrix }))
         }
         ty if ty.is_quant8_asymm() => {
-            let packed = quant(isa, args, shape, activation, false, source)?;
+            let packed = quant(isa, args, shape, activation, (false, 0), source)?;
             Some(Box::new(Product { packed, rows: Rows::Matrix }))
         }
         _ => None,

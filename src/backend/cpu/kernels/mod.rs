@@ -74,7 +74,7 @@ fn select_for(isa: Isa, operation: &Operation, args: &Args, source: &mut Source)
 
 /// Counts the changes to which calls have kernels, and to their results: what an earlier generation compiled is not to
 /// be mixed with this one.
-const GENERATION: u32 = 5;
+const GENERATION: u32 = 6;
 
 /// The instruction set that kernels are chosen for, and their generation.
 pub fn instruction_set() -> String {

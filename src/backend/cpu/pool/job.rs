@@ -34,11 +34,12 @@ pub struct Job {
     caller: Thread,
 }
 
-/// Chunks of a job that one thread is to take first. It has a cache line of its own.
-#[repr(align(64))]
+/// Chunks of a job that one thread is to take first. What threads write is more than a cache line apart, though not aligned:
+/// memory that is takes longer to get, and threads that allocate wait for each other.
 struct Share {
     next: AtomicUsize,
     end: usize,
+    _apart: [u8; 64],
 }
 
 // SAFETY: `work` points to a closure that is Sync; it is called only for indices below `count`, all of which are counted
@@ -61,7 +62,7 @@ impl Job {
         // SAFETY: only the lifetime is erased; by contract it is long enough.
         let work: *const (dyn Fn(usize) + Sync) = unsafe { std::mem::transmute(work) };
         let bound = |i: usize| count / threads * i + count % threads * i / threads;
-        let share = |i: usize| Share { next: AtomicUsize::new(bound(i)), end: bound(i + 1) };
+        let share = |i: usize| Share { next: AtomicUsize::new(bound(i)), end: bound(i + 1), _apart: [0; 64] };
         Job {
             work,
             count,

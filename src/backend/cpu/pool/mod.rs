@@ -160,20 +160,31 @@ impl Shared {
 
     /// Works until the pool is dropped, on share `own` of each job first.
     fn work(&self, own: usize) {
-        while let Some((job, posted)) = self.next() {
+        let mut posted = 0;
+        while let Some(job) = self.next(&mut posted) {
             let part = job.underway().and_then(Underway::part);
             job.help(own);
+            drop(job);
             part.into_iter().for_each(Underway::end);
             self.stay_awake(posted);
         }
     }
 
-    /// Waits for a job that has a place, and tells how many had been posted; `None` when the pool is dropped.
-    fn next(&self) -> Option<(Arc<Job>, usize)> {
+    /// Waits for a job that has a place; `None` when the pool is dropped. `posted` is how many jobs had been posted when
+    /// the worker last looked.
+    fn next(&self, posted: &mut usize) -> Option<Arc<Job>> {
         let mut queue = self.lock();
         while !queue.stop {
+            let before = std::mem::replace(posted, self.posted.load(Ordering::Relaxed));
             if let Some(job) = queue.jobs.iter().find(|job| job.join()) {
-                return Some((job.clone(), self.posted.load(Ordering::Relaxed)));
+                return Some(job.clone());
+            }
+            if before != *posted {
+                // It came too late for a job, and is in time for the next one, which mostly comes soon.
+                drop(queue);
+                self.stay_awake(*posted);
+                queue = self.lock();
+                continue;
             }
             queue.asleep += 1;
             self.asleep.store(queue.asleep, Ordering::Relaxed);

@@ -49,3 +49,18 @@ pub fn quant(isa: Isa, signed: bool) -> &'static Micro<Quant> {
         unsigned_one
     }
 }
+
+/// How many bytes are read of an 8-bit row of so many.
+pub fn padded(isa: Isa, depth: usize) -> usize {
+    (quant(isa, true).padded)(depth)
+}
+
+/// What bytes of inputs are better xored with before they are multiplied, where that costs nothing: weights are unsigned
+/// for signed inputs of some instruction sets, and then the inputs of each row are to be added up.
+pub fn flip(isa: Isa, signed: bool) -> u8 {
+    if signed {
+        quant(isa, true).flip ^ quant(isa, false).flip
+    } else {
+        0
+    }
+}

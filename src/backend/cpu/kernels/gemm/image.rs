@@ -6,7 +6,7 @@
 //! patch.
 
 use super::packed::Shape;
-use super::scratch::{pointers, room, Scratch};
+use super::scratch::{room, Scratch};
 use crate::backend::cpu::kernels::kernel::Lines;
 use crate::memory::View;
 use crate::ops::conv::ConvGeometry;
@@ -21,6 +21,8 @@ pub struct Image<T> {
     pad: T,
     /// What each row of a filter reads beyond its inputs, at most.
     slack: usize,
+    /// What lines become as they are copied.
+    change: Option<fn(&mut [T])>,
 }
 
 /// The most bytes of lines that one pixel may need, and the most segments: a filter beyond them is evaluated plainly.
@@ -52,12 +54,22 @@ pub fn is_matrix(geometry: &ConvGeometry) -> bool {
         .all(|w| w.kernel == 1 && w.stride == 1 && (w.pad_before, w.pad_after) == (0, 0))
 }
 
+/// Whether all lines of an image are copied of which each row of the filter reads `slack` elements beyond its inputs.
+pub fn copies(geometry: &ConvGeometry, slack: usize) -> bool {
+    (geometry.width.pad_before, geometry.width.pad_after) != (0, 0) || slack > 0
+}
+
 impl<T: AnyBitPattern + Send + Sync> Image<T> {
     /// `slack`: how many elements are read beyond a segment. `None` where lines are too long.
     pub fn new(geometry: ConvGeometry, pad: T, slack: usize) -> Option<Self> {
-        let image = Image { geometry, pad, slack };
+        let image = Image { geometry, pad, slack, change: None };
         let bytes = image.line(1).checked_mul(geometry.height.kernel)?.checked_mul(size_of::<T>())?;
         (bytes <= MOST_BYTES).then_some(image)
+    }
+
+    /// The same of what `change` makes of lines. They must be [copied](copies).
+    pub fn changed(self, change: fn(&mut [T])) -> Self {
+        Image { change: Some(change), ..self }
     }
 
     /// Output pixels of all images.
@@ -94,8 +106,7 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
 
     /// Whether lines are copied.
     fn copies(&self) -> bool {
-        let width = &self.geometry.width;
-        (width.pad_before, width.pad_after) != (0, 0) || self.slack > 0
+        copies(&self.geometry, self.slack)
     }
 
     /// How many output pixels from `first` on a block should have, so that it takes about so many bytes. Those of one row
@@ -155,7 +166,7 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
         };
         let taps = if is_one_piece(&self.geometry) { 1 } else { width.kernel };
         let mut lines = self.lines(&rows, &columns, scratch)?;
-        pointers(scratch, height.kernel * taps * pixels.len())?;
+        scratch.pointers.resize(height.kernel * taps * pixels.len())?;
         let mut above = Vec::new();
         let mut bases = vec![std::ptr::null(); height.kernel];
         for row in rows.clone() {
@@ -172,12 +183,12 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
             }
             let (start, end) =
                 (pixels.start.max(row * width.output), pixels.end.min((row + 1) * width.output));
+            let (cell, step) = (start % width.output * width.stride - lines.first, width.stride * channels);
             for (segment, pointers) in scratch.pointers.chunks_exact_mut(pixels.len()).enumerate() {
                 let (base, tap) = (bases[segment / taps], segment % taps * width.dilation);
-                for pixel in start..end {
-                    let cell = pixel % width.output * width.stride - lines.first + tap;
-                    pointers[pixel - pixels.start] = base.wrapping_add(cell * channels);
-                }
+                let first = base.wrapping_add((cell + tap) * channels);
+                let pointers = &mut pointers[start - pixels.start..end - pixels.start];
+                pointers.iter_mut().enumerate().for_each(|(i, to)| *to = first.wrapping_add(i * step));
             }
         }
         Ok(())
@@ -261,7 +272,11 @@ impl<T: AnyBitPattern + Send + Sync> Copies<T> {
         let skipped = self.first.saturating_sub(width.pad_before);
         let copied = width.input.saturating_sub(skipped).min(cells - before);
         to[..before * channels].fill(image.pad);
-        input_part(line, skipped * channels, &mut to[before * channels..][..copied * channels]);
+        let inside = &mut to[before * channels..][..copied * channels];
+        input_part(line, skipped * channels, inside);
+        if let Some(change) = image.change {
+            change(inside);
+        }
         to[(before + copied) * channels..].fill(image.pad);
         Ok(start)
     }

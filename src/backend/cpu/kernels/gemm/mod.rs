@@ -37,8 +37,9 @@ mod share;
 #[cfg(test)]
 mod tests;
 
+pub(super) use choice::{flip, padded};
 pub(super) use float::Float;
-pub(super) use image::{is_matrix, shape as image_shape, Image};
+pub(super) use image::{copies, is_matrix, shape as image_shape, Image};
 pub(super) use lanes::Lanes;
 pub(super) use micro::{Family, MAX_ROWS};
 pub(super) use packed::{Constants, Packed, Shape, Zeros};

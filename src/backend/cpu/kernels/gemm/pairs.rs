@@ -8,7 +8,7 @@ use super::packed::{Folding, Zeros};
 use super::product::{Outputs, BLOCK_BYTES};
 use super::quant::Quant;
 use super::requant::{Requant, Requantisation};
-use super::scratch::{pointers, room, Scratch};
+use super::scratch::{room, Scratch};
 use crate::backend::cpu::kernels::isa::Isa;
 use crate::backend::cpu::kernels::kernel::{input, output};
 use crate::backend::cpu::kernels::vector::{Level, Loop};
@@ -309,7 +309,7 @@ impl<F: Right> Pairs<F> {
         scratch: &mut Scratch<F::Input>,
     ) -> Result<(), OpError> {
         let BatchMatmulGeometry { rows: all, inner, transpose_left, .. } = self.geometry;
-        pointers(scratch, rows.len())?;
+        scratch.pointers.resize(rows.len())?;
         if !transpose_left && self.padded == inner {
             let start = left.pointer(rows.start * inner, rows.len() * inner);
             let row = |i: usize| start.wrapping_add(i * inner);
@@ -318,7 +318,7 @@ impl<F: Right> Pairs<F> {
         }
         room(&mut scratch.patches, rows.len() * self.padded * size_of::<F::Input>())?;
         let to: &mut [F::Input] = bytemuck::cast_slice_mut(&mut scratch.patches);
-        let each = to.chunks_exact_mut(self.padded).zip(&mut scratch.pointers);
+        let each = to.chunks_exact_mut(self.padded).zip(&mut *scratch.pointers);
         for (row, (to, pointer)) in rows.clone().zip(each) {
             *pointer = to.as_ptr();
             if !transpose_left {

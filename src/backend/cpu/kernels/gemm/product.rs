@@ -3,7 +3,7 @@
 use super::image::Image;
 use super::micro::{Family, MAX_ROWS};
 use super::packed::Packed;
-use super::scratch::{gather, pointers, Scratch};
+use super::scratch::{gather, Scratch};
 use super::share::{Cost, Grid, PICOSECONDS};
 use crate::backend::cpu::kernels::kernel::{elements, input, output, ByRows, Lines};
 use crate::backend::cpu::kernels::{Kernel, Work};
@@ -195,7 +195,7 @@ impl<F: Family> Product<F> {
         match &self.rows {
             Rows::Matrix => {
                 let start = input.elements.pointer(rows.start * depth, rows.len() * depth);
-                pointers(scratch, rows.len())?;
+                scratch.pointers.resize(rows.len())?;
                 let row = |i: usize| start.wrapping_add(i * depth);
                 scratch.pointers.iter_mut().enumerate().for_each(|(i, pointer)| *pointer = row(i));
                 // What is read beyond a row must be there, too.

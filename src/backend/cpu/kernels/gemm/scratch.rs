@@ -1,13 +1,14 @@
 //! Memory of one task of a product: it is counted, and not to get it is an error and nothing worse.
 
+use super::micro::MAX_ROWS;
 use crate::memory::{AlignedBuf, Counted};
 use crate::ops::OpError;
+use std::ops::{Deref, DerefMut};
 
 /// Memory of a task.
 pub struct Scratch<T> {
     /// Where inputs lie, `[segment][row]`.
-    pub pointers: Vec<*const T>,
-    counted: Option<Counted>,
+    pub pointers: Pointers<T>,
     /// Lines of an image with what is beside it.
     pub lines: AlignedBuf,
     /// Rows that do not lie as they are needed.
@@ -16,26 +17,49 @@ pub struct Scratch<T> {
 
 impl<T> Scratch<T> {
     pub fn new() -> Self {
-        Scratch {
-            pointers: Vec::new(),
-            counted: None,
-            lines: AlignedBuf::default(),
-            patches: AlignedBuf::default(),
-        }
+        let pointers =
+            Pointers { few: [std::ptr::null(); MAX_ROWS], many: Vec::new(), count: 0, counted: None };
+        Scratch { pointers, lines: AlignedBuf::default(), patches: AlignedBuf::default() }
     }
 }
 
-/// Makes room for `count` pointers.
-pub fn pointers<T>(scratch: &mut Scratch<T>, count: usize) -> Result<(), OpError> {
-    scratch.pointers.clear();
-    if scratch.pointers.capacity() < count {
-        let bytes = count.saturating_mul(size_of::<*const T>());
-        (scratch.pointers, scratch.counted) = (Vec::new(), None);
-        scratch.counted = Some(Counted::take(bytes).ok_or(OpError::OutOfMemory(bytes))?);
-        scratch.pointers.try_reserve_exact(count).map_err(|_| OpError::OutOfMemory(bytes))?;
+/// As many pointers as are needed. Few take no memory but the stack's, as threads that allocate wait for each other.
+pub struct Pointers<T> {
+    few: [*const T; MAX_ROWS],
+    many: Vec<*const T>,
+    count: usize,
+    counted: Option<Counted>,
+}
+
+impl<T> Pointers<T> {
+    /// Makes room for `count` pointers, whatever they are.
+    pub fn resize(&mut self, count: usize) -> Result<(), OpError> {
+        if self.few.len().max(self.many.len()) < count {
+            let bytes = count.saturating_mul(size_of::<*const T>());
+            (self.many, self.counted) = (Vec::new(), None);
+            self.counted = Some(Counted::take(bytes).ok_or(OpError::OutOfMemory(bytes))?);
+            self.many.try_reserve_exact(count).map_err(|_| OpError::OutOfMemory(bytes))?;
+            self.many.resize(count, std::ptr::null());
+        }
+        self.count = count;
+        Ok(())
     }
-    scratch.pointers.resize(count, std::ptr::null());
-    Ok(())
+}
+
+impl<T> Deref for Pointers<T> {
+    type Target = [*const T];
+
+    fn deref(&self) -> &[*const T] {
+        let all = if self.count <= self.few.len() { &self.few[..] } else { &self.many };
+        &all[..self.count]
+    }
+}
+
+impl<T> DerefMut for Pointers<T> {
+    fn deref_mut(&mut self) -> &mut [*const T] {
+        let all = if self.count <= self.few.len() { &mut self.few[..] } else { &mut self.many };
+        &mut all[..self.count]
+    }
 }
 
 /// Makes a buffer at least `bytes` long. What it holds is lost.
