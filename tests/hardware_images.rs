@@ -297,7 +297,7 @@ fn an_allocator_that_fails_or_lies_costs_the_execution() {
             (input.fault, output.fault) = if is_input { (fault, Nothing) } else { (Nothing, fault) };
             let request = request_of(&input, &output);
             assert_refused(model.executeSynchronously(&request, false, -1, -1), FAILURE, why);
-            // What is found by locking is found behind the fence.
+            // The buffer is locked behind the fence, so the fault shows there.
             if let Ok(fenced) = model.executeFenced(&request, NO_FENCES, false, -1, -1, -1) {
                 assert_eq!((wait(&fenced, PATIENCE), info(&fenced).0), (Some(false), FAILURE), "{fault:?}");
             }

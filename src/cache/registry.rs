@@ -160,8 +160,8 @@ impl Registry {
         }
     }
 
-    /// Does what writes to the table and is no transaction of a caller's: it is noted as any write is, and does away with no
-    /// doubt that there was.
+    /// Does work that writes to the table outside of a caller's transaction. The marker notes it as it notes any write, and
+    /// keeps the doubts that it had.
     fn noted<T>(&self, work: impl FnOnce() -> T) -> T {
         let mut marker = self.marker();
         marker.iter_mut().for_each(Marker::writing);

@@ -35,7 +35,7 @@ pub struct Store {
 
 /// A model that nobody has loaded for so long is freed: its app may be gone, and drivers are not told of that.
 const LONGEST_UNUSED: Duration = Duration::from_secs(90 * DAY);
-/// How exactly it is known when a model was last loaded: so rarely is that noted on the disk, as its file's time.
+/// The disk notes when a model was last loaded, as its file's time, but no more often than this.
 const NOTED_EVERY: Duration = Duration::from_secs(DAY);
 const DAY: u64 = 24 * 3600;
 
@@ -218,7 +218,7 @@ fn note_use(model: &File) {
     let lately = |noted: SystemTime| now.duration_since(noted).is_ok_and(|since| since < NOTED_EVERY);
     if !noted.is_ok_and(lately) {
         if let Err(why) = model.set_modified(now) {
-            log::debug!("it is not noted that a stored model was used: {why}");
+            log::debug!("the use of a stored model cannot be noted: {why}");
         }
     }
 }

@@ -246,7 +246,7 @@ pub(super) fn open(path: &Path, create: bool) -> Result<Database, Refused> {
     // redb takes some of what it finds for granted.
     let read = || open().map(|database| (read_whole(&database), database));
     match catch_unwind(AssertUnwindSafe(read)) {
-        // Once reading has failed, redb writes nothing: a driver that is to write it makes it anew.
+        // redb writes nothing once reading has failed, so a driver that needs to write makes the registry anew.
         Ok(Ok((Err(why), _))) if create && is_damaged(&why) => Err(Refused::Broken(why.to_string())),
         Ok(Ok((read, database))) => {
             if let Err(why) = read {

@@ -131,7 +131,7 @@ impl Sum {
         let mut last = [0; 32];
         last[..rest.len()].copy_from_slice(rest);
         for row in rows.iter().chain((!rest.is_empty()).then_some(&last)) {
-            // One after the other, each step takes as long as a multiplication; four go side by side.
+            // Each step waits for the multiplication of the one before it, so four sums go side by side.
             for (sum, word) in self.0.iter_mut().zip(row.as_chunks::<8>().0) {
                 let mixed = (*sum ^ u64::from_le_bytes(*word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
                 *sum = mixed.rotate_left(29);

@@ -223,10 +223,10 @@ impl Shared {
     ) -> Outcome {
         // Until the first execution its constants stay the client's.
         options.just_in_time &= mappings.is_some();
-        // What is compiled just in time must not be looked at before.
+        // The store would read the constants now, which just-in-time compilation leaves to the first execution.
         let store = self.store.as_ref().filter(|_| !options.just_in_time);
         let store = store.map(|store| (store, &self.counts.store));
-        // What its client keeps itself need not lie on the disk twice, but may be there from earlier.
+        // A client that keeps the model itself needs no second copy on the disk; one from earlier may be there.
         let keep = files.is_none();
         let what = (model, &options);
         let (executable, store_as) =

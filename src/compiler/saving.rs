@@ -30,8 +30,8 @@ pub struct StorePlace {
 /// The name of a model in the store.
 pub(super) enum StoreName {
     Token([u8; 32]),
-    /// The hash of its content, if that still has these sums: until then the client's memory, for whose mappings the permit
-    /// is, is its own to change.
+    /// The hash of its content, if that still has these sums. The client may change its memory until then; the permit is for
+    /// the mappings of that memory.
     OfContent {
         outline: Outline,
         sums: Vec<Sum>,

@@ -15,7 +15,7 @@ use std::thread::Builder;
 pub const LEAST_CONSTANTS: usize = 256 << 10;
 
 /// Compiles a model, or loads what the store has of it. Gives where to store it once it has been used, if that is worth
-/// while and it is to `keep` it; with the permit for mappings, which is taken for that, it is hashed only then.
+/// while and it is to `keep` it. If it gets a permit for mappings, it takes the permit, and the model is hashed only then.
 pub(super) fn compile(
     store: Option<(&Arc<Store>, &CacheCounts)>,
     keep: bool,
@@ -35,7 +35,7 @@ pub(super) fn compile(
             return Ok((compile()?, None));
         }
         counts.looked(Err(CachingError::Cache(CacheError::Unknown).reason()));
-        // To hash it may take longer than to compile it, and what it will be stored as is not needed until then.
+        // Hashing can take longer than compiling, and nobody needs the name before the model is stored.
         let (executable, name) = match mappings.take() {
             Some(permit) => {
                 let sums = |threads| outline.sums(threads, control);

@@ -37,12 +37,12 @@ pub struct UnixService {
 }
 
 impl UnixService {
-    /// Serves `device` on `path`, for any libbinder client from Android 13 on: it is the root object. Whom the file's
-    /// `mode` lets write may connect.
+    /// Serves `device` on `path` as the root object, for any libbinder client from Android 13 on. Users whom the file's
+    /// `mode` lets write to it may connect.
     pub fn start(path: &Path, device: &Strong<dyn IDevice>, mode: u32) -> Result<Self, ServeError> {
         let listener = Arc::new(listen(path, mode)?);
         let internal = |why: StatusCode| ServeError::Listen { path: path.into(), why: why.to_string() };
-        // The crate wants a socket of its own, by which nobody connects: connections are accepted by us.
+        // The crate insists on a socket of its own. Nobody connects to it, because we accept the connections ourselves.
         let server = RpcServer::setup_unix_server_abstract(&unused_name()).map_err(internal)?;
         server.set_android13plus(WireVersion::MAX.get());
         server.set_supported_fd_modes(&[FdMode::None, FdMode::Unix]);
@@ -73,7 +73,7 @@ impl UnixService {
     }
 }
 
-/// A socket at `path` with this mode. What a dead daemon left there is replaced.
+/// Makes a socket at `path` with this mode, in place of one that a dead daemon left there.
 fn listen(path: &Path, mode: u32) -> Result<UnixListener, ServeError> {
     let failed = |why: std::io::Error| match why.kind() {
         ErrorKind::AddrInUse => ServeError::Taken(path.into()),

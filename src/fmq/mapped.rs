@@ -36,8 +36,8 @@ pub struct Mapped {
     write_counter: SharedU64,
     data: Arc<Mapping>,
     event_flag: SharedU32,
-    /// Where the peer wakes nobody: how often this end slept since it had something to do. The event flag is its own then,
-    /// for those who end its waits.
+    /// How often this end slept since it had something to do, if the peer wakes nobody. The event flag is this end's own
+    /// then, and wakes it when its waits are to end.
     naps: Option<AtomicU32>,
 }
 

@@ -61,7 +61,7 @@ pub fn set_extension<B: Remotable>(object: &Object, extension: &Object) -> Resul
     Binder::<B>::try_from(object.clone())?.set_extension(&mut extension.clone())
 }
 
-/// A class of objects that tells what is behind one, by the implementation that it wraps.
+/// A class of objects that finds the implementation behind an object.
 pub trait Holds<T> {
     /// `None` if the implementation is another.
     fn held(&self) -> Option<Arc<T>>;
@@ -95,7 +95,7 @@ impl DeathLink {
 }
 
 /// Registers `object`, of interface `I`, as `name`, and serves it on so many threads for as long as the process lives.
-/// Whether somebody else is there already is left to init, which starts a service once.
+/// It does not look for another service of that name: init starts a service once.
 pub fn register<I: FromIBinder + ?Sized>(
     name: &str,
     object: Object,

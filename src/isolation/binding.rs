@@ -24,7 +24,7 @@ const ALIGNMENT: usize = 64;
 pub struct Bound {
     made: Arc<Made>,
     arguments: Arguments,
-    /// What the process is told of them. If something has to be copied, each run makes its own, which is not kept.
+    /// The arguments as the process is told of them. It is `None` if something has to be copied: each run then makes its own.
     lending: Option<Arc<Lending>>,
     shares: Shares,
     /// For what a submitted run copies: taken before a thread waits for that, so that no more threads do than may copy.

@@ -248,7 +248,7 @@ impl Life {
         }
     }
 
-    /// Ends the process because of what it says. The error is for the call that it says it of.
+    /// Ends the process because it has said what cannot be. The error is for the call that it answered so.
     pub fn condemn(&self, why: &str) -> BackendError {
         if self.is_there() {
             log::warn!("the backend's process is ended: {why}");

@@ -61,14 +61,14 @@ impl AlignedBuf {
 }
 
 /// Makes buffers that live and die together, as a model's weights do: side by side, so that they fill huge pages where the
-/// kernel has such. To touch a page for the first time takes longer than to fill it.
+/// kernel has such: touching a page for the first time takes longer than filling it.
 #[derive(Default)]
 pub struct Slab {
     pages: Option<Divided>,
 }
 
 impl Slab {
-    /// For buffers of about `expected` bytes together; of what is left untouched in the end nothing is taken.
+    /// For buffers of about `expected` bytes together. Pages that nobody touches take no memory.
     pub fn new(expected: usize) -> Self {
         Slab { pages: Some(expected).filter(|&bytes| bytes >= HALF).and_then(Divided::new) }
     }

@@ -25,7 +25,7 @@ const fn unused() -> Slot {
     }
 }
 
-/// By itself, as it is all zeroes, which take no room in the program's file.
+/// A static of its own because it is all zeroes, which take no room in the program's file.
 static TABLE: [Slot; SLOTS] = [const { unused() }; SLOTS];
 static REGIONS: Regions<&[Slot]> = Regions {
     slots: &TABLE,

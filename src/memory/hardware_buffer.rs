@@ -241,7 +241,7 @@ impl HardwareBuffer {
                 Direction::ReadWrite => CPU_READ | CPU_WRITE,
             };
         let (library, buffer, all) = (&self.library, self.buffer, std::ptr::null());
-        // What a BLOB has, and of an image the allocator tells.
+        // A BLOB's are known; the allocator overwrites them for an image.
         let (mut pixel, mut stride) = (self.pixel as i32, self.row_len() as i32);
         let mut start = std::ptr::null_mut();
         // SAFETY: the buffer is alive; no rectangle means all of it, and the places are ours to be written.
@@ -264,7 +264,7 @@ impl HardwareBuffer {
             Rows::new(count, self.row_len(), stride).filter(|_| usize::try_from(pixel) == Ok(self.pixel));
         let span;
         (locked.rows, span) = rows.ok_or(MemoryError::Unsupported(
-            "the graphics allocator tells other pixels or rows of a hardware buffer than its format has",
+            "the graphics allocator says that pixels or rows do not fit the hardware buffer's format",
         ))?;
         // What an allocator gives may be a file that somebody can shrink.
         let skip = start as usize % page_size() as usize;

@@ -43,7 +43,7 @@ impl Rows {
         let before_last = count.checked_sub(1)?.checked_mul(stride)?;
         let span =
             before_last.checked_add(len).filter(|&span| stride >= len && span <= isize::MAX as usize)?;
-        // Where nothing lies between rows, all of them are as good as one.
+        // Rows without anything between them are as good as one row.
         let rows = if stride == len || count == 1 { Rows::plain(span) } else { Rows { len, stride } };
         Some((rows, span))
     }
@@ -53,7 +53,8 @@ impl Rows {
         self.len == self.stride
     }
 
-    /// The `len` plain bytes from `offset` on, by neighbours: where they start in memory, and which of them these are.
+    /// The `len` plain bytes from `offset` on, in runs that lie together in memory: where a run starts there, and which of the
+    /// plain bytes it is.
     pub fn runs(self, offset: usize, len: usize) -> impl Iterator<Item = (usize, Range<usize>)> {
         let mut done = 0;
         std::iter::from_fn(move || {

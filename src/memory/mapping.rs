@@ -131,7 +131,7 @@ impl Mapping {
 
     /// Checks that the memory may be used so.
     pub(super) fn check_access(&self, access: Access) -> Result<(), MemoryError> {
-        // That a hardware buffer was made for something else than the CPU is no fault of its client.
+        // A hardware buffer may have been made for something else than the CPU: its client is not at fault.
         let refused = if self.is_hardware_buffer() { MemoryError::Unsupported } else { MemoryError::Access };
         if access.reads() && !self.access.reads() {
             return Err(refused("the memory is not readable"));

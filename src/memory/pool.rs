@@ -92,8 +92,8 @@ impl<'a> Pool<'a> {
         }
     }
 
-    /// The pool as its client describes it, for a device that imports it; `None` if it has no descriptor, or is an image:
-    /// where its rows lie, only the graphics allocator can tell from the handle.
+    /// The pool as its client describes it, for a device that imports it. `None` if it has no descriptor, or is an image: only
+    /// the graphics allocator can tell from the handle where an image's rows lie.
     pub fn client_memory(&self) -> Option<ClientMemory<'a>> {
         let len = self.size;
         match self.source {

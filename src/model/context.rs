@@ -79,7 +79,7 @@ impl<'a> Pools<'a> {
         })?;
         if *is_image {
             return Err(ModelError::Invalid(format!(
-                "pool {index} is a hardware buffer that is not of format BLOB, which no constant may lie in"
+                "pool {index} is a hardware buffer of another format than BLOB; constants cannot lie in it"
             )));
         }
         let failed = |source: MemoryError| match source {

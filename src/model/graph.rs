@@ -134,10 +134,9 @@ fn as_call<T>(
 }
 
 impl Subgraph {
-    /// The dimensions of the outputs of one of its operations, by the operation table's rules, for a backend that has to know
-    /// them when it compiles. An error says why they are not known: some depend on values, and those of an extension's
-    /// operations are its vendor's to know. The dimensions that the model declares may be other ones; they are what the client
-    /// claims.
+    /// The dimensions of an operation's outputs by the rules of the operation table, for a backend that has to know them when
+    /// it compiles. The dimensions that the model declares are the client's claim, and may differ. An error says why they are
+    /// not known: some depend on values, and only its vendor knows those of an extension's operation.
     pub fn dims_of_outputs(&self, operation: &Operation) -> Result<Vec<Dims>, String> {
         let OperationKind::Known { operation: known, signature_index } = operation.kind else {
             return Err(format!("{:?} is not an operation of the table", operation.kind));

@@ -50,8 +50,8 @@ pub(super) fn resolve(
     Ok(memories)
 }
 
-/// Checks that inputs lie where they can be read, and outputs where they can be written. To hand over a hardware buffer that
-/// was made for something else than the CPU is no fault: another device may take it.
+/// Checks that inputs lie where they can be read, and outputs where they can be written. A hardware buffer that was made for
+/// something else than the CPU is no fault of its client: another device may take it.
 pub(super) fn check_access(request: &Request, memories: &[Option<Memory>]) -> Result<(), ServiceError> {
     let check = |what: &str, arguments: &[Option<Argument>], unfit: Access, can_only: &str| {
         for (i, argument) in arguments.iter().enumerate() {

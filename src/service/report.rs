@@ -12,7 +12,7 @@ use crate::statistics::{CacheCounts, ClientCounts, PreparedCounts, Totals, Value
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// So many clients, and prepared models of one and of all of them, have an entry each.
+/// The report has an entry for so many clients, for so many prepared models of one, and for so many of all.
 const MOST_CLIENTS: usize = 32;
 const MOST_MODELS_OF_ONE: usize = 8;
 const MOST_MODELS: usize = 64;

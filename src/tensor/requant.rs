@@ -5,8 +5,8 @@
 
 use super::OperandType;
 
-/// A positive real multiplier as `mantissa * 2^(shift - 31)`, mantissa in [2^30, 2^31).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A positive real multiplier as `mantissa * 2^(shift - 31)`, mantissa in [2^30, 2^31). By default it is zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Multiplier {
     pub mantissa: i32,
     /// Positive: shift left before multiplying; negative: round-shift right after.

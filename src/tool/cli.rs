@@ -58,7 +58,7 @@ impl Cli {
     /// What is logged unless RUST_LOG says otherwise.
     pub fn log_filter(&self) -> &'static str {
         match &self.command {
-            // An embedded driver warns there of refusals, which are what it was asked for.
+            // The corpus asks for refusals, so an embedded driver's warnings of them are of no use.
             Command::Conformance(_) => "warn,rsbinder=error,nnhal::service=error",
             _ => "warn,rsbinder=error",
         }

@@ -54,7 +54,7 @@ impl Burst {
         Burst::over(extension, Duration::ZERO, |_| {})
     }
 
-    /// A burst over queues of which the driver is told with a `change`; results are polled for as long as `polling`.
+    /// A burst over queues. The driver gets their descriptors with a `change`; results are polled for as long as `polling`.
     pub fn over(extension: &Strong<dyn IFmqBurst>, polling: Duration, change: fn(&mut Descriptor)) -> Self {
         let files = [memfd(&floats(&[1.5, -0.5, 3.0])), memfd(&[0xee; 12])];
         let memories = Arc::new(Memories { files, asked: Mutex::default() });

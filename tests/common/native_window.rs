@@ -40,6 +40,10 @@ pub fn handle(row: i32, fault: Fault) -> Vec<i32> {
     vec![MAGIC, row, fault as i32]
 }
 
+/// AHardwareBuffer, and the ARect that is to be locked.
+type Buffer = *mut c_void;
+type Area = *const c_void;
+
 /// AHardwareBuffer_Desc.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -79,7 +83,7 @@ fn with_fakes<T>(body: impl FnOnce(&mut HashMap<usize, Fake>) -> T) -> T {
     body(FAKES.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
 }
 
-fn with_fake<T>(buffer: *mut c_void, body: impl FnOnce(&mut Fake) -> T) -> T {
+fn with_fake<T>(buffer: Buffer, body: impl FnOnce(&mut Fake) -> T) -> T {
     with_fakes(|fakes| body(fakes.get_mut(&(buffer as usize)).expect("a buffer that lives")))
 }
 
@@ -115,7 +119,7 @@ unsafe extern "C" fn create(
     description: *const Description,
     handle: *const c_int,
     method: i32,
-    buffer: *mut *mut c_void,
+    buffer: *mut Buffer,
 ) -> c_int {
     // SAFETY: as the caller promises, three numbers and the data that they announce.
     let (description, handle) = unsafe {
@@ -158,7 +162,7 @@ unsafe extern "C" fn create(
     0
 }
 
-unsafe extern "C" fn describe(buffer: *mut c_void, description: *mut Description) {
+unsafe extern "C" fn describe(buffer: Buffer, description: *mut Description) {
     let told = with_fake(buffer, |fake| {
         let mut told = fake.description;
         told.width += u32::from(fake.has(Fault::DescribesAnotherWidth));
@@ -173,16 +177,10 @@ unsafe extern "C" fn describe(buffer: *mut c_void, description: *mut Description
     unsafe { *description = told };
 }
 
-unsafe extern "C" fn lock(
-    buffer: *mut c_void,
-    usage: u64,
-    fence: i32,
-    rectangle: *const c_void,
-    start: *mut *mut c_void,
-) -> c_int {
+unsafe extern "C" fn lock(buffer: Buffer, usage: u64, fence: i32, area: Area, start: *mut Buffer) -> c_int {
     with_fake(buffer, |fake| {
         let allowed = usage != 0 && usage & !fake.description.usage == 0 && fake.description.layers == 1;
-        let is_whole = fence == -1 && rectangle.is_null();
+        let is_whole = fence == -1 && area.is_null();
         if !allowed || !is_whole || fake.has(Fault::DoesNotLock) || fake.locked.replace(usage).is_some() {
             return EINVAL;
         }
@@ -192,17 +190,17 @@ unsafe extern "C" fn lock(
             fake.locked = None;
         }
         // SAFETY: the caller's to be written.
-        unsafe { *start = nowhere.unwrap_or(fake.start) as *mut c_void };
+        unsafe { *start = nowhere.unwrap_or(fake.start) as Buffer };
         0
     })
 }
 
 unsafe extern "C" fn lock_and_get_info(
-    buffer: *mut c_void,
+    buffer: Buffer,
     usage: u64,
     fence: i32,
-    rectangle: *const c_void,
-    start: *mut *mut c_void,
+    area: Area,
+    start: *mut Buffer,
     pixel: *mut i32,
     row: *mut i32,
 ) -> c_int {
@@ -210,7 +208,7 @@ unsafe extern "C" fn lock_and_get_info(
         return ENOSYS;
     }
     // SAFETY: as the caller promises.
-    let status = unsafe { lock(buffer, usage, fence, rectangle, start) };
+    let status = unsafe { lock(buffer, usage, fence, area, start) };
     let told = with_fake(buffer, |fake| {
         let pixel = fake.pixel as i32 + i32::from(fake.has(Fault::TellsOtherPixels));
         (pixel, if fake.has(Fault::TellsNegativeRows) { -fake.row } else { fake.row })
@@ -220,7 +218,7 @@ unsafe extern "C" fn lock_and_get_info(
     status
 }
 
-unsafe extern "C" fn unlock(buffer: *mut c_void, fence: *mut i32) -> c_int {
+unsafe extern "C" fn unlock(buffer: Buffer, fence: *mut i32) -> c_int {
     with_fake(buffer, |fake| {
         let was_locked = fake.locked.take().is_some();
         let works = was_locked && fence.is_null() && !fake.has(Fault::DoesNotUnlock);
@@ -232,7 +230,7 @@ unsafe extern "C" fn unlock(buffer: *mut c_void, fence: *mut i32) -> c_int {
     })
 }
 
-unsafe extern "C" fn release(buffer: *mut c_void) {
+unsafe extern "C" fn release(buffer: Buffer) {
     let fake = with_fakes(|fakes| fakes.remove(&(buffer as usize)).expect("a buffer that lives"));
     assert!(fake.locked.is_none());
     // SAFETY: what `create` opened and mapped; nobody uses it any more.

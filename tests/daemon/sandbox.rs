@@ -39,8 +39,7 @@ impl Status {
         self.field("NoNewPrivs") == Some(1)
     }
 
-    /// By how many filters its calls are filtered, which older kernels do not tell. Filters of whoever runs this test
-    /// count as none.
+    /// How many filters its calls pass; older kernels do not tell. Those of whoever runs this test do not count.
     fn filters(&self) -> Option<u32> {
         self.field("Seccomp_filters").zip(own().field("Seccomp_filters")).map(|(count, own)| count - own)
     }
@@ -236,7 +235,7 @@ fn what_is_forbidden_fails() {
 
 #[test]
 fn what_is_forbidden_is_an_error_and_a_line_in_the_log() {
-    // Where there is nothing to try the test is to be left out by name, not to pass.
+    // A test that has nothing to try must be left out by name; it must not pass.
     assert!(!kernel_has_no_filters(), "this kernel has no filters of system calls: --skip this test");
     let output = Command::new(std::env::current_exe().expect("this program"))
         .args(["--ignored", "--exact", "--nocapture", FORBIDDEN])

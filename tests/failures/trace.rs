@@ -113,7 +113,7 @@ pub fn be_traced() -> bool {
     traced
 }
 
-/// Runs `command`; the call on something below `root` that `fault` numbers, from 0, has that fault.
+/// Runs `command`. `fault` names one of its calls on something below `root`, counted from 0, and what goes wrong with it.
 pub fn run(command: &mut Command, root: &Path, fault: Option<(usize, Fault)>) -> Traced {
     let mut said = tempfile::tempfile().expect("a file");
     let output = || Stdio::from(said.try_clone().expect("dup"));

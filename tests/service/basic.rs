@@ -41,7 +41,7 @@ fn capabilities_are_sorted_and_above_zero() {
         assert!(info.execTime > 0.0 && info.execTime.is_finite(), "{info:?}");
         assert!(info.powerUsage > 0.0 && info.powerUsage.is_finite(), "{info:?}");
     }
-    // The runtime chooses whoever is below 1: that is said of what has kernels, and of nothing else.
+    // The runtime chooses a driver that says less than 1: we say so of types that have kernels, and of no others.
     let time = |ty: OperandType| of_type(ty).execTime;
     for ty in [OperandType::TENSOR_FLOAT32, OperandType::TENSOR_QUANT8_ASYMM_SIGNED] {
         assert!(time(ty) < 1.0, "the runtime would never choose us for {ty:?}");

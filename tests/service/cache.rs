@@ -359,7 +359,7 @@ fn what_lies_in_the_store_fills_a_clients_files_and_what_a_client_keeps_is_not_s
         execute(&harness.prepare(&model), &input).unwrap();
         stored(directory.path());
     }
-    // By what it computes one sees where a model comes from.
+    // What the model computes shows where it comes from.
     let harness = Harness::with_data(Some(directory.path()));
     let data = stored(directory.path());
     data.write_all_at(&vec![0; data.metadata().unwrap().len() as usize], 0).unwrap();

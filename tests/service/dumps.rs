@@ -98,7 +98,7 @@ fn a_dump_that_nobody_reads_holds_up_nobody_else() {
         }
         assert!(harness.device().getType().is_ok());
         drop(reader);
-        // Who does not read on is no fault of the driver's.
+        // The driver is not at fault if nobody reads on.
         assert_eq!(stuck.join().expect("no panic"), Ok(()));
     });
     assert!(dumped(&device, &[], Ok(())).starts_with("driver: nnhal-"));

@@ -196,7 +196,7 @@ fn assert_one_at_a_time(execute: impl Fn() -> binder::BinderResult<ExecutionResu
 #[test]
 fn bursts_and_reusable_executions_do_one_thing_at_a_time() {
     let harness = Harness::new();
-    // As long as it may take until both threads ask.
+    // It must last until both threads have asked.
     let (model, _) = model_that_lasts(&harness, Duration::from_millis(100));
     let (request, _output) = request(&vec![0; 4 << 18], 4 << 18);
     let burst = model.configureExecutionBurst().expect("a burst");

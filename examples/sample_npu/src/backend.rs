@@ -3,8 +3,8 @@
 use crate::compile::{self, Program};
 use crate::execute::Loaded;
 use crate::link::{lock, Link};
-use crate::memory::{Imported, Tiled};
-use crate::{plan, protocol};
+use crate::memory::{Region, Tiled};
+use crate::{plan, protocol, Result};
 use nnhal::backend::{
     Backend, BackendError, CacheFileCounts, Capabilities, ClientMemory, CompileOptions, Control,
     DeviceMemory, DeviceType, Executable, Extension, ExtensionOperandType, Info, Performance, Saved,
@@ -32,8 +32,7 @@ pub struct SampleNpu {
 impl SampleNpu {
     /// A backend whose device is a process of the file `program`, which is `sample_npu_device`.
     pub fn new(program: PathBuf) -> io::Result<Self> {
-        let link = Mutex::new(Link::start(&program)?);
-        Ok(SampleNpu { program, link })
+        Ok(SampleNpu { link: Mutex::new(Link::start(&program)?), program })
     }
 
     /// The same, with that file beside the one of this process.
@@ -43,17 +42,17 @@ impl SampleNpu {
 
     /// The device's process, for whoever wants to see what its death does.
     pub fn device_process(&self) -> u32 {
-        lock(&self.link).process()
+        lock(&self.link).process
     }
 
     /// A device that lives. Whoever prepares a model asks for it, and may wait for its start: such a thread is nobody
     /// else's.
-    fn living(&self) -> Result<Arc<Link>, BackendError> {
+    fn living(&self) -> Result<Arc<Link>> {
         let mut link = lock(&self.link);
         if link.check().is_err() {
             let lost = |why: io::Error| BackendError::DeviceLost(format!("it cannot be started: {why}"));
             *link = Link::start(&self.program).map_err(lost)?;
-            log::info!("the device is process {} now", link.process());
+            log::info!("the device is process {} now", link.process);
         }
         Ok(link.clone())
     }
@@ -66,15 +65,13 @@ impl Backend for SampleNpu {
         let slow = Performance { exec_time: 2.0, power_usage: 2.0 };
         let fast = Performance { exec_time: 0.2, power_usage: 0.1 };
         let mut capabilities = Capabilities::uniform(slow);
-        for (ty, performance) in &mut capabilities.operands {
-            if ty.is_quant8_asymm() {
-                *performance = fast;
-            }
+        for (_, performance) in capabilities.operands.iter_mut().filter(|(ty, _)| ty.is_quant8_asymm()) {
+            *performance = fast;
         }
         let tables = Extension { name: EXTENSION.into(), operand_types: vec![TABLE] };
         Info {
             // Whenever streams or results change, this must: saved models of other versions are not loaded.
-            version: "sample-npu-3".into(),
+            version: "sample-npu-4".into(),
             device_type: DeviceType::Accelerator,
             extensions: vec![tables],
             capabilities,
@@ -90,36 +87,24 @@ impl Backend for SampleNpu {
         plan::steps(model).into_iter().map(|step| step.map(drop)).collect()
     }
 
-    fn compile(
-        &self,
-        model: &Model,
-        _: &CompileOptions,
-        control: &Control,
-    ) -> Result<Arc<dyn Executable>, BackendError> {
+    fn compile(&self, model: &Model, _: &CompileOptions, control: &Control) -> Result<Arc<dyn Executable>> {
         let program = compile::compile(model, control)?;
         Ok(Arc::new(Loaded::new(program, &self.living()?)?))
     }
 
-    fn load(
-        &self,
-        saved: Saved,
-        _: &CompileOptions,
-        control: &Control,
-    ) -> Result<Arc<dyn Executable>, BackendError> {
+    fn load(&self, saved: Saved, _: &CompileOptions, control: &Control) -> Result<Arc<dyn Executable>> {
         control.check()?;
         Ok(Arc::new(Loaded::new(Program::load(&saved)?, &self.living()?)?))
     }
 
     /// Called once per memory and execution, or per burst or reusable execution: these keep what it gives.
-    fn import(&self, memory: &ClientMemory) -> Result<Option<Arc<dyn DeviceMemory>>, BackendError> {
-        let imported = Imported::new(&lock(&self.link), memory);
+    fn import(&self, memory: &ClientMemory) -> Result<Option<Arc<dyn DeviceMemory>>> {
+        let imported = Region::import(&lock(&self.link), memory);
         Ok(imported.map(|memory| Arc::new(memory) as Arc<dyn DeviceMemory>))
     }
 
-    fn allocate(&self, operand: &TensorInfo) -> Result<Option<Arc<dyn DeviceMemory>>, BackendError> {
-        let link = lock(&self.link).clone();
-        link.check()?;
-        let tiled = Tiled::new(&link, operand)?;
+    fn allocate(&self, operand: &TensorInfo) -> Result<Option<Arc<dyn DeviceMemory>>> {
+        let tiled = Tiled::new(&lock(&self.link).clone(), operand)?;
         Ok(tiled.map(|memory| Arc::new(memory) as Arc<dyn DeviceMemory>))
     }
 }

@@ -6,11 +6,13 @@
 
 use crate::layout::{tiled, Shape};
 use crate::plan::{self, Kind, Step};
-use crate::stream::{self, Instruction, Units};
+use crate::stream::{self, Instruction};
+use crate::Result;
 use nnhal::backend::{Artifact, BackendError, Control, Interface, Saved};
 use nnhal::memory::{AlignedBuf, ClientSlice, Mapping};
 use nnhal::model::{Lifetime, Model, Operand};
 use nnhal::ops::Interrupt;
+use nnhal::tensor::requant::Multiplier;
 use nnhal::tensor::{OperandType, TensorInfo};
 use std::sync::Arc;
 
@@ -26,7 +28,7 @@ pub struct Program {
 }
 
 /// Compiles a model of which every operation is supported.
-pub fn compile(model: &Model, control: &Control) -> Result<Program, BackendError> {
+pub fn compile(model: &Model, control: &Control) -> Result<Program> {
     let mut builder =
         Builder { model, at: lay_out(model), stream: Vec::new(), constants: Default::default() };
     let (inputs, outputs) = (&model.main.inputs, &model.main.outputs);
@@ -48,14 +50,14 @@ pub fn compile(model: &Model, control: &Control) -> Result<Program, BackendError
 /// it saves, it saves here.
 fn lay_out(model: &Model) -> Vec<i32> {
     let mut next = 0;
-    let place = |operand: &Operand| {
+    let start_of = |operand: &Operand| {
         let start = next;
         if plan::is_value(operand) {
             next += plan::padded(operand.info.byte_size().unwrap_or(0));
         }
         start as i32
     };
-    model.main.operands.iter().map(place).collect()
+    model.main.operands.iter().map(start_of).collect()
 }
 
 struct Builder<'a> {
@@ -77,12 +79,7 @@ impl Builder<'_> {
     }
 
     /// Appends a constant, or what the device has in its place; tells where it starts.
-    fn keep(
-        &mut self,
-        kind: usize,
-        operand: usize,
-        layout: impl FnOnce(&[u8]) -> Vec<u8>,
-    ) -> Result<i32, BackendError> {
+    fn append(&mut self, kind: usize, operand: usize, layout: impl FnOnce(&[u8]) -> Vec<u8>) -> Result<i32> {
         let Lifetime::Constant(constant) = &self.model.main.operands[operand].lifetime else {
             return Err(BackendError::Failed(format!("operand {operand} is not a constant")));
         };
@@ -95,55 +92,45 @@ impl Builder<'_> {
         Ok(start as i32)
     }
 
-    fn step(&mut self, Step { kind, x, to, activation }: Step) -> Result<(), BackendError> {
+    fn step(&mut self, Step { kind, x, to, activation }: Step) -> Result<()> {
         let model = self.model;
         let info = |operand: usize| &model.main.operands[operand].info;
         let (input, out) = (info(x), info(to));
         let (low, high) = activation.quantised_range(out.ty, out.scale, out.zero_point);
         let signed = (out.ty == OperandType::TENSOR_QUANT8_ASYMM_SIGNED).into();
-        let plain = |code| {
-            let instruction = Instruction::new(code, self.at[x], self.at[to], self.shape(x));
-            Instruction { low, high, signed, ..instruction }
-        };
-        let instruction = match kind {
-            Kind::Clamp => plain(stream::CLAMP),
+        let moved = Instruction::new(stream::CLAMP, self.at[x], self.at[to], self.shape(x));
+        let (x_zero, zero) = (input.zero_point, out.zero_point);
+        let mut i = Instruction { low, high, signed, x_zero, zero, ..moved };
+        match kind {
+            Kind::Clamp => {}
             Kind::Lookup { table } => {
-                let lookup = plain(stream::LOOKUP);
-                Instruction { table: self.keep(TABLES, table, <[u8]>::to_vec)?, ..lookup }
+                i.code = stream::LOOKUP;
+                i.table = self.append(TABLES, table, <[u8]>::to_vec)?;
             }
             // As NNAPI's reference: both are raised by 20 bits and brought to twice the larger scale before they are added.
             Kind::Add { y } => {
                 let other = info(y);
                 let twice_larger = 2.0 * f64::from(input.scale.max(other.scale));
                 let raised = f64::from(1 << 20) * f64::from(out.scale);
-                let units = |of: &TensorInfo| Units::new(of.zero_point, f64::from(of.scale) / twice_larger);
-                Instruction {
-                    y: self.at[y],
-                    x_units: units(input),
-                    y_units: units(other),
-                    out: Units::new(out.zero_point, twice_larger / raised),
-                    ..plain(stream::ADD)
-                }
+                let scale = |of: &TensorInfo| Multiplier::new(f64::from(of.scale) / twice_larger);
+                (i.code, i.y, i.y_zero) = (stream::ADD, self.at[y], other.zero_point);
+                (i.x_scale, i.y_scale) = (scale(input), scale(other));
+                i.scale = Multiplier::new(twice_larger / raised);
             }
             Kind::FullyConnected { weights, bias } => {
                 let (filter, shape) = (info(weights), self.shape(weights));
                 let real = f64::from(input.scale) * f64::from(filter.scale) / f64::from(out.scale);
-                let layer = plain(stream::FULLY_CONNECTED);
-                Instruction {
-                    y: self.keep(WEIGHTS, weights, |bytes| tiled(bytes, shape))?,
-                    table: self.keep(TABLES, bias, <[u8]>::to_vec)?,
-                    // Whatever the input's shape, its rows are as long as those of the weights.
-                    rows: (self.shape(x).plain_len() / shape.channels) as i32,
-                    channels: shape.channels as i32,
-                    units: shape.rows as i32,
-                    x_units: Units::new(input.zero_point, 0.0), // nothing is rescaled before the sum
-                    y_units: Units::new(filter.zero_point, 0.0),
-                    out: Units::new(out.zero_point, real),
-                    ..layer
-                }
+                i.code = stream::FULLY_CONNECTED;
+                i.y = self.append(WEIGHTS, weights, |bytes| tiled(bytes, shape))?;
+                i.table = self.append(TABLES, bias, <[u8]>::to_vec)?;
+                // Whatever the input's shape, its rows are as long as those of the weights.
+                i.rows = (self.shape(x).plain_len() / shape.channels) as i32;
+                (i.channels, i.units) = (shape.channels as i32, shape.rows as i32);
+                i.y_zero = filter.zero_point;
+                i.scale = Multiplier::new(real); // nothing is rescaled before the sum
             }
-        };
-        self.stream.extend(instruction.to_bytes());
+        }
+        self.stream.extend(i.to_bytes());
         Ok(())
     }
 }
@@ -157,7 +144,7 @@ impl Program {
     }
 
     /// What [`save`](Self::save) made. The model's bytes are what it gave, and yet nothing here panics over others.
-    pub fn load(saved: &Saved) -> Result<Self, BackendError> {
+    pub fn load(saved: &Saved) -> Result<Self> {
         let invalid = || BackendError::Failed("this is not a model of this device".into());
         let ([model], [weights, tables]) = (&saved.models[..], &saved.data[..]) else {
             return Err(invalid());

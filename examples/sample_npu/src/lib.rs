@@ -9,9 +9,8 @@
 //! | `plan` | which operations the device takes, and why not; one path for "is it supported" and "compile it" |
 //! | `compile` | from a model to a command stream and constants in the device's layout; saving and loading both |
 //! | `execute` | binding memory, submitting, completing, cancelling |
-//! | `memory` | imported client memory, and device buffers in the device's own layout |
+//! | `memory` | the device's own memory, imported client memory, and device buffers in the device's own layout |
 //! | `link` | the device's life: start, command ring, completions out of order, death |
-//! | `region` | who owns which bytes of the device's memory |
 //! | `protocol`, `stream`, `layout` | what driver and device agree on |
 //! | `device` | the device itself, which a vendor deletes: the hardware does this |
 //!
@@ -28,7 +27,9 @@ mod link;
 mod memory;
 mod plan;
 mod protocol;
-mod region;
 mod stream;
 
 pub use backend::{SampleNpu, EXTENSION, LOOKUP, TABLE};
+
+/// What can fail here fails with the seam's error, unless it says otherwise.
+type Result<T, E = nnhal::backend::BackendError> = std::result::Result<T, E>;

@@ -1,49 +1,47 @@
-//! One life of the device, seen from the driver: its process, its memory, its command ring, and its death.
+//! One life of the device, seen from the driver: its process, its command ring, and its death.
 //!
 //! Whatever a model holds of the device belongs to the life it was compiled in. After a death nothing of that life works
 //! any more; a new life begins with the next compilation.
 
 use crate::protocol::{self, *};
-use crate::region::Blocks;
-use nnhal::backend::BackendError;
-use nnhal::memory::{unnamed_file, Access, Mapping, MemoryError, SharedU64};
+use crate::Result;
+use nnhal::backend::{BackendError, ClientMemory};
+use nnhal::memory::{unnamed_file, Access, Mapping};
 use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use rustix::net::{socketpair, AddressFamily, SocketFlags, SocketType};
+use rustix::net::{shutdown, socketpair, AddressFamily, Shutdown, SocketFlags, SocketType};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-/// How long a device may take to start.
-const START: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };
+/// How long a device may take to start, or to read what it was sent.
+const PATIENCE: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };
 
 /// What is called when a job ends: with the device's word, or with why the device is lost.
-pub type End = Box<dyn FnOnce(Result<(JobStatus, Duration), String>) + Send>;
+pub type End = Box<dyn FnOnce(Result<(JobStatus, Duration)>) + Send>;
 
 pub struct Link {
-    process: Mutex<Child>,
+    /// The device's process.
+    pub process: u32,
+    /// Bytes of the device's own memory that regions take.
+    pub taken: AtomicUsize,
     socket: OwnedFd,
     doorbell: OwnedFd,
-    /// The device's memory, mapped into this process.
-    pub memory: Arc<Mapping>,
-    blocks: Mutex<Blocks>,
+    ring: Arc<Mapping>,
     queue: Mutex<Queue>,
-    /// Imported memories that the device could not be told to let go of yet.
+    /// Memories that the device could not be told to let go of yet.
     owed: Mutex<Vec<u64>>,
-    next_import: AtomicU64,
+    next_id: AtomicU64,
 }
 
-#[derive(Default)]
 struct Queue {
     tail: u64,
-    /// The jobs that the device has: where each starts, and what its end calls.
-    jobs: Vec<(usize, End)>,
-    /// Why the device is lost, once it is.
-    lost: Option<String>,
+    /// The jobs that the device has, and what the end of each calls; `None` once the device is lost.
+    jobs: Option<Vec<(Arc<Mapping>, End)>>,
 }
 
 impl Link {
@@ -51,158 +49,139 @@ impl Link {
     pub fn start(program: &Path) -> io::Result<Arc<Link>> {
         let (socket, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        let memory = unnamed_file(DEVICE_BYTES)?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let (doorbell, interrupt) = (eventfd(0, flags)?, eventfd(0, flags)?);
-        let fds = [memory.as_fd(), doorbell.as_fd(), interrupt.as_fd()];
-        protocol::send(&socket, Kind::Hello, 0, [0; 3], &fds)?;
+        let (ring, doorbell, interrupt) = (unnamed_file(RING_BYTES)?, eventfd(0, flags)?, eventfd(0, flags)?);
+        protocol::send(&socket, [0; 4], &[ring.as_fd(), doorbell.as_fd(), interrupt.as_fd()])?;
+        let ring = Mapping::new(ring.as_fd(), 0, RING_BYTES, Access::ReadWrite).map_err(io::Error::other)?;
         // The socket is the process's standard input: the one descriptor that it inherits.
         let process = Command::new(program).stdin(Stdio::from(theirs)).stdout(Stdio::null()).spawn()?;
+        let ours = socket.try_clone()?;
         let link = Arc::new(Link {
-            process: Mutex::new(process),
+            process: process.id(),
+            taken: AtomicUsize::new(0),
+            socket,
             doorbell,
-            memory: map_device(memory.as_fd())?,
-            blocks: Mutex::default(),
-            queue: Mutex::default(),
+            ring: Arc::new(ring),
+            queue: Mutex::new(Queue { tail: 0, jobs: Some(Vec::new()) }),
             owed: Mutex::default(),
-            next_import: AtomicU64::new(1),
-            socket: socket.try_clone()?,
+            next_id: AtomicU64::new(1),
         });
-        // Should it not come up, the link is dropped here, and its drop ends the process.
-        poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&START))?;
-        protocol::receive(&socket)?.ok_or_else(|| io::Error::other("the device ended as it started"))?;
+        // Its first interrupt says that it is there.
+        let mut signs = [PollFd::new(&interrupt, PollFlags::IN), PollFd::new(&ours, PollFlags::IN)];
+        let there = poll(&mut signs, Some(&PATIENCE)).is_ok() && !signs[0].revents().is_empty();
         let weak = Arc::downgrade(&link);
-        let serve = move || loop {
-            let mut fds = [PollFd::new(&interrupt, PollFlags::IN), PollFd::new(&socket, PollFlags::IN)];
-            // Ready, the device sends nothing more: whatever is seen of the socket is its end.
-            let alive =
-                poll(&mut fds, None).map_or_else(|why| why == Errno::INTR, |_| fds[1].revents().is_empty());
-            // Should nobody hold the link, nobody waits for anything, and its drop has ended the process.
-            let Some(link) = weak.upgrade() else { return };
-            let _ = rustix::io::read(&interrupt, &mut [0; 8]);
-            link.collect();
-            if !alive {
-                return link.die("its process has ended");
-            }
-        };
+        let serve = move || Link::serve(&weak, &ours, &interrupt, process);
         std::thread::Builder::new().name("sample-npu-irq".into()).spawn(serve)?;
-        Ok(link)
+        there.then_some(link).ok_or_else(|| io::Error::other("it does not come up"))
     }
 
-    pub fn blocks(&self) -> MutexGuard<'_, Blocks> {
-        lock(&self.blocks)
-    }
-
-    /// The process of this life.
-    pub fn process(&self) -> u32 {
-        lock(&self.process).id()
+    /// The life of a device: until its process ends, or nobody holds its link any more.
+    fn serve(link: &Weak<Link>, socket: &OwnedFd, interrupt: &OwnedFd, mut process: Child) {
+        let mut ended = false;
+        while !ended {
+            let mut fds = [PollFd::new(interrupt, PollFlags::IN), PollFd::new(socket, PollFlags::IN)];
+            // The device sends nothing: whatever is seen of the socket is its end.
+            let polled = poll(&mut fds, None);
+            ended = !fds[1].revents().is_empty() || polled.is_err_and(|why| why != Errno::INTR);
+            let _ = rustix::io::read(interrupt, &mut [0; 8]);
+            let Some(link) = link.upgrade() else { break };
+            link.collect();
+        }
+        // Whoever hears of the end may be sure that nobody works with a client's memory any more.
+        let _ = process.kill(); // it may have ended
+        let _ = process.wait();
+        if let Some(link) = link.upgrade() {
+            link.die();
+        }
     }
 
     /// An error once the device is lost.
-    pub fn check(&self) -> Result<(), BackendError> {
-        lock(&self.queue).check()
+    pub fn check(&self) -> Result<()> {
+        lock(&self.queue).jobs.as_ref().map(drop).ok_or_else(lost)
     }
 
-    /// Has the device take a file in; gives the memory's number. An error if it cannot right now.
-    pub fn import(&self, fd: BorrowedFd, offset: u64, len: usize, access: Access) -> io::Result<u64> {
-        let id = self.next_import.fetch_add(1, Ordering::Relaxed);
-        let access = ACCESSES.iter().position(|&known| known == access).unwrap_or(0);
-        protocol::send(&self.socket, Kind::Import, id, [offset, len as u64, access as u64], &[fd])?;
-        Ok(id)
+    /// Waits until the device has read most of what it was sent: for threads that may wait.
+    pub fn wait_to_tell(&self) {
+        let _ = poll(&mut [PollFd::new(&self.socket, PollFlags::OUT)], Some(&PATIENCE));
     }
 
-    /// Has the device let go of an imported memory: later, if it has too much to read now.
+    /// Has the device map a file, as it is mapped here already; gives the memory's number.
+    pub fn tell_of(&self, file: &ClientMemory, access: Access) -> Result<u64> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let message = [id, file.offset, file.len as u64, u64::from(access != Access::Read)];
+        let told = protocol::send(&self.socket, message, &[file.fd]);
+        told.map(|()| id).map_err(|why| match why.kind() {
+            io::ErrorKind::WouldBlock => BackendError::DeviceBusy("it has too much to read".into()),
+            _ => BackendError::DeviceLost(format!("it cannot be told of memory: {why}")),
+        })
+    }
+
+    /// Has the device let go of a memory: later, if it has too much to read now.
     pub fn release(&self, id: u64) {
         let mut owed = lock(&self.owed);
         owed.push(id);
-        let told = |&id: &u64| protocol::send(&self.socket, Kind::Release, id, [0; 3], &[]).is_ok();
+        let told = |&id: &u64| protocol::send(&self.socket, [id, 0, 0, 0], &[]).is_ok();
         let count = owed.iter().take_while(|id| told(id)).count();
         owed.drain(..count);
     }
 
-    /// Puts the job at `start` of device memory into the ring. `end` is called once, on any thread, unless this fails.
-    pub fn submit(&self, start: usize, end: End) -> Result<(), BackendError> {
-        let mut queue = lock(&self.queue);
-        queue.check()?;
-        // The driver keeps to `Info::depth`. An execution that was given up may still be on the device, though.
-        if queue.jobs.len() >= DEPTH {
-            return Err(BackendError::DeviceBusy(format!("it has {DEPTH} executions already")));
+    /// Puts a job, which is memory `id`, into the ring. `end` is called once, on any thread, unless this fails.
+    pub fn submit(&self, id: u64, job: &Arc<Mapping>, end: End) -> Result<()> {
+        let queue = &mut *lock(&self.queue);
+        let jobs = queue.jobs.as_mut().ok_or_else(lost)?;
+        // The driver keeps to `Info::depth`, and submits a job again once it has ended. One that was given up may still be on
+        // the device, though.
+        if jobs.len() >= DEPTH || jobs.iter().any(|(other, _)| Arc::ptr_eq(other, job)) {
+            return Err(BackendError::DeviceBusy("an execution that was given up is not done yet".into()));
         }
         let (entry, tail) = (ENTRIES + (queue.tail % RING_LEN) as usize * 8, queue.tail.wrapping_add(1));
-        let cleared = self.set(start + JOB_STATUS, 0).and_then(|()| self.set(start + JOB_CANCEL, 0));
         // The device reads an entry only once the tail is beyond it.
-        let told = cleared.and_then(|()| self.set(entry, start as u64)).and_then(|()| self.set(TAIL, tail));
+        let words =
+            [(job, JOB_STATUS, 0), (job, JOB_CANCEL, 0), (&self.ring, entry, id), (&self.ring, TAIL, tail)];
+        let told = words.into_iter().try_for_each(|(memory, at, value)| set_word(memory, at, value));
         told.map_err(BackendError::memory("the command ring"))?;
         queue.tail = tail;
-        queue.jobs.push((start, end));
-        drop(queue);
+        jobs.push((job.clone(), end));
         // It fails only when the counter is about to overflow, and then the bell is ringing already.
         let _ = rustix::io::write(&self.doorbell, &1u64.to_ne_bytes());
         Ok(())
     }
 
-    /// Has the device stop the job at `start` soon.
-    pub fn cancel(&self, start: usize) {
-        if let Err(why) = self.set(start + JOB_CANCEL, 1) {
-            log::warn!("an execution cannot be stopped: {why}");
-        }
-    }
-
-    fn set(&self, at: usize, value: u64) -> Result<(), MemoryError> {
-        SharedU64::new(self.memory.clone(), at)?.store(value)
-    }
-
-    fn word(&self, at: usize) -> Option<u64> {
-        SharedU64::new(self.memory.clone(), at).and_then(|word| word.load()).ok()
-    }
-
     /// Ends the jobs that the device has finished, in whatever order it did.
     fn collect(&self) {
-        let status = |start: usize| self.word(start + JOB_STATUS).and_then(JobStatus::from_word);
+        let status = |job: &Arc<Mapping>| word(job, JOB_STATUS).unwrap_or(FAULT);
+        let done = |(job, _): &mut (Arc<Mapping>, End)| status(job) != NOT_DONE;
         // Out of the queue first: what is called below may submit the next job.
-        let done = lock(&self.queue).jobs.extract_if(.., |job| status(job.0).is_some()).collect::<Vec<_>>();
-        for (start, end) in done {
-            let time = Duration::from_nanos(self.word(start + JOB_TIME).unwrap_or(0));
-            end(Ok((status(start).unwrap_or(JobStatus::Fault), time)));
+        let mut queue = lock(&self.queue);
+        let ended: Vec<_> = queue.jobs.iter_mut().flat_map(|jobs| jobs.extract_if(.., done)).collect();
+        drop(queue);
+        for (job, end) in ended {
+            end(Ok((status(&job), Duration::from_nanos(word(&job, JOB_TIME).unwrap_or(0)))));
         }
     }
 
     /// The device is gone: nobody must wait for it any longer.
-    fn die(&self, why: &str) {
-        let mut queue = lock(&self.queue);
-        queue.lost = Some(why.into());
-        let jobs = std::mem::take(&mut queue.jobs);
-        drop(queue);
-        log::warn!("the device is lost: {why}; {} executions with it", jobs.len());
-        self.reap();
-        jobs.into_iter().for_each(|(_, end)| end(Err(why.into())));
-    }
-
-    /// Ends the process, if it has not ended, and waits for that.
-    fn reap(&self) {
-        let mut process = lock(&self.process);
-        let _ = process.kill(); // it may have ended
-        if let Err(error) = process.wait() {
-            log::warn!("the device's process cannot be waited for: {error}");
-        }
+    fn die(&self) {
+        let jobs = lock(&self.queue).jobs.take().unwrap_or_default();
+        log::warn!("the device's process has ended, and {} executions with it", jobs.len());
+        jobs.into_iter().for_each(|(_, end)| end(Err(lost())));
     }
 }
 
-impl Queue {
-    fn check(&self) -> Result<(), BackendError> {
-        self.lost.as_ref().map_or(Ok(()), |why| Err(BackendError::DeviceLost(why.clone())))
-    }
+fn lost() -> BackendError {
+    BackendError::DeviceLost("its process has ended".into())
 }
 
 impl Drop for Link {
+    /// The device ends when the socket does; then its process is waited for.
     fn drop(&mut self) {
-        self.reap();
+        let _ = shutdown(&self.socket, Shutdown::Both);
     }
 }
 
 impl std::fmt::Debug for Link {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the device of process {}", self.process())
+        write!(f, "the device of process {}", self.process)
     }
 }
 

@@ -68,7 +68,12 @@ fn step(model: &Model, operation: &Operation) -> Result<Step, String> {
     let known = match &operation.kind {
         OperationKind::Known { operation, .. } => operation.ty,
         OperationKind::Extension { extension, code } if extension == EXTENSION && *code == LOOKUP => {
-            return lookup(model, &operation.inputs, &operation.outputs);
+            let step = Step { kind: Kind::Lookup { table: input(1)? }, x, to, activation: Activation::None };
+            // What the interface does not check, the extension's vendor must: nothing is known of such a call.
+            return match (operation.inputs.len(), operation.outputs.len()) {
+                (2, 1) => check_operands(model, step),
+                _ => Err("a lookup has two inputs and one output".into()),
+            };
         }
         OperationKind::Extension { extension, code } => {
             return Err(format!("operation {code} of {extension} does not exist"));
@@ -78,8 +83,7 @@ fn step(model: &Model, operation: &Operation) -> Result<Step, String> {
     let (kind, activation) = match known {
         OperationType::ADD => (Kind::Add { y: input(1)? }, activation(model, input(2)?)?),
         OperationType::FULLY_CONNECTED => {
-            let (weights, bias) = (constant(model, input(1)?)?, constant(model, input(2)?)?);
-            (Kind::FullyConnected { weights, bias }, activation(model, input(3)?)?)
+            (Kind::FullyConnected { weights: input(1)?, bias: input(2)? }, activation(model, input(3)?)?)
         }
         OperationType::RELU => (Kind::Clamp, Activation::Relu),
         OperationType::RELU1 => (Kind::Clamp, Activation::Relu1),
@@ -88,35 +92,15 @@ fn step(model: &Model, operation: &Operation) -> Result<Step, String> {
         OperationType::RESHAPE => constant(model, input(1)?).map(|_| (Kind::Clamp, Activation::None))?,
         other => return Err(format!("{other} is not an operation of this device")),
     };
-    let step = Step { kind, x, to, activation };
-    check_operands(model, step)?;
+    let step = check_operands(model, Step { kind, x, to, activation })?;
     // The operation's own rules, which the driver has in its table, must give the dimensions that the model declares.
     let (declared, dims) = (&model.main.operands[to].info.dims, model.main.dims_of_outputs(operation)?);
-    match dims == [declared.clone()] {
-        true => Ok(step),
-        false => Err(format!("its output is declared as {declared:?}, but will be {dims:?}")),
-    }
+    let differ = || format!("its output is declared as {declared:?}, but will be {dims:?}");
+    (dims == [declared.clone()]).then_some(step).ok_or_else(differ)
 }
 
-/// What the interface does not check, the extension's vendor must: nothing is known of such a call.
-fn lookup(model: &Model, inputs: &[usize], outputs: &[usize]) -> Result<Step, String> {
-    let (&[x, table], &[to]) = (inputs, outputs) else {
-        return Err("a lookup has two inputs and one output".into());
-    };
-    let operand = &model.main.operands[constant(model, table)?];
-    if operand.extension.as_ref().is_none_or(|extension| extension.ty != TABLE) || operand.info.dims != [256]
-    {
-        return Err(format!("operand {table} is not a table of 256 bytes"));
-    }
-    let (from, into) = (value(model, x)?, value(model, to)?);
-    if (from.ty, &from.dims) != (into.ty, &into.dims) {
-        return Err("a lookup's input and output are not of one type and shape".into());
-    }
-    Ok(Step { kind: Kind::Lookup { table }, x, to, activation: Activation::None })
-}
-
-/// Types and sizes of what the device computes with.
-fn check_operands(model: &Model, step: Step) -> Result<(), String> {
+/// Gives the step back if its operands are of types and sizes that the device computes with.
+fn check_operands(model: &Model, step: Step) -> Result<Step, String> {
     let (x, to) = (value(model, step.x)?, value(model, step.to)?);
     match step.kind {
         Kind::Add { y } if x.dims != value(model, y)?.dims || x.dims != to.dims => {
@@ -125,18 +109,26 @@ fn check_operands(model: &Model, step: Step) -> Result<(), String> {
         Kind::Clamp if (x.scale, x.zero_point) != (to.scale, to.zero_point) => {
             Err("its output has other units than its input".into())
         }
-        Kind::FullyConnected { weights, .. } => {
-            let weights = &model.main.operands[weights].info;
+        Kind::FullyConnected { weights, bias } => {
+            let (weights, _) = (&constant(model, weights)?.info, constant(model, bias)?);
             let shape = Shape::of(&weights.dims);
             if weights.ty == x.ty && shape.plain_len() <= MOST_BYTES && shape.channels <= MOST_TERMS {
-                return Ok(());
+                return Ok(step);
             }
             Err(format!(
                 "weights {} of {:?}: expected {}, at most {MOST_BYTES} bytes and {MOST_TERMS} inputs",
                 weights.ty, weights.dims, x.ty
             ))
         }
-        _ => Ok(()),
+        Kind::Lookup { table } => {
+            let Operand { extension, info, .. } = constant(model, table)?;
+            if extension.as_ref().is_none_or(|extension| extension.ty != TABLE) || info.dims != [256] {
+                return Err(format!("operand {table} is not a table of 256 bytes"));
+            }
+            let same = (x.ty, &x.dims) == (to.ty, &to.dims);
+            same.then_some(step).ok_or("a lookup's input and output are not of one type and shape".into())
+        }
+        _ => Ok(step),
     }
 }
 
@@ -159,9 +151,9 @@ fn value(model: &Model, index: usize) -> Result<&TensorInfo, String> {
     }
 }
 
-fn constant(model: &Model, index: usize) -> Result<usize, String> {
-    match &model.main.operands[index].lifetime {
-        Lifetime::Constant(_) => Ok(index),
+fn constant(model: &Model, index: usize) -> Result<&Operand, String> {
+    match &model.main.operands[index] {
+        operand @ Operand { lifetime: Lifetime::Constant(_), .. } => Ok(operand),
         _ => Err(format!("operand {index} must be a constant: the device has it in its own layout")),
     }
 }

@@ -3,98 +3,79 @@
 //! A real device has registers, a mailbox and an IOMMU in their place. The socket carries what is rare and needs a
 //! descriptor; executions go through the ring in shared memory, and no system call carries their data.
 
-use nnhal::memory::{self, Access, Mapping};
+use nnhal::memory::{self, ClientSlice, Mapping, MemoryError, SharedU64};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// Bytes of the device's memory.
+/// Bytes of the device's own memory, however many parts the driver takes of it.
 pub const DEVICE_BYTES: usize = 64 << 20;
-/// The first page of it is the command ring; the rest is for whoever allocates it.
-pub const RING_BYTES: usize = 4096;
 /// Executions that the device takes at once: one per engine. `Info::depth` says so to the driver.
 pub const DEPTH: usize = 2;
 
-/// Where in the ring page the driver counts the jobs it has put in.
+/// Bytes of the command ring, which is a memory that the device gets as it starts.
+pub const RING_BYTES: usize = 4096;
+/// Where in it the driver counts the jobs it has put in.
 pub const TAIL: usize = 0;
-/// The ring: where in device memory each job is. It has room for more than the driver ever puts in.
+/// From here on, which memory each job is. There is room for more than the driver ever puts in.
 pub const ENTRIES: usize = 64;
 pub const RING_LEN: u64 = 4;
 
-/// A job is a block of device memory: [`JOB_WORDS`] words of 64 bits, then [`ARGUMENT_WORDS`] for each argument. First
-/// the status, last the number of arguments; between them where the stream, weights and tables are, each with its bytes.
-pub const JOB_WORDS: usize = 10;
+/// A job is a memory: three words of 64 bits, then spans. First its status.
 pub const JOB_STATUS: usize = 0;
 /// Nanoseconds that an engine was at it.
 pub const JOB_TIME: usize = 8;
 /// The driver sets it to 1 to have the job stopped.
 pub const JOB_CANCEL: usize = 16;
-/// An argument's memory (0 is the device's own), its offset there, its bytes, its layout.
-pub const ARGUMENT_WORDS: usize = 4;
+/// The spans: stream, weights, tables, then each argument.
+pub const JOB_SPANS: usize = 24;
+
+/// Where something lies: the number of its memory, its offset there, its bytes, and its layout.
+pub type Span = [u64; 4];
+pub const SPAN_BYTES: usize = size_of::<Span>();
 pub const PLAIN: u64 = 0;
 pub const TILED: u64 = 1;
 
-/// What becomes of a job. 0 is "not done yet".
-#[derive(Clone, Copy, Debug)]
-#[repr(u64)]
-pub enum JobStatus {
-    Done = 1,
-    Cancelled = 2,
-    /// An argument's memory could not be read or written: its client truncated it, or it is read-only.
-    BadMemory = 3,
-    /// The stream asks for what cannot be. It never does unless driver or device has a fault.
-    Fault = 4,
+/// What becomes of a job.
+pub type JobStatus = u64;
+pub const NOT_DONE: JobStatus = 0;
+pub const DONE: JobStatus = 1;
+pub const CANCELLED: JobStatus = 2;
+/// An argument's memory could not be read or written: its client truncated it, or it is read-only.
+pub const BAD_MEMORY: JobStatus = 3;
+/// The stream asks for what cannot be. It never does unless driver or device has a fault.
+pub const FAULT: JobStatus = 4;
+
+/// What the driver tells the device of a memory: its number, and, with the descriptor of a file, where in the file it starts,
+/// its bytes, and whether it may be written (1 or 0). Without a descriptor, the device lets go of it.
+///
+/// The first message has three descriptors in place of that: the ring, the doorbell that the driver rings, the interrupt that
+/// the device raises. The device sends none.
+pub type Message = [u64; 4];
+
+/// Sends a message. It never waits: `WouldBlock` if the device has too many unread.
+pub fn send(socket: &impl AsFd, message: Message, fds: &[BorrowedFd]) -> io::Result<()> {
+    memory::send(socket.as_fd(), &bytes_of(message), fds)
 }
 
-impl JobStatus {
-    pub fn from_word(word: u64) -> Option<Self> {
-        use JobStatus::*;
-        [Done, Cancelled, BadMemory, Fault].into_iter().find(|&status| status as u64 == word)
-    }
+/// The next message, without waiting; `None` once the driver is gone.
+pub fn receive(socket: &impl AsFd) -> io::Result<Option<(Message, Vec<OwnedFd>)>> {
+    Ok(memory::receive(socket.as_fd(), true)?.map(|(bytes, fds)| (words_of(&bytes), fds)))
 }
 
-/// What a message over the socket asks for: words, and descriptors that go with them.
-#[repr(u64)]
-pub enum Kind {
-    /// To the device, first: its memory, the doorbell that the driver rings, the interrupt that the device raises.
-    Hello = 1,
-    /// To the driver: the device is there. It sends nothing else.
-    Ready = 2,
-    /// Take this file in as memory `id`: offset, length, access.
-    Import = 3,
-    /// Let go of memory `id`.
-    Release = 4,
+/// The word at byte `at` of a memory that both sides change.
+pub fn word(memory: &Arc<Mapping>, at: usize) -> Result<u64, MemoryError> {
+    SharedU64::new(memory.clone(), at)?.load()
 }
 
-/// What a client's memory may be used for: a message has its number here.
-pub const ACCESSES: [Access; 3] = [Access::Read, Access::Write, Access::ReadWrite];
-
-/// One message.
-pub struct Message {
-    pub kind: u64,
-    pub id: u64,
-    pub words: [u64; 3],
-    pub fds: Vec<OwnedFd>,
+/// Sets that word: whoever reads the new value sees all that was written before.
+pub fn set_word(memory: &Arc<Mapping>, at: usize, value: u64) -> Result<(), MemoryError> {
+    SharedU64::new(memory.clone(), at)?.store(value)
 }
 
-/// Sends a message. It never waits: `WouldBlock` if the other side has too many unread.
-pub fn send(socket: &impl AsFd, kind: Kind, id: u64, words: [u64; 3], fds: &[BorrowedFd]) -> io::Result<()> {
-    let [a, b, c] = words;
-    memory::send(socket.as_fd(), &bytes_of([kind as u64, id, a, b, c]), fds)
-}
-
-/// The next message, without waiting; `None` once the other side is gone.
-pub fn receive(socket: &impl AsFd) -> io::Result<Option<Message>> {
-    let message = memory::receive(socket.as_fd(), true)?;
-    Ok(message.map(|(bytes, fds)| {
-        let [kind, id, a, b, c] = words_of(&bytes);
-        Message { kind, id, words: [a, b, c], fds }
-    }))
-}
-
-/// Maps the device's memory.
-pub fn map_device(file: BorrowedFd) -> io::Result<Arc<Mapping>> {
-    Mapping::new(file, 0, DEVICE_BYTES, Access::ReadWrite).map(Arc::new).map_err(io::Error::other)
+/// All of a memory, as copies reach it.
+pub fn whole(memory: &Arc<Mapping>) -> ClientSlice {
+    ClientSlice::whole(memory.clone())
 }
 
 pub fn bytes_of(words: impl IntoIterator<Item = u64>) -> Vec<u8> {

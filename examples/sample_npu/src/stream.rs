@@ -12,7 +12,7 @@ pub const INSTRUCTION_BYTES: usize = 4 * WORDS;
 /// To the scratchpad at `to` from argument `x`, and from the scratchpad at `x` to argument `to`.
 pub const LOAD: i32 = 1;
 pub const STORE: i32 = 2;
-/// `x` plus `y`, element by element; `x_units` and `y_units` bring them to common units, `out` to those of the result.
+/// `x` plus `y`, element by element; `x_scale` and `y_scale` bring them to common units, `scale` to those of the result.
 pub const ADD: i32 = 3;
 /// Each row of `x` by all `units` rows of the weights at `y`, plus the biases at `table`.
 pub const FULLY_CONNECTED: i32 = 4;
@@ -20,25 +20,6 @@ pub const FULLY_CONNECTED: i32 = 4;
 pub const CLAMP: i32 = 5;
 /// For each byte of `x` its entry in the table of 256 at `table`.
 pub const LOOKUP: i32 = 6;
-
-/// How elements are read or written: zero point, and what brings them to the next units.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Units {
-    pub zero_point: i32,
-    mantissa: i32,
-    shift: i32,
-}
-
-impl Units {
-    pub fn new(zero_point: i32, real: f64) -> Self {
-        let Multiplier { mantissa, shift } = Multiplier::new(real);
-        Units { zero_point, mantissa, shift }
-    }
-
-    pub fn multiply(self, x: i32) -> i32 {
-        Multiplier { mantissa: self.mantissa, shift: self.shift }.apply(x)
-    }
-}
 
 /// One instruction. Its code says which fields count.
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,9 +33,13 @@ pub struct Instruction {
     pub channels: i32,
     pub units: i32,
     pub table: i32,
-    pub x_units: Units,
-    pub y_units: Units,
-    pub out: Units,
+    /// Zero points and scales of `x`, `y` and the result.
+    pub x_zero: i32,
+    pub y_zero: i32,
+    pub zero: i32,
+    pub x_scale: Multiplier,
+    pub y_scale: Multiplier,
+    pub scale: Multiplier,
     /// Smallest and largest element of the result, the fused activation included, and whether elements are signed: 1 or 0.
     pub low: i32,
     pub high: i32,
@@ -70,14 +55,11 @@ impl Instruction {
     /// Its words, in their order in the stream.
     #[rustfmt::skip] // a table
     fn words(&mut self) -> [&mut i32; WORDS] {
-        let Instruction { code, x, y, to, rows, channels, units, table, .. } = self;
-        let Instruction { x_units: a, y_units: b, out: c, low, high, signed, .. } = self;
+        let Instruction { code, x, y, to, rows, channels, units, table, low, high, signed, .. } = self;
+        let Instruction { x_zero, y_zero, zero, x_scale: a, y_scale: b, scale: c, .. } = self;
         [
-            code, x, y, to, rows, channels, units, table,
-            &mut a.zero_point, &mut a.mantissa, &mut a.shift,
-            &mut b.zero_point, &mut b.mantissa, &mut b.shift,
-            &mut c.zero_point, &mut c.mantissa, &mut c.shift,
-            low, high, signed,
+            code, x, y, to, rows, channels, units, table, low, high, signed, x_zero, y_zero, zero,
+            &mut a.mantissa, &mut a.shift, &mut b.mantissa, &mut b.shift, &mut c.mantissa, &mut c.shift,
         ]
     }
 

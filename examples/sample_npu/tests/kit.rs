@@ -3,7 +3,8 @@
 mod common;
 
 use common::*;
-use nnhal::backend::Backend;
+use nnhal::backend::{Backend, BackendError};
+use nnhal::tensor::{OperandType, TensorInfo};
 use nnhal::testing::{Kit, Sample};
 
 #[test]
@@ -27,4 +28,24 @@ fn the_sample_keeps_to_every_rule() {
     assert!(report.taken.contains(&"LOOKUP".into()) && report.untried.is_empty(), "{report}");
     let float = |(name, why): &(String, String)| name == "ADD TENSOR_FLOAT32" && why.contains("in 8 bits");
     assert!(report.refused.iter().any(float), "{report}");
+}
+
+#[test]
+fn the_device_has_so_much_memory_and_takes_back_what_is_dropped() {
+    const MIB: usize = 1 << 20;
+    let npu = npu();
+    let operand = TensorInfo::quantised(OperandType::TENSOR_QUANT8_ASYMM, &[1024, 1024], 0.5, 0);
+    for _ in 0..3 {
+        let mut buffers = Vec::new();
+        let full = loop {
+            match npu.allocate(&operand) {
+                Ok(buffer) => buffers.push(buffer.expect("a buffer of the device's")),
+                Err(why) => break why,
+            }
+        };
+        assert!(matches!(full, BackendError::OutOfDeviceMemory(bytes) if bytes == MIB as u64), "{full}");
+        assert_eq!(buffers.len(), 64, "MiB");
+        buffers.pop();
+        assert!(npu.allocate(&operand).is_ok(), "one was given back");
+    }
 }

@@ -46,7 +46,7 @@ fn subgraph(routine: &Routine) -> SubgraphDescription {
     }
 }
 
-/// What goes together is one step to people.
+/// Shows people a chain as one step.
 fn describe_steps(routine: &Routine) -> Vec<StepDescription> {
     let (mut chains, mut next, mut described) = (routine.chains.iter().peekable(), 0, Vec::new());
     while let Some(step) = routine.steps.get(next) {

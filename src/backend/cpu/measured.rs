@@ -9,7 +9,7 @@
 
 use crate::tensor::OperandType::{self, *};
 
-/// By the name of an instruction set, sorted by type: time relative to the plain evaluation, on one thread.
+/// Times relative to the plain evaluation, on one thread, by the name of an instruction set and sorted by type.
 #[rustfmt::skip]
 pub const MEASURED: &[(&str, &[(OperandType, f32)])] = &[
     ("base", &[

@@ -9,7 +9,7 @@ use super::measured::MEASURED;
 use crate::backend::{Capabilities, Performance};
 use crate::tensor::OperandType;
 
-/// Of the plain evaluation, which is the measure.
+/// What the plain evaluation takes: it is the measure.
 const PLAIN: f32 = 1.0;
 
 /// The table's instruction set that stands for those which nothing was timed on. Its vectors are as wide as theirs, and
@@ -37,7 +37,7 @@ fn of_instruction_set(name: &str) -> Capabilities {
     }
 }
 
-/// On one thread, what takes so much of the time takes so much of the processor's work.
+/// Power is the same number as time, because both are of one thread: work of the processor is its time.
 fn performance(time: f32) -> Performance {
     Performance { exec_time: time, power_usage: time }
 }

@@ -108,7 +108,7 @@ pub struct Window {
 
 impl Window {
     /// The cells that windows of some outputs reach over, where outputs and cells are counted through all images of a batch.
-    /// Of later outputs they start and end no earlier.
+    /// Those of later outputs start and end no earlier.
     pub fn cells_under(&self, outputs: Range<usize>) -> Range<usize> {
         let reach = (self.kernel - 1) * self.dilation + 1;
         let cell = |output: usize, beyond: usize| {

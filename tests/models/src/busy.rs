@@ -12,8 +12,8 @@ use subject::Busy;
 #[path = "../../../src/service/busy.rs"]
 mod subject;
 
-/// Never do two executions use what is kept, each sees what the one before left of it, one is refused only while another
-/// runs, and the mark is not left behind.
+/// Two executions never use what is kept at once. Each sees what the one before left of it, is refused only while another
+/// runs, and takes its mark away.
 pub fn a_request_is_used_by_one_execution() {
     explore(4, || {
         let (mark, kept) = (Arc::new(AtomicBool::new(false)), Rc::new(UnsafeCell::new(0)));

@@ -18,8 +18,8 @@ fn unused() -> Slot {
     }
 }
 
-/// Whoever faults finds its own region, which it keeps, whatever happens in other slots; of one that comes and goes it
-/// finds nothing, or start and length that belong together.
+/// A thread that faults finds its own region, which it keeps, whatever happens in other slots. In a slot that changes it
+/// finds nothing, or a start and a length that belong together.
 pub fn a_reader_sees_whole_entries_only() {
     const OWN: (usize, usize) = (10, 5);
     const FIRST: (usize, usize) = (100, 50);
@@ -28,7 +28,7 @@ pub fn a_reader_sees_whole_entries_only() {
         let free = FreeSlots { returned: Vec::new(), fresh: 0, limit: 2 };
         let slots = vec![unused(), unused()];
         let regions = Rc::new(Regions { slots, used: AtomicUsize::new(0), free: Mutex::new(free) });
-        // Its own comes second, so that whoever looks for it comes by the slot that changes.
+        // The thread's own region comes second, because the search for it then passes the slot that changes.
         let changing = regions.watch(FIRST.0, FIRST.1).expect("a slot");
         let own = regions.watch(OWN.0, OWN.1).expect("a slot");
         let writer = {
@@ -38,7 +38,7 @@ pub fn a_reader_sees_whole_entries_only() {
                 assert_eq!(regions.watch(SECOND.0, SECOND.1), Some(changing), "the slot is used again");
             })
         };
-        // In either, in neither but in what the start of one and the length of the other would make, in its own.
+        // The last address is in neither region, but would be in one with the start of the second and the length of the first.
         for address in [FIRST.0 + 1, SECOND.0 + 1, SECOND.0 + FIRST.1 - 1] {
             let found = regions.mark(address);
             let holds = |(start, len): (usize, usize)| (start..start + len).contains(&address);

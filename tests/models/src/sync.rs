@@ -15,13 +15,13 @@ pub mod thread {
     // Release cannot be found out here.
     pub use loom::thread::{current, Thread};
 
-    /// Time wakes nobody here: who depends on that, because nobody else does it, waits for ever, which the checker finds.
+    /// Time wakes nobody here. A thread that only time would wake waits for ever, and the checker finds it.
     pub fn park_timeout(_: std::time::Duration) {
         loom::thread::park();
     }
 }
 
-/// By so much the clock goes on with each look at it.
+/// The clock goes on by this much with each look at it.
 const TICK: Duration = Duration::from_micros(100);
 
 thread_local! {

@@ -21,7 +21,7 @@ fn take(turns: &Arc<Turns>, client: u32, priority: Priority) -> Turn {
     turns.take(client, priority, &Control::default()).expect("nothing ends its wait")
 }
 
-/// What only those may touch who have the one turn.
+/// Data that only the thread with the one turn may touch.
 struct Desk(UnsafeCell<u32>);
 
 impl Desk {
@@ -40,7 +40,7 @@ impl Desk {
     }
 }
 
-/// With one core one computes at a time, what it did is seen by the next, and all get to compute.
+/// With one core, one thread computes at a time, the next sees what it did, and all get to compute.
 pub fn nobody_computes_beside_another() {
     explore(4, || {
         let (turns, desk) = (Turns::new(1), Desk::new());
@@ -109,7 +109,7 @@ pub fn who_waits_is_passed_to_at_once() {
     });
 }
 
-/// Who is cancelled while it waits may be granted the turn at that moment: it goes on to the next.
+/// A thread may be granted the turn at the moment when it is cancelled: the turn goes on to the next.
 pub fn who_gives_up_leaves_the_turn_to_others() {
     explore(4, || {
         let (turns, desk) = (Turns::new(1), Desk::new());

@@ -4,25 +4,24 @@
 
 use crate::layout::{plain, tiled, Shape, LANES};
 use crate::plan::SCRATCH_BYTES;
-use crate::protocol::JobStatus;
+use crate::protocol::{JobStatus, BAD_MEMORY, CANCELLED, FAULT};
 use crate::stream::{self, Instruction};
-use nnhal::memory::{AlignedBuf, ClientSlice, MemoryError, SharedU64};
+use nnhal::memory::{AlignedBuf, ClientSlice, SharedU64};
 
-/// Multiplications between two looks whether the job is to be stopped: well under a millisecond's.
-const LOOK: usize = 1 << 16;
+/// Multiplications between two checks whether the driver wants the job stopped: well under a millisecond's.
+const CHECK_EVERY: usize = 1 << 16;
 
 /// A job, read.
 pub struct Work {
     pub stream: Vec<Instruction>,
     pub weights: AlignedBuf,
     pub tables: AlignedBuf,
-    /// Where each argument is; an error where its memory could not be mapped.
-    pub places: Vec<Result<Place, MemoryError>>,
+    pub arguments: Vec<Argument>,
     pub cancel: SharedU64,
 }
 
 /// Where an argument is, and in which layout.
-pub struct Place {
+pub struct Argument {
     pub slice: ClientSlice,
     pub tiled: bool,
 }
@@ -35,9 +34,9 @@ pub fn run(work: &Work) -> Result<(), JobStatus> {
         let shape = Shape { rows: i.rows as usize, channels: i.channels as usize };
         let value = |at: i32| part(&scratch, at, shape.plain_len());
         let result: Vec<u8> = match i.code {
-            stream::LOAD => load(place(work, i.x)?, shape)?,
+            stream::LOAD => load(argument(work, i.x)?, shape)?,
             stream::STORE => {
-                store(place(work, i.to)?, value(i.x)?, shape)?;
+                store(argument(work, i.to)?, value(i.x)?, shape)?;
                 continue;
             }
             stream::ADD => value(i.x)?.iter().zip(value(i.y)?).map(|(&x, &y)| add(i, x, y)).collect(),
@@ -47,36 +46,36 @@ pub fn run(work: &Work) -> Result<(), JobStatus> {
                 let table = part(&work.tables, i.table, 256)?;
                 value(i.x)?.iter().map(|&x| table[usize::from(x)]).collect()
             }
-            _ => return Err(JobStatus::Fault),
+            _ => return Err(FAULT),
         };
         let to = scratch.get_mut(i.to as usize..).and_then(|rest| rest.get_mut(..result.len()));
-        to.ok_or(JobStatus::Fault)?.copy_from_slice(&result);
+        to.ok_or(FAULT)?.copy_from_slice(&result);
     }
     Ok(())
 }
 
 fn part(list: &[u8], at: i32, len: usize) -> Result<&[u8], JobStatus> {
-    list.get(at as usize..).and_then(|rest| rest.get(..len)).ok_or(JobStatus::Fault)
+    list.get(at as usize..).and_then(|rest| rest.get(..len)).ok_or(FAULT)
 }
 
 fn fully_connected(work: &Work, i: &Instruction, input: &[u8], shape: Shape) -> Result<Vec<u8>, JobStatus> {
     let weights_shape = Shape { rows: i.units as usize, channels: shape.channels };
     let weights = part(&work.weights, i.y, weights_shape.tiled_len())?;
     let biases = part(&work.tables, i.table, weights_shape.rows.saturating_mul(4))?;
-    let (mut output, mut since_look) = (Vec::new(), 0);
+    let (mut output, mut unchecked) = (Vec::new(), 0);
     for x in input.chunks_exact(shape.channels.max(1)) {
         for (unit, bias) in biases.as_chunks().0.iter().enumerate() {
             let mut sum = i32::from_le_bytes(*bias);
             for (block, lanes) in x.chunks(LANES).enumerate() {
                 for (&x, &w) in lanes.iter().zip(&weights[weights_shape.tile(unit, block)..]) {
-                    let (x, w) = (widen(i, x) - i.x_units.zero_point, widen(i, w) - i.y_units.zero_point);
+                    let (x, w) = (widen(i, x) - i.x_zero, widen(i, w) - i.y_zero);
                     sum = sum.wrapping_add(x * w);
                 }
             }
-            output.push(into_range(i, i.out.multiply(sum).saturating_add(i.out.zero_point)));
-            since_look += shape.channels;
-            if since_look >= LOOK {
-                since_look = 0;
+            output.push(into_range(i, i.scale.apply(sum).saturating_add(i.zero)));
+            unchecked += shape.channels;
+            if unchecked >= CHECK_EVERY {
+                unchecked = 0;
                 check(work)?;
             }
         }
@@ -86,9 +85,8 @@ fn fully_connected(work: &Work, i: &Instruction, input: &[u8], shape: Shape) -> 
 
 fn add(i: &Instruction, x: u8, y: u8) -> u8 {
     let raised = |q: u8, zero_point: i32| widen(i, q).wrapping_sub(zero_point).wrapping_shl(20);
-    let x = i.x_units.multiply(raised(x, i.x_units.zero_point));
-    let y = i.y_units.multiply(raised(y, i.y_units.zero_point));
-    into_range(i, i.out.multiply(x.wrapping_add(y)).saturating_add(i.out.zero_point))
+    let (x, y) = (i.x_scale.apply(raised(x, i.x_zero)), i.y_scale.apply(raised(y, i.y_zero)));
+    into_range(i, i.scale.apply(x.wrapping_add(y)).saturating_add(i.zero))
 }
 
 /// Not by `clamp`, which panics where senseless scales turn the bounds round.
@@ -104,33 +102,28 @@ fn widen(i: &Instruction, byte: u8) -> i32 {
 }
 
 /// Copies first: the client may change its memory while this reads it.
-fn load(place: &Place, shape: Shape) -> Result<Vec<u8>, JobStatus> {
-    let bytes = place.slice.to_private().map_err(|_| JobStatus::BadMemory)?;
-    match place.tiled {
+fn load(argument: &Argument, shape: Shape) -> Result<Vec<u8>, JobStatus> {
+    let bytes = argument.slice.to_private().map_err(|_| BAD_MEMORY)?;
+    match argument.tiled {
         true if bytes.len() == shape.tiled_len() => Ok(plain(&bytes, shape)),
         false if bytes.len() == shape.plain_len() => Ok(bytes.to_vec()),
-        _ => Err(JobStatus::Fault),
+        _ => Err(FAULT),
     }
 }
 
-fn store(place: &Place, value: &[u8], shape: Shape) -> Result<(), JobStatus> {
-    let written = match place.tiled {
-        true => place.slice.write(&tiled(value, shape)),
-        false => place.slice.write(value),
-    };
-    written.map_err(|_| JobStatus::BadMemory)
+fn store(argument: &Argument, value: &[u8], shape: Shape) -> Result<(), JobStatus> {
+    let bytes = if argument.tiled { tiled(value, shape) } else { value.to_vec() };
+    argument.slice.write(&bytes).map_err(|_| BAD_MEMORY)
 }
 
-fn place(work: &Work, argument: i32) -> Result<&Place, JobStatus> {
-    let place = work.places.get(argument as usize).ok_or(JobStatus::Fault)?;
-    place.as_ref().map_err(|_| JobStatus::BadMemory)
+fn argument(work: &Work, index: i32) -> Result<&Argument, JobStatus> {
+    work.arguments.get(index as usize).ok_or(FAULT)
 }
 
 /// An error if the driver wants the job stopped.
 fn check(work: &Work) -> Result<(), JobStatus> {
     match work.cancel.load() {
         Ok(0) => Ok(()),
-        Ok(_) => Err(JobStatus::Cancelled),
-        Err(_) => Err(JobStatus::Fault),
+        _ => Err(CANCELLED),
     }
 }

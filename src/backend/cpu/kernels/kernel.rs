@@ -29,7 +29,7 @@ pub trait Kernel: Send + Sync {
         &[]
     }
 
-    /// Of these, the ones that are packed where they lie, which may be in a client's memory: see [`Source::view`].
+    /// Those of the packed inputs that are packed where they lie, which may be in a client's memory: see [`Source::view`].
     ///
     /// [`Source::view`]: super::Source::view
     fn packed_in_place(&self) -> &'static [usize] {
@@ -42,8 +42,8 @@ pub trait Kernel: Send + Sync {
     }
 }
 
-/// A kernel that makes images from images, input 0, and from nothing else that a run brings: each row of them from some
-/// rows. Rows are counted through all images of a batch.
+/// A kernel that makes each row of its output from some rows of input 0, and needs nothing else that a run brings. Rows are
+/// counted through all images of a batch.
 pub trait ByRows: Send + Sync {
     /// The rows of the input that rows `rows` of the output are made from.
     fn reads(&self, rows: Range<usize>) -> Range<usize>;

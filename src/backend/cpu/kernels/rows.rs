@@ -141,7 +141,7 @@ impl Window<'_> {
         let fits = rows.len() * self.row <= self.target.len()
             && (self.rows.is_empty() || self.rows.start <= rows.start);
         if !fits {
-            return Err(OpError::failed("rows that were not reckoned with; this is a fault of the driver"));
+            return Err(OpError::failed("unexpected rows of an image; this is a fault of the driver"));
         }
         let kept = rows.start..self.rows.end.clamp(rows.start, rows.end);
         if !kept.is_empty() && rows.start > self.rows.start {

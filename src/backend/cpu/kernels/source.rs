@@ -6,10 +6,10 @@ use crate::ops::Args;
 use bytemuck::AnyBitPattern;
 
 pub enum Source<'a> {
-    /// Constants have data: pack them, in memory of this slab. Those that a kernel packs where they lie come as views, by
-    /// input.
+    /// Constants have data, and are packed into memory of this slab. The views, by input, are of those that a kernel packs
+    /// where they lie.
     Pack(&'a mut Slab, &'a [Option<View<'a, u8>>]),
-    /// Only which kernel it is matters now: it gets no weights, and must not run.
+    /// The caller asks only which kernel it is: the kernel gets no weights, and must not run.
     Later,
     /// Gives weights packed before, so many bytes of them.
     Packed(&'a mut dyn FnMut(usize) -> Option<Weights>),

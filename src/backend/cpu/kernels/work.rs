@@ -59,8 +59,8 @@ impl Work<'_> {
         even.min(at_most(250_000)).max(1)
     }
 
-    /// Where work may be stopped, or wait for others: on the thread `owner`, which has the turn, and on its helpers', whose
-    /// next parts are few, and who must not pass it on.
+    /// Work may stop here. On the thread `owner`, which has the turn, it may also pass the turn on and wait for it; helpers
+    /// must not, and have few parts left to do.
     pub(super) fn pause(self, owner: ThreadId) -> Result<(), OpError> {
         match std::thread::current().id() == owner {
             true => self.interrupt.yield_point(),

@@ -38,8 +38,8 @@ pub struct Rows<'a, T> {
     input: Lines<'a, T>,
     /// Copies in which each channel comes as often as it has outputs; empty where that is once.
     repeated: Vec<T>,
-    /// By row of taps, and of the next row if that is selected, too: which row of the input it is, or the first of its
-    /// elements among the copies; `None` beside the input.
+    /// Where each row of taps reads: a row of the input, or the first of its elements among the copies; `None` beside the
+    /// input. The taps of the next row follow if that is selected, too.
     starts: Vec<Option<usize>>,
 }
 

@@ -36,7 +36,7 @@ const HEAD: &str = "\
 
 use crate::tensor::OperandType::{self, *};
 
-/// By the name of an instruction set, sorted by type: time relative to the plain evaluation, on one thread.
+/// Times relative to the plain evaluation, on one thread, by the name of an instruction set and sorted by type.
 #[rustfmt::skip]
 pub const MEASURED: &[(&str, &[(OperandType, f32)])] = &[
 ";
@@ -154,7 +154,7 @@ fn in_turns(one: &mut dyn FnMut(), other: &mut dyn FnMut()) -> f64 {
     let (began, mut round) = (Instant::now(), 0);
     let mut shortest = [Duration::MAX; 2];
     while round < ROUNDS || began.elapsed() < EACH {
-        // What is short is run more often, so that both have their quiet moments.
+        // The shorter of the two runs more often, because both need quiet moments.
         for _ in 0..4 {
             shortest[0] = shortest[0].min(time(one));
         }
