@@ -18,6 +18,12 @@
 //!
 //! `aidl` holds the generated interface stubs; any floor that talks to clients may name its types.
 
+// A panic ends the process in Android's build, for all clients: what can fail is an error. Only tests may panic.
+#![cfg_attr(
+    not(test),
+    deny(clippy::expect_used, clippy::panic, clippy::todo, clippy::unimplemented, clippy::unwrap_used)
+)]
+
 // The generated stubs name the binder crate by its own name.
 #[cfg(not(feature = "platform_binder"))]
 extern crate binder as rsbinder;

@@ -3,7 +3,7 @@
 //!
 //! It must not add anything to what it names.
 
-pub use std::sync::{Mutex, MutexGuard};
+pub use std::sync::{Condvar, Mutex, MutexGuard};
 pub use std::time::Instant;
 
 pub mod atomic {
@@ -11,5 +11,5 @@ pub mod atomic {
 }
 
 pub mod thread {
-    pub use std::thread::{current, park_timeout, Thread};
+    pub use std::thread::{current, park, park_timeout, yield_now, Builder, JoinHandle, Thread};
 }

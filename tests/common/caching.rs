@@ -78,6 +78,20 @@ pub fn layer_of(size: i32) -> Model {
     Model { main, operandValues: values, ..Default::default() }
 }
 
+/// [`layer_of`], with its constants in memory that its client goes on to have.
+pub fn layer_in_memory(size: i32) -> (Model, File) {
+    let mut model = layer_of(size);
+    let values = std::mem::take(&mut model.operandValues);
+    let memory = memfd(&values);
+    model.pools = vec![ashmem(&memory, values.len() as i64)];
+    for operand in &mut model.main.operands {
+        if operand.lifetime == OperandLifeTime::CONSTANT_COPY {
+            operand.lifetime = OperandLifeTime::CONSTANT_POOL;
+        }
+    }
+    (model, memory)
+}
+
 /// What a layer of this size makes of ones.
 pub fn layer_output(size: usize) -> Vec<f32> {
     let row = |row: usize| (0..size).map(|i| ((row * size + i) % 7) as f32 - 3.0).sum::<f32>();

@@ -264,9 +264,13 @@ pub fn model_that_lasts(harness: &Harness, least: Duration) -> (Strong<dyn IPrep
     let mut steps = 100;
     loop {
         let model = harness.prepare(&long_model(1 << 18, steps));
-        let start = Instant::now();
-        model.executeSynchronously(&request, false, i64::MAX, -1).expect("there is time");
-        let whole = start.elapsed();
+        let run = |_| {
+            let start = Instant::now();
+            model.executeSynchronously(&request, false, i64::MAX, -1).expect("there is time");
+            start.elapsed()
+        };
+        // The shortest of some: others may have used this machine meanwhile.
+        let whole = (0..3).map(run).min().expect("three");
         if whole >= least {
             return (model, whole);
         }

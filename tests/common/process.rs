@@ -46,6 +46,14 @@ impl DaemonProcess {
         std::fs::read_dir(format!("/proc/{}/{of}", self.id())).expect("the daemon lives").count()
     }
 
+    /// Its memory that is in the machine's, in KiB.
+    pub fn resident_kib(&self) -> usize {
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.id())).expect("the daemon lives");
+        let size = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a size");
+        size.trim().trim_end_matches(" kB").parse().expect("a number")
+    }
+
     pub fn kill(&mut self) {
         self.process.kill().expect("it lives");
         self.process.wait().expect("ended");

@@ -5,6 +5,7 @@ use super::serving::{end, serve_with_state, Daemon};
 use crate::common::caching::{add, added, execute, load, save, Cache};
 use crate::common::domains::{self, parcels, roles};
 use crate::common::*;
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sched::{unshare, CloneFlags};
 use nix::sys::mman::{mmap_anonymous, MapFlags, ProtFlags};
 use nix::sys::signal::{kill, Signal};
@@ -12,10 +13,11 @@ use nix::unistd::Pid;
 use nnhal::aidl::*;
 use nnhal::client::{Address, ConnectOptions, Driver, Mode, PrepareOptions, Runner};
 use nnhal::daemon::{logger, sandbox};
-use std::io::ErrorKind;
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::net::TcpListener;
+use std::os::fd::AsFd;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
@@ -216,6 +218,9 @@ fn what_is_forbidden_fails() {
     sandbox::confine(sandbox::Processes::None);
     // The store notes in that when a model was last used.
     file.set_modified(std::time::SystemTime::now()).expect("permitted");
+    // Where signals are blocked there is an error, and no line. Before the others: lines come in their order.
+    let program = Command::new("/proc/self/exe").spawn().err().map(|why| why.kind());
+    assert_eq!(program, Some(ErrorKind::PermissionDenied));
     go.send(()).expect("somebody waits");
     // Threads from before are confined, too.
     assert_eq!(early.expect("started").join().expect("no panic"), Err(nix::errno::Errno::EPERM));
@@ -226,24 +231,35 @@ fn what_is_forbidden_fails() {
     let (network, code, memory) = late.expect("threads can be started").join().expect("no panic");
     assert_eq!(network, Some(ErrorKind::PermissionDenied));
     assert_eq!((code, memory), (Err(nix::errno::Errno::EPERM), Ok(())));
-    // Where signals are blocked there is an error, too, and no line.
-    let program = Command::new("/proc/self/exe").spawn().err().map(|why| why.kind());
-    assert_eq!(program, Some(ErrorKind::PermissionDenied));
-    // It is another thread that logs.
-    std::thread::sleep(Duration::from_millis(200));
+    // It is another thread that logs: who reads the log says by the end of the input that it has all.
+    let input = std::io::stdin();
+    let mut read = [PollFd::new(input.as_fd(), PollFlags::POLLIN)];
+    poll(&mut read, PollTimeout::try_from(PATIENCE).expect("a minute")).expect("the input can be waited for");
 }
 
 #[test]
 fn what_is_forbidden_is_an_error_and_a_line_in_the_log() {
     // A test that has nothing to try must be left out by name; it must not pass.
     assert!(!kernel_has_no_filters(), "this kernel has no filters of system calls: --skip this test");
-    let output = Command::new(std::env::current_exe().expect("this program"))
+    let mut child = Command::new(std::env::current_exe().expect("this program"))
         .args(["--ignored", "--exact", "--nocapture", FORBIDDEN])
         .env_remove("NNHAL_LOG")
         .env_remove("RUST_LOG")
-        .output()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
         .expect("started");
-    let (said, log) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines().map_while(Result::ok);
+    let mut log = String::new();
+    while log.matches("is refused").count() < 3 {
+        let Some(line) = lines.next() else { break };
+        log += &(line + "\n");
+    }
+    drop(child.stdin.take());
+    lines.for_each(|line| log += &(line + "\n"));
+    let output = child.wait_with_output().expect("ended");
+    let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && said.contains("1 passed"), "{} {said}{log}", output.status);
     let line = |call: i64, thread: &str| {
         let is_it = |line: &&str| {

@@ -25,6 +25,10 @@ impl Daemon {
         self.0.entries("task")
     }
 
+    pub fn resident_kib(&self) -> usize {
+        self.0.resident_kib()
+    }
+
     /// Has an honest client prepare a model and run it, and checks what that gives.
     pub fn serves_an_honest_client(&self) {
         let connection = Connection::new(&self.socket());

@@ -59,8 +59,10 @@ fn failed_fences_fail_the_execution() {
 #[test]
 fn an_urgent_execution_waits_for_no_other_of_its_client() {
     let harness = Harness::new();
-    let long = harness.connection.prepare_as(&long_model(1 << 18, 2000), Priority::LOW);
-    let (big, _output) = crate::common::request(&vec![0; 4 << 18], 4 << 18);
+    // Seconds each, and none ends before this test has looked at all of them.
+    const ELEMENTS: usize = 1 << 22;
+    let long = harness.connection.prepare_as(&long_model(ELEMENTS as i32, 2000), Priority::LOW);
+    let (big, _output) = crate::common::request(&vec![0; 4 * ELEMENTS], 4 * ELEMENTS);
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let launch = |_| long.executeFenced(&big, NO_FENCES, true, -1, -1, -1).expect("launched");
     let others: Vec<_> = (0..2 * cores + 2).map(launch).collect();
@@ -96,8 +98,8 @@ fn times_bound_fenced_executions() {
     let (long, _) = model_that_lasts(&harness, Duration::from_millis(50));
     let later = ClientFence::new();
     let (request, _output) = crate::common::request(&vec![0; 4 << 18], 4 << 18);
-    let second = 10_000_000_000;
-    let fine = long.executeFenced(&request, &later.list(), true, -1, -1, second).expect("launched");
+    let ample = 60_000_000_000;
+    let fine = long.executeFenced(&request, &later.list(), true, -1, -1, ample).expect("launched");
     let short = long.executeFenced(&request, NO_FENCES, true, -1, -1, 5_000_000).expect("launched");
     assert_eq!(wait(&short, PATIENCE), Some(false));
     assert_eq!(info(&short).0, ErrorStatus::MISSED_DEADLINE_TRANSIENT);
@@ -116,9 +118,9 @@ fn loop_request(endless: bool) -> (Request, std::fs::File) {
 fn a_loop_runs_within_the_call_that_need_not_wait() {
     let harness = Harness::new();
     let model = harness.prepare(&loop_model());
-    let second = 1_000_000_000;
+    let ample = 10_000_000_000;
     let (request, output) = loop_request(false);
-    let result = model.executeFenced(&request, NO_FENCES, true, -1, second, second).expect("executed");
+    let result = model.executeFenced(&request, NO_FENCES, true, -1, ample, ample).expect("executed");
     assert!(result.syncFence.is_none(), "it is over");
     let (status, launched, fenced) = info(&result);
     assert_eq!((status, bytes_of(&output)), (ErrorStatus::NONE, floats(&[1.5])));

@@ -2,6 +2,7 @@
 //! written. Results are the same bytes whenever a model is compiled.
 
 use crate::common::caching::*;
+use crate::common::process::wait_until;
 use crate::common::*;
 use binder::Strong;
 use nnhal::aidl::*;
@@ -66,8 +67,10 @@ fn what_is_saved_is_whole_at_once() {
     let expected = expected(&harness);
     let compiled = save(harness.device(), &layer_of(SIZE), &cache);
     let saved = content(&cache);
-    // All that is open is the client's.
-    assert_eq!(descriptors_of(&cache.model) + descriptors_of(&cache.data), 2);
+    // The thread that served the call closes what came with it once it has answered.
+    wait_until("all that is open is the client's", || {
+        descriptors_of(&cache.model) + descriptors_of(&cache.data) == 2
+    });
     let loaded = load(harness.device(), &cache).1.expect("a hit");
     for model in [&compiled, &loaded] {
         assert_right(model, &expected);

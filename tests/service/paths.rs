@@ -2,6 +2,7 @@
 
 use crate::common::domains::{model_of, tensor};
 use crate::common::fences::*;
+use crate::common::process::wait_until;
 use crate::common::*;
 use nnhal::aidl::*;
 use std::os::fd::AsFd;
@@ -184,12 +185,20 @@ fn a_burst_notices_other_memory_under_a_token() {
 
 /// Runs `execute` twice at once; one must be refused as the other is under way.
 fn assert_one_at_a_time(execute: impl Fn() -> binder::BinderResult<ExecutionResult> + Sync) {
-    let statuses: Vec<ErrorStatus> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..2).map(|_| scope.spawn(|| status(&execute()))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    let twice = || -> Vec<ErrorStatus> {
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..2).map(|_| scope.spawn(|| status(&execute()))).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        })
+    };
+    // Where one thread begins only when the other is done, nothing was at once.
+    wait_until("two executions meet", || {
+        let statuses = twice();
+        assert!(statuses.contains(&ErrorStatus::NONE), "{statuses:?}");
+        let have_met = statuses != [ErrorStatus::NONE; 2];
+        assert!(!have_met || statuses.contains(&ErrorStatus::GENERAL_FAILURE), "{statuses:?}");
+        have_met
     });
-    assert!(statuses.contains(&ErrorStatus::NONE), "{statuses:?}");
-    assert!(statuses.contains(&ErrorStatus::GENERAL_FAILURE), "{statuses:?}");
     execute().expect("free again");
 }
 

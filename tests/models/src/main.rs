@@ -12,21 +12,22 @@
 //! - `turns`: turns at computing, and the line of fenced executions, which is the same queue
 //! - `regions`: the table that the handler of SIGBUS reads
 //! - `busy`: who may use the request that a burst keeps
+//! - `pool`: the threads that compute; here they look once whether there is work before they sleep
 //! - `fmq::model_tests`, a unit test, does the same for fast message queues
 //!
-//! Not here: the burst's cache of mappings, which one lock covers whole; the thread pool, whose workers look at the clock
-//! and at the processor's hints while they spin, and which is not over `crate::sync`.
+//! Not here: the burst's cache of mappings, which one lock covers whole.
 
 // The modules' unit tests run where they belong.
 #![cfg(not(test))]
 
 mod busy;
+mod pool;
 mod regions;
 mod stand_ins;
 mod sync;
 mod turns;
 
-use stand_ins::ops;
+use stand_ins::{memory, ops, scheduler};
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -43,6 +44,12 @@ const MODELS: &[(&str, fn())] = &[
     ("turns::what_is_cleared_never_starts", turns::what_is_cleared_never_starts),
     ("regions::a_reader_sees_whole_entries_only", regions::a_reader_sees_whole_entries_only),
     ("busy::a_request_is_used_by_one_execution", busy::a_request_is_used_by_one_execution),
+    (
+        "pool::every_index_is_done_once_before_a_call_returns",
+        pool::every_index_is_done_once_before_a_call_returns,
+    ),
+    ("pool::a_call_after_another_is_done_whole", pool::a_call_after_another_is_done_whole),
+    ("pool::calls_at_once_all_end", pool::calls_at_once_all_end),
 ];
 
 /// How many interleavings were tried.

@@ -12,6 +12,32 @@ pub mod ops {
     }
 }
 
+pub mod memory {
+    pub struct Account;
+
+    pub fn client_of_thread() -> u32 {
+        0
+    }
+
+    pub fn on_account_of(_: u32) -> Account {
+        Account
+    }
+}
+
+pub mod scheduler {
+    /// Nothing is recorded.
+    #[derive(Clone)]
+    pub struct Underway;
+
+    impl Underway {
+        pub fn part(&self) -> Option<Self> {
+            None
+        }
+
+        pub fn end(self) {}
+    }
+}
+
 pub mod clock {
     /// No model has a deadline.
     pub fn boottime_ns() -> u64 {

@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-pub use loom::sync::{Mutex, MutexGuard};
+pub use loom::sync::{Condvar, Mutex, MutexGuard};
 
 pub mod atomic {
     pub use loom::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ pub mod atomic {
 pub mod thread {
     // All that is done before a thread is woken counts as seen by it: whether what it waits for must be stored with
     // Release cannot be found out here.
-    pub use loom::thread::{current, Thread};
+    pub use loom::thread::{current, park, yield_now, Builder, JoinHandle, Thread};
 
     /// Time wakes nobody here. A thread that only time would wake waits for ever, and the checker finds it.
     pub fn park_timeout(_: std::time::Duration) {

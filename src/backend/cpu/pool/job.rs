@@ -3,10 +3,11 @@
 
 use crate::memory::{client_of_thread, on_account_of};
 use crate::scheduler::Underway;
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sync::thread::{self, Thread};
+use crate::sync::Instant;
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread::Thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long somebody stays awake who waits: enough for a small operation in between.
 pub const AWAKE: Duration = Duration::from_micros(60);
@@ -72,7 +73,7 @@ impl Job {
             vacancies: AtomicUsize::new(threads - 1),
             underway,
             panicked: AtomicBool::new(false),
-            caller: std::thread::current(),
+            caller: thread::current(),
         }
     }
 
@@ -134,7 +135,7 @@ impl Job {
         let is_done = || self.done.load(Ordering::Acquire) == self.count;
         stay_awake_until(AWAKE, is_done);
         while !is_done() {
-            std::thread::park();
+            thread::park();
         }
     }
 }
@@ -145,7 +146,7 @@ pub fn stay_awake_until(limit: Duration, come: impl Fn() -> bool) {
     while !come() && since.elapsed() < limit {
         looks += 1;
         match looks % LOOKS {
-            0 => std::thread::yield_now(),
+            0 => thread::yield_now(),
             _ => std::hint::spin_loop(),
         }
     }

@@ -7,10 +7,12 @@
 mod job;
 
 use crate::scheduler::Underway;
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::thread::{Builder, JoinHandle};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use job::{stay_awake_until, Job, AWAKE};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 /// How long a worker stays awake after its last work while somebody keeps the pool [warm](ThreadPool::warm): enough to send a small request and its result.
@@ -24,7 +26,7 @@ const WORTH_SHARING: Duration = Duration::from_micros(8);
 /// A pool of threads, shared by all executions.
 pub struct ThreadPool {
     shared: Arc<Shared>,
-    workers: Vec<std::thread::JoinHandle<()>>,
+    workers: Vec<JoinHandle<()>>,
 }
 
 /// The threads of a pool that may work on one operation.
@@ -74,7 +76,7 @@ impl ThreadPool {
         let mut pool = ThreadPool { shared, workers: Vec::new() };
         for i in 1..threads.max(1) {
             let shared = pool.shared.clone();
-            let worker = std::thread::Builder::new().name(format!("nnhal-cpu-{i}"));
+            let worker = Builder::new().name(format!("nnhal-cpu-{i}"));
             pool.workers.push(worker.spawn(move || shared.work(i))?);
         }
         Ok(pool)
@@ -135,7 +137,7 @@ impl<'a> Team<'a> {
 }
 
 impl Shared {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,0 +1,73 @@
+//! What is left of the daemon's memory once its clients have ended.
+
+use crate::common::caching::{execute, layer_in_memory, layer_output};
+use crate::common::{long_model, request, Connection, PATIENCE};
+use crate::daemon::{wait_until, Daemon};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+/// Set for a client's process: the daemon's socket.
+const CLIENT: &str = "NNHAL_TEST_MEMORY_CLIENT";
+/// What a client prints once its models have run.
+const READY: &str = "ready";
+const CLIENTS: usize = 3;
+/// A layer of so many inputs and outputs has 64 MiB of weights.
+const SIZE: i32 = 4096;
+const LAYERS: usize = 2;
+/// What may stay behind.
+const LEFT_KIB: usize = 32 << 10;
+
+/// Not a test by itself: a client that has models until it is killed.
+#[test]
+#[ignore = "the client of memory_goes_back_when_clients_end"]
+fn has_large_models() {
+    let Some(socket) = std::env::var_os(CLIENT) else { return };
+    let connection = Connection::new(Path::new(&socket));
+    let (layer, _memory) = layer_in_memory(SIZE);
+    let layers: Vec<_> = (0..LAYERS).map(|_| connection.prepare(&layer)).collect();
+    for model in &layers {
+        assert_eq!(execute(model, &vec![1.0; SIZE as usize]), Ok(layer_output(SIZE as usize)));
+    }
+    // And one whose values between operations are large.
+    const BYTES: usize = 4 << 22;
+    let steps = connection.prepare(&long_model(1 << 22, 8));
+    let (request, _output) = request(&vec![0; BYTES], BYTES);
+    steps.executeSynchronously(&request, false, -1, -1).expect("executed");
+    println!("{READY}");
+    std::thread::sleep(PATIENCE);
+}
+
+fn start(daemon: &Daemon) -> Child {
+    Command::new(std::env::current_exe().expect("this program"))
+        .args(["--ignored", "--exact", "--nocapture", "memory::has_large_models"])
+        .env(CLIENT, daemon.socket())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a client")
+}
+
+#[test]
+fn memory_goes_back_when_clients_end() {
+    let daemon = Daemon::start();
+    daemon.serves_an_honest_client();
+    let before = daemon.resident_kib();
+    let mut clients: Vec<Child> = (0..CLIENTS).map(|_| start(&daemon)).collect();
+    for client in &mut clients {
+        let output = BufReader::new(client.stdout.take().expect("piped"));
+        let mut lines = output.lines().map_while(Result::ok);
+        assert!(lines.any(|line| line.ends_with(READY)), "a client ended too early");
+    }
+    let most = daemon.resident_kib();
+    assert!(most > before + CLIENTS * LAYERS * (64 << 10), "{most} KiB, before {before}: nothing is held");
+    for client in &mut clients {
+        client.kill().expect("killed");
+        client.wait().expect("dead");
+    }
+    let ended = Instant::now();
+    wait_until("memory goes back", || daemon.resident_kib() <= before + LEFT_KIB);
+    let (after, time) = (daemon.resident_kib(), ended.elapsed());
+    println!("{before} KiB before, {most} with clients, {after} {time:?} after their end");
+    daemon.serves_an_honest_client();
+}
