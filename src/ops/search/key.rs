@@ -11,7 +11,9 @@ pub fn keys<'a>(input: &Input<'a>) -> Result<Values<'a, i32>, OpError> {
     Ok(Values::Made(collected(input.interrupt(), input.floats()?.iter().map(|&x| float_key(x)))?))
 }
 
-fn float_key(x: f32) -> i32 {
+/// The key of a number.
+#[inline(always)]
+pub fn float_key(x: f32) -> i32 {
     // Adding 0 makes -0 into 0. Below it, larger bits are smaller numbers.
     let bits = (x + 0.0).to_bits() as i32;
     if bits < 0 {

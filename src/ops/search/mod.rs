@@ -5,4 +5,5 @@ mod key;
 mod topk;
 
 pub use arg::{ARGMAX, ARGMIN};
+pub use key::float_key;
 pub use topk::TOPK_V2;

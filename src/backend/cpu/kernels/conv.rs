@@ -2,12 +2,15 @@
 
 use super::gemm::{self, Constants, Packed, Product, Requantisation, Rows, Shape, Zeros};
 use super::isa::Isa;
+use super::parts::Picked;
 use super::{Kernel, Source};
+use crate::memory::{AlignedBuf, View};
 use crate::ops::conv::{ChannelRequant, ConvGeometry};
+use crate::ops::scratch::Scratch;
 use crate::ops::{Arg, Args};
 use crate::tensor::requant::Activation;
 use crate::tensor::OperandType;
-use bytemuck::AnyBitPattern;
+use bytemuck::{AnyBitPattern, Pod};
 
 /// Filter and bias, which [`float`] and [`quant`] pack.
 pub(super) const PACKED_INPUTS: &[usize] = &[1, 2];
@@ -15,11 +18,23 @@ pub(super) const PACKED_INPUTS: &[usize] = &[1, 2];
 /// A kernel for this call of CONV_2D.
 pub(super) fn select(isa: Isa, args: &Args, source: &mut Source) -> Option<Box<dyn Kernel>> {
     let geometry = ConvGeometry::from_args(args).ok().filter(|g| !g.nchw && g.groups == 1)?;
+    product(isa, args, geometry, geometry.is_fully_connected(), None, source)
+}
+
+/// A convolution of a call's input by its filter, or by what is `picked` out of it; `once`: see [`ChannelRequant::once`].
+pub(super) fn product(
+    isa: Isa,
+    args: &Args,
+    geometry: ConvGeometry,
+    once: bool,
+    picked: Option<&Picked>,
+    source: &mut Source,
+) -> Option<Box<dyn Kernel>> {
     let (shape, activation) = (gemm::image_shape(&geometry)?, geometry.activation);
     let input = args.get(0).ok()?;
     match input.ty() {
         OperandType::TENSOR_FLOAT32 => {
-            let packed = float(isa, args, shape, activation, source)?;
+            let packed = float(isa, args, shape, activation, picked, source)?;
             let rows = rows(geometry, 0.0, packed.padded - shape.depth)?;
             Some(Box::new(Product { packed, rows }))
         }
@@ -28,8 +43,7 @@ pub(super) fn select(isa: Isa, args: &Args, source: &mut Source) -> Option<Box<d
             // Where lines are copied anyway they become what is multiplied best.
             let is_copied = !gemm::is_matrix(&geometry) && gemm::copies(&geometry, slack);
             let flip = if is_copied { gemm::flip(isa, is_signed(&input)) } else { 0 };
-            let once = geometry.is_fully_connected();
-            let packed = quant(isa, args, shape, activation, (once, flip), source)?;
+            let packed = quant(isa, args, shape, activation, (once, flip), picked, source)?;
             let rows = match rows(geometry, input.zero_point() as u8 ^ flip, slack)? {
                 Rows::Image(image) if flip != 0 => Rows::Image(image.changed(flip_signs)),
                 rows => rows,
@@ -42,24 +56,25 @@ pub(super) fn select(isa: Isa, args: &Args, source: &mut Source) -> Option<Box<d
 
 /// The rows of inputs of a convolution; each segment is read by `slack` elements beyond its end.
 fn rows<T: AnyBitPattern + Send + Sync>(geometry: ConvGeometry, pad: T, slack: usize) -> Option<Rows<T>> {
-    match gemm::is_matrix(&geometry) {
+    // An output may be cut off, where it is a part of a larger one.
+    let is_cut = [geometry.height, geometry.width].iter().any(|window| window.output != window.input);
+    match gemm::is_matrix(&geometry) && !is_cut {
         true => Some(Rows::Matrix),
         false => gemm::Image::new(geometry, pad, slack).map(Rows::Image),
     }
 }
 
-/// Packs filter (input 1, `[channels][inputs]`) and bias (input 2) of a float call.
+/// Packs filter (input 1, `[channels][inputs]`) and bias (input 2) of a float call, or what is `picked` out of them.
 pub(super) fn float(
     isa: Isa,
     args: &Args,
     shape: Shape,
     activation: Activation,
+    picked: Option<&Picked>,
     source: &mut Source,
 ) -> Option<Packed<gemm::Float>> {
-    let bias = args.get(2).ok()?;
-    let (weights, interrupt) = (source.view(args, 1), args.interrupt);
-    let constants = || Some(Constants { weights: weights?, bias: bias.elements().ok()?, interrupt });
-    Packed::float(isa, shape, activation.float_range(), source, constants)
+    let given = Given::of(args, picked, source)?;
+    Packed::float(isa, shape, activation.float_range(), source, || given.constants(args))
 }
 
 fn is_signed(input: &Arg) -> bool {
@@ -71,21 +86,28 @@ fn flip_signs(bytes: &mut [u8]) {
     bytes.iter_mut().for_each(|byte| *byte ^= 0x80);
 }
 
-/// Packs filter (input 1, `[channels][inputs]`) and bias (input 2) of an 8-bit call; `once`: see [`ChannelRequant::once`];
-/// `flip`: what the inputs are xored with before they are multiplied, nothing or their sign.
+/// Packs filter (input 1, `[channels][inputs]`) and bias (input 2) of an 8-bit call, or what is `picked` out of them;
+/// `once`: see [`ChannelRequant::once`]; `flip`: what the inputs are xored with before they are multiplied, nothing or
+/// their sign.
 pub(super) fn quant(
     isa: Isa,
     args: &Args,
     shape: Shape,
     activation: Activation,
     (once, flip): (bool, u8),
+    picked: Option<&Picked>,
     source: &mut Source,
 ) -> Option<Packed<gemm::Quant>> {
-    let (input, filter, bias) = (args.get(0).ok()?, args.get(1).ok()?, args.get(2).ok()?);
+    let (input, filter) = (args.get(0).ok()?, args.get(1).ok()?);
     let output = args.output(0).ok()?;
-    let requant = ChannelRequant::new(input.info, filter.info, output, shape.columns, activation).ok()?;
+    let channels = if picked.is_some() { filter.dim(0) as usize } else { shape.columns };
+    let requant = ChannelRequant::new(input.info, filter.info, output, channels, activation).ok()?;
+    let multipliers = match picked {
+        Some(picked) => Some(picked.of_channels(&requant.multipliers)?),
+        None => None,
+    };
     let requantisation = Requantisation {
-        multipliers: &requant.multipliers,
+        multipliers: multipliers.as_ref().unwrap_or(&requant.multipliers),
         ty: output.ty,
         zero: requant.zero_point,
         range: requant.range,
@@ -97,9 +119,45 @@ pub(super) fn quant(
         signed_weights: filter.ty() != OperandType::TENSOR_QUANT8_ASYMM,
         weight: filter.zero_point(),
     };
-    let (weights, interrupt) = (source.view(args, 1), args.interrupt);
-    let constants = || Some(Constants { weights: weights?, bias: bias.elements().ok()?, interrupt });
-    Packed::quant(isa, shape, zeros, &requantisation, source, constants)
+    let given = Given::of(args, picked, source)?;
+    Packed::quant(isa, shape, zeros, &requantisation, source, || given.constants(args))
+}
+
+/// Weights and biases of a call as far as they are packed now, where they lie or picked out.
+enum Given<'a, W, B> {
+    Nothing,
+    InPlace(View<'a, W>),
+    Picked(AlignedBuf, Scratch<B>),
+}
+
+impl<'a, W: Pod, B: Pod> Given<'a, W, B> {
+    /// `None` where something cannot be picked out.
+    fn of<'s: 'a>(args: &Args<'a>, picked: Option<&Picked>, source: &Source<'s>) -> Option<Self> {
+        let Some(view) = source.view(args, 1) else { return Some(Given::Nothing) };
+        Some(match picked {
+            None => Given::InPlace(view),
+            Some(picked) => {
+                let biases = picked.of_channels(args.get(2).ok()?.elements().ok()?)?;
+                Given::Picked(picked.weights(view, args.interrupt)?, biases)
+            }
+        })
+    }
+
+    fn constants<'g>(&'g self, args: &Args<'g>) -> Option<Constants<'g, W, B>>
+    where
+        'a: 'g,
+    {
+        let interrupt = args.interrupt;
+        match self {
+            Given::Nothing => None,
+            Given::InPlace(weights) => {
+                Some(Constants { weights: *weights, bias: args.get(2).ok()?.elements().ok()?, interrupt })
+            }
+            Given::Picked(weights, bias) => {
+                Some(Constants { weights: View::of(bytemuck::cast_slice(weights)), bias, interrupt })
+            }
+        }
+    }
 }
 
 /// Weights as signed bytes.

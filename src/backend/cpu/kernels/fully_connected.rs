@@ -18,11 +18,11 @@ pub(super) fn select(isa: Isa, args: &Args, source: &mut Source) -> Option<Box<d
     let shape = Shape { columns, segments: 1, depth };
     match input.ty() {
         OperandType::TENSOR_FLOAT32 => {
-            let packed = float(isa, args, shape, activation, source)?;
+            let packed = float(isa, args, shape, activation, None, source)?;
             Some(Box::new(Product { packed, rows: Rows::Matrix }))
         }
         ty if ty.is_quant8_asymm() => {
-            let packed = quant(isa, args, shape, activation, (false, 0), source)?;
+            let packed = quant(isa, args, shape, activation, (false, 0), None, source)?;
             Some(Box::new(Product { packed, rows: Rows::Matrix }))
         }
         _ => None,

@@ -16,6 +16,7 @@ mod measure;
 mod movement;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+mod parts;
 mod peaks;
 mod pool;
 mod reduce;
@@ -59,9 +60,11 @@ fn select_for(isa: Isa, operation: &Operation, args: &Args, source: &mut Source)
         OperationType::CONV_2D => conv::select(isa, args, source),
         OperationType::DEPTHWISE_CONV_2D => depthwise::select(isa, args, source),
         OperationType::FULLY_CONNECTED => fully_connected::select(isa, args, source),
+        OperationType::GROUPED_CONV_2D => parts::select_grouped(isa, args, source),
         OperationType::LSTM | OperationType::UNIDIRECTIONAL_SEQUENCE_LSTM => {
             lstm::select(isa, operation.ty, args, source)
         }
+        OperationType::TRANSPOSE_CONV_2D => parts::select_transposed(isa, args, source),
         ty => elementwise::select(operation, args, source)
             .or_else(|| movement::select(operation, args))
             .or_else(|| gather::select(ty, args))

@@ -1,5 +1,6 @@
-//! MEAN and the REDUCE operations, where the axes they fold are neighbours. Sums of floats have double precision; where
-//! the elements of one lie side by side they are folded in sixteen parts, in an order that is the same on every machine.
+//! MEAN and the REDUCE operations, where the axes they fold are neighbours, ARGMAX and ARGMIN. Sums of floats have double
+//! precision; where the elements of one lie side by side they are folded in sixteen parts, in an order that is the same on
+//! every machine.
 
 use super::elementwise::half::{narrow, widen};
 use super::elementwise::Element;
@@ -8,7 +9,8 @@ use super::vector::{Level, Loop};
 use super::{Kernel, Work};
 use crate::memory::{Target, View};
 use crate::ops::reduce::folded;
-use crate::ops::{Arg, Args, OpError, OperationType};
+use crate::ops::search::float_key;
+use crate::ops::{axis_index, Arg, Args, OpError, OperationType};
 use crate::tensor::OperandType::*;
 use std::marker::PhantomData;
 
@@ -53,16 +55,21 @@ pub(super) fn select(ty: OperationType, args: &Args) -> Option<Box<dyn Kernel>> 
     use OperationType::*;
     const REDUCTIONS: [OperationType; 7] =
         [MEAN, REDUCE_ALL, REDUCE_ANY, REDUCE_MAX, REDUCE_MIN, REDUCE_PROD, REDUCE_SUM];
+    let input = args.get(0).ok()?;
+    if [ARGMAX, ARGMIN].contains(&ty) {
+        return search(ty, args, &input);
+    }
     if !REDUCTIONS.contains(&ty) {
         return None;
     }
-    let input = args.get(0).ok()?;
     let shape = Shape::new(input.dims(), &folded(args).ok()?)?;
     match input.ty() {
         TENSOR_FLOAT32 => floats(ty, shape, |x: f32| x.into(), |x| x as f32),
         TENSOR_FLOAT16 => floats(ty, shape, |x| widen(x).into(), |x| narrow(x as f32)),
-        TENSOR_BOOL8 if ty == REDUCE_ALL => fold(shape, 1, |x: u8| u8::from(x != 0), |a: u8, x| a & x, |x| x),
-        TENSOR_BOOL8 => fold(shape, 0, |x: u8| u8::from(x != 0), |a: u8, x| a | x, |x| x),
+        TENSOR_BOOL8 if ty == REDUCE_ALL => {
+            fold(shape, 1, |x: u8, _| u8::from(x != 0), |a: u8, x| a & x, |x: u8| x)
+        }
+        TENSOR_BOOL8 => fold(shape, 0, |x: u8, _| u8::from(x != 0), |a: u8, x| a | x, |x: u8| x),
         _ => bytes(ty, shape, &input),
     }
 }
@@ -73,7 +80,7 @@ fn floats<T: Element>(
     number: impl Fn(T) -> f64 + Send + Sync + 'static,
     element: impl Fn(f64) -> T + Send + Sync + 'static,
 ) -> Option<Box<dyn Kernel>> {
-    let count = shape.folded as f64;
+    let (count, number) = (shape.folded as f64, move |x: T, _| number(x));
     match ty {
         OperationType::MEAN => fold(shape, 0.0, number, |a, x| a + x, move |sum: f64| element(sum / count)),
         OperationType::REDUCE_SUM => fold(shape, 0.0, number, |a, x| a + x, element),
@@ -94,7 +101,7 @@ fn bytes(ty: OperationType, shape: Shape, input: &Arg) -> Option<Box<dyn Kernel>
         TENSOR_QUANT8_ASYMM_SIGNED => 0x80,
         _ => return None,
     };
-    let number = move |byte: u8| i32::from(byte ^ flip);
+    let number = move |byte: u8, _| i32::from(byte ^ flip);
     let count = shape.folded as f64;
     let offset = i32::from(flip);
     match ty {
@@ -115,35 +122,64 @@ fn bytes(ty: OperationType, shape: Shape, input: &Arg) -> Option<Box<dyn Kernel>
     }
 }
 
-/// A kernel that folds numbers from `start` on; `f` may be applied in any order.
-fn fold<T: Element, A: Copy + Send + Sync + 'static>(
+/// The index along an axis of the first largest or smallest element.
+fn search(ty: OperationType, args: &Args, input: &Arg) -> Option<Box<dyn Kernel>> {
+    let axis = axis_index(args.i32(1).ok()?, input.dims().len()).ok()?;
+    let searched: Vec<bool> = (0..input.dims().len()).map(|i| i == axis).collect();
+    let (shape, least) = (Shape::new(input.dims(), &searched)?, ty == OperationType::ARGMIN);
+    match input.ty() {
+        TENSOR_FLOAT32 => first_largest(shape, least, float_key),
+        TENSOR_FLOAT16 => first_largest(shape, least, |x| float_key(widen(x))),
+        TENSOR_INT32 => first_largest(shape, least, |x: i32| x),
+        TENSOR_QUANT8_ASYMM => first_largest(shape, least, |q: u8| q.into()),
+        TENSOR_QUANT8_ASYMM_SIGNED => first_largest(shape, least, |q: i8| q.into()),
+        _ => None,
+    }
+}
+
+/// The index of the first element with the largest key, or with the smallest.
+fn first_largest<T: Element>(
+    shape: Shape,
+    least: bool,
+    key: impl Fn(T) -> i32 + Send + Sync + 'static,
+) -> Option<Box<dyn Kernel>> {
+    let turned = if least { -1 } else { 0 };
+    // Above, what orders by the key; below, what is the larger the earlier the element comes.
+    let number = move |x: T, i: usize| (i64::from(key(x) ^ turned) << 32) | i64::from(!(i as u32));
+    fold(shape, i64::MIN, number, i64::max, |found: i64| !(found as u32))
+}
+
+/// A kernel that folds numbers, each made of an element and of its index among those of a result, from `start` on; `f` may
+/// be applied in any order.
+fn fold<T: Element, U: Element, A: Copy + Send + Sync + 'static>(
     shape: Shape,
     start: A,
-    number: impl Fn(T) -> A + Send + Sync + 'static,
+    number: impl Fn(T, usize) -> A + Send + Sync + 'static,
     f: impl Fn(A, A) -> A + Send + Sync + 'static,
-    finish: impl Fn(A) -> T + Send + Sync + 'static,
+    finish: impl Fn(A) -> U + Send + Sync + 'static,
 ) -> Option<Box<dyn Kernel>> {
     let level = Level::detect();
     Some(Box::new(Reduction { level, shape, start, number, f, finish, elements: PhantomData }))
 }
 
-struct Reduction<T, A, Number, F, Finish> {
+struct Reduction<T, U, A, Number, F, Finish> {
     level: Level,
     shape: Shape,
     start: A,
     number: Number,
     f: F,
     finish: Finish,
-    elements: PhantomData<fn(T) -> T>,
+    elements: PhantomData<fn(T) -> U>,
 }
 
-impl<T, A, Number, F, Finish> Kernel for Reduction<T, A, Number, F, Finish>
+impl<T, U, A, Number, F, Finish> Kernel for Reduction<T, U, A, Number, F, Finish>
 where
     T: Element,
+    U: Element,
     A: Copy + Send + Sync,
-    Number: Fn(T) -> A + Send + Sync,
+    Number: Fn(T, usize) -> A + Send + Sync,
     F: Fn(A, A) -> A + Send + Sync,
-    Finish: Fn(A) -> T + Send + Sync,
+    Finish: Fn(A) -> U + Send + Sync,
 {
     fn name(&self) -> String {
         format!("reduction {}", self.level.name())
@@ -155,7 +191,7 @@ where
         outputs: &mut [Target<u8>],
         work: Work,
     ) -> Result<(), OpError> {
-        let (input, out) = (input::<T>(inputs, 0)?, output::<T>(outputs, 0)?);
+        let (input, out) = (input::<T>(inputs, 0)?, output::<U>(outputs, 0)?);
         let results = work.units_per_task(out.len(), self.shape.folded * 500 + 2000);
         // Blocks of results side by side stay whole.
         let results = if self.shape.inner > 1 { results.next_multiple_of(SIDE_BY_SIDE) } else { results };
@@ -165,21 +201,22 @@ where
     }
 }
 
-struct Results<'a, T, A, Number, F, Finish> {
-    reduction: &'a Reduction<T, A, Number, F, Finish>,
+struct Results<'a, T, U, A, Number, F, Finish> {
+    reduction: &'a Reduction<T, U, A, Number, F, Finish>,
     input: View<'a, T>,
     /// The first result.
     first: usize,
-    out: Target<'a, T>,
+    out: Target<'a, U>,
 }
 
-impl<T, A, Number, F, Finish> Loop for Results<'_, T, A, Number, F, Finish>
+impl<T, U, A, Number, F, Finish> Loop for Results<'_, T, U, A, Number, F, Finish>
 where
     T: Element,
+    U: Element,
     A: Copy,
-    Number: Fn(T) -> A,
+    Number: Fn(T, usize) -> A,
     F: Fn(A, A) -> A,
-    Finish: Fn(A) -> T,
+    Finish: Fn(A) -> U,
 {
     #[inline(always)]
     fn run(mut self) {
@@ -201,13 +238,14 @@ where
     }
 }
 
-impl<T, A, Number, F, Finish> Results<'_, T, A, Number, F, Finish>
+impl<T, U, A, Number, F, Finish> Results<'_, T, U, A, Number, F, Finish>
 where
     T: Element,
+    U: Element,
     A: Copy,
-    Number: Fn(T) -> A,
+    Number: Fn(T, usize) -> A,
     F: Fn(A, A) -> A,
-    Finish: Fn(A) -> T,
+    Finish: Fn(A) -> U,
 {
     /// Folds elements that lie side by side, from `start` on.
     #[inline(always)]
@@ -215,7 +253,7 @@ where
         let Reduction { shape, start: neutral, number, f, .. } = self.reduction;
         let from = self.input.pointer(start, shape.folded);
         // SAFETY: the elements of a result were asked for.
-        let at = |i: usize| number(unsafe { from.add(i).read_unaligned() });
+        let at = |i: usize| number(unsafe { from.add(i).read_unaligned() }, i);
         let mut parts = [*neutral; SIDE_BY_SIDE];
         let whole = shape.folded - shape.folded % SIDE_BY_SIDE;
         for block in (0..whole).step_by(SIDE_BY_SIDE) {
@@ -237,7 +275,7 @@ where
         for i in 0..shape.folded {
             let from = self.input.pointer(start + i * shape.inner, width);
             // SAFETY: `width` elements were asked for.
-            let at = |c: usize| number(unsafe { from.add(c).read_unaligned() });
+            let at = |c: usize| number(unsafe { from.add(c).read_unaligned() }, i);
             // A length known to the compiler makes one loop of vectors.
             if width == SIDE_BY_SIDE {
                 for (c, result) in results.iter_mut().enumerate() {

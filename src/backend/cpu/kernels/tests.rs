@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use OperandType::*;
 
 /// A small deterministic generator.
-struct Noise(u32);
+pub(super) struct Noise(pub(super) u32);
 
 impl Noise {
     fn next(&mut self) -> u32 {
@@ -41,7 +41,7 @@ impl Noise {
 
 /// The type of input, and whether the filter has scales per channel.
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+pub(super) enum Kind {
     Float,
     Unsigned,
     Signed,
@@ -49,7 +49,7 @@ enum Kind {
 }
 
 /// Input, filter, bias and output of a call.
-fn operands(
+pub(super) fn operands(
     noise: &mut Noise,
     kind: Kind,
     input: &[u32],
@@ -90,7 +90,7 @@ const AFTER: usize = 133;
 
 /// Runs a call both ways, by each instruction set, on one thread and on several, and compares. Whether there were kernels
 /// for it.
-fn compare(
+pub(super) fn compare(
     operation: &Operation,
     signature_index: usize,
     inputs: &[Tensor],
@@ -160,7 +160,7 @@ fn compare_on(
     Ok(Some(data))
 }
 
-fn kind() -> impl Strategy<Value = Kind> {
+pub(super) fn kind() -> impl Strategy<Value = Kind> {
     prop::sample::select(vec![Kind::Float, Kind::Unsigned, Kind::Signed, Kind::PerChannel])
 }
 

@@ -85,6 +85,17 @@ proptest! {
     }
 
     #[test]
+    fn searches_find_the_same(
+        least in any::<bool>(), element in prop::sample::select(vec![TENSOR_FLOAT32, TENSOR_FLOAT16, TENSOR_INT32, TENSOR_QUANT8_ASYMM, TENSOR_QUANT8_ASYMM_SIGNED]),
+        dims in prop::collection::vec(size(), 1..5).prop_filter("large", |dims| dims.iter().product::<u32>() <= 50_000), axis in 0usize..4, seed in any::<u32>(),
+    ) {
+        let ty = if least { ARGMIN } else { ARGMAX };
+        let inputs = [Some(Noise(seed).tensor(info(element, &dims))), Some(int((axis % dims.len()) as i32))];
+        let found = compare(ty, &inputs, 1, &[TensorInfo::new(TENSOR_INT32, &[])], Within::SameBytes)?;
+        prop_assert!(found);
+    }
+
+    #[test]
     fn softmaxes_are_near(
         logarithm in any::<bool>(), element in element(), rows in 1u32..20, lane in prop::sample::select(vec![1u32, 2, 15, 16, 17, 128, 300, 1001]),
         beta in prop::sample::select(vec![1.0f32, 0.3, 5.0]), seed in any::<u32>(),
@@ -184,6 +195,15 @@ fn large_calls_have_kernels_and_give_the_same() {
             same(RESIZE_BILINEAR, &image, &[int(100), int(90), boolean(false)]);
         }
         same(MEAN, &image, &[i32s(&[2], &[1, 2]), int(1)]);
+    }
+    // Numbers without an order, both zeros, and no number that is larger than another.
+    let (nan, out) = (f32::NAN, TensorInfo::new(TENSOR_INT32, &[]));
+    for row in [[0.0, -0.0, 0.0], [nan, 1.0, nan], [-nan, -1.0, -nan], [nan, f32::INFINITY, -nan]] {
+        for ty in [ARGMAX, ARGMIN] {
+            let row = tensor(TensorInfo::new(TENSOR_FLOAT32, &[3]), &row);
+            let inputs = [Some(row), Some(int(0))];
+            assert!(compare(ty, &inputs, 1, std::slice::from_ref(&out), Within::SameBytes).unwrap());
+        }
     }
     let wrong =
         [Some(Noise(1).tensor(info(TENSOR_FLOAT32, &[3, 2]))), Some(int(0)), Some(i32s(&[2], &[0, 1]))];

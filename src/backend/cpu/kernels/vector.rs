@@ -51,6 +51,15 @@ impl Level {
         Level(Vectors::Base)
     }
 
+    /// Whether bytes of two registers can be permuted by those of a third.
+    pub fn permutes_bytes(self) -> bool {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Vectors::Avx512 => is_x86_feature_detected!("avx512vbmi"),
+            _ => false,
+        }
+    }
+
     pub fn name(self) -> &'static str {
         match self.0 {
             Vectors::Base if cfg!(target_arch = "aarch64") => "neon",

@@ -9,6 +9,7 @@ mod loops;
 pub(super) mod math;
 mod quantised;
 mod round;
+mod table;
 #[cfg(test)]
 mod tests;
 mod unary;

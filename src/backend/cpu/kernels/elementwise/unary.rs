@@ -5,6 +5,7 @@ use super::half::{narrow, widen};
 use super::loops::{map, Element};
 use super::math::{exp, exp_m1, logistic, tanh};
 use super::round::round;
+use super::table::Table;
 use super::{Kernel, Source};
 use crate::memory::AlignedBuf;
 use crate::ops::{evaluate, Arg, Args, NeverInterrupted, Operation, OperationType};
@@ -80,7 +81,7 @@ fn table(operation: &Operation, args: &Args, source: &Source) -> Option<Box<dyn 
         }
     };
     match size {
-        1 => look_up::<u8>(&results),
+        1 => Some(Box::new(Table::new(results[..].try_into().ok()?))),
         2 => look_up::<u16>(&results),
         4 => look_up::<u32>(&results),
         _ => None,

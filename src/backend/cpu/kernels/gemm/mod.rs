@@ -47,3 +47,4 @@ pub(super) use pairs::Pairs;
 pub(super) use product::{Outputs, Product, Rows};
 pub(super) use quant::Quant;
 pub(super) use requant::{Requant, Requantisation, Scales};
+pub(super) use scratch::room;
