@@ -39,23 +39,16 @@ pub unsafe trait Quads {
         // SAFETY: by the trait's contract.
         interleave(rows.map(|row| unsafe { row.cast::<[u8; CHANNELS]>().read_unaligned() }), flip)
     }
-    /// The bytes of a few pixels; `scales` are those of the vectors of a pixel, from the first on and over again.
+    /// The bytes of a few pixels.
     unsafe fn requantise(
         pixels: [Self::Sums; PIXELS],
-        scales: &[Scales; MOST_VECTORS],
+        scales: &PixelScales,
         target: Target<Self>,
     ) -> [[u8; CHANNELS]; PIXELS];
 }
 
-/// Vectors that sixteen sums may take.
-pub const MOST_VECTORS: usize = 4;
-
-/// Those of the first two vectors.
-#[cfg(not(target_arch = "aarch64"))]
-#[inline(always)]
-fn first_two(scales: &[Scales; MOST_VECTORS]) -> &[Scales; 2] {
-    scales.first_chunk().expect("there are four")
-}
+/// Scales of the vectors of sixteen sums, which are four at most, from the first on and over again.
+pub type PixelScales = [[Scales; 2]; 2];
 
 /// What [`Quads::requantise`] does, where sixteen sums are two vectors.
 ///
@@ -65,7 +58,7 @@ fn first_two(scales: &[Scales; MOST_VECTORS]) -> &[Scales; 2] {
 #[inline(always)]
 unsafe fn requantise_halves<V: Lanes<Packed = [u8; 32]>>(
     pixels: [[V::I; 2]; PIXELS],
-    scales: &[Scales; MOST_VECTORS],
+    scales: &PixelScales,
     target: V::Target,
 ) -> [[u8; CHANNELS]; PIXELS] {
     let mut bytes = [[0; 32]; PIXELS / 2];
@@ -73,7 +66,7 @@ unsafe fn requantise_halves<V: Lanes<Packed = [u8; 32]>>(
         // SAFETY: by contract.
         unsafe {
             let sums = [pair[0][0], pair[0][1], pair[1][0], pair[1][1]];
-            let scaled = V::requantise_rows(sums, first_two(scales));
+            let scaled = V::requantise_rows(sums, &scales[0]);
             *bytes = V::pack(scaled, target);
         }
     }
@@ -119,7 +112,7 @@ unsafe impl Quads for Base {
     #[inline(always)]
     unsafe fn requantise(
         pixels: [Self::Sums; PIXELS],
-        scales: &[Scales; MOST_VECTORS],
+        scales: &PixelScales,
         target: Target<Self>,
     ) -> [[u8; CHANNELS]; PIXELS] {
         // SAFETY: by the trait's contract; sixteen sums are two vectors.
@@ -171,7 +164,7 @@ unsafe impl Quads for Avx2 {
     #[inline(always)]
     unsafe fn requantise(
         pixels: [Self::Sums; PIXELS],
-        scales: &[Scales; MOST_VECTORS],
+        scales: &PixelScales,
         target: Target<Self>,
     ) -> [[u8; CHANNELS]; PIXELS] {
         // SAFETY: by the trait's contract.
@@ -232,13 +225,13 @@ unsafe impl Quads for Vnni {
     #[inline(always)]
     unsafe fn requantise(
         pixels: [Self::Sums; PIXELS],
-        scales: &[Scales; MOST_VECTORS],
+        scales: &PixelScales,
         target: Target<Self>,
     ) -> [[u8; CHANNELS]; PIXELS] {
         // SAFETY: by the trait's contract.
         unsafe {
             // Sixteen sums are one vector, and all scales those of the first.
-            let scaled = Avx512::requantise_rows(pixels, first_two(scales));
+            let scaled = Avx512::requantise_rows(pixels, &scales[0]);
             bytemuck::cast(Avx512::pack(scaled, target))
         }
     }

@@ -1,10 +1,10 @@
 //! Quads in NEON, as every 64-bit Arm machine has it and with its dot products. Their bytes are signed, as no instruction
 //! before I8MM multiplies bytes that are not alike.
 
-use super::super::gemm::{Lanes, Scales};
+use super::super::gemm::Lanes;
 use super::super::neon::Neon;
 use super::layout::{CHANNELS, ROWS};
-use super::quads::{Quads, Target, MOST_VECTORS, PIXELS};
+use super::quads::{PixelScales, Quads, Target, PIXELS};
 use std::arch::aarch64::*;
 use std::arch::asm;
 
@@ -63,7 +63,7 @@ unsafe impl Quads for Base {
     #[inline(always)]
     unsafe fn requantise(
         [a, b, c, d]: [Self::Sums; PIXELS],
-        scales: &[Scales; MOST_VECTORS],
+        scales: &PixelScales,
         target: Target<Self>,
     ) -> [[u8; CHANNELS]; PIXELS] {
         // SAFETY: by the trait's contract.
@@ -109,7 +109,7 @@ unsafe impl Quads for Dotprod {
     #[inline(always)]
     unsafe fn requantise(
         pixels: [Self::Sums; PIXELS],
-        scales: &[Scales; MOST_VECTORS],
+        scales: &PixelScales,
         target: Target<Self>,
     ) -> [[u8; CHANNELS]; PIXELS] {
         // SAFETY: by the trait's contract.
@@ -141,13 +141,13 @@ unsafe fn numbers(sums: Sums) -> [i32; CHANNELS] {
 #[inline(always)]
 unsafe fn requantise(
     pixels: [Sums; PIXELS],
-    scales: &[Scales; MOST_VECTORS],
+    scales: &PixelScales,
     target: Target<Dotprod>,
 ) -> [[u8; CHANNELS]; PIXELS] {
     let mut bytes = [[0; CHANNELS]; PIXELS];
     for (bytes, sums) in bytes.iter_mut().zip(pixels) {
         let mut scaled = sums;
-        for (scaled, scales) in scaled.iter_mut().zip(scales) {
+        for (scaled, scales) in scaled.iter_mut().zip(scales.as_flattened()) {
             // SAFETY: by contract.
             *scaled = unsafe { Neon::requantise(*scaled, *scales) };
         }

@@ -2,7 +2,7 @@
 //! the row share; padding is the zero point there, so that no output is a special case.
 
 use super::super::conv::{signed_zero, QuantInput, PACKED_INPUTS};
-use super::super::gemm::{Lanes, Requant, Requantisation, Scales};
+use super::super::gemm::{Lanes, Requant, Requantisation};
 use super::super::kernel::{input, output, ByRows, Lines};
 use super::super::{Kernel, Source, Work};
 use super::instructions::Instructions;
@@ -12,7 +12,7 @@ use super::packing::Packing;
 use super::quads::Base;
 #[cfg(target_arch = "x86_64")]
 use super::quads::{Avx2, Vnni};
-use super::quads::{Quads, MOST_VECTORS, PIXELS};
+use super::quads::{Quads, PIXELS};
 #[cfg(target_arch = "aarch64")]
 use super::quads_neon::{Base, Dotprod};
 use super::rows::{pixels_per_task, Rows};
@@ -349,8 +349,8 @@ impl Row<'_> {
         let channels = kernel.geometry.input.channels * kernel.geometry.multiplier;
         let bias = kernel.bias.elements::<i32>(self.block * CHANNELS, CHANNELS);
         let vectors = CHANNELS / Q::V::LANES;
-        let scales: [Scales; MOST_VECTORS] =
-            std::array::from_fn(|i| kernel.requant.scales(self.block * vectors + i % vectors));
+        let scale = |i: usize| kernel.requant.scales(self.block * vectors + i % vectors);
+        let scales = [[scale(0), scale(1)], [scale(2), scale(3)]];
         let quads: *const u8 = self.quads.as_ptr().cast();
         // SAFETY: by contract; there are as many weights, and sixteen sums of bias.
         unsafe {

@@ -20,11 +20,9 @@ pub fn select(isa: Isa, args: &Args, source: &mut Source) -> Option<Box<dyn Kern
     let mut parts = Vec::with_capacity(whole.groups);
     for group in 0..whole.groups {
         let channels = group * columns..(group + 1) * columns;
-        let picked = Picked {
-            columns: channels.map(|channel| Column { channel, start: channel * taps * depth }).collect(),
-            taps: (0..taps).map(|tap| tap * depth).collect(),
-            depth,
-        };
+        let mut picked = Picked::with_room(columns, taps, depth)?;
+        picked.columns.extend(channels.map(|channel| Column { channel, start: channel * taps * depth }));
+        picked.taps.extend((0..taps).map(|tap| tap * depth));
         parts.push(Part {
             product: product(isa, args, geometry, whole.is_fully_connected(), Some(&picked), source)?,
             reads: (group * depth * size, depth * size),

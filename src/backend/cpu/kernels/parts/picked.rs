@@ -7,9 +7,9 @@ use bytemuck::Pod;
 
 /// Which weights of a filter a part has: of each of its columns those of some taps.
 pub struct Picked {
-    pub columns: Vec<Column>,
+    pub columns: Scratch<Column>,
     /// How many elements it is from a column's first tap to each of its taps.
-    pub taps: Vec<usize>,
+    pub taps: Scratch<usize>,
     /// Weights of a tap.
     pub depth: usize,
 }
@@ -25,7 +25,18 @@ pub struct Column {
 /// Bytes that are moved between two looks whether to stop.
 const STRETCH: usize = 1 << 18;
 
+/// Columns and taps of a part: which kernel a call has is settled without a look whether to stop.
+const MOST: usize = 1 << 20;
+
 impl Picked {
+    /// Room for columns and taps; `None` for too many, and where there is no memory.
+    pub fn with_room(columns: usize, taps: usize, depth: usize) -> Option<Self> {
+        if columns.max(taps) > MOST {
+            return None;
+        }
+        Some(Picked { columns: reserved(columns).ok()?, taps: reserved(taps).ok()?, depth })
+    }
+
     /// The weights as `[column][tap][input channel]`. `None` where they are not all there, or there is no memory, or it was
     /// told to stop.
     pub fn weights<T: Pod>(&self, filter: View<T>, interrupt: &dyn Interrupt) -> Option<AlignedBuf> {
@@ -54,7 +65,7 @@ impl Picked {
     /// Of values that output channels have, those of the columns; `None` where one is missing, or there is no memory.
     pub fn of_channels<T: Copy>(&self, values: &[T]) -> Option<Scratch<T>> {
         let mut picked = reserved(self.columns.len()).ok()?;
-        for column in &self.columns {
+        for column in self.columns.iter() {
             picked.push(*values.get(column.channel)?);
         }
         Some(picked)

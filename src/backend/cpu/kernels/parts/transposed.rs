@@ -93,34 +93,34 @@ fn part(
 ) -> Option<Part> {
     let (channels, depth) = (whole.out_channels, whole.input.channels);
     let (height, width) = (whole.height.kernel, whole.width.kernel);
-    let mut picked = Vec::with_capacity(rows.remainders.len() * columns.remainders.len() * channels);
+    let remainders = rows.remainders.len().checked_mul(columns.remainders.len())?;
+    let taps = rows.window.kernel.checked_mul(columns.window.kernel)?;
+    let mut picked = Picked::with_room(remainders.checked_mul(channels)?, taps, depth)?;
     for row in rows.remainders.clone() {
         for column in columns.remainders.clone() {
             let tap = row * width + column;
-            picked.extend(
+            picked.columns.extend(
                 (0..channels)
                     .map(|channel| Column { channel, start: (channel * height * width + tap) * depth }),
             );
         }
     }
-    let mut taps = Vec::with_capacity(rows.window.kernel * columns.window.kernel);
     for row in (0..rows.window.kernel).rev() {
         for column in (0..columns.window.kernel).rev() {
-            taps.push((row * whole.height.stride * width + column * whole.width.stride) * depth);
+            picked.taps.push((row * whole.height.stride * width + column * whole.width.stride) * depth);
         }
     }
     let geometry = ConvGeometry {
         input: whole.input,
         height: rows.window,
         width: columns.window,
-        out_channels: picked.len(),
+        out_channels: picked.columns.len(),
         groups: 1,
         activation: whole.activation,
         nchw: false,
     };
     let pixel = channels * size;
     let across = columns.spread;
-    let picked = Picked { columns: picked, taps, depth };
     Some(Part {
         product: product(isa, args, geometry, false, Some(&picked), source)?,
         reads: (0, depth * size),
