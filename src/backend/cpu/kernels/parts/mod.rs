@@ -234,7 +234,8 @@ impl Parts {
         }
         room(memory, rows.len() * width * count)?;
         let memory = &mut memory[..rows.len() * width * count];
-        if let (pixels, false) = (rows.len() * width, rows.is_empty()) {
+        if !rows.is_empty() {
+            let pixels = rows.len() * width;
             let from = input.pointer(rows.start * width * pixel + start, (pixels - 1) * pixel + count);
             // SAFETY: as many bytes were asked for, and there is room for all pixels.
             unsafe { copy_runs((from, pixel), (memory.as_mut_ptr(), count), count, pixels) };
