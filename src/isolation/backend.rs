@@ -4,10 +4,10 @@ use super::binding::Shares;
 use super::codec::Blob;
 use super::executable;
 use super::instance::{ask_any, Made, Recipe};
-use super::keeper::{Keeper, MakeCommand};
 use super::memory::Lent;
 use super::message::{Answer, Order, Source};
 use super::model::{pack, Packed};
+use super::supervisor::{MakeCommand, Supervisor};
 use crate::backend::{
     Backend, BackendError, ClientMemory, ClientMemoryKind, CompileOptions, Control, DeviceMemory, Executable,
     Info, Saved,
@@ -28,7 +28,7 @@ const SUPPORT_NS: u64 = 30_000_000_000;
 
 /// A backend in a process of its own.
 pub struct Isolated {
-    keeper: Arc<Keeper>,
+    supervisor: Arc<Supervisor>,
     shares: Shares,
 }
 
@@ -38,12 +38,12 @@ impl Isolated {
     pub fn start(command: impl Fn() -> Command + Send + Sync + 'static) -> std::io::Result<Self> {
         let command: MakeCommand = Box::new(command);
         let shares = Shares { lent: limits::LENT.quota(), copied: limits::COPIED.quota() };
-        Ok(Isolated { keeper: Keeper::new(command)?, shares })
+        Ok(Isolated { supervisor: Supervisor::new(command)?, shares })
     }
 
     /// The backend's process, if it is there now: for tests and tools that kill it.
     pub fn process(&self) -> Option<u32> {
-        self.keeper.now().map(|life| life.process())
+        self.supervisor.now().map(|life| life.process())
     }
 
     /// Has the process make an executable. What it is made of is kept as long as that, should the process end, unless its
@@ -57,10 +57,10 @@ impl Isolated {
     ) -> Result<Arc<dyn Executable>, BackendError> {
         let permit = self.shares.lent.take(control.client, files.len() as u64);
         let recipe = Recipe::new(source, files, *options);
-        let (instance, interface) = recipe.prepare(&self.keeper, control)?;
+        let (instance, interface) = recipe.prepare(&self.supervisor, control)?;
         let kept = permit.ok().map(|permit| (recipe, counted, permit));
-        let made = Arc::new(Made::new(&self.keeper, kept, interface, instance));
-        let (shares, files) = (self.shares.clone(), self.keeper.info().cache_files);
+        let made = Arc::new(Made::new(&self.supervisor, kept, interface, instance));
+        let (shares, files) = (self.shares.clone(), self.supervisor.info().cache_files);
         Ok(Arc::new(executable::Isolated { made, shares, files }))
     }
 }
@@ -72,7 +72,7 @@ fn count(bytes: usize) -> Result<Counted, BackendError> {
 impl Backend for Isolated {
     fn info(&self) -> Info {
         // The service waits for them, and hands over what can begin.
-        Info { waits_for_fences: false, ..self.keeper.info().clone() }
+        Info { waits_for_fences: false, ..self.supervisor.info().clone() }
     }
 
     fn support(&self, model: &Model) -> Vec<Result<(), String>> {
@@ -84,7 +84,7 @@ impl Backend for Isolated {
             let (packed, _counted) = pack(model, count)?;
             let order = |call| Order::Support { call, model: packed.bytes.clone() };
             let files: Vec<_> = packed.constants.iter().map(AsFd::as_fd).collect();
-            let (life, answer) = ask_any(&self.keeper, &order, &files, &control)?;
+            let (life, answer) = ask_any(&self.supervisor, &order, &files, &control)?;
             match answer {
                 Answer::Support(verdicts) if verdicts.len() == expected => Ok(verdicts),
                 _ => Err(life.condemn("it does not say which operations it takes")),

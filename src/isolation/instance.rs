@@ -1,8 +1,8 @@
 //! What is in the backend's process of a compiled model, and how it is made there again when that is another one.
 
-use super::keeper::Keeper;
 use super::life::{new_number, Life};
 use super::message::{Answer, Order, Source, Terms};
+use super::supervisor::Supervisor;
 use crate::backend::{BackendError, CompileOptions, Control, Interface};
 use crate::memory::Counted;
 use crate::model::check_info;
@@ -32,16 +32,16 @@ pub fn ask(
 /// The same of the process that is there now, or will be in a moment; gives which that is. `order` is called again if the
 /// first was gone before it was asked.
 pub fn ask_any(
-    keeper: &Keeper,
+    supervisor: &Supervisor,
     order: &dyn Fn(u64) -> Order,
     files: &[BorrowedFd],
     control: &Control,
 ) -> Result<(Arc<Life>, Answer), BackendError> {
     control.check()?;
-    let mut life = keeper.living(control)?;
+    let mut life = supervisor.living(control)?;
     let (call, answers) = match begin(&life, order, files) {
         Err(BackendError::DeviceLost(_)) => {
-            life = keeper.living(control)?;
+            life = supervisor.living(control)?;
             begin(&life, order, files)?
         }
         begun => begun?,
@@ -105,7 +105,7 @@ impl Recipe {
     /// Has the process make it.
     pub fn prepare(
         &self,
-        keeper: &Keeper,
+        supervisor: &Supervisor,
         control: &Control,
     ) -> Result<(Arc<Instance>, Interface), BackendError> {
         let number = new_number();
@@ -114,7 +114,7 @@ impl Recipe {
             Order::Prepare { call, number, source, options: self.options, terms }
         };
         let files: Vec<_> = self.files.iter().map(AsFd::as_fd).collect();
-        let (life, answer) = ask_any(keeper, &order, &files, control)?;
+        let (life, answer) = ask_any(supervisor, &order, &files, control)?;
         let instance = Arc::new(Instance { life, number });
         match answer {
             Answer::Prepared(interface) if makes_sense(&interface) => Ok((instance, interface)),
@@ -141,7 +141,7 @@ impl Drop for Instance {
 
 /// A compiled model, in whatever process there is.
 pub struct Made {
-    keeper: Arc<Keeper>,
+    supervisor: Arc<Supervisor>,
     kept: Option<(Recipe, Counted, Permit)>,
     pub interface: Interface,
     instance: Mutex<Arc<Instance>>,
@@ -149,12 +149,12 @@ pub struct Made {
 
 impl Made {
     pub fn new(
-        keeper: &Arc<Keeper>,
+        supervisor: &Arc<Supervisor>,
         kept: Option<(Recipe, Counted, Permit)>,
         interface: Interface,
         instance: Arc<Instance>,
     ) -> Self {
-        Made { keeper: keeper.clone(), kept, interface, instance: Mutex::new(instance) }
+        Made { supervisor: supervisor.clone(), kept, interface, instance: Mutex::new(instance) }
     }
 
     /// It in the process that is there now; `None` if it would have to be made first.
@@ -177,7 +177,7 @@ impl Made {
             let why = "its process has ended, and the client held too much for the model to be kept";
             return Err(BackendError::DeviceLost(why.into()));
         };
-        let (again, interface) = recipe.prepare(&self.keeper, control)?;
+        let (again, interface) = recipe.prepare(&self.supervisor, control)?;
         if interface != self.interface {
             return Err(again.life.condemn("a model became another when it was made again"));
         }

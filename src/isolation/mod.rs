@@ -1,9 +1,9 @@
 //! A backend in a process of its own, so that what crashes there costs the executions in flight and nothing else.
 //!
 //! - [`Isolated`] is the backend that the driver has; [`serve`] is what the process does, with the real one
-//! - `keeper`: starts the process again when it has ended; `life`: one life of it, seen from the service
+//! - `supervisor`: starts the process again when it has ended; `life`: one life of it, seen from the service
 //! - `executable`, `binding`, `memory`: what the driver holds; `instance`: what of it is in the process
-//! - `message`: what they say to each other; `codec`, `forms`, `model`: as which bytes
+//! - `message`: what they say to each other; `codec`, `encodings`, `model`: as which bytes
 //!
 //! Memory goes over by descriptor. The service believes nothing of what the process says; the process believes the service,
 //! but for the memory of clients, which is as hostile there as here.
@@ -11,15 +11,15 @@
 mod backend;
 mod binding;
 mod codec;
+mod encodings;
 mod executable;
-mod forms;
 mod instance;
-mod keeper;
 mod life;
 mod memory;
 mod message;
 mod model;
 mod serve;
+mod supervisor;
 
 pub use backend::Isolated;
 pub use serve::serve;

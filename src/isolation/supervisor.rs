@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Makes the command that starts the process.
 pub type MakeCommand = Box<dyn Fn() -> Command + Send + Sync>;
 
-pub struct Keeper {
+pub struct Supervisor {
     command: MakeCommand,
     /// What the first process said of itself.
     info: Info,
@@ -42,22 +42,22 @@ struct State {
     failures: u64,
 }
 
-impl Keeper {
+impl Supervisor {
     /// Starts the first process, and the thread that keeps one there for as long as this is.
     pub fn new(command: MakeCommand) -> Result<Arc<Self>> {
         let (life, info) = Life::start(command())?;
         log::info!("the backend is process {}", life.process());
         let life = Arc::new(life);
         let state = Mutex::new(State { life: Some(life.clone()), ..State::default() });
-        let keeper = Arc::new(Keeper { command, info, state, changed: Condvar::new() });
-        let weak = Arc::downgrade(&keeper);
+        let supervisor = Arc::new(Supervisor { command, info, state, changed: Condvar::new() });
+        let weak = Arc::downgrade(&supervisor);
         let thread = std::thread::Builder::new().name("nnhal-backend".into());
         let started = thread.spawn({
             let life = life.clone();
-            move || keep(&weak, life)
+            move || supervise(&weak, life)
         });
         started.inspect_err(|_| life.end("it is not wanted"))?;
-        Ok(keeper)
+        Ok(supervisor)
     }
 
     pub fn info(&self) -> &Info {
@@ -103,7 +103,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for Supervisor {
     fn drop(&mut self) {
         if let Some(life) = self.state().life.take() {
             life.hang_up();
@@ -111,13 +111,13 @@ impl Drop for Keeper {
     }
 }
 
-/// Attends to one process after another, until nobody has the keeper any more.
-fn keep(keeper: &Weak<Keeper>, mut life: Arc<Life>) {
+/// Attends to one process after another, until nobody has the supervisor any more.
+fn supervise(supervisor: &Weak<Supervisor>, mut life: Arc<Life>) {
     let mut pause = FIRST_WAIT / 2;
     loop {
         let why = life.attend();
         let lived = life.began.elapsed();
-        let Some(kept) = keeper.upgrade() else { return life.end("nobody needs it") };
+        let Some(kept) = supervisor.upgrade() else { return life.end("nobody needs it") };
         log::warn!("the backend is lost after {lived:?}: {why}; it is started again");
         pause =
             if life.was_useful() || lived > pause * WORTH { FIRST_WAIT } else { LONGEST_WAIT.min(pause * 2) };
@@ -128,7 +128,7 @@ fn keep(keeper: &Weak<Keeper>, mut life: Arc<Life>) {
         drop(life);
         life = loop {
             std::thread::sleep(pause);
-            let Some(kept) = keeper.upgrade() else { return };
+            let Some(kept) = supervisor.upgrade() else { return };
             match kept.start().map(Arc::new) {
                 Ok(life) => {
                     log::info!("the backend is process {} now", life.process());
@@ -149,7 +149,7 @@ fn keep(keeper: &Weak<Keeper>, mut life: Arc<Life>) {
     }
 }
 
-impl Keeper {
+impl Supervisor {
     fn lost(&self, why: String, pause: Duration) {
         let mut state = self.state();
         state.life = None;
