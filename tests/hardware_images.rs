@@ -286,8 +286,8 @@ fn an_allocator_that_fails_or_lies_costs_the_execution() {
         (DoesNotLock, "does not lock"),
         (LocksNowhere, "does not lock"),
         (TellsNoRows, "does not lock"),
-        (TellsOtherPixels, "other pixels or rows"),
-        (TellsNegativeRows, "other pixels or rows"),
+        (TellsOtherPixels, "pixels or rows do not fit"),
+        (TellsNegativeRows, "pixels or rows do not fit"),
         (DoesNotUnlock, "does not unlock"),
     ];
     for (fault, why) in faults {
@@ -361,7 +361,7 @@ fn no_constant_lies_in_an_image() {
             }
             sum_model(6, memory)
         };
-        let why = "pool 0 is a hardware buffer that is not of format BLOB";
+        let why = "pool 0 is a hardware buffer of another format than BLOB";
         assert_refused(driver.device().getSupportedOperations(&model()), INVALID, why);
         let (launch, (told, prepared)) = driver.connection.launch(&model());
         assert_refused(launch, INVALID, why);
