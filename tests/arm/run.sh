@@ -1,13 +1,14 @@
 #!/bin/bash
 # The driver's arithmetic on 64-bit Arm, by QEMU's emulation of one process, on a Debian 12 machine on x86-64.
 #
-#   tests/arm/run.sh [kernels|conformance|count MODEL]...     without names, kernels
+#   tests/arm/run.sh [kernels|conformance|count MODEL|cycles]...     without names, kernels
 #
 # kernels: the tests of the CPU backend (NNHAL_ARM_TESTS names others), on a core with NEON alone, on one with dot products,
 # and on one with products of small matrices. An instruction that a core lacks ends the tests, so each is a test of what
 # the driver chooses, too.
 # conformance: a sample of the corpus at ../shared/vts, or NNHAL_VTS, on the same cores.
 # count: instructions of one inference of a .tflite model on each core, and the functions that have the most of them.
+# cycles: what the kernels' inner loops take by llvm-mca's models of processors (tests/arm/cycles.py).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -68,10 +69,15 @@ conformance() {
   done
 }
 
+# The driver alone is optimised for speed: the rest takes long to build and does not compute.
+optimised() {
+  cargo --config profile.dev.package.nnhal.opt-level=3 --config profile.dev.package.nnhal.debug-assertions=false \
+    --config profile.dev.package.nnhal.overflow-checks=false build --locked --target $triple --bin nnhal
+}
+
 count() { # MODEL
   local core runs plugin=$target_dir/arm/count.so
-  # The driver alone is optimised for speed: the rest takes long to build and does not compute.
-  cargo --config 'profile.dev.package.nnhal.opt-level=3' build --locked --target $triple --bin nnhal
+  optimised
   cc -O2 -fPIC -shared -o "$plugin" tests/arm/count.c
   for core in $cores; do
     say "$1 on $core:"
@@ -84,13 +90,22 @@ count() { # MODEL
   done
 }
 
+cycles() {
+  if ! command -v llvm-mca-19 >/dev/null; then
+    as_root timeout 300 apt-get update -qq
+    as_root timeout 600 apt-get install -y -qq -o DPkg::Lock::Timeout=300 --no-install-recommends llvm-19 >/dev/null
+  fi
+  optimised
+  python3 tests/arm/cycles.py "$built/nnhal" llvm-mca-19
+}
+
 tools
 [ $# -gt 0 ] || set -- kernels
 while [ $# -gt 0 ]; do
   case $1 in
-    kernels | conformance) "$1" ;;
+    kernels | conformance | cycles) "$1" ;;
     count) [ $# -gt 1 ] || fail "count wants a model"; count "$2"; shift ;;
-    *) fail "$1 is not a step: expected kernels, conformance or count MODEL" ;;
+    *) fail "$1 is not a step: expected kernels, conformance, cycles or count MODEL" ;;
   esac
   shift
 done
