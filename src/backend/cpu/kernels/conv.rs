@@ -2,7 +2,7 @@
 
 use super::gemm::{self, Constants, Packed, Product, Requantisation, Rows, Shape, Zeros};
 use super::isa::Isa;
-use super::parts::Picked;
+use super::picked::Picked;
 use super::{Kernel, Source};
 use crate::memory::{AlignedBuf, View};
 use crate::ops::conv::{ChannelRequant, ConvGeometry};

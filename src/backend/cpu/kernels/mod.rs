@@ -18,6 +18,7 @@ mod movement;
 mod neon;
 mod parts;
 mod peaks;
+mod picked;
 mod pool;
 mod reduce;
 mod resize;

@@ -39,7 +39,8 @@ impl Packing<'_> {
         let (height, width, channels) =
             (self.geometry.height.kernel, self.geometry.width.kernel, self.channels());
         let (groups, blocks) = (height.div_ceil(ROWS), channels.div_ceil(CHANNELS));
-        source.take::<Q::Weight>(blocks * self.rows * groups * width * QUAD, |to| {
+        let quads = blocks.checked_mul(self.rows)?.checked_mul(groups)?.checked_mul(width)?;
+        source.take::<Q::Weight>(quads.checked_mul(QUAD)?, |to| {
             let weights = signed_weights(&args.arg(1).ok()?)?;
             let weights = (weights.len() == height * width * channels).then_some(weights)?;
             for (i, &weight) in weights.iter().enumerate() {

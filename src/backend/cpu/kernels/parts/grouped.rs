@@ -1,9 +1,9 @@
 //! GROUPED_CONV_2D: each group of channels is a convolution of its own.
 
-use super::picked::Column;
-use super::{Image, Part, Parts, Picked, Spread, MOST_PARTS};
+use super::{Image, Part, Parts, Spread, MOST_PARTS};
 use crate::backend::cpu::kernels::conv::product;
 use crate::backend::cpu::kernels::isa::Isa;
+use crate::backend::cpu::kernels::picked::{Column, Picked};
 use crate::backend::cpu::kernels::{Kernel, Source};
 use crate::ops::conv::ConvGeometry;
 use crate::ops::image::ImageDims;

@@ -4,10 +4,8 @@
 //!
 //! - `grouped`: GROUPED_CONV_2D, a part for each group.
 //! - `transposed`: TRANSPOSE_CONV_2D, a part for the outputs that the same number of taps reach.
-//! - `picked`: the weights of a part.
 
 mod grouped;
-mod picked;
 #[cfg(test)]
 mod tests;
 mod transposed;
@@ -18,7 +16,6 @@ use super::{Kernel, Work};
 use crate::memory::{AlignedBuf, Target, View, Weights};
 use crate::ops::OpError;
 pub(super) use grouped::select as select_grouped;
-pub(super) use picked::Picked;
 use std::ops::Range;
 use std::sync::OnceLock;
 pub(super) use transposed::select as select_transposed;
@@ -53,7 +50,7 @@ impl Image {
 }
 
 /// Where a part's outputs go along a dimension: position `i` is `count` outputs from `first + i * step` on, of which those
-/// outside are nobody's.
+/// outside do not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Spread {
     first: i64,
@@ -187,7 +184,7 @@ impl Parts {
     /// Makes some rows of a part and spreads them.
     ///
     /// # Safety
-    /// `out` must be the whole output, of which nobody else writes what these rows become. Parts have different outputs.
+    /// `out` must be the whole output, and no other thread write what these rows become. Parts have different outputs.
     unsafe fn band(
         &self,
         part: &Part,
@@ -248,7 +245,7 @@ impl Parts {
 /// `to` and has `row` bytes.
 ///
 /// # Safety
-/// The row must be there, and what the part has of it be nobody else's.
+/// The row must be there, and no other thread write what the part has of it.
 unsafe fn spread(part: &Part, i: usize, made: &[u8], to: *mut u8, row: usize) {
     let (Spread { first, step, count }, pixel) = (part.columns, part.pixel());
     let made = View::of(made);

@@ -4,10 +4,10 @@
 //! convolution with more channels, whose pixel `q` is `stride` outputs beside each other. There are at most two numbers of
 //! taps along each dimension. No tap is multiplied twice, and none by a zero that was put in.
 
-use super::picked::Column;
-use super::{Image, Part, Parts, Picked, Spread};
+use super::{Image, Part, Parts, Spread};
 use crate::backend::cpu::kernels::conv::product;
 use crate::backend::cpu::kernels::isa::Isa;
+use crate::backend::cpu::kernels::picked::{Column, Picked};
 use crate::backend::cpu::kernels::{Kernel, Source};
 use crate::ops::conv::{ConvGeometry, TransposeGeometry, TransposeWindow};
 use crate::ops::image::{ImageDims, Window};
