@@ -69,7 +69,12 @@ impl Work<'_> {
     }
 
     /// Calls `work` for parts of `0..len`, each but the last of `part` of them, on all threads, until done or interrupted.
-    fn in_parts(self, len: usize, part: usize, work: impl Fn(Range<usize>) + Sync) -> Result<(), OpError> {
+    pub(super) fn in_parts(
+        self,
+        len: usize,
+        part: usize,
+        work: impl Fn(Range<usize>) + Sync,
+    ) -> Result<(), OpError> {
         let (part, stopped) = (part.max(1), OnceLock::new());
         let owner = std::thread::current().id();
         self.team.for_each(len.div_ceil(part), &|i| {

@@ -6,7 +6,8 @@ use super::super::isa::Isa;
 use super::super::kernel::{elements, input, output, ByRows, Lines};
 use super::super::simd::Simd;
 use super::super::{Kernel, Source, Work};
-use super::rows::{pixels_per_task, Rows};
+use super::rows::Rows;
+use super::strips::{for_each_strip, Strip};
 use crate::memory::{Target, View, Weights};
 use crate::ops::conv::DepthwiseGeometry;
 use crate::ops::{Args, OpError};
@@ -49,11 +50,9 @@ impl Kernel for Depthwise {
         outputs: &mut [Target<u8>],
         work: Work,
     ) -> Result<(), OpError> {
-        let (geometry, channels) = (&self.geometry, self.geometry.input.channels * self.geometry.multiplier);
         let (input, out) = (input::<f32>(inputs, 0)?, output::<f32>(outputs, 0)?);
-        let pixels = pixels_per_task(work, geometry, out.len() / channels, self.cost(), 1);
-        work.for_each_chunk(out, pixels * channels, |first, out| {
-            pixels_of(self.isa, self, Lines::all(input), first / channels, out);
+        for_each_strip(work, &self.geometry, out, (self.cost(), 1), |strip| {
+            make(self.isa, self, Lines::all(input), strip);
         })
     }
 
@@ -82,28 +81,34 @@ impl ByRows for Depthwise {
     }
 
     fn run_rows(&self, input: Lines<u8>, rows: Range<usize>, mut out: Target<u8>) -> Result<(), OpError> {
-        let out = elements(&mut out)?;
-        pixels_of(self.isa, self, input.of()?, rows.start * self.geometry.width.output, out);
+        let (geometry, mut out) = (&self.geometry, elements(&mut out)?);
+        let channels = geometry.input.channels * geometry.multiplier;
+        make(
+            self.isa,
+            self,
+            input.of()?,
+            Strip::whole(&mut out, rows.start * geometry.width.output, channels),
+        );
         Ok(())
     }
 }
 
 dispatch! {
-    /// Computes the pixels of `out`, from pixel `first` on.
-    fn pixels_of => pixels_with(kernel: &Depthwise, input: Lines<f32>, first: usize, out: Target<f32>)
+    /// Computes a strip.
+    fn make => make_with(kernel: &Depthwise, input: Lines<f32>, strip: Strip<f32>)
 }
 
 /// # Safety
 /// The machine must have the instruction set of `S`.
 #[inline(always)]
-unsafe fn pixels_with<S: Simd>(kernel: &Depthwise, input: Lines<f32>, first: usize, mut out: Target<f32>) {
+unsafe fn make_with<S: Simd>(kernel: &Depthwise, input: Lines<f32>, strip: Strip<f32>) {
     let geometry = &kernel.geometry;
     let (width, channels) = (geometry.width.output, geometry.input.channels * geometry.multiplier);
     let weights = kernel.weights.elements::<f32>(0, geometry.filter_len());
     let bias = kernel.bias.elements::<f32>(0, channels);
     let mut rows = Rows::new(geometry, input);
     let mut lines = Vec::with_capacity(geometry.height.kernel);
-    let (mut pixel, end) = (first, first + out.len() / channels);
+    let Range { start: mut pixel, end } = strip.pixels;
     while pixel < end {
         let (row, x) = (pixel / width, pixel % width);
         let count = (width - x).min(end - pixel);
@@ -115,8 +120,8 @@ unsafe fn pixels_with<S: Simd>(kernel: &Depthwise, input: Lines<f32>, first: usi
                 lines.push((line, unsafe { weights.add(tap * geometry.width.kernel * channels) }));
             }
         }
-        let to = out.pointer((pixel - first) * channels, count * channels);
-        let line = Line { geometry, channels, lines: &lines, bias };
+        let to = strip.at(pixel, count);
+        let line = Line { geometry, channels, made: strip.channels.clone(), lines: &lines, bias };
         // SAFETY: the lines are whole rows of the input, their weights whole rows of the filter, bias has all channels,
         // and there are `count` pixels at `to`.
         unsafe { line.pixels::<S>(x, count, to) };
@@ -129,6 +134,8 @@ struct Line<'a> {
     geometry: &'a DepthwiseGeometry,
     /// Of the output.
     channels: usize,
+    /// Those that are made.
+    made: Range<usize>,
     /// Rows of the input under rows of taps, and their weights.
     lines: &'a [(*const f32, *const f32)],
     bias: *const f32,
@@ -179,8 +186,9 @@ impl Line<'_> {
         // The cell of the first tap, and how far the next tap's is.
         let cell = if taps.is_empty() { 0 } else { window.cell(x, taps.start) * channels };
         let next = window.dilation * channels;
-        let vectors = channels - channels % S::LANES;
-        for c in (0..vectors).step_by(S::LANES) {
+        let Range { start: first, end } = self.made;
+        let vectors = end - (end - first) % S::LANES;
+        for c in (first..vectors).step_by(S::LANES) {
             // SAFETY: by contract; a vector of channels is left.
             unsafe {
                 let mut sums = [S::load(self.bias.add(c)); N];
@@ -200,7 +208,7 @@ impl Line<'_> {
                 }
             }
         }
-        for c in vectors..channels {
+        for c in vectors..end {
             for n in 0..N {
                 // SAFETY: as above, for one element.
                 unsafe {

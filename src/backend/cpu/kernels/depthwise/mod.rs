@@ -9,6 +9,7 @@ mod quads;
 mod quads_neon;
 mod quantised;
 mod rows;
+mod strips;
 #[cfg(test)]
 mod tests;
 

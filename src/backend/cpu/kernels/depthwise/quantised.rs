@@ -15,10 +15,12 @@ use super::quads::{Avx2, Vnni};
 use super::quads::{Quads, PIXELS};
 #[cfg(target_arch = "aarch64")]
 use super::quads_neon::{Base, Dotprod};
-use super::rows::{pixels_per_task, Rows};
+use super::rows::Rows;
+use super::strips::{for_each_strip, Strip};
 use crate::memory::{Target, View, Weights};
 use crate::ops::conv::{ChannelRequant, DepthwiseGeometry};
 use crate::ops::{Args, OpError};
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 /// Columns of quads that are made at once: those of a row of taps stay in the first cache.
@@ -101,11 +103,9 @@ impl Kernel for Depthwise {
         outputs: &mut [Target<u8>],
         work: Work,
     ) -> Result<(), OpError> {
-        let (geometry, channels) = (&self.geometry, self.geometry.input.channels * self.geometry.multiplier);
         let (input, out) = (input::<u8>(inputs, 0)?, output::<u8>(outputs, 0)?);
-        let pixels = pixels_per_task(work, geometry, out.len() / channels, self.cost(), self.rows);
-        work.for_each_chunk(out, pixels * channels, |first, out| {
-            pixels_of(self, Lines::all(input), first / channels, out);
+        for_each_strip(work, &self.geometry, out, (self.cost(), self.rows), |strip| {
+            make(self, Lines::all(input), strip);
         })
     }
 
@@ -133,63 +133,65 @@ impl ByRows for Depthwise {
         channels.saturating_mul(taps.saturating_mul(40).saturating_add(500))
     }
 
-    fn run_rows(&self, input: Lines<u8>, rows: Range<usize>, out: Target<u8>) -> Result<(), OpError> {
-        pixels_of(self, input, rows.start * self.geometry.width.output, out);
+    fn run_rows(&self, input: Lines<u8>, rows: Range<usize>, mut out: Target<u8>) -> Result<(), OpError> {
+        let geometry = &self.geometry;
+        let channels = geometry.input.channels * geometry.multiplier;
+        make(self, input, Strip::whole(&mut out, rows.start * geometry.width.output, channels));
         Ok(())
     }
 }
 
-/// Computes the pixels of `out`, from pixel `first` on.
-fn pixels_of(kernel: &Depthwise, input: Lines<u8>, first: usize, out: Target<u8>) {
+/// Computes a strip.
+fn make(kernel: &Depthwise, input: Lines<u8>, strip: Strip<u8>) {
     match kernel.instructions {
         // SAFETY: needs no instruction set.
-        Instructions::Base => unsafe { pixels_with::<Base>(kernel, input, first, out) },
+        Instructions::Base => unsafe { make_with::<Base>(kernel, input, strip) },
         // SAFETY: the instruction set was detected on this machine.
         #[cfg(target_arch = "x86_64")]
-        Instructions::Avx2 => unsafe { avx2(kernel, input, first, out) },
+        Instructions::Avx2 => unsafe { avx2(kernel, input, strip) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Instructions::Vnni => unsafe { vnni(kernel, input, first, out) },
+        Instructions::Vnni => unsafe { vnni(kernel, input, strip) },
         // SAFETY: as above.
         #[cfg(target_arch = "aarch64")]
-        Instructions::Dotprod => unsafe { dotprod(kernel, input, first, out) },
+        Instructions::Dotprod => unsafe { dotprod(kernel, input, strip) },
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-fn avx2(kernel: &Depthwise, input: Lines<u8>, first: usize, out: Target<u8>) {
+fn avx2(kernel: &Depthwise, input: Lines<u8>, strip: Strip<u8>) {
     // SAFETY: this function's caller has detected the instruction set.
-    unsafe { pixels_with::<Avx2>(kernel, input, first, out) }
+    unsafe { make_with::<Avx2>(kernel, input, strip) }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn vnni(kernel: &Depthwise, input: Lines<u8>, first: usize, out: Target<u8>) {
+fn vnni(kernel: &Depthwise, input: Lines<u8>, strip: Strip<u8>) {
     // SAFETY: this function's caller has detected the instruction set.
-    unsafe { pixels_with::<Vnni>(kernel, input, first, out) }
+    unsafe { make_with::<Vnni>(kernel, input, strip) }
 }
 
 #[cfg(target_arch = "aarch64")]
 #[target_feature(enable = "dotprod")]
-fn dotprod(kernel: &Depthwise, input: Lines<u8>, first: usize, out: Target<u8>) {
+fn dotprod(kernel: &Depthwise, input: Lines<u8>, strip: Strip<u8>) {
     // SAFETY: this function's caller has detected the instruction set.
-    unsafe { pixels_with::<Dotprod>(kernel, input, first, out) }
+    unsafe { make_with::<Dotprod>(kernel, input, strip) }
 }
 
 /// # Safety
 /// The machine must have the instruction set of `Q`.
 #[inline(always)]
-unsafe fn pixels_with<Q: Quads>(kernel: &Depthwise, input: Lines<u8>, first: usize, mut out: Target<u8>) {
+unsafe fn make_with<Q: Quads>(kernel: &Depthwise, input: Lines<u8>, strip: Strip<u8>) {
     let geometry = &kernel.geometry;
     let (window, channels) = (&geometry.width, geometry.input.channels * geometry.multiplier);
     let (extent, groups) = ((window.kernel - 1) * window.dilation + 1, geometry.height.kernel.div_ceil(ROWS));
     let most = (MAX_COLUMNS / groups - extent) / window.stride + 1;
     let mut rows = Rows::new(geometry, input);
-    // Threads that allocate at the same time wait for each other.
-    let mut quads = [[0u8; QUAD]; MAX_COLUMNS];
+    // On the stack, as threads that allocate at the same time wait for each other; and not cleared for each task.
+    let mut quads = [MaybeUninit::<[u8; QUAD]>::uninit(); MAX_COLUMNS];
     let (size, mut lines) = (groups * window.kernel * QUAD, vec![]);
-    let (mut pixel, end) = (first, first + out.len() / channels);
+    let Range { start: mut pixel, end } = strip.pixels;
     while pixel < end {
         let (row, x) = (pixel / window.output, pixel % window.output);
         let count = (window.output - x).min(end - pixel).min(most);
@@ -205,14 +207,17 @@ unsafe fn pixels_with<Q: Quads>(kernel: &Depthwise, input: Lines<u8>, first: usi
         lines.extend((0..groups).map(|group| under.lines(&rows, group)));
         let quads = &mut quads[..under.columns * groups];
         let made = if two { 2 } else { 1 };
-        let to = out.pointer((pixel - first) * channels, made * count * channels);
-        for block in 0..channels.div_ceil(CHANNELS) {
+        let to = strip.at(pixel, made * count);
+        let Range { start: first, end: last } = strip.channels;
+        for block in first / CHANNELS..last.div_ceil(CHANNELS) {
             let c = block * CHANNELS;
-            let width = CHANNELS.min(channels - c);
+            let width = CHANNELS.min(last - c);
             for (quads, lines) in quads.chunks_exact_mut(under.columns).zip(&lines) {
                 // SAFETY: the rows under taps are whole; the block has `width` channels.
                 unsafe { under.fill::<Q>(lines, (c, width), quads) };
             }
+            // SAFETY: all of them were filled, group by group.
+            let quads = unsafe { std::slice::from_raw_parts(quads.as_ptr().cast(), quads.len()) };
             let weights = kernel.weights.elements::<Q::Weight>(block * kernel.rows * size, made * size);
             for below in 0..made {
                 let to = to.wrapping_add(below * count * channels + c);
@@ -264,14 +269,14 @@ impl<'a> Under<'a> {
         &self,
         lines: &[Option<Line>; ROWS],
         (c, width): (usize, usize),
-        quads: &mut [[u8; QUAD]],
+        quads: &mut [MaybeUninit<[u8; QUAD]>],
     ) {
         let (input, Range { start: before, end: after }) = (self.kernel.input, self.inside.clone());
         let padding = [input.zero ^ input.flip; CHANNELS];
         // SAFETY: by contract; padding is as long as a load.
         let beside = unsafe { Q::interleave([padding.as_ptr(); ROWS], input.flip) };
-        quads[..before].fill(beside);
-        quads[after..].fill(beside);
+        quads[..before].fill(MaybeUninit::new(beside));
+        quads[after..].fill(MaybeUninit::new(beside));
         let lines =
             lines.map(|line| line.map_or((padding.as_ptr(), 0), |(line, step)| (line.wrapping_add(c), step)));
         // A load of sixteen bytes must not leave the row for good: that may be the end of what there is.
@@ -279,7 +284,7 @@ impl<'a> Under<'a> {
         for (i, quad) in quads[before..whole].iter_mut().enumerate() {
             let columns = lines.map(|(line, step)| line.wrapping_add(i * step));
             // SAFETY: by contract; sixteen channels of a column inside of the row, or padding.
-            *quad = unsafe { Q::interleave(columns, input.flip) };
+            quad.write(unsafe { Q::interleave(columns, input.flip) });
         }
         for (i, quad) in quads[whole..after].iter_mut().enumerate() {
             let mut columns = [padding; ROWS];
@@ -290,7 +295,7 @@ impl<'a> Under<'a> {
                 }
             }
             // SAFETY: by contract; columns are as long as a load.
-            *quad = unsafe { Q::interleave([0, 1, 2, 3].map(|row| columns[row].as_ptr()), input.flip) };
+            quad.write(unsafe { Q::interleave([0, 1, 2, 3].map(|row| columns[row].as_ptr()), input.flip) });
         }
     }
 }

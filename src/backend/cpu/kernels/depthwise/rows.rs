@@ -1,7 +1,6 @@
 //! The rows of the input that a row of the output is made of.
 
 use super::super::kernel::Lines;
-use super::super::Work;
 use crate::ops::conv::DepthwiseGeometry;
 use bytemuck::AnyBitPattern;
 
@@ -13,23 +12,6 @@ pub fn are_small(geometry: &DepthwiseGeometry) -> bool {
     let row = [geometry.width.input, geometry.input.channels, geometry.multiplier];
     geometry.multiplier == 1
         || row.into_iter().fold(geometry.height.kernel, usize::saturating_mul) <= MOST_COPIED
-}
-
-/// Pixels for each task of a kernel that spends so many picoseconds on each: whole rows of the output, of which it makes
-/// `together` at once, unless a row takes too long.
-pub fn pixels_per_task(
-    work: Work,
-    geometry: &DepthwiseGeometry,
-    pixels: usize,
-    picoseconds: usize,
-    together: usize,
-) -> usize {
-    let (count, width) = (work.units_per_task(pixels, picoseconds), geometry.width.output);
-    if count < width {
-        count
-    } else {
-        (count / width).next_multiple_of(together) * width
-    }
 }
 
 /// Input rows under the taps of one output row, with as many channels as the output has.

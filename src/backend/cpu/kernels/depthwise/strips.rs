@@ -1,0 +1,138 @@
+//! How the outputs are shared out among threads: bands of pixels, and strips of the channels of each.
+//!
+//! Bands come first, as the convolutions before and after have bands too, and a thread then reads what it wrote. Images of a
+//! few pixels with many channels go in strips only: there convolutions share out their channels, and a band would read all
+//! weights again.
+
+use super::super::gemm::Outputs;
+use super::super::Work;
+use crate::memory::Target;
+use crate::ops::conv::DepthwiseGeometry;
+use crate::ops::OpError;
+use bytemuck::AnyBitPattern;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// Channels of a strip, or a multiple of it: a cache line of bytes, so that no two threads write to one.
+const CHANNELS: usize = 64;
+/// Tasks for each thread where there are fewer bands: threads start one after the other, and not all are as fast.
+const EACH: usize = 6;
+/// Channels for each pixel from which on convolutions share out channels.
+const MANY: usize = 4;
+
+/// Some channels of some pixels, all counted from the first ones of the output, and where they go.
+pub struct Strip<'a, T> {
+    pub pixels: Range<usize>,
+    pub channels: Range<usize>,
+    /// Channels of a pixel.
+    all: usize,
+    to: *mut T,
+    memory: PhantomData<&'a mut T>,
+}
+
+impl<'a, T: AnyBitPattern> Strip<'a, T> {
+    /// All channels of the pixels of `out`, which are those from `first` on.
+    pub fn whole(out: &'a mut Target<T>, first: usize, channels: usize) -> Self {
+        let pixels = first..first + out.len() / channels;
+        let to = out.pointer(0, out.len());
+        Strip { pixels, channels: 0..channels, all: channels, to, memory: PhantomData }
+    }
+
+    /// Where channel 0 of `pixel` goes, and the pixels after it, of which there must be `count`.
+    pub fn at(&self, pixel: usize, count: usize) -> *mut T {
+        assert!(pixel >= self.pixels.start && count <= self.pixels.end - pixel, "pixels beside a strip");
+        self.to.wrapping_add((pixel - self.pixels.start) * self.all)
+    }
+}
+
+/// The strips of an output.
+struct Strips {
+    pixels: usize,
+    /// Pixels of a band.
+    band: usize,
+    channels: usize,
+    /// Channels of a strip.
+    strip: usize,
+}
+
+impl Strips {
+    /// For a kernel that spends so many picoseconds on each of the `pixels`, and makes `together` rows at once. Bands are whole
+    /// rows, unless a row takes too long.
+    fn new(
+        work: Work,
+        geometry: &DepthwiseGeometry,
+        pixels: usize,
+        picoseconds: usize,
+        together: usize,
+    ) -> Self {
+        let channels = geometry.input.channels * geometry.multiplier;
+        let (count, width) = (work.units_per_task(pixels, picoseconds), geometry.width.output);
+        let band = if count < width { count } else { (count / width).next_multiple_of(together) * width };
+        let bands = pixels.div_ceil(band);
+        let whole = Strips { pixels, band, channels, strip: channels };
+        // A task copies its rows whole where channels have several outputs.
+        if bands <= 1 || geometry.multiplier > 1 {
+            return whole;
+        }
+        if pixels.saturating_mul(MANY) < channels {
+            let each = work.units_per_task(channels, picoseconds.saturating_mul(pixels) / channels);
+            return Strips { band: pixels, strip: each.next_multiple_of(CHANNELS), ..whole };
+        }
+        let strips = (EACH * work.team.threads()).div_ceil(bands);
+        Strips { strip: channels.div_ceil(strips).next_multiple_of(CHANNELS), ..whole }
+    }
+
+    /// Strips of a band.
+    fn strips(&self) -> usize {
+        self.channels.div_ceil(self.strip)
+    }
+
+    fn count(&self) -> usize {
+        self.pixels.div_ceil(self.band) * self.strips()
+    }
+
+    /// Pixels and channels of a strip. Neighbours have the same band.
+    fn part(&self, index: usize) -> (Range<usize>, Range<usize>) {
+        let (band, strip) = (index / self.strips() * self.band, index % self.strips() * self.strip);
+        (band..self.pixels.min(band + self.band), strip..self.channels.min(strip + self.strip))
+    }
+}
+
+/// Calls `make` for all strips of an output, on all threads, until done or interrupted. For the other arguments see
+/// [`Strips::new`].
+pub fn for_each_strip<T: AnyBitPattern + Send>(
+    work: Work,
+    geometry: &DepthwiseGeometry,
+    mut out: Target<T>,
+    (picoseconds, together): (usize, usize),
+    make: impl Fn(Strip<T>) + Sync,
+) -> Result<(), OpError> {
+    let (len, all) = (out.len(), geometry.input.channels * geometry.multiplier);
+    let (strips, to) =
+        (Strips::new(work, geometry, len / all, picoseconds, together), Outputs(out.pointer(0, len)));
+    work.in_parts(strips.count(), 1, |index| {
+        let (pixels, channels) = strips.part(index.start);
+        // Strips have different pixels or channels, all of them those of the output, and each is handed out once.
+        let to = to.at(pixels.start * all);
+        make(Strip { pixels, channels, all, to, memory: PhantomData });
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_channel_of_each_pixel_is_in_one_strip() {
+        for (pixels, band, channels, strip) in
+            [(1, 1, 1, 1), (49, 49, 960, 128), (49, 14, 96, 64), (10, 3, 7, 64)]
+        {
+            let strips = Strips { pixels, band, channels, strip };
+            let mut times = vec![0; pixels * channels];
+            for (pixels, of_each) in (0..strips.count()).map(|i| strips.part(i)) {
+                pixels.for_each(|pixel| of_each.clone().for_each(|c| times[pixel * channels + c] += 1));
+            }
+            assert!(times.iter().all(|&n| n == 1), "{pixels} pixels of {channels} channels");
+        }
+    }
+}
