@@ -1,15 +1,14 @@
 //! Steps that go together against the same steps one by one.
 
-use super::arguments::Bound;
 use super::chain::Chain;
 use super::find_chains::{find, MOST_STEPS};
 use super::kernels::{ByRows, Image, Rowwise, Work};
 use super::pool::ThreadPool;
 use super::program::Program;
 use super::routine::{Place, Routine};
-use super::samples::{data_of, floats, Build};
+use super::samples::{data_of, floats, made_up, run, Build};
 use crate::backend::{CompileOptions, Control, Preference, Saved};
-use crate::memory::{ClientSlice, Mapping, Target, View};
+use crate::memory::{Target, View};
 use crate::model::Model;
 use crate::ops::{Interrupt, NeverInterrupted, OpError, OperationType};
 use crate::tensor::{OperandType, TensorInfo};
@@ -88,24 +87,6 @@ impl Layers {
         let out = b.call(OperationType::CONV_2D, 0, &inputs, image(size, last, 0.05));
         Model { main: b.finish(out), referenced: vec![], relaxed: false }
     }
-}
-
-fn made_up(info: &TensorInfo) -> Vec<u8> {
-    let len = info.byte_size().unwrap();
-    match info.ty {
-        OperandType::TENSOR_FLOAT32 => bytemuck::cast_slice(&floats(len / 4, 9.0)).to_vec(),
-        _ => (0..len).map(|i| (i * i / 7) as u8).collect(),
-    }
-}
-
-fn run(program: &Program) -> Vec<u8> {
-    let whole = |len: usize| ClientSlice::new(Arc::new(Mapping::anonymous(len).unwrap()), 0, len).unwrap();
-    let bound = |info: &TensorInfo| Bound { data: whole(info.byte_size().unwrap()), dims: info.dims.clone() };
-    let interface = program.interface();
-    let (input, output) = (bound(&interface.inputs[0]), bound(&interface.outputs[0]));
-    input.data.write(&made_up(&interface.inputs[0])).unwrap();
-    program.run(&[Some(input)], &[Some(output.clone())], &Control::default()).unwrap();
-    output.data.to_private().unwrap().to_vec()
 }
 
 fn compile(model: &Model, threads: usize) -> Program {

@@ -3,19 +3,33 @@
 use super::find_chains;
 use super::frame::{check_size, MAX_RUN_BYTES};
 use super::graph::{Graph, Node};
+use super::kernels;
 use super::packing::{Call, Known, Packer};
 use super::passes;
 use super::plan::plan;
 use super::routine::{is_data, Place, Routine, Step, Value};
+use super::signs;
 use crate::backend::{BackendError, Control};
 use crate::model::Subgraph;
 use crate::ops::{Interrupt, Run};
-use crate::tensor::TensorInfo;
+use crate::tensor::{OperandType, TensorInfo};
 
 /// Compiles a subgraph.
 pub fn compile(subgraph: &Subgraph, control: &Control) -> Result<Routine, BackendError> {
+    compile_for(subgraph, kernels::preferred_bytes(), control)
+}
+
+/// The same, with 8-bit values between operations of the type `bytes`, where that matters.
+pub fn compile_for(
+    subgraph: &Subgraph,
+    bytes: Option<OperandType>,
+    control: &Control,
+) -> Result<Routine, BackendError> {
     let mut graph = Graph::new(subgraph)?;
     passes::optimise(&mut graph, control)?;
+    if let Some(bytes) = bytes {
+        signs::change(&mut graph, bytes);
+    }
     let mut steps = Vec::with_capacity(graph.nodes.len());
     let mut packer = Packer::new(&graph);
     for node in &graph.nodes {

@@ -25,6 +25,7 @@ mod routine;
 mod run;
 #[cfg(test)]
 mod samples;
+mod signs;
 
 use super::{
     Backend, BackendError, CacheFileCounts, CompileOptions, Control, DeviceType, Executable, Info, Load,

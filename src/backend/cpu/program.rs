@@ -68,6 +68,12 @@ impl Program {
         Ok(Program::new(preference, routines, pool, needs_data.then_some(data)))
     }
 
+    /// A program of one routine.
+    #[cfg(test)]
+    pub fn of_routine(routine: Routine, pool: Arc<ThreadPool>) -> Program {
+        Program::new(Preference::default(), vec![routine], pool, None)
+    }
+
     fn new(
         preference: Preference,
         routines: Vec<Routine>,

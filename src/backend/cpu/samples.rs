@@ -1,6 +1,8 @@
 //! Models that unit tests make, and what they make of compiled ones.
 
-use crate::backend::Artifact;
+use super::arguments::Bound;
+use super::program::Program;
+use crate::backend::{Artifact, Control};
 use crate::memory::{AlignedBuf, ClientSlice, Mapping};
 use crate::model::{Constant, Lifetime, Operand, Operation, OperationKind, Subgraph};
 use crate::ops::OperationType;
@@ -51,6 +53,10 @@ impl Build {
         output
     }
 
+    pub fn info(&self, v: usize) -> TensorInfo {
+        self.0.operands[v].info.clone()
+    }
+
     pub fn finish(mut self, output: usize) -> Subgraph {
         self.0.outputs.push(output);
         self.0
@@ -74,4 +80,24 @@ pub fn data_of(artifact: &Artifact) -> Arc<Mapping> {
         slice.write(&part.to_private().unwrap()).unwrap();
     }
     mapping
+}
+
+/// Bytes of an input of this type.
+pub fn made_up(info: &TensorInfo) -> Vec<u8> {
+    let len = info.byte_size().unwrap();
+    match info.ty {
+        OperandType::TENSOR_FLOAT32 => bytemuck::cast_slice(&floats(len / 4, 9.0)).to_vec(),
+        _ => (0..len).map(|i| (i * i / 7) as u8).collect(),
+    }
+}
+
+/// What a program of one input and one output makes of what is [`made_up`].
+pub fn run(program: &Program) -> Vec<u8> {
+    let whole = |len: usize| ClientSlice::new(Arc::new(Mapping::anonymous(len).unwrap()), 0, len).unwrap();
+    let bound = |info: &TensorInfo| Bound { data: whole(info.byte_size().unwrap()), dims: info.dims.clone() };
+    let interface = program.interface();
+    let (input, output) = (bound(&interface.inputs[0]), bound(&interface.outputs[0]));
+    input.data.write(&made_up(&interface.inputs[0])).unwrap();
+    program.run(&[Some(input)], &[Some(output.clone())], &Control::default()).unwrap();
+    output.data.to_private().unwrap().to_vec()
 }

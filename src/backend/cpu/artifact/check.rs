@@ -3,10 +3,11 @@
 use super::bytes::{malformed, Malformed};
 use crate::backend::cpu::routine::is_data;
 use crate::backend::cpu::routine::{Place, Routine, Step, Value};
+use crate::backend::cpu::signs;
 use crate::model::MAX_NESTING;
 use crate::ops::signature::{self, Operand};
 use crate::ops::{Arg, Args, NeverInterrupted, OpError, Operation, OperationType, Run};
-use crate::tensor::TensorInfo;
+use crate::tensor::{OperandType, TensorInfo};
 
 /// Checks that an arena of `size` bytes holds all parts, and is no larger than they could need.
 pub fn arena(values: &[Value], size: usize) -> Result<(), Malformed> {
@@ -35,12 +36,12 @@ pub struct Call<'a> {
 impl<'a> Call<'a> {
     /// The signature that the call matches, once it also keeps the operation's rules.
     pub fn signature_index(&self) -> Result<usize, Malformed> {
-        let declared = |v: usize| Operand::Present(&self.values[v].declared);
-        let inputs: Vec<_> =
-            self.inputs.iter().map(|input| input.map_or(Operand::Omitted(None), declared)).collect();
-        let outputs: Vec<_> = self.outputs.iter().map(|&v| declared(v)).collect();
-        let signature_index =
-            signature::find(self.operation.signatures, &inputs, &outputs).map_err(Malformed)?.signature_index;
+        let signature_index = self.matches(None).or_else(|why| {
+            // Which 8-bit type a value between operations has is the compiler's affair, not the signature's.
+            let types = [OperandType::TENSOR_QUANT8_ASYMM, OperandType::TENSOR_QUANT8_ASYMM_SIGNED];
+            let mixed = types.into_iter().filter(|_| signs::may_mix(self.operation.ty));
+            mixed.map(|ty| self.matches(Some(ty))).find(Result::is_ok).unwrap_or(Err(why))
+        })?;
         if matches!(self.operation.run, Run::ControlFlow) {
             return Ok(signature_index);
         }
@@ -52,6 +53,27 @@ impl<'a> Call<'a> {
             Ok(()) | Err(OpError::Unresolved) => Ok(signature_index),
             Err(why) => malformed(format!("{}: {why}", self.operation.ty)),
         }
+    }
+
+    /// The signature that the declared types match, all asymmetric 8-bit values but constants taken for ones of type
+    /// `bytes`, if that is given.
+    fn matches(&self, bytes: Option<OperandType>) -> Result<usize, Malformed> {
+        let as_type = |value: &Value| -> TensorInfo {
+            let varies = value.declared.ty.is_quant8_asymm()
+                && !matches!(value.place, Place::Constant(..) | Place::Packed(_));
+            let ty = bytes.filter(|_| varies).unwrap_or(value.declared.ty);
+            TensorInfo { ty, ..value.declared.clone() }
+        };
+        let infos = |v: &usize| as_type(&self.values[*v]);
+        let inputs: Vec<_> = self.inputs.iter().map(|input| input.as_ref().map(infos)).collect();
+        let outputs: Vec<_> = self.outputs.iter().map(infos).collect();
+        let inputs: Vec<_> = inputs
+            .iter()
+            .map(|info| info.as_ref().map_or(Operand::Omitted(None), Operand::Present))
+            .collect();
+        let outputs: Vec<_> = outputs.iter().map(Operand::Present).collect();
+        let found = signature::find(self.operation.signatures, &inputs, &outputs).map_err(Malformed)?;
+        Ok(found.signature_index)
     }
 
     /// Checks that outputs are all known ahead or none, and if they are, that they have the dimensions that the

@@ -42,7 +42,8 @@ pub(super) fn product(
             let slack = gemm::padded(isa, shape.depth) - shape.depth;
             // Where lines are copied anyway they become what is multiplied best.
             let is_copied = !gemm::is_matrix(&geometry) && gemm::copies(&geometry, slack);
-            let flip = if is_copied { gemm::flip(isa, is_signed(&input)) } else { 0 };
+            let prefers = gemm::prefers_signed(isa).filter(|_| is_copied);
+            let flip = if prefers.is_some_and(|signed| signed != is_signed(&input)) { 0x80 } else { 0 };
             let packed = quant(isa, args, shape, activation, (once, flip), picked, source)?;
             let rows = match rows(geometry, input.zero_point() as u8 ^ flip, slack)? {
                 Rows::Image(image) if flip != 0 => Rows::Image(image.changed(flip_signs)),
@@ -81,14 +82,14 @@ fn is_signed(input: &Arg) -> bool {
     input.ty() == OperandType::TENSOR_QUANT8_ASYMM_SIGNED
 }
 
-/// Makes signed bytes unsigned.
+/// Makes signed bytes unsigned, and unsigned ones signed.
 fn flip_signs(bytes: &mut [u8]) {
     bytes.iter_mut().for_each(|byte| *byte ^= 0x80);
 }
 
 /// Packs filter (input 1, `[channels][inputs]`) and bias (input 2) of an 8-bit call, or what is `picked` out of them;
 /// `once`: see [`ChannelRequant::once`]; `flip`: what the inputs are xored with before they are multiplied, nothing or
-/// their sign.
+/// their top bit.
 pub(super) fn quant(
     isa: Isa,
     args: &Args,
@@ -113,9 +114,11 @@ pub(super) fn quant(
         range: requant.range,
         once,
     };
+    let is_signed = is_signed(&input);
+    let moved = if is_signed { i32::from(flip) } else { -i32::from(flip) };
     let zeros = Zeros {
-        signed_inputs: is_signed(&input) && flip == 0,
-        input: input.zero_point() + i32::from(flip),
+        signed_inputs: is_signed == (flip == 0),
+        input: input.zero_point() + moved,
         signed_weights: filter.ty() != OperandType::TENSOR_QUANT8_ASYMM,
         weight: filter.zero_point(),
     };

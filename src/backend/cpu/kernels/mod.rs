@@ -44,6 +44,7 @@ pub use source::Source;
 pub use work::Work;
 
 use crate::ops::{Args, Operation, OperationType};
+use crate::tensor::OperandType;
 use isa::Isa;
 
 /// A kernel for this call, if there is a faster one than the plain evaluation. All dimensions are known, those of the
@@ -76,9 +77,18 @@ fn select_for(isa: Isa, operation: &Operation, args: &Args, source: &mut Source)
     }
 }
 
+/// The type that 8-bit inputs of products are best of, if it matters.
+pub fn preferred_bytes() -> Option<OperandType> {
+    let ty = |signed| match signed {
+        true => OperandType::TENSOR_QUANT8_ASYMM_SIGNED,
+        false => OperandType::TENSOR_QUANT8_ASYMM,
+    };
+    gemm::prefers_signed(Isa::detect()).map(ty)
+}
+
 /// Counts the changes to which calls have kernels, and to their results: what an earlier generation compiled is not to
 /// be mixed with this one.
-const GENERATION: u32 = 6;
+const GENERATION: u32 = 7;
 
 /// The instruction set that kernels are chosen for, and their generation.
 pub fn instruction_set() -> String {

@@ -55,12 +55,11 @@ pub fn padded(isa: Isa, depth: usize) -> usize {
     (quant(isa, true).padded)(depth)
 }
 
-/// What bytes of inputs are better xored with before they are multiplied, where that costs nothing: weights are unsigned
-/// for signed inputs of some instruction sets, and then the inputs of each row are to be added up.
-pub fn flip(isa: Isa, signed: bool) -> u8 {
-    if signed {
-        quant(isa, true).flip ^ quant(isa, false).flip
-    } else {
-        0
+/// Whether inputs are better signed or unsigned, if it matters: weights that go with the others are kept with their signs
+/// changed, and then the inputs of each row are to be added up.
+pub fn prefers_signed(isa: Isa) -> Option<bool> {
+    match (quant(isa, false).flip, quant(isa, true).flip) {
+        (0, 0) => None,
+        (unsigned, _) => Some(unsigned != 0),
     }
 }

@@ -37,7 +37,7 @@ mod share;
 #[cfg(test)]
 mod tests;
 
-pub(super) use choice::{flip, padded};
+pub(super) use choice::{padded, prefers_signed};
 pub(super) use float::Float;
 pub(super) use image::{copies, is_matrix, shape as image_shape, Image};
 pub(super) use lanes::Lanes;
