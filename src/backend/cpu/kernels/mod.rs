@@ -17,6 +17,7 @@ mod measure;
 mod movement;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+mod norm;
 mod parts;
 mod peaks;
 mod picked;
@@ -29,6 +30,7 @@ mod softmax;
 mod source;
 #[cfg(test)]
 mod tests;
+mod topk;
 #[cfg(test)]
 mod twin_tests;
 #[cfg(test)]
@@ -78,7 +80,9 @@ fn select_for(isa: Isa, operation: &Operation, args: &Args, source: &mut Source)
             .or_else(|| image(pool::select(ty, args)))
             .or_else(|| reduce::select(ty, args))
             .or_else(|| image(resize::select(ty, args, source)))
-            .or_else(|| lanes(softmax::select(ty, args))),
+            .or_else(|| lanes(softmax::select(ty, args)))
+            .or_else(|| lanes(norm::select(ty, args)))
+            .or_else(|| topk::select(ty, args)),
     }
 }
 

@@ -124,7 +124,7 @@ proptest! {
 
     #[test]
     fn lanes_along_any_axis_are_near(
-        ty in prop::sample::select(vec![SOFTMAX, LOG_SOFTMAX]), element in element(),
+        ty in prop::sample::select(vec![SOFTMAX, LOG_SOFTMAX, L2_NORMALIZATION, LOCAL_RESPONSE_NORMALIZATION]), element in element(),
         dims in prop::collection::vec(size(), 1..5).prop_filter("large", |dims| dims.iter().product::<u32>() <= 20_000), axis in 0usize..4,
         radius in prop::sample::select(vec![0i32, 1, 2, 5, 100, i32::MAX]), power in prop::sample::select(vec![0.5f32, 0.75, 1.0, 0.6]),
         seed in any::<u32>(),
@@ -151,6 +151,33 @@ proptest! {
         let inputs: Vec<_> = inputs.into_iter().map(Some).collect();
         let within = if element.is_float() { Within::Relative(2e-6) } else { Within::SameBytes };
         prop_assert!(compare(ty, &inputs, 1, &[out], within)?);
+    }
+
+    #[test]
+    fn instances_are_near(
+        half in any::<bool>(), dims in (1u32..4, 1u32..20, 1u32..20, size()).prop_map(|(n, h, w, c)| [n, h, w, c]),
+        channels_first in any::<bool>(), seed in any::<u32>(),
+    ) {
+        let element = if half { TENSOR_FLOAT16 } else { TENSOR_FLOAT32 };
+        let number = |x: f32| if half { tensor(TensorInfo::new(FLOAT16, &[]), &[f16::from_f32(x)]) } else { float(x) };
+        let parameters = [number(1.5), number(0.25), number(0.125), boolean(channels_first)];
+        let dims = ordered(dims, channels_first);
+        prop_assert!(call(INSTANCE_NORMALIZATION, (element, &dims), &parameters, 1, Within::Relative(2e-6), seed)?);
+    }
+
+    #[test]
+    fn the_largest_are_the_same(
+        element in prop::sample::select(vec![TENSOR_FLOAT32, TENSOR_FLOAT16, TENSOR_INT32, TENSOR_QUANT8_ASYMM, TENSOR_QUANT8_ASYMM_SIGNED]),
+        rows in 1u32..9, row in prop::sample::select(vec![1u32, 2, 16, 63, 64, 65, 129, 1001]), k in 1i32..70, sorted in any::<bool>(), seed in any::<u32>(),
+    ) {
+        let mut input = Noise(seed).tensor(info(element, &[rows, row]));
+        if sorted && element == TENSOR_INT32 {
+            bytemuck::cast_slice_mut::<u8, i32>(&mut input.data).sort();
+        }
+        let outputs = [info(element, &[]), TensorInfo::new(TENSOR_INT32, &[])];
+        let k = k.min(row as i32);
+        let found = compare(TOPK_V2, &[Some(input), Some(int(k))], 1, &outputs, Within::SameBytes)?;
+        prop_assert_eq!(found, k <= 64);
     }
 
     #[test]
@@ -235,6 +262,9 @@ fn large_calls_have_kernels_and_give_the_same() {
     let (nan, out) = (f32::NAN, TensorInfo::new(TENSOR_INT32, &[]));
     for row in [[0.0, -0.0, 0.0], [nan, 1.0, nan], [-nan, -1.0, -nan], [nan, f32::INFINITY, -nan]] {
         let row = tensor(TensorInfo::new(TENSOR_FLOAT32, &[3]), &row);
+        let largest = [info(TENSOR_FLOAT32, &[]), out.clone()];
+        let inputs = [Some(row.clone()), Some(int(2))];
+        assert!(compare(TOPK_V2, &inputs, 1, &largest, Within::SameBytes).unwrap());
         for ty in [ARGMAX, ARGMIN] {
             let row = row.clone();
             let inputs = [Some(row), Some(int(0))];
