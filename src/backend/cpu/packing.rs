@@ -11,7 +11,7 @@ use crate::backend::BackendError;
 use crate::memory::{Access, Accessed, AlignedBuf, ClientSlice, MemoryError, Slab};
 use crate::model::Constant;
 use crate::ops::{Arg, Args, Interrupt, NeverInterrupted, Operation};
-use crate::tensor::TensorInfo;
+use crate::tensor::{OperandType, TensorInfo};
 
 /// A call of an operation as it is known ahead.
 pub struct Call<'g> {
@@ -38,6 +38,10 @@ impl Packer {
     /// For calls of a graph.
     pub fn new(graph: &Graph) -> Self {
         let of_client = |value: &Value| match &value.constant {
+            // Half floats are packed as floats.
+            Some(Constant::Client(slice)) if value.declared.ty == OperandType::TENSOR_FLOAT16 => {
+                slice.len().saturating_mul(2)
+            }
             Some(Constant::Client(slice)) => slice.len(),
             _ => 0,
         };

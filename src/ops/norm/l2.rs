@@ -9,7 +9,7 @@ use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Sh
 use crate::tensor::OperandType::*;
 
 /// Shorter lanes are divided by this instead of their length.
-const SHORTEST: f32 = 1e-6;
+pub const SHORTEST: f32 = 1e-6;
 
 pub static L2_NORMALIZATION: Operation = Operation {
     ty: OperationType::L2_NORMALIZATION,

@@ -8,7 +8,7 @@ mod log_softmax;
 mod softmax;
 
 pub use instance::INSTANCE_NORMALIZATION;
-pub use l2::L2_NORMALIZATION;
+pub use l2::{L2_NORMALIZATION, SHORTEST};
 pub use lanes::Lanes;
 pub use local_response::LOCAL_RESPONSE_NORMALIZATION;
 pub use log_softmax::LOG_SOFTMAX;

@@ -17,7 +17,7 @@ pub(super) const PACKED_INPUTS: &[usize] = &[1, 2];
 
 /// A kernel for this call of CONV_2D.
 pub(super) fn select(isa: Isa, args: &Args, source: &mut Source) -> Option<Box<dyn Kernel>> {
-    let geometry = ConvGeometry::from_args(args).ok().filter(|g| !g.nchw && g.groups == 1)?;
+    let geometry = ConvGeometry::from_args(args).ok().filter(|g| g.groups == 1)?;
     product(isa, args, geometry, geometry.is_fully_connected(), None, source)
 }
 

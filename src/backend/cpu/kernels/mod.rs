@@ -5,6 +5,7 @@ mod conv;
 mod depthwise;
 mod dispatch;
 mod elementwise;
+mod forms;
 mod fully_connected;
 mod gather;
 mod gemm;
@@ -16,6 +17,7 @@ mod measure;
 mod movement;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+mod norm;
 mod parts;
 mod peaks;
 mod picked;
@@ -28,6 +30,7 @@ mod softmax;
 mod source;
 #[cfg(test)]
 mod tests;
+mod topk;
 #[cfg(test)]
 mod twin_tests;
 #[cfg(test)]
@@ -57,23 +60,30 @@ pub fn select(operation: &Operation, args: &Args, source: &mut Source) -> Option
 
 /// The same for an instruction set.
 fn select_for(isa: Isa, operation: &Operation, args: &Args, source: &mut Source) -> Option<Box<dyn Kernel>> {
+    if forms::is_of_halves(operation.ty, args) {
+        return forms::of_halves(isa, operation, args, source);
+    }
+    let image = |kernel: Option<Box<dyn Kernel>>| forms::channels_last(isa, operation, args, kernel?);
+    let lanes = |kernel: Option<Box<dyn Kernel>>| forms::lanes_last(isa, operation, args, kernel?);
     match operation.ty {
         OperationType::BATCH_MATMUL => batch_matmul::select(isa, args),
-        OperationType::CONV_2D => conv::select(isa, args, source),
-        OperationType::DEPTHWISE_CONV_2D => depthwise::select(isa, args, source),
+        OperationType::CONV_2D => image(conv::select(isa, args, source)),
+        OperationType::DEPTHWISE_CONV_2D => image(depthwise::select(isa, args, source)),
         OperationType::FULLY_CONNECTED => fully_connected::select(isa, args, source),
-        OperationType::GROUPED_CONV_2D => parts::select_grouped(isa, args, source),
+        OperationType::GROUPED_CONV_2D => image(parts::select_grouped(isa, args, source)),
         OperationType::LSTM | OperationType::UNIDIRECTIONAL_SEQUENCE_LSTM => {
             lstm::select(isa, operation.ty, args, source)
         }
-        OperationType::TRANSPOSE_CONV_2D => parts::select_transposed(isa, args, source),
+        OperationType::TRANSPOSE_CONV_2D => image(parts::select_transposed(isa, args, source)),
         ty => elementwise::select(operation, args, source)
             .or_else(|| movement::select(operation, args))
             .or_else(|| gather::select(ty, args))
-            .or_else(|| pool::select(ty, args))
+            .or_else(|| image(pool::select(ty, args)))
             .or_else(|| reduce::select(ty, args))
-            .or_else(|| resize::select(ty, args, source))
-            .or_else(|| softmax::select(ty, args)),
+            .or_else(|| image(resize::select(ty, args, source)))
+            .or_else(|| lanes(softmax::select(ty, args)))
+            .or_else(|| lanes(norm::select(ty, args)))
+            .or_else(|| topk::select(ty, args)),
     }
 }
 

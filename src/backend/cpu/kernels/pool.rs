@@ -1,6 +1,7 @@
 //! AVERAGE_POOL_2D, MAX_POOL_2D and L2_POOL_2D: windows folded for channels side by side. Results are those of the plain
 //! evaluation, byte for byte.
 
+use super::elementwise::half::{narrow, widen};
 use super::elementwise::Element;
 use super::kernel::{input, output};
 use super::vector::{Level, Loop};
@@ -25,12 +26,13 @@ pub(super) fn select(ty: OperationType, args: &Args) -> Option<Box<dyn Kernel>> 
     }
     let geometry = PoolGeometry::from_args(args).ok()?;
     let cells = geometry.height.kernel.checked_mul(geometry.width.kernel)?;
-    if geometry.nchw || cells > MAX_CELLS {
+    if cells > MAX_CELLS {
         return None;
     }
     let out = args.output(0).ok()?;
     match out.ty {
-        TENSOR_FLOAT32 => floats(ty, geometry),
+        TENSOR_FLOAT32 => floats(ty, geometry, |x: f32| x, |x| x),
+        TENSOR_FLOAT16 => floats(ty, geometry, widen, narrow),
         TENSOR_QUANT8_ASYMM => match ty {
             MAX_POOL_2D => greatest::<u8>(geometry, out),
             _ => average(geometry, out, |q: u8| q.into(), |q| q as u8),
@@ -43,22 +45,28 @@ pub(super) fn select(ty: OperationType, args: &Args) -> Option<Box<dyn Kernel>> 
     }
 }
 
-fn floats(ty: OperationType, geometry: PoolGeometry) -> Option<Box<dyn Kernel>> {
+fn floats<T: Element>(
+    ty: OperationType,
+    geometry: PoolGeometry,
+    number: impl Fn(T) -> f32 + Send + Sync + 'static,
+    element: impl Fn(f32) -> T + Send + Sync + 'static,
+) -> Option<Box<dyn Kernel>> {
     let activation = activation(geometry.activation);
+    let finish = move |x| element(activation(x));
     match ty {
         OperationType::MAX_POOL_2D => {
             // A NaN wins and stays.
             let larger = |max: f32, x: f32| if x > max || x.is_nan() { x } else { max };
-            pool(geometry, f32::NEG_INFINITY, larger, move |max, _| activation(max))
+            pool(geometry, f32::NEG_INFINITY, move |max, x| larger(max, number(x)), move |max, _| finish(max))
         }
         OperationType::AVERAGE_POOL_2D => {
-            pool(geometry, 0.0, |sum, x: f32| sum + x, move |sum, cells| activation(sum / cells as f32))
+            pool(geometry, 0.0, move |sum, x| sum + number(x), move |sum, cells| finish(sum / cells as f32))
         }
         _ => pool(
             geometry,
             0.0,
-            |sum, x: f32| sum + x * x,
-            move |sum: f32, cells| activation((sum / cells as f32).sqrt()),
+            move |sum, x| sum + number(x) * number(x),
+            move |sum: f32, cells| finish((sum / cells as f32).sqrt()),
         ),
     }
 }

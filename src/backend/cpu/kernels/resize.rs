@@ -1,6 +1,7 @@
 //! RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR of channels-last images. Results are those of the plain evaluation, byte
 //! for byte.
 
+use super::elementwise::half::{narrow, widen};
 use super::elementwise::{round, Element};
 use super::kernel::{input, output};
 use super::vector::{Level, Loop};
@@ -21,7 +22,7 @@ pub(super) fn select(ty: OperationType, args: &Args, source: &Source) -> Option<
         return None;
     }
     let geometry = ResizeGeometry::from_args(args).ok()?;
-    if geometry.nchw || geometry.out_height.max(geometry.out_width) > MAX_CELLS {
+    if geometry.out_height.max(geometry.out_width) > MAX_CELLS {
         return None;
     }
     let nearest = ty == OperationType::RESIZE_NEAREST_NEIGHBOR;
@@ -46,6 +47,7 @@ pub(super) fn select(ty: OperationType, args: &Args, source: &Source) -> Option<
     }
     match args.get(0).ok()?.ty() {
         TENSOR_FLOAT32 => bilinear(geometry, rows, columns, |x: f32| x, |x| x),
+        TENSOR_FLOAT16 => bilinear(geometry, rows, columns, widen, narrow),
         TENSOR_QUANT8_ASYMM => {
             bilinear(geometry, rows, columns, |q: u8| q.into(), |x| round(within(x, 0.0, 255.0)) as u8)
         }

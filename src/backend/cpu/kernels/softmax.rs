@@ -1,4 +1,4 @@
-//! SOFTMAX and LOG_SOFTMAX along the last axis. Bytes are those of the plain evaluation; floats are summed in a fixed order
+//! SOFTMAX and LOG_SOFTMAX of lanes whose elements lie side by side. Bytes are those of the plain evaluation; floats are summed in a fixed order
 //! of their own, the same on every machine and for any number of threads.
 
 use super::elementwise::half::{narrow, widen};
@@ -28,7 +28,7 @@ pub(super) fn select(ty: OperationType, args: &Args) -> Option<Box<dyn Kernel>> 
     };
     let (input, beta) = (args.get(0).ok()?, args.f32(1).ok()?);
     let lanes = Lanes::new(input.dims(), axis).ok()?;
-    if lanes.stride != 1 || lanes.len > MAX_LANE {
+    if lanes.len == 0 || lanes.len > MAX_LANE {
         return None;
     }
     let (level, len, logarithm) = (Level::detect(), lanes.len, ty == OperationType::LOG_SOFTMAX);

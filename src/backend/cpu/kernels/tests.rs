@@ -1,12 +1,14 @@
 //! Each kernel against the plain evaluation of its operation: the same bytes for 8-bit types, the same numbers but for
 //! the order of additions for floats.
 
+use super::forms::tests::others;
 use super::*;
 use crate::backend::cpu::pool::ThreadPool;
 use crate::memory::{Access, Accessed, AlignedBuf, ClientSlice, Mapping, Slab, Target, View};
 use crate::ops::testing::{int, tensor, Tensor};
 use crate::ops::{evaluate, Arg, NeverInterrupted, Operation, Run};
 use crate::tensor::{ChannelQuant, OperandType, TensorInfo};
+use half::f16;
 use proptest::prelude::*;
 use OperandType::*;
 
@@ -88,8 +90,8 @@ pub(super) fn operands(
 const BEFORE: usize = 67;
 const AFTER: usize = 133;
 
-/// Runs a call both ways, by each instruction set, on one thread and on several, and compares. Whether there were kernels
-/// for it.
+/// Runs a call both ways, in all its forms, by each instruction set, on one thread and on several, and compares. Whether
+/// there were kernels for it.
 pub(super) fn compare(
     operation: &Operation,
     signature_index: usize,
@@ -97,15 +99,18 @@ pub(super) fn compare(
     output: TensorInfo,
     threads: usize,
 ) -> Result<bool, TestCaseError> {
-    for isa in isa::Isa::available() {
-        let Some(alone) = compare_on(isa, operation, signature_index, inputs, output.clone(), 1)? else {
-            return Ok(false);
-        };
-        let together = compare_on(isa, operation, signature_index, inputs, output.clone(), threads)?;
-        prop_assert!(
-            together.as_deref() == Some(&alone[..]),
-            "{isa:?}: {threads} threads give other bytes than one"
-        );
+    let call = (inputs.to_vec(), output);
+    for (inputs, output) in others(operation, signature_index, &call).iter().chain([&call]) {
+        for isa in isa::Isa::available() {
+            let Some(alone) = compare_on(isa, operation, signature_index, inputs, output.clone(), 1)? else {
+                return Ok(false);
+            };
+            let together = compare_on(isa, operation, signature_index, inputs, output.clone(), threads)?;
+            prop_assert!(
+                together.as_deref() == Some(&alone[..]),
+                "{isa:?}: {threads} threads give other bytes than one"
+            );
+        }
     }
     Ok(true)
 }
@@ -153,6 +158,19 @@ fn compare_on(
         let (fast, plain): (&[f32], &[f32]) = (bytemuck::cast_slice(&data), bytemuck::cast_slice(&plain));
         for (i, (a, b)) in fast.iter().zip(plain).enumerate() {
             prop_assert!((a - b).abs() < 1e-4, "{:?}, element {}: {} and {}", isa, i, a, b);
+        }
+    } else if output.ty == TENSOR_FLOAT16 {
+        let (fast, plain): (&[f16], &[f16]) = (bytemuck::cast_slice(&data), bytemuck::cast_slice(&plain));
+        for (i, (a, b)) in fast.iter().zip(plain).map(|(a, b)| (a.to_f32(), b.to_f32())).enumerate() {
+            // Sums that lie between two half floats may go to one or to the other.
+            prop_assert!(
+                (a - b).abs() < 1e-4 + b.abs() / 1024.0,
+                "{:?}, element {}: {} and {}",
+                isa,
+                i,
+                a,
+                b
+            );
         }
     } else {
         prop_assert_eq!(&data[..], &plain[..], "{:?}", isa);

@@ -1,6 +1,7 @@
 //! Kernels of one input and few parameters against the plain evaluation.
 
 use super::twins::{compare, Noise, Within};
+use crate::ops::image::ordered;
 use crate::ops::testing::{boolean, float, i32s, int, tensor, Tensor};
 use crate::ops::OperationType::{self, *};
 use crate::tensor::{OperandType, OperandType::*, TensorInfo};
@@ -47,23 +48,27 @@ proptest! {
     fn pools_give_the_same_bytes(
         ty in prop::sample::select(vec![AVERAGE_POOL_2D, MAX_POOL_2D, L2_POOL_2D]), element in element(),
         dims in [1u32..3, 1u32..12, 1u32..12, 1u32..80], kernel in [1i32..5, 1i32..5], stride in 1i32..4,
-        scheme in 1i32..3, activation in 0i32..4, seed in any::<u32>(),
+        scheme in 1i32..3, activation in 0i32..4, channels_first in any::<bool>(), seed in any::<u32>(),
     ) {
-        let element = if ty == L2_POOL_2D { TENSOR_FLOAT32 } else { element };
+        let element = if ty == L2_POOL_2D && element.is_quant8_asymm() { TENSOR_FLOAT32 } else { element };
         let [width, height] = kernel;
-        let parameters = [scheme, stride, stride, width, height, activation].map(int);
+        let mut parameters = [scheme, stride, stride, width, height, activation].map(int).to_vec();
+        parameters.push(boolean(channels_first));
+        let dims = ordered(dims, channels_first);
         call(ty, (element, &dims), &parameters, 1, Within::SameBytes, seed)?;
     }
 
     #[test]
     fn resizes_give_the_same_bytes(
         nearest in any::<bool>(), element in element(), dims in (1u32..3, 1u32..9, 1u32..9, size()).prop_map(|(n, h, w, c)| [n, h, w, c]),
-        to in [1i32..20, 1i32..20], corners in any::<bool>(), centres in any::<bool>(), seed in any::<u32>(),
+        to in [1i32..20, 1i32..20], corners in any::<bool>(), centres in any::<bool>(),
+        channels_first in any::<bool>(), seed in any::<u32>(),
     ) {
         let ty = if nearest { RESIZE_NEAREST_NEIGHBOR } else { RESIZE_BILINEAR };
         let parameters =
-            [int(to[0]), int(to[1]), boolean(false), boolean(corners), boolean(centres && !corners)];
-        call(ty, (element, &dims), &parameters, 1, Within::SameBytes, seed)?;
+            [int(to[0]), int(to[1]), boolean(channels_first), boolean(corners), boolean(centres && !corners)];
+        let dims = ordered(dims, channels_first);
+        prop_assert!(call(ty, (element, &dims), &parameters, 1, Within::SameBytes, seed)?);
     }
 
     #[test]
@@ -115,6 +120,64 @@ proptest! {
         let inputs = [Some(Noise(seed).tensor(input)), Some(beta), Some(int(1))];
         let within = if element.is_float() { Within::Relative(2e-6) } else { Within::SameBytes };
         prop_assert!(compare(ty, &inputs, 1, &[out], within)?);
+    }
+
+    #[test]
+    fn lanes_along_any_axis_are_near(
+        ty in prop::sample::select(vec![SOFTMAX, LOG_SOFTMAX, L2_NORMALIZATION, LOCAL_RESPONSE_NORMALIZATION]), element in element(),
+        dims in prop::collection::vec(size(), 1..5).prop_filter("large", |dims| dims.iter().product::<u32>() <= 20_000), axis in 0usize..4,
+        radius in prop::sample::select(vec![0i32, 1, 2, 5, 100, i32::MAX]), power in prop::sample::select(vec![0.5f32, 0.75, 1.0, 0.6]),
+        seed in any::<u32>(),
+    ) {
+        let takes_bytes = [SOFTMAX, L2_NORMALIZATION].contains(&ty);
+        let element = if element.is_quant8_asymm() && !takes_bytes { TENSOR_FLOAT32 } else { element };
+        let number = |x: f32| match element {
+            TENSOR_FLOAT16 => tensor(TensorInfo::new(FLOAT16, &[]), &[f16::from_f32(x)]),
+            _ => float(x),
+        };
+        let mut inputs = vec![Noise(seed).tensor(info(element, &dims))];
+        inputs.extend(match ty {
+            L2_NORMALIZATION => vec![],
+            LOCAL_RESPONSE_NORMALIZATION => vec![int(radius), number(1.0), number(0.25), number(power)],
+            _ => vec![number(0.3)],
+        });
+        inputs.push(int((axis % dims.len()) as i32));
+        let (scale, zero) = if ty == SOFTMAX { (1.0 / 256.0, 0) } else { (1.0 / 128.0, 128) };
+        let out = match element {
+            TENSOR_QUANT8_ASYMM => TensorInfo::quantised(element, &[], scale, zero),
+            TENSOR_QUANT8_ASYMM_SIGNED => TensorInfo::quantised(element, &[], scale, zero - 128),
+            _ => TensorInfo::new(element, &[]),
+        };
+        let inputs: Vec<_> = inputs.into_iter().map(Some).collect();
+        let within = if element.is_float() { Within::Relative(2e-6) } else { Within::SameBytes };
+        prop_assert!(compare(ty, &inputs, 1, &[out], within)?);
+    }
+
+    #[test]
+    fn instances_are_near(
+        half in any::<bool>(), dims in (1u32..4, 1u32..20, 1u32..20, size()).prop_map(|(n, h, w, c)| [n, h, w, c]),
+        channels_first in any::<bool>(), seed in any::<u32>(),
+    ) {
+        let element = if half { TENSOR_FLOAT16 } else { TENSOR_FLOAT32 };
+        let number = |x: f32| if half { tensor(TensorInfo::new(FLOAT16, &[]), &[f16::from_f32(x)]) } else { float(x) };
+        let parameters = [number(1.5), number(0.25), number(0.125), boolean(channels_first)];
+        let dims = ordered(dims, channels_first);
+        prop_assert!(call(INSTANCE_NORMALIZATION, (element, &dims), &parameters, 1, Within::Relative(2e-6), seed)?);
+    }
+
+    #[test]
+    fn the_largest_are_the_same(
+        element in prop::sample::select(vec![TENSOR_FLOAT32, TENSOR_FLOAT16, TENSOR_INT32, TENSOR_QUANT8_ASYMM, TENSOR_QUANT8_ASYMM_SIGNED]),
+        rows in 1u32..9, row in prop::sample::select(vec![1u32, 2, 16, 63, 64, 65, 129, 1001]), k in 1i32..70, sorted in any::<bool>(), seed in any::<u32>(),
+    ) {
+        let mut input = Noise(seed).tensor(info(element, &[rows, row]));
+        if sorted && element == TENSOR_INT32 {
+            bytemuck::cast_slice_mut::<u8, i32>(&mut input.data).sort();
+        }
+        let outputs = [info(element, &[]), TensorInfo::new(TENSOR_INT32, &[])];
+        let k = k.min(row as i32);
+        let found = compare(TOPK_V2, &[Some(input), Some(int(k))], 1, &outputs, Within::SameBytes)?;
+        prop_assert_eq!(found, k <= 64);
     }
 
     #[test]
@@ -189,18 +252,21 @@ fn large_calls_have_kernels_and_give_the_same() {
         same(SPACE_TO_BATCH_ND, &[1, 64, 60, 17], &[i32s(&[2], &[2, 3]), i32s(&[2, 2], &[1, 1, 2, 4])]);
         same(GATHER, &[1000, 300], &[int(0), i32s(&[4], &[999, 0, 5, 5])]);
         same(RESIZE_NEAREST_NEIGHBOR, &image, &[int(100), int(90), boolean(false)]);
-        if element != TENSOR_FLOAT16 {
-            same(MAX_POOL_2D, &image, &[2, 2, 2, 3, 3, 0].map(int));
-            same(AVERAGE_POOL_2D, &image, &[2, 1, 1, 61, 57, 0].map(int));
-            same(RESIZE_BILINEAR, &image, &[int(100), int(90), boolean(false)]);
-        }
+        same(MAX_POOL_2D, &image, &[2, 2, 2, 3, 3, 0].map(int));
+        same(AVERAGE_POOL_2D, &image, &[2, 1, 1, 61, 57, 0].map(int));
+        same(RESIZE_BILINEAR, &image, &[int(100), int(90), boolean(false)]);
+        same(RESIZE_BILINEAR, &[1, 67, 57, 61], &[int(100), int(90), boolean(true)]);
         same(MEAN, &image, &[i32s(&[2], &[1, 2]), int(1)]);
     }
     // Numbers without an order, both zeros, and no number that is larger than another.
     let (nan, out) = (f32::NAN, TensorInfo::new(TENSOR_INT32, &[]));
     for row in [[0.0, -0.0, 0.0], [nan, 1.0, nan], [-nan, -1.0, -nan], [nan, f32::INFINITY, -nan]] {
+        let row = tensor(TensorInfo::new(TENSOR_FLOAT32, &[3]), &row);
+        let largest = [info(TENSOR_FLOAT32, &[]), out.clone()];
+        let inputs = [Some(row.clone()), Some(int(2))];
+        assert!(compare(TOPK_V2, &inputs, 1, &largest, Within::SameBytes).unwrap());
         for ty in [ARGMAX, ARGMIN] {
-            let row = tensor(TensorInfo::new(TENSOR_FLOAT32, &[3]), &row);
+            let row = row.clone();
             let inputs = [Some(row), Some(int(0))];
             assert!(compare(ty, &inputs, 1, std::slice::from_ref(&out), Within::SameBytes).unwrap());
         }

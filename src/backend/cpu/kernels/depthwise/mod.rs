@@ -21,7 +21,7 @@ use crate::tensor::OperandType;
 
 /// A kernel for this call of DEPTHWISE_CONV_2D.
 pub(super) fn select(isa: Isa, args: &Args, source: &mut Source) -> Option<Box<dyn Kernel>> {
-    let geometry = DepthwiseGeometry::from_args(args).ok().filter(|g| !g.nchw && rows::are_small(g))?;
+    let geometry = DepthwiseGeometry::from_args(args).ok().filter(rows::are_small)?;
     match args.get(0).ok()?.ty() {
         OperandType::TENSOR_FLOAT32 => float::select(isa, geometry, args, source),
         ty if ty.is_quant8_asymm() => quantised::select(geometry, args, source),

@@ -1,5 +1,6 @@
 //! LSTMs against the plain evaluation.
 
+use crate::backend::cpu::kernels::forms::tests::optional_in_halves;
 use crate::backend::cpu::kernels::twins::{compare, Noise, Within};
 use crate::ops::testing::{boolean, float, int, tensor, Tensor};
 use crate::ops::OperationType::{LSTM, UNIDIRECTIONAL_SEQUENCE_LSTM};
@@ -79,10 +80,15 @@ fn check(
         None => (LSTM, vec![batch, sizes[0]], 4),
     };
     let inputs = inputs(parts, (&dims, batch), sizes, parameters, time_major, seed);
-    let outputs = vec![TensorInfo::new(TENSOR_FLOAT32, &[]); outputs];
+    let output = TensorInfo::new(TENSOR_FLOAT32, &[]);
     // A norm of few units makes much of the last bits.
     let bound = if parts.norms { 1e-3 } else { 2e-5 };
-    prop_assert!(compare(ty, &inputs, 1, &outputs, Within::Relative(bound))?);
+    prop_assert!(compare(ty, &inputs, 1, &vec![output.clone(); outputs], Within::Relative(bound))?);
+    if parts.norms {
+        return Ok(()); // more than the last bits of half floats
+    }
+    let (inputs, output) = optional_in_halves(&inputs, &output);
+    prop_assert!(compare(ty, &inputs, 1, &vec![output; outputs], Within::Relative(bound))?);
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use crate::ops::Args;
 
 /// A kernel for this call of GROUPED_CONV_2D.
 pub fn select(isa: Isa, args: &Args, source: &mut Source) -> Option<Box<dyn Kernel>> {
-    let whole = ConvGeometry::from_grouped_args(args).ok().filter(|g| !g.nchw && g.groups <= MOST_PARTS)?;
+    let whole = ConvGeometry::from_grouped_args(args).ok().filter(|g| g.groups <= MOST_PARTS)?;
     let size = args.get(0).ok()?.ty().element_size()?;
     let (depth, columns) = (whole.input.channels / whole.groups, whole.out_channels / whole.groups);
     let input = ImageDims { channels: depth, ..whole.input };

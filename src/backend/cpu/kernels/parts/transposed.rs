@@ -16,7 +16,7 @@ use std::ops::Range;
 
 /// A kernel for this call of TRANSPOSE_CONV_2D.
 pub fn select(isa: Isa, args: &Args, source: &mut Source) -> Option<Box<dyn Kernel>> {
-    let whole = TransposeGeometry::from_args(args).ok().filter(|g| !g.nchw)?;
+    let whole = TransposeGeometry::from_args(args).ok()?;
     let size = args.get(0).ok()?.ty().element_size()?;
     let (across, mut parts) = (classes(&whole.width)?, Vec::new());
     for rows in classes(&whole.height)? {
