@@ -4,14 +4,13 @@ use std::path::{Path, PathBuf};
 
 /// Where the interface descriptions lie, each at the path its package names.
 const AIDL_ROOT: &str = "aidl";
-/// The frozen interface that every object of this package answers to.
-const NN_PACKAGE: &str = "aidl/android/hardware/neuralnetworks";
-const NN_VERSION: i32 = 4;
-const NN_HASH: &str = "53178f8de9b8861df391cf0593f6f3e08adad33d";
-/// Our own extension of the device, which counts its versions by itself. What AIDL calls an interface without a hash.
-const DIAGNOSTICS_PACKAGE: &str = "aidl/vendor/nnhal/diagnostics";
-const DIAGNOSTICS_VERSION: i32 = 2;
-const DIAGNOSTICS_HASH: &str = "notfrozen";
+/// The frozen interfaces, each with its version and hash: NNAPI's, which is the platform's, and our own extensions, which
+/// count their versions by themselves. `tests/interface_pins` holds ours, and tells the hash of one that has changed.
+const FROZEN: [(&str, i32, &str); 3] = [
+    ("aidl/android/hardware/neuralnetworks", 4, "53178f8de9b8861df391cf0593f6f3e08adad33d"),
+    ("aidl/vendor/nnhal/burst", 1, "574ff1921c44160e7ee37a85fc99e1e6abcda0ff"),
+    ("aidl/vendor/nnhal/diagnostics", 2, "b62f35376ff569faa34b6971da9b483cb23fa543"),
+];
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
@@ -57,11 +56,8 @@ fn aidl() {
     let mut builder = rsbinder_aidl::Builder::new().include_dir(AIDL_ROOT).output("nnapi.rs");
     for file in &files {
         builder = builder.source(file);
-        if file.starts_with(NN_PACKAGE) {
-            builder = builder.version(NN_VERSION).hash(NN_HASH);
-        }
-        if file.starts_with(DIAGNOSTICS_PACKAGE) {
-            builder = builder.version(DIAGNOSTICS_VERSION).hash(DIAGNOSTICS_HASH);
+        if let Some((_, version, hash)) = FROZEN.iter().find(|(package, ..)| file.starts_with(package)) {
+            builder = builder.version(*version).hash(*hash);
         }
     }
     if let Err(error) = builder.generate() {

@@ -5,7 +5,7 @@
 #   android/build.sh --generated                                     what Soong needs to build from source
 #
 # Needs NDK r26 or newer, and the Rust targets: rustup target add aarch64-linux-android armv7-linux-androideabi
-# x86_64-linux-android. With a nightly toolchain and its rust-src, NNHAL_BRANCH_PROTECTION=1 builds arm64 with BTI and PAC,
+# x86_64-linux-android. NNHAL_PREBUILT names another directory than android/prebuilt. With a nightly toolchain and its rust-src, NNHAL_BRANCH_PROTECTION=1 builds arm64 with BTI and PAC,
 # the standard library included.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -14,6 +14,7 @@ name=android.hardware.neuralnetworks-service.nnhal
 # statx, which the driver asks about files with, is there since this one.
 api=${NNHAL_ANDROID_API:-30}
 target_dir=${CARGO_TARGET_DIR:-target}
+prebuilt=${NNHAL_PREBUILT:-android/prebuilt}
 
 fail() { echo "build.sh: $*" >&2; exit 1; }
 
@@ -30,29 +31,37 @@ fi
 tools=$(echo "$ANDROID_NDK_HOME"/toolchains/llvm/prebuilt/*/bin)
 [ -x "$tools/llvm-strip" ] || fail "no tools in $tools"
 
-build() { # ARCH TARGET CLANG
-  local arch=$1 target=$2 linker=$tools/$3$api-clang variable flags=() std=()
+targets=() std=()
+
+# choose ARCH TARGET CLANG: to be built, too.
+choose() {
+  local linker=$tools/$3$api-clang variable flags
   [ -x "$linker" ] || fail "no $linker"
-  variable=CARGO_TARGET_$(tr a-z- A-Z_ <<<"$target")
+  variable=CARGO_TARGET_$(tr a-z- A-Z_ <<<"$2")
   # Kernels with pages of 16 KiB load nothing that is aligned to less.
   flags=(-C link-arg=-Wl,-z,max-page-size=16384)
-  if [ "$arch" = arm64 ] && [ "${NNHAL_BRANCH_PROTECTION:-0}" = 1 ]; then
+  if [ "$1" = arm64 ] && [ "${NNHAL_BRANCH_PROTECTION:-0}" = 1 ]; then
     flags+=(-Z branch-protection=bti,pac-ret -C link-arg=-Wl,-z,force-bti)
     std=(-Z build-std=std,panic_unwind)
   fi
-  env "${variable}_LINKER=$linker" "${variable}_RUSTFLAGS=${flags[*]}" \
-    cargo build --locked --release --no-default-features --bin nnhald --target "$target" "${std[@]}"
-  mkdir -p "android/prebuilt/$arch"
-  "$tools/llvm-strip" -o "android/prebuilt/$arch/$name" "$target_dir/$target/release/nnhald"
-  echo "build.sh: android/prebuilt/$arch/$name"
+  export "${variable}_LINKER=$linker" "${variable}_RUSTFLAGS=${flags[*]}"
+  targets+=("$1 $2")
 }
 
 [ $# -gt 0 ] || set -- arm64 arm x86_64
 for arch in "$@"; do
   case $arch in
-    arm64) build arm64 aarch64-linux-android aarch64-linux-android ;;
-    arm) build arm armv7-linux-androideabi armv7a-linux-androideabi ;;
-    x86_64) build x86_64 x86_64-linux-android x86_64-linux-android ;;
+    arm64) choose arm64 aarch64-linux-android aarch64-linux-android ;;
+    arm) choose arm armv7-linux-androideabi armv7a-linux-androideabi ;;
+    x86_64) choose x86_64 x86_64-linux-android x86_64-linux-android ;;
     *) fail "$arch is not one of arm64, arm and x86_64" ;;
   esac
+done
+# In one go, so that no core waits for the last file of each.
+cargo build --locked --release --no-default-features --bin nnhald "${targets[@]/#* /--target=}" ${std[@]+"${std[@]}"}
+for chosen in "${targets[@]}"; do
+  read -r arch target <<<"$chosen"
+  mkdir -p "$prebuilt/$arch"
+  "$tools/llvm-strip" -o "$prebuilt/$arch/$name" "$target_dir/$target/release/nnhald"
+  echo "build.sh: $prebuilt/$arch/$name"
 done

@@ -5,11 +5,10 @@
 #   android/check.sh files               what is in android/
 #   android/check.sh check [TARGET...]   compiles, without names for all three targets
 #   android/check.sh platform            compiles against what stands in for the platform's own binder library
-#   android/check.sh link                links for arm64, against stubs of the platform's libraries
-#   android/check.sh                     all of these
+#   android/check.sh link                builds by android/build.sh, and links with stubs of the platform's libraries
+#   android/check.sh                     files, platform and link
 #
-# What is linked cannot run: it has the functions that android/symbols lists, which is what the daemon may need of the
-# platform, and no start code, which is the NDK's. A new name there must be one that vendors may use (bionic's
+# What is linked cannot run (android/stub_ndk). A new name in android/symbols must be one that vendors may use (bionic's
 # libc.map.txt and its like) since API level 30.
 #
 # Debian has a rustc with the sources of its standard library, which cargo builds for any target.
@@ -44,30 +43,45 @@ platform() {
   say "libbinder_rs: type-check"
 }
 
-link() {
-  local arm64=aarch64-linux-android stubs=$target_dir/android-stubs lld list library
-  lld=$(rustc --print sysroot)/lib/rustlib/x86_64-unknown-linux-gnu/bin/rust-lld
-  debian_rustc "$target_dir"
-  # What is linked does not run: how well it is optimised makes no difference.
-  export RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=$target_dir/android CARGO_PROFILE_RELEASE_DEBUG=0 CARGO_PROFILE_RELEASE_OPT_LEVEL=1
-  mkdir -p "$stubs"
-  echo 'INPUT()' >"$stubs/empty.ld"
-  for list in android/symbols/*.txt; do
-    library=$(basename "$list" .txt)
-    "$lld" -flavor gnu -m aarch64linux -shared -soname "$library.so" -o "$stubs/$library.so" \
-      $(sed 's/.*/--defsym=&=0/' "$list") "$stubs/empty.ld"
-  done
-  # As android/build.sh does, the standard library with BTI and PAC as well.
-  local flags=(-Z branch-protection=bti,pac-ret -C linker-flavor=ld.lld -C "linker=$lld" -L "$stubs"
-    -C link-arg=-zmax-page-size=16384 -C link-arg=-zforce-bti -C link-arg=--entry=main
-    -C link-arg=--dynamic-linker=/system/bin/linker64)
-  CARGO_TARGET_AARCH64_LINUX_ANDROID_RUSTFLAGS="${flags[*]}" \
-    cargo build --locked --release -Z build-std=std,panic_unwind --target "$arm64" --no-default-features --bin nnhald
-  local program=$CARGO_TARGET_DIR/$arm64/release/nnhald
-  readelf -lW "$program" | awk '$1 == "LOAD" { count++; if ($NF != "0x4000") exit 1 } END { exit !count }' ||
+# elf ARCH MACHINE: what android/build.sh made for ARCH is what a device's loader takes, and needs no other library.
+elf() {
+  local program=$prebuilt/$1/android.hardware.neuralnetworks-service.nnhal others
+  readelf -hW "$program" | grep -q "Machine: *$2" || fail "$program is not for $2"
+  readelf -lW "$program" | awk '$1 == "LOAD" { count++; wrong += $NF != "0x4000" } END { exit wrong || !count }' ||
     fail "a segment of $program is not aligned to 16 KiB"
-  readelf -nW "$program" | grep -q 'BTI, PAC' || fail "$program is not marked as having BTI and PAC throughout"
-  say "$arm64: links with what android/symbols lists, for pages of 16 KiB, with BTI and PAC"
+  # The NDK has libunwind as an archive.
+  others=$(readelf -dW "$program" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -vxE 'lib(c|dl|log|m|unwind)\.so' || true)
+  [ -z "$others" ] || fail "$program needs $others"
+}
+
+link() {
+  local ndk=$target_dir/android-stubs
+  prebuilt=$target_dir/android-prebuilt
+  rm -rf "$ndk" "$prebuilt"
+  android/stub_ndk/make.sh "$ndk"
+  debian_rustc "$target_dir"
+  (
+    # What is not optimised is compiled in a fraction of the time, and refers to all that the same code refers to when optimised:
+    # less of it is found to be of no use. What an optimiser may call by itself (memcpy and its like) is there anyway.
+    export RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=$target_dir/android CARGO_PROFILE_RELEASE_DEBUG=0 CARGO_PROFILE_RELEASE_OPT_LEVEL=0
+    # Debian has the standard library as sources.
+    export CARGO_UNSTABLE_BUILD_STD=std,panic_unwind
+    ANDROID_NDK_HOME=$ndk NNHAL_BRANCH_PROTECTION=1 NNHAL_PREBUILT=$prebuilt android/build.sh
+  )
+  elf arm64 AArch64
+  elf arm ARM
+  elf x86_64 'Advanced Micro Devices X86-64'
+  readelf -nW "$prebuilt"/arm64/* | grep -q 'BTI, PAC' || fail "arm64 is not marked as having BTI and PAC throughout"
+  say "arm64, arm, x86_64: link with what android/symbols lists, for pages of 16 KiB; arm64 with BTI and PAC"
+}
+
+# docs/ANDROID.md lists the crates that the daemon is made of.
+crates() {
+  local listed made
+  listed=$(sed -n 's/^| \([a-z0-9_-]*\) | \([0-9][0-9.]*\) | .*/\1 \2/p' docs/ANDROID.md | sort -u)
+  made=$(cargo tree --locked --no-default-features --edges normal --target aarch64-linux-android --prefix none --format '{p}' |
+    awk '$1 != "" && $1 != "nnhal" { sub("v", "", $2); print $1, $2 }' | sort -u)
+  diff <(echo "$listed") <(echo "$made") || fail "docs/ANDROID.md lists other crates (<) than the daemon has (>)"
 }
 
 # Checkers for what is in android/, as far as Debian has them.
@@ -84,6 +98,7 @@ files() {
     unformatted=$(bpfmt -l "$file") || fail "bpfmt cannot read $file"
     [ -z "$unformatted" ] || fail "$file is not formatted: bpfmt -d $file"
   done
+  crates
   xmllint --noout android/*.xml android/apex/*.xml
   python3 -m json.tool android/apex/apex_manifest.json >/dev/null
   # Against a small policy of our own that has the types, macros and neverallow rules that ours meets on a device. A kernel
@@ -102,12 +117,12 @@ files() {
     fi
   done
   rm -f "$policy"
-  say "Android.bp, manifests and policy: well-formed"
+  say "Android.bp, manifests and policy: well-formed; the list of crates is current"
 }
 
 targets="aarch64-linux-android armv7-linux-androideabi x86_64-linux-android"
 case ${1:-} in
-  '') files && platform && check $targets && link ;;
+  '') files && platform && link ;;
   link) link ;;
   files) files ;;
   platform) platform ;;

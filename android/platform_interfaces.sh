@@ -13,7 +13,8 @@ shift 4
 
 declare -A flags=(
   [android/hardware/neuralnetworks]="--version=4 --hash=53178f8de9b8861df391cf0593f6f3e08adad33d"
-  [vendor/nnhal/diagnostics]="--version=2 --hash=notfrozen"
+  [vendor/nnhal/burst]="--version=1 --hash=574ff1921c44160e7ee37a85fc99e1e6abcda0ff"
+  [vendor/nnhal/diagnostics]="--version=2 --hash=b62f35376ff569faa34b6971da9b483cb23fa543"
 )
 
 # The directories that packages begin in.

@@ -102,6 +102,12 @@ pub use generated::android::hardware::neuralnetworks::IPreparedModel::{
 };
 /// The version of our extension that tells of the driver.
 pub const DIAGNOSTICS_VERSION: i32 = generated::vendor::nnhal::diagnostics::IDiagnostics::VERSION;
+/// The hash of that version.
+pub const DIAGNOSTICS_HASH: &str = generated::vendor::nnhal::diagnostics::IDiagnostics::HASH;
+/// The version of our extension for bursts over queues.
+pub const BURST_VERSION: i32 = generated::vendor::nnhal::burst::IFmqBurst::VERSION;
+/// The hash of that version.
+pub const BURST_HASH: &str = generated::vendor::nnhal::burst::IFmqBurst::HASH;
 
 /// The interface's name of a status; `None` for a number that it does not know.
 pub fn status_name(status: ErrorStatus) -> Option<&'static str> {

@@ -26,7 +26,7 @@ for what in "$@"; do
   case $what in
     corpus) run "--test service" ops_corpus:: ;;
     models) run "--test service" cache_models:: && run --lib the_shared_models_import ;;
-    mounts) run --lib files_that_a_process_serves ;;
+    mounts) run --lib files_that_a_process_serves files_of_another_mount_namespace ;;
     *) echo "ignored.sh: $what is neither corpus, models nor mounts" >&2; exit 2 ;;
   esac
 done

@@ -1,7 +1,7 @@
 //! What device buffers take, against what clients may have of them.
 
 use super::BufferError;
-use crate::memory::machine_bytes;
+use crate::memory::bytes_for_clients;
 use crate::quota::{Exhausted, Permit, Quota};
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ pub struct Account {
 }
 
 impl Default for Account {
-    /// A quarter of this machine's memory for all.
+    /// Half as much for all as they may have of private memory.
     fn default() -> Self {
-        let bytes = machine_bytes() as u64 / 4;
+        let bytes = bytes_for_clients() / 2;
         Account {
             bytes: Quota::with_floor(bytes, bytes / 2, 1 << 20),
             buffers: Quota::with_floor(8192, 2048, 16),

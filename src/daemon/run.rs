@@ -6,7 +6,7 @@ use super::serve::{register, ServeError};
 use super::unix::{UnixService, SOCKET_MODE};
 use crate::backend::Backend;
 use crate::isolation::{self, Isolated};
-use crate::memory::{be_one_of_two, give_back_soon};
+use crate::memory::{be_one_of_two, give_back_soon, let_clients_have};
 use crate::scheduler::marks;
 use crate::service::Driver;
 use nix::sys::resource::{getrlimit, setrlimit, Resource};
@@ -17,10 +17,11 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// How to call the daemon.
 pub const USAGE: &str =
-    "usage: nnhald [--service unix:PATH|binder:INSTANCE] [--socket-mode OCTAL] [--data DIR|none] [--store MIB] [--threads N] [--backend-process] [--atrace] [--no-sandbox]";
+    "usage: nnhald [--service unix:PATH|binder:INSTANCE] [--socket-mode OCTAL] [--data DIR|none] [--store MIB] [--memory MIB] [--threads N] [--backend-process] [--atrace] [--no-sandbox]";
 
 const EXAMPLE: &str = "example: nnhald --service unix:/tmp/nnhal.sock --data none --threads 2";
 
@@ -62,6 +63,9 @@ pub struct Flags {
     pub data: Option<PathBuf>,
     /// MiB of compiled models to keep there for clients that give no cache files; 0 for none.
     pub store: Option<u64>,
+    /// MiB of private memory for all clients together; `None` for half of the machine's. Of device buffers there is half as
+    /// much besides.
+    pub memory: Option<u64>,
     /// Threads that compute; `None` for one per core.
     pub threads: Option<usize>,
     /// Whether the backend has a process of its own, which may die without the service.
@@ -101,7 +105,10 @@ impl Flags {
                 *switch = true;
                 continue;
             }
-            if !matches!(flag, "--service" | "--socket-mode" | "--data" | "--store" | "--threads") {
+            if !matches!(
+                flag,
+                "--service" | "--socket-mode" | "--data" | "--store" | "--memory" | "--threads"
+            ) {
                 return Err(format!("{argument:?} is not a flag of nnhald"));
             }
             let value = inline.or_else(|| arguments.next()).ok_or_else(|| format!("{flag} needs a value"))?;
@@ -109,7 +116,9 @@ impl Flags {
                 "--service" => flags.service = value.parse()?,
                 "--socket-mode" => flags.socket_mode = Some(socket_mode(&value)?),
                 "--data" => flags.data = Some(value.into()).filter(|path| path != Path::new("none")),
-                "--store" => flags.store = Some(mebibytes(&value)?),
+                "--store" => flags.store = Some(mebibytes(&value, 0)?),
+                // Below that not even small models can be prepared.
+                "--memory" => flags.memory = Some(mebibytes(&value, 16)?),
                 _ => flags.threads = Some(threads(&value)?),
             }
         }
@@ -143,6 +152,7 @@ impl Default for Flags {
             socket_mode: None,
             data: state_directory(),
             store: None,
+            memory: None,
             threads: None,
             backend_process: false,
             serve_backend: false,
@@ -159,12 +169,12 @@ fn socket_mode(text: &str) -> Result<u32, String> {
         .ok_or_else(|| format!("{text:?} is not the mode of a socket: expected an octal number such as 0660"))
 }
 
-fn mebibytes(text: &str) -> Result<u64, String> {
+fn mebibytes(text: &str, least: u64) -> Result<u64, String> {
     const MOST: u64 = 1 << 20;
     text.parse()
         .ok()
-        .filter(|n| (0..=MOST).contains(n))
-        .ok_or_else(|| format!("{text:?} is not a size in MiB: expected 0 to {MOST}"))
+        .filter(|n| (least..=MOST).contains(n))
+        .ok_or_else(|| format!("{text:?} is not a size in MiB: expected {least} to {MOST}"))
 }
 
 fn threads(text: &str) -> Result<usize, String> {
@@ -217,6 +227,7 @@ pub fn run<B: Backend + 'static>(
     flags: &Flags,
     backend: impl FnOnce(&Flags) -> std::io::Result<B>,
 ) -> Result<(), DaemonError> {
+    let began = Instant::now();
     // Before any thread starts, so that all inherit it: the signals that end the daemon come to this thread alone.
     let ending = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
     ending.thread_block().map_err(DaemonError::Signals)?;
@@ -225,6 +236,9 @@ pub fn run<B: Backend + 'static>(
     }
     raise_descriptor_limit();
     give_back_soon();
+    if let Some(mib) = flags.memory {
+        let_clients_have(mib << 20);
+    }
     // What it keeps is its own, whatever the one who started it lets others see.
     umask(Mode::from_bits_truncate(0o077));
     if flags.atrace {
@@ -251,9 +265,11 @@ pub fn run<B: Backend + 'static>(
             None
         }
     };
+    // A HAL that is declared and registers late holds up every app.
+    let taken = began.elapsed();
     confine::<B>(flags, if flags.backend_process { Processes::Starts } else { Processes::None });
     driver.open_ahead();
-    log::info!("serving {}", flags.service);
+    log::info!("serving {}, {:.1} ms after the start", flags.service, taken.as_secs_f64() * 1e3);
     let signal = ending.wait().map_err(DaemonError::Signals)?;
     log::info!("ended by {signal}");
     driver.settle();
@@ -320,9 +336,10 @@ mod tests {
         let flags = parse("").unwrap().unwrap();
         assert_eq!(flags, Flags::default());
         assert_eq!(parse("--data none").unwrap().unwrap().data, None);
-        let flags = parse("--service=unix:/a:b=c --socket-mode 0660 --data /d --store 8 --threads 3")
-            .unwrap()
-            .unwrap();
+        let flags =
+            parse("--service=unix:/a:b=c --socket-mode 0660 --data /d --store 8 --memory 64 --threads 3")
+                .unwrap()
+                .unwrap();
         let service = Endpoint::Unix("/a:b=c".into());
         let socket_mode = Some(0o660);
         let expected = Flags {
@@ -330,6 +347,7 @@ mod tests {
             socket_mode,
             data: Some("/d".into()),
             store: Some(8),
+            memory: Some(64),
             threads: Some(3),
             ..Flags::default()
         };
@@ -372,6 +390,8 @@ mod tests {
             ("--socket-mode rw", "\"rw\""),
             ("--socket-mode 7777", "\"7777\""),
             ("--store much", "much"),
+            ("--memory 15", "expected 16 to"),
+            ("--memory 99999999999", "99999999999"),
             ("--threads 0", "\"0\""),
             ("--threads many", "many"),
             ("--threads 1000000", "1000000"),

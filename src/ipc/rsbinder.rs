@@ -2,7 +2,8 @@
 //! can do as well.
 
 use super::{NotRegistered, KERNEL_DEVICE};
-use binder::{Binder, DeathRecipient, FromIBinder, ProcessState, Remotable, WIBinder};
+use binder::hub::{self, ServiceManager};
+use binder::{Binder, DeathRecipient, FromIBinder, ProcessState, Proxy, Remotable, WIBinder};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -105,10 +106,46 @@ pub fn register<I: FromIBinder + ?Sized>(
     ProcessState::init(KERNEL_DEVICE, threads).map_err(|why| NotRegistered::NoBinder(why.to_string()))?;
     // A client may call the service as soon as it is registered.
     ProcessState::start_thread_pool();
-    if binder::hub::check_interface::<I>(name).is_ok() {
+    let manager = service_manager().map_err(|why| NotRegistered::Refused(why.to_string()))?;
+    if manager.check_interface::<I>(name).is_ok() {
         return Err(NotRegistered::Taken);
     }
-    binder::hub::add_service(name, object).map_err(|why| NotRegistered::Refused(why.to_string()))
+    manager.add_service(name, object).map_err(|why| NotRegistered::Refused(why.to_string()))
+}
+
+/// The newest API level that the binder crate has a protocol for.
+const NEWEST_LEVEL: u32 = 37;
+#[cfg(target_os = "android")]
+const _: () = assert!(NEWEST_LEVEL == hub::sdk_versions::MAX_SUPPORTED);
+
+/// What the platform says its API level is; `None` where there is no such platform.
+fn api_level() -> Option<u32> {
+    #[cfg(target_os = "android")]
+    return Some(binder::get_android_sdk_version());
+    #[cfg(not(target_os = "android"))]
+    None
+}
+
+/// The service manager, by the protocol of this platform.
+fn service_manager() -> Result<Arc<ServiceManager>, StatusCode> {
+    let level = api_level();
+    if speaks_what_is_known(level) {
+        return hub::default();
+    }
+    if let Some(level) = level {
+        log::warn!("the platform has API level {level}: its service manager is spoken to like that of {NEWEST_LEVEL}");
+    }
+    // A newer service manager has kept to its protocol so far; a daemon that does not try hangs every app (the manifest
+    // declares it).
+    let context = ProcessState::as_self().context_object()?;
+    let newest = hub::android_16::BpServiceManager::from_binder(context).ok_or(StatusCode::BadType)?;
+    Ok(Arc::new(ServiceManager::Android16(newest)))
+}
+
+/// Whether the binder crate has a protocol for this API level. Of one that is newer it has the nearest, the newest: that
+/// is also what service managers for other systems speak.
+fn speaks_what_is_known(level: Option<u32>) -> bool {
+    level.is_some_and(|level| level <= NEWEST_LEVEL)
 }
 
 #[cfg(test)]
@@ -128,6 +165,14 @@ mod tests {
         fn getMemories(&self, _: &[i32]) -> BinderResult<Vec<crate::aidl::Memory>> {
             Ok(Vec::new())
         }
+    }
+
+    #[test]
+    fn a_newer_platform_is_spoken_to_like_the_newest_that_is_known() {
+        assert!(speaks_what_is_known(Some(NEWEST_LEVEL)) && speaks_what_is_known(Some(31)));
+        assert!(!speaks_what_is_known(Some(NEWEST_LEVEL + 1)) && !speaks_what_is_known(Some(10_000)));
+        // tests/vm speaks to a service manager so.
+        assert!(!speaks_what_is_known(api_level()), "this platform has no API level");
     }
 
     #[test]

@@ -96,8 +96,11 @@ pub(crate) mod tests {
     use crate::memory::{Access, Mapping};
     use std::ffi::CString;
     use std::fs::{File, OpenOptions};
+    use std::io::{Read, Write};
     use std::os::fd::{AsFd, OwnedFd};
     use std::os::unix::fs::OpenOptionsExt;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::Arc;
     use std::time::Duration;
 
     #[test]
@@ -129,7 +132,9 @@ pub(crate) mod tests {
     impl Silent {
         pub(crate) fn mount() -> Self {
             let file = tempfile::NamedTempFile::new().unwrap();
-            let server = OpenOptions::new().read(true).write(true).open("/dev/fuse").expect("FUSE");
+            let mut how = OpenOptions::new();
+            how.read(true).write(true).custom_flags(libc::O_NONBLOCK);
+            let server = how.open("/dev/fuse").expect("FUSE");
             let options =
                 format!("fd={},rootmode=100644,user_id=0,group_id=0,allow_other", server.as_raw_fd());
             let (target, options) = (path(&file), CString::new(options).unwrap());
@@ -139,6 +144,28 @@ pub(crate) mod tests {
             };
             assert_eq!(mounted, 0, "cannot mount: {}", std::io::Error::last_os_error());
             Silent { server: Some(server), file }
+        }
+
+        /// Has a server answer from here on, until what this gives is dropped: the file has 100 bytes of 7, which `reads` says
+        /// whether anybody gets.
+        pub(crate) fn answer(&self, reads: bool) -> Answering {
+            let mut server = self.server.as_ref().unwrap().try_clone().unwrap();
+            let ended = Arc::new(AtomicBool::new(false));
+            let until = ended.clone();
+            let serve = move || {
+                let mut request = vec![0; 1 << 16];
+                while !until.load(Ordering::Relaxed) {
+                    match server.read(&mut request) {
+                        Ok(_) => answer(&mut server, &request, reads),
+                        Err(_) => std::thread::sleep(Duration::from_millis(1)),
+                    }
+                }
+            };
+            Answering { ended, thread: Some(std::thread::spawn(serve)) }
+        }
+
+        pub(crate) fn path(&self) -> &std::path::Path {
+            self.file.path()
         }
 
         pub(crate) fn open(&self) -> OwnedFd {
@@ -157,6 +184,48 @@ pub(crate) mod tests {
         }
     }
 
+    /// Answers a request as linux/fuse.h has it.
+    fn answer(server: &mut File, request: &[u8], reads: bool) {
+        const GETATTR: u32 = 3;
+        const OPEN: u32 = 14;
+        const READ: u32 = 15;
+        const INIT: u32 = 26;
+        let word = |at: usize| u32::from_ne_bytes(request[at..at + 4].try_into().unwrap());
+        let words = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<_>>();
+        let (error, body) = match word(4) {
+            // Version 7.31, with writes of a page.
+            INIT => (0, words(&[7, 31, 0, 0, 0, 4096, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0])),
+            // Good for a while; inode 1, 100 bytes in a block, times, a regular file with one name.
+            GETATTR => {
+                let (times, owner) = ([0; 9], [0; 3]);
+                let file = [&[1, 0, 100, 0, 1, 0][..], &times, &[0o100_644, 1], &owner, &[4096, 0]].concat();
+                (0, words(&[&[1000, 0, 0, 0][..], &file].concat()))
+            }
+            // Read without the page cache.
+            OPEN => (0, words(&[0, 0, 1, 0])),
+            READ if !reads => return,
+            READ => (0, vec![7; 100usize.saturating_sub(word(48) as usize).min(word(56) as usize)]),
+            _ => (-libc::ENOSYS, Vec::new()),
+        };
+        let len = u32::try_from(16 + body.len()).unwrap();
+        let head = [&len.to_ne_bytes()[..], &error.to_ne_bytes(), &request[8..16]].concat();
+        // What nobody waits for any more has no answer.
+        let _ = server.write(&[head, body].concat());
+    }
+
+    /// Who answers for a file system. Ends before that does.
+    pub(crate) struct Answering {
+        ended: Arc<AtomicBool>,
+        thread: Option<std::thread::JoinHandle<()>>,
+    }
+
+    impl Drop for Answering {
+        fn drop(&mut self) {
+            self.ended.store(true, Ordering::Relaxed);
+            let _ = self.thread.take().unwrap().join();
+        }
+    }
+
     fn path(file: &tempfile::NamedTempFile) -> CString {
         CString::new(file.path().as_os_str().as_encoded_bytes()).unwrap()
     }
@@ -171,5 +240,47 @@ pub(crate) mod tests {
         let mapped = receiver.recv_timeout(Duration::from_secs(20));
         drop(silent);
         assert!(matches!(mapped, Ok(Err(MemoryError::Unsupported(_)))), "{mapped:?}");
+    }
+
+    /// Mounts where no other thread sees it what `type_name` and `options` say, and opens `name` in it.
+    fn mounted_elsewhere(type_name: &str, options: &str, name: &str) -> File {
+        let open = || {
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS | nix::sched::CloneFlags::CLONE_NEWNS)
+                .unwrap();
+            let directory = tempfile::tempdir().unwrap();
+            let c_string = |text: &str| CString::new(text).unwrap();
+            let mount = |target: &str, kind: &str, flags, options: &str| {
+                let [target, kind, options] = [target, kind, options].map(c_string);
+                // SAFETY: all are C strings that outlive the call.
+                let mounted = unsafe {
+                    libc::mount(kind.as_ptr(), target.as_ptr(), kind.as_ptr(), flags, options.as_ptr().cast())
+                };
+                assert_eq!(mounted, 0, "cannot mount: {}", std::io::Error::last_os_error());
+            };
+            mount("/", "none", libc::MS_REC | libc::MS_PRIVATE, "");
+            mount(directory.path().to_str().unwrap(), type_name, 0, options);
+            let file = File::open(directory.path().join(name)).unwrap();
+            let target = c_string(directory.path().to_str().unwrap());
+            // The file keeps it alive.
+            // SAFETY: a C string that outlives the call.
+            unsafe { libc::umount2(target.as_ptr(), libc::MNT_DETACH) };
+            file
+        };
+        std::thread::scope(|scope| scope.spawn(open).join().unwrap())
+    }
+
+    #[test]
+    #[ignore = "mounts a file system, as root: tests/ignored.sh mounts"]
+    fn files_of_another_mount_namespace_are_not_taken_for_such() {
+        let layers = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        std::fs::write(layers[0].path().join("file"), [7; 100]).unwrap();
+        let [above, below] = layers.each_ref().map(|layer| layer.path().display());
+        let file = mounted_elsewhere("overlay", &format!("lowerdir={above}:{below}"), "file");
+        assert_eq!(file_system(file.as_fd()), None, "no mount that is seen here");
+        assert_eq!(known(file.as_fd()).unwrap().device.0, 0, "and no device");
+        check(file.as_fd()).unwrap();
+        let mapping = Mapping::new(file.as_fd(), 0, 100, Access::Read).unwrap();
+        let bytes = crate::memory::ClientSlice::whole(Arc::new(mapping)).to_private().unwrap();
+        assert_eq!(bytes[..], [7; 100]);
     }
 }

@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// The part of the memory that may be taken in all, and the part of that which one client alone may hold.
+/// The part of the memory that may be taken in all unless told, and the part of that which one client alone may hold.
 const PART_OF_MACHINE: u64 = 2;
 const PART_OF_CLIENT: u64 = 2;
 /// Bytes that every client may have while the machine has them.
@@ -52,6 +52,20 @@ pub fn machine_bytes() -> usize {
     memory.map_or(1 << 30, |(pages, size)| pages.saturating_mul(size))
 }
 
+/// What clients may have in all, where that was told.
+static TOLD: OnceLock<u64> = OnceLock::new();
+
+/// Lets clients have so many bytes in all. For a process that begins, as [`be_one_of_two`] is.
+pub fn let_clients_have(bytes: u64) {
+    // Told twice, the first holds.
+    let _ = TOLD.set(bytes);
+}
+
+/// What clients may have in all: of private memory this, of device buffers half of it besides.
+pub fn bytes_for_clients() -> u64 {
+    TOLD.get().copied().unwrap_or(machine_bytes() as u64 / PART_OF_MACHINE)
+}
+
 /// Processes that share the memory which there is for clients.
 static PROCESSES: AtomicU64 = AtomicU64::new(1);
 
@@ -63,7 +77,7 @@ pub fn be_one_of_two() {
 fn private() -> &'static Arc<Quota> {
     static PRIVATE: OnceLock<Arc<Quota>> = OnceLock::new();
     PRIVATE.get_or_init(|| {
-        let total = machine_bytes() as u64 / PART_OF_MACHINE / PROCESSES.load(Ordering::Relaxed);
+        let total = bytes_for_clients() / PROCESSES.load(Ordering::Relaxed);
         Quota::with_floor(total, total / PART_OF_CLIENT, FLOOR)
     })
 }

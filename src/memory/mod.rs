@@ -39,7 +39,10 @@ pub use aligned::{AlignedBuf, Slab};
 pub use allocator::give_back_soon;
 pub use arena::Arena;
 pub use blocking::{check as check_blocking, file_type};
-pub use budget::{be_one_of_two, client_of_thread, machine_bytes, on_account_of, private_memory, Counted};
+pub use budget::{
+    be_one_of_two, bytes_for_clients, client_of_thread, let_clients_have, machine_bytes, on_account_of,
+    private_memory, Counted,
+};
 pub use device::{ClientMemory, ClientMemoryKind, DeviceMemory, Memory};
 pub use error::MemoryError;
 pub use file::is_failed_sync_file;

@@ -126,4 +126,34 @@ mod tests {
         }
         assert!(read_in_time(1, PATIENCE, never()).is_ok());
     }
+
+    #[test]
+    #[ignore = "mounts a file system, as root: tests/ignored.sh mounts"]
+    fn files_that_a_process_serves_are_read_if_they_come_in_time() {
+        let _alone = ALONE.lock().unwrap();
+        let served = crate::memory::blocking::tests::Silent::mount();
+        let answering = served.answer(true);
+        let file = File::open(served.path()).unwrap();
+        let bytes = |mapping| ClientSlice::whole(Arc::new(mapping)).to_private().unwrap();
+        let (constants, input) = (Mapping::or_copy, Mapping::for_one_use);
+        assert_eq!(bytes(constants(file.as_fd(), 10, 80, Access::Read).unwrap())[..], [7; 80]);
+        assert_eq!(bytes(input(file.as_fd(), 0, 100, Access::Read).unwrap())[..], [7; 100]);
+        assert!(matches!(constants(file.as_fd(), 50, 51, Access::Read), Err(MemoryError::Invalid(_))));
+        drop(answering);
+        let answering = served.answer(false);
+        for map in [constants, input] {
+            let began = std::time::Instant::now();
+            let late = map(file.as_fd(), 0, 10, Access::Read).map(drop);
+            assert!(
+                matches!(&late, Err(MemoryError::Unsupported(why)) if why.contains("in time")),
+                "{late:?}"
+            );
+            assert!(began.elapsed() >= PATIENCE);
+        }
+        assert_eq!(READERS.load(Ordering::Relaxed), 2, "both are lost");
+        drop((answering, served));
+        while READERS.load(Ordering::Relaxed) > 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }

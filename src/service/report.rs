@@ -79,7 +79,7 @@ fn of_driver(core: &Core) -> Vec<(&'static str, Value)> {
         ("backend", core.info.version.as_str().into()),
         ("process", std::process::id().into()),
         ("up_time_s", core.started.elapsed().as_secs().into()),
-        ("executions", executions(&totals, true)),
+        ("executions", executions(&totals)),
         ("clients", told),
         ("clients_left_out", clients.len().saturating_sub(MOST_CLIENTS).into()),
         ("queues", queues(core)),
@@ -102,7 +102,7 @@ fn client(core: &Core, counts: &ClientCounts, most_models: usize) -> Value {
         ("prepared_ever", counts.prepared.into()),
         ("bursts", counts.bursts.into()),
         ("holds", Value::fields(held.collect::<Vec<_>>())),
-        ("executions", executions(&counts.executions, true)),
+        ("executions", executions(&counts.executions)),
         ("models", models.take(most_models).map(|counts| prepared_model(counts)).collect()),
         ("models_left_out", counts.models.len().saturating_sub(most_models).into()),
     ])
@@ -114,15 +114,16 @@ fn prepared_model(counts: &PreparedCounts) -> Value {
         ("process".to_string(), counts.process.into()),
         ("bursts".to_string(), counts.bursts().into()),
     ];
-    match executions(&counts.executions.totals(), false) {
+    match executions(&counts.executions.totals()) {
         Value::Fields(executions) => Value::Fields(known.into_iter().chain(executions).collect()),
         other => other,
     }
 }
 
-fn executions(totals: &Totals, histogram: bool) -> Value {
+fn executions(totals: &Totals) -> Value {
     let times = &totals.times;
-    let mut fields = vec![
+    let buckets = times.buckets().map(|(bound, count)| (bound.to_string(), count.into()));
+    Value::fields([
         ("succeeded", times.count().into()),
         ("failed", totals.failed.into()),
         ("under_way", totals.under_way.into()),
@@ -130,12 +131,8 @@ fn executions(totals: &Totals, histogram: bool) -> Value {
         ("p50_below_us", times.below_us(500).into()),
         ("p90_below_us", times.below_us(900).into()),
         ("p99_below_us", times.below_us(990).into()),
-    ];
-    if histogram {
-        let buckets = times.buckets().map(|(bound, count)| (bound.to_string(), count.into()));
-        fields.push(("times_below_us", Value::fields(buckets)));
-    }
-    Value::fields(fields)
+        ("times_below_us", Value::fields(buckets)),
+    ])
 }
 
 fn queues(core: &Core) -> Value {

@@ -90,7 +90,7 @@ fn it_serves_until_it_is_told_to_end() {
         assert_eq!(bytes_of(&output), floats(&[1.0, -1.0, 3.0]));
         let (code, log) = end(child, signal);
         assert_eq!(code, Some(0), "{log}");
-        assert!(log.contains("serving unix:"), "{log}");
+        assert!(log.contains("serving unix:") && log.contains(" ms after the start"), "{log}");
         assert!(!socket.exists());
         assert!(connection.device.getType().is_err(), "the driver is gone");
     }
@@ -324,4 +324,47 @@ fn who_loses_its_connection_learns_whether_the_driver_lives() {
     end(child, Signal::SIGKILL);
     let why = widowed.answer("getType", widowed.device().getType()).expect_err("there is nobody");
     assert!(matches!(why, ClientError::Died { .. }), "{why}");
+}
+
+#[test]
+fn clients_have_as_much_memory_as_the_daemon_is_told() {
+    const MIB: u64 = 1 << 20;
+    let dir = tempfile::tempdir().expect("a directory");
+    let socket = dir.path().join("nn.sock");
+    // A client's half of this holds no weights of 10 MiB.
+    let (told, large) = (16, crate::common::caching::layer_of(1620));
+    let child = serve_with_state(&socket, &["--data", "none", "--memory", &told.to_string()], Path::new("/"));
+    let driver = Driver::connect(&Address::Unix(socket), &ConnectOptions::default()).expect("served");
+    let status =
+        driver.diagnostics().expect("an answer").expect("a driver of ours").status().expect("status");
+    let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+    let quotas = status["quotas"].as_array().expect("quotas");
+    let in_all = |what: &str| {
+        let bytes =
+            quotas.iter().filter(|quota| quota["what"].as_str().is_some_and(|text| text.contains(what)));
+        bytes.map(|quota| quota["in_all"].as_u64().expect("a number")).collect::<Vec<_>>()
+    };
+    assert_eq!(in_all("bytes of private memory"), [told * MIB]);
+    assert_eq!(in_all("bytes of device buffers"), [told * MIB / 2]);
+    let refused = driver.prepare(&large, &Default::default()).map(drop).expect_err("it cannot be held");
+    assert!(refused.to_string().contains("RESOURCE_EXHAUSTED"), "{refused}");
+    driver
+        .prepare(&crate::common::caching::layer_of(64), &Default::default())
+        .expect("there is room for others");
+    end(child, Signal::SIGTERM);
+}
+
+#[test]
+fn fences_of_a_daemon_that_dies_fail() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let socket = dir.path().join("nn.sock");
+    let child = serve(&socket);
+    let connection = Connection::new(&socket);
+    let model = connection.prepare(&floor_model(&[1, 3]));
+    let (request, _output) = request(&floats(&[1.5, -0.5, 3.0]), 12);
+    let fence = crate::common::fences::ClientFence::new();
+    let pending = model.executeFenced(&request, &fence.list(), false, -1, -1, -1).expect("launched");
+    assert_eq!(crate::common::fences::wait(&pending, Duration::from_millis(100)), None);
+    end(child, Signal::SIGKILL);
+    assert_eq!(crate::common::fences::wait(&pending, PATIENCE), Some(false));
 }

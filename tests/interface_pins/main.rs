@@ -5,6 +5,7 @@
 
 mod calls;
 mod enums;
+mod frozen;
 mod parcelables;
 mod recorder;
 mod wire;

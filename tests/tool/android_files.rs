@@ -229,5 +229,6 @@ fn what_stands_in_for_the_platforms_library_is_built_with_what_the_driver_is() {
     let script = read("android/platform_interfaces.sh");
     let flags = |version: i32, hash: &str| format!("\"--version={version} --hash={hash}\"");
     assert!(script.contains(&flags(nnhal::aidl::INTERFACE_VERSION, nnhal::aidl::INTERFACE_HASH)));
-    assert!(script.contains(&flags(nnhal::aidl::DIAGNOSTICS_VERSION, "notfrozen")));
+    assert!(script.contains(&flags(nnhal::aidl::BURST_VERSION, nnhal::aidl::BURST_HASH)));
+    assert!(script.contains(&flags(nnhal::aidl::DIAGNOSTICS_VERSION, nnhal::aidl::DIAGNOSTICS_HASH)));
 }

@@ -5,6 +5,7 @@ one_line_error $? /tmp/error.log
 
 step "the daemon registers, the tool predicts through it"
 start_daemon nnhal
+echo "  $(grep -o 'serving binder:.*' /tmp/nnhal.log)"
 predict nnhal /tmp/first
 
 step "who asks what the driver does is told what it may know"
