@@ -248,3 +248,71 @@ fn output_shape(i: usize, info: &TensorInfo, output: Option<&Bound>) -> Result<O
     }
     Ok(OutputShape { dims: info.dims.clone(), sufficient })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::pool::ThreadPool;
+    use super::super::program::Program;
+    use super::super::samples::{f32_info, Build};
+    use super::*;
+    use crate::backend::{CompileOptions, Control};
+    use crate::model::Model;
+    use crate::ops::{OpError, OperationType};
+    use crate::scheduler::Yield;
+    use crate::tensor::OperandType;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::Arc;
+
+    /// A turn that is taken away once it was given up so often.
+    #[derive(Debug)]
+    struct Until(usize, AtomicUsize);
+
+    impl Yield for Until {
+        fn pass(&self, _: &Control) -> Result<(), OpError> {
+            match self.1.fetch_add(1, Ordering::Relaxed) < self.0 {
+                true => Ok(()),
+                false => Err(OpError::Cancelled),
+            }
+        }
+
+        fn threads(&self) -> usize {
+            1
+        }
+    }
+
+    #[test]
+    fn copies_of_arguments_give_turns_up() {
+        const COUNT: usize = 1 << 20;
+        // The output has the input's place: nothing is done but copies in and out.
+        let mut b = Build::new();
+        let input = b.input(f32_info(&[COUNT as u32]));
+        let shape = b.constant(TensorInfo::new(OperandType::TENSOR_INT32, &[2]), &[2, COUNT as i32 / 2]);
+        let output = b.call(OperationType::RESHAPE, 0, &[input, shape], f32_info(&[2, COUNT as u32 / 2]));
+        let model = Model { main: b.finish(output), referenced: vec![], relaxed: false };
+        let pool = Arc::new(ThreadPool::new(1).unwrap());
+        let program =
+            Program::compile(&model, &CompileOptions::default(), pool, &Control::default()).unwrap();
+        let bound = |dims: &[u32]| {
+            let mapping = Arc::new(Mapping::anonymous(4 * COUNT).unwrap());
+            Some(Bound { data: ClientSlice::whole(mapping), dims: dims.to_vec() })
+        };
+        let run = |most: usize| {
+            let turn = Arc::new(Until(most, AtomicUsize::new(0)));
+            let control = Control { turn: Some(turn.clone()), ..Control::default() };
+            let (input, output) = (bound(&[COUNT as u32]), bound(&[2, COUNT as u32 / 2]));
+            input.as_ref().unwrap().data.write(&vec![7; 4 * COUNT]).unwrap();
+            let done = program.run(&[input], &[output.clone()], &control);
+            let copied = output.unwrap().data.to_private().unwrap().iter().filter(|&&byte| byte == 7).count();
+            (done.map(drop), copied, turn.1.load(Ordering::Relaxed))
+        };
+        let (done, copied, passes) = run(usize::MAX);
+        done.unwrap();
+        assert_eq!(copied, 4 * COUNT);
+        assert!(passes > 32, "{passes} in 8 MiB of copies");
+        for most in [3, passes - 3] {
+            let (done, copied, _) = run(most);
+            assert!(matches!(done, Err(BackendError::Cancelled)), "{done:?}");
+            assert!(copied < 4 * COUNT && (copied > 0) == (most > 3), "{copied} bytes after {most} passes");
+        }
+    }
+}
