@@ -47,8 +47,8 @@ pub struct Large {
 
 impl Large {
     /// Calls of `ty` in every signature and row of types, each over many short rows and over one row of so many elements:
-    /// a power of two.
-    pub fn all(ty: OperationType, elements: u32) -> Vec<Large> {
+    /// a power of two. An error says what the driver would refuse: this generator is wrong then.
+    pub fn all(ty: OperationType, elements: u32) -> Vec<Result<Large, String>> {
         let images = [[elements >> 20, 256, 256, 16], [1, 1, 1, elements]];
         let signatures = ty.operation().expect("an operation that the driver has").signatures;
         let mut calls: Vec<(Vec<Given>, &Signature, &Row)> = Vec::new();
@@ -65,7 +65,12 @@ impl Large {
         calls.into_iter().map(|(given, signature, row)| Large::of_call(ty, given, signature, row)).collect()
     }
 
-    fn of_call(ty: OperationType, given: Vec<Given>, signature: &Signature, row: &Row) -> Large {
+    fn of_call(
+        ty: OperationType,
+        given: Vec<Given>,
+        signature: &Signature,
+        row: &Row,
+    ) -> Result<Large, String> {
         let mut operands: Vec<Operand> = Vec::new();
         for (slot, given) in input_slots(signature).iter().zip(&given) {
             let operand = operand(ty, slot.name, type_of(slot, row), given, &operands);
@@ -76,7 +81,7 @@ impl Large {
         let name = format!("{ty}: {}", tensors.join(", "));
         let output = |slot: &Slot| output_info(ty, slot.name, type_of(slot, row), &operands[0].info);
         let infos: Vec<TensorInfo> = output_slots(signature).iter().map(output).collect();
-        let (kind, outputs) = checked(ty, &operands, &infos).unwrap_or_else(|why| panic!("{name}: {why}"));
+        let (kind, outputs) = checked(ty, &operands, &infos).map_err(|why| format!("{name}: {why}"))?;
         let inputs = operands.len();
         let output = |info| Operand { info, lifetime: Lifetime::Output, extension: None };
         operands.extend(infos.into_iter().map(output));
@@ -91,7 +96,7 @@ impl Large {
             outputs: (inputs..operands.len()).collect(),
             operands,
         };
-        Large { name, model: Model { main, referenced: vec![], relaxed: false }, given, outputs }
+        Ok(Large { name, model: Model { main, referenced: vec![], relaxed: false }, given, outputs })
     }
 
     /// Memory for an execution.
@@ -298,7 +303,7 @@ fn recurrent(ty: OperationType, slot: &str) -> Option<Given> {
         _ if state => Some(Tensor(vec![batch, UNITS])),
         _ if slot.ends_with("weights") => weights(&[UNITS, UNITS]),
         _ if slot.ends_with("bias") && ty != SVDF => weights(&[UNITS]),
-        "activation" => Some(Scalar(1.0)),
+        "activation" | "merge_outputs" => Some(Scalar(1.0)),
         _ if slot.ends_with("_scale") => Some(Scalar(1.0 / 4096.0)),
         _ => None,
     }
