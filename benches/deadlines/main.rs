@@ -1,4 +1,5 @@
-//! Deadlines: how late work ends that cannot meet its deadline, because that passes amid the work.
+//! Deadlines: how late work ends that cannot meet its deadline, because that passes amid the work, and how long others wait
+//! for its turn.
 //!
 //!     cargo bench --bench deadlines [-- operations|models [OPERATION...]]
 

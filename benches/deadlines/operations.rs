@@ -1,9 +1,9 @@
 //! Every operation in every type, by the CPU backend on one thread: large, and as models of one operation.
 //!
-//! Work sees that it is to stop where it looks at its terms: deadline, cancellation and its client's death alike, and where
-//! it gives its turn up. What is measured is the time between two such places, from the call to the return, compilation, the packing
-//! of weights and copies in and out included: processor time, so that others on the machine count little. A deadline that
-//! passes at any moment of the work alike is seen with the lateness that these make up.
+//! What is measured is the time between two yield points, where work gives its turn up and looks at its terms: deadline,
+//! cancellation and its client's death alike. It goes from the call to the return, compilation, the packing of weights and
+//! copies in and out included, and is processor time, so that others on the machine count little. Places where work looks at
+//! its terms only are not seen, so that it may end sooner than this says; others wait for the turn as long as it says.
 
 use crate::common::{ms, setting};
 use crate::large::Large;
