@@ -10,15 +10,15 @@ set -euo pipefail
 
 tools=$(dirname "$(find "$(rustc --print sysroot)" -name llvm-cov)")
 # Cargo cannot tell the two instrumentations apart by itself: another number of units makes another build of nnhal.
-NNHAL_FUZZ_COVERAGE=1 RUSTC_WRAPPER="$PWD/instrument.sh" cargo build --locked --release --bins \
-  --config profile.release.package.nnhal.codegen-units=15
+NNHAL_FUZZ_COVERAGE=1 RUSTC_WRAPPER="$PWD/instrument.sh" cargo build --locked --profile "$profile" --bins \
+  --config "profile.$profile.package.nnhal.codegen-units=15"
 found=state/coverage
 rm -rf "$found"
 mkdir -p "$found"
 objects=()
 for target in "${all[@]}"; do
   unpack "$target"
-  cp "$CARGO_TARGET_DIR/release/$target" "$found/"
+  cp "$bin/$target" "$found/"
   objects+=(--object "$found/$target")
   # One by one, where one may end the process.
   inputs=2000

@@ -12,7 +12,7 @@ for target in "${targets[@]}"; do
   unpack "$target"
   kept="$scratch/$target"
   mkdir "$kept"
-  TMPDIR="$scratch" "$CARGO_TARGET_DIR/release/$target" -merge=1 -rss_limit_mb=4096 "$kept" "state/$target" \
+  TMPDIR="$scratch" "$bin/$target" -merge=1 -rss_limit_mb=4096 "$kept" "state/$target" \
     2>"state/$target.merge.log"
   # Large ones are mutants of this repository's models, weights and all. Those are seeds anyway.
   find "$kept" -type f -size +16k -delete

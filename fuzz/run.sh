@@ -12,8 +12,7 @@ export seconds=${1:-30}
 shift || true
 targets=("$@")
 [ ${#targets[@]} -gt 0 ] || targets=("${all[@]}")
-RUSTC_WRAPPER="$PWD/instrument.sh" cargo build --locked --release --bins
-export bin="$CARGO_TARGET_DIR/release"
+RUSTC_WRAPPER="$PWD/instrument.sh" cargo build --locked --profile "$profile" --bins
 mkdir -p state/found
 for target in "${targets[@]}"; do
   unpack "$target"

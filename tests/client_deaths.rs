@@ -3,6 +3,7 @@
 mod common;
 
 use binder::{ParcelFileDescriptor, Strong};
+use common::campaign::amount;
 use common::fences::ClientFence;
 use common::fmq::*;
 use common::*;
@@ -29,9 +30,9 @@ fn resources(process: u32) -> Resources {
     (threads, directory("fd").count(), maps)
 }
 
-/// How many clients die; raise it for a long run.
+/// How many clients die.
 fn deaths() -> usize {
-    std::env::var("NNHAL_CLIENT_DEATHS").ok().and_then(|n| n.parse().ok()).unwrap_or(60)
+    amount("NNHAL_CLIENT_DEATHS", 60, 10_000) as usize
 }
 
 /// Set for the client process that dies: what it does until then.

@@ -14,6 +14,7 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 /// What is saved: one of a few compiled models, in so many files.
 struct Made {
@@ -37,18 +38,21 @@ impl Made {
     }
 }
 
+/// A data file of a little data ends here, but for a byte.
+const DATA_END: u64 = 64 << 10;
+
 /// What the client does to a file.
 fn change(file: &File, input: &mut Unstructured) {
     let (kind, place) = (next::<u8>(input), u64::from(next::<u8>(input)));
+    let at = if kind & 1 == 1 { DATA_END - place } else { place };
     let _ = match kind & 3 {
         0 => file.set_len(place),
-        1 => file.set_len(place * 4096),
-        _ => file
-            .write_all_at(bytes(input, usize::from(kind >> 2)), place * if kind & 2 == 2 { 1 } else { 64 }),
+        1 => file.set_len(at),
+        _ => file.write_all_at(bytes(input, usize::from(kind >> 2)), at),
     };
 }
 
-fn check(loaded: Loaded, saved: &HashSet<Vec<Vec<u8>>>) {
+fn check(loaded: &Loaded, saved: &HashSet<Vec<Vec<u8>>>) {
     assert!(saved.contains(&loaded.models), "something was loaded that was never saved");
 }
 
@@ -60,13 +64,14 @@ fn change_stored(directory: &Path, input: &mut Unstructured) {
     paths.sort();
     let index = usize::from(next::<u8>(input));
     let Some(path) = paths.get(index % paths.len().max(1)) else { return };
-    match index & 0x80 {
-        0 => {
-            if let Ok(file) = File::options().write(true).open(path) {
-                change(&file, input);
-            }
-        }
-        _ => drop(std::fs::remove_file(path)),
+    if index & 0x80 == 0x80 {
+        return drop(std::fs::remove_file(path));
+    }
+    let Ok(file) = File::options().write(true).open(path) else { return };
+    match index & 0x40 {
+        0 => change(&file, input),
+        // As after months in which nobody loaded it.
+        _ => drop(file.set_modified(SystemTime::now() - Duration::from_secs(200 * 24 * 3600))),
     }
 }
 
@@ -76,7 +81,11 @@ fuzz_target!(|data: &[u8]| {
     let (models, parts) = (1 + usize::from(shape & 1), usize::from(shape >> 1 & 3).min(2));
     let files: Vec<File> = (0..models + parts + 1).map(|_| shared_memory()).collect();
     let directory = (shape & 8 == 8).then(scratch_directory);
+    // What it holds at the most: in the smaller one there is room for a few models.
+    let most = if shape & 16 == 16 { 600 } else { 1 << 20 };
     let cache = Cache::new(None, "driver");
+    // What was loaded is in use for as long as it is kept.
+    let mut kept = None;
     let mut saved = HashSet::new();
     let mut reserved: Option<(Key, Reserved)> = None;
     let key = |kind: u8| Key { uid: u32::from(kind >> 4 & 1), token: [kind >> 5; 32] };
@@ -84,7 +93,7 @@ fuzz_target!(|data: &[u8]| {
         let all: Vec<&File> = files.iter().skip(usize::from(extra)).collect();
         CacheFiles::new(&all[..models], &all[models..models + parts])
     };
-    let mut store = directory.as_ref().map(|directory| Store::new(directory, "driver", 1 << 20));
+    let mut store = directory.as_ref().map(|directory| Store::new(directory, "driver", most));
     while !input.is_empty() {
         let step = next::<u8>(&mut input);
         let (key, other) = (key(step), step & 0x80 == 0x80);
@@ -107,7 +116,7 @@ fuzz_target!(|data: &[u8]| {
             }
             4..=6 => {
                 if let Ok(loaded) = of(other).and_then(|files| cache.load(&key, &files)) {
-                    check(loaded, &saved);
+                    check(&loaded, &saved);
                 }
             }
             7 | 8 => change(&files[usize::from(step >> 4) % files.len()], &mut input),
@@ -129,7 +138,8 @@ fuzz_target!(|data: &[u8]| {
             }
             11 => {
                 if let Some(Ok(loaded)) = store.as_ref().map(|store| store.load(&key)) {
-                    check(loaded, &saved);
+                    check(&loaded, &saved);
+                    kept = other.then_some(loaded);
                 }
             }
             12 => directory.iter().for_each(|directory| change_stored(directory, &mut input)),
@@ -137,7 +147,7 @@ fuzz_target!(|data: &[u8]| {
                 // The driver starts again, or another one.
                 let fingerprint = if other { "another driver" } else { "driver" };
                 drop(store.take());
-                store = directory.as_ref().map(|directory| Store::new(directory, fingerprint, 1 << 20));
+                store = directory.as_ref().map(|directory| Store::new(directory, fingerprint, most));
             }
             14 => {
                 if let Some(directory) = &directory {
@@ -148,15 +158,19 @@ fuzz_target!(|data: &[u8]| {
                             let _ = stored.clear();
                         }
                     }
-                    store = Some(Store::new(directory, "driver", 1 << 20));
+                    store = Some(Store::new(directory, "driver", most));
                 }
             }
             _ => {
                 if let Some(store) = &store {
+                    store.open_ahead();
                     let _ = (store.has_like(key.uid, &key.token[..8]), store.size(), store.most_bytes());
+                }
+                if let Some(directory) = &directory {
+                    let _ = Store::count(directory);
                 }
             }
         }
     }
-    drop(store);
+    drop((store, kept));
 });

@@ -296,7 +296,19 @@ fn transactions(seeds: &Seeds) -> Done {
 }
 
 fn caches(seeds: &Seeds) -> Done {
-    for shape in 0..16u8 {
+    // A data file with other bytes at its end, and without them.
+    let junk = |place| [&[23, 62 << 2 | 3, place][..], &[0xff; 62]].concat();
+    let cut = |pages| vec![23, 1, pages];
+    for (i, change) in [8, 4, 60].map(junk).into_iter().chain([0, 9].map(cut)).enumerate() {
+        for kind in [9, 10] {
+            seeds.write(
+                "cache",
+                &format!("data-{kind}-{i}"),
+                &[&[2, 0, kind][..], &change, &[4]].concat(),
+            )?;
+        }
+    }
+    for shape in 0..32u8 {
         for other in [0, 0x80u8] {
             // Saved, changed, loaded; reserved and filled; in the store, and there after a start.
             let rounds = [
@@ -331,6 +343,9 @@ fn caches(seeds: &Seeds) -> Done {
                     11,
                 ],
                 vec![10, 9, 0x2a, 7, 0x4a, 8, 12, 0x80, 11, 14, 0x2b, 13 | other, 0x4b, 0x8d, 11],
+                // Not loaded for months, in use while it is saved again, and too large or too many.
+                vec![10, 9, 12, 0x40, 12, 0x41, 15, 13 | other, 11, 10, 9, 12, 0x40, 10, 7, 15],
+                vec![10, 9, 11 | other, 10, 9, 10, 200, 15, 0x2a, 180, 0x4a, 181, 0x6a, 182, 11, 15],
             ];
             for (i, steps) in rounds.iter().enumerate() {
                 seeds.write(

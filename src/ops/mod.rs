@@ -44,5 +44,5 @@ pub use operation::{
     axis_index, no_check, same_as_first, same_quantisation, Computed, Operation, Run, Shapes,
 };
 pub use operation_type::OperationType;
-pub use scratch::{clear, reserved};
+pub use scratch::{by_parts, clear, copy, reserved};
 pub use signature::Signature;

@@ -3,7 +3,7 @@
 
 use super::{Interrupt, OpError};
 use crate::memory::Counted;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 
 /// Elements made in one go, between two yield points: some tens of microseconds.
 const STRETCH: usize = 1 << 15;
@@ -67,10 +67,33 @@ pub fn copied<T: Copy>(interrupt: &dyn Interrupt, values: &[T]) -> Result<Scratc
 
 /// Sets all bytes to zero.
 pub fn clear(interrupt: &dyn Interrupt, bytes: &mut [u8]) -> Result<(), OpError> {
-    let len = bytes.len();
-    for (i, part) in bytes.chunks_mut(4 * STRETCH).enumerate() {
-        part.fill(0);
-        pause(interrupt, (4 * STRETCH).saturating_mul(i + 1).min(len), len)?;
+    by_parts(interrupt, bytes.len(), |part| {
+        bytes[part].fill(0);
+        Ok(())
+    })
+}
+
+/// Copies `from` to `to`, which must be as long.
+pub fn copy(interrupt: &dyn Interrupt, to: &mut [u8], from: &[u8]) -> Result<(), OpError> {
+    if to.len() != from.len() {
+        return Err(OpError::failed(format!("{} bytes for {}", from.len(), to.len())));
+    }
+    by_parts(interrupt, from.len(), |part| {
+        to[part.clone()].copy_from_slice(&from[part]);
+        Ok(())
+    })
+}
+
+/// Calls `each` for one part of `len` bytes after the other, with a yield point in between.
+pub fn by_parts<E: From<OpError>>(
+    interrupt: &dyn Interrupt,
+    len: usize,
+    mut each: impl FnMut(Range<usize>) -> Result<(), E>,
+) -> Result<(), E> {
+    for start in (0..len).step_by(4 * STRETCH) {
+        let end = len.min(start + 4 * STRETCH);
+        each(start..end)?;
+        pause(interrupt, end, len)?;
     }
     Ok(())
 }
@@ -155,11 +178,18 @@ mod tests {
             let mut bytes = vec![1; 4 * len];
             clear(&NeverInterrupted, &mut bytes).unwrap();
             assert!(bytes.iter().all(|&byte| byte == 0));
+            let from: Vec<u8> = (0..4 * len).map(|i| (i % 251) as u8).collect();
+            copy(&NeverInterrupted, &mut bytes, &from).unwrap();
+            assert_eq!(bytes, from);
         }
         let third = || Third(AtomicUsize::new(0));
         assert_eq!(filled(&third(), 0u8, 100 * STRETCH).map(drop), Err(OpError::Cancelled));
         assert_eq!(collected(&third(), 0..100 * STRETCH).map(drop), Err(OpError::Cancelled));
-        assert_eq!(clear(&third(), &mut vec![0; 400 * STRETCH]), Err(OpError::Cancelled));
+        let (mut bytes, from) = (vec![0; 400 * STRETCH], vec![1; 400 * STRETCH]);
+        assert_eq!(clear(&third(), &mut bytes), Err(OpError::Cancelled));
+        assert_eq!(copy(&third(), &mut bytes, &from), Err(OpError::Cancelled));
+        assert_eq!(bytes.iter().position(|&byte| byte == 0), Some(12 * STRETCH));
+        assert!(copy(&NeverInterrupted, &mut bytes, &from[1..]).is_err());
     }
 
     #[test]

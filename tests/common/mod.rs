@@ -6,6 +6,7 @@
 #![allow(dead_code)] // no test uses all of it
 
 pub mod caching;
+pub mod campaign;
 pub mod conv;
 #[cfg(feature = "tool")]
 pub mod corpus;

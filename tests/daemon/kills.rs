@@ -1,8 +1,9 @@
 //! A daemon that is killed at random moments while it saves and loads, fills cache files in the background, and keeps
 //! models in its own store. Whenever that is, afterwards every load gives the right model or a clean failure, and the
-//! registry opens. `NNHAL_KILLS=200` kills it more often.
+//! registry opens.
 
 use crate::common::caching::*;
+use crate::common::campaign::amount;
 use crate::common::*;
 use binder::Strong;
 use nnhal::aidl::*;
@@ -70,7 +71,7 @@ fn cases(directory: &Path) -> Vec<Case> {
 }
 
 fn kills(usually: u64) -> u64 {
-    std::env::var("NNHAL_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(usually)
+    amount("NNHAL_KILLS", usually, 3_400)
 }
 
 /// Runs `body` on a daemon over `directory` and a connection to it, and kills the daemon then.

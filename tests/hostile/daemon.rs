@@ -3,6 +3,8 @@
 pub use crate::common::process::wait_until;
 use crate::common::process::DaemonProcess;
 use crate::common::{bytes_of, floats, floor_model, request, Connection};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 /// A daemon's process, which does not outlive its test.
@@ -11,6 +13,14 @@ pub struct Daemon(DaemonProcess);
 impl Daemon {
     pub fn start() -> Self {
         Daemon(DaemonProcess::start(&["--threads", "1", "--data", "none"]))
+    }
+
+    /// One that every user reaches.
+    pub fn start_for_all() -> Self {
+        let daemon = DaemonProcess::start(&["--threads", "1", "--data", "none", "--socket-mode", "666"]);
+        let directory = daemon.socket().parent().expect("a directory").to_path_buf();
+        std::fs::set_permissions(directory, Permissions::from_mode(0o755)).expect("opened to all");
+        Daemon(daemon)
     }
 
     pub fn socket(&self) -> PathBuf {
@@ -23,6 +33,12 @@ impl Daemon {
 
     pub fn threads(&self) -> usize {
         self.0.entries("task")
+    }
+
+    /// Those of files: the others are the allocator's and the stacks of threads, which come and go.
+    pub fn mappings(&self) -> usize {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.0.id())).expect("the daemon lives");
+        maps.lines().filter(|line| line.split_whitespace().nth(4) != Some("0")).count()
     }
 
     pub fn resident_kib(&self) -> usize {

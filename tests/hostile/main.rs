@@ -1,5 +1,7 @@
 //! What a hostile client can do to the others. Each test has a daemon of its own, in a process that can be looked at.
 
+mod attackers;
+mod campaign;
 #[path = "../common/mod.rs"]
 mod common;
 mod daemon;

@@ -30,6 +30,11 @@ fn one_way(number: u64) -> Vec<u8> {
     [header(0, parts.len() as u32), parts].concat()
 }
 
+/// What a client sends that never finishes its first message.
+pub fn begun_frame() -> Vec<u8> {
+    [&GREETING[..], &INIT, &header(0, LARGEST)].concat()
+}
+
 /// A session of one connection.
 fn session(socket: &Path) -> UnixStream {
     let mut stream = UnixStream::connect(socket).expect("connected");

@@ -3,6 +3,7 @@
 //! gives anything but the right values. `NNHAL_CAMPAIGN=long` runs 10,000 executions.
 
 use crate::common::caching::*;
+use crate::common::campaign::amount;
 use crate::common::*;
 use nnhal::aidl::*;
 use std::fs::File;
@@ -13,10 +14,7 @@ const CLIENTS: usize = 10;
 const SIZE: i32 = 96;
 
 fn executions() -> usize {
-    match std::env::var("NNHAL_CAMPAIGN").as_deref() {
-        Ok("long") => 10_000,
-        _ => 600,
-    }
+    amount("NNHAL_EXECUTIONS", 600, 10_000) as usize
 }
 
 /// The files as a client opens them: made where they are not there.

@@ -1,5 +1,6 @@
 //! Clients that shrink, extend, punch and rewrite their shared memory while the driver uses it: nobody else notices.
 
+use crate::common::campaign::amount;
 use crate::common::conv::Convolutions;
 use crate::common::*;
 use binder::BinderResult;
@@ -10,9 +11,9 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Executions of the short form; `NNHAL_EXECUTIONS=10000` for the long one.
+/// In each way.
 fn executions() -> usize {
-    std::env::var("NNHAL_EXECUTIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(1000)
+    amount("NNHAL_EXECUTIONS", 1000, 1_000_000) as usize
 }
 
 /// Elements of the tensors: enough that copies of them are often under way when their memory goes, and that they are

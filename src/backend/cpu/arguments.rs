@@ -8,6 +8,7 @@ use super::graph::check_dims;
 use super::routine::Routine;
 use crate::backend::{BackendError, OutputShape};
 use crate::memory::{Access, Accessed, ClientSlice, Mapping, MemoryError, Target, View};
+use crate::ops::{by_parts, Interrupt};
 use crate::tensor::{Dims, TensorInfo};
 use std::collections::BTreeMap;
 
@@ -164,7 +165,12 @@ impl<'a> Arguments<'a> {
     }
 
     /// Copies the other inputs into `frame`.
-    pub fn copy_in(&self, routine: &Routine, frame: &mut Frame) -> Result<(), BackendError> {
+    pub fn copy_in(
+        &self,
+        interrupt: &dyn Interrupt,
+        routine: &Routine,
+        frame: &mut Frame,
+    ) -> Result<(), BackendError> {
         for (i, (v, input)) in routine.inputs.iter().zip(self.inputs).enumerate() {
             let Some(input) = input.as_ref().filter(|_| !self.in_place.contains_key(v)) else { continue };
             let read = |place: &mut [u8]| {
@@ -172,11 +178,13 @@ impl<'a> Arguments<'a> {
                 if place.len() != data.len() {
                     return Err(BackendError::Failed(format!("{} bytes for {dims:?}", data.len())));
                 }
-                let copied = match self.held(data) {
-                    Some(held) => held.read(data, place),
-                    None => data.read(place),
-                };
-                copied.map_err(failed(("input", i)))
+                by_parts(interrupt, place.len(), |part| {
+                    let copied = data.part(part.start, part.len()).and_then(|data| match self.held(&data) {
+                        Some(held) => held.read(&data, &mut place[part]),
+                        None => data.read(&mut place[part]),
+                    });
+                    copied.map_err(failed(("input", i)))
+                })
             };
             frame.put(routine, *v, &input.dims, read).map_err(|e| e.at(format_args!("input {i}")))?;
         }
@@ -184,14 +192,19 @@ impl<'a> Arguments<'a> {
     }
 
     /// Copies the other outputs to their clients, if there is room for all, and lets go of the memories.
-    pub fn finish(self, routine: &Routine, frame: &Frame) -> Result<Vec<OutputShape>, BackendError> {
+    pub fn finish(
+        self,
+        interrupt: &dyn Interrupt,
+        routine: &Routine,
+        frame: &Frame,
+    ) -> Result<Vec<OutputShape>, BackendError> {
         let mut shapes = Vec::with_capacity(self.outputs.len());
         for (i, (&v, output)) in routine.outputs.iter().zip(self.outputs).enumerate() {
             let (info, _) = frame.value(routine, v)?.ok_or_else(|| no_value(i))?;
             shapes.push(output_shape(i, info, output.as_ref())?);
         }
         if shapes.iter().all(|shape| shape.sufficient) {
-            self.copy_out(routine, frame)?;
+            self.copy_out(interrupt, routine, frame)?;
         }
         for memory in self.memories.into_values() {
             memory.held.map_or(Ok(()), Accessed::end).map_err(failed(memory.first))?;
@@ -199,15 +212,22 @@ impl<'a> Arguments<'a> {
         Ok(shapes)
     }
 
-    fn copy_out(&self, routine: &Routine, frame: &Frame) -> Result<(), BackendError> {
+    fn copy_out(
+        &self,
+        interrupt: &dyn Interrupt,
+        routine: &Routine,
+        frame: &Frame,
+    ) -> Result<(), BackendError> {
         for (i, (v, output)) in routine.outputs.iter().zip(self.outputs).enumerate() {
             let Some(output) = output.as_ref().filter(|_| !self.in_place.contains_key(v)) else { continue };
             let (data, (_, bytes)) = (&output.data, frame.value(routine, *v)?.ok_or_else(|| no_value(i))?);
-            let copied = match self.held(data) {
-                Some(held) => held.write(data, bytes),
-                None => data.write(bytes),
-            };
-            copied.map_err(failed(("output", i)))?;
+            by_parts(interrupt, bytes.len(), |part| {
+                let copied = data.part(part.start, part.len()).and_then(|data| match self.held(&data) {
+                    Some(held) => held.write(&data, &bytes[part]),
+                    None => data.write(&bytes[part]),
+                });
+                copied.map_err(failed(("output", i)))
+            })?;
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use super::routine::{Place, Routine};
 use crate::backend::BackendError;
 use crate::memory::{AlignedBuf, Arena};
 use crate::ops::evaluate::with_dims;
+use crate::ops::{copy, Interrupt};
 use crate::tensor::TensorInfo;
 use std::ops::Range;
 
@@ -120,13 +121,14 @@ impl Frame {
     /// Makes `data`, of these dimensions, value `v`.
     pub fn put_tensor(
         &mut self,
+        interrupt: &dyn Interrupt,
         routine: &Routine,
         v: usize,
         dims: Vec<u32>,
         data: AlignedBuf,
     ) -> Result<(), BackendError> {
         if self.part(routine, v).is_some() {
-            return self.put(routine, v, &dims, |place| copy(place, &data));
+            return self.put(routine, v, &dims, |place| Ok(copy(interrupt, place, &data)?));
         }
         let declared = &routine.values[v].declared;
         check_dims(declared, &dims).map_err(BackendError::Failed)?;
@@ -158,9 +160,15 @@ impl Frame {
     }
 
     /// A copy of a value, to hand to a subgraph.
-    pub fn tensor(&self, routine: &Routine, v: usize) -> Result<Option<Tensor>, BackendError> {
+    pub fn tensor(
+        &self,
+        interrupt: &dyn Interrupt,
+        routine: &Routine,
+        v: usize,
+    ) -> Result<Option<Tensor>, BackendError> {
         let Some((info, bytes)) = self.value(routine, v)? else { return Ok(None) };
-        let data = AlignedBuf::copy_of(bytes).ok_or(BackendError::OutOfMemory(bytes.len()))?;
+        let mut data = AlignedBuf::zeroed(bytes.len()).ok_or(BackendError::OutOfMemory(bytes.len()))?;
+        copy(interrupt, &mut data, bytes)?;
         Ok(Some(Tensor { info: info.clone(), data }))
     }
 }
@@ -173,15 +181,6 @@ pub fn check_size(size: u64, limit: u64) -> Result<(), BackendError> {
     }
 }
 
-/// Copies `from`, which must have the length of `to`.
-pub fn copy(to: &mut [u8], from: &[u8]) -> Result<(), BackendError> {
-    if to.len() != from.len() {
-        return Err(broken_plan());
-    }
-    to.copy_from_slice(from);
-    Ok(())
-}
-
 pub fn broken_plan() -> BackendError {
     BackendError::Failed("the memory plan is broken; this is a fault of the driver".into())
 }
@@ -190,6 +189,7 @@ pub fn broken_plan() -> BackendError {
 mod tests {
     use super::super::routine::Value;
     use super::*;
+    use crate::ops::NeverInterrupted;
     use crate::tensor::OperandType;
 
     fn dynamic(count: usize, arena: usize) -> Routine {
@@ -210,9 +210,9 @@ mod tests {
         put(&mut frame, 1, 300).unwrap();
         assert_eq!(frame.left(), 100);
         let data = || AlignedBuf::zeroed(101).unwrap();
-        assert!(frame.put_tensor(&routine, 2, vec![101], data()).is_err());
+        assert!(frame.put_tensor(&NeverInterrupted, &routine, 2, vec![101], data()).is_err());
         frame.clear();
         assert_eq!(frame.left(), 1000);
-        frame.put_tensor(&routine, 2, vec![101], data()).unwrap();
+        frame.put_tensor(&NeverInterrupted, &routine, 2, vec![101], data()).unwrap();
     }
 }

@@ -5,14 +5,14 @@
 
 use super::arguments::{Arguments, Bound, Candidates};
 use super::chain::Chain;
-use super::frame::{broken_plan, copy, Frame, Tensor};
+use super::frame::{broken_plan, Frame, Tensor};
 use super::kernels::{Kernel, Rowwise, Work};
 use super::plan::is_view;
 use super::pool::{Team, ThreadPool};
 use super::routine::{Place, Routine, Step};
 use crate::backend::{BackendError, Control, OutputShape};
 use crate::memory::{Target, View};
-use crate::ops::{clear, evaluate, Arg, Args, Interrupt, OpError, OperationType, Out, Run};
+use crate::ops::{clear, copy, evaluate, Arg, Args, Interrupt, OpError, OperationType, Out, Run};
 use crate::scheduler::{Activity, OperationId, Recorder, Underway};
 use std::ops::Range;
 use std::sync::Arc;
@@ -44,9 +44,9 @@ impl Machine<'_> {
         }
         frame.start(routine, inputs.iter().map(|input| input.as_ref().map(|input| &input.dims[..])));
         let arguments = Arguments::hold(self.candidates, routine, frame, inputs, outputs)?;
-        arguments.copy_in(routine, frame)?;
+        arguments.copy_in(self.control, routine, frame)?;
         self.run_steps(0, frame, Some(&arguments))?;
-        arguments.finish(routine, frame)
+        arguments.finish(self.control, routine, frame)
     }
 
     /// Runs all steps of routine `index`; `arguments` are the main routine's.
@@ -156,28 +156,32 @@ impl Machine<'_> {
         }
         let results = evaluate::run(step.operation, &args)?;
         for (&o, result) in step.outputs.iter().zip(results) {
-            frame.put_tensor(routine, o, result.dims, result.data)?;
+            frame.put_tensor(self.control, routine, o, result.dims, result.data)?;
         }
         Ok(())
     }
 
     fn run_if(&self, routine: &Routine, step: &Step, frame: &mut Frame) -> Result<(), BackendError> {
-        let condition = copy_of(routine, frame, step.inputs[0])?;
+        let condition = self.copy_of(routine, frame, step.inputs[0])?;
         let branch = step.routines[if truth(condition.as_ref())? { 0 } else { 1 }];
-        let inputs =
-            step.inputs[3..].iter().map(|&v| copy_of(routine, frame, v)).collect::<Result<Vec<_>, _>>()?;
+        let inputs = step.inputs[3..]
+            .iter()
+            .map(|&v| self.copy_of(routine, frame, v))
+            .collect::<Result<Vec<_>, _>>()?;
         let mut branch_frame = Frame::new(&self.routines[branch], frame.left())?;
         let results = self.call(branch, &mut branch_frame, &inputs)?;
         for (&o, result) in step.outputs.iter().zip(results) {
-            frame.put_tensor(routine, o, result.info.dims, result.data)?;
+            frame.put_tensor(self.control, routine, o, result.info.dims, result.data)?;
         }
         Ok(())
     }
 
     fn run_while(&self, routine: &Routine, step: &Step, frame: &mut Frame) -> Result<(), BackendError> {
         let (condition, body) = (step.routines[0], step.routines[1]);
-        let mut values =
-            step.inputs[2..].iter().map(|&v| copy_of(routine, frame, v)).collect::<Result<Vec<_>, _>>()?;
+        let mut values = step.inputs[2..]
+            .iter()
+            .map(|&v| self.copy_of(routine, frame, v))
+            .collect::<Result<Vec<_>, _>>()?;
         let mut condition_frame = Frame::new(&self.routines[condition], frame.left())?;
         let mut body_frame =
             Frame::new(&self.routines[body], frame.left().saturating_sub(condition_frame.size()))?;
@@ -192,7 +196,7 @@ impl Machine<'_> {
         }
         for (i, (&o, value)) in step.outputs.iter().zip(values).enumerate() {
             let value = value.ok_or_else(|| BackendError::Failed(format!("output {i} has no value")))?;
-            frame.put_tensor(routine, o, value.info.dims, value.data)?;
+            frame.put_tensor(self.control, routine, o, value.info.dims, value.data)?;
         }
         Ok(())
     }
@@ -208,14 +212,26 @@ impl Machine<'_> {
         frame.start(routine, inputs.iter().map(|input| input.as_ref().map(|input| &input.info.dims[..])));
         for (i, (&v, input)) in routine.inputs.iter().zip(inputs).enumerate() {
             let Some(input) = input else { continue };
-            let given = frame.put(routine, v, &input.info.dims, |place| copy(place, &input.data));
+            let given =
+                frame.put(routine, v, &input.info.dims, |place| Ok(copy(self.control, place, &input.data)?));
             given.map_err(|e| e.at(format_args!("input {i}")))?;
         }
         self.run_steps(index, frame, None)?;
         let output = |(i, &v): (usize, &usize)| {
-            frame.tensor(routine, v)?.ok_or_else(|| BackendError::Failed(format!("output {i} has no value")))
+            frame
+                .tensor(self.control, routine, v)?
+                .ok_or_else(|| BackendError::Failed(format!("output {i} has no value")))
         };
         routine.outputs.iter().enumerate().map(output).collect()
+    }
+
+    fn copy_of(
+        &self,
+        routine: &Routine,
+        frame: &Frame,
+        v: Option<usize>,
+    ) -> Result<Option<Tensor>, BackendError> {
+        v.map_or(Ok(None), |v| frame.tensor(self.control, routine, v))
     }
 }
 
@@ -264,10 +280,6 @@ fn run_known(step: &Step, args: &Args, outs: &mut [Out]) -> Result<(), BackendEr
     // Evaluations count on it.
     outs.iter_mut().try_for_each(|out| clear(args.interrupt, out.data))?;
     Ok(eval(args, outs)?)
-}
-
-fn copy_of(routine: &Routine, frame: &Frame, v: Option<usize>) -> Result<Option<Tensor>, BackendError> {
-    v.map_or(Ok(None), |v| frame.tensor(routine, v))
 }
 
 /// The truth of a condition: any byte but 0.

@@ -1,13 +1,9 @@
-//! Deadlines: how late an execution ends that cannot meet its deadline, because that passes amid the work.
-//!
-//!     cargo bench --bench deadlines
+//! Whole models, by a client of the daemon.
 //!
 //! Each of NNHAL_RUNS executions (200) is given between 1 and 20 milliseconds, or less where the whole model takes less:
 //! so the deadline passes in any of its operations. Late is what passes between the deadline and the client's return.
 
-mod common;
-
-use common::{model, ms, setting, Daemon, Figures};
+use crate::common::{model, ms, setting, Daemon, Figures};
 use nnhal::aidl::{self, ErrorStatus, IPreparedModel};
 use nnhal::backend::boottime_ns;
 use nnhal::client::shared::Shared;
@@ -25,7 +21,7 @@ const MODELS: [&str; 5] = [
 const LONGEST: Duration = Duration::from_millis(20);
 const SHORTEST: Duration = Duration::from_millis(1);
 
-fn main() {
+pub fn measure() {
     let runs = setting("NNHAL_RUNS", 200);
     let daemon = Daemon::start();
     let driver = Driver::connect(&daemon.address(), &ConnectOptions::default()).expect("a driver");

@@ -1,0 +1,174 @@
+//! Clients that do what they can to take the driver from others, until they are killed. Each is a process: this program
+//! again.
+
+use crate::common::fmq::{extension, packet, Burst};
+use crate::common::loops::loop_model;
+use crate::common::{argument, ashmem, floats, long_model, memfd, request, sum_model, Connection};
+use nnhal::aidl::{Request, RequestMemoryPool};
+use nnhal::client::PrepareOptions;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Set for an attacker's process: the way it attacks, and the daemon's socket.
+const WAY: &str = "NNHAL_TEST_WAY";
+const SOCKET: &str = "NNHAL_TEST_SOCKET";
+
+/// What an attacker does, by name.
+type Way = (&'static str, fn(&Path));
+
+pub const WAYS: [Way; 7] = [
+    ("memory that vanishes", has_memory_vanish),
+    ("endless loops", loops_for_ever),
+    ("large work", works_without_end),
+    ("compilations", compiles_without_end),
+    ("bursts over queues", opens_bursts),
+    ("connections", opens_connections),
+    ("frames never finished", begins_frames),
+];
+
+/// Starts an attacker, as another user where there is one.
+pub fn start(way: usize, user: Option<u32>, socket: &Path) -> Child {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command
+        .args(["--ignored", "--exact", "attackers::attacks_until_it_is_killed"])
+        .env(WAY, way.to_string())
+        .env(SOCKET, socket)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    if let Some(user) = user {
+        command.uid(user).gid(user);
+    }
+    command.spawn().expect("an attacker")
+}
+
+#[test]
+#[ignore = "an attacker of everything_at_once_hurts_no_innocent_client"]
+fn attacks_until_it_is_killed() {
+    let (Ok(way), Some(socket)) = (std::env::var(WAY), std::env::var_os(SOCKET)) else { return };
+    let (_, attack) = WAYS[way.parse::<usize>().expect("a number")];
+    loop {
+        // What the driver refuses, it tries again.
+        let _ = std::panic::catch_unwind(|| attack(Path::new(&socket)));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Runs `attack` on some threads for ever.
+fn on_threads(count: usize, attack: impl Fn() + Sync) {
+    std::thread::scope(|threads| {
+        for _ in 0..count {
+            threads.spawn(|| loop {
+                attack();
+            });
+        }
+    });
+}
+
+fn has_memory_vanish(socket: &Path) {
+    const ELEMENTS: usize = 100 << 10;
+    const BYTES: usize = 4 * ELEMENTS;
+    let connection = Connection::new(socket);
+    let weights = memfd(&floats(&vec![1.0; ELEMENTS]));
+    let model = connection.prepare(&sum_model(ELEMENTS as i32, ashmem(&weights, BYTES as i64)));
+    let [input, output] = [(); 2].map(|()| memfd(&vec![0; BYTES]));
+    let request = Request {
+        inputs: vec![argument(0, 0, BYTES as i64)],
+        outputs: vec![argument(1, 0, BYTES as i64)],
+        pools: [&input, &output].map(|f| RequestMemoryPool::Pool(ashmem(f, BYTES as i64))).into(),
+    };
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            for i in 0usize.. {
+                let file = [&input, &output][i % 2];
+                file.set_len((i * 4099 % BYTES) as u64).expect("truncated");
+                std::thread::sleep(Duration::from_micros(20));
+                file.set_len(BYTES as u64).expect("extended");
+                file.write_all_at(&[0xff; 4096], (i * 4096 % (BYTES - 4096)) as u64).expect("written");
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        });
+        loop {
+            let _ = model.executeSynchronously(&request, false, -1, -1);
+        }
+    });
+}
+
+fn loops_for_ever(socket: &Path) {
+    let connection = Connection::new(socket);
+    let model = connection.prepare(&loop_model());
+    let file = memfd(&[1; 4096]);
+    let pool = || RequestMemoryPool::Pool(ashmem(&file, 4096));
+    let request = Request {
+        inputs: vec![argument(0, 0, 1), argument(0, 64, 4)],
+        outputs: vec![argument(1, 128, 4)],
+        pools: vec![pool(), pool()],
+    };
+    on_threads(8, || {
+        let _ = model.executeSynchronously(&request, false, -1, 10_000_000_000);
+    });
+}
+
+fn works_without_end(socket: &Path) {
+    let connection = Connection::new(socket);
+    let model = connection.prepare(&long_model(1 << 20, 50));
+    let (request, _output) = request(&vec![0; 4 << 20], 4 << 20);
+    on_threads(8, || {
+        let _ = model.executeSynchronously(&request, false, -1, -1);
+    });
+}
+
+fn compiles_without_end(socket: &Path) {
+    let connection = Connection::new(socket);
+    let model = long_model(1 << 10, 500);
+    let driver = nnhal::client::Driver::connect(
+        &nnhal::client::Address::Unix(socket.into()),
+        &nnhal::client::ConnectOptions::default(),
+    );
+    let driver = driver.expect("a driver");
+    let mut kept = Vec::new();
+    loop {
+        let (launch, listener) = driver.launch(&model, &PrepareOptions::default());
+        match launch {
+            Ok(()) => kept.push(listener),
+            Err(_) => drop(connection.device.getVersionString()),
+        }
+    }
+}
+
+fn opens_bursts(socket: &Path) {
+    let connection = Connection::new(socket);
+    let model = connection.prepare(&crate::common::floor_model(&[1, 3]));
+    let mut bursts = Vec::new();
+    loop {
+        let mut burst = Burst::open(&extension(&model));
+        burst.run(&packet());
+        bursts.push(burst);
+    }
+}
+
+fn opens_connections(socket: &Path) {
+    let mut open = Vec::new();
+    loop {
+        match UnixStream::connect(socket) {
+            Ok(stream) if open.len() < 500 => open.push(stream),
+            _ => open.clear(),
+        }
+    }
+}
+
+fn begins_frames(socket: &Path) {
+    let mut open = Vec::new();
+    loop {
+        let mut stream = UnixStream::connect(socket).expect("connected");
+        let _ = stream.write_all(&crate::socket::begun_frame());
+        open.push(stream);
+        if open.len() > 200 {
+            open.clear();
+        }
+    }
+}
