@@ -156,7 +156,7 @@ pub(crate) mod tests {
                 let mut request = vec![0; 1 << 16];
                 while !until.load(Ordering::Relaxed) {
                     match server.read(&mut request) {
-                        Ok(_) => answer(&mut server, &request, reads),
+                        Ok(len) => answer(&mut server, &request[..len], reads),
                         Err(_) => std::thread::sleep(Duration::from_millis(1)),
                     }
                 }
