@@ -10,7 +10,7 @@ use super::routine::is_data;
 use crate::backend::BackendError;
 use crate::memory::{Access, Accessed, AlignedBuf, ClientSlice, MemoryError, Slab};
 use crate::model::Constant;
-use crate::ops::{Arg, Args, Interrupt, NeverInterrupted, Operation};
+use crate::ops::{by_parts, Arg, Args, Interrupt, NeverInterrupted, Operation};
 use crate::tensor::{OperandType, TensorInfo};
 
 /// A call of an operation as it is known ahead.
@@ -86,7 +86,10 @@ impl Packer {
         for (input, slice) in copies {
             let len = slice.len();
             let (to, behind) = rest.split_at_mut(len.next_multiple_of(ALIGNMENT));
-            slice.read(&mut to[..len]).map_err(memory)?;
+            by_parts(interrupt, len, |part| {
+                let data = slice.part(part.start, part.len());
+                data.and_then(|data| data.read(&mut to[part])).map_err(memory)
+            })?;
             (data[input], rest) = (Some(&to[..len]), behind);
         }
         let kernel = call.select(&data, &mut Source::Pack(&mut self.weights, &views), interrupt);

@@ -55,7 +55,7 @@ impl Picked {
                 moved += size_of_val(to);
                 if moved > STRETCH {
                     moved = 0;
-                    interrupt.check().ok()?;
+                    interrupt.yield_point().ok()?;
                 }
             }
         }

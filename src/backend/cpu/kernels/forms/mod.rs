@@ -111,7 +111,7 @@ fn all_widened(halves: View<u16>, interrupt: &dyn Interrupt) -> Option<AlignedBu
     let mut floats = AlignedBuf::zeroed(halves.len().checked_mul(size_of::<f32>())?)?;
     let stretches = bytemuck::cast_slice_mut::<u8, f32>(&mut floats).chunks_mut(STRETCH);
     for (stretch, to) in stretches.enumerate() {
-        interrupt.check().ok()?;
+        interrupt.yield_point().ok()?;
         let from = halves.pointer(stretch * STRETCH, to.len());
         for (i, to) in to.iter_mut().enumerate() {
             // SAFETY: as many elements were asked for as there are in `to`.

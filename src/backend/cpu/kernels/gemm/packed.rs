@@ -317,7 +317,7 @@ fn flipped<const G: usize>(group: &[u8; G], flip: u8) -> [u8; G] {
     std::array::from_fn(|i| word[i])
 }
 
-/// Asks the interrupt every now and then: a fraction of a millisecond's work.
+/// Asks the interrupt every now and then, and gives a turn up to others: a fraction of a millisecond's work.
 struct Pace<'a> {
     interrupt: &'a dyn Interrupt,
     done: usize,
@@ -329,7 +329,7 @@ impl Pace<'_> {
         self.done = self.done.saturating_add(bytes);
         if self.done >= 1 << 18 {
             self.done = 0;
-            self.interrupt.check().ok()?;
+            self.interrupt.yield_point().ok()?;
         }
         Some(())
     }

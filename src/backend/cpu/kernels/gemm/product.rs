@@ -221,10 +221,10 @@ pub fn for_each_task(
     count: usize,
     task: impl Fn(usize) -> Result<(), OpError> + Sync,
 ) -> Result<(), OpError> {
-    let stopped = OnceLock::new();
+    let (stopped, owner) = (OnceLock::new(), std::thread::current().id());
     work.team.for_each(count, &|i| {
         if stopped.get().is_none() {
-            if let Err(why) = work.interrupt.check().and_then(|()| task(i)) {
+            if let Err(why) = work.pause(owner).and_then(|()| task(i)) {
                 // Whoever was first has told already.
                 let _ = stopped.set(why);
             }

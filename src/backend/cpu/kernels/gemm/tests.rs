@@ -2,13 +2,15 @@
 
 use super::*;
 use crate::backend::cpu::kernels::isa::Isa;
-use crate::backend::cpu::kernels::Source;
-use crate::memory::{Slab, View};
+use crate::backend::cpu::kernels::{Kernel, Source, Work};
+use crate::backend::cpu::pool::ThreadPool;
+use crate::memory::{Slab, Target, View};
 use crate::ops::{Interrupt, NeverInterrupted, OpError};
 use crate::tensor::requant::Multiplier;
 use crate::tensor::OperandType;
 use packed::Zeros;
 use proptest::prelude::*;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Elements that end where memory does: whoever reads beyond them dies.
 struct AtTheEnd<T> {
@@ -71,9 +73,6 @@ fn run<F: micro::Family>(
     outputs: usize,
     threads: usize,
 ) -> Vec<F::Output> {
-    use crate::backend::cpu::kernels::{Kernel, Work};
-    use crate::backend::cpu::pool::ThreadPool;
-    use crate::memory::{Target, View};
     let product = Product { packed, rows: Rows::Matrix };
     let (input, pool) = (AtTheEnd::new(a), ThreadPool::new(threads).unwrap());
     let output = AtTheEnd::new(&vec![<F::Output as bytemuck::Zeroable>::zeroed(); outputs]);
@@ -275,7 +274,19 @@ proptest! {
 }
 
 #[test]
-fn packing_stops_when_it_is_told() {
+fn packing_and_multiplying_stop_when_they_are_told_and_pass_the_turn_on() {
+    /// Counts yield points.
+    #[derive(Default)]
+    struct Passing(AtomicUsize);
+    impl Interrupt for Passing {
+        fn check(&self) -> Result<(), OpError> {
+            Ok(())
+        }
+        fn yield_point(&self) -> Result<(), OpError> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+    }
     struct Cancelled;
     impl Interrupt for Cancelled {
         fn check(&self) -> Result<(), OpError> {
@@ -289,8 +300,18 @@ fn packing_stops_when_it_is_told() {
             let constants =
                 || Some(Constants { weights: View::of(&weights[..]), bias: &bias[..], interrupt });
             Packed::float(isa, shape, (0.0, 6.0), &mut Source::Pack(&mut Slab::default(), &[]), constants)
-                .is_some()
         };
-        assert!(pack(&NeverInterrupted) && !pack(&Cancelled));
+        assert!(pack(&Cancelled).is_none());
+        let passing = Passing::default();
+        let product = Product { packed: pack(&passing).unwrap(), rows: Rows::Matrix };
+        assert!(passing.0.into_inner() >= 16, "for 4 MiB");
+        let (input, mut output) = ([0u8; 4 << 10], [0u8; 4 << 10]);
+        let (pool, passing) = (ThreadPool::new(1).unwrap(), Passing::default());
+        let mut run = |interrupt: &dyn Interrupt| {
+            let work = Work { team: pool.team(1), interrupt };
+            product.run(&[Some(View::of(&input[..]))], &mut [Target::of(&mut output[..])], work)
+        };
+        assert_eq!((run(&passing), run(&Cancelled)), (Ok(()), Err(OpError::Cancelled)));
+        assert!(passing.0.into_inner() > 0);
     }
 }
