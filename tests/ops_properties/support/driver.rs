@@ -119,6 +119,7 @@ fn same(operation: OperationType, got: &Value, want: &Value) -> bool {
     let is_near = match operation {
         CONV_2D | DEPTHWISE_CONV_2D | FULLY_CONNECTED => 1e-4,
         EXP | LOGISTIC | TANH | ELU | SOFTMAX | LOG_SOFTMAX => 2e-6,
+        L2_NORMALIZATION | LOCAL_RESPONSE_NORMALIZATION | INSTANCE_NORMALIZATION => 2e-6,
         _ => 0.0,
     };
     if is_near == 0.0 || !want.info.ty.is_float() {

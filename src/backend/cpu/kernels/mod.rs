@@ -48,6 +48,7 @@ pub use work::Work;
 
 use crate::ops::{Args, Operation, OperationType};
 use crate::tensor::OperandType;
+use forms::Kernels;
 use isa::Isa;
 
 /// A kernel for this call, if there is a faster one than the plain evaluation. All dimensions are known, those of the
@@ -60,11 +61,12 @@ pub fn select(operation: &Operation, args: &Args, source: &mut Source) -> Option
 
 /// The same for an instruction set.
 fn select_for(isa: Isa, operation: &Operation, args: &Args, source: &mut Source) -> Option<Box<dyn Kernel>> {
+    let kernels = Kernels { isa, select: select_for };
     if forms::is_of_halves(operation.ty, args) {
-        return forms::of_halves(isa, operation, args, source);
+        return forms::of_halves(kernels, operation, args, source);
     }
-    let image = |kernel: Option<Box<dyn Kernel>>| forms::channels_last(isa, operation, args, kernel?);
-    let lanes = |kernel: Option<Box<dyn Kernel>>| forms::lanes_last(isa, operation, args, kernel?);
+    let image = |kernel: Option<Box<dyn Kernel>>| forms::channels_last(kernels, operation, args, kernel?);
+    let lanes = |kernel: Option<Box<dyn Kernel>>| forms::lanes_last(kernels, operation, args, kernel?);
     match operation.ty {
         OperationType::BATCH_MATMUL => batch_matmul::select(isa, args),
         OperationType::CONV_2D => image(conv::select(isa, args, source)),

@@ -7,7 +7,7 @@ pub(super) mod tests;
 
 use super::elementwise::half::widen;
 use super::isa::Isa;
-use super::{select_for, Kernel, Source, Work};
+use super::{Kernel, Source, Work};
 use crate::memory::{AlignedBuf, Slab, Target, View, Weights};
 use crate::ops::{axis_index, Arg, Args, Interrupt, NeverInterrupted, OpError, Operation, OperationType};
 use crate::tensor::{OperandType::*, TensorInfo};
@@ -26,6 +26,19 @@ const OF_FLOATS: [OperationType; 8] = [
 
 /// Elements that are widened between two looks whether to stop.
 const STRETCH: usize = 1 << 16;
+
+/// Where kernels come from: those of an instruction set, by the function that tells which a call has.
+#[derive(Clone, Copy)]
+pub(super) struct Kernels {
+    pub isa: Isa,
+    pub select: fn(Isa, &Operation, &Args, &mut Source) -> Option<Box<dyn Kernel>>,
+}
+
+impl Kernels {
+    fn select(self, operation: &Operation, args: &Args, source: &mut Source) -> Option<Box<dyn Kernel>> {
+        (self.select)(self.isa, operation, args, source)
+    }
+}
 
 /// A kernel that wants some operands in another form.
 struct InForm {
@@ -52,7 +65,7 @@ pub(super) fn is_of_halves(ty: OperationType, args: &Args) -> bool {
 
 /// A kernel for such a call: that of the call with floats in their place. Constants are widened once.
 pub(super) fn of_halves(
-    isa: Isa,
+    kernels: Kernels,
     operation: &Operation,
     args: &Args,
     source: &mut Source,
@@ -82,12 +95,12 @@ pub(super) fn of_halves(
     let call = Args { inputs: &inputs, outputs: &outputs, ..*args };
     let kernel = match source {
         // All that it packs is half floats, which are widened now.
-        Source::Pack(slab, _) => select_for(isa, operation, &call, &mut Source::Pack(slab, &[])),
-        source => select_for(isa, operation, &call, source),
+        Source::Pack(slab, _) => kernels.select(operation, &call, &mut Source::Pack(slab, &[])),
+        source => kernels.select(operation, &call, source),
     }?;
     let packed = kernel.packed_inputs();
     let cast = |from: &TensorInfo, to: &TensorInfo, floats: &TensorInfo| {
-        Change::new(isa, OperationType::CAST, (from, to), floats, &[])
+        Change::new(kernels, OperationType::CAST, (from, to), floats, &[])
     };
     let (mut before, mut after) = (Vec::new(), Vec::new());
     for (i, (arg, wanted)) in args.inputs.iter().zip(&inputs).enumerate() {
@@ -123,13 +136,13 @@ fn all_widened(halves: View<u16>, interrupt: &dyn Interrupt) -> Option<AlignedBu
 
 /// A kernel for this call out of one that takes the channels of input 0 and of output 0 to come last, wherever they are.
 pub(super) fn channels_last(
-    isa: Isa,
+    kernels: Kernels,
     operation: &Operation,
     args: &Args,
     kernel: Box<dyn Kernel>,
 ) -> Option<Box<dyn Kernel>> {
     match channels_come_first(operation, args)? {
-        true => turned(isa, args, &[0, 2, 3, 1], kernel),
+        true => turned(kernels, args, &[0, 2, 3, 1], kernel),
         false => Some(kernel),
     }
 }
@@ -137,13 +150,13 @@ pub(super) fn channels_last(
 /// The same out of one that takes lanes, which are along the axis of a call that has one, and channels elsewhere, to be
 /// elements side by side.
 pub(super) fn lanes_last(
-    isa: Isa,
+    kernels: Kernels,
     operation: &Operation,
     args: &Args,
     kernel: Box<dyn Kernel>,
 ) -> Option<Box<dyn Kernel>> {
     if let Some(channels_first) = channels_come_first(operation, args) {
-        return if channels_first { Some(kernel) } else { turned(isa, args, &[0, 3, 1, 2], kernel) };
+        return if channels_first { Some(kernel) } else { turned(kernels, args, &[0, 3, 1, 2], kernel) };
     }
     let slots = operation.signatures.get(args.signature_index)?.inputs;
     let given = slots.iter().position(|slot| slot.name == "axis");
@@ -154,7 +167,7 @@ pub(super) fn lanes_last(
         return Some(kernel);
     }
     let order: Vec<i32> = (0..dims.len()).filter(|&i| i != axis).chain([axis]).map(|i| i as i32).collect();
-    turned(isa, args, &order, kernel)
+    turned(kernels, args, &order, kernel)
 }
 
 /// `None` where the operation has no layout.
@@ -164,7 +177,7 @@ fn channels_come_first(operation: &Operation, args: &Args) -> Option<bool> {
 }
 
 /// A kernel for this call out of one that takes the dimensions of input 0 and of output 0 to be in this order.
-fn turned(isa: Isa, args: &Args, order: &[i32], kernel: Box<dyn Kernel>) -> Option<Box<dyn Kernel>> {
+fn turned(kernels: Kernels, args: &Args, order: &[i32], kernel: Box<dyn Kernel>) -> Option<Box<dyn Kernel>> {
     let in_order = |info: &TensorInfo| -> Option<TensorInfo> {
         let dims: Option<Vec<u32>> =
             order.iter().map(|&axis| info.dims.get(axis as usize).copied()).collect();
@@ -174,8 +187,8 @@ fn turned(isa: Isa, args: &Args, order: &[i32], kernel: Box<dyn Kernel>) -> Opti
         (0..order.len()).map(|i| Some(order.iter().position(|&axis| axis == i as i32)? as i32)).collect();
     let (given, out) = (args.get(0).ok()?.info, args.output(0).ok()?);
     let (wanted, made) = (in_order(given)?, in_order(out)?);
-    let before = Change::new(isa, OperationType::TRANSPOSE, (given, &wanted), &wanted, order)?;
-    let after = Change::new(isa, OperationType::TRANSPOSE, (&made, out), &made, &back?)?;
+    let before = Change::new(kernels, OperationType::TRANSPOSE, (given, &wanted), &wanted, order)?;
+    let after = Change::new(kernels, OperationType::TRANSPOSE, (&made, out), &made, &back?)?;
     let packed_in_place = kernel.packed_in_place();
     let (inputs, outputs) = (vec![(0, before)], vec![(0, after)]);
     Some(Box::new(InForm { kernel, inputs, outputs, packed_in_place, name: "turned" }))
@@ -185,7 +198,7 @@ impl Change {
     /// By the kernel of this operation, `from` one form `to` the other, of which `wanted` is the one that the kernel wants;
     /// `order`: of dimensions, if that is what changes.
     fn new(
-        isa: Isa,
+        kernels: Kernels,
         ty: OperationType,
         (from, to): (&TensorInfo, &TensorInfo),
         wanted: &TensorInfo,
@@ -198,7 +211,7 @@ impl Change {
         let outputs = std::slice::from_ref(to);
         let call = Args { signature_index: 0, inputs, outputs, interrupt: &NeverInterrupted };
         let mut nothing_to_pack = Slab::default();
-        let kernel = select_for(isa, ty.operation()?, &call, &mut Source::Pack(&mut nothing_to_pack, &[]))?;
+        let kernel = kernels.select(ty.operation()?, &call, &mut Source::Pack(&mut nothing_to_pack, &[]))?;
         Some(Change { bytes: wanted.byte_size()?, kernel })
     }
 
