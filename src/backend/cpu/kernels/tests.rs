@@ -1,7 +1,7 @@
 //! Each kernel against the plain evaluation of its operation: the same bytes for 8-bit types, the same numbers but for
 //! the order of additions for floats.
 
-use super::forms::tests::others;
+use super::forms::tests::{others, CASES};
 use super::*;
 use crate::backend::cpu::pool::ThreadPool;
 use crate::memory::{Access, Accessed, AlignedBuf, ClientSlice, Mapping, Slab, Target, View};
@@ -206,7 +206,7 @@ fn run_conv(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(CASES))]
 
     #[test]
     fn convolutions_equal_the_plain_one(

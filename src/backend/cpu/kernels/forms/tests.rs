@@ -11,6 +11,9 @@ use crate::ops::{Arg, Args, Interrupt, NeverInterrupted, Operation};
 use crate::tensor::{OperandType::*, TensorInfo};
 use half::f16;
 
+/// Random calls for each property of calls that are tried in all their forms. Where CI emulates the machine each takes many times as long.
+pub const CASES: u32 = if cfg!(target_arch = "aarch64") { 24 } else { 96 };
+
 /// A call: inputs, and an output as far as it is known.
 pub type Call = (Vec<Tensor>, TensorInfo);
 

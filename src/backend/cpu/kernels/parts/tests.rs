@@ -1,5 +1,6 @@
 //! Convolutions in parts against the plain evaluation.
 
+use crate::backend::cpu::kernels::forms::tests::CASES;
 use crate::backend::cpu::kernels::tests::{compare, kind, operands, Kind, Noise};
 use crate::ops::testing::{boolean, i32s, int};
 use crate::ops::OperationType;
@@ -66,7 +67,7 @@ fn size() -> impl Strategy<Value = Size> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(CASES))]
 
     #[test]
     fn grouped_convolutions_equal_the_plain_one(
