@@ -1,5 +1,5 @@
 #!/bin/bash
-# Builds the targets and runs each for SECONDS (30), two side by side, beginning with the kept corpus and with seeds that
+# Builds the targets and runs each for SECONDS (30), four side by side, beginning with the kept corpus and with seeds that
 # are made in code.
 #
 #   fuzz/run.sh [SECONDS [TARGET...]]
@@ -33,4 +33,4 @@ fuzz_one() {
   echo "fuzz: $1: $(grep -o '^#[0-9][0-9]*' "$log" | tail -1 | tr -d '#') inputs, $(grep -o 'cov: [0-9]*' "$log" | tail -1)"
 }
 export -f fuzz_one
-printf '%s\n' "${targets[@]}" | xargs -P 2 -I{} bash -c 'fuzz_one {}'
+printf '%s\n' "${targets[@]}" | xargs -P 4 -I{} bash -c 'fuzz_one {}'
