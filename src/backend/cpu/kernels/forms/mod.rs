@@ -27,11 +27,14 @@ const OF_FLOATS: [OperationType; 8] = [
 /// Elements that are widened between two looks whether to stop.
 const STRETCH: usize = 1 << 16;
 
+/// A kernel for a call, if there is one.
+type Select = fn(Isa, &Operation, &Args, &mut Source) -> Option<Box<dyn Kernel>>;
+
 /// Where kernels come from: those of an instruction set, by the function that tells which a call has.
 #[derive(Clone, Copy)]
 pub(super) struct Kernels {
     pub isa: Isa,
-    pub select: fn(Isa, &Operation, &Args, &mut Source) -> Option<Box<dyn Kernel>>,
+    pub select: Select,
 }
 
 impl Kernels {
