@@ -6,13 +6,11 @@
 #[path = "../tests/common/mod.rs"]
 mod common;
 
-use binder::ParcelFileDescriptor;
 use common::conv::Convolutions;
 use common::recurrent::Recurrence;
-use common::{argument, ashmem, bytes_of, floats, floor_model, memfd, request, Harness};
+use common::{bytes_of, floats, memfd, request, Harness};
 use criterion::{criterion_group, criterion_main, BenchmarkId, Criterion, Throughput};
 use nix::fcntl::{fcntl, FcntlArg, SealFlag};
-use nnhal::aidl::*;
 use nnhal::memory::{Access, ClientSlice, Mapping};
 use std::fs::File;
 use std::io::Write;
@@ -98,42 +96,5 @@ fn images(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// One execution of a burst over memory that its file tells from other memory, and over memory that only its open file does,
-/// as with regions of ashmem: both stay mapped from one execution to the next.
-fn bursts(criterion: &mut Criterion) {
-    const ELEMENTS: usize = 1024;
-    const BYTES: i64 = 4 * ELEMENTS as i64;
-    let harness = Harness::new();
-    let model = harness.prepare(&floor_model(&[ELEMENTS as i32]));
-    let files = [memfd(&[0; BYTES as usize]), memfd(&[0; BYTES as usize])];
-    let by_open_file = |file: &File| {
-        let description = HardwareBufferDescription {
-            width: BYTES as i32,
-            height: 1,
-            layers: 1,
-            format: PixelFormat::BLOB,
-            ..Default::default()
-        };
-        let fds = vec![ParcelFileDescriptor::new(file.try_clone().expect("dup"))];
-        Memory::HardwareBuffer(HardwareBuffer { description, handle: NativeHandle { fds, ints: vec![] } })
-    };
-    let request = |memories: [Memory; 2]| Request {
-        inputs: vec![argument(0, 0, BYTES)],
-        outputs: vec![argument(1, 0, BYTES)],
-        pools: memories.map(RequestMemoryPool::Pool).into(),
-    };
-    let [input, output] = &files;
-    let mut group = criterion.benchmark_group("burst");
-    for (name, request) in [
-        ("known_by_its_file", request([ashmem(input, BYTES), ashmem(output, BYTES)])),
-        ("known_by_its_open_file", request([by_open_file(input), by_open_file(output)])),
-    ] {
-        let burst = model.configureExecutionBurst().expect("a burst");
-        let run = || burst.executeSynchronously(&request, &[0, 1], false, -1, -1).expect("executed");
-        group.bench_function(name, |bench| bench.iter(run));
-    }
-    group.finish();
-}
-
-criterion_group!(memory, recurrent, reads, images, bursts);
+criterion_group!(memory, recurrent, reads, images);
 criterion_main!(memory);

@@ -6,31 +6,39 @@ use super::kernel::same_open_file;
 use super::Access;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// The part of a file that a pool is.
-#[derive(Debug, PartialEq)]
-pub struct Identity {
-    what: What,
+/// The part of a file that a pool is. What a pool says of itself borrows its descriptors; what is kept owns duplicates of them.
+#[derive(Debug)]
+pub struct Identity<F = OwnedFd> {
+    what: What<F>,
     offset: u64,
     size: usize,
     access: Option<Access>,
 }
 
 #[derive(Debug)]
-enum What {
+enum What<F> {
     /// A file with numbers that no other has while a mapping of it lives. Its size, too: a file that changed it must be
     /// looked at again.
     File(Known),
     /// Memory that all looks the same, regions of ashmem and hardware buffers: these very open files, which duplicates
-    /// share. That they are held here keeps others from taking their place.
-    OpenFiles(Vec<OwnedFd>, Vec<i32>),
+    /// share, and the numbers that belong to them. That they are held where they are kept stops others from taking their
+    /// place.
+    OpenFiles(Vec<F>, Vec<i32>),
 }
 
-impl PartialEq for What {
-    fn eq(&self, other: &Self) -> bool {
+impl<F: AsFd, G: AsFd> PartialEq<Identity<G>> for Identity<F> {
+    fn eq(&self, other: &Identity<G>) -> bool {
+        (self.offset, self.size, self.access) == (other.offset, other.size, other.access)
+            && self.what == other.what
+    }
+}
+
+impl<F: AsFd, G: AsFd> PartialEq<What<G>> for What<F> {
+    fn eq(&self, other: &What<G>) -> bool {
         match (self, other) {
             (What::File(a), What::File(b)) => a == b,
             (What::OpenFiles(a, a_ints), What::OpenFiles(b, b_ints)) => {
-                let same = |(a, b): (&OwnedFd, &OwnedFd)| same_open_file(a.as_fd(), b.as_fd()) == Some(true);
+                let same = |(a, b): (&F, &G)| same_open_file(a.as_fd(), b.as_fd()) == Some(true);
                 a_ints == b_ints && a.len() == b.len() && a.iter().zip(b).all(same)
             }
             _ => false,
@@ -38,37 +46,44 @@ impl PartialEq for What {
     }
 }
 
-impl Identity {
-    /// `None` where neither the file nor the kernel can tell.
-    pub(super) fn new(fd: BorrowedFd, offset: u64, size: usize, access: Option<Access>) -> Option<Self> {
+impl<'f> Identity<BorrowedFd<'f>> {
+    /// `None` where the file cannot tell.
+    pub(super) fn new(fd: BorrowedFd<'f>, offset: u64, size: usize, access: Option<Access>) -> Option<Self> {
         let file = blocking::known(fd).ok()?;
-        match file.kind {
-            libc::S_IFREG => Some(Identity { what: What::File(file), offset, size, access }),
-            libc::S_IFCHR if is_ashmem(fd) => {
-                Self::of_open_files([fd].into_iter(), &[], offset, size, access)
-            }
-            _ => None,
-        }
+        let what = match file.kind {
+            libc::S_IFREG => What::File(file),
+            libc::S_IFCHR if is_ashmem(fd) => What::OpenFiles(vec![fd], Vec::new()),
+            _ => return None,
+        };
+        Some(Identity { what, offset, size, access })
     }
 
-    /// The identity of memory that consists of these open files and of the numbers that belong to them.
-    pub(super) fn of_open_files<'f>(
+    /// The identity of `size` bytes that consist of these open files and of the numbers that belong to them.
+    pub(super) fn of_open_files(
         files: impl Iterator<Item = BorrowedFd<'f>>,
-        ints: &[i32],
-        offset: u64,
+        numbers: Vec<i32>,
         size: usize,
-        access: Option<Access>,
-    ) -> Option<Self> {
+    ) -> Self {
+        Identity { what: What::OpenFiles(files.collect(), numbers), offset: 0, size, access: None }
+    }
+
+    /// The same to be kept. `None` where the kernel cannot tell open files apart.
+    pub fn kept(&self) -> Option<Identity> {
         /// More than any graphics driver's handle has: each is a descriptor of ours for as long as this is kept.
         const MOST_FILES: usize = 4;
-        let files: Vec<_> = files.collect();
-        let first = files.first()?;
-        // A kernel that cannot tell a file from itself cannot tell it from others.
-        if files.len() > MOST_FILES || same_open_file(*first, *first) != Some(true) {
-            return None;
-        }
-        let files = files.into_iter().map(|fd| fd.try_clone_to_owned().ok()).collect::<Option<_>>()?;
-        Some(Identity { what: What::OpenFiles(files, ints.to_vec()), offset, size, access })
+        let what = match &self.what {
+            What::File(known) => What::File(*known),
+            What::OpenFiles(files, numbers) => {
+                // A kernel that cannot tell a file from itself cannot tell it from others.
+                let first = *files.first()?;
+                if files.len() > MOST_FILES || same_open_file(first, first) != Some(true) {
+                    return None;
+                }
+                let files = files.iter().map(|fd| fd.try_clone_to_owned().ok()).collect::<Option<_>>()?;
+                What::OpenFiles(files, numbers.clone())
+            }
+        };
+        Some(Identity { what, offset: self.offset, size: self.size, access: self.access })
     }
 }
 
@@ -88,15 +103,23 @@ mod tests {
     #[test]
     fn the_same_file_is_known_and_others_are_told_apart() {
         let (a, b) = (file(&[0; 100]), file(&[0; 100]));
-        let identity = |file: &File, offset| Identity::new(file.as_fd(), offset, 10, None).unwrap();
-        let first = identity(&a, 0);
-        assert_eq!(first, identity(&a.try_clone().unwrap(), 0));
+        fn identity(file: &File, offset: u64) -> Identity<BorrowedFd<'_>> {
+            Identity::new(file.as_fd(), offset, 10, None).unwrap()
+        }
+        let first = identity(&a, 0).kept().unwrap();
+        assert_eq!(first, identity(&a, 0));
+        let duplicate = a.try_clone().unwrap();
+        assert_eq!(first, identity(&duplicate, 0));
         assert_ne!(first, identity(&a, 1));
         assert_ne!(first, identity(&b, 0));
         a.set_len(50).unwrap();
         assert_ne!(first, identity(&a, 0));
         let null = File::open("/dev/null").unwrap();
-        assert_eq!(Identity::new(null.as_fd(), 0, 10, None), None);
+        assert!(Identity::new(null.as_fd(), 0, 10, None).is_none());
+    }
+
+    fn of_files<'f>(files: &[&'f File], numbers: &[i32]) -> Identity<BorrowedFd<'f>> {
+        Identity::of_open_files(files.iter().copied().map(AsFd::as_fd), numbers.to_vec(), 10)
     }
 
     #[test]
@@ -104,16 +127,15 @@ mod tests {
         // Two open files of one device, as two regions of ashmem are.
         let open = || File::open("/dev/zero").unwrap();
         let (a, b) = (open(), open());
-        let identity = |files: &[&File], ints: &[i32]| {
-            Identity::of_open_files(files.iter().map(|file| file.as_fd()), ints, 0, 10, None)
-        };
-        let first = identity(&[&a, &b], &[1]).unwrap();
-        assert_eq!(first, identity(&[&a.try_clone().unwrap(), &b], &[1]).unwrap());
-        assert_ne!(first, identity(&[&a, &a], &[1]).unwrap());
-        assert_ne!(first, identity(&[&b, &a], &[1]).unwrap());
-        assert_ne!(first, identity(&[&a], &[1]).unwrap());
-        assert_ne!(first, identity(&[&a, &b], &[2]).unwrap());
-        assert_eq!(identity(&[&a; 5], &[]), None, "so many descriptors are not kept");
-        assert_eq!(identity(&[], &[1]), None);
+        let duplicate = a.try_clone().unwrap();
+        let first = of_files(&[&a, &b], &[1]).kept().unwrap();
+        assert_eq!(first, of_files(&[&a, &b], &[1]));
+        assert_eq!(first, of_files(&[&duplicate, &b], &[1]));
+        assert_ne!(first, of_files(&[&a, &a], &[1]));
+        assert_ne!(first, of_files(&[&b, &a], &[1]));
+        assert_ne!(first, of_files(&[&a], &[1]));
+        assert_ne!(first, of_files(&[&a, &b], &[2]));
+        assert!(of_files(&[&a; 5], &[]).kept().is_none(), "so many descriptors are not kept");
+        assert!(of_files(&[], &[1]).kept().is_none());
     }
 }

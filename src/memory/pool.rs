@@ -74,8 +74,8 @@ impl<'a> Pool<'a> {
         self.size
     }
 
-    /// What this pool is, if its file can tell: two pools of the same identity are the same memory.
-    pub fn identity(&self) -> Option<Identity> {
+    /// What this pool is, if its file can tell: a pool of the same identity as one that is kept is the same memory.
+    pub fn identity(&self) -> Option<Identity<BorrowedFd<'a>>> {
         match self.source {
             Source::File { fd, offset, access, .. } => {
                 Identity::new(ipc::file(fd), offset, self.size, access)
@@ -87,7 +87,7 @@ impl<'a> Pool<'a> {
                 let shape = [says.width, says.height, says.layers, says.format.0, says.stride];
                 let numbers =
                     [&buffer.handle.ints[..], &shape, &[usage as i32, (usage >> 32) as i32]].concat();
-                Identity::of_open_files(files, &numbers, 0, self.size, None)
+                Some(Identity::of_open_files(files, numbers, self.size))
             }
         }
     }

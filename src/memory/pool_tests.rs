@@ -227,10 +227,12 @@ fn an_image_is_as_large_as_its_pixels_and_no_plain_file() {
         assert_eq!((pool.is_image(), Pool::describes_image(&memory)), (is_image, is_image));
         assert_eq!(pool.client_memory().is_none(), is_image, "no device is told of rows that nobody knows");
     }
-    let identity = |memory: &aidl::Memory| Pool::new(memory).unwrap().identity().unwrap();
-    let usual = image(3, 2, 1, F::R_8);
-    assert_eq!(identity(&usual), identity(&image(3, 2, 1, F::R_8)));
-    for other in [image(2, 3, 1, F::R_8), image(1, 2, 1, F::RGB_888)] {
-        assert_ne!(identity(&usual), identity(&other), "as large, and yet another");
+    let memories = [(3, 2, F::R_8), (3, 2, F::R_8), (2, 3, F::R_8), (1, 2, F::RGB_888)]
+        .map(|(width, height, format)| image(width, height, 1, format));
+    let [usual, again, turned, of_colours] =
+        memories.each_ref().map(|memory| Pool::new(memory).unwrap().identity().unwrap());
+    assert_eq!(usual, again);
+    for other in [turned, of_colours] {
+        assert_ne!(usual, other, "as large, and yet another");
     }
 }

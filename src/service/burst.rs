@@ -17,6 +17,7 @@ use crate::memory::{Identity, Pool};
 use crate::scheduler::Permit;
 use crate::statistics::OpenBurst;
 use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -81,6 +82,7 @@ impl Cache {
             return Ok(entry.memory.clone());
         }
         let memory = find(pool)?;
+        let Some(identity) = identity.kept() else { return Ok(memory) };
         if self.entries.len() >= MAX_MAPPINGS && !self.entries.contains_key(&token) {
             let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.used).map(|(&token, _)| token);
             oldest.and_then(|token| self.entries.remove(&token));
@@ -100,13 +102,25 @@ impl Cache {
     }
 }
 
-/// Which memory each pool of a request is, if all are such that can be told, and have tokens.
-fn memory(request: &Request, tokens: &[i64]) -> Option<Vec<(i64, Identity)>> {
-    let known = |(pool, &token): (&RequestMemoryPool, &i64)| match pool {
+impl Last {
+    /// Whether `request` asks for the same over the same memory. Only the last question takes calls of the kernel.
+    fn is(&self, request: &Request, tokens: &[i64], terms: Terms) -> bool {
+        let is_same = |((token, kept), pool): (&(i64, Identity), (&RequestMemoryPool, &i64))| {
+            known(pool).is_some_and(|(other, identity)| *token == other && *kept == identity)
+        };
+        self.execution.terms() == terms
+            && (&self.inputs, &self.outputs) == (&request.inputs, &request.outputs)
+            && self.memory.len() == request.pools.len()
+            && self.memory.iter().zip(request.pools.iter().zip(tokens)).all(is_same)
+    }
+}
+
+/// The token of a pool of a request, and which memory that is, if it has a token and can be told.
+fn known<'r>((pool, &token): (&'r RequestMemoryPool, &i64)) -> Option<(i64, Identity<BorrowedFd<'r>>)> {
+    match pool {
         RequestMemoryPool::Pool(memory) if token >= 0 => Some((token, Pool::new(memory).ok()?.identity()?)),
         _ => None,
-    };
-    request.pools.iter().zip(tokens).map(known).collect()
+    }
 }
 
 impl Burst {
@@ -149,20 +163,16 @@ impl Burst {
         tokens: &[i64],
         terms: Terms,
     ) -> Result<Arc<Execution>, ServiceError> {
-        let memory = memory(request, tokens);
-        let is_same = |last: &Last| {
-            Some(&last.memory) == memory.as_ref()
-                && last.execution.terms() == terms
-                && (&last.inputs, &last.outputs) == (&request.inputs, &request.outputs)
-        };
         {
             let mut cache = self.cache();
-            if let Some(last) = cache.last.as_ref().filter(|last| is_same(last)) {
+            if let Some(last) = cache.last.as_ref().filter(|last| last.is(request, tokens, terms)) {
                 return Ok(last.execution.clone());
             }
             // What is not run again must not keep its mappings, whose places others may need.
             cache.last = None;
         }
+        let kept = |pool| known(pool).and_then(|(token, identity)| Some((token, identity.kept()?)));
+        let memory: Option<Vec<_>> = request.pools.iter().zip(tokens).map(kept).collect();
         let core = &self.prepared.core;
         let find = |index: usize, pool: &Pool| match tokens[index] {
             -1 => core.memory(pool, Span::Once),
