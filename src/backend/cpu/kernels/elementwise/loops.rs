@@ -61,6 +61,28 @@ impl<S: Element, T: Element, F: Fn(S) -> T> Loop for MapLoop<'_, S, T, F> {
     }
 }
 
+/// What becomes of an element of each of two inputs.
+///
+/// # Safety
+///
+/// `run` gets and puts numbers below `len` only.
+pub unsafe trait OfTwo<S, T>: Send + Sync {
+    /// Puts what becomes of each of `len` pairs. It puts nothing before it has got the pair for the last time: the output may be
+    /// an input as well.
+    fn run(&self, len: usize, get: impl Fn(usize) -> (S, S), put: impl FnMut(usize, T));
+}
+
+// SAFETY: by the loop's range.
+unsafe impl<S, T, F: Fn(S, S) -> T + Send + Sync> OfTwo<S, T> for F {
+    #[inline(always)]
+    fn run(&self, len: usize, get: impl Fn(usize) -> (S, S), mut put: impl FnMut(usize, T)) {
+        for i in 0..len {
+            let (a, b) = get(i);
+            put(i, self(a, b));
+        }
+    }
+}
+
 /// Output 0 as `f` of inputs 0 and 1, which broadcast.
 struct Zip<S, T, F> {
     level: Level,
@@ -71,7 +93,7 @@ struct Zip<S, T, F> {
     types: PhantomData<fn(S) -> T>,
 }
 
-impl<S: Element, T: Element, F: Fn(S, S) -> T + Send + Sync> Kernel for Zip<S, T, F> {
+impl<S: Element, T: Element, F: OfTwo<S, T>> Kernel for Zip<S, T, F> {
     fn name(&self) -> String {
         format!("elementwise {}", self.level.name())
     }
@@ -99,7 +121,7 @@ struct ZipLoop<'a, S, T, F> {
     f: &'a F,
 }
 
-impl<S: Element, T: Element, F: Fn(S, S) -> T> Loop for ZipLoop<'_, S, T, F> {
+impl<S: Element, T: Element, F: OfTwo<S, T>> Loop for ZipLoop<'_, S, T, F> {
     #[inline(always)]
     fn run(mut self) {
         let (len, going, f) = (self.to.len(), self.walk.going(), self.f);
@@ -108,27 +130,19 @@ impl<S: Element, T: Element, F: Fn(S, S) -> T> Loop for ZipLoop<'_, S, T, F> {
             let lengths = going.map(|going| if going { n } else { 1 });
             let (a, b) = (self.a.pointer(a, lengths[0]), self.b.pointer(b, lengths[1]));
             // SAFETY: as many elements were asked for as are used: all of who goes along, one of who stands still.
-            unsafe {
-                match going {
-                    [true, true] => {
-                        for i in 0..n {
-                            to.add(i)
-                                .write_unaligned(f(a.add(i).read_unaligned(), b.add(i).read_unaligned()));
-                        }
-                    }
-                    [_, true] => {
-                        let a = a.read_unaligned();
-                        for i in 0..n {
-                            to.add(i).write_unaligned(f(a, b.add(i).read_unaligned()));
-                        }
-                    }
-                    [_, false] => {
-                        // Where both stand still there is but one element.
-                        let b = b.read_unaligned();
-                        for i in 0..n {
-                            to.add(i).write_unaligned(f(a.add(i).read_unaligned(), b));
-                        }
-                    }
+            let read = |from: *const S, i| unsafe { from.add(i).read_unaligned() };
+            // SAFETY: as above.
+            let put = |i, element| unsafe { to.add(i).write_unaligned(element) };
+            match going {
+                [true, true] => f.run(n, |i| (read(a, i), read(b, i)), put),
+                [_, true] => {
+                    let a = read(a, 0);
+                    f.run(n, |i| (a, read(b, i)), put);
+                }
+                [_, false] => {
+                    // Where both stand still there is but one element.
+                    let b = read(b, 0);
+                    f.run(n, |i| (read(a, i), b), put);
                 }
             }
         }
@@ -147,7 +161,7 @@ pub fn map<S: Element, T: Element>(
 pub fn zip<S: Element, T: Element>(
     args: &Args,
     picoseconds: usize,
-    f: impl Fn(S, S) -> T + Send + Sync + 'static,
+    f: impl OfTwo<S, T> + 'static,
 ) -> Option<Box<dyn Kernel>> {
     let inputs = [args.get(0).ok()?.dims(), args.get(1).ok()?.dims()];
     let walk = Broadcast::new(&args.output(0).ok()?.dims, inputs)?;

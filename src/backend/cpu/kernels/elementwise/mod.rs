@@ -8,6 +8,7 @@ pub(super) mod half;
 mod loops;
 pub(super) mod math;
 mod quantised;
+mod quick;
 mod round;
 mod table;
 #[cfg(test)]

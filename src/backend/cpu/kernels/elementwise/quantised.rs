@@ -1,6 +1,7 @@
 //! Two 8-bit inputs that broadcast. The bytes are those of the plain evaluation: gemmlowp's roundings, in vectors.
 
 use super::loops::zip;
+use super::quick::Quick;
 use super::round::Scale;
 use super::Kernel;
 use crate::ops::{Arg, Args};
@@ -51,45 +52,75 @@ fn range(out: &TensorInfo, activation: Activation) -> (i32, i32) {
     (lo - out.zero_point, hi - out.zero_point)
 }
 
+/// A kernel that takes `real`, which is `exact` not yet rounded, within `unsure` of that, where that is worth it.
+fn either(
+    args: &Args,
+    to: Centred,
+    (lo, hi): (i32, i32),
+    real: impl Fn(u8, u8) -> f32 + Send + Sync + 'static,
+    unsure: f32,
+    exact: impl Fn(u8, u8) -> u8 + Send + Sync + 'static,
+) -> Option<Box<dyn Kernel>> {
+    /// One pair of a hundred is in doubt then.
+    const MOST: f32 = 1.0 / 200.0;
+    let (lo, hi) = ((lo + to.zero) as f32, (hi + to.zero) as f32);
+    if unsure < MOST && lo <= hi {
+        let real = move |a, b| real(a, b).max(lo).min(hi);
+        zip(args, 120, Quick { real, unsure, flip: to.flip, exact })
+    } else {
+        zip(args, 500, exact)
+    }
+}
+
 const LEFT_SHIFT: u32 = 20;
 
 /// `a + sign * b`.
 pub fn sum(args: &Args, sign: i32) -> Option<Box<dyn Kernel>> {
     let (a, b, out) = (args.get(0).ok()?, args.get(1).ok()?, args.output(0).ok()?);
     let twice_larger = 2.0 * f64::from(a.scale().max(b.scale()));
-    let part = |arg: &Arg| {
-        let multiplier = Multiplier::new(f64::from(arg.scale()) / twice_larger);
-        Some((multiplier, Scale::new(multiplier, 255 << LEFT_SHIFT)?))
-    };
-    let ((half_a, scale_a), (half_b, scale_b)) = (part(&a)?, part(&b)?);
+    let part =
+        |arg: &Arg| Scale::new(Multiplier::new(f64::from(arg.scale()) / twice_larger), 255 << LEFT_SHIFT);
+    let (scale_a, scale_b) = (part(&a)?, part(&b)?);
     let to_out = Multiplier::new(twice_larger / (f64::from(1 << LEFT_SHIFT) * f64::from(out.scale)));
     let to_out = Scale::new(to_out, 256 << LEFT_SHIFT)?;
     let (range, centred) = (range(out, args.activation(2).ok()?), Centred::new(out)?);
     let (of_a, of_b) = (Centred::new(a.info)?, Centred::new(b.info)?);
-    let finish = move |x: i32, y: i32| centred.byte(to_out.apply(x + sign * y), range);
-    // The half that the larger scale is multiplied by needs no rounding.
-    const HALF: Multiplier = Multiplier { mantissa: 1 << 30, shift: 0 };
-    let exact = |x: i32| x << (LEFT_SHIFT - 1);
-    match (half_a == HALF, half_b == HALF) {
-        (true, true) => zip(args, 400, move |a, b| finish(exact(of_a.of(a)), exact(of_b.of(b)))),
-        (true, false) => {
-            zip(args, 500, move |a, b| finish(exact(of_a.of(a)), scale_b.apply(of_b.of(b) << LEFT_SHIFT)))
-        }
-        (false, true) => {
-            zip(args, 500, move |a, b| finish(scale_a.apply(of_a.of(a) << LEFT_SHIFT), exact(of_b.of(b))))
-        }
-        (false, false) => None,
-    }
+    let exact = move |a: u8, b: u8| {
+        let x = scale_a.apply(of_a.of(a) << LEFT_SHIFT);
+        let y = scale_b.apply(of_b.of(b) << LEFT_SHIFT);
+        centred.byte(to_out.apply(x + sign * y), range)
+    };
+    let (by_a, by_b) = (a.scale() / out.scale, sign as f32 * (b.scale() / out.scale));
+    let start = centred.zero as f32 - of_a.zero as f32 * by_a - of_b.zero as f32 * by_b;
+    // Each product and sum and the three numbers are rounded once each. The roundings of the exact way are smaller: under
+    // three units of `2^-19` of the larger input's scale.
+    let unsure = f32::EPSILON
+        * (2.0 * 255.0 * (by_a.abs() + by_b.abs())
+            + 2.0 * start.abs()
+            + 512.0
+            + 16.0 * by_a.abs().max(by_b.abs()));
+    let (flip_a, flip_b) = (of_a.flip, of_b.flip);
+    let real = move |a: u8, b: u8| f32::from(a ^ flip_a) * by_a + (f32::from(b ^ flip_b) * by_b + start);
+    either(args, centred, range, real, unsure, exact)
 }
 
 /// `a * b`.
 pub fn product(args: &Args) -> Option<Box<dyn Kernel>> {
     let (a, b, out) = (args.get(0).ok()?, args.get(1).ok()?, args.output(0).ok()?);
-    let to_out = Multiplier::new(f64::from(a.scale() * b.scale()) / f64::from(out.scale));
-    let to_out = Scale::new(to_out, 255 * 255)?;
+    let real = f64::from(a.scale() * b.scale()) / f64::from(out.scale);
+    let to_out = Scale::new(Multiplier::new(real), 255 * 255)?;
     let (range, centred) = (range(out, args.activation(2).ok()?), Centred::new(out)?);
     let (of_a, of_b) = (Centred::new(a.info)?, Centred::new(b.info)?);
-    zip(args, 300, move |a, b| centred.byte(to_out.apply(of_a.of(a) * of_b.of(b)), range))
+    let exact = move |a: u8, b: u8| centred.byte(to_out.apply(of_a.of(a) * of_b.of(b)), range);
+    let (by, nudge) = (real as f32, to_out.nudge());
+    // The scale, the product and the sum are rounded once each, and beyond 512 nothing matters.
+    let unsure = 512.0 * 2.0 * f32::EPSILON;
+    let zero = centred.zero as f32;
+    let real = move |a: u8, b: u8| {
+        let product = (of_a.of(a) * of_b.of(b)) as f32 * by;
+        product + nudge.copysign(product) + zero
+    };
+    either(args, centred, range, real, unsure, exact)
 }
 
 /// Positive elements of `a` as they are, others times `b`, each side with its own scale.

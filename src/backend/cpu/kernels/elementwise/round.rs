@@ -28,6 +28,14 @@ impl Scale {
         })
     }
 
+    /// How far rounding twice, once for the product and once for the shift, moves results away from zero.
+    pub fn nudge(self) -> f32 {
+        match self.right {
+            0 => 0.0,
+            right => 0.5 / (1u64 << right) as f32,
+        }
+    }
+
     /// `x` times the multiplier as [`Multiplier::apply`] has it.
     #[inline(always)]
     pub fn apply(self, x: i32) -> i32 {

@@ -154,6 +154,29 @@ fn all_pairs_of_bytes_and_long_rows_are_right() {
     assert!(binary(ADD, TENSOR_FLOAT32, (&[700, 333], &[700, 333]), units, 3, 1).unwrap());
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// Sums and products of all pairs, whatever the scales: floats are sure of no byte that exact arithmetic has otherwise.
+    #[test]
+    fn quick_bytes_are_exact_ones(
+        ty in prop::sample::select(&[ADD, SUB, MUL][..]),
+        element in prop::sample::select(&[TENSOR_QUANT8_ASYMM, TENSOR_QUANT8_ASYMM_SIGNED][..]),
+        scales in [-9.0f32..3.0, -9.0f32..3.0, -9.0f32..3.0], whole in any::<bool>(), zeros in any::<[u8; 3]>(),
+        activation in 0i32..4,
+    ) {
+        let values: Vec<u8> = (0..=255).collect();
+        let scale = |i: usize| if whole { scales[i].round().exp2() } else { scales[i].exp2() };
+        let unit = |i: usize| (scale(i), zeros[i]);
+        let inputs = [
+            Some(tensor(info(element, &[256, 1], unit(0)), &values)),
+            Some(tensor(info(element, &[1, 256], unit(1)), &values)),
+            Some(int(activation)),
+        ];
+        prop_assert!(compare(ty, &inputs, 2, &[info(element, &[], unit(2))], Within::SameBytes)?);
+    }
+}
+
 #[test]
 fn there_is_a_kernel_for_each_type() {
     for &ty in BINARY {
