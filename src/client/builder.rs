@@ -6,7 +6,9 @@ use super::shared::Shared;
 use crate::aidl;
 use crate::ops::OperationType;
 use crate::tensor::{OperandType, TensorInfo};
+use binder::ParcelFileDescriptor;
 use std::borrow::Cow;
+use std::fs::File;
 use std::io;
 
 /// Index of an operand in its model.
@@ -37,9 +39,26 @@ pub struct Builder<'a> {
     operand_values: Vec<u8>,
     pool: Vec<(u64, Cow<'a, [u8]>)>,
     pool_size: u64,
+    file: Option<Mapped<'a>>,
+    /// Constants whose bytes are the file's.
+    in_file: Vec<OperandIndex>,
+}
+
+/// A file, and all its bytes.
+#[derive(Clone, Copy)]
+pub struct Mapped<'a> {
+    /// Open for reading. A driver maps it for as long as it needs.
+    pub file: &'a File,
+    /// What it holds from its start on.
+    pub bytes: &'a [u8],
 }
 
 impl<'a> Builder<'a> {
+    /// For a model whose large constants are read from `mapped` by the driver itself, as far as they are parts of it.
+    pub fn over(mapped: Mapped<'a>) -> Self {
+        Builder { file: Some(mapped), ..Default::default() }
+    }
+
     fn operand(&mut self, info: TensorInfo, lifetime: aidl::OperandLifeTime) -> OperandIndex {
         self.infos.push(info);
         self.lifetimes.push(lifetime);
@@ -71,11 +90,15 @@ impl<'a> Builder<'a> {
     pub fn constant(&mut self, info: TensorInfo, bytes: impl Into<Cow<'a, [u8]>>) -> OperandIndex {
         let bytes = bytes.into();
         let length = bytes.len() as i64;
-        let (lifetime, offset) = if bytes.len() <= MAX_COPIED {
+        let in_file = self.file.and_then(|mapped| mapped.offset_of(&bytes));
+        let is_small = bytes.len() <= MAX_COPIED;
+        let (lifetime, offset) = if is_small {
             let start = self.operand_values.len().next_multiple_of(COPIED_ALIGNMENT);
             self.operand_values.resize(start, 0);
             self.operand_values.extend_from_slice(&bytes);
             (aidl::OperandLifeTime::CONSTANT_COPY, start as i64)
+        } else if let Some(offset) = in_file {
+            (aidl::OperandLifeTime::CONSTANT_POOL, offset)
         } else {
             let start = self.pool_size.next_multiple_of(POOL_ALIGNMENT);
             self.pool_size = start + bytes.len() as u64;
@@ -83,7 +106,10 @@ impl<'a> Builder<'a> {
             (aidl::OperandLifeTime::CONSTANT_POOL, start as i64)
         };
         let index = self.operand(info, lifetime);
-        // All large constants share the one pool, number 0.
+        if in_file.is_some() && !is_small {
+            self.in_file.push(index);
+        }
+        // All other large constants share the one pool, number 0.
         let location = aidl::DataLocation { offset, length, ..Default::default() };
         self.locations[index as usize] = location;
         index
@@ -136,7 +162,11 @@ impl<'a> Builder<'a> {
     }
 
     /// The model, with its inputs and outputs in this order. Fails only where shared memory cannot be had.
-    pub fn finish(self, inputs: Vec<OperandIndex>, outputs: Vec<OperandIndex>) -> io::Result<aidl::Model> {
+    pub fn finish(
+        mut self,
+        inputs: Vec<OperandIndex>,
+        outputs: Vec<OperandIndex>,
+    ) -> io::Result<aidl::Model> {
         let mut pools = Vec::new();
         if self.pool_size > 0 {
             let shared = Shared::new(self.pool_size)?;
@@ -144,6 +174,12 @@ impl<'a> Builder<'a> {
                 shared.write(*offset, bytes)?;
             }
             pools.push(shared.memory()?);
+        }
+        if let Some(mapped) = self.file.filter(|_| !self.in_file.is_empty()) {
+            for &operand in &self.in_file {
+                self.locations[operand as usize].poolIndex = pools.len() as i32;
+            }
+            pools.push(mapped.memory()?);
         }
         let described = self.infos.into_iter().zip(self.lifetimes).zip(self.locations);
         let main = aidl::Subgraph {
@@ -155,6 +191,22 @@ impl<'a> Builder<'a> {
             outputIndexes: outputs,
         };
         Ok(aidl::Model { main, operandValues: self.operand_values, pools, ..Default::default() })
+    }
+}
+
+impl Mapped<'_> {
+    /// Where in the file `bytes` lie, if they are part of it.
+    fn offset_of(&self, bytes: &Cow<[u8]>) -> Option<i64> {
+        let Cow::Borrowed(bytes) = bytes else { return None };
+        let (start, all) = (bytes.as_ptr() as usize, self.bytes.as_ptr_range());
+        let offset = start.checked_sub(all.start as usize)?;
+        (start + bytes.len() <= all.end as usize).then_some(offset as i64)
+    }
+
+    fn memory(&self) -> io::Result<aidl::Memory> {
+        let fd = Some(ParcelFileDescriptor::new(self.file.try_clone()?));
+        let length = i64::try_from(self.bytes.len()).map_err(io::Error::other)?;
+        Ok(aidl::Memory::MappableFile(aidl::MappableFile { length, prot: libc::PROT_READ, fd, offset: 0 }))
     }
 }
 
@@ -186,6 +238,7 @@ fn operation(built: BuiltOperation) -> aidl::Operation {
 mod tests {
     use super::*;
     use crate::model::{Lifetime, Model};
+    use std::io::Write;
 
     #[test]
     fn a_built_model_decodes_with_its_constants() {
@@ -197,12 +250,39 @@ mod tests {
         let (input, output) = (builder.input(info.clone()), builder.output(info));
         builder.operation(OperationType::FLOOR, &[input], &[output]);
         let model = Model::new(&builder.finish(vec![input], vec![output]).unwrap()).unwrap();
-        let constant = |i: OperandIndex| match &model.main.operands[i as usize].lifetime {
+        assert_eq!(constant(&model, small), [1]);
+        assert_eq!(constant(&model, large), [7; 400]);
+        assert_eq!(constant(&model, larger), [9; 400]);
+    }
+
+    fn constant(model: &Model, i: OperandIndex) -> Vec<u8> {
+        match &model.main.operands[i as usize].lifetime {
             Lifetime::Constant(constant) => constant.bytes().unwrap().to_vec(),
             other => panic!("operand {i} is {other:?}"),
-        };
-        assert_eq!(constant(small), [1]);
-        assert_eq!(constant(large), [7; 400]);
-        assert_eq!(constant(larger), [9; 400]);
+        }
+    }
+
+    #[test]
+    fn large_constants_of_a_file_stay_there() {
+        let bytes: Vec<u8> = (0..1000u32).map(|i| i as u8).collect();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&bytes).unwrap();
+        let info = TensorInfo::new(OperandType::TENSOR_FLOAT32, &[100]);
+        let mut builder = Builder::over(Mapped { file: &file, bytes: &bytes });
+        let of_file = builder.constant(info.clone(), &bytes[3..403]);
+        let own = builder.constant(info.clone(), vec![9u8; 400]);
+        let last = builder.constant(info.clone(), &bytes[600..]);
+        let small = builder.int(5);
+        let (input, output) = (builder.input(info.clone()), builder.output(info));
+        builder.operation(OperationType::FLOOR, &[input], &[output]);
+        let built = builder.finish(vec![input], vec![output]).unwrap();
+        assert_eq!(built.pools.len(), 2);
+        let aidl::Memory::MappableFile(pool) = &built.pools[1] else { panic!("{:?}", built.pools) };
+        assert_eq!((pool.length, pool.offset), (1000, 0));
+        let model = Model::new(&built).unwrap();
+        assert_eq!(constant(&model, of_file), bytes[3..403]);
+        assert_eq!(constant(&model, own), [9; 400]);
+        assert_eq!(constant(&model, last), bytes[600..]);
+        assert_eq!(constant(&model, small), 5i32.to_le_bytes());
     }
 }

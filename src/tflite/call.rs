@@ -43,14 +43,9 @@ pub struct State<'a> {
 
 impl<'a> State<'a> {
     /// Nothing is mapped yet.
-    pub fn new(graph: &Graph<'a>) -> Self {
+    pub fn new(graph: &Graph<'a>, builder: Builder<'a>) -> Self {
         let count = graph.tensors.len();
-        State {
-            builder: Builder::default(),
-            operands: vec![None; count],
-            is_output: vec![false; count],
-            kept: vec![None; count],
-        }
+        State { builder, operands: vec![None; count], is_output: vec![false; count], kept: vec![None; count] }
     }
 }
 

@@ -27,7 +27,7 @@ pub use error::ImportError;
 pub use names::name as operator_name;
 
 use crate::aidl;
-use crate::client::builder::OperandIndex;
+use crate::client::builder::{Builder, Mapped, OperandIndex};
 use crate::tensor::TensorInfo;
 use call::{Call, State};
 use error::Refusal;
@@ -64,14 +64,23 @@ pub fn import(bytes: &[u8]) -> Result<Imported, ImportError> {
     import_graph(&Graph::read(bytes)?)
 }
 
+/// The same, with large constants left in the file: a driver reads them there.
+pub fn import_mapped(mapped: Mapped) -> Result<Imported, ImportError> {
+    import_into(&Graph::read(mapped.bytes)?, Builder::over(mapped))
+}
+
 /// Imports a graph.
 pub fn import_graph(graph: &Graph) -> Result<Imported, ImportError> {
+    import_into(graph, Builder::default())
+}
+
+fn import_into<'a>(graph: &Graph<'a>, builder: Builder<'a>) -> Result<Imported, ImportError> {
     let ports = |list: &[usize], what: &str| -> Result<Vec<Port>, ImportError> {
         list.iter().map(|&i| port(graph, i).map_err(|why| at(what, i, why))).collect()
     };
     let (mut inputs, mut outputs) = (ports(&graph.inputs, "input")?, ports(&graph.outputs, "output")?);
     let states = ports(&graph.states, "state")?;
-    let mut state = State::new(graph);
+    let mut state = State::new(graph, builder);
     for &i in &graph.outputs {
         if std::mem::replace(&mut state.is_output[i], true) {
             return Err(at("output", i, "it is listed twice, which NNAPI does not allow".into()));
@@ -113,7 +122,7 @@ pub fn refusal(graph: &Graph, index: usize) -> Option<String> {
 
 /// Maps an operator with everything that it reads given, but for constants.
 fn map_alone(graph: &Graph, operator: &Operator) -> Result<(), Refusal> {
-    let mut state = State::new(graph);
+    let mut state = State::new(graph, Builder::default());
     for i in operator.inputs.iter().copied().flatten() {
         let tensor = &graph.tensors[i];
         let is_given = tensor.data.is_none() && (!tensor.variable || graph.states.contains(&i));

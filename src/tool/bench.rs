@@ -2,7 +2,7 @@
 
 use super::driver::{ServiceName, ServiceOptions};
 use super::error::ToolError;
-use super::model_file;
+use super::model_file::{self, ModelFile};
 use super::preparation;
 use super::print;
 use super::profile::{self, Profile, Recording};
@@ -54,6 +54,9 @@ struct Figures {
     median_ms: f64,
     p90_ms: f64,
     p99_ms: f64,
+    /// From opening the file to a model for the driver.
+    import_ms: f64,
+    /// Until the driver has prepared it.
     compile_ms: f64,
     /// The first run, which does what the compilation has left to it.
     first_run_ms: f64,
@@ -87,7 +90,7 @@ pub fn run(service: &ServiceName, args: &BenchArgs) -> Result<(), ToolError> {
         let why = "--threads is for an embedded driver; give it to `nnhald` itself";
         return Err(ToolError::Usage(why.into()));
     }
-    let (_, imported) = model_file::read(&args.model)?;
+    let ModelFile { imported, time: import_time, .. } = model_file::read(&args.model)?;
     let inputs: Vec<_> = imported.inputs.iter().map(|port| values::arbitrary(&port.info)).collect();
     let threads = args.threads.map(usize::from);
     let options = ServiceOptions { threads, ..Default::default() };
@@ -105,6 +108,7 @@ pub fn run(service: &ServiceName, args: &BenchArgs) -> Result<(), ToolError> {
         median_ms: percentile(&times, 50),
         p90_ms: percentile(&times, 90),
         p99_ms: percentile(&times, 99),
+        import_ms: ms(import_time),
         compile_ms: ms(session.compile_time),
         first_run_ms: ms(first_run),
         cache_load_ms: cache_load.map(ms),
@@ -165,8 +169,10 @@ fn trace(args: &BenchArgs, recording: &Recording, imported: &Imported) -> Result
 }
 
 fn tell(figures: &Figures, runs: usize) -> Result<(), ToolError> {
-    let Figures { compile_ms, first_run_ms, .. } = figures;
-    let compiled = format!("compiled in {compile_ms:.1} ms, ran first in {first_run_ms:.1} ms");
+    let Figures { import_ms, compile_ms, first_run_ms, .. } = figures;
+    let compiled = format!(
+        "imported in {import_ms:.1} ms, compiled in {compile_ms:.1} ms, ran first in {first_run_ms:.1} ms"
+    );
     match figures.cache_load_ms {
         Some(load) => print::line(format_args!("{compiled}, loaded from cache in {load:.1} ms"))?,
         None => print::line(format_args!("{compiled}; the driver does not cache"))?,

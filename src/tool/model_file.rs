@@ -1,14 +1,32 @@
 //! The .tflite file that a command is given.
 
 use super::error::ToolError;
+use crate::client::builder::Mapped;
 use crate::tflite::{self, Imported};
+use memmap2::Mmap;
+use std::fs::File;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-/// Its bytes, and the model in them.
-pub fn read(path: &Path) -> Result<(Vec<u8>, Imported), ToolError> {
-    let bytes = std::fs::read(path).map_err(|why| {
+/// A file, and the model in it.
+pub struct ModelFile {
+    /// All of it.
+    pub bytes: Mmap,
+    /// Its large constants are the file's, which the driver maps as well: nothing is copied.
+    pub imported: Imported,
+    /// How long it took to read and to import.
+    pub time: Duration,
+}
+
+/// Reads the file at `path`.
+pub fn read(path: &Path) -> Result<ModelFile, ToolError> {
+    let began = Instant::now();
+    // SAFETY: whoever changes the file meanwhile ends this process at worst, or sees other results: it is a tool's.
+    let mapped = File::open(path).and_then(|file| Ok((unsafe { Mmap::map(&file) }?, file)));
+    let (bytes, file) = mapped.map_err(|why| {
         ToolError::Usage(format!("{}: {why}; give the path of a .tflite file", path.display()))
     })?;
-    let imported = tflite::import(&bytes).map_err(|why| ToolError::Model { path: path.into(), why })?;
-    Ok((bytes, imported))
+    let imported = tflite::import_mapped(Mapped { file: &file, bytes: &bytes })
+        .map_err(|why| ToolError::Model { path: path.into(), why })?;
+    Ok(ModelFile { bytes, imported, time: began.elapsed() })
 }

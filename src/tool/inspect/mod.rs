@@ -64,7 +64,7 @@ struct Compiled {
 
 /// Tells of the model. An error where the driver does not take all of it.
 pub fn run(service: &ServiceName, args: &InspectArgs) -> Result<(), ToolError> {
-    let (_, imported) = model_file::read(&args.model)?;
+    let imported = model_file::read(&args.model)?.imported;
     let client = ConnectOptions { timeout: Some(TIMEOUT), ..Default::default() };
     let driver = driver::connect(service, &ServiceOptions { client, ..Default::default() })?;
     let tells = tells(&driver, args)?;

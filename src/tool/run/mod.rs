@@ -11,7 +11,7 @@ use crate::client::{Mode, PrepareOptions};
 use crate::tflite::{Imported, Port};
 use crate::tool::driver::{ServiceName, ServiceOptions};
 use crate::tool::error::ToolError;
-use crate::tool::model_file;
+use crate::tool::model_file::{self, ModelFile};
 use crate::tool::print::{self, unprinted};
 use crate::tool::profile::{self, write_trace, Watch};
 use crate::tool::progress;
@@ -62,7 +62,7 @@ pub struct RunArgs {
 
 /// Runs the subcommand on the driver at `service`.
 pub fn run(service: &ServiceName, args: &RunArgs) -> Result<(), ToolError> {
-    let (bytes, imported) = model_file::read(&args.model)?;
+    let ModelFile { bytes, imported, .. } = model_file::read(&args.model)?;
     let items = items(args, &imported)?;
     if items.len() > 1 && args.output_dir.is_some() {
         return Err(ToolError::Usage("--output-dir takes the outputs of one input; give one".into()));
