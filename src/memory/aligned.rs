@@ -2,6 +2,7 @@
 
 use super::budget::Counted;
 use super::zeroed::{Divided, Part, ZeroedPages, HALF, WORTHWHILE};
+use std::sync::{Mutex, PoisonError};
 
 /// A private buffer of bytes, aligned to 64. Not to be cloned: its length may be a client's choice.
 #[derive(Default)]
@@ -64,19 +65,19 @@ impl AlignedBuf {
 /// kernel has such: touching a page for the first time takes longer than filling it.
 #[derive(Default)]
 pub struct Slab {
-    pages: Option<Divided>,
+    pages: Option<Mutex<Divided>>,
 }
 
 impl Slab {
     /// For buffers of about `expected` bytes together. Pages that nobody touches take no memory.
     pub fn new(expected: usize) -> Self {
-        Slab { pages: Some(expected).filter(|&bytes| bytes >= HALF).and_then(Divided::new) }
+        Slab { pages: Some(expected).filter(|&bytes| bytes >= HALF).and_then(Divided::new).map(Mutex::new) }
     }
 
     /// `len` zeroed bytes; `None` where the memory cannot be had.
-    pub fn zeroed(&mut self, len: usize) -> Option<AlignedBuf> {
-        match &mut self.pages {
-            Some(pages) => AlignedBuf::of(pages, len),
+    pub fn zeroed(&self, len: usize) -> Option<AlignedBuf> {
+        match &self.pages {
+            Some(pages) => AlignedBuf::of(&mut pages.lock().unwrap_or_else(PoisonError::into_inner), len),
             None => AlignedBuf::zeroed(len),
         }
     }
@@ -142,7 +143,7 @@ mod tests {
     #[test]
     fn buffers_side_by_side_are_as_good_as_others() {
         for expected in [0, 2 * HALF] {
-            let mut slab = Slab::new(expected);
+            let slab = Slab::new(expected);
             // The last ones do not fit any more.
             let lengths = [0, 1, 64, 65, HALF, HALF / 2, HALF / 2, 2 * HALF];
             let mut buffers = lengths.map(|len| slab.zeroed(len).unwrap());

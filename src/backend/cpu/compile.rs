@@ -7,22 +7,27 @@ use super::kernels;
 use super::packing::{Call, Known, Packer};
 use super::passes;
 use super::plan::plan;
+use super::pool::Team;
 use super::routine::{is_data, Place, Routine, Step, Value};
 use super::signs;
 use crate::backend::{BackendError, Control};
+use crate::memory::{client_of_thread, on_account_of};
 use crate::model::Subgraph;
-use crate::ops::{Interrupt, Run};
+use crate::ops::{Interrupt, OpError, Run};
 use crate::tensor::{OperandType, TensorInfo};
+use std::sync::OnceLock;
+use std::time::Duration;
 
-/// Compiles a subgraph.
-pub fn compile(subgraph: &Subgraph, control: &Control) -> Result<Routine, BackendError> {
-    compile_for(subgraph, kernels::preferred_bytes(), control)
+/// Compiles a subgraph, on the threads of `team`.
+pub fn compile(subgraph: &Subgraph, team: Team, control: &Control) -> Result<Routine, BackendError> {
+    compile_for(subgraph, kernels::preferred_bytes(), team, control)
 }
 
 /// The same, with 8-bit values between operations of the type `bytes`, where that matters.
 pub fn compile_for(
     subgraph: &Subgraph,
     bytes: Option<OperandType>,
+    team: Team,
     control: &Control,
 ) -> Result<Routine, BackendError> {
     let mut graph = Graph::new(subgraph)?;
@@ -30,12 +35,7 @@ pub fn compile_for(
     if let Some(bytes) = bytes {
         signs::change(&mut graph, bytes);
     }
-    let mut steps = Vec::with_capacity(graph.nodes.len());
-    let mut packer = Packer::new(&graph);
-    for node in &graph.nodes {
-        control.yield_point()?;
-        steps.push(step(&graph, node, &mut packer, control)?);
-    }
+    let steps = steps(&graph, team, control)?;
     let planned = |v: usize| graph.values[v].resolved.as_ref().filter(|_| graph.values[v].constant.is_none());
     let chains = find_chains::find(&steps, &graph.outputs, find_chains::LARGE, planned);
     let plan =
@@ -87,10 +87,69 @@ fn needed_constants(graph: &Graph, steps: &[Step]) -> Vec<bool> {
     needed
 }
 
+/// What several threads may do together while nobody else has the turn, in bytes of constants to be packed: a millisecond or
+/// two.
+const TOGETHER: usize = 4 << 20;
+/// What a call takes besides, in the same unit.
+const CALL: usize = 4 << 10;
+
+/// The calls of a graph with their kernels.
+fn steps(graph: &Graph, team: Team, control: &Control) -> Result<Vec<Step>, BackendError> {
+    let packer = Packer::new(graph);
+    let mut steps = Vec::with_capacity(graph.nodes.len());
+    let mut rest = &graph.nodes[..];
+    while let Some(first) = rest.first() {
+        control.yield_point()?;
+        let mut cost = 0;
+        let fits = |node: &&Node| {
+            cost += CALL + constants(graph, node);
+            cost <= TOGETHER
+        };
+        let count = rest.iter().take_while(fits).count();
+        // A byte takes about a nanosecond.
+        let alone = Duration::from_nanos(cost.min(TOGETHER) as u64);
+        if count < 2 || team.threads_for(alone) == 1 {
+            // It gives its turn up by itself.
+            steps.push(step(graph, first, &packer, control)?);
+            rest = &rest[1..];
+            continue;
+        }
+        let (nodes, behind) = rest.split_at(count);
+        let made: Vec<OnceLock<Result<Step, BackendError>>> = nodes.iter().map(|_| OnceLock::new()).collect();
+        let client = client_of_thread();
+        team.for_each(count, &|i| {
+            let _account = on_account_of(client);
+            let checks = OnlyChecks(control);
+            let step = checks.check().map_err(BackendError::from);
+            let _ = made[i].set(step.and_then(|()| self::step(graph, &nodes[i], &packer, &checks)));
+        });
+        for step in made {
+            steps.extend(step.into_inner().transpose()?);
+        }
+        rest = behind;
+    }
+    Ok(steps)
+}
+
+/// An interrupt for helpers, who do not have the turn.
+struct OnlyChecks<'a>(&'a Control);
+
+impl Interrupt for OnlyChecks<'_> {
+    fn check(&self) -> Result<(), OpError> {
+        self.0.check()
+    }
+}
+
+/// Bytes of a call's constants.
+fn constants(graph: &Graph, node: &Node) -> usize {
+    let len = |&v: &usize| graph.values[v].constant.as_ref().map_or(0, |constant| constant.len());
+    node.inputs.iter().flatten().map(len).fold(0, usize::saturating_add)
+}
+
 fn step(
     graph: &Graph,
     node: &Node,
-    packer: &mut Packer,
+    packer: &Packer,
     interrupt: &dyn Interrupt,
 ) -> Result<Step, BackendError> {
     let output_infos = passes::output_infos(graph, node);

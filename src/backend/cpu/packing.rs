@@ -1,8 +1,8 @@
 //! Kernels with their weights, which are packed as the model is compiled.
 //!
 //! Which kernel a call has is settled by what steers alone, as only that is known when the compiled model is loaded.
-//! Weights that are the client's still are packed where they lie, if the kernel can, or else from a copy in a scratch, one
-//! call's after the other's: a copy of all of them is never made.
+//! Weights that are the client's still are packed where they lie, if the kernel can, or else from a copy in a scratch, of
+//! which there are as many as threads: a copy of all of them is never made.
 
 use super::graph::{Graph, Value};
 use super::kernels::{self, Kernel, Source};
@@ -12,6 +12,7 @@ use crate::memory::{Access, Accessed, AlignedBuf, ClientSlice, MemoryError, Slab
 use crate::model::Constant;
 use crate::ops::{by_parts, Arg, Args, Interrupt, NeverInterrupted, Operation};
 use crate::tensor::{OperandType, TensorInfo};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A call of an operation as it is known ahead.
 pub struct Call<'g> {
@@ -28,10 +29,11 @@ pub struct Known<'g> {
     pub constant: Option<&'g Constant>,
 }
 
-/// Packs the weights of one call after the other.
+/// Packs the weights of calls.
 pub struct Packer {
     weights: Slab,
-    scratch: AlignedBuf,
+    /// Scratches that no call uses.
+    scratches: Mutex<Vec<AlignedBuf>>,
 }
 
 impl Packer {
@@ -47,13 +49,13 @@ impl Packer {
         };
         let all: usize = graph.values.iter().map(of_client).fold(0, usize::saturating_add);
         // Packed, weights are a little longer.
-        Packer { weights: Slab::new(all.saturating_add(all / 8)), scratch: AlignedBuf::default() }
+        Packer { weights: Slab::new(all.saturating_add(all / 8)), scratches: Mutex::default() }
     }
 
     /// A kernel for this call, if there is a faster one than the plain evaluation, and it has all constants that it is
     /// packed from.
     pub fn kernel(
-        &mut self,
+        &self,
         call: &Call,
         interrupt: &dyn Interrupt,
     ) -> Result<Option<Box<dyn Kernel>>, BackendError> {
@@ -61,6 +63,7 @@ impl Packer {
         let Some(chosen) = call.select(&steering, &mut Source::Later, &NeverInterrupted) else {
             return Ok(None);
         };
+        let mut scratch; // what borrows of it goes before it
         let mut data = steering;
         let memory = |source| BackendError::Memory { what: "weights to be packed".into(), source };
         let Some(clients) = call.clients(chosen.packed_inputs(), &mut data) else { return Ok(None) };
@@ -78,11 +81,8 @@ impl Packer {
             views[*input] = access.view(slice);
         }
         let size = copies.iter().map(|(_, slice)| slice.len().next_multiple_of(ALIGNMENT)).sum();
-        if self.scratch.len() < size {
-            self.scratch = AlignedBuf::default(); // not both at once
-            self.scratch = AlignedBuf::zeroed(size).ok_or(memory(MemoryError::OutOfMemory(size)))?;
-        }
-        let mut rest = &mut self.scratch[..];
+        scratch = self.scratch(size).ok_or(memory(MemoryError::OutOfMemory(size)))?;
+        let mut rest = &mut scratch.bytes[..];
         for (input, slice) in copies {
             let len = slice.len();
             let (to, behind) = rest.split_at_mut(len.next_multiple_of(ALIGNMENT));
@@ -92,7 +92,7 @@ impl Packer {
             })?;
             (data[input], rest) = (Some(&to[..len]), behind);
         }
-        let kernel = call.select(&data, &mut Source::Pack(&mut self.weights, &views), interrupt);
+        let kernel = call.select(&data, &mut Source::Pack(&self.weights, &views), interrupt);
         for (_, _, access) in accesses {
             access.end().map_err(memory)?;
         }
@@ -102,6 +102,37 @@ impl Packer {
             return Err(BackendError::OutOfMemory(data.iter().flatten().map(|bytes| bytes.len()).sum()));
         }
         Ok(kernel)
+    }
+}
+
+impl Packer {
+    fn scratches(&self) -> MutexGuard<'_, Vec<AlignedBuf>> {
+        self.scratches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A scratch of at least `size` bytes; `None` where there is no memory.
+    fn scratch(&self, size: usize) -> Option<Scratch<'_>> {
+        if size == 0 {
+            return Some(Scratch { packer: self, bytes: AlignedBuf::default() });
+        }
+        let left = self.scratches().pop().filter(|left| left.len() >= size);
+        // One that is too small is gone by now.
+        let bytes = left.map_or_else(|| AlignedBuf::zeroed(size), Some)?;
+        Some(Scratch { packer: self, bytes })
+    }
+}
+
+/// A scratch, for the next call when dropped.
+struct Scratch<'p> {
+    packer: &'p Packer,
+    bytes: AlignedBuf,
+}
+
+impl Drop for Scratch<'_> {
+    fn drop(&mut self) {
+        if !self.bytes.is_empty() {
+            self.packer.scratches().push(std::mem::take(&mut self.bytes));
+        }
     }
 }
 

@@ -43,8 +43,9 @@ impl Program {
         control: &Control,
     ) -> Result<Program, BackendError> {
         let mut routines = Vec::with_capacity(1 + model.referenced.len());
+        let team = pool.team(threads(options.preference).min(control.threads()));
         for subgraph in std::iter::once(&model.main).chain(&model.referenced) {
-            routines.push(compile(subgraph, control)?);
+            routines.push(compile(subgraph, team, control)?);
         }
         Ok(Program::new(options.preference, routines, pool, None))
     }

@@ -171,7 +171,8 @@ mod tests {
     }
 
     fn compiled(subgraph: &Subgraph, bytes: Option<OperandType>) -> Routine {
-        compile_for(subgraph, bytes, &Control::default()).unwrap()
+        let pool = ThreadPool::new(2).unwrap();
+        compile_for(subgraph, bytes, pool.team(2), &Control::default()).unwrap()
     }
 
     fn types(routine: &Routine) -> Vec<OperandType> {

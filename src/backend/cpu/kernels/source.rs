@@ -8,7 +8,7 @@ use bytemuck::AnyBitPattern;
 pub enum Source<'a> {
     /// Constants have data, and are packed into memory of this slab. The views, by input, are of those that a kernel packs
     /// where they lie.
-    Pack(&'a mut Slab, &'a [Option<View<'a, u8>>]),
+    Pack(&'a Slab, &'a [Option<View<'a, u8>>]),
     /// The caller asks only which kernel it is: the kernel gets no weights, and must not run.
     Later,
     /// Gives weights packed before, so many bytes of them.

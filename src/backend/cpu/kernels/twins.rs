@@ -147,7 +147,7 @@ fn compare_call(
         .collect();
     let (mut found, mut first): (bool, Option<Vec<Vec<u8>>>) = (true, None);
     at_each_level(|level| {
-        let Some(kernel) = select(operation, &ahead, &mut Source::Pack(&mut Slab::default(), &[])) else {
+        let Some(kernel) = select(operation, &ahead, &mut Source::Pack(&Slab::default(), &[])) else {
             found = false;
             return Ok(());
         };

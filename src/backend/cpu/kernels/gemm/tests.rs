@@ -126,7 +126,7 @@ proptest! {
         for isa in Isa::available() {
             let constants = || Some(Constants { weights: View::of(&weights[..]), bias: &bias[..], interrupt: &NeverInterrupted });
             let shape = Shape { columns, segments: 1, depth };
-            let packed = Packed::quant(isa, shape, zeros, &requantisation, &mut Source::Pack(&mut Slab::default(), &[]), constants).unwrap();
+            let packed = Packed::quant(isa, shape, zeros, &requantisation, &mut Source::Pack(&Slab::default(), &[]), constants).unwrap();
             prop_assert_eq!(&run(packed, &a, rows * columns, threads), &expected, "{:?}", isa);
         }
     }
@@ -140,7 +140,7 @@ proptest! {
         for isa in Isa::available() {
             let packed = || {
                 let constants = || Some(Constants { weights: View::of(&weights[..]), bias: &bias[..], interrupt: &NeverInterrupted });
-                Packed::float(isa, Shape { columns, segments: 1, depth }, (-1.5, 1.5), &mut Source::Pack(&mut Slab::default(), &[]), constants).unwrap()
+                Packed::float(isa, Shape { columns, segments: 1, depth }, (-1.5, 1.5), &mut Source::Pack(&Slab::default(), &[]), constants).unwrap()
             };
             let c = run(packed(), &a, rows * columns, threads);
             for (i, &actual) in c.iter().enumerate() {
@@ -185,7 +185,7 @@ fn assert_scaled(pairs: &[(i32, Multiplier)], once: bool) {
             shape,
             zeros,
             &requantisation,
-            &mut Source::Pack(&mut Slab::default(), &[]),
+            &mut Source::Pack(&Slab::default(), &[]),
             constants,
         )
         .unwrap();
@@ -238,7 +238,7 @@ fn floats_keep_nan_and_lengths_must_fit() {
             })
         };
         let packed =
-            Packed::float(isa, shape, (0.0, 6.0), &mut Source::Pack(&mut Slab::default(), &[]), constants)
+            Packed::float(isa, shape, (0.0, 6.0), &mut Source::Pack(&Slab::default(), &[]), constants)
                 .unwrap();
         let c = run(packed, &[f32::NAN, 9.0, -1.0], 3, 1);
         assert!(c[0].is_nan() && c[1..] == [6.0, 0.0], "{isa:?} {c:?}");
@@ -250,8 +250,9 @@ fn floats_keep_nan_and_lengths_must_fit() {
             })
         };
         let shape = Shape { columns: 2, ..shape };
-        assert!(Packed::float(isa, shape, (0.0, 6.0), &mut Source::Pack(&mut Slab::default(), &[]), short)
-            .is_none());
+        assert!(
+            Packed::float(isa, shape, (0.0, 6.0), &mut Source::Pack(&Slab::default(), &[]), short).is_none()
+        );
     }
 }
 
@@ -299,7 +300,7 @@ fn packing_and_multiplying_stop_when_they_are_told_and_pass_the_turn_on() {
         let pack = |interrupt: &dyn Interrupt| {
             let constants =
                 || Some(Constants { weights: View::of(&weights[..]), bias: &bias[..], interrupt });
-            Packed::float(isa, shape, (0.0, 6.0), &mut Source::Pack(&mut Slab::default(), &[]), constants)
+            Packed::float(isa, shape, (0.0, 6.0), &mut Source::Pack(&Slab::default(), &[]), constants)
         };
         assert!(pack(&Cancelled).is_none());
         let passing = Passing::default();
