@@ -196,8 +196,7 @@ impl<'a> Builder<'a> {
 
 impl Mapped<'_> {
     /// Where in the file `bytes` lie, if they are part of it.
-    fn offset_of(&self, bytes: &Cow<[u8]>) -> Option<i64> {
-        let Cow::Borrowed(bytes) = bytes else { return None };
+    fn offset_of(&self, bytes: &[u8]) -> Option<i64> {
         let (start, all) = (bytes.as_ptr() as usize, self.bytes.as_ptr_range());
         let offset = start.checked_sub(all.start as usize)?;
         (start + bytes.len() <= all.end as usize).then_some(offset as i64)

@@ -93,6 +93,7 @@ impl Clone for AlignedBuf {
 impl std::ops::Deref for AlignedBuf {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
         let bytes = match &self.storage {
             Storage::Blocks(blocks) => bytemuck::cast_slice(blocks),

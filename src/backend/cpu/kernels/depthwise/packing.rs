@@ -43,12 +43,16 @@ impl Packing<'_> {
         source.take::<Q::Weight>(quads.checked_mul(QUAD)?, |to| {
             let weights = signed_weights(&args.arg(1).ok()?)?;
             let weights = (weights.len() == height * width * channels).then_some(weights)?;
-            for (i, &weight) in weights.iter().enumerate() {
-                let (row, column, c) = (i / channels / width, i / channels % width, i % channels);
-                for below in 0..self.rows {
-                    let (block, row) = (c / CHANNELS * self.rows + below, row + below);
-                    let quad = (block * groups + row / ROWS) * width + column;
-                    to[quad * QUAD + Q::place(c % CHANNELS, row % ROWS)] = weight.into();
+            for (cell, weights) in weights.chunks_exact(channels).enumerate() {
+                let (row, column) = (cell / width, cell % width);
+                for (row, below) in (0..self.rows).map(|below| (row + below, below)) {
+                    for (block, weights) in weights.chunks(CHANNELS).enumerate() {
+                        let quad = ((block * self.rows + below) * groups + row / ROWS) * width + column;
+                        let quad = &mut to[quad * QUAD..][..QUAD];
+                        for (c, &weight) in weights.iter().enumerate() {
+                            quad[Q::place(c, row % ROWS)] = weight.into();
+                        }
+                    }
                 }
             }
             Some(())
@@ -65,9 +69,11 @@ impl Packing<'_> {
                 *to = *bias;
             }
             let zero = number(self.input_zero);
-            for (i, &weight) in weights.iter().enumerate() {
-                let term = zero.wrapping_mul(i32::from(weight).wrapping_sub(self.weight_zero));
-                to[i % channels] = to[i % channels].wrapping_sub(term);
+            for weights in weights.chunks_exact(channels) {
+                for (to, &weight) in to.iter_mut().zip(weights) {
+                    let term = zero.wrapping_mul(i32::from(weight).wrapping_sub(self.weight_zero));
+                    *to = to.wrapping_sub(term);
+                }
             }
             Some(())
         })

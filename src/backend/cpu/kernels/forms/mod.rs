@@ -213,8 +213,8 @@ impl Change {
         let inputs = if order.is_empty() { &inputs[..1] } else { &inputs };
         let outputs = std::slice::from_ref(to);
         let call = Args { signature_index: 0, inputs, outputs, interrupt: &NeverInterrupted };
-        let mut nothing_to_pack = Slab::default();
-        let kernel = kernels.select(ty.operation()?, &call, &mut Source::Pack(&mut nothing_to_pack, &[]))?;
+        let nothing_to_pack = Slab::default();
+        let kernel = kernels.select(ty.operation()?, &call, &mut Source::Pack(&nothing_to_pack, &[]))?;
         Some(Change { bytes: wanted.byte_size()?, kernel })
     }
 

@@ -6,6 +6,7 @@ use super::micro::{Block, Family, Micro};
 use super::quant::Quant;
 use super::requant::{Requant, Requantisation};
 use crate::backend::cpu::kernels::isa::Isa;
+use crate::backend::cpu::kernels::vector::{Level, Loop};
 use crate::backend::cpu::kernels::Source;
 use crate::memory::{View, Weights};
 use crate::ops::Interrupt;
@@ -133,13 +134,10 @@ impl Packed<Quant> {
         }
         let folding = Folding::new(zeros, micro, inputs);
         let requant = Requant::new(requantisation, micro.form, micro.columns / 2, folding.row_factor)?;
+        let level = Level::detect();
         let folded = |row: View<i8>, bias: i32| {
-            let (mut sum, mut chunk) = (0i32, [0; CHUNK]);
-            for start in (0..row.len()).step_by(CHUNK) {
-                let chunk = &mut chunk[..CHUNK.min(row.len() - start)];
-                row.part(start, chunk.len()).copy_to(chunk);
-                sum = chunk.iter().fold(sum, |sum, &w| sum.wrapping_add(folding.number(w)));
-            }
+            let mut sum = 0;
+            level.run(Sum { row, folding, sum: &mut sum });
             folding.bias(sum, bias)
         };
         Packed::new(micro, shape, requant, source, constants, folded, folding.flip as u8)
@@ -241,8 +239,23 @@ impl<F: Family> Packed<F> {
     }
 }
 
-/// Weights that are copied at once, to be added up.
-const CHUNK: usize = 1024;
+/// The sum of a column's weights, as numbers.
+struct Sum<'a, 'w> {
+    row: View<'w, i8>,
+    folding: Folding,
+    sum: &'a mut i32,
+}
+
+impl Loop for Sum<'_, '_> {
+    #[inline(always)]
+    fn run(self) {
+        let (len, folding) = (self.row.len(), self.folding);
+        let row = self.row.pointer(0, len);
+        // SAFETY: `len` weights were asked for.
+        let numbers = (0..len).map(|i| folding.number(unsafe { row.add(i).read_unaligned() }));
+        *self.sum = numbers.fold(0, i32::wrapping_add);
+    }
+}
 
 /// Where weights go, whatever their type: depths are in bytes.
 struct Layout {
