@@ -36,7 +36,7 @@ PRODUCTS = {
     "smlal2": "smlal2 v{0}.4s, v30.8h, v31.8h",
 }
 # Cortex-A76 and X1 have the cores of Neoverse N1 and V1, of which there are models.
-PROCESSORS = ["cortex-a55", "neoverse-n1", "neoverse-v1"]
+PROCESSORS = ["cortex-a55", "cortex-a510", "neoverse-n1", "neoverse-v1"]
 ITERATIONS = 400
 LOOPS_SHOWN = 2
 

@@ -2,6 +2,7 @@
 //!
 //! The products of bytes that newer machines have are in `gemm` and `depthwise`.
 
+use super::gemm::multiply_floats;
 use super::simd::Simd;
 use std::arch::aarch64::*;
 
@@ -13,7 +14,7 @@ pub struct Neon;
 unsafe impl Simd for Neon {
     type F = float32x4_t;
     const LANES: usize = 4;
-    const STEP: usize = 4;
+    const LOADS_APART: bool = true;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> Self::F {
@@ -45,14 +46,14 @@ unsafe impl Simd for Neon {
         }
     }
     #[inline(always)]
-    unsafe fn inputs(p: *const f32) -> Self::F {
+    unsafe fn products<const M: usize, const P: usize>(
+        sums: &mut [[[Self::F; 2]; P]; M],
+        inputs: [*const f32; M],
+        weights: *const f32,
+        depth: usize,
+    ) -> usize {
         // SAFETY: by the trait's contract.
-        unsafe { Self::load(p) }
-    }
-    #[inline(always)]
-    unsafe fn mul_add_input<const AT: i32>(x: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        // SAFETY: by the trait's contract.
-        unsafe { vfmaq_laneq_f32::<AT>(c, b, x) }
+        unsafe { multiply_floats(sums, inputs, weights, depth) }
     }
 }
 

@@ -13,8 +13,8 @@ use std::arch::x86_64::*;
 pub unsafe trait Simd: Copy {
     type F: Copy;
     const LANES: usize;
-    /// How many inputs of a product are read at once: more than one where it can take one of them out of a vector.
-    const STEP: usize = 1;
+    /// Whether a multiplication cannot take an operand from memory, so that each load is an instruction more.
+    const LOADS_APART: bool = false;
 
     unsafe fn splat(x: f32) -> Self::F;
     unsafe fn load(p: *const f32) -> Self::F;
@@ -23,17 +23,16 @@ pub unsafe trait Simd: Copy {
     unsafe fn mul_add(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     /// `v` within [lo, hi]; NaN stays NaN.
     unsafe fn clamp(v: Self::F, lo: Self::F, hi: Self::F) -> Self::F;
-    /// From `STEP` inputs.
+    /// Adds to the first sums of each row the products of inputs with a panel of two vectors, of as many of the `depth` as a
+    /// loop of the instruction set's own takes. Gives how many those are.
     #[inline(always)]
-    unsafe fn inputs(p: *const f32) -> Self::F {
-        // SAFETY: by the trait's contract.
-        unsafe { Self::splat(p.read_unaligned()) }
-    }
-    /// As [`mul_add`](Self::mul_add), of input `AT` of `x`.
-    #[inline(always)]
-    unsafe fn mul_add_input<const AT: i32>(x: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        // SAFETY: by the trait's contract.
-        unsafe { Self::mul_add(x, b, c) }
+    unsafe fn products<const M: usize, const P: usize>(
+        _sums: &mut [[[Self::F; 2]; P]; M],
+        _inputs: [*const f32; M],
+        _weights: *const f32,
+        _depth: usize,
+    ) -> usize {
+        0
     }
 }
 

@@ -161,7 +161,7 @@ impl Line<'_> {
             let to = to.wrapping_add(done * self.channels);
             // SAFETY: by contract, as many pixels are left.
             done += unsafe {
-                if alike(8) {
+                if alike(8) && !(S::LOADS_APART && self.geometry.width.stride > 1) {
                     self.together::<S, 8>(x + done, taps, to)
                 } else if alike(4) {
                     self.together::<S, 4>(x + done, taps, to)
@@ -186,6 +186,7 @@ impl Line<'_> {
         // The cell of the first tap, and how far the next tap's is.
         let cell = if taps.is_empty() { 0 } else { window.cell(x, taps.start) * channels };
         let next = window.dilation * channels;
+        let shares = S::LOADS_APART && taps.len() == 3 && window.dilation == 1;
         let Range { start: first, end } = self.made;
         let vectors = end - (end - first) % S::LANES;
         for c in (first..vectors).step_by(S::LANES) {
@@ -194,6 +195,27 @@ impl Line<'_> {
                 let mut sums = [S::load(self.bias.add(c)); N];
                 for &(line, weights) in self.lines {
                     let mut from = line.wrapping_add(cell + c);
+                    match window.stride {
+                        1 if shares => {
+                            add_three::<S, N, 1>(
+                                &mut sums,
+                                from,
+                                weights.add(taps.start * channels + c),
+                                channels,
+                            );
+                            continue;
+                        }
+                        2 if shares && N <= 4 => {
+                            add_three::<S, N, 2>(
+                                &mut sums,
+                                from,
+                                weights.add(taps.start * channels + c),
+                                channels,
+                            );
+                            continue;
+                        }
+                        _ => {}
+                    }
                     for tap in taps.clone() {
                         let weight = S::load(weights.add(tap * channels + c));
                         for (n, sum) in sums.iter_mut().enumerate() {
@@ -224,5 +246,34 @@ impl Line<'_> {
             }
         }
         N
+    }
+}
+
+/// Adds a row of three taps to the sums of neighbours that are `STRIDE` cells apart: each cell is loaded once for all sums
+/// that it is part of.
+///
+/// # Safety
+/// The machine must have the instruction set of `S`; there must be the cells of all neighbours, and three weights.
+#[inline(always)]
+unsafe fn add_three<S: Simd, const N: usize, const STRIDE: usize>(
+    sums: &mut [S::F; N],
+    from: *const f32,
+    weights: *const f32,
+    channels: usize,
+) {
+    /// What eight neighbours have, or four that are two cells apart.
+    const MOST: usize = 10;
+    // SAFETY: by contract.
+    unsafe {
+        let mut cells = [S::load(from); MOST];
+        for (i, cell) in cells.iter_mut().enumerate().take((N - 1) * STRIDE + 3) {
+            *cell = S::load(from.wrapping_add(i * channels));
+        }
+        for tap in 0..3 {
+            let weight = S::load(weights.add(tap * channels));
+            for (n, sum) in sums.iter_mut().enumerate() {
+                *sum = S::mul_add(cells[n * STRIDE + tap], weight, *sum);
+            }
+        }
     }
 }

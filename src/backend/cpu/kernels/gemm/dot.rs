@@ -31,6 +31,17 @@ pub unsafe trait Dot: Copy {
         // SAFETY: the same contract, as it is one group.
         unsafe { Self::inputs::<SIGNED>(p) }
     }
+    /// Adds to the first sums of each row the products of inputs with a panel, of as many of the `padded` bytes as a loop of
+    /// the instruction set's own takes. Gives how many those are.
+    #[inline(always)]
+    unsafe fn products<const SIGNED: bool, const M: usize, const P: usize>(
+        _sums: &mut [[[Sums<Self>; 2]; P]; M],
+        _inputs: [*const u8; M],
+        _weights: *const i8,
+        _padded: usize,
+    ) -> usize {
+        0
+    }
     /// Those of a panel, from a group of bytes a lane.
     unsafe fn weights(p: *const i8) -> [Self::B; 2];
     /// Per lane, the products of group `AT` of the inputs added to `sums`. One group counts as any.

@@ -1,11 +1,11 @@
 //! Products of bytes in NEON, as every machine has it and with its dot products.
 //!
-//! Both take one of several inputs out of a vector. The compiler has no stable intrinsics for the dot products.
+//! Both take one of several inputs out of a vector.
 
 use super::dot::{Dot, Sums};
+use super::order_neon::{multiply, ByPart, SignedBytes, UnsignedBytes};
 use crate::backend::cpu::kernels::neon::Neon;
 use std::arch::aarch64::*;
-use std::arch::asm;
 
 // SAFETY: every machine has these instructions; all loads may be unaligned.
 unsafe impl Dot for Neon {
@@ -59,20 +59,30 @@ pub struct Dotprod;
 // SAFETY: callers have detected the dot products, as the trait demands; all loads may be unaligned.
 unsafe impl Dot for Dotprod {
     type V = Neon;
-    type A = int32x4_t;
-    type B = int32x4_t;
-    const STEP: usize = 4;
+    type A = uint8x16_t;
+    type B = uint8x16_t;
     const FLIP: [bool; 2] = [true, false];
 
     #[inline(always)]
     unsafe fn inputs<const SIGNED: bool>(p: *const u8) -> Self::A {
         // SAFETY: by the trait's contract.
-        unsafe { vdupq_n_s32(p.cast::<i32>().read_unaligned()) }
+        unsafe { vreinterpretq_u8_u32(vdupq_n_u32(p.cast::<u32>().read_unaligned())) }
     }
     #[inline(always)]
-    unsafe fn several<const SIGNED: bool>(p: *const u8) -> Self::A {
+    unsafe fn products<const SIGNED: bool, const M: usize, const P: usize>(
+        sums: &mut [[[Sums<Self>; 2]; P]; M],
+        inputs: [*const u8; M],
+        weights: *const i8,
+        padded: usize,
+    ) -> usize {
         // SAFETY: by the trait's contract.
-        unsafe { p.cast::<Self::A>().read_unaligned() }
+        unsafe {
+            if SIGNED {
+                multiply::<SignedBytes, M, P>(sums, inputs, weights.cast(), padded)
+            } else {
+                multiply::<UnsignedBytes, M, P>(sums, inputs, weights.cast(), padded)
+            }
+        }
     }
     #[inline(always)]
     unsafe fn weights(p: *const i8) -> [Self::B; 2] {
@@ -80,31 +90,14 @@ unsafe impl Dot for Dotprod {
         unsafe { p.cast::<[Self::B; 2]>().read_unaligned() }
     }
     #[inline(always)]
-    unsafe fn dot<const SIGNED: bool, const AT: i32>(
-        mut sums: Sums<Self>,
-        a: Self::A,
-        b: Self::B,
-    ) -> Sums<Self> {
-        macro_rules! dot {
-            ($instruction:literal) => {
-                asm!(
-                    concat!($instruction, " {sums:v}.4s, {b:v}.16b, {a:v}.4b[{at}]"),
-                    sums = inout(vreg) sums,
-                    a = in(vreg) a,
-                    b = in(vreg) b,
-                    at = const AT % 4,
-                    options(pure, nomem, nostack, preserves_flags),
-                )
-            };
-        }
-        // SAFETY: by the trait's contract; these compute with registers only.
+    unsafe fn dot<const SIGNED: bool, const AT: i32>(sums: Sums<Self>, a: Self::A, b: Self::B) -> Sums<Self> {
+        // SAFETY: by the trait's contract.
         unsafe {
             if SIGNED {
-                dot!("sdot");
+                SignedBytes::add::<0>(sums, b, a)
             } else {
-                dot!("udot");
+                UnsignedBytes::add::<0>(sums, b, a)
             }
         }
-        sums
     }
 }

@@ -148,29 +148,12 @@ unsafe fn wide<S: Simd, const M: usize, const P: usize>(block: &Block<Float>, ro
         let mut ahead = block.ahead((row, M), panel, block.segments() * block.depth);
         for segment in 0..block.segments() {
             let inputs = block.pointers::<M>(segment, row);
-            let whole = if S::STEP > 1 { block.depth - block.depth % S::STEP } else { 0 };
-            for i in (0..whole).step_by(S::STEP) {
-                let mut several = [S::inputs(inputs[0].add(i)); M];
-                for (several, inputs) in several.iter_mut().zip(inputs).skip(1) {
-                    *several = S::inputs(inputs.add(i));
-                }
-                // Written out, as an instruction names the input that it takes.
-                macro_rules! products {
-                    ($($at:literal)*) => {
-                        $(for p in 0..P {
-                            let b = weights.add(p * block.panel + $at * width);
-                            let (b0, b1) = (S::load(b), S::load(b.add(lanes)));
-                            for (m, row) in sums.iter_mut().enumerate() {
-                                row[p][0] = S::mul_add_input::<$at>(several[m], b0, row[p][0]);
-                                row[p][1] = S::mul_add_input::<$at>(several[m], b1, row[p][1]);
-                            }
-                        })*
-                    };
-                }
-                products!(0 1 2 3);
-                weights = weights.add(S::STEP * width);
+            let mut done = 0;
+            if P == 1 {
+                done = S::products(&mut sums, inputs, weights, block.depth);
+                weights = weights.add(done * width);
             }
-            for i in whole..block.depth {
+            for i in done..block.depth {
                 ahead.ask();
                 for p in 0..P {
                     let b = weights.add(p * block.panel);

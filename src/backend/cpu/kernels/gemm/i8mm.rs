@@ -5,10 +5,12 @@
 
 use super::lanes::Lanes;
 use super::micro::{for_each_tile, with_height, Block, Micro};
+use super::order_neon::{load, VECTOR};
 use super::quant::{finish, panel_scales, Epilogue, Quant};
 use crate::backend::cpu::kernels::neon::Neon;
 use std::arch::aarch64::*;
 use std::arch::asm;
+use std::mem::MaybeUninit;
 
 /// For unsigned inputs, and for signed ones. Weights are signed for either.
 pub static MICRO: [Micro<Quant>; 2] = [of(unsigned), of(signed)];
@@ -33,38 +35,58 @@ fn padded(depth: usize) -> usize {
 
 // The closures are compiled for I8MM as the functions are that they stand in.
 
-#[target_feature(enable = "i8mm")]
-unsafe fn unsigned(block: &Block<Quant>) {
-    // SAFETY: by the contract of `Micro::run`; tiles are such as the block has.
-    unsafe {
-        run::<false>(
-            block,
-            |epilogue, row, height, panel| with_height!(height.div_ceil(2), [1 2 3 4], PAIRS => tile::<false, PAIRS, 1>(block, epilogue, row, height, panel)),
-        )
-    }
+macro_rules! entry_points {
+    ($($name:ident: $signed:literal;)*) => {
+        $(#[target_feature(enable = "i8mm")]
+        unsafe fn $name(block: &Block<Quant>) {
+            // SAFETY: by the contract of `Micro::run`; tiles are such as the block has.
+            unsafe {
+                run::<$signed>(
+                    block,
+                    |epilogue, paired, pair, height, panel| {
+                        with_height!(height, [1 2 3 4], PAIRS => tile_of_pairs::<$signed, PAIRS>(block, epilogue, paired, pair, panel))
+                    },
+                    |epilogue, row, height, panel| {
+                        with_height!(height.div_ceil(2), [1 2 3 4], PAIRS => tile::<$signed, PAIRS, 1>(block, epilogue, row, height, panel))
+                    },
+                )
+            }
+        })*
+    };
 }
 
-#[target_feature(enable = "i8mm")]
-unsafe fn signed(block: &Block<Quant>) {
-    // SAFETY: by the contract of `Micro::run`; tiles are such as the block has.
-    unsafe {
-        run::<true>(
-            block,
-            |epilogue, row, height, panel| with_height!(height.div_ceil(2), [1 2 3 4], PAIRS => tile::<true, PAIRS, 1>(block, epilogue, row, height, panel)),
-        )
-    }
-}
+entry_points!(unsigned: false; signed: true;);
 
-/// Goes through a block: all rows by one panel after the other. One or two rows take panels side by side to have enough
+/// Bytes of rows that are put in pairs at once, on the stack: nothing is to be allocated here, and a thread has as much.
+const PAIRED: usize = 64 * 1024;
+
+/// Goes through a block: some rows by one panel after the other. One or two rows take panels side by side to have enough
 /// under way.
 ///
 /// # Safety
 /// The machine must have I8MM, and the block be as `Micro::run` demands.
 #[inline(always)]
-unsafe fn run<const SIGNED: bool>(block: &Block<Quant>, one: impl Fn(&Epilogue<Neon>, usize, usize, usize)) {
+unsafe fn run<const SIGNED: bool>(
+    block: &Block<Quant>,
+    by_pairs: impl Fn(&Epilogue<Neon>, &Pairs, usize, usize, usize),
+    one: impl Fn(&Epilogue<Neon>, usize, usize, usize),
+) {
     // SAFETY: the same contract.
     let epilogue = unsafe { Epilogue::<Neon>::of::<SIGNED>(block) };
     let panels = block.columns.div_ceil(8);
+    let bytes = block.segments() * block.padded;
+    let most = PAIRED / bytes.max(1);
+    if block.rows > 2 && most >= 8 {
+        let mut room = [MaybeUninit::<u8>::uninit(); PAIRED];
+        for_each_tile(block.rows.div_ceil(2), most / 8 * 4, |first, pairs| {
+            // SAFETY: the block has the rows, and there is room for as many.
+            let paired = unsafe { Pairs::fill(block, first, pairs, &mut room) };
+            for panel in 0..panels {
+                for_each_tile(pairs, 4, |pair, height| by_pairs(&epilogue, &paired, pair, height, panel));
+            }
+        });
+        return;
+    }
     let mut panel = 0;
     while panel < panels {
         if block.rows <= 2 && panels - panel >= 2 {
@@ -74,6 +96,124 @@ unsafe fn run<const SIGNED: bool>(block: &Block<Quant>, one: impl Fn(&Epilogue<N
         } else {
             for_each_tile(block.rows, 8, |row, height| one(&epilogue, row, height, panel));
             panel += 1;
+        }
+    }
+}
+
+/// Rows in pairs: eight bytes of one, then as many of the other, which is how they are multiplied. To put them so for each
+/// panel takes a vector instruction for every four products.
+struct Pairs {
+    /// `[pair][segment][eight bytes of each row]`.
+    bytes: *const u8,
+    /// Bytes of a pair.
+    size: usize,
+    /// The first pair's, as the block counts.
+    first: usize,
+}
+
+impl Pairs {
+    /// Puts pairs from `first` on side by side. Where the block has no second row the last one counts twice.
+    ///
+    /// # Safety
+    /// The block must have the rows, and `room` must be large enough.
+    #[inline(always)]
+    unsafe fn fill(block: &Block<Quant>, first: usize, pairs: usize, room: &mut [MaybeUninit<u8>]) -> Pairs {
+        let start: *mut u8 = room.as_mut_ptr().cast();
+        let mut to = start;
+        for pair in first..first + pairs {
+            for inputs in block.inputs.chunks_exact(block.rows) {
+                let rows = [inputs[2 * pair], inputs[(block.rows - 1).min(2 * pair + 1)]];
+                let whole = block.padded - block.padded % 16;
+                // SAFETY: by contract, as many bytes can be read, and twice as many written.
+                unsafe {
+                    for i in (0..whole).step_by(16) {
+                        let rows = rows.map(|row| row.add(i).cast::<uint64x2_t>().read_unaligned());
+                        let pairs = [vzip1q_u64(rows[0], rows[1]), vzip2q_u64(rows[0], rows[1])];
+                        to.add(2 * i).cast::<[uint64x2_t; 2]>().write_unaligned(pairs);
+                    }
+                    if whole < block.padded {
+                        let rows = rows.map(|row| row.add(whole).cast::<uint8x8_t>().read_unaligned());
+                        to.add(2 * whole).cast::<[uint8x8_t; 2]>().write_unaligned(rows);
+                    }
+                    to = to.add(2 * block.padded);
+                }
+            }
+        }
+        Pairs { bytes: start, size: 2 * block.segments() * block.padded, first }
+    }
+}
+
+/// Computes `PAIRS` pairs of rows of a panel, in the order that `order_neon` tells of.
+///
+/// # Safety
+/// The machine must have I8MM, the block be as `Micro::run` demands, and there be as many pairs from `pair` on.
+#[inline(always)]
+unsafe fn tile_of_pairs<const SIGNED: bool, const PAIRS: usize>(
+    block: &Block<Quant>,
+    epilogue: &Epilogue<Neon>,
+    paired: &Pairs,
+    pair: usize,
+    panel: usize,
+) {
+    // SAFETY: panels and pairs exist by contract; all but the last step load what the next one multiplies.
+    unsafe {
+        let inputs: [*const u8; PAIRS] = std::array::from_fn(|p| paired.bytes.add((pair + p) * paired.size));
+        let start: *const u8 = block.panels.add(panel * block.panel).cast();
+        let weights: [*const u8; 4] = std::array::from_fn(|j| start.add(j * VECTOR));
+        let mut sums = [[vdupq_n_s32(0); 4]; PAIRS];
+        let (mut a, mut b) = (inputs.map(|pair| load(pair, 0)), weights.map(|weights| load(weights, 0)));
+        // Segments of pairs, and those of a panel, lie one after the other.
+        let groups = paired.size / VECTOR;
+        let mut group = 0;
+        while group + 2 < groups {
+            group_of_eight::<SIGNED, true, PAIRS>(&mut sums, &mut a, &mut b, inputs, weights, group + 1);
+            group_of_eight::<SIGNED, true, PAIRS>(&mut sums, &mut a, &mut b, inputs, weights, group + 2);
+            group += 2;
+        }
+        if group + 1 < groups {
+            group_of_eight::<SIGNED, true, PAIRS>(&mut sums, &mut a, &mut b, inputs, weights, group + 1);
+        }
+        group_of_eight::<SIGNED, false, PAIRS>(&mut sums, &mut a, &mut b, inputs, weights, 0);
+        for (p, &sums) in sums.iter().enumerate() {
+            let row = 2 * (paired.first + pair + p);
+            store(block, epilogue, sums, [row, (block.rows - 1).min(row + 1)], panel);
+        }
+    }
+}
+
+/// Multiplies a group of eight bytes of each row, and loads group `next` if there is `MORE`.
+///
+/// # Safety
+/// The machine must have I8MM, and the next group be there.
+#[inline(always)]
+unsafe fn group_of_eight<const SIGNED: bool, const MORE: bool, const PAIRS: usize>(
+    sums: &mut [[int32x4_t; 4]; PAIRS],
+    a: &mut [uint8x16_t; PAIRS],
+    b: &mut [uint8x16_t; 4],
+    inputs: [*const u8; PAIRS],
+    weights: [*const u8; 4],
+    next: usize,
+) {
+    let now = *b;
+    for p in 0..PAIRS {
+        for j in 0..4 {
+            // SAFETY: by contract.
+            unsafe {
+                sums[p][j] = multiply::<SIGNED>(sums[p][j], a[p], vreinterpretq_s8_u8(now[j]));
+                if MORE && j == 1 {
+                    b[p] = load(weights[p], next * 4 * VECTOR);
+                }
+            }
+        }
+        if MORE {
+            // SAFETY: by contract.
+            a[p] = unsafe { load(inputs[p], next * VECTOR) };
+        }
+    }
+    for j in PAIRS..4 {
+        if MORE {
+            // SAFETY: by contract.
+            b[j] = unsafe { load(weights[j], next * 4 * VECTOR) };
         }
     }
 }
@@ -91,7 +231,7 @@ unsafe fn multiply<const SIGNED: bool>(mut sums: int32x4_t, a: uint8x16_t, b: in
                 sums = inout(vreg) sums,
                 a = in(vreg) a,
                 b = in(vreg) b,
-                options(pure, nomem, nostack, preserves_flags),
+                options(nomem, nostack, preserves_flags),
             )
         };
     }

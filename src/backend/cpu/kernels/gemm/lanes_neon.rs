@@ -5,6 +5,15 @@ use super::requant::{Bytes, Form, Scales};
 use crate::backend::cpu::kernels::neon::{apply, apply_once, Multipliers, Neon};
 use std::arch::aarch64::*;
 
+/// [`Bytes`] in vectors.
+#[derive(Clone, Copy)]
+pub struct Target {
+    zero: int16x8_t,
+    low: uint8x16_t,
+    high: uint8x16_t,
+    flip: uint8x16_t,
+}
+
 /// Stores the first `columns` bytes.
 ///
 /// # Safety
@@ -24,7 +33,7 @@ unsafe fn store_64(row: uint8x8_t, to: *mut u8, columns: usize) {
 // SAFETY: every machine has these instructions; all loads and stores may be unaligned.
 unsafe impl Lanes for Neon {
     type I = int32x4_t;
-    type Target = Bytes;
+    type Target = Target;
     type Packed = [u8; 16];
     const LANES: usize = 4;
     const FORM: Form = Form::Narrow;
@@ -58,20 +67,27 @@ unsafe impl Lanes for Neon {
         }
     }
     #[inline(always)]
-    unsafe fn target(bytes: Bytes) -> Bytes {
-        bytes
+    unsafe fn target(bytes: Bytes) -> Target {
+        // SAFETY: by the trait's contract.
+        unsafe {
+            Target {
+                zero: vdupq_n_s16(bytes.zero),
+                low: vdupq_n_u8(bytes.low),
+                high: vdupq_n_u8(bytes.high),
+                flip: vdupq_n_u8(bytes.flip),
+            }
+        }
     }
     #[inline(always)]
-    unsafe fn pack(scaled: [Self::I; 4], target: Bytes) -> Self::Packed {
+    unsafe fn pack(scaled: [Self::I; 4], target: Target) -> Self::Packed {
         // SAFETY: by the trait's contract; any bits are bytes, and there are as many.
         unsafe {
-            let zero = vdupq_n_s16(target.zero);
             let [a, b, c, d] = scaled;
-            let first = vqaddq_s16(vqmovn_high_s32(vqmovn_s32(a), b), zero);
-            let second = vqaddq_s16(vqmovn_high_s32(vqmovn_s32(c), d), zero);
+            let first = vqaddq_s16(vqmovn_high_s32(vqmovn_s32(a), b), target.zero);
+            let second = vqaddq_s16(vqmovn_high_s32(vqmovn_s32(c), d), target.zero);
             let packed = vqmovun_high_s16(vqmovun_s16(first), second);
-            let clamped = vminq_u8(vmaxq_u8(packed, vdupq_n_u8(target.low)), vdupq_n_u8(target.high));
-            std::mem::transmute(veorq_u8(clamped, vdupq_n_u8(target.flip)))
+            let clamped = vminq_u8(vmaxq_u8(packed, target.low), target.high);
+            std::mem::transmute(veorq_u8(clamped, target.flip))
         }
     }
     #[inline(always)]

@@ -2,7 +2,7 @@
 //!
 //! - `micro`: the seam to the instruction sets: how weights are to be packed, and the function that multiplies a block.
 //! - `float`, `quant`: the two families of products, with their micro-kernels; `dot` and `lanes` hold what differs between
-//!   vectors, `amx` the tiles of bytes, `i8mm` the small matrices of bytes; `choice` tells which an instruction set has.
+//!   vectors, `order_neon` inner loops in a fixed order, `amx` the tiles of bytes, `i8mm` the small matrices of bytes; `choice` tells which an instruction set has.
 //! - `requant`: from 32-bit sums to bytes.
 //! - `packed`: weights packed for a micro-kernel.
 //! - `pairs`: products of matrices both of which only a run brings: packed as they are needed.
@@ -27,6 +27,8 @@ mod lanes_neon;
 #[cfg(target_arch = "x86_64")]
 mod lanes_x86;
 mod micro;
+#[cfg(target_arch = "aarch64")]
+mod order_neon;
 mod packed;
 mod pairs;
 mod product;
@@ -42,6 +44,8 @@ pub(super) use float::Float;
 pub(super) use image::{copies, is_matrix, shape as image_shape, Image};
 pub(super) use lanes::Lanes;
 pub(super) use micro::{Family, MAX_ROWS};
+#[cfg(target_arch = "aarch64")]
+pub(super) use order_neon::multiply_floats;
 pub(super) use packed::{Constants, Packed, Shape, Zeros};
 pub(super) use pairs::Pairs;
 pub(super) use product::{Outputs, Product, Rows};

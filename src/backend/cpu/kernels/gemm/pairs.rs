@@ -53,6 +53,8 @@ pub struct Panel<'a, F: Family> {
     right: View<'a, F::Weight>,
     /// Elements from a column's weight to its next, and from a weight to the next column's.
     steps: (usize, usize),
+    /// Weights of a column that lie together.
+    group: usize,
     depth: usize,
     columns: Range<usize>,
     to: &'a mut [F::Weight],
@@ -94,24 +96,35 @@ impl Right for Quant {
 
     #[inline(always)]
     fn pack(fold: Folding, panel: Panel<Self>) {
-        let Panel { right, steps: (down, across), depth, columns, to, bias } = panel;
-        let (width, count) = (bias.len(), columns.len());
-        let first = columns.start * across;
-        bias.fill(0);
-        for (i, group) in to.chunks_exact_mut(width * 4).enumerate().take(depth.div_ceil(4)) {
-            let weights = (depth - i * 4).min(4);
-            for w in 0..weights {
-                let from = right.pointer(first + (i * 4 + w) * down, (count - 1) * across + 1);
-                for c in 0..count {
-                    // SAFETY: all elements from the first column's to the last one's were asked for.
-                    let weight = unsafe { from.add(c * across).read() };
-                    group[c * 4 + w] = weight ^ fold.flip;
-                    bias[c] = bias[c].wrapping_add(fold.number(weight));
-                }
+        match panel.group {
+            1 => in_groups::<1>(fold, panel),
+            4 => in_groups::<4>(fold, panel),
+            8 => in_groups::<8>(fold, panel),
+            other => unreachable!("groups of {other} weights"),
+        }
+    }
+}
+
+/// Packs a panel of bytes in groups of `G`.
+#[inline(always)]
+fn in_groups<const G: usize>(fold: Folding, panel: Panel<Quant>) {
+    let Panel { right, steps: (down, across), depth, columns, to, bias, .. } = panel;
+    let (width, count) = (bias.len(), columns.len());
+    let first = columns.start * across;
+    bias.fill(0);
+    for (i, group) in to.chunks_exact_mut(width * G).enumerate().take(depth.div_ceil(G)) {
+        let weights = (depth - i * G).min(G);
+        for w in 0..weights {
+            let from = right.pointer(first + (i * G + w) * down, (count - 1) * across + 1);
+            for c in 0..count {
+                // SAFETY: all elements from the first column's to the last one's were asked for.
+                let weight = unsafe { from.add(c * across).read() };
+                group[c * G + w] = weight ^ fold.flip;
+                bias[c] = bias[c].wrapping_add(fold.number(weight));
             }
         }
-        bias.iter_mut().for_each(|bias| *bias = fold.bias(*bias, 0));
     }
+    bias.iter_mut().for_each(|bias| *bias = fold.bias(*bias, 0));
 }
 
 impl Pairs<Float> {
@@ -132,8 +145,7 @@ impl Pairs<Quant> {
         let micro = choice::quant(isa, zeros.signed_inputs);
         let fold = Folding::new(zeros, micro, geometry.inner);
         let requant = Requant::new(requantisation, micro.form, micro.columns / 2, fold.row_factor)?;
-        // Right matrices are packed in groups of four only.
-        (micro.group == 4).then(|| Pairs::new(micro, geometry, requant, fold))?
+        Pairs::new(micro, geometry, requant, fold)
     }
 }
 
@@ -265,7 +277,8 @@ impl<F: Right> Pairs<F> {
             work.interrupt.check()?;
             let first = strip.start + p * width;
             let columns = first..strip.end.min(first + width);
-            let panel: Panel<F> = Panel { right, steps, depth: inner, columns, to, bias };
+            let group = self.micro.group;
+            let panel: Panel<F> = Panel { right, steps, group, depth: inner, columns, to, bias };
             self.level.run(Packing { fold: self.fold, panel });
         }
         let left = left.part(batch * rows * inner, rows * inner);

@@ -214,8 +214,13 @@ unsafe fn tile<D: Dot, const SIGNED: bool, const M: usize, const P: usize>(
         let mut weights = block.panels.add(panel * block.panel);
         for segment in 0..block.segments() {
             let inputs = block.pointers::<M>(segment, row);
-            let whole = if D::STEP > 1 { block.padded - block.padded % several } else { 0 };
-            for i in (0..whole).step_by(several) {
+            let mut done = 0;
+            if P == 1 {
+                done = D::products::<SIGNED, M, P>(&mut sums, inputs, weights, block.padded);
+                weights = weights.add(done * width);
+            }
+            let whole = if D::STEP > 1 { block.padded - block.padded % several } else { done };
+            for i in (done..whole).step_by(several) {
                 let mut a = [D::several::<SIGNED>(inputs[0].add(i)); M];
                 for (a, inputs) in a.iter_mut().zip(inputs).skip(1) {
                     *a = D::several::<SIGNED>(inputs.add(i));
