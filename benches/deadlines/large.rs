@@ -19,6 +19,29 @@ const UNKNOWN_OUTPUT: usize = 64 << 20;
 /// The dimensions of tensors that may have any.
 type Image = [u32; 4];
 
+/// Forms of the operations that slide a window over an image, each of which may have a way of its own.
+#[derive(Clone, Copy, PartialEq)]
+enum Form {
+    Usual,
+    ChannelsFirst,
+    /// Windows of one pixel.
+    Pixel,
+    /// Windows as large as half of the image, so that each element takes long.
+    LargeWindow,
+}
+use Form::*;
+
+fn forms(ty: OperationType) -> &'static [Form] {
+    match ty {
+        CONV_2D | GROUPED_CONV_2D | TRANSPOSE_CONV_2D => &[Usual, ChannelsFirst, Pixel, LargeWindow],
+        DEPTHWISE_CONV_2D | AVERAGE_POOL_2D | L2_POOL_2D | MAX_POOL_2D => {
+            &[Usual, ChannelsFirst, LargeWindow]
+        }
+        RESIZE_BILINEAR | RESIZE_NEAREST_NEIGHBOR => &[Usual, ChannelsFirst],
+        _ => &[Usual],
+    }
+}
+
 /// What a slot is given.
 #[derive(Clone, Debug, PartialEq)]
 enum Given {
@@ -53,9 +76,11 @@ impl Large {
         let signatures = ty.operation().expect("an operation that the driver has").signatures;
         let mut calls: Vec<(Vec<Given>, &Signature, &Row)> = Vec::new();
         for (signature, row) in signatures.iter().flat_map(|s| s.rows.iter().map(move |row| (s, row))) {
-            for image in images {
-                let given = |slot: &Slot| given(ty, slot, type_of(slot, row), image);
-                let given: Vec<Given> = input_slots(signature).iter().map(given).collect();
+            for (&form, image) in forms(ty).iter().flat_map(|form| images.map(|image| (form, image))) {
+                let given = |slot: &Slot| {
+                    formed(ty, slot.name, form).unwrap_or_else(|| given(ty, slot, type_of(slot, row), image))
+                };
+                let given: Vec<Given> = input_slots(signature, form).iter().map(given).collect();
                 let is_known = |call: &(Vec<Given>, &Signature, &Row)| call.0 == given && call.2 .1 == row.1;
                 if !calls.iter().any(is_known) {
                     calls.push((given, signature, row));
@@ -72,7 +97,7 @@ impl Large {
         row: &Row,
     ) -> Result<Large, String> {
         let mut operands: Vec<Operand> = Vec::new();
-        for (slot, given) in input_slots(signature).iter().zip(&given) {
+        for (slot, given) in slots(signature.inputs, signature.input_count, given.len()).iter().zip(&given) {
             let operand = operand(ty, slot.name, type_of(slot, row), given, &operands);
             operands.push(operand);
         }
@@ -131,20 +156,25 @@ fn type_of(slot: &Slot, row: &Row) -> OperandType {
     }
 }
 
-fn input_slots(signature: &Signature) -> Vec<Slot> {
-    slots(signature.inputs, signature.input_count)
+/// The fewest that there may be, but all where the form wants one of the last.
+fn input_slots(signature: &Signature, form: Form) -> Vec<Slot> {
+    let most = if form == ChannelsFirst { usize::MAX } else { 0 };
+    slots(signature.inputs, signature.input_count, most)
 }
 
 fn output_slots(signature: &Signature) -> Vec<Slot> {
-    slots(signature.outputs, signature.output_count)
+    slots(signature.outputs, signature.output_count, 0)
 }
 
-/// The fewest that there may be, and two where there may be any number.
-fn slots(slots: &[Slot], count: Count) -> Vec<Slot> {
+/// At least so many if there may be, otherwise the fewest or all; two where there may be any number.
+fn slots(slots: &[Slot], count: Count, least: usize) -> Vec<Slot> {
     let mut slots = slots.to_vec();
     match count {
         Count::All => {}
-        Count::OneOf(counts) => slots.truncate(counts[0]),
+        Count::OneOf(counts) => {
+            let enough = counts.iter().find(|&&count| count >= least);
+            slots.truncate(*enough.or(counts.last()).expect("a count"));
+        }
         Count::Repeat(at) => slots.insert(at, slots[at]),
     }
     slots
@@ -160,7 +190,9 @@ fn given(ty: OperationType, slot: &Slot, of: OperandType, image: Image) -> Given
         "axis" if ty == REVERSE => Numbers(vec![1], vec![longest(image)]),
         "axis" if of == INT32 => Scalar(longest(image) as f32),
         "axes" => Numbers(vec![1], vec![longest(image)]),
-        "padding scheme" | "stride width" | "stride height" => Scalar(1.0),
+        "padding scheme" | "stride width" | "stride height" | "dilation width" | "dilation height" => {
+            Scalar(1.0)
+        }
         "filter width" | "filter height" => Scalar(15.0),
         "groups" => Scalar(4.0),
         "block size" | "number of parts" => Scalar(2.0),
@@ -179,6 +211,32 @@ fn longest(image: Image) -> i32 {
         3
     } else {
         1
+    }
+}
+
+/// What a form wants otherwise.
+fn formed(ty: OperationType, slot: &str, form: Form) -> Option<Given> {
+    let is_pool = matches!(ty, AVERAGE_POOL_2D | L2_POOL_2D | MAX_POOL_2D);
+    let tensor = |dims: &[u32]| Some(Tensor(dims.to_vec()));
+    let weights = |dims: &[u32]| Some(Weights(dims.to_vec()));
+    match (form, ty, slot) {
+        (ChannelsFirst, _, "nchw") => Some(Scalar(1.0)),
+        (ChannelsFirst, TRANSPOSE_CONV_2D, "output shape") => Some(Numbers(vec![4], vec![1, 256, 128, 128])),
+        (ChannelsFirst, DEPTHWISE_CONV_2D, "input") => tensor(&[4, 64, 256, 256]),
+        (ChannelsFirst, RESIZE_BILINEAR | RESIZE_NEAREST_NEIGHBOR, "input") => tensor(&[4, 32, 256, 256]),
+        (ChannelsFirst, _, "input") if is_pool => tensor(&[4, 32, 256, 256]),
+        (Pixel, GROUPED_CONV_2D, "filter") => weights(&[256, 1, 1, 32]),
+        (Pixel, _, "filter") => weights(&[256, 1, 1, 128]),
+        (LargeWindow, CONV_2D | GROUPED_CONV_2D | TRANSPOSE_CONV_2D, "input") => tensor(&[1, 64, 64, 64]),
+        (LargeWindow, TRANSPOSE_CONV_2D, "output shape") => Some(Numbers(vec![4], vec![1, 64, 64, 8])),
+        (LargeWindow, GROUPED_CONV_2D, "filter") => weights(&[8, 31, 31, 16]),
+        (LargeWindow, CONV_2D | TRANSPOSE_CONV_2D, "filter") => weights(&[8, 31, 31, 64]),
+        (LargeWindow, CONV_2D | GROUPED_CONV_2D | TRANSPOSE_CONV_2D, "bias") => weights(&[8]),
+        (LargeWindow, DEPTHWISE_CONV_2D, "input") => tensor(&[1, 64, 64, 64]),
+        (LargeWindow, DEPTHWISE_CONV_2D, "filter") => weights(&[1, 31, 31, 64]),
+        (LargeWindow, _, "input") if is_pool => tensor(&[1, 128, 128, 32]),
+        (LargeWindow, _, "filter width" | "filter height") => Some(Scalar(63.0)),
+        _ => None,
     }
 }
 

@@ -59,3 +59,4 @@ pub use trap::{refuse_trapped_calls, Trapped, Traps};
 pub use view::{Target, View};
 pub use weights::{Weights, WEIGHTS_ALIGNMENT};
 pub use word::{SharedU32, SharedU64};
+pub use zeroed::prefer_huge_pages;

@@ -4,6 +4,7 @@
 use super::kernel::page_size;
 use nix::sys::mman::{madvise, mmap_anonymous, munmap, MapFlags, MmapAdvise, ProtFlags};
 use std::ffi::c_void;
+use std::mem::MaybeUninit;
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -15,6 +16,19 @@ pub const WORTHWHILE: usize = 128 << 10;
 const HUGE: usize = 2 << 20;
 /// Bytes from which on one is worth having.
 pub const HALF: usize = HUGE / 2;
+
+/// Has the kernel use huge pages, where it has any, for the large part of a block that was not touched yet. Half a gigabyte of
+/// small ones takes some 40 ms to be given back, and nobody can interrupt that.
+pub fn prefer_huge_pages<T>(block: &mut [MaybeUninit<T>]) {
+    let (start, len) = (block.as_mut_ptr().cast::<c_void>(), size_of_val(block));
+    let before = start.addr().next_multiple_of(HUGE) - start.addr();
+    let len = len.saturating_sub(before) / HUGE * HUGE;
+    if let Some(start) = NonNull::new(start.wrapping_byte_add(before)).filter(|_| len > 0) {
+        // SAFETY: all of it lies within the block, and nothing changes but the pages' size. A kernel that has one size only
+        // refuses.
+        let _ = unsafe { madvise(start, len, MmapAdvise::MADV_HUGEPAGE) };
+    }
+}
 
 /// Pages that are handed out in parts, none of them twice.
 pub struct Divided {

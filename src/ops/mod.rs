@@ -32,9 +32,12 @@ pub mod resize;
 pub mod scratch;
 pub mod search;
 pub mod signature;
+mod sort;
 mod table;
 #[cfg(test)]
 pub(crate) mod testing;
+#[cfg(test)]
+mod turns_tests;
 pub mod work;
 
 pub use args::{Arg, Args, Input, Out};

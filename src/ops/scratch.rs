@@ -2,7 +2,7 @@
 //! private memory, not to get it is an error and nothing worse, and long fills come by a yield point.
 
 use super::{Interrupt, OpError};
-use crate::memory::Counted;
+use crate::memory::{prefer_huge_pages, Counted};
 use std::ops::{Deref, DerefMut, Range};
 
 /// Elements made in one go, between two yield points: some tens of microseconds.
@@ -26,8 +26,9 @@ pub enum Values<'a, T> {
 pub fn reserved<T>(len: usize) -> Result<Scratch<T>, OpError> {
     let bytes = len.saturating_mul(size_of::<T>());
     let counted = Counted::take(bytes).ok_or(OpError::OutOfMemory(bytes))?;
-    let mut values = Vec::new();
+    let mut values: Vec<T> = Vec::new();
     values.try_reserve_exact(len).map_err(|_| OpError::OutOfMemory(bytes))?;
+    prefer_huge_pages(values.spare_capacity_mut());
     Ok(Scratch { values, _counted: counted })
 }
 

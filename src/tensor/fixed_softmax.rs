@@ -41,8 +41,16 @@ impl Exponentials {
 
     /// One by the sum of the exponentials of `distances`.
     pub fn reciprocal_of_sum(&self, distances: impl Iterator<Item = i32>) -> Reciprocal {
-        let sum =
-            distances.fold(0i64, |sum, d| sum + i64::from(rounding_divide_by_pot(self.of(d), SUM_BITS)));
+        Self::reciprocal(distances.map(|d| self.term(d)).sum())
+    }
+
+    /// What `distance` adds to the sum of all exponentials.
+    pub fn term(&self, distance: i32) -> i64 {
+        rounding_divide_by_pot(self.of(distance), SUM_BITS).into()
+    }
+
+    /// One by the sum of [terms](Self::term).
+    pub fn reciprocal(sum: i64) -> Reciprocal {
         Reciprocal::new(sum.clamp(1, i64::from(i32::MAX)) as i32)
     }
 

@@ -75,20 +75,18 @@ fn align(
     let mut sums = filled(pace.interrupt(), 0f32, grid.depth)?;
     for y in 0..grid.height {
         for x in 0..grid.width {
-            sums.fill(0.0);
             for (top, bottom, down) in rows.samples(y) {
                 for (left, right, across) in columns.samples(x) {
-                    pace.spend(8 * grid.depth)?;
-                    for (c, sum) in sums.iter_mut().enumerate() {
+                    pace.each(sums.iter_mut().enumerate(), 8, |(c, sum)| {
                         let value = |y, x| values[image.at(region.batch, y, x, c)];
                         *sum += (1.0 - down)
                             * ((1.0 - across) * value(top, left) + across * value(top, right))
                             + down * ((1.0 - across) * value(bottom, left) + across * value(bottom, right));
-                    }
+                    })?;
                 }
             }
             let count = rows.count as f32 * columns.count as f32;
-            sums.iter().enumerate().for_each(|(c, sum)| give(y, x, c, sum / count));
+            pace.each(sums.iter_mut().enumerate(), 4, |(c, sum)| give(y, x, c, std::mem::take(sum) / count))?;
         }
     }
     Ok(())

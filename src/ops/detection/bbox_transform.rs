@@ -45,14 +45,13 @@ fn shapes(args: &Args) -> Shapes {
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let (rois, deltas, images) = (args.get(0)?.reals()?, args.get(1)?.reals()?, args.get(3)?.reals()?);
     let (images, _) = images.as_chunks::<2>();
-    let batches = indices(&args.arg(2)?, images.len())?;
+    let mut pace = Pace::new(args);
+    let batches = indices(&args.arg(2)?, images.len(), &mut pace)?;
     let columns = args.get(1)?.dim(1) as usize;
     let mut output = reserved(deltas.len())?;
-    let mut pace = Pace::new(args);
-    for ((roi, deltas), batch) in fours(&rois).iter().zip(deltas.chunks_exact(columns)).zip(batches) {
-        pace.spend(8 * columns)?;
+    for ((roi, deltas), &batch) in fours(&rois).iter().zip(deltas.chunks_exact(columns)).zip(&*batches) {
         ensure_ordered(roi)?;
-        output.extend(fours(deltas).iter().flat_map(|delta| transform(roi, delta, images[batch])));
+        pace.each(fours(deltas), 32, |delta| output.extend(transform(roi, delta, images[batch])))?;
     }
     outs[0].store_reals(args.interrupt, &output)
 }

@@ -1,11 +1,12 @@
 //! BOX_WITH_NMS_LIMIT: the best boxes of each class, with overlapping ones suppressed or their scores decayed.
 
-use super::boxes::{ensure, ensure_eighths, ensure_ordered, fours, overlap, Corners};
+use super::boxes::{ensure, ensure_all_ordered, ensure_eighths, fours, overlap, Corners};
 use super::outputs;
 use crate::ops::evaluate::check_sizes;
 use crate::ops::pace::Pace;
 use crate::ops::scratch::collected;
 use crate::ops::signature::{int, is, var, Row};
+use crate::ops::sort::sort;
 use crate::ops::{no_check, Args, Computed, OpError, Operation, OperationType, Run, Signature};
 use crate::tensor::OperandType::*;
 use std::ops::Range;
@@ -105,8 +106,8 @@ fn eval(args: &Args) -> Result<Vec<Computed>, OpError> {
         nms_score_threshold: args.f32(8)?,
         limit: usize::try_from(args.i32(4)?).unwrap_or(usize::MAX), // negative: no limit
     };
-    call.boxes.iter().try_for_each(ensure_ordered)?;
     let mut pace = Pace::new(args);
+    ensure_all_ordered(call.boxes, &mut pace)?;
     let mut kept = Vec::new();
     let mut start = 0;
     // Boxes of one image stand together.
@@ -137,19 +138,19 @@ impl Call<'_> {
     fn image(&self, rows: Range<usize>, pace: &mut Pace) -> Result<Vec<Candidate>, OpError> {
         let mut kept = Vec::new();
         for class in 1..self.classes {
-            pace.spend(rows.len())?;
-            let scored = rows.clone().map(|row| Candidate {
-                score: self.scores[row * self.classes + class],
-                row,
-                class,
-            });
-            let candidates = scored.filter(|c| c.score > self.score_threshold).collect();
+            let mut candidates = Vec::new();
+            pace.each(rows.clone(), 2, |row| {
+                let score = self.scores[row * self.classes + class];
+                if score > self.score_threshold {
+                    candidates.push(Candidate { score, row, class });
+                }
+            })?;
             kept.extend(self.suppress(candidates, pace)?);
         }
-        kept.sort_by(|a, b| b.score.total_cmp(&a.score));
+        sort(&mut kept, usize::MAX, pace, |a, b| b.score.total_cmp(&a.score))?;
         kept.truncate(self.limit);
         // The sort is stable: scores stay in order within a class.
-        kept.sort_by_key(|c| c.class);
+        sort(&mut kept, usize::MAX, pace, |a, b| a.class.cmp(&b.class))?;
         Ok(kept)
     }
 
@@ -158,15 +159,19 @@ impl Call<'_> {
         let corners = |c: &Candidate| &self.boxes[c.row * self.classes + c.class];
         let mut kept = Vec::new();
         while !left.is_empty() && kept.len() < self.limit {
-            pace.spend(16 * left.len())?;
-            let best =
-                (1..left.len()).fold(0, |best, i| if left[i].score > left[best].score { i } else { best });
-            let best = left.remove(best);
-            left.retain_mut(|other| {
-                other.score *= self.kernel.decay(overlap(corners(other), corners(&best)));
+            let mut at = 0;
+            pace.each(1..left.len(), 2, |i| at = if left[i].score > left[at].score { i } else { at })?;
+            let (best, mut count) = (left[at], 0);
+            pace.each(0..left.len(), 16, |i| {
+                let mut other = left[i];
+                other.score *= self.kernel.decay(overlap(corners(&other), corners(&best)));
                 // A score that is no number is not below the threshold.
-                other.score >= self.nms_score_threshold || other.score.is_nan()
-            });
+                if i != at && (other.score >= self.nms_score_threshold || other.score.is_nan()) {
+                    left[count] = other;
+                    count += 1;
+                }
+            })?;
+            left.truncate(count);
             kept.push(best);
         }
         Ok(kept)

@@ -1,6 +1,8 @@
 //! Bounding boxes: what is valid, how much two overlap, and suppression of those that overlap a better one.
 
 use crate::ops::pace::Pace;
+use crate::ops::scratch::{reserved, Scratch};
+use crate::ops::sort::sort;
 use crate::ops::{Arg, OpError};
 use crate::tensor::{OperandType, TensorInfo};
 
@@ -36,13 +38,26 @@ pub fn fours(values: &[f32]) -> &[Corners] {
     values.as_chunks().0
 }
 
+/// Refuses boxes of which one is inside out.
+pub fn ensure_all_ordered(boxes: &[Corners], pace: &mut Pace) -> Result<(), OpError> {
+    boxes.iter().try_for_each(|corners| {
+        pace.spend(4)?;
+        ensure_ordered(corners)
+    })
+}
+
 /// The values of an INT32 tensor as indices below `count`.
-pub fn indices(arg: &Arg, count: usize) -> Result<Vec<usize>, OpError> {
-    let check = |&i: &i32| {
+pub fn indices(arg: &Arg, count: usize, pace: &mut Pace) -> Result<Scratch<usize>, OpError> {
+    let values = arg.elements::<i32>()?;
+    let mut indices = reserved(values.len())?;
+    for &i in values {
+        pace.spend(2)?;
         let index = usize::try_from(i).ok().filter(|&i| i < count);
-        index.ok_or_else(|| OpError::failed(format!("batch {i} of a box is out of range, there are {count}")))
-    };
-    arg.elements::<i32>()?.iter().map(check).collect()
+        indices.push(index.ok_or_else(|| {
+            OpError::failed(format!("batch {i} of a box is out of range, there are {count}"))
+        })?);
+    }
+    Ok(indices)
 }
 
 /// Intersection over union; 0 where the union is empty.
@@ -74,20 +89,20 @@ pub fn transform(
 /// Greedy non-maximum suppression: of `candidates`, by descending score, those that overlap no better one by
 /// `threshold` or more; at most `limit`.
 pub fn suppress<'b>(
-    mut candidates: Vec<usize>,
+    mut candidates: Scratch<usize>,
     score: impl Fn(usize) -> f32,
     corners: impl Fn(usize) -> &'b Corners,
     threshold: f32,
     limit: usize,
     pace: &mut Pace,
 ) -> Result<Vec<usize>, OpError> {
-    sort_descending(&mut candidates, &score);
+    sort_descending(&mut candidates, &score, pace)?;
     let mut kept: Vec<usize> = Vec::new();
-    for candidate in candidates {
+    for &candidate in &*candidates {
         if kept.len() >= limit {
             break;
         }
-        pace.spend(16 * kept.len())?;
+        pace.spend(4 + 16 * kept.len())?;
         if kept.iter().all(|&better| overlap(corners(candidate), corners(better)) < threshold) {
             kept.push(candidate);
         }
@@ -96,13 +111,18 @@ pub fn suppress<'b>(
 }
 
 /// Sorts by descending score; equals stay in order.
-pub fn sort_descending(items: &mut [usize], score: impl Fn(usize) -> f32) {
-    items.sort_by(|&a, &b| score(b).total_cmp(&score(a)));
+pub fn sort_descending(
+    items: &mut Vec<usize>,
+    score: impl Fn(usize) -> f32,
+    pace: &mut Pace,
+) -> Result<(), OpError> {
+    sort(items, usize::MAX, pace, |&a, &b| score(b).total_cmp(&score(a)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::scratch::copied;
     use crate::ops::{Args, NeverInterrupted};
 
     #[test]
@@ -126,8 +146,15 @@ mod tests {
         let scores = [0.5, 0.9, 0.7, 0.7];
         let args = Args { signature_index: 0, inputs: &[], outputs: &[], interrupt: &NeverInterrupted };
         let kept = |threshold, limit| {
-            suppress(vec![0, 1, 2, 3], |i| scores[i], |i| &boxes[i], threshold, limit, &mut Pace::new(&args))
-                .unwrap()
+            suppress(
+                copied(&NeverInterrupted, &[0, 1, 2, 3]).unwrap(),
+                |i| scores[i],
+                |i| &boxes[i],
+                threshold,
+                limit,
+                &mut Pace::new(&args),
+            )
+            .unwrap()
         };
         assert_eq!(kept(0.5, usize::MAX), [1, 2]);
         assert_eq!(kept(1.0, usize::MAX), [1, 2, 3, 0]);

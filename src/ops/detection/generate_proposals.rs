@@ -1,13 +1,13 @@
 //! GENERATE_PROPOSALS: anchors moved over an image, refined by deltas, filtered and suppressed.
 
 use super::boxes::{
-    ensure, ensure_eighths, ensure_ordered, fours, sort_descending, suppress, transform, Corners,
+    ensure, ensure_all_ordered, ensure_eighths, fours, sort_descending, suppress, transform, Corners,
 };
 use super::image::Image;
 use super::outputs;
 use crate::ops::evaluate::check_sizes;
 use crate::ops::pace::Pace;
-use crate::ops::scratch::{reserved, Scratch};
+use crate::ops::scratch::{collected, reserved, Scratch};
 use crate::ops::signature::{boolean, int, is, var, Row};
 use crate::ops::{no_check, Args, Computed, OpError, Operation, OperationType, Run, Signature};
 use crate::tensor::OperandType::*;
@@ -93,8 +93,8 @@ fn eval(args: &Args) -> Result<Vec<Computed>, OpError> {
         iou_threshold: args.f32(8)?,
         min_size: args.f32(9)?,
     };
-    call.anchors.iter().try_for_each(ensure_ordered)?;
     let mut pace = Pace::new(args);
+    ensure_all_ordered(call.anchors, &mut pace)?;
     let (mut kept_scores, mut kept_boxes, mut kept_batches) = (Vec::new(), Vec::new(), Vec::new());
     for (batch, &size) in images.as_chunks().0.iter().enumerate() {
         for (score, corners) in call.image(batch, size, &mut pace)? {
@@ -117,13 +117,18 @@ impl Call<'_> {
     fn image(&self, batch: usize, size: [f32; 2], pace: &mut Pace) -> Result<Vec<(f32, Corners)>, OpError> {
         let (scores, boxes) = self.proposals(batch, size, pace)?;
         let score = |i: usize| scores[i];
-        let mut candidates: Vec<usize> = (0..boxes.len()).collect();
+        let mut candidates = collected(pace.interrupt(), 0..boxes.len())?;
         if self.pre_limit < candidates.len() {
-            sort_descending(&mut candidates, score);
+            sort_descending(&mut candidates, score, pace)?;
             candidates.truncate(self.pre_limit);
         }
-        candidates.retain(|&i| self.is_large_and_inside(&boxes[i], size));
-        let kept = suppress(candidates, score, |i| &boxes[i], self.iou_threshold, self.post_limit, pace)?;
+        let mut sized = reserved(candidates.len())?;
+        pace.each(&*candidates, 8, |&i| {
+            if self.is_large_and_inside(&boxes[i], size) {
+                sized.push(i);
+            }
+        })?;
+        let kept = suppress(sized, score, |i| &boxes[i], self.iou_threshold, self.post_limit, pace)?;
         Ok(kept.into_iter().map(|i| (scores[i], boxes[i])).collect())
     }
 
@@ -139,9 +144,9 @@ impl Call<'_> {
         let (mut scores, mut boxes) = (reserved(count)?, reserved(count)?);
         for y in 0..self.positions.height {
             for x in 0..self.positions.width {
-                pace.spend(1 + 32 * self.anchors.len())?;
                 let (dy, dx) = (y as f32 * self.strides[0], x as f32 * self.strides[1]);
                 for (a, anchor) in self.anchors.iter().enumerate() {
+                    pace.spend(32)?;
                     let delta =
                         [0, 1, 2, 3].map(|i| self.deltas[self.delta_positions.at(batch, y, x, 4 * a + i)]);
                     let [x1, y1, x2, y2] = *anchor;

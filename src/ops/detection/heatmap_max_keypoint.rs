@@ -49,8 +49,8 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
         ensure_ordered(corners)?;
         let &[x1, y1, x2, y2] = corners;
         for channel in 0..image.depth {
-            pace.spend(image.width * image.width)?;
-            let (x, y, score) = peak(&image, |y, x| heat[image.at(n, y, x, channel)], tolerance);
+            let heat = |y, x| heat[image.at(n, y, x, channel)];
+            let (x, y, score) = peak(&image, heat, tolerance, &mut pace)?;
             let place =
                 |cell: f32, from: f32, to: f32| (cell + 0.5) / image.width as f32 * (to - from) + from;
             keypoints.extend([place(x, x1, x2), place(y, y1, y2)]);
@@ -62,10 +62,16 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
 }
 
 /// Column, row and score of the maximum of a square heatmap, refined by [`refine`].
-fn peak(image: &Image, heat: impl Fn(usize, usize) -> f32, tolerance: f32) -> (f32, f32, f32) {
+fn peak(
+    image: &Image,
+    heat: impl Fn(usize, usize) -> f32,
+    tolerance: f32,
+    pace: &mut Pace,
+) -> Result<(f32, f32, f32), OpError> {
     let size = image.width;
     let (mut best, mut at) = (f32::MIN, (0, 0));
     for y in 0..size {
+        pace.spend(size)?;
         for x in 0..size {
             if heat(y, x) > best {
                 (best, at) = (heat(y, x), (y, x));
@@ -76,7 +82,7 @@ fn peak(image: &Image, heat: impl Fn(usize, usize) -> f32, tolerance: f32) -> (f
     let near = |i: usize| [if i == 0 { 1 } else { i - 1 }, i, if i + 1 == size { size - 2 } else { i + 1 }];
     let grid = near(at.0).map(|y| near(at.1).map(|x| heat(y, x)));
     let (dx, dy, score) = refine(&grid, tolerance).unwrap_or((0.0, 0.0, best));
-    (at.1 as f32 + dx, at.0 as f32 + dy, score)
+    Ok((at.1 as f32 + dx, at.0 as f32 + dy, score))
 }
 
 /// The maximum of the quadratic that the middle cell and its neighbours suggest: offsets in x and y, and its value.

@@ -74,12 +74,16 @@ fn pool<T: Copy + PartialOrd>(
             let rows = cell(region.top, region.bottom, y, grid.height, image.height);
             for x in 0..grid.width {
                 let columns = cell(region.left, region.right, x, grid.width, image.width);
-                pace.spend((1 + rows.len() * columns.len()) * grid.depth)?;
                 for c in 0..grid.depth {
-                    let value = |y, x| values[image.at(region.batch, y, x, c)];
-                    let elements = rows.clone().flat_map(|y| columns.clone().map(move |x| value(y, x)));
-                    let greatest = elements.reduce(|a, b| if b > a { b } else { a });
+                    let mut greatest = None;
+                    for y in rows.clone() {
+                        pace.spend(2 * columns.len())?;
+                        let elements = columns.clone().map(|x| values[image.at(region.batch, y, x, c)]);
+                        greatest =
+                            greatest.into_iter().chain(elements).reduce(|a, b| if b > a { b } else { a });
+                    }
                     pooled[grid.at(n, y, x, c)] = greatest.unwrap_or(empty);
+                    pace.spend(4)?;
                 }
             }
         }

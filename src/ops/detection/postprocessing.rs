@@ -2,7 +2,7 @@
 
 use super::boxes::{ensure, fours, sort_descending, suppress, Corners};
 use crate::ops::pace::Pace;
-use crate::ops::scratch::filled;
+use crate::ops::scratch::{collected, filled, reserved, Scratch};
 use crate::ops::signature::{boolean, int, is, var, Row};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
@@ -106,11 +106,8 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     for batch in 0..batches {
         let scores = &scores[batch * box_count * classes..][..box_count * classes];
         let deltas = &deltas[batch * box_count * length..][..box_count * length];
-        let boxes: Vec<Corners> = fours(&anchors)
-            .iter()
-            .zip(deltas.chunks_exact(length))
-            .map(|(a, d)| decode(a, d, scales))
-            .collect();
+        let decoded = fours(&anchors).iter().zip(deltas.chunks_exact(length));
+        let boxes = collected(args.interrupt, decoded.map(|(a, d)| decode(a, d, scales)))?;
         let detections = call.image(scores, &boxes, &mut pace)?;
         for (row, &(i, class)) in detections.iter().enumerate() {
             let at = batch * rows + row;
@@ -140,6 +137,22 @@ impl Call {
         }
     }
 
+    /// Those of `count` whose score is above the threshold.
+    fn candidates(
+        &self,
+        count: usize,
+        score: impl Fn(usize) -> f32,
+        pace: &mut Pace,
+    ) -> Result<Scratch<usize>, OpError> {
+        let mut candidates = reserved(count)?;
+        pace.each(0..count, 2, |i| {
+            if score(i) > self.score_threshold {
+                candidates.push(i);
+            }
+        })?;
+        Ok(candidates)
+    }
+
     /// Suppression within each class, then the best of all classes. Class 0 is the background and never detected.
     fn suppress_by_class(
         &self,
@@ -150,14 +163,13 @@ impl Call {
     ) -> Result<Vec<Detection>, OpError> {
         let mut kept = Vec::new();
         for class in 1..self.classes {
-            pace.spend(boxes.len())?;
             let cell = |i: usize| i * self.classes + class;
-            let candidates = (0..boxes.len()).filter(|&i| scores[cell(i)] > self.score_threshold).collect();
+            let candidates = self.candidates(boxes.len(), |i| scores[cell(i)], pace)?;
             let best =
                 suppress(candidates, |i| scores[cell(i)], |i| &boxes[i], self.iou_threshold, limit, pace)?;
             kept.extend(best.into_iter().map(cell));
         }
-        sort_descending(&mut kept, |cell| scores[cell]);
+        sort_descending(&mut kept, |cell| scores[cell], pace)?;
         kept.truncate(self.max_detections);
         Ok(kept.into_iter().map(|cell| (cell / self.classes, cell % self.classes)).collect())
     }
@@ -169,21 +181,20 @@ impl Call {
         boxes: &[Corners],
         pace: &mut Pace,
     ) -> Result<Vec<Detection>, OpError> {
-        pace.spend(scores.len())?;
-        let best_score = |i: usize| {
-            scores[i * self.classes + 1..(i + 1) * self.classes]
-                .iter()
-                .fold(f32::NEG_INFINITY, |a, &b| a.max(b))
-        };
-        let best: Vec<f32> = (0..boxes.len()).map(best_score).collect();
-        let candidates = (0..boxes.len()).filter(|&i| best[i] > self.score_threshold).collect();
+        let mut best = reserved(boxes.len())?;
+        for scores in scores.chunks_exact(self.classes) {
+            let mut greatest = f32::NEG_INFINITY;
+            pace.each(&scores[1..], 1, |&score| greatest = greatest.max(score))?;
+            best.push(greatest);
+        }
+        let candidates = self.candidates(boxes.len(), |i| best[i], pace)?;
         let kept =
             suppress(candidates, |i| best[i], |i| &boxes[i], self.iou_threshold, self.max_detections, pace)?;
         let mut detections = Vec::new();
         for i in kept {
             pace.spend(16 * self.classes)?;
             let mut classes: Vec<usize> = (1..self.classes).collect();
-            sort_descending(&mut classes, |class| scores[i * self.classes + class]);
+            sort_descending(&mut classes, |class| scores[i * self.classes + class], pace)?;
             detections
                 .extend(classes.into_iter().take(self.max_classes_per_detection).map(|class| (i, class)));
         }

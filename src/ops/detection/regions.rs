@@ -2,6 +2,8 @@
 
 use super::boxes::{ensure, ensure_eighths, ensure_ordered, fours, indices, Corners};
 use super::image::Image;
+use crate::ops::pace::Pace;
+use crate::ops::scratch::{reserved, Scratch};
 use crate::ops::{Args, OpError};
 use crate::tensor::Dims;
 
@@ -30,11 +32,11 @@ pub fn output_dims(args: &Args, nchw: bool) -> Result<Dims, OpError> {
 }
 
 /// The regions of a call, all within the feature map.
-pub fn read(args: &Args, features: &Image) -> Result<Vec<Region>, OpError> {
-    let corners = args.get(1)?.reals()?;
-    let batches = indices(&args.arg(2)?, features.batches)?;
+pub fn read(args: &Args, features: &Image) -> Result<Scratch<Region>, OpError> {
+    let (corners, mut pace) = (args.get(1)?.reals()?, Pace::new(args));
+    let batches = indices(&args.arg(2)?, features.batches, &mut pace)?;
     let (y_scale, x_scale) = (1.0 / args.f32(5)?, 1.0 / args.f32(6)?);
-    let scale = |(corners, batch): (&Corners, usize)| {
+    let scale = |corners: &Corners, batch: usize| {
         ensure_ordered(corners)?;
         let &[x1, y1, x2, y2] = corners;
         let (left, top, right, bottom) = (x1 * x_scale, y1 * y_scale, x2 * x_scale, y2 * y_scale);
@@ -43,5 +45,10 @@ pub fn read(args: &Args, features: &Image) -> Result<Vec<Region>, OpError> {
         ensure(inside, &format!("region {corners:?} is not within the feature map"))?;
         Ok(Region { batch, left, top, right, bottom })
     };
-    fours(&corners).iter().zip(batches).map(scale).collect()
+    let mut regions = reserved(batches.len())?;
+    for (corners, &batch) in fours(&corners).iter().zip(&*batches) {
+        pace.spend(16)?;
+        regions.push(scale(corners, batch)?);
+    }
+    Ok(regions)
 }

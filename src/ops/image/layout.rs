@@ -8,6 +8,9 @@ use crate::tensor::{Dims, OperandType};
 use bytemuck::{AnyBitPattern, NoUninit};
 use half::f16;
 
+/// Channels that are turned in one go.
+const STRETCH: usize = 1 << 15;
+
 /// Values for batches, height, width and channels out of values in the order of the layout.
 pub fn named<T>([n, a, b, c]: [T; 4], nchw: bool) -> [T; 4] {
     if nchw {
@@ -77,8 +80,12 @@ pub fn channels_last<'a, T: Copy>(
     let mut turned = reserved(values.len())?;
     for image in values.chunks_exact(plane * dims.channels) {
         for pixel in 0..plane {
-            pace.spend(dims.channels)?;
-            turned.extend(image.iter().skip(pixel).step_by(plane));
+            let mut channels = image.iter().skip(pixel).step_by(plane);
+            for first in (0..dims.channels).step_by(STRETCH) {
+                let count = STRETCH.min(dims.channels - first);
+                turned.extend(channels.by_ref().take(count));
+                pace.spend(count)?;
+            }
         }
     }
     Ok(Values::Made(turned))

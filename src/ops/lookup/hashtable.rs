@@ -4,7 +4,7 @@ use super::rows;
 use crate::memory::Counted;
 use crate::ops::pace::Pace;
 use crate::ops::signature::{is, var, Row};
-use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
+use crate::ops::{copy, no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
 use std::collections::HashMap;
 
@@ -56,7 +56,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
         let Some(&at) = row_of.get(lookup) else { continue };
         *hit = 1;
         if !out.data.is_empty() {
-            out.data[i * row..][..row].copy_from_slice(&table[at * row..][..row]);
+            copy(args.interrupt, &mut out.data[i * row..][..row], &table[at * row..][..row])?;
         }
     }
     Ok(())

@@ -95,8 +95,9 @@ fn softmax_integers(args: &Args, q: &[i32], scale: f64, lanes: &Lanes) -> Result
     for start in lanes.starts() {
         let mut max = i32::MIN;
         pace.each(lanes.indices(start), 1, |i| max = max.max(q[i]))?;
-        pace.spend(2 * lanes.len)?;
-        let reciprocal = exponentials.reciprocal_of_sum(lanes.indices(start).map(|i| max - q[i]));
+        let mut sum = 0;
+        pace.each(lanes.indices(start), 2, |i| sum += exponentials.term(max - q[i]))?;
+        let reciprocal = Exponentials::reciprocal(sum);
         pace.each(lanes.indices(start), 4, |i| y[i] = exponentials.share(max - q[i], &reciprocal))?;
     }
     Ok(y)

@@ -2,6 +2,7 @@
 
 use super::philox::Philox;
 use crate::ops::pace::Pace;
+use crate::ops::scratch::{reserved, Scratch};
 use crate::ops::signature::{int, is, var, Row};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
@@ -47,8 +48,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     }
     let logits = logits.floats()?;
     for (row, out) in logits.chunks_exact(classes).zip(outs[0].elements::<i32>()?.chunks_exact_mut(samples)) {
-        pace.spend(classes)?;
-        let distribution = cumulative(row);
+        let distribution = cumulative(row, &mut pace)?;
         let total = distribution[classes - 1];
         for class in out {
             pace.spend(20)?;
@@ -73,17 +73,16 @@ fn stream(args: &Args) -> Result<Philox, OpError> {
 }
 
 /// Sums of the exponentials of all logits up to each, relative to the greatest; what is not finite counts nothing.
-fn cumulative(logits: &[f32]) -> Vec<f64> {
+fn cumulative(logits: &[f32], pace: &mut Pace) -> Result<Scratch<f64>, OpError> {
     let finite = |x: f32| x.is_finite().then_some(f64::from(x));
-    let max = logits.iter().filter_map(|&x| finite(x)).fold(f64::NEG_INFINITY, f64::max);
-    let mut total = 0.0;
-    logits
-        .iter()
-        .map(|&x| {
-            total += finite(x).map_or(0.0, |x| (x - max).exp());
-            total
-        })
-        .collect()
+    let (mut max, mut total) = (f64::NEG_INFINITY, 0.0);
+    pace.each(logits, 1, |&x| max = max.max(finite(x).unwrap_or(max)))?;
+    let mut sums = reserved(logits.len())?;
+    pace.each(logits, 8, |&x| {
+        total += finite(x).map_or(0.0, |x| (x - max).exp());
+        sums.push(total);
+    })?;
+    Ok(sums)
 }
 
 #[cfg(test)]

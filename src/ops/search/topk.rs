@@ -1,8 +1,10 @@
 //! TOPK_V2: the largest elements along the last dimension, and where they are.
 
 use super::key::keys;
+use crate::ops::pace::Pace;
 use crate::ops::scratch::reserved;
 use crate::ops::signature::{int, is, var, Row};
+use crate::ops::sort::sort;
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
 use std::cmp::Reverse;
@@ -43,22 +45,21 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let (from, size) = (input.bytes()?, input.ty().element_size().unwrap_or(1));
     let (row, k) = (input.dims().last(), values.dims().last());
     let (row, k) = (row.map_or(1, |&n| n as usize), k.map_or(1, |&n| n as usize));
-    let mut order = reserved(row)?;
+    let (mut order, mut pace) = (reserved(row)?, Pace::new(args));
     let rows = keys(&input)?;
     let rows = rows.chunks_exact(row).zip(from.chunks_exact(row * size));
     let outs = values.data.chunks_exact_mut(k * size).zip(indices.elements::<i32>()?.chunks_exact_mut(k));
     for ((keys, from), (values, indices)) in rows.zip(outs) {
         order.clear();
-        order.extend(0..row as u32);
+        pace.each(0..row as u32, 1, |i| order.push(i))?;
         // Of equal elements the one with the larger index comes first.
         let rank = |&i: &u32| Reverse((keys[i as usize], i));
-        order.select_nth_unstable_by_key(k - 1, rank);
-        order[..k].sort_unstable_by_key(rank);
-        for ((&at, value), index) in order.iter().zip(values.chunks_exact_mut(size)).zip(indices) {
+        sort(&mut order, k, &mut pace, |a, b| rank(a).cmp(&rank(b)))?;
+        let results = order.iter().zip(values.chunks_exact_mut(size)).zip(indices);
+        pace.each(results, 8, |((&at, value), index)| {
             value.copy_from_slice(&from[at as usize * size..][..size]);
             *index = at as i32;
-        }
-        args.interrupt.yield_point()?;
+        })?;
     }
     Ok(())
 }

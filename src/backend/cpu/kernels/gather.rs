@@ -6,6 +6,9 @@ use crate::memory::{Target, View};
 use crate::ops::{axis_index, reserved, Args, OpError, OperationType};
 use std::sync::OnceLock;
 
+/// Bytes of a slice that are copied in one go.
+const SEGMENT: usize = 256 << 10;
+
 /// A kernel for this call, if it is one of a look-up by indices.
 pub(super) fn select(ty: OperationType, args: &Args) -> Option<Box<dyn Kernel>> {
     let (values, indices, axis) = match ty {
@@ -51,19 +54,27 @@ impl Kernel for Gather {
         input::<i32>(inputs, self.indices)?.part(0, self.count).append_to(&mut indices);
         let out = outputs.first().ok_or(OpError::Unresolved)?;
         let (slice, rows, wrong) = (self.slice, self.rows, OnceLock::new());
-        work.for_each_range(out.len() / slice, slice * 100 + 10_000, |range| {
-            for i in range {
+        let (segments, segment) = (slice.div_ceil(SEGMENT), slice.min(SEGMENT));
+        let units = out.len() / slice * segments;
+        let count = work.units_per_task(units, segment * 100 + 10_000, 2 * segment);
+        work.in_parts(units, count, |range| {
+            for unit in range {
+                let (i, first) = match segments {
+                    1 => (unit, 0),
+                    _ => (unit / segments, unit % segments * SEGMENT),
+                };
                 let index = indices[i % indices.len()];
                 let Some(row) = usize::try_from(index).ok().filter(|&row| row < rows) else {
                     // Any of those that are wrong will do for the message.
                     wrong.get_or_init(|| index);
                     return;
                 };
-                let from = values.pointer((i / indices.len() * rows + row) * slice, slice);
-                // SAFETY: each slice of the output is written once.
-                let mut to = unsafe { out.disjoint_part(i * slice, slice) };
+                let len = segment.min(slice - first);
+                let from = values.pointer((i / indices.len() * rows + row) * slice + first, len);
+                // SAFETY: each segment of the output is written once.
+                let mut to = unsafe { out.disjoint_part(i * slice + first, len) };
                 // SAFETY: as many bytes of both were asked for; an output is no input.
-                unsafe { libc::memcpy(to.pointer(0, slice).cast(), from.cast(), slice) };
+                unsafe { libc::memcpy(to.pointer(0, len).cast(), from.cast(), len) };
             }
         })?;
         match wrong.get() {

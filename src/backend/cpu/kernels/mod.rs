@@ -32,6 +32,8 @@ mod source;
 mod tests;
 mod topk;
 #[cfg(test)]
+mod turns_tests;
+#[cfg(test)]
 mod twin_tests;
 #[cfg(test)]
 mod twins;

@@ -142,8 +142,10 @@ impl Kernel for Movement {
             let from = inputs.get(stride.input).copied().flatten().ok_or(OpError::Unresolved)?;
             let to = outputs.get(stride.output).ok_or(OpError::Unresolved)?;
             let strided = stride.across.is_some() || (stride.row.from, stride.row.to) != (1, 1);
-            let picoseconds = stride.unit_size() * self.size * if strided { 800 } else { 100 } + 10_000;
-            work.for_each_range(stride.units(), picoseconds, |units| {
+            let bytes = stride.unit_size() * self.size;
+            let picoseconds = bytes * if strided { 800 } else { 100 } + 10_000;
+            let count = work.units_per_task(stride.units(), picoseconds, 2 * bytes);
+            work.in_parts(stride.units(), count, |units| {
                 units.for_each(|unit| match self.size {
                     1 => stride.unit::<u8>(unit, from, to),
                     2 => stride.unit::<[u8; 2]>(unit, from, to),

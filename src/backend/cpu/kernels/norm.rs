@@ -125,7 +125,11 @@ where
         work: Work,
     ) -> Result<(), OpError> {
         let (input, out) = (input::<T>(inputs, 0)?, output::<T>(outputs, 0)?);
-        let lanes = work.units_per_task(out.len() / self.len, self.len * self.picoseconds);
+        let lanes = work.units_per_task(
+            out.len() / self.len,
+            self.len * self.picoseconds,
+            2 * self.len * size_of::<T>(),
+        );
         work.for_each_chunk(out, lanes * self.len, |first, out| {
             self.level.run(LaneLoop { normalisation: self, input: input.part(first, out.len()), out });
         })

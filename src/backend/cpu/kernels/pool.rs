@@ -154,7 +154,11 @@ where
         let (input, out) = (input::<T>(inputs, 0)?, output::<T>(outputs, 0)?);
         let cells = self.geometry.height.kernel * self.geometry.width.kernel;
         // Any run of elements will do: blocks of channels.
-        let blocks = work.units_per_task(out.len().div_ceil(BLOCK), cells * BLOCK * 50 + 10_000);
+        let blocks = work.units_per_task(
+            out.len().div_ceil(BLOCK),
+            cells * BLOCK * 50 + 10_000,
+            2 * BLOCK * size_of::<T>(),
+        );
         work.for_each_chunk(out, blocks * BLOCK, |first, out| {
             self.level.run(PoolLoop { pool: self, input, first, out });
         })

@@ -192,7 +192,11 @@ where
         work: Work,
     ) -> Result<(), OpError> {
         let (input, out) = (input::<T>(inputs, 0)?, output::<U>(outputs, 0)?);
-        let results = work.units_per_task(out.len(), self.shape.folded * 500 + 2000);
+        let results = work.units_per_task(
+            out.len(),
+            self.shape.folded * 500 + 2000,
+            self.shape.folded * size_of::<T>(),
+        );
         // Blocks of results side by side stay whole.
         let results = if self.shape.inner > 1 { results.next_multiple_of(SIDE_BY_SIDE) } else { results };
         work.for_each_chunk(out, results, |first, out| {

@@ -115,7 +115,8 @@ where
     ) -> Result<(), OpError> {
         let (input, out) = (input::<T>(inputs, 0)?, output::<T>(outputs, 0)?);
         let channels = self.geometry.input.channels;
-        let pixels = work.units_per_task(out.len() / channels, 400 * channels + 10_000);
+        let pixels =
+            work.units_per_task(out.len() / channels, 400 * channels + 10_000, 2 * channels * size_of::<T>());
         work.for_each_chunk(out, pixels * channels, |first, out| {
             self.level.run(BilinearLoop { resize: self, input, first: first / channels, out });
         })
@@ -256,7 +257,7 @@ impl Kernel for Nearest {
         let (input, out) = (input::<u8>(inputs, 0)?, output::<u8>(outputs, 0)?);
         let dims = self.geometry.input;
         let pixel = dims.channels * self.size;
-        let pixels = work.units_per_task(out.len() / pixel, 50 * pixel + 10_000);
+        let pixels = work.units_per_task(out.len() / pixel, 50 * pixel + 10_000, 2 * pixel);
         work.for_each_chunk(out, pixels * pixel, |first, mut out| {
             for i in 0..out.len() / pixel {
                 let (image, row, column) = place(&self.geometry, first / pixel + i);

@@ -81,7 +81,7 @@ where
         work: Work,
     ) -> Result<(), OpError> {
         let (input, out) = (input::<T>(inputs, 0)?, output::<T>(outputs, 0)?);
-        let lanes = work.units_per_task(out.len() / self.len, self.len * 1200);
+        let lanes = work.units_per_task(out.len() / self.len, self.len * 1200, 2 * self.len * size_of::<T>());
         work.for_each_chunk(out, lanes * self.len, |first, out| {
             self.level.run(FloatLanes { softmax: self, input: input.part(first, out.len()), out });
         })
@@ -160,7 +160,7 @@ impl Kernel for Bytes {
         work: Work,
     ) -> Result<(), OpError> {
         let (input, out) = (input::<u8>(inputs, 0)?, output::<u8>(outputs, 0)?);
-        let lanes = work.units_per_task(out.len() / self.len, self.len * 3000);
+        let lanes = work.units_per_task(out.len() / self.len, self.len * 3000, 2 * self.len);
         work.for_each_chunk(out, lanes * self.len, |first, out| {
             self.level.run(ByteLanes { softmax: self, input: input.part(first, out.len()), out });
         })

@@ -9,6 +9,10 @@ use std::sync::OnceLock;
 use std::thread::ThreadId;
 use std::time::Duration;
 
+/// Bytes that a task reads and writes at most, unless one unit of it has more: pages that are touched for the first time take
+/// many times as long as the arithmetic.
+const MOST_BYTES: usize = 512 << 10;
+
 /// Who does a kernel's work, and who may stop it.
 #[derive(Clone, Copy)]
 pub struct Work<'a> {
@@ -30,25 +34,26 @@ impl Work<'_> {
         })
     }
 
-    /// Calls `work(units)` for all units below `count`, several at a time, each of which takes so many picoseconds.
+    /// Calls `work(units)` for all units below `count`, several at a time, each of which takes so many picoseconds and moves few
+    /// bytes.
     pub(super) fn for_each_range(
         self,
         count: usize,
         picoseconds: usize,
         work: impl Fn(Range<usize>) + Sync,
     ) -> Result<(), OpError> {
-        self.in_parts(count, self.units_per_task(count, picoseconds), work)
+        self.in_parts(count, self.units_per_task(count, picoseconds, 0), work)
     }
 
-    /// Elements for each task of a kernel that spends so many picoseconds on each: all of them where handing them out
-    /// takes longer than it saves, otherwise few enough that no thread waits long for another, and that a task takes
-    /// well under a millisecond.
-    pub(super) fn per_task(self, elements: usize, picoseconds: usize) -> usize {
-        self.units_per_task(elements, picoseconds).next_multiple_of(256)
+    /// Elements for each task of a kernel that spends so many picoseconds on each and moves so many bytes for it: all of them
+    /// where handing them out takes longer than it saves, otherwise few enough that no thread waits long for another, and
+    /// that a task takes well under a millisecond.
+    pub(super) fn per_task(self, elements: usize, picoseconds: usize, bytes: usize) -> usize {
+        self.units_per_task(elements, picoseconds, bytes).next_multiple_of(256)
     }
 
     /// The same for units that are more than an element.
-    pub(super) fn units_per_task(self, units: usize, picoseconds: usize) -> usize {
+    pub(super) fn units_per_task(self, units: usize, picoseconds: usize, bytes: usize) -> usize {
         const NANOSECOND: usize = 1000;
         let at_most = |nanoseconds: usize| (nanoseconds * NANOSECOND / picoseconds.max(1)).max(1);
         let alone = Duration::from_nanos((units.saturating_mul(picoseconds) / NANOSECOND) as u64);
@@ -56,7 +61,7 @@ impl Work<'_> {
             1 => units,
             threads => units.div_ceil(4 * threads).max(at_most(2000)),
         };
-        even.min(at_most(250_000)).max(1)
+        even.min(at_most(250_000)).min(MOST_BYTES / bytes.max(1)).max(1)
     }
 
     /// Work may stop here. On the thread `owner`, which has the turn, it may also pass the turn on and wait for it; helpers

@@ -66,7 +66,7 @@ impl Strips {
         together: usize,
     ) -> Self {
         let channels = geometry.input.channels * geometry.multiplier;
-        let (count, width) = (work.units_per_task(pixels, picoseconds), geometry.width.output);
+        let (count, width) = (work.units_per_task(pixels, picoseconds, 0), geometry.width.output);
         let band = if count < width { count } else { (count / width).next_multiple_of(together) * width };
         let bands = pixels.div_ceil(band);
         let whole = Strips { pixels, band, channels, strip: channels };
@@ -75,7 +75,7 @@ impl Strips {
             return whole;
         }
         if pixels.saturating_mul(MANY) < channels {
-            let each = work.units_per_task(channels, picoseconds.saturating_mul(pixels) / channels);
+            let each = work.units_per_task(channels, picoseconds.saturating_mul(pixels) / channels, 0);
             return Strips { band: pixels, strip: each.next_multiple_of(CHANNELS), ..whole };
         }
         let strips = (EACH * work.team.threads()).div_ceil(bands);

@@ -36,7 +36,7 @@ impl<S: Element, T: Element, F: Fn(S) -> T + Send + Sync> Kernel for Map<S, T, F
         work: Work,
     ) -> Result<(), OpError> {
         let (from, out) = (input::<S>(inputs, 0)?, output::<T>(outputs, 0)?);
-        let chunk = work.per_task(out.len(), self.picoseconds);
+        let chunk = work.per_task(out.len(), self.picoseconds, size_of::<S>() + size_of::<T>());
         work.for_each_chunk(out, chunk, |first, to| {
             self.level.run(MapLoop { from: from.part(first, to.len()), to, f: &self.f });
         })
@@ -105,7 +105,7 @@ impl<S: Element, T: Element, F: OfTwo<S, T>> Kernel for Zip<S, T, F> {
         work: Work,
     ) -> Result<(), OpError> {
         let (a, b, out) = (input::<S>(inputs, 0)?, input::<S>(inputs, 1)?, output::<T>(outputs, 0)?);
-        let chunk = work.per_task(out.len(), self.picoseconds);
+        let chunk = work.per_task(out.len(), self.picoseconds, 2 * size_of::<S>() + size_of::<T>());
         work.for_each_chunk(out, chunk, |first, to| {
             self.level.run(ZipLoop { walk: &self.walk, first, a, b, to, f: &self.f });
         })

@@ -221,11 +221,13 @@ impl<F: Right> Kernel for Pairs<F> {
         let BatchMatmulGeometry { rows, columns, .. } = self.geometry;
         let to = Outputs(out.pointer(0, self.batches * rows * columns));
         let (strips, stopped) = (self.strips(work.team.threads()), OnceLock::new());
+        let owner = std::thread::current().id();
+        let pause = || work.pause(owner);
         work.for_each_range(self.batches * strips, self.strip_time(strips), |units| {
             let mut memory = Memory::default();
             for unit in units {
-                let done =
-                    self.strip((left, right), unit / strips, (unit % strips, strips), to, &mut memory, work);
+                let strip = (unit % strips, strips);
+                let done = self.strip((left, right), unit / strips, strip, to, &mut memory, &pause);
                 if let Err(why) = done {
                     // Whoever was first has told already.
                     drop(stopped.set(why));
@@ -259,7 +261,7 @@ impl<F: Right> Pairs<F> {
         (strip, strips): (usize, usize),
         to: Outputs<F::Output>,
         memory: &mut Memory<F::Input>,
-        work: Work,
+        pause: &impl Fn() -> Result<(), OpError>,
     ) -> Result<(), OpError> {
         let BatchMatmulGeometry { rows, inner, columns, transpose_right, .. } = self.geometry;
         let width = self.micro.columns;
@@ -274,7 +276,7 @@ impl<F: Right> Pairs<F> {
         let steps = if transpose_right { (1, inner) } else { (columns, 1) };
         let each = packed.chunks_exact_mut(self.panel()).zip(bias.chunks_exact_mut(width));
         for (p, (to, bias)) in each.take(panels.len()).enumerate() {
-            work.interrupt.check()?;
+            pause()?;
             let first = strip.start + p * width;
             let columns = first..strip.end.min(first + width);
             let group = self.micro.group;
@@ -284,7 +286,7 @@ impl<F: Right> Pairs<F> {
         let left = left.part(batch * rows * inner, rows * inner);
         let mut first = 0;
         while first < rows {
-            work.interrupt.check()?;
+            pause()?;
             let block = first..rows.min(first + self.rows_per_block());
             self.lay(left, block.clone(), &mut memory.rows)?;
             let outputs = to.at((batch * rows + first) * columns + strip.start);

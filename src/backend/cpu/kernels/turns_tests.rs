@@ -1,0 +1,107 @@
+//! Tests that kernels give their turn up by the bytes that they move, however little arithmetic there is to it: pages that are
+//! touched for the first time take long. What is counted is yield points, not time.
+
+use super::*;
+use crate::backend::cpu::pool::ThreadPool;
+use crate::memory::{AlignedBuf, Slab, Target, View};
+use crate::ops::testing::{f32s, i32s, int, tensor, Tensor};
+use crate::ops::{evaluate, signature, Arg, Interrupt, OpError};
+use crate::tensor::TensorInfo;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use OperandType::*;
+
+/// Bytes that may be moved between two yield points.
+const MOST: usize = 1 << 20;
+/// Bytes of a tensor.
+const MANY: usize = 8 << 20;
+
+struct Counting(AtomicUsize);
+
+impl Interrupt for Counting {
+    fn check(&self) -> Result<(), OpError> {
+        Ok(())
+    }
+
+    fn yield_point(&self) -> Result<(), OpError> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Checks that there is a kernel for a call, and that it comes by as many yield points as its outputs want.
+fn gives_way(ty: OperationType, inputs: &[Tensor], outputs: &[TensorInfo]) {
+    let operation = ty.operation().expect("an operation");
+    let interrupt = Counting(AtomicUsize::new(0));
+    let args: Vec<_> = inputs.iter().map(|t| Some(Arg { info: &t.info, data: Some(&t.data) })).collect();
+    let present: Vec<_> = inputs.iter().map(|t| signature::Operand::Present(&t.info)).collect();
+    let declared: Vec<_> = outputs.iter().map(signature::Operand::Present).collect();
+    let found = signature::find(operation.signatures, &present, &declared).expect("a signature");
+    let call = Args { signature_index: found.signature_index, inputs: &args, outputs, interrupt: &interrupt };
+    let dims = evaluate::shapes(operation, &call).expect("known dimensions");
+    let outputs: Vec<_> =
+        outputs.iter().zip(&dims).map(|(info, dims)| evaluate::with_dims(info, dims)).collect();
+    let call = Args { outputs: &outputs, ..call };
+    let kernel = select(operation, &call, &mut Source::Pack(&mut Slab::default(), &[])).expect("a kernel");
+    let sizes: Vec<usize> = outputs.iter().map(|info| info.byte_size().expect("a size")).collect();
+    let mut data: Vec<_> = sizes.iter().map(|&size| AlignedBuf::zeroed(size).expect("memory")).collect();
+    let mut targets: Vec<_> = data.iter_mut().map(|data| Target::of(data)).collect();
+    let views: Vec<_> = inputs.iter().map(|t| Some(View::of(&t.data))).collect();
+    interrupt.0.store(0, Ordering::Relaxed);
+    let pool = ThreadPool::new(1).expect("threads");
+    kernel.run(&views, &mut targets, Work { team: pool.team(1), interrupt: &interrupt }).expect("run");
+    let (passed, moved) = (interrupt.0.into_inner(), sizes.iter().sum::<usize>());
+    assert!(passed >= moved / MOST, "{ty}, {}: {passed} yield points in {moved} bytes", kernel.name());
+}
+
+fn bytes(ty: OperandType, dims: &[u32]) -> Tensor {
+    let scale = if ty == TENSOR_BOOL8 { 0.0 } else { 0.5 };
+    let count = dims.iter().product::<u32>() as usize;
+    tensor(TensorInfo::quantised(ty, dims, scale, 0), &vec![1u8; count])
+}
+
+fn floats(dims: &[u32]) -> Tensor {
+    f32s(dims, &vec![1.0; dims.iter().product::<u32>() as usize])
+}
+
+#[test]
+fn elementwise_kernels_give_way_by_bytes() {
+    use OperationType::*;
+    let truths = bytes(TENSOR_BOOL8, &[MANY as u32]);
+    let truth = TensorInfo { dims: vec![], ..truths.info.clone() };
+    for ty in [LOGICAL_AND, LOGICAL_OR, EQUAL] {
+        gives_way(ty, &[truths.clone(), truths.clone()], std::slice::from_ref(&truth));
+    }
+    gives_way(LOGICAL_NOT, &[truths], &[truth]);
+    let pixels = bytes(TENSOR_QUANT8_ASYMM, &[MANY as u32]);
+    let pixel = TensorInfo { dims: vec![], ..pixels.info.clone() };
+    for ty in [MAXIMUM, MINIMUM] {
+        gives_way(ty, &[pixels.clone(), pixels.clone()], std::slice::from_ref(&pixel));
+    }
+    gives_way(RELU, &[pixels], &[pixel]);
+    let (numbers, number) = (floats(&[MANY as u32 / 4]), TensorInfo::new(TENSOR_FLOAT32, &[]));
+    gives_way(ADD, &[numbers.clone(), numbers.clone(), int(0)], std::slice::from_ref(&number));
+    gives_way(RSQRT, &[numbers], &[number]);
+}
+
+#[test]
+fn movement_gives_way_by_bytes() {
+    use OperationType::*;
+    let (row, number) = (floats(&[1, MANY as u32 / 4]), TensorInfo::new(TENSOR_FLOAT32, &[]));
+    let all = |n: i32| i32s(&[2], &[n, MANY as i32 / 4]);
+    gives_way(SLICE, &[row.clone(), i32s(&[2], &[0, 0]), all(1)], std::slice::from_ref(&number));
+    gives_way(CONCATENATION, &[row.clone(), row.clone(), int(0)], std::slice::from_ref(&number));
+    gives_way(PACK, &[int(0), row.clone(), row.clone()], std::slice::from_ref(&number));
+    gives_way(SPLIT, &[row.clone(), int(1), int(2)], &[number.clone(), number.clone()]);
+    gives_way(EMBEDDING_LOOKUP, &[i32s(&[1], &[0]), row.clone()], std::slice::from_ref(&number));
+    gives_way(GATHER, &[row, int(0), i32s(&[1], &[0])], &[number]);
+}
+
+#[test]
+fn images_give_way_by_bytes() {
+    use OperationType::*;
+    let (pixels, number) = (floats(&[1, 256, 256, 32]), TensorInfo::new(TENSOR_FLOAT32, &[]));
+    gives_way(RESIZE_NEAREST_NEIGHBOR, &[pixels.clone(), int(300), int(256)], std::slice::from_ref(&number));
+    let pool = [1, 1, 1, 1, 1, 0].map(int);
+    gives_way(MAX_POOL_2D, &[&[pixels.clone()][..], &pool].concat(), std::slice::from_ref(&number));
+    gives_way(L2_NORMALIZATION, &[pixels], &[number]);
+}
