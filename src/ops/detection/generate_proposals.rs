@@ -1,8 +1,6 @@
 //! GENERATE_PROPOSALS: anchors moved over an image, refined by deltas, filtered and suppressed.
 
-use super::boxes::{
-    ensure, ensure_eighths, ensure_ordered, fours, sort_descending, suppress, transform, Corners,
-};
+use super::boxes::{ensure, ensure_eighths, ensure_ordered, fours, suppress, transform, Corners};
 use super::image::Image;
 use super::outputs;
 use crate::ops::evaluate::check_sizes;
@@ -119,8 +117,11 @@ impl Call<'_> {
         let score = |i: usize| scores[i];
         let mut candidates: Vec<usize> = (0..boxes.len()).collect();
         if self.pre_limit < candidates.len() {
-            sort_descending(&mut candidates, score);
+            // Only the best are sorted, later; equals stay in order.
+            let by_score = |a: &usize, b: &usize| score(*b).total_cmp(&score(*a)).then(a.cmp(b));
+            candidates.select_nth_unstable_by(self.pre_limit, by_score);
             candidates.truncate(self.pre_limit);
+            candidates.sort_unstable();
         }
         candidates.retain(|&i| self.is_large_and_inside(&boxes[i], size));
         let kept = suppress(candidates, score, |i| &boxes[i], self.iou_threshold, self.post_limit, pace)?;

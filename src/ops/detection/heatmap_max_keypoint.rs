@@ -48,9 +48,9 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     for (n, corners) in fours(&boxes).iter().enumerate() {
         ensure_ordered(corners)?;
         let &[x1, y1, x2, y2] = corners;
-        for channel in 0..image.depth {
-            pace.spend(image.width * image.width)?;
-            let (x, y, score) = peak(&image, |y, x| heat[image.at(n, y, x, channel)], tolerance);
+        let peaks = peaks(&image, &heat[image.at(n, 0, 0, 0)..], &mut pace)?;
+        for (channel, &peak) in peaks.iter().enumerate() {
+            let (x, y, score) = refined(peak, &image, |y, x| heat[image.at(n, y, x, channel)], tolerance);
             let place =
                 |cell: f32, from: f32, to: f32| (cell + 0.5) / image.width as f32 * (to - from) + from;
             keypoints.extend([place(x, x1, x2), place(y, y1, y2)]);
@@ -61,17 +61,43 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     outs[1].store_reals(args.interrupt, &keypoints)
 }
 
-/// Column, row and score of the maximum of a square heatmap, refined by [`refine`].
-fn peak(image: &Image, heat: impl Fn(usize, usize) -> f32, tolerance: f32) -> (f32, f32, f32) {
-    let size = image.width;
-    let (mut best, mut at) = (f32::MIN, (0, 0));
-    for y in 0..size {
-        for x in 0..size {
-            if heat(y, x) > best {
-                (best, at) = (heat(y, x), (y, x));
-            }
+/// The greatest score of a heatmap, and in which of its cells it is first.
+#[derive(Clone, Copy)]
+struct Peak {
+    score: f32,
+    cell: usize,
+}
+
+impl Peak {
+    fn see(&mut self, score: f32, cell: usize) {
+        if score > self.score {
+            *self = Peak { score, cell };
         }
     }
+}
+
+/// The peak of each channel of the image that `heat` begins with, in the order in which scores lie in memory.
+fn peaks(image: &Image, heat: &[f32], pace: &mut Pace) -> Result<Vec<Peak>, OpError> {
+    let mut peaks = vec![Peak { score: f32::MIN, cell: 0 }; image.depth];
+    let cells = image.width * image.width;
+    if image.channels_come_first() {
+        for (peak, heat) in peaks.iter_mut().zip(heat.chunks_exact(cells)) {
+            pace.spend(cells)?;
+            heat.iter().enumerate().for_each(|(cell, &score)| peak.see(score, cell));
+        }
+        return Ok(peaks);
+    }
+    for (cell, heat) in heat.chunks_exact(image.depth.max(1)).take(cells).enumerate() {
+        pace.spend(image.depth)?;
+        peaks.iter_mut().zip(heat).for_each(|(peak, &score)| peak.see(score, cell));
+    }
+    Ok(peaks)
+}
+
+/// Column, row and score of a peak of a square heatmap, refined by [`refine`].
+fn refined(peak: Peak, image: &Image, heat: impl Fn(usize, usize) -> f32, tolerance: f32) -> (f32, f32, f32) {
+    let size = image.width;
+    let (best, at) = (peak.score, (peak.cell / size, peak.cell % size));
     // Cells beyond an edge mirror those before it.
     let near = |i: usize| [if i == 0 { 1 } else { i - 1 }, i, if i + 1 == size { size - 2 } else { i + 1 }];
     let grid = near(at.0).map(|y| near(at.1).map(|x| heat(y, x)));
