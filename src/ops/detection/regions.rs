@@ -2,7 +2,7 @@
 
 use super::boxes::{ensure, ensure_eighths, ensure_ordered, fours, indices, Corners};
 use super::image::Image;
-use crate::ops::{Args, OpError};
+use crate::ops::{Arg, Args, OpError};
 use crate::tensor::Dims;
 
 /// A region in cells of the feature map of one image.
@@ -31,9 +31,23 @@ pub fn output_dims(args: &Args, nchw: bool) -> Result<Dims, OpError> {
 
 /// The regions of a call, all within the feature map.
 pub fn read(args: &Args, features: &Image) -> Result<Vec<Region>, OpError> {
-    let corners = args.get(1)?.reals()?;
-    let batches = indices(&args.arg(2)?, features.batches)?;
-    let (y_scale, x_scale) = (1.0 / args.f32(5)?, 1.0 / args.f32(6)?);
+    scaled(&args.get(1)?.reals()?, &args.arg(2)?, strides(args)?, features)
+}
+
+/// Elements of an image to one of the feature map, down and across.
+pub fn strides(args: &Args) -> Result<[f32; 2], OpError> {
+    Ok([args.f32(5)?, args.f32(6)?])
+}
+
+/// Regions with these corners in images, and these batches.
+pub fn scaled(
+    corners: &[f32],
+    batches: &Arg,
+    strides: [f32; 2],
+    features: &Image,
+) -> Result<Vec<Region>, OpError> {
+    let batches = indices(batches, features.batches)?;
+    let [y_scale, x_scale] = strides.map(|stride| 1.0 / stride);
     let scale = |(corners, batch): (&Corners, usize)| {
         ensure_ordered(corners)?;
         let &[x1, y1, x2, y2] = corners;
@@ -43,5 +57,5 @@ pub fn read(args: &Args, features: &Image) -> Result<Vec<Region>, OpError> {
         ensure(inside, &format!("region {corners:?} is not within the feature map"))?;
         Ok(Region { batch, left, top, right, bottom })
     };
-    fours(&corners).iter().zip(batches).map(scale).collect()
+    fours(corners).iter().zip(batches).map(scale).collect()
 }

@@ -11,7 +11,6 @@ mod gather;
 mod gemm;
 pub mod isa;
 mod kernel;
-mod lstm;
 #[cfg(test)]
 mod measure;
 mod movement;
@@ -22,7 +21,9 @@ mod parts;
 mod peaks;
 mod picked;
 mod pool;
+mod recurrent;
 mod reduce;
+mod regions;
 mod resize;
 mod rows;
 mod simd;
@@ -31,6 +32,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 mod topk;
+mod topk_many;
 #[cfg(test)]
 mod twin_tests;
 #[cfg(test)]
@@ -73,9 +75,6 @@ fn select_for(isa: Isa, operation: &Operation, args: &Args, source: &mut Source)
         OperationType::DEPTHWISE_CONV_2D => image(depthwise::select(isa, args, source)),
         OperationType::FULLY_CONNECTED => fully_connected::select(isa, args, source),
         OperationType::GROUPED_CONV_2D => image(parts::select_grouped(isa, args, source)),
-        OperationType::LSTM | OperationType::UNIDIRECTIONAL_SEQUENCE_LSTM => {
-            lstm::select(isa, operation.ty, args, source)
-        }
         OperationType::TRANSPOSE_CONV_2D => image(parts::select_transposed(isa, args, source)),
         ty => elementwise::select(operation, args, source)
             .or_else(|| movement::select(operation, args))
@@ -85,7 +84,9 @@ fn select_for(isa: Isa, operation: &Operation, args: &Args, source: &mut Source)
             .or_else(|| image(resize::select(ty, args, source)))
             .or_else(|| lanes(softmax::select(ty, args)))
             .or_else(|| lanes(norm::select(ty, args)))
-            .or_else(|| topk::select(ty, args)),
+            .or_else(|| topk::select(ty, args))
+            .or_else(|| image(regions::select(ty, args)))
+            .or_else(|| recurrent::select(isa, ty, args, source)),
     }
 }
 
@@ -100,7 +101,7 @@ pub fn preferred_bytes() -> Option<OperandType> {
 
 /// Counts the changes to which calls have kernels, and to their results: what an earlier generation compiled is not to
 /// be mixed with this one.
-const GENERATION: u32 = 7;
+const GENERATION: u32 = 8;
 
 /// The instruction set that kernels are chosen for, and their generation.
 pub fn instruction_set() -> String {
