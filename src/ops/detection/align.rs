@@ -93,19 +93,20 @@ fn align(
 }
 
 /// Where samples lie along one axis of the feature map.
-struct Axis {
+pub struct Axis {
     start: f32,
     /// Length of a cell of the grid.
     step: f32,
     /// Samples in a cell.
-    count: usize,
+    pub count: usize,
     /// Elements of the feature map.
     size: usize,
 }
 
 impl Axis {
     /// `samples` in each of `cells` between `start` and `end`; 0 stands for one to each element.
-    fn new(start: f32, end: f32, cells: usize, samples: usize, size: usize) -> Self {
+    #[inline(always)]
+    pub fn new(start: f32, end: f32, cells: usize, samples: usize, size: usize) -> Self {
         // A region is at least one element long.
         let step = (end - start).max(1.0) / cells as f32;
         let count = if samples > 0 { samples } else { step.ceil() as usize };
@@ -113,7 +114,8 @@ impl Axis {
     }
 
     /// The samples of a cell: the elements before and after each, and how far it is from the first to the second.
-    fn samples(&self, cell: usize) -> impl Iterator<Item = (usize, usize, f32)> + use<'_> {
+    #[inline(always)]
+    pub fn samples(&self, cell: usize) -> impl Iterator<Item = (usize, usize, f32)> + use<'_> {
         let from = self.step * cell as f32 + self.start;
         let step = self.step / self.count as f32;
         (0..self.count).map(move |i| {

@@ -60,12 +60,17 @@ pub fn indices(arg: &Arg, count: usize, pace: &mut Pace) -> Result<Scratch<usize
     Ok(indices)
 }
 
-/// Intersection over union; 0 where the union is empty.
-pub fn overlap(a: &Corners, b: &Corners) -> f32 {
-    let area = |c: &Corners| (c[2] - c[0]) * (c[3] - c[1]);
+/// What two corners enclose.
+pub fn area(c: &Corners) -> f32 {
+    (c[2] - c[0]) * (c[3] - c[1])
+}
+
+/// Intersection over union of boxes with these areas; 0 where the union is empty.
+#[inline(always)]
+pub fn overlap(a: &Corners, area_of_a: f32, b: &Corners, area_of_b: f32) -> f32 {
     let side = |i: usize| (a[i + 2].min(b[i + 2]) - a[i].max(b[i])).max(0.0);
     let intersection = side(0) * side(1);
-    let union = area(a) + area(b) - intersection;
+    let union = area_of_a + area_of_b - intersection;
     if union > 0.0 {
         intersection / union
     } else {
@@ -86,6 +91,42 @@ pub fn transform(
     [cut(x - w, width), cut(y - h, height), cut(x + w, width), cut(y + h, height)]
 }
 
+/// Boxes that are compared with one at once.
+const BLOCK: usize = 8;
+
+/// Boxes that were kept, laid out for many comparisons: by blocks, in each of which those of a kind stand side by side.
+#[derive(Default)]
+struct Kept {
+    /// The four corners, and the area.
+    blocks: Vec<[[f32; BLOCK]; 5]>,
+    len: usize,
+}
+
+impl Kept {
+    fn push(&mut self, corners: &Corners) {
+        if self.len.is_multiple_of(BLOCK) {
+            self.blocks.push([[0.0; BLOCK]; 5]);
+        }
+        if let Some(block) = self.blocks.last_mut() {
+            let values = corners.iter().copied().chain([area(corners)]);
+            block.iter_mut().zip(values).for_each(|(all, value)| all[self.len % BLOCK] = value);
+        }
+        self.len += 1;
+    }
+
+    /// Whether the overlap with each of them is below `threshold`.
+    fn are_apart_from(&self, corners: &Corners, threshold: f32) -> bool {
+        let area = area(corners);
+        let is_apart = |(i, [x1, y1, x2, y2, areas]): (usize, &[[f32; BLOCK]; 5])| {
+            let apart: [bool; BLOCK] = std::array::from_fn(|i| {
+                overlap(corners, area, &[x1[i], y1[i], x2[i], y2[i]], areas[i]) < threshold
+            });
+            apart[..BLOCK.min(self.len - i * BLOCK)].iter().all(|&apart| apart)
+        };
+        self.blocks.iter().enumerate().all(is_apart)
+    }
+}
+
 /// Greedy non-maximum suppression: of `candidates`, by descending score, those that overlap no better one by
 /// `threshold` or more; at most `limit`.
 pub fn suppress<'b>(
@@ -97,13 +138,14 @@ pub fn suppress<'b>(
     pace: &mut Pace,
 ) -> Result<Vec<usize>, OpError> {
     sort_descending(&mut candidates, &score, pace)?;
-    let mut kept: Vec<usize> = Vec::new();
+    let (mut kept, mut boxes) = (Vec::new(), Kept::default());
     for &candidate in &*candidates {
         if kept.len() >= limit {
             break;
         }
         pace.spend(4 + 16 * kept.len())?;
-        if kept.iter().all(|&better| overlap(corners(candidate), corners(better)) < threshold) {
+        if boxes.are_apart_from(corners(candidate), threshold) {
+            boxes.push(corners(candidate));
             kept.push(candidate);
         }
     }
@@ -127,6 +169,7 @@ mod tests {
 
     #[test]
     fn overlap_is_intersection_over_union() {
+        let overlap = |a: &Corners, b: &Corners| overlap(a, area(a), b, area(b));
         assert_eq!(overlap(&[0.0, 0.0, 2.0, 2.0], &[1.0, 0.0, 3.0, 2.0]), 2.0 / 6.0);
         assert_eq!(overlap(&[0.0, 0.0, 1.0, 1.0], &[1.0, 1.0, 2.0, 2.0]), 0.0);
         assert_eq!(overlap(&[1.0; 4], &[1.0; 4]), 0.0);
@@ -166,6 +209,39 @@ mod tests {
         assert!(ensure_ordered(&[1.0, 0.0, 1.0, 0.0]).is_ok());
         for bad in [[1.0, 0.0, 0.5, 0.0], [0.0, 1.0, 1.0, 0.0], [f32::NAN, 0.0, 1.0, 1.0]] {
             assert!(ensure_ordered(&bad).is_err());
+        }
+    }
+
+    #[test]
+    fn suppression_is_that_of_pairs() {
+        use crate::ops::scratch::collected;
+        let interrupted = crate::ops::NeverInterrupted;
+        let args =
+            crate::ops::Args { signature_index: 0, inputs: &[], outputs: &[], interrupt: &interrupted };
+        let mut state = 1u32;
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as f32
+        };
+        for (threshold, limit) in [(0.0, 100), (0.3, 100), (0.3, 9), (1.0, 100), (f32::NAN, 100), (0.5, 0)] {
+            let mut boxes: Vec<Corners> = (0..90).map(|_| [next(), next(), next(), next()]).collect();
+            boxes.iter_mut().for_each(|b| (b[2], b[3]) = (b[0] + b[2] / 3.0, b[1] + b[3] / 3.0));
+            boxes[40] = [f32::NAN; 4];
+            let scores: Vec<f32> = (0..90).map(|_| (next() / 4.0).floor()).collect();
+            let mut order = collected(&interrupted, 0..90).unwrap();
+            let all = collected(&interrupted, 0..90).unwrap();
+            sort_descending(&mut order, |i| scores[i], &mut Pace::new(&args)).unwrap();
+            let mut expected: Vec<usize> = Vec::new();
+            for &i in &*order {
+                let apart =
+                    |&j: &usize| overlap(&boxes[i], area(&boxes[i]), &boxes[j], area(&boxes[j])) < threshold;
+                if expected.len() < limit && expected.iter().all(apart) {
+                    expected.push(i);
+                }
+            }
+            let pace = &mut Pace::new(&args);
+            let kept = suppress(all, |i| scores[i], |i| &boxes[i], threshold, limit, pace);
+            assert_eq!(kept.unwrap(), expected, "{threshold} {limit}");
         }
     }
 }

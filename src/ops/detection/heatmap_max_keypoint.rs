@@ -48,9 +48,9 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     for (n, corners) in fours(&boxes).iter().enumerate() {
         ensure_ordered(corners)?;
         let &[x1, y1, x2, y2] = corners;
-        for channel in 0..image.depth {
-            let heat = |y, x| heat[image.at(n, y, x, channel)];
-            let (x, y, score) = peak(&image, heat, tolerance, &mut pace)?;
+        let peaks = peaks(&image, &heat[image.at(n, 0, 0, 0)..], &mut pace)?;
+        for (channel, &peak) in peaks.iter().enumerate() {
+            let (x, y, score) = refined(peak, &image, |y, x| heat[image.at(n, y, x, channel)], tolerance);
             let place =
                 |cell: f32, from: f32, to: f32| (cell + 0.5) / image.width as f32 * (to - from) + from;
             keypoints.extend([place(x, x1, x2), place(y, y1, y2)]);
@@ -61,28 +61,46 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     outs[1].store_reals(args.interrupt, &keypoints)
 }
 
-/// Column, row and score of the maximum of a square heatmap, refined by [`refine`].
-fn peak(
-    image: &Image,
-    heat: impl Fn(usize, usize) -> f32,
-    tolerance: f32,
-    pace: &mut Pace,
-) -> Result<(f32, f32, f32), OpError> {
-    let size = image.width;
-    let (mut best, mut at) = (f32::MIN, (0, 0));
-    for y in 0..size {
-        pace.spend(size)?;
-        for x in 0..size {
-            if heat(y, x) > best {
-                (best, at) = (heat(y, x), (y, x));
-            }
+/// The greatest score of a heatmap, and in which of its cells it is first.
+#[derive(Clone, Copy)]
+struct Peak {
+    score: f32,
+    cell: usize,
+}
+
+impl Peak {
+    fn see(&mut self, score: f32, cell: usize) {
+        if score > self.score {
+            *self = Peak { score, cell };
         }
     }
+}
+
+/// The peak of each channel of the image that `heat` begins with, in the order in which scores lie in memory.
+fn peaks(image: &Image, heat: &[f32], pace: &mut Pace) -> Result<Vec<Peak>, OpError> {
+    let mut peaks = vec![Peak { score: f32::MIN, cell: 0 }; image.depth];
+    let cells = image.width * image.width;
+    if image.channels_come_first() {
+        for (peak, heat) in peaks.iter_mut().zip(heat.chunks_exact(cells)) {
+            pace.each(heat.iter().enumerate(), 1, |(cell, &score)| peak.see(score, cell))?;
+        }
+        return Ok(peaks);
+    }
+    for (cell, heat) in heat.chunks_exact(image.depth.max(1)).take(cells).enumerate() {
+        pace.each(peaks.iter_mut().zip(heat), 1, |(peak, &score)| peak.see(score, cell))?;
+    }
+    Ok(peaks)
+}
+
+/// Column, row and score of a peak of a square heatmap, refined by [`refine`].
+fn refined(peak: Peak, image: &Image, heat: impl Fn(usize, usize) -> f32, tolerance: f32) -> (f32, f32, f32) {
+    let size = image.width;
+    let (best, at) = (peak.score, (peak.cell / size, peak.cell % size));
     // Cells beyond an edge mirror those before it.
     let near = |i: usize| [if i == 0 { 1 } else { i - 1 }, i, if i + 1 == size { size - 2 } else { i + 1 }];
     let grid = near(at.0).map(|y| near(at.1).map(|x| heat(y, x)));
     let (dx, dy, score) = refine(&grid, tolerance).unwrap_or((0.0, 0.0, best));
-    Ok((at.1 as f32 + dx, at.0 as f32 + dy, score))
+    (at.1 as f32 + dx, at.0 as f32 + dy, score)
 }
 
 /// The maximum of the quadratic that the middle cell and its neighbours suggest: offsets in x and y, and its value.

@@ -22,6 +22,10 @@ impl Image {
         Ok(Image { batches, height, width, depth, nchw })
     }
 
+    pub fn channels_come_first(&self) -> bool {
+        self.nchw
+    }
+
     /// Index of an element that is inside the image.
     pub fn at(&self, batch: usize, y: usize, x: usize, channel: usize) -> usize {
         if self.nchw {

@@ -14,10 +14,12 @@ mod pooling;
 mod postprocessing;
 mod regions;
 
-pub use align::ROI_ALIGN;
+pub use align::{Axis, ROI_ALIGN};
 pub use bbox_transform::AXIS_ALIGNED_BBOX_TRANSFORM;
 pub use box_with_nms_limit::BOX_WITH_NMS_LIMIT;
 pub use generate_proposals::GENERATE_PROPOSALS;
 pub use heatmap_max_keypoint::HEATMAP_MAX_KEYPOINT;
-pub use pooling::ROI_POOLING;
+pub use image::Image;
+pub use pooling::{cell, ROI_POOLING};
 pub use postprocessing::DETECTION_POSTPROCESSING;
+pub use regions::{scaled, strides, Region};

@@ -92,7 +92,7 @@ fn pool<T: Copy + PartialOrd>(
 }
 
 /// Elements of cell `i` of `count` between `start` and `end`, both rounded and included, out of `limit`.
-fn cell(start: f32, end: f32, i: usize, count: usize, limit: usize) -> Range<usize> {
+pub fn cell(start: f32, end: f32, i: usize, count: usize, limit: usize) -> Range<usize> {
     let (start, end) = (start.round(), end.round());
     let step = (end - start + 1.0).max(1.0) / count as f32;
     let first = (step * i as f32 + start).floor() as usize;

@@ -4,7 +4,7 @@ use super::boxes::{ensure, ensure_eighths, ensure_ordered, fours, indices, Corne
 use super::image::Image;
 use crate::ops::pace::Pace;
 use crate::ops::scratch::{reserved, Scratch};
-use crate::ops::{Args, OpError};
+use crate::ops::{Arg, Args, OpError};
 use crate::tensor::Dims;
 
 /// A region in cells of the feature map of one image.
@@ -33,9 +33,24 @@ pub fn output_dims(args: &Args, nchw: bool) -> Result<Dims, OpError> {
 
 /// The regions of a call, all within the feature map.
 pub fn read(args: &Args, features: &Image) -> Result<Scratch<Region>, OpError> {
-    let (corners, mut pace) = (args.get(1)?.reals()?, Pace::new(args));
-    let batches = indices(&args.arg(2)?, features.batches, &mut pace)?;
-    let (y_scale, x_scale) = (1.0 / args.f32(5)?, 1.0 / args.f32(6)?);
+    scaled(&args.get(1)?.reals()?, &args.arg(2)?, strides(args)?, features, &mut Pace::new(args))
+}
+
+/// Elements of an image to one of the feature map, down and across.
+pub fn strides(args: &Args) -> Result<[f32; 2], OpError> {
+    Ok([args.f32(5)?, args.f32(6)?])
+}
+
+/// Regions with these corners in images, and these batches.
+pub fn scaled(
+    corners: &[f32],
+    batches: &Arg,
+    strides: [f32; 2],
+    features: &Image,
+    pace: &mut Pace,
+) -> Result<Scratch<Region>, OpError> {
+    let batches = indices(batches, features.batches, pace)?;
+    let [y_scale, x_scale] = strides.map(|stride| 1.0 / stride);
     let scale = |corners: &Corners, batch: usize| {
         ensure_ordered(corners)?;
         let &[x1, y1, x2, y2] = corners;
@@ -46,7 +61,7 @@ pub fn read(args: &Args, features: &Image) -> Result<Scratch<Region>, OpError> {
         Ok(Region { batch, left, top, right, bottom })
     };
     let mut regions = reserved(batches.len())?;
-    for (corners, &batch) in fours(&corners).iter().zip(&*batches) {
+    for (corners, &batch) in fours(corners).iter().zip(&*batches) {
         pace.spend(16)?;
         regions.push(scale(corners, batch)?);
     }

@@ -1,6 +1,7 @@
 //! What the two bidirectional operations share: how an auxiliary input takes part, and where the two directions' outputs
 //! go.
 
+use super::layer::Place;
 use super::operands::dims;
 use super::sequence::Sequence;
 use crate::ops::scratch::filled;
@@ -28,6 +29,15 @@ impl Linking {
             _ => Err(OpError::failed(format!(
                 "auxiliary weights need the auxiliary input {aux} and come for both directions or for none"
             ))),
+        }
+    }
+
+    /// The operands that the forward and the backward cell read: `input` is operand 0, `aux` one at `at`.
+    pub fn operands(self, input: u32, (at, aux): (usize, u32)) -> [Vec<(usize, u32)>; 2] {
+        match self {
+            Linking::None => [vec![(0, input)], vec![(0, input)]],
+            Linking::Parallel => [vec![(0, input)], vec![(at, aux)]],
+            Linking::Cross => [0; 2].map(|_| vec![(0, input), (at, aux)]),
         }
     }
 
@@ -108,14 +118,30 @@ impl Outputs {
         Ok(shapes)
     }
 
+    /// Where the outputs of the forward and of the backward cell go, of `count` in all; each cell has so many states.
+    pub fn places(&self, count: usize, states: usize) -> Result<[Place; 2], OpError> {
+        let first = if self.merged { 1 } else { 2 };
+        let states = if count > first { states } else { 0 };
+        let [fw, bw] = [0, 1].map(|nth| {
+            let from = first + nth * states;
+            (from..from + states).collect::<Vec<_>>()
+        });
+        if !self.merged {
+            return Ok([Place::whole(0, self.fw, &fw), Place::whole(1, self.bw, &bw)]);
+        }
+        let stride = self.fw.checked_add(self.bw).ok_or_else(|| OpError::failed("too many outputs"))?;
+        let place = |first, states| Place { output: 0, first, stride, states };
+        Ok([place(0, fw), place(self.fw, bw)])
+    }
+
     /// Runs both cells and stores their outputs; gives the number of outputs stored. A cell's step takes the index in
     /// the batch, the index of the vector, and where to write its output.
     pub fn run(
         &self,
         outs: &mut [Out],
         interrupt: &dyn Interrupt,
-        mut fw: impl FnMut(usize, usize, &mut [f32]),
-        mut bw: impl FnMut(usize, usize, &mut [f32]),
+        mut fw: impl FnMut(usize, usize, &mut [f32]) -> Result<(), OpError>,
+        mut bw: impl FnMut(usize, usize, &mut [f32]) -> Result<(), OpError>,
     ) -> Result<usize, OpError> {
         let (fw_size, bw_size) = (self.fw as usize, self.bw as usize);
         let rows = self.sequence.rows();

@@ -2,6 +2,7 @@
 //! it.
 
 use super::bidirectional::{aux_size, store_states, Linking, Outputs, Rows};
+use super::layer::{Layer, RecurrentCall};
 use super::lstm_cell::{LstmCell, LstmParams, LAYER_NORM, PARAMETERS, WEIGHTS};
 use super::lstm_layout::{LstmLayout, LstmShape};
 use super::operands::{floats, floats_if_present};
@@ -95,6 +96,19 @@ fn shapes(args: &Args) -> Shapes {
     let Shape { fw, bw, outputs, .. } = shape(args)?;
     let states = [fw, bw].into_iter().flat_map(|s| [vec![s.batch, s.outputs], vec![s.batch, s.units]]);
     outputs.shapes(args.outputs.len(), states.collect())
+}
+
+impl RecurrentCall {
+    /// One of BIDIRECTIONAL_SEQUENCE_LSTM.
+    pub fn of_two_lstms(args: &Args) -> Result<Self, OpError> {
+        let (shape, params) = (shape(args)?, LstmParams::from_inputs(args, PARAMS)?);
+        let sequence = shape.outputs.sequence;
+        let [fw_reads, bw_reads] = shape.linking.operands(shape.fw.input, (AUX, shape.aux));
+        let [fw_place, bw_place] = shape.outputs.places(args.outputs.len(), 2)?;
+        let fw = Layer::lstm(args, &FORWARD, &shape.fw, params, (sequence, &fw_reads), fw_place);
+        let bw = Layer::lstm(args, &BACKWARD, &shape.bw, params, (sequence, &bw_reads), bw_place);
+        Ok(RecurrentCall { layers: vec![fw, bw.reversed()], scratch: None })
+    }
 }
 
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {

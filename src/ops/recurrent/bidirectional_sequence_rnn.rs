@@ -1,6 +1,7 @@
 //! BIDIRECTIONAL_SEQUENCE_RNN: two basic recurrent layers over a sequence, one in order of time and one against it.
 
 use super::bidirectional::{aux_size, store_states, Linking, Outputs, Rows};
+use super::layer::{Layer, RecurrentCall};
 use super::linear::CellActivation;
 use super::operands::{floats, floats_if_present};
 use super::rnn_cell::{RnnCell, RnnLayout, CELL};
@@ -65,6 +66,19 @@ fn shapes(args: &Args) -> Shapes {
     let outputs = shape(args)?.outputs;
     let batch = outputs.sequence.batch;
     outputs.shapes(args.outputs.len(), vec![vec![batch, outputs.fw], vec![batch, outputs.bw]])
+}
+
+impl RecurrentCall {
+    /// One of BIDIRECTIONAL_SEQUENCE_RNN.
+    pub fn of_two_rnns(args: &Args) -> Result<Self, OpError> {
+        let (shape, activation) = (shape(args)?, CellActivation::from_input(args, ACTIVATION)?);
+        let Outputs { sequence, fw, bw, .. } = shape.outputs;
+        let [fw_reads, bw_reads] = shape.linking.operands(shape.input, (AUX, shape.aux));
+        let [fw_place, bw_place] = shape.outputs.places(args.outputs.len(), 1)?;
+        let fw = Layer::rnn(&FORWARD, activation, fw, (sequence, &fw_reads), fw_place);
+        let bw = Layer::rnn(&BACKWARD, activation, bw, (sequence, &bw_reads), bw_place);
+        Ok(RecurrentCall { layers: vec![fw, bw.reversed()], scratch: None })
+    }
 }
 
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {

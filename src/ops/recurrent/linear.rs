@@ -2,6 +2,7 @@
 //!
 //! Nothing here knows of operands; slices are private memory of lengths that the caller has checked.
 
+use crate::ops::pace::Pace;
 use crate::ops::{Args, OpError};
 use crate::tensor::requant::Activation;
 
@@ -20,13 +21,11 @@ pub fn dot(a: &[f32], b: &[f32]) -> f32 {
 }
 
 /// Adds `matrix * x` to `out`; `matrix` has a row for each element of `out`.
-pub fn add_product(matrix: &[f32], x: &[f32], out: &mut [f32]) {
+pub fn add_product(matrix: &[f32], x: &[f32], out: &mut [f32], pace: &mut Pace) -> Result<(), OpError> {
     if x.is_empty() {
-        return;
+        return Ok(());
     }
-    for (row, out) in matrix.chunks_exact(x.len()).zip(out) {
-        *out += dot(row, x);
-    }
+    pace.each(matrix.chunks_exact(x.len()).zip(out), x.len(), |(row, out)| *out += dot(row, x))
 }
 
 pub fn sigmoid(x: f32) -> f32 {
@@ -82,10 +81,15 @@ mod tests {
 
     #[test]
     fn product_adds_to_what_is_there() {
-        let mut out = [10.0, 20.0];
-        add_product(&[1.0, 2.0, 3.0, 4.0], &[1.0, -1.0], &mut out);
+        let interrupt = crate::ops::testing::InterruptedAfter::checks(1);
+        let args = Args { signature_index: 0, inputs: &[], outputs: &[], interrupt: &interrupt };
+        let (mut out, pace) = ([10.0, 20.0], &mut Pace::new(&args));
+        add_product(&[1.0, 2.0, 3.0, 4.0], &[1.0, -1.0], &mut out, pace).unwrap();
         assert_eq!(out, [9.0, 19.0]);
-        add_product(&[], &[], &mut out);
+        let (large, mut sums) = (vec![1.0; 1 << 18], [0.0; 4]);
+        let stopped = add_product(&large, &large[..1 << 16], &mut sums, pace);
+        assert_eq!((stopped, sums), (Err(OpError::Cancelled), [65536.0, 65536.0, 0.0, 0.0]));
+        add_product(&[], &[], &mut out, pace).unwrap();
         assert_eq!(out, [9.0, 19.0]);
     }
 }

@@ -1,6 +1,7 @@
 //! LSTM: one step of a long short-term memory layer.
 
-use super::lstm_cell::{LstmCall, LstmCell, LstmParams, COMMON_INPUTS, LAYER_NORM};
+use super::layer::{Layer, Place, RecurrentCall};
+use super::lstm_cell::{LstmCell, LstmParams, COMMON_INPUTS, LAYER_NORM};
 use super::lstm_layout::{LstmLayout, LstmShape};
 use super::operands::{dims, floats};
 use super::sequence::Sequence;
@@ -41,11 +42,14 @@ fn shape(args: &Args) -> Result<LstmShape, OpError> {
     LAYOUT.shape(args, batch, input, 0)
 }
 
-impl LstmCall {
+impl RecurrentCall {
     /// One of LSTM.
-    pub fn of_step(args: &Args) -> Result<Self, OpError> {
+    pub fn of_lstm(args: &Args) -> Result<Self, OpError> {
         let (shape, params) = (shape(args)?, LstmParams::from_inputs(args, PARAMS)?);
-        Ok(LstmCall { layout: LAYOUT, sequence: Sequence::single(shape.batch), shape, params })
+        let steps = (Sequence::single(shape.batch), &[(0, shape.input)][..]);
+        let place = Place::whole(3, shape.outputs, &[1, 2]);
+        let layers = vec![Layer::lstm(args, &LAYOUT, &shape, params, steps, place)];
+        Ok(RecurrentCall { layers, scratch: Some(0) })
     }
 }
 
@@ -58,13 +62,13 @@ fn shapes(args: &Args) -> Shapes {
 
 /// The scratch buffer's content is unspecified: it stays zeroed.
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
-    let LstmCall { layout, sequence, shape, params } = LstmCall::of_step(args)?;
-    let mut cell = LstmCell::load(args, &layout, &shape, params)?;
+    let (shape, params) = (shape(args)?, LstmParams::from_inputs(args, PARAMS)?);
+    let mut cell = LstmCell::load(args, &LAYOUT, &shape, params)?;
     let (size, outputs) = (shape.input as usize, shape.outputs as usize);
     let x = floats(args, 0)?;
     let mut out = filled(args.interrupt, 0.0, cell.hidden.len())?;
-    sequence.walk(false, args.interrupt, |b, row| {
-        cell.step(b, &x[row * size..][..size], None, &mut out[row * outputs..][..outputs]);
+    Sequence::single(shape.batch).walk(false, args.interrupt, |b, row| {
+        cell.step(b, &x[row * size..][..size], None, &mut out[row * outputs..][..outputs])
     })?;
     outs[1].store_floats(args.interrupt, &cell.hidden)?;
     outs[2].store_floats(args.interrupt, &cell.cell)?;

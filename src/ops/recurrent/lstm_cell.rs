@@ -6,7 +6,7 @@
 use super::linear::{add_product, dot, sigmoid_all, CellActivation};
 use super::lstm_layout::{Gate, LstmLayout, LstmShape};
 use super::operands::{floats, floats_if_present};
-use super::sequence::Sequence;
+use crate::ops::pace::Pace;
 use crate::ops::scratch::{self, filled, Scratch};
 use crate::ops::signature::{int, join, var, Slot};
 use crate::ops::{Args, OpError};
@@ -67,15 +67,6 @@ impl LstmParams {
     }
 }
 
-/// A call of an LSTM without an auxiliary input, read once for all that evaluate it.
-#[derive(Clone, Copy, Debug)]
-pub struct LstmCall {
-    pub layout: LstmLayout,
-    pub sequence: Sequence,
-    pub shape: LstmShape,
-    pub params: LstmParams,
-}
-
 /// The clip in input `i`; infinite if it is 0, which is off.
 pub fn clip(args: &Args, i: usize) -> Result<f32, OpError> {
     match args.f32(i)? {
@@ -109,13 +100,20 @@ impl<'a> GateWeights<'a> {
     }
 
     /// The gate's value before its activation.
-    fn compute(&self, x: &[f32], aux: Option<&[f32]>, hidden: &[f32], cell: &[f32], out: &mut [f32]) {
+    fn compute(
+        &self,
+        (x, aux): (&[f32], Option<&[f32]>),
+        hidden: &[f32],
+        cell: &[f32],
+        out: &mut [f32],
+        pace: &mut Pace,
+    ) -> Result<(), OpError> {
         out.fill(0.0);
-        add_product(&self.input, x, out);
+        add_product(&self.input, x, out, pace)?;
         if let (Some(weights), Some(aux)) = (&self.aux, aux) {
-            add_product(weights, aux, out);
+            add_product(weights, aux, out, pace)?;
         }
-        add_product(&self.recurrent, hidden, out);
+        add_product(&self.recurrent, hidden, out, pace)?;
         if let Some(peephole) = &self.peephole {
             out.iter_mut().zip(&**peephole).zip(cell).for_each(|((out, w), c)| *out += w * c);
         }
@@ -124,6 +122,7 @@ impl<'a> GateWeights<'a> {
             out.iter_mut().zip(&**weights).for_each(|(out, w)| *out *= w);
         }
         out.iter_mut().zip(&*self.bias).for_each(|(out, bias)| *out += bias);
+        Ok(())
     }
 }
 
@@ -154,6 +153,7 @@ pub struct LstmCell<'a> {
     /// State [batch, units].
     pub cell: Scratch<f32>,
     scratch: [Scratch<f32>; 4],
+    pace: Pace<'a>,
 }
 
 impl<'a> LstmCell<'a> {
@@ -174,6 +174,7 @@ impl<'a> LstmCell<'a> {
         let scratch = [scratch()?, scratch()?, scratch()?, scratch()?];
         Ok(LstmCell {
             scratch,
+            pace: Pace::new(args),
             params,
             input: if shape.cifg { None } else { Some(load(Gate::Input)?) },
             forget: load(Gate::Forget)?,
@@ -188,27 +189,34 @@ impl<'a> LstmCell<'a> {
     }
 
     /// One step of element `batch` of the batch: takes `x` and the auxiliary input, updates the state, writes `out`.
-    pub fn step(&mut self, batch: usize, x: &[f32], aux: Option<&[f32]>, out: &mut [f32]) {
+    pub fn step(
+        &mut self,
+        batch: usize,
+        x: &[f32],
+        aux: Option<&[f32]>,
+        out: &mut [f32],
+    ) -> Result<(), OpError> {
+        let pace = &mut self.pace;
         let LstmParams { activation, cell_clip, projection_clip } = self.params;
         let hidden = &mut self.hidden[batch * self.outputs..][..self.outputs];
         let cell = &mut self.cell[batch * self.units..][..self.units];
         let [input, forget, modulation, output] = &mut self.scratch;
 
-        self.forget.compute(x, aux, hidden, cell, forget);
+        self.forget.compute((x, aux), hidden, cell, forget, pace)?;
         sigmoid_all(forget);
         match &self.input {
             Some(gate) => {
-                gate.compute(x, aux, hidden, cell, input);
+                gate.compute((x, aux), hidden, cell, input, pace)?;
                 sigmoid_all(input);
             }
             None => input.iter_mut().zip(forget.iter()).for_each(|(input, forget)| *input = 1.0 - forget),
         }
-        self.modulation.compute(x, aux, hidden, cell, modulation);
+        self.modulation.compute((x, aux), hidden, cell, modulation, pace)?;
         for (u, c) in cell.iter_mut().enumerate() {
             let next = forget[u] * *c + input[u] * activation.apply(modulation[u]);
             *c = next.clamp(-cell_clip, cell_clip);
         }
-        self.output.compute(x, aux, hidden, cell, output);
+        self.output.compute((x, aux), hidden, cell, output, pace)?;
         sigmoid_all(output);
         output.iter_mut().zip(&*cell).for_each(|(output, &c)| *output *= activation.apply(c));
 
@@ -218,12 +226,13 @@ impl<'a> LstmCell<'a> {
                     Some(bias) => out.copy_from_slice(bias),
                     None => out.fill(0.0),
                 }
-                add_product(weights, output, out);
+                add_product(weights, output, out, pace)?;
                 out.iter_mut().for_each(|x| *x = x.clamp(-projection_clip, projection_clip));
             }
             None => out.copy_from_slice(output),
         }
         hidden.copy_from_slice(out);
+        Ok(())
     }
 }
 

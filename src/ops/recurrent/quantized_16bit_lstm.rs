@@ -3,6 +3,7 @@
 //! All scales are fixed: inputs and outputs have 1/128 and zero point 128, the cell 2^-11 (4 integer bits).
 
 use super::operands::{centred, dims, elements, expect, not_empty, power_of_two};
+use crate::ops::pace::Pace;
 use crate::ops::scratch::{copied, filled, reserved};
 use crate::ops::signature::{is, join, Row, Slot};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
@@ -114,6 +115,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let rows = x.chunks_exact(input).zip(hidden.chunks_exact(outputs));
     let states = cell.chunks_exact_mut(outputs).zip(out.chunks_exact_mut(outputs));
     let mut both = reserved(input + outputs)?;
+    let mut pace = Pace::new(args);
     for ((x, hidden), (cell, out)) in rows.zip(states) {
         args.interrupt.yield_point()?;
         // TFLite has one weight matrix for the input followed by the state. NNAPI's operands are that matrix cut in
@@ -124,6 +126,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
         both.extend_from_slice(hidden);
         let (hidden, x) = both.split_at(outputs);
         for (u, (cell, out)) in cell.iter_mut().zip(out).enumerate() {
+            pace.spend(4 * (input + outputs))?;
             let [i, f, g, o] = [0, 1, 2, 3].map(|gate| gates[gate].compute(u, x, hidden));
             let modulation = mul(logistic(i), tanh(g, GATE_BITS));
             *cell = rescale(modulation, -CELL_BITS).saturating_add(mul(logistic(f), *cell));

@@ -93,7 +93,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let x = centred(args, 0)?;
     let mut out = filled(args.interrupt, 0, shape.batch as usize * outputs)?;
     Sequence::single(shape.batch).walk(false, args.interrupt, |b, row| {
-        cell.step(b, &x[row * input..][..input], &mut out[row * outputs..][..outputs]);
+        cell.step(b, &x[row * input..][..input], &mut out[row * outputs..][..outputs])
     })?;
     outs[0].store_integers(args.interrupt, &out)?;
     outs[1].elements::<i16>()?.copy_from_slice(&cell.cell);

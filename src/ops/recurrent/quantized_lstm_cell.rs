@@ -7,6 +7,7 @@
 use super::lstm_cell::clip;
 use super::lstm_layout::{Gate, LstmLayout, LstmShape};
 use super::operands::{centred, elements, power_of_two};
+use crate::ops::pace::Pace;
 use crate::ops::scratch::{copied, filled, Scratch};
 use crate::ops::{Args, OpError};
 use crate::tensor::fixed_point::{layer_norm, logistic, saturate, tanh};
@@ -93,9 +94,17 @@ impl<'a> GateWeights<'a> {
     }
 
     /// The gate before its function, with 3 integer bits.
-    fn compute(&self, x: &[i32], hidden: &[i32], cell: &[i16], out: &mut [i16]) {
+    fn compute(
+        &self,
+        x: &[i32],
+        hidden: &[i32],
+        cell: &[i16],
+        out: &mut [i16],
+        pace: &mut Pace,
+    ) -> Result<(), OpError> {
         let rows = self.input.chunks_exact(x.len()).zip(self.recurrent.chunks_exact(hidden.len()));
         for (u, ((input, recurrent), out)) in rows.zip(&mut *out).enumerate() {
+            pace.spend(x.len() + hidden.len())?;
             // Layer normalisation adds the bias after it.
             let bias = if self.layer_norm.is_some() { 0 } else { self.bias[u] };
             let of_input = saturate(self.input_scale.apply(dot(input, x).wrapping_add(bias)));
@@ -109,6 +118,7 @@ impl<'a> GateWeights<'a> {
         if let Some((weights, scale)) = self.layer_norm {
             layer_norm(out, weights, self.bias, scale);
         }
+        Ok(())
     }
 }
 
@@ -150,6 +160,7 @@ pub struct QuantizedLstmCell<'a> {
     /// State [batch, units].
     pub cell: Scratch<i16>,
     scratch: [Scratch<i16>; 4],
+    pace: Pace<'a>,
 }
 
 impl<'a> QuantizedLstmCell<'a> {
@@ -175,6 +186,7 @@ impl<'a> QuantizedLstmCell<'a> {
         let scratch = [scratch()?, scratch()?, scratch()?, scratch()?];
         Ok(QuantizedLstmCell {
             scratch,
+            pace: Pace::new(args),
             input: if shape.cifg { None } else { Some(load(Gate::Input)?) },
             forget: load(Gate::Forget)?,
             modulation: load(Gate::Cell)?,
@@ -196,16 +208,17 @@ impl<'a> QuantizedLstmCell<'a> {
     }
 
     /// The step of element `batch` of the batch: takes `x`, less its zero point, updates the cell state, writes `out`.
-    pub fn step(&mut self, batch: usize, x: &[i32], out: &mut [i32]) {
+    pub fn step(&mut self, batch: usize, x: &[i32], out: &mut [i32]) -> Result<(), OpError> {
+        let pace = &mut self.pace;
         let hidden = &self.hidden[batch * self.outputs..][..self.outputs];
         let cell = &mut self.cell[batch * self.units..][..self.units];
         let [input, forget, modulation, output] = &mut self.scratch;
-        self.forget.compute(x, hidden, cell, forget);
+        self.forget.compute(x, hidden, cell, forget, pace)?;
         forget.iter_mut().for_each(|x| *x = logistic(*x));
-        self.modulation.compute(x, hidden, cell, modulation);
+        self.modulation.compute(x, hidden, cell, modulation, pace)?;
         match &self.input {
             Some(gate) => {
-                gate.compute(x, hidden, cell, input);
+                gate.compute(x, hidden, cell, input, pace)?;
                 input.iter_mut().for_each(|x| *x = logistic(*x));
             }
             None => {
@@ -221,17 +234,20 @@ impl<'a> QuantizedLstmCell<'a> {
                 *c = (*c).clamp(-clip, clip);
             }
         }
-        self.output.compute(x, hidden, cell, output);
+        self.output.compute(x, hidden, cell, output, pace)?;
         let hidden = output.iter().zip(&*cell).map(|(&output, &c)| {
             // The zero point is subtracted here and added back by the projection, as the reference does.
             let value = i32::from(logistic(output)) * i32::from(tanh(c, self.cell_bits));
             (self.hidden_scale.apply(value).saturating_sub(self.hidden_zero_point)).clamp(-128, 127)
         });
         match &self.projection {
-            None => out.iter_mut().zip(hidden).for_each(|(out, hidden)| *out = hidden),
+            None => {
+                out.iter_mut().zip(hidden).for_each(|(out, hidden)| *out = hidden);
+                Ok(())
+            }
             Some(projection) => {
                 let hidden: Vec<i32> = hidden.map(|q| q + self.hidden_zero_point).collect();
-                projection.apply(&hidden, out);
+                projection.apply(&hidden, out, pace)
             }
         }
     }
@@ -271,11 +287,13 @@ fn projection<'a>(
 
 impl Projection<'_> {
     /// Projects `hidden`, which is less its zero point.
-    fn apply(&self, hidden: &[i32], out: &mut [i32]) {
+    fn apply(&self, hidden: &[i32], out: &mut [i32], pace: &mut Pace) -> Result<(), OpError> {
         for (o, (row, out)) in self.weights.chunks_exact(hidden.len()).zip(out).enumerate() {
+            pace.spend(hidden.len())?;
             let sum = dot(row, hidden).wrapping_add(self.bias.map_or(0, |bias| bias[o]));
             let value = self.scale.apply(sum).saturating_add(self.zero_point);
             *out = value.max(self.bounds.0).min(self.bounds.1);
         }
+        Ok(())
     }
 }

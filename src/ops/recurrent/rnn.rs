@@ -1,5 +1,6 @@
 //! RNN and UNIDIRECTIONAL_SEQUENCE_RNN: a basic recurrent layer, one step or over a sequence.
 
+use super::layer::{Layer, Place, RecurrentCall};
 use super::linear::CellActivation;
 use super::operands::{dims, floats};
 use super::rnn_cell::{RnnCell, RnnLayout, CELL};
@@ -93,6 +94,26 @@ fn eval_sequence(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     outs.get_mut(1).map_or(Ok(()), |state| state.store_floats(args.interrupt, &hidden))
 }
 
+impl RecurrentCall {
+    /// One of RNN.
+    pub fn of_rnn(args: &Args) -> Result<Self, OpError> {
+        let shape = step_shape(args)?;
+        RecurrentCall::of_shape(args, shape, Place::whole(1, shape.2, &[0]))
+    }
+
+    /// One of UNIDIRECTIONAL_SEQUENCE_RNN.
+    pub fn of_rnn_sequence(args: &Args) -> Result<Self, OpError> {
+        let (shape, states) = (sequence_shape(args)?, if args.outputs.len() > 1 { &[1][..] } else { &[] });
+        RecurrentCall::of_shape(args, shape, Place::whole(0, shape.2, states))
+    }
+
+    fn of_shape(args: &Args, (sequence, input, units): Shape, place: Place) -> Result<Self, OpError> {
+        let activation = CellActivation::from_input(args, ACTIVATION)?;
+        let layers = vec![Layer::rnn(&LAYOUT, activation, units, (sequence, &[(0, input)]), place)];
+        Ok(RecurrentCall { layers, scratch: None })
+    }
+}
+
 /// The output and the last state.
 fn run(args: &Args, (sequence, input, units): Shape) -> Result<(Scratch<f32>, Scratch<f32>), OpError> {
     let mut cell = RnnCell::load(args, &LAYOUT, CellActivation::from_input(args, ACTIVATION)?)?;
@@ -100,7 +121,7 @@ fn run(args: &Args, (sequence, input, units): Shape) -> Result<(Scratch<f32>, Sc
     let x = floats(args, 0)?;
     let mut out = filled(args.interrupt, 0.0, sequence.rows() * units)?;
     sequence.walk(false, args.interrupt, |b, row| {
-        cell.step(b, &x[row * input..][..input], None, &mut out[row * units..][..units]);
+        cell.step(b, &x[row * input..][..input], None, &mut out[row * units..][..units])
     })?;
     Ok((out, cell.hidden))
 }

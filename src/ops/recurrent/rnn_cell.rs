@@ -2,6 +2,7 @@
 
 use super::linear::{add_product, CellActivation};
 use super::operands::{dims, expect, floats, floats_if_present, not_empty};
+use crate::ops::pace::Pace;
 use crate::ops::scratch::{Scratch, Values};
 use crate::ops::signature::{var, Slot};
 use crate::ops::{Args, OpError};
@@ -47,6 +48,7 @@ pub struct RnnCell<'a> {
     bias: Values<'a, f32>,
     aux: Option<Values<'a, f32>>,
     activation: CellActivation,
+    pace: Pace<'a>,
     /// State [batch, units].
     pub hidden: Scratch<f32>,
 }
@@ -60,20 +62,29 @@ impl<'a> RnnCell<'a> {
             bias: floats(args, layout.first + 2)?,
             aux: layout.aux.map_or(Ok(None), |aux| floats_if_present(args, aux))?,
             activation,
+            pace: Pace::new(args),
             hidden: floats(args, layout.first + 3)?.into_owned(args.interrupt)?,
         })
     }
 
     /// One step of element `batch` of the batch: takes `x` and the auxiliary input, updates the state, writes `out`.
-    pub fn step(&mut self, batch: usize, x: &[f32], aux: Option<&[f32]>, out: &mut [f32]) {
+    pub fn step(
+        &mut self,
+        batch: usize,
+        x: &[f32],
+        aux: Option<&[f32]>,
+        out: &mut [f32],
+    ) -> Result<(), OpError> {
+        let pace = &mut self.pace;
         let hidden = &mut self.hidden[batch * self.bias.len()..][..self.bias.len()];
         out.copy_from_slice(&self.bias);
-        add_product(&self.weights, x, out);
+        add_product(&self.weights, x, out, pace)?;
         if let (Some(weights), Some(aux)) = (&self.aux, aux) {
-            add_product(weights, aux, out);
+            add_product(weights, aux, out, pace)?;
         }
-        add_product(&self.recurrent, hidden, out);
+        add_product(&self.recurrent, hidden, out, pace)?;
         out.iter_mut().for_each(|x| *x = self.activation.apply(*x));
         hidden.copy_from_slice(out);
+        Ok(())
     }
 }

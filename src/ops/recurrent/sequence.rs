@@ -49,7 +49,7 @@ impl Sequence {
         &self,
         reversed: bool,
         interrupt: &dyn Interrupt,
-        mut step: impl FnMut(usize, usize),
+        mut step: impl FnMut(usize, usize) -> Result<(), OpError>,
     ) -> Result<(), OpError> {
         let (steps, batch) = (self.steps as usize, self.batch as usize);
         if batch == 0 {
@@ -60,7 +60,7 @@ impl Sequence {
             let time = if reversed { steps - 1 - turn } else { turn };
             for b in 0..batch {
                 interrupt.yield_point()?;
-                step(b, self.row(time, b));
+                step(b, self.row(time, b))?;
             }
         }
         Ok(())
@@ -74,7 +74,11 @@ mod tests {
 
     fn walked(sequence: Sequence, reversed: bool) -> Vec<(usize, usize)> {
         let mut seen = Vec::new();
-        sequence.walk(reversed, &NeverInterrupted, |b, row| seen.push((b, row))).unwrap();
+        let see = |b, row| {
+            seen.push((b, row));
+            Ok(())
+        };
+        sequence.walk(reversed, &NeverInterrupted, see).unwrap();
         seen
     }
 

@@ -2,6 +2,7 @@
 
 use super::linear::{add_product, dot, CellActivation};
 use super::operands::{dims, expect, expect_if_present, floats, floats_if_present, not_empty};
+use crate::ops::pace::Pace;
 use crate::ops::scratch::filled;
 use crate::ops::signature::{int, var, Row};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
@@ -27,10 +28,10 @@ pub static SVDF: Operation = Operation {
     run: Run::Shaped { shapes, eval },
 };
 
-const WEIGHTS_FEATURE: usize = 1;
-const WEIGHTS_TIME: usize = 2;
-const BIAS: usize = 3;
-const STATE: usize = 4;
+const WEIGHTS_FEATURE: usize = SvdfCall::FEATURE;
+const WEIGHTS_TIME: usize = SvdfCall::TIME;
+const BIAS: usize = SvdfCall::BIAS;
+const STATE: usize = SvdfCall::STATE;
 const RANK: usize = 5;
 const ACTIVATION: usize = 6;
 
@@ -63,32 +64,60 @@ fn shape(args: &Args) -> Result<Shape, OpError> {
     Ok(Shape { batch, input, filters, memory, state, units })
 }
 
+/// A call of SVDF, read once for all that evaluate it.
+#[derive(Clone, Copy, Debug)]
+pub struct SvdfCall {
+    pub batch: usize,
+    pub input: usize,
+    pub filters: usize,
+    /// Steps that a filter remembers, the newest last.
+    pub memory: usize,
+    /// They divide the filters: each has as many in a row.
+    pub units: usize,
+    pub activation: CellActivation,
+}
+
+impl SvdfCall {
+    /// Which inputs are what.
+    pub const FEATURE: usize = 1;
+    pub const TIME: usize = 2;
+    pub const BIAS: usize = 3;
+    pub const STATE: usize = 4;
+
+    pub fn from_args(args: &Args) -> Result<Self, OpError> {
+        let (shape, activation) = (shape(args)?, CellActivation::from_input(args, ACTIVATION)?);
+        let [batch, input, filters, memory, units] =
+            [shape.batch, shape.input, shape.filters, shape.memory, shape.units].map(|size| size as usize);
+        Ok(SvdfCall { batch, input, filters, memory, units, activation })
+    }
+}
+
 fn shapes(args: &Args) -> Shapes {
     let Shape { batch, state, units, .. } = shape(args)?;
     Ok(vec![vec![batch, state], vec![batch, units]])
 }
 
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
-    let shape = shape(args)?;
-    let activation = CellActivation::from_input(args, ACTIVATION)?;
-    let (input, filters, memory) = (shape.input as usize, shape.filters as usize, shape.memory as usize);
-    let (units, rank) = (shape.units as usize, filters / shape.units as usize);
+    let SvdfCall { batch, input, filters, memory, units, activation } = SvdfCall::from_args(args)?;
+    let rank = filters / units;
     let x = floats(args, 0)?;
     let (feature, time) = (floats(args, WEIGHTS_FEATURE)?, floats(args, WEIGHTS_TIME)?);
     let bias = floats_if_present(args, BIAS)?;
     let mut state = floats(args, STATE)?.into_owned(args.interrupt)?;
-    let mut out = filled(args.interrupt, 0.0, shape.batch as usize * units)?;
+    let mut out = filled(args.interrupt, 0.0, batch * units)?;
     let mut features = filled(args.interrupt, 0.0, filters)?;
+    let mut pace = Pace::new(args);
     let batches = x.chunks_exact(input).zip(state.chunks_exact_mut(filters * memory));
     for ((x, state), out) in batches.zip(out.chunks_exact_mut(units)) {
         args.interrupt.yield_point()?;
         features.fill(0.0);
-        add_product(&feature, x, &mut features);
+        add_product(&feature, x, &mut features, &mut pace)?;
         if let Some(bias) = &bias {
             out.copy_from_slice(bias);
         }
         let filters = state.chunks_exact_mut(memory).zip(time.chunks_exact(memory)).zip(features.iter());
         for (filter, ((state, time), &newest)) in filters.enumerate() {
+            pace.spend(2 * memory)?;
             state[memory - 1] = newest;
             out[filter / rank] += dot(state, time);
             // Room for the next step's feature at the end, as the state is handed out.

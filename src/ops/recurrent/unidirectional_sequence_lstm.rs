@@ -1,6 +1,7 @@
 //! UNIDIRECTIONAL_SEQUENCE_LSTM: a long short-term memory layer over a sequence.
 
-use super::lstm_cell::{LstmCall, LstmCell, LstmParams, COMMON_INPUTS, LAYER_NORM};
+use super::layer::{Layer, Place, RecurrentCall};
+use super::lstm_cell::{LstmCell, LstmParams, COMMON_INPUTS, LAYER_NORM};
 use super::lstm_layout::{LstmLayout, LstmShape};
 use super::operands::floats;
 use super::sequence::Sequence;
@@ -39,11 +40,14 @@ fn shape(args: &Args) -> Result<(Sequence, LstmShape), OpError> {
     Ok((sequence, LAYOUT.shape(args, sequence.batch, input, 0)?))
 }
 
-impl LstmCall {
+impl RecurrentCall {
     /// One of UNIDIRECTIONAL_SEQUENCE_LSTM.
-    pub fn of_sequence(args: &Args) -> Result<Self, OpError> {
+    pub fn of_lstm_sequence(args: &Args) -> Result<Self, OpError> {
         let ((sequence, shape), params) = (shape(args)?, LstmParams::from_inputs(args, PARAMS)?);
-        Ok(LstmCall { layout: LAYOUT, sequence, shape, params })
+        let states = if args.outputs.len() > 1 { &[1, 2][..] } else { &[] };
+        let (steps, place) = ((sequence, &[(0, shape.input)][..]), Place::whole(0, shape.outputs, states));
+        let layers = vec![Layer::lstm(args, &LAYOUT, &shape, params, steps, place)];
+        Ok(RecurrentCall { layers, scratch: None })
     }
 }
 
@@ -57,13 +61,13 @@ fn shapes(args: &Args) -> Shapes {
 }
 
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
-    let LstmCall { layout, sequence, shape, params } = LstmCall::of_sequence(args)?;
-    let mut cell = LstmCell::load(args, &layout, &shape, params)?;
+    let ((sequence, shape), params) = (shape(args)?, LstmParams::from_inputs(args, PARAMS)?);
+    let mut cell = LstmCell::load(args, &LAYOUT, &shape, params)?;
     let (size, outputs) = (shape.input as usize, shape.outputs as usize);
     let x = floats(args, 0)?;
     let mut out = filled(args.interrupt, 0.0, sequence.rows() * outputs)?;
     sequence.walk(false, args.interrupt, |b, row| {
-        cell.step(b, &x[row * size..][..size], None, &mut out[row * outputs..][..outputs]);
+        cell.step(b, &x[row * size..][..size], None, &mut out[row * outputs..][..outputs])
     })?;
     outs[0].store_floats(args.interrupt, &out)?;
     if outs.len() > 1 {

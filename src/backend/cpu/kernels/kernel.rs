@@ -25,14 +25,14 @@ pub trait Kernel: Send + Sync {
     }
 
     /// Inputs whose data are in the packed weights: a run does without them.
-    fn packed_inputs(&self) -> &'static [usize] {
+    fn packed_inputs(&self) -> &[usize] {
         &[]
     }
 
     /// Those of the packed inputs that are packed where they lie, which may be in a client's memory: see [`Source::view`].
     ///
     /// [`Source::view`]: super::Source::view
-    fn packed_in_place(&self) -> &'static [usize] {
+    fn packed_in_place(&self) -> &[usize] {
         &[]
     }
 

@@ -11,7 +11,6 @@ mod gather;
 mod gemm;
 pub mod isa;
 mod kernel;
-mod lstm;
 #[cfg(test)]
 mod measure;
 mod movement;
@@ -22,7 +21,9 @@ mod parts;
 mod peaks;
 mod picked;
 mod pool;
+mod recurrent;
 mod reduce;
+mod regions;
 mod resize;
 mod rows;
 mod simd;
@@ -31,6 +32,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 mod topk;
+mod topk_many;
 #[cfg(test)]
 mod turns_tests;
 #[cfg(test)]
@@ -75,9 +77,6 @@ fn select_for(isa: Isa, operation: &Operation, args: &Args, source: &mut Source)
         OperationType::DEPTHWISE_CONV_2D => image(depthwise::select(isa, args, source)),
         OperationType::FULLY_CONNECTED => fully_connected::select(isa, args, source),
         OperationType::GROUPED_CONV_2D => image(parts::select_grouped(isa, args, source)),
-        OperationType::LSTM | OperationType::UNIDIRECTIONAL_SEQUENCE_LSTM => {
-            lstm::select(isa, operation.ty, args, source)
-        }
         OperationType::TRANSPOSE_CONV_2D => image(parts::select_transposed(isa, args, source)),
         ty => elementwise::select(operation, args, source)
             .or_else(|| movement::select(operation, args))
@@ -87,7 +86,9 @@ fn select_for(isa: Isa, operation: &Operation, args: &Args, source: &mut Source)
             .or_else(|| image(resize::select(ty, args, source)))
             .or_else(|| lanes(softmax::select(ty, args)))
             .or_else(|| lanes(norm::select(ty, args)))
-            .or_else(|| topk::select(ty, args)),
+            .or_else(|| topk::select(ty, args))
+            .or_else(|| image(regions::select(ty, args)))
+            .or_else(|| recurrent::select(isa, ty, args, source)),
     }
 }
 

@@ -4,6 +4,7 @@
 use super::elementwise::half::widen;
 use super::elementwise::Element;
 use super::kernel::{elements, input};
+use super::topk_many::Many;
 use super::vector::{Level, Loop};
 use super::{Kernel, Work};
 use crate::memory::{Target, View};
@@ -12,7 +13,7 @@ use crate::ops::{Args, OpError, OperationType};
 use crate::tensor::OperandType::*;
 use std::marker::PhantomData;
 
-/// Elements of a row that are kept: more are sorted as quickly by the plain evaluation.
+/// Elements of a row that are kept: more are found by their digits.
 const MOST: usize = 64;
 /// Elements that are compared with the last of the best at once.
 const BLOCK: usize = 64;
@@ -26,7 +27,7 @@ pub(super) fn select(ty: OperationType, args: &Args) -> Option<Box<dyn Kernel>> 
     }
     let input = args.get(0).ok()?;
     let (row, k) = (*input.dims().last()? as usize, usize::try_from(args.i32(1).ok()?).ok()?);
-    if !(1..=row.min(MOST)).contains(&k) || row.saturating_mul(k) > MOST_MOVES {
+    if !(1..=row).contains(&k) || u32::try_from(row).is_err() {
         return None;
     }
     match input.ty() {
@@ -45,6 +46,9 @@ fn kernel<T: Element + Default>(
     k: usize,
     key: impl Fn(T) -> i32 + Send + Sync + 'static,
 ) -> Option<Box<dyn Kernel>> {
+    if k > MOST || row.saturating_mul(k) > MOST_MOVES {
+        return Some(Box::new(Many::new(row, k, key)));
+    }
     Some(Box::new(TopK { level: Level::detect(), row, k, key, elements: PhantomData }))
 }
 

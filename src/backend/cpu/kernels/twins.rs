@@ -6,10 +6,11 @@ use crate::backend::cpu::pool::ThreadPool;
 use crate::memory::{AlignedBuf, Slab, Target, View};
 use crate::ops::signature::{find, Operand};
 use crate::ops::testing::{tensor, Tensor};
-use crate::ops::{evaluate, Arg, Args, NeverInterrupted, Operation, OperationType};
+use crate::ops::{evaluate, Arg, Args, Computed, NeverInterrupted, Operation, OperationType};
 use crate::tensor::{element_count, OperandType, TensorInfo};
 use half::f16;
 use proptest::prelude::*;
+use std::time::{Duration, Instant};
 use OperandType::*;
 
 /// A small deterministic generator.
@@ -95,6 +96,60 @@ pub fn plain_floats(
     })
 }
 
+/// What a call takes: the least of several plain evaluations, and of several runs of its kernel on one thread and on two.
+pub fn time(
+    ty: OperationType,
+    inputs: &[Option<Tensor>],
+    variables: usize,
+    outputs: &[TensorInfo],
+) -> String {
+    let least = |work: &mut dyn FnMut()| {
+        let (began, mut least, mut rounds) = (Instant::now(), Duration::MAX, 0);
+        while rounds < 5 || (rounds < 200 && began.elapsed() < Duration::from_millis(400)) {
+            let started = Instant::now();
+            work();
+            least = least.min(started.elapsed());
+            rounds += 1;
+        }
+        least.as_secs_f64() * 1e3
+    };
+    with_call(ty, inputs, outputs, |operation, call| {
+        let results = evaluate::run(operation, call).unwrap();
+        let plain = least(&mut || drop(evaluate::run(operation, call).unwrap()));
+        let with_dims = |(info, result): (_, &Computed)| evaluate::with_dims(info, &result.dims);
+        let resolved: Vec<_> = outputs.iter().zip(&results).map(with_dims).collect();
+        let ahead = known_ahead(call, variables);
+        let ahead = Args { inputs: &ahead, outputs: &resolved, ..*call };
+        let Some(kernel) = select(operation, &ahead, &mut Source::Pack(&mut Slab::default(), &[])) else {
+            return format!("{plain:.3} ms plainly");
+        };
+        let views: Vec<_> = inputs.iter().map(|t| t.as_ref().map(|t| View::of(&t.data[..]))).collect();
+        let mut made: Vec<_> = results.iter().map(|result| result.data.clone()).collect();
+        let by_threads = [1, 2].map(|threads| {
+            let pool = ThreadPool::new(threads).unwrap();
+            least(&mut || {
+                let work = Work { team: pool.team(threads), interrupt: &NeverInterrupted };
+                let mut targets: Vec<_> = made.iter_mut().map(|made| Target::of(&mut made[..])).collect();
+                kernel.run(&views, &mut targets, work).unwrap();
+            })
+        });
+        format!(
+            "{plain:.3} ms plainly, {:.3} by {}, {:.3} on two threads",
+            by_threads[0],
+            kernel.name(),
+            by_threads[1]
+        )
+    })
+}
+
+/// The inputs as they are known before a run: the first `variables` are not.
+fn known_ahead<'a>(call: &Args<'a>, variables: usize) -> Vec<Option<Arg<'a>>> {
+    let known = |(i, arg): (usize, &Option<Arg<'a>>)| {
+        arg.map(|arg| Arg { data: arg.data.filter(|_| i >= variables), ..arg })
+    };
+    call.inputs.iter().enumerate().map(known).collect()
+}
+
 /// Calls `run` with this call of an operation, all of whose inputs are known.
 fn with_call<R>(
     ty: OperationType,
@@ -126,16 +181,12 @@ fn compare_call(
     constants: usize,
     within: Within,
 ) -> Result<bool, TestCaseError> {
-    let (ty, args, outputs) = (operation.ty, call.inputs, call.outputs);
+    let (ty, outputs) = (operation.ty, call.outputs);
     let Ok(plain) = evaluate::run(operation, call) else { return Ok(false) };
     let resolved: Vec<_> =
         outputs.iter().zip(&plain).map(|(info, result)| evaluate::with_dims(info, &result.dims)).collect();
     // A kernel is made before the values of variables are known.
-    let ahead: Vec<_> = args
-        .iter()
-        .enumerate()
-        .map(|(i, arg)| arg.map(|arg| Arg { data: arg.data.filter(|_| i >= constants), ..arg }))
-        .collect();
+    let ahead = known_ahead(call, constants);
     let ahead = Args { inputs: &ahead, outputs: &resolved, ..*call };
     let shifted: Vec<Option<Vec<u8>>> = inputs
         .iter()

@@ -19,6 +19,7 @@ use super::{Kernel, Source};
 use crate::ops::{Args, Operation};
 pub(super) use loops::Element;
 pub(super) use round::round;
+pub(super) use unary::quantiser;
 
 /// A kernel for this call, if it is of an elementwise operation.
 pub(super) fn select(operation: &Operation, args: &Args, source: &Source) -> Option<Box<dyn Kernel>> {

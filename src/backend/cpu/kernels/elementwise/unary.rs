@@ -139,11 +139,17 @@ fn clamp(args: &Args, activation: Activation) -> Option<Box<dyn Kernel>> {
     either(args, 200, move |x| x.max(lo).min(hi) + if x.is_nan() { x } else { 0.0 })
 }
 
-/// As [`crate::tensor::requant::quantise`]; `real` makes a number of an element.
+/// `real` makes a number of an element.
 fn quantise<S: Element>(
     out: &TensorInfo,
     real: impl Fn(S) -> f32 + Send + Sync + 'static,
 ) -> Option<Box<dyn Kernel>> {
+    let byte = quantiser(out)?;
+    map(300, move |x| byte(real(x)))
+}
+
+/// What makes the byte of such a tensor of a number, as [`crate::tensor::requant::quantise`] does.
+pub fn quantiser(out: &TensorInfo) -> Option<impl Fn(f32) -> u8 + Send + Sync + 'static> {
     let (scale, zero) = (out.scale, out.zero_point);
     let (lo, hi) = out.ty.integer_range()?;
     // Results beyond the type are clamped anyway: no zero point is that far away.
@@ -151,8 +157,8 @@ fn quantise<S: Element>(
     if !(-256..=256).contains(&zero) {
         return None;
     }
-    map(300, move |x| {
-        let units = real(x) / scale;
+    Some(move |x: f32| {
+        let units = x / scale;
         let units = if units.is_nan() { 0.0 } else { units };
         (round(units.clamp(-FAR, FAR)) + zero).clamp(lo, hi) as u8
     })

@@ -13,15 +13,20 @@ use crate::ops::{axis_index, Arg, Args, Interrupt, NeverInterrupted, OpError, Op
 use crate::tensor::{OperandType::*, TensorInfo};
 
 /// Operations whose kernels compute with floats. Others take half floats as they are.
-const OF_FLOATS: [OperationType; 8] = [
+const OF_FLOATS: [OperationType; 13] = [
     OperationType::BATCH_MATMUL,
+    OperationType::BIDIRECTIONAL_SEQUENCE_LSTM,
+    OperationType::BIDIRECTIONAL_SEQUENCE_RNN,
     OperationType::CONV_2D,
     OperationType::DEPTHWISE_CONV_2D,
     OperationType::FULLY_CONNECTED,
     OperationType::GROUPED_CONV_2D,
     OperationType::LSTM,
+    OperationType::RNN,
+    OperationType::SVDF,
     OperationType::TRANSPOSE_CONV_2D,
     OperationType::UNIDIRECTIONAL_SEQUENCE_LSTM,
+    OperationType::UNIDIRECTIONAL_SEQUENCE_RNN,
 ];
 
 /// Elements that are widened between two looks whether to stop.
@@ -49,7 +54,7 @@ struct InForm {
     /// By operand.
     inputs: Vec<(usize, Change)>,
     outputs: Vec<(usize, Change)>,
-    packed_in_place: &'static [usize],
+    packed_in_place: Vec<usize>,
     /// What it does besides, for a profile.
     name: &'static str,
 }
@@ -101,7 +106,7 @@ pub(super) fn of_halves(
         Source::Pack(slab, _) => kernels.select(operation, &call, &mut Source::Pack(slab, &[])),
         source => kernels.select(operation, &call, source),
     }?;
-    let packed = kernel.packed_inputs();
+    let packed = kernel.packed_inputs().to_vec();
     let cast = |from: &TensorInfo, to: &TensorInfo, floats: &TensorInfo| {
         Change::new(kernels, OperationType::CAST, (from, to), floats, &[])
     };
@@ -192,7 +197,7 @@ fn turned(kernels: Kernels, args: &Args, order: &[i32], kernel: Box<dyn Kernel>)
     let (wanted, made) = (in_order(given)?, in_order(out)?);
     let before = Change::new(kernels, OperationType::TRANSPOSE, (given, &wanted), &wanted, order)?;
     let after = Change::new(kernels, OperationType::TRANSPOSE, (&made, out), &made, &back?)?;
-    let packed_in_place = kernel.packed_in_place();
+    let packed_in_place = kernel.packed_in_place().to_vec();
     let (inputs, outputs) = (vec![(0, before)], vec![(0, after)]);
     Some(Box::new(InForm { kernel, inputs, outputs, packed_in_place, name: "turned" }))
 }
@@ -268,11 +273,11 @@ impl Kernel for InForm {
         self.kernel.weights()
     }
 
-    fn packed_inputs(&self) -> &'static [usize] {
+    fn packed_inputs(&self) -> &[usize] {
         self.kernel.packed_inputs()
     }
 
-    fn packed_in_place(&self) -> &'static [usize] {
-        self.packed_in_place
+    fn packed_in_place(&self) -> &[usize] {
+        &self.packed_in_place
     }
 }

@@ -4,6 +4,7 @@
 //! A measurement, no test: run it on an idle machine, optimised, as the table's head says. It times; what is fast is
 //! decided elsewhere.
 
+mod calls;
 mod samples;
 
 use super::isa::Isa;

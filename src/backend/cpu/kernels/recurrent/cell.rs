@@ -1,20 +1,33 @@
-//! What an LSTM does with the sums of a step: gates, in loops that compile to vectors. In private memory, and in the order
+//! What a layer does with the sums of a step: gates, in loops that compile to vectors. In private memory, and in the order
 //! of the plain evaluation.
 
 use super::super::elementwise::math::{logistic, tanh};
 use super::super::gemm::Outputs;
 use super::super::kernel::input;
-use super::super::vector::Loop;
+use super::super::vector::{Level, Loop};
 use super::super::Work;
-use super::layer::{copy, GateInputs, Lstm};
 use crate::memory::View;
-use crate::ops::recurrent::{normalise, CellActivation, LstmParams};
-use crate::ops::scratch::Scratch;
-use crate::ops::OpError;
+use crate::ops::recurrent::{normalise, Cell, CellActivation, GateOperands, Layer, LstmParams};
+use crate::ops::scratch::{reserved, Scratch};
+use crate::ops::{Interrupt, OpError};
 
-/// The part of an LSTM that is not a product, as it is during a run.
-pub struct Cell<'a> {
-    lstm: &'a Lstm,
+/// Elements that are moved or added up between two looks whether to stop.
+pub const STRETCH: usize = 1 << 16;
+
+/// A private copy of `count` elements.
+pub fn copy(elements: View<f32>, count: usize, interrupt: &dyn Interrupt) -> Result<Scratch<f32>, OpError> {
+    let mut copy = reserved(count)?;
+    for start in (0..count).step_by(STRETCH) {
+        interrupt.yield_point()?;
+        elements.part(start, STRETCH.min(count - start)).append_to(&mut copy);
+    }
+    Ok(copy)
+}
+
+/// The part of a layer that is not a product, as it is during a run.
+pub struct CellVectors<'a> {
+    level: Level,
+    layer: &'a Layer,
     gates: Vec<GateVectors>,
     projection_bias: Option<Scratch<f32>>,
 }
@@ -24,17 +37,6 @@ struct GateVectors {
     bias: Scratch<f32>,
     peephole: Option<Scratch<f32>>,
     norm: Option<Scratch<f32>>,
-}
-
-impl GateVectors {
-    fn read(inputs: &[Option<View<u8>>], gate: &GateInputs, units: usize) -> Result<Self, OpError> {
-        let vector = |i: usize| copy(input(inputs, i)?, units);
-        Ok(GateVectors {
-            bias: vector(gate.bias)?,
-            peephole: gate.peephole.map(vector).transpose()?,
-            norm: gate.norm.map(vector).transpose()?,
-        })
-    }
 }
 
 /// A step of a whole batch.
@@ -48,22 +50,38 @@ pub struct Rows<'a> {
     pub shown: &'a mut [f32],
 }
 
-impl<'a> Cell<'a> {
-    pub fn read(lstm: &'a Lstm, inputs: &[Option<View<u8>>]) -> Result<Self, OpError> {
-        let (units, width) = (lstm.call.shape.units as usize, lstm.call.shape.outputs as usize);
-        let gates = lstm.gates.iter().map(|gate| GateVectors::read(inputs, gate, units));
-        let projection_bias = lstm.projection_bias.map(|i| copy(input(inputs, i)?, width));
-        Ok(Cell {
-            lstm,
-            gates: gates.collect::<Result<_, _>>()?,
-            projection_bias: projection_bias.transpose()?,
+impl<'a> CellVectors<'a> {
+    pub fn read(
+        level: Level,
+        layer: &'a Layer,
+        inputs: &[Option<View<u8>>],
+        interrupt: &dyn Interrupt,
+    ) -> Result<Self, OpError> {
+        let (units, width) = (layer.units as usize, layer.outputs as usize);
+        let vector = |i: usize, len: usize| copy(input(inputs, i)?, len, interrupt);
+        let gate = |gate: &GateOperands| {
+            Ok(GateVectors {
+                bias: vector(gate.bias, units)?,
+                peephole: gate.peephole.map(|i| vector(i, units)).transpose()?,
+                norm: gate.norm.map(|i| vector(i, units)).transpose()?,
+            })
+        };
+        let bias = layer.projection.and_then(|(_, bias)| bias);
+        Ok(CellVectors {
+            level,
+            layer,
+            gates: layer.gates.iter().map(gate).collect::<Result<_, OpError>>()?,
+            projection_bias: bias.map(|i| vector(i, width)).transpose()?,
         })
     }
 
     /// Updates the state.
     pub fn step(&self, rows: &mut Rows, work: Work) -> Result<(), OpError> {
-        let (units, columns) = (self.lstm.call.shape.units as usize, self.lstm.of_state.shape.columns);
-        let batch = rows.state.len() / units;
+        let units = self.layer.units as usize;
+        let batch = rows.shown.len() / units;
+        let columns = rows.sums.len() / batch;
+        // An RNN has no state but the hidden one.
+        let kept = rows.state.len() / batch;
         let [sums, state, shown] =
             [&mut *rows.sums, &mut *rows.state, &mut *rows.shown].map(|all| Outputs(all.as_mut_ptr()));
         let ahead = rows.ahead;
@@ -73,11 +91,11 @@ impl<'a> Cell<'a> {
                     // SAFETY: all have `len` elements for each of the batch, and each of those is one call's.
                     unsafe { std::slice::from_raw_parts_mut(all.at(b * len), len) }
                 };
-                self.lstm.level.run(Element {
-                    cell: self,
+                self.level.run(Element {
+                    vectors: self,
                     ahead: &ahead[b * columns..][..columns],
                     sums: part(sums, columns),
-                    state: part(state, units),
+                    state: part(state, kept),
                     shown: part(shown, units),
                 });
             }
@@ -85,18 +103,24 @@ impl<'a> Cell<'a> {
     }
 
     /// Adds the bias to a projection of a whole batch, and clips it.
-    pub fn finish_projection(&self, hidden: &mut [f32]) {
-        let clip = self.lstm.call.params.projection_clip;
-        if let Some(bias) = &self.projection_bias {
-            hidden.chunks_exact_mut(bias.len()).for_each(|row| add(row, bias));
+    pub fn finish_projection(&self, hidden: &mut [f32], interrupt: &dyn Interrupt) -> Result<(), OpError> {
+        let Cell::Lstm { params: LstmParams { projection_clip: clip, .. }, .. } = self.layer.cell else {
+            return Ok(());
+        };
+        for row in hidden.chunks_exact_mut(self.layer.outputs as usize) {
+            interrupt.yield_point()?;
+            if let Some(bias) = &self.projection_bias {
+                add(row, bias);
+            }
+            row.iter_mut().for_each(|x| *x = x.clamp(-clip, clip));
         }
-        hidden.iter_mut().for_each(|x| *x = x.clamp(-clip, clip));
+        Ok(())
     }
 }
 
 /// A step of one element of the batch.
 struct Element<'a> {
-    cell: &'a Cell<'a>,
+    vectors: &'a CellVectors<'a>,
     ahead: &'a [f32],
     sums: &'a mut [f32],
     state: &'a mut [f32],
@@ -106,9 +130,17 @@ struct Element<'a> {
 impl Loop for Element<'_> {
     #[inline(always)]
     fn run(self) {
-        let Element { cell: Cell { lstm, gates, .. }, ahead, sums, state, shown } = self;
-        let LstmParams { activation, cell_clip, .. } = lstm.call.params;
+        let Element { vectors: CellVectors { layer, gates, .. }, ahead, sums, state, shown } = self;
         add(sums, ahead);
+        let LstmParams { activation, cell_clip, .. } = match layer.cell {
+            Cell::Lstm { params, .. } => params,
+            Cell::Rnn(activation) => {
+                gates[0].apply(sums, state);
+                activate(activation, sums);
+                shown.copy_from_slice(sums);
+                return;
+            }
+        };
         let (before, output) = sums.split_at_mut(sums.len() - state.len());
         let (before, modulation) = before.split_at_mut(before.len() - state.len());
         let (input, forget) = before.split_at_mut(before.len() - state.len());
@@ -156,7 +188,7 @@ fn add(to: &mut [f32], terms: &[f32]) {
 }
 
 #[inline(always)]
-fn activate(activation: CellActivation, values: &mut [f32]) {
+pub fn activate(activation: CellActivation, values: &mut [f32]) {
     match activation {
         CellActivation::Tanh => values.iter_mut().for_each(|x| *x = tanh(*x)),
         CellActivation::Sigmoid => values.iter_mut().for_each(|x| *x = logistic(*x)),
