@@ -4,6 +4,7 @@ use super::blocking::{self, Known};
 use super::file::is_ashmem;
 use super::kernel::same_open_file;
 use super::Access;
+use nix::fcntl::{fcntl, FcntlArg, OFlag};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// The part of a file that a pool is.
@@ -18,8 +19,8 @@ pub struct Identity {
 #[derive(Debug)]
 enum What {
     /// A file with numbers that no other has while a mapping of it lives. Its size, too: a file that changed it must be
-    /// looked at again.
-    File(Known),
+    /// looked at again. And how it was opened, which bounds what its mapping may be used for.
+    File(Known, OFlag),
     /// Memory that all looks the same, regions of ashmem and hardware buffers: these very open files, which duplicates
     /// share. That they are held here keeps others from taking their place.
     OpenFiles(Vec<OwnedFd>, Vec<i32>),
@@ -28,7 +29,7 @@ enum What {
 impl PartialEq for What {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
-            (What::File(a), What::File(b)) => a == b,
+            (What::File(a, a_mode), What::File(b, b_mode)) => a == b && a_mode == b_mode,
             (What::OpenFiles(a, a_ints), What::OpenFiles(b, b_ints)) => {
                 let same = |(a, b): (&OwnedFd, &OwnedFd)| same_open_file(a.as_fd(), b.as_fd()) == Some(true);
                 a_ints == b_ints && a.len() == b.len() && a.iter().zip(b).all(same)
@@ -43,7 +44,11 @@ impl Identity {
     pub(super) fn new(fd: BorrowedFd, offset: u64, size: usize, access: Option<Access>) -> Option<Self> {
         let file = blocking::known(fd).ok()?;
         match file.kind {
-            libc::S_IFREG => Some(Identity { what: What::File(file), offset, size, access }),
+            libc::S_IFREG => {
+                let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL).ok()?);
+                let what = What::File(file, flags & OFlag::O_ACCMODE);
+                Some(Identity { what, offset, size, access })
+            }
             libc::S_IFCHR if is_ashmem(fd) => {
                 Self::of_open_files([fd].into_iter(), &[], offset, size, access)
             }
@@ -95,6 +100,9 @@ mod tests {
         assert_ne!(first, identity(&b, 0));
         a.set_len(50).unwrap();
         assert_ne!(first, identity(&a, 0));
+        let named = tempfile::NamedTempFile::new().unwrap();
+        let read_only = File::open(named.path()).unwrap();
+        assert_ne!(identity(named.as_file(), 0), identity(&read_only, 0), "it allows less");
         let null = File::open("/dev/null").unwrap();
         assert_eq!(Identity::new(null.as_fd(), 0, 10, None), None);
     }

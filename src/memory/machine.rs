@@ -32,7 +32,7 @@ fn address_space() -> Option<u64> {
 fn limit_files(cgroups: &str) -> impl Iterator<Item = PathBuf> + '_ {
     cgroups.lines().flat_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
-        let (controllers, path) = (fields.next().unwrap_or_default(), fields.next().unwrap_or_default());
+        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { return Vec::new() };
         let (roots, name) = match controllers {
             "" => (&[UNIFIED][..], "memory.max"),
             of if of.split(',').any(|controller| controller == "memory") => {
@@ -42,7 +42,7 @@ fn limit_files(cgroups: &str) -> impl Iterator<Item = PathBuf> + '_ {
         };
         let path = Path::new(path.trim_start_matches('/'));
         let files = |root| path.ancestors().map(move |path| Path::new(root).join(path).join(name));
-        roots.iter().flat_map(files).collect::<Vec<_>>()
+        roots.iter().flat_map(files).collect()
     })
 }
 
