@@ -1,15 +1,16 @@
 #!/bin/bash
 # Runs tests that `cargo test` shows as ignored, because they need what not every machine has:
 #
-#   tests/ignored.sh corpus|models|mounts...
+#   tests/ignored.sh corpus|models|mounts|cgroups...
 #
 # corpus: the conformance corpus, at NNHAL_VTS or ../shared/vts.
 # models: MobileNets and other .tflite models, at NNHAL_MODELS or ../shared/models.
 # mounts: root, and /dev/fuse.
+# cgroups: root, and cgroups that limit memory.
 # Fails if a test fails, or if no test has such a name any more. tests/vm runs those that need its devices.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-[ $# -gt 0 ] || { echo "ignored.sh: name what this machine has: corpus, models or mounts" >&2; exit 2; }
+[ $# -gt 0 ] || { echo "ignored.sh: name what this machine has: corpus, models, mounts or cgroups" >&2; exit 2; }
 
 # run TARGET TEST...: ignored tests of one program, by parts of their names.
 run() {
@@ -27,6 +28,7 @@ for what in "$@"; do
     corpus) run "--test service" ops_corpus:: ;;
     models) run "--test service" cache_models:: && run --lib the_shared_models_import ;;
     mounts) run --lib files_that_a_process_serves files_of_another_mount_namespace ;;
-    *) echo "ignored.sh: $what is neither corpus, models nor mounts" >&2; exit 2 ;;
+    cgroups) run "--test hostile" limits::a_cgroup ;;
+    *) echo "ignored.sh: $what is neither corpus, models, mounts nor cgroups" >&2; exit 2 ;;
   esac
 done

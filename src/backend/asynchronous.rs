@@ -2,34 +2,55 @@
 //!
 //! It makes nothing faster. Suites that pass over a backend and over this one have tried both ways through the driver.
 
-use super::synchronous::pend;
+use super::synchronous::{pend, submission_threads};
 use super::{
     Arguments, Artifact, Backend, BackendError, Binding, ClientMemory, CompileOptions, Control, Description,
     DeviceMemory, Executable, Info, Interface, Load, Saved, Submission,
 };
 use crate::model::Model;
+use crate::scheduler::ThreadCache;
 use crate::tensor::TensorInfo;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// A backend whose executions never are done when they are submitted.
-pub struct Asynchronous(pub Arc<dyn Backend>);
+pub struct Asynchronous {
+    backend: Arc<dyn Backend>,
+    submitted: Arc<ThreadCache>,
+}
 
-struct Pends(Arc<dyn Executable>);
+impl Asynchronous {
+    /// As `backend`, but for that.
+    pub fn new(backend: Arc<dyn Backend>) -> Self {
+        Asynchronous { backend, submitted: submission_threads() }
+    }
 
-struct PendingBinding(Arc<dyn Binding>);
+    fn pends(&self, executable: Arc<dyn Executable>) -> Arc<dyn Executable> {
+        Arc::new(Pends { executable, submitted: self.submitted.clone() })
+    }
+}
+
+struct Pends {
+    executable: Arc<dyn Executable>,
+    submitted: Arc<ThreadCache>,
+}
+
+struct PendingBinding {
+    binding: Arc<dyn Binding>,
+    submitted: Arc<ThreadCache>,
+}
 
 impl Backend for Asynchronous {
     fn info(&self) -> Info {
-        self.0.info()
+        self.backend.info()
     }
 
     fn support(&self, model: &Model) -> Vec<Result<(), String>> {
-        self.0.support(model)
+        self.backend.support(model)
     }
 
     fn load_now(&self) -> Option<Load> {
-        self.0.load_now()
+        self.backend.load_now()
     }
 
     fn compile(
@@ -38,7 +59,7 @@ impl Backend for Asynchronous {
         options: &CompileOptions,
         control: &Control,
     ) -> Result<Arc<dyn Executable>, BackendError> {
-        Ok(Arc::new(Pends(self.0.compile(model, options, control)?)))
+        Ok(self.pends(self.backend.compile(model, options, control)?))
     }
 
     fn load(
@@ -47,38 +68,39 @@ impl Backend for Asynchronous {
         options: &CompileOptions,
         control: &Control,
     ) -> Result<Arc<dyn Executable>, BackendError> {
-        Ok(Arc::new(Pends(self.0.load(saved, options, control)?)))
+        Ok(self.pends(self.backend.load(saved, options, control)?))
     }
 
     fn import(&self, memory: &ClientMemory) -> Result<Option<Arc<dyn DeviceMemory>>, BackendError> {
-        self.0.import(memory)
+        self.backend.import(memory)
     }
 
     fn allocate(&self, operand: &TensorInfo) -> Result<Option<Arc<dyn DeviceMemory>>, BackendError> {
-        self.0.allocate(operand)
+        self.backend.allocate(operand)
     }
 }
 
 impl Executable for Pends {
     fn interface(&self) -> &Interface {
-        self.0.interface()
+        self.executable.interface()
     }
 
     fn bind(self: Arc<Self>, arguments: Arguments) -> Result<Arc<dyn Binding>, BackendError> {
-        Ok(Arc::new(PendingBinding(self.0.clone().bind(arguments)?)))
+        let binding = self.executable.clone().bind(arguments)?;
+        Ok(Arc::new(PendingBinding { binding, submitted: self.submitted.clone() }))
     }
 
     fn artifact(&self) -> Option<Artifact> {
-        self.0.artifact()
+        self.executable.artifact()
     }
 
     fn describe(&self) -> Option<Description> {
-        self.0.describe()
+        self.executable.describe()
     }
 }
 
 impl Binding for PendingBinding {
     fn submit(self: Arc<Self>, _: Vec<OwnedFd>, control: &Control) -> Result<Submission, BackendError> {
-        pend(self.0.clone(), control)
+        pend(self.binding.clone(), control, &self.submitted)
     }
 }

@@ -29,7 +29,7 @@ pub use error::BackendError;
 pub use info::{CacheFileCounts, Capabilities, DeviceType, Info, Performance};
 pub(crate) use submission::GRACE;
 pub use submission::{Completer, Outcome, OutputShape, Pending, Submission};
-pub(crate) use synchronous::pend;
+pub(crate) use synchronous::{pend, submission_threads};
 pub use synchronous::{Synchronous, SynchronousBackend};
 
 use crate::memory::{Mapping, Weights};

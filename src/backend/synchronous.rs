@@ -12,9 +12,6 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Threads that wait for executions which were submitted by threads that must not.
-static SUBMITTED: ThreadCache = ThreadCache::new("nnhal-submitted", Duration::from_secs(5));
-
 /// What must be known of a device that ordinary code drives; [`Synchronous`] makes a [`Backend`] of it.
 pub trait SynchronousBackend: Send + Sync + 'static {
     /// A compiled model.
@@ -45,12 +42,13 @@ pub trait SynchronousBackend: Send + Sync + 'static {
 pub struct Synchronous<B> {
     info: Info,
     code: Arc<B>,
+    submitted: Arc<ThreadCache>,
 }
 
 impl<B: SynchronousBackend> Synchronous<B> {
     /// A backend that says `info` of itself. It should name a depth: so many executions run at once, each on a thread.
     pub fn new(info: Info, code: B) -> Self {
-        Synchronous { info, code: Arc::new(code) }
+        Synchronous { info, code: Arc::new(code), submitted: submission_threads() }
     }
 }
 
@@ -58,6 +56,7 @@ struct Compiled<B: SynchronousBackend> {
     code: Arc<B>,
     compiled: B::Compiled,
     interface: Interface,
+    submitted: Arc<ThreadCache>,
 }
 
 struct Bound<B: SynchronousBackend> {
@@ -81,8 +80,8 @@ impl<B: SynchronousBackend> Backend for Synchronous<B> {
         control: &Control,
     ) -> Result<Arc<dyn Executable>, BackendError> {
         let compiled = self.code.compile(model, options, control)?;
-        let (code, interface) = (self.code.clone(), Interface::of(model));
-        Ok(Arc::new(Compiled { code, compiled, interface }))
+        let (code, interface, submitted) = (self.code.clone(), Interface::of(model), self.submitted.clone());
+        Ok(Arc::new(Compiled { code, compiled, interface, submitted }))
     }
 }
 
@@ -98,7 +97,8 @@ impl<B: SynchronousBackend> Executable for Compiled<B> {
 
 impl<B: SynchronousBackend> Binding for Bound<B> {
     fn submit(self: Arc<Self>, _: Vec<OwnedFd>, control: &Control) -> Result<Submission, BackendError> {
-        pend(self, control)
+        let submitted = self.model.submitted.clone();
+        pend(self, control, &submitted)
     }
 
     fn run(self: Arc<Self>, control: &Control) -> Result<Outcome, BackendError> {
@@ -108,11 +108,20 @@ impl<B: SynchronousBackend> Binding for Bound<B> {
     }
 }
 
-/// Has `binding` run on a thread of its own.
-pub(crate) fn pend(binding: Arc<dyn Binding>, control: &Control) -> Result<Submission, BackendError> {
+/// Threads that wait for executions which were submitted by threads that must not.
+pub(crate) fn submission_threads() -> Arc<ThreadCache> {
+    Arc::new(ThreadCache::new("nnhal-submitted", Duration::from_secs(5)))
+}
+
+/// Has `binding` run on a thread of its own, which is one of `threads`.
+pub(crate) fn pend(
+    binding: Arc<dyn Binding>,
+    control: &Control,
+    threads: &Arc<ThreadCache>,
+) -> Result<Submission, BackendError> {
     let (completer, pending) = Pending::promised();
     let (control, terms) = (control.clone(), control.clone());
-    SUBMITTED
+    threads
         .run(move || completer.complete(binding.run(&control)))
         .map_err(|why| BackendError::DeviceBusy(format!("no thread to run on: {why}")))?;
     // One whose deadline has passed sees that itself.

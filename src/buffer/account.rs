@@ -1,7 +1,6 @@
 //! What device buffers take, against what clients may have of them.
 
 use super::BufferError;
-use crate::memory::bytes_for_clients;
 use crate::quota::{Exhausted, Permit, Quota};
 use std::sync::Arc;
 
@@ -11,10 +10,10 @@ pub struct Account {
     pub buffers: Arc<Quota>,
 }
 
-impl Default for Account {
-    /// Half as much for all as they may have of private memory.
-    fn default() -> Self {
-        let bytes = bytes_for_clients() / 2;
+impl Account {
+    /// Half as much for all as the `private` memory that they may have.
+    pub fn beside(private: u64) -> Self {
+        let bytes = private / 2;
         Account {
             bytes: Quota::with_floor(bytes, bytes / 2, 1 << 20),
             buffers: Quota::with_floor(8192, 2048, 16),

@@ -152,7 +152,7 @@ fn allocation_checks_operands() {
 
 #[test]
 fn tokens_are_positive_unique_and_their_owners_only() {
-    let tracker = BufferTracker::default();
+    let tracker = BufferTracker::for_clients_with(1 << 32);
     let buffers: Vec<_> = (0..200).map(|_| buffer(&tracker, &SHAPE)).collect();
     let mut tokens: Vec<i32> = buffers.iter().map(|b| b.token()).collect();
     assert!(tokens.iter().all(|&t| t > 0));
@@ -206,7 +206,7 @@ fn quotas_hold_for_a_client_and_for_all() {
 
 #[test]
 fn copies_into_a_buffer_of_known_dimensions() {
-    let tracker = BufferTracker::default();
+    let tracker = BufferTracker::for_clients_with(1 << 32);
     let buffer = buffer(&tracker, &SHAPE);
     let bytes = pattern(BYTES);
     for bad in [BYTES / 2, BYTES * 2] {
@@ -223,7 +223,7 @@ fn copies_into_a_buffer_of_known_dimensions() {
 
 #[test]
 fn copies_into_a_buffer_of_unknown_dimensions() {
-    let tracker = BufferTracker::default();
+    let tracker = BufferTracker::for_clients_with(1 << 32);
     let buffer = buffer(&tracker, &[0, 3]);
     let bytes = pattern(BYTES);
     for bad in [BYTES / 2, BYTES * 2] {
@@ -245,7 +245,7 @@ fn copies_into_a_buffer_of_unknown_dimensions() {
 
 #[test]
 fn copies_out_only_what_is_there() {
-    let tracker = BufferTracker::default();
+    let tracker = BufferTracker::for_clients_with(1 << 32);
     let buffer = buffer(&tracker, &SHAPE);
     assert!(is_failed(copy_to(&buffer, BYTES)));
     copy_from(&buffer, &pattern(BYTES), &[]).unwrap();
@@ -282,7 +282,7 @@ fn mapped((memory, size, dims): (Memory, usize, Dims)) -> (ClientSlice, Dims) {
 
 #[test]
 fn an_execution_needs_tokens_and_roles() {
-    let tracker = BufferTracker::default();
+    let tracker = BufferTracker::for_clients_with(1 << 32);
     let all = buffer(&tracker, &SHAPE);
     let infos = [f32s(&SHAPE), f32s(&SHAPE)];
     let narrow = |ins: &[i32], outs: &[i32]| {
@@ -317,7 +317,7 @@ fn an_execution_needs_tokens_and_roles() {
 
 #[test]
 fn a_buffer_is_initialised_by_a_run_that_succeeds() {
-    let tracker = BufferTracker::default();
+    let tracker = BufferTracker::for_clients_with(1 << 32);
     let buffer = buffer(&tracker, &SHAPE);
     let uses =
         |request: Request| Uses::new(&tracker, ME, MODEL, &request, &known(&[buffer.token()])).unwrap();
@@ -347,7 +347,7 @@ fn a_buffer_is_initialised_by_a_run_that_succeeds() {
 
 #[test]
 fn readers_share_and_writers_do_not() {
-    let tracker = BufferTracker::default();
+    let tracker = BufferTracker::for_clients_with(1 << 32);
     let buffer = buffer(&tracker, &SHAPE);
     copy_from(&buffer, &pattern(BYTES), &[]).unwrap();
     let uses =
@@ -368,7 +368,7 @@ fn readers_share_and_writers_do_not() {
 
 #[test]
 fn dimensions_follow_the_last_write() {
-    let tracker = BufferTracker::default();
+    let tracker = BufferTracker::for_clients_with(1 << 32);
     let buffer = buffer(&tracker, &[0, 3]);
     let uses = |request: Request| Uses::new(&tracker, ME, MODEL, &request, &known(&[buffer.token()]));
     let (read, write) =
@@ -401,7 +401,7 @@ fn dimensions_follow_the_last_write() {
 
 #[test]
 fn a_buffer_in_use_outlives_its_handle() {
-    let tracker = BufferTracker::default();
+    let tracker = BufferTracker::for_clients_with(1 << 32);
     let handle = buffer(&tracker, &SHAPE);
     copy_from(&handle, &pattern(BYTES), &[]).unwrap();
     let uses =
@@ -417,7 +417,7 @@ fn a_buffer_in_use_outlives_its_handle() {
 
 #[test]
 fn a_source_that_vanishes_leaves_nothing() {
-    let tracker = BufferTracker::default();
+    let tracker = BufferTracker::for_clients_with(1 << 32);
     let buffer = buffer(&tracker, &[0]);
     let len = 1 << 20;
     let source = memory(&vec![1; len]);

@@ -10,13 +10,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const OVERHEAD: usize = 4096;
 
 /// Every device buffer that is alive, by token.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct BufferTracker {
     buffers: Arc<Mutex<HashMap<i32, Arc<DeviceBuffer>>>>,
     account: Arc<Account>,
 }
 
 impl BufferTracker {
+    /// For clients that together may have so many bytes of private memory besides.
+    pub fn for_clients_with(private: u64) -> Self {
+        BufferTracker { buffers: Arc::default(), account: Arc::new(Account::beside(private)) }
+    }
+
     /// For so many bytes of buffers, overhead included, and so many buffers: each is a mapping, of which a process has
     /// only so many.
     pub fn new(bytes: Arc<Quota>, buffers: Arc<Quota>) -> Self {

@@ -1,11 +1,11 @@
 //! The cache files of one compilation: a client's, so of any size, at any offset, and in anybody's hands.
 //!
 //! Must not lock them or ask whether they are locked: Android's policy forbids both to a driver, and locks belong to the
-//! client. In this process nobody reads a file that another thread writes. The hash of the model and the stamp of the data
-//! show whether other processes write meanwhile.
+//! client. No thread of a driver reads a file that another writes. The hash of the model and the stamp of the data
+//! show whether others write meanwhile.
 
 use super::content::{data_len, for_each_part, Content, Parts};
-use super::mapped;
+use super::mapped::Mapped;
 use super::{CacheError, FileId};
 use crate::memory::{check_blocking, guarded_len, stamp_start, Mapping, MemoryError};
 use nix::fcntl::{fcntl, FcntlArg, OFlag};
@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long to wait for files that others use.
@@ -64,29 +64,38 @@ impl CacheFiles {
         (self.models.len(), self.data.len())
     }
 
-    /// Waits, for a while, until nobody else in this process reads or writes these files.
-    pub fn lock(&self) -> Result<Lock<'_>, CacheError> {
+    /// Waits, for a while, until these files are not among those `in_use`, and adds them.
+    pub fn lock<'f>(&'f self, in_use: &'f FilesInUse) -> Result<Lock<'f>, CacheError> {
         let deadline = Instant::now() + PATIENCE;
-        let mut in_use = in_use();
-        while self.identities.iter().any(|file| in_use.contains(file)) {
+        let mut busy = in_use.lock();
+        while self.identities.iter().any(|file| busy.contains(file)) {
             let left = deadline.saturating_duration_since(Instant::now());
             let (guard, timeout) =
-                IN_USE.1.wait_timeout(in_use, left).unwrap_or_else(PoisonError::into_inner);
+                in_use.freed.wait_timeout(busy, left).unwrap_or_else(PoisonError::into_inner);
             if timeout.timed_out() {
                 return Err(CacheError::Busy);
             }
-            in_use = guard;
+            busy = guard;
         }
-        in_use.extend(self.identities.iter().copied());
-        Ok(Lock { files: self })
+        busy.extend(self.identities.iter().copied());
+        Ok(Lock { files: self, in_use })
     }
 }
 
-/// Files that this process reads or writes, and a bell for when there are fewer of them.
-static IN_USE: LazyLock<(Mutex<HashSet<FileId>>, Condvar)> = LazyLock::new(Default::default);
+/// Files that threads of one driver use.
+#[derive(Debug, Default)]
+pub struct FilesInUse {
+    /// Those that are read or written.
+    busy: Mutex<HashSet<FileId>>,
+    /// There are fewer of those.
+    freed: Condvar,
+    mapped: Mapped,
+}
 
-fn in_use() -> MutexGuard<'static, HashSet<FileId>> {
-    IN_USE.0.lock().unwrap_or_else(PoisonError::into_inner)
+impl FilesInUse {
+    fn lock(&self) -> MutexGuard<'_, HashSet<FileId>> {
+        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 fn duplicate(what: &'static str, fd: BorrowedFd) -> Result<(File, FileId), CacheError> {
@@ -110,10 +119,11 @@ fn duplicate(what: &'static str, fd: BorrowedFd) -> Result<(File, FileId), Cache
     Ok((file, FileId { device: facts.dev(), inode: facts.ino() }))
 }
 
-/// Cache files that nobody else in this process uses.
+/// Cache files that nobody else of the driver reads or writes.
 #[derive(Debug)]
 pub struct Lock<'f> {
     files: &'f CacheFiles,
+    in_use: &'f FilesInUse,
 }
 
 impl Lock<'_> {
@@ -163,9 +173,9 @@ impl Lock<'_> {
         &self.files.identities[self.files.models.len()..]
     }
 
-    /// Whether a prepared model of this process computes with a data cache.
+    /// Whether a prepared model computes with a data cache.
     pub fn is_mapped(&self) -> bool {
-        self.data_identities().iter().any(|&file| mapped::contains(file))
+        self.data_identities().iter().any(|&file| self.in_use.mapped.contains(file))
     }
 
     /// Private copies of the model caches, which together must have one of these `lengths`.
@@ -196,7 +206,7 @@ impl Lock<'_> {
                 Err(_) => return Err(CacheError::Changed),
             };
             let mapping = mapping.map(Arc::new).map_err(CacheError::Data)?;
-            mapped::insert(*identity, &mapping);
+            self.in_use.mapped.insert(*identity, &mapping);
             Ok(mapping)
         };
         files.zip(lens).map(map).collect()
@@ -240,10 +250,10 @@ fn copy_data(file: &File, len: u64, salt: &[u8]) -> Result<Arc<Mapping>, CacheEr
 
 impl Drop for Lock<'_> {
     fn drop(&mut self) {
-        let mut in_use = in_use();
-        in_use.retain(|file| !self.files.identities.contains(file));
-        drop(in_use);
-        IN_USE.1.notify_all();
+        let mut busy = self.in_use.lock();
+        busy.retain(|file| !self.files.identities.contains(file));
+        drop(busy);
+        self.in_use.freed.notify_all();
     }
 }
 

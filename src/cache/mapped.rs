@@ -1,28 +1,32 @@
-//! Which data caches prepared models of this process compute with, so that none is rewritten without need.
+//! Which data caches prepared models compute with, so that none is rewritten without need.
 //!
 //! It must not keep a mapping alive.
 
 use super::FileId;
 use crate::memory::Mapping;
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// While a mapping lives, no other file has its numbers.
-static MAPPED: LazyLock<Mutex<HashMap<FileId, Vec<Weak<Mapping>>>>> = LazyLock::new(Default::default);
+/// By file. While a mapping lives, no other file has its numbers.
+#[derive(Debug, Default)]
+pub struct Mapped(Mutex<HashMap<FileId, Vec<Weak<Mapping>>>>);
 
-fn mapped() -> MutexGuard<'static, HashMap<FileId, Vec<Weak<Mapping>>>> {
-    MAPPED.lock().unwrap_or_else(PoisonError::into_inner)
-}
+impl Mapped {
+    fn lock(&self) -> MutexGuard<'_, HashMap<FileId, Vec<Weak<Mapping>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
-pub fn insert(file: FileId, mapping: &Arc<Mapping>) {
-    let mut mapped = mapped();
-    mapped.retain(|_, mappings| {
-        mappings.retain(|mapping| mapping.strong_count() > 0);
-        !mappings.is_empty()
-    });
-    mapped.entry(file).or_default().push(Arc::downgrade(mapping));
-}
+    pub fn insert(&self, file: FileId, mapping: &Arc<Mapping>) {
+        let mut mapped = self.lock();
+        mapped.retain(|_, mappings| {
+            mappings.retain(|mapping| mapping.strong_count() > 0);
+            !mappings.is_empty()
+        });
+        mapped.entry(file).or_default().push(Arc::downgrade(mapping));
+    }
 
-pub fn contains(file: FileId) -> bool {
-    mapped().get(&file).is_some_and(|mappings| mappings.iter().any(|mapping| mapping.strong_count() > 0))
+    pub fn contains(&self, file: FileId) -> bool {
+        let lives = |mapping: &Weak<Mapping>| mapping.strong_count() > 0;
+        self.lock().get(&file).is_some_and(|mappings| mappings.iter().any(lives))
+    }
 }

@@ -50,7 +50,7 @@ pub use store::Store;
 pub use table::Limits;
 
 use content::{data_len, data_lens, hash, hash_data, head, head_len, identify, salt, same, SALT};
-use files::{LastChange, Lock};
+use files::{FilesInUse, LastChange, Lock};
 use std::path::Path;
 
 /// Largest model caches that are written, all together: nothing that steers is that large, and it is read whole.
@@ -70,13 +70,15 @@ pub struct Cache {
     /// Whether the files are the driver's own: one place for each key, data caches hashed as well, for people who look
     /// whether they are whole, and computed with where they lie.
     owns_files: bool,
+    in_use: FilesInUse,
 }
 
 impl Cache {
     /// Caches recorded in `directory`, which is made when it is first needed; without one, for the life of this process
     /// only. Entries that a driver of another `fingerprint` made are dropped.
     pub fn new(directory: Option<&Path>, fingerprint: &str) -> Self {
-        Cache { registry: Registry::new(directory, fingerprint, Limits::default()), owns_files: false }
+        let registry = Registry::new(directory, fingerprint, Limits::default());
+        Cache { registry, owns_files: false, in_use: FilesInUse::default() }
     }
 
     /// Gets ready to load, for a client that asks about caching.
@@ -87,14 +89,14 @@ impl Cache {
     /// Saves a compiled model in a client's files, in place of what was saved for `key` before.
     pub fn save(&self, key: &Key, files: &CacheFiles, content: Content) -> Result<(), CacheError> {
         check_counts(files, content)?;
-        self.write(key, &files.lock()?, content).map(drop)
+        self.write(key, &files.lock(&self.in_use)?, content).map(drop)
     }
 
     /// Empties a client's files of what was saved for `key` before, to be filled with what will be compiled.
     pub fn reserve(&self, key: &Key, files: &CacheFiles) -> Result<Reserved, CacheError> {
         // It tells this reservation from all others.
         let ticket = salt::<SALT>()?;
-        let lock = files.lock()?;
+        let lock = files.lock(&self.in_use)?;
         if !self.registry.get(key)?.is_empty() {
             self.registry.remove(key, |_| true)?;
         }
@@ -120,7 +122,7 @@ impl Cache {
         content: Content,
     ) -> Result<(), CacheError> {
         check_counts(files, content)?;
-        let lock = files.lock()?;
+        let lock = files.lock(&self.in_use)?;
         if !self.registry.get(key)?.is_empty() {
             return Err(CacheError::Changed);
         }
@@ -168,7 +170,7 @@ impl Cache {
 
     /// Loads what was saved for `key`, if the model caches still are what was saved.
     pub fn load(&self, key: &Key, files: &CacheFiles) -> Result<Loaded, CacheError> {
-        let lock = files.lock()?;
+        let lock = files.lock(&self.in_use)?;
         let entries = self.registry.get(key)?;
         if entries.is_empty() {
             return Err(CacheError::Unknown);

@@ -5,6 +5,7 @@
 //! a client.
 
 use super::content::data_len;
+use super::files::FilesInUse;
 use super::{Cache, CacheError, CacheFiles, Content, Entry, Key, Limits, Loaded, Registry};
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -47,8 +48,8 @@ impl Store {
     pub fn new(directory: &Path, fingerprint: &str, most_bytes: u64) -> Self {
         let directory = directory.join(STORE);
         let limits = Limits { bytes: most_bytes, ..Limits::default() };
-        let cache =
-            Cache { registry: Registry::new(Some(&directory), fingerprint, limits), owns_files: true };
+        let registry = Registry::new(Some(&directory), fingerprint, limits);
+        let cache = Cache { registry, owns_files: true, in_use: FilesInUse::default() };
         let (swept, saving) = (Mutex::default(), Mutex::default());
         let (models, bytes) = (AtomicU64::new(UNKNOWN), AtomicU64::new(0));
         Store { cache, directory, most_bytes, swept, saving, models, bytes }
@@ -109,7 +110,7 @@ impl Store {
         };
         let (models, data) = (make(MODEL, content.models.len())?, make(DATA, content.data.len())?);
         let files = CacheFiles::new(&models, &data)?;
-        let lock = files.lock()?;
+        let lock = files.lock(&self.cache.in_use)?;
         if lock.is_mapped() {
             return Ok(()); // another compilation of it was saved meanwhile, and is in use
         }

@@ -70,6 +70,15 @@ pub(super) fn saved() -> (Cache, Pair) {
 }
 
 #[test]
+fn what_one_driver_uses_another_may_use() {
+    let (pair, mine, others) = (Pair::new(), FilesInUse::default(), FilesInUse::default());
+    let files = pair.files();
+    let _used = files.lock(&mine).unwrap();
+    assert!(files.lock(&others).is_ok());
+    assert!(matches!(files.lock(&mine), Err(CacheError::Busy)));
+}
+
+#[test]
 fn what_was_saved_is_loaded_whatever_the_files_held() {
     let (cache, mut pair) = (Cache::new(None, "driver"), Pair::new());
     for file in [&mut pair.model, &mut pair.data] {

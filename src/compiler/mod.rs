@@ -19,7 +19,6 @@ pub use storing::LEAST_CONSTANTS;
 
 use crate::backend::{Backend, CompileOptions, Executable, Priority};
 use crate::cache::{Cache, Store};
-use crate::memory::on_account_of;
 use crate::model::Model;
 use crate::ops::Interrupt;
 use crate::scheduler::limits::{self, Limit};
@@ -166,7 +165,7 @@ impl Compiler {
         let expired = control.deadline_ns.is_some_and(|deadline| boottime_ns() >= deadline);
         let shared = self.shared.clone();
         let task = move || {
-            let _account = on_account_of(client);
+            let _account = control.on_account();
             let _mark = marks::begin(|_| Phase::Compilation, "prepare");
             let prepared = if expired { Err(CompileError::Expired) } else { shared.prepare(work, &control) };
             // The client's place is free before it hears of the outcome.

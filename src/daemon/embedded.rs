@@ -20,6 +20,8 @@ pub struct Options {
     /// Bytes of compiled models that it keeps there for clients that give no cache files; 0 for none, `None` for the
     /// driver's choice.
     pub store: Option<u64>,
+    /// Bytes of private memory for all clients together; `None` for half of what the process may use.
+    pub memory: Option<u64>,
 }
 
 /// Why the driver could not be started.
@@ -52,7 +54,7 @@ pub fn start(options: &Options) -> Result<EmbeddedDaemon, StartError> {
 /// The same with any backend, which has its threads already.
 pub fn start_with(backend: Arc<dyn Backend>, options: &Options) -> Result<EmbeddedDaemon, StartError> {
     let directory = PrivateDirectory::new()?;
-    let builder = Driver::builder(backend).data(options.data.clone());
+    let builder = Driver::builder(backend).data(options.data.clone()).memory(options.memory);
     let builder = match options.store {
         Some(bytes) => builder.store(bytes),
         None => builder,

@@ -6,7 +6,7 @@ use super::serve::{register, ServeError};
 use super::unix::{UnixService, SOCKET_MODE};
 use crate::backend::Backend;
 use crate::isolation::{self, Isolated};
-use crate::memory::{be_one_of_two, give_back_soon, let_clients_have};
+use crate::memory::{bytes_for_clients, give_back_soon, Budget};
 use crate::scheduler::marks;
 use crate::service::Driver;
 use nix::sys::resource::{getrlimit, setrlimit, Resource};
@@ -236,9 +236,6 @@ pub fn run<B: Backend + 'static>(
     }
     raise_descriptor_limit();
     give_back_soon();
-    if let Some(mib) = flags.memory {
-        let_clients_have(mib << 20);
-    }
     // What it keeps is its own, whatever the one who started it lets others see.
     umask(Mode::from_bits_truncate(0o077));
     if flags.atrace {
@@ -247,7 +244,9 @@ pub fn run<B: Backend + 'static>(
         }
     }
     let backend = backend_of(flags, backend).map_err(DaemonError::Backend)?;
+    let memory = flags.memory.map(|mib| mib << 20);
     let builder = Driver::builder(backend).data(flags.data.clone());
+    let builder = builder.memory(memory).backend_process(flags.backend_process);
     let builder = match flags.store {
         Some(mib) => builder.store(mib << 20),
         None => builder,
@@ -292,13 +291,12 @@ fn backend_of<B: Backend + 'static>(
     flags: &Flags,
     backend: impl FnOnce(&Flags) -> std::io::Result<B>,
 ) -> std::io::Result<Arc<dyn Backend>> {
-    if flags.serve_backend || flags.backend_process {
-        be_one_of_two();
-    }
     if flags.serve_backend {
         let backend = Arc::new(backend(flags)?);
         confine::<B>(flags, Processes::None);
-        match isolation::serve(backend)? {}
+        // The other half is the service's.
+        let memory = flags.memory.map_or_else(bytes_for_clients, |mib| mib << 20);
+        match isolation::serve(backend, Budget::new(memory / 2))? {}
     }
     if flags.backend_process {
         // This very program, whatever has come to lie in its place.

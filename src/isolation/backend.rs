@@ -9,12 +9,10 @@ use super::message::{Answer, Order, Source};
 use super::model::{pack, Packed};
 use super::supervisor::{MakeCommand, Supervisor};
 use crate::backend::{
-    Backend, BackendError, ClientMemory, ClientMemoryKind, CompileOptions, Control, DeviceMemory, Executable,
-    Info, Saved,
+    submission_threads, Backend, BackendError, ClientMemory, ClientMemoryKind, CompileOptions, Control,
+    DeviceMemory, Executable, Info, Saved,
 };
-use crate::memory::{
-    client_of_thread, constant_file, on_account_of, Access, ClientSlice, Counted, Mapping, Part,
-};
+use crate::memory::{client_of_thread, constant_file, Access, ClientSlice, Counted, Mapping, Part};
 use crate::model::Model;
 use crate::scheduler::{boottime_ns, limits};
 use crate::tensor::TensorInfo;
@@ -37,7 +35,8 @@ impl Isolated {
     /// [`serve`](super::serve), with the same backend every time. An error if it does not become ready.
     pub fn start(command: impl Fn() -> Command + Send + Sync + 'static) -> std::io::Result<Self> {
         let command: MakeCommand = Box::new(command);
-        let shares = Shares { lent: limits::LENT.quota(), copied: limits::COPIED.quota() };
+        let (lent, copied) = (limits::LENT.quota(), limits::COPIED.quota());
+        let shares = Shares { lent, copied, submitted: submission_threads() };
         Ok(Isolated { supervisor: Supervisor::new(command)?, shares })
     }
 
@@ -99,7 +98,7 @@ impl Backend for Isolated {
         options: &CompileOptions,
         control: &Control,
     ) -> Result<Arc<dyn Executable>, BackendError> {
-        let _account = on_account_of(control.client);
+        let _account = control.on_account();
         let (Packed { bytes, constants }, counted) = pack(model, count)?;
         self.prepare((Source::Model(bytes), constants.into_iter().collect()), counted, options, control)
     }
@@ -110,7 +109,7 @@ impl Backend for Isolated {
         options: &CompileOptions,
         control: &Control,
     ) -> Result<Arc<dyn Executable>, BackendError> {
-        let _account = on_account_of(control.client);
+        let _account = control.on_account();
         let lens: Vec<usize> = saved.data.iter().map(|data| data.len()).collect();
         let models = saved.models.iter().map(Vec::len);
         let counted = count(lens.iter().copied().chain(models).fold(0, usize::saturating_add))?;

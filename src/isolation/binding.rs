@@ -8,10 +8,10 @@ use crate::backend::{
     pend, Argument, Arguments, BackendError, Binding, Control, Memory, Outcome, OutputShape, Pending,
     Request, Submission,
 };
-use crate::memory::{client_of_thread, on_account_of, ClientSlice, Counted, MemoryError};
+use crate::memory::{client_of_thread, ClientSlice, Counted, MemoryError};
 use crate::ops::{Interrupt, OpError};
 use crate::quota::{Permit, Quota};
-use crate::scheduler::Noted;
+use crate::scheduler::{Noted, ThreadCache};
 use crate::tensor::{byte_size, combine_dims, TensorInfo};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,11 +35,13 @@ pub struct Bound {
     under_way: AtomicBool,
 }
 
-/// How much clients may hold of what is lent for long, and of what is copied for a run.
+/// How much clients may hold of what is lent for long, and of what is copied for a run; and the threads of executions that
+/// were submitted.
 #[derive(Clone)]
 pub struct Shares {
     pub lent: Arc<Quota>,
     pub copied: Arc<Quota>,
+    pub submitted: Arc<ThreadCache>,
 }
 
 /// Arguments in the form that the process gets.
@@ -82,7 +84,7 @@ impl Bound {
         if let Some(lending) = &self.lending {
             return Ok(lending.clone());
         }
-        let _account = on_account_of(control.client);
+        let _account = control.on_account();
         if let Some(permit) = lock(&self.room).take() {
             return Lending::copying(&self.arguments, permit).map(Arc::new);
         }
@@ -282,7 +284,8 @@ impl Binding for Bound {
             *lock(&self.room) = Some(permit.map_err(busy)?);
         }
         // A thread of its own waits, or copies.
-        pend(self, control)
+        let submitted = self.shares.submitted.clone();
+        pend(self, control, &submitted)
     }
 
     fn run(self: Arc<Self>, control: &Control) -> Result<Outcome, BackendError> {

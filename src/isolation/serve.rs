@@ -10,9 +10,7 @@ use crate::backend::{
     Arguments, Artifact, Backend, BackendError, Binding, ClientMemory, CompileOptions, Control, Executable,
     Memory, Saved,
 };
-use crate::memory::{
-    constant_file, on_account_of, receive, send, Access, Mapping, MemoryError, Part, Weights,
-};
+use crate::memory::{constant_file, receive, send, Access, Budget, Mapping, MemoryError, Part, Weights};
 use crate::model::Model;
 use crate::scheduler::Recorder;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
@@ -33,6 +31,8 @@ const MOST_SPANS: usize = 1 << 16;
 
 struct Server {
     backend: Arc<dyn Backend>,
+    /// Private memory of clients in this process.
+    budget: Budget,
     socket: OwnedFd,
     /// Held by who reads.
     reading: Mutex<()>,
@@ -55,17 +55,17 @@ type Lent = std::result::Result<Memory, Arc<BackendError>>;
 type Job = Box<dyn FnOnce(&Server)>;
 type Answered = std::result::Result<(Answer, Vec<File>), BackendError>;
 
-/// Serves `backend` on standard input, to the service that started this process so. It returns only if it cannot begin:
-/// otherwise the process ends with the service.
-pub fn serve(backend: Arc<dyn Backend>) -> Result<Infallible> {
+/// Serves `backend` on standard input, to the service that started this process so, within `budget`. It returns only if it
+/// cannot begin: otherwise the process ends with the service.
+pub fn serve(backend: Arc<dyn Backend>, budget: Budget) -> Result<Infallible> {
     let socket = stdin().as_fd().try_clone_to_owned()?;
     // Whatever the backend starts inherits that, and must not keep the socket open.
     nix::unistd::dup2_stdin(File::open("/dev/null")?)?;
     let hello = Reply { call: 0, answer: Answer::Hello(backend.info()) };
     send(socket.as_fd(), &to_bytes(&hello), &[])?;
     let things = Mutex::default();
-    let server = Server { backend, socket, reading: Mutex::new(()), readers: AtomicUsize::new(1), things };
-    let server = Arc::new(server);
+    let (reading, readers) = (Mutex::new(()), AtomicUsize::new(1));
+    let server = Arc::new(Server { backend, budget, socket, reading, readers, things });
     let reader = std::thread::Builder::new().name("nnhal-serve".into());
     reader.spawn(move || server.work())?;
     // Threads that read come and go, and this one would end the process.
@@ -191,7 +191,9 @@ impl Server {
     fn control(&self, call: u64, terms: &Terms) -> Control {
         let Terms { client, deadline_ns, loop_timeout, priority, recorded_since } = *terms;
         let recorder = recorded_since.map(|began| Arc::new(Recorder::since(began, MOST_SPANS)));
-        let control = Control { client, deadline_ns, loop_timeout, priority, recorder, ..Control::default() };
+        let budget = Some(self.budget.clone());
+        let control =
+            Control { client, budget, deadline_ns, loop_timeout, priority, recorder, ..Control::default() };
         self.things().cancels.insert(call, control.cancelled.clone());
         control
     }
@@ -214,7 +216,7 @@ impl Server {
         options: &CompileOptions,
         control: &Control,
     ) -> Answered {
-        let _account = on_account_of(control.client);
+        let _account = control.on_account();
         let executable = match source {
             Source::Model(model) => self.backend.compile(&unpacked(&model, files)?, options, control)?,
             Source::Saved { models, data } => {
@@ -255,7 +257,7 @@ impl Server {
     }
 
     fn run(&self, what: Found, control: &Control) -> Answered {
-        let _account = on_account_of(control.client);
+        let _account = control.on_account();
         let binding = match what {
             Found::Bound(binding) => binding,
             Found::New { keep, executable, arguments } => {

@@ -123,6 +123,19 @@ pub(crate) mod tests {
         assert!(matches!(check(File::open("/").unwrap().as_fd()), Err(MemoryError::Unsupported(_))));
     }
 
+    #[test]
+    fn pipes_and_sockets_are_refused_wherever_they_lie() {
+        let refused = |fd: BorrowedFd| matches!(check(fd), Err(MemoryError::Unsupported(_)));
+        let (pipe, _writer) = std::io::pipe().unwrap();
+        let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert!(refused(pipe.as_fd()) && refused(socket.as_fd()));
+        let directory = tempfile::tempdir().unwrap();
+        let fifo = directory.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let fifo = OpenOptions::new().read(true).write(true).open(fifo).unwrap();
+        assert!(refused(fifo.as_fd()));
+    }
+
     /// A FUSE file system of one file, whose server never answers anything.
     pub(crate) struct Silent {
         server: Option<File>,

@@ -1,13 +1,13 @@
-//! How much private memory the process takes for what clients want: constants, packed weights, values of runs.
+//! How much private memory a driver takes for what clients want: constants, packed weights, values of runs.
 //!
 //! Linux promises more memory than there is and kills a process that uses all of it. So the large buffers are counted,
 //! and one too many is an error while there is memory left to report it with. Each is counted on the account of the
-//! client for whom the thread that takes it works, so that no client takes it all. Must not know what it is wanted for.
+//! client for whom the thread that takes it works, so that no client takes it all, and in the budget of the driver for which
+//! it does, so that two drivers of one process take nothing from each other. Must not know what it is wanted for.
 
+use super::machine::machine_bytes;
 use crate::quota::{Permit, Quota};
-use nix::unistd::{sysconf, SysconfVar};
-use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::cell::RefCell;
 use std::sync::{Arc, OnceLock};
 
 /// The part of the memory that may be taken in all unless told, and the part of that which one client alone may hold.
@@ -15,79 +15,116 @@ const PART_OF_MACHINE: u64 = 2;
 const PART_OF_CLIENT: u64 = 2;
 /// Bytes that every client may have while the machine has them.
 const FLOOR: u64 = 4 << 20;
+/// Threads that may be lost to files which other processes serve, in all and to one client's alone.
+const READERS: u64 = 8;
+const READERS_OF_CLIENT: u64 = 4;
 /// The account of memory that no client asked for.
 const NOBODY: u32 = u32::MAX;
 
-thread_local! {
-    static CLIENT: Cell<u32> = const { Cell::new(NOBODY) };
+/// What clients of a driver may have in all unless it is told otherwise, in bytes.
+pub fn bytes_for_clients() -> u64 {
+    machine_bytes() as u64 / PART_OF_MACHINE
 }
 
-/// Has a thread work for a client, until dropped.
+/// The private memory that the clients of one driver may have, and what they hold of it. Clones are the same budget.
+#[derive(Clone, Debug)]
+pub struct Budget(Arc<Quotas>);
+
+#[derive(Debug)]
+struct Quotas {
+    private: Arc<Quota>,
+    readers: Arc<Quota>,
+}
+
+impl Budget {
+    /// `bytes` for all clients together.
+    pub fn new(bytes: u64) -> Self {
+        let private = Quota::with_floor(bytes, bytes / PART_OF_CLIENT, FLOOR);
+        Budget(Arc::new(Quotas { private, readers: Quota::new(READERS, READERS_OF_CLIENT) }))
+    }
+
+    /// What counts the bytes of private buffers.
+    pub fn private(&self) -> &Arc<Quota> {
+        &self.0.private
+    }
+
+    /// What counts threads that wait for files which other processes serve.
+    pub(super) fn readers(&self) -> &Arc<Quota> {
+        &self.0.readers
+    }
+
+    /// Has the calling thread work for `client` of this budget's driver, until what this gives is dropped.
+    pub fn on_account_of(&self, client: u32) -> Entered {
+        Account { client, budget: self.clone() }.enter()
+    }
+}
+
+/// Whose private memory a thread takes.
+#[derive(Clone, Debug)]
 pub struct Account {
-    before: u32,
+    client: u32,
+    budget: Budget,
+}
+
+thread_local! {
+    /// `None` while the thread works for nobody.
+    static THREAD: RefCell<Option<Account>> = const { RefCell::new(None) };
+}
+
+impl Account {
+    /// That of the calling thread, so that another thread can go on for the same client.
+    pub fn of_thread() -> Self {
+        // A thread that is ending has none any more.
+        THREAD.try_with(|account| account.borrow().clone()).ok().flatten().unwrap_or_else(Account::nobodys)
+    }
+
+    /// That of threads which work for no driver: those of tests and tools.
+    fn nobodys() -> Self {
+        static BUDGET: OnceLock<Budget> = OnceLock::new();
+        let budget = BUDGET.get_or_init(|| Budget::new(bytes_for_clients())).clone();
+        Account { client: NOBODY, budget }
+    }
+
+    pub fn client(&self) -> u32 {
+        self.client
+    }
+
+    pub(super) fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// Has the calling thread take memory on this account, until what this gives is dropped.
+    pub fn enter(self) -> Entered {
+        let before = THREAD.try_with(|account| account.replace(Some(self))).ok().flatten();
+        Entered { before, _not_send: std::marker::PhantomData }
+    }
+}
+
+/// Has a thread take memory on an account, until dropped.
+pub struct Entered {
+    before: Option<Account>,
     /// It is the thread's own.
     _not_send: std::marker::PhantomData<*const ()>,
 }
 
-/// Has the calling thread work for `client`.
-pub fn on_account_of(client: u32) -> Account {
-    Account { before: CLIENT.replace(client), _not_send: std::marker::PhantomData }
-}
-
-/// The client that the calling thread works for, so that another thread can go on for the same.
-pub fn client_of_thread() -> u32 {
-    CLIENT.get()
-}
-
-impl Drop for Account {
+impl Drop for Entered {
     fn drop(&mut self) {
-        CLIENT.set(self.before);
+        let before = self.before.take();
+        let _ = THREAD.try_with(|account| account.replace(before));
     }
 }
 
-/// Memory of this machine in bytes; a guess where it does not tell.
-pub fn machine_bytes() -> usize {
-    let of = |var| sysconf(var).ok().flatten().and_then(|n| usize::try_from(n).ok());
-    let memory = of(SysconfVar::_PHYS_PAGES).zip(of(SysconfVar::PAGE_SIZE));
-    memory.map_or(1 << 30, |(pages, size)| pages.saturating_mul(size))
+/// Has the calling thread work for `client` of the same driver as before, until what this gives is dropped.
+pub fn on_account_of(client: u32) -> Entered {
+    Account { client, ..Account::of_thread() }.enter()
 }
 
-/// What clients may have in all, where that was told.
-static TOLD: OnceLock<u64> = OnceLock::new();
-
-/// Lets clients have so many bytes in all. For a process that begins, as [`be_one_of_two`] is.
-pub fn let_clients_have(bytes: u64) {
-    // Told twice, the first holds.
-    let _ = TOLD.set(bytes);
+/// The client that the calling thread works for.
+pub fn client_of_thread() -> u32 {
+    Account::of_thread().client()
 }
 
-/// What clients may have in all: of private memory this, of device buffers half of it besides.
-pub fn bytes_for_clients() -> u64 {
-    TOLD.get().copied().unwrap_or(machine_bytes() as u64 / PART_OF_MACHINE)
-}
-
-/// Processes that share the memory which there is for clients.
-static PROCESSES: AtomicU64 = AtomicU64::new(1);
-
-/// Leaves half of it to another process of this driver. For a process that begins: what counts already stays as it is.
-pub fn be_one_of_two() {
-    PROCESSES.store(2, Ordering::Relaxed);
-}
-
-fn private() -> &'static Arc<Quota> {
-    static PRIVATE: OnceLock<Arc<Quota>> = OnceLock::new();
-    PRIVATE.get_or_init(|| {
-        let total = bytes_for_clients() / PROCESSES.load(Ordering::Relaxed);
-        Quota::with_floor(total, total / PART_OF_CLIENT, FLOOR)
-    })
-}
-
-/// What counts the bytes of the process's private buffers.
-pub fn private_memory() -> Arc<Quota> {
-    private().clone()
-}
-
-/// Some bytes of what all private buffers of the process may take, given back when dropped.
+/// Some bytes of what a driver's private buffers may take, given back when dropped.
 #[derive(Debug)]
 pub struct Counted {
     _permit: Permit,
@@ -96,7 +133,8 @@ pub struct Counted {
 impl Counted {
     /// `None` where there are not as many left for the thread's client.
     pub fn take(bytes: usize) -> Option<Self> {
-        private().take(CLIENT.get(), bytes as u64).ok().map(|permit| Counted { _permit: permit })
+        let Account { client, budget } = Account::of_thread();
+        budget.private().take(client, bytes as u64).ok().map(|permit| Counted { _permit: permit })
     }
 }
 
@@ -106,18 +144,47 @@ mod tests {
 
     #[test]
     fn a_client_has_its_share_and_no_more() {
-        let share = machine_bytes() / 4;
-        let _outer = on_account_of(70_001);
-        assert!(Counted::take(share + 1).is_none());
-        let most = Counted::take(share / 2).expect("half of a client's share");
-        assert!(Counted::take(share * 3 / 4).is_none(), "with what it has, that is too much");
+        const TOTAL: u64 = 1 << 30;
+        const SHARE: usize = TOTAL as usize / 2;
+        let budget = Budget::new(TOTAL);
+        let _outer = budget.on_account_of(1);
+        assert!(Counted::take(SHARE + 1).is_none());
+        let most = Counted::take(SHARE / 2).expect("half of a client's share");
+        assert!(Counted::take(SHARE * 3 / 4).is_none(), "with what it has, that is too much");
         {
-            let _inner = on_account_of(70_002);
-            assert_eq!(client_of_thread(), 70_002);
-            drop(Counted::take(share / 2).expect("another's account"));
+            let _inner = on_account_of(2);
+            assert_eq!(client_of_thread(), 2);
+            let others = Counted::take(SHARE / 2).expect("another's account");
+            assert_eq!(budget.private().held_by(2), SHARE as u64 / 2, "of the same budget");
+            drop(others);
         }
-        assert_eq!(client_of_thread(), 70_001);
+        assert_eq!(client_of_thread(), 1);
         drop(most);
-        assert!(Counted::take(share * 3 / 4).is_some(), "what was given back can be had again");
+        assert!(Counted::take(SHARE * 3 / 4).is_some(), "what was given back can be had again");
+    }
+
+    #[test]
+    fn two_budgets_take_nothing_from_each_other() {
+        const TOTAL: u64 = 64 << 20;
+        let (mine, other) = (Budget::new(TOTAL), Budget::new(TOTAL));
+        let _all = {
+            let _account = mine.on_account_of(1);
+            let all = Counted::take(TOTAL as usize / 2).expect("all that a client may have");
+            assert!(Counted::take(1).is_none());
+            all
+        };
+        let account = {
+            let _account = other.on_account_of(1);
+            assert!(Counted::take(TOTAL as usize / 2).is_some());
+            Account::of_thread()
+        };
+        // Nor on a thread that goes on for the client.
+        let held = move || {
+            let _account = account.enter();
+            let counted = Counted::take(1 << 20);
+            (counted.is_some(), other.private().held_by(1))
+        };
+        assert_eq!(std::thread::spawn(held).join().unwrap(), (true, 1 << 20));
+        assert_eq!(mine.private().held(), TOTAL / 2);
     }
 }

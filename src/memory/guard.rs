@@ -4,6 +4,9 @@
 //! of client memory; one that is found gets zeroed private pages in place of the file, is marked as vanished, and the copy
 //! that was under way ends normally, to be reported as failed. Every other SIGBUS goes to the handler that was there
 //! before: real crashes still crash. Nothing that the handler calls may lock, allocate or panic.
+//!
+//! The table and what was there before belong to the process, not to a driver: the kernel has one action for a signal, and all
+//! that it tells the handler is an address.
 
 use super::kernel::page_size;
 use super::regions::{FreeSlots, Regions, Slot};

@@ -4,6 +4,7 @@ use super::blocking::{self, Known};
 use super::file::is_ashmem;
 use super::kernel::same_open_file;
 use super::Access;
+use nix::fcntl::{fcntl, FcntlArg, OFlag};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// The part of a file that a pool is. What a pool says of itself borrows its descriptors; what is kept owns duplicates of them.
@@ -18,8 +19,8 @@ pub struct Identity<F = OwnedFd> {
 #[derive(Debug)]
 enum What<F> {
     /// A file with numbers that no other has while a mapping of it lives. Its size, too: a file that changed it must be
-    /// looked at again.
-    File(Known),
+    /// looked at again. And how it was opened, which bounds what its mapping may be used for.
+    File(Known, OFlag),
     /// Memory that all looks the same, regions of ashmem and hardware buffers: these very open files, which duplicates
     /// share, and the numbers that belong to them. That they are held where they are kept stops others from taking their
     /// place.
@@ -36,7 +37,7 @@ impl<F: AsFd, G: AsFd> PartialEq<Identity<G>> for Identity<F> {
 impl<F: AsFd, G: AsFd> PartialEq<What<G>> for What<F> {
     fn eq(&self, other: &What<G>) -> bool {
         match (self, other) {
-            (What::File(a), What::File(b)) => a == b,
+            (What::File(a, a_mode), What::File(b, b_mode)) => a == b && a_mode == b_mode,
             (What::OpenFiles(a, a_ints), What::OpenFiles(b, b_ints)) => {
                 let same = |(a, b): (&F, &G)| same_open_file(a.as_fd(), b.as_fd()) == Some(true);
                 a_ints == b_ints && a.len() == b.len() && a.iter().zip(b).all(same)
@@ -51,7 +52,10 @@ impl<'f> Identity<BorrowedFd<'f>> {
     pub(super) fn new(fd: BorrowedFd<'f>, offset: u64, size: usize, access: Option<Access>) -> Option<Self> {
         let file = blocking::known(fd).ok()?;
         let what = match file.kind {
-            libc::S_IFREG => What::File(file),
+            libc::S_IFREG => {
+                let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL).ok()?);
+                What::File(file, flags & OFlag::O_ACCMODE)
+            }
             libc::S_IFCHR if is_ashmem(fd) => What::OpenFiles(vec![fd], Vec::new()),
             _ => return None,
         };
@@ -72,7 +76,7 @@ impl<'f> Identity<BorrowedFd<'f>> {
         /// More than any graphics driver's handle has: each is a descriptor of ours for as long as this is kept.
         const MOST_FILES: usize = 4;
         let what = match &self.what {
-            What::File(known) => What::File(*known),
+            What::File(known, mode) => What::File(*known, *mode),
             What::OpenFiles(files, numbers) => {
                 // A kernel that cannot tell a file from itself cannot tell it from others.
                 let first = *files.first()?;
@@ -114,6 +118,9 @@ mod tests {
         assert_ne!(first, identity(&b, 0));
         a.set_len(50).unwrap();
         assert_ne!(first, identity(&a, 0));
+        let named = tempfile::NamedTempFile::new().unwrap();
+        let read_only = File::open(named.path()).unwrap();
+        assert_ne!(identity(named.as_file(), 0), identity(&read_only, 0), "it allows less");
         let null = File::open("/dev/null").unwrap();
         assert!(Identity::new(null.as_fd(), 0, 10, None).is_none());
     }

@@ -19,6 +19,7 @@ mod hardware_buffer;
 mod identity;
 mod image;
 mod kernel;
+mod machine;
 mod mapping;
 mod pages;
 mod pool;
@@ -39,10 +40,7 @@ pub use aligned::{AlignedBuf, Slab};
 pub use allocator::give_back_soon;
 pub use arena::Arena;
 pub use blocking::{check as check_blocking, file_type};
-pub use budget::{
-    be_one_of_two, bytes_for_clients, client_of_thread, let_clients_have, machine_bytes, on_account_of,
-    private_memory, Counted,
-};
+pub use budget::{bytes_for_clients, client_of_thread, on_account_of, Account, Budget, Counted, Entered};
 pub use device::{ClientMemory, ClientMemoryKind, DeviceMemory, Memory};
 pub use error::MemoryError;
 pub use file::is_failed_sync_file;
@@ -50,6 +48,7 @@ pub use handed::{constant_file, receive, seal, send, unnamed_file, Part};
 pub use hardware_buffer::stand_in_for_native_window;
 pub use identity::Identity;
 pub use kernel::{give_up_new_privileges, is_empty_stream, page_size, process_descriptor};
+pub use machine::machine_bytes;
 pub use mapping::Mapping;
 pub use pages::{guarded_len, stamp_start};
 pub use pool::Pool;

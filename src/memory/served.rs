@@ -1,42 +1,21 @@
 //! Memory of files that another process serves: what can be had of them is a copy, and only if it comes in time.
 //!
 //! Touching a page of such a file can block for ever, and a thread that blocks so is lost. So a thread that may be lost
-//! reads it, and the thread that wants the bytes waits for a while. The number of lost threads is limited: at the limit
-//! all such memory is refused until one comes back. The bytes are a copy, so this is for memory that is read once: constants,
-//! inputs of one execution.
+//! reads it, and the thread that wants the bytes waits for a while. How many threads may be lost is shared out among clients:
+//! beyond its share a client's memory of this kind is refused until one comes back. The bytes are a copy, so this is for
+//! memory that is read once: constants, inputs of one execution.
 
-use super::budget::Counted;
+use super::budget::{Account, Counted};
 use super::pages::{self, Pages};
 use super::{Access, MemoryError};
 use std::fs::File;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 /// How long such a file may take to be read.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How many threads may be reading, or be lost.
-const MOST_READERS: usize = 8;
-
-static READERS: AtomicUsize = AtomicUsize::new(0);
-
-/// One of them. Given back when its thread ends, if it ever does.
-struct Reader;
-
-impl Reader {
-    fn new() -> Option<Self> {
-        let more = |count| (count < MOST_READERS).then_some(count + 1);
-        READERS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| Reader)
-    }
-}
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        READERS.fetch_sub(1, Ordering::Relaxed);
-    }
-}
 
 /// Private pages, counted, with the bytes of such a file.
 type Copied = (Pages, Counted);
@@ -56,10 +35,14 @@ fn read_in_time(
     patience: Duration,
     read: impl FnOnce(&mut [u8]) -> std::io::Result<()> + Send + 'static,
 ) -> Result<Copied, MemoryError> {
-    let reader = Reader::new()
-        .ok_or(MemoryError::Exhausted("too many files that other processes serve are being waited for"))?;
+    let account = Account::of_thread();
+    // Given back when the thread ends, if it ever does.
+    let reader = account.budget().readers().take(account.client(), 1).map_err(|_| {
+        MemoryError::Exhausted("too many files that other processes serve are being waited for")
+    })?;
     let (sender, receiver) = sync_channel(1);
     let work = move || {
+        let _account = account.enter();
         let copied = pages::filled(len, read).map_err(|why| match why {
             MemoryError::Vanished => {
                 MemoryError::Invalid(format!("the memory's file has not its {len} bytes"))
@@ -79,16 +62,18 @@ fn read_in_time(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::{ClientSlice, Mapping};
+    use crate::memory::{Budget, ClientSlice, Mapping};
     use std::os::fd::AsFd;
     use std::sync::{Arc, Mutex};
 
-    /// The tests share the readers.
-    static ALONE: Mutex<()> = Mutex::new(());
+    const CLIENT: u32 = 7;
+
+    fn budget() -> Budget {
+        Budget::new(1 << 30)
+    }
 
     #[test]
     fn what_comes_in_time_is_copied() {
-        let _alone = ALONE.lock().unwrap();
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(&[7; 100], 0).unwrap();
         let copied = copy(file.as_fd(), 10, 80, Access::Read).unwrap();
@@ -103,7 +88,8 @@ mod tests {
 
     #[test]
     fn what_never_comes_is_given_up_and_only_so_many_are_waited_for() {
-        let _alone = ALONE.lock().unwrap();
+        let budget = budget();
+        let _account = budget.on_account_of(CLIENT);
         let moment = Duration::from_millis(10);
         let (answer, silence) = std::sync::mpsc::channel::<()>();
         let silence = Arc::new(Mutex::new(silence));
@@ -114,14 +100,18 @@ mod tests {
                 Ok(())
             }
         };
-        for _ in 0..MOST_READERS {
+        for _ in 0..budget.readers().per_client() {
             let copied = read_in_time(1, moment, never());
             assert!(matches!(copied, Err(MemoryError::Unsupported(_))));
         }
         assert!(matches!(read_in_time(1, moment, never()), Err(MemoryError::Exhausted(_))));
+        {
+            let _other = budget.on_account_of(CLIENT + 1);
+            assert!(read_in_time(1, PATIENCE, |_| Ok(())).is_ok(), "there is room for another client");
+        }
         // They come back when they are answered after all.
         drop(answer);
-        while READERS.load(Ordering::Relaxed) > 0 {
+        while budget.readers().held() > 0 {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert!(read_in_time(1, PATIENCE, never()).is_ok());
@@ -130,7 +120,8 @@ mod tests {
     #[test]
     #[ignore = "mounts a file system, as root: tests/ignored.sh mounts"]
     fn files_that_a_process_serves_are_read_if_they_come_in_time() {
-        let _alone = ALONE.lock().unwrap();
+        let budget = budget();
+        let _account = budget.on_account_of(CLIENT);
         let served = crate::memory::blocking::tests::Silent::mount();
         let answering = served.answer(true);
         let file = File::open(served.path()).unwrap();
@@ -150,9 +141,9 @@ mod tests {
             );
             assert!(began.elapsed() >= PATIENCE);
         }
-        assert_eq!(READERS.load(Ordering::Relaxed), 2, "both are lost");
+        assert_eq!(budget.readers().held(), 2, "both are lost");
         drop((answering, served));
-        while READERS.load(Ordering::Relaxed) > 0 {
+        while budget.readers().held() > 0 {
             std::thread::sleep(Duration::from_millis(1));
         }
     }

@@ -1,7 +1,8 @@
 //! What happens to a call that a filter of the process traps: it fails with EPERM, and whoever writes the log is told.
 //!
 //! The handler of SIGSYS here puts the error where the call's result is expected, and a note into a pipe. It decides
-//! nothing about which calls are trapped. Nothing that it calls may lock, allocate or panic.
+//! nothing about which calls are trapped. Nothing that it calls may lock, allocate or panic. It belongs to the process, as
+//! filters and the actions of signals do.
 
 use super::guard::chain;
 use nix::fcntl::{fcntl, FcntlArg, OFlag};

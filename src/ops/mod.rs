@@ -23,7 +23,7 @@ pub mod movement;
 pub mod norm;
 mod operation;
 mod operation_type;
-pub(crate) mod pace;
+pub mod pace;
 pub mod pool;
 pub mod random;
 pub mod recurrent;

@@ -3,6 +3,7 @@
 use super::clock::boottime_ns;
 use super::demand::Priority;
 use super::recorder::Recorder;
+use crate::memory::{on_account_of, Budget, Entered};
 use crate::ops::{Interrupt, OpError};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -23,6 +24,8 @@ pub trait Yield: Send + Sync + std::fmt::Debug {
 pub struct Control {
     /// Whose work it is: a uid.
     pub client: u32,
+    /// What private memory it is taken from; `None` for that from which the thread takes that works.
+    pub budget: Option<Budget>,
     /// Nanoseconds of CLOCK_BOOTTIME; `None` for no deadline.
     pub deadline_ns: Option<u64>,
     /// How long each WHILE may run.
@@ -42,6 +45,7 @@ impl Default for Control {
     fn default() -> Self {
         Control {
             client: 0,
+            budget: None,
             deadline_ns: None,
             loop_timeout: Duration::from_secs(2),
             priority: Priority::default(),
@@ -54,6 +58,14 @@ impl Default for Control {
 }
 
 impl Control {
+    /// Has the calling thread take private memory for this work, until what this gives is dropped.
+    pub fn on_account(&self) -> Entered {
+        match &self.budget {
+            Some(budget) => budget.on_account_of(self.client),
+            None => on_account_of(self.client),
+        }
+    }
+
     /// How many threads may compute for it now, that which runs included.
     pub fn threads(&self) -> usize {
         self.turn.as_ref().map_or(usize::MAX, |turn| turn.threads())

@@ -35,9 +35,9 @@ struct Waits {
     told: bool,
 }
 
-/// The calls that are under way.
+/// The calls of one driver that are under way.
 #[derive(Default)]
-struct Calls {
+pub struct Calls {
     last_key: AtomicU64,
     /// Milliseconds after the epoch at which was looked last.
     looked: AtomicU64,
@@ -47,7 +47,7 @@ struct Calls {
 
 /// A call under way, until dropped.
 pub struct Call {
-    calls: &'static Calls,
+    calls: Arc<Calls>,
     key: u64,
     entry: Arc<Entry>,
     before: Option<Arc<Entry>>,
@@ -55,19 +55,6 @@ pub struct Call {
 
 /// A wait of the call that the thread serves, until dropped.
 pub struct Wait(Option<Arc<Entry>>);
-
-static CALLS: OnceLock<Calls> = OnceLock::new();
-
-/// Notes that the thread serves the call `name` of `client`.
-pub fn call(name: &'static str, client: u32) -> Call {
-    let calls = CALLS.get_or_init(Calls::default);
-    calls.look(Instant::now());
-    let entry = Arc::new(Entry { name, client, began: Instant::now(), waits: Mutex::default() });
-    let key = calls.last_key.fetch_add(1, Ordering::Relaxed);
-    calls.lock().insert(key, entry.clone());
-    let before = CURRENT.replace(Some(entry.clone()));
-    Call { calls, key, entry, before }
-}
 
 /// Notes that the thread waits for `what`, should it serve a call.
 pub fn wait_for(what: &'static str) -> Wait {
@@ -79,6 +66,16 @@ pub fn wait_for(what: &'static str) -> Wait {
 }
 
 impl Calls {
+    /// Notes that the thread serves the call `name` of `client`.
+    pub fn begin(self: &Arc<Self>, name: &'static str, client: u32) -> Call {
+        self.look(Instant::now());
+        let entry = Arc::new(Entry { name, client, began: Instant::now(), waits: Mutex::default() });
+        let key = self.last_key.fetch_add(1, Ordering::Relaxed);
+        self.lock().insert(key, entry.clone());
+        let before = CURRENT.replace(Some(entry.clone()));
+        Call { calls: self.clone(), key, entry, before }
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Arc<Entry>>> {
         self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -159,10 +156,11 @@ mod tests {
 
     #[test]
     fn what_a_call_waited_for_is_told() {
-        let outer = call("outer", 7);
+        let calls = Arc::new(Calls::default());
+        let outer = calls.begin("outer", 7);
         drop(wait_for("a turn"));
         drop(wait_for("a file"));
-        let inner = call("inner", 8);
+        let inner = calls.begin("inner", 8);
         let waiting = wait_for("a turn");
         let later = Instant::now() + Duration::from_secs(3);
         let account = inner.entry.account(later);

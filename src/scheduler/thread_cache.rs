@@ -4,7 +4,7 @@
 //! How many tasks there are at once is for the caller to limit.
 
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 type Task = Box<dyn FnOnce() + Send>;
@@ -46,12 +46,12 @@ struct Idle {
 }
 
 impl ThreadCache {
-    pub const fn new(name: &'static str, kept: Duration) -> Self {
+    pub fn new(name: &'static str, kept: Duration) -> Self {
         ThreadCache { name, kept, idle: Mutex::new(Idle { threads: Vec::new(), last_key: 0 }) }
     }
 
     /// Sets a thread aside for one task, which can then not fail for want of a thread.
-    pub fn reserve(&'static self) -> std::io::Result<Reserved> {
+    pub fn reserve(self: &Arc<Self>) -> std::io::Result<Reserved> {
         let idle = self.lock().threads.pop();
         let thread = match idle {
             Some((_, thread)) => thread,
@@ -61,20 +61,20 @@ impl ThreadCache {
     }
 
     /// Runs `task` on a thread of its own.
-    pub fn run(&'static self, task: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    pub fn run(self: &Arc<Self>, task: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
         self.reserve()?.run(task);
         Ok(())
     }
 
     /// Starts a thread that waits for its first task.
-    fn start(&'static self) -> std::io::Result<Sender<Task>> {
+    fn start(self: &Arc<Self>) -> std::io::Result<Sender<Task>> {
         let (sender, tasks) = channel::<Task>();
-        let own = sender.clone();
+        let (own, cache) = (sender.clone(), self.clone());
         let work = move || {
             let mut next = tasks.recv().ok();
             while let Some(task) = next {
                 task();
-                next = self.next(&own, &tasks);
+                next = cache.next(&own, &tasks);
             }
         };
         std::thread::Builder::new().name(self.name.into()).spawn(work)?;
@@ -120,7 +120,7 @@ mod tests {
     const FOR_GOOD: Duration = Duration::from_secs(1 << 20);
 
     /// Runs a task and gives the thread that it ran on.
-    fn thread_of_a_task(spare: &'static ThreadCache) -> ThreadId {
+    fn thread_of_a_task(spare: &Arc<ThreadCache>) -> ThreadId {
         let (told, heard) = channel();
         spare.run(move || told.send(thread::current().id()).unwrap()).unwrap();
         heard.recv_timeout(PATIENCE).unwrap()
@@ -136,43 +136,43 @@ mod tests {
 
     #[test]
     fn a_reserved_thread_is_nobody_elses_and_comes_back_unused() {
-        static SPARE: ThreadCache = ThreadCache::new("test", FOR_GOOD);
-        let first = thread_of_a_task(&SPARE);
-        wait_until(&SPARE, |idle| idle.threads.len() == 1);
-        let reserved = SPARE.reserve().unwrap();
-        let second = thread_of_a_task(&SPARE);
+        let spare = Arc::new(ThreadCache::new("test", FOR_GOOD));
+        let first = thread_of_a_task(&spare);
+        wait_until(&spare, |idle| idle.threads.len() == 1);
+        let reserved = spare.reserve().unwrap();
+        let second = thread_of_a_task(&spare);
         assert_ne!(second, first);
         let (told, heard) = channel();
         reserved.run(move || told.send(thread::current().id()).unwrap());
         assert_eq!(heard.recv_timeout(PATIENCE), Ok(first));
-        wait_until(&SPARE, |idle| idle.threads.len() == 2);
-        let unused = [SPARE.reserve().unwrap(), SPARE.reserve().unwrap(), SPARE.reserve().unwrap()];
-        assert!(SPARE.lock().threads.is_empty());
+        wait_until(&spare, |idle| idle.threads.len() == 2);
+        let unused = [spare.reserve().unwrap(), spare.reserve().unwrap(), spare.reserve().unwrap()];
+        assert!(spare.lock().threads.is_empty());
         drop(unused);
-        wait_until(&SPARE, |idle| idle.threads.len() == 3);
+        wait_until(&spare, |idle| idle.threads.len() == 3);
     }
 
     #[test]
     fn a_thread_takes_the_next_task() {
-        static SPARE: ThreadCache = ThreadCache::new("test", FOR_GOOD);
-        let first = thread_of_a_task(&SPARE);
+        let spare = Arc::new(ThreadCache::new("test", FOR_GOOD));
+        let first = thread_of_a_task(&spare);
         for _ in 0..3 {
-            wait_until(&SPARE, |idle| idle.threads.len() == 1);
-            assert_eq!(thread_of_a_task(&SPARE), first);
+            wait_until(&spare, |idle| idle.threads.len() == 1);
+            assert_eq!(thread_of_a_task(&spare), first);
         }
     }
 
     #[test]
     fn no_task_waits_for_another() {
-        static SPARE: ThreadCache = ThreadCache::new("test", FOR_GOOD);
+        let spare = Arc::new(ThreadCache::new("test", FOR_GOOD));
         let (let_go, held) = channel::<()>();
         let (told, heard) = channel();
         let task = move || {
             held.recv().unwrap();
             told.send(()).unwrap();
         };
-        SPARE.run(task).unwrap();
-        thread_of_a_task(&SPARE);
+        spare.run(task).unwrap();
+        thread_of_a_task(&spare);
         assert!(heard.try_recv().is_err(), "the first is at its task still");
         let_go.send(()).unwrap();
         assert_eq!(heard.recv_timeout(PATIENCE), Ok(()));
@@ -180,10 +180,10 @@ mod tests {
 
     #[test]
     fn a_thread_is_not_kept_for_good() {
-        static SPARE: ThreadCache = ThreadCache::new("test", Duration::from_millis(1));
+        let spare = Arc::new(ThreadCache::new("test", Duration::from_millis(1)));
         for turn in 1..4 {
-            thread_of_a_task(&SPARE);
-            wait_until(&SPARE, |idle| idle.last_key >= turn && idle.threads.is_empty());
+            thread_of_a_task(&spare);
+            wait_until(&spare, |idle| idle.last_key >= turn && idle.threads.is_empty());
         }
     }
 }

@@ -11,8 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// The threads that notify.
-static NOTIFIERS: ThreadCache = ThreadCache::new("nnhal-notify", Duration::from_secs(1));
+/// The threads that notify, of one driver.
+pub(super) fn notifiers() -> Arc<ThreadCache> {
+    Arc::new(ThreadCache::new("nnhal-notify", Duration::from_secs(1)))
+}
 
 /// A notification that a client is owed. Dropped without one, it says GENERAL_FAILURE.
 pub(super) struct Announcement {
@@ -30,15 +32,15 @@ struct Owed {
 }
 
 impl Announcement {
-    /// Owes `client`, by `callback`, a notification. `cancelled` is set should it die before.
+    /// Owes `client`, by `callback`, a notification by one of `notifiers`. `cancelled` is set should it die before.
     pub fn new(
-        quotas: &Quotas,
+        (quotas, notifiers): (&Quotas, &Arc<ThreadCache>),
         client: u32,
         callback: &Strong<dyn IPreparedModelCallback>,
         cancelled: Arc<AtomicBool>,
     ) -> Result<Arc<Self>, ServiceError> {
         let permit = quotas.callback(client)?;
-        let thread = NOTIFIERS.reserve().map_err(|why| {
+        let thread = notifiers.reserve().map_err(|why| {
             ServiceError::Exhausted(format!("no thread for the callback: {why}; try again later"))
         })?;
         let died = move || cancelled.store(true, Ordering::Relaxed);
@@ -111,7 +113,8 @@ mod tests {
         const CLIENT: u32 = 7;
         let quotas = Quotas::new();
         let (callback, calls, let_go) = slow();
-        let announcement = Announcement::new(&quotas, CLIENT, &callback, Arc::default()).unwrap();
+        let announcement =
+            Announcement::new((&quotas, &notifiers()), CLIENT, &callback, Arc::default()).unwrap();
         // The rest of the client's share.
         let others: Vec<_> = std::iter::from_fn(|| quotas.callback(CLIENT).ok()).collect();
         assert!(!others.is_empty());
@@ -133,7 +136,7 @@ mod tests {
         let quotas = Quotas::new();
         let (callback, calls, let_go) = slow();
         drop(let_go);
-        drop(Announcement::new(&quotas, 7, &callback, Arc::default()).unwrap());
+        drop(Announcement::new((&quotas, &notifiers()), 7, &callback, Arc::default()).unwrap());
         assert_eq!(calls.recv_timeout(PATIENCE), Ok(ErrorStatus::GENERAL_FAILURE));
     }
 }

@@ -6,9 +6,7 @@ use crate::aidl::{status_name, ErrorStatus};
 use crate::backend::BackendError;
 use crate::compiler::CompileError;
 use crate::ipc::{self, BinderResult};
-use crate::memory::on_account_of;
 use crate::scheduler::marks::{self, Phase};
-use crate::scheduler::slow_calls;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 /// Runs the body of `call`: turns its error into binder status, logs it once, and lets no panic out. What memory it
@@ -19,7 +17,7 @@ pub(super) fn handle<T>(
     body: impl FnOnce() -> Result<T, ServiceError>,
 ) -> BinderResult<T> {
     let client = ipc::calling_uid();
-    let (_call, _account) = (slow_calls::call(call, client), on_account_of(client));
+    let (_call, _account) = (core.calls.begin(call, client), core.budget.on_account_of(client));
     let _mark = marks::begin(Phase::of_call, call);
     let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(ServiceError::Panicked));
     result.map_err(|error| {

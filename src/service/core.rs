@@ -6,9 +6,12 @@ use crate::buffer::BufferTracker;
 use crate::cache::Cache;
 use crate::compiler::Compiler;
 use crate::fmq::PollingBudget;
+use crate::memory::Budget;
 use crate::quota::Quota;
-use crate::scheduler::{Lives, Load, Quotas, Turn, Turns, Watcher};
+use crate::scheduler::slow_calls::Calls;
+use crate::scheduler::{Lives, Load, Quotas, ThreadCache, Turn, Turns, Watcher};
 use crate::statistics::{Clients, Errors};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -25,8 +28,16 @@ pub(super) struct Core {
     pub watcher: Arc<Watcher>,
     pub lives: Lives,
     pub quotas: Quotas,
+    /// Private memory of clients.
+    pub budget: Budget,
+    /// Threads that tell clients what became of compilations.
+    pub notifiers: Arc<ThreadCache>,
     /// How many bursts over queues may poll at once.
     pub polling: Arc<PollingBudget>,
+    /// The number of the model that was prepared last.
+    pub last_model: AtomicU64,
+    /// Calls of clients that are under way.
+    pub calls: Arc<Calls>,
     pub started: Instant,
     /// What was counted of clients and their prepared models.
     pub clients: Arc<Clients>,

@@ -114,8 +114,10 @@ impl Device {
         check: impl FnOnce() -> Result<(Work, Option<u64>), ServiceError>,
     ) -> Result<(), ServiceError> {
         let client = ipc::calling_uid();
-        let mut control = Control { client, ..Control::default() };
-        let announcement = Announcement::new(&self.core.quotas, client, callback, control.cancelled.clone())?;
+        let budget = Some(self.core.budget.clone());
+        let mut control = Control { client, budget, ..Control::default() };
+        let owing = (&self.core.quotas, &self.core.notifiers);
+        let announcement = Announcement::new(owing, client, callback, control.cancelled.clone())?;
         let launch = || {
             let (work, deadline) = check()?;
             let place = self.core.quotas.model(client)?;

@@ -1,7 +1,7 @@
 //! A driver: a backend, with everything that its binder objects share.
 
 use super::core::{version, Core};
-use super::{device, diagnostics};
+use super::{announce, device, diagnostics};
 use crate::aidl::IDevice;
 use crate::backend::{Backend, CacheFileCounts};
 use crate::buffer::BufferTracker;
@@ -9,10 +9,12 @@ use crate::cache::{Cache, Store};
 use crate::compiler::{Compiler, Limits};
 use crate::fmq::PollingBudget;
 use crate::ipc::Strong;
+use crate::memory::{bytes_for_clients, Budget};
 use crate::quota::Quota;
 use crate::scheduler::{Lives, Quotas, Turns, Watcher};
 use crate::statistics::Errors;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -41,12 +43,14 @@ pub struct DriverBuilder {
     backend: Arc<dyn Backend>,
     data: Option<PathBuf>,
     store: u64,
+    memory: Option<u64>,
+    backend_process: bool,
 }
 
 impl Driver {
     /// A driver for `backend`, which keeps nothing unless told where.
     pub fn builder(backend: Arc<dyn Backend>) -> DriverBuilder {
-        DriverBuilder { backend, data: None, store: STORE_BYTES }
+        DriverBuilder { backend, data: None, store: STORE_BYTES, memory: None, backend_process: false }
     }
 
     /// Has the driver tell of these quotas as well, which its transport has: what each counts, as a sentence about too
@@ -82,9 +86,21 @@ impl DriverBuilder {
         DriverBuilder { store: bytes, ..self }
     }
 
+    /// Bytes of private memory for all clients together; `None` for half of what the process may use. Of device buffers
+    /// there is half as much besides.
+    pub fn memory(self, bytes: Option<u64>) -> Self {
+        DriverBuilder { memory: bytes, ..self }
+    }
+
+    /// Whether half of that private memory is for the backend, in a process of its own.
+    pub fn backend_process(self, backend_process: bool) -> Self {
+        DriverBuilder { backend_process, ..self }
+    }
+
     /// Starts the driver's threads.
     pub fn build(self) -> std::io::Result<Driver> {
-        let DriverBuilder { backend, data, store } = self;
+        let DriverBuilder { backend, data, store, memory, backend_process } = self;
+        let memory = memory.unwrap_or_else(bytes_for_clients);
         let info = backend.info();
         let CacheFileCounts { models, data: data_files } = info.cache_files;
         if models.max(data_files) > CacheFileCounts::MOST || (models == 0 && data_files > 0) {
@@ -103,11 +119,15 @@ impl DriverBuilder {
             info,
             compiler,
             cache,
-            buffers: BufferTracker::default(),
+            buffers: BufferTracker::for_clients_with(memory),
             lives: Lives::new(&watcher),
             watcher,
             quotas: Quotas::new(),
+            budget: Budget::new(if backend_process { memory / 2 } else { memory }),
+            notifiers: announce::notifiers(),
             polling: PollingBudget::for_processors(processors),
+            last_model: AtomicU64::default(),
+            calls: Arc::default(),
             started: Instant::now(),
             clients: Arc::default(),
             errors: Errors::default(),

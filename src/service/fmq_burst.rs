@@ -130,6 +130,7 @@ struct Last {
 impl Executor for Client {
     fn memories(&self, slots: &[i32]) -> Result<Vec<backend::Memory>, String> {
         let memories = self.callback.getMemories(slots).map_err(|why| format!("getMemories: {why}"))?;
+        let _account = self.prepared.core.budget.on_account_of(self.prepared.client());
         // The caller refuses a wrong number of them, so more than one too many need not be mapped.
         let memories = memories.iter().take(slots.len() + 1).enumerate();
         memories
@@ -147,6 +148,7 @@ impl Executor for Client {
         memories: &[backend::Memory],
         cancelled: &Arc<AtomicBool>,
     ) -> ResultPacket {
+        let _account = self.prepared.core.budget.on_account_of(self.prepared.client());
         self.run(request, memories, cancelled).unwrap_or_else(|error| {
             call::note(&self.prepared.core, "an execution over a queue", &error);
             ResultPacket::bare(status_of_1_0(error.status()))

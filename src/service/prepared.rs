@@ -7,7 +7,7 @@ use crate::compiler::{Compiled, Unsaved};
 use crate::ipc::{self, Strong};
 use crate::scheduler::{Life, Permit, Recorder};
 use crate::statistics::Listed;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// What a prepared model is to the driver; binder objects come and go around it.
@@ -38,8 +38,7 @@ impl Prepared {
 
     /// The process with this id has asked for it.
     pub fn new(core: Arc<Core>, compiled: Compiled, life: Arc<Life>, place: Permit, process: i32) -> Self {
-        static IDS: AtomicU64 = AtomicU64::new(1);
-        let id = IDS.fetch_add(1, Ordering::Relaxed);
+        let id = core.last_model.fetch_add(1, Ordering::Relaxed) + 1;
         let Compiled { executable, options, unsaved } = compiled;
         // Where the transport does not tell, it is no number of a process.
         let process = u32::try_from(process).ok().filter(|&process| process > 0);

@@ -172,7 +172,7 @@ fn caches(core: &Core) -> Value {
 
 /// Everything that is shared out, by what it is called.
 fn quotas(core: &Core) -> impl Iterator<Item = (&'static str, Arc<Quota>)> + '_ {
-    let private = ("bytes of private memory are held", crate::memory::private_memory());
+    let private = ("bytes of private memory are held", core.budget.private().clone());
     let buffers = core.buffers.quotas();
     let transport = core.transport_quotas();
     core.quotas

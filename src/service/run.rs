@@ -168,6 +168,7 @@ impl Execution {
         let Prepared { options, life, .. } = &*self.prepared;
         Control {
             client: self.prepared.client(),
+            budget: Some(self.prepared.core.budget.clone()),
             deadline_ns,
             loop_timeout: self.terms.loop_timeout,
             priority: options.priority,

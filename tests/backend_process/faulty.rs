@@ -7,7 +7,7 @@ use nix::unistd::Pid;
 use nnhal::backend::cpu::CpuBackend;
 use nnhal::backend::*;
 use nnhal::isolation::{serve, Isolated};
-use nnhal::memory::{AlignedBuf, ClientSlice, Mapping};
+use nnhal::memory::{AlignedBuf, Budget, ClientSlice, Mapping};
 use nnhal::model::Model;
 use nnhal::testing::{standard_samples, Sample};
 use std::os::fd::{AsFd, OwnedFd};
@@ -40,7 +40,7 @@ fn child() {
     }
     let socket = std::io::stdin().as_fd().try_clone_to_owned().expect("the socket");
     let cpu = CpuBackend::new(1).expect("threads");
-    let Err(why) = serve(Arc::new(Faulty { cpu, fault, socket }));
+    let Err(why) = serve(Arc::new(Faulty { cpu, fault, socket }), Budget::new(1 << 30));
     panic!("it does not serve: {why}");
 }
 

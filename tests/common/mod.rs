@@ -51,7 +51,7 @@ fn backend() -> Arc<dyn Backend> {
     let cpu = CpuBackend::new(2).expect("threads");
     match std::env::var(BACKEND).as_deref() {
         Err(_) | Ok("cpu") => Arc::new(cpu),
-        Ok("asynchronous") => Arc::new(Asynchronous(Arc::new(cpu))),
+        Ok("asynchronous") => Arc::new(Asynchronous::new(Arc::new(cpu))),
         Ok("process") => {
             let command = || {
                 let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_nnhald"));

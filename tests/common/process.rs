@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+const DAEMON: &str = env!("CARGO_BIN_EXE_nnhald");
+
 /// A daemon's process, which does not outlive its test.
 pub struct DaemonProcess {
     process: Child,
@@ -20,9 +22,20 @@ impl DaemonProcess {
 
     /// As [`start`](Self::start), with flags that depend on its directory.
     pub fn start_in(flags: impl FnOnce(&Path) -> Vec<PathBuf>) -> Self {
+        DaemonProcess::start_by(Command::new(DAEMON), flags)
+    }
+
+    /// As [`start`](Self::start), in a process in which a shell first does `first`, to limit it.
+    pub fn start_under(first: &str, flags: &[&str]) -> Self {
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-e", "-c", &format!("{first}\nexec \"$0\" \"$@\""), DAEMON]);
+        DaemonProcess::start_by(shell, |_| flags.iter().map(|&flag| flag.into()).collect())
+    }
+
+    fn start_by(mut command: Command, flags: impl FnOnce(&Path) -> Vec<PathBuf>) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let service = format!("unix:{}", directory.path().join("nn.sock").display());
-        let process = Command::new(env!("CARGO_BIN_EXE_nnhald"))
+        let process = command
             .args(["--service", &service])
             .args(flags(directory.path()))
             .stderr(Stdio::null())
@@ -48,10 +61,20 @@ impl DaemonProcess {
 
     /// Its memory that is in the machine's, in KiB.
     pub fn resident_kib(&self) -> usize {
+        self.status_kib("VmRSS")
+    }
+
+    /// A size that the kernel tells of its memory, in KiB.
+    pub fn status_kib(&self, name: &str) -> usize {
         let status =
             std::fs::read_to_string(format!("/proc/{}/status", self.id())).expect("the daemon lives");
-        let size = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a size");
-        size.trim().trim_end_matches(" kB").parse().expect("a number")
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.expect("a size").trim().trim_end_matches(" kB").parse().expect("a number")
+    }
+
+    /// Has the kernel forget the most memory that it had.
+    pub fn forget_peak(&self) {
+        std::fs::write(format!("/proc/{}/clear_refs", self.id()), "5").expect("forgotten");
     }
 
     pub fn kill(&mut self) {

@@ -31,6 +31,10 @@ pub const WAYS: [Way; 7] = [
     ("frames never finished", begins_frames),
 ];
 
+/// What an honest client does with as much work as the attackers': one execution after the other. Its number as a way is the
+/// one after theirs.
+pub const HONEST: Way = ("an honest neighbour", works_one_by_one);
+
 /// Starts an attacker, as another user where there is one.
 pub fn start(way: usize, user: Option<u32>, socket: &Path) -> Child {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
@@ -50,7 +54,8 @@ pub fn start(way: usize, user: Option<u32>, socket: &Path) -> Child {
 #[ignore = "an attacker of everything_at_once_hurts_no_innocent_client"]
 fn attacks_until_it_is_killed() {
     let (Ok(way), Some(socket)) = (std::env::var(WAY), std::env::var_os(SOCKET)) else { return };
-    let (_, attack) = WAYS[way.parse::<usize>().expect("a number")];
+    let way = way.parse::<usize>().expect("a number");
+    let (_, attack) = WAYS.get(way).unwrap_or(&HONEST);
     loop {
         // What the driver refuses, it tries again.
         let _ = std::panic::catch_unwind(|| attack(Path::new(&socket)));
@@ -111,6 +116,15 @@ fn loops_for_ever(socket: &Path) {
     on_threads(8, || {
         let _ = model.executeSynchronously(&request, false, -1, 10_000_000_000);
     });
+}
+
+fn works_one_by_one(socket: &Path) {
+    let connection = Connection::new(socket);
+    let model = connection.prepare(&long_model(1 << 20, 50));
+    let (request, _output) = request(&vec![0; 4 << 20], 4 << 20);
+    loop {
+        let _ = model.executeSynchronously(&request, false, -1, -1);
+    }
 }
 
 fn works_without_end(socket: &Path) {

@@ -5,7 +5,7 @@
 //! too, which then has what the attackers leave it: only its answers count. `NNHAL_CAMPAIGN=long` goes on for an hour, and
 //! `NNHAL_SECONDS` says how long otherwise.
 
-use crate::attackers::{self, WAYS};
+use crate::attackers::{self, HONEST, WAYS};
 use crate::common::campaign::amount;
 use crate::common::{bytes_of, floats, floor_model, request, Connection};
 use crate::daemon::{wait_until, Daemon};
@@ -13,7 +13,7 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 /// Whom attackers are run as: this user and those after it.
-const FIRST_USER: u32 = 20_000;
+pub const FIRST_USER: u32 = 20_000;
 /// What may be left of memory once all have ended.
 const LEFT_KIB: usize = 32 << 10;
 /// Between two executions of the innocent client.
@@ -48,14 +48,14 @@ impl Holdings {
 
 /// What an innocent client sees.
 #[derive(Debug, Default)]
-struct Seen {
-    times: Vec<Duration>,
-    wrong: usize,
-    refused: usize,
+pub struct Seen {
+    pub times: Vec<Duration>,
+    pub wrong: usize,
+    pub refused: usize,
 }
 
 impl Seen {
-    fn percentile(&self, percent: usize) -> Duration {
+    pub fn percentile(&self, percent: usize) -> Duration {
         let mut times = self.times.clone();
         times.sort_unstable();
         times[(times.len() * percent / 100).min(times.len() - 1)]
@@ -63,7 +63,7 @@ impl Seen {
 }
 
 /// Executes until the time is over; `meanwhile` is called between two executions.
-fn innocent(daemon: &Daemon, time: Duration, mut meanwhile: impl FnMut()) -> Seen {
+pub fn innocent(daemon: &Daemon, time: Duration, mut meanwhile: impl FnMut()) -> Seen {
     let connection = Connection::new(&daemon.socket());
     let model = connection.prepare(&floor_model(&[1, 3]));
     let (request, output) = request(&floats(&[1.5, -0.5, 3.0]), 12);
@@ -145,4 +145,35 @@ fn everything_at_once_hurts_no_innocent_client() {
         assert_eq!((alone.refused, amid.refused), (0, 0), "an innocent client is refused");
     }
     daemon.serves_an_honest_client();
+}
+
+/// How long an innocent client's executions take beside an honest neighbour, and beside each attack.
+#[test]
+#[ignore = "measures, for a table in BENCHMARKS.md: as root, on a machine with nothing else to do"]
+fn how_long_executions_take_beside_each_attack() {
+    let time = Duration::from_secs(amount("NNHAL_SECONDS", 10, 120));
+    let mut honest = None;
+    // The honest neighbour first, as all are measured by it.
+    let ways = std::iter::once((WAYS.len(), &HONEST)).chain(WAYS.iter().enumerate());
+    for (way, (name, _)) in ways {
+        let daemon = Daemon::start_for_all();
+        innocent(&daemon, time / 10, || ());
+        let mut neighbour = attackers::start(way, Some(FIRST_USER + way as u32), &daemon.socket());
+        // It takes a moment to connect and to prepare.
+        innocent(&daemon, time / 5, || ());
+        let seen = innocent(&daemon, time, || ());
+        neighbour.kill().expect("killed");
+        neighbour.wait().expect("dead");
+        let (median, p99) = (seen.percentile(50), seen.percentile(99));
+        let base = *honest.get_or_insert(p99);
+        println!(
+            "{name}: {} executions, {} wrong, {} refused, median {median:?}, p99 {p99:?}, {:.2} times that beside an honest neighbour",
+            seen.times.len(),
+            seen.wrong,
+            seen.refused,
+            p99.as_secs_f64() / base.as_secs_f64()
+        );
+        assert_eq!((seen.wrong, seen.refused), (0, 0), "beside {name}");
+        daemon.serves_an_honest_client();
+    }
 }

@@ -7,6 +7,8 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
+const FOR_ALL: [&str; 6] = ["--threads", "1", "--data", "none", "--socket-mode", "666"];
+
 /// A daemon's process, which does not outlive its test.
 pub struct Daemon(DaemonProcess);
 
@@ -17,7 +19,15 @@ impl Daemon {
 
     /// One that every user reaches.
     pub fn start_for_all() -> Self {
-        let daemon = DaemonProcess::start(&["--threads", "1", "--data", "none", "--socket-mode", "666"]);
+        Self::open_to_all(DaemonProcess::start(&FOR_ALL))
+    }
+
+    /// The same, in a process in which a shell first does `first`, to limit it.
+    pub fn start_for_all_under(first: &str) -> Self {
+        Self::open_to_all(DaemonProcess::start_under(first, &FOR_ALL))
+    }
+
+    fn open_to_all(daemon: DaemonProcess) -> Self {
         let directory = daemon.socket().parent().expect("a directory").to_path_buf();
         std::fs::set_permissions(directory, Permissions::from_mode(0o755)).expect("opened to all");
         Daemon(daemon)

@@ -5,5 +5,8 @@ mod campaign;
 #[path = "../common/mod.rs"]
 mod common;
 mod daemon;
+mod drivers;
+mod limits;
 mod memory;
+mod peaks;
 mod socket;

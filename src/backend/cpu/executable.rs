@@ -10,7 +10,7 @@ use crate::backend::{
     Argument, Arguments, Artifact, BackendError, Binding, CompileOptions, Completer, Control, Description,
     Executable, Interface, Memory, Outcome, Pending, Saved, Submission,
 };
-use crate::memory::{on_account_of, ClientSlice};
+use crate::memory::ClientSlice;
 use crate::model::Model;
 use crate::ops::Interrupt;
 use crate::scheduler::marks::{self, Phase};
@@ -21,14 +21,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The threads of executions that were submitted. Each begins when it is its execution's turn: so there are few at once.
-static EXECUTORS: ThreadCache = ThreadCache::new("nnhal-execute", Duration::from_secs(5));
-
 /// What all models of one backend compute on.
 pub struct Cores {
     pub pool: Arc<ThreadPool>,
     /// Whose turn it is to compute, on whatever thread.
     pub turns: Arc<Turns>,
+    /// The threads of executions that were submitted. Each begins when it is its execution's turn: so there are few at once.
+    executors: Arc<ThreadCache>,
 }
 
 /// A compiled model, or one that its first run compiles.
@@ -40,6 +39,13 @@ pub struct CpuExecutable {
 }
 
 impl Cores {
+    /// As many as `threads`, the caller's included.
+    pub fn new(threads: usize) -> std::io::Result<Self> {
+        let executors = ThreadCache::new("nnhal-execute", Duration::from_secs(5));
+        let (pool, turns) = (Arc::new(ThreadPool::new(threads)?), Turns::new(threads));
+        Ok(Cores { pool, turns, executors: Arc::new(executors) })
+    }
+
     /// `control` with a turn, waited for as long as it allows; or with the one that its caller has.
     pub fn take_turn(&self, control: &Control) -> Result<Control, BackendError> {
         if control.turn.is_some() {
@@ -62,7 +68,7 @@ impl CpuExecutable {
         cores: &Arc<Cores>,
         control: &Control,
     ) -> Result<Self, BackendError> {
-        let _account = on_account_of(control.client);
+        let _account = control.on_account();
         let (interface, options, cores) = (Interface::of(model), *options, cores.clone());
         let program = if options.just_in_time {
             let model = model.to_private();
@@ -144,7 +150,7 @@ struct CpuBinding {
 impl CpuBinding {
     /// Executes on this thread, which has a turn.
     fn compute(&self, control: &Control) -> Result<Outcome, BackendError> {
-        let _account = on_account_of(control.client);
+        let _account = control.on_account();
         let started = Instant::now();
         let underway = control.recorder.as_ref().map(|recorder| Underway::begin(recorder, Activity::Run));
         let outputs = self.executable.program(control)?.run(&self.inputs, &self.outputs, control)?;
@@ -199,7 +205,7 @@ fn cancel(waiting: &Waiting, control: &Control) {
 fn begin(binding: Arc<CpuBinding>, turn: Turn, control: Control, waiting: &Waiting) -> Result<(), Turn> {
     let Some(completer) = take(waiting) else { return Err(turn) };
     let work = Arc::new(Mutex::new(Some((turn, completer))));
-    let given = work.clone();
+    let (given, executors) = (work.clone(), binding.executable.cores.executors.clone());
     let run = move || {
         if let Some((turn, completer)) = take(&given) {
             let control = with_turn(&control, turn);
@@ -215,7 +221,7 @@ fn begin(binding: Arc<CpuBinding>, turn: Turn, control: Control, waiting: &Waiti
             completer.complete(computed.unwrap_or_else(|_| fault()));
         }
     };
-    EXECUTORS.run(run).or_else(|why| match take(&work) {
+    executors.run(run).or_else(|why| match take(&work) {
         Some((turn, completer)) => {
             completer.complete(Err(BackendError::DeviceBusy(format!("no thread to run on: {why}"))));
             Err(turn)

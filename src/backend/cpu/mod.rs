@@ -32,9 +32,7 @@ use super::{
     Peaks, Saved,
 };
 use crate::model::{Lifetime, Model, OperationKind, Subgraph};
-use crate::scheduler::Turns;
 use executable::{Cores, CpuExecutable};
-use pool::ThreadPool;
 use std::sync::Arc;
 
 /// Compiles for, and runs on, the cores of this machine.
@@ -46,8 +44,7 @@ impl CpuBackend {
     /// A backend that computes on `threads` threads, the caller's included. So many executions and compilations compute
     /// at once, and take turns at it.
     pub fn new(threads: usize) -> std::io::Result<Self> {
-        let (pool, turns) = (Arc::new(ThreadPool::new(threads)?), Turns::new(threads));
-        Ok(CpuBackend { cores: Arc::new(Cores { pool, turns }) })
+        Ok(CpuBackend { cores: Arc::new(Cores::new(threads)?) })
     }
 
     /// A backend that computes on every core.

@@ -13,14 +13,15 @@ pub mod ops {
 }
 
 pub mod memory {
+    #[derive(Clone)]
     pub struct Account;
 
-    pub fn client_of_thread() -> u32 {
-        0
-    }
+    impl Account {
+        pub fn of_thread() -> Self {
+            Account
+        }
 
-    pub fn on_account_of(_: u32) -> Account {
-        Account
+        pub fn enter(self) {}
     }
 }
 

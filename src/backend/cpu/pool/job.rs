@@ -1,7 +1,7 @@
 //! One call under way on the threads that compute: chunks, each of which one thread takes and does, and a caller who
 //! waits for all. It knows nothing of the threads that there are.
 
-use crate::memory::{client_of_thread, on_account_of};
+use crate::memory::Account;
 use crate::scheduler::Underway;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::thread::{self, Thread};
@@ -25,7 +25,7 @@ pub struct Job {
     shares: Vec<Share>,
     done: AtomicUsize,
     /// On whose account memory is taken for it.
-    client: u32,
+    account: Account,
     /// Workers that may still join.
     vacancies: AtomicUsize,
     /// What it is a part of, where that is recorded.
@@ -69,7 +69,7 @@ impl Job {
             count,
             shares: (0..threads).map(share).collect(),
             done: AtomicUsize::new(0),
-            client: client_of_thread(),
+            account: Account::of_thread(),
             vacancies: AtomicUsize::new(threads - 1),
             underway,
             panicked: AtomicBool::new(false),
@@ -99,7 +99,7 @@ impl Job {
 
     /// Works on chunks, those of share `own` first, until none is left to take.
     pub fn help(&self, own: usize) {
-        let _account = on_account_of(self.client);
+        let _account = self.account.clone().enter();
         while let Some(index) = self.take(own) {
             // SAFETY: `index` is not counted as done yet, so the caller still waits and the closure lives.
             let work = unsafe { &*self.work };
