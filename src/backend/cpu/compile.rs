@@ -11,7 +11,6 @@ use super::pool::Team;
 use super::routine::{is_data, Place, Routine, Step, Value};
 use super::signs;
 use crate::backend::{BackendError, Control};
-use crate::memory::Account;
 use crate::model::Subgraph;
 use crate::ops::{Interrupt, OpError, Run};
 use crate::tensor::{OperandType, TensorInfo};
@@ -116,9 +115,7 @@ fn steps(graph: &Graph, team: Team, control: &Control) -> Result<Vec<Step>, Back
         }
         let (nodes, behind) = rest.split_at(count);
         let made: Vec<OnceLock<Result<Step, BackendError>>> = nodes.iter().map(|_| OnceLock::new()).collect();
-        let account = Account::of_thread();
         team.for_each(count, &|i| {
-            let _account = account.clone().enter();
             let checks = OnlyChecks(control);
             let step = checks.check().map_err(BackendError::from);
             let _ = made[i].set(step.and_then(|()| self::step(graph, &nodes[i], &packer, &checks)));

@@ -21,8 +21,12 @@ pub mod memory {
             Account
         }
 
-        pub fn enter(self) {}
+        pub fn enter(self) -> Entered {
+            Entered
+        }
     }
+
+    pub struct Entered;
 }
 
 pub mod scheduler {

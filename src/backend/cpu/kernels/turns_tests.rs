@@ -4,7 +4,7 @@
 use super::*;
 use crate::backend::cpu::pool::ThreadPool;
 use crate::memory::{AlignedBuf, Slab, Target, View};
-use crate::ops::testing::{f32s, i32s, int, tensor, Tensor};
+use crate::ops::testing::{boolean, f32s, i32s, int, tensor, Tensor};
 use crate::ops::{evaluate, signature, Arg, Interrupt, OpError};
 use crate::tensor::TensorInfo;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -41,7 +41,7 @@ fn gives_way(ty: OperationType, inputs: &[Tensor], outputs: &[TensorInfo]) {
     let outputs: Vec<_> =
         outputs.iter().zip(&dims).map(|(info, dims)| evaluate::with_dims(info, dims)).collect();
     let call = Args { outputs: &outputs, ..call };
-    let kernel = select(operation, &call, &mut Source::Pack(&mut Slab::default(), &[])).expect("a kernel");
+    let kernel = select(operation, &call, &mut Source::Pack(&Slab::default(), &[])).expect("a kernel");
     let sizes: Vec<usize> = outputs.iter().map(|info| info.byte_size().expect("a size")).collect();
     let mut data: Vec<_> = sizes.iter().map(|&size| AlignedBuf::zeroed(size).expect("memory")).collect();
     let mut targets: Vec<_> = data.iter_mut().map(|data| Target::of(data)).collect();
@@ -100,7 +100,11 @@ fn movement_gives_way_by_bytes() {
 fn images_give_way_by_bytes() {
     use OperationType::*;
     let (pixels, number) = (floats(&[1, 256, 256, 32]), TensorInfo::new(TENSOR_FLOAT32, &[]));
-    gives_way(RESIZE_NEAREST_NEIGHBOR, &[pixels.clone(), int(300), int(256)], std::slice::from_ref(&number));
+    gives_way(
+        RESIZE_NEAREST_NEIGHBOR,
+        &[pixels.clone(), int(300), int(256), boolean(false)],
+        std::slice::from_ref(&number),
+    );
     let pool = [1, 1, 1, 1, 1, 0].map(int);
     gives_way(MAX_POOL_2D, &[&[pixels.clone()][..], &pool].concat(), std::slice::from_ref(&number));
     gives_way(L2_NORMALIZATION, &[pixels], &[number]);

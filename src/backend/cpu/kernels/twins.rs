@@ -120,7 +120,7 @@ pub fn time(
         let resolved: Vec<_> = outputs.iter().zip(&results).map(with_dims).collect();
         let ahead = known_ahead(call, variables);
         let ahead = Args { inputs: &ahead, outputs: &resolved, ..*call };
-        let Some(kernel) = select(operation, &ahead, &mut Source::Pack(&mut Slab::default(), &[])) else {
+        let Some(kernel) = select(operation, &ahead, &mut Source::Pack(&Slab::default(), &[])) else {
             return format!("{plain:.3} ms plainly");
         };
         let views: Vec<_> = inputs.iter().map(|t| t.as_ref().map(|t| View::of(&t.data[..]))).collect();
