@@ -11,6 +11,7 @@ use super::hardware_buffer::{HardwareBuffer, Locked};
 use super::image::Rows;
 use super::pages::{self, Pages};
 use super::unmapped::Unmapped;
+use super::view::copy_shared;
 use super::{blocking, served, MemoryError};
 use std::fs::File;
 use std::os::fd::BorrowedFd;
@@ -194,9 +195,8 @@ impl Mapping {
             for (at, part) in rows.runs(offset, to.len()) {
                 let to = &mut to[part];
                 // SAFETY: the caller checked that so many bytes of the mapping are there, the mapping lives as long as
-                // `self`, and `to` is memory of ours. libc's memcpy is opaque to the compiler, so a client writing
-                // meanwhile tears bytes at worst.
-                unsafe { libc::memcpy(to.as_mut_ptr().cast(), start.wrapping_add(at).cast(), to.len()) };
+                // `self`, and `to` is memory of ours.
+                unsafe { copy_shared(to.as_mut_ptr(), start.wrapping_add(at), to.len()) };
             }
         };
         self.still_there(())?;

@@ -31,6 +31,8 @@ mod trap;
 mod unmapped;
 mod view;
 mod weights;
+#[cfg(feature = "tool")]
+mod whole_file;
 mod word;
 mod zeroed;
 
@@ -57,5 +59,7 @@ pub use slice::ClientSlice;
 pub use trap::{refuse_trapped_calls, Trapped, Traps};
 pub use view::{Target, View};
 pub use weights::{Weights, WEIGHTS_ALIGNMENT};
+#[cfg(feature = "tool")]
+pub use whole_file::whole_file;
 pub use word::{SharedU32, SharedU64};
 pub use zeroed::prefer_huge_pages;

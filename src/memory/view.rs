@@ -5,6 +5,7 @@
 
 use bytemuck::AnyBitPattern;
 use std::marker::PhantomData;
+use std::sync::atomic::{compiler_fence, Ordering};
 
 /// Elements to compute with, never to decide by: they may change between two reads of them.
 #[derive(Debug)]
@@ -70,9 +71,8 @@ impl<'m, T: AnyBitPattern> View<'m, T> {
     /// Copies the first of them to `to`, which must not be longer than there are.
     pub fn copy_to(self, to: &mut [T]) {
         check(self.len, 0, to.len());
-        // SAFETY: there are as many elements to read, and `to` is memory of ours. Any bytes are an element, and libc's
-        // memcpy is opaque to the compiler, so that a client writing meanwhile tears them at worst.
-        unsafe { libc::memcpy(to.as_mut_ptr().cast(), self.start.cast(), size_of_val(to)) };
+        // SAFETY: there are as many elements to read, and `to` is memory of ours. Any bytes are an element.
+        unsafe { copy_shared(to.as_mut_ptr().cast(), self.start.cast(), size_of_val(to)) };
     }
 
     /// Appends a private copy to `to`.
@@ -82,10 +82,22 @@ impl<'m, T: AnyBitPattern> View<'m, T> {
         // SAFETY: as in `copy_to`; there is room for `len` elements after those that `to` has.
         unsafe {
             let end = to.as_mut_ptr().add(to.len());
-            libc::memcpy(end.cast(), self.start.cast(), self.len * size_of::<T>());
+            copy_shared(end.cast(), self.start.cast(), self.len * size_of::<T>());
             to.set_len(to.len() + self.len);
         }
     }
+}
+
+/// Copies `len` bytes out of memory that a client may write meanwhile, which tears them at worst.
+///
+/// # Safety
+/// As for `memcpy`.
+pub(super) unsafe fn copy_shared(to: *mut u8, from: *const u8, len: usize) {
+    // SAFETY: the contract is the caller's.
+    unsafe { libc::memcpy(to.cast(), from.cast(), len) };
+    // The compiler knows what memcpy does, and that both sides now hold the same. Without this it might read from the client
+    // again what was copied, and was found good, a moment ago.
+    compiler_fence(Ordering::SeqCst);
 }
 
 impl<'m, T: bytemuck::Pod> View<'m, T> {

@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::{Constant, ExtensionOperand, Lifetime, ModelError, Operand};
 use crate::aidl;
-use crate::memory::AlignedBuf;
+use crate::memory::{AlignedBuf, MemoryError};
 use crate::tensor::{byte_size, ChannelQuant, OperandType, TensorInfo};
 use std::sync::Arc;
 
@@ -243,7 +243,7 @@ fn constant(
 }
 
 fn out_of_memory(bytes: usize) -> ModelError {
-    ModelError::TooLarge(format!("no memory for a constant of {bytes} bytes"))
+    ModelError::Memory { what: "a constant".into(), source: MemoryError::OutOfMemory(bytes) }
 }
 
 fn subgraph(operand: &aidl::Operand, context: &Context) -> Result<Lifetime, ModelError> {

@@ -83,8 +83,7 @@ pub fn with_dims(info: &TensorInfo, dims: &[u32]) -> TensorInfo {
 /// Memory for an output of at most [`LARGEST_OUTPUT`] bytes.
 pub fn allocate(info: &TensorInfo) -> Result<AlignedBuf, OpError> {
     let size = output_size(info, &info.dims)?;
-    AlignedBuf::zeroed(size)
-        .ok_or_else(|| OpError::failed(format!("no memory for an output of {size} bytes")))
+    AlignedBuf::zeroed(size).ok_or(OpError::OutOfMemory(size))
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 //!
 //! How many tasks there are at once is for the caller to limit.
 
-use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 type Task = Box<dyn FnOnce() + Send>;
@@ -66,43 +66,46 @@ impl ThreadCache {
         Ok(())
     }
 
-    /// Starts a thread that waits for its first task.
+    /// Starts a thread that waits for its first task. It keeps the cache from nothing: an idle one ends with it.
     fn start(self: &Arc<Self>) -> std::io::Result<Sender<Task>> {
         let (sender, tasks) = channel::<Task>();
-        let (own, cache) = (sender.clone(), self.clone());
+        let cache = Arc::downgrade(self);
         let work = move || {
             let mut next = tasks.recv().ok();
             while let Some(task) = next {
                 task();
-                next = cache.next(&own, &tasks);
+                next = Self::next(&cache);
             }
         };
         std::thread::Builder::new().name(self.name.into()).spawn(work)?;
         Ok(sender)
     }
 
-    /// The next task of the calling thread, which `sender` leads to; `None` if there is none for long.
-    fn next(&self, sender: &Sender<Task>, tasks: &Receiver<Task>) -> Option<Task> {
-        let mut idle = self.lock();
-        idle.last_key += 1;
-        let key = idle.last_key;
-        idle.threads.push((key, sender.clone()));
-        drop(idle);
-        match tasks.recv_timeout(self.kept) {
+    /// The next task of the calling thread; `None` if there is none for long, or the cache is gone.
+    fn next(cache: &Weak<Self>) -> Option<Task> {
+        let (sender, tasks) = channel();
+        let (key, kept) = {
+            let cache = cache.upgrade()?;
+            let mut idle = cache.lock();
+            idle.last_key += 1;
+            let key = idle.last_key;
+            idle.threads.push((key, sender));
+            (key, cache.kept)
+        };
+        match tasks.recv_timeout(kept) {
             Ok(task) => Some(task),
             Err(RecvTimeoutError::Disconnected) => None,
-            Err(RecvTimeoutError::Timeout) => {
-                let mut idle = self.lock();
-                let place = idle.threads.iter().position(|(other, _)| *other == key);
-                place.map(|place| idle.threads.remove(place));
-                drop(idle);
-                match place {
-                    Some(_) => None,
-                    // Somebody took it from the list just now: the task is on its way.
-                    None => tasks.recv().ok(),
-                }
-            }
+            Err(RecvTimeoutError::Timeout) if cache.upgrade()?.withdraw(key) => None,
+            // Somebody took it from the list just now: the task is on its way.
+            Err(RecvTimeoutError::Timeout) => tasks.recv().ok(),
         }
+    }
+
+    /// Takes a thread from the idle ones. Whether it was there.
+    fn withdraw(&self, key: u64) -> bool {
+        let mut idle = self.lock();
+        let place = idle.threads.iter().position(|&(other, _)| other == key);
+        place.map(|place| idle.threads.remove(place)).is_some()
     }
 
     fn lock(&self) -> MutexGuard<'_, Idle> {
@@ -132,6 +135,26 @@ mod tests {
             assert!(start.elapsed() < PATIENCE, "it does not come to that");
             thread::yield_now();
         }
+    }
+
+    #[test]
+    fn idle_threads_end_with_the_cache() {
+        struct Ending(std::sync::mpsc::Sender<()>);
+        impl Drop for Ending {
+            fn drop(&mut self) {
+                let _ = self.0.send(());
+            }
+        }
+        thread_local! {
+            static ENDING: std::cell::RefCell<Option<Ending>> = const { std::cell::RefCell::new(None) };
+        }
+        let spare = Arc::new(ThreadCache::new("test", FOR_GOOD));
+        let (told, heard) = channel();
+        spare.run(move || ENDING.set(Some(Ending(told)))).unwrap();
+        wait_until(&spare, |idle| idle.threads.len() == 1);
+        assert!(heard.try_recv().is_err(), "it waits for a task");
+        drop(spare);
+        assert_eq!(heard.recv_timeout(PATIENCE), Ok(()));
     }
 
     #[test]

@@ -65,9 +65,11 @@ impl ServiceError {
                 ErrorStatus::INVALID_ARGUMENT
             }
             ServiceError::Request(RequestError::Invalid(_)) => ErrorStatus::INVALID_ARGUMENT,
-            ServiceError::Model(ModelError::TooLarge(_))
-            | ServiceError::Refused(_)
-            | ServiceError::Exhausted(_) => ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT,
+            // It will be as large the next time.
+            ServiceError::Model(ModelError::TooLarge(_)) => ErrorStatus::RESOURCE_EXHAUSTED_PERSISTENT,
+            ServiceError::Refused(_) | ServiceError::Exhausted(_) => {
+                ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT
+            }
             ServiceError::Model(ModelError::Memory { source, .. })
             | ServiceError::Request(RequestError::Memory { source, .. })
             | ServiceError::Memory { source, .. } => of_memory(source),
@@ -139,5 +141,22 @@ fn of_memory(error: &MemoryError) -> ErrorStatus {
         },
         MemoryError::OutOfMemory(_) | MemoryError::Exhausted(_) => ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT,
         MemoryError::Unsupported(_) | MemoryError::Vanished => ErrorStatus::GENERAL_FAILURE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::OpError;
+
+    #[test]
+    fn what_is_too_large_stays_so_and_memory_comes_back() {
+        let too_large = ServiceError::Model(ModelError::TooLarge("subgraphs nest deeper than 32".into()));
+        assert_eq!(too_large.status(), ErrorStatus::RESOURCE_EXHAUSTED_PERSISTENT);
+        let source = MemoryError::OutOfMemory(5);
+        let no_memory = ServiceError::Model(ModelError::Memory { what: "a constant".into(), source });
+        assert_eq!(no_memory.status(), ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT);
+        let in_a_run = BackendError::from(OpError::OutOfMemory(5));
+        assert_eq!(ServiceError::Backend(in_a_run).status(), ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::error::ToolError;
 use crate::client::builder::Mapped;
+use crate::memory::whole_file;
 use crate::tflite::{self, Imported};
 use memmap2::Mmap;
 use std::fs::File;
@@ -21,8 +22,7 @@ pub struct ModelFile {
 /// Reads the file at `path`.
 pub fn read(path: &Path) -> Result<ModelFile, ToolError> {
     let began = Instant::now();
-    // SAFETY: whoever changes the file meanwhile ends this process at worst, or sees other results: it is a tool's.
-    let mapped = File::open(path).and_then(|file| Ok((unsafe { Mmap::map(&file) }?, file)));
+    let mapped = File::open(path).and_then(|file| Ok((whole_file(&file)?, file)));
     let (bytes, file) = mapped.map_err(|why| {
         ToolError::Usage(format!("{}: {why}; give the path of a .tflite file", path.display()))
     })?;

@@ -44,7 +44,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     // An entry has key, row and a byte of the table's own, of which an eighth is empty.
     let bytes = keys.len().saturating_mul(20);
     let _counted = Counted::take(bytes).ok_or(OpError::OutOfMemory(bytes))?;
-    row_of.try_reserve(keys.len()).map_err(|_| OpError::failed("no memory for the table of keys"))?;
+    row_of.try_reserve(keys.len()).map_err(|_| OpError::OutOfMemory(bytes))?;
     for (at, &key) in keys.iter().enumerate() {
         row_of.entry(key).or_insert(at);
         pace.spend(64)?;

@@ -131,8 +131,8 @@ fn space_to_batch(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let pads = paddings(args, 2, 2)?;
     let before = Image { n: 0, h: pads[0].0, w: pads[1].0, c: 0 }.dims(nchw);
     // Blocks only move elements, so the padded image is as large as the output.
-    let mut image = AlignedBuf::zeroed(out.data.len())
-        .ok_or_else(|| OpError::failed("no memory for the padded image"))?;
+    let size = out.data.len();
+    let mut image = AlignedBuf::zeroed(size).ok_or(OpError::OutOfMemory(size))?;
     pad(args, &input, &before, &input.zero_point().to_le_bytes(), &wide.dims(nchw), &mut image)?;
     let deep = Image::of(out.dims(), nchw)?;
     let walk = batches_to_pixels(deep, wide, blocks(args)?, nchw).reversed();

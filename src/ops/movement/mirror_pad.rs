@@ -85,9 +85,8 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
         let (outer, inner, dim) = (outer as i64, inner as i64, i64::from(dims[axis]));
         dims[axis] = out.dims()[axis];
         let row = inner * i64::from(dims[axis]);
-        let mut wider = byte_size(out.info.ty, &dims)
-            .and_then(AlignedBuf::zeroed)
-            .ok_or_else(|| OpError::failed("no memory for padding"))?;
+        let size = byte_size(out.info.ty, &dims).unwrap_or(usize::MAX);
+        let mut wider = AlignedBuf::zeroed(size).ok_or(OpError::OutOfMemory(size))?;
         let (before, after) = (i64::from(before), i64::from(after));
         let parts = [
             (before, before - 1 + offset, -1, 0),

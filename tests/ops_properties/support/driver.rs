@@ -118,6 +118,8 @@ fn same(operation: OperationType, got: &Value, want: &Value) -> bool {
     use OperationType::*;
     let is_near = match operation {
         CONV_2D | DEPTHWISE_CONV_2D | FULLY_CONNECTED => 1e-4,
+        BIDIRECTIONAL_SEQUENCE_LSTM | LSTM | UNIDIRECTIONAL_SEQUENCE_LSTM => 1e-4,
+        BIDIRECTIONAL_SEQUENCE_RNN | RNN | SVDF | UNIDIRECTIONAL_SEQUENCE_RNN => 1e-4,
         EXP | LOGISTIC | TANH | ELU | SOFTMAX | LOG_SOFTMAX => 2e-6,
         L2_NORMALIZATION | LOCAL_RESPONSE_NORMALIZATION | INSTANCE_NORMALIZATION => 2e-6,
         _ => 0.0,

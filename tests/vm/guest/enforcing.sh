@@ -93,6 +93,9 @@ prepare() {
   mount -t tmpfs -o mode=755 data /data || fail "no tmpfs"
   mkdir -p /data/app /data/data/app /data/local/tmp /data/system /data/vendor/nnhal
   mv /bin/nnhal /bin/rsb_service /data/app
+  # The driver maps it. What the host shares has one label for its files and for its file system, as nothing on a device has.
+  cp "$model" /data/app
+  model=/data/app/${model##*/}
   chown app:app /data/data/app
   chown shell:shell /data/local/tmp
   chown system:system /data/system
