@@ -101,10 +101,11 @@ fn steps(graph: &Graph, team: Team, control: &Control) -> Result<Vec<Step>, Back
         control.yield_point()?;
         let mut cost = 0;
         let fits = |node: &&Node| {
-            cost += CALL + constants(graph, node);
+            cost = CALL.saturating_add(constants(graph, node)).saturating_add(cost);
             cost <= TOGETHER
         };
-        let count = rest.iter().take_while(fits).count();
+        // One thread looks at no call but the next.
+        let count = if team.threads() == 1 { 0 } else { rest.iter().take_while(fits).count() };
         // A byte takes about a nanosecond.
         let alone = Duration::from_nanos(cost.min(TOGETHER) as u64);
         if count < 2 || team.threads_for(alone) == 1 {
