@@ -1,7 +1,7 @@
 //! What is saved and loaded, how it is laid out in files, and the hashes that tell it from anything else.
 
 use super::CacheError;
-use crate::memory::{Mapping, Weights};
+use crate::memory::{checksum_share, Mapping, Weights};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
@@ -28,25 +28,48 @@ pub struct Loaded {
 /// Bytes of the salt that the first model cache begins with.
 pub const SALT: usize = 16;
 
-/// What the first model cache begins with: a salt, the number of data caches, and the length of each.
-pub fn head(salt: &[u8; SALT], data: &[Parts]) -> Vec<u8> {
+/// What a data cache must be like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataFacts {
+    pub len: u64,
+    /// Of its bytes. It tells what was lost, as when a client cuts a file that is just being written, not what was forged.
+    pub checksum: u64,
+}
+
+/// What the data caches of `data` are like.
+pub fn data_facts(data: &[Parts]) -> Result<Vec<DataFacts>, CacheError> {
+    let facts = |parts: &Parts| {
+        let mut checksum = 0u64;
+        for_each_part(parts, |start, bytes| {
+            checksum = checksum.wrapping_add(checksum_share(start, bytes));
+            Ok(())
+        })?;
+        Ok(DataFacts { len: data_len(parts), checksum })
+    };
+    data.iter().map(facts).collect()
+}
+
+/// What the first model cache begins with: a salt, the number of data caches, and the facts of each.
+pub fn head(salt: &[u8; SALT], data: &[DataFacts]) -> Vec<u8> {
     let mut head = salt.to_vec();
     head.extend((data.len() as u64).to_le_bytes());
-    data.iter().for_each(|parts| head.extend(data_len(parts).to_le_bytes()));
+    data.iter()
+        .flat_map(|facts| [facts.len, facts.checksum])
+        .for_each(|number| head.extend(number.to_le_bytes()));
     head
 }
 
 pub fn head_len(data_files: usize) -> usize {
-    SALT + 8 * (1 + data_files)
+    SALT + 8 * (1 + 2 * data_files)
 }
 
-/// The lengths that a head says; `None` where there is none.
-pub fn data_lens(model: &[u8]) -> Option<Vec<u64>> {
+/// What a head says of the data caches; `None` where there is none.
+pub fn facts_of_head(model: &[u8]) -> Option<Vec<DataFacts>> {
     let mut numbers = model.get(SALT..)?.chunks_exact(8).map_while(|bytes| bytes.try_into().ok());
     let mut number = || numbers.next().map(u64::from_le_bytes);
     let count = number()?;
     // No longer than what is there, whatever it says.
-    (0..count).map(|_| number()).collect()
+    (0..count).map(|_| Some(DataFacts { len: number()?, checksum: number()? })).collect()
 }
 
 /// Over the number of model cache files, and the length and bytes of each. The first begins with `head`.
@@ -64,15 +87,10 @@ pub fn hash<M: AsRef<[u8]>>(head: &[u8], models: &[M]) -> [u8; 32] {
 
 /// Tells a compiled model from others that a client saves under one token. A client that makes two look the same deceives
 /// only itself: a real hash proves what is loaded.
-pub fn identify(content: Content) -> Result<u64, CacheError> {
-    let mut id = content.models.iter().fold(0, |id, model| farmhash::hash64_with_seeds(model, id, 0));
-    for parts in content.data {
-        for_each_part(parts, |start, bytes| {
-            id = farmhash::hash64_with_seeds(bytes, id, start);
-            Ok(())
-        })?;
-    }
-    Ok(id)
+pub fn identify(models: &[Vec<u8>], data: &[DataFacts]) -> u64 {
+    let id = models.iter().fold(0, |id, model| farmhash::hash64_with_seeds(model, id, 0));
+    data.iter()
+        .fold(id, |id, facts| farmhash::hash64_with_seeds(&facts.checksum.to_le_bytes(), id, facts.len))
 }
 
 /// Over the bytes of all data caches.

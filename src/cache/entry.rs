@@ -31,7 +31,7 @@ pub struct Record {
     pub hash: [u8; 32],
     pub model_len: u64,
     pub data_len: u64,
-    /// Of the data cache, in the driver's own store only: a client's is not proven.
+    /// Of the data cache, in the driver's own store only: a client's has a checksum, no proof.
     pub data_hash: Option<[u8; 32]>,
     /// Tells models apart: under one token, only files of the same model are remembered.
     pub model: u64,

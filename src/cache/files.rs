@@ -4,7 +4,7 @@
 //! client. No thread of a driver reads a file that another writes. The hash of the model and the stamp of the data
 //! show whether others write meanwhile.
 
-use super::content::{data_len, for_each_part, Content, Parts};
+use super::content::{data_len, for_each_part, Content, DataFacts, Parts};
 use super::mapped::Mapped;
 use super::{CacheError, FileId};
 use crate::memory::{check_blocking, guarded_len, stamp_start, Mapping, MemoryError};
@@ -196,11 +196,11 @@ impl Lock<'_> {
         self.files.models.iter().zip(lens).map(read).collect()
     }
 
-    /// The first bytes of each data cache, as many as `lens` says, mapped: for files that only this driver writes.
-    pub fn map_data(&self, lens: &[u64]) -> Result<Vec<Arc<Mapping>>, CacheError> {
+    /// The first bytes of each data cache, as many as `facts` say, mapped: for files that only this driver writes.
+    pub fn map_data(&self, facts: &[DataFacts]) -> Result<Vec<Arc<Mapping>>, CacheError> {
         let files = self.files.data.iter().zip(self.data_identities());
-        let map = |((file, identity), &len): ((&File, &FileId), &u64)| {
-            let mapping = match usize::try_from(len) {
+        let map = |((file, identity), facts): ((&File, &FileId), &DataFacts)| {
+            let mapping = match usize::try_from(facts.len) {
                 Ok(0) => return Mapping::anonymous(0).map(Arc::new).map_err(CacheError::Data),
                 Ok(len) => Mapping::guarded(file.as_fd(), len),
                 Err(_) => return Err(CacheError::Changed),
@@ -209,13 +209,13 @@ impl Lock<'_> {
             self.in_use.mapped.insert(*identity, &mapping);
             Ok(mapping)
         };
-        files.zip(lens).map(map).collect()
+        files.zip(facts).map(map).collect()
     }
 
-    /// Private copies of the first bytes of each data cache, as many as `lens` says. They must have been written together
-    /// with what begins with `salt`: from here on the files may change, or vanish.
-    pub fn copy_data(&self, lens: &[u64], salt: &[u8]) -> Result<Vec<Arc<Mapping>>, CacheError> {
-        self.files.data.iter().zip(lens).map(|(file, &len)| copy_data(file, len, salt)).collect()
+    /// Private copies of the first bytes of each data cache, which must be like `facts`: from here on the files may change,
+    /// or vanish.
+    pub fn copy_data(&self, facts: &[DataFacts]) -> Result<Vec<Arc<Mapping>>, CacheError> {
+        self.files.data.iter().zip(facts).map(|(file, facts)| copy_data(file, facts)).collect()
     }
 }
 
@@ -232,20 +232,13 @@ fn write_data(file: &File, parts: &Parts, salt: &[u8]) -> Result<(), CacheError>
     file.sync_data().map_err(io)
 }
 
-fn copy_data(file: &File, len: u64, salt: &[u8]) -> Result<Arc<Mapping>, CacheError> {
-    let io = |why| CacheError::Io { what: "data", why };
-    let Some(stamp_at) = stamp_start(len).filter(|_| len > 0) else {
-        return Mapping::anonymous(0).map(Arc::new).map_err(CacheError::Data);
+fn copy_data(file: &File, facts: &DataFacts) -> Result<Arc<Mapping>, CacheError> {
+    let len = usize::try_from(facts.len).map_err(|_| CacheError::Changed)?;
+    let (copy, checksum) = match len {
+        0 => (Mapping::anonymous(0).map_err(CacheError::Data)?, 0),
+        _ => Mapping::private_copy(file, len).map_err(CacheError::Data)?,
     };
-    let bytes = usize::try_from(len).map_err(|_| CacheError::Changed)?;
-    let copy = Mapping::private_copy(file, bytes).map_err(CacheError::Data)?;
-    // Afterwards: who writes the file anew meanwhile empties it first, and stamps it last.
-    let mut stamp = [0; STAMP];
-    let whole = file.metadata().map_err(io)?.len() >= data_file_len(len)?;
-    if !whole || file.read_exact_at(&mut stamp, stamp_at).is_err() || !salt.starts_with(&stamp) {
-        return Err(CacheError::DataChanged);
-    }
-    Ok(Arc::new(copy))
+    (checksum == facts.checksum).then(|| Arc::new(copy)).ok_or(CacheError::DataChanged)
 }
 
 impl Drop for Lock<'_> {

@@ -2,11 +2,12 @@
 //!
 //! The files that a client hands over are its own: it may change them at any moment. So the registry, which is ours,
 //! remembers for each client and token the hash of the model cache, and only what has that hash is ever parsed. The
-//! data cache is not proven at all, and must not matter but for values.
+//! data cache has a checksum there, which finds accidents: clients cut and write anew a file that another of their
+//! threads has us write. It is no proof, so the data cache must not matter but for values.
 //!
 //! What is saved, in this order, so that a crash at any point leaves a miss and never a wrong hit:
-//! 1. The first model cache begins with a salt, so that no two saves have the same hash, and with the lengths of the data
-//!    caches. The hash, over all model caches, is computed in memory.
+//! 1. The first model cache begins with a salt, so that no two saves have the same hash, and with the lengths and
+//!    checksums of the data caches. The hash, over all model caches, is computed in memory.
 //! 2. The registry records it, durably. From here on no earlier files fit.
 //! 3. The model caches are emptied, then the data caches written and synced, then the model caches written. They are the
 //!    last to be whole, and need no sync: what a power cut leaves of them has the hash or has not.
@@ -49,7 +50,7 @@ pub use registry::Registry;
 pub use store::Store;
 pub use table::Limits;
 
-use content::{data_len, data_lens, hash, hash_data, head, head_len, identify, salt, same, SALT};
+use content::{data_facts, facts_of_head, hash, hash_data, head, head_len, identify, salt, same, SALT};
 use files::{FilesInUse, LastChange, Lock};
 use std::path::Path;
 
@@ -135,19 +136,20 @@ impl Cache {
 
     /// Writes files that are locked; gives what entries were dropped for it.
     fn write(&self, key: &Key, lock: &Lock, content: Content) -> Result<Vec<Key>, CacheError> {
-        let head = head(&salt::<SALT>()?, content.data);
+        let facts = data_facts(content.data)?;
+        let head = head(&salt::<SALT>()?, &facts);
         let model_len = content.models.iter().fold(head.len(), |len, model| len.saturating_add(model.len()));
         if model_len > MAX_MODEL_BYTES {
             return Err(CacheError::TooLarge(model_len));
         }
         let (file, id) = match self.owns_files {
             true => (FileId::STORE, 0),
-            false => (lock.first_model(), identify(content)?),
+            false => (lock.first_model(), identify(content.models, &facts)),
         };
         let record = Record {
             hash: hash(&head, content.models),
             model_len: model_len as u64,
-            data_len: content.data.iter().map(data_len).fold(0, u64::saturating_add),
+            data_len: facts.iter().map(|facts| facts.len).fold(0, u64::saturating_add),
             data_hash: if self.owns_files { Some(hash_data(content.data)?) } else { None },
             model: id,
         };
@@ -177,16 +179,16 @@ impl Cache {
         }
         let records: Vec<_> = entries.iter().map(|entry| entry.record).collect();
         let (mut models, i) = self.read(&lock, &records)?;
-        let lens = data_lens(&models[0]).ok_or(CacheError::Changed)?;
-        if lens.len() != files.counts().1 {
+        let facts = facts_of_head(&models[0]).ok_or(CacheError::Changed)?;
+        if facts.len() != files.counts().1 {
             return Err(CacheError::Changed);
         }
         let data = match self.owns_files {
-            true => lock.map_data(&lens)?,
-            false => lock.copy_data(&lens, &models[0])?,
+            true => lock.map_data(&facts)?,
+            false => lock.copy_data(&facts)?,
         };
         self.registry.used(&entries[i]);
-        models[0].drain(..head_len(lens.len()));
+        models[0].drain(..head_len(facts.len()));
         Ok(Loaded { models, data })
     }
 

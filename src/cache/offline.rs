@@ -2,7 +2,7 @@
 //!
 //! Must make nothing: it opens what there is, and fails where there is nothing.
 
-use super::content::{data_lens, hash};
+use super::content::{facts_of_head, hash, DataFacts};
 use super::entry::Entry;
 use super::files::data_file_len;
 use super::store::{is_ours, path, paths, remove, DATA, MODEL, STORE};
@@ -105,7 +105,7 @@ impl Recorded {
         let models: Vec<_> = (0..count).map(|i| path(MODEL, i)).collect();
         let record = &entry.record;
         let (mut faults, lens) = match read_models(&models, record.model_len) {
-            Ok(found) if hash(&[], &found) == record.hash => (Vec::new(), data_lens(&found[0])),
+            Ok(found) if hash(&[], &found) == record.hash => (Vec::new(), facts_of_head(&found[0]).map(lens)),
             Ok(_) => (vec![line(&models[0], OTHER)], None),
             Err((path, why)) => (vec![line(path, &why)], None),
         };
@@ -128,6 +128,11 @@ impl Recorded {
         }
         faults
     }
+}
+
+/// The lengths of data caches.
+fn lens(facts: Vec<DataFacts>) -> Vec<u64> {
+    facts.iter().map(|facts| facts.len).collect()
 }
 
 const OTHER: &str = "it is not what was saved: its hash is another";

@@ -116,13 +116,24 @@ fn a_changed_model_cache_is_refused() {
 }
 
 #[test]
-fn data_may_change_but_not_go_missing() {
+fn data_that_were_changed_or_lost_are_refused_and_what_follows_them_is_nothing() {
     let (cache, pair) = saved();
-    pair.data.write_all_at(b"others", 64).unwrap();
     pair.data.set_len(100_000).unwrap();
-    assert_eq!(bytes_of(&cache.load(&key(1, 1), &pair.files()).unwrap().data[0])[64..], *b"otherss");
+    pair.data.write_all_at(b"more", 71).unwrap();
+    assert_eq!(load(&cache, &key(1, 1), &pair).unwrap(), MODEL);
+    for at in [0, 4, 5, 63, 64, 70] {
+        let mut byte = [0];
+        pair.data.read_exact_at(&mut byte, at).unwrap();
+        pair.data.write_all_at(&[byte[0] ^ 1], at).unwrap();
+        assert!(matches!(load(&cache, &key(1, 1), &pair), Err(CacheError::DataChanged)), "byte {at}");
+        pair.data.write_all_at(&byte, at).unwrap();
+    }
     pair.data.set_len(70).unwrap();
     assert!(matches!(load(&cache, &key(1, 1), &pair), Err(CacheError::Data(_))));
+    // What a client leaves that opens the file to save anew, while it is just being written for another of its threads.
+    pair.data.set_len(0).unwrap();
+    pair.data.set_len(100_000).unwrap();
+    assert!(matches!(load(&cache, &key(1, 1), &pair), Err(CacheError::DataChanged)));
 }
 
 #[test]

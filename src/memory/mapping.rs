@@ -79,11 +79,15 @@ impl Mapping {
         })
     }
 
-    /// A private copy of the first `len` bytes of `file`, which serves wherever client memory does, to read. It is made by
-    /// several threads where that pays.
-    pub fn private_copy(file: &File, len: usize) -> Result<Self, MemoryError> {
-        let copy = pages::filled(len, |bytes| pages::copy_file(file, bytes))?;
-        Ok(Mapping::private(len, copy))
+    /// A private copy of the first `len` bytes of `file`, which serves wherever client memory does, to read; and the copy's
+    /// checksum, as [`super::checksum_share`] has it. It is made by several threads where that pays.
+    pub fn private_copy(file: &File, len: usize) -> Result<(Self, u64), MemoryError> {
+        let mut sum = 0;
+        let copy = pages::filled(len, |bytes| {
+            sum = pages::copy_file(file, bytes)?;
+            Ok(())
+        })?;
+        Ok((Mapping::private(len, copy), sum))
     }
 
     /// Private pages as a mapping, to be read.

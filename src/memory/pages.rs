@@ -4,6 +4,7 @@
 
 use super::access::Access;
 use super::budget::Counted;
+use super::checksum;
 use super::file::{self, Announced, Direction, DmaBuf};
 use super::guard::Region;
 use super::kernel::page_size;
@@ -169,9 +170,9 @@ pub(super) fn filled(
     Ok((pages, counted))
 }
 
-/// Reads the start of `file` into all of `bytes`; large parts on threads of their own, as most of the time goes into
-/// making the pages.
-pub(super) fn copy_file(file: &File, bytes: &mut [u8]) -> std::io::Result<()> {
+/// Reads the start of `file` into all of `bytes`, and gives their checksum; large parts on threads of their own, as most of
+/// the time goes into making the pages.
+pub(super) fn copy_file(file: &File, bytes: &mut [u8]) -> std::io::Result<u64> {
     const PART: usize = 2 << 20;
     const MOST_THREADS: usize = 4;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -179,21 +180,33 @@ pub(super) fn copy_file(file: &File, bytes: &mut [u8]) -> std::io::Result<()> {
     let part = bytes.len().div_ceil(threads).max(1);
     std::thread::scope(|scope| {
         let mut others = Vec::new();
-        let mut result = Ok(());
+        let mut result = Ok(0u64);
         for (i, part_bytes) in bytes.chunks_mut(part).enumerate() {
             let start = (i * part) as u64;
             if i + 1 == threads {
-                result = file.read_exact_at(part_bytes, start);
+                result = copy_part(file, start, part_bytes);
                 break;
             }
-            let read = move || file.read_exact_at(part_bytes, start);
+            let read = move || copy_part(file, start, part_bytes);
             others.push(std::thread::Builder::new().name("nnhal-load".into()).spawn_scoped(scope, read)?);
         }
         for other in others {
-            result = result.and(other.join().unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into())));
+            let share = other.join().unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()))?;
+            result = result.map(|sum| sum.wrapping_add(share));
         }
         result
     })
+}
+
+/// Reads bytes from `start` on, and adds each few up while they are in the processor's cache.
+fn copy_part(file: &File, start: u64, bytes: &mut [u8]) -> std::io::Result<u64> {
+    const STRETCH: usize = 128 << 10;
+    let mut sum = 0u64;
+    for (bytes, start) in bytes.chunks_mut(STRETCH).zip((start..).step_by(STRETCH)) {
+        file.read_exact_at(bytes, start)?;
+        sum = sum.wrapping_add(checksum::share(start, bytes));
+    }
+    Ok(sum)
 }
 
 /// Why the kernel did not map a file for `access`.

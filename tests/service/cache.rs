@@ -139,19 +139,29 @@ fn a_changed_model_cache_or_token_is_a_general_failure() {
 }
 
 #[test]
-fn a_changed_data_cache_changes_values_only() {
+fn a_changed_data_cache_is_a_general_failure() {
     let harness = Harness::new();
-    let input = [1.0; 32];
+    for seed in 0..10 {
+        let cache = Cache::new(1);
+        let model = save(harness.device(), &layer(), &cache);
+        append(&cache.data, &mut Noise(seed));
+        let loaded = load(harness.device(), &cache).1.expect("what follows the data is of no matter");
+        assert_eq!(execute(&loaded, &[1.0; 32]), execute(&model, &[1.0; 32]));
+        // Among the weights.
+        flip(&cache.data, 32 * 32 * 4, &mut Noise(seed));
+        assert_general_failure(harness.device(), &cache, "a bit");
+    }
+}
+
+#[test]
+fn a_forged_data_cache_changes_values_only() {
+    let harness = Harness::new();
     for seed in 0..10 {
         let cache = Cache::new(1);
         save(harness.device(), &layer(), &cache);
-        // Among the weights; what follows is padding.
-        flip(&cache.data, 32 * 32 * 4, &mut Noise(seed));
-        let (_, model) = load(harness.device(), &cache);
-        execute(&model.expect("the data cache is not proven"), &input).unwrap();
-        append(&cache.data, &mut Noise(seed));
-        let (_, model) = load(harness.device(), &cache);
-        execute(&model.expect("the data cache is not proven"), &input).unwrap();
+        (0..20).for_each(|_| forge(&cache.data, Noise(seed).below(32 * 32 / 4) * 16));
+        let model = load(harness.device(), &cache).1.expect("the checksum is what it was");
+        execute(&model, &[1.0; 32]).unwrap();
     }
 }
 
