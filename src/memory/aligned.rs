@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 pub struct AlignedBuf {
     storage: Storage,
     len: usize,
-    counted: Option<Counted>,
+    _counted: Option<Counted>,
 }
 
 enum Storage {
@@ -31,17 +31,20 @@ struct Block([u8; 64]);
 impl AlignedBuf {
     /// `len` zeroed bytes; `None` where the memory cannot be had, for lengths may be a client's choice.
     pub fn zeroed(len: usize) -> Option<Self> {
-        let count = len.div_ceil(64);
-        let mut buf = AlignedBuf::default();
-        if count > 0 {
-            buf.counted = Some(Counted::take(count.checked_mul(size_of::<Block>())?)?);
-        }
-        buf.storage = match len {
+        let bytes = len.checked_next_multiple_of(size_of::<Block>())?;
+        let counted = if bytes > 0 { Some(Counted::take(bytes)?) } else { None };
+        Some(AlignedBuf { _counted: counted, ..Self::uncounted(len)? })
+    }
+
+    /// The same of the driver's own, for buffers whose number and length no client chooses.
+    pub fn uncounted(len: usize) -> Option<Self> {
+        let storage = match len {
             WORTHWHILE.. => Storage::Pages(ZeroedPages::new(len)?),
-            _ => Storage::Blocks(bytemuck::allocation::try_zeroed_slice_box(count).ok()?),
+            _ => Storage::Blocks(
+                bytemuck::allocation::try_zeroed_slice_box(len.div_ceil(size_of::<Block>())).ok()?,
+            ),
         };
-        buf.len = len;
-        Some(buf)
+        Some(AlignedBuf { storage, len, _counted: None })
     }
 
     /// As [`AlignedBuf::zeroed`], of pages that are shared with other buffers; of its own where those have no room left.
@@ -50,7 +53,7 @@ impl AlignedBuf {
             return Self::zeroed(len);
         };
         let counted = Some(Counted::take(part.bytes().len())?);
-        Some(AlignedBuf { storage: Storage::Part(part), len, counted })
+        Some(AlignedBuf { storage: Storage::Part(part), len, _counted: counted })
     }
 
     /// A copy of `bytes`; `None` where the memory cannot be had.

@@ -1,15 +1,16 @@
 //! Where the inputs of a convolution's output pixels lie.
 //!
-//! The taps of a filter's row touch pixels beside each other, unless it is dilated: they are one segment of inputs. Where a
-//! patch reaches beyond the image, or what is read is padded, the lines of the image that a block of pixels needs are copied
-//! with what is beside them; otherwise they are read in place. So a filter costs a copy of the lines at most, not of each
-//! patch.
+//! The taps of a filter's row touch pixels beside each other, unless it is dilated: they are one segment of inputs. Where such
+//! a segment reaches beyond the image, or what is read is padded, the lines of the image that a block of pixels needs are
+//! copied with what is beside them; otherwise they are read in place. So a filter costs a copy of the lines at most, not of
+//! each patch. Each tap of a dilated filter is a segment of its own, which lies in the image or beside it.
 
 use super::packed::Shape;
-use super::scratch::{room, Scratch};
+use super::scratch::Scratch;
 use crate::backend::cpu::kernels::kernel::Lines;
 use crate::memory::View;
 use crate::ops::conv::ConvGeometry;
+use crate::ops::image::Window;
 use crate::ops::OpError;
 use bytemuck::AnyBitPattern;
 use std::ops::Range;
@@ -56,7 +57,12 @@ pub fn is_matrix(geometry: &ConvGeometry) -> bool {
 
 /// Whether all lines of an image are copied of which each row of the filter reads `slack` elements beyond its inputs.
 pub fn copies(geometry: &ConvGeometry, slack: usize) -> bool {
-    (geometry.width.pad_before, geometry.width.pad_after) != (0, 0) || slack > 0
+    slack > 0 || (is_padded(&geometry.width) && is_one_piece(geometry))
+}
+
+/// Whether patches reach beyond the image.
+fn is_padded(window: &Window) -> bool {
+    (window.pad_before, window.pad_after) != (0, 0)
 }
 
 impl<T: AnyBitPattern + Send + Sync> Image<T> {
@@ -88,9 +94,19 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
         self.geometry.height.cells_under(rows)
     }
 
-    /// Bytes that an output pixel adds to those read.
+    /// Bytes that an output pixel adds to those read and written.
     pub fn bytes_per_pixel(&self) -> usize {
-        self.inputs().saturating_mul(size_of::<T>()) / self.pixels().max(1)
+        let read = self.inputs() / self.pixels().max(1);
+        let copied = match self.copies() {
+            // Written, and read again.
+            true => {
+                self.line(self.geometry.width.output).saturating_mul(self.fresh())
+                    / self.geometry.width.output
+                    * 2
+            }
+            false => 0,
+        };
+        read.saturating_add(copied).saturating_mul(size_of::<T>())
     }
 
     /// Cells that a filter's row reaches over.
@@ -120,8 +136,14 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
         if even && width.output >= 16 {
             return self.pixels_in_row(bytes).min(most).min(left);
         }
-        let line = self.line(width.output).saturating_mul(size_of::<T>());
-        let rows = (bytes / line.max(1)).saturating_sub(height.kernel) / self.fresh();
+        let (line, fresh) = match self.copies() {
+            true => (self.line(width.output), self.fresh()),
+            false => {
+                (width.input.saturating_mul(self.geometry.input.channels), height.kernel.min(height.stride))
+            }
+        };
+        let line = line.saturating_mul(size_of::<T>());
+        let rows = (bytes / line.max(1)).saturating_sub(height.kernel) / fresh;
         match rows {
             0 => self.pixels_in_row(bytes).min(most).min(left),
             _ => most.min(rows.saturating_mul(width.output)),
@@ -147,7 +169,8 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
     /// Whether pixels lie at one distance from each other.
     pub fn is_even(&self, pixels: Range<usize>) -> bool {
         let width = self.geometry.width.output;
-        pixels.start / width == (pixels.end - 1) / width
+        let lies_in_image = self.copies() || !is_padded(&self.geometry.width);
+        lies_in_image && pixels.start / width == (pixels.end - 1) / width
     }
 
     /// Points to the inputs of some output pixels, of which there is at least one.
@@ -183,12 +206,22 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
             }
             let (start, end) =
                 (pixels.start.max(row * width.output), pixels.end.min((row + 1) * width.output));
-            let (cell, step) = (start % width.output * width.stride - lines.first, width.stride * channels);
+            let first = start % width.output * width.stride;
             for (segment, pointers) in scratch.pointers.chunks_exact_mut(pixels.len()).enumerate() {
                 let (base, tap) = (bases[segment / taps], segment % taps * width.dilation);
-                let first = base.wrapping_add((cell + tap) * channels);
                 let pointers = &mut pointers[start - pixels.start..end - pixels.start];
-                pointers.iter_mut().enumerate().for_each(|(i, to)| *to = first.wrapping_add(i * step));
+                let cells = (first + tap..).step_by(width.stride);
+                if self.copies() {
+                    let at = |cell: usize| base.wrapping_add((cell - lines.first) * channels);
+                    pointers.iter_mut().zip(cells).for_each(|(to, cell)| *to = at(cell));
+                } else {
+                    let inside = width.pad_before..width.pad_before + width.input;
+                    let at = |cell: usize| match inside.contains(&cell) {
+                        true => base.wrapping_add((cell - inside.start) * channels),
+                        false => lines.start,
+                    };
+                    pointers.iter_mut().zip(cells).for_each(|(to, cell)| *to = at(cell));
+                }
             }
         }
         Ok(())
@@ -211,22 +244,16 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
         let len =
             if self.copies() { self.line(columns.len()) } else { width.input * self.geometry.input.channels };
         // One line of nothing but what lies beside the image.
-        let beside = (height.pad_before, height.pad_after) != (0, 0);
+        let beside = is_padded(height) || is_padded(width);
         let count = copied + usize::from(beside);
         let bytes = len.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_mul(count));
-        room(&mut scratch.lines, bytes.unwrap_or(usize::MAX))?;
+        scratch.lines.make(bytes.unwrap_or(usize::MAX))?;
         let (start, first) = (scratch.lines.as_mut_ptr().cast::<T>(), columns.start * width.stride);
         if beside {
             // SAFETY: there is room for at least this line.
             (0..len).for_each(|i| unsafe { start.add(i).write(self.pad) });
         }
-        Ok(Copies {
-            start,
-            len,
-            count,
-            next: usize::from(beside),
-            first: if self.copies() { first } else { 0 },
-        })
+        Ok(Copies { start, len, count, next: usize::from(beside), first })
     }
 }
 

@@ -3,6 +3,7 @@
 use super::micro::MAX_ROWS;
 use crate::memory::{AlignedBuf, Counted};
 use crate::ops::OpError;
+use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 
 /// Memory of a task.
@@ -10,7 +11,7 @@ pub struct Scratch<T> {
     /// Where inputs lie, `[segment][row]`.
     pub pointers: Pointers<T>,
     /// Lines of an image with what is beside it.
-    pub lines: AlignedBuf,
+    pub lines: Room,
     /// Rows that do not lie as they are needed.
     pub patches: AlignedBuf,
 }
@@ -19,7 +20,7 @@ impl<T> Scratch<T> {
     pub fn new() -> Self {
         let pointers =
             Pointers { few: [std::ptr::null(); MAX_ROWS], many: Vec::new(), count: 0, counted: None };
-        Scratch { pointers, lines: AlignedBuf::default(), patches: AlignedBuf::default() }
+        Scratch { pointers, lines: Room::default(), patches: AlignedBuf::default() }
     }
 }
 
@@ -62,6 +63,56 @@ impl<T> DerefMut for Pointers<T> {
     }
 }
 
+/// Bytes of the buffer that a thread keeps, of the driver's own memory: as many as lines mostly take. To have new pages made
+/// for each task can take longer than the task.
+const KEPT: usize = 256 << 10;
+
+thread_local! {
+    static LEFT: Cell<Option<AlignedBuf>> = const { Cell::new(None) };
+}
+
+/// Room for what a task writes before it reads it: what the thread's tasks before wrote there means nothing.
+#[derive(Default)]
+pub struct Room(AlignedBuf);
+
+impl Room {
+    /// Makes it at least `bytes` long.
+    pub fn make(&mut self, bytes: usize) -> Result<(), OpError> {
+        if self.0.len() < bytes {
+            *self = Room::default();
+            if bytes <= KEPT {
+                let left = LEFT.try_with(Cell::take).ok().flatten();
+                self.0 = left.or_else(|| AlignedBuf::uncounted(KEPT)).ok_or(OpError::OutOfMemory(KEPT))?;
+            }
+        }
+        room(&mut self.0, bytes)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        if self.0.len() == KEPT {
+            let kept = std::mem::take(&mut self.0);
+            // A thread that is ending keeps nothing.
+            let _ = LEFT.try_with(|left| left.set(Some(kept)));
+        }
+    }
+}
+
+impl Deref for Room {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl DerefMut for Room {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+}
+
 /// Makes a buffer at least `bytes` long. What it holds is lost.
 pub fn room(buffer: &mut AlignedBuf, bytes: usize) -> Result<(), OpError> {
     if buffer.len() < bytes {
@@ -91,4 +142,33 @@ pub unsafe fn gather<T>(
         *pointer = to;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Budget;
+
+    #[test]
+    fn a_thread_keeps_room_of_its_own_and_charges_nobody_for_it() {
+        let budget = Budget::new(64 << 20);
+        let _account = budget.on_account_of(1);
+        let made = |bytes| {
+            let mut room = Room::default();
+            room.make(bytes).unwrap();
+            assert!(room.len() >= bytes);
+            room.fill(7);
+            room
+        };
+        let kept = made(1000).as_ptr();
+        assert_eq!(made(KEPT).as_ptr(), kept, "what the thread has is used again");
+        let mut room = made(1);
+        assert_ne!(made(1).as_ptr(), room.as_ptr(), "but not twice at once");
+        assert_eq!(budget.private().held(), 0);
+        room.make(KEPT + 1).unwrap();
+        assert!(budget.private().held() > KEPT as u64, "beyond that it is the client's");
+        drop(room);
+        assert_eq!(budget.private().held(), 0);
+        std::thread::spawn(move || made(1).len()).join().unwrap();
+    }
 }
