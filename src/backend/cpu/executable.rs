@@ -17,7 +17,6 @@ use crate::scheduler::marks::{self, Phase};
 use crate::scheduler::{Activity, ThreadCache, Turn, Turns, Underway};
 use std::os::fd::OwnedFd;
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -192,7 +191,7 @@ fn cancel(waiting: &Waiting, control: &Control) {
     let why = match control.check() {
         Err(why) => why.into(),
         Ok(()) => {
-            control.cancelled.store(true, Ordering::Relaxed);
+            control.cancelled.set();
             BackendError::Cancelled
         }
     };
