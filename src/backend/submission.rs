@@ -172,8 +172,11 @@ impl End {
                 })?;
                 let wake = woken.clone();
                 let wait = Wait::Fenced(fence, Some(outcome), woken);
-                // It can only fail because it was written before: it wakes then.
-                Ok((wait, Arc::new(move || drop(wake.write(1)))))
+                let wake = move || {
+                    // It can only fail because it was written before: it wakes then.
+                    let _ = wake.write(1);
+                };
+                Ok((wait, Arc::new(wake)))
             }
         }
     }
