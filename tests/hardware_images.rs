@@ -8,7 +8,7 @@ use common::conv::Convolutions;
 use common::domains::{model_of, tensor, Device, FAILURE, INVALID};
 use common::fences::*;
 use common::images::{driver, Image, UNTOUCHED};
-use common::native_window::{handle, locks_of, Fault};
+use common::native_window::{handle, locks_of, set_busy, Fault, DEVICE};
 use common::process::wait_until;
 use common::*;
 use nnhal::aidl::*;
@@ -72,6 +72,58 @@ fn images_are_arguments_in_every_way_to_execute() {
             };
             in_every_way(&model, &request_of(&input, &output), &check);
             wait_until("it is let go of", || locks_of(&input.file).is_none());
+        }
+    }
+}
+
+/// A device may be busy with a buffer for as long as it likes: all turns at computing are there for others meanwhile.
+#[test]
+fn who_waits_for_a_busy_device_has_no_turn() {
+    let driver = driver();
+    let images = Convolutions::default();
+    let pixels = images.image(1);
+    let (width, height) = ((images.side * images.channels) as usize, images.side as usize);
+    // Each over a connection of its own, which has few calls at once.
+    let clients: Vec<_> = (0..4).map(|_| driver.connect()).collect();
+    let models: Vec<_> = clients.iter().map(|client| client.prepare(&images.model())).collect();
+    // One more than have a turn at once.
+    let count = 3;
+    for fenced in [false, true] {
+        set_busy(true);
+        let outputs: Vec<_> = (0..count).map(|_| Image::floats(width, height, 4 * width)).collect();
+        let busy: Vec<_> = outputs
+            .iter()
+            .zip(&models)
+            .map(|(output, model)| {
+                let mut input = Image::floats(width, height, 4 * width).with(&floats(&pixels));
+                input.fault = Fault::IsBusy;
+                let (request, model) = (request_of(&input, output), model.clone());
+                let execute = move || match fenced {
+                    true => {
+                        let fenced = model.executeFenced(&request, NO_FENCES, false, -1, -1, -1);
+                        assert_eq!(wait(&fenced.expect("launched"), PATIENCE), Some(true));
+                    }
+                    false => drop(model.executeSynchronously(&request, false, -1, -1).expect("executed")),
+                };
+                std::thread::spawn(execute)
+            })
+            .collect();
+        wait_until("all wait for the device", || DEVICE.lock().unwrap().waiting == count);
+        let (told, done) = std::sync::mpsc::channel();
+        let (plain, result) = request(&floats(&pixels), images.bytes());
+        let model = models[count].clone();
+        let other = std::thread::spawn(move || {
+            let executed = model.executeSynchronously(&plain, false, -1, -1);
+            told.send(executed.is_ok()).expect("somebody listens");
+        });
+        let served = done.recv_timeout(PATIENCE / 4);
+        set_busy(false);
+        assert_eq!(served, Ok(true), "fenced: {fenced}");
+        other.join().expect("no panic");
+        assert!(bytes_of(&result) == Convolutions::result(&pixels));
+        for (busy, output) in busy.into_iter().zip(outputs) {
+            busy.join().expect("no panic");
+            output.assert_holds(&Convolutions::result(&pixels), "afterwards");
         }
     }
 }

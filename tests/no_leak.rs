@@ -35,9 +35,10 @@ impl Drop for Process {
 fn daemon(socket: &Path) -> Process {
     let child = Command::new(env!("CARGO_BIN_EXE_nnhald"))
         .args(["--service", &format!("unix:{}", socket.display()), "--threads", "1", "--data", "none"])
-        // The allocator gives back what is freed, rather than keep some for each thread: what is left is held.
-        .envs([("MALLOC_ARENA_MAX", "1"), ("MALLOC_MMAP_THRESHOLD_", "65536")])
-        .env("MALLOC_TRIM_THRESHOLD_", "65536")
+        // It has its allocator give back what is freed; the environment must not do it in its place.
+        .env_remove("MALLOC_ARENA_MAX")
+        .env_remove("MALLOC_MMAP_THRESHOLD_")
+        .env_remove("MALLOC_TRIM_THRESHOLD_")
         .stderr(Stdio::null())
         .spawn()
         .expect("started");

@@ -9,8 +9,8 @@ use libfuzzer_sys::fuzz_target;
 use nnhal::fmq::codec::{OutputShape, RequestPacket, ResultPacket, QUANTUM};
 use nnhal::fmq::{Burst, Executor, Limit, Poller, PollingBudget, Queue, Reader, SharedQueue, Writer};
 use nnhal::memory::{Mapping, Memory};
+use nnhal::scheduler::Stop;
 use nnhal_fuzz::{bytes, next};
-use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ impl Executor for Answers {
         slots[..count].iter().map(memory).collect::<Result<_, _>>().map_err(|why| why.to_string())
     }
 
-    fn execute(&self, request: &RequestPacket, memories: &[Memory], _: &Arc<AtomicBool>) -> ResultPacket {
+    fn execute(&self, request: &RequestPacket, memories: &[Memory], _: &Arc<Stop>) -> ResultPacket {
         assert_eq!(request.slots.len(), memories.len());
         let shape = OutputShape { sufficient: request.measure, dims: vec![7; self.dims] };
         ResultPacket { shapes: vec![shape; memories.len()], ..ResultPacket::bare(0) }

@@ -21,7 +21,7 @@ mod synchronous;
 pub use crate::memory::{ClientMemory, ClientMemoryKind, DeviceMemory, Memory};
 pub use crate::model::{Argument, Extension, ExtensionOperand, ExtensionOperandType, Request};
 pub use crate::scheduler::{
-    boottime_ns, Activity, Control, Load, Noted, OperationId, Priority, Recorder, Span, Underway,
+    boottime_ns, Activity, Control, Load, Noted, OperationId, Priority, Recorder, Span, Stop, Underway,
 };
 pub use asynchronous::Asynchronous;
 pub use description::{Description, KernelName, Peaks, StepDescription, SubgraphDescription, ValuePlace};

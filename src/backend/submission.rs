@@ -4,11 +4,14 @@
 
 use super::BackendError;
 use crate::ops::{Interrupt, OpError};
-use crate::scheduler::{boottime_ns, Control, Event, Watcher};
+use crate::scheduler::{Control, Event, Wake, Watcher};
 use crate::tensor::Dims;
+use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{channel, Receiver};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What became of an output.
@@ -42,10 +45,11 @@ pub struct Pending {
 
 type Cancel = Arc<dyn Fn() + Send + Sync>;
 type Callback = Box<dyn FnOnce(Result<Outcome, BackendError>) + Send>;
+type OutcomeOfFence = Box<dyn FnOnce() -> Result<Outcome, BackendError> + Send>;
 
 enum End {
     Promised(Arc<Promise>),
-    Fenced(OwnedFd, Box<dyn FnOnce() -> Result<Outcome, BackendError> + Send>),
+    Fenced(OwnedFd, OutcomeOfFence),
 }
 
 /// Ends a pending execution, on any thread. Dropped, it ends it as failed.
@@ -54,7 +58,6 @@ pub struct Completer(Arc<Promise>);
 #[derive(Default)]
 struct Promise {
     state: Mutex<State>,
-    ended: Condvar,
 }
 
 #[derive(Default)]
@@ -66,8 +69,6 @@ enum State {
     Told,
 }
 
-/// How often a call that waits looks whether its client is still there.
-const LOOK: Duration = Duration::from_millis(20);
 /// How long a device may go on with an execution that was cancelled before it is given up.
 pub(crate) const GRACE: Duration = Duration::from_secs(1);
 
@@ -123,6 +124,8 @@ impl Pending {
     /// Waits for the outcome, as long as `control` allows. A device that does not stop soon after that is left to itself.
     pub(crate) fn wait(self, control: &Control) -> Result<Outcome, BackendError> {
         let Pending { end, cancel } = self;
+        let (mut wait, wake) = end.wait()?;
+        let _wakes = control.wakes(&wake);
         let mut given_up: Option<(Instant, OpError)> = None;
         loop {
             if given_up.is_none() {
@@ -134,14 +137,11 @@ impl Pending {
                 }
             }
             let patience = match &given_up {
-                Some((end, _)) => end.saturating_duration_since(Instant::now()),
-                None => {
-                    let left = control.deadline_ns.map(|at| at.saturating_sub(boottime_ns()));
-                    left.map_or(LOOK, |left| LOOK.min(Duration::from_nanos(left)))
-                }
+                Some((end, _)) => Some(end.saturating_duration_since(Instant::now())),
+                None => control.time_left(),
             };
-            if end.wait(patience) {
-                return match (end.outcome(), given_up) {
+            if let Some(outcome) = wait.once(patience) {
+                return match (outcome, given_up) {
                     // It stopped because it was asked to: the client hears why.
                     (Err(BackendError::Cancelled), Some((_, why))) => Err(why.into()),
                     (outcome, _) => outcome,
@@ -155,35 +155,65 @@ impl Pending {
 }
 
 impl End {
-    /// Waits for the end, for so long at most; tells whether it came.
-    fn wait(&self, patience: Duration) -> bool {
+    /// For a thread that waits for the end, and what wakes that thread before.
+    fn wait(self) -> Result<(Wait, Wake), BackendError> {
         match self {
             End::Promised(promise) => {
-                let state = promise.lock();
-                let pending = |state: &mut State| matches!(state, State::Pending);
-                let waited = promise.ended.wait_timeout_while(state, patience, pending);
-                !pending(&mut waited.unwrap_or_else(PoisonError::into_inner).0)
+                let (say, hear) = channel();
+                let wake = say.clone();
+                // Nobody hears what comes after the wait.
+                promise.tell(Box::new(move |outcome| drop(say.send(Some(outcome)))));
+                Ok((Wait::Promised(hear), Arc::new(move || drop(wake.send(None)))))
             }
-            End::Fenced(fence, _) => {
-                let mut fds = [PollFd::new(fence.as_fd(), PollFlags::POLLIN)];
-                let patience = PollTimeout::try_from(patience + Duration::from_millis(1));
-                // An error shows in the outcome.
-                !matches!(
-                    poll(&mut fds, patience.unwrap_or(PollTimeout::ZERO)),
-                    Ok(0) | Err(nix::Error::EINTR)
-                )
+            End::Fenced(fence, outcome) => {
+                let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+                let woken = EventFd::from_flags(flags).map(Arc::new).map_err(|why| {
+                    BackendError::Failed(format!("no descriptor to wait for a fence with: {why}"))
+                })?;
+                let wake = woken.clone();
+                let wait = Wait::Fenced(fence, Some(outcome), woken);
+                let wake = move || {
+                    // It can only fail because it was written before: it wakes then.
+                    let _ = wake.write(1);
+                };
+                Ok((wait, Arc::new(wake)))
             }
         }
     }
+}
 
-    /// The outcome, after the end.
-    fn outcome(self) -> Result<Outcome, BackendError> {
+/// A thread's wait for the end of an execution.
+enum Wait {
+    /// Hears `None` when it is to look up.
+    Promised(Receiver<Option<Result<Outcome, BackendError>>>),
+    Fenced(OwnedFd, Option<OutcomeOfFence>, Arc<EventFd>),
+}
+
+impl Wait {
+    /// The outcome, if the end comes in so long a time and before the thread is woken.
+    fn once(&mut self, patience: Option<Duration>) -> Option<Result<Outcome, BackendError>> {
         match self {
-            End::Promised(promise) => match std::mem::replace(&mut *promise.lock(), State::Told) {
-                State::Ended(outcome) => outcome,
-                _ => Err(BackendError::Failed("an execution ended without an outcome".into())),
+            Wait::Promised(hear) => match patience {
+                Some(patience) => hear.recv_timeout(patience).ok().flatten(),
+                None => hear.recv().ok().flatten(),
             },
-            End::Fenced(_, outcome) => outcome(),
+            Wait::Fenced(fence, outcome, woken) => {
+                let mut fds = [fence.as_fd(), woken.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+                let ms = patience.map(|patience| patience + Duration::from_millis(1));
+                let ms =
+                    ms.map_or(PollTimeout::NONE, |ms| PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX));
+                let polled = poll(&mut fds, ms);
+                let [ended, stopped] = fds.map(|fd| fd.any() != Some(false));
+                if matches!(polled, Ok(0) | Err(Errno::EINTR)) || !ended {
+                    if stopped {
+                        // So that it does not wake again.
+                        let _ = woken.read();
+                    }
+                    return None;
+                }
+                // An error shows in the outcome.
+                outcome.take().map(|outcome| outcome())
+            }
         }
     }
 }
@@ -210,7 +240,6 @@ impl Promise {
         match std::mem::replace(&mut *state, State::Told) {
             State::Pending => {
                 *state = State::Ended(outcome);
-                self.ended.notify_all();
             }
             State::Awaited(callback) => {
                 drop(state);

@@ -1,6 +1,8 @@
 //! Executions that end before, while and after somebody waits for them, or never.
 
 use super::*;
+use crate::scheduler::awake::{sleeps_through, WHILE};
+use crate::scheduler::boottime_ns;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -91,11 +93,49 @@ fn a_deadline_or_a_cancellation_asks_the_device_to_stop() {
             }
         });
         let control = Control { deadline_ns: (!cancelled).then_some(1), ..Control::default() };
-        control.cancelled.store(cancelled, Ordering::Relaxed);
+        if cancelled {
+            control.cancelled.set();
+        }
         let result = pending.wait(&control);
         let expected = if cancelled { BackendError::Cancelled } else { BackendError::DeadlinePassed };
         assert_eq!(result.unwrap_err().to_string(), expected.to_string());
         assert_eq!(asked.load(Ordering::Relaxed), 1);
+    }
+}
+
+#[test]
+fn who_waits_for_a_device_sleeps_until_there_is_a_reason_to_wake() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    for (fenced, orphaned) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (descriptor, signal) = fence();
+        let ends = Mutex::new(Some(signal));
+        let (completer, promised) = Pending::promised();
+        let completer = Mutex::new(Some(completer));
+        let fails = || Err(BackendError::Cancelled);
+        let pending = if fenced { Pending::fenced(descriptor, fails) } else { promised };
+        let seen = asked.clone();
+        let pending = pending.on_cancel(move || {
+            seen.fetch_add(1, Ordering::Relaxed);
+            drop(ends.lock().unwrap().take());
+            if let Some(completer) = completer.lock().unwrap().take() {
+                completer.complete(Err(BackendError::Cancelled));
+            }
+        });
+        let control = Control::default();
+        let stop = if orphaned { &control.orphaned } else { &control.cancelled }.clone();
+        let waits = std::thread::spawn(move || sleeps_through(|| pending.wait(&control)));
+        std::thread::sleep(WHILE + WHILE / 10);
+        stop.set();
+        assert!(matches!(waits.join().unwrap(), Err(BackendError::Cancelled)));
+    }
+    assert_eq!(asked.load(Ordering::Relaxed), 4);
+    let (descriptor, _signal) = fence();
+    let (_completer, promised) = Pending::promised();
+    for pending in [Pending::fenced(descriptor, || Ok(outcome())), promised] {
+        let in_a_while = Some(boottime_ns() + WHILE.as_nanos() as u64);
+        let control = Control { deadline_ns: in_a_while, ..Control::default() };
+        let waited = sleeps_through(|| pending.wait(&control));
+        assert!(matches!(waited, Err(BackendError::DeadlinePassed)));
     }
 }
 

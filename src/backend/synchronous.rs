@@ -8,7 +8,6 @@ use crate::model::{Model, OperationKind};
 use crate::ops::{Interrupt, OperationType};
 use crate::scheduler::ThreadCache;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -127,7 +126,7 @@ pub(crate) fn pend(
     // One whose deadline has passed sees that itself.
     let cancel = move || {
         if terms.check().is_ok() {
-            terms.cancelled.store(true, Ordering::Relaxed);
+            terms.cancelled.set();
         }
     };
     Ok(Submission::Pending(pending.on_cancel(cancel)))

@@ -4,6 +4,7 @@ use super::{Channels, Controller};
 use crate::fmq::codec::{Argument, OutputShape, RequestPacket, ResultPacket, QUANTUM};
 use crate::fmq::{Burst, Executor, Limit, Poller, PollingBudget, Queue, Reader, SharedQueue, Writer};
 use crate::memory::{Access, ClientSlice, Mapping, Memory};
+use crate::scheduler::Stop;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -33,16 +34,11 @@ impl Executor for Echo {
             .collect()
     }
 
-    fn execute(
-        &self,
-        request: &RequestPacket,
-        memories: &[Memory],
-        cancelled: &Arc<AtomicBool>,
-    ) -> ResultPacket {
+    fn execute(&self, request: &RequestPacket, memories: &[Memory], cancelled: &Arc<Stop>) -> ResultPacket {
         self.executed.fetch_add(1, Ordering::SeqCst);
         assert!(!request.slots.contains(&PANIC));
         self.running.store(true, Ordering::SeqCst);
-        while request.slots.contains(&HANG) && !cancelled.load(Ordering::SeqCst) {
+        while request.slots.contains(&HANG) && !cancelled.is_set() {
             std::thread::sleep(Duration::from_millis(1));
         }
         let dims: Vec<u32> = memories.iter().map(|memory| memory.len() as u32).collect();

@@ -381,7 +381,7 @@ mod tests {
     fn it_gives_up_when_it_is_told_to() {
         let outline = outline(&[private(&[1; 4 * BLOCK])]);
         let control = Control::default();
-        control.cancelled.store(true, Ordering::Relaxed);
+        control.cancelled.set();
         for threads in [1, 3] {
             let result = outline.hash(threads, &control);
             assert!(matches!(result, Err(BackendError::Cancelled)), "{result:?}");

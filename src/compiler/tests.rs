@@ -125,7 +125,7 @@ fn what_is_late_or_cancelled_is_not_compiled() {
     bench.submit(CLIENT, Control { deadline_ns: Some(1), ..Control::default() }).unwrap();
     assert!(matches!(bench.told.recv_timeout(PATIENCE), Ok(CompileError::Expired)));
     let control = Control::default();
-    control.cancelled.store(true, std::sync::atomic::Ordering::Relaxed);
+    control.cancelled.set();
     bench.submit(CLIENT, control).unwrap();
     let told = bench.told.recv_timeout(PATIENCE).unwrap();
     assert!(matches!(told, CompileError::Backend(BackendError::Cancelled)), "{told}");

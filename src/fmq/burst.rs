@@ -7,8 +7,8 @@ use super::polling::Poller;
 use super::slots::{NotResolved, Slots};
 use super::{FmqError, Limit, Reader, Waker, Writer};
 use crate::memory::Memory;
+use crate::scheduler::Stop;
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,12 +21,7 @@ pub trait Executor: Send + Sync {
     fn memories(&self, slots: &[i32]) -> Result<Vec<Memory>, NotResolved>;
 
     /// Executes a request over these memories, one per slot of it. Ends early once `cancelled` is set.
-    fn execute(
-        &self,
-        request: &RequestPacket,
-        memories: &[Memory],
-        cancelled: &Arc<AtomicBool>,
-    ) -> ResultPacket;
+    fn execute(&self, request: &RequestPacket, memories: &[Memory], cancelled: &Arc<Stop>) -> ResultPacket;
 }
 
 /// A burst; it ends when this is dropped, at the latest.
@@ -39,7 +34,7 @@ pub struct Burst {
 #[derive(Default)]
 struct Shared {
     slots: Slots,
-    stopped: Arc<AtomicBool>,
+    stopped: Arc<Stop>,
 }
 
 impl Burst {
@@ -83,8 +78,8 @@ impl Burst {
     }
 }
 
-fn stop(stopped: &AtomicBool, wakers: &[Waker]) {
-    stopped.store(true, Ordering::SeqCst);
+fn stop(stopped: &Stop, wakers: &[Waker]) {
+    stopped.set();
     wakers.iter().for_each(Waker::interrupt);
 }
 
@@ -119,7 +114,7 @@ impl Listener {
     /// Waits for a packet and takes it out of the queue: all that is there, as a packet is written at once.
     fn next_packet(&mut self) -> Result<Vec<u8>, FmqError> {
         let stopped = self.shared.stopped.clone();
-        let stop = || stopped.load(Ordering::SeqCst);
+        let stop = || stopped.is_set();
         let requests = &self.requests;
         if !self.poller.poll(|| Ok::<_, FmqError>(stop() || requests.available()? > 0))? {
             requests.wait(1, &Limit::new(None).or_until(&stop))?;
@@ -164,7 +159,7 @@ impl Listener {
             packet = ResultPacket::failure().encode();
         }
         let stopped = self.shared.stopped.clone();
-        let stop = || stopped.load(Ordering::SeqCst);
+        let stop = || stopped.is_set();
         self.results.write_blocking(&packet, &Limit::new(Some(PATIENCE)).or_until(&stop))
     }
 }

@@ -93,7 +93,7 @@ impl Bound {
                 Ok(permit) => return Lending::copying(&self.arguments, permit).map(Arc::new),
                 Err(_) => control.check()?,
             }
-            std::thread::sleep(LOOK / 5);
+            std::thread::sleep(LOOK);
         }
     }
 

@@ -8,14 +8,15 @@ use crate::memory::Counted;
 use crate::model::check_info;
 use crate::ops::{Interrupt, OpError};
 use crate::quota::Permit;
+use crate::scheduler::Wake;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-/// How often who waits for an answer looks whether it still may.
-pub const LOOK: Duration = Duration::from_millis(10);
+/// How often who waits for a model to be made again, or for room, looks whether it is: both are rare.
+pub const LOOK: Duration = Duration::from_millis(2);
 
 /// Asks, and waits for the answer. What `control` no longer allows is cancelled, and ends soon, or the process does.
 pub fn ask(
@@ -25,8 +26,7 @@ pub fn ask(
     control: &Control,
 ) -> Result<(Answer, Vec<OwnedFd>), BackendError> {
     control.check()?;
-    let (call, answers) = begin(life, order, files)?;
-    wait(life, call, &answers, control)
+    wait(life, begin(life, order, files)?, control)
 }
 
 /// The same of the process that is there now, or will be in a moment; gives which that is. `order` is called again if the
@@ -39,45 +39,59 @@ pub fn ask_any(
 ) -> Result<(Arc<Life>, Answer), BackendError> {
     control.check()?;
     let mut life = supervisor.living(control)?;
-    let (call, answers) = match begin(&life, order, files) {
+    let begun = match begin(&life, order, files) {
         Err(BackendError::DeviceLost(_)) => {
             life = supervisor.living(control)?;
             begin(&life, order, files)?
         }
         begun => begun?,
     };
-    let answer = wait(&life, call, &answers, control)?.0;
+    let answer = wait(&life, begun, control)?.0;
     Ok((life, answer))
 }
 
 type Answered = Result<(Answer, Vec<OwnedFd>), BackendError>;
 
-fn begin(
-    life: &Life,
-    order: impl FnOnce(u64) -> Order,
-    files: &[BorrowedFd],
-) -> Result<(u64, Receiver<Answered>), BackendError> {
-    let (sender, answers) = channel();
-    let call = life.ask(order, files, Box::new(move |answer| drop(sender.send(answer))))?;
-    Ok((call, answers))
+/// A call that is under way.
+struct Begun {
+    call: u64,
+    /// Hears the answer, and `None` when who waits for that is to look up.
+    answers: Receiver<Option<Answered>>,
+    wake: Wake,
 }
 
-fn wait(life: &Life, call: u64, answers: &Receiver<Answered>, control: &Control) -> Answered {
+fn begin(life: &Life, order: impl FnOnce(u64) -> Order, files: &[BorrowedFd]) -> Result<Begun, BackendError> {
+    let (say, answers) = channel();
+    let say = Arc::new(say);
+    // What wakes must not keep an answer that is lost from showing as such.
+    let wakes = Arc::downgrade(&say);
+    let wake = move || drop(wakes.upgrade().map(|say| say.send(None)));
+    let call = life.ask(order, files, Box::new(move |answer| drop(say.send(Some(answer)))))?;
+    Ok(Begun { call, answers, wake: Arc::new(wake) })
+}
+
+fn wait(life: &Life, begun: Begun, control: &Control) -> Answered {
+    let Begun { call, answers, wake } = begun;
+    let _wakes = control.wakes(&wake);
     let mut stopped = None;
     loop {
-        match (answers.recv_timeout(LOOK), &stopped) {
-            // It stopped because it was asked to.
-            (Ok(Err(BackendError::Cancelled)), Some(why)) => return Err(OpError::clone(why).into()),
-            (Ok(answer), _) => return answer,
-            (Err(RecvTimeoutError::Disconnected), _) => return Err(life.condemn("an answer is lost")),
-            (Err(RecvTimeoutError::Timeout), Some(_)) => {}
-            (Err(RecvTimeoutError::Timeout), None) => {
-                stopped = control.check().err();
-                if let Some(why) = &stopped {
-                    // The backend sees the deadline without being told.
-                    life.cancel(call, *why != OpError::DeadlinePassed);
-                }
+        if stopped.is_none() {
+            stopped = control.check().err();
+            if let Some(why) = &stopped {
+                // The backend sees the deadline without being told.
+                life.cancel(call, *why != OpError::DeadlinePassed);
             }
+        }
+        let heard = match control.time_left().filter(|_| stopped.is_none()) {
+            Some(left) => answers.recv_timeout(left),
+            None => answers.recv().map_err(RecvTimeoutError::from),
+        };
+        match (heard, &stopped) {
+            // It stopped because it was asked to.
+            (Ok(Some(Err(BackendError::Cancelled))), Some(why)) => return Err(OpError::clone(why).into()),
+            (Ok(Some(answer)), _) => return answer,
+            (Err(RecvTimeoutError::Disconnected), _) => return Err(life.condemn("an answer is lost")),
+            (Ok(None) | Err(RecvTimeoutError::Timeout), _) => {}
         }
     }
 }
@@ -192,7 +206,7 @@ impl Made {
                 Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
                 Err(TryLockError::WouldBlock) => {
                     control.check()?;
-                    std::thread::sleep(LOOK / 5);
+                    std::thread::sleep(LOOK);
                 }
             }
         }

@@ -12,7 +12,7 @@ use crate::backend::{
 };
 use crate::memory::{constant_file, receive, send, Access, Budget, Mapping, MemoryError, Part, Weights};
 use crate::model::Model;
-use crate::scheduler::Recorder;
+use crate::scheduler::{Recorder, Stop};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::{raise, Signal};
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ use std::fs::File;
 use std::io::{stdin, ErrorKind, Result};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Threads that stay while they have nothing to do.
@@ -48,7 +48,7 @@ struct Things {
     bindings: HashMap<u64, Arc<dyn Binding>>,
     memories: HashMap<u64, Lent>,
     /// What stops a call.
-    cancels: HashMap<u64, Arc<AtomicBool>>,
+    cancels: HashMap<u64, Arc<Stop>>,
 }
 
 type Lent = std::result::Result<Memory, Arc<BackendError>>;
@@ -168,7 +168,7 @@ impl Server {
             }
             Order::Cancel { call } => {
                 if let Some(cancel) = self.things().cancels.get(&call) {
-                    cancel.store(true, Ordering::Relaxed);
+                    cancel.set();
                 }
                 None
             }

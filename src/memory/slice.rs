@@ -60,11 +60,18 @@ impl ClientSlice {
         self.offset
     }
 
-    /// Whether some bytes are in both slices. That two mappings are of one file is not seen.
+    /// Whether some bytes are in both slices. That two mappings are of one file is not seen: a client that lays an output
+    /// over another argument so may get any values, and nothing else comes of it.
     pub fn overlaps(&self, other: &ClientSlice) -> bool {
         Arc::ptr_eq(&self.mapping, &other.mapping)
             && self.offset < other.offset + other.len
             && other.offset < self.offset + self.len
+    }
+
+    /// Whether an access to its memory may have to wait for a device: one to a dma-buf or a hardware buffer. What is not
+    /// mapped counts as such.
+    pub fn may_be_busy(&self) -> bool {
+        self.mapping.pointer(self.offset).is_none()
     }
 
     /// Copies the first bytes of the slice into `to`, which must not be longer than it.

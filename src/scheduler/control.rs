@@ -1,11 +1,12 @@
 //! What holds for one compilation or run: its deadline, its limits, and whether it was cancelled.
 
-use super::clock::boottime_ns;
+use super::clock::{boottime_ns, sleep_until};
 use super::demand::Priority;
 use super::recorder::Recorder;
+use super::stop::{Stop, Wake, Wakes};
 use crate::memory::{on_account_of, Budget, Entered};
 use crate::ops::{Interrupt, OpError};
-use std::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::thread;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,9 +33,9 @@ pub struct Control {
     pub loop_timeout: Duration,
     pub priority: Priority,
     /// Set to stop the work at its next check.
-    pub cancelled: Arc<AtomicBool>,
+    pub cancelled: Arc<Stop>,
     /// Set should the client die.
-    pub orphaned: Arc<AtomicBool>,
+    pub orphaned: Arc<Stop>,
     /// The turn that the work has; without one it may use the whole machine.
     pub turn: Option<Arc<dyn Yield>>,
     /// Notes what the work does when, if somebody asked for that.
@@ -70,11 +71,40 @@ impl Control {
     pub fn threads(&self) -> usize {
         self.turn.as_ref().map_or(usize::MAX, |turn| turn.threads())
     }
+
+    /// How long until the deadline, and so how long a thread may sleep that waits for something; `None` without one.
+    pub fn time_left(&self) -> Option<Duration> {
+        self.deadline_ns.map(sleep_until)
+    }
+
+    /// Has `wake` called when the work is to stop before its deadline, until what this gives is dropped. A thread
+    /// [checks](Interrupt::check) after this and before it waits.
+    pub fn wakes(&self, wake: &Wake) -> [Wakes<'_>; 2] {
+        [&self.cancelled, &self.orphaned].map(|stop| stop.wakes(wake))
+    }
+
+    /// Waits until `look` gives something; whoever brings that about unparks the calling thread. An error if the work is
+    /// to stop first.
+    pub fn park_until<T>(&self, mut look: impl FnMut() -> Option<T>) -> Result<T, OpError> {
+        let waits = thread::current();
+        let wake: Wake = Arc::new(move || waits.unpark());
+        let _wakes = self.wakes(&wake);
+        loop {
+            if let Some(found) = look() {
+                return Ok(found);
+            }
+            self.check()?;
+            match self.time_left() {
+                Some(left) => thread::park_timeout(left),
+                None => thread::park(),
+            }
+        }
+    }
 }
 
 impl Interrupt for Control {
     fn check(&self) -> Result<(), OpError> {
-        if self.cancelled.load(Ordering::Relaxed) || self.orphaned.load(Ordering::Relaxed) {
+        if self.cancelled.is_set() || self.orphaned.is_set() {
             return Err(OpError::Cancelled);
         }
         match self.deadline_ns {
@@ -99,9 +129,9 @@ mod tests {
         assert_eq!(control.check(), Ok(()));
         let late = Control { deadline_ns: Some(boottime_ns()), ..control.clone() };
         assert_eq!(late.check(), Err(OpError::DeadlinePassed));
-        let orphan = Control { orphaned: Arc::new(AtomicBool::new(true)), ..control.clone() };
+        let orphan = Control { orphaned: Stop::already(), ..control.clone() };
         assert_eq!(orphan.check(), Err(OpError::Cancelled));
-        control.cancelled.store(true, Ordering::Relaxed);
+        control.cancelled.set();
         assert_eq!(control.check(), Err(OpError::Cancelled));
     }
 }

@@ -2,11 +2,11 @@
 //!
 //! Fences, callbacks and binder objects have notices of their own; a call that is under way has none but this.
 
+use super::stop::Stop;
 use super::watcher::{Event, Key, Watcher};
 use crate::memory::process_descriptor;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// The lives of client processes that own something here.
@@ -17,7 +17,7 @@ pub struct Lives {
 
 /// The life of one client process, watched as long as somebody holds this.
 pub struct Life {
-    over: Arc<AtomicBool>,
+    over: Arc<Stop>,
     watch: Option<(Arc<Watcher>, Key)>,
 }
 
@@ -30,7 +30,7 @@ impl Lives {
     pub fn of(&self, process: i32) -> Arc<Life> {
         let mut by_process = self.by_process.lock().unwrap_or_else(PoisonError::into_inner);
         let known = by_process.get(&process).and_then(Weak::upgrade);
-        if let Some(known) = known.filter(|life| !life.over.load(Ordering::Relaxed)) {
+        if let Some(known) = known.filter(|life| !life.over.is_set()) {
             return known;
         }
         let life = Arc::new(Life::watched(&self.watcher, process));
@@ -42,9 +42,9 @@ impl Lives {
 
 impl Life {
     fn watched(watcher: &Arc<Watcher>, process: i32) -> Self {
-        let over = Arc::<AtomicBool>::default();
+        let over = Arc::<Stop>::default();
         let told = over.clone();
-        let end = move |_: Event, _: &OwnedFd| told.store(true, Ordering::Relaxed);
+        let end = move |_: Event, _: &OwnedFd| told.set();
         // Where the transport does not tell, the id is negative.
         let known = Some(process).filter(|&process| process > 0);
         let descriptor = known.ok_or(std::io::ErrorKind::NotFound.into()).and_then(process_descriptor);
@@ -55,8 +55,8 @@ impl Life {
         Life { over, watch: watch.ok().map(|key| (watcher.clone(), key)) }
     }
 
-    /// Becomes true when it ends.
-    pub fn over(&self) -> Arc<AtomicBool> {
+    /// Set when it ends.
+    pub fn over(&self) -> Arc<Stop> {
         self.over.clone()
     }
 }
@@ -81,14 +81,14 @@ mod tests {
         let id = process.id() as i32;
         let (life, unknown) = (lives.of(id), lives.of(-1));
         assert!(Arc::ptr_eq(&life, &lives.of(id)));
-        assert!(!life.over().load(Ordering::Relaxed));
+        assert!(!life.over().is_set());
         process.kill().unwrap();
         let began = Instant::now();
-        while !life.over().load(Ordering::Relaxed) {
+        while !life.over().is_set() {
             assert!(began.elapsed() < Duration::from_secs(20), "nobody notices");
             std::thread::sleep(Duration::from_millis(5));
         }
         process.wait().unwrap();
-        assert!(!unknown.over().load(Ordering::Relaxed) && unknown.watch.is_none());
+        assert!(!unknown.over().is_set() && unknown.watch.is_none());
     }
 }

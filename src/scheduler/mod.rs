@@ -1,6 +1,6 @@
 //! Who computes when, and how much one client may hold.
 //!
-//! - `control`: the terms of one compilation or run: deadline, cancellation, priority
+//! - `control`: the terms of one compilation or run: deadline, cancellation, priority; `stop`: a flag that wakes
 //! - `demand`: how urgent work is, and how much waits
 //! - `turns`: turns at computing, in equal shares among clients; `workers`: threads for jobs, in the same order
 //! - `limits`: how much of everything there is for clients; `quotas`: what those of one driver hold
@@ -11,6 +11,8 @@
 //!
 //! Nothing here knows what is computed, nor of binder.
 
+#[cfg(test)]
+pub mod awake;
 mod clock;
 mod control;
 mod demand;
@@ -20,6 +22,7 @@ pub mod marks;
 mod quotas;
 mod recorder;
 pub mod slow_calls;
+mod stop;
 mod thread_cache;
 mod turns;
 mod watcher;
@@ -32,6 +35,7 @@ pub use demand::{Load, Priority};
 pub use life::{Life, Lives};
 pub use quotas::{Quotas, Refused};
 pub use recorder::{Activity, Noted, OperationId, Recorder, Span, Underway};
+pub use stop::{Stop, Wake, Wakes};
 pub use thread_cache::{Reserved, ThreadCache};
 pub use turns::{Start, Turn, Turns};
 pub use watcher::{Event, Key, Watcher};

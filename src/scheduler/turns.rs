@@ -5,11 +5,10 @@
 //!
 //! It must not know what is computed, nor wait for anything but a turn.
 
-use super::clock::boottime_ns;
 use super::control::{self, Control};
 use super::demand::{Load, Priority};
 use super::slow_calls;
-use crate::ops::{Interrupt, OpError};
+use crate::ops::OpError;
 use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use crate::sync::thread::{self, Thread};
 use crate::sync::{Instant, Mutex, MutexGuard};
@@ -22,8 +21,6 @@ const SLICE_NS: i64 = 200_000;
 /// Waiting for this long raises a priority by one level, so that none starves.
 const AGING: Duration = Duration::from_secs(1);
 const PRIORITIES: usize = Priority::High as usize + 1;
-/// How often who waits looks whether it has been cancelled.
-const LOOK: Duration = Duration::from_millis(5);
 
 /// Turns at the cores of one machine.
 pub struct Turns {
@@ -279,15 +276,10 @@ impl Turn {
     /// Waits until it is granted.
     fn wait(&self, control: &Control) -> Result<(), OpError> {
         let _waiting = slow_calls::wait_for("a turn");
-        while !self.seat.granted.load(Ordering::Acquire) {
-            if let Err(why) = control.check() {
-                drop(self.turns.leave(&mut self.turns.lock(), &self.seat));
-                return Err(why);
-            }
-            let left = control.deadline_ns.map(|at| Duration::from_nanos(at.saturating_sub(boottime_ns())));
-            thread::park_timeout(left.map_or(LOOK, |left| left.min(LOOK)));
-        }
-        Ok(())
+        let granted = || self.seat.granted.load(Ordering::Acquire).then_some(());
+        control
+            .park_until(granted)
+            .inspect_err(|_| drop(self.turns.leave(&mut self.turns.lock(), &self.seat)))
     }
 
     /// Ends the turn, if it was granted. Gives the seat that is granted a turn now and must be told so.

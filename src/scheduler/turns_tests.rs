@@ -3,7 +3,8 @@
 use super::*;
 use crate::ops::evaluate::evaluate;
 use crate::ops::{Arg, OperationType};
-use crate::scheduler::Yield as _;
+use crate::scheduler::awake::{sleeps_through, WHILE};
+use crate::scheduler::{boottime_ns, Lives, Stop, Watcher, Yield as _};
 use crate::tensor::{OperandType, TensorInfo};
 use std::sync::mpsc::{channel, Receiver, Sender};
 
@@ -182,9 +183,61 @@ fn whoever_waits_can_give_up() {
         while turns.waiting.load(Ordering::SeqCst) == 0 {
             std::thread::yield_now();
         }
-        control.cancelled.store(true, Ordering::Relaxed);
+        control.cancelled.set();
         assert_eq!(waits.join().unwrap(), OpError::Cancelled);
     });
+    drop(turn);
+    assert!(is_idle(&turns));
+}
+
+/// The time on the clock of deadlines when [`WHILE`] has passed.
+fn in_a_while() -> u64 {
+    boottime_ns() + WHILE.as_nanos() as u64
+}
+
+#[test]
+fn who_waits_for_a_turn_sleeps_until_there_is_a_reason_to_wake() {
+    let turns = Turns::new(1);
+    let turn = turns.take(1, Priority::Medium, &Control::default()).unwrap();
+    let late = Control { deadline_ns: Some(in_a_while()), ..Control::default() };
+    let waited = sleeps_through(|| turns.take(2, Priority::Medium, &late));
+    assert_eq!(waited.unwrap_err(), OpError::DeadlinePassed);
+    let (granted, cancelled, died) = (Control::default(), Control::default(), Control::default());
+    let take = |control: &Control| sleeps_through(|| turns.take(2, Priority::Medium, control).map(drop));
+    std::thread::scope(|scope| {
+        let waits = [&cancelled, &died].map(|control| scope.spawn(|| take(control)));
+        std::thread::sleep(WHILE + WHILE / 10);
+        cancelled.cancelled.set();
+        died.orphaned.set();
+        waits.into_iter().for_each(|waits| assert_eq!(waits.join().unwrap(), Err(OpError::Cancelled)));
+        let waits = scope.spawn(|| take(&granted));
+        std::thread::sleep(WHILE + WHILE / 10);
+        drop(turn);
+        assert_eq!(waits.join().unwrap(), Ok(()));
+    });
+    assert!(is_idle(&turns));
+}
+
+#[test]
+fn a_client_that_dies_waits_for_no_turn() {
+    let lives = Lives::new(&Arc::new(Watcher::new().unwrap()));
+    let mut process = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+    let life = lives.of(process.id() as i32);
+    let turns = Turns::new(1);
+    let turn = turns.take(1, Priority::Medium, &Control::default()).unwrap();
+    let (told, heard) = channel();
+    let waiting = turns.clone();
+    std::thread::spawn(move || {
+        let control = Control { orphaned: life.over(), ..Control::default() };
+        told.send(waiting.take(2, Priority::High, &control).unwrap_err()).unwrap();
+    });
+    while turns.waiting.load(Ordering::SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    assert!(heard.try_recv().is_err());
+    process.kill().unwrap();
+    assert_eq!(heard.recv_timeout(PATIENCE), Ok(OpError::Cancelled));
+    process.wait().unwrap();
     drop(turn);
     assert!(is_idle(&turns));
 }
@@ -197,7 +250,7 @@ fn an_operation_gives_way_while_it_lasts() {
     let (matrices, flags) = ([&matrix; 2].map(|info| (info, &bytes[..])), [(&scalar, &[0u8][..]); 2]);
     let inputs: Vec<_> =
         matrices.iter().chain(&flags).map(|&(info, data)| Some(Arg { info, data: Some(data) })).collect();
-    let (turns, cancelled) = (Turns::new(1), Arc::<AtomicBool>::default());
+    let (turns, cancelled) = (Turns::new(1), Arc::<Stop>::default());
     let turn = turns.take(1, Priority::High, &Control::default()).unwrap();
     let control = Control { cancelled: cancelled.clone(), turn: Some(Arc::new(turn)), ..Control::default() };
     let multiply = OperationType::BATCH_MATMUL.operation().unwrap();
@@ -206,7 +259,7 @@ fn an_operation_gives_way_while_it_lasts() {
         let run = scope.spawn(move || evaluate(multiply, inputs, &outputs, &control).map(|_| ()));
         // Granted amid the operation: it is not done when it hears that it should stop.
         let other = turns.take(2, Priority::Low, &Control::default()).unwrap();
-        cancelled.store(true, Ordering::Relaxed);
+        cancelled.set();
         drop(other);
         assert_eq!(run.join().unwrap(), Err(OpError::Cancelled));
     });

@@ -2,7 +2,7 @@
 //!
 //! What it calls when something happens must be quick and wait for nobody.
 
-use super::clock::boottime_ns;
+use super::clock::{boottime_ns, sleep_until, LONGEST_SLEEP};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -14,8 +14,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The key by which the wake-up descriptor is known.
 const WAKE: u64 = 0;
-/// Longest sleep: the clock of deadlines goes on while the machine is suspended, that of sleeps does not.
-const LONGEST_SLEEP_NS: u64 = 60_000_000_000;
 
 /// What happened to a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,8 +138,7 @@ impl Shared {
     /// How long to sleep at most: until the first time.
     fn timeout(&self) -> EpollTimeout {
         let first = self.lock().times.first_key_value().map(|(&(time, _), _)| time);
-        let sleep = first.map_or(LONGEST_SLEEP_NS, |time| time.saturating_sub(boottime_ns()));
-        let ms = sleep.min(LONGEST_SLEEP_NS).div_ceil(1_000_000);
+        let ms = first.map_or(LONGEST_SLEEP, sleep_until).as_nanos().div_ceil(1_000_000);
         EpollTimeout::try_from(ms).unwrap_or(EpollTimeout::ZERO)
     }
 

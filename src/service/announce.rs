@@ -6,8 +6,7 @@ use super::prepared_model;
 use super::status::ServiceError;
 use crate::aidl::{ErrorStatus, IPreparedModelCallback};
 use crate::ipc::Strong;
-use crate::scheduler::{Permit, Quotas, Reserved, ThreadCache};
-use std::sync::atomic::{AtomicBool, Ordering};
+use crate::scheduler::{Permit, Quotas, Reserved, Stop, ThreadCache};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -37,13 +36,13 @@ impl Announcement {
         (quotas, notifiers): (&Quotas, &Arc<ThreadCache>),
         client: u32,
         callback: &Strong<dyn IPreparedModelCallback>,
-        cancelled: Arc<AtomicBool>,
+        cancelled: Arc<Stop>,
     ) -> Result<Arc<Self>, ServiceError> {
         let permit = quotas.callback(client)?;
         let thread = notifiers.reserve().map_err(|why| {
             ServiceError::Exhausted(format!("no thread for the callback: {why}; try again later"))
         })?;
-        let died = move || cancelled.store(true, Ordering::Relaxed);
+        let died = move || cancelled.set();
         let watch = DeathWatch::new(callback.as_binder(), Box::new(died));
         let owed = Owed { callback: callback.clone(), thread, watch, permit };
         Ok(Arc::new(Announcement { owed: Mutex::new(Some(owed)) }))

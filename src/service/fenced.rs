@@ -14,10 +14,9 @@ use crate::aidl::*;
 use crate::backend::{boottime_ns, BackendError, Control, Outcome, Submission, GRACE};
 use crate::buffer::Claims;
 use crate::ipc::{self, BinderResult, Interface, ParcelFileDescriptor};
-use crate::scheduler::{Event, Key, Permit, Turn, Watcher};
+use crate::scheduler::{Event, Key, Permit, Stop, Turn, Watcher};
 use crate::statistics::{Executions, Running};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -46,7 +45,7 @@ impl Times {
 /// A fenced execution, from its launch to its signal.
 struct Task {
     times: Times,
-    cancelled: Arc<AtomicBool>,
+    cancelled: Arc<Stop>,
     watcher: Arc<Watcher>,
     state: Mutex<State>,
 }
@@ -118,7 +117,7 @@ pub(super) fn launch(
 fn run_within_the_call(execution: &Execution, times: Times) -> Result<FencedExecutionResult, ServiceError> {
     let prepared = execution.prepared();
     let _place = prepared.core.quotas.execution(prepared.client())?;
-    let (fenced, cancelled) = (Instant::now(), Arc::<AtomicBool>::default());
+    let (fenced, cancelled) = (Instant::now(), Arc::<Stop>::default());
     let deadline = [times.deadline, times.after_fences()].into_iter().flatten().min();
     let outcome = execution.run(&execution.control(deadline, cancelled.clone()), times.launched)?;
     let (launched, fenced) = timings(execution, times, fenced, whole(&outcome)?);
@@ -291,7 +290,7 @@ impl Task {
             Ok((Submission::Pending(pending), claims)) => {
                 let cancel = pending.canceller();
                 let mut state = self.lock();
-                let over = state.work.is_none() || self.cancelled.load(Ordering::Relaxed);
+                let over = state.work.is_none() || self.cancelled.is_set();
                 state.cancel = cancel.clone();
                 drop(state);
                 if let Some(cancel) = cancel.filter(|_| over) {
@@ -376,7 +375,7 @@ impl Task {
 
     /// Nobody can learn of the outcome any more: stops.
     fn abandon(&self) {
-        self.cancelled.store(true, Ordering::Relaxed);
+        self.cancelled.set();
         self.end(|state| !state.submitted, Err(BackendError::Cancelled.into()));
         self.stop();
     }

@@ -18,9 +18,8 @@ use crate::fmq::{Burst, Descriptor, Executor, FmqError, Poller, Queue, Reader, W
 use crate::ipc::fmq::{MQDescriptor, SynchronizedReadWrite};
 use crate::ipc::{self, BinderResult, Interface, Strong};
 use crate::memory::Pool;
-use crate::scheduler::Permit;
+use crate::scheduler::{Permit, Stop};
 use crate::statistics::OpenBurst;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -146,7 +145,7 @@ impl Executor for Client {
         &self,
         request: &RequestPacket,
         memories: &[backend::Memory],
-        cancelled: &Arc<AtomicBool>,
+        cancelled: &Arc<Stop>,
     ) -> ResultPacket {
         let _account = self.prepared.core.budget.on_account_of(self.prepared.client());
         self.run(request, memories, cancelled).unwrap_or_else(|error| {
@@ -187,7 +186,7 @@ impl Client {
         &self,
         request: &RequestPacket,
         memories: &[backend::Memory],
-        cancelled: &Arc<AtomicBool>,
+        cancelled: &Arc<Stop>,
     ) -> Result<ResultPacket, ServiceError> {
         let entered = Instant::now();
         let execution = self.execution(request, memories)?;

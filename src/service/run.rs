@@ -10,9 +10,9 @@ use crate::backend::{Argument, Arguments, Binding, Control, Memory, Outcome, Out
 use crate::buffer::{Claims, Uses};
 use crate::model::{Request, RequestPool};
 use crate::scheduler::marks::{self, Phase};
+use crate::scheduler::Stop;
 use crate::statistics::Running;
 use crate::tensor::{Dims, TensorInfo};
-use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -164,7 +164,7 @@ impl Execution {
     }
 
     /// The terms of one run.
-    pub fn control(&self, deadline_ns: Option<u64>, cancelled: Arc<AtomicBool>) -> Control {
+    pub fn control(&self, deadline_ns: Option<u64>, cancelled: Arc<Stop>) -> Control {
         let Prepared { options, life, .. } = &*self.prepared;
         Control {
             client: self.prepared.client(),

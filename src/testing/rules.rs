@@ -4,7 +4,6 @@ use super::running::{self, bind, bind_to, bytes, compare, mapped, run, submit, w
 use super::{Fault, Report, Rule, Sample};
 use crate::backend::{Backend, BackendError, CompileOptions, Control, Executable, Memory, Saved};
 use crate::memory::{ClientSlice, Mapping};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Barrier, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -242,14 +241,14 @@ fn cancellation(this: &Compiled) -> Tried {
     let fits = |why: &BackendError| matches!(why, BackendError::Cancelled);
     let bound = bind(&this.executable, this.sample, 0)?;
     let cancelled = Control::default();
-    cancelled.cancelled.store(true, Ordering::Relaxed);
+    cancelled.cancelled.set();
     ends(run(&bound, &cancelled)?, &bound, this.sample, fits)?;
     for i in 0..8 {
         let control = Control::default();
         let flag = control.cancelled.clone();
         let stop = move |cancel: &dyn Fn()| {
             std::thread::sleep(Duration::from_micros(i * 40)); // early, amid it, and late
-            flag.store(true, Ordering::Relaxed);
+            flag.set();
             cancel();
         };
         let outcome = submit(&bound, &control, stop)?;

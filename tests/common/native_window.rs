@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::ffi::{c_int, c_void, CStr};
 use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 
 pub const EINVAL: c_int = -22;
 pub const ENOSYS: c_int = -38;
@@ -33,6 +33,29 @@ pub enum Fault {
     TellsOtherPixels,
     TellsNegativeRows,
     DoesNotUnlock,
+    /// Its device is busy with it for as long as [`DEVICE`] says.
+    IsBusy,
+}
+
+/// Whether the device is busy with the buffers that are [`Fault::IsBusy`], and how many locks wait for it.
+#[derive(Clone, Copy, Default)]
+pub struct Device {
+    pub busy: bool,
+    pub waiting: usize,
+}
+
+pub static DEVICE: Mutex<Device> = Mutex::new(Device { busy: false, waiting: 0 });
+static DONE: Condvar = Condvar::new();
+
+pub fn set_busy(busy: bool) {
+    DEVICE.lock().unwrap().busy = busy;
+    DONE.notify_all();
+}
+
+fn wait_for_the_device() {
+    let mut device = DEVICE.lock().unwrap();
+    device.waiting += 1;
+    DONE.wait_while(device, |device| device.busy).unwrap().waiting -= 1;
 }
 
 /// The numbers of a handle whose buffer has rows of so many bytes.
@@ -178,6 +201,9 @@ unsafe extern "C" fn describe(buffer: Buffer, description: *mut Description) {
 }
 
 unsafe extern "C" fn lock(buffer: Buffer, usage: u64, fence: i32, area: Area, start: *mut Buffer) -> c_int {
+    if with_fake(buffer, |fake| fake.has(Fault::IsBusy)) {
+        wait_for_the_device();
+    }
     with_fake(buffer, |fake| {
         let allowed = usage != 0 && usage & !fake.description.usage == 0 && fake.description.layers == 1;
         let is_whole = fence == -1 && area.is_null();

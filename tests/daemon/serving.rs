@@ -1,11 +1,13 @@
 //! The daemon as a process: its socket, its errors, its end.
 
+use crate::common::process::wait_until;
 use crate::common::*;
 use binder::{BinderResult, Interface, Strong};
 use nix::sys::signal::{kill, Signal};
 use nix::unistd::Pid;
 use nnhal::aidl::*;
 use nnhal::client::{Address, ClientError, ConnectOptions, Driver};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -156,6 +158,38 @@ fn it_keeps_what_must_survive_it_unless_it_is_told_not_to() {
         }
         assert_eq!(end(daemon, Signal::SIGTERM).0, Some(0));
         assert_eq!(registry.exists(), is_kept, "{arguments:?}");
+    }
+}
+
+/// The permissions of all that lies in `directory`, by path.
+fn modes(directory: &Path) -> Vec<(std::path::PathBuf, u32)> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let mode = |path: &Path| path.symlink_metadata().map_or(0, |facts| facts.permissions().mode() & 0o777);
+    entries
+        .flat_map(|entry| {
+            let path = entry.path();
+            let below = modes(&path);
+            std::iter::once((path.clone(), mode(&path))).chain(below)
+        })
+        .collect()
+}
+
+#[test]
+fn what_it_makes_is_its_own_whatever_mask_it_inherits() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let socket = dir.path().join("nn.sock");
+    let service = format!("unix:{}", socket.display());
+    let child = Command::new("sh")
+        .args(["-c", "umask 0; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_nnhald")])
+        .args(["--threads", "1", "--service", &service, "--data"])
+        .arg(dir.path().join("data"))
+        .stderr(Stdio::null())
+        .spawn();
+    let _daemon = Daemon(Some(child.expect("started")));
+    let has_registry = || modes(dir.path()).iter().any(|(path, _)| path.ends_with("registry.redb"));
+    wait_until("it serves", || UnixStream::connect(&socket).is_ok() && has_registry());
+    for (path, mode) in modes(dir.path()) {
+        assert_eq!(mode & 0o077, 0, "{}: {mode:o}", path.display());
     }
 }
 

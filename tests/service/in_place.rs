@@ -78,6 +78,41 @@ fn arguments_lie_anywhere_and_side_by_side_in_one_pool() {
     }
 }
 
+/// Two pools of one file are two memories to the driver. Whoever lays an output over an input by them gets what comes of
+/// it; nothing else is touched, and nobody else notices.
+#[test]
+fn two_pools_of_one_file_may_overlap() {
+    let harness = Harness::new();
+    for (window, channels) in [(1, 16), (3, 35)] {
+        let images = Convolutions { window, channels, ..Default::default() };
+        let (model, len, image) = (harness.prepare(&images.model()), images.bytes(), images.image(4));
+        let apart = |offset: usize| offset == 2 * len;
+        for offset in [0, 4, len / 2, len - 4, 2 * len] {
+            let size = 4 * len;
+            let file = file_with(size, &[(len / 2, &image)]);
+            let request = Request {
+                inputs: vec![at(0, len / 2, len)],
+                outputs: vec![at(1, offset, len)],
+                pools: pools(&[(&file, size), (&file, size)]),
+            };
+            for _ in 0..3 {
+                execute(&model, &request).expect("executed");
+            }
+            let bytes = bytes_of(&file);
+            let written = |at: usize| (offset..offset + len).contains(&at);
+            let given = floats(&image);
+            for (at, &byte) in bytes.iter().enumerate().filter(|&(at, _)| !written(at)) {
+                let before = at.checked_sub(len / 2).and_then(|at| given.get(at));
+                assert_eq!(byte, *before.unwrap_or(&UNTOUCHED), "byte {at}, output at {offset}");
+            }
+            assert!(!apart(offset) || bytes[offset..][..len] == Convolutions::result(&image));
+        }
+        let (request, output) = request(&floats(&image), len);
+        model.executeSynchronously(&request, false, -1, -1).expect("executed");
+        assert!(bytes_of(&output) == Convolutions::result(&image), "what came after");
+    }
+}
+
 #[test]
 fn one_place_may_be_several_inputs() {
     let harness = Harness::new();

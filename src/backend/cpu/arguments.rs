@@ -55,11 +55,16 @@ impl Candidates {
     }
 }
 
-/// The arguments of a run that is under way.
-pub struct Arguments<'a> {
+/// The memories of a run, all accesses to them announced: those that cannot be held are copied.
+pub struct Held<'a> {
     inputs: &'a [Option<Bound>],
     outputs: &'a [Option<Bound>],
     memories: BTreeMap<*const Mapping, Memory<'a>>,
+}
+
+/// The arguments of a run that is under way.
+pub struct Arguments<'a> {
+    held: Held<'a>,
     /// By value: where arguments are that are in place.
     in_place: BTreeMap<usize, &'a ClientSlice>,
 }
@@ -79,15 +84,10 @@ fn failed((what, i): Name) -> impl FnOnce(MemoryError) -> BackendError {
     move |source| BackendError::Memory { what: format!("{what} {i}"), source }
 }
 
-impl<'a> Arguments<'a> {
-    /// Takes hold of the memories, for a run that `frame` was started for. Those that cannot be held are copied.
-    pub fn hold(
-        candidates: &Candidates,
-        routine: &Routine,
-        frame: &Frame,
-        inputs: &'a [Option<Bound>],
-        outputs: &'a [Option<Bound>],
-    ) -> Result<Self, BackendError> {
+impl<'a> Held<'a> {
+    /// Takes hold of the memories of these arguments. That may take as long as a device is busy with them: whoever calls
+    /// this must not have a turn.
+    pub fn new(inputs: &'a [Option<Bound>], outputs: &'a [Option<Bound>]) -> Result<Self, BackendError> {
         let given = |(i, input): (usize, &'a Option<Bound>)| {
             input.as_ref().map(|input| (&input.data, Access::Read, ("input", i)))
         };
@@ -107,18 +107,41 @@ impl<'a> Arguments<'a> {
         for memory in memories.values_mut() {
             memory.held = Accessed::new(memory.mapping, memory.access).map_err(failed(memory.first))?;
         }
-        let mut arguments = Arguments { inputs, outputs, memories, in_place: BTreeMap::new() };
+        Ok(Held { inputs, outputs, memories })
+    }
+
+    /// Whether there are so many inputs and outputs.
+    pub fn has(&self, inputs: usize, outputs: usize) -> bool {
+        (self.inputs.len(), self.outputs.len()) == (inputs, outputs)
+    }
+
+    /// The dimensions of each input that is given.
+    pub fn dims(&self) -> impl Iterator<Item = Option<&'a [u32]>> {
+        self.inputs.iter().map(|input| input.as_ref().map(|input| &input.dims[..]))
+    }
+
+    fn of(&self, slice: &ClientSlice) -> Option<&Accessed<'a>> {
+        self.memories.get(&std::ptr::from_ref(slice.mapping()))?.held.as_ref()
+    }
+}
+
+impl<'a> Arguments<'a> {
+    /// For a run that `frame` was started for.
+    pub fn new(held: Held<'a>, candidates: &Candidates, routine: &Routine, frame: &Frame) -> Self {
+        let mut arguments = Arguments { held, in_place: BTreeMap::new() };
         arguments.place_inputs(candidates, routine, frame);
         arguments.place_outputs(candidates, routine, frame);
-        Ok(arguments)
+        arguments
     }
 
     /// Decides which inputs are in place.
     fn place_inputs(&mut self, candidates: &Candidates, routine: &Routine, frame: &Frame) {
         for (i, &v) in routine.inputs.iter().enumerate().filter(|&(i, _)| candidates.inputs[i]) {
-            let (Some(input), Some((_, part))) = (&self.inputs[i], frame.part(routine, v)) else { continue };
+            let (Some(input), Some((_, part))) = (&self.held.inputs[i], frame.part(routine, v)) else {
+                continue;
+            };
             // A length that does not fit is an error, which the copy will meet.
-            let is_held = self.held(&input.data).and_then(|held| held.view(&input.data)).is_some();
+            let is_held = self.held.of(&input.data).and_then(|held| held.view(&input.data)).is_some();
             if is_held && input.data.len() == part.len() {
                 self.in_place.insert(v, &input.data);
             }
@@ -132,15 +155,15 @@ impl<'a> Arguments<'a> {
             let shape = info.and_then(|info| output_shape(i, info, output.as_ref()).ok());
             shape.is_some_and(|shape| shape.sufficient)
         };
-        if !self.outputs.iter().enumerate().all(has_room) {
+        if !self.held.outputs.iter().enumerate().all(has_room) {
             return;
         }
         for (i, &v) in routine.outputs.iter().enumerate().filter(|&(i, _)| candidates.outputs[i]) {
-            let (Some(output), Some((_, part))) = (&self.outputs[i], frame.part(routine, v)) else {
+            let (Some(output), Some((_, part))) = (&self.held.outputs[i], frame.part(routine, v)) else {
                 continue;
             };
             let is_held =
-                self.held(&output.data).and_then(|held| held.target(&output.data, part.len())).is_some();
+                self.held.of(&output.data).and_then(|held| held.target(&output.data, part.len())).is_some();
             // Who has an output written over another argument breaks a rule, but shall get the same each time.
             if is_held && !self.in_place.values().any(|other| other.overlaps(&output.data)) {
                 self.in_place.insert(v, &output.data);
@@ -148,20 +171,16 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    fn held(&self, slice: &ClientSlice) -> Option<&Accessed<'a>> {
-        self.memories.get(&std::ptr::from_ref(slice.mapping()))?.held.as_ref()
-    }
-
     /// Value `v`, if it is an input in place.
     pub fn view(&self, v: usize) -> Option<View<'_, u8>> {
         let slice = self.in_place.get(&v)?;
-        self.held(slice)?.view(slice)
+        self.held.of(slice)?.view(slice)
     }
 
     /// Where the `len` bytes of value `v` are to be written, if it is an output in place.
     pub fn target(&self, v: usize, len: usize) -> Option<Target<'_, u8>> {
         let slice = self.in_place.get(&v)?;
-        self.held(slice)?.target(slice, len)
+        self.held.of(slice)?.target(slice, len)
     }
 
     /// Copies the other inputs into `frame`.
@@ -171,7 +190,7 @@ impl<'a> Arguments<'a> {
         routine: &Routine,
         frame: &mut Frame,
     ) -> Result<(), BackendError> {
-        for (i, (v, input)) in routine.inputs.iter().zip(self.inputs).enumerate() {
+        for (i, (v, input)) in routine.inputs.iter().zip(self.held.inputs).enumerate() {
             let Some(input) = input.as_ref().filter(|_| !self.in_place.contains_key(v)) else { continue };
             let read = |place: &mut [u8]| {
                 let (data, dims) = (&input.data, &input.dims);
@@ -179,10 +198,11 @@ impl<'a> Arguments<'a> {
                     return Err(BackendError::Failed(format!("{} bytes for {dims:?}", data.len())));
                 }
                 by_parts(interrupt, place.len(), |part| {
-                    let copied = data.part(part.start, part.len()).and_then(|data| match self.held(&data) {
-                        Some(held) => held.read(&data, &mut place[part]),
-                        None => data.read(&mut place[part]),
-                    });
+                    let copied =
+                        data.part(part.start, part.len()).and_then(|data| match self.held.of(&data) {
+                            Some(held) => held.read(&data, &mut place[part]),
+                            None => data.read(&mut place[part]),
+                        });
                     copied.map_err(failed(("input", i)))
                 })
             };
@@ -198,15 +218,15 @@ impl<'a> Arguments<'a> {
         routine: &Routine,
         frame: &Frame,
     ) -> Result<Vec<OutputShape>, BackendError> {
-        let mut shapes = Vec::with_capacity(self.outputs.len());
-        for (i, (&v, output)) in routine.outputs.iter().zip(self.outputs).enumerate() {
+        let mut shapes = Vec::with_capacity(self.held.outputs.len());
+        for (i, (&v, output)) in routine.outputs.iter().zip(self.held.outputs).enumerate() {
             let (info, _) = frame.value(routine, v)?.ok_or_else(|| no_value(i))?;
             shapes.push(output_shape(i, info, output.as_ref())?);
         }
         if shapes.iter().all(|shape| shape.sufficient) {
             self.copy_out(interrupt, routine, frame)?;
         }
-        for memory in self.memories.into_values() {
+        for memory in self.held.memories.into_values() {
             memory.held.map_or(Ok(()), Accessed::end).map_err(failed(memory.first))?;
         }
         Ok(shapes)
@@ -218,11 +238,11 @@ impl<'a> Arguments<'a> {
         routine: &Routine,
         frame: &Frame,
     ) -> Result<(), BackendError> {
-        for (i, (v, output)) in routine.outputs.iter().zip(self.outputs).enumerate() {
+        for (i, (v, output)) in routine.outputs.iter().zip(self.held.outputs).enumerate() {
             let Some(output) = output.as_ref().filter(|_| !self.in_place.contains_key(v)) else { continue };
             let (data, (_, bytes)) = (&output.data, frame.value(routine, *v)?.ok_or_else(|| no_value(i))?);
             by_parts(interrupt, bytes.len(), |part| {
-                let copied = data.part(part.start, part.len()).and_then(|data| match self.held(&data) {
+                let copied = data.part(part.start, part.len()).and_then(|data| match self.held.of(&data) {
                     Some(held) => held.write(&data, &bytes[part]),
                     None => data.write(&bytes[part]),
                 });

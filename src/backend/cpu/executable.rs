@@ -2,13 +2,13 @@
 //!
 //! A model that is compiled just in time has private copies of its constants, as the client's may be gone by then.
 
-use super::arguments::Bound;
+use super::arguments::{Bound, Held};
 use super::on_demand::OnDemand;
 use super::pool::ThreadPool;
 use super::program::{threads, Program};
 use crate::backend::{
-    Argument, Arguments, Artifact, BackendError, Binding, CompileOptions, Completer, Control, Description,
-    Executable, Interface, Memory, Outcome, Pending, Saved, Submission,
+    pend, Argument, Arguments, Artifact, BackendError, Binding, CompileOptions, Completer, Control,
+    Description, Executable, Interface, Memory, Outcome, Pending, Saved, Submission,
 };
 use crate::memory::ClientSlice;
 use crate::model::Model;
@@ -17,7 +17,6 @@ use crate::scheduler::marks::{self, Phase};
 use crate::scheduler::{Activity, ThreadCache, Turn, Turns, Underway};
 use std::os::fd::OwnedFd;
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,6 +26,7 @@ pub struct Cores {
     /// Whose turn it is to compute, on whatever thread.
     pub turns: Arc<Turns>,
     /// The threads of executions that were submitted. Each begins when it is its execution's turn: so there are few at once.
+    /// One whose memory may be a device's begins sooner, because it waits for that first.
     executors: Arc<ThreadCache>,
 }
 
@@ -148,12 +148,20 @@ struct CpuBinding {
 }
 
 impl CpuBinding {
+    /// Whether to take hold of its memory may take long.
+    fn may_wait(&self) -> bool {
+        self.inputs.iter().chain(&self.outputs).flatten().any(|bound| bound.data.may_be_busy())
+    }
+
+    fn hold(&self) -> Result<Held<'_>, BackendError> {
+        Held::new(&self.inputs, &self.outputs)
+    }
+
     /// Executes on this thread, which has a turn.
-    fn compute(&self, control: &Control) -> Result<Outcome, BackendError> {
-        let _account = control.on_account();
+    fn compute(&self, held: Held, control: &Control) -> Result<Outcome, BackendError> {
         let started = Instant::now();
         let underway = control.recorder.as_ref().map(|recorder| Underway::begin(recorder, Activity::Run));
-        let outputs = self.executable.program(control)?.run(&self.inputs, &self.outputs, control)?;
+        let outputs = self.executable.program(control)?.run(held, control)?;
         if let Some(underway) = underway {
             underway.end();
         }
@@ -163,6 +171,10 @@ impl CpuBinding {
 
 impl Binding for CpuBinding {
     fn submit(self: Arc<Self>, _: Vec<OwnedFd>, control: &Control) -> Result<Submission, BackendError> {
+        if self.may_wait() {
+            let executors = self.executable.cores.executors.clone();
+            return pend(self, control, &executors);
+        }
         let (completer, pending) = Pending::promised();
         // Present until it begins to run, or is given up before.
         let waiting = Arc::new(Mutex::new(Some(completer)));
@@ -176,8 +188,11 @@ impl Binding for CpuBinding {
     }
 
     fn run(self: Arc<Self>, control: &Control) -> Result<Outcome, BackendError> {
+        let _account = control.on_account();
+        // Before there is a turn: while a device is busy with the memory, others can compute.
+        let held = self.hold()?;
         let control = self.executable.cores.take_turn(control)?;
-        self.compute(&control)
+        self.compute(held, &control)
     }
 }
 
@@ -192,7 +207,7 @@ fn cancel(waiting: &Waiting, control: &Control) {
     let why = match control.check() {
         Err(why) => why.into(),
         Ok(()) => {
-            control.cancelled.store(true, Ordering::Relaxed);
+            control.cancelled.set();
             BackendError::Cancelled
         }
     };
@@ -212,7 +227,8 @@ fn begin(binding: Arc<CpuBinding>, turn: Turn, control: Control, waiting: &Waiti
             let computed = catch_unwind(AssertUnwindSafe(|| {
                 let _mark = marks::begin(|_| Phase::Execution, "run submitted");
                 control.check()?;
-                binding.compute(&control)
+                let _account = control.on_account();
+                binding.compute(binding.hold()?, &control)
             }));
             // Memory and turn are given back before anybody hears of the end.
             drop((binding, control));

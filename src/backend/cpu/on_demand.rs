@@ -3,36 +3,36 @@
 //! Whoever makes it must not wait for anybody meanwhile, least of all for a turn at computing: those who wait here may
 //! hold all turns that there are.
 
+use crate::backend::Control;
 use crate::ops::{Interrupt, OpError};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
-
-/// How often who waits looks whether it still may.
-const LOOK: Duration = Duration::from_millis(2);
+use crate::sync::thread::{self, Thread};
+use crate::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 /// A `T` that is made of an `S`, which is kept until then.
 pub struct OnDemand<S, T> {
     made: OnceLock<T>,
     state: Mutex<State<S>>,
-    changed: Condvar,
 }
 
 struct State<S> {
     source: Option<Arc<S>>,
     /// Whether somebody is making it.
     busy: bool,
+    /// Who waits for that.
+    waiting: Vec<Thread>,
 }
 
 impl<S, T> OnDemand<S, T> {
     pub fn of(source: S) -> Self {
-        let state = State { source: Some(Arc::new(source)), busy: false };
-        OnDemand { made: OnceLock::new(), state: Mutex::new(state), changed: Condvar::new() }
+        let state = State { source: Some(Arc::new(source)), busy: false, waiting: Vec::new() };
+        OnDemand { made: OnceLock::new(), state: Mutex::new(state) }
     }
 
     /// One that is there already.
     pub fn made(made: T) -> Self {
-        let state = State { source: None, busy: false };
-        OnDemand { made: made.into(), state: Mutex::new(state), changed: Condvar::new() }
+        let state = State { source: None, busy: false, waiting: Vec::new() };
+        OnDemand { made: made.into(), state: Mutex::new(state) }
     }
 
     pub fn get(&self) -> Option<&T> {
@@ -42,29 +42,41 @@ impl<S, T> OnDemand<S, T> {
     /// Gives it, made by `make` if nobody has yet. What fails is tried again by whoever needs it next.
     pub fn get_or_make<E: From<OpError>>(
         &self,
-        interrupt: &dyn Interrupt,
+        control: &Control,
         make: impl FnOnce(&S) -> Result<T, E>,
     ) -> Result<&T, E> {
         if let Some(made) = self.made.get() {
             return Ok(made);
         }
-        let mut state = self.lock();
-        while state.busy {
-            interrupt.check()?;
-            state = self.changed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        let Some(source) = state.source.clone() else {
+        let source = self.begin(control)?;
+        let turn = Making(self);
+        let Some(source) = source else {
             return self.made.get().ok_or_else(|| OpError::failed("it was made of nothing").into());
         };
-        interrupt.check()?;
-        state.busy = true;
-        drop(state);
-        let turn = Making(self);
+        control.check()?;
         let made = make(&source)?;
         let made = self.made.get_or_init(|| made);
         let source = self.lock().source.take();
         drop((turn, source)); // whoever waits need not wait until the source is freed
         Ok(made)
+    }
+
+    /// Waits until nobody is making it, and marks that the calling thread is. What it is made of, unless it is made.
+    fn begin(&self, control: &Control) -> Result<Option<Arc<S>>, OpError> {
+        let this = thread::current();
+        let is_this = |thread: &Thread| thread.id() == this.id();
+        let begun = control.park_until(|| {
+            let mut state = self.lock();
+            if !state.busy {
+                state.busy = true;
+                return Some(state.source.clone());
+            }
+            if !state.waiting.iter().any(is_this) {
+                state.waiting.push(this.clone());
+            }
+            None
+        });
+        begun.inspect_err(|_| self.lock().waiting.retain(|thread| !is_this(thread)))
     }
 
     fn lock(&self) -> MutexGuard<'_, State<S>> {
@@ -77,17 +89,22 @@ struct Making<'l, S, T>(&'l OnDemand<S, T>);
 
 impl<S, T> Drop for Making<'_, S, T> {
     fn drop(&mut self) {
-        self.0.lock().busy = false;
-        self.0.changed.notify_all();
+        let mut state = self.0.lock();
+        state.busy = false;
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        waiting.iter().for_each(Thread::unpark);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::{boottime_ns, Control};
+    use crate::backend::boottime_ns;
+    use crate::scheduler::awake::{sleeps_through, WHILE};
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::Barrier;
+    use std::time::Duration;
 
     #[test]
     fn it_is_made_once_however_many_need_it() {
@@ -125,8 +142,9 @@ mod tests {
         let (value, made) = (OnDemand::of(()), AtomicUsize::new(0));
         let (began, begun) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
+        let cancelled = Control::default();
         std::thread::scope(|scope| {
-            let (value, made) = (&value, &made);
+            let (value, made, cancelled) = (&value, &made, &cancelled);
             scope.spawn(move || {
                 value.get_or_make(&Control::default(), |()| {
                     began.send(()).unwrap();
@@ -135,8 +153,16 @@ mod tests {
                 })
             });
             begun.recv().unwrap();
-            let hurried = Control { deadline_ns: Some(boottime_ns() + 5_000_000), ..Control::default() };
-            assert_eq!(value.get_or_make(&hurried, |()| Ok(9)), Err(OpError::DeadlinePassed));
+            let in_a_while = boottime_ns() + WHILE.as_nanos() as u64;
+            let hurried = Control { deadline_ns: Some(in_a_while), ..Control::default() };
+            let waited = sleeps_through(|| value.get_or_make(&hurried, |()| Ok(9)));
+            assert_eq!(waited, Err(OpError::DeadlinePassed));
+            let waits = scope
+                .spawn(move || sleeps_through(|| value.get_or_make(cancelled, |()| Ok::<_, OpError>(9))));
+            std::thread::sleep(WHILE + WHILE / 10);
+            cancelled.cancelled.set();
+            assert_eq!(waits.join().unwrap(), Err(OpError::Cancelled));
+            assert!(value.lock().waiting.is_empty(), "who has given up is remembered");
             end.send(()).unwrap();
         });
         assert_eq!(value.get(), Some(&0));

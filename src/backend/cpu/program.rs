@@ -1,6 +1,6 @@
 //! A compiled model, ready to run.
 
-use super::arguments::{Bound, Candidates};
+use super::arguments::{Candidates, Held};
 use super::artifact;
 use super::compile::compile;
 use super::describe::describe;
@@ -137,12 +137,7 @@ impl Program {
     }
 
     /// Runs it between memories of this process, one per input and output.
-    pub fn run(
-        &self,
-        inputs: &[Option<Bound>],
-        outputs: &[Option<Bound>],
-        control: &Control,
-    ) -> Result<Vec<OutputShape>, BackendError> {
+    pub fn run(&self, held: Held, control: &Control) -> Result<Vec<OutputShape>, BackendError> {
         self.check_data()?;
         let mut frame = self.frame()?;
         let machine = Machine {
@@ -153,9 +148,7 @@ impl Program {
             control,
         };
         // What has vanished meanwhile was taken for zeroes.
-        let shapes = machine
-            .run_main(&mut frame, inputs, outputs)
-            .and_then(|shapes| self.check_data().map(|()| shapes));
+        let shapes = machine.run_main(&mut frame, held).and_then(|shapes| self.check_data().map(|()| shapes));
         frame.clear();
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < MAX_IDLE_FRAMES {

@@ -3,7 +3,7 @@
 //! Client memory is copied in before the first step and out after the last, but for [arguments](super::arguments) that
 //! only kernels touch: those are in place. What a client does to its memory meanwhile changes values at most.
 
-use super::arguments::{Arguments, Bound, Candidates};
+use super::arguments::{Arguments, Candidates, Held};
 use super::chain::Chain;
 use super::frame::{broken_plan, Frame, Tensor};
 use super::kernels::{Kernel, Rowwise, Work};
@@ -32,18 +32,13 @@ pub struct Machine<'a> {
 
 impl Machine<'_> {
     /// Runs the main routine between client memories.
-    pub fn run_main(
-        &self,
-        frame: &mut Frame,
-        inputs: &[Option<Bound>],
-        outputs: &[Option<Bound>],
-    ) -> Result<Vec<OutputShape>, BackendError> {
+    pub fn run_main(&self, frame: &mut Frame, held: Held) -> Result<Vec<OutputShape>, BackendError> {
         let routine = &self.routines[0];
-        if inputs.len() != routine.inputs.len() || outputs.len() != routine.outputs.len() {
+        if !held.has(routine.inputs.len(), routine.outputs.len()) {
             return Err(BackendError::Failed("the number of inputs or outputs is not the model's".into()));
         }
-        frame.start(routine, inputs.iter().map(|input| input.as_ref().map(|input| &input.dims[..])));
-        let arguments = Arguments::hold(self.candidates, routine, frame, inputs, outputs)?;
+        frame.start(routine, held.dims());
+        let arguments = Arguments::new(held, self.candidates, routine, frame);
         arguments.copy_in(self.control, routine, frame)?;
         self.run_steps(0, frame, Some(&arguments))?;
         arguments.finish(self.control, routine, frame)

@@ -1,6 +1,6 @@
 //! Models that unit tests make, and what they make of compiled ones.
 
-use super::arguments::Bound;
+use super::arguments::{Bound, Held};
 use super::program::Program;
 use crate::backend::{Artifact, Control};
 use crate::memory::{AlignedBuf, ClientSlice, Mapping};
@@ -98,6 +98,7 @@ pub fn run(program: &Program) -> Vec<u8> {
     let interface = program.interface();
     let (input, output) = (bound(&interface.inputs[0]), bound(&interface.outputs[0]));
     input.data.write(&made_up(&interface.inputs[0])).unwrap();
-    program.run(&[Some(input)], &[Some(output.clone())], &Control::default()).unwrap();
+    let (inputs, outputs) = ([Some(input)], [Some(output.clone())]);
+    program.run(Held::new(&inputs, &outputs).unwrap(), &Control::default()).unwrap();
     output.data.to_private().unwrap().to_vec()
 }

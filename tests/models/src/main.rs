@@ -9,7 +9,8 @@
 //! library's locks and atomics there, is the checker's here. What holds is said at each model; beside that no thread may
 //! wait for ever, nor touch what another touches at the same time.
 //!
-//! - `turns`: turns at computing, and the line of fenced executions, which is the same queue
+//! - `turns`: turns at computing, and the line of fenced executions, which is the same queue; what ends a wait for them
+//! - `on_demand`: what is made by one of those who need it
 //! - `regions`: the table that the handler of SIGBUS reads
 //! - `busy`: who may use the request that a burst keeps
 //! - `pool`: the threads that compute; here they look once whether there is work before they sleep
@@ -21,13 +22,14 @@
 #![cfg(not(test))]
 
 mod busy;
+mod on_demand;
 mod pool;
 mod regions;
 mod stand_ins;
 mod sync;
 mod turns;
 
-use stand_ins::{memory, ops, scheduler};
+use stand_ins::{backend, memory, ops, scheduler};
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -37,11 +39,18 @@ const MODELS: &[(&str, fn())] = &[
     ("turns::no_client_has_more_than_its_limit", turns::no_client_has_more_than_its_limit),
     ("turns::who_waits_is_passed_to_at_once", turns::who_waits_is_passed_to_at_once),
     ("turns::who_gives_up_leaves_the_turn_to_others", turns::who_gives_up_leaves_the_turn_to_others),
+    ("turns::who_is_told_to_stop_does_not_wait_on", turns::who_is_told_to_stop_does_not_wait_on),
+    ("turns::a_death_ends_all_waits_of_its_client", turns::a_death_ends_all_waits_of_its_client),
     (
         "turns::a_line_moves_on_whatever_becomes_of_who_is_next",
         turns::a_line_moves_on_whatever_becomes_of_who_is_next,
     ),
     ("turns::what_is_cleared_never_starts", turns::what_is_cleared_never_starts),
+    (
+        "on_demand::it_is_made_once_and_all_who_wait_have_it",
+        on_demand::it_is_made_once_and_all_who_wait_have_it,
+    ),
+    ("on_demand::who_is_told_to_stop_does_not_wait_on", on_demand::who_is_told_to_stop_does_not_wait_on),
     ("regions::a_reader_sees_whole_entries_only", regions::a_reader_sees_whole_entries_only),
     ("busy::a_request_is_used_by_one_execution", busy::a_request_is_used_by_one_execution),
     (

@@ -1,14 +1,26 @@
 //! What the modules under test know of others: as little of it as they use.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
-
 pub mod ops {
     #[derive(Debug)]
-    pub struct OpError;
+    pub enum OpError {
+        Cancelled,
+        DeadlinePassed,
+        Failed,
+    }
+
+    impl OpError {
+        pub fn failed(_: &str) -> Self {
+            OpError::Failed
+        }
+    }
 
     pub trait Interrupt {
         fn check(&self) -> Result<(), OpError>;
+
+        #[allow(dead_code)] // of no model's interest
+        fn yield_point(&self) -> Result<(), OpError> {
+            self.check()
+        }
     }
 }
 
@@ -27,6 +39,20 @@ pub mod memory {
     }
 
     pub struct Entered;
+
+    /// Nothing is taken on anybody's account.
+    #[derive(Clone, Debug)]
+    pub struct Budget;
+
+    impl Budget {
+        pub fn on_account_of(&self, _: u32) -> Entered {
+            Entered
+        }
+    }
+
+    pub fn on_account_of(_: u32) -> Entered {
+        Entered
+    }
 }
 
 pub mod scheduler {
@@ -44,10 +70,25 @@ pub mod scheduler {
 }
 
 pub mod clock {
+    use std::time::Duration;
+
     /// No model has a deadline.
     pub fn boottime_ns() -> u64 {
         0
     }
+
+    pub fn sleep_until(_: u64) -> Duration {
+        Duration::MAX
+    }
+}
+
+pub mod recorder {
+    #[derive(Debug)]
+    pub struct Recorder;
+}
+
+pub mod backend {
+    pub use crate::turns::control::Control;
 }
 
 pub mod slow_calls {
@@ -55,31 +96,6 @@ pub mod slow_calls {
 
     pub fn wait_for(_: &'static str) -> Wait {
         Wait
-    }
-}
-
-pub mod control {
-    use super::*;
-
-    pub trait Yield {
-        fn pass(&self, control: &Control) -> Result<(), ops::OpError>;
-        #[allow(dead_code)] // of no model's interest
-        fn threads(&self) -> usize;
-    }
-
-    #[derive(Default)]
-    pub struct Control {
-        pub deadline_ns: Option<u64>,
-        pub cancelled: Arc<AtomicBool>,
-    }
-
-    impl ops::Interrupt for Control {
-        fn check(&self) -> Result<(), ops::OpError> {
-            match self.cancelled.load(Ordering::Relaxed) {
-                true => Err(ops::OpError),
-                false => Ok(()),
-            }
-        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! Turns at computing: no turn is given twice, none is lost, nobody who waits is forgotten.
 
 use crate::explore;
-use crate::stand_ins::control::{Control, Yield};
-use crate::stand_ins::{clock, control, slow_calls};
+use crate::stand_ins::{clock, recorder, slow_calls};
+use control::{Control, Yield};
 use demand::{Load, Priority};
 use loom::cell::UnsafeCell;
 use loom::thread;
@@ -12,8 +12,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use subject::{Start, Turn, Turns};
 
+#[path = "../../../src/scheduler/control.rs"]
+#[allow(dead_code)] // accounts are of no model's interest
+pub mod control;
 #[path = "../../../src/scheduler/demand.rs"]
 mod demand;
+#[path = "../../../src/scheduler/stop.rs"]
+#[allow(dead_code)] // as above
+pub mod stop;
 #[path = "../../../src/scheduler/turns.rs"]
 mod subject;
 
@@ -118,7 +124,7 @@ pub fn who_gives_up_leaves_the_turn_to_others() {
             let (turns, desk) = (turns.clone(), desk.clone());
             thread::spawn(move || {
                 let control = Control::default();
-                control.cancelled.store(true, Ordering::Relaxed);
+                control.cancelled.set();
                 let turn = turns.take(2, Priority::High, &control);
                 turn.iter().for_each(|_| desk.use_it());
             })
@@ -134,6 +140,45 @@ pub fn who_gives_up_leaves_the_turn_to_others() {
         drop(turn);
         [gives_up, stays].into_iter().for_each(|other| other.join().expect("no panic"));
         assert!((2..=3).contains(&desk.uses()));
+        assert_eq!(turns.load(), Load::default());
+    });
+}
+
+/// A thread that waits for a turn is cancelled or its client dies, whenever: it ends its wait, though nobody gives a turn
+/// back. Time would not wake it here.
+pub fn who_is_told_to_stop_does_not_wait_on() {
+    for orphaned in [false, true] {
+        explore(4, move || {
+            let turns = Turns::new(1);
+            let turn = take(&turns, 1, Priority::Medium);
+            let control = Control::default();
+            let stop = if orphaned { &control.orphaned } else { &control.cancelled }.clone();
+            let waits = {
+                let turns = turns.clone();
+                thread::spawn(move || turns.take(2, Priority::High, &control).is_err())
+            };
+            stop.set();
+            assert!(waits.join().expect("no panic"), "there was no turn to take");
+            drop(turn);
+            assert_eq!(turns.load(), Load::default());
+        });
+    }
+}
+
+/// One flag wakes all who wait by it, also those who begin to wait while it is set, and those who passed their turn on.
+pub fn a_death_ends_all_waits_of_its_client() {
+    explore(3, || {
+        let turns = Turns::new(1);
+        let turn = take(&turns, 1, Priority::Medium);
+        let died = Arc::<stop::Stop>::default();
+        let waits = [(); 2].map(|()| {
+            let (turns, orphaned) = (turns.clone(), died.clone());
+            let control = Control { orphaned, ..Control::default() };
+            thread::spawn(move || turns.take(2, Priority::Low, &control).is_err())
+        });
+        died.set();
+        waits.into_iter().for_each(|waits| assert!(waits.join().expect("no panic")));
+        drop(turn);
         assert_eq!(turns.load(), Load::default());
     });
 }

@@ -1,6 +1,6 @@
 //! What was written runs as what was compiled; bytes that were tampered with give errors, not panics.
 
-use crate::backend::cpu::arguments::Bound;
+use crate::backend::cpu::arguments::{Bound, Held};
 use crate::backend::cpu::kernels::isa::Isa;
 use crate::backend::cpu::pool::ThreadPool;
 use crate::backend::cpu::program::Program;
@@ -135,7 +135,7 @@ fn run_under(program: &Program, control: &Control) -> Result<Vec<u8>, BackendErr
         .outputs
         .iter()
         .map(|info| Some(Bound { data: out.clone(), dims: info.dims.clone() }));
-    program.run(&inputs, &outputs.collect::<Vec<_>>(), control)?;
+    program.run(Held::new(&inputs, &outputs.collect::<Vec<_>>())?, control)?;
     Ok(out.to_private().unwrap().to_vec())
 }
 
