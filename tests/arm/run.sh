@@ -82,7 +82,9 @@ count() { # MODEL
   for core in $cores; do
     say "$1 on $core:"
     for runs in 1 3; do
-      emulate $core -plugin "$plugin" -d plugin -D "$plugin.$runs" "$built/nnhal" run "$1" --runs $runs --threads 1 >/dev/null
+      # The driver has as many threads as it sees processors.
+      taskset --cpu-list 0 qemu-aarch64 -L /usr/aarch64-linux-gnu -cpu "$core" -plugin "$plugin" -d plugin -D "$plugin.$runs" \
+        "$built/nnhal" run "$1" --runs $runs >/dev/null
     done
     # Two runs' worth: what there is once, and what the first run does besides, cancel out.
     join -j 2 -a 1 <(sort -k2 "$plugin.3") <(sort -k2 "$plugin.1") |

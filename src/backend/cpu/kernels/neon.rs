@@ -38,12 +38,9 @@ unsafe impl Simd for Neon {
     }
     #[inline(always)]
     unsafe fn clamp(v: Self::F, lo: Self::F, hi: Self::F) -> Self::F {
-        // The instructions for the larger and the smaller would make a zero's sign that of the bound.
+        // A zero below a bound of zero gets the bound's sign.
         // SAFETY: by the trait's contract.
-        unsafe {
-            let v = vbslq_f32(vcltq_f32(v, lo), lo, v);
-            vbslq_f32(vcgtq_f32(v, hi), hi, v)
-        }
+        unsafe { vminq_f32(vmaxq_f32(v, lo), hi) }
     }
     #[inline(always)]
     unsafe fn products<const M: usize, const P: usize>(
@@ -77,6 +74,16 @@ pub fn apply(sums: int32x4_t, by: Multipliers) -> int32x4_t {
         // Halves away from zero: one less where it is negative and shifted.
         let nudged = vsraq_n_s32::<31>(high, vandq_s32(high, by.right));
         vrshlq_s32(nudged, by.right)
+    }
+}
+
+/// [`apply`] by multipliers below a half.
+#[inline(always)]
+pub fn apply_below_half(sums: int32x4_t, by: Multipliers) -> int32x4_t {
+    // SAFETY: every machine has these instructions.
+    unsafe {
+        let high = vqrdmulhq_s32(sums, by.mantissa);
+        vrshlq_s32(vsraq_n_s32::<31>(high, high), by.right)
     }
 }
 

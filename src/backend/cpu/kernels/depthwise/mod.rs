@@ -9,6 +9,8 @@ mod quads;
 mod quads_neon;
 mod quantised;
 mod rows;
+#[cfg(target_arch = "aarch64")]
+mod slide;
 mod strips;
 #[cfg(test)]
 mod tests;

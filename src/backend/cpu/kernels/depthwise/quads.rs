@@ -6,8 +6,13 @@ use super::super::simd;
 #[cfg(target_arch = "x86_64")]
 use super::super::simd::Avx512;
 use super::layout::{interleave, CHANNELS, QUAD, ROWS};
+#[cfg(target_arch = "aarch64")]
+use super::slide::Slide;
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
+
+/// A row of the input from its first column on, or padding, which stands still; and how far it is from column to column.
+pub type Line = (*const u8, usize);
 
 /// Pixels that are turned into bytes at once.
 pub const PIXELS: usize = 4;
@@ -39,6 +44,9 @@ pub unsafe trait Quads {
         // SAFETY: by the trait's contract.
         interleave(rows.map(|row| unsafe { row.cast::<[u8; CHANNELS]>().read_unaligned() }), flip)
     }
+    /// Makes outputs of a filter of three by three cells in a way of its own.
+    #[cfg(target_arch = "aarch64")]
+    unsafe fn slide<const MADE: usize, const STRIDE: usize>(slide: &Slide);
     /// The bytes of a few pixels.
     unsafe fn requantise(
         pixels: [Self::Sums; PIXELS],
@@ -66,7 +74,7 @@ unsafe fn requantise_halves<V: Lanes<Packed = [u8; 32]>>(
         // SAFETY: by contract.
         unsafe {
             let sums = [pair[0][0], pair[0][1], pair[1][0], pair[1][1]];
-            let scaled = V::requantise_rows(sums, &scales[0]);
+            let scaled = V::requantise_rows(sums, &V::constants(&scales[0]));
             *bytes = V::pack(scaled, target);
         }
     }
@@ -231,7 +239,7 @@ unsafe impl Quads for Vnni {
         // SAFETY: by the trait's contract.
         unsafe {
             // Sixteen sums are one vector, and all scales those of the first.
-            let scaled = Avx512::requantise_rows(pixels, &scales[0]);
+            let scaled = Avx512::requantise_rows(pixels, &Avx512::constants(&scales[0]));
             bytemuck::cast(Avx512::pack(scaled, target))
         }
     }

@@ -3,8 +3,9 @@
 
 use super::super::gemm::Lanes;
 use super::super::neon::Neon;
-use super::layout::{CHANNELS, ROWS};
+use super::layout::{CHANNELS, QUAD, ROWS};
 use super::quads::{PixelScales, Quads, Target, PIXELS};
+use super::slide::{self, Columns, Slide};
 use std::arch::aarch64::*;
 use std::arch::asm;
 
@@ -61,6 +62,11 @@ unsafe impl Quads for Base {
         sums
     }
     #[inline(always)]
+    unsafe fn slide<const MADE: usize, const STRIDE: usize>(slide: &Slide) {
+        // SAFETY: the same contract.
+        unsafe { slide.run::<Base, MADE, STRIDE>() }
+    }
+    #[inline(always)]
     unsafe fn requantise(
         [a, b, c, d]: [Self::Sums; PIXELS],
         scales: &PixelScales,
@@ -93,18 +99,18 @@ unsafe impl Quads for Dotprod {
     #[inline(always)]
     unsafe fn add(mut sums: Self::Sums, quad: *const u8, weights: *const i8) -> Self::Sums {
         for (i, sums) in sums.iter_mut().enumerate() {
-            // SAFETY: by the trait's contract; the instruction computes with registers only, and is not stable otherwise.
+            // SAFETY: by the trait's contract.
             unsafe {
-                asm!(
-                    "sdot {sums:v}.4s, {bytes:v}.16b, {weights:v}.16b",
-                    sums = inout(vreg) *sums,
-                    bytes = in(vreg) quad.add(i * 16).cast::<int8x16_t>().read_unaligned(),
-                    weights = in(vreg) weights.add(i * 16).cast::<int8x16_t>().read_unaligned(),
-                    options(pure, nomem, nostack, preserves_flags),
-                );
+                let bytes = quad.add(i * 16).cast::<int8x16_t>().read_unaligned();
+                *sums = dot(*sums, bytes, weights.add(i * 16).cast::<int8x16_t>().read_unaligned());
             }
         }
         sums
+    }
+    #[inline(always)]
+    unsafe fn slide<const MADE: usize, const STRIDE: usize>(slide: &Slide) {
+        // SAFETY: the same contract.
+        unsafe { slide.run::<Dotprod, MADE, STRIDE>() }
     }
     #[inline(always)]
     unsafe fn requantise(
@@ -115,6 +121,113 @@ unsafe impl Quads for Dotprod {
         // SAFETY: by the trait's contract.
         unsafe { requantise(pixels, scales, target) }
     }
+}
+
+// SAFETY: every machine has these instructions. Two products are within 16 bits, as no weight is -128 here.
+unsafe impl Columns for Base {
+    /// Eight channels of each row.
+    type Column = [int8x8_t; ROWS];
+    /// The same of each tap of a column.
+    type Weights = [[int8x8_t; 3]; 3];
+
+    #[inline(always)]
+    unsafe fn column(rows: [*const u8; ROWS], flip: uint8x8_t) -> Self::Column {
+        // SAFETY: by the trait's contract.
+        unsafe { rows.map(|row| vreinterpret_s8_u8(veor_u8(vld1_u8(row), flip))) }
+    }
+    #[inline(always)]
+    unsafe fn weights(quads: *const i8, below: usize) -> Self::Weights {
+        // SAFETY: by the trait's contract; a lower row of outputs has nothing of the first row of the input.
+        unsafe {
+            [0, 1, 2].map(|tap| {
+                let rows = vld4_s8(quads.add(tap * QUAD));
+                if below == 0 {
+                    [rows.0, rows.1, rows.2]
+                } else {
+                    [rows.1, rows.2, rows.3]
+                }
+            })
+        }
+    }
+    #[inline(always)]
+    unsafe fn add(
+        mut sums: slide::Sums,
+        columns: [Self::Column; 3],
+        weights: &Self::Weights,
+        below: usize,
+    ) -> slide::Sums {
+        // SAFETY: every machine has these instructions.
+        unsafe {
+            let cell = |i: usize| (columns[i / 3][i % 3 + below], weights[i / 3][i % 3]);
+            for i in (0..9).step_by(2) {
+                let mut products = vmull_s8(cell(i).0, cell(i).1);
+                if i + 1 < 9 {
+                    products = vmlal_s8(products, cell(i + 1).0, cell(i + 1).1);
+                }
+                sums = [vaddw_s16(sums[0], vget_low_s16(products)), vaddw_high_s16(sums[1], products)];
+            }
+        }
+        sums
+    }
+}
+
+// SAFETY: callers have detected the dot products.
+unsafe impl Columns for Dotprod {
+    /// The rows of four channels, twice.
+    type Column = [int8x16_t; 2];
+    /// The same of each column.
+    type Weights = [[int8x16_t; 2]; 3];
+
+    #[inline(always)]
+    unsafe fn column(rows: [*const u8; ROWS], flip: uint8x8_t) -> Self::Column {
+        // SAFETY: by the trait's contract.
+        unsafe {
+            let flip = vreinterpretq_s8_u8(vcombine_u8(flip, flip));
+            let rows = rows.map(|row| vreinterpretq_s8_u8(vcombine_u8(vld1_u8(row), vdup_n_u8(0))));
+            let even = veorq_s8(vzip1q_s8(rows[0], rows[2]), flip);
+            let odd = veorq_s8(vzip1q_s8(rows[1], rows[3]), flip);
+            [vzip1q_s8(even, odd), vzip2q_s8(even, odd)]
+        }
+    }
+    #[inline(always)]
+    unsafe fn weights(quads: *const i8, _: usize) -> Self::Weights {
+        // SAFETY: by the trait's contract.
+        unsafe { [0, 1, 2].map(|tap| quads.add(tap * QUAD).cast::<[int8x16_t; 2]>().read_unaligned()) }
+    }
+    #[inline(always)]
+    unsafe fn add(
+        mut sums: slide::Sums,
+        columns: [Self::Column; 3],
+        weights: &Self::Weights,
+        _: usize,
+    ) -> slide::Sums {
+        for (column, weights) in columns.iter().zip(weights) {
+            // SAFETY: by the trait's contract.
+            unsafe {
+                sums = [dot(sums[0], column[0], weights[0]), dot(sums[1], column[1], weights[1])];
+            }
+        }
+        sums
+    }
+}
+
+/// Adds four products to each sum.
+///
+/// # Safety
+/// The machine must have dot products.
+#[inline(always)]
+unsafe fn dot(mut sums: int32x4_t, bytes: int8x16_t, weights: int8x16_t) -> int32x4_t {
+    // SAFETY: by contract; the instruction computes with registers only, and is not stable otherwise.
+    unsafe {
+        asm!(
+            "sdot {sums:v}.4s, {bytes:v}.16b, {weights:v}.16b",
+            sums = inout(vreg) sums,
+            bytes = in(vreg) bytes,
+            weights = in(vreg) weights,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    sums
 }
 
 /// # Safety

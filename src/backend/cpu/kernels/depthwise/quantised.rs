@@ -12,10 +12,12 @@ use super::packing::Packing;
 use super::quads::Base;
 #[cfg(target_arch = "x86_64")]
 use super::quads::{Avx2, Vnni};
-use super::quads::{Quads, PIXELS};
+use super::quads::{Line, Quads, PIXELS};
 #[cfg(target_arch = "aarch64")]
 use super::quads_neon::{Base, Dotprod};
 use super::rows::Rows;
+#[cfg(target_arch = "aarch64")]
+use super::slide;
 use super::strips::{for_each_strip, Strip};
 use crate::memory::{Target, View, Weights};
 use crate::ops::conv::{ChannelRequant, DepthwiseGeometry};
@@ -67,7 +69,11 @@ pub(super) fn select(
         #[cfg(target_arch = "aarch64")]
         Instructions::Dotprod => packing.weights_for::<Dotprod>(args, source, &requantisation)?,
     };
+    #[cfg(target_arch = "aarch64")]
+    let slides = weight_zero == 0 && slide::fits(&geometry, instructions, &weights);
     Some(Box::new(Depthwise {
+        #[cfg(target_arch = "aarch64")]
+        slides,
         instructions,
         input,
         weight_zero,
@@ -79,17 +85,20 @@ pub(super) fn select(
     }))
 }
 
-struct Depthwise {
+pub(super) struct Depthwise {
     instructions: Instructions,
-    geometry: DepthwiseGeometry,
-    input: QuantInput,
+    /// Whether outputs are made as `slide` does.
+    #[cfg(target_arch = "aarch64")]
+    slides: bool,
+    pub geometry: DepthwiseGeometry,
+    pub input: QuantInput,
     weight_zero: i32,
-    weights: Weights,
+    pub weights: Weights,
     /// i32 per channel.
-    bias: Weights,
-    requant: Requant,
+    pub bias: Weights,
+    pub requant: Requant,
     /// Rows of outputs, one below the other, that are made of the same quads where there are as many: one or two.
-    rows: usize,
+    pub rows: usize,
 }
 
 impl Kernel for Depthwise {
@@ -212,6 +221,12 @@ unsafe fn make_with<Q: Quads>(kernel: &Depthwise, input: Lines<u8>, strip: Strip
         for block in first / CHANNELS..last.div_ceil(CHANNELS) {
             let c = block * CHANNELS;
             let width = CHANNELS.min(last - c);
+            #[cfg(target_arch = "aarch64")]
+            if kernel.slides && width == CHANNELS {
+                // SAFETY: the rows under taps are whole, and so is the block; as many pixels were asked for at `to`.
+                unsafe { slide::run::<Q>(&under, &lines[0], block, (made, count), to.wrapping_add(c)) };
+                continue;
+            }
             for (quads, lines) in quads.chunks_exact_mut(under.columns).zip(&lines) {
                 // SAFETY: the rows under taps are whole; the block has `width` channels.
                 unsafe { under.fill::<Q>(lines, (c, width), quads) };
@@ -232,16 +247,13 @@ unsafe fn make_with<Q: Quads>(kernel: &Depthwise, input: Lines<u8>, strip: Strip
 }
 
 /// The columns of the input under some pixels of a row of outputs, padding counted.
-struct Under<'a> {
-    kernel: &'a Depthwise,
+pub(super) struct Under<'a> {
+    pub kernel: &'a Depthwise,
     columns: usize,
     /// Those that are not beside the input, and the first of them as the input counts.
-    inside: Range<usize>,
+    pub inside: Range<usize>,
     start: usize,
 }
-
-/// A row of the input from its first column on, or padding, which stands still; and how far it is from column to column.
-type Line = (*const u8, usize);
 
 impl<'a> Under<'a> {
     fn new(kernel: &'a Depthwise, first: usize, columns: usize) -> Self {

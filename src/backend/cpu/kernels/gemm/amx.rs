@@ -6,7 +6,7 @@
 
 use super::lanes::Lanes;
 use super::micro::{Block, Micro};
-use super::quant::{finish, panel_scales, Epilogue, Quant};
+use super::quant::{Epilogue, Finish, Quant};
 use crate::backend::cpu::kernels::simd::Avx512;
 use std::arch::asm;
 use std::mem::MaybeUninit;
@@ -275,11 +275,12 @@ unsafe fn store(
 ) {
     let halves = if starts[0] == starts[1] { 1 } else { 2 };
     let height = block.rows.min(16);
-    let (has_terms, scales) = (block.finish.0.row_factor != 0, panel_scales::<Avx512>(block, panel));
+    let has_terms = block.finish.0.row_factor != 0;
     // SAFETY: the bias has whole panels by contract; there are sums of as many rows, 32 of each.
     unsafe {
         let bias = block.bias.add(panel * 32);
         let bias = [Avx512::load(bias), Avx512::load(bias.add(16))];
+        let finish = Finish::of(block, epilogue, panel);
         // What is subtracted from the sums.
         let none = Avx512::splat(0);
         let less = [Avx512::sub(none, bias[0]), Avx512::sub(none, bias[1])];
@@ -300,7 +301,7 @@ unsafe fn store(
                         Avx512::sub(Avx512::load(row.add(16)), less[1]),
                     ];
                 }
-                finish(block, epilogue, &scales, pair, [start + m, start + other], panel);
+                finish.rows(pair, [start + m, start + other]);
             }
         }
     }

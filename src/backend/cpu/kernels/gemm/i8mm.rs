@@ -6,7 +6,7 @@
 use super::lanes::Lanes;
 use super::micro::{for_each_tile, with_height, Block, Micro};
 use super::order_neon::{load, VECTOR};
-use super::quant::{finish, panel_scales, Epilogue, Quant};
+use super::quant::{Epilogue, Finish, Quant};
 use crate::backend::cpu::kernels::neon::Neon;
 use std::arch::aarch64::*;
 use std::arch::asm;
@@ -160,7 +160,7 @@ unsafe fn tile_of_pairs<const SIGNED: bool, const PAIRS: usize>(
         let inputs: [*const u8; PAIRS] = std::array::from_fn(|p| paired.bytes.add((pair + p) * paired.size));
         let start: *const u8 = block.panels.add(panel * block.panel).cast();
         let weights: [*const u8; 4] = std::array::from_fn(|j| start.add(j * VECTOR));
-        let mut sums = [[vdupq_n_s32(0); 4]; PAIRS];
+        let mut sums = [start_with_bias(block, panel); PAIRS];
         let (mut a, mut b) = (inputs.map(|pair| load(pair, 0)), weights.map(|weights| load(weights, 0)));
         // Segments of pairs, and those of a panel, lie one after the other.
         let groups = paired.size / VECTOR;
@@ -174,9 +174,10 @@ unsafe fn tile_of_pairs<const SIGNED: bool, const PAIRS: usize>(
             group_of_eight::<SIGNED, true, PAIRS>(&mut sums, &mut a, &mut b, inputs, weights, group + 1);
         }
         group_of_eight::<SIGNED, false, PAIRS>(&mut sums, &mut a, &mut b, inputs, weights, 0);
+        let finish = Finish::of(block, epilogue, panel);
         for (p, &sums) in sums.iter().enumerate() {
             let row = 2 * (paired.first + pair + p);
-            store(block, epilogue, sums, [row, (block.rows - 1).min(row + 1)], panel);
+            store(block, epilogue, sums, [row, (block.rows - 1).min(row + 1)], &finish);
         }
     }
 }
@@ -263,6 +264,10 @@ unsafe fn tile<const SIGNED: bool, const PAIRS: usize, const P: usize>(
     // SAFETY: panels and rows of inputs exist by contract.
     unsafe {
         let mut sums = [[[vdupq_n_s32(0); 4]; P]; PAIRS];
+        for p in 0..P {
+            let start = start_with_bias(block, panel + p);
+            sums.iter_mut().for_each(|sums| sums[p] = start);
+        }
         let mut weights = block.panels.add(panel * block.panel);
         for segment in 0..block.segments() {
             let inputs = &block.inputs[segment * block.rows..][..block.rows];
@@ -306,16 +311,33 @@ unsafe fn tile<const SIGNED: bool, const PAIRS: usize, const P: usize>(
                 weights = weights.add(64);
             }
         }
-        for (i, sums) in sums.iter().enumerate() {
-            let rows = [row + 2 * i, last.min(row + 2 * i + 1)];
-            for (p, &sums) in sums.iter().enumerate() {
-                store(block, epilogue, sums, rows, panel + p);
+        for p in 0..P {
+            let finish = Finish::of(block, epilogue, panel + p);
+            for (i, sums) in sums.iter().enumerate() {
+                let rows = [row + 2 * i, last.min(row + 2 * i + 1)];
+                store(block, epilogue, sums[p], rows, &finish);
             }
         }
     }
 }
 
-/// Turns the sums of two rows into outputs of a panel.
+/// The bias of a panel as sums of two rows and two columns each.
+///
+/// # Safety
+/// The block must be as `Micro::run` demands, and have the panel.
+#[inline(always)]
+unsafe fn start_with_bias(block: &Block<Quant>, panel: usize) -> [int32x4_t; 4] {
+    // SAFETY: the bias has whole panels by contract.
+    unsafe {
+        let pair = |i: usize| {
+            let pair = block.bias.add(panel * 8 + 2 * i).cast::<u64>().read_unaligned();
+            vreinterpretq_s32_u64(vdupq_n_u64(pair))
+        };
+        [pair(0), pair(1), pair(2), pair(3)]
+    }
+}
+
+/// Turns the sums of two rows into outputs.
 ///
 /// # Safety
 /// As for [`tile`].
@@ -325,20 +347,20 @@ unsafe fn store(
     epilogue: &Epilogue<Neon>,
     sums: [int32x4_t; 4],
     rows: [usize; 2],
-    panel: usize,
+    finish: &Finish<Neon>,
 ) {
-    // SAFETY: the bias has whole panels by contract.
+    // SAFETY: the block has the rows by contract.
     unsafe {
-        let bias = block.bias.add(panel * 8);
-        let bias = [Neon::load(bias), Neon::load(bias.add(4))];
         let sums = sums.map(|sums| vreinterpretq_s64_s32(sums));
-        let first = [vzip1q_s64(sums[0], sums[1]), vzip1q_s64(sums[2], sums[3])];
-        let second = [vzip2q_s64(sums[0], sums[1]), vzip2q_s64(sums[2], sums[3])];
-        let with_bias = |sums: [int64x2_t; 2], row: usize| {
-            let start = bias.map(|bias| Neon::sub(bias, Neon::splat(epilogue.terms[row])));
-            [0, 1].map(|i| vaddq_s32(start[i], vreinterpretq_s32_s64(sums[i])))
-        };
-        let sums = [with_bias(first, rows[0]), with_bias(second, rows[1])];
-        finish(block, epilogue, &panel_scales::<Neon>(block, panel), sums, rows, panel);
+        let mut first =
+            [vzip1q_s64(sums[0], sums[1]), vzip1q_s64(sums[2], sums[3])].map(|s| vreinterpretq_s32_s64(s));
+        let mut second =
+            [vzip2q_s64(sums[0], sums[1]), vzip2q_s64(sums[2], sums[3])].map(|s| vreinterpretq_s32_s64(s));
+        if block.finish.0.row_factor != 0 {
+            let less = |sums: int32x4_t, row: usize| Neon::sub(sums, Neon::splat(epilogue.terms[row]));
+            first = first.map(|sums| less(sums, rows[0]));
+            second = second.map(|sums| less(sums, rows[1]));
+        }
+        finish.rows([first, second], rows);
     }
 }

@@ -13,6 +13,8 @@ pub unsafe trait Lanes: Copy {
     type I: Copy;
     /// [`Bytes`], ready to be computed with.
     type Target: Copy;
+    /// What two vectors of columns are scaled with, ready to be computed with.
+    type Constants: Copy;
     /// Four vectors as bytes.
     type Packed: Copy + Pod;
     const LANES: usize;
@@ -24,14 +26,10 @@ pub unsafe trait Lanes: Copy {
     unsafe fn sub(a: Self::I, b: Self::I) -> Self::I;
     /// Scaled sums, of which `scales` has the constants.
     unsafe fn requantise(sums: Self::I, scales: Scales) -> Self::I;
-    /// The same of two rows of two vectors, `scales` being those of a row. What is beyond 512 either way may be anything that
-    /// is.
-    #[inline(always)]
-    unsafe fn requantise_rows(sums: [Self::I; 4], scales: &[Scales; 2]) -> [Self::I; 4] {
-        // SAFETY: the same contract.
-        unsafe { Self::requantise_each(sums, scales) }
-    }
-    /// [`Self::requantise`] of two rows of two vectors.
+    unsafe fn constants(scales: &[Scales; 2]) -> Self::Constants;
+    /// [`Self::requantise`] of two rows of two vectors. What is beyond 512 either way may be anything that is.
+    unsafe fn requantise_rows(sums: [Self::I; 4], constants: &Self::Constants) -> [Self::I; 4];
+    /// [`Self::requantise`] of two rows of two vectors, `scales` being those of a row.
     #[inline(always)]
     unsafe fn requantise_each([a, b, c, d]: [Self::I; 4], scales: &[Scales; 2]) -> [Self::I; 4] {
         // SAFETY: the same contract.
@@ -88,6 +86,7 @@ pub unsafe fn sum_of<const SIGNED: bool>(bytes: *const u8, count: usize) -> i32 
 unsafe impl Lanes for Base {
     type I = [i32; 8];
     type Target = Bytes;
+    type Constants = [Scales; 2];
     type Packed = [u8; 32];
     const LANES: usize = 8;
     const FORM: Form = Form::Wide;
@@ -120,6 +119,15 @@ unsafe impl Lanes for Base {
                 ((i64::from(x) * constant(0) + constant(1) - sign) >> constant(3)) as i32
             }
         })
+    }
+    #[inline(always)]
+    unsafe fn constants(scales: &[Scales; 2]) -> [Scales; 2] {
+        *scales
+    }
+    #[inline(always)]
+    unsafe fn requantise_rows(sums: [Self::I; 4], scales: &[Scales; 2]) -> [Self::I; 4] {
+        // SAFETY: the same contract.
+        unsafe { Self::requantise_each(sums, scales) }
     }
     #[inline(always)]
     unsafe fn target(bytes: Bytes) -> Bytes {

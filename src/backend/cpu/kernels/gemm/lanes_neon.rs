@@ -1,8 +1,8 @@
 //! Vectors of 32-bit sums in NEON.
 
 use super::lanes::{sum_of, Lanes};
-use super::requant::{Bytes, Form, Scales};
-use crate::backend::cpu::kernels::neon::{apply, apply_once, Multipliers, Neon};
+use super::requant::{Bytes, Form, Rounding, Scales};
+use crate::backend::cpu::kernels::neon::{apply, apply_below_half, apply_once, Multipliers, Neon};
 use std::arch::aarch64::*;
 
 /// [`Bytes`] in vectors.
@@ -14,19 +14,36 @@ pub struct Target {
     flip: uint8x16_t,
 }
 
-/// Stores the first `columns` bytes.
+/// What scales two vectors of columns.
+#[derive(Clone, Copy)]
+pub struct Constants {
+    scales: [Scales; 2],
+    by: [Multipliers; 2],
+}
+
+/// Stores the first `columns` bytes of two rows. It is a function of its own so that whole rows need not be in memory.
 ///
 /// # Safety
-/// There must be as many bytes to write.
+/// There must be as many bytes to write, less than eight.
+#[cold]
+#[inline(never)]
+unsafe fn store_part(rows: [u64; 2], to: [*mut u8; 2], columns: usize) {
+    for (row, to) in rows.iter().zip(to) {
+        // SAFETY: by contract.
+        unsafe { libc::memcpy(to.cast(), (&raw const *row).cast(), columns) };
+    }
+}
+
+/// What scales a vector of sums.
+///
+/// # Safety
+/// There must be three times four constants in the narrow form.
 #[inline(always)]
-unsafe fn store_64(row: uint8x8_t, to: *mut u8, columns: usize) {
+unsafe fn multipliers(scales: Scales) -> Multipliers {
     // SAFETY: by contract.
     unsafe {
-        if columns >= 8 {
-            to.cast::<uint8x8_t>().write_unaligned(row);
-        } else {
-            libc::memcpy(to.cast(), (&raw const row).cast(), columns);
-        }
+        let at = |which: usize| Neon::load(scales.narrow.add(which * 4));
+        Multipliers { mantissa: at(0), right: at(1), left: at(2) }
     }
 }
 
@@ -34,6 +51,7 @@ unsafe fn store_64(row: uint8x8_t, to: *mut u8, columns: usize) {
 unsafe impl Lanes for Neon {
     type I = int32x4_t;
     type Target = Target;
+    type Constants = Constants;
     type Packed = [u8; 16];
     const LANES: usize = 4;
     const FORM: Form = Form::Narrow;
@@ -55,15 +73,31 @@ unsafe impl Lanes for Neon {
     }
     #[inline(always)]
     unsafe fn requantise(sums: Self::I, scales: Scales) -> Self::I {
-        // SAFETY: by the trait's contract, there are 3 times 4 constants.
-        let by = unsafe {
-            let at = |which: usize| scales.narrow.add(which * 4);
-            Multipliers { mantissa: Self::load(at(0)), right: Self::load(at(1)), left: Self::load(at(2)) }
-        };
-        if scales.once {
-            apply_once(sums, by)
-        } else {
-            apply(sums, by)
+        // SAFETY: by the trait's contract.
+        let by = unsafe { multipliers(scales) };
+        match scales.rounding {
+            Rounding::Once => apply_once(sums, by),
+            Rounding::Twice => apply(sums, by),
+            Rounding::TwiceBelowHalf => apply_below_half(sums, by),
+        }
+    }
+    #[inline(always)]
+    unsafe fn constants(scales: &[Scales; 2]) -> Constants {
+        // SAFETY: by the trait's contract.
+        unsafe { Constants { scales: *scales, by: [multipliers(scales[0]), multipliers(scales[1])] } }
+    }
+    #[inline(always)]
+    unsafe fn requantise_rows([a, b, c, d]: [Self::I; 4], constants: &Constants) -> [Self::I; 4] {
+        let [first, second] = constants.by;
+        match constants.scales[0].rounding {
+            Rounding::TwiceBelowHalf => [
+                apply_below_half(a, first),
+                apply_below_half(b, second),
+                apply_below_half(c, first),
+                apply_below_half(d, second),
+            ],
+            // SAFETY: the same contract.
+            _ => unsafe { Self::requantise_each([a, b, c, d], &constants.scales) },
         }
     }
     #[inline(always)]
@@ -94,9 +128,14 @@ unsafe impl Lanes for Neon {
     unsafe fn store(packed: Self::Packed, to: [*mut u8; 2], columns: usize) {
         // SAFETY: by the trait's contract, `columns` bytes can be written to each.
         unsafe {
-            let rows: uint8x16_t = std::mem::transmute(packed);
-            store_64(vget_low_u8(rows), to[0], columns);
-            store_64(vget_high_u8(rows), to[1], columns);
+            let rows: uint64x2_t = std::mem::transmute(packed);
+            if columns >= 8 {
+                to[0].cast::<uint64x1_t>().write_unaligned(vget_low_u64(rows));
+                to[1].cast::<uint64x1_t>().write_unaligned(vget_high_u64(rows));
+            } else {
+                let rows = [vgetq_lane_u64::<0>(rows), vgetq_lane_u64::<1>(rows)];
+                store_part(rows, to, columns);
+            }
         }
     }
     #[inline(always)]

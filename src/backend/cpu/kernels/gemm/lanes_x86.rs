@@ -185,6 +185,7 @@ unsafe impl Lanes for Avx2 {
     type I = __m256i;
     /// Zero point, least, largest, and what flips.
     type Target = [__m256i; 4];
+    type Constants = [Scales; 2];
     type Packed = [u8; 32];
     const LANES: usize = 8;
     const FORM: Form = Form::Wide;
@@ -217,6 +218,10 @@ unsafe impl Lanes for Avx2 {
             let odd = half_256(_mm256_srli_epi64::<32>(x), scales.wide.add(4));
             _mm256_blend_epi32::<0b1010_1010>(even, _mm256_slli_epi64::<32>(odd))
         }
+    }
+    #[inline(always)]
+    unsafe fn constants(scales: &[Scales; 2]) -> [Scales; 2] {
+        *scales
     }
     #[inline(always)]
     unsafe fn requantise_rows([a, b, c, d]: [Self::I; 4], scales: &[Scales; 2]) -> [Self::I; 4] {
@@ -301,6 +306,7 @@ unsafe impl Lanes for Avx512 {
     type I = __m512i;
     /// Zero point, least, largest, and what flips.
     type Target = [__m512i; 4];
+    type Constants = [Scales; 2];
     type Packed = [u8; 64];
     const LANES: usize = 16;
     const FORM: Form = Form::Wide;
@@ -334,6 +340,10 @@ unsafe impl Lanes for Avx512 {
             // The lower halves of `odd` beside those of `even`.
             _mm512_mask_shuffle_epi32::<0b10_10_00_00>(even, 0xaaaa, odd)
         }
+    }
+    #[inline(always)]
+    unsafe fn constants(scales: &[Scales; 2]) -> [Scales; 2] {
+        *scales
     }
     #[inline(always)]
     unsafe fn requantise_rows([a, b, c, d]: [Self::I; 4], scales: &[Scales; 2]) -> [Self::I; 4] {

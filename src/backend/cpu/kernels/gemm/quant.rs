@@ -11,7 +11,7 @@ use super::dot_neon::Dotprod;
 use super::dot_x86::{AvxVnni, Vnni};
 use super::lanes::{Lanes, SUMMED};
 use super::micro::{for_each_tile, with_height, Block, Family, Micro, MAX_ROWS};
-use super::requant::{Requant, Scales};
+use super::requant::Requant;
 #[cfg(target_arch = "aarch64")]
 use crate::backend::cpu::kernels::neon::Neon;
 use crate::backend::cpu::kernels::simd;
@@ -207,8 +207,13 @@ unsafe fn tile<D: Dot, const SIGNED: bool, const M: usize, const P: usize>(
             let bias = block.bias.add((panel + p) * width);
             let bias = [D::V::load(bias), D::V::load(bias.add(lanes))];
             for (m, sums) in sums.iter_mut().enumerate() {
-                let term = D::V::splat(epilogue.terms[row + m]);
-                sums[p] = [D::V::sub(bias[0], term), D::V::sub(bias[1], term)];
+                sums[p] = match block.finish.0.row_factor {
+                    0 => bias,
+                    _ => {
+                        let term = D::V::splat(epilogue.terms[row + m]);
+                        [D::V::sub(bias[0], term), D::V::sub(bias[1], term)]
+                    }
+                };
             }
         }
         let mut weights = block.panels.add(panel * block.panel);
@@ -222,7 +227,8 @@ unsafe fn tile<D: Dot, const SIGNED: bool, const M: usize, const P: usize>(
             let whole = if D::STEP > 1 { block.padded - block.padded % several } else { done };
             for i in (done..whole).step_by(several) {
                 let mut a = [D::several::<SIGNED>(inputs[0].add(i)); M];
-                for (a, inputs) in a.iter_mut().zip(inputs).skip(1) {
+                // The first once more, as this loop would not be unrolled if it began with the second.
+                for (a, inputs) in a.iter_mut().zip(inputs) {
                     *a = D::several::<SIGNED>(inputs.add(i));
                 }
                 // Written out, as an instruction names the group that it takes.
@@ -262,46 +268,61 @@ unsafe fn tile<D: Dot, const SIGNED: bool, const M: usize, const P: usize>(
         // Written out, as sums that are indexed by a variable would be kept in memory all along.
         macro_rules! finish_pairs {
             ($($p:literal: $($m:literal)*;)*) => {
-                $(let scales = panel_scales::<D::V>(block, panel + $p.min(P - 1));
-                $(if P > $p && M > $m {
-                    let other = if M > $m + 1 { $m + 1 } else { $m };
-                    let pair: [[Sums<D>; 2]; 2] = [sums[$m][$p], sums[other][$p]];
-                    finish(block, epilogue, &scales, pair, [row + $m, row + other], panel + $p);
-                })*)*
+                $(if P > $p {
+                    let finish = Finish::of(block, epilogue, panel + $p.min(P - 1));
+                    $(if M > $m {
+                        let other = if M > $m + 1 { $m + 1 } else { $m };
+                        let pair: [[Sums<D>; 2]; 2] = [sums[$m][$p.min(P - 1)], sums[other][$p.min(P - 1)]];
+                        finish.rows(pair, [row + $m, row + other]);
+                    })*
+                })*
             };
         }
         finish_pairs!(0: 0 2 4 6 8 10; 1: 0; 2: 0; 3: 0;);
     }
 }
 
-/// The constants of a panel's columns.
-#[inline(always)]
-pub fn panel_scales<V: Lanes>(block: &Block<Quant>, panel: usize) -> [Scales; 2] {
-    let (requant, first) = block.finish;
-    let vector = (first + panel * 2 * V::LANES) / V::LANES;
-    [requant.scales(vector), requant.scales(vector + 1)]
+/// How a panel's sums become outputs. All of it is at hand, as what lies in memory might change with each output.
+pub struct Finish<V: Lanes> {
+    constants: V::Constants,
+    target: V::Target,
+    /// The panel's first output of the first row, and how many elements there are from one row to the next.
+    outputs: *mut u8,
+    stride: usize,
+    /// As many as are left, from the panel's first on.
+    columns: usize,
 }
 
-/// Turns the sums of two rows of a panel, which has these `scales`, into outputs.
-///
-/// # Safety
-/// The machine must have the instruction set of `V`, the block be as `Micro::run` demands, and have the rows and the panel.
-#[inline(always)]
-pub unsafe fn finish<V: Lanes>(
-    block: &Block<Quant>,
-    epilogue: &Epilogue<V>,
-    scales: &[Scales; 2],
-    sums: [[V::I; 2]; 2],
-    rows: [usize; 2],
-    panel: usize,
-) {
-    let column = panel * 2 * V::LANES;
-    // SAFETY: the outputs exist by contract, as many as columns are left at least.
-    unsafe {
-        let [[a, b], [c, d]] = sums;
-        let scaled = V::requantise_rows([a, b, c, d], scales);
-        let outputs = block.outputs.add(column);
-        let to = [outputs.add(rows[0] * block.stride), outputs.add(rows[1] * block.stride)];
-        V::store(V::pack(scaled, epilogue.target), to, block.columns - column);
+impl<V: Lanes> Finish<V> {
+    /// # Safety
+    /// The machine must have the instruction set of `V`, the block be as `Micro::run` demands, and have the panel.
+    #[inline(always)]
+    pub unsafe fn of(block: &Block<Quant>, epilogue: &Epilogue<V>, panel: usize) -> Self {
+        let ((requant, first), column) = (block.finish, panel * 2 * V::LANES);
+        let vector = (first + column) / V::LANES;
+        // SAFETY: by contract.
+        let constants = unsafe { V::constants(&[requant.scales(vector), requant.scales(vector + 1)]) };
+        Finish {
+            constants,
+            target: epilogue.target,
+            outputs: block.outputs.wrapping_add(column),
+            stride: block.stride,
+            columns: block.columns - column,
+        }
+    }
+
+    /// Turns the sums of two rows into outputs.
+    ///
+    /// # Safety
+    /// As for [`Self::of`], whose block must have the rows.
+    #[inline(always)]
+    pub unsafe fn rows(&self, sums: [[V::I; 2]; 2], rows: [usize; 2]) {
+        // SAFETY: the outputs exist by contract, as many as columns are left at least.
+        unsafe {
+            let [[a, b], [c, d]] = sums;
+            let scaled = V::requantise_rows([a, b, c, d], &self.constants);
+            let to = rows.map(|row| self.outputs.wrapping_add(row * self.stride));
+            V::store(V::pack(scaled, self.target), to, self.columns);
+        }
     }
 }

@@ -33,7 +33,7 @@ pub struct Requant {
     /// For each vector of columns, each 32 bits, in the wide form: multipliers and what moves sums away from 0, as floats;
     /// empty where a multiplier is 1 or more.
     quick: AlignedBuf,
-    once: bool,
+    rounding: Rounding,
     /// The last vector of columns that has constants: the first if all have the same.
     last: usize,
     lanes: usize,
@@ -53,6 +53,27 @@ pub enum Form {
     Wide,
     /// The multiplier's parts.
     Narrow,
+}
+
+/// How the narrow form rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rounding {
+    /// As [`Multiplier::apply_once`] does.
+    Once,
+    /// As [`Multiplier::apply`] does.
+    Twice,
+    /// The same where all multipliers are below a half, as nearly all are: each shifts to the right.
+    TwiceBelowHalf,
+}
+
+impl Rounding {
+    fn of(multipliers: &[Multiplier], once: bool) -> Self {
+        match (once, multipliers.iter().all(|m| m.shift < 0)) {
+            (true, _) => Rounding::Once,
+            (_, false) => Rounding::Twice,
+            (_, true) => Rounding::TwiceBelowHalf,
+        }
+    }
 }
 
 /// The output's bytes, as unsigned ones until they are stored.
@@ -87,10 +108,8 @@ pub struct Scales {
     /// Twice as many; null where there are none.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub quick: *const f32,
-    /// Whether to round once.
-    #[cfg_attr(not(target_arch = "aarch64"), allow(dead_code))]
-    // it is in the constants of the wide form
-    pub once: bool,
+    #[cfg_attr(not(target_arch = "aarch64"), allow(dead_code))] // it is in the constants of the wide form
+    pub rounding: Rounding,
 }
 
 impl Requant {
@@ -145,7 +164,8 @@ impl Requant {
             }
         }
         let target = Bytes::new(requantisation);
-        Some(Requant { wide, narrow, quick, once, last: vectors.max(1) - 1, lanes, row_factor, target })
+        let rounding = Rounding::of(multipliers, once);
+        Some(Requant { wide, narrow, quick, rounding, last: vectors.max(1) - 1, lanes, row_factor, target })
     }
 
     /// The constants of a vector of columns. One that is beyond the last gets those of the last, for a panel that ends
@@ -162,7 +182,7 @@ impl Requant {
             false => self.quick.as_ptr().cast::<f32>().wrapping_add(at * 2),
         };
         let wide = self.wide.as_ptr().cast::<i64>().wrapping_add(at * 4);
-        Scales { wide, narrow, quick, once: self.once }
+        Scales { wide, narrow, quick, rounding: self.rounding }
     }
 }
 

@@ -200,9 +200,9 @@ fn extreme_sums_are_scaled_as_the_shared_arithmetic() {
     let reals =
         (-36..36).flat_map(|exponent| [0.5, 0.61, 0.75, 0.999_999_999].map(|m: f64| m * 2f64.powi(exponent)));
     let multipliers: Vec<Multiplier> = reals.chain([0.0, 1e30]).map(Multiplier::new).collect();
-    // Those below 1 once more without the others, beside which they are scaled in another way.
-    for below in [false, true] {
-        let multipliers = multipliers.iter().copied().filter(|m| !below || m.shift <= 0);
+    // Those below 1, and those below a half, once more without the others, beside which they are scaled in another way.
+    for most in [i32::MAX, 0, -1] {
+        let multipliers = multipliers.iter().copied().filter(|m| m.shift <= most);
         let pairs: Vec<_> = multipliers.flat_map(|m| sums.map(|sum| (sum, m))).collect();
         for once in [false, true] {
             assert_scaled(&pairs, once);

@@ -1,0 +1,208 @@
+//! Filters of three by three cells: the columns of the input under an output stay in registers, and its neighbour needs one
+//! or two more. How they are multiplied is the instruction set's affair; there are such for 64-bit Arm only.
+
+use super::super::gemm::{Lanes, Scales};
+use super::super::neon::Neon;
+use super::instructions::Instructions;
+use super::layout::{CHANNELS, QUAD, ROWS};
+use super::quads::{Line, PixelScales, Quads};
+use super::quantised::Under;
+use crate::memory::Weights;
+use crate::ops::conv::DepthwiseGeometry;
+use crate::ops::image::Window;
+use std::arch::aarch64::*;
+use std::ops::Range;
+
+/// Cells of a row of the filter.
+const TAPS: usize = 3;
+/// Channels that are made at once.
+const HALF: usize = CHANNELS / 2;
+
+/// Sums of as many channels.
+pub type Sums = [int32x4_t; 2];
+
+/// How columns of eight channels and four rows are multiplied.
+///
+/// # Safety
+/// All functions need the instruction set of the type; pointers must be valid for what is read.
+#[allow(clippy::missing_safety_doc)] // the trait's section holds for each function
+pub unsafe trait Columns {
+    type Column: Copy;
+    /// Weights of three columns for a row of outputs.
+    type Weights: Copy;
+
+    /// From eight bytes of each row, each xored with `flip`.
+    unsafe fn column(rows: [*const u8; ROWS], flip: uint8x8_t) -> Self::Column;
+    /// From what eight channels have of three quads, for the upper or the lower row of outputs.
+    unsafe fn weights(quads: *const i8, below: usize) -> Self::Weights;
+    /// Adds the products for the upper or the lower row of outputs.
+    unsafe fn add(sums: Sums, columns: [Self::Column; TAPS], weights: &Self::Weights, below: usize) -> Sums;
+}
+
+/// Whether a filter is such a one, whose weights have no zero point. Without dot products sums of two products are to be
+/// within 16 bits.
+pub fn fits(geometry: &DepthwiseGeometry, instructions: Instructions, weights: &Weights) -> bool {
+    let (height, width) = (&geometry.height, &geometry.width);
+    let is_such =
+        |window: &Window| (window.kernel, window.dilation, window.stride) == (TAPS, 1, width.stride);
+    if !is_such(height) || !is_such(width) || width.stride > 2 {
+        return false;
+    }
+    let start = weights.elements::<i8>(0, weights.len());
+    match instructions {
+        // SAFETY: there are as many weights.
+        Instructions::Base => (0..weights.len()).all(|i| unsafe { start.add(i).read() } != i8::MIN),
+        Instructions::Dotprod => true,
+    }
+}
+
+/// Computes `count` pixels of a block of channels, of one or two rows.
+///
+/// # Safety
+/// The machine must have the instruction set of `Q`; there must be as many columns in the `lines`, and as many pixels at
+/// `to`, of sixteen channels each.
+#[inline(always)]
+pub unsafe fn run<Q: Quads>(
+    under: &Under,
+    lines: &[Option<Line>; ROWS],
+    block: usize,
+    (made, count): (usize, usize),
+    to: *mut u8,
+) {
+    let (kernel, first) = (under.kernel, block * CHANNELS);
+    let (geometry, input) = (&kernel.geometry, kernel.input);
+    let channels = geometry.input.channels * geometry.multiplier;
+    let padding = [input.zero ^ input.flip; CHANNELS];
+    let scale = |i: usize| kernel.requant.scales(block * (CHANNELS / <Neon as Lanes>::LANES) + i);
+    let in_block =
+        |line: Option<Line>| line.map_or((padding.as_ptr(), 0), |line| (line.0.wrapping_add(first), line.1));
+    // SAFETY: by contract; there are as many weights, and sixteen sums of bias.
+    unsafe {
+        let slide = Slide {
+            lines: lines.map(in_block),
+            inside: under.inside.clone(),
+            padding: &padding,
+            flip: input.flip,
+            count,
+            weights: kernel.weights.elements(block * kernel.rows * TAPS * QUAD, made * TAPS * QUAD),
+            bias: kernel.bias.elements(first, CHANNELS),
+            scales: [[scale(0), scale(1)], [scale(2), scale(3)]],
+            target: <Neon as Lanes>::target(kernel.requant.target),
+            to,
+            step: channels,
+            below: count * channels,
+        };
+        match (made, geometry.width.stride) {
+            (2, _) => Q::slide::<2, 1>(&slide),
+            (_, 1) => Q::slide::<1, 1>(&slide),
+            _ => Q::slide::<1, 2>(&slide),
+        }
+    }
+}
+
+/// Sixteen channels of a row of outputs, or of two, and what they are made of.
+pub struct Slide<'a> {
+    /// The rows of the input from their first column on.
+    pub lines: [Line; ROWS],
+    /// Columns that are not beside the input.
+    pub inside: Range<usize>,
+    /// As many bytes of what lies beside it.
+    pub padding: &'a [u8; CHANNELS],
+    pub flip: u8,
+    pub count: usize,
+    /// Quads of the upper row of outputs, and then of the lower one.
+    pub weights: *const i8,
+    pub bias: *const i32,
+    pub scales: PixelScales,
+    pub target: <Neon as Lanes>::Target,
+    /// Where the first output goes, how far the next one is, and the one below.
+    pub to: *mut u8,
+    pub step: usize,
+    pub below: usize,
+}
+
+impl Slide<'_> {
+    /// Computes `MADE` rows of outputs, whose columns are `STRIDE` apart.
+    ///
+    /// # Safety
+    /// The machine must have the instruction set of `C`; all pointers must be those of as many rows and outputs.
+    #[inline(always)]
+    pub unsafe fn run<C: Columns, const MADE: usize, const STRIDE: usize>(&self) {
+        for half in 0..CHANNELS / HALF {
+            // SAFETY: by contract.
+            unsafe { self.half::<C, MADE, STRIDE>(half * HALF, &self.scales[half]) };
+        }
+    }
+
+    /// The same for eight channels from `first` on.
+    ///
+    /// # Safety
+    /// As for [`Self::run`].
+    #[inline(always)]
+    unsafe fn half<C: Columns, const MADE: usize, const STRIDE: usize>(
+        &self,
+        first: usize,
+        scales: &[Scales; 2],
+    ) {
+        // SAFETY: by contract; columns inside are gone through one by one.
+        unsafe {
+            let bias = self.bias.add(first);
+            let bias = [Neon::load(bias), Neon::load(bias.add(4))];
+            let weights: [C::Weights; MADE] = std::array::from_fn(|below| {
+                C::weights(self.weights.add(below * TAPS * QUAD + first * ROWS), below)
+            });
+            let flip = vdup_n_u8(self.flip);
+            let beside = C::column([self.padding.as_ptr(); ROWS], flip);
+            let (mut rows, steps) =
+                (self.lines.map(|line| line.0.wrapping_add(first)), self.lines.map(|line| line.1));
+            let mut next = || {
+                let column = C::column(rows, flip);
+                rows = std::array::from_fn(|i| rows[i].wrapping_add(steps[i]));
+                column
+            };
+            let mut to = self.to.wrapping_add(first);
+            let (constants, target, step, below) =
+                (Neon::constants(scales), self.target, self.step, (MADE - 1) * self.below);
+            // No closure, as that would be compiled without the instruction set of `C`.
+            macro_rules! pixel {
+                ($columns:expr) => {{
+                    let columns: [C::Column; TAPS] = $columns;
+                    let [a, b] = C::add(bias, columns, &weights[0], 0);
+                    let [c, d] =
+                        if MADE == 2 { C::add(bias, columns, &weights[MADE - 1], 1) } else { [a, b] };
+                    let packed = Neon::pack(Neon::requantise_rows([a, b, c, d], &constants), target);
+                    Neon::store(packed, [to, to.wrapping_add(below)], HALF);
+                    to = to.wrapping_add(step);
+                }};
+            }
+            let mut any = |j: usize| if self.inside.contains(&j) { next() } else { beside };
+            let mut columns = [any(0), any(1), beside];
+            let mut done = 0;
+            if STRIDE == 1 && self.inside.start <= 2 {
+                // What was the second column becomes the first without being moved.
+                while done + 3 <= self.count && done + 4 < self.inside.end {
+                    let [a, b, _] = columns;
+                    let c = next();
+                    pixel!([a, b, c]);
+                    let d = next();
+                    pixel!([b, c, d]);
+                    let e = next();
+                    pixel!([c, d, e]);
+                    (columns, done) = ([d, e, beside], done + 3);
+                }
+            }
+            let mut any = |j: usize| if self.inside.contains(&j) { next() } else { beside };
+            for i in done..self.count {
+                if STRIDE == 2 && i > 0 {
+                    columns[1] = any(2 * i + 1);
+                }
+                columns[2] = any(i * STRIDE + 2);
+                pixel!(columns);
+                columns = match STRIDE {
+                    1 => [columns[1], columns[2], beside],
+                    _ => [columns[2], beside, beside],
+                };
+            }
+        }
+    }
+}
