@@ -65,7 +65,12 @@ fn begin(life: &Life, order: impl FnOnce(u64) -> Order, files: &[BorrowedFd]) ->
     let say = Arc::new(say);
     // What wakes must not keep an answer that is lost from showing as such.
     let wakes = Arc::downgrade(&say);
-    let wake = move || drop(wakes.upgrade().map(|say| say.send(None)));
+    let wake = move || {
+        if let Some(say) = wakes.upgrade() {
+            // Nobody hears it after the wait.
+            let _ = say.send(None);
+        }
+    };
     let call = life.ask(order, files, Box::new(move |answer| drop(say.send(Some(answer)))))?;
     Ok(Begun { call, answers, wake: Arc::new(wake) })
 }

@@ -124,6 +124,15 @@ impl Mapping {
         self.access
     }
 
+    /// Whether an access may have to wait for a device.
+    pub(super) fn may_be_busy(&self) -> bool {
+        match &self.store {
+            Store::Pages(pages) => pages.pointer().is_none(),
+            Store::Unmapped(_) => false,
+            Store::Hardware(_) => true,
+        }
+    }
+
     /// Whether it is a hardware buffer, which the CPU may use as far as its maker asked for that.
     pub fn is_hardware_buffer(&self) -> bool {
         matches!(self.store, Store::Hardware(_))

@@ -68,10 +68,9 @@ impl ClientSlice {
             && other.offset < self.offset + self.len
     }
 
-    /// Whether an access to its memory may have to wait for a device: one to a dma-buf or a hardware buffer. What is not
-    /// mapped counts as such.
+    /// Whether an access to its memory may have to wait for a device: one to a dma-buf or a hardware buffer.
     pub fn may_be_busy(&self) -> bool {
-        self.mapping.pointer(self.offset).is_none()
+        self.mapping.may_be_busy()
     }
 
     /// Copies the first bytes of the slice into `to`, which must not be longer than it.
