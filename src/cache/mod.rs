@@ -25,6 +25,8 @@
 mod content;
 #[cfg(test)]
 mod damage_tests;
+#[cfg(test)]
+mod data_tests;
 mod entry;
 mod error;
 mod files;

@@ -44,7 +44,7 @@ impl Driver {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn diagnostics(&self) -> Result<Option<Diagnostics<'_>>, ClientError> {
-        let Some(found) = extension(&self.device().as_binder()) else { return Ok(None) };
+        let Some(found) = extension(self, &self.device().as_binder())? else { return Ok(None) };
         // It may be another vendor's, which over RPC only a call tells.
         let Ok(extension) = found.into_interface::<dyn IDiagnostics>() else { return Ok(None) };
         match extension.getInterfaceVersion() {

@@ -37,7 +37,7 @@ impl FmqBurst {
         prepared: &Strong<dyn IPreparedModel>,
         polling: Duration,
     ) -> Result<Option<Self>, ClientError> {
-        let Some(extension) = extension(&prepared.as_binder()) else { return Ok(None) };
+        let Some(extension) = extension(driver, &prepared.as_binder())? else { return Ok(None) };
         let extension = extension.into_interface::<dyn IFmqBurst>().map_err(failed)?;
         let channels = Channels::create().map_err(failed)?;
         let controller = Controller::new(&channels, polling).map_err(failed)?;

@@ -77,16 +77,16 @@ fn compilations_are_listed_the_last_used_first() {
     let (code, out, err) = cache("list", directory.path());
     assert_eq!((code, &err[..]), (0, ""), "{out}");
     let expected = "\
-cache files of clients: 2 compilations, 294 bytes
+cache files of clients: 2 compilations, 310 bytes
   made by a driver of the test's
      age        uid token             model bytes   data bytes
-       0      10002 b2b2b2b2b2b2b2b2           47          100
-       1      10001 a1a1a1a1a1a1a1a1           47          100
-the driver's own store: 2 compilations, 5278 bytes
+       0      10002 b2b2b2b2b2b2b2b2           55          100
+       1      10001 a1a1a1a1a1a1a1a1           55          100
+the driver's own store: 2 compilations, 5294 bytes
   made by a driver of the test's
      age        uid token             model bytes   data bytes
-       0      10001 d4d4d4d4d4d4d4d4           39          200
-       1      10001 c3c3c3c3c3c3c3c3           39         5000
+       0      10001 d4d4d4d4d4d4d4d4           47          200
+       1      10001 c3c3c3c3c3c3c3c3           47         5000
 ";
     assert_eq!(out, expected);
 }

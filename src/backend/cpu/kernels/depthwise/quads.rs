@@ -6,8 +6,6 @@ use super::super::simd;
 #[cfg(target_arch = "x86_64")]
 use super::super::simd::Avx512;
 use super::layout::{interleave, CHANNELS, QUAD, ROWS};
-#[cfg(target_arch = "aarch64")]
-use super::slide::Slide;
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
@@ -44,9 +42,6 @@ pub unsafe trait Quads {
         // SAFETY: by the trait's contract.
         interleave(rows.map(|row| unsafe { row.cast::<[u8; CHANNELS]>().read_unaligned() }), flip)
     }
-    /// Makes outputs of a filter of three by three cells in a way of its own.
-    #[cfg(target_arch = "aarch64")]
-    unsafe fn slide<const MADE: usize, const STRIDE: usize>(slide: &Slide);
     /// The bytes of a few pixels.
     unsafe fn requantise(
         pixels: [Self::Sums; PIXELS],

@@ -5,7 +5,7 @@ use super::super::gemm::Lanes;
 use super::super::neon::Neon;
 use super::layout::{CHANNELS, QUAD, ROWS};
 use super::quads::{PixelScales, Quads, Target, PIXELS};
-use super::slide::{self, Columns, Slide};
+use super::slide::{self, Columns};
 use std::arch::aarch64::*;
 use std::arch::asm;
 
@@ -62,11 +62,6 @@ unsafe impl Quads for Base {
         sums
     }
     #[inline(always)]
-    unsafe fn slide<const MADE: usize, const STRIDE: usize>(slide: &Slide) {
-        // SAFETY: the same contract.
-        unsafe { slide.run::<Base, MADE, STRIDE>() }
-    }
-    #[inline(always)]
     unsafe fn requantise(
         [a, b, c, d]: [Self::Sums; PIXELS],
         scales: &PixelScales,
@@ -106,11 +101,6 @@ unsafe impl Quads for Dotprod {
             }
         }
         sums
-    }
-    #[inline(always)]
-    unsafe fn slide<const MADE: usize, const STRIDE: usize>(slide: &Slide) {
-        // SAFETY: the same contract.
-        unsafe { slide.run::<Dotprod, MADE, STRIDE>() }
     }
     #[inline(always)]
     unsafe fn requantise(

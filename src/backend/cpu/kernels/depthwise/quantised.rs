@@ -4,12 +4,16 @@
 use super::super::conv::{signed_zero, QuantInput, PACKED_INPUTS};
 use super::super::gemm::{Lanes, Requant, Requantisation};
 use super::super::kernel::{input, output, ByRows, Lines};
+#[cfg(target_arch = "aarch64")]
+use super::super::neon::Neon;
 use super::super::{Kernel, Source, Work};
 use super::instructions::Instructions;
 use super::layout::{number, CHANNELS, QUAD, ROWS, SIGNED};
 use super::packing::Packing;
 #[cfg(not(target_arch = "aarch64"))]
 use super::quads::Base;
+#[cfg(not(target_arch = "aarch64"))]
+use super::quads::Quads as BothWays;
 #[cfg(target_arch = "x86_64")]
 use super::quads::{Avx2, Vnni};
 use super::quads::{Line, Quads, PIXELS};
@@ -17,7 +21,7 @@ use super::quads::{Line, Quads, PIXELS};
 use super::quads_neon::{Base, Dotprod};
 use super::rows::Rows;
 #[cfg(target_arch = "aarch64")]
-use super::slide;
+use super::slide::{self, BothWays, Slide};
 use super::strips::{for_each_strip, Strip};
 use crate::memory::{Target, View, Weights};
 use crate::ops::conv::{ChannelRequant, DepthwiseGeometry};
@@ -191,7 +195,7 @@ fn dotprod(kernel: &Depthwise, input: Lines<u8>, strip: Strip<u8>) {
 /// # Safety
 /// The machine must have the instruction set of `Q`.
 #[inline(always)]
-unsafe fn make_with<Q: Quads>(kernel: &Depthwise, input: Lines<u8>, strip: Strip<u8>) {
+unsafe fn make_with<Q: BothWays>(kernel: &Depthwise, input: Lines<u8>, strip: Strip<u8>) {
     let geometry = &kernel.geometry;
     let (window, channels) = (&geometry.width, geometry.input.channels * geometry.multiplier);
     let (extent, groups) = ((window.kernel - 1) * window.dilation + 1, geometry.height.kernel.div_ceil(ROWS));
@@ -224,7 +228,7 @@ unsafe fn make_with<Q: Quads>(kernel: &Depthwise, input: Lines<u8>, strip: Strip
             #[cfg(target_arch = "aarch64")]
             if kernel.slides && width == CHANNELS {
                 // SAFETY: the rows under taps are whole, and so is the block; as many pixels were asked for at `to`.
-                unsafe { slide::run::<Q>(&under, &lines[0], block, (made, count), to.wrapping_add(c)) };
+                unsafe { under.slide::<Q>(&lines[0], block, (made, count), to.wrapping_add(c)) };
                 continue;
             }
             for (quads, lines) in quads.chunks_exact_mut(under.columns).zip(&lines) {
@@ -262,6 +266,49 @@ impl<'a> Under<'a> {
         let after = (window.input + window.pad_before).saturating_sub(first).clamp(before, columns);
         let start = (first + before).saturating_sub(window.pad_before);
         Under { kernel, columns, inside: before..after, start }
+    }
+
+    /// Computes `count` pixels of a whole block of channels, of one or two rows, as `slide` does.
+    ///
+    /// # Safety
+    /// The machine must have the instruction set of `Q`; there must be as many columns in the `lines`, and as many pixels at
+    /// `to`, of sixteen channels each.
+    #[cfg(target_arch = "aarch64")]
+    #[inline(always)]
+    unsafe fn slide<Q: BothWays>(
+        &self,
+        lines: &[Option<Line>; ROWS],
+        block: usize,
+        (made, count): (usize, usize),
+        to: *mut u8,
+    ) {
+        let (kernel, first) = (self.kernel, block * CHANNELS);
+        let (geometry, input) = (&kernel.geometry, kernel.input);
+        let channels = geometry.input.channels * geometry.multiplier;
+        let padding = [input.zero ^ input.flip; CHANNELS];
+        let scale = |i: usize| kernel.requant.scales(block * (CHANNELS / <Neon as Lanes>::LANES) + i);
+        let in_block = |line: Option<Line>| {
+            line.map_or((padding.as_ptr(), 0), |line| (line.0.wrapping_add(first), line.1))
+        };
+        let size = geometry.width.kernel * QUAD;
+        // SAFETY: by contract; there are as many weights, and sixteen sums of bias.
+        unsafe {
+            let slide = Slide {
+                lines: lines.map(in_block),
+                inside: self.inside.clone(),
+                padding: &padding,
+                flip: input.flip,
+                count,
+                weights: kernel.weights.elements(block * kernel.rows * size, made * size),
+                bias: kernel.bias.elements(first, CHANNELS),
+                scales: [[scale(0), scale(1)], [scale(2), scale(3)]],
+                target: <Neon as Lanes>::target(kernel.requant.target),
+                to,
+                step: channels,
+                below: count * channels,
+            };
+            slide.run::<Q>(made, geometry.width.stride);
+        }
     }
 
     /// What lies under the taps of a group of rows; `None` beside the input.

@@ -6,7 +6,6 @@ use super::super::neon::Neon;
 use super::instructions::Instructions;
 use super::layout::{CHANNELS, QUAD, ROWS};
 use super::quads::{Line, PixelScales, Quads};
-use super::quantised::Under;
 use crate::memory::Weights;
 use crate::ops::conv::DepthwiseGeometry;
 use crate::ops::image::Window;
@@ -39,6 +38,11 @@ pub unsafe trait Columns {
     unsafe fn add(sums: Sums, columns: [Self::Column; TAPS], weights: &Self::Weights, below: usize) -> Sums;
 }
 
+/// An instruction set that makes outputs in both ways.
+pub trait BothWays: Quads + Columns {}
+
+impl<I: Quads + Columns> BothWays for I {}
+
 /// Whether a filter is such a one, whose weights have no zero point. Without dot products sums of two products are to be
 /// within 16 bits.
 pub fn fits(geometry: &DepthwiseGeometry, instructions: Instructions, weights: &Weights) -> bool {
@@ -53,50 +57,6 @@ pub fn fits(geometry: &DepthwiseGeometry, instructions: Instructions, weights: &
         // SAFETY: there are as many weights.
         Instructions::Base => (0..weights.len()).all(|i| unsafe { start.add(i).read() } != i8::MIN),
         Instructions::Dotprod => true,
-    }
-}
-
-/// Computes `count` pixels of a block of channels, of one or two rows.
-///
-/// # Safety
-/// The machine must have the instruction set of `Q`; there must be as many columns in the `lines`, and as many pixels at
-/// `to`, of sixteen channels each.
-#[inline(always)]
-pub unsafe fn run<Q: Quads>(
-    under: &Under,
-    lines: &[Option<Line>; ROWS],
-    block: usize,
-    (made, count): (usize, usize),
-    to: *mut u8,
-) {
-    let (kernel, first) = (under.kernel, block * CHANNELS);
-    let (geometry, input) = (&kernel.geometry, kernel.input);
-    let channels = geometry.input.channels * geometry.multiplier;
-    let padding = [input.zero ^ input.flip; CHANNELS];
-    let scale = |i: usize| kernel.requant.scales(block * (CHANNELS / <Neon as Lanes>::LANES) + i);
-    let in_block =
-        |line: Option<Line>| line.map_or((padding.as_ptr(), 0), |line| (line.0.wrapping_add(first), line.1));
-    // SAFETY: by contract; there are as many weights, and sixteen sums of bias.
-    unsafe {
-        let slide = Slide {
-            lines: lines.map(in_block),
-            inside: under.inside.clone(),
-            padding: &padding,
-            flip: input.flip,
-            count,
-            weights: kernel.weights.elements(block * kernel.rows * TAPS * QUAD, made * TAPS * QUAD),
-            bias: kernel.bias.elements(first, CHANNELS),
-            scales: [[scale(0), scale(1)], [scale(2), scale(3)]],
-            target: <Neon as Lanes>::target(kernel.requant.target),
-            to,
-            step: channels,
-            below: count * channels,
-        };
-        match (made, geometry.width.stride) {
-            (2, _) => Q::slide::<2, 1>(&slide),
-            (_, 1) => Q::slide::<1, 1>(&slide),
-            _ => Q::slide::<1, 2>(&slide),
-        }
     }
 }
 
@@ -122,12 +82,28 @@ pub struct Slide<'a> {
 }
 
 impl Slide<'_> {
-    /// Computes `MADE` rows of outputs, whose columns are `STRIDE` apart.
+    /// Computes so many rows of outputs, one or two, whose columns are one or two apart.
     ///
     /// # Safety
     /// The machine must have the instruction set of `C`; all pointers must be those of as many rows and outputs.
     #[inline(always)]
-    pub unsafe fn run<C: Columns, const MADE: usize, const STRIDE: usize>(&self) {
+    pub unsafe fn run<C: Columns>(&self, rows: usize, stride: usize) {
+        // SAFETY: by contract.
+        unsafe {
+            match (rows, stride) {
+                (2, _) => self.rows::<C, 2, 1>(),
+                (_, 1) => self.rows::<C, 1, 1>(),
+                _ => self.rows::<C, 1, 2>(),
+            }
+        }
+    }
+
+    /// Computes `MADE` rows of outputs, whose columns are `STRIDE` apart.
+    ///
+    /// # Safety
+    /// As for [`Self::run`].
+    #[inline(always)]
+    unsafe fn rows<C: Columns, const MADE: usize, const STRIDE: usize>(&self) {
         for half in 0..CHANNELS / HALF {
             // SAFETY: by contract.
             unsafe { self.half::<C, MADE, STRIDE>(half * HALF, &self.scales[half]) };

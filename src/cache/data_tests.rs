@@ -1,0 +1,50 @@
+//! Data caches that were changed, lost or taken from elsewhere.
+
+use super::tests::*;
+use super::*;
+use std::os::unix::fs::FileExt;
+
+#[test]
+fn data_that_were_changed_or_lost_are_refused_and_what_follows_them_is_nothing() {
+    let (cache, pair) = saved();
+    pair.data.set_len(100_000).unwrap();
+    pair.data.write_all_at(b"more", 71).unwrap();
+    assert_eq!(load(&cache, &key(1, 1), &pair).unwrap(), MODEL);
+    for at in [0, 4, 5, 63, 64, 70] {
+        let mut byte = [0];
+        pair.data.read_exact_at(&mut byte, at).unwrap();
+        pair.data.write_all_at(&[byte[0] ^ 1], at).unwrap();
+        assert!(matches!(load(&cache, &key(1, 1), &pair), Err(CacheError::DataChanged)), "byte {at}");
+        pair.data.write_all_at(&byte, at).unwrap();
+    }
+    pair.data.set_len(70).unwrap();
+    assert!(matches!(load(&cache, &key(1, 1), &pair), Err(CacheError::Data(_))));
+    // What a client leaves that opens the file to save anew, while it is just being written for another of its threads.
+    pair.data.set_len(0).unwrap();
+    pair.data.set_len(100_000).unwrap();
+    assert!(matches!(load(&cache, &key(1, 1), &pair), Err(CacheError::DataChanged)));
+}
+
+#[test]
+fn what_was_loaded_stays_whatever_becomes_of_the_files() {
+    let (cache, pair) = saved();
+    let large: Vec<u8> = (0..9_000_001u32).map(|i| (i % 251) as u8).collect();
+    for content in [&b"weights"[..], &large] {
+        cache.save(&key(1, 1), &pair.files(), one(MODEL, &data(content)).content()).unwrap();
+        let loaded = cache.load(&key(1, 1), &pair.files()).unwrap();
+        pair.data.write_all_at(&[0xee; 100], 0).unwrap();
+        pair.data.set_len(0).unwrap();
+        assert!(!loaded.data[0].vanished());
+        assert!(bytes_of(&loaded.data[0])[64..] == *content, "{} bytes", content.len());
+    }
+}
+
+#[test]
+fn data_of_another_save_is_not_taken() {
+    let (cache, pair) = saved();
+    let other = Pair::new();
+    cache.save(&key(1, 2), &other.files(), one(MODEL, &data(b"WEIGHTS")).content()).unwrap();
+    let mixed = CacheFiles::new(&[&pair.model], &[&other.data]).unwrap();
+    assert!(matches!(cache.load(&key(1, 1), &mixed), Err(CacheError::DataChanged)));
+    assert_eq!(load(&cache, &key(1, 1), &pair).unwrap(), MODEL);
+}
