@@ -142,7 +142,7 @@ fn what_a_client_does_to_its_files_is_never_undone() {
 fn data_that_change_before_they_are_loaded_change_values_only() {
     let harness = Harness::new();
     let expected = expected(&harness);
-    for word in [0, 77, (SIZE * SIZE / 2 - 2) as u64] {
+    for word in [0, 77, (SIZE * SIZE / 4) as u64] {
         let cache = Cache::new(1);
         drop(save(harness.device(), &layer_of(SIZE), &cache));
         forge(&cache.data, word * 8);
