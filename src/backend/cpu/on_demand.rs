@@ -145,6 +145,8 @@ mod tests {
         let cancelled = Control::default();
         std::thread::scope(|scope| {
             let (value, made, cancelled) = (&value, &made, &cancelled);
+            // Dropped where this fails, so that who makes it ends, too.
+            let end = end;
             scope.spawn(move || {
                 value.get_or_make(&Control::default(), |()| {
                     began.send(()).unwrap();
