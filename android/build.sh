@@ -20,7 +20,8 @@ fail() { echo "build.sh: $*" >&2; exit 1; }
 
 if [ "${1:-}" = --generated ]; then
   cargo check --locked --no-default-features --lib
-  newest=$(ls -td "$target_dir"/debug/build/nnhal-*/out | head -1)
+  # A build that was interrupted leaves a directory without them.
+  newest=$(dirname "$(ls -t "$target_dir"/debug/build/nnhal-*/out/nnapi.rs | head -1)")
   mkdir -p android/generated
   cp "$newest/nnapi.rs" "$newest/source_id.rs" android/generated/
   echo "build.sh: android/generated has nnapi.rs and source_id.rs"
