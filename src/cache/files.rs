@@ -1,8 +1,8 @@
 //! The cache files of one compilation: a client's, so of any size, at any offset, and in anybody's hands.
 //!
 //! Must not lock them or ask whether they are locked: Android's policy forbids both to a driver, and locks belong to the
-//! client. No thread of a driver reads a file that another writes. The hash of the model and the stamp of the data
-//! show whether others write meanwhile.
+//! client. No thread of a driver reads a file that another writes. The hash of the model and the checksum of the
+//! data show whether others write meanwhile.
 
 use super::content::{data_len, for_each_part, Content, DataFacts, Parts};
 use super::mapped::Mapped;

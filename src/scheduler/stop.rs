@@ -27,13 +27,14 @@ impl Stop {
 
     pub fn set(&self) {
         // Before the lock: a thread that is not in the list yet looks at the flag after it has had the lock.
-        self.set.store(true, Ordering::Relaxed);
+        // Whoever is woken by other means than these, as by a queue's event flag, sees it, too.
+        self.set.store(true, Ordering::SeqCst);
         let waiting = std::mem::take(&mut *self.lock());
         waiting.iter().for_each(|wake| wake());
     }
 
     pub fn is_set(&self) -> bool {
-        self.set.load(Ordering::Relaxed)
+        self.set.load(Ordering::SeqCst)
     }
 
     /// Has `wake` called when the flag is set from now on, until what this gives is dropped. Whoever waits looks at the

@@ -100,9 +100,8 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
         let copied = match self.copies() {
             // Written, and read again.
             true => {
-                self.line(self.geometry.width.output).saturating_mul(self.fresh())
-                    / self.geometry.width.output
-                    * 2
+                let lines = self.line(self.geometry.width.output).saturating_mul(self.fresh());
+                (lines / self.geometry.width.output).saturating_mul(2)
             }
             false => 0,
         };
