@@ -21,9 +21,18 @@ pub struct Content<'a> {
 pub struct Loaded {
     /// Private, and proven to be what was saved.
     pub models: Vec<Vec<u8>>,
-    /// Anything at all, of the lengths that were saved. Private, but for the driver's own store.
+    /// Anything at all, of the lengths that were saved. Private, or of the driver's own store.
     pub data: Vec<Arc<Mapping>>,
+    /// What the data caches were like when they were saved.
+    pub(super) facts: Vec<DataFacts>,
+    /// Of the model caches. No two saves have the same.
+    pub hash: Hash,
+    /// Whether the data are of the driver's own store, and not copied.
+    pub kept: bool,
 }
+
+/// SHA-256.
+pub type Hash = [u8; 32];
 
 /// Bytes of the salt that the first model cache begins with.
 pub const SALT: usize = 16;
@@ -73,7 +82,7 @@ pub fn facts_of_head(model: &[u8]) -> Option<Vec<DataFacts>> {
 }
 
 /// Over the number of model cache files, and the length and bytes of each. The first begins with `head`.
-pub fn hash<M: AsRef<[u8]>>(head: &[u8], models: &[M]) -> [u8; 32] {
+pub fn hash<M: AsRef<[u8]>>(head: &[u8], models: &[M]) -> Hash {
     let mut hasher = Sha256::new();
     hasher.update((models.len() as u64).to_le_bytes());
     for (i, model) in models.iter().enumerate() {
@@ -94,7 +103,7 @@ pub fn identify(models: &[Vec<u8>], data: &[DataFacts]) -> u64 {
 }
 
 /// Over the bytes of all data caches.
-pub fn hash_data(data: &[Parts]) -> Result<[u8; 32], CacheError> {
+pub fn hash_data(data: &[Parts]) -> Result<Hash, CacheError> {
     let mut hasher = Sha256::new();
     for parts in data {
         for_each_part(parts, |_, bytes| {
@@ -106,7 +115,7 @@ pub fn hash_data(data: &[Parts]) -> Result<[u8; 32], CacheError> {
 }
 
 /// Compares in a time that does not tell where they differ.
-pub fn same(a: &[u8; 32], b: &[u8; 32]) -> bool {
+pub fn same(a: &Hash, b: &Hash) -> bool {
     let difference = a.iter().zip(b).fold(0, |difference, (a, b)| difference | (a ^ b));
     std::hint::black_box(difference) == 0
 }

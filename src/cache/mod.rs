@@ -14,7 +14,8 @@
 //!
 //! On loading, the model cache is copied to private memory, hashed there, compared in constant time, then used. A client's
 //! data cache is copied, too: once a model is prepared, whatever becomes of the files is the client's affair. Only the
-//! driver's own store is computed with where it lies, and rewritten by nobody meanwhile.
+//! driver's own store is computed with where it lies, and rewritten by nobody meanwhile. So the store keeps the large data
+//! of clients' caches that are in use, under the hash of their model caches: what it has of them needs no copy.
 //!
 //! A token may stand for several files at once, as two processes of a client with a directory each have it, if all hold
 //! the same model. A save of another model voids what its token stood for before, in whatever files.
@@ -30,6 +31,8 @@ mod data_tests;
 mod entry;
 mod error;
 mod files;
+#[cfg(test)]
+mod kept_tests;
 mod mapped;
 mod marker;
 mod offline;
@@ -43,7 +46,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use content::{Content, Loaded, Parts};
+pub use content::{Content, Hash, Loaded, Parts};
 pub use entry::{Entry, FileId, Key, Record, Token};
 pub use error::CacheError;
 pub use files::CacheFiles;
@@ -89,10 +92,16 @@ impl Cache {
         self.registry.open_ahead();
     }
 
-    /// Saves a compiled model in a client's files, in place of what was saved for `key` before.
-    pub fn save(&self, key: &Key, files: &CacheFiles, content: Content) -> Result<(), CacheError> {
+    /// Saves a compiled model in a client's files, in place of what was saved for `key` before. Gives the hash of the model
+    /// caches.
+    pub fn save(&self, key: &Key, files: &CacheFiles, content: Content) -> Result<Hash, CacheError> {
         check_counts(files, content)?;
-        self.write(key, &files.lock(&self.in_use)?, content).map(drop)
+        self.write(key, &files.lock(&self.in_use)?, content).map(|(hash, _)| hash)
+    }
+
+    /// The hashes of the model caches that stand for `key`.
+    pub fn hashes(&self, key: &Key) -> Result<Vec<Hash>, CacheError> {
+        Ok(self.registry.get(key)?.iter().map(|entry| entry.record.hash).collect())
     }
 
     /// Empties a client's files of what was saved for `key` before, to be filled with what will be compiled.
@@ -136,8 +145,8 @@ impl Cache {
         self.write(key, &lock, content).map(drop)
     }
 
-    /// Writes files that are locked; gives what entries were dropped for it.
-    fn write(&self, key: &Key, lock: &Lock, content: Content) -> Result<Vec<Key>, CacheError> {
+    /// Writes files that are locked; gives the hash of the model caches, and what entries were dropped for it.
+    fn write(&self, key: &Key, lock: &Lock, content: Content) -> Result<(Hash, Vec<Key>), CacheError> {
         let facts = data_facts(content.data)?;
         let head = head(&salt::<SALT>()?, &facts);
         let model_len = content.models.iter().fold(head.len(), |len, model| len.saturating_add(model.len()));
@@ -161,7 +170,7 @@ impl Cache {
             // It is a miss in any case; this only frees its place.
             self.registry.remove(key, |entry| entry.file == file)?;
         }
-        written.map(|()| dropped)
+        written.map(|()| (record.hash, dropped))
     }
 
     /// The model caches, and which of `records` says that they are what was written.
@@ -174,6 +183,17 @@ impl Cache {
 
     /// Loads what was saved for `key`, if the model caches still are what was saved.
     pub fn load(&self, key: &Key, files: &CacheFiles) -> Result<Loaded, CacheError> {
+        self.load_beside(key, files, |_| None)
+    }
+
+    /// The same; takes the data that the driver has `kept` itself of the model caches with this hash, rather than copy
+    /// the files'.
+    pub fn load_beside(
+        &self,
+        key: &Key,
+        files: &CacheFiles,
+        kept: impl FnOnce(&Hash) -> Option<Loaded>,
+    ) -> Result<Loaded, CacheError> {
         let lock = files.lock(&self.in_use)?;
         let entries = self.registry.get(key)?;
         if entries.is_empty() {
@@ -185,13 +205,16 @@ impl Cache {
         if facts.len() != files.counts().1 {
             return Err(CacheError::Changed);
         }
-        let data = match self.owns_files {
-            true => lock.map_data(&facts)?,
-            false => lock.copy_data(&facts)?,
+        let hash = entries[i].record.hash;
+        let kept = kept(&hash).filter(|kept| kept.facts == facts);
+        let (data, kept) = match kept {
+            Some(kept) => (kept.data, true),
+            None if self.owns_files => (lock.map_data(&facts)?, true),
+            None => (lock.copy_data(&facts)?, false),
         };
         self.registry.used(&entries[i]);
         models[0].drain(..head_len(facts.len()));
-        Ok(Loaded { models, data })
+        Ok(Loaded { models, data, facts, hash, kept })
     }
 
     pub fn registry(&self) -> &Registry {

@@ -40,7 +40,9 @@ fn what_a_client_did_to_its_files_is_left_alone() {
             cache.save(&key(1, 2), &pair.files(), one(b"another", &[]).content()).unwrap();
         },
         // Saved under its token, though by the same client.
-        |cache, pair| cache.save(&key(1, 1), &pair.files(), one(MODEL, &data(b"weights")).content()).unwrap(),
+        |cache, pair| {
+            cache.save(&key(1, 1), &pair.files(), one(MODEL, &data(b"weights")).content()).unwrap();
+        },
     ];
     for (i, change) in changes.iter().enumerate() {
         let (cache, pair, reserved) = reserved();

@@ -1,4 +1,5 @@
-//! The driver's own store of compiled models, for clients that give no cache files.
+//! The driver's own store of compiled models, for clients that give no cache files, and of large data that belong to those
+//! who do: a client may change its files, so a driver that has only these copies what it computes with.
 //!
 //! Its entries are files in the driver's data directory, saved and loaded as a client's are, under the hash of the
 //! model's content in place of a token. A model that the store loses is compiled again, so nothing here is an error to
@@ -6,7 +7,7 @@
 
 use super::content::data_len;
 use super::files::FilesInUse;
-use super::{Cache, CacheError, CacheFiles, Content, Entry, Key, Limits, Loaded, Registry};
+use super::{Cache, CacheError, CacheFiles, Content, Entry, Hash, Key, Limits, Loaded, Parts, Registry};
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -68,6 +69,31 @@ impl Store {
 
     /// What was saved for `key`.
     pub fn load(&self, key: &Key) -> Result<Loaded, CacheError> {
+        self.find(key).inspect_err(|why| log::info!("a compiled model is not loaded from the store: {why}"))
+    }
+
+    /// Keeps the data caches that belong to a client's model caches of this hash.
+    pub fn keep_data(&self, uid: u32, of: Hash, data: &[Parts]) -> Result<(), CacheError> {
+        // What steers is the client's to keep; an entry has a model all the same, whose head says what the data are like.
+        self.save(&Key { uid, token: of }, Content { models: &[Vec::new()], data })
+    }
+
+    /// The data caches that belong to a client's model caches of this hash, if they are kept.
+    pub fn data_of(&self, uid: u32, of: &Hash) -> Option<Loaded> {
+        self.find(&Key { uid, token: *of }).ok()
+    }
+
+    /// Forgets the data caches of a client's model caches that are no more.
+    pub fn forget_data(&self, uid: u32, of: Hash) {
+        let key = Key { uid, token: of };
+        let _alone = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
+        let has = self.cache.registry.get(&key).is_ok_and(|entries| !entries.is_empty());
+        if has && self.cache.registry.remove(&key, |_| true).is_ok() {
+            self.delete(&key);
+        }
+    }
+
+    fn find(&self, key: &Key) -> Result<Loaded, CacheError> {
         self.sweep();
         let (models, data) = (open(&self.paths(key, MODEL), false)?, open(&self.paths(key, DATA), false)?);
         let files = CacheFiles::new(&models, &data)?;
@@ -75,7 +101,7 @@ impl Store {
         if let (Ok(_), [model, ..]) = (&loaded, &models[..]) {
             note_use(model);
         }
-        loaded.inspect_err(|why| log::info!("a compiled model is not loaded from the store: {why}"))
+        loaded
     }
 
     /// How many models it held, and of how many bytes, when that was looked at last; `None` before it was first used.
@@ -120,7 +146,7 @@ impl Store {
         let saved = self.cache.write(key, &lock, content);
         drop(lock);
         match &saved {
-            Ok(dropped) => dropped.iter().for_each(|key| self.delete(key)),
+            Ok((_, dropped)) => dropped.iter().for_each(|key| self.delete(key)),
             Err(_) => self.delete(key),
         }
         if let Ok(entries) = self.cache.registry.list() {

@@ -321,8 +321,9 @@ fn locks_on_files_are_their_clients_affair() {
 fn a_token_may_stand_for_several_files_of_one_model() {
     let (cache, first) = saved();
     let others: [_; 4] = std::array::from_fn(|_| Pair::new());
-    let save =
-        |pair: &Pair| cache.save(&key(1, 1), &pair.files(), one(MODEL, &data(b"weights")).content()).unwrap();
+    let save = |pair: &Pair| {
+        drop(cache.save(&key(1, 1), &pair.files(), one(MODEL, &data(b"weights")).content()).unwrap())
+    };
     let hits = |pair: &Pair| load(&cache, &key(1, 1), pair).is_ok();
     others[..3].iter().for_each(save);
     assert!(hits(&first) && others[..3].iter().all(hits));
@@ -385,7 +386,7 @@ pub(super) fn store(directory: &Path, fingerprint: &str) -> Store {
     Store::new(directory, fingerprint, 3000)
 }
 
-fn files_in(directory: &Path) -> usize {
+pub(super) fn files_in(directory: &Path) -> usize {
     std::fs::read_dir(directory.join("store")).unwrap().count()
 }
 

@@ -2,11 +2,12 @@
 //!
 //! What a client asked of a compilation is saved with it: a client that prepares from its cache is not asked again.
 
+use super::LEAST_CONSTANTS;
 use crate::backend::{
     Artifact, Backend, BackendError, CacheFileCounts, CompileOptions, Control, Executable, Preference,
     Priority, Saved,
 };
-use crate::cache::{Cache, CacheError, CacheFiles, Content, Key, Reserved};
+use crate::cache::{Cache, CacheError, CacheFiles, Content, Hash, Key, Reserved, Store};
 use crate::statistics::CacheCounts;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -84,14 +85,24 @@ impl CachePlace {
         Ok(CachePlace { key: Key { uid, token }, files: CacheFiles::new(models, data)? })
     }
 
-    /// Saves a compilation.
+    /// Saves a compilation. What the store keeps of earlier ones that are void now goes. Gives what to keep the data of this
+    /// one under, if they are large.
     pub fn save(
         &self,
-        cache: &Cache,
+        (cache, store): (&Cache, Option<&Store>),
         artifact: Artifact,
         options: &CompileOptions,
-    ) -> Result<(), CachingError> {
-        Ok(cache.save(&self.key, &self.files, content(&with_options(artifact, options)))?)
+    ) -> Result<Option<Hash>, CachingError> {
+        let parts = artifact.data.iter().flatten();
+        let bytes = parts.fold(0usize, |sum, (_, part)| sum.saturating_add(part.len()));
+        let before = cache.hashes(&self.key)?;
+        let saved = cache.save(&self.key, &self.files, content(&with_options(artifact, options)))?;
+        if let (Some(store), false) = (store, before.is_empty()) {
+            let valid = cache.hashes(&self.key)?;
+            let void = before.into_iter().filter(|hash| !valid.contains(hash));
+            void.for_each(|hash| store.forget_data(self.key.uid, hash));
+        }
+        Ok(Some(saved).filter(|_| bytes >= LEAST_CONSTANTS))
     }
 
     /// Keeps the place for what the first execution compiles: until then there is nothing to load.
@@ -111,17 +122,22 @@ impl CachePlace {
         Ok(cache.fill(&self.key, &self.files, reserved, content(&artifact))?)
     }
 
+    /// Loads a compilation, with its data from the store if that keeps them. If it does not, gives what to keep them
+    /// under, if they are large.
     pub fn load(
         &self,
-        cache: &Cache,
+        (cache, store): (&Cache, Option<&Store>),
         backend: &dyn Backend,
         control: &Control,
-    ) -> Result<(Arc<dyn Executable>, CompileOptions), CachingError> {
-        let mut loaded = cache.load(&self.key, &self.files)?;
+    ) -> Result<(Arc<dyn Executable>, CompileOptions, Option<Hash>), CachingError> {
+        let kept = |hash: &Hash| store?.data_of(self.key.uid, hash);
+        let mut loaded = cache.load_beside(&self.key, &self.files, kept)?;
         let options = loaded.models.first_mut().and_then(take_options).ok_or(CachingError::Options)?;
+        let bytes = loaded.data.iter().fold(0usize, |sum, data| sum.saturating_add(data.len()));
+        let to_keep = (!loaded.kept && bytes >= LEAST_CONSTANTS).then_some(loaded.hash);
         let saved = Saved { models: loaded.models, data: loaded.data };
         let executable = backend.load(saved, &options, control).map_err(CachingError::Backend)?;
-        Ok((executable, options))
+        Ok((executable, options, to_keep))
     }
 }
 

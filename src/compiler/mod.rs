@@ -18,7 +18,7 @@ pub use saving::{SavePlace, StorePlace, Unsaved};
 pub use storing::LEAST_CONSTANTS;
 
 use crate::backend::{Backend, CompileOptions, Executable, Priority};
-use crate::cache::{Cache, Store};
+use crate::cache::{Cache, Hash, Store};
 use crate::model::Model;
 use crate::ops::Interrupt;
 use crate::scheduler::limits::{self, Limit};
@@ -232,7 +232,7 @@ impl Shared {
             storing::compile(store, keep, &*self.backend, what, &mut mappings, control)
                 .map_err(CompileError::Backend)?;
         let place = match files {
-            Some(files) => self.save(&*executable, &options, files).unwrap_or_else(|why| {
+            Some(files) => self.save(&*executable, &options, files, control.client).unwrap_or_else(|why| {
                 log::warn!("a compilation is not cached: {why}");
                 None
             }),
@@ -244,24 +244,37 @@ impl Shared {
 
     /// Prepares a model from its client's files.
     fn load(&self, files: ClientFiles, control: &Control) -> Outcome {
-        let loaded = files.place.load(&self.cache, &*self.backend, control);
+        let loaded = files.place.load(self.caches(), &*self.backend, control);
         self.counts.files.looked(loaded.as_ref().map(drop).map_err(CachingError::reason));
-        let (executable, options) = loaded.map_err(CompileError::Caching)?;
-        Ok(Compiled { executable, options, unsaved: Unsaved::new(control.client, None, None) })
+        let (executable, options, to_keep) = loaded.map_err(CompileError::Caching)?;
+        let place = to_keep.and_then(|hash| self.place_of_data(control.client, hash));
+        Ok(Compiled { executable, options, unsaved: Unsaved::new(control.client, place, None) })
     }
 
-    /// Saves a compilation in its client's files, or gives where to save what its first execution compiles.
+    fn caches(&self) -> (&Cache, Option<&Store>) {
+        (&self.cache, self.store.as_deref())
+    }
+
+    /// Where the store keeps the data that a client has cached, for the next load not to copy them.
+    fn place_of_data(&self, uid: u32, hash: Hash) -> Option<SavePlace> {
+        let store = self.store.clone()?;
+        Some(SavePlace::Store(StorePlace { store, uid, name: saving::StoreName::DataOf(hash) }))
+    }
+
+    /// Saves a compilation in its client's files. Gives what the first execution is to save: the data in the store, or what
+    /// it compiles itself.
     fn save(
         &self,
         executable: &dyn Executable,
         options: &CompileOptions,
         files: ClientFiles,
+        client: u32,
     ) -> Result<Option<SavePlace>, CachingError> {
         let ClientFiles { place, permit } = files;
         if let Some(artifact) = executable.artifact() {
-            let saved = place.save(&self.cache, artifact, options);
+            let saved = place.save(self.caches(), artifact, options);
             self.counts.files.saved(saved.as_ref().map(drop).map_err(CachingError::reason));
-            return saved.map(|()| None);
+            return Ok(saved?.and_then(|hash| self.place_of_data(client, hash)));
         }
         if !options.just_in_time {
             return Err(CachingError::NotCacheable);

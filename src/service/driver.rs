@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 /// Size of the driver's own store of compiled models, unless told otherwise.
-const STORE_BYTES: u64 = 64 << 20;
+const STORE_BYTES: u64 = 256 << 20;
 
 /// A driver, of which there may be many binder objects.
 ///

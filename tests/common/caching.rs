@@ -232,3 +232,17 @@ pub fn forge(data: &File, at: u64) {
     let b = b.wrapping_sub(change.wrapping_mul(first));
     data.write_all_at([a, b].map(u64::to_le_bytes).as_flattened(), at).expect("written");
 }
+
+/// The store's one compiled model, once it is whole: its data.
+pub fn stored(directory: &std::path::Path) -> File {
+    let started = std::time::Instant::now();
+    loop {
+        let files = std::fs::read_dir(directory.join("store")).into_iter().flatten().flatten();
+        let model = files.map(|file| file.path()).find(|path| path.extension().is_some_and(|e| e == "model"));
+        if let Some(model) = model.filter(|path| path.metadata().is_ok_and(|facts| facts.len() > 0)) {
+            return File::options().read(true).write(true).open(model.with_extension("data")).unwrap();
+        }
+        assert!(started.elapsed() < PATIENCE, "nothing is stored");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

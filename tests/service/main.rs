@@ -24,6 +24,7 @@ mod hardware_buffers;
 mod hostile;
 mod in_place;
 mod just_in_time;
+mod kept_data;
 mod memory_domains;
 mod memory_limits;
 #[cfg(feature = "tool")]

@@ -1,0 +1,63 @@
+//! The large data of clients' caches, which the driver's own store keeps: loading computes with these and copies nothing.
+
+use crate::common::caching::*;
+use crate::common::Harness;
+use nnhal::aidl::ErrorStatus;
+use nnhal::cache::Store;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// A driver with this directory, which has compiled the layer and run it once; gives what it answers.
+fn saved(directory: &Path, cache: &Cache, input: &[f32]) -> Vec<f32> {
+    let harness = Harness::with_data(Some(directory));
+    let expected = execute(&save(harness.device(), &layer_of(300), cache), input).unwrap();
+    stored(directory);
+    expected
+}
+
+#[test]
+fn what_a_client_has_cached_and_used_is_kept_and_not_copied() {
+    let directory = tempfile::tempdir().unwrap();
+    let (input, cache) = (vec![1.0; 300], Cache::new(1));
+    let expected = saved(directory.path(), &cache, &input);
+    let harness = Harness::with_data(Some(directory.path()));
+    cache.data.set_len(0).unwrap();
+    let (status, loaded) = load(harness.device(), &cache);
+    assert_eq!((status, execute(&loaded.unwrap(), &input)), (ErrorStatus::NONE, Ok(expected)));
+    // What the model computes shows where its data come from.
+    let data = stored(directory.path());
+    data.write_all_at(&vec![0; data.metadata().unwrap().len() as usize - 64], 0).unwrap();
+    assert_eq!(execute(&load(harness.device(), &cache).1.unwrap(), &input), Ok(vec![0.0; 300]));
+    // The store's entry has the client's leave only as long as its model cache is whole.
+    cache.model.write_all_at(&[0xee; 8], 40).unwrap();
+    assert_general_failure(harness.device(), &cache, "a changed model cache");
+}
+
+#[test]
+fn what_was_loaded_from_files_is_kept_once_it_was_used() {
+    let directory = tempfile::tempdir().unwrap();
+    let (input, cache) = (vec![1.0; 300], Cache::new(1));
+    let harness = Harness::with_data(Some(directory.path()));
+    // Compiled, but not used.
+    let expected = {
+        save(harness.device(), &layer_of(300), &cache);
+        assert_eq!(Store::count(directory.path()), 0);
+        execute(&load(harness.device(), &cache).1.unwrap(), &input).unwrap()
+    };
+    stored(directory.path());
+    cache.data.set_len(0).unwrap();
+    assert_eq!(execute(&load(harness.device(), &cache).1.unwrap(), &input), Ok(expected));
+}
+
+#[test]
+fn small_data_are_copied_and_what_a_later_save_voids_goes() {
+    let directory = tempfile::tempdir().unwrap();
+    let (input, cache) = (vec![1.0; 300], Cache::new(1));
+    saved(directory.path(), &cache, &input);
+    let harness = Harness::with_data(Some(directory.path()));
+    // Another model under the same token.
+    execute(&save(harness.device(), &layer(), &cache), &[1.0; 32]).unwrap();
+    assert_eq!(Store::count(directory.path()), 0);
+    cache.data.set_len(0).unwrap();
+    assert_general_failure(harness.device(), &cache, "nobody else has its data");
+}
