@@ -18,6 +18,14 @@ pub struct CachePlace {
     files: CacheFiles,
 }
 
+/// What was loaded from a client's cache files.
+pub struct FromCache {
+    pub executable: Arc<dyn Executable>,
+    pub options: CompileOptions,
+    /// What the store is to keep the data under, if they are large and it does not yet.
+    pub to_keep: Option<Hash>,
+}
+
 /// Why a compilation was not saved, or not prepared from its cache.
 #[derive(Debug, thiserror::Error)]
 pub enum CachingError {
@@ -122,14 +130,13 @@ impl CachePlace {
         Ok(cache.fill(&self.key, &self.files, reserved, content(&artifact))?)
     }
 
-    /// Loads a compilation, with its data from the store if that keeps them. If it does not, gives what to keep them
-    /// under, if they are large.
+    /// Loads a compilation, with its data from the store if that keeps them.
     pub fn load(
         &self,
         (cache, store): (&Cache, Option<&Store>),
         backend: &dyn Backend,
         control: &Control,
-    ) -> Result<(Arc<dyn Executable>, CompileOptions, Option<Hash>), CachingError> {
+    ) -> Result<FromCache, CachingError> {
         let kept = |hash: &Hash| store?.data_of(self.key.uid, hash);
         let mut loaded = cache.load_beside(&self.key, &self.files, kept)?;
         let options = loaded.models.first_mut().and_then(take_options).ok_or(CachingError::Options)?;
@@ -137,7 +144,7 @@ impl CachePlace {
         let to_keep = (!loaded.kept && bytes >= LEAST_CONSTANTS).then_some(loaded.hash);
         let saved = Saved { models: loaded.models, data: loaded.data };
         let executable = backend.load(saved, &options, control).map_err(CachingError::Backend)?;
-        Ok((executable, options, to_keep))
+        Ok(FromCache { executable, options, to_keep })
     }
 }
 

@@ -24,6 +24,7 @@ use crate::ops::Interrupt;
 use crate::scheduler::limits::{self, Limit};
 use crate::scheduler::marks::{self, Phase};
 use crate::scheduler::{boottime_ns, Control, Load, Permit, Quota, Workers};
+use caching::FromCache;
 use saving::{ReservedFiles, Saves};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
@@ -245,8 +246,8 @@ impl Shared {
     /// Prepares a model from its client's files.
     fn load(&self, files: ClientFiles, control: &Control) -> Outcome {
         let loaded = files.place.load(self.caches(), &*self.backend, control);
-        self.counts.files.looked(loaded.as_ref().map(drop).map_err(CachingError::reason));
-        let (executable, options, to_keep) = loaded.map_err(CompileError::Caching)?;
+        self.counts.files.looked(loaded.as_ref().map(|_| ()).map_err(CachingError::reason));
+        let FromCache { executable, options, to_keep } = loaded.map_err(CompileError::Caching)?;
         let place = to_keep.and_then(|hash| self.place_of_data(control.client, hash));
         Ok(Compiled { executable, options, unsaved: Unsaved::new(control.client, place, None) })
     }
