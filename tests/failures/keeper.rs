@@ -107,7 +107,7 @@ impl Keeper {
     /// Whether it was saved in a client's files.
     fn save(&self, files: &CacheFiles, version: Version, number: u8) -> Result<(), String> {
         let saved = self.cache.save(&key(number), files, Compiled::new(version, number).content());
-        saved.map_err(|why| why.to_string())
+        saved.map(|_hash| ()).map_err(|why| why.to_string())
     }
 
     /// Loads from a client's files; whether there was anything.
