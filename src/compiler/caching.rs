@@ -2,7 +2,6 @@
 //!
 //! What a client asked of a compilation is saved with it: a client that prepares from its cache is not asked again.
 
-use super::LEAST_CONSTANTS;
 use crate::backend::{
     Artifact, Backend, BackendError, CacheFileCounts, CompileOptions, Control, Executable, Preference,
     Priority, Saved,
@@ -11,6 +10,9 @@ use crate::cache::{Cache, CacheError, CacheFiles, Content, Hash, Key, Reserved, 
 use crate::statistics::CacheCounts;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+
+/// Models of smaller constants, in bytes, are compiled as fast as they are found, or copied, and not stored.
+pub const LEAST_CONSTANTS: usize = 256 << 10;
 
 /// What a client says of where its compilation is cached.
 pub struct CachePlace {

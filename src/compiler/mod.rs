@@ -12,10 +12,9 @@ mod error;
 mod saving;
 mod storing;
 
-pub use caching::{CachePlace, CachingError, Counts};
+pub use caching::{CachePlace, CachingError, Counts, LEAST_CONSTANTS};
 pub use error::CompileError;
 pub use saving::{SavePlace, StorePlace, Unsaved};
-pub use storing::LEAST_CONSTANTS;
 
 use crate::backend::{Backend, CompileOptions, Executable, Priority};
 use crate::cache::{Cache, Hash, Store};

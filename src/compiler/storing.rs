@@ -1,8 +1,9 @@
 //! Compilations by way of the driver's own store: a model that its client has compiled before is loaded.
 
+use super::caching::{CachingError, LEAST_CONSTANTS};
 use super::content::{self, threads, Outline};
 use super::saving::StoreName;
-use super::{CachingError, StorePlace};
+use super::StorePlace;
 use crate::backend::{Backend, BackendError, CompileOptions, Control, Executable, Saved};
 use crate::cache::{CacheError, Key, Store};
 use crate::model::{Lifetime, Model};
@@ -10,9 +11,6 @@ use crate::scheduler::Permit;
 use crate::statistics::CacheCounts;
 use std::sync::Arc;
 use std::thread::Builder;
-
-/// Models of smaller constants, in bytes, are compiled as fast as they are found, and not stored.
-pub const LEAST_CONSTANTS: usize = 256 << 10;
 
 /// Compiles a model, or loads what the store has of it. Gives where to store it once it has been used, if that is worth
 /// while and it is to `keep` it. If it gets a permit for mappings, it takes the permit, and the model is hashed only then.
