@@ -16,7 +16,7 @@ use std::marker::PhantomData;
 /// Channels that are folded side by side: a vector of bytes.
 const BLOCK: usize = 64;
 /// Where there are fewer left, so many are.
-const PART: usize = 16;
+const PARTS: [usize; 3] = [16, 8, 4];
 /// Cells of a window that take well under a millisecond.
 const MAX_CELLS: usize = 1 << 15;
 
@@ -193,7 +193,9 @@ where
                 // Lengths known to the compiler make loops of vectors.
                 let width = match end - done {
                     BLOCK.. => self.block(window, c, BLOCK, done),
-                    PART.. => self.block(window, c, PART, done),
+                    rest if rest >= PARTS[0] => self.block(window, c, PARTS[0], done),
+                    rest if rest >= PARTS[1] => self.block(window, c, PARTS[1], done),
+                    rest if rest >= PARTS[2] => self.block(window, c, PARTS[2], done),
                     rest => self.block(window, c, rest, done),
                 };
                 (c, done) = (c + width, done + width);

@@ -5,6 +5,9 @@
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
+/// No vector has more.
+const MOST_LANES: usize = 16;
+
 /// A vector of f32.
 ///
 /// # Safety
@@ -19,6 +22,26 @@ pub unsafe trait Simd: Copy {
     unsafe fn splat(x: f32) -> Self::F;
     unsafe fn load(p: *const f32) -> Self::F;
     unsafe fn store(p: *mut f32, v: Self::F);
+    /// The first `n` elements, fewer than `LANES`, with zeroes behind them.
+    #[inline(always)]
+    unsafe fn load_some(p: *const f32, n: usize) -> Self::F {
+        let mut whole = [0f32; MOST_LANES];
+        // SAFETY: by the trait's contract; there is room for any vector.
+        unsafe {
+            std::ptr::copy_nonoverlapping(p.cast::<u8>(), whole.as_mut_ptr().cast(), n * size_of::<f32>());
+            Self::load(whole.as_ptr())
+        }
+    }
+    /// Stores the first `n` elements, fewer than `LANES`.
+    #[inline(always)]
+    unsafe fn store_some(p: *mut f32, v: Self::F, n: usize) {
+        let mut whole = [0f32; MOST_LANES];
+        // SAFETY: as above.
+        unsafe {
+            Self::store(whole.as_mut_ptr(), v);
+            std::ptr::copy_nonoverlapping(whole.as_ptr().cast(), p.cast::<u8>(), n * size_of::<f32>());
+        }
+    }
     /// `a * b + c` with one rounding where the instruction set has it.
     unsafe fn mul_add(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     /// `v` within [lo, hi]; NaN stays NaN.
@@ -103,6 +126,16 @@ unsafe impl Simd for Avx2 {
         unsafe { _mm256_storeu_ps(p, v) }
     }
     #[inline(always)]
+    unsafe fn load_some(p: *const f32, n: usize) -> Self::F {
+        // SAFETY: by the trait's contract; what the mask leaves out is not touched.
+        unsafe { _mm256_maskload_ps(p, first_of_eight(n)) }
+    }
+    #[inline(always)]
+    unsafe fn store_some(p: *mut f32, v: Self::F, n: usize) {
+        // SAFETY: as above.
+        unsafe { _mm256_maskstore_ps(p, first_of_eight(n), v) }
+    }
+    #[inline(always)]
     unsafe fn mul_add(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
         // SAFETY: by the trait's contract.
         unsafe { _mm256_fmadd_ps(a, b, c) }
@@ -112,6 +145,20 @@ unsafe impl Simd for Avx2 {
         // These instructions give their second operand where one is NaN, so NaN in `v` stays.
         // SAFETY: by the trait's contract.
         unsafe { _mm256_min_ps(hi, _mm256_max_ps(lo, v)) }
+    }
+}
+
+/// A mask of the first `n` lanes.
+///
+/// # Safety
+/// The machine must have AVX2.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn first_of_eight(n: usize) -> __m256i {
+    // SAFETY: by contract.
+    unsafe {
+        let lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+        _mm256_cmpgt_epi32(_mm256_set1_epi32(n as i32), lanes)
     }
 }
 
@@ -140,6 +187,16 @@ unsafe impl Simd for Avx512 {
     unsafe fn store(p: *mut f32, v: Self::F) {
         // SAFETY: by the trait's contract.
         unsafe { _mm512_storeu_ps(p, v) }
+    }
+    #[inline(always)]
+    unsafe fn load_some(p: *const f32, n: usize) -> Self::F {
+        // SAFETY: by the trait's contract; what the mask leaves out is not touched.
+        unsafe { _mm512_maskz_loadu_ps((1 << n) - 1, p) }
+    }
+    #[inline(always)]
+    unsafe fn store_some(p: *mut f32, v: Self::F, n: usize) {
+        // SAFETY: as above.
+        unsafe { _mm512_mask_storeu_ps(p, (1 << n) - 1, v) }
     }
     #[inline(always)]
     unsafe fn mul_add(a: Self::F, b: Self::F, c: Self::F) -> Self::F {

@@ -189,63 +189,96 @@ impl Line<'_> {
         let shares = S::LOADS_APART && taps.len() == 3 && window.dilation == 1;
         let Range { start: first, end } = self.made;
         let vectors = end - (end - first) % S::LANES;
+        let at = Columns { taps, cell, step, next, shares, lo, hi };
         for c in (first..vectors).step_by(S::LANES) {
             // SAFETY: by contract; a vector of channels is left.
-            unsafe {
-                let mut sums = [S::load(self.bias.add(c)); N];
-                for &(line, weights) in self.lines {
-                    let mut from = line.wrapping_add(cell + c);
-                    match window.stride {
-                        1 if shares => {
-                            add_three::<S, N, 1>(
-                                &mut sums,
-                                from,
-                                weights.add(taps.start * channels + c),
-                                channels,
-                            );
-                            continue;
-                        }
-                        2 if shares && N <= 4 => {
-                            add_three::<S, N, 2>(
-                                &mut sums,
-                                from,
-                                weights.add(taps.start * channels + c),
-                                channels,
-                            );
-                            continue;
-                        }
-                        _ => {}
-                    }
-                    for tap in taps.clone() {
-                        let weight = S::load(weights.add(tap * channels + c));
-                        for (n, sum) in sums.iter_mut().enumerate() {
-                            *sum = S::mul_add(S::load(from.wrapping_add(n * step)), weight, *sum);
-                        }
-                        from = from.wrapping_add(next);
-                    }
-                }
-                let (lo, hi) = (S::splat(lo), S::splat(hi));
-                for (n, &sum) in sums.iter().enumerate() {
-                    S::store(to.add(n * channels + c), S::clamp(sum, lo, hi));
-                }
-            }
+            unsafe { self.vector::<S, N, true>(&at, c, S::LANES, to) };
         }
-        for c in vectors..end {
-            for n in 0..N {
-                // SAFETY: as above, for one element.
-                unsafe {
-                    let mut sum = self.bias.add(c).read();
-                    for &(line, weights) in self.lines {
-                        for (i, tap) in taps.clone().enumerate() {
-                            let x = line.wrapping_add(cell + c + i * next + n * step).read_unaligned();
-                            sum += x * weights.add(tap * channels + c).read();
-                        }
-                    }
-                    to.add(n * channels + c).write_unaligned(self.geometry.activation.apply(sum));
-                }
-            }
+        if vectors < end {
+            // SAFETY: as above, for what is left of one.
+            unsafe { self.vector::<S, N, false>(&at, vectors, end - vectors, to) };
         }
         N
+    }
+
+    /// Computes `n` channels from channel `c` on: a vector, if it is `WHOLE`, or fewer.
+    ///
+    /// # Safety
+    /// As for [`Self::pixels`]; there must be so many channels.
+    #[inline(always)]
+    unsafe fn vector<S: Simd, const N: usize, const WHOLE: bool>(
+        &self,
+        at: &Columns,
+        c: usize,
+        n: usize,
+        to: *mut f32,
+    ) {
+        let (channels, stride) = (self.channels, self.geometry.width.stride);
+        // SAFETY: by contract.
+        unsafe {
+            let mut sums = [load::<S, WHOLE>(self.bias.add(c), n); N];
+            for &(line, weights) in self.lines {
+                let mut from = line.wrapping_add(at.cell + c);
+                let first = weights.add(at.taps.start * channels + c);
+                match stride {
+                    1 if at.shares => {
+                        add_three::<S, N, 1, WHOLE>(&mut sums, from, first, channels, n);
+                        continue;
+                    }
+                    2 if at.shares && N <= 4 => {
+                        add_three::<S, N, 2, WHOLE>(&mut sums, from, first, channels, n);
+                        continue;
+                    }
+                    _ => {}
+                }
+                for tap in at.taps.clone() {
+                    let weight = load::<S, WHOLE>(weights.add(tap * channels + c), n);
+                    for (i, sum) in sums.iter_mut().enumerate() {
+                        *sum = S::mul_add(load::<S, WHOLE>(from.wrapping_add(i * at.step), n), weight, *sum);
+                    }
+                    from = from.wrapping_add(at.next);
+                }
+            }
+            let (lo, hi) = (S::splat(at.lo), S::splat(at.hi));
+            for (i, &sum) in sums.iter().enumerate() {
+                let (to, made) = (to.add(i * channels + c), S::clamp(sum, lo, hi));
+                match WHOLE {
+                    true => S::store(to, made),
+                    false => S::store_some(to, made, n),
+                }
+            }
+        }
+    }
+}
+
+/// What neighbouring pixels are made of.
+struct Columns {
+    /// Those of the filter that fall on the input.
+    taps: Range<usize>,
+    /// Elements from the start of a line to the cell under the first tap, from there to that of the next pixel, and to the next
+    /// tap's.
+    cell: usize,
+    step: usize,
+    next: usize,
+    /// Whether neighbours share what is loaded.
+    shares: bool,
+    /// What the activation keeps sums between.
+    lo: f32,
+    hi: f32,
+}
+
+/// A vector, if it is `WHOLE`, or the first `n` elements of one.
+///
+/// # Safety
+/// The machine must have the instruction set of `S`; there must be as many elements.
+#[inline(always)]
+unsafe fn load<S: Simd, const WHOLE: bool>(p: *const f32, n: usize) -> S::F {
+    // SAFETY: by contract.
+    unsafe {
+        match WHOLE {
+            true => S::load(p),
+            false => S::load_some(p, n),
+        }
     }
 }
 
@@ -255,24 +288,25 @@ impl Line<'_> {
 /// # Safety
 /// The machine must have the instruction set of `S`; there must be the cells of all neighbours, and three weights.
 #[inline(always)]
-unsafe fn add_three<S: Simd, const N: usize, const STRIDE: usize>(
+unsafe fn add_three<S: Simd, const N: usize, const STRIDE: usize, const WHOLE: bool>(
     sums: &mut [S::F; N],
     from: *const f32,
     weights: *const f32,
     channels: usize,
+    n: usize,
 ) {
     /// What eight neighbours have, or four that are two cells apart.
     const MOST: usize = 10;
     // SAFETY: by contract.
     unsafe {
-        let mut cells = [S::load(from); MOST];
+        let mut cells = [load::<S, WHOLE>(from, n); MOST];
         for (i, cell) in cells.iter_mut().enumerate().take((N - 1) * STRIDE + 3) {
-            *cell = S::load(from.wrapping_add(i * channels));
+            *cell = load::<S, WHOLE>(from.wrapping_add(i * channels), n);
         }
         for tap in 0..3 {
-            let weight = S::load(weights.add(tap * channels));
-            for (n, sum) in sums.iter_mut().enumerate() {
-                *sum = S::mul_add(cells[n * STRIDE + tap], weight, *sum);
+            let weight = load::<S, WHOLE>(weights.add(tap * channels), n);
+            for (i, sum) in sums.iter_mut().enumerate() {
+                *sum = S::mul_add(cells[i * STRIDE + tap], weight, *sum);
             }
         }
     }

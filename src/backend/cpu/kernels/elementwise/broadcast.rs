@@ -55,6 +55,13 @@ impl<const N: usize> Broadcast<N> {
         self.steps.last().map_or([false; N], |steps| steps.map(|step| step != 0))
     }
 
+    /// How many elements input `which` has, if it is repeated along all of the output, and the others are like the output.
+    pub fn repeated(&self, which: usize) -> Option<usize> {
+        let (&[_, row], [outer, inner]) = (&self.dims[..], &self.steps[..]) else { return None };
+        let is_like = |n: usize| outer[n] == if n == which { 0 } else { row } && inner[n] == 1;
+        (0..N).all(is_like).then_some(row)
+    }
+
     /// The runs in `len` elements of the output from `start` on.
     ///
     /// For loops, not for closures: what is called, rather than inlined, would not be compiled for the caller's vectors.
@@ -112,6 +119,17 @@ mod tests {
         assert_eq!(runs(&[2, 3, 4], &[2, 3, 4], &[], 0, 24), [(0, [0, 0], 24)]);
         assert_eq!(runs(&[2, 3, 4], &[2, 3, 4], &[2, 1, 1], 6, 12), [(6, [6, 0], 6), (12, [12, 1], 6)]);
         assert_eq!(runs(&[1, 1], &[1], &[1, 1], 0, 1), [(0, [0, 0], 1)]);
+    }
+
+    #[test]
+    fn what_is_repeated_is_known() {
+        let repeated = |out: &[u32], a: &[u32], b: &[u32]| Broadcast::new(out, [a, b]).unwrap().repeated(1);
+        assert_eq!(repeated(&[2, 5, 3], &[2, 5, 3], &[3]), Some(3));
+        assert_eq!(repeated(&[2, 5, 3], &[2, 5, 3], &[5, 3]), Some(15));
+        assert_eq!(repeated(&[2, 5, 3], &[2, 5, 3], &[5, 1]), None);
+        assert_eq!(repeated(&[2, 5, 3], &[2, 1, 3], &[3]), None);
+        assert_eq!(repeated(&[2, 3], &[3], &[2, 3]), None);
+        assert_eq!(repeated(&[2, 3], &[2, 3], &[2, 3]), None);
     }
 
     #[test]

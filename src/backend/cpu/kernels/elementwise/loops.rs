@@ -125,6 +125,9 @@ impl<S: Element, T: Element, F: OfTwo<S, T>> Loop for ZipLoop<'_, S, T, F> {
     #[inline(always)]
     fn run(mut self) {
         let (len, going, f) = (self.to.len(), self.walk.going(), self.f);
+        if let Some(row) = self.walk.repeated(1).filter(|&row| row <= STRETCH / 2) {
+            return self.run_repeated(row);
+        }
         for (at, [a, b], n) in self.walk.runs(self.first, len) {
             let to = self.to.pointer(at - self.first, n);
             let lengths = going.map(|going| if going { n } else { 1 });
@@ -145,6 +148,36 @@ impl<S: Element, T: Element, F: OfTwo<S, T>> Loop for ZipLoop<'_, S, T, F> {
                     f.run(n, |i| (read(a, i), b), put);
                 }
             }
+        }
+    }
+}
+
+/// Elements of an input that is repeated: each run costs some 20 ns, which few elements are not worth.
+const STRETCH: usize = 256;
+
+impl<S: Element, T: Element, F: OfTwo<S, T>> ZipLoop<'_, S, T, F> {
+    /// The same where input 1 has `row` elements, few, which are repeated.
+    #[inline(always)]
+    fn run_repeated(mut self, row: usize) {
+        let (len, f) = (self.to.len(), self.f);
+        let (a, b, to) = (self.a.pointer(self.first, len), self.b.pointer(0, row), self.to.pointer(0, len));
+        let mut repeated = [S::zeroed(); STRETCH];
+        let mut from = self.first % row;
+        for element in &mut repeated {
+            // SAFETY: there are `row` elements.
+            *element = unsafe { b.add(from).read_unaligned() };
+            from = if from + 1 < row { from + 1 } else { 0 };
+        }
+        let whole = STRETCH / row * row;
+        for at in (0..len).step_by(whole) {
+            let n = whole.min(len - at);
+            // SAFETY: `len` elements of input and output were asked for.
+            let read = |i| unsafe { a.add(at + i).read_unaligned() };
+            // SAFETY: a number below `n`, which is no more than the stretch.
+            let again = |i| unsafe { repeated.as_ptr().add(i).read() };
+            // SAFETY: as above.
+            let put = |i, element| unsafe { to.add(at + i).write_unaligned(element) };
+            f.run(n, |i| (read(i), again(i)), put);
         }
     }
 }
