@@ -90,29 +90,25 @@ pub fn run(service: &ServiceName, args: &BenchArgs) -> Result<(), ToolError> {
         let why = "--threads is for an embedded driver; give it to `nnhald` itself";
         return Err(ToolError::Usage(why.into()));
     }
-    let file = model_file::read(&args.model)?;
-    let ModelFile { imported, time: import_time, .. } = &file;
+    let ModelFile { imported, time: import_time, .. } = model_file::read(&args.model)?;
     let inputs: Vec<_> = imported.inputs.iter().map(|port| values::arbitrary(&port.info)).collect();
     let threads = args.threads.map(usize::from);
     let options = ServiceOptions { threads, ..Default::default() };
     let prepare = PrepareOptions { just_in_time: args.just_in_time, ..Default::default() };
-    let mut session = Session::with_options(imported, service, &options, &prepare)?;
+    let mut session = Session::with_options(&imported, service, &options, &prepare)?;
     session.set_mode(args.mode)?;
     if let Some(flag) = wants_watch(args) {
         profile::check(session.driver(), flag)?;
     }
 
     let (_, first_run) = session.run(&inputs)?;
-    let cache_load = match service {
-        ServiceName::Embedded => None, // measured below
-        _ => preparation::from_cache(&session, &imported.model)?,
-    };
+    let cache_load = preparation::from_cache(&session, &imported.model)?;
     let times = times(args, &mut session, &inputs)?;
     let mut figures = Figures {
         median_ms: percentile(&times, 50),
         p90_ms: percentile(&times, 90),
         p99_ms: percentile(&times, 99),
-        import_ms: ms(*import_time),
+        import_ms: ms(import_time),
         compile_ms: ms(session.compile_time),
         first_run_ms: ms(first_run),
         cache_load_ms: cache_load.map(ms),
@@ -126,12 +122,11 @@ pub fn run(service: &ServiceName, args: &BenchArgs) -> Result<(), ToolError> {
     drop(session);
     if let Some(recording) = &recording {
         let peaks = || is_of_processor.then(|| profile::peaks(threads)).flatten();
-        figures.profile = args.profile.then(|| Profile::new(recording, imported, peaks()));
-        trace(args, recording, imported)?;
+        figures.profile = args.profile.then(|| Profile::new(recording, &imported, peaks()));
+        trace(args, recording, &imported)?;
     }
     if *service == ServiceName::Embedded {
-        let (cached, stored) = preparation::in_process(&options, &file)?;
-        (figures.cache_load_ms, figures.store_load_ms) = (cached.map(ms), stored.map(ms));
+        figures.store_load_ms = preparation::from_store(&options, &imported)?.map(ms);
     }
     tell(&figures, times.len())?;
     if let Some(profile) = &figures.profile {

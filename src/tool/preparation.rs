@@ -2,17 +2,15 @@
 
 use super::driver::{ServiceName, ServiceOptions};
 use super::error::ToolError;
-use super::model_file::ModelFile;
-use super::run::session::{data_in, Session};
-use super::run::values;
+use super::run::{session::Session, values};
 use crate::aidl::{Model, Operand, OperandLifeTime, BYTE_SIZE_OF_CACHE_TOKEN};
 use crate::cache::Store;
-use crate::client::{cache_files, CacheFiles, ClientError, PrepareOptions};
+use crate::client::{CacheFiles, ClientError, PrepareOptions};
 use crate::compiler::LEAST_CONSTANTS;
 use crate::daemon::embedded::PrivateDirectory;
+use crate::tflite::Imported;
 use binder::ParcelFileDescriptor;
 use nix::sys::memfd::{memfd_create, MFdFlags};
-use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 /// Loads that a load's time is the median of.
@@ -44,48 +42,26 @@ pub fn from_cache(session: &Session, model: &Model) -> Result<Option<Duration>, 
     median_time(|| driver.prepare_from(&files)).map(Some)
 }
 
-/// The same of a driver in this process, which has used the model before; and how long it takes to prepare the model from
-/// the driver's own store, `None` if it is too small for that.
-pub fn in_process(
-    options: &ServiceOptions,
-    file: &ModelFile,
-) -> Result<(Option<Duration>, Option<Duration>), ToolError> {
-    let (service, imported) = (ServiceName::Embedded, &file.imported);
-    let inputs: Vec<_> = imported.inputs.iter().map(|port| values::arbitrary(&port.info)).collect();
-    let is_stored = constants(&imported.model) >= LEAST_CONSTANTS;
-    let directory = PrivateDirectory::new()?;
-    let place = (directory.path(), &file.bytes[..]);
-    let (mut session, _) = Session::cached(imported, &service, options, place)?;
-    session.run(&inputs)?;
-    if is_stored && !is_kept(&data_in(directory.path())) {
-        return Ok((None, None));
-    }
-    let files = cache_files::open(directory.path(), &file.bytes, session.driver())?;
-    let cached = median_time(|| session.driver().prepare_from(&files))?;
-    drop(session);
-    if !is_stored {
-        return Ok((Some(cached), None));
+/// How long it takes to prepare the model again where a driver has it in its own store; `None` if it keeps none such.
+pub fn from_store(options: &ServiceOptions, imported: &Imported) -> Result<Option<Duration>, ToolError> {
+    let model = &imported.model;
+    if constants(model) < LEAST_CONSTANTS {
+        return Ok(None);
     }
     let directory = PrivateDirectory::new()?;
     let data = Some(directory.path().to_path_buf());
     let (connect, prepare) = (ServiceOptions { data, ..options.clone() }, PrepareOptions::default());
-    let mut session = Session::with_options(imported, &service, &connect, &prepare)?;
+    let mut session = Session::with_options(imported, &ServiceName::Embedded, &connect, &prepare)?;
+    let inputs: Vec<_> = imported.inputs.iter().map(|port| values::arbitrary(&port.info)).collect();
     session.run(&inputs)?;
-    let stored = is_kept(directory.path());
-    let load = || median_time(|| session.driver().prepare(&imported.model, &prepare));
-    Ok((Some(cached), stored.then(load).transpose()?))
-}
-
-/// Waits until the driver with this directory has stored what it does in the background; `false` if it does not.
-fn is_kept(directory: &Path) -> bool {
     let start = Instant::now();
-    while Store::count(directory) == 0 {
+    while Store::count(directory.path()) == 0 {
         if start.elapsed() > PATIENCE {
-            return false;
+            return Ok(None);
         }
         std::thread::sleep(PAUSE);
     }
-    true
+    median_time(|| session.driver().prepare(model, &prepare)).map(Some)
 }
 
 /// How long `work` takes.

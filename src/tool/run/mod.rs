@@ -75,10 +75,7 @@ pub fn run(service: &ServiceName, args: &RunArgs) -> Result<(), ToolError> {
             (Session::with_options(&imported, service, &ServiceOptions::default(), &prepare)?, None)
         }
         Some(directory) => {
-            let (session, found) = {
-                let options = ServiceOptions::default();
-                Session::cached(&imported, service, &options, (directory, &bytes))?
-            };
+            let (session, found) = Session::cached(&imported, service, (directory, &bytes))?;
             (session, Some(found))
         }
     };

@@ -8,7 +8,7 @@ use crate::tflite::{Imported, Port};
 use crate::tool::driver::{self, ServiceName, ServiceOptions};
 use crate::tool::error::ToolError;
 use crate::tool::progress;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,11 +16,6 @@ pub struct Session {
     session: client::Session,
     /// How long the compilation took.
     pub compile_time: Duration,
-}
-
-/// Where an embedded driver keeps what it has for models that are cached in `directory`.
-pub fn data_in(directory: &Path) -> PathBuf {
-    directory.join("driver")
 }
 
 impl Session {
@@ -49,10 +44,9 @@ impl Session {
     pub fn cached(
         imported: &Imported,
         service: &ServiceName,
-        options: &ServiceOptions,
         (directory, bytes): (&Path, &[u8]),
     ) -> Result<(Self, Found), ToolError> {
-        let options = ServiceOptions { data: Some(data_in(directory)), ..options.clone() };
+        let options = ServiceOptions { data: Some(directory.join("driver")), ..Default::default() };
         let driver = driver::connect(service, &options)?;
         let files = cache_files::open(directory, bytes, &driver)?;
         let _progress = progress::waiting("preparing");
