@@ -25,7 +25,7 @@ pub struct Loaded {
     pub data: Vec<Arc<Mapping>>,
     /// What the data caches were like when they were saved.
     pub(super) facts: Vec<DataFacts>,
-    /// Of the model caches. No two saves have the same.
+    /// Of the model caches. Each save has one of its own.
     pub hash: Hash,
     /// Whether the data are of the driver's own store, and not copied.
     pub kept: bool,

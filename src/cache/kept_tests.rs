@@ -63,7 +63,9 @@ fn every_save_has_a_hash_of_its_own_and_what_is_forgotten_leaves_nothing() {
     store.forget_data(1, first[0]);
     store.forget_data(2, second);
     assert!(store.data_of(1, &first[0]).is_none() && store.data_of(1, &second).is_some());
+    assert_eq!(store.size().unwrap().0, 1);
     store.forget_data(1, second);
+    assert_eq!(store.size().unwrap().0, 0);
     // The registry with its mark.
     assert_eq!(files_in(directory.path()), 2);
 }

@@ -90,6 +90,7 @@ impl Store {
         let has = self.cache.registry.get(&key).is_ok_and(|entries| !entries.is_empty());
         if has && self.cache.registry.remove(&key, |_| true).is_ok() {
             self.delete(&key);
+            self.cache.registry.list().iter().for_each(|entries| self.measure(entries));
         }
     }
 

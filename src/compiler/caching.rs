@@ -95,29 +95,40 @@ impl CachePlace {
         Ok(CachePlace { key: Key { uid, token }, files: CacheFiles::new(models, data)? })
     }
 
-    /// Saves a compilation. What the store keeps of earlier ones that are void now goes. Gives what to keep the data of this
-    /// one under, if they are large.
+    /// Saves a compilation. Gives what to keep its data under, if they are large.
     pub fn save(
         &self,
-        (cache, store): (&Cache, Option<&Store>),
+        caches: (&Cache, Option<&Store>),
         artifact: Artifact,
         options: &CompileOptions,
     ) -> Result<Option<Hash>, CachingError> {
         let parts = artifact.data.iter().flatten();
         let bytes = parts.fold(0usize, |sum, (_, part)| sum.saturating_add(part.len()));
-        let before = cache.hashes(&self.key)?;
-        let saved = cache.save(&self.key, &self.files, content(&with_options(artifact, options)))?;
-        if let (Some(store), false) = (store, before.is_empty()) {
-            let valid = cache.hashes(&self.key)?;
-            let void = before.into_iter().filter(|hash| !valid.contains(hash));
-            void.for_each(|hash| store.forget_data(self.key.uid, hash));
-        }
-        Ok(Some(saved).filter(|_| bytes >= LEAST_CONSTANTS))
+        let artifact = with_options(artifact, options);
+        let hash = self.voiding(caches, |cache| cache.save(&self.key, &self.files, content(&artifact)))?;
+        Ok(Some(hash).filter(|_| bytes >= LEAST_CONSTANTS))
     }
 
     /// Keeps the place for what the first execution compiles: until then there is nothing to load.
-    pub fn reserve(&self, cache: &Cache) -> Result<Reserved, CachingError> {
-        Ok(cache.reserve(&self.key, &self.files)?)
+    pub fn reserve(&self, caches: (&Cache, Option<&Store>)) -> Result<Reserved, CachingError> {
+        Ok(self.voiding(caches, |cache| cache.reserve(&self.key, &self.files))?)
+    }
+
+    /// Does work that may void earlier compilations, and has the store forget the data of those that are void then.
+    fn voiding<T>(
+        &self,
+        (cache, store): (&Cache, Option<&Store>),
+        work: impl FnOnce(&Cache) -> Result<T, CacheError>,
+    ) -> Result<T, CacheError> {
+        let Some(store) = store else { return work(cache) };
+        // A registry that cannot be read hinders nothing here: the store drops what is not used.
+        let before = cache.hashes(&self.key).unwrap_or_default();
+        let done = work(cache)?;
+        if let (false, Ok(valid)) = (before.is_empty(), cache.hashes(&self.key)) {
+            let void = before.into_iter().filter(|hash| !valid.contains(hash));
+            void.for_each(|hash| store.forget_data(self.key.uid, hash));
+        }
+        Ok(done)
     }
 
     /// Saves a compilation in the place that was kept for it, if it still is.

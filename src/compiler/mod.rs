@@ -245,7 +245,7 @@ impl Shared {
     /// Prepares a model from its client's files.
     fn load(&self, files: ClientFiles, control: &Control) -> Outcome {
         let loaded = files.place.load(self.caches(), &*self.backend, control);
-        self.counts.files.looked(loaded.as_ref().map(|_| ()).map_err(CachingError::reason));
+        self.counts.files.looked(loaded.as_ref().map(drop).map_err(CachingError::reason));
         let FromCache { executable, options, to_keep } = loaded.map_err(CompileError::Caching)?;
         let place = to_keep.and_then(|hash| self.place_of_data(control.client, hash));
         Ok(Compiled { executable, options, unsaved: Unsaved::new(control.client, place, None) })
@@ -279,7 +279,7 @@ impl Shared {
         if !options.just_in_time {
             return Err(CachingError::NotCacheable);
         }
-        let reserved = place.reserve(&self.cache)?;
+        let reserved = place.reserve(self.caches())?;
         let Some(permit) = permit else {
             log::info!("cache files will not be filled: this client has too many open");
             return Ok(None);

@@ -28,7 +28,7 @@ fn what_a_client_has_cached_and_used_is_kept_and_not_copied() {
     let data = stored(directory.path());
     data.write_all_at(&vec![0; data.metadata().unwrap().len() as usize - 64], 0).unwrap();
     assert_eq!(execute(&load(harness.device(), &cache).1.unwrap(), &input), Ok(vec![0.0; 300]));
-    // The store's entry has the client's leave only as long as its model cache is whole.
+    // The model cache is the client's, and has to be what was saved.
     cache.model.write_all_at(&[0xee; 8], 40).unwrap();
     assert_general_failure(harness.device(), &cache, "a changed model cache");
 }
@@ -58,6 +58,17 @@ fn small_data_are_copied_and_what_a_later_save_voids_goes() {
     // Another model under the same token.
     execute(&save(harness.device(), &layer(), &cache), &[1.0; 32]).unwrap();
     assert_eq!(Store::count(directory.path()), 0);
+    assert_eq!(load(harness.device(), &cache).0, ErrorStatus::NONE);
     cache.data.set_len(0).unwrap();
-    assert_general_failure(harness.device(), &cache, "nobody else has its data");
+    assert_general_failure(harness.device(), &cache, "small data lie in the file only");
+}
+
+#[test]
+fn what_is_to_be_compiled_later_voids_what_was_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let (input, cache) = (vec![1.0; 300], Cache::new(1));
+    saved(directory.path(), &cache, &input);
+    let harness = Harness::with_data(Some(directory.path()));
+    save_later(harness.device(), &layer_of(300), &cache);
+    assert_eq!(Store::count(directory.path()), 0);
 }

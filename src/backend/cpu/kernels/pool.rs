@@ -15,7 +15,7 @@ use std::marker::PhantomData;
 
 /// Channels that are folded side by side: a vector of bytes.
 const BLOCK: usize = 64;
-/// Where there are fewer left, so many are.
+/// Where there are fewer left, as many of these as there are.
 const PARTS: [usize; 3] = [16, 8, 4];
 /// Cells of a window that take well under a millisecond.
 const MAX_CELLS: usize = 1 << 15;

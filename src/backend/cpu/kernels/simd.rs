@@ -5,7 +5,7 @@
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
-/// No vector has more.
+/// Lanes of the widest vector.
 const MOST_LANES: usize = 16;
 
 /// A vector of f32.

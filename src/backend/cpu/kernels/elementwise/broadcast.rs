@@ -55,11 +55,11 @@ impl<const N: usize> Broadcast<N> {
         self.steps.last().map_or([false; N], |steps| steps.map(|step| step != 0))
     }
 
-    /// How many elements input `which` has, if it is repeated along all of the output, and the others are like the output.
-    pub fn repeated(&self, which: usize) -> Option<usize> {
+    /// How many elements the last input has, if it is repeated along all of the output, and the others are like the output.
+    pub fn repeated(&self) -> Option<usize> {
         let (&[_, row], [outer, inner]) = (&self.dims[..], &self.steps[..]) else { return None };
-        let is_like = |n: usize| outer[n] == if n == which { 0 } else { row } && inner[n] == 1;
-        (0..N).all(is_like).then_some(row)
+        let goes = |n: usize| outer[n] == if n + 1 == N { 0 } else { row } && inner[n] == 1;
+        (0..N).all(goes).then_some(row)
     }
 
     /// The runs in `len` elements of the output from `start` on.
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn what_is_repeated_is_known() {
-        let repeated = |out: &[u32], a: &[u32], b: &[u32]| Broadcast::new(out, [a, b]).unwrap().repeated(1);
+        let repeated = |out: &[u32], a: &[u32], b: &[u32]| Broadcast::new(out, [a, b]).unwrap().repeated();
         assert_eq!(repeated(&[2, 5, 3], &[2, 5, 3], &[3]), Some(3));
         assert_eq!(repeated(&[2, 5, 3], &[2, 5, 3], &[5, 3]), Some(15));
         assert_eq!(repeated(&[2, 5, 3], &[2, 5, 3], &[5, 1]), None);

@@ -125,7 +125,7 @@ impl<S: Element, T: Element, F: OfTwo<S, T>> Loop for ZipLoop<'_, S, T, F> {
     #[inline(always)]
     fn run(mut self) {
         let (len, going, f) = (self.to.len(), self.walk.going(), self.f);
-        if let Some(row) = self.walk.repeated(1).filter(|&row| row <= STRETCH / 2) {
+        if let Some(row) = self.walk.repeated().filter(|&row| row <= STRETCH / 2) {
             return self.run_repeated(row);
         }
         for (at, [a, b], n) in self.walk.runs(self.first, len) {
@@ -152,7 +152,7 @@ impl<S: Element, T: Element, F: OfTwo<S, T>> Loop for ZipLoop<'_, S, T, F> {
     }
 }
 
-/// Elements of an input that is repeated: each run costs some 20 ns, which few elements are not worth.
+/// Elements of an input that is repeated which are taken at once: to find a run costs more than to work at a few elements.
 const STRETCH: usize = 256;
 
 impl<S: Element, T: Element, F: OfTwo<S, T>> ZipLoop<'_, S, T, F> {
@@ -163,7 +163,7 @@ impl<S: Element, T: Element, F: OfTwo<S, T>> ZipLoop<'_, S, T, F> {
         let (a, b, to) = (self.a.pointer(self.first, len), self.b.pointer(0, row), self.to.pointer(0, len));
         let mut repeated = [S::zeroed(); STRETCH];
         let mut from = self.first % row;
-        for element in &mut repeated {
+        for element in repeated.iter_mut().take(len) {
             // SAFETY: there are `row` elements.
             *element = unsafe { b.add(from).read_unaligned() };
             from = if from + 1 < row { from + 1 } else { 0 };
