@@ -1,6 +1,6 @@
 //! What is saved and loaded, how it is laid out in files, and the hashes that tell it from anything else.
 
-use super::CacheError;
+use super::{CacheError, Origin};
 use crate::memory::{checksum_share, Mapping, Weights};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
@@ -25,8 +25,8 @@ pub struct Loaded {
     pub data: Vec<Arc<Mapping>>,
     /// What the data caches were like when they were saved.
     pub(super) facts: Vec<DataFacts>,
-    /// Of the model caches. Each save has one of its own.
-    pub hash: Hash,
+    /// Where the data were found.
+    pub origin: Origin,
     /// Whether the data are of the driver's own store, and not copied.
     pub kept: bool,
 }

@@ -15,7 +15,8 @@
 //! On loading, the model cache is copied to private memory, hashed there, compared in constant time, then used. A client's
 //! data cache is copied, too: once a model is prepared, whatever becomes of the files is the client's affair. Only the
 //! driver's own store is computed with where it lies, and rewritten by nobody meanwhile. So the store keeps the large data
-//! of clients' caches that are in use, under the hash of their model caches: what it has of them needs no copy.
+//! of clients' caches that are in use, under the hash of their model caches: what it has of them needs no copy, as long as
+//! the client's data caches look as they were left.
 //!
 //! A token may stand for several files at once, as two processes of a client with a directory each have it, if all hold
 //! the same model. A save of another model voids what its token stood for before, in whatever files.
@@ -49,7 +50,7 @@ mod tests;
 pub use content::{Content, Hash, Loaded, Parts};
 pub use entry::{Entry, FileId, Key, Record, Token};
 pub use error::CacheError;
-pub use files::CacheFiles;
+pub use files::{CacheFiles, Origin};
 pub use offline::{Offline, Recorded};
 pub use registry::Registry;
 pub use store::Store;
@@ -92,11 +93,13 @@ impl Cache {
         self.registry.open_ahead();
     }
 
-    /// Saves a compiled model in a client's files, in place of what was saved for `key` before. Gives the hash of the model
-    /// caches.
-    pub fn save(&self, key: &Key, files: &CacheFiles, content: Content) -> Result<Hash, CacheError> {
+    /// Saves a compiled model in a client's files, in place of what was saved for `key` before. Gives where its data are
+    /// from now on.
+    pub fn save(&self, key: &Key, files: &CacheFiles, content: Content) -> Result<Origin, CacheError> {
         check_counts(files, content)?;
-        self.write(key, &files.lock(&self.in_use)?, content).map(|(hash, _)| hash)
+        let lock = files.lock(&self.in_use)?;
+        let (hash, _) = self.write(key, &lock, content)?;
+        Ok(Origin { hash, data: lock.data_changes()? })
     }
 
     /// The hashes of the model caches that stand for `key`.
@@ -186,13 +189,12 @@ impl Cache {
         self.load_beside(key, files, |_| None)
     }
 
-    /// The same; takes the data that the driver has `kept` itself of the model caches with this hash, rather than copy
-    /// the files'.
+    /// The same; takes the data that the driver has `kept` itself of this origin, rather than copy the files'.
     pub fn load_beside(
         &self,
         key: &Key,
         files: &CacheFiles,
-        kept: impl FnOnce(&Hash) -> Option<Loaded>,
+        kept: impl FnOnce(&Origin) -> Option<Loaded>,
     ) -> Result<Loaded, CacheError> {
         let lock = files.lock(&self.in_use)?;
         let entries = self.registry.get(key)?;
@@ -205,8 +207,8 @@ impl Cache {
         if facts.len() != files.counts().1 {
             return Err(CacheError::Changed);
         }
-        let hash = entries[i].record.hash;
-        let kept = kept(&hash).filter(|kept| kept.facts == facts);
+        let origin = Origin { hash: entries[i].record.hash, data: lock.data_changes()? };
+        let kept = kept(&origin).filter(|kept| kept.facts == facts);
         let (data, kept) = match kept {
             Some(kept) => (kept.data, true),
             None if self.owns_files => (lock.map_data(&facts)?, true),
@@ -214,7 +216,7 @@ impl Cache {
         };
         self.registry.used(&entries[i]);
         models[0].drain(..head_len(facts.len()));
-        Ok(Loaded { models, data, facts, hash, kept })
+        Ok(Loaded { models, data, facts, origin, kept })
     }
 
     pub fn registry(&self) -> &Registry {

@@ -7,7 +7,9 @@
 
 use super::content::data_len;
 use super::files::FilesInUse;
-use super::{Cache, CacheError, CacheFiles, Content, Entry, Hash, Key, Limits, Loaded, Parts, Registry};
+use super::{
+    Cache, CacheError, CacheFiles, Content, Entry, Hash, Key, Limits, Loaded, Origin, Parts, Registry,
+};
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -72,15 +74,17 @@ impl Store {
         self.find(key).inspect_err(|why| log::info!("a compiled model is not loaded from the store: {why}"))
     }
 
-    /// Keeps the data caches that belong to a client's model caches of this hash.
-    pub fn keep_data(&self, uid: u32, of: Hash, data: &[Parts]) -> Result<(), CacheError> {
-        // What steers is the client's to keep; an entry has a model all the same, whose head says what the data are like.
-        self.save(&Key { uid, token: of }, Content { models: &[Vec::new()], data })
+    /// Keeps the data that a client's caches of this origin hold.
+    pub fn keep_data(&self, uid: u32, of: &Origin, data: &[Parts]) -> Result<(), CacheError> {
+        // What steers is the client's to keep. The head of this entry's model says what the data are like.
+        self.save(&Key { uid, token: of.hash }, Content { models: &[of.data_to_bytes()], data })
     }
 
-    /// The data caches that belong to a client's model caches of this hash, if they are kept.
-    pub fn data_of(&self, uid: u32, of: &Hash) -> Option<Loaded> {
-        self.find(&Key { uid, token: *of }).ok()
+    /// The data that a client's caches of this origin held when they were kept, if the client has not touched its files
+    /// since: what it has changed, or cut, is to be looked at.
+    pub fn data_of(&self, uid: u32, of: &Origin) -> Option<Loaded> {
+        let kept = self.find(&Key { uid, token: of.hash }).ok()?;
+        (kept.models == [of.data_to_bytes()]).then_some(kept)
     }
 
     /// Forgets the data caches of a client's model caches that are no more.

@@ -6,7 +6,7 @@ use crate::backend::{
     Artifact, Backend, BackendError, CacheFileCounts, CompileOptions, Control, Executable, Preference,
     Priority, Saved,
 };
-use crate::cache::{Cache, CacheError, CacheFiles, Content, Hash, Key, Reserved, Store};
+use crate::cache::{Cache, CacheError, CacheFiles, Content, Key, Origin, Reserved, Store};
 use crate::statistics::CacheCounts;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub struct FromCache {
     pub executable: Arc<dyn Executable>,
     pub options: CompileOptions,
     /// What the store is to keep the data under, if they are large and it does not yet.
-    pub to_keep: Option<Hash>,
+    pub to_keep: Option<Origin>,
 }
 
 /// Why a compilation was not saved, or not prepared from its cache.
@@ -101,12 +101,12 @@ impl CachePlace {
         caches: (&Cache, Option<&Store>),
         artifact: Artifact,
         options: &CompileOptions,
-    ) -> Result<Option<Hash>, CachingError> {
+    ) -> Result<Option<Origin>, CachingError> {
         let parts = artifact.data.iter().flatten();
         let bytes = parts.fold(0usize, |sum, (_, part)| sum.saturating_add(part.len()));
         let artifact = with_options(artifact, options);
-        let hash = self.voiding(caches, |cache| cache.save(&self.key, &self.files, content(&artifact)))?;
-        Ok(Some(hash).filter(|_| bytes >= LEAST_CONSTANTS))
+        let origin = self.voiding(caches, |cache| cache.save(&self.key, &self.files, content(&artifact)))?;
+        Ok(Some(origin).filter(|_| bytes >= LEAST_CONSTANTS))
     }
 
     /// Keeps the place for what the first execution compiles: until then there is nothing to load.
@@ -150,11 +150,11 @@ impl CachePlace {
         backend: &dyn Backend,
         control: &Control,
     ) -> Result<FromCache, CachingError> {
-        let kept = |hash: &Hash| store?.data_of(self.key.uid, hash);
+        let kept = |origin: &Origin| store?.data_of(self.key.uid, origin);
         let mut loaded = cache.load_beside(&self.key, &self.files, kept)?;
         let options = loaded.models.first_mut().and_then(take_options).ok_or(CachingError::Options)?;
         let bytes = loaded.data.iter().fold(0usize, |sum, data| sum.saturating_add(data.len()));
-        let to_keep = (!loaded.kept && bytes >= LEAST_CONSTANTS).then_some(loaded.hash);
+        let to_keep = (!loaded.kept && bytes >= LEAST_CONSTANTS).then_some(loaded.origin);
         let saved = Saved { models: loaded.models, data: loaded.data };
         let executable = backend.load(saved, &options, control).map_err(CachingError::Backend)?;
         Ok(FromCache { executable, options, to_keep })

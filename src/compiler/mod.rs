@@ -17,7 +17,7 @@ pub use error::CompileError;
 pub use saving::{SavePlace, StorePlace, Unsaved};
 
 use crate::backend::{Backend, CompileOptions, Executable, Priority};
-use crate::cache::{Cache, Hash, Store};
+use crate::cache::{Cache, Origin, Store};
 use crate::model::Model;
 use crate::ops::Interrupt;
 use crate::scheduler::limits::{self, Limit};
@@ -247,7 +247,7 @@ impl Shared {
         let loaded = files.place.load(self.caches(), &*self.backend, control);
         self.counts.files.looked(loaded.as_ref().map(drop).map_err(CachingError::reason));
         let FromCache { executable, options, to_keep } = loaded.map_err(CompileError::Caching)?;
-        let place = to_keep.and_then(|hash| self.place_of_data(control.client, hash));
+        let place = to_keep.and_then(|origin| self.place_of_data(control.client, origin));
         Ok(Compiled { executable, options, unsaved: Unsaved::new(control.client, place, None) })
     }
 
@@ -256,9 +256,9 @@ impl Shared {
     }
 
     /// Where the store keeps the data that a client has cached, for the next load not to copy them.
-    fn place_of_data(&self, uid: u32, hash: Hash) -> Option<SavePlace> {
+    fn place_of_data(&self, uid: u32, origin: Origin) -> Option<SavePlace> {
         let store = self.store.clone()?;
-        Some(SavePlace::Store(StorePlace { store, uid, name: saving::StoreName::DataOf(hash) }))
+        Some(SavePlace::Store(StorePlace { store, uid, name: saving::StoreName::DataOf(origin) }))
     }
 
     /// Saves a compilation in its client's files. Gives what the first execution is to save: the data in the store, or what
@@ -274,7 +274,7 @@ impl Shared {
         if let Some(artifact) = executable.artifact() {
             let saved = place.save(self.caches(), artifact, options);
             self.counts.files.saved(saved.as_ref().map(drop).map_err(CachingError::reason));
-            return Ok(saved?.and_then(|hash| self.place_of_data(client, hash)));
+            return Ok(saved?.and_then(|origin| self.place_of_data(client, origin)));
         }
         if !options.just_in_time {
             return Err(CachingError::NotCacheable);

@@ -7,7 +7,7 @@
 use super::caching::{self, CachePlace, CachingError, Counts};
 use super::content::{Outline, Sum};
 use crate::backend::{Artifact, BackendError, CompileOptions, Executable};
-use crate::cache::{Cache, CacheError, Hash, Key, Reserved, Store};
+use crate::cache::{Cache, CacheError, Key, Origin, Reserved, Store};
 use crate::memory::MemoryError;
 use crate::scheduler::Permit;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,14 +37,16 @@ pub(super) enum StoreName {
         sums: Vec<Sum>,
         _mappings: Permit,
     },
-    /// The hash of the model caches that its client has of it: only the data are kept.
-    DataOf(Hash),
+    /// Where its client has it: only the data are kept.
+    DataOf(Origin),
 }
 
 impl StorePlace {
     fn save(&self, artifact: &Artifact) -> Result<(), CachingError> {
         let token = match &self.name {
-            StoreName::DataOf(hash) => return Ok(self.store.keep_data(self.uid, *hash, &artifact.data)?),
+            StoreName::DataOf(origin) => {
+                return Ok(self.store.keep_data(self.uid, origin, &artifact.data)?)
+            }
             StoreName::Token(token) => *token,
             StoreName::OfContent { outline, sums, .. } => {
                 let hash = outline.hash_unless_changed(sums).map_err(CachingError::Backend)?;
