@@ -78,11 +78,12 @@ unsafe impl Dot for Dotprod {
         // SAFETY: by the trait's contract.
         unsafe {
             if SIGNED {
-                multiply::<SignedBytes, M, P>(sums, inputs, weights.cast(), padded)
+                multiply::<SignedBytes, M, P>(sums, inputs, weights.cast(), padded);
             } else {
-                multiply::<UnsignedBytes, M, P>(sums, inputs, weights.cast(), padded)
+                multiply::<UnsignedBytes, M, P>(sums, inputs, weights.cast(), padded);
             }
         }
+        padded
     }
     #[inline(always)]
     unsafe fn weights(p: *const i8) -> [Self::B; 2] {

@@ -3,7 +3,7 @@
 //! A tile of rows by one panel of two vectors stays in registers over the whole depth, and each sum is formed in the order
 //! of depth: a result depends on nothing but its own row and column.
 
-use super::micro::{for_each_tile, with_height, Block, Family, Micro};
+use super::micro::{for_each_height, with_height, Block, Family, Micro, Tiles};
 use super::requant::Form;
 #[cfg(target_arch = "aarch64")]
 use crate::backend::cpu::kernels::neon::Neon;
@@ -56,7 +56,7 @@ unsafe fn base(block: &Block<Float>) {
         run::<simd::Base>(
             block,
             4,
-            |row, height, panel| with_height!(height, [1 2 3 4], M => wide::<simd::Base, M, 1>(block, row, panel)),
+            |tiles, panel| with_height!(tiles.height, [1 2 3 4], M => wide::<simd::Base, M, 1>(block, tiles, panel)),
         )
     }
 }
@@ -69,7 +69,7 @@ unsafe fn avx2(block: &Block<Float>) {
         run::<simd::Avx2>(
             block,
             6,
-            |row, height, panel| with_height!(height, [1 2 3 4 5 6], M => wide::<simd::Avx2, M, 1>(block, row, panel)),
+            |tiles, panel| with_height!(tiles.height, [1 2 3 4 5 6], M => wide::<simd::Avx2, M, 1>(block, tiles, panel)),
         )
     }
 }
@@ -82,7 +82,7 @@ unsafe fn avx512(block: &Block<Float>) {
         run::<simd::Avx512>(
             block,
             12,
-            |row, height, panel| with_height!(height, [1 2 3 4 5 6 7 8 9 10 11 12], M => wide::<simd::Avx512, M, 1>(block, row, panel)),
+            |tiles, panel| with_height!(tiles.height, [1 2 3 4 5 6 7 8 9 10 11 12], M => wide::<simd::Avx512, M, 1>(block, tiles, panel)),
         )
     }
 }
@@ -94,7 +94,7 @@ unsafe fn neon(block: &Block<Float>) {
         run::<Neon>(
             block,
             8,
-            |row, height, panel| with_height!(height, [1 2 3 4 5 6 7 8], M => wide::<Neon, M, 1>(block, row, panel)),
+            |tiles, panel| with_height!(tiles.height, [1 2 3 4 5 6 7 8], M => wide::<Neon, M, 1>(block, tiles, panel)),
         )
     }
 }
@@ -105,7 +105,7 @@ unsafe fn neon(block: &Block<Float>) {
 /// # Safety
 /// The machine must have the instruction set of `S`, and the block be as `Micro::run` demands.
 #[inline(always)]
-unsafe fn run<S: Simd>(block: &Block<Float>, most: usize, tile: impl Fn(usize, usize, usize)) {
+unsafe fn run<S: Simd>(block: &Block<Float>, most: usize, tile: impl Fn(Tiles, usize)) {
     let panels = block.columns.div_ceil(2 * S::LANES);
     let mut panel = 0;
     while panel < panels {
@@ -116,73 +116,76 @@ unsafe fn run<S: Simd>(block: &Block<Float>, most: usize, tile: impl Fn(usize, u
         };
         match side {
             // SAFETY: as many panels are left, and the block has as many rows.
-            4 => unsafe { wide::<S, 1, 4>(block, 0, panel) },
+            4 => unsafe { wide::<S, 1, 4>(block, Tiles { first: 0, height: 1, count: 1 }, panel) },
             // SAFETY: as above.
-            2 => unsafe { wide::<S, 2, 2>(block, 0, panel) },
-            _ => for_each_tile(block.rows, most, |row, height| tile(row, height, panel)),
+            2 => unsafe { wide::<S, 2, 2>(block, Tiles { first: 0, height: 2, count: 1 }, panel) },
+            _ => for_each_height(block.rows, most, |tiles| tile(tiles, panel)),
         }
         panel += side;
     }
 }
 
-/// Computes `M` rows of `P` panels.
+/// Computes tiles of `M` rows of `P` panels.
 ///
 /// # Safety
-/// The machine must have the instruction set of `S`, the block be as `Micro::run` demands, and have `M` rows from `row` on
-/// and `P` panels from `panel` on.
+/// The machine must have the instruction set of `S`, the block be as `Micro::run` demands, and have the tiles' rows, `M` in
+/// each, and `P` panels from `panel` on.
 #[inline(always)]
-unsafe fn wide<S: Simd, const M: usize, const P: usize>(block: &Block<Float>, row: usize, panel: usize) {
+unsafe fn wide<S: Simd, const M: usize, const P: usize>(block: &Block<Float>, tiles: Tiles, panel: usize) {
     let (lanes, width, start) = (S::LANES, 2 * S::LANES, panel * 2 * S::LANES);
-    // SAFETY: panels, bias, rows of inputs and outputs exist by contract; a store beyond the existing columns goes to a
-    // buffer on the stack.
-    unsafe {
-        let mut sums = [[[S::splat(0.0); 2]; P]; M];
-        for p in 0..P {
-            let bias = block.bias.add(start + p * width);
-            let bias = [S::load(bias), S::load(bias.add(lanes))];
-            for row in &mut sums {
-                row[p] = bias;
+    let segments = block.segments();
+    for row in (tiles.first..).step_by(M).take(tiles.count) {
+        // SAFETY: panels, bias, rows of inputs and outputs exist by contract; a store beyond the existing columns goes to
+        // a buffer on the stack.
+        unsafe {
+            let mut sums = [[[S::splat(0.0); 2]; P]; M];
+            for p in 0..P {
+                let bias = block.bias.add(start + p * width);
+                let bias = [S::load(bias), S::load(bias.add(lanes))];
+                for row in &mut sums {
+                    row[p] = bias;
+                }
             }
-        }
-        let mut weights = block.panels.add(panel * block.panel);
-        let mut ahead = block.ahead((row, M), panel, block.segments() * block.depth);
-        for segment in 0..block.segments() {
-            let inputs = block.pointers::<M>(segment, row);
-            let mut done = 0;
-            if P == 1 {
-                done = S::products(&mut sums, inputs, weights, block.depth);
-                weights = weights.add(done * width);
+            let mut weights = block.panels.add(panel * block.panel);
+            let mut ahead = block.ahead((row, M), panel, segments * block.depth);
+            for segment in 0..segments {
+                let inputs = block.pointers::<M>(segment, row);
+                let mut done = 0;
+                if P == 1 {
+                    done = S::products(&mut sums, inputs, weights, block.depth);
+                    weights = weights.add(done * width);
+                }
+                for i in done..block.depth {
+                    ahead.ask();
+                    for p in 0..P {
+                        let b = weights.add(p * block.panel);
+                        let (b0, b1) = (S::load(b), S::load(b.add(lanes)));
+                        for (m, row) in sums.iter_mut().enumerate() {
+                            let x = S::splat(inputs[m].add(i).read_unaligned());
+                            row[p][0] = S::mul_add(x, b0, row[p][0]);
+                            row[p][1] = S::mul_add(x, b1, row[p][1]);
+                        }
+                    }
+                    weights = weights.add(width);
+                }
             }
-            for i in done..block.depth {
-                ahead.ask();
-                for p in 0..P {
-                    let b = weights.add(p * block.panel);
-                    let (b0, b1) = (S::load(b), S::load(b.add(lanes)));
-                    for (m, row) in sums.iter_mut().enumerate() {
-                        let x = S::splat(inputs[m].add(i).read_unaligned());
-                        row[p][0] = S::mul_add(x, b0, row[p][0]);
-                        row[p][1] = S::mul_add(x, b1, row[p][1]);
+            let (lo, hi) = (S::splat(block.finish.0), S::splat(block.finish.1));
+            let mut to = block.outputs.add(row * block.stride + start);
+            for sums in &sums {
+                for (p, sum) in sums.iter().enumerate() {
+                    let sum = [S::clamp(sum[0], lo, hi), S::clamp(sum[1], lo, hi)];
+                    let (to, left) = (to.add(p * width), block.columns - start - p * width);
+                    if left >= width {
+                        S::store(to, sum[0]);
+                        S::store(to.add(lanes), sum[1]);
+                    } else {
+                        let mut edge = [0f32; 32];
+                        S::store(edge.as_mut_ptr(), sum[0]);
+                        S::store(edge.as_mut_ptr().add(lanes), sum[1]);
+                        libc::memcpy(to.cast(), edge.as_ptr().cast(), left * size_of::<f32>());
                     }
                 }
-                weights = weights.add(width);
-            }
-        }
-        let (lo, hi) = (S::splat(block.finish.0), S::splat(block.finish.1));
-        for (m, sums) in sums.iter().enumerate() {
-            for (p, sum) in sums.iter().enumerate() {
-                let sum = [S::clamp(sum[0], lo, hi), S::clamp(sum[1], lo, hi)];
-                let column = start + p * width;
-                let to = block.outputs.add((row + m) * block.stride + column);
-                if block.columns - column >= width {
-                    S::store(to, sum[0]);
-                    S::store(to.add(lanes), sum[1]);
-                } else {
-                    let mut edge = [0f32; 32];
-                    S::store(edge.as_mut_ptr(), sum[0]);
-                    S::store(edge.as_mut_ptr().add(lanes), sum[1]);
-                    let bytes = (block.columns - column) * size_of::<f32>();
-                    libc::memcpy(to.cast(), edge.as_ptr().cast(), bytes);
-                }
+                to = to.wrapping_add(block.stride);
             }
         }
     }

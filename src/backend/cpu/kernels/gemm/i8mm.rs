@@ -4,8 +4,8 @@
 //! columns, which are put in order when they are complete. The compiler has no stable intrinsics for these instructions.
 
 use super::lanes::Lanes;
-use super::micro::{for_each_tile, with_height, Block, Micro};
-use super::order_neon::{load, VECTOR};
+use super::micro::{for_each_height, with_height, Block, Micro, Tiles};
+use super::order_neon::{load_two, VECTOR};
 use super::quant::{Epilogue, Finish, Quant};
 use crate::backend::cpu::kernels::neon::Neon;
 use std::arch::aarch64::*;
@@ -43,8 +43,8 @@ macro_rules! entry_points {
             unsafe {
                 run::<$signed>(
                     block,
-                    |epilogue, paired, pair, height, panel| {
-                        with_height!(height, [1 2 3 4], PAIRS => tile_of_pairs::<$signed, PAIRS>(block, epilogue, paired, pair, panel))
+                    |epilogue, paired, tiles, panel| {
+                        with_height!(tiles.height, [1 2 3 4], PAIRS => tiles_of_pairs::<$signed, PAIRS>(block, epilogue, paired, tiles, panel))
                     },
                     |epilogue, row, height, panel| {
                         with_height!(height.div_ceil(2), [1 2 3 4], PAIRS => tile::<$signed, PAIRS, 1>(block, epilogue, row, height, panel))
@@ -68,7 +68,7 @@ const PAIRED: usize = 64 * 1024;
 #[inline(always)]
 unsafe fn run<const SIGNED: bool>(
     block: &Block<Quant>,
-    by_pairs: impl Fn(&Epilogue<Neon>, &Pairs, usize, usize, usize),
+    by_pairs: impl Fn(&Epilogue<Neon>, &Pairs, Tiles, usize),
     one: impl Fn(&Epilogue<Neon>, usize, usize, usize),
 ) {
     // SAFETY: the same contract.
@@ -78,11 +78,14 @@ unsafe fn run<const SIGNED: bool>(
     let most = PAIRED / bytes.max(1);
     if block.rows > 2 && most >= 8 {
         let mut room = [MaybeUninit::<u8>::uninit(); PAIRED];
-        for_each_tile(block.rows.div_ceil(2), most / 8 * 4, |first, pairs| {
-            // SAFETY: the block has the rows, and there is room for as many.
-            let paired = unsafe { Pairs::fill(block, first, pairs, &mut room) };
-            for panel in 0..panels {
-                for_each_tile(pairs, 4, |pair, height| by_pairs(&epilogue, &paired, pair, height, panel));
+        for_each_height(block.rows.div_ceil(2), most / 8 * 4, |parts| {
+            let pairs = parts.height;
+            for first in (parts.first..).step_by(pairs).take(parts.count) {
+                // SAFETY: the block has the rows, and there is room for as many.
+                let paired = unsafe { Pairs::fill(block, first, pairs, &mut room) };
+                for panel in 0..panels {
+                    for_each_height(pairs, 4, |tiles| by_pairs(&epilogue, &paired, tiles, panel));
+                }
             }
         });
         return;
@@ -94,7 +97,11 @@ unsafe fn run<const SIGNED: bool>(
             unsafe { tile::<SIGNED, 1, 2>(block, &epilogue, 0, block.rows, panel) };
             panel += 2;
         } else {
-            for_each_tile(block.rows, 8, |row, height| one(&epilogue, row, height, panel));
+            for_each_height(block.rows, 8, |tiles| {
+                for row in (tiles.first..).step_by(tiles.height).take(tiles.count) {
+                    one(&epilogue, row, tiles.height, panel);
+                }
+            });
             panel += 1;
         }
     }
@@ -143,79 +150,117 @@ impl Pairs {
     }
 }
 
-/// Computes `PAIRS` pairs of rows of a panel, in the order that `order_neon` tells of.
+/// Computes tiles of `PAIRS` pairs of rows of a panel, in the order that `order_neon` tells of.
 ///
 /// # Safety
-/// The machine must have I8MM, the block be as `Micro::run` demands, and there be as many pairs from `pair` on.
+/// The machine must have I8MM, the block be as `Micro::run` demands, and there be the tiles' pairs, `PAIRS` in each.
 #[inline(always)]
-unsafe fn tile_of_pairs<const SIGNED: bool, const PAIRS: usize>(
+unsafe fn tiles_of_pairs<const SIGNED: bool, const PAIRS: usize>(
     block: &Block<Quant>,
     epilogue: &Epilogue<Neon>,
     paired: &Pairs,
-    pair: usize,
+    tiles: Tiles,
     panel: usize,
 ) {
+    // Segments of pairs, and those of a panel, lie one after the other.
+    let groups = paired.size / VECTOR;
     // SAFETY: panels and pairs exist by contract; all but the last step load what the next one multiplies.
     unsafe {
-        let inputs: [*const u8; PAIRS] = std::array::from_fn(|p| paired.bytes.add((pair + p) * paired.size));
-        let start: *const u8 = block.panels.add(panel * block.panel).cast();
-        let weights: [*const u8; 4] = std::array::from_fn(|j| start.add(j * VECTOR));
-        let mut sums = [start_with_bias(block, panel); PAIRS];
-        let (mut a, mut b) = (inputs.map(|pair| load(pair, 0)), weights.map(|weights| load(weights, 0)));
-        // Segments of pairs, and those of a panel, lie one after the other.
-        let groups = paired.size / VECTOR;
-        let mut group = 0;
-        while group + 2 < groups {
-            group_of_eight::<SIGNED, true, PAIRS>(&mut sums, &mut a, &mut b, inputs, weights, group + 1);
-            group_of_eight::<SIGNED, true, PAIRS>(&mut sums, &mut a, &mut b, inputs, weights, group + 2);
-            group += 2;
-        }
-        if group + 1 < groups {
-            group_of_eight::<SIGNED, true, PAIRS>(&mut sums, &mut a, &mut b, inputs, weights, group + 1);
-        }
-        group_of_eight::<SIGNED, false, PAIRS>(&mut sums, &mut a, &mut b, inputs, weights, 0);
         let finish = Finish::of(block, epilogue, panel);
-        for (p, &sums) in sums.iter().enumerate() {
-            let row = 2 * (paired.first + pair + p);
-            store(block, epilogue, sums, [row, (block.rows - 1).min(row + 1)], &finish);
+        for pair in (tiles.first..).step_by(PAIRS).take(tiles.count) {
+            let mut step = Step {
+                inputs: std::array::from_fn::<_, PAIRS, _>(|p| paired.bytes.add((pair + p) * paired.size)),
+                weights: block.panels.add(panel * block.panel).cast(),
+                a: [[vdupq_n_u8(0); 2]; PAIRS],
+                b: [vdupq_n_u8(0); 4],
+            };
+            let mut sums = [start_with_bias(block, panel); PAIRS];
+            if groups > 1 {
+                step.a = std::array::from_fn(|p| load_two(&mut step.inputs[p]));
+                step.weights_of_group();
+                for _ in 1..groups / 2 {
+                    step.group::<SIGNED, 0, true>(&mut sums);
+                    step.group::<SIGNED, 1, true>(&mut sums);
+                }
+                step.group::<SIGNED, 0, true>(&mut sums);
+                step.group::<SIGNED, 1, false>(&mut sums);
+            }
+            if groups % 2 > 0 {
+                step.weights_of_group();
+                for (sums, pair) in sums.iter_mut().zip(step.inputs) {
+                    let a = pair.cast::<uint8x16_t>().read_unaligned();
+                    for (sums, b) in sums.iter_mut().zip(step.b) {
+                        *sums = multiply::<SIGNED>(*sums, a, vreinterpretq_s8_u8(b));
+                    }
+                }
+            }
+            let row = 2 * (paired.first + pair);
+            if block.finish.0.row_factor == 0 && finish.is_usual && row + 2 * PAIRS <= block.rows {
+                let mut to = finish.output(row);
+                for &sums in &sums {
+                    to = finish.usual_rows(in_order(sums), to);
+                }
+                continue;
+            }
+            for (p, &sums) in sums.iter().enumerate() {
+                let row = row + 2 * p;
+                store(block, epilogue, sums, [row, (block.rows - 1).min(row + 1)], &finish);
+            }
         }
     }
 }
 
-/// Multiplies a group of eight bytes of each row, and loads group `next` if there is `MORE`.
-///
-/// # Safety
-/// The machine must have I8MM, and the next group be there.
-#[inline(always)]
-unsafe fn group_of_eight<const SIGNED: bool, const MORE: bool, const PAIRS: usize>(
-    sums: &mut [[int32x4_t; 4]; PAIRS],
-    a: &mut [uint8x16_t; PAIRS],
-    b: &mut [uint8x16_t; 4],
+/// What two groups of eight bytes of each row are multiplied with, and where the next are.
+struct Step<const PAIRS: usize> {
     inputs: [*const u8; PAIRS],
-    weights: [*const u8; 4],
-    next: usize,
-) {
-    let now = *b;
-    for p in 0..PAIRS {
-        for j in 0..4 {
-            // SAFETY: by contract.
-            unsafe {
-                sums[p][j] = multiply::<SIGNED>(sums[p][j], a[p], vreinterpretq_s8_u8(now[j]));
-                if MORE && j == 1 {
-                    b[p] = load(weights[p], next * 4 * VECTOR);
-                }
-            }
-        }
-        if MORE {
-            // SAFETY: by contract.
-            a[p] = unsafe { load(inputs[p], next * VECTOR) };
-        }
+    weights: *const u8,
+    a: [[uint8x16_t; 2]; PAIRS],
+    /// Weights of the next group.
+    b: [uint8x16_t; 4],
+}
+
+impl<const PAIRS: usize> Step<PAIRS> {
+    /// Loads the weights of a group.
+    ///
+    /// # Safety
+    /// They must be there.
+    #[inline(always)]
+    unsafe fn weights_of_group(&mut self) {
+        // SAFETY: by contract.
+        let [first, second] = unsafe { [load_two(&mut self.weights), load_two(&mut self.weights)] };
+        self.b = [first[0], first[1], second[0], second[1]];
     }
-    for j in PAIRS..4 {
-        if MORE {
-            // SAFETY: by contract.
-            b[j] = unsafe { load(weights[j], next * 4 * VECTOR) };
+
+    /// Multiplies a group, the first or the second of two, and loads what comes after if there is `MORE`.
+    ///
+    /// # Safety
+    /// The machine must have I8MM, and the next groups be there.
+    #[inline(always)]
+    unsafe fn group<const SIGNED: bool, const AT: usize, const MORE: bool>(
+        &mut self,
+        sums: &mut [[int32x4_t; 4]; PAIRS],
+    ) {
+        // Written out, as sums that are indexed by a variable would be kept in memory all along.
+        macro_rules! columns {
+            ($($j:literal)*) => {
+                $(for (p, sums) in sums.iter_mut().enumerate() {
+                    // SAFETY: by contract.
+                    unsafe {
+                        let b = vreinterpretq_s8_u8(self.b[$j]);
+                        sums[$j] = multiply::<SIGNED>(sums[$j], self.a[p][AT], b);
+                        if MORE && AT == 1 && $j == 3 {
+                            self.a[p] = load_two(&mut self.inputs[p]);
+                        }
+                    }
+                }
+                if MORE && $j % 2 == 1 {
+                    // SAFETY: by contract.
+                    let next = unsafe { load_two(&mut self.weights) };
+                    (self.b[$j / 2 * 2], self.b[$j]) = (next[0], next[1]);
+                })*
+            };
         }
+        columns!(0 1 2 3);
     }
 }
 
@@ -337,6 +382,18 @@ unsafe fn start_with_bias(block: &Block<Quant>, panel: usize) -> [int32x4_t; 4] 
     }
 }
 
+/// Sums of two rows and two columns each as those of two rows.
+#[inline(always)]
+fn in_order(sums: [int32x4_t; 4]) -> [[int32x4_t; 2]; 2] {
+    // SAFETY: every machine has these instructions.
+    unsafe {
+        let [a, b, c, d] = sums.map(|sums| vreinterpretq_s64_s32(sums));
+        let first = [vzip1q_s64(a, b), vzip1q_s64(c, d)].map(|sums| vreinterpretq_s32_s64(sums));
+        let second = [vzip2q_s64(a, b), vzip2q_s64(c, d)].map(|sums| vreinterpretq_s32_s64(sums));
+        [first, second]
+    }
+}
+
 /// Turns the sums of two rows into outputs.
 ///
 /// # Safety
@@ -351,11 +408,7 @@ unsafe fn store(
 ) {
     // SAFETY: the block has the rows by contract.
     unsafe {
-        let sums = sums.map(|sums| vreinterpretq_s64_s32(sums));
-        let mut first =
-            [vzip1q_s64(sums[0], sums[1]), vzip1q_s64(sums[2], sums[3])].map(|s| vreinterpretq_s32_s64(s));
-        let mut second =
-            [vzip2q_s64(sums[0], sums[1]), vzip2q_s64(sums[2], sums[3])].map(|s| vreinterpretq_s32_s64(s));
+        let [mut first, mut second] = in_order(sums);
         if block.finish.0.row_factor != 0 {
             let less = |sums: int32x4_t, row: usize| Neon::sub(sums, Neon::splat(epilogue.terms[row]));
             first = first.map(|sums| less(sums, rows[0]));

@@ -29,6 +29,17 @@ pub unsafe trait Lanes: Copy {
     unsafe fn constants(scales: &[Scales; 2]) -> Self::Constants;
     /// [`Self::requantise`] of two rows of two vectors. What is beyond 512 either way may be anything that is.
     unsafe fn requantise_rows(sums: [Self::I; 4], constants: &Self::Constants) -> [Self::I; 4];
+    /// Whether [`Self::requantise_usual`] is as good.
+    #[inline(always)]
+    fn is_usual(_: &Self::Constants) -> bool {
+        false
+    }
+    /// [`Self::requantise_rows`] without a choice, for the constants that nearly all products have.
+    #[inline(always)]
+    unsafe fn requantise_usual(sums: [Self::I; 4], constants: &Self::Constants) -> [Self::I; 4] {
+        // SAFETY: the same contract.
+        unsafe { Self::requantise_rows(sums, constants) }
+    }
     /// [`Self::requantise`] of two rows of two vectors, `scales` being those of a row.
     #[inline(always)]
     unsafe fn requantise_each([a, b, c, d]: [Self::I; 4], scales: &[Scales; 2]) -> [Self::I; 4] {

@@ -87,18 +87,29 @@ unsafe impl Lanes for Neon {
         unsafe { Constants { scales: *scales, by: [multipliers(scales[0]), multipliers(scales[1])] } }
     }
     #[inline(always)]
-    unsafe fn requantise_rows([a, b, c, d]: [Self::I; 4], constants: &Constants) -> [Self::I; 4] {
-        let [first, second] = constants.by;
-        match constants.scales[0].rounding {
-            Rounding::TwiceBelowHalf => [
-                apply_below_half(a, first),
-                apply_below_half(b, second),
-                apply_below_half(c, first),
-                apply_below_half(d, second),
-            ],
-            // SAFETY: the same contract.
-            _ => unsafe { Self::requantise_each([a, b, c, d], &constants.scales) },
+    unsafe fn requantise_rows(sums: [Self::I; 4], constants: &Constants) -> [Self::I; 4] {
+        // SAFETY: the same contract.
+        unsafe {
+            if Self::is_usual(constants) {
+                Self::requantise_usual(sums, constants)
+            } else {
+                Self::requantise_each(sums, &constants.scales)
+            }
         }
+    }
+    #[inline(always)]
+    fn is_usual(constants: &Constants) -> bool {
+        constants.scales[0].rounding == Rounding::TwiceBelowHalf
+    }
+    #[inline(always)]
+    unsafe fn requantise_usual([a, b, c, d]: [Self::I; 4], constants: &Constants) -> [Self::I; 4] {
+        let [first, second] = constants.by;
+        [
+            apply_below_half(a, first),
+            apply_below_half(b, second),
+            apply_below_half(c, first),
+            apply_below_half(d, second),
+        ]
     }
     #[inline(always)]
     unsafe fn target(bytes: Bytes) -> Target {

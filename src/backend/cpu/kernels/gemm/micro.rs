@@ -84,10 +84,14 @@ impl<F: Family> Block<'_, F> {
     }
 
     /// Where `M` rows from `row` on lie in a segment.
+    ///
+    /// # Safety
+    /// The block must have the segment and the rows: to look each time costs as much as a part of the products.
     #[inline(always)]
-    pub fn pointers<const M: usize>(&self, segment: usize, row: usize) -> [*const F::Input; M] {
-        let at = &self.inputs[segment * self.rows + row..][..M];
-        std::array::from_fn(|m| at[m])
+    pub unsafe fn pointers<const M: usize>(&self, segment: usize, row: usize) -> [*const F::Input; M] {
+        debug_assert!(segment < self.segments() && row + M <= self.rows);
+        // SAFETY: by contract; pointers lie one after the other.
+        unsafe { self.inputs.as_ptr().add(segment * self.rows + row).cast::<[*const F::Input; M]>().read() }
     }
 
     /// The part of the next panel to ask for while `height` rows from `row` on are multiplied by `panel`, in so many pieces.
@@ -126,15 +130,28 @@ impl Ahead {
     }
 }
 
-/// Splits `rows` into tiles of at most `most`, as evenly as can be: calls `tile(first row, rows)`.
+/// Tiles of one height, one below the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tiles {
+    /// The first row.
+    pub first: usize,
+    pub height: usize,
+    pub count: usize,
+}
+
+/// Splits `rows` into tiles of at most `most`, as evenly as can be. Those of one height are done together, as what a panel
+/// has for all of them is then looked up once.
 #[inline(always)]
-pub fn for_each_tile(rows: usize, most: usize, mut tile: impl FnMut(usize, usize)) {
-    let (count, mut first) = (rows.div_ceil(most), 0);
-    for i in 1..=count {
-        let end = rows * i / count;
-        tile(first, end - first);
-        first = end;
+pub fn for_each_height(rows: usize, most: usize, mut tiles: impl FnMut(Tiles)) {
+    if rows == 0 {
+        return;
     }
+    let count = rows.div_ceil(most);
+    let (height, higher) = (rows / count, rows % count);
+    if higher > 0 {
+        tiles(Tiles { first: 0, height: height + 1, count: higher });
+    }
+    tiles(Tiles { first: higher * (height + 1), height, count: count - higher });
 }
 
 /// Evaluates `$call` with the constant `$name` set to a height known only now; no other than those listed may occur.

@@ -4,16 +4,14 @@
 //! loaded, with a load after every other product. The compiler would move loads to where they are used; it keeps the order
 //! of assembly that is not said to be `pure`.
 //!
-//! Addresses are sums of two registers: by the models of processors a load by a constant distance is done before the
-//! product that was issued with it, and in order it has to wait for that.
+//! Addresses of inputs are sums of two registers: by the models of processors a load by a constant distance is done before
+//! the product that was issued with it, and in order it has to wait for that. Weights come two vectors at a time.
 
 use std::arch::aarch64::*;
 use std::arch::asm;
 
 /// Bytes of a vector.
 pub const VECTOR: usize = 16;
-/// Vectors of weights for a vector of inputs: two for each of its four parts.
-const VECTORS_OF_WEIGHTS: usize = 8;
 
 /// A vector of weights times one of the four parts of a vector of inputs.
 ///
@@ -91,8 +89,47 @@ pub unsafe fn load(from: *const u8, at: usize) -> uint8x16_t {
     loaded
 }
 
-/// Adds the products of `M` rows of inputs with a panel of eight columns to the first sums of each row. Gives how many bytes
-/// of each row that were: all whole vectors of `bytes`.
+/// Two vectors from where a pointer is, which goes on behind them.
+///
+/// # Safety
+/// They must be there.
+#[inline(always)]
+pub unsafe fn load_two(from: &mut *const u8) -> [uint8x16_t; 2] {
+    let (first, second);
+    // SAFETY: by contract.
+    unsafe {
+        asm!(
+            "ldp {first:q}, {second:q}, [{from}], #32",
+            first = out(vreg) first,
+            second = out(vreg) second,
+            from = inout(reg) *from,
+            options(readonly, nostack, preserves_flags),
+        );
+    }
+    [first, second]
+}
+
+/// Defines `$name`, which loads so many bytes as the first parts of a vector.
+macro_rules! load_parts {
+    ($name:ident, $part:ty) => {
+        /// # Safety
+        /// They must be there.
+        #[inline(always)]
+        unsafe fn $name(from: *const u8) -> uint8x16_t {
+            // SAFETY: by contract; any bits are bytes.
+            unsafe {
+                let part = from.cast::<$part>().read_unaligned();
+                vreinterpretq_u8_u64(vcombine_u64(vcreate_u64(part.into()), vcreate_u64(0)))
+            }
+        }
+    };
+}
+
+load_parts!(load_one_part, u32);
+load_parts!(load_two_parts, u64);
+
+/// Adds the products of `M` rows of inputs with a panel of eight columns to the first sums of each row: of all `bytes` of a
+/// row, which are whole parts.
 ///
 /// # Safety
 /// The machine must have the instructions of `O`; there must be as many inputs, and their weights, `[part][column]`.
@@ -100,33 +137,52 @@ pub unsafe fn load(from: *const u8, at: usize) -> uint8x16_t {
 pub unsafe fn multiply<O: ByPart, const M: usize, const P: usize>(
     sums: &mut [[[O::Sums; 2]; P]; M],
     inputs: [*const u8; M],
-    weights: *const u8,
+    mut weights: *const u8,
     bytes: usize,
-) -> usize {
+) {
     let whole = bytes - bytes % VECTOR;
-    if whole == 0 {
-        return 0;
-    }
-    let weights = std::array::from_fn(|i| weights.wrapping_add(i * VECTOR));
     // SAFETY: by contract; all but the last step load what the next one multiplies.
     unsafe {
-        let mut step = Step {
-            inputs,
-            weights,
-            at: 0,
-            down: 0,
-            a: inputs.map(|row| load(row, 0)),
-            b: [load(weights[0], 0), load(weights[1], 0)],
-        };
-        while step.at + VECTOR < whole {
-            step.products::<O, P, true>(sums);
+        if whole > 0 {
+            let (a, b) = (inputs.map(|row| load(row, 0)), load_two(&mut weights));
+            let mut step = Step { inputs, weights, at: 0, a, b };
+            while step.at + VECTOR < whole {
+                step.products::<O, P, true>(sums);
+            }
+            step.products::<O, P, false>(sums);
+            weights = step.weights;
         }
-        step.products::<O, P, false>(sums);
+        let mut at = whole;
+        if bytes & 8 != 0 {
+            let a = inputs.map(|row| load_two_parts(row.add(at)));
+            add_part::<O, M, P, 0>(sums, &a, load_two(&mut weights));
+            add_part::<O, M, P, 1>(sums, &a, load_two(&mut weights));
+            at += 8;
+        }
+        if bytes & 4 != 0 {
+            let a = inputs.map(|row| load_one_part(row.add(at)));
+            add_part::<O, M, P, 0>(sums, &a, load_two(&mut weights));
+        }
     }
-    whole
 }
 
-/// [`multiply`] of floats; gives how many of each row that were.
+/// Adds the products with one part of what each row has.
+///
+/// # Safety
+/// The machine must have the instructions of `O`.
+#[inline(always)]
+unsafe fn add_part<O: ByPart, const M: usize, const P: usize, const AT: i32>(
+    sums: &mut [[[O::Sums; 2]; P]; M],
+    a: &[uint8x16_t; M],
+    b: [uint8x16_t; 2],
+) {
+    for (sums, &a) in sums.iter_mut().zip(a) {
+        // SAFETY: by contract.
+        sums[0] = unsafe { [O::add::<AT>(sums[0][0], b[0], a), O::add::<AT>(sums[0][1], b[1], a)] };
+    }
+}
+
+/// [`multiply`] of floats.
 ///
 /// # Safety
 /// There must be as many inputs, and their weights, `[input][column]`.
@@ -136,22 +192,19 @@ pub unsafe fn multiply_floats<const M: usize, const P: usize>(
     inputs: [*const f32; M],
     weights: *const f32,
     depth: usize,
-) -> usize {
+) {
     let bytes = depth * size_of::<f32>();
     // SAFETY: by contract; every machine has the instruction.
-    unsafe {
-        multiply::<Floats, M, P>(sums, inputs.map(|row| row.cast()), weights.cast(), bytes) / size_of::<f32>()
-    }
+    unsafe { multiply::<Floats, M, P>(sums, inputs.map(|row| row.cast()), weights.cast(), bytes) }
 }
 
 /// What a step multiplies, and where the next is.
 struct Step<const M: usize> {
     inputs: [*const u8; M],
-    /// Where each of the vectors of weights lies that a step has.
-    weights: [*const u8; VECTORS_OF_WEIGHTS],
-    /// Bytes of the rows, and of the panel, before this step.
+    /// Where the weights lie that are to be loaded next.
+    weights: *const u8,
+    /// Bytes of the rows before this step.
     at: usize,
-    down: usize,
     /// Four parts of each row.
     a: [uint8x16_t; M],
     /// Weights of the next part.
@@ -170,15 +223,15 @@ impl<const M: usize> Step<M> {
     ) {
         // SAFETY: by contract.
         unsafe {
-            self.part::<O, P, 0, MORE>(sums, (2, self.down));
-            self.part::<O, P, 1, MORE>(sums, (4, self.down));
-            self.part::<O, P, 2, MORE>(sums, (6, self.down));
-            (self.at, self.down) = (self.at + VECTOR, self.down + VECTORS_OF_WEIGHTS * VECTOR);
-            self.part::<O, P, 3, MORE>(sums, (0, self.down));
+            self.part::<O, P, 0, MORE>(sums);
+            self.part::<O, P, 1, MORE>(sums);
+            self.part::<O, P, 2, MORE>(sums);
+            self.at += VECTOR;
+            self.part::<O, P, 3, MORE>(sums);
         }
     }
 
-    /// Multiplies by one of the four parts. The next part's weights are vectors from `next` on, so many bytes further down.
+    /// Multiplies by one of the four parts.
     ///
     /// # Safety
     /// As for [`multiply`].
@@ -186,21 +239,16 @@ impl<const M: usize> Step<M> {
     unsafe fn part<O: ByPart, const P: usize, const AT: i32, const MORE: bool>(
         &mut self,
         sums: &mut [[[O::Sums; 2]; P]; M],
-        (next, down): (usize, usize),
     ) {
         let b = self.b;
-        let more = AT < 3 || MORE;
         for (m, sums) in sums.iter_mut().enumerate() {
             // SAFETY: by contract.
             unsafe {
                 sums[0][0] = O::add::<AT>(sums[0][0], b[0], self.a[m]);
-                if more && m == 0 {
-                    self.b[0] = load(self.weights[next], down);
+                if (AT < 3 || MORE) && m == 0 {
+                    self.b = load_two(&mut self.weights);
                 }
                 sums[0][1] = O::add::<AT>(sums[0][1], b[1], self.a[m]);
-                if more && m == 1.min(M - 1) {
-                    self.b[1] = load(self.weights[next + 1], down);
-                }
                 if AT == 3 && MORE {
                     self.a[m] = load(self.inputs[m], self.at);
                 }

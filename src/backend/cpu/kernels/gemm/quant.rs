@@ -10,7 +10,7 @@ use super::dot_neon::Dotprod;
 #[cfg(target_arch = "x86_64")]
 use super::dot_x86::{AvxVnni, Vnni};
 use super::lanes::{Lanes, SUMMED};
-use super::micro::{for_each_tile, with_height, Block, Family, Micro, MAX_ROWS};
+use super::micro::{for_each_height, with_height, Block, Family, Micro, Tiles, MAX_ROWS};
 use super::requant::Requant;
 #[cfg(target_arch = "aarch64")]
 use crate::backend::cpu::kernels::neon::Neon;
@@ -79,8 +79,8 @@ macro_rules! micro_kernels {
             unsafe fn unsigned(block: &Block<Quant>) {
                 // SAFETY: by the contract of `Micro::run`.
                 unsafe {
-                    run::<$dot, false>(block, $most, |epilogue, row, height, panel| {
-                        with_height!(height, [$($height)*], M => tile::<$dot, false, M, 1>(block, epilogue, row, panel))
+                    run::<$dot, false>(block, $most, |epilogue, tiles, panel| {
+                        with_height!(tiles.height, [$($height)*], M => tile::<$dot, false, M, 1>(block, epilogue, tiles, panel))
                     })
                 }
             }
@@ -88,8 +88,8 @@ macro_rules! micro_kernels {
             unsafe fn signed(block: &Block<Quant>) {
                 // SAFETY: by the contract of `Micro::run`.
                 unsafe {
-                    run::<$dot, true>(block, $most, |epilogue, row, height, panel| {
-                        with_height!(height, [$($height)*], M => tile::<$dot, true, M, 1>(block, epilogue, row, panel))
+                    run::<$dot, true>(block, $most, |epilogue, tiles, panel| {
+                        with_height!(tiles.height, [$($height)*], M => tile::<$dot, true, M, 1>(block, epilogue, tiles, panel))
                     })
                 }
             }
@@ -163,7 +163,7 @@ impl<V: Lanes> Epilogue<V> {
 unsafe fn run<D: Dot, const SIGNED: bool>(
     block: &Block<Quant>,
     most: usize,
-    one: impl Fn(&Epilogue<D::V>, usize, usize, usize),
+    one: impl Fn(&Epilogue<D::V>, Tiles, usize),
 ) {
     // SAFETY: the same contract.
     let epilogue = unsafe { Epilogue::<D::V>::of::<SIGNED>(block) };
@@ -177,112 +177,122 @@ unsafe fn run<D: Dot, const SIGNED: bool>(
         };
         match side {
             // SAFETY: as many panels are left, and the block has as many rows.
-            4 => unsafe { tile::<D, SIGNED, 1, 4>(block, &epilogue, 0, panel) },
+            4 => unsafe {
+                tile::<D, SIGNED, 1, 4>(block, &epilogue, Tiles { first: 0, height: 1, count: 1 }, panel)
+            },
             // SAFETY: as above.
-            2 => unsafe { tile::<D, SIGNED, 2, 2>(block, &epilogue, 0, panel) },
-            _ => for_each_tile(block.rows, most, |row, height| one(&epilogue, row, height, panel)),
+            2 => unsafe {
+                tile::<D, SIGNED, 2, 2>(block, &epilogue, Tiles { first: 0, height: 2, count: 1 }, panel)
+            },
+            _ => for_each_height(block.rows, most, |tiles| one(&epilogue, tiles, panel)),
         }
         panel += side;
     }
 }
 
-/// Computes `M` rows of `P` panels.
+/// Computes tiles of `M` rows of `P` panels.
 ///
 /// # Safety
-/// The machine must have the instruction set of `D`, the block be as `Micro::run` demands, and have `M` rows from `row` on
-/// and `P` panels from `panel` on.
+/// The machine must have the instruction set of `D`, the block be as `Micro::run` demands, and have the tiles' rows, `M` in
+/// each, and `P` panels from `panel` on.
 #[inline(always)]
 unsafe fn tile<D: Dot, const SIGNED: bool, const M: usize, const P: usize>(
     block: &Block<Quant>,
     epilogue: &Epilogue<D::V>,
-    row: usize,
+    tiles: Tiles,
     panel: usize,
 ) {
     let (lanes, width) = (D::V::LANES, 2 * D::V::LANES);
     let (group, several) = (D::GROUP, D::GROUP * D::STEP);
-    // SAFETY: panels, bias and rows of inputs exist by contract.
-    unsafe {
-        let mut sums = [[[D::V::splat(0); 2]; P]; M];
-        for p in 0..P {
-            let bias = block.bias.add((panel + p) * width);
-            let bias = [D::V::load(bias), D::V::load(bias.add(lanes))];
-            for (m, sums) in sums.iter_mut().enumerate() {
-                sums[p] = match block.finish.0.row_factor {
-                    0 => bias,
-                    _ => {
-                        let term = D::V::splat(epilogue.terms[row + m]);
-                        [D::V::sub(bias[0], term), D::V::sub(bias[1], term)]
-                    }
-                };
-            }
-        }
-        let mut weights = block.panels.add(panel * block.panel);
-        for segment in 0..block.segments() {
-            let inputs = block.pointers::<M>(segment, row);
-            let mut done = 0;
-            if P == 1 {
-                done = D::products::<SIGNED, M, P>(&mut sums, inputs, weights, block.padded);
-                weights = weights.add(done * width);
-            }
-            let whole = if D::STEP > 1 { block.padded - block.padded % several } else { done };
-            for i in (done..whole).step_by(several) {
-                let mut a = [D::several::<SIGNED>(inputs[0].add(i)); M];
-                // The first once more, as this loop would not be unrolled if it began with the second.
-                for (a, inputs) in a.iter_mut().zip(inputs) {
-                    *a = D::several::<SIGNED>(inputs.add(i));
-                }
-                // Written out, as an instruction names the group that it takes.
-                macro_rules! products {
-                    ($($at:literal)*) => {
-                        $(for p in 0..P {
-                            let b = D::weights(weights.add(p * block.panel + $at * width * group));
-                            for (m, sums) in sums.iter_mut().enumerate() {
-                                sums[p] = [
-                                    D::dot::<SIGNED, $at>(sums[p][0], a[m], b[0]),
-                                    D::dot::<SIGNED, $at>(sums[p][1], a[m], b[1]),
-                                ];
-                            }
-                        })*
+    let segments = block.segments();
+    // SAFETY: the panels exist by contract.
+    let mut finishes = [unsafe { Finish::of(block, epilogue, panel) }; P];
+    for (p, finish) in finishes.iter_mut().enumerate().skip(1) {
+        // SAFETY: as above.
+        *finish = unsafe { Finish::of(block, epilogue, panel + p) };
+    }
+    for row in (tiles.first..).step_by(M).take(tiles.count) {
+        // SAFETY: panels, bias and rows of inputs exist by contract.
+        unsafe {
+            let mut sums = [[[D::V::splat(0); 2]; P]; M];
+            for p in 0..P {
+                let bias = block.bias.add((panel + p) * width);
+                let bias = [D::V::load(bias), D::V::load(bias.add(lanes))];
+                for (m, sums) in sums.iter_mut().enumerate() {
+                    sums[p] = match block.finish.0.row_factor {
+                        0 => bias,
+                        _ => {
+                            let term = D::V::splat(*epilogue.terms.get_unchecked(row + m));
+                            [D::V::sub(bias[0], term), D::V::sub(bias[1], term)]
+                        }
                     };
                 }
-                products!(0 1 2 3);
-                if D::STEP > 4 {
-                    products!(4 5 6 7);
-                }
-                weights = weights.add(width * several);
             }
-            for i in (whole..block.padded).step_by(group) {
-                for p in 0..P {
-                    let b = D::weights(weights.add(p * block.panel));
-                    for (m, sums) in sums.iter_mut().enumerate() {
-                        let a = D::inputs::<SIGNED>(inputs[m].add(i));
-                        sums[p] = [
-                            D::dot::<SIGNED, 0>(sums[p][0], a, b[0]),
-                            D::dot::<SIGNED, 0>(sums[p][1], a, b[1]),
-                        ];
+            let mut weights = block.panels.add(panel * block.panel);
+            for segment in 0..segments {
+                let inputs = block.pointers::<M>(segment, row);
+                let mut done = 0;
+                if P == 1 {
+                    done = D::products::<SIGNED, M, P>(&mut sums, inputs, weights, block.padded);
+                    weights = weights.add(done * width);
+                }
+                let whole = if D::STEP > 1 { block.padded - block.padded % several } else { done };
+                for i in (done..whole).step_by(several) {
+                    let mut a = [D::several::<SIGNED>(inputs[0].add(i)); M];
+                    // The first once more, as this loop would not be unrolled if it began with the second.
+                    for (a, inputs) in a.iter_mut().zip(inputs) {
+                        *a = D::several::<SIGNED>(inputs.add(i));
                     }
+                    // Written out, as an instruction names the group that it takes.
+                    macro_rules! products {
+                        ($($at:literal)*) => {
+                            $(for p in 0..P {
+                                let b = D::weights(weights.add(p * block.panel + $at * width * group));
+                                for (m, sums) in sums.iter_mut().enumerate() {
+                                    sums[p] = [
+                                        D::dot::<SIGNED, $at>(sums[p][0], a[m], b[0]),
+                                        D::dot::<SIGNED, $at>(sums[p][1], a[m], b[1]),
+                                    ];
+                                }
+                            })*
+                        };
+                    }
+                    products!(0 1 2 3);
+                    if D::STEP > 4 {
+                        products!(4 5 6 7);
+                    }
+                    weights = weights.add(width * several);
                 }
-                weights = weights.add(width * group);
+                for i in (whole..block.padded).step_by(group) {
+                    for p in 0..P {
+                        let b = D::weights(weights.add(p * block.panel));
+                        for (m, sums) in sums.iter_mut().enumerate() {
+                            let a = D::inputs::<SIGNED>(inputs[m].add(i));
+                            sums[p] = [
+                                D::dot::<SIGNED, 0>(sums[p][0], a, b[0]),
+                                D::dot::<SIGNED, 0>(sums[p][1], a, b[1]),
+                            ];
+                        }
+                    }
+                    weights = weights.add(width * group);
+                }
             }
-        }
-        // Written out, as sums that are indexed by a variable would be kept in memory all along.
-        macro_rules! finish_pairs {
-            ($($p:literal: $($m:literal)*;)*) => {
-                $(if P > $p {
-                    let finish = Finish::of(block, epilogue, panel + $p.min(P - 1));
-                    $(if M > $m {
-                        let other = if M > $m + 1 { $m + 1 } else { $m };
-                        let pair: [[Sums<D>; 2]; 2] = [sums[$m][$p.min(P - 1)], sums[other][$p.min(P - 1)]];
-                        finish.rows(pair, [row + $m, row + other]);
+            // Written out, as sums that are indexed by a variable would be kept in memory all along.
+            macro_rules! finish_panels {
+                ($($p:literal)*) => {
+                    $(if P > $p {
+                        let p = $p.min(P - 1);
+                        finishes[p].tile(&sums, p, row);
                     })*
-                })*
-            };
+                };
+            }
+            finish_panels!(0 1 2 3);
         }
-        finish_pairs!(0: 0 2 4 6 8 10; 1: 0; 2: 0; 3: 0;);
     }
 }
 
 /// How a panel's sums become outputs. All of it is at hand, as what lies in memory might change with each output.
+#[derive(Clone, Copy)]
 pub struct Finish<V: Lanes> {
     constants: V::Constants,
     target: V::Target,
@@ -291,6 +301,8 @@ pub struct Finish<V: Lanes> {
     stride: usize,
     /// As many as are left, from the panel's first on.
     columns: usize,
+    /// Whether rows have all columns and are scaled as most are: then nothing is chosen for each pair of them.
+    pub is_usual: bool,
 }
 
 impl<V: Lanes> Finish<V> {
@@ -302,13 +314,70 @@ impl<V: Lanes> Finish<V> {
         let vector = (first + column) / V::LANES;
         // SAFETY: by contract.
         let constants = unsafe { V::constants(&[requant.scales(vector), requant.scales(vector + 1)]) };
+        let columns = block.columns - column;
         Finish {
+            is_usual: V::is_usual(&constants) && columns >= 2 * V::LANES,
             constants,
             target: epilogue.target,
             outputs: block.outputs.wrapping_add(column),
             stride: block.stride,
-            columns: block.columns - column,
+            columns,
         }
+    }
+
+    /// Where the outputs of a row go.
+    #[inline(always)]
+    pub fn output(&self, row: usize) -> *mut u8 {
+        self.outputs.wrapping_add(row * self.stride)
+    }
+
+    /// Turns what `M` rows from `row` on, at most twelve, have of panel `p` into outputs.
+    ///
+    /// # Safety
+    /// As for [`Self::of`], whose block must have the rows.
+    #[inline(always)]
+    unsafe fn tile<const M: usize, const P: usize>(&self, sums: &[[[V::I; 2]; P]; M], p: usize, row: usize) {
+        // Written out, as sums that are indexed by a variable would be kept in memory all along.
+        macro_rules! pairs {
+            ($($m:literal)*) => {
+                // SAFETY: by contract.
+                unsafe {
+                    if self.is_usual {
+                        let mut to = self.output(row);
+                        $(if M > $m + 1 {
+                            to = self.usual_rows([sums[$m.min(M - 1)][p], sums[($m + 1).min(M - 1)][p]], to);
+                        })*
+                        if M % 2 == 1 {
+                            let [a, b] = sums[M - 1][p];
+                            let packed = V::pack(V::requantise_usual([a, b, a, b], &self.constants), self.target);
+                            V::store(packed, [to, to], 2 * V::LANES);
+                        }
+                    } else {
+                        $(if M > $m {
+                            let (m, other) = ($m.min(M - 1), ($m + 1).min(M - 1));
+                            self.rows([sums[m][p], sums[other][p]], [row + m, row + other]);
+                        })*
+                    }
+                }
+            };
+        }
+        pairs!(0 2 4 6 8 10);
+    }
+
+    /// Turns the sums of two rows into outputs, from `to` on, where it [is usual](Self::is_usual). Gives where the next row's
+    /// go.
+    ///
+    /// # Safety
+    /// As for [`Self::of`], whose block must have the rows.
+    #[inline(always)]
+    pub unsafe fn usual_rows(&self, [[a, b], [c, d]]: [[V::I; 2]; 2], to: *mut u8) -> *mut u8 {
+        let below = to.wrapping_add(self.stride);
+        // SAFETY: the outputs exist by contract.
+        unsafe {
+            let scaled = V::requantise_usual([a, b, c, d], &self.constants);
+            V::store(V::pack(scaled, self.target), [to, below], 2 * V::LANES);
+        }
+        below.wrapping_add(self.stride)
     }
 
     /// Turns the sums of two rows into outputs.
@@ -321,7 +390,7 @@ impl<V: Lanes> Finish<V> {
         unsafe {
             let [[a, b], [c, d]] = sums;
             let scaled = V::requantise_rows([a, b, c, d], &self.constants);
-            let to = rows.map(|row| self.outputs.wrapping_add(row * self.stride));
+            let to = rows.map(|row| self.output(row));
             V::store(V::pack(scaled, self.target), to, self.columns);
         }
     }
