@@ -189,23 +189,34 @@ unsafe fn tiles_of_pairs<const SIGNED: bool, const PAIRS: usize>(
                 step.weights_of_group();
                 for (sums, pair) in sums.iter_mut().zip(step.inputs) {
                     let a = pair.cast::<uint8x16_t>().read_unaligned();
-                    for (sums, b) in sums.iter_mut().zip(step.b) {
-                        *sums = multiply::<SIGNED>(*sums, a, vreinterpretq_s8_u8(b));
-                    }
+                    let b = step.b.map(|b| vreinterpretq_s8_u8(b));
+                    *sums = [
+                        multiply::<SIGNED>(sums[0], a, b[0]),
+                        multiply::<SIGNED>(sums[1], a, b[1]),
+                        multiply::<SIGNED>(sums[2], a, b[2]),
+                        multiply::<SIGNED>(sums[3], a, b[3]),
+                    ];
                 }
             }
             let row = 2 * (paired.first + pair);
-            if block.finish.0.row_factor == 0 && finish.is_usual && row + 2 * PAIRS <= block.rows {
-                let mut to = finish.output(row);
-                for &sums in &sums {
-                    to = finish.usual_rows(in_order(sums), to);
-                }
-                continue;
+            let is_usual = block.finish.0.row_factor == 0 && finish.is_usual && row + 2 * PAIRS <= block.rows;
+            let mut to = finish.output(row);
+            // Written out, as sums that are indexed by a variable would be kept in memory all along.
+            macro_rules! finish_pairs {
+                ($($p:literal)*) => {
+                    if is_usual {
+                        $(if PAIRS > $p {
+                            to = finish.usual_rows(in_order(sums[$p.min(PAIRS - 1)]), to);
+                        })*
+                    } else {
+                        $(if PAIRS > $p {
+                            let rows = [row + 2 * $p, (block.rows - 1).min(row + 2 * $p + 1)];
+                            store(block, epilogue, sums[$p.min(PAIRS - 1)], rows, &finish);
+                        })*
+                    }
+                };
             }
-            for (p, &sums) in sums.iter().enumerate() {
-                let row = row + 2 * p;
-                store(block, epilogue, sums, [row, (block.rows - 1).min(row + 1)], &finish);
-            }
+            finish_pairs!(0 1 2 3);
         }
     }
 }

@@ -142,7 +142,7 @@ unsafe impl Lanes for Neon {
             let rows: uint64x2_t = std::mem::transmute(packed);
             if columns >= 8 {
                 to[0].cast::<uint64x1_t>().write_unaligned(vget_low_u64(rows));
-                to[1].cast::<uint64x1_t>().write_unaligned(vget_high_u64(rows));
+                vst1q_lane_u64::<1>(to[1].cast(), rows);
             } else {
                 let rows = [vgetq_lane_u64::<0>(rows), vgetq_lane_u64::<1>(rows)];
                 store_part(rows, to, columns);
