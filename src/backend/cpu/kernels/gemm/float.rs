@@ -133,7 +133,8 @@ unsafe fn run<S: Simd>(block: &Block<Float>, most: usize, tile: impl Fn(Tiles, u
 #[inline(always)]
 unsafe fn wide<S: Simd, const M: usize, const P: usize>(block: &Block<Float>, tiles: Tiles, panel: usize) {
     let (lanes, width, start) = (S::LANES, 2 * S::LANES, panel * 2 * S::LANES);
-    let segments = block.segments();
+    let (segments, columns) = (block.segments(), block.columns - start);
+    let is_whole = columns >= P * width;
     for row in (tiles.first..).step_by(M).take(tiles.count) {
         // SAFETY: panels, bias, rows of inputs and outputs exist by contract; a store beyond the existing columns goes to
         // a buffer on the stack.
@@ -170,22 +171,26 @@ unsafe fn wide<S: Simd, const M: usize, const P: usize>(block: &Block<Float>, ti
                 }
             }
             let (lo, hi) = (S::splat(block.finish.0), S::splat(block.finish.1));
-            let mut to = block.outputs.add(row * block.stride + start);
-            for sums in &sums {
-                for (p, sum) in sums.iter().enumerate() {
-                    let sum = [S::clamp(sum[0], lo, hi), S::clamp(sum[1], lo, hi)];
-                    let (to, left) = (to.add(p * width), block.columns - start - p * width);
-                    if left >= width {
-                        S::store(to, sum[0]);
-                        S::store(to.add(lanes), sum[1]);
-                    } else {
-                        let mut edge = [0f32; 32];
-                        S::store(edge.as_mut_ptr(), sum[0]);
-                        S::store(edge.as_mut_ptr().add(lanes), sum[1]);
-                        libc::memcpy(to.cast(), edge.as_ptr().cast(), left * size_of::<f32>());
+            let to = block.outputs.add(row * block.stride + start);
+            if is_whole {
+                let mut to = to;
+                for sums in &sums {
+                    for (p, sum) in sums.iter().enumerate() {
+                        S::store(to.add(p * width), S::clamp(sum[0], lo, hi));
+                        S::store(to.add(p * width + lanes), S::clamp(sum[1], lo, hi));
                     }
+                    to = to.wrapping_add(block.stride);
                 }
-                to = to.wrapping_add(block.stride);
+                continue;
+            }
+            for (m, sums) in sums.iter().enumerate() {
+                for (p, sum) in sums.iter().enumerate() {
+                    let mut edge = [0f32; 32];
+                    S::store(edge.as_mut_ptr(), S::clamp(sum[0], lo, hi));
+                    S::store(edge.as_mut_ptr().add(lanes), S::clamp(sum[1], lo, hi));
+                    let (to, left) = (to.add(m * block.stride + p * width), columns - p * width);
+                    libc::memcpy(to.cast(), edge.as_ptr().cast(), left.min(width) * size_of::<f32>());
+                }
             }
         }
     }
