@@ -176,7 +176,7 @@ unsafe fn tiles_of_pairs<const SIGNED: bool, const PAIRS: usize>(
             };
             let mut sums = [start_with_bias(block, panel); PAIRS];
             if groups > 1 {
-                step.a = std::array::from_fn(|p| load_two(&mut step.inputs[p]));
+                step.a = step.inputs.map(|pair| load_two::<0>(pair));
                 step.weights_of_group();
                 for _ in 1..groups / 2 {
                     step.group::<SIGNED, 0, true>(&mut sums);
@@ -224,9 +224,10 @@ unsafe fn tiles_of_pairs<const SIGNED: bool, const PAIRS: usize>(
 /// What two groups of eight bytes of each row are multiplied with, and where the next are.
 struct Step<const PAIRS: usize> {
     inputs: [*const u8; PAIRS],
+    /// Where the weights of the group lie.
     weights: *const u8,
     a: [[uint8x16_t; 2]; PAIRS],
-    /// Weights of the next group.
+    /// Weights of the group.
     b: [uint8x16_t; 4],
 }
 
@@ -238,7 +239,8 @@ impl<const PAIRS: usize> Step<PAIRS> {
     #[inline(always)]
     unsafe fn weights_of_group(&mut self) {
         // SAFETY: by contract.
-        let [first, second] = unsafe { [load_two(&mut self.weights), load_two(&mut self.weights)] };
+        let [first, second] =
+            unsafe { [load_two::<0>(self.weights), load_two::<{ 2 * VECTOR }>(self.weights)] };
         self.b = [first[0], first[1], second[0], second[1]];
     }
 
@@ -260,18 +262,22 @@ impl<const PAIRS: usize> Step<PAIRS> {
                         let b = vreinterpretq_s8_u8(self.b[$j]);
                         sums[$j] = multiply::<SIGNED>(sums[$j], self.a[p][AT], b);
                         if MORE && AT == 1 && $j == 3 {
-                            self.a[p] = load_two(&mut self.inputs[p]);
+                            self.a[p] = load_two::<{ 2 * VECTOR }>(self.inputs[p]);
                         }
                     }
                 }
                 if MORE && $j % 2 == 1 {
                     // SAFETY: by contract.
-                    let next = unsafe { load_two(&mut self.weights) };
+                    let next = unsafe { load_two::<{ (3 + $j) * VECTOR }>(self.weights) };
                     (self.b[$j / 2 * 2], self.b[$j]) = (next[0], next[1]);
                 })*
             };
         }
         columns!(0 1 2 3);
+        self.weights = self.weights.wrapping_add(4 * VECTOR);
+        if AT == 1 {
+            self.inputs = self.inputs.map(|pair| pair.wrapping_add(2 * VECTOR));
+        }
     }
 }
 

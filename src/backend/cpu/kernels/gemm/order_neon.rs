@@ -12,6 +12,8 @@ use std::arch::asm;
 
 /// Bytes of a vector.
 pub const VECTOR: usize = 16;
+/// Bytes of the weights of a part: two vectors.
+const PART: usize = 2 * VECTOR;
 
 /// A vector of weights times one of the four parts of a vector of inputs.
 ///
@@ -89,20 +91,22 @@ pub unsafe fn load(from: *const u8, at: usize) -> uint8x16_t {
     loaded
 }
 
-/// Two vectors from where a pointer is, which goes on behind them.
+/// Two vectors from `AT` bytes on. To move the pointer by the same instruction would cost cores that compute in order more
+/// than to move it by another one.
 ///
 /// # Safety
 /// They must be there.
 #[inline(always)]
-pub unsafe fn load_two(from: &mut *const u8) -> [uint8x16_t; 2] {
+pub unsafe fn load_two<const AT: usize>(from: *const u8) -> [uint8x16_t; 2] {
     let (first, second);
     // SAFETY: by contract.
     unsafe {
         asm!(
-            "ldp {first:q}, {second:q}, [{from}], #32",
+            "ldp {first:q}, {second:q}, [{from}, #{at}]",
             first = out(vreg) first,
             second = out(vreg) second,
-            from = inout(reg) *from,
+            from = in(reg) from,
+            at = const AT,
             options(readonly, nostack, preserves_flags),
         );
     }
@@ -144,24 +148,24 @@ pub unsafe fn multiply<O: ByPart, const M: usize, const P: usize>(
     // SAFETY: by contract; all but the last step load what the next one multiplies.
     unsafe {
         if whole > 0 {
-            let (a, b) = (inputs.map(|row| load(row, 0)), load_two(&mut weights));
+            let (a, b) = (inputs.map(|row| load(row, 0)), load_two::<0>(weights));
             let mut step = Step { inputs, weights, at: 0, a, b };
             while step.at + VECTOR < whole {
                 step.products::<O, P, true>(sums);
             }
             step.products::<O, P, false>(sums);
-            weights = step.weights;
+            weights = step.weights.add(4 * PART);
         }
         let mut at = whole;
         if bytes & 8 != 0 {
             let a = inputs.map(|row| load_two_parts(row.add(at)));
-            add_part::<O, M, P, 0>(sums, &a, load_two(&mut weights));
-            add_part::<O, M, P, 1>(sums, &a, load_two(&mut weights));
-            at += 8;
+            add_part::<O, M, P, 0>(sums, &a, load_two::<0>(weights));
+            add_part::<O, M, P, 1>(sums, &a, load_two::<PART>(weights));
+            (at, weights) = (at + 8, weights.add(2 * PART));
         }
         if bytes & 4 != 0 {
             let a = inputs.map(|row| load_one_part(row.add(at)));
-            add_part::<O, M, P, 0>(sums, &a, load_two(&mut weights));
+            add_part::<O, M, P, 0>(sums, &a, load_two::<0>(weights));
         }
     }
 }
@@ -201,7 +205,7 @@ pub unsafe fn multiply_floats<const M: usize, const P: usize>(
 /// What a step multiplies, and where the next is.
 struct Step<const M: usize> {
     inputs: [*const u8; M],
-    /// Where the weights lie that are to be loaded next.
+    /// Where the weights of this step lie.
     weights: *const u8,
     /// Bytes of the rows before this step.
     at: usize,
@@ -228,6 +232,9 @@ impl<const M: usize> Step<M> {
             self.part::<O, P, 2, MORE>(sums);
             self.at += VECTOR;
             self.part::<O, P, 3, MORE>(sums);
+            if MORE {
+                self.weights = self.weights.add(4 * PART);
+            }
         }
     }
 
@@ -245,8 +252,13 @@ impl<const M: usize> Step<M> {
             // SAFETY: by contract.
             unsafe {
                 sums[0][0] = O::add::<AT>(sums[0][0], b[0], self.a[m]);
-                if (AT < 3 || MORE) && m == 0 {
-                    self.b = load_two(&mut self.weights);
+                if m == 0 && (AT < 3 || MORE) {
+                    self.b = match AT {
+                        0 => load_two::<PART>(self.weights),
+                        1 => load_two::<{ 2 * PART }>(self.weights),
+                        2 => load_two::<{ 3 * PART }>(self.weights),
+                        _ => load_two::<{ 4 * PART }>(self.weights),
+                    };
                 }
                 sums[0][1] = O::add::<AT>(sums[0][1], b[1], self.a[m]);
                 if AT == 3 && MORE {

@@ -4,7 +4,7 @@
 //! last terms are folded into the bias, the third is a term of its own for each row, left out where zw is 0. Inputs are
 //! read as they lie, signed or not; weights are packed as the other where the instructions want it so, which moves zw.
 
-use super::dot::{Dot, Sums};
+use super::dot::Dot;
 #[cfg(target_arch = "aarch64")]
 use super::dot_neon::Dotprod;
 #[cfg(target_arch = "x86_64")]

@@ -168,6 +168,12 @@ impl Requant {
         Some(Requant { wide, narrow, quick, rounding, last: vectors.max(1) - 1, lanes, row_factor, target })
     }
 
+    /// Whether it rounds as most do.
+    #[cfg(target_arch = "aarch64")]
+    pub fn is_usual(&self) -> bool {
+        self.rounding == Rounding::TwiceBelowHalf
+    }
+
     /// The constants of a vector of columns. One that is beyond the last gets those of the last, for a panel that ends
     /// with a vector of no columns.
     #[inline(always)]
