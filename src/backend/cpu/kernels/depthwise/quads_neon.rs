@@ -121,9 +121,12 @@ unsafe impl Columns for Base {
     type Weights = [[int8x8_t; 3]; 3];
 
     #[inline(always)]
-    unsafe fn column(rows: [*const u8; ROWS], flip: uint8x8_t) -> Self::Column {
-        // SAFETY: by the trait's contract.
-        unsafe { rows.map(|row| vreinterpret_s8_u8(veor_u8(vld1_u8(row), flip))) }
+    unsafe fn column([a, b, c, d]: [uint8x16_t; ROWS], flip: uint8x16_t) -> Self::Column {
+        let flipped = |row| {
+            // SAFETY: every machine has these instructions.
+            unsafe { vget_low_s8(vreinterpretq_s8_u8(veorq_u8(row, flip))) }
+        };
+        [flipped(a), flipped(b), flipped(c), flipped(d)]
     }
     #[inline(always)]
     unsafe fn weights(quads: *const i8, below: usize) -> Self::Weights {
@@ -169,14 +172,11 @@ unsafe impl Columns for Dotprod {
     type Weights = [[int8x16_t; 2]; 3];
 
     #[inline(always)]
-    unsafe fn column(rows: [*const u8; ROWS], flip: uint8x8_t) -> Self::Column {
-        // SAFETY: by the trait's contract.
+    unsafe fn column([a, b, c, d]: [uint8x16_t; ROWS], flip: uint8x16_t) -> Self::Column {
+        // SAFETY: every machine has these instructions.
         unsafe {
-            let flip = vreinterpretq_s8_u8(vcombine_u8(flip, flip));
-            let rows = rows.map(|row| vreinterpretq_s8_u8(vcombine_u8(vld1_u8(row), vdup_n_u8(0))));
-            let even = veorq_s8(vzip1q_s8(rows[0], rows[2]), flip);
-            let odd = veorq_s8(vzip1q_s8(rows[1], rows[3]), flip);
-            [vzip1q_s8(even, odd), vzip2q_s8(even, odd)]
+            let (even, odd) = (veorq_u8(vzip1q_u8(a, c), flip), veorq_u8(vzip1q_u8(b, d), flip));
+            [vzip1q_u8(even, odd), vzip2q_u8(even, odd)].map(|column| vreinterpretq_s8_u8(column))
         }
     }
     #[inline(always)]

@@ -74,7 +74,7 @@ pub(super) fn select(
         Instructions::Dotprod => packing.weights_for::<Dotprod>(args, source, &requantisation)?,
     };
     #[cfg(target_arch = "aarch64")]
-    let slides = weight_zero == 0 && slide::fits(&geometry, instructions, &weights);
+    let slides = weight_zero == 0 && slide::fits(&geometry, instructions, &weights, &requant);
     Some(Box::new(Depthwise {
         #[cfg(target_arch = "aarch64")]
         slides,

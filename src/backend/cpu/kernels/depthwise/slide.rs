@@ -1,7 +1,7 @@
 //! Filters of three by three cells: the columns of the input under an output stay in registers, and its neighbour needs one
 //! or two more. How they are multiplied is the instruction set's affair; there are such for 64-bit Arm only.
 
-use super::super::gemm::{Lanes, Scales};
+use super::super::gemm::{Lanes, Requant, Scales};
 use super::super::neon::Neon;
 use super::instructions::Instructions;
 use super::layout::{CHANNELS, QUAD, ROWS};
@@ -10,6 +10,7 @@ use crate::memory::Weights;
 use crate::ops::conv::DepthwiseGeometry;
 use crate::ops::image::Window;
 use std::arch::aarch64::*;
+use std::arch::asm;
 use std::ops::Range;
 
 /// Cells of a row of the filter.
@@ -30,8 +31,8 @@ pub unsafe trait Columns {
     /// Weights of three columns for a row of outputs.
     type Weights: Copy;
 
-    /// From eight bytes of each row, each xored with `flip`.
-    unsafe fn column(rows: [*const u8; ROWS], flip: uint8x8_t) -> Self::Column;
+    /// From the first eight bytes of each row, each xored with `flip`.
+    unsafe fn column(rows: [uint8x16_t; ROWS], flip: uint8x16_t) -> Self::Column;
     /// From what eight channels have of three quads, for the upper or the lower row of outputs.
     unsafe fn weights(quads: *const i8, below: usize) -> Self::Weights;
     /// Adds the products for the upper or the lower row of outputs.
@@ -43,13 +44,38 @@ pub trait BothWays: Quads + Columns {}
 
 impl<I: Quads + Columns> BothWays for I {}
 
-/// Whether a filter is such a one, whose weights have no zero point. Without dot products sums of two products are to be
-/// within 16 bits.
-pub fn fits(geometry: &DepthwiseGeometry, instructions: Instructions, weights: &Weights) -> bool {
+/// Eight bytes from where a pointer is, which goes `step` on.
+///
+/// # Safety
+/// They must be there.
+#[inline(always)]
+unsafe fn load_eight(from: &mut *const u8, step: usize) -> uint8x16_t {
+    let loaded;
+    // SAFETY: by contract. The compiler would move the pointer by an instruction of its own.
+    unsafe {
+        asm!(
+            "ld1 {{{loaded:v}.8b}}, [{from}], {step}",
+            loaded = out(vreg) loaded,
+            from = inout(reg) *from,
+            step = in(reg) step,
+            options(readonly, nostack, preserves_flags),
+        );
+    }
+    loaded
+}
+
+/// Whether a filter is such a one, whose weights have no zero point, and sums are scaled as most are. Without dot products
+/// sums of two products are to be within 16 bits.
+pub fn fits(
+    geometry: &DepthwiseGeometry,
+    instructions: Instructions,
+    weights: &Weights,
+    requant: &Requant,
+) -> bool {
     let (height, width) = (&geometry.height, &geometry.width);
     let is_such =
         |window: &Window| (window.kernel, window.dilation, window.stride) == (TAPS, 1, width.stride);
-    if !is_such(height) || !is_such(width) || width.stride > 2 {
+    if !is_such(height) || !is_such(width) || width.stride > 2 || !requant.is_usual() {
         return false;
     }
     let start = weights.elements::<i8>(0, weights.len());
@@ -127,32 +153,42 @@ impl Slide<'_> {
             let weights: [C::Weights; MADE] = std::array::from_fn(|below| {
                 C::weights(self.weights.add(below * TAPS * QUAD + first * ROWS), below)
             });
-            let flip = vdup_n_u8(self.flip);
-            let beside = C::column([self.padding.as_ptr(); ROWS], flip);
+            let flip = vdupq_n_u8(self.flip);
+            let beside = C::column([vld1q_u8(self.padding.as_ptr()); ROWS], flip);
             let (mut rows, steps) =
                 (self.lines.map(|line| line.0.wrapping_add(first)), self.lines.map(|line| line.1));
             let mut next = || {
-                let column = C::column(rows, flip);
-                rows = std::array::from_fn(|i| rows[i].wrapping_add(steps[i]));
-                column
+                let [a, b, c, d] = &mut rows;
+                let rows = [
+                    load_eight(a, steps[0]),
+                    load_eight(b, steps[1]),
+                    load_eight(c, steps[2]),
+                    load_eight(d, steps[3]),
+                ];
+                C::column(rows, flip)
             };
             let mut to = self.to.wrapping_add(first);
             let (constants, target, step, below) =
                 (Neon::constants(scales), self.target, self.step, (MADE - 1) * self.below);
             // No closure, as that would be compiled without the instruction set of `C`.
+            macro_rules! two_pixels {
+                ($columns:expr, $others:expr, $row:expr, $distance:expr) => {{
+                    let [a, b] = C::add(bias, $columns, &weights[0], 0);
+                    let [c, d] = C::add(bias, $others, &weights[$row], $row);
+                    let packed = Neon::pack(Neon::requantise_usual([a, b, c, d], &constants), target);
+                    Neon::store(packed, [to, to.wrapping_add($distance)], HALF);
+                }};
+            }
+            // One of each row that is made.
             macro_rules! pixel {
                 ($columns:expr) => {{
                     let columns: [C::Column; TAPS] = $columns;
-                    let [a, b] = C::add(bias, columns, &weights[0], 0);
-                    let [c, d] =
-                        if MADE == 2 { C::add(bias, columns, &weights[MADE - 1], 1) } else { [a, b] };
-                    let packed = Neon::pack(Neon::requantise_rows([a, b, c, d], &constants), target);
-                    Neon::store(packed, [to, to.wrapping_add(below)], HALF);
+                    two_pixels!(columns, columns, MADE - 1, below);
                     to = to.wrapping_add(step);
                 }};
             }
             let mut any = |j: usize| if self.inside.contains(&j) { next() } else { beside };
-            let mut columns = [any(0), any(1), beside];
+            let mut columns = [any(0), if STRIDE == 1 { any(1) } else { beside }, beside];
             let mut done = 0;
             if STRIDE == 1 && self.inside.start <= 2 {
                 // What was the second column becomes the first without being moved.
@@ -167,9 +203,18 @@ impl Slide<'_> {
                     (columns, done) = ([d, e, beside], done + 3);
                 }
             }
+            if STRIDE == 2 && self.inside.start <= 1 {
+                while done + 2 <= self.count && 2 * done + 4 < self.inside.end {
+                    let (a, b, c) = (columns[0], next(), next());
+                    let (d, e) = (next(), next());
+                    two_pixels!([a, b, c], [c, d, e], 0, step);
+                    to = to.wrapping_add(2 * step);
+                    (columns[0], done) = (e, done + 2);
+                }
+            }
             let mut any = |j: usize| if self.inside.contains(&j) { next() } else { beside };
             for i in done..self.count {
-                if STRIDE == 2 && i > 0 {
+                if STRIDE == 2 {
                     columns[1] = any(2 * i + 1);
                 }
                 columns[2] = any(i * STRIDE + 2);
