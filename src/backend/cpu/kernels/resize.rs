@@ -11,6 +11,7 @@ use crate::ops::resize::{Blend, ResizeGeometry};
 use crate::ops::{Args, OpError, OperationType};
 use crate::tensor::OperandType::*;
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 /// Rows and columns for which places are computed ahead.
@@ -133,6 +134,9 @@ struct BilinearLoop<'a, T, Number, Make> {
 
 /// Sums that are made before they become elements: two loops for them, as one of both is not made of vectors.
 const SUMS: usize = 1024;
+/// Elements of a line that become numbers before they are blended, where pixels share them: an image that grows has each
+/// cell in several pixels.
+const SHARED: usize = 2048;
 
 impl<T: Element, Number: Fn(T) -> f32, Make: Fn(f32) -> T> Loop for BilinearLoop<'_, T, Number, Make> {
     #[inline(always)]
@@ -160,33 +164,43 @@ impl<T: Element, Number: Fn(T) -> f32, Make: Fn(f32) -> T> BilinearLoop<'_, T, N
         };
         let lines = [line(y.lower), line(y.upper)];
         let mut sums = [0f32; SUMS];
+        let mut shared = [[const { MaybeUninit::<f32>::uninit() }; SHARED]; 2];
         // Whole pixels, or parts of one.
         let (at_once, part) = ((SUMS / channels).max(1), channels.min(SUMS));
         for group in places[columns].chunks(at_once) {
+            let (start, end) = group.iter().fold((usize::MAX, 0), |(start, end), x| {
+                (start.min(x.lower).min(x.upper), end.max(x.lower + 1).max(x.upper + 1))
+            });
+            let len = end.saturating_sub(start) * channels;
+            let is_shared = size_of::<T>() < size_of::<f32>() && len <= SHARED.min(group.len() * channels);
+            if is_shared {
+                for (shared, line) in shared.iter_mut().zip(lines) {
+                    for (i, shared) in shared[..len].iter_mut().enumerate() {
+                        // SAFETY: these cells are of a line that was asked for.
+                        let element = unsafe { line.add(start * channels + i).read_unaligned() };
+                        shared.write(number(element));
+                    }
+                }
+            }
             for first in (0..channels).step_by(part) {
                 let n = part.min(channels - first);
                 for (x, sums) in group.iter().zip(sums.chunks_exact_mut(n)) {
-                    let (left, right) = (x.lower * channels + first, x.upper * channels + first);
-                    let corners = [
-                        lines[0].wrapping_add(left),
-                        lines[1].wrapping_add(left),
-                        lines[0].wrapping_add(right),
-                        lines[1].wrapping_add(right),
-                    ];
                     let weights = [
                         (1.0 - y.fraction) * (1.0 - x.fraction),
                         y.fraction * (1.0 - x.fraction),
                         (1.0 - y.fraction) * x.fraction,
                         y.fraction * x.fraction,
                     ];
-                    // SAFETY: each corner is a pixel of a line that was asked for, and has so many channels from
-                    // `first` on.
+                    let at = |cell: usize| cell * channels + first;
+                    // SAFETY: each corner is a pixel of a line that was asked for, or of the numbers that were made of
+                    // it, and has so many channels from `first` on.
                     unsafe {
-                        match n {
-                            16.. => blend::<T, 16>(corners, weights, sums, number),
-                            8.. => blend::<T, 8>(corners, weights, sums, number),
-                            4.. => blend::<T, 4>(corners, weights, sums, number),
-                            _ => blend::<T, 1>(corners, weights, sums, number),
+                        if is_shared {
+                            let lines = [shared[0].as_ptr().cast(), shared[1].as_ptr().cast::<f32>()];
+                            let corners = corners(lines, at(x.lower - start), at(x.upper - start));
+                            blend_all(corners, weights, sums, &|x: f32| x);
+                        } else {
+                            blend_all(corners(lines, at(x.lower), at(x.upper)), weights, sums, number);
                         }
                     }
                 }
@@ -202,13 +216,46 @@ impl<T: Element, Number: Fn(T) -> f32, Make: Fn(f32) -> T> BilinearLoop<'_, T, N
     }
 }
 
-/// Sums of a pixel's channels, `N` at a time: vectors seldom divide their number, so the last block begins before the one
+/// Where the corners of a pixel lie: the left ones of both lines, then the right ones.
+#[inline(always)]
+fn corners<T>(lines: [*const T; 2], left: usize, right: usize) -> [*const T; 4] {
+    [
+        lines[0].wrapping_add(left),
+        lines[1].wrapping_add(left),
+        lines[0].wrapping_add(right),
+        lines[1].wrapping_add(right),
+    ]
+}
+
+/// Sums of a pixel's channels.
+///
+/// # Safety
+/// The corners must be valid for as many elements as there are sums.
+#[inline(always)]
+unsafe fn blend_all<T: Copy>(
+    corners: [*const T; 4],
+    weights: [f32; 4],
+    sums: &mut [f32],
+    number: &impl Fn(T) -> f32,
+) {
+    // SAFETY: by contract.
+    unsafe {
+        match sums.len() {
+            16.. => blend::<T, 16>(corners, weights, sums, number),
+            8.. => blend::<T, 8>(corners, weights, sums, number),
+            4.. => blend::<T, 4>(corners, weights, sums, number),
+            _ => blend::<T, 1>(corners, weights, sums, number),
+        }
+    }
+}
+
+/// The same, `N` at a time: vectors seldom divide their number, so the last block begins before the one
 /// before it ends, and makes the same once more.
 ///
 /// # Safety
 /// The corners must be valid for as many elements as there are sums, of which there must be at least `N`.
 #[inline(always)]
-unsafe fn blend<T: Element, const N: usize>(
+unsafe fn blend<T: Copy, const N: usize>(
     corners: [*const T; 4],
     weights: [f32; 4],
     sums: &mut [f32],
