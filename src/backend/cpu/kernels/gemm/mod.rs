@@ -2,7 +2,7 @@
 //!
 //! - `micro`: the seam to the instruction sets: how weights are to be packed, and the function that multiplies a block.
 //! - `float`, `quant`: the two families of products, with their micro-kernels; `dot` and `lanes` hold what differs between
-//!   vectors, `order_neon` inner loops in a fixed order, `amx` the tiles of bytes, `i8mm` the small matrices of bytes; `choice` tells which an instruction set has.
+//!   vectors, `order_neon` inner loops in a fixed order, `amx` the tiles of bytes, `i8mm` and `i8mm_pairs` the small matrices of bytes; `choice` tells which an instruction set has.
 //! - `requant`: from 32-bit sums to bytes.
 //! - `packed`: weights packed for a micro-kernel.
 //! - `pairs`: products of matrices both of which only a run brings: packed as they are needed.
@@ -20,6 +20,8 @@ mod dot_x86;
 mod float;
 #[cfg(target_arch = "aarch64")]
 mod i8mm;
+#[cfg(target_arch = "aarch64")]
+mod i8mm_pairs;
 mod image;
 mod lanes;
 #[cfg(target_arch = "aarch64")]

@@ -1,0 +1,145 @@
+//! How bytes are multiplied in small matrices (I8MM): rows in pairs, and the steps of a product's inner loop. Nothing here
+//! knows of biases and outputs.
+
+use super::micro::Block;
+use super::order_neon::{load_two, VECTOR};
+use super::quant::Quant;
+use std::arch::aarch64::*;
+use std::arch::asm;
+use std::mem::MaybeUninit;
+
+/// Rows in pairs: eight bytes of one, then as many of the other, which is how they are multiplied. To put them so for each
+/// panel takes a vector instruction for every four products.
+pub struct Pairs {
+    /// `[pair][segment][eight bytes of each row]`.
+    pub bytes: *const u8,
+    /// Bytes of a pair.
+    pub size: usize,
+    /// The first pair's, as the block counts.
+    pub first: usize,
+}
+
+impl Pairs {
+    /// Puts pairs from `first` on side by side. Where the block has no second row the last one counts twice.
+    ///
+    /// # Safety
+    /// The block must have the rows, and `room` must be large enough.
+    #[inline(always)]
+    pub unsafe fn fill(
+        block: &Block<Quant>,
+        first: usize,
+        pairs: usize,
+        room: &mut [MaybeUninit<u8>],
+    ) -> Pairs {
+        let start: *mut u8 = room.as_mut_ptr().cast();
+        let mut to = start;
+        for pair in first..first + pairs {
+            for inputs in block.inputs.chunks_exact(block.rows) {
+                let rows = [inputs[2 * pair], inputs[(block.rows - 1).min(2 * pair + 1)]];
+                let whole = block.padded - block.padded % 16;
+                // SAFETY: by contract, as many bytes can be read, and twice as many written.
+                unsafe {
+                    for i in (0..whole).step_by(16) {
+                        let rows = rows.map(|row| row.add(i).cast::<uint64x2_t>().read_unaligned());
+                        let pairs = [vzip1q_u64(rows[0], rows[1]), vzip2q_u64(rows[0], rows[1])];
+                        to.add(2 * i).cast::<[uint64x2_t; 2]>().write_unaligned(pairs);
+                    }
+                    if whole < block.padded {
+                        let rows = rows.map(|row| row.add(whole).cast::<uint8x8_t>().read_unaligned());
+                        to.add(2 * whole).cast::<[uint8x8_t; 2]>().write_unaligned(rows);
+                    }
+                    to = to.add(2 * block.padded);
+                }
+            }
+        }
+        Pairs { bytes: start, size: 2 * block.segments() * block.padded, first }
+    }
+}
+
+/// What two groups of eight bytes of each row are multiplied with, and where the next are.
+pub struct Step<const PAIRS: usize> {
+    pub inputs: [*const u8; PAIRS],
+    /// Where the weights of the group lie.
+    pub weights: *const u8,
+    pub a: [[uint8x16_t; 2]; PAIRS],
+    /// Weights of the group.
+    pub b: [uint8x16_t; 4],
+}
+
+impl<const PAIRS: usize> Step<PAIRS> {
+    /// Loads the weights of a group.
+    ///
+    /// # Safety
+    /// They must be there.
+    #[inline(always)]
+    pub unsafe fn weights_of_group(&mut self) {
+        // SAFETY: by contract.
+        let [first, second] =
+            unsafe { [load_two::<0>(self.weights), load_two::<{ 2 * VECTOR }>(self.weights)] };
+        self.b = [first[0], first[1], second[0], second[1]];
+    }
+
+    /// Multiplies a group, the first or the second of two, and loads what comes after if there is `MORE`.
+    ///
+    /// # Safety
+    /// The machine must have I8MM, and the next groups be there.
+    #[inline(always)]
+    pub unsafe fn group<const SIGNED: bool, const AT: usize, const MORE: bool>(
+        &mut self,
+        sums: &mut [[int32x4_t; 4]; PAIRS],
+    ) {
+        // Written out, as sums that are indexed by a variable would be kept in memory all along.
+        macro_rules! columns {
+            ($($j:literal)*) => {
+                $(for (p, sums) in sums.iter_mut().enumerate() {
+                    // SAFETY: by contract.
+                    unsafe {
+                        let b = vreinterpretq_s8_u8(self.b[$j]);
+                        sums[$j] = multiply::<SIGNED>(sums[$j], self.a[p][AT], b);
+                        if MORE && AT == 1 && $j == 3 {
+                            self.a[p] = load_two::<{ 2 * VECTOR }>(self.inputs[p]);
+                        }
+                    }
+                }
+                if MORE && $j % 2 == 1 {
+                    // SAFETY: by contract.
+                    let next = unsafe { load_two::<{ (3 + $j) * VECTOR }>(self.weights) };
+                    (self.b[$j / 2 * 2], self.b[$j]) = (next[0], next[1]);
+                })*
+            };
+        }
+        columns!(0 1 2 3);
+        self.weights = self.weights.wrapping_add(4 * VECTOR);
+        if AT == 1 {
+            self.inputs = self.inputs.map(|pair| pair.wrapping_add(2 * VECTOR));
+        }
+    }
+}
+
+/// Adds to sums of two rows and two columns.
+///
+/// # Safety
+/// The machine must have I8MM.
+#[inline(always)]
+pub unsafe fn multiply<const SIGNED: bool>(mut sums: int32x4_t, a: uint8x16_t, b: int8x16_t) -> int32x4_t {
+    macro_rules! multiply {
+        ($instruction:literal) => {
+            asm!(
+                concat!($instruction, " {sums:v}.4s, {a:v}.16b, {b:v}.16b"),
+                sums = inout(vreg) sums,
+                a = in(vreg) a,
+                b = in(vreg) b,
+                options(nomem, nostack, preserves_flags),
+            )
+        };
+    }
+    // SAFETY: by contract; these compute with registers only.
+    unsafe {
+        if SIGNED {
+            multiply!("smmla");
+        } else {
+            multiply!("usmmla");
+        }
+    }
+    sums
+}
