@@ -32,6 +32,38 @@ unsafe impl Simd for Neon {
         unsafe { p.cast::<Self::F>().write_unaligned(v) }
     }
     #[inline(always)]
+    unsafe fn load_some(p: *const f32, n: usize) -> Self::F {
+        // SAFETY: by the trait's contract; no lane but the first `n` is read.
+        unsafe {
+            let two = |p: *const f32| p.cast::<float32x2_t>().read_unaligned();
+            let one = |p: *const f32| vset_lane_f32::<0>(p.read_unaligned(), vdup_n_f32(0.0));
+            match n {
+                0 => vdupq_n_f32(0.0),
+                1 => vcombine_f32(one(p), vdup_n_f32(0.0)),
+                2 => vcombine_f32(two(p), vdup_n_f32(0.0)),
+                3 => vcombine_f32(two(p), one(p.add(2))),
+                _ => Self::load(p),
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_some(p: *mut f32, v: Self::F, n: usize) {
+        // SAFETY: as above.
+        unsafe {
+            match n {
+                0 => {}
+                1 => p.write_unaligned(vgetq_lane_f32::<0>(v)),
+                2 | 3 => {
+                    p.cast::<float32x2_t>().write_unaligned(vget_low_f32(v));
+                    if n == 3 {
+                        p.add(2).write_unaligned(vgetq_lane_f32::<2>(v));
+                    }
+                }
+                _ => Self::store(p, v),
+            }
+        }
+    }
+    #[inline(always)]
     unsafe fn mul_add(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
         // SAFETY: by the trait's contract.
         unsafe { vfmaq_f32(c, a, b) }

@@ -22,7 +22,7 @@ pub unsafe trait Simd: Copy {
     unsafe fn splat(x: f32) -> Self::F;
     unsafe fn load(p: *const f32) -> Self::F;
     unsafe fn store(p: *mut f32, v: Self::F);
-    /// The first `n` elements, fewer than `LANES`, with zeroes behind them.
+    /// The first `n` elements, at most `LANES`, with zeroes behind them.
     #[inline(always)]
     unsafe fn load_some(p: *const f32, n: usize) -> Self::F {
         let mut whole = [0f32; MOST_LANES];
@@ -32,7 +32,7 @@ pub unsafe trait Simd: Copy {
             Self::load(whole.as_ptr())
         }
     }
-    /// Stores the first `n` elements, fewer than `LANES`.
+    /// Stores the first `n` elements, at most `LANES`.
     #[inline(always)]
     unsafe fn store_some(p: *mut f32, v: Self::F, n: usize) {
         let mut whole = [0f32; MOST_LANES];
@@ -162,6 +162,13 @@ unsafe fn first_of_eight(n: usize) -> __m256i {
     }
 }
 
+/// A mask of the first `n` lanes.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn first_of_sixteen(n: usize) -> __mmask16 {
+    ((1u32 << n) - 1) as __mmask16
+}
+
 /// AVX-512 F, BW, DQ and VL.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
@@ -191,12 +198,12 @@ unsafe impl Simd for Avx512 {
     #[inline(always)]
     unsafe fn load_some(p: *const f32, n: usize) -> Self::F {
         // SAFETY: by the trait's contract; what the mask leaves out is not touched.
-        unsafe { _mm512_maskz_loadu_ps((1 << n) - 1, p) }
+        unsafe { _mm512_maskz_loadu_ps(first_of_sixteen(n), p) }
     }
     #[inline(always)]
     unsafe fn store_some(p: *mut f32, v: Self::F, n: usize) {
         // SAFETY: as above.
-        unsafe { _mm512_mask_storeu_ps(p, (1 << n) - 1, v) }
+        unsafe { _mm512_mask_storeu_ps(p, first_of_sixteen(n), v) }
     }
     #[inline(always)]
     unsafe fn mul_add(a: Self::F, b: Self::F, c: Self::F) -> Self::F {

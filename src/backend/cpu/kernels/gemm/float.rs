@@ -56,7 +56,7 @@ unsafe fn base(block: &Block<Float>) {
         run::<simd::Base>(
             block,
             4,
-            |tiles, panel| with_height!(tiles.height, [1 2 3 4], M => wide::<simd::Base, M, 1>(block, tiles, panel)),
+            |tiles, panel| with_height!(tiles.height, [1 2 3 4], M => one::<simd::Base, M>(block, tiles, panel)),
         )
     }
 }
@@ -69,7 +69,7 @@ unsafe fn avx2(block: &Block<Float>) {
         run::<simd::Avx2>(
             block,
             6,
-            |tiles, panel| with_height!(tiles.height, [1 2 3 4 5 6], M => wide::<simd::Avx2, M, 1>(block, tiles, panel)),
+            |tiles, panel| with_height!(tiles.height, [1 2 3 4 5 6], M => one::<simd::Avx2, M>(block, tiles, panel)),
         )
     }
 }
@@ -82,7 +82,7 @@ unsafe fn avx512(block: &Block<Float>) {
         run::<simd::Avx512>(
             block,
             12,
-            |tiles, panel| with_height!(tiles.height, [1 2 3 4 5 6 7 8 9 10 11 12], M => wide::<simd::Avx512, M, 1>(block, tiles, panel)),
+            |tiles, panel| with_height!(tiles.height, [1 2 3 4 5 6 7 8 9 10 11 12], M => one::<simd::Avx512, M>(block, tiles, panel)),
         )
     }
 }
@@ -94,7 +94,7 @@ unsafe fn neon(block: &Block<Float>) {
         run::<Neon>(
             block,
             8,
-            |tiles, panel| with_height!(tiles.height, [1 2 3 4 5 6 7 8], M => wide::<Neon, M, 1>(block, tiles, panel)),
+            |tiles, panel| with_height!(tiles.height, [1 2 3 4 5 6 7 8], M => one::<Neon, M>(block, tiles, panel)),
         )
     }
 }
@@ -116,28 +116,49 @@ unsafe fn run<S: Simd>(block: &Block<Float>, most: usize, tile: impl Fn(Tiles, u
         };
         match side {
             // SAFETY: as many panels are left, and the block has as many rows.
-            4 => unsafe { wide::<S, 1, 4>(block, Tiles { first: 0, height: 1, count: 1 }, panel) },
+            4 => unsafe { wide::<S, 1, 4, 2>(block, Tiles { first: 0, height: 1, count: 1 }, panel) },
             // SAFETY: as above.
-            2 => unsafe { wide::<S, 2, 2>(block, Tiles { first: 0, height: 2, count: 1 }, panel) },
+            2 => unsafe { wide::<S, 2, 2, 2>(block, Tiles { first: 0, height: 2, count: 1 }, panel) },
             _ => for_each_height(block.rows, most, |tiles| tile(tiles, panel)),
         }
         panel += side;
     }
 }
 
-/// Computes tiles of `M` rows of `P` panels.
+/// Computes tiles of `M` rows of one panel, or of its first vector where that has all columns that are left.
+///
+/// # Safety
+/// As for [`wide`].
+#[inline(always)]
+unsafe fn one<S: Simd, const M: usize>(block: &Block<Float>, tiles: Tiles, panel: usize) {
+    // Where vectors are short there is less to save than a loop of their own over whole panels brings.
+    let is_half = S::LANES > 4 && block.columns - panel * 2 * S::LANES <= S::LANES;
+    // SAFETY: by contract.
+    unsafe {
+        match is_half {
+            true => wide::<S, M, 1, 1>(block, tiles, panel),
+            false => wide::<S, M, 1, 2>(block, tiles, panel),
+        }
+    }
+}
+
+/// Computes tiles of `M` rows of `P` panels, `V` vectors of each.
 ///
 /// # Safety
 /// The machine must have the instruction set of `S`, the block be as `Micro::run` demands, and have the tiles' rows, `M` in
 /// each, and `P` panels from `panel` on.
 #[inline(always)]
-unsafe fn wide<S: Simd, const M: usize, const P: usize>(block: &Block<Float>, tiles: Tiles, panel: usize) {
+unsafe fn wide<S: Simd, const M: usize, const P: usize, const V: usize>(
+    block: &Block<Float>,
+    tiles: Tiles,
+    panel: usize,
+) {
     let (lanes, width, start) = (S::LANES, 2 * S::LANES, panel * 2 * S::LANES);
     let (segments, columns) = (block.segments(), block.columns - start);
     let is_whole = columns >= P * width;
     for row in (tiles.first..).step_by(M).take(tiles.count) {
-        // SAFETY: panels, bias, rows of inputs and outputs exist by contract; a store beyond the existing columns goes to
-        // a buffer on the stack.
+        // SAFETY: panels, bias, rows of inputs and outputs exist by contract; of vectors at the edge, the existing columns are
+        // stored.
         unsafe {
             let mut sums = [[[S::splat(0.0); 2]; P]; M];
             for p in 0..P {
@@ -152,7 +173,7 @@ unsafe fn wide<S: Simd, const M: usize, const P: usize>(block: &Block<Float>, ti
             for segment in 0..segments {
                 let inputs = block.pointers::<M>(segment, row);
                 let mut done = 0;
-                if P == 1 {
+                if P == 1 && V == 2 {
                     done = S::products(&mut sums, inputs, weights, block.depth);
                     weights = weights.add(done * width);
                 }
@@ -160,11 +181,13 @@ unsafe fn wide<S: Simd, const M: usize, const P: usize>(block: &Block<Float>, ti
                     ahead.ask();
                     for p in 0..P {
                         let b = weights.add(p * block.panel);
-                        let (b0, b1) = (S::load(b), S::load(b.add(lanes)));
+                        let (b0, b1) = (S::load(b), S::load(b.add((V - 1) * lanes)));
                         for (m, row) in sums.iter_mut().enumerate() {
                             let x = S::splat(inputs[m].add(i).read_unaligned());
                             row[p][0] = S::mul_add(x, b0, row[p][0]);
-                            row[p][1] = S::mul_add(x, b1, row[p][1]);
+                            if V == 2 {
+                                row[p][1] = S::mul_add(x, b1, row[p][1]);
+                            }
                         }
                     }
                     weights = weights.add(width);
@@ -185,11 +208,11 @@ unsafe fn wide<S: Simd, const M: usize, const P: usize>(block: &Block<Float>, ti
             }
             for (m, sums) in sums.iter().enumerate() {
                 for (p, sum) in sums.iter().enumerate() {
-                    let mut edge = [0f32; 32];
-                    S::store(edge.as_mut_ptr(), S::clamp(sum[0], lo, hi));
-                    S::store(edge.as_mut_ptr().add(lanes), S::clamp(sum[1], lo, hi));
                     let (to, left) = (to.add(m * block.stride + p * width), columns - p * width);
-                    libc::memcpy(to.cast(), edge.as_ptr().cast(), left.min(width) * size_of::<f32>());
+                    S::store_some(to, S::clamp(sum[0], lo, hi), left.min(lanes));
+                    if left > lanes {
+                        S::store_some(to.add(lanes), S::clamp(sum[1], lo, hi), (left - lanes).min(lanes));
+                    }
                 }
             }
         }
