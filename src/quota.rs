@@ -7,15 +7,19 @@
 //! the total. Below that there is a `floor`: so much a client may hold as long as anything is left at all.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// What is called when some is given back, on the thread that does so: it must be quick and wait for nobody.
+pub type GivenBack = Box<dyn Fn() + Send + Sync + UnwindSafe + RefUnwindSafe>;
 
 /// So much may be held, in all and by one client.
-#[derive(Debug)]
 pub struct Quota {
     total: u64,
     per_client: u64,
     floor: u64,
     held: Mutex<Held>,
+    given_back: OnceLock<GivenBack>,
 }
 
 #[derive(Debug, Default)]
@@ -51,7 +55,8 @@ impl Quota {
 
     /// As [`new`](Self::new); `floor` is what every client may hold while there is any left: enough to be served at all.
     pub fn with_floor(total: u64, per_client: u64, floor: u64) -> Arc<Self> {
-        Arc::new(Quota { total, per_client: per_client.min(total), floor, held: Mutex::default() })
+        let (held, given_back) = (Mutex::default(), OnceLock::new());
+        Arc::new(Quota { total, per_client: per_client.min(total), floor, held, given_back })
     }
 
     pub fn total(&self) -> u64 {
@@ -74,6 +79,11 @@ impl Quota {
 
     pub fn floor(&self) -> u64 {
         self.floor
+    }
+
+    /// Has `then` called whenever some was given back. It stays with whoever said so first.
+    pub fn when_given_back(&self, then: GivenBack) {
+        let _ = self.given_back.set(then);
     }
 
     /// Takes `amount` for `client`.
@@ -99,6 +109,15 @@ impl Quota {
     fn leaves_enough(&self, own: u64, left: u64) -> bool {
         let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
         product(own, self.total - self.per_client) <= product(left, self.per_client)
+    }
+}
+
+impl std::fmt::Debug for Quota {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Quota")
+            .field("total", &self.total)
+            .field("held", &self.held())
+            .finish_non_exhaustive()
     }
 }
 
@@ -132,6 +151,10 @@ impl Drop for Permit {
                 held.by_client.remove(&self.client);
             }
         }
+        drop(held);
+        if let Some(then) = self.quota.given_back.get() {
+            then();
+        }
     }
 }
 
@@ -156,6 +179,21 @@ mod tests {
         drop((second, others));
         assert!(quota.take(1, 3).is_ok());
         assert!(quota.held.lock().unwrap().by_client.is_empty());
+    }
+
+    #[test]
+    fn what_is_given_back_is_told_once_it_can_be_taken() {
+        let (quota, told) = (Quota::new(8, 3), Arc::new(Mutex::new(Vec::new())));
+        let (weak, tell) = (Arc::downgrade(&quota), told.clone());
+        quota.when_given_back(Box::new(move || {
+            let held = weak.upgrade().map(|quota| quota.held());
+            tell.lock().unwrap().push(held.unwrap());
+        }));
+        let (first, mut second) = (quota.take(1, 1).unwrap(), quota.take(2, 3).unwrap());
+        assert!(told.lock().unwrap().is_empty());
+        drop(first);
+        second.lower(2);
+        assert_eq!(*told.lock().unwrap(), [3, 1]);
     }
 
     /// What a client does: asks for some, or gives back one of its permits.

@@ -13,7 +13,7 @@ use super::CacheError;
 use std::collections::HashMap;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 /// How long after the start another daemon, whose place this one takes, may still have the table.
@@ -116,7 +116,12 @@ impl Registry {
 
     /// Opens the table before it is needed, if that takes no waiting and no writing.
     pub fn open_ahead(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        // Who has the lock opens it, or waits for the disk.
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
         if state.open.is_none() {
             state.open = self.to_read().filter(|open| continued(&mut state, open).is_ok());
         }
@@ -243,4 +248,27 @@ impl Drop for Registry {
 
 fn make(directory: &Path) -> std::io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn who_opens_it_ahead_waits_for_nobody() {
+        let registry = Registry::new(None, "driver", Limits::default());
+        let (told, heard) = channel();
+        std::thread::scope(|scope| {
+            // Somebody waits for the disk.
+            let held = registry.state.lock().unwrap();
+            scope.spawn(|| {
+                registry.open_ahead();
+                told.send(()).unwrap();
+            });
+            let heard = heard.recv_timeout(Duration::from_secs(10));
+            drop(held);
+            heard.expect("it does not wait");
+        });
+    }
 }

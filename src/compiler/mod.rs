@@ -296,4 +296,6 @@ impl Shared {
 }
 
 #[cfg(test)]
+mod disk_tests;
+#[cfg(test)]
 mod tests;

@@ -11,8 +11,8 @@ use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::Mutex;
 use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(10);
-const CLIENT: u32 = 7;
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const CLIENT: u32 = 7;
 
 /// Compiles nothing; does what it is told when it is asked to.
 struct Puppet(Mutex<Receiver<fn() -> BackendError>>);
@@ -39,7 +39,7 @@ fn jobs(count: u64, parts: u64) -> Limit {
 
 type Compiled = Result<Arc<dyn Executable>, BackendError>;
 
-fn model() -> Model {
+pub(super) fn model() -> Model {
     let operand = |lifetime| aidl::Operand {
         r#type: aidl::OperandType::TENSOR_FLOAT32,
         dimensions: vec![1],

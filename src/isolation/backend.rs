@@ -14,7 +14,7 @@ use crate::backend::{
 };
 use crate::memory::{client_of_thread, constant_file, Access, ClientSlice, Counted, Mapping, Part};
 use crate::model::Model;
-use crate::scheduler::{boottime_ns, limits};
+use crate::scheduler::{boottime_ns, limits, Waiting};
 use crate::tensor::TensorInfo;
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -36,7 +36,10 @@ impl Isolated {
     pub fn start(command: impl Fn() -> Command + Send + Sync + 'static) -> std::io::Result<Self> {
         let command: MakeCommand = Box::new(command);
         let (lent, copied) = (limits::LENT.quota(), limits::COPIED.quota());
-        let shares = Shares { lent, copied, submitted: submission_threads() };
+        let waiting = Arc::<Waiting>::default();
+        let room = waiting.clone();
+        copied.when_given_back(Box::new(move || room.look_again()));
+        let shares = Shares { lent, copied, waiting, submitted: submission_threads() };
         Ok(Isolated { supervisor: Supervisor::new(command)?, shares })
     }
 

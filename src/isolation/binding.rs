@@ -1,6 +1,6 @@
 //! An execution in the backend's process: its memory is lent, or copied to and from some that is.
 
-use super::instance::{lock, Instance, Made, LOOK};
+use super::instance::{lock, Instance, Made};
 use super::life::{new_number, Life};
 use super::memory::Lent;
 use super::message::{self, Answer, Order, Terms};
@@ -11,7 +11,7 @@ use crate::backend::{
 use crate::memory::{client_of_thread, ClientSlice, Counted, MemoryError};
 use crate::ops::{Interrupt, OpError};
 use crate::quota::{Permit, Quota};
-use crate::scheduler::{Noted, ThreadCache};
+use crate::scheduler::{Noted, ThreadCache, Waiting};
 use crate::tensor::{byte_size, combine_dims, TensorInfo};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,6 +41,8 @@ pub struct Bound {
 pub struct Shares {
     pub lent: Arc<Quota>,
     pub copied: Arc<Quota>,
+    /// Who waits until there is more room for copies.
+    pub waiting: Arc<Waiting>,
     pub submitted: Arc<ThreadCache>,
 }
 
@@ -85,16 +87,15 @@ impl Bound {
             return Ok(lending.clone());
         }
         let _account = control.on_account();
-        if let Some(permit) = lock(&self.room).take() {
-            return Lending::copying(&self.arguments, permit).map(Arc::new);
-        }
-        loop {
-            match self.shares.copied.take(control.client, 1) {
-                Ok(permit) => return Lending::copying(&self.arguments, permit).map(Arc::new),
-                Err(_) => control.check()?,
+        let room = lock(&self.room).take();
+        let permit = match room {
+            Some(permit) => permit,
+            None => {
+                let take = || self.shares.copied.take(control.client, 1).ok();
+                self.shares.waiting.until(control, take)?
             }
-            std::thread::sleep(LOOK);
-        }
+        };
+        Lending::copying(&self.arguments, permit).map(Arc::new)
     }
 
     /// Hands an execution over.

@@ -8,15 +8,11 @@ use crate::memory::Counted;
 use crate::model::check_info;
 use crate::ops::{Interrupt, OpError};
 use crate::quota::Permit;
-use crate::scheduler::Wake;
+use crate::scheduler::{Waiting, Wake};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::Duration;
-
-/// How often who waits for a model to be made again, or for room, looks whether it is: both are rare.
-pub const LOOK: Duration = Duration::from_millis(2);
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Asks, and waits for the answer. What `control` no longer allows is cancelled, and ends soon, or the process does.
 pub fn ask(
@@ -163,7 +159,16 @@ pub struct Made {
     supervisor: Arc<Supervisor>,
     kept: Option<(Recipe, Counted, Permit)>,
     pub interface: Interface,
-    instance: Mutex<Arc<Instance>>,
+    now: Mutex<Now>,
+    /// Who waits until it has been made again.
+    waiting: Waiting,
+}
+
+/// What there is of a compiled model.
+struct Now {
+    instance: Arc<Instance>,
+    /// Whether somebody is making another.
+    making: bool,
 }
 
 impl Made {
@@ -173,25 +178,29 @@ impl Made {
         interface: Interface,
         instance: Arc<Instance>,
     ) -> Self {
-        Made { supervisor: supervisor.clone(), kept, interface, instance: Mutex::new(instance) }
+        let now = Mutex::new(Now { instance, making: false });
+        Made { supervisor: supervisor.clone(), kept, interface, now, waiting: Waiting::default() }
     }
 
     /// It in the process that is there now; `None` if it would have to be made first.
     pub fn ready(&self) -> Option<Arc<Instance>> {
-        let instance = match self.instance.try_lock() {
-            Ok(instance) => instance.clone(),
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().clone(),
-            Err(TryLockError::WouldBlock) => return None, // it is being made
-        };
-        Some(instance).filter(|instance| instance.life.is_there())
+        lock(&self.now).ready()
     }
 
     /// It in the process that is there now, made once more if need be, by one of those who need it.
     pub fn prepared(&self, control: &Control) -> Result<Arc<Instance>, BackendError> {
-        let mut instance = self.lock(control)?;
-        if instance.life.is_there() {
-            return Ok(instance.clone());
+        let begun = self.waiting.until(control, || {
+            let mut now = lock(&self.now);
+            let ready = now.ready();
+            if ready.is_none() && std::mem::replace(&mut now.making, true) {
+                return None;
+            }
+            Some(ready)
+        });
+        if let Some(ready) = begun? {
+            return Ok(ready);
         }
+        let _making = Making(self);
         let Some((recipe, ..)) = &self.kept else {
             let why = "its process has ended, and the client held too much for the model to be kept";
             return Err(BackendError::DeviceLost(why.into()));
@@ -200,21 +209,26 @@ impl Made {
         if interface != self.interface {
             return Err(again.life.condemn("a model became another when it was made again"));
         }
-        *instance = again.clone();
+        let before = std::mem::replace(&mut lock(&self.now).instance, again.clone());
+        drop(before); // not under the lock: its process may have to be told
         Ok(again)
     }
+}
 
-    fn lock(&self, control: &Control) -> Result<MutexGuard<'_, Arc<Instance>>, BackendError> {
-        loop {
-            match self.instance.try_lock() {
-                Ok(instance) => return Ok(instance),
-                Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
-                Err(TryLockError::WouldBlock) => {
-                    control.check()?;
-                    std::thread::sleep(LOOK);
-                }
-            }
-        }
+impl Now {
+    /// It, if its process is there.
+    fn ready(&self) -> Option<Arc<Instance>> {
+        Some(&self.instance).filter(|instance| instance.life.is_there()).cloned()
+    }
+}
+
+/// Lets the next one try when it ends, however it ends.
+struct Making<'m>(&'m Made);
+
+impl Drop for Making<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.now).making = false;
+        self.0.waiting.look_again();
     }
 }
 

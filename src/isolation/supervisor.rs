@@ -4,11 +4,11 @@
 
 use super::life::Life;
 use crate::backend::{BackendError, Info};
-use crate::ops::Interrupt;
-use crate::scheduler::Control;
+use crate::ops::{Interrupt, OpError};
+use crate::scheduler::{boottime_ns, Control, Waiting};
 use std::io::{Error, Result};
 use std::process::Command;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// How long to wait before the process is started again: at first, and at the most. It is twice as long each time, until
@@ -18,8 +18,6 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 const WORTH: u32 = 8;
 /// How long who needs the process may wait for one that is about to be started, or that starts.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often who waits looks whether it still may.
-const LOOK: Duration = Duration::from_millis(5);
 
 /// Makes the command that starts the process.
 pub type MakeCommand = Box<dyn Fn() -> Command + Send + Sync>;
@@ -29,7 +27,8 @@ pub struct Supervisor {
     /// What the first process said of itself.
     info: Info,
     state: Mutex<State>,
-    changed: Condvar,
+    /// Who waits until the state is another.
+    waiting: Waiting,
 }
 
 #[derive(Default)]
@@ -49,7 +48,7 @@ impl Supervisor {
         log::info!("the backend is process {}", life.process());
         let life = Arc::new(life);
         let state = Mutex::new(State { life: Some(life.clone()), ..State::default() });
-        let supervisor = Arc::new(Supervisor { command, info, state, changed: Condvar::new() });
+        let supervisor = Arc::new(Supervisor { command, info, state, waiting: Waiting::default() });
         let weak = Arc::downgrade(&supervisor);
         let thread = std::thread::Builder::new().name("nnhal-backend".into());
         let started = thread.spawn({
@@ -71,20 +70,22 @@ impl Supervisor {
 
     /// The process; waits a while, as long as `control` allows, for one that is about to be there.
     pub fn living(&self, control: &Control) -> std::result::Result<Arc<Life>, BackendError> {
-        let patience = Instant::now() + PATIENCE;
-        let mut state = self.state();
-        let failures = state.failures;
-        loop {
+        let (patience, until) = (Instant::now() + PATIENCE, boottime_ns() + PATIENCE.as_nanos() as u64);
+        let deadline_ns = Some(control.deadline_ns.map_or(until, |deadline| deadline.min(until)));
+        let patient = Control { deadline_ns, ..control.clone() };
+        let failures = self.state().failures;
+        let found = self.waiting.until(&patient, || {
+            let state = self.state();
             if let Some(life) = state.life.as_ref().filter(|life| life.is_there()) {
-                return Ok(life.clone());
+                return Some(Ok(life.clone()));
             }
             let later = state.next.is_some_and(|next| next > patience);
-            if later || state.failures > failures || Instant::now() > patience {
-                return Err(BackendError::DeviceLost(state.why.clone()));
-            }
-            control.check()?;
-            let waited = self.changed.wait_timeout(state, LOOK);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            (later || state.failures > failures).then(|| Err(state.lost()))
+        });
+        match found {
+            Ok(found) => found,
+            Err(OpError::DeadlinePassed) if control.check().is_ok() => Err(self.state().lost()),
+            Err(why) => Err(why.into()),
         }
     }
 
@@ -121,7 +122,7 @@ fn supervise(supervisor: &Weak<Supervisor>, mut life: Arc<Life>) {
         log::warn!("the backend is lost after {lived:?}: {why}; it is started again");
         pause =
             if life.was_useful() || lived > pause * WORTH { FIRST_WAIT } else { LONGEST_WAIT.min(pause * 2) };
-        kept.lost(why.clone(), pause);
+        kept.lost(why.clone(), pause, 0);
         drop(kept);
         // Callers that hear of the end must find that the process is gone.
         life.end(&why);
@@ -134,15 +135,14 @@ fn supervise(supervisor: &Weak<Supervisor>, mut life: Arc<Life>) {
                     log::info!("the backend is process {} now", life.process());
                     let mut state = kept.state();
                     (state.life, state.next) = (Some(life.clone()), None);
-                    kept.changed.notify_all();
+                    drop(state);
+                    kept.waiting.look_again();
                     break life;
                 }
                 Err(error) => {
                     pause = LONGEST_WAIT.min(pause * 2);
                     log::warn!("the backend does not start: {error}; again in {pause:?}");
-                    let mut state = kept.state();
-                    state.failures += 1;
-                    kept.set_lost(&mut state, format!("it does not start: {error}"), pause);
+                    kept.lost(format!("it does not start: {error}"), pause, 1);
                 }
             }
         };
@@ -150,14 +150,64 @@ fn supervise(supervisor: &Weak<Supervisor>, mut life: Arc<Life>) {
 }
 
 impl Supervisor {
-    fn lost(&self, why: String, pause: Duration) {
+    /// Notes why there is no process, when the next is to begin, and how many more could not be started.
+    fn lost(&self, why: String, pause: Duration, failures: u64) {
         let mut state = self.state();
-        state.life = None;
-        self.set_lost(&mut state, why, pause);
+        (state.life, state.why, state.next) = (None, why, Some(Instant::now() + pause));
+        state.failures += failures;
+        drop(state);
+        self.waiting.look_again();
+    }
+}
+
+impl State {
+    /// Why there is no process.
+    fn lost(&self) -> BackendError {
+        BackendError::DeviceLost(self.why.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::{CacheFileCounts, Capabilities, DeviceType, Performance};
+    use crate::scheduler::awake::{sleeps_through, WHILE};
+
+    fn info() -> Info {
+        Info {
+            version: String::new(),
+            device_type: DeviceType::Cpu,
+            extensions: Vec::new(),
+            capabilities: Capabilities::uniform(Performance { exec_time: 1.0, power_usage: 1.0 }),
+            cache_files: CacheFileCounts::NONE,
+            depth: None,
+            waits_for_fences: false,
+        }
     }
 
-    fn set_lost(&self, state: &mut State, why: String, pause: Duration) {
-        (state.why, state.next) = (why, Some(Instant::now() + pause));
-        self.changed.notify_all();
+    #[test]
+    fn who_needs_a_process_sleeps_until_there_is_a_reason_to_wake() {
+        let state = State { next: Some(Instant::now() + WHILE), ..State::default() };
+        let (state, waiting) = (Mutex::new(state), Waiting::default());
+        let command: MakeCommand = Box::new(|| Command::new("nothing is started here"));
+        let supervisor = Supervisor { command, info: info(), state, waiting };
+        let late = boottime_ns() + WHILE.as_nanos() as u64;
+        let late = Control { deadline_ns: Some(late), ..Control::default() };
+        let living = |control| sleeps_through(|| supervisor.living(control).map(drop));
+        assert!(matches!(living(&late), Err(BackendError::DeadlinePassed)));
+        let (patient, cancelled) = (Control::default(), Control::default());
+        std::thread::scope(|scope| {
+            let waits = [&patient, &cancelled].map(|control| scope.spawn(move || living(control)));
+            std::thread::sleep(WHILE);
+            cancelled.cancelled.set();
+            std::thread::sleep(WHILE);
+            supervisor.lost("it does not start".into(), WHILE, 1);
+            let [lost, stopped] = waits.map(|waits| waits.join().unwrap());
+            assert!(matches!(lost, Err(BackendError::DeviceLost(why)) if why == "it does not start"));
+            assert!(matches!(stopped, Err(BackendError::Cancelled)));
+        });
+        let began = Instant::now();
+        assert!(matches!(living(&patient), Err(BackendError::DeviceLost(_))));
+        assert!(began.elapsed() >= PATIENCE);
     }
 }

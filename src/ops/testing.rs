@@ -4,13 +4,35 @@ use super::{evaluate::evaluate, Arg, Computed, Interrupt, NeverInterrupted, OpEr
 use crate::memory::AlignedBuf;
 use crate::tensor::{OperandType, TensorInfo};
 use bytemuck::NoUninit;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// An operand with its value.
 #[derive(Clone, Debug)]
 pub struct Tensor {
     pub info: TensorInfo,
     pub data: AlignedBuf,
+}
+
+/// Counts yield points.
+#[derive(Default)]
+pub struct Counting(AtomicUsize);
+
+impl Counting {
+    /// How many there were since this was last asked.
+    pub fn take(&self) -> usize {
+        self.0.swap(0, Ordering::Relaxed)
+    }
+}
+
+impl Interrupt for Counting {
+    fn check(&self) -> Result<(), OpError> {
+        Ok(())
+    }
+
+    fn yield_point(&self) -> Result<(), OpError> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
 }
 
 /// A tensor or scalar (`dims` empty) of `values`, which must be of the type's size.

@@ -4,44 +4,35 @@
 use super::detection::*;
 use super::evaluate::evaluate;
 use super::lookup::HASHTABLE_LOOKUP;
+use super::movement::MIRROR_PAD;
 use super::random::RANDOM_MULTINOMIAL;
 use super::search::TOPK_V2;
-use super::testing::{boolean, f32s, float, i32s, int, Tensor};
-use super::{Arg, Interrupt, OpError, Operation};
+use super::testing::{boolean, f32s, float, i32s, int, Counting, Tensor};
+use super::{Arg, Operation};
 use crate::tensor::OperandType::{self, *};
 use crate::tensor::TensorInfo;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Elements of the long unit.
 const MANY: usize = 1 << 20;
 /// Elements that may be worked on between two yield points.
 const MOST: usize = 1 << 17;
 
-struct Counting(AtomicUsize);
-
-impl Interrupt for Counting {
-    fn check(&self) -> Result<(), OpError> {
-        Ok(())
-    }
-
-    fn yield_point(&self) -> Result<(), OpError> {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        Ok(())
-    }
-}
-
 /// Checks that a call over `MANY` elements comes by as many yield points as it must.
 fn gives_way(operation: &Operation, inputs: &[Tensor], outputs: &[OperandType]) {
+    let passed = yield_points(operation, inputs, outputs);
+    assert!(passed >= MANY / MOST, "{}: {passed} yield points", operation.ty);
+}
+
+fn yield_points(operation: &Operation, inputs: &[Tensor], outputs: &[OperandType]) -> usize {
     let args: Vec<_> = inputs.iter().map(|t| Some(Arg { info: &t.info, data: Some(&t.data) })).collect();
     let output = |&ty: &OperandType| match ty {
         TENSOR_QUANT8_ASYMM => TensorInfo::quantised(ty, &[], 1.0, 0),
         _ => TensorInfo::new(ty, &[]),
     };
     let outputs: Vec<_> = outputs.iter().map(output).collect();
-    let interrupt = Counting(AtomicUsize::new(0));
+    let interrupt = Counting::default();
     evaluate(operation, &args, &outputs, &interrupt).expect("evaluated");
-    let passed = interrupt.0.into_inner();
-    assert!(passed >= MANY / MOST, "{}: {passed} yield points", operation.ty);
+    interrupt.take()
 }
 
 fn scores(count: usize) -> Vec<f32> {
@@ -57,6 +48,20 @@ fn one_long_row() {
     gives_way(&RANDOM_MULTINOMIAL, &[row.clone(), int(1), i32s(&[2], &[1, 2])], &[TENSOR_INT32]);
     let (key, hit) = (i32s(&[1], &[7]), TENSOR_QUANT8_ASYMM);
     gives_way(&HASHTABLE_LOOKUP, &[key.clone(), key, row], &[TENSOR_FLOAT32, hit]);
+}
+
+#[test]
+fn elements_that_lie_apart() {
+    let mirrored = |dims: &[u32], pads: [i32; 4]| {
+        let input = f32s(dims, &vec![1.0; MANY]);
+        yield_points(&MIRROR_PAD, &[input, i32s(&[2, 2], &pads), int(1)], &[TENSOR_FLOAT32])
+    };
+    // Each may lie on a page that was not touched yet.
+    let apart = mirrored(&[MANY as u32, 1], [0, 0, 1, 1]);
+    assert!(apart >= (2 * MANY) >> 12, "{apart} yield points");
+    // Copied whole at the end: half a megabyte or less at a time.
+    let rows = mirrored(&[8, MANY as u32 / 8], [1, 0, 0, 0]);
+    assert!(rows >= ((MANY + MANY / 8) * 5) >> 17, "{rows} yield points");
 }
 
 #[test]

@@ -30,7 +30,8 @@ impl Lives {
     pub fn of(&self, process: i32) -> Arc<Life> {
         let mut by_process = self.by_process.lock().unwrap_or_else(PoisonError::into_inner);
         let known = by_process.get(&process).and_then(Weak::upgrade);
-        if let Some(known) = known.filter(|life| !life.over.is_set()) {
+        // The id may be another process's as soon as this one has ended, and so before anybody was told.
+        if let Some(known) = known.filter(|life| !life.is_over()) {
             return known;
         }
         let life = Arc::new(Life::watched(&self.watcher, process));
@@ -55,6 +56,11 @@ impl Life {
         Life { over, watch: watch.ok().map(|key| (watcher.clone(), key)) }
     }
 
+    /// Whether it has ended, whoever was told.
+    fn is_over(&self) -> bool {
+        self.over.is_set() || self.watch.as_ref().is_some_and(|(watcher, key)| watcher.has_happened(*key))
+    }
+
     /// Set when it ends.
     pub fn over(&self) -> Arc<Stop> {
         self.over.clone()
@@ -72,6 +78,7 @@ impl Drop for Life {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::mpsc::channel;
     use std::time::{Duration, Instant};
 
     #[test]
@@ -90,5 +97,31 @@ mod tests {
         }
         process.wait().unwrap();
         assert!(!unknown.over().is_set() && unknown.watch.is_none());
+    }
+
+    #[test]
+    fn a_process_with_the_id_of_one_that_ended_has_a_life_of_its_own_before_anybody_was_told() {
+        let watcher = Arc::new(Watcher::new().unwrap());
+        let (began, begun) = channel();
+        let (end, ended) = channel::<()>();
+        // The watcher is about something else.
+        watcher.at(
+            0,
+            Box::new(move || {
+                began.send(()).unwrap();
+                ended.recv().unwrap();
+            }),
+        );
+        begun.recv().unwrap();
+        let lives = Lives::new(&watcher);
+        let mut process = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let id = process.id() as i32;
+        let before = lives.of(id);
+        assert!(Arc::ptr_eq(&before, &lives.of(id)));
+        process.kill().unwrap();
+        process.wait().unwrap();
+        assert!(!before.over().is_set(), "nobody was told yet");
+        assert!(!Arc::ptr_eq(&before, &lives.of(id)));
+        end.send(()).unwrap();
     }
 }

@@ -4,6 +4,7 @@
 //! - `demand`: how urgent work is, and how much waits
 //! - `turns`: turns at computing, in equal shares among clients; `workers`: threads for jobs, in the same order
 //! - `limits`: how much of everything there is for clients; `quotas`: what those of one driver hold
+//! - `waiting`: threads that sleep until something has changed
 //! - `watcher`: the thread that waits for descriptors and times; `life`: whether client processes live
 //! - `slow_calls`: what calls that take long waited for
 //! - `recorder`: what runs do when, for those who ask; `marks`: what the driver is about, in the kernel's trace
@@ -25,6 +26,7 @@ pub mod slow_calls;
 mod stop;
 mod thread_cache;
 mod turns;
+mod waiting;
 mod watcher;
 mod workers;
 
@@ -38,5 +40,6 @@ pub use recorder::{Activity, Noted, OperationId, Recorder, Span, Underway};
 pub use stop::{Stop, Wake, Wakes};
 pub use thread_cache::{Reserved, ThreadCache};
 pub use turns::{Start, Turn, Turns};
+pub use waiting::Waiting;
 pub use watcher::{Event, Key, Watcher};
 pub use workers::Workers;

@@ -4,10 +4,11 @@
 
 use super::clock::{boottime_ns, sleep_until, LONGEST_SLEEP};
 use nix::errno::Errno;
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::collections::{BTreeMap, HashMap};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -92,6 +93,15 @@ impl Watcher {
             self.shared.wake();
         }
         Key::Time(time, key)
+    }
+
+    /// Whether what a wait for a descriptor to be readable waits for has happened, though nobody may have been told yet.
+    pub fn has_happened(&self, key: Key) -> bool {
+        let Key::Descriptor(key) = key else { return false };
+        let waits = self.shared.lock();
+        let Some((descriptor, _)) = waits.descriptors.get(&key) else { return true };
+        let mut asked = [PollFd::new(descriptor.as_fd(), PollFlags::POLLIN)];
+        poll(&mut asked, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
     }
 
     /// Gives up a wait. Nothing happens if it has ended already.

@@ -4,10 +4,14 @@ use super::pad;
 use super::steer::paddings;
 use super::walk::{around_axis, Walk};
 use crate::memory::AlignedBuf;
+use crate::ops::pace::Pace;
 use crate::ops::signature::{int, is, var, Row};
 use crate::ops::{same_quantisation, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::byte_size;
 use crate::tensor::OperandType::*;
+
+/// Bytes that are copied in one go.
+const PART: usize = 1 << 17;
 
 pub static MIRROR_PAD: Operation = Operation {
     ty: OperationType::MIRROR_PAD,
@@ -104,8 +108,8 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     if padded.len() != out.data.len() {
         return Err(OpError::failed("the input's bytes do not fit its dimensions"));
     }
-    out.data.copy_from_slice(padded);
-    Ok(())
+    let parts = out.data.chunks_mut(PART).zip(padded.chunks(PART));
+    Pace::new(args).each(parts, PART, |(to, from)| to.copy_from_slice(from))
 }
 
 #[cfg(test)]

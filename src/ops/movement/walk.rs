@@ -10,6 +10,9 @@ use bytemuck::{AnyBitPattern, NoUninit};
 
 /// Elements moved in one go, between notes of the work done.
 const CHUNK: i64 = 1 << 16;
+/// What moving an element costs that does not lie beside the one before: each may be on a page of its own, touched for the
+/// first time.
+const APART: i64 = 16;
 
 /// Elements of input `input` that go to output `output`.
 #[derive(Clone, Debug)]
@@ -168,8 +171,9 @@ impl<T: Copy> Run<'_, T> {
     }
 
     fn row(&mut self, axis: Axis, from: i64, to: i64) -> Result<(), OpError> {
-        for first in (0..axis.count).step_by(CHUNK as usize) {
-            let count = CHUNK.min(axis.count - first);
+        let steps = if (axis.from, axis.to) == (1, 1) { 1 } else { APART };
+        for first in (0..axis.count).step_by((CHUNK / steps) as usize) {
+            let count = (CHUNK / steps).min(axis.count - first);
             let (mut from, mut to) = (from + first * axis.from, to + first * axis.to);
             if (axis.from, axis.to) == (1, 1) {
                 let (from, to, count) = (from as usize, to as usize, count as usize);
@@ -181,7 +185,7 @@ impl<T: Copy> Run<'_, T> {
                     to += axis.to;
                 }
             }
-            self.pace.spend(count as usize)?;
+            self.pace.spend((count * steps) as usize)?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use crate::memory::{Target, View};
 use crate::ops::movement::{moves, requantisation, Axis};
 use crate::ops::{Args, OpError, Operation, OperationType};
 
-/// Bytes of a row that are copied in one go.
+/// Elements of a row that are copied in one go, and bytes of padding.
 const SEGMENT: usize = 64 * 1024;
 /// Elements along each side of a block of a transposition.
 const BLOCK: usize = 32;
@@ -100,13 +100,22 @@ impl Stride {
     /// In how many parts a unit's block is done, along the axis across and along the row.
     fn parts(&self) -> (usize, usize) {
         let across = self.across.map_or(1, |axis| (axis.count as usize).div_ceil(BLOCK));
-        (across, (self.row.count as usize).div_ceil(SEGMENT))
+        (across, (self.row.count as usize).div_ceil(self.segment()))
+    }
+
+    /// Elements of a row that are moved in one go: fewer if a unit has those of a block's rows.
+    fn segment(&self) -> usize {
+        if self.across.is_some() {
+            SEGMENT / BLOCK
+        } else {
+            SEGMENT
+        }
     }
 
     /// Bytes or so of a unit.
     fn unit_size(&self) -> usize {
         let across = self.across.map_or(1, |axis| (axis.count as usize).min(BLOCK));
-        across * (self.row.count as usize).min(SEGMENT)
+        across * (self.row.count as usize).min(self.segment())
     }
 }
 
@@ -161,7 +170,7 @@ impl Stride {
     /// Moves what belongs to unit `unit`, elements being as large as `T`.
     fn unit<T: Copy>(&self, unit: usize, from: View<u8>, to: &Target<u8>) {
         let (across_parts, row_parts) = self.parts();
-        let (first, band) = (unit % row_parts * SEGMENT, unit / row_parts % across_parts * BLOCK);
+        let (first, band) = (unit % row_parts * self.segment(), unit / row_parts % across_parts * BLOCK);
         let mut rest = unit / row_parts / across_parts;
         let (mut source, mut target) = (self.start.0 as i64, self.start.1 as i64);
         for axis in self.outer.iter().rev() {
@@ -170,7 +179,7 @@ impl Stride {
             source += position * axis.from;
             target += position * axis.to;
         }
-        let count = SEGMENT.min(self.row.count as usize - first);
+        let count = self.segment().min(self.row.count as usize - first);
         let (source, target) =
             (source + first as i64 * self.row.from, target as usize + first * self.row.to as usize);
         match self.across {

@@ -15,6 +15,8 @@ use std::marker::PhantomData;
 
 /// Parts of a sum, and elements that are computed side by side.
 const SIDE_BY_SIDE: usize = 16;
+/// What a lane takes besides its elements, about, in picoseconds: its sums have parts to be added, and there is a root.
+const LANE: usize = 100_000;
 /// Squares and other terms of a lane that take well under a millisecond.
 const MAX_TERMS: usize = 1 << 19;
 
@@ -127,7 +129,7 @@ where
         let (input, out) = (input::<T>(inputs, 0)?, output::<T>(outputs, 0)?);
         let lanes = work.units_per_task(
             out.len() / self.len,
-            self.len * self.picoseconds,
+            self.len * self.picoseconds + LANE,
             2 * self.len * size_of::<T>(),
         );
         work.for_each_chunk(out, lanes * self.len, |first, out| {

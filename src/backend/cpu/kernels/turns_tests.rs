@@ -4,10 +4,9 @@
 use super::*;
 use crate::backend::cpu::pool::ThreadPool;
 use crate::memory::{AlignedBuf, Slab, Target, View};
-use crate::ops::testing::{boolean, f32s, i32s, int, tensor, Tensor};
-use crate::ops::{evaluate, signature, Arg, Interrupt, OpError};
+use crate::ops::testing::{boolean, f32s, float, i32s, int, tensor, Counting, Tensor};
+use crate::ops::{evaluate, signature, Arg};
 use crate::tensor::TensorInfo;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use OperandType::*;
 
 /// Bytes that may be moved between two yield points.
@@ -15,23 +14,16 @@ const MOST: usize = 1 << 20;
 /// Bytes of a tensor.
 const MANY: usize = 8 << 20;
 
-struct Counting(AtomicUsize);
-
-impl Interrupt for Counting {
-    fn check(&self) -> Result<(), OpError> {
-        Ok(())
-    }
-
-    fn yield_point(&self) -> Result<(), OpError> {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        Ok(())
-    }
-}
-
 /// Checks that there is a kernel for a call, and that it comes by as many yield points as its outputs want.
 fn gives_way(ty: OperationType, inputs: &[Tensor], outputs: &[TensorInfo]) {
+    let (passed, moved) = run(ty, inputs, outputs).expect("a kernel");
+    assert!(passed >= moved / MOST, "{ty}: {passed} yield points in {moved} bytes");
+}
+
+/// Runs the kernel for a call, if there is one: how many yield points it comes by, and how many bytes its outputs have.
+fn run(ty: OperationType, inputs: &[Tensor], outputs: &[TensorInfo]) -> Option<(usize, usize)> {
     let operation = ty.operation().expect("an operation");
-    let interrupt = Counting(AtomicUsize::new(0));
+    let interrupt = Counting::default();
     let args: Vec<_> = inputs.iter().map(|t| Some(Arg { info: &t.info, data: Some(&t.data) })).collect();
     let present: Vec<_> = inputs.iter().map(|t| signature::Operand::Present(&t.info)).collect();
     let declared: Vec<_> = outputs.iter().map(signature::Operand::Present).collect();
@@ -41,16 +33,15 @@ fn gives_way(ty: OperationType, inputs: &[Tensor], outputs: &[TensorInfo]) {
     let outputs: Vec<_> =
         outputs.iter().zip(&dims).map(|(info, dims)| evaluate::with_dims(info, dims)).collect();
     let call = Args { outputs: &outputs, ..call };
-    let kernel = select(operation, &call, &mut Source::Pack(&Slab::default(), &[])).expect("a kernel");
+    let kernel = select(operation, &call, &mut Source::Pack(&Slab::default(), &[]))?;
     let sizes: Vec<usize> = outputs.iter().map(|info| info.byte_size().expect("a size")).collect();
     let mut data: Vec<_> = sizes.iter().map(|&size| AlignedBuf::zeroed(size).expect("memory")).collect();
     let mut targets: Vec<_> = data.iter_mut().map(|data| Target::of(data)).collect();
     let views: Vec<_> = inputs.iter().map(|t| Some(View::of(&t.data))).collect();
-    interrupt.0.store(0, Ordering::Relaxed);
+    interrupt.take();
     let pool = ThreadPool::new(1).expect("threads");
     kernel.run(&views, &mut targets, Work { team: pool.team(1), interrupt: &interrupt }).expect("run");
-    let (passed, moved) = (interrupt.0.into_inner(), sizes.iter().sum::<usize>());
-    assert!(passed >= moved / MOST, "{ty}, {}: {passed} yield points in {moved} bytes", kernel.name());
+    Some((interrupt.take(), sizes.iter().sum()))
 }
 
 fn bytes(ty: OperandType, dims: &[u32]) -> Tensor {
@@ -93,7 +84,9 @@ fn movement_gives_way_by_bytes() {
     gives_way(PACK, &[int(0), row.clone(), row.clone()], std::slice::from_ref(&number));
     gives_way(SPLIT, &[row.clone(), int(1), int(2)], &[number.clone(), number.clone()]);
     gives_way(EMBEDDING_LOOKUP, &[i32s(&[1], &[0]), row.clone()], std::slice::from_ref(&number));
-    gives_way(GATHER, &[row, int(0), i32s(&[1], &[0])], &[number]);
+    gives_way(GATHER, &[row, int(0), i32s(&[1], &[0])], std::slice::from_ref(&number));
+    let pixels = floats(&[MANY as u32 / 4 / 32, 32]);
+    gives_way(TRANSPOSE, &[pixels, i32s(&[2], &[1, 0])], &[number]);
 }
 
 #[test]
@@ -108,4 +101,23 @@ fn images_give_way_by_bytes() {
     let pool = [1, 1, 1, 1, 1, 0].map(int);
     gives_way(MAX_POOL_2D, &[&[pixels.clone()][..], &pool].concat(), std::slice::from_ref(&number));
     gives_way(L2_NORMALIZATION, &[pixels], &[number]);
+}
+
+#[test]
+fn many_lanes_of_one_element_give_way_by_what_a_lane_takes() {
+    const LANES: usize = 1 << 18;
+    let (pixel, number) = (floats(&[1, 1, 1, LANES as u32]), TensorInfo::new(TENSOR_FLOAT32, &[]));
+    let inputs = [pixel, float(1.0), float(0.0), float(1e-5), boolean(false)];
+    let (passed, _) = run(OperationType::INSTANCE_NORMALIZATION, &inputs, &[number]).expect("a kernel");
+    assert!(passed >= LANES >> 12, "{passed} yield points");
+}
+
+#[test]
+fn products_of_more_inputs_than_can_be_multiplied_quickly_have_no_kernel() {
+    let call = |inputs: u32| {
+        let inputs = [floats(&[1, inputs]), floats(&[1, inputs]), floats(&[1]), int(0)];
+        run(OperationType::FULLY_CONNECTED, &inputs, &[TensorInfo::new(TENSOR_FLOAT32, &[])])
+    };
+    assert!(call(1 << 18).is_some());
+    assert!(call((1 << 18) + 1).is_none());
 }

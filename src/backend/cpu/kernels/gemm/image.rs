@@ -149,11 +149,14 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
         }
     }
 
-    /// How many output pixels of one row take about so many bytes.
+    /// How many output pixels of one row take about so many bytes, or half as much again as the first: weights for a large
+    /// patch come from memory for each block, and neighbours share most of their patches.
     fn pixels_in_row(&self, bytes: usize) -> usize {
-        let line = bytes / (self.geometry.height.kernel * size_of::<T>());
+        let first = self.line(1);
+        let line =
+            (bytes / (self.geometry.height.kernel * size_of::<T>())).max(first.saturating_add(first / 2));
         let step = self.geometry.width.stride.saturating_mul(self.geometry.input.channels);
-        1 + line.saturating_sub(self.line(1)) / step.max(1)
+        1 + (line - first) / step.max(1)
     }
 
     /// Lines that a row of output pixels needs, and the row before it did not.

@@ -39,6 +39,10 @@ pub struct Constants<'w, W, B> {
     pub interrupt: &'w dyn Interrupt,
 }
 
+/// Inputs of a row, at the most: a few rows times the weights of a few columns are multiplied without a look whether to stop,
+/// and that takes some milliseconds with so many. A product of more is evaluated plainly.
+const MOST_INPUTS: usize = 1 << 18;
+
 /// The packed side of a product.
 pub struct Packed<F: Family> {
     pub micro: &'static Micro<F>,
@@ -156,7 +160,7 @@ impl<F: Family> Packed<F> {
     ) -> Option<Self> {
         let Shape { columns, segments, depth } = shape;
         let inputs = shape.inputs()?;
-        if columns == 0 || inputs == 0 {
+        if columns == 0 || inputs == 0 || inputs > MOST_INPUTS {
             return None;
         }
         let padded = (micro.padded)(depth);

@@ -1,0 +1,103 @@
+//! Tests that clients whose saves wait for the disk, or for files that others use, keep nobody else from computing and
+//! compiling.
+
+use super::tests::{model, CLIENT, PATIENCE};
+use super::*;
+use crate::backend::cpu::CpuBackend;
+use crate::backend::{Arguments, Artifact, BackendError, Binding, Info, Interface};
+use std::fs::File;
+use std::sync::mpsc::{channel, Sender};
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// Compiles on the CPU.
+struct Slow {
+    cpu: Arc<CpuBackend>,
+    /// Told, as a save begins, how many compute.
+    began: Sender<usize>,
+    /// No save goes on while this is held.
+    disk: Arc<Mutex<()>>,
+}
+
+impl Backend for Slow {
+    fn info(&self) -> Info {
+        self.cpu.info()
+    }
+
+    fn support(&self, model: &Model) -> Vec<Result<(), String>> {
+        self.cpu.support(model)
+    }
+
+    fn compile(
+        &self,
+        model: &Model,
+        options: &CompileOptions,
+        control: &Control,
+    ) -> Result<Arc<dyn Executable>, BackendError> {
+        let compiled = self.cpu.compile(model, options, control)?;
+        let (cpu, began, disk) = (self.cpu.clone(), self.began.clone(), self.disk.clone());
+        Ok(Arc::new(SavedSlowly { compiled, cpu, began, disk }))
+    }
+}
+
+struct SavedSlowly {
+    compiled: Arc<dyn Executable>,
+    cpu: Arc<CpuBackend>,
+    began: Sender<usize>,
+    disk: Arc<Mutex<()>>,
+}
+
+impl Executable for SavedSlowly {
+    fn interface(&self) -> &Interface {
+        self.compiled.interface()
+    }
+
+    fn artifact(&self) -> Option<Artifact> {
+        let load = self.cpu.load_now().unwrap();
+        self.began.send(load.running).unwrap();
+        drop(self.disk.lock());
+        self.compiled.artifact()
+    }
+
+    fn bind(self: Arc<Self>, arguments: Arguments) -> Result<Arc<dyn Binding>, BackendError> {
+        self.compiled.clone().bind(arguments)
+    }
+}
+
+fn files(token: u8) -> ClientFiles {
+    let file =
+        || File::from(nix::sys::memfd::memfd_create(c"cache", nix::sys::memfd::MFdFlags::empty()).unwrap());
+    let (models, data) = ([file()], [file()]);
+    let expected = crate::backend::CacheFileCounts { models: 1, data: 1 };
+    let place = CachePlace::new(CLIENT, &[token; 32], (&models, &data), expected).unwrap();
+    ClientFiles { place, permit: None }
+}
+
+#[test]
+fn a_client_whose_saves_wait_keeps_no_turn_and_not_every_thread() {
+    const THREADS: usize = 3;
+    let (began, begun) = channel();
+    let (tell, told) = channel();
+    let disk = Arc::<Mutex<()>>::default();
+    let cpu = Arc::new(CpuBackend::new(1).unwrap());
+    let backend = Arc::new(Slow { cpu, began, disk: disk.clone() });
+    let cache = Arc::new(Cache::new(None, "driver"));
+    let limits = Limits { threads: THREADS, jobs: limits::JOBS };
+    let compiler = Compiler::new(backend, limits, cache, None).unwrap();
+    let submit = |client: u32, files: Option<ClientFiles>| {
+        let (options, tell) = (CompileOptions::default(), tell.clone());
+        let work = Work::Compile { model: model(), options, files, mappings: None };
+        let done = move |outcome: Outcome| tell.send((client, outcome.is_ok())).unwrap();
+        let control = Control { client, ..Control::default() };
+        compiler.submit(Job { work, control, done: Box::new(done) }).unwrap();
+    };
+    let waits = disk.lock().unwrap();
+    (0..THREADS as u8).for_each(|token| submit(CLIENT, Some(files(token))));
+    let saves: Vec<_> = (1..THREADS).map(|_| begun.recv_timeout(PATIENCE).unwrap()).collect();
+    assert_eq!(saves, [0; THREADS - 1], "who saves keeps others from computing");
+    assert!(begun.recv_timeout(Duration::from_millis(50)).is_err(), "one thread is for others");
+    submit(CLIENT + 1, None);
+    assert_eq!(told.recv_timeout(PATIENCE), Ok((CLIENT + 1, true)));
+    drop(waits);
+    (0..THREADS).for_each(|_| assert_eq!(told.recv_timeout(PATIENCE), Ok((CLIENT, true))));
+}
