@@ -189,11 +189,11 @@ mod tests {
             let held = weak.upgrade().map(|quota| quota.held());
             tell.lock().unwrap().push(held.unwrap());
         }));
-        let (first, mut second) = (quota.take(1, 1).unwrap(), quota.take(2, 3).unwrap());
+        let (first, mut second) = (quota.take(1, 1).unwrap(), quota.take(2, 2).unwrap());
         assert!(told.lock().unwrap().is_empty());
         drop(first);
-        second.lower(2);
-        assert_eq!(*told.lock().unwrap(), [3, 1]);
+        second.lower(1);
+        assert_eq!(*told.lock().unwrap(), [2, 1]);
     }
 
     /// What a client does: asks for some, or gives back one of its permits.

@@ -324,8 +324,9 @@ fn special(ty: OperationType, slot: &str, of: OperandType, image: Image) -> Opti
         (SLICE, "size") | (STRIDED_SLICE, "end") => Some(Numbers(vec![4], ints)),
         (STRIDED_SLICE, "strides") => numbers(4, |_| 1),
         (SPACE_TO_BATCH_ND, "paddings") => Some(Numbers(vec![2, 2], vec![0; 4])),
-        (PAD | PAD_V2, "paddings") => Some(Numbers(vec![4, 2], vec![0, 0, 1, 1, 1, 1, 0, 0])),
-        (MIRROR_PAD, "paddings") => Some(Numbers(vec![4, 2], vec![0, 0, 0, 0, 0, 0, 1, 1])),
+        // Rows beside one as long would take nine times as much.
+        (PAD | PAD_V2, "paddings") if !is_one_row => Some(Numbers(vec![4, 2], vec![0, 0, 1, 1, 1, 1, 0, 0])),
+        (PAD | PAD_V2 | MIRROR_PAD, "paddings") => Some(Numbers(vec![4, 2], vec![0, 0, 0, 0, 0, 0, 1, 1])),
         (SPACE_TO_BATCH_ND | BATCH_TO_SPACE_ND | SPACE_TO_DEPTH | DEPTH_TO_SPACE, "input") => {
             tensor(&[image[0].max(4), 256, 256, 16])
         }

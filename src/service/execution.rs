@@ -6,6 +6,7 @@ use super::fenced;
 use super::run::Execution;
 use super::status::ServiceError;
 use super::terms;
+use super::times::Times;
 use crate::aidl::*;
 use crate::ipc::{self, BinderResult, Interface, ParcelFileDescriptor, Strong};
 use crate::scheduler::Permit;
@@ -52,7 +53,7 @@ impl IExecution for ReusableExecution {
         duration: i64,
     ) -> BinderResult<FencedExecutionResult> {
         handle(&self.execution.prepared().core, "IExecution.executeFenced", || {
-            let times = fenced::Times::new(deadline, duration)?;
+            let times = Times::new(deadline, duration)?;
             self.execution.check_fenced()?;
             fenced::launch(self.execution.clone(), wait_for, times, Some(self.enter()?))
         })

@@ -7,9 +7,10 @@
 use super::busy::Busy;
 use super::call;
 use super::fence::{self, FenceState, Signal};
-use super::run::{timing, Execution, NO_TIMING};
+use super::run::{Execution, NO_TIMING};
 use super::status::ServiceError;
-use super::terms::{self, check_deadline};
+use super::terms::check_deadline;
+use super::times::Times;
 use crate::aidl::*;
 use crate::backend::{boottime_ns, BackendError, Control, Outcome, Submission, GRACE};
 use crate::buffer::Claims;
@@ -19,28 +20,6 @@ use crate::statistics::{Executions, Running};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-
-/// The times that bound a fenced execution, and when its call came.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Times {
-    deadline: Option<u64>,
-    /// Counted from when the last fence is signalled.
-    duration: Option<Duration>,
-    launched: Instant,
-}
-
-impl Times {
-    pub fn new(deadline: i64, duration: i64) -> Result<Self, ServiceError> {
-        let launched = Instant::now();
-        Ok(Times { deadline: terms::deadline(deadline)?, duration: terms::duration(duration)?, launched })
-    }
-
-    /// Until when it may take if its fences are signalled now, by its duration alone.
-    fn after_fences(&self) -> Option<u64> {
-        let duration = u64::try_from(self.duration?.as_nanos()).unwrap_or(u64::MAX);
-        Some(boottime_ns().saturating_add(duration))
-    }
-}
 
 /// A fenced execution, from its launch to its signal.
 struct Task {
@@ -120,7 +99,7 @@ fn run_within_the_call(execution: &Execution, times: Times) -> Result<FencedExec
     let (fenced, cancelled) = (Instant::now(), Arc::<Stop>::default());
     let deadline = [times.deadline, times.after_fences()].into_iter().flatten().min();
     let outcome = execution.run(&execution.control(deadline, cancelled.clone()), times.launched)?;
-    let (launched, fenced) = timings(execution, times, fenced, whole(&outcome)?);
+    let (launched, fenced) = times.told(execution.terms().measure, fenced, whole(&outcome)?);
     let state = State { result: Some((ErrorStatus::NONE, launched, fenced)), ..State::default() };
     let watcher = prepared.core.watcher.clone();
     let task = Arc::new(Task { times, cancelled, watcher, state: Mutex::new(state) });
@@ -133,15 +112,6 @@ fn whole(outcome: &Outcome) -> Result<Duration, ServiceError> {
     match outcome.outputs.iter().position(|output| !output.sufficient) {
         Some(i) => Err(ServiceError::Failed(format!("output {i} does not fit its memory"))),
         None => Ok(outcome.on_device),
-    }
-}
-
-/// The timings since the launch and since the last fence, if they are asked for.
-fn timings(execution: &Execution, times: Times, fenced: Instant, on_device: Duration) -> (Timing, Timing) {
-    if execution.terms().measure {
-        (timing(on_device, times.launched.elapsed()), timing(on_device, fenced.elapsed()))
-    } else {
-        (NO_TIMING, NO_TIMING)
     }
 }
 
@@ -331,7 +301,7 @@ impl Task {
                 claims.commit(&dims)?;
             }
             execution.prepared().used();
-            Ok(timings(&execution, self.times, fenced, on_device))
+            Ok(self.times.told(execution.terms().measure, fenced, on_device))
         });
         drop(execution);
         self.finish(result);

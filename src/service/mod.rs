@@ -5,7 +5,8 @@
 //!
 //! - `driver`: how a driver is made; `core`: what its objects share; `prepared`: a prepared model as the driver has it
 //! - `device`: IDevice; `announce`: what a compilation's callback is told; `buffer`: device memory, IBuffer
-//! - `prepared_model`: IPreparedModel; `execution`: IExecution; `burst`: IBurst; `fenced`: what runs behind a fence
+//! - `prepared_model`: IPreparedModel; `execution`: IExecution; `burst`: IBurst; `fenced`: what runs behind a fence,
+//!   `times`: when, and how long it took
 //! - `death`: watches on the death of a client's object
 //! - `diagnostics`: the extension of the device, and what `dumpsys` prints: what the driver tells of itself; `report`: the
 //!   telling; `profile`: what it tells of a prepared model, and what is recorded of that one's executions
@@ -38,5 +39,6 @@ mod report;
 mod run;
 mod status;
 mod terms;
+mod times;
 
 pub use driver::{Driver, DriverBuilder};

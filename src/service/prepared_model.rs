@@ -6,6 +6,7 @@ use super::prepared::{self, Prepared};
 use super::run::{Execution, Purpose};
 use super::status::ServiceError;
 use super::terms::{self, Terms};
+use super::times::Times;
 use super::{burst, execution, fenced, fmq_burst};
 use crate::aidl::*;
 use crate::ipc::{self, BinderResult, Interface, ParcelFileDescriptor, Strong};
@@ -51,7 +52,7 @@ impl PreparedModel {
         deadline: i64,
         duration: i64,
     ) -> Result<FencedExecutionResult, ServiceError> {
-        let (times, terms) = (fenced::Times::new(deadline, duration)?, terms?);
+        let (times, terms) = (Times::new(deadline, duration)?, terms?);
         let purpose = Purpose { terms, fenced: true, reused: false };
         let find = |_: usize, pool: &Pool| self.prepared.core.memory(pool, Span::Longer);
         let execution = Execution::new(&self.prepared, request, purpose, &find)?;
