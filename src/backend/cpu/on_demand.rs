@@ -5,7 +5,7 @@
 
 use crate::backend::Control;
 use crate::ops::{Interrupt, OpError};
-use crate::scheduler::Waiting;
+use crate::sync::thread::{self, Thread};
 use crate::sync::{Mutex, MutexGuard};
 use std::sync::{Arc, OnceLock, PoisonError};
 
@@ -13,26 +13,26 @@ use std::sync::{Arc, OnceLock, PoisonError};
 pub struct OnDemand<S, T> {
     made: OnceLock<T>,
     state: Mutex<State<S>>,
-    /// Who waits until nobody is making it.
-    waiting: Waiting,
 }
 
 struct State<S> {
     source: Option<Arc<S>>,
     /// Whether somebody is making it.
     busy: bool,
+    /// Who waits for that.
+    waiting: Vec<Thread>,
 }
 
 impl<S, T> OnDemand<S, T> {
     pub fn of(source: S) -> Self {
-        let state = State { source: Some(Arc::new(source)), busy: false };
-        OnDemand { made: OnceLock::new(), state: Mutex::new(state), waiting: Waiting::default() }
+        let state = State { source: Some(Arc::new(source)), busy: false, waiting: Vec::new() };
+        OnDemand { made: OnceLock::new(), state: Mutex::new(state) }
     }
 
     /// One that is there already.
     pub fn made(made: T) -> Self {
-        let state = State { source: None, busy: false };
-        OnDemand { made: made.into(), state: Mutex::new(state), waiting: Waiting::default() }
+        let state = State { source: None, busy: false, waiting: Vec::new() };
+        OnDemand { made: made.into(), state: Mutex::new(state) }
     }
 
     pub fn get(&self) -> Option<&T> {
@@ -63,13 +63,20 @@ impl<S, T> OnDemand<S, T> {
 
     /// Waits until nobody is making it, and marks that the calling thread is. What it is made of, unless it is made.
     fn begin(&self, control: &Control) -> Result<Option<Arc<S>>, OpError> {
-        self.waiting.until(control, || {
+        let this = thread::current();
+        let is_this = |thread: &Thread| thread.id() == this.id();
+        let begun = control.park_until(|| {
             let mut state = self.lock();
-            if std::mem::replace(&mut state.busy, true) {
-                return None;
+            if !state.busy {
+                state.busy = true;
+                return Some(state.source.clone());
             }
-            Some(state.source.clone())
-        })
+            if !state.waiting.iter().any(is_this) {
+                state.waiting.push(this.clone());
+            }
+            None
+        });
+        begun.inspect_err(|_| self.lock().waiting.retain(|thread| !is_this(thread)))
     }
 
     fn lock(&self) -> MutexGuard<'_, State<S>> {
@@ -82,8 +89,11 @@ struct Making<'l, S, T>(&'l OnDemand<S, T>);
 
 impl<S, T> Drop for Making<'_, S, T> {
     fn drop(&mut self) {
-        self.0.lock().busy = false;
-        self.0.waiting.look_again();
+        let mut state = self.0.lock();
+        state.busy = false;
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        waiting.iter().for_each(Thread::unpark);
     }
 }
 
@@ -154,6 +164,7 @@ mod tests {
             std::thread::sleep(WHILE + WHILE / 10);
             cancelled.cancelled.set();
             assert_eq!(waits.join().unwrap(), Err(OpError::Cancelled));
+            assert!(value.lock().waiting.is_empty(), "who has given up is remembered");
             end.send(()).unwrap();
         });
         assert_eq!(value.get(), Some(&0));

@@ -56,8 +56,6 @@ pub mod memory {
 }
 
 pub mod scheduler {
-    pub use crate::turns::waiting::Waiting;
-
     /// Nothing is recorded.
     #[derive(Clone)]
     pub struct Underway;

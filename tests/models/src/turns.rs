@@ -22,8 +22,6 @@ mod demand;
 pub mod stop;
 #[path = "../../../src/scheduler/turns.rs"]
 mod subject;
-#[path = "../../../src/scheduler/waiting.rs"]
-pub mod waiting;
 
 fn take(turns: &Arc<Turns>, client: u32, priority: Priority) -> Turn {
     turns.take(client, priority, &Control::default()).expect("nothing ends its wait")
