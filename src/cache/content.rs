@@ -1,6 +1,6 @@
 //! What is saved and loaded, how it is laid out in files, and the hashes that tell it from anything else.
 
-use super::{CacheError, Origin};
+use super::CacheError;
 use crate::memory::{checksum_share, Mapping, Weights};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
@@ -33,6 +33,32 @@ pub struct Loaded {
 
 /// SHA-256.
 pub type Hash = [u8; 32];
+
+/// How a data cache looks from outside: its length, and when it last changed. It tells of most changes, not of all: to a
+/// mapping, or within the same few milliseconds. More would not be worth its price, as data decide nothing but values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastChange {
+    pub len: u64,
+    pub changed: (i64, i64),
+}
+
+/// Where data were saved: the model caches that they belong to, of which each save has a hash of its own, and how the data
+/// caches were left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    pub hash: Hash,
+    pub(super) data: Vec<LastChange>,
+}
+
+impl Origin {
+    /// How the data caches were left, in bytes that are the same for no other way.
+    pub(super) fn data_to_bytes(&self) -> Vec<u8> {
+        let number = |LastChange { len, changed: (seconds, fraction) }: &LastChange| {
+            [len.to_le_bytes(), seconds.to_le_bytes(), fraction.to_le_bytes()].concat()
+        };
+        self.data.iter().flat_map(number).collect()
+    }
+}
 
 /// Bytes of the salt that the first model cache begins with.
 pub const SALT: usize = 16;

@@ -4,7 +4,7 @@
 //! client. No thread of a driver reads a file that another writes. The hash of the model and the checksum of the
 //! data show whether others write meanwhile.
 
-use super::content::{data_len, for_each_part, Content, DataFacts, Hash, Parts};
+use super::content::{data_len, for_each_part, Content, DataFacts, LastChange, Parts};
 use super::mapped::Mapped;
 use super::{CacheError, FileId};
 use crate::memory::{check_blocking, guarded_len, stamp_start, Mapping, MemoryError};
@@ -21,32 +21,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Bytes at the end of a data cache that tell which model cache it was written with.
 const STAMP: usize = 8;
-
-/// How a data cache looks from outside: its length, and when it last changed. It tells of most changes, not of all: to a
-/// mapping, or within the same few milliseconds. More would not be worth its price, as data decide nothing but values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LastChange {
-    len: u64,
-    changed: (i64, i64),
-}
-
-/// Where data were saved: the model caches that they belong to, of which each save has a hash of its own, and how the data
-/// caches were left.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Origin {
-    pub hash: Hash,
-    pub(super) data: Vec<LastChange>,
-}
-
-impl Origin {
-    /// How the data caches were left, in bytes that are the same for no other way.
-    pub(super) fn data_to_bytes(&self) -> Vec<u8> {
-        let number = |LastChange { len, changed: (seconds, fraction) }: &LastChange| {
-            [len.to_le_bytes(), seconds.to_le_bytes(), fraction.to_le_bytes()].concat()
-        };
-        self.data.iter().flat_map(number).collect()
-    }
-}
 
 /// Duplicates of a client's cache files, checked; at least one is for a model.
 #[derive(Debug)]

@@ -47,17 +47,19 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use content::{Content, Hash, Loaded, Parts};
+pub use content::{Content, Hash, Loaded, Origin, Parts};
 pub use entry::{Entry, FileId, Key, Record, Token};
 pub use error::CacheError;
-pub use files::{CacheFiles, Origin};
+pub use files::CacheFiles;
 pub use offline::{Offline, Recorded};
 pub use registry::Registry;
 pub use store::Store;
 pub use table::Limits;
 
-use content::{data_facts, facts_of_head, hash, hash_data, head, head_len, identify, salt, same, SALT};
-use files::{FilesInUse, LastChange, Lock};
+use content::{
+    data_facts, facts_of_head, hash, hash_data, head, head_len, identify, salt, same, LastChange, SALT,
+};
+use files::{FilesInUse, Lock};
 use std::path::Path;
 
 /// Largest model caches that are written, all together: nothing that steers is that large, and it is read whole.
