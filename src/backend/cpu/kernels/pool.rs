@@ -13,10 +13,8 @@ use crate::tensor::requant::Activation;
 use crate::tensor::{OperandType::*, TensorInfo};
 use std::marker::PhantomData;
 
-/// Channels that are folded side by side: a vector of bytes.
+/// Elements that are folded side by side: a vector of bytes. Where a pixel has fewer channels, those of several windows.
 const BLOCK: usize = 64;
-/// Where there are fewer left, as many of these as there are.
-const PARTS: [usize; 3] = [16, 8, 4];
 /// Cells of a window that take well under a millisecond.
 const MAX_CELLS: usize = 1 << 15;
 
@@ -186,18 +184,18 @@ where
         let (mut done, len) = (0, self.out.len());
         while done < len {
             let (pixel, first) = ((self.first + done) / channels, (self.first + done) % channels);
-            let window = self.window(pixel);
             let end = (done + channels - first).min(len);
+            let most = if first == 0 { BLOCK.min(len - done) / channels } else { 0 };
+            let (window, count) = self.windows(pixel, most.max(1));
+            if count > 1 {
+                self.block(window, 0, channels, count, done);
+                done += count * channels;
+                continue;
+            }
             let mut c = first;
             while done < end {
-                // Lengths known to the compiler make loops of vectors.
-                let width = match end - done {
-                    BLOCK.. => self.block(window, c, BLOCK, done),
-                    rest if rest >= PARTS[0] => self.block(window, c, PARTS[0], done),
-                    rest if rest >= PARTS[1] => self.block(window, c, PARTS[1], done),
-                    rest if rest >= PARTS[2] => self.block(window, c, PARTS[2], done),
-                    rest => self.block(window, c, rest, done),
-                };
+                let width = BLOCK.min(end - done);
+                self.block(window, c, width, 1, done);
                 (c, done) = (c + width, done + width);
             }
         }
@@ -223,71 +221,75 @@ where
     Fold: Fn(A, T) -> A,
     Finish: Fn(A, usize) -> T,
 {
+    /// The window of an output pixel, and how many, at most `most`, from there on in its row have the same taps.
     #[inline(always)]
-    fn window(&self, pixel: usize) -> Cells {
+    fn windows(&self, pixel: usize, most: usize) -> (Cells, usize) {
         let (height, width) = (&self.pool.geometry.height, &self.pool.geometry.width);
         let channels = self.pool.geometry.input.channels;
         let (row, x) = (pixel / width.output, pixel % width.output);
         let (image, y) = (row / height.output, row % height.output);
         let (rows, columns) = (height.taps(y), width.taps(x));
-        let line = match rows.is_empty() {
-            true => 0,
-            false => image * height.input + height.cell(y, rows.start),
-        };
-        let column = if columns.is_empty() { 0 } else { width.cell(x, columns.start) };
-        Cells {
+        let line = image * height.input + height.cell(y, rows.start);
+        let column = width.cell(x, columns.start);
+        let mut count = most.min(width.output - x);
+        while count > 1 && width.taps(x + count - 1) != columns {
+            count -= 1;
+        }
+        let cells = Cells {
             first: (line * width.input + column) * channels,
             rows: rows.len(),
             columns: columns.len(),
             below: height.dilation * width.input * channels,
             next: width.dilation * channels,
-        }
+        };
+        (cells, count)
     }
 
-    /// Computes `width` channels, at most a block, from channel `c` on. Gives how many.
+    /// Computes `width` channels from channel `c` on of `count` windows side by side, a block at most together: of several
+    /// windows, all channels.
     #[inline(always)]
-    fn block(&mut self, window: Cells, c: usize, width: usize, at: usize) -> usize {
-        let Pool { start, finish, .. } = self.pool;
-        let mut folded = [*start; BLOCK];
-        let folded = &mut folded[..width];
+    fn block(&mut self, window: Cells, c: usize, width: usize, count: usize, at: usize) {
+        let Pool { start, fold, finish, geometry, .. } = self.pool;
         let Cells { first, rows, columns, below, next } = window;
-        for row in 0..if columns == 0 { 0 } else { rows } {
-            let line = self.input.pointer(first + row * below + c, (columns - 1) * next + width);
-            // Several at once: what was folded goes through memory in between.
-            let mut column = 0;
-            while column < columns {
-                // SAFETY: so many cells of this row are left, and it was asked for.
-                column += unsafe {
-                    let from = line.add(column * next);
-                    match columns - column {
-                        1 => self.fold::<1>(folded, from, next),
-                        2 => self.fold::<2>(folded, from, next),
-                        _ => self.fold::<3>(folded, from, next),
+        let apart = geometry.width.stride * geometry.input.channels;
+        let reach = (columns - 1) * next + (count - 1) * apart + width;
+        let (mut folded, mut side_by_side) = ([*start; BLOCK], [T::zeroed(); BLOCK]);
+        for row in 0..rows {
+            let line = self.input.pointer(first + row * below + c, reach);
+            for column in 0..columns {
+                // SAFETY: so many cells of this row lie under the windows, and all up to the last were asked for.
+                let cell = unsafe { line.add(column * next) };
+                let mut cells = cell;
+                if width < BLOCK {
+                    cells = side_by_side.as_ptr();
+                    for i in 0..count {
+                        // SAFETY: as above; together they are no more than a block.
+                        unsafe {
+                            let to = side_by_side.as_mut_ptr().add(i * width);
+                            libc::memcpy(to.cast(), cell.add(i * apart).cast(), width * size_of::<T>());
+                        }
                     }
-                };
+                }
+                // Of a length known to the compiler, which makes a loop of vectors of it: of a few elements it would not.
+                for (i, folded) in folded.iter_mut().enumerate() {
+                    // SAFETY: a block of elements is there.
+                    *folded = fold(*folded, unsafe { cells.add(i).read_unaligned() });
+                }
             }
         }
-        let to = self.out.pointer(at, width);
-        for (i, &folded) in folded.iter().enumerate() {
-            // SAFETY: as many elements were asked for.
-            unsafe { to.add(i).write_unaligned(finish(folded, rows * columns)) };
-        }
-        width
-    }
-
-    /// Folds `N` cells, from the one at `from` on, each `next` elements after the one before. Gives how many.
-    ///
-    /// # Safety
-    ///
-    /// As many cells may be read, of as many channels each as there are in `folded`.
-    #[inline(always)]
-    unsafe fn fold<const N: usize>(&self, folded: &mut [A], from: *const T, next: usize) -> usize {
-        for (i, folded) in folded.iter_mut().enumerate() {
-            for cell in 0..N {
-                // SAFETY: by this function's contract.
-                *folded = (self.pool.fold)(*folded, unsafe { from.add(cell * next + i).read_unaligned() });
+        let (len, cells) = (count * width, rows * columns);
+        let to = self.out.pointer(at, len);
+        if len == BLOCK {
+            for (i, &folded) in folded.iter().enumerate() {
+                // SAFETY: as many elements were asked for.
+                unsafe { to.add(i).write_unaligned(finish(folded, cells)) };
             }
+            return;
         }
-        N
+        for (element, &folded) in side_by_side.iter_mut().zip(&folded) {
+            *element = finish(folded, cells);
+        }
+        // SAFETY: as above.
+        unsafe { libc::memcpy(to.cast(), side_by_side.as_ptr().cast(), len * size_of::<T>()) };
     }
 }
