@@ -4,11 +4,12 @@ use super::find_chains;
 use super::frame::{check_size, MAX_RUN_BYTES};
 use super::graph::{Graph, Node};
 use super::kernels;
+use super::merge;
 use super::packing::{Call, Known, Packer};
 use super::passes;
 use super::plan::plan;
 use super::pool::Team;
-use super::routine::{is_data, Place, Routine, Step, Value};
+use super::routine::{is_data, uses, Place, Routine, Step, Value};
 use super::signs;
 use crate::backend::{BackendError, Control};
 use crate::model::Subgraph;
@@ -37,8 +38,15 @@ pub fn compile_for(
     let steps = steps(&graph, team, control)?;
     let planned = |v: usize| graph.values[v].resolved.as_ref().filter(|_| graph.values[v].constant.is_none());
     let chains = find_chains::find(&steps, &graph.outputs, find_chains::LARGE, planned);
+    let known = |v: usize| match &graph.values[v] {
+        value if value.constant.is_some() => Some(merge::Known::Constant(&value.declared, value.bytes()?)),
+        value => value.resolved.as_ref().map(merge::Known::Planned),
+    };
+    let merged = merge::find(&steps, &uses(&steps, &graph.outputs), known);
+    let chained = chains.iter().map(|chain| &chain.steps);
+    let together: Vec<_> = chained.chain(merged.iter().map(|merged| &merged.steps)).cloned().collect();
     let plan =
-        plan(&graph, &chains).ok_or(BackendError::TooLarge { size: u64::MAX, limit: MAX_RUN_BYTES })?;
+        plan(&graph, &together).ok_or(BackendError::TooLarge { size: u64::MAX, limit: MAX_RUN_BYTES })?;
     check_size(plan.size as u64, MAX_RUN_BYTES)?;
     let needed = needed_constants(&graph, &steps);
     let values = graph.values.into_iter().zip(plan.parts).zip(needed).map(|((value, part), needed)| {
@@ -61,6 +69,7 @@ pub fn compile_for(
         outputs: graph.outputs,
         arena: plan.size,
         chains,
+        merged,
     })
 }
 

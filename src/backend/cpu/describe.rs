@@ -2,6 +2,7 @@
 
 use super::arguments::Candidates;
 use super::chain::Chain;
+use super::merge::Merged;
 use super::plan::is_view;
 use super::routine::{Place, Routine, Step};
 use super::run::is_in_place;
@@ -46,18 +47,34 @@ fn subgraph(routine: &Routine) -> SubgraphDescription {
     }
 }
 
-/// Shows people a chain as one step.
+/// Shows people steps that go together as one.
 fn describe_steps(routine: &Routine) -> Vec<StepDescription> {
     let (mut chains, mut next, mut described) = (routine.chains.iter().peekable(), 0, Vec::new());
+    let mut merges = routine.merged.iter().peekable();
     while let Some(step) = routine.steps.get(next) {
         let chain = chains.next_if(|chain| chain.steps.start == next);
-        described.push(match chain {
-            Some(chain) => describe_chain(routine, chain),
-            None => describe_step(routine, step),
-        });
-        next = chain.map_or(next + 1, |chain| chain.steps.end);
+        let merged = merges.next_if(|merged| merged.steps.start == next);
+        let (description, end) = match (chain, merged) {
+            (Some(chain), _) => (describe_chain(routine, chain), chain.steps.end),
+            (_, Some(merged)) => (describe_merged(routine, merged), merged.steps.end),
+            _ => (describe_step(routine, step), next + 1),
+        };
+        described.push(description);
+        next = end;
     }
     described
+}
+
+fn describe_merged(routine: &Routine, merged: &Merged) -> StepDescription {
+    let steps = &routine.steps[merged.steps.clone()];
+    let to = steps.last().and_then(|step| step.outputs.first().copied());
+    let bytes = |v: usize| Some(routine.values[v].info().byte_size()? as u64);
+    StepDescription {
+        operations: steps.iter().map(|step| step.index).collect(),
+        multiply_adds: None,
+        bytes: to.and_then(|to| Some(bytes(merged.operand)? + bytes(to)?)),
+        kernel: KernelName::Fast(format!("merged: {}", merged.kernel.name())),
+    }
 }
 
 fn describe_chain(routine: &Routine, chain: &Chain) -> StepDescription {

@@ -4,7 +4,7 @@
 
 use super::chain::Chain;
 use super::kernels::{ByRows, Image};
-use super::routine::{Place, Routine, Step};
+use super::routine::{uses, Place, Routine, Step};
 use crate::tensor::TensorInfo;
 use std::ops::Range;
 
@@ -52,15 +52,6 @@ pub fn find<'r>(
         start = end;
     }
     chains
-}
-
-/// By value: how often it is read, as an output of the routine, too.
-fn uses(steps: &[Step], outputs: &[usize]) -> Vec<usize> {
-    let all =
-        || steps.iter().flat_map(|step| step.inputs.iter().flatten().chain(&step.outputs)).chain(outputs);
-    let mut uses = vec![0; all().max().map_or(0, |most| most + 1)];
-    steps.iter().flat_map(|step| step.inputs.iter().flatten()).chain(outputs).for_each(|&v| uses[v] += 1);
-    uses
 }
 
 struct Search<'s, P> {

@@ -196,7 +196,15 @@ mod tests {
         let declared = TensorInfo::new(OperandType::TENSOR_QUANT8_SYMM, &[]);
         let value = || Value { declared: declared.clone(), place: Place::Dynamic };
         let values = (0..count).map(|_| value()).collect();
-        Routine { values, steps: vec![], inputs: vec![], outputs: vec![], arena, chains: vec![] }
+        Routine {
+            values,
+            steps: vec![],
+            inputs: vec![],
+            outputs: vec![],
+            arena,
+            chains: vec![],
+            merged: vec![],
+        }
     }
 
     #[test]

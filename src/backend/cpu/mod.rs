@@ -14,6 +14,9 @@ mod frame;
 mod graph;
 pub mod kernels;
 mod measured;
+mod merge;
+#[cfg(test)]
+mod merge_tests;
 mod on_demand;
 mod packing;
 mod passes;

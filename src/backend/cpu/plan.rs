@@ -1,7 +1,6 @@
 //! The memory plan: one place in the arena for each value whose size is known, shared by values that never live at the
 //! same time, and by those that are the same bytes in other dimensions.
 
-use super::chain::Chain;
 use super::graph::{Graph, Node};
 use crate::ops::OperationType;
 use std::collections::BTreeMap;
@@ -18,13 +17,13 @@ pub struct Plan {
     pub size: usize,
 }
 
-/// Plans the arena for one run of `graph`, whose nodes are `chains`' steps. `None` if it would not fit the address space.
-pub fn plan(graph: &Graph, chains: &[Chain]) -> Option<Plan> {
+/// Plans the arena for one run of `graph`, of whose nodes those in each range of `together` are done at once. `None` if it would not fit the address space.
+pub fn plan(graph: &Graph, together: &[Range<usize>]) -> Option<Plan> {
     let owners = owners(graph);
     let mut last_use = vec![0usize; graph.values.len()];
-    // What a chain reads and makes lives until all of it is done.
+    // What steps that are done together read and make lives until all of them are done.
     let mut ends_with: Vec<usize> = (0..graph.nodes.len()).collect();
-    chains.iter().for_each(|chain| ends_with[chain.steps.clone()].fill(chain.steps.end - 1));
+    together.iter().for_each(|steps| ends_with[steps.clone()].fill(steps.end - 1));
     for (step, node) in ends_with.into_iter().zip(&graph.nodes) {
         // An output that nobody reads lives while it is written.
         node.inputs.iter().flatten().chain(&node.outputs).for_each(|&v| last_use[owners[v]] = step);

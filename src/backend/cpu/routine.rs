@@ -3,6 +3,7 @@
 
 use super::chain::Chain;
 use super::kernels::Kernel;
+use super::merge::Merged;
 use crate::memory::AlignedBuf;
 use crate::ops::Operation;
 use crate::tensor::TensorInfo;
@@ -19,6 +20,8 @@ pub struct Routine {
     pub arena: usize,
     /// Steps that go together, in order.
     pub chains: Vec<Chain>,
+    /// Steps that one kernel does, in order; none of them is of a chain.
+    pub merged: Vec<Merged>,
 }
 
 pub struct Value {
@@ -57,6 +60,15 @@ impl Step {
     pub fn name(&self) -> String {
         format!("operation {} ({})", self.index, self.operation.ty)
     }
+}
+
+/// By value: how often it is read, as an output of the routine, too.
+pub fn uses(steps: &[Step], outputs: &[usize]) -> Vec<usize> {
+    let all =
+        || steps.iter().flat_map(|step| step.inputs.iter().flatten().chain(&step.outputs)).chain(outputs);
+    let mut uses = vec![0; all().max().map_or(0, |most| most + 1)];
+    steps.iter().flat_map(|step| step.inputs.iter().flatten()).chain(outputs).for_each(|&v| uses[v] += 1);
+    uses
 }
 
 impl Value {

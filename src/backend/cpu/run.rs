@@ -7,6 +7,7 @@ use super::arguments::{Arguments, Candidates, Held};
 use super::chain::Chain;
 use super::frame::{broken_plan, Frame, Tensor};
 use super::kernels::{Kernel, Rowwise, Work};
+use super::merge::Merged;
 use super::plan::is_view;
 use super::pool::{Team, ThreadPool};
 use super::routine::{Place, Routine, Step};
@@ -53,19 +54,25 @@ impl Machine<'_> {
     ) -> Result<(), BackendError> {
         let routine = &self.routines[index];
         let (mut chains, mut next) = (routine.chains.iter().peekable(), 0);
+        let mut merges = routine.merged.iter().peekable();
         while let Some(step) = routine.steps.get(next) {
             self.control.yield_point()?;
             let underway = self.control.recorder.as_ref().map(|recorder| begin(recorder, index, step));
             let team = self.pool.team(self.control.threads().min(self.threads)).on(underway.as_ref());
             let chain = chains.next_if(|chain| chain.steps.start == next).filter(|_| !frame.unplanned);
             let bands = chain.and_then(|chain| Some((chain, chain.bands(team.threads())?)));
-            let done = match (step.operation.ty, bands) {
-                (_, Some((chain, bands))) => {
+            let merged = merges.next_if(|merged| merged.steps.start == next).filter(|_| !frame.unplanned);
+            let done = match (step.operation.ty, bands, merged) {
+                (_, Some((chain, bands)), _) => {
                     next = chain.steps.end - 1;
                     self.run_chain(routine, chain, bands, frame, arguments, team)
                 }
-                (OperationType::IF, _) => self.run_if(routine, step, frame),
-                (OperationType::WHILE, _) => self.run_while(routine, step, frame),
+                (_, _, Some(merged)) => {
+                    next = merged.steps.end - 1;
+                    self.run_merged(routine, merged, frame, arguments, team)
+                }
+                (OperationType::IF, ..) => self.run_if(routine, step, frame),
+                (OperationType::WHILE, ..) => self.run_while(routine, step, frame),
                 _ => self.run_step(routine, step, frame, arguments, team),
             };
             done.map_err(|e| e.at(step.name()))?;
@@ -104,6 +111,27 @@ impl Machine<'_> {
         let work = Work { team, interrupt: self.control };
         let rowwise = Rowwise { kernels: &kernels, images: &chain.images, block: chain.block, bands };
         Ok(rowwise.run(input, &between, out, work)?)
+    }
+
+    /// Runs the one kernel of steps that are merged.
+    fn run_merged(
+        &self,
+        routine: &Routine,
+        merged: &Merged,
+        frame: &mut Frame,
+        arguments: Option<&Arguments>,
+        team: Team,
+    ) -> Result<(), BackendError> {
+        let (from, to) = (merged.operand, routine.steps[merged.steps.end - 1].outputs[0]);
+        let part = |v: usize| frame.part(routine, v).map(|(_, part)| part.clone()).ok_or_else(broken_plan);
+        let (reads, writes) = ([part(from)?], [part(to)?]);
+        let (parts, mut targets) = frame.arena.lend(&reads, &writes).ok_or_else(broken_plan)?;
+        let input =
+            arguments.and_then(|arguments| arguments.view(from)).unwrap_or_else(|| View::of(parts[0]));
+        let ours = Target::of(targets[0]);
+        let out = arguments.and_then(|arguments| arguments.target(to, ours.len())).unwrap_or(ours);
+        let work = Work { team, interrupt: self.control };
+        Ok(merged.kernel.run(&[Some(input)], &mut [out], work)?)
     }
 
     fn run_step(

@@ -6,6 +6,7 @@ use super::format::{made_for, place, OMITTED};
 use crate::backend::cpu::find_chains::with_chains;
 use crate::backend::cpu::graph::check_dims;
 use crate::backend::cpu::kernels::{self, Source};
+use crate::backend::cpu::merge::with_merged;
 use crate::backend::cpu::routine::{is_data, Place, Routine, Step, Value};
 use crate::memory::{AlignedBuf, ClientSlice, Mapping, Weights, WEIGHTS_ALIGNMENT};
 use crate::ops::{Args, NeverInterrupted, OperationType};
@@ -50,7 +51,8 @@ fn routine(reader: &mut Reader, data: &mut Data) -> Result<Routine, Malformed> {
     let arena = reader.size()?;
     check::arena(&values, arena)?;
     let steps = reader.list(|reader| step(reader, &values, data))?;
-    Ok(with_chains(Routine { values, steps, inputs, outputs, arena, chains: vec![] }))
+    let (chains, merged) = (vec![], vec![]);
+    Ok(with_merged(with_chains(Routine { values, steps, inputs, outputs, arena, chains, merged })))
 }
 
 fn info(reader: &mut Reader) -> Result<TensorInfo, Malformed> {

@@ -44,6 +44,7 @@ mod work;
 #[cfg(test)]
 mod work_tests;
 
+pub use elementwise::{is_elementwise, merge, Input, MergedCall};
 pub use kernel::{ByRows, Kernel};
 pub use peaks::peaks;
 pub use rows::{Image, Rowwise};
@@ -103,7 +104,7 @@ pub fn preferred_bytes() -> Option<OperandType> {
 
 /// Counts the changes to which calls have kernels, and to their results: what an earlier generation compiled is not to
 /// be mixed with this one.
-const GENERATION: u32 = 8;
+const GENERATION: u32 = 9;
 
 /// The instruction set that kernels are chosen for, and their generation.
 pub fn instruction_set() -> String {

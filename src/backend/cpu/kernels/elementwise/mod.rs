@@ -7,6 +7,7 @@ mod broadcast;
 pub(super) mod half;
 mod loops;
 pub(super) mod math;
+mod merged;
 mod quantised;
 mod quick;
 mod round;
@@ -18,6 +19,7 @@ mod unary;
 use super::{Kernel, Source};
 use crate::ops::{Args, Operation};
 pub(super) use loops::Element;
+pub use merged::{is_elementwise, merge, Call as MergedCall, Input};
 pub(super) use round::round;
 pub(super) use unary::quantiser;
 

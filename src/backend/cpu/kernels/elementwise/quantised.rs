@@ -1,7 +1,7 @@
 //! Two 8-bit inputs that broadcast. The bytes are those of the plain evaluation: gemmlowp's roundings, in vectors.
 
 use super::loops::zip;
-use super::quick::Quick;
+use super::quick::{Quick, Reading, HALF_UNIT, ROUNDED};
 use super::round::Scale;
 use super::Kernel;
 use crate::ops::{Arg, Args};
@@ -18,31 +18,59 @@ pub fn flip(ty: OperandType) -> u8 {
     }
 }
 
-/// Bytes of a tensor as numbers, less its zero point: at most 255 in size.
+/// Bytes of an input as numbers, less its zero point: at most 255 in size.
 #[derive(Clone, Copy)]
-struct Centred {
-    flip: u8,
+struct Centred<const SIGNED: bool> {
     zero: i32,
 }
 
-impl Centred {
+impl<const SIGNED: bool> Centred<SIGNED> {
     /// `None` where the zero point is not of the type.
     fn new(info: &TensorInfo) -> Option<Self> {
-        let flip = flip(info.ty);
-        let zero = info.zero_point.checked_add(flip.into()).filter(|zero| (0..256).contains(zero))?;
-        Some(Centred { flip, zero })
+        Bytes::new(info).map(|_| Centred { zero: info.zero_point })
+    }
+
+    #[inline(always)]
+    fn number(byte: u8) -> i32 {
+        if SIGNED {
+            i32::from(byte as i8)
+        } else {
+            i32::from(byte)
+        }
     }
 
     #[inline(always)]
     fn of(self, byte: u8) -> i32 {
-        i32::from(byte ^ self.flip) - self.zero
+        Self::number(byte) - self.zero
+    }
+}
+
+/// How numbers become an output's bytes.
+#[derive(Clone, Copy)]
+struct Bytes {
+    flip: u8,
+    /// The zero point as the number of an unsigned byte.
+    zero: i32,
+}
+
+impl Bytes {
+    /// `None` where the zero point is not of the type.
+    fn new(info: &TensorInfo) -> Option<Self> {
+        let flip = flip(info.ty);
+        let zero = info.zero_point.checked_add(flip.into()).filter(|zero| (0..256).contains(zero))?;
+        Some(Bytes { flip, zero })
     }
 
-    /// The byte for a number that is not yet within `range`, which is relative to the zero point too.
+    /// The byte for a number that is not yet within `range`, both relative to the zero point.
     #[inline(always)]
     fn byte(self, number: i32, (lo, hi): (i32, i32)) -> u8 {
         // Not clamp(), which panics where a senseless scale turns the bounds round.
         (number.max(lo).min(hi) + self.zero) as u8 ^ self.flip
+    }
+
+    /// How results that are off by at most `unsure` are read from floats.
+    fn reading(self, (lo, hi): (i32, i32), unsure: f64) -> Option<Reading> {
+        Reading::new(unsure, (lo + self.zero, hi + self.zero), self.flip)
     }
 }
 
@@ -52,30 +80,30 @@ fn range(out: &TensorInfo, activation: Activation) -> (i32, i32) {
     (lo - out.zero_point, hi - out.zero_point)
 }
 
-/// A kernel that takes `real`, which is `exact` not yet rounded, within `unsure` of that, where that is worth it.
-fn either(
-    args: &Args,
-    to: Centred,
-    (lo, hi): (i32, i32),
-    real: impl Fn(u8, u8) -> f32 + Send + Sync + 'static,
-    unsure: f32,
-    exact: impl Fn(u8, u8) -> u8 + Send + Sync + 'static,
-) -> Option<Box<dyn Kernel>> {
-    /// One pair of a hundred is in doubt then.
-    const MOST: f32 = 1.0 / 200.0;
-    let (lo, hi) = ((lo + to.zero) as f32, (hi + to.zero) as f32);
-    if unsure < MOST && lo <= hi {
-        let real = move |a, b| real(a, b).max(lo).min(hi);
-        zip(args, 120, Quick { real, unsure, flip: to.flip, exact })
-    } else {
-        zip(args, 500, exact)
-    }
+/// Calls a function for which of the first two inputs are signed. They may differ: between operations the compiler chooses.
+macro_rules! by_signs {
+    ($args:expr, $function:ident($($arg:expr),*)) => {
+        match [$args.get(0).ok()?, $args.get(1).ok()?].map(|arg| flip(arg.ty()) != 0) {
+            [false, false] => $function::<false, false>($($arg),*),
+            [false, true] => $function::<false, true>($($arg),*),
+            [true, false] => $function::<true, false>($($arg),*),
+            [true, true] => $function::<true, true>($($arg),*),
+        }
+    };
 }
+
+/// What a pair takes, in picoseconds: by floats, and exactly.
+const QUICKLY: usize = 90;
+const EXACTLY: usize = 500;
 
 const LEFT_SHIFT: u32 = 20;
 
 /// `a + sign * b`.
 pub fn sum(args: &Args, sign: i32) -> Option<Box<dyn Kernel>> {
+    by_signs!(args, sum_of(args, sign))
+}
+
+fn sum_of<const A: bool, const B: bool>(args: &Args, sign: i32) -> Option<Box<dyn Kernel>> {
     let (a, b, out) = (args.get(0).ok()?, args.get(1).ok()?, args.output(0).ok()?);
     let twice_larger = 2.0 * f64::from(a.scale().max(b.scale()));
     let part =
@@ -83,59 +111,87 @@ pub fn sum(args: &Args, sign: i32) -> Option<Box<dyn Kernel>> {
     let (scale_a, scale_b) = (part(&a)?, part(&b)?);
     let to_out = Multiplier::new(twice_larger / (f64::from(1 << LEFT_SHIFT) * f64::from(out.scale)));
     let to_out = Scale::new(to_out, 256 << LEFT_SHIFT)?;
-    let (range, centred) = (range(out, args.activation(2).ok()?), Centred::new(out)?);
-    let (of_a, of_b) = (Centred::new(a.info)?, Centred::new(b.info)?);
+    let (range, bytes) = (range(out, args.activation(2).ok()?), Bytes::new(out)?);
+    let (of_a, of_b) = (Centred::<A>::new(a.info)?, Centred::<B>::new(b.info)?);
     let exact = move |a: u8, b: u8| {
         let x = scale_a.apply(of_a.of(a) << LEFT_SHIFT);
         let y = scale_b.apply(of_b.of(b) << LEFT_SHIFT);
-        centred.byte(to_out.apply(x + sign * y), range)
+        bytes.byte(to_out.apply(x + sign * y), range)
     };
-    let (by_a, by_b) = (a.scale() / out.scale, sign as f32 * (b.scale() / out.scale));
-    let start = centred.zero as f32 - of_a.zero as f32 * by_a - of_b.zero as f32 * by_b;
-    // Each product and sum and the three numbers are rounded once each. The roundings of the exact way are smaller: under
-    // three units of `2^-19` of the larger input's scale.
-    let unsure = f32::EPSILON
-        * (2.0 * 255.0 * (by_a.abs() + by_b.abs())
-            + 2.0 * start.abs()
-            + 512.0
-            + 16.0 * by_a.abs().max(by_b.abs()));
-    let (flip_a, flip_b) = (of_a.flip, of_b.flip);
-    let real = move |a: u8, b: u8| f32::from(a ^ flip_a) * by_a + (f32::from(b ^ flip_b) * by_b + start);
-    either(args, centred, range, real, unsure, exact)
+    let by = [a.scale(), b.scale()].map(|scale| f64::from(scale) / f64::from(out.scale));
+    let by = [by[0], f64::from(sign) * by[1]];
+    let start = f64::from(bytes.zero) - f64::from(of_a.zero) * by[0] - f64::from(of_b.zero) * by[1];
+    // The factors, the products, the start, its sum with one product and the result are rounded once each. The roundings of
+    // the exact way are smaller: under three units of `2^-19` of the larger input's scale.
+    let (size, start_size) = (255.0 * (by[0].abs() + by[1].abs()), start.abs() + 512.0);
+    let exactness = 32.0 * by[0].abs().max(by[1].abs());
+    let unsure = HALF_UNIT * (2.0 * size + start_size + (start_size + size) + exactness) + ROUNDED;
+    let Some(reading) = bytes.reading(range, unsure) else { return zip(args, EXACTLY, exact) };
+    let (by, start) = (by.map(|by| by as f32), (start + reading.start()) as f32);
+    let real = move |a: u8, b: u8| {
+        let (a, b) = (Centred::<A>::number(a) as f32, Centred::<B>::number(b) as f32);
+        a * by[0] + (b * by[1] + start)
+    };
+    zip(args, QUICKLY, Quick { real, reading, exact })
 }
 
 /// `a * b`.
 pub fn product(args: &Args) -> Option<Box<dyn Kernel>> {
+    by_signs!(args, product_of(args))
+}
+
+/// How far a product of a number and a factor may be from what is rounded, where it is within 512, in which the factor, the
+/// product, its sum with a nudge, and the result are rounded once each.
+const UNSURE: f64 = 3.0 * ROUNDED + ROUNDED;
+
+fn product_of<const A: bool, const B: bool>(args: &Args) -> Option<Box<dyn Kernel>> {
     let (a, b, out) = (args.get(0).ok()?, args.get(1).ok()?, args.output(0).ok()?);
-    let real = f64::from(a.scale() * b.scale()) / f64::from(out.scale);
-    let to_out = Scale::new(Multiplier::new(real), 255 * 255)?;
-    let (range, centred) = (range(out, args.activation(2).ok()?), Centred::new(out)?);
-    let (of_a, of_b) = (Centred::new(a.info)?, Centred::new(b.info)?);
-    let exact = move |a: u8, b: u8| centred.byte(to_out.apply(of_a.of(a) * of_b.of(b)), range);
-    let (by, nudge) = (real as f32, to_out.nudge());
-    // The scale, the product and the sum are rounded once each, and beyond 512 nothing matters.
-    let unsure = 512.0 * 2.0 * f32::EPSILON;
-    let zero = centred.zero as f32;
-    let real = move |a: u8, b: u8| {
-        let product = (of_a.of(a) * of_b.of(b)) as f32 * by;
-        product + nudge.copysign(product) + zero
-    };
-    either(args, centred, range, real, unsure, exact)
+    let by = f64::from(a.scale() * b.scale()) / f64::from(out.scale);
+    let to_out = Scale::new(Multiplier::new(by), 255 * 255)?;
+    let (range, bytes) = (range(out, args.activation(2).ok()?), Bytes::new(out)?);
+    let (of_a, of_b) = (Centred::<A>::new(a.info)?, Centred::<B>::new(b.info)?);
+    let exact = move |a: u8, b: u8| bytes.byte(to_out.apply(of_a.of(a) * of_b.of(b)), range);
+    let Some(reading) = bytes.reading(range, UNSURE) else { return zip(args, EXACTLY, exact) };
+    let start = (f64::from(bytes.zero) + reading.start()) as f32;
+    let (by, nudge) = (by as f32, to_out.nudge());
+    let real = move |a: u8, b: u8| nudged((of_a.of(a) * of_b.of(b)) as f32 * by, nudge) + start;
+    zip(args, QUICKLY, Quick { real, reading, exact })
+}
+
+/// `x` further away from 0.
+#[inline(always)]
+fn nudged(x: f32, nudge: f32) -> f32 {
+    x + nudge.copysign(x)
 }
 
 /// Positive elements of `a` as they are, others times `b`, each side with its own scale.
 pub fn prelu(args: &Args) -> Option<Box<dyn Kernel>> {
+    by_signs!(args, prelu_of(args))
+}
+
+fn prelu_of<const A: bool, const B: bool>(args: &Args) -> Option<Box<dyn Kernel>> {
     let (input, alpha, out) = (args.get(0).ok()?, args.get(1).ok()?, args.output(0).ok()?);
-    let positive = Multiplier::new(f64::from(input.scale() / out.scale));
-    let negative = Multiplier::new(f64::from(input.scale() * alpha.scale()) / f64::from(out.scale));
+    let above = f64::from(input.scale() / out.scale);
+    let below = f64::from(input.scale() * alpha.scale()) / f64::from(out.scale);
+    let (positive, negative) = (Multiplier::new(above), Multiplier::new(below));
     let (positive, negative) = (Scale::new(positive, 255)?, Scale::new(negative, 255 * 255)?);
-    let (range, centred) = (range(out, Activation::None), Centred::new(out)?);
-    let (of_x, of_alpha) = (Centred::new(input.info)?, Centred::new(alpha.info)?);
-    zip(args, 500, move |x, alpha| {
+    let (range, bytes) = (range(out, Activation::None), Bytes::new(out)?);
+    let (of_x, of_alpha) = (Centred::<A>::new(input.info)?, Centred::<B>::new(alpha.info)?);
+    let exact = move |x: u8, alpha: u8| {
         let x = of_x.of(x);
         let below = negative.apply(x * of_alpha.of(alpha));
-        centred.byte(if x >= 0 { positive.apply(x) } else { below }, range)
-    })
+        bytes.byte(if x >= 0 { positive.apply(x) } else { below }, range)
+    };
+    let Some(reading) = bytes.reading(range, UNSURE) else { return zip(args, EXACTLY, exact) };
+    let start = (f64::from(bytes.zero) + reading.start()) as f32;
+    let (above, below) = ((above as f32, positive.nudge()), (below as f32, negative.nudge()));
+    let real = move |x: u8, alpha: u8| {
+        let x = of_x.of(x);
+        let times = |x: i32, (by, nudge): (f32, f32)| nudged(x as f32 * by, nudge);
+        let below = times(x * of_alpha.of(alpha), below);
+        (if x >= 0 { times(x, above) } else { below }) + start
+    };
+    zip(args, QUICKLY, Quick { real, reading, exact })
 }
 
 #[derive(Clone, Copy)]

@@ -35,7 +35,7 @@ pub(super) fn select(operation: &Operation, args: &Args, source: &Source) -> Opt
     }
 }
 
-fn is_unary(ty: OperationType) -> bool {
+pub(super) fn is_unary(ty: OperationType) -> bool {
     use OperationType::*;
     const UNARY: [OperationType; 18] = [
         ABS,

@@ -1,0 +1,104 @@
+//! One kernel for several elementwise calls that all go back to the elements of one operand.
+//!
+//! Bytes have but 256 values: whatever a list of calls makes of them, their plain evaluations on all of these make a table. Of
+//! floats only what networks write by two operations is known: `x * logistic(x)`.
+
+use super::loops::map;
+use super::math::logistic;
+use super::table::Table;
+use super::unary::is_unary;
+use super::Kernel;
+use crate::ops::{evaluate, Arg, Args, NeverInterrupted, Operation, OperationType};
+use crate::tensor::requant::Activation;
+use crate::tensor::{OperandType, TensorInfo};
+
+/// An elementwise call, with one output.
+pub struct Call<'a> {
+    pub operation: &'static Operation,
+    pub signature_index: usize,
+    pub inputs: Vec<Option<Input<'a>>>,
+    pub output: &'a TensorInfo,
+}
+
+/// Where an input of a call comes from.
+#[derive(Clone, Copy)]
+pub enum Input<'a> {
+    /// It is the operand.
+    Operand,
+    /// It is what the call with this index made.
+    Made(usize),
+    /// It has one element, which is known.
+    Constant(&'a TensorInfo, &'a [u8]),
+}
+
+/// Whether the operation makes each element of its output of one element of each input, or of that of an input which has
+/// no other.
+pub fn is_elementwise(ty: OperationType) -> bool {
+    use OperationType::{ADD, DIV, MAXIMUM, MINIMUM, MUL, POW, PRELU, SUB};
+    is_unary(ty) || [ADD, DIV, MAXIMUM, MINIMUM, MUL, POW, PRELU, SUB].contains(&ty)
+}
+
+/// A kernel that makes of `operand` what the last of these calls does, all of which are of elementwise operations on tensors
+/// of the operand's dimensions.
+pub fn merge(operand: &TensorInfo, calls: &[Call]) -> Option<Box<dyn Kernel>> {
+    match operand.ty {
+        OperandType::TENSOR_FLOAT32 => is_swish(calls).then(|| map(SWISH, |x: f32| x * logistic(x)))?,
+        ty if ty.is_quant8_asymm() => Some(Box::new(Table::new(table(operand, calls)?))),
+        _ => None,
+    }
+}
+
+/// What an element takes, in picoseconds.
+const SWISH: usize = 700;
+
+fn is_swish(calls: &[Call]) -> bool {
+    let [sigmoid, product] = calls else { return false };
+    let types = [sigmoid.operation.ty, product.operation.ty];
+    let [Some(a), Some(b), ..] = product.inputs[..] else { return false };
+    let both = matches!((a, b), (Input::Operand, Input::Made(0)) | (Input::Made(0), Input::Operand));
+    types == [OperationType::LOGISTIC, OperationType::MUL]
+        && both
+        && matches!(sigmoid.inputs[..], [Some(Input::Operand)])
+        && product.with(&[], |args| args.activation(2).ok()) == Some(Activation::None)
+}
+
+/// What the calls make of each byte; `None` where that is not a byte throughout.
+fn table(operand: &TensorInfo, calls: &[Call]) -> Option<[u8; 256]> {
+    let bytes: Vec<u8> = (0..=u8::MAX).collect();
+    let mut made = vec![(all_values(operand), bytes)];
+    for call in calls.iter() {
+        if !call.output.ty.is_quant8_asymm() {
+            return None;
+        }
+        let results = call.with(&made, |args| evaluate::run(call.operation, args).ok())?;
+        made.push((all_values(call.output), results.into_iter().next()?.data.to_vec()));
+    }
+    made.pop()?.1.try_into().ok()
+}
+
+/// A tensor of all bytes.
+fn all_values(info: &TensorInfo) -> TensorInfo {
+    TensorInfo { dims: vec![256], ..info.clone() }
+}
+
+impl<'a> Input<'a> {
+    /// The argument that it is; `made` are the operand and what the calls before made of it, as far as they are known.
+    fn arg(self, made: &'a [(TensorInfo, Vec<u8>)]) -> Option<Arg<'a>> {
+        let known = |i: usize| made.get(i).map(|(info, data)| Arg { info, data: Some(data) });
+        match self {
+            Input::Operand => known(0),
+            Input::Made(i) => known(i + 1),
+            Input::Constant(info, data) => Some(Arg { info, data: Some(data) }),
+        }
+    }
+}
+
+impl Call<'_> {
+    /// Calls `f` with the arguments.
+    fn with<T>(&self, made: &[(TensorInfo, Vec<u8>)], f: impl FnOnce(&Args) -> Option<T>) -> Option<T> {
+        let inputs: Vec<_> =
+            self.inputs.iter().map(|input| input.and_then(|input| input.arg(made))).collect();
+        let (signature_index, outputs) = (self.signature_index, [all_values(self.output)]);
+        f(&Args { signature_index, inputs: &inputs, outputs: &outputs, interrupt: &NeverInterrupted })
+    }
+}

@@ -1,0 +1,110 @@
+//! Finds elementwise steps that follow each other and go back to one operand: one kernel does what all of them do, and what
+//! they make between is never written. It goes by what a routine says, so that a loaded one has the same as the one that was
+//! saved.
+
+use super::kernels::{is_elementwise, merge, Input, Kernel, MergedCall};
+use super::routine::{uses, Place, Routine, Step};
+use crate::tensor::TensorInfo;
+use std::ops::Range;
+
+/// Steps that are one.
+pub struct Merged {
+    pub steps: Range<usize>,
+    /// The value that the kernel reads. It makes the output of the last step.
+    pub operand: usize,
+    pub kernel: Box<dyn Kernel>,
+}
+
+/// Steps that are one, at most: a client chooses how many follow each other, and all prefixes of them are looked at.
+const MOST_STEPS: usize = 16;
+
+/// What is known of a value before a run.
+pub enum Known<'r> {
+    /// It lives in the arena.
+    Planned(&'r TensorInfo),
+    Constant(&'r TensorInfo, &'r [u8]),
+}
+
+/// The same routine with what can be merged.
+pub fn with_merged(mut routine: Routine) -> Routine {
+    let known = |v: usize| match &routine.values[v].place {
+        Place::Arena(info, _) => Some(Known::Planned(info)),
+        Place::Constant(info, bytes) => Some(Known::Constant(info, bytes)),
+        _ => None,
+    };
+    routine.merged = find(&routine.steps, &uses(&routine.steps, &routine.outputs), known);
+    routine
+}
+
+/// Those among `steps`, in order; `uses` says how often each value is read.
+pub fn find<'r>(steps: &[Step], uses: &[usize], known: impl Fn(usize) -> Option<Known<'r>>) -> Vec<Merged> {
+    let (mut merged, mut start) = (Vec::new(), 0);
+    while start < steps.len() {
+        let found = from(steps, start, uses, &known);
+        start = found.as_ref().map_or(start + 1, |found| found.steps.end);
+        merged.extend(found);
+    }
+    merged
+}
+
+/// As many steps as can be merged from `start` on.
+fn from<'r>(
+    steps: &[Step],
+    start: usize,
+    uses: &[usize],
+    known: &impl Fn(usize) -> Option<Known<'r>>,
+) -> Option<Merged> {
+    let is_operand = |v: &usize| matches!(known(*v), Some(Known::Planned(_)));
+    let operand = steps[start].inputs.iter().flatten().copied().find(is_operand)?;
+    let Some(Known::Planned(info)) = known(operand) else { return None };
+    let (mut calls, mut made) = (Vec::new(), Vec::new());
+    for step in steps[start..].iter().take(MOST_STEPS) {
+        let Some(call) = call(step, (operand, info), &made, known) else { break };
+        calls.push(call);
+        made.push(step.outputs[0]);
+    }
+    (2..=calls.len()).rev().find_map(|count| {
+        let range = start..start + count;
+        let reads = |v: usize| {
+            let inputs = steps[range.clone()].iter().flat_map(|step| &step.inputs);
+            inputs.filter(|input| **input == Some(v)).count()
+        };
+        let is_left = |&v: &usize| reads(v) < uses[v];
+        if made[..count - 1].iter().any(is_left) {
+            return None;
+        }
+        Some(Merged { steps: range, operand, kernel: merge(info, &calls[..count])? })
+    })
+}
+
+/// A step as a call on nothing but an operand, what calls before `made` of it, and constants.
+fn call<'r>(
+    step: &Step,
+    (operand, info): (usize, &'r TensorInfo),
+    made: &[usize],
+    known: &impl Fn(usize) -> Option<Known<'r>>,
+) -> Option<MergedCall<'r>> {
+    let &[output] = &step.outputs[..] else { return None };
+    let Some(Known::Planned(output)) = known(output) else { return None };
+    if !is_elementwise(step.operation.ty) || output.dims != info.dims {
+        return None;
+    }
+    let input = |&v: &usize| {
+        if v == operand {
+            return Some(Input::Operand);
+        }
+        if let Some(i) = made.iter().position(|&made| made == v) {
+            return Some(Input::Made(i));
+        }
+        match known(v)? {
+            Known::Constant(info, bytes) if info.dims.iter().all(|&dim| dim == 1) => {
+                Some(Input::Constant(info, bytes))
+            }
+            _ => None,
+        }
+    };
+    let inputs = step.inputs.iter().map(|v| v.as_ref().map(input));
+    let inputs =
+        inputs.map(|input| input.map_or(Some(None), |input| input.map(Some))).collect::<Option<_>>()?;
+    Some(MergedCall { operation: step.operation, signature_index: step.signature_index, inputs, output })
+}

@@ -1,0 +1,198 @@
+//! Merged steps against the same steps one by one.
+
+use super::kernels::Work;
+use super::pool::ThreadPool;
+use super::program::Program;
+use super::routine::{Place, Routine};
+use super::samples::{data_of, made_up, run, Build};
+use crate::backend::{CompileOptions, Control, Preference, Saved};
+use crate::memory::{Target, View};
+use crate::model::Model;
+use crate::ops::signature::{self, Operand};
+use crate::ops::{evaluate, Arg, NeverInterrupted, OperationType};
+use crate::tensor::{OperandType, TensorInfo};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A call on what the one before made.
+#[derive(Clone, Debug)]
+enum Next {
+    Unary(OperationType),
+    /// With a constant of one element, which is the first input or the second.
+    Constant(OperationType, u8, bool),
+    /// With the model's input.
+    Input(OperationType),
+    /// With itself.
+    Twice(OperationType),
+}
+
+struct Sample {
+    build: Build,
+    input: usize,
+    last: usize,
+    ty: OperandType,
+}
+
+impl Sample {
+    fn new(ty: OperandType, dims: &[u32]) -> Self {
+        let mut build = Build::new();
+        let input = build.input(info(ty, dims, 0.05));
+        Sample { build, input, last: input, ty }
+    }
+
+    fn dims(&self) -> Vec<u32> {
+        self.build.info(self.input).dims
+    }
+
+    fn call(&mut self, ty: OperationType, inputs: &[usize]) {
+        let scale = match ty {
+            OperationType::LOGISTIC => 1.0 / 256.0,
+            OperationType::TANH => 1.0 / 128.0,
+            _ => 0.04,
+        };
+        let mut out = info(self.ty, &self.dims(), scale);
+        let signed = self.ty == OperandType::TENSOR_QUANT8_ASYMM_SIGNED;
+        match ty {
+            OperationType::LOGISTIC => out.zero_point = if signed { -128 } else { 0 },
+            OperationType::TANH => out.zero_point = if signed { 0 } else { 128 },
+            _ => {}
+        }
+        // These keep scale and zero point.
+        if [OperationType::RELU6, OperationType::RELU1, OperationType::MAXIMUM].contains(&ty) {
+            let from = self.build.info(inputs[0]);
+            (out.scale, out.zero_point) = (from.scale, from.zero_point);
+        }
+        let mut inputs = inputs.to_vec();
+        if [OperationType::ADD, OperationType::MUL, OperationType::SUB].contains(&ty) {
+            inputs.extend(self.build.ints(&[0]));
+        }
+        let infos: Vec<_> = inputs.iter().map(|&v| self.build.info(v)).collect();
+        let operands: Vec<_> = infos.iter().map(Operand::Present).collect();
+        let signatures = ty.operation().unwrap().signatures;
+        let found = signature::find(signatures, &operands, &[Operand::Present(&out)]).unwrap();
+        self.last = self.build.call(ty, found.signature_index, &inputs, out);
+    }
+
+    fn add(&mut self, next: &Next) {
+        match *next {
+            Next::Unary(ty) => self.call(ty, &[self.last]),
+            Next::Twice(ty) => self.call(ty, &[self.last; 2]),
+            Next::Input(ty) => self.call(ty, &[self.input, self.last]),
+            Next::Constant(ty, byte, first) => {
+                let value = self.build.constant(info(self.ty, &[1], 0.03), &[byte]);
+                let inputs = if first { [value, self.last] } else { [self.last, value] };
+                self.call(ty, &inputs);
+            }
+        }
+    }
+
+    fn model(self) -> Model {
+        Model { main: self.build.finish(self.last), referenced: vec![], relaxed: false }
+    }
+}
+
+fn info(ty: OperandType, dims: &[u32], scale: f32) -> TensorInfo {
+    match ty {
+        OperandType::TENSOR_FLOAT32 => TensorInfo::new(ty, dims),
+        _ => TensorInfo::quantised(ty, dims, scale, 3),
+    }
+}
+
+fn compile(model: &Model, threads: usize) -> Program {
+    let pool = Arc::new(ThreadPool::new(threads).unwrap());
+    Program::compile(model, &CompileOptions::default(), pool, &Control::default()).unwrap()
+}
+
+/// What the steps make one by one, by their kernels where they have some.
+fn step_by_step(routine: &Routine) -> Vec<u8> {
+    let (pool, mut made) = (ThreadPool::new(1).unwrap(), BTreeMap::new());
+    made.insert(routine.inputs[0], made_up(routine.values[routine.inputs[0]].info()));
+    for step in &routine.steps {
+        let bytes = |v: usize| match &routine.values[v].place {
+            Place::Constant(_, bytes) => &bytes[..],
+            _ => &made[&v][..],
+        };
+        let mut out = vec![0; step.output_infos[0].byte_size().unwrap()];
+        if let Some(kernel) = &step.kernel {
+            let inputs: Vec<_> = step.inputs.iter().map(|v| v.map(|v| View::of(bytes(v)))).collect();
+            let work = Work { team: pool.team(1), interrupt: &NeverInterrupted };
+            kernel.run(&inputs, &mut [Target::of(&mut out[..])], work).unwrap();
+        } else {
+            let arg = |v: usize| Arg { info: routine.values[v].info(), data: Some(bytes(v)) };
+            let inputs: Vec<_> = step.inputs.iter().map(|v| v.map(arg)).collect();
+            let results = evaluate::evaluate(step.operation, &inputs, &step.output_infos, &NeverInterrupted);
+            out = results.unwrap().remove(0).data.to_vec();
+        }
+        made.insert(step.outputs[0], out);
+    }
+    made.remove(&routine.outputs[0]).unwrap()
+}
+
+fn next() -> impl Strategy<Value = Next> {
+    use OperationType::*;
+    let unary = prop::sample::select(vec![LOGISTIC, TANH, HARD_SWISH, RELU6, RELU1]);
+    let binary = || prop::sample::select(vec![ADD, MUL, SUB, MAXIMUM]);
+    prop_oneof![
+        unary.prop_map(Next::Unary),
+        (prop::sample::select(vec![ADD, MUL, SUB]), any::<u8>(), any::<bool>())
+            .prop_map(|(ty, byte, first)| Next::Constant(ty, byte, first)),
+        prop::sample::select(vec![ADD, MUL, SUB]).prop_map(Next::Input),
+        binary().prop_map(Next::Twice),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn merged_steps_make_the_same_bytes(
+        calls in prop::collection::vec(next(), 2..20), signed in any::<bool>(), count in 1u32..700, threads in 1usize..3,
+    ) {
+        let ty = [OperandType::TENSOR_QUANT8_ASYMM, OperandType::TENSOR_QUANT8_ASYMM_SIGNED][usize::from(signed)];
+        let mut sample = Sample::new(ty, &[1, count, 2]);
+        calls.iter().for_each(|next| sample.add(next));
+        let program = compile(&sample.model(), threads);
+        let routine = &program.routines()[0];
+        prop_assert!(!routine.merged.is_empty());
+        prop_assert!(run(&program) == step_by_step(routine));
+    }
+}
+
+/// Programs of `calls`, compiled, and loaded from what is saved of it.
+fn programs(ty: OperandType, calls: &[Next]) -> [Program; 2] {
+    let mut sample = Sample::new(ty, &[1, 300, 2]);
+    calls.iter().for_each(|next| sample.add(next));
+    let program = compile(&sample.model(), 1);
+    let artifact = program.artifact();
+    let saved = Saved { models: artifact.models.clone(), data: vec![data_of(&artifact)] };
+    let loaded = Program::load(saved, Preference::default(), Arc::new(ThreadPool::new(1).unwrap())).unwrap();
+    [program, loaded]
+}
+
+#[test]
+fn a_swish_of_two_operations_is_one_step() {
+    use OperandType::*;
+    let swish = [Next::Unary(OperationType::LOGISTIC), Next::Input(OperationType::MUL)];
+    for ty in [TENSOR_FLOAT32, TENSOR_QUANT8_ASYMM, TENSOR_QUANT8_ASYMM_SIGNED] {
+        for program in programs(ty, &swish) {
+            let routine = &program.routines()[0];
+            assert_eq!(routine.merged.iter().map(|m| m.steps.clone()).collect::<Vec<_>>(), [0..2]);
+            assert!(run(&program) == step_by_step(routine), "{ty}");
+        }
+    }
+}
+
+#[test]
+fn what_somebody_else_reads_is_made() {
+    // The logistic is read once more behind the two.
+    let mut sample = Sample::new(OperandType::TENSOR_FLOAT32, &[1, 300, 2]);
+    sample.add(&Next::Unary(OperationType::LOGISTIC));
+    let logistic = sample.last;
+    sample.add(&Next::Input(OperationType::MUL));
+    sample.call(OperationType::ADD, &[sample.last, logistic]);
+    let program = compile(&sample.model(), 1);
+    let routine = &program.routines()[0];
+    assert!(routine.merged.is_empty());
+    assert!(run(&program) == step_by_step(routine));
+}
