@@ -96,3 +96,18 @@ pub fn pack(call: &mut Call) -> Mapped {
     }
     call.emit_reshaped(OperationType::PACK, &operands, &[count as u32, 1])
 }
+
+/// A SPLIT into slices of one, each of which loses the axis.
+pub fn unpack(call: &mut Call) -> Mapped {
+    let axis = options!(call, Unpack(o) => o.axis);
+    let mut slice = dims(call.tensor(0)?)?;
+    let axis = call.axis(axis, slice.len())?;
+    let count = call.operator.outputs.len();
+    slice[axis as usize] = 1;
+    let outputs = (0..count).map(|i| call.output(i)).collect::<Result<Vec<_>, _>>()?;
+    let slices: Vec<_> = outputs.iter().map(|&output| call.temporary_like(output, &slice)).collect();
+    let operands = [call.input(0)?, call.builder().int(axis), call.builder().int(count as i32)];
+    call.emit(OperationType::SPLIT, &operands, &slices);
+    slices.into_iter().zip(outputs).for_each(|(slice, output)| call.reshape(slice, output));
+    Ok(())
+}

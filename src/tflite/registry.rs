@@ -112,6 +112,7 @@ static MAPPINGS: &[Mapping] = &[
     row("SLICE", 3..=3, 1..=1, movement::slice),
     row("STRIDED_SLICE", 4..=4, 1..=1, movement::strided_slice),
     row("PACK", 1..=MANY, 1..=1, movement::pack),
+    row("UNPACK", 1..=1, 1..=MANY, movement::unpack),
     row("GATHER", 2..=2, 1..=1, selection::gather),
     row("EMBEDDING_LOOKUP", 2..=2, 1..=1, selection::embedding_lookup),
     row("ARG_MAX", 2..=2, 1..=1, |c| selection::arg(c, ARGMAX)),

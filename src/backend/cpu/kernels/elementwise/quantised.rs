@@ -93,7 +93,7 @@ macro_rules! by_signs {
 }
 
 /// What a pair takes, in picoseconds: by floats, and exactly.
-const QUICKLY: usize = 90;
+const QUICKLY: usize = 170;
 const EXACTLY: usize = 500;
 
 const LEFT_SHIFT: u32 = 20;
