@@ -16,7 +16,7 @@ import sys
 # The kernels' functions, by what their demangled names contain.
 KERNELS = [
     ("floats, NEON", "gemm::float::neon"),
-    ("bytes, NEON", "gemm::quant::NEON"),
+    ("bytes, NEON", "gemm::eights_neon"),
     ("bytes, SDOT and UDOT", "gemm::quant::DOTPROD"),
     ("bytes, I8MM", "gemm::i8mm"),
     ("depthwise floats, NEON", "depthwise::float::pixels_of"),
@@ -32,8 +32,9 @@ PRODUCTS = {
     "usmmla": "usmmla v{0}.4s, v30.16b, v31.16b",
     "smull": "smull v{0}.8h, v30.8b, v31.8b",
     "smull2": "smull2 v{0}.8h, v30.16b, v31.16b",
-    "smlal": "smlal v{0}.4s, v30.4h, v31.4h",
-    "smlal2": "smlal2 v{0}.4s, v30.8h, v31.8h",
+    "smull2": "smull2 v{0}.8h, v30.16b, v31.16b",
+    "smlal": "smlal v{0}.8h, v30.8b, v31.8b",
+    "smlal2": "smlal2 v{0}.8h, v30.16b, v31.16b",
 }
 # Cortex-A76 and X1 have the cores of Neoverse N1 and V1, of which there are models.
 PROCESSORS = ["cortex-a55", "cortex-a510", "neoverse-n1", "neoverse-v1"]

@@ -2,7 +2,7 @@
 //!
 //! The products of bytes that newer machines have are in `gemm` and `depthwise`.
 
-use super::gemm::multiply_floats;
+use super::gemm::{load, load_two, multiply_floats};
 use super::simd::Simd;
 use std::arch::aarch64::*;
 
@@ -30,6 +30,19 @@ unsafe impl Simd for Neon {
     unsafe fn store(p: *mut f32, v: Self::F) {
         // SAFETY: by the trait's contract.
         unsafe { p.cast::<Self::F>().write_unaligned(v) }
+    }
+    #[inline(always)]
+    unsafe fn load_two(p: *const f32) -> [Self::F; 2] {
+        // SAFETY: by the trait's contract.
+        unsafe {
+            let [a, b] = load_two::<0>(p.cast());
+            [vreinterpretq_f32_u8(a), vreinterpretq_f32_u8(b)]
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_at(p: *const f32, at: usize) -> Self::F {
+        // SAFETY: by the trait's contract. The compiler would take an instruction of its own for each address.
+        unsafe { vreinterpretq_f32_u8(load(p.cast(), at * size_of::<f32>())) }
     }
     #[inline(always)]
     unsafe fn load_some(p: *const f32, n: usize) -> Self::F {
@@ -118,6 +131,13 @@ pub fn apply_below_half(sums: int32x4_t, by: Multipliers) -> int32x4_t {
         let high = vqrdmulhq_s32(sums, by.mantissa);
         vrshlq_s32(vsraq_n_s32::<31>(high, high), by.right)
     }
+}
+
+/// The same of what is not negative; any other becomes 0 or less.
+#[inline(always)]
+pub fn apply_to_positive(sums: int32x4_t, by: Multipliers) -> int32x4_t {
+    // SAFETY: every machine has these instructions.
+    unsafe { vrshlq_s32(vqrdmulhq_s32(sums, by.mantissa), by.right) }
 }
 
 /// The same as `Multiplier::apply_once` does.

@@ -22,6 +22,18 @@ pub unsafe trait Simd: Copy {
     unsafe fn splat(x: f32) -> Self::F;
     unsafe fn load(p: *const f32) -> Self::F;
     unsafe fn store(p: *mut f32, v: Self::F);
+    /// Two vectors that lie one after the other.
+    #[inline(always)]
+    unsafe fn load_two(p: *const f32) -> [Self::F; 2] {
+        // SAFETY: the same contract.
+        unsafe { [Self::load(p), Self::load(p.add(Self::LANES))] }
+    }
+    /// A vector from so many elements on.
+    #[inline(always)]
+    unsafe fn load_at(p: *const f32, at: usize) -> Self::F {
+        // SAFETY: the same contract.
+        unsafe { Self::load(p.wrapping_add(at)) }
+    }
     /// The first `n` elements, at most `LANES`, with zeroes behind them.
     #[inline(always)]
     unsafe fn load_some(p: *const f32, n: usize) -> Self::F {

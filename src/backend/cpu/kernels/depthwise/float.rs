@@ -301,7 +301,10 @@ unsafe fn add_three<S: Simd, const N: usize, const STRIDE: usize, const WHOLE: b
     unsafe {
         let mut cells = [load::<S, WHOLE>(from, n); MOST];
         for (i, cell) in cells.iter_mut().enumerate().take((N - 1) * STRIDE + 3) {
-            *cell = load::<S, WHOLE>(from.wrapping_add(i * channels), n);
+            *cell = match WHOLE {
+                true => S::load_at(from, i * channels),
+                false => S::load_some(from.wrapping_add(i * channels), n),
+            };
         }
         for tap in 0..3 {
             let weight = load::<S, WHOLE>(weights.add(tap * channels), n);

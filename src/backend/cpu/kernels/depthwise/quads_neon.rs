@@ -119,27 +119,22 @@ unsafe impl Columns for Base {
     type Column = [int8x8_t; ROWS];
     /// The same of each tap of a column.
     type Weights = [[int8x8_t; 3]; 3];
+    const SHARES: bool = true;
 
     #[inline(always)]
-    unsafe fn column([a, b, c, d]: [uint8x16_t; ROWS], flip: uint8x16_t) -> Self::Column {
+    unsafe fn column<const PLAIN: bool>([a, b, c, d]: [uint8x16_t; ROWS], flip: uint8x16_t) -> Self::Column {
         let flipped = |row| {
             // SAFETY: every machine has these instructions.
-            unsafe { vget_low_s8(vreinterpretq_s8_u8(veorq_u8(row, flip))) }
+            unsafe { vget_low_s8(vreinterpretq_s8_u8(if PLAIN { row } else { veorq_u8(row, flip) })) }
         };
         [flipped(a), flipped(b), flipped(c), flipped(d)]
     }
     #[inline(always)]
-    unsafe fn weights(quads: *const i8, below: usize) -> Self::Weights {
-        // SAFETY: by the trait's contract; a lower row of outputs has nothing of the first row of the input.
+    unsafe fn weights(quads: *const i8) -> Self::Weights {
+        // SAFETY: by the trait's contract.
         unsafe {
-            [0, 1, 2].map(|tap| {
-                let rows = vld4_s8(quads.add(tap * QUAD));
-                if below == 0 {
-                    [rows.0, rows.1, rows.2]
-                } else {
-                    [rows.1, rows.2, rows.3]
-                }
-            })
+            let [a, b, c] = [vld4_s8(quads), vld4_s8(quads.add(QUAD)), vld4_s8(quads.add(2 * QUAD))];
+            [[a.0, a.1, a.2], [b.0, b.1, b.2], [c.0, c.1, c.2]]
         }
     }
     #[inline(always)]
@@ -170,19 +165,27 @@ unsafe impl Columns for Dotprod {
     type Column = [int8x16_t; 2];
     /// The same of each column.
     type Weights = [[int8x16_t; 2]; 3];
+    const SHARES: bool = false;
 
     #[inline(always)]
-    unsafe fn column([a, b, c, d]: [uint8x16_t; ROWS], flip: uint8x16_t) -> Self::Column {
+    unsafe fn column<const PLAIN: bool>([a, b, c, d]: [uint8x16_t; ROWS], flip: uint8x16_t) -> Self::Column {
         // SAFETY: every machine has these instructions.
         unsafe {
-            let (even, odd) = (veorq_u8(vzip1q_u8(a, c), flip), veorq_u8(vzip1q_u8(b, d), flip));
+            let flipped = |rows| if PLAIN { rows } else { veorq_u8(rows, flip) };
+            let (even, odd) = (flipped(vzip1q_u8(a, c)), flipped(vzip1q_u8(b, d)));
             [vzip1q_u8(even, odd), vzip2q_u8(even, odd)].map(|column| vreinterpretq_s8_u8(column))
         }
     }
     #[inline(always)]
-    unsafe fn weights(quads: *const i8, _: usize) -> Self::Weights {
+    unsafe fn weights(quads: *const i8) -> Self::Weights {
         // SAFETY: by the trait's contract.
-        unsafe { [0, 1, 2].map(|tap| quads.add(tap * QUAD).cast::<[int8x16_t; 2]>().read_unaligned()) }
+        unsafe {
+            [
+                quads.cast::<[int8x16_t; 2]>().read_unaligned(),
+                quads.add(QUAD).cast::<[int8x16_t; 2]>().read_unaligned(),
+                quads.add(2 * QUAD).cast::<[int8x16_t; 2]>().read_unaligned(),
+            ]
+        }
     }
     #[inline(always)]
     unsafe fn add(

@@ -286,22 +286,24 @@ impl<'a> Under<'a> {
         let (geometry, input) = (&kernel.geometry, kernel.input);
         let channels = geometry.input.channels * geometry.multiplier;
         let padding = [input.zero ^ input.flip; CHANNELS];
-        let scale = |i: usize| kernel.requant.scales(block * (CHANNELS / <Neon as Lanes>::LANES) + i);
-        let in_block = |line: Option<Line>| {
-            line.map_or((padding.as_ptr(), 0), |line| (line.0.wrapping_add(first), line.1))
-        };
+        let mut in_block = [(padding.as_ptr(), 0); ROWS];
+        for (to, line) in in_block.iter_mut().zip(lines) {
+            if let Some(line) = line {
+                *to = (line.0.wrapping_add(first), line.1);
+            }
+        }
         let size = geometry.width.kernel * QUAD;
         // SAFETY: by contract; there are as many weights, and sixteen sums of bias.
         unsafe {
             let slide = Slide {
-                lines: lines.map(in_block),
+                lines: in_block,
                 inside: self.inside.clone(),
                 padding: &padding,
                 flip: input.flip,
                 count,
                 weights: kernel.weights.elements(block * kernel.rows * size, made * size),
                 bias: kernel.bias.elements(first, CHANNELS),
-                scales: [[scale(0), scale(1)], [scale(2), scale(3)]],
+                scales: slide::scales_of(&kernel.requant, block),
                 target: <Neon as Lanes>::target(kernel.requant.target),
                 to,
                 step: channels,

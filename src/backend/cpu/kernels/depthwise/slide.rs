@@ -31,10 +31,13 @@ pub unsafe trait Columns {
     /// Weights of three columns for a row of outputs.
     type Weights: Copy;
 
-    /// From the first eight bytes of each row, each xored with `flip`.
-    unsafe fn column(rows: [uint8x16_t; ROWS], flip: uint8x16_t) -> Self::Column;
+    /// Whether both rows of outputs have the same weights: those of the upper one.
+    const SHARES: bool;
+
+    /// From the first eight bytes of each row, each xored with `flip` unless they are `PLAIN`.
+    unsafe fn column<const PLAIN: bool>(rows: [uint8x16_t; ROWS], flip: uint8x16_t) -> Self::Column;
     /// From what eight channels have of three quads, for the upper or the lower row of outputs.
-    unsafe fn weights(quads: *const i8, below: usize) -> Self::Weights;
+    unsafe fn weights(quads: *const i8) -> Self::Weights;
     /// Adds the products for the upper or the lower row of outputs.
     unsafe fn add(sums: Sums, columns: [Self::Column; TAPS], weights: &Self::Weights, below: usize) -> Sums;
 }
@@ -62,6 +65,37 @@ unsafe fn load_eight(from: &mut *const u8, step: usize) -> uint8x16_t {
         );
     }
     loaded
+}
+
+/// Stores eight bytes each to where two pointers are, which go `step` on.
+///
+/// # Safety
+/// There must be room for as many.
+#[inline(always)]
+unsafe fn store_eights(packed: [u8; CHANNELS], to: &mut [*mut u8; 2], step: usize) {
+    // SAFETY: by contract. The compiler would take instructions of their own for the second half and for the pointers.
+    unsafe {
+        let bytes: uint8x16_t = std::mem::transmute(packed);
+        asm!(
+            "st1 {{{bytes:v}.8b}}, [{first}], {step}",
+            "st1 {{{bytes:v}.d}}[1], [{second}], {step}",
+            bytes = in(vreg) bytes,
+            first = inout(reg) to[0],
+            second = inout(reg) to[1],
+            step = in(reg) step,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+/// What scales the four vectors of sixteen channels.
+pub fn scales_of(requant: &Requant, block: usize) -> PixelScales {
+    let vector = block * (CHANNELS / <Neon as Lanes>::LANES);
+    let (first, second) = (requant.scales(vector), requant.scales(vector + 1));
+    // None, where all channels have the same.
+    let step = (second.narrow as usize).wrapping_sub(first.narrow as usize);
+    let below = |scales: Scales| Scales { narrow: scales.narrow.wrapping_byte_add(2 * step), ..scales };
+    [[first, second], [below(first), below(second)]]
 }
 
 /// Whether a filter is such a one, whose weights have no zero point, and sums are scaled as most are. Without dot products
@@ -114,25 +148,30 @@ impl Slide<'_> {
     /// The machine must have the instruction set of `C`; all pointers must be those of as many rows and outputs.
     #[inline(always)]
     pub unsafe fn run<C: Columns>(&self, rows: usize, stride: usize) {
+        let is_plain = self.flip == 0 && Neon::is_positive(&self.target);
         // SAFETY: by contract.
         unsafe {
-            match (rows, stride) {
-                (2, _) => self.rows::<C, 2, 1>(),
-                (_, 1) => self.rows::<C, 1, 1>(),
-                _ => self.rows::<C, 1, 2>(),
+            match (rows, stride, is_plain) {
+                (2, _, true) => self.rows::<C, 2, 1, true>(),
+                (2, _, false) => self.rows::<C, 2, 1, false>(),
+                (_, 1, true) => self.rows::<C, 1, 1, true>(),
+                (_, 1, false) => self.rows::<C, 1, 1, false>(),
+                (_, _, true) => self.rows::<C, 1, 2, true>(),
+                (_, _, false) => self.rows::<C, 1, 2, false>(),
             }
         }
     }
 
-    /// Computes `MADE` rows of outputs, whose columns are `STRIDE` apart.
+    /// Computes `MADE` rows of outputs, whose columns are `STRIDE` apart. Where it is `PLAIN`, inputs and outputs are signed
+    /// bytes, and outputs any of them, the least of which is 0.
     ///
     /// # Safety
     /// As for [`Self::run`].
     #[inline(always)]
-    unsafe fn rows<C: Columns, const MADE: usize, const STRIDE: usize>(&self) {
+    unsafe fn rows<C: Columns, const MADE: usize, const STRIDE: usize, const PLAIN: bool>(&self) {
         for half in 0..CHANNELS / HALF {
             // SAFETY: by contract.
-            unsafe { self.half::<C, MADE, STRIDE>(half * HALF, &self.scales[half]) };
+            unsafe { self.half::<C, MADE, STRIDE, PLAIN>(half * HALF, &self.scales[half]) };
         }
     }
 
@@ -141,7 +180,7 @@ impl Slide<'_> {
     /// # Safety
     /// As for [`Self::run`].
     #[inline(always)]
-    unsafe fn half<C: Columns, const MADE: usize, const STRIDE: usize>(
+    unsafe fn half<C: Columns, const MADE: usize, const STRIDE: usize, const PLAIN: bool>(
         &self,
         first: usize,
         scales: &[Scales; 2],
@@ -151,40 +190,39 @@ impl Slide<'_> {
             let bias = self.bias.add(first);
             let bias = [Neon::load(bias), Neon::load(bias.add(4))];
             let weights: [C::Weights; MADE] = std::array::from_fn(|below| {
-                C::weights(self.weights.add(below * TAPS * QUAD + first * ROWS), below)
+                let row = if C::SHARES { 0 } else { below };
+                C::weights(self.weights.add(row * TAPS * QUAD + first * ROWS))
             });
             let flip = vdupq_n_u8(self.flip);
-            let beside = C::column([vld1q_u8(self.padding.as_ptr()); ROWS], flip);
+            let beside = C::column::<PLAIN>([vld1q_u8(self.padding.as_ptr()); ROWS], flip);
             let (mut rows, steps) =
                 (self.lines.map(|line| line.0.wrapping_add(first)), self.lines.map(|line| line.1));
             let mut next = || {
                 let [a, b, c, d] = &mut rows;
-                let rows = [
-                    load_eight(a, steps[0]),
-                    load_eight(b, steps[1]),
-                    load_eight(c, steps[2]),
-                    load_eight(d, steps[3]),
-                ];
-                C::column(rows, flip)
+                let [a, b, c] = [load_eight(a, steps[0]), load_eight(b, steps[1]), load_eight(c, steps[2])];
+                // One row of outputs has weights of zero there: any bytes will do.
+                let d = if MADE > 1 { load_eight(d, steps[3]) } else { c };
+                C::column::<PLAIN>([a, b, c, d], flip)
             };
-            let mut to = self.to.wrapping_add(first);
-            let (constants, target, step, below) =
-                (Neon::constants(scales), self.target, self.step, (MADE - 1) * self.below);
+            let mut to = [self.to.wrapping_add(first); 2];
+            to[1] = to[0].wrapping_add((MADE - 1) * self.below);
+            let (constants, target, step) = (Neon::constants(scales), self.target, self.step);
             // No closure, as that would be compiled without the instruction set of `C`.
             macro_rules! two_pixels {
-                ($columns:expr, $others:expr, $row:expr, $distance:expr) => {{
+                ($columns:expr, $others:expr, $row:expr) => {{
                     let [a, b] = C::add(bias, $columns, &weights[0], 0);
                     let [c, d] = C::add(bias, $others, &weights[$row], $row);
-                    let packed = Neon::pack(Neon::requantise_usual([a, b, c, d], &constants), target);
-                    Neon::store(packed, [to, to.wrapping_add($distance)], HALF);
+                    match PLAIN {
+                        true => Neon::pack_plain(Neon::requantise_positive([a, b, c, d], &constants), target),
+                        false => Neon::pack(Neon::requantise_usual([a, b, c, d], &constants), target),
+                    }
                 }};
             }
             // One of each row that is made.
             macro_rules! pixel {
                 ($columns:expr) => {{
                     let columns: [C::Column; TAPS] = $columns;
-                    two_pixels!(columns, columns, MADE - 1, below);
-                    to = to.wrapping_add(step);
+                    store_eights(two_pixels!(columns, columns, MADE - 1), &mut to, step);
                 }};
             }
             let mut any = |j: usize| if self.inside.contains(&j) { next() } else { beside };
@@ -207,10 +245,17 @@ impl Slide<'_> {
                 while done + 2 <= self.count && 2 * done + 4 < self.inside.end {
                     let (a, b, c) = (columns[0], next(), next());
                     let (d, e) = (next(), next());
-                    two_pixels!([a, b, c], [c, d, e], 0, step);
-                    to = to.wrapping_add(2 * step);
+                    let packed = two_pixels!([a, b, c], [c, d, e], 0);
+                    if PLAIN {
+                        to[0] = Neon::store_rows(packed, to[0], step);
+                    } else {
+                        // Here it has no register to spare.
+                        Neon::store(packed, [to[0], to[0].wrapping_add(step)], HALF);
+                        to[0] = to[0].wrapping_add(2 * step);
+                    }
                     (columns[0], done) = (e, done + 2);
                 }
+                to[1] = to[0];
             }
             let mut any = |j: usize| if self.inside.contains(&j) { next() } else { beside };
             for i in done..self.count {

@@ -2,6 +2,8 @@
 
 #[cfg(target_arch = "x86_64")]
 use super::amx;
+#[cfg(target_arch = "aarch64")]
+use super::eights_neon;
 use super::float::{self, Float};
 #[cfg(target_arch = "aarch64")]
 use super::i8mm;
@@ -37,7 +39,7 @@ pub fn quant(isa: Isa, signed: bool) -> &'static Micro<Quant> {
         #[cfg(target_arch = "x86_64")]
         Level::Amx => &amx::MICRO,
         #[cfg(target_arch = "aarch64")]
-        Level::Neon => &quant::NEON,
+        Level::Neon => &eights_neon::MICRO,
         #[cfg(target_arch = "aarch64")]
         Level::Dotprod => &quant::DOTPROD,
         #[cfg(target_arch = "aarch64")]

@@ -17,20 +17,11 @@ pub unsafe trait Dot: Copy {
     type B: Copy;
     /// Bytes of a group.
     const GROUP: usize = 4;
-    /// How many groups of inputs are read at once, at most 8: more than one where a product can take one of them out of a
-    /// vector.
-    const STEP: usize = 1;
     /// Whether weights for unsigned inputs, and for signed ones, are unsigned.
     const FLIP: [bool; 2];
 
     /// From a group of bytes.
     unsafe fn inputs<const SIGNED: bool>(p: *const u8) -> Self::A;
-    /// From `STEP` groups of bytes.
-    #[inline(always)]
-    unsafe fn several<const SIGNED: bool>(p: *const u8) -> Self::A {
-        // SAFETY: the same contract, as it is one group.
-        unsafe { Self::inputs::<SIGNED>(p) }
-    }
     /// Adds to the first sums of each row the products of inputs with a panel, of as many of the `padded` bytes as a loop of
     /// the instruction set's own takes. Gives how many those are.
     #[inline(always)]
@@ -44,8 +35,8 @@ pub unsafe trait Dot: Copy {
     }
     /// Those of a panel, from a group of bytes a lane.
     unsafe fn weights(p: *const i8) -> [Self::B; 2];
-    /// Per lane, the products of group `AT` of the inputs added to `sums`. One group counts as any.
-    unsafe fn dot<const SIGNED: bool, const AT: i32>(sums: Sums<Self>, a: Self::A, b: Self::B) -> Sums<Self>;
+    /// Per lane, the products of the inputs added to `sums`.
+    unsafe fn dot<const SIGNED: bool>(sums: Sums<Self>, a: Self::A, b: Self::B) -> Sums<Self>;
 }
 
 /// A vector of sums.
@@ -70,7 +61,7 @@ unsafe impl Dot for Base {
         unsafe { p.cast::<[Self::B; 2]>().read_unaligned() }
     }
     #[inline(always)]
-    unsafe fn dot<const SIGNED: bool, const AT: i32>(sums: Sums<Self>, a: Self::A, b: Self::B) -> Sums<Self> {
+    unsafe fn dot<const SIGNED: bool>(sums: Sums<Self>, a: Self::A, b: Self::B) -> Sums<Self> {
         std::array::from_fn(|i| (0..4).fold(sums[i], |sum, j| sum.wrapping_add(a[j] * i32::from(b[i][j]))))
     }
 }

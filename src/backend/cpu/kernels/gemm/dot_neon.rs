@@ -1,56 +1,9 @@
-//! Products of bytes in NEON, as every machine has it and with its dot products.
-//!
-//! Both take one of several inputs out of a vector.
+//! Products of bytes in NEON with its dot products.
 
 use super::dot::{Dot, Sums};
 use super::order_neon::{multiply, ByPart, SignedBytes, UnsignedBytes};
 use crate::backend::cpu::kernels::neon::Neon;
 use std::arch::aarch64::*;
-
-// SAFETY: every machine has these instructions; all loads may be unaligned.
-unsafe impl Dot for Neon {
-    type V = Neon;
-    /// Eight inputs, widened.
-    type A = int16x8_t;
-    type B = int16x4_t;
-    const GROUP: usize = 1;
-    const STEP: usize = 8;
-    const FLIP: [bool; 2] = [false; 2];
-
-    #[inline(always)]
-    unsafe fn inputs<const SIGNED: bool>(p: *const u8) -> Self::A {
-        // SAFETY: by the trait's contract.
-        unsafe {
-            let byte = p.read();
-            vdupq_n_s16(if SIGNED { (byte as i8).into() } else { byte.into() })
-        }
-    }
-    #[inline(always)]
-    unsafe fn several<const SIGNED: bool>(p: *const u8) -> Self::A {
-        // SAFETY: by the trait's contract.
-        unsafe {
-            let bytes = p.cast::<uint8x8_t>().read_unaligned();
-            if SIGNED {
-                vmovl_s8(vreinterpret_s8_u8(bytes))
-            } else {
-                vreinterpretq_s16_u16(vmovl_u8(bytes))
-            }
-        }
-    }
-    #[inline(always)]
-    unsafe fn weights(p: *const i8) -> [Self::B; 2] {
-        // SAFETY: by the trait's contract.
-        unsafe {
-            let wide = vmovl_s8(p.cast::<int8x8_t>().read_unaligned());
-            [vget_low_s16(wide), vget_high_s16(wide)]
-        }
-    }
-    #[inline(always)]
-    unsafe fn dot<const SIGNED: bool, const AT: i32>(sums: Sums<Self>, a: Self::A, b: Self::B) -> Sums<Self> {
-        // SAFETY: by the trait's contract.
-        unsafe { vmlal_laneq_s16::<AT>(sums, b, a) }
-    }
-}
 
 /// NEON with dot products, of bytes that are alike: weights for unsigned inputs are unsigned.
 #[derive(Clone, Copy)]
@@ -91,7 +44,7 @@ unsafe impl Dot for Dotprod {
         unsafe { p.cast::<[Self::B; 2]>().read_unaligned() }
     }
     #[inline(always)]
-    unsafe fn dot<const SIGNED: bool, const AT: i32>(sums: Sums<Self>, a: Self::A, b: Self::B) -> Sums<Self> {
+    unsafe fn dot<const SIGNED: bool>(sums: Sums<Self>, a: Self::A, b: Self::B) -> Sums<Self> {
         // SAFETY: by the trait's contract.
         unsafe {
             if SIGNED {

@@ -56,7 +56,7 @@ unsafe impl Dot for Avx2 {
         unsafe { [widened_256(p), widened_256(p.add(32))] }
     }
     #[inline(always)]
-    unsafe fn dot<const SIGNED: bool, const AT: i32>(sums: Sums<Self>, a: Self::A, b: Self::B) -> Sums<Self> {
+    unsafe fn dot<const SIGNED: bool>(sums: Sums<Self>, a: Self::A, b: Self::B) -> Sums<Self> {
         // SAFETY: by the trait's contract.
         unsafe {
             let sums = _mm256_add_epi32(sums, _mm256_madd_epi16(a[0], b[0]));
@@ -87,7 +87,7 @@ unsafe impl Dot for AvxVnni {
         unsafe { [_mm256_loadu_si256(p.cast()), _mm256_loadu_si256(p.add(32).cast())] }
     }
     #[inline(always)]
-    unsafe fn dot<const SIGNED: bool, const AT: i32>(sums: Sums<Self>, a: Self::A, b: Self::B) -> Sums<Self> {
+    unsafe fn dot<const SIGNED: bool>(sums: Sums<Self>, a: Self::A, b: Self::B) -> Sums<Self> {
         let (unsigned, signed) = if SIGNED { (b, a) } else { (a, b) };
         // SAFETY: by the trait's contract.
         unsafe { _mm256_dpbusd_avx_epi32(sums, unsigned, signed) }
@@ -120,7 +120,7 @@ unsafe impl Dot for Avx512 {
         unsafe { [widened_512(p), widened_512(p.add(64))] }
     }
     #[inline(always)]
-    unsafe fn dot<const SIGNED: bool, const AT: i32>(sums: Sums<Self>, a: Self::A, b: Self::B) -> Sums<Self> {
+    unsafe fn dot<const SIGNED: bool>(sums: Sums<Self>, a: Self::A, b: Self::B) -> Sums<Self> {
         // SAFETY: by the trait's contract.
         unsafe {
             let sums = _mm512_add_epi32(sums, _mm512_madd_epi16(a[0], b[0]));
@@ -151,7 +151,7 @@ unsafe impl Dot for Vnni {
         unsafe { [_mm512_loadu_si512(p.cast()), _mm512_loadu_si512(p.add(64).cast())] }
     }
     #[inline(always)]
-    unsafe fn dot<const SIGNED: bool, const AT: i32>(sums: Sums<Self>, a: Self::A, b: Self::B) -> Sums<Self> {
+    unsafe fn dot<const SIGNED: bool>(sums: Sums<Self>, a: Self::A, b: Self::B) -> Sums<Self> {
         let (unsigned, signed) = if SIGNED { (b, a) } else { (a, b) };
         // SAFETY: by the trait's contract.
         unsafe { _mm512_dpbusd_epi32(sums, unsigned, signed) }

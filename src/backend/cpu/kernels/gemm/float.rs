@@ -156,19 +156,20 @@ unsafe fn wide<S: Simd, const M: usize, const P: usize, const V: usize>(
     let (lanes, width, start) = (S::LANES, 2 * S::LANES, panel * 2 * S::LANES);
     let (segments, columns) = (block.segments(), block.columns - start);
     let is_whole = columns >= P * width;
+    let (bias, first) = (block.bias.wrapping_add(start), block.panels.wrapping_add(panel * block.panel));
+    // Where each operand is loaded by an instruction, one that changes nothing is worth leaving out, too.
+    let is_free = S::LOADS_APART && is_whole && block.finish == (f32::NEG_INFINITY, f32::INFINITY);
     for row in (tiles.first..).step_by(M).take(tiles.count) {
         // SAFETY: panels, bias, rows of inputs and outputs exist by contract; of vectors at the edge, the existing columns are
         // stored.
         unsafe {
             let mut sums = [[[S::splat(0.0); 2]; P]; M];
-            for p in 0..P {
-                let bias = block.bias.add(start + p * width);
-                let bias = [S::load(bias), S::load(bias.add(lanes))];
-                for row in &mut sums {
-                    row[p] = bias;
+            for row in &mut sums {
+                for (p, sums) in row.iter_mut().enumerate() {
+                    *sums = S::load_two(bias.add(p * width));
                 }
             }
-            let mut weights = block.panels.add(panel * block.panel);
+            let mut weights = first;
             let mut ahead = block.ahead((row, M), panel, segments * block.depth);
             for segment in 0..segments {
                 let inputs = block.pointers::<M>(segment, row);
@@ -195,6 +196,17 @@ unsafe fn wide<S: Simd, const M: usize, const P: usize, const V: usize>(
             }
             let (lo, hi) = (S::splat(block.finish.0), S::splat(block.finish.1));
             let to = block.outputs.add(row * block.stride + start);
+            if is_free {
+                let mut to = to;
+                for sums in &sums {
+                    for (p, sum) in sums.iter().enumerate() {
+                        S::store(to.add(p * width), sum[0]);
+                        S::store(to.add(p * width + lanes), sum[1]);
+                    }
+                    to = to.wrapping_add(block.stride);
+                }
+                continue;
+            }
             if is_whole {
                 let mut to = to;
                 for sums in &sums {

@@ -3,11 +3,12 @@
 //! Weights are packed in groups of eight, so that two columns of a panel are a vector. A vector of sums is two rows of two
 //! columns, which are put in order when they are complete. The compiler has no stable intrinsics for these instructions.
 
+use super::finish::{Epilogue, Finish, Way};
 use super::i8mm_pairs::{multiply, Pairs, Step};
 use super::lanes::Lanes;
 use super::micro::{for_each_height, with_height, Block, Micro, Tiles};
 use super::order_neon::{load_two, VECTOR};
-use super::quant::{Epilogue, Finish, Quant};
+use super::quant::Quant;
 use crate::backend::cpu::kernels::neon::Neon;
 use std::arch::aarch64::*;
 use std::mem::MaybeUninit;
@@ -120,14 +121,15 @@ unsafe fn tiles_of_pairs<const SIGNED: bool, const PAIRS: usize>(
     panel: usize,
 ) {
     // Segments of pairs, and those of a panel, lie one after the other.
-    let groups = paired.size / VECTOR;
+    let (groups, row_factor) = (paired.size / VECTOR, block.finish.0.row_factor);
+    let weights = block.panels.wrapping_add(panel * block.panel).cast();
     // SAFETY: panels and pairs exist by contract; all but the last step load what the next one multiplies.
     unsafe {
         let finish = Finish::of(block, epilogue, panel);
         for pair in (tiles.first..).step_by(PAIRS).take(tiles.count) {
             let mut step = Step {
                 inputs: std::array::from_fn::<_, PAIRS, _>(|p| paired.bytes.add((pair + p) * paired.size)),
-                weights: block.panels.add(panel * block.panel).cast(),
+                weights,
                 a: [[vdupq_n_u8(0); 2]; PAIRS],
                 b: [vdupq_n_u8(0); 4],
             };
@@ -156,20 +158,29 @@ unsafe fn tiles_of_pairs<const SIGNED: bool, const PAIRS: usize>(
                 }
             }
             let row = 2 * (paired.first + pair);
-            let is_usual = block.finish.0.row_factor == 0 && finish.is_usual && row + 2 * PAIRS <= block.rows;
+            let is_whole = row_factor == 0 && row + 2 * PAIRS <= block.rows;
             let mut to = finish.output(row);
             // Written out, as sums that are indexed by a variable would be kept in memory all along.
+            macro_rules! usual_pairs {
+                ($plain:literal, $positive:literal, $($p:literal)*) => {{
+                    let finish = finish.loaded();
+                    $(if PAIRS > $p {
+                        to = finish.usual_rows::<$plain, $positive>(in_order(sums[$p.min(PAIRS - 1)]), to);
+                    })*
+                }};
+            }
             macro_rules! finish_pairs {
                 ($($p:literal)*) => {
-                    if is_usual {
-                        $(if PAIRS > $p {
-                            to = finish.usual_rows(in_order(sums[$p.min(PAIRS - 1)]), to);
-                        })*
-                    } else {
-                        $(if PAIRS > $p {
-                            let rows = [row + 2 * $p, (block.rows - 1).min(row + 2 * $p + 1)];
-                            store(block, epilogue, sums[$p.min(PAIRS - 1)], rows, &finish);
-                        })*
+                    match finish.way {
+                        Way::Positive if is_whole => usual_pairs!(true, true, $($p)*),
+                        Way::Plain if is_whole => usual_pairs!(true, false, $($p)*),
+                        Way::Usual if is_whole => usual_pairs!(false, false, $($p)*),
+                        _ => {
+                            $(if PAIRS > $p {
+                                let rows = [row + 2 * $p, (block.rows - 1).min(row + 2 * $p + 1)];
+                                store(block, epilogue, sums[$p.min(PAIRS - 1)], rows, &finish);
+                            })*
+                        }
                     }
                 };
             }

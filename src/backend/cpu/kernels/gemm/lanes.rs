@@ -22,6 +22,12 @@ pub unsafe trait Lanes: Copy {
     const FORM: Form;
 
     unsafe fn load(p: *const i32) -> Self::I;
+    /// Two vectors that lie one after the other.
+    #[inline(always)]
+    unsafe fn load_two(p: *const i32) -> [Self::I; 2] {
+        // SAFETY: the same contract.
+        unsafe { [Self::load(p), Self::load(p.add(Self::LANES))] }
+    }
     unsafe fn splat(x: i32) -> Self::I;
     unsafe fn sub(a: Self::I, b: Self::I) -> Self::I;
     /// Scaled sums, of which `scales` has the constants.
@@ -29,6 +35,11 @@ pub unsafe trait Lanes: Copy {
     unsafe fn constants(scales: &[Scales; 2]) -> Self::Constants;
     /// [`Self::requantise`] of two rows of two vectors. What is beyond 512 either way may be anything that is.
     unsafe fn requantise_rows(sums: [Self::I; 4], constants: &Self::Constants) -> [Self::I; 4];
+    /// The same constants, read again where they are scaled with: registers that hold them all along are missed elsewhere.
+    #[inline(always)]
+    unsafe fn loaded(constants: &Self::Constants) -> Self::Constants {
+        *constants
+    }
     /// Whether [`Self::requantise_usual`] is as good.
     #[inline(always)]
     fn is_usual(_: &Self::Constants) -> bool {
@@ -39,6 +50,12 @@ pub unsafe trait Lanes: Copy {
     unsafe fn requantise_usual(sums: [Self::I; 4], constants: &Self::Constants) -> [Self::I; 4] {
         // SAFETY: the same contract.
         unsafe { Self::requantise_rows(sums, constants) }
+    }
+    /// The same where all that is below 0 becomes the least output.
+    #[inline(always)]
+    unsafe fn requantise_positive(sums: [Self::I; 4], constants: &Self::Constants) -> [Self::I; 4] {
+        // SAFETY: the same contract.
+        unsafe { Self::requantise_usual(sums, constants) }
     }
     /// [`Self::requantise`] of two rows of two vectors, `scales` being those of a row.
     #[inline(always)]
@@ -56,8 +73,32 @@ pub unsafe trait Lanes: Copy {
     unsafe fn target(bytes: Bytes) -> Self::Target;
     /// Scaled sums as bytes, in order.
     unsafe fn pack(scaled: [Self::I; 4], target: Self::Target) -> Self::Packed;
+    /// Whether [`Self::pack_plain`] is as good.
+    #[inline(always)]
+    fn is_plain(_: &Self::Target) -> bool {
+        false
+    }
+    /// Whether [`Self::requantise_positive`] is as good, too.
+    #[inline(always)]
+    fn is_positive(_: &Self::Target) -> bool {
+        false
+    }
+    /// [`Self::pack`] in fewer instructions, for the targets that nearly all products have.
+    #[inline(always)]
+    unsafe fn pack_plain(scaled: [Self::I; 4], target: Self::Target) -> Self::Packed {
+        // SAFETY: the same contract.
+        unsafe { Self::pack(scaled, target) }
+    }
     /// Stores two rows of two vectors: the first `columns` of each, at least 1.
     unsafe fn store(packed: Self::Packed, to: [*mut u8; 2], columns: usize);
+    /// Stores two rows of two vectors, the second so many bytes after the first. Gives where a third one would go.
+    #[inline(always)]
+    unsafe fn store_rows(packed: Self::Packed, to: *mut u8, stride: usize) -> *mut u8 {
+        let below = to.wrapping_add(stride);
+        // SAFETY: the same contract.
+        unsafe { Self::store(packed, [to, below], 2 * Self::LANES) };
+        below.wrapping_add(stride)
+    }
     /// The sum of `count` bytes.
     unsafe fn sum<const SIGNED: bool>(bytes: *const u8, count: usize) -> i32;
     /// The same of several rows.

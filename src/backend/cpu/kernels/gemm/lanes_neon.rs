@@ -1,9 +1,13 @@
 //! Vectors of 32-bit sums in NEON.
 
 use super::lanes::{sum_of, Lanes};
+use super::order_neon;
 use super::requant::{Bytes, Form, Rounding, Scales};
-use crate::backend::cpu::kernels::neon::{apply, apply_below_half, apply_once, Multipliers, Neon};
+use crate::backend::cpu::kernels::neon::{
+    apply, apply_below_half, apply_once, apply_to_positive, Multipliers, Neon,
+};
 use std::arch::aarch64::*;
+use std::arch::asm;
 
 /// [`Bytes`] in vectors.
 #[derive(Clone, Copy)]
@@ -12,6 +16,12 @@ pub struct Target {
     low: uint8x16_t,
     high: uint8x16_t,
     flip: uint8x16_t,
+    /// The zero point of signed bytes.
+    signed_zero: int16x8_t,
+    /// Whether outputs are signed bytes, any of them.
+    is_plain: bool,
+    /// Whether the least of them stands for 0.
+    is_positive: bool,
 }
 
 /// What scales two vectors of columns.
@@ -62,6 +72,14 @@ unsafe impl Lanes for Neon {
         unsafe { p.cast::<Self::I>().read_unaligned() }
     }
     #[inline(always)]
+    unsafe fn load_two(p: *const i32) -> [Self::I; 2] {
+        // SAFETY: by the trait's contract.
+        unsafe {
+            let [a, b] = order_neon::load_two::<0>(p.cast());
+            [vreinterpretq_s32_u8(a), vreinterpretq_s32_u8(b)]
+        }
+    }
+    #[inline(always)]
     unsafe fn splat(x: i32) -> Self::I {
         // SAFETY: by the trait's contract.
         unsafe { vdupq_n_s32(x) }
@@ -85,6 +103,15 @@ unsafe impl Lanes for Neon {
     unsafe fn constants(scales: &[Scales; 2]) -> Constants {
         // SAFETY: by the trait's contract.
         unsafe { Constants { scales: *scales, by: [multipliers(scales[0]), multipliers(scales[1])] } }
+    }
+    #[inline(always)]
+    unsafe fn loaded(constants: &Constants) -> Constants {
+        let mut by = constants.by;
+        for (by, scales) in by.iter_mut().zip(&constants.scales) {
+            // SAFETY: by the trait's contract.
+            [by.mantissa, by.right] = unsafe { Self::load_two(scales.narrow) };
+        }
+        Constants { by, ..*constants }
     }
     #[inline(always)]
     unsafe fn requantise_rows(sums: [Self::I; 4], constants: &Constants) -> [Self::I; 4] {
@@ -112,6 +139,16 @@ unsafe impl Lanes for Neon {
         ]
     }
     #[inline(always)]
+    unsafe fn requantise_positive([a, b, c, d]: [Self::I; 4], constants: &Constants) -> [Self::I; 4] {
+        let [first, second] = constants.by;
+        [
+            apply_to_positive(a, first),
+            apply_to_positive(b, second),
+            apply_to_positive(c, first),
+            apply_to_positive(d, second),
+        ]
+    }
+    #[inline(always)]
     unsafe fn target(bytes: Bytes) -> Target {
         // SAFETY: by the trait's contract.
         unsafe {
@@ -120,7 +157,27 @@ unsafe impl Lanes for Neon {
                 low: vdupq_n_u8(bytes.low),
                 high: vdupq_n_u8(bytes.high),
                 flip: vdupq_n_u8(bytes.flip),
+                signed_zero: vdupq_n_s16(bytes.zero - 0x80),
+                is_plain: (bytes.low, bytes.high, bytes.flip) == (0, u8::MAX, 0x80),
+                is_positive: bytes.zero == 0,
             }
+        }
+    }
+    #[inline(always)]
+    fn is_plain(target: &Target) -> bool {
+        target.is_plain
+    }
+    #[inline(always)]
+    fn is_positive(target: &Target) -> bool {
+        target.is_plain && target.is_positive
+    }
+    #[inline(always)]
+    unsafe fn pack_plain([a, b, c, d]: [Self::I; 4], target: Target) -> Self::Packed {
+        // SAFETY: by the trait's contract; any bits are bytes, and there are as many.
+        unsafe {
+            let first = vqaddq_s16(vqmovn_high_s32(vqmovn_s32(a), b), target.signed_zero);
+            let second = vqaddq_s16(vqmovn_high_s32(vqmovn_s32(c), d), target.signed_zero);
+            std::mem::transmute(vqmovn_high_s16(vqmovn_s16(first), second))
         }
     }
     #[inline(always)]
@@ -148,6 +205,23 @@ unsafe impl Lanes for Neon {
                 store_part(rows, to, columns);
             }
         }
+    }
+    #[inline(always)]
+    unsafe fn store_rows(packed: Self::Packed, mut to: *mut u8, stride: usize) -> *mut u8 {
+        // SAFETY: by the trait's contract. The compiler would move the second row to the front of a vector, and the pointer
+        // by instructions of their own.
+        unsafe {
+            let rows: uint8x16_t = std::mem::transmute(packed);
+            asm!(
+                "st1 {{{rows:v}.8b}}, [{to}], {stride}",
+                "st1 {{{rows:v}.d}}[1], [{to}], {stride}",
+                rows = in(vreg) rows,
+                to = inout(reg) to,
+                stride = in(reg) stride,
+                options(nostack, preserves_flags),
+            );
+        }
+        to
     }
     #[inline(always)]
     unsafe fn sum<const SIGNED: bool>(bytes: *const u8, count: usize) -> i32 {

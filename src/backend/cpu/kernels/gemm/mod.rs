@@ -2,8 +2,8 @@
 //!
 //! - `micro`: the seam to the instruction sets: how weights are to be packed, and the function that multiplies a block.
 //! - `float`, `quant`: the two families of products, with their micro-kernels; `dot` and `lanes` hold what differs between
-//!   vectors, `order_neon` inner loops in a fixed order, `amx` the tiles of bytes, `i8mm` and `i8mm_pairs` the small matrices of bytes; `choice` tells which an instruction set has.
-//! - `requant`: from 32-bit sums to bytes.
+//!   vectors, `order_neon` inner loops in a fixed order, `amx` the tiles of bytes, `i8mm` and `i8mm_pairs` the small matrices of bytes, `eights_neon` bytes where there is no dot product; `choice` tells which an instruction set has.
+//! - `requant`: from 32-bit sums to bytes; `finish`: the same of a panel's sums, tile by tile.
 //! - `packed`: weights packed for a micro-kernel.
 //! - `pairs`: products of matrices both of which only a run brings: packed as they are needed.
 //! - `product`: the kernel of an operation: what it multiplies, shared out among threads by `share`.
@@ -17,6 +17,9 @@ mod dot;
 mod dot_neon;
 #[cfg(target_arch = "x86_64")]
 mod dot_x86;
+#[cfg(target_arch = "aarch64")]
+mod eights_neon;
+mod finish;
 mod float;
 #[cfg(target_arch = "aarch64")]
 mod i8mm;
@@ -47,7 +50,7 @@ pub(super) use image::{copies, is_matrix, shape as image_shape, Image};
 pub(super) use lanes::Lanes;
 pub(super) use micro::{Family, MAX_ROWS};
 #[cfg(target_arch = "aarch64")]
-pub(super) use order_neon::multiply_floats;
+pub(super) use order_neon::{load, load_two, multiply_floats};
 pub(super) use packed::{Constants, Packed, Shape, Zeros};
 pub(super) use pairs::Pairs;
 pub(super) use product::{Outputs, Product, Rows};

@@ -14,6 +14,8 @@ use std::arch::asm;
 pub const VECTOR: usize = 16;
 /// Bytes of the weights of a part: two vectors.
 const PART: usize = 2 * VECTOR;
+/// The same of a step: what a vector of inputs is multiplied with.
+const STEP: usize = 4 * PART;
 
 /// A vector of weights times one of the four parts of a vector of inputs.
 ///
@@ -150,11 +152,18 @@ pub unsafe fn multiply<O: ByPart, const M: usize, const P: usize>(
         if whole > 0 {
             let (a, b) = (inputs.map(|row| load(row, 0)), load_two::<0>(weights));
             let mut step = Step { inputs, weights, at: 0, a, b };
-            while step.at + VECTOR < whole {
-                step.products::<O, P, true>(sums);
+            // Two vectors of each row for each time around.
+            while step.at + 2 * VECTOR < whole {
+                step.products::<O, P, 0, true>(sums);
+                step.products::<O, P, STEP, true>(sums);
+                step.weights = step.weights.add(2 * STEP);
             }
-            step.products::<O, P, false>(sums);
-            weights = step.weights.add(4 * PART);
+            if step.at + VECTOR < whole {
+                step.products::<O, P, 0, true>(sums);
+                step.weights = step.weights.add(STEP);
+            }
+            step.products::<O, P, 0, false>(sums);
+            weights = step.weights.add(STEP);
         }
         let mut at = whole;
         if bytes & 8 != 0 {
@@ -216,25 +225,23 @@ struct Step<const M: usize> {
 }
 
 impl<const M: usize> Step<M> {
-    /// Multiplies by a vector of inputs, and loads what comes after, if there is `MORE`.
+    /// Multiplies by a vector of inputs, and loads what comes after, if there is `MORE`. Its weights lie from `FROM` bytes
+    /// on, and stay where they are.
     ///
     /// # Safety
     /// As for [`multiply`].
     #[inline(always)]
-    unsafe fn products<O: ByPart, const P: usize, const MORE: bool>(
+    unsafe fn products<O: ByPart, const P: usize, const FROM: usize, const MORE: bool>(
         &mut self,
         sums: &mut [[[O::Sums; 2]; P]; M],
     ) {
         // SAFETY: by contract.
         unsafe {
-            self.part::<O, P, 0, MORE>(sums);
-            self.part::<O, P, 1, MORE>(sums);
-            self.part::<O, P, 2, MORE>(sums);
+            self.part::<O, P, FROM, 0, MORE>(sums);
+            self.part::<O, P, FROM, 1, MORE>(sums);
+            self.part::<O, P, FROM, 2, MORE>(sums);
             self.at += VECTOR;
-            self.part::<O, P, 3, MORE>(sums);
-            if MORE {
-                self.weights = self.weights.add(4 * PART);
-            }
+            self.part::<O, P, FROM, 3, MORE>(sums);
         }
     }
 
@@ -243,7 +250,7 @@ impl<const M: usize> Step<M> {
     /// # Safety
     /// As for [`multiply`].
     #[inline(always)]
-    unsafe fn part<O: ByPart, const P: usize, const AT: i32, const MORE: bool>(
+    unsafe fn part<O: ByPart, const P: usize, const FROM: usize, const AT: i32, const MORE: bool>(
         &mut self,
         sums: &mut [[[O::Sums; 2]; P]; M],
     ) {
@@ -253,11 +260,15 @@ impl<const M: usize> Step<M> {
             unsafe {
                 sums[0][0] = O::add::<AT>(sums[0][0], b[0], self.a[m]);
                 if m == 0 && (AT < 3 || MORE) {
-                    self.b = match AT {
-                        0 => load_two::<PART>(self.weights),
-                        1 => load_two::<{ 2 * PART }>(self.weights),
-                        2 => load_two::<{ 3 * PART }>(self.weights),
-                        _ => load_two::<{ 4 * PART }>(self.weights),
+                    self.b = match (FROM, AT) {
+                        (0, 0) => load_two::<PART>(self.weights),
+                        (0, 1) => load_two::<{ 2 * PART }>(self.weights),
+                        (0, 2) => load_two::<{ 3 * PART }>(self.weights),
+                        (0, _) => load_two::<STEP>(self.weights),
+                        (_, 0) => load_two::<{ STEP + PART }>(self.weights),
+                        (_, 1) => load_two::<{ STEP + 2 * PART }>(self.weights),
+                        (_, 2) => load_two::<{ STEP + 3 * PART }>(self.weights),
+                        (_, _) => load_two::<{ 2 * STEP }>(self.weights),
                     };
                 }
                 sums[0][1] = O::add::<AT>(sums[0][1], b[1], self.a[m]);

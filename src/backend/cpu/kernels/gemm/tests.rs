@@ -96,22 +96,29 @@ proptest! {
         signed in any::<(bool, bool, bool)>(), large in prop::bool::weighted(0.2), threads in 1usize..4, seed in any::<u32>(),
     ) {
         let mut noise = Noise(seed);
-        let weights: Vec<i8> = (0..columns * depth).map(|_| noise.byte() as i8).collect();
+        // Weights that have no least number are multiplied in other ways, and so is what is nothing but extremes.
+        let (has_least, is_extreme, is_whole) = (seed % 2 == 0, seed % 5 == 0, seed % 3 > 0);
+        let extreme = |byte: u8| if is_extreme { 0x7f + byte % 2 } else { byte };
+        let least = if signed.1 { i8::MIN } else { 0 };
+        let weight = |byte: u8| if has_least || byte as i8 != least { byte as i8 } else { least + 1 };
+        let weights: Vec<i8> = (0..columns * depth).map(|_| weight(extreme(noise.byte()))).collect();
         let bias: Vec<i32> = (0..columns).map(|_| i32::from(noise.byte()) * 100 - 10_000).collect();
         let scale = if large { 20.0 } else { 30_000.0 };
-        let multipliers: Vec<Multiplier> = (0..columns).map(|_| Multiplier::new(f64::from(noise.byte()) / scale)).collect();
-        let a: Vec<u8> = (0..rows * depth).map(|_| noise.byte()).collect();
+        let multipliers: Vec<Multiplier> = (0..columns).map(|_| Multiplier::new(f64::from(noise.byte().max(1)) / scale)).collect();
+        let a: Vec<u8> = (0..rows * depth).map(|_| extreme(noise.byte())).collect();
         let typed = |signed: bool, byte: u8| if signed { i32::from(byte as i8) } else { i32::from(byte) };
         let zeros = Zeros {
             signed_inputs: signed.0, input: typed(signed.0, zeros.0),
             signed_weights: signed.1, weight: typed(signed.1, zeros.1),
         };
-        let (ty, range) = match signed.2 {
-            true => (OperandType::TENSOR_QUANT8_ASYMM_SIGNED, (-100, 120)),
-            false => (OperandType::TENSOR_QUANT8_ASYMM, (3, 255)),
+        // All bytes of a type, the least of which may stand for 0, are made in other ways, too.
+        let (ty, range, zero) = match (signed.2, is_whole) {
+            (true, true) => (OperandType::TENSOR_QUANT8_ASYMM_SIGNED, (-128, 127), if seed % 4 < 2 { -128 } else { 3 }),
+            (true, false) => (OperandType::TENSOR_QUANT8_ASYMM_SIGNED, (-100, 120), 3),
+            (false, _) => (OperandType::TENSOR_QUANT8_ASYMM, (3, 255), 3),
         };
         let once = depth % 2 == 0;
-        let requantisation = Requantisation { multipliers: &multipliers, ty, zero: 3, range, once };
+        let requantisation = Requantisation { multipliers: &multipliers, ty, zero, range, once };
         let expected: Vec<u8> = (0..rows * columns).map(|i| {
             let (row, column) = (i / columns, i % columns);
             let product = |j: usize| {
@@ -121,7 +128,7 @@ proptest! {
             let sum = (0..depth).map(product).sum::<i32>() + bias[column];
             let multiplier = multipliers[column];
             let scaled = if once { multiplier.apply_once(sum) } else { multiplier.apply(sum) };
-            scaled.saturating_add(3).clamp(range.0, range.1) as u8
+            scaled.saturating_add(zero).clamp(range.0, range.1) as u8
         }).collect();
         for isa in Isa::available() {
             let constants = || Some(Constants { weights: View::of(&weights[..]), bias: &bias[..], interrupt: &NeverInterrupted });
@@ -159,17 +166,17 @@ proptest! {
     }
 }
 
-/// Whether sums are scaled as by the shared arithmetic: each is the bias of a column, whose input is 0.
-fn assert_scaled(pairs: &[(i32, Multiplier)], once: bool) {
+/// Whether sums are scaled as by the shared arithmetic, about such a zero point: each is the bias of a column, whose input is 0.
+fn assert_scaled(pairs: &[(i32, Multiplier)], once: bool, zero: i32) {
     let (bias, multipliers): (Vec<i32>, Vec<Multiplier>) = pairs.iter().copied().unzip();
     let columns = pairs.len();
     let scaled = |&(sum, m): &(i32, Multiplier)| if once { m.apply_once(sum) } else { m.apply(sum) };
     let expected: Vec<u8> =
-        pairs.iter().map(|pair| scaled(pair).saturating_add(7).clamp(-128, 127) as u8).collect();
+        pairs.iter().map(|pair| scaled(pair).saturating_add(zero).clamp(-128, 127) as u8).collect();
     let requantisation = Requantisation {
         multipliers: &multipliers,
         ty: OperandType::TENSOR_QUANT8_ASYMM_SIGNED,
-        zero: 7,
+        zero,
         range: (-128, 127),
         once,
     };
@@ -204,8 +211,8 @@ fn extreme_sums_are_scaled_as_the_shared_arithmetic() {
     for most in [i32::MAX, 0, -1] {
         let multipliers = multipliers.iter().copied().filter(|m| m.shift <= most);
         let pairs: Vec<_> = multipliers.flat_map(|m| sums.map(|sum| (sum, m))).collect();
-        for once in [false, true] {
-            assert_scaled(&pairs, once);
+        for (once, zero) in [(false, 7), (false, -128), (true, 7), (true, -128)] {
+            assert_scaled(&pairs, once, zero);
         }
     }
 }
@@ -215,14 +222,14 @@ proptest! {
     #[test]
     fn sums_near_the_middle_are_scaled_as_the_shared_arithmetic(
         columns in prop::collection::vec((1i32 << 30..=i32::MAX, -14i32..=0, -400i32..400, -3i32..=3), 1..200),
-        once in any::<bool>(),
+        once in any::<bool>(), zero in prop::sample::select(vec![7, -128]),
     ) {
         let pairs = columns.into_iter().map(|(mantissa, shift, whole, beside)| {
             let real = f64::from(mantissa) * f64::from(shift - 31).exp2();
             let middle = (f64::from(whole) + 0.5) / real;
             (middle.round() as i32 + beside, Multiplier { mantissa, shift })
         });
-        assert_scaled(&pairs.collect::<Vec<_>>(), once);
+        assert_scaled(&pairs.collect::<Vec<_>>(), once, zero);
     }
 }
 

@@ -1,0 +1,241 @@
+//! How the sums of 8-bit products become outputs, tile by tile.
+
+use super::lanes::{Lanes, SUMMED};
+use super::micro::{Block, Family, MAX_ROWS};
+use super::requant::Requant;
+
+/// Products of bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Quant;
+
+impl Family for Quant {
+    type Input = u8;
+    type Weight = i8;
+    type Output = u8;
+    type Bias = i32;
+    /// How sums become bytes.
+    type Scaling = Requant;
+    /// The same, and the column of the first panel.
+    type Finish<'a> = (&'a Requant, usize);
+
+    fn finish(requant: &Self::Scaling, column: usize) -> Self::Finish<'_> {
+        (requant, column)
+    }
+}
+
+/// What sums of a block become outputs with, beside the multipliers.
+pub struct Epilogue<V: Lanes> {
+    /// By row: what is to be subtracted from each sum, its inputs' sum as often as the weights' zero point says.
+    pub terms: [i32; MAX_ROWS],
+    target: V::Target,
+}
+
+impl<V: Lanes> Epilogue<V> {
+    /// # Safety
+    /// The machine must have the instruction set of `V`, and the block be as `Micro::run` demands.
+    #[inline(always)]
+    pub unsafe fn of<const SIGNED: bool>(block: &Block<Quant>) -> Self {
+        let (requant, mut terms) = (block.finish.0, [0; MAX_ROWS]);
+        // SAFETY: by contract.
+        let target = unsafe { V::target(requant.target) };
+        if requant.row_factor == 0 {
+            return Epilogue { terms, target };
+        }
+        let add = |term: &mut i32, sum: i32| *term = term.wrapping_add(sum.wrapping_mul(requant.row_factor));
+        for inputs in block.inputs.chunks_exact(block.rows) {
+            let (several, others) = inputs.as_chunks::<SUMMED>();
+            let (terms_of_several, terms_of_others) = terms.split_at_mut(several.len() * SUMMED);
+            for (terms, &rows) in terms_of_several.chunks_exact_mut(SUMMED).zip(several) {
+                // SAFETY: by contract there are as many inputs.
+                let sums = unsafe { V::sums::<SIGNED>(rows, block.depth) };
+                terms.iter_mut().zip(sums).for_each(|(term, sum)| add(term, sum));
+            }
+            for (term, &row) in terms_of_others.iter_mut().zip(others) {
+                // SAFETY: as above.
+                add(term, unsafe { V::sum::<SIGNED>(row, block.depth) });
+            }
+        }
+        Epilogue { terms, target }
+    }
+}
+
+/// How a panel's sums become outputs. All of it is at hand, as what lies in memory might change with each output.
+#[derive(Clone, Copy)]
+pub struct Finish<V: Lanes> {
+    constants: V::Constants,
+    target: V::Target,
+    /// The panel's first output of the first row, and how many elements there are from one row to the next.
+    outputs: *mut u8,
+    stride: usize,
+    /// As many as are left, from the panel's first on.
+    columns: usize,
+    pub way: Way,
+}
+
+/// How sums become outputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Rows have all columns, are scaled as most are, and become the bytes that most do, the least of which is 0.
+    Positive,
+    /// The same but for that.
+    Plain,
+    /// The same but for the bytes. Nothing is chosen for each pair of rows here either.
+    Usual,
+    /// As it comes.
+    Any,
+}
+
+impl<V: Lanes> Finish<V> {
+    /// # Safety
+    /// The machine must have the instruction set of `V`, the block be as `Micro::run` demands, and have the panel.
+    #[inline(always)]
+    pub unsafe fn of(block: &Block<Quant>, epilogue: &Epilogue<V>, panel: usize) -> Self {
+        let ((requant, first), column) = (block.finish, panel * 2 * V::LANES);
+        let vector = (first + column) / V::LANES;
+        // SAFETY: by contract.
+        let constants = unsafe { V::constants(&[requant.scales(vector), requant.scales(vector + 1)]) };
+        let columns = block.columns - column;
+        let way = match V::is_usual(&constants) && columns >= 2 * V::LANES {
+            true if V::is_positive(&epilogue.target) => Way::Positive,
+            true if V::is_plain(&epilogue.target) => Way::Plain,
+            true => Way::Usual,
+            false => Way::Any,
+        };
+        Finish {
+            way,
+            constants,
+            target: epilogue.target,
+            outputs: block.outputs.wrapping_add(column),
+            stride: block.stride,
+            columns,
+        }
+    }
+
+    /// Where the outputs of a row go.
+    #[inline(always)]
+    pub fn output(&self, row: usize) -> *mut u8 {
+        self.outputs.wrapping_add(row * self.stride)
+    }
+
+    /// Turns what `M` rows from `row` on, at most twelve, have of panel `p` into outputs.
+    ///
+    /// # Safety
+    /// As for [`Self::of`], whose block must have the rows.
+    #[inline(always)]
+    pub unsafe fn tile<const M: usize, const P: usize>(
+        &self,
+        sums: &[[[V::I; 2]; P]; M],
+        p: usize,
+        row: usize,
+    ) {
+        // SAFETY: by contract.
+        unsafe {
+            match self.way {
+                Way::Positive => self.loaded().usual_tile::<M, P, true, true>(sums, p, row),
+                Way::Plain => self.loaded().usual_tile::<M, P, true, false>(sums, p, row),
+                Way::Usual => self.loaded().usual_tile::<M, P, false, false>(sums, p, row),
+                Way::Any => {
+                    // Written out, as sums that are indexed by a variable would be kept in memory all along.
+                    macro_rules! pairs {
+                        ($($m:literal)*) => {
+                            $(if M > $m {
+                                let (m, other) = ($m.min(M - 1), ($m + 1).min(M - 1));
+                                self.rows([sums[m][p], sums[other][p]], [row + m, row + other]);
+                            })*
+                        };
+                    }
+                    pairs!(0 2 4 6 8 10);
+                }
+            }
+        }
+    }
+
+    /// The same with what it scales by in registers, from here on.
+    ///
+    /// # Safety
+    /// As for [`Self::of`].
+    #[inline(always)]
+    pub unsafe fn loaded(&self) -> Self {
+        // SAFETY: by contract.
+        Finish { constants: unsafe { V::loaded(&self.constants) }, ..*self }
+    }
+
+    /// [`Self::tile`] of any way but [`Way::Any`].
+    ///
+    /// # Safety
+    /// As for [`Self::tile`].
+    #[inline(always)]
+    unsafe fn usual_tile<const M: usize, const P: usize, const PLAIN: bool, const POSITIVE: bool>(
+        &self,
+        sums: &[[[V::I; 2]; P]; M],
+        p: usize,
+        row: usize,
+    ) {
+        let mut to = self.output(row);
+        // Written out, for the same reason.
+        macro_rules! pairs {
+            ($($m:literal)*) => {
+                $(if M > $m + 1 {
+                    // SAFETY: by contract.
+                    to = unsafe { self.usual_rows::<PLAIN, POSITIVE>([sums[$m.min(M - 1)][p], sums[($m + 1).min(M - 1)][p]], to) };
+                })*
+            };
+        }
+        pairs!(0 2 4 6 8 10);
+        if M % 2 == 1 {
+            // SAFETY: by contract.
+            unsafe { V::store_rows(self.usual_pair::<PLAIN, POSITIVE>([sums[M - 1][p]; 2]), to, 0) };
+        }
+    }
+
+    /// Turns the sums of two rows into outputs, from `to` on, as [`Self::way`] says. Gives where the next row's go.
+    ///
+    /// # Safety
+    /// As for [`Self::of`], whose block must have the rows.
+    #[inline(always)]
+    pub unsafe fn usual_rows<const PLAIN: bool, const POSITIVE: bool>(
+        &self,
+        sums: [[V::I; 2]; 2],
+        to: *mut u8,
+    ) -> *mut u8 {
+        // SAFETY: the outputs exist by contract.
+        unsafe { V::store_rows(self.usual_pair::<PLAIN, POSITIVE>(sums), to, self.stride) }
+    }
+
+    /// The outputs of two rows.
+    ///
+    /// # Safety
+    /// The machine must have the instruction set of `V`.
+    #[inline(always)]
+    unsafe fn usual_pair<const PLAIN: bool, const POSITIVE: bool>(
+        &self,
+        [[a, b], [c, d]]: [[V::I; 2]; 2],
+    ) -> V::Packed {
+        // SAFETY: by contract.
+        unsafe {
+            let scaled = match POSITIVE {
+                true => V::requantise_positive([a, b, c, d], &self.constants),
+                false => V::requantise_usual([a, b, c, d], &self.constants),
+            };
+            match PLAIN {
+                true => V::pack_plain(scaled, self.target),
+                false => V::pack(scaled, self.target),
+            }
+        }
+    }
+
+    /// Turns the sums of two rows into outputs.
+    ///
+    /// # Safety
+    /// As for [`Self::of`], whose block must have the rows.
+    #[inline(always)]
+    pub unsafe fn rows(&self, sums: [[V::I; 2]; 2], rows: [usize; 2]) {
+        // SAFETY: the outputs exist by contract, as many as columns are left at least.
+        unsafe {
+            let [[a, b], [c, d]] = sums;
+            let scaled = V::requantise_rows([a, b, c, d], &self.constants);
+            let to = rows.map(|row| self.output(row));
+            V::store(V::pack(scaled, self.target), to, self.columns);
+        }
+    }
+}
