@@ -226,6 +226,10 @@ mod tests {
         assert!(frame.put_tensor(&NeverInterrupted, &routine, 2, vec![101], data()).is_err());
         frame.clear();
         assert_eq!(frame.left(), 1000);
+        assert!(
+            (0..3).all(|v| frame.value(&routine, v).unwrap().is_none()),
+            "something is left of the last run"
+        );
         frame.put_tensor(&NeverInterrupted, &routine, 2, vec![101], data()).unwrap();
     }
 }
