@@ -1,7 +1,7 @@
 //! What is saved and loaded, how it is laid out in files, and the hashes that tell it from anything else.
 
 use super::CacheError;
-use crate::memory::{checksum_share, Mapping, Weights};
+use crate::memory::{checksum_share, Counted, Mapping, Weights};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
@@ -29,6 +29,8 @@ pub struct Loaded {
     pub origin: Origin,
     /// Whether the data are of the driver's own store, and not copied.
     pub kept: bool,
+    /// For the models.
+    pub(super) _counted: Counted,
 }
 
 /// SHA-256.

@@ -7,7 +7,7 @@
 use super::content::{data_len, for_each_part, Content, DataFacts, LastChange, Parts};
 use super::mapped::Mapped;
 use super::{CacheError, FileId};
-use crate::memory::{check_blocking, guarded_len, stamp_start, Mapping, MemoryError};
+use crate::memory::{check_blocking, guarded_len, stamp_start, Counted, Mapping, MemoryError};
 use nix::fcntl::{fcntl, FcntlArg, OFlag};
 use std::collections::HashSet;
 use std::fs::File;
@@ -170,8 +170,11 @@ impl Lock<'_> {
         self.data_identities().iter().any(|&file| self.in_use.mapped.contains(file))
     }
 
-    /// Private copies of the model caches, which together must have one of these `lengths`.
-    pub fn read_models(&self, mut lengths: impl Iterator<Item = u64>) -> Result<Vec<Vec<u8>>, CacheError> {
+    /// Private copies of the model caches, which together must have one of these `lengths`, on their client's account.
+    pub fn read_models(
+        &self,
+        mut lengths: impl Iterator<Item = u64>,
+    ) -> Result<(Vec<Vec<u8>>, Counted), CacheError> {
         let io = |why| CacheError::Io { what: "model", why };
         let lens = self.files.models.iter().map(|file| Ok(file.metadata().map_err(io)?.len()));
         let lens = lens.collect::<Result<Vec<_>, CacheError>>()?;
@@ -179,13 +182,20 @@ impl Lock<'_> {
         if !lengths.any(|expected| expected == total) {
             return Err(CacheError::Changed);
         }
+        // What the registry says was written by this driver, within its limits: these are still large.
+        let size = |len: u64| usize::try_from(len).map_err(|_| CacheError::Changed);
+        let out_of_memory = |len| CacheError::Data(MemoryError::OutOfMemory(len));
+        let total = size(total)?;
+        let counted = Counted::take(total).ok_or(out_of_memory(total))?;
         let read = |(file, len): (&File, u64)| {
-            // What the registry says was written by this driver, within its limits.
-            let mut model = vec![0; usize::try_from(len).map_err(|_| CacheError::Changed)?];
+            let (len, mut model) = (size(len)?, Vec::new());
+            model.try_reserve_exact(len).map_err(|_| out_of_memory(len))?;
+            model.resize(len, 0);
             file.read_exact_at(&mut model, 0).map_err(io)?;
             Ok(model)
         };
-        self.files.models.iter().zip(lens).map(read).collect()
+        let models = self.files.models.iter().zip(lens).map(read).collect::<Result<_, CacheError>>()?;
+        Ok((models, counted))
     }
 
     /// The first bytes of each data cache, as many as `facts` say, mapped: for files that only this driver writes.

@@ -56,6 +56,7 @@ pub use registry::Registry;
 pub use store::Store;
 pub use table::Limits;
 
+use crate::memory::Counted;
 use content::{
     data_facts, facts_of_head, hash, hash_data, head, head_len, identify, salt, same, LastChange, SALT,
 };
@@ -179,11 +180,11 @@ impl Cache {
     }
 
     /// The model caches, and which of `records` says that they are what was written.
-    fn read(&self, lock: &Lock, records: &[Record]) -> Result<(Vec<Vec<u8>>, usize), CacheError> {
-        let models = lock.read_models(records.iter().map(|record| record.model_len))?;
+    fn read(&self, lock: &Lock, records: &[Record]) -> Result<(Vec<Vec<u8>>, Counted, usize), CacheError> {
+        let (models, counted) = lock.read_models(records.iter().map(|record| record.model_len))?;
         let found = hash(&[], &models);
         let known = records.iter().position(|record| same(&found, &record.hash));
-        known.map(|i| (models, i)).ok_or(CacheError::Changed)
+        known.map(|i| (models, counted, i)).ok_or(CacheError::Changed)
     }
 
     /// Loads what was saved for `key`, if the model caches still are what was saved.
@@ -204,7 +205,7 @@ impl Cache {
             return Err(CacheError::Unknown);
         }
         let records: Vec<_> = entries.iter().map(|entry| entry.record).collect();
-        let (mut models, i) = self.read(&lock, &records)?;
+        let (mut models, counted, i) = self.read(&lock, &records)?;
         let facts = facts_of_head(&models[0]).ok_or(CacheError::Changed)?;
         if facts.len() != files.counts().1 {
             return Err(CacheError::Changed);
@@ -218,7 +219,7 @@ impl Cache {
         };
         self.registry.used(&entries[i]);
         models[0].drain(..head_len(facts.len()));
-        Ok(Loaded { models, data, facts, origin, kept })
+        Ok(Loaded { models, data, facts, origin, kept, _counted: counted })
     }
 
     pub fn registry(&self) -> &Registry {

@@ -3,8 +3,9 @@
 
 use super::tests::{model, CLIENT, PATIENCE};
 use super::*;
+use crate::aidl;
 use crate::backend::cpu::CpuBackend;
-use crate::backend::{Arguments, Artifact, BackendError, Binding, Info, Interface};
+use crate::backend::{Arguments, Artifact, BackendError, Binding, Info, Interface, Saved};
 use std::fs::File;
 use std::sync::mpsc::{channel, Sender};
 use std::sync::Mutex;
@@ -13,7 +14,7 @@ use std::time::Duration;
 /// Compiles on the CPU.
 struct Slow {
     cpu: Arc<CpuBackend>,
-    /// Told, as a save begins, how many compute.
+    /// Told, as a save begins or what was found is loaded, how many compute.
     began: Sender<usize>,
     /// No save goes on while this is held.
     disk: Arc<Mutex<()>>,
@@ -37,6 +38,16 @@ impl Backend for Slow {
         let compiled = self.cpu.compile(model, options, control)?;
         let (cpu, began, disk) = (self.cpu.clone(), self.began.clone(), self.disk.clone());
         Ok(Arc::new(SavedSlowly { compiled, cpu, began, disk }))
+    }
+
+    fn load(
+        &self,
+        saved: Saved,
+        options: &CompileOptions,
+        control: &Control,
+    ) -> Result<Arc<dyn Executable>, BackendError> {
+        self.began.send(self.cpu.load_now().unwrap().running).unwrap();
+        self.cpu.load(saved, options, control)
     }
 }
 
@@ -86,7 +97,8 @@ fn a_client_whose_saves_wait_keeps_no_turn_and_not_every_thread() {
     let compiler = Compiler::new(backend, limits, cache, None).unwrap();
     let submit = |client: u32, files: Option<ClientFiles>| {
         let (options, tell) = (CompileOptions::default(), tell.clone());
-        let work = Work::Compile { model: model(), options, files, mappings: None };
+        let work =
+            Work::Compile { model: CountedModel::new(model()).unwrap(), options, files, mappings: None };
         let done = move |outcome: Outcome| tell.send((client, outcome.is_ok())).unwrap();
         let control = Control { client, ..Control::default() };
         compiler.submit(Job { work, control, done: Box::new(done) }).unwrap();
@@ -100,4 +112,59 @@ fn a_client_whose_saves_wait_keeps_no_turn_and_not_every_thread() {
     assert_eq!(told.recv_timeout(PATIENCE), Ok((CLIENT + 1, true)));
     drop(waits);
     (0..THREADS).for_each(|_| assert_eq!(told.recv_timeout(PATIENCE), Ok((CLIENT, true))));
+}
+
+/// The sum of an input and of constants that are worth storing.
+fn large_model() -> Model {
+    use aidl::OperandLifeTime as L;
+    const ELEMENTS: usize = LEAST_CONSTANTS / 4;
+    let operand = |ty, dims: &[i32], lifetime, [offset, length]: [i64; 2]| aidl::Operand {
+        r#type: ty,
+        dimensions: dims.to_vec(),
+        lifetime,
+        location: aidl::DataLocation { offset, length, ..Default::default() },
+        ..Default::default()
+    };
+    let floats =
+        |lifetime, place| operand(aidl::OperandType::TENSOR_FLOAT32, &[ELEMENTS as i32], lifetime, place);
+    let bytes = LEAST_CONSTANTS as i64;
+    let operands = vec![
+        floats(L::SUBGRAPH_INPUT, [0, 0]),
+        floats(L::CONSTANT_COPY, [0, bytes]),
+        operand(aidl::OperandType::INT32, &[], L::CONSTANT_COPY, [bytes, 4]),
+        floats(L::SUBGRAPH_OUTPUT, [0, 0]),
+    ];
+    let add = aidl::Operation { r#type: aidl::OperationType::ADD, inputs: vec![0, 1, 2], outputs: vec![3] };
+    let main =
+        aidl::Subgraph { operands, operations: vec![add], inputIndexes: vec![0], outputIndexes: vec![3] };
+    let values = vec![0; LEAST_CONSTANTS + 4];
+    Model::new(&aidl::Model { main, operandValues: values, ..Default::default() }).unwrap()
+}
+
+#[test]
+fn what_is_looked_up_in_the_store_keeps_no_turn() {
+    let (began, begun) = channel();
+    let (tell, told) = channel();
+    let directory = tempfile::tempdir().unwrap();
+    let cpu = Arc::new(CpuBackend::new(1).unwrap());
+    let backend = Arc::new(Slow { cpu, began, disk: Arc::default() });
+    let store = Store::new(directory.path(), "driver", 64 << 20);
+    let cache = Arc::new(Cache::new(None, "driver"));
+    let compiler = Compiler::new(backend, Limits::default(), cache, Some(store)).unwrap();
+    let compiled = || {
+        let (options, tell) = (CompileOptions::default(), tell.clone());
+        let model = CountedModel::new(large_model()).unwrap();
+        let work = Work::Compile { model, options, files: None, mappings: None };
+        let control = Control { client: CLIENT, ..Control::default() };
+        let done = move |outcome: Outcome| tell.send(outcome.ok()).unwrap();
+        compiler.submit(Job { work, control, done: Box::new(done) }).unwrap();
+        told.recv_timeout(PATIENCE).unwrap().expect("it is compiled")
+    };
+    let first = compiled();
+    assert!(begun.try_recv().is_err(), "there is nothing to be found");
+    compiler.used(&first.unsaved, &first.executable);
+    assert_eq!(begun.recv_timeout(PATIENCE), Ok(0), "who saves keeps others from computing");
+    compiler.settle();
+    compiled();
+    assert_eq!(begun.recv_timeout(PATIENCE), Ok(0), "who loads keeps others from computing");
 }

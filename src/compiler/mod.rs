@@ -18,7 +18,7 @@ pub use saving::{SavePlace, StorePlace, Unsaved};
 
 use crate::backend::{Backend, CompileOptions, Executable, Priority};
 use crate::cache::{Cache, Origin, Store};
-use crate::model::Model;
+use crate::model::{CountedModel, Model};
 use crate::ops::Interrupt;
 use crate::scheduler::limits::{self, Limit};
 use crate::scheduler::marks::{self, Phase};
@@ -54,7 +54,7 @@ pub struct Job {
 pub enum Work {
     /// A model, to be compiled and, if the client gave files for it, saved in these.
     Compile {
-        model: Model,
+        model: CountedModel,
         options: CompileOptions,
         files: Option<ClientFiles>,
         /// For the memories that its constants lie in, should they stay mapped until the first execution; without it they

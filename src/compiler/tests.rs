@@ -87,7 +87,12 @@ impl Bench {
             }
         };
         let options = CompileOptions::default();
-        let work = Work::Compile { model: model(), options, files: None, mappings: None };
+        let work = Work::Compile {
+            model: CountedModel::new(model()).unwrap(),
+            options,
+            files: None,
+            mappings: None,
+        };
         let control = Control { client, ..control };
         self.compiler.submit(Job { work, control, done: Box::new(done) })
     }

@@ -12,6 +12,9 @@ const OF_MEMORY: [&str; 2] = ["/sys/fs/cgroup/memory", "/dev/memcg"];
 
 /// Memory that this process may use, in bytes; a guess where nobody tells.
 pub fn machine_bytes() -> usize {
+    if cfg!(miri) {
+        return 1 << 30; // its machine has neither memory nor limits to ask for
+    }
     let of = |var| sysconf(var).ok().flatten().and_then(|n| u64::try_from(n).ok());
     let memory = of(SysconfVar::_PHYS_PAGES).zip(of(SysconfVar::PAGE_SIZE));
     let machine = memory.map_or(1 << 30, |(pages, size)| pages.saturating_mul(size));

@@ -23,7 +23,7 @@ pub fn prefer_huge_pages<T>(block: &mut [MaybeUninit<T>]) {
     let (start, len) = (block.as_mut_ptr().cast::<c_void>(), size_of_val(block));
     let before = start.addr().next_multiple_of(HUGE) - start.addr();
     let len = len.saturating_sub(before) / HUGE * HUGE;
-    if let Some(start) = NonNull::new(start.wrapping_byte_add(before)).filter(|_| len > 0) {
+    if let Some(start) = NonNull::new(start.wrapping_byte_add(before)).filter(|_| len > 0 && !cfg!(miri)) {
         // SAFETY: all of it lies within the block, and nothing changes but the pages' size. A kernel that has one size only
         // refuses.
         let _ = unsafe { madvise(start, len, MmapAdvise::MADV_HUGEPAGE) };
@@ -92,7 +92,8 @@ impl ZeroedPages {
             HALF.. => len.checked_next_multiple_of(HUGE)?,
             _ => len.checked_next_multiple_of(page_size() as usize)?,
         };
-        let slack = if len >= HUGE { HUGE } else { 0 };
+        // Miri has no huge pages, and gives no part of a mapping back.
+        let slack = if len >= HUGE && !cfg!(miri) { HUGE } else { 0 };
         let whole = NonZeroUsize::new(len.checked_add(slack)?)?;
         // SAFETY: the kernel chooses where; nothing that is mapped is replaced.
         let start = unsafe {

@@ -21,9 +21,9 @@ pub use operand::check_info;
 pub use references::MAX_DEPTH as MAX_NESTING;
 pub use request::{Argument, Request, RequestError, RequestPool};
 
-use crate::memory::{AlignedBuf, ClientSlice, MemoryError};
+use crate::memory::{AlignedBuf, ClientSlice, Counted, MemoryError};
 use crate::ops;
-use crate::tensor::TensorInfo;
+use crate::tensor::{TensorInfo, ALLOCATION};
 use std::sync::Arc;
 
 /// A valid model.
@@ -37,6 +37,15 @@ pub struct Model {
 }
 
 impl Model {
+    /// About the memory that it takes besides the bytes of constants: how many operands and operations there are is its
+    /// client's choice.
+    pub fn footprint(&self) -> usize {
+        std::iter::once(&self.main)
+            .chain(&self.referenced)
+            .map(Subgraph::footprint)
+            .fold(0, usize::saturating_add)
+    }
+
     /// A copy that needs nothing of its client's any more.
     pub fn to_private(&self) -> Result<Model, MemoryError> {
         let mut model = self.clone();
@@ -50,6 +59,30 @@ impl Model {
     }
 }
 
+/// A model on its client's account, besides the bytes of its constants, which are counted where they are.
+#[derive(Debug)]
+pub struct CountedModel {
+    model: Model,
+    _counted: Counted,
+}
+
+impl CountedModel {
+    /// An error where the client has no more memory left.
+    pub fn new(model: Model) -> Result<Self, MemoryError> {
+        let bytes = model.footprint();
+        let counted = Counted::take(bytes).ok_or(MemoryError::OutOfMemory(bytes))?;
+        Ok(CountedModel { model, _counted: counted })
+    }
+}
+
+impl std::ops::Deref for CountedModel {
+    type Target = Model;
+
+    fn deref(&self) -> &Model {
+        &self.model
+    }
+}
+
 /// A valid subgraph: operations stand in an order in which they can run.
 #[derive(Clone, Debug)]
 pub struct Subgraph {
@@ -58,6 +91,35 @@ pub struct Subgraph {
     /// Indices of operands.
     pub inputs: Vec<usize>,
     pub outputs: Vec<usize>,
+}
+
+impl Subgraph {
+    fn footprint(&self) -> usize {
+        let operand = |operand: &Operand| {
+            let extension = operand.extension.as_ref().map_or(0, |extension| {
+                extension.parameters.len().saturating_add(extension.extension.len() + 3 * ALLOCATION)
+            });
+            let constant = match &operand.lifetime {
+                Lifetime::Constant(_) => size_of::<AlignedBuf>() + 2 * ALLOCATION,
+                _ => 0,
+            };
+            let rest = size_of::<Operand>() + constant;
+            operand.info.heap().saturating_add(extension).saturating_add(rest)
+        };
+        let operation = |operation: &Operation| {
+            let text = match &operation.kind {
+                OperationKind::Known { .. } => 0,
+                OperationKind::Extension { extension: text, .. } | OperationKind::Unsupported(text) => {
+                    text.len()
+                }
+            };
+            let indices = operation.inputs.len().saturating_add(operation.outputs.len());
+            let rest = size_of::<Operation>() + 3 * ALLOCATION;
+            indices.saturating_mul(size_of::<usize>()).saturating_add(text).saturating_add(rest)
+        };
+        let operands = self.operands.iter().map(operand);
+        operands.chain(self.operations.iter().map(operation)).fold(size_of::<Self>(), usize::saturating_add)
+    }
 }
 
 /// An operand of a subgraph.

@@ -2,7 +2,7 @@
 
 use crate::aidl;
 use crate::memory::{MemoryError, Pool};
-use crate::tensor::{byte_size, combine_dims, Dims, TensorInfo};
+use crate::tensor::{byte_size, combine_dims, Dims, TensorInfo, ALLOCATION};
 
 /// A valid request: every argument lies inside its pool and fits its operand.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -127,6 +127,15 @@ impl Request {
         };
         request.check_overlap()?;
         Ok(request)
+    }
+
+    /// About the memory that it takes: how many arguments there are is the client's choice.
+    pub fn footprint(&self) -> usize {
+        let argument = |argument: &Option<Argument>| {
+            let dims = argument.as_ref().map_or(0, |argument| size_of_val(&argument.dims[..]) + ALLOCATION);
+            dims.saturating_add(size_of::<Option<Argument>>())
+        };
+        self.inputs.iter().chain(&self.outputs).map(argument).fold(0, usize::saturating_add)
     }
 
     /// Outputs must not overlap each other, nor an input: one would change while the other is used.

@@ -13,7 +13,12 @@ pub struct Pace<'a> {
 
 impl<'a> Pace<'a> {
     pub fn new(args: &Args<'a>) -> Self {
-        Pace { interrupt: args.interrupt, done: 0 }
+        Pace::of(args.interrupt)
+    }
+
+    /// That of work which is not a call's.
+    pub fn of(interrupt: &'a dyn Interrupt) -> Self {
+        Pace { interrupt, done: 0 }
     }
 
     /// Whose yield points these are.

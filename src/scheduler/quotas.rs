@@ -20,6 +20,7 @@ pub struct Quotas {
     descriptors: Shared,
     cache_files: Shared,
     fmq_bursts: Shared,
+    objects: Shared,
 }
 
 /// A client, or all clients together, hold too much of something.
@@ -47,13 +48,15 @@ impl Quotas {
             descriptors: of(limits::DESCRIPTORS),
             cache_files: of(limits::CACHE_FILES),
             fmq_bursts: of(limits::FMQ_BURSTS),
+            objects: of(limits::OBJECTS),
         }
     }
 
     /// All of them, by what they count.
-    pub fn all(&self) -> [(&'static str, Arc<Quota>); 7] {
-        let Quotas { callbacks, executions, models, mappings, descriptors, cache_files, fmq_bursts } = self;
-        [callbacks, executions, models, mappings, descriptors, cache_files, fmq_bursts]
+    pub fn all(&self) -> [(&'static str, Arc<Quota>); 8] {
+        let Quotas { callbacks, executions, models, mappings, descriptors, cache_files, fmq_bursts, objects } =
+            self;
+        [callbacks, executions, models, mappings, descriptors, cache_files, fmq_bursts, objects]
             .map(|shared| (shared.what, shared.quota.clone()))
     }
 
@@ -80,6 +83,11 @@ impl Quotas {
     /// A burst over queues.
     pub fn fmq_burst(&self, client: u32) -> Result<Permit, Refused> {
         self.fmq_bursts.take(client, 1)
+    }
+
+    /// An object of an execution, which its client may keep.
+    pub fn object(&self, client: u32) -> Result<Permit, Refused> {
+        self.objects.take(client, 1)
     }
 
     /// Cache files that are kept open to be rewritten; without this they are not.

@@ -12,7 +12,7 @@ use crate::aidl::*;
 use crate::backend::{self, CompileOptions, Control};
 use crate::compiler::{CachePlace, CachingError, ClientFiles, Job, Outcome, Work};
 use crate::ipc::{self, BinderResult, Interface, ParcelFileDescriptor, StatusCode, Strong};
-use crate::model::{self, hints};
+use crate::model::{self, hints, CountedModel};
 use crate::scheduler::Permit;
 use std::io::Write;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(super) fn new_binder(core: Arc<Core>) -> Strong<dyn IDevice> {
 
 /// What prepareModel and prepareModelWithConfig have in common, checked.
 struct Compilation {
-    model: model::Model,
+    model: CountedModel,
     options: CompileOptions,
     deadline: Option<u64>,
     /// Where it is to be saved.
@@ -94,14 +94,15 @@ impl Core {
         CachePlace::new(ipc::calling_uid(), token, (&models, &data), self.info.cache_files)
     }
 
-    /// Checks and decodes a model, with the extensions that the backend knows.
-    fn model(&self, model: &Model) -> Result<model::Model, ServiceError> {
-        Ok(model::Model::with_extensions(model, &self.info.extensions)?)
+    /// Checks and decodes a model, with the extensions that the backend knows, on the calling client's account.
+    fn model(&self, model: &Model) -> Result<CountedModel, ServiceError> {
+        let model = model::Model::with_extensions(model, &self.info.extensions)?;
+        CountedModel::new(model).map_err(|source| ServiceError::Memory { what: "the model".into(), source })
     }
 
     /// For each operation of the main subgraph: whether the driver takes it, or why not.
     pub fn support(&self, model: &Model) -> Result<Vec<Result<(), String>>, ServiceError> {
-        Ok(self.backend.support(&self.model(model)?))
+        Ok(self.backend.support(&*self.model(model)?))
     }
 }
 

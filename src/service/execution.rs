@@ -19,12 +19,16 @@ struct ReusableExecution {
     busy: Arc<AtomicBool>,
     /// Its mappings' place among the client's.
     _mappings: Permit,
+    /// Its own place among the client's objects.
+    _place: Permit,
 }
 
-pub(super) fn new_binder(execution: Execution, mappings: Permit) -> Strong<dyn IExecution> {
+/// The object of `execution`, which takes a place among the client's objects, and for its memories.
+pub(super) fn new_binder(execution: Execution, [place, mappings]: [Permit; 2]) -> Strong<dyn IExecution> {
+    let execution = Arc::new(execution);
     ipc::object!(
         BnExecution,
-        ReusableExecution { execution: Arc::new(execution), busy: Arc::default(), _mappings: mappings }
+        ReusableExecution { execution, busy: Arc::default(), _mappings: mappings, _place: place }
     )
 }
 

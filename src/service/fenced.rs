@@ -67,10 +67,11 @@ pub(super) fn launch(
     let (core, client) = (&prepared.core, prepared.client());
     let descriptors = Arc::new(core.quotas.descriptors(client, wait_for.len() + 1)?);
     let mappings = core.quotas.mappings(client, execution.mappings())?;
+    let place = core.quotas.object(client)?;
     let pending = pending(wait_for)?;
     if pending.is_empty() {
         if prepared.executable.interface().may_loop {
-            return run_within_the_call(&execution, times);
+            return run_within_the_call(&execution, times, place);
         }
         execution.check_buffers()?;
     }
@@ -88,14 +89,18 @@ pub(super) fn launch(
         task.finish(Err(ServiceError::Failed("not all of its fences can be waited for".into())));
         return Err(error);
     }
-    let callback = ipc::object!(BnFencedExecutionCallback, Callback { task });
+    let callback = ipc::object!(BnFencedExecutionCallback, Callback { task, _place: place });
     Ok(FencedExecutionResult { callback: Some(callback), syncFence: Some(ParcelFileDescriptor::new(fence)) })
 }
 
 /// Runs to completion on the calling thread: what comes back needs no fence, and an error is the call's.
-fn run_within_the_call(execution: &Execution, times: Times) -> Result<FencedExecutionResult, ServiceError> {
+fn run_within_the_call(
+    execution: &Execution,
+    times: Times,
+    place: Permit,
+) -> Result<FencedExecutionResult, ServiceError> {
     let prepared = execution.prepared();
-    let _place = prepared.core.quotas.execution(prepared.client())?;
+    let _running = prepared.core.quotas.execution(prepared.client())?;
     let (fenced, cancelled) = (Instant::now(), Arc::<Stop>::default());
     let deadline = [times.deadline, times.after_fences()].into_iter().flatten().min();
     let outcome = execution.run(&execution.control(deadline, cancelled.clone()), times.launched)?;
@@ -103,7 +108,7 @@ fn run_within_the_call(execution: &Execution, times: Times) -> Result<FencedExec
     let state = State { result: Some((ErrorStatus::NONE, launched, fenced)), ..State::default() };
     let watcher = prepared.core.watcher.clone();
     let task = Arc::new(Task { times, cancelled, watcher, state: Mutex::new(state) });
-    let callback = ipc::object!(BnFencedExecutionCallback, Callback { task });
+    let callback = ipc::object!(BnFencedExecutionCallback, Callback { task, _place: place });
     Ok(FencedExecutionResult { callback: Some(callback), syncFence: None })
 }
 
@@ -354,6 +359,8 @@ impl Task {
 /// IFencedExecutionCallback, by which the client asks for the outcome.
 struct Callback {
     task: Arc<Task>,
+    /// Its place among the client's objects, which it has as long as the client keeps it.
+    _place: Permit,
 }
 
 impl Drop for Callback {

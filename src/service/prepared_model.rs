@@ -137,9 +137,9 @@ impl IPreparedModel for PreparedModel {
             let purpose = Purpose { terms, fenced: false, reused: true };
             let find = |_: usize, pool: &Pool| self.prepared.core.memory(pool, Span::Longer);
             let execution = Execution::new(&self.prepared, request, purpose, &find)?;
-            let quotas = &self.prepared.core.quotas;
-            let mappings = quotas.mappings(self.prepared.client(), execution.mappings())?;
-            Ok(execution::new_binder(execution, mappings))
+            let (quotas, client) = (&self.prepared.core.quotas, self.prepared.client());
+            let places = [quotas.object(client)?, quotas.mappings(client, execution.mappings())?];
+            Ok(execution::new_binder(execution, places))
         })
     }
 }

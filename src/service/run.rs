@@ -8,6 +8,7 @@ use super::terms::{check_deadline, Terms};
 use crate::aidl;
 use crate::backend::{Argument, Arguments, Binding, Control, Memory, Outcome, OutputShape};
 use crate::buffer::{Claims, Uses};
+use crate::memory::{Counted, MemoryError};
 use crate::model::{Request, RequestPool};
 use crate::scheduler::marks::{self, Phase};
 use crate::scheduler::Stop;
@@ -25,6 +26,8 @@ pub(super) struct Execution {
     terms: Terms,
     /// The first output whose dimensions nobody knows yet.
     unknown_output: Option<usize>,
+    /// For what describes its arguments, of which there may be very many.
+    _counted: Counted,
 }
 
 /// What an execution is bound to.
@@ -90,6 +93,12 @@ impl Execution {
     ) -> Result<Self, ServiceError> {
         let unknown_output = unknown_output(&prepared.executable.interface().outputs, &request.outputs);
         let mappings = pools.iter().flatten().count();
+        let bytes = request.footprint();
+        let out_of_memory = || {
+            let source = MemoryError::OutOfMemory(bytes);
+            ServiceError::Memory { what: "the request's arguments".into(), source }
+        };
+        let counted = Counted::take(bytes).ok_or_else(out_of_memory)?;
         let arguments = Arguments { request, pools, reused: purpose.reused };
         let bound = if buffers.is_empty() {
             Bound::Whole(prepared.executable.clone().bind(arguments)?)
@@ -97,7 +106,7 @@ impl Execution {
             Bound::WithBuffers { arguments, buffers }
         };
         let (prepared, terms) = (prepared.clone(), purpose.terms);
-        Ok(Execution { prepared, bound, mappings, terms, unknown_output })
+        Ok(Execution { prepared, bound, mappings, terms, unknown_output, _counted: counted })
     }
 
     pub fn terms(&self) -> Terms {

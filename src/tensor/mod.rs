@@ -22,6 +22,9 @@ pub struct ChannelQuant {
     pub dim: u32,
 }
 
+/// What an allocator takes for itself of each block, about, with what it rounds up.
+pub const ALLOCATION: usize = 24;
+
 /// Everything about an operand but its value: type, dimensions and quantisation.
 ///
 /// In a model, a 0 in `dims` is an unknown dimension and an empty `dims` on a tensor is an unknown rank. At execution
@@ -50,6 +53,13 @@ impl TensorInfo {
     /// Whether rank and all dimensions are known, in a model's reading of `dims`.
     pub fn is_fully_specified(&self) -> bool {
         self.ty.is_scalar() || (!self.dims.is_empty() && !self.dims.contains(&0))
+    }
+
+    /// About the memory that this description takes beside its own size, in bytes.
+    pub fn heap(&self) -> usize {
+        let scales = self.channel_quant.as_ref().map_or(0, |quant| quant.scales.len());
+        let numbers = self.dims.len().saturating_add(scales).saturating_mul(size_of::<u32>());
+        numbers.saturating_add(ALLOCATION)
     }
 
     /// Size of the value in bytes, with every dimension taken as it stands; `None` on overflow of 32 bits.

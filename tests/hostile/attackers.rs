@@ -21,11 +21,12 @@ const SOCKET: &str = "NNHAL_TEST_SOCKET";
 /// What an attacker does, by name.
 type Way = (&'static str, fn(&Path));
 
-pub const WAYS: [Way; 7] = [
+pub const WAYS: [Way; 8] = [
     ("memory that vanishes", has_memory_vanish),
     ("endless loops", loops_for_ever),
     ("large work", works_without_end),
     ("compilations", compiles_without_end),
+    ("models of very many operations", asks_about_large_models),
     ("bursts over queues", opens_bursts),
     ("connections", opens_connections),
     ("frames never finished", begins_frames),
@@ -152,6 +153,15 @@ fn compiles_without_end(socket: &Path) {
             Err(_) => drop(connection.device.getVersionString()),
         }
     }
+}
+
+/// Has models decoded that take long to be checked, and are never compiled.
+fn asks_about_large_models(socket: &Path) {
+    let connection = Connection::new(socket);
+    let model = long_model(1, 50_000);
+    on_threads(8, || {
+        let _ = connection.device.getSupportedOperations(&model);
+    });
 }
 
 fn opens_bursts(socket: &Path) {

@@ -17,6 +17,11 @@ impl Daemon {
         Daemon(DaemonProcess::start(&["--threads", "1", "--data", "none"]))
     }
 
+    /// One whose clients may have so many MiB of private memory together.
+    pub fn with_memory(mib: usize) -> Self {
+        Daemon(DaemonProcess::start(&["--threads", "1", "--data", "none", "--memory", &mib.to_string()]))
+    }
+
     /// One that every user reaches.
     pub fn start_for_all() -> Self {
         Self::open_to_all(DaemonProcess::start(&FOR_ALL))
@@ -53,6 +58,15 @@ impl Daemon {
 
     pub fn resident_kib(&self) -> usize {
         self.0.resident_kib()
+    }
+
+    /// Has the kernel forget how much memory it had at the most, which [`Daemon::peak_kib`] tells.
+    pub fn forget_peak(&self) {
+        self.0.forget_peak();
+    }
+
+    pub fn peak_kib(&self) -> usize {
+        self.0.status_kib("VmHWM")
     }
 
     /// Has an honest client prepare a model and run it, and checks what that gives.

@@ -10,3 +10,4 @@ mod limits;
 mod memory;
 mod peaks;
 mod socket;
+mod structures;

@@ -4,11 +4,12 @@
 //! What is in place has no second copy: whether a step may read or write it there is decided here, before the run.
 
 use super::frame::Frame;
-use super::graph::check_dims;
+use super::graph::{check_dims, STEPS};
 use super::routine::Routine;
 use crate::backend::{BackendError, OutputShape};
 use crate::memory::{Access, Accessed, ClientSlice, Mapping, MemoryError, Target, View};
-use crate::ops::{by_parts, Interrupt};
+use crate::ops::pace::Pace;
+use crate::ops::{by_parts, Interrupt, OpError};
 use crate::tensor::{Dims, TensorInfo};
 use std::collections::BTreeMap;
 
@@ -69,6 +70,33 @@ pub struct Arguments<'a> {
     in_place: BTreeMap<usize, &'a ClientSlice>,
 }
 
+/// Bytes of client memory, as stretches that have some bytes between them: a client decides how many there are. By their
+/// memory and their start, with their ends. Of two mappings of one file neither knows of the other.
+#[derive(Default)]
+struct Taken(BTreeMap<(*const Mapping, usize), usize>);
+
+impl Taken {
+    fn add(&mut self, slice: &ClientSlice) {
+        let (mapping, mut start) = (std::ptr::from_ref(slice.mapping()), slice.offset());
+        let mut end = start + slice.len();
+        // What it touches becomes a part of it, and so each stretch is looked at once.
+        while let Some((&key, &reach)) = self.0.range((mapping, 0)..=(mapping, end)).next_back() {
+            if reach < start {
+                break;
+            }
+            self.0.remove(&key);
+            (start, end) = (start.min(key.1), end.max(reach));
+        }
+        self.0.insert((mapping, start), end);
+    }
+
+    fn has_part_of(&self, slice: &ClientSlice) -> bool {
+        let (mapping, start) = (std::ptr::from_ref(slice.mapping()), slice.offset());
+        let before_its_end = (mapping, 0)..(mapping, start + slice.len());
+        self.0.range(before_its_end).next_back().is_some_and(|(_, &end)| end > start)
+    }
+}
+
 /// A memory of the run, held for all arguments that lie in it.
 struct Memory<'a> {
     mapping: &'a Mapping,
@@ -127,16 +155,29 @@ impl<'a> Held<'a> {
 
 impl<'a> Arguments<'a> {
     /// For a run that `frame` was started for.
-    pub fn new(held: Held<'a>, candidates: &Candidates, routine: &Routine, frame: &Frame) -> Self {
-        let mut arguments = Arguments { held, in_place: BTreeMap::new() };
-        arguments.place_inputs(candidates, routine, frame);
-        arguments.place_outputs(candidates, routine, frame);
-        arguments
+    pub fn new(
+        interrupt: &dyn Interrupt,
+        held: Held<'a>,
+        candidates: &Candidates,
+        routine: &Routine,
+        frame: &Frame,
+    ) -> Result<Self, OpError> {
+        let (mut pace, mut arguments) = (Pace::of(interrupt), Arguments { held, in_place: BTreeMap::new() });
+        arguments.place_inputs(candidates, routine, frame, &mut pace)?;
+        arguments.place_outputs(candidates, routine, frame, &mut pace)?;
+        Ok(arguments)
     }
 
     /// Decides which inputs are in place.
-    fn place_inputs(&mut self, candidates: &Candidates, routine: &Routine, frame: &Frame) {
+    fn place_inputs(
+        &mut self,
+        candidates: &Candidates,
+        routine: &Routine,
+        frame: &Frame,
+        pace: &mut Pace,
+    ) -> Result<(), OpError> {
         for (i, &v) in routine.inputs.iter().enumerate().filter(|&(i, _)| candidates.inputs[i]) {
+            pace.spend(STEPS)?;
             let (Some(input), Some((_, part))) = (&self.held.inputs[i], frame.part(routine, v)) else {
                 continue;
             };
@@ -146,29 +187,41 @@ impl<'a> Arguments<'a> {
                 self.in_place.insert(v, &input.data);
             }
         }
+        Ok(())
     }
 
     /// Decides which outputs are in place: none, unless it is sure that there is room for all.
-    fn place_outputs(&mut self, candidates: &Candidates, routine: &Routine, frame: &Frame) {
+    fn place_outputs(
+        &mut self,
+        candidates: &Candidates,
+        routine: &Routine,
+        frame: &Frame,
+        pace: &mut Pace,
+    ) -> Result<(), OpError> {
         let has_room = |(i, output): (usize, &Option<Bound>)| {
             let info = frame.known_info(routine, routine.outputs[i]);
             let shape = info.and_then(|info| output_shape(i, info, output.as_ref()).ok());
             shape.is_some_and(|shape| shape.sufficient)
         };
         if !self.held.outputs.iter().enumerate().all(has_room) {
-            return;
+            return Ok(());
         }
+        let mut taken = Taken::default();
+        self.in_place.values().for_each(|slice| taken.add(slice));
         for (i, &v) in routine.outputs.iter().enumerate().filter(|&(i, _)| candidates.outputs[i]) {
+            pace.spend(STEPS)?;
             let (Some(output), Some((_, part))) = (&self.held.outputs[i], frame.part(routine, v)) else {
                 continue;
             };
             let is_held =
                 self.held.of(&output.data).and_then(|held| held.target(&output.data, part.len())).is_some();
             // Who has an output written over another argument breaks a rule, but shall get the same each time.
-            if is_held && !self.in_place.values().any(|other| other.overlaps(&output.data)) {
+            if is_held && !taken.has_part_of(&output.data) {
+                taken.add(&output.data);
                 self.in_place.insert(v, &output.data);
             }
         }
+        Ok(())
     }
 
     /// Value `v`, if it is an input in place.
@@ -267,4 +320,47 @@ fn output_shape(i: usize, info: &TensorInfo, output: Option<&Bound>) -> Result<O
         sufficient = info.byte_size().is_some_and(|size| size <= output.data.len());
     }
     Ok(OutputShape { dims: info.dims.clone(), sufficient })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::sync::Arc;
+
+    proptest! {
+        #[test]
+        fn what_is_taken_is_what_was_added(
+            slices in proptest::collection::vec((0usize..2, 0usize..60, 1usize..8), 1..20)
+        ) {
+            let mappings = [(); 2].map(|()| Arc::new(Mapping::anonymous(64).unwrap()));
+            let slice = |(mapping, start, len): (usize, usize, usize)| {
+                ClientSlice::new(mappings[mapping].clone(), start, len.min(64 - start)).unwrap()
+            };
+            let (mut taken, mut added): (Taken, Vec<ClientSlice>) = (Taken::default(), Vec::new());
+            for given in slices {
+                for mapping in 0..2 {
+                    let asked = slice((mapping, given.1, given.2));
+                    let overlaps = added.iter().any(|other| other.overlaps(&asked));
+                    prop_assert_eq!(taken.has_part_of(&asked), overlaps, "{:?} of {:?}", &asked, &added);
+                }
+                taken.add(&slice(given));
+                added.push(slice(given));
+            }
+        }
+    }
+
+    #[test]
+    fn very_many_arguments_are_told_apart() {
+        // If each were compared with each other, this would take hours.
+        const MANY: usize = if cfg!(miri) { 1 << 8 } else { 1 << 20 };
+        let mapping = Arc::new(Mapping::anonymous(2 * MANY).unwrap());
+        let slice = |i: usize| ClientSlice::new(mapping.clone(), 2 * i, 1).unwrap();
+        let mut taken = Taken::default();
+        for i in 0..MANY {
+            assert!(!taken.has_part_of(&slice(i)));
+            taken.add(&slice(i));
+        }
+        assert!(taken.has_part_of(&ClientSlice::whole(mapping.clone())) && taken.has_part_of(&slice(0)));
+    }
 }

@@ -10,6 +10,7 @@ use super::samples::{data_of, floats, made_up, run, Build};
 use crate::backend::{CompileOptions, Control, Preference, Saved};
 use crate::memory::{Target, View};
 use crate::model::Model;
+use crate::ops::pace::Pace;
 use crate::ops::{Interrupt, NeverInterrupted, OpError, OperationType};
 use crate::tensor::{OperandType, TensorInfo};
 use proptest::prelude::*;
@@ -100,7 +101,7 @@ fn chains(routine: &Routine, large: usize) -> Vec<Chain> {
         Place::Arena(info, _) => Some(info),
         _ => None,
     };
-    find(&routine.steps, &routine.outputs, large, planned)
+    find(&routine.steps, &routine.outputs, large, planned, &mut Pace::of(&NeverInterrupted)).unwrap()
 }
 
 /// Runs a chain from `input`.

@@ -2,7 +2,7 @@
 
 use super::find_chains;
 use super::frame::{check_size, MAX_RUN_BYTES};
-use super::graph::{Graph, Node};
+use super::graph::{Graph, Node, STEPS};
 use super::kernels;
 use super::merge;
 use super::packing::{Call, Known, Packer};
@@ -13,6 +13,7 @@ use super::routine::{is_data, uses, Place, Routine, Step, Value};
 use super::signs;
 use crate::backend::{BackendError, Control};
 use crate::model::Subgraph;
+use crate::ops::pace::Pace;
 use crate::ops::{Interrupt, OpError, Run};
 use crate::tensor::{OperandType, TensorInfo};
 use std::sync::OnceLock;
@@ -30,26 +31,31 @@ pub fn compile_for(
     team: Team,
     control: &Control,
 ) -> Result<Routine, BackendError> {
-    let mut graph = Graph::new(subgraph)?;
+    // How many operands and operations there are is the client's choice.
+    let mut pace = Pace::of(control);
+    let mut graph = Graph::new(subgraph, &mut pace)?;
     passes::optimise(&mut graph, control)?;
     if let Some(bytes) = bytes {
-        signs::change(&mut graph, bytes);
+        signs::change(&mut graph, bytes, &mut pace)?;
     }
     let steps = steps(&graph, team, control)?;
+    control.yield_point()?;
     let planned = |v: usize| graph.values[v].resolved.as_ref().filter(|_| graph.values[v].constant.is_none());
-    let chains = find_chains::find(&steps, &graph.outputs, find_chains::LARGE, planned);
+    let chains = find_chains::find(&steps, &graph.outputs, find_chains::LARGE, planned, &mut pace)?;
     let known = |v: usize| match &graph.values[v] {
         value if value.constant.is_some() => Some(merge::Known::Constant(&value.declared, value.bytes()?)),
         value => value.resolved.as_ref().map(merge::Known::Planned),
     };
-    let merged = merge::find(&steps, &uses(&steps, &graph.outputs), known);
+    let merged = merge::find(&steps, &uses(&steps, &graph.outputs), known, &mut pace)?;
     let chained = chains.iter().map(|chain| &chain.steps);
     let together: Vec<_> = chained.chain(merged.iter().map(|merged| &merged.steps)).cloned().collect();
-    let plan =
-        plan(&graph, &together).ok_or(BackendError::TooLarge { size: u64::MAX, limit: MAX_RUN_BYTES })?;
+    let plan = plan(&graph, &together, &mut pace)?;
+    let plan = plan.ok_or(BackendError::TooLarge { size: u64::MAX, limit: MAX_RUN_BYTES })?;
     check_size(plan.size as u64, MAX_RUN_BYTES)?;
+    control.yield_point()?;
     let needed = needed_constants(&graph, &steps);
     let values = graph.values.into_iter().zip(plan.parts).zip(needed).map(|((value, part), needed)| {
+        pace.spend(STEPS)?;
         let info = value.resolved.as_ref().unwrap_or(&value.declared);
         let place = match (value.constant, part) {
             (Some(constant), _) if needed || !is_data(info, constant.len()) => {
@@ -81,11 +87,12 @@ fn needed_constants(graph: &Graph, steps: &[Step]) -> Vec<bool> {
         let slot = step.operation.signatures[step.signature_index].inputs.get(i);
         matches!(step.operation.run, Run::ControlFlow) || slot.is_none_or(|slot| slot.optional)
     };
-    let mut needed = vec![false; graph.values.len()];
+    let (mut needed, mut is_input) = (vec![false; graph.values.len()], vec![false; graph.values.len()]);
+    graph.inputs.iter().for_each(|&v| is_input[v] = true);
     graph.outputs.iter().for_each(|&o| needed[o] = true);
     for step in steps {
         for (i, v) in step.inputs.iter().enumerate().filter_map(|(i, v)| v.map(|v| (i, v))) {
-            if graph.inputs.contains(&v) && may_lack(step, i) {
+            if is_input[v] && may_lack(step, i) {
                 return vec![true; graph.values.len()];
             }
             let packed = step.kernel.as_ref().is_some_and(|kernel| kernel.packed_inputs().contains(&i));

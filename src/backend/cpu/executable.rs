@@ -11,7 +11,7 @@ use crate::backend::{
     Description, Executable, Interface, Memory, Outcome, Pending, Saved, Submission,
 };
 use crate::memory::ClientSlice;
-use crate::model::Model;
+use crate::model::{CountedModel, Model};
 use crate::ops::Interrupt;
 use crate::scheduler::marks::{self, Phase};
 use crate::scheduler::{Activity, ThreadCache, Turn, Turns, Underway};
@@ -35,7 +35,7 @@ pub struct CpuExecutable {
     interface: Interface,
     options: CompileOptions,
     cores: Arc<Cores>,
-    program: OnDemand<Model, Program>,
+    program: OnDemand<CountedModel, Program>,
 }
 
 impl Cores {
@@ -71,9 +71,12 @@ impl CpuExecutable {
         let _account = control.on_account();
         let (interface, options, cores) = (Interface::of(model), *options, cores.clone());
         let program = if options.just_in_time {
-            let model = model.to_private();
-            let memory = |source| BackendError::Memory { what: "a constant".into(), source };
-            OnDemand::of(model.map_err(memory)?)
+            let memory = |what: &str| {
+                let what = what.to_owned();
+                move |source| BackendError::Memory { what, source }
+            };
+            let model = model.to_private().map_err(memory("a constant"))?;
+            OnDemand::of(CountedModel::new(model).map_err(memory("the model"))?)
         } else {
             let control = cores.take_turn(control)?;
             OnDemand::made(Program::compile(model, &options, cores.pool.clone(), &control)?)

@@ -3,8 +3,11 @@
 //! routine says, so that a loaded one has the same chains as the one that was saved.
 
 use super::chain::Chain;
+use super::graph::STEPS;
 use super::kernels::{ByRows, Image};
 use super::routine::{uses, Place, Routine, Step};
+use crate::ops::pace::Pace;
+use crate::ops::{NeverInterrupted, OpError};
 use crate::tensor::TensorInfo;
 use std::ops::Range;
 
@@ -29,7 +32,8 @@ pub fn with_chains(mut routine: Routine) -> Routine {
         Place::Arena(info, _) => Some(info),
         _ => None,
     };
-    routine.chains = find(&routine.steps, &routine.outputs, LARGE, planned);
+    let mut pace = Pace::of(&NeverInterrupted);
+    routine.chains = find(&routine.steps, &routine.outputs, LARGE, planned, &mut pace).unwrap_or_default();
     routine
 }
 
@@ -40,7 +44,8 @@ pub fn find<'r>(
     outputs: &[usize],
     large: usize,
     planned: impl Fn(usize) -> Option<&'r TensorInfo>,
-) -> Vec<Chain> {
+    pace: &mut Pace,
+) -> Result<Vec<Chain>, OpError> {
     let search = Search { steps, planned, large, uses: uses(steps, outputs) };
     let (mut chains, mut start) = (Vec::new(), 0);
     while start < steps.len() {
@@ -48,10 +53,13 @@ pub fn find<'r>(
         while end < steps.len() && end - start < MOST_STEPS && search.is_linked(end) {
             end += 1;
         }
+        // Rows of images are gone through where steps go together.
+        let rows = if end - start > 1 { MOST_ROWS } else { 1 };
+        pace.spend((end - start) * rows * STEPS)?;
         search.split(start..end, &mut chains);
         start = end;
     }
-    chains
+    Ok(chains)
 }
 
 struct Search<'s, P> {

@@ -3,7 +3,7 @@
 use super::graph::check_dims;
 use super::routine::{Place, Routine};
 use crate::backend::BackendError;
-use crate::memory::{AlignedBuf, Arena};
+use crate::memory::{AlignedBuf, Arena, Counted};
 use crate::ops::evaluate::with_dims;
 use crate::ops::{copy, Interrupt};
 use crate::tensor::TensorInfo;
@@ -20,11 +20,15 @@ pub struct Frame {
     limit: u64,
     /// By value: those that live outside of the arena.
     pub dynamic: Vec<Option<Tensor>>,
+    /// Which of those there are: a model may have very many values, and a loop very many runs.
+    kept: Vec<usize>,
     /// Bytes that those take.
     dynamic_bytes: u64,
     /// Whether dimensions known ahead are not to be trusted: an input is left out, or has dimensions of its own. All
     /// values are dynamic then, and every shape is computed anew.
     pub unplanned: bool,
+    /// For what there is of each value, whatever that is.
+    _counted: Counted,
 }
 
 /// A value with the dimensions that it has in this run.
@@ -38,10 +42,15 @@ impl Frame {
     /// A frame whose values take at most `limit` bytes.
     pub fn new(routine: &Routine, limit: u64) -> Result<Frame, BackendError> {
         check_size(routine.arena as u64, limit)?;
+        let each = size_of::<Option<Tensor>>() + size_of::<usize>();
+        let bytes = routine.values.len().saturating_mul(each);
+        let counted = Counted::take(bytes).ok_or(BackendError::OutOfMemory(bytes))?;
         Ok(Frame {
             arena: Arena::new(routine.arena).ok_or(BackendError::OutOfMemory(routine.arena))?,
             limit,
             dynamic: routine.values.iter().map(|_| None).collect(),
+            kept: Vec::new(),
+            _counted: counted,
             dynamic_bytes: 0,
             unplanned: false,
         })
@@ -73,7 +82,7 @@ impl Frame {
 
     /// Frees what the run allocated.
     pub fn clear(&mut self) {
-        self.dynamic.iter_mut().for_each(|value| *value = None);
+        self.kept.drain(..).for_each(|v| self.dynamic[v] = None);
         self.dynamic_bytes = 0;
     }
 
@@ -139,8 +148,12 @@ impl Frame {
 
     fn keep(&mut self, v: usize, tensor: Tensor) {
         self.dynamic_bytes = self.dynamic_bytes.saturating_add(tensor.data.len() as u64);
-        let earlier = self.dynamic[v].replace(tensor).map_or(0, |earlier| earlier.data.len() as u64);
-        self.dynamic_bytes = self.dynamic_bytes.saturating_sub(earlier);
+        match self.dynamic[v].replace(tensor) {
+            Some(earlier) => {
+                self.dynamic_bytes = self.dynamic_bytes.saturating_sub(earlier.data.len() as u64);
+            }
+            None => self.kept.push(v),
+        }
     }
 
     /// A value's dimensions and bytes; `None` for an input that was left out.
@@ -221,6 +234,10 @@ mod tests {
         assert!(frame.put_tensor(&NeverInterrupted, &routine, 2, vec![101], data()).is_err());
         frame.clear();
         assert_eq!(frame.left(), 1000);
+        assert!(
+            (0..3).all(|v| frame.value(&routine, v).unwrap().is_none()),
+            "something is left of the last run"
+        );
         frame.put_tensor(&NeverInterrupted, &routine, 2, vec![101], data()).unwrap();
     }
 }

@@ -4,8 +4,12 @@ use super::routine::is_data;
 use crate::backend::BackendError;
 use crate::memory::MemoryError;
 use crate::model::{self, Constant, Lifetime, OperationKind};
+use crate::ops::pace::Pace;
 use crate::ops::Operation;
 use crate::tensor::TensorInfo;
+
+/// What it costs to take over an operand or an operation, in the steps that [`Pace`] counts.
+pub const STEPS: usize = 256;
 
 /// A subgraph under compilation. Values keep the model's operand indices.
 pub struct Graph {
@@ -75,9 +79,10 @@ pub struct Node {
 
 impl Graph {
     /// Takes over `subgraph`, copying what may steer.
-    pub fn new(subgraph: &model::Subgraph) -> Result<Graph, BackendError> {
+    pub fn new(subgraph: &model::Subgraph, pace: &mut Pace) -> Result<Graph, BackendError> {
         let mut values = Vec::with_capacity(subgraph.operands.len());
         for (i, operand) in subgraph.operands.iter().enumerate() {
+            pace.spend(STEPS)?;
             let constant = match &operand.lifetime {
                 Lifetime::Constant(constant) => Some(constant.clone()),
                 _ => None,
@@ -93,12 +98,11 @@ impl Graph {
             }
             values.push(value);
         }
-        let nodes = subgraph
-            .operations
-            .iter()
-            .enumerate()
-            .map(|(i, op)| node(i, op, subgraph))
-            .collect::<Result<_, _>>()?;
+        let node = |(i, operation): (usize, &model::Operation)| {
+            pace.spend(STEPS.saturating_add(operation.inputs.len()))?;
+            node(i, operation, subgraph)
+        };
+        let nodes = subgraph.operations.iter().enumerate().map(node).collect::<Result<_, _>>()?;
         Ok(Graph { values, nodes, inputs: subgraph.inputs.clone(), outputs: subgraph.outputs.clone() })
     }
 }

@@ -2,8 +2,11 @@
 //! they make between is never written. It goes by what a routine says, so that a loaded one has the same as the one that was
 //! saved.
 
+use super::graph::STEPS;
 use super::kernels::{is_elementwise, merge, Input, Kernel, MergedCall};
 use super::routine::{uses, Place, Routine, Step};
+use crate::ops::pace::Pace;
+use crate::ops::{NeverInterrupted, OpError};
 use crate::tensor::TensorInfo;
 use std::ops::Range;
 
@@ -15,8 +18,12 @@ pub struct Merged {
     pub kernel: Box<dyn Kernel>,
 }
 
-/// Steps that are one, at most: a client chooses how many follow each other, and all prefixes of them are looked at.
+/// Steps on bytes that are one, at most: a client chooses how many follow each other.
 const MOST_STEPS: usize = 16;
+/// Those on floats.
+const FLOAT_STEPS: usize = 2;
+/// What it costs to see what a step makes of each byte, in a pace's steps.
+const EVALUATION: usize = 4096;
 
 /// What is known of a value before a run.
 pub enum Known<'r> {
@@ -32,19 +39,28 @@ pub fn with_merged(mut routine: Routine) -> Routine {
         Place::Constant(info, bytes) => Some(Known::Constant(info, bytes)),
         _ => None,
     };
-    routine.merged = find(&routine.steps, &uses(&routine.steps, &routine.outputs), known);
+    let uses = uses(&routine.steps, &routine.outputs);
+    routine.merged = find(&routine.steps, &uses, known, &mut Pace::of(&NeverInterrupted)).unwrap_or_default();
     routine
 }
 
 /// Those among `steps`, in order; `uses` says how often each value is read.
-pub fn find<'r>(steps: &[Step], uses: &[usize], known: impl Fn(usize) -> Option<Known<'r>>) -> Vec<Merged> {
+pub fn find<'r>(
+    steps: &[Step],
+    uses: &[usize],
+    known: impl Fn(usize) -> Option<Known<'r>>,
+    pace: &mut Pace,
+) -> Result<Vec<Merged>, OpError> {
     let (mut merged, mut start) = (Vec::new(), 0);
     while start < steps.len() {
+        pace.spend(STEPS)?;
         let found = from(steps, start, uses, &known);
-        start = found.as_ref().map_or(start + 1, |found| found.steps.end);
+        let end = found.as_ref().map_or(start + 1, |found| found.steps.end);
+        pace.spend(found.as_ref().map_or(0, |_| (end - start) * EVALUATION))?;
         merged.extend(found);
+        start = end;
     }
-    merged
+    Ok(merged)
 }
 
 /// As many steps as can be merged from `start` on.
@@ -57,24 +73,24 @@ fn from<'r>(
     let is_operand = |v: &usize| matches!(known(*v), Some(Known::Planned(_)));
     let operand = steps[start].inputs.iter().flatten().copied().find(is_operand)?;
     let Some(Known::Planned(info)) = known(operand) else { return None };
+    let most = if info.ty.is_quant8_asymm() { MOST_STEPS } else { FLOAT_STEPS };
     let (mut calls, mut made) = (Vec::new(), Vec::new());
-    for step in steps[start..].iter().take(MOST_STEPS) {
+    for step in steps[start..].iter().take(most) {
         let Some(call) = call(step, (operand, info), &made, known) else { break };
         calls.push(call);
         made.push(step.outputs[0]);
     }
-    (2..=calls.len()).rev().find_map(|count| {
-        let range = start..start + count;
+    // As many as make nothing that others read but with their last step.
+    let is_whole = |&count: &usize| {
+        let steps = &steps[start..start + count];
         let reads = |v: usize| {
-            let inputs = steps[range.clone()].iter().flat_map(|step| &step.inputs);
+            let inputs = steps.iter().flat_map(|step| &step.inputs);
             inputs.filter(|input| **input == Some(v)).count()
         };
-        let is_left = |&v: &usize| reads(v) < uses[v];
-        if made[..count - 1].iter().any(is_left) {
-            return None;
-        }
-        Some(Merged { steps: range, operand, kernel: merge(info, &calls[..count])? })
-    })
+        made[..count - 1].iter().all(|&v| reads(v) == uses[v])
+    };
+    let count = (2..=calls.len()).rev().find(is_whole)?;
+    Some(Merged { steps: start..start + count, operand, kernel: merge(info, &calls[..count])? })
 }
 
 /// A step as a call on nothing but an operand, what calls before `made` of it, and constants.
@@ -86,7 +102,8 @@ fn call<'r>(
 ) -> Option<MergedCall<'r>> {
     let &[output] = &step.outputs[..] else { return None };
     let Some(Known::Planned(output)) = known(output) else { return None };
-    if !is_elementwise(step.operation.ty) || output.dims != info.dims {
+    let are_alike = output.dims == info.dims && output.ty.is_quant8_asymm() == info.ty.is_quant8_asymm();
+    if !is_elementwise(step.operation.ty) || !are_alike {
         return None;
     }
     let input = |&v: &usize| {

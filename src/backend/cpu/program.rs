@@ -11,9 +11,10 @@ use super::run::Machine;
 use crate::backend::{
     Artifact, BackendError, CompileOptions, Control, Description, Interface, OutputShape, Preference, Saved,
 };
-use crate::memory::{Mapping, MemoryError, Weights};
+use crate::memory::{Counted, Mapping, MemoryError, Weights};
 use crate::model::Model;
 use crate::ops::OperationType;
+use crate::tensor::TensorInfo;
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -32,6 +33,9 @@ pub struct Program {
     idle: Mutex<Vec<Frame>>,
     /// The file that weights lie in, of a program that was loaded.
     data: Option<Arc<Mapping>>,
+    /// For all that it is made of but weights and constants, which are counted where they are: a model may have very many
+    /// operands and operations.
+    _counted: Counted,
 }
 
 impl Program {
@@ -47,7 +51,7 @@ impl Program {
         for subgraph in std::iter::once(&model.main).chain(&model.referenced) {
             routines.push(compile(subgraph, team, control)?);
         }
-        Ok(Program::new(options.preference, routines, pool, None))
+        Program::new(options.preference, routines, pool, None)
     }
 
     /// Loads what [`Program::artifact`] gave. Whatever the data bytes hold, and whenever they change, affects values only.
@@ -66,13 +70,13 @@ impl Program {
             routines.iter().flat_map(|routine| &routine.steps).filter_map(|step| step.kernel.as_ref());
         let mut weights = kernels.flat_map(|kernel| kernel.weights());
         let needs_data = weights.any(|weights| matches!(weights, Weights::Shared(_)));
-        Ok(Program::new(preference, routines, pool, needs_data.then_some(data)))
+        Program::new(preference, routines, pool, needs_data.then_some(data))
     }
 
     /// A program of one routine.
     #[cfg(test)]
     pub fn of_routine(routine: Routine, pool: Arc<ThreadPool>) -> Program {
-        Program::new(Preference::default(), vec![routine], pool, None)
+        Program::new(Preference::default(), vec![routine], pool, None).expect("tests take little")
     }
 
     fn new(
@@ -80,14 +84,21 @@ impl Program {
         routines: Vec<Routine>,
         pool: Arc<ThreadPool>,
         data: Option<Arc<Mapping>>,
-    ) -> Program {
+    ) -> Result<Program, BackendError> {
         let main = &routines[0];
+        // Inputs and outputs are described once more, here and where this is executed.
+        let (inputs, outputs) = (main.inputs.iter(), main.outputs.iter());
+        let described =
+            inputs.chain(outputs).map(|&v| 2 * (size_of::<TensorInfo>() + main.values[v].declared.heap()));
+        let bytes = routines.iter().map(Routine::footprint).chain(described).fold(0, usize::saturating_add);
+        let counted = Counted::take(bytes).ok_or(BackendError::OutOfMemory(bytes))?;
         let infos = |list: &[usize]| list.iter().map(|&v| main.values[v].declared.clone()).collect();
         let mut steps = routines.iter().flat_map(|routine| &routine.steps);
         let may_loop = steps.any(|step| step.operation.ty == OperationType::WHILE);
         let interface = Interface { inputs: infos(&main.inputs), outputs: infos(&main.outputs), may_loop };
         let candidates = Candidates::new(main);
-        Program { interface, preference, routines, candidates, pool, idle: Mutex::default(), data }
+        let idle = Mutex::default();
+        Ok(Program { interface, preference, routines, candidates, pool, idle, data, _counted: counted })
     }
 
     /// Checks that weights are where they were when the program was loaded.

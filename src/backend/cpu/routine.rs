@@ -6,7 +6,7 @@ use super::kernels::Kernel;
 use super::merge::Merged;
 use crate::memory::AlignedBuf;
 use crate::ops::Operation;
-use crate::tensor::TensorInfo;
+use crate::tensor::{TensorInfo, ALLOCATION};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -55,7 +55,30 @@ pub struct Step {
     pub index: usize,
 }
 
+impl Routine {
+    /// About the memory that it takes besides the bytes of constants and packed weights.
+    pub fn footprint(&self) -> usize {
+        let values = self.values.iter().map(Value::footprint);
+        let steps = self.steps.iter().map(Step::footprint);
+        let merged = self.merged.iter().map(|merged| size_of_val(&*merged.kernel) + KERNEL);
+        values.chain(steps).chain(merged).fold(size_of::<Self>(), usize::saturating_add)
+    }
+}
+
 impl Step {
+    fn footprint(&self) -> usize {
+        let info = |info: &TensorInfo| info.heap().saturating_add(size_of::<TensorInfo>());
+        let infos = self.output_infos.iter().map(info).fold(0, usize::saturating_add);
+        let numbers = size_of_val(&self.inputs[..])
+            .saturating_add(size_of_val(&self.outputs[..]))
+            .saturating_add(size_of_val(&self.routines[..]));
+        let kernel = self.kernel.as_ref().map_or(0, |kernel| size_of_val(&**kernel) + KERNEL);
+        size_of::<Self>()
+            .saturating_add(4 * ALLOCATION + kernel)
+            .saturating_add(numbers)
+            .saturating_add(infos)
+    }
+
     /// What to call it in messages.
     pub fn name(&self) -> String {
         format!("operation {} ({})", self.index, self.operation.ty)
@@ -72,6 +95,16 @@ pub fn uses(steps: &[Step], outputs: &[usize]) -> Vec<usize> {
 }
 
 impl Value {
+    fn footprint(&self) -> usize {
+        let known = match &self.place {
+            // With the block that counts who shares the bytes.
+            Place::Constant(info, _) => info.heap().saturating_add(size_of::<AlignedBuf>() + 2 * ALLOCATION),
+            Place::Arena(info, _) | Place::Packed(info) => info.heap(),
+            Place::Dynamic => 0,
+        };
+        size_of::<Self>().saturating_add(self.declared.heap()).saturating_add(known)
+    }
+
     /// With the dimensions that are known ahead, otherwise as declared.
     pub fn info(&self) -> &TensorInfo {
         match &self.place {
@@ -80,6 +113,9 @@ impl Value {
         }
     }
 }
+
+/// What a kernel has on the heap besides its weights, about: they do not tell.
+const KERNEL: usize = 64;
 
 /// Constants up to this size are among the model bytes of an artifact, whatever they are.
 const SMALL: usize = 1024;

@@ -39,7 +39,7 @@ impl Machine<'_> {
             return Err(BackendError::Failed("the number of inputs or outputs is not the model's".into()));
         }
         frame.start(routine, held.dims());
-        let arguments = Arguments::new(held, self.candidates, routine, frame);
+        let arguments = Arguments::new(self.control, held, self.candidates, routine, frame)?;
         arguments.copy_in(self.control, routine, frame)?;
         self.run_steps(0, frame, Some(&arguments))?;
         arguments.finish(self.control, routine, frame)

@@ -5,8 +5,9 @@
 //! sees changes. Inputs, outputs and constants stay as they are, and so does what an operation reads or writes that is not
 //! known here to go by numbers alone.
 
-use super::graph::{Graph, Node};
-use crate::ops::OperationType;
+use super::graph::{Graph, Node, STEPS};
+use crate::ops::pace::Pace;
+use crate::ops::{OpError, OperationType};
 use crate::tensor::{OperandType, TensorInfo};
 
 /// How often a graph is gone through, until nothing stays because of what stays beside it.
@@ -38,12 +39,13 @@ pub fn may_mix(ty: OperationType) -> bool {
 }
 
 /// Gives values the type `wanted`, one of the two asymmetric 8-bit ones, where they can have it.
-pub fn change(graph: &mut Graph, wanted: OperandType) {
-    for v in changeable(graph, wanted) {
+pub fn change(graph: &mut Graph, wanted: OperandType, pace: &mut Pace) -> Result<(), OpError> {
+    for v in changeable(graph, wanted, pace)? {
         let value = &mut graph.values[v];
         value.declared = as_type(&value.declared, wanted);
         value.resolved = value.resolved.as_ref().map(|info| as_type(info, wanted));
     }
+    Ok(())
 }
 
 /// `info` in the other asymmetric 8-bit type, for bytes whose top bit is flipped.
@@ -53,7 +55,7 @@ fn as_type(info: &TensorInfo, wanted: OperandType) -> TensorInfo {
 }
 
 /// The values that are of the other type and may be of this one.
-fn changeable(graph: &Graph, wanted: OperandType) -> Vec<usize> {
+fn changeable(graph: &Graph, wanted: OperandType, pace: &mut Pace) -> Result<Vec<usize>, OpError> {
     let other = |v: &usize| {
         let ty = graph.values[*v].declared.ty;
         ty.is_quant8_asymm() && ty != wanted
@@ -67,6 +69,7 @@ fn changeable(graph: &Graph, wanted: OperandType) -> Vec<usize> {
         let mut settled = true;
         for node in &graph.nodes {
             let (takes, operands) = (takes(node.operation.ty), operands(node));
+            pace.spend(STEPS.saturating_add(operands.len()))?;
             let stays = operands.iter().any(|v| other(v) && !change[*v]);
             let keeps = match takes {
                 Takes::Either => false,
@@ -83,7 +86,7 @@ fn changeable(graph: &Graph, wanted: OperandType) -> Vec<usize> {
             break;
         }
     }
-    (0..change.len()).filter(|&v| change[v]).collect()
+    Ok((0..change.len()).filter(|&v| change[v]).collect())
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ pub(super) fn select(ty: OperationType, args: &Args) -> Option<Box<dyn Kernel>> 
     }
     let (float, byte, signed) = (|x: f32| x, |q: u8| q, |q: i8| q);
     if ty == OperationType::ROI_POOLING {
-        let reads = (map.height / grid.height + 2) * (map.width / grid.width + 2);
+        let reads = (map.height / grid.height + 2).checked_mul(map.width / grid.width + 2)?;
         let zero = features.zero_point();
         return match features.ty() {
             TENSOR_FLOAT32 => kernel(args, map, grid, reads, Pooling { empty: 0.0, of: float, make: float }),
@@ -58,7 +58,8 @@ pub(super) fn select(ty: OperationType, args: &Args) -> Option<Box<dyn Kernel>> 
     let samples = [down, across];
     let most =
         |samples: usize, size: usize, cells: usize| if samples > 0 { samples } else { size / cells + 1 };
-    let reads = most(down, map.height, grid.height).checked_mul(4 * most(across, map.width, grid.width))?;
+    let reads = most(down, map.height, grid.height).checked_mul(most(across, map.width, grid.width))?;
+    let reads = reads.checked_mul(4)?;
     let (scale, zero) = (features.scale(), features.zero_point());
     match features.ty() {
         TENSOR_FLOAT32 => kernel(args, map, grid, reads, Align { samples, of: float, make: float }),

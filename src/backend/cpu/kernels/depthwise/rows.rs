@@ -7,9 +7,15 @@ use bytemuck::AnyBitPattern;
 /// Elements of rows that each thread may copy: nobody counts them.
 const MOST_COPIED: usize = 1 << 20;
 
-/// Whether no more has to be copied of the rows under an output row.
+/// Rows of a filter: nobody counts what is noted of each, on each thread, and fewer are worth a kernel.
+const MOST_ROWS: usize = 1 << 12;
+
+/// Whether no more has to be copied of the rows under an output row, and no more rows are there.
 pub fn are_small(geometry: &DepthwiseGeometry) -> bool {
     let row = [geometry.width.input, geometry.input.channels, geometry.multiplier];
+    if geometry.height.kernel > MOST_ROWS {
+        return false;
+    }
     geometry.multiplier == 1
         || row.into_iter().fold(geometry.height.kernel, usize::saturating_mul) <= MOST_COPIED
 }

@@ -12,7 +12,7 @@ use crate::ops::{evaluate, Arg, Args, NeverInterrupted, Operation, OperationType
 use crate::tensor::requant::Activation;
 use crate::tensor::{OperandType, TensorInfo};
 
-/// An elementwise call, with one output.
+/// An elementwise call, with one output, of bytes if the operand is.
 pub struct Call<'a> {
     pub operation: &'static Operation,
     pub signature_index: usize,
@@ -39,7 +39,7 @@ pub fn is_elementwise(ty: OperationType) -> bool {
 }
 
 /// A kernel that makes of `operand` what the last of these calls does, all of which are of elementwise operations on tensors
-/// of the operand's dimensions.
+/// of the operand's dimensions, and of bytes if it is.
 pub fn merge(operand: &TensorInfo, calls: &[Call]) -> Option<Box<dyn Kernel>> {
     match operand.ty {
         OperandType::TENSOR_FLOAT32 => is_swish(calls).then(|| map(SWISH, |x: f32| x * logistic(x)))?,
@@ -62,14 +62,11 @@ fn is_swish(calls: &[Call]) -> bool {
         && product.with(&[], |args| args.activation(2).ok()) == Some(Activation::None)
 }
 
-/// What the calls make of each byte; `None` where that is not a byte throughout.
+/// What the calls, all of which give bytes, make of each byte.
 fn table(operand: &TensorInfo, calls: &[Call]) -> Option<[u8; 256]> {
     let bytes: Vec<u8> = (0..=u8::MAX).collect();
     let mut made = vec![(all_values(operand), bytes)];
-    for call in calls.iter() {
-        if !call.output.ty.is_quant8_asymm() {
-            return None;
-        }
+    for call in calls {
         let results = call.with(&made, |args| evaluate::run(call.operation, args).ok())?;
         made.push((all_values(call.output), results.into_iter().next()?.data.to_vec()));
     }
