@@ -35,7 +35,7 @@ pub(super) fn product(
     match input.ty() {
         OperandType::TENSOR_FLOAT32 => {
             let packed = float(isa, args, shape, activation, picked, source)?;
-            let rows = rows(geometry, 0.0, packed.padded - shape.depth)?;
+            let rows = rows(geometry, 0.0, packed.padded - shape.depth, None)?;
             Some(Box::new(Product { packed, rows }))
         }
         ty if ty.is_quant8_asymm() => {
@@ -45,7 +45,8 @@ pub(super) fn product(
             let prefers = gemm::prefers_signed(isa).filter(|_| is_copied);
             let flip = if prefers.is_some_and(|signed| signed != is_signed(&input)) { 0x80 } else { 0 };
             let packed = quant(isa, args, shape, activation, (once, flip), picked, source)?;
-            let rows = match rows(geometry, input.zero_point() as u8 ^ flip, slack)? {
+            let even = packed.micro.even.then(|| packed.panels());
+            let rows = match rows(geometry, input.zero_point() as u8 ^ flip, slack, even)? {
                 Rows::Image(image) if flip != 0 => Rows::Image(image.changed(flip_signs)),
                 rows => rows,
             };
@@ -55,13 +56,18 @@ pub(super) fn product(
     }
 }
 
-/// The rows of inputs of a convolution; each segment is read by `slack` elements beyond its end.
-fn rows<T: AnyBitPattern + Send + Sync>(geometry: ConvGeometry, pad: T, slack: usize) -> Option<Rows<T>> {
+/// The rows of inputs of a convolution; each segment is read by `slack` elements beyond its end; `even`: see [`gemm::Image`].
+fn rows<T: AnyBitPattern + Send + Sync>(
+    geometry: ConvGeometry,
+    pad: T,
+    slack: usize,
+    even: Option<usize>,
+) -> Option<Rows<T>> {
     // An output may be cut off, where it is a part of a larger one.
     let is_cut = [geometry.height, geometry.width].iter().any(|window| window.output != window.input);
     match gemm::is_matrix(&geometry) && !is_cut {
         true => Some(Rows::Matrix),
-        false => gemm::Image::new(geometry, pad, slack).map(Rows::Image),
+        false => gemm::Image::new(geometry, pad, slack, even).map(Rows::Image),
     }
 }
 

@@ -249,6 +249,22 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(CASES / 2))]
+
+    /// Lines that tiles go on across, and images that end within a tile.
+    #[test]
+    fn narrow_images_equal_the_plain_one(
+        kind in prop::sample::select(vec![Kind::Unsigned, Kind::Signed, Kind::PerChannel]),
+        batches in 1u32..3, height in 1u32..20, width in prop::sample::select(vec![1u32, 3, 7, 14, 15, 17, 28, 31, 56]),
+        channels in (prop::sample::select(vec![1u32, 3, 16, 61, 64, 130]), 1u32..140),
+        window in (prop::sample::select(vec![1u32, 2, 3, 5]), 1i32..4, prop::sample::select(vec![1i32, 1, 2, 3]), 1i32..3),
+        seed in any::<u32>(),
+    ) {
+        run_conv(kind, false, (batches, height, width), channels, window, 0, seed)?;
+    }
+}
+
 fn run_pairs(
     bytes: bool,
     (outer, inner): (u32, u32),

@@ -14,6 +14,7 @@ mod slide;
 mod strips;
 #[cfg(test)]
 mod tests;
+mod whole;
 
 use super::isa::Isa;
 use super::{Kernel, Source};

@@ -16,13 +16,14 @@ use super::quads::Base;
 use super::quads::Quads as BothWays;
 #[cfg(target_arch = "x86_64")]
 use super::quads::{Avx2, Vnni};
-use super::quads::{Line, Quads, PIXELS};
+use super::quads::{Line, PixelScales, Quads, PIXELS};
 #[cfg(target_arch = "aarch64")]
 use super::quads_neon::{Base, Dotprod};
 use super::rows::Rows;
 #[cfg(target_arch = "aarch64")]
 use super::slide::{self, BothWays, Slide};
 use super::strips::{for_each_strip, Strip};
+use super::whole::{self, Whole};
 use crate::memory::{Target, View, Weights};
 use crate::ops::conv::{ChannelRequant, DepthwiseGeometry};
 use crate::ops::{Args, OpError};
@@ -42,9 +43,11 @@ pub(super) fn select(
     let requant =
         ChannelRequant::new(input.info, filter.info, args.output(0).ok()?, channels, geometry.activation)
             .ok()?;
+    let column = whole::column(&geometry);
+    let (is_whole, geometry) = (column.is_some(), column.unwrap_or(geometry));
     let extent = (geometry.width.kernel - 1) * geometry.width.dilation + 1;
     let groups = geometry.height.kernel.div_ceil(ROWS);
-    if extent.checked_mul(groups)? > MAX_COLUMNS {
+    if !is_whole && extent.checked_mul(groups)? > MAX_COLUMNS {
         return None;
     }
     let instructions = Instructions::detect();
@@ -61,7 +64,7 @@ pub(super) fn select(
     }
     // A quad has all the rows under two rows of outputs.
     let height = &geometry.height;
-    let shares = height.kernel < ROWS && height.stride == 1 && height.dilation == 1;
+    let shares = height.kernel < ROWS && height.stride == 1 && height.dilation == 1 && !is_whole;
     let rows = if shares && geometry.multiplier == 1 && weight_zero == 0 { 2 } else { 1 };
     let packing = Packing { geometry: &geometry, input_zero: input.zero, weight_zero, rows };
     let (weights, requant) = match instructions {
@@ -74,8 +77,8 @@ pub(super) fn select(
         Instructions::Dotprod => packing.weights_for::<Dotprod>(args, source, &requantisation)?,
     };
     #[cfg(target_arch = "aarch64")]
-    let slides = weight_zero == 0 && slide::fits(&geometry, instructions, &weights, &requant);
-    Some(Box::new(Depthwise {
+    let slides = weight_zero == 0 && !is_whole && slide::fits(&geometry, instructions, &weights, &requant);
+    let kernel = Depthwise {
         #[cfg(target_arch = "aarch64")]
         slides,
         instructions,
@@ -86,17 +89,18 @@ pub(super) fn select(
         requant,
         rows,
         geometry,
-    }))
+    };
+    Some(if is_whole { Box::new(Whole(kernel)) } else { Box::new(kernel) })
 }
 
 pub(super) struct Depthwise {
-    instructions: Instructions,
+    pub instructions: Instructions,
     /// Whether outputs are made as `slide` does.
     #[cfg(target_arch = "aarch64")]
     slides: bool,
     pub geometry: DepthwiseGeometry,
     pub input: QuantInput,
-    weight_zero: i32,
+    pub weight_zero: i32,
     pub weights: Weights,
     /// i32 per channel.
     pub bias: Weights,
@@ -151,6 +155,28 @@ impl ByRows for Depthwise {
         let channels = geometry.input.channels * geometry.multiplier;
         make(self, input, Strip::whole(&mut out, rows.start * geometry.width.output, channels));
         Ok(())
+    }
+}
+
+impl Depthwise {
+    /// What a block's sums become bytes with.
+    #[inline(always)]
+    fn scales<Q: Quads>(&self, block: usize) -> PixelScales {
+        let vectors = CHANNELS / Q::V::LANES;
+        let scale = |i: usize| self.requant.scales(block * vectors + i % vectors);
+        [[scale(0), scale(1)], [scale(2), scale(3)]]
+    }
+
+    /// The bytes of one pixel of a block.
+    ///
+    /// # Safety
+    /// The machine must have the instruction set of `Q`.
+    #[inline(always)]
+    pub unsafe fn requantise<Q: Quads>(&self, block: usize, sums: Q::Sums) -> [u8; CHANNELS] {
+        // SAFETY: by contract.
+        unsafe {
+            Q::requantise([sums; PIXELS], &self.scales::<Q>(block), Q::V::target(self.requant.target))[0]
+        }
     }
 }
 
@@ -414,9 +440,7 @@ impl Row<'_> {
         let kernel = self.kernel;
         let channels = kernel.geometry.input.channels * kernel.geometry.multiplier;
         let bias = kernel.bias.elements::<i32>(self.block * CHANNELS, CHANNELS);
-        let vectors = CHANNELS / Q::V::LANES;
-        let scale = |i: usize| kernel.requant.scales(self.block * vectors + i % vectors);
-        let scales = [[scale(0), scale(1)], [scale(2), scale(3)]];
+        let scales = kernel.scales::<Q>(self.block);
         let quads: *const u8 = self.quads.as_ptr().cast();
         // SAFETY: by contract; there are as many weights, and sixteen sums of bias.
         unsafe {

@@ -104,6 +104,10 @@ fn kind() -> impl Strategy<Value = Kind> {
     prop::sample::select(vec![Kind::Float, Kind::Unsigned, Kind::Middle, Kind::Signed, Kind::PerChannel])
 }
 
+fn bytes() -> impl Strategy<Value = Kind> {
+    prop::sample::select(vec![Kind::Unsigned, Kind::Middle, Kind::Signed, Kind::PerChannel])
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(160))]
 
@@ -116,6 +120,17 @@ proptest! {
         scale in prop::sample::select(vec![40.0f32, 3.0, 0.01]), seed in any::<u32>(),
     ) {
         let input = [size[0], size[1], size[2], channels];
+        run(&Call { kind, input, kernel, multiplier, scheme, stride, dilation, activation, scale }, seed)?;
+    }
+
+    /// Filters as large as the image.
+    #[test]
+    fn whole_images_give_what_the_plain_evaluation_gives(
+        kind in bytes(), size in [1u32..3, 1u32..20, 1u32..20], channels in 1u32..200, activation in 0i32..4,
+        scale in prop::sample::select(vec![400.0f32, 3.0, 0.01]), seed in any::<u32>(),
+    ) {
+        let (input, kernel) = ([size[0], size[1], size[2], channels], [size[1], size[2]]);
+        let (multiplier, scheme, stride, dilation) = (1, 2, 1, 1);
         run(&Call { kind, input, kernel, multiplier, scheme, stride, dilation, activation, scale }, seed)?;
     }
 
@@ -149,6 +164,23 @@ fn common_layers_have_kernels() {
                 scale: 40.0,
             };
             assert!(run(&call, 1).unwrap(), "{call:?}");
+        }
+    }
+    // Images that the filter covers whole, of channels that are blocks and parts of them, and some too large for rows.
+    for kind in [Kind::Unsigned, Kind::Middle, Kind::Signed, Kind::PerChannel] {
+        for (input, scale) in [([2, 7, 7, 150], 90.0), ([1, 61, 60, 33], 900.0), ([3, 1, 1, 17], 3.0)] {
+            let call = Call {
+                kind,
+                input,
+                kernel: [input[1], input[2]],
+                multiplier: 1,
+                scheme: 2,
+                stride: 1,
+                dilation: 1,
+                activation: 0,
+                scale,
+            };
+            assert!(run(&call, 1).unwrap() && run(&call, 2).unwrap(), "{call:?}");
         }
     }
     // A row that is longer than the columns made at once, and one that is wider than a task.

@@ -2,11 +2,13 @@
 //!
 //! Weights are packed as for vectors; their groups are shared evenly among steps of at most 16, so that no step is short.
 //! Tiles are shaped once a block, which takes longer than a small product. So a block's last tile overlaps the one before
-//! it where rows are left over, and computes some of them again.
+//! it where rows are left over, and computes some of them again. Where there is something between lines of rows tiles go on
+//! across it, as long as no other tile can be spared: what comes of that is not stored.
 
 use super::lanes::Lanes;
 use super::micro::{Block, Micro};
 use super::quant::{Epilogue, Finish, Quant};
+use super::tiles::{Tile, Tiles};
 use crate::backend::cpu::kernels::simd::Avx512;
 use std::arch::asm;
 use std::mem::MaybeUninit;
@@ -70,7 +72,7 @@ impl Shapes {
 
 /// Sums of two tiles beside and below each other.
 #[repr(C, align(64))]
-struct Tiles {
+struct Sums {
     _sums: [i32; 32 * 32],
 }
 
@@ -173,55 +175,62 @@ unsafe fn run<const SIGNED: bool>(block: &Block<Quant>) {
     // SAFETY: the same contract.
     let epilogue = unsafe { Epilogue::<Avx512>::of::<SIGNED>(block) };
     let (_, bytes) = steps(block.depth);
-    let shapes = Shapes::new(block.rows, bytes);
+    let tiles = Tiles::new(block.rows, block.line);
+    let distance = distance(block);
+    let shapes = Shapes::new(tiles.height(), bytes);
     // While vectors turn the sums of one part into outputs, tiles multiply the next.
-    let (mut tiles, mut turn) = ([const { MaybeUninit::<Tiles>::uninit() }; 2], 0);
+    let (mut sums, mut turn) = ([const { MaybeUninit::<Sums>::uninit() }; 2], 0);
     let mut last = None;
     // SAFETY: the shapes are such as the machine has: at most 16 rows and 64 bytes, at least one of each.
     unsafe { asm!("ldtilecfg [{}]", in(reg) &shapes, options(nostack, readonly)) };
     for panel in 0..block.columns.div_ceil(32) {
-        let mut row = 0;
-        while row < block.rows {
-            // Two tiles where there are rows for more than one; the last ones end with the block.
-            let left = block.rows - row;
-            let starts = match left {
-                32.. => [row, row + 16],
-                17.. => [row, block.rows - 16],
-                _ => [row.min(block.rows.saturating_sub(16)); 2],
-            };
-            // SAFETY: the block has these rows, as many as a tile has from each on.
+        for first in (0..tiles.count()).step_by(2) {
+            // The last one may have none beside it.
+            let beside = if first + 1 < tiles.count() { tiles.tile(first + 1) } else { Tile::default() };
+            let pair = [tiles.tile(first), beside];
+            // SAFETY: the block has the tiles, in each of which as many places can be read as there are in the shapes.
             unsafe {
-                let sums = tiles[turn].as_mut_ptr().cast();
-                if left > 16 {
-                    multiply::<SIGNED, true>(block, starts, panel, sums);
+                let sums = sums[turn].as_mut_ptr().cast();
+                let starts = pair.map(|tile| tile.start());
+                if beside.rows().is_empty() {
+                    multiply::<SIGNED, false>(block, starts, distance, panel, sums);
                 } else {
-                    multiply::<SIGNED, false>(block, starts, panel, sums);
+                    multiply::<SIGNED, true>(block, starts, distance, panel, sums);
                 }
-                if let Some((starts, panel, sums)) = last.replace((starts, panel, sums)) {
-                    store(block, &epilogue, starts, panel, sums);
+                if let Some((pair, panel, sums)) = last.replace((pair, panel, sums)) {
+                    store(block, &epilogue, (&tiles, pair), panel, sums);
                 }
             }
             turn = 1 - turn;
-            row += 32;
         }
     }
-    if let Some((starts, panel, sums)) = last {
+    if let Some((pair, panel, sums)) = last {
         // SAFETY: as above.
-        unsafe { store(block, &epilogue, starts, panel, sums) };
+        unsafe { store(block, &epilogue, (&tiles, pair), panel, sums) };
     }
     // SAFETY: nothing is in the tiles any more. Left in use they would be saved at each change of threads.
     unsafe { asm!("tilerelease", options(nostack, nomem)) };
 }
 
+/// Bytes from a row's place to the next.
+fn distance(block: &Block<Quant>) -> isize {
+    match (block.line, block.inputs) {
+        (Some(line), _) => line.distance as isize,
+        (None, [first, second, ..]) if block.rows > 1 => (*second as isize).wrapping_sub(*first as isize),
+        _ => 64,
+    }
+}
+
 /// The sums of one or two tiles' rows and a panel.
 ///
 /// # Safety
-/// As for [`run`]; tiles must be shaped, the block have a tile's rows from each start on, and `sums` have room for
-/// [`Tiles`].
+/// As for [`run`]; tiles must be shaped, the block have a tile's places from each start on, `distance` bytes from each other,
+/// and `sums` have room for [`Sums`].
 #[inline(always)]
 unsafe fn multiply<const SIGNED: bool, const TWO: bool>(
     block: &Block<Quant>,
     starts: [usize; 2],
+    distance: isize,
     panel: usize,
     sums: *mut i32,
 ) {
@@ -230,12 +239,9 @@ unsafe fn multiply<const SIGNED: bool, const TWO: bool>(
     unsafe {
         asm!("tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3", options(nostack, nomem));
         for (segment, inputs) in block.inputs.chunks_exact(block.rows).enumerate() {
-            let distance = match inputs {
-                [first, second, ..] => second.byte_offset_from(*first),
-                _ => 64,
-            };
             let weights = block.panels.add(panel * block.panel + segment * block.padded * 32);
-            let rows = (inputs[starts[0]], inputs[starts[1]]);
+            let at = |start: usize| inputs[0].wrapping_offset(start as isize * distance);
+            let rows = (at(starts[0]), at(starts[1]));
             if SIGNED {
                 add_signed::<TWO>(rows, distance, weights, (count, bytes));
             } else {
@@ -264,17 +270,15 @@ unsafe fn multiply<const SIGNED: bool, const TWO: bool>(
 /// Turns sums into outputs.
 ///
 /// # Safety
-/// As for [`run`]; the block must have the rows, of which [`multiply`] gave the sums.
+/// As for [`run`]; the tiles must be the block's, of which [`multiply`] gave the sums.
 #[inline(always)]
 unsafe fn store(
     block: &Block<Quant>,
     epilogue: &Epilogue<Avx512>,
-    starts: [usize; 2],
+    (tiles, pair): (&Tiles, [Tile; 2]),
     panel: usize,
     sums: *const i32,
 ) {
-    let halves = if starts[0] == starts[1] { 1 } else { 2 };
-    let height = block.rows.min(16);
     let has_terms = block.finish.0.row_factor != 0;
     // SAFETY: the bias has whole panels by contract; there are sums of as many rows, 32 of each.
     unsafe {
@@ -284,24 +288,24 @@ unsafe fn store(
         // What is subtracted from the sums.
         let none = Avx512::splat(0);
         let less = [Avx512::sub(none, bias[0]), Avx512::sub(none, bias[1])];
-        for (half, start) in starts.into_iter().enumerate().take(halves) {
-            let tile = sums.add(half * 16 * 32);
-            for m in (0..height).step_by(2) {
-                let other = (m + 1).min(height - 1);
+        for (half, tile) in pair.into_iter().enumerate() {
+            let sums = sums.add(half * 16 * 32);
+            for first in tile.rows().step_by(2) {
+                let rows = [first, (first + 1).min(tile.rows().end - 1)];
                 let mut pair = [[none; 2]; 2];
-                for (sums, m) in pair.iter_mut().zip([m, other]) {
+                for (to, row) in pair.iter_mut().zip(rows) {
                     let mut less = less;
                     if has_terms {
-                        let term = Avx512::splat(epilogue.terms[start + m]);
+                        let term = Avx512::splat(epilogue.terms[row]);
                         less = [Avx512::sub(term, bias[0]), Avx512::sub(term, bias[1])];
                     }
-                    let row = tile.add(m * 32);
-                    *sums = [
-                        Avx512::sub(Avx512::load(row), less[0]),
-                        Avx512::sub(Avx512::load(row.add(16)), less[1]),
+                    let of_row = sums.add((tiles.place(row) - tile.start()) * 32);
+                    *to = [
+                        Avx512::sub(Avx512::load(of_row), less[0]),
+                        Avx512::sub(Avx512::load(of_row.add(16)), less[1]),
                     ];
                 }
-                finish.rows(pair, [start + m, start + other]);
+                finish.rows(pair, rows);
             }
         }
     }

@@ -17,20 +17,23 @@ use std::ops::Range;
 
 /// An image under a filter.
 pub struct Image<T> {
-    geometry: ConvGeometry,
+    pub(super) geometry: ConvGeometry,
     /// What lies beside the image.
-    pad: T,
+    pub(super) pad: T,
     /// What each row of a filter reads beyond its inputs, at most.
-    slack: usize,
+    pub(super) slack: usize,
     /// What lines become as they are copied.
     change: Option<fn(&mut [T])>,
+    /// Rows of output pixels of a block whose lines are copied so that all its pixels lie at one distance; 0 where that is not
+    /// done.
+    pub(super) even_rows: usize,
 }
 
 /// The most bytes of lines that one pixel may need, and the most segments: a filter beyond them is evaluated plainly.
 const MOST_BYTES: usize = 16 << 20;
 const MOST_SEGMENTS: usize = 1 << 14;
 /// Pointers of a block.
-const POINTERS: usize = 1 << 14;
+pub(super) const POINTERS: usize = 1 << 14;
 
 /// How a filter's rows are to be packed; `None` where it is too large.
 pub fn shape(geometry: &ConvGeometry) -> Option<Shape> {
@@ -44,7 +47,7 @@ pub fn shape(geometry: &ConvGeometry) -> Option<Shape> {
 }
 
 /// Whether the taps of a filter's row are one segment.
-fn is_one_piece(geometry: &ConvGeometry) -> bool {
+pub(super) fn is_one_piece(geometry: &ConvGeometry) -> bool {
     geometry.width.dilation == 1 || geometry.width.kernel == 1
 }
 
@@ -61,16 +64,21 @@ pub fn copies(geometry: &ConvGeometry, slack: usize) -> bool {
 }
 
 /// Whether patches reach beyond the image.
-fn is_padded(window: &Window) -> bool {
+pub(super) fn is_padded(window: &Window) -> bool {
     (window.pad_before, window.pad_after) != (0, 0)
 }
 
 impl<T: AnyBitPattern + Send + Sync> Image<T> {
-    /// `slack`: how many elements are read beyond a segment. `None` where lines are too long.
-    pub fn new(geometry: ConvGeometry, pad: T, slack: usize) -> Option<Self> {
-        let image = Image { geometry, pad, slack, change: None };
+    /// `slack`: how many elements are read beyond a segment; `even`: by how many panels pixels are multiplied if they must lie
+    /// at one distance. `None` where lines are too long.
+    pub fn new(geometry: ConvGeometry, pad: T, slack: usize, even: Option<usize>) -> Option<Self> {
+        let mut image = Image { geometry, pad, slack, change: None, even_rows: 0 };
         let bytes = image.line(1).checked_mul(geometry.height.kernel)?.checked_mul(size_of::<T>())?;
-        (bytes <= MOST_BYTES).then_some(image)
+        if bytes > MOST_BYTES {
+            return None;
+        }
+        image.even_rows = even.map_or(0, |panels| image.best_even_rows(panels));
+        Some(image)
     }
 
     /// The same of what `change` makes of lines. They must be [copied](copies).
@@ -109,18 +117,18 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
     }
 
     /// Cells that a filter's row reaches over.
-    fn extent(&self) -> usize {
+    pub(super) fn extent(&self) -> usize {
         (self.geometry.width.kernel - 1) * self.geometry.width.dilation + 1
     }
 
     /// Elements of a line for so many output pixels, and what is read beyond.
-    fn line(&self, pixels: usize) -> usize {
+    pub(super) fn line(&self, pixels: usize) -> usize {
         let cells = (pixels - 1).saturating_mul(self.geometry.width.stride).saturating_add(self.extent());
         cells.saturating_mul(self.geometry.input.channels).saturating_add(self.slack)
     }
 
     /// Whether lines are copied.
-    fn copies(&self) -> bool {
+    pub(super) fn copies(&self) -> bool {
         copies(&self.geometry, self.slack)
     }
 
@@ -160,7 +168,7 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
     }
 
     /// Lines that a row of output pixels needs, and the row before it did not.
-    fn fresh(&self) -> usize {
+    pub(super) fn fresh(&self) -> usize {
         let height = &self.geometry.height;
         match height.stride.is_multiple_of(height.dilation) {
             true => height.kernel.min(height.stride / height.dilation),
@@ -229,6 +237,22 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
         Ok(())
     }
 
+    /// Copies a line from cell `first` on, those beside the image counted.
+    pub(super) fn copy(&self, line: View<T>, first: usize, to: &mut [T]) {
+        let (width, channels) = (&self.geometry.width, self.geometry.input.channels);
+        let cells = to.len() / channels;
+        let before = width.pad_before.saturating_sub(first).min(cells);
+        let skipped = first.saturating_sub(width.pad_before);
+        let copied = width.input.saturating_sub(skipped).min(cells - before);
+        to[..before * channels].fill(self.pad);
+        let inside = &mut to[before * channels..][..copied * channels];
+        input_part(line, skipped * channels, inside);
+        if let Some(change) = self.change {
+            change(inside);
+        }
+        to[(before + copied) * channels..].fill(self.pad);
+    }
+
     /// Room for the lines of some output rows.
     fn lines(
         &self,
@@ -295,18 +319,7 @@ impl<T: AnyBitPattern + Send + Sync> Copies<T> {
         let start = self.start.wrapping_add(self.next * self.len);
         self.next += 1;
         // SAFETY: as many elements of this line are nobody else's.
-        let to = unsafe { std::slice::from_raw_parts_mut(start, self.len) };
-        let cells = self.len / channels;
-        let before = width.pad_before.saturating_sub(self.first).min(cells);
-        let skipped = self.first.saturating_sub(width.pad_before);
-        let copied = width.input.saturating_sub(skipped).min(cells - before);
-        to[..before * channels].fill(image.pad);
-        let inside = &mut to[before * channels..][..copied * channels];
-        input_part(line, skipped * channels, inside);
-        if let Some(change) = image.change {
-            change(inside);
-        }
-        to[(before + copied) * channels..].fill(image.pad);
+        image.copy(line, self.first, unsafe { std::slice::from_raw_parts_mut(start, self.len) });
         Ok(start)
     }
 }

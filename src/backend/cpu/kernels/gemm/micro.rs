@@ -39,7 +39,7 @@ pub struct Micro<F: Family> {
     pub group: usize,
     /// How many weights a column gets for a segment of so many: a multiple of `group`. As many inputs are read.
     pub padded: fn(usize) -> usize,
-    /// Whether the rows of a block must lie at one distance from each other.
+    /// Whether the rows of a block must lie at one distance from each other, in lines of which there is something between.
     pub even: bool,
     /// What 8-bit weights are xored with before they are packed.
     pub flip: u8,
@@ -52,6 +52,19 @@ pub struct Micro<F: Family> {
     pub run: unsafe fn(&Block<F>),
 }
 
+/// How rows lie at one distance that there is something between: in lines of places, the first of which rows have. Elements
+/// of whatever value can be read at the others, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// Rows of a line, and all its places.
+    pub rows: usize,
+    pub places: usize,
+    /// How many rows of the first line are not the block's.
+    pub before: usize,
+    /// Elements from one place to the next.
+    pub distance: usize,
+}
+
 /// Some rows times some panels.
 ///
 /// A row of inputs is made of segments, each of `depth` elements that lie one after the other; a panel has the weights of
@@ -59,6 +72,9 @@ pub struct Micro<F: Family> {
 pub struct Block<'a, F: Family> {
     /// Where the inputs lie: `[segment][row]`; from each, as many as the padded depth can be read.
     pub inputs: &'a [*const F::Input],
+    /// How those of a segment lie where they must lie at one distance; `None` if each follows the one before.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // only tiles want it
+    pub line: Option<Line>,
     /// At least 1, at most [`MAX_ROWS`].
     pub rows: usize,
     /// Elements of a segment.

@@ -7,7 +7,8 @@
 //! - `packed`: weights packed for a micro-kernel.
 //! - `pairs`: products of matrices both of which only a run brings: packed as they are needed.
 //! - `product`: the kernel of an operation: what it multiplies, shared out among threads by `share`.
-//! - `image`: where the inputs of a convolution's output pixels lie; `scratch`: the memory that it takes.
+//! - `image`: where the inputs of a convolution's output pixels lie; `lines`: the same for products that want them at one
+//!   distance; `scratch`: the memory that it takes.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
@@ -31,6 +32,7 @@ mod lanes;
 mod lanes_neon;
 #[cfg(target_arch = "x86_64")]
 mod lanes_x86;
+mod lines;
 mod micro;
 #[cfg(target_arch = "aarch64")]
 mod order_neon;
@@ -43,6 +45,7 @@ mod scratch;
 mod share;
 #[cfg(test)]
 mod tests;
+mod tiles;
 
 pub(super) use choice::{padded, prefers_signed};
 pub(super) use float::Float;

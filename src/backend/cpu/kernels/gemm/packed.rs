@@ -2,7 +2,7 @@
 
 use super::choice;
 use super::float::Float;
-use super::micro::{Block, Family, Micro};
+use super::micro::{Block, Family, Line, Micro};
 use super::quant::Quant;
 use super::requant::{Requant, Requantisation};
 use crate::backend::cpu::kernels::isa::Isa;
@@ -214,11 +214,12 @@ impl<F: Family> Packed<F> {
     ///
     /// # Safety
     /// Each pointer of `inputs`, `[segment][row]`, must be valid for the padded depth, at one distance from the next of its
-    /// segment if the micro-kernel wants it so; `outputs`, of the first row and column 0, for all rows at a distance of all
+    /// segment if the micro-kernel wants it so, or as `line` says; `outputs`, of the first row and column 0, for all rows at a distance of all
     /// columns. There must be at least one row, at most [`MAX_ROWS`](super::micro::MAX_ROWS).
-    pub unsafe fn multiply(
+    pub unsafe fn multiply_lines(
         &self,
         inputs: &[*const F::Input],
+        line: Option<Line>,
         rows: usize,
         panels: std::ops::Range<usize>,
         outputs: *mut F::Output,
@@ -227,6 +228,7 @@ impl<F: Family> Packed<F> {
         let last = self.shape.columns.min(panels.end * width);
         let block = Block {
             inputs,
+            line,
             rows,
             depth: self.shape.depth,
             padded: self.padded,
@@ -240,6 +242,21 @@ impl<F: Family> Packed<F> {
         };
         // SAFETY: micro-kernels come from detected instruction sets; the weights were asked for, the rest is the contract.
         unsafe { (self.micro.run)(&block) }
+    }
+
+    /// The same of rows that have nothing between them.
+    ///
+    /// # Safety
+    /// As for [`Self::multiply_lines`].
+    pub unsafe fn multiply(
+        &self,
+        inputs: &[*const F::Input],
+        rows: usize,
+        panels: std::ops::Range<usize>,
+        outputs: *mut F::Output,
+    ) {
+        // SAFETY: the same contract.
+        unsafe { self.multiply_lines(inputs, None, rows, panels, outputs) }
     }
 }
 

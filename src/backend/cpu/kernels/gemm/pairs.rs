@@ -292,6 +292,7 @@ impl<F: Right> Pairs<F> {
             let outputs = to.at((batch * rows + first) * columns + strip.start);
             let block = Block {
                 inputs: &memory.rows.pointers,
+                line: None,
                 rows: block.len(),
                 depth: inner,
                 padded: self.padded,

@@ -1,7 +1,7 @@
 //! The kernel of an operation that is a product: rows of inputs, from wherever they lie, times packed weights.
 
 use super::image::Image;
-use super::micro::{Family, MAX_ROWS};
+use super::micro::{Family, Line, MAX_ROWS};
 use super::packed::Packed;
 use super::scratch::{gather, Scratch};
 use super::share::{Cost, Grid, PICOSECONDS};
@@ -145,7 +145,11 @@ impl<F: Family> Product<F> {
         let panel_bytes = depth.saturating_mul(micro.columns * size_of::<F::Weight>());
         let output_bytes = self.packed.shape.columns.saturating_mul(size_of::<F::Output>());
         let panels = self.packed.panels();
-        Cost { rows, tile: micro.rows, panels, products, row_bytes, panel_bytes, output_bytes }
+        let tile = match &self.rows {
+            Rows::Image(image) if image.has_lines() => image.width(),
+            _ => micro.rows,
+        };
+        Cost { rows, tile, panels, products, row_bytes, panel_bytes, output_bytes }
     }
 
     /// Multiplies some rows by some panels.
@@ -163,10 +167,10 @@ impl<F: Family> Product<F> {
         let mut first = rows.start;
         while first < rows.end {
             let block = first..self.block_end(first, rows.end);
-            self.lay(input, block.clone(), &mut scratch)?;
-            let outputs = to.at(first * self.packed.shape.columns);
+            let line = self.lay(input, block.clone(), &mut scratch)?;
+            let (outputs, panels) = (to.at(first * self.packed.shape.columns), panels.clone());
             // SAFETY: `lay` gave pointers to whole segments; the outputs are there by contract.
-            unsafe { self.packed.multiply(&scratch.pointers, block.len(), panels.clone(), outputs) };
+            unsafe { self.packed.multiply_lines(&scratch.pointers, line, block.len(), panels, outputs) };
             first = block.end;
         }
         Ok(())
@@ -177,20 +181,23 @@ impl<F: Family> Product<F> {
         let micro = self.packed.micro;
         let most = match &self.rows {
             Rows::Matrix => BLOCK_BYTES / (self.packed.padded * size_of::<F::Input>()).max(1),
-            Rows::Image(image) => image.pixels_per_block(first, micro.even, BLOCK_BYTES),
+            Rows::Image(image) => match image.pixels_of_lines(first) {
+                Some(pixels) => return end.min(first + pixels),
+                None => image.pixels_per_block(first, micro.even, BLOCK_BYTES),
+            },
         };
         let most = most.min(MAX_ROWS);
         let most = if most > micro.rows { most / micro.rows * micro.rows } else { most.max(1) };
         first + most.min(end - first)
     }
 
-    /// Points to the inputs of some rows, in place where they can be read as they lie.
+    /// Points to the inputs of some rows, in place where they can be read as they lie, and tells how they lie if it is in lines.
     fn lay(
         &self,
         input: Lines<F::Input>,
         rows: Range<usize>,
         scratch: &mut Scratch<F::Input>,
-    ) -> Result<(), OpError> {
+    ) -> Result<Option<Line>, OpError> {
         let (depth, padded) = (self.packed.shape.depth, self.packed.padded);
         match &self.rows {
             Rows::Matrix => {
@@ -200,18 +207,21 @@ impl<F: Family> Product<F> {
                 scratch.pointers.iter_mut().enumerate().for_each(|(i, pointer)| *pointer = row(i));
                 // What is read beyond a row must be there, too.
                 if depth == padded {
-                    return Ok(());
+                    return Ok(None);
                 }
             }
             Rows::Image(image) => {
+                if image.has_lines() {
+                    return image.lay_lines(input, rows, scratch).map(Some);
+                }
                 image.lay(input, rows.clone(), scratch)?;
                 if !self.packed.micro.even || image.is_even(rows.clone()) {
-                    return Ok(());
+                    return Ok(None);
                 }
             }
         }
         // SAFETY: pointers were given to as many inputs as a segment has.
-        unsafe { gather(scratch, rows.len(), (depth, padded)) }
+        unsafe { gather(scratch, rows.len(), (depth, padded)) }.map(|()| None)
     }
 }
 
