@@ -198,7 +198,7 @@ unsafe fn run<const SIGNED: bool>(block: &Block<Quant>) {
                     multiply::<SIGNED, true>(block, starts, distance, panel, sums);
                 }
                 if let Some((pair, panel, sums)) = last.replace((pair, panel, sums)) {
-                    store(block, &epilogue, (&tiles, pair), panel, sums);
+                    store_pair(block, &epilogue, (&tiles, pair), panel, sums);
                 }
             }
             turn = 1 - turn;
@@ -206,7 +206,7 @@ unsafe fn run<const SIGNED: bool>(block: &Block<Quant>) {
     }
     if let Some((pair, panel, sums)) = last {
         // SAFETY: as above.
-        unsafe { store(block, &epilogue, (&tiles, pair), panel, sums) };
+        unsafe { store_pair(block, &epilogue, (&tiles, pair), panel, sums) };
     }
     // SAFETY: nothing is in the tiles any more. Left in use they would be saved at each change of threads.
     unsafe { asm!("tilerelease", options(nostack, nomem)) };
@@ -267,15 +267,39 @@ unsafe fn multiply<const SIGNED: bool, const TWO: bool>(
     }
 }
 
+/// Turns the sums of two tiles into outputs: rows that have nothing between them by code of their own, as there are many
+/// products in which this takes most of the time.
+///
+/// # Safety
+/// As for [`store`].
+#[inline(always)]
+unsafe fn store_pair(
+    block: &Block<Quant>,
+    epilogue: &Epilogue<Avx512>,
+    (tiles, pair): (&Tiles, [Tile; 2]),
+    panel: usize,
+    sums: *const i32,
+) {
+    // SAFETY: the same contract.
+    unsafe {
+        if block.line.is_some() {
+            store(block, epilogue, pair, |row| tiles.place(row), panel, sums);
+        } else {
+            store(block, epilogue, pair, |row| row, panel, sums);
+        }
+    }
+}
+
 /// Turns sums into outputs.
 ///
 /// # Safety
-/// As for [`run`]; the tiles must be the block's, of which [`multiply`] gave the sums.
+/// As for [`run`]; the tiles must be the block's, of which [`multiply`] gave the sums; `place` must tell where rows are.
 #[inline(always)]
 unsafe fn store(
     block: &Block<Quant>,
     epilogue: &Epilogue<Avx512>,
-    (tiles, pair): (&Tiles, [Tile; 2]),
+    pair: [Tile; 2],
+    place: impl Fn(usize) -> usize,
     panel: usize,
     sums: *const i32,
 ) {
@@ -288,24 +312,26 @@ unsafe fn store(
         // What is subtracted from the sums.
         let none = Avx512::splat(0);
         let less = [Avx512::sub(none, bias[0]), Avx512::sub(none, bias[1])];
-        for (half, tile) in pair.into_iter().enumerate() {
+        for (half, tile) in pair.iter().enumerate() {
+            let (start, std::ops::Range { start: mut first, end }) = (tile.start(), tile.rows());
             let sums = sums.add(half * 16 * 32);
-            for first in tile.rows().step_by(2) {
-                let rows = [first, (first + 1).min(tile.rows().end - 1)];
-                let mut pair = [[none; 2]; 2];
-                for (to, row) in pair.iter_mut().zip(rows) {
+            while first < end {
+                let rows = [first, (first + 1).min(end - 1)];
+                let mut sums_of_rows = [[none; 2]; 2];
+                for (to, row) in sums_of_rows.iter_mut().zip(rows) {
                     let mut less = less;
                     if has_terms {
                         let term = Avx512::splat(epilogue.terms[row]);
                         less = [Avx512::sub(term, bias[0]), Avx512::sub(term, bias[1])];
                     }
-                    let of_row = sums.add((tiles.place(row) - tile.start()) * 32);
+                    let of_row = sums.add((place(row) - start) * 32);
                     *to = [
                         Avx512::sub(Avx512::load(of_row), less[0]),
                         Avx512::sub(Avx512::load(of_row.add(16)), less[1]),
                     ];
                 }
-                finish.rows(pair, rows);
+                finish.rows(sums_of_rows, rows);
+                first += 2;
             }
         }
     }
