@@ -17,13 +17,15 @@ use bytemuck::AnyBitPattern;
 use std::ops::Range;
 
 /// Cycles that things take, about: to multiply a step of a tile by a panel, to set up a block or copy a line or a segment
-/// besides its bytes, which go so many a cycle.
+/// besides its bytes, which go so many a cycle; and how many bytes of weights come in a cycle, all of them for each block.
 const STEP: usize = 32;
 const BLOCK: usize = 500;
 const COPY: usize = 16;
 const BYTES: usize = 32;
-/// Bytes of a step.
+const WEIGHTS: usize = 24;
+/// Bytes of a step, and columns of a panel.
 const DEPTH: usize = 64;
+const COLUMNS: usize = 32;
 
 impl<T: AnyBitPattern + Send + Sync> Image<T> {
     /// Whether the pixels of a block lie in lines.
@@ -83,7 +85,7 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
         let line = Line { rows: width, places, before: 0, distance: 1 };
         let tiles = Tiles::new(rows * width, Some(line)).count();
         let copied = COPY + self.even_line() * size_of::<T>() / BYTES;
-        BLOCK + tiles * self.cost_of_tile(panels) + self.lines_of(rows) * copied
+        self.cost_of_weights(panels) + tiles * self.cost_of_tile(panels) + self.lines_of(rows) * copied
     }
 
     /// The same of the pixels of each row at one distance, where they lie in the image or in copies of its lines, or else of
@@ -95,14 +97,20 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
             true => lines * (COPY + self.line(width.output) * size_of::<T>() / BYTES),
             false => 0,
         };
-        let tile = self.cost_of_tile(panels);
+        let (tile, block) = (self.cost_of_tile(panels), self.cost_of_weights(panels));
         if width.output >= HEIGHT && (self.copies() || !is_padded(width)) {
-            let row = BLOCK + width.output.div_ceil(HEIGHT) * tile + copied(self.geometry.height.kernel);
+            let row = block + width.output.div_ceil(HEIGHT) * tile + copied(self.geometry.height.kernel);
             return rows * row;
         }
-        let pixels = rows * width.output;
-        let patch = segments * (COPY + depth / BYTES);
-        BLOCK + pixels.div_ceil(HEIGHT) * tile + pixels * patch + copied(rows * self.fresh())
+        let (pixels, patch) = (rows * width.output, segments * (COPY + depth / BYTES));
+        let blocks = (pixels * segments).saturating_mul(depth).div_ceil(BLOCK_BYTES);
+        blocks * block + pixels.div_ceil(HEIGHT) * tile + pixels * patch + copied(rows * self.fresh())
+    }
+
+    /// What a block takes besides its tiles: each goes through all weights.
+    fn cost_of_weights(&self, panels: usize) -> usize {
+        let (segments, taps) = self.segments();
+        BLOCK + panels * COLUMNS * segments * self.depth(taps) / WEIGHTS
     }
 
     fn cost_of_tile(&self, panels: usize) -> usize {

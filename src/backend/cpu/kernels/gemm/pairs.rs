@@ -332,7 +332,7 @@ impl<F: Right> Pairs<F> {
             scratch.pointers.iter_mut().enumerate().for_each(|(i, pointer)| *pointer = row(i));
             return Ok(());
         }
-        room(&mut scratch.patches, rows.len() * self.padded * size_of::<F::Input>())?;
+        scratch.patches.make(rows.len() * self.padded * size_of::<F::Input>())?;
         let to: &mut [F::Input] = bytemuck::cast_slice_mut(&mut scratch.patches);
         let each = to.chunks_exact_mut(self.padded).zip(&mut *scratch.pointers);
         for (row, (to, pointer)) in rows.clone().zip(each) {

@@ -13,14 +13,14 @@ pub struct Scratch<T> {
     /// Lines of an image with what is beside it.
     pub lines: Room,
     /// Rows that do not lie as they are needed.
-    pub patches: AlignedBuf,
+    pub patches: Room,
 }
 
 impl<T> Scratch<T> {
     pub fn new() -> Self {
         let pointers =
             Pointers { few: [std::ptr::null(); MAX_ROWS], many: Vec::new(), count: 0, counted: None };
-        Scratch { pointers, lines: Room::default(), patches: AlignedBuf::default() }
+        Scratch { pointers, lines: Room::default(), patches: Room::default() }
     }
 }
 
@@ -63,12 +63,13 @@ impl<T> DerefMut for Pointers<T> {
     }
 }
 
-/// Bytes of the buffer that a thread keeps, of the driver's own memory: as many as lines mostly take. To have new pages made
-/// for each task can take longer than the task.
+/// Bytes of a buffer that a thread keeps, of the driver's own memory: as many as lines and patches mostly take. To have new
+/// pages made for each task can take several times as long as the task, as all threads wait while some are given back.
 const KEPT: usize = 256 << 10;
 
 thread_local! {
-    static LEFT: Cell<Option<AlignedBuf>> = const { Cell::new(None) };
+    /// As many as a task needs at once.
+    static LEFT: [Cell<Option<AlignedBuf>>; 2] = const { [const { Cell::new(None) }; 2] };
 }
 
 /// Room for what a task writes before it reads it: what the thread's tasks before wrote there means nothing.
@@ -81,7 +82,7 @@ impl Room {
         if self.0.len() < bytes {
             *self = Room::default();
             if bytes <= KEPT {
-                let left = LEFT.try_with(Cell::take).ok().flatten();
+                let left = LEFT.try_with(|left| left.iter().find_map(Cell::take)).ok().flatten();
                 self.0 = left.or_else(|| AlignedBuf::uncounted(KEPT)).ok_or(OpError::OutOfMemory(KEPT))?;
             }
         }
@@ -92,11 +93,17 @@ impl Room {
 impl Drop for Room {
     fn drop(&mut self) {
         if self.0.len() == KEPT {
-            let kept = std::mem::take(&mut self.0);
+            let mut kept = Some(std::mem::take(&mut self.0));
             // A thread that is ending keeps nothing.
-            let _ = LEFT.try_with(|left| left.set(Some(kept)));
+            let _ = LEFT.try_with(|left| left.iter().for_each(|place| swap_into(place, &mut kept)));
         }
     }
+}
+
+/// Puts what there is where nothing is.
+fn swap_into(place: &Cell<Option<AlignedBuf>>, kept: &mut Option<AlignedBuf>) {
+    let there = place.take();
+    place.set(there.or_else(|| kept.take()));
 }
 
 impl Deref for Room {
@@ -133,7 +140,7 @@ pub unsafe fn gather<T>(
 ) -> Result<(), OpError> {
     let segments = scratch.pointers.len() / rows;
     let bytes = rows.checked_mul(segments * padded * size_of::<T>());
-    room(&mut scratch.patches, bytes.unwrap_or(usize::MAX))?;
+    scratch.patches.make(bytes.unwrap_or(usize::MAX))?;
     let start = scratch.patches.as_mut_ptr().cast::<T>();
     for (i, pointer) in scratch.pointers.iter_mut().enumerate() {
         let to = start.wrapping_add((i % rows * segments + i / rows) * padded);
