@@ -43,6 +43,8 @@ mod reserve_tests;
 #[cfg(test)]
 mod several_files_tests;
 mod store;
+#[cfg(test)]
+mod store_tests;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -446,32 +446,6 @@ fn the_store_keeps_to_its_size_and_frees_what_is_not_needed() {
 }
 
 #[test]
-fn a_save_that_drops_a_model_leaves_the_files_of_one_that_is_saved_anew() {
-    // Long to write, so that the other save comes amid it: half of all there may be.
-    const LARGE: usize = 48 << 20;
-    let memory = Path::new("/dev/shm");
-    let inside = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
-    let directory = TempDir::new_in(inside).unwrap();
-    let store = Store::new(directory.path(), "driver", 2 * (LARGE as u64 + 1000));
-    let (small, first, second) = (key(1, 1), key(1, 2), key(1, 3));
-    let save = |key: &Key, bytes: usize| {
-        store.save(key, one(MODEL, &data(&vec![key.token[0]; bytes])).content()).unwrap();
-    };
-    save(&small, 4000);
-    save(&first, LARGE);
-    std::thread::scope(|scope| {
-        scope.spawn(|| save(&second, LARGE));
-        // There is no room for all three, and the small one was not used for longest.
-        while store.has_like(small.uid, &small.token) {
-            std::thread::yield_now();
-        }
-        save(&small, 4000);
-    });
-    assert!(store.has_like(small.uid, &small.token), "it was saved last");
-    assert_eq!(bytes_of(&store.load(&small).unwrap().data[0])[64], 1);
-}
-
-#[test]
 fn the_store_frees_what_nobody_has_loaded_for_long() {
     const DAY: u64 = 24 * 3600;
     let directory = TempDir::new().unwrap();
