@@ -178,7 +178,9 @@ proptest! {
         let program = compile(&layers.model(), 1);
         let (routine, expected) = (&program.routines()[0], run(&program));
         let chains = chains(routine, 0);
-        prop_assert!(!chains.is_empty());
+        // A filter as large as an image of bytes makes its one output at once.
+        let by_rows = routine.steps.iter().filter_map(|step| step.kernel.as_ref()?.by_rows()).count();
+        prop_assert!(by_rows < 3 || !chains.is_empty());
         let roomy = |chain: &Chain| {
             let images = chain.images.iter().map(|image| Image { room: image.rows, ..*image });
             (images.collect::<Vec<_>>(), block, bands)

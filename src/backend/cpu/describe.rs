@@ -2,9 +2,8 @@
 
 use super::arguments::Candidates;
 use super::chain::Chain;
-use super::merge::Merged;
 use super::plan::is_view;
-use super::routine::{Place, Routine, Step};
+use super::routine::{Merged, Place, Routine, Step};
 use super::run::is_in_place;
 use crate::backend::{Description, KernelName, StepDescription, SubgraphDescription, ValuePlace};
 use crate::ops::{work::multiply_adds, Run};

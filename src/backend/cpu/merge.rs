@@ -3,20 +3,11 @@
 //! saved.
 
 use super::graph::STEPS;
-use super::kernels::{is_elementwise, merge, Input, Kernel, MergedCall};
-use super::routine::{uses, Place, Routine, Step};
+use super::kernels::{is_elementwise, merge, Input, MergedCall};
+use super::routine::{uses, Merged, Place, Routine, Step};
 use crate::ops::pace::Pace;
 use crate::ops::{NeverInterrupted, OpError};
 use crate::tensor::TensorInfo;
-use std::ops::Range;
-
-/// Steps that are one.
-pub struct Merged {
-    pub steps: Range<usize>,
-    /// The value that the kernel reads. It makes the output of the last step.
-    pub operand: usize,
-    pub kernel: Box<dyn Kernel>,
-}
 
 /// Steps on bytes that are one, at most: a client chooses how many follow each other.
 const MOST_STEPS: usize = 16;

@@ -3,7 +3,6 @@
 
 use super::chain::Chain;
 use super::kernels::Kernel;
-use super::merge::Merged;
 use crate::memory::AlignedBuf;
 use crate::ops::Operation;
 use crate::tensor::{TensorInfo, ALLOCATION};
@@ -53,6 +52,14 @@ pub struct Step {
     pub kernel: Option<Box<dyn Kernel>>,
     /// The index of the model's operation that it is.
     pub index: usize,
+}
+
+/// Steps that one kernel does together.
+pub struct Merged {
+    pub steps: Range<usize>,
+    /// The value that the kernel reads. It makes the output of the last step.
+    pub operand: usize,
+    pub kernel: Box<dyn Kernel>,
 }
 
 impl Routine {

@@ -27,7 +27,12 @@ pub(super) fn select(isa: Isa, args: &Args, source: &mut Source) -> Option<Box<d
     let geometry = DepthwiseGeometry::from_args(args).ok().filter(rows::are_small)?;
     match args.get(0).ok()?.ty() {
         OperandType::TENSOR_FLOAT32 => float::select(isa, geometry, args, source),
-        ty if ty.is_quant8_asymm() => quantised::select(geometry, args, source),
+        ty if ty.is_quant8_asymm() => {
+            if let Some(column) = whole::column(&geometry) {
+                return Some(Box::new(whole::Whole(quantised::kernel(column, true, args, source)?)));
+            }
+            Some(Box::new(quantised::kernel(geometry, false, args, source)?))
+        }
         _ => None,
     }
 }

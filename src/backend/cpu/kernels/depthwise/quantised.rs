@@ -23,7 +23,6 @@ use super::rows::Rows;
 #[cfg(target_arch = "aarch64")]
 use super::slide::{self, BothWays, Slide};
 use super::strips::{for_each_strip, Strip};
-use super::whole::{self, Whole};
 use crate::memory::{Target, View, Weights};
 use crate::ops::conv::{ChannelRequant, DepthwiseGeometry};
 use crate::ops::{Args, OpError};
@@ -33,18 +32,18 @@ use std::ops::Range;
 /// Columns of quads that are made at once: those of a row of taps stay in the first cache.
 const MAX_COLUMNS: usize = 384;
 
-pub(super) fn select(
+/// The kernel of a call; `is_whole`: of a column that stands for an image, see [`super::whole`].
+pub(super) fn kernel(
     geometry: DepthwiseGeometry,
+    is_whole: bool,
     args: &Args,
     source: &mut Source,
-) -> Option<Box<dyn Kernel>> {
+) -> Option<Depthwise> {
     let (input, filter) = (args.get(0).ok()?, args.get(1).ok()?);
     let channels = geometry.input.channels * geometry.multiplier;
     let requant =
         ChannelRequant::new(input.info, filter.info, args.output(0).ok()?, channels, geometry.activation)
             .ok()?;
-    let column = whole::column(&geometry);
-    let (is_whole, geometry) = (column.is_some(), column.unwrap_or(geometry));
     let extent = (geometry.width.kernel - 1) * geometry.width.dilation + 1;
     let groups = geometry.height.kernel.div_ceil(ROWS);
     if !is_whole && extent.checked_mul(groups)? > MAX_COLUMNS {
@@ -78,7 +77,7 @@ pub(super) fn select(
     };
     #[cfg(target_arch = "aarch64")]
     let slides = weight_zero == 0 && !is_whole && slide::fits(&geometry, instructions, &weights, &requant);
-    let kernel = Depthwise {
+    Some(Depthwise {
         #[cfg(target_arch = "aarch64")]
         slides,
         instructions,
@@ -89,8 +88,7 @@ pub(super) fn select(
         requant,
         rows,
         geometry,
-    };
-    Some(if is_whole { Box::new(Whole(kernel)) } else { Box::new(kernel) })
+    })
 }
 
 pub(super) struct Depthwise {

@@ -201,7 +201,10 @@ mod tests {
     use crate::tensor::requant::Activation;
 
     /// An image under a filter of so many taps each way, by eight panels.
-    fn image(input: [usize; 3], (kernel, stride, dilation, pad): (usize, usize, usize, usize)) -> Image<u8> {
+    fn image(
+        input: [usize; 3],
+        (kernel, stride, dilation, pad): (usize, usize, usize, usize),
+    ) -> Option<Image<u8>> {
         let window = |input: usize| {
             let reach = (kernel - 1) * dilation + 1;
             let output = (input + 2 * pad - reach) / stride + 1;
@@ -217,16 +220,16 @@ mod tests {
             activation: Activation::None,
             nchw: false,
         };
-        Image::new(geometry, 0, 0, Some(8)).unwrap()
+        Image::new(geometry, 0, 0, Some(8))
     }
 
     #[test]
     fn lines_are_copied_where_that_spares_tiles_or_copies_of_patches() {
-        let rows = |input, window| image(input, window).even_rows;
+        let rows = |input, window| image(input, window).unwrap().even_rows;
         assert_eq!(rows([14, 14, 256], (3, 1, 1, 1)), 14, "all of a small image");
         assert_eq!(rows([56, 56, 64], (3, 1, 1, 1)), 6, "as many as a block has");
         assert!(rows([28, 28, 64], (3, 2, 1, 1)) > 0 && rows([32, 32, 64], (3, 1, 2, 2)) > 0);
-        assert_eq!(rows([56, 56, 256], (1, 2, 1, 0)), 0, "half of it would be copied for nothing");
+        assert_eq!(rows([8, 4096, 64], (3, 1, 1, 1)), 0, "a line is more than a block");
     }
 
     #[test]
@@ -239,7 +242,8 @@ mod tests {
                 if input[0].min(input[1]) + 2 * window.3 < reach {
                     continue;
                 }
-                let image = image(input, window);
+                // Lines that are too long for a kernel are for the plain evaluation.
+                let Some(image) = image(input, window) else { continue };
                 let Some(pixels) = image.pixels_of_lines(0) else { continue };
                 let elements = input.iter().product::<usize>();
                 let input = vec![0u8; elements];
