@@ -136,8 +136,8 @@ impl<F: Family> Product<F> {
     fn parts(&self, rows: usize) -> Cost {
         let micro = self.packed.micro;
         let depth = self.packed.shape.segments * self.packed.padded;
-        // Bytes are multiplied four at a time.
-        let products = (depth / micro.group).saturating_mul(micro.columns);
+        // Bytes are multiplied four at a time, by two instructions where a group has eight.
+        let products = (depth / micro.group.min(4)).saturating_mul(micro.columns);
         let row_bytes = match &self.rows {
             Rows::Matrix => depth.saturating_mul(size_of::<F::Input>()),
             Rows::Image(image) => image.bytes_per_pixel(),
