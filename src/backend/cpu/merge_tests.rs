@@ -1,15 +1,16 @@
 //! Merged steps against the same steps one by one.
 
+use super::compile::compile_for;
 use super::kernels::Work;
 use super::pool::ThreadPool;
 use super::program::Program;
 use super::routine::{Place, Routine};
 use super::samples::{data_of, made_up, run, Build};
-use crate::backend::{CompileOptions, Control, Preference, Saved};
+use crate::backend::{Control, Preference, Saved};
 use crate::memory::{Target, View};
-use crate::model::Model;
+use crate::model::Subgraph;
 use crate::ops::signature::{self, Operand};
-use crate::ops::{evaluate, Arg, NeverInterrupted, OperationType};
+use crate::ops::{evaluate, Arg, Args, NeverInterrupted, OperationType};
 use crate::tensor::{OperandType, TensorInfo};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -87,8 +88,8 @@ impl Sample {
         }
     }
 
-    fn model(self) -> Model {
-        Model { main: self.build.finish(self.last), referenced: vec![], relaxed: false }
+    fn model(self) -> Subgraph {
+        self.build.finish(self.last)
     }
 }
 
@@ -99,13 +100,15 @@ fn info(ty: OperandType, dims: &[u32], scale: f32) -> TensorInfo {
     }
 }
 
-fn compile(model: &Model, threads: usize) -> Program {
+/// With bytes between operations of a type, where that is given.
+fn compile(model: &Subgraph, threads: usize, bytes: Option<OperandType>) -> Program {
     let pool = Arc::new(ThreadPool::new(threads).unwrap());
-    Program::compile(model, &CompileOptions::default(), pool, &Control::default()).unwrap()
+    let routine = compile_for(model, bytes, pool.team(threads), &Control::default()).unwrap();
+    Program::of_routine(routine, pool)
 }
 
-/// What the steps make one by one, by their kernels where they have some.
-fn step_by_step(routine: &Routine) -> Vec<u8> {
+/// What the steps make one by one, by their kernels where they have some, or by their plain evaluations.
+fn step_by_step(routine: &Routine, by_kernels: bool) -> Vec<u8> {
     let (pool, mut made) = (ThreadPool::new(1).unwrap(), BTreeMap::new());
     made.insert(routine.inputs[0], made_up(routine.values[routine.inputs[0]].info()));
     for step in &routine.steps {
@@ -114,15 +117,16 @@ fn step_by_step(routine: &Routine) -> Vec<u8> {
             _ => &made[&v][..],
         };
         let mut out = vec![0; step.output_infos[0].byte_size().unwrap()];
-        if let Some(kernel) = &step.kernel {
+        if let Some(kernel) = step.kernel.as_ref().filter(|_| by_kernels) {
             let inputs: Vec<_> = step.inputs.iter().map(|v| v.map(|v| View::of(bytes(v)))).collect();
             let work = Work { team: pool.team(1), interrupt: &NeverInterrupted };
             kernel.run(&inputs, &mut [Target::of(&mut out[..])], work).unwrap();
         } else {
             let arg = |v: usize| Arg { info: routine.values[v].info(), data: Some(bytes(v)) };
             let inputs: Vec<_> = step.inputs.iter().map(|v| v.map(arg)).collect();
-            let results = evaluate::evaluate(step.operation, &inputs, &step.output_infos, &NeverInterrupted);
-            out = results.unwrap().remove(0).data.to_vec();
+            let (signature_index, outputs) = (step.signature_index, &step.output_infos[..]);
+            let args = Args { signature_index, inputs: &inputs, outputs, interrupt: &NeverInterrupted };
+            out = evaluate::run(step.operation, &args).unwrap().remove(0).data.to_vec();
         }
         made.insert(step.outputs[0], out);
     }
@@ -147,15 +151,22 @@ proptest! {
 
     #[test]
     fn merged_steps_make_the_same_bytes(
-        calls in prop::collection::vec(next(), 2..20), signed in any::<bool>(), count in 1u32..700, threads in 1usize..3,
+        calls in prop::collection::vec(next(), 2..20),
+        signed in any::<bool>(),
+        between in prop::option::of(0usize..2),
+        count in 1u32..700,
+        threads in 1usize..3,
     ) {
-        let ty = [OperandType::TENSOR_QUANT8_ASYMM, OperandType::TENSOR_QUANT8_ASYMM_SIGNED][usize::from(signed)];
+        let types = [OperandType::TENSOR_QUANT8_ASYMM, OperandType::TENSOR_QUANT8_ASYMM_SIGNED];
+        let ty = types[usize::from(signed)];
         let mut sample = Sample::new(ty, &[1, count, 2]);
         calls.iter().for_each(|next| sample.add(next));
-        let program = compile(&sample.model(), threads);
+        let program = compile(&sample.model(), threads, between.map(|i| types[i]));
         let routine = &program.routines()[0];
         prop_assert!(!routine.merged.is_empty());
-        prop_assert!(run(&program) == step_by_step(routine));
+        let made = run(&program);
+        prop_assert!(made == step_by_step(routine, true));
+        prop_assert!(made == step_by_step(routine, false), "plainly");
     }
 }
 
@@ -163,7 +174,7 @@ proptest! {
 fn programs(ty: OperandType, calls: &[Next]) -> [Program; 2] {
     let mut sample = Sample::new(ty, &[1, 300, 2]);
     calls.iter().for_each(|next| sample.add(next));
-    let program = compile(&sample.model(), 1);
+    let program = compile(&sample.model(), 1, None);
     let artifact = program.artifact();
     let saved = Saved { models: artifact.models.clone(), data: vec![data_of(&artifact)] };
     let loaded = Program::load(saved, Preference::default(), Arc::new(ThreadPool::new(1).unwrap())).unwrap();
@@ -179,7 +190,7 @@ fn a_swish_of_two_operations_is_one_step() {
             let routine = &program.routines()[0];
             let [merged] = &routine.merged[..] else { panic!("{} merged steps", routine.merged.len()) };
             assert_eq!(merged.steps, 0..2);
-            assert!(run(&program) == step_by_step(routine), "{ty}");
+            assert!(run(&program) == step_by_step(routine, true), "{ty}");
         }
     }
 }
@@ -192,8 +203,8 @@ fn what_somebody_else_reads_is_made() {
     let logistic = sample.last;
     sample.add(&Next::Input(OperationType::MUL));
     sample.call(OperationType::ADD, &[sample.last, logistic]);
-    let program = compile(&sample.model(), 1);
+    let program = compile(&sample.model(), 1, None);
     let routine = &program.routines()[0];
     assert!(routine.merged.is_empty());
-    assert!(run(&program) == step_by_step(routine));
+    assert!(run(&program) == step_by_step(routine, true));
 }

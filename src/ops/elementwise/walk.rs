@@ -75,15 +75,17 @@ pub fn zip_floats(args: &Args, outs: &mut [Out], f: impl Fn(f32, f32) -> f32) ->
     }
 }
 
-/// [`zip`] over 8-bit quantised tensors: `f` maps quantised values as they are, and its result is clamped to the type.
+/// [`zip`] over 8-bit quantised tensors: `f` maps quantised values as they are, and its result is clamped to the type. Each
+/// tensor may be signed or not: between operations the compiler chooses.
 pub fn zip_quantised(args: &Args, outs: &mut [Out], f: impl Fn(i32, i32) -> i32) -> Result<(), OpError> {
-    match args.get(0)?.ty() {
-        TENSOR_QUANT8_ASYMM => zip(args, outs, |a: u8, b: u8| f(a.into(), b.into()).clamp(0, 255) as u8),
-        TENSOR_QUANT8_ASYMM_SIGNED => {
-            zip(args, outs, |a: i8, b: i8| f(a.into(), b.into()).clamp(-128, 127) as i8)
-        }
-        ty => Err(OpError::failed(format!("{ty} is not an 8-bit quantised tensor"))),
+    let types = [args.get(0)?.ty(), args.get(1)?.ty(), args.output(0)?.ty];
+    if let Some(ty) = types.into_iter().find(|ty| !ty.is_quant8_asymm()) {
+        return Err(OpError::failed(format!("{ty} is not an 8-bit quantised tensor")));
     }
+    let [signed_a, signed_b, signed_out] = types.map(|ty| ty == TENSOR_QUANT8_ASYMM_SIGNED);
+    let number = |byte: u8, signed: bool| if signed { i32::from(byte as i8) } else { i32::from(byte) };
+    let (lo, hi) = if signed_out { (-128, 127) } else { (0, 255) };
+    zip(args, outs, |a: u8, b: u8| f(number(a, signed_a), number(b, signed_b)).clamp(lo, hi) as u8)
 }
 
 /// Sets `to` to `f` of the broadcast of `a` and `b`, which are the elements of inputs 0 and 1.
