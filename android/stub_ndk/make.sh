@@ -33,5 +33,11 @@ stub "$1" aarch64-linux-android aarch64linux linker64
 stub "$1" armv7a-linux-androideabi armelf_linux_eabi linker
 stub "$1" x86_64-linux-android elf_x86_64 linker64
 
-# By this name it strips.
-ln -sf "${lld%/*}/rust-objcopy" "$tools/llvm-strip"
+# By this name it strips. rustc starts it with its own libraries at hand, and so does this.
+rm -f "$tools/llvm-strip"
+cat >"$tools/llvm-strip" <<END
+#!/bin/bash
+export LD_LIBRARY_PATH="${lld%/lib/rustlib/*}/lib"
+exec -a llvm-strip "${lld%/*}/rust-objcopy" "\$@"
+END
+chmod +x "$tools/llvm-strip"
