@@ -45,6 +45,7 @@ struct Gaps {
     places: [u32; MAX_ROWS],
 }
 
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // as above
 impl Tiles {
     /// Those of so many rows, at least 1, which lie as `line` says.
     #[inline(always)]
