@@ -7,7 +7,7 @@ use bytemuck::AnyBitPattern;
 /// Elements of rows that each thread may copy: nobody counts them.
 const MOST_COPIED: usize = 1 << 20;
 
-/// Rows of a filter: nobody counts what is noted of each, on each thread, and fewer are worth a kernel.
+/// Rows of a filter: what is noted of each, on each thread, is not counted, and more are not worth a kernel.
 const MOST_ROWS: usize = 1 << 12;
 
 /// Whether no more has to be copied of the rows under an output row, and no more rows are there.
