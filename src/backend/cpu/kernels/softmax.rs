@@ -5,7 +5,7 @@ use super::elementwise::half::{narrow, widen};
 use super::elementwise::math::exp;
 use super::elementwise::Element;
 use super::kernel::{input, output};
-use super::vector::{Level, Loop};
+use super::vector::{fused, Level, Loop};
 use super::{Kernel, Work};
 use crate::memory::{Target, View};
 use crate::ops::norm::Lanes;
@@ -96,7 +96,14 @@ struct FloatLanes<'a, T, Widen, Narrow> {
 
 impl<T: Element, Widen: Fn(T) -> f32, Narrow: Fn(f32) -> T> Loop for FloatLanes<'_, T, Widen, Narrow> {
     #[inline(always)]
-    fn run(mut self) {
+    fn run(self) {
+        fused!(self.softmax.level, self.run_with::<FUSED>());
+    }
+}
+
+impl<T: Element, Widen: Fn(T) -> f32, Narrow: Fn(f32) -> T> FloatLanes<'_, T, Widen, Narrow> {
+    #[inline(always)]
+    fn run_with<const FUSED: bool>(mut self) {
         let Floats { len, beta, logarithm, ref widen, ref narrow, .. } = *self.softmax;
         let mut lane = vec![0f32; len];
         for start in (0..self.out.len()).step_by(len) {
@@ -108,10 +115,10 @@ impl<T: Element, Widen: Fn(T) -> f32, Narrow: Fn(f32) -> T> Loop for FloatLanes<
             let max = fold(&lane, f32::NEG_INFINITY, |x| x, f32::max);
             if logarithm {
                 lane.iter_mut().for_each(|x| *x = (*x - max) * beta);
-                let log_sum = f64::from(sum(&lane, exp)).ln() as f32;
+                let log_sum = f64::from(sum(&lane, exp::<FUSED>)).ln() as f32;
                 lane.iter_mut().for_each(|x| *x -= log_sum);
             } else {
-                lane.iter_mut().for_each(|x| *x = exp((*x - max) * beta));
+                lane.iter_mut().for_each(|x| *x = exp::<FUSED>((*x - max) * beta));
                 let sum = sum(&lane, |x| x);
                 lane.iter_mut().for_each(|x| *x /= sum);
             }

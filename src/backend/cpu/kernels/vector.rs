@@ -9,6 +9,7 @@ pub struct Level(pub(super) Vectors);
 pub(super) enum Vectors {
     /// What every machine of the architecture has.
     Base,
+    /// With FMA.
     #[cfg(target_arch = "x86_64")]
     Avx2,
     /// AVX-512 F, BW, DQ and VL.
@@ -18,6 +19,23 @@ pub(super) enum Vectors {
     #[cfg(target_arch = "aarch64")]
     Dotprod,
 }
+
+/// Evaluates `$make` with the constant `FUSED` telling whether the machine's vectors [fuse](Level::fuses).
+macro_rules! fused {
+    ($level:expr, $make:expr) => {
+        match $level.fuses() {
+            true => {
+                const FUSED: bool = true;
+                $make
+            }
+            false => {
+                const FUSED: bool = false;
+                $make
+            }
+        }
+    };
+}
+pub(super) use fused;
 
 /// A loop to be compiled for each level. `run` and all that it calls must be inlined, or they are compiled for the base.
 pub trait Loop {
@@ -40,7 +58,7 @@ impl Level {
             {
                 return Level(Vectors::Avx512);
             }
-            if is_x86_feature_detected!("avx2") {
+            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
                 return Level(Vectors::Avx2);
             }
         }
@@ -49,6 +67,11 @@ impl Level {
             return Level(Vectors::Dotprod);
         }
         Level(Vectors::Base)
+    }
+
+    /// Whether a product can be added to without being rounded, by an instruction.
+    pub fn fuses(self) -> bool {
+        cfg!(target_arch = "aarch64") || self.0 != Vectors::Base
     }
 
     /// Whether bytes of two registers can be permuted by those of a third.
@@ -93,7 +116,7 @@ impl Level {
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,fma")]
 fn avx2(work: impl Loop) {
     work.run();
 }

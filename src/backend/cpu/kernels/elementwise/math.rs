@@ -1,6 +1,7 @@
 //! Exponentials and their kin without branches or calls, so that loops over them compile to vectors.
 //!
-//! All use sums and products that every machine rounds alike: results do not depend on the machine.
+//! All use sums and products that every machine rounds alike. `FUSED` has a product added to without being rounded first,
+//! where [vectors can](super::super::vector::Level::fuses): results depend on that, and on nothing else of the machine.
 
 /// Where the exponent of a power of two begins in a float's bits.
 const EXPONENT: u32 = 23;
@@ -8,24 +9,43 @@ const EXPONENT: u32 = 23;
 /// Adding this and taking it away again rounds to a whole number, which the sum's lowest bits are.
 const ROUNDER: f32 = 12_582_912.0;
 
+/// `a * b + c`.
+#[inline(always)]
+fn add_product<const FUSED: bool>(a: f32, b: f32, c: f32) -> f32 {
+    match FUSED {
+        true => a.mul_add(b, c),
+        false => a * b + c,
+    }
+}
+
+/// A polynomial, its highest coefficient first.
+#[inline(always)]
+fn polynomial<const FUSED: bool, const N: usize>(x: f32, coefficients: [f32; N]) -> f32 {
+    let mut sum = coefficients[0];
+    for &next in &coefficients[1..] {
+        sum = add_product::<FUSED>(sum, x, next);
+    }
+    sum
+}
+
 /// `x` as `n * ln 2 + r`, with `n` whole and `r` at most half of `ln 2` in size, for `x` of at most some hundreds: `n` with
 /// [`ROUNDER`] added, `n`, and `r`.
 #[inline(always)]
-fn reduce(x: f32) -> (f32, f32, f32) {
+fn reduce<const FUSED: bool>(x: f32) -> (f32, f32, f32) {
     const LN_2_HIGH: f32 = 0.693_359_4;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
-    let shifted = x * std::f32::consts::LOG2_E + ROUNDER;
+    let shifted = add_product::<FUSED>(x, std::f32::consts::LOG2_E, ROUNDER);
     let n = shifted - ROUNDER;
-    (shifted, n, (x - n * LN_2_HIGH) - n * LN_2_LOW)
+    let r = add_product::<FUSED>(n, -LN_2_HIGH, x);
+    (shifted, n, add_product::<FUSED>(n, -LN_2_LOW, r))
 }
 
 /// `e^r - 1` for `r` of at most half of `ln 2` in size. The polynomial's largest error is 1e-8 of `e^r`.
 #[inline(always)]
-fn exp_m1_near_zero(r: f32) -> f32 {
-    let series = ((((1.398_071_1e-3 * r + 8.364_706e-3) * r + 4.166_454e-2) * r + 0.166_665_64) * r
-        + 0.500_000_2)
-        * (r * r);
-    series + r
+fn exp_m1_near_zero<const FUSED: bool>(r: f32) -> f32 {
+    let series =
+        polynomial::<FUSED, 5>(r, [1.398_071_1e-3, 8.364_706e-3, 4.166_454e-2, 0.166_665_64, 0.500_000_2]);
+    add_product::<FUSED>(series, r * r, r)
 }
 
 /// `x * 2^n` for whole `n` from -252 to 254, rounded once more where the result is subnormal.
@@ -51,9 +71,9 @@ fn within(x: f32) -> f32 {
 
 /// `e^x`.
 #[inline(always)]
-pub fn exp(x: f32) -> f32 {
-    let (_, n, r) = reduce(within(x));
-    let result = times_power(exp_m1_near_zero(r) + 1.0, n);
+pub fn exp<const FUSED: bool>(x: f32) -> f32 {
+    let (_, n, r) = reduce::<FUSED>(within(x));
+    let result = times_power(exp_m1_near_zero::<FUSED>(r) + 1.0, n);
     if x.is_nan() {
         x
     } else {
@@ -63,9 +83,9 @@ pub fn exp(x: f32) -> f32 {
 
 /// `e^x - 1`.
 #[inline(always)]
-pub fn exp_m1(x: f32) -> f32 {
-    let (_, n, r) = reduce(within(x));
-    let near = exp_m1_near_zero(r);
+pub fn exp_m1<const FUSED: bool>(x: f32) -> f32 {
+    let (_, n, r) = reduce::<FUSED>(within(x));
+    let near = exp_m1_near_zero::<FUSED>(r);
     let far = times_power(near + 1.0, n) - 1.0;
     let result = if n == 0.0 { near } else { far };
     if x.is_nan() {
@@ -75,41 +95,40 @@ pub fn exp_m1(x: f32) -> f32 {
     }
 }
 
-/// `e^x` as far as it is added to 1 or more: at least `e^-87`, and infinite from about `e^88` on. Of a NaN it is something.
+/// `e^x` as far as it is added to 1 or more: at least `e^-87`, and infinite from about `e^88` on. Of a NaN it is one.
 #[inline(always)]
-fn exp_beside_one(x: f32) -> f32 {
+fn exp_beside_one<const FUSED: bool>(x: f32) -> f32 {
     // Comparisons with a NaN are false.
-    let x = if x > -87.0 { x } else { -87.0 };
-    let x = if x < 89.0 { x } else { 89.0 };
-    let (shifted, _, r) = reduce(x);
+    let x = if x < -87.0 { -87.0 } else { x };
+    let x = if x > 89.0 { 89.0 } else { x };
+    let (shifted, _, r) = reduce::<FUSED>(x);
     let power = (shifted.to_bits() << EXPONENT).wrapping_add(1f32.to_bits());
-    (exp_m1_near_zero(r) + 1.0) * f32::from_bits(power)
+    (exp_m1_near_zero::<FUSED>(r) + 1.0) * f32::from_bits(power)
 }
 
 /// `1 / (1 + e^-x)`.
 #[inline(always)]
-pub fn logistic(x: f32) -> f32 {
-    let result = 1.0 / (1.0 + exp_beside_one(-x));
-    if x.is_nan() {
-        x
-    } else {
-        result
-    }
+pub fn logistic<const FUSED: bool>(x: f32) -> f32 {
+    1.0 / (1.0 + exp_beside_one::<FUSED>(-x))
+}
+
+/// `x / (1 + e^-x)`.
+#[inline(always)]
+pub fn swish<const FUSED: bool>(x: f32) -> f32 {
+    x * logistic::<FUSED>(x)
 }
 
 /// The hyperbolic tangent of `x`.
 #[inline(always)]
-pub fn tanh(x: f32) -> f32 {
+pub fn tanh<const FUSED: bool>(x: f32) -> f32 {
     let square = x * x;
-    let near = ((((-5.704_988_7e-3 * square + 2.063_908_8e-2) * square - 5.373_971_6e-2) * square
-        + 1.333_144_2e-1)
-        * square
-        - 3.333_328e-1)
-        * square
-        * x
-        + x;
+    let series = polynomial::<FUSED, 5>(
+        square,
+        [-5.704_988_7e-3, 2.063_908_8e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328e-1],
+    );
+    let near = add_product::<FUSED>(series * square, x, x);
     let magnitude = x.abs();
-    let far = (1.0 - 2.0 / (exp_beside_one(magnitude + magnitude) + 1.0)).copysign(x);
+    let far = (1.0 - 2.0 / (exp_beside_one::<FUSED>(magnitude + magnitude) + 1.0)).copysign(x);
     if magnitude > 0.625 {
         far
     } else {
@@ -136,20 +155,32 @@ mod tests {
         }
     }
 
+    fn are_accurate<const FUSED: bool>() {
+        let smallest = f64::from(f32::from_bits(1));
+        check(exp::<FUSED>, f64::exp, 2.5e-7, smallest);
+        check(exp_m1::<FUSED>, f64::exp_m1, 3e-7, smallest);
+        check(tanh::<FUSED>, f64::tanh, 3e-7, smallest);
+        // Its smallest results are lost where the exponential overflows.
+        check(logistic::<FUSED>, |x| 1.0 / (1.0 + (-x).exp()), 3e-7, f64::from(f32::MIN_POSITIVE));
+    }
+
     #[test]
     fn functions_are_accurate() {
-        let smallest = f64::from(f32::from_bits(1));
-        check(exp, f64::exp, 2.5e-7, smallest);
-        check(exp_m1, f64::exp_m1, 3e-7, smallest);
-        check(tanh, f64::tanh, 3e-7, smallest);
-        // Its smallest results are lost where the exponential overflows.
-        check(logistic, |x| 1.0 / (1.0 + (-x).exp()), 3e-7, f64::from(f32::MIN_POSITIVE));
+        are_accurate::<false>();
+        are_accurate::<true>();
+    }
+
+    fn are_exact<const FUSED: bool>() {
+        let exp = exp::<FUSED>;
+        assert_eq!([exp(0.0), exp(f32::NEG_INFINITY), exp(200.0)], [1.0, 0.0, f32::INFINITY]);
+        assert_eq!([0.0, -1000.0, 1000.0].map(logistic::<FUSED>), [0.5, 0.0, 1.0]);
+        assert_eq!([0.0, 1000.0, -1000.0].map(tanh::<FUSED>), [0.0, 1.0, -1.0]);
+        assert!(swish::<FUSED>(f32::NAN).is_nan() && exp(f32::NAN).is_nan());
     }
 
     #[test]
     fn well_known_values_are_exact() {
-        assert_eq!([exp(0.0), exp(f32::NEG_INFINITY), exp(200.0)], [1.0, 0.0, f32::INFINITY]);
-        assert_eq!([logistic(0.0), logistic(-1000.0), logistic(1000.0)], [0.5, 0.0, 1.0]);
-        assert_eq!([tanh(0.0), tanh(1000.0), tanh(-1000.0)], [0.0, 1.0, -1.0]);
+        are_exact::<false>();
+        are_exact::<true>();
     }
 }

@@ -4,10 +4,11 @@
 //! floats only what networks write by two operations is known: `x * logistic(x)`.
 
 use super::loops::map;
-use super::math::logistic;
+use super::math::swish;
 use super::table::Table;
 use super::unary::is_unary;
 use super::Kernel;
+use crate::backend::cpu::kernels::vector::{fused, Level};
 use crate::ops::{evaluate, Arg, Args, NeverInterrupted, Operation, OperationType};
 use crate::tensor::requant::Activation;
 use crate::tensor::{OperandType, TensorInfo};
@@ -42,7 +43,9 @@ pub fn is_elementwise(ty: OperationType) -> bool {
 /// of the operand's dimensions, and of bytes if it is.
 pub fn merge(operand: &TensorInfo, calls: &[Call]) -> Option<Box<dyn Kernel>> {
     match operand.ty {
-        OperandType::TENSOR_FLOAT32 => is_swish(calls).then(|| map(SWISH, |x: f32| x * logistic(x)))?,
+        OperandType::TENSOR_FLOAT32 => {
+            is_swish(calls).then(|| fused!(Level::detect(), map(SWISH, swish::<FUSED>)))?
+        }
         ty if ty.is_quant8_asymm() => Some(Box::new(Table::new(table(operand, calls)?))),
         _ => None,
     }

@@ -7,6 +7,7 @@ use super::math::{exp, exp_m1, logistic, tanh};
 use super::round::round;
 use super::table::Table;
 use super::{Kernel, Source};
+use crate::backend::cpu::kernels::vector::{fused, Level};
 use crate::memory::AlignedBuf;
 use crate::ops::{evaluate, Arg, Args, NeverInterrupted, Operation, OperationType};
 use crate::tensor::requant::Activation;
@@ -97,6 +98,7 @@ fn floats(ty: OperationType, args: &Args) -> Option<Box<dyn Kernel>> {
     const FAST: usize = 200;
     const EXPONENTIAL: usize = 700;
     const CALL: usize = 6000;
+    let level = Level::detect();
     match ty {
         OperationType::ABS => either(args, FAST, f32::abs),
         OperationType::NEG => either(args, FAST, |x| -x),
@@ -109,11 +111,14 @@ fn floats(ty: OperationType, args: &Args) -> Option<Box<dyn Kernel>> {
         OperationType::HARD_SWISH => either(args, FAST, |x| x * (x + 3.0).clamp(0.0, 6.0) / 6.0),
         OperationType::ELU => {
             let alpha = args.f32(1).ok()?;
-            either(args, EXPONENTIAL, move |x| x.max(0.0) + (alpha * exp_m1(x)).min(0.0))
+            fused!(
+                level,
+                either(args, EXPONENTIAL, move |x| x.max(0.0) + (alpha * exp_m1::<FUSED>(x)).min(0.0))
+            )
         }
-        OperationType::EXP => either(args, EXPONENTIAL, exp),
-        OperationType::LOGISTIC => either(args, EXPONENTIAL, logistic),
-        OperationType::TANH => either(args, EXPONENTIAL, tanh),
+        OperationType::EXP => fused!(level, either(args, EXPONENTIAL, exp::<FUSED>)),
+        OperationType::LOGISTIC => fused!(level, either(args, EXPONENTIAL, logistic::<FUSED>)),
+        OperationType::TANH => fused!(level, either(args, EXPONENTIAL, tanh::<FUSED>)),
         OperationType::LOG => either(args, CALL, f32::ln),
         OperationType::SIN => either(args, CALL, f32::sin),
         _ => None,

@@ -4,7 +4,7 @@
 use super::super::elementwise::math::{logistic, tanh};
 use super::super::gemm::Outputs;
 use super::super::kernel::input;
-use super::super::vector::{Level, Loop};
+use super::super::vector::{fused, Level, Loop};
 use super::super::Work;
 use crate::memory::View;
 use crate::ops::recurrent::{normalise, Cell, CellActivation, GateOperands, Layer, LstmParams};
@@ -130,13 +130,14 @@ struct Element<'a> {
 impl Loop for Element<'_> {
     #[inline(always)]
     fn run(self) {
-        let Element { vectors: CellVectors { layer, gates, .. }, ahead, sums, state, shown } = self;
+        let Element { vectors: &CellVectors { level, layer, ref gates, .. }, ahead, sums, state, shown } =
+            self;
         add(sums, ahead);
         let LstmParams { activation, cell_clip, .. } = match layer.cell {
             Cell::Lstm { params, .. } => params,
             Cell::Rnn(activation) => {
                 gates[0].apply(sums, state);
-                activate(activation, sums);
+                activate(level, activation, sums);
                 shown.copy_from_slice(sums);
                 return;
             }
@@ -147,22 +148,22 @@ impl Loop for Element<'_> {
         // A coupled input gate has no vectors.
         let [.., forget_vectors, modulation_vectors, output_vectors] = &gates[..] else { return };
         forget_vectors.apply(forget, state);
-        activate(CellActivation::Sigmoid, forget);
+        activate(level, CellActivation::Sigmoid, forget);
         if !input.is_empty() {
             gates[0].apply(input, state);
-            activate(CellActivation::Sigmoid, input);
+            activate(level, CellActivation::Sigmoid, input);
         }
         modulation_vectors.apply(modulation, state);
-        activate(activation, modulation);
+        activate(level, activation, modulation);
         for (u, c) in state.iter_mut().enumerate() {
             let input = if input.is_empty() { 1.0 - forget[u] } else { input[u] };
             let next = forget[u] * *c + input * modulation[u];
             *c = next.clamp(-cell_clip, cell_clip);
         }
         output_vectors.apply(output, state);
-        activate(CellActivation::Sigmoid, output);
+        activate(level, CellActivation::Sigmoid, output);
         shown.copy_from_slice(state);
-        activate(activation, shown);
+        activate(level, activation, shown);
         shown.iter_mut().zip(output).for_each(|(shown, output)| *shown *= *output);
     }
 }
@@ -188,10 +189,10 @@ fn add(to: &mut [f32], terms: &[f32]) {
 }
 
 #[inline(always)]
-pub fn activate(activation: CellActivation, values: &mut [f32]) {
+pub fn activate(level: Level, activation: CellActivation, values: &mut [f32]) {
     match activation {
-        CellActivation::Tanh => values.iter_mut().for_each(|x| *x = tanh(*x)),
-        CellActivation::Sigmoid => values.iter_mut().for_each(|x| *x = logistic(*x)),
+        CellActivation::Tanh => fused!(level, values.iter_mut().for_each(|x| *x = tanh::<FUSED>(*x))),
+        CellActivation::Sigmoid => fused!(level, values.iter_mut().for_each(|x| *x = logistic::<FUSED>(*x))),
         fused => values.iter_mut().for_each(|x| *x = fused.apply(*x)),
     }
 }

@@ -117,7 +117,7 @@ impl Loop for Cells<'_> {
                     next.add(aged).write_unaligned(0.0);
                 }
             }
-            activate(activation, &mut sum);
+            activate(self.svdf.level, activation, &mut sum);
             self.out.set(cell, sum[0]);
         }
     }
