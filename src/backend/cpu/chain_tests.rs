@@ -122,7 +122,7 @@ fn run_chain(
         between.iter().map(|image| vec![0xaa; rooms * image.room * image.row]).collect();
     let targets: Vec<Target<u8>> = buffers.iter_mut().map(|buffer| Target::of(&mut buffer[..])).collect();
     let mut out = vec![0xaa; last.rows * last.row];
-    let work = Work { team: pool.team(usize::MAX), interrupt };
+    let work = Work::new(pool.team(usize::MAX), interrupt);
     let rowwise = Rowwise { kernels: &kernels, images, block, bands };
     rowwise.run(View::of(input), &targets, Target::of(&mut out[..]), work)?;
     Ok(out)
@@ -148,7 +148,7 @@ fn run_by_rows(
             continue;
         }
         let mut out = vec![0; step.output_infos[0].byte_size().unwrap()];
-        let work = Work { team: pool.team(1), interrupt: &NeverInterrupted };
+        let work = Work::new(pool.team(1), &NeverInterrupted);
         let kernel = step.kernel.as_ref().unwrap();
         kernel.run(&[Some(View::of(&bytes[..]))], &mut [Target::of(&mut out[..])], work).unwrap();
         (bytes, next) = (out, next + 1);

@@ -1,6 +1,7 @@
 //! From a subgraph to a routine: passes, memory plan, kernels with their weights.
 
 use super::find_chains;
+use super::follow::Search;
 use super::frame::{check_size, MAX_RUN_BYTES};
 use super::graph::{Graph, Node, STEPS};
 use super::kernels;
@@ -46,9 +47,13 @@ pub fn compile_for(
         value if value.constant.is_some() => Some(merge::Known::Constant(&value.declared, value.bytes()?)),
         value => value.resolved.as_ref().map(merge::Known::Planned),
     };
-    let merged = merge::find(&steps, &uses(&steps, &graph.outputs), known, &mut pace)?;
-    let chained = chains.iter().map(|chain| &chain.steps);
-    let together: Vec<_> = chained.chain(merged.iter().map(|merged| &merged.steps)).cloned().collect();
+    let uses = uses(&steps, &graph.outputs);
+    let merged = merge::find(&steps, &uses, known, &mut pace)?;
+    let (chained, outputs) = (chains.iter().map(|chain| &chain.steps), &graph.outputs[..]);
+    let search = Search { steps: &steps, chains: &chains, merged: &merged, uses: &uses, outputs, known };
+    let followed = search.find(&mut pace)?;
+    let together = chained.chain(merged.iter().map(|merged| &merged.steps));
+    let together: Vec<_> = together.chain(followed.iter().map(|followed| &followed.steps)).cloned().collect();
     let plan = plan(&graph, &together, &mut pace)?;
     let plan = plan.ok_or(BackendError::TooLarge { size: u64::MAX, limit: MAX_RUN_BYTES })?;
     check_size(plan.size as u64, MAX_RUN_BYTES)?;
@@ -76,6 +81,7 @@ pub fn compile_for(
         arena: plan.size,
         chains,
         merged,
+        followed,
     })
 }
 

@@ -3,7 +3,7 @@
 use super::arguments::Candidates;
 use super::chain::Chain;
 use super::plan::is_view;
-use super::routine::{Merged, Place, Routine, Step};
+use super::routine::{Followed, Merged, Place, Routine, Step};
 use super::run::is_in_place;
 use crate::backend::{Description, KernelName, StepDescription, SubgraphDescription, ValuePlace};
 use crate::ops::{work::multiply_adds, Run};
@@ -50,12 +50,16 @@ fn subgraph(routine: &Routine) -> SubgraphDescription {
 fn describe_steps(routine: &Routine) -> Vec<StepDescription> {
     let (mut chains, mut next, mut described) = (routine.chains.iter().peekable(), 0, Vec::new());
     let mut merges = routine.merged.iter().peekable();
+    let mut follows = routine.followed.iter().peekable();
     while let Some(step) = routine.steps.get(next) {
         let chain = chains.next_if(|chain| chain.steps.start == next);
+        while merges.next_if(|merged| merged.steps.start < next).is_some() {}
         let merged = merges.next_if(|merged| merged.steps.start == next);
-        let (description, end) = match (chain, merged) {
-            (Some(chain), _) => (describe_chain(routine, chain), chain.steps.end),
-            (_, Some(merged)) => (describe_merged(routine, merged), merged.steps.end),
+        let followed = follows.next_if(|followed| followed.steps.start == next);
+        let (description, end) = match (chain, followed, merged) {
+            (Some(chain), ..) => (describe_chain(routine, chain), chain.steps.end),
+            (_, Some(followed), _) => (describe_followed(routine, followed), followed.steps.end),
+            (_, _, Some(merged)) => (describe_merged(routine, merged), merged.steps.end),
             _ => (describe_step(routine, step), next + 1),
         };
         described.push(description);
@@ -73,6 +77,28 @@ fn describe_merged(routine: &Routine, merged: &Merged) -> StepDescription {
         multiply_adds: None,
         bytes: to.and_then(|to| Some(bytes(merged.operand)? + bytes(to)?)),
         kernel: KernelName::Fast(format!("merged: {}", merged.kernel.name())),
+    }
+}
+
+fn describe_followed(routine: &Routine, followed: &Followed) -> StepDescription {
+    let steps = &routine.steps[followed.steps.clone()];
+    let (made, to) = (steps[0].outputs[0], steps[steps.len() - 1].outputs[0]);
+    let bytes = |v: usize| Some(routine.values[v].info().byte_size()? as u64);
+    let other = followed.other.map_or(Some(0), bytes);
+    let maker = describe_step(routine, &steps[0]);
+    let onward = match followed.merged {
+        Some(i) => routine.merged[i].kernel.name(),
+        None => steps[1].kernel.as_ref().map_or_else(String::new, |kernel| kernel.name()),
+    };
+    let name = |maker: KernelName| match maker {
+        KernelName::Fast(name) => KernelName::Fast(format!("{name}, then {onward}")),
+        other => other,
+    };
+    StepDescription {
+        operations: steps.iter().map(|step| step.index).collect(),
+        multiply_adds: maker.multiply_adds,
+        bytes: maker.bytes.and_then(|all| (all + other? + bytes(to)?).checked_sub(bytes(made)?)),
+        kernel: name(maker.kernel),
     }
 }
 

@@ -12,8 +12,8 @@ use crate::tensor::TensorInfo;
 use std::ops::Range;
 
 /// Bytes of an image that is worth to be kept near: smaller ones stay there by themselves. Measured where the second cache
-/// has as many.
-pub const LARGE: usize = 2 << 20;
+/// has twice as many.
+pub const LARGE: usize = 1 << 20;
 /// Bytes of rows between that a block may take.
 const NEAR: usize = 256 * 1024;
 /// What it saves to write a byte near, and read it there.

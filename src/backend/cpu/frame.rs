@@ -217,6 +217,7 @@ mod tests {
             arena,
             chains: vec![],
             merged: vec![],
+            followed: vec![],
         }
     }
 

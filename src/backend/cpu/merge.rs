@@ -4,7 +4,7 @@
 
 use super::graph::STEPS;
 use super::kernels::{is_elementwise, merge, Input, MergedCall};
-use super::routine::{uses, Merged, Place, Routine, Step};
+use super::routine::{uses, Merged, Place, Routine, Step, Value};
 use crate::ops::pace::Pace;
 use crate::ops::{NeverInterrupted, OpError};
 use crate::tensor::TensorInfo;
@@ -23,13 +23,20 @@ pub enum Known<'r> {
     Constant(&'r TensorInfo, &'r [u8]),
 }
 
+impl Value {
+    /// What is known of it.
+    pub fn known(&self) -> Option<Known<'_>> {
+        match &self.place {
+            Place::Arena(info, _) => Some(Known::Planned(info)),
+            Place::Constant(info, bytes) => Some(Known::Constant(info, bytes)),
+            _ => None,
+        }
+    }
+}
+
 /// The same routine with what can be merged.
 pub fn with_merged(mut routine: Routine) -> Routine {
-    let known = |v: usize| match &routine.values[v].place {
-        Place::Arena(info, _) => Some(Known::Planned(info)),
-        Place::Constant(info, bytes) => Some(Known::Constant(info, bytes)),
-        _ => None,
-    };
+    let known = |v: usize| routine.values[v].known();
     let uses = uses(&routine.steps, &routine.outputs);
     routine.merged = find(&routine.steps, &uses, known, &mut Pace::of(&NeverInterrupted)).unwrap_or_default();
     routine

@@ -1,20 +1,12 @@
 //! Merged steps against the same steps one by one.
 
-use super::compile::compile_for;
-use super::kernels::Work;
-use super::pool::ThreadPool;
 use super::program::Program;
-use super::routine::{Place, Routine};
-use super::samples::{data_of, made_up, run, Build};
-use crate::backend::{Control, Preference, Saved};
-use crate::memory::{Target, View};
+use super::samples::{compile, programs_of, run, step_by_step, Build};
 use crate::model::Subgraph;
 use crate::ops::signature::{self, Operand};
-use crate::ops::{evaluate, Arg, Args, NeverInterrupted, OperationType};
+use crate::ops::OperationType;
 use crate::tensor::{OperandType, TensorInfo};
 use proptest::prelude::*;
-use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// A call on what the one before made.
 #[derive(Clone, Debug)]
@@ -100,39 +92,6 @@ fn info(ty: OperandType, dims: &[u32], scale: f32) -> TensorInfo {
     }
 }
 
-/// With bytes between operations of a type, where that is given.
-fn compile(model: &Subgraph, threads: usize, bytes: Option<OperandType>) -> Program {
-    let pool = Arc::new(ThreadPool::new(threads).unwrap());
-    let routine = compile_for(model, bytes, pool.team(threads), &Control::default()).unwrap();
-    Program::of_routine(routine, pool)
-}
-
-/// What the steps make one by one, by their kernels where they have some, or by their plain evaluations.
-fn step_by_step(routine: &Routine, by_kernels: bool) -> Vec<u8> {
-    let (pool, mut made) = (ThreadPool::new(1).unwrap(), BTreeMap::new());
-    made.insert(routine.inputs[0], made_up(routine.values[routine.inputs[0]].info()));
-    for step in &routine.steps {
-        let bytes = |v: usize| match &routine.values[v].place {
-            Place::Constant(_, bytes) => &bytes[..],
-            _ => &made[&v][..],
-        };
-        let mut out = vec![0; step.output_infos[0].byte_size().unwrap()];
-        if let Some(kernel) = step.kernel.as_ref().filter(|_| by_kernels) {
-            let inputs: Vec<_> = step.inputs.iter().map(|v| v.map(|v| View::of(bytes(v)))).collect();
-            let work = Work { team: pool.team(1), interrupt: &NeverInterrupted };
-            kernel.run(&inputs, &mut [Target::of(&mut out[..])], work).unwrap();
-        } else {
-            let arg = |v: usize| Arg { info: routine.values[v].info(), data: Some(bytes(v)) };
-            let inputs: Vec<_> = step.inputs.iter().map(|v| v.map(arg)).collect();
-            let (signature_index, outputs) = (step.signature_index, &step.output_infos[..]);
-            let args = Args { signature_index, inputs: &inputs, outputs, interrupt: &NeverInterrupted };
-            out = evaluate::run(step.operation, &args).unwrap().remove(0).data.to_vec();
-        }
-        made.insert(step.outputs[0], out);
-    }
-    made.remove(&routine.outputs[0]).unwrap()
-}
-
 fn next() -> impl Strategy<Value = Next> {
     use OperationType::*;
     let unary = prop::sample::select(vec![LOGISTIC, TANH, HARD_SWISH, RELU6, RELU1]);
@@ -174,11 +133,7 @@ proptest! {
 fn programs(ty: OperandType, calls: &[Next]) -> [Program; 2] {
     let mut sample = Sample::new(ty, &[1, 300, 2]);
     calls.iter().for_each(|next| sample.add(next));
-    let program = compile(&sample.model(), 1, None);
-    let artifact = program.artifact();
-    let saved = Saved { models: artifact.models.clone(), data: vec![data_of(&artifact)] };
-    let loaded = Program::load(saved, Preference::default(), Arc::new(ThreadPool::new(1).unwrap())).unwrap();
-    [program, loaded]
+    programs_of(&sample.model(), 1)
 }
 
 #[test]

@@ -10,6 +10,9 @@ mod compile;
 mod describe;
 mod executable;
 mod find_chains;
+mod follow;
+#[cfg(test)]
+mod follow_tests;
 mod frame;
 mod graph;
 pub mod kernels;

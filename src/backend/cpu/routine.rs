@@ -21,6 +21,8 @@ pub struct Routine {
     pub chains: Vec<Chain>,
     /// Steps that one kernel does, in order; none of them is of a chain.
     pub merged: Vec<Merged>,
+    /// Steps with what goes on with their outputs, in order; none of them is of a chain.
+    pub followed: Vec<Followed>,
 }
 
 pub struct Value {
@@ -60,6 +62,17 @@ pub struct Merged {
     /// The value that the kernel reads. It makes the output of the last step.
     pub operand: usize,
     pub kernel: Box<dyn Kernel>,
+}
+
+/// A step whose output elementwise steps go on with where it is made.
+pub struct Followed {
+    /// That step, and those that go on.
+    pub steps: Range<usize>,
+    /// Which merged one goes on; if none does, it is the step behind.
+    pub merged: Option<usize>,
+    /// Which input of the kernel that goes on is what was made, and the value that is the other one.
+    pub own: usize,
+    pub other: Option<usize>,
 }
 
 impl Routine {

@@ -6,10 +6,10 @@
 use super::arguments::{Arguments, Candidates, Held};
 use super::chain::Chain;
 use super::frame::{broken_plan, Frame, Tensor};
-use super::kernels::{Kernel, Rowwise, Work};
+use super::kernels::{Elementwise, Kernel, Rowwise, Then, Work};
 use super::plan::is_view;
 use super::pool::{Team, ThreadPool};
-use super::routine::{Merged, Place, Routine, Step};
+use super::routine::{Followed, Merged, Place, Routine, Step};
 use crate::backend::{BackendError, Control, OutputShape};
 use crate::memory::{Target, View};
 use crate::ops::{clear, copy, evaluate, Arg, Args, Interrupt, OpError, OperationType, Out, Run};
@@ -17,6 +17,9 @@ use crate::scheduler::{Activity, OperationId, Recorder, Underway};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
+
+/// What goes on with a step's output, and the kernel that does.
+type Following<'r> = (&'r Followed, &'r dyn Elementwise);
 
 /// What a run needs besides its memory.
 pub struct Machine<'a> {
@@ -54,13 +57,20 @@ impl Machine<'_> {
         let routine = &self.routines[index];
         let (mut chains, mut next) = (routine.chains.iter().peekable(), 0);
         let mut merges = routine.merged.iter().peekable();
+        let mut follows = routine.followed.iter().peekable();
         while let Some(step) = routine.steps.get(next) {
             self.control.yield_point()?;
             let underway = self.control.recorder.as_ref().map(|recorder| begin(recorder, index, step));
             let team = self.pool.team(self.control.threads().min(self.threads)).on(underway.as_ref());
             let chain = chains.next_if(|chain| chain.steps.start == next).filter(|_| !frame.unplanned);
             let bands = chain.and_then(|chain| Some((chain, chain.bands(team.threads())?)));
+            while merges.next_if(|merged| merged.steps.start < next).is_some() {}
             let merged = merges.next_if(|merged| merged.steps.start == next).filter(|_| !frame.unplanned);
+            let followed = follows.next_if(|followed| followed.steps.start == next);
+            let following = match followed.filter(|_| !frame.unplanned) {
+                Some(followed) => Some((followed, followed.kernel(routine).ok_or_else(broken_plan)?)),
+                None => None,
+            };
             let done = match (step.operation.ty, bands, merged) {
                 (_, Some((chain, bands)), _) => {
                     next = chain.steps.end - 1;
@@ -72,7 +82,10 @@ impl Machine<'_> {
                 }
                 (OperationType::IF, ..) => self.run_if(routine, step, frame),
                 (OperationType::WHILE, ..) => self.run_while(routine, step, frame),
-                _ => self.run_step(routine, step, frame, arguments, team),
+                _ => {
+                    next = following.map_or(next, |(followed, _)| followed.steps.end - 1);
+                    self.run_step(routine, step, following, frame, arguments, team)
+                }
             };
             done.map_err(|e| e.at(step.name()))?;
             if let Some(underway) = underway {
@@ -107,7 +120,7 @@ impl Machine<'_> {
         let mut between: Vec<Target<u8>> = targets.into_iter().map(Target::of).collect();
         let ours = between.pop().ok_or_else(broken_plan)?;
         let out = arguments.and_then(|arguments| arguments.target(to, ours.len())).unwrap_or(ours);
-        let work = Work { team, interrupt: self.control };
+        let work = Work::new(team, self.control);
         let rowwise = Rowwise { kernels: &kernels, images: &chain.images, block: chain.block, bands };
         Ok(rowwise.run(input, &between, out, work)?)
     }
@@ -129,14 +142,16 @@ impl Machine<'_> {
             arguments.and_then(|arguments| arguments.view(from)).unwrap_or_else(|| View::of(parts[0]));
         let ours = Target::of(targets[0]);
         let out = arguments.and_then(|arguments| arguments.target(to, ours.len())).unwrap_or(ours);
-        let work = Work { team, interrupt: self.control };
+        let work = Work::new(team, self.control);
         Ok(merged.kernel.run(&[Some(input)], &mut [out], work)?)
     }
 
+    /// Runs a step, and what goes on with its output if that is `following`.
     fn run_step(
         &self,
         routine: &Routine,
         step: &Step,
+        following: Option<Following>,
         frame: &mut Frame,
         arguments: Option<&Arguments>,
         team: Team,
@@ -145,14 +160,17 @@ impl Machine<'_> {
         if is_view(step.operation.ty) && is_in_place(step, part) {
             return Ok(());
         }
-        let reads: Vec<_> = step.inputs.iter().flatten().filter_map(part).collect();
-        let writes: Vec<_> = step.outputs.iter().map_while(part).collect();
+        let other = following.and_then(|(followed, _)| followed.other);
+        let outputs =
+            following.map_or(&step.outputs, |(followed, _)| &routine.steps[followed.steps.end - 1].outputs);
+        let reads: Vec<_> = step.inputs.iter().flatten().chain(&other).filter_map(part).collect();
+        let writes: Vec<_> = outputs.iter().map_while(part).collect();
         // Either all outputs of a step are known ahead, or it is evaluated as one of which none is.
-        let known = writes.len() == step.outputs.len();
+        let known = writes.len() == outputs.len();
         let writes = if known { &writes[..] } else { &[] };
         let (parts, mut targets) = frame.arena.lend(&reads, writes).ok_or_else(broken_plan)?;
         let (mut parts, dynamic) = (parts.into_iter(), &frame.dynamic);
-        let arg = |input: &Option<usize>| {
+        let mut arg = |input: &Option<usize>| {
             let v = (*input)?;
             match (&routine.values[v].place, &dynamic[v]) {
                 (Place::Constant(info, bytes), _) => Some(Arg { info, data: Some(bytes) }),
@@ -161,10 +179,15 @@ impl Machine<'_> {
                 (_, tensor) => tensor.as_ref().map(|t| Arg { info: &t.info, data: Some(&t.data) }),
             }
         };
-        let inputs: Vec<Option<Arg>> = step.inputs.iter().map(arg).collect();
+        let inputs: Vec<Option<Arg>> = step.inputs.iter().map(&mut arg).collect();
         if let (true, Some(kernel)) = (known, &step.kernel) {
-            let work = Work { team, interrupt: self.control };
-            return run_kernel(&**kernel, step, arguments, &inputs, &mut targets, work);
+            let mut work = Work::new(team, self.control);
+            if let Some((followed, kernel)) = following {
+                let in_place = other.and_then(|v| arguments?.view(v));
+                let other = in_place.or_else(|| other.and_then(|v| arg(&Some(v))?.data.map(View::of)));
+                work.then = Some(Then { kernel, own: followed.own, other });
+            }
+            return run_kernel(&**kernel, (&step.inputs, outputs), arguments, &inputs, &mut targets, work);
         }
         let args = Args {
             signature_index: step.signature_index,
@@ -271,23 +294,23 @@ pub fn is_in_place(step: &Step, part: impl Fn(&usize) -> Option<Range<usize>>) -
     }
 }
 
-/// Runs a step by its kernel, from and to client memory where its arguments are in place, otherwise from `inputs` and to
-/// `outputs`.
+/// Runs a kernel from values `reads` to values `writes`: from and to client memory where they are in place, otherwise from
+/// `inputs` and to `outputs`.
 fn run_kernel(
     kernel: &dyn Kernel,
-    step: &Step,
+    (reads, writes): (&[Option<usize>], &[usize]),
     arguments: Option<&Arguments>,
     inputs: &[Option<Arg>],
     outputs: &mut [&mut [u8]],
     work: Work,
 ) -> Result<(), BackendError> {
     let mut views = Vec::with_capacity(inputs.len());
-    for (v, ours) in step.inputs.iter().zip(inputs) {
+    for (v, ours) in reads.iter().zip(inputs) {
         let in_place = v.and_then(|v| arguments?.view(v));
         views.push(in_place.or(ours.and_then(|arg| arg.data.map(View::of))));
     }
     let mut targets = Vec::with_capacity(outputs.len());
-    for (&v, ours) in step.outputs.iter().zip(outputs) {
+    for (&v, ours) in writes.iter().zip(outputs) {
         let in_place = arguments.and_then(|arguments| arguments.target(v, ours.len()));
         targets.push(in_place.unwrap_or_else(|| Target::of(ours)));
     }

@@ -1,12 +1,17 @@
 //! Models that unit tests make, and what they make of compiled ones.
 
 use super::arguments::{Bound, Held};
+use super::compile::compile_for;
+use super::kernels::Work;
+use super::pool::ThreadPool;
 use super::program::Program;
-use crate::backend::{Artifact, Control};
-use crate::memory::{AlignedBuf, ClientSlice, Mapping};
+use super::routine::{Place, Routine};
+use crate::backend::{Artifact, Control, Preference, Saved};
+use crate::memory::{AlignedBuf, ClientSlice, Mapping, Target, View};
 use crate::model::{Constant, Lifetime, Operand, Operation, OperationKind, Subgraph};
-use crate::ops::OperationType;
+use crate::ops::{evaluate, Arg, Args, NeverInterrupted, OperationType};
 use crate::tensor::{OperandType, TensorInfo};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use OperandType::*;
 
@@ -101,4 +106,49 @@ pub fn run(program: &Program) -> Vec<u8> {
     let (inputs, outputs) = ([Some(input)], [Some(output.clone())]);
     program.run(Held::new(&inputs, &outputs).unwrap(), &Control::default()).unwrap();
     output.data.to_private().unwrap().to_vec()
+}
+
+/// A program of `model`, with bytes between operations of a type, where that is given.
+pub fn compile(model: &Subgraph, threads: usize, bytes: Option<OperandType>) -> Program {
+    let pool = Arc::new(ThreadPool::new(threads).unwrap());
+    let routine = compile_for(model, bytes, pool.team(threads), &Control::default()).unwrap();
+    Program::of_routine(routine, pool)
+}
+
+/// Programs of `model`, compiled, and loaded from what is saved of it.
+pub fn programs_of(model: &Subgraph, threads: usize) -> [Program; 2] {
+    let program = compile(model, threads, None);
+    let artifact = program.artifact();
+    let saved = Saved { models: artifact.models.clone(), data: vec![data_of(&artifact)] };
+    let pool = Arc::new(ThreadPool::new(threads).unwrap());
+    let loaded = Program::load(saved, Preference::default(), pool).unwrap();
+    [program, loaded]
+}
+
+/// What the steps make one by one, by their kernels where they have some, or by their plain evaluations.
+pub fn step_by_step(routine: &Routine, by_kernels: bool) -> Vec<u8> {
+    let (pool, mut made) = (ThreadPool::new(1).unwrap(), BTreeMap::new());
+    made.insert(routine.inputs[0], made_up(routine.values[routine.inputs[0]].info()));
+    for step in &routine.steps {
+        let bytes = |v: usize| match &routine.values[v].place {
+            Place::Constant(_, bytes) => Some(&bytes[..]),
+            Place::Packed(_) => None,
+            _ => Some(&made[&v][..]),
+        };
+        let mut out = vec![0; step.output_infos[0].byte_size().unwrap()];
+        if let Some(kernel) = step.kernel.as_ref().filter(|_| by_kernels) {
+            let view = |v: &Option<usize>| v.and_then(bytes).map(View::of);
+            let inputs: Vec<_> = step.inputs.iter().map(view).collect();
+            let work = Work::new(pool.team(1), &NeverInterrupted);
+            kernel.run(&inputs, &mut [Target::of(&mut out[..])], work).unwrap();
+        } else {
+            let arg = |v: usize| Arg { info: routine.values[v].info(), data: bytes(v) };
+            let inputs: Vec<_> = step.inputs.iter().map(|v| v.map(arg)).collect();
+            let (signature_index, outputs) = (step.signature_index, &step.output_infos[..]);
+            let args = Args { signature_index, inputs: &inputs, outputs, interrupt: &NeverInterrupted };
+            out = evaluate::run(step.operation, &args).unwrap().remove(0).data.to_vec();
+        }
+        made.insert(step.outputs[0], out);
+    }
+    made.remove(&routine.outputs[0]).unwrap()
 }

@@ -4,6 +4,7 @@ use super::bytes::{malformed, Malformed, Reader};
 use super::check;
 use super::format::{made_for, place, OMITTED};
 use crate::backend::cpu::find_chains::with_chains;
+use crate::backend::cpu::follow::with_followed;
 use crate::backend::cpu::graph::check_dims;
 use crate::backend::cpu::kernels::{self, Source};
 use crate::backend::cpu::merge::with_merged;
@@ -51,8 +52,9 @@ fn routine(reader: &mut Reader, data: &mut Data) -> Result<Routine, Malformed> {
     let arena = reader.size()?;
     check::arena(&values, arena)?;
     let steps = reader.list(|reader| step(reader, &values, data))?;
-    let (chains, merged) = (vec![], vec![]);
-    Ok(with_merged(with_chains(Routine { values, steps, inputs, outputs, arena, chains, merged })))
+    let (chains, merged, followed) = (vec![], vec![], vec![]);
+    let routine = Routine { values, steps, inputs, outputs, arena, chains, merged, followed };
+    Ok(with_followed(with_merged(with_chains(routine))))
 }
 
 fn info(reader: &mut Reader) -> Result<TensorInfo, Malformed> {

@@ -45,7 +45,7 @@ mod work;
 mod work_tests;
 
 pub use elementwise::{is_elementwise, merge, Input, MergedCall};
-pub use kernel::{ByRows, Kernel};
+pub use kernel::{ByRows, Elementwise, Kernel, Then};
 pub use peaks::peaks;
 pub use rows::{Image, Rowwise};
 pub use source::Source;
@@ -104,7 +104,7 @@ pub fn preferred_bytes() -> Option<OperandType> {
 
 /// Counts the changes to which calls have kernels, and to their results: what an earlier generation compiled is not to
 /// be mixed with this one.
-const GENERATION: u32 = 9;
+const GENERATION: u32 = 10;
 
 /// The instruction set that kernels are chosen for, and their generation.
 pub fn instruction_set() -> String {

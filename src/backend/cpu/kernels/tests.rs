@@ -136,7 +136,7 @@ fn compare_on(
         return Ok(None);
     };
     let pool = ThreadPool::new(threads).unwrap();
-    let work = Work { team: pool.team(threads), interrupt: &NeverInterrupted };
+    let work = Work::new(pool.team(threads), &NeverInterrupted);
     let mut views: Vec<_> = inputs.iter().map(|t| Some(View::of(&t.data))).collect();
     let mut data = AlignedBuf::zeroed(plain.len()).unwrap();
     kernel.run(&views, &mut [Target::of(&mut data)], work).unwrap();

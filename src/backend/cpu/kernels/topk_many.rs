@@ -256,7 +256,7 @@ mod tests {
         let kernel = Many::new(row, k, |x: i32| x);
         let pool = ThreadPool::new(1).unwrap();
         let mut run = |offers: &Offers| {
-            let work = Work { team: pool.team(1), interrupt: offers };
+            let work = Work::new(pool.team(1), offers);
             let bytes = View::of(bytemuck::cast_slice(&from));
             let mut outputs = [
                 Target::of(bytemuck::cast_slice_mut(&mut values)),

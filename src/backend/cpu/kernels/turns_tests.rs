@@ -40,7 +40,7 @@ fn run(ty: OperationType, inputs: &[Tensor], outputs: &[TensorInfo]) -> Option<(
     let views: Vec<_> = inputs.iter().map(|t| Some(View::of(&t.data))).collect();
     interrupt.take();
     let pool = ThreadPool::new(1).expect("threads");
-    kernel.run(&views, &mut targets, Work { team: pool.team(1), interrupt: &interrupt }).expect("run");
+    kernel.run(&views, &mut targets, Work::new(pool.team(1), &interrupt)).expect("run");
     Some((interrupt.take(), sizes.iter().sum()))
 }
 

@@ -309,7 +309,7 @@ fn indices_out_of_range_are_an_error_whenever_they_come() {
     for (index, fits) in [(2i32, true), (3, false), (-1, false), (i32::MIN, false), (i32::MAX, false)] {
         let (chosen, mut to) = ([0i32, index], [0u8; 16]);
         let views = [Some(View::of(&from[..])), None, Some(View::of(bytemuck::cast_slice(&chosen)))];
-        let work = Work { team: pool.team(1), interrupt: &NeverInterrupted };
+        let work = Work::new(pool.team(1), &NeverInterrupted);
         assert_eq!(kernel.run(&views, &mut [Target::of(&mut to)], work).is_ok(), fits, "{index}");
     }
 }

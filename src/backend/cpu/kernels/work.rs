@@ -1,5 +1,6 @@
 //! A kernel's work, cut into parts that a team's threads do, and that may be stopped between parts.
 
+use super::kernel::Then;
 use crate::backend::cpu::pool::Team;
 use crate::memory::Target;
 use crate::ops::{Interrupt, OpError};
@@ -18,6 +19,14 @@ const MOST_BYTES: usize = 512 << 10;
 pub struct Work<'a> {
     pub team: Team<'a>,
     pub interrupt: &'a dyn Interrupt,
+    /// What is to be done with the output, which is memory of ours then. Only of kernels that [do](super::Kernel::goes_on).
+    pub then: Option<Then<'a>>,
+}
+
+impl<'a> Work<'a> {
+    pub fn new(team: Team<'a>, interrupt: &'a dyn Interrupt) -> Self {
+        Work { team, interrupt, then: None }
+    }
 }
 
 impl Work<'_> {
@@ -80,16 +89,26 @@ impl Work<'_> {
         part: usize,
         work: impl Fn(Range<usize>) + Sync,
     ) -> Result<(), OpError> {
-        let (part, stopped) = (part.max(1), OnceLock::new());
-        let owner = std::thread::current().id();
-        self.team.for_each(len.div_ceil(part), &|i| {
-            if stopped.get().is_some() {
-                return;
-            }
-            match self.pause(owner) {
-                Ok(()) => work(i * part..len.min((i + 1) * part)),
-                // Whoever was first has told already.
-                Err(why) => drop(stopped.set(why)),
+        let part = part.max(1);
+        self.for_each_task(len.div_ceil(part), |i| {
+            work(i * part..len.min((i + 1) * part));
+            Ok(())
+        })
+    }
+
+    /// Does `count` tasks on all threads, until one fails or all are interrupted.
+    pub(super) fn for_each_task(
+        self,
+        count: usize,
+        task: impl Fn(usize) -> Result<(), OpError> + Sync,
+    ) -> Result<(), OpError> {
+        let (stopped, owner) = (OnceLock::new(), std::thread::current().id());
+        self.team.for_each(count, &|i| {
+            if stopped.get().is_none() {
+                if let Err(why) = self.pause(owner).and_then(|()| task(i)) {
+                    // Whoever was first has told already.
+                    let _ = stopped.set(why);
+                }
             }
         });
         stopped.into_inner().map_or(Ok(()), Err)

@@ -35,7 +35,7 @@ fn the_owner_alone_yields_before_each_of_its_chunks() {
         for most in [usize::MAX, 5] {
             let interrupt = Counting { owner: thread::current().id(), passed: AtomicUsize::new(0), most };
             let (mut bytes, by_owner) = ([0u8; 1000], AtomicUsize::new(0));
-            let work = Work { team: pool.team(threads), interrupt: &interrupt };
+            let work = Work::new(pool.team(threads), &interrupt);
             let done = work.for_each_chunk(Target::<u8>::of(&mut bytes), 10, |_, _| {
                 // Slow enough for helpers to come.
                 thread::sleep(std::time::Duration::from_micros(50));

@@ -135,6 +135,10 @@ impl Kernel for Depthwise {
     fn by_rows(&self) -> Option<&dyn ByRows> {
         Some(self)
     }
+
+    fn goes_on(&self) -> bool {
+        true
+    }
 }
 
 impl ByRows for Depthwise {

@@ -19,6 +19,8 @@ const CHANNELS: usize = 64;
 const EACH: usize = 6;
 /// Channels for each pixel from which on convolutions share out channels.
 const MANY: usize = 4;
+/// How many times the bytes of its outputs a task counts where they are gone on with.
+const NEAR: usize = 8;
 
 /// Some channels of some pixels, all counted from the first ones of the output, and where they go.
 pub struct Strip<'a, T> {
@@ -56,17 +58,19 @@ struct Strips {
 }
 
 impl Strips {
-    /// For a kernel that spends so many picoseconds on each of the `pixels`, and makes `together` rows at once. Bands are whole
-    /// rows, unless a row takes too long.
+    /// For a kernel that spends so many picoseconds on each of the `pixels`, and makes `together` rows at once, of elements of so
+    /// many bytes. Bands are whole rows, unless a row takes too long.
     fn new(
         work: Work,
         geometry: &DepthwiseGeometry,
         pixels: usize,
-        picoseconds: usize,
-        together: usize,
+        (picoseconds, together): (usize, usize),
+        element: usize,
     ) -> Self {
         let channels = geometry.input.channels * geometry.multiplier;
-        let (count, width) = (work.units_per_task(pixels, picoseconds, 0), geometry.width.output);
+        // What is gone on with is to be near still.
+        let bytes = if work.then.is_some() { NEAR * channels * element } else { 0 };
+        let (count, width) = (work.units_per_task(pixels, picoseconds, bytes), geometry.width.output);
         let band = if count < width { count } else { (count / width).next_multiple_of(together) * width };
         let bands = pixels.div_ceil(band);
         let whole = Strips { pixels, band, channels, strip: channels };
@@ -104,17 +108,22 @@ pub fn for_each_strip<T: AnyBitPattern + Send>(
     work: Work,
     geometry: &DepthwiseGeometry,
     mut out: Target<T>,
-    (picoseconds, together): (usize, usize),
+    costs: (usize, usize),
     make: impl Fn(Strip<T>) + Sync,
 ) -> Result<(), OpError> {
     let (len, all) = (out.len(), geometry.input.channels * geometry.multiplier);
     let (strips, to) =
-        (Strips::new(work, geometry, len / all, picoseconds, together), Outputs(out.pointer(0, len)));
-    work.in_parts(strips.count(), 1, |index| {
-        let (pixels, channels) = strips.part(index.start);
+        (Strips::new(work, geometry, len / all, costs, size_of::<T>()), Outputs(out.pointer(0, len)));
+    work.for_each_task(strips.count(), |index| {
+        let (pixels, channels) = strips.part(index);
         // Strips have different pixels or channels, all of them those of the output, and each is handed out once.
-        let to = to.at(pixels.start * all);
-        make(Strip { pixels, channels, all, to, memory: PhantomData });
+        let at = to.at(pixels.start * all);
+        make(Strip { pixels: pixels.clone(), channels: channels.clone(), all, to: at, memory: PhantomData });
+        match work.then {
+            // SAFETY: the strip was just written, and is memory of ours as it is gone on with.
+            Some(then) => unsafe { then.on(to.0, pixels, channels, all) },
+            None => Ok(()),
+        }
     })
 }
 

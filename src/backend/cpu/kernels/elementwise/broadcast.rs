@@ -55,6 +55,11 @@ impl<const N: usize> Broadcast<N> {
         self.steps.last().map_or([false; N], |steps| steps.map(|step| step != 0))
     }
 
+    /// Whether all inputs are as large as the output, and go along with it.
+    pub fn is_even(&self) -> bool {
+        self.steps.len() == 1 && self.going() == [true; N]
+    }
+
     /// How many elements the last input has, if it is repeated along all of the output, and the others are like the output.
     pub fn repeated(&self) -> Option<usize> {
         let (&[_, row], [outer, inner]) = (&self.dims[..], &self.steps[..]) else { return None };

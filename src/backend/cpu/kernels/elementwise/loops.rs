@@ -3,8 +3,9 @@
 
 use super::super::kernel::{input, output};
 use super::super::vector::{Level, Loop};
-use super::super::{Kernel, Work};
+use super::super::{Elementwise, Kernel, Work};
 use super::broadcast::Broadcast;
+use super::in_place::{Before, Behind, InPlace, OfOne};
 use crate::memory::{Target, View};
 use crate::ops::{Args, OpError};
 use bytemuck::AnyBitPattern;
@@ -40,6 +41,10 @@ impl<S: Element, T: Element, F: Fn(S) -> T + Send + Sync> Kernel for Map<S, T, F
         work.for_each_chunk(out, chunk, |first, to| {
             self.level.run(MapLoop { from: from.part(first, to.len()), to, f: &self.f });
         })
+    }
+
+    fn elementwise(&self) -> Option<&dyn Elementwise> {
+        (size_of::<S>() == size_of::<T>()).then_some(self)
     }
 }
 
@@ -110,6 +115,10 @@ impl<S: Element, T: Element, F: OfTwo<S, T>> Kernel for Zip<S, T, F> {
             self.level.run(ZipLoop { walk: &self.walk, first, a, b, to, f: &self.f });
         })
     }
+
+    fn elementwise(&self) -> Option<&dyn Elementwise> {
+        (size_of::<S>() == size_of::<T>() && self.walk.is_even()).then_some(self)
+    }
 }
 
 struct ZipLoop<'a, S, T, F> {
@@ -179,6 +188,33 @@ impl<S: Element, T: Element, F: OfTwo<S, T>> ZipLoop<'_, S, T, F> {
             let put = |i, element| unsafe { to.add(at + i).write_unaligned(element) };
             f.run(n, |i| (read(i), again(i)), put);
         }
+    }
+}
+
+impl<S: Element, T: Element, F: Fn(S) -> T + Send + Sync> Elementwise for Map<S, T, F> {
+    fn inputs(&self) -> usize {
+        1
+    }
+
+    fn go_on(&self, made: &mut [u8], _: usize, _: Option<View<u8>>) -> Result<(), OpError> {
+        self.level.run(InPlace { made, of: OfOne(&self.f), types: PhantomData });
+        Ok(())
+    }
+}
+
+impl<S: Element, T: Element, F: OfTwo<S, T>> Elementwise for Zip<S, T, F> {
+    fn inputs(&self) -> usize {
+        2
+    }
+
+    fn go_on(&self, made: &mut [u8], own: usize, other: Option<View<u8>>) -> Result<(), OpError> {
+        let other = other.and_then(View::elements::<S>).ok_or(OpError::Unresolved)?;
+        let other = other.pointer(0, made.len() / size_of::<S>());
+        match own {
+            0 => self.level.run(InPlace { made, of: Before(&self.f, other), types: PhantomData }),
+            _ => self.level.run(InPlace { made, of: Behind(&self.f, other), types: PhantomData }),
+        }
+        Ok(())
     }
 }
 

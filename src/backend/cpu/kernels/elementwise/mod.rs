@@ -5,6 +5,7 @@
 mod binary;
 mod broadcast;
 pub(super) mod half;
+mod in_place;
 mod loops;
 pub(super) mod math;
 mod merged;

@@ -3,7 +3,7 @@
 
 use super::super::kernel::{input, output};
 use super::super::vector::Level;
-use super::super::{Kernel, Work};
+use super::super::{Elementwise, Kernel, Work};
 use crate::memory::{Target, View};
 use crate::ops::OpError;
 
@@ -21,14 +21,22 @@ impl Table {
     /// Looks bytes up; as many are written as are read.
     pub fn look_up(&self, from: View<u8>, to: &mut Target<u8>) {
         let len = to.len();
-        let (from, to) = (from.pointer(0, len), to.pointer(0, len));
+        // SAFETY: as many bytes of both were asked for.
+        unsafe { self.look_up_at(from.pointer(0, len), to.pointer(0, len), len) };
+    }
+
+    /// The same, maybe in place.
+    ///
+    /// # Safety
+    /// There must be `len` bytes to be read, and to be written.
+    unsafe fn look_up_at(&self, from: *const u8, to: *mut u8, len: usize) {
         #[cfg(target_arch = "x86_64")]
         if self.permutes {
-            // SAFETY: the instructions were detected, and as many bytes of both were asked for.
+            // SAFETY: the instructions were detected; the rest is the contract.
             unsafe { permuted(&self.table, from, to, len) };
             return;
         }
-        // SAFETY: as many bytes of both were asked for.
+        // SAFETY: by contract.
         unsafe { one_by_one(&self.table, from, to, len) };
     }
 }
@@ -49,6 +57,23 @@ impl Kernel for Table {
         work.for_each_chunk(out, chunk, |first, mut to| {
             self.look_up(from.part(first, to.len()), &mut to);
         })
+    }
+
+    fn elementwise(&self) -> Option<&dyn Elementwise> {
+        Some(self)
+    }
+}
+
+impl Elementwise for Table {
+    fn inputs(&self) -> usize {
+        1
+    }
+
+    fn go_on(&self, made: &mut [u8], _: usize, _: Option<View<u8>>) -> Result<(), OpError> {
+        let (at, len) = (made.as_mut_ptr(), made.len());
+        // SAFETY: it is this slice that is read and written.
+        unsafe { self.look_up_at(at, at, len) };
+        Ok(())
     }
 }
 

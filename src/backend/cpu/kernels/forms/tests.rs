@@ -94,7 +94,7 @@ fn half_constants_are_packed_where_they_lie_and_found_again() {
     let pool = ThreadPool::new(1).unwrap();
     let run = |kernel: &dyn Kernel| {
         let (views, mut out) = ([Some(View::of(&inputs[0].data[..])), None, None, None], [0; 200]);
-        let work = Work { team: pool.team(1), interrupt: &NeverInterrupted };
+        let work = Work::new(pool.team(1), &NeverInterrupted);
         kernel.run(&views, &mut [Target::of(&mut out)], work).unwrap();
         out
     };

@@ -6,11 +6,10 @@ use super::packed::Packed;
 use super::scratch::{gather, Scratch};
 use super::share::{Cost, Grid, PICOSECONDS};
 use crate::backend::cpu::kernels::kernel::{elements, input, output, ByRows, Lines};
-use crate::backend::cpu::kernels::{Kernel, Work};
+use crate::backend::cpu::kernels::{Kernel, Then, Work};
 use crate::memory::{Target, View, Weights};
 use crate::ops::OpError;
 use std::ops::Range;
-use std::sync::OnceLock;
 
 /// Input 0 times weights that are packed from inputs 1 and 2.
 pub struct Product<F: Family> {
@@ -63,10 +62,10 @@ impl<F: Family> Kernel for Product<F> {
             return Err(OpError::failed("matrices do not fit"));
         }
         let (grid, to) = (Grid::new(self.parts(rows), work.team.threads()), Outputs(out.pointer(0, len)));
-        for_each_task(work, grid.tasks(), |i| {
+        work.for_each_task(grid.tasks(), |i| {
             let (rows, panels) = grid.task(i);
             // SAFETY: tasks have different rows or panels, all of them those of the outputs.
-            unsafe { self.multiply(Lines::all(input), rows, panels, to) }
+            unsafe { self.multiply(Lines::all(input), rows, panels, to, work.then) }
         })
     }
 
@@ -84,6 +83,10 @@ impl<F: Family> Kernel for Product<F> {
 
     fn by_rows(&self) -> Option<&dyn ByRows> {
         Some(self)
+    }
+
+    fn goes_on(&self) -> bool {
+        true
     }
 }
 
@@ -111,13 +114,13 @@ impl<F: Family> ByRows for Product<F> {
                 let start = (rows.start - input.first) * inputs;
                 let input = Lines::all(input.elements.part(start, rows.len() * inputs));
                 // SAFETY: all columns of so many pixels are the outputs.
-                unsafe { self.multiply(input, 0..pixels, panels, to) }
+                unsafe { self.multiply(input, 0..pixels, panels, to, None) }
             }
             Rows::Image(_) => {
                 let start = rows.start * (pixels / rows.len());
                 let to = Outputs(to.0.wrapping_sub(start * columns));
                 // SAFETY: as above, for pixels from another one on.
-                unsafe { self.multiply(input, start..start + pixels, panels, to) }
+                unsafe { self.multiply(input, start..start + pixels, panels, to, None) }
             }
         }
     }
@@ -152,26 +155,36 @@ impl<F: Family> Product<F> {
         Cost { rows, tile, panels, products, row_bytes, panel_bytes, output_bytes }
     }
 
-    /// Multiplies some rows by some panels.
+    /// Multiplies some rows by some panels, and goes on with what was made.
     ///
     /// # Safety
-    /// The outputs must have the rows and the panels' columns, which nobody else writes.
+    /// The outputs must have the rows and the panels' columns, which nobody else writes, and be memory of ours if they are gone
+    /// on with.
     unsafe fn multiply(
         &self,
         input: Lines<F::Input>,
         rows: Range<usize>,
         panels: Range<usize>,
         to: Outputs<F::Output>,
+        then: Option<Then>,
     ) -> Result<(), OpError> {
+        let (all, width) = (self.packed.shape.columns, self.packed.micro.columns);
         let mut scratch = Scratch::new();
         let mut first = rows.start;
         while first < rows.end {
             let block = first..self.block_end(first, rows.end);
             let line = self.lay(input, block.clone(), &mut scratch)?;
-            let (outputs, panels) = (to.at(first * self.packed.shape.columns), panels.clone());
+            let outputs = to.at(first * all);
             // SAFETY: `lay` gave pointers to whole segments; the outputs are there by contract.
-            unsafe { self.packed.multiply_lines(&scratch.pointers, line, block.len(), panels, outputs) };
+            unsafe {
+                self.packed.multiply_lines(&scratch.pointers, line, block.len(), panels.clone(), outputs)
+            };
             first = block.end;
+            if let Some(then) = then {
+                let columns = panels.start * width..all.min(panels.end * width);
+                // SAFETY: they were just written; the rest is the contract.
+                unsafe { then.on(to.0, block, columns, all) }?;
+            }
         }
         Ok(())
     }
@@ -223,22 +236,4 @@ impl<F: Family> Product<F> {
         // SAFETY: pointers were given to as many inputs as a segment has.
         unsafe { gather(scratch, rows.len(), (depth, padded)) }.map(|()| None)
     }
-}
-
-/// Does `count` tasks on all threads, until one fails or all are interrupted.
-pub fn for_each_task(
-    work: Work,
-    count: usize,
-    task: impl Fn(usize) -> Result<(), OpError> + Sync,
-) -> Result<(), OpError> {
-    let (stopped, owner) = (OnceLock::new(), std::thread::current().id());
-    work.team.for_each(count, &|i| {
-        if stopped.get().is_none() {
-            if let Err(why) = work.pause(owner).and_then(|()| task(i)) {
-                // Whoever was first has told already.
-                let _ = stopped.set(why);
-            }
-        }
-    });
-    stopped.into_inner().map_or(Ok(()), Err)
 }

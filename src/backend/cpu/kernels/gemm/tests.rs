@@ -82,7 +82,7 @@ fn run<F: micro::Family>(
         let len = outputs * size_of::<F::Output>();
         (bytes, std::slice::from_raw_parts_mut(output.first.cast::<u8>(), len))
     };
-    let work = Work { team: pool.team(threads), interrupt: &NeverInterrupted };
+    let work = Work::new(pool.team(threads), &NeverInterrupted);
     product.run(&[Some(View::of(from))], &mut [Target::of(to)], work).unwrap();
     output.elements().to_vec()
 }
@@ -316,7 +316,7 @@ fn packing_and_multiplying_stop_when_they_are_told_and_pass_the_turn_on() {
         let (input, mut output) = ([0u8; 4 << 10], [0u8; 4 << 10]);
         let (pool, passing) = (ThreadPool::new(1).unwrap(), Passing::default());
         let mut run = |interrupt: &dyn Interrupt| {
-            let work = Work { team: pool.team(1), interrupt };
+            let work = Work::new(pool.team(1), interrupt);
             product.run(&[Some(View::of(&input[..]))], &mut [Target::of(&mut output[..])], work)
         };
         assert_eq!((run(&passing), run(&Cancelled)), (Ok(()), Err(OpError::Cancelled)));

@@ -109,7 +109,7 @@ fn ratio(isa: Isa, sample: &Sample) -> Option<f64> {
         let mut views: Vec<_> = sample.inputs.iter().map(|t| Some(View::of(&t.data[..]))).collect();
         kernel.packed_inputs().iter().for_each(|&i| views[i] = None);
         let mut fast = || {
-            let work = Work { team: pool.team(1), interrupt: &NeverInterrupted };
+            let work = Work::new(pool.team(1), &NeverInterrupted);
             kernel.run(&views, &mut [Target::of(&mut result[..])], work).unwrap();
         };
         let mut plain_result = allocate(&outputs[0]).unwrap();

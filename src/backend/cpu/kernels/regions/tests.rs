@@ -109,7 +109,7 @@ fn run(ty: OperationType, corners: [f32; 8], batches: [i32; 2]) -> bool {
     views[1] = Some(View::of(bytemuck::cast_slice(&corners)));
     views[2] = Some(View::of(bytemuck::cast_slice(&batches)));
     let mut result = [0u8; 64];
-    let work = Work { team: pool.team(1), interrupt: &NeverInterrupted };
+    let work = Work::new(pool.team(1), &NeverInterrupted);
     kernel.run(&views, &mut [Target::of(&mut result)], work).is_ok()
 }
 

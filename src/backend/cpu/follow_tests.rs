@@ -1,0 +1,195 @@
+//! Steps whose outputs others go on with, against the same steps one by one.
+
+use super::samples::{compile, floats, programs_of, run, step_by_step, Build};
+use crate::model::Subgraph;
+use crate::ops::OperationType;
+use crate::tensor::{OperandType, TensorInfo};
+use proptest::prelude::*;
+
+/// What makes an image that is gone on with.
+#[derive(Clone, Copy, Debug)]
+enum Maker {
+    /// With a square filter of this side.
+    Convolution(u32),
+    Depthwise(u32),
+}
+
+/// What goes on with it.
+#[derive(Clone, Copy, Debug)]
+enum Onward {
+    Unary(OperationType),
+    /// LOGISTIC, and a product with it.
+    Swish,
+    /// With what the model's input is made by a first convolution; whether that comes first.
+    With(OperationType, bool),
+}
+
+/// A model: a first convolution, `maker`, `onward`, and one more operation.
+#[derive(Clone, Debug)]
+struct Sample {
+    ty: OperandType,
+    size: u32,
+    channels: u32,
+    maker: Maker,
+    onward: Onward,
+}
+
+impl Sample {
+    fn info(&self, dims: &[u32], scale: f32) -> TensorInfo {
+        match self.ty {
+            OperandType::TENSOR_FLOAT32 => TensorInfo::new(self.ty, dims),
+            ty => TensorInfo::quantised(ty, dims, scale, 3),
+        }
+    }
+
+    fn image(&self, scale: f32) -> TensorInfo {
+        self.info(&[1, self.size, self.size, self.channels], scale)
+    }
+
+    fn filter(&self, b: &mut Build, dims: &[u32], scale: f32, seed: f32) -> [usize; 2] {
+        let (values, biases) =
+            (floats(dims.iter().product::<u32>() as usize, seed), floats(self.channels as usize, 5.0));
+        if self.ty == OperandType::TENSOR_FLOAT32 {
+            let filter = b.constant(self.info(dims, 0.0), &values);
+            return [filter, b.constant(self.info(&[self.channels], 0.0), &biases)];
+        }
+        let bytes: Vec<i8> = values.iter().map(|x| (x * 100.0) as i8).collect();
+        let sums: Vec<i32> = biases.iter().map(|x| (x * 500.0) as i32).collect();
+        let filter = b.constant(self.info(dims, 0.01), &bytes);
+        let bias = TensorInfo::quantised(OperandType::TENSOR_INT32, &[self.channels], scale * 0.01, 0);
+        [filter, b.constant(bias, &sums)]
+    }
+
+    fn make(&self, b: &mut Build, maker: Maker, from: usize, seed: f32) -> usize {
+        let channels = self.channels;
+        let (ty, dims, numbers) = match maker {
+            Maker::Convolution(side) => {
+                (OperationType::CONV_2D, [channels, side, side, channels], &[1, 1, 1, 0][..])
+            }
+            Maker::Depthwise(side) => {
+                (OperationType::DEPTHWISE_CONV_2D, [1, side, side, channels], &[1, 1, 1, 1, 0][..])
+            }
+        };
+        let (mut inputs, scale) = (vec![from], b.info(from).scale);
+        inputs.extend(self.filter(b, &dims, scale, seed));
+        inputs.extend(b.ints(numbers));
+        b.call(ty, 0, &inputs, self.image(0.05))
+    }
+
+    fn model(&self) -> Subgraph {
+        let mut b = Build::new();
+        let input = b.input(self.image(0.05));
+        let first = self.make(&mut b, Maker::Convolution(1), input, 1.0);
+        let made = self.make(&mut b, self.maker, first, 2.0);
+        let last = self.go_on(&mut b, made, first);
+        let out = self.make(&mut b, Maker::Depthwise(1), last, 3.0);
+        b.finish(out)
+    }
+
+    fn go_on(&self, b: &mut Build, made: usize, other: usize) -> usize {
+        match self.onward {
+            Onward::Unary(ty) => self.unary(b, ty, made),
+            Onward::Swish => {
+                let sigmoid = self.unary(b, OperationType::LOGISTIC, made);
+                self.binary(b, OperationType::MUL, [sigmoid, made])
+            }
+            Onward::With(ty, true) => self.binary(b, ty, [other, made]),
+            Onward::With(ty, false) => self.binary(b, ty, [made, other]),
+        }
+    }
+
+    fn unary(&self, b: &mut Build, ty: OperationType, from: usize) -> usize {
+        let mut out = self.image(0.05);
+        if ty == OperationType::LOGISTIC && self.ty != OperandType::TENSOR_FLOAT32 {
+            let zero_point = if self.ty == OperandType::TENSOR_QUANT8_ASYMM { 0 } else { -128 };
+            out = TensorInfo { scale: 1.0 / 256.0, zero_point, ..out };
+        }
+        b.call(ty, 0, &[from], out)
+    }
+
+    fn binary(&self, b: &mut Build, ty: OperationType, inputs: [usize; 2]) -> usize {
+        let mut inputs = inputs.to_vec();
+        inputs.extend(b.ints(&[0]));
+        b.call(ty, 0, &inputs, self.image(0.05))
+    }
+}
+
+fn samples() -> impl Strategy<Value = Sample> {
+    use OperationType::*;
+    let ty = prop::sample::select(vec![
+        OperandType::TENSOR_FLOAT32,
+        OperandType::TENSOR_QUANT8_ASYMM,
+        OperandType::TENSOR_QUANT8_ASYMM_SIGNED,
+    ]);
+    let side = || prop::sample::select(vec![1u32, 3]);
+    let maker = prop_oneof![side().prop_map(Maker::Convolution), side().prop_map(Maker::Depthwise)];
+    let onward = prop_oneof![
+        prop::sample::select(vec![HARD_SWISH, LOGISTIC]).prop_map(Onward::Unary),
+        Just(Onward::Swish),
+        (prop::sample::select(vec![ADD, SUB, MUL]), any::<bool>())
+            .prop_map(|(ty, first)| Onward::With(ty, first)),
+    ];
+    let all = (ty, 1u32..20, 1u32..100, maker, onward);
+    all.prop_map(|(ty, size, channels, maker, onward)| Sample { ty, size, channels, maker, onward })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn what_is_gone_on_with_becomes_the_same(sample in samples(), threads in 1usize..4) {
+        for program in programs_of(&sample.model(), threads) {
+            let routine = &program.routines()[0];
+            prop_assert!(!routine.followed.is_empty());
+            prop_assert!(run(&program) == step_by_step(routine, true));
+        }
+    }
+}
+
+const SAMPLE: Sample = Sample {
+    ty: OperandType::TENSOR_FLOAT32,
+    size: 8,
+    channels: 24,
+    maker: Maker::Convolution(1),
+    onward: Onward::Unary(OperationType::HARD_SWISH),
+};
+
+/// Which steps of a model go together.
+fn followed(b: Build, output: usize) -> Vec<std::ops::Range<usize>> {
+    let program = compile(&b.finish(output), 1, None);
+    let routine = &program.routines()[0];
+    assert!(run(&program) == step_by_step(routine, true));
+    routine.followed.iter().map(|followed| followed.steps.clone()).collect()
+}
+
+#[test]
+fn what_leaves_the_model_is_made_by_itself() {
+    let mut b = Build::new();
+    let input = b.input(SAMPLE.image(0.0));
+    let made = SAMPLE.make(&mut b, Maker::Convolution(1), input, 1.0);
+    let last = SAMPLE.go_on(&mut b, made, input);
+    assert!(followed(b, last).is_empty());
+}
+
+#[test]
+fn what_somebody_else_reads_is_made() {
+    let mut b = Build::new();
+    let input = b.input(SAMPLE.image(0.0));
+    let made = SAMPLE.make(&mut b, Maker::Convolution(1), input, 1.0);
+    let onward = SAMPLE.go_on(&mut b, made, input);
+    // The sum reads it, too; it goes on with nothing, as another step lies between.
+    let again = SAMPLE.make(&mut b, Maker::Depthwise(1), onward, 1.0);
+    let sum = SAMPLE.binary(&mut b, OperationType::ADD, [again, made]);
+    let out = SAMPLE.make(&mut b, Maker::Depthwise(1), sum, 1.0);
+    assert_eq!(followed(b, out), [2..4]);
+}
+
+#[test]
+fn a_product_with_itself_is_made_by_itself() {
+    let mut b = Build::new();
+    let input = b.input(SAMPLE.image(0.0));
+    let made = SAMPLE.make(&mut b, Maker::Convolution(1), input, 1.0);
+    let square = SAMPLE.binary(&mut b, OperationType::MUL, [made; 2]);
+    let out = SAMPLE.make(&mut b, Maker::Depthwise(1), square, 1.0);
+    assert!(followed(b, out).is_empty());
+}

@@ -1,0 +1,81 @@
+//! The loop of elementwise kernels that write where they read: a loop whose input might be its output would not be one of
+//! vectors, so it takes copies of some elements at a time.
+
+use super::super::vector::Loop;
+use super::loops::{Element, OfTwo};
+use std::marker::PhantomData;
+
+/// Elements that are copied at a time.
+const STRETCH: usize = 256;
+
+/// What becomes of elements that were made.
+pub trait Of<S, T> {
+    /// Puts what becomes of `made`, the elements from `first` on.
+    fn run(&self, first: usize, made: &[S], put: impl FnMut(usize, T));
+}
+
+/// Makes elements in `made` of those that lie there, which are as large.
+pub struct InPlace<'a, S, T, O> {
+    pub made: &'a mut [u8],
+    pub of: O,
+    pub types: PhantomData<fn(S) -> T>,
+}
+
+impl<S: Element, T: Element, O: Of<S, T>> Loop for InPlace<'_, S, T, O> {
+    #[inline(always)]
+    fn run(self) {
+        let (len, start) = (self.made.len() / size_of::<S>(), self.made.as_mut_ptr());
+        let mut copies = [S::zeroed(); STRETCH];
+        for first in (0..len).step_by(STRETCH) {
+            let copies = &mut copies[..STRETCH.min(len - first)];
+            let at = start.wrapping_add(first * size_of::<S>());
+            for (i, copy) in copies.iter_mut().enumerate() {
+                // SAFETY: as many elements are in the slice.
+                *copy = unsafe { at.cast::<S>().add(i).read_unaligned() };
+            }
+            // SAFETY: `put` gets numbers below the number of copies, and `T` is as large as `S`.
+            let put = |i, element| unsafe { at.cast::<T>().add(i).write_unaligned(element) };
+            self.of.run(first, copies, put);
+        }
+    }
+}
+
+/// A function of one element.
+pub struct OfOne<'f, F>(pub &'f F);
+
+impl<S: Element, T, F: Fn(S) -> T> Of<S, T> for OfOne<'_, F> {
+    #[inline(always)]
+    fn run(&self, _: usize, made: &[S], mut put: impl FnMut(usize, T)) {
+        for (i, &element) in made.iter().enumerate() {
+            put(i, (self.0)(element));
+        }
+    }
+}
+
+/// A function of two elements, the first of which was made; behind are the others, as many as are made.
+pub struct Before<'f, S, F>(pub &'f F, pub *const S);
+
+impl<S: Element, T, F: OfTwo<S, T>> Of<S, T> for Before<'_, S, F> {
+    #[inline(always)]
+    fn run(&self, first: usize, made: &[S], put: impl FnMut(usize, T)) {
+        // SAFETY: there are as many others.
+        let other = |i| unsafe { self.1.add(first + i).read_unaligned() };
+        // SAFETY: a number below that of what was made.
+        let own = |i| unsafe { made.as_ptr().add(i).read() };
+        self.0.run(made.len(), |i| (own(i), other(i)), put);
+    }
+}
+
+/// The same where the second one was made.
+pub struct Behind<'f, S, F>(pub &'f F, pub *const S);
+
+impl<S: Element, T, F: OfTwo<S, T>> Of<S, T> for Behind<'_, S, F> {
+    #[inline(always)]
+    fn run(&self, first: usize, made: &[S], put: impl FnMut(usize, T)) {
+        // SAFETY: as above.
+        let other = |i| unsafe { self.1.add(first + i).read_unaligned() };
+        // SAFETY: as above.
+        let own = |i| unsafe { made.as_ptr().add(i).read() };
+        self.0.run(made.len(), |i| (other(i), own(i)), put);
+    }
+}
