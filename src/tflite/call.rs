@@ -4,6 +4,7 @@
 
 use super::error::Refusal;
 use super::graph::{Graph, Operator, Quantisation, Tensor, TensorType};
+use super::wide;
 use crate::client::builder::{Builder, OperandIndex};
 use crate::ops::OperationType;
 use crate::tensor::{byte_size, ChannelQuant, OperandType, TensorInfo};
@@ -154,6 +155,17 @@ impl<'c, 'a> Call<'c, 'a> {
         }
         self.state.operands[index] = Some(self.builder().constant(info, bytes));
         Ok(true)
+    }
+
+    /// Has output `i` hold these bytes: as a constant, or as a copy of one where the model gives that output.
+    pub fn give(&mut self, i: usize, bytes: Vec<u8>) -> Mapped {
+        let info = info(self.output_tensor(i)?)?;
+        if self.bind_output(i, info.clone(), bytes.clone())? {
+            return Ok(());
+        }
+        let (constant, output) = (self.builder().constant(info, bytes), self.output(i)?);
+        self.reshape(constant, output);
+        Ok(())
     }
 
     /// Input `i` in floats, by a DEQUANTIZE if it is quantised.
@@ -321,9 +333,9 @@ pub fn dims(tensor: &Tensor) -> Result<Vec<u32>, Refusal> {
     Ok(if tensor.dims.is_empty() { vec![1] } else { tensor.dims.clone() })
 }
 
-/// What a tensor is in NNAPI.
+/// What a tensor is in the model.
 pub fn info(tensor: &Tensor) -> Result<TensorInfo, Refusal> {
-    let dims = dims(tensor)?;
+    let dims = wide::held(dims(tensor)?)?;
     if tensor.sparse {
         return Err(format!("tensor \"{}\" is sparse", tensor.name).into());
     }

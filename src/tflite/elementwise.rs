@@ -138,7 +138,7 @@ fn rounded(call: &mut Call, x: OperandIndex) -> OperandIndex {
 }
 
 /// `ty` of `x` and `y`, of `x`'s dimensions.
-fn combine(call: &mut Call, ty: OperationType, x: OperandIndex, y: OperandIndex) -> OperandIndex {
+pub fn combine(call: &mut Call, ty: OperationType, x: OperandIndex, y: OperandIndex) -> OperandIndex {
     let result = like(call, x);
     let none = call.builder().int(0);
     let operands = [x, y, none];
@@ -146,14 +146,78 @@ fn combine(call: &mut Call, ty: OperationType, x: OperandIndex, y: OperandIndex)
     result
 }
 
-fn like(call: &mut Call, x: OperandIndex) -> OperandIndex {
+pub fn like(call: &mut Call, x: OperandIndex) -> OperandIndex {
     let dims = call.builder().info(x).dims.clone();
     call.temporary_like(x, &dims)
 }
 
-fn float_constant(call: &mut Call, value: f32) -> OperandIndex {
+pub fn float_constant(call: &mut Call, value: f32) -> OperandIndex {
     let info = TensorInfo::new(OperandType::TENSOR_FLOAT32, &[1]);
     call.builder().constant(info, value.to_le_bytes().to_vec())
+}
+
+/// In [0, 1], by that to [-1, 1] of what is positive.
+pub fn relu_0_to_1(call: &mut Call) -> Mapped {
+    let x = call.float_input(0)?;
+    let positive = like(call, x);
+    call.emit(OperationType::RELU, &[x], &[positive]);
+    call.emit_to_output(Domain::Float, OperationType::RELU1, &[positive])
+}
+
+/// NNAPI rounds down only.
+pub fn ceil(call: &mut Call) -> Mapped {
+    let x = call.float_input(0)?;
+    let (negative, floor) = (like(call, x), like(call, x));
+    call.emit(OperationType::NEG, &[x], &[negative]);
+    call.emit(OperationType::FLOOR, &[negative], &[floor]);
+    call.emit_to_output(Domain::Float, OperationType::NEG, &[floor])
+}
+
+/// `1 - 2 * sin(x / 2)^2`, which is the cosine of `x` and errs no more than the sine does.
+pub fn cos(call: &mut Call) -> Mapped {
+    let x = call.float_input(0)?;
+    let factors = [0.5, -2.0, 1.0].map(|value| float_constant(call, value));
+    let half = combine(call, OperationType::MUL, x, factors[0]);
+    let sine = like(call, x);
+    call.emit(OperationType::SIN, &[half], &[sine]);
+    let square = combine(call, OperationType::MUL, sine, sine);
+    let twice = combine(call, OperationType::MUL, square, factors[1]);
+    let none = call.activation(0)?;
+    call.emit_to_output(Domain::Float, OperationType::ADD, &[twice, factors[2], none])
+}
+
+/// Any number but 0, made large beyond 1 and then clamped to it.
+pub fn sign(call: &mut Call) -> Mapped {
+    let x = call.float_input(0)?;
+    let far = float_constant(call, f32::from_bits(0x7e80_0000)); // 2^126; the smallest number is 2^-149
+    let farther = combine(call, OperationType::MUL, x, far);
+    let clamped = call.activation(2)?;
+    call.emit_to_output(Domain::Float, OperationType::MUL, &[farther, far, clamped])
+}
+
+/// What is left of whole numbers: NNAPI's DIV rounds down.
+pub fn floor_mod(call: &mut Call) -> Mapped {
+    if call.tensor(0)?.ty != TensorType::Int32 {
+        return Err("a quotient of floats is rounded, which leaves something else".into());
+    }
+    let (a, b, none) = (call.input(0)?, call.input(1)?, call.activation(0)?);
+    let dims = dims(call.output_tensor(0)?)?;
+    let (quotient, whole) = (call.temporary_like(a, &dims), call.temporary_like(a, &dims));
+    call.emit(OperationType::DIV, &[a, b, none], &[quotient]);
+    call.emit(OperationType::MUL, &[quotient, b, none], &[whole]);
+    call.emit_to_output(Domain::Own, OperationType::SUB, &[a, whole, none])
+}
+
+/// One ADD after the other.
+pub fn add_n(call: &mut Call) -> Mapped {
+    let (mut sum, none) = (call.input(0)?, call.activation(0)?);
+    let last = call.operator.inputs.len() - 1;
+    for i in 1..last {
+        let next = call.input(i)?;
+        sum = combine(call, OperationType::ADD, sum, next);
+    }
+    let next = call.input(last)?;
+    call.emit_to_output(Domain::Own, OperationType::ADD, &[sum, next, none])
 }
 
 pub fn square(call: &mut Call) -> Mapped {

@@ -28,6 +28,7 @@ pub struct Graph<'a> {
 }
 
 /// A value of a graph.
+#[derive(Clone)]
 pub struct Tensor<'a> {
     /// For messages.
     pub name: &'a str,

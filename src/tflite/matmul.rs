@@ -4,6 +4,7 @@ use super::call::{dims, is_quantised, options, Call, Mapped};
 use super::convolution::{bias, weights, weights_as_filter};
 use super::graph::Quantisation;
 use super::schema::Options;
+use super::wide::{self, product};
 use crate::client::builder::OperandIndex;
 use crate::ops::OperationType;
 use crate::tensor::element_count;
@@ -73,14 +74,39 @@ impl Layer {
 pub fn batch_matmul(call: &mut Call) -> Mapped {
     let (adj_x, adj_y) = options!(call, BatchMatMul(o) => (o.adj_x, o.adj_y));
     let (lhs, rhs) = (dims(call.tensor(0)?)?, dims(call.tensor(1)?)?);
-    let batches = |dims: &[u32]| dims[..dims.len().saturating_sub(2)].to_vec();
-    if lhs.len() != rhs.len() || batches(&lhs) != batches(&rhs) {
-        return Err(format!("NNAPI does not broadcast {lhs:?} and {rhs:?}").into());
+    let size = dims(call.output_tensor(0)?)?;
+    let (Some((left_batch, left)), Some((right_batch, right)), Some((batch, result))) =
+        (lhs.split_last_chunk::<2>(), rhs.split_last_chunk::<2>(), size.split_last_chunk::<2>())
+    else {
+        return Err(format!("{lhs:?} and {rhs:?} are no matrices").into());
+    };
+    let x = call.input(0)?;
+    let y = weights(call, 1, x)?;
+    let adjoint = [adj_x, adj_y].map(|adjoint| call.builder().boolean(adjoint));
+    // NNAPI does not broadcast. One matrix for all on the right is one for all of their rows together.
+    if right_batch.iter().all(|&dim| dim == 1)
+        && !adj_x
+        && (left_batch != right_batch || lhs.len() > wide::MOST)
+    {
+        let (rows, [_, depth]) = (product(&lhs[..lhs.len() - 1])?, *left);
+        let operands = [call.reshaped(x, &[rows, depth]), call.reshaped(y, right), adjoint[0], adjoint[1]];
+        return call.emit_reshaped(OperationType::BATCH_MATMUL, &operands, &[rows, result[1]]);
     }
-    let lhs = call.input(0)?;
-    let rhs = weights(call, 1, lhs)?;
-    let operands = [lhs, rhs, call.builder().boolean(adj_x), call.builder().boolean(adj_y)];
-    let output = call.output(0)?;
-    call.emit(OperationType::BATCH_MATMUL, &operands, &[output]);
-    Ok(())
+    let batches = product(batch)?;
+    let is_joined = size.len() > wide::MOST || left_batch != right_batch;
+    let joined = |matrix: &[u32; 2]| vec![batches, matrix[0], matrix[1]];
+    let mut operands = vec![x, y];
+    for (operand, own, matrix) in [(0, left_batch, left), (1, right_batch, right)] {
+        if own != batch {
+            let whole = call.temporary_like(operands[operand], &joined(matrix));
+            let (from, to) = ([own, matrix].concat(), [batch, matrix].concat());
+            wide::repeat_to(call, operands[operand], &from, (&to, whole))?;
+            operands[operand] = whole;
+        } else if is_joined {
+            operands[operand] = call.reshaped(operands[operand], &joined(matrix));
+        }
+    }
+    operands.extend(adjoint);
+    let size = if is_joined { joined(result) } else { size.clone() };
+    call.emit_reshaped(OperationType::BATCH_MATMUL, &operands, &size)
 }

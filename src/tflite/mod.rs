@@ -8,8 +8,10 @@ mod call;
 mod convolution;
 mod elementwise;
 mod error;
+mod gelu;
 pub mod graph;
 mod image;
+mod known;
 mod matmul;
 mod movement;
 mod names;
@@ -19,9 +21,11 @@ mod reduction;
 mod registry;
 pub mod schema;
 mod selection;
+mod slice;
 #[cfg(test)]
 mod tests;
 mod verify;
+mod wide;
 
 pub use error::ImportError;
 pub use names::name as operator_name;
@@ -145,7 +149,12 @@ fn map<'a>(graph: &Graph<'a>, operator: &Operator, state: &mut State<'a>) -> Res
         }
     }
     let first = state.builder.operations().len();
-    (mapping.map)(&mut Call { graph, operator, state })?;
+    let mut call = Call { graph, operator, state };
+    let tensors = operator.inputs.iter().flatten().chain(&operator.outputs);
+    match tensors.map(|&i| graph.tensors[i].dims.len()).max() {
+        Some(rank) if rank > wide::MOST => wide::map(&mut call, mapping)?,
+        _ => (mapping.map)(&mut call)?,
+    }
     verify::verify(&state.builder, first)
 }
 

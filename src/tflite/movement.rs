@@ -3,6 +3,8 @@
 use super::call::{dims, options, Call, Domain, Mapped};
 use super::graph::TensorType;
 use super::schema::Options;
+use super::wide::{self, around};
+use crate::client::builder::OperandIndex;
 use crate::ops::OperationType;
 
 /// RESHAPE, SQUEEZE and EXPAND_DIMS: all shapes are known, so that all three are a RESHAPE to the output's.
@@ -13,10 +15,46 @@ pub fn reshape(call: &mut Call) -> Mapped {
     Ok(())
 }
 
-/// Operators with one input of integers beside the data: TRANSPOSE, PAD, TILE, REVERSE_V2.
+/// Operators with one input of integers beside the data: PAD, REVERSE_V2.
 pub fn steered(call: &mut Call, ty: OperationType) -> Mapped {
     let steering = call.ints(1)?;
     call.emit_in(Domain::Own, ty, 1, &[steering])
+}
+
+pub fn transpose(call: &mut Call) -> Mapped {
+    let size = dims(call.tensor(0)?)?;
+    if size.len() <= wide::MOST {
+        return steered(call, OperationType::TRANSPOSE);
+    }
+    let order = call.const_ints(1)?;
+    let mut axes = Vec::with_capacity(order.len());
+    for &axis in &order {
+        axes.push(call.axis(axis, size.len())? as usize);
+    }
+    if axes.len() != size.len() || (0..size.len()).any(|axis| !axes.contains(&axis)) {
+        return Err(format!("{order:?} is no order of {} dimensions", size.len()).into());
+    }
+    let (data, output) = (call.input(0)?, call.output(0)?);
+    wide::transpose(call, data, (size, axes), output)
+}
+
+/// TILE and BROADCAST_TO, whatever the input that steers them: it must agree with the output's dimensions.
+pub fn tile(call: &mut Call) -> Mapped {
+    let data = call.input(0)?;
+    repeated(call, data, &dims(call.tensor(0)?)?)
+}
+
+/// Its value is repeated.
+pub fn fill(call: &mut Call) -> Mapped {
+    let value = call.input(1)?;
+    repeated(call, value, &[])
+}
+
+/// Fills the output with `data`, which has the dimensions `from`.
+fn repeated(call: &mut Call, data: OperandIndex, from: &[u32]) -> Mapped {
+    let size = dims(call.output_tensor(0)?)?;
+    let output = call.output(0)?;
+    wide::repeat_to(call, data, from, (&size, output))
 }
 
 /// PADV2: the value to pad with is a scalar in NNAPI.
@@ -46,68 +84,84 @@ pub fn concatenation(call: &mut Call) -> Mapped {
     if activation != 0 {
         return Err("NNAPI's CONCATENATION has no activation".into());
     }
-    let axis = call.axis(axis, dims(call.output_tensor(0)?)?.len())?;
-    let axis = call.builder().int(axis);
+    let size = dims(call.output_tensor(0)?)?;
+    let axis = call.axis(axis, size.len())? as usize;
     let count = call.operator.inputs.len();
-    call.emit_in(Domain::Own, OperationType::CONCATENATION, count, &[axis])
+    let mut parts = (0..count).map(|i| call.input(i)).collect::<Result<Vec<_>, _>>()?;
+    if size.len() <= wide::MOST {
+        parts.push(call.builder().int(axis as i32));
+        return call.emit_to_output(Domain::Own, OperationType::CONCATENATION, &parts);
+    }
+    for (i, part) in parts.iter_mut().enumerate() {
+        let own = dims(call.tensor(i)?)?;
+        if own.len() != size.len() {
+            return Err(format!("input {i} has {} dimensions, the output {}", own.len(), size.len()).into());
+        }
+        *part = call.reshaped(*part, &around(&own, axis)?);
+    }
+    parts.push(call.builder().int(1));
+    call.emit_reshaped(OperationType::CONCATENATION, &parts, &around(&size, axis)?)
 }
 
 /// Inputs: axis and data.
 pub fn split(call: &mut Call) -> Mapped {
     let rank = dims(call.tensor(1)?)?.len();
-    let axis = call.axis(call.const_int(0)?, rank)?;
-    let count = call.operator.outputs.len();
-    let operands = [call.input(1)?, call.builder().int(axis), call.builder().int(count as i32)];
-    let outputs = (0..count).map(|i| call.output(i)).collect::<Result<Vec<_>, _>>()?;
-    call.emit(OperationType::SPLIT, &operands, &outputs);
-    Ok(())
-}
-
-pub fn slice(call: &mut Call) -> Mapped {
-    let steering = [call.ints(1)?, call.ints(2)?];
-    call.emit_in(Domain::Own, OperationType::SLICE, 1, &steering)
-}
-
-pub fn strided_slice(call: &mut Call) -> Mapped {
-    let (masks, others) = options!(call, StridedSlice(o) => (
-        [o.begin_mask, o.end_mask, o.shrink_axis_mask],
-        (o.ellipsis_mask, o.new_axis_mask, o.offset)
-    ));
-    if others != (0, 0, false) {
-        return Err("NNAPI has no ellipsis mask, new-axis mask or end offsets".into());
+    let axis = call.axis(call.const_int(0)?, rank)? as usize;
+    let data = call.input(1)?;
+    let mut slice = dims(call.output_tensor(0)?)?;
+    if rank <= wide::MOST {
+        return equal_parts(call, data, axis, &slice);
     }
-    let mut steering = vec![call.ints(1)?, call.ints(2)?, call.ints(3)?];
-    steering.extend(masks.map(|mask| call.builder().int(mask)));
-    call.emit_in(Domain::Own, OperationType::STRIDED_SLICE, 1, &steering)
+    let data = call.reshaped(data, &around(&dims(call.tensor(1)?)?, axis)?);
+    slice = around(&slice, axis)?.to_vec();
+    equal_parts(call, data, 1, &slice)
+}
+
+/// A SPLIT into slices of one, each of which loses the axis.
+pub fn unpack(call: &mut Call) -> Mapped {
+    let axis = options!(call, Unpack(o) => o.axis);
+    let size = dims(call.tensor(0)?)?;
+    let axis = call.axis(axis, size.len())? as usize;
+    let [before, _, after] = around(&size, axis)?;
+    let data = call.input(0)?;
+    let data = call.reshaped(data, &around(&size, axis)?);
+    equal_parts(call, data, 1, &[before, 1, after])
+}
+
+/// A SPLIT of `data` along `axis` to all outputs, which are slices of the dimensions `slice`.
+fn equal_parts(call: &mut Call, data: OperandIndex, axis: usize, slice: &[u32]) -> Mapped {
+    let count = call.operator.outputs.len();
+    let outputs = (0..count).map(|i| call.output(i)).collect::<Result<Vec<_>, _>>()?;
+    let mut slices = outputs.clone();
+    for part in &mut slices {
+        if call.builder().info(*part).dims != slice {
+            *part = call.temporary_like(*part, slice);
+        }
+    }
+    let operands = [data, call.builder().int(axis as i32), call.builder().int(count as i32)];
+    call.emit(OperationType::SPLIT, &operands, &slices);
+    for (slice, output) in slices.into_iter().zip(outputs).filter(|(slice, output)| slice != output) {
+        call.reshape(slice, output);
+    }
+    Ok(())
 }
 
 /// The axis comes first in NNAPI. Scalars are tensors of one element there, and stack to columns.
 pub fn pack(call: &mut Call) -> Mapped {
     let axis = options!(call, Pack(o) => o.axis);
     let size = dims(call.output_tensor(0)?)?;
-    let axis = call.axis(axis, size.len())?;
-    let mut operands = vec![call.builder().int(axis)];
+    let axis = call.axis(axis, size.len())? as usize;
     let count = call.operator.inputs.len();
-    for i in 0..count {
-        operands.push(call.input(i)?);
+    let mut parts = (0..count).map(|i| call.input(i)).collect::<Result<Vec<_>, _>>()?;
+    if size.len() > wide::MOST {
+        let [before, _, after] = around(&size, axis)?;
+        parts = parts.into_iter().map(|part| call.reshaped(part, &[before, 1, after])).collect();
+        parts.push(call.builder().int(1));
+        return call.emit_reshaped(OperationType::CONCATENATION, &parts, &around(&size, axis)?);
     }
+    parts.insert(0, call.builder().int(axis as i32));
     if !call.tensor(0)?.dims.is_empty() {
-        return call.emit_to_output(Domain::Own, OperationType::PACK, &operands);
+        return call.emit_to_output(Domain::Own, OperationType::PACK, &parts);
     }
-    call.emit_reshaped(OperationType::PACK, &operands, &[count as u32, 1])
-}
-
-/// A SPLIT into slices of one, each of which loses the axis.
-pub fn unpack(call: &mut Call) -> Mapped {
-    let axis = options!(call, Unpack(o) => o.axis);
-    let mut slice = dims(call.tensor(0)?)?;
-    let axis = call.axis(axis, slice.len())?;
-    let count = call.operator.outputs.len();
-    slice[axis as usize] = 1;
-    let outputs = (0..count).map(|i| call.output(i)).collect::<Result<Vec<_>, _>>()?;
-    let slices: Vec<_> = outputs.iter().map(|&output| call.temporary_like(output, &slice)).collect();
-    let operands = [call.input(0)?, call.builder().int(axis), call.builder().int(count as i32)];
-    call.emit(OperationType::SPLIT, &operands, &slices);
-    slices.into_iter().zip(outputs).for_each(|(slice, output)| call.reshape(slice, output));
-    Ok(())
+    call.emit_reshaped(OperationType::PACK, &parts, &[count as u32, 1])
 }

@@ -4,7 +4,8 @@ use super::call::{dims, is_quantised, options, Call, Domain, Mapped};
 use super::convolution::zero_bias;
 use super::elementwise::same_quantisation;
 use super::error::Refusal;
-use super::schema::Options;
+use super::schema::{Options, ReducerOptions};
+use super::{registry, wide};
 use crate::ops::OperationType;
 use crate::tensor::{element_count, TensorInfo};
 
@@ -15,6 +16,9 @@ fn keep_dims(call: &Call) -> Result<bool, Refusal> {
 /// NNAPI's MEAN gives its output the input's quantisation. If the file has another, the mean becomes a convolution where that
 /// is possible, and is taken in floats elsewhere: at the input's scale, a mean could be all rounding.
 pub fn mean(call: &mut Call) -> Mapped {
+    if dims(call.tensor(0)?)?.len() > wide::MOST {
+        return joined(call);
+    }
     let keep = keep_dims(call)?;
     let same = same_quantisation(call)?;
     if !same && is_quantised(call.tensor(0)?) && is_quantised(call.output_tensor(0)?) {
@@ -109,7 +113,35 @@ pub fn combine(call: &mut Call, ty: OperationType) -> Mapped {
 }
 
 fn reduce(call: &mut Call, domain: Domain, ty: OperationType) -> Mapped {
+    if dims(call.tensor(0)?)?.len() > wide::MOST {
+        return joined(call);
+    }
     let keep = keep_dims(call)?;
     let operands = [call.ints(1)?, call.builder().boolean(keep)];
     call.emit_in(domain, ty, 1, &operands)
+}
+
+/// A reduction of a tensor with more dimensions than NNAPI takes: neighbours that are all reduced, or none of them, are one.
+fn joined(call: &mut Call) -> Mapped {
+    let size = dims(call.tensor(0)?)?;
+    let mut reduced = vec![false; size.len()];
+    for axis in call.const_ints(1)? {
+        reduced[call.axis(axis, size.len())? as usize] = true;
+    }
+    let mut groups: Vec<(u32, bool)> = Vec::new();
+    for (&dim, &reduced) in size.iter().zip(&reduced).filter(|(dim, _)| **dim != 1) {
+        match groups.last_mut() {
+            Some((last, same)) if *same == reduced => *last = wide::product(&[*last, dim])?,
+            _ => groups.push((dim, reduced)),
+        }
+    }
+    if groups.is_empty() {
+        groups.push((1, true));
+    }
+    let axes = (0..groups.len() as i32).filter(|&i| groups[i as usize].1).collect();
+    let inputs = groups.iter().map(|&(dim, _)| dim).collect();
+    let output = groups.iter().map(|&(dim, reduced)| if reduced { 1 } else { dim }).collect();
+    let mapping = registry::find(&call.operator.name).ok_or("it has no mapping")?;
+    let keep = Options::Reducer(Box::new(ReducerOptions { keep_dims: true }));
+    wide::map_as(call, mapping, vec![inputs, output], Some(keep), &[axes])
 }

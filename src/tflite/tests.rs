@@ -174,6 +174,7 @@ fn file(tensors: Vec<TestTensor>, inputs: &[i32], outputs: &[i32], operators: &[
                     inputs: Some(inputs.to_vec()),
                     outputs: Some(outputs.to_vec()),
                     options: options.clone(),
+                    ..Default::default()
                 })
                 .collect(),
         ),
@@ -207,7 +208,7 @@ fn operators_that_cannot_be_mapped_are_named() {
         refusal(&one(names::CUSTOM, None)),
         "operator 0 (custom MyOp) cannot be mapped to NNAPI: NNAPI has nothing that does this"
     );
-    assert!(refusal(&one(150, None)).contains("operator 0 (GELU)"));
+    assert!(refusal(&one(109, None)).contains("operator 0 (WHERE)"));
     assert!(
         refusal(&one(0, None)).contains("operator 0 (ADD) cannot be mapped to NNAPI: 1 inputs, expected 2")
     );

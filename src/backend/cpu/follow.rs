@@ -73,15 +73,23 @@ impl<'r, K: Fn(usize) -> Option<Known<'r>>> Search<'_, K> {
             return None;
         }
         let followed = match merged {
-            Some(i) if self.merged[i].operand == made => {
+            Some(i) if self.goes_on_with(i, made) => {
                 Followed { steps: step..self.merged[i].steps.end, merged: Some(i), own: 0, other: None }
             }
-            _ => self.by_next(step + 1, made)?,
+            // They are not to be taken apart.
+            Some(_) => return None,
+            None => self.by_next(step + 1, made)?,
         };
         let to = *self.steps[followed.steps.end - 1].outputs.first()?;
         let reads = self.reads(step + 1..followed.steps.end, made);
         let are_alike = self.bytes(made).is_some_and(|bytes| self.bytes(to) == Some(bytes));
         (reads == self.uses[made] && are_alike).then_some(followed)
+    }
+
+    /// Whether merged steps can go on with `made`.
+    fn goes_on_with(&self, merged: usize, made: usize) -> bool {
+        let merged = &self.merged[merged];
+        merged.operand == made && merged.kernel.elementwise().is_some()
     }
 
     /// Step `next` as what goes on with `made`.

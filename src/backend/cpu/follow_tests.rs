@@ -20,6 +20,8 @@ enum Onward {
     Unary(OperationType),
     /// LOGISTIC, and a product with it.
     Swish,
+    /// HARD_SWISH, a product with itself, and a sum with what was made.
+    Merged,
     /// With what the model's input is made by a first convolution; whether that comes first.
     With(OperationType, bool),
 }
@@ -93,6 +95,11 @@ impl Sample {
                 let sigmoid = self.unary(b, OperationType::LOGISTIC, made);
                 self.binary(b, OperationType::MUL, [sigmoid, made])
             }
+            Onward::Merged => {
+                let activated = self.unary(b, OperationType::HARD_SWISH, made);
+                let square = self.binary(b, OperationType::MUL, [activated; 2]);
+                self.binary(b, OperationType::ADD, [made, square])
+            }
             Onward::With(ty, true) => self.binary(b, ty, [other, made]),
             Onward::With(ty, false) => self.binary(b, ty, [made, other]),
         }
@@ -126,6 +133,7 @@ fn samples() -> impl Strategy<Value = Sample> {
     let onward = prop_oneof![
         prop::sample::select(vec![HARD_SWISH, LOGISTIC]).prop_map(Onward::Unary),
         Just(Onward::Swish),
+        Just(Onward::Merged),
         (prop::sample::select(vec![ADD, SUB, MUL]), any::<bool>())
             .prop_map(|(ty, first)| Onward::With(ty, first)),
     ];

@@ -7,12 +7,10 @@ use super::kernels::{is_elementwise, merge, Input, MergedCall};
 use super::routine::{uses, Merged, Place, Routine, Step, Value};
 use crate::ops::pace::Pace;
 use crate::ops::{NeverInterrupted, OpError};
-use crate::tensor::TensorInfo;
+use crate::tensor::{OperandType, TensorInfo};
 
-/// Steps on bytes that are one, at most: a client chooses how many follow each other.
-const MOST_STEPS: usize = 16;
-/// Those on floats.
-const FLOAT_STEPS: usize = 2;
+/// Steps that are one, at most: a client chooses how many follow each other.
+const MOST_STEPS: usize = 32;
 /// What it costs to see what a step makes of each byte, in a pace's steps.
 const EVALUATION: usize = 4096;
 
@@ -71,15 +69,17 @@ fn from<'r>(
     let is_operand = |v: &usize| matches!(known(*v), Some(Known::Planned(_)));
     let operand = steps[start].inputs.iter().flatten().copied().find(is_operand)?;
     let Some(Known::Planned(info)) = known(operand) else { return None };
-    let most = if info.ty.is_quant8_asymm() { MOST_STEPS } else { FLOAT_STEPS };
     let (mut calls, mut made) = (Vec::new(), Vec::new());
-    for step in steps[start..].iter().take(most) {
+    for step in steps[start..].iter().take(MOST_STEPS) {
         let Some(call) = call(step, (operand, info), &made, known) else { break };
         calls.push(call);
         made.push(step.outputs[0]);
     }
-    // As many as make nothing that others read but with their last step.
+    // As many as make nothing that others read but with their last step, which makes bytes of bytes.
     let is_whole = |&count: &usize| {
+        if calls[count - 1].output.ty.is_quant8_asymm() != info.ty.is_quant8_asymm() {
+            return false;
+        }
         let steps = &steps[start..start + count];
         let reads = |v: usize| {
             let inputs = steps.iter().flat_map(|step| &step.inputs);
@@ -100,8 +100,9 @@ fn call<'r>(
 ) -> Option<MergedCall<'r>> {
     let &[output] = &step.outputs[..] else { return None };
     let Some(Known::Planned(output)) = known(output) else { return None };
-    let are_alike = output.dims == info.dims && output.ty.is_quant8_asymm() == info.ty.is_quant8_asymm();
-    if !is_elementwise(step.operation.ty) || !are_alike {
+    let is_float = output.ty == OperandType::TENSOR_FLOAT32;
+    let are_alike = is_float || (info.ty.is_quant8_asymm() && output.ty.is_quant8_asymm());
+    if !is_elementwise(step.operation.ty) || !are_alike || output.dims != info.dims {
         return None;
     }
     let input = |&v: &usize| {

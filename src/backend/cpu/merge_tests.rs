@@ -1,7 +1,7 @@
 //! Merged steps against the same steps one by one.
 
 use super::program::Program;
-use super::samples::{compile, programs_of, run, step_by_step, Build};
+use super::samples::{compile, f32_info, floats, programs_of, run, step_by_step, Build};
 use crate::model::Subgraph;
 use crate::ops::signature::{self, Operand};
 use crate::ops::OperationType;
@@ -73,7 +73,11 @@ impl Sample {
             Next::Twice(ty) => self.call(ty, &[self.last; 2]),
             Next::Input(ty) => self.call(ty, &[self.input, self.last]),
             Next::Constant(ty, byte, first) => {
-                let value = self.build.constant(info(self.ty, &[1], 0.03), &[byte]);
+                let info = info(self.ty, &[1], 0.03);
+                let value = match self.ty {
+                    OperandType::TENSOR_FLOAT32 => self.build.constant(info, &[f32::from(byte) / 64.0 - 2.0]),
+                    _ => self.build.constant(info, &[byte]),
+                };
                 let inputs = if first { [value, self.last] } else { [self.last, value] };
                 self.call(ty, &inputs);
             }
@@ -129,6 +133,46 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn merged_floats_are_those_of_the_kernels(
+        calls in prop::collection::vec(next(), 2..40),
+        count in 1u32..3000,
+        threads in 1usize..3,
+    ) {
+        let mut sample = Sample::new(OperandType::TENSOR_FLOAT32, &[1, count, 2]);
+        calls.iter().for_each(|next| sample.add(next));
+        let program = compile(&sample.model(), threads, None);
+        let routine = &program.routines()[0];
+        prop_assert!(!routine.merged.is_empty());
+        prop_assert!(run(&program) == step_by_step(routine, true));
+    }
+
+    #[test]
+    fn bytes_become_bytes_by_floats_in_one_step(
+        calls in prop::collection::vec(next(), 1..20),
+        signed in any::<bool>(),
+        count in 1u32..700,
+    ) {
+        let types = [OperandType::TENSOR_QUANT8_ASYMM, OperandType::TENSOR_QUANT8_ASYMM_SIGNED];
+        let bytes = types[usize::from(signed)];
+        let mut sample = Sample::new(bytes, &[1, count, 2]);
+        sample.ty = OperandType::TENSOR_FLOAT32;
+        sample.call(OperationType::DEQUANTIZE, &[sample.last]);
+        (sample.input, sample.last) = (sample.last, sample.last);
+        calls.iter().for_each(|next| sample.add(next));
+        sample.ty = bytes;
+        sample.call(OperationType::QUANTIZE, &[sample.last]);
+        let program = compile(&sample.model(), 1, None);
+        let routine = &program.routines()[0];
+        let [merged] = &routine.merged[..] else { panic!("{} merged steps", routine.merged.len()) };
+        prop_assert_eq!(merged.steps.clone(), 0..routine.steps.len());
+        prop_assert!(run(&program) == step_by_step(routine, false));
+    }
+}
+
 /// Programs of `calls`, compiled, and loaded from what is saved of it.
 fn programs(ty: OperandType, calls: &[Next]) -> [Program; 2] {
     let mut sample = Sample::new(ty, &[1, 300, 2]);
@@ -152,11 +196,13 @@ fn a_swish_of_two_operations_is_one_step() {
 
 #[test]
 fn what_somebody_else_reads_is_made() {
-    // The logistic is read once more behind the two.
+    // The logistic is read once more behind a sum with what goes back to something else.
     let mut sample = Sample::new(OperandType::TENSOR_FLOAT32, &[1, 300, 2]);
+    let other = sample.build.constant(f32_info(&[1, 300, 2]), &floats(600, 1.0));
     sample.add(&Next::Unary(OperationType::LOGISTIC));
     let logistic = sample.last;
     sample.add(&Next::Input(OperationType::MUL));
+    sample.call(OperationType::ADD, &[sample.last, other]);
     sample.call(OperationType::ADD, &[sample.last, logistic]);
     let program = compile(&sample.model(), 1, None);
     let routine = &program.routines()[0];

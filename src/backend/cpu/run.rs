@@ -185,7 +185,7 @@ impl Machine<'_> {
             if let Some((followed, kernel)) = following {
                 let in_place = other.and_then(|v| arguments?.view(v));
                 let other = in_place.or_else(|| other.and_then(|v| arg(&Some(v))?.data.map(View::of)));
-                work.then = Some(Then { kernel, own: followed.own, other });
+                work.then = Some(Then { kernel, own: followed.own, other, alone: team.alone() });
             }
             return run_kernel(&**kernel, (&step.inputs, outputs), arguments, &inputs, &mut targets, work);
         }

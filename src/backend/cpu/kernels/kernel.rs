@@ -1,6 +1,7 @@
 //! What a kernel is to those who run it, and how it reaches its operands.
 
 use super::work::Work;
+use crate::backend::cpu::pool::Team;
 use crate::memory::{Target, View, Weights};
 use crate::ops::OpError;
 use bytemuck::AnyBitPattern;
@@ -58,8 +59,9 @@ pub trait Elementwise: Send + Sync {
     fn inputs(&self) -> usize;
 
     /// Makes elements of the output of those of input `own` that lie in `made`, in their place; `other` are those of the other
-    /// input, if there is one.
-    fn go_on(&self, made: &mut [u8], own: usize, other: Option<View<u8>>) -> Result<(), OpError>;
+    /// input, if there is one. `alone` is the thread that it is on.
+    fn go_on(&self, made: &mut [u8], own: usize, other: Option<View<u8>>, alone: Team)
+        -> Result<(), OpError>;
 }
 
 /// What becomes of a kernel's output where it was just made, and is in a near cache.
@@ -70,6 +72,8 @@ pub struct Then<'a> {
     pub own: usize,
     /// The whole of the other one.
     pub other: Option<View<'a, u8>>,
+    /// Of one thread.
+    pub alone: Team<'a>,
 }
 
 impl Then<'_> {
@@ -92,7 +96,7 @@ impl Then<'_> {
             let made =
                 unsafe { std::slice::from_raw_parts_mut(to.wrapping_add(first).cast::<u8>(), len * size) };
             let other = self.other.map(|other| other.part(first * size, len * size));
-            self.kernel.go_on(made, self.own, other)?;
+            self.kernel.go_on(made, self.own, other, self.alone)?;
         }
         Ok(())
     }

@@ -228,7 +228,7 @@ fn compare_call(
             for own in 0..elementwise.inputs() {
                 let mut made = inputs[own].as_ref().unwrap().data.to_vec();
                 let other = (0..elementwise.inputs()).find(|&i| i != own).and_then(|i| views[i]);
-                elementwise.go_on(&mut made, own, other).unwrap();
+                elementwise.go_on(&mut made, own, other, pool.team(1)).unwrap();
                 let result = &results[0][BEFORE..BEFORE + plain[0].data.len()];
                 prop_assert!(made == result, "{} {:?}: input {} in place", ty, level, own);
             }

@@ -106,6 +106,11 @@ impl<'a> Team<'a> {
         Team { underway, ..self }
     }
 
+    /// The caller's thread only.
+    pub fn alone(self) -> Self {
+        Team { threads: 1, ..self }
+    }
+
     /// How many threads work on a call.
     pub fn threads(&self) -> usize {
         self.threads

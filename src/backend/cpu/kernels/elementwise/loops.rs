@@ -6,6 +6,7 @@ use super::super::vector::{Level, Loop};
 use super::super::{Elementwise, Kernel, Work};
 use super::broadcast::Broadcast;
 use super::in_place::{Before, Behind, InPlace, OfOne};
+use crate::backend::cpu::pool::Team;
 use crate::memory::{Target, View};
 use crate::ops::{Args, OpError};
 use bytemuck::AnyBitPattern;
@@ -196,7 +197,7 @@ impl<S: Element, T: Element, F: Fn(S) -> T + Send + Sync> Elementwise for Map<S,
         1
     }
 
-    fn go_on(&self, made: &mut [u8], _: usize, _: Option<View<u8>>) -> Result<(), OpError> {
+    fn go_on(&self, made: &mut [u8], _: usize, _: Option<View<u8>>, _: Team) -> Result<(), OpError> {
         self.level.run(InPlace { made, of: OfOne(&self.f), types: PhantomData });
         Ok(())
     }
@@ -207,7 +208,7 @@ impl<S: Element, T: Element, F: OfTwo<S, T>> Elementwise for Zip<S, T, F> {
         2
     }
 
-    fn go_on(&self, made: &mut [u8], own: usize, other: Option<View<u8>>) -> Result<(), OpError> {
+    fn go_on(&self, made: &mut [u8], own: usize, other: Option<View<u8>>, _: Team) -> Result<(), OpError> {
         let other = other.and_then(View::elements::<S>).ok_or(OpError::Unresolved)?;
         let other = other.pointer(0, made.len() / size_of::<S>());
         match own {

@@ -1,8 +1,9 @@
 //! One kernel for several elementwise calls that all go back to the elements of one operand.
 //!
-//! Bytes have but 256 values: whatever a list of calls makes of them, their plain evaluations on all of these make a table. Of
-//! floats only what networks write by two operations is known: `x * logistic(x)`.
+//! Bytes have but 256 values: whatever a list of calls makes bytes of them, be it by floats, their plain evaluations on all of
+//! these make a table. Of floats what networks write most often, `x * logistic(x)`, is one loop; the rest goes in blocks.
 
+use super::blocks::Blocks;
 use super::loops::map;
 use super::math::swish;
 use super::table::Table;
@@ -13,7 +14,7 @@ use crate::ops::{evaluate, Arg, Args, NeverInterrupted, Operation, OperationType
 use crate::tensor::requant::Activation;
 use crate::tensor::{OperandType, TensorInfo};
 
-/// An elementwise call, with one output, of bytes if the operand is.
+/// An elementwise call, with one output, of bytes or floats if the operand is of bytes, else of floats.
 pub struct Call<'a> {
     pub operation: &'static Operation,
     pub signature_index: usize,
@@ -40,12 +41,11 @@ pub fn is_elementwise(ty: OperationType) -> bool {
 }
 
 /// A kernel that makes of `operand` what the last of these calls does, all of which are of elementwise operations on tensors
-/// of the operand's dimensions, and of bytes if it is.
+/// of the operand's dimensions. The last makes bytes if the operand is of bytes.
 pub fn merge(operand: &TensorInfo, calls: &[Call]) -> Option<Box<dyn Kernel>> {
     match operand.ty {
-        OperandType::TENSOR_FLOAT32 => {
-            is_swish(calls).then(|| fused!(Level::detect(), map(SWISH, swish::<FUSED>)))?
-        }
+        OperandType::TENSOR_FLOAT32 if is_swish(calls) => fused!(Level::detect(), map(SWISH, swish::<FUSED>)),
+        OperandType::TENSOR_FLOAT32 => Some(Box::new(Blocks::new(operand, calls)?)),
         ty if ty.is_quant8_asymm() => Some(Box::new(Table::new(table(operand, calls)?))),
         _ => None,
     }
@@ -62,29 +62,30 @@ fn is_swish(calls: &[Call]) -> bool {
     types == [OperationType::LOGISTIC, OperationType::MUL]
         && both
         && matches!(sigmoid.inputs[..], [Some(Input::Operand)])
-        && product.with(&[], |args| args.activation(2).ok()) == Some(Activation::None)
+        && product.with(&[], 1, |args| args.activation(2).ok()) == Some(Activation::None)
 }
 
-/// What the calls, all of which give bytes, make of each byte.
+/// What the calls, the last of which gives bytes, make of each byte.
 fn table(operand: &TensorInfo, calls: &[Call]) -> Option<[u8; 256]> {
+    const ALL: usize = 256;
     let bytes: Vec<u8> = (0..=u8::MAX).collect();
-    let mut made = vec![(all_values(operand), bytes)];
+    let mut made = vec![(row(operand, ALL), Some(bytes))];
     for call in calls {
-        let results = call.with(&made, |args| evaluate::run(call.operation, args).ok())?;
-        made.push((all_values(call.output), results.into_iter().next()?.data.to_vec()));
+        let results = call.with(&made, ALL, |args| evaluate::run(call.operation, args).ok())?;
+        made.push((row(call.output, ALL), Some(results.into_iter().next()?.data.to_vec())));
     }
-    made.pop()?.1.try_into().ok()
+    made.pop()?.1?.try_into().ok()
 }
 
-/// A tensor of all bytes.
-fn all_values(info: &TensorInfo) -> TensorInfo {
-    TensorInfo { dims: vec![256], ..info.clone() }
+/// A tensor of so many elements in a row.
+fn row(info: &TensorInfo, count: usize) -> TensorInfo {
+    TensorInfo { dims: vec![count as u32], ..info.clone() }
 }
 
 impl<'a> Input<'a> {
     /// The argument that it is; `made` are the operand and what the calls before made of it, as far as they are known.
-    fn arg(self, made: &'a [(TensorInfo, Vec<u8>)]) -> Option<Arg<'a>> {
-        let known = |i: usize| made.get(i).map(|(info, data)| Arg { info, data: Some(data) });
+    fn arg(self, made: &'a [(TensorInfo, Option<Vec<u8>>)]) -> Option<Arg<'a>> {
+        let known = |i: usize| made.get(i).map(|(info, data)| Arg { info, data: data.as_deref() });
         match self {
             Input::Operand => known(0),
             Input::Made(i) => known(i + 1),
@@ -94,11 +95,33 @@ impl<'a> Input<'a> {
 }
 
 impl Call<'_> {
-    /// Calls `f` with the arguments.
-    fn with<T>(&self, made: &[(TensorInfo, Vec<u8>)], f: impl FnOnce(&Args) -> Option<T>) -> Option<T> {
+    /// Calls `f` with the arguments, of which the output has `count` elements.
+    fn with<T>(
+        &self,
+        made: &[(TensorInfo, Option<Vec<u8>>)],
+        count: usize,
+        f: impl FnOnce(&Args) -> Option<T>,
+    ) -> Option<T> {
         let inputs: Vec<_> =
             self.inputs.iter().map(|input| input.and_then(|input| input.arg(made))).collect();
-        let (signature_index, outputs) = (self.signature_index, [all_values(self.output)]);
+        let (signature_index, outputs) = (self.signature_index, [row(self.output, count)]);
         f(&Args { signature_index, inputs: &inputs, outputs: &outputs, interrupt: &NeverInterrupted })
+    }
+
+    /// Calls `f` with the arguments as far as they are known before a run: `infos` are of the operand and of what each call
+    /// makes, which have `count` elements.
+    pub fn declared<T>(
+        &self,
+        infos: &[&TensorInfo],
+        count: usize,
+        f: impl FnOnce(&Args) -> Option<T>,
+    ) -> Option<T> {
+        let made: Vec<_> = infos.iter().map(|info| (row(info, count), None)).collect();
+        self.with(&made, count, f)
+    }
+
+    /// Whether it reads what the call with this index makes.
+    pub fn reads(&self, made: usize) -> bool {
+        self.inputs.iter().flatten().any(|input| matches!(input, Input::Made(i) if *i == made))
     }
 }

@@ -3,6 +3,7 @@
 //! Results are those of the plain evaluation, byte for byte, but for exponentials and their kin, whose last bits differ.
 
 mod binary;
+mod blocks;
 mod broadcast;
 pub(super) mod half;
 mod in_place;

@@ -1,0 +1,210 @@
+//! SLICE, STRIDED_SLICE and SPLIT_V.
+
+use super::call::{dims, options, Call, Domain, Mapped};
+use super::error::Refusal;
+use super::schema::Options;
+use super::wide::{self, around};
+use crate::client::builder::OperandIndex;
+use crate::ops::OperationType;
+
+/// What is taken along an axis: so many elements, each `step` from the one before.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Taken {
+    start: i32,
+    step: i32,
+    count: i32,
+}
+
+pub fn slice(call: &mut Call) -> Mapped {
+    let size = dims(call.tensor(0)?)?;
+    if size.len() <= wide::MOST {
+        let steering = [call.ints(1)?, call.ints(2)?];
+        return call.emit_in(Domain::Own, OperationType::SLICE, 1, &steering);
+    }
+    let (starts, counts) = (call.const_ints(1)?, call.const_ints(2)?);
+    if starts.len() != size.len() || counts.len() != size.len() {
+        return Err(format!("{} starts and {} sizes for {size:?}", starts.len(), counts.len()).into());
+    }
+    let axes = size.iter().zip(starts.into_iter().zip(counts)).map(|(&dim, (start, count))| {
+        let rest = (dim as i32).saturating_sub(start);
+        Taken { start, step: 1, count: if count == -1 { rest } else { count } }
+    });
+    let (data, output, axes) = (call.input(0)?, call.output(0)?, axes.collect::<Vec<_>>());
+    take(call, data, &size, &axes, output)
+}
+
+pub fn strided_slice(call: &mut Call) -> Mapped {
+    let masks = options!(call, StridedSlice(o) => Masks {
+        begin: o.begin_mask,
+        end: o.end_mask,
+        ellipsis: o.ellipsis_mask,
+        new_axis: o.new_axis_mask,
+        shrink: o.shrink_axis_mask,
+        offset: o.offset,
+    });
+    let size = dims(call.tensor(0)?)?;
+    let is_plain = (masks.ellipsis, masks.new_axis, masks.offset) == (0, 0, false);
+    if is_plain && size.len() <= wide::MOST {
+        let mut steering = vec![call.ints(1)?, call.ints(2)?, call.ints(3)?];
+        steering.extend([masks.begin, masks.end, masks.shrink].map(|mask| call.builder().int(mask)));
+        return call.emit_in(Domain::Own, OperationType::STRIDED_SLICE, 1, &steering);
+    }
+    let axes = masks.taken(&size, [&call.const_ints(1)?, &call.const_ints(2)?, &call.const_ints(3)?])?;
+    let (data, output) = (call.input(0)?, call.output(0)?);
+    take(call, data, &size, &axes, output)
+}
+
+/// Which of a slice's entries, by their bits, are to be read otherwise.
+struct Masks {
+    begin: i32,
+    end: i32,
+    ellipsis: i32,
+    new_axis: i32,
+    shrink: i32,
+    /// Whether ends are counted from the begins.
+    offset: bool,
+}
+
+impl Masks {
+    /// What is taken along each axis of a tensor, by begins, ends and strides.
+    fn taken(&self, size: &[u32], [begins, ends, strides]: [&[i32]; 3]) -> Result<Vec<Taken>, Refusal> {
+        let entries = begins.len();
+        if ends.len() != entries || strides.len() != entries || entries > 31 {
+            return Err(format!("{entries} begins, {} ends and {} strides", ends.len(), strides.len()).into());
+        }
+        let has = |mask: i32, i: usize| mask >> i & 1 != 0;
+        let whole = |dim: u32| Taken { start: 0, step: 1, count: dim as i32 };
+        let axes_of_entries = (0..entries).filter(|&i| !has(self.ellipsis | self.new_axis, i)).count();
+        let mut left =
+            size.len().checked_sub(axes_of_entries).ok_or("there are more entries than dimensions")?;
+        let mut axes = Vec::with_capacity(size.len());
+        for i in 0..entries {
+            if has(self.ellipsis, i) {
+                let so_far = axes.len();
+                axes.extend(size[so_far..so_far + left].iter().map(|&dim| whole(dim)));
+                left = 0;
+                continue;
+            }
+            if has(self.new_axis, i) {
+                continue;
+            }
+            let (dim, step) = (size[axes.len()] as i32, strides[i]);
+            if step == 0 {
+                return Err("a stride is 0".into());
+            }
+            // Negative ones count from the end; all are clamped to where a walk may begin or end.
+            let (least, most) = if step > 0 { (0, dim) } else { (-1, dim - 1) };
+            let place = |at: i32| (if at < 0 { at.saturating_add(dim) } else { at }).clamp(least, most);
+            let start = match has(self.begin, i) {
+                true => {
+                    if step > 0 {
+                        0
+                    } else {
+                        dim - 1
+                    }
+                }
+                false => place(begins[i]),
+            };
+            if has(self.shrink, i) {
+                axes.push(Taken { start: place(begins[i]), step: 1, count: 1 });
+                continue;
+            }
+            let end = match (has(self.end, i), self.offset) {
+                (true, _) => {
+                    if step > 0 {
+                        dim
+                    } else {
+                        -1
+                    }
+                }
+                (_, true) => place(begins[i].saturating_add(ends[i])),
+                _ => place(ends[i]),
+            };
+            let distance = (i64::from(end) - i64::from(start)) * i64::from(step.signum());
+            let count = (distance.max(0) as u64).div_ceil(u64::from(step.unsigned_abs())) as i32;
+            axes.push(Taken { start, step, count });
+        }
+        let so_far = axes.len();
+        axes.extend(size[so_far..].iter().map(|&dim| whole(dim)));
+        Ok(axes)
+    }
+}
+
+/// Emits a STRIDED_SLICE along each axis that is not taken as a whole, and a RESHAPE to `to`.
+fn take(call: &mut Call, mut data: OperandIndex, size: &[u32], axes: &[Taken], to: OperandIndex) -> Mapped {
+    let mut size = size.to_vec();
+    for (axis, taken) in axes.iter().enumerate() {
+        let dim = size[axis] as i32;
+        if *taken == (Taken { start: 0, step: 1, count: dim }) {
+            continue;
+        }
+        let last = i64::from(taken.count - 1) * i64::from(taken.step) + i64::from(taken.start);
+        if taken.count < 1 || !(0..dim).contains(&taken.start) || !(0..i64::from(dim)).contains(&last) {
+            return Err(format!("a slice of dimension {axis} is empty or goes beyond it").into());
+        }
+        let view = around(&size, axis)?;
+        let (end, is_whole) = match last as i32 + taken.step.signum() {
+            // A walk down to the first element, which no number names.
+            -1 => (0, 1 << 1),
+            end => (end, 0),
+        };
+        let ends = [view[0] as i32, end, view[2] as i32];
+        let steering = [[0, taken.start, 0], ends, [1, taken.step, 1]];
+        let mut operands = vec![call.reshaped(data, &view)];
+        operands.extend(steering.map(|values| call.builder().ints(&[3], &values)));
+        operands.extend([0, is_whole, 0].map(|mask| call.builder().int(mask)));
+        size[axis] = taken.count as u32;
+        let part = call.temporary_like(to, &[view[0], taken.count as u32, view[2]]);
+        call.emit(OperationType::STRIDED_SLICE, &operands, &[part]);
+        data = part;
+    }
+    call.reshape(data, to);
+    Ok(())
+}
+
+/// Inputs: data, the parts' sizes and the axis.
+pub fn split_v(call: &mut Call) -> Mapped {
+    let size = dims(call.tensor(0)?)?;
+    let axis = call.axis(call.const_int(2)?, size.len())? as usize;
+    let data = call.input(0)?;
+    let mut start = 0;
+    for i in 0..call.operator.outputs.len() {
+        // The sizes agree with the outputs', which also tell the one that may be left to be found.
+        let part = dims(call.output_tensor(i)?)?;
+        let count = *part.get(axis).ok_or("a part has too few dimensions")? as i32;
+        let mut axes: Vec<_> =
+            size.iter().map(|&dim| Taken { start: 0, step: 1, count: dim as i32 }).collect();
+        axes[axis] = Taken { start, step: 1, count };
+        start = start.saturating_add(count);
+        let output = call.output(i)?;
+        take(call, data, &size, &axes, output)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONE: Masks = Masks { begin: 0, end: 0, ellipsis: 0, new_axis: 0, shrink: 0, offset: false };
+
+    fn of(start: i32, step: i32, count: i32) -> Taken {
+        Taken { start, step, count }
+    }
+
+    #[test]
+    fn slices_are_read_as_the_format_says() {
+        let plain = NONE.taken(&[5, 6, 7], [&[1, -1, -9], &[3, -7, 9], &[1, -2, 3]]).unwrap();
+        assert_eq!(plain, [of(1, 1, 2), of(5, -2, 3), of(0, 3, 3)]);
+        let masks = Masks { begin: 1, end: 2, ..NONE };
+        assert_eq!(masks.taken(&[5, 6], [&[3, 4], &[4, 5], &[1, -1]]).unwrap(), [of(0, 1, 4), of(4, -1, 5)]);
+        // x[..., None, 2]
+        let masks = Masks { ellipsis: 1, new_axis: 2, shrink: 4, ..NONE };
+        let taken = masks.taken(&[2, 3, 4], [&[0, 0, 2], &[0, 0, 3], &[1, 1, 1]]).unwrap();
+        assert_eq!(taken, [of(0, 1, 2), of(0, 1, 3), of(2, 1, 1)]);
+        let offset = Masks { offset: true, ..NONE };
+        assert_eq!(offset.taken(&[9, 2], [&[4], &[3], &[1]]).unwrap(), [of(4, 1, 3), of(0, 1, 2)]);
+        assert!(NONE.taken(&[2], [&[0, 0], &[1, 1], &[1, 1]]).is_err());
+        assert!(NONE.taken(&[2], [&[0], &[1], &[0]]).is_err());
+    }
+}
