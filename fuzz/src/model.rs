@@ -26,7 +26,7 @@ fuzz_target!(|bytes: &[u8]| {
     model.pools.extend(pools);
     let _account = on_account_of(1);
     let known = if knows_extension { extensions() } else { Vec::new() };
-    let Ok(model) = Model::with_extensions(&model, &known) else { return };
+    let Ok(model) = Model::with_extensions(&model, &known, &soon()) else { return };
     let support = backend().support(&model);
     assert_eq!(support.len(), model.main.operations.len());
     // References lead to all that is run.

@@ -3,11 +3,12 @@
 //! The binder crate takes connections without regard to who makes them, parks one-way calls with all that they carry,
 //! and reads a message for as long as its sender likes. So connections are accepted here, shared out by uid, and each is
 //! handed to the crate behind a transport that counts what comes in by it: what is over a share ends the connection.
-//! One that breaks no rule is not looked at further.
+//! One that breaks no rule is not looked at further, but that large messages are read by turns: the crate reads a message on
+//! the thread that has received it.
 
 use super::frames::{Event, Frames};
 use crate::scheduler::limits;
-use crate::scheduler::{Permit, Quota};
+use crate::scheduler::{was_read, CallTurns, Permit, Quota};
 use binder::rpc::transport::UnixTransport;
 use binder::rpc::{PeerIdentity, RpcError, RpcResult, RpcServer, RpcTransport};
 use nix::sys::socket::{getsockopt, shutdown, sockopt::PeerCredentials, Shutdown};
@@ -23,7 +24,7 @@ use std::time::{Duration, Instant};
 const MESSAGE_TIME: Duration = Duration::from_secs(600);
 /// How often is looked for messages that take longer, while there are connections.
 const LOOK: Duration = Duration::from_secs(1);
-/// Messages up to this size are not counted: there is one to a connection at a time.
+/// Messages up to this size are not counted, and are read without a turn: there is one to a connection at a time.
 const SMALL: usize = 64 << 10;
 
 /// What all connections of a service share.
@@ -31,6 +32,7 @@ pub struct Connections {
     places: Arc<Quota>,
     bytes: Arc<Quota>,
     descriptors: Arc<Quota>,
+    turns: CallTurns,
     open: Mutex<Open>,
     changed: Condvar,
     message_time: Duration,
@@ -55,15 +57,16 @@ struct Pending {
 
 impl Connections {
     /// Messages may take [`MESSAGE_TIME`].
-    pub fn new() -> Arc<Self> {
-        Self::with_message_time(MESSAGE_TIME)
+    pub fn new(turns: CallTurns) -> Arc<Self> {
+        Self::with_message_time(turns, MESSAGE_TIME)
     }
 
-    fn with_message_time(message_time: Duration) -> Arc<Self> {
+    fn with_message_time(turns: CallTurns, message_time: Duration) -> Arc<Self> {
         Arc::new(Connections {
             places: limits::CONNECTIONS.quota(),
             bytes: limits::CALL_BYTES.quota(),
             descriptors: limits::CALL_DESCRIPTORS.quota(),
+            turns,
             open: Mutex::default(),
             changed: Condvar::new(),
             message_time,
@@ -196,16 +199,19 @@ struct Guarded {
 #[derive(Default)]
 struct Reading {
     frames: Frames,
+    /// Whether the message that comes in is large, and to be read by turns.
+    is_large: bool,
+    by_turns: bool,
     /// Permits for the message that comes in or is being served: for its bytes, if they are many, and its descriptors.
     held: Vec<Permit>,
 }
 
 impl Guarded {
-    /// Counts what has come in.
+    /// Counts what has come in. Waits for a turn where that is the end of a large message.
     fn count(&self, bytes: &[u8], descriptors: usize) -> RpcResult<()> {
         let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
-        let Reading { frames, held } = &mut *reading;
-        let uid = self.pending.uid;
+        let Reading { frames, is_large, by_turns, held } = &mut *reading;
+        let (uid, mut to_read) = (self.pending.uid, false);
         let take = |limit: &limits::Limit, quota: &Arc<Quota>, amount: usize| {
             quota.take(uid, amount as u64).map_err(|why| refused(refusal(limit.what, uid, why)))
         };
@@ -215,7 +221,8 @@ impl Guarded {
                     // The message before has been served: a connection's are served one after another.
                     held.clear();
                     self.pending.since.store(self.connections.now_ms(), Ordering::Relaxed);
-                    if size > SMALL {
+                    (*is_large, *by_turns) = (size > SMALL, false);
+                    if *is_large {
                         held.push(take(&limits::CALL_BYTES, &self.connections.bytes, size)?);
                     }
                 }
@@ -223,12 +230,21 @@ impl Guarded {
                     let why = format!("of uid {uid}, a one-way call, of which the interface has none");
                     return Err(refused(std::io::Error::other(why)));
                 }
-                Event::Ended => self.pending.since.store(0, Ordering::Relaxed),
+                // Of what answers our calls there is little, and the thread that reads it may do nothing else for long.
+                Event::Call => *by_turns = *is_large,
+                Event::Ended => {
+                    self.pending.since.store(0, Ordering::Relaxed);
+                    to_read = *by_turns;
+                }
             }
             Ok(())
         })?;
         if descriptors > 0 {
             held.push(take(&limits::CALL_DESCRIPTORS, &self.connections.descriptors, descriptors)?);
+        }
+        drop(reading);
+        if to_read {
+            self.connections.turns.read(uid);
         }
         Ok(())
     }
@@ -249,6 +265,7 @@ impl Drop for Guarded {
 
 impl RpcTransport for Guarded {
     fn send_frame(&self, buf: &[u8]) -> RpcResult<()> {
+        was_read();
         self.inner.send_frame(buf)
     }
 
@@ -294,20 +311,24 @@ impl RpcTransport for Guarded {
     }
 
     fn send_raw(&self, buf: &[u8]) -> RpcResult<()> {
+        was_read();
         self.inner.send_raw(buf)
     }
 
     fn recv_raw(&self, buf: &mut [u8]) -> RpcResult<usize> {
+        was_read();
         let count = self.inner.recv_raw(buf)?;
         self.count(buf.get(..count).unwrap_or_default(), 0)?;
         Ok(count)
     }
 
     fn send_raw_with_fds(&self, buf: &[u8], fds: &[BorrowedFd<'_>]) -> RpcResult<()> {
+        was_read();
         self.inner.send_raw_with_fds(buf, fds)
     }
 
     fn recv_raw_with_fds(&self, buf: &mut [u8]) -> RpcResult<(usize, Vec<OwnedFd>)> {
+        was_read();
         let (count, descriptors) = self.inner.recv_raw_with_fds(buf)?;
         self.count(buf.get(..count).unwrap_or_default(), descriptors.len())?;
         Ok((count, descriptors))
@@ -319,6 +340,7 @@ impl RpcTransport for Guarded {
         fds: &[BorrowedFd<'_>],
         drain: &mut dyn FnMut() -> RpcResult<()>,
     ) -> RpcResult<()> {
+        was_read();
         self.inner.send_raw_draining(buf, fds, drain)
     }
 }
@@ -341,7 +363,7 @@ mod tests {
         server.set_android13plus(2);
         server.set_supported_fd_modes(&[FdMode::Unix]);
         server.set_root(driver.device.as_binder()).unwrap();
-        let connections = Connections::with_message_time(Duration::from_millis(50));
+        let connections = Connections::with_message_time(CallTurns::new(1), Duration::from_millis(50));
         let listener = Arc::new(UnixListener::bind(&path).unwrap());
         let threads = connections.accept(listener.clone(), server).unwrap();
         let connect = || {

@@ -60,7 +60,8 @@ pub fn start_with(backend: Arc<dyn Backend>, options: &Options) -> Result<Embedd
         None => builder,
     };
     let driver = builder.build().map_err(StartError::Threads)?;
-    let service = UnixService::start(&directory.0.join("nnhal.sock"), &driver.device, SOCKET_MODE)?;
+    let path = directory.0.join("nnhal.sock");
+    let service = UnixService::start(&path, &driver.device, driver.call_turns(), SOCKET_MODE)?;
     driver.tell_of(service.quotas());
     Ok(EmbeddedDaemon { service, driver, _directory: directory })
 }

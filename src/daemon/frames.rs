@@ -23,6 +23,8 @@ pub enum Event {
     Began(usize),
     /// It is a call that wants no answer.
     OneWay,
+    /// It is a call, by a connection that is for the client's calls.
+    Call,
     Ended,
 }
 
@@ -30,6 +32,8 @@ pub enum Event {
 #[derive(Debug, Default)]
 pub struct Frames {
     state: State,
+    /// Whether the connection is for our calls.
+    incoming: bool,
     /// Beginning of a header that has come in part.
     head: [u8; HEADER + FLAGS_END],
     have: usize,
@@ -89,7 +93,8 @@ impl Frames {
             match self.state {
                 State::Greeting if self.have == GREETING => {
                     let id = usize::from(u16::from_le_bytes([self.head[14], self.head[15]]));
-                    let init = if self.head[4] & OPTION_INCOMING == 0 { INIT } else { 0 };
+                    self.incoming = self.head[4] & OPTION_INCOMING != 0;
+                    let init = if self.incoming { 0 } else { INIT };
                     (self.state, self.have) = (State::Skipped(id + init), 0);
                 }
                 State::Skipped(0) => self.state = State::Header,
@@ -104,6 +109,9 @@ impl Frames {
                 State::CallHeader(left) if self.have == HEADER + FLAGS_END => {
                     if self.word(HEADER + 12) & FLAG_ONE_WAY != 0 {
                         tell(Event::OneWay)?;
+                    }
+                    if !self.incoming {
+                        tell(Event::Call)?;
                     }
                     self.state = State::Body(left);
                 }
@@ -158,6 +166,9 @@ mod tests {
                 expected.push(Event::Began(size));
                 if command == TRANSACT && size >= FLAGS_END && flags & FLAG_ONE_WAY != 0 {
                     expected.push(Event::OneWay);
+                }
+                if command == TRANSACT && size >= FLAGS_END && !incoming {
+                    expected.push(Event::Call);
                 }
                 expected.push(Event::Ended);
             }

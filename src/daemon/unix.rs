@@ -3,7 +3,7 @@
 use super::connections::Connections;
 use super::serve::ServeError;
 use crate::aidl::IDevice;
-use crate::scheduler::Quota;
+use crate::scheduler::{CallTurns, Quota};
 use binder::entry::WireVersion;
 use binder::rpc::{FileDescriptorTransportMode as FdMode, RpcServer};
 use binder::{Interface, StatusCode, Strong};
@@ -38,8 +38,13 @@ pub struct UnixService {
 
 impl UnixService {
     /// Serves `device` on `path` as the root object, for any libbinder client from Android 13 on. Users whom the file's
-    /// `mode` lets write to it may connect.
-    pub fn start(path: &Path, device: &Strong<dyn IDevice>, mode: u32) -> Result<Self, ServeError> {
+    /// `mode` lets write to it may connect. Large messages are read by `turns`.
+    pub fn start(
+        path: &Path,
+        device: &Strong<dyn IDevice>,
+        turns: CallTurns,
+        mode: u32,
+    ) -> Result<Self, ServeError> {
         let listener = Arc::new(listen(path, mode)?);
         let internal = |why: StatusCode| ServeError::Listen { path: path.into(), why: why.to_string() };
         // The crate insists on a socket of its own. Nobody connects to it, because we accept the connections ourselves.
@@ -49,7 +54,7 @@ impl UnixService {
         server.set_max_threads(CONNECTIONS_PER_SESSION);
         server.set_reply_timeout(Some(PATIENCE));
         server.set_root(device.as_binder()).map_err(internal)?;
-        let connections = Connections::new();
+        let connections = Connections::new(turns);
         let threads = connections.accept(listener.clone(), server.clone());
         let threads =
             threads.map_err(|why| ServeError::Listen { path: path.into(), why: why.to_string() })?.into();

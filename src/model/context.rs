@@ -4,12 +4,16 @@ use super::extensions::Extensions;
 use super::{Extension, ModelError};
 use crate::aidl;
 use crate::memory::{ClientSlice, Mapping, MemoryError, Pool};
+use crate::ops::pace::Pace;
 use std::cell::OnceCell;
 use std::sync::Arc;
 
 /// Bytes of constants that may be copied while a model is checked: no client needs more in operands that steer
 /// execution, and many operands may name the same bytes.
 const MAX_PRIVATE_CONSTANTS: usize = 256 << 20;
+
+/// Bytes that are copied in an elementary step, about.
+const BYTES_IN_A_STEP: usize = 4;
 
 /// What decoding an operand needs to know of its model.
 pub(super) struct Context<'a> {
@@ -19,22 +23,25 @@ pub(super) struct Context<'a> {
     /// Number of referenced subgraphs.
     pub referenced: usize,
     private_bytes: usize,
+    pub pace: Pace<'a>,
 }
 
 impl<'a> Context<'a> {
     /// Checks the model's tables of extensions and pools.
-    pub fn new(model: &'a aidl::Model, known: &'a [Extension]) -> Result<Self, ModelError> {
+    pub fn new(model: &'a aidl::Model, known: &'a [Extension], pace: Pace<'a>) -> Result<Self, ModelError> {
         Ok(Context {
             extensions: Extensions::new(&model.extensionNameToPrefix, known)?,
             operand_values: &model.operandValues,
             pools: Pools::new(&model.pools)?,
             referenced: model.referenced.len(),
             private_bytes: 0,
+            pace,
         })
     }
 
-    /// Counts bytes about to be copied against the limit.
+    /// Counts bytes about to be copied against the limit, and as work.
     pub fn count_private(&mut self, bytes: usize) -> Result<(), ModelError> {
+        self.pace.spend(bytes / BYTES_IN_A_STEP)?;
         self.private_bytes = self.private_bytes.saturating_add(bytes);
         if self.private_bytes > MAX_PRIVATE_CONSTANTS {
             return Err(ModelError::TooLarge(format!(
@@ -116,5 +123,6 @@ pub(super) fn within(place: &str, error: ModelError) -> ModelError {
         ModelError::Memory { what, source } => {
             ModelError::Memory { what: format!("{place}, {what}"), source }
         }
+        ModelError::Interrupted(_) => error,
     }
 }

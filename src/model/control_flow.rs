@@ -1,25 +1,39 @@
 //! Rules for IF and WHILE: conditions, and that operands fit those of the subgraphs they are handed to.
 
 use super::{Lifetime, Model, ModelError, Operation, OperationKind, Subgraph};
+use crate::ops::pace::Pace;
 use crate::ops::OperationType;
 use crate::tensor::{OperandType, TensorInfo};
 
-pub(super) fn check(model: &Model) -> Result<(), ModelError> {
+pub(super) fn check(model: &Model, pace: &mut Pace) -> Result<(), ModelError> {
     let named = std::iter::once(("main subgraph".to_string(), &model.main))
         .chain(model.referenced.iter().enumerate().map(|(i, graph)| (format!("subgraph {i}"), graph)));
     for (name, graph) in named {
         for (i, operation) in graph.operations.iter().enumerate() {
             let OperationKind::Known { operation: known, .. } = operation.kind else { continue };
-            let checked = match known.ty {
-                OperationType::IF => check_if(model, graph, operation),
-                OperationType::WHILE => check_while(model, graph, operation),
-                _ => Ok(()),
+            let check = match known.ty {
+                OperationType::IF => check_if,
+                OperationType::WHILE => check_while,
+                _ => continue,
             };
-            checked
+            pace.spend(steps(model, graph, operation))?;
+            check(model, graph, operation)
                 .map_err(|why| ModelError::Invalid(format!("{name}, operation {i} ({}): {why}", known.ty)))?;
         }
     }
     Ok(())
+}
+
+/// Elementary steps that it takes to compare what is handed over, about: as many as describe the operands of both sides. Very
+/// many operations may name the same.
+fn steps(model: &Model, graph: &Subgraph, operation: &Operation) -> usize {
+    let of = |graph: &Subgraph, operands: &[usize]| {
+        operands.iter().map(|&i| graph.operands[i].steps()).fold(operands.len(), usize::saturating_add)
+    };
+    let inner = operation.inputs.iter().filter_map(|&input| target(model, graph, input).ok());
+    let inner = inner.map(|graph| of(graph, &graph.inputs).saturating_add(of(graph, &graph.outputs)));
+    let outer = of(graph, &operation.inputs).saturating_add(of(graph, &operation.outputs));
+    inner.fold(outer, usize::saturating_add)
 }
 
 fn check_if(model: &Model, graph: &Subgraph, operation: &Operation) -> Result<(), String> {

@@ -1,6 +1,7 @@
 //! Why a model was not accepted.
 
 use crate::memory::MemoryError;
+use crate::ops::OpError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
@@ -12,6 +13,9 @@ pub enum ModelError {
     TooLarge(String),
     #[error("{what}: {source}")]
     Memory { what: String, source: MemoryError },
+    /// Nobody waits for it any more: cancelled, or past its deadline.
+    #[error(transparent)]
+    Interrupted(#[from] OpError),
 }
 
 impl ModelError {

@@ -7,18 +7,26 @@ use crate::aidl;
 use crate::ops::{self, signature, Arg, Args, NeverInterrupted, OpError, OperationType, Run};
 use crate::tensor::{Dims, TensorInfo};
 
+/// Elementary steps that it takes at least to decode an operand, to look at an argument of an operation, and to check the
+/// operation, about.
+const OPERAND: usize = 128;
+const ARGUMENT: usize = 64;
+const OPERATION: usize = 512;
+
 pub(super) fn decode(subgraph: &aidl::Subgraph, context: &mut Context) -> Result<Subgraph, ModelError> {
     if subgraph.operands.is_empty() || subgraph.operations.is_empty() {
         return Err(ModelError::invalid("a subgraph needs operands and operations"));
     }
     let mut operands = Vec::with_capacity(subgraph.operands.len());
     for (i, operand) in subgraph.operands.iter().enumerate() {
+        context.pace.spend(OPERAND + described_by(operand))?;
         operands.push(operand::decode(operand, context).map_err(|e| within(&format!("operand {i}"), e))?);
     }
     let inputs = listed(&subgraph.inputIndexes, &operands, "inputs", |l| matches!(l, Lifetime::Input))?;
     let outputs = listed(&subgraph.outputIndexes, &operands, "outputs", |l| matches!(l, Lifetime::Output))?;
     let mut operations = Vec::with_capacity(subgraph.operations.len());
     for (i, operation) in subgraph.operations.iter().enumerate() {
+        context.pace.spend(steps(operation, &operands))?;
         let name = OperationType::from_code(operation.r#type.0).map_or("unknown", |ty| ty.name());
         operations.push(
             decode_operation(operation, &operands, context)
@@ -27,6 +35,34 @@ pub(super) fn decode(subgraph: &aidl::Subgraph, context: &mut Context) -> Result
     }
     check_order(&operands, &operations)?;
     Ok(Subgraph { operands, operations, inputs, outputs })
+}
+
+/// How many numbers describe an operand.
+fn described_by(operand: &aidl::Operand) -> usize {
+    let parameters = match &operand.extraParams {
+        Some(aidl::OperandExtraParams::ChannelQuant(quant)) => quant.scales.len(),
+        Some(aidl::OperandExtraParams::Extension(bytes)) => bytes.len(),
+        None => 0,
+    };
+    operand.dimensions.len() + parameters
+}
+
+/// Elementary steps that it takes to check `operation`, about. Very many may name the same large operand.
+fn steps(operation: &aidl::Operation, operands: &[Operand]) -> usize {
+    let argument = |&index: &i32| {
+        let operand = usize::try_from(index).ok().and_then(|i| operands.get(i));
+        ARGUMENT + operand.map_or(0, Operand::steps)
+    };
+    operation.inputs.iter().chain(&operation.outputs).map(argument).fold(OPERATION, usize::saturating_add)
+}
+
+impl Operand {
+    /// Elementary steps that it takes to look at all of its description, and at its value if that is copied.
+    pub(super) fn steps(&self) -> usize {
+        let scales = self.info.channel_quant.as_ref().map_or(0, |quant| quant.scales.len());
+        let value = arg(self).and_then(|arg| arg.data).map_or(0, <[u8]>::len);
+        self.info.dims.len() + scales + value / size_of::<i32>()
+    }
 }
 
 /// Checks a list of the subgraph's inputs or outputs: it names exactly the operands of that lifetime, each once.

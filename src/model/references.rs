@@ -2,17 +2,18 @@
 
 use super::ModelError;
 use crate::aidl;
+use crate::ops::pace::Pace;
 
 /// Deepest nesting of IF and WHILE that is accepted: each level costs stack when it runs.
 pub const MAX_DEPTH: usize = 32;
 
 /// Checks that the references have no cycle and nest no deeper than the driver goes.
-pub(super) fn check(model: &aidl::Model) -> Result<(), ModelError> {
+pub(super) fn check(model: &aidl::Model, pace: &mut Pace) -> Result<(), ModelError> {
     // depth[i]: how deep subgraph i nests, once known. The walk keeps its own stack: the nesting is a client's.
     let mut depth: Vec<Option<usize>> = vec![None; model.referenced.len()];
     let mut on_path = vec![false; model.referenced.len()];
     for root in 0..model.referenced.len() {
-        let mut stack = vec![(root, targets(&model.referenced[root]), 0usize)];
+        let mut stack = vec![(root, targets(&model.referenced[root], pace)?, 0usize)];
         on_path[root] = true;
         while let Some((index, edges, deepest)) = stack.last_mut() {
             let Some(next) = edges.pop() else {
@@ -38,7 +39,7 @@ pub(super) fn check(model: &aidl::Model) -> Result<(), ModelError> {
                 }
                 Some(None) => {
                     on_path[next] = true;
-                    stack.push((next, targets(&model.referenced[next]), 0));
+                    stack.push((next, targets(&model.referenced[next], pace)?, 0));
                 }
             }
         }
@@ -47,12 +48,13 @@ pub(super) fn check(model: &aidl::Model) -> Result<(), ModelError> {
 }
 
 /// The subgraphs that `subgraph` refers to.
-fn targets(subgraph: &aidl::Subgraph) -> Vec<usize> {
+fn targets(subgraph: &aidl::Subgraph, pace: &mut Pace) -> Result<Vec<usize>, ModelError> {
+    pace.spend(subgraph.operands.len())?;
     let refers = |operand: &&aidl::Operand| operand.lifetime == aidl::OperandLifeTime::SUBGRAPH;
-    subgraph
+    Ok(subgraph
         .operands
         .iter()
         .filter(refers)
         .filter_map(|operand| usize::try_from(operand.location.offset).ok())
-        .collect()
+        .collect())
 }

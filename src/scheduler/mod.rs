@@ -3,6 +3,7 @@
 //! - `control`: the terms of one compilation or run: deadline, cancellation, priority; `stop`: a flag that wakes
 //! - `demand`: how urgent work is, and how much waits
 //! - `turns`: turns at computing, in equal shares among clients; `workers`: threads for jobs, in the same order
+//! - `call_turns`: turns for what is done on a call's own thread before
 //! - `limits`: how much of everything there is for clients; `quotas`: what those of one driver hold
 //! - `waiting`: threads that sleep until something has changed
 //! - `watcher`: the thread that waits for descriptors and times; `life`: whether client processes live
@@ -14,6 +15,7 @@
 
 #[cfg(test)]
 pub mod awake;
+mod call_turns;
 mod clock;
 mod control;
 mod demand;
@@ -31,6 +33,7 @@ mod watcher;
 mod workers;
 
 pub use crate::quota::{Exhausted, Permit, Quota};
+pub use call_turns::{was_read, CallTurns};
 pub use clock::boottime_ns;
 pub use control::{Control, Yield};
 pub use demand::{Load, Priority};

@@ -6,7 +6,10 @@ use crate::aidl::{status_name, ErrorStatus};
 use crate::backend::BackendError;
 use crate::compiler::CompileError;
 use crate::ipc::{self, BinderResult};
+use crate::model::ModelError;
+use crate::ops::OpError;
 use crate::scheduler::marks::{self, Phase};
+use crate::scheduler::was_read;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 /// Runs the body of `call`: turns its error into binder status, logs it once, and lets no panic out. What memory it
@@ -16,6 +19,8 @@ pub(super) fn handle<T>(
     call: &'static str,
     body: impl FnOnce() -> Result<T, ServiceError>,
 ) -> BinderResult<T> {
+    // From here on it may wait, for its own turn, too.
+    was_read();
     let client = ipc::calling_uid();
     let (_call, _account) = (core.calls.begin(call, client), core.budget.on_account_of(client));
     let _mark = marks::begin(Phase::of_call, call);
@@ -32,6 +37,7 @@ pub(super) fn note(core: &Core, call: &'static str, error: &ServiceError) {
         error,
         ServiceError::Backend(BackendError::Cancelled)
             | ServiceError::Compile(CompileError::Backend(BackendError::Cancelled))
+            | ServiceError::Model(ModelError::Interrupted(OpError::Cancelled))
     );
     let level = match error.status() {
         ErrorStatus::INVALID_ARGUMENT

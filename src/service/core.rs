@@ -9,7 +9,7 @@ use crate::fmq::PollingBudget;
 use crate::memory::Budget;
 use crate::quota::Quota;
 use crate::scheduler::slow_calls::Calls;
-use crate::scheduler::{Lives, Load, Quotas, ThreadCache, Turn, Turns, Watcher};
+use crate::scheduler::{CallTurns, Lives, Load, Quotas, ThreadCache, Turn, Turns, Watcher};
 use crate::statistics::{Clients, Errors};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,6 +25,8 @@ pub(super) struct Core {
     pub buffers: BufferTracker,
     /// Places in the device's queue, shared out among clients; `None` if that is the backend's own affair.
     pub slots: Option<Arc<Turns>>,
+    /// For what calls do on their own threads.
+    pub call_turns: CallTurns,
     pub watcher: Arc<Watcher>,
     pub lives: Lives,
     pub quotas: Quotas,

@@ -50,6 +50,7 @@ impl Compilation {
         preference: ExecutionPreference,
         priority: Priority,
         deadline: i64,
+        control: &Control,
     ) -> Result<Self, ServiceError> {
         let options = CompileOptions {
             preference: terms::preference(preference)?,
@@ -58,7 +59,9 @@ impl Compilation {
         };
         let deadline = terms::deadline(deadline)?;
         let mappings = core.quotas.mappings(ipc::calling_uid(), model.pools.len()).ok();
-        Ok(Compilation { model: core.model(model)?, options, deadline, place: None, mappings })
+        let control = Control { deadline_ns: deadline, priority: options.priority, ..control.clone() };
+        let model = core.model(model, &core.call_turns.check(&control))?;
+        Ok(Compilation { model, options, deadline, place: None, mappings })
     }
 
     /// This compilation, to be saved in these files. If something is wrong with the files, it is just not saved.
@@ -94,15 +97,19 @@ impl Core {
         CachePlace::new(ipc::calling_uid(), token, (&models, &data), self.info.cache_files)
     }
 
-    /// Checks and decodes a model, with the extensions that the backend knows, on the calling client's account.
-    fn model(&self, model: &Model) -> Result<CountedModel, ServiceError> {
-        let model = model::Model::with_extensions(model, &self.info.extensions)?;
+    /// Checks and decodes a model, with the extensions that the backend knows, on the calling client's account, as long as
+    /// `control` allows.
+    fn model(&self, model: &Model, control: &Control) -> Result<CountedModel, ServiceError> {
+        let model = model::Model::with_extensions(model, &self.info.extensions, control)?;
         CountedModel::new(model).map_err(|source| ServiceError::Memory { what: "the model".into(), source })
     }
 
     /// For each operation of the main subgraph: whether the driver takes it, or why not.
     pub fn support(&self, model: &Model) -> Result<Vec<Result<(), String>>, ServiceError> {
-        Ok(self.backend.support(&*self.model(model)?))
+        let orphaned = self.lives.of(ipc::calling_pid()).over();
+        let control = Control { client: ipc::calling_uid(), orphaned, ..Control::default() };
+        let control = self.call_turns.check(&control);
+        Ok(self.backend.support(&*self.model(model, &control)?))
     }
 }
 
@@ -112,7 +119,7 @@ impl Device {
     fn submit(
         &self,
         callback: &Strong<dyn IPreparedModelCallback>,
-        check: impl FnOnce() -> Result<(Work, Option<u64>), ServiceError>,
+        check: impl FnOnce(&Control) -> Result<(Work, Option<u64>), ServiceError>,
     ) -> Result<(), ServiceError> {
         let client = ipc::calling_uid();
         let budget = Some(self.core.budget.clone());
@@ -120,7 +127,7 @@ impl Device {
         let owing = (&self.core.quotas, &self.core.notifiers);
         let announcement = Announcement::new(owing, client, callback, control.cancelled.clone())?;
         let launch = || {
-            let (work, deadline) = check()?;
+            let (work, deadline) = check(&control)?;
             let place = self.core.quotas.model(client)?;
             let priority = match &work {
                 Work::Compile { options, .. } => options.priority,
@@ -152,10 +159,10 @@ impl Device {
     fn prepare(
         &self,
         callback: &Strong<dyn IPreparedModelCallback>,
-        check: impl FnOnce() -> Result<Compilation, ServiceError>,
+        check: impl FnOnce(&Control) -> Result<Compilation, ServiceError>,
     ) -> Result<(), ServiceError> {
-        self.submit(callback, || {
-            let Compilation { model, options, deadline, place, mappings } = check()?;
+        self.submit(callback, |control| {
+            let Compilation { model, options, deadline, place, mappings } = check(control)?;
             let files = place.map(|place| self.files(place));
             Ok((Work::Compile { model, options, files, mappings }, deadline))
         })
@@ -238,8 +245,9 @@ impl IDevice for Device {
         callback: &Strong<dyn IPreparedModelCallback>,
     ) -> BinderResult<()> {
         handle(&self.core, "prepareModel", || {
-            self.prepare(callback, || {
-                let compilation = Compilation::new(&self.core, model, preference, priority, deadline)?;
+            self.prepare(callback, |control| {
+                let compilation =
+                    Compilation::new(&self.core, model, preference, priority, deadline, control)?;
                 Ok(compilation.cached(&self.core, token, model_cache, data_cache))
             })
         })
@@ -252,7 +260,7 @@ impl IDevice for Device {
         callback: &Strong<dyn IPreparedModelCallback>,
     ) -> BinderResult<()> {
         handle(&self.core, "prepareModelWithConfig", || {
-            self.prepare(callback, || {
+            self.prepare(callback, |control| {
                 let (hints, extensions) = (&config.compilationHints, &config.extensionNameToPrefix);
                 terms::hints(hints, extensions)?;
                 let mut compilation = Compilation::new(
@@ -261,6 +269,7 @@ impl IDevice for Device {
                     config.preference,
                     config.priority,
                     config.deadlineNs,
+                    control,
                 )?;
                 compilation.options.just_in_time = hints::just_in_time(hints, extensions)?;
                 let (models, data) = (&config.modelCache, &config.dataCache);
@@ -278,7 +287,7 @@ impl IDevice for Device {
         callback: &Strong<dyn IPreparedModelCallback>,
     ) -> BinderResult<()> {
         handle(&self.core, "prepareModelFromCache", || {
-            self.submit(callback, || {
+            self.submit(callback, |_| {
                 let deadline = terms::deadline(deadline)?;
                 terms::check_deadline(deadline)?;
                 let place = self.core.cache_place(token, model_cache, data_cache)?;

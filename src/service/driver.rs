@@ -11,7 +11,7 @@ use crate::fmq::PollingBudget;
 use crate::ipc::Strong;
 use crate::memory::{bytes_for_clients, Budget};
 use crate::quota::Quota;
-use crate::scheduler::{Lives, Quotas, Turns, Watcher};
+use crate::scheduler::{CallTurns, Lives, Quotas, Turns, Watcher};
 use crate::statistics::Errors;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
@@ -57,6 +57,11 @@ impl Driver {
     /// many of them has it. In place of those before.
     pub fn tell_of(&self, quotas: Vec<(&'static str, Arc<Quota>)>) {
         self.core.tell_of(quotas);
+    }
+
+    /// For its transport to read large messages by.
+    pub fn call_turns(&self) -> CallTurns {
+        self.core.call_turns.clone()
     }
 
     #[cfg(test)]
@@ -115,6 +120,7 @@ impl DriverBuilder {
         let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
         let core = Core {
             slots: info.depth.map(Turns::new),
+            call_turns: CallTurns::new(processors),
             backend,
             info,
             compiler,

@@ -6,16 +6,20 @@ use super::prepared::Prepared;
 use super::status::ServiceError;
 use super::terms::{check_deadline, Terms};
 use crate::aidl;
-use crate::backend::{Argument, Arguments, Binding, Control, Memory, Outcome, OutputShape};
+use crate::backend::{Argument, Arguments, BackendError, Binding, Control, Memory, Outcome, OutputShape};
 use crate::buffer::{Claims, Uses};
 use crate::memory::{Counted, MemoryError};
 use crate::model::{Request, RequestPool};
+use crate::ops::Interrupt;
 use crate::scheduler::marks::{self, Phase};
 use crate::scheduler::Stop;
 use crate::statistics::Running;
 use crate::tensor::{Dims, TensorInfo};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// So many arguments are checked without a turn.
+const FEW_ARGUMENTS: usize = 1000;
 
 /// A request that has been checked and whose memory was found: all that is left is to run it.
 pub(super) struct Execution {
@@ -59,7 +63,9 @@ impl Execution {
         let interface = prepared.executable.interface();
         let pools = RequestPool::decode(&request.pools)?;
         let (ins, outs) = (&interface.inputs, &interface.outputs);
+        let turn = turn_to_check(prepared, request.inputs.len().max(request.outputs.len()))?;
         let checked = Request::new(&request.inputs, &request.outputs, &pools, ins, outs, purpose.fenced)?;
+        drop(turn);
         let tracker = &prepared.core.buffers;
         let buffers = Uses::new(tracker, buffer::caller(), prepared.id, &checked, &pools)?;
         let memories = resolve(&checked, &pools, find)?;
@@ -77,8 +83,10 @@ impl Execution {
         let interface = prepared.executable.interface();
         let known = |memory: &Memory| RequestPool::Known { size: memory.len(), is_image: memory.is_image() };
         let pools: Vec<_> = memories.iter().map(known).collect();
+        let turn = turn_to_check(prepared, inputs.len().max(outputs.len()))?;
         let checked =
             Request::new(inputs, outputs, &pools, &interface.inputs, &interface.outputs, purpose.fenced)?;
+        drop(turn);
         let memories: Vec<_> = memories.iter().cloned().map(Some).collect();
         check_access(&checked, &memories)?;
         Execution::bound(prepared, checked, memories, Uses::default(), purpose)
@@ -235,6 +243,17 @@ impl Execution {
             timing: if measured { timing(outcome.on_device, entered.elapsed()) } else { NO_TIMING },
         })
     }
+}
+
+/// A turn to check a request of so many arguments by, if they are many.
+fn turn_to_check(prepared: &Prepared, arguments: usize) -> Result<Option<Control>, ServiceError> {
+    if arguments <= FEW_ARGUMENTS {
+        return Ok(None);
+    }
+    let control = Control { client: prepared.client(), orphaned: prepared.life.over(), ..Control::default() };
+    let control = prepared.core.call_turns.check(&control);
+    control.yield_point().map_err(BackendError::from)?;
+    Ok(Some(control))
 }
 
 /// All of `arguments`, those in device buffers included.

@@ -28,7 +28,8 @@ impl Sample {
         inputs: Vec<Vec<u8>>,
         outputs: Vec<Vec<u8>>,
     ) -> Result<Self, String> {
-        let model = Model::with_extensions(model, extensions).map_err(|why| format!("{name}: {why}"))?;
+        let model = Model::with_extensions(model, extensions, &NeverInterrupted)
+            .map_err(|why| format!("{name}: {why}"))?;
         let model = model.to_private().map_err(|why| format!("{name}: {why}"))?;
         let lens = |list: &[usize]| {
             list.iter().map(|&i| model.main.operands[i].info.byte_size().unwrap_or(0)).collect::<Vec<_>>()

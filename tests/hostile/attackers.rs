@@ -21,6 +21,9 @@ const SOCKET: &str = "NNHAL_TEST_SOCKET";
 /// What an attacker does, by name.
 type Way = (&'static str, fn(&Path));
 
+/// The way of [`WAYS`] that has models decoded.
+pub const LARGE_MODELS: usize = 4;
+
 pub const WAYS: [Way; 8] = [
     ("memory that vanishes", has_memory_vanish),
     ("endless loops", loops_for_ever),
@@ -155,12 +158,20 @@ fn compiles_without_end(socket: &Path) {
     }
 }
 
-/// Has models decoded that take long to be checked, and are never compiled.
+/// Has models decoded that take long to be checked, and are never compiled: as large as so many calls at once may be.
 fn asks_about_large_models(socket: &Path) {
-    let connection = Connection::new(socket);
-    let model = long_model(1, 50_000);
-    on_threads(8, || {
-        let _ = connection.device.getSupportedOperations(&model);
+    const CALLS: usize = 16;
+    let model = long_model(1, 15_000);
+    std::thread::scope(|threads| {
+        for _ in 0..CALLS {
+            threads.spawn(|| {
+                // One whose message is more than this client may have sent at once loses its connection.
+                loop {
+                    let connection = Connection::new(socket);
+                    while connection.device.getSupportedOperations(&model).is_ok() {}
+                }
+            });
+        }
     });
 }
 

@@ -50,6 +50,17 @@ impl Daemon {
         self.0.entries("task")
     }
 
+    /// Threads that run, or would if there were a core for them.
+    pub fn runnable(&self) -> usize {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.0.id())).expect("the daemon lives");
+        let runs = |task: &std::fs::DirEntry| {
+            // After the name, which may have anything in it. A thread may have ended by now.
+            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('R'))
+        };
+        tasks.map_while(Result::ok).filter(runs).count()
+    }
+
     /// Those of files: the others are the allocator's and the stacks of threads, which come and go.
     pub fn mappings(&self) -> usize {
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.0.id())).expect("the daemon lives");

@@ -5,6 +5,7 @@ mod campaign;
 #[path = "../common/mod.rs"]
 mod common;
 mod daemon;
+mod decoding;
 mod drivers;
 mod limits;
 mod memory;

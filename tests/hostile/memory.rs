@@ -1,7 +1,8 @@
 //! What is left of the daemon's memory once its clients have ended.
 
 use crate::common::caching::{execute, layer_in_memory, layer_output};
-use crate::common::{long_model, request, Connection, PATIENCE};
+use crate::common::conv::Convolutions;
+use crate::common::{bytes_of, floats, long_model, request, Connection, PATIENCE};
 use crate::daemon::{wait_until, Daemon};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -70,4 +71,29 @@ fn memory_goes_back_when_clients_end() {
     let (after, time) = (daemon.resident_kib(), ended.elapsed());
     println!("{before} KiB before, {most} with clients, {after} {time:?} after their end");
     daemon.serves_an_honest_client();
+}
+
+/// Over a socket each connection has a thread.
+#[test]
+fn threads_that_have_computed_keep_nothing_of_their_own() {
+    const THREADS: usize = 60;
+    const EACH_KIB: usize = 150;
+    let daemon = Daemon::start();
+    let convolutions = Convolutions { side: 32, channels: 128, ..Default::default() };
+    let image = convolutions.image(1);
+    let (request, output) = request(&floats(&image), convolutions.bytes());
+    let computes = || {
+        let connection = Connection::new(&daemon.socket());
+        let model = connection.prepare(&convolutions.model());
+        model.executeSynchronously(&request, false, -1, -1).expect("executed");
+        assert_eq!(bytes_of(&output), Convolutions::result(&image));
+        connection
+    };
+    let first = computes();
+    let before = daemon.resident_kib();
+    let others: Vec<_> = (0..THREADS).map(|_| computes()).collect();
+    let grown = daemon.resident_kib().saturating_sub(before);
+    println!("{} KiB for each of {THREADS} threads", grown / THREADS);
+    assert!(grown < EACH_KIB * THREADS, "{grown} KiB for {THREADS} threads");
+    others.iter().chain([&first]).for_each(Connection::close);
 }

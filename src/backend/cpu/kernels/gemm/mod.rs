@@ -8,7 +8,7 @@
 //! - `pairs`: products of matrices both of which only a run brings: packed as they are needed.
 //! - `product`: the kernel of an operation: what it multiplies, shared out among threads by `share`.
 //! - `image`: where the inputs of a convolution's output pixels lie; `lines`: the same for products that want them at one
-//!   distance; `scratch`: the memory that it takes.
+//!   distance; `scratch`: the memory that it takes; `kept`: what is left of it for the next.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
@@ -27,6 +27,7 @@ mod i8mm;
 #[cfg(target_arch = "aarch64")]
 mod i8mm_pairs;
 mod image;
+mod kept;
 mod lanes;
 #[cfg(target_arch = "aarch64")]
 mod lanes_neon;

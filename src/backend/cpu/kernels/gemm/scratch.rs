@@ -1,9 +1,9 @@
 //! Memory of one task of a product: it is counted, and not to get it is an error and nothing worse.
 
+use super::kept::KEPT;
 use super::micro::MAX_ROWS;
 use crate::memory::{AlignedBuf, Counted};
 use crate::ops::OpError;
-use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 
 /// Memory of a task.
@@ -63,16 +63,7 @@ impl<T> DerefMut for Pointers<T> {
     }
 }
 
-/// Bytes of a buffer that a thread keeps, of the driver's own memory: as many as lines and patches mostly take. To have new
-/// pages made for each task can take several times as long as the task, as all threads wait while some are given back.
-const KEPT: usize = 256 << 10;
-
-thread_local! {
-    /// As many as a task needs at once.
-    static LEFT: [Cell<Option<AlignedBuf>>; 2] = const { [const { Cell::new(None) }; 2] };
-}
-
-/// Room for what a task writes before it reads it: what the thread's tasks before wrote there means nothing.
+/// Room for what a task writes before it reads it: what other tasks wrote there before means nothing.
 #[derive(Default)]
 pub struct Room(AlignedBuf);
 
@@ -81,9 +72,8 @@ impl Room {
     pub fn make(&mut self, bytes: usize) -> Result<(), OpError> {
         if self.0.len() < bytes {
             *self = Room::default();
-            if bytes <= KEPT {
-                let left = LEFT.try_with(|left| left.iter().find_map(Cell::take)).ok().flatten();
-                self.0 = left.or_else(|| AlignedBuf::uncounted(KEPT)).ok_or(OpError::OutOfMemory(KEPT))?;
+            if bytes <= KEPT.bytes() {
+                self.0 = KEPT.take().ok_or(OpError::OutOfMemory(KEPT.bytes()))?;
             }
         }
         room(&mut self.0, bytes)
@@ -92,18 +82,10 @@ impl Room {
 
 impl Drop for Room {
     fn drop(&mut self) {
-        if self.0.len() == KEPT {
-            let mut kept = Some(std::mem::take(&mut self.0));
-            // A thread that is ending keeps nothing.
-            let _ = LEFT.try_with(|left| left.iter().for_each(|place| swap_into(place, &mut kept)));
+        if self.0.len() == KEPT.bytes() {
+            KEPT.give(std::mem::take(&mut self.0));
         }
     }
-}
-
-/// Puts what there is where nothing is.
-fn swap_into(place: &Cell<Option<AlignedBuf>>, kept: &mut Option<AlignedBuf>) {
-    let there = place.take();
-    place.set(there.or_else(|| kept.take()));
 }
 
 impl Deref for Room {
@@ -157,7 +139,7 @@ mod tests {
     use crate::memory::Budget;
 
     #[test]
-    fn a_thread_keeps_room_of_its_own_and_charges_nobody_for_it() {
+    fn room_is_the_drivers_up_to_what_is_kept_and_its_clients_beyond() {
         let budget = Budget::new(64 << 20);
         let _account = budget.on_account_of(1);
         let made = |bytes| {
@@ -167,15 +149,14 @@ mod tests {
             room.fill(7);
             room
         };
-        let kept = made(1000).as_ptr();
-        assert_eq!(made(KEPT).as_ptr(), kept, "what the thread has is used again");
+        let kept = KEPT.bytes();
         let mut room = made(1);
-        assert_ne!(made(1).as_ptr(), room.as_ptr(), "but not twice at once");
+        assert_eq!(room.len(), kept);
+        assert_ne!(made(kept).as_ptr(), room.as_ptr(), "not twice at once");
         assert_eq!(budget.private().held(), 0);
-        room.make(KEPT + 1).unwrap();
-        assert!(budget.private().held() > KEPT as u64, "beyond that it is the client's");
+        room.make(kept + 1).unwrap();
+        assert!(budget.private().held() > kept as u64, "beyond that it is the client's");
         drop(room);
         assert_eq!(budget.private().held(), 0);
-        std::thread::spawn(move || made(1).len()).join().unwrap();
     }
 }

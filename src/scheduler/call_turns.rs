@@ -1,0 +1,135 @@
+//! Turns for what is done on a call's own thread before its work stands in any line: to read the arguments out of a large
+//! message, and to check a model or a request. There are half as many as cores, one of which no single client has: so all of
+//! it together slows down those who compute by less than half, however many threads a client calls on.
+//!
+//! It must not know what is read or checked. Nobody has such a turn while he waits for anything but a turn.
+
+use super::control::{Control, Yield};
+use super::turns::{Turn, Turns};
+use crate::ops::OpError;
+use std::cell::Cell;
+use std::sync::{Arc, OnceLock};
+
+/// The turns of one driver.
+#[derive(Clone)]
+pub struct CallTurns(Arc<Turns>);
+
+thread_local! {
+    /// The turn by which the thread reads a message.
+    static READING: Cell<Option<Turn>> = const { Cell::new(None) };
+}
+
+impl CallTurns {
+    /// For a machine of so many cores.
+    pub fn new(cores: usize) -> Self {
+        let turns = (cores / 2).max(2);
+        CallTurns(Turns::with_limit(turns, turns - 1))
+    }
+
+    /// Waits for a turn to read a large message of `client`, which has come in whole. The calling thread has it until it
+    /// says that the message [was read](was_read).
+    pub fn read(&self, client: u32) {
+        was_read();
+        let control = Control { client, ..Control::default() };
+        // Nothing stops this wait, which is for other messages to be read.
+        let turn = self.0.take(client, control.priority, &control).ok();
+        let _ = READING.try_with(|reading| reading.set(turn)); // a thread that ends reads nothing
+    }
+
+    /// `control` for a check, which has no turn at first and takes one where it turns out to be long, at its first yield
+    /// point: to check what is small costs nothing.
+    pub fn check(&self, control: &Control) -> Control {
+        let turn = Checking { turns: self.0.clone(), turn: OnceLock::new() };
+        Control { turn: Some(Arc::new(turn)), ..control.clone() }
+    }
+}
+
+/// Gives back the turn of the message that the calling thread has read, if there is one.
+pub fn was_read() {
+    let turn = READING.try_with(Cell::take);
+    drop(turn);
+}
+
+/// A turn that is taken when it is first asked for.
+struct Checking {
+    turns: Arc<Turns>,
+    turn: OnceLock<Turn>,
+}
+
+impl Yield for Checking {
+    fn pass(&self, control: &Control) -> Result<(), OpError> {
+        if let Some(turn) = self.turn.get() {
+            return turn.pass(control);
+        }
+        let turn = self.turns.take(control.client, control.priority, control)?;
+        self.turn.set(turn).map_err(|_| OpError::failed("two threads at one check"))
+    }
+
+    fn threads(&self) -> usize {
+        1
+    }
+}
+
+impl std::fmt::Debug for Checking {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a check: {:?}", self.turn.get())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::Interrupt;
+    use crate::scheduler::boottime_ns;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    fn of(client: u32) -> Control {
+        Control { client, ..Control::default() }
+    }
+
+    #[test]
+    fn a_client_is_kept_from_one_turn_and_reads_one_message_at_a_time() {
+        let turns = CallTurns::new(1);
+        let (told, heard) = channel();
+        std::thread::scope(|scope| {
+            turns.read(1);
+            let others = [1, 2].map(|client| {
+                let (turns, told) = (turns.clone(), told.clone());
+                scope.spawn(move || {
+                    turns.read(client);
+                    told.send(client).unwrap();
+                    was_read();
+                })
+            });
+            assert_eq!(heard.recv_timeout(PATIENCE), Ok(2), "another client reads");
+            assert!(heard.recv_timeout(Duration::from_millis(50)).is_err(), "the same does not");
+            // A thread that begins with the next message is done with the one before.
+            turns.read(3);
+            assert_eq!(heard.recv_timeout(PATIENCE), Ok(1));
+            was_read();
+            others.into_iter().for_each(|other| other.join().unwrap());
+        });
+        assert_eq!(turns.0.load(), Default::default());
+    }
+
+    #[test]
+    fn a_check_takes_a_turn_once_it_is_long_and_heeds_its_deadline_meanwhile() {
+        let turns = CallTurns::new(1);
+        let check = turns.check(&of(1));
+        assert_eq!(turns.0.load().running, 0);
+        for _ in 0..3 {
+            check.yield_point().unwrap();
+            assert_eq!(turns.0.load().running, 1);
+        }
+        let soon = boottime_ns() + 20_000_000;
+        let late = turns.check(&Control { deadline_ns: Some(soon), ..of(1) });
+        assert_eq!(late.yield_point(), Err(OpError::DeadlinePassed));
+        assert_eq!(turns.check(&of(2)).yield_point(), Ok(()), "there is one for another client");
+        drop(check);
+        assert_eq!(turns.check(&of(1)).yield_point(), Ok(()));
+        assert_eq!(turns.0.load(), Default::default());
+    }
+}

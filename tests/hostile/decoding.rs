@@ -1,0 +1,96 @@
+//! Models that are large to decode and to check, which happens on the threads of calls.
+
+use crate::attackers::{self, HONEST, LARGE_MODELS, WAYS};
+use crate::campaign::FIRST_USER;
+use crate::common::campaign::amount;
+use crate::common::{floats, floor_model, long_model, request, Connection};
+use crate::daemon::{wait_until, Daemon};
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+/// Ends when dropped.
+struct Neighbour(Child);
+
+impl Neighbour {
+    fn start(way: usize, daemon: &Daemon) -> Self {
+        let is_root = nix::unistd::geteuid().is_root();
+        let user = is_root.then_some(FIRST_USER + way as u32);
+        Neighbour(attackers::start(way, user, &daemon.socket()))
+    }
+}
+
+impl Drop for Neighbour {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn threads_that_decode_the_models_of_one_client_take_turns() {
+    const LOOKS: usize = 400;
+    let daemon = Daemon::start_for_all();
+    daemon.serves_an_honest_client();
+    let _attacker = Neighbour::start(LARGE_MODELS, &daemon);
+    wait_until("all threads of the attacker call", || daemon.threads() > 24);
+    // Those that could run, whether or not there is a core for them.
+    let runnable: usize = (0..LOOKS)
+        .map(|_| {
+            std::thread::sleep(Duration::from_millis(5));
+            daemon.runnable()
+        })
+        .sum();
+    let on_average = runnable as f64 / LOOKS as f64;
+    println!("{on_average:.1} threads are at work on average");
+    // To receive a message, and to drop what was read, takes no turn.
+    assert!(on_average < 6.0, "{on_average:.1} threads are at work on average");
+    daemon.serves_an_honest_client();
+}
+
+fn percentiles(mut times: Vec<Duration>) -> String {
+    times.sort_unstable();
+    let at = |percent: usize| times[(times.len() * percent / 100).min(times.len() - 1)];
+    format!("{:?} {:?} {:?}", at(50), at(99), at(100))
+}
+
+/// How long an innocent client's small executions, longer ones and small compilations take alone, beside an honest neighbour, and
+/// beside one that has models decoded.
+#[test]
+#[ignore = "measures, for a table in BENCHMARKS.md: as root, on a machine with nothing else to do"]
+fn how_long_things_take_beside_large_models() {
+    let time = Duration::from_secs(amount("NNHAL_SECONDS", 8, 60)) / 4;
+    for way in [None, Some(WAYS.len()), Some(LARGE_MODELS)] {
+        let daemon = Daemon::start_for_all();
+        let connection = Connection::new(&daemon.socket());
+        let (small, large) =
+            (connection.prepare(&floor_model(&[1])), connection.prepare(&long_model(1 << 18, 40)));
+        let (small_request, _output) = request(&floats(&[1.5]), 4);
+        let (large_request, _output) = request(&vec![0; 4 << 18], 4 << 18);
+        let neighbour = way.map(|way| Neighbour::start(way, &daemon));
+        let run = |work: &mut dyn FnMut()| {
+            let (mut times, start) = (Vec::new(), Instant::now());
+            while start.elapsed() < time {
+                let began = Instant::now();
+                work();
+                times.push(began.elapsed());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            percentiles(times)
+        };
+        // It takes a moment to connect and to prepare.
+        run(&mut || ());
+        let small =
+            run(&mut || drop(small.executeSynchronously(&small_request, false, -1, -1).expect("executed")));
+        let large =
+            run(&mut || drop(large.executeSynchronously(&large_request, false, -1, -1).expect("executed")));
+        let compiled = run(&mut || drop(connection.prepare(&floor_model(&[1]))));
+        let of_medium_size = long_model(1, 1000);
+        let medium = run(&mut || drop(connection.prepare(&of_medium_size)));
+        let beside = way.map_or("nobody", |way| WAYS.get(way).unwrap_or(&HONEST).0);
+        println!(
+            "beside {beside} (median, p99, longest): small {small}; long {large}; compilation {compiled}, of 1,000 operations {medium}"
+        );
+        drop(neighbour);
+        connection.close();
+    }
+}
