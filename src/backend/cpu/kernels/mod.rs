@@ -31,6 +31,7 @@ mod softmax;
 mod source;
 #[cfg(test)]
 mod tests;
+mod then;
 mod topk;
 mod topk_many;
 #[cfg(test)]
@@ -45,10 +46,11 @@ mod work;
 mod work_tests;
 
 pub use elementwise::{is_elementwise, merge, Input, MergedCall};
-pub use kernel::{ByRows, Elementwise, Kernel, Then};
+pub use kernel::{ByRows, Kernel};
 pub use peaks::peaks;
 pub use rows::{Image, Rowwise};
 pub use source::Source;
+pub use then::{Elementwise, Then};
 pub use work::Work;
 
 use crate::ops::{Args, Operation, OperationType};

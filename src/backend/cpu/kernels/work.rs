@@ -1,6 +1,6 @@
 //! A kernel's work, cut into parts that a team's threads do, and that may be stopped between parts.
 
-use super::kernel::Then;
+use super::then::Then;
 use crate::backend::cpu::pool::Team;
 use crate::memory::Target;
 use crate::ops::{Interrupt, OpError};

@@ -5,7 +5,7 @@
 
 use super::super::kernel::{input, output};
 use super::super::{Elementwise, Kernel, Source, Work};
-use super::merged::{Call, Input};
+use super::calls::{Call, Input};
 use crate::backend::cpu::pool::Team;
 use crate::memory::{Target, View};
 use crate::ops::{NeverInterrupted, OpError};

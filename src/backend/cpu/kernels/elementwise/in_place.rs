@@ -2,7 +2,7 @@
 //! vectors, so it takes copies of some elements at a time.
 
 use super::super::vector::Loop;
-use super::loops::{Element, OfTwo};
+use super::functions::{Element, OfTwo};
 use std::marker::PhantomData;
 
 /// Elements that are copied at a time.

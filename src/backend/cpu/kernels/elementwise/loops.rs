@@ -5,17 +5,12 @@ use super::super::kernel::{input, output};
 use super::super::vector::{Level, Loop};
 use super::super::{Elementwise, Kernel, Work};
 use super::broadcast::Broadcast;
+use super::functions::{Element, OfTwo};
 use super::in_place::{Before, Behind, InPlace, OfOne};
 use crate::backend::cpu::pool::Team;
 use crate::memory::{Target, View};
 use crate::ops::{Args, OpError};
-use bytemuck::AnyBitPattern;
 use std::marker::PhantomData;
-
-/// What an element is made of.
-pub trait Element: AnyBitPattern + Send + Sync + 'static {}
-
-impl<T: AnyBitPattern + Send + Sync + 'static> Element for T {}
 
 /// Output 0 as `f` of input 0.
 struct Map<S, T, F> {
@@ -63,28 +58,6 @@ impl<S: Element, T: Element, F: Fn(S) -> T> Loop for MapLoop<'_, S, T, F> {
         for i in 0..len {
             // SAFETY: `len` elements of both were asked for.
             unsafe { to.add(i).write_unaligned((self.f)(from.add(i).read_unaligned())) };
-        }
-    }
-}
-
-/// What becomes of an element of each of two inputs.
-///
-/// # Safety
-///
-/// `run` gets and puts numbers below `len` only.
-pub unsafe trait OfTwo<S, T>: Send + Sync {
-    /// Puts what becomes of each of `len` pairs. It puts nothing before it has got the pair for the last time: the output may be
-    /// an input as well.
-    fn run(&self, len: usize, get: impl Fn(usize) -> (S, S), put: impl FnMut(usize, T));
-}
-
-// SAFETY: by the loop's range.
-unsafe impl<S, T, F: Fn(S, S) -> T + Send + Sync> OfTwo<S, T> for F {
-    #[inline(always)]
-    fn run(&self, len: usize, get: impl Fn(usize) -> (S, S), mut put: impl FnMut(usize, T)) {
-        for i in 0..len {
-            let (a, b) = get(i);
-            put(i, self(a, b));
         }
     }
 }

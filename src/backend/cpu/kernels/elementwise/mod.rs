@@ -5,6 +5,8 @@
 mod binary;
 mod blocks;
 mod broadcast;
+mod calls;
+mod functions;
 pub(super) mod half;
 mod in_place;
 mod loops;
@@ -20,8 +22,9 @@ mod unary;
 
 use super::{Kernel, Source};
 use crate::ops::{Args, Operation};
-pub(super) use loops::Element;
-pub use merged::{is_elementwise, merge, Call as MergedCall, Input};
+pub use calls::{Call as MergedCall, Input};
+pub(super) use functions::Element;
+pub use merged::{is_elementwise, merge};
 pub(super) use round::round;
 pub(super) use unary::quantiser;
 

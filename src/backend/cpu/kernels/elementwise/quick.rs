@@ -4,7 +4,7 @@
 //! What is rounded lies between 256 and 512, so that a float's bits are a whole number, whose lowest byte is the result, above
 //! 15 bits of fraction. A half is added before, and what is unsure: a fraction that is nearly nothing is in doubt then.
 
-use super::loops::OfTwo;
+use super::functions::OfTwo;
 
 /// Pairs of bytes that have no second look one by one: where one is in doubt, all are computed exactly. As many as the
 /// widest vector makes at once: what several vectors have put together in memory would be waited for when it is read.

@@ -1,8 +1,9 @@
 //! Operations on one input. 8-bit elements have but 256 values: whatever the operation, its plain evaluation on all of
 //! them makes a table.
 
+use super::functions::Element;
 use super::half::{narrow, widen};
-use super::loops::{map, Element};
+use super::loops::map;
 use super::math::{exp, exp_m1, logistic, tanh};
 use super::round::round;
 use super::table::Table;

@@ -1,0 +1,55 @@
+//! What becomes of a kernel's output, element by element, where it was made. Which steps go together so is decided elsewhere.
+
+use crate::backend::cpu::pool::Team;
+use crate::memory::View;
+use crate::ops::OpError;
+use std::ops::Range;
+
+/// A kernel that makes each element of its output, which is as large, of the same element of one input or of each of two.
+pub trait Elementwise: Send + Sync {
+    /// One or two.
+    fn inputs(&self) -> usize;
+
+    /// Makes elements of the output of those of input `own` that lie in `made`, in their place; `other` are those of the other
+    /// input, if there is one. `alone` is the thread that it is on.
+    fn go_on(&self, made: &mut [u8], own: usize, other: Option<View<u8>>, alone: Team)
+        -> Result<(), OpError>;
+}
+
+/// What becomes of a kernel's output where it was just made, and is in a near cache.
+#[derive(Clone, Copy)]
+pub struct Then<'a> {
+    pub kernel: &'a dyn Elementwise,
+    /// Which of its inputs is what was made.
+    pub own: usize,
+    /// The whole of the other one.
+    pub other: Option<View<'a, u8>>,
+    /// Of one thread.
+    pub alone: Team<'a>,
+}
+
+impl Then<'_> {
+    /// Goes on with some columns of some rows of the output, whose rows have `all` columns.
+    ///
+    /// # Safety
+    /// `to` must be where the output's first element lies; the part must have been made, be memory of ours, and be nobody else's.
+    pub unsafe fn on<T>(
+        self,
+        to: *mut T,
+        rows: Range<usize>,
+        columns: Range<usize>,
+        all: usize,
+    ) -> Result<(), OpError> {
+        let whole = columns.len() == all;
+        let (count, len) = if whole { (1, rows.len() * all) } else { (rows.len(), columns.len()) };
+        for row in rows.start..rows.start + count {
+            let (first, size) = (row * all + columns.start, size_of::<T>());
+            // SAFETY: by contract.
+            let made =
+                unsafe { std::slice::from_raw_parts_mut(to.wrapping_add(first).cast::<u8>(), len * size) };
+            let other = self.other.map(|other| other.part(first * size, len * size));
+            self.kernel.go_on(made, self.own, other, self.alone)?;
+        }
+        Ok(())
+    }
+}
