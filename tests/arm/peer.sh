@@ -48,7 +48,8 @@ see_processor() {
 instructions() {
   PYTHONHOME=$root/usr PYTHONHASHSEED=0 qemu-aarch64 -L "$root" -cpu "$1" -plugin "$home/count.so" -d plugin \
     -D "$home/counted" "$root/usr/bin/python3.11" -S tests/arm/peer.py "$site" "$2" "$3" 2>/dev/null
-  awk '{ all += $1 } END { printf "%d", all }' "$home/counted"
+  # Some awks have whole numbers of 32 bits only.
+  awk '{ all += $1 } END { printf "%.0f", all }' "$home/counted"
 }
 
 [ -e "$home/complete" ] || fetch

@@ -88,6 +88,11 @@ unsafe impl Simd for Neon {
         unsafe { vminq_f32(vmaxq_f32(v, lo), hi) }
     }
     #[inline(always)]
+    unsafe fn clamp_below(v: Self::F, lo: Self::F) -> Self::F {
+        // SAFETY: by the trait's contract.
+        unsafe { vmaxq_f32(v, lo) }
+    }
+    #[inline(always)]
     unsafe fn products<const M: usize, const P: usize>(
         sums: &mut [[[Self::F; 2]; P]; M],
         inputs: [*const f32; M],

@@ -241,7 +241,17 @@ unsafe fn blend_all<T: Copy>(
     // SAFETY: by contract.
     unsafe {
         match sums.len() {
-            16.. => blend::<T, 16>(corners, weights, sums, number),
+            len @ 16.. => {
+                // What whole blocks leave is made by a smaller one, if that is enough.
+                let rest = len % 16;
+                let whole = if rest > 8 { len } else { len - rest };
+                blend::<T, 16>(corners, weights, &mut sums[..whole], number);
+                if whole < len {
+                    let last = len - 8;
+                    let corners = corners.map(|corner| corner.add(last));
+                    blend::<T, 8>(corners, weights, &mut sums[last..], number);
+                }
+            }
             8.. => blend::<T, 8>(corners, weights, sums, number),
             4.. => blend::<T, 4>(corners, weights, sums, number),
             _ => blend::<T, 1>(corners, weights, sums, number),

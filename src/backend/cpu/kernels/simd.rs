@@ -58,6 +58,12 @@ pub unsafe trait Simd: Copy {
     unsafe fn mul_add(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     /// `v` within [lo, hi]; NaN stays NaN.
     unsafe fn clamp(v: Self::F, lo: Self::F, hi: Self::F) -> Self::F;
+    /// The same without an upper bound.
+    #[inline(always)]
+    unsafe fn clamp_below(v: Self::F, lo: Self::F) -> Self::F {
+        // SAFETY: the same contract.
+        unsafe { Self::clamp(v, lo, Self::splat(f32::INFINITY)) }
+    }
     /// Adds to the first sums of each row the products of inputs with a panel of two vectors, of as many of the `depth` as a
     /// loop of the instruction set's own takes. Gives how many those are.
     #[inline(always)]

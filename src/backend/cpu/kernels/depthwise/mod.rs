@@ -3,7 +3,9 @@
 mod float;
 mod instructions;
 mod layout;
+mod packed;
 mod packing;
+mod pixels;
 mod quads;
 #[cfg(target_arch = "aarch64")]
 mod quads_neon;
@@ -14,6 +16,7 @@ mod slide;
 mod strips;
 #[cfg(test)]
 mod tests;
+mod under;
 mod whole;
 
 use super::isa::Isa;

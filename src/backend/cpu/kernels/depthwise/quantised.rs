@@ -2,27 +2,27 @@
 //! the row share; padding is the zero point there, so that no output is a special case.
 
 use super::super::conv::{signed_zero, QuantInput, PACKED_INPUTS};
-use super::super::gemm::{Lanes, Requant, Requantisation};
+use super::super::gemm::Requantisation;
 use super::super::kernel::{input, output, ByRows, Lines};
-#[cfg(target_arch = "aarch64")]
-use super::super::neon::Neon;
 use super::super::{Kernel, Source, Work};
 use super::instructions::Instructions;
-use super::layout::{number, CHANNELS, QUAD, ROWS, SIGNED};
+use super::layout::{CHANNELS, QUAD, ROWS, SIGNED};
+use super::packed::Depthwise;
 use super::packing::Packing;
+use super::pixels::Row;
 #[cfg(not(target_arch = "aarch64"))]
 use super::quads::Base;
 #[cfg(not(target_arch = "aarch64"))]
 use super::quads::Quads as BothWays;
 #[cfg(target_arch = "x86_64")]
 use super::quads::{Avx2, Vnni};
-use super::quads::{Line, PixelScales, Quads, PIXELS};
 #[cfg(target_arch = "aarch64")]
 use super::quads_neon::{Base, Dotprod};
 use super::rows::Rows;
 #[cfg(target_arch = "aarch64")]
-use super::slide::{self, BothWays, Slide};
+use super::slide::{self, BothWays};
 use super::strips::{for_each_strip, Strip};
+use super::under::Under;
 use crate::memory::{Target, View, Weights};
 use crate::ops::conv::{ChannelRequant, DepthwiseGeometry};
 use crate::ops::{Args, OpError};
@@ -75,8 +75,12 @@ pub(super) fn kernel(
         #[cfg(target_arch = "aarch64")]
         Instructions::Dotprod => packing.weights_for::<Dotprod>(args, source, &requantisation)?,
     };
+    let bias = packing.bias(args, source)?;
     #[cfg(target_arch = "aarch64")]
-    let slides = weight_zero == 0 && !is_whole && slide::fits(&geometry, instructions, &weights, &requant);
+    let slides = match weight_zero == 0 && !is_whole {
+        true => slide::fit(&geometry, instructions, [&weights, &bias], &requant),
+        false => None,
+    };
     Some(Depthwise {
         #[cfg(target_arch = "aarch64")]
         slides,
@@ -84,27 +88,11 @@ pub(super) fn kernel(
         input,
         weight_zero,
         weights,
-        bias: packing.bias(args, source)?,
+        bias,
         requant,
         rows,
         geometry,
     })
-}
-
-pub(super) struct Depthwise {
-    pub instructions: Instructions,
-    /// Whether outputs are made as `slide` does.
-    #[cfg(target_arch = "aarch64")]
-    slides: bool,
-    pub geometry: DepthwiseGeometry,
-    pub input: QuantInput,
-    pub weight_zero: i32,
-    pub weights: Weights,
-    /// i32 per channel.
-    pub bias: Weights,
-    pub requant: Requant,
-    /// Rows of outputs, one below the other, that are made of the same quads where there are as many: one or two.
-    pub rows: usize,
 }
 
 impl Kernel for Depthwise {
@@ -157,28 +145,6 @@ impl ByRows for Depthwise {
         let channels = geometry.input.channels * geometry.multiplier;
         make(self, input, Strip::whole(&mut out, rows.start * geometry.width.output, channels));
         Ok(())
-    }
-}
-
-impl Depthwise {
-    /// What a block's sums become bytes with.
-    #[inline(always)]
-    fn scales<Q: Quads>(&self, block: usize) -> PixelScales {
-        let vectors = CHANNELS / Q::V::LANES;
-        let scale = |i: usize| self.requant.scales(block * vectors + i % vectors);
-        [[scale(0), scale(1)], [scale(2), scale(3)]]
-    }
-
-    /// The bytes of one pixel of a block.
-    ///
-    /// # Safety
-    /// The machine must have the instruction set of `Q`.
-    #[inline(always)]
-    pub unsafe fn requantise<Q: Quads>(&self, block: usize, sums: Q::Sums) -> [u8; CHANNELS] {
-        // SAFETY: by contract.
-        unsafe {
-            Q::requantise([sums; PIXELS], &self.scales::<Q>(block), Q::V::target(self.requant.target))[0]
-        }
     }
 }
 
@@ -250,15 +216,12 @@ unsafe fn make_with<Q: BothWays>(kernel: &Depthwise, input: Lines<u8>, strip: St
         let made = if two { 2 } else { 1 };
         let to = strip.at(pixel, made * count);
         let Range { start: first, end: last } = strip.channels;
+        // SAFETY: the rows under taps are whole; as many pixels were asked for at `to`. Strips start with a block.
+        #[cfg(target_arch = "aarch64")]
+        let first = unsafe { under.slide::<Q>(&lines[0], first..last, (made, count), to) };
         for block in first / CHANNELS..last.div_ceil(CHANNELS) {
             let c = block * CHANNELS;
             let width = CHANNELS.min(last - c);
-            #[cfg(target_arch = "aarch64")]
-            if kernel.slides && width == CHANNELS {
-                // SAFETY: the rows under taps are whole, and so is the block; as many pixels were asked for at `to`.
-                unsafe { under.slide::<Q>(&lines[0], block, (made, count), to.wrapping_add(c)) };
-                continue;
-            }
             for (quads, lines) in quads.chunks_exact_mut(under.columns).zip(&lines) {
                 // SAFETY: the rows under taps are whole; the block has `width` channels.
                 unsafe { under.fill::<Q>(lines, (c, width), quads) };
@@ -275,227 +238,5 @@ unsafe fn make_with<Q: BothWays>(kernel: &Depthwise, input: Lines<u8>, strip: St
             }
         }
         pixel += made * count;
-    }
-}
-
-/// The columns of the input under some pixels of a row of outputs, padding counted.
-pub(super) struct Under<'a> {
-    pub kernel: &'a Depthwise,
-    columns: usize,
-    /// Those that are not beside the input, and the first of them as the input counts.
-    pub inside: Range<usize>,
-    start: usize,
-}
-
-impl<'a> Under<'a> {
-    fn new(kernel: &'a Depthwise, first: usize, columns: usize) -> Self {
-        let window = &kernel.geometry.width;
-        let before = window.pad_before.saturating_sub(first).min(columns);
-        let after = (window.input + window.pad_before).saturating_sub(first).clamp(before, columns);
-        let start = (first + before).saturating_sub(window.pad_before);
-        Under { kernel, columns, inside: before..after, start }
-    }
-
-    /// Computes `count` pixels of a whole block of channels, of one or two rows, as `slide` does.
-    ///
-    /// # Safety
-    /// The machine must have the instruction set of `Q`; there must be as many columns in the `lines`, and as many pixels at
-    /// `to`, of sixteen channels each.
-    #[cfg(target_arch = "aarch64")]
-    #[inline(always)]
-    unsafe fn slide<Q: BothWays>(
-        &self,
-        lines: &[Option<Line>; ROWS],
-        block: usize,
-        (made, count): (usize, usize),
-        to: *mut u8,
-    ) {
-        let (kernel, first) = (self.kernel, block * CHANNELS);
-        let (geometry, input) = (&kernel.geometry, kernel.input);
-        let channels = geometry.input.channels * geometry.multiplier;
-        let padding = [input.zero ^ input.flip; CHANNELS];
-        let mut in_block = [(padding.as_ptr(), 0); ROWS];
-        for (to, line) in in_block.iter_mut().zip(lines) {
-            if let Some(line) = line {
-                *to = (line.0.wrapping_add(first), line.1);
-            }
-        }
-        let size = geometry.width.kernel * QUAD;
-        // SAFETY: by contract; there are as many weights, and sixteen sums of bias.
-        unsafe {
-            let slide = Slide {
-                lines: in_block,
-                inside: self.inside.clone(),
-                padding: &padding,
-                flip: input.flip,
-                count,
-                weights: kernel.weights.elements(block * kernel.rows * size, made * size),
-                bias: kernel.bias.elements(first, CHANNELS),
-                scales: slide::scales_of(&kernel.requant, block),
-                target: <Neon as Lanes>::target(kernel.requant.target),
-                to,
-                step: channels,
-                below: count * channels,
-            };
-            slide.run::<Q>(made, geometry.width.stride);
-        }
-    }
-
-    /// What lies under the taps of a group of rows; `None` beside the input.
-    fn lines(&self, rows: &Rows<u8>, group: usize) -> [Option<Line>; ROWS] {
-        let geometry = &self.kernel.geometry;
-        let channels = geometry.input.channels * geometry.multiplier;
-        let line = |line: *const u8| (line.wrapping_add(self.start * channels), channels);
-        std::array::from_fn(|i| rows.row(group * ROWS + i).map(line))
-    }
-
-    /// Fills `quads` with all columns of channels from `c` on of a group of rows.
-    ///
-    /// # Safety
-    /// The machine must have the instruction set of `Q`, and there be `width` channels, at most sixteen, from `c` on.
-    #[inline(always)]
-    unsafe fn fill<Q: Quads>(
-        &self,
-        lines: &[Option<Line>; ROWS],
-        (c, width): (usize, usize),
-        quads: &mut [MaybeUninit<[u8; QUAD]>],
-    ) {
-        let (input, Range { start: before, end: after }) = (self.kernel.input, self.inside.clone());
-        let padding = [input.zero ^ input.flip; CHANNELS];
-        // SAFETY: by contract; padding is as long as a load.
-        let beside = unsafe { Q::interleave([padding.as_ptr(); ROWS], input.flip) };
-        quads[..before].fill(MaybeUninit::new(beside));
-        quads[after..].fill(MaybeUninit::new(beside));
-        let lines =
-            lines.map(|line| line.map_or((padding.as_ptr(), 0), |(line, step)| (line.wrapping_add(c), step)));
-        // A load of sixteen bytes must not leave the row for good: that may be the end of what there is.
-        let whole = if width == CHANNELS { after } else { before };
-        for (i, quad) in quads[before..whole].iter_mut().enumerate() {
-            let columns = lines.map(|(line, step)| line.wrapping_add(i * step));
-            // SAFETY: by contract; sixteen channels of a column inside of the row, or padding.
-            quad.write(unsafe { Q::interleave(columns, input.flip) });
-        }
-        for (i, quad) in quads[whole..after].iter_mut().enumerate() {
-            let mut columns = [padding; ROWS];
-            for (column, (line, step)) in columns.iter_mut().zip(lines) {
-                // SAFETY: the column has `width` channels, and so has the padding.
-                unsafe {
-                    libc::memcpy(column.as_mut_ptr().cast(), line.wrapping_add(i * step).cast(), width);
-                }
-            }
-            // SAFETY: by contract; columns are as long as a load.
-            quad.write(unsafe { Q::interleave([0, 1, 2, 3].map(|row| columns[row].as_ptr()), input.flip) });
-        }
-    }
-}
-
-/// A block of channels of a row of the output, and what it is made of.
-struct Row<'a> {
-    kernel: &'a Depthwise,
-    /// `[group of rows][column]`.
-    quads: &'a [[u8; QUAD]],
-    columns: usize,
-    block: usize,
-    to: *mut u8,
-    /// Channels of the block.
-    width: usize,
-}
-
-impl Row<'_> {
-    /// Computes `count` pixels, common shapes by code of their own.
-    ///
-    /// # Safety
-    /// As for [`Self::pixels`].
-    #[inline(always)]
-    unsafe fn pixels_of_shape<Q: Quads>(&self, count: usize, weights: *const Q::Weight) {
-        let (height, window) = (&self.kernel.geometry.height, &self.kernel.geometry.width);
-        let groups = height.kernel.div_ceil(ROWS);
-        let shape = (groups, window.kernel, window.dilation, window.stride);
-        let is_whole = count >= PIXELS && self.width == CHANNELS && self.kernel.weight_zero == 0;
-        // SAFETY: the same contract, with which these shapes and no others agree.
-        unsafe {
-            match (shape, is_whole) {
-                ((1, 3, 1, 1), true) => self.pixels::<Q>(count, (1, 3, 1, 1), true, weights),
-                ((1, 3, 1, 2), true) => self.pixels::<Q>(count, (1, 3, 1, 2), true, weights),
-                ((2, 5, 1, 1), true) => self.pixels::<Q>(count, (2, 5, 1, 1), true, weights),
-                ((2, 5, 1, 2), true) => self.pixels::<Q>(count, (2, 5, 1, 2), true, weights),
-                _ => self.pixels::<Q>(count, shape, is_whole, weights),
-            }
-        }
-    }
-
-    /// Computes `count` pixels. The numbers of groups and of columns of taps, and how far those and pixels are apart, are
-    /// arguments so that common ones are known when this is compiled; so is whether there are sixteen channels, as many pixels
-    /// as are made at once, and no zero point of weights.
-    ///
-    /// # Safety
-    /// The machine must have the instruction set of `Q`; the quads must be those of as many pixels, which there must be
-    /// at `to`; there must be the `weights` of all taps.
-    #[inline(always)]
-    unsafe fn pixels<Q: Quads>(
-        &self,
-        count: usize,
-        (groups, taps, dilation, stride): (usize, usize, usize, usize),
-        is_whole: bool,
-        weights: *const Q::Weight,
-    ) {
-        let kernel = self.kernel;
-        let channels = kernel.geometry.input.channels * kernel.geometry.multiplier;
-        let bias = kernel.bias.elements::<i32>(self.block * CHANNELS, CHANNELS);
-        let scales = kernel.scales::<Q>(self.block);
-        let quads: *const u8 = self.quads.as_ptr().cast();
-        // SAFETY: by contract; there are as many weights, and sixteen sums of bias.
-        unsafe {
-            let (target, bias) = (Q::V::target(kernel.requant.target), Q::load(bias));
-            let last = count.saturating_sub(PIXELS);
-            for first in (0..count).step_by(PIXELS) {
-                // Where fewer are left, some of those before are made again; where there are no more, the last one is.
-                let first = first.min(last);
-                let step = |i: usize| if is_whole { i } else { i.min(count - 1) };
-                let mut sums = [bias; PIXELS];
-                for (i, sums) in sums.iter_mut().enumerate() {
-                    let pixel = first + step(i);
-                    for group in 0..groups {
-                        for tap in 0..taps {
-                            let column = group * self.columns + pixel * stride + tap * dilation;
-                            let weights = weights.add((group * taps + tap) * QUAD);
-                            *sums = Q::add(*sums, quads.add(column * QUAD), weights);
-                        }
-                    }
-                    if !is_whole && kernel.weight_zero != 0 {
-                        let sums_with_zero = self.less_zeros(Q::store(*sums), pixel * stride, dilation);
-                        *sums = Q::load(sums_with_zero.as_ptr());
-                    }
-                }
-                let bytes = Q::requantise(sums, &scales, target);
-                for (i, bytes) in bytes.iter().enumerate() {
-                    let to = self.to.wrapping_add((first + step(i)) * channels);
-                    if is_whole || self.width == CHANNELS {
-                        to.cast::<[u8; CHANNELS]>().write_unaligned(*bytes);
-                    } else {
-                        libc::memcpy(to.cast(), bytes.as_ptr().cast(), self.width);
-                    }
-                }
-            }
-        }
-    }
-
-    /// `sums` less what they would have been of weights that are all the weights' zero point.
-    #[inline(always)]
-    fn less_zeros(&self, mut sums: [i32; CHANNELS], first: usize, dilation: usize) -> [i32; CHANNELS] {
-        let geometry = &self.kernel.geometry;
-        let mut cells = [0i32; CHANNELS];
-        for row in 0..geometry.height.kernel {
-            for tap in 0..geometry.width.kernel {
-                let quad = &self.quads[row / ROWS * self.columns + first + tap * dilation];
-                for (c, sum) in cells.iter_mut().enumerate() {
-                    *sum += number(quad[c * ROWS + row % ROWS]);
-                }
-            }
-        }
-        for (sum, cells) in sums.iter_mut().zip(cells) {
-            *sum = sum.wrapping_sub(cells.wrapping_mul(self.kernel.weight_zero));
-        }
-        sums
     }
 }

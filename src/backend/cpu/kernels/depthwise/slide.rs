@@ -1,11 +1,11 @@
 //! Filters of three by three cells: the columns of the input under an output stay in registers, and its neighbour needs one
 //! or two more. How they are multiplied is the instruction set's affair; there are such for 64-bit Arm only.
 
-use super::super::gemm::{Lanes, Requant, Scales};
-use super::super::neon::Neon;
+use super::super::gemm::{Lanes, Requant};
+use super::super::neon::{apply_below_half, apply_to_positive, Multipliers, Neon};
 use super::instructions::Instructions;
 use super::layout::{CHANNELS, QUAD, ROWS};
-use super::quads::{Line, PixelScales, Quads};
+use super::quads::{Line, Quads};
 use crate::memory::Weights;
 use crate::ops::conv::DepthwiseGeometry;
 use crate::ops::image::Window;
@@ -17,6 +17,9 @@ use std::ops::Range;
 const TAPS: usize = 3;
 /// Channels that are made at once.
 const HALF: usize = CHANNELS / 2;
+
+/// The size of the sum of a filter's products, at the most.
+const LARGEST: f64 = (TAPS * TAPS * 128 * 128) as f64;
 
 /// Sums of as many channels.
 pub type Sums = [int32x4_t; 2];
@@ -88,76 +91,85 @@ unsafe fn store_eights(packed: [u8; CHANNELS], to: &mut [*mut u8; 2], step: usiz
     }
 }
 
-/// What scales the four vectors of sixteen channels.
-pub fn scales_of(requant: &Requant, block: usize) -> PixelScales {
-    let vector = block * (CHANNELS / <Neon as Lanes>::LANES);
-    let (first, second) = (requant.scales(vector), requant.scales(vector + 1));
-    // None, where all channels have the same.
-    let step = (second.narrow as usize).wrapping_sub(first.narrow as usize);
-    let below = |scales: Scales| Scales { narrow: scales.narrow.wrapping_byte_add(2 * step), ..scales };
-    [[first, second], [below(first), below(second)]]
+/// How a filter's outputs are made.
+#[derive(Clone, Copy)]
+pub struct Fit {
+    /// Whether scaled sums are within 16 bits, whatever the inputs.
+    is_short: bool,
 }
 
-/// Whether a filter is such a one, whose weights have no zero point, and sums are scaled as most are. Without dot products
-/// sums of two products are to be within 16 bits.
-pub fn fits(
+/// How a filter's outputs are made if it is such a one, whose weights have no zero point, and sums are scaled as most are.
+/// Without dot products sums of two products are to be within 16 bits.
+pub fn fit(
     geometry: &DepthwiseGeometry,
     instructions: Instructions,
-    weights: &Weights,
+    [weights, bias]: [&Weights; 2],
     requant: &Requant,
-) -> bool {
+) -> Option<Fit> {
     let (height, width) = (&geometry.height, &geometry.width);
     let is_such =
         |window: &Window| (window.kernel, window.dilation, window.stride) == (TAPS, 1, width.stride);
     if !is_such(height) || !is_such(width) || width.stride > 2 || !requant.is_usual() {
-        return false;
+        return None;
     }
     let start = weights.elements::<i8>(0, weights.len());
-    match instructions {
-        // SAFETY: there are as many weights.
-        Instructions::Base => (0..weights.len()).all(|i| unsafe { start.add(i).read() } != i8::MIN),
-        Instructions::Dotprod => true,
+    // SAFETY: there are as many weights.
+    if matches!(instructions, Instructions::Base)
+        && (0..weights.len()).any(|i| unsafe { start.add(i).read() } == i8::MIN)
+    {
+        return None;
     }
+    let channels = geometry.input.channels * geometry.multiplier;
+    let bias = bias.elements::<i32>(0, channels);
+    let is_short = (0..channels).all(|channel| {
+        // SAFETY: one of as many as were asked for.
+        let bias = unsafe { bias.add(channel).read() };
+        requant.is_short_sum(channel, f64::from(bias).abs() + LARGEST)
+    });
+    Some(Fit { is_short })
 }
 
-/// Sixteen channels of a row of outputs, or of two, and what they are made of.
+/// Some channels of a row of outputs, or of two, and what they are made of.
 pub struct Slide<'a> {
-    /// The rows of the input from their first column on.
-    pub lines: [Line; ROWS],
+    pub fit: Fit,
+    /// The rows of the input from their first column on; `None` beside it.
+    pub lines: [Option<Line>; ROWS],
     /// Columns that are not beside the input.
     pub inside: Range<usize>,
     /// As many bytes of what lies beside it.
     pub padding: &'a [u8; CHANNELS],
     pub flip: u8,
     pub count: usize,
-    /// Quads of the upper row of outputs, and then of the lower one.
+    /// Quads of all channels, and how many elements there are from one block to the next: of the upper row of outputs, and
+    /// then of the lower one.
     pub weights: *const i8,
+    pub block: usize,
     pub bias: *const i32,
-    pub scales: PixelScales,
-    pub target: <Neon as Lanes>::Target,
-    /// Where the first output goes, how far the next one is, and the one below.
+    pub requant: &'a Requant,
+    /// Where the first output of all channels goes, how far the next one is, and the one below.
     pub to: *mut u8,
     pub step: usize,
     pub below: usize,
 }
 
 impl Slide<'_> {
-    /// Computes so many rows of outputs, one or two, whose columns are one or two apart.
+    /// Computes so many rows of outputs, one or two, whose columns are one or two apart, of channels in whole blocks.
     ///
     /// # Safety
     /// The machine must have the instruction set of `C`; all pointers must be those of as many rows and outputs.
     #[inline(always)]
-    pub unsafe fn run<C: Columns>(&self, rows: usize, stride: usize) {
-        let is_plain = self.flip == 0 && Neon::is_positive(&self.target);
+    pub unsafe fn run<C: Columns>(&self, rows: usize, stride: usize, channels: Range<usize>) {
         // SAFETY: by contract.
         unsafe {
+            let target = Neon::target(self.requant.target);
+            let is_plain = self.fit.is_short && self.flip == 0 && Neon::is_positive(&target);
             match (rows, stride, is_plain) {
-                (2, _, true) => self.rows::<C, 2, 1, true>(),
-                (2, _, false) => self.rows::<C, 2, 1, false>(),
-                (_, 1, true) => self.rows::<C, 1, 1, true>(),
-                (_, 1, false) => self.rows::<C, 1, 1, false>(),
-                (_, _, true) => self.rows::<C, 1, 2, true>(),
-                (_, _, false) => self.rows::<C, 1, 2, false>(),
+                (2, _, true) => self.rows::<C, 2, 1, true>(channels),
+                (2, _, false) => self.rows::<C, 2, 1, false>(channels),
+                (_, 1, true) => self.rows::<C, 1, 1, true>(channels),
+                (_, 1, false) => self.rows::<C, 1, 1, false>(channels),
+                (_, _, true) => self.rows::<C, 1, 2, true>(channels),
+                (_, _, false) => self.rows::<C, 1, 2, false>(channels),
             }
         }
     }
@@ -168,14 +180,30 @@ impl Slide<'_> {
     /// # Safety
     /// As for [`Self::run`].
     #[inline(always)]
-    unsafe fn rows<C: Columns, const MADE: usize, const STRIDE: usize, const PLAIN: bool>(&self) {
-        for half in 0..CHANNELS / HALF {
+    unsafe fn rows<C: Columns, const MADE: usize, const STRIDE: usize, const PLAIN: bool>(
+        &self,
+        channels: Range<usize>,
+    ) {
+        for first in channels.step_by(HALF) {
             // SAFETY: by contract.
-            unsafe { self.half::<C, MADE, STRIDE, PLAIN>(half * HALF, &self.scales[half]) };
+            unsafe { self.half::<C, MADE, STRIDE, PLAIN>(first) };
         }
     }
 
-    /// The same for eight channels from `first` on.
+    /// What scales four channels from one on.
+    ///
+    /// # Safety
+    /// There must be such channels, scaled as most are.
+    #[inline(always)]
+    unsafe fn multipliers(&self, channel: usize) -> Multipliers {
+        // SAFETY: by contract.
+        unsafe {
+            let [mantissa, right] = Neon::load_two(self.requant.scales(channel / Neon::LANES).narrow);
+            Multipliers { mantissa, right, left: vdupq_n_s32(0) }
+        }
+    }
+
+    /// The same as [`Self::rows`] for eight channels from `first` on.
     ///
     /// # Safety
     /// As for [`Self::run`].
@@ -183,20 +211,23 @@ impl Slide<'_> {
     unsafe fn half<C: Columns, const MADE: usize, const STRIDE: usize, const PLAIN: bool>(
         &self,
         first: usize,
-        scales: &[Scales; 2],
     ) {
         // SAFETY: by contract; columns inside are gone through one by one.
         unsafe {
             let bias = self.bias.add(first);
             let bias = [Neon::load(bias), Neon::load(bias.add(4))];
+            let quads = self.weights.add(first / CHANNELS * self.block + first % CHANNELS * ROWS);
             let weights: [C::Weights; MADE] = std::array::from_fn(|below| {
                 let row = if C::SHARES { 0 } else { below };
-                C::weights(self.weights.add(row * TAPS * QUAD + first * ROWS))
+                C::weights(quads.add(row * TAPS * QUAD))
             });
             let flip = vdupq_n_u8(self.flip);
             let beside = C::column::<PLAIN>([vld1q_u8(self.padding.as_ptr()); ROWS], flip);
-            let (mut rows, steps) =
-                (self.lines.map(|line| line.0.wrapping_add(first)), self.lines.map(|line| line.1));
+            let lines = self.lines.map(|line| match line {
+                Some((line, step)) => (line.wrapping_add(first), step),
+                None => (self.padding.as_ptr(), 0),
+            });
+            let (mut rows, steps) = (lines.map(|line| line.0), lines.map(|line| line.1));
             let mut next = || {
                 let [a, b, c, d] = &mut rows;
                 let [a, b, c] = [load_eight(a, steps[0]), load_eight(b, steps[1]), load_eight(c, steps[2])];
@@ -206,15 +237,18 @@ impl Slide<'_> {
             };
             let mut to = [self.to.wrapping_add(first); 2];
             to[1] = to[0].wrapping_add((MADE - 1) * self.below);
-            let (constants, target, step) = (Neon::constants(scales), self.target, self.step);
+            let (target, step) = (Neon::target(self.requant.target), self.step);
+            let by = [self.multipliers(first), self.multipliers(first + Neon::LANES)];
             // No closure, as that would be compiled without the instruction set of `C`.
             macro_rules! two_pixels {
                 ($columns:expr, $others:expr, $row:expr) => {{
                     let [a, b] = C::add(bias, $columns, &weights[0], 0);
                     let [c, d] = C::add(bias, $others, &weights[$row], $row);
+                    let scale = if PLAIN { apply_to_positive } else { apply_below_half };
+                    let scaled = [scale(a, by[0]), scale(b, by[1]), scale(c, by[0]), scale(d, by[1])];
                     match PLAIN {
-                        true => Neon::pack_plain(Neon::requantise_positive([a, b, c, d], &constants), target),
-                        false => Neon::pack(Neon::requantise_usual([a, b, c, d], &constants), target),
+                        true => Neon::pack_positive(scaled, target),
+                        false => Neon::pack(scaled, target),
                     }
                 }};
             }
@@ -230,7 +264,7 @@ impl Slide<'_> {
             let mut done = 0;
             if STRIDE == 1 && self.inside.start <= 2 {
                 // What was the second column becomes the first without being moved.
-                while done + 3 <= self.count && done + 4 < self.inside.end {
+                for _ in 0..(self.count / 3).min(self.inside.end.saturating_sub(4).div_ceil(3)) {
                     let [a, b, _] = columns;
                     let c = next();
                     pixel!([a, b, c]);
@@ -242,7 +276,7 @@ impl Slide<'_> {
                 }
             }
             if STRIDE == 2 && self.inside.start <= 1 {
-                while done + 2 <= self.count && 2 * done + 4 < self.inside.end {
+                for _ in 0..(self.count / 2).min(self.inside.end.saturating_sub(4).div_ceil(4)) {
                     let (a, b, c) = (columns[0], next(), next());
                     let (d, e) = (next(), next());
                     let packed = two_pixels!([a, b, c], [c, d, e], 0);

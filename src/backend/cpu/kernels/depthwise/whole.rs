@@ -8,6 +8,7 @@ use super::super::kernel::{input, output};
 use super::super::{Kernel, Work};
 use super::instructions::Instructions;
 use super::layout::{CHANNELS, QUAD, ROWS};
+use super::packed::Depthwise;
 #[cfg(not(target_arch = "aarch64"))]
 use super::quads::Base;
 use super::quads::Quads;
@@ -15,7 +16,6 @@ use super::quads::Quads;
 use super::quads::{Avx2, Vnni};
 #[cfg(target_arch = "aarch64")]
 use super::quads_neon::{Base, Dotprod};
-use super::quantised::Depthwise;
 use crate::memory::{Target, View, Weights};
 use crate::ops::conv::DepthwiseGeometry;
 use crate::ops::image::Window;

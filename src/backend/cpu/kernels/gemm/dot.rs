@@ -1,6 +1,8 @@
 //! Products of bytes in vectors: groups of inputs with as many weights a column.
 
+use super::finish::{Finish, Quant};
 use super::lanes::Lanes;
+use super::micro::{Block, Tiles};
 use crate::backend::cpu::kernels::simd::Base;
 
 /// How one instruction set multiplies bytes. Inputs are signed or not, and for either [`FLIP`](Self::FLIP) says whether
@@ -32,6 +34,18 @@ pub unsafe trait Dot: Copy {
         _padded: usize,
     ) -> usize {
         0
+    }
+    /// Computes tiles of `M` rows of a panel if the instruction set has code of its own for such a block. Gives whether it did.
+    ///
+    /// As for `Micro::run`, the block must have them.
+    #[inline(always)]
+    unsafe fn tiles<const SIGNED: bool, const M: usize>(
+        _block: &Block<Quant>,
+        _finish: &Finish<Self::V>,
+        _tiles: Tiles,
+        _panel: usize,
+    ) -> bool {
+        false
     }
     /// Those of a panel, from a group of bytes a lane.
     unsafe fn weights(p: *const i8) -> [Self::B; 2];

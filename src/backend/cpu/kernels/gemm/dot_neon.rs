@@ -1,6 +1,9 @@
 //! Products of bytes in NEON with its dot products.
 
 use super::dot::{Dot, Sums};
+use super::finish::{Finish, Quant, Way};
+use super::lanes::Lanes;
+use super::micro::{Block, Tiles};
 use super::order_neon::{multiply, ByPart, SignedBytes, UnsignedBytes};
 use crate::backend::cpu::kernels::neon::Neon;
 use std::arch::aarch64::*;
@@ -39,6 +42,26 @@ unsafe impl Dot for Dotprod {
         padded
     }
     #[inline(always)]
+    unsafe fn tiles<const SIGNED: bool, const M: usize>(
+        block: &Block<Quant>,
+        finish: &Finish<Neon>,
+        tiles: Tiles,
+        panel: usize,
+    ) -> bool {
+        if !SIGNED || M < FEW || block.segments() > 1 {
+            return false;
+        }
+        // SAFETY: by the trait's contract.
+        unsafe {
+            match finish.way {
+                Way::Positive => usual_tiles::<M, true>(block, finish, tiles, panel),
+                Way::Plain => usual_tiles::<M, false>(block, finish, tiles, panel),
+                _ => return false,
+            }
+        }
+        true
+    }
+    #[inline(always)]
     unsafe fn weights(p: *const i8) -> [Self::B; 2] {
         // SAFETY: by the trait's contract.
         unsafe { p.cast::<[Self::B; 2]>().read_unaligned() }
@@ -52,6 +75,38 @@ unsafe impl Dot for Dotprod {
             } else {
                 UnsignedBytes::add::<0>(sums, b, a)
             }
+        }
+    }
+}
+
+/// Rows of a tile that is worth code of its own.
+const FEW: usize = 4;
+
+/// Computes tiles of a panel whose rows lie in one piece each, of signed bytes. Here nothing is asked for each tile: where
+/// rows are short, that takes as many instructions as the outputs do.
+///
+/// # Safety
+/// The machine must have dot products, the block be as `Micro::run` demands, and have the panel and the tiles' rows, `M` in
+/// each; `finish` be that of the panel, whose way is positive or plain.
+#[inline(always)]
+unsafe fn usual_tiles<const M: usize, const POSITIVE: bool>(
+    block: &Block<Quant>,
+    finish: &Finish<Neon>,
+    tiles: Tiles,
+    panel: usize,
+) {
+    let bias = block.bias.wrapping_add(panel * 2 * Neon::LANES);
+    let weights = block.panels.wrapping_add(panel * block.panel).cast();
+    for row in (tiles.first..).step_by(M).take(tiles.count) {
+        // SAFETY: panels, bias and rows of inputs exist by contract.
+        unsafe {
+            let mut sums = [[[Neon::splat(0); 2]; 1]; M];
+            for sums in &mut sums {
+                sums[0] = Neon::load_two(bias);
+            }
+            let inputs = block.pointers::<M>(0, row);
+            multiply::<SignedBytes, M, 1>(&mut sums, inputs, weights, block.padded);
+            finish.loaded().usual_tile::<M, 1, true, POSITIVE>(&sums, 0, row);
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::lanes::{Lanes, SUMMED};
 use super::micro::{Block, Family, MAX_ROWS};
 use super::requant::Requant;
+use super::size::Panel;
 
 /// Products of bytes.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +29,8 @@ pub struct Epilogue<V: Lanes> {
     /// By row: what is to be subtracted from each sum, its inputs' sum as often as the weights' zero point says.
     pub terms: [i32; MAX_ROWS],
     target: V::Target,
+    /// Whether inputs and weights are signed, and nothing is to be subtracted.
+    is_signed: bool,
 }
 
 impl<V: Lanes> Epilogue<V> {
@@ -39,7 +42,7 @@ impl<V: Lanes> Epilogue<V> {
         // SAFETY: by contract.
         let target = unsafe { V::target(requant.target) };
         if requant.row_factor == 0 {
-            return Epilogue { terms, target };
+            return Epilogue { terms, target, is_signed: SIGNED };
         }
         let add = |term: &mut i32, sum: i32| *term = term.wrapping_add(sum.wrapping_mul(requant.row_factor));
         for inputs in block.inputs.chunks_exact(block.rows) {
@@ -55,7 +58,7 @@ impl<V: Lanes> Epilogue<V> {
                 add(term, unsafe { V::sum::<SIGNED>(row, block.depth) });
             }
         }
-        Epilogue { terms, target }
+        Epilogue { terms, target, is_signed: false }
     }
 }
 
@@ -75,11 +78,12 @@ pub struct Finish<V: Lanes> {
 /// How sums become outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Rows have all columns, are scaled as most are, and become the bytes that most do, the least of which is 0.
+    /// Rows have all columns, are scaled as most are, to what is within 16 bits, and become the bytes that most do, the
+    /// least of which is 0.
     Positive,
     /// The same but for that.
     Plain,
-    /// The same but for the bytes. Nothing is chosen for each pair of rows here either.
+    /// The same but for the bytes and the 16 bits. Nothing is chosen for each pair of rows here either.
     Usual,
     /// As it comes.
     Any,
@@ -95,10 +99,20 @@ impl<V: Lanes> Finish<V> {
         // SAFETY: by contract.
         let constants = unsafe { V::constants(&[requant.scales(vector), requant.scales(vector + 1)]) };
         let columns = block.columns - column;
-        let way = match V::is_usual(&constants) && columns >= 2 * V::LANES {
+        let is_usual = V::is_usual(&constants) && columns >= 2 * V::LANES;
+        let is_plain = is_usual && V::is_plain(&epilogue.target) && epilogue.is_signed;
+        let weights = Panel {
+            weights: block.panels.wrapping_add(panel * block.panel),
+            len: block.panel,
+            group: block.group,
+            columns: 2 * V::LANES,
+            bias: block.bias.wrapping_add(column),
+        };
+        // SAFETY: by contract the block has the panel, whose weights are signed, with their zero point in the bias.
+        let way = match is_plain && unsafe { requant.is_short(first + column, &weights) } {
             true if V::is_positive(&epilogue.target) => Way::Positive,
-            true if V::is_plain(&epilogue.target) => Way::Plain,
-            true => Way::Usual,
+            true => Way::Plain,
+            false if is_usual => Way::Usual,
             false => Way::Any,
         };
         Finish {
@@ -165,7 +179,7 @@ impl<V: Lanes> Finish<V> {
     /// # Safety
     /// As for [`Self::tile`].
     #[inline(always)]
-    unsafe fn usual_tile<const M: usize, const P: usize, const PLAIN: bool, const POSITIVE: bool>(
+    pub unsafe fn usual_tile<const M: usize, const P: usize, const PLAIN: bool, const POSITIVE: bool>(
         &self,
         sums: &[[[V::I; 2]; P]; M],
         p: usize,
@@ -217,9 +231,10 @@ impl<V: Lanes> Finish<V> {
                 true => V::requantise_positive([a, b, c, d], &self.constants),
                 false => V::requantise_usual([a, b, c, d], &self.constants),
             };
-            match PLAIN {
-                true => V::pack_plain(scaled, self.target),
-                false => V::pack(scaled, self.target),
+            match (PLAIN, POSITIVE) {
+                (true, true) => V::pack_positive(scaled, self.target),
+                (true, false) => V::pack_plain(scaled, self.target),
+                (false, _) => V::pack(scaled, self.target),
             }
         }
     }

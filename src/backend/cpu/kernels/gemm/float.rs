@@ -157,8 +157,17 @@ unsafe fn wide<S: Simd, const M: usize, const P: usize, const V: usize>(
     let (segments, columns) = (block.segments(), block.columns - start);
     let is_whole = columns >= P * width;
     let (bias, first) = (block.bias.wrapping_add(start), block.panels.wrapping_add(panel * block.panel));
-    // Where each operand is loaded by an instruction, one that changes nothing is worth leaving out, too.
-    let is_free = S::LOADS_APART && is_whole && block.finish == (f32::NEG_INFINITY, f32::INFINITY);
+    // Where each operand is loaded by an instruction, what nothing comes of is worth leaving out, too.
+    if S::LOADS_APART && P == 1 && V == 2 && is_whole && segments == 1 {
+        // SAFETY: by contract.
+        unsafe {
+            return match block.finish {
+                (f32::NEG_INFINITY, f32::INFINITY) => whole::<S, M, 0>(block, tiles, panel),
+                (_, f32::INFINITY) => whole::<S, M, 1>(block, tiles, panel),
+                _ => whole::<S, M, 2>(block, tiles, panel),
+            };
+        }
+    }
     for row in (tiles.first..).step_by(M).take(tiles.count) {
         // SAFETY: panels, bias, rows of inputs and outputs exist by contract; of vectors at the edge, the existing columns are
         // stored.
@@ -196,17 +205,6 @@ unsafe fn wide<S: Simd, const M: usize, const P: usize, const V: usize>(
             }
             let (lo, hi) = (S::splat(block.finish.0), S::splat(block.finish.1));
             let to = block.outputs.add(row * block.stride + start);
-            if is_free {
-                let mut to = to;
-                for sums in &sums {
-                    for (p, sum) in sums.iter().enumerate() {
-                        S::store(to.add(p * width), sum[0]);
-                        S::store(to.add(p * width + lanes), sum[1]);
-                    }
-                    to = to.wrapping_add(block.stride);
-                }
-                continue;
-            }
             if is_whole {
                 let mut to = to;
                 for sums in &sums {
@@ -226,6 +224,43 @@ unsafe fn wide<S: Simd, const M: usize, const P: usize, const V: usize>(
                         S::store_some(to.add(lanes), S::clamp(sum[1], lo, hi), (left - lanes).min(lanes));
                     }
                 }
+            }
+        }
+    }
+}
+
+/// [`wide`] of one panel that has all its columns, for rows that lie in one piece. Of the `BOUNDS`, none may change anything,
+/// or the lower one, or both.
+///
+/// # Safety
+/// As for [`wide`]; the instruction set must have a loop of its own for products of any depth.
+#[inline(always)]
+unsafe fn whole<S: Simd, const M: usize, const BOUNDS: usize>(
+    block: &Block<Float>,
+    tiles: Tiles,
+    panel: usize,
+) {
+    let start = panel * 2 * S::LANES;
+    let (bias, weights) = (block.bias.wrapping_add(start), block.panels.wrapping_add(panel * block.panel));
+    let mut to = block.outputs.wrapping_add(tiles.first * block.stride + start);
+    for row in (tiles.first..).step_by(M).take(tiles.count) {
+        // SAFETY: by contract.
+        unsafe {
+            let mut sums = [[[S::splat(0.0); 2]; 1]; M];
+            for sums in &mut sums {
+                sums[0] = S::load_two(bias);
+            }
+            S::products(&mut sums, block.pointers::<M>(0, row), weights, block.depth);
+            let (lo, hi) = (S::splat(block.finish.0), S::splat(block.finish.1));
+            for [sums] in sums {
+                let bounded = sums.map(|sum| match BOUNDS {
+                    0 => sum,
+                    1 => S::clamp_below(sum, lo),
+                    _ => S::clamp(sum, lo, hi),
+                });
+                S::store(to, bounded[0]);
+                S::store(to.add(S::LANES), bounded[1]);
+                to = to.wrapping_add(block.stride);
             }
         }
     }

@@ -4,6 +4,7 @@
 //! columns, which are put in order when they are complete. The compiler has no stable intrinsics for these instructions.
 
 use super::finish::{Epilogue, Finish, Way};
+use super::i8mm_finish::Constants;
 use super::i8mm_pairs::{multiply, Pairs, Step};
 use super::lanes::Lanes;
 use super::micro::{for_each_height, with_height, Block, Micro, Tiles};
@@ -108,7 +109,7 @@ unsafe fn run<const SIGNED: bool>(
     }
 }
 
-/// Computes tiles of `PAIRS` pairs of rows of a panel, in the order that `order_neon` tells of.
+/// Computes tiles of `PAIRS` pairs of rows of a panel.
 ///
 /// # Safety
 /// The machine must have I8MM, the block be as `Micro::run` demands, and there be the tiles' pairs, `PAIRS` in each.
@@ -120,20 +121,97 @@ unsafe fn tiles_of_pairs<const SIGNED: bool, const PAIRS: usize>(
     tiles: Tiles,
     panel: usize,
 ) {
-    // Segments of pairs, and those of a panel, lie one after the other.
-    let (groups, row_factor) = (paired.size / VECTOR, block.finish.0.row_factor);
-    let weights = block.panels.wrapping_add(panel * block.panel).cast();
-    // SAFETY: panels and pairs exist by contract; all but the last step load what the next one multiplies.
+    // SAFETY: panels and pairs exist by contract.
     unsafe {
-        let finish = Finish::of(block, epilogue, panel);
+        let (finish, constants) = (Finish::of(block, epilogue, panel), Constants::of(block, panel));
+        let product = Product { paired, weights: block.panels.add(panel * block.panel).cast() };
+        match finish.way {
+            Way::Positive => {
+                return usual_tiles::<SIGNED, PAIRS, true>(block, product, &constants, tiles, &finish)
+            }
+            Way::Plain => {
+                return usual_tiles::<SIGNED, PAIRS, false>(block, product, &constants, tiles, &finish)
+            }
+            _ => {}
+        }
         for pair in (tiles.first..).step_by(PAIRS).take(tiles.count) {
-            let mut step = Step {
-                inputs: std::array::from_fn::<_, PAIRS, _>(|p| paired.bytes.add((pair + p) * paired.size)),
-                weights,
-                a: [[vdupq_n_u8(0); 2]; PAIRS],
-                b: [vdupq_n_u8(0); 4],
-            };
-            let mut sums = [start_with_bias(block, panel); PAIRS];
+            let sums = product.sums::<SIGNED, PAIRS>(pair, &constants);
+            let row = 2 * (paired.first + pair);
+            // Written out, as sums that are indexed by a variable would be kept in memory all along.
+            macro_rules! store_pairs {
+                ($($p:literal)*) => {
+                    $(if PAIRS > $p {
+                        let rows = [row + 2 * $p, (block.rows - 1).min(row + 2 * $p + 1)];
+                        store(block, epilogue, sums[$p.min(PAIRS - 1)], rows, &finish);
+                    })*
+                };
+            }
+            store_pairs!(0 1 2 3);
+        }
+    }
+}
+
+/// The same where outputs are such as [`Constants`] makes. Here nothing is asked for each tile.
+///
+/// # Safety
+/// As for [`tiles_of_pairs`].
+#[inline(always)]
+unsafe fn usual_tiles<const SIGNED: bool, const PAIRS: usize, const POSITIVE: bool>(
+    block: &Block<Quant>,
+    product: Product,
+    constants: &Constants,
+    tiles: Tiles,
+    finish: &Finish<Neon>,
+) {
+    let row = 2 * (product.paired.first + tiles.first);
+    // The block's last row may have no other.
+    let (mut left, mut to) = (block.rows - row, finish.output(row));
+    for pair in (tiles.first..).step_by(PAIRS).take(tiles.count) {
+        // SAFETY: by contract.
+        unsafe {
+            let sums = product.sums::<SIGNED, PAIRS>(pair, constants);
+            to = constants.outputs::<PAIRS, POSITIVE>(&sums, to, left < 2 * PAIRS);
+        }
+        left = left.wrapping_sub(2 * PAIRS);
+    }
+}
+
+/// Pairs and the weights of a panel.
+#[derive(Clone, Copy)]
+struct Product<'a> {
+    paired: &'a Pairs,
+    weights: *const u8,
+}
+
+impl Product<'_> {
+    /// The sums of `PAIRS` pairs, in the order that `order_neon` tells of.
+    ///
+    /// # Safety
+    /// The machine must have I8MM, and there be the pairs and the weights.
+    #[inline(always)]
+    unsafe fn sums<const SIGNED: bool, const PAIRS: usize>(
+        self,
+        pair: usize,
+        constants: &Constants,
+    ) -> [[int32x4_t; 4]; PAIRS] {
+        // Segments of pairs, and those of a panel, lie one after the other.
+        let (bytes, size) = (self.paired.bytes, self.paired.size);
+        let groups = size / VECTOR;
+        let mut step = Step {
+            inputs: std::array::from_fn::<_, PAIRS, _>(|p| bytes.wrapping_add((pair + p) * size)),
+            weights: self.weights,
+            // SAFETY: every machine has the instruction.
+            a: [[unsafe { vdupq_n_u8(0) }; 2]; PAIRS],
+            // SAFETY: as above.
+            b: [unsafe { vdupq_n_u8(0) }; 4],
+        };
+        // SAFETY: as above.
+        let mut sums = [[unsafe { vdupq_n_s32(0) }; 4]; PAIRS];
+        for sums in &mut sums {
+            *sums = constants.start();
+        }
+        // SAFETY: by contract; all but the last step load what the next one multiplies.
+        unsafe {
             if groups > 1 {
                 step.a = step.inputs.map(|pair| load_two::<0>(pair));
                 step.weights_of_group();
@@ -157,35 +235,8 @@ unsafe fn tiles_of_pairs<const SIGNED: bool, const PAIRS: usize>(
                     ];
                 }
             }
-            let row = 2 * (paired.first + pair);
-            let is_whole = row_factor == 0 && row + 2 * PAIRS <= block.rows;
-            let mut to = finish.output(row);
-            // Written out, as sums that are indexed by a variable would be kept in memory all along.
-            macro_rules! usual_pairs {
-                ($plain:literal, $positive:literal, $($p:literal)*) => {{
-                    let finish = finish.loaded();
-                    $(if PAIRS > $p {
-                        to = finish.usual_rows::<$plain, $positive>(in_order(sums[$p.min(PAIRS - 1)]), to);
-                    })*
-                }};
-            }
-            macro_rules! finish_pairs {
-                ($($p:literal)*) => {
-                    match finish.way {
-                        Way::Positive if is_whole => usual_pairs!(true, true, $($p)*),
-                        Way::Plain if is_whole => usual_pairs!(true, false, $($p)*),
-                        Way::Usual if is_whole => usual_pairs!(false, false, $($p)*),
-                        _ => {
-                            $(if PAIRS > $p {
-                                let rows = [row + 2 * $p, (block.rows - 1).min(row + 2 * $p + 1)];
-                                store(block, epilogue, sums[$p.min(PAIRS - 1)], rows, &finish);
-                            })*
-                        }
-                    }
-                };
-            }
-            finish_pairs!(0 1 2 3);
         }
+        sums
     }
 }
 

@@ -33,26 +33,48 @@ impl Pairs {
     ) -> Pairs {
         let start: *mut u8 = room.as_mut_ptr().cast();
         let mut to = start;
-        for pair in first..first + pairs {
-            for inputs in block.inputs.chunks_exact(block.rows) {
-                let rows = [inputs[2 * pair], inputs[(block.rows - 1).min(2 * pair + 1)]];
-                let whole = block.padded - block.padded % 16;
-                // SAFETY: by contract, as many bytes can be read, and twice as many written.
-                unsafe {
-                    for i in (0..whole).step_by(16) {
-                        let rows = rows.map(|row| row.add(i).cast::<uint64x2_t>().read_unaligned());
-                        let pairs = [vzip1q_u64(rows[0], rows[1]), vzip2q_u64(rows[0], rows[1])];
-                        to.add(2 * i).cast::<[uint64x2_t; 2]>().write_unaligned(pairs);
+        let odd = |pair: usize| (block.rows - 1).min(2 * pair + 1);
+        // SAFETY: by contract, as many bytes can be read, and twice as many written.
+        unsafe {
+            if block.segments() == 1 {
+                let whole = block.rows / 2;
+                for pair in first..whole.min(first + pairs) {
+                    to = side_by_side(block.pointers::<2>(0, 2 * pair), block.padded, to);
+                }
+                if first + pairs > whole {
+                    side_by_side([block.inputs[2 * whole], block.inputs[odd(whole)]], block.padded, to);
+                }
+            } else {
+                for pair in first..first + pairs {
+                    for inputs in block.inputs.chunks_exact(block.rows) {
+                        to = side_by_side([inputs[2 * pair], inputs[odd(pair)]], block.padded, to);
                     }
-                    if whole < block.padded {
-                        let rows = rows.map(|row| row.add(whole).cast::<uint8x8_t>().read_unaligned());
-                        to.add(2 * whole).cast::<[uint8x8_t; 2]>().write_unaligned(rows);
-                    }
-                    to = to.add(2 * block.padded);
                 }
             }
         }
         Pairs { bytes: start, size: 2 * block.segments() * block.padded, first }
+    }
+}
+
+/// Puts eight bytes of each of two rows side by side in turns. Gives where the next go.
+///
+/// # Safety
+/// The rows must have so many bytes, and there be room for twice as many.
+#[inline(always)]
+unsafe fn side_by_side(mut rows: [*const u8; 2], bytes: usize, mut to: *mut u8) -> *mut u8 {
+    // SAFETY: by contract.
+    unsafe {
+        for _ in 0..bytes / 16 {
+            let [a, b] = rows.map(|row| row.cast::<uint64x2_t>().read_unaligned());
+            to.cast::<[uint64x2_t; 2]>().write_unaligned([vzip1q_u64(a, b), vzip2q_u64(a, b)]);
+            (rows, to) = (rows.map(|row| row.add(16)), to.add(32));
+        }
+        if bytes % 16 > 0 {
+            let eights = rows.map(|row| row.cast::<uint8x8_t>().read_unaligned());
+            to.cast::<[uint8x8_t; 2]>().write_unaligned(eights);
+            to = to.add(16);
+        }
+        to
     }
 }
 

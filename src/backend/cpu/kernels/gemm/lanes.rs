@@ -73,7 +73,7 @@ pub unsafe trait Lanes: Copy {
     unsafe fn target(bytes: Bytes) -> Self::Target;
     /// Scaled sums as bytes, in order.
     unsafe fn pack(scaled: [Self::I; 4], target: Self::Target) -> Self::Packed;
-    /// Whether [`Self::pack_plain`] is as good.
+    /// Whether [`Self::pack_plain`] is as good, of what is within 16 bits.
     #[inline(always)]
     fn is_plain(_: &Self::Target) -> bool {
         false
@@ -83,11 +83,17 @@ pub unsafe trait Lanes: Copy {
     fn is_positive(_: &Self::Target) -> bool {
         false
     }
-    /// [`Self::pack`] in fewer instructions, for the targets that nearly all products have.
+    /// [`Self::pack`] in fewer instructions, of what is within 16 bits, for the targets that nearly all products have.
     #[inline(always)]
     unsafe fn pack_plain(scaled: [Self::I; 4], target: Self::Target) -> Self::Packed {
         // SAFETY: the same contract.
         unsafe { Self::pack(scaled, target) }
+    }
+    /// The same where all that is below 0 becomes the least output.
+    #[inline(always)]
+    unsafe fn pack_positive(scaled: [Self::I; 4], target: Self::Target) -> Self::Packed {
+        // SAFETY: the same contract.
+        unsafe { Self::pack_plain(scaled, target) }
     }
     /// Stores two rows of two vectors: the first `columns` of each, at least 1.
     unsafe fn store(packed: Self::Packed, to: [*mut u8; 2], columns: usize);

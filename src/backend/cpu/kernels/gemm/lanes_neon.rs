@@ -57,6 +57,13 @@ unsafe fn multipliers(scales: Scales) -> Multipliers {
     }
 }
 
+/// Numbers that are within 16 bits, as such.
+#[inline(always)]
+pub fn low_halves(a: int32x4_t, b: int32x4_t) -> int16x8_t {
+    // SAFETY: every machine has the instruction.
+    unsafe { vuzp1q_s16(vreinterpretq_s16_s32(a), vreinterpretq_s16_s32(b)) }
+}
+
 // SAFETY: every machine has these instructions; all loads and stores may be unaligned.
 unsafe impl Lanes for Neon {
     type I = int32x4_t;
@@ -175,9 +182,17 @@ unsafe impl Lanes for Neon {
     unsafe fn pack_plain([a, b, c, d]: [Self::I; 4], target: Target) -> Self::Packed {
         // SAFETY: by the trait's contract; any bits are bytes, and there are as many.
         unsafe {
-            let first = vqaddq_s16(vqmovn_high_s32(vqmovn_s32(a), b), target.signed_zero);
-            let second = vqaddq_s16(vqmovn_high_s32(vqmovn_s32(c), d), target.signed_zero);
+            let first = vqaddq_s16(low_halves(a, b), target.signed_zero);
+            let second = vqaddq_s16(low_halves(c, d), target.signed_zero);
             std::mem::transmute(vqmovn_high_s16(vqmovn_s16(first), second))
+        }
+    }
+    #[inline(always)]
+    unsafe fn pack_positive([a, b, c, d]: [Self::I; 4], target: Target) -> Self::Packed {
+        // SAFETY: by the trait's contract; any bits are bytes, and there are as many.
+        unsafe {
+            let packed = vqmovun_high_s16(vqmovun_s16(low_halves(a, b)), low_halves(c, d));
+            std::mem::transmute(veorq_u8(packed, target.flip))
         }
     }
     #[inline(always)]

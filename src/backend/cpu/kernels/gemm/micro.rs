@@ -81,6 +81,8 @@ pub struct Block<'a, F: Family> {
     pub depth: usize,
     /// The same as packed.
     pub padded: usize,
+    /// Weights of a group.
+    pub group: usize,
     pub panels: *const F::Weight,
     /// Elements of a panel.
     pub panel: usize,

@@ -3,7 +3,7 @@
 //! - `micro`: the seam to the instruction sets: how weights are to be packed, and the function that multiplies a block.
 //! - `float`, `quant`: the two families of products, with their micro-kernels; `dot` and `lanes` hold what differs between
 //!   vectors, `order_neon` inner loops in a fixed order, `amx` the tiles of bytes, `i8mm` and `i8mm_pairs` the small matrices of bytes, `eights_neon` bytes where there is no dot product; `choice` tells which an instruction set has.
-//! - `requant`: from 32-bit sums to bytes; `finish`: the same of a panel's sums, tile by tile.
+//! - `requant`: from 32-bit sums to bytes; `size`: how large they can be; `finish`: the same of a panel's sums, tile by tile.
 //! - `packed`: weights packed for a micro-kernel.
 //! - `pairs`: products of matrices both of which only a run brings: packed as they are needed.
 //! - `product`: the kernel of an operation: what it multiplies, shared out among threads by `share`.
@@ -25,6 +25,8 @@ mod float;
 #[cfg(target_arch = "aarch64")]
 mod i8mm;
 #[cfg(target_arch = "aarch64")]
+mod i8mm_finish;
+#[cfg(target_arch = "aarch64")]
 mod i8mm_pairs;
 mod image;
 mod kept;
@@ -44,6 +46,7 @@ mod quant;
 mod requant;
 mod scratch;
 mod share;
+mod size;
 #[cfg(test)]
 mod tests;
 mod tiles;

@@ -152,13 +152,14 @@ pub unsafe fn multiply<O: ByPart, const M: usize, const P: usize>(
         if whole > 0 {
             let (a, b) = (inputs.map(|row| load(row, 0)), load_two::<0>(weights));
             let mut step = Step { inputs, weights, at: 0, a, b };
-            // Two vectors of each row for each time around.
-            while step.at + 2 * VECTOR < whole {
+            let others = whole / VECTOR - 1;
+            // Two vectors of each row for each time around, which are counted: what else there is to compare takes more.
+            for _ in 0..others / 2 {
                 step.products::<O, P, 0, true>(sums);
                 step.products::<O, P, STEP, true>(sums);
                 step.weights = step.weights.add(2 * STEP);
             }
-            if step.at + VECTOR < whole {
+            if others % 2 > 0 {
                 step.products::<O, P, 0, true>(sums);
                 step.weights = step.weights.add(STEP);
             }

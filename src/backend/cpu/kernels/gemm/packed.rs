@@ -138,6 +138,7 @@ impl Packed<Quant> {
         }
         let folding = Folding::new(zeros, micro, inputs);
         let requant = Requant::new(requantisation, micro.form, micro.columns / 2, folding.row_factor)?;
+        let requant = requant.of_constants(shape.columns.div_ceil(micro.columns))?;
         let level = Level::detect();
         let folded = |row: View<i8>, bias: i32| {
             let mut sum = 0;
@@ -232,6 +233,7 @@ impl<F: Family> Packed<F> {
             rows,
             depth: self.shape.depth,
             padded: self.padded,
+            group: self.micro.group,
             panels: self.panels.elements(panels.start * self.panel(), panels.len() * self.panel()),
             panel: self.panel(),
             columns: last - first,

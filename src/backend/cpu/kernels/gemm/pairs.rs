@@ -296,6 +296,7 @@ impl<F: Right> Pairs<F> {
                 rows: block.len(),
                 depth: inner,
                 padded: self.padded,
+                group: self.micro.group,
                 panels: memory.panels.as_ptr().cast(),
                 panel: self.panel(),
                 columns: strip.len(),

@@ -150,6 +150,10 @@ unsafe fn tile<D: Dot, const SIGNED: bool, const M: usize, const P: usize>(
         (block.bias.wrapping_add(panel * width), block.panels.wrapping_add(panel * block.panel));
     // SAFETY: the panels exist by contract.
     let mut finishes = [unsafe { Finish::of(block, epilogue, panel) }; P];
+    // SAFETY: by contract.
+    if P == 1 && unsafe { D::tiles::<SIGNED, M>(block, &finishes[0], tiles, panel) } {
+        return;
+    }
     for (p, finish) in finishes.iter_mut().enumerate().skip(1) {
         // SAFETY: as above.
         *finish = unsafe { Finish::of(block, epilogue, panel + p) };

@@ -18,6 +18,7 @@
 //! two integers they round to the right one; up to 512, that is, beyond which all is clamped to the same byte whatever the
 //! zero point. Where one of a few vectors' sums is closer, those take the formula. Multipliers of 1 and more do always.
 
+use super::size::{Panel, Size, SHORT};
 use crate::memory::AlignedBuf;
 use crate::tensor::requant::Multiplier;
 use crate::tensor::OperandType;
@@ -37,6 +38,8 @@ pub struct Requant {
     /// The last vector of columns that has constants: the first if all have the same.
     last: usize,
     lanes: usize,
+    /// For each panel what is known of the size of its scaled sums, where weights stay what they are.
+    sizes: Box<[Size]>,
     /// As the rows of inputs are summed as well: how often a row's sum is to be subtracted. 0 where it need not be known.
     pub row_factor: i32,
     pub target: Bytes,
@@ -165,7 +168,68 @@ impl Requant {
         }
         let target = Bytes::new(requantisation);
         let rounding = Rounding::of(multipliers, once);
-        Some(Requant { wide, narrow, quick, rounding, last: vectors.max(1) - 1, lanes, row_factor, target })
+        Some(Requant {
+            wide,
+            narrow,
+            quick,
+            rounding,
+            last: vectors.max(1) - 1,
+            lanes,
+            sizes: Box::default(),
+            row_factor,
+            target,
+        })
+    }
+
+    /// The same for so many panels whose weights stay what they are. `None` where there is no memory.
+    pub fn of_constants(mut self, panels: usize) -> Option<Self> {
+        // In the other form nobody asks for sizes.
+        if !self.narrow.is_empty() && self.wide.is_empty() {
+            let mut sizes = Vec::new();
+            sizes.try_reserve_exact(panels).ok()?;
+            sizes.resize_with(panels, Size::default);
+            self.sizes = sizes.into();
+        }
+        Some(self)
+    }
+
+    /// Whether all sums of a panel, whose first column is `first`, are within 16 bits when they are scaled, in the narrow form.
+    ///
+    /// # Safety
+    /// The panel must be there.
+    #[inline(always)]
+    pub unsafe fn is_short(&self, first: usize, panel: &Panel) -> bool {
+        let size = self.sizes.get(first / panel.columns);
+        match size.and_then(Size::known) {
+            Some(is_short) => is_short,
+            // SAFETY: by contract.
+            None => unsafe { self.find_size(first, panel, size) },
+        }
+    }
+
+    /// # Safety
+    /// As for [`Self::is_short`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn find_size(&self, first: usize, panel: &Panel, size: Option<&Size>) -> bool {
+        let mut columns = 0..panel.columns;
+        // SAFETY: the panel has the columns.
+        let is_short = columns.clone().all(|c| self.is_short_sum(first + c, unsafe { panel.largest(c) }));
+        let Some(size) = size else { return is_short };
+        let is_short = is_short
+            // SAFETY: as above.
+            || columns.all(|c| self.is_short_sum(first + c, unsafe { panel.largest_by_weights(c) }));
+        size.remember(is_short);
+        is_short
+    }
+
+    /// Whether a sum of a column that is at most so large is within 16 bits when it is scaled, in the narrow form.
+    pub fn is_short_sum(&self, column: usize, largest: f64) -> bool {
+        let (vector, lane) = ((column / self.lanes).min(self.last), column % self.lanes);
+        let constants: &[i32] = bytemuck::cast_slice(&self.narrow);
+        let constant = |which: usize| constants[(vector * 3 + which) * self.lanes + lane];
+        let (mantissa, right, left) = (constant(0), constant(1), constant(2));
+        largest * f64::from(mantissa) * 2f64.powi(left + right - 31) <= SHORT
     }
 
     /// Whether it rounds as most do.

@@ -233,6 +233,56 @@ proptest! {
     }
 }
 
+/// What is known of how large sums can be, by their depth or by the weights, is used where outputs are packed.
+#[test]
+fn sums_beyond_16_bits_are_clamped_as_others_are() {
+    const DEPTH: usize = 72;
+    let rows: Vec<i8> = (0..11).map(|row| [127, -128, 1, -1][row % 4]).collect();
+    let inputs: Vec<u8> = rows.iter().flat_map(|&byte| [byte as u8; DEPTH]).collect();
+    for (weight, largest) in [127i8, -127, 2, 1].into_iter().flat_map(|weight| {
+        [100.0, 31_900.0, 32_700.0, 33_000.0, 65_500.0, 66_000.0, 131_000.0].map(|largest| (weight, largest))
+    }) {
+        // Some columns have sums that are always short.
+        let weights: Vec<i8> = (0..21).map(|column| if column < 8 { 1 } else { weight }).collect();
+        let real = largest / f64::from(128 * i32::from(weight).abs() * DEPTH as i32);
+        let multipliers = vec![Multiplier::new(real.min(0.49)); weights.len()];
+        let packed: Vec<i8> = weights.iter().flat_map(|&weight| [weight; DEPTH]).collect();
+        for zero in [-128, 7] {
+            let requantisation = Requantisation {
+                multipliers: &multipliers,
+                ty: OperandType::TENSOR_QUANT8_ASYMM_SIGNED,
+                zero,
+                range: (-128, 127),
+                once: false,
+            };
+            let expected: Vec<u8> = rows
+                .iter()
+                .flat_map(|&byte| weights.iter().map(move |&weight| i32::from(byte) * i32::from(weight)))
+                .map(|product| {
+                    multipliers[0].apply(product * DEPTH as i32).saturating_add(zero).clamp(-128, 127) as u8
+                })
+                .collect();
+            let zeros = Zeros { signed_inputs: true, input: 0, signed_weights: true, weight: 0 };
+            for isa in Isa::available() {
+                let (shape, bias) =
+                    (Shape { columns: weights.len(), segments: 1, depth: DEPTH }, vec![0; weights.len()]);
+                let constants = || {
+                    Some(Constants {
+                        weights: View::of(&packed[..]),
+                        bias: &bias[..],
+                        interrupt: &NeverInterrupted,
+                    })
+                };
+                let slab = Slab::default();
+                let source = &mut Source::Pack(&slab, &[]);
+                let packed = Packed::quant(isa, shape, zeros, &requantisation, source, constants).unwrap();
+                let made = run(packed, &inputs, expected.len(), 2);
+                assert_eq!(made, expected, "{isa:?} {weight} {largest} {zero}");
+            }
+        }
+    }
+}
+
 #[test]
 fn floats_keep_nan_and_lengths_must_fit() {
     for isa in Isa::available() {
