@@ -2,9 +2,9 @@
 
 use super::{Channels, Controller};
 use crate::fmq::codec::{Argument, OutputShape, RequestPacket, ResultPacket, QUANTUM};
-use crate::fmq::{Burst, Executor, Limit, Poller, PollingBudget, Queue, Reader, SharedQueue, Writer};
+use crate::fmq::{Burst, Executor, Limit, Queue, Reader, SharedQueue, Writer};
 use crate::memory::{Access, ClientSlice, Mapping, Memory};
-use crate::scheduler::Stop;
+use crate::scheduler::{Poller, PollingBudget, Stop};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};

@@ -8,10 +8,11 @@
 
 use super::frames::{Event, Frames};
 use crate::scheduler::limits;
-use crate::scheduler::{was_read, CallTurns, Permit, Quota};
+use crate::scheduler::{polling, was_read, CallTurns, Permit, Poller, Quota};
 use binder::rpc::transport::UnixTransport;
 use binder::rpc::{PeerIdentity, RpcError, RpcResult, RpcServer, RpcTransport};
-use nix::sys::socket::{getsockopt, shutdown, sockopt::PeerCredentials, Shutdown};
+use nix::errno::Errno;
+use nix::sys::socket::{getsockopt, recv, shutdown, sockopt::PeerCredentials, MsgFlags, Shutdown};
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -139,8 +140,8 @@ impl Connections {
         open.by_key.insert(key, pending.clone());
         drop(open);
         self.changed.notify_all();
-        let reading = Mutex::default();
-        Ok(Guarded { inner, connections: self.clone(), key, pending, reading, _place: place })
+        let (reading, poller) = (Mutex::default(), Mutex::new(Poller::new(None)));
+        Ok(Guarded { inner, connections: self.clone(), key, pending, reading, poller, _place: place })
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
@@ -193,6 +194,7 @@ struct Guarded {
     key: u64,
     pending: Arc<Pending>,
     reading: Mutex<Reading>,
+    poller: Mutex<Poller>,
     _place: Permit,
 }
 
@@ -207,6 +209,26 @@ struct Reading {
 }
 
 impl Guarded {
+    /// Receives, after a short while of polling where the call that was served is likely to be followed by another.
+    fn receive<T>(&self, receive: impl FnOnce() -> RpcResult<T>) -> RpcResult<T> {
+        was_read();
+        let Some(budget) = polling::expected_next() else { return receive() };
+        let mut poller = self.poller.lock().unwrap_or_else(PoisonError::into_inner);
+        poller.within(budget);
+        poller.answered();
+        // Whether anything came, or the time was up: what is received tells.
+        let (Ok(_) | Err(())) = poller.poll(|| Ok(self.has_come()));
+        let received = receive();
+        poller.arrived();
+        received
+    }
+
+    /// Whether there is something to receive, an end or an error as well.
+    fn has_come(&self) -> bool {
+        let look = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+        recv(self.pending.socket.as_raw_fd(), &mut [0], look) != Err(Errno::EAGAIN)
+    }
+
     /// Counts what has come in. Waits for a turn where that is the end of a large message.
     fn count(&self, bytes: &[u8], descriptors: usize) -> RpcResult<()> {
         let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
@@ -316,8 +338,7 @@ impl RpcTransport for Guarded {
     }
 
     fn recv_raw(&self, buf: &mut [u8]) -> RpcResult<usize> {
-        was_read();
-        let count = self.inner.recv_raw(buf)?;
+        let count = self.receive(|| self.inner.recv_raw(buf))?;
         self.count(buf.get(..count).unwrap_or_default(), 0)?;
         Ok(count)
     }
@@ -328,8 +349,7 @@ impl RpcTransport for Guarded {
     }
 
     fn recv_raw_with_fds(&self, buf: &mut [u8]) -> RpcResult<(usize, Vec<OwnedFd>)> {
-        was_read();
-        let (count, descriptors) = self.inner.recv_raw_with_fds(buf)?;
+        let (count, descriptors) = self.receive(|| self.inner.recv_raw_with_fds(buf))?;
         self.count(buf.get(..count).unwrap_or_default(), descriptors.len())?;
         Ok((count, descriptors))
     }

@@ -3,11 +3,10 @@
 //! What a request means is for its [`Executor`]; here it is only taken, answered, and the thread ended when the burst is.
 
 use super::codec::{RequestPacket, ResultPacket, QUANTUM};
-use super::polling::Poller;
 use super::slots::{NotResolved, Slots};
 use super::{FmqError, Limit, Reader, Waker, Writer};
 use crate::memory::Memory;
-use crate::scheduler::Stop;
+use crate::scheduler::{Poller, Stop};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;

@@ -7,7 +7,7 @@
 //! - `event_flag`: the word that both sides sleep on
 //! - `mapped`: a queue's memory, as its protocol uses it
 //! - `queue`: the ring, with an end to read from and an end to write to
-//! - `codec`: the packets of a burst; `slots`: its memories by name; `polling`: when to poll for a packet
+//! - `codec`: the packets of a burst; `slots`: its memories by name
 //! - `burst`: the driver's side of a burst (the client's is in `client`)
 
 mod burst;
@@ -18,13 +18,11 @@ mod event_flag;
 mod mapped;
 #[cfg(test)]
 mod model_tests;
-mod polling;
 mod queue;
 mod slots;
 
 pub use burst::{Burst, Executor};
 pub use descriptor::{Descriptor, Grantor, SharedQueue};
 pub use error::FmqError;
-pub use polling::{Poller, PollingBudget};
 pub use queue::{Limit, Queue, ReadTransaction, Reader, Waker, WriteTransaction, Writer};
 pub use slots::MAX_KEPT;

@@ -9,6 +9,7 @@
 //! - `watcher`: the thread that waits for descriptors and times; `life`: whether client processes live
 //! - `slow_calls`: what calls that take long waited for
 //! - `recorder`: what runs do when, for those who ask; `marks`: what the driver is about, in the kernel's trace
+//! - `polling`: to look for what comes soon, rather than to sleep
 //! - `thread_cache`: threads for short tasks that may have to wait for a client
 //!
 //! Nothing here knows what is computed, nor of binder.
@@ -22,6 +23,7 @@ mod demand;
 mod life;
 pub mod limits;
 pub mod marks;
+pub mod polling;
 mod quotas;
 mod recorder;
 pub mod slow_calls;
@@ -38,6 +40,7 @@ pub use clock::boottime_ns;
 pub use control::{Control, Yield};
 pub use demand::{Load, Priority};
 pub use life::{Life, Lives};
+pub use polling::{Poller, PollingBudget};
 pub use quotas::{Quotas, Refused};
 pub use recorder::{Activity, Noted, OperationId, Recorder, Span, Underway};
 pub use stop::{Stop, Wake, Wakes};

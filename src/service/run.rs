@@ -6,13 +6,15 @@ use super::prepared::Prepared;
 use super::status::ServiceError;
 use super::terms::{check_deadline, Terms};
 use crate::aidl;
-use crate::backend::{Argument, Arguments, BackendError, Binding, Control, Memory, Outcome, OutputShape};
+use crate::backend::{
+    Argument, Arguments, BackendError, Binding, Control, Memory, Outcome, OutputShape, Preference,
+};
 use crate::buffer::{Claims, Uses};
 use crate::memory::{Counted, MemoryError};
 use crate::model::{Request, RequestPool};
 use crate::ops::Interrupt;
 use crate::scheduler::marks::{self, Phase};
-use crate::scheduler::Stop;
+use crate::scheduler::{polling, Stop};
 use crate::statistics::Running;
 use crate::tensor::{Dims, TensorInfo};
 use std::sync::Arc;
@@ -236,6 +238,10 @@ impl Execution {
             dimensions: output.dims.iter().map(|&d| i32::try_from(d).unwrap_or(i32::MAX)).collect(),
             isSufficient: output.sufficient,
         };
+        // What was compiled for low power must not poll.
+        if self.prepared.options.preference != Preference::LowPower {
+            polling::expect_next(&self.prepared.core.polling);
+        }
         let measured = self.terms.measure && sufficient;
         Ok(aidl::ExecutionResult {
             outputSufficientSize: sufficient,

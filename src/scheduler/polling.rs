@@ -1,5 +1,7 @@
-//! Adaptive polling: to look for a packet again and again, where it comes so soon that sleeping would cost more.
+//! Adaptive polling: to look for a packet, or the next call, again and again, where it comes so soon that sleeping would cost
+//! more. It must not know what a packet is.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -45,7 +47,22 @@ impl Drop for Polling<'_> {
     }
 }
 
-/// One burst's polling.
+thread_local! {
+    /// Within what may be polled for the next call.
+    static NEXT: Cell<Option<Arc<PollingBudget>>> = const { Cell::new(None) };
+}
+
+/// Says that whoever made the call that the thread serves is likely to make another one: it may be polled for within `budget`.
+pub fn expect_next(budget: &Arc<PollingBudget>) {
+    let _ = NEXT.try_with(|next| next.set(Some(budget.clone()))); // a thread that ends waits for nothing
+}
+
+/// What was said of the call that the thread has just served.
+pub fn expected_next() -> Option<Arc<PollingBudget>> {
+    NEXT.try_with(Cell::take).ok().flatten()
+}
+
+/// The polling of a burst, or of a connection.
 #[derive(Debug)]
 pub struct Poller {
     /// `None` never polls.
@@ -60,6 +77,11 @@ impl Poller {
     pub fn new(budget: Option<Arc<PollingBudget>>) -> Self {
         let now = Instant::now();
         Poller { budget, arrived: now, answered: now, soon: false }
+    }
+
+    /// Polls within another budget from now on.
+    pub fn within(&mut self, budget: Arc<PollingBudget>) {
+        self.budget = Some(budget);
     }
 
     /// Polls until `there` says that there is something, or something to stop for; false when it is time to sleep.
@@ -132,6 +154,15 @@ mod tests {
         std::thread::sleep(2 * SHORT);
         poller.answered();
         assert!(!polls(&poller), "to answer it took its time");
+    }
+
+    #[test]
+    fn what_is_expected_is_said_once_and_on_its_thread() {
+        let budget = PollingBudget::new(1);
+        expect_next(&budget);
+        assert!(std::thread::scope(|scope| scope.spawn(|| expected_next().is_none()).join().unwrap()));
+        assert!(expected_next().is_some_and(|next| Arc::ptr_eq(&next, &budget)));
+        assert!(expected_next().is_none());
     }
 
     #[test]
