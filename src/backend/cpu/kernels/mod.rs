@@ -79,7 +79,9 @@ fn select_for(isa: Isa, operation: &Operation, args: &Args, source: &mut Source)
         OperationType::CONV_2D => image(conv::select(isa, args, source)),
         OperationType::DEPTHWISE_CONV_2D => image(depthwise::select(isa, args, source)),
         OperationType::FULLY_CONNECTED => fully_connected::select(isa, args, source),
-        OperationType::GROUPED_CONV_2D => image(parts::select_grouped(isa, args, source)),
+        OperationType::GROUPED_CONV_2D => image(
+            depthwise::select_grouped(isa, args, source).or_else(|| parts::select_grouped(isa, args, source)),
+        ),
         OperationType::TRANSPOSE_CONV_2D => image(parts::select_transposed(isa, args, source)),
         ty => elementwise::select(operation, args, source)
             .or_else(|| movement::select(operation, args))

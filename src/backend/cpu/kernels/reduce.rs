@@ -258,6 +258,10 @@ where
         let from = self.input.pointer(start, shape.folded);
         // SAFETY: the elements of a result were asked for.
         let at = |i: usize| number(unsafe { from.add(i).read_unaligned() }, i);
+        // The same order, without the parts of which there is nothing.
+        if shape.folded < SIDE_BY_SIDE {
+            return (0..shape.folded).fold(*neutral, |folded, i| f(folded, at(i)));
+        }
         let mut parts = [*neutral; SIDE_BY_SIDE];
         let whole = shape.folded - shape.folded % SIDE_BY_SIDE;
         for block in (0..whole).step_by(SIDE_BY_SIDE) {

@@ -18,6 +18,9 @@ use std::marker::PhantomData;
 const MAX_LANE: usize = 1 << 17;
 /// Sums that are made side by side.
 const SUMS: usize = 16;
+/// Elements of a lane that is short, and of a block of such.
+const SHORT: usize = SUMS;
+const BLOCK: usize = 1024;
 
 /// A kernel for this call, if it is one of a softmax.
 pub(super) fn select(ty: OperationType, args: &Args) -> Option<Box<dyn Kernel>> {
@@ -97,11 +100,45 @@ struct FloatLanes<'a, T, Widen, Narrow> {
 impl<T: Element, Widen: Fn(T) -> f32, Narrow: Fn(f32) -> T> Loop for FloatLanes<'_, T, Widen, Narrow> {
     #[inline(always)]
     fn run(self) {
-        fused!(self.softmax.level, self.run_with::<FUSED>());
+        let is_short = self.softmax.len <= SHORT && !self.softmax.logarithm;
+        match is_short {
+            true => fused!(self.softmax.level, self.run_short::<FUSED>()),
+            false => fused!(self.softmax.level, self.run_with::<FUSED>()),
+        }
     }
 }
 
 impl<T: Element, Widen: Fn(T) -> f32, Narrow: Fn(f32) -> T> FloatLanes<'_, T, Widen, Narrow> {
+    /// The same for lanes that are shorter than a vector or two, as those of pixels: many of them are a block, of all of which
+    /// exponentials are made at once. A lane's folds come out the same, as what others start with changes nothing.
+    #[inline(always)]
+    fn run_short<const FUSED: bool>(mut self) {
+        let Floats { len, beta, ref widen, ref narrow, .. } = *self.softmax;
+        let (mut block, whole) = ([0f32; BLOCK], BLOCK / len * len);
+        for start in (0..self.out.len()).step_by(whole) {
+            let count = whole.min(self.out.len() - start);
+            let (from, to) = (self.input.pointer(start, count), self.out.pointer(start, count));
+            let block = &mut block[..count];
+            for (i, x) in block.iter_mut().enumerate() {
+                // SAFETY: as many were asked for.
+                *x = widen(unsafe { from.add(i).read_unaligned() });
+            }
+            for lane in block.chunks_exact_mut(len) {
+                let max = lane.iter().fold(f32::NEG_INFINITY, |max, &x| max.max(x));
+                lane.iter_mut().for_each(|x| *x = (*x - max) * beta);
+            }
+            block.iter_mut().for_each(|x| *x = exp::<FUSED>(*x));
+            for lane in block.chunks_exact_mut(len) {
+                let sum = lane.iter().fold(0.0, |sum, &x| sum + x);
+                lane.iter_mut().for_each(|x| *x /= sum);
+            }
+            for (i, &x) in block.iter().enumerate() {
+                // SAFETY: as above.
+                unsafe { to.add(i).write_unaligned(narrow(x)) };
+            }
+        }
+    }
+
     #[inline(always)]
     fn run_with<const FUSED: bool>(mut self) {
         let Floats { len, beta, logarithm, ref widen, ref narrow, .. } = *self.softmax;

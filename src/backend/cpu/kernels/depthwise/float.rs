@@ -13,19 +13,29 @@ use crate::ops::conv::DepthwiseGeometry;
 use crate::ops::{Args, OpError};
 use std::ops::Range;
 
+/// `channels_first`: whether the filter has all taps of a channel before the next one's.
 pub(super) fn select(
     isa: Isa,
     geometry: DepthwiseGeometry,
+    channels_first: bool,
     args: &Args,
     source: &mut Source,
 ) -> Option<Box<dyn Kernel>> {
     let (filter, bias) = (args.get(1).ok()?, args.get(2).ok()?);
     let channels = geometry.input.channels * geometry.multiplier;
     let copy = |to: &mut [f32], from: &[f32]| (to.len() == from.len()).then(|| to.copy_from_slice(from));
+    let transpose = |to: &mut [f32], from: &[f32]| {
+        let taps = from.len() / channels;
+        let moved = from.iter().enumerate().map(|(i, &weight)| (i % taps * channels + i / taps, weight));
+        (to.len() == from.len()).then(|| moved.for_each(|(at, weight)| to[at] = weight))
+    };
     Some(Box::new(Depthwise {
         isa,
         geometry,
-        weights: source.take(geometry.filter_len(), |to| copy(to, filter.elements().ok()?))?,
+        weights: source.take(geometry.filter_len(), |to| match channels_first {
+            true => transpose(to, filter.elements().ok()?),
+            false => copy(to, filter.elements().ok()?),
+        })?,
         bias: source.take(channels, |to| copy(to, bias.elements().ok()?))?,
     }))
 }
