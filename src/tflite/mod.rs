@@ -6,8 +6,10 @@
 
 mod call;
 mod convolution;
+mod detection;
 mod elementwise;
 mod error;
+mod flexbuffer;
 mod gelu;
 pub mod graph;
 mod image;
@@ -19,6 +21,8 @@ mod normalisation;
 mod recurrent;
 mod reduction;
 mod registry;
+#[cfg(test)]
+mod rewrite_tests;
 pub mod schema;
 mod selection;
 mod slice;
@@ -105,6 +109,7 @@ fn import_into<'a>(graph: &Graph<'a>, builder: Builder<'a>) -> Result<Imported, 
         map(graph, operator, &mut state).map_err(|Refusal(why)| ImportError::Operator {
             index,
             name: operator.name.clone(),
+            tensor: operator.outputs.first().map(|&i| graph.tensors[i].name.into()).unwrap_or_default(),
             why,
         })?;
         operations.push(first..state.builder.operations().len());
@@ -139,7 +144,7 @@ fn map_alone(graph: &Graph, operator: &Operator) -> Result<(), Refusal> {
 
 /// Maps one operator and checks what became of it.
 fn map<'a>(graph: &Graph<'a>, operator: &Operator, state: &mut State<'a>) -> Result<(), Refusal> {
-    let mapping = registry::find(&operator.name).ok_or("NNAPI has nothing that does this")?;
+    let mapping = registry::find(&operator.name).ok_or_else(|| registry::why_not(&operator.name))?;
     for (what, count, allowed) in [
         ("inputs", operator.inputs.len(), &mapping.inputs),
         ("outputs", operator.outputs.len(), &mapping.outputs),

@@ -159,15 +159,23 @@ pub fn cast(call: &mut Call) -> Mapped {
     call.emit_to_output(Domain::Own, OperationType::SELECT, &operands)
 }
 
-/// NNAPI's SELECT does not broadcast.
+/// SELECT, which may also pick rows.
 pub fn select(call: &mut Call) -> Mapped {
     let size = dims(call.output_tensor(0)?)?;
-    let condition_dims = dims(call.tensor(0)?)?;
-    let mut condition = call.input(0)?;
-    if condition_dims != size {
-        if call.operator.name == "SELECT" {
-            return Err(format!("NNAPI's SELECT does not broadcast {condition_dims:?} to {size:?}").into());
+    for i in 0..3 {
+        let own = dims(call.tensor(i)?)?;
+        if own != size {
+            return Err(format!("NNAPI's SELECT does not broadcast {own:?} to {size:?}").into());
         }
+    }
+    call.emit_in(Domain::Own, OperationType::SELECT, 3, &[])
+}
+
+/// SELECT_V2, which broadcasts as NNAPI's SELECT does not.
+pub fn select_v2(call: &mut Call) -> Mapped {
+    let size = dims(call.output_tensor(0)?)?;
+    let mut condition = call.input(0)?;
+    if dims(call.tensor(0)?)? != size {
         let info = TensorInfo::new(OperandType::TENSOR_BOOL8, &size);
         let all = call.builder().constant(info.clone(), vec![1; product(&size)? as usize]);
         let whole = call.builder().temporary(info);

@@ -121,6 +121,7 @@ pub fn map_as(
         inputs: (0..count).map(Some).collect(),
         outputs: vec![count],
         options: options.or_else(|| call.operator.options.clone()),
+        custom: Vec::new(),
     };
     let graph = Graph { tensors, ..Default::default() };
     let mut state = super::call::State::new(&graph, std::mem::take(&mut call.state.builder));
@@ -129,9 +130,7 @@ pub fn map_as(
     let result = state.operands[count];
     call.state.builder = state.builder;
     mapped?;
-    let output = call.output(0)?;
-    call.reshape(result.ok_or("its mapping writes nothing")?, output);
-    Ok(())
+    call.finish(0, result.ok_or("its mapping writes nothing")?)
 }
 
 /// Emits a transposition of `data`, which has the dimensions `dims`, by as few TRANSPOSEs as joined dimensions allow, and a
