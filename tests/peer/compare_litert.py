@@ -42,6 +42,8 @@ FLOAT_BOUNDS = (1e-4, 1e-4)
 INT8_BOUNDS = (3, 0.1)
 # NNAPI has no SQUARED_DIFFERENCE: it becomes a SUB and a MUL, and is rounded once more.
 INT8_SQUARED_DIFFERENCE_BOUNDS = (8, 1)
+# LiteRT makes bytes of floats before it multiplies them with weights of 8 bits; here they stay floats.
+HYBRID_BOUNDS = (3e-2, 1e-2)
 # LiteRT's int8 reference SOFTMAX aborts where the exponentials' sum reaches 512, as it does
 # when this many classes are about equally likely.
 SOFTMAX_CLASSES = 512
@@ -70,9 +72,19 @@ class Graph:
         output = self.main.Tensors(self.main.Outputs(0))
         return output.Type() == tflite.TensorType.INT8
 
+    def type(self, tensor):
+        return self.main.Tensors(tensor).Type()
+
+    def is_hybrid(self):
+        """Whether floats are multiplied with weights of 8 bits."""
+        return any(
+            operator.InputsLength() > 1 and self.type(operator.Inputs(0)) == tflite.TensorType.FLOAT32
+            and self.type(operator.Inputs(1)) == tflite.TensorType.INT8
+            for operator in self.operators())
+
     def bounds(self):
         if not self.is_int8():
-            return FLOAT_BOUNDS
+            return HYBRID_BOUNDS if self.is_hybrid() else FLOAT_BOUNDS
         codes = map(self.code, self.operators())
         squares = tflite.BuiltinOperator.SQUARED_DIFFERENCE in codes
         return INT8_SQUARED_DIFFERENCE_BOUNDS if squares else INT8_BOUNDS
@@ -93,10 +105,19 @@ class Graph:
 
 
 def litert(path, kernels):
-    interpreter = Interpreter(
-        str(path), experimental_op_resolver_type=kernels, num_threads=1)
-    interpreter.allocate_tensors()
-    return interpreter
+    def prepared(kernels):
+        interpreter = Interpreter(
+            str(path), experimental_op_resolver_type=kernels, num_threads=1)
+        interpreter.allocate_tensors()
+        return interpreter
+
+    try:
+        return prepared(kernels)
+    except (RuntimeError, ValueError) as why:
+        # There are no reference kernels of some operators, nor of some of their types.
+        if "Didn't find op" not in str(why):
+            raise
+        return prepared(OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES)
 
 
 def input_details(path):
@@ -152,9 +173,10 @@ def difference(ours, theirs):
             raise Mismatch(f"{what} is {getattr(ours, what)}, LiteRT's {getattr(theirs, what)}")
     apart = np.abs(ours.astype(np.float64) - theirs.astype(np.float64))
     if theirs.dtype.kind == "f":
-        # An output all of one value has no range, and what it shows is nothing: NaN.
+        # An output all of one value has no range, and what it shows is nothing: NaN. But one number shows itself.
+        span = np.ptp(theirs.astype(np.float64)) if theirs.size > 1 else abs(float(theirs.flat[0]))
         with np.errstate(divide="ignore", invalid="ignore"):
-            apart /= np.ptp(theirs.astype(np.float64))
+            apart /= span
     return apart.max(), apart.mean()
 
 
