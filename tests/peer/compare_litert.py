@@ -6,8 +6,9 @@
 
 Any Python from 3.11 on will do: the first run makes target/peer-venv and installs
 requirements.txt there. Without MODELs it takes both digits models, on images they never
-saw, and every model of ../shared/models (NNHAL_MODELS names another directory; where there
-is none, it says so and goes on), on seeded random inputs.
+saw, and on seeded random inputs those of tests/data/operators, of one or a few operators each,
+and every model of ../shared/models (NNHAL_MODELS names another directory; where there is none,
+it says so and goes on).
 
 Fails unless each output has LiteRT's type and shape, and lies within BOUNDS of its values.
 """
@@ -240,7 +241,8 @@ def models(named):
     found = sorted(shared.glob("*.tflite"))
     if not found:
         print(f"SKIP the shared models: no .tflite in {shared}")
-    return [ROOT / "models" / f"digits_{kind}.tflite" for kind in ("f32", "int8")] + found
+    digits = [ROOT / "models" / f"digits_{kind}.tflite" for kind in ("f32", "int8")]
+    return digits + sorted((ROOT / "tests" / "data" / "operators").glob("*.tflite")) + found
 
 
 def ways(path, graph, folder):
