@@ -4,7 +4,7 @@
 
 use super::error::Refusal;
 use super::graph::{Graph, Operator, Quantisation, Tensor, TensorType};
-use super::wide;
+use super::shape;
 use crate::client::builder::{Builder, OperandIndex};
 use crate::ops::OperationType;
 use crate::tensor::{byte_size, ChannelQuant, OperandType, TensorInfo};
@@ -367,7 +367,7 @@ pub fn dims(tensor: &Tensor) -> Result<Vec<u32>, Refusal> {
 
 /// What a tensor is in the model.
 pub fn info(tensor: &Tensor) -> Result<TensorInfo, Refusal> {
-    let dims = wide::held(dims(tensor)?)?;
+    let dims = shape::held(dims(tensor)?)?;
     if tensor.sparse {
         return Err(format!("tensor \"{}\" is sparse", tensor.name).into());
     }

@@ -3,8 +3,8 @@
 //! Every index of a file is checked here; what tensors and operators mean is not looked at.
 
 use super::error::{ImportError, Refusal};
+use super::names;
 use super::schema::{self, Options};
-use super::{detection, names};
 use planus::ReadAsRoot;
 
 /// Schema version of all .tflite files.
@@ -198,11 +198,7 @@ impl<'a> Reader<'a> {
         if let Some(list) = subgraph.operators()? {
             for (i, operator) in list.iter().enumerate() {
                 let read = self.operator(operator?, tensors.len());
-                let operator = read.map_err(|e| within(&format!("operator {i}"), e))?;
-                if operator.name == detection::NAME {
-                    detection::set_dims(&mut tensors, &operator);
-                }
-                operators.push(operator);
+                operators.push(read.map_err(|e| within(&format!("operator {i}"), e))?);
             }
         }
         let (inputs, outputs) = (self.list(subgraph.inputs()?)?, self.list(subgraph.outputs()?)?);

@@ -25,6 +25,7 @@ mod registry;
 mod rewrite_tests;
 pub mod schema;
 mod selection;
+mod shape;
 mod slice;
 #[cfg(test)]
 mod tests;
@@ -69,12 +70,21 @@ pub struct Port {
 
 /// Imports the main subgraph of a .tflite file.
 pub fn import(bytes: &[u8]) -> Result<Imported, ImportError> {
-    import_graph(&Graph::read(bytes)?)
+    import_graph(&read(bytes)?)
 }
 
 /// The same, with large constants left in the file: a driver reads them there.
 pub fn import_mapped(mapped: Mapped) -> Result<Imported, ImportError> {
-    import_into(&Graph::read(mapped.bytes)?, Builder::over(mapped))
+    import_into(&read(mapped.bytes)?, Builder::over(mapped))
+}
+
+/// The graph of a file, with the dimensions that files leave out.
+fn read(bytes: &[u8]) -> Result<Graph<'_>, ImportError> {
+    let mut graph = Graph::read(bytes)?;
+    for operator in graph.operators.iter().filter(|operator| operator.name == detection::NAME) {
+        detection::set_dims(&mut graph.tensors, operator);
+    }
+    Ok(graph)
 }
 
 /// Imports a graph.
@@ -157,7 +167,7 @@ fn map<'a>(graph: &Graph<'a>, operator: &Operator, state: &mut State<'a>) -> Res
     let mut call = Call { graph, operator, state };
     let tensors = operator.inputs.iter().flatten().chain(&operator.outputs);
     match tensors.map(|&i| graph.tensors[i].dims.len()).max() {
-        Some(rank) if rank > wide::MOST => wide::map(&mut call, mapping)?,
+        Some(rank) if rank > shape::MOST => wide::map(&mut call, mapping.joined, &mapping.map)?,
         _ => (mapping.map)(&mut call)?,
     }
     verify::verify(&state.builder, first)

@@ -5,7 +5,7 @@ use super::convolution::zero_bias;
 use super::elementwise::same_quantisation;
 use super::error::Refusal;
 use super::schema::{Options, ReducerOptions};
-use super::{registry, wide};
+use super::{shape, wide};
 use crate::client::builder::OperandIndex;
 use crate::ops::OperationType;
 use crate::tensor::{element_count, TensorInfo};
@@ -24,8 +24,8 @@ pub fn mean(call: &mut Call) -> Mapped {
             return window.convolve(call, data);
         }
     }
-    if dims(call.tensor(0)?)?.len() > wide::MOST {
-        return joined(call);
+    if dims(call.tensor(0)?)?.len() > shape::MOST {
+        return joined(call, &mean);
     }
     let domain = if same { Domain::Own } else { Domain::Float };
     let operands = [call.ints(1)?, call.builder().int(keep.into())];
@@ -53,7 +53,7 @@ impl Window {
         let size = dims(call.tensor(0)?)?;
         let axes = reduced(call, &size)?;
         let image = |kept: &[u32]| {
-            Ok::<_, Refusal>([1, 1, wide::product(kept)?, wide::product(&size)? / wide::product(kept)?])
+            Ok::<_, Refusal>([1, 1, shape::product(kept)?, shape::product(&size)? / shape::product(kept)?])
         };
         let (kept, taken): (Vec<usize>, Vec<usize>) = (0..size.len()).partition(|&axis| !axes[axis]);
         let kept_dims: Vec<u32> = kept.iter().map(|&axis| size[axis]).collect();
@@ -120,8 +120,8 @@ pub fn combine(call: &mut Call, ty: OperationType) -> Mapped {
 }
 
 fn reduce(call: &mut Call, domain: Domain, ty: OperationType) -> Mapped {
-    if dims(call.tensor(0)?)?.len() > wide::MOST {
-        return joined(call);
+    if dims(call.tensor(0)?)?.len() > shape::MOST {
+        return joined(call, &|call| reduce(call, domain, ty));
     }
     let keep = keep_dims(call)?;
     let operands = [call.ints(1)?, call.builder().boolean(keep)];
@@ -138,13 +138,13 @@ fn reduced(call: &Call, size: &[u32]) -> Result<Vec<bool>, Refusal> {
 }
 
 /// A reduction of a tensor with more dimensions than NNAPI takes: neighbours that are all reduced, or none of them, are one.
-fn joined(call: &mut Call) -> Mapped {
+fn joined(call: &mut Call, map: &dyn Fn(&mut Call) -> Mapped) -> Mapped {
     let size = dims(call.tensor(0)?)?;
     let reduced = reduced(call, &size)?;
     let mut groups: Vec<(u32, bool)> = Vec::new();
     for (&dim, &reduced) in size.iter().zip(&reduced).filter(|(dim, _)| **dim != 1) {
         match groups.last_mut() {
-            Some((last, same)) if *same == reduced => *last = wide::product(&[*last, dim])?,
+            Some((last, same)) if *same == reduced => *last = shape::product(&[*last, dim])?,
             _ => groups.push((dim, reduced)),
         }
     }
@@ -154,7 +154,6 @@ fn joined(call: &mut Call) -> Mapped {
     let axes = (0..groups.len() as i32).filter(|&i| groups[i as usize].1).collect();
     let inputs = groups.iter().map(|&(dim, _)| dim).collect();
     let output = groups.iter().map(|&(dim, reduced)| if reduced { 1 } else { dim }).collect();
-    let mapping = registry::find(&call.operator.name).ok_or("it has no mapping")?;
     let keep = Options::Reducer(Box::new(ReducerOptions { keep_dims: true }));
-    wide::map_as(call, mapping, vec![inputs, output], Some(keep), &[axes])
+    wide::map_as(call, map, vec![inputs, output], Some(keep), &[axes])
 }

@@ -5,7 +5,8 @@ use super::elementwise::float_constant;
 use super::error::Refusal;
 use super::graph::TensorType;
 use super::schema::Options;
-use super::wide::{self, around, product};
+use super::shape::{self, around, product};
+use super::wide;
 use crate::client::builder::OperandIndex;
 use crate::ops::OperationType;
 use crate::tensor::{OperandType, TensorInfo};
@@ -19,7 +20,7 @@ pub fn gather(call: &mut Call) -> Mapped {
     let batch_dims = if batch_dims < 0 { batch_dims + call.tensor(1)?.dims.len() as i32 } else { batch_dims };
     let (before, after) = (&size[..axis], &size[axis + 1..]);
     let whole: Vec<u32> = before.iter().chain(&index_dims).chain(after).copied().collect();
-    if batch_dims == 0 && whole.len() <= wide::MOST && size.len() <= wide::MOST {
+    if batch_dims == 0 && whole.len() <= shape::MOST && size.len() <= shape::MOST {
         let operands = [data, call.builder().int(axis as i32), indices];
         // A scalar index is a list of one in NNAPI, which leaves a dimension of 1.
         return call.emit_reshaped(OperationType::GATHER, &operands, &whole);

@@ -5,9 +5,10 @@
 
 use super::super::kernel::{input, output};
 use super::super::{Kernel, Source, Work};
-use super::merged::{Call, Input};
+use super::call::{select, Call, Input};
 use crate::memory::{Target, View};
 use crate::ops::{NeverInterrupted, OpError};
+use crate::tensor::TensorInfo;
 use std::sync::OnceLock;
 
 /// Elements of a block.
@@ -38,11 +39,10 @@ enum From {
 
 impl Blocks {
     /// `None` where one of the calls has no kernel.
-    pub fn new(operand: &crate::tensor::TensorInfo, calls: &[Call]) -> Option<Self> {
+    pub fn new(operand: &TensorInfo, calls: &[Call]) -> Option<Self> {
         let infos: Vec<_> = std::iter::once(operand).chain(calls.iter().map(|call| call.output)).collect();
-        let kernel = |call: &Call| {
-            call.declared(&infos, BLOCK, |args| super::select(call.operation, args, &Source::Later))
-        };
+        let kernel =
+            |call: &Call| call.declared(&infos, BLOCK, |args| select(call.operation, args, &Source::Later));
         let last_read = |made: usize| calls.iter().rposition(|call| call.reads(made));
         let (mut parts, mut places): (Vec<Part>, Vec<Option<usize>>) = Default::default();
         for (i, call) in calls.iter().enumerate() {

@@ -5,6 +5,7 @@
 mod binary;
 mod blocks;
 mod broadcast;
+mod call;
 pub(super) mod half;
 mod loops;
 pub(super) mod math;
@@ -18,13 +19,9 @@ mod tests;
 mod unary;
 
 use super::{Kernel, Source};
-use crate::ops::{Args, Operation};
+pub(super) use call::select;
+pub use call::{Call as MergedCall, Input};
 pub(super) use loops::Element;
-pub use merged::{is_elementwise, merge, Call as MergedCall, Input};
+pub use merged::{is_elementwise, merge};
 pub(super) use round::round;
 pub(super) use unary::quantiser;
-
-/// A kernel for this call, if it is of an elementwise operation.
-pub(super) fn select(operation: &Operation, args: &Args, source: &Source) -> Option<Box<dyn Kernel>> {
-    binary::select(operation.ty, args).or_else(|| unary::select(operation, args, source))
-}
