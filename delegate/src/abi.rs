@@ -96,8 +96,8 @@ pub struct Node {
     _temporaries: *const Array<c_int>,
     pub user_data: *mut c_void,
     pub builtin_data: *const c_void,
-    _custom_initial_data: *const c_void,
-    _custom_initial_data_size: c_int,
+    pub custom_initial_data: *const c_void,
+    pub custom_initial_data_size: c_int,
     _delegate: *mut Delegate,
     _might_have_side_effect: u8,
 }

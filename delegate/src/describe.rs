@@ -134,7 +134,15 @@ fn operator(runtime: &Runtime, index: usize, tensors: usize) -> Result<Operator,
         // SAFETY: the structure is of the operator that the registration names.
         unsafe { params::read(&name, node.builtin_data) }
     };
+    let custom = match usize::try_from(node.custom_initial_data_size) {
+        Ok(size) if size > 0 && !node.custom_initial_data.is_null() => {
+            // SAFETY: the runtime keeps so many bytes of the model there while the delegate looks at the graph.
+            unsafe { std::slice::from_raw_parts(node.custom_initial_data.cast::<u8>(), size) }.to_vec()
+        }
+        _ => Vec::new(),
+    };
     Ok(Operator {
+        custom,
         inputs: inputs.collect::<Result<_, String>>()?,
         outputs: outputs.iter().map(tensor).collect::<Result<_, String>>()?,
         name,
@@ -152,7 +160,7 @@ pub fn print(described: &Described) {
         );
     }
     for (node, operator) in described.nodes.iter().zip(&described.graph.operators) {
-        let Operator { name, inputs, outputs, options } = operator;
+        let Operator { name, inputs, outputs, options, .. } = operator;
         let inputs: Vec<i64> = inputs.iter().map(|i| i.map_or(-1, |i| i as i64)).collect();
         eprintln!("nnhal: node {node} {name} {inputs:?} -> {outputs:?} {options:?}");
     }

@@ -108,6 +108,11 @@ pub unsafe fn read(name: &str, data: *const c_void) -> Option<Options> {
             ..Default::default()
         })),
         "LEAKY_RELU" => Options::LeakyRelu(Box::new(schema::LeakyReluOptions { alpha: at.float(0) })),
+        "GELU" => Options::Gelu(Box::new(schema::GeluOptions { approximate: at.flag(0) })),
+        "ONE_HOT" => Options::OneHot(Box::new(schema::OneHotOptions { axis: at.int(0) })),
+        "UNPACK" => {
+            Options::Unpack(Box::new(schema::UnpackOptions { axis: at.int(4), ..Default::default() }))
+        }
         "MIRROR_PAD" => Options::MirrorPad(Box::new(schema::MirrorPadOptions {
             // The runtime counts from 1, with 0 for unknown; the file format from 0.
             mode: at.small(0).wrapping_sub(1),

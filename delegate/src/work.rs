@@ -69,12 +69,13 @@ fn copied<'a>(tensor: &Tensor<'a>) -> Tensor<'a> {
 }
 
 fn copied_operator(operator: &Operator) -> Operator {
-    let Operator { name, inputs, outputs, options } = operator;
+    let Operator { name, inputs, outputs, options, custom } = operator;
     Operator {
         name: name.clone(),
         inputs: inputs.clone(),
         outputs: outputs.clone(),
         options: options.clone(),
+        custom: custom.clone(),
     }
 }
 

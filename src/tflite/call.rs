@@ -4,10 +4,11 @@
 
 use super::error::Refusal;
 use super::graph::{Graph, Operator, Quantisation, Tensor, TensorType};
-use super::wide;
+use super::shape;
 use crate::client::builder::{Builder, OperandIndex};
 use crate::ops::OperationType;
 use crate::tensor::{byte_size, ChannelQuant, OperandType, TensorInfo};
+use std::borrow::Cow;
 
 /// The named fields of a call's options: `options!(call, Gather(o) => (o.axis, o.batch_dims))`. With `or`, what the
 /// fields are where the operator has no options.
@@ -104,7 +105,7 @@ impl<'c, 'a> Call<'c, 'a> {
         let info = info(tensor)?;
         let operand = match tensor.data {
             Some(data) => {
-                check_size(tensor, &info, data)?;
+                let data = bytes(tensor, &info, data)?;
                 self.builder().constant(info, data)
             }
             // State that nobody keeps is zero before each run: NNAPI keeps none.
@@ -221,9 +222,39 @@ impl<'c, 'a> Call<'c, 'a> {
 
     /// Emits a RESHAPE of `from` to the dimensions that `to` has.
     pub fn reshape(&mut self, from: OperandIndex, to: OperandIndex) {
+        let info = self.builder().info(from).clone();
+        if info.ty == OperandType::TENSOR_BOOL8 {
+            return self.reshape_truths(from, info.dims, to);
+        }
         let dims: Vec<i32> = self.builder().info(to).dims.iter().map(|&d| d as i32).collect();
         let shape = self.builder().ints(&[dims.len() as u32], &dims);
         self.emit(OperationType::RESHAPE, &[from, shape], &[to]);
+    }
+
+    /// NNAPI's RESHAPE takes no truth values: numbers stand for them on the way.
+    fn reshape_truths(&mut self, from: OperandIndex, dims: Vec<u32>, to: OperandIndex) {
+        let (count, to_dims) = (dims.iter().product::<u32>() as usize, self.builder().info(to).dims.clone());
+        let choices = [1, 0].map(|value| self.builder().ints(&dims, &vec![value; count]));
+        let number = |dims: &[u32]| TensorInfo::new(OperandType::TENSOR_INT32, dims);
+        let (numbers, reshaped) =
+            (self.builder().temporary(number(&dims)), self.builder().temporary(number(&to_dims)));
+        self.emit(OperationType::SELECT, &[from, choices[0], choices[1]], &[numbers]);
+        self.reshape(numbers, reshaped);
+        let zero = self.builder().ints(&[1], &[0]);
+        self.emit(OperationType::NOT_EQUAL, &[reshaped, zero], &[to]);
+    }
+
+    /// Has `result`, which this call made, be output `i`, by a RESHAPE where it has other dimensions or the model gives it.
+    pub fn finish(&mut self, i: usize, result: OperandIndex) -> Mapped {
+        let index = self.output_index(i)?;
+        let info = info(self.output_tensor(i)?)?;
+        if !self.state.is_output[index] && self.builder().info(result).dims == info.dims {
+            self.state.operands[index] = Some(result);
+            return Ok(());
+        }
+        let output = self.output(i)?;
+        self.reshape(result, output);
+        Ok(())
     }
 
     /// `data` with the dimensions `dims`, by a RESHAPE if it has others.
@@ -322,7 +353,8 @@ impl<'c, 'a> Call<'c, 'a> {
 
 /// Whether a tensor's integers stand for real numbers.
 pub fn is_quantised(tensor: &Tensor) -> bool {
-    matches!(tensor.ty, TensorType::Int8 | TensorType::Uint8) && tensor.quantisation != Quantisation::None
+    matches!(tensor.ty, TensorType::Int8 | TensorType::Uint8 | TensorType::Int4)
+        && tensor.quantisation != Quantisation::None
 }
 
 /// A tensor's dimensions in NNAPI, which has no tensors of rank 0.
@@ -335,7 +367,7 @@ pub fn dims(tensor: &Tensor) -> Result<Vec<u32>, Refusal> {
 
 /// What a tensor is in the model.
 pub fn info(tensor: &Tensor) -> Result<TensorInfo, Refusal> {
-    let dims = wide::held(dims(tensor)?)?;
+    let dims = shape::held(dims(tensor)?)?;
     if tensor.sparse {
         return Err(format!("tensor \"{}\" is sparse", tensor.name).into());
     }
@@ -345,6 +377,8 @@ pub fn info(tensor: &Tensor) -> Result<TensorInfo, Refusal> {
         TensorType::Int32 => TensorInfo::new(OperandType::TENSOR_INT32, &dims),
         TensorType::Bool => TensorInfo::new(OperandType::TENSOR_BOOL8, &dims),
         TensorType::Int8 | TensorType::Uint8 => quantised_info(tensor, &dims)?,
+        // Constants of 4 bits become such of 8.
+        TensorType::Int4 if tensor.data.is_some() => quantised_info(tensor, &dims)?,
         other => return Err(format!("tensor \"{}\" is {other}, which NNAPI lacks", tensor.name).into()),
     };
     if byte_size(info.ty, &info.dims).is_none() {
@@ -354,7 +388,7 @@ pub fn info(tensor: &Tensor) -> Result<TensorInfo, Refusal> {
 }
 
 fn quantised_info(tensor: &Tensor, dims: &[u32]) -> Result<TensorInfo, Refusal> {
-    let signed = tensor.ty == TensorType::Int8;
+    let signed = tensor.ty != TensorType::Uint8;
     let ty = if signed { OperandType::TENSOR_QUANT8_ASYMM_SIGNED } else { OperandType::TENSOR_QUANT8_ASYMM };
     let refused = |why: &str| Refusal(format!("tensor \"{}\" {why}", tensor.name));
     let valid = |scale: f32| scale > 0.0 && scale.is_finite();
@@ -383,6 +417,18 @@ fn quantised_info(tensor: &Tensor, dims: &[u32]) -> Result<TensorInfo, Refusal> 
             Ok(TensorInfo { channel_quant, ..TensorInfo::new(ty, dims) })
         }
     }
+}
+
+/// A constant's bytes in the model. A refusal if they are not as many as its type and dimensions say.
+pub fn bytes<'a>(tensor: &Tensor, info: &TensorInfo, data: &'a [u8]) -> Result<Cow<'a, [u8]>, Refusal> {
+    if tensor.ty != TensorType::Int4 {
+        check_size(tensor, info, data)?;
+        return Ok(Cow::Borrowed(data));
+    }
+    let halves = data.iter().flat_map(|&pair| [(pair << 4) as i8 >> 4, pair as i8 >> 4]);
+    let whole: Vec<u8> = halves.take(info.byte_size().unwrap_or(0)).map(|value| value as u8).collect();
+    check_size(tensor, info, &whole)?;
+    Ok(Cow::Owned(whole))
 }
 
 /// A refusal if a constant has not as many bytes as its type and dimensions say.

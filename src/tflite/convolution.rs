@@ -1,6 +1,6 @@
 //! Convolutions, and the weights and biases that they share with FULLY_CONNECTED.
 
-use super::call::{check_size, dims, info, is_quantised, options, Call, Mapped};
+use super::call::{bytes, check_size, dims, info, is_quantised, options, Call, Mapped};
 use super::error::Refusal;
 use super::schema::Options;
 use crate::client::builder::OperandIndex;
@@ -165,7 +165,7 @@ pub fn weights_as_filter<'a>(call: &mut Call<'_, 'a>, i: usize) -> Result<Operan
     let tensor = call.tensor(i)?;
     let flat = info(tensor)?;
     let data = tensor.data.ok_or("per-channel weights must be constant")?;
-    check_size(tensor, &flat, data)?;
+    let data = bytes(tensor, &flat, data)?;
     match flat.dims[..] {
         [units, depth] if flat.channel_quant.as_ref().is_some_and(|quant| quant.dim == 0) => {
             let filter = TensorInfo { dims: vec![units, 1, 1, depth], ..flat };

@@ -5,8 +5,8 @@
 pub enum ImportError {
     #[error("this is not a TensorFlow Lite model, or it is damaged: {0}; get the file again")]
     Damaged(String),
-    #[error("operator {index} ({name}) cannot be mapped to NNAPI: {why}")]
-    Operator { index: usize, name: String, why: String },
+    #[error("operator {index} ({name}) cannot be mapped to NNAPI: {why}; it makes the tensor {tensor:?}")]
+    Operator { index: usize, name: String, why: String, tensor: String },
     #[error("the model cannot be mapped to NNAPI: {0}")]
     Graph(String),
     #[error("no shared memory for the model's constants: {0}")]

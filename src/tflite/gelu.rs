@@ -33,18 +33,18 @@ pub fn gelu(call: &mut Call) -> Mapped {
 
 /// `1 + tanh(u)` is twice the logistic function of `2 * u`, and GELU's approximate form has
 /// `u = sqrt(2 / pi) * (x + 0.044715 * x^3)`: this is exact.
-const TANH_FORM: [f32; 2] = [1.595_769_1, 0.071_354_814];
+const TANH_FORM: [f32; 2] = [1.595_769, 0.071_354_814];
 
 /// Such that the logistic function differs from the normal distribution by 2.9e-8 at most, and GELU by 1.3e-7. Fitted over
 /// 0 to 6 with the errors of the distribution made even; the last factor is positive, so that it goes on to 0 and 1 beyond.
 const NORMAL: [f32; 7] = [
-    1.595_769_88,
-    0.072_666_169_1,
-    -6.518_995_17e-5,
-    -1.106_123_87e-4,
-    7.929_488_75e-6,
-    -2.645_266_71e-7,
-    3.512_341_23e-9,
+    1.595_769_9,
+    0.072_666_17,
+    -6.518_995e-5,
+    -1.106_123_9e-4,
+    7.929_489e-6,
+    -2.645_266_8e-7,
+    3.512_341_3e-9,
 ];
 
 #[cfg(test)]

@@ -69,6 +69,8 @@ pub enum TensorType {
     Int64,
     Bool,
     Int8,
+    /// Two to a byte, the lower half first.
+    Int4,
     Other(i8),
 }
 
@@ -82,6 +84,8 @@ pub struct Operator {
     pub outputs: Vec<usize>,
     /// The options that come with its name.
     pub options: Option<Options>,
+    /// Those of a custom operator, as its makers write them; else none.
+    pub custom: Vec<u8>,
 }
 
 impl Operator {
@@ -105,6 +109,7 @@ impl TensorType {
             4 => TensorType::Int64,
             6 => TensorType::Bool,
             9 => TensorType::Int8,
+            17 => TensorType::Int4,
             other => TensorType::Other(other),
         }
     }
@@ -141,6 +146,7 @@ impl std::fmt::Display for TensorType {
             TensorType::Int64 => 4,
             TensorType::Bool => 6,
             TensorType::Int8 => 9,
+            TensorType::Int4 => 17,
             TensorType::Other(code) => code,
         };
         match usize::try_from(code).ok().and_then(|i| NAMES.get(i)) {
@@ -313,7 +319,13 @@ impl<'a> Reader<'a> {
             Err(planus::Error { error_kind: planus::errors::ErrorKind::UnknownUnionTag { .. }, .. }) => None,
             options => options?.map(Options::try_from).transpose()?,
         };
-        Ok(Operator { name, inputs, outputs, options })
+        let custom = operator.custom_options()?.unwrap_or_default();
+        match self.budget.checked_sub(custom.len()) {
+            Some(rest) => self.budget = rest,
+            None => return damaged("its lists overlap"),
+        }
+        let custom = custom.to_vec();
+        Ok(Operator { name, inputs, outputs, options, custom })
     }
 }
 

@@ -4,7 +4,8 @@ use super::call::{dims, is_quantised, options, Call, Mapped};
 use super::convolution::{bias, weights, weights_as_filter};
 use super::graph::Quantisation;
 use super::schema::Options;
-use super::wide::{self, product};
+use super::shape::{self, product};
+use super::wide;
 use crate::client::builder::OperandIndex;
 use crate::ops::OperationType;
 use crate::tensor::element_count;
@@ -86,14 +87,14 @@ pub fn batch_matmul(call: &mut Call) -> Mapped {
     // NNAPI does not broadcast. One matrix for all on the right is one for all of their rows together.
     if right_batch.iter().all(|&dim| dim == 1)
         && !adj_x
-        && (left_batch != right_batch || lhs.len() > wide::MOST)
+        && (left_batch != right_batch || lhs.len() > shape::MOST)
     {
         let (rows, [_, depth]) = (product(&lhs[..lhs.len() - 1])?, *left);
         let operands = [call.reshaped(x, &[rows, depth]), call.reshaped(y, right), adjoint[0], adjoint[1]];
         return call.emit_reshaped(OperationType::BATCH_MATMUL, &operands, &[rows, result[1]]);
     }
     let batches = product(batch)?;
-    let is_joined = size.len() > wide::MOST || left_batch != right_batch;
+    let is_joined = size.len() > shape::MOST || left_batch != right_batch;
     let joined = |matrix: &[u32; 2]| vec![batches, matrix[0], matrix[1]];
     let mut operands = vec![x, y];
     for (operand, own, matrix) in [(0, left_batch, left), (1, right_batch, right)] {

@@ -6,8 +6,10 @@
 
 mod call;
 mod convolution;
+mod detection;
 mod elementwise;
 mod error;
+mod flexbuffer;
 mod gelu;
 pub mod graph;
 mod image;
@@ -19,8 +21,11 @@ mod normalisation;
 mod recurrent;
 mod reduction;
 mod registry;
+#[cfg(test)]
+mod rewrite_tests;
 pub mod schema;
 mod selection;
+mod shape;
 mod slice;
 #[cfg(test)]
 mod tests;
@@ -65,12 +70,21 @@ pub struct Port {
 
 /// Imports the main subgraph of a .tflite file.
 pub fn import(bytes: &[u8]) -> Result<Imported, ImportError> {
-    import_graph(&Graph::read(bytes)?)
+    import_graph(&read(bytes)?)
 }
 
 /// The same, with large constants left in the file: a driver reads them there.
 pub fn import_mapped(mapped: Mapped) -> Result<Imported, ImportError> {
-    import_into(&Graph::read(mapped.bytes)?, Builder::over(mapped))
+    import_into(&read(mapped.bytes)?, Builder::over(mapped))
+}
+
+/// The graph of a file, with the dimensions that files leave out.
+fn read(bytes: &[u8]) -> Result<Graph<'_>, ImportError> {
+    let mut graph = Graph::read(bytes)?;
+    for operator in graph.operators.iter().filter(|operator| operator.name == detection::NAME) {
+        detection::set_dims(&mut graph.tensors, operator);
+    }
+    Ok(graph)
 }
 
 /// Imports a graph.
@@ -105,6 +119,7 @@ fn import_into<'a>(graph: &Graph<'a>, builder: Builder<'a>) -> Result<Imported, 
         map(graph, operator, &mut state).map_err(|Refusal(why)| ImportError::Operator {
             index,
             name: operator.name.clone(),
+            tensor: operator.outputs.first().map(|&i| graph.tensors[i].name.into()).unwrap_or_default(),
             why,
         })?;
         operations.push(first..state.builder.operations().len());
@@ -139,7 +154,7 @@ fn map_alone(graph: &Graph, operator: &Operator) -> Result<(), Refusal> {
 
 /// Maps one operator and checks what became of it.
 fn map<'a>(graph: &Graph<'a>, operator: &Operator, state: &mut State<'a>) -> Result<(), Refusal> {
-    let mapping = registry::find(&operator.name).ok_or("NNAPI has nothing that does this")?;
+    let mapping = registry::find(&operator.name).ok_or_else(|| registry::why_not(&operator.name))?;
     for (what, count, allowed) in [
         ("inputs", operator.inputs.len(), &mapping.inputs),
         ("outputs", operator.outputs.len(), &mapping.outputs),
@@ -152,7 +167,7 @@ fn map<'a>(graph: &Graph<'a>, operator: &Operator, state: &mut State<'a>) -> Res
     let mut call = Call { graph, operator, state };
     let tensors = operator.inputs.iter().flatten().chain(&operator.outputs);
     match tensors.map(|&i| graph.tensors[i].dims.len()).max() {
-        Some(rank) if rank > wide::MOST => wide::map(&mut call, mapping)?,
+        Some(rank) if rank > shape::MOST => wide::map(&mut call, mapping.joined, &mapping.map)?,
         _ => (mapping.map)(&mut call)?,
     }
     verify::verify(&state.builder, first)

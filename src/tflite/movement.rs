@@ -3,7 +3,8 @@
 use super::call::{dims, options, Call, Domain, Mapped};
 use super::graph::TensorType;
 use super::schema::Options;
-use super::wide::{self, around};
+use super::shape::{self, around};
+use super::wide;
 use crate::client::builder::OperandIndex;
 use crate::ops::OperationType;
 
@@ -23,7 +24,7 @@ pub fn steered(call: &mut Call, ty: OperationType) -> Mapped {
 
 pub fn transpose(call: &mut Call) -> Mapped {
     let size = dims(call.tensor(0)?)?;
-    if size.len() <= wide::MOST {
+    if size.len() <= shape::MOST {
         return steered(call, OperationType::TRANSPOSE);
     }
     let order = call.const_ints(1)?;
@@ -88,7 +89,7 @@ pub fn concatenation(call: &mut Call) -> Mapped {
     let axis = call.axis(axis, size.len())? as usize;
     let count = call.operator.inputs.len();
     let mut parts = (0..count).map(|i| call.input(i)).collect::<Result<Vec<_>, _>>()?;
-    if size.len() <= wide::MOST {
+    if size.len() <= shape::MOST {
         parts.push(call.builder().int(axis as i32));
         return call.emit_to_output(Domain::Own, OperationType::CONCATENATION, &parts);
     }
@@ -109,7 +110,7 @@ pub fn split(call: &mut Call) -> Mapped {
     let axis = call.axis(call.const_int(0)?, rank)? as usize;
     let data = call.input(1)?;
     let mut slice = dims(call.output_tensor(0)?)?;
-    if rank <= wide::MOST {
+    if rank <= shape::MOST {
         return equal_parts(call, data, axis, &slice);
     }
     let data = call.reshaped(data, &around(&dims(call.tensor(1)?)?, axis)?);
@@ -153,7 +154,7 @@ pub fn pack(call: &mut Call) -> Mapped {
     let axis = call.axis(axis, size.len())? as usize;
     let count = call.operator.inputs.len();
     let mut parts = (0..count).map(|i| call.input(i)).collect::<Result<Vec<_>, _>>()?;
-    if size.len() > wide::MOST {
+    if size.len() > shape::MOST {
         let [before, _, after] = around(&size, axis)?;
         parts = parts.into_iter().map(|part| call.reshaped(part, &[before, 1, after])).collect();
         parts.push(call.builder().int(1));

@@ -3,8 +3,8 @@
 use super::call::{Call, Mapped};
 use super::wide::Joined::{self, *};
 use super::{
-    convolution, elementwise, gelu, image, known, matmul, movement, normalisation, recurrent, reduction,
-    selection, slice,
+    convolution, detection, elementwise, gelu, image, known, matmul, movement, normalisation, recurrent,
+    reduction, selection, slice,
 };
 use crate::ops::OperationType::*;
 use std::ops::RangeInclusive;
@@ -24,6 +24,34 @@ pub struct Mapping {
 pub fn find(name: &str) -> Option<&'static Mapping> {
     MAPPINGS.iter().find(|mapping| mapping.name == name)
 }
+
+/// Why the operator of this name has no mapping.
+pub fn why_not(name: &str) -> &'static str {
+    let known = UNMAPPED.iter().find(|(names, _)| names.contains(&name));
+    match known {
+        Some((_, why)) => why,
+        None if name.starts_with("custom Flex") => "it is one of TensorFlow's own operators",
+        None if name.starts_with("STABLEHLO_") => "StableHLO's operators are not mapped",
+        None => "NNAPI has nothing that does this",
+    }
+}
+
+#[rustfmt::skip] // a table
+static UNMAPPED: &[(&[&str], &str)] = &[
+    (&["IF", "WHILE", "CALL"], "it runs another of the file's graphs, and only the first is mapped"),
+    (&["CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE"], "NNAPI keeps no variables between runs"),
+    (&["HASHTABLE", "HASHTABLE_FIND", "HASHTABLE_IMPORT", "HASHTABLE_SIZE"], "NNAPI keeps no tables between runs"),
+    (&["CONV_3D", "CONV_3D_TRANSPOSE"], "NNAPI's convolutions have two dimensions"),
+    (&["WHERE", "UNIQUE", "NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5"],
+        "how large its output is depends on its input's values"),
+    (&["RFFT2D", "REAL", "IMAG", "COMPLEX_ABS"], "NNAPI has no complex numbers"),
+    (&["RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL", "MULTINOMIAL"], "NNAPI would draw other numbers"),
+    (&["LSTM", "RNN", "SVDF", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_LSTM",
+        "BIDIRECTIONAL_SEQUENCE_RNN", "HASHTABLE_LOOKUP", "LSH_PROJECTION"],
+        "it is not mapped yet, though NNAPI has one that is alike"),
+    (&["DENSIFY"], "sparse weights are not mapped"),
+    (&["ROUND"], "NNAPI rounds down only, and halves to even would take more"),
+];
 
 /// Operators that take any number take no more than this.
 const MANY: usize = 1024;
@@ -139,8 +167,9 @@ static MAPPINGS: &[Mapping] = &[
     row("ARG_MIN", No, 2..=2, 1..=1, |c| selection::arg(c, ARGMIN)),
     row("TOPK_V2", No, 2..=2, 2..=2, selection::top_k),
     row("CAST", Elementwise, 1..=1, 1..=1, selection::cast),
-    row("SELECT", No, 3..=3, 1..=1, selection::select),
-    row("SELECT_V2", Elementwise, 3..=3, 1..=1, selection::select),
+    row("SELECT", Own, 3..=3, 1..=1, selection::select),
+    row("SELECT_V2", Elementwise, 3..=3, 1..=1, selection::select_v2),
+    row(detection::NAME, No, 3..=3, 4..=4, detection::postprocess),
     row("UNIDIRECTIONAL_SEQUENCE_LSTM", No, 20..=24, 1..=1, recurrent::unidirectional_lstm),
 ];
 
@@ -150,10 +179,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn reasons_are_for_operators_without_a_mapping() {
+        let builtin: Vec<String> = (0..162).map(names::name).collect();
+        for name in UNMAPPED.iter().flat_map(|(names, _)| *names) {
+            assert!(builtin.iter().any(|builtin| builtin == name), "{name} is not an operator");
+            assert!(find(name).is_none(), "{name} has a mapping");
+        }
+    }
+
+    #[test]
+    fn every_mapping_is_documented() {
+        let text = include_str!("../../docs/TFLITE.md");
+        for mapping in MAPPINGS {
+            let name = mapping.name.trim_start_matches("custom ");
+            assert!(text.contains(&format!("`{name}`")), "docs/TFLITE.md says nothing of {name}");
+        }
+    }
+
+    #[test]
     fn every_mapping_has_the_name_of_one_operator() {
         let builtin: Vec<String> = (0..162).map(names::name).collect();
         for mapping in MAPPINGS {
-            assert!(builtin.iter().any(|name| name == mapping.name), "{} is not an operator", mapping.name);
+            let is_custom = mapping.name.starts_with("custom ");
+            assert!(is_custom || builtin.iter().any(|name| name == mapping.name), "{}", mapping.name);
             let same = MAPPINGS.iter().filter(|other| other.name == mapping.name).count();
             assert_eq!(same, 1, "{} is mapped twice", mapping.name);
         }

@@ -5,7 +5,8 @@ use super::elementwise::float_constant;
 use super::error::Refusal;
 use super::graph::TensorType;
 use super::schema::Options;
-use super::wide::{self, around, product};
+use super::shape::{self, around, product};
+use super::wide;
 use crate::client::builder::OperandIndex;
 use crate::ops::OperationType;
 use crate::tensor::{OperandType, TensorInfo};
@@ -19,7 +20,7 @@ pub fn gather(call: &mut Call) -> Mapped {
     let batch_dims = if batch_dims < 0 { batch_dims + call.tensor(1)?.dims.len() as i32 } else { batch_dims };
     let (before, after) = (&size[..axis], &size[axis + 1..]);
     let whole: Vec<u32> = before.iter().chain(&index_dims).chain(after).copied().collect();
-    if batch_dims == 0 && whole.len() <= wide::MOST && size.len() <= wide::MOST {
+    if batch_dims == 0 && whole.len() <= shape::MOST && size.len() <= shape::MOST {
         let operands = [data, call.builder().int(axis as i32), indices];
         // A scalar index is a list of one in NNAPI, which leaves a dimension of 1.
         return call.emit_reshaped(OperationType::GATHER, &operands, &whole);
@@ -159,15 +160,23 @@ pub fn cast(call: &mut Call) -> Mapped {
     call.emit_to_output(Domain::Own, OperationType::SELECT, &operands)
 }
 
-/// NNAPI's SELECT does not broadcast.
+/// SELECT, which may also pick rows.
 pub fn select(call: &mut Call) -> Mapped {
     let size = dims(call.output_tensor(0)?)?;
-    let condition_dims = dims(call.tensor(0)?)?;
-    let mut condition = call.input(0)?;
-    if condition_dims != size {
-        if call.operator.name == "SELECT" {
-            return Err(format!("NNAPI's SELECT does not broadcast {condition_dims:?} to {size:?}").into());
+    for i in 0..3 {
+        let own = dims(call.tensor(i)?)?;
+        if own != size {
+            return Err(format!("NNAPI's SELECT does not broadcast {own:?} to {size:?}").into());
         }
+    }
+    call.emit_in(Domain::Own, OperationType::SELECT, 3, &[])
+}
+
+/// SELECT_V2, which broadcasts as NNAPI's SELECT does not.
+pub fn select_v2(call: &mut Call) -> Mapped {
+    let size = dims(call.output_tensor(0)?)?;
+    let mut condition = call.input(0)?;
+    if dims(call.tensor(0)?)? != size {
         let info = TensorInfo::new(OperandType::TENSOR_BOOL8, &size);
         let all = call.builder().constant(info.clone(), vec![1; product(&size)? as usize]);
         let whole = call.builder().temporary(info);

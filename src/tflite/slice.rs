@@ -3,7 +3,7 @@
 use super::call::{dims, options, Call, Domain, Mapped};
 use super::error::Refusal;
 use super::schema::Options;
-use super::wide::{self, around};
+use super::shape::{self, around};
 use crate::client::builder::OperandIndex;
 use crate::ops::OperationType;
 
@@ -17,7 +17,7 @@ struct Taken {
 
 pub fn slice(call: &mut Call) -> Mapped {
     let size = dims(call.tensor(0)?)?;
-    if size.len() <= wide::MOST {
+    if size.len() <= shape::MOST {
         let steering = [call.ints(1)?, call.ints(2)?];
         return call.emit_in(Domain::Own, OperationType::SLICE, 1, &steering);
     }
@@ -44,7 +44,7 @@ pub fn strided_slice(call: &mut Call) -> Mapped {
     });
     let size = dims(call.tensor(0)?)?;
     let is_plain = (masks.ellipsis, masks.new_axis, masks.offset) == (0, 0, false);
-    if is_plain && size.len() <= wide::MOST {
+    if is_plain && size.len() <= shape::MOST {
         let mut steering = vec![call.ints(1)?, call.ints(2)?, call.ints(3)?];
         steering.extend([masks.begin, masks.end, masks.shrink].map(|mask| call.builder().int(mask)));
         return call.emit_in(Domain::Own, OperationType::STRIDED_SLICE, 1, &steering);

@@ -12,7 +12,7 @@ fn read(name: &str) -> Vec<u8> {
 }
 
 /// The operations of a model that the driver's own checks accept.
-fn operations(imported: &Imported) -> Vec<OperationType> {
+pub fn operations(imported: &Imported) -> Vec<OperationType> {
     let model = Model::new(&imported.model).unwrap();
     let codes = imported.model.main.operations.iter().map(|op| op.r#type.0);
     assert_eq!(model.main.operations.len(), imported.model.main.operations.len());
@@ -110,7 +110,7 @@ fn random_bytes_are_refused() {
 }
 
 /// A tensor of a model made here; `data` makes it a constant.
-fn tensor(ty: i8, shape: &[i32], data: Option<&[u8]>, quantisation: Option<(&[f32], i64)>) -> TestTensor {
+pub fn tensor(ty: i8, shape: &[i32], data: Option<&[u8]>, quantisation: Option<(&[f32], i64)>) -> TestTensor {
     TestTensor {
         data: data.map(<[u8]>::to_vec),
         tensor: schema::Tensor {
@@ -129,21 +129,39 @@ fn tensor(ty: i8, shape: &[i32], data: Option<&[u8]>, quantisation: Option<(&[f3
     }
 }
 
-struct TestTensor {
+pub struct TestTensor {
     data: Option<Vec<u8>>,
     tensor: schema::Tensor,
 }
 
-const F32: i8 = 0;
-const F16: i8 = 1;
-const INT32: i8 = 2;
-const INT64: i8 = 4;
-const INT8: i8 = 9;
+pub const F32: i8 = 0;
+pub const F16: i8 = 1;
+pub const INT32: i8 = 2;
+pub const INT64: i8 = 4;
+pub const INT8: i8 = 9;
+pub const INT4: i8 = 17;
+pub const BOOL: i8 = 6;
 
 /// A file with one operator per entry: code, inputs, outputs and options.
-type TestOperator<'t> = (i32, &'t [i32], &'t [i32], Option<schema::Options>);
+pub type TestOperator<'t> = (i32, &'t [i32], &'t [i32], Option<schema::Options>);
 
-fn file(tensors: Vec<TestTensor>, inputs: &[i32], outputs: &[i32], operators: &[TestOperator]) -> Vec<u8> {
+pub fn file(
+    tensors: Vec<TestTensor>,
+    inputs: &[i32],
+    outputs: &[i32],
+    operators: &[TestOperator],
+) -> Vec<u8> {
+    custom_file(tensors, inputs, outputs, operators, ("MyOp", &[]))
+}
+
+/// The same, with the name and the options of its custom operators.
+pub fn custom_file(
+    tensors: Vec<TestTensor>,
+    inputs: &[i32],
+    outputs: &[i32],
+    operators: &[TestOperator],
+    (custom_name, custom): (&str, &[u8]),
+) -> Vec<u8> {
     let mut buffers = vec![schema::Buffer::default()];
     let tensors = tensors
         .into_iter()
@@ -158,7 +176,7 @@ fn file(tensors: Vec<TestTensor>, inputs: &[i32], outputs: &[i32], operators: &[
     let codes = operators.iter().map(|(code, ..)| schema::OperatorCode {
         deprecated_builtin_code: (*code).min(127) as i8,
         builtin_code: *code,
-        custom_code: (*code == names::CUSTOM).then(|| "MyOp".into()),
+        custom_code: (*code == names::CUSTOM).then(|| custom_name.into()),
         ..Default::default()
     });
     let graph = schema::SubGraph {
@@ -169,12 +187,12 @@ fn file(tensors: Vec<TestTensor>, inputs: &[i32], outputs: &[i32], operators: &[
             operators
                 .iter()
                 .enumerate()
-                .map(|(i, (_, inputs, outputs, options))| schema::Operator {
+                .map(|(i, (code, inputs, outputs, options))| schema::Operator {
                     opcode_index: i as u32,
                     inputs: Some(inputs.to_vec()),
                     outputs: Some(outputs.to_vec()),
                     options: options.clone(),
-                    ..Default::default()
+                    custom_options: (*code == names::CUSTOM).then(|| custom.to_vec()),
                 })
                 .collect(),
         ),
@@ -193,7 +211,7 @@ fn file(tensors: Vec<TestTensor>, inputs: &[i32], outputs: &[i32], operators: &[
     [&root.to_le_bytes()[..], b"TFL3", &bytes].concat()
 }
 
-fn refusal(bytes: &[u8]) -> String {
+pub fn refusal(bytes: &[u8]) -> String {
     match import(bytes) {
         Ok(_) => panic!("it was imported"),
         Err(why) => why.to_string(),
@@ -206,7 +224,7 @@ fn operators_that_cannot_be_mapped_are_named() {
     let one = |code, options| file(pair(), &[0], &[1], &[(code, &[0], &[1], options)]);
     assert_eq!(
         refusal(&one(names::CUSTOM, None)),
-        "operator 0 (custom MyOp) cannot be mapped to NNAPI: NNAPI has nothing that does this"
+        "operator 0 (custom MyOp) cannot be mapped to NNAPI: NNAPI has nothing that does this; it makes the tensor \"t\""
     );
     assert!(refusal(&one(109, None)).contains("operator 0 (WHERE)"));
     assert!(

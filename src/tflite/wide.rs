@@ -6,13 +6,10 @@
 use super::call::{dims, Call, Mapped};
 use super::error::Refusal;
 use super::graph::{Graph, Operator, Tensor};
-use super::registry::Mapping;
 use super::schema::Options;
+use super::shape::{around, product, MOST};
 use crate::client::builder::OperandIndex;
 use crate::ops::OperationType;
-
-/// Dimensions that NNAPI's operations take.
-pub const MOST: usize = 4;
 
 /// Which dimensions an operator does not tell apart.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,39 +24,20 @@ pub enum Joined {
     Own,
 }
 
-/// What the model has for a tensor of these dimensions.
-pub fn held(dims: Vec<u32>) -> Result<Vec<u32>, Refusal> {
-    if dims.len() <= MOST {
-        return Ok(dims);
-    }
-    Ok(vec![product(&dims)?])
-}
-
-/// How many elements these dimensions have, as one dimension.
-pub fn product(dims: &[u32]) -> Result<u32, Refusal> {
-    let count = dims.iter().try_fold(1u32, |count, &dim| count.checked_mul(dim));
-    count.filter(|&n| i32::try_from(n).is_ok()).ok_or_else(|| format!("{dims:?} is too large").into())
-}
-
-/// The dimensions before an axis, along it and after it.
-pub fn around(dims: &[u32], axis: usize) -> Result<[u32; 3], Refusal> {
-    Ok([product(&dims[..axis])?, dims[axis], product(&dims[axis + 1..])?])
-}
-
 /// Maps an operator some of whose tensors have more dimensions than NNAPI takes.
-pub fn map(call: &mut Call, mapping: &Mapping) -> Mapped {
-    match mapping.joined {
-        Joined::Own => (mapping.map)(call),
+pub fn map(call: &mut Call, joined: Joined, map: &dyn Fn(&mut Call) -> Mapped) -> Mapped {
+    match joined {
+        Joined::Own => map(call),
         Joined::Elementwise => {
             let out = dims(call.output_tensor(0)?)?;
             let inputs = (0..call.operator.inputs.len()).map(|i| dims(call.tensor(i)?));
             let joined = alike(&out, inputs.collect::<Result<_, _>>()?)?;
-            map_as(call, mapping, joined, None, &[])
+            map_as(call, map, joined, None, &[])
         }
         Joined::Rows => {
             let of = dims(call.tensor(0)?)?;
             let [rows, depth, _] = around(&of, of.len() - 1)?;
-            map_as(call, mapping, vec![vec![rows, depth]; 2], None, &[])
+            map_as(call, map, vec![vec![rows, depth]; 2], None, &[])
         }
         Joined::No => Err(format!("NNAPI takes tensors of at most {MOST} dimensions").into()),
     }
@@ -91,11 +69,11 @@ fn alike(out: &[u32], inputs: Vec<Vec<u32>>) -> Result<Vec<Vec<u32>>, Refusal> {
     Ok(joined)
 }
 
-/// Maps the operator by its usual mapping, on the same tensors with the dimensions `joined`, of which the output's are last.
+/// Maps the operator by `map`, on the same tensors with the dimensions `joined`, of which the output's are last.
 /// Inputs without dimensions of their own there are `ints`.
 pub fn map_as(
     call: &mut Call,
-    mapping: &Mapping,
+    map: &dyn Fn(&mut Call) -> Mapped,
     mut joined: Vec<Vec<u32>>,
     options: Option<Options>,
     ints: &[Vec<i32>],
@@ -121,17 +99,16 @@ pub fn map_as(
         inputs: (0..count).map(Some).collect(),
         outputs: vec![count],
         options: options.or_else(|| call.operator.options.clone()),
+        custom: Vec::new(),
     };
     let graph = Graph { tensors, ..Default::default() };
     let mut state = super::call::State::new(&graph, std::mem::take(&mut call.state.builder));
     state.operands = operands;
-    let mapped = (mapping.map)(&mut Call { graph: &graph, operator: &operator, state: &mut state });
+    let mapped = map(&mut Call { graph: &graph, operator: &operator, state: &mut state });
     let result = state.operands[count];
     call.state.builder = state.builder;
     mapped?;
-    let output = call.output(0)?;
-    call.reshape(result.ok_or("its mapping writes nothing")?, output);
-    Ok(())
+    call.finish(0, result.ok_or("its mapping writes nothing")?)
 }
 
 /// Emits a transposition of `data`, which has the dimensions `dims`, by as few TRANSPOSEs as joined dimensions allow, and a

@@ -8,14 +8,14 @@ import tflite
 from flatbuffers import flexbuffers
 
 # An operator that LiteRT has and NNAPI lacks, and that takes and gives what SOFTMAX does.
-COS = 108
+ROUND = 116
 SOFTMAX = 25
 LOGISTIC = 14
 CUSTOM = 32
 
 
-def with_cos(path):
-    """The model with COS in the place of SOFTMAX."""
+def with_round(path):
+    """The model with ROUND in the place of SOFTMAX."""
     content = bytearray(path.read_bytes())
     model = tflite.Model.GetRootAs(content)
     for i in range(model.OperatorCodesLength()):
@@ -25,7 +25,7 @@ def with_cos(path):
             for place, size in ((4, 1), (10, 4)):
                 offset = table.Offset(place)
                 if offset:
-                    content[table.Pos + offset : table.Pos + offset + size] = COS.to_bytes(size, "little")
+                    content[table.Pos + offset : table.Pos + offset + size] = ROUND.to_bytes(size, "little")
     return bytes(content)
 
 

@@ -6,8 +6,9 @@
 
 Any Python from 3.11 on will do: the first run makes target/peer-venv and installs
 requirements.txt there. Without MODELs it takes both digits models, on images they never
-saw, and every model of ../shared/models (NNHAL_MODELS names another directory; where there
-is none, it says so and goes on), on seeded random inputs.
+saw, and on seeded random inputs those of tests/data/operators, of one or a few operators each,
+and every model of ../shared/models (NNHAL_MODELS names another directory; where there is none,
+it says so and goes on).
 
 Fails unless each output has LiteRT's type and shape, and lies within BOUNDS of its values.
 """
@@ -42,6 +43,8 @@ FLOAT_BOUNDS = (1e-4, 1e-4)
 INT8_BOUNDS = (3, 0.1)
 # NNAPI has no SQUARED_DIFFERENCE: it becomes a SUB and a MUL, and is rounded once more.
 INT8_SQUARED_DIFFERENCE_BOUNDS = (8, 1)
+# LiteRT makes bytes of floats before it multiplies them with weights of 8 bits; here they stay floats.
+HYBRID_BOUNDS = (3e-2, 1e-2)
 # LiteRT's int8 reference SOFTMAX aborts where the exponentials' sum reaches 512, as it does
 # when this many classes are about equally likely.
 SOFTMAX_CLASSES = 512
@@ -70,9 +73,19 @@ class Graph:
         output = self.main.Tensors(self.main.Outputs(0))
         return output.Type() == tflite.TensorType.INT8
 
+    def type(self, tensor):
+        return self.main.Tensors(tensor).Type()
+
+    def is_hybrid(self):
+        """Whether floats are multiplied with weights of 8 bits."""
+        return any(
+            operator.InputsLength() > 1 and self.type(operator.Inputs(0)) == tflite.TensorType.FLOAT32
+            and self.type(operator.Inputs(1)) == tflite.TensorType.INT8
+            for operator in self.operators())
+
     def bounds(self):
         if not self.is_int8():
-            return FLOAT_BOUNDS
+            return HYBRID_BOUNDS if self.is_hybrid() else FLOAT_BOUNDS
         codes = map(self.code, self.operators())
         squares = tflite.BuiltinOperator.SQUARED_DIFFERENCE in codes
         return INT8_SQUARED_DIFFERENCE_BOUNDS if squares else INT8_BOUNDS
@@ -93,10 +106,19 @@ class Graph:
 
 
 def litert(path, kernels):
-    interpreter = Interpreter(
-        str(path), experimental_op_resolver_type=kernels, num_threads=1)
-    interpreter.allocate_tensors()
-    return interpreter
+    def prepared(kernels):
+        interpreter = Interpreter(
+            str(path), experimental_op_resolver_type=kernels, num_threads=1)
+        interpreter.allocate_tensors()
+        return interpreter
+
+    try:
+        return prepared(kernels)
+    except (RuntimeError, ValueError) as why:
+        # There are no reference kernels of some operators, nor of some of their types.
+        if "Didn't find op" not in str(why):
+            raise
+        return prepared(OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES)
 
 
 def input_details(path):
@@ -152,9 +174,10 @@ def difference(ours, theirs):
             raise Mismatch(f"{what} is {getattr(ours, what)}, LiteRT's {getattr(theirs, what)}")
     apart = np.abs(ours.astype(np.float64) - theirs.astype(np.float64))
     if theirs.dtype.kind == "f":
-        # An output all of one value has no range, and what it shows is nothing: NaN.
+        # An output all of one value has no range, and what it shows is nothing: NaN. But one number shows itself.
+        span = np.ptp(theirs.astype(np.float64)) if theirs.size > 1 else abs(float(theirs.flat[0]))
         with np.errstate(divide="ignore", invalid="ignore"):
-            apart /= np.ptp(theirs.astype(np.float64))
+            apart /= span
     return apart.max(), apart.mean()
 
 
@@ -218,7 +241,8 @@ def models(named):
     found = sorted(shared.glob("*.tflite"))
     if not found:
         print(f"SKIP the shared models: no .tflite in {shared}")
-    return [ROOT / "models" / f"digits_{kind}.tflite" for kind in ("f32", "int8")] + found
+    digits = [ROOT / "models" / f"digits_{kind}.tflite" for kind in ("f32", "int8")]
+    return digits + sorted((ROOT / "tests" / "data" / "operators").glob("*.tflite")) + found
 
 
 def ways(path, graph, folder):

@@ -5,10 +5,11 @@
 
 use super::super::kernel::{input, output};
 use super::super::{Elementwise, Kernel, Source, Work};
-use super::calls::{Call, Input};
+use super::call::{select, Call, Input};
 use crate::backend::cpu::pool::Team;
 use crate::memory::{Target, View};
 use crate::ops::{NeverInterrupted, OpError};
+use crate::tensor::TensorInfo;
 use std::sync::OnceLock;
 
 /// Elements of a block.
@@ -39,11 +40,10 @@ enum From {
 
 impl Blocks {
     /// `None` where one of the calls has no kernel.
-    pub fn new(operand: &crate::tensor::TensorInfo, calls: &[Call]) -> Option<Self> {
+    pub fn new(operand: &TensorInfo, calls: &[Call]) -> Option<Self> {
         let infos: Vec<_> = std::iter::once(operand).chain(calls.iter().map(|call| call.output)).collect();
-        let kernel = |call: &Call| {
-            call.declared(&infos, BLOCK, |args| super::select(call.operation, args, &Source::Later))
-        };
+        let kernel =
+            |call: &Call| call.declared(&infos, BLOCK, |args| select(call.operation, args, &Source::Later));
         let last_read = |made: usize| calls.iter().rposition(|call| call.reads(made));
         let (mut parts, mut places): (Vec<Part>, Vec<Option<usize>>) = Default::default();
         for (i, call) in calls.iter().enumerate() {

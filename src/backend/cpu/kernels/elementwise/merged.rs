@@ -4,7 +4,7 @@
 //! these make a table. Of floats what networks write most often, `x * logistic(x)`, is one loop; the rest goes in blocks.
 
 use super::blocks::Blocks;
-use super::calls::{row, Call, Input};
+use super::call::{row, Call, Input};
 use super::loops::map;
 use super::math::swish;
 use super::table::Table;

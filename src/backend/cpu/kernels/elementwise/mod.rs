@@ -5,7 +5,7 @@
 mod binary;
 mod blocks;
 mod broadcast;
-mod calls;
+mod call;
 mod functions;
 pub(super) mod half;
 mod in_place;
@@ -21,14 +21,9 @@ mod tests;
 mod unary;
 
 use super::{Kernel, Source};
-use crate::ops::{Args, Operation};
-pub use calls::{Call as MergedCall, Input};
+pub(super) use call::select;
+pub use call::{Call as MergedCall, Input};
 pub(super) use functions::Element;
 pub use merged::{is_elementwise, merge};
 pub(super) use round::round;
 pub(super) use unary::quantiser;
-
-/// A kernel for this call, if it is of an elementwise operation.
-pub(super) fn select(operation: &Operation, args: &Args, source: &Source) -> Option<Box<dyn Kernel>> {
-    binary::select(operation.ty, args).or_else(|| unary::select(operation, args, source))
-}

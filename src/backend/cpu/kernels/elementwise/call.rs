@@ -1,7 +1,13 @@
-//! Elementwise calls that go back to one operand, as far as they are known before a run.
+//! A call of an elementwise operation: its kernel, and what is known of it where several calls are merged.
 
+use super::{binary, unary, Kernel, Source};
 use crate::ops::{Arg, Args, NeverInterrupted, Operation};
 use crate::tensor::TensorInfo;
+
+/// A kernel for this call, if it is of an elementwise operation.
+pub fn select(operation: &Operation, args: &Args, source: &Source) -> Option<Box<dyn Kernel>> {
+    binary::select(operation.ty, args).or_else(|| unary::select(operation, args, source))
+}
 
 /// An elementwise call, with one output, of bytes or floats if the operand is of bytes, else of floats.
 pub struct Call<'a> {

@@ -1,0 +1,108 @@
+//! TFLite_Detection_PostProcess, the custom operator that ends networks which find things: NNAPI has it under another name.
+
+use super::call::{dims, Call, Mapped};
+use super::error::Refusal;
+use super::flexbuffer::Map;
+use super::graph::{Operator, Tensor};
+use crate::ops::OperationType;
+use crate::tensor::{OperandType, TensorInfo};
+
+pub const NAME: &str = "custom TFLite_Detection_PostProcess";
+
+/// What the operator is told.
+struct Detection {
+    most: u32,
+    classes_each: u32,
+    per_class: u32,
+    by_class: bool,
+    score: f32,
+    overlap: f32,
+    classes: u32,
+    /// Of y, x, height and width.
+    scales: [f32; 4],
+}
+
+impl Detection {
+    fn read(custom: &[u8]) -> Result<Self, Refusal> {
+        let map = Map::read(custom).ok_or("its options are damaged")?;
+        let real =
+            |name: &str| map.number(name).ok_or_else(|| Refusal(format!("its option {name} is missing")));
+        let count = |name: &str| match real(name)? {
+            value if (1.0..1e6).contains(&value) => Ok(value as u32),
+            value => Err(Refusal(format!("its option {name} is {value}"))),
+        };
+        Ok(Detection {
+            most: count("max_detections")?,
+            classes_each: count("max_classes_per_detection")?,
+            per_class: count("detections_per_class").unwrap_or(100),
+            by_class: map.number("use_regular_nms").is_some_and(|flag| flag != 0.0),
+            score: real("nms_score_threshold")? as f32,
+            overlap: real("nms_iou_threshold")? as f32,
+            classes: count("num_classes")?,
+            scales: [
+                real("y_scale")? as f32,
+                real("x_scale")? as f32,
+                real("h_scale")? as f32,
+                real("w_scale")? as f32,
+            ],
+        })
+    }
+
+    /// How many detections come out, some of which may be none.
+    fn rows(&self) -> u32 {
+        if self.by_class {
+            self.most
+        } else {
+            self.most.saturating_mul(self.classes_each)
+        }
+    }
+}
+
+/// Gives the operator's outputs their dimensions, which files often leave out: boxes, classes, scores and how many.
+pub fn set_dims(tensors: &mut [Tensor], operator: &Operator) {
+    let Ok(detection) = Detection::read(&operator.custom) else { return };
+    let rows = detection.rows();
+    for (&output, dims) in
+        operator.outputs.iter().zip([vec![1, rows, 4], vec![1, rows], vec![1, rows], vec![1]])
+    {
+        tensors[output].dims = dims;
+    }
+}
+
+/// Inputs: boxes as differences from anchors, the classes' scores, and anchors.
+pub fn postprocess(call: &mut Call) -> Mapped {
+    let detection = Detection::read(&call.operator.custom)?;
+    let score_dims = dims(call.tensor(1)?)?;
+    let [batches, boxes, classes] = score_dims[..] else {
+        return Err(format!("scores of {score_dims:?}, expected three dimensions").into());
+    };
+    let (deltas, mut scores, anchors) = (call.float_input(0)?, call.float_input(1)?, call.float_input(2)?);
+    match classes.checked_sub(detection.classes) {
+        Some(1) => {}
+        // NNAPI takes the first class for the background: here it is one that no box has.
+        Some(0) => {
+            let paddings = call.builder().ints(&[3, 2], &[0, 0, 0, 0, 1, 0]);
+            let padded = call.temporary_like(scores, &[batches, boxes, classes + 1]);
+            call.emit(OperationType::PAD, &[scores, paddings], &[padded]);
+            scores = padded;
+        }
+        _ => return Err(format!("scores of {classes} classes, expected {}", detection.classes).into()),
+    }
+    let mut operands = vec![scores, deltas, anchors];
+    operands.extend(detection.scales.map(|scale| call.builder().float(scale)));
+    operands.push(call.builder().boolean(detection.by_class));
+    let counts = [detection.most, detection.classes_each, detection.per_class];
+    operands.extend(counts.map(|count| call.builder().int(count as i32)));
+    operands.extend([detection.score, detection.overlap].map(|threshold| call.builder().float(threshold)));
+    operands.push(call.builder().boolean(false)); // classes count without the background
+    let (boxes, classes, scores, count) =
+        (call.output(0)?, call.output(1)?, call.output(2)?, call.output(3)?);
+    // Classes and the count are whole numbers in NNAPI, but floats here.
+    let mut whole = |dims: &[u32]| call.builder().temporary(TensorInfo::new(OperandType::TENSOR_INT32, dims));
+    let (whole_classes, whole_count) = (whole(&[batches, detection.rows()]), whole(&[batches]));
+    let outputs = [scores, boxes, whole_classes, whole_count];
+    call.emit(OperationType::DETECTION_POSTPROCESSING, &operands, &outputs);
+    call.emit(OperationType::CAST, &[whole_classes], &[classes]);
+    call.emit(OperationType::CAST, &[whole_count], &[count]);
+    Ok(())
+}
