@@ -287,6 +287,20 @@ mod tests {
         assert!(refused(4, 2, 1, 1, Padding::Explicit(2, 0)));
         assert!(refused(4, 2, 1, 1, Padding::Explicit(0, -1)));
         assert!(refused(4, u32::MAX, 1, i32::MAX, Padding::Same));
-        assert!(!refused(u32::MAX as usize, i32::MAX as u32, 1, 1, Padding::Same));
+        // Cells beyond those that 32 bits count.
+        let uncounted = refused(u32::MAX as usize, i32::MAX as u32, 1, 1, Padding::Same);
+        assert_eq!(uncounted, cfg!(target_pointer_width = "32"));
+        let taps = |width, height| {
+            let dims = ImageDims { batches: 1, height: 1, width: 1, channels: 1 };
+            let strides = Strides {
+                horizontal: Padding::Same,
+                vertical: Padding::Same,
+                stride_width: 1,
+                stride_height: 1,
+            };
+            strides.windows(&dims, (width, height), (1, 1)).is_ok()
+        };
+        assert!(taps(1 << 15, 1 << 15));
+        assert_eq!(taps(1 << 20, 1 << 20), cfg!(target_pointer_width = "64"));
     }
 }
