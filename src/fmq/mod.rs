@@ -16,7 +16,7 @@ mod descriptor;
 mod error;
 mod event_flag;
 mod mapped;
-#[cfg(test)]
+#[cfg(all(test, target_pointer_width = "64"))]
 mod model_tests;
 mod queue;
 mod slots;

@@ -99,7 +99,7 @@ impl Waker {
 }
 
 impl<M: Memory> Queue<M> {
-    #[cfg(test)]
+    #[cfg(all(test, target_pointer_width = "64"))]
     pub(super) fn over(memory: Arc<M>, quantum: usize) -> Self {
         Queue { memory, quantum }
     }

@@ -92,7 +92,7 @@ fn storm(rounds: usize) -> usize {
                 i += 1;
                 shared.set_len((i % PAGES * page()) as u64).unwrap();
                 shared.set_len((PAGES * page()) as u64).unwrap();
-                fallocate(&shared, hole, page() as i64, 2 * page() as i64).unwrap();
+                fallocate(&shared, hole, page() as libc::off_t, 2 * page() as libc::off_t).unwrap();
                 shared.write_all_at(&pattern, 0).unwrap();
             }
         });

@@ -5,6 +5,7 @@ use super::{Extension, ModelError};
 use crate::aidl;
 use crate::memory::{ClientSlice, Mapping, MemoryError, Pool};
 use crate::ops::pace::Pace;
+use crate::ops::Interrupt;
 use std::cell::OnceCell;
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ const BYTES_IN_A_STEP: usize = 4;
 pub(super) struct Context<'a> {
     pub extensions: Extensions<'a>,
     pub operand_values: &'a [u8],
-    pub pools: Pools<'a>,
+    pools: Pools<'a>,
     /// Number of referenced subgraphs.
     pub referenced: usize,
     private_bytes: usize,
@@ -39,6 +40,11 @@ impl<'a> Context<'a> {
         })
     }
 
+    /// A part of a pool, which is mapped if it is not yet: that may have to wait for a process that serves it.
+    pub fn slice(&self, index: i32, offset: usize, length: usize) -> Result<ClientSlice, ModelError> {
+        self.pools.slice(index, offset, length, self.pace.interrupt())
+    }
+
     /// Counts bytes about to be copied against the limit, and as work.
     pub fn count_private(&mut self, bytes: usize) -> Result<(), ModelError> {
         self.pace.spend(bytes / BYTES_IN_A_STEP)?;
@@ -53,7 +59,7 @@ impl<'a> Context<'a> {
 }
 
 /// The model's pools; each is mapped when a constant first needs it.
-pub(super) struct Pools<'a> {
+struct Pools<'a> {
     pools: Vec<LazyPool<'a>>,
 }
 
@@ -79,7 +85,13 @@ impl<'a> Pools<'a> {
         Ok(Pools { pools })
     }
 
-    pub fn slice(&self, index: i32, offset: usize, length: usize) -> Result<ClientSlice, ModelError> {
+    fn slice(
+        &self,
+        index: i32,
+        offset: usize,
+        length: usize,
+        interrupt: &dyn Interrupt,
+    ) -> Result<ClientSlice, ModelError> {
         let found = usize::try_from(index).ok().and_then(|i| self.pools.get(i));
         let LazyPool { is_image, pool, mapping } = found.ok_or_else(|| {
             ModelError::Invalid(format!("pool {index} does not exist; the model has {}", self.pools.len()))
@@ -107,6 +119,7 @@ impl<'a> Pools<'a> {
         let mapping = match mapping.get() {
             Some(mapping) => mapping.clone(),
             None => {
+                interrupt.before_waiting();
                 let fresh = pool.map_to_read_once().map_err(failed)?;
                 mapping.get_or_init(|| fresh).clone()
             }

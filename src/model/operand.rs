@@ -228,7 +228,7 @@ fn constant(
         context.count_private(length)?;
         Constant::Private(Arc::new(AlignedBuf::copy_of(bytes).ok_or_else(|| out_of_memory(length))?))
     } else {
-        let slice = context.pools.slice(location.poolIndex, offset, length)?;
+        let slice = context.slice(location.poolIndex, offset, length)?;
         if steers || length <= SMALL {
             context.count_private(length)?;
             let copy = slice.to_private();

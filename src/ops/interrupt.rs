@@ -12,6 +12,10 @@ pub trait Interrupt: Sync {
     fn yield_point(&self) -> Result<(), OpError> {
         self.check()
     }
+
+    /// For work that is about to wait for something else: lets others compute until the next yield point, where that is
+    /// possible.
+    fn before_waiting(&self) {}
 }
 
 /// An interrupt that never comes, for validation, constant folding and tests.

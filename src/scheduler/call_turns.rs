@@ -8,7 +8,7 @@ use super::control::{Control, Yield};
 use super::turns::{Turn, Turns};
 use crate::ops::OpError;
 use std::cell::Cell;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The turns of one driver.
 #[derive(Clone)]
@@ -39,7 +39,7 @@ impl CallTurns {
     /// `control` for a check, which has no turn at first and takes one where it turns out to be long, at its first yield
     /// point: to check what is small costs nothing.
     pub fn check(&self, control: &Control) -> Control {
-        let turn = Checking { turns: self.0.clone(), turn: OnceLock::new() };
+        let turn = Checking { turns: self.0.clone(), turn: Mutex::default() };
         Control { turn: Some(Arc::new(turn)), ..control.clone() }
     }
 }
@@ -50,29 +50,41 @@ pub fn was_read() {
     drop(turn);
 }
 
-/// A turn that is taken when it is first asked for.
+/// A turn that is taken when it is first asked for. One thread uses it.
 struct Checking {
     turns: Arc<Turns>,
-    turn: OnceLock<Turn>,
+    turn: Mutex<Option<Turn>>,
+}
+
+impl Checking {
+    fn lock(&self) -> MutexGuard<'_, Option<Turn>> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Yield for Checking {
     fn pass(&self, control: &Control) -> Result<(), OpError> {
-        if let Some(turn) = self.turn.get() {
+        let mut turn = self.lock();
+        if let Some(turn) = &*turn {
             return turn.pass(control);
         }
-        let turn = self.turns.take(control.client, control.priority, control)?;
-        self.turn.set(turn).map_err(|_| OpError::failed("two threads at one check"))
+        *turn = Some(self.turns.take(control.client, control.priority, control)?);
+        Ok(())
     }
 
     fn threads(&self) -> usize {
         1
     }
+
+    fn lend(&self) {
+        let turn = self.lock().take();
+        drop(turn);
+    }
 }
 
 impl std::fmt::Debug for Checking {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "a check: {:?}", self.turn.get())
+        write!(f, "a check: {:?}", self.lock())
     }
 }
 
@@ -124,6 +136,9 @@ mod tests {
             check.yield_point().unwrap();
             assert_eq!(turns.0.load().running, 1);
         }
+        check.before_waiting();
+        assert_eq!(turns.0.load().running, 0);
+        check.yield_point().unwrap();
         let soon = boottime_ns() + 20_000_000;
         let late = turns.check(&Control { deadline_ns: Some(soon), ..of(1) });
         assert_eq!(late.yield_point(), Err(OpError::DeadlinePassed));

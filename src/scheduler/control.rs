@@ -18,6 +18,9 @@ pub trait Yield: Send + Sync + std::fmt::Debug {
 
     /// How many threads may compute at once, that which runs included.
     fn threads(&self) -> usize;
+
+    /// Gives it back until the next time that it is to [`pass`](Self::pass), if it can be had again then.
+    fn lend(&self) {}
 }
 
 /// The terms of one compilation or run.
@@ -116,6 +119,10 @@ impl Interrupt for Control {
     fn yield_point(&self) -> Result<(), OpError> {
         self.check()?;
         self.turn.as_ref().map_or(Ok(()), |turn| turn.pass(self))
+    }
+
+    fn before_waiting(&self) {
+        self.turn.iter().for_each(|turn| turn.lend());
     }
 }
 

@@ -108,8 +108,9 @@ impl Core {
     pub fn support(&self, model: &Model) -> Result<Vec<Result<(), String>>, ServiceError> {
         let orphaned = self.lives.of(ipc::calling_pid()).over();
         let control = Control { client: ipc::calling_uid(), orphaned, ..Control::default() };
-        let control = self.call_turns.check(&control);
-        Ok(self.backend.support(&*self.model(model, &control)?))
+        // A backend may wait for its device: without the turn, if there is one.
+        let model = self.model(model, &self.call_turns.check(&control))?;
+        Ok(self.backend.support(&model))
     }
 }
 

@@ -114,7 +114,8 @@ fn is_of(fake: &Fake, file: &File) -> bool {
     use std::os::unix::fs::MetadataExt;
     // SAFETY: a descriptor of the library, open while its buffer is alive.
     let fd = unsafe { BorrowedFd::borrow_raw(fake.fd) };
-    nix::sys::stat::fstat(fd).is_ok_and(|stat| stat.st_ino == file.metadata().unwrap().ino())
+    #[allow(clippy::useless_conversion)] // ino_t has 32 bits where pointers have
+    nix::sys::stat::fstat(fd).is_ok_and(|stat| u64::from(stat.st_ino) == file.metadata().unwrap().ino())
 }
 
 /// What the buffer of `file` is locked for; `None` where there is no such buffer.

@@ -79,15 +79,18 @@ impl Strides {
         dilation: (i32, i32),
     ) -> Result<(Window, Window), OpError> {
         let Strides { horizontal, vertical, stride_width, stride_height } = *self;
-        Ok((
-            Window::new("height", input.height, kernel.1, stride_height, dilation.1, vertical)?,
-            Window::new("width", input.width, kernel.0, stride_width, dilation.0, horizontal)?,
-        ))
+        let height = Window::new("height", input.height, kernel.1, stride_height, dilation.1, vertical)?;
+        let width = Window::new("width", input.width, kernel.0, stride_width, dilation.0, horizontal)?;
+        // Taps are counted. A machine of 32 bits counts no further than that, and no filter need be in memory.
+        if height.kernel.checked_mul(width.kernel).is_none() {
+            return Err(OpError::failed(format!("{} x {} taps are too many", kernel.0, kernel.1)));
+        }
+        Ok((height, width))
     }
 }
 
 /// A window that slides along one dimension. All sizes fit 32 bits, and every sum or product the methods form of them
-/// fits 64.
+/// fits a pointer's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// Size of the input along the dimension, at least 1.
@@ -160,7 +163,8 @@ impl Window {
             return Err(wrong(format!("a filter over {extent} cells is larger than the padded input")));
         }
         let output = slack / stride + 1;
-        if output > i64::from(u32::MAX) {
+        // No cell that the methods name lies beyond, which a machine of 32 bits must be able to count.
+        if output > i64::from(u32::MAX) || usize::try_from(input + before + after).is_err() {
             return Err(wrong(format!("an output of {output} cells is too large")));
         }
         Ok(Window {
@@ -283,6 +287,20 @@ mod tests {
         assert!(refused(4, 2, 1, 1, Padding::Explicit(2, 0)));
         assert!(refused(4, 2, 1, 1, Padding::Explicit(0, -1)));
         assert!(refused(4, u32::MAX, 1, i32::MAX, Padding::Same));
-        assert!(!refused(u32::MAX as usize, i32::MAX as u32, 1, 1, Padding::Same));
+        // Cells beyond those that 32 bits count.
+        let uncounted = refused(u32::MAX as usize, i32::MAX as u32, 1, 1, Padding::Same);
+        assert_eq!(uncounted, cfg!(target_pointer_width = "32"));
+        let taps = |width, height| {
+            let dims = ImageDims { batches: 1, height: 1, width: 1, channels: 1 };
+            let strides = Strides {
+                horizontal: Padding::Same,
+                vertical: Padding::Same,
+                stride_width: 1,
+                stride_height: 1,
+            };
+            strides.windows(&dims, (width, height), (1, 1)).is_ok()
+        };
+        assert!(taps(1 << 15, 1 << 15));
+        assert_eq!(taps(1 << 20, 1 << 20), cfg!(target_pointer_width = "64"));
     }
 }

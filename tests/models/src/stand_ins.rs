@@ -21,6 +21,9 @@ pub mod ops {
         fn yield_point(&self) -> Result<(), OpError> {
             self.check()
         }
+
+        #[allow(dead_code)] // as above
+        fn before_waiting(&self) {}
     }
 }
 

@@ -149,7 +149,9 @@ pub fn refused(what: &str, status: ErrorStatus) -> Step {
 /// A time on the clock of deadlines.
 pub fn in_future(time: Duration) -> Step<i64> {
     let now = clock_gettime(ClockId::CLOCK_BOOTTIME).map_err(std::io::Error::from)?;
-    let now = now.tv_sec().saturating_mul(1_000_000_000).saturating_add(now.tv_nsec());
+    #[allow(clippy::useless_conversion)] // time_t has 32 bits where pointers have
+    let (seconds, ns) = (i64::from(now.tv_sec()), i64::from(now.tv_nsec()));
+    let now = seconds.saturating_mul(1_000_000_000).saturating_add(ns);
     Ok(now.saturating_add(i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)))
 }
 

@@ -31,7 +31,8 @@ impl Deadline {
     /// On CLOCK_BOOTTIME, in nanoseconds.
     fn at(self) -> Step<i64> {
         let now = clock_gettime(ClockId::CLOCK_BOOTTIME).map_err(std::io::Error::from)?;
-        let now = now.tv_sec() * 1_000_000_000 + now.tv_nsec();
+        #[allow(clippy::useless_conversion)] // time_t has 32 bits where pointers have
+        let now = i64::from(now.tv_sec()) * 1_000_000_000 + i64::from(now.tv_nsec());
         Ok(match self {
             Deadline::Now => now,
             Deadline::Soon => now + SOON_NS,
