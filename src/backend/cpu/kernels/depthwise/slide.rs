@@ -119,7 +119,8 @@ pub fn fit(
     {
         return None;
     }
-    let channels = geometry.input.channels * geometry.multiplier;
+    // There is none as long as it is not packed.
+    let channels = bias.len() / size_of::<i32>();
     let bias = bias.elements::<i32>(0, channels);
     let is_short = (0..channels).all(|channel| {
         // SAFETY: one of as many as were asked for.
