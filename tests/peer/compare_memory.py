@@ -4,15 +4,14 @@
     cargo build --release
     python3 tests/peer/compare_memory.py [--release DIR] [--threads N] [MODEL.tflite ...]
 
-A driver that knows nothing yet prepares the model and runs it for a second, as does LiteRT (with XNNPACK, as it comes) in a
-process of its own. Printed is each process's peak of resident memory less what it had before it saw the model: the model's
-own pages, which both map, count on both sides. What nnhal's client holds, which is mostly those same pages, is beside.
+A driver that knows nothing yet prepares the model and runs it, as does LiteRT (with XNNPACK, as it comes) in a process of its
+own. Printed is each process's peak of resident memory less what it had before it saw the model: the model's own pages,
+which both map, count on both sides. What nnhal's client holds is not counted.
 
 Without MODELs it takes those of ../shared/models (NNHAL_MODELS names another directory). Nothing is asserted.
 """
 
 import argparse
-import json
 import pathlib
 import subprocess
 import sys
@@ -24,8 +23,6 @@ if __name__ == "__main__":
 
 from compare_speed import Daemon, LiteRt, models, print_machine
 
-SECONDS = 1.0
-
 
 def kib(process, what):
     """A figure of /proc/PROCESS/status."""
@@ -36,28 +33,19 @@ def kib(process, what):
 
 
 def of_nnhal(release, path, threads):
-    """Peaks of the driver and of its client, and the driver's memory before."""
+    """The driver's peak less what it had before."""
     with Daemon(release / "nnhald", threads) as daemon:
         before = kib(daemon.process.pid, "VmRSS")
-        command = [release / "nnhal", "--service", f"unix:{daemon.socket}", "bench", path, "--mode", "burst", "--json",
-                   "--seconds", str(SECONDS)]
-        # What a child's peak was, only its parent can tell, once it has ended.
-        client = subprocess.run(
-            [sys.executable, "-c", CLIENT, *map(str, command)], check=True, capture_output=True, text=True)
-        return kib(daemon.process.pid, "VmHWM") - before, json.loads(client.stdout.splitlines()[-1])
-
-
-CLIENT = """
-import resource, subprocess, sys
-subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
-print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
-"""
+        # Not `bench`, which has several prepared models at a time.
+        command = [release / "nnhal", "--service", f"unix:{daemon.socket}", "run", path]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        return kib(daemon.process.pid, "VmHWM") - before
 
 
 def of_litert(path, threads):
     """The peak of a process that runs the model, less what it had before; this is that process."""
     before = kib("self", "VmRSS")
-    LiteRt(path, threads).round(SECONDS)
+    LiteRt(path, threads).round(0)
     print(kib("self", "VmHWM") - before)
 
 
@@ -72,15 +60,14 @@ def main():
     if arguments.litert:
         return of_litert(arguments.models[0], arguments.threads)
     print_machine()
-    print("\n| model | file, MiB | driver, MiB | LiteRT, MiB | ratio | nnhal's client, MiB |")
-    print("|---|---|---|---|---|---|")
+    print("\n| model | file, MiB | driver, MiB | LiteRT, MiB | ratio |")
+    print("|---|---|---|---|---|")
     for path in models(arguments.models):
-        ours, client = of_nnhal(arguments.release.resolve(), path, arguments.threads)
+        ours = of_nnhal(arguments.release.resolve(), path, arguments.threads)
         command = [sys.executable, __file__, "--litert", "--threads", str(arguments.threads), path]
         theirs = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
         mib = [path.stat().st_size / 2**20, ours / 1024, theirs / 1024]
-        print(f"| {path.stem} | {mib[0]:.1f} | {mib[1]:.1f} | {mib[2]:.1f} | {mib[1] / mib[2]:.2f} | {client / 1024:.1f} |",
-              flush=True)
+        print(f"| {path.stem} | {mib[0]:.1f} | {mib[1]:.1f} | {mib[2]:.1f} | {mib[1] / mib[2]:.2f} |", flush=True)
 
 
 if __name__ == "__main__":
