@@ -225,8 +225,8 @@ fn compare_call(
             let first = firsts[usize::from(level.fuses())].get_or_insert_with(|| results.clone());
             prop_assert!(first == &results, "{} {:?}", threads, level);
             let Some(elementwise) = kernel.elementwise() else { continue };
-            for own in 0..elementwise.inputs() {
-                let mut made = inputs[own].as_ref().unwrap().data.to_vec();
+            for (own, input) in inputs.iter().enumerate().take(elementwise.inputs()) {
+                let mut made = input.as_ref().unwrap().data.to_vec();
                 let other = (0..elementwise.inputs()).find(|&i| i != own).and_then(|i| views[i]);
                 elementwise.go_on(&mut made, own, other, pool.team(1)).unwrap();
                 let result = &results[0][BEFORE..BEFORE + plain[0].data.len()];
