@@ -116,7 +116,7 @@ impl Core {
 
 impl Device {
     /// Has the work that `check` gives done on a compiling thread. Whatever goes wrong before is thrown, and told to the
-    /// callback as well; what goes wrong later is told.
+    /// callback as well, but for a deadline that passes; what goes wrong later is told.
     fn submit(
         &self,
         callback: &Strong<dyn IPreparedModelCallback>,
@@ -151,10 +151,16 @@ impl Device {
             Ok(self.core.compiler.submit(Job { work, control, done: Box::new(done) })?)
         };
         let launched: Result<(), ServiceError> = launch();
-        if let Err(error) = &launched {
-            announcement.tell(Err(error.status()));
+        let Err(error) = launched else { return Ok(()) };
+        announcement.tell(Err(error.status()));
+        match error.status() {
+            // The call was in order: whether the deadline passes before the model is checked or after is no business of the client's.
+            ErrorStatus::MISSED_DEADLINE_TRANSIENT => {
+                call::note(&self.core, "compilation", &error);
+                Ok(())
+            }
+            _ => Err(error),
         }
-        launched
     }
 
     fn prepare(

@@ -161,13 +161,16 @@ fn terms_of_a_compilation_are_checked() {
 #[test]
 fn deadlines_of_a_compilation_hold() {
     let harness = Harness::new();
-    let model = floor_model(&[2]);
     let now = nnhal::backend::boottime_ns() as i64;
-    for (deadline, may_miss, may_succeed) in
-        [(0, true, false), (now, true, false), (now + 5_000_000, true, true), (i64::MAX, false, true)]
+    let deadlines =
+        [(0, true, false), (now, true, false), (now + 5_000_000, true, true), (i64::MAX, false, true)];
+    // The second takes so long to check that the deadline is looked at meanwhile.
+    let models = [floor_model(&[2]), long_model(2, 20_000)];
+    for (model, (deadline, may_miss, may_succeed)) in
+        models.iter().flat_map(|model| deadlines.map(|deadline| (model, deadline)))
     {
         let config = PrepareModelConfig { deadlineNs: deadline, ..config() };
-        let (launch, told, prepared) = with_config(&harness, &model, &config);
+        let (launch, told, prepared) = with_config(&harness, model, &config);
         launch.expect("launched all the same");
         let missed =
             [ErrorStatus::MISSED_DEADLINE_TRANSIENT, ErrorStatus::MISSED_DEADLINE_PERSISTENT].contains(&told);
