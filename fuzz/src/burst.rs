@@ -7,9 +7,9 @@
 use libfuzzer_sys::arbitrary::Unstructured;
 use libfuzzer_sys::fuzz_target;
 use nnhal::fmq::codec::{OutputShape, RequestPacket, ResultPacket, QUANTUM};
-use nnhal::fmq::{Burst, Executor, Limit, Poller, PollingBudget, Queue, Reader, SharedQueue, Writer};
+use nnhal::fmq::{Burst, Executor, Limit, Queue, Reader, SharedQueue, Writer};
 use nnhal::memory::{Mapping, Memory};
-use nnhal::scheduler::Stop;
+use nnhal::scheduler::{Poller, PollingBudget, Stop};
 use nnhal_fuzz::{bytes, next};
 use std::sync::Arc;
 use std::time::Duration;
