@@ -50,7 +50,9 @@ pub fn find<'r>(
     let (mut merged, mut start) = (Vec::new(), 0);
     while start < steps.len() {
         pace.spend(STEPS)?;
-        let found = from(steps, start, uses, &known);
+        let row = row(steps, start, &known);
+        pace.spend(row.as_ref().map_or(0, Row::cost))?;
+        let found = row.and_then(|row| row.merged(steps, start, uses));
         let end = found.as_ref().map_or(start + 1, |found| found.steps.end);
         pace.spend(found.as_ref().map_or(0, |_| (end - start) * EVALUATION))?;
         merged.extend(found);
@@ -59,13 +61,16 @@ pub fn find<'r>(
     Ok(merged)
 }
 
-/// As many steps as can be merged from `start` on.
-fn from<'r>(
-    steps: &[Step],
-    start: usize,
-    uses: &[usize],
-    known: &impl Fn(usize) -> Option<Known<'r>>,
-) -> Option<Merged> {
+/// Steps from one on that go back to one operand.
+struct Row<'r> {
+    operand: usize,
+    info: &'r TensorInfo,
+    calls: Vec<MergedCall<'r>>,
+    made: Vec<usize>,
+}
+
+/// Those from `start` on.
+fn row<'r>(steps: &[Step], start: usize, known: &impl Fn(usize) -> Option<Known<'r>>) -> Option<Row<'r>> {
     let is_operand = |v: &usize| matches!(known(*v), Some(Known::Planned(_)));
     let operand = steps[start].inputs.iter().flatten().copied().find(is_operand)?;
     let Some(Known::Planned(info)) = known(operand) else { return None };
@@ -75,20 +80,34 @@ fn from<'r>(
         calls.push(call);
         made.push(step.outputs[0]);
     }
-    // As many as make nothing that others read but with their last step, which makes bytes of bytes.
-    let is_whole = |&count: &usize| {
-        if calls[count - 1].output.ty.is_quant8_asymm() != info.ty.is_quant8_asymm() {
-            return false;
-        }
-        let steps = &steps[start..start + count];
-        let reads = |v: usize| {
-            let inputs = steps.iter().flat_map(|step| &step.inputs);
-            inputs.filter(|input| **input == Some(v)).count()
+    Some(Row { operand, info, calls, made })
+}
+
+impl Row<'_> {
+    /// What it costs to merge it, but for what its steps make of each byte: each length is tried, and all inputs are gone
+    /// through for each value.
+    fn cost(&self) -> usize {
+        self.calls.len() * STEPS + self.calls.len().pow(3)
+    }
+
+    /// As many steps as can be merged.
+    fn merged(&self, steps: &[Step], start: usize, uses: &[usize]) -> Option<Merged> {
+        let Row { operand, info, ref calls, ref made } = *self;
+        // As many as make nothing that others read but with their last step, which makes bytes of bytes.
+        let is_whole = |&count: &usize| {
+            if calls[count - 1].output.ty.is_quant8_asymm() != info.ty.is_quant8_asymm() {
+                return false;
+            }
+            let steps = &steps[start..start + count];
+            let reads = |v: usize| {
+                let inputs = steps.iter().flat_map(|step| &step.inputs);
+                inputs.filter(|input| **input == Some(v)).count()
+            };
+            made[..count - 1].iter().all(|&v| reads(v) == uses[v])
         };
-        made[..count - 1].iter().all(|&v| reads(v) == uses[v])
-    };
-    let count = (2..=calls.len()).rev().find(is_whole)?;
-    Some(Merged { steps: start..start + count, operand, kernel: merge(info, &calls[..count])? })
+        let count = (2..=calls.len()).rev().find(is_whole)?;
+        Some(Merged { steps: start..start + count, operand, kernel: merge(info, &calls[..count])? })
+    }
 }
 
 /// A step as a call on nothing but an operand, what calls before `made` of it, and constants.

@@ -209,3 +209,22 @@ fn what_somebody_else_reads_is_made() {
     assert!(routine.merged.is_empty());
     assert!(run(&program) == step_by_step(routine, true));
 }
+
+#[test]
+fn what_needs_memory_for_many_values_at_once_is_not_one_step() {
+    let mut sample = Sample::new(OperandType::TENSOR_FLOAT32, &[1, 300, 2]);
+    let made: Vec<usize> = (0..12)
+        .map(|_| {
+            sample.call(OperationType::TANH, &[sample.input]);
+            sample.last
+        })
+        .collect();
+    // All of them are there until the last is made.
+    for v in made.into_iter().rev() {
+        sample.call(OperationType::ADD, &[sample.last, v]);
+    }
+    let program = compile(&sample.model(), 1, None);
+    let routine = &program.routines()[0];
+    assert!(routine.merged.iter().all(|merged| merged.steps.len() < routine.steps.len()));
+    assert!(run(&program) == step_by_step(routine, true));
+}

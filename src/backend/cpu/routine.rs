@@ -80,7 +80,9 @@ impl Routine {
     pub fn footprint(&self) -> usize {
         let values = self.values.iter().map(Value::footprint);
         let steps = self.steps.iter().map(Step::footprint);
-        let merged = self.merged.iter().map(|merged| size_of_val(&*merged.kernel) + KERNEL);
+        // A kernel for several steps may have one for each.
+        let merged = |merged: &Merged| size_of_val(&*merged.kernel) + (1 + merged.steps.len()) * 4 * KERNEL;
+        let merged = self.merged.iter().map(merged).chain([size_of_val(&self.followed[..])]);
         values.chain(steps).chain(merged).fold(size_of::<Self>(), usize::saturating_add)
     }
 }

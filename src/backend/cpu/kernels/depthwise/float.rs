@@ -10,6 +10,7 @@ use super::rows::Rows;
 use super::strips::{for_each_strip, Strip};
 use crate::memory::{Target, View, Weights};
 use crate::ops::conv::DepthwiseGeometry;
+use crate::ops::pace::Pace;
 use crate::ops::{Args, OpError};
 use std::ops::Range;
 
@@ -25,9 +26,15 @@ pub(super) fn select(
     let channels = geometry.input.channels * geometry.multiplier;
     let copy = |to: &mut [f32], from: &[f32]| (to.len() == from.len()).then(|| to.copy_from_slice(from));
     let transpose = |to: &mut [f32], from: &[f32]| {
-        let taps = from.len() / channels;
-        let moved = from.iter().enumerate().map(|(i, &weight)| (i % taps * channels + i / taps, weight));
-        (to.len() == from.len()).then(|| moved.for_each(|(at, weight)| to[at] = weight))
+        let (taps, mut pace) = (geometry.height.kernel * geometry.width.kernel, Pace::new(args));
+        if to.len() != from.len() {
+            return None;
+        }
+        for (channel, weights) in from.chunks_exact(taps).enumerate() {
+            pace.spend(taps).ok()?;
+            weights.iter().enumerate().for_each(|(tap, &weight)| to[tap * channels + channel] = weight);
+        }
+        Some(())
     };
     Some(Box::new(Depthwise {
         isa,

@@ -14,6 +14,8 @@ use std::sync::OnceLock;
 
 /// Elements of a block.
 const BLOCK: usize = 1024;
+/// Blocks between the calls, at most: each thread has memory for them, which nobody counts.
+const MOST_PLACES: usize = 8;
 const SIZE: usize = size_of::<f32>();
 /// What an element takes in a call, about, in picoseconds.
 const CALL: usize = 250;
@@ -59,6 +61,9 @@ impl Blocks {
             let inputs = call.inputs.iter().map(|input| input.as_ref().map(from));
             let inputs =
                 inputs.map(|from| from.map_or(Some(None), |from| from.map(Some))).collect::<Option<_>>()?;
+            if to == MOST_PLACES {
+                return None;
+            }
             if to == places.len() {
                 places.push(None);
             }
@@ -68,9 +73,9 @@ impl Blocks {
         Some(Blocks { calls: parts, places: places.len() })
     }
 
-    /// Memory for all places.
-    fn room(&self) -> Vec<Vec<u8>> {
-        vec![vec![0; BLOCK * SIZE]; self.places]
+    /// Memory for all places, for so many bytes or a block.
+    fn room(&self, bytes: usize) -> Vec<Vec<u8>> {
+        vec![vec![0; bytes.min(BLOCK * SIZE)]; self.places]
     }
 
     /// All calls on one block.
@@ -120,7 +125,7 @@ impl Kernel for Blocks {
         let chunk = work.per_task(out.len() / SIZE, CALL * self.calls.len(), 2 * SIZE);
         let failed = OnceLock::new();
         work.for_each_chunk(out, chunk.next_multiple_of(BLOCK) * SIZE, |first, mut to| {
-            let mut places = self.room();
+            let mut places = self.room(to.len());
             let alone = Work::new(work.team.alone(), &NeverInterrupted);
             for at in (0..to.len()).step_by(BLOCK * SIZE) {
                 let len = (to.len() - at).min(BLOCK * SIZE);
@@ -145,7 +150,7 @@ impl Elementwise for Blocks {
     }
 
     fn go_on(&self, made: &mut [u8], _: usize, _: Option<View<u8>>, alone: Team) -> Result<(), OpError> {
-        let (mut places, mut copy) = (self.room(), [0; BLOCK * SIZE]);
+        let (mut places, mut copy) = (self.room(made.len()), [0; BLOCK * SIZE]);
         for block in made.chunks_mut(BLOCK * SIZE) {
             let copy = &mut copy[..block.len()];
             copy.copy_from_slice(block);
