@@ -6,7 +6,7 @@ use super::serve::{register, ServeError};
 use super::unix::{UnixService, SOCKET_MODE};
 use crate::backend::Backend;
 use crate::isolation::{self, Isolated};
-use crate::memory::{bytes_for_clients, give_back_soon, Budget};
+use crate::memory::{bytes_for_clients, give_back_after, give_back_soon, Budget};
 use crate::scheduler::marks;
 use crate::service::Driver;
 use nix::sys::resource::{getrlimit, setrlimit, Resource};
@@ -252,6 +252,7 @@ pub fn run<B: Backend + 'static>(
         None => builder,
     };
     let driver = builder.build().map_err(DaemonError::Threads)?;
+    give_back_after(driver.budget()).map_err(DaemonError::Threads)?;
     let service = match &flags.service {
         Endpoint::Unix(path) => {
             let mode = flags.socket_mode.unwrap_or(SOCKET_MODE);
@@ -296,7 +297,9 @@ fn backend_of<B: Backend + 'static>(
         confine::<B>(flags, Processes::None);
         // The other half is the service's.
         let memory = flags.memory.map_or_else(bytes_for_clients, |mib| mib << 20);
-        match isolation::serve(backend, Budget::new(memory / 2))? {}
+        let budget = Budget::new(memory / 2);
+        give_back_after(&budget)?;
+        match isolation::serve(backend, budget)? {}
     }
     if flags.backend_process {
         // This very program, whatever has come to lie in its place.

@@ -63,6 +63,11 @@ impl Driver {
         self.core.call_turns.clone()
     }
 
+    /// What its clients have of private memory.
+    pub fn budget(&self) -> &Budget {
+        &self.core.budget
+    }
+
     #[cfg(test)]
     pub(super) fn core(&self) -> &Arc<Core> {
         &self.core

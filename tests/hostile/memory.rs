@@ -1,8 +1,9 @@
 //! What is left of the daemon's memory once its clients have ended.
 
+use crate::attackers;
 use crate::common::caching::{execute, layer_in_memory, layer_output};
 use crate::common::conv::Convolutions;
-use crate::common::{bytes_of, floats, long_model, request, Connection, PATIENCE};
+use crate::common::{bytes_of, floats, floor_model, long_model, request, Connection, PATIENCE};
 use crate::daemon::{wait_until, Daemon};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -71,6 +72,31 @@ fn memory_goes_back_when_clients_end() {
     let (after, time) = (daemon.resident_kib(), ended.elapsed());
     println!("{before} KiB before, {most} with clients, {after} {time:?} after their end");
     daemon.serves_an_honest_client();
+}
+
+/// A few small blocks that were taken meanwhile, and stay, must keep nothing of what lay around them.
+#[test]
+fn memory_goes_back_around_what_others_keep() {
+    const OTHERS: usize = 40;
+    const KEPT_KIB: usize = 10 << 10;
+    let daemon = Daemon::start();
+    daemon.serves_an_honest_client();
+    let before = daemon.resident_kib();
+    let mut attacker = attackers::start(attackers::LARGE_MODELS, None, &daemon.socket());
+    wait_until("large models are decoded", || daemon.resident_kib() > before + LEFT_KIB);
+    let others: Vec<_> = (0..OTHERS)
+        .map(|_| {
+            let other = Connection::new(&daemon.socket());
+            let model = other.prepare(&floor_model(&[1, 3]));
+            (other, model)
+        })
+        .collect();
+    let most = daemon.resident_kib();
+    attacker.kill().expect("killed");
+    attacker.wait().expect("dead");
+    wait_until("memory goes back", || daemon.resident_kib() <= before + KEPT_KIB);
+    println!("{before} KiB before, {most} with large models, {} after", daemon.resident_kib());
+    others.iter().for_each(|(other, _)| other.close());
 }
 
 /// Over a socket each connection has a thread.
