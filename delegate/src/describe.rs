@@ -5,6 +5,7 @@ use crate::params;
 use crate::runtime::{no_tensor, text, Runtime, OTHER_LAYOUT};
 use nnhal::tflite::graph::{Graph, Operator, Quantisation, Tensor, TensorType};
 use nnhal::tflite::operator_name;
+use std::borrow::Cow;
 
 /// The nodes that run, and the graph of them: operator `i` is node `nodes[i]`.
 pub struct Described<'r> {
@@ -71,7 +72,7 @@ fn tensor(tensor: &abi::Tensor) -> Tensor<'_> {
         name: unsafe { text(tensor.name) },
         ty: tensor_type(tensor.ty),
         dims: dims.iter().map(|&d| u32::try_from(d).unwrap_or(0)).collect(),
-        data,
+        data: data.map(Cow::Borrowed),
         quantisation: quantisation(&tensor.quantization),
         variable: tensor.is_variable != 0,
         sparse: !tensor.sparsity.is_null(),
@@ -154,7 +155,7 @@ fn operator(runtime: &Runtime, index: usize, tensors: usize) -> Result<Operator,
 pub fn print(described: &Described) {
     for (i, tensor) in described.graph.tensors.iter().enumerate() {
         let Tensor { name, ty, dims, data, quantisation, variable, .. } = tensor;
-        let constant = data.map_or(0, <[u8]>::len);
+        let constant = data.as_deref().map_or(0, <[u8]>::len);
         eprintln!(
             "nnhal: tensor {i} {ty} {dims:?} constant {constant} variable {variable} {quantisation:?} {name}"
         );

@@ -6,7 +6,7 @@ use crate::options::Options;
 use crate::runtime::Partition;
 use nnhal::aidl;
 use nnhal::client::{cache_files, CacheFiles, ClientError, Driver, PrepareOptions, Session};
-use nnhal::tflite::graph::{Graph, Operator, Tensor};
+use nnhal::tflite::graph::Graph;
 use nnhal::tflite::{import_graph, Imported, Port};
 use sha2::{Digest, Sha256};
 use std::fs::File;
@@ -55,28 +55,13 @@ pub fn part<'a>(
     let inputs: Vec<usize> = inputs.iter().copied().filter(is_input).collect();
     let ends = Ends { inputs: [&inputs[..], &states].concat(), outputs: [outputs, &states].concat() };
     let part = Graph {
-        tensors: graph.tensors.iter().map(copied).collect(),
-        operators: operators.iter().map(|&i| copied_operator(&graph.operators[i])).collect(),
+        tensors: graph.tensors.clone(),
+        operators: operators.iter().map(|&i| graph.operators[i].clone()).collect(),
         inputs,
         outputs: outputs.to_vec(),
         states,
     };
     (part, ends)
-}
-
-fn copied<'a>(tensor: &Tensor<'a>) -> Tensor<'a> {
-    Tensor { dims: tensor.dims.clone(), quantisation: tensor.quantisation.clone(), ..*tensor }
-}
-
-fn copied_operator(operator: &Operator) -> Operator {
-    let Operator { name, inputs, outputs, options, custom } = operator;
-    Operator {
-        name: name.clone(),
-        inputs: inputs.clone(),
-        outputs: outputs.clone(),
-        options: options.clone(),
-        custom: custom.clone(),
-    }
 }
 
 impl Work {

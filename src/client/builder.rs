@@ -151,6 +151,22 @@ impl<'a> Builder<'a> {
         &self.infos[operand as usize]
     }
 
+    /// A constant's bytes.
+    pub fn bytes(&self, operand: OperandIndex) -> Option<&[u8]> {
+        let location = self.locations.get(operand as usize)?;
+        let (start, length) = (location.offset as usize, location.length as usize);
+        match self.lifetimes[operand as usize] {
+            aidl::OperandLifeTime::CONSTANT_COPY => self.operand_values.get(start..start + length),
+            aidl::OperandLifeTime::CONSTANT_POOL if self.in_file.contains(&operand) => {
+                self.file?.bytes.get(start..start + length)
+            }
+            aidl::OperandLifeTime::CONSTANT_POOL => {
+                self.pool.iter().find(|(at, _)| *at == start as u64).map(|(_, bytes)| &bytes[..])
+            }
+            _ => None,
+        }
+    }
+
     /// Whether the operand was left out.
     pub fn is_omitted(&self, operand: OperandIndex) -> bool {
         self.lifetimes[operand as usize] == aidl::OperandLifeTime::NO_VALUE

@@ -9,6 +9,7 @@ use crate::client::builder::{Builder, OperandIndex};
 use crate::ops::OperationType;
 use crate::tensor::{byte_size, ChannelQuant, OperandType, TensorInfo};
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 /// The named fields of a call's options: `options!(call, Gather(o) => (o.axis, o.batch_dims))`. With `or`, what the
 /// fields are where the operator has no options.
@@ -39,6 +40,8 @@ pub struct State<'a> {
     pub operands: Vec<Option<OperandIndex>>,
     /// Whether each tensor is an output of the model.
     pub is_output: Vec<bool>,
+    /// Tensors in floats, where they are quantised and that was wanted.
+    floats: HashMap<usize, OperandIndex>,
     /// The operand of each state after the run, once an operator has written it.
     pub kept: Vec<Option<OperandIndex>>,
 }
@@ -47,7 +50,13 @@ impl<'a> State<'a> {
     /// Nothing is mapped yet.
     pub fn new(graph: &Graph<'a>, builder: Builder<'a>) -> Self {
         let count = graph.tensors.len();
-        State { builder, operands: vec![None; count], is_output: vec![false; count], kept: vec![None; count] }
+        State {
+            builder,
+            operands: vec![None; count],
+            is_output: vec![false; count],
+            floats: HashMap::new(),
+            kept: vec![None; count],
+        }
     }
 }
 
@@ -103,7 +112,7 @@ impl<'c, 'a> Call<'c, 'a> {
             return Ok(operand);
         }
         let info = info(tensor)?;
-        let operand = match tensor.data {
+        let operand = match &tensor.data {
             Some(data) => {
                 let data = bytes(tensor, &info, data)?;
                 self.builder().constant(info, data)
@@ -171,14 +180,18 @@ impl<'c, 'a> Call<'c, 'a> {
 
     /// Input `i` in floats, by a DEQUANTIZE if it is quantised.
     pub fn float_input(&mut self, i: usize) -> Result<OperandIndex, Refusal> {
-        let quantised = is_quantised(self.tensor(i)?);
+        let (index, quantised) = (self.input_index(i)?, is_quantised(self.tensor(i)?));
         let operand = self.input(i)?;
         if !quantised {
             return Ok(operand);
         }
+        if let Some(&float) = self.state.floats.get(&index) {
+            return Ok(float);
+        }
         let dims = self.builder().info(operand).dims.clone();
         let float = self.builder().temporary(TensorInfo::new(OperandType::TENSOR_FLOAT32, &dims));
         self.emit(OperationType::DEQUANTIZE, &[operand], &[float]);
+        self.state.floats.insert(index, float);
         Ok(float)
     }
 
@@ -289,7 +302,8 @@ impl<'c, 'a> Call<'c, 'a> {
     /// The integers of input `i`, which must be a constant.
     pub fn const_ints(&self, i: usize) -> Result<Vec<i32>, Refusal> {
         let tensor = self.tensor(i)?;
-        let data = tensor.data.ok_or_else(|| Refusal(format!("input {i} must be a constant")))?;
+        let data = tensor.data.as_deref();
+        let data = data.ok_or_else(|| Refusal(format!("input {i} must be a constant")))?;
         let count = crate::tensor::element_count(&tensor.dims);
         let wide = |bytes: &[u8]| match bytes.try_into().map(i64::from_le_bytes).map(i32::try_from) {
             Ok(Ok(value)) => Ok(value),
@@ -420,10 +434,10 @@ fn quantised_info(tensor: &Tensor, dims: &[u32]) -> Result<TensorInfo, Refusal> 
 }
 
 /// A constant's bytes in the model. A refusal if they are not as many as its type and dimensions say.
-pub fn bytes<'a>(tensor: &Tensor, info: &TensorInfo, data: &'a [u8]) -> Result<Cow<'a, [u8]>, Refusal> {
+pub fn bytes<'a>(tensor: &Tensor, info: &TensorInfo, data: &Cow<'a, [u8]>) -> Result<Cow<'a, [u8]>, Refusal> {
     if tensor.ty != TensorType::Int4 {
         check_size(tensor, info, data)?;
-        return Ok(Cow::Borrowed(data));
+        return Ok(data.clone());
     }
     let halves = data.iter().flat_map(|&pair| [(pair << 4) as i8 >> 4, pair as i8 >> 4]);
     let whole: Vec<u8> = halves.take(info.byte_size().unwrap_or(0)).map(|value| value as u8).collect();

@@ -29,10 +29,10 @@ pub fn bias(
     }
     let own = bias_info(call, data, weights, units);
     let tensor = call.tensor(i)?;
-    match tensor.data {
+    match &tensor.data {
         Some(data) if info(tensor)?.ty == own.ty => {
             check_size(tensor, &own, data)?;
-            Ok(call.builder().constant(own, data))
+            Ok(call.builder().constant(own, data.clone()))
         }
         _ => call.input(i),
     }
@@ -164,7 +164,7 @@ pub fn transpose_conv(call: &mut Call) -> Mapped {
 pub fn weights_as_filter<'a>(call: &mut Call<'_, 'a>, i: usize) -> Result<OperandIndex, Refusal> {
     let tensor = call.tensor(i)?;
     let flat = info(tensor)?;
-    let data = tensor.data.ok_or("per-channel weights must be constant")?;
+    let data = tensor.data.as_ref().ok_or("per-channel weights must be constant")?;
     let data = bytes(tensor, &flat, data)?;
     match flat.dims[..] {
         [units, depth] if flat.channel_quant.as_ref().is_some_and(|quant| quant.dim == 0) => {

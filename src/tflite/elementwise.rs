@@ -251,7 +251,7 @@ pub fn dequantize(call: &mut Call) -> Mapped {
     if tensor.ty != TensorType::Float16 {
         return call.emit_in(Domain::Own, OperationType::DEQUANTIZE, 1, &[]);
     }
-    if let Some(data) = tensor.data {
+    if let Some(data) = &tensor.data {
         let info = super::call::info(tensor)?;
         super::call::check_size(tensor, &info, data)?;
         let halves = data.chunks_exact(2).map(|b| half::f16::from_le_bytes([b[0], b[1]]));

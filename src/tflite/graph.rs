@@ -6,6 +6,7 @@ use super::error::{ImportError, Refusal};
 use super::names;
 use super::schema::{self, Options};
 use planus::ReadAsRoot;
+use std::borrow::Cow;
 
 /// Schema version of all .tflite files.
 const VERSION: u32 = 3;
@@ -36,14 +37,29 @@ pub struct Tensor<'a> {
     pub ty: TensorType,
     /// Empty for a scalar.
     pub dims: Vec<u32>,
-    /// A constant's bytes.
-    pub data: Option<&'a [u8]>,
+    /// A constant's bytes: the file's, or such as were found out.
+    pub data: Option<Cow<'a, [u8]>>,
     /// How its integers stand for real numbers.
     pub quantisation: Quantisation,
     /// State that an operator keeps between runs; zero before the first.
     pub variable: bool,
     /// Whether its constant is stored as a sparse one.
     pub sparse: bool,
+}
+
+impl Tensor<'_> {
+    /// A scalar of this type that nothing writes.
+    pub(super) fn of(ty: TensorType) -> Self {
+        Tensor {
+            name: "",
+            ty,
+            dims: Vec::new(),
+            data: None,
+            quantisation: Quantisation::None,
+            variable: false,
+            sparse: false,
+        }
+    }
 }
 
 /// How integers stand for real numbers.
@@ -75,6 +91,7 @@ pub enum TensorType {
 }
 
 /// A step of a graph.
+#[derive(Clone)]
 pub struct Operator {
     /// As the file format calls it.
     pub name: String,
@@ -89,6 +106,11 @@ pub struct Operator {
 }
 
 impl Operator {
+    /// Whether it runs others of its file's graphs.
+    pub(super) fn runs_graphs(&self) -> bool {
+        matches!(self.name.as_str(), "IF" | "WHILE")
+    }
+
     /// The options' fields, picked by `pick`.
     pub(super) fn options<T>(&self, pick: impl FnOnce(&Options) -> Option<T>) -> Result<T, Refusal> {
         self.options
@@ -157,8 +179,8 @@ impl std::fmt::Display for TensorType {
 }
 
 impl<'a> Graph<'a> {
-    /// Reads a file's main subgraph.
-    pub fn read(bytes: &'a [u8]) -> Result<Self, ImportError> {
+    /// Reads a file's subgraphs, of which the first is the main one. The others only if an operator of that runs them.
+    pub fn read(bytes: &'a [u8]) -> Result<Vec<Self>, ImportError> {
         if bytes.get(4..8) != Some(IDENTIFIER) {
             return damaged("it does not start as one");
         }
@@ -166,7 +188,15 @@ impl<'a> Graph<'a> {
         if model.version()? != VERSION {
             return damaged(format!("schema version {}, expected {VERSION}", model.version()?));
         }
-        Reader { bytes, model, budget: bytes.len().saturating_mul(4) }.graph()
+        let count = model.subgraphs()?.map_or(0, |list| list.len());
+        let mut reader = Reader { bytes, model, budget: bytes.len().saturating_mul(4) };
+        let mut graphs = vec![reader.graph(0)?];
+        if graphs[0].operators.iter().any(Operator::runs_graphs) {
+            for index in 1..count {
+                graphs.push(reader.graph(index).map_err(|e| within(&format!("subgraph {index}"), e))?);
+            }
+        }
+        Ok(graphs)
     }
 }
 
@@ -183,8 +213,8 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn graph(mut self) -> Result<Graph<'a>, ImportError> {
-        let subgraph = match self.model.subgraphs()?.and_then(|list| list.get(0)) {
+    fn graph(&mut self, index: usize) -> Result<Graph<'a>, ImportError> {
+        let subgraph = match self.model.subgraphs()?.and_then(|list| list.get(index)) {
             Some(subgraph) => subgraph?,
             None => return damaged("it has no subgraph"),
         };
@@ -236,7 +266,7 @@ impl<'a> Reader<'a> {
             name: tensor.name().ok().flatten().unwrap_or_default(),
             ty: TensorType::from_code(tensor.type_()?),
             dims,
-            data: self.buffer(tensor.buffer()?)?,
+            data: self.buffer(tensor.buffer()?)?.map(Cow::Borrowed),
             quantisation,
             variable: tensor.is_variable()?,
             sparse: tensor.sparsity()?.is_some(),

@@ -10,10 +10,15 @@ mod detection;
 mod elementwise;
 mod error;
 mod flexbuffer;
+mod folding;
 mod gelu;
 pub mod graph;
 mod image;
 mod known;
+mod loops;
+#[cfg(test)]
+mod loops_tests;
+mod mapping;
 mod matmul;
 mod movement;
 mod names;
@@ -23,6 +28,7 @@ mod reduction;
 mod registry;
 #[cfg(test)]
 mod rewrite_tests;
+mod rows;
 pub mod schema;
 mod selection;
 mod shape;
@@ -38,9 +44,9 @@ pub use names::name as operator_name;
 use crate::aidl;
 use crate::client::builder::{Builder, Mapped, OperandIndex};
 use crate::tensor::TensorInfo;
-use call::{Call, State};
+use call::State;
 use error::Refusal;
-use graph::{Graph, Operator};
+use graph::Graph;
 use std::ops::Range;
 
 /// An imported model.
@@ -68,7 +74,7 @@ pub struct Port {
     pub info: TensorInfo,
 }
 
-/// Imports the main subgraph of a .tflite file.
+/// Imports the main subgraph of a .tflite file, with what it runs of the others.
 pub fn import(bytes: &[u8]) -> Result<Imported, ImportError> {
     import_graph(&read(bytes)?)
 }
@@ -78,9 +84,9 @@ pub fn import_mapped(mapped: Mapped) -> Result<Imported, ImportError> {
     import_into(&read(mapped.bytes)?, Builder::over(mapped))
 }
 
-/// The graph of a file, with the dimensions that files leave out.
+/// The graph of a file, with the dimensions that files leave out, and without loops.
 fn read(bytes: &[u8]) -> Result<Graph<'_>, ImportError> {
-    let mut graph = Graph::read(bytes)?;
+    let mut graph = loops::unrolled(Graph::read(bytes)?)?;
     for operator in graph.operators.iter().filter(|operator| operator.name == detection::NAME) {
         detection::set_dims(&mut graph.tensors, operator);
     }
@@ -116,7 +122,7 @@ fn import_into<'a>(graph: &Graph<'a>, builder: Builder<'a>) -> Result<Imported, 
     let mut operations = Vec::with_capacity(graph.operators.len());
     for (index, operator) in graph.operators.iter().enumerate() {
         let first = state.builder.operations().len();
-        map(graph, operator, &mut state).map_err(|Refusal(why)| ImportError::Operator {
+        mapping::map(graph, operator, &mut state).map_err(|Refusal(why)| ImportError::Operator {
             index,
             name: operator.name.clone(),
             tensor: operator.outputs.first().map(|&i| graph.tensors[i].name.into()).unwrap_or_default(),
@@ -136,41 +142,7 @@ fn import_into<'a>(graph: &Graph<'a>, builder: Builder<'a>) -> Result<Imported, 
 
 /// Why operator `index` of a graph cannot be mapped, whatever stands around it; `None` where it can be.
 pub fn refusal(graph: &Graph, index: usize) -> Option<String> {
-    map_alone(graph, &graph.operators[index]).err().map(|Refusal(why)| why)
-}
-
-/// Maps an operator with everything that it reads given, but for constants.
-fn map_alone(graph: &Graph, operator: &Operator) -> Result<(), Refusal> {
-    let mut state = State::new(graph, Builder::default());
-    for i in operator.inputs.iter().copied().flatten() {
-        let tensor = &graph.tensors[i];
-        let is_given = tensor.data.is_none() && (!tensor.variable || graph.states.contains(&i));
-        if is_given && state.operands[i].is_none() {
-            state.operands[i] = Some(state.builder.input(call::info(tensor)?));
-        }
-    }
-    map(graph, operator, &mut state)
-}
-
-/// Maps one operator and checks what became of it.
-fn map<'a>(graph: &Graph<'a>, operator: &Operator, state: &mut State<'a>) -> Result<(), Refusal> {
-    let mapping = registry::find(&operator.name).ok_or_else(|| registry::why_not(&operator.name))?;
-    for (what, count, allowed) in [
-        ("inputs", operator.inputs.len(), &mapping.inputs),
-        ("outputs", operator.outputs.len(), &mapping.outputs),
-    ] {
-        if !allowed.contains(&count) {
-            return Err(format!("{count} {what}, expected {} to {}", allowed.start(), allowed.end()).into());
-        }
-    }
-    let first = state.builder.operations().len();
-    let mut call = Call { graph, operator, state };
-    let tensors = operator.inputs.iter().flatten().chain(&operator.outputs);
-    match tensors.map(|&i| graph.tensors[i].dims.len()).max() {
-        Some(rank) if rank > shape::MOST => wide::map(&mut call, mapping.joined, &mapping.map)?,
-        _ => (mapping.map)(&mut call)?,
-    }
-    verify::verify(&state.builder, first)
+    mapping::map_alone(graph, &graph.operators[index]).err().map(|Refusal(why)| why)
 }
 
 fn output_operands(graph: &Graph, state: &State) -> Result<Vec<OperandIndex>, ImportError> {

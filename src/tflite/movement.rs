@@ -62,7 +62,7 @@ fn repeated(call: &mut Call, data: OperandIndex, from: &[u32]) -> Mapped {
 pub fn pad_v2(call: &mut Call) -> Mapped {
     let paddings = call.ints(1)?;
     let tensor = call.tensor(2)?;
-    let data = tensor.data.ok_or("the value to pad with must be a constant")?;
+    let data = tensor.data.as_deref().ok_or("the value to pad with must be a constant")?;
     let value = match (tensor.ty, data) {
         (TensorType::Float32, &[a, b, c, d]) => call.builder().float(f32::from_le_bytes([a, b, c, d])),
         (TensorType::Int32, &[a, b, c, d]) => call.builder().int(i32::from_le_bytes([a, b, c, d])),

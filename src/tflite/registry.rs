@@ -38,7 +38,8 @@ pub fn why_not(name: &str) -> &'static str {
 
 #[rustfmt::skip] // a table
 static UNMAPPED: &[(&[&str], &str)] = &[
-    (&["IF", "WHILE", "CALL"], "it runs another of the file's graphs, and only the first is mapped"),
+    (&["IF", "WHILE"], "it runs another graph, which is known from files alone: a delegate is told of one graph"),
+    (&["CALL"], "it runs another of the file's graphs"),
     (&["CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE"], "NNAPI keeps no variables between runs"),
     (&["HASHTABLE", "HASHTABLE_FIND", "HASHTABLE_IMPORT", "HASHTABLE_SIZE"], "NNAPI keeps no tables between runs"),
     (&["CONV_3D", "CONV_3D_TRANSPOSE"], "NNAPI's convolutions have two dimensions"),

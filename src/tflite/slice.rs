@@ -45,8 +45,20 @@ pub fn strided_slice(call: &mut Call) -> Mapped {
     let size = dims(call.tensor(0)?)?;
     let is_plain = (masks.ellipsis, masks.new_axis, masks.offset) == (0, 0, false);
     if is_plain && size.len() <= shape::MOST {
-        let mut steering = vec![call.ints(1)?, call.ints(2)?, call.ints(3)?];
-        steering.extend([masks.begin, masks.end, masks.shrink].map(|mask| call.builder().int(mask)));
+        let mut steering = match masks.shrink {
+            0 => vec![call.ints(1)?, call.ints(2)?, call.ints(3)?],
+            _ => {
+                let (mut begins, mut ends) = (call.const_ints(1)?, call.const_ints(2)?);
+                masks.end_after_one(&size, &mut begins, &mut ends);
+                let list = |values: &[i32]| (vec![values.len() as u32], values.to_vec());
+                let [begins, ends] =
+                    [list(&begins), list(&ends)].map(|(dims, values)| call.builder().ints(&dims, &values));
+                vec![begins, ends, call.ints(3)?]
+            }
+        };
+        let kept = !masks.shrink;
+        let of_axes = [masks.begin & kept, masks.end & kept, masks.shrink];
+        steering.extend(of_axes.map(|mask| call.builder().int(mask)));
         return call.emit_in(Domain::Own, OperationType::STRIDED_SLICE, 1, &steering);
     }
     let axes = masks.taken(&size, [&call.const_ints(1)?, &call.const_ints(2)?, &call.const_ints(3)?])?;
@@ -66,6 +78,21 @@ struct Masks {
 }
 
 impl Masks {
+    /// Along an axis that is lost one element is taken, wherever the file has the end: NNAPI looks at that, too. Counted from
+    /// the end, the last one's would be 0.
+    fn end_after_one(&self, size: &[u32], begins: &mut [i32], ends: &mut [i32]) {
+        for (i, ((begin, end), &dim)) in begins.iter_mut().zip(ends).zip(size).enumerate() {
+            if self.shrink >> i & 1 != 0 {
+                *begin = match *begin {
+                    _ if self.begin >> i & 1 != 0 => 0,
+                    from_end @ ..0 => from_end.saturating_add(dim as i32),
+                    begin => begin,
+                };
+                *end = begin.saturating_add(1);
+            }
+        }
+    }
+
     /// What is taken along each axis of a tensor, by begins, ends and strides.
     fn taken(&self, size: &[u32], [begins, ends, strides]: [&[i32]; 3]) -> Result<Vec<Taken>, Refusal> {
         let entries = begins.len();
@@ -190,6 +217,17 @@ mod tests {
 
     fn of(start: i32, step: i32, count: i32) -> Taken {
         Taken { start, step, count }
+    }
+
+    #[test]
+    fn what_is_lost_has_one_element() {
+        let masks = Masks { begin: 0b100, end: 0b010, shrink: 0b111, ..NONE };
+        let (mut begins, mut ends) = ([-1, 1, 5], [0, 0, 0]);
+        masks.end_after_one(&[4, 5, 6], &mut begins, &mut ends);
+        assert_eq!((begins, ends), ([3, 1, 0], [4, 2, 1]));
+        let (mut begins, mut ends) = ([i32::MIN, i32::MAX], [0, 0]);
+        masks.end_after_one(&[4, 5], &mut begins, &mut ends);
+        assert_eq!((begins, ends), ([i32::MIN + 4, i32::MAX], [i32::MIN + 5, i32::MAX]));
     }
 
     #[test]

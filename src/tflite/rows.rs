@@ -1,0 +1,274 @@
+//! A graph that is being written, in which a list of rows may be told by where the rows are.
+//!
+//! A loop reads a row of one list in each round, and writes a row of another: as operators these would copy whole lists
+//! each time. So what takes rows, or puts them together, only notes them, until something else wants the list. A product
+//! of a row and constant weights is made for all rows of its tensor at once.
+
+use super::error::ImportError;
+use super::graph::{Graph, Operator, Tensor, TensorType};
+use super::schema::Options;
+use crate::tensor::element_count;
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+/// The graph, and what is noted of it.
+pub struct Flat<'a> {
+    graph: Graph<'a>,
+    /// The rows that a tensor is to have which no operator writes yet. They are of tensors that are written.
+    lists: HashMap<usize, Vec<Rows>>,
+    /// Products of all rows of a tensor, by that, by weights, bias and options.
+    products: HashMap<(usize, Vec<Option<usize>>, String), usize>,
+}
+
+/// So many rows of a tensor, which lie along its first dimension.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Rows {
+    tensor: usize,
+    start: u32,
+    count: u32,
+}
+
+impl<'a> Flat<'a> {
+    /// With the tensors of `main`, and no operators.
+    pub fn new(main: &Graph<'a>) -> Self {
+        let graph = Graph { tensors: main.tensors.clone(), ..Graph::default() };
+        Flat { graph, lists: HashMap::new(), products: HashMap::new() }
+    }
+
+    pub fn graph(&self) -> &Graph<'a> {
+        &self.graph
+    }
+
+    pub fn add(&mut self, tensor: Tensor<'a>) -> usize {
+        self.graph.tensors.push(tensor);
+        self.graph.tensors.len() - 1
+    }
+
+    pub fn make_constant(&mut self, i: usize, bytes: Vec<u8>) {
+        self.graph.tensors[i].data = Some(Cow::Owned(bytes));
+    }
+
+    /// The graph, in which `outputs` are written.
+    pub fn finish(mut self, outputs: &[usize]) -> Result<Graph<'a>, ImportError> {
+        for &i in outputs {
+            self.write(i).map_err(ImportError::Graph)?;
+        }
+        Ok(self.graph)
+    }
+
+    /// Adds an operator, or notes what it does to rows. Gives its outputs.
+    pub fn push(&mut self, operator: Operator) -> Result<Vec<usize>, String> {
+        if let [output] = operator.outputs[..] {
+            let noted = match operator.name.as_str() {
+                "SLICE" => self.slice(&operator, output),
+                "CONCATENATION" => self.concatenation(&operator, output),
+                "GATHER" => self.gather(&operator, output)?,
+                "FULLY_CONNECTED" => self.product(&operator, output),
+                _ => None,
+            };
+            if let Some(rows) = noted {
+                return Ok(vec![self.note(output, rows)]);
+            }
+        }
+        for i in operator.inputs.iter().copied().flatten() {
+            self.write(i)?;
+        }
+        let outputs = operator.outputs.clone();
+        self.graph.operators.push(operator);
+        Ok(outputs)
+    }
+
+    /// Has tensor `i` stand for `rows`; where these are another as it is, that is given.
+    fn note(&mut self, i: usize, rows: Vec<Rows>) -> usize {
+        match rows[..] {
+            [Rows { tensor, start: 0, .. }] if self.dims(tensor) == self.dims(i) => tensor,
+            _ => {
+                self.lists.insert(i, rows);
+                i
+            }
+        }
+    }
+
+    fn dims(&self, i: usize) -> &[u32] {
+        &self.graph.tensors[i].dims
+    }
+
+    /// The rows of tensor `i`.
+    fn rows(&self, i: usize) -> Vec<Rows> {
+        let whole = || vec![Rows { tensor: i, start: 0, count: self.dims(i).first().copied().unwrap_or(1) }];
+        self.lists.get(&i).cloned().unwrap_or_else(whole)
+    }
+
+    /// The constant integers of input `i`.
+    fn ints(&self, operator: &Operator, i: usize) -> Option<Vec<i32>> {
+        let tensor = &self.graph.tensors[(*operator.inputs.get(i)?)?];
+        let data = tensor.data.as_deref().filter(|_| tensor.ty == TensorType::Int32)?;
+        Some(data.chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
+    }
+
+    /// Whole rows.
+    fn slice(&mut self, operator: &Operator, output: usize) -> Option<Vec<Rows>> {
+        let from = (*operator.inputs.first()?)?;
+        let (starts, counts) = (self.ints(operator, 1)?, self.ints(operator, 2)?);
+        let (&all, row) = self.dims(from).split_first()?;
+        let is_whole = |((&start, &count), &dim): ((&i32, &i32), &u32)| {
+            start == 0 && (count == -1 || u32::try_from(count) == Ok(dim))
+        };
+        let (&start, starts) = starts.split_first()?;
+        let (&count, counts) = counts.split_first()?;
+        let are_whole = starts.len() == row.len() && counts.len() == row.len();
+        if !are_whole || !starts.iter().zip(counts).zip(row).all(is_whole) {
+            return None;
+        }
+        let start = u32::try_from(start).ok().filter(|&start| start <= all)?;
+        let count = if count == -1 { all - start } else { u32::try_from(count).ok()? };
+        if count > all - start {
+            return None;
+        }
+        // The file may leave this open.
+        self.graph.tensors[output].dims = [&[count], row].concat();
+        Some(part(&self.rows(from), start, count))
+    }
+
+    /// Lists one after the other.
+    fn concatenation(&mut self, operator: &Operator, output: usize) -> Option<Vec<Rows>> {
+        let Some(Options::Concatenation(o)) = &operator.options else { return None };
+        let inputs = operator.inputs.iter().copied().collect::<Option<Vec<_>>>()?;
+        let row = self.dims(*inputs.first()?).get(1..)?.to_vec();
+        let quantisation = &self.graph.tensors[output].quantisation;
+        let is_alike = |&i: &usize| {
+            self.dims(i).get(1..) == Some(&row) && self.graph.tensors[i].quantisation == *quantisation
+        };
+        if o.axis != 0 || o.activation != 0 || !inputs.iter().all(is_alike) {
+            return None;
+        }
+        let mut rows: Vec<Rows> = Vec::new();
+        for next in inputs.iter().flat_map(|&i| self.rows(i)).filter(|next| next.count > 0) {
+            match rows.last_mut() {
+                Some(last) if last.tensor == next.tensor && last.start + last.count == next.start => {
+                    last.count += next.count;
+                }
+                _ => rows.push(next),
+            }
+        }
+        let count = rows.iter().try_fold(0u32, |sum, rows| sum.checked_add(rows.count))?;
+        self.graph.tensors[output].dims = [&[count], &row[..]].concat();
+        Some(rows)
+    }
+
+    /// One row, without the dimension of rows.
+    fn gather(&mut self, operator: &Operator, output: usize) -> Result<Option<Vec<Rows>>, String> {
+        let (Some(Options::Gather(o)), &[Some(from), Some(index)]) =
+            (&operator.options, &operator.inputs[..])
+        else {
+            return Ok(None);
+        };
+        let place = match self.ints(operator, 1).as_deref() {
+            Some(&[place]) if self.dims(index).is_empty() => u32::try_from(place).ok(),
+            _ => None,
+        };
+        let Some((&all, row)) = self.dims(from).split_first() else { return Ok(None) };
+        let is_row = o.axis == 0 && o.batch_dims == 0 && self.dims(output) == row && !row.is_empty();
+        let Some(start) = place.filter(|&place| place < all && is_row) else { return Ok(None) };
+        // The others are likely to be wanted, too.
+        self.write(from)?;
+        Ok(Some(vec![Rows { tensor: from, start, count: 1 }]))
+    }
+
+    /// A row by constant weights: the row of the product of all rows.
+    fn product(&mut self, operator: &Operator, output: usize) -> Option<Vec<Rows>> {
+        let (&input, steering) = operator.inputs.split_first()?;
+        let [Rows { tensor, start, count: 1 }] = self.lists.get(&input?)?[..] else { return None };
+        let (&all, row) = self.dims(tensor).split_first()?;
+        let &[1, units] = self.dims(output) else { return None };
+        let depth = u32::try_from(element_count(row)?).ok()?;
+        let is_constant = |i: &usize| self.graph.tensors[*i].data.is_some();
+        if element_count(self.dims(input?))? != depth as usize || !steering.iter().flatten().all(is_constant)
+        {
+            return None;
+        }
+        let key = (tensor, steering.to_vec(), format!("{:?}", operator.options));
+        let product = match self.products.get(&key) {
+            Some(&product) => product,
+            None => {
+                let rows =
+                    Tensor { dims: vec![all, depth], data: None, ..self.graph.tensors[tensor].clone() };
+                let sums = Tensor { dims: vec![all, units], ..self.graph.tensors[output].clone() };
+                let (rows, product) = (self.add(rows), self.add(sums));
+                let inputs = [&[Some(rows)], steering].concat();
+                let made = Operator { inputs, outputs: vec![product], ..operator.clone() };
+                self.graph.operators.extend([plain("RESHAPE", vec![Some(tensor)], rows, None), made]);
+                self.products.insert(key, product);
+                product
+            }
+        };
+        Some(vec![Rows { tensor: product, start, count: 1 }])
+    }
+
+    /// Has operators write tensor `i`, if none does yet.
+    fn write(&mut self, i: usize) -> Result<(), String> {
+        let Some(rows) = self.lists.remove(&i) else { return Ok(()) };
+        let parts: Vec<usize> = rows.iter().map(|&rows| self.taken(rows)).collect();
+        let Some(&first) = parts.first() else {
+            return Err(format!("tensor \"{}\" has no elements", self.graph.tensors[i].name));
+        };
+        let row = self.dims(first).get(1..).unwrap_or_default();
+        let joined_dims = [&[rows.iter().map(|rows| rows.count).sum()], row].concat();
+        let joined = match (&parts[..], joined_dims == self.dims(i)) {
+            (&[part], _) => part,
+            (_, true) => i,
+            (_, false) => self.add(Tensor { dims: joined_dims, ..self.graph.tensors[first].clone() }),
+        };
+        if parts.len() > 1 {
+            let inputs = parts.into_iter().map(Some).collect();
+            let options = Options::Concatenation(Box::default());
+            self.graph.operators.push(plain("CONCATENATION", inputs, joined, Some(options)));
+        }
+        if joined != i {
+            self.graph.operators.push(plain("RESHAPE", vec![Some(joined)], i, None));
+        }
+        Ok(())
+    }
+
+    /// A tensor of just these rows.
+    fn taken(&mut self, Rows { tensor, start, count }: Rows) -> usize {
+        let all = self.graph.tensors[tensor].clone();
+        let (Some(&whole), row) = (all.dims.first(), all.dims.get(1..).unwrap_or_default()) else {
+            return tensor;
+        };
+        if whole == count {
+            return tensor;
+        }
+        let others = row.len();
+        let begins = self.int_list([start as i32].into_iter().chain(vec![0; others]).collect());
+        let sizes = self.int_list([count as i32].into_iter().chain(vec![-1; others]).collect());
+        let rows = self.add(Tensor { dims: [&[count], row].concat(), data: None, ..all });
+        self.graph.operators.push(plain("SLICE", vec![Some(tensor), Some(begins), Some(sizes)], rows, None));
+        rows
+    }
+
+    fn int_list(&mut self, values: Vec<i32>) -> usize {
+        let dims = vec![values.len() as u32];
+        let data: Vec<u8> = values.into_iter().flat_map(i32::to_le_bytes).collect();
+        self.add(Tensor { dims, data: Some(data.into()), ..Tensor::of(TensorType::Int32) })
+    }
+}
+
+/// So many rows of `list`, from row `start` on.
+fn part(list: &[Rows], start: u32, count: u32) -> Vec<Rows> {
+    let (mut before, mut left, mut taken) = (start, count, Vec::new());
+    for rows in list {
+        let skipped = before.min(rows.count);
+        before -= skipped;
+        let count = (rows.count - skipped).min(left);
+        left -= count;
+        if count > 0 {
+            taken.push(Rows { start: rows.start + skipped, count, ..*rows });
+        }
+    }
+    taken
+}
+
+fn plain(name: &str, inputs: Vec<Option<usize>>, output: usize, options: Option<Options>) -> Operator {
+    Operator { name: name.into(), inputs, outputs: vec![output], options, custom: Vec::new() }
+}
