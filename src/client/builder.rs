@@ -8,6 +8,7 @@ use crate::ops::OperationType;
 use crate::tensor::{OperandType, TensorInfo};
 use binder::ParcelFileDescriptor;
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 
@@ -16,6 +17,8 @@ pub type OperandIndex = i32;
 
 /// Constants up to this size travel inside of the model, larger ones in shared memory.
 const MAX_COPIED: usize = 128;
+/// Constants up to this size that are equal are one.
+const MAX_SHORT: usize = 16 << 10;
 const COPIED_ALIGNMENT: usize = 4;
 const POOL_ALIGNMENT: u64 = 64;
 
@@ -42,6 +45,8 @@ pub struct Builder<'a> {
     file: Option<Mapped<'a>>,
     /// Constants whose bytes are the file's.
     in_file: Vec<OperandIndex>,
+    /// Short constants, by their bytes.
+    short: HashMap<Vec<u8>, Vec<OperandIndex>>,
 }
 
 /// A file, and all its bytes.
@@ -86,9 +91,23 @@ impl<'a> Builder<'a> {
         self.operand(info, aidl::OperandLifeTime::NO_VALUE)
     }
 
-    /// A constant of these bytes, as many as its type and dimensions say.
+    /// A constant of these bytes, as many as its type and dimensions say; one that is there already, if it is short.
     pub fn constant(&mut self, info: TensorInfo, bytes: impl Into<Cow<'a, [u8]>>) -> OperandIndex {
         let bytes = bytes.into();
+        if bytes.len() > MAX_SHORT {
+            return self.new_constant(info, bytes);
+        }
+        let same = self.short.get(&bytes[..]).into_iter().flatten();
+        if let Some(&known) = same.into_iter().find(|&&known| *self.info(known) == info) {
+            return known;
+        }
+        let key = bytes.to_vec();
+        let operand = self.new_constant(info, bytes);
+        self.short.entry(key).or_default().push(operand);
+        operand
+    }
+
+    fn new_constant(&mut self, info: TensorInfo, bytes: Cow<'a, [u8]>) -> OperandIndex {
         let length = bytes.len() as i64;
         let in_file = self.file.and_then(|mapped| mapped.offset_of(&bytes));
         let is_small = bytes.len() <= MAX_COPIED;

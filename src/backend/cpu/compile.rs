@@ -1,5 +1,6 @@
 //! From a subgraph to a routine: passes, memory plan, kernels with their weights.
 
+use super::alike;
 use super::find_chains;
 use super::follow::Search;
 use super::frame::{check_size, MAX_RUN_BYTES};
@@ -17,7 +18,7 @@ use crate::model::Subgraph;
 use crate::ops::pace::Pace;
 use crate::ops::{Interrupt, OpError, Run};
 use crate::tensor::{OperandType, TensorInfo};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Compiles a subgraph, on the threads of `team`.
@@ -117,6 +118,14 @@ const CALL: usize = 4 << 10;
 /// The calls of a graph with their kernels.
 fn steps(graph: &Graph, team: Team, control: &Control) -> Result<Vec<Step>, BackendError> {
     let packer = Packer::new(graph);
+    let mut pace = Pace::of(control);
+    let keys = graph.nodes.iter().map(|node| {
+        pace.spend(STEPS)?;
+        Ok(key(graph, node))
+    });
+    let firsts = alike::firsts(keys.collect::<Result<Vec<_>, OpError>>()?.into_iter());
+    // None for a call that has the kernel of one before.
+    let packer = |i: usize| firsts[i].is_none().then_some(&packer);
     let mut steps = Vec::with_capacity(graph.nodes.len());
     let mut rest = &graph.nodes[..];
     while let Some(first) = rest.first() {
@@ -126,13 +135,14 @@ fn steps(graph: &Graph, team: Team, control: &Control) -> Result<Vec<Step>, Back
             cost = CALL.saturating_add(constants(graph, node)).saturating_add(cost);
             cost <= TOGETHER
         };
+        let start = steps.len();
         // One thread looks at no call but the next.
         let count = if team.threads() == 1 { 0 } else { rest.iter().take_while(fits).count() };
         // A byte takes about a nanosecond.
         let alone = Duration::from_nanos(cost.min(TOGETHER) as u64);
         if count < 2 || team.threads_for(alone) == 1 {
             // It gives its turn up by itself.
-            steps.push(step(graph, first, &packer, control)?);
+            steps.push(step(graph, first, packer(start), control)?);
             rest = &rest[1..];
             continue;
         }
@@ -141,14 +151,33 @@ fn steps(graph: &Graph, team: Team, control: &Control) -> Result<Vec<Step>, Back
         team.for_each(count, &|i| {
             let checks = OnlyChecks(control);
             let step = checks.check().map_err(BackendError::from);
-            let _ = made[i].set(step.and_then(|()| self::step(graph, &nodes[i], &packer, &checks)));
+            let _ = made[i].set(step.and_then(|()| self::step(graph, &nodes[i], packer(start + i), &checks)));
         });
         for step in made {
             steps.extend(step.into_inner().transpose()?);
         }
         rest = behind;
     }
+    for (i, first) in firsts.into_iter().enumerate() {
+        if let Some(first) = first {
+            steps[i].kernel = steps[first].kernel.clone();
+        }
+    }
     Ok(steps)
+}
+
+/// What a call's kernel is made from.
+fn key(graph: &Graph, node: &Node) -> Option<Vec<u8>> {
+    let outputs = passes::output_infos(graph, node);
+    let input = |v: usize| {
+        let (value, info) = (&graph.values[v], graph.values[v].resolved.as_ref()?);
+        Some(match &value.constant {
+            None => alike::Input::Other(info),
+            Some(constant) if is_data(info, constant.len()) => alike::Input::Data,
+            Some(_) => alike::Input::Steering(info, value.bytes()?),
+        })
+    };
+    alike::key((node.operation, node.signature_index), &node.inputs, &outputs, input)
 }
 
 /// An interrupt for helpers, who do not have the turn.
@@ -169,13 +198,13 @@ fn constants(graph: &Graph, node: &Node) -> usize {
 fn step(
     graph: &Graph,
     node: &Node,
-    packer: &Packer,
+    packer: Option<&Packer>,
     interrupt: &dyn Interrupt,
 ) -> Result<Step, BackendError> {
     let output_infos = passes::output_infos(graph, node);
     let resolved = node.outputs.iter().all(|&o| graph.values[o].resolved.is_some());
     let call = resolved.then(|| call(graph, node, &output_infos)).flatten();
-    let kernel = call.map(|call| packer.kernel(&call, interrupt)).transpose();
+    let kernel = call.zip(packer).map(|(call, packer)| packer.kernel(&call, interrupt)).transpose();
     Ok(Step {
         operation: node.operation,
         signature_index: node.signature_index,
@@ -185,7 +214,8 @@ fn step(
         routines: node.subgraphs.iter().map(|subgraph| subgraph + 1).collect(),
         kernel: kernel
             .map_err(|why| why.at(format_args!("operation {} ({})", node.index, node.operation.ty)))?
-            .flatten(),
+            .flatten()
+            .map(Arc::from),
         index: node.index,
     })
 }

@@ -1,6 +1,7 @@
 //! The CPU backend: model -> graph -> passes -> program with one planned arena and kernels that pack their weights when
 //! they are first needed -> run on a pool.
 
+mod alike;
 mod arguments;
 mod artifact;
 mod chain;

@@ -51,7 +51,8 @@ pub struct Step {
     pub output_infos: Vec<TensorInfo>,
     /// Routines of IF and WHILE.
     pub routines: Vec<usize>,
-    pub kernel: Option<Box<dyn Kernel>>,
+    /// Calls that are alike have the same one.
+    pub kernel: Option<Arc<dyn Kernel>>,
     /// The index of the model's operation that it is.
     pub index: usize,
 }

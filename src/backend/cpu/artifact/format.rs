@@ -3,10 +3,18 @@
 use crate::backend::cpu::kernels;
 
 /// Changes whenever the format does.
-const FORMAT: u32 = 8;
+const FORMAT: u32 = 9;
 
 /// An input that the call leaves out.
 pub const OMITTED: u32 = u32::MAX;
+
+/// What kernel a call has, as the format says it.
+pub mod kernel {
+    pub const NONE: u8 = 0;
+    pub const OWN: u8 = 1;
+    /// That of a call before.
+    pub const SAME: u8 = 2;
+}
 
 /// Where a value lives, as the format says it.
 pub mod place {

@@ -2,7 +2,8 @@
 
 use super::bytes::{malformed, Malformed, Reader};
 use super::check;
-use super::format::{made_for, place, OMITTED};
+use super::format::{kernel, made_for, place, OMITTED};
+use crate::backend::cpu::alike;
 use crate::backend::cpu::find_chains::with_chains;
 use crate::backend::cpu::follow::with_followed;
 use crate::backend::cpu::graph::check_dims;
@@ -10,7 +11,7 @@ use crate::backend::cpu::kernels::{self, Source};
 use crate::backend::cpu::merge::with_merged;
 use crate::backend::cpu::routine::{is_data, Place, Routine, Step, Value};
 use crate::memory::{AlignedBuf, ClientSlice, Mapping, Weights, WEIGHTS_ALIGNMENT};
-use crate::ops::{Args, NeverInterrupted, OperationType};
+use crate::ops::{Args, NeverInterrupted, Operation, OperationType};
 use crate::tensor::{ChannelQuant, OperandType, TensorInfo};
 use std::sync::Arc;
 
@@ -51,7 +52,12 @@ fn routine(reader: &mut Reader, data: &mut Data) -> Result<Routine, Malformed> {
     let outputs = reader.list(|reader| reader.index(values.len()))?;
     let arena = reader.size()?;
     check::arena(&values, arena)?;
-    let steps = reader.list(|reader| step(reader, &values, data))?;
+    let mut steps = Vec::new();
+    reader.list(|reader| {
+        let step = step(reader, &values, data, &steps)?;
+        steps.push(step);
+        Ok(())
+    })?;
     let (chains, merged, followed) = (vec![], vec![], vec![]);
     let routine = Routine { values, steps, inputs, outputs, arena, chains, merged, followed };
     Ok(with_followed(with_merged(with_chains(routine))))
@@ -120,7 +126,7 @@ fn value(reader: &mut Reader, data: &mut Data) -> Result<Value, Malformed> {
     Ok(Value { declared, place })
 }
 
-fn step(reader: &mut Reader, values: &[Value], data: &mut Data) -> Result<Step, Malformed> {
+fn step(reader: &mut Reader, values: &[Value], data: &mut Data, before: &[Step]) -> Result<Step, Malformed> {
     let ty = OperationType::from_code(reader.u8()?.into());
     let Some(operation) = ty.and_then(OperationType::operation) else {
         return malformed("an operation does not exist");
@@ -132,20 +138,65 @@ fn step(reader: &mut Reader, values: &[Value], data: &mut Data) -> Result<Step, 
     let outputs = reader.list(|reader| reader.index(values.len()))?;
     let routines = reader.list(|reader| reader.u32().map(|i| i as usize))?;
     let index = reader.u32()? as usize;
-    let has_kernel = reader.bool()?;
+    let first = match reader.u8()? {
+        kernel::NONE => None,
+        kernel::OWN => Some(None),
+        kernel::SAME => Some(Some(reader.index(before.len())?)),
+        other => return malformed(format!("{other} is not a kind of kernel")),
+    };
     let call = check::Call { operation, inputs: &inputs, outputs: &outputs, values };
     let signature_index = call.signature_index()?;
     let known = call.check_shapes(signature_index)?;
     let output_infos: Vec<TensorInfo> = outputs.iter().map(|&o| values[o].info().clone()).collect();
-    let inputs_ahead = call.arguments().filter(|_| known && has_kernel);
-    let kernel = inputs_ahead.and_then(|inputs| {
-        let args =
-            Args { signature_index, inputs: &inputs, outputs: &output_infos, interrupt: &NeverInterrupted };
-        let mut packed = |len| data.take(len);
-        kernels::select(operation, &args, &mut Source::Packed(&mut packed))
-    });
-    if kernel.is_some() != has_kernel {
+    let kernel = match first {
+        None => None,
+        Some(Some(first)) => {
+            let first = &before[first];
+            let own = key((operation, signature_index), &inputs, &output_infos, values).filter(|_| known);
+            let is_alike = first.inputs.len() == inputs.len()
+                && own.is_some()
+                && own
+                    == key(
+                        (first.operation, first.signature_index),
+                        &first.inputs,
+                        &first.output_infos,
+                        values,
+                    );
+            first.kernel.clone().filter(|_| is_alike)
+        }
+        Some(None) => call.arguments().filter(|_| known).and_then(|inputs| {
+            let args = Args {
+                signature_index,
+                inputs: &inputs,
+                outputs: &output_infos,
+                interrupt: &NeverInterrupted,
+            };
+            let mut packed = |len| data.take(len);
+            kernels::select(operation, &args, &mut Source::Packed(&mut packed)).map(Arc::from)
+        }),
+    };
+    if kernel.is_some() != first.is_some() {
         return malformed(format!("operation {index} ({}) has no such kernel", operation.ty));
     }
     Ok(Step { operation, signature_index, inputs, outputs, output_infos, routines, kernel, index })
+}
+
+/// What a call's kernel is made from.
+fn key(
+    call: (&Operation, usize),
+    inputs: &[Option<usize>],
+    outputs: &[TensorInfo],
+    values: &[Value],
+) -> Option<Vec<u8>> {
+    let input = |v: usize| {
+        Some(match &values[v].place {
+            Place::Constant(info, bytes) if !is_data(info, bytes.len()) => {
+                alike::Input::Steering(info, bytes)
+            }
+            Place::Constant(..) | Place::Packed(_) => alike::Input::Data,
+            Place::Arena(info, _) => alike::Input::Other(info),
+            Place::Dynamic => return None,
+        })
+    };
+    alike::key(call, inputs, outputs, input)
 }

@@ -89,8 +89,22 @@ fn branching_model() -> Model {
     }
 }
 
-fn models() -> [Model; 3] {
-    [float_model(), quantised_model(), branching_model()]
+/// Rounds of a loop: three layers by the same weights, and one of another activation.
+fn repeating_model() -> Model {
+    let mut b = Build::new();
+    let mut x = b.input(f32_info(&[2, 32]));
+    let weights = b.constant(f32_info(&[32, 32]), &floats(1024, 0.1));
+    let bias = b.constant(f32_info(&[32]), &floats(32, 2.0));
+    for activation in [1, 1, 0, 1] {
+        let mut inputs = vec![x, weights, bias];
+        inputs.extend(b.ints(&[activation]));
+        x = b.call(OperationType::FULLY_CONNECTED, 0, &inputs, f32_info(&[2, 32]));
+    }
+    Model { main: b.finish(x), referenced: vec![], relaxed: false }
+}
+
+fn models() -> [Model; 4] {
+    [float_model(), quantised_model(), branching_model(), repeating_model()]
 }
 
 fn compile(model: &Model) -> Program {
@@ -98,7 +112,7 @@ fn compile(model: &Model) -> Program {
     Program::compile(model, &CompileOptions::default(), pool, &Control::default()).unwrap()
 }
 
-fn artifacts() -> [Artifact; 3] {
+fn artifacts() -> [Artifact; 4] {
     models().map(|model| compile(&model).artifact())
 }
 
@@ -205,6 +219,22 @@ fn what_is_large_is_data_and_what_is_packed_is_not_kept_twice() {
 }
 
 #[test]
+fn calls_that_are_alike_have_one_kernel() {
+    let is_one = |program: &Program| {
+        let steps = &program.routines()[0].steps;
+        let kernel = |i: usize| Arc::as_ptr(steps[i].kernel.as_ref().unwrap()).cast::<()>();
+        [1, 2, 3].map(|i| kernel(i) == kernel(0))
+    };
+    let compiled = compile(&repeating_model());
+    assert_eq!(is_one(&compiled), [true, false, true]);
+    let artifact = compiled.artifact();
+    let loaded = load(&artifact.models[0], &data_of(&artifact)).unwrap();
+    assert_eq!(is_one(&loaded), [true, false, true]);
+    let bytes: usize = artifact.data[0].iter().map(|(_, part)| part.len()).sum();
+    assert!((2 * 4 * 1024..3 * 4 * 1024).contains(&bytes), "the weights {bytes} bytes");
+}
+
+#[test]
 fn changed_data_change_values_only() {
     for artifact in artifacts() {
         let data = data_of(&artifact);
@@ -272,7 +302,7 @@ proptest! {
 
     #[test]
     fn no_tampering_makes_it_panic(
-        which in 0usize..3,
+        which in 0usize..4,
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
     ) {
         let artifact = &artifacts()[which];

@@ -1,11 +1,13 @@
 //! From a program to bytes.
 
 use super::bytes::Writer;
-use super::format::{made_for, place, OMITTED};
+use super::format::{kernel, made_for, place, OMITTED};
 use crate::backend::cpu::routine::{is_data, Place, Routine, Step, Value};
 use crate::backend::Artifact;
 use crate::memory::{Weights, WEIGHTS_ALIGNMENT};
 use crate::tensor::TensorInfo;
+use std::collections::HashMap;
+use std::sync::Arc;
 
 pub fn write(routines: &[Routine]) -> Artifact {
     let mut writer = Writer::default();
@@ -35,7 +37,24 @@ fn routine_bytes(writer: &mut Writer, data: &mut Data, routine: &Routine) {
     writer.list(&routine.inputs, |writer, &v| writer.index(v));
     writer.list(&routine.outputs, |writer, &v| writer.index(v));
     writer.u64(routine.arena as u64);
-    writer.list(&routine.steps, |writer, s| step(writer, data, s));
+    let mut written = HashMap::new();
+    let mut index = 0;
+    writer.list(&routine.steps, |writer, s| {
+        step(writer, s);
+        let place = s.kernel.as_ref().map(|kernel| Arc::as_ptr(kernel).cast::<()>());
+        match (&s.kernel, place.map(|place| *written.entry(place).or_insert(index))) {
+            (Some(_), Some(first)) if first != index => {
+                writer.u8(kernel::SAME);
+                writer.index(first);
+            }
+            (Some(own), _) => {
+                writer.u8(kernel::OWN);
+                own.weights().into_iter().for_each(|weights| data.push(weights.clone()));
+            }
+            (None, _) => writer.u8(kernel::NONE),
+        }
+        index += 1;
+    });
 }
 
 fn info(writer: &mut Writer, info: &TensorInfo) {
@@ -80,7 +99,7 @@ fn value(writer: &mut Writer, data: &mut Data, value: &Value) {
     }
 }
 
-fn step(writer: &mut Writer, data: &mut Data, step: &Step) {
+fn step(writer: &mut Writer, step: &Step) {
     writer.u8(step.operation.ty.code() as u8);
     writer.list(&step.inputs, |writer, input| match input {
         Some(v) => writer.index(*v),
@@ -89,7 +108,4 @@ fn step(writer: &mut Writer, data: &mut Data, step: &Step) {
     writer.list(&step.outputs, |writer, &v| writer.index(v));
     writer.list(&step.routines, |writer, &r| writer.index(r));
     writer.index(step.index);
-    writer.u8(step.kernel.is_some().into());
-    let weights = step.kernel.iter().flat_map(|kernel| kernel.weights());
-    weights.for_each(|weights| data.push(weights.clone()));
 }

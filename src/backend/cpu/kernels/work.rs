@@ -102,6 +102,13 @@ impl Work<'_> {
         count: usize,
         task: impl Fn(usize) -> Result<(), OpError> + Sync,
     ) -> Result<(), OpError> {
+        if count <= 1 || self.team.threads() == 1 {
+            // All of it by this thread, which has the turn.
+            return (0..count).try_for_each(|i| {
+                self.interrupt.yield_point()?;
+                task(i)
+            });
+        }
         let (stopped, owner) = (OnceLock::new(), std::thread::current().id());
         self.team.for_each(count, &|i| {
             if stopped.get().is_none() {

@@ -1,0 +1,79 @@
+//! Calls that one kernel does, weights included: the rounds of an unrolled loop, say, which would pack the same weights again
+//! each time. Must not know what calls compute.
+
+use crate::ops::Operation;
+use crate::tensor::TensorInfo;
+use std::collections::HashMap;
+
+/// A value as a kernel is made from it.
+pub enum Input<'v> {
+    /// A constant that is packed, or only computed with: the same only if it is the same value.
+    Data,
+    /// A constant that steers.
+    Steering(&'v TensorInfo, &'v [u8]),
+    Other(&'v TensorInfo),
+}
+
+/// What a call's kernel is made from: calls of which these are equal have the same one. `None` where an input is `None`, and
+/// where none is data: such a kernel is made sooner than found.
+pub fn key<'v>(
+    (operation, signature_index): (&Operation, usize),
+    inputs: &[Option<usize>],
+    outputs: &[TensorInfo],
+    input: impl Fn(usize) -> Option<Input<'v>>,
+) -> Option<Vec<u8>> {
+    let (mut key, mut has_data) = (Vec::new(), false);
+    number(&mut key, operation.ty.code() as usize);
+    number(&mut key, signature_index);
+    for v in inputs {
+        let Some(v) = *v else {
+            key.push(0);
+            continue;
+        };
+        match input(v)? {
+            Input::Data => {
+                has_data = true;
+                key.push(1);
+                number(&mut key, v);
+            }
+            Input::Steering(info, bytes) => {
+                key.push(2);
+                add_info(&mut key, info)?;
+                number(&mut key, bytes.len());
+                key.extend_from_slice(bytes);
+            }
+            Input::Other(info) => {
+                key.push(3);
+                add_info(&mut key, info)?;
+            }
+        }
+    }
+    key.push(4);
+    outputs.iter().try_for_each(|info| add_info(&mut key, info))?;
+    has_data.then_some(key)
+}
+
+fn number(key: &mut Vec<u8>, x: usize) {
+    key.extend_from_slice(&x.to_le_bytes());
+}
+
+/// `None` for what only data are.
+fn add_info(key: &mut Vec<u8>, info: &TensorInfo) -> Option<()> {
+    let TensorInfo { ty, dims, scale, zero_point, channel_quant: None } = info else { return None };
+    number(key, ty.code() as usize);
+    number(key, dims.len());
+    dims.iter().for_each(|&dim| number(key, dim as usize));
+    key.extend_from_slice(&scale.to_bits().to_le_bytes());
+    key.extend_from_slice(&zero_point.to_le_bytes());
+    Some(())
+}
+
+/// By call, in order: the first one before that has the same key.
+pub fn firsts(keys: impl Iterator<Item = Option<Vec<u8>>>) -> Vec<Option<usize>> {
+    let mut known = HashMap::new();
+    let mut first = |(i, key): (usize, Option<Vec<u8>>)| {
+        let first = *known.entry(key?).or_insert(i);
+        (first != i).then_some(first)
+    };
+    keys.enumerate().map(&mut first).collect()
+}
