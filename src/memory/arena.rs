@@ -1,10 +1,14 @@
 //! One private block for all temporaries of a run, lent out in disjoint parts.
 
 use super::AlignedBuf;
+use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Parts on loan: those to read, those to write.
-pub type Loan<'a> = (Vec<&'a [u8]>, Vec<&'a mut [u8]>);
+/// Parts on loan: those to read, those to write. Most operations have few, and many take less time than memory for a list.
+pub type Loan<'a> = (SmallVec<[&'a [u8]; FEW]>, SmallVec<[&'a mut [u8]; FEW]>);
+
+/// Operands of which lists need no memory of their own.
+pub const FEW: usize = 4;
 
 /// A private block of which several parts can be borrowed at once.
 #[derive(Debug, Default)]
@@ -115,6 +119,7 @@ mod tests {
         let writes: Vec<_> = (1..=MANY).map(|i| i..i + 1).collect();
         let (_, mut parts) = arena.lend(&[0..1, 0..1], &writes).unwrap();
         parts[MANY - 1].fill(7);
+        drop(parts);
         assert_eq!(arena.read(&(MANY..MANY + 1)), Some(&[7][..]));
     }
 
@@ -125,6 +130,7 @@ mod tests {
         let (reads, mut writes) = arena.lend(&[0..8, 4..8], &[8..16, 16..16]).unwrap();
         writes[0].fill(1);
         assert_eq!((reads[0].len(), reads[1].len(), writes[1].len()), (8, 4, 0));
+        drop((reads, writes));
         assert!(arena.lend(&[0..8], &[7..9]).is_none());
         assert!(arena.lend(&[], &[0..8, 4..12]).is_none());
         assert!(arena.lend(&[60..65], &[]).is_none());

@@ -41,7 +41,7 @@ pub use access::Access;
 pub use accessed::Accessed;
 pub use aligned::{AlignedBuf, Slab};
 pub use allocator::{give_back_after, give_back_soon};
-pub use arena::Arena;
+pub use arena::{Arena, FEW};
 pub use blocking::{check as check_blocking, file_type};
 pub use budget::{bytes_for_clients, client_of_thread, on_account_of, Account, Budget, Counted, Entered};
 pub use checksum::share as checksum_share;

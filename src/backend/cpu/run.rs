@@ -6,14 +6,15 @@
 use super::arguments::{Arguments, Candidates, Held};
 use super::chain::Chain;
 use super::frame::{broken_plan, Frame, Tensor};
-use super::kernels::{Elementwise, Kernel, Rowwise, Then, Work};
+use super::kernels::{Elementwise, Rowwise, Then, Work};
 use super::plan::is_view;
 use super::pool::{Team, ThreadPool};
 use super::routine::{Followed, Merged, Place, Routine, Step};
 use crate::backend::{BackendError, Control, OutputShape};
-use crate::memory::{Target, View};
+use crate::memory::{Target, View, FEW};
 use crate::ops::{clear, copy, evaluate, Arg, Args, Interrupt, OpError, OperationType, Out, Run};
 use crate::scheduler::{Activity, OperationId, Recorder, Underway};
+use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -163,8 +164,8 @@ impl Machine<'_> {
         let other = following.and_then(|(followed, _)| followed.other);
         let outputs =
             following.map_or(&step.outputs, |(followed, _)| &routine.steps[followed.steps.end - 1].outputs);
-        let reads: Vec<_> = step.inputs.iter().flatten().chain(&other).filter_map(part).collect();
-        let writes: Vec<_> = outputs.iter().map_while(part).collect();
+        let reads: SmallVec<[_; FEW]> = step.inputs.iter().flatten().chain(&other).filter_map(part).collect();
+        let writes: SmallVec<[_; FEW]> = outputs.iter().map_while(part).collect();
         // Either all outputs of a step are known ahead, or it is evaluated as one of which none is.
         let known = writes.len() == outputs.len();
         let writes = if known { &writes[..] } else { &[] };
@@ -179,16 +180,26 @@ impl Machine<'_> {
                 (_, tensor) => tensor.as_ref().map(|t| Arg { info: &t.info, data: Some(&t.data) }),
             }
         };
-        let inputs: Vec<Option<Arg>> = step.inputs.iter().map(&mut arg).collect();
         if let (true, Some(kernel)) = (known, &step.kernel) {
+            // What lies in place has its part of the arena all the same.
+            let mut view = |v: &Option<usize>| {
+                let ours = arg(v).and_then(|arg| arg.data.map(View::of));
+                v.and_then(|v| arguments?.view(v)).or(ours)
+            };
+            let views: SmallVec<[_; FEW]> = step.inputs.iter().map(&mut view).collect();
             let mut work = Work::new(team, self.control);
             if let Some((followed, kernel)) = following {
-                let in_place = other.and_then(|v| arguments?.view(v));
-                let other = in_place.or_else(|| other.and_then(|v| arg(&Some(v))?.data.map(View::of)));
-                work.then = Some(Then { kernel, own: followed.own, other, alone: team.alone() });
+                work.then =
+                    Some(Then { kernel, own: followed.own, other: view(&other), alone: team.alone() });
             }
-            return run_kernel(&**kernel, (&step.inputs, outputs), arguments, &inputs, &mut targets, work);
+            let mut outs = SmallVec::<[Target<u8>; FEW]>::new();
+            for (&v, ours) in outputs.iter().zip(targets) {
+                let in_place = arguments.and_then(|arguments| arguments.target(v, ours.len()));
+                outs.push(in_place.unwrap_or_else(|| Target::of(ours)));
+            }
+            return Ok(kernel.run(&views, &mut outs, work)?);
         }
+        let inputs: Vec<Option<Arg>> = step.inputs.iter().map(&mut arg).collect();
         let args = Args {
             signature_index: step.signature_index,
             inputs: &inputs,
@@ -200,6 +211,7 @@ impl Machine<'_> {
             return run_known(step, &args, &mut outs.collect::<Vec<_>>());
         }
         let results = evaluate::run(step.operation, &args)?;
+        drop((parts, targets));
         for (&o, result) in step.outputs.iter().zip(results) {
             frame.put_tensor(self.control, routine, o, result.dims, result.data)?;
         }
@@ -292,29 +304,6 @@ pub fn is_in_place(step: &Step, part: impl Fn(&usize) -> Option<Range<usize>>) -
         (Some(Some(from)), Some(to)) => part(to).is_some_and(|place| part(from) == Some(place)),
         _ => false,
     }
-}
-
-/// Runs a kernel from values `reads` to values `writes`: from and to client memory where they are in place, otherwise from
-/// `inputs` and to `outputs`.
-fn run_kernel(
-    kernel: &dyn Kernel,
-    (reads, writes): (&[Option<usize>], &[usize]),
-    arguments: Option<&Arguments>,
-    inputs: &[Option<Arg>],
-    outputs: &mut [&mut [u8]],
-    work: Work,
-) -> Result<(), BackendError> {
-    let mut views = Vec::with_capacity(inputs.len());
-    for (v, ours) in reads.iter().zip(inputs) {
-        let in_place = v.and_then(|v| arguments?.view(v));
-        views.push(in_place.or(ours.and_then(|arg| arg.data.map(View::of))));
-    }
-    let mut targets = Vec::with_capacity(outputs.len());
-    for (&v, ours) in writes.iter().zip(outputs) {
-        let in_place = arguments.and_then(|arguments| arguments.target(v, ours.len()));
-        targets.push(in_place.unwrap_or_else(|| Target::of(ours)));
-    }
-    Ok(kernel.run(&views, &mut targets, work)?)
 }
 
 /// Runs a step without a kernel whose outputs have their places already.
