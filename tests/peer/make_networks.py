@@ -20,6 +20,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
+from calibration import to_int8
+
 SEED = 0
 keras = tf.keras
 layers = keras.layers
@@ -263,11 +265,7 @@ def convert(model, kind):
     if kind == "f16":
         converter.target_spec.supported_types = [tf.float16]
     if kind == "int8":
-        rng = np.random.default_rng(SEED)
-        samples = [[rng.uniform(-1, 1, shape).astype(np.float32)] for _ in range(2)]
-        converter.representative_dataset = lambda: iter(samples)
-        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
-        converter.inference_input_type = converter.inference_output_type = tf.int8
+        to_int8(converter, [shape], 2, np.random.default_rng(SEED))
     return converter.convert()
 
 

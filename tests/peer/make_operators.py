@@ -18,6 +18,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow as tf
 
+from calibration import to_int8
+
 SEED = 0
 rng = np.random.default_rng(SEED)
 
@@ -128,22 +130,14 @@ def convert(compute, shapes, quantised):
     with tempfile.TemporaryDirectory() as folder:
         tf.saved_model.save(module, folder, signatures=module.call)
         converter = tf.lite.TFLiteConverter.from_saved_model(folder)
-        return converted(converter, shapes, quantised)
+        converter.allow_custom_ops = True
+        if quantised:
+            to_int8(converter, shapes, 8, rng)
+        return converter.convert()
 
 
 def listed(outputs):
     return outputs if isinstance(outputs, (list, tuple)) else [outputs]
-
-
-def converted(converter, shapes, quantised):
-    converter.allow_custom_ops = True
-    if quantised:
-        samples = [[rng.uniform(-1, 1, shape).astype(np.float32) for shape in shapes] for _ in range(8)]
-        converter.optimizations = [tf.lite.Optimize.DEFAULT]
-        converter.representative_dataset = lambda: iter(samples)
-        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
-        converter.inference_input_type = converter.inference_output_type = tf.int8
-    return converter.convert()
 
 
 def main():
