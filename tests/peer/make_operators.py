@@ -17,11 +17,14 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 import tensorflow as tf
+from keras import layers, utils
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from calibration import to_int8
 
 SEED = 0
 rng = np.random.default_rng(SEED)
+utils.set_random_seed(SEED)
 
 
 def floats(*shape):
@@ -56,6 +59,18 @@ def detection(boxes, scores):
         return (tf.zeros((1, 10, 4)), tf.zeros((1, 10)), tf.zeros((1, 10)), tf.zeros((1,)))
 
     return chosen(boxes, tf.sigmoid(scores * 3), tf.constant(anchors))
+
+
+def recurrent(layer):
+    """A layer of Keras's, which becomes a loop."""
+    layer.build((1, 7, 5))
+    return lambda x: layer(x, training=False)
+
+
+def branching(x):
+    """As often as a constant says, either side of a choice."""
+    step = lambda i, y: (i + 1, tf.cond(i < 2, lambda: y * 2.0, lambda: tf.nn.relu(y) + x))
+    return tf.while_loop(lambda i, y: i < 5, step, (tf.constant(0), x))[1]
 
 
 def attention(x):
@@ -114,11 +129,27 @@ OPERATORS = {
     "floor_mod": (lambda x: tf.math.floormod(tf.cast(x * 40, tf.int32), tf.constant([3, -4, 5, 7])), (9, 4)),
     "relu01": (lambda x: tf.minimum(tf.maximum(x * 2, 0.0), 1.0), (4, 50)),
     "detection": (detection, (1, 60, 4), (1, 60, 5)),
+    "last": (lambda x: x[:, -1] * x[0, 1, -2], (2, 3, 4)),
+    "loop_lstm": (recurrent(layers.LSTM(6, return_sequences=True)), (1, 7, 5)),
+    "loop_gru": (recurrent(layers.GRU(6)), (1, 7, 5)),
+    "loop_rnn": (recurrent(layers.SimpleRNN(6, go_backwards=True, return_sequences=True)), (1, 7, 5)),
+    "loop_both": (recurrent(layers.Bidirectional(layers.GRU(4, return_sequences=True))), (1, 7, 5)),
+    "loop_branch": (branching, (4, 5)),
 }
+
+# Only of functions whose weights are constants does the converter make loops without lists.
+LOOPS = [name for name in OPERATORS if name.startswith("loop_")]
 
 QUANTISED = ["gelu", "gelu_tanh", "attention5", "windows6", "transpose5", "add5", "mean5", "softmax5", "slice5", "gather5",
              "concat5", "stack5", "matmul5", "tile5", "matmul_one", "matmul_left", "broadcast_to", "split_v", "gather_batch",
              "where", "cos"]
+
+
+def convert_loop(compute, shapes):
+    given = [tf.TensorSpec(shape, tf.float32) for shape in shapes]
+    function = tf.function(compute, input_signature=given).get_concrete_function()
+    function = convert_variables_to_constants_v2(function, lower_control_flow=False)
+    return tf.lite.TFLiteConverter.from_concrete_functions([function]).convert()
 
 
 def convert(compute, shapes, quantised):
@@ -153,7 +184,8 @@ def main():
         for kind in ("f32", "int8") if name in QUANTISED else ("f32",):
             path = out / f"{name}_{kind}.tflite"
             try:
-                path.write_bytes(convert(compute, shapes, kind == "int8"))
+                made = convert_loop(compute, shapes) if name in LOOPS else convert(compute, shapes, kind == "int8")
+                path.write_bytes(made)
             except Exception as why:  # the converter's own, of any kind
                 print(f"{path}: {str(why)[:300]}", flush=True)
                 continue
