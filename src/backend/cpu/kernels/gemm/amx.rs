@@ -5,6 +5,7 @@
 //! it where rows are left over, and computes some of them again. Where there is something between lines of rows tiles go on
 //! across it, as long as no other tile can be spared: what comes of that is not stored.
 
+use super::amx_row;
 use super::lanes::Lanes;
 use super::micro::{Block, Micro};
 use super::quant::{Epilogue, Finish, Quant};
@@ -176,6 +177,18 @@ unsafe fn run<const SIGNED: bool>(block: &Block<Quant>) {
     let epilogue = unsafe { Epilogue::<Avx512>::of::<SIGNED>(block) };
     let (_, bytes) = steps(block.depth);
     let tiles = Tiles::new(block.rows, block.line);
+    if block.rows == 1 {
+        let mut sums = MaybeUninit::<Sums>::uninit();
+        for panel in 0..block.columns.div_ceil(32) {
+            let sums = sums.as_mut_ptr().cast();
+            // SAFETY: the block has the panel and one row, of which the sums are just made.
+            unsafe {
+                amx_row::multiply::<SIGNED>(block, panel, sums);
+                store(block, &epilogue, [tiles.tile(0), Tile::default()], |row| row, panel, sums);
+            }
+        }
+        return;
+    }
     let distance = distance(block);
     let shapes = Shapes::new(tiles.height(), bytes);
     // While vectors turn the sums of one part into outputs, tiles multiply the next.

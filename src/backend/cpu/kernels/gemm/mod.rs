@@ -12,6 +12,8 @@
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
+#[cfg(target_arch = "x86_64")]
+mod amx_row;
 mod choice;
 mod dot;
 #[cfg(target_arch = "aarch64")]
