@@ -155,9 +155,15 @@ pub unsafe fn multiply<O: ByPart, const M: usize, const P: usize>(
             let (a, b) = (inputs.map(|row| load(row, 0)), load_two::<0>(weights));
             let mut step = Step { inputs, weights, at: 0, a, b };
             let others = whole / VECTOR - 1;
+            if others & 1 != 0 {
+                step.products::<O, P, 0, true>(sums);
+                step.weights = step.weights.add(STEP);
+            }
             // Several vectors of each row for each time around, which are counted: what else there is to compare takes more.
-            let mut left = others;
             if M >= TALL {
+                if others & 2 != 0 {
+                    step.two_products::<O, P>(sums);
+                }
                 for _ in 0..others / 4 {
                     step.products::<O, P, 0, true>(sums);
                     step.products::<O, P, 1, true>(sums);
@@ -165,16 +171,10 @@ pub unsafe fn multiply<O: ByPart, const M: usize, const P: usize>(
                     step.products::<O, P, 3, true>(sums);
                     step.weights = step.weights.add(4 * STEP);
                 }
-                left %= 4;
-            }
-            for _ in 0..left / 2 {
-                step.products::<O, P, 0, true>(sums);
-                step.products::<O, P, 1, true>(sums);
-                step.weights = step.weights.add(2 * STEP);
-            }
-            if left % 2 > 0 {
-                step.products::<O, P, 0, true>(sums);
-                step.weights = step.weights.add(STEP);
+            } else {
+                for _ in 0..others / 2 {
+                    step.two_products::<O, P>(sums);
+                }
             }
             step.products::<O, P, 0, false>(sums);
             weights = step.weights.add(STEP);
@@ -256,6 +256,20 @@ impl<const M: usize> Step<M> {
             self.part::<O, P, FROM, 2, MORE>(sums);
             self.at += VECTOR;
             self.part::<O, P, FROM, 3, MORE>(sums);
+        }
+    }
+
+    /// Multiplies by two vectors of inputs.
+    ///
+    /// # Safety
+    /// As for [`multiply`], of which that is not the last.
+    #[inline(always)]
+    unsafe fn two_products<O: ByPart, const P: usize>(&mut self, sums: &mut [[[O::Sums; 2]; P]; M]) {
+        // SAFETY: by contract.
+        unsafe {
+            self.products::<O, P, 0, true>(sums);
+            self.products::<O, P, 1, true>(sums);
+            self.weights = self.weights.add(2 * STEP);
         }
     }
 
