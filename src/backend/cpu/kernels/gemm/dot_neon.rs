@@ -4,7 +4,7 @@ use super::dot::{Dot, Sums};
 use super::finish::{Finish, Quant, Way};
 use super::lanes::Lanes;
 use super::micro::{Block, Tiles};
-use super::order_neon::{multiply, ByPart, SignedBytes, UnsignedBytes};
+use super::order_neon::{multiply, ByPart, SignedBytes, UnsignedBytes, TALL};
 use crate::backend::cpu::kernels::neon::Neon;
 use std::arch::aarch64::*;
 
@@ -48,14 +48,21 @@ unsafe impl Dot for Dotprod {
         tiles: Tiles,
         panel: usize,
     ) -> bool {
-        if !SIGNED || M < FEW || block.segments() > 1 {
+        let is_one = block.segments() == 1;
+        if !SIGNED || M < FEW {
             return false;
         }
         // SAFETY: by the trait's contract.
         unsafe {
-            match finish.way {
-                Way::Positive => usual_tiles::<M, true>(block, finish, tiles, panel),
-                Way::Plain => usual_tiles::<M, false>(block, finish, tiles, panel),
+            match (finish.way, is_one) {
+                (Way::Positive, true) => usual_tiles::<M, true, true>(block, finish, tiles, panel),
+                (Way::Positive, false) if M >= TALL => {
+                    usual_tiles::<M, true, false>(block, finish, tiles, panel)
+                }
+                (Way::Plain, true) => usual_tiles::<M, false, true>(block, finish, tiles, panel),
+                (Way::Plain, false) if M >= TALL => {
+                    usual_tiles::<M, false, false>(block, finish, tiles, panel)
+                }
                 _ => return false,
             }
         }
@@ -82,31 +89,43 @@ unsafe impl Dot for Dotprod {
 /// Rows of a tile that is worth code of its own.
 const FEW: usize = 4;
 
-/// Computes tiles of a panel whose rows lie in one piece each, of signed bytes. Here nothing is asked for each tile: where
-/// rows are short, that takes as many instructions as the outputs do.
+/// Computes tiles of a panel, of signed bytes, whose rows lie in `ONE` piece each or in several. Here nothing is asked for
+/// each tile: where rows are short, that takes as many instructions as the outputs do. It is a function of its own so that
+/// registers hold what all tiles have, which they do not among the tiles of all heights.
 ///
 /// # Safety
 /// The machine must have dot products, the block be as `Micro::run` demands, and have the panel and the tiles' rows, `M` in
 /// each; `finish` be that of the panel, whose way is positive or plain.
-#[inline(always)]
-unsafe fn usual_tiles<const M: usize, const POSITIVE: bool>(
+#[target_feature(enable = "dotprod")]
+#[inline(never)]
+unsafe fn usual_tiles<const M: usize, const POSITIVE: bool, const ONE: bool>(
     block: &Block<Quant>,
     finish: &Finish<Neon>,
     tiles: Tiles,
     panel: usize,
 ) {
+    let (finish, padded, rows) = (*finish, block.padded, block.rows);
+    let segments = if ONE { 1 } else { block.segments() };
     let bias = block.bias.wrapping_add(panel * 2 * Neon::LANES);
-    let weights = block.panels.wrapping_add(panel * block.panel).cast();
-    for row in (tiles.first..).step_by(M).take(tiles.count) {
-        // SAFETY: panels, bias and rows of inputs exist by contract.
+    let first_weights = block.panels.wrapping_add(panel * block.panel).cast::<u8>();
+    let mut first = block.inputs.as_ptr().wrapping_add(tiles.first);
+    let mut to = finish.output(tiles.first);
+    for _ in 0..tiles.count {
+        // SAFETY: panels, bias, rows of inputs and outputs exist by contract.
         unsafe {
             let mut sums = [[[Neon::splat(0); 2]; 1]; M];
             for sums in &mut sums {
                 sums[0] = Neon::load_two(bias);
             }
-            let inputs = block.pointers::<M>(0, row);
-            multiply::<SignedBytes, M, 1>(&mut sums, inputs, weights, block.padded);
-            finish.loaded().usual_tile::<M, 1, true, POSITIVE>(&sums, 0, row);
+            let (mut inputs, mut weights) = (first, first_weights);
+            for _ in 0..segments {
+                let pointers = inputs.cast::<[*const u8; M]>().read();
+                multiply::<SignedBytes, M, 1>(&mut sums, pointers, weights, padded);
+                (inputs, weights) =
+                    (inputs.wrapping_add(rows), weights.wrapping_add(padded * 2 * Neon::LANES));
+            }
+            to = finish.loaded().usual_tile::<M, 1, true, POSITIVE>(&sums, 0, to);
+            first = first.wrapping_add(M);
         }
     }
 }

@@ -142,12 +142,19 @@ impl<V: Lanes> Finish<V> {
         p: usize,
         row: usize,
     ) {
+        let to = self.output(row);
         // SAFETY: by contract.
         unsafe {
             match self.way {
-                Way::Positive => self.loaded().usual_tile::<M, P, true, true>(sums, p, row),
-                Way::Plain => self.loaded().usual_tile::<M, P, true, false>(sums, p, row),
-                Way::Usual => self.loaded().usual_tile::<M, P, false, false>(sums, p, row),
+                Way::Positive => {
+                    self.loaded().usual_tile::<M, P, true, true>(sums, p, to);
+                }
+                Way::Plain => {
+                    self.loaded().usual_tile::<M, P, true, false>(sums, p, to);
+                }
+                Way::Usual => {
+                    self.loaded().usual_tile::<M, P, false, false>(sums, p, to);
+                }
                 Way::Any => {
                     // Written out, as sums that are indexed by a variable would be kept in memory all along.
                     macro_rules! pairs {
@@ -174,7 +181,7 @@ impl<V: Lanes> Finish<V> {
         Finish { constants: unsafe { V::loaded(&self.constants) }, ..*self }
     }
 
-    /// [`Self::tile`] of any way but [`Way::Any`].
+    /// [`Self::tile`] of any way but [`Way::Any`], whose first row's outputs go `to`. Gives where the next row's go.
     ///
     /// # Safety
     /// As for [`Self::tile`].
@@ -183,9 +190,8 @@ impl<V: Lanes> Finish<V> {
         &self,
         sums: &[[[V::I; 2]; P]; M],
         p: usize,
-        row: usize,
-    ) {
-        let mut to = self.output(row);
+        mut to: *mut u8,
+    ) -> *mut u8 {
         // Written out, for the same reason.
         macro_rules! pairs {
             ($($m:literal)*) => {
@@ -199,7 +205,9 @@ impl<V: Lanes> Finish<V> {
         if M % 2 == 1 {
             // SAFETY: by contract.
             unsafe { V::store_rows(self.usual_pair::<PLAIN, POSITIVE>([sums[M - 1][p]; 2]), to, 0) };
+            to = to.wrapping_add(self.stride);
         }
+        to
     }
 
     /// Turns the sums of two rows into outputs, from `to` on, as [`Self::way`] says. Gives where the next row's go.

@@ -230,28 +230,31 @@ unsafe fn wide<S: Simd, const M: usize, const P: usize, const V: usize>(
 }
 
 /// [`wide`] of one panel that has all its columns, for rows that lie in one piece. Of the `BOUNDS`, none may change anything,
-/// or the lower one, or both.
+/// or the lower one, or both. It is a function of its own so that registers hold what all tiles have, which they do not
+/// among the tiles of all heights.
 ///
 /// # Safety
-/// As for [`wide`]; the instruction set must have a loop of its own for products of any depth.
-#[inline(always)]
+/// As for [`wide`]; the instruction set must be what every machine has, and have a loop of its own for products of any depth.
+#[inline(never)]
 unsafe fn whole<S: Simd, const M: usize, const BOUNDS: usize>(
     block: &Block<Float>,
     tiles: Tiles,
     panel: usize,
 ) {
-    let start = panel * 2 * S::LANES;
+    let (start, depth, stride, bounds) = (panel * 2 * S::LANES, block.depth, block.stride, block.finish);
     let (bias, weights) = (block.bias.wrapping_add(start), block.panels.wrapping_add(panel * block.panel));
-    let mut to = block.outputs.wrapping_add(tiles.first * block.stride + start);
-    for row in (tiles.first..).step_by(M).take(tiles.count) {
+    let mut rows = block.inputs.as_ptr().wrapping_add(tiles.first).cast::<[*const f32; M]>();
+    let mut to = block.outputs.wrapping_add(tiles.first * stride + start);
+    for _ in 0..tiles.count {
         // SAFETY: by contract.
         unsafe {
             let mut sums = [[[S::splat(0.0); 2]; 1]; M];
             for sums in &mut sums {
                 sums[0] = S::load_two(bias);
             }
-            S::products(&mut sums, block.pointers::<M>(0, row), weights, block.depth);
-            let (lo, hi) = (S::splat(block.finish.0), S::splat(block.finish.1));
+            S::products(&mut sums, rows.read(), weights, depth);
+            rows = rows.wrapping_add(1);
+            let (lo, hi) = (S::splat(bounds.0), S::splat(bounds.1));
             for [sums] in sums {
                 let bounded = sums.map(|sum| match BOUNDS {
                     0 => sum,
@@ -260,7 +263,7 @@ unsafe fn whole<S: Simd, const M: usize, const BOUNDS: usize>(
                 });
                 S::store(to, bounded[0]);
                 S::store(to.add(S::LANES), bounded[1]);
-                to = to.wrapping_add(block.stride);
+                to = to.wrapping_add(stride);
             }
         }
     }

@@ -16,6 +16,8 @@ pub const VECTOR: usize = 16;
 const PART: usize = 2 * VECTOR;
 /// The same of a step: what a vector of inputs is multiplied with.
 const STEP: usize = 4 * PART;
+/// Rows of tiles that have most of the work, for which longer code is worth it.
+pub const TALL: usize = 7;
 
 /// A vector of weights times one of the four parts of a vector of inputs.
 ///
@@ -153,15 +155,26 @@ pub unsafe fn multiply<O: ByPart, const M: usize, const P: usize>(
             let (a, b) = (inputs.map(|row| load(row, 0)), load_two::<0>(weights));
             let mut step = Step { inputs, weights, at: 0, a, b };
             let others = whole / VECTOR - 1;
-            // Two vectors of each row for each time around, which are counted: what else there is to compare takes more.
-            for _ in 0..others / 2 {
-                step.products::<O, P, 0, true>(sums);
-                step.products::<O, P, STEP, true>(sums);
-                step.weights = step.weights.add(2 * STEP);
-            }
-            if others % 2 > 0 {
+            if others & 1 != 0 {
                 step.products::<O, P, 0, true>(sums);
                 step.weights = step.weights.add(STEP);
+            }
+            // Several vectors of each row for each time around, which are counted: what else there is to compare takes more.
+            if M >= TALL {
+                if others & 2 != 0 {
+                    step.two_products::<O, P>(sums);
+                }
+                for _ in 0..others / 4 {
+                    step.products::<O, P, 0, true>(sums);
+                    step.products::<O, P, 1, true>(sums);
+                    step.products::<O, P, 2, true>(sums);
+                    step.products::<O, P, 3, true>(sums);
+                    step.weights = step.weights.add(4 * STEP);
+                }
+            } else {
+                for _ in 0..others / 2 {
+                    step.two_products::<O, P>(sums);
+                }
             }
             step.products::<O, P, 0, false>(sums);
             weights = step.weights.add(STEP);
@@ -226,7 +239,7 @@ struct Step<const M: usize> {
 }
 
 impl<const M: usize> Step<M> {
-    /// Multiplies by a vector of inputs, and loads what comes after, if there is `MORE`. Its weights lie from `FROM` bytes
+    /// Multiplies by a vector of inputs, and loads what comes after, if there is `MORE`. Its weights lie from step `FROM`
     /// on, and stay where they are.
     ///
     /// # Safety
@@ -246,6 +259,49 @@ impl<const M: usize> Step<M> {
         }
     }
 
+    /// Multiplies by two vectors of inputs.
+    ///
+    /// # Safety
+    /// As for [`multiply`], of which that is not the last.
+    #[inline(always)]
+    unsafe fn two_products<O: ByPart, const P: usize>(&mut self, sums: &mut [[[O::Sums; 2]; P]; M]) {
+        // SAFETY: by contract.
+        unsafe {
+            self.products::<O, P, 0, true>(sums);
+            self.products::<O, P, 1, true>(sums);
+            self.weights = self.weights.add(2 * STEP);
+        }
+    }
+
+    /// The weights of a part of step `FROM`.
+    ///
+    /// # Safety
+    /// They must be there.
+    #[inline(always)]
+    unsafe fn weights<const FROM: usize>(&self, part: i32) -> [uint8x16_t; 2] {
+        // SAFETY: by contract.
+        unsafe {
+            match (FROM, part) {
+                (0, 1) => load_two::<PART>(self.weights),
+                (0, 2) => load_two::<{ 2 * PART }>(self.weights),
+                (0, 3) => load_two::<{ 3 * PART }>(self.weights),
+                (0, _) => load_two::<STEP>(self.weights),
+                (1, 1) => load_two::<{ STEP + PART }>(self.weights),
+                (1, 2) => load_two::<{ STEP + 2 * PART }>(self.weights),
+                (1, 3) => load_two::<{ STEP + 3 * PART }>(self.weights),
+                (1, _) => load_two::<{ 2 * STEP }>(self.weights),
+                (2, 1) => load_two::<{ 2 * STEP + PART }>(self.weights),
+                (2, 2) => load_two::<{ 2 * STEP + 2 * PART }>(self.weights),
+                (2, 3) => load_two::<{ 2 * STEP + 3 * PART }>(self.weights),
+                (2, _) => load_two::<{ 3 * STEP }>(self.weights),
+                (_, 1) => load_two::<{ 3 * STEP + PART }>(self.weights),
+                (_, 2) => load_two::<{ 3 * STEP + 2 * PART }>(self.weights),
+                (_, 3) => load_two::<{ 3 * STEP + 3 * PART }>(self.weights),
+                (_, _) => load_two::<{ 4 * STEP }>(self.weights),
+            }
+        }
+    }
+
     /// Multiplies by one of the four parts.
     ///
     /// # Safety
@@ -261,16 +317,7 @@ impl<const M: usize> Step<M> {
             unsafe {
                 sums[0][0] = O::add::<AT>(sums[0][0], b[0], self.a[m]);
                 if m == 0 && (AT < 3 || MORE) {
-                    self.b = match (FROM, AT) {
-                        (0, 0) => load_two::<PART>(self.weights),
-                        (0, 1) => load_two::<{ 2 * PART }>(self.weights),
-                        (0, 2) => load_two::<{ 3 * PART }>(self.weights),
-                        (0, _) => load_two::<STEP>(self.weights),
-                        (_, 0) => load_two::<{ STEP + PART }>(self.weights),
-                        (_, 1) => load_two::<{ STEP + 2 * PART }>(self.weights),
-                        (_, 2) => load_two::<{ STEP + 3 * PART }>(self.weights),
-                        (_, _) => load_two::<{ 2 * STEP }>(self.weights),
-                    };
+                    self.b = self.weights::<FROM>(AT + 1);
                 }
                 sums[0][1] = O::add::<AT>(sums[0][1], b[1], self.a[m]);
                 if AT == 3 && MORE {
