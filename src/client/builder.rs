@@ -8,7 +8,7 @@ use crate::ops::OperationType;
 use crate::tensor::{OperandType, TensorInfo};
 use binder::ParcelFileDescriptor;
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io;
 
@@ -47,6 +47,8 @@ pub struct Builder<'a> {
     in_file: Vec<OperandIndex>,
     /// Short constants, by their bytes.
     short: HashMap<Vec<u8>, Vec<OperandIndex>>,
+    /// By byte: large constants of nothing else, and the length of the longest, in which all of them are to lie.
+    uniform: BTreeMap<u8, (usize, Vec<OperandIndex>)>,
 }
 
 /// A file, and all its bytes.
@@ -119,10 +121,7 @@ impl<'a> Builder<'a> {
         } else if let Some(offset) = in_file {
             (aidl::OperandLifeTime::CONSTANT_POOL, offset)
         } else {
-            let start = self.pool_size.next_multiple_of(POOL_ALIGNMENT);
-            self.pool_size = start + bytes.len() as u64;
-            self.pool.push((start, bytes));
-            (aidl::OperandLifeTime::CONSTANT_POOL, start as i64)
+            (aidl::OperandLifeTime::CONSTANT_POOL, self.in_pool(bytes))
         };
         let index = self.operand(info, lifetime);
         if in_file.is_some() && !is_small {
@@ -131,6 +130,34 @@ impl<'a> Builder<'a> {
         // All other large constants share the one pool, number 0.
         let location = aidl::DataLocation { offset, length, ..Default::default() };
         self.locations[index as usize] = location;
+        index
+    }
+
+    /// Where `bytes` lie in the one pool of what is not in the file.
+    fn in_pool(&mut self, bytes: Cow<'a, [u8]>) -> i64 {
+        let start = self.pool_size.next_multiple_of(POOL_ALIGNMENT);
+        self.pool_size = start + bytes.len() as u64;
+        self.pool.push((start, bytes));
+        start as i64
+    }
+
+    /// A constant of so many equal bytes, as many as its type and dimensions say. All such share their memory.
+    pub fn uniform(&mut self, info: TensorInfo, byte: u8, len: usize) -> OperandIndex {
+        if len <= MAX_COPIED {
+            return self.constant(info, vec![byte; len]);
+        }
+        let known = self
+            .uniform
+            .get(&byte)
+            .and_then(|(_, operands)| operands.iter().copied().find(|&known| *self.info(known) == info));
+        if let Some(known) = known {
+            return known;
+        }
+        let index = self.operand(info, aidl::OperandLifeTime::CONSTANT_POOL);
+        self.locations[index as usize].length = len as i64;
+        let (longest, operands) = self.uniform.entry(byte).or_default();
+        *longest = len.max(*longest);
+        operands.push(index);
         index
     }
 
@@ -170,8 +197,11 @@ impl<'a> Builder<'a> {
         &self.infos[operand as usize]
     }
 
-    /// A constant's bytes.
+    /// The bytes of a constant that has its place.
     pub fn bytes(&self, operand: OperandIndex) -> Option<&[u8]> {
+        if self.uniform.values().any(|(_, operands)| operands.contains(&operand)) {
+            return None;
+        }
         let location = self.locations.get(operand as usize)?;
         let (start, length) = (location.offset as usize, location.length as usize);
         match self.lifetimes[operand as usize] {
@@ -202,6 +232,10 @@ impl<'a> Builder<'a> {
         inputs: Vec<OperandIndex>,
         outputs: Vec<OperandIndex>,
     ) -> io::Result<aidl::Model> {
+        for (byte, (longest, operands)) in std::mem::take(&mut self.uniform) {
+            let offset = self.in_pool(vec![byte; longest].into());
+            operands.into_iter().for_each(|operand| self.locations[operand as usize].offset = offset);
+        }
         let mut pools = Vec::new();
         if self.pool_size > 0 {
             let shared = Shared::new(self.pool_size)?;
@@ -287,6 +321,23 @@ mod tests {
         assert_eq!(constant(&model, small), [1]);
         assert_eq!(constant(&model, large), [7; 400]);
         assert_eq!(constant(&model, larger), [9; 400]);
+    }
+
+    #[test]
+    fn constants_of_one_byte_share_their_memory() {
+        let mut builder = Builder::default();
+        let info = |len| TensorInfo::new(OperandType::TENSOR_BOOL8, &[len]);
+        let sizes = [(0, 300), (1, 100), (1, 200), (1, 5000), (0, 301)];
+        let operands = sizes.map(|(byte, len)| builder.uniform(info(len), byte, len as usize));
+        let (input, output) = (builder.input(info(300)), builder.output(info(300)));
+        builder.operation(OperationType::LOGICAL_AND, &[input, operands[0]], &[output]);
+        let built = builder.finish(vec![input], vec![output]).unwrap();
+        let aidl::Memory::Ashmem(pool) = &built.pools[0] else { panic!("made as shared memory") };
+        assert!((5301..6000).contains(&pool.size), "{}", pool.size);
+        let model = Model::new(&built).unwrap();
+        for ((byte, len), operand) in sizes.into_iter().zip(operands) {
+            assert_eq!(constant(&model, operand), vec![byte; len as usize], "{len}");
+        }
     }
 
     fn constant(model: &Model, i: OperandIndex) -> Vec<u8> {

@@ -13,7 +13,7 @@ const SUM_BITS: u32 = 12;
 /// Exponentials of how far 8-bit elements lie below the largest of their lane.
 pub struct Exponentials {
     /// By distance from the largest, without integer bits; 0 from where on they vanish.
-    by_distance: Vec<i32>,
+    by_distance: [i32; 256],
 }
 
 impl Exponentials {
@@ -31,30 +31,34 @@ impl Exponentials {
             let shifted = (-distance << left).max(i64::from(i32::MIN)) as i32;
             exp_of_negative(mul(shifted, multiplier.mantissa))
         };
-        Exponentials { by_distance: (0..256).map(exponential).collect() }
+        Exponentials { by_distance: std::array::from_fn(|distance| exponential(distance as i64)) }
     }
 
     /// The exponential of `distance`, without integer bits.
+    #[inline(always)]
     pub fn of(&self, distance: i32) -> i32 {
         self.by_distance.get(distance as usize).copied().unwrap_or(0)
     }
 
-    /// One by the sum of the exponentials of `distances`.
-    pub fn reciprocal_of_sum(&self, distances: impl Iterator<Item = i32>) -> Reciprocal {
-        Self::reciprocal(distances.map(|d| self.term(d)).sum())
-    }
-
     /// What `distance` adds to the sum of all exponentials.
     pub fn term(&self, distance: i32) -> i64 {
-        rounding_divide_by_pot(self.of(distance), SUM_BITS).into()
+        Self::term_of(self.of(distance)).into()
+    }
+
+    /// What an exponential adds to the sum of all.
+    #[inline(always)]
+    pub fn term_of(exponential: i32) -> i32 {
+        rounding_divide_by_pot(exponential, SUM_BITS)
     }
 
     /// One by the sum of [terms](Self::term).
+    #[inline(always)]
     pub fn reciprocal(sum: i64) -> Reciprocal {
         Reciprocal::new(sum.clamp(1, i64::from(i32::MAX)) as i32)
     }
 
     /// What [`share`](Self::share) multiplies exponentials by; `None` where all shares are 0.
+    #[inline(always)]
     pub fn multiplier(reciprocal: &Reciprocal) -> Option<Multiplier> {
         let exponent = reciprocal.bits_over_unit + 31 - 8;
         (0..=31).contains(&exponent).then_some(Multiplier { mantissa: reciprocal.scale, shift: -exponent })
@@ -79,6 +83,7 @@ pub struct Reciprocal {
 
 impl Reciprocal {
     /// `sum` is positive and has [`SUM_BITS`] integer bits.
+    #[inline(always)]
     fn new(sum: i32) -> Self {
         let headroom = sum.leading_zeros();
         let fraction = ((sum as u32) << headroom).wrapping_sub(1 << 31) as i32;
@@ -87,6 +92,7 @@ impl Reciprocal {
 }
 
 /// `x * 2^by`, saturated.
+#[inline(always)]
 fn shift_left(x: i32, by: u32) -> i32 {
     (i64::from(x) << by).clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32
 }
@@ -127,6 +133,7 @@ fn exp_near_zero(x: i32) -> i32 {
 }
 
 /// `1 / (1 + x)` for `x` in [0, 1), without integer bits: three steps of Newton and Raphson.
+#[inline(always)]
 fn one_by_one_plus(x: i32) -> i32 {
     const _48_BY_17: i32 = 1_515_870_810;
     const MINUS_32_BY_17: i32 = -1_010_580_540;
@@ -163,7 +170,7 @@ mod tests {
         for count in [1, 2, 3, 100, 500, 3000] {
             let distances = || (0..count).map(|i| (i * 7) % 256);
             let sum: f64 = distances().map(|d| (-f64::from(d) * 0.05).exp()).sum();
-            let reciprocal = exponentials.reciprocal_of_sum(distances());
+            let reciprocal = Exponentials::reciprocal(distances().map(|d| exponentials.term(d)).sum());
             for d in distances() {
                 let exact = 256.0 * (-f64::from(d) * 0.05).exp() / sum;
                 let ours = f64::from(exponentials.share(d, &reciprocal));
@@ -176,7 +183,7 @@ mod tests {
     fn extremes_are_tame() {
         for scale in [0.0, 1e-30, 1e30, f64::NAN, f64::INFINITY] {
             let exponentials = Exponentials::new(scale);
-            let reciprocal = exponentials.reciprocal_of_sum(std::iter::repeat_n(0, 100_000));
+            let reciprocal = Exponentials::reciprocal(100_000 * exponentials.term(0));
             assert!((0..=256).contains(&exponentials.share(255, &reciprocal)), "{scale}");
             assert!((0..=256).contains(&exponentials.share(i32::MAX, &reciprocal)));
         }

@@ -21,7 +21,8 @@ impl Multiplier {
             return Multiplier { mantissa: 0, shift: 0 };
         }
         let (fraction, mut shift) = frexp(real);
-        let mut mantissa = (fraction * (1i64 << 31) as f64).round() as i64;
+        // The nearest: numbers of this size have 22 bits behind the point, so that a half is added exactly.
+        let mut mantissa = (fraction * (1i64 << 31) as f64 + 0.5) as i64;
         if mantissa == 1 << 31 {
             mantissa /= 2;
             shift += 1;
@@ -62,6 +63,7 @@ fn frexp(x: f64) -> (f64, i32) {
 }
 
 /// High 32 bits of 2ab, rounded to nearest with halves away from zero; saturates only for MIN * MIN.
+#[inline]
 pub fn saturating_rounding_doubling_high_mul(a: i32, b: i32) -> i32 {
     if a == i32::MIN && b == i32::MIN {
         return i32::MAX;
@@ -72,6 +74,7 @@ pub fn saturating_rounding_doubling_high_mul(a: i32, b: i32) -> i32 {
 }
 
 /// `x / 2^exponent`, rounded to nearest with halves away from zero; `exponent` in 0..=31.
+#[inline]
 pub fn rounding_divide_by_pot(x: i32, exponent: u32) -> i32 {
     let exponent = exponent.min(31);
     let mask = ((1i64 << exponent) - 1) as i32;

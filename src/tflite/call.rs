@@ -120,7 +120,7 @@ impl<'c, 'a> Call<'c, 'a> {
             // State that nobody keeps is zero before each run: NNAPI keeps none.
             None if tensor.variable => {
                 let size = info.byte_size().unwrap_or(0);
-                self.builder().constant(info, vec![0; size])
+                self.builder().uniform(info, 0, size)
             }
             None => return Err(format!("input {i} is read before any operator writes it").into()),
         };

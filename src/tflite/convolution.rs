@@ -46,7 +46,7 @@ pub fn zero_bias(
 ) -> Result<OperandIndex, Refusal> {
     let info = bias_info(call, data, weights, units);
     let size = info.byte_size().ok_or("the bias is too large")?;
-    Ok(call.builder().constant(info, vec![0; size]))
+    Ok(call.builder().uniform(info, 0, size))
 }
 
 /// A quantised bias has the scale of the products that it is added to; beside per-channel weights, it has the scale 0.

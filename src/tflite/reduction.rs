@@ -95,7 +95,7 @@ impl Window {
         let info = call.builder().info(data).clone();
         let count = element_count(&kernel).ok_or("it is too large")?;
         let filter = TensorInfo::quantised(info.ty, &kernel, 1.0 / self.elements() as f32, 0);
-        let filter = call.builder().constant(filter, vec![1; count]);
+        let filter = call.builder().uniform(filter, 1, count);
         let bias = zero_bias(call, data, filter, units)?;
         let data = call.reshaped(data, &self.image);
         let mut operands = vec![data, filter, bias, call.padding(1)?];

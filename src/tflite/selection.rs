@@ -178,7 +178,7 @@ pub fn select_v2(call: &mut Call) -> Mapped {
     let mut condition = call.input(0)?;
     if dims(call.tensor(0)?)? != size {
         let info = TensorInfo::new(OperandType::TENSOR_BOOL8, &size);
-        let all = call.builder().constant(info.clone(), vec![1; product(&size)? as usize]);
+        let all = call.builder().uniform(info.clone(), 1, product(&size)? as usize);
         let whole = call.builder().temporary(info);
         call.emit(OperationType::LOGICAL_AND, &[condition, all], &[whole]);
         condition = whole;

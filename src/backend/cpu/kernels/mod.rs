@@ -28,6 +28,7 @@ mod resize;
 mod rows;
 mod simd;
 mod softmax;
+mod softmax_bytes;
 mod source;
 #[cfg(test)]
 mod tests;

@@ -1,10 +1,11 @@
-//! SOFTMAX and LOG_SOFTMAX of lanes whose elements lie side by side. Bytes are those of the plain evaluation; floats are summed in a fixed order
-//! of their own, the same on every machine and for any number of threads.
+//! SOFTMAX and LOG_SOFTMAX of lanes whose elements lie side by side. Floats are summed in a fixed order of their own, the same on every machine and
+//! for any number of threads.
 
 use super::elementwise::half::{narrow, widen};
 use super::elementwise::math::exp;
 use super::elementwise::Element;
 use super::kernel::{input, output};
+use super::softmax_bytes::Bytes;
 use super::vector::{fused, Level, Loop};
 use super::{Kernel, Work};
 use crate::memory::{Target, View};
@@ -182,73 +183,4 @@ fn fold(lane: &[f32], start: f32, number: impl Fn(f32) -> f32, f: impl Fn(f32, f
 #[inline(always)]
 fn sum(lane: &[f32], number: impl Fn(f32) -> f32) -> f32 {
     fold(lane, 0.0, number, |sum, x| sum + x)
-}
-
-struct Bytes {
-    level: Level,
-    /// Elements of a lane.
-    len: usize,
-    exponentials: Exponentials,
-    flip: u8,
-}
-
-impl Kernel for Bytes {
-    fn name(&self) -> String {
-        format!("softmax {} 8-bit", self.level.name())
-    }
-
-    fn run(
-        &self,
-        inputs: &[Option<View<u8>>],
-        outputs: &mut [Target<u8>],
-        work: Work,
-    ) -> Result<(), OpError> {
-        let (input, out) = (input::<u8>(inputs, 0)?, output::<u8>(outputs, 0)?);
-        let lanes = work.units_per_task(out.len() / self.len, self.len * 3000, 2 * self.len);
-        work.for_each_chunk(out, lanes * self.len, |first, out| {
-            self.level.run(ByteLanes { softmax: self, input: input.part(first, out.len()), out });
-        })
-    }
-}
-
-struct ByteLanes<'a> {
-    softmax: &'a Bytes,
-    input: View<'a, u8>,
-    out: Target<'a, u8>,
-}
-
-impl Loop for ByteLanes<'_> {
-    #[inline(always)]
-    fn run(mut self) {
-        let Bytes { len, flip, ref exponentials, .. } = *self.softmax;
-        let (mut lane, mut powers) = (vec![0u8; len], vec![0i32; len]);
-        for start in (0..self.out.len()).step_by(len) {
-            // A copy, as the greatest must be the greatest throughout.
-            self.input.part(start, len).copy_to(&mut lane);
-            lane.iter_mut().for_each(|q| *q ^= flip);
-            let max = lane.iter().fold(0, |max, &q| q.max(max));
-            let distances = lane.iter().map(|&q| i32::from(max) - i32::from(q));
-            let reciprocal = exponentials.reciprocal_of_sum(distances.clone());
-            let to = self.out.pointer(start, len);
-            // The output's least element is its zero point.
-            let byte = |share: i32| share.clamp(0, 255) as u8 ^ flip;
-            let Some(multiplier) = Exponentials::multiplier(&reciprocal) else {
-                for i in 0..len {
-                    // SAFETY: a lane was asked for.
-                    unsafe { to.add(i).write(byte(0)) };
-                }
-                continue;
-            };
-            powers.iter_mut().zip(distances).for_each(|(power, d)| *power = exponentials.of(d));
-            let (mantissa, right) = (multiplier.mantissa, (-multiplier.shift).clamp(0, 31) as u32);
-            let half = (1u32 << right) >> 1;
-            for (i, &power) in powers.iter().enumerate() {
-                // Nothing here is negative, so that halves go one way only.
-                let product = i64::from(power) * i64::from(mantissa);
-                let high = (product.wrapping_add(1 << 30) as u64 >> 31) as u32;
-                // SAFETY: as above.
-                unsafe { to.add(i).write(byte((high.wrapping_add(half) >> right) as i32)) };
-            }
-        }
-    }
 }

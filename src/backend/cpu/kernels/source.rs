@@ -26,6 +26,14 @@ impl<'a> Source<'a> {
         view.or_else(|| Some(View::of(args.inputs.get(i)?.as_ref()?.data?)))?.elements()
     }
 
+    /// What a kernel that runs needs of so many channels: nothing, where it is only asked for.
+    pub fn if_run<'c, T>(&self, of_channels: &'c [T]) -> &'c [T] {
+        match self {
+            Source::Later => &[],
+            _ => of_channels,
+        }
+    }
+
     /// `count` elements, zeroed and then filled by `pack` unless they are packed already. `None` where `pack` has
     /// nothing to pack, or there is no memory.
     pub fn take<T: bytemuck::Pod>(

@@ -1,13 +1,14 @@
 //! Weights and bias of 8-bit types in the form that quads are multiplied with.
 
-use super::super::conv::signed_weights;
+use super::super::conv::sign_flip;
 use super::super::gemm::{Lanes, Requant, Requantisation};
 use super::super::Source;
 use super::layout::{number, CHANNELS, QUAD, ROWS};
 use super::quads::Quads;
 use crate::memory::Weights;
 use crate::ops::conv::DepthwiseGeometry;
-use crate::ops::Args;
+use crate::ops::{Arg, Args};
+use std::ops::Range;
 
 /// Weights and bias on their way into their packed form.
 pub struct Packing<'a> {
@@ -30,6 +31,8 @@ impl Packing<'_> {
         source: &mut Source,
         requantisation: &Requantisation,
     ) -> Option<(Weights, Requant)> {
+        let multipliers = source.if_run(requantisation.multipliers);
+        let requantisation = &Requantisation { multipliers, ..*requantisation };
         let requant = Requant::new(requantisation, Q::V::FORM, Q::V::LANES, 0)?;
         Some((self.weights::<Q>(args, source)?, requant))
     }
@@ -41,16 +44,24 @@ impl Packing<'_> {
         let (groups, blocks) = (height.div_ceil(ROWS), channels.div_ceil(CHANNELS));
         let quads = blocks.checked_mul(self.rows)?.checked_mul(groups)?.checked_mul(width)?;
         source.take::<Q::Weight>(quads.checked_mul(QUAD)?, |to| {
-            let weights = signed_weights(&args.arg(1).ok()?)?;
-            let weights = (weights.len() == height * width * channels).then_some(weights)?;
-            for (cell, weights) in weights.chunks_exact(channels).enumerate() {
-                let (row, column) = (cell / width, cell % width);
-                for (row, below) in (0..self.rows).map(|below| (row + below, below)) {
-                    for (block, weights) in weights.chunks(CHANNELS).enumerate() {
-                        let quad = ((block * self.rows + below) * groups + row / ROWS) * width + column;
-                        let quad = &mut to[quad * QUAD..][..QUAD];
-                        for (c, &weight) in weights.iter().enumerate() {
-                            quad[Q::place(c, row % ROWS)] = weight.into();
+            let weights = SignedWeights::new(&args.arg(1).ok()?)?;
+            (weights.bytes.len() == height * width * channels).then_some(())?;
+            let mut quads = to.chunks_exact_mut(QUAD);
+            for c in (0..channels).step_by(CHANNELS) {
+                let count = CHANNELS.min(channels - c);
+                for (below, group) in (0..self.rows).flat_map(|below| (0..groups).map(move |i| (below, i))) {
+                    for (column, quad) in (0..width).zip(&mut quads) {
+                        let mut rows = [[0; CHANNELS]; ROWS];
+                        for (i, to) in rows.iter_mut().enumerate() {
+                            let row = (group * ROWS + i).checked_sub(below).filter(|&row| row < height);
+                            if let Some(at) = row.map(|row| (row * width + column) * channels + c) {
+                                weights.block(at..at + count, to);
+                            }
+                        }
+                        for (i, row) in rows.iter().enumerate() {
+                            for (c, &weight) in row.iter().enumerate() {
+                                quad[Q::place(c, i)] = weight.into();
+                            }
                         }
                     }
                 }
@@ -63,19 +74,44 @@ impl Packing<'_> {
     pub fn bias(&self, args: &Args, source: &mut Source) -> Option<Weights> {
         let channels = self.channels();
         source.take::<i32>(channels.next_multiple_of(CHANNELS), |to| {
-            let (weights, arg) = (signed_weights(&args.arg(1).ok()?)?, args.get(2).ok()?);
+            let (weights, arg) = (SignedWeights::new(&args.arg(1).ok()?)?, args.get(2).ok()?);
             let bias: &[i32] = arg.elements().ok().filter(|bias: &&[i32]| bias.len() == channels)?;
-            for (to, bias) in to.iter_mut().zip(bias) {
-                *to = *bias;
+            let (to, flip, mut cells) = (&mut to[..channels], weights.flip, 0i32);
+            for weights in weights.bytes.chunks_exact(channels) {
+                let signed = weights.iter().map(|&weight| i32::from((weight ^ flip) as i8));
+                to.iter_mut().zip(signed).for_each(|(sum, weight)| *sum = sum.wrapping_add(weight));
+                cells = cells.wrapping_add(1);
             }
-            let zero = number(self.input_zero);
-            for weights in weights.chunks_exact(channels) {
-                for (to, &weight) in to.iter_mut().zip(weights) {
-                    let term = zero.wrapping_mul(i32::from(weight).wrapping_sub(self.weight_zero));
-                    *to = to.wrapping_sub(term);
-                }
+            let (zero, zeros) = (number(self.input_zero), cells.wrapping_mul(self.weight_zero));
+            for (to, &bias) in to.iter_mut().zip(bias) {
+                *to = bias.wrapping_sub(zero.wrapping_mul(to.wrapping_sub(zeros)));
             }
             Some(())
         })
+    }
+}
+
+/// Weights where they lie, yet to be made signed.
+struct SignedWeights<'a> {
+    bytes: &'a [u8],
+    /// What makes them signed.
+    flip: u8,
+}
+
+impl<'a> SignedWeights<'a> {
+    fn new(filter: &Arg<'a>) -> Option<Self> {
+        Some(SignedWeights { bytes: filter.bytes().ok()?, flip: sign_flip(filter) })
+    }
+
+    /// The first of a block, of which there are rarely fewer than all.
+    #[inline(always)]
+    fn block(&self, range: Range<usize>, to: &mut [i8; CHANNELS]) {
+        let signed = |to: &mut i8, byte: &u8| *to = (byte ^ self.flip) as i8;
+        let from = &self.bytes[range];
+        match <&[u8; CHANNELS]>::try_from(from) {
+            // Without a loop.
+            Ok(all) => to.iter_mut().zip(all).for_each(|(to, byte)| signed(to, byte)),
+            Err(_) => to.iter_mut().zip(from).for_each(|(to, byte)| signed(to, byte)),
+        }
     }
 }

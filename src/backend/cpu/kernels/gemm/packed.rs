@@ -137,6 +137,8 @@ impl Packed<Quant> {
             return None;
         }
         let folding = Folding::new(zeros, micro, inputs);
+        let multipliers = source.if_run(requantisation.multipliers);
+        let requantisation = &Requantisation { multipliers, ..*requantisation };
         let requant = Requant::new(requantisation, micro.form, micro.columns / 2, folding.row_factor)?;
         let requant = requant.of_constants(shape.columns.div_ceil(micro.columns))?;
         let level = Level::detect();
