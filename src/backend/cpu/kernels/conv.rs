@@ -169,13 +169,7 @@ impl<'a, W: Pod, B: Pod> Given<'a, W, B> {
     }
 }
 
-/// Weights as signed bytes.
-pub(super) fn signed_weights(filter: &Arg) -> Option<Vec<i8>> {
-    let flip = if filter.ty() == OperandType::TENSOR_QUANT8_ASYMM { 0x80 } else { 0 };
-    Some(filter.bytes().ok()?.iter().map(|&b| (b ^ flip) as i8).collect())
-}
-
-/// The zero point that goes with [`signed_weights`].
+/// The zero point that goes with signed weights.
 pub(super) fn signed_zero(filter: &Arg) -> i32 {
     let shift = if filter.ty() == OperandType::TENSOR_QUANT8_ASYMM { 128 } else { 0 };
     filter.zero_point() - shift

@@ -1,13 +1,17 @@
 //! Weights and bias of 8-bit types in the form that quads are multiplied with.
 
-use super::super::conv::signed_weights;
 use super::super::gemm::{Lanes, Requant, Requantisation};
 use super::super::Source;
 use super::layout::{number, CHANNELS, QUAD, ROWS};
 use super::quads::Quads;
 use crate::memory::Weights;
 use crate::ops::conv::DepthwiseGeometry;
-use crate::ops::Args;
+use crate::ops::pace::Pace;
+use crate::ops::{Arg, Args};
+use crate::tensor::OperandType;
+
+/// Channels that are gone through between two looks whether to stop.
+const RUN: usize = 4096;
 
 /// Weights and bias on their way into their packed form.
 pub struct Packing<'a> {
@@ -41,7 +45,8 @@ impl Packing<'_> {
         let (groups, blocks) = (height.div_ceil(ROWS), channels.div_ceil(CHANNELS));
         let quads = blocks.checked_mul(self.rows)?.checked_mul(groups)?.checked_mul(width)?;
         source.take::<Q::Weight>(quads.checked_mul(QUAD)?, |to| {
-            let weights = signed_weights(&args.arg(1).ok()?)?;
+            let (filter, mut pace) = (args.arg(1).ok()?, Pace::new(args));
+            let (weights, flip) = (filter.bytes().ok()?, flip(&filter));
             let weights = (weights.len() == height * width * channels).then_some(weights)?;
             for (cell, weights) in weights.chunks_exact(channels).enumerate() {
                 let (row, column) = (cell / width, cell % width);
@@ -50,8 +55,9 @@ impl Packing<'_> {
                         let quad = ((block * self.rows + below) * groups + row / ROWS) * width + column;
                         let quad = &mut to[quad * QUAD..][..QUAD];
                         for (c, &weight) in weights.iter().enumerate() {
-                            quad[Q::place(c, row % ROWS)] = weight.into();
+                            quad[Q::place(c, row % ROWS)] = ((weight ^ flip) as i8).into();
                         }
+                        pace.spend(2 * QUAD).ok()?;
                     }
                 }
             }
@@ -63,19 +69,31 @@ impl Packing<'_> {
     pub fn bias(&self, args: &Args, source: &mut Source) -> Option<Weights> {
         let channels = self.channels();
         source.take::<i32>(channels.next_multiple_of(CHANNELS), |to| {
-            let (weights, arg) = (signed_weights(&args.arg(1).ok()?)?, args.get(2).ok()?);
+            let (filter, arg, mut pace) = (args.arg(1).ok()?, args.get(2).ok()?, Pace::new(args));
+            let (weights, flip) = (filter.bytes().ok()?, flip(&filter));
             let bias: &[i32] = arg.elements().ok().filter(|bias: &&[i32]| bias.len() == channels)?;
-            for (to, bias) in to.iter_mut().zip(bias) {
-                *to = *bias;
-            }
             let zero = number(self.input_zero);
-            for weights in weights.chunks_exact(channels) {
-                for (to, &weight) in to.iter_mut().zip(weights) {
-                    let term = zero.wrapping_mul(i32::from(weight).wrapping_sub(self.weight_zero));
-                    *to = to.wrapping_sub(term);
+            for (start, bias) in (0..channels).step_by(RUN).zip(bias.chunks(RUN)) {
+                let to = &mut to[start..][..bias.len()];
+                to.copy_from_slice(bias);
+                for weights in weights.chunks_exact(channels) {
+                    pace.spend(RUN).ok()?;
+                    for (to, &weight) in to.iter_mut().zip(&weights[start..]) {
+                        let weight = i32::from((weight ^ flip) as i8);
+                        *to = to.wrapping_sub(zero.wrapping_mul(weight.wrapping_sub(self.weight_zero)));
+                    }
                 }
             }
             Some(())
         })
+    }
+}
+
+/// What a filter's bytes are xored with to become signed.
+fn flip(filter: &Arg) -> u8 {
+    if filter.ty() == OperandType::TENSOR_QUANT8_ASYMM {
+        0x80
+    } else {
+        0
     }
 }
