@@ -244,6 +244,6 @@ fn filters_are_packed_in_short_stretches() {
         let model = b.finish(out);
         let pool = ThreadPool::new(1).unwrap();
         let passed = yield_points(|control| compile_for(&model, None, pool.team(1), control).unwrap());
-        assert!(passed >= 3 * CHANNELS as usize >> 16, "{ty}: {passed} yield points");
+        assert!(passed >= (3 * CHANNELS as usize) >> 16, "{ty}: {passed} yield points");
     }
 }
