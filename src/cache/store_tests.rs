@@ -1,16 +1,13 @@
 //! Saves in the driver's own store by several threads at once.
 
-use super::tests::{bytes_of, data, key, one, MODEL};
+use super::tests::{bytes_of, data, in_memory, key, one, MODEL};
 use super::*;
-use tempfile::TempDir;
 
 #[test]
 fn a_save_that_drops_a_model_leaves_the_files_of_one_that_is_saved_anew() {
     // Long to write, so that the other save comes amid it: half of all there may be.
     const LARGE: usize = 48 << 20;
-    let memory = Path::new("/dev/shm");
-    let inside = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
-    let directory = TempDir::new_in(inside).unwrap();
+    let directory = in_memory();
     let store = Store::new(directory.path(), "driver", 2 * (LARGE as u64 + 1000));
     let (small, first, second) = (key(1, 1), key(1, 2), key(1, 3));
     let save = |key: &Key, bytes: usize| {

@@ -30,6 +30,12 @@ impl Pair {
     }
 }
 
+/// A directory in memory, where there is such a place: to sync takes no time there.
+pub(super) fn in_memory() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    TempDir::new_in(if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() }).unwrap()
+}
+
 pub(super) fn key(uid: u32, token: u8) -> Key {
     Key { uid, token: [token; 32] }
 }

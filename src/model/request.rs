@@ -2,6 +2,9 @@
 
 use crate::aidl;
 use crate::memory::{MemoryError, Pool};
+use crate::ops::pace::Pace;
+use crate::ops::sort::sort;
+use crate::ops::{Interrupt, OpError};
 use crate::tensor::{byte_size, combine_dims, Dims, TensorInfo, ALLOCATION};
 
 /// A valid request: every argument lies inside its pool and fits its operand.
@@ -42,7 +45,13 @@ pub enum RequestError {
     Invalid(String),
     #[error("pool {pool}: {source}")]
     Memory { pool: usize, source: MemoryError },
+    /// Nobody waits for it any more.
+    #[error(transparent)]
+    Interrupted(#[from] OpError),
 }
+
+/// Elementary steps that it takes to check an argument, about.
+const ARGUMENT: usize = 256;
 
 fn invalid<T>(why: impl Into<String>) -> Result<T, RequestError> {
     Err(RequestError::Invalid(why.into()))
@@ -86,7 +95,8 @@ impl<'a> RequestPool<'a> {
 
 impl Request {
     /// Checks arguments in `pools` against the model's `inputs` and `outputs`. A fenced execution needs every output's
-    /// dimensions (`fenced`), as nobody could be told that its output was too small.
+    /// dimensions (`fenced`), as nobody could be told that its output was too small. How many arguments there are is the
+    /// client's choice: it comes by the yield points of `interrupt`.
     pub fn new(
         given_inputs: &[aidl::RequestArgument],
         given_outputs: &[aidl::RequestArgument],
@@ -94,7 +104,9 @@ impl Request {
         inputs: &[TensorInfo],
         outputs: &[TensorInfo],
         fenced: bool,
+        interrupt: &dyn Interrupt,
     ) -> Result<Request, RequestError> {
+        let mut pace = Pace::of(interrupt);
         if given_inputs.len() != inputs.len() || given_outputs.len() != outputs.len() {
             return invalid(format!(
                 "{} inputs and {} outputs, the model has {} and {}",
@@ -104,15 +116,16 @@ impl Request {
                 outputs.len()
             ));
         }
-        let checked = |side: &'static str,
-                       given: &[aidl::RequestArgument],
-                       infos: &[TensorInfo],
-                       unknown_allowed: &dyn Fn(&RequestPool) -> bool| {
+        let mut checked = |side: &'static str,
+                           given: &[aidl::RequestArgument],
+                           infos: &[TensorInfo],
+                           unknown_allowed: &dyn Fn(&RequestPool) -> bool| {
             given
                 .iter()
                 .zip(infos)
                 .enumerate()
                 .map(|(i, (argument, info))| {
+                    pace.spend(ARGUMENT)?;
                     check(argument, info, pools, unknown_allowed)
                         .map_err(|why| RequestError::Invalid(format!("{side} {i}: {why}")))
                 })
@@ -125,7 +138,7 @@ impl Request {
             })?,
             outputs: checked("output", given_outputs, outputs, &|_| !fenced)?,
         };
-        request.check_overlap()?;
+        request.check_overlap(&mut pace)?;
         Ok(request)
     }
 
@@ -139,7 +152,7 @@ impl Request {
     }
 
     /// Outputs must not overlap each other, nor an input: one would change while the other is used.
-    fn check_overlap(&self) -> Result<(), RequestError> {
+    fn check_overlap(&self, pace: &mut Pace) -> Result<(), RequestError> {
         let inputs = self.inputs.iter().enumerate().map(|(i, a)| ("input", i, a));
         let outputs = self.outputs.iter().enumerate().map(|(i, a)| ("output", i, a));
         let mut ranges: Vec<(usize, usize, usize, &str, usize)> = inputs
@@ -149,7 +162,9 @@ impl Request {
             })
             .filter(|range| range.1 < range.2)
             .collect();
-        ranges.sort_unstable();
+        pace.spend(ranges.len())?;
+        let all = ranges.len();
+        sort(&mut ranges, all, pace, Ord::cmp)?;
         // Within a pool, by start: whatever overlaps an output overlaps the furthest-reaching range seen before it.
         let (mut furthest, mut furthest_output): (Option<_>, Option<_>) = (None, None);
         for range @ (pool, start, end, side, i) in ranges {

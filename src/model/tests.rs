@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::aidl::{self, OperandLifeTime as L, OperandType as T, OperationType as O};
-use crate::ops::OpError;
+use crate::ops::{NeverInterrupted, OpError};
 
 fn operand(ty: T, dims: &[i32], lifetime: L) -> aidl::Operand {
     aidl::Operand { r#type: ty, dimensions: dims.to_vec(), lifetime, ..Default::default() }
@@ -235,7 +235,7 @@ fn requests_must_fit_the_model() {
     let check = |r: &aidl::Request, output: &TensorInfo, fenced| {
         let pools = RequestPool::decode(&r.pools)?;
         let (inputs, outputs) = (std::slice::from_ref(&info), std::slice::from_ref(output));
-        Request::new(&r.inputs, &r.outputs, &pools, inputs, outputs, fenced)
+        Request::new(&r.inputs, &r.outputs, &pools, inputs, outputs, fenced, &NeverInterrupted)
     };
     assert!(check(&request(), &info, false).is_ok());
     assert_eq!(check(&request(), &unknown, false).unwrap().outputs[0].as_ref().unwrap().dims, [0, 3]);
@@ -280,8 +280,8 @@ fn an_image_is_one_argument_whole() {
     };
     let check = |argument: aidl::RequestArgument, size, info: &TensorInfo| {
         let (arguments, infos) = (std::slice::from_ref(&argument), std::slice::from_ref(info));
-        let as_input = Request::new(arguments, &[], &[image(size)], infos, &[], false);
-        let as_output = Request::new(&[], arguments, &[image(size)], &[], infos, false);
+        let as_input = Request::new(arguments, &[], &[image(size)], infos, &[], false, &NeverInterrupted);
+        let as_output = Request::new(&[], arguments, &[image(size)], &[], infos, false, &NeverInterrupted);
         assert_eq!(as_input.is_ok(), as_output.is_ok());
         as_output.map(|request| request.outputs[0].as_ref().map(|a| (a.offset, a.length)))
     };
@@ -334,4 +334,24 @@ fn how_long_a_model_takes_is_noticed_though_its_operations_name_the_same() {
     // A step for each scale, each time that it is named.
     assert!(matches!(decode(100), Err(ModelError::Interrupted(OpError::Cancelled))));
     assert!(decode(10_000).is_ok());
+}
+
+#[test]
+fn a_request_of_very_many_arguments_is_checked_in_short_stretches() {
+    const MANY: usize = 100_000;
+    let infos = vec![TensorInfo::new(crate::tensor::OperandType::TENSOR_FLOAT32, &[1]); MANY];
+    let argument = |i: i64| aidl::RequestArgument {
+        location: aidl::DataLocation { poolIndex: 0, offset: 4 * i, length: 4, padding: 0 },
+        ..Default::default()
+    };
+    let arguments: Vec<_> = (0..MANY as i64).rev().map(argument).collect();
+    let pool = || RequestPool::Known { size: 4 * MANY, is_image: false };
+    let check = |yields: usize| {
+        let stops = Stops(yields.into());
+        Request::new(&arguments, &[], &[pool()], &infos, &[], false, &stops).map(drop)
+    };
+    assert!(check(10_000).is_ok());
+    for yields in [0, 100, 350] {
+        assert!(matches!(check(yields), Err(RequestError::Interrupted(OpError::Cancelled))), "{yields}");
+    }
 }

@@ -32,7 +32,7 @@ pub mod resize;
 pub mod scratch;
 pub mod search;
 pub mod signature;
-mod sort;
+pub mod sort;
 mod table;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -117,8 +117,9 @@ impl Interrupt for Control {
     }
 
     fn yield_point(&self) -> Result<(), OpError> {
-        self.check()?;
-        self.turn.as_ref().map_or(Ok(()), |turn| turn.pass(self))
+        let go_on = self.check().and_then(|()| self.turn.as_ref().map_or(Ok(()), |turn| turn.pass(self)));
+        // Work that is to stop only frees what it has: there may be so much of it that others need not wait for that.
+        go_on.inspect_err(|_| self.before_waiting())
     }
 
     fn before_waiting(&self) {

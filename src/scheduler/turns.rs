@@ -306,6 +306,13 @@ impl Turn {
 impl control::Yield for Turn {
     fn pass(&self, control: &Control) -> Result<(), OpError> {
         let turns = &self.turns;
+        if !self.seat.granted.load(Ordering::Relaxed) {
+            // It was lent, and is to be had again.
+            return match turns.enter(&self.seat, Call::Wake(thread::current())) {
+                Some(_) => Ok(()),
+                None => self.wait(control),
+            };
+        }
         if turns.waiting.load(Ordering::Relaxed) == 0 {
             return Ok(());
         }
@@ -320,6 +327,12 @@ impl control::Yield for Turn {
         drop(state);
         turns.call(rival);
         self.wait(control)
+    }
+
+    fn lend(&self) {
+        if let Some(next) = self.over() {
+            self.turns.call(next);
+        }
     }
 
     fn threads(&self) -> usize {

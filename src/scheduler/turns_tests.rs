@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::ops::evaluate::evaluate;
-use crate::ops::{Arg, OperationType};
+use crate::ops::{Arg, Interrupt as _, OperationType};
 use crate::scheduler::awake::{sleeps_through, WHILE};
 use crate::scheduler::{boottime_ns, Lives, Stop, Watcher, Yield as _};
 use crate::tensor::{OperandType, TensorInfo};
@@ -68,6 +68,46 @@ fn between_operations_a_turn_passes_to_the_more_urgent_only() {
     assert_eq!(heard.try_recv(), Ok("urgent"));
     drop(turn);
     assert_eq!(said(&heard, 1), ["equal"]);
+    assert!(is_idle(&turns));
+}
+
+#[test]
+fn a_turn_that_was_lent_is_had_again() {
+    let (turns, (say, heard)) = (Turns::new(1), channel());
+    let turn = Arc::new(turns.take(1, Priority::Medium, &Control::default()).unwrap());
+    let control = Control { turn: Some(turn), ..Control::default() };
+    control.before_waiting();
+    control.before_waiting();
+    assert!(is_idle(&turns));
+    control.yield_point().unwrap();
+    line_up(&turns, 2, Priority::Medium, &say, "another");
+    assert!(heard.try_recv().is_err(), "it is not had again");
+    control.before_waiting();
+    assert_eq!(said(&heard, 1), ["another"]);
+    let other = turns.take(2, Priority::Medium, &Control::default()).unwrap();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| control.yield_point());
+        while turns.waiting.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        drop(other);
+        waits.join().unwrap().unwrap();
+    });
+    assert_eq!(turns.load().running, 1);
+    drop(control);
+    assert!(is_idle(&turns));
+}
+
+#[test]
+fn work_that_is_to_stop_keeps_nobody_waiting_while_it_ends() {
+    let (turns, (say, heard)) = (Turns::new(1), channel());
+    let turn = Arc::new(turns.take(1, Priority::Medium, &Control::default()).unwrap());
+    let control = Control { turn: Some(turn), ..Control::default() };
+    line_up(&turns, 2, Priority::Low, &say, "another");
+    control.cancelled.set();
+    assert_eq!(control.yield_point(), Err(OpError::Cancelled));
+    assert_eq!(said(&heard, 1), ["another"]);
+    drop(control);
     assert!(is_idle(&turns));
 }
 

@@ -8,6 +8,7 @@ use super::report::{report, View};
 use crate::aidl::{BnDiagnostics, IDiagnostics, IPreparedModel, IRecorder, Model, ModelDescription};
 use crate::ipc::{self, BinderResult, Interface, StatusCode, Strong};
 use crate::quota::Quota;
+use crate::scheduler::was_read;
 use nix::unistd::geteuid;
 use std::io::{ErrorKind, Write};
 use std::sync::Arc;
@@ -75,6 +76,7 @@ pub(super) fn dump(
     writer: &mut dyn Write,
     arguments: &[ipc::DumpArgument],
 ) -> Result<(), StatusCode> {
+    was_read(); // it may wait for whoever is to read it
     let client = ipc::calling_uid();
     if view_of_caller() != View::All {
         log::info!("uid {client} may not have the driver dumped");

@@ -12,7 +12,7 @@ use crate::backend::{
 use crate::buffer::{Claims, Uses};
 use crate::memory::{Counted, MemoryError};
 use crate::model::{Request, RequestPool};
-use crate::ops::Interrupt;
+use crate::ops::{Interrupt, NeverInterrupted};
 use crate::scheduler::marks::{self, Phase};
 use crate::scheduler::{polling, Stop};
 use crate::statistics::Running;
@@ -66,7 +66,9 @@ impl Execution {
         let pools = RequestPool::decode(&request.pools)?;
         let (ins, outs) = (&interface.inputs, &interface.outputs);
         let turn = turn_to_check(prepared, request.inputs.len().max(request.outputs.len()))?;
-        let checked = Request::new(&request.inputs, &request.outputs, &pools, ins, outs, purpose.fenced)?;
+        let interrupt = interrupt(&turn);
+        let (inputs, outputs) = (&request.inputs, &request.outputs);
+        let checked = Request::new(inputs, outputs, &pools, ins, outs, purpose.fenced, interrupt)?;
         drop(turn);
         let tracker = &prepared.core.buffers;
         let buffers = Uses::new(tracker, buffer::caller(), prepared.id, &checked, &pools)?;
@@ -86,8 +88,9 @@ impl Execution {
         let known = |memory: &Memory| RequestPool::Known { size: memory.len(), is_image: memory.is_image() };
         let pools: Vec<_> = memories.iter().map(known).collect();
         let turn = turn_to_check(prepared, inputs.len().max(outputs.len()))?;
-        let checked =
-            Request::new(inputs, outputs, &pools, &interface.inputs, &interface.outputs, purpose.fenced)?;
+        let (ins, outs) = (&interface.inputs, &interface.outputs);
+        let interrupt = interrupt(&turn);
+        let checked = Request::new(inputs, outputs, &pools, ins, outs, purpose.fenced, interrupt)?;
         drop(turn);
         let memories: Vec<_> = memories.iter().cloned().map(Some).collect();
         check_access(&checked, &memories)?;
@@ -260,6 +263,11 @@ fn turn_to_check(prepared: &Prepared, arguments: usize) -> Result<Option<Control
     let control = prepared.core.call_turns.check(&control);
     control.yield_point().map_err(BackendError::from)?;
     Ok(Some(control))
+}
+
+/// What the check comes by.
+fn interrupt(turn: &Option<Control>) -> &dyn Interrupt {
+    turn.as_ref().map_or(&NeverInterrupted, |turn| turn)
 }
 
 /// All of `arguments`, those in device buffers included.

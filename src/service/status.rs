@@ -77,7 +77,8 @@ impl ServiceError {
             ServiceError::Compile(error) => of_compilation(error),
             ServiceError::Caching(error) => of_caching(error),
             ServiceError::Backend(error) => of_backend(error),
-            ServiceError::Model(ModelError::Interrupted(why)) => of_backend(&why.clone().into()),
+            ServiceError::Model(ModelError::Interrupted(why))
+            | ServiceError::Request(RequestError::Interrupted(why)) => of_backend(&why.clone().into()),
             // A deadline that has passed once will not come again; one that passes during the work may be met next time.
             ServiceError::Expired => ErrorStatus::MISSED_DEADLINE_PERSISTENT,
             ServiceError::Failed(_) | ServiceError::Panicked => ErrorStatus::GENERAL_FAILURE,

@@ -4,8 +4,8 @@
 //! What is in place has no second copy: whether a step may read or write it there is decided here, before the run.
 
 use super::frame::Frame;
-use super::graph::{check_dims, STEPS};
-use super::routine::Routine;
+use super::graph::check_dims;
+use super::routine::{Routine, STEPS};
 use crate::backend::{BackendError, OutputShape};
 use crate::memory::{Access, Accessed, ClientSlice, Mapping, MemoryError, Target, View};
 use crate::ops::pace::Pace;
@@ -37,9 +37,10 @@ struct Uses {
 }
 
 impl Candidates {
-    pub fn new(routine: &Routine) -> Self {
+    pub fn new(routine: &Routine, pace: &mut Pace) -> Result<Self, OpError> {
         let mut uses = vec![Uses::default(); routine.values.len()];
         for step in &routine.steps {
+            pace.spend(STEPS.saturating_add(step.inputs.len()))?;
             for &v in step.inputs.iter().flatten() {
                 uses[v].read = true;
                 uses[v].copied |= step.kernel.is_none();
@@ -49,10 +50,10 @@ impl Candidates {
         routine.outputs.iter().for_each(|&v| uses[v].outputs += 1);
         let input = |&v: &usize| uses[v].read && !uses[v].copied && uses[v].outputs == 0;
         let output = |&v: &usize| uses[v].written_by_kernel && !uses[v].read && uses[v].outputs == 1;
-        Candidates {
+        Ok(Candidates {
             inputs: routine.inputs.iter().map(input).collect(),
             outputs: routine.outputs.iter().map(output).collect(),
-        }
+        })
     }
 }
 
@@ -198,16 +199,16 @@ impl<'a> Arguments<'a> {
         frame: &Frame,
         pace: &mut Pace,
     ) -> Result<(), OpError> {
-        let has_room = |(i, output): (usize, &Option<Bound>)| {
+        for (i, output) in self.held.outputs.iter().enumerate() {
+            pace.spend(STEPS)?;
             let info = frame.known_info(routine, routine.outputs[i]);
             let shape = info.and_then(|info| output_shape(i, info, output.as_ref()).ok());
-            shape.is_some_and(|shape| shape.sufficient)
-        };
-        if !self.held.outputs.iter().enumerate().all(has_room) {
-            return Ok(());
+            if !shape.is_some_and(|shape| shape.sufficient) {
+                return Ok(());
+            }
         }
         let mut taken = Taken::default();
-        self.in_place.values().for_each(|slice| taken.add(slice));
+        pace.each(self.in_place.values(), STEPS, |slice| taken.add(slice))?;
         for (i, &v) in routine.outputs.iter().enumerate().filter(|&(i, _)| candidates.outputs[i]) {
             pace.spend(STEPS)?;
             let (Some(output), Some((_, part))) = (&self.held.outputs[i], frame.part(routine, v)) else {
@@ -243,7 +244,9 @@ impl<'a> Arguments<'a> {
         routine: &Routine,
         frame: &mut Frame,
     ) -> Result<(), BackendError> {
+        let mut pace = Pace::of(interrupt);
         for (i, (v, input)) in routine.inputs.iter().zip(self.held.inputs).enumerate() {
+            pace.spend(STEPS)?;
             let Some(input) = input.as_ref().filter(|_| !self.in_place.contains_key(v)) else { continue };
             let read = |place: &mut [u8]| {
                 let (data, dims) = (&input.data, &input.dims);
@@ -271,8 +274,9 @@ impl<'a> Arguments<'a> {
         routine: &Routine,
         frame: &Frame,
     ) -> Result<Vec<OutputShape>, BackendError> {
-        let mut shapes = Vec::with_capacity(self.held.outputs.len());
+        let (mut pace, mut shapes) = (Pace::of(interrupt), Vec::with_capacity(self.held.outputs.len()));
         for (i, (&v, output)) in routine.outputs.iter().zip(self.held.outputs).enumerate() {
+            pace.spend(STEPS)?;
             let (info, _) = frame.value(routine, v)?.ok_or_else(|| no_value(i))?;
             shapes.push(output_shape(i, info, output.as_ref())?);
         }
@@ -291,7 +295,9 @@ impl<'a> Arguments<'a> {
         routine: &Routine,
         frame: &Frame,
     ) -> Result<(), BackendError> {
+        let mut pace = Pace::of(interrupt);
         for (i, (v, output)) in routine.outputs.iter().zip(self.held.outputs).enumerate() {
+            pace.spend(STEPS)?;
             let Some(output) = output.as_ref().filter(|_| !self.in_place.contains_key(v)) else { continue };
             let (data, (_, bytes)) = (&output.data, frame.value(routine, *v)?.ok_or_else(|| no_value(i))?);
             by_parts(interrupt, bytes.len(), |part| {

@@ -101,7 +101,7 @@ fn chains(routine: &Routine, large: usize) -> Vec<Chain> {
         Place::Arena(info, _) => Some(info),
         _ => None,
     };
-    find(&routine.steps, &routine.outputs, large, planned, &mut Pace::of(&NeverInterrupted)).unwrap()
+    find(&routine.steps, &routine.uses(), large, planned, &mut Pace::of(&NeverInterrupted)).unwrap()
 }
 
 /// Runs a chain from `input`.

@@ -4,14 +4,14 @@ use super::alike;
 use super::find_chains;
 use super::follow::Search;
 use super::frame::{check_size, MAX_RUN_BYTES};
-use super::graph::{Graph, Node, STEPS};
+use super::graph::{private, Graph, Node};
 use super::kernels;
 use super::merge;
 use super::packing::{Call, Known, Packer};
 use super::passes;
 use super::plan::plan;
 use super::pool::Team;
-use super::routine::{is_data, uses, Place, Routine, Step, Value};
+use super::routine::{is_data, uses, Place, Routine, Step, Value, STEPS};
 use super::signs;
 use crate::backend::{BackendError, Control};
 use crate::model::Subgraph;
@@ -42,13 +42,13 @@ pub fn compile_for(
     }
     let steps = steps(&graph, team, control)?;
     control.yield_point()?;
+    let uses = uses(graph.values.len(), &steps, &graph.outputs, &mut pace)?;
     let planned = |v: usize| graph.values[v].resolved.as_ref().filter(|_| graph.values[v].constant.is_none());
-    let chains = find_chains::find(&steps, &graph.outputs, find_chains::LARGE, planned, &mut pace)?;
+    let chains = find_chains::find(&steps, &uses, find_chains::LARGE, planned, &mut pace)?;
     let known = |v: usize| match &graph.values[v] {
         value if value.constant.is_some() => Some(merge::Known::Constant(&value.declared, value.bytes()?)),
         value => value.resolved.as_ref().map(merge::Known::Planned),
     };
-    let uses = uses(&steps, &graph.outputs);
     let merged = merge::find(&steps, &uses, known, &mut pace)?;
     let (chained, outputs) = (chains.iter().map(|chain| &chain.steps), &graph.outputs[..]);
     let search = Search { steps: &steps, chains: &chains, merged: &merged, uses: &uses, outputs, known };
@@ -59,14 +59,18 @@ pub fn compile_for(
     let plan = plan.ok_or(BackendError::TooLarge { size: u64::MAX, limit: MAX_RUN_BYTES })?;
     check_size(plan.size as u64, MAX_RUN_BYTES)?;
     control.yield_point()?;
-    let needed = needed_constants(&graph, &steps);
+    let needed = needed_constants(&graph, &steps, &mut pace)?;
+    // How long it takes to free them is the client's choice, too.
+    for node in graph.nodes.drain(..) {
+        drop(node);
+        pace.spend(STEPS)?;
+    }
     let values = graph.values.into_iter().zip(plan.parts).zip(needed).map(|((value, part), needed)| {
         pace.spend(STEPS)?;
         let info = value.resolved.as_ref().unwrap_or(&value.declared);
         let place = match (value.constant, part) {
             (Some(constant), _) if needed || !is_data(info, constant.len()) => {
-                let memory = |source| BackendError::Memory { what: "a constant".into(), source };
-                Place::Constant(info.clone(), constant.bytes().map_err(memory)?)
+                Place::Constant(info.clone(), private(&constant, control)?)
             }
             (Some(_), _) => Place::Packed(info.clone()),
             (None, Some(part)) => Place::Arena(info.clone(), part),
@@ -87,7 +91,7 @@ pub fn compile_for(
 }
 
 /// By value: whether its bytes are needed, should it be a constant, besides by the kernels that pack it.
-fn needed_constants(graph: &Graph, steps: &[Step]) -> Vec<bool> {
+fn needed_constants(graph: &Graph, steps: &[Step], pace: &mut Pace) -> Result<Vec<bool>, OpError> {
     // Without an input for which there are places planned nothing goes as planned, and constants are read by plain
     // evaluations. That is for optional inputs only: any other that is left out is an error in itself.
     let may_lack = |step: &Step, i: usize| {
@@ -98,15 +102,16 @@ fn needed_constants(graph: &Graph, steps: &[Step]) -> Vec<bool> {
     graph.inputs.iter().for_each(|&v| is_input[v] = true);
     graph.outputs.iter().for_each(|&o| needed[o] = true);
     for step in steps {
+        pace.spend(STEPS.saturating_add(step.inputs.len()))?;
         for (i, v) in step.inputs.iter().enumerate().filter_map(|(i, v)| v.map(|v| (i, v))) {
             if is_input[v] && may_lack(step, i) {
-                return vec![true; graph.values.len()];
+                return Ok(vec![true; graph.values.len()]);
             }
             let packed = step.kernel.as_ref().is_some_and(|kernel| kernel.packed_inputs().contains(&i));
             needed[v] |= !packed;
         }
     }
-    needed
+    Ok(needed)
 }
 
 /// What several threads may do together while nobody else has the turn, in bytes of constants to be packed: a millisecond or

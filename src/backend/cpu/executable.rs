@@ -93,11 +93,17 @@ impl CpuExecutable {
 
     /// The program, compiled if it is not yet. For a thread that has a turn.
     fn program(&self, control: &Control) -> Result<&Program, BackendError> {
-        self.program.get_or_make(control, |model| {
-            // Another thread that waits for this program may hold the turn that compiling it would wait for.
-            let control = Control { turn: None, ..control.clone() };
-            Program::compile(model, &self.options, self.cores.pool.clone(), &control)
-        })
+        if let Some(program) = self.program.get() {
+            return Ok(program);
+        }
+        // Whoever compiles it waits for turns, which those who wait for the program must not have meanwhile.
+        control.before_waiting();
+        let program = self.program.get_or_make(control, |model| {
+            control.yield_point()?;
+            Program::compile(model, &self.options, self.cores.pool.clone(), control)
+        })?;
+        control.yield_point()?;
+        Ok(program)
     }
 }
 

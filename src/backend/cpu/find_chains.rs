@@ -3,9 +3,8 @@
 //! routine says, so that a loaded one has the same chains as the one that was saved.
 
 use super::chain::Chain;
-use super::graph::STEPS;
 use super::kernels::{ByRows, Image};
-use super::routine::{uses, Place, Routine, Step};
+use super::routine::{Place, Routine, Step, STEPS};
 use crate::ops::pace::Pace;
 use crate::ops::{NeverInterrupted, OpError};
 use crate::tensor::TensorInfo;
@@ -26,27 +25,28 @@ pub const MOST_STEPS: usize = 16;
 const MOST_ROWS: usize = 4096;
 /// Blocks of so many rows are considered, the largest that fits is taken.
 const BLOCKS: [usize; 6] = [1, 2, 4, 8, 16, 32];
+
 /// The same routine with its chains.
 pub fn with_chains(mut routine: Routine) -> Routine {
     let planned = |v: usize| match &routine.values[v].place {
         Place::Arena(info, _) => Some(info),
         _ => None,
     };
-    let mut pace = Pace::of(&NeverInterrupted);
-    routine.chains = find(&routine.steps, &routine.outputs, LARGE, planned, &mut pace).unwrap_or_default();
+    let (uses, mut pace) = (routine.uses(), Pace::of(&NeverInterrupted));
+    routine.chains = find(&routine.steps, &uses, LARGE, planned, &mut pace).unwrap_or_default();
     routine
 }
 
 /// The chains among `steps`, in order, between which images of `large` bytes lie. `planned` tells of values that live in the
-/// arena, `outputs` are the routine's.
+/// arena, and `uses` how often each value is read.
 pub fn find<'r>(
     steps: &[Step],
-    outputs: &[usize],
+    uses: &[usize],
     large: usize,
     planned: impl Fn(usize) -> Option<&'r TensorInfo>,
     pace: &mut Pace,
 ) -> Result<Vec<Chain>, OpError> {
-    let search = Search { steps, planned, large, uses: uses(steps, outputs) };
+    let search = Search { steps, planned, large, uses };
     let (mut chains, mut start) = (Vec::new(), 0);
     while start < steps.len() {
         let mut end = start + 1;
@@ -66,7 +66,7 @@ struct Search<'s, P> {
     steps: &'s [Step],
     planned: P,
     large: usize,
-    uses: Vec<usize>,
+    uses: &'s [usize],
 }
 
 impl<'r, P: Fn(usize) -> Option<&'r TensorInfo>> Search<'_, P> {
@@ -140,8 +140,9 @@ impl<'r, P: Fn(usize) -> Option<&'r TensorInfo>> Search<'_, P> {
             let needs = needs(&kernels, 0..block.min(last.0));
             let rows = made.iter().zip(&needs).map(|(image, rows)| image.1.saturating_mul(rows.len()));
             let time = costs.iter().zip(&needs).map(|(cost, rows)| cost.saturating_mul(rows.len()));
-            let bytes = rows.take(made.len() - 1).fold(0, usize::saturating_add);
-            time.fold(0, usize::saturating_add) <= LONG && (block == 1 || bytes <= NEAR)
+            let (all, last) = rows.fold((0, 0), |(all, _), bytes: usize| (bytes.saturating_add(all), bytes));
+            let written = all.saturating_mul(PICOSECONDS_A_BYTE);
+            time.fold(written, usize::saturating_add) <= LONG && (block == 1 || all - last <= NEAR)
         };
         let block = BLOCKS.into_iter().take_while(fits).last()?;
         let mut room = vec![0; made.len()];
@@ -157,7 +158,8 @@ impl<'r, P: Fn(usize) -> Option<&'r TensorInfo>> Search<'_, P> {
         };
         let shared = above.iter().zip(&below).map(|(above, below)| above.end.saturating_sub(below.start));
         let shared = shared.zip(&costs).map(|(rows, cost)| cost.saturating_mul(rows));
-        let between = made[..made.len() - 1].iter().map(|(rows, row)| rows * row).sum::<usize>();
+        let between =
+            made[..made.len() - 1].iter().map(|(rows, row)| rows * row).fold(0, usize::saturating_add);
         Some(Chain {
             steps,
             images,

@@ -3,10 +3,9 @@
 //! one has the same as the one that was saved.
 
 use super::chain::Chain;
-use super::graph::STEPS;
-use super::kernels::Elementwise;
+use super::kernels::Kernel;
 use super::merge::Known;
-use super::routine::{uses, Followed, Merged, Routine, Step};
+use super::routine::{Followed, Merged, Routine, Step, STEPS};
 use crate::ops::pace::Pace;
 use crate::ops::{NeverInterrupted, OpError};
 use std::ops::Range;
@@ -21,7 +20,7 @@ pub fn with_followed(mut routine: Routine) -> Routine {
         steps: &routine.steps,
         chains: &routine.chains,
         merged: &routine.merged,
-        uses: &uses(&routine.steps, &routine.outputs),
+        uses: &routine.uses(),
         outputs: &routine.outputs,
         known: |v: usize| routine.values[v].known(),
     };
@@ -132,10 +131,10 @@ impl<'r, K: Fn(usize) -> Option<Known<'r>>> Search<'_, K> {
 
 impl Followed {
     /// The kernel that goes on.
-    pub fn kernel<'r>(&self, routine: &'r Routine) -> Option<&'r dyn Elementwise> {
+    pub fn kernel<'r>(&self, routine: &'r Routine) -> Option<&'r dyn Kernel> {
         match self.merged {
-            Some(i) => routine.merged.get(i)?.kernel.elementwise(),
-            None => routine.steps[self.steps.end - 1].kernel.as_ref()?.elementwise(),
+            Some(i) => Some(&*routine.merged.get(i)?.kernel),
+            None => routine.steps[self.steps.end - 1].kernel.as_deref(),
         }
     }
 }

@@ -1,17 +1,21 @@
 //! The memory of one run of one routine: the arena, and values whose size only the run knows.
 
 use super::graph::check_dims;
-use super::routine::{Place, Routine};
+use super::routine::{Place, Routine, STEPS};
 use crate::backend::BackendError;
 use crate::memory::{AlignedBuf, Arena, Counted};
 use crate::ops::evaluate::with_dims;
-use crate::ops::{copy, Interrupt};
+use crate::ops::pace::Pace;
+use crate::ops::{copy, Interrupt, OpError};
 use crate::tensor::TensorInfo;
 use std::ops::Range;
 
 /// Bytes that the values of one run may take at once. Models that mean well stay far below; without a bound a few
 /// operations could ask for all the memory there is.
 pub const MAX_RUN_BYTES: u64 = 4 << 30;
+
+/// What it costs to make room for a value, in a pace's steps: its page may be touched for the first time.
+const VALUE: usize = 64;
 
 /// Memory of one run of one routine.
 pub struct Frame {
@@ -40,15 +44,17 @@ pub struct Tensor {
 
 impl Frame {
     /// A frame whose values take at most `limit` bytes.
-    pub fn new(routine: &Routine, limit: u64) -> Result<Frame, BackendError> {
+    pub fn new(routine: &Routine, limit: u64, interrupt: &dyn Interrupt) -> Result<Frame, BackendError> {
         check_size(routine.arena as u64, limit)?;
         let each = size_of::<Option<Tensor>>() + size_of::<usize>();
         let bytes = routine.values.len().saturating_mul(each);
         let counted = Counted::take(bytes).ok_or(BackendError::OutOfMemory(bytes))?;
+        let mut dynamic = Vec::with_capacity(routine.values.len());
+        Pace::of(interrupt).each(&routine.values, VALUE, |_| dynamic.push(None))?;
         Ok(Frame {
             arena: Arena::new(routine.arena).ok_or(BackendError::OutOfMemory(routine.arena))?,
             limit,
-            dynamic: routine.values.iter().map(|_| None).collect(),
+            dynamic,
             kept: Vec::new(),
             _counted: counted,
             dynamic_bytes: 0,
@@ -72,12 +78,22 @@ impl Frame {
     }
 
     /// Forgets the last run, and gets ready for one whose inputs have these dimensions; `None` for one left out.
-    pub fn start<'d>(&mut self, routine: &Routine, inputs: impl Iterator<Item = Option<&'d [u32]>>) {
+    pub fn start<'d>(
+        &mut self,
+        interrupt: &dyn Interrupt,
+        routine: &Routine,
+        inputs: impl Iterator<Item = Option<&'d [u32]>>,
+    ) -> Result<(), OpError> {
         self.clear();
-        self.unplanned = routine.inputs.iter().zip(inputs).any(|(&v, dims)| match &routine.values[v].place {
-            Place::Arena(info, _) => dims != Some(&info.dims[..]),
-            _ => false,
-        });
+        let mut unplanned = false;
+        Pace::of(interrupt).each(routine.inputs.iter().zip(inputs), STEPS, |(&v, dims)| {
+            unplanned |= match &routine.values[v].place {
+                Place::Arena(info, _) => dims != Some(&info.dims[..]),
+                _ => false,
+            };
+        })?;
+        self.unplanned = unplanned;
+        Ok(())
     }
 
     /// Frees what the run allocated.
@@ -224,8 +240,11 @@ mod tests {
     #[test]
     fn a_runs_values_stay_within_its_limit() {
         let routine = dynamic(3, 100);
-        assert!(matches!(Frame::new(&routine, 99), Err(BackendError::TooLarge { size: 100, limit: 99 })));
-        let mut frame = Frame::new(&routine, 1100).unwrap();
+        assert!(matches!(
+            Frame::new(&routine, 99, &NeverInterrupted),
+            Err(BackendError::TooLarge { size: 100, limit: 99 })
+        ));
+        let mut frame = Frame::new(&routine, 1100, &NeverInterrupted).unwrap();
         let put = |frame: &mut Frame, v, len| frame.put(&routine, v, &[len], |_| Ok(()));
         put(&mut frame, 0, 600).unwrap();
         assert!(matches!(put(&mut frame, 1, 401), Err(BackendError::TooLarge { size: 1101, limit: 1100 })));

@@ -1,15 +1,13 @@
 //! The backend's own form of a subgraph: what steers is private, operations are ready to be rewritten by passes.
 
-use super::routine::is_data;
+use super::routine::{is_data, STEPS};
 use crate::backend::BackendError;
-use crate::memory::MemoryError;
+use crate::memory::{AlignedBuf, MemoryError};
 use crate::model::{self, Constant, Lifetime, OperationKind};
 use crate::ops::pace::Pace;
-use crate::ops::Operation;
+use crate::ops::{by_parts, Interrupt, Operation};
 use crate::tensor::TensorInfo;
-
-/// What it costs to take over an operand or an operation, in the steps that [`Pace`] counts.
-pub const STEPS: usize = 256;
+use std::sync::Arc;
 
 /// A subgraph under compilation. Values keep the model's operand indices.
 pub struct Graph {
@@ -30,9 +28,9 @@ pub struct Value {
 
 impl Value {
     /// Takes a copy of a constant that is the client's still.
-    pub fn make_private(&mut self) -> Result<(), MemoryError> {
+    pub fn make_private(&mut self, interrupt: &dyn Interrupt) -> Result<(), BackendError> {
         if let Some(constant @ Constant::Client(_)) = &mut self.constant {
-            *constant = Constant::Private(constant.bytes()?);
+            *constant = Constant::Private(private(constant, interrupt)?);
         }
         Ok(())
     }
@@ -51,6 +49,21 @@ impl Value {
         self.resolved = Some(TensorInfo { dims: dims.to_vec(), ..self.declared.clone() });
         Ok(())
     }
+}
+
+/// A constant's bytes, copied if they are the client's still.
+pub fn private(constant: &Constant, interrupt: &dyn Interrupt) -> Result<Arc<AlignedBuf>, BackendError> {
+    let slice = match constant {
+        Constant::Private(bytes) => return Ok(bytes.clone()),
+        Constant::Client(slice) => slice,
+    };
+    let (len, memory) = (slice.len(), BackendError::memory("a constant"));
+    let mut copy = AlignedBuf::zeroed(len).ok_or_else(|| memory(MemoryError::OutOfMemory(len)))?;
+    by_parts(interrupt, len, |part| {
+        let from = slice.part(part.start, part.len());
+        from.and_then(|from| from.read(&mut copy[part])).map_err(memory)
+    })?;
+    Ok(Arc::new(copy))
 }
 
 /// Checks dimensions that were computed against those the model declares, as far as it does.
@@ -93,8 +106,7 @@ impl Graph {
             let resolved = known.then(|| operand.info.clone());
             let mut value = Value { declared: operand.info.clone(), resolved, constant };
             if steers {
-                let memory = |source| BackendError::Memory { what: format!("operand {i}"), source };
-                value.make_private().map_err(memory)?;
+                value.make_private(pace.interrupt()).map_err(|why| why.at(format_args!("operand {i}")))?;
             }
             values.push(value);
         }

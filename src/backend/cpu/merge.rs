@@ -2,9 +2,8 @@
 //! they make between is never written. It goes by what a routine says, so that a loaded one has the same as the one that was
 //! saved.
 
-use super::graph::STEPS;
 use super::kernels::{is_elementwise, merge, Input, MergedCall};
-use super::routine::{uses, Merged, Place, Routine, Step, Value};
+use super::routine::{Merged, Place, Routine, Step, Value, STEPS};
 use crate::ops::pace::Pace;
 use crate::ops::{NeverInterrupted, OpError};
 use crate::tensor::{OperandType, TensorInfo};
@@ -35,7 +34,7 @@ impl Value {
 /// The same routine with what can be merged.
 pub fn with_merged(mut routine: Routine) -> Routine {
     let known = |v: usize| routine.values[v].known();
-    let uses = uses(&routine.steps, &routine.outputs);
+    let uses = routine.uses();
     routine.merged = find(&routine.steps, &uses, known, &mut Pace::of(&NeverInterrupted)).unwrap_or_default();
     routine
 }

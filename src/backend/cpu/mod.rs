@@ -33,6 +33,8 @@ mod run;
 #[cfg(test)]
 mod samples;
 mod signs;
+#[cfg(test)]
+mod turns_tests;
 
 use super::{
     Backend, BackendError, CacheFileCounts, CompileOptions, Control, DeviceType, Executable, Info, Load,

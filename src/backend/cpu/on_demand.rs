@@ -1,7 +1,6 @@
 //! What is made when it is first needed: by one of those who need it, while the others wait as long as they may.
 //!
-//! Whoever makes it must not wait for anybody meanwhile, least of all for a turn at computing: those who wait here may
-//! hold all turns that there are.
+//! Whoever makes it may wait for a turn at computing meanwhile: so those who wait here must not have one.
 
 use crate::backend::Control;
 use crate::ops::{Interrupt, OpError};

@@ -80,7 +80,8 @@ impl Packer {
         for (input, slice, access) in &accesses {
             views[*input] = access.view(slice);
         }
-        let size = copies.iter().map(|(_, slice)| slice.len().next_multiple_of(ALIGNMENT)).sum();
+        let sizes = copies.iter().map(|(_, slice)| slice.len().next_multiple_of(ALIGNMENT));
+        let size = sizes.fold(0, usize::saturating_add);
         scratch = self.scratch(size).ok_or(memory(MemoryError::OutOfMemory(size)))?;
         let mut rest = &mut scratch.bytes[..];
         for (input, slice) in copies {
@@ -99,7 +100,8 @@ impl Packer {
         if kernel.is_none() {
             // It was selected before: it was told to stop, or memory is missing.
             interrupt.check()?;
-            return Err(BackendError::OutOfMemory(data.iter().flatten().map(|bytes| bytes.len()).sum()));
+            let sizes = data.iter().flatten().map(|bytes| bytes.len());
+            return Err(BackendError::OutOfMemory(sizes.fold(0, usize::saturating_add)));
         }
         Ok(kernel)
     }

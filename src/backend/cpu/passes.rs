@@ -3,9 +3,11 @@
 //! A pass must not change what a run gives, errors included: a call that cannot succeed stays and fails when it runs.
 
 use super::graph::{Graph, Node};
+use super::routine::STEPS;
 use crate::backend::{BackendError, Control};
 use crate::model::Constant;
 use crate::ops::evaluate::{run, shapes};
+use crate::ops::pace::Pace;
 use crate::ops::{Arg, Args, Interrupt, OpError, OperationType};
 use crate::tensor::TensorInfo;
 use std::sync::Arc;
@@ -17,7 +19,7 @@ const MAX_FOLDED: usize = 64 << 20;
 /// Runs all passes.
 pub fn optimise(graph: &mut Graph, control: &Control) -> Result<(), BackendError> {
     resolve_and_fold(graph, control)?;
-    drop_dead(graph);
+    drop_dead(graph, &mut Pace::of(control))?;
     Ok(())
 }
 
@@ -99,7 +101,11 @@ fn fold(graph: &mut Graph, node: &Node, control: &Control, left: &mut usize) -> 
         return Ok(false);
     }
     for &input in node.inputs.iter().flatten() {
-        graph.values[input].make_private().map_err(|why| OpError::Failed(why.to_string()))?;
+        graph.values[input].make_private(control).map_err(|why| match why {
+            BackendError::DeadlinePassed => OpError::DeadlinePassed,
+            BackendError::Cancelled => OpError::Cancelled,
+            why => OpError::Failed(why.to_string()),
+        })?;
     }
     let inputs = arguments(graph, node).ok_or(OpError::Unresolved)?;
     let results = run(
@@ -119,11 +125,12 @@ fn fold(graph: &mut Graph, node: &Node, control: &Control, left: &mut usize) -> 
 }
 
 /// Drops operations whose results nobody uses.
-fn drop_dead(graph: &mut Graph) {
+fn drop_dead(graph: &mut Graph, pace: &mut Pace) -> Result<(), OpError> {
     let mut used = vec![false; graph.values.len()];
     graph.outputs.iter().for_each(|&o| used[o] = true);
     let mut kept = Vec::with_capacity(graph.nodes.len());
     for node in std::mem::take(&mut graph.nodes).into_iter().rev() {
+        pace.spend(STEPS.saturating_add(node.inputs.len()))?;
         if node.outputs.iter().any(|&o| used[o]) {
             node.inputs.iter().flatten().for_each(|&i| used[i] = true);
             kept.push(node);
@@ -131,11 +138,11 @@ fn drop_dead(graph: &mut Graph) {
     }
     kept.reverse();
     graph.nodes = kept;
-    for (value, used) in graph.values.iter_mut().zip(&used) {
+    pace.each(graph.values.iter_mut().zip(&used), 1, |(value, used)| {
         if !used {
             value.constant = None;
         }
-    }
+    })
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! The memory plan: one place in the arena for each value whose size is known, shared by values that never live at the
 //! same time, and by those that are the same bytes in other dimensions.
 
-use super::graph::{Graph, Node, STEPS};
+use super::graph::{Graph, Node};
+use super::routine::STEPS;
 use crate::ops::pace::Pace;
 use crate::ops::{OpError, OperationType};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,12 +22,13 @@ pub struct Plan {
 /// Plans the arena for one run of `graph`, of whose nodes those in each range of `together` are done at once. `None` if it
 /// would not fit the address space.
 pub fn plan(graph: &Graph, together: &[Range<usize>], pace: &mut Pace) -> Result<Option<Plan>, OpError> {
-    let owners = owners(graph);
+    let owners = owners(graph, pace)?;
     let mut last_use = vec![0usize; graph.values.len()];
     // What steps that are done together read and make lives until all of them are done.
     let mut ends_with: Vec<usize> = (0..graph.nodes.len()).collect();
     together.iter().for_each(|steps| ends_with[steps.clone()].fill(steps.end - 1));
     for (step, node) in ends_with.into_iter().zip(&graph.nodes) {
+        pace.spend(STEPS.saturating_add(node.inputs.len()))?;
         // An output that nobody reads lives while it is written.
         node.inputs.iter().flatten().chain(&node.outputs).for_each(|&v| last_use[owners[v]] = step);
     }
@@ -64,6 +66,7 @@ pub fn plan(graph: &Graph, together: &[Range<usize>], pace: &mut Pace) -> Result
             }
         }
         for v in ends.remove(&step).unwrap_or_default() {
+            pace.spend(STEPS)?;
             let Some(part) = plan.parts[v].clone() else { return Ok(None) };
             free.give(part.start, (part.end - part.start).next_multiple_of(ALIGNMENT));
         }
@@ -77,7 +80,7 @@ pub fn is_view(ty: OperationType) -> bool {
 }
 
 /// By value: whose place it has. Most have their own.
-fn owners(graph: &Graph) -> Vec<usize> {
+fn owners(graph: &Graph, pace: &mut Pace) -> Result<Vec<usize>, OpError> {
     let mut owners: Vec<usize> = (0..graph.values.len()).collect();
     let at_an_edge = |list: &[usize]| {
         let mut are = vec![false; graph.values.len()];
@@ -85,14 +88,18 @@ fn owners(graph: &Graph) -> Vec<usize> {
         are
     };
     let (inputs, outputs) = (at_an_edge(&graph.inputs), at_an_edge(&graph.outputs));
-    for node in graph.nodes.iter().filter(|node| is_view(node.operation.ty)) {
+    for node in &graph.nodes {
+        pace.spend(STEPS)?;
+        if !is_view(node.operation.ty) {
+            continue;
+        }
         // What comes from a client or goes to one may be anywhere.
         let inside = |&(from, to): &(usize, usize)| !inputs[owners[from]] && !outputs[to];
         if let Some((from, to)) = same_bytes(graph, node).filter(inside) {
             owners[to] = owners[from];
         }
     }
-    owners
+    Ok(owners)
 }
 
 /// Input and output of a view that are as large.
@@ -242,7 +249,8 @@ mod tests {
             inputs: (0..MANY).collect(),
             outputs: (MANY..2 * MANY).collect(),
         };
-        assert!(owners(&graph).into_iter().eq(0..2 * MANY), "each has a place of its own");
+        let owners = owners(&graph, &mut Pace::of(&NeverInterrupted)).unwrap();
+        assert!(owners.into_iter().eq(0..2 * MANY), "each has a place of its own");
     }
 
     #[test]

@@ -6,14 +6,15 @@ use super::compile::compile;
 use super::describe::describe;
 use super::frame::{Frame, MAX_RUN_BYTES};
 use super::pool::ThreadPool;
-use super::routine::Routine;
+use super::routine::{Routine, STEPS};
 use super::run::Machine;
 use crate::backend::{
     Artifact, BackendError, CompileOptions, Control, Description, Interface, OutputShape, Preference, Saved,
 };
 use crate::memory::{Counted, Mapping, MemoryError, Weights};
 use crate::model::Model;
-use crate::ops::OperationType;
+use crate::ops::pace::Pace;
+use crate::ops::{Interrupt, NeverInterrupted, OpError, OperationType};
 use crate::tensor::TensorInfo;
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -51,7 +52,7 @@ impl Program {
         for subgraph in std::iter::once(&model.main).chain(&model.referenced) {
             routines.push(compile(subgraph, team, control)?);
         }
-        Program::new(options.preference, routines, pool, None)
+        Program::new(options.preference, routines, pool, None, control)
     }
 
     /// Loads what [`Program::artifact`] gave. Whatever the data bytes hold, and whenever they change, affects values only.
@@ -70,13 +71,14 @@ impl Program {
             routines.iter().flat_map(|routine| &routine.steps).filter_map(|step| step.kernel.as_ref());
         let mut weights = kernels.flat_map(|kernel| kernel.weights());
         let needs_data = weights.any(|weights| matches!(weights, Weights::Shared(_)));
-        Program::new(preference, routines, pool, needs_data.then_some(data))
+        Program::new(preference, routines, pool, needs_data.then_some(data), &NeverInterrupted)
     }
 
     /// A program of one routine.
     #[cfg(test)]
     pub fn of_routine(routine: Routine, pool: Arc<ThreadPool>) -> Program {
-        Program::new(Preference::default(), vec![routine], pool, None).expect("tests take little")
+        Program::new(Preference::default(), vec![routine], pool, None, &NeverInterrupted)
+            .expect("tests take little")
     }
 
     fn new(
@@ -84,19 +86,29 @@ impl Program {
         routines: Vec<Routine>,
         pool: Arc<ThreadPool>,
         data: Option<Arc<Mapping>>,
+        interrupt: &dyn Interrupt,
     ) -> Result<Program, BackendError> {
+        let mut pace = Pace::of(interrupt);
         let main = &routines[0];
         // Inputs and outputs are described once more, here and where this is executed.
         let (inputs, outputs) = (main.inputs.iter(), main.outputs.iter());
         let described =
             inputs.chain(outputs).map(|&v| 2 * (size_of::<TensorInfo>() + main.values[v].declared.heap()));
-        let bytes = routines.iter().map(Routine::footprint).chain(described).fold(0, usize::saturating_add);
+        let mut bytes = described.fold(0, usize::saturating_add);
+        for routine in &routines {
+            bytes = bytes.saturating_add(routine.footprint(&mut pace)?);
+        }
         let counted = Counted::take(bytes).ok_or(BackendError::OutOfMemory(bytes))?;
-        let infos = |list: &[usize]| list.iter().map(|&v| main.values[v].declared.clone()).collect();
+        let mut infos = |list: &[usize]| {
+            let mut infos = Vec::with_capacity(list.len());
+            pace.each(list, STEPS, |&v| infos.push(main.values[v].declared.clone()))?;
+            Ok::<_, OpError>(infos)
+        };
+        let (inputs, outputs) = (infos(&main.inputs)?, infos(&main.outputs)?);
         let mut steps = routines.iter().flat_map(|routine| &routine.steps);
         let may_loop = steps.any(|step| step.operation.ty == OperationType::WHILE);
-        let interface = Interface { inputs: infos(&main.inputs), outputs: infos(&main.outputs), may_loop };
-        let candidates = Candidates::new(main);
+        let interface = Interface { inputs, outputs, may_loop };
+        let candidates = Candidates::new(main, &mut pace)?;
         let idle = Mutex::default();
         Ok(Program { interface, preference, routines, candidates, pool, idle, data, _counted: counted })
     }
@@ -122,9 +134,9 @@ impl Program {
     }
 
     /// A frame for the main routine, one that an earlier run left where there is one.
-    fn frame(&self) -> Result<Frame, BackendError> {
+    fn frame(&self, interrupt: &dyn Interrupt) -> Result<Frame, BackendError> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        idle.map_or_else(|| Frame::new(&self.routines[0], MAX_RUN_BYTES), Ok)
+        idle.map_or_else(|| Frame::new(&self.routines[0], MAX_RUN_BYTES, interrupt), Ok)
     }
 }
 
@@ -150,7 +162,7 @@ impl Program {
     /// Runs it between memories of this process, one per input and output.
     pub fn run(&self, held: Held, control: &Control) -> Result<Vec<OutputShape>, BackendError> {
         self.check_data()?;
-        let mut frame = self.frame()?;
+        let mut frame = self.frame(control)?;
         let machine = Machine {
             routines: &self.routines,
             candidates: &self.candidates,

@@ -4,10 +4,14 @@
 use super::chain::Chain;
 use super::kernels::Kernel;
 use crate::memory::AlignedBuf;
-use crate::ops::Operation;
+use crate::ops::pace::Pace;
+use crate::ops::{NeverInterrupted, OpError, Operation};
 use crate::tensor::{TensorInfo, ALLOCATION};
 use std::ops::Range;
 use std::sync::Arc;
+
+/// What it costs to look at an operand or an operation, in the steps that [`Pace`] counts.
+pub const STEPS: usize = 256;
 
 /// A compiled subgraph.
 pub struct Routine {
@@ -77,14 +81,23 @@ pub struct Followed {
 }
 
 impl Routine {
+    /// By value: how often it is read, as an output, too.
+    pub fn uses(&self) -> Vec<usize> {
+        let mut pace = Pace::of(&NeverInterrupted);
+        uses(self.values.len(), &self.steps, &self.outputs, &mut pace).unwrap_or_default()
+    }
+
     /// About the memory that it takes besides the bytes of constants and packed weights.
-    pub fn footprint(&self) -> usize {
-        let values = self.values.iter().map(Value::footprint);
-        let steps = self.steps.iter().map(Step::footprint);
+    pub fn footprint(&self, pace: &mut Pace) -> Result<usize, OpError> {
+        let mut bytes = size_of::<Self>();
+        let mut count = |each: usize| bytes = bytes.saturating_add(each);
+        pace.each(&self.values, STEPS, |value| count(value.footprint()))?;
+        pace.each(&self.steps, STEPS, |step| count(step.footprint()))?;
         // A kernel for several steps may have one for each.
         let merged = |merged: &Merged| size_of_val(&*merged.kernel) + (1 + merged.steps.len()) * 4 * KERNEL;
-        let merged = self.merged.iter().map(merged).chain([size_of_val(&self.followed[..])]);
-        values.chain(steps).chain(merged).fold(size_of::<Self>(), usize::saturating_add)
+        pace.each(&self.merged, STEPS, |of| count(merged(of)))?;
+        count(size_of_val(&self.followed[..]));
+        Ok(bytes)
     }
 }
 
@@ -108,13 +121,20 @@ impl Step {
     }
 }
 
-/// By value: how often it is read, as an output of the routine, too.
-pub fn uses(steps: &[Step], outputs: &[usize]) -> Vec<usize> {
-    let all =
-        || steps.iter().flat_map(|step| step.inputs.iter().flatten().chain(&step.outputs)).chain(outputs);
-    let mut uses = vec![0; all().max().map_or(0, |most| most + 1)];
-    steps.iter().flat_map(|step| step.inputs.iter().flatten()).chain(outputs).for_each(|&v| uses[v] += 1);
-    uses
+/// By value, of which there are so many: how often it is read, as an output of the routine, too.
+pub fn uses(
+    values: usize,
+    steps: &[Step],
+    outputs: &[usize],
+    pace: &mut Pace,
+) -> Result<Vec<usize>, OpError> {
+    let mut uses = vec![0; values];
+    for step in steps {
+        pace.spend(STEPS.saturating_add(step.inputs.len()))?;
+        step.inputs.iter().flatten().for_each(|&v| uses[v] += 1);
+    }
+    outputs.iter().for_each(|&v| uses[v] += 1);
+    Ok(uses)
 }
 
 impl Value {

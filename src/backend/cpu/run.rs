@@ -6,7 +6,7 @@
 use super::arguments::{Arguments, Candidates, Held};
 use super::chain::Chain;
 use super::frame::{broken_plan, Frame, Tensor};
-use super::kernels::{Elementwise, Rowwise, Then, Work};
+use super::kernels::{Kernel, Rowwise, Then, Work};
 use super::plan::is_view;
 use super::pool::{Team, ThreadPool};
 use super::routine::{Followed, Merged, Place, Routine, Step};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// What goes on with a step's output, and the kernel that does.
-type Following<'r> = (&'r Followed, &'r dyn Elementwise);
+type Following<'r> = (&'r Followed, &'r dyn Kernel);
 
 /// What a run needs besides its memory.
 pub struct Machine<'a> {
@@ -41,7 +41,7 @@ impl Machine<'_> {
         if !held.has(routine.inputs.len(), routine.outputs.len()) {
             return Err(BackendError::Failed("the number of inputs or outputs is not the model's".into()));
         }
-        frame.start(routine, held.dims());
+        frame.start(self.control, routine, held.dims())?;
         let arguments = Arguments::new(self.control, held, self.candidates, routine, frame)?;
         arguments.copy_in(self.control, routine, frame)?;
         self.run_steps(0, frame, Some(&arguments))?;
@@ -189,8 +189,9 @@ impl Machine<'_> {
             let views: SmallVec<[_; FEW]> = step.inputs.iter().map(&mut view).collect();
             let mut work = Work::new(team, self.control);
             if let Some((followed, kernel)) = following {
-                work.then =
-                    Some(Then { kernel, own: followed.own, other: view(&other), alone: team.alone() });
+                let (picoseconds, kernel) = (kernel.picoseconds(), kernel.elementwise());
+                let (kernel, other) = (kernel.ok_or_else(broken_plan)?, view(&other));
+                work.then = Some(Then { kernel, own: followed.own, other, picoseconds, alone: team.alone() });
             }
             let mut outs = SmallVec::<[Target<u8>; FEW]>::new();
             for (&v, ours) in outputs.iter().zip(targets) {
@@ -225,7 +226,7 @@ impl Machine<'_> {
             .iter()
             .map(|&v| self.copy_of(routine, frame, v))
             .collect::<Result<Vec<_>, _>>()?;
-        let mut branch_frame = Frame::new(&self.routines[branch], frame.left())?;
+        let mut branch_frame = Frame::new(&self.routines[branch], frame.left(), self.control)?;
         let results = self.call(branch, &mut branch_frame, &inputs)?;
         for (&o, result) in step.outputs.iter().zip(results) {
             frame.put_tensor(self.control, routine, o, result.info.dims, result.data)?;
@@ -239,9 +240,12 @@ impl Machine<'_> {
             .iter()
             .map(|&v| self.copy_of(routine, frame, v))
             .collect::<Result<Vec<_>, _>>()?;
-        let mut condition_frame = Frame::new(&self.routines[condition], frame.left())?;
-        let mut body_frame =
-            Frame::new(&self.routines[body], frame.left().saturating_sub(condition_frame.size()))?;
+        let mut condition_frame = Frame::new(&self.routines[condition], frame.left(), self.control)?;
+        let mut body_frame = Frame::new(
+            &self.routines[body],
+            frame.left().saturating_sub(condition_frame.size()),
+            self.control,
+        )?;
         let started = Instant::now();
         while truth(self.call(condition, &mut condition_frame, &values)?.first())? {
             if started.elapsed() > self.control.loop_timeout {
@@ -266,7 +270,8 @@ impl Machine<'_> {
         inputs: &[Option<Tensor>],
     ) -> Result<Vec<Tensor>, BackendError> {
         let routine = &self.routines[index];
-        frame.start(routine, inputs.iter().map(|input| input.as_ref().map(|input| &input.info.dims[..])));
+        let dims = inputs.iter().map(|input| input.as_ref().map(|input| &input.info.dims[..]));
+        frame.start(self.control, routine, dims)?;
         for (i, (&v, input)) in routine.inputs.iter().zip(inputs).enumerate() {
             let Some(input) = input else { continue };
             let given =

@@ -5,7 +5,8 @@
 //! sees changes. Inputs, outputs and constants stay as they are, and so does what an operation reads or writes that is not
 //! known here to go by numbers alone.
 
-use super::graph::{Graph, Node, STEPS};
+use super::graph::{Graph, Node};
+use super::routine::STEPS;
 use crate::ops::pace::Pace;
 use crate::ops::{OpError, OperationType};
 use crate::tensor::{OperandType, TensorInfo};

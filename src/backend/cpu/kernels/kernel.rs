@@ -42,6 +42,11 @@ pub trait Kernel: Send + Sync {
         None
     }
 
+    /// Picoseconds that an element of the output takes, about. Asked of elementwise kernels, which others go on with.
+    fn picoseconds(&self) -> usize {
+        1000
+    }
+
     /// The same kernel in place, if it can.
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         None

@@ -24,6 +24,8 @@ pub struct Then<'a> {
     pub own: usize,
     /// The whole of the other one.
     pub other: Option<View<'a, u8>>,
+    /// Picoseconds that it takes for an element, about.
+    pub picoseconds: usize,
     /// Of one thread.
     pub alone: Team<'a>,
 }

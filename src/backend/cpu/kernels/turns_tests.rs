@@ -113,6 +113,17 @@ fn many_lanes_of_one_element_give_way_by_what_a_lane_takes() {
 }
 
 #[test]
+fn products_of_few_inputs_give_way_by_their_outputs() {
+    const ROWS: u32 = 1 << 18;
+    let inputs = [floats(&[ROWS, 1]), floats(&[32, 1]), floats(&[32]), int(0)];
+    let (passed, written) =
+        run(OperationType::FULLY_CONNECTED, &inputs, &[TensorInfo::new(TENSOR_FLOAT32, &[])])
+            .expect("a kernel");
+    // Some milliseconds where each page is touched for the first time.
+    assert!(passed >= written >> 23, "{passed} yield points in {written} bytes");
+}
+
+#[test]
 fn products_of_more_inputs_than_can_be_multiplied_quickly_have_no_kernel() {
     let call = |inputs: u32| {
         let inputs = [floats(&[1, inputs]), floats(&[1, inputs]), floats(&[1]), int(0)];

@@ -11,7 +11,7 @@ use super::strips::{for_each_strip, Strip};
 use crate::memory::{Target, View, Weights};
 use crate::ops::conv::DepthwiseGeometry;
 use crate::ops::pace::Pace;
-use crate::ops::{Args, OpError};
+use crate::ops::{copy, Args, OpError};
 use std::ops::Range;
 
 /// `channels_first`: whether the filter has all taps of a channel before the next one's.
@@ -24,7 +24,9 @@ pub(super) fn select(
 ) -> Option<Box<dyn Kernel>> {
     let (filter, bias) = (args.get(1).ok()?, args.get(2).ok()?);
     let channels = geometry.input.channels * geometry.multiplier;
-    let copy = |to: &mut [f32], from: &[f32]| (to.len() == from.len()).then(|| to.copy_from_slice(from));
+    let copy = |to: &mut [f32], from: &[f32]| {
+        copy(args.interrupt, bytemuck::cast_slice_mut(to), bytemuck::cast_slice(from)).ok()
+    };
     let transpose = |to: &mut [f32], from: &[f32]| {
         let (taps, mut pace) = (geometry.height.kernel * geometry.width.kernel, Pace::new(args));
         if to.len() != from.len() {

@@ -7,8 +7,12 @@ use super::layout::{number, CHANNELS, QUAD, ROWS};
 use super::quads::Quads;
 use crate::memory::Weights;
 use crate::ops::conv::DepthwiseGeometry;
+use crate::ops::pace::Pace;
 use crate::ops::{Arg, Args};
 use std::ops::Range;
+
+/// Channels that are gone through between two looks whether to stop.
+const RUN: usize = 4096;
 
 /// Weights and bias on their way into their packed form.
 pub struct Packing<'a> {
@@ -44,7 +48,7 @@ impl Packing<'_> {
         let (groups, blocks) = (height.div_ceil(ROWS), channels.div_ceil(CHANNELS));
         let quads = blocks.checked_mul(self.rows)?.checked_mul(groups)?.checked_mul(width)?;
         source.take::<Q::Weight>(quads.checked_mul(QUAD)?, |to| {
-            let weights = SignedWeights::new(&args.arg(1).ok()?)?;
+            let (weights, mut pace) = (SignedWeights::new(&args.arg(1).ok()?)?, Pace::new(args));
             (weights.bytes.len() == height * width * channels).then_some(())?;
             let mut quads = to.chunks_exact_mut(QUAD);
             for c in (0..channels).step_by(CHANNELS) {
@@ -63,6 +67,7 @@ impl Packing<'_> {
                                 quad[Q::place(c, i)] = weight.into();
                             }
                         }
+                        pace.spend(2 * QUAD).ok()?;
                     }
                 }
             }
@@ -77,9 +82,13 @@ impl Packing<'_> {
             let (weights, arg) = (SignedWeights::new(&args.arg(1).ok()?)?, args.get(2).ok()?);
             let bias: &[i32] = arg.elements().ok().filter(|bias: &&[i32]| bias.len() == channels)?;
             let (to, flip, mut cells) = (&mut to[..channels], weights.flip, 0i32);
+            let mut pace = Pace::new(args);
             for weights in weights.bytes.chunks_exact(channels) {
-                let signed = weights.iter().map(|&weight| i32::from((weight ^ flip) as i8));
-                to.iter_mut().zip(signed).for_each(|(sum, weight)| *sum = sum.wrapping_add(weight));
+                for (to, weights) in to.chunks_mut(RUN).zip(weights.chunks(RUN)) {
+                    pace.spend(RUN).ok()?;
+                    let signed = weights.iter().map(|&weight| i32::from((weight ^ flip) as i8));
+                    to.iter_mut().zip(signed).for_each(|(sum, weight)| *sum = sum.wrapping_add(weight));
+                }
                 cells = cells.wrapping_add(1);
             }
             let (zero, zeros) = (number(self.input_zero), cells.wrapping_mul(self.weight_zero));

@@ -69,7 +69,9 @@ impl Strips {
     ) -> Self {
         let channels = geometry.input.channels * geometry.multiplier;
         // What is gone on with is to be near still.
-        let bytes = if work.then.is_some() { NEAR * channels * element } else { 0 };
+        let bytes = if work.then.is_some() { channels.saturating_mul(NEAR * element) } else { 0 };
+        let after = work.then.map_or(0, |then| channels.saturating_mul(then.picoseconds));
+        let picoseconds = picoseconds.saturating_add(after);
         let (count, width) = (work.units_per_task(pixels, picoseconds, bytes), geometry.width.output);
         let band = if count < width { count } else { (count / width).next_multiple_of(together) * width };
         let bands = pixels.div_ceil(band);

@@ -17,9 +17,6 @@ const BLOCK: usize = 1024;
 /// Blocks between the calls, at most: each thread has memory for them, which nobody counts.
 const MOST_PLACES: usize = 8;
 const SIZE: usize = size_of::<f32>();
-/// What an element takes in a call, about, in picoseconds.
-const CALL: usize = 250;
-
 /// Output 0 as what the calls make of input 0.
 pub struct Blocks {
     calls: Vec<Part>,
@@ -122,7 +119,7 @@ impl Kernel for Blocks {
         work: Work,
     ) -> Result<(), OpError> {
         let (from, out) = (input::<u8>(inputs, 0)?, output::<u8>(outputs, 0)?);
-        let chunk = work.per_task(out.len() / SIZE, CALL * self.calls.len(), 2 * SIZE);
+        let chunk = work.per_task(out.len() / SIZE, self.picoseconds(), 2 * SIZE);
         let failed = OnceLock::new();
         work.for_each_chunk(out, chunk.next_multiple_of(BLOCK) * SIZE, |first, mut to| {
             let mut places = self.room(to.len());
@@ -137,6 +134,10 @@ impl Kernel for Blocks {
             }
         })?;
         failed.into_inner().map_or(Ok(()), Err)
+    }
+
+    fn picoseconds(&self) -> usize {
+        self.calls.iter().map(|part| part.kernel.picoseconds()).sum()
     }
 
     fn elementwise(&self) -> Option<&dyn Elementwise> {

@@ -39,6 +39,10 @@ impl<S: Element, T: Element, F: Fn(S) -> T + Send + Sync> Kernel for Map<S, T, F
         })
     }
 
+    fn picoseconds(&self) -> usize {
+        self.picoseconds
+    }
+
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         (size_of::<S>() == size_of::<T>()).then_some(self)
     }
@@ -88,6 +92,10 @@ impl<S: Element, T: Element, F: OfTwo<S, T>> Kernel for Zip<S, T, F> {
         work.for_each_chunk(out, chunk, |first, to| {
             self.level.run(ZipLoop { walk: &self.walk, first, a, b, to, f: &self.f });
         })
+    }
+
+    fn picoseconds(&self) -> usize {
+        self.picoseconds
     }
 
     fn elementwise(&self) -> Option<&dyn Elementwise> {

@@ -54,10 +54,18 @@ impl Kernel for Table {
         work: Work,
     ) -> Result<(), OpError> {
         let (from, out) = (input::<u8>(inputs, 0)?, output::<u8>(outputs, 0)?);
-        let chunk = work.per_task(out.len(), if self.permutes { 60 } else { 500 }, 2);
+        let chunk = work.per_task(out.len(), self.picoseconds(), 2);
         work.for_each_chunk(out, chunk, |first, mut to| {
             self.look_up(from.part(first, to.len()), &mut to);
         })
+    }
+
+    fn picoseconds(&self) -> usize {
+        if self.permutes {
+            60
+        } else {
+            500
+        }
     }
 
     fn elementwise(&self) -> Option<&dyn Elementwise> {

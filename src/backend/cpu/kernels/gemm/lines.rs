@@ -18,14 +18,20 @@ use std::ops::Range;
 
 /// Cycles that things take, about: to multiply a step of a tile by a panel, to set up a block or copy a line or a segment
 /// besides its bytes, which go so many a cycle; and how many bytes of weights come in a cycle, all of them for each block.
-const STEP: usize = 32;
-const BLOCK: usize = 500;
-const COPY: usize = 16;
-const BYTES: usize = 32;
-const WEIGHTS: usize = 24;
+const STEP: u64 = 32;
+const BLOCK: u64 = 500;
+const COPY: u64 = 16;
+const BYTES: u64 = 32;
+const WEIGHTS: u64 = 24;
 /// Bytes of a step, and columns of a panel.
-const DEPTH: usize = 64;
+const DEPTH: u64 = 64;
 const COLUMNS: usize = 32;
+
+/// Of sizes that fit memory. What they make of each other need not fit it: where pointers have 32 bits, less than a GiB of
+/// weights has costs beyond them.
+fn product(sizes: &[usize]) -> u64 {
+    sizes.iter().fold(1, |product, &size| product.saturating_mul(size as u64))
+}
 
 impl<T: AnyBitPattern + Send + Sync> Image<T> {
     /// Whether the pixels of a block lie in lines.
@@ -80,48 +86,60 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
     }
 
     /// Cycles that a block of so many rows takes, about.
-    fn cost_of_lines(&self, rows: usize, panels: usize) -> usize {
+    fn cost_of_lines(&self, rows: usize, panels: usize) -> u64 {
         let (width, places) = (self.geometry.width.output, self.places());
         let line = Line { rows: width, places, before: 0, distance: 1 };
-        let tiles = Tiles::new(rows * width, Some(line)).count();
-        let copied = COPY + self.even_line() * size_of::<T>() / BYTES;
-        self.cost_of_weights(panels) + tiles * self.cost_of_tile(panels) + self.lines_of(rows) * copied
+        let tiles = Tiles::new(rows * width, Some(line)).count() as u64;
+        let tiles = tiles.saturating_mul(self.cost_of_tile(panels));
+        let lines = self.cost_of_copies(self.lines_of(rows), self.even_line());
+        self.cost_of_weights(panels).saturating_add(tiles).saturating_add(lines)
     }
 
     /// The same of the pixels of each row at one distance, where they lie in the image or in copies of its lines, or else of
     /// copies of all patches.
-    fn cost_of_others(&self, rows: usize, panels: usize) -> usize {
+    fn cost_of_others(&self, rows: usize, panels: usize) -> u64 {
         let (width, (segments, taps)) = (&self.geometry.width, self.segments());
-        let depth = self.depth(taps);
         let copied = |lines: usize| match self.copies() {
-            true => lines * (COPY + self.line(width.output) * size_of::<T>() / BYTES),
+            true => self.cost_of_copies(lines, self.line(width.output)),
             false => 0,
         };
         let (tile, block) = (self.cost_of_tile(panels), self.cost_of_weights(panels));
         if width.output >= HEIGHT && (self.copies() || !is_padded(width)) {
-            let row = block + width.output.div_ceil(HEIGHT) * tile + copied(self.geometry.height.kernel);
-            return rows * row;
+            let tiles = tile.saturating_mul(width.output.div_ceil(HEIGHT) as u64);
+            let row = block.saturating_add(tiles).saturating_add(copied(self.geometry.height.kernel));
+            return row.saturating_mul(rows as u64);
         }
-        let (pixels, patch) = (rows * width.output, segments * (COPY + depth / BYTES));
-        let blocks = (pixels * segments).saturating_mul(depth).div_ceil(BLOCK_BYTES);
-        blocks * block + pixels.div_ceil(HEIGHT) * tile + pixels * patch + copied(rows * self.fresh())
+        let (pixels, depth) = (rows * width.output, self.depth(taps));
+        let blocks = product(&[pixels, segments]).saturating_mul(depth).div_ceil(BLOCK_BYTES as u64);
+        let patches = product(&[pixels, segments]).saturating_mul(COPY + depth / BYTES);
+        let tiles = tile.saturating_mul(pixels.div_ceil(HEIGHT) as u64);
+        let costs = [blocks.saturating_mul(block), tiles, patches, copied(rows * self.fresh())];
+        costs.into_iter().fold(0, u64::saturating_add)
+    }
+
+    /// What it takes to copy so many lines of so many elements.
+    fn cost_of_copies(&self, lines: usize, elements: usize) -> u64 {
+        let line = product(&[elements, size_of::<T>()]) / BYTES;
+        line.saturating_add(COPY).saturating_mul(lines as u64)
     }
 
     /// What a block takes besides its tiles: each goes through all weights.
-    fn cost_of_weights(&self, panels: usize) -> usize {
+    fn cost_of_weights(&self, panels: usize) -> u64 {
         let (segments, taps) = self.segments();
-        BLOCK + panels * COLUMNS * segments * self.depth(taps) / WEIGHTS
+        let bytes = product(&[panels, COLUMNS, segments]).saturating_mul(self.depth(taps));
+        BLOCK.saturating_add(bytes / WEIGHTS)
     }
 
-    fn cost_of_tile(&self, panels: usize) -> usize {
+    fn cost_of_tile(&self, panels: usize) -> u64 {
         let (segments, taps) = self.segments();
-        STEP * panels * segments * self.depth(taps).div_ceil(DEPTH)
+        let steps = self.depth(taps).div_ceil(DEPTH);
+        STEP.saturating_mul(steps).saturating_mul(product(&[panels, segments]))
     }
 
     /// Bytes of a segment.
-    fn depth(&self, taps: usize) -> usize {
+    fn depth(&self, taps: usize) -> u64 {
         let cells = if taps == 1 { self.geometry.width.kernel } else { 1 };
-        cells * self.geometry.input.channels * size_of::<T>()
+        product(&[cells, self.geometry.input.channels, size_of::<T>()])
     }
 
     /// How many output pixels from `first` on a block should have whose pixels lie in lines: whole rows of one image, about
@@ -230,6 +248,14 @@ mod tests {
         assert_eq!(rows([56, 56, 64], (3, 1, 1, 1)), 6, "as many as a block has");
         assert!(rows([28, 28, 64], (3, 2, 1, 1)) > 0 && rows([32, 32, 64], (3, 1, 2, 2)) > 0);
         assert_eq!(rows([8, 4096, 64], (3, 1, 1, 1)), 0, "a line is more than a block");
+    }
+
+    #[test]
+    fn what_weights_cost_may_be_more_than_a_pointer_has_bits_for() {
+        let rows = |panels| image([14, 14, 256], (3, 1, 1, 1)).unwrap().best_even_rows(panels);
+        // Of some GiB, with which the costs do not fit 32 bits; and of more than fit any.
+        assert_eq!(rows(1 << 22), rows(1 << 16));
+        assert!(rows(usize::MAX) <= 14);
     }
 
     #[test]

@@ -9,7 +9,8 @@ use crate::backend::cpu::kernels::isa::Isa;
 use crate::backend::cpu::kernels::vector::{Level, Loop};
 use crate::backend::cpu::kernels::Source;
 use crate::memory::{View, Weights};
-use crate::ops::Interrupt;
+use crate::ops::scratch::reserved;
+use crate::ops::{copy, Interrupt};
 
 /// The shape of the packed side. All sizes are at least 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,7 +169,7 @@ impl<F: Family> Packed<F> {
         }
         let padded = (micro.padded)(depth);
         let all = columns.checked_next_multiple_of(micro.columns)?;
-        let mut bias = Vec::new();
+        let mut biases = None;
         let panels =
             source.take(all.checked_mul(segments)?.checked_mul(padded)?, |packed: &mut [F::Weight]| {
                 let Constants { weights, bias: given, interrupt } = constants()?;
@@ -177,9 +178,9 @@ impl<F: Family> Packed<F> {
                 if weights.len() != columns.checked_mul(inputs)? || given.len() != columns {
                     return None;
                 }
-                bias.try_reserve_exact(columns).ok()?;
+                let (bias, _) = biases.insert((reserved(columns).ok()?, interrupt));
                 for (column, &given) in given.iter().enumerate() {
-                    pace.spend(inputs * size)?;
+                    pace.spend(inputs * size + COLUMN)?;
                     bias.push(folded(weights.part(column * inputs, inputs), given));
                 }
                 let shape = Shape { depth: depth * size, ..shape };
@@ -193,8 +194,9 @@ impl<F: Family> Packed<F> {
                 }
             })?;
         let bias = source.take(all, |to: &mut [F::Bias]| {
-            to.get_mut(..columns).filter(|to| to.len() == bias.len())?.copy_from_slice(&bias);
-            Some(())
+            let (from, interrupt) = biases?;
+            copy(interrupt, bytemuck::cast_slice_mut(to.get_mut(..columns)?), bytemuck::cast_slice(&from))
+                .ok()
         })?;
         Some(Packed { micro, shape, padded, panels, bias, scaling })
     }
@@ -354,6 +356,9 @@ fn flipped<const G: usize>(group: &[u8; G], flip: u8) -> [u8; G] {
     let word = (u64::from_ne_bytes(word) ^ u64::from_ne_bytes([flip; 8])).to_ne_bytes();
     std::array::from_fn(|i| word[i])
 }
+
+/// What a column costs besides its weights, in bytes that are packed meanwhile.
+const COLUMN: usize = 64;
 
 /// Asks the interrupt every now and then, and gives a turn up to others: a fraction of a millisecond's work.
 struct Pace<'a> {

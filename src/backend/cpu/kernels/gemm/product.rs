@@ -28,6 +28,9 @@ pub enum Rows<T> {
 /// Bytes of inputs that a block of rows goes back to for each panel: they are to stay in the cache.
 pub const BLOCK_BYTES: usize = 192 * 1024;
 
+/// Products that take as long as to write a byte, whose page may be touched for the first time.
+const WRITTEN: usize = 8;
+
 /// Where outputs go, from several threads.
 #[derive(Clone, Copy)]
 pub struct Outputs<T>(pub *mut T);
@@ -61,7 +64,11 @@ impl<F: Family> Kernel for Product<F> {
         if rows * columns != len || self.inputs(rows) != Some(input.len()) {
             return Err(OpError::failed("matrices do not fit"));
         }
-        let (grid, to) = (Grid::new(self.parts(rows), work.team.threads()), Outputs(out.pointer(0, len)));
+        let cost = self.parts(rows);
+        // What is made of outputs may take far longer than what makes them.
+        let after = work.then.map_or(0, |then| columns.saturating_mul(then.picoseconds) / PICOSECONDS);
+        let cost = Cost { finish: cost.finish.saturating_add(after), ..cost };
+        let (grid, to) = (Grid::new(cost, work.team.threads()), Outputs(out.pointer(0, len)));
         work.for_each_task(grid.tasks(), |i| {
             let (rows, panels) = grid.task(i);
             // SAFETY: tasks have different rows or panels, all of them those of the outputs.
@@ -152,7 +159,8 @@ impl<F: Family> Product<F> {
             Rows::Image(image) if image.has_lines() => image.width(),
             _ => micro.rows,
         };
-        Cost { rows, tile, panels, products, row_bytes, panel_bytes, output_bytes }
+        let finish = output_bytes.saturating_mul(WRITTEN);
+        Cost { rows, tile, panels, products, finish, row_bytes, panel_bytes, output_bytes }
     }
 
     /// Multiplies some rows by some panels, and goes on with what was made.

@@ -15,6 +15,8 @@ pub struct Cost {
     pub panels: usize,
     /// Multiplications for a row and a panel, as many as take the time of one of floats.
     pub products: usize,
+    /// As many as take the time that a row of outputs is written in, and gone on with.
+    pub finish: usize,
     /// Bytes of a row of inputs, and of a panel.
     pub row_bytes: usize,
     pub panel_bytes: usize,
@@ -33,11 +35,11 @@ pub struct Grid {
 }
 
 /// Products that are worth a task of their own, which sets tiles up and points to its rows before it multiplies.
-const WORTHWHILE: usize = 384 * 1024;
+const WORTHWHILE: u64 = 384 * 1024;
 /// What a product takes, about.
 pub const PICOSECONDS: usize = 30;
 /// Products that take about a millisecond: only between tasks is looked whether to stop.
-const LONG: usize = 1_000_000_000 / PICOSECONDS;
+const LONG: u64 = 1_000_000_000 / PICOSECONDS as u64;
 /// Tasks for each thread, at the most: threads do not start at the same moment, nor run undisturbed, nor all as fast.
 const EACH: usize = 8;
 /// Strips that are considered.
@@ -49,10 +51,16 @@ impl Grid {
         // Bands are of whole tiles, which are nearly as high as each other.
         let tile = rows.div_ceil(rows.div_ceil(cost.tile).max(1)).max(1);
         let tiles = rows.div_ceil(tile).max(1);
-        let total = cost.products.saturating_mul(panels).saturating_mul(rows);
+        // More than a pointer has bits for, where those are 32.
+        let all = |products: usize, of_each: usize| {
+            (products as u64).saturating_mul(of_each as u64).saturating_mul(rows as u64)
+        };
+        let (total, finish) = (all(cost.products, panels), all(cost.finish, 1));
         // As many for each thread.
-        let shared = if threads > 1 { (total / WORTHWHILE).div_ceil(threads).min(EACH) * threads } else { 1 };
-        let wanted = shared.max(total.div_ceil(LONG)).max(1);
+        let each = (total / WORTHWHILE).div_ceil(threads as u64).min(EACH as u64) as usize;
+        let shared = if threads > 1 { each * threads } else { 1 };
+        let long = total.saturating_add(finish).div_ceil(LONG);
+        let wanted = usize::try_from(long).unwrap_or(usize::MAX).max(shared).max(1);
         let moved = |&(bands, strips): &(usize, usize)| {
             let weights = cost.panel_bytes.saturating_mul(panels).saturating_mul(bands);
             let inputs = cost.row_bytes.saturating_mul(rows).saturating_mul(strips);

@@ -320,7 +320,7 @@ proptest! {
         rows in 0usize..5_000, tile in 1usize..40, panels in 1usize..60, products in 0usize..1 << 22,
         bytes in (0usize..1 << 16, 0usize..1 << 20), threads in 1usize..17,
     ) {
-        let cost = share::Cost { rows, tile, panels, products, row_bytes: bytes.0, panel_bytes: bytes.1, output_bytes: bytes.0 };
+        let cost = share::Cost { rows, tile, panels, products, finish: bytes.0, row_bytes: bytes.0, panel_bytes: bytes.1, output_bytes: bytes.0 };
         let grid = share::Grid::new(cost, threads);
         let mut cells = vec![0u8; rows * panels];
         for (rows, panels_of_task) in (0..grid.tasks()).map(|i| grid.task(i)) {

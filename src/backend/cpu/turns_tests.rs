@@ -1,0 +1,249 @@
+//! Tests that compiling and running give the turn up often, whatever there is much of in a model. What is measured is the
+//! processor time of the thread between two yield points, beside all of it: what else the machine does is not in it.
+
+use super::arguments::{Bound, Held};
+use super::compile::compile_for;
+use super::executable::{Cores, CpuExecutable};
+use super::graph::private;
+use super::pool::ThreadPool;
+use super::program::Program;
+use super::samples::{f32_info, floats, Build};
+use crate::backend::{Argument, Arguments, CompileOptions, Control, Executable, Memory};
+use crate::memory::{ClientSlice, Mapping};
+use crate::model::{Constant, Lifetime, Model, Request, Subgraph};
+use crate::ops::{OpError, OperationType};
+use crate::scheduler::Yield;
+use crate::tensor::{OperandType, TensorInfo};
+use nix::time::{clock_gettime, ClockId};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Operations, or inputs and outputs, of a model.
+const MANY: usize = 30_000;
+/// A stretch is at most one part in so many of the work, or so short that nobody minds.
+const PARTS: u32 = 40;
+const SHORT: Duration = Duration::from_millis(2);
+/// Another thread may use up the caches, or the kernel's time be counted: the best of so many.
+const TRIES: usize = 5;
+
+/// The stretches between yield points of one thread.
+#[derive(Debug)]
+struct Stretches(Mutex<Found>);
+
+#[derive(Debug)]
+struct Found {
+    began: Duration,
+    last: Duration,
+    longest: Duration,
+    count: usize,
+}
+
+fn now() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap().into()
+}
+
+impl Found {
+    fn note(&mut self) {
+        let now = now();
+        self.longest = self.longest.max(now - self.last);
+        (self.last, self.count) = (now, self.count + 1);
+    }
+}
+
+impl Yield for Stretches {
+    fn pass(&self, _: &Control) -> Result<(), OpError> {
+        self.0.lock().unwrap().note();
+        Ok(())
+    }
+
+    fn threads(&self) -> usize {
+        1
+    }
+}
+
+/// What `work` comes by, and what it gives.
+fn stretches<T>(work: impl FnOnce(&Control) -> T) -> (Found, T) {
+    let began = now();
+    let stretches =
+        Arc::new(Stretches(Mutex::new(Found { began, last: began, longest: began - began, count: 0 })));
+    let control = Control { turn: Some(stretches.clone()), ..Control::default() };
+    let given = work(&control);
+    drop(control);
+    let mut found = Arc::into_inner(stretches).unwrap().0.into_inner().unwrap();
+    found.note();
+    (found, given)
+}
+
+/// How often `work` could have given the turn up.
+fn yield_points<T>(work: impl FnOnce(&Control) -> T) -> usize {
+    stretches(work).0.count
+}
+
+fn assert_gives_way<T>(what: &str, mut work: impl FnMut(&Control) -> T) {
+    let mut tried = Vec::new();
+    for _ in 0..TRIES {
+        let found = stretches(&mut work).0;
+        let all = found.last - found.began;
+        if found.longest <= SHORT.max(all / PARTS) {
+            return;
+        }
+        tried.push((found.longest, all));
+    }
+    panic!("{what}: the longest stretches, and the whole: {tried:?}");
+}
+
+fn one() -> TensorInfo {
+    f32_info(&[1])
+}
+
+/// Operations one after the other.
+fn chain(count: usize) -> Subgraph {
+    let mut b = Build::new();
+    let mut last = b.input(one());
+    for _ in 0..count {
+        last = b.call(OperationType::FLOOR, 0, &[last], one());
+    }
+    b.finish(last)
+}
+
+/// As many inputs and outputs as operations.
+fn wide(count: usize) -> Subgraph {
+    let mut b = Build::new();
+    let inputs: Vec<_> = (0..count).map(|_| b.input(one())).collect();
+    let outputs: Vec<_> = inputs.iter().map(|&v| b.call(OperationType::FLOOR, 0, &[v], one())).collect();
+    let mut model = b.finish(outputs[0]);
+    outputs.iter().for_each(|&v| model.operands[v].lifetime = Lifetime::Output);
+    model.outputs = outputs;
+    model
+}
+
+/// Values that live long, and are read two by two.
+fn pairs(count: usize) -> Subgraph {
+    let mut b = Build::new();
+    let (input, none) = (b.input(one()), b.ints(&[0])[0]);
+    let made: Vec<_> = (0..count / 2).map(|_| b.call(OperationType::FLOOR, 0, &[input], one())).collect();
+    let mut sum = made[0];
+    for &other in made.iter().rev() {
+        sum = b.call(OperationType::ADD, 0, &[sum, other, none], one());
+    }
+    b.finish(sum)
+}
+
+fn program(model: &Model, control: &Control) -> Program {
+    let pool = Arc::new(ThreadPool::new(1).unwrap());
+    Program::compile(model, &CompileOptions::default(), pool, control).unwrap()
+}
+
+fn model(main: Subgraph) -> Model {
+    Model { main, referenced: vec![], relaxed: false }
+}
+
+#[test]
+fn models_of_many_operations_are_compiled_and_run_in_short_stretches() {
+    for (name, graph) in
+        [("a chain", chain(MANY)), ("inputs and outputs", wide(MANY)), ("pairs", pairs(MANY))]
+    {
+        let model = model(graph);
+        assert_gives_way(&format!("{name}, compiled"), |control| program(&model, control));
+        let program = program(&model, &Control::default());
+        let bound = |count: usize| -> Vec<_> {
+            let mapping = Arc::new(Mapping::anonymous(4 * count).unwrap());
+            let slice = |i| ClientSlice::new(mapping.clone(), 4 * i, 4).unwrap();
+            (0..count).map(|i| Some(Bound { data: slice(i), dims: vec![1] })).collect()
+        };
+        let (inputs, outputs) = (bound(model.main.inputs.len()), bound(model.main.outputs.len()));
+        let mut held: Vec<_> = (0..TRIES).map(|_| Held::new(&inputs, &outputs).unwrap()).collect();
+        assert_gives_way(&format!("{name}, run"), |control| {
+            program.run(held.pop().unwrap(), control).unwrap()
+        });
+    }
+}
+
+#[test]
+fn what_is_compiled_just_in_time_gives_way() {
+    const OPERATIONS: usize = 100;
+    let (cores, model) = (Arc::new(Cores::new(1).unwrap()), model(chain(OPERATIONS)));
+    let options = CompileOptions { just_in_time: true, ..CompileOptions::default() };
+    let executable = CpuExecutable::compile(&model, &options, &cores, &Control::default()).unwrap();
+    let argument = |offset| Some(Argument { pool: 0, offset, length: 4, dims: vec![1] });
+    let request = Request { inputs: vec![argument(0)], outputs: vec![argument(4)] };
+    let pools = vec![Some(Memory::Mapped(Arc::new(Mapping::anonymous(8).unwrap())))];
+    let binding = Arc::new(executable).bind(Arguments { request, pools, reused: false }).unwrap();
+    let passed = [(); 2].map(|()| yield_points(|control| binding.clone().run(control).unwrap()));
+    assert!(passed[0] > passed[1] + OPERATIONS, "{passed:?} yield points with and without compiling");
+}
+
+#[test]
+fn what_a_product_is_gone_on_with_may_take_longer_than_the_product() {
+    const ROWS: u32 = 1 << 14;
+    const COLUMNS: u32 = 32;
+    const STEPS: usize = 20;
+    let mut b = Build::new();
+    let input = b.input(f32_info(&[ROWS, 1]));
+    let filter = b.constant(f32_info(&[COLUMNS, 1]), &floats(COLUMNS as usize, 1.0));
+    let bias = b.constant(f32_info(&[COLUMNS]), &floats(COLUMNS as usize, 2.0));
+    let (none, image) = (b.ints(&[0])[0], f32_info(&[ROWS, COLUMNS]));
+    let mut last = b.call(OperationType::FULLY_CONNECTED, 0, &[input, filter, bias, none], image.clone());
+    for _ in 0..STEPS {
+        last = b.call(OperationType::SIN, 0, &[last], image.clone());
+    }
+    let sum = b.call(OperationType::ADD, 0, &[last, last, none], image.clone());
+    let largest = b.call(OperationType::MAXIMUM, 0, &[sum, input], image);
+    let model = b.finish(largest);
+    let pool = Arc::new(ThreadPool::new(1).unwrap());
+    let routine = compile_for(&model, None, pool.team(1), &Control::default()).unwrap();
+    assert_eq!(routine.followed[0].steps, 0..STEPS + 2, "they go together");
+    let program = Program::of_routine(routine, pool);
+    let slice = |len: u32| ClientSlice::whole(Arc::new(Mapping::anonymous(4 * len as usize).unwrap()));
+    let bound = |dims: [u32; 2]| [Some(Bound { data: slice(dims[0] * dims[1]), dims: dims.to_vec() })];
+    let (inputs, outputs) = (bound([ROWS, 1]), bound([ROWS, COLUMNS]));
+    let held = Held::new(&inputs, &outputs).unwrap();
+    let passed = yield_points(|control| program.run(held, control).unwrap());
+    // A step of an element takes some nanoseconds.
+    assert!(passed >= ROWS as usize * COLUMNS as usize * STEPS / 1_000_000, "{passed} yield points");
+}
+
+#[test]
+fn constants_are_copied_in_short_stretches() {
+    const BYTES: usize = 16 << 20;
+    let slice = ClientSlice::whole(Arc::new(Mapping::anonymous(BYTES).unwrap()));
+    let constant = Constant::Client(slice);
+    let copied = yield_points(|control| private(&constant, control).unwrap());
+    let mut b = Build::new();
+    let info = f32_info(&[(BYTES / 4) as u32]);
+    let (input, constant) = (b.input(info.clone()), b.operand(info.clone(), Lifetime::Constant(constant)));
+    let none = b.ints(&[0])[0];
+    let sum = b.call(OperationType::ADD, 0, &[input, constant, none], info);
+    let model = model(b.finish(sum));
+    let compiled = yield_points(|control| program(&model, control));
+    assert!(copied.min(compiled) >= BYTES >> 20, "{copied}, {compiled} yield points");
+}
+
+#[test]
+fn filters_are_packed_in_short_stretches() {
+    use OperandType::*;
+    const CHANNELS: u32 = 1 << 20;
+    let types = [TENSOR_FLOAT32, TENSOR_QUANT8_ASYMM, TENSOR_QUANT8_ASYMM_SIGNED];
+    for (ty, bias) in types.into_iter().zip([TENSOR_FLOAT32, TENSOR_INT32, TENSOR_INT32]) {
+        let mut b = Build::new();
+        let info = |ty, dims: &[u32], scale| TensorInfo::quantised(ty, dims, scale, 0);
+        let scale = if ty == TENSOR_FLOAT32 { 0.0 } else { 0.5 };
+        let pixel = info(ty, &[1, 1, 1, CHANNELS], scale);
+        let input = b.input(info(ty, &[1, 3, 1, CHANNELS], scale));
+        let filter = info(ty, &[1, 3, 1, CHANNELS], scale);
+        let bytes = vec![0u8; filter.byte_size().unwrap()];
+        let filter = b.constant(filter, &bytes);
+        let bias = b.constant(info(bias, &[CHANNELS], scale * scale), &vec![0u8; 4 * CHANNELS as usize]);
+        let steering = b.ints(&[2, 1, 1, 1, 0]);
+        let out = b.call(
+            OperationType::DEPTHWISE_CONV_2D,
+            0,
+            &[&[input, filter, bias][..], &steering].concat(),
+            pixel,
+        );
+        let model = b.finish(out);
+        let pool = ThreadPool::new(1).unwrap();
+        let passed = yield_points(|control| compile_for(&model, None, pool.team(1), control).unwrap());
+        assert!(passed >= (3 * CHANNELS as usize) >> 16, "{ty}: {passed} yield points");
+    }
+}
