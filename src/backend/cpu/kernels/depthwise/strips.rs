@@ -71,7 +71,8 @@ impl Strips {
         // What is gone on with is to be near still.
         let bytes = if work.then.is_some() { NEAR * channels * element } else { 0 };
         let (count, width) = (work.units_per_task(pixels, picoseconds, bytes), geometry.width.output);
-        let band = if count < width { count } else { (count / width).next_multiple_of(together) * width };
+        let band =
+            if count < width { count } else { count.div_ceil(width).next_multiple_of(together) * width };
         let bands = pixels.div_ceil(band);
         let whole = Strips { pixels, band, channels, strip: channels };
         // A task copies its rows whole where channels have several outputs.
