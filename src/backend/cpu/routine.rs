@@ -80,8 +80,16 @@ impl Routine {
     pub fn footprint(&self) -> usize {
         let values = self.values.iter().map(Value::footprint);
         let steps = self.steps.iter().map(Step::footprint);
-        // A kernel for several steps may have one for each.
-        let merged = |merged: &Merged| size_of_val(&*merged.kernel) + (1 + merged.steps.len()) * 4 * KERNEL;
+        // A kernel for several steps may have one for each, and constants of its own.
+        let constant = |&v: &usize| match &self.values[v].place {
+            Place::Constant(_, bytes) => bytes.len(),
+            _ => 0,
+        };
+        let merged = |merged: &Merged| {
+            let steps = self.steps[merged.steps.clone()].iter();
+            let constants: usize = steps.flat_map(|step| step.inputs.iter().flatten()).map(constant).sum();
+            size_of_val(&*merged.kernel) + (1 + merged.steps.len()) * 4 * KERNEL + constants
+        };
         let merged = self.merged.iter().map(merged).chain([size_of_val(&self.followed[..])]);
         values.chain(steps).chain(merged).fold(size_of::<Self>(), usize::saturating_add)
     }

@@ -13,6 +13,7 @@ pub mod isa;
 mod kernel;
 #[cfg(test)]
 mod measure;
+mod merged;
 mod movement;
 #[cfg(target_arch = "aarch64")]
 mod neon;
@@ -45,8 +46,9 @@ mod work;
 #[cfg(test)]
 mod work_tests;
 
-pub use elementwise::{is_elementwise, merge, Input, MergedCall};
-pub use kernel::{ByRows, Kernel};
+pub use elementwise::is_elementwise;
+pub use kernel::{ByRows, Kernel, Tiled};
+pub use merged::{is_of_lanes, merge, Input, MergedCall, LONGEST_ROW};
 pub use peaks::peaks;
 pub use rows::{Image, Rowwise};
 pub use source::Source;
