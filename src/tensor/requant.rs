@@ -100,6 +100,18 @@ pub enum Activation {
     Relu6,
 }
 
+/// `x` within bounds; NaN stays NaN. In loops it is two instructions.
+#[inline(always)]
+pub fn within((lo, hi): (f32, f32), x: f32) -> f32 {
+    // Comparisons with a NaN are false.
+    let x = if x < lo { lo } else { x };
+    if x > hi {
+        hi
+    } else {
+        x
+    }
+}
+
 impl Activation {
     pub fn from_code(code: i32) -> Option<Self> {
         match code {
@@ -123,8 +135,7 @@ impl Activation {
 
     /// `x` clamped to the activation's range; NaN stays NaN.
     pub fn apply(self, x: f32) -> f32 {
-        let (lo, hi) = self.float_range();
-        x.max(lo).min(hi) + if x.is_nan() { x } else { 0.0 }
+        within(self.float_range(), x)
     }
 
     /// Bounds of the activation in quantised units of the output, within its type's range.

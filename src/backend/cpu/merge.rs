@@ -1,8 +1,8 @@
-//! Finds elementwise steps that follow each other and go back to one operand: one kernel does what all of them do, and what
-//! they make between is never written. It goes by what a routine says, so that a loaded one has the same as the one that was
-//! saved.
+//! Finds steps on elements and on rows that follow each other and go back to one operand: one kernel does what all of them do,
+//! and what they make between is never written. It goes by what a routine says, so that a loaded one has the same as the one
+//! that was saved.
 
-use super::kernels::{is_elementwise, merge, Input, MergedCall};
+use super::kernels::{is_elementwise, is_of_lanes, merge, Input, MergedCall, LONGEST_ROW};
 use super::routine::{Merged, Place, Routine, Step, Value, STEPS};
 use crate::ops::pace::Pace;
 use crate::ops::{NeverInterrupted, OpError};
@@ -49,9 +49,9 @@ pub fn find<'r>(
     let (mut merged, mut start) = (Vec::new(), 0);
     while start < steps.len() {
         pace.spend(STEPS)?;
-        let row = row(steps, start, &known);
-        pace.spend(row.as_ref().map_or(0, Row::cost))?;
-        let found = row.and_then(|row| row.merged(steps, start, uses));
+        let run = run(steps, start, &known);
+        pace.spend(run.as_ref().map_or(0, Run::cost))?;
+        let found = run.and_then(|run| run.merged(steps, start, uses));
         let end = found.as_ref().map_or(start + 1, |found| found.steps.end);
         pace.spend(found.as_ref().map_or(0, |_| (end - start) * EVALUATION))?;
         merged.extend(found);
@@ -61,7 +61,7 @@ pub fn find<'r>(
 }
 
 /// Steps from one on that go back to one operand.
-struct Row<'r> {
+struct Run<'r> {
     operand: usize,
     info: &'r TensorInfo,
     calls: Vec<MergedCall<'r>>,
@@ -69,7 +69,7 @@ struct Row<'r> {
 }
 
 /// Those from `start` on.
-fn row<'r>(steps: &[Step], start: usize, known: &impl Fn(usize) -> Option<Known<'r>>) -> Option<Row<'r>> {
+fn run<'r>(steps: &[Step], start: usize, known: &impl Fn(usize) -> Option<Known<'r>>) -> Option<Run<'r>> {
     let is_operand = |v: &usize| matches!(known(*v), Some(Known::Planned(_)));
     let operand = steps[start].inputs.iter().flatten().copied().find(is_operand)?;
     let Some(Known::Planned(info)) = known(operand) else { return None };
@@ -79,10 +79,10 @@ fn row<'r>(steps: &[Step], start: usize, known: &impl Fn(usize) -> Option<Known<
         calls.push(call);
         made.push(step.outputs[0]);
     }
-    Some(Row { operand, info, calls, made })
+    Some(Run { operand, info, calls, made })
 }
 
-impl Row<'_> {
+impl Run<'_> {
     /// What it costs to merge it, but for what its steps make of each byte: each length is tried, and all inputs are gone
     /// through for each value.
     fn cost(&self) -> usize {
@@ -91,10 +91,11 @@ impl Row<'_> {
 
     /// As many steps as can be merged.
     fn merged(&self, steps: &[Step], start: usize, uses: &[usize]) -> Option<Merged> {
-        let Row { operand, info, ref calls, ref made } = *self;
+        let Run { operand, info, ref calls, ref made } = *self;
         // As many as make nothing that others read but with their last step, which makes bytes of bytes.
         let is_whole = |&count: &usize| {
-            if calls[count - 1].output.ty.is_quant8_asymm() != info.ty.is_quant8_asymm() {
+            let last = calls[count - 1].output;
+            if last.ty.is_quant8_asymm() != info.ty.is_quant8_asymm() || last.dims != info.dims {
                 return false;
             }
             let steps = &steps[start..start + count];
@@ -109,6 +110,13 @@ impl Row<'_> {
     }
 }
 
+/// Dimensions along which rows of floats lie that can be gone through one by one, and how many elements each has.
+fn row(info: &TensorInfo) -> Option<(&[u32], u32)> {
+    let (&len, rows) = info.dims.split_last()?;
+    let is_short = (2..=LONGEST_ROW).contains(&(len as usize));
+    (info.ty == OperandType::TENSOR_FLOAT32 && !rows.is_empty() && is_short).then_some((rows, len))
+}
+
 /// A step as a call on nothing but an operand, what calls before `made` of it, and constants.
 fn call<'r>(
     step: &Step,
@@ -120,9 +128,16 @@ fn call<'r>(
     let Some(Known::Planned(output)) = known(output) else { return None };
     let is_float = output.ty == OperandType::TENSOR_FLOAT32;
     let are_alike = is_float || (info.ty.is_quant8_asymm() && output.ty.is_quant8_asymm());
-    if !is_elementwise(step.operation.ty) || !are_alike || output.dims != info.dims {
+    let row = row(info);
+    let is_of_rows = row.is_some_and(|(rows, _)| output.dims.split_last() == Some((&1, rows)));
+    let fits = is_elementwise(step.operation.ty) || (row.is_some() && is_of_lanes(step.operation.ty));
+    if !fits || !are_alike || !(output.dims == info.dims || is_of_rows) {
         return None;
     }
+    let is_row = |dims: &[u32]| {
+        let (Some((last, others)), Some((_, len))) = (dims.split_last(), row) else { return false };
+        *last == len && others.iter().all(|&dim| dim == 1)
+    };
     let input = |&v: &usize| {
         if v == operand {
             return Some(Input::Operand);
@@ -131,7 +146,7 @@ fn call<'r>(
             return Some(Input::Made(i));
         }
         match known(v)? {
-            Known::Constant(info, bytes) if info.dims.iter().all(|&dim| dim == 1) => {
+            Known::Constant(info, bytes) if info.dims.iter().all(|&dim| dim == 1) || is_row(&info.dims) => {
                 Some(Input::Constant(info, bytes))
             }
             _ => None,

@@ -20,6 +20,8 @@ pub mod kernels;
 mod measured;
 mod merge;
 #[cfg(test)]
+mod merge_rows_tests;
+#[cfg(test)]
 mod merge_tests;
 mod on_demand;
 mod packing;

@@ -42,7 +42,7 @@ pub trait Kernel: Send + Sync {
         None
     }
 
-    /// Picoseconds that an element of the output takes, about. Asked of elementwise kernels, which others go on with.
+    /// Picoseconds that an element of the output takes, about. Asked of kernels that do a part of others' work.
     fn picoseconds(&self) -> usize {
         1000
     }
@@ -52,10 +52,22 @@ pub trait Kernel: Send + Sync {
         None
     }
 
+    /// The same kernel, a tile at a time.
+    fn tiled(&self) -> Option<&dyn Tiled> {
+        None
+    }
+
     /// Whether a run does with its output what its [work](Work::then) says.
     fn goes_on(&self) -> bool {
         false
     }
+}
+
+/// A kernel that makes a tile where it is called, on that thread: as many of the output's first elements as are asked for, in
+/// whole rows if it goes by rows, from as many of the inputs' or from those that are there again for each.
+pub trait Tiled: Send + Sync {
+    /// Fills `out`. Inputs, by index, may be longer than it needs.
+    fn tile(&self, inputs: &[Option<View<u8>>], out: &mut Target<u8>) -> Result<(), OpError>;
 }
 
 /// A kernel that makes each row of its output from some rows of input 0, and needs nothing else that a run brings. Rows are

@@ -13,6 +13,7 @@ pub mod isa;
 mod kernel;
 #[cfg(test)]
 mod measure;
+mod merged;
 mod movement;
 #[cfg(target_arch = "aarch64")]
 mod neon;
@@ -46,8 +47,9 @@ mod work;
 #[cfg(test)]
 mod work_tests;
 
-pub use elementwise::{is_elementwise, merge, Input, MergedCall};
-pub use kernel::{ByRows, Kernel};
+pub use elementwise::is_elementwise;
+pub use kernel::{ByRows, Kernel, Tiled};
+pub use merged::{is_of_lanes, merge, Input, MergedCall, LONGEST_ROW};
 pub use peaks::peaks;
 pub use rows::{Image, Rowwise};
 pub use source::Source;
@@ -109,7 +111,7 @@ pub fn preferred_bytes() -> Option<OperandType> {
 
 /// Counts the changes to which calls have kernels, and to their results: what an earlier generation compiled is not to
 /// be mixed with this one.
-const GENERATION: u32 = 10;
+const GENERATION: u32 = 11;
 
 /// The instruction set that kernels are chosen for, and their generation.
 pub fn instruction_set() -> String {

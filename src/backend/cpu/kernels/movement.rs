@@ -4,6 +4,7 @@ use super::{Kernel, Work};
 use crate::memory::{Target, View};
 use crate::ops::movement::{moves, requantisation, Axis};
 use crate::ops::{Args, OpError, Operation, OperationType};
+use std::ops::Range;
 
 /// Elements of a row that are copied in one go, and bytes of padding.
 const SEGMENT: usize = 64 * 1024;
@@ -154,12 +155,10 @@ impl Kernel for Movement {
             let bytes = stride.unit_size() * self.size;
             let picoseconds = bytes * if strided { 800 } else { 100 } + 10_000;
             let count = work.units_per_task(stride.units(), picoseconds, 2 * bytes);
-            work.in_parts(stride.units(), count, |units| {
-                units.for_each(|unit| match self.size {
-                    1 => stride.unit::<u8>(unit, from, to),
-                    2 => stride.unit::<[u8; 2]>(unit, from, to),
-                    _ => stride.unit::<[u8; 4]>(unit, from, to),
-                });
+            work.in_parts(stride.units(), count, |units| match self.size {
+                1 => stride.move_units::<u8>(units, from, to),
+                2 => stride.move_units::<[u8; 2]>(units, from, to),
+                _ => stride.move_units::<[u8; 4]>(units, from, to),
             })?;
         }
         Ok(())
@@ -167,11 +166,28 @@ impl Kernel for Movement {
 }
 
 impl Stride {
-    /// Moves what belongs to unit `unit`, elements being as large as `T`.
-    fn unit<T: Copy>(&self, unit: usize, from: View<u8>, to: &Target<u8>) {
+    /// Moves what belongs to some units, elements being as large as `T`.
+    fn move_units<T: Copy>(&self, units: Range<usize>, from: View<u8>, to: &Target<u8>) {
         let (across_parts, row_parts) = self.parts();
-        let (first, band) = (unit % row_parts * self.segment(), unit / row_parts % across_parts * BLOCK);
-        let mut rest = unit / row_parts / across_parts;
+        let parts = across_parts * row_parts;
+        // Where a unit lies is computed once for those beside it, too: that takes longer than to move a few elements.
+        let axis = self.outer.last().filter(|_| parts == 1);
+        let (count, steps) = axis.map_or((1, (0, 0)), |axis| (axis.count as usize, (axis.from, axis.to)));
+        let mut next = units.start;
+        while next < units.end {
+            let first = next;
+            next = units.end.min(first - first % count + count);
+            let ((source, target), part) = (self.start_of(first / parts), first % parts);
+            let part = (part / row_parts, part % row_parts);
+            for i in 0..(next - first) as i64 {
+                self.unit::<T>((source + i * steps.0, target + i * steps.1), part, from, to);
+            }
+        }
+    }
+
+    /// The first elements of what is row or block `index`, counted along the outer axes.
+    fn start_of(&self, index: usize) -> (i64, i64) {
+        let mut rest = index;
         let (mut source, mut target) = (self.start.0 as i64, self.start.1 as i64);
         for axis in self.outer.iter().rev() {
             let position = (rest % axis.count as usize) as i64;
@@ -179,6 +195,18 @@ impl Stride {
             source += position * axis.from;
             target += position * axis.to;
         }
+        (source, target)
+    }
+
+    /// Moves a part of the row or block that starts with these elements.
+    fn unit<T: Copy>(
+        &self,
+        (source, target): (i64, i64),
+        (band, part): (usize, usize),
+        from: View<u8>,
+        to: &Target<u8>,
+    ) {
+        let (first, band) = (part * self.segment(), band * BLOCK);
         let count = self.segment().min(self.row.count as usize - first);
         let (source, target) =
             (source + first as i64 * self.row.from, target as usize + first * self.row.to as usize);
@@ -228,7 +256,7 @@ impl Stride {
         } else if self.row.from == 1 {
             let from = from.pointer(source as usize * size, count * size);
             // SAFETY: as many bytes of both were asked for; an output is no input.
-            unsafe { libc::memcpy(to.cast(), from.cast(), count * size) };
+            unsafe { copy(from, to, count * size) };
         } else {
             let from = from.elements_between(source, self.row.from, count, size);
             for i in 0..count {
@@ -263,6 +291,28 @@ impl Stride {
                     unsafe { to.add(i).write_unaligned(from.cast::<T>().read_unaligned()) };
                 }
             }
+        }
+    }
+}
+
+/// Copies bytes: a few of them without a call, which takes longer.
+///
+/// # Safety
+/// As many bytes must be there to be read, and others to be written.
+#[inline(always)]
+unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    const PART: usize = 32;
+    const MOST: usize = 256;
+    // SAFETY: by contract.
+    unsafe {
+        let whole = if len <= MOST { len - len % PART } else { 0 };
+        for at in (0..whole).step_by(PART) {
+            to.add(at)
+                .cast::<[u8; PART]>()
+                .write_unaligned(from.add(at).cast::<[u8; PART]>().read_unaligned());
+        }
+        if whole < len {
+            libc::memcpy(to.add(whole).cast(), from.add(whole).cast(), len - whole);
         }
     }
 }

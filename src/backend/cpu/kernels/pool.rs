@@ -9,7 +9,7 @@ use super::{Kernel, Work};
 use crate::memory::{Target, View};
 use crate::ops::pool::PoolGeometry;
 use crate::ops::{Args, OpError, OperationType};
-use crate::tensor::requant::Activation;
+use crate::tensor::requant::{within, Activation};
 use crate::tensor::{OperandType::*, TensorInfo};
 use std::marker::PhantomData;
 
@@ -73,8 +73,8 @@ fn floats<T: Element>(
 
 /// With the same bits as [`Activation::apply`].
 fn activation(activation: Activation) -> impl Fn(f32) -> f32 + Copy {
-    let (lo, hi) = activation.float_range();
-    move |x: f32| x.max(lo).min(hi) + if x.is_nan() { x } else { 0.0 }
+    let range = activation.float_range();
+    move |x: f32| within(range, x)
 }
 
 fn range(geometry: &PoolGeometry, out: &TensorInfo) -> (i32, i32) {

@@ -4,13 +4,14 @@
 
 use super::elementwise::half::{narrow, widen};
 use super::elementwise::Element;
-use super::kernel::{input, output};
+use super::kernel::{elements, input, output};
 use super::vector::{Level, Loop};
-use super::{Kernel, Work};
+use super::{Kernel, Tiled, Work};
 use crate::memory::{Target, View};
 use crate::ops::reduce::folded;
 use crate::ops::search::float_key;
 use crate::ops::{axis_index, Arg, Args, OpError, OperationType};
+use crate::tensor::element_count;
 use crate::tensor::OperandType::*;
 use std::marker::PhantomData;
 
@@ -63,6 +64,9 @@ pub(super) fn select(ty: OperationType, args: &Args) -> Option<Box<dyn Kernel>> 
         return None;
     }
     let shape = Shape::new(input.dims(), &folded(args).ok()?)?;
+    if element_count(&args.output(0).ok()?.dims) != Some(shape.outer * shape.inner) {
+        return None;
+    }
     match input.ty() {
         TENSOR_FLOAT32 => floats(ty, shape, |x: f32| x.into(), |x| x as f32),
         TENSOR_FLOAT16 => floats(ty, shape, |x| widen(x).into(), |x| narrow(x as f32)),
@@ -192,16 +196,36 @@ where
         work: Work,
     ) -> Result<(), OpError> {
         let (input, out) = (input::<T>(inputs, 0)?, output::<U>(outputs, 0)?);
-        let results = work.units_per_task(
-            out.len(),
-            self.shape.folded * 500 + 2000,
-            self.shape.folded * size_of::<T>(),
-        );
+        let results = work.units_per_task(out.len(), self.picoseconds(), self.shape.folded * size_of::<T>());
         // Blocks of results side by side stay whole.
         let results = if self.shape.inner > 1 { results.next_multiple_of(SIDE_BY_SIDE) } else { results };
         work.for_each_chunk(out, results, |first, out| {
             self.level.run(Results { reduction: self, input, first, out });
         })
+    }
+
+    fn picoseconds(&self) -> usize {
+        self.shape.folded * 500 + 2000
+    }
+
+    fn tiled(&self) -> Option<&dyn Tiled> {
+        (self.shape.inner == 1).then_some(self)
+    }
+}
+
+impl<T, U, A, Number, F, Finish> Tiled for Reduction<T, U, A, Number, F, Finish>
+where
+    T: Element,
+    U: Element,
+    A: Copy + Send + Sync,
+    Number: Fn(T, usize) -> A + Send + Sync,
+    F: Fn(A, A) -> A + Send + Sync,
+    Finish: Fn(A) -> U + Send + Sync,
+{
+    fn tile(&self, inputs: &[Option<View<u8>>], out: &mut Target<u8>) -> Result<(), OpError> {
+        let (input, out) = (input::<T>(inputs, 0)?, elements::<U>(out)?);
+        self.level.run(Results { reduction: self, input, first: 0, out });
+        Ok(())
     }
 }
 

@@ -4,10 +4,10 @@
 use super::elementwise::half::{narrow, widen};
 use super::elementwise::math::exp;
 use super::elementwise::Element;
-use super::kernel::{input, output};
+use super::kernel::{elements, input, output};
 use super::softmax_bytes::Bytes;
 use super::vector::{fused, Level, Loop};
-use super::{Kernel, Work};
+use super::{Kernel, Tiled, Work};
 use crate::memory::{Target, View};
 use crate::ops::norm::Lanes;
 use crate::ops::{Args, OpError, OperationType};
@@ -36,15 +36,16 @@ pub(super) fn select(ty: OperationType, args: &Args) -> Option<Box<dyn Kernel>> 
         return None;
     }
     let (level, len, logarithm) = (Level::detect(), lanes.len, ty == OperationType::LOG_SOFTMAX);
+    let rows = lanes.stride == 1;
     match input.ty() {
         TENSOR_FLOAT32 => {
             let elements = PhantomData::<fn(f32)>;
             let same = |x: f32| x;
-            Some(Box::new(Floats { level, len, beta, logarithm, widen: same, narrow: same, elements }))
+            Some(Box::new(Floats { level, len, beta, logarithm, rows, widen: same, narrow: same, elements }))
         }
         TENSOR_FLOAT16 => {
             let elements = PhantomData::<fn(u16)>;
-            Some(Box::new(Floats { level, len, beta, logarithm, widen, narrow, elements }))
+            Some(Box::new(Floats { level, len, beta, logarithm, rows, widen, narrow, elements }))
         }
         ty if ty.is_quant8_asymm() => Some(Box::new(Bytes {
             level,
@@ -63,6 +64,8 @@ struct Floats<T, Widen, Narrow> {
     beta: f32,
     /// Whether results are logarithms.
     logarithm: bool,
+    /// Whether lanes are the rows of the operand as it is given to the operation.
+    rows: bool,
     widen: Widen,
     narrow: Narrow,
     elements: PhantomData<fn(T)>,
@@ -85,10 +88,35 @@ where
         work: Work,
     ) -> Result<(), OpError> {
         let (input, out) = (input::<T>(inputs, 0)?, output::<T>(outputs, 0)?);
-        let lanes = work.units_per_task(out.len() / self.len, self.len * 1200, 2 * self.len * size_of::<T>());
+        let lanes = work.units_per_task(
+            out.len() / self.len,
+            self.len * self.picoseconds(),
+            2 * self.len * size_of::<T>(),
+        );
         work.for_each_chunk(out, lanes * self.len, |first, out| {
             self.level.run(FloatLanes { softmax: self, input: input.part(first, out.len()), out });
         })
+    }
+
+    fn picoseconds(&self) -> usize {
+        1200
+    }
+
+    fn tiled(&self) -> Option<&dyn Tiled> {
+        self.rows.then_some(self)
+    }
+}
+
+impl<T, Widen, Narrow> Tiled for Floats<T, Widen, Narrow>
+where
+    T: Element,
+    Widen: Fn(T) -> f32 + Send + Sync,
+    Narrow: Fn(f32) -> T + Send + Sync,
+{
+    fn tile(&self, inputs: &[Option<View<u8>>], out: &mut Target<u8>) -> Result<(), OpError> {
+        let (input, out) = (input::<T>(inputs, 0)?, elements::<T>(out)?);
+        self.level.run(FloatLanes { softmax: self, input, out });
+        Ok(())
     }
 }
 

@@ -100,7 +100,7 @@ impl ByRows for Depthwise {
     fn cost(&self) -> usize {
         let taps = self.geometry.height.kernel * self.geometry.width.kernel;
         let channels = self.geometry.input.channels * self.geometry.multiplier;
-        channels.saturating_mul(taps.saturating_mul(60).saturating_add(200))
+        channels.saturating_mul(taps.saturating_mul(30).saturating_add(100))
     }
 
     fn run_rows(&self, input: Lines<u8>, rows: Range<usize>, mut out: Target<u8>) -> Result<(), OpError> {
@@ -125,13 +125,45 @@ dispatch! {
 /// The machine must have the instruction set of `S`.
 #[inline(always)]
 unsafe fn make_with<S: Simd>(kernel: &Depthwise, input: Lines<f32>, strip: Strip<f32>) {
+    let step = together(&kernel.geometry, strip.channels.len(), S::LANES);
+    for first in strip.channels.clone().step_by(step) {
+        let made = first..strip.channels.end.min(first + step);
+        // SAFETY: by contract.
+        unsafe { make_channels::<S>(kernel, input, &strip, made) };
+    }
+}
+
+/// How many of some channels are made of all rows before others are: as many as have the rows under an output in the nearest
+/// cache, unless those are so few that what is read of a pixel is little.
+fn together(geometry: &DepthwiseGeometry, channels: usize, lanes: usize) -> usize {
+    const NEAREST: usize = 24 << 10;
+    const FEWEST: usize = 48;
+    let each = geometry.height.kernel * geometry.width.input * size_of::<f32>();
+    let most = NEAREST / each.max(1);
+    if most < FEWEST || geometry.multiplier > 1 {
+        return channels.max(1);
+    }
+    channels.div_ceil(channels.div_ceil(most).max(1)).next_multiple_of(lanes).max(lanes)
+}
+
+/// Computes some channels of a strip.
+///
+/// # Safety
+/// The machine must have the instruction set of `S`.
+#[inline(always)]
+unsafe fn make_channels<S: Simd>(
+    kernel: &Depthwise,
+    input: Lines<f32>,
+    strip: &Strip<f32>,
+    made: Range<usize>,
+) {
     let geometry = &kernel.geometry;
     let (width, channels) = (geometry.width.output, geometry.input.channels * geometry.multiplier);
     let weights = kernel.weights.elements::<f32>(0, geometry.filter_len());
     let bias = kernel.bias.elements::<f32>(0, channels);
     let mut rows = Rows::new(geometry, input);
     let mut lines = Vec::with_capacity(geometry.height.kernel);
-    let Range { start: mut pixel, end } = strip.pixels;
+    let Range { start: mut pixel, end } = strip.pixels.clone();
     while pixel < end {
         let (row, x) = (pixel / width, pixel % width);
         let count = (width - x).min(end - pixel);
@@ -144,7 +176,7 @@ unsafe fn make_with<S: Simd>(kernel: &Depthwise, input: Lines<f32>, strip: Strip
             }
         }
         let to = strip.at(pixel, count);
-        let line = Line { geometry, channels, made: strip.channels.clone(), lines: &lines, bias };
+        let line = Line { geometry, channels, made: made.clone(), lines: &lines, bias };
         // SAFETY: the lines are whole rows of the input, their weights whole rows of the filter, bias has all channels,
         // and there are `count` pixels at `to`.
         unsafe { line.pixels::<S>(x, count, to) };
@@ -184,7 +216,7 @@ impl Line<'_> {
             let to = to.wrapping_add(done * self.channels);
             // SAFETY: by contract, as many pixels are left.
             done += unsafe {
-                if alike(8) && !(S::LOADS_APART && self.geometry.width.stride > 1) {
+                if alike(8) && !(S::HOLDS_NEIGHBOURS && self.geometry.width.stride > 1) {
                     self.together::<S, 8>(x + done, taps, to)
                 } else if alike(4) {
                     self.together::<S, 4>(x + done, taps, to)
@@ -209,10 +241,11 @@ impl Line<'_> {
         // The cell of the first tap, and how far the next tap's is.
         let cell = if taps.is_empty() { 0 } else { window.cell(x, taps.start) * channels };
         let next = window.dilation * channels;
-        let shares = S::LOADS_APART && taps.len() == 3 && window.dilation == 1;
+        let shares = S::HOLDS_NEIGHBOURS && N > 1 && window.dilation == 1;
+        let shared = if shares { taps.len() } else { 0 };
         let Range { start: first, end } = self.made;
         let vectors = end - (end - first) % S::LANES;
-        let at = Columns { taps, cell, step, next, shares, lo, hi };
+        let at = Columns { taps, cell, step, next, shared, lo, hi };
         for c in (first..vectors).step_by(S::LANES) {
             // SAFETY: by contract; a vector of channels is left.
             unsafe { self.vector::<S, N, true>(&at, c, S::LANES, to) };
@@ -241,25 +274,15 @@ impl Line<'_> {
         unsafe {
             let mut sums = [load::<S, WHOLE>(self.bias.add(c), n); N];
             for &(line, weights) in self.lines {
-                let mut from = line.wrapping_add(at.cell + c);
+                let from = line.wrapping_add(at.cell + c);
                 let first = weights.add(at.taps.start * channels + c);
-                match stride {
-                    1 if at.shares => {
-                        add_three::<S, N, 1, WHOLE>(&mut sums, from, first, channels, n);
-                        continue;
-                    }
-                    2 if at.shares && N <= 4 => {
-                        add_three::<S, N, 2, WHOLE>(&mut sums, from, first, channels, n);
-                        continue;
-                    }
-                    _ => {}
-                }
-                for tap in at.taps.clone() {
-                    let weight = load::<S, WHOLE>(weights.add(tap * channels + c), n);
-                    for (i, sum) in sums.iter_mut().enumerate() {
-                        *sum = S::mul_add(load::<S, WHOLE>(from.wrapping_add(i * at.step), n), weight, *sum);
-                    }
-                    from = from.wrapping_add(at.next);
+                let (sums, row) = (&mut sums, (from, first));
+                match (at.shared, stride) {
+                    (3, 1) => add_row::<S, N, 3, 1, WHOLE>(sums, row, channels, n),
+                    (3, 2) if N <= 4 => add_row::<S, N, 3, 2, WHOLE>(sums, row, channels, n),
+                    (5, 1) => add_row::<S, N, 5, 1, WHOLE>(sums, row, channels, n),
+                    (5, 2) if N <= 4 => add_row::<S, N, 5, 2, WHOLE>(sums, row, channels, n),
+                    _ => add_any::<S, N, WHOLE>(sums, at, row, channels, n),
                 }
             }
             let (lo, hi) = (S::splat(at.lo), S::splat(at.hi));
@@ -274,6 +297,30 @@ impl Line<'_> {
     }
 }
 
+/// Adds a row of whatever taps to the sums of neighbours.
+///
+/// # Safety
+/// The machine must have the instruction set of `S`; there must be the cells of all neighbours, and weights of all taps.
+#[inline(always)]
+unsafe fn add_any<S: Simd, const N: usize, const WHOLE: bool>(
+    sums: &mut [S::F; N],
+    at: &Columns,
+    (mut from, mut weights): (*const f32, *const f32),
+    channels: usize,
+    n: usize,
+) {
+    for _ in at.taps.clone() {
+        // SAFETY: by contract.
+        unsafe {
+            let weight = load::<S, WHOLE>(weights, n);
+            for (i, sum) in sums.iter_mut().enumerate() {
+                *sum = S::mul_add(load::<S, WHOLE>(from.wrapping_add(i * at.step), n), weight, *sum);
+            }
+        }
+        (from, weights) = (from.wrapping_add(at.next), weights.wrapping_add(channels));
+    }
+}
+
 /// What neighbouring pixels are made of.
 struct Columns {
     /// Those of the filter that fall on the input.
@@ -283,8 +330,8 @@ struct Columns {
     cell: usize,
     step: usize,
     next: usize,
-    /// Whether neighbours share what is loaded.
-    shares: bool,
+    /// How many taps there are if neighbours share what is loaded for them, else none.
+    shared: usize,
     /// What the activation keeps sums between.
     lo: f32,
     hi: f32,
@@ -305,31 +352,30 @@ unsafe fn load<S: Simd, const WHOLE: bool>(p: *const f32, n: usize) -> S::F {
     }
 }
 
-/// Adds a row of three taps to the sums of neighbours that are `STRIDE` cells apart: each cell is loaded once for all sums
-/// that it is part of.
+/// Adds a row of taps to the sums of neighbours that are `STRIDE` cells apart: each cell is loaded once for all sums that it is
+/// part of.
 ///
 /// # Safety
-/// The machine must have the instruction set of `S`; there must be the cells of all neighbours, and three weights.
+/// The machine must have the instruction set of `S`; there must be the cells of all neighbours, and weights of all taps.
 #[inline(always)]
-unsafe fn add_three<S: Simd, const N: usize, const STRIDE: usize, const WHOLE: bool>(
+unsafe fn add_row<S: Simd, const N: usize, const TAPS: usize, const STRIDE: usize, const WHOLE: bool>(
     sums: &mut [S::F; N],
-    from: *const f32,
-    weights: *const f32,
+    (from, weights): (*const f32, *const f32),
     channels: usize,
     n: usize,
 ) {
-    /// What eight neighbours have, or four that are two cells apart.
-    const MOST: usize = 10;
+    /// What eight neighbours have under five taps.
+    const MOST: usize = 12;
     // SAFETY: by contract.
     unsafe {
         let mut cells = [load::<S, WHOLE>(from, n); MOST];
-        for (i, cell) in cells.iter_mut().enumerate().take((N - 1) * STRIDE + 3) {
+        for (i, cell) in cells.iter_mut().enumerate().take((N - 1) * STRIDE + TAPS) {
             *cell = match WHOLE {
                 true => S::load_at(from, i * channels),
                 false => S::load_some(from.wrapping_add(i * channels), n),
             };
         }
-        for tap in 0..3 {
+        for tap in 0..TAPS {
             let weight = load::<S, WHOLE>(weights.add(tap * channels), n);
             for (i, sum) in sums.iter_mut().enumerate() {
                 *sum = S::mul_add(cells[i * STRIDE + tap], weight, *sum);

@@ -73,7 +73,8 @@ impl Strips {
         let after = work.then.map_or(0, |then| channels.saturating_mul(then.picoseconds));
         let picoseconds = picoseconds.saturating_add(after);
         let (count, width) = (work.units_per_task(pixels, picoseconds, bytes), geometry.width.output);
-        let band = if count < width { count } else { (count / width).next_multiple_of(together) * width };
+        let band =
+            if count < width { count } else { count.div_ceil(width).next_multiple_of(together) * width };
         let bands = pixels.div_ceil(band);
         let whole = Strips { pixels, band, channels, strip: channels };
         // A task copies its rows whole where channels have several outputs.

@@ -5,7 +5,7 @@ use super::loops::zip;
 use super::quantised::{self, Extreme};
 use super::Kernel;
 use crate::ops::{Args, OperationType};
-use crate::tensor::requant::Activation;
+use crate::tensor::requant::{within, Activation};
 use crate::tensor::OperandType::*;
 
 pub(super) fn select(ty: OperationType, args: &Args) -> Option<Box<dyn Kernel>> {
@@ -61,11 +61,11 @@ fn activated(
     activation: Activation,
     f: impl Fn(f32, f32) -> f32 + Send + Sync + 'static,
 ) -> Option<Box<dyn Kernel>> {
-    let (lo, hi) = activation.float_range();
-    floats(args, move |a, b| {
-        let x = f(a, b);
-        x.max(lo).min(hi) + if x.is_nan() { x } else { 0.0 }
-    })
+    let range = activation.float_range();
+    match activation {
+        Activation::None => floats(args, f),
+        _ => floats(args, move |a, b| within(range, f(a, b))),
+    }
 }
 
 fn arithmetic(

@@ -98,9 +98,10 @@ impl<const N: usize> Iterator for Runs<'_, N> {
         let (mut rest, column) = (at / row, at % row);
         let count = (row - column).min(self.end - at);
         let mut places = self.walk.steps[outer.len()].map(|step| step * column);
-        for (&dim, steps) in outer.iter().zip(&self.walk.steps).rev() {
-            let position = rest % dim;
-            rest /= dim;
+        for (i, (&dim, steps)) in outer.iter().zip(&self.walk.steps).enumerate().rev() {
+            // The outermost has what is left: a division takes as long as many elements.
+            let position = if i == 0 { rest } else { rest % dim };
+            rest = if i == 0 { 0 } else { rest / dim };
             for (place, step) in places.iter_mut().zip(steps) {
                 *place += position * step;
             }

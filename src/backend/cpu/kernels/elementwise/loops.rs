@@ -1,9 +1,9 @@
 //! The loops that all elementwise kernels share: one input, or several that broadcast, and a function of an element of
 //! each.
 
-use super::super::kernel::{input, output};
+use super::super::kernel::{elements, input, output};
 use super::super::vector::{Level, Loop};
-use super::super::{Elementwise, Kernel, Work};
+use super::super::{Elementwise, Kernel, Tiled, Work};
 use super::broadcast::Broadcast;
 use super::functions::{Element, OfTwo};
 use super::in_place::{Before, Behind, InPlace, OfOne};
@@ -45,6 +45,18 @@ impl<S: Element, T: Element, F: Fn(S) -> T + Send + Sync> Kernel for Map<S, T, F
 
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         (size_of::<S>() == size_of::<T>()).then_some(self)
+    }
+
+    fn tiled(&self) -> Option<&dyn Tiled> {
+        Some(self)
+    }
+}
+
+impl<S: Element, T: Element, F: Fn(S) -> T + Send + Sync> Tiled for Map<S, T, F> {
+    fn tile(&self, inputs: &[Option<View<u8>>], out: &mut Target<u8>) -> Result<(), OpError> {
+        let (from, to) = (input::<S>(inputs, 0)?, elements::<T>(out)?);
+        self.level.run(MapLoop { from, to, f: &self.f });
+        Ok(())
     }
 }
 
@@ -100,6 +112,18 @@ impl<S: Element, T: Element, F: OfTwo<S, T>> Kernel for Zip<S, T, F> {
 
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         (size_of::<S>() == size_of::<T>() && self.walk.is_even()).then_some(self)
+    }
+
+    fn tiled(&self) -> Option<&dyn Tiled> {
+        Some(self)
+    }
+}
+
+impl<S: Element, T: Element, F: OfTwo<S, T>> Tiled for Zip<S, T, F> {
+    fn tile(&self, inputs: &[Option<View<u8>>], out: &mut Target<u8>) -> Result<(), OpError> {
+        let (a, b, to) = (input::<S>(inputs, 0)?, input::<S>(inputs, 1)?, elements::<T>(out)?);
+        self.level.run(ZipLoop { walk: &self.walk, first: 0, a, b, to, f: &self.f });
+        Ok(())
     }
 }
 

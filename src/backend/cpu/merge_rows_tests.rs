@@ -1,0 +1,194 @@
+//! Merged steps on rows against the same steps one by one.
+
+use super::samples::{compile, f32_info, floats, programs_of, run, step_by_step, Build};
+use crate::model::Subgraph;
+use crate::ops::signature::{self, Operand};
+use crate::ops::OperationType;
+use crate::ops::OperationType::*;
+use crate::tensor::{OperandType, TensorInfo};
+use proptest::prelude::*;
+
+/// A call on what was made last of each kind: of all rows' elements, or of an element for each row.
+#[derive(Clone, Debug)]
+enum Next {
+    Reduce(OperationType),
+    Softmax,
+    Row(OperationType),
+    /// Of the input, and all elements.
+    Input(OperationType),
+    /// Of all elements, and one for each row.
+    WithRow(OperationType, bool),
+    /// Of all elements and a row of constants.
+    WithConstants(OperationType, bool),
+    /// All elements, of one for each row and a row of constants.
+    Spread(OperationType),
+}
+
+struct Sample {
+    build: Build,
+    dims: Vec<u32>,
+    input: usize,
+    all: usize,
+    row: Option<usize>,
+}
+
+impl Sample {
+    fn new(dims: &[u32]) -> Self {
+        let mut build = Build::new();
+        let input = build.input(f32_info(dims));
+        Sample { build, dims: dims.to_vec(), input, all: input, row: None }
+    }
+
+    fn of_rows(&self) -> Vec<u32> {
+        let mut dims = self.dims.clone();
+        *dims.last_mut().unwrap() = 1;
+        dims
+    }
+
+    fn call(&mut self, ty: OperationType, inputs: &[usize], dims: &[u32]) -> usize {
+        let mut inputs = inputs.to_vec();
+        match ty {
+            ADD | MUL | SUB => inputs.extend(self.build.ints(&[0])),
+            MEAN => inputs.extend(self.build.ints(&[1])),
+            REDUCE_MAX | REDUCE_SUM => {
+                inputs.push(self.build.constant(TensorInfo::new(OperandType::BOOL, &[]), &[1u8]));
+            }
+            SOFTMAX => {
+                inputs.push(self.build.constant(TensorInfo::new(OperandType::FLOAT32, &[]), &[1.5f32]))
+            }
+            _ => {}
+        }
+        let infos: Vec<_> = inputs.iter().map(|&v| self.build.info(v)).collect();
+        let operands: Vec<_> = infos.iter().map(Operand::Present).collect();
+        let out = f32_info(dims);
+        let signatures = ty.operation().unwrap().signatures;
+        let found = signature::find(signatures, &operands, &[Operand::Present(&out)]).unwrap();
+        self.build.call(ty, found.signature_index, &inputs, out)
+    }
+
+    fn reduce(&mut self, ty: OperationType, of: usize, axes: &[i32]) -> usize {
+        let axes =
+            self.build.constant(TensorInfo::new(OperandType::TENSOR_INT32, &[axes.len() as u32]), axes);
+        let dims = self.of_rows();
+        self.call(ty, &[of, axes], &dims)
+    }
+
+    fn constants(&mut self) -> usize {
+        let len = *self.dims.last().unwrap();
+        self.build.constant(f32_info(&[1, len]), &floats(len as usize, 4.0))
+    }
+
+    fn row(&mut self) -> usize {
+        match self.row {
+            Some(row) => row,
+            None => self.reduce(MEAN, self.all, &[-1]),
+        }
+    }
+
+    fn add(&mut self, next: &Next) {
+        let (dims, rows) = (self.dims.clone(), self.of_rows());
+        let ordered = |a, b, swapped| if swapped { [b, a] } else { [a, b] };
+        match *next {
+            Next::Reduce(ty) => self.row = Some(self.reduce(ty, self.all, &[-1])),
+            Next::Softmax => self.all = self.call(SOFTMAX, &[self.all], &dims),
+            Next::Row(ty) => {
+                let row = self.row();
+                self.row = Some(self.call(ty, &[row], &rows));
+            }
+            Next::Input(ty) => self.all = self.call(ty, &[self.input, self.all], &dims),
+            Next::WithRow(ty, swapped) => {
+                let row = self.row();
+                self.all = self.call(ty, &ordered(self.all, row, swapped), &dims);
+            }
+            Next::WithConstants(ty, swapped) => {
+                let constants = self.constants();
+                self.all = self.call(ty, &ordered(self.all, constants, swapped), &dims);
+            }
+            Next::Spread(ty) => {
+                let (row, constants) = (self.row(), self.constants());
+                let spread = self.call(ty, &[row, constants], &dims);
+                self.all = self.call(ADD, &[spread, self.all], &dims);
+            }
+        }
+    }
+
+    fn model(self) -> Subgraph {
+        self.build.finish(self.all)
+    }
+}
+
+fn next() -> impl Strategy<Value = Next> {
+    let binary = || prop::sample::select(vec![ADD, MUL, SUB]);
+    prop_oneof![
+        prop::sample::select(vec![MEAN, REDUCE_MAX, REDUCE_SUM]).prop_map(Next::Reduce),
+        Just(Next::Softmax),
+        prop::sample::select(vec![NEG, LOGISTIC, ABS]).prop_map(Next::Row),
+        binary().prop_map(Next::Input),
+        (binary(), any::<bool>()).prop_map(|(ty, swapped)| Next::WithRow(ty, swapped)),
+        (binary(), any::<bool>()).prop_map(|(ty, swapped)| Next::WithConstants(ty, swapped)),
+        binary().prop_map(Next::Spread),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn merged_rows_are_those_of_the_kernels(
+        calls in prop::collection::vec(next(), 1..12),
+        batches in 1u32..3,
+        rows in 1u32..60,
+        len in prop_oneof![2u32..40, 250u32..260, 1020u32..1030, 4000u32..4200],
+        threads in 1usize..3,
+    ) {
+        let mut sample = Sample::new(&[batches, rows, len]);
+        calls.iter().for_each(|next| sample.add(next));
+        sample.add(&Next::WithConstants(MUL, false));
+        sample.add(&Next::Softmax);
+        let program = compile(&sample.model(), threads, None);
+        let routine = &program.routines()[0];
+        prop_assert!(len > 4096 || !routine.merged.is_empty());
+        prop_assert!(run(&program) == step_by_step(routine, true));
+    }
+}
+
+/// A normalisation of rows as models have it.
+fn normalisation() -> Sample {
+    let mut sample = Sample::new(&[2, 30, 48]);
+    let (dims, rows) = (sample.dims.clone(), sample.of_rows());
+    let mean = sample.reduce(MEAN, sample.input, &[2]);
+    let negative = sample.call(NEG, &[mean], &rows);
+    let difference = sample.call(SUB, &[sample.input, mean], &dims);
+    let square = sample.call(MUL, &[difference; 2], &dims);
+    let variance = sample.reduce(MEAN, square, &[-1]);
+    let little = sample.build.constant(f32_info(&[1]), &[0.001f32]);
+    let variance = sample.call(ADD, &[variance, little], &rows);
+    let scale = sample.call(RSQRT, &[variance], &rows);
+    let constants = sample.constants();
+    let scales = sample.call(MUL, &[scale, constants], &dims);
+    let shifts = sample.call(MUL, &[negative, scales], &dims);
+    let scaled = sample.call(MUL, &[sample.input, scales], &dims);
+    sample.all = sample.call(ADD, &[scaled, shifts], &dims);
+    sample
+}
+
+#[test]
+fn a_normalisation_is_one_step() {
+    for program in programs_of(&normalisation().model(), 2) {
+        let routine = &program.routines()[0];
+        let [merged] = &routine.merged[..] else { panic!("{} merged steps", routine.merged.len()) };
+        assert_eq!(merged.steps, 0..routine.steps.len());
+        assert!(run(&program) == step_by_step(routine, true));
+    }
+}
+
+#[test]
+fn what_goes_along_other_axes_is_not_merged() {
+    // These keep their dimensions though they do not go by rows.
+    let mut sample = Sample::new(&[5, 1, 48]);
+    let mean = sample.reduce(MEAN, sample.input, &[1, 2]);
+    sample.all = sample.call(SUB, &[sample.input, mean], &[5, 1, 48]);
+    let program = compile(&sample.model(), 1, None);
+    let routine = &program.routines()[0];
+    assert!(run(&program) == step_by_step(routine, true));
+}
