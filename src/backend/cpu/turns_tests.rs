@@ -65,7 +65,7 @@ impl Yield for Stretches {
 fn stretches<T>(work: impl FnOnce(&Control) -> T) -> (Found, T) {
     let began = now();
     let stretches =
-        Arc::new(Stretches(Mutex::new(Found { began, last: began, longest: began - began, count: 0 })));
+        Arc::new(Stretches(Mutex::new(Found { began, last: began, longest: Duration::ZERO, count: 0 })));
     let control = Control { turn: Some(stretches.clone()), ..Control::default() };
     let given = work(&control);
     drop(control);
