@@ -192,3 +192,27 @@ fn what_goes_along_other_axes_is_not_merged() {
     let routine = &program.routines()[0];
     assert!(run(&program) == step_by_step(routine, true));
 }
+
+/// Along dimensions of one element, which are those along which a tile has its rows.
+#[test]
+fn folds_along_more_than_rows_are_the_same() {
+    for (dims, axes) in [
+        (&[1, 1, 1, 64][..], &[1, 2, 3][..]),
+        (&[8, 1, 64], &[1, 2]),
+        (&[8, 1, 64], &[2]),
+        (&[1, 1, 2000], &[0, 1, -1]),
+        (&[2, 8, 64], &[0]),
+    ] {
+        let mut sample = Sample::new(dims);
+        let input = sample.input;
+        let mut folded = dims.to_vec();
+        axes.iter().for_each(|&axis: &i32| folded[axis.rem_euclid(dims.len() as i32) as usize] = 1);
+        let list = TensorInfo::new(OperandType::TENSOR_INT32, &[axes.len() as u32]);
+        let list = sample.build.constant(list, axes);
+        let mean = sample.call(MEAN, &[input, list], &folded);
+        let less = sample.call(SUB, &[input, mean], dims);
+        sample.all = sample.call(MUL, &[less, less], dims);
+        let program = compile(&sample.model(), 1, None);
+        assert!(run(&program) == step_by_step(&program.routines()[0], true), "{dims:?} along {axes:?}");
+    }
+}

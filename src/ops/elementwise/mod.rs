@@ -14,7 +14,7 @@ mod select;
 mod unary;
 mod walk;
 
-pub use activation::{ELU, HARD_SWISH, LOGISTIC, RELU, RELU1, RELU6, TANH};
+pub use activation::{hard_swish, ELU, HARD_SWISH, LOGISTIC, RELU, RELU1, RELU6, TANH};
 pub use arithmetic::{ADD, DIV, MUL, SUB};
 pub use cast::CAST;
 pub use comparison::{EQUAL, GREATER, GREATER_EQUAL, LESS, LESS_EQUAL, NOT_EQUAL};

@@ -10,6 +10,7 @@ use super::table::Table;
 use super::{Kernel, Source};
 use crate::backend::cpu::kernels::vector::{fused, Level};
 use crate::memory::AlignedBuf;
+use crate::ops::elementwise::hard_swish;
 use crate::ops::{evaluate, Arg, Args, NeverInterrupted, Operation, OperationType};
 use crate::tensor::requant::{within, Activation};
 use crate::tensor::{OperandType, OperandType::*, TensorInfo};
@@ -109,8 +110,7 @@ fn floats(ty: OperationType, args: &Args) -> Option<Box<dyn Kernel>> {
         OperationType::RELU => clamp(args, Activation::Relu),
         OperationType::RELU1 => clamp(args, Activation::Relu1),
         OperationType::RELU6 => clamp(args, Activation::Relu6),
-        // A division takes as long as all the rest, several times over.
-        OperationType::HARD_SWISH => either(args, FAST, |x| x * within((0.0, 6.0), x + 3.0) * (1.0 / 6.0)),
+        OperationType::HARD_SWISH => either(args, FAST, hard_swish),
         OperationType::ELU => {
             let alpha = args.f32(1).ok()?;
             fused!(
