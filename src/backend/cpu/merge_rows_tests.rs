@@ -193,6 +193,22 @@ fn what_goes_along_other_axes_is_not_merged() {
     assert!(run(&program) == step_by_step(routine, true));
 }
 
+#[test]
+fn a_softmax_along_another_axis_is_not_merged() {
+    let mut sample = Sample::new(&[5, 3, 48]);
+    let input = sample.input;
+    let doubled = sample.call(ADD, &[input, input], &[5, 3, 48]);
+    let beta = sample.build.constant(TensorInfo::new(OperandType::FLOAT32, &[]), &[1.5f32]);
+    let axis = sample.build.ints(&[0])[0];
+    let infos = [doubled, beta, axis].map(|v| sample.build.info(v));
+    let (operands, out) = (infos.each_ref().map(Operand::Present), f32_info(&[5, 3, 48]));
+    let signatures = SOFTMAX.operation().unwrap().signatures;
+    let found = signature::find(signatures, &operands, &[Operand::Present(&out)]).unwrap();
+    sample.all = sample.build.call(SOFTMAX, found.signature_index, &[doubled, beta, axis], out);
+    let program = compile(&sample.model(), 1, None);
+    assert!(run(&program) == step_by_step(&program.routines()[0], true));
+}
+
 /// Along dimensions of one element, which are those along which a tile has its rows.
 #[test]
 fn folds_along_more_than_rows_are_the_same() {

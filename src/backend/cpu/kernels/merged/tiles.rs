@@ -80,6 +80,7 @@ impl Tiles {
             }
             places[to] = Some(i);
             let (kernel, width) = (call.kernel(&infos, tile)?, tile.width(call.output));
+            kernel.tiled()?;
             cost = cost.saturating_add(kernel.picoseconds().saturating_mul(width));
             parts.push(Part { kernel, inputs, to, row: width * SIZE });
         }
