@@ -30,9 +30,10 @@ fuzz_target!(|bytes: &[u8]| {
     let interface = executable.interface();
     let Ok(pools) = RequestPool::decode(&request.pools) else { return };
     let (inputs, outputs) = (&interface.inputs, &interface.outputs);
-    let Ok(checked) = Request::new(&request.inputs, &request.outputs, &pools, inputs, outputs, fenced) else {
-        return;
-    };
+    let (given, control) = ((&request.inputs, &request.outputs), Control::default());
+    let check =
+        |pools: &[RequestPool]| Request::new(given.0, given.1, pools, inputs, outputs, fenced, &control);
+    let Ok(checked) = check(&pools) else { return };
     // The same over memory that a burst has found already.
     let known: Vec<_> = pools
         .iter()
@@ -42,7 +43,7 @@ fuzz_target!(|bytes: &[u8]| {
             RequestPool::Buffer { token } => RequestPool::Buffer { token: *token },
         })
         .collect();
-    let again = Request::new(&request.inputs, &request.outputs, &known, inputs, outputs, fenced);
+    let again = check(&known);
     assert_eq!(again.ok().as_ref(), Some(&checked));
     let memory = |pool: &RequestPool| match pool {
         RequestPool::Memory(pool) => pool.map().ok().map(Memory::Mapped),
