@@ -197,6 +197,26 @@ fn graphs_that_do_not_fit_are_refused() {
 }
 
 #[test]
+fn gathered_rows_are_put_together_as_they_are() {
+    let gather = |place, to| operator("GATHER", &[0, place], &[to], Some(Options::Gather(Box::default())));
+    let joined = Some(Options::Concatenation(Box::default()));
+    let tensors =
+        vec![floats(&[4, 3, 2]), ints(&[], &[2]), ints(&[], &[1]), floats(&[3, 2]), floats(&[3, 2])];
+    let main = graph(
+        [tensors, vec![floats(&[6, 2])]].concat(),
+        1,
+        vec![gather(1, 3), gather(2, 4), operator("CONCATENATION", &[3, 4], &[5], joined)],
+        &[5],
+    );
+    // Only a file of several graphs is gone through.
+    let graph = unrolled(vec![main, graph(vec![], 0, vec![], &[])]).unwrap();
+    let imported = import_graph(&graph).unwrap();
+    assert_eq!(imported.outputs[0].dims, [6, 2]);
+    let operations = operations(&imported);
+    assert_eq!(operations.iter().filter(|&&ty| ty == OperationType::SLICE).count(), 2);
+}
+
+#[test]
 fn a_branch_is_taken_by_a_constant() {
     for (taken, expected) in [(1, OperationType::ADD), (0, OperationType::MUL)] {
         let truth = Tensor { data: Some(Cow::Owned(vec![taken])), ..tensor(TensorType::Bool, &[]) };

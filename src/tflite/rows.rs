@@ -60,8 +60,8 @@ impl<'a> Flat<'a> {
     pub fn push(&mut self, operator: Operator) -> Result<Vec<usize>, String> {
         if let [output] = operator.outputs[..] {
             let noted = match operator.name.as_str() {
-                "SLICE" => self.slice(&operator, output),
-                "CONCATENATION" => self.concatenation(&operator, output),
+                "SLICE" => self.slice(&operator, output)?,
+                "CONCATENATION" => self.concatenation(&operator, output)?,
                 "GATHER" => self.gather(&operator, output)?,
                 "FULLY_CONNECTED" => self.product(&operator, output),
                 _ => None,
@@ -93,10 +93,15 @@ impl<'a> Flat<'a> {
         &self.graph.tensors[i].dims
     }
 
-    /// The rows of tensor `i`.
-    fn rows(&self, i: usize) -> Vec<Rows> {
+    /// The rows of tensor `i`. Those of another tensor serve only if they are as long: what was gathered has lost the
+    /// dimension that they lie along.
+    fn rows(&mut self, i: usize) -> Result<Vec<Rows>, String> {
+        let has_row_of = |rows: &Rows| self.dims(rows.tensor).get(1..) == self.dims(i).get(1..);
+        if self.lists.get(&i).is_some_and(|list| !list.iter().all(has_row_of)) {
+            self.write(i)?;
+        }
         let whole = || vec![Rows { tensor: i, start: 0, count: self.dims(i).first().copied().unwrap_or(1) }];
-        self.lists.get(&i).cloned().unwrap_or_else(whole)
+        Ok(self.lists.get(&i).cloned().unwrap_or_else(whole))
     }
 
     /// The constant integers of input `i`.
@@ -107,7 +112,17 @@ impl<'a> Flat<'a> {
     }
 
     /// Whole rows.
-    fn slice(&mut self, operator: &Operator, output: usize) -> Option<Vec<Rows>> {
+    fn slice(&mut self, operator: &Operator, output: usize) -> Result<Option<Vec<Rows>>, String> {
+        let Some((from, start, count)) = self.whole_rows(operator) else { return Ok(None) };
+        let rows = part(&self.rows(from)?, start, count);
+        // The file may leave this open.
+        let row = self.dims(from).get(1..).unwrap_or_default();
+        self.graph.tensors[output].dims = [&[count], row].concat();
+        Ok(Some(rows))
+    }
+
+    /// The tensor that a SLICE takes whole rows of, the first of them and how many.
+    fn whole_rows(&self, operator: &Operator) -> Option<(usize, u32, u32)> {
         let from = (*operator.inputs.first()?)?;
         let (starts, counts) = (self.ints(operator, 1)?, self.ints(operator, 2)?);
         let (&all, row) = self.dims(from).split_first()?;
@@ -122,28 +137,27 @@ impl<'a> Flat<'a> {
         }
         let start = u32::try_from(start).ok().filter(|&start| start <= all)?;
         let count = if count == -1 { all - start } else { u32::try_from(count).ok()? };
-        if count > all - start {
-            return None;
-        }
-        // The file may leave this open.
-        self.graph.tensors[output].dims = [&[count], row].concat();
-        Some(part(&self.rows(from), start, count))
+        (count <= all - start).then_some((from, start, count))
     }
 
     /// Lists one after the other.
-    fn concatenation(&mut self, operator: &Operator, output: usize) -> Option<Vec<Rows>> {
-        let Some(Options::Concatenation(o)) = &operator.options else { return None };
-        let inputs = operator.inputs.iter().copied().collect::<Option<Vec<_>>>()?;
-        let row = self.dims(*inputs.first()?).get(1..)?.to_vec();
+    fn concatenation(&mut self, operator: &Operator, output: usize) -> Result<Option<Vec<Rows>>, String> {
+        let Some(Options::Concatenation(o)) = &operator.options else { return Ok(None) };
+        let inputs = operator.inputs.iter().copied().collect::<Option<Vec<_>>>().unwrap_or_default();
+        let row = inputs.first().and_then(|&first| self.dims(first).get(1..)).map(<[u32]>::to_vec);
+        let Some(row) = row else { return Ok(None) };
         let quantisation = &self.graph.tensors[output].quantisation;
         let is_alike = |&i: &usize| {
             self.dims(i).get(1..) == Some(&row) && self.graph.tensors[i].quantisation == *quantisation
         };
         if o.axis != 0 || o.activation != 0 || !inputs.iter().all(is_alike) {
-            return None;
+            return Ok(None);
         }
-        let mut rows: Vec<Rows> = Vec::new();
-        for next in inputs.iter().flat_map(|&i| self.rows(i)).filter(|next| next.count > 0) {
+        let (mut all, mut rows) = (Vec::new(), Vec::<Rows>::new());
+        for &i in &inputs {
+            all.extend(self.rows(i)?);
+        }
+        for next in all.into_iter().filter(|next| next.count > 0) {
             match rows.last_mut() {
                 Some(last) if last.tensor == next.tensor && last.start + last.count == next.start => {
                     last.count += next.count;
@@ -151,9 +165,10 @@ impl<'a> Flat<'a> {
                 _ => rows.push(next),
             }
         }
-        let count = rows.iter().try_fold(0u32, |sum, rows| sum.checked_add(rows.count))?;
+        let count = rows.iter().try_fold(0u32, |sum, rows| sum.checked_add(rows.count));
+        let count = count.ok_or("a list has too many rows")?;
         self.graph.tensors[output].dims = [&[count], &row[..]].concat();
-        Some(rows)
+        Ok(Some(rows))
     }
 
     /// One row, without the dimension of rows.
@@ -212,21 +227,15 @@ impl<'a> Flat<'a> {
         let Some(&first) = parts.first() else {
             return Err(format!("tensor \"{}\" has no elements", self.graph.tensors[i].name));
         };
-        let row = self.dims(first).get(1..).unwrap_or_default();
-        let joined_dims = [&[rows.iter().map(|rows| rows.count).sum()], row].concat();
-        let joined = match (&parts[..], joined_dims == self.dims(i)) {
-            (&[part], _) => part,
-            (_, true) => i,
-            (_, false) => self.add(Tensor { dims: joined_dims, ..self.graph.tensors[first].clone() }),
+        // Several are of rows that are the tensor's own; one may have been gathered.
+        let operator = match parts.len() {
+            1 => plain("RESHAPE", vec![Some(first)], i, None),
+            _ => {
+                let options = Options::Concatenation(Box::default());
+                plain("CONCATENATION", parts.into_iter().map(Some).collect(), i, Some(options))
+            }
         };
-        if parts.len() > 1 {
-            let inputs = parts.into_iter().map(Some).collect();
-            let options = Options::Concatenation(Box::default());
-            self.graph.operators.push(plain("CONCATENATION", inputs, joined, Some(options)));
-        }
-        if joined != i {
-            self.graph.operators.push(plain("RESHAPE", vec![Some(joined)], i, None));
-        }
+        self.graph.operators.push(operator);
         Ok(())
     }
 
