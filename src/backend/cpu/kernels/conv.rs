@@ -34,7 +34,9 @@ pub(super) fn product(
     let input = args.get(0).ok()?;
     match input.ty() {
         OperandType::TENSOR_FLOAT32 => {
-            let packed = float(isa, args, shape, activation, picked, source)?;
+            let pixels = [geometry.input.batches, geometry.height.output, geometry.width.output];
+            let pixels = pixels.into_iter().fold(1, usize::saturating_mul);
+            let packed = float(isa, args, (pixels, shape), activation, picked, source)?;
             let rows = rows(geometry, 0.0, packed.padded - shape.depth, None)?;
             Some(Box::new(Product { packed, rows }))
         }
@@ -71,17 +73,18 @@ fn rows<T: AnyBitPattern + Send + Sync>(
     }
 }
 
-/// Packs filter (input 1, `[channels][inputs]`) and bias (input 2) of a float call, or what is `picked` out of them.
+/// Packs filter (input 1, `[channels][inputs]`) and bias (input 2) of a float call, or what is `picked` out of them, for so
+/// many rows of inputs.
 pub(super) fn float(
     isa: Isa,
     args: &Args,
-    shape: Shape,
+    (rows, shape): (usize, Shape),
     activation: Activation,
     picked: Option<&Picked>,
     source: &mut Source,
 ) -> Option<Packed<gemm::Float>> {
     let given = Given::of(args, picked, source)?;
-    Packed::float(isa, shape, activation.float_range(), source, || given.constants(args))
+    Packed::float(isa, rows, shape, activation.float_range(), source, || given.constants(args))
 }
 
 fn is_signed(input: &Arg) -> bool {

@@ -18,7 +18,8 @@ pub(super) fn select(isa: Isa, args: &Args, source: &mut Source) -> Option<Box<d
     let shape = Shape { columns, segments: 1, depth };
     match input.ty() {
         OperandType::TENSOR_FLOAT32 => {
-            let packed = float(isa, args, shape, activation, None, source)?;
+            let rows = input.count().ok()? / depth;
+            let packed = float(isa, args, (rows, shape), activation, None, source)?;
             Some(Box::new(Product { packed, rows: Rows::Matrix }))
         }
         ty if ty.is_quant8_asymm() => {

@@ -26,7 +26,7 @@ pub(super) enum Level {
     /// With products of bytes.
     #[cfg(target_arch = "x86_64")]
     Vnni,
-    /// With tiles of bytes, which this process was permitted to use.
+    /// With tiles of bytes and of halves of floats (bfloat16), which this process was permitted to use.
     #[cfg(target_arch = "x86_64")]
     Amx,
     /// What every 64-bit Arm machine has.
@@ -141,7 +141,7 @@ impl Level {
     }
 }
 
-/// Whether the machine has tiles of bytes and the kernel lets this process use them. It is asked once, for all threads; a
+/// Whether the machine has tiles of bytes and of bfloat16, and the kernel lets this process use them. It is asked once, for all threads; a
 /// sandbox may refuse.
 #[cfg(target_arch = "x86_64")]
 fn tiles_are_permitted() -> bool {
@@ -155,9 +155,9 @@ fn tiles_are_permitted() -> bool {
             _ => 0,
         }
     };
-    const TILE_AND_INT8: u32 = 1 << 24 | 1 << 25;
+    const TILES: u32 = 1 << 22 | 1 << 24 | 1 << 25;
     // SAFETY: this call asks for a permission and touches no memory. A kernel without it gives an error.
-    features & TILE_AND_INT8 == TILE_AND_INT8
+    features & TILES == TILES
         && unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) } == 0
 }
 

@@ -35,8 +35,14 @@ pub fn peaks(threads: usize) -> Option<Peaks> {
     let (weights, bias) = (vec![0.5f32; COLUMNS * FLOAT_DEPTH], vec![0f32; COLUMNS]);
     let constants = || Some(Constants { weights: View::of(&weights), bias: &bias, interrupt });
     let range = (f32::NEG_INFINITY, f32::INFINITY);
-    let floats =
-        Packed::float(isa, shape(FLOAT_DEPTH), range, &mut Source::Pack(&Slab::default(), &[]), constants)?;
+    let floats = Packed::float(
+        isa,
+        ROWS,
+        shape(FLOAT_DEPTH),
+        range,
+        &mut Source::Pack(&Slab::default(), &[]),
+        constants,
+    )?;
     let (weights, bias) = (vec![1i8; COLUMNS * DEPTH], vec![0i32; COLUMNS]);
     let constants = || Some(Constants { weights: View::of(&weights), bias: &bias, interrupt });
     let multipliers = vec![Multiplier::new(0.01); COLUMNS];
@@ -69,12 +75,16 @@ pub fn peaks(threads: usize) -> Option<Peaks> {
 fn product<F: super::gemm::Family>(packed: &Packed<F>) -> Option<impl FnMut() + '_> {
     let inputs = AlignedBuf::zeroed(ROWS * packed.padded * size_of::<F::Input>())?;
     let mut outputs = AlignedBuf::zeroed(ROWS * COLUMNS * size_of::<F::Output>())?;
+    let mut room = AlignedBuf::zeroed(packed.micro.room)?;
     Some(move || {
         let first = inputs.as_ptr().cast::<F::Input>();
         let rows: [*const F::Input; ROWS] =
             std::array::from_fn(|row| first.wrapping_add(row * packed.padded));
         // SAFETY: each row has the padded depth, at one distance; the outputs have all rows and columns.
-        unsafe { packed.multiply(&rows, ROWS, 0..packed.panels(), outputs.as_mut_ptr().cast()) };
+        unsafe {
+            let outputs = outputs.as_mut_ptr().cast();
+            packed.multiply_lines((&rows, None), ROWS, 0..packed.panels(), outputs, &mut room)
+        };
         std::hint::black_box(&mut outputs);
     })
 }

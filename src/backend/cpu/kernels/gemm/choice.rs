@@ -1,19 +1,24 @@
 //! Which micro-kernel an instruction set has.
 
-#[cfg(target_arch = "x86_64")]
-use super::amx;
 #[cfg(target_arch = "aarch64")]
 use super::eights_neon;
 use super::float::{self, Float};
 #[cfg(target_arch = "aarch64")]
 use super::i8mm;
 use super::micro::Micro;
+use super::packed::Shape;
 use super::quant::{self, Quant};
+#[cfg(target_arch = "x86_64")]
+use super::{amx, amx_float};
 use crate::backend::cpu::kernels::isa::{Isa, Level};
 
-/// That of float products.
-pub fn float(isa: Isa) -> &'static Micro<Float> {
+/// That of float products of about so many rows of inputs. A sum's bytes must not depend on how a product is shared out, so
+/// that all of it goes one way.
+#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))] // only tiles want to know
+pub fn float(isa: Isa, rows: usize, shape: Shape) -> &'static Micro<Float> {
     match isa.level() {
+        #[cfg(target_arch = "x86_64")]
+        Level::Amx if amx_float::is_worthwhile(rows, shape) => &amx_float::MICRO,
         Level::Base => &float::BASE,
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 | Level::AvxVnni => &float::AVX2,

@@ -33,8 +33,10 @@ const fn of(name: &'static str, rows: usize, columns: usize, run: unsafe fn(&Blo
         rows,
         columns,
         group: 1,
+        at_once: 1,
         padded: |depth| depth,
         even: false,
+        room: 0,
         flip: 0,
         form: Form::Wide,
         run,
@@ -85,6 +87,17 @@ unsafe fn avx512(block: &Block<Float>) {
             |tiles, panel| with_height!(tiles.height, [1 2 3 4 5 6 7 8 9 10 11 12], M => one::<simd::Avx512, M>(block, tiles, panel)),
         )
     }
+}
+
+/// Multiplies one row by one panel of a block.
+///
+/// # Safety
+/// The machine must have AVX-512, and the block, as `Micro::run` demands it, have the row and the panel.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
+pub unsafe fn avx512_row(block: &Block<Float>, row: usize, panel: usize) {
+    // SAFETY: the same contract.
+    unsafe { one::<simd::Avx512, 1>(block, Tiles { first: row, height: 1, count: 1 }, panel) }
 }
 
 #[cfg(target_arch = "aarch64")]

@@ -8,29 +8,34 @@ use crate::memory::AlignedBuf;
 use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-/// For all of the process. A task needs two at most; so many tasks are computed at once on the largest of machines.
-pub static KEPT: Kept<64> = Kept::of(256 << 10);
+/// For all of the process, of two sizes. A task needs three at most; so many tasks are computed at once on the largest of
+/// machines.
+pub static KEPT: [Kept<64>; 2] = [Kept::of(0, 256 << 10), Kept::of(1, LARGEST)];
+pub const LARGEST: usize = 512 << 10;
+
+/// Those that have so many bytes at least, and no more of them than are needed.
+pub fn with_bytes(bytes: usize) -> Option<&'static Kept<64>> {
+    KEPT.iter().find(|kept| bytes <= kept.bytes)
+}
 
 /// Buffers of one size, at most `N` of them.
 pub struct Kept<const N: usize> {
-    bytes: usize,
+    /// Which of the sizes it is.
+    size: usize,
+    pub bytes: usize,
     places: [Mutex<Option<AlignedBuf>>; N],
 }
 
 thread_local! {
     /// Where the thread last took or put a buffer. It takes downwards from there and puts upwards, so that it gets again what it
     /// had before, which its core has in its caches.
-    static LAST: Cell<usize> = const { Cell::new(0) };
+    static LAST: [Cell<usize>; 2] = const { [Cell::new(0), Cell::new(0)] };
 }
 
 impl<const N: usize> Kept<N> {
     /// Buffers of so many bytes: as many as lines and patches mostly take.
-    const fn of(bytes: usize) -> Self {
-        Kept { bytes, places: [const { Mutex::new(None) }; N] }
-    }
-
-    pub const fn bytes(&self) -> usize {
-        self.bytes
+    const fn of(size: usize, bytes: usize) -> Self {
+        Kept { size, bytes, places: [const { Mutex::new(None) }; N] }
     }
 
     /// One that was given, with whatever is in it; a new one where there is none. `None` where there is no memory.
@@ -51,11 +56,11 @@ impl<const N: usize> Kept<N> {
         mut from_last: impl Iterator<Item = usize>,
         mut look: impl FnMut(&mut Option<AlignedBuf>) -> Option<T>,
     ) -> Option<T> {
-        let last = LAST.try_with(Cell::get).unwrap_or(0);
+        let last = LAST.try_with(|last| last[self.size].get()).unwrap_or(0);
         from_last.find_map(|from_last| {
             let place = (last + from_last) % N;
             let found = look(&mut *open(self.places.get(place)?)?)?;
-            let _ = LAST.try_with(|last| last.set(place)); // a thread that ends needs none
+            let _ = LAST.try_with(|last| last[self.size].set(place)); // a thread that ends needs none
             Some(found)
         })
     }
@@ -79,7 +84,7 @@ mod tests {
 
     #[test]
     fn there_are_as_many_as_are_needed_at_once_whatever_threads_need_them() {
-        let kept = Kept::<4>::of(1000);
+        let kept = Kept::<4>::of(0, 1000);
         for _ in 0..20 {
             let [one, other] = [(); 2].map(|()| kept.take().unwrap());
             assert_ne!(one.as_ptr(), other.as_ptr());
@@ -99,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_thread_has_what_it_had_before() {
-        let kept = Kept::<4>::of(1000);
+        let kept = Kept::<4>::of(0, 1000);
         let others = [(); 2].map(|()| kept.take().unwrap());
         let own = [(); 2].map(|()| kept.take().unwrap());
         let places = own.each_ref().map(|buffer| buffer.as_ptr() as usize);

@@ -214,6 +214,7 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::cpu::kernels::gemm::kept;
     use crate::ops::conv::ConvGeometry;
     use crate::ops::image::{ImageDims, Window};
     use crate::tensor::requant::Activation;
@@ -276,7 +277,7 @@ mod tests {
                 let mut scratch = Scratch::new();
                 let lines = Lines::all(crate::memory::View::of(&input[..]));
                 image.lay_lines(lines, 0..pixels, &mut scratch).unwrap();
-                assert!(pixels <= MAX_ROWS && scratch.lines.len() <= 2 * BLOCK_BYTES, "{:?}", image.geometry);
+                assert!(pixels <= MAX_ROWS && scratch.lines.len() <= kept::LARGEST, "{:?}", image.geometry);
             }
         }
     }

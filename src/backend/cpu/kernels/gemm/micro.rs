@@ -37,10 +37,14 @@ pub struct Micro<F: Family> {
     pub rows: usize,
     pub columns: usize,
     pub group: usize,
+    /// Products that take about as long as one of floats in vectors.
+    pub at_once: usize,
     /// How many weights a column gets for a segment of so many: a multiple of `group`. As many inputs are read.
     pub padded: fn(usize) -> usize,
     /// Whether the rows of a block must lie at one distance from each other, in lines of which there is something between.
     pub even: bool,
+    /// Bytes of memory that it needs for a block.
+    pub room: usize,
     /// What 8-bit weights are xored with before they are packed.
     pub flip: u8,
     /// In what form it wants the constants that scale 8-bit sums.
@@ -94,6 +98,8 @@ pub struct Block<'a, F: Family> {
     pub outputs: *mut F::Output,
     pub stride: usize,
     pub finish: F::Finish<'a>,
+    /// As many bytes as [`Micro::room`] says, aligned as tiles are, with whatever is in them.
+    pub room: *mut u8,
 }
 
 impl<F: Family> Block<'_, F> {

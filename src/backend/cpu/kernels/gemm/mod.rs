@@ -1,7 +1,7 @@
 //! Matrix products with one packed side: what convolutions, fully connected layers and products of matrices become.
 //!
 //! - `micro`: the seam to the instruction sets: how weights are to be packed, and the function that multiplies a block.
-//! - `float`, `quant`: the two families of products, with their micro-kernels; `dot` and `lanes` hold what differs between
+//! - `float`, `quant`: the two families of products, with their micro-kernels; `amx_float` the tiles for floats; `dot` and `lanes` hold what differs between
 //!   vectors, `order_neon` inner loops in a fixed order, `amx` the tiles of bytes, `i8mm`, `i8mm_pairs` and `i8mm_finish` the small matrices of bytes, `eights_neon` bytes where there is no dot product; `choice` tells which an instruction set has.
 //! - `requant`: from 32-bit sums to bytes; `size`: how large they can be; `finish`: the same of a panel's sums, tile by tile.
 //! - `packed`: weights packed for a micro-kernel.
@@ -12,6 +12,8 @@
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
+#[cfg(target_arch = "x86_64")]
+mod amx_float;
 #[cfg(target_arch = "x86_64")]
 mod amx_row;
 mod choice;

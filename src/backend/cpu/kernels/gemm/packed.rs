@@ -56,15 +56,17 @@ pub struct Packed<F: Family> {
 }
 
 impl Packed<Float> {
-    /// Packs what `constants` gives. `None` where it gives nothing, or no memory is left, or lengths do not fit.
+    /// Packs what `constants` gives, for about so many rows of inputs. `None` where it gives nothing, or no memory is left, or
+    /// lengths do not fit.
     pub fn float<'w>(
         isa: Isa,
+        rows: usize,
         shape: Shape,
         range: (f32, f32),
         source: &mut Source,
         constants: impl FnOnce() -> Option<Constants<'w, f32, f32>>,
     ) -> Option<Self> {
-        let micro = choice::float(isa);
+        let micro = choice::float(isa, rows, shape);
         Packed::new(micro, shape, range, source, constants, |_, bias| bias, 0)
     }
 }
@@ -220,15 +222,17 @@ impl<F: Family> Packed<F> {
     /// # Safety
     /// Each pointer of `inputs`, `[segment][row]`, must be valid for the padded depth, at one distance from the next of its
     /// segment if the micro-kernel wants it so, or as `line` says; `outputs`, of the first row and column 0, for all rows at a distance of all
-    /// columns. There must be at least one row, at most [`MAX_ROWS`](super::micro::MAX_ROWS).
+    /// columns. There must be at least one row, at most [`MAX_ROWS`](super::micro::MAX_ROWS), and the micro-kernel's room,
+    /// aligned to 64 bytes.
     pub unsafe fn multiply_lines(
         &self,
-        inputs: &[*const F::Input],
-        line: Option<Line>,
+        (inputs, line): (&[*const F::Input], Option<Line>),
         rows: usize,
         panels: std::ops::Range<usize>,
         outputs: *mut F::Output,
+        room: &mut [u8],
     ) {
+        debug_assert!(room.len() >= self.micro.room);
         let (width, first) = (self.micro.columns, panels.start * self.micro.columns);
         let last = self.shape.columns.min(panels.end * width);
         let block = Block {
@@ -245,12 +249,13 @@ impl<F: Family> Packed<F> {
             outputs: outputs.wrapping_add(first),
             stride: self.shape.columns,
             finish: F::finish(&self.scaling, first),
+            room: room.as_mut_ptr(),
         };
         // SAFETY: micro-kernels come from detected instruction sets; the weights were asked for, the rest is the contract.
         unsafe { (self.micro.run)(&block) }
     }
 
-    /// The same of rows that have nothing between them.
+    /// The same of rows that have nothing between them, by a micro-kernel that needs no room.
     ///
     /// # Safety
     /// As for [`Self::multiply_lines`].
@@ -262,7 +267,7 @@ impl<F: Family> Packed<F> {
         outputs: *mut F::Output,
     ) {
         // SAFETY: the same contract.
-        unsafe { self.multiply_lines(inputs, None, rows, panels, outputs) }
+        unsafe { self.multiply_lines((inputs, None), rows, panels, outputs, &mut []) }
     }
 }
 

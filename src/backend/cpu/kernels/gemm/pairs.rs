@@ -4,7 +4,7 @@
 use super::choice;
 use super::float::Float;
 use super::micro::{Block, Family, Micro, MAX_ROWS};
-use super::packed::{Folding, Zeros};
+use super::packed::{Folding, Shape, Zeros};
 use super::product::{Outputs, BLOCK_BYTES};
 use super::quant::Quant;
 use super::requant::{Requant, Requantisation};
@@ -130,7 +130,8 @@ fn in_groups<const G: usize>(fold: Folding, panel: Panel<Quant>) {
 impl Pairs<Float> {
     pub fn float(isa: Isa, geometry: BatchMatmulGeometry) -> Option<Self> {
         let range = (f32::NEG_INFINITY, f32::INFINITY);
-        Pairs::new(choice::float(isa), geometry, range, ())
+        let shape = Shape { columns: geometry.columns, segments: 1, depth: geometry.inner };
+        Pairs::new(choice::float(isa, geometry.rows, shape), geometry, range, ())
     }
 }
 
@@ -186,7 +187,7 @@ impl<F: Right> Pairs<F> {
         const WORTHWHILE: usize = 96 * 1024;
         let panels = self.geometry.columns.div_ceil(self.micro.columns);
         let short = STRIP_BYTES / (self.panel() * size_of::<F::Weight>()).max(1);
-        let products = self.geometry.rows.saturating_mul(self.panel() / self.micro.group);
+        let products = self.geometry.rows.saturating_mul(self.panel() / self.micro.at_once);
         let shared = match threads {
             1 => 1,
             threads => (4 * threads).div_ceil(self.batches).min(products.saturating_mul(panels) / WORTHWHILE),
@@ -198,7 +199,7 @@ impl<F: Right> Pairs<F> {
     fn strip_time(&self, strips: usize) -> usize {
         let columns = self.geometry.columns.div_ceil(strips);
         let pack = self.padded.saturating_mul(columns).saturating_mul(600);
-        let depth = self.padded / self.micro.group;
+        let depth = self.padded / self.micro.at_once;
         pack.saturating_add(
             self.geometry.rows.saturating_mul(depth).saturating_mul(columns).saturating_mul(15),
         )
@@ -269,6 +270,7 @@ impl<F: Right> Pairs<F> {
         let panels = all * strip / strips..all * (strip + 1) / strips;
         let strip = panels.start * width..columns.min(panels.end * width);
         room(&mut memory.panels, panels.len() * self.panel() * size_of::<F::Weight>())?;
+        memory.rows.own.make(self.micro.room)?;
         room(&mut memory.bias, panels.len() * width * size_of::<F::Bias>())?;
         let packed: &mut [F::Weight] = bytemuck::cast_slice_mut(&mut memory.panels);
         let bias: &mut [F::Bias] = bytemuck::cast_slice_mut(&mut memory.bias);
@@ -304,6 +306,7 @@ impl<F: Right> Pairs<F> {
                 outputs,
                 stride: columns,
                 finish: F::finish(&self.scaling, strip.start),
+                room: memory.rows.own.as_mut_ptr(),
             };
             // SAFETY: micro-kernels come from detected instruction sets; `lay` gave pointers to whole rows, panels and
             // biases were packed above, and no other unit has this strip of this matrix.

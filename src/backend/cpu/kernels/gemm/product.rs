@@ -1,6 +1,7 @@
 //! The kernel of an operation that is a product: rows of inputs, from wherever they lie, times packed weights.
 
 use super::image::Image;
+use super::kept;
 use super::micro::{Family, Line, MAX_ROWS};
 use super::packed::Packed;
 use super::scratch::{gather, Scratch};
@@ -146,8 +147,7 @@ impl<F: Family> Product<F> {
     fn parts(&self, rows: usize) -> Cost {
         let micro = self.packed.micro;
         let depth = self.packed.shape.segments * self.packed.padded;
-        // Bytes are multiplied four at a time, by two instructions where a group has eight.
-        let products = (depth / micro.group.min(4)).saturating_mul(micro.columns);
+        let products = (depth / micro.at_once).saturating_mul(micro.columns);
         let row_bytes = match &self.rows {
             Rows::Matrix => depth.saturating_mul(size_of::<F::Input>()),
             Rows::Image(image) => image.bytes_per_pixel(),
@@ -160,7 +160,8 @@ impl<F: Family> Product<F> {
             _ => micro.rows,
         };
         let finish = output_bytes.saturating_mul(WRITTEN);
-        Cost { rows, tile, panels, products, finish, row_bytes, panel_bytes, output_bytes }
+        let is_taken_apart = micro.room > 0;
+        Cost { rows, tile, panels, products, finish, row_bytes, panel_bytes, output_bytes, is_taken_apart }
     }
 
     /// Multiplies some rows by some panels, and goes on with what was made.
@@ -178,14 +179,16 @@ impl<F: Family> Product<F> {
     ) -> Result<(), OpError> {
         let (all, width) = (self.packed.shape.columns, self.packed.micro.columns);
         let mut scratch = Scratch::new();
+        scratch.own.make(self.packed.micro.room)?;
         let mut first = rows.start;
         while first < rows.end {
             let block = first..self.block_end(first, rows.end);
             let line = self.lay(input, block.clone(), &mut scratch)?;
             let outputs = to.at(first * all);
+            let Scratch { pointers, own, .. } = &mut scratch;
             // SAFETY: `lay` gave pointers to whole segments; the outputs are there by contract.
             unsafe {
-                self.packed.multiply_lines(&scratch.pointers, line, block.len(), panels.clone(), outputs)
+                self.packed.multiply_lines((pointers, line), block.len(), panels.clone(), outputs, own)
             };
             first = block.end;
             if let Some(then) = then {
@@ -199,17 +202,25 @@ impl<F: Family> Product<F> {
 
     /// Where a block of rows ends that starts with `first`: blocks are about even.
     fn block_end(&self, first: usize, end: usize) -> usize {
-        let micro = self.packed.micro;
+        let (micro, left) = (self.packed.micro, end - first);
+        // Where something is made of inputs before they are multiplied, that is what stays in the cache, and only copies
+        // take memory.
+        let bytes = match &self.rows {
+            _ if micro.room == 0 => BLOCK_BYTES,
+            Rows::Image(image) if image.copies() => kept::LARGEST / 4 * 3,
+            _ => usize::MAX,
+        };
         let most = match &self.rows {
-            Rows::Matrix => BLOCK_BYTES / (self.packed.padded * size_of::<F::Input>()).max(1),
+            Rows::Matrix => bytes / (self.packed.padded * size_of::<F::Input>()).max(1),
             Rows::Image(image) => match image.pixels_of_lines(first) {
                 Some(pixels) => return end.min(first + pixels),
-                None => image.pixels_per_block(first, micro.even, BLOCK_BYTES),
+                None => image.pixels_per_block(first, micro.even, bytes),
             },
         };
         let most = most.min(MAX_ROWS);
         let most = if most > micro.rows { most / micro.rows * micro.rows } else { most.max(1) };
-        first + most.min(end - first)
+        let even = left.div_ceil(left.div_ceil(most)).next_multiple_of(micro.rows);
+        first + if micro.room > 0 { even.min(most) } else { most }.min(left)
     }
 
     /// Points to the inputs of some rows, in place where they can be read as they lie, and tells how they lie if it is in lines.

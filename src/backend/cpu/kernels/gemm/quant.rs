@@ -21,6 +21,8 @@ const fn of<D: Dot>(
     run: [unsafe fn(&Block<Quant>); 2],
 ) -> [Micro<Quant>; 2] {
     let (columns, group) = (2 * D::V::LANES, D::GROUP);
+    // Two instructions multiply groups of eight.
+    let at_once = if group < 4 { group } else { 4 };
     let padded = |depth: usize| depth.next_multiple_of(D::GROUP);
     let flip = [if D::FLIP[0] { 0x80 } else { 0 }, if D::FLIP[1] { 0x80 } else { 0 }];
     [
@@ -29,8 +31,10 @@ const fn of<D: Dot>(
             rows,
             columns,
             group,
+            at_once,
             padded,
             even: false,
+            room: 0,
             flip: flip[0],
             form: D::V::FORM,
             run: run[0],
@@ -40,8 +44,10 @@ const fn of<D: Dot>(
             rows,
             columns,
             group,
+            at_once,
             padded,
             even: false,
+            room: 0,
             flip: flip[1],
             form: D::V::FORM,
             run: run[1],

@@ -1,6 +1,6 @@
 //! Memory of one task of a product: it is counted, and not to get it is an error and nothing worse.
 
-use super::kept::KEPT;
+use super::kept;
 use super::micro::MAX_ROWS;
 use crate::memory::{AlignedBuf, Counted};
 use crate::ops::OpError;
@@ -14,13 +14,15 @@ pub struct Scratch<T> {
     pub lines: Room,
     /// Rows that do not lie as they are needed.
     pub patches: Room,
+    /// What the micro-kernel needs for itself.
+    pub own: Room,
 }
 
 impl<T> Scratch<T> {
     pub fn new() -> Self {
         let pointers =
             Pointers { few: [std::ptr::null(); MAX_ROWS], many: Vec::new(), count: 0, counted: None };
-        Scratch { pointers, lines: Room::default(), patches: Room::default() }
+        Scratch { pointers, lines: Room::default(), patches: Room::default(), own: Room::default() }
     }
 }
 
@@ -72,8 +74,8 @@ impl Room {
     pub fn make(&mut self, bytes: usize) -> Result<(), OpError> {
         if self.0.len() < bytes {
             *self = Room::default();
-            if bytes <= KEPT.bytes() {
-                self.0 = KEPT.take().ok_or(OpError::OutOfMemory(KEPT.bytes()))?;
+            if let Some(kept) = kept::with_bytes(bytes) {
+                self.0 = kept.take().ok_or(OpError::OutOfMemory(bytes))?;
             }
         }
         room(&mut self.0, bytes)
@@ -82,8 +84,10 @@ impl Room {
 
 impl Drop for Room {
     fn drop(&mut self) {
-        if self.0.len() == KEPT.bytes() {
-            KEPT.give(std::mem::take(&mut self.0));
+        let buffer = std::mem::take(&mut self.0);
+        // Others are of just the size that was needed.
+        if let Some(kept) = kept::with_bytes(buffer.len()).filter(|kept| kept.bytes == buffer.len()) {
+            kept.give(buffer);
         }
     }
 }
@@ -149,13 +153,13 @@ mod tests {
             room.fill(7);
             room
         };
-        let kept = KEPT.bytes();
         let mut room = made(1);
-        assert_eq!(room.len(), kept);
-        assert_ne!(made(kept).as_ptr(), room.as_ptr(), "not twice at once");
+        let small = room.len();
+        assert_ne!(made(small).as_ptr(), room.as_ptr(), "not twice at once");
+        assert_eq!((made(small + 1).len(), made(1).len()), (kept::LARGEST, small), "each of its size");
         assert_eq!(budget.private().held(), 0);
-        room.make(kept + 1).unwrap();
-        assert!(budget.private().held() > kept as u64, "beyond that it is the client's");
+        room.make(kept::LARGEST + 1).unwrap();
+        assert!(budget.private().held() > kept::LARGEST as u64, "beyond that it is the client's");
         drop(room);
         assert_eq!(budget.private().held(), 0);
     }

@@ -22,6 +22,8 @@ pub struct Cost {
     pub panel_bytes: usize,
     /// Bytes of a row of outputs.
     pub output_bytes: usize,
+    /// Whether operands are taken apart for each task.
+    pub is_taken_apart: bool,
 }
 
 /// Bands and strips of a product.
@@ -42,6 +44,8 @@ pub const PICOSECONDS: usize = 30;
 const LONG: u64 = 1_000_000_000 / PICOSECONDS as u64;
 /// Tasks for each thread, at the most: threads do not start at the same moment, nor run undisturbed, nor all as fast.
 const EACH: usize = 8;
+/// The same where operands are taken apart for each task.
+const FEW: usize = 2;
 /// Strips that are considered.
 const MOST_STRIPS: usize = 256;
 
@@ -57,7 +61,8 @@ impl Grid {
         };
         let (total, finish) = (all(cost.products, panels), all(cost.finish, 1));
         // As many for each thread.
-        let each = (total / WORTHWHILE).div_ceil(threads as u64).min(EACH as u64) as usize;
+        let most = if cost.is_taken_apart { FEW } else { EACH };
+        let each = (total / WORTHWHILE).div_ceil(threads as u64).min(most as u64) as usize;
         let shared = if threads > 1 { each * threads } else { 1 };
         let long = total.saturating_add(finish).div_ceil(LONG);
         let wanted = usize::try_from(long).unwrap_or(usize::MAX).max(shared).max(1);

@@ -141,27 +141,65 @@ proptest! {
 
     #[test]
     fn floats_equal_the_naive_product(
-        rows in 1usize..70, depth in 1usize..60, columns in 1usize..150, threads in 1usize..4, seed in any::<u32>(),
+        rows in 1usize..200, depth in prop_oneof![1usize..60, 1usize..600], columns in prop_oneof![1usize..150, 1usize..600],
+        threads in 1usize..4, seed in any::<u32>(),
     ) {
         let mut noise = Noise(seed);
         let [a, weights, bias] = [rows * depth, columns * depth, columns].map(|count| (0..count).map(|_| noise.float()).collect::<Vec<_>>());
-        for isa in Isa::available() {
+        // What few rows are multiplied by may be something else.
+        for (isa, many) in Isa::available().into_iter().flat_map(|isa| [(isa, 1), (isa, 1000)]) {
             let packed = || {
                 let constants = || Some(Constants { weights: View::of(&weights[..]), bias: &bias[..], interrupt: &NeverInterrupted });
-                Packed::float(isa, Shape { columns, segments: 1, depth }, (-1.5, 1.5), &mut Source::Pack(&Slab::default(), &[]), constants).unwrap()
+                Packed::float(isa, many, Shape { columns, segments: 1, depth }, (-1.5, 1.5), &mut Source::Pack(&Slab::default(), &[]), constants).unwrap()
             };
             let c = run(packed(), &a, rows * columns, threads);
             for (i, &actual) in c.iter().enumerate() {
                 let (row, column) = (i / columns, i % columns);
-                let dot: f32 = (0..depth).map(|j| a[row * depth + j] * weights[column * depth + j]).sum();
-                let expected = (dot + bias[column]).clamp(-1.5, 1.5);
-                prop_assert!((actual - expected).abs() < 1e-4, "{:?} {} {}: {} {}", isa, row, column, actual, expected);
+                let products = (0..depth).map(|j| f64::from(a[row * depth + j]) * f64::from(weights[column * depth + j]));
+                let (dot, size) = products.fold((0.0, 0.0), |(dot, size), product| (dot + product, size + product.abs()));
+                let expected = (dot + f64::from(bias[column])).clamp(-1.5, 1.5);
+                let bound = 1e-6 * (size + 1.0);
+                prop_assert!((f64::from(actual) - expected).abs() < bound, "{:?} {} {}: {} {}", isa, row, column, actual, expected);
             }
             // A row is the same bytes whatever is beside it.
             let bits = |c: &[f32]| c.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
             for row in [0, rows / 2, rows - 1] {
                 let alone = run(packed(), &a[row * depth..][..depth], columns, 1);
                 prop_assert_eq!(bits(&alone), bits(&c[row * columns..][..columns]), "{:?}", isa);
+            }
+        }
+    }
+
+    /// What is no number, too large or very small goes into the products that have it, and no others.
+    #[test]
+    fn extremes_are_multiplied_as_one_by_one(
+        rows in 32usize..100, depth in 32usize..300, columns in 32usize..100, threads in 1usize..4, seed in any::<u32>(),
+        extremes in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>(), prop::sample::select(&[
+            f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MAX, f32::MIN_POSITIVE, 1e-40, -0.0, 1e20, 2e18, 1e-33,
+        ])), 0..4),
+    ) {
+        let mut noise = Noise(seed);
+        let [mut a, mut weights] = [rows * depth, columns * depth].map(|count| (0..count).map(|_| noise.float()).collect::<Vec<_>>());
+        for (is_input, at, value) in extremes {
+            let to = if is_input { &mut a } else { &mut weights };
+            let at = at.index(to.len());
+            to[at] = value;
+        }
+        let (bias, range) = (vec![0.0; columns], (f32::NEG_INFINITY, f32::INFINITY));
+        for (isa, many) in Isa::available().into_iter().flat_map(|isa| [(isa, 1), (isa, 1000)]) {
+            let constants = || Some(Constants { weights: View::of(&weights[..]), bias: &bias[..], interrupt: &NeverInterrupted });
+            let packed = Packed::float(isa, many, Shape { columns, segments: 1, depth }, range, &mut Source::Pack(&Slab::default(), &[]), constants).unwrap();
+            for (i, actual) in run(packed, &a, rows * columns, threads).into_iter().enumerate() {
+                let (row, column) = (i / columns, i % columns);
+                let products = (0..depth).map(|j| f64::from(a[row * depth + j]) * f64::from(weights[column * depth + j]));
+                let (dot, size) = products.fold((0.0, 0.0), |(dot, size), product| (dot + product, size + product.abs()));
+                // Near the largest number it is a matter of the order whether a sum has left them.
+                let is_alike = match dot as f32 {
+                    dot if dot.is_nan() => actual.is_nan(),
+                    dot if dot.is_infinite() => actual == dot,
+                    _ => (f64::from(actual) - dot).abs() < 1e-6 * (size + 1.0) || size > f64::from(f32::MAX),
+                };
+                prop_assert!(is_alike, "{:?} {} {}: {} {}", isa, row, column, actual, dot);
             }
         }
     }
@@ -296,7 +334,7 @@ fn floats_keep_nan_and_lengths_must_fit() {
             })
         };
         let packed =
-            Packed::float(isa, shape, (0.0, 6.0), &mut Source::Pack(&Slab::default(), &[]), constants)
+            Packed::float(isa, 1, shape, (0.0, 6.0), &mut Source::Pack(&Slab::default(), &[]), constants)
                 .unwrap();
         let c = run(packed, &[f32::NAN, 9.0, -1.0], 3, 1);
         assert!(c[0].is_nan() && c[1..] == [6.0, 0.0], "{isa:?} {c:?}");
@@ -308,9 +346,8 @@ fn floats_keep_nan_and_lengths_must_fit() {
             })
         };
         let shape = Shape { columns: 2, ..shape };
-        assert!(
-            Packed::float(isa, shape, (0.0, 6.0), &mut Source::Pack(&Slab::default(), &[]), short).is_none()
-        );
+        assert!(Packed::float(isa, 1, shape, (0.0, 6.0), &mut Source::Pack(&Slab::default(), &[]), short)
+            .is_none());
     }
 }
 
@@ -318,9 +355,9 @@ proptest! {
     #[test]
     fn tasks_cover_everything_once(
         rows in 0usize..5_000, tile in 1usize..40, panels in 1usize..60, products in 0usize..1 << 22,
-        bytes in (0usize..1 << 16, 0usize..1 << 20), threads in 1usize..17,
+        bytes in (0usize..1 << 16, 0usize..1 << 20), is_taken_apart in any::<bool>(), threads in 1usize..17,
     ) {
-        let cost = share::Cost { rows, tile, panels, products, finish: bytes.0, row_bytes: bytes.0, panel_bytes: bytes.1, output_bytes: bytes.0 };
+        let cost = share::Cost { rows, tile, panels, products, finish: bytes.0, row_bytes: bytes.0, panel_bytes: bytes.1, output_bytes: bytes.0, is_taken_apart };
         let grid = share::Grid::new(cost, threads);
         let mut cells = vec![0u8; rows * panels];
         for (rows, panels_of_task) in (0..grid.tasks()).map(|i| grid.task(i)) {
@@ -358,7 +395,7 @@ fn packing_and_multiplying_stop_when_they_are_told_and_pass_the_turn_on() {
         let pack = |interrupt: &dyn Interrupt| {
             let constants =
                 || Some(Constants { weights: View::of(&weights[..]), bias: &bias[..], interrupt });
-            Packed::float(isa, shape, (0.0, 6.0), &mut Source::Pack(&Slab::default(), &[]), constants)
+            Packed::float(isa, 1, shape, (0.0, 6.0), &mut Source::Pack(&Slab::default(), &[]), constants)
         };
         assert!(pack(&Cancelled).is_none());
         let passing = Passing::default();

@@ -171,7 +171,7 @@ pub fn pack(
         joined.as_ref().map_or((&[][..], &[][..]), |(weights, bias)| (&weights[..], &bias[..]));
     let constants = || Some(Constants { weights: View::of(weights), bias, interrupt: args.interrupt });
     let range = (f32::NEG_INFINITY, f32::INFINITY);
-    let packed = Packed::float(isa, shape, range, source, constants);
+    let packed = Packed::float(isa, 1, shape, range, source, constants);
     packed.filter(|packed| packed.padded == shape.depth)
 }
 

@@ -1,0 +1,454 @@
+//! Float products in tiles (AMX), which multiply halves of floats: bfloat16, the upper 16 bits of one.
+//!
+//! A float is the sum of three halves, exactly: of what the first leaves the second is the nearest, and the third is the rest.
+//! Of the nine products of two floats' halves six are added up. The other three are less than a float's last bit together,
+//! so that a product is as good as one of floats; six such take less than half of its time. Inputs and weights are
+//! taken apart as they are needed, into memory of the task: packed weights are the same as for vectors.
+//!
+//! Halves of what is not finite are no use, and sums of very large ones may not be finite where those of floats are. So
+//! a row of inputs or a panel of weights that has such values is multiplied by vectors. Values below 2^-102 lose bits, and
+//! what they add is wrong by less than 2^-66.
+
+use super::float::{self, Float};
+use super::micro::{Block, Micro, MAX_ROWS};
+use super::packed::Shape;
+use super::requant::Form;
+use crate::backend::cpu::kernels::simd::{Avx512, Simd};
+use std::arch::asm;
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+pub static MICRO: Micro<Float> = Micro {
+    name: "amx float",
+    rows: 2 * TILE,
+    columns: 2 * TILE,
+    group: 1,
+    at_once: 2,
+    padded: |depth| depth,
+    even: false,
+    room: size_of::<Room>(),
+    flip: 0,
+    form: Form::Wide,
+    run,
+};
+
+/// Rows and columns of a tile.
+const TILE: usize = 16;
+/// Products of a sum that tiles add up at once.
+const STEP: usize = 32;
+/// Steps between two times that sums are in memory.
+const STEPS: usize = 4;
+const DEPTH: usize = STEPS * STEP;
+/// Panels that are taken apart before rows are multiplied by them.
+const PANELS: usize = 8;
+/// Pairs of tiles' rows that are multiplied by these. What is made of a pair stays in the nearest cache.
+const PAIRS: usize = 7;
+const ROWS: usize = PAIRS * 2 * TILE;
+/// Larger values are not multiplied by tiles: 2^60.
+const LARGE: f32 = (1u64 << 60) as f32;
+
+/// Which products are faster so, by measurement: rows must be multiplied by enough columns, and columns by enough rows, to
+/// be worth taking apart, also where threads share them out; and short segments take longer to put together.
+pub fn is_worthwhile(rows: usize, shape: Shape) -> bool {
+    const PRODUCTS: usize = 1 << 23;
+    let Shape { columns, segments, depth } = shape;
+    let products = rows.saturating_mul(columns).saturating_mul(segments.saturating_mul(depth));
+    rows >= 96 && columns >= 64 && depth >= 2 * STEP && products >= PRODUCTS
+}
+
+/// One half of each float of two tiles beside each other.
+type Halves = [[u8; 1024]; 2];
+
+/// Sums of two rows of tiles by two columns of them.
+#[repr(C, align(64))]
+struct Sums([[f32; 2 * TILE]; 2 * TILE]);
+
+/// Memory of a task.
+#[repr(C, align(64))]
+struct Room {
+    inputs: [[Halves; 3]; STEPS],
+    weights: [[[Halves; 3]; STEPS]; PANELS],
+    sums: [[Sums; PAIRS]; PANELS],
+}
+
+/// Shapes of the tiles, as the instruction takes them: all have 16 rows of 64 bytes.
+#[repr(C, align(64))]
+struct Shapes {
+    palette: u8,
+    start_row: u8,
+    reserved: [u8; 14],
+    bytes: [u16; 16],
+    rows: [u8; 16],
+}
+
+static SHAPES: Shapes = Shapes {
+    palette: 1,
+    start_row: 0,
+    reserved: [0; 14],
+    bytes: [64, 64, 64, 64, 64, 64, 64, 64, 0, 0, 0, 0, 0, 0, 0, 0],
+    rows: [16, 16, 16, 16, 16, 16, 16, 16, 0, 0, 0, 0, 0, 0, 0, 0],
+};
+
+#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn run(block: &Block<Float>) {
+    let (all, panels) = (block.segments() * block.depth, block.columns.div_ceil(2 * TILE));
+    let mut large_rows = [false; MAX_ROWS];
+    // SAFETY: shapes are such as the machine has; the room is there by the contract of `Micro::run`, and any bytes are one.
+    let room = unsafe {
+        asm!("ldtilecfg [{}]", in(reg) &SHAPES, options(nostack, readonly));
+        &mut *block.room.cast::<Room>()
+    };
+    for rows in even_parts(block.rows, ROWS, 2 * TILE) {
+        for panels in even_parts(panels, PANELS, 1) {
+            let mut large_panels = [false; PANELS];
+            for depth in even_parts(all, DEPTH, STEP) {
+                // SAFETY: the block has these rows, panels and products, and the machine all that it takes.
+                unsafe {
+                    for ((panel, to), is_large) in
+                        panels.clone().zip(&mut room.weights).zip(&mut large_panels)
+                    {
+                        *is_large |= split_panel(block, panel, depth.clone(), to);
+                    }
+                    multiply(block, (&rows, &panels, &depth), room, &mut large_rows);
+                }
+            }
+            let large = panels.zip(large_panels).filter(|&(_, is_large)| is_large);
+            for (panel, _) in large {
+                // SAFETY: the block has the rows and the panel.
+                rows.clone().for_each(|row| unsafe { float::avx512_row(block, row, panel) });
+            }
+        }
+    }
+    // SAFETY: nothing is in the tiles any more. Left in use they would be saved at each change of threads.
+    unsafe { asm!("tilerelease", options(nostack, nomem)) };
+    for row in (0..block.rows).filter(|&row| large_rows[row]) {
+        // SAFETY: as above.
+        (0..panels).for_each(|panel| unsafe { float::avx512_row(block, row, panel) });
+    }
+}
+
+/// Ranges of at most `most`, nearly as long as each other, all but the last of whole units; `most` must be of such.
+fn even_parts(all: usize, most: usize, unit: usize) -> impl Iterator<Item = Range<usize>> {
+    let each = all.div_ceil(all.div_ceil(most).max(1)).next_multiple_of(unit).max(1);
+    (0..all).step_by(each).map(move |start| start..all.min(start + each))
+}
+
+/// Multiplies some rows by some panels, which were taken apart, for a part of their sums; makes outputs of sums that are
+/// done. Notes which rows have values that are too large.
+///
+/// # Safety
+/// The block must have them, the first of a sum's parts come first, and tiles be shaped.
+#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn multiply(
+    block: &Block<Float>,
+    (rows, panels, depth): (&Range<usize>, &Range<usize>, &Range<usize>),
+    room: &mut Room,
+    large_rows: &mut [bool; MAX_ROWS],
+) {
+    let all = block.segments() * block.depth;
+    let (is_first, is_last) = (depth.start == 0, depth.end == all);
+    let steps = depth.len().div_ceil(STEP);
+    // While vectors turn the sums of one pair of tiles' rows into outputs, tiles multiply the next.
+    let (mut last, mut turn) = (None, 0);
+    for (pair, first) in rows.clone().step_by(2 * TILE).enumerate() {
+        let pair_rows = first..rows.end.min(first + 2 * TILE);
+        for (i, row) in pair_rows.clone().enumerate() {
+            // SAFETY: the block has the row, and the room as many steps.
+            large_rows[row] |= unsafe { split_row(block, row, depth.clone(), i, &mut room.inputs) };
+        }
+        for (p, panel) in panels.clone().enumerate() {
+            let sums = match is_first && is_last {
+                true => &mut room.sums[0][turn],
+                false => &mut room.sums[p][pair],
+            };
+            let sums = sums.0.as_mut_ptr().cast::<f32>();
+            // SAFETY: the block has the panel; sums and steps are within the room.
+            unsafe {
+                load_sums(sums, is_first);
+                let operands = (room.inputs.as_ptr(), room.weights[p].as_ptr(), steps);
+                match (pair_rows.len() > TILE, columns(block, panel) > TILE) {
+                    (true, true) => two_by_two(operands),
+                    (true, false) => two_by_one(operands),
+                    (false, true) => one_by_two(operands),
+                    (false, false) => one_by_one(operands),
+                }
+                store_sums(sums);
+                if is_last {
+                    let done = (pair_rows.clone(), panel, sums.cast_const());
+                    if let Some((rows, panel, sums)) = last.replace(done) {
+                        store(block, rows, panel, sums);
+                    }
+                }
+            }
+            turn = 1 - turn;
+        }
+    }
+    if let Some((rows, panel, sums)) = last {
+        // SAFETY: as above.
+        unsafe { store(block, rows, panel, sums) };
+    }
+}
+
+/// Columns of a panel.
+fn columns(block: &Block<Float>, panel: usize) -> usize {
+    (block.columns - panel * 2 * TILE).min(2 * TILE)
+}
+
+/// The largest of the sizes of some values. Numbers are larger than what is none.
+#[target_feature(enable = "avx512f,avx512dq")]
+fn larger(a: __m512, b: __m512) -> __m512 {
+    _mm512_range_ps::<0b1011>(a, b)
+}
+
+#[target_feature(enable = "avx512f,avx512dq")]
+fn is_large(largest: __m512) -> bool {
+    _mm512_cmp_ps_mask::<_CMP_GE_OQ>(largest, _mm512_set1_ps(LARGE)) != 0
+}
+
+/// Takes inputs of a row apart, the `i`th of a pair of tiles' rows. Gives whether one is too large.
+///
+/// # Safety
+/// The block must have the row and the inputs, and the room as many steps.
+#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn split_row(
+    block: &Block<Float>,
+    row: usize,
+    depth: Range<usize>,
+    i: usize,
+    to: &mut [[Halves; 3]; STEPS],
+) -> bool {
+    let mut together = [0f32; DEPTH];
+    let to = to.as_mut_ptr().cast::<u8>();
+    // SAFETY: segments have the inputs that a part of the depth asks them for, and of steps only as many are written.
+    unsafe {
+        let to = to.add(i / TILE * 1024 + i % TILE * 64);
+        let inputs = in_one_piece(block, row, depth.clone(), &mut together);
+        let upper_words: [u16; 32] = std::array::from_fn(|i| 2 * i as u16 + 1);
+        let upper_words = _mm512_loadu_si512(upper_words.as_ptr().cast());
+        let mut largest = _mm512_setzero_ps();
+        for (step, first) in (0..depth.len()).step_by(STEP).enumerate() {
+            let left = depth.len() - first;
+            let mut rest = match left >= STEP {
+                true => [_mm512_loadu_ps(inputs.add(first)), _mm512_loadu_ps(inputs.add(first + 16))],
+                false => [0, 16].map(|skipped: usize| {
+                    Avx512::load_some(
+                        inputs.wrapping_add(first + skipped),
+                        left.saturating_sub(skipped).min(16),
+                    )
+                }),
+            };
+            largest = larger(largest, larger(rest[0], rest[1]));
+            for plane in 0..3 {
+                let rounded = rest.map(|rest| rounded(rest));
+                let halves = _mm512_permutex2var_epi16(rounded[0], upper_words, rounded[1]);
+                _mm512_storeu_si512(to.add(step * size_of::<[Halves; 3]>() + plane * 2048).cast(), halves);
+                rest = [less(rest[0], rounded[0]), less(rest[1], rounded[1])];
+            }
+        }
+        is_large(largest)
+    }
+}
+
+/// Floats with the nearest halves in their upper words.
+#[target_feature(enable = "avx512f")]
+fn rounded(x: __m512) -> __m512i {
+    _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000))
+}
+
+/// What is left of floats without the halves in the upper words of `rounded`.
+#[target_feature(enable = "avx512f")]
+fn less(x: __m512, rounded: __m512i) -> __m512 {
+    let halves = _mm512_and_si512(rounded, _mm512_set1_epi32(0xffff_0000u32 as i32));
+    _mm512_sub_ps(x, _mm512_castsi512_ps(halves))
+}
+
+/// Where inputs of a row lie one after the other: as they are, or copied from their segments.
+///
+/// # Safety
+/// The block must have them.
+#[inline(always)]
+unsafe fn in_one_piece(
+    block: &Block<Float>,
+    row: usize,
+    depth: Range<usize>,
+    together: &mut [f32; DEPTH],
+) -> *const f32 {
+    let at = |i: usize| {
+        let segment = i / block.depth;
+        // SAFETY: by contract.
+        let [inputs] = unsafe { block.pointers::<1>(segment, row) };
+        (inputs.wrapping_add(i % block.depth), (segment + 1) * block.depth - i)
+    };
+    let (first, left) = at(depth.start);
+    if left >= depth.len() {
+        return first;
+    }
+    let mut i = depth.start;
+    while i < depth.end {
+        let (from, left) = at(i);
+        let count = left.min(depth.end - i);
+        // SAFETY: the segment has so many more inputs; libc's memcpy may read a client's memory.
+        unsafe { libc::memcpy(together[i - depth.start..].as_mut_ptr().cast(), from.cast(), count * 4) };
+        i += count;
+    }
+    together.as_ptr()
+}
+
+/// Takes weights of a panel apart, of all its columns or of the first half; halves of two products lie together, column
+/// by column. Gives whether one is too large.
+///
+/// # Safety
+/// The block must have the panel and the products, and the room as many steps.
+#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn split_panel(
+    block: &Block<Float>,
+    panel: usize,
+    depth: Range<usize>,
+    to: &mut [[Halves; 3]; STEPS],
+) -> bool {
+    let (halves_of_columns, lines) = (columns(block, panel).div_ceil(TILE), depth.len());
+    // SAFETY: by contract; lines that there are none of are made zeros, up to whole steps.
+    unsafe {
+        let weights = block.panels.add(panel * block.panel + depth.start * 2 * TILE);
+        let upper = _mm512_set1_epi32(0xffff_0000u32 as i32);
+        let (to, mut largest) = (to.as_mut_ptr().cast::<u8>(), _mm512_setzero_ps());
+        for line in (0..lines.next_multiple_of(STEP)).step_by(2) {
+            let to = to.add(line / STEP * size_of::<[Halves; 3]>() + line % STEP / 2 * 64);
+            for column in 0..halves_of_columns {
+                let load = |line: usize| match line < lines {
+                    true => _mm512_loadu_ps(weights.add(line * 2 * TILE + column * TILE)),
+                    false => _mm512_setzero_ps(),
+                };
+                let mut rest = [load(line), load(line + 1)];
+                largest = larger(largest, larger(rest[0], rest[1]));
+                for plane in 0..3 {
+                    let rounded = rest.map(|rest| rounded(rest));
+                    let second = _mm512_and_si512(rounded[1], upper);
+                    let halves = _mm512_or_si512(_mm512_srli_epi32::<16>(rounded[0]), second);
+                    _mm512_storeu_si512(to.add(plane * 2048 + column * 1024).cast(), halves);
+                    rest = [less(rest[0], rounded[0]), less(rest[1], rounded[1])];
+                }
+            }
+        }
+        is_large(largest)
+    }
+}
+
+/// # Safety
+/// Tiles must be shaped, and there be sums unless these are their first products.
+#[inline(always)]
+unsafe fn load_sums(sums: *const f32, is_first: bool) {
+    // SAFETY: by contract.
+    unsafe {
+        if is_first {
+            asm!("tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3", options(nostack, nomem));
+        } else {
+            asm!(
+                "tileloadd tmm0, [{sums} + {line}]",
+                "tileloadd tmm1, [{sums} + {line} + 64]",
+                "tileloadd tmm2, [{sums} + {line} + 2048]",
+                "tileloadd tmm3, [{sums} + {line} + 2112]",
+                sums = in(reg) sums,
+                line = in(reg) 128usize,
+                options(nostack, readonly),
+            );
+        }
+    }
+}
+
+/// # Safety
+/// Tiles must be shaped, and there be room for [`Sums`].
+#[inline(always)]
+unsafe fn store_sums(sums: *mut f32) {
+    // SAFETY: by contract.
+    unsafe {
+        asm!(
+            "tilestored [{sums} + {line}], tmm0",
+            "tilestored [{sums} + {line} + 64], tmm1",
+            "tilestored [{sums} + {line} + 2048], tmm2",
+            "tilestored [{sums} + {line} + 2112], tmm3",
+            sums = in(reg) sums,
+            line = in(reg) 128usize,
+            options(nostack),
+        );
+    }
+}
+
+/// Defines `$name`, which adds products to the tiles of sums, step by step: of the halves that are farthest down first, each
+/// loaded as seldom as can be.
+macro_rules! products {
+    ($name:ident, inputs $inputs:tt, weights $weights:tt, $products:tt) => {
+        /// # Safety
+        /// Tiles must be shaped, and there be so many steps of inputs and of weights.
+        #[inline(always)]
+        unsafe fn $name((inputs, weights, steps): (*const [Halves; 3], *const [Halves; 3], usize)) {
+            // SAFETY: by contract; the tile registers are nobody else's.
+            unsafe {
+                asm!(
+                    "2:",
+                    products!(load "inputs" "0" $inputs),
+                    products!(load "weights" "4096" $weights),
+                    products!(add $products),
+                    products!(load "weights" "2048" $weights),
+                    products!(add $products),
+                    products!(load "inputs" "2048" $inputs),
+                    products!(add $products),
+                    products!(load "weights" "0" $weights),
+                    products!(add $products),
+                    products!(load "inputs" "4096" $inputs),
+                    products!(add $products),
+                    products!(load "inputs" "0" $inputs),
+                    products!(add $products),
+                    "add {inputs}, {step}",
+                    "add {weights}, {step}",
+                    "dec {steps}",
+                    "jnz 2b",
+                    inputs = inout(reg) inputs => _,
+                    weights = inout(reg) weights => _,
+                    line = in(reg) 64usize,
+                    step = const size_of::<[Halves; 3]>(),
+                    steps = inout(reg) steps => _,
+                    options(nostack, readonly),
+                );
+            }
+        }
+    };
+    (load $from:literal $plane:literal [$($tile:literal at $at:literal),*]) => {
+        concat!($("tileloadd ", $tile, ", [{", $from, "} + {line} + ", $plane, " + ", $at, "]\n"),*)
+    };
+    (add [$($product:literal),*]) => { concat!($("tdpbf16ps ", $product, "\n"),*) };
+}
+
+products!(two_by_two, inputs ["tmm4" at "0", "tmm5" at "1024"], weights ["tmm6" at "0", "tmm7" at "1024"],
+    ["tmm0, tmm4, tmm6", "tmm1, tmm4, tmm7", "tmm2, tmm5, tmm6", "tmm3, tmm5, tmm7"]);
+products!(two_by_one, inputs ["tmm4" at "0", "tmm5" at "1024"], weights ["tmm6" at "0"],
+    ["tmm0, tmm4, tmm6", "tmm2, tmm5, tmm6"]);
+products!(one_by_two, inputs ["tmm4" at "0"], weights ["tmm6" at "0", "tmm7" at "1024"],
+    ["tmm0, tmm4, tmm6", "tmm1, tmm4, tmm7"]);
+products!(one_by_one, inputs ["tmm4" at "0"], weights ["tmm6" at "0"], ["tmm0, tmm4, tmm6"]);
+
+/// Makes outputs of the sums of some rows and a panel.
+///
+/// # Safety
+/// The block must have them, and there be sums of as many rows.
+#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn store(block: &Block<Float>, rows: Range<usize>, panel: usize, sums: *const f32) {
+    let columns = columns(block, panel);
+    // SAFETY: by contract; of columns those are stored that there are.
+    unsafe {
+        let bias = block.bias.add(panel * 2 * TILE);
+        let bias = [Avx512::load(bias), Avx512::load(bias.add(TILE))];
+        let (lo, hi) = (Avx512::splat(block.finish.0), Avx512::splat(block.finish.1));
+        for (i, row) in rows.enumerate() {
+            let to = block.outputs.add(row * block.stride + panel * 2 * TILE);
+            let of_row = sums.add(i * 2 * TILE);
+            let sum = |half: usize| {
+                Avx512::clamp(_mm512_add_ps(Avx512::load(of_row.add(half * TILE)), bias[half]), lo, hi)
+            };
+            Avx512::store_some(to, sum(0), columns.min(TILE));
+            if columns > TILE {
+                Avx512::store_some(to.add(TILE), sum(1), columns - TILE);
+            }
+        }
+    }
+}
