@@ -1,17 +1,17 @@
-//! Float products in tiles (AMX), which multiply halves of floats: bfloat16, the upper 16 bits of one.
+//! Float products in tiles (AMX), which multiply bfloat16: floats of 8 significant bits, the upper half of an f32.
 //!
-//! A float is the sum of three halves, exactly: of what the first leaves the second is the nearest, and the third is the rest.
-//! Of the nine products of two floats' halves six are added up. The other three are less than a float's last bit together,
-//! so that a product is as good as one of floats; six such take less than half of its time. Inputs and weights are
+//! A float is the sum of three such halves, exactly: the nearest one, the one nearest to what is left, and the rest. Of the
+//! nine products of two floats' halves six are added up. The other three are less than a float's last bit together, so that
+//! a product is as good as one of floats; six products in tiles take 0.4 of its time in vectors. Inputs and weights are
 //! taken apart as they are needed, into memory of the task: packed weights are the same as for vectors.
 //!
-//! Halves of what is not finite are no use, and sums of very large ones may not be finite where those of floats are. So
-//! a row of inputs or a panel of weights that has such values is multiplied by vectors. Values below 2^-102 lose bits, and
-//! what they add is wrong by less than 2^-66.
+//! Nothing infinite has halves, and sums of very large ones may not be finite where those of floats are. So a row of inputs
+//! or a panel of weights that has such values is multiplied by vectors. Tiles take what is below 2^-126 for 0: what that
+//! changes in a product is less than 2^-64.
 
 use super::float::{self, Float};
-use super::micro::{Block, Micro, MAX_ROWS};
-use super::packed::Shape;
+use super::halves::{columns, split_panel, split_row, Step, STEP, STEPS, TILE};
+use super::micro::{Block, Micro, Shape, MAX_ROWS};
 use super::requant::Form;
 use crate::backend::cpu::kernels::simd::{Avx512, Simd};
 use std::arch::asm;
@@ -32,20 +32,12 @@ pub static MICRO: Micro<Float> = Micro {
     run,
 };
 
-/// Rows and columns of a tile.
-const TILE: usize = 16;
-/// Products of a sum that tiles add up at once.
-const STEP: usize = 32;
-/// Steps between two times that sums are in memory.
-const STEPS: usize = 4;
 const DEPTH: usize = STEPS * STEP;
 /// Panels that are taken apart before rows are multiplied by them.
 const PANELS: usize = 8;
 /// Pairs of tiles' rows that are multiplied by these. What is made of a pair stays in the nearest cache.
 const PAIRS: usize = 7;
 const ROWS: usize = PAIRS * 2 * TILE;
-/// Larger values are not multiplied by tiles: 2^60.
-const LARGE: f32 = (1u64 << 60) as f32;
 
 /// Which products are faster so, by measurement: rows must be multiplied by enough columns, and columns by enough rows, to
 /// be worth taking apart, also where threads share them out; and short segments take longer to put together.
@@ -56,9 +48,6 @@ pub fn is_worthwhile(rows: usize, shape: Shape) -> bool {
     rows >= 96 && columns >= 64 && depth >= 2 * STEP && products >= PRODUCTS
 }
 
-/// One half of each float of two tiles beside each other.
-type Halves = [[u8; 1024]; 2];
-
 /// Sums of two rows of tiles by two columns of them.
 #[repr(C, align(64))]
 struct Sums([[f32; 2 * TILE]; 2 * TILE]);
@@ -66,8 +55,8 @@ struct Sums([[f32; 2 * TILE]; 2 * TILE]);
 /// Memory of a task.
 #[repr(C, align(64))]
 struct Room {
-    inputs: [[Halves; 3]; STEPS],
-    weights: [[[Halves; 3]; STEPS]; PANELS],
+    inputs: [Step; STEPS],
+    weights: [[Step; STEPS]; PANELS],
     sums: [[Sums; PAIRS]; PANELS],
 }
 
@@ -189,151 +178,6 @@ unsafe fn multiply(
     }
 }
 
-/// Columns of a panel.
-fn columns(block: &Block<Float>, panel: usize) -> usize {
-    (block.columns - panel * 2 * TILE).min(2 * TILE)
-}
-
-/// The largest of the sizes of some values. Numbers are larger than what is none.
-#[target_feature(enable = "avx512f,avx512dq")]
-fn larger(a: __m512, b: __m512) -> __m512 {
-    _mm512_range_ps::<0b1011>(a, b)
-}
-
-#[target_feature(enable = "avx512f,avx512dq")]
-fn is_large(largest: __m512) -> bool {
-    _mm512_cmp_ps_mask::<_CMP_GE_OQ>(largest, _mm512_set1_ps(LARGE)) != 0
-}
-
-/// Takes inputs of a row apart, the `i`th of a pair of tiles' rows. Gives whether one is too large.
-///
-/// # Safety
-/// The block must have the row and the inputs, and the room as many steps.
-#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn split_row(
-    block: &Block<Float>,
-    row: usize,
-    depth: Range<usize>,
-    i: usize,
-    to: &mut [[Halves; 3]; STEPS],
-) -> bool {
-    let mut together = [0f32; DEPTH];
-    let to = to.as_mut_ptr().cast::<u8>();
-    // SAFETY: segments have the inputs that a part of the depth asks them for, and of steps only as many are written.
-    unsafe {
-        let to = to.add(i / TILE * 1024 + i % TILE * 64);
-        let inputs = in_one_piece(block, row, depth.clone(), &mut together);
-        let upper_words: [u16; 32] = std::array::from_fn(|i| 2 * i as u16 + 1);
-        let upper_words = _mm512_loadu_si512(upper_words.as_ptr().cast());
-        let mut largest = _mm512_setzero_ps();
-        for (step, first) in (0..depth.len()).step_by(STEP).enumerate() {
-            let left = depth.len() - first;
-            let mut rest = match left >= STEP {
-                true => [_mm512_loadu_ps(inputs.add(first)), _mm512_loadu_ps(inputs.add(first + 16))],
-                false => [0, 16].map(|skipped: usize| {
-                    Avx512::load_some(
-                        inputs.wrapping_add(first + skipped),
-                        left.saturating_sub(skipped).min(16),
-                    )
-                }),
-            };
-            largest = larger(largest, larger(rest[0], rest[1]));
-            for plane in 0..3 {
-                let rounded = rest.map(|rest| rounded(rest));
-                let halves = _mm512_permutex2var_epi16(rounded[0], upper_words, rounded[1]);
-                _mm512_storeu_si512(to.add(step * size_of::<[Halves; 3]>() + plane * 2048).cast(), halves);
-                rest = [less(rest[0], rounded[0]), less(rest[1], rounded[1])];
-            }
-        }
-        is_large(largest)
-    }
-}
-
-/// Floats with the nearest halves in their upper words.
-#[target_feature(enable = "avx512f")]
-fn rounded(x: __m512) -> __m512i {
-    _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000))
-}
-
-/// What is left of floats without the halves in the upper words of `rounded`.
-#[target_feature(enable = "avx512f")]
-fn less(x: __m512, rounded: __m512i) -> __m512 {
-    let halves = _mm512_and_si512(rounded, _mm512_set1_epi32(0xffff_0000u32 as i32));
-    _mm512_sub_ps(x, _mm512_castsi512_ps(halves))
-}
-
-/// Where inputs of a row lie one after the other: as they are, or copied from their segments.
-///
-/// # Safety
-/// The block must have them.
-#[inline(always)]
-unsafe fn in_one_piece(
-    block: &Block<Float>,
-    row: usize,
-    depth: Range<usize>,
-    together: &mut [f32; DEPTH],
-) -> *const f32 {
-    let at = |i: usize| {
-        let segment = i / block.depth;
-        // SAFETY: by contract.
-        let [inputs] = unsafe { block.pointers::<1>(segment, row) };
-        (inputs.wrapping_add(i % block.depth), (segment + 1) * block.depth - i)
-    };
-    let (first, left) = at(depth.start);
-    if left >= depth.len() {
-        return first;
-    }
-    let mut i = depth.start;
-    while i < depth.end {
-        let (from, left) = at(i);
-        let count = left.min(depth.end - i);
-        // SAFETY: the segment has so many more inputs; libc's memcpy may read a client's memory.
-        unsafe { libc::memcpy(together[i - depth.start..].as_mut_ptr().cast(), from.cast(), count * 4) };
-        i += count;
-    }
-    together.as_ptr()
-}
-
-/// Takes weights of a panel apart, of all its columns or of the first half; halves of two products lie together, column
-/// by column. Gives whether one is too large.
-///
-/// # Safety
-/// The block must have the panel and the products, and the room as many steps.
-#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn split_panel(
-    block: &Block<Float>,
-    panel: usize,
-    depth: Range<usize>,
-    to: &mut [[Halves; 3]; STEPS],
-) -> bool {
-    let (halves_of_columns, lines) = (columns(block, panel).div_ceil(TILE), depth.len());
-    // SAFETY: by contract; lines that there are none of are made zeros, up to whole steps.
-    unsafe {
-        let weights = block.panels.add(panel * block.panel + depth.start * 2 * TILE);
-        let upper = _mm512_set1_epi32(0xffff_0000u32 as i32);
-        let (to, mut largest) = (to.as_mut_ptr().cast::<u8>(), _mm512_setzero_ps());
-        for line in (0..lines.next_multiple_of(STEP)).step_by(2) {
-            let to = to.add(line / STEP * size_of::<[Halves; 3]>() + line % STEP / 2 * 64);
-            for column in 0..halves_of_columns {
-                let load = |line: usize| match line < lines {
-                    true => _mm512_loadu_ps(weights.add(line * 2 * TILE + column * TILE)),
-                    false => _mm512_setzero_ps(),
-                };
-                let mut rest = [load(line), load(line + 1)];
-                largest = larger(largest, larger(rest[0], rest[1]));
-                for plane in 0..3 {
-                    let rounded = rest.map(|rest| rounded(rest));
-                    let second = _mm512_and_si512(rounded[1], upper);
-                    let halves = _mm512_or_si512(_mm512_srli_epi32::<16>(rounded[0]), second);
-                    _mm512_storeu_si512(to.add(plane * 2048 + column * 1024).cast(), halves);
-                    rest = [less(rest[0], rounded[0]), less(rest[1], rounded[1])];
-                }
-            }
-        }
-        is_large(largest)
-    }
-}
-
 /// # Safety
 /// Tiles must be shaped, and there be sums unless these are their first products.
 #[inline(always)]
@@ -381,7 +225,7 @@ macro_rules! products {
         /// # Safety
         /// Tiles must be shaped, and there be so many steps of inputs and of weights.
         #[inline(always)]
-        unsafe fn $name((inputs, weights, steps): (*const [Halves; 3], *const [Halves; 3], usize)) {
+        unsafe fn $name((inputs, weights, steps): (*const Step, *const Step, usize)) {
             // SAFETY: by contract; the tile registers are nobody else's.
             unsafe {
                 asm!(
@@ -406,7 +250,7 @@ macro_rules! products {
                     inputs = inout(reg) inputs => _,
                     weights = inout(reg) weights => _,
                     line = in(reg) 64usize,
-                    step = const size_of::<[Halves; 3]>(),
+                    step = const size_of::<Step>(),
                     steps = inout(reg) steps => _,
                     options(nostack, readonly),
                 );

@@ -5,8 +5,7 @@ use super::eights_neon;
 use super::float::{self, Float};
 #[cfg(target_arch = "aarch64")]
 use super::i8mm;
-use super::micro::Micro;
-use super::packed::Shape;
+use super::micro::{Micro, Shape};
 use super::quant::{self, Quant};
 #[cfg(target_arch = "x86_64")]
 use super::{amx, amx_float};

@@ -5,7 +5,7 @@
 //! copied with what is beside them; otherwise they are read in place. So a filter costs a copy of the lines at most, not of
 //! each patch. Each tap of a dilated filter is a segment of its own, which lies in the image or beside it.
 
-use super::packed::Shape;
+use super::micro::Shape;
 use super::scratch::Scratch;
 use crate::backend::cpu::kernels::kernel::Lines;
 use crate::memory::View;

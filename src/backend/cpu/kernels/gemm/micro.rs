@@ -56,6 +56,24 @@ pub struct Micro<F: Family> {
     pub run: unsafe fn(&Block<F>),
 }
 
+/// The shape of the packed side. All sizes are at least 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Columns of the result.
+    pub columns: usize,
+    /// Parts of a row of inputs, each of which lies in one piece.
+    pub segments: usize,
+    /// Inputs of a segment.
+    pub depth: usize,
+}
+
+impl Shape {
+    /// Inputs of a row.
+    pub fn inputs(&self) -> Option<usize> {
+        self.segments.checked_mul(self.depth)
+    }
+}
+
 /// How rows lie at one distance that there is something between: in lines of places, the first of which rows have. Elements
 /// of whatever value can be read at the others, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

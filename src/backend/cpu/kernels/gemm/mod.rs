@@ -1,7 +1,7 @@
 //! Matrix products with one packed side: what convolutions, fully connected layers and products of matrices become.
 //!
 //! - `micro`: the seam to the instruction sets: how weights are to be packed, and the function that multiplies a block.
-//! - `float`, `quant`: the two families of products, with their micro-kernels; `amx_float` the tiles for floats; `dot` and `lanes` hold what differs between
+//! - `float`, `quant`: the two families of products, with their micro-kernels; `amx_float` the tiles for floats, of `halves` of them; `dot` and `lanes` hold what differs between
 //!   vectors, `order_neon` inner loops in a fixed order, `amx` the tiles of bytes, `i8mm`, `i8mm_pairs` and `i8mm_finish` the small matrices of bytes, `eights_neon` bytes where there is no dot product; `choice` tells which an instruction set has.
 //! - `requant`: from 32-bit sums to bytes; `size`: how large they can be; `finish`: the same of a panel's sums, tile by tile.
 //! - `packed`: weights packed for a micro-kernel.
@@ -26,6 +26,8 @@ mod dot_x86;
 mod eights_neon;
 mod finish;
 mod float;
+#[cfg(target_arch = "x86_64")]
+mod halves;
 #[cfg(target_arch = "aarch64")]
 mod i8mm;
 #[cfg(target_arch = "aarch64")]
@@ -59,10 +61,10 @@ pub(super) use choice::{padded, prefers_signed};
 pub(super) use float::Float;
 pub(super) use image::{copies, is_matrix, shape as image_shape, Image};
 pub(super) use lanes::Lanes;
-pub(super) use micro::{Family, MAX_ROWS};
+pub(super) use micro::{Family, Shape, MAX_ROWS};
 #[cfg(target_arch = "aarch64")]
 pub(super) use order_neon::{load, load_two, multiply_floats};
-pub(super) use packed::{Constants, Packed, Shape, Zeros};
+pub(super) use packed::{Constants, Packed, Zeros};
 pub(super) use pairs::Pairs;
 pub(super) use product::{Outputs, Product, Rows};
 pub(super) use quant::Quant;

@@ -2,7 +2,7 @@
 
 use super::choice;
 use super::float::Float;
-use super::micro::{Block, Family, Line, Micro};
+use super::micro::{Block, Family, Line, Micro, Shape};
 use super::quant::Quant;
 use super::requant::{Requant, Requantisation};
 use crate::backend::cpu::kernels::isa::Isa;
@@ -11,24 +11,6 @@ use crate::backend::cpu::kernels::Source;
 use crate::memory::{View, Weights};
 use crate::ops::scratch::reserved;
 use crate::ops::{copy, Interrupt};
-
-/// The shape of the packed side. All sizes are at least 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
-    /// Columns of the result.
-    pub columns: usize,
-    /// Parts of a row of inputs, each of which lies in one piece.
-    pub segments: usize,
-    /// Inputs of a segment.
-    pub depth: usize,
-}
-
-impl Shape {
-    /// Inputs of a row.
-    pub fn inputs(&self) -> Option<usize> {
-        self.segments.checked_mul(self.depth)
-    }
-}
 
 /// What is packed.
 pub struct Constants<'w, W, B> {

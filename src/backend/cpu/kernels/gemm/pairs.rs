@@ -3,8 +3,8 @@
 
 use super::choice;
 use super::float::Float;
-use super::micro::{Block, Family, Micro, MAX_ROWS};
-use super::packed::{Folding, Shape, Zeros};
+use super::micro::{Block, Family, Micro, Shape, MAX_ROWS};
+use super::packed::{Folding, Zeros};
 use super::product::{Outputs, BLOCK_BYTES};
 use super::quant::Quant;
 use super::requant::{Requant, Requantisation};
