@@ -182,15 +182,17 @@ impl<T: Element, Widen: Fn(T) -> f32, Narrow: Fn(f32) -> T> FloatLanes<'_, T, Wi
                 max = max.max(ordered(x.to_bits() as i32));
             }
             let max = f32::from_bits(ordered(max) as u32);
-            each(&mut blocks, |x| (x - max) * beta);
-            blocks.as_flattened_mut()[len..].fill(f32::NEG_INFINITY);
             // SAFETY: as above.
             let put = |i: usize, x: f32| unsafe { to.add(i).write_unaligned(narrow(x)) };
             if logarithm {
+                blocks.as_flattened_mut().iter_mut().for_each(|x| *x = (*x - max) * beta);
+                blocks.as_flattened_mut()[len..].fill(f32::NEG_INFINITY);
                 let log_sum = f64::from(sum(&blocks, exp_to_one::<FUSED>)).ln() as f32;
                 blocks.as_flattened()[..len].iter().enumerate().for_each(|(i, x)| put(i, x - log_sum));
             } else {
-                each(&mut blocks, exp_to_one::<FUSED>);
+                let power = |x: &mut f32| *x = exp_to_one::<FUSED>((*x - max) * beta);
+                blocks.iter_mut().for_each(|block| block.iter_mut().for_each(power));
+                blocks.as_flattened_mut()[len..].fill(0.0);
                 let share = 1.0 / sum(&blocks, |x| x);
                 blocks.as_flattened()[..len].iter().enumerate().for_each(|(i, x)| put(i, x * share));
             }
@@ -203,12 +205,6 @@ impl<T: Element, Widen: Fn(T) -> f32, Narrow: Fn(f32) -> T> FloatLanes<'_, T, Wi
 #[inline(always)]
 fn ordered(bits: i32) -> i32 {
     bits ^ ((bits >> 31) as u32 >> 1) as i32
-}
-
-/// Puts in the place of each element what `f` makes of it.
-#[inline(always)]
-fn each(blocks: &mut [[f32; SUMS]], f: impl Fn(f32) -> f32) {
-    blocks.iter_mut().for_each(|block| block.iter_mut().for_each(|x| *x = f(*x)));
 }
 
 /// The sum of `number` of each element, in an order that depends on nothing but how many there are.
