@@ -84,13 +84,13 @@ impl Right for Float {
             }
             return;
         }
-        for block in (0..depth).step_by(TURNED) {
-            let rows = TURNED.min(depth - block);
+        for (block, to) in to.chunks_mut(TURNED * width).enumerate() {
+            let rows = to.len() / width;
             for c in 0..count {
-                let from = right.pointer(first + c * across + block, rows);
-                for i in 0..rows {
+                let from = right.pointer(first + c * across + block * TURNED, rows);
+                for (i, to) in to.chunks_exact_mut(width).enumerate() {
                     // SAFETY: as many elements were asked for.
-                    to[(block + i) * width + c] = unsafe { from.add(i).read_unaligned() };
+                    to[c] = unsafe { from.add(i).read_unaligned() };
                 }
             }
         }
