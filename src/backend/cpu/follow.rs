@@ -1,4 +1,4 @@
-//! Finds steps whose outputs elementwise steps go on with: each part of such an output becomes what those make of it while it is
+//! Finds steps whose outputs steps on elements or rows go on with: each part of such an output becomes what those make of it while it is
 //! in a near cache, on the thread that made it, and is never written as it was. It goes by what a routine says, so that a loaded
 //! one has the same as the one that was saved.
 
@@ -68,11 +68,9 @@ impl<'r, K: Fn(usize) -> Option<Known<'r>>> Search<'_, K> {
     fn followed(&self, step: usize, merged: Option<usize>) -> Option<Followed> {
         let maker = &self.steps[step];
         let &[made] = &maker.outputs[..] else { return None };
-        if !maker.kernel.as_ref()?.goes_on() {
-            return None;
-        }
+        let stretch = maker.kernel.as_ref()?.goes_on()?;
         let followed = match merged {
-            Some(i) if self.goes_on_with(i, made) => {
+            Some(i) if self.goes_on_with(i, made, stretch) => {
                 Followed { steps: step..self.merged[i].steps.end, merged: Some(i), own: 0, other: None }
             }
             // They are not to be taken apart.
@@ -85,10 +83,11 @@ impl<'r, K: Fn(usize) -> Option<Known<'r>>> Search<'_, K> {
         (reads == self.uses[made] && are_alike).then_some(followed)
     }
 
-    /// Whether merged steps can go on with `made`.
-    fn goes_on_with(&self, merged: usize, made: usize) -> bool {
+    /// Whether merged steps can go on with `made`, of which there are whole stretches of so many elements.
+    fn goes_on_with(&self, merged: usize, made: usize, stretch: usize) -> bool {
         let merged = &self.merged[merged];
-        merged.operand == made && merged.kernel.elementwise().is_some()
+        let kernel = merged.kernel.elementwise();
+        merged.operand == made && kernel.is_some_and(|kernel| stretch.is_multiple_of(kernel.together()))
     }
 
     /// Step `next` as what goes on with `made`.

@@ -202,3 +202,51 @@ fn a_product_with_itself_is_made_by_itself() {
     let out = SAMPLE.make(&mut b, Maker::Depthwise(1), square, 1.0);
     assert!(followed(b, out).is_empty());
 }
+
+/// Products of pairs of matrices, of which a fraction's softmax is taken, times others.
+fn attention(batches: u32, [rows, depth, columns]: [u32; 3], beta: f32) -> Build {
+    let (mut b, dims) = (Build::new(), [batches, rows, depth]);
+    let input = b.input(SAMPLE.info(&dims, 0.0));
+    let constant = |b: &mut Build, dims: &[u32], seed: f32| {
+        let values = floats(dims.iter().product::<u32>() as usize, seed);
+        b.constant(SAMPLE.info(dims, 0.0), &values)
+    };
+    let flags =
+        |b: &mut Build| [0, 1].map(|flag| b.constant(TensorInfo::new(OperandType::BOOL, &[]), &[flag as u8]));
+    let [no, yes] = flags(&mut b);
+    let left = b.call(OperationType::ABS, 0, &[input], SAMPLE.info(&dims, 0.0));
+    let keys = constant(&mut b, &[batches, columns, depth], 3.0);
+    let scores = SAMPLE.info(&[batches, rows, columns], 0.0);
+    let made = b.call(OperationType::BATCH_MATMUL, 0, &[left, keys, no, yes], scores.clone());
+    let (scale, none) = (b.constant(SAMPLE.info(&[1], 0.0), &[0.25f32]), b.ints(&[0])[0]);
+    let scaled = b.call(OperationType::MUL, 0, &[made, scale, none], scores.clone());
+    let beta = b.constant(TensorInfo::new(OperandType::FLOAT32, &[]), &[beta]);
+    let shares = b.call(OperationType::SOFTMAX, 0, &[scaled, beta], scores);
+    let values = constant(&mut b, &[batches, columns, depth], 7.0);
+    b.call(OperationType::BATCH_MATMUL, 0, &[shares, values, no, no], SAMPLE.info(&dims, 0.0));
+    b
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn rows_of_products_of_pairs_are_gone_on_with(
+        batches in 1u32..4, rows in 1u32..200, depth in 1u32..40, columns in 2u32..300, threads in 1usize..4,
+    ) {
+        let b = attention(batches, [rows, depth, columns], 1.5);
+        let output = b.last();
+        for program in programs_of(&b.finish(output), threads) {
+            let routine = &program.routines()[0];
+            prop_assert_eq!(routine.followed.iter().map(|followed| followed.steps.clone()).collect::<Vec<_>>(), vec![1..4]);
+            prop_assert!(run(&program) == step_by_step(routine, true));
+        }
+    }
+}
+
+#[test]
+fn rows_of_a_matrix_too_large_to_be_packed_at_once_are_made() {
+    let b = attention(1, [3, 150, 2000], 1.0);
+    let output = b.last();
+    assert!(followed(b, output).is_empty());
+}

@@ -195,6 +195,39 @@ fn a_swish_of_two_operations_is_one_step() {
 }
 
 #[test]
+fn a_product_with_a_logistic_function_of_a_polynomial_is_one_loop_where_gelu_has_one() {
+    use OperationType::{ADD, LOGISTIC, MUL};
+    for factors in 1..9 {
+        let mut sample = Sample::new(OperandType::TENSOR_FLOAT32, &[1, 300, 7]);
+        let x = sample.input;
+        let number = |sample: &mut Sample, i: usize| {
+            sample.build.constant(f32_info(&[1]), &[[0.6f32, 0.3, -0.02, 0.001][i % 4]])
+        };
+        sample.call(MUL, &[x, x]);
+        let (square, mut f) = (sample.last, number(&mut sample, 0));
+        for i in 1..factors {
+            sample.call(MUL, &[square, f]);
+            let next = number(&mut sample, i);
+            sample.call(ADD, &[sample.last, next]);
+            f = sample.last;
+        }
+        sample.call(MUL, &[x, f]);
+        sample.call(LOGISTIC, &[sample.last]);
+        sample.call(MUL, &[x, sample.last]);
+        for program in programs_of(&sample.model(), 1) {
+            let routine = &program.routines()[0];
+            assert!(run(&program) == step_by_step(routine, true), "{factors} factors");
+            let kernels: Vec<_> = routine.merged.iter().map(|merged| merged.kernel.name()).collect();
+            assert_eq!(
+                kernels.iter().all(|name| !name.contains("tiles")),
+                [2, 7].contains(&factors),
+                "{kernels:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn what_somebody_else_reads_is_made() {
     // The logistic is read once more behind a sum with what goes back to something else.
     let mut sample = Sample::new(OperandType::TENSOR_FLOAT32, &[1, 300, 2]);

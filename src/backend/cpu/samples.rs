@@ -62,6 +62,11 @@ impl Build {
         self.0.operands[v].info.clone()
     }
 
+    /// What the last call writes.
+    pub fn last(&self) -> usize {
+        self.0.operands.len() - 1
+    }
+
     pub fn finish(mut self, output: usize) -> Subgraph {
         self.0.outputs.push(output);
         self.0

@@ -57,9 +57,10 @@ pub trait Kernel: Send + Sync {
         None
     }
 
-    /// Whether a run does with its output what its [work](Work::then) says.
-    fn goes_on(&self) -> bool {
-        false
+    /// If a run does with its output what its [work](Work::then) says, in stretches of how many elements it does: of one, or of
+    /// those of a row.
+    fn goes_on(&self) -> Option<usize> {
+        None
     }
 }
 

@@ -2,7 +2,7 @@
 //! for any number of threads.
 
 use super::elementwise::half::{narrow, widen};
-use super::elementwise::math::exp;
+use super::elementwise::math::exp_to_one;
 use super::elementwise::Element;
 use super::kernel::{elements, input, output};
 use super::softmax_bytes::Bytes;
@@ -17,7 +17,7 @@ use std::marker::PhantomData;
 
 /// Elements of a lane that take well under a millisecond.
 const MAX_LANE: usize = 1 << 17;
-/// Sums that are made side by side.
+/// Elements that are summed side by side.
 const SUMS: usize = 16;
 /// Elements of a lane that is short, and of a block of such.
 const SHORT: usize = SUMS;
@@ -156,7 +156,7 @@ impl<T: Element, Widen: Fn(T) -> f32, Narrow: Fn(f32) -> T> FloatLanes<'_, T, Wi
                 let max = lane.iter().fold(f32::NEG_INFINITY, |max, &x| max.max(x));
                 lane.iter_mut().for_each(|x| *x = (*x - max) * beta);
             }
-            block.iter_mut().for_each(|x| *x = exp::<FUSED>(*x));
+            block.iter_mut().for_each(|x| *x = exp_to_one::<FUSED>(*x));
             for lane in block.chunks_exact_mut(len) {
                 let sum = lane.iter().fold(0.0, |sum, &x| sum + x);
                 lane.iter_mut().for_each(|x| *x /= sum);
@@ -171,44 +171,55 @@ impl<T: Element, Widen: Fn(T) -> f32, Narrow: Fn(f32) -> T> FloatLanes<'_, T, Wi
     #[inline(always)]
     fn run_with<const FUSED: bool>(mut self) {
         let Floats { len, beta, logarithm, ref widen, ref narrow, .. } = *self.softmax;
-        let mut lane = vec![0f32; len];
+        // Blocks are whole, and behind the lane is what changes nothing: the compiler knows how long loops are.
+        let mut blocks = vec![[0f32; SUMS]; len.div_ceil(SUMS)];
         for start in (0..self.out.len()).step_by(len) {
             let (from, to) = (self.input.pointer(start, len), self.out.pointer(start, len));
-            for (i, x) in lane.iter_mut().enumerate() {
+            let mut max = i32::MIN;
+            for (i, x) in blocks.as_flattened_mut()[..len].iter_mut().enumerate() {
                 // SAFETY: a lane was asked for.
                 *x = widen(unsafe { from.add(i).read_unaligned() });
+                max = max.max(ordered(x.to_bits() as i32));
             }
-            let max = fold(&lane, f32::NEG_INFINITY, |x| x, f32::max);
+            let max = f32::from_bits(ordered(max) as u32);
+            // SAFETY: as above.
+            let put = |i: usize, x: f32| unsafe { to.add(i).write_unaligned(narrow(x)) };
             if logarithm {
-                lane.iter_mut().for_each(|x| *x = (*x - max) * beta);
-                let log_sum = f64::from(sum(&lane, exp::<FUSED>)).ln() as f32;
-                lane.iter_mut().for_each(|x| *x -= log_sum);
+                blocks.as_flattened_mut().iter_mut().for_each(|x| *x = (*x - max) * beta);
+                blocks.as_flattened_mut()[len..].fill(f32::NEG_INFINITY);
+                let log_sum = f64::from(sum(&blocks, exp_to_one::<FUSED>)).ln() as f32;
+                blocks.as_flattened()[..len].iter().enumerate().for_each(|(i, x)| put(i, x - log_sum));
             } else {
-                lane.iter_mut().for_each(|x| *x = exp::<FUSED>((*x - max) * beta));
-                let sum = sum(&lane, |x| x);
-                lane.iter_mut().for_each(|x| *x /= sum);
-            }
-            for (i, &x) in lane.iter().enumerate() {
-                // SAFETY: as above.
-                unsafe { to.add(i).write_unaligned(narrow(x)) };
+                let power = |x: &mut f32| *x = exp_to_one::<FUSED>((*x - max) * beta);
+                blocks.iter_mut().for_each(|block| block.iter_mut().for_each(power));
+                blocks.as_flattened_mut()[len..].fill(0.0);
+                let share = 1.0 / sum(&blocks, |x| x);
+                blocks.as_flattened()[..len].iter().enumerate().for_each(|(i, x)| put(i, x * share));
             }
         }
     }
 }
 
-/// Folds `number` of each element of a lane, in an order that depends on nothing but its length.
+/// A float's bits as a number that is greater the greater the float is, and of such a number the bits. Compilers make vectors
+/// of the greatest of whole numbers, for which no order matters.
 #[inline(always)]
-fn fold(lane: &[f32], start: f32, number: impl Fn(f32) -> f32, f: impl Fn(f32, f32) -> f32) -> f32 {
-    let mut folded = [start; SUMS];
-    let mut blocks = lane.chunks_exact(SUMS);
-    for block in &mut blocks {
-        folded.iter_mut().zip(block).for_each(|(folded, &x)| *folded = f(*folded, number(x)));
-    }
-    folded.iter_mut().zip(blocks.remainder()).for_each(|(folded, &x)| *folded = f(*folded, number(x)));
-    folded.into_iter().fold(start, f)
+fn ordered(bits: i32) -> i32 {
+    bits ^ ((bits >> 31) as u32 >> 1) as i32
 }
 
+/// The sum of `number` of each element, in an order that depends on nothing but how many there are.
 #[inline(always)]
-fn sum(lane: &[f32], number: impl Fn(f32) -> f32) -> f32 {
-    fold(lane, 0.0, number, |sum, x| sum + x)
+fn sum(blocks: &[[f32; SUMS]], number: impl Fn(f32) -> f32) -> f32 {
+    let mut sums = [0f32; SUMS];
+    for block in blocks {
+        sums.iter_mut().zip(block).for_each(|(sum, &x)| *sum += number(x));
+    }
+    let mut left = SUMS;
+    while left > 1 {
+        left /= 2;
+        for i in 0..left {
+            sums[i] += sums[i + left];
+        }
+    }
+    sums[0]
 }

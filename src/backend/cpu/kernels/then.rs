@@ -1,14 +1,20 @@
-//! What becomes of a kernel's output, element by element, where it was made. Which steps go together so is decided elsewhere.
+//! What becomes of a kernel's output, element by element or row by row, where it was made. Which steps go together so is decided elsewhere.
 
 use crate::backend::cpu::pool::Team;
 use crate::memory::View;
 use crate::ops::OpError;
 use std::ops::Range;
 
-/// A kernel that makes each element of its output, which is as large, of the same element of one input or of each of two.
+/// A kernel that makes each element of its output, which is as large, of the same element of one input or of each of two, or each
+/// row of the same row.
 pub trait Elementwise: Send + Sync {
     /// One or two.
     fn inputs(&self) -> usize;
+
+    /// Elements that it must have together: those of a row if it goes by rows.
+    fn together(&self) -> usize {
+        1
+    }
 
     /// Makes elements of the output of those of input `own` that lie in `made`, in their place; `other` are those of the other
     /// input, if there is one. `alone` is the thread that it is on.

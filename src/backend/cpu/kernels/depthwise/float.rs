@@ -87,8 +87,8 @@ impl Kernel for Depthwise {
         Some(self)
     }
 
-    fn goes_on(&self) -> bool {
-        true
+    fn goes_on(&self) -> Option<usize> {
+        Some(1)
     }
 }
 

@@ -72,7 +72,8 @@ impl<const N: usize> Broadcast<N> {
     /// For loops, not for closures: what is called, rather than inlined, would not be compiled for the caller's vectors.
     #[inline(always)]
     pub fn runs(&self, start: usize, len: usize) -> Runs<'_, N> {
-        Runs { walk: self, at: start, end: start + len }
+        let row = self.dims.last().map_or(1, |&row| row);
+        Runs { walk: self, at: start, end: start + len, row: start / row, column: start % row }
     }
 }
 
@@ -83,6 +84,9 @@ pub struct Runs<'w, const N: usize> {
     walk: &'w Broadcast<N>,
     at: usize,
     end: usize,
+    /// Which of the innermost rows comes next, and from which of its elements on.
+    row: usize,
+    column: usize,
 }
 
 impl<const N: usize> Iterator for Runs<'_, N> {
@@ -95,7 +99,7 @@ impl<const N: usize> Iterator for Runs<'_, N> {
         if at >= self.end {
             return None;
         }
-        let (mut rest, column) = (at / row, at % row);
+        let (mut rest, column) = (self.row, self.column);
         let count = (row - column).min(self.end - at);
         let mut places = self.walk.steps[outer.len()].map(|step| step * column);
         for (i, (&dim, steps)) in outer.iter().zip(&self.walk.steps).enumerate().rev() {
@@ -106,7 +110,7 @@ impl<const N: usize> Iterator for Runs<'_, N> {
                 *place += position * step;
             }
         }
-        self.at += count;
+        (self.at, self.row, self.column) = (at + count, self.row + 1, 0);
         Some((at, places, count))
     }
 }

@@ -106,6 +106,17 @@ fn exp_beside_one<const FUSED: bool>(x: f32) -> f32 {
     (exp_m1_near_zero::<FUSED>(r) + 1.0) * f32::from_bits(power)
 }
 
+/// `e^x` for `x` of at most 0, and 0 where that is less than `e^-87`. Of a NaN it is one.
+#[inline(always)]
+pub fn exp_to_one<const FUSED: bool>(x: f32) -> f32 {
+    let power = exp_beside_one::<FUSED>(x);
+    if x < -87.0 {
+        0.0
+    } else {
+        power // a NaN too
+    }
+}
+
 /// `1 / (1 + e^-x)`.
 #[inline(always)]
 pub fn logistic<const FUSED: bool>(x: f32) -> f32 {
@@ -162,6 +173,8 @@ mod tests {
         check(tanh::<FUSED>, f64::tanh, 3e-7, smallest);
         // Its smallest results are lost where the exponential overflows.
         check(logistic::<FUSED>, |x| 1.0 / (1.0 + (-x).exp()), 3e-7, f64::from(f32::MIN_POSITIVE));
+        let smallest = 2.0 * f64::from(f32::MIN_POSITIVE);
+        check(|x| exp_to_one::<FUSED>(-x.abs()), |x| (-x.abs()).exp(), 2.5e-7, smallest);
     }
 
     #[test]
@@ -174,8 +187,11 @@ mod tests {
         let exp = exp::<FUSED>;
         assert_eq!([exp(0.0), exp(f32::NEG_INFINITY), exp(200.0)], [1.0, 0.0, f32::INFINITY]);
         assert_eq!([0.0, -1000.0, 1000.0].map(logistic::<FUSED>), [0.5, 0.0, 1.0]);
+        assert_eq!([0.0, -1000.0, f32::NEG_INFINITY].map(exp_to_one::<FUSED>), [1.0, 0.0, 0.0]);
         assert_eq!([0.0, 1000.0, -1000.0].map(tanh::<FUSED>), [0.0, 1.0, -1.0]);
-        assert!(swish::<FUSED>(f32::NAN).is_nan() && exp(f32::NAN).is_nan());
+        assert!([swish::<FUSED>, exp_to_one::<FUSED>, tanh::<FUSED>, exp]
+            .iter()
+            .all(|f| f(f32::NAN).is_nan()));
     }
 
     #[test]

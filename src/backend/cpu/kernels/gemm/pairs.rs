@@ -12,7 +12,7 @@ use super::scratch::{room, Scratch};
 use crate::backend::cpu::kernels::isa::Isa;
 use crate::backend::cpu::kernels::kernel::{input, output};
 use crate::backend::cpu::kernels::vector::{Level, Loop};
-use crate::backend::cpu::kernels::{Kernel, Work};
+use crate::backend::cpu::kernels::{Kernel, Then, Work};
 use crate::memory::{AlignedBuf, Target, View};
 use crate::ops::matmul::BatchMatmulGeometry;
 use crate::ops::OpError;
@@ -22,6 +22,12 @@ use std::sync::OnceLock;
 
 /// Bytes of a strip, unless a single panel has more.
 const STRIP_BYTES: usize = 256 * 1024;
+/// Bytes of a right matrix whose rows of products are gone on with: all of it is packed at once.
+const WHOLE_BYTES: usize = 1 << 20;
+/// Bytes of products that are gone on with at a time: they are to stay in the cache.
+const NEAR_BYTES: usize = 64 * 1024;
+/// Rows for which a right matrix is worth being packed again.
+const WORTHWHILE_ROWS: usize = 64;
 /// The most bytes of a panel: longer sums are left to the plain evaluation.
 const MOST_BYTES: usize = 16 << 20;
 /// Elements along each side of a block that is turned.
@@ -78,13 +84,13 @@ impl Right for Float {
             }
             return;
         }
-        for block in (0..depth).step_by(TURNED) {
-            let rows = TURNED.min(depth - block);
+        for (block, to) in to.chunks_mut(TURNED * width).enumerate() {
+            let rows = to.len() / width;
             for c in 0..count {
-                let from = right.pointer(first + c * across + block, rows);
-                for i in 0..rows {
+                let from = right.pointer(first + c * across + block * TURNED, rows);
+                for (i, to) in to.chunks_exact_mut(width).enumerate() {
                     // SAFETY: as many elements were asked for.
-                    to[(block + i) * width + c] = unsafe { from.add(i).read_unaligned() };
+                    to[c] = unsafe { from.add(i).read_unaligned() };
                 }
             }
         }
@@ -195,14 +201,20 @@ impl<F: Right> Pairs<F> {
         panels.div_ceil(short.max(1)).max(shared).min(panels)
     }
 
-    /// About how long a strip takes, in picoseconds.
-    fn strip_time(&self, strips: usize) -> usize {
-        let columns = self.geometry.columns.div_ceil(strips);
+    /// How many bands the rows of a matrix are split into if they are gone on with: enough for all threads.
+    fn bands(&self, threads: usize) -> usize {
+        match threads {
+            1 => 1,
+            threads => (4 * threads).div_ceil(self.batches).min(self.geometry.rows / WORTHWHILE_ROWS).max(1),
+        }
+    }
+
+    /// About how long it takes to multiply so many rows by so many columns, and to go on with them, in picoseconds.
+    fn time(&self, rows: usize, columns: usize, then: Option<Then>) -> usize {
         let pack = self.padded.saturating_mul(columns).saturating_mul(600);
         let depth = self.padded / self.micro.at_once;
-        pack.saturating_add(
-            self.geometry.rows.saturating_mul(depth).saturating_mul(columns).saturating_mul(15),
-        )
+        let each = depth.saturating_mul(15).saturating_add(then.map_or(0, |then| then.picoseconds));
+        pack.saturating_add(rows.saturating_mul(columns).saturating_mul(each))
     }
 }
 
@@ -221,14 +233,26 @@ impl<F: Right> Kernel for Pairs<F> {
         let mut out = output::<F::Output>(outputs, 0)?;
         let BatchMatmulGeometry { rows, columns, .. } = self.geometry;
         let to = Outputs(out.pointer(0, self.batches * rows * columns));
-        let (strips, stopped) = (self.strips(work.team.threads()), OnceLock::new());
+        let (threads, stopped) = (work.team.threads(), OnceLock::new());
+        // What is gone on with are whole rows.
+        let (bands, strips) = match work.then {
+            Some(_) => (self.bands(threads), 1),
+            None => (1, self.strips(threads)),
+        };
         let owner = std::thread::current().id();
         let pause = || work.pause(owner);
-        work.for_each_range(self.batches * strips, self.strip_time(strips), |units| {
+        let (parts, panels) = (bands * strips, columns.div_ceil(self.micro.columns));
+        let time = self.time(rows.div_ceil(bands), columns.div_ceil(strips), work.then);
+        work.for_each_range(self.batches * parts, time, |units| {
             let mut memory = Memory::default();
             for unit in units {
-                let strip = (unit % strips, strips);
-                let done = self.strip((left, right), unit / strips, strip, to, &mut memory, &pause);
+                let (band, strip) = (unit % parts / strips, unit % strips);
+                let part = Part {
+                    batch: unit / parts,
+                    rows: rows * band / bands..rows * (band + 1) / bands,
+                    panels: panels * strip / strips..panels * (strip + 1) / strips,
+                };
+                let done = self.part((left, right), part, (to, work.then), &mut memory, &pause);
                 if let Err(why) = done {
                     // Whoever was first has told already.
                     drop(stopped.set(why));
@@ -238,6 +262,20 @@ impl<F: Right> Kernel for Pairs<F> {
         })?;
         stopped.into_inner().map_or(Ok(()), Err)
     }
+
+    fn goes_on(&self) -> Option<usize> {
+        let columns = self.geometry.columns;
+        let whole =
+            columns.div_ceil(self.micro.columns).checked_mul(self.panel() * size_of::<F::Weight>())?;
+        (whole <= WHOLE_BYTES).then_some(columns)
+    }
+}
+
+/// A part of the products: some rows of a left matrix times some panels of the right one.
+struct Part {
+    batch: usize,
+    rows: Range<usize>,
+    panels: Range<usize>,
 }
 
 /// Memory of a thread.
@@ -254,20 +292,17 @@ impl<T> Default for Memory<T> {
 }
 
 impl<F: Right> Pairs<F> {
-    /// Multiplies all rows of a left matrix by a strip of the right one.
-    fn strip(
+    /// Makes a part of the products, and goes on with it.
+    fn part(
         &self,
         (left, right): (View<F::Input>, View<F::Weight>),
-        batch: usize,
-        (strip, strips): (usize, usize),
-        to: Outputs<F::Output>,
+        Part { batch, rows: band, panels }: Part,
+        (to, then): (Outputs<F::Output>, Option<Then>),
         memory: &mut Memory<F::Input>,
         pause: &impl Fn() -> Result<(), OpError>,
     ) -> Result<(), OpError> {
         let BatchMatmulGeometry { rows, inner, columns, transpose_right, .. } = self.geometry;
         let width = self.micro.columns;
-        let all = columns.div_ceil(width);
-        let panels = all * strip / strips..all * (strip + 1) / strips;
         let strip = panels.start * width..columns.min(panels.end * width);
         room(&mut memory.panels, panels.len() * self.panel() * size_of::<F::Weight>())?;
         memory.rows.own.make(self.micro.room)?;
@@ -286,10 +321,10 @@ impl<F: Right> Pairs<F> {
             self.level.run(Packing { fold: self.fold, panel });
         }
         let left = left.part(batch * rows * inner, rows * inner);
-        let mut first = 0;
-        while first < rows {
+        let (most, mut first) = (self.rows_per_block(then.is_some()), band.start);
+        while first < band.end {
             pause()?;
-            let block = first..rows.min(first + self.rows_per_block());
+            let block = first..band.end.min(first + most);
             self.lay(left, block.clone(), &mut memory.rows)?;
             let outputs = to.at((batch * rows + first) * columns + strip.start);
             let block = Block {
@@ -309,15 +344,22 @@ impl<F: Right> Pairs<F> {
                 room: memory.rows.own.as_mut_ptr(),
             };
             // SAFETY: micro-kernels come from detected instruction sets; `lay` gave pointers to whole rows, panels and
-            // biases were packed above, and no other unit has this strip of this matrix.
+            // biases were packed above, and no other part has these rows of this strip.
             unsafe { (self.micro.run)(&block) };
+            if let Some(then) = then {
+                let made = batch * rows + first..batch * rows + first + block.rows;
+                // SAFETY: they were just written, are all columns of these rows, and nobody else's.
+                unsafe { then.on(to.0, made, strip.clone(), columns) }?;
+            }
             first += block.rows;
         }
         Ok(())
     }
 
-    fn rows_per_block(&self) -> usize {
+    fn rows_per_block(&self, go_on: bool) -> usize {
         let most = (BLOCK_BYTES / (self.padded * size_of::<F::Input>()).max(1)).min(MAX_ROWS);
+        let row = self.geometry.columns * size_of::<F::Output>();
+        let most = if go_on { most.min(NEAR_BYTES / row) } else { most };
         (most / self.micro.rows * self.micro.rows).max(self.micro.rows.min(MAX_ROWS))
     }
 

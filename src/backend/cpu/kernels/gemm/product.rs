@@ -93,8 +93,8 @@ impl<F: Family> Kernel for Product<F> {
         Some(self)
     }
 
-    fn goes_on(&self) -> bool {
-        true
+    fn goes_on(&self) -> Option<usize> {
+        Some(1)
     }
 }
 

@@ -2,8 +2,10 @@
 //! same row.
 //!
 //! Bytes have but 256 values: whatever a list of calls makes bytes of them, be it by floats, their plain evaluations on all of
-//! these make a table. Of floats what networks write most often, `x * logistic(x)`, is one loop; the rest goes tile by tile.
+//! these make a table. Of floats what networks write most often, `x * logistic(x)` and the same with a polynomial of `x` in it, is
+//! one loop; the rest goes tile by tile.
 
+mod bent;
 mod call;
 mod tiles;
 
@@ -33,7 +35,9 @@ pub fn is_of_lanes(ty: OperationType) -> bool {
 pub fn merge(operand: &TensorInfo, calls: &[Call]) -> Option<Box<dyn Kernel>> {
     match operand.ty {
         OperandType::TENSOR_FLOAT32 if is_swish(calls) => fused!(Level::detect(), map(SWISH, swish::<FUSED>)),
-        OperandType::TENSOR_FLOAT32 => Some(Box::new(Tiles::new(operand, calls)?)),
+        OperandType::TENSOR_FLOAT32 => {
+            bent::select(calls).or_else(|| Some(Box::new(Tiles::new(operand, calls)?)))
+        }
         ty if ty.is_quant8_asymm() => Some(Box::new(Table::new(table(operand, calls)?))),
         _ => None,
     }

@@ -159,7 +159,7 @@ impl Kernel for Tiles {
     }
 
     fn elementwise(&self) -> Option<&dyn Elementwise> {
-        (self.row == SIZE).then_some(self)
+        Some(self)
     }
 }
 
@@ -168,9 +168,13 @@ impl Elementwise for Tiles {
         1
     }
 
+    fn together(&self) -> usize {
+        self.row / SIZE
+    }
+
     fn go_on(&self, made: &mut [u8], _: usize, _: Option<View<u8>>, _: Team) -> Result<(), OpError> {
-        let (mut places, mut copy) = (self.room(), [0; TILE * SIZE]);
-        for tile in made.chunks_mut(TILE * SIZE) {
+        let (mut places, mut copy) = (self.room(), vec![0; self.rows * self.row]);
+        for tile in made.chunks_mut(self.rows * self.row) {
             let copy = &mut copy[..tile.len()];
             copy.copy_from_slice(tile);
             self.tile(View::of(copy), Target::of(tile), &mut places)?;
