@@ -1,14 +1,17 @@
 #!/bin/bash
 # The driver's arithmetic on 64-bit Arm, by QEMU's emulation of one process, on a Debian 12 machine on x86-64.
 #
-#   tests/arm/run.sh [kernels|conformance|count MODEL|cycles]...     without names, kernels
+#   tests/arm/run.sh [kernels|conformance|corpus|count MODEL|cycles]...     without names, kernels
 #
 # kernels: the tests of the CPU backend (NNHAL_ARM_TESTS names others), on a core with NEON alone, on one with dot products,
 # and on one with products of small matrices. An instruction that a core lacks ends the tests, so each is a test of what
 # the driver chooses, too.
 # conformance: a sample of the corpus at ../shared/vts, or NNHAL_VTS, on the same cores.
+# corpus: all of it, each model by one way of execution in each suite; an hour or more. The driver is optimised. Pieces
+# that passed with the same program are not run again, so it may be stopped and started. Results are in target/arm/corpus.
 # count: instructions of one inference of a .tflite model on each core, and the functions that have the most of them.
 # cycles: what the kernels' inner loops take by llvm-mca's models of processors (tests/arm/cycles.py).
+# NNHAL_ARM_CORES names some of the cores: cortex-a53, cortex-a76, max.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -16,7 +19,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 target_dir=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 vts=${NNHAL_VTS:-../shared/vts}
 triple=aarch64-unknown-linux-gnu
-cores="cortex-a53 cortex-a76 max"
+cores=${NNHAL_ARM_CORES:-cortex-a53 cortex-a76 max}
 built=$target_dir/arm/$triple/debug
 sample='^(add|softmax_float_1|(conv|depthwise_conv2d|fully_connected)_(quant8|float)(_large|_2)?)$'
 export DEBIAN_FRONTEND=noninteractive
@@ -69,6 +72,31 @@ conformance() {
   done
 }
 
+corpus() {
+  [ -d "$vts" ] || { say "corpus: SKIPPED, no corpus at $vts"; return 0; }
+  optimised
+  local core folder results
+  results=$target_dir/arm/corpus/$(sha256sum "$built/nnhal" | cut -c 1-16)
+  mkdir -p "$results"
+  for core in $cores; do
+    for folder in "$vts"/*/; do piece "$(basename "$folder")" "$folder" --paths sync; done
+    piece burst "$vts" --suite burst --paths burst
+    piece fenced "$vts" --suite fenced --paths fenced
+  done
+}
+
+# piece NAME ARGUMENT...: a part of the corpus on $core, unless it passed before.
+piece() {
+  local result=$results/$core.$1 start=$SECONDS
+  if [ ! -e "$result.passed" ]; then
+    # An answer may take long where every instruction takes several.
+    emulate "$core" "$built/nnhal" conformance "${@:2}" --timeout 3600 >"$result" 2>&1 ||
+      { tail -20 "$result" >&2; fail "corpus, $1 on $core: see $result"; }
+    echo "$(tail -1 "$result"), $((SECONDS - start)) s" >"$result.passed"
+  fi
+  say "corpus, $1 on $core: $(cat "$result.passed")"
+}
+
 # The driver alone is optimised for speed: the rest takes long to build and does not compute.
 optimised() {
   cargo --config profile.dev.package.nnhal.opt-level=3 --config profile.dev.package.nnhal.debug-assertions=false \
@@ -105,9 +133,9 @@ tools
 [ $# -gt 0 ] || set -- kernels
 while [ $# -gt 0 ]; do
   case $1 in
-    kernels | conformance | cycles) "$1" ;;
+    kernels | conformance | corpus | cycles) "$1" ;;
     count) [ $# -gt 1 ] || fail "count wants a model"; count "$2"; shift ;;
-    *) fail "$1 is not a step: expected kernels, conformance, cycles or count MODEL" ;;
+    *) fail "$1 is not a step: expected kernels, conformance, corpus, cycles or count MODEL" ;;
   esac
   shift
 done

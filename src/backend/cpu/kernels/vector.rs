@@ -83,6 +83,12 @@ impl Level {
         }
     }
 
+    /// Whether doubled high products can be added as they are rounded, by an instruction.
+    #[cfg(target_arch = "aarch64")]
+    pub fn adds_high_products(self) -> bool {
+        self.0 == Vectors::Dotprod && std::arch::is_aarch64_feature_detected!("rdm")
+    }
+
     pub fn name(self) -> &'static str {
         match self.0 {
             Vectors::Base if cfg!(target_arch = "aarch64") => "neon",

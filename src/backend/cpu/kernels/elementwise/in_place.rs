@@ -11,7 +11,10 @@ const STRETCH: usize = 256;
 /// What becomes of elements that were made.
 pub trait Of<S, T> {
     /// Puts what becomes of `made`, the elements from `first` on.
-    fn run(&self, first: usize, made: &[S], put: impl FnMut(usize, T));
+    ///
+    /// # Safety
+    /// There must be room for as many.
+    unsafe fn run(&self, first: usize, made: &[S], to: *mut T);
 }
 
 /// Makes elements in `made` of those that lie there, which are as large.
@@ -33,9 +36,8 @@ impl<S: Element, T: Element, O: Of<S, T>> Loop for InPlace<'_, S, T, O> {
                 // SAFETY: as many elements are in the slice.
                 *copy = unsafe { at.cast::<S>().add(i).read_unaligned() };
             }
-            // SAFETY: `put` gets numbers below the number of copies, and `T` is as large as `S`.
-            let put = |i, element| unsafe { at.cast::<T>().add(i).write_unaligned(element) };
-            self.of.run(first, copies, put);
+            // SAFETY: there are as many, and `T` is as large as `S`.
+            unsafe { self.of.run(first, copies, at.cast::<T>()) };
         }
     }
 }
@@ -45,9 +47,10 @@ pub struct OfOne<'f, F>(pub &'f F);
 
 impl<S: Element, T, F: Fn(S) -> T> Of<S, T> for OfOne<'_, F> {
     #[inline(always)]
-    fn run(&self, _: usize, made: &[S], mut put: impl FnMut(usize, T)) {
+    unsafe fn run(&self, _: usize, made: &[S], to: *mut T) {
         for (i, &element) in made.iter().enumerate() {
-            put(i, (self.0)(element));
+            // SAFETY: by contract.
+            unsafe { to.add(i).write_unaligned((self.0)(element)) };
         }
     }
 }
@@ -57,12 +60,9 @@ pub struct Before<'f, S, F>(pub &'f F, pub *const S);
 
 impl<S: Element, T, F: OfTwo<S, T>> Of<S, T> for Before<'_, S, F> {
     #[inline(always)]
-    fn run(&self, first: usize, made: &[S], put: impl FnMut(usize, T)) {
-        // SAFETY: there are as many others.
-        let other = |i| unsafe { self.1.add(first + i).read_unaligned() };
-        // SAFETY: a number below that of what was made.
-        let own = |i| unsafe { made.as_ptr().add(i).read() };
-        self.0.run(made.len(), |i| (own(i), other(i)), put);
+    unsafe fn run(&self, first: usize, made: &[S], to: *mut T) {
+        // SAFETY: there are as many others, and as much room by contract.
+        unsafe { self.0.along(made.len(), [made.as_ptr(), self.1.wrapping_add(first)], to) };
     }
 }
 
@@ -71,11 +71,8 @@ pub struct Behind<'f, S, F>(pub &'f F, pub *const S);
 
 impl<S: Element, T, F: OfTwo<S, T>> Of<S, T> for Behind<'_, S, F> {
     #[inline(always)]
-    fn run(&self, first: usize, made: &[S], put: impl FnMut(usize, T)) {
+    unsafe fn run(&self, first: usize, made: &[S], to: *mut T) {
         // SAFETY: as above.
-        let other = |i| unsafe { self.1.add(first + i).read_unaligned() };
-        // SAFETY: as above.
-        let own = |i| unsafe { made.as_ptr().add(i).read() };
-        self.0.run(made.len(), |i| (other(i), own(i)), put);
+        unsafe { self.0.along(made.len(), [self.1.wrapping_add(first), made.as_ptr()], to) };
     }
 }

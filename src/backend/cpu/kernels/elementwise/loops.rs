@@ -152,7 +152,8 @@ impl<S: Element, T: Element, F: OfTwo<S, T>> Loop for ZipLoop<'_, S, T, F> {
             // SAFETY: as above.
             let put = |i, element| unsafe { to.add(i).write_unaligned(element) };
             match going {
-                [true, true] => f.run(n, |i| (read(a, i), read(b, i)), put),
+                // SAFETY: `n` of each were asked for.
+                [true, true] => unsafe { f.along(n, [a, b], to) },
                 [_, true] => {
                     let a = read(a, 0);
                     f.run(n, |i| (a, read(b, i)), put);

@@ -12,6 +12,8 @@ pub(super) mod math;
 mod quantised;
 mod quick;
 mod round;
+#[cfg(target_arch = "aarch64")]
+mod sums_neon;
 pub(super) mod table;
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,11 @@
 use super::loops::zip;
 use super::quick::{Quick, Reading, HALF_UNIT, ROUNDED};
 use super::round::Scale;
+#[cfg(target_arch = "aarch64")]
+use super::sums_neon::{is_large, InVectors, Sums};
 use super::Kernel;
+#[cfg(target_arch = "aarch64")]
+use crate::backend::cpu::kernels::vector::Level;
 use crate::ops::{Arg, Args};
 use crate::tensor::requant::{Activation, Multiplier};
 use crate::tensor::rescale::Rescale;
@@ -92,8 +96,10 @@ macro_rules! by_signs {
     };
 }
 
-/// What a pair takes, in picoseconds: by floats, and exactly.
+/// What a pair takes, in picoseconds: by floats, by factors in vectors, and exactly.
 const QUICKLY: usize = 170;
+#[cfg(target_arch = "aarch64")]
+const BY_FACTORS: usize = 100;
 const EXACTLY: usize = 500;
 
 const LEFT_SHIFT: u32 = 20;
@@ -127,12 +133,22 @@ fn sum_of<const A: bool, const B: bool>(args: &Args, sign: i32) -> Option<Box<dy
     let exactness = 32.0 * by[0].abs().max(by[1].abs());
     let unsure = HALF_UNIT * (2.0 * size + start_size + (start_size + size) + exactness) + ROUNDED;
     let Some(reading) = bytes.reading(range, unsure) else { return zip(args, EXACTLY, exact) };
-    let (by, start) = (by.map(|by| by as f32), (start + reading.start()) as f32);
+    let (factors, first) = (by.map(|by| by as f32), (start + reading.start()) as f32);
     let real = move |a: u8, b: u8| {
         let (a, b) = (Centred::<A>::number(a) as f32, Centred::<B>::number(b) as f32);
-        a * by[0] + (b * by[1] + start)
+        a * factors[0] + (b * factors[1] + first)
     };
-    zip(args, QUICKLY, Quick { real, reading, exact })
+    let quick = Quick { real, reading, exact };
+    #[cfg(target_arch = "aarch64")]
+    if A && B && bytes.flip != 0 && is_large(out) && Level::detect().adds_high_products() {
+        let flip = i32::from(bytes.flip);
+        let bounds = [range.0, range.1].map(|bound| (bound + bytes.zero - flip) as i8);
+        let sums = Sums::new(by, start - f64::from(flip), (bounds[0], bounds[1]), exact);
+        if let Some(sums) = sums {
+            return zip(args, BY_FACTORS, InVectors { sums, others: quick });
+        }
+    }
+    zip(args, QUICKLY, quick)
 }
 
 /// `a * b`.

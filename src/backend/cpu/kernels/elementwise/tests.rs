@@ -174,6 +174,15 @@ proptest! {
             Some(int(activation)),
         ];
         prop_assert!(compare(ty, &inputs, 2, &[info(element, &[], unit(2))], Within::SameBytes)?);
+        // The same of what lies one after the other.
+        let [first, second]: [fn(usize) -> usize; 2] = [|i| i / 256, |i| i % 256];
+        let inputs = [(0, first), (1, second)].map(|(i, value)| {
+            let bytes: Vec<u8> = (0..256 * 256 + 7).map(|i| value(i) as u8).collect();
+            Some(tensor(info(element, &[256 * 256 + 7], unit(i)), &bytes))
+        });
+        let [first, second] = inputs;
+        let inputs = [first, second, Some(int(activation))];
+        prop_assert!(compare(ty, &inputs, 2, &[info(element, &[], unit(2))], Within::SameBytes)?);
     }
 }
 

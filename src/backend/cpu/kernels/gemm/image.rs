@@ -220,17 +220,19 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
             for (segment, pointers) in scratch.pointers.chunks_exact_mut(pixels.len()).enumerate() {
                 let (base, tap) = (bases[segment / taps], segment % taps * width.dilation);
                 let pointers = &mut pointers[start - pixels.start..end - pixels.start];
-                let cells = (first + tap..).step_by(width.stride);
+                let (cell, step) = (first + tap, width.stride * channels);
                 if self.copies() {
-                    let at = |cell: usize| base.wrapping_add((cell - lines.first) * channels);
-                    pointers.iter_mut().zip(cells).for_each(|(to, cell)| *to = at(cell));
+                    point(pointers, base.wrapping_add((cell - lines.first) * channels), step);
                 } else {
-                    let inside = width.pad_before..width.pad_before + width.input;
-                    let at = |cell: usize| match inside.contains(&cell) {
-                        true => base.wrapping_add((cell - inside.start) * channels),
-                        false => lines.start,
-                    };
-                    pointers.iter_mut().zip(cells).for_each(|(to, cell)| *to = at(cell));
+                    // Cells before the one that comes first in the image, and before the one that comes first behind it.
+                    let until =
+                        |end: usize| end.saturating_sub(cell).div_ceil(width.stride).min(pointers.len());
+                    let inside = until(width.pad_before)..until(width.pad_before + width.input);
+                    pointers[..inside.start].fill(lines.start);
+                    pointers[inside.end..].fill(lines.start);
+                    let cell = cell + inside.start * width.stride;
+                    let at = base.wrapping_add(cell.wrapping_sub(width.pad_before).wrapping_mul(channels));
+                    point(&mut pointers[inside], at, step);
                 }
             }
         }
@@ -280,6 +282,19 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
             (0..len).for_each(|i| unsafe { start.add(i).write(self.pad) });
         }
         Ok(Copies { start, len, count, next: usize::from(beside), first })
+    }
+}
+
+/// Points to places that are `step` elements from one to the next, some at a time.
+fn point<T>(pointers: &mut [*const T], mut at: *const T, step: usize) {
+    const SOME: usize = 8;
+    let (several, others) = pointers.as_chunks_mut::<SOME>();
+    for several in several {
+        *several = std::array::from_fn(|i| at.wrapping_add(i * step));
+        at = at.wrapping_add(SOME * step);
+    }
+    for (i, to) in others.iter_mut().enumerate() {
+        *to = at.wrapping_add(i * step);
     }
 }
 

@@ -179,6 +179,10 @@ pub unsafe fn multiply<O: ByPart, const M: usize, const P: usize>(
             step.products::<O, P, 0, false>(sums);
             weights = step.weights.add(STEP);
         }
+        // Most rows are whole vectors.
+        if bytes == whole {
+            return;
+        }
         let mut at = whole;
         if bytes & 8 != 0 {
             let a = inputs.map(|row| load_two_parts(row.add(at)));
