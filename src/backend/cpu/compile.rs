@@ -4,7 +4,7 @@ use super::alike;
 use super::find_chains;
 use super::follow::Search;
 use super::frame::{check_size, MAX_RUN_BYTES};
-use super::graph::{private, Graph, Node};
+use super::graph::{Graph, Node};
 use super::kernels;
 use super::merge;
 use super::packing::{Call, Known, Packer};
@@ -70,7 +70,7 @@ pub fn compile_for(
         let info = value.resolved.as_ref().unwrap_or(&value.declared);
         let place = match (value.constant, part) {
             (Some(constant), _) if needed || !is_data(info, constant.len()) => {
-                Place::Constant(info.clone(), private(&constant, control)?)
+                Place::Constant(info.clone(), constant.private(control)?)
             }
             (Some(_), _) => Place::Packed(info.clone()),
             (None, Some(part)) => Place::Arena(info.clone(), part),
