@@ -52,6 +52,11 @@ impl Packer {
         Packer { weights: Slab::new(all.saturating_add(all / 8)), scratches: Mutex::default() }
     }
 
+    /// Does `work`, which packs, with the memory for that made beside it.
+    pub fn beside<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.weights.filled_by(work)
+    }
+
     /// A kernel for this call, if there is a faster one than the plain evaluation, and it has all constants that it is
     /// packed from.
     pub fn kernel(
