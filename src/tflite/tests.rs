@@ -266,7 +266,9 @@ fn graphs_that_do_not_hold_together_are_refused() {
 
 #[test]
 fn few_weights_of_16_bits_become_constants_of_32_and_many_the_drivers() {
-    for (count, expected) in [(2, &[OperationType::ADD][..]), (600, &[OperationType::CAST, OperationType::ADD])] {
+    for (count, expected) in
+        [(2, &[OperationType::ADD][..]), (600, &[OperationType::CAST, OperationType::ADD])]
+    {
         let values: Vec<f32> = (0..count).map(|i| 1.5 - 2.0 * i as f32).collect();
         let halves: Vec<u8> = values.iter().flat_map(|&x| half::f16::from_f32(x).to_le_bytes()).collect();
         let dims = [count as i32];
