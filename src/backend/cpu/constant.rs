@@ -166,3 +166,90 @@ fn read(slice: &ClientSlice, to: &mut [u8], interrupt: &dyn Interrupt) -> Result
         from.and_then(|from| from.read(&mut to[part])).map_err(failed)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::cpu::routine::Place;
+    use crate::backend::cpu::samples::{compile, f32_info, floats, made_up, programs_of, run, Build};
+    use crate::memory::Mapping;
+    use crate::model::{Lifetime, Subgraph};
+    use half::f16;
+
+    const DIMS: [u32; 2] = [40, 50];
+
+    /// A fully connected layer of these weights.
+    fn layer(weights: impl FnOnce(&mut Build) -> usize) -> Subgraph {
+        let mut b = Build::new();
+        let input = b.input(f32_info(&[3, DIMS[1]]));
+        let weights = weights(&mut b);
+        let bias = b.constant(f32_info(&[DIMS[0]]), &floats(40, 2.0));
+        let none = b.ints(&[0])[0];
+        let operands = [input, weights, bias, none];
+        let out = b.call(OperationType::FULLY_CONNECTED, 0, &operands, f32_info(&[3, DIMS[0]]));
+        b.finish(out)
+    }
+
+    fn signature(ty: OperationType, from: &TensorInfo) -> usize {
+        use crate::ops::signature::{find, Operand};
+        let (inputs, to) = ([Operand::Present(from)], f32_info(&DIMS));
+        find(ty.operation().unwrap().signatures, &inputs, &[Operand::Present(&to)]).unwrap().signature_index
+    }
+
+    #[test]
+    fn weights_are_widened_as_they_are_packed_wherever_the_narrow_ones_lie() {
+        let bytes: Vec<u8> = (0..2000).map(|i| (i * 7 % 256) as u8).collect();
+        let halves: Vec<u8> =
+            floats(2000, 3.0).iter().flat_map(|&x| f16::from_f32(x).to_le_bytes()).collect();
+        let quantised = TensorInfo::quantised(OperandType::TENSOR_QUANT8_ASYMM, &DIMS, 0.25, 100);
+        let (half, wide_info) = (TensorInfo::new(OperandType::TENSOR_FLOAT16, &DIMS), f32_info(&DIMS));
+        let of_bytes = bytes.iter().map(|&q| (f32::from(q) - 100.0) * 0.25).collect::<Vec<_>>();
+        let of_halves =
+            halves.chunks(2).map(|b| f16::from_le_bytes([b[0], b[1]]).to_f32()).collect::<Vec<_>>();
+        for (ty, info, narrow, wide) in [
+            (OperationType::DEQUANTIZE, quantised, bytes, of_bytes),
+            (OperationType::CAST, half, halves, of_halves),
+        ] {
+            let expected = run(&compile(&layer(|b| b.constant(wide_info.clone(), &wide)), 1, None));
+            let private = model::Constant::Private(Arc::new(AlignedBuf::copy_of(&narrow).unwrap()));
+            let slice =
+                ClientSlice::new(Arc::new(Mapping::anonymous(5000).unwrap()), 1, narrow.len()).unwrap();
+            slice.write(&narrow).unwrap();
+            for constant in [private, model::Constant::Client(slice)] {
+                let model = layer(|b| {
+                    let narrow = b.operand(info.clone(), Lifetime::Constant(constant));
+                    b.call(ty, signature(ty, &info), &[narrow], wide_info.clone())
+                });
+                for program in programs_of(&model, 2) {
+                    let routine = &program.routines()[0];
+                    assert_eq!(routine.steps.len(), 1, "{ty}");
+                    let weights = routine.steps[0].inputs[1].unwrap();
+                    assert!(matches!(routine.values[weights].place, Place::Packed(_)), "{ty}: kept");
+                    assert_eq!(run(&program), expected, "{ty}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_packed_is_widened_once() {
+        let bytes: Vec<u8> = (0..2000).map(|i| (i * 7 % 256) as u8).collect();
+        let info = TensorInfo::quantised(OperandType::TENSOR_QUANT8_ASYMM, &DIMS, 0.25, 100);
+        let mut b = Build::new();
+        let (input, narrow) = (b.input(f32_info(&DIMS)), b.constant(info.clone(), &bytes));
+        let signature = signature(OperationType::DEQUANTIZE, &info);
+        let wide = b.call(OperationType::DEQUANTIZE, signature, &[narrow], f32_info(&DIMS));
+        let none = b.ints(&[0])[0];
+        let sum = b.call(OperationType::ADD, 0, &[input, wide, none], f32_info(&DIMS));
+        let [compiled, loaded] = programs_of(&b.finish(sum), 1);
+        let addends = made_up(&f32_info(&DIMS));
+        let expected: Vec<f32> = bytemuck::pod_collect_to_vec::<u8, f32>(&addends)
+            .iter()
+            .zip(&bytes)
+            .map(|(x, &q)| x + (f32::from(q) - 100.0) * 0.25)
+            .collect();
+        assert_eq!(compiled.routines()[0].steps.len(), 1);
+        assert_eq!(run(&compiled), bytemuck::cast_slice::<f32, u8>(&expected));
+        assert_eq!(run(&loaded), bytemuck::cast_slice::<f32, u8>(&expected));
+    }
+}

@@ -3,8 +3,8 @@
 
 use super::arguments::{Bound, Held};
 use super::compile::compile_for;
-use super::executable::{Cores, CpuExecutable};
 use super::constant::Constant as Compiled;
+use super::executable::{Cores, CpuExecutable};
 use super::pool::ThreadPool;
 use super::program::Program;
 use super::samples::{f32_info, floats, Build};

@@ -84,11 +84,7 @@ fn dequantize(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     }
 }
 
-fn to_floats<T: AnyBitPattern>(
-    args: &Args,
-    out: &mut Out,
-    number: impl Fn(T) -> i32,
-) -> Result<(), OpError> {
+fn to_floats<T: AnyBitPattern>(args: &Args, out: &mut Out, number: impl Fn(T) -> i32) -> Result<(), OpError> {
     let zero = args.get(0)?.zero_point();
     let real = |q: T, scale: f32| number(q).wrapping_sub(zero) as f32 * scale;
     match out.info.ty {
@@ -98,11 +94,7 @@ fn to_floats<T: AnyBitPattern>(
 }
 
 /// Sets each element of `to` to what `real` makes of an element of the input and its scale.
-fn scaled<T: AnyBitPattern, U>(
-    args: &Args,
-    to: &mut [U],
-    real: impl Fn(T, f32) -> U,
-) -> Result<(), OpError> {
+fn scaled<T: AnyBitPattern, U>(args: &Args, to: &mut [U], real: impl Fn(T, f32) -> U) -> Result<(), OpError> {
     let input = args.get(0)?;
     let ((scales, turn), from) = (channels(&input)?, input.elements::<T>()?);
     if from.len() != to.len() {
