@@ -1,8 +1,7 @@
 //! Private, zeroed memory aligned for any element type and vector width.
 
 use super::budget::Counted;
-use super::zeroed::{Divided, Part, ZeroedPages, HALF, WORTHWHILE};
-use std::sync::{Mutex, PoisonError};
+use super::zeroed::{Divided, Part, ZeroedPages, WORTHWHILE};
 
 /// A private buffer of bytes, aligned to 64. Not to be cloned: its length may be a client's choice.
 #[derive(Default)]
@@ -48,7 +47,7 @@ impl AlignedBuf {
     }
 
     /// As [`AlignedBuf::zeroed`], of pages that are shared with other buffers; of its own where those have no room left.
-    fn of(pages: &mut Divided, len: usize) -> Option<Self> {
+    pub(super) fn of(pages: &mut Divided, len: usize) -> Option<Self> {
         let Some(part) = pages.take(len.checked_next_multiple_of(size_of::<Block>())?) else {
             return Self::zeroed(len);
         };
@@ -61,28 +60,6 @@ impl AlignedBuf {
         let mut buf = Self::zeroed(bytes.len())?;
         buf.copy_from_slice(bytes);
         Some(buf)
-    }
-}
-
-/// Makes buffers that live and die together, as a model's weights do: side by side, so that they fill huge pages where the
-/// kernel has such: touching a page for the first time takes longer than filling it.
-#[derive(Default)]
-pub struct Slab {
-    pages: Option<Mutex<Divided>>,
-}
-
-impl Slab {
-    /// For buffers of about `expected` bytes together. Pages that nobody touches take no memory.
-    pub fn new(expected: usize) -> Self {
-        Slab { pages: Some(expected).filter(|&bytes| bytes >= HALF).and_then(Divided::new).map(Mutex::new) }
-    }
-
-    /// `len` zeroed bytes; `None` where the memory cannot be had.
-    pub fn zeroed(&self, len: usize) -> Option<AlignedBuf> {
-        match &self.pages {
-            Some(pages) => AlignedBuf::of(&mut pages.lock().unwrap_or_else(PoisonError::into_inner), len),
-            None => AlignedBuf::zeroed(len),
-        }
     }
 }
 
@@ -142,26 +119,5 @@ mod tests {
         // More than the process may have: the kernel would promise it.
         assert!(AlignedBuf::zeroed(crate::memory::machine_bytes() / 2 + 1).is_none());
         assert!(AlignedBuf::zeroed(0).unwrap().is_empty());
-    }
-
-    #[test]
-    fn buffers_side_by_side_are_as_good_as_others() {
-        for expected in [0, 2 * HALF] {
-            let slab = Slab::new(expected);
-            // The last ones do not fit any more.
-            let lengths = [0, 1, 64, 65, HALF, HALF / 2, HALF / 2, 2 * HALF];
-            let mut buffers = lengths.map(|len| slab.zeroed(len).unwrap());
-            drop(slab);
-            for (i, (buffer, len)) in buffers.iter_mut().zip(lengths).enumerate() {
-                assert_eq!((buffer.len(), buffer.as_ptr() as usize % 64), (len, 0));
-                assert!(buffer.iter().all(|&b| b == 0));
-                buffer.fill(i as u8 + 1);
-            }
-            for (i, buffer) in buffers.into_iter().enumerate() {
-                assert!(buffer.iter().all(|&b| b == i as u8 + 1));
-            }
-            assert!(Slab::new(expected).zeroed(usize::MAX / 2).is_none());
-            assert!(Slab::new(expected).zeroed(usize::MAX).is_none());
-        }
     }
 }

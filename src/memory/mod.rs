@@ -26,6 +26,7 @@ mod pages;
 mod pool;
 mod regions;
 mod served;
+mod slab;
 mod slice;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod trap;
@@ -39,7 +40,7 @@ mod zeroed;
 
 pub use access::Access;
 pub use accessed::Accessed;
-pub use aligned::{AlignedBuf, Slab};
+pub use aligned::AlignedBuf;
 pub use allocator::{give_back_after, give_back_soon};
 pub use arena::{Arena, FEW};
 pub use blocking::{check as check_blocking, file_type};
@@ -56,6 +57,7 @@ pub use machine::machine_bytes;
 pub use mapping::Mapping;
 pub use pages::{guarded_len, stamp_start};
 pub use pool::Pool;
+pub use slab::{Slab, FORM};
 pub use slice::ClientSlice;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub use trap::{refuse_trapped_calls, Trapped, Traps};

@@ -62,6 +62,12 @@ impl From<AlignedBuf> for Weights {
     }
 }
 
+impl From<Arc<AlignedBuf>> for Weights {
+    fn from(bytes: Arc<AlignedBuf>) -> Self {
+        Weights::Private(bytes)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -245,13 +245,17 @@ pub fn quantize(call: &mut Call) -> Mapped {
     call.emit_to_output(Domain::Own, OperationType::QUANTIZE, &[x])
 }
 
-/// DEQUANTIZE of floats of 16 bits, as weights often are, becomes a constant of 32 bits here.
+/// Constants of half floats up to this size become floats here.
+const FEW_HALVES: usize = 1 << 10;
+
+/// DEQUANTIZE of floats of 16 bits is a CAST. Weights often are such, which the driver widens as it packs them; of few
+/// constants the floats are the smaller model.
 pub fn dequantize(call: &mut Call) -> Mapped {
     let tensor = call.tensor(0)?;
     if tensor.ty != TensorType::Float16 {
         return call.emit_in(Domain::Own, OperationType::DEQUANTIZE, 1, &[]);
     }
-    if let Some(data) = &tensor.data {
+    if let Some(data) = tensor.data.as_ref().filter(|data| data.len() <= FEW_HALVES) {
         let info = super::call::info(tensor)?;
         super::call::check_size(tensor, &info, data)?;
         let halves = data.chunks_exact(2).map(|b| half::f16::from_le_bytes([b[0], b[1]]));

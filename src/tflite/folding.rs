@@ -32,6 +32,9 @@ pub fn results(graph: &Graph, operator: &Operator) -> Option<Vec<Vec<u8>>> {
         // NNAPI has none of integers.
         return concatenated(graph, operator, &inputs).map(|bytes| vec![bytes]);
     }
+    if let Some(bytes) = of_single(graph, operator, &inputs) {
+        return Some(vec![bytes]);
+    }
     // A graph of just this operator: others have many tensors.
     let outputs = &operator.outputs;
     let tensors = inputs.iter().chain(outputs).map(|&i| tensor(i).clone()).collect();
@@ -52,6 +55,51 @@ fn concatenated(graph: &Graph, operator: &Operator, inputs: &[usize]) -> Option<
     let bytes: Vec<u8> =
         inputs.iter().filter_map(|&i| graph.tensors[i].data.as_deref()).flatten().copied().collect();
     (are_lists && matches!(o.axis, 0 | -1) && o.activation == 0).then_some(bytes)
+}
+
+/// What an operator gives of one number or truth value each: loops count by such in each round, and to map them takes
+/// longer than all else of a round.
+fn of_single(graph: &Graph, operator: &Operator, inputs: &[usize]) -> Option<Vec<u8>> {
+    let value = |i: usize| -> Option<i32> {
+        let tensor = &graph.tensors[i];
+        match (tensor.ty, tensor.data.as_deref()?) {
+            (TensorType::Int32, &[a, b, c, d]) => Some(i32::from_le_bytes([a, b, c, d])),
+            (TensorType::Bool, &[truth]) => Some((truth != 0).into()),
+            _ => None,
+        }
+    };
+    let (&[x, y], &[output]) = (inputs, &operator.outputs[..]) else { return None };
+    let ty = |i: usize| graph.tensors[i].ty;
+    if ty(x) != ty(y) || element_count(&graph.tensors[output].dims) != Some(1) {
+        return None;
+    }
+    let (are_truths, (x, y)) = (ty(x) == TensorType::Bool, (value(x)?, value(y)?));
+    let plain = match &operator.options {
+        Some(Options::Add(o)) => o.activation == 0,
+        Some(Options::Sub(o)) => o.activation == 0,
+        Some(Options::Mul(o)) => o.activation == 0,
+        _ => true,
+    };
+    let number = match operator.name.as_str() {
+        "ADD" => x.checked_add(y),
+        "SUB" => x.checked_sub(y),
+        "MUL" => x.checked_mul(y),
+        _ => None,
+    };
+    if let Some(number) = number {
+        let fits = plain && !are_truths && ty(output) == TensorType::Int32;
+        return fits.then(|| number.to_le_bytes().to_vec());
+    }
+    let truth = match operator.name.as_str() {
+        "LESS" if !are_truths => x < y,
+        "LESS_EQUAL" if !are_truths => x <= y,
+        "GREATER" if !are_truths => x > y,
+        "GREATER_EQUAL" if !are_truths => x >= y,
+        "LOGICAL_AND" if are_truths => x & y != 0,
+        "LOGICAL_OR" if are_truths => x | y != 0,
+        _ => return None,
+    };
+    (ty(output) == TensorType::Bool).then(|| vec![truth.into()])
 }
 
 /// What the operations of a model give whose operands are all constants.
@@ -82,4 +130,71 @@ fn bytes_of<'v>(
     operand: OperandIndex,
 ) -> Option<&'v [u8]> {
     values.get(&operand).map(|value| &value[..]).or_else(|| builder.bytes(operand))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::graph::Quantisation;
+    use super::*;
+    use std::borrow::Cow;
+
+    #[test]
+    fn single_values_give_what_lists_of_them_do() {
+        let tensor = |ty, count: usize, value: Option<i32>| Tensor {
+            name: "",
+            ty,
+            dims: vec![count as u32],
+            data: value.map(|value| match ty {
+                TensorType::Bool => Cow::Owned(vec![value as u8; count]),
+                _ => Cow::Owned(value.to_le_bytes().repeat(count)),
+            }),
+            quantisation: Quantisation::None,
+            variable: false,
+            sparse: false,
+        };
+        let plain = |name: &str| match name {
+            "ADD" => Some(Options::Add(Box::default())),
+            "SUB" => Some(Options::Sub(Box::default())),
+            "MUL" => Some(Options::Mul(Box::default())),
+            _ => None,
+        };
+        let result = |name: &str, types: [TensorType; 2], count, [x, y]: [i32; 2]| {
+            let [from, to] = types;
+            let tensors =
+                vec![tensor(from, count, Some(x)), tensor(from, count, Some(y)), tensor(to, count, None)];
+            let graph = Graph { tensors, ..Graph::default() };
+            let operator = Operator {
+                name: name.into(),
+                inputs: vec![Some(0), Some(1)],
+                outputs: vec![2],
+                options: plain(name),
+                custom: vec![],
+            };
+            if count == 1 {
+                assert!(of_single(&graph, &operator, &[0, 1]).is_some(), "{name}");
+            }
+            results(&graph, &operator).unwrap().remove(0)
+        };
+        use TensorType::{Bool, Int32};
+        for [x, y] in [[3, 5], [5, 3], [4, 4], [-2, 1]] {
+            for (name, to) in [
+                ("ADD", Int32),
+                ("SUB", Int32),
+                ("MUL", Int32),
+                ("LESS", Bool),
+                ("LESS_EQUAL", Bool),
+                ("GREATER", Bool),
+                ("GREATER_EQUAL", Bool),
+            ] {
+                let (one, two) = (result(name, [Int32, to], 1, [x, y]), result(name, [Int32, to], 2, [x, y]));
+                assert_eq!(one.repeat(2), two, "{x} {name} {y}");
+            }
+        }
+        for [x, y] in [[0, 0], [0, 1], [1, 0], [1, 1]] {
+            for name in ["LOGICAL_AND", "LOGICAL_OR"] {
+                let [one, two] = [1, 2].map(|count| result(name, [Bool, Bool], count, [x, y]));
+                assert_eq!(one.repeat(2), two, "{x} {name} {y}");
+            }
+        }
+    }
 }

@@ -265,26 +265,25 @@ fn graphs_that_do_not_hold_together_are_refused() {
 }
 
 #[test]
-fn weights_of_16_bits_become_constants_of_32() {
-    let halves: Vec<u8> = [1.5f32, -2.0].iter().flat_map(|&x| half::f16::from_f32(x).to_le_bytes()).collect();
-    let tensors = vec![
-        tensor(F32, &[2], None, None),
-        tensor(F16, &[2], Some(&halves), None),
-        tensor(F32, &[2], None, None),
-        tensor(F32, &[2], None, None),
-    ];
-    let add = schema::Options::Add(Default::default());
-    let bytes = file(tensors, &[0], &[3], &[(6, &[1], &[2], None), (0, &[0, 2], &[3], Some(add))]);
-    let imported = import(&bytes).unwrap();
-    assert_eq!(operations(&imported), [OperationType::ADD]);
-    let model = Model::new(&imported.model).unwrap();
-    let weights = &model.main.operands[model.main.operations[0].inputs[1]];
-    match &weights.lifetime {
-        crate::model::Lifetime::Constant(constant) => {
-            let expected: Vec<u8> = [1.5f32, -2.0].iter().flat_map(|x| x.to_le_bytes()).collect();
-            assert_eq!(constant.bytes().unwrap()[..], expected);
-        }
-        other => panic!("{other:?}"),
+fn few_weights_of_16_bits_become_constants_of_32_and_many_the_drivers() {
+    for (count, expected) in
+        [(2, &[OperationType::ADD][..]), (600, &[OperationType::CAST, OperationType::ADD])]
+    {
+        let values: Vec<f32> = (0..count).map(|i| 1.5 - 2.0 * i as f32).collect();
+        let halves: Vec<u8> = values.iter().flat_map(|&x| half::f16::from_f32(x).to_le_bytes()).collect();
+        let dims = [count as i32];
+        let floats = || tensor(F32, &dims, None, None);
+        let tensors = vec![floats(), tensor(F16, &dims, Some(&halves), None), floats(), floats()];
+        let add = schema::Options::Add(Default::default());
+        let bytes = file(tensors, &[0], &[3], &[(6, &[1], &[2], None), (0, &[0, 2], &[3], Some(add))]);
+        let imported = import(&bytes).unwrap();
+        assert_eq!(operations(&imported), expected);
+        let model = Model::new(&imported.model).unwrap();
+        let first = &model.main.operations[0];
+        let weights = &model.main.operands[first.inputs[usize::from(expected.len() == 1)]];
+        let crate::model::Lifetime::Constant(constant) = &weights.lifetime else { panic!("{weights:?}") };
+        let wide = || values.iter().flat_map(|x| x.to_le_bytes()).collect();
+        assert_eq!(constant.bytes().unwrap()[..], if expected.len() == 1 { wide() } else { halves });
     }
 }
 

@@ -4,7 +4,7 @@ use super::alike;
 use super::find_chains;
 use super::follow::Search;
 use super::frame::{check_size, MAX_RUN_BYTES};
-use super::graph::{private, Graph, Node};
+use super::graph::{Graph, Node};
 use super::kernels;
 use super::merge;
 use super::packing::{Call, Known, Packer};
@@ -40,7 +40,8 @@ pub fn compile_for(
     if let Some(bytes) = bytes {
         signs::change(&mut graph, bytes, &mut pace)?;
     }
-    let steps = steps(&graph, team, control)?;
+    let packer = Packer::new(&graph);
+    let steps = packer.beside(|| steps(&graph, &packer, team, control))?;
     control.yield_point()?;
     let uses = uses(graph.values.len(), &steps, &graph.outputs, &mut pace)?;
     let planned = |v: usize| graph.values[v].resolved.as_ref().filter(|_| graph.values[v].constant.is_none());
@@ -70,7 +71,7 @@ pub fn compile_for(
         let info = value.resolved.as_ref().unwrap_or(&value.declared);
         let place = match (value.constant, part) {
             (Some(constant), _) if needed || !is_data(info, constant.len()) => {
-                Place::Constant(info.clone(), private(&constant, control)?)
+                Place::Constant(info.clone(), constant.private(control)?)
             }
             (Some(_), _) => Place::Packed(info.clone()),
             (None, Some(part)) => Place::Arena(info.clone(), part),
@@ -121,8 +122,7 @@ const TOGETHER: usize = 4 << 20;
 const CALL: usize = 4 << 10;
 
 /// The calls of a graph with their kernels.
-fn steps(graph: &Graph, team: Team, control: &Control) -> Result<Vec<Step>, BackendError> {
-    let packer = Packer::new(graph);
+fn steps(graph: &Graph, packer: &Packer, team: Team, control: &Control) -> Result<Vec<Step>, BackendError> {
     let mut pace = Pace::of(control);
     let keys = graph.nodes.iter().map(|node| {
         pace.spend(STEPS)?;
@@ -130,7 +130,7 @@ fn steps(graph: &Graph, team: Team, control: &Control) -> Result<Vec<Step>, Back
     });
     let firsts = alike::firsts(keys.collect::<Result<Vec<_>, OpError>>()?.into_iter());
     // None for a call that has the kernel of one before.
-    let packer = |i: usize| firsts[i].is_none().then_some(&packer);
+    let packer = |i: usize| firsts[i].is_none().then_some(packer);
     let mut steps = Vec::with_capacity(graph.nodes.len());
     let mut rest = &graph.nodes[..];
     while let Some(first) = rest.first() {

@@ -1,13 +1,12 @@
 //! The backend's own form of a subgraph: what steers is private, operations are ready to be rewritten by passes.
 
+use super::constant::Constant;
 use super::routine::{is_data, STEPS};
 use crate::backend::BackendError;
-use crate::memory::{AlignedBuf, MemoryError};
-use crate::model::{self, Constant, Lifetime, OperationKind};
+use crate::model::{self, Lifetime, OperationKind};
 use crate::ops::pace::Pace;
-use crate::ops::{by_parts, Interrupt, Operation};
+use crate::ops::{Interrupt, Operation};
 use crate::tensor::TensorInfo;
-use std::sync::Arc;
 
 /// A subgraph under compilation. Values keep the model's operand indices.
 pub struct Graph {
@@ -22,25 +21,22 @@ pub struct Value {
     pub declared: TensorInfo,
     /// With the dimensions it will have, where they are known before a run. A 0 in them is a zero-sized dimension.
     pub resolved: Option<TensorInfo>,
-    /// Mere data may be the client's still.
+    /// Mere data may be the client's still, or not yet made.
     pub constant: Option<Constant>,
 }
 
 impl Value {
-    /// Takes a copy of a constant that is the client's still.
+    /// Takes a copy of a constant that is the client's still, and makes one that is not made yet.
     pub fn make_private(&mut self, interrupt: &dyn Interrupt) -> Result<(), BackendError> {
-        if let Some(constant @ Constant::Client(_)) = &mut self.constant {
-            *constant = Constant::Private(private(constant, interrupt)?);
+        if let Some(constant @ (Constant::Client(_) | Constant::Widened(_))) = &mut self.constant {
+            *constant = Constant::Private(constant.private(interrupt)?);
         }
         Ok(())
     }
 
     /// A constant's bytes, if they are private.
     pub fn bytes(&self) -> Option<&[u8]> {
-        match self.constant.as_ref()? {
-            Constant::Private(bytes) => Some(bytes),
-            Constant::Client(_) => None,
-        }
+        self.constant.as_ref()?.bytes().map(|bytes| &bytes[..])
     }
 
     /// Settles the value's dimensions, if they agree with what the model declares.
@@ -49,21 +45,6 @@ impl Value {
         self.resolved = Some(TensorInfo { dims: dims.to_vec(), ..self.declared.clone() });
         Ok(())
     }
-}
-
-/// A constant's bytes, copied if they are the client's still.
-pub fn private(constant: &Constant, interrupt: &dyn Interrupt) -> Result<Arc<AlignedBuf>, BackendError> {
-    let slice = match constant {
-        Constant::Private(bytes) => return Ok(bytes.clone()),
-        Constant::Client(slice) => slice,
-    };
-    let (len, memory) = (slice.len(), BackendError::memory("a constant"));
-    let mut copy = AlignedBuf::zeroed(len).ok_or_else(|| memory(MemoryError::OutOfMemory(len)))?;
-    by_parts(interrupt, len, |part| {
-        let from = slice.part(part.start, part.len());
-        from.and_then(|from| from.read(&mut copy[part])).map_err(memory)
-    })?;
-    Ok(Arc::new(copy))
 }
 
 /// Checks dimensions that were computed against those the model declares, as far as it does.
@@ -97,7 +78,7 @@ impl Graph {
         for (i, operand) in subgraph.operands.iter().enumerate() {
             pace.spend(STEPS)?;
             let constant = match &operand.lifetime {
-                Lifetime::Constant(constant) => Some(constant.clone()),
+                Lifetime::Constant(constant) => Some(Constant::from(constant.clone())),
                 _ => None,
             };
             let steers = constant.as_ref().is_some_and(|constant| !is_data(&operand.info, constant.len()));

@@ -8,6 +8,7 @@ mod chain;
 #[cfg(test)]
 mod chain_tests;
 mod compile;
+mod constant;
 mod describe;
 mod executable;
 mod find_chains;

@@ -2,15 +2,15 @@
 //!
 //! Which kernel a call has is settled by what steers alone, as only that is known when the compiled model is loaded.
 //! Weights that are the client's still are packed where they lie, if the kernel can, or else from a copy in a scratch, of
-//! which there are as many as threads: a copy of all of them is never made.
+//! which there are as many as threads: a copy of all of them is never made. Those that are to be widened are so there.
 
+use super::constant::Constant;
 use super::graph::{Graph, Value};
 use super::kernels::{self, Kernel, Source};
 use super::routine::is_data;
 use crate::backend::BackendError;
-use crate::memory::{Access, Accessed, AlignedBuf, ClientSlice, MemoryError, Slab};
-use crate::model::Constant;
-use crate::ops::{by_parts, Arg, Args, Interrupt, NeverInterrupted, Operation};
+use crate::memory::{Access, Accessed, AlignedBuf, MemoryError, Slab};
+use crate::ops::{Arg, Args, Interrupt, NeverInterrupted, Operation};
 use crate::tensor::{OperandType, TensorInfo};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -39,17 +39,22 @@ pub struct Packer {
 impl Packer {
     /// For calls of a graph.
     pub fn new(graph: &Graph) -> Self {
-        let of_client = |value: &Value| match &value.constant {
+        let of_packed = |value: &Value| match &value.constant {
             // Half floats are packed as floats.
             Some(Constant::Client(slice)) if value.declared.ty == OperandType::TENSOR_FLOAT16 => {
                 slice.len().saturating_mul(2)
             }
-            Some(Constant::Client(slice)) => slice.len(),
+            Some(constant @ (Constant::Client(_) | Constant::Widened(_))) => constant.len(),
             _ => 0,
         };
-        let all: usize = graph.values.iter().map(of_client).fold(0, usize::saturating_add);
+        let all: usize = graph.values.iter().map(of_packed).fold(0, usize::saturating_add);
         // Packed, weights are a little longer.
         Packer { weights: Slab::new(all.saturating_add(all / 8)), scratches: Mutex::default() }
+    }
+
+    /// Does `work`, which packs, with the memory for that made beside it.
+    pub fn beside<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.weights.filled_by(work)
     }
 
     /// A kernel for this call, if there is a faster one than the plain evaluation, and it has all constants that it is
@@ -66,32 +71,29 @@ impl Packer {
         let mut scratch; // what borrows of it goes before it
         let mut data = steering;
         let memory = |source| BackendError::Memory { what: "weights to be packed".into(), source };
-        let Some(clients) = call.clients(chosen.packed_inputs(), &mut data) else { return Ok(None) };
+        let Some(others) = call.not_private(chosen.packed_inputs(), &mut data) else { return Ok(None) };
         let (mut copies, mut accesses) = (Vec::new(), Vec::new());
-        for (input, slice) in clients {
-            let in_place = chosen.packed_in_place().contains(&input);
-            let access = in_place.then(|| Accessed::new(slice.mapping(), Access::Read)).transpose();
-            match access.map_err(memory)?.flatten() {
-                Some(access) => accesses.push((input, slice, access)),
-                None => copies.push((input, slice)),
+        for (input, constant) in others {
+            let in_place = match constant {
+                Constant::Client(slice) if chosen.packed_in_place().contains(&input) => Some(slice),
+                _ => None,
+            };
+            let access = in_place.map(|slice| Accessed::new(slice.mapping(), Access::Read)).transpose();
+            match in_place.zip(access.map_err(memory)?.flatten()) {
+                Some((slice, access)) => accesses.push((input, slice, access)),
+                None => copies.push((input, constant)),
             }
         }
         let mut views = vec![None; data.len()];
         for (input, slice, access) in &accesses {
             views[*input] = access.view(slice);
         }
-        let sizes = copies.iter().map(|(_, slice)| slice.len().next_multiple_of(ALIGNMENT));
-        let size = sizes.fold(0, usize::saturating_add);
+        let size = copies.iter().map(|(_, constant)| constant.scratch()).fold(0, usize::saturating_add);
         scratch = self.scratch(size).ok_or(memory(MemoryError::OutOfMemory(size)))?;
         let mut rest = &mut scratch.bytes[..];
-        for (input, slice) in copies {
-            let len = slice.len();
-            let (to, behind) = rest.split_at_mut(len.next_multiple_of(ALIGNMENT));
-            by_parts(interrupt, len, |part| {
-                let data = slice.part(part.start, part.len());
-                data.and_then(|data| data.read(&mut to[part])).map_err(memory)
-            })?;
-            (data[input], rest) = (Some(&to[..len]), behind);
+        for (input, constant) in copies {
+            let (own, behind) = rest.split_at_mut(constant.scratch());
+            (data[input], rest) = (Some(constant.copied(own, interrupt)?), behind);
         }
         let kernel = call.select(&data, &mut Source::Pack(&self.weights, &views), interrupt);
         for (_, _, access) in accesses {
@@ -138,15 +140,9 @@ impl Drop for Scratch<'_> {
     }
 }
 
-/// Of copies in the scratch: of any element, and of a cache line.
-const ALIGNMENT: usize = 64;
-
 impl<'g> Known<'g> {
     fn bytes(&self) -> Option<&'g [u8]> {
-        match self.constant? {
-            Constant::Private(bytes) => Some(bytes),
-            Constant::Client(_) => None,
-        }
+        self.constant?.bytes().map(|bytes| &bytes[..])
     }
 
     /// The bytes of what may steer.
@@ -156,23 +152,23 @@ impl<'g> Known<'g> {
 }
 
 impl<'g> Call<'g> {
-    /// Adds the constants that a kernel packs to the `data` of inputs, but for those that are a client's still, which it
-    /// gives. `None` where one has no bytes.
-    fn clients(
+    /// Adds the constants that a kernel packs to the `data` of inputs, but for those that are not private, which it gives.
+    /// `None` where one has no bytes.
+    fn not_private(
         &self,
         packed_inputs: &[usize],
         data: &mut [Option<&'g [u8]>],
-    ) -> Option<Vec<(usize, &'g ClientSlice)>> {
-        let mut clients = Vec::new();
+    ) -> Option<Vec<(usize, &'g Constant)>> {
+        let mut others = Vec::new();
         for &input in packed_inputs {
             let known = self.inputs.get(input)?.as_ref()?;
             let constant = known.constant.filter(|bytes| Some(bytes.len()) == known.info.byte_size())?;
             match constant {
                 Constant::Private(bytes) => data[input] = Some(bytes),
-                Constant::Client(slice) => clients.push((input, slice)),
+                other => others.push((input, other)),
             }
         }
-        Some(clients)
+        Some(others)
     }
 
     /// The kernel for this call; `data` are the inputs' bytes, as far as it may have them.

@@ -2,10 +2,10 @@
 //!
 //! A pass must not change what a run gives, errors included: a call that cannot succeed stays and fails when it runs.
 
+use super::constant::Constant;
 use super::graph::{Graph, Node};
 use super::routine::STEPS;
 use crate::backend::{BackendError, Control};
-use crate::model::Constant;
 use crate::ops::evaluate::{run, shapes};
 use crate::ops::pace::Pace;
 use crate::ops::{Arg, Args, Interrupt, OpError, OperationType};
@@ -15,6 +15,8 @@ use std::sync::Arc;
 /// Bytes that results computed ahead may take, all of a graph's together: beyond it a model would only get larger than
 /// it is.
 const MAX_FOLDED: usize = 64 << 20;
+/// The same of what is widened when it is packed, as weights are: nobody keeps these results.
+const MAX_WIDENED: usize = 1 << 30;
 
 /// Runs all passes.
 pub fn optimise(graph: &mut Graph, control: &Control) -> Result<(), BackendError> {
@@ -26,7 +28,7 @@ pub fn optimise(graph: &mut Graph, control: &Control) -> Result<(), BackendError
 /// Walks the operations in order: settles what dimensions can be known, and evaluates what has only constant inputs.
 fn resolve_and_fold(graph: &mut Graph, control: &Control) -> Result<(), BackendError> {
     let nodes = std::mem::take(&mut graph.nodes);
-    let mut left = MAX_FOLDED;
+    let mut left = Left { folded: MAX_FOLDED, widened: MAX_WIDENED };
     for node in nodes {
         control.yield_point()?;
         let folded = match resolve(graph, &node, control) {
@@ -45,6 +47,12 @@ fn resolve_and_fold(graph: &mut Graph, control: &Control) -> Result<(), BackendE
         }
     }
     Ok(())
+}
+
+/// Bytes that results may still take.
+struct Left {
+    folded: usize,
+    widened: usize,
 }
 
 /// What a call looks like before a run: resolved dimensions, values of constants. `None` if some dimension is unknown.
@@ -87,9 +95,9 @@ fn resolve(graph: &mut Graph, node: &Node, control: &Control) -> Result<(), OpEr
     Ok(())
 }
 
-/// Evaluates a call whose inputs are all constant, if what it gives fits the bytes that are `left`; whether it did, and
-/// the call is no longer needed.
-fn fold(graph: &mut Graph, node: &Node, control: &Control, left: &mut usize) -> Result<bool, OpError> {
+/// Evaluates a call whose inputs are all constant, or notes how, if what it gives fits the bytes that are `left`; whether it
+/// did, and the call is no longer needed.
+fn fold(graph: &mut Graph, node: &Node, control: &Control, left: &mut Left) -> Result<bool, OpError> {
     let constant = |input: &Option<usize>| input.is_none_or(|value| graph.values[value].constant.is_some());
     // Seeds of zero ask for other numbers in each run.
     if node.operation.ty == OperationType::RANDOM_MULTINOMIAL || !node.inputs.iter().all(constant) {
@@ -97,7 +105,17 @@ fn fold(graph: &mut Graph, node: &Node, control: &Control, left: &mut usize) -> 
     }
     let outputs = output_infos(graph, node);
     let bytes: usize = outputs.iter().filter_map(TensorInfo::byte_size).fold(0, usize::saturating_add);
-    if bytes > *left {
+    if let ([Some(input)], [output], [info]) = (&node.inputs[..], &node.outputs[..], &outputs[..]) {
+        let value = &graph.values[*input];
+        let from = value.resolved.as_ref().zip(value.constant.as_ref()).filter(|_| bytes <= left.widened);
+        let call = (node.operation, node.signature_index);
+        if let Some(widened) = from.and_then(|from| Constant::widened(call, from, info)) {
+            left.widened -= bytes;
+            graph.values[*output].constant = Some(widened);
+            return Ok(true);
+        }
+    }
+    if bytes > left.folded {
         return Ok(false);
     }
     for &input in node.inputs.iter().flatten() {
@@ -117,7 +135,7 @@ fn fold(graph: &mut Graph, node: &Node, control: &Control, left: &mut usize) -> 
             interrupt: control,
         },
     )?;
-    *left = results.iter().fold(*left, |left, result| left.saturating_sub(result.data.len()));
+    left.folded = results.iter().fold(left.folded, |left, result| left.saturating_sub(result.data.len()));
     for (&o, result) in node.outputs.iter().zip(results) {
         graph.values[o].constant = Some(Constant::Private(Arc::new(result.data)));
     }

@@ -3,8 +3,8 @@
 
 use super::arguments::{Bound, Held};
 use super::compile::compile_for;
+use super::constant::Constant as Compiled;
 use super::executable::{Cores, CpuExecutable};
-use super::graph::private;
 use super::pool::ThreadPool;
 use super::program::Program;
 use super::samples::{f32_info, floats, Build};
@@ -208,7 +208,8 @@ fn constants_are_copied_in_short_stretches() {
     const BYTES: usize = 16 << 20;
     let slice = ClientSlice::whole(Arc::new(Mapping::anonymous(BYTES).unwrap()));
     let constant = Constant::Client(slice);
-    let copied = yield_points(|control| private(&constant, control).unwrap());
+    let compiled = Compiled::from(constant.clone());
+    let copied = yield_points(|control| compiled.private(control).unwrap());
     let mut b = Build::new();
     let info = f32_info(&[(BYTES / 4) as u32]);
     let (input, constant) = (b.input(info.clone()), b.operand(info.clone(), Lifetime::Constant(constant)));

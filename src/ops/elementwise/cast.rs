@@ -1,10 +1,12 @@
 //! CAST: each element as another type, without regard to scale and zero point.
 
-use super::walk::fill;
+use super::walk::{fill, STRETCH};
+use crate::ops::pace::Pace;
 use crate::ops::signature::{var, Row, Slot, Ty};
 use crate::ops::{same_as_first, Args, OpError, Operation, OperationType, Out, Run, Signature};
 use crate::tensor::OperandType::{self, *};
 use half::f16;
+use half::slice::HalfFloatSliceExt;
 
 /// Types that are cast among each other.
 const CASTABLE: &[OperandType] = &[TENSOR_FLOAT16, TENSOR_FLOAT32, TENSOR_INT32, TENSOR_QUANT8_ASYMM];
@@ -49,10 +51,26 @@ fn check(args: &Args) -> Result<(), OpError> {
 /// Floats lose their fraction and saturate (NaN becomes 0) on the way to integers; integers saturate.
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let input = args.get(0)?;
+    if (input.ty(), outs[0].info.ty) == (TENSOR_FLOAT16, TENSOR_FLOAT32) {
+        return widen(args, input.elements()?, outs[0].elements()?);
+    }
     if input.ty().is_float() {
         return convert(args, &input.floats()?, &mut outs[0], |x| x, |x| x as i32);
     }
     convert(args, &input.integers()?, &mut outs[0], |x| x as f32, |x| x)
+}
+
+/// Weights of half floats come this way: many at once, by an instruction where there is one.
+fn widen(args: &Args, from: &[f16], to: &mut [f32]) -> Result<(), OpError> {
+    if from.len() != to.len() {
+        return Err(OpError::failed(format!("{} elements for an output of {}", from.len(), to.len())));
+    }
+    let mut pace = Pace::new(args);
+    for (from, to) in from.chunks(STRETCH).zip(to.chunks_mut(STRETCH)) {
+        pace.spend(to.len())?;
+        from.convert_to_f32_slice(to);
+    }
+    Ok(())
 }
 
 fn convert<S: Copy>(
@@ -97,6 +115,16 @@ mod tests {
             [f16::from_f32(300.0), f16::INFINITY]
         );
         assert_eq!(cast::<u8>(&i32s(&[3], &[-1, 256, 7]), TENSOR_QUANT8_ASYMM), Ok(vec![0, 255, 7]));
+    }
+
+    #[test]
+    fn half_floats_of_all_kinds_are_widened_exactly() {
+        let halves: Vec<f16> = (0..=u16::MAX).map(f16::from_bits).collect();
+        let input = tensor(TensorInfo::new(TENSOR_FLOAT16, &[1 << 16]), &halves);
+        for (half, wide) in halves.iter().zip(cast::<f32>(&input, TENSOR_FLOAT32).unwrap()) {
+            let same = half.is_nan() && wide.is_nan() || half.to_f64() == f64::from(wide);
+            assert!(same && half.is_sign_negative() == wide.is_sign_negative(), "{half:?} {wide}");
+        }
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! QUANTIZE and DEQUANTIZE: from real numbers to 8-bit ones and back.
 
-use super::walk::fill;
+use super::walk::{fill, STRETCH};
+use crate::ops::pace::Pace;
 use crate::ops::signature::{var, Row, Slot, Ty};
 use crate::ops::{
     no_check, same_as_first, Arg, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature,
 };
 use crate::tensor::requant::quantise;
 use crate::tensor::{OperandType, OperandType::*};
+use bytemuck::AnyBitPattern;
 use half::f16;
 
 const FLOATS: &[OperandType] = &[TENSOR_FLOAT16, TENSOR_FLOAT32];
@@ -76,23 +78,42 @@ fn channels<'a>(input: &Arg<'a>) -> Result<(&'a [f32], usize), OpError> {
 }
 
 fn dequantize(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
+    match args.get(0)?.ty() {
+        TENSOR_QUANT8_ASYMM => to_floats(args, &mut outs[0], |q: u8| q.into()),
+        _ => to_floats(args, &mut outs[0], |q: i8| q.into()),
+    }
+}
+
+fn to_floats<T: AnyBitPattern>(args: &Args, out: &mut Out, number: impl Fn(T) -> i32) -> Result<(), OpError> {
+    let zero = args.get(0)?.zero_point();
+    let real = |q: T, scale: f32| number(q).wrapping_sub(zero) as f32 * scale;
+    match out.info.ty {
+        TENSOR_FLOAT16 => scaled(args, out.elements()?, |q, scale| f16::from_f32(real(q, scale))),
+        _ => scaled(args, out.elements()?, real),
+    }
+}
+
+/// Sets each element of `to` to what `real` makes of an element of the input and its scale.
+fn scaled<T: AnyBitPattern, U>(args: &Args, to: &mut [U], real: impl Fn(T, f32) -> U) -> Result<(), OpError> {
     let input = args.get(0)?;
-    let (scales, turn) = channels(&input)?;
-    let (zero, from) = (input.zero_point(), input.integers()?);
-    let values = from.chunks(turn.max(1)).zip(scales.iter().cycle());
-    let real = |q: i32, scale: f32| q.wrapping_sub(zero) as f32 * scale;
-    match outs[0].info.ty {
-        TENSOR_FLOAT16 => {
-            let to = outs[0].elements::<f16>()?.chunks_mut(turn.max(1));
-            for (to, (from, &scale)) in to.zip(values) {
-                fill(args, from, to, |q| f16::from_f32(real(q, scale)))?;
-            }
+    let ((scales, turn), from) = (channels(&input)?, input.elements::<T>()?);
+    if from.len() != to.len() {
+        return Err(OpError::failed(format!("{} elements for an output of {}", from.len(), to.len())));
+    }
+    let mut pace = Pace::new(args);
+    if turn == 1 {
+        let count = scales.len();
+        for (to, from) in to.chunks_mut(count).zip(from.chunks(count)) {
+            pace.spend(count)?;
+            to.iter_mut().zip(from).zip(scales).for_each(|((to, &q), &scale)| *to = real(q, scale));
         }
-        _ => {
-            let to = outs[0].elements::<f32>()?.chunks_mut(turn.max(1));
-            for (to, (from, &scale)) in to.zip(values) {
-                fill(args, from, to, |q| real(q, scale))?;
-            }
+        return Ok(());
+    }
+    let turns = to.chunks_mut(turn.max(1)).zip(from.chunks(turn.max(1)));
+    for ((to, from), &scale) in turns.zip(scales.iter().cycle()) {
+        for (to, from) in to.chunks_mut(STRETCH).zip(from.chunks(STRETCH)) {
+            pace.spend(to.len())?;
+            to.iter_mut().zip(from).for_each(|(to, &q)| *to = real(q, scale));
         }
     }
     Ok(())

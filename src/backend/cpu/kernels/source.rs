@@ -1,8 +1,9 @@
 //! Where a kernel's weights come from: packed now from constants, or as an earlier compilation packed them, or nowhere
 //! yet.
 
-use crate::memory::{AlignedBuf, Slab, View, Weights};
+use crate::memory::{AlignedBuf, Slab, View, Weights, FORM};
 use crate::ops::Args;
+
 use bytemuck::AnyBitPattern;
 
 pub enum Source<'a> {
@@ -32,6 +33,35 @@ impl<'a> Source<'a> {
             Source::Later => &[],
             _ => of_channels,
         }
+    }
+
+    /// Whether constants are packed now.
+    pub fn packs(&self) -> bool {
+        matches!(self, Source::Pack(..))
+    }
+
+    /// As [`Source::take`], once for all who pack the bytes `from` in this `form`, should these stay where they lie: gates of
+    /// a recurrent layer's steps, say, which differ in what comes behind the product.
+    pub fn take_once<T: bytemuck::Pod>(
+        &mut self,
+        from: Option<View<u8>>,
+        form: [usize; FORM],
+        count: usize,
+        pack: impl FnOnce(&mut [T]) -> Option<()>,
+    ) -> Option<Weights> {
+        let (Source::Pack(slab, views), Some(from)) = (&*self, from) else { return self.take(count, pack) };
+        let start = |view: &View<u8>| view.pointer(0, view.len()) as usize;
+        let at = (start(&from), from.len());
+        let stays = views.iter().flatten().any(|view| (start(view), view.len()) == at);
+        let key = stays.then(|| (at, form));
+        if let Some(known) = key.and_then(|key| slab.known(&key)) {
+            return Some(known.into());
+        }
+        let made = self.take(count, pack)?;
+        if let (Source::Pack(slab, _), Weights::Private(bytes), Some(key)) = (&*self, &made, key) {
+            slab.remember(key, bytes.clone());
+        }
+        Some(made)
     }
 
     /// `count` elements, zeroed and then filled by `pack` unless they are packed already. `None` where `pack` has

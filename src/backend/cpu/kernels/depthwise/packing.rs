@@ -3,13 +3,12 @@
 use super::super::conv::sign_flip;
 use super::super::gemm::{Lanes, Requant, Requantisation};
 use super::super::Source;
-use super::layout::{number, CHANNELS, QUAD, ROWS};
+use super::layout::{interleave, number, CHANNELS, QUAD, ROWS};
 use super::quads::Quads;
 use crate::memory::Weights;
 use crate::ops::conv::DepthwiseGeometry;
 use crate::ops::pace::Pace;
 use crate::ops::{Arg, Args};
-use std::ops::Range;
 
 /// Channels that are gone through between two looks whether to stop.
 const RUN: usize = 4096;
@@ -59,14 +58,16 @@ impl Packing<'_> {
                         for (i, to) in rows.iter_mut().enumerate() {
                             let row = (group * ROWS + i).checked_sub(below).filter(|&row| row < height);
                             if let Some(at) = row.map(|row| (row * width + column) * channels + c) {
-                                weights.block(at..at + count, to);
+                                let from = &weights.bytes[at..at + count];
+                                match <&[u8; CHANNELS]>::try_from(from) {
+                                    // Without a loop.
+                                    Ok(all) => *to = *all,
+                                    Err(_) => to[..count].copy_from_slice(from),
+                                }
+                                to[..count].iter_mut().for_each(|byte| *byte ^= weights.flip);
                             }
                         }
-                        for (i, row) in rows.iter().enumerate() {
-                            for (c, &weight) in row.iter().enumerate() {
-                                quad[Q::place(c, i)] = weight.into();
-                            }
-                        }
+                        place::<Q>(interleave(rows, 0), quad);
                         pace.spend(2 * QUAD).ok()?;
                     }
                 }
@@ -111,16 +112,17 @@ impl<'a> SignedWeights<'a> {
     fn new(filter: &Arg<'a>) -> Option<Self> {
         Some(SignedWeights { bytes: filter.bytes().ok()?, flip: sign_flip(filter) })
     }
+}
 
-    /// The first of a block, of which there are rarely fewer than all.
-    #[inline(always)]
-    fn block(&self, range: Range<usize>, to: &mut [i8; CHANNELS]) {
-        let signed = |to: &mut i8, byte: &u8| *to = (byte ^ self.flip) as i8;
-        let from = &self.bytes[range];
-        match <&[u8; CHANNELS]>::try_from(from) {
-            // Without a loop.
-            Ok(all) => to.iter_mut().zip(all).for_each(|(to, byte)| signed(to, byte)),
-            Err(_) => to.iter_mut().zip(from).for_each(|(to, byte)| signed(to, byte)),
-        }
+/// Weights of four rows, interleaved, as a quad.
+#[inline(always)]
+fn place<Q: Quads>(interleaved: [u8; QUAD], quad: &mut [Q::Weight]) {
+    if size_of::<Q::Weight>() == 1 {
+        // Those of bytes lie as the inputs do.
+        bytemuck::cast_slice_mut::<_, u8>(quad).copy_from_slice(&interleaved);
+        return;
+    }
+    for (at, &weight) in interleaved.iter().enumerate() {
+        quad[Q::place(at / ROWS, at % ROWS)] = (weight as i8).into();
     }
 }

@@ -30,7 +30,8 @@ pub unsafe trait Quads {
     /// The vectors in which sums become bytes.
     type V: Lanes;
 
-    /// Where the weight of row `row` of channel `channel` is among the `QUAD` of a quad.
+    /// Where the weight of row `row` of channel `channel` is among the `QUAD` of a quad: where [`interleave`] has it, should
+    /// weights be bytes.
     fn place(channel: usize, row: usize) -> usize;
     unsafe fn load(sums: *const i32) -> Self::Sums;
     unsafe fn store(sums: Self::Sums) -> [i32; CHANNELS];

@@ -9,7 +9,7 @@ use crate::backend::cpu::kernels::isa::Isa;
 use crate::backend::cpu::kernels::vector::{Level, Loop};
 use crate::backend::cpu::kernels::Source;
 use crate::memory::{View, Weights};
-use crate::ops::scratch::reserved;
+use crate::ops::scratch::{reserved, Scratch};
 use crate::ops::{copy, Interrupt};
 
 /// What is packed.
@@ -153,32 +153,30 @@ impl<F: Family> Packed<F> {
         }
         let padded = (micro.padded)(depth);
         let all = columns.checked_next_multiple_of(micro.columns)?;
-        let mut biases = None;
-        let panels =
-            source.take(all.checked_mul(segments)?.checked_mul(padded)?, |packed: &mut [F::Weight]| {
-                let Constants { weights, bias: given, interrupt } = constants()?;
-                let mut pace = Pace { interrupt, done: 0 };
-                let size = size_of::<F::Weight>();
-                if weights.len() != columns.checked_mul(inputs)? || given.len() != columns {
-                    return None;
-                }
-                let (bias, _) = biases.insert((reserved(columns).ok()?, interrupt));
-                for (column, &given) in given.iter().enumerate() {
-                    pace.spend(inputs * size + COLUMN)?;
-                    bias.push(folded(weights.part(column * inputs, inputs), given));
-                }
-                let shape = Shape { depth: depth * size, ..shape };
-                let layout = Layout { shape, padded: padded * size, columns: micro.columns, flip };
-                let (weights, packed) = (weights.bytes(), bytemuck::cast_slice_mut(packed));
-                match micro.group * size {
-                    1 => layout.pack::<1>(weights, packed, &mut pace),
-                    4 => layout.pack::<4>(weights, packed, &mut pace),
-                    8 => layout.pack::<8>(weights, packed, &mut pace),
-                    _ => None,
-                }
-            })?;
+        let size = size_of::<F::Weight>();
+        let given = if source.packs() { Some(constants()?) } else { None };
+        let biases = match &given {
+            Some(given) => Some(biases(given, shape, folded)?),
+            None => None,
+        };
+        let form = [size * micro.group, micro.columns, padded, segments, depth, flip.into()];
+        let from = given.as_ref().map(|given| given.weights.bytes());
+        let count = all.checked_mul(segments)?.checked_mul(padded)?;
+        let panels = source.take_once(from, form, count, |packed: &mut [F::Weight]| {
+            let Constants { weights, interrupt, .. } = given.as_ref()?;
+            let mut pace = Pace { interrupt: *interrupt, done: 0 };
+            let shape = Shape { depth: depth * size, ..shape };
+            let layout = Layout { shape, padded: padded * size, columns: micro.columns, flip };
+            let (weights, packed) = (weights.bytes(), bytemuck::cast_slice_mut(packed));
+            match micro.group * size {
+                1 => layout.pack::<1>(weights, packed, &mut pace),
+                4 => layout.pack::<4>(weights, packed, &mut pace),
+                8 => layout.pack::<8>(weights, packed, &mut pace),
+                _ => None,
+            }
+        })?;
         let bias = source.take(all, |to: &mut [F::Bias]| {
-            let (from, interrupt) = biases?;
+            let (from, interrupt) = (biases?, given?.interrupt);
             copy(interrupt, bytemuck::cast_slice_mut(to.get_mut(..columns)?), bytemuck::cast_slice(&from))
                 .ok()
         })?;
@@ -251,6 +249,27 @@ impl<F: Family> Packed<F> {
         // SAFETY: the same contract.
         unsafe { self.multiply_lines((inputs, None), rows, panels, outputs, &mut []) }
     }
+}
+
+/// What `folded` makes of the bias of each column and its weights. `None` where these are not as many as the shape says, no
+/// memory is left, or it was interrupted.
+fn biases<W: bytemuck::Pod, B: Copy>(
+    constants: &Constants<W, B>,
+    shape: Shape,
+    folded: impl Fn(View<W>, B) -> B,
+) -> Option<Scratch<B>> {
+    let Constants { weights, bias: given, interrupt } = constants;
+    let (columns, inputs) = (shape.columns, shape.inputs()?);
+    if weights.len() != columns.checked_mul(inputs)? || given.len() != columns {
+        return None;
+    }
+    let mut pace = Pace { interrupt: *interrupt, done: 0 };
+    let mut bias = reserved(columns).ok()?;
+    for (column, &given) in given.iter().enumerate() {
+        pace.spend(inputs * size_of::<W>() + COLUMN)?;
+        bias.push(folded(weights.part(column * inputs, inputs), given));
+    }
+    Some(bias)
 }
 
 /// The sum of a column's weights, as numbers.
