@@ -202,6 +202,11 @@ impl Mapping {
         }
     }
 
+    /// Whether each access finds the bytes where the one before did: a hardware buffer may lie elsewhere each time.
+    pub fn lies_still(&self) -> bool {
+        matches!(self.store, Store::Pages(_))
+    }
+
     /// Copies the bytes from `offset` on, which are there to be read, into `to`.
     pub(super) fn read(&self, offset: usize, to: &mut [u8]) -> Result<(), MemoryError> {
         let mut copy = |start: *mut u8, rows: Rows| {

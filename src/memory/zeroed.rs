@@ -6,7 +6,6 @@ use nix::sys::mman::{madvise, mmap_anonymous, munmap, MapFlags, MmapAdvise, Prot
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::num::NonZeroUsize;
-use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ use std::sync::Arc;
 /// which touches all of it.
 pub const WORTHWHILE: usize = 128 << 10;
 /// What a huge page has, where the kernel has any.
-pub(super) const HUGE: usize = 2 << 20;
+const HUGE: usize = 2 << 20;
 /// Bytes from which on one is worth having.
 pub const HALF: usize = HUGE / 2;
 
@@ -48,26 +47,6 @@ impl Divided {
     /// Pages of `len` bytes; `None` where the memory cannot be had.
     pub fn new(len: usize) -> Option<Self> {
         Some(Divided { pages: Arc::new(ZeroedPages::new(len)?), used: 0 })
-    }
-
-    /// How many bytes were taken, and how many there are.
-    pub fn used(&self) -> (usize, usize) {
-        (self.used.min(self.pages.len), self.pages.len)
-    }
-
-    /// All of the pages.
-    pub fn pages(&self) -> Arc<ZeroedPages> {
-        self.pages.clone()
-    }
-
-    /// Gives pages back that nobody has taken, of which `len` bytes may have been made ahead.
-    pub fn trim(&self, len: usize) {
-        let (start, len) = (self.used.next_multiple_of(HUGE), len.min(self.pages.len));
-        if start < len {
-            // SAFETY: the part lies within the pages and belongs to nobody yet. To whoever takes it, it has zeroes as before.
-            let _ =
-                unsafe { madvise(self.pages.start.byte_add(start), len - start, MmapAdvise::MADV_DONTNEED) };
-        }
     }
 
     /// `len` bytes, which are zeroes still, behind those that were taken before. `None` where not so many are left.
@@ -146,16 +125,6 @@ impl ZeroedPages {
             }
             (self.start, self.len) = (kept, len);
         }
-    }
-
-    /// Has the kernel make a part of the pages, which may have users: their bytes stay as they are. `false` where it does not.
-    pub fn make(&self, part: Range<usize>) -> bool {
-        if part.start > part.end || part.end > self.len || cfg!(miri) {
-            return false;
-        }
-        // SAFETY: the part lies within the pages. Those that have bytes keep them, the others are zeroes before and after.
-        unsafe { madvise(self.start.byte_add(part.start), part.len(), MmapAdvise::MADV_POPULATE_WRITE) }
-            .is_ok()
     }
 
     /// Where they start, and how many bytes there are, for the caller to unmap.

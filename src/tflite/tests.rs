@@ -271,7 +271,7 @@ fn few_weights_of_16_bits_become_constants_of_32_and_many_the_drivers() {
     {
         let values: Vec<f32> = (0..count).map(|i| 1.5 - 2.0 * i as f32).collect();
         let halves: Vec<u8> = values.iter().flat_map(|&x| half::f16::from_f32(x).to_le_bytes()).collect();
-        let dims = [count as i32];
+        let dims = [count];
         let floats = || tensor(F32, &dims, None, None);
         let tensors = vec![floats(), tensor(F16, &dims, Some(&halves), None), floats(), floats()];
         let add = schema::Options::Add(Default::default());

@@ -40,8 +40,7 @@ pub fn compile_for(
     if let Some(bytes) = bytes {
         signs::change(&mut graph, bytes, &mut pace)?;
     }
-    let packer = Packer::new(&graph);
-    let steps = packer.beside(|| steps(&graph, &packer, team, control))?;
+    let steps = steps(&graph, team, control)?;
     control.yield_point()?;
     let uses = uses(graph.values.len(), &steps, &graph.outputs, &mut pace)?;
     let planned = |v: usize| graph.values[v].resolved.as_ref().filter(|_| graph.values[v].constant.is_none());
@@ -122,7 +121,8 @@ const TOGETHER: usize = 4 << 20;
 const CALL: usize = 4 << 10;
 
 /// The calls of a graph with their kernels.
-fn steps(graph: &Graph, packer: &Packer, team: Team, control: &Control) -> Result<Vec<Step>, BackendError> {
+fn steps(graph: &Graph, team: Team, control: &Control) -> Result<Vec<Step>, BackendError> {
+    let packer = Packer::new(graph);
     let mut pace = Pace::of(control);
     let keys = graph.nodes.iter().map(|node| {
         pace.spend(STEPS)?;
@@ -130,7 +130,7 @@ fn steps(graph: &Graph, packer: &Packer, team: Team, control: &Control) -> Resul
     });
     let firsts = alike::firsts(keys.collect::<Result<Vec<_>, OpError>>()?.into_iter());
     // None for a call that has the kernel of one before.
-    let packer = |i: usize| firsts[i].is_none().then_some(packer);
+    let packer = |i: usize| firsts[i].is_none().then_some(&packer);
     let mut steps = Vec::with_capacity(graph.nodes.len());
     let mut rest = &graph.nodes[..];
     while let Some(first) = rest.first() {

@@ -52,11 +52,6 @@ impl Packer {
         Packer { weights: Slab::new(all.saturating_add(all / 8)), scratches: Mutex::default() }
     }
 
-    /// Does `work`, which packs, with the memory for that made beside it.
-    pub fn beside<T>(&self, work: impl FnOnce() -> T) -> T {
-        self.weights.filled_by(work)
-    }
-
     /// A kernel for this call, if there is a faster one than the plain evaluation, and it has all constants that it is
     /// packed from.
     pub fn kernel(
@@ -75,7 +70,10 @@ impl Packer {
         let (mut copies, mut accesses) = (Vec::new(), Vec::new());
         for (input, constant) in others {
             let in_place = match constant {
-                Constant::Client(slice) if chosen.packed_in_place().contains(&input) => Some(slice),
+                // What is packed of one place once is not packed again, so it must be the same for all calls.
+                Constant::Client(slice) if chosen.packed_in_place().contains(&input) => {
+                    Some(slice).filter(|slice| slice.mapping().lies_still())
+                }
                 _ => None,
             };
             let access = in_place.map(|slice| Accessed::new(slice.mapping(), Access::Read)).transpose();

@@ -3,7 +3,6 @@
 
 use crate::memory::{AlignedBuf, Slab, View, Weights, FORM};
 use crate::ops::Args;
-
 use bytemuck::AnyBitPattern;
 
 pub enum Source<'a> {
@@ -53,7 +52,7 @@ impl<'a> Source<'a> {
         let start = |view: &View<u8>| view.pointer(0, view.len()) as usize;
         let at = (start(&from), from.len());
         let stays = views.iter().flatten().any(|view| (start(view), view.len()) == at);
-        let key = stays.then(|| (at, form));
+        let key = stays.then_some((at, form));
         if let Some(known) = key.and_then(|key| slab.known(&key)) {
             return Some(known.into());
         }
