@@ -102,7 +102,7 @@ fn scaled<T: AnyBitPattern, U>(args: &Args, to: &mut [U], real: impl Fn(T, f32) 
     }
     let mut pace = Pace::new(args);
     if turn == 1 {
-        let count = scales.len();
+        let count = scales.len().max(1);
         for (to, from) in to.chunks_mut(count).zip(from.chunks(count)) {
             pace.spend(count)?;
             to.iter_mut().zip(from).zip(scales).for_each(|((to, &q), &scale)| *to = real(q, scale));
