@@ -48,7 +48,7 @@ fn padded(depth: usize) -> usize {
 
 /// Shapes of the tiles, as the instruction takes them.
 #[repr(C, align(64))]
-struct Shapes {
+pub struct Shapes {
     palette: u8,
     start_row: u8,
     reserved: [u8; 14],
@@ -58,7 +58,7 @@ struct Shapes {
 
 impl Shapes {
     /// Sums in tiles 0 to 3, two rows of tiles by two columns of them; inputs in 4 and 5; weights in 6 and 7.
-    fn new(rows: usize, bytes: usize) -> Self {
+    pub fn new(rows: usize, bytes: usize) -> Self {
         let (mut shape, rows, bytes) = ([(0, 0); 16], rows.min(16) as u8, bytes as u16);
         shape[..4].fill((rows, 64));
         shape[4..6].fill((rows, bytes));

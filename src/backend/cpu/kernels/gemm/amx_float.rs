@@ -5,10 +5,11 @@
 //! a product is as good as one of floats; six products in tiles take 0.4 of its time in vectors. Inputs and weights are
 //! taken apart as they are needed, into memory of the task: packed weights are the same as for vectors.
 //!
-//! Nothing infinite has halves, and sums of very large ones may not be finite where those of floats are. So a row of inputs
+//! Neither what is infinite nor NaN has halves, and sums of very large ones may not be finite where those of floats are. So a row of inputs
 //! or a panel of weights that has such values is multiplied by vectors. Tiles take what is below 2^-126 for 0: what that
 //! changes in a product is less than 2^-64.
 
+use super::amx::Shapes;
 use super::float::{self, Float};
 use super::halves::{columns, split_panel, split_row, Step, STEP, STEPS, TILE};
 use super::micro::{Block, Micro, Shape, MAX_ROWS};
@@ -60,31 +61,13 @@ struct Room {
     sums: [[Sums; PAIRS]; PANELS],
 }
 
-/// Shapes of the tiles, as the instruction takes them: all have 16 rows of 64 bytes.
-#[repr(C, align(64))]
-struct Shapes {
-    palette: u8,
-    start_row: u8,
-    reserved: [u8; 14],
-    bytes: [u16; 16],
-    rows: [u8; 16],
-}
-
-static SHAPES: Shapes = Shapes {
-    palette: 1,
-    start_row: 0,
-    reserved: [0; 14],
-    bytes: [64, 64, 64, 64, 64, 64, 64, 64, 0, 0, 0, 0, 0, 0, 0, 0],
-    rows: [16, 16, 16, 16, 16, 16, 16, 16, 0, 0, 0, 0, 0, 0, 0, 0],
-};
-
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
 unsafe fn run(block: &Block<Float>) {
     let (all, panels) = (block.segments() * block.depth, block.columns.div_ceil(2 * TILE));
-    let mut large_rows = [false; MAX_ROWS];
+    let (shapes, mut large_rows) = (Shapes::new(TILE, 64), [false; MAX_ROWS]);
     // SAFETY: shapes are such as the machine has; the room is there by the contract of `Micro::run`, and any bytes are one.
     let room = unsafe {
-        asm!("ldtilecfg [{}]", in(reg) &SHAPES, options(nostack, readonly));
+        asm!("ldtilecfg [{}]", in(reg) &shapes, options(nostack, readonly));
         &mut *block.room.cast::<Room>()
     };
     for rows in even_parts(block.rows, ROWS, 2 * TILE) {

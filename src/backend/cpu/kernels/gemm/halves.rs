@@ -27,15 +27,15 @@ pub fn columns(block: &Block<Float>, panel: usize) -> usize {
     (block.columns - panel * 2 * TILE).min(2 * TILE)
 }
 
-/// The largest of the sizes of some values. Numbers are larger than what is none.
-#[target_feature(enable = "avx512f,avx512dq")]
-fn larger(a: __m512, b: __m512) -> __m512 {
-    _mm512_range_ps::<0b1011>(a, b)
+/// The larger of sizes and those of values, as bits. NaN is the largest: its bits would not survive to be rounded.
+#[target_feature(enable = "avx512f")]
+fn larger(sizes: __m512i, values: __m512) -> __m512i {
+    _mm512_max_epi32(sizes, _mm512_and_si512(_mm512_castps_si512(values), _mm512_set1_epi32(i32::MAX)))
 }
 
-#[target_feature(enable = "avx512f,avx512dq")]
-fn is_large(largest: __m512) -> bool {
-    _mm512_cmp_ps_mask::<_CMP_GE_OQ>(largest, _mm512_set1_ps(LARGE)) != 0
+#[target_feature(enable = "avx512f")]
+fn is_large(sizes: __m512i) -> bool {
+    _mm512_cmpge_epi32_mask(sizes, _mm512_set1_epi32(LARGE.to_bits() as i32)) != 0
 }
 
 /// Takes inputs of a row apart, the `i`th of a pair of tiles' rows. Gives whether one is too large.
@@ -58,7 +58,7 @@ pub unsafe fn split_row(
         let inputs = in_one_piece(block, row, depth.clone(), &mut together);
         let upper_words: [u16; 32] = std::array::from_fn(|i| 2 * i as u16 + 1);
         let upper_words = _mm512_loadu_si512(upper_words.as_ptr().cast());
-        let mut largest = _mm512_setzero_ps();
+        let mut largest = _mm512_setzero_si512();
         for (step, first) in (0..depth.len()).step_by(STEP).enumerate() {
             let left = depth.len() - first;
             let mut rest = match left >= STEP {
@@ -70,7 +70,7 @@ pub unsafe fn split_row(
                     )
                 }),
             };
-            largest = larger(largest, larger(rest[0], rest[1]));
+            largest = larger(larger(largest, rest[0]), rest[1]);
             for plane in 0..3 {
                 let rounded = rest.map(|rest| rounded(rest));
                 let halves = _mm512_permutex2var_epi16(rounded[0], upper_words, rounded[1]);
@@ -144,7 +144,7 @@ pub unsafe fn split_panel(
     unsafe {
         let weights = block.panels.add(panel * block.panel + depth.start * 2 * TILE);
         let upper = _mm512_set1_epi32(0xffff_0000u32 as i32);
-        let (to, mut largest) = (to.as_mut_ptr().cast::<u8>(), _mm512_setzero_ps());
+        let (to, mut largest) = (to.as_mut_ptr().cast::<u8>(), _mm512_setzero_si512());
         for line in (0..lines.next_multiple_of(STEP)).step_by(2) {
             let to = to.add(line / STEP * size_of::<Step>() + line % STEP / 2 * 64);
             for column in 0..halves_of_columns {
@@ -153,7 +153,7 @@ pub unsafe fn split_panel(
                     false => _mm512_setzero_ps(),
                 };
                 let mut rest = [load(line), load(line + 1)];
-                largest = larger(largest, larger(rest[0], rest[1]));
+                largest = larger(larger(largest, rest[0]), rest[1]);
                 for plane in 0..3 {
                     let rounded = rest.map(|rest| rounded(rest));
                     let second = _mm512_and_si512(rounded[1], upper);
