@@ -70,8 +70,7 @@ unsafe fn requantise_halves<V: Lanes<Packed = [u8; 32]>>(
         // SAFETY: by contract.
         unsafe {
             let sums = [pair[0][0], pair[0][1], pair[1][0], pair[1][1]];
-            let scaled = V::requantise_rows(sums, &V::constants(&scales[0]));
-            *bytes = V::pack(scaled, target);
+            *bytes = V::bytes(sums, &V::constants(&scales[0]), target);
         }
     }
     bytemuck::cast(bytes)
@@ -235,8 +234,7 @@ unsafe impl Quads for Vnni {
         // SAFETY: by the trait's contract.
         unsafe {
             // Sixteen sums are one vector, and all scales those of the first.
-            let scaled = Avx512::requantise_rows(pixels, &Avx512::constants(&scales[0]));
-            bytemuck::cast(Avx512::pack(scaled, target))
+            bytemuck::cast(Avx512::bytes(pixels, &scales[0], target))
         }
     }
 }

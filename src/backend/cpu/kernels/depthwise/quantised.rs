@@ -32,6 +32,10 @@ use std::ops::Range;
 /// Columns of quads that are made at once: those of a row of taps stay in the first cache.
 const MAX_COLUMNS: usize = 384;
 
+/// Quads of columns, none of which lies in two cache lines.
+#[repr(align(64))]
+struct Columns([MaybeUninit<[u8; QUAD]>; MAX_COLUMNS]);
+
 /// The kernel of a call; `is_whole`: of a column that stands for an image, see [`super::whole`].
 pub(super) fn kernel(
     geometry: DepthwiseGeometry,
@@ -196,7 +200,7 @@ unsafe fn make_with<Q: BothWays>(kernel: &Depthwise, input: Lines<u8>, strip: St
     let most = (MAX_COLUMNS / groups - extent) / window.stride + 1;
     let mut rows = Rows::new(geometry, input);
     // On the stack, as threads that allocate at the same time wait for each other; and not cleared for each task.
-    let mut quads = [MaybeUninit::<[u8; QUAD]>::uninit(); MAX_COLUMNS];
+    let mut columns = Columns([MaybeUninit::uninit(); MAX_COLUMNS]);
     let (size, mut lines) = (groups * window.kernel * QUAD, vec![]);
     let Range { start: mut pixel, end } = strip.pixels;
     while pixel < end {
@@ -212,7 +216,7 @@ unsafe fn make_with<Q: BothWays>(kernel: &Depthwise, input: Lines<u8>, strip: St
         let under = Under::new(kernel, x * window.stride, (count - 1) * window.stride + extent);
         lines.clear();
         lines.extend((0..groups).map(|group| under.lines(&rows, group)));
-        let quads = &mut quads[..under.columns * groups];
+        let quads = &mut columns.0[..under.columns * groups];
         let made = if two { 2 } else { 1 };
         let to = strip.at(pixel, made * count);
         let Range { start: first, end: last } = strip.channels;

@@ -2,7 +2,7 @@
 
 use super::lanes::{Lanes, SUMMED};
 use super::micro::{Block, Family, MAX_ROWS};
-use super::requant::Requant;
+use super::requant::{Form, Requant};
 use super::size::Panel;
 
 /// Products of bytes.
@@ -83,22 +83,29 @@ pub enum Way {
     Positive,
     /// The same but for that.
     Plain,
-    /// The same but for the bytes and the 16 bits. Nothing is chosen for each pair of rows here either.
+    /// The same but for the bytes and the 16 bits, and all that is below the zero point becomes one byte.
+    OneSided,
+    /// The same but for that byte, too. Nothing is chosen for each pair of rows here either.
     Usual,
     /// As it comes.
     Any,
 }
 
 impl<V: Lanes> Finish<V> {
+    /// Which ways there are is known when this is compiled.
+    const IS_NARROW: bool = matches!(V::FORM, Form::Narrow);
+
     /// # Safety
     /// The machine must have the instruction set of `V`, the block be as `Micro::run` demands, and have the panel.
     #[inline(always)]
     pub unsafe fn of(block: &Block<Quant>, epilogue: &Epilogue<V>, panel: usize) -> Self {
         let ((requant, first), column) = (block.finish, panel * 2 * V::LANES);
         let vector = (first + column) / V::LANES;
-        // SAFETY: by contract.
-        let constants = unsafe { V::constants(&[requant.scales(vector), requant.scales(vector + 1)]) };
         let columns = block.columns - column;
+        // A half is done with the rows of two halves at a time.
+        let second = if Self::is_half(columns) { vector } else { vector + 1 };
+        // SAFETY: by contract.
+        let constants = unsafe { V::constants(&[requant.scales(vector), requant.scales(second)]) };
         let is_usual = V::is_usual(&constants) && columns >= 2 * V::LANES;
         let is_plain = is_usual && V::is_plain(&epilogue.target) && epilogue.is_signed;
         let weights = Panel {
@@ -112,6 +119,7 @@ impl<V: Lanes> Finish<V> {
         let way = match is_plain && unsafe { requant.is_short(first + column, &weights) } {
             true if V::is_positive(&epilogue.target) => Way::Positive,
             true => Way::Plain,
+            false if is_usual && V::is_one_sided(&epilogue.target) => Way::OneSided,
             false if is_usual => Way::Usual,
             false => Way::Any,
         };
@@ -123,6 +131,13 @@ impl<V: Lanes> Finish<V> {
             stride: block.stride,
             columns,
         }
+    }
+
+    /// Whether a panel's first vector has all columns that are left, and is worth being done alone: where vectors are short,
+    /// there is little to save.
+    #[inline(always)]
+    pub fn is_half(columns: usize) -> bool {
+        V::LANES > 4 && columns <= V::LANES
     }
 
     /// Where the outputs of a row go.
@@ -146,14 +161,20 @@ impl<V: Lanes> Finish<V> {
         // SAFETY: by contract.
         unsafe {
             match self.way {
-                Way::Positive => {
+                Way::Positive if Self::IS_NARROW => {
                     self.loaded().usual_tile::<M, P, true, true>(sums, p, to);
                 }
-                Way::Plain => {
+                Way::Plain if Self::IS_NARROW => {
                     self.loaded().usual_tile::<M, P, true, false>(sums, p, to);
                 }
-                Way::Usual => {
+                Way::OneSided if !Self::IS_NARROW => {
+                    self.usual_tile::<M, P, false, true>(sums, p, to);
+                }
+                Way::Positive | Way::Plain | Way::OneSided | Way::Usual if Self::IS_NARROW => {
                     self.loaded().usual_tile::<M, P, false, false>(sums, p, to);
+                }
+                Way::Positive | Way::Plain | Way::OneSided | Way::Usual => {
+                    self.usual_tile::<M, P, false, false>(sums, p, to);
                 }
                 Way::Any => {
                     // Written out, as sums that are indexed by a variable would be kept in memory all along.
@@ -234,17 +255,7 @@ impl<V: Lanes> Finish<V> {
         [[a, b], [c, d]]: [[V::I; 2]; 2],
     ) -> V::Packed {
         // SAFETY: by contract.
-        unsafe {
-            let scaled = match POSITIVE {
-                true => V::requantise_positive([a, b, c, d], &self.constants),
-                false => V::requantise_usual([a, b, c, d], &self.constants),
-            };
-            match (PLAIN, POSITIVE) {
-                (true, true) => V::pack_positive(scaled, self.target),
-                (true, false) => V::pack_plain(scaled, self.target),
-                (false, _) => V::pack(scaled, self.target),
-            }
-        }
+        unsafe { V::usual_bytes::<PLAIN, POSITIVE>([a, b, c, d], &self.constants, self.target) }
     }
 
     /// Turns the sums of two rows into outputs.
@@ -256,9 +267,30 @@ impl<V: Lanes> Finish<V> {
         // SAFETY: the outputs exist by contract, as many as columns are left at least.
         unsafe {
             let [[a, b], [c, d]] = sums;
-            let scaled = V::requantise_rows([a, b, c, d], &self.constants);
+            let bytes = V::bytes([a, b, c, d], &self.constants, self.target);
             let to = rows.map(|row| self.output(row));
-            V::store(V::pack(scaled, self.target), to, self.columns);
+            V::store(bytes, to, self.columns);
         }
+    }
+
+    /// [`Self::tile`] of the first vector of a panel that [has no other](Self::is_half).
+    ///
+    /// # Safety
+    /// As for [`Self::tile`].
+    #[inline(always)]
+    pub unsafe fn half_tile<const M: usize, const P: usize>(&self, sums: &[[[V::I; 2]; P]; M], row: usize) {
+        // Written out, as there.
+        macro_rules! fours {
+            ($($m:literal)*) => {
+                $(if M > $m {
+                    let [a, b, c, d] = [$m.min(M - 1), ($m + 1).min(M - 1), ($m + 2).min(M - 1), ($m + 3).min(M - 1)];
+                    let four = [sums[a][0][0], sums[b][0][0], sums[c][0][0], sums[d][0][0]];
+                    let to = [self.output(row + a), self.output(row + b), self.output(row + c), self.output(row + d)];
+                    // SAFETY: the outputs exist by contract, as many as columns are left at least.
+                    unsafe { V::store_halves(V::bytes(four, &self.constants, self.target), to, self.columns) };
+                })*
+            };
+        }
+        fours!(0 4 8);
     }
 }

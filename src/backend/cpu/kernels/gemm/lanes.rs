@@ -95,6 +95,38 @@ pub unsafe trait Lanes: Copy {
         // SAFETY: the same contract.
         unsafe { Self::pack_plain(scaled, target) }
     }
+    /// Whether all outputs below the zero point are one byte.
+    #[inline(always)]
+    fn is_one_sided(_: &Self::Target) -> bool {
+        false
+    }
+    /// The bytes of the sums of two rows of two vectors, in order.
+    #[inline(always)]
+    unsafe fn bytes(sums: [Self::I; 4], constants: &Self::Constants, target: Self::Target) -> Self::Packed {
+        // SAFETY: the same contract.
+        unsafe { Self::pack(Self::requantise_rows(sums, constants), target) }
+    }
+    /// The same without a choice, for constants [that are usual](Self::is_usual). `PLAIN`: what is scaled is within 16 bits,
+    /// and the target as most are; `ONE_SIDED`: all that is below the zero point becomes the least output.
+    #[inline(always)]
+    unsafe fn usual_bytes<const PLAIN: bool, const ONE_SIDED: bool>(
+        sums: [Self::I; 4],
+        constants: &Self::Constants,
+        target: Self::Target,
+    ) -> Self::Packed {
+        // SAFETY: the same contract.
+        unsafe {
+            let scaled = match ONE_SIDED {
+                true => Self::requantise_positive(sums, constants),
+                false => Self::requantise_usual(sums, constants),
+            };
+            match (PLAIN, ONE_SIDED) {
+                (true, true) => Self::pack_positive(scaled, target),
+                (true, false) => Self::pack_plain(scaled, target),
+                (false, _) => Self::pack(scaled, target),
+            }
+        }
+    }
     /// Stores two rows of two vectors: the first `columns` of each, at least 1.
     unsafe fn store(packed: Self::Packed, to: [*mut u8; 2], columns: usize);
     /// Stores two rows of two vectors, the second so many bytes after the first. Gives where a third one would go.
@@ -104,6 +136,14 @@ pub unsafe trait Lanes: Copy {
         // SAFETY: the same contract.
         unsafe { Self::store(packed, [to, below], 2 * Self::LANES) };
         below.wrapping_add(stride)
+    }
+    /// Stores four rows of a vector: the first `columns` of each, at least 1.
+    #[inline(always)]
+    unsafe fn store_halves(packed: Self::Packed, to: [*mut u8; 4], columns: usize) {
+        for (row, to) in bytemuck::bytes_of(&packed).chunks_exact(Self::LANES).zip(to) {
+            // SAFETY: the caller's pointers are valid for `columns` bytes.
+            unsafe { libc::memcpy(to.cast(), row.as_ptr().cast(), columns.min(Self::LANES)) };
+        }
     }
     /// The sum of `count` bytes.
     unsafe fn sum<const SIGNED: bool>(bytes: *const u8, count: usize) -> i32;

@@ -1,7 +1,8 @@
 //! Vectors of 32-bit sums in AVX2 and AVX-512.
 
 use super::lanes::{sum_of, Lanes, SUMMED};
-use super::requant::{Bytes, Form, Scales, UNSURE};
+use super::quick_x86::{bytes_256, bytes_512, Bounds};
+use super::requant::{Bytes, Form, Scales};
 use crate::backend::cpu::kernels::simd::{Avx2, Avx512};
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -69,44 +70,17 @@ unsafe fn half_512(x: __m512i, constants: *const i64) -> __m512i {
     }
 }
 
-/// Rounded products of floats with the multipliers of `quick`, and how far the farthest of `farthest` and theirs is from an
-/// integer.
-///
-/// # Safety
-/// The machine must have AVX2 and FMA, and `quick` twice 8 constants.
-#[inline(always)]
-unsafe fn quick_256(x: __m256i, quick: *const f32, farthest: &mut __m256) -> __m256i {
-    // SAFETY: by contract.
-    unsafe {
-        let sign = _mm256_castsi256_ps(_mm256_and_si256(x, _mm256_set1_epi32(i32::MIN)));
-        let away = _mm256_or_ps(_mm256_loadu_ps(quick.add(8)), sign);
-        let t = _mm256_fmadd_ps(_mm256_cvtepi32_ps(x), _mm256_loadu_ps(quick), away);
-        let rounded = _mm256_cvtps_epi32(t);
-        let rest = _mm256_sub_ps(t, _mm256_cvtepi32_ps(rounded));
-        *farthest = _mm256_max_ps(*farthest, _mm256_andnot_ps(_mm256_set1_ps(-0.0), rest));
-        rounded
-    }
+/// What sums become bytes with: the zero point in 16 bits, what the bytes are bounded by, and whether all that is below the
+/// zero point is one byte.
+#[derive(Clone, Copy)]
+pub struct Target<I, F> {
+    zero: I,
+    bounds: Bounds<I, F>,
+    is_one_sided: bool,
 }
 
-/// The same in AVX-512, of twice 16 constants.
-///
-/// # Safety
-/// The machine must have AVX-512 F and DQ.
-#[inline(always)]
-unsafe fn quick_512(x: __m512i, quick: *const f32, farthest: &mut __m512) -> __m512i {
-    // SAFETY: by contract.
-    unsafe {
-        // The constant with the sign of x, which is 0 where the sum's is.
-        const SIGN_OF: i32 = 0b1111_1000;
-        let nudge = _mm512_loadu_si512(quick.add(16).cast());
-        let away = _mm512_ternarylogic_epi32::<SIGN_OF>(nudge, x, _mm512_set1_epi32(i32::MIN));
-        let t = _mm512_fmadd_ps(_mm512_cvtepi32_ps(x), _mm512_loadu_ps(quick), _mm512_castsi512_ps(away));
-        // To nearest; of the larger ones' sizes.
-        let rest = _mm512_reduce_ps::<0>(t);
-        *farthest = _mm512_range_ps::<0b1011>(*farthest, rest);
-        _mm512_cvtps_epi32(t)
-    }
-}
+type Target256 = Target<__m256i, __m256>;
+type Target512 = Target<__m512i, __m512>;
 
 /// The sum of each vector's lanes, in order.
 ///
@@ -144,7 +118,7 @@ unsafe fn add_quarters_512(a: __m512i, b: __m512i) -> __m512i {
     unsafe { _mm512_add_epi64(_mm512_shuffle_i64x2::<EVEN>(a, b), _mm512_shuffle_i64x2::<ODD>(a, b)) }
 }
 
-/// What [`Lanes::requantise_rows`] gives by the whole formula. It is far from the loops, which seldom need it.
+/// What [`Lanes::requantise_each`] gives. It is far from the loops, which seldom need it.
 #[cold]
 #[inline(never)]
 #[target_feature(enable = "avx2,fma")]
@@ -160,6 +134,42 @@ unsafe fn exactly_256(x: [__m256i; 4], scales: &[Scales; 2]) -> [__m256i; 4] {
 unsafe fn exactly_512(x: [__m512i; 4], scales: &[Scales; 2]) -> [__m512i; 4] {
     // SAFETY: by the contract of [`Lanes`].
     unsafe { Avx512::requantise_each(x, scales) }
+}
+
+/// Scaled sums of two rows of two vectors as bytes, in order.
+///
+/// # Safety
+/// The machine must have AVX2.
+#[inline(always)]
+unsafe fn packed_256([a, b, c, d]: [__m256i; 4], target: Target256) -> __m256i {
+    // SAFETY: by contract.
+    unsafe {
+        let first = _mm256_adds_epi16(_mm256_packs_epi32(a, b), target.zero);
+        let second = _mm256_adds_epi16(_mm256_packs_epi32(c, d), target.zero);
+        let packed = _mm256_packus_epi16(first, second);
+        let bounded = _mm256_min_epu8(_mm256_max_epu8(packed, target.bounds.low), target.bounds.high);
+        let typed = _mm256_xor_si256(bounded, target.bounds.flip);
+        let order = _mm256_loadu_si256(ORDER_256.as_ptr().cast());
+        _mm256_permutevar8x32_epi32(typed, order)
+    }
+}
+
+/// The same in AVX-512.
+///
+/// # Safety
+/// The machine must have AVX-512 BW.
+#[inline(always)]
+unsafe fn packed_512([a, b, c, d]: [__m512i; 4], target: Target512) -> __m512i {
+    // SAFETY: by contract.
+    unsafe {
+        let first = _mm512_adds_epi16(_mm512_packs_epi32(a, b), target.zero);
+        let second = _mm512_adds_epi16(_mm512_packs_epi32(c, d), target.zero);
+        let packed = _mm512_packus_epi16(first, second);
+        let bounded = _mm512_min_epu8(_mm512_max_epu8(packed, target.bounds.low), target.bounds.high);
+        let typed = _mm512_xor_si512(bounded, target.bounds.flip);
+        let order = _mm512_loadu_si512(ORDER_512.as_ptr().cast());
+        _mm512_permutexvar_epi32(order, typed)
+    }
 }
 
 /// Stores the first `columns` bytes.
@@ -183,8 +193,7 @@ unsafe fn store_128(row: __m128i, to: *mut u8, columns: usize) {
 // SAFETY: callers have detected AVX2 and FMA, as the trait demands; all loads and stores are unaligned ones.
 unsafe impl Lanes for Avx2 {
     type I = __m256i;
-    /// Zero point, least, largest, and what flips.
-    type Target = [__m256i; 4];
+    type Target = Target256;
     type Constants = [Scales; 2];
     type Packed = [u8; 32];
     const LANES: usize = 8;
@@ -224,54 +233,68 @@ unsafe impl Lanes for Avx2 {
         *scales
     }
     #[inline(always)]
-    unsafe fn requantise_rows([a, b, c, d]: [Self::I; 4], scales: &[Scales; 2]) -> [Self::I; 4] {
-        // SAFETY: by the trait's contract, twice as many constants as lanes unless the pointers are null.
+    unsafe fn requantise_rows(sums: [Self::I; 4], scales: &[Scales; 2]) -> [Self::I; 4] {
+        // SAFETY: by the trait's contract.
+        unsafe { Self::requantise_each(sums, scales) }
+    }
+    #[inline(always)]
+    fn is_usual(scales: &[Scales; 2]) -> bool {
+        !scales[0].quick.is_null()
+    }
+    #[inline(always)]
+    fn is_one_sided(target: &Self::Target) -> bool {
+        target.is_one_sided
+    }
+    #[inline(always)]
+    unsafe fn bytes(sums: [Self::I; 4], scales: &[Scales; 2], target: Self::Target) -> Self::Packed {
+        // SAFETY: by the trait's contract.
         unsafe {
-            let [low, high] = [scales[0].quick, scales[1].quick];
-            if !low.is_null() {
-                let mut farthest = _mm256_setzero_ps();
-                let rounded = [
-                    quick_256(a, low, &mut farthest),
-                    quick_256(b, high, &mut farthest),
-                    quick_256(c, low, &mut farthest),
-                    quick_256(d, high, &mut farthest),
-                ];
-                if _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_GT_OQ>(farthest, _mm256_set1_ps(0.5 - UNSURE)))
-                    == 0
-                {
-                    return rounded;
+            match (Self::is_usual(scales), target.is_one_sided) {
+                (false, _) => Self::pack(exactly_256(sums, scales), target),
+                (true, false) => Self::usual_bytes::<false, false>(sums, scales, target),
+                (true, true) => Self::usual_bytes::<false, true>(sums, scales, target),
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn usual_bytes<const PLAIN: bool, const ONE_SIDED: bool>(
+        sums: [Self::I; 4],
+        scales: &[Scales; 2],
+        target: Self::Target,
+    ) -> Self::Packed {
+        // SAFETY: by the trait's contract, twice as many constants as lanes; any bits are bytes, and there are as many.
+        unsafe {
+            let quick = [scales[0].quick, scales[1].quick];
+            match bytes_256::<ONE_SIDED>(sums, quick, target.bounds) {
+                Some(bytes) => std::mem::transmute::<__m256i, Self::Packed>(bytes),
+                None => {
+                    // Taken apart: what is returned as a whole where the function leaves it would be kept in memory always.
+                    let [a, b, c, d] = exactly_256(sums, scales);
+                    Self::pack([a, b, c, d], target)
                 }
             }
-            // Taken apart: what is returned as a whole where the function leaves it would be kept in memory always.
-            let [a, b, c, d] = exactly_256([a, b, c, d], scales);
-            [a, b, c, d]
         }
     }
     #[inline(always)]
     unsafe fn target(bytes: Bytes) -> Self::Target {
         // SAFETY: by the trait's contract.
         unsafe {
-            [
-                _mm256_set1_epi16(bytes.zero),
-                _mm256_set1_epi8(bytes.low as i8),
-                _mm256_set1_epi8(bytes.high as i8),
-                _mm256_set1_epi8(bytes.flip as i8),
-            ]
+            Target {
+                zero: _mm256_set1_epi16(bytes.zero),
+                bounds: Bounds {
+                    low: _mm256_set1_epi8(bytes.low as i8),
+                    high: _mm256_set1_epi8(bytes.high as i8),
+                    flip: _mm256_set1_epi8(bytes.flip as i8),
+                    base: _mm256_set1_ps(bytes.base()),
+                },
+                is_one_sided: bytes.is_one_sided(),
+            }
         }
     }
     #[inline(always)]
-    unsafe fn pack(scaled: [Self::I; 4], [zero, low, high, flip]: Self::Target) -> Self::Packed {
+    unsafe fn pack(scaled: [Self::I; 4], target: Self::Target) -> Self::Packed {
         // SAFETY: by the trait's contract; any bits are bytes, and there are as many.
-        unsafe {
-            let [a, b, c, d] = scaled;
-            let first = _mm256_adds_epi16(_mm256_packs_epi32(a, b), zero);
-            let second = _mm256_adds_epi16(_mm256_packs_epi32(c, d), zero);
-            let packed = _mm256_packus_epi16(first, second);
-            let clamped = _mm256_min_epu8(_mm256_max_epu8(packed, low), high);
-            let typed = _mm256_xor_si256(clamped, flip);
-            let order = _mm256_loadu_si256(ORDER_256.as_ptr().cast());
-            std::mem::transmute(_mm256_permutevar8x32_epi32(typed, order))
-        }
+        unsafe { std::mem::transmute(packed_256(scaled, target)) }
     }
     #[inline(always)]
     unsafe fn store(packed: Self::Packed, to: [*mut u8; 2], columns: usize) {
@@ -304,8 +327,7 @@ unsafe impl Lanes for Avx2 {
 // SAFETY: callers have detected AVX-512 F, BW, DQ and VL, as the trait demands; all loads and stores are unaligned ones.
 unsafe impl Lanes for Avx512 {
     type I = __m512i;
-    /// Zero point, least, largest, and what flips.
-    type Target = [__m512i; 4];
+    type Target = Target512;
     type Constants = [Scales; 2];
     type Packed = [u8; 64];
     const LANES: usize = 16;
@@ -346,52 +368,68 @@ unsafe impl Lanes for Avx512 {
         *scales
     }
     #[inline(always)]
-    unsafe fn requantise_rows([a, b, c, d]: [Self::I; 4], scales: &[Scales; 2]) -> [Self::I; 4] {
-        // SAFETY: by the trait's contract, twice as many constants as lanes unless the pointers are null.
+    unsafe fn requantise_rows(sums: [Self::I; 4], scales: &[Scales; 2]) -> [Self::I; 4] {
+        // SAFETY: by the trait's contract.
+        unsafe { Self::requantise_each(sums, scales) }
+    }
+    #[inline(always)]
+    fn is_usual(scales: &[Scales; 2]) -> bool {
+        !scales[0].quick.is_null()
+    }
+    #[inline(always)]
+    fn is_one_sided(target: &Self::Target) -> bool {
+        target.is_one_sided
+    }
+    #[inline(always)]
+    unsafe fn bytes(sums: [Self::I; 4], scales: &[Scales; 2], target: Self::Target) -> Self::Packed {
+        // SAFETY: by the trait's contract.
         unsafe {
-            let [low, high] = [scales[0].quick, scales[1].quick];
-            if !low.is_null() {
-                let mut farthest = _mm512_setzero_ps();
-                let rounded = [
-                    quick_512(a, low, &mut farthest),
-                    quick_512(b, high, &mut farthest),
-                    quick_512(c, low, &mut farthest),
-                    quick_512(d, high, &mut farthest),
-                ];
-                if _mm512_cmp_ps_mask::<_CMP_GT_OQ>(farthest, _mm512_set1_ps(0.5 - UNSURE)) == 0 {
-                    return rounded;
+            match (Self::is_usual(scales), target.is_one_sided) {
+                (false, _) => Self::pack(exactly_512(sums, scales), target),
+                (true, false) => Self::usual_bytes::<false, false>(sums, scales, target),
+                (true, true) => Self::usual_bytes::<false, true>(sums, scales, target),
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn usual_bytes<const PLAIN: bool, const ONE_SIDED: bool>(
+        sums: [Self::I; 4],
+        scales: &[Scales; 2],
+        target: Self::Target,
+    ) -> Self::Packed {
+        // SAFETY: by the trait's contract, twice as many constants as lanes; any bits are bytes, and there are as many.
+        unsafe {
+            let quick = [scales[0].quick, scales[1].quick];
+            match bytes_512::<ONE_SIDED>(sums, quick, target.bounds) {
+                Some(bytes) => std::mem::transmute::<__m512i, Self::Packed>(bytes),
+                None => {
+                    // Taken apart: what is returned as a whole where the function leaves it would be kept in memory always.
+                    let [a, b, c, d] = exactly_512(sums, scales);
+                    Self::pack([a, b, c, d], target)
                 }
             }
-            // Taken apart: what is returned as a whole where the function leaves it would be kept in memory always.
-            let [a, b, c, d] = exactly_512([a, b, c, d], scales);
-            [a, b, c, d]
         }
     }
     #[inline(always)]
     unsafe fn target(bytes: Bytes) -> Self::Target {
         // SAFETY: by the trait's contract.
         unsafe {
-            [
-                _mm512_set1_epi16(bytes.zero),
-                _mm512_set1_epi8(bytes.low as i8),
-                _mm512_set1_epi8(bytes.high as i8),
-                _mm512_set1_epi8(bytes.flip as i8),
-            ]
+            Target {
+                zero: _mm512_set1_epi16(bytes.zero),
+                bounds: Bounds {
+                    low: _mm512_set1_epi8(bytes.low as i8),
+                    high: _mm512_set1_epi8(bytes.high as i8),
+                    flip: _mm512_set1_epi8(bytes.flip as i8),
+                    base: _mm512_set1_ps(bytes.base()),
+                },
+                is_one_sided: bytes.is_one_sided(),
+            }
         }
     }
     #[inline(always)]
-    unsafe fn pack(scaled: [Self::I; 4], [zero, low, high, flip]: Self::Target) -> Self::Packed {
+    unsafe fn pack(scaled: [Self::I; 4], target: Self::Target) -> Self::Packed {
         // SAFETY: by the trait's contract; any bits are bytes, and there are as many.
-        unsafe {
-            let [a, b, c, d] = scaled;
-            let first = _mm512_adds_epi16(_mm512_packs_epi32(a, b), zero);
-            let second = _mm512_adds_epi16(_mm512_packs_epi32(c, d), zero);
-            let packed = _mm512_packus_epi16(first, second);
-            let clamped = _mm512_min_epu8(_mm512_max_epu8(packed, low), high);
-            let typed = _mm512_xor_si512(clamped, flip);
-            let order = _mm512_loadu_si512(ORDER_512.as_ptr().cast());
-            std::mem::transmute(_mm512_permutexvar_epi32(order, typed))
-        }
+        unsafe { std::mem::transmute(packed_512(scaled, target)) }
     }
     #[inline(always)]
     unsafe fn store(packed: Self::Packed, to: [*mut u8; 2], columns: usize) {
@@ -401,6 +439,14 @@ unsafe impl Lanes for Avx512 {
             let mask = if columns >= 32 { !0 } else { (1u32 << columns) - 1 };
             _mm256_mask_storeu_epi8(to[0].cast(), mask, _mm512_castsi512_si256(rows));
             _mm256_mask_storeu_epi8(to[1].cast(), mask, _mm512_extracti64x4_epi64::<1>(rows));
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_halves(packed: Self::Packed, to: [*mut u8; 4], columns: usize) {
+        let mask = if columns >= 16 { !0 } else { (1u16 << columns) - 1 };
+        for (row, to) in packed.as_chunks::<16>().0.iter().zip(to) {
+            // SAFETY: by the trait's contract, as above.
+            unsafe { _mm_mask_storeu_epi8(to.cast(), mask, _mm_loadu_si128(row.as_ptr().cast())) };
         }
     }
     #[inline(always)]

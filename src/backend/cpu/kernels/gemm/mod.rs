@@ -49,6 +49,8 @@ mod packed;
 mod pairs;
 mod product;
 mod quant;
+#[cfg(target_arch = "x86_64")]
+mod quick_x86;
 mod requant;
 mod scratch;
 mod share;

@@ -65,7 +65,7 @@ macro_rules! micro_kernels {
                 // SAFETY: by the contract of `Micro::run`.
                 unsafe {
                     run::<$dot, false>(block, $most, |epilogue, tiles, panel| {
-                        with_height!(tiles.height, [$($height)*], M => tile::<$dot, false, M, 1>(block, epilogue, tiles, panel))
+                        with_height!(tiles.height, [$($height)*], M => one::<$dot, false, M>(block, epilogue, tiles, panel))
                     })
                 }
             }
@@ -74,7 +74,7 @@ macro_rules! micro_kernels {
                 // SAFETY: by the contract of `Micro::run`.
                 unsafe {
                     run::<$dot, true>(block, $most, |epilogue, tiles, panel| {
-                        with_height!(tiles.height, [$($height)*], M => tile::<$dot, true, M, 1>(block, epilogue, tiles, panel))
+                        with_height!(tiles.height, [$($height)*], M => one::<$dot, true, M>(block, epilogue, tiles, panel))
                     })
                 }
             }
@@ -125,11 +125,11 @@ unsafe fn run<D: Dot, const SIGNED: bool>(
         match side {
             // SAFETY: as many panels are left, and the block has as many rows.
             4 => unsafe {
-                tile::<D, SIGNED, 1, 4>(block, &epilogue, Tiles { first: 0, height: 1, count: 1 }, panel)
+                tile::<D, SIGNED, 1, 4, 2>(block, &epilogue, Tiles { first: 0, height: 1, count: 1 }, panel)
             },
             // SAFETY: as above.
             2 => unsafe {
-                tile::<D, SIGNED, 2, 2>(block, &epilogue, Tiles { first: 0, height: 2, count: 1 }, panel)
+                tile::<D, SIGNED, 2, 2, 2>(block, &epilogue, Tiles { first: 0, height: 2, count: 1 }, panel)
             },
             _ => for_each_height(block.rows, most, |tiles| one(&epilogue, tiles, panel)),
         }
@@ -137,13 +137,33 @@ unsafe fn run<D: Dot, const SIGNED: bool>(
     }
 }
 
-/// Computes tiles of `M` rows of `P` panels.
+/// Computes tiles of `M` rows of one panel, or of its first vector where that has all columns that are left.
+///
+/// # Safety
+/// As for [`tile`].
+#[inline(always)]
+unsafe fn one<D: Dot, const SIGNED: bool, const M: usize>(
+    block: &Block<Quant>,
+    epilogue: &Epilogue<D::V>,
+    tiles: Tiles,
+    panel: usize,
+) {
+    // SAFETY: by contract.
+    unsafe {
+        match Finish::<D::V>::is_half(block.columns - panel * 2 * D::V::LANES) {
+            true => tile::<D, SIGNED, M, 1, 1>(block, epilogue, tiles, panel),
+            false => tile::<D, SIGNED, M, 1, 2>(block, epilogue, tiles, panel),
+        }
+    }
+}
+
+/// Computes tiles of `M` rows of `P` panels, `V` vectors of each.
 ///
 /// # Safety
 /// The machine must have the instruction set of `D`, the block be as `Micro::run` demands, and have the tiles' rows, `M` in
 /// each, and `P` panels from `panel` on.
 #[inline(always)]
-unsafe fn tile<D: Dot, const SIGNED: bool, const M: usize, const P: usize>(
+unsafe fn tile<D: Dot, const SIGNED: bool, const M: usize, const P: usize, const V: usize>(
     block: &Block<Quant>,
     epilogue: &Epilogue<D::V>,
     tiles: Tiles,
@@ -157,7 +177,7 @@ unsafe fn tile<D: Dot, const SIGNED: bool, const M: usize, const P: usize>(
     // SAFETY: the panels exist by contract.
     let mut finishes = [unsafe { Finish::of(block, epilogue, panel) }; P];
     // SAFETY: by contract.
-    if P == 1 && unsafe { D::tiles::<SIGNED, M>(block, &finishes[0], tiles, panel) } {
+    if P == 1 && V == 2 && unsafe { D::tiles::<SIGNED, M>(block, &finishes[0], tiles, panel) } {
         return;
     }
     for (p, finish) in finishes.iter_mut().enumerate().skip(1) {
@@ -185,7 +205,7 @@ unsafe fn tile<D: Dot, const SIGNED: bool, const M: usize, const P: usize>(
             for segment in 0..segments {
                 let inputs = block.pointers::<M>(segment, row);
                 let mut done = 0;
-                if P == 1 {
+                if P == 1 && V == 2 {
                     done = D::products::<SIGNED, M, P>(&mut sums, inputs, weights, block.padded);
                     weights = weights.add(done * width);
                 }
@@ -194,14 +214,18 @@ unsafe fn tile<D: Dot, const SIGNED: bool, const M: usize, const P: usize>(
                         let b = D::weights(weights.add(p * block.panel));
                         for (m, sums) in sums.iter_mut().enumerate() {
                             let a = D::inputs::<SIGNED>(inputs[m].add(i));
-                            sums[p] = [
-                                D::dot::<SIGNED>(sums[p][0], a, b[0]),
-                                D::dot::<SIGNED>(sums[p][1], a, b[1]),
-                            ];
+                            sums[p][0] = D::dot::<SIGNED>(sums[p][0], a, b[0]);
+                            if V == 2 {
+                                sums[p][1] = D::dot::<SIGNED>(sums[p][1], a, b[1]);
+                            }
                         }
                     }
                     weights = weights.add(width * group);
                 }
+            }
+            if V == 1 {
+                finishes[0].half_tile(&sums, row);
+                continue;
             }
             // Written out, as sums that are indexed by a variable would be kept in memory all along.
             macro_rules! finish_panels {

@@ -13,10 +13,16 @@
 //! Where vectors have instructions that round and saturate of themselves, they get the multiplier's parts as they are.
 //!
 //! All but a few sums need no 64 bits. With v = x m / 2^(31+r), either formula is v, moved away from 0 by n = 2^-(r+1) where
-//! it rounds twice and by nothing otherwise, rounded to nearest. Floats compute t, the same to within 3 * 2^-24 of its size:
-//! the sum, the multiplier and the product are rounded once each. So where t is at least [`UNSURE`] from the middle between
-//! two integers they round to the right one; up to 512, that is, beyond which all is clamped to the same byte whatever the
-//! zero point. Where one of a few vectors' sums is closer, those take the formula. Multipliers of 1 and more do always.
+//! it rounds twice and by nothing otherwise, and then rounded: floor(v + 1/2). Floats compute that before its floor, plus the
+//! output's zero point, in units of 2^-16, of which [`OFF`] are added besides. Up to |v| = 512 they are off by less than so
+//! many: the sum, the multiplier, the product, what is added to it and the conversion round by 2 + 2 + 2 + 1 + 1/2 units at most.
+//! So the upper half of the 32 bits is the output before it is bounded, unless the lower half is below [`UNSURE`], twice
+//! as much. Beyond 512 all is bounded to the same byte whatever the zero point. What does not fit 32 bits becomes -2^31,
+//! whose lower half is 0: unsure as well. Where one of a few vectors' sums is unsure, those take the formula. Multipliers of 1
+//! and more do always.
+//!
+//! Where all outputs below the zero point are one byte, v may be moved up below 0, too: what that changes is at most the
+//! zero point, and that byte is not below it.
 
 use super::size::{Panel, Size, SHORT};
 use crate::memory::AlignedBuf;
@@ -31,8 +37,9 @@ pub struct Requant {
     /// For each vector of columns, each 32 bits, in the wide form: the least and the largest sum, and the left shift; empty
     /// where no column has one. In the narrow form: the mantissa, the right shift as a negative number, the left shift.
     narrow: AlignedBuf,
-    /// For each vector of columns, each 32 bits, in the wide form: multipliers and what moves sums away from 0, as floats;
-    /// empty where a multiplier is 1 or more.
+    /// For each vector of columns, each 32 bits, in the wide form: multipliers and what moves sums away from 0, as floats in
+    /// units of 2^-16; empty where a multiplier is 1 or more. Where outputs are one-sided, all else that is added to scaled
+    /// sums is in there, too.
     quick: AlignedBuf,
     rounding: Rounding,
     /// The last vector of columns that has constants: the first if all have the same.
@@ -45,9 +52,16 @@ pub struct Requant {
     pub target: Bytes,
 }
 
-/// How far from the middle between two integers a float must be to be sure of what it rounds to: more than 3 * 2^-24 of 513.
+/// What floats are off by at most, in units of 2^-16.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // others round of themselves
-pub const UNSURE: f32 = 1.0 / 8192.0;
+pub const OFF: i32 = 8;
+
+/// How many such units above an integer a float must be to be sure of its floor.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+pub const UNSURE: i32 = 2 * OFF;
+
+/// One in those units.
+const ONE: f32 = 65536.0;
 
 /// What constants vectors want.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +132,7 @@ pub struct Scales {
 impl Requant {
     /// For vectors of so many lanes. `None` where there is no memory.
     pub fn new(requantisation: &Requantisation, form: Form, lanes: usize, row_factor: i32) -> Option<Self> {
-        let once = requantisation.once;
+        let (once, target) = (requantisation.once, Bytes::new(requantisation));
         let multipliers = requantisation.multipliers;
         let uniform = multipliers.iter().all(|m| Some(m) == multipliers.first());
         let vectors = if uniform { 1 } else { multipliers.len().div_ceil(lanes) };
@@ -162,11 +176,12 @@ impl Requant {
                 put_narrow([i32::MIN >> left, i32::MAX >> left, left]);
             } else {
                 let at = vector * 2 * lanes + lane;
-                to_quick[at] = below_one(multiplier.mantissa, right);
-                to_quick[at + lanes] = if twice { 0.5 / (1u64 << right) as f32 } else { 0.0 };
+                let real = f64::from(multiplier.mantissa) / (1u64 << (31 + right)) as f64;
+                let nudge = if twice { 0.5 / (1u64 << right) as f32 } else { 0.0 };
+                to_quick[at] = real as f32 * ONE;
+                to_quick[at + lanes] = nudge * ONE + if target.is_one_sided() { target.base() } else { 0.0 };
             }
         }
-        let target = Bytes::new(requantisation);
         let rounding = Rounding::of(multipliers, once);
         Some(Requant {
             wide,
@@ -256,17 +271,23 @@ impl Requant {
     }
 }
 
-/// A multiplier of no left shift, as a float below 1: no sum times it is beyond 32 bits.
-fn below_one(mantissa: i32, right: i32) -> f32 {
-    let real = f64::from(mantissa) / (1u64 << (31 + right)) as f64;
-    (real as f32).min(1.0 - f32::EPSILON / 2.0)
-}
-
 impl Bytes {
     fn new(requantisation: &Requantisation) -> Self {
         let flip = if requantisation.ty == OperandType::TENSOR_QUANT8_ASYMM_SIGNED { 0x80 } else { 0 };
         let byte = |value: i32| (value + i32::from(flip)).clamp(0, 255) as u8;
         let (low, high) = (byte(requantisation.range.0), byte(requantisation.range.1));
         Bytes { zero: i16::from(byte(requantisation.zero)), low, high, flip }
+    }
+
+    /// Whether all outputs below the zero point are one byte.
+    #[cfg_attr(target_arch = "aarch64", allow(dead_code))]
+    pub fn is_one_sided(&self) -> bool {
+        i16::from(self.low) >= self.zero
+    }
+
+    /// What is added to scaled sums in units of 2^-16, whatever their sign: an exact float.
+    #[cfg_attr(target_arch = "aarch64", allow(dead_code))]
+    pub fn base(&self) -> f32 {
+        (f32::from(self.zero) + 0.5) * ONE + OFF as f32
     }
 }
