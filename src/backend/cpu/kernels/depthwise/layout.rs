@@ -12,6 +12,19 @@ pub const ROWS: usize = 4;
 /// Bytes of a quad: of four rows, for sixteen channels.
 pub const QUAD: usize = CHANNELS * ROWS;
 
+/// Channels that lie in an order of their own where `wide` makes them.
+pub const GROUP: usize = 64;
+
+/// Where the constants of a channel lie, and which channel those at a place are of: quarters of a vector are swapped with
+/// vectors. Channels beyond the last sixty-four lie as they are.
+pub fn swapped(channel: usize, channels: usize) -> usize {
+    if channel >= channels / GROUP * GROUP {
+        return channel;
+    }
+    let (group, vector, quarter) = (channel / GROUP * GROUP, channel / 16 % 4, channel / 4 % 4);
+    group + quarter * 16 + vector * 4 + channel % 4
+}
+
 /// Whether the bytes of quads are signed, which is as the architecture multiplies them with signed weights.
 pub const SIGNED: bool = cfg!(target_arch = "aarch64");
 

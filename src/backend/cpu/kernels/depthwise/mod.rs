@@ -18,6 +18,8 @@ mod strips;
 mod tests;
 mod under;
 mod whole;
+#[cfg(target_arch = "x86_64")]
+mod wide;
 
 use super::isa::Isa;
 use super::{Kernel, Source};

@@ -16,6 +16,9 @@ pub struct Depthwise {
     /// How outputs are made if that is as `slide` does.
     #[cfg(target_arch = "aarch64")]
     pub slides: Option<Fit>,
+    /// Whether whole groups of channels are made as `wide` does, for which they are packed.
+    #[cfg(target_arch = "x86_64")]
+    pub is_wide: bool,
     pub geometry: DepthwiseGeometry,
     pub input: QuantInput,
     pub weight_zero: i32,

@@ -3,15 +3,19 @@
 use super::super::conv::sign_flip;
 use super::super::gemm::{Lanes, Requant, Requantisation};
 use super::super::Source;
-use super::layout::{interleave, number, CHANNELS, QUAD, ROWS};
+use super::layout::{interleave, number, swapped, CHANNELS, GROUP, QUAD, ROWS};
 use super::quads::Quads;
 use crate::memory::Weights;
 use crate::ops::conv::DepthwiseGeometry;
 use crate::ops::pace::Pace;
 use crate::ops::{Arg, Args};
+use crate::tensor::requant::Multiplier;
+use std::borrow::Cow;
 
 /// Channels that are gone through between two looks whether to stop.
 const RUN: usize = 4096;
+/// Channels that stay together in any order.
+const FOUR: usize = 4;
 
 /// Weights and bias on their way into their packed form.
 pub struct Packing<'a> {
@@ -20,6 +24,8 @@ pub struct Packing<'a> {
     pub weight_zero: i32,
     /// For how many rows of outputs, one below the other, weights lie beside the rows of one quad.
     pub rows: usize,
+    /// Whether groups of channels are packed in the [order](swapped) that `wide` has them in.
+    pub is_wide: bool,
 }
 
 impl Packing<'_> {
@@ -34,10 +40,30 @@ impl Packing<'_> {
         source: &mut Source,
         requantisation: &Requantisation,
     ) -> Option<(Weights, Requant)> {
-        let multipliers = source.if_run(requantisation.multipliers);
+        let multipliers = self.in_order(source.if_run(requantisation.multipliers))?;
+        let multipliers = multipliers.as_ref();
         let requantisation = &Requantisation { multipliers, ..*requantisation };
         let requant = Requant::new(requantisation, Q::V::FORM, Q::V::LANES, 0)?;
         Some((self.weights::<Q>(args, source)?, requant))
+    }
+
+    /// The channel whose constants lie at a place.
+    fn channel(&self, place: usize) -> usize {
+        match self.is_wide {
+            true => swapped(place, self.channels()),
+            false => place,
+        }
+    }
+
+    /// Multipliers of channels as they are packed. `None` where there is no memory.
+    fn in_order<'m>(&self, multipliers: &'m [Multiplier]) -> Option<Cow<'m, [Multiplier]>> {
+        if !self.is_wide || multipliers.len() != self.channels() {
+            return Some(Cow::Borrowed(multipliers));
+        }
+        let mut ordered = Vec::new();
+        ordered.try_reserve_exact(multipliers.len()).ok()?;
+        ordered.extend((0..multipliers.len()).map(|place| multipliers[self.channel(place)]));
+        Some(Cow::Owned(ordered))
     }
 
     /// Quads of weights, `[block of channels][row of outputs][group of rows][column]`.
@@ -52,17 +78,24 @@ impl Packing<'_> {
             let mut quads = to.chunks_exact_mut(QUAD);
             for c in (0..channels).step_by(CHANNELS) {
                 let count = CHANNELS.min(channels - c);
+                // Fours of channels are never taken apart.
+                let fours: [usize; CHANNELS / FOUR] = std::array::from_fn(|i| self.channel(c + i * FOUR));
                 for (below, group) in (0..self.rows).flat_map(|below| (0..groups).map(move |i| (below, i))) {
                     for (column, quad) in (0..width).zip(&mut quads) {
                         let mut rows = [[0; CHANNELS]; ROWS];
                         for (i, to) in rows.iter_mut().enumerate() {
                             let row = (group * ROWS + i).checked_sub(below).filter(|&row| row < height);
-                            if let Some(at) = row.map(|row| (row * width + column) * channels + c) {
-                                let from = &weights.bytes[at..at + count];
-                                match <&[u8; CHANNELS]>::try_from(from) {
+                            if let Some(row) = row {
+                                let from = &weights.bytes[(row * width + column) * channels..][..channels];
+                                match from[c..c + count].try_into() {
+                                    Ok(_) if self.is_wide => {
+                                        for (to, &at) in to.as_chunks_mut::<FOUR>().0.iter_mut().zip(&fours) {
+                                            to.copy_from_slice(&from[at..at + FOUR]);
+                                        }
+                                    }
                                     // Without a loop.
-                                    Ok(all) => *to = *all,
-                                    Err(_) => to[..count].copy_from_slice(from),
+                                    Ok(all) => *to = all,
+                                    Err(_) => to[..count].copy_from_slice(&from[c..c + count]),
                                 }
                                 to[..count].iter_mut().for_each(|byte| *byte ^= weights.flip);
                             }
@@ -95,6 +128,13 @@ impl Packing<'_> {
             let (zero, zeros) = (number(self.input_zero), cells.wrapping_mul(self.weight_zero));
             for (to, &bias) in to.iter_mut().zip(bias) {
                 *to = bias.wrapping_sub(zero.wrapping_mul(to.wrapping_sub(zeros)));
+            }
+            if self.is_wide {
+                for group in to.as_chunks_mut::<GROUP>().0 {
+                    let all = *group;
+                    pace.spend(GROUP).ok()?;
+                    group.iter_mut().enumerate().for_each(|(place, sum)| *sum = all[swapped(place, GROUP)]);
+                }
             }
             Some(())
         })

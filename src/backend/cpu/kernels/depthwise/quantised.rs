@@ -6,6 +6,8 @@ use super::super::gemm::Requantisation;
 use super::super::kernel::{input, output, ByRows, Lines};
 use super::super::{Kernel, Source, Work};
 use super::instructions::Instructions;
+#[cfg(target_arch = "x86_64")]
+use super::layout::GROUP;
 use super::layout::{CHANNELS, QUAD, ROWS, SIGNED};
 use super::packed::Depthwise;
 use super::packing::Packing;
@@ -23,6 +25,8 @@ use super::rows::Rows;
 use super::slide::{self, BothWays};
 use super::strips::{for_each_strip, Strip};
 use super::under::Under;
+#[cfg(target_arch = "x86_64")]
+use super::wide;
 use crate::memory::{Target, View, Weights};
 use crate::ops::conv::{ChannelRequant, DepthwiseGeometry};
 use crate::ops::{Args, OpError};
@@ -69,7 +73,13 @@ pub(super) fn kernel(
     let height = &geometry.height;
     let shares = height.kernel < ROWS && height.stride == 1 && height.dilation == 1 && !is_whole;
     let rows = if shares && geometry.multiplier == 1 && weight_zero == 0 { 2 } else { 1 };
-    let packing = Packing { geometry: &geometry, input_zero: input.zero, weight_zero, rows };
+    #[cfg(target_arch = "x86_64")]
+    let is_wide = matches!(instructions, Instructions::Vnni)
+        && channels >= GROUP
+        && wide::fits(&geometry, weight_zero == 0 && !is_whole);
+    #[cfg(not(target_arch = "x86_64"))]
+    let is_wide = false;
+    let packing = Packing { geometry: &geometry, input_zero: input.zero, weight_zero, rows, is_wide };
     let (weights, requant) = match instructions {
         Instructions::Base => packing.weights_for::<Base>(args, source, &requantisation)?,
         #[cfg(target_arch = "x86_64")]
@@ -88,6 +98,8 @@ pub(super) fn kernel(
     Some(Depthwise {
         #[cfg(target_arch = "aarch64")]
         slides,
+        #[cfg(target_arch = "x86_64")]
+        is_wide,
         instructions,
         input,
         weight_zero,
@@ -223,6 +235,9 @@ unsafe fn make_with<Q: BothWays>(kernel: &Depthwise, input: Lines<u8>, strip: St
         // SAFETY: the rows under taps are whole; as many pixels were asked for at `to`. Strips start with a block.
         #[cfg(target_arch = "aarch64")]
         let first = unsafe { under.slide::<Q>(&lines[0], first..last, (made, count), to) };
+        // SAFETY: as above, where the instruction set is there.
+        #[cfg(target_arch = "x86_64")]
+        let first = unsafe { under.wide(&lines[0], first..last, (made, count), to) };
         for block in first / CHANNELS..last.div_ceil(CHANNELS) {
             let c = block * CHANNELS;
             let width = CHANNELS.min(last - c);

@@ -137,7 +137,7 @@ proptest! {
     /// Filters that have ways of their own.
     #[test]
     fn three_by_three_cells_give_what_the_plain_evaluation_gives(
-        kind in kind(), size in [1u32..3, 1u32..14, 1u32..30], channels in 14u32..70,
+        kind in kind(), size in [1u32..3, 1u32..14, 1u32..30], channels in prop_oneof![14u32..70, 60u32..210],
         multiplier in prop::sample::select(vec![1u32, 1, 1, 2]), scheme in 1i32..3, stride in 1i32..4,
         activation in 0i32..4, scale in prop::sample::select(vec![40.0f32, 3.0, 1.5, 0.01]), seed in any::<u32>(),
     ) {
@@ -183,8 +183,8 @@ fn common_layers_have_kernels() {
             assert!(run(&call, 1).unwrap() && run(&call, 2).unwrap(), "{call:?}");
         }
     }
-    // A row that is longer than the columns made at once, and one that is wider than a task.
-    for (input, multiplier) in [([1, 3, 1001, 16], 1), ([1, 2, 20_000, 3], 2)] {
+    // Rows that are longer than the columns made at once, and one that is wider than a task.
+    for (input, multiplier) in [([1, 3, 1001, 16], 1), ([1, 5, 193, 80], 1), ([1, 2, 20_000, 3], 2)] {
         let (kind, kernel) = (Kind::PerChannel, [3, 3]);
         let call = Call {
             kind,

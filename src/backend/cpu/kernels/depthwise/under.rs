@@ -1,11 +1,15 @@
 //! What lies under the taps of a few outputs of 8-bit types: columns of four rows each, or padding.
 
+#[cfg(target_arch = "x86_64")]
+use super::layout::GROUP;
 use super::layout::{CHANNELS, QUAD, ROWS};
 use super::packed::Depthwise;
 use super::quads::{Line, Quads};
 use super::rows::Rows;
 #[cfg(target_arch = "aarch64")]
 use super::slide::{BothWays, Slide};
+#[cfg(target_arch = "x86_64")]
+use super::wide::Wide;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
@@ -65,6 +69,35 @@ impl<'a> Under<'a> {
         // SAFETY: by contract; there are as many weights and sums of bias.
         unsafe { slide.run::<Q>(made, geometry.width.stride, of.start..whole) };
         whole
+    }
+
+    /// Computes `count` pixels of one or two rows as `wide` does, if that is how they are made: of whole groups of channels.
+    /// Gives the first channel that is left.
+    ///
+    /// # Safety
+    /// There must be as many columns in the `lines`, and as many pixels of all channels at `to`; the first channel must be that
+    /// of a group.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub unsafe fn wide(
+        &self,
+        lines: &[Option<Line>; ROWS],
+        of: Range<usize>,
+        (made, count): (usize, usize),
+        to: *mut u8,
+    ) -> usize {
+        let kernel = self.kernel;
+        if !kernel.is_wide {
+            return of.start;
+        }
+        let channels = kernel.geometry.input.channels;
+        let end = of.end.min(channels / GROUP * GROUP);
+        let wide = Wide { kernel, lines: *lines, inside: self.inside.clone(), to, below: count * channels };
+        for channel in (of.start..end).step_by(GROUP) {
+            // SAFETY: by contract; the instruction set was detected when the kernel was made.
+            unsafe { wide.make(channel, made, count) };
+        }
+        of.start.max(end)
     }
 
     /// What lies under the taps of a group of rows; `None` beside the input.

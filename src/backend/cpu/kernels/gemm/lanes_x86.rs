@@ -79,6 +79,13 @@ pub struct Target<I, F> {
     is_one_sided: bool,
 }
 
+impl<I: Copy, F: Copy> Target<I, F> {
+    /// What bytes are bounded by and xored with.
+    pub fn bounds(&self) -> Bounds<I, F> {
+        self.bounds
+    }
+}
+
 type Target256 = Target<__m256i, __m256>;
 type Target512 = Target<__m512i, __m512>;
 

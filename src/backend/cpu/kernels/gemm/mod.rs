@@ -70,5 +70,7 @@ pub(super) use packed::{Constants, Packed, Zeros};
 pub(super) use pairs::Pairs;
 pub(super) use product::{Outputs, Product, Rows};
 pub(super) use quant::Quant;
+#[cfg(target_arch = "x86_64")]
+pub(super) use quick_x86::{lanes_512, Bounds};
 pub(super) use requant::{Requant, Requantisation, Scales};
 pub(super) use scratch::room;

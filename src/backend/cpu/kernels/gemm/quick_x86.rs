@@ -139,17 +139,36 @@ pub unsafe fn bytes_256<const ONE_SIDED: bool>(
 /// The machine must have AVX-512 F and BW.
 #[inline(always)]
 pub unsafe fn bytes_512<const ONE_SIDED: bool>(
-    [a, b, c, d]: [__m512i; 4],
+    sums: [__m512i; 4],
     [low, high]: [*const f32; 2],
     bounds: Bounds<__m512i, __m512>,
 ) -> Option<__m512i> {
     // SAFETY: by contract.
     unsafe {
+        let order = _mm512_loadu_si512(ORDER_512.as_ptr().cast());
+        let lanes = lanes_512::<ONE_SIDED>(sums, [low, high, low, high], bounds)?;
+        Some(_mm512_permutexvar_epi32(order, lanes))
+    }
+}
+
+/// The same with constants for each vector, and the bytes in the order of quarters: those of each vector's first quarter, and
+/// then those of the second ones.
+///
+/// # Safety
+/// As for [`bytes_512`].
+#[inline(always)]
+pub unsafe fn lanes_512<const ONE_SIDED: bool>(
+    [a, b, c, d]: [__m512i; 4],
+    quick: [*const f32; 4],
+    bounds: Bounds<__m512i, __m512>,
+) -> Option<__m512i> {
+    // SAFETY: by contract.
+    unsafe {
         let (base, mut least) = (bounds.base, _mm512_set1_epi32(-1));
-        let a = fixed_512::<ONE_SIDED>(a, low, base, &mut least);
-        let b = fixed_512::<ONE_SIDED>(b, high, base, &mut least);
-        let c = fixed_512::<ONE_SIDED>(c, low, base, &mut least);
-        let d = fixed_512::<ONE_SIDED>(d, high, base, &mut least);
+        let a = fixed_512::<ONE_SIDED>(a, quick[0], base, &mut least);
+        let b = fixed_512::<ONE_SIDED>(b, quick[1], base, &mut least);
+        let c = fixed_512::<ONE_SIDED>(c, quick[2], base, &mut least);
+        let d = fixed_512::<ONE_SIDED>(d, quick[3], base, &mut least);
         // Upper bits are never below 0.
         if _mm512_cmplt_epu16_mask(least, _mm512_set1_epi32(UNSURE)) != 0 {
             return None;
@@ -158,7 +177,6 @@ pub unsafe fn bytes_512<const ONE_SIDED: bool>(
         let bounded = _mm512_min_epu8(_mm512_max_epu8(packed, bounds.low), bounds.high);
         let typed = _mm512_xor_si512(bounded, bounds.flip);
         let lanes = _mm512_broadcast_i32x4(_mm_loadu_si128(BYTES.as_ptr().cast()));
-        let order = _mm512_loadu_si512(ORDER_512.as_ptr().cast());
-        Some(_mm512_permutexvar_epi32(order, _mm512_shuffle_epi8(typed, lanes)))
+        Some(_mm512_shuffle_epi8(typed, lanes))
     }
 }

@@ -132,8 +132,8 @@ proptest! {
                 let word = u32::from_le_bytes([noise.byte(), noise.byte(), noise.byte(), noise.byte()]);
                 let shift = i32::from(noise.byte() % 22);
                 // Some are powers of two, whose products are in the very middle often.
-                let mantissa = if word % 8 == 0 { 1 << 30 } else { (1 << 30) + (word >> 2) as i32 };
-                Multiplier { mantissa, shift: if large && word % 3 == 0 { 3 } else { -shift } }
+                let mantissa = if word.is_multiple_of(8) { 1 << 30 } else { (1 << 30) + (word >> 2) as i32 };
+                Multiplier { mantissa, shift: if large && word.is_multiple_of(3) { 3 } else { -shift } }
             })
             .collect();
         let sums: Vec<i32> = (-20..280)
