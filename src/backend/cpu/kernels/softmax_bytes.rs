@@ -8,7 +8,7 @@ use crate::ops::OpError;
 use crate::tensor::fixed_softmax::Exponentials;
 
 /// Elements of a lane that is short, and lanes that are a block of such.
-const SHORT: usize = 16;
+const SHORT: usize = 32;
 const LANES: usize = 64;
 
 pub(super) struct Bytes {
