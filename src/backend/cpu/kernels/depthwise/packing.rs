@@ -93,8 +93,11 @@ impl Packing<'_> {
                 cells = cells.wrapping_add(1);
             }
             let (zero, zeros) = (number(self.input_zero), cells.wrapping_mul(self.weight_zero));
-            for (to, &bias) in to.iter_mut().zip(bias) {
-                *to = bias.wrapping_sub(zero.wrapping_mul(to.wrapping_sub(zeros)));
+            for (to, bias) in to.chunks_mut(RUN).zip(bias.chunks(RUN)) {
+                pace.spend(RUN).ok()?;
+                let of_sum =
+                    |sum: i32, bias: i32| bias.wrapping_sub(zero.wrapping_mul(sum.wrapping_sub(zeros)));
+                to.iter_mut().zip(bias).for_each(|(to, &bias)| *to = of_sum(*to, bias));
             }
             Some(())
         })
