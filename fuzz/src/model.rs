@@ -31,7 +31,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(support.len(), model.main.operations.len());
     // References lead to all that is run.
     let taken = support.iter().all(Result::is_ok);
-    let private = model.to_private();
+    let private = model.to_private(&nnhal::ops::NeverInterrupted);
     let compiled = backend().compile(&model, &CompileOptions::default(), &soon());
     let Ok(executable) = compiled else { return };
     assert!(taken, "it compiles what it does not take");

@@ -2,6 +2,7 @@
 
 use super::tests::*;
 use super::*;
+use crate::ops::OpError;
 use std::os::unix::fs::FileExt;
 
 #[test]
@@ -37,6 +38,24 @@ fn what_was_loaded_stays_whatever_becomes_of_the_files() {
         assert!(!loaded.data[0].vanished());
         assert!(bytes_of(&loaded.data[0])[64..] == *content, "{} bytes", content.len());
     }
+}
+
+struct Stopped;
+
+impl Interrupt for Stopped {
+    fn check(&self) -> Result<(), OpError> {
+        Err(OpError::DeadlinePassed)
+    }
+}
+
+#[test]
+fn data_are_copied_no_longer_than_anybody_waits_for_them() {
+    let (cache, pair) = saved();
+    let load = |interrupt: &dyn Interrupt| {
+        cache.load_beside(&key(1, 1), &pair.files(), |_| None, interrupt).map(drop)
+    };
+    assert!(matches!(load(&Stopped), Err(CacheError::Data(_))));
+    load(&NeverInterrupted).unwrap();
 }
 
 #[test]

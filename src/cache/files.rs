@@ -8,6 +8,7 @@ use super::content::{data_len, for_each_part, Content, DataFacts, LastChange, Pa
 use super::mapped::Mapped;
 use super::{CacheError, FileId};
 use crate::memory::{check_blocking, guarded_len, stamp_start, Counted, Mapping, MemoryError};
+use crate::ops::Interrupt;
 use nix::fcntl::{fcntl, FcntlArg, OFlag};
 use std::collections::HashSet;
 use std::fs::File;
@@ -216,8 +217,12 @@ impl Lock<'_> {
 
     /// Private copies of the first bytes of each data cache, which must be like `facts`: from here on the files may change,
     /// or vanish.
-    pub fn copy_data(&self, facts: &[DataFacts]) -> Result<Vec<Arc<Mapping>>, CacheError> {
-        self.files.data.iter().zip(facts).map(|(file, facts)| copy_data(file, facts)).collect()
+    pub fn copy_data(
+        &self,
+        facts: &[DataFacts],
+        interrupt: &dyn Interrupt,
+    ) -> Result<Vec<Arc<Mapping>>, CacheError> {
+        self.files.data.iter().zip(facts).map(|(file, facts)| copy_data(file, facts, interrupt)).collect()
     }
 }
 
@@ -234,11 +239,11 @@ fn write_data(file: &File, parts: &Parts, salt: &[u8]) -> Result<(), CacheError>
     file.sync_data().map_err(io)
 }
 
-fn copy_data(file: &File, facts: &DataFacts) -> Result<Arc<Mapping>, CacheError> {
+fn copy_data(file: &File, facts: &DataFacts, interrupt: &dyn Interrupt) -> Result<Arc<Mapping>, CacheError> {
     let len = usize::try_from(facts.len).map_err(|_| CacheError::Changed)?;
     let (copy, checksum) = match len {
         0 => (Mapping::anonymous(0).map_err(CacheError::Data)?, 0),
-        _ => Mapping::private_copy(file, len).map_err(CacheError::Data)?,
+        _ => Mapping::private_copy(file, len, &|| interrupt.check().is_err()).map_err(CacheError::Data)?,
     };
     (checksum == facts.checksum).then(|| Arc::new(copy)).ok_or(CacheError::DataChanged)
 }

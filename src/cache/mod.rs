@@ -59,6 +59,7 @@ pub use store::Store;
 pub use table::Limits;
 
 use crate::memory::Counted;
+use crate::ops::{Interrupt, NeverInterrupted};
 use content::{
     data_facts, facts_of_head, hash, hash_data, head, head_len, identify, salt, same, LastChange, SALT,
 };
@@ -191,15 +192,17 @@ impl Cache {
 
     /// Loads what was saved for `key`, if the model caches still are what was saved.
     pub fn load(&self, key: &Key, files: &CacheFiles) -> Result<Loaded, CacheError> {
-        self.load_beside(key, files, |_| None)
+        self.load_beside(key, files, |_| None, &NeverInterrupted)
     }
 
-    /// The same; takes the data that the driver has `kept` itself of this origin, rather than copy the files'.
+    /// The same; takes the data that the driver has `kept` itself of this origin, rather than copy the files'. An error once the
+    /// work is to stop.
     pub fn load_beside(
         &self,
         key: &Key,
         files: &CacheFiles,
         kept: impl FnOnce(&Origin) -> Option<Loaded>,
+        interrupt: &dyn Interrupt,
     ) -> Result<Loaded, CacheError> {
         let lock = files.lock(&self.in_use)?;
         let entries = self.registry.get(key)?;
@@ -217,7 +220,7 @@ impl Cache {
         let (data, kept) = match kept {
             Some(kept) => (kept.data, true),
             None if self.owns_files => (lock.map_data(&facts)?, true),
-            None => (lock.copy_data(&facts)?, false),
+            None => (lock.copy_data(&facts, interrupt)?, false),
         };
         self.registry.used(&entries[i]);
         models[0].drain(..head_len(facts.len()));

@@ -7,6 +7,7 @@ use crate::backend::{
     Priority, Saved,
 };
 use crate::cache::{Cache, CacheError, CacheFiles, Content, Key, Origin, Reserved, Store};
+use crate::ops::Interrupt;
 use crate::statistics::CacheCounts;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -151,7 +152,10 @@ impl CachePlace {
         control: &Control,
     ) -> Result<FromCache, CachingError> {
         let kept = |origin: &Origin| store?.data_of(self.key.uid, origin);
-        let mut loaded = cache.load_beside(&self.key, &self.files, kept)?;
+        let loaded = cache.load_beside(&self.key, &self.files, kept, control);
+        // It is not the files' fault if there was no time to read them.
+        control.check().map_err(|why| CachingError::Backend(why.into()))?;
+        let mut loaded = loaded?;
         let options = loaded.models.first_mut().and_then(take_options).ok_or(CachingError::Options)?;
         let bytes = loaded.data.iter().fold(0usize, |sum, data| sum.saturating_add(data.len()));
         let to_keep = (!loaded.kept && bytes >= LEAST_CONSTANTS).then_some(loaded.origin);

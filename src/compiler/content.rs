@@ -68,7 +68,7 @@ impl Outline {
 
     /// A hash of all that decides what a compilation gives, made by up to `threads` threads. A client that changes its
     /// constants meanwhile gets, later, what it compiled then: it deceives nobody else, as nobody else sees its entries.
-    pub fn hash(&self, threads: usize, control: &Control) -> Result<Digest256, BackendError> {
+    pub fn hash(&self, threads: Threads, control: &Control) -> Result<Digest256, BackendError> {
         let digests = each(&self.blocks(), threads, control, |block, chunk| {
             let mut hash = Sha256::new();
             block.read(chunk, |bytes| hash.update(bytes))?;
@@ -78,7 +78,7 @@ impl Outline {
     }
 
     /// Sums of the constants, for [`Outline::hash_unless_changed`].
-    pub fn sums(&self, threads: usize, control: &Control) -> Result<Vec<Sum>, BackendError> {
+    pub fn sums(&self, threads: Threads, control: &Control) -> Result<Vec<Sum>, BackendError> {
         each(&self.blocks(), threads, control, |block, chunk| {
             let mut sum = Sum::default();
             block.read(chunk, |bytes| sum.add(bytes))?;
@@ -88,7 +88,7 @@ impl Outline {
 
     /// As [`Outline::hash`], later: `None` where the constants are not what they were when these sums were made.
     pub fn hash_unless_changed(&self, sums: &[Sum]) -> Result<Option<Digest256>, BackendError> {
-        let hashed = each(&self.blocks(), 1, &Control::default(), |block, chunk| {
+        let hashed = each(&self.blocks(), Threads::ONE, &Control::default(), |block, chunk| {
             let (mut hash, mut sum) = (Sha256::new(), Sum::default());
             block.read(chunk, |bytes| {
                 hash.update(bytes);
@@ -166,29 +166,50 @@ impl Block<'_> {
     }
 }
 
-/// What `of` gives of each of the `blocks`, made by up to `threads` threads.
+/// Who hashes.
+#[derive(Clone, Copy)]
+pub(super) struct Threads<'a> {
+    /// How many, at the most.
+    pub most: usize,
+    /// Whether the machine has nothing else to do. The calling thread goes by its turn, and the others, which have none, help
+    /// only as long as that holds.
+    pub is_idle: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl Threads<'_> {
+    /// The calling thread.
+    pub const ONE: Threads<'static> = Threads { most: 1, is_idle: &|| false };
+}
+
+/// What `of` gives of each of the `blocks`, made by these threads.
 fn each<T: Clone + Default + Send>(
     blocks: &[Block],
-    threads: usize,
+    threads: Threads,
     control: &Control,
     of: impl Fn(&Block, &mut [u8]) -> Result<T, MemoryError> + Sync,
 ) -> Result<Vec<T>, BackendError> {
     let (next, results) = (AtomicUsize::new(0), Mutex::new(vec![T::default(); blocks.len()]));
-    let work = || -> Result<(), BackendError> {
+    let work = |helps: bool| -> Result<(), BackendError> {
         let mut chunk = vec![0; CHUNK];
         loop {
+            match helps {
+                true if !(threads.is_idle)() => return Ok(()),
+                true => control.check()?,
+                false => control.yield_point()?,
+            }
             let i = next.fetch_add(1, Ordering::Relaxed);
             let Some(block) = blocks.get(i) else { return Ok(()) };
-            control.check()?;
             let result = of(block, &mut chunk).map_err(BackendError::memory("a constant"))?;
             results.lock().unwrap_or_else(PoisonError::into_inner)[i] = result;
         }
     };
     std::thread::scope(|scope| {
         // Where there is no thread to be had, fewer do it.
-        let spawn = |_| Builder::new().name("nnhal-hash".into()).spawn_scoped(scope, work).ok();
-        let helpers: Vec<_> = (1..threads.min(blocks.len() / BLOCKS_PER_THREAD)).map_while(spawn).collect();
-        let own = work();
+        let help = move || work(true);
+        let spawn = |_| Builder::new().name("nnhal-hash".into()).spawn_scoped(scope, help).ok();
+        let most = threads.most.min(blocks.len() / BLOCKS_PER_THREAD);
+        let helpers: Vec<_> = (1..most).map_while(spawn).collect();
+        let own = work(false);
         let others = helpers.into_iter().map(|helper| match helper.join() {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -283,108 +304,5 @@ impl Hash {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::memory::{AlignedBuf, ClientSlice, Mapping};
-    use crate::model::Operand;
-    use crate::tensor::OperandType;
-    use std::sync::Arc;
-
-    fn private(bytes: &[u8]) -> Constant {
-        Constant::Private(Arc::new(AlignedBuf::copy_of(bytes).expect("memory")))
-    }
-
-    fn client(bytes: &[u8]) -> Constant {
-        let slice = ClientSlice::whole(Arc::new(Mapping::anonymous(bytes.len()).unwrap()));
-        slice.write(bytes).unwrap();
-        Constant::Client(slice)
-    }
-
-    fn outline(constants: &[Constant]) -> Outline {
-        let operand = |constant: &Constant| Operand {
-            extension: None,
-            info: TensorInfo::new(OperandType::TENSOR_QUANT8_ASYMM, &[]),
-            lifetime: Lifetime::Constant(constant.clone()),
-        };
-        let operands = constants.iter().map(operand).collect();
-        let main = Subgraph { operands, operations: vec![], inputs: vec![], outputs: vec![] };
-        let model = Model { main, referenced: vec![], relaxed: false };
-        Outline::new(&model, &CompileOptions::default())
-    }
-
-    fn hash_of(constants: &[Constant]) -> Digest256 {
-        outline(constants).hash(1, &Control::default()).unwrap()
-    }
-
-    #[test]
-    fn whoever_hashes_wherever_it_lies_the_hash_is_the_same() {
-        let large: Vec<u8> = (0..5 * BLOCK + CHUNK + 1).map(|i| (i * 31 % 251) as u8).collect();
-        let (mine, theirs) =
-            (outline(&[private(&large), private(&[7; 3])]), outline(&[client(&large), client(&[7; 3])]));
-        let control = Control::default();
-        let expected = (mine.hash(1, &control).unwrap(), mine.sums(1, &control).unwrap());
-        assert_eq!((expected.1.len(), expected.1.contains(&Sum::default())), (7, false));
-        for outline in [&mine, &theirs] {
-            for threads in [0, 2, 3, 8] {
-                let found =
-                    (outline.hash(threads, &control).unwrap(), outline.sums(threads, &control).unwrap());
-                assert_eq!(found, expected);
-            }
-            assert_eq!(outline.hash_unless_changed(&expected.1).unwrap(), Some(expected.0));
-        }
-    }
-
-    #[test]
-    fn every_byte_and_every_length_counts() {
-        let bytes = vec![1; 2 * BLOCK];
-        let mut hashes = vec![hash_of(&[client(&bytes)])];
-        for at in [0, BLOCK - 1, BLOCK, 2 * BLOCK - 1] {
-            let mut other = bytes.clone();
-            other[at] ^= 0x80;
-            hashes.push(hash_of(&[client(&other)]));
-        }
-        // All these have one outline.
-        assert!(hashes.iter().all(|hash| hash[..8] == hashes[0][..8]));
-        // The same bytes one after the other, and the same blocks.
-        hashes.push(hash_of(&[client(&bytes[..BLOCK]), client(&bytes[BLOCK..])]));
-        hashes.push(hash_of(&[client(&bytes), private(&[])]));
-        hashes.push(hash_of(&[client(&bytes[1..]), client(&bytes[..1])]));
-        let count = hashes.len();
-        hashes.sort_unstable();
-        hashes.dedup();
-        assert_eq!(hashes.len(), count);
-    }
-
-    #[test]
-    fn what_is_hashed_later_is_hashed_as_it_was_or_not_at_all() {
-        let lengths = [1, 31, 33, CHUNK, BLOCK + 7];
-        for len in lengths {
-            let bytes: Vec<u8> = (0..len).map(|i| (i * 31 % 251) as u8).collect();
-            let constant = client(&bytes);
-            let outline = outline(&[constant.clone(), private(&[7; 3])]);
-            let sums = outline.sums(1, &Control::default()).unwrap();
-            let hash = outline.hash_unless_changed(&sums).unwrap();
-            assert_eq!(hash, Some(outline.hash(1, &Control::default()).unwrap()));
-            let Constant::Client(slice) = constant else { panic!("made as a client's") };
-            for at in [0, len / 2, len - 1] {
-                for bit in [1, 0x80] {
-                    slice.part(at, 1).unwrap().write(&[bytes[at] ^ bit]).unwrap();
-                    assert_eq!(outline.hash_unless_changed(&sums).unwrap(), None, "{at} of {len}");
-                    slice.part(at, 1).unwrap().write(&[bytes[at]]).unwrap();
-                }
-            }
-            assert_eq!(outline.hash_unless_changed(&sums).unwrap(), hash);
-        }
-    }
-
-    #[test]
-    fn it_gives_up_when_it_is_told_to() {
-        let outline = outline(&[private(&[1; 4 * BLOCK])]);
-        let control = Control::default();
-        control.cancelled.set();
-        for threads in [1, 3] {
-            let result = outline.hash(threads, &control);
-            assert!(matches!(result, Err(BackendError::Cancelled)), "{result:?}");
-        }
-    }
-}
+#[path = "content_tests.rs"]
+mod tests;

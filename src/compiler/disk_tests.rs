@@ -94,7 +94,7 @@ fn a_client_whose_saves_wait_keeps_no_turn_and_not_every_thread() {
     let backend = Arc::new(Slow { cpu, began, disk: disk.clone() });
     let cache = Arc::new(Cache::new(None, "driver"));
     let limits = Limits { threads: THREADS, jobs: limits::JOBS };
-    let compiler = Compiler::new(backend, limits, cache, None).unwrap();
+    let compiler = Compiler::new(backend, limits, cache, None, CallTurns::new(2)).unwrap();
     let submit = |client: u32, files: Option<ClientFiles>| {
         let (options, tell) = (CompileOptions::default(), tell.clone());
         let work =
@@ -151,7 +151,7 @@ fn what_is_looked_up_in_the_store_keeps_no_turn() {
     let backend = Arc::new(Slow { cpu, began, disk: Arc::default() });
     let store = Store::new(directory.path(), "driver", 64 << 20);
     let cache = Arc::new(Cache::new(None, "driver"));
-    let compiler = Compiler::new(backend, Limits::default(), cache, Some(store)).unwrap();
+    let compiler = Compiler::new(backend, Limits::default(), cache, Some(store), CallTurns::new(2)).unwrap();
     let compiled = || {
         let (options, tell) = (CompileOptions::default(), tell.clone());
         let model = CountedModel::new(large_model()).unwrap();

@@ -22,7 +22,7 @@ use crate::model::{CountedModel, Model};
 use crate::ops::Interrupt;
 use crate::scheduler::limits::{self, Limit};
 use crate::scheduler::marks::{self, Phase};
-use crate::scheduler::{boottime_ns, Control, Load, Permit, Quota, Workers};
+use crate::scheduler::{boottime_ns, CallTurns, Control, Load, Permit, Quota, Workers};
 use caching::FromCache;
 use saving::{ReservedFiles, Saves};
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -101,22 +101,25 @@ struct Shared {
     backend: Arc<dyn Backend>,
     cache: Arc<Cache>,
     store: Option<Arc<Store>>,
+    /// For what is hashed.
+    turns: CallTurns,
     counts: Arc<Counts>,
 }
 
 impl Compiler {
     /// Starts the threads that compile with `backend`, save in clients' files by way of `cache`, and keep the rest in
-    /// `store`.
+    /// `store`, under names that they hash by `turns`.
     pub fn new(
         backend: Arc<dyn Backend>,
         limits: Limits,
         cache: Arc<Cache>,
         store: Option<Store>,
+        turns: CallTurns,
     ) -> std::io::Result<Self> {
         let workers = Workers::new("nnhal-compile", limits.threads)?;
         let jobs = limits.jobs.quota();
         let store = store.map(Arc::new);
-        let shared = Arc::new(Shared { backend, cache, store, counts: Arc::default() });
+        let shared = Arc::new(Shared { backend, cache, store, turns, counts: Arc::default() });
         Ok(Compiler { shared, workers, jobs, saves: Arc::default() })
     }
 
@@ -229,7 +232,7 @@ impl Shared {
         let keep = files.is_none();
         let what = (model, &options);
         let (executable, store_as) =
-            storing::compile(store, keep, &*self.backend, what, &mut mappings, control)
+            storing::compile(store, keep, &*self.backend, what, &mut mappings, (&self.turns, control))
                 .map_err(CompileError::Backend)?;
         let place = match files {
             Some(files) => self.save(&*executable, &options, files, control.client).unwrap_or_else(|why| {

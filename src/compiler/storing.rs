@@ -1,32 +1,37 @@
 //! Compilations by way of the driver's own store: a model that its client has compiled before is loaded.
 
 use super::caching::{CachingError, LEAST_CONSTANTS};
-use super::content::{self, threads, Outline};
+use super::content::{self, threads, Outline, Threads};
 use super::saving::StoreName;
 use super::StorePlace;
 use crate::backend::{Backend, BackendError, CompileOptions, Control, Executable, Saved};
 use crate::cache::{CacheError, Key, Store};
 use crate::model::{Lifetime, Model};
-use crate::scheduler::Permit;
+use crate::scheduler::{CallTurns, Permit};
 use crate::statistics::CacheCounts;
 use std::sync::Arc;
 use std::thread::Builder;
 
 /// Compiles a model, or loads what the store has of it. Gives where to store it once it has been used, if that is worth
-/// while and it is to `keep` it. If it gets a permit for mappings, it takes the permit, and the model is hashed only then.
+/// while and it is to `keep` it. Constants are hashed by one of `turns`. If it gets a permit for mappings, it takes the permit, and the model is hashed only then.
 pub(super) fn compile(
     store: Option<(&Arc<Store>, &CacheCounts)>,
     keep: bool,
     backend: &dyn Backend,
     (model, options): (&Model, &CompileOptions),
     mappings: &mut Option<Permit>,
-    control: &Control,
+    (turns, control): (&CallTurns, &Control),
 ) -> Result<(Arc<dyn Executable>, Option<StorePlace>), BackendError> {
     let compile = || backend.compile(model, options, control);
     let Some((store, counts)) = store.filter(|_| constants(model) >= LEAST_CONSTANTS) else {
         return Ok((compile()?, None));
     };
     let outline = Outline::new(model, options);
+    // Beside what is computed for this compilation.
+    let is_idle = |computing: usize| {
+        let (computed, hashed) = (backend.load_now().unwrap_or_default(), turns.load());
+        computed.running <= computing && hashed.running <= 1 && computed.waiting + hashed.waiting == 0
+    };
     let place = |name| StorePlace { store: store.clone(), uid: control.client, name };
     if !store.has_like(control.client, &outline.prefix()) {
         if !keep {
@@ -36,24 +41,30 @@ pub(super) fn compile(
         // Hashing can take longer than compiling, and nobody needs the name before the model is stored.
         let (executable, name) = match mappings.take() {
             Some(permit) => {
-                let sums = |threads| outline.sums(threads, control);
+                let sums =
+                    |most| outline.sums(Threads { most, is_idle: &|| is_idle(1) }, &turns.check(control));
                 let (executable, sums) = beside(threads(options), compile, sums);
                 (executable, StoreName::OfContent { outline, sums: sums?, _mappings: permit })
             }
             None => {
-                let hash = |threads| outline.hash(threads, control);
+                let hash =
+                    |most| outline.hash(Threads { most, is_idle: &|| is_idle(1) }, &turns.check(control));
                 let (executable, token) = beside(threads(options), compile, hash);
                 (executable, StoreName::Token(token?))
             }
         };
         return Ok((executable?, Some(place(name))));
     }
-    let token = outline.hash(threads(options), control)?;
+    let all = Threads { most: threads(options), is_idle: &|| is_idle(0) };
+    let token = outline.hash(all, &turns.check(control))?;
     let place = place(StoreName::Token(token));
     let loaded = load(store, Key { uid: control.client, token }, backend, options, control);
     counts.looked(loaded.as_ref().map(drop).map_err(CachingError::reason));
     match loaded {
         Ok(executable) => return Ok((executable, None)),
+        Err(CachingError::Backend(why @ (BackendError::DeadlinePassed | BackendError::Cancelled))) => {
+            return Err(why)
+        }
         Err(CachingError::Backend(why)) => {
             log::warn!("a compiled model in the store is of no use: {why}");
         }

@@ -75,7 +75,7 @@ impl Bench {
         let (tell, told) = channel();
         let puppet = Arc::new(Puppet(Mutex::new(puppet)));
         let cache = Arc::new(Cache::new(None, "driver"));
-        let compiler = Compiler::new(puppet, limits, cache, None).unwrap();
+        let compiler = Compiler::new(puppet, limits, cache, None, CallTurns::new(2)).unwrap();
         Bench { compiler, acts, told, tell }
     }
 

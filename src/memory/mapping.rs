@@ -80,11 +80,16 @@ impl Mapping {
     }
 
     /// A private copy of the first `len` bytes of `file`, which serves wherever client memory does, to read; and the copy's
-    /// checksum, as [`super::checksum_share`] has it. It is made by several threads where that pays.
-    pub fn private_copy(file: &File, len: usize) -> Result<(Self, u64), MemoryError> {
+    /// checksum, as [`super::checksum_share`] has it. It is made by several threads where that pays, and given up, with an
+    /// error, once `stops` says so.
+    pub fn private_copy(
+        file: &File,
+        len: usize,
+        stops: &(dyn Fn() -> bool + Sync),
+    ) -> Result<(Self, u64), MemoryError> {
         let mut sum = 0;
         let copy = pages::filled(len, |bytes| {
-            sum = pages::copy_file(file, bytes)?;
+            sum = pages::copy_file(file, bytes, stops)?;
             Ok(())
         })?;
         Ok((Mapping::private(len, copy), sum))

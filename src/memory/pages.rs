@@ -171,8 +171,12 @@ pub(super) fn filled(
 }
 
 /// Reads the start of `file` into all of `bytes`, and gives their checksum; large parts on threads of their own, as most of
-/// the time goes into making the pages.
-pub(super) fn copy_file(file: &File, bytes: &mut [u8]) -> std::io::Result<u64> {
+/// the time goes into making the pages. An error once `stops` says so.
+pub(super) fn copy_file(
+    file: &File,
+    bytes: &mut [u8],
+    stops: &(dyn Fn() -> bool + Sync),
+) -> std::io::Result<u64> {
     const PART: usize = 2 << 20;
     const MOST_THREADS: usize = 4;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -184,10 +188,10 @@ pub(super) fn copy_file(file: &File, bytes: &mut [u8]) -> std::io::Result<u64> {
         for (i, part_bytes) in bytes.chunks_mut(part).enumerate() {
             let start = (i * part) as u64;
             if i + 1 == threads {
-                result = copy_part(file, start, part_bytes);
+                result = copy_part(file, start, part_bytes, stops);
                 break;
             }
-            let read = move || copy_part(file, start, part_bytes);
+            let read = move || copy_part(file, start, part_bytes, stops);
             others.push(std::thread::Builder::new().name("nnhal-load".into()).spawn_scoped(scope, read)?);
         }
         for other in others {
@@ -199,10 +203,18 @@ pub(super) fn copy_file(file: &File, bytes: &mut [u8]) -> std::io::Result<u64> {
 }
 
 /// Reads bytes from `start` on, and adds each few up while they are in the processor's cache.
-fn copy_part(file: &File, start: u64, bytes: &mut [u8]) -> std::io::Result<u64> {
+fn copy_part(
+    file: &File,
+    start: u64,
+    bytes: &mut [u8],
+    stops: &(dyn Fn() -> bool + Sync),
+) -> std::io::Result<u64> {
     const STRETCH: usize = 128 << 10;
     let mut sum = 0u64;
     for (bytes, start) in bytes.chunks_mut(STRETCH).zip((start..).step_by(STRETCH)) {
+        if stops() {
+            return Err(std::io::ErrorKind::TimedOut.into());
+        }
         file.read_exact_at(bytes, start)?;
         sum = sum.wrapping_add(checksum::share(start, bytes));
     }

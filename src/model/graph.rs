@@ -4,6 +4,7 @@ use super::context::{within, Context};
 use super::operand;
 use super::{Constant, Lifetime, ModelError, Operand, Operation, OperationKind, Subgraph};
 use crate::aidl;
+use crate::ops::pace::Pace;
 use crate::ops::{self, signature, Arg, Args, NeverInterrupted, OpError, OperationType, Run};
 use crate::tensor::{Dims, TensorInfo};
 
@@ -12,6 +13,11 @@ use crate::tensor::{Dims, TensorInfo};
 const OPERAND: usize = 128;
 const ARGUMENT: usize = 64;
 const OPERATION: usize = 512;
+/// And to look at one of them again, which may have left the caches.
+const LOOK: usize = 16;
+/// Inputs and outputs of one operation that the driver takes, many times as many as models have: between two looks whether
+/// to stop, an operation's list of them is gone through many times.
+const MOST_OPERANDS: usize = 8192;
 
 pub(super) fn decode(subgraph: &aidl::Subgraph, context: &mut Context) -> Result<Subgraph, ModelError> {
     if subgraph.operands.is_empty() || subgraph.operations.is_empty() {
@@ -22,8 +28,10 @@ pub(super) fn decode(subgraph: &aidl::Subgraph, context: &mut Context) -> Result
         context.pace.spend(OPERAND + described_by(operand))?;
         operands.push(operand::decode(operand, context).map_err(|e| within(&format!("operand {i}"), e))?);
     }
-    let inputs = listed(&subgraph.inputIndexes, &operands, "inputs", |l| matches!(l, Lifetime::Input))?;
-    let outputs = listed(&subgraph.outputIndexes, &operands, "outputs", |l| matches!(l, Lifetime::Output))?;
+    let pace = &mut context.pace;
+    let inputs = listed(&subgraph.inputIndexes, &operands, "inputs", |l| matches!(l, Lifetime::Input), pace)?;
+    let outputs =
+        listed(&subgraph.outputIndexes, &operands, "outputs", |l| matches!(l, Lifetime::Output), pace)?;
     let mut operations = Vec::with_capacity(subgraph.operations.len());
     for (i, operation) in subgraph.operations.iter().enumerate() {
         context.pace.spend(steps(operation, &operands))?;
@@ -33,7 +41,7 @@ pub(super) fn decode(subgraph: &aidl::Subgraph, context: &mut Context) -> Result
                 .map_err(|e| within(&format!("operation {i} ({name})"), e))?,
         );
     }
-    check_order(&operands, &operations)?;
+    check_order(&operands, &operations, &mut context.pace)?;
     Ok(Subgraph { operands, operations, inputs, outputs })
 }
 
@@ -71,10 +79,12 @@ fn listed(
     operands: &[Operand],
     what: &str,
     belongs: fn(&Lifetime) -> bool,
+    pace: &mut Pace,
 ) -> Result<Vec<usize>, ModelError> {
     let mut seen = vec![false; operands.len()];
     let mut indices = Vec::with_capacity(list.len());
     for &index in list {
+        pace.spend(LOOK)?;
         let i = operand_index(index, operands)?;
         if !belongs(&operands[i].lifetime) {
             return Err(ModelError::invalid(format!("{what} list operand {i}, which has another lifetime")));
@@ -84,12 +94,15 @@ fn listed(
         }
         indices.push(i);
     }
-    match operands.iter().zip(&seen).position(|(operand, seen)| belongs(&operand.lifetime) && !seen) {
-        Some(i) => {
-            Err(ModelError::invalid(format!("{what} do not list operand {i}, whose lifetime says so")))
+    for (i, (operand, seen)) in operands.iter().zip(seen).enumerate() {
+        pace.spend(LOOK)?;
+        if belongs(&operand.lifetime) && !seen {
+            return Err(ModelError::invalid(format!(
+                "{what} do not list operand {i}, whose lifetime says so"
+            )));
         }
-        None => Ok(indices),
     }
+    Ok(indices)
 }
 
 fn operand_index(index: i32, operands: &[Operand]) -> Result<usize, ModelError> {
@@ -119,6 +132,10 @@ fn decode_operation(
         },
         Some(ty) => match ty.operation() {
             None => OperationKind::Unsupported(format!("{ty} is not supported")),
+            Some(_) if inputs.len() + outputs.len() > MOST_OPERANDS => OperationKind::Unsupported(format!(
+                "it has {} operands, more than the {MOST_OPERANDS} that are supported",
+                inputs.len() + outputs.len()
+            )),
             Some(known) => {
                 let signature_index =
                     check_call(known, &inputs, &outputs, operands).map_err(ModelError::Invalid)?;
@@ -193,12 +210,13 @@ fn arg(operand: &Operand) -> Option<Arg<'_>> {
 }
 
 /// Checks that each operand is written before it is read, and written once and by an operation if at all.
-fn check_order(operands: &[Operand], operations: &[Operation]) -> Result<(), ModelError> {
+fn check_order(operands: &[Operand], operations: &[Operation], pace: &mut Pace) -> Result<(), ModelError> {
     let mut known: Vec<bool> = operands
         .iter()
         .map(|operand| !matches!(operand.lifetime, Lifetime::Temporary | Lifetime::Output))
         .collect();
     for (i, operation) in operations.iter().enumerate() {
+        pace.spend(LOOK.saturating_mul(1 + operation.inputs.len() + operation.outputs.len()))?;
         if let Some(input) = operation.inputs.iter().find(|&&input| !known[input]) {
             return Err(ModelError::invalid(format!(
                 "operation {i} reads operand {input} before it is written"

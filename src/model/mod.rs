@@ -4,6 +4,7 @@
 
 mod context;
 mod control_flow;
+mod copies;
 mod decode;
 mod error;
 mod extensions;
@@ -22,7 +23,8 @@ pub use references::MAX_DEPTH as MAX_NESTING;
 pub use request::{Argument, Request, RequestError, RequestPool};
 
 use crate::memory::{AlignedBuf, ClientSlice, Counted, MemoryError};
-use crate::ops;
+use crate::ops::pace::Pace;
+use crate::ops::{self, Interrupt};
 use crate::tensor::{TensorInfo, ALLOCATION};
 use std::sync::Arc;
 
@@ -46,18 +48,20 @@ impl Model {
             .fold(0, usize::saturating_add)
     }
 
-    /// A copy that needs nothing of its client's any more.
-    pub fn to_private(&self) -> Result<Model, MemoryError> {
-        let mut model = self.clone();
-        let graphs = std::iter::once(&mut model.main).chain(&mut model.referenced);
-        for operand in graphs.flat_map(|graph| &mut graph.operands) {
-            if let Lifetime::Constant(constant) = &mut operand.lifetime {
-                *constant = Constant::Private(constant.bytes()?);
-            }
+    /// A copy that needs nothing of its client's any more. It comes by yield points of `interrupt`.
+    pub fn to_private(&self, interrupt: &dyn Interrupt) -> Result<Model, ModelError> {
+        let mut pace = Pace::of(interrupt);
+        let mut referenced = Vec::with_capacity(self.referenced.len());
+        let main = self.main.to_private(&mut pace)?;
+        for graph in &self.referenced {
+            referenced.push(graph.to_private(&mut pace)?);
         }
-        Ok(model)
+        Ok(Model { main, referenced, relaxed: self.relaxed })
     }
 }
+
+/// Elementary steps that it takes at least to copy an operand or an operation, about.
+const COPY: usize = 128;
 
 /// A model on its client's account, besides the bytes of its constants, which are counted where they are.
 #[derive(Debug)]
@@ -94,6 +98,25 @@ pub struct Subgraph {
 }
 
 impl Subgraph {
+    fn to_private(&self, pace: &mut Pace) -> Result<Subgraph, ModelError> {
+        let mut operands = Vec::with_capacity(self.operands.len());
+        for operand in &self.operands {
+            pace.spend(COPY.saturating_add(operand.info.heap() / size_of::<u32>()))?;
+            let mut copy = operand.clone();
+            if let Lifetime::Constant(Constant::Client(slice)) = &operand.lifetime {
+                let private = copies::private(slice, pace.interrupt())?;
+                copy.lifetime = Lifetime::Constant(Constant::Private(private));
+            }
+            operands.push(copy);
+        }
+        let mut operations = Vec::with_capacity(self.operations.len());
+        for operation in &self.operations {
+            pace.spend(COPY.saturating_add(operation.inputs.len()).saturating_add(operation.outputs.len()))?;
+            operations.push(operation.clone());
+        }
+        Ok(Subgraph { operands, operations, inputs: self.inputs.clone(), outputs: self.outputs.clone() })
+    }
+
     fn footprint(&self) -> usize {
         let operand = |operand: &Operand| {
             let extension = operand.extension.as_ref().map_or(0, |extension| {

@@ -1,9 +1,9 @@
 //! Rules for one operand: type, dimensions, quantisation, lifetime and location.
 
 use super::context::Context;
+use super::copies::{copied, private};
 use super::{Constant, ExtensionOperand, Lifetime, ModelError, Operand};
 use crate::aidl;
-use crate::memory::{AlignedBuf, MemoryError};
 use crate::tensor::{byte_size, ChannelQuant, OperandType, TensorInfo};
 use std::sync::Arc;
 
@@ -226,24 +226,20 @@ fn constant(
             ))
         })?;
         context.count_private(length)?;
-        Constant::Private(Arc::new(AlignedBuf::copy_of(bytes).ok_or_else(|| out_of_memory(length))?))
+        Constant::Private(copied(length, context.pace.interrupt(), |to, part| {
+            to.copy_from_slice(&bytes[part]);
+            Ok(())
+        })?)
     } else {
         let slice = context.slice(location.poolIndex, offset, length)?;
         if steers || length <= SMALL {
             context.count_private(length)?;
-            let copy = slice.to_private();
-            Constant::Private(Arc::new(
-                copy.map_err(|source| ModelError::Memory { what: "a constant".into(), source })?,
-            ))
+            Constant::Private(private(&slice, context.pace.interrupt())?)
         } else {
             Constant::Client(slice)
         }
     };
     Ok(value)
-}
-
-fn out_of_memory(bytes: usize) -> ModelError {
-    ModelError::Memory { what: "a constant".into(), source: MemoryError::OutOfMemory(bytes) }
 }
 
 fn subgraph(operand: &aidl::Operand, context: &Context) -> Result<Lifetime, ModelError> {

@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::aidl::{self, OperandLifeTime as L, OperandType as T, OperationType as O};
-use crate::ops::{NeverInterrupted, OpError};
+use crate::ops::NeverInterrupted;
+
+mod turns;
 
 fn operand(ty: T, dims: &[i32], lifetime: L) -> aidl::Operand {
     aidl::Operand { r#type: ty, dimensions: dims.to_vec(), lifetime, ..Default::default() }
@@ -300,58 +302,4 @@ fn an_image_is_one_argument_whole() {
     assert!(why(check(argument((0, 0, 0), &[]), 24, &unknown)).contains("must be known"));
     let huge = TensorInfo { dims: vec![u32::MAX; 5], ..info };
     assert!(why(check(argument((0, 0, 0), &[]), 24, &huge)).contains("which has too many"));
-}
-
-/// Stops the work at its last yield point but so many.
-struct Stops(std::sync::atomic::AtomicUsize);
-
-impl crate::ops::Interrupt for Stops {
-    fn check(&self) -> Result<(), OpError> {
-        use std::sync::atomic::Ordering::Relaxed;
-        self.0
-            .fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1))
-            .map_or(Err(OpError::Cancelled), |_| Ok(()))
-    }
-}
-
-#[test]
-fn how_long_a_model_takes_is_noticed_though_its_operations_name_the_same() {
-    const OPERATIONS: i32 = 1000;
-    const CHANNELS: i32 = 10_000;
-    let scales = vec![0.5; CHANNELS as usize];
-    let quant = aidl::SymmPerChannelQuantParams { scales, channelDim: 0 };
-    let filter = aidl::Operand {
-        extraParams: Some(aidl::OperandExtraParams::ChannelQuant(quant)),
-        ..constant(T::TENSOR_QUANT8_SYMM_PER_CHANNEL, &[CHANNELS], 0, CHANNELS.into())
-    };
-    let outputs: Vec<i32> = (1..=OPERATIONS).collect();
-    let floats = outputs.iter().map(|_| operand(T::TENSOR_FLOAT32, &[CHANNELS], L::SUBGRAPH_OUTPUT));
-    let operands = std::iter::once(filter).chain(floats).collect();
-    let operations = outputs.iter().map(|&output| operation(O::DEQUANTIZE, &[0], &[output])).collect();
-    let main = subgraph(operands, operations, (&[], &outputs));
-    let model = aidl::Model { main, operandValues: vec![1; CHANNELS as usize], ..Default::default() };
-    let decode = |yields: usize| Model::with_extensions(&model, &[], &Stops(yields.into())).map(drop);
-    // A step for each scale, each time that it is named.
-    assert!(matches!(decode(100), Err(ModelError::Interrupted(OpError::Cancelled))));
-    assert!(decode(10_000).is_ok());
-}
-
-#[test]
-fn a_request_of_very_many_arguments_is_checked_in_short_stretches() {
-    const MANY: usize = 100_000;
-    let infos = vec![TensorInfo::new(crate::tensor::OperandType::TENSOR_FLOAT32, &[1]); MANY];
-    let argument = |i: i64| aidl::RequestArgument {
-        location: aidl::DataLocation { poolIndex: 0, offset: 4 * i, length: 4, padding: 0 },
-        ..Default::default()
-    };
-    let arguments: Vec<_> = (0..MANY as i64).rev().map(argument).collect();
-    let pool = || RequestPool::Known { size: 4 * MANY, is_image: false };
-    let check = |yields: usize| {
-        let stops = Stops(yields.into());
-        Request::new(&arguments, &[], &[pool()], &infos, &[], false, &stops).map(drop)
-    };
-    assert!(check(10_000).is_ok());
-    for yields in [0, 100, 350] {
-        assert!(matches!(check(yields), Err(RequestError::Interrupted(OpError::Cancelled))), "{yields}");
-    }
 }

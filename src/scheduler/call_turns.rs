@@ -5,6 +5,7 @@
 //! It must not know what is read or checked. Nobody has such a turn while he waits for anything but a turn.
 
 use super::control::{Control, Yield};
+use super::demand::Load;
 use super::turns::{Turn, Turns};
 use crate::ops::OpError;
 use std::cell::Cell;
@@ -34,6 +35,11 @@ impl CallTurns {
         // Nothing stops this wait, which is for other messages to be read.
         let turn = self.0.take(client, control.priority, &control).ok();
         let _ = READING.try_with(|reading| reading.set(turn)); // a thread that ends reads nothing
+    }
+
+    /// How many wait for such a turn, and how many have one.
+    pub fn load(&self) -> Load {
+        self.0.load()
     }
 
     /// `control` for a check, which has no turn at first and takes one where it turns out to be long, at its first yield

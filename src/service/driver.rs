@@ -119,12 +119,14 @@ impl DriverBuilder {
         let (data, fingerprint) = (data.as_deref(), version(&info));
         let store = data.filter(|_| store > 0).map(|data| Store::new(data, &fingerprint, store));
         let cache = Arc::new(Cache::new(data, &fingerprint));
-        let compiler = Compiler::new(backend.clone(), Limits::default(), cache.clone(), store)?;
-        let watcher = Arc::new(Watcher::new()?);
         let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let call_turns = CallTurns::new(processors);
+        let (limits, turns) = (Limits::default(), call_turns.clone());
+        let compiler = Compiler::new(backend.clone(), limits, cache.clone(), store, turns)?;
+        let watcher = Arc::new(Watcher::new()?);
         let core = Core {
             slots: info.depth.map(Turns::new),
-            call_turns: CallTurns::new(processors),
+            call_turns,
             backend,
             info,
             compiler,

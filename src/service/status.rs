@@ -101,6 +101,7 @@ fn of_caching(error: &CachingError) -> ErrorStatus {
         CachingError::Token(_)
         | CachingError::Count { .. }
         | CachingError::Cache(CacheError::Access(_) | CacheError::SameFile) => ErrorStatus::INVALID_ARGUMENT,
+        CachingError::Backend(why @ BackendError::DeadlinePassed) => of_backend(why),
         // Whatever is wrong with their content, the client prepares the model itself.
         CachingError::Cache(_)
         | CachingError::NotCacheable

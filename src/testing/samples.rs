@@ -30,7 +30,7 @@ impl Sample {
     ) -> Result<Self, String> {
         let model = Model::with_extensions(model, extensions, &NeverInterrupted)
             .map_err(|why| format!("{name}: {why}"))?;
-        let model = model.to_private().map_err(|why| format!("{name}: {why}"))?;
+        let model = model.to_private(&NeverInterrupted).map_err(|why| format!("{name}: {why}"))?;
         let lens = |list: &[usize]| {
             list.iter().map(|&i| model.main.operands[i].info.byte_size().unwrap_or(0)).collect::<Vec<_>>()
         };

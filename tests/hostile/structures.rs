@@ -1,13 +1,14 @@
 //! Models, requests and objects that are many rather than large: what they take besides values is their client's, too, and
 //! keeps nobody waiting.
 
+use crate::campaign::FIRST_USER;
 use crate::common::{
     argument, ashmem, bytes_of, floats, floor_model, long_model, memfd, operand, request, status, Connection,
 };
 use crate::daemon::{wait_until, Daemon};
 use nnhal::aidl::*;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// MiB of private memory for all clients. One alone may have half of them.
 const MEMORY: usize = 128;
@@ -267,9 +268,16 @@ fn split_model(count: i32) -> Model {
     }
 }
 
+/// Has the calling thread, which must be root's, call as this user.
+fn become_user(user: u32) {
+    // SAFETY: only this thread's credentials change: the system call knows nothing of the others, as the library's function does.
+    let done = unsafe { libc::syscall(libc::SYS_setresuid, -1, user, -1) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+}
+
 /// How long models of very many operations take to be prepared and executed, and an innocent client beside that.
 #[test]
-#[ignore = "measures, on a machine with nothing else to do"]
+#[ignore = "measures: as root, on a machine with nothing else to do"]
 fn how_long_very_many_operations_take() {
     const COUNT: i32 = 100_000;
     let models = [
@@ -277,24 +285,26 @@ fn how_long_very_many_operations_take() {
         ("inputs and outputs", wide_model(COUNT)),
         ("views", view_model(COUNT)),
         ("holes", model_of_holes(COUNT)),
-        ("outputs of one operation", split_model(COUNT)),
+        ("outputs of one operation", split_model(8000)),
     ];
     for (name, model) in &models {
-        let (daemon, busy) = (Daemon::start(), AtomicBool::new(true));
+        let (daemon, busy) = (Daemon::start_for_all(), AtomicBool::new(true));
         std::thread::scope(|scope| {
             let (watched, busy) = (&daemon, &busy);
             let looks_on = scope.spawn(move || {
-                let mut longest = Duration::ZERO;
+                let mut longest = Vec::new();
+                become_user(FIRST_USER);
                 let connection = Connection::new(&watched.socket());
                 let model = connection.prepare(&floor_model(&[1]));
                 let (request, _output) = request(&floats(&[1.5]), 4);
                 while busy.load(Ordering::Relaxed) {
                     let began = Instant::now();
                     model.executeSynchronously(&request, false, -1, -1).expect("executed");
-                    longest = longest.max(began.elapsed());
+                    longest.push(began.elapsed());
                 }
                 connection.close();
-                longest
+                longest.sort_unstable();
+                longest.split_off(longest.len().saturating_sub(5))
             });
             let connection = Connection::new(&daemon.socket());
             let began = Instant::now();
@@ -321,7 +331,7 @@ fn how_long_very_many_operations_take() {
             busy.store(false, Ordering::Relaxed);
             let longest = looks_on.join().expect("innocent");
             println!(
-                "{name}: {ins} inputs, {outs} outputs, prepared in {prepare:?}, executed in {execute:?}, others waited {longest:?} at most"
+                "{name}: {ins} inputs, {outs} outputs, prepared in {prepare:?}, executed in {execute:?}, another waited {longest:.1?} at most"
             );
             connection.close();
         });

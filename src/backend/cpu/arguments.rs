@@ -283,6 +283,9 @@ impl<'a> Arguments<'a> {
         if shapes.iter().all(|shape| shape.sufficient) {
             self.copy_out(interrupt, routine, frame)?;
         }
+        // To end an access may wait for a device, and to free what the run had takes as long as that is large: others can
+        // compute meanwhile.
+        interrupt.before_waiting();
         for memory in self.held.memories.into_values() {
             memory.held.map_or(Ok(()), Accessed::end).map_err(failed(memory.first))?;
         }

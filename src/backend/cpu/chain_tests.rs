@@ -101,7 +101,8 @@ fn chains(routine: &Routine, large: usize) -> Vec<Chain> {
         Place::Arena(info, _) => Some(info),
         _ => None,
     };
-    find(&routine.steps, &routine.uses(), large, planned, &mut Pace::of(&NeverInterrupted)).unwrap()
+    let mut pace = Pace::of(&NeverInterrupted);
+    find(&routine.steps, &routine.uses(&mut pace).unwrap(), large, planned, &mut pace).unwrap()
 }
 
 /// Runs a chain from `input`.
@@ -215,7 +216,7 @@ fn large_images_go_by_rows_and_loaded_programs_do_it_too() {
             let artifact = program.artifact();
             let saved = Saved { models: artifact.models.clone(), data: vec![data_of(&artifact)] };
             let pool = Arc::new(ThreadPool::new(threads).unwrap());
-            let loaded = Program::load(saved, Preference::default(), pool).unwrap();
+            let loaded = Program::load(saved, Preference::default(), pool, &Control::default()).unwrap();
             assert_eq!(loaded.routines()[0].chains, routine.chains);
             assert!(step_by_step == run(&loaded));
         }

@@ -11,7 +11,7 @@ use crate::backend::{
     Description, Executable, Interface, Memory, Outcome, Pending, Saved, Submission,
 };
 use crate::memory::ClientSlice;
-use crate::model::{CountedModel, Model};
+use crate::model::{CountedModel, Model, ModelError};
 use crate::ops::Interrupt;
 use crate::scheduler::marks::{self, Phase};
 use crate::scheduler::{Activity, ThreadCache, Turn, Turns, Underway};
@@ -70,23 +70,32 @@ impl CpuExecutable {
     ) -> Result<Self, BackendError> {
         let _account = control.on_account();
         let (interface, options, cores) = (Interface::of(model), *options, cores.clone());
+        let control = cores.take_turn(control)?;
         let program = if options.just_in_time {
-            let memory = |what: &str| {
-                let what = what.to_owned();
-                move |source| BackendError::Memory { what, source }
-            };
-            let model = model.to_private().map_err(memory("a constant"))?;
-            OnDemand::of(CountedModel::new(model).map_err(memory("the model"))?)
+            let model = model.to_private(&control).map_err(|why| match why {
+                ModelError::Interrupted(why) => why.into(),
+                ModelError::Memory { what, source } => BackendError::Memory { what, source },
+                why => BackendError::Failed(why.to_string()),
+            })?;
+            OnDemand::of(CountedModel::new(model).map_err(BackendError::memory("the model"))?)
         } else {
-            let control = cores.take_turn(control)?;
             OnDemand::made(Program::compile(model, &options, cores.pool.clone(), &control)?)
         };
         Ok(CpuExecutable { interface, options, cores, program })
     }
 
     /// Loads what [`Executable::artifact`] gave.
-    pub fn load(saved: Saved, options: &CompileOptions, cores: &Arc<Cores>) -> Result<Self, BackendError> {
-        let program = Program::load(saved, options.preference, cores.pool.clone())?;
+    pub fn load(
+        saved: Saved,
+        options: &CompileOptions,
+        cores: &Arc<Cores>,
+        control: &Control,
+    ) -> Result<Self, BackendError> {
+        let _account = control.on_account();
+        let control = cores.take_turn(control)?;
+        // Reading the files may have taken long.
+        control.yield_point()?;
+        let program = Program::load(saved, options.preference, cores.pool.clone(), &control)?;
         let (interface, cores) = (program.interface().clone(), cores.clone());
         Ok(CpuExecutable { interface, options: *options, cores, program: OnDemand::made(program) })
     }

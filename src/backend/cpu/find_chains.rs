@@ -6,7 +6,7 @@ use super::chain::Chain;
 use super::kernels::{ByRows, Image};
 use super::routine::{Place, Routine, Step, STEPS};
 use crate::ops::pace::Pace;
-use crate::ops::{NeverInterrupted, OpError};
+use crate::ops::OpError;
 use crate::tensor::TensorInfo;
 use std::ops::Range;
 
@@ -27,14 +27,14 @@ const MOST_ROWS: usize = 4096;
 const BLOCKS: [usize; 6] = [1, 2, 4, 8, 16, 32];
 
 /// The same routine with its chains.
-pub fn with_chains(mut routine: Routine) -> Routine {
+pub fn with_chains(mut routine: Routine, pace: &mut Pace) -> Result<Routine, OpError> {
     let planned = |v: usize| match &routine.values[v].place {
         Place::Arena(info, _) => Some(info),
         _ => None,
     };
-    let (uses, mut pace) = (routine.uses(), Pace::of(&NeverInterrupted));
-    routine.chains = find(&routine.steps, &uses, LARGE, planned, &mut pace).unwrap_or_default();
-    routine
+    let uses = routine.uses(pace)?;
+    routine.chains = find(&routine.steps, &uses, LARGE, planned, pace)?;
+    Ok(routine)
 }
 
 /// The chains among `steps`, in order, between which images of `large` bytes lie. `planned` tells of values that live in the

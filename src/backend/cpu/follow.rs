@@ -7,7 +7,7 @@ use super::kernels::Kernel;
 use super::merge::Known;
 use super::routine::{Followed, Merged, Routine, Step, STEPS};
 use crate::ops::pace::Pace;
-use crate::ops::{NeverInterrupted, OpError};
+use crate::ops::OpError;
 use std::ops::Range;
 
 /// Bytes of an 8-bit input besides what was made, at most: a sum of bytes takes so long to compute that only what steps cost each
@@ -15,18 +15,17 @@ use std::ops::Range;
 const MOST_BYTES: usize = 64 << 10;
 
 /// The same routine with what is gone on with; its chains and what is merged are known.
-pub fn with_followed(mut routine: Routine) -> Routine {
+pub fn with_followed(mut routine: Routine, pace: &mut Pace) -> Result<Routine, OpError> {
     let search = Search {
         steps: &routine.steps,
         chains: &routine.chains,
         merged: &routine.merged,
-        uses: &routine.uses(),
+        uses: &routine.uses(pace)?,
         outputs: &routine.outputs,
         known: |v: usize| routine.values[v].known(),
     };
-    let followed = search.find(&mut Pace::of(&NeverInterrupted)).unwrap_or_default();
-    routine.followed = followed;
-    routine
+    routine.followed = search.find(pace)?;
+    Ok(routine)
 }
 
 /// What is known of a routine.

@@ -5,7 +5,7 @@
 use super::kernels::{is_elementwise, is_of_lanes, merge, Input, MergedCall, LONGEST_ROW};
 use super::routine::{Merged, Place, Routine, Step, Value, STEPS};
 use crate::ops::pace::Pace;
-use crate::ops::{NeverInterrupted, OpError};
+use crate::ops::OpError;
 use crate::tensor::{OperandType, TensorInfo};
 
 /// Steps that are one, at most: a client chooses how many follow each other.
@@ -32,11 +32,11 @@ impl Value {
 }
 
 /// The same routine with what can be merged.
-pub fn with_merged(mut routine: Routine) -> Routine {
+pub fn with_merged(mut routine: Routine, pace: &mut Pace) -> Result<Routine, OpError> {
     let known = |v: usize| routine.values[v].known();
-    let uses = routine.uses();
-    routine.merged = find(&routine.steps, &uses, known, &mut Pace::of(&NeverInterrupted)).unwrap_or_default();
-    routine
+    let uses = routine.uses(pace)?;
+    routine.merged = find(&routine.steps, &uses, known, pace)?;
+    Ok(routine)
 }
 
 /// Those among `steps`, in order; `uses` says how often each value is read.

@@ -106,9 +106,9 @@ impl Backend for CpuBackend {
         &self,
         saved: Saved,
         options: &CompileOptions,
-        _: &Control,
+        control: &Control,
     ) -> Result<Arc<dyn Executable>, BackendError> {
-        Ok(Arc::new(CpuExecutable::load(saved, options, &self.cores)?))
+        Ok(Arc::new(CpuExecutable::load(saved, options, &self.cores, control)?))
     }
 
     fn peaks(&self, control: &Control) -> Option<Peaks> {

@@ -10,7 +10,7 @@ use super::kernels::{self, Kernel, Source};
 use super::routine::is_data;
 use crate::backend::BackendError;
 use crate::memory::{Access, Accessed, AlignedBuf, MemoryError, Slab};
-use crate::ops::{Arg, Args, Interrupt, NeverInterrupted, Operation};
+use crate::ops::{Arg, Args, Interrupt, Operation};
 use crate::tensor::{OperandType, TensorInfo};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -60,7 +60,9 @@ impl Packer {
         interrupt: &dyn Interrupt,
     ) -> Result<Option<Box<dyn Kernel>>, BackendError> {
         let steering: Vec<_> = call.inputs.iter().map(|known| known.as_ref()?.steering()).collect();
-        let Some(chosen) = call.select(&steering, &mut Source::Later, &NeverInterrupted) else {
+        let Some(chosen) = call.select(&steering, &mut Source::Later, interrupt) else {
+            // It may have been told to stop.
+            interrupt.check()?;
             return Ok(None);
         };
         let mut scratch; // what borrows of it goes before it

@@ -1,7 +1,7 @@
 //! A compiled model, ready to run.
 
 use super::arguments::{Candidates, Held};
-use super::artifact;
+use super::artifact::{self, Unread};
 use super::compile::compile;
 use super::describe::describe;
 use super::frame::{Frame, MAX_RUN_BYTES};
@@ -14,7 +14,7 @@ use crate::backend::{
 use crate::memory::{Counted, Mapping, MemoryError, Weights};
 use crate::model::Model;
 use crate::ops::pace::Pace;
-use crate::ops::{Interrupt, NeverInterrupted, OpError, OperationType};
+use crate::ops::{Interrupt, OpError, OperationType};
 use crate::tensor::TensorInfo;
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -60,24 +60,30 @@ impl Program {
         saved: Saved,
         preference: Preference,
         pool: Arc<ThreadPool>,
+        control: &Control,
     ) -> Result<Program, BackendError> {
         let failed =
             |why: &dyn Display| BackendError::Failed(format!("the compiled model cannot be loaded: {why}"));
         let ([model], Ok([data])) = (&saved.models[..], <[_; 1]>::try_from(saved.data)) else {
             return Err(failed(&"it lies in another number of files"));
         };
-        let routines = artifact::read(model, &data).map_err(|why| failed(&why))?;
-        let kernels =
-            routines.iter().flat_map(|routine| &routine.steps).filter_map(|step| step.kernel.as_ref());
-        let mut weights = kernels.flat_map(|kernel| kernel.weights());
-        let needs_data = weights.any(|weights| matches!(weights, Weights::Shared(_)));
-        Program::new(preference, routines, pool, needs_data.then_some(data), &NeverInterrupted)
+        let routines = artifact::read(model, &data, control).map_err(|why| match why {
+            Unread::Stopped(why) => why.into(),
+            Unread::Malformed(why) => failed(&why),
+        })?;
+        let (mut pace, mut needs_data) = (Pace::of(control), false);
+        for step in routines.iter().flat_map(|routine| &routine.steps) {
+            pace.spend(STEPS)?;
+            let mut weights = step.kernel.iter().flat_map(|kernel| kernel.weights());
+            needs_data |= weights.any(|weights| matches!(weights, Weights::Shared(_)));
+        }
+        Program::new(preference, routines, pool, needs_data.then_some(data), control)
     }
 
     /// A program of one routine.
     #[cfg(test)]
     pub fn of_routine(routine: Routine, pool: Arc<ThreadPool>) -> Program {
-        Program::new(Preference::default(), vec![routine], pool, None, &NeverInterrupted)
+        Program::new(Preference::default(), vec![routine], pool, None, &crate::ops::NeverInterrupted)
             .expect("tests take little")
     }
 

@@ -5,7 +5,7 @@ use super::chain::Chain;
 use super::kernels::Kernel;
 use crate::memory::AlignedBuf;
 use crate::ops::pace::Pace;
-use crate::ops::{NeverInterrupted, OpError, Operation};
+use crate::ops::{OpError, Operation};
 use crate::tensor::{TensorInfo, ALLOCATION};
 use std::ops::Range;
 use std::sync::Arc;
@@ -82,9 +82,8 @@ pub struct Followed {
 
 impl Routine {
     /// By value: how often it is read, as an output, too.
-    pub fn uses(&self) -> Vec<usize> {
-        let mut pace = Pace::of(&NeverInterrupted);
-        uses(self.values.len(), &self.steps, &self.outputs, &mut pace).unwrap_or_default()
+    pub fn uses(&self, pace: &mut Pace) -> Result<Vec<usize>, OpError> {
+        uses(self.values.len(), &self.steps, &self.outputs, pace)
     }
 
     /// About the memory that it takes besides the bytes of constants and packed weights.

@@ -126,7 +126,7 @@ pub fn programs_of(model: &Subgraph, threads: usize) -> [Program; 2] {
     let artifact = program.artifact();
     let saved = Saved { models: artifact.models.clone(), data: vec![data_of(&artifact)] };
     let pool = Arc::new(ThreadPool::new(threads).unwrap());
-    let loaded = Program::load(saved, Preference::default(), pool).unwrap();
+    let loaded = Program::load(saved, Preference::default(), pool, &Control::default()).unwrap();
     [program, loaded]
 }
 

@@ -199,7 +199,7 @@ mod tests {
                 let program = Program::of_routine(compiled(&model, bytes), pool.clone());
                 let artifact = program.artifact();
                 let saved = Saved { models: artifact.models.clone(), data: vec![data_of(&artifact)] };
-                let loaded = Program::load(saved, Preference::default(), pool).unwrap();
+                let loaded = Program::load(saved, Preference::default(), pool, &Control::default()).unwrap();
                 let result = run(&program);
                 assert_eq!(run(&loaded), result);
                 result

@@ -7,19 +7,25 @@ use super::constant::Constant as Compiled;
 use super::executable::{Cores, CpuExecutable};
 use super::pool::ThreadPool;
 use super::program::Program;
-use super::samples::{f32_info, floats, Build};
-use crate::backend::{Argument, Arguments, CompileOptions, Control, Executable, Memory};
+use super::samples::{data_of, f32_info, floats, Build};
+use crate::backend::{
+    Argument, Arguments, Artifact, BackendError, CompileOptions, Control, Executable, Memory, Preference,
+    Saved,
+};
 use crate::memory::{ClientSlice, Mapping};
 use crate::model::{Constant, Lifetime, Model, Request, Subgraph};
 use crate::ops::{OpError, OperationType};
-use crate::scheduler::Yield;
+use crate::scheduler::{boottime_ns, Stop, Yield};
 use crate::tensor::{OperandType, TensorInfo};
 use nix::time::{clock_gettime, ClockId};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Operations, or inputs and outputs, of a model.
 const MANY: usize = 30_000;
+/// Outputs of one operation: no model has one of many more.
+const MOST_OUTPUTS: usize = 8_000;
 /// A stretch is at most one part in so many of the work, or so short that nobody minds.
 const PARTS: u32 = 40;
 const SHORT: Duration = Duration::from_millis(2);
@@ -36,6 +42,8 @@ struct Found {
     last: Duration,
     longest: Duration,
     count: usize,
+    /// How often it was lent.
+    lent: usize,
 }
 
 fn now() -> Duration {
@@ -56,6 +64,10 @@ impl Yield for Stretches {
         Ok(())
     }
 
+    fn lend(&self) {
+        self.0.lock().unwrap().lent += 1;
+    }
+
     fn threads(&self) -> usize {
         1
     }
@@ -64,8 +76,13 @@ impl Yield for Stretches {
 /// What `work` comes by, and what it gives.
 fn stretches<T>(work: impl FnOnce(&Control) -> T) -> (Found, T) {
     let began = now();
-    let stretches =
-        Arc::new(Stretches(Mutex::new(Found { began, last: began, longest: Duration::ZERO, count: 0 })));
+    let stretches = Arc::new(Stretches(Mutex::new(Found {
+        began,
+        last: began,
+        longest: Duration::ZERO,
+        count: 0,
+        lent: 0,
+    })));
     let control = Control { turn: Some(stretches.clone()), ..Control::default() };
     let given = work(&control);
     drop(control);
@@ -129,9 +146,27 @@ fn pairs(count: usize) -> Subgraph {
     b.finish(sum)
 }
 
+/// One operation with as many outputs.
+fn split(count: usize) -> Subgraph {
+    let mut b = Build::new();
+    let (input, steering) = (b.input(f32_info(&[count as u32])), b.ints(&[0, count as i32]));
+    let first = b.call(OperationType::SPLIT, 0, &[input, steering[0], steering[1]], one());
+    let others: Vec<_> = (1..count).map(|_| b.operand(one(), Lifetime::Output)).collect();
+    let mut model = b.finish(first);
+    model.outputs.extend(&others);
+    model.operations[0].outputs.extend(others);
+    model
+}
+
 fn program(model: &Model, control: &Control) -> Program {
     let pool = Arc::new(ThreadPool::new(1).unwrap());
     Program::compile(model, &CompileOptions::default(), pool, control).unwrap()
+}
+
+fn load(artifact: &Artifact, control: &Control) -> Result<Program, BackendError> {
+    let saved = Saved { models: artifact.models.clone(), data: vec![data_of(artifact)] };
+    let pool = Arc::new(ThreadPool::new(1).unwrap());
+    Program::load(saved, Preference::default(), pool, control)
 }
 
 fn model(main: Subgraph) -> Model {
@@ -140,18 +175,24 @@ fn model(main: Subgraph) -> Model {
 
 #[test]
 fn models_of_many_operations_are_compiled_and_run_in_short_stretches() {
-    for (name, graph) in
-        [("a chain", chain(MANY)), ("inputs and outputs", wide(MANY)), ("pairs", pairs(MANY))]
-    {
+    for (name, graph) in [
+        ("a chain", chain(MANY)),
+        ("inputs and outputs", wide(MANY)),
+        ("pairs", pairs(MANY)),
+        ("outputs", split(MOST_OUTPUTS)),
+    ] {
         let model = model(graph);
         assert_gives_way(&format!("{name}, compiled"), |control| program(&model, control));
         let program = program(&model, &Control::default());
-        let bound = |count: usize| -> Vec<_> {
-            let mapping = Arc::new(Mapping::anonymous(4 * count).unwrap());
-            let slice = |i| ClientSlice::new(mapping.clone(), 4 * i, 4).unwrap();
-            (0..count).map(|i| Some(Bound { data: slice(i), dims: vec![1] })).collect()
+        let artifact = program.artifact();
+        assert_gives_way(&format!("{name}, loaded"), |control| load(&artifact, control).unwrap());
+        let bound = |list: &[usize]| -> Vec<_> {
+            let mapping = Arc::new(Mapping::anonymous(4 * MANY).unwrap());
+            let slice = |i, len| ClientSlice::new(mapping.clone(), 4 * i, 4 * len).unwrap();
+            let dims = list.iter().map(|&v| model.main.operands[v].info.dims.clone());
+            dims.enumerate().map(|(i, dims)| Some(Bound { data: slice(i, dims[0] as usize), dims })).collect()
         };
-        let (inputs, outputs) = (bound(model.main.inputs.len()), bound(model.main.outputs.len()));
+        let (inputs, outputs) = (bound(&model.main.inputs), bound(&model.main.outputs));
         let mut held: Vec<_> = (0..TRIES).map(|_| Held::new(&inputs, &outputs).unwrap()).collect();
         assert_gives_way(&format!("{name}, run"), |control| {
             program.run(held.pop().unwrap(), control).unwrap()
@@ -160,17 +201,73 @@ fn models_of_many_operations_are_compiled_and_run_in_short_stretches() {
 }
 
 #[test]
+fn constants_are_loaded_in_short_stretches() {
+    const BYTES: usize = 16 << 20;
+    let mut b = Build::new();
+    let info = f32_info(&[(BYTES / 4) as u32]);
+    let (input, none) = (b.input(info.clone()), b.ints(&[0])[0]);
+    let constant = b.constant(info.clone(), &floats(BYTES / 4, 1.0));
+    let sum = b.call(OperationType::ADD, 0, &[input, constant, none], info);
+    let artifact = program(&model(b.finish(sum)), &Control::default()).artifact();
+    let loaded = yield_points(|control| load(&artifact, control).unwrap());
+    assert!(loaded >= BYTES >> 20, "{loaded} yield points");
+}
+
+#[test]
+fn loading_waits_for_a_turn_and_heeds_its_deadline() {
+    let cores = Arc::new(Cores::new(1).unwrap());
+    let artifact = program(&model(chain(MANY)), &Control::default()).artifact();
+    let load = |control: &Control| {
+        let saved = Saved { models: artifact.models.clone(), data: vec![data_of(&artifact)] };
+        CpuExecutable::load(saved, &CompileOptions::default(), &cores, control).map(drop)
+    };
+    load(&Control::default()).unwrap();
+    let other = cores.take_turn(&Control { client: 1, ..Control::default() }).unwrap();
+    let soon = Control { deadline_ns: Some(boottime_ns() + 20_000_000), ..Control::default() };
+    assert!(matches!(load(&soon), Err(BackendError::DeadlinePassed)), "another has the only turn");
+    drop(other);
+    let cancelled = Control::default();
+    let turn = StopsAt(10.into(), cancelled.cancelled.clone());
+    let stopped = load(&Control { turn: Some(Arc::new(turn)), ..cancelled });
+    assert!(matches!(stopped, Err(BackendError::Cancelled)), "{stopped:?}");
+}
+
+/// Cancels the work at a yield point.
+#[derive(Debug)]
+struct StopsAt(AtomicUsize, Arc<Stop>);
+
+impl Yield for StopsAt {
+    fn pass(&self, _: &Control) -> Result<(), OpError> {
+        if self.0.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.1.set();
+        }
+        Ok(())
+    }
+
+    fn threads(&self) -> usize {
+        1
+    }
+}
+
+#[test]
 fn what_is_compiled_just_in_time_gives_way() {
     const OPERATIONS: usize = 100;
     let (cores, model) = (Arc::new(Cores::new(1).unwrap()), model(chain(OPERATIONS)));
     let options = CompileOptions { just_in_time: true, ..CompileOptions::default() };
-    let executable = CpuExecutable::compile(&model, &options, &cores, &Control::default()).unwrap();
+    let compile =
+        |model: &Model, control: &Control| CpuExecutable::compile(model, &options, &cores, control).unwrap();
+    let executable = compile(&model, &Control::default());
     let argument = |offset| Some(Argument { pool: 0, offset, length: 4, dims: vec![1] });
     let request = Request { inputs: vec![argument(0)], outputs: vec![argument(4)] };
     let pools = vec![Some(Memory::Mapped(Arc::new(Mapping::anonymous(8).unwrap())))];
     let binding = Arc::new(executable).bind(Arguments { request, pools, reused: false }).unwrap();
-    let passed = [(); 2].map(|()| yield_points(|control| binding.clone().run(control).unwrap()));
+    let found = [(); 2].map(|()| stretches(|control| binding.clone().run(control).unwrap()).0);
+    // While another compiles it, and before what a run had is let go of.
+    assert_eq!([found[0].lent, found[1].lent], [2, 1]);
+    let passed = found.map(|found| found.count);
     assert!(passed[0] > passed[1] + OPERATIONS, "{passed:?} yield points with and without compiling");
+    let many = self::model(chain(MANY));
+    assert_gives_way("copied", |control| compile(&many, control));
 }
 
 #[test]
@@ -217,7 +314,11 @@ fn constants_are_copied_in_short_stretches() {
     let sum = b.call(OperationType::ADD, 0, &[input, constant, none], info);
     let model = model(b.finish(sum));
     let compiled = yield_points(|control| program(&model, control));
-    assert!(copied.min(compiled) >= BYTES >> 20, "{copied}, {compiled} yield points");
+    let made_private = yield_points(|control| model.to_private(control).unwrap());
+    assert!(
+        copied.min(compiled).min(made_private) >= BYTES >> 20,
+        "{copied}, {compiled}, {made_private} yield points"
+    );
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! From 32-bit sums of quantised products to the output's type: one multiplier per output channel, one clamp.
 
-use crate::ops::scratch::{reserved, Scratch};
-use crate::ops::OpError;
+use crate::ops::scratch::{collected, filled, Scratch};
+use crate::ops::{Interrupt, OpError};
 use crate::tensor::requant::{Activation, Multiplier};
 use crate::tensor::{OperandType, TensorInfo};
 use std::sync::Arc;
@@ -45,24 +45,25 @@ impl ChannelRequant {
         Err(OpError::failed(format!("bias scale {bias}, expected input scale * filter scale = {product}")))
     }
 
-    /// The rescaling of a call with `channels` output channels.
+    /// The rescaling of a call with `channels` output channels, of which there may be very many: it comes by yield points of
+    /// `interrupt`.
     pub fn new(
         input: &TensorInfo,
         filter: &TensorInfo,
         output: &TensorInfo,
         channels: usize,
         activation: Activation,
+        interrupt: &dyn Interrupt,
     ) -> Result<Self, OpError> {
         let multiplier = |filter_scale: f32| {
             Multiplier::new(f64::from(input.scale) * f64::from(filter_scale) / f64::from(output.scale))
         };
-        let mut multipliers = reserved(channels)?;
-        match &filter.channel_quant {
+        let multipliers = match &filter.channel_quant {
             Some(quant) => {
-                multipliers.extend(quant.scales.iter().take(channels).map(|&scale| multiplier(scale)))
+                collected(interrupt, quant.scales.iter().take(channels).map(|&scale| multiplier(scale)))?
             }
-            None => multipliers.resize(channels, multiplier(filter.scale)),
-        }
+            None => filled(interrupt, multiplier(filter.scale), channels)?,
+        };
         if multipliers.len() != channels {
             return Err(OpError::failed(format!(
                 "{} filter scales for {channels} channels",
@@ -91,6 +92,8 @@ impl ChannelRequant {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::testing::Counting;
+    use crate::ops::NeverInterrupted;
     use crate::tensor::ChannelQuant;
     use OperandType::*;
 
@@ -114,9 +117,25 @@ mod tests {
         let mut filter = quantised(TENSOR_QUANT8_SYMM_PER_CHANNEL, 0.0);
         filter.channel_quant = Some(ChannelQuant { scales: vec![1.0, 4.0], dim: 0 });
         let output = TensorInfo::quantised(TENSOR_QUANT8_ASYMM_SIGNED, &[1], 1.0, 10);
-        let requant = ChannelRequant::new(&input, &filter, &output, 2, Activation::Relu6).unwrap();
+        let new = |channels, activation| {
+            ChannelRequant::new(&input, &filter, &output, channels, activation, &NeverInterrupted)
+        };
+        let requant = new(2, Activation::Relu6).unwrap();
         assert_eq!((requant.apply(8, 0), requant.apply(8, 1), requant.apply(-8, 0)), (14, 16, 10));
-        assert!(ChannelRequant::new(&input, &filter, &output, 3, Activation::None).is_err());
+        assert!(new(3, Activation::None).is_err());
         assert!(ChannelRequant::check(&input, &filter, &output, 3).is_err());
+    }
+
+    #[test]
+    fn very_many_multipliers_are_made_in_short_stretches() {
+        const CHANNELS: usize = 1 << 20;
+        let input = quantised(TENSOR_QUANT8_ASYMM, 0.5);
+        let mut filter = input.clone();
+        for quant in [None, Some(ChannelQuant { scales: vec![0.5; CHANNELS], dim: 0 })] {
+            filter.channel_quant = quant;
+            let interrupt = Counting::default();
+            ChannelRequant::new(&input, &filter, &input, CHANNELS, Activation::None, &interrupt).unwrap();
+            assert!(interrupt.take() >= CHANNELS >> 16);
+        }
     }
 }

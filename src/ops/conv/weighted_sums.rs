@@ -132,7 +132,8 @@ fn evaluate_quantised(operation: &impl WeightedSums, args: &Args, out: &mut Out)
     let mut pace = Pace::new(args);
     let channels = operation.out_channels();
     let activation = operation.activation();
-    let requant = ChannelRequant::new(input.info, filter.info, out.info, channels, activation)?;
+    let requant =
+        ChannelRequant::new(input.info, filter.info, out.info, channels, activation, args.interrupt)?;
     let requant = ChannelRequant { once: operation.rounds_once(), ..requant };
     let values = channels_last(&input, input.centred()?.into(), operation.nchw(), &mut pace)?;
     let bias = exactly(&bias, bias.integers()?)?;

@@ -169,7 +169,8 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
             product.products(&l, &r, &mut pace, |row, sums| rows.put_integers(row, sums))
         }
         TENSOR_QUANT8_ASYMM_SIGNED => {
-            let requant = ChannelRequant::new(left.info, right.info, out.info, 1, Activation::None)?;
+            let requant =
+                ChannelRequant::new(left.info, right.info, out.info, 1, Activation::None, args.interrupt)?;
             let (l, r) = (exactly(&left, left.centred()?.into())?, exactly(&right, right.centred()?.into())?);
             let mut scaled = filled(args.interrupt, 0, product.columns)?;
             let mut rows = Pixels::rows(out);

@@ -1,13 +1,21 @@
-//! Little-endian numbers, lists and text in and out of bytes. Reading is total: it ends in a value or an error, and
-//! allocates no more than in proportion to what is there.
+//! Little-endian numbers, lists and text in and out of bytes. Reading is total: it ends in a value or an error, allocates
+//! no more than in proportion to what is there, and gives its turn up by what is read.
 
-/// Why bytes are no program.
+use crate::ops::pace::Pace;
+use crate::ops::{Interrupt, OpError};
+
+/// Why bytes did not become a program.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Malformed(pub String);
+pub enum Unread {
+    #[error("{0}")]
+    Malformed(String),
+    /// The work was to stop.
+    #[error(transparent)]
+    Stopped(#[from] OpError),
+}
 
-pub fn malformed<T>(why: impl Into<String>) -> Result<T, Malformed> {
-    Err(Malformed(why.into()))
+pub fn malformed<T>(why: impl Into<String>) -> Result<T, Unread> {
+    Err(Unread::Malformed(why.into()))
 }
 
 #[derive(Default)]
@@ -42,28 +50,40 @@ impl Writer {
     }
 }
 
-pub struct Reader<'a>(pub &'a [u8]);
+pub struct Reader<'a> {
+    /// Those that were not read yet.
+    pub rest: &'a [u8],
+    pub pace: Pace<'a>,
+}
+
+/// What it costs to read a number, in the steps that [`Pace`] counts.
+const NUMBER: usize = 4;
 
 impl<'a> Reader<'a> {
-    fn take(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
-        match self.0.split_at_checked(len) {
+    pub fn new(bytes: &'a [u8], interrupt: &'a dyn Interrupt) -> Self {
+        Reader { rest: bytes, pace: Pace::of(interrupt) }
+    }
+
+    fn take(&mut self, len: usize) -> Result<&'a [u8], Unread> {
+        self.pace.spend(len.saturating_add(NUMBER))?;
+        match self.rest.split_at_checked(len) {
             Some((taken, rest)) => {
-                self.0 = rest;
+                self.rest = rest;
                 Ok(taken)
             }
-            None => malformed(format!("it ends {} bytes early", len - self.0.len())),
+            None => malformed(format!("it ends {} bytes early", len - self.rest.len())),
         }
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Unread> {
         self.take(N)?.try_into().or_else(|_| malformed("a number is cut short"))
     }
 
-    pub fn u8(&mut self) -> Result<u8, Malformed> {
+    pub fn u8(&mut self) -> Result<u8, Unread> {
         Ok(u8::from_le_bytes(self.array()?))
     }
 
-    pub fn bool(&mut self) -> Result<bool, Malformed> {
+    pub fn bool(&mut self) -> Result<bool, Unread> {
         match self.u8()? {
             0 => Ok(false),
             1 => Ok(true),
@@ -71,24 +91,24 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub fn u32(&mut self) -> Result<u32, Malformed> {
+    pub fn u32(&mut self) -> Result<u32, Unread> {
         Ok(u32::from_le_bytes(self.array()?))
     }
 
-    pub fn i32(&mut self) -> Result<i32, Malformed> {
+    pub fn i32(&mut self) -> Result<i32, Unread> {
         Ok(i32::from_le_bytes(self.array()?))
     }
 
-    pub fn f32(&mut self) -> Result<f32, Malformed> {
+    pub fn f32(&mut self) -> Result<f32, Unread> {
         Ok(f32::from_le_bytes(self.array()?))
     }
 
-    pub fn size(&mut self) -> Result<usize, Malformed> {
+    pub fn size(&mut self) -> Result<usize, Unread> {
         usize::try_from(u64::from_le_bytes(self.array()?)).or_else(|_| malformed("a size is too large"))
     }
 
     /// An index below `count`.
-    pub fn index(&mut self, count: usize) -> Result<usize, Malformed> {
+    pub fn index(&mut self, count: usize) -> Result<usize, Unread> {
         let index = self.u32()? as usize;
         if index < count {
             return Ok(index);
@@ -96,12 +116,12 @@ impl<'a> Reader<'a> {
         malformed(format!("index {index} of {count}"))
     }
 
-    pub fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
+    pub fn bytes(&mut self) -> Result<&'a [u8], Unread> {
         let len = self.u32()? as usize;
         self.take(len)
     }
 
-    pub fn text(&mut self) -> Result<String, Malformed> {
+    pub fn text(&mut self) -> Result<String, Unread> {
         match std::str::from_utf8(self.bytes()?) {
             Ok(text) => Ok(text.into()),
             Err(why) => malformed(why.to_string()),
@@ -111,11 +131,11 @@ impl<'a> Reader<'a> {
     /// A list of items of at least one byte each.
     pub fn list<T>(
         &mut self,
-        mut each: impl FnMut(&mut Self) -> Result<T, Malformed>,
-    ) -> Result<Vec<T>, Malformed> {
+        mut each: impl FnMut(&mut Self) -> Result<T, Unread>,
+    ) -> Result<Vec<T>, Unread> {
         let count = self.u32()? as usize;
-        if count > self.0.len() {
-            return malformed(format!("{count} items in {} bytes", self.0.len()));
+        if count > self.rest.len() {
+            return malformed(format!("{count} items in {} bytes", self.rest.len()));
         }
         // Grows as items turn up: a count alone allocates nothing.
         let mut list = Vec::new();

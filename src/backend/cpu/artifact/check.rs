@@ -1,18 +1,23 @@
 //! What must hold of a program beyond its parts: what compilation sees to, and running relies on.
 
-use super::bytes::{malformed, Malformed};
+use super::bytes::{malformed, Unread};
 use crate::backend::cpu::routine::is_data;
 use crate::backend::cpu::routine::{Place, Routine, Step, Value};
 use crate::backend::cpu::signs;
 use crate::model::MAX_NESTING;
+use crate::ops::pace::Pace;
 use crate::ops::signature::{self, Operand};
-use crate::ops::{Arg, Args, NeverInterrupted, OpError, Operation, OperationType, Run};
+use crate::ops::{Arg, Args, Interrupt, OpError, Operation, OperationType, Run};
 use crate::tensor::{OperandType, TensorInfo};
 
+/// What it costs to look at a value or a step again, in the steps that [`Pace`] counts.
+const LOOK: usize = 16;
+
 /// Checks that an arena of `size` bytes holds all parts, and is no larger than they could need.
-pub fn arena(values: &[Value], size: usize) -> Result<(), Malformed> {
+pub fn arena(values: &[Value], size: usize, pace: &mut Pace) -> Result<(), Unread> {
     let mut most = 0usize;
     for value in values {
+        pace.spend(LOOK)?;
         let Place::Arena(_, part) = &value.place else { continue };
         if part.end > size {
             return malformed(format!("{part:?} of an arena of {size} bytes"));
@@ -31,11 +36,12 @@ pub struct Call<'a> {
     pub inputs: &'a [Option<usize>],
     pub outputs: &'a [usize],
     pub values: &'a [Value],
+    pub interrupt: &'a dyn Interrupt,
 }
 
 impl<'a> Call<'a> {
     /// The signature that the call matches, once it also keeps the operation's rules.
-    pub fn signature_index(&self) -> Result<usize, Malformed> {
+    pub fn signature_index(&self) -> Result<usize, Unread> {
         let signature_index = self.matches(None).or_else(|why| {
             // Which 8-bit type a value between operations has is the compiler's affair, not the signature's.
             let types = [OperandType::TENSOR_QUANT8_ASYMM, OperandType::TENSOR_QUANT8_ASYMM_SIGNED];
@@ -48,16 +54,16 @@ impl<'a> Call<'a> {
         let arg = |v: usize| Arg { info: &self.values[v].declared, data: self.steering(v) };
         let args: Vec<Option<Arg>> = self.inputs.iter().map(|input| input.map(arg)).collect();
         let infos: Vec<TensorInfo> = self.outputs.iter().map(|&v| self.values[v].declared.clone()).collect();
-        let call = Args { signature_index, inputs: &args, outputs: &infos, interrupt: &NeverInterrupted };
+        let call = Args { signature_index, inputs: &args, outputs: &infos, interrupt: self.interrupt };
         match (self.operation.check)(&call) {
             Ok(()) | Err(OpError::Unresolved) => Ok(signature_index),
-            Err(why) => malformed(format!("{}: {why}", self.operation.ty)),
+            Err(why) => Err(self.fault(why)),
         }
     }
 
     /// The signature that the declared types match, all asymmetric 8-bit values but constants taken for ones of type
     /// `bytes`, if that is given.
-    fn matches(&self, bytes: Option<OperandType>) -> Result<usize, Malformed> {
+    fn matches(&self, bytes: Option<OperandType>) -> Result<usize, Unread> {
         let as_type = |value: &Value| -> TensorInfo {
             let varies = value.declared.ty.is_quant8_asymm()
                 && !matches!(value.place, Place::Constant(..) | Place::Packed(_));
@@ -72,13 +78,14 @@ impl<'a> Call<'a> {
             .map(|info| info.as_ref().map_or(Operand::Omitted(None), Operand::Present))
             .collect();
         let outputs: Vec<_> = outputs.iter().map(Operand::Present).collect();
-        let found = signature::find(self.operation.signatures, &inputs, &outputs).map_err(Malformed)?;
+        let found =
+            signature::find(self.operation.signatures, &inputs, &outputs).map_err(Unread::Malformed)?;
         Ok(found.signature_index)
     }
 
     /// Checks that outputs are all known ahead or none, and if they are, that they have the dimensions that the
     /// operation gives them. Whether they are.
-    pub fn check_shapes(&self, signature_index: usize) -> Result<bool, Malformed> {
+    pub fn check_shapes(&self, signature_index: usize) -> Result<bool, Unread> {
         let known =
             self.outputs.iter().filter(|&&o| matches!(self.values[o].place, Place::Arena(..))).count();
         let dynamic = self.outputs.iter().all(|&o| matches!(self.values[o].place, Place::Dynamic));
@@ -89,8 +96,8 @@ impl<'a> Call<'a> {
         let (Run::Shaped { shapes, .. }, Some(inputs)) = (&self.operation.run, self.arguments()) else {
             return malformed(format!("{}: outputs that cannot be known ahead", self.operation.ty));
         };
-        let args = Args { signature_index, inputs: &inputs, outputs: &infos, interrupt: &NeverInterrupted };
-        let dims = shapes(&args).map_err(|why| Malformed(format!("{}: {why}", self.operation.ty)))?;
+        let args = Args { signature_index, inputs: &inputs, outputs: &infos, interrupt: self.interrupt };
+        let dims = shapes(&args).map_err(|why| self.fault(why))?;
         if known != self.outputs.len() || !dims.iter().eq(infos.iter().map(|info| &info.dims)) {
             return malformed(format!("{}: outputs of other dimensions", self.operation.ty));
         }
@@ -110,6 +117,13 @@ impl<'a> Call<'a> {
         self.inputs.iter().map(arg).collect()
     }
 
+    fn fault(&self, why: OpError) -> Unread {
+        match why {
+            OpError::DeadlinePassed | OpError::Cancelled => Unread::Stopped(why),
+            why => Unread::Malformed(format!("{}: {why}", self.operation.ty)),
+        }
+    }
+
     /// A value that may steer, if it is a constant.
     fn steering(&self, v: usize) -> Option<&'a [u8]> {
         let values = self.values;
@@ -121,12 +135,13 @@ impl<'a> Call<'a> {
 }
 
 /// Checks that IF and WHILE find the routines they need, and that none leads back to itself.
-pub fn control_flow(routines: &[Routine]) -> Result<(), Malformed> {
+pub fn control_flow(routines: &[Routine], pace: &mut Pace) -> Result<(), Unread> {
     if routines.is_empty() {
         return malformed("it has no routine");
     }
     for routine in routines {
         for step in &routine.steps {
+            pace.spend(LOOK.saturating_add(step.inputs.len()).saturating_add(step.outputs.len()))?;
             let sound = match step.operation.ty {
                 OperationType::IF => check_if(routines, routine, step),
                 OperationType::WHILE => check_while(routines, routine, step),
@@ -142,8 +157,11 @@ pub fn control_flow(routines: &[Routine]) -> Result<(), Malformed> {
     for _ in 0..=MAX_NESTING {
         let before = depth.clone();
         for (own, routine) in depth.iter_mut().zip(routines) {
-            let inner = routine.steps.iter().flat_map(|step| &step.routines).map(|&r| before[r] + 1);
-            *own = inner.max().unwrap_or(0);
+            let mut deepest = 0;
+            pace.each(&routine.steps, LOOK, |step| {
+                deepest = step.routines.iter().map(|&r| before[r] + 1).fold(deepest, usize::max);
+            })?;
+            *own = deepest;
         }
         if depth == before {
             return Ok(());

@@ -16,5 +16,6 @@ mod read;
 mod tests;
 mod write;
 
+pub use bytes::Unread;
 pub use read::read;
 pub use write::write;

@@ -1,6 +1,6 @@
 //! From bytes to a program, every part of it checked.
 
-use super::bytes::{malformed, Malformed, Reader};
+use super::bytes::{malformed, Reader, Unread};
 use super::check;
 use super::format::{kernel, made_for, place, OMITTED};
 use crate::backend::cpu::alike;
@@ -9,25 +9,26 @@ use crate::backend::cpu::follow::with_followed;
 use crate::backend::cpu::graph::check_dims;
 use crate::backend::cpu::kernels::{self, Source};
 use crate::backend::cpu::merge::with_merged;
-use crate::backend::cpu::routine::{is_data, Place, Routine, Step, Value};
+use crate::backend::cpu::routine::{is_data, Place, Routine, Step, Value, STEPS};
 use crate::memory::{AlignedBuf, ClientSlice, Mapping, Weights, WEIGHTS_ALIGNMENT};
-use crate::ops::{Args, NeverInterrupted, Operation, OperationType};
+use crate::ops::{by_parts, Args, Interrupt, Operation, OperationType};
 use crate::tensor::{ChannelQuant, OperandType, TensorInfo};
 use std::sync::Arc;
 
-/// Reads a program's routines from model bytes, which must be private, and data bytes, which need not be.
-pub fn read(model: &[u8], data: &Arc<Mapping>) -> Result<Vec<Routine>, Malformed> {
-    let mut reader = Reader(model);
+/// Reads a program's routines from model bytes, which must be private, and data bytes, which need not be. It comes by yield
+/// points of `interrupt`.
+pub fn read(model: &[u8], data: &Arc<Mapping>, interrupt: &dyn Interrupt) -> Result<Vec<Routine>, Unread> {
+    let mut reader = Reader::new(model, interrupt);
     let (found, expected) = (reader.text()?, made_for());
     if found != expected {
         return malformed(format!("it is for {found:?}, not for {expected:?}"));
     }
     let mut data = Data { mapping: data, end: 0 };
     let routines = reader.list(|reader| routine(reader, &mut data))?;
-    if !reader.0.is_empty() || data.end != data.mapping.len() {
+    if !reader.rest.is_empty() || data.end != data.mapping.len() {
         return malformed("there is more than the program");
     }
-    check::control_flow(&routines)?;
+    check::control_flow(&routines, &mut reader.pace)?;
     Ok(routines)
 }
 
@@ -39,19 +40,23 @@ struct Data<'a> {
 
 impl Data<'_> {
     fn take(&mut self, len: usize) -> Option<Weights> {
+        Weights::shared(self.next(len)?)
+    }
+
+    fn next(&mut self, len: usize) -> Option<ClientSlice> {
         let start = self.end.checked_next_multiple_of(WEIGHTS_ALIGNMENT)?;
         let slice = ClientSlice::new(self.mapping.clone(), start, len).ok()?;
         self.end = start + len;
-        Weights::shared(slice)
+        Some(slice)
     }
 }
 
-fn routine(reader: &mut Reader, data: &mut Data) -> Result<Routine, Malformed> {
+fn routine(reader: &mut Reader, data: &mut Data) -> Result<Routine, Unread> {
     let values = reader.list(|reader| value(reader, data))?;
     let inputs = reader.list(|reader| reader.index(values.len()))?;
     let outputs = reader.list(|reader| reader.index(values.len()))?;
     let arena = reader.size()?;
-    check::arena(&values, arena)?;
+    check::arena(&values, arena, &mut reader.pace)?;
     let mut steps = Vec::new();
     reader.list(|reader| {
         let step = step(reader, &values, data, &steps)?;
@@ -60,10 +65,11 @@ fn routine(reader: &mut Reader, data: &mut Data) -> Result<Routine, Malformed> {
     })?;
     let (chains, merged, followed) = (vec![], vec![], vec![]);
     let routine = Routine { values, steps, inputs, outputs, arena, chains, merged, followed };
-    Ok(with_followed(with_merged(with_chains(routine))))
+    let pace = &mut reader.pace;
+    Ok(with_followed(with_merged(with_chains(routine, pace)?, pace)?, pace)?)
 }
 
-fn info(reader: &mut Reader) -> Result<TensorInfo, Malformed> {
+fn info(reader: &mut Reader) -> Result<TensorInfo, Unread> {
     let Some(ty) = OperandType::from_code(reader.u8()?.into()) else {
         return malformed("an operand type does not exist");
     };
@@ -80,16 +86,16 @@ fn info(reader: &mut Reader) -> Result<TensorInfo, Malformed> {
 }
 
 /// The dimensions and the size in bytes of a value whose dimensions are known.
-fn resolved(reader: &mut Reader, declared: &TensorInfo) -> Result<(TensorInfo, usize), Malformed> {
+fn resolved(reader: &mut Reader, declared: &TensorInfo) -> Result<(TensorInfo, usize), Unread> {
     let info = TensorInfo { dims: reader.list(Reader::u32)?, ..declared.clone() };
-    check_dims(declared, &info.dims).map_err(Malformed)?;
+    check_dims(declared, &info.dims).map_err(Unread::Malformed)?;
     match info.byte_size() {
         Some(size) => Ok((info, size)),
         None => malformed(format!("no {} of {:?} can be", info.ty, info.dims)),
     }
 }
 
-fn value(reader: &mut Reader, data: &mut Data) -> Result<Value, Malformed> {
+fn value(reader: &mut Reader, data: &mut Data) -> Result<Value, Unread> {
     let declared = info(reader)?;
     let place = match reader.u8()? {
         place::DYNAMIC => Place::Dynamic,
@@ -112,13 +118,11 @@ fn value(reader: &mut Reader, data: &mut Data) -> Result<Value, Malformed> {
         }
         place::IN_DATA => {
             let (info, size) = resolved(reader, &declared)?;
-            let weights = data.take(size).filter(|_| is_data(&info, size));
+            let Some(slice) = data.next(size).filter(|_| is_data(&info, size)) else {
+                return malformed("a constant is not among the data");
+            };
             // Plain evaluations work on private memory.
-            match weights.map(|weights| weights.to_private()) {
-                Some(Ok(bytes)) => Place::Constant(info, bytes),
-                Some(Err(why)) => return malformed(why.to_string()),
-                None => return malformed("a constant is not among the data"),
-            }
+            Place::Constant(info, Arc::new(private(&slice, reader.pace.interrupt())?))
         }
         place::PACKED => Place::Packed(resolved(reader, &declared)?.0),
         other => return malformed(format!("{other} is not a kind of place")),
@@ -126,12 +130,25 @@ fn value(reader: &mut Reader, data: &mut Data) -> Result<Value, Malformed> {
     Ok(Value { declared, place })
 }
 
-fn step(reader: &mut Reader, values: &[Value], data: &mut Data, before: &[Step]) -> Result<Step, Malformed> {
+/// The bytes of a slice, copied part by part.
+fn private(slice: &ClientSlice, interrupt: &dyn Interrupt) -> Result<AlignedBuf, Unread> {
+    let Some(mut copy) = AlignedBuf::zeroed(slice.len()) else {
+        return malformed("no memory for a constant");
+    };
+    by_parts(interrupt, slice.len(), |part| {
+        let from = slice.part(part.start, part.len());
+        let read = from.and_then(|from| from.read(&mut copy[part]));
+        read.map_err(|why| Unread::Malformed(why.to_string()))
+    })?;
+    Ok(copy)
+}
+
+fn step(reader: &mut Reader, values: &[Value], data: &mut Data, before: &[Step]) -> Result<Step, Unread> {
     let ty = OperationType::from_code(reader.u8()?.into());
     let Some(operation) = ty.and_then(OperationType::operation) else {
         return malformed("an operation does not exist");
     };
-    let inputs = reader.list(|reader| match reader.0.first_chunk() == Some(&OMITTED.to_le_bytes()) {
+    let inputs = reader.list(|reader| match reader.rest.first_chunk() == Some(&OMITTED.to_le_bytes()) {
         true => reader.u32().map(|_| None),
         false => reader.index(values.len()).map(Some),
     })?;
@@ -144,7 +161,10 @@ fn step(reader: &mut Reader, values: &[Value], data: &mut Data, before: &[Step])
         kernel::SAME => Some(Some(reader.index(before.len())?)),
         other => return malformed(format!("{other} is not a kind of kernel")),
     };
-    let call = check::Call { operation, inputs: &inputs, outputs: &outputs, values };
+    // Each operand is looked at several times.
+    reader.pace.spend(STEPS.saturating_mul(inputs.len() + outputs.len() + 1))?;
+    let interrupt = reader.pace.interrupt();
+    let call = check::Call { operation, inputs: &inputs, outputs: &outputs, values, interrupt };
     let signature_index = call.signature_index()?;
     let known = call.check_shapes(signature_index)?;
     let output_infos: Vec<TensorInfo> = outputs.iter().map(|&o| values[o].info().clone()).collect();
@@ -165,17 +185,14 @@ fn step(reader: &mut Reader, values: &[Value], data: &mut Data, before: &[Step])
             first.kernel.clone().filter(|_| is_alike)
         }
         Some(None) => call.arguments().filter(|_| known).and_then(|inputs| {
-            let args = Args {
-                signature_index,
-                inputs: &inputs,
-                outputs: &output_infos,
-                interrupt: &NeverInterrupted,
-            };
+            let args = Args { signature_index, inputs: &inputs, outputs: &output_infos, interrupt };
             let mut packed = |len| data.take(len);
             kernels::select(operation, &args, &mut Source::Packed(&mut packed)).map(Arc::from)
         }),
     };
     if kernel.is_some() != first.is_some() {
+        // It may have been told to stop.
+        interrupt.check()?;
         return malformed(format!("operation {index} ({}) has no such kernel", operation.ty));
     }
     Ok(Step { operation, signature_index, inputs, outputs, output_infos, routines, kernel, index })

@@ -118,7 +118,8 @@ fn artifacts() -> [Artifact; 4] {
 
 fn load(model: &[u8], data: &Arc<Mapping>) -> Result<Program, BackendError> {
     let saved = Saved { models: vec![model.to_vec()], data: vec![data.clone()] };
-    Program::load(saved, Preference::default(), Arc::new(ThreadPool::new(1).unwrap()))
+    let pool = Arc::new(ThreadPool::new(1).unwrap());
+    Program::load(saved, Preference::default(), pool, &Control::default())
 }
 
 fn whole(len: usize) -> ClientSlice {

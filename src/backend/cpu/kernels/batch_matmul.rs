@@ -19,13 +19,16 @@ pub(super) fn select(isa: Isa, args: &Args) -> Option<Box<dyn Kernel>> {
     match left.ty() {
         OperandType::TENSOR_FLOAT32 => Some(Box::new(Pairs::float(isa, geometry)?)),
         OperandType::TENSOR_QUANT8_ASYMM_SIGNED => {
-            let requant = ChannelRequant::new(left.info, right.info, output, 1, Activation::None).ok()?;
+            let requant =
+                ChannelRequant::new(left.info, right.info, output, 1, Activation::None, args.interrupt)
+                    .ok()?;
             let requantisation = Requantisation {
                 multipliers: &requant.multipliers,
                 ty: output.ty,
                 zero: requant.zero_point,
                 range: requant.range,
                 once: false,
+                interrupt: args.interrupt,
             };
             let zeros = Zeros {
                 signed_inputs: true,

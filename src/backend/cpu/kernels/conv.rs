@@ -111,7 +111,8 @@ pub(super) fn quant(
     let (input, filter) = (args.get(0).ok()?, args.get(1).ok()?);
     let output = args.output(0).ok()?;
     let channels = if picked.is_some() { filter.dim(0) as usize } else { shape.columns };
-    let requant = ChannelRequant::new(input.info, filter.info, output, channels, activation).ok()?;
+    let requant =
+        ChannelRequant::new(input.info, filter.info, output, channels, activation, args.interrupt).ok()?;
     let multipliers = match picked {
         Some(picked) => Some(picked.of_channels(&requant.multipliers)?),
         None => None,
@@ -122,6 +123,7 @@ pub(super) fn quant(
         zero: requant.zero_point,
         range: requant.range,
         once,
+        interrupt: args.interrupt,
     };
     let is_signed = is_signed(&input);
     let moved = if is_signed { i32::from(flip) } else { -i32::from(flip) };

@@ -3,6 +3,7 @@
 use super::{Kernel, Work};
 use crate::memory::{Target, View};
 use crate::ops::movement::{moves, requantisation, Axis};
+use crate::ops::pace::Pace;
 use crate::ops::{Args, OpError, Operation, OperationType};
 use std::ops::Range;
 
@@ -11,12 +12,16 @@ const SEGMENT: usize = 64 * 1024;
 /// Elements along each side of a block of a transposition.
 const BLOCK: usize = 32;
 
+/// What it costs to plan a walk, and to make a table, in the steps that [`Pace`] counts: a call may have very many.
+const WALK: usize = 64;
+const TABLE: usize = 2048;
+
 /// A kernel for this call, if its operation only moves elements.
 pub(super) fn select(operation: &Operation, args: &Args) -> Option<Box<dyn Kernel>> {
     let plan = moves(operation.ty, args)?.ok()?;
     let size = args.output(0).ok()?.ty.element_size()?;
     let count = |dims: &[u32]| crate::tensor::element_count(dims);
-    let mut strides = Vec::with_capacity(plan.len());
+    let (mut strides, mut pace) = (Vec::with_capacity(plan.len()), Pace::new(args));
     for step in plan {
         let (input, output) = (args.get(step.input).ok()?, args.output(step.output).ok()?);
         if input.ty().element_size() != Some(size) {
@@ -30,6 +35,7 @@ pub(super) fn select(operation: &Operation, args: &Args) -> Option<Box<dyn Kerne
             OperationType::CONCATENATION => requantisation(input.info, output).map(Box::new),
             _ => None,
         };
+        pace.spend(if table.is_some() { TABLE } else { WALK }).ok()?;
         strides.push(Stride::new(step.input, step.output, start, axes, table)?);
     }
     Some(Box::new(Movement { size, padding: padding(operation.ty, args)?, strides }))

@@ -52,6 +52,7 @@ pub fn peaks(threads: usize) -> Option<Peaks> {
         zero: 0,
         range: (-128, 127),
         once: false,
+        interrupt,
     };
     let zeros = Zeros { signed_inputs: true, input: 0, signed_weights: true, weight: 0 };
     let bytes = Packed::quant(

@@ -8,7 +8,7 @@ use super::quads::Quads;
 use crate::memory::Weights;
 use crate::ops::conv::DepthwiseGeometry;
 use crate::ops::pace::Pace;
-use crate::ops::{Arg, Args};
+use crate::ops::{Arg, Args, Interrupt};
 use crate::tensor::requant::Multiplier;
 use std::borrow::Cow;
 
@@ -40,7 +40,8 @@ impl Packing<'_> {
         source: &mut Source,
         requantisation: &Requantisation,
     ) -> Option<(Weights, Requant)> {
-        let multipliers = self.in_order(source.if_run(requantisation.multipliers))?;
+        let multipliers =
+            self.in_order(source.if_run(requantisation.multipliers), requantisation.interrupt)?;
         let multipliers = multipliers.as_ref();
         let requantisation = &Requantisation { multipliers, ..*requantisation };
         let requant = Requant::new(requantisation, Q::V::FORM, Q::V::LANES, 0)?;
@@ -55,14 +56,23 @@ impl Packing<'_> {
         }
     }
 
-    /// Multipliers of channels as they are packed. `None` where there is no memory.
-    fn in_order<'m>(&self, multipliers: &'m [Multiplier]) -> Option<Cow<'m, [Multiplier]>> {
+    /// Multipliers of channels as they are packed. `None` where there is no memory, or the work is to stop.
+    fn in_order<'m>(
+        &self,
+        multipliers: &'m [Multiplier],
+        interrupt: &dyn Interrupt,
+    ) -> Option<Cow<'m, [Multiplier]>> {
         if !self.is_wide || multipliers.len() != self.channels() {
             return Some(Cow::Borrowed(multipliers));
         }
         let mut ordered = Vec::new();
         ordered.try_reserve_exact(multipliers.len()).ok()?;
-        ordered.extend((0..multipliers.len()).map(|place| multipliers[self.channel(place)]));
+        let mut pace = Pace::of(interrupt);
+        for first in (0..multipliers.len()).step_by(RUN) {
+            pace.spend(RUN).ok()?;
+            let places = first..multipliers.len().min(first + RUN);
+            ordered.extend(places.map(|place| multipliers[self.channel(place)]));
+        }
         Some(Cow::Owned(ordered))
     }
 
@@ -126,8 +136,11 @@ impl Packing<'_> {
                 cells = cells.wrapping_add(1);
             }
             let (zero, zeros) = (number(self.input_zero), cells.wrapping_mul(self.weight_zero));
-            for (to, &bias) in to.iter_mut().zip(bias) {
-                *to = bias.wrapping_sub(zero.wrapping_mul(to.wrapping_sub(zeros)));
+            for (to, bias) in to.chunks_mut(RUN).zip(bias.chunks(RUN)) {
+                pace.spend(RUN).ok()?;
+                let of_sum =
+                    |sum: i32, bias: i32| bias.wrapping_sub(zero.wrapping_mul(sum.wrapping_sub(zeros)));
+                to.iter_mut().zip(bias).for_each(|(to, &bias)| *to = of_sum(*to, bias));
             }
             if self.is_wide {
                 for group in to.as_chunks_mut::<GROUP>().0 {

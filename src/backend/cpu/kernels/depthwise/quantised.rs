@@ -49,9 +49,15 @@ pub(super) fn kernel(
 ) -> Option<Depthwise> {
     let (input, filter) = (args.get(0).ok()?, args.get(1).ok()?);
     let channels = geometry.input.channels * geometry.multiplier;
-    let requant =
-        ChannelRequant::new(input.info, filter.info, args.output(0).ok()?, channels, geometry.activation)
-            .ok()?;
+    let requant = ChannelRequant::new(
+        input.info,
+        filter.info,
+        args.output(0).ok()?,
+        channels,
+        geometry.activation,
+        args.interrupt,
+    )
+    .ok()?;
     let extent = (geometry.width.kernel - 1) * geometry.width.dilation + 1;
     let groups = geometry.height.kernel.div_ceil(ROWS);
     if !is_whole && extent.checked_mul(groups)? > MAX_COLUMNS {
@@ -64,6 +70,7 @@ pub(super) fn kernel(
         zero: requant.zero_point,
         range: requant.range,
         once: false,
+        interrupt: args.interrupt,
     };
     let (mut input, weight_zero) = (QuantInput::new(&input), signed_zero(&filter));
     if SIGNED {

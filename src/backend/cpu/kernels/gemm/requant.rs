@@ -26,6 +26,8 @@
 
 use super::size::{Panel, Size, SHORT};
 use crate::memory::AlignedBuf;
+use crate::ops::pace::Pace;
+use crate::ops::Interrupt;
 use crate::tensor::requant::Multiplier;
 use crate::tensor::OperandType;
 
@@ -84,8 +86,9 @@ pub enum Rounding {
 }
 
 impl Rounding {
-    fn of(multipliers: &[Multiplier], once: bool) -> Self {
-        match (once, multipliers.iter().all(|m| m.shift < 0)) {
+    /// That of multipliers whose largest shift is this.
+    fn of(shift: i32, once: bool) -> Self {
+        match (once, shift < 0) {
             (true, _) => Rounding::Once,
             (_, false) => Rounding::Twice,
             (_, true) => Rounding::TwiceBelowHalf,
@@ -113,7 +116,12 @@ pub struct Requantisation<'a> {
     pub range: (i32, i32),
     /// Whether to round as [`Multiplier::apply_once`] does.
     pub once: bool,
+    /// There may be very many columns.
+    pub interrupt: &'a dyn Interrupt,
 }
+
+/// What it costs to make a column's constants, in the steps that [`Pace`] counts.
+const CONSTANTS: usize = 8;
 
 /// The constants of one vector of columns.
 #[derive(Clone, Copy)]
@@ -130,13 +138,18 @@ pub struct Scales {
 }
 
 impl Requant {
-    /// For vectors of so many lanes. `None` where there is no memory.
+    /// For vectors of so many lanes. `None` where there is no memory, or the work is to stop.
     pub fn new(requantisation: &Requantisation, form: Form, lanes: usize, row_factor: i32) -> Option<Self> {
         let (once, target) = (requantisation.once, Bytes::new(requantisation));
         let multipliers = requantisation.multipliers;
-        let uniform = multipliers.iter().all(|m| Some(m) == multipliers.first());
+        let (mut pace, mut uniform, mut shift) = (Pace::of(requantisation.interrupt), true, i32::MIN);
+        let each = pace.each(multipliers, 1, |multiplier| {
+            uniform &= Some(multiplier) == multipliers.first();
+            shift = multiplier.shift.max(shift);
+        });
+        each.ok()?;
         let vectors = if uniform { 1 } else { multipliers.len().div_ceil(lanes) };
-        let shifted = multipliers.iter().any(|m| m.shift > 0);
+        let shifted = shift > 0;
         let count = vectors.checked_mul(lanes)?;
         let (wides, narrows) = match form {
             Form::Wide => (4, if shifted { 3 } else { 0 }),
@@ -150,6 +163,7 @@ impl Requant {
         let (to_wide, to_narrow) =
             (bytemuck::cast_slice_mut::<_, i64>(&mut wide), bytemuck::cast_slice_mut::<_, i32>(&mut narrow));
         for column in 0..count {
+            pace.spend(CONSTANTS).ok()?;
             let multiplier = if uniform { multipliers.first() } else { multipliers.get(column) };
             let Some(multiplier) = multiplier else { break };
             let (vector, lane) = (column / lanes, column % lanes);
@@ -182,7 +196,7 @@ impl Requant {
                 to_quick[at + lanes] = nudge * ONE + if target.is_one_sided() { target.base() } else { 0.0 };
             }
         }
-        let rounding = Rounding::of(multipliers, once);
+        let rounding = Rounding::of(shift, once);
         Some(Requant {
             wide,
             narrow,

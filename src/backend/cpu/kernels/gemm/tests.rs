@@ -151,7 +151,7 @@ proptest! {
             })
             .collect();
         let ty = OperandType::TENSOR_QUANT8_ASYMM;
-        let requantisation = Requantisation { multipliers: &multipliers, ty, zero, range, once };
+        let requantisation = Requantisation { multipliers: &multipliers, ty, zero, range, once, interrupt: &NeverInterrupted };
         let expected: Vec<u8> = sums.iter().enumerate().map(|(i, &sum)| {
             let m = multipliers[i % COLUMNS];
             let scaled = if once { m.apply_once(sum) } else { m.apply(sum) };
@@ -202,7 +202,7 @@ proptest! {
             (false, _) => (OperandType::TENSOR_QUANT8_ASYMM, (3, 255), 3),
         };
         let once = depth % 2 == 0;
-        let requantisation = Requantisation { multipliers: &multipliers, ty, zero, range, once };
+        let requantisation = Requantisation { multipliers: &multipliers, ty, zero, range, once, interrupt: &NeverInterrupted };
         let expected: Vec<u8> = (0..rows * columns).map(|i| {
             let (row, column) = (i / columns, i % columns);
             let product = |j: usize| {
@@ -301,6 +301,7 @@ fn assert_scaled(pairs: &[(i32, Multiplier)], once: bool, zero: i32) {
         zero,
         range: (-128, 127),
         once,
+        interrupt: &NeverInterrupted,
     };
     let zeros = Zeros { signed_inputs: true, input: 0, signed_weights: true, weight: 0 };
     for isa in Isa::available() {
@@ -376,6 +377,7 @@ fn sums_beyond_16_bits_are_clamped_as_others_are() {
                 zero,
                 range: (-128, 127),
                 once: false,
+                interrupt: &NeverInterrupted,
             };
             let expected: Vec<u8> = rows
                 .iter()
@@ -447,6 +449,7 @@ fn weights_that_stay_are_packed_once_for_all_who_pack_them_alike() {
                 zero,
                 range: (-128, 127),
                 once: false,
+                interrupt: &NeverInterrupted,
             };
             let zeros = Zeros { signed_inputs: true, input: zero, signed_weights: true, weight: 0 };
             let shape = Shape { columns, segments: 1, depth: weights.len() / columns };

@@ -19,6 +19,8 @@ pub fn select(isa: Isa, args: &Args, source: &mut Source) -> Option<Box<dyn Kern
     let taps = whole.height.kernel.checked_mul(whole.width.kernel)?;
     let mut parts = Vec::with_capacity(whole.groups);
     for group in 0..whole.groups {
+        // Each looks at all the channels there are.
+        args.interrupt.yield_point().ok()?;
         let channels = group * columns..(group + 1) * columns;
         let mut picked = Picked::with_room(columns, taps, depth)?;
         picked.columns.extend(channels.map(|channel| Column { channel, start: channel * taps * depth }));
