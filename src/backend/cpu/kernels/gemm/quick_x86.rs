@@ -21,6 +21,22 @@ pub struct Bounds<I, F> {
     pub base: F,
 }
 
+/// What sums become bytes with: the zero point in 16 bits, what the bytes are bounded by, and whether all that is below the
+/// zero point is one byte.
+#[derive(Clone, Copy)]
+pub struct Target<I, F> {
+    pub(super) zero: I,
+    pub(super) bounds: Bounds<I, F>,
+    pub(super) is_one_sided: bool,
+}
+
+impl<I: Copy, F: Copy> Target<I, F> {
+    /// What bytes are bounded by and xored with.
+    pub fn bounds(&self) -> Bounds<I, F> {
+        self.bounds
+    }
+}
+
 // Here and below no closure computes with vectors: it would not be compiled for their instruction set.
 
 /// Fixed point numbers of sums, by the constants of `quick`; `least` has the least of each lane's 16 bits so far.
