@@ -51,6 +51,8 @@ mod packed;
 mod pairs;
 mod product;
 mod quant;
+#[cfg(all(test, target_arch = "x86_64"))]
+mod quick_tests;
 #[cfg(target_arch = "x86_64")]
 mod quick_x86;
 mod requant;
