@@ -19,7 +19,7 @@ KERNELS = [
     ("bytes, NEON", "gemm::eights_neon"),
     ("bytes, SDOT and UDOT", "gemm::quant::DOTPROD"),
     ("bytes, I8MM", "gemm::i8mm"),
-    ("depthwise floats, NEON", "depthwise::float::pixels_of"),
+    ("depthwise floats, NEON", "depthwise::float::"),
     ("depthwise bytes, SDOT", "depthwise::quantised::dotprod"),
 ]
 # What multiplies and adds, and a line of it with registers that depend on nothing.

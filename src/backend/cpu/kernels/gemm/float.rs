@@ -50,7 +50,7 @@ pub static AVX2: Micro<Float> = of("avx2 float", 6, 2 * simd::Avx2::LANES, avx2)
 pub static AVX512: Micro<Float> = of("avx512 float", 12, 2 * simd::Avx512::LANES, avx512);
 
 #[cfg(target_arch = "aarch64")]
-pub static NEON: Micro<Float> = of("neon float", 8, 2 * Neon::LANES, neon);
+pub static NEON: Micro<Float> = of("neon float", 9, 2 * Neon::LANES, neon);
 
 unsafe fn base(block: &Block<Float>) {
     // SAFETY: by the contract of `Micro::run`; heights are at most 4.
@@ -102,12 +102,12 @@ pub unsafe fn avx512_row(block: &Block<Float>, row: usize, panel: usize) {
 
 #[cfg(target_arch = "aarch64")]
 unsafe fn neon(block: &Block<Float>) {
-    // SAFETY: by the contract of `Micro::run`; heights are at most 8.
+    // SAFETY: by the contract of `Micro::run`; heights are at most 9.
     unsafe {
         run::<Neon>(
             block,
-            8,
-            |tiles, panel| with_height!(tiles.height, [1 2 3 4 5 6 7 8], M => one::<Neon, M>(block, tiles, panel)),
+            9,
+            |tiles, panel| with_height!(tiles.height, [1 2 3 4 5 6 7 8 9], M => one::<Neon, M>(block, tiles, panel)),
         )
     }
 }
@@ -254,7 +254,10 @@ unsafe fn whole<S: Simd, const M: usize, const BOUNDS: usize>(
     tiles: Tiles,
     panel: usize,
 ) {
-    let (start, depth, stride, bounds) = (panel * 2 * S::LANES, block.depth, block.stride, block.finish);
+    let (start, depth, stride) = (panel * 2 * S::LANES, block.depth, block.stride);
+    // In memory, as sums and what they are made of leave no registers for them.
+    // SAFETY: by contract.
+    let bounds = unsafe { [S::splat(block.finish.0), S::splat(block.finish.1)] };
     let (bias, weights) = (block.bias.wrapping_add(start), block.panels.wrapping_add(panel * block.panel));
     let mut rows = block.inputs.as_ptr().wrapping_add(tiles.first).cast::<[*const f32; M]>();
     let mut to = block.outputs.wrapping_add(tiles.first * stride + start);
@@ -267,7 +270,7 @@ unsafe fn whole<S: Simd, const M: usize, const BOUNDS: usize>(
             }
             S::products(&mut sums, rows.read(), weights, depth);
             rows = rows.wrapping_add(1);
-            let (lo, hi) = (S::splat(bounds.0), S::splat(bounds.1));
+            let [lo, hi] = if BOUNDS == 0 { bounds } else { S::load_two((&raw const bounds).cast()) };
             for [sums] in sums {
                 let bounded = sums.map(|sum| match BOUNDS {
                     0 => sum,

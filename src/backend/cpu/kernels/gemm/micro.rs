@@ -117,6 +117,7 @@ pub struct Block<'a, F: Family> {
     pub stride: usize,
     pub finish: F::Finish<'a>,
     /// As many bytes as [`Micro::room`] says, aligned as tiles are, with whatever is in them.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // only tiles want it
     pub room: *mut u8,
 }
 

@@ -4,6 +4,9 @@
 //! loaded, with a load after every other product. The compiler would move loads to where they are used; it keeps the order
 //! of assembly that is not said to be `pure`.
 //!
+//! Nine rows by two vectors are the most that 32 registers hold: 18 of sums, 9 of inputs, and 4 of weights, two of which are
+//! loaded while the others are multiplied.
+//!
 //! Addresses of inputs are sums of two registers: by the models of processors a load by a constant distance is done before
 //! the product that was issued with it, and in order it has to wait for that. Weights come two vectors at a time.
 

@@ -100,7 +100,7 @@ micro_kernels!(
 );
 
 #[cfg(target_arch = "aarch64")]
-micro_kernels!(DOTPROD = "dotprod 8-bit", Dotprod, [1 2 3 4 5 6 7 8], 8, "dotprod");
+micro_kernels!(DOTPROD = "dotprod 8-bit", Dotprod, [1 2 3 4 5 6 7 8 9], 9, "dotprod");
 
 /// Goes through a block as the float product does.
 ///
