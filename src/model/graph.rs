@@ -132,14 +132,15 @@ fn decode_operation(
         },
         Some(ty) => match ty.operation() {
             None => OperationKind::Unsupported(format!("{ty} is not supported")),
-            Some(_) if inputs.len() + outputs.len() > MOST_OPERANDS => OperationKind::Unsupported(format!(
-                "it has {} operands, more than the {MOST_OPERANDS} that are supported",
-                inputs.len() + outputs.len()
-            )),
             Some(known) => {
                 let signature_index =
                     check_call(known, &inputs, &outputs, operands).map_err(ModelError::Invalid)?;
-                OperationKind::Known { operation: known, signature_index }
+                match inputs.len() + outputs.len() {
+                    count if count > MOST_OPERANDS => OperationKind::Unsupported(format!(
+                        "it has {count} operands, more than the {MOST_OPERANDS} that are supported"
+                    )),
+                    _ => OperationKind::Known { operation: known, signature_index },
+                }
             }
         },
     };
