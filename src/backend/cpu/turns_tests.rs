@@ -24,8 +24,6 @@ use std::time::Duration;
 
 /// Operations, or inputs and outputs, of a model.
 const MANY: usize = 30_000;
-/// Outputs of one operation: no model has one of many more.
-const MOST_OUTPUTS: usize = 8_000;
 /// A stretch is at most one part in so many of the work, or so short that nobody minds.
 const PARTS: u32 = 40;
 const SHORT: Duration = Duration::from_millis(2);
@@ -146,18 +144,6 @@ fn pairs(count: usize) -> Subgraph {
     b.finish(sum)
 }
 
-/// One operation with as many outputs.
-fn split(count: usize) -> Subgraph {
-    let mut b = Build::new();
-    let (input, steering) = (b.input(f32_info(&[count as u32])), b.ints(&[0, count as i32]));
-    let first = b.call(OperationType::SPLIT, 0, &[input, steering[0], steering[1]], one());
-    let others: Vec<_> = (1..count).map(|_| b.operand(one(), Lifetime::Output)).collect();
-    let mut model = b.finish(first);
-    model.outputs.extend(&others);
-    model.operations[0].outputs.extend(others);
-    model
-}
-
 fn program(model: &Model, control: &Control) -> Program {
     let pool = Arc::new(ThreadPool::new(1).unwrap());
     Program::compile(model, &CompileOptions::default(), pool, control).unwrap()
@@ -175,12 +161,9 @@ fn model(main: Subgraph) -> Model {
 
 #[test]
 fn models_of_many_operations_are_compiled_and_run_in_short_stretches() {
-    for (name, graph) in [
-        ("a chain", chain(MANY)),
-        ("inputs and outputs", wide(MANY)),
-        ("pairs", pairs(MANY)),
-        ("outputs", split(MOST_OUTPUTS)),
-    ] {
+    for (name, graph) in
+        [("a chain", chain(MANY)), ("inputs and outputs", wide(MANY)), ("pairs", pairs(MANY))]
+    {
         let model = model(graph);
         assert_gives_way(&format!("{name}, compiled"), |control| program(&model, control));
         let program = program(&model, &Control::default());
