@@ -25,7 +25,9 @@ const MAX_COLUMNS: usize = 66;
 pub fn fits(geometry: &DepthwiseGeometry, is_plain: bool) -> bool {
     let (height, width) = (&geometry.height, &geometry.width);
     let shape = (height.kernel, width.kernel, height.dilation, width.dilation);
-    shape == (3, TAPS, 1, 1) && is_plain && geometry.multiplier == 1 && (1..=2).contains(&width.stride)
+    // Two rows are made of a quad where rows follow each other, and then columns have to, too.
+    let strides = [(1, 1), (2, 2)].contains(&(height.stride, width.stride));
+    shape == (3, TAPS, 1, 1) && is_plain && geometry.multiplier == 1 && strides
 }
 
 /// Some pixels of a row of outputs, or of two of them.
