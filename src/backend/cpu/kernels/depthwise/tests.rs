@@ -26,7 +26,8 @@ struct Call {
     multiplier: u32,
     /// SAME or VALID.
     scheme: i32,
-    stride: i32,
+    /// Width, height.
+    stride: [i32; 2],
     dilation: i32,
     activation: i32,
     /// Of the output.
@@ -69,7 +70,9 @@ fn run(call: &Call, seed: u32) -> Result<bool, TestCaseError> {
         let least = if ty == TENSOR_QUANT8_ASYMM { 0 } else { 0x80 };
         inputs[1].data.iter_mut().filter(|byte| **byte == least).for_each(|byte| *byte += 1);
     }
-    inputs.extend([call.scheme, call.stride, call.stride, call.multiplier as i32, call.activation].map(int));
+    inputs.extend(
+        [call.scheme, call.stride[0], call.stride[1], call.multiplier as i32, call.activation].map(int),
+    );
     inputs.extend([boolean(false), int(call.dilation), int(call.dilation)]);
     let inputs: Vec<_> = inputs.into_iter().map(Some).collect();
     if !matches!(call.kind, Kind::Float) {
@@ -114,7 +117,7 @@ proptest! {
     #[test]
     fn rows_give_what_the_plain_evaluation_gives(
         kind in kind(), size in [1u32..3, 1u32..14, 1u32..30], channels in 1u32..70, kernel in [1u32..7, 1u32..7],
-        multiplier in prop::sample::select(vec![1u32, 1, 1, 2, 3]), scheme in 1i32..3, stride in 1i32..4,
+        multiplier in prop::sample::select(vec![1u32, 1, 1, 2, 3]), scheme in 1i32..3, stride in [1i32..4, 1i32..4],
         dilation in prop::sample::select(vec![1, 1, 2, 3]), activation in 0i32..4,
         // Outputs finer than the products shift left.
         scale in prop::sample::select(vec![40.0f32, 3.0, 0.01]), seed in any::<u32>(),
@@ -130,7 +133,7 @@ proptest! {
         scale in prop::sample::select(vec![400.0f32, 3.0, 0.01]), seed in any::<u32>(),
     ) {
         let (input, kernel) = ([size[0], size[1], size[2], channels], [size[1], size[2]]);
-        let (multiplier, scheme, stride, dilation) = (1, 2, 1, 1);
+        let (multiplier, scheme, stride, dilation) = (1, 2, [1, 1], 1);
         run(&Call { kind, input, kernel, multiplier, scheme, stride, dilation, activation, scale }, seed)?;
     }
 
@@ -138,7 +141,7 @@ proptest! {
     #[test]
     fn three_by_three_cells_give_what_the_plain_evaluation_gives(
         kind in kind(), size in [1u32..3, 1u32..14, 1u32..30], channels in prop_oneof![14u32..70, 60u32..210],
-        multiplier in prop::sample::select(vec![1u32, 1, 1, 2]), scheme in 1i32..3, stride in 1i32..4,
+        multiplier in prop::sample::select(vec![1u32, 1, 1, 2]), scheme in 1i32..3, stride in [1i32..4, 1i32..4],
         activation in 0i32..4, scale in prop::sample::select(vec![40.0f32, 3.0, 1.5, 0.01]), seed in any::<u32>(),
     ) {
         let (input, kernel) = ([size[0], size[1], size[2], channels], [3, 3]);
@@ -158,7 +161,7 @@ fn common_layers_have_kernels() {
                 kernel: [kernel; 2],
                 multiplier: 1,
                 scheme: 1,
-                stride,
+                stride: [stride; 2],
                 dilation: 1,
                 activation: 3,
                 scale: 40.0,
@@ -175,7 +178,7 @@ fn common_layers_have_kernels() {
                 kernel: [input[1], input[2]],
                 multiplier: 1,
                 scheme: 2,
-                stride: 1,
+                stride: [1, 1],
                 dilation: 1,
                 activation: 0,
                 scale,
@@ -192,7 +195,7 @@ fn common_layers_have_kernels() {
             kernel,
             multiplier,
             scheme: 1,
-            stride: 1,
+            stride: [1, 1],
             dilation: 1,
             activation: 0,
             scale: 9.0,
