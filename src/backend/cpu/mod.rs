@@ -28,6 +28,7 @@ mod on_demand;
 mod packing;
 mod passes;
 mod performance;
+mod places;
 mod plan;
 pub mod pool;
 mod program;

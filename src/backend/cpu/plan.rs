@@ -2,14 +2,11 @@
 //! same time, and by those that are the same bytes in other dimensions.
 
 use super::graph::{Graph, Node};
+use super::places::{self, Life};
 use super::routine::STEPS;
 use crate::ops::pace::Pace;
 use crate::ops::{OpError, OperationType};
-use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-
-/// Every part starts at a multiple of this: a cache line, and the widest vector.
-const ALIGNMENT: usize = 64;
 
 /// Where values live.
 pub struct Plan {
@@ -34,44 +31,34 @@ pub fn plan(graph: &Graph, together: &[Range<usize>], pace: &mut Pace) -> Result
     }
     graph.outputs.iter().for_each(|&o| last_use[owners[o]] = usize::MAX);
 
-    let mut ends: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    let mut plan = Plan { parts: vec![None; graph.values.len()], size: 0 };
-    let mut free = FreeList::default();
-    let place = |plan: &mut Plan,
-                 free: &mut FreeList,
-                 ends: &mut BTreeMap<usize, Vec<usize>>,
-                 v: usize|
-     -> Option<()> {
-        let value = &graph.values[v];
-        let (Some(info), None) = (&value.resolved, &value.constant) else { return Some(()) };
-        let size = info.byte_size()?;
-        let start = free.take(size.checked_next_multiple_of(ALIGNMENT)?, &mut plan.size)?;
-        plan.parts[v] = Some(start..start.checked_add(size)?);
-        ends.entry(last_use[v]).or_default().push(v);
-        Some(())
-    };
-    for &v in &graph.inputs {
+    let (mut placed, mut lives) = (vec![], vec![]);
+    let inputs = graph.inputs.iter().map(|&v| (0, v));
+    let made =
+        graph.nodes.iter().enumerate().flat_map(|(step, node)| node.outputs.iter().map(move |&v| (step, v)));
+    for (first, v) in inputs.chain(made) {
         pace.spend(STEPS)?;
-        if place(&mut plan, &mut free, &mut ends, v).is_none() {
-            return Ok(None);
+        let value = &graph.values[v];
+        let (Some(info), None) = (value.resolved.as_ref().filter(|_| owners[v] == v), &value.constant) else {
+            continue;
+        };
+        let Some(size) = info.byte_size() else { return Ok(None) };
+        placed.push((v, size));
+        lives.push(Life { size, steps: first..=last_use[v] });
+    }
+    let Some((starts, size)) = places::find(&lives, places::BY_SIZE, pace)? else { return Ok(None) };
+    let mut parts = vec![None; graph.values.len()];
+    for (start, (v, size)) in starts.into_iter().zip(placed) {
+        pace.spend(STEPS)?;
+        parts[v] = Some(start..start + size);
+    }
+    // Views come after what they are views of.
+    for &v in graph.nodes.iter().flat_map(|node| &node.outputs) {
+        pace.spend(STEPS)?;
+        if owners[v] != v {
+            parts[v] = parts[owners[v]].clone();
         }
     }
-    for (step, node) in graph.nodes.iter().enumerate() {
-        for &v in &node.outputs {
-            pace.spend(STEPS)?;
-            if owners[v] != v {
-                plan.parts[v] = plan.parts[owners[v]].clone();
-            } else if place(&mut plan, &mut free, &mut ends, v).is_none() {
-                return Ok(None);
-            }
-        }
-        for v in ends.remove(&step).unwrap_or_default() {
-            pace.spend(STEPS)?;
-            let Some(part) = plan.parts[v].clone() else { return Ok(None) };
-            free.give(part.start, (part.end - part.start).next_multiple_of(ALIGNMENT));
-        }
-    }
-    Ok(Some(plan))
+    Ok(Some(Plan { parts, size }))
 }
 
 /// Whether a call gives its first input's bytes other dimensions, and does nothing else.
@@ -110,69 +97,6 @@ fn same_bytes(graph: &Graph, node: &Node) -> Option<(usize, usize)> {
         value.resolved.as_ref().filter(|_| value.constant.is_none())?.byte_size()
     };
     (size(from)? == size(to)?).then_some((from, to))
-}
-
-/// Unused parts of the arena so far. A client decides how many there are.
-#[derive(Default)]
-struct FreeList {
-    /// Sizes by start.
-    by_start: BTreeMap<usize, usize>,
-    /// Size and start of each.
-    by_size: BTreeSet<(usize, usize)>,
-}
-
-impl FreeList {
-    /// The start of a part of `size` bytes: the smallest hole that fits, or new space at the end.
-    fn take(&mut self, size: usize, arena: &mut usize) -> Option<usize> {
-        if size == 0 {
-            return Some(0);
-        }
-        if let Some(&(len, start)) = self.by_size.range((size, 0)..).next() {
-            self.remove(start, len);
-            if len > size {
-                self.insert(start + size, len - size);
-            }
-            return Some(start);
-        }
-        // A hole at the very end is extended rather than left.
-        let last = self.by_start.last_key_value().map(|(&start, &len)| (start, len));
-        let start = match last.filter(|(start, len)| start + len == *arena) {
-            Some((start, len)) => {
-                self.remove(start, len);
-                start
-            }
-            None => *arena,
-        };
-        *arena = start.checked_add(size).filter(|&end| end <= isize::MAX as usize)?;
-        Some(start)
-    }
-
-    fn give(&mut self, start: usize, len: usize) {
-        if len == 0 {
-            return;
-        }
-        let (mut start, mut len) = (start, len);
-        let before = self.by_start.range(..start).next_back().map(|(&start, &len)| (start, len));
-        if let Some((before, size)) = before.filter(|(before, size)| before + size == start) {
-            self.remove(before, size);
-            (start, len) = (before, len + size);
-        }
-        if let Some(&size) = self.by_start.get(&(start + len)) {
-            self.remove(start + len, size);
-            len += size;
-        }
-        self.insert(start, len);
-    }
-
-    fn insert(&mut self, start: usize, len: usize) {
-        self.by_start.insert(start, len);
-        self.by_size.insert((len, start));
-    }
-
-    fn remove(&mut self, start: usize, len: usize) {
-        self.by_start.remove(&start);
-        self.by_size.remove(&(len, start));
-    }
 }
 
 #[cfg(test)]
@@ -217,20 +141,6 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_hole_that_fits_is_taken_however_many_there_are() {
-        // If each were looked at for each part, this would take hours.
-        const HOLES: usize = if cfg!(miri) { 1 << 8 } else { 1 << 20 };
-        let (mut free, mut arena) = (FreeList::default(), 0);
-        let starts: Vec<usize> = (0..2 * HOLES).map(|_| free.take(64, &mut arena).unwrap()).collect();
-        starts.iter().step_by(2).for_each(|&start| free.give(start, 64));
-        let ends: Vec<usize> = (0..HOLES).map(|_| free.take(128, &mut arena).unwrap()).collect();
-        assert_eq!((ends[0], ends[HOLES - 1], arena), (128 * HOLES, 256 * HOLES - 128, 256 * HOLES));
-        assert_eq!(free.take(64, &mut arena), Some(0));
-        free.give(ends[5], 128);
-        assert_eq!(free.take(65, &mut arena), Some(ends[5]), "the others are too small");
-    }
-
-    #[test]
     fn views_of_many_inputs_and_to_many_outputs_are_found_at_once() {
         const MANY: usize = if cfg!(miri) { 1 << 8 } else { 1 << 20 };
         let info = TensorInfo::new(OperandType::TENSOR_QUANT8_SYMM, &[64]);
@@ -251,20 +161,5 @@ mod tests {
         };
         let owners = owners(&graph, &mut Pace::of(&NeverInterrupted)).unwrap();
         assert!(owners.into_iter().eq(0..2 * MANY), "each has a place of its own");
-    }
-
-    #[test]
-    fn holes_are_reused_and_merged() {
-        let (mut free, mut arena) = (FreeList::default(), 0);
-        let a = free.take(64, &mut arena).unwrap();
-        let b = free.take(128, &mut arena).unwrap();
-        let c = free.take(64, &mut arena).unwrap();
-        assert_eq!((a, b, c, arena), (0, 64, 192, 256));
-        free.give(a, 64);
-        free.give(b, 128);
-        assert_eq!(free.take(192, &mut arena), Some(0), "two neighbours make one hole");
-        free.give(c, 64);
-        assert_eq!(free.take(128, &mut arena), Some(192), "a hole at the end is extended");
-        assert_eq!(arena, 320);
     }
 }
