@@ -80,6 +80,7 @@ pub const CALLS: &[c_long] = &[
     SYS_clock_gettime,
     SYS_exit,
     SYS_exit_group,
+    SYS_getcpu,
     SYS_geteuid,
     SYS_getpid,
     SYS_getrandom,

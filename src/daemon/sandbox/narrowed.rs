@@ -46,6 +46,8 @@ pub fn narrowed(processes: Processes, process: u32) -> Result<Narrowed> {
         (SYS_ioctl, ioctls()?),
         (SYS_mmap, code.clone()),
         (SYS_mprotect, code),
+        // A thread of its own goes to another core.
+        (SYS_sched_setaffinity, vec![rule(&[is(0, 0)?])?]),
         // To itself, as `abort` does, and to threads whose stack is dumped.
         (SYS_tgkill, own.clone()),
         (SYS_rt_tgsigqueueinfo, own.clone()),

@@ -1,6 +1,7 @@
 //! One call under way on the threads that compute: chunks, each of which one thread takes and does, and a caller who
 //! waits for all. It knows nothing of the threads that there are.
 
+use super::apart;
 use crate::memory::Account;
 use crate::scheduler::Underway;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -31,8 +32,9 @@ pub struct Job {
     /// What it is a part of, where that is recorded.
     underway: Option<Underway>,
     panicked: AtomicBool,
-    /// Who waits for it.
+    /// Who waits for it, and works along on this core.
     caller: Thread,
+    core: Option<usize>,
 }
 
 /// Chunks of a job that one thread is to take first. What threads write is more than a cache line apart, though not aligned:
@@ -74,12 +76,18 @@ impl Job {
             underway,
             panicked: AtomicBool::new(false),
             caller: thread::current(),
+            core: apart::core(),
         }
     }
 
     /// What it is a part of, where that is recorded.
     pub fn underway(&self) -> Option<&Underway> {
         self.underway.as_ref()
+    }
+
+    /// The core on which the caller is.
+    pub fn core(&self) -> Option<usize> {
+        self.core
     }
 
     pub fn has_panicked(&self) -> bool {

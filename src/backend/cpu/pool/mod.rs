@@ -4,6 +4,7 @@
 //!
 //! A worker without work stays awake for a moment, as the next operation's work mostly comes within it, then sleeps.
 
+mod apart;
 mod job;
 
 use crate::scheduler::Underway;
@@ -170,6 +171,7 @@ impl Shared {
         let mut posted = 0;
         while let Some(job) = self.next(&mut posted) {
             let part = job.underway().and_then(Underway::part);
+            apart::leave(job.core());
             job.help(own);
             drop(job);
             part.into_iter().for_each(Underway::end);
