@@ -77,8 +77,9 @@ impl Strips {
             if count < width { count } else { count.div_ceil(width).next_multiple_of(together) * width };
         let bands = pixels.div_ceil(band);
         let whole = Strips { pixels, band, channels, strip: channels };
-        // A task copies its rows whole where channels have several outputs.
-        if bands <= 1 || geometry.multiplier > 1 {
+        // A task copies its rows whole where channels have several outputs, and whole rows are gone on with at one go.
+        let is_whole = geometry.multiplier > 1 || (work.then.is_some() && bands >= 2 * work.team.threads());
+        if bands <= 1 || is_whole {
             return whole;
         }
         if pixels.saturating_mul(MANY) < channels {

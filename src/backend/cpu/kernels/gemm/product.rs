@@ -28,6 +28,12 @@ pub enum Rows<T> {
 
 /// Bytes of inputs that a block of rows goes back to for each panel: they are to stay in the cache.
 pub const BLOCK_BYTES: usize = 192 * 1024;
+/// Rows of a product below which what another thread has is near everywhere. There blocks are low: where one panel goes down
+/// many tiles, the machine sees a row of outputs follow another at one distance, and fetches some more of them ahead, which
+/// are those of the next thread. It costs both as much as they write.
+const NEAR: usize = 1024;
+/// Products of a sum from which on tiles are looked up often without cost.
+const DEEP: usize = 64;
 
 /// Products that take as long as to write a byte, whose page may be touched for the first time.
 const WRITTEN: usize = 8;
@@ -68,12 +74,14 @@ impl<F: Family> Kernel for Product<F> {
         let cost = self.parts(rows);
         // What is made of outputs may take far longer than what makes them.
         let after = work.then.map_or(0, |then| columns.saturating_mul(then.picoseconds) / PICOSECONDS);
-        let cost = Cost { finish: cost.finish.saturating_add(after), ..cost };
+        let is_gone_on_with = work.then.is_some();
+        let cost = Cost { finish: cost.finish.saturating_add(after), is_gone_on_with, ..cost };
         let (grid, to) = (Grid::new(cost, work.team.threads()), Outputs(out.pointer(0, len)));
+        let is_near = work.team.threads() > 1 && rows < NEAR;
         work.for_each_task(grid.tasks(), |i| {
             let (rows, panels) = grid.task(i);
             // SAFETY: tasks have different rows or panels, all of them those of the outputs.
-            unsafe { self.multiply(Lines::all(input), rows, panels, to, work.then) }
+            unsafe { self.multiply(Lines::all(input), rows, panels, to, (work.then, is_near)) }
         })
     }
 
@@ -122,13 +130,13 @@ impl<F: Family> ByRows for Product<F> {
                 let start = (rows.start - input.first) * inputs;
                 let input = Lines::all(input.elements.part(start, rows.len() * inputs));
                 // SAFETY: all columns of so many pixels are the outputs.
-                unsafe { self.multiply(input, 0..pixels, panels, to, None) }
+                unsafe { self.multiply(input, 0..pixels, panels, to, (None, false)) }
             }
             Rows::Image(_) => {
                 let start = rows.start * (pixels / rows.len());
                 let to = Outputs(to.0.wrapping_sub(start * columns));
                 // SAFETY: as above, for pixels from another one on.
-                unsafe { self.multiply(input, start..start + pixels, panels, to, None) }
+                unsafe { self.multiply(input, start..start + pixels, panels, to, (None, false)) }
             }
         }
     }
@@ -155,13 +163,25 @@ impl<F: Family> Product<F> {
         let panel_bytes = depth.saturating_mul(micro.columns * size_of::<F::Weight>());
         let output_bytes = self.packed.shape.columns.saturating_mul(size_of::<F::Output>());
         let panels = self.packed.panels();
-        let tile = match &self.rows {
-            Rows::Image(image) if image.has_lines() => image.width(),
-            _ => micro.rows,
+        let (tile, is_of_lines) = match &self.rows {
+            Rows::Image(image) if image.has_lines() => (image.width(), true),
+            _ => (micro.rows, false),
         };
         let finish = output_bytes.saturating_mul(WRITTEN);
         let is_taken_apart = micro.room > 0;
-        Cost { rows, tile, panels, products, finish, row_bytes, panel_bytes, output_bytes, is_taken_apart }
+        Cost {
+            rows,
+            tile,
+            is_of_lines,
+            panels,
+            products,
+            finish,
+            row_bytes,
+            panel_bytes,
+            output_bytes,
+            is_taken_apart,
+            is_gone_on_with: false,
+        }
     }
 
     /// Multiplies some rows by some panels, and goes on with what was made.
@@ -175,14 +195,14 @@ impl<F: Family> Product<F> {
         rows: Range<usize>,
         panels: Range<usize>,
         to: Outputs<F::Output>,
-        then: Option<Then>,
+        (then, is_near): (Option<Then>, bool),
     ) -> Result<(), OpError> {
         let (all, width) = (self.packed.shape.columns, self.packed.micro.columns);
         let mut scratch = Scratch::new();
         scratch.own.make(self.packed.micro.room)?;
         let mut first = rows.start;
         while first < rows.end {
-            let block = first..self.block_end(first, rows.end);
+            let block = first..self.block_end(first, rows.end, is_near && panels.len() > 1);
             let line = self.lay(input, block.clone(), &mut scratch)?;
             let outputs = to.at(first * all);
             let Scratch { pointers, own, .. } = &mut scratch;
@@ -201,7 +221,7 @@ impl<F: Family> Product<F> {
     }
 
     /// Where a block of rows ends that starts with `first`: blocks are about even.
-    fn block_end(&self, first: usize, end: usize) -> usize {
+    fn block_end(&self, first: usize, end: usize, is_low: bool) -> usize {
         let (micro, left) = (self.packed.micro, end - first);
         // Where something is made of inputs before they are multiplied, that is what stays in the cache, and only copies
         // take memory.
@@ -217,6 +237,8 @@ impl<F: Family> Product<F> {
                 None => image.pixels_per_block(first, micro.even, bytes),
             },
         };
+        let tiles = if self.packed.shape.segments * self.packed.padded < DEEP { 4 } else { 2 };
+        let most = if is_low && micro.room == 0 { most.min(micro.rows * tiles) } else { most };
         let most = most.min(MAX_ROWS);
         let most = if most > micro.rows { most / micro.rows * micro.rows } else { most.max(1) };
         let even = left.div_ceil(left.div_ceil(most)).next_multiple_of(micro.rows);

@@ -10,8 +10,9 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
     pub rows: usize,
-    /// Rows that are multiplied at once.
+    /// Rows that are multiplied at once: so many of lines of an image, otherwise at the most.
     pub tile: usize,
+    pub is_of_lines: bool,
     pub panels: usize,
     /// Multiplications for a row and a panel, as many as take the time of one of floats.
     pub products: usize,
@@ -24,6 +25,8 @@ pub struct Cost {
     pub output_bytes: usize,
     /// Whether operands are taken apart for each task.
     pub is_taken_apart: bool,
+    /// Whether outputs are gone on with: whole rows at one go, but parts of rows one by one.
+    pub is_gone_on_with: bool,
 }
 
 /// Bands and strips of a product.
@@ -46,14 +49,20 @@ const LONG: u64 = 1_000_000_000 / PICOSECONDS as u64;
 const EACH: usize = 8;
 /// The same where operands are taken apart for each task.
 const FEW: usize = 2;
+/// What going on with a part of a row takes besides, as so many bytes that are moved.
+const CALL: usize = 2048;
 /// Strips that are considered.
 const MOST_STRIPS: usize = 256;
 
 impl Grid {
     pub fn new(cost: Cost, threads: usize) -> Self {
         let Cost { rows, panels, .. } = cost;
-        // Bands are of whole tiles, which are nearly as high as each other.
-        let tile = rows.div_ceil(rows.div_ceil(cost.tile).max(1)).max(1);
+        // Bands are of whole tiles, which are nearly as high as each other, and as many for each thread.
+        let tile = match rows.div_ceil(cost.tile) {
+            0 | 1 => rows.max(1),
+            _ if cost.is_of_lines => cost.tile,
+            count => rows.div_ceil(count.next_multiple_of(threads)),
+        };
         let tiles = rows.div_ceil(tile).max(1);
         // More than a pointer has bits for, where those are 32.
         let all = |products: usize, of_each: usize| {
@@ -71,10 +80,19 @@ impl Grid {
             let inputs = cost.row_bytes.saturating_mul(rows).saturating_mul(strips);
             // A thread that has other rows than before and after gets most of them from other cores.
             let elsewhere = cost.row_bytes.saturating_add(cost.output_bytes).saturating_mul(rows);
-            weights.saturating_add(inputs).saturating_add(if bands < threads { elsewhere } else { 0 })
+            // Others wait for the one that has most, whose products more take about as long as so many bytes.
+            let grid = Grid { rows, tile, panels, bands, strips };
+            let more = (grid.most(threads) * threads).saturating_sub(tiles * panels);
+            let late = more.saturating_mul(tile.saturating_mul(cost.products));
+            let elsewhere = if bands < threads { elsewhere } else { 0 };
+            let calls =
+                if cost.is_gone_on_with && strips > 1 { rows.saturating_mul(strips * CALL) } else { 0 };
+            [inputs, elsewhere, late, calls].into_iter().fold(weights, usize::saturating_add)
         };
-        let ways = (1..=panels.min(wanted).min(MOST_STRIPS))
-            .map(|strips| (wanted.div_ceil(strips).min(tiles), strips));
+        let ways = (1..=panels.min(wanted).min(MOST_STRIPS)).map(|strips| match wanted.div_ceil(strips) {
+            1 => (1, strips),
+            bands => (bands.next_multiple_of(threads).min(tiles), strips),
+        });
         let enough = |&(bands, strips): &(usize, usize)| bands * strips >= wanted;
         let best = ways.clone().filter(enough).min_by_key(moved);
         let (bands, strips) = best.unwrap_or((wanted.min(tiles), wanted.min(panels.max(1))));
@@ -85,10 +103,33 @@ impl Grid {
         self.bands * self.strips
     }
 
+    /// The most tiles and panels, counted together, that one of the threads has, each of which has as many tasks.
+    fn most(&self, threads: usize) -> usize {
+        if threads == 1 {
+            return self.tiles() * self.panels;
+        }
+        let before = |thread: usize| {
+            let task = bound(self.tasks(), thread, threads);
+            let (band, strip) = (task / self.strips, task % self.strips);
+            let above = bound(self.tiles(), band, self.bands);
+            let high = bound(self.tiles(), (band + 1).min(self.bands), self.bands) - above;
+            above * self.panels + high * bound(self.panels, strip, self.strips)
+        };
+        let (mut most, mut last) = (0, 0);
+        for next in (1..=threads).map(before) {
+            (most, last) = (most.max(next - last), next);
+        }
+        most
+    }
+
+    fn tiles(&self) -> usize {
+        self.rows.div_ceil(self.tile)
+    }
+
     /// Rows and panels of a task. Neighbouring tasks have the same band.
     pub fn task(&self, index: usize) -> (Range<usize>, Range<usize>) {
         let (band, strip) = (index / self.strips, index % self.strips);
-        let tiles = part(self.rows.div_ceil(self.tile), band, self.bands);
+        let tiles = part(self.tiles(), band, self.bands);
         let rows = tiles.start * self.tile..self.rows.min(tiles.end * self.tile);
         (rows, part(self.panels, strip, self.strips))
     }
@@ -96,6 +137,10 @@ impl Grid {
 
 /// Part `index` of `count` nearly even ones.
 fn part(all: usize, index: usize, count: usize) -> Range<usize> {
-    let bound = |i: usize| all / count * i + (all % count * i) / count;
-    bound(index)..bound(index + 1)
+    bound(all, index, count)..bound(all, index + 1, count)
+}
+
+/// Where it starts.
+fn bound(all: usize, index: usize, count: usize) -> usize {
+    all / count * index + (all % count * index) / count
 }
