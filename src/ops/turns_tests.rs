@@ -188,5 +188,5 @@ fn one_pixel_of_very_many_channels() {
 #[test]
 fn one_item_of_very_many_bytes() {
     let seeds = f32s(&[1, 1], &[0.5]);
-    goes_over(&LSH_PROJECTION, &[seeds, flat(&[1, MANY as u32]), f32s(&[1], &[1.0]), int(2)], 0, 4);
+    goes_over(&LSH_PROJECTION, &[seeds, flat(&[1, MANY as u32]), f32s(&[1], &[1.0]), int(2)], 0, 3);
 }

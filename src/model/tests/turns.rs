@@ -79,7 +79,7 @@ fn what_is_looked_at_last_and_what_is_copied_is_work_too() {
     let interrupt = Counting::default();
     CountedModel::new(Model::new(&model).unwrap(), &interrupt).unwrap();
     let passed = interrupt.take();
-    assert!(passed >= (3 * 16 * OPERANDS as usize) >> 16, "{passed} yield points");
+    assert!(passed >= (3 * 16 * OPERANDS as usize) >> 17, "{passed} yield points");
     // What is copied is so in parts.
     let values = constant(T::TENSOR_FLOAT32, &[BYTES / 4], 0, BYTES.into());
     let out = operand(T::TENSOR_FLOAT32, &[BYTES / 4], L::SUBGRAPH_OUTPUT);

@@ -35,8 +35,8 @@ pub fn fingerprint(seed: [u8; 4], item: &[u8], pace: &mut Pace) -> Result<u64, O
     read(0, &mut block);
     let mut state = State::new(word(&block, 0));
     state.mix(&block, K1, 1);
-    // Of the last whole or part block, only the last 64 bytes of all are taken.
-    let blocks = (len - 1) / BLOCK;
+    // Whole blocks: as the crate does it, where the last ends where all does, too.
+    let blocks = len / BLOCK;
     let body = &item[BLOCK - seed.len()..blocks * BLOCK - seed.len()];
     for blocks in body.chunks(BLOCKS * BLOCK) {
         pace.spend(blocks.len())?;
