@@ -2,6 +2,7 @@
 
 use super::CacheError;
 use crate::memory::{checksum_share, Counted, Mapping, Weights};
+use crate::ops::Interrupt;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
@@ -109,17 +110,28 @@ pub fn facts_of_head(model: &[u8]) -> Option<Vec<DataFacts>> {
     (0..count).map(|_| Some(DataFacts { len: number()?, checksum: number()? })).collect()
 }
 
-/// Over the number of model cache files, and the length and bytes of each. The first begins with `head`.
-pub fn hash<M: AsRef<[u8]>>(head: &[u8], models: &[M]) -> Hash {
+/// How much of a model cache is read or hashed at once.
+pub const STRETCH: usize = 512 << 10;
+
+/// Over the number of model cache files, and the length and bytes of each. The first begins with `head`. An error where
+/// `interrupt` says that it is to stop.
+pub fn hash<M: AsRef<[u8]>>(
+    head: &[u8],
+    models: &[M],
+    interrupt: &dyn Interrupt,
+) -> Result<Hash, CacheError> {
     let mut hasher = Sha256::new();
     hasher.update((models.len() as u64).to_le_bytes());
     for (i, model) in models.iter().enumerate() {
         let (head, model) = (if i == 0 { head } else { &[] }, model.as_ref());
         hasher.update(((head.len() + model.len()) as u64).to_le_bytes());
         hasher.update(head);
-        hasher.update(model);
+        for stretch in model.chunks(STRETCH) {
+            interrupt.yield_point().map_err(CacheError::Stopped)?;
+            hasher.update(stretch);
+        }
     }
-    hasher.finalize().into()
+    Ok(hasher.finalize().into())
 }
 
 /// Tells a compiled model from others that a client saves under one token. A client that makes two look the same deceives

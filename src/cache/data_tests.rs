@@ -2,6 +2,7 @@
 
 use super::tests::*;
 use super::*;
+use crate::ops::testing::{Counting, InterruptedAfter};
 use crate::ops::OpError;
 use std::os::unix::fs::FileExt;
 
@@ -54,7 +55,9 @@ fn data_are_copied_no_longer_than_anybody_waits_for_them() {
     let load = |interrupt: &dyn Interrupt| {
         cache.load_beside(&key(1, 1), &pair.files(), |_| None, interrupt).map(drop)
     };
-    assert!(matches!(load(&Stopped), Err(CacheError::Data(_))));
+    assert!(matches!(load(&Stopped), Err(CacheError::Stopped(OpError::DeadlinePassed))));
+    // The model cache is read and hashed first.
+    assert!(matches!(load(&InterruptedAfter::checks(2)), Err(CacheError::Data(_))));
     load(&NeverInterrupted).unwrap();
 }
 
@@ -66,4 +69,16 @@ fn data_of_another_save_is_not_taken() {
     let mixed = CacheFiles::new(&[&pair.model], &[&other.data]).unwrap();
     assert!(matches!(cache.load(&key(1, 1), &mixed), Err(CacheError::DataChanged)));
     assert_eq!(load(&cache, &key(1, 1), &pair).unwrap(), MODEL);
+}
+
+#[test]
+fn a_model_cache_is_read_and_hashed_with_pauses() {
+    const MODEL: usize = 8 << 20;
+    let (cache, pair, interrupt) = (Cache::new(None, "a driver"), Pair::new(), Counting::default());
+    let models = [vec![1; MODEL]];
+    cache.save(&key(1, 1), &pair.files(), Content { models: &models, data: &[vec![]] }).unwrap();
+    let loaded = cache.load_beside(&key(1, 1), &pair.files(), |_| None, &interrupt).unwrap();
+    assert_eq!(loaded.models, models);
+    let passed = interrupt.take();
+    assert!(passed >= MODEL >> 20, "{passed} yield points");
 }

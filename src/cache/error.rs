@@ -1,6 +1,7 @@
 //! Why a cache could not be used.
 
 use crate::memory::MemoryError;
+use crate::ops::OpError;
 
 /// Why nothing was saved or loaded.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +33,8 @@ pub enum CacheError {
     Data(MemoryError),
     #[error("the registry of caches: {0}")]
     Registry(String),
+    #[error("what the caches are read for is to stop: {0}")]
+    Stopped(OpError),
     /// Of people's own looks at the caches.
     #[error("{0}")]
     Offline(String),

@@ -4,7 +4,7 @@
 //! client. No thread of a driver reads a file that another writes. The hash of the model and the checksum of the
 //! data show whether others write meanwhile.
 
-use super::content::{data_len, for_each_part, Content, DataFacts, LastChange, Parts};
+use super::content::{data_len, for_each_part, Content, DataFacts, LastChange, Parts, STRETCH};
 use super::mapped::Mapped;
 use super::{CacheError, FileId};
 use crate::memory::{check_blocking, guarded_len, stamp_start, Counted, Mapping, MemoryError};
@@ -175,6 +175,7 @@ impl Lock<'_> {
     pub fn read_models(
         &self,
         mut lengths: impl Iterator<Item = u64>,
+        interrupt: &dyn Interrupt,
     ) -> Result<(Vec<Vec<u8>>, Counted), CacheError> {
         let io = |why| CacheError::Io { what: "model", why };
         let lens = self.files.models.iter().map(|file| Ok(file.metadata().map_err(io)?.len()));
@@ -191,8 +192,12 @@ impl Lock<'_> {
         let read = |(file, len): (&File, u64)| {
             let (len, mut model) = (size(len)?, Vec::new());
             model.try_reserve_exact(len).map_err(|_| out_of_memory(len))?;
-            model.resize(len, 0);
-            file.read_exact_at(&mut model, 0).map_err(io)?;
+            for start in (0..len).step_by(STRETCH) {
+                // Others who wait for these files wait long enough as it is, without turns.
+                interrupt.check().map_err(CacheError::Stopped)?;
+                model.resize(len.min(start + STRETCH), 0);
+                file.read_exact_at(&mut model[start..], start as u64).map_err(io)?;
+            }
             Ok(model)
         };
         let models = self.files.models.iter().zip(lens).map(read).collect::<Result<_, CacheError>>()?;

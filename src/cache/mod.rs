@@ -125,7 +125,7 @@ impl Cache {
         let mut models = vec![&[][..]; files.counts().0];
         models[0] = &ticket;
         let record = Record {
-            hash: hash(&[], &models),
+            hash: hash(&[], &models, &NeverInterrupted)?,
             model_len: SALT as u64,
             data_len: 0,
             data_hash: None,
@@ -147,7 +147,7 @@ impl Cache {
         if !self.registry.get(key)?.is_empty() {
             return Err(CacheError::Changed);
         }
-        self.read(&lock, &[reserved.record])?;
+        self.read(&lock, &[reserved.record], &NeverInterrupted)?;
         if lock.data_changes()? != reserved.data {
             return Err(CacheError::DataChanged);
         }
@@ -167,7 +167,7 @@ impl Cache {
             false => (lock.first_model(), identify(content.models, &facts)),
         };
         let record = Record {
-            hash: hash(&head, content.models),
+            hash: hash(&head, content.models, &NeverInterrupted)?,
             model_len: model_len as u64,
             data_len: facts.iter().map(|facts| facts.len).fold(0, u64::saturating_add),
             data_hash: if self.owns_files { Some(hash_data(content.data)?) } else { None },
@@ -183,9 +183,15 @@ impl Cache {
     }
 
     /// The model caches, and which of `records` says that they are what was written.
-    fn read(&self, lock: &Lock, records: &[Record]) -> Result<(Vec<Vec<u8>>, Counted, usize), CacheError> {
-        let (models, counted) = lock.read_models(records.iter().map(|record| record.model_len))?;
-        let found = hash(&[], &models);
+    fn read(
+        &self,
+        lock: &Lock,
+        records: &[Record],
+        interrupt: &dyn Interrupt,
+    ) -> Result<(Vec<Vec<u8>>, Counted, usize), CacheError> {
+        let lengths = records.iter().map(|record| record.model_len);
+        let (models, counted) = lock.read_models(lengths, interrupt)?;
+        let found = hash(&[], &models, interrupt)?;
         let known = records.iter().position(|record| same(&found, &record.hash));
         known.map(|i| (models, counted, i)).ok_or(CacheError::Changed)
     }
@@ -210,7 +216,7 @@ impl Cache {
             return Err(CacheError::Unknown);
         }
         let records: Vec<_> = entries.iter().map(|entry| entry.record).collect();
-        let (mut models, counted, i) = self.read(&lock, &records)?;
+        let (mut models, counted, i) = self.read(&lock, &records, interrupt)?;
         let facts = facts_of_head(&models[0]).ok_or(CacheError::Changed)?;
         if facts.len() != files.counts().1 {
             return Err(CacheError::Changed);

@@ -8,6 +8,7 @@ use super::files::data_file_len;
 use super::store::{is_ours, path, paths, remove, DATA, MODEL, STORE};
 use super::table::{self, Open};
 use super::CacheError;
+use crate::ops::NeverInterrupted;
 use redb::Database;
 use sha2::{Digest, Sha256};
 use std::fs::File;
@@ -105,7 +106,9 @@ impl Recorded {
         let models: Vec<_> = (0..count).map(|i| path(MODEL, i)).collect();
         let record = &entry.record;
         let (mut faults, lens) = match read_models(&models, record.model_len) {
-            Ok(found) if hash(&[], &found) == record.hash => (Vec::new(), facts_of_head(&found[0]).map(lens)),
+            Ok(found) if hash(&[], &found, &NeverInterrupted).is_ok_and(|hash| hash == record.hash) => {
+                (Vec::new(), facts_of_head(&found[0]).map(lens))
+            }
             Ok(_) => (vec![line(&models[0], OTHER)], None),
             Err((path, why)) => (vec![line(path, &why)], None),
         };

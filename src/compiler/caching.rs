@@ -75,7 +75,7 @@ impl CachingError {
                 CacheError::TooLarge(_) => "too large",
                 CacheError::Io { .. } | CacheError::Data(_) => "cannot be read or written",
                 CacheError::Registry(_) => "registry cannot be used",
-                CacheError::Offline(_) => "other",
+                CacheError::Stopped(_) | CacheError::Offline(_) => "other",
             },
         }
     }

@@ -8,7 +8,8 @@
 use crate::backend::{BackendError, CompileOptions, Control, Preference};
 use crate::memory::MemoryError;
 use crate::model::{Constant, Lifetime, Model, OperationKind, Subgraph};
-use crate::ops::Interrupt;
+use crate::ops::pace::Pace;
+use crate::ops::{Interrupt, OpError};
 use crate::tensor::TensorInfo;
 use sha2::{Digest, Sha256};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -48,16 +49,21 @@ pub(super) struct Outline {
 }
 
 impl Outline {
-    pub fn new(model: &Model, options: &CompileOptions) -> Self {
-        let mut hash = Hash(Sha256::new());
-        hash.model(model, options);
-        let constants = graphs(model).flat_map(|graph| &graph.operands).filter_map(|operand| {
+    /// There may be very many operands and operations: it comes by yield points of `interrupt`.
+    pub fn new(
+        model: &Model,
+        options: &CompileOptions,
+        interrupt: &dyn Interrupt,
+    ) -> Result<Self, BackendError> {
+        let mut hash = Hash { hash: Sha256::new(), pace: Pace::of(interrupt) };
+        hash.model(model, options)?;
+        let (mut constants, mut pace) = (Vec::new(), hash.pace);
+        pace.each(graphs(model).flat_map(|graph| &graph.operands), 1, |operand| {
             if let Lifetime::Constant(constant) = &operand.lifetime {
-                return Some(constant.clone());
+                constants.push(constant.clone());
             }
-            None
-        });
-        Outline { hash: hash.0, constants: constants.collect() }
+        })?;
+        Ok(Outline { hash: hash.hash, constants })
     }
 
     /// What the hash of every model with this outline begins with.
@@ -220,50 +226,56 @@ fn each<T: Clone + Default + Send>(
 }
 
 /// Every list begins with its length, so that no two models give the same bytes.
-struct Hash(Sha256);
+struct Hash<'a> {
+    hash: Sha256,
+    pace: Pace<'a>,
+}
 
-impl Hash {
+/// Steps that a number is worth, as [`Pace`] counts them.
+const NUMBER: usize = 8;
+
+impl Hash<'_> {
     /// All but the constants' bytes.
-    fn model(&mut self, model: &Model, options: &CompileOptions) {
-        self.number(options.preference as u64);
-        self.number(model.relaxed.into());
-        self.number(1 + model.referenced.len() as u64);
-        graphs(model).for_each(|graph| self.graph(graph));
+    fn model(&mut self, model: &Model, options: &CompileOptions) -> Result<(), OpError> {
+        self.number(options.preference as u64)?;
+        self.number(model.relaxed.into())?;
+        self.number(1 + model.referenced.len() as u64)?;
+        graphs(model).try_for_each(|graph| self.graph(graph))
     }
 
-    fn graph(&mut self, graph: &Subgraph) {
-        self.number(graph.operands.len() as u64);
+    fn graph(&mut self, graph: &Subgraph) -> Result<(), OpError> {
+        self.number(graph.operands.len() as u64)?;
         for operand in &graph.operands {
-            self.info(&operand.info);
-            self.lifetime(&operand.lifetime);
-            self.number(operand.extension.is_some().into());
+            self.info(&operand.info)?;
+            self.lifetime(&operand.lifetime)?;
+            self.number(operand.extension.is_some().into())?;
             if let Some(extension) = &operand.extension {
-                self.bytes(extension.extension.as_bytes());
-                self.number(u64::from(extension.ty.code));
-                self.bytes(&extension.parameters);
+                self.bytes(extension.extension.as_bytes())?;
+                self.number(u64::from(extension.ty.code))?;
+                self.bytes(&extension.parameters)?;
             }
         }
-        self.number(graph.operations.len() as u64);
+        self.number(graph.operations.len() as u64)?;
         for operation in &graph.operations {
             match &operation.kind {
                 OperationKind::Known { operation, signature_index } => {
-                    self.indices(&[operation.ty.code() as usize, *signature_index]);
+                    self.indices(&[operation.ty.code() as usize, *signature_index])?;
                 }
                 OperationKind::Extension { extension, code } => {
-                    self.bytes(extension.as_bytes());
-                    self.number(u64::from(*code));
+                    self.bytes(extension.as_bytes())?;
+                    self.number(u64::from(*code))?;
                 }
                 // It is not going to be compiled.
-                OperationKind::Unsupported(_) => self.number(u64::MAX),
+                OperationKind::Unsupported(_) => self.number(u64::MAX)?,
             }
-            self.indices(&operation.inputs);
-            self.indices(&operation.outputs);
+            self.indices(&operation.inputs)?;
+            self.indices(&operation.outputs)?;
         }
-        self.indices(&graph.inputs);
-        self.indices(&graph.outputs);
+        self.indices(&graph.inputs)?;
+        self.indices(&graph.outputs)
     }
 
-    fn lifetime(&mut self, lifetime: &Lifetime) {
+    fn lifetime(&mut self, lifetime: &Lifetime) -> Result<(), OpError> {
         match lifetime {
             Lifetime::Temporary => self.number(0),
             Lifetime::Input => self.number(1),
@@ -274,32 +286,35 @@ impl Hash {
         }
     }
 
-    fn number(&mut self, number: u64) {
-        self.0.update(number.to_le_bytes());
+    fn number(&mut self, number: u64) -> Result<(), OpError> {
+        self.pace.spend(NUMBER)?;
+        self.hash.update(number.to_le_bytes());
+        Ok(())
     }
 
-    fn bytes(&mut self, bytes: &[u8]) {
-        self.number(bytes.len() as u64);
-        self.0.update(bytes);
+    fn bytes(&mut self, bytes: &[u8]) -> Result<(), OpError> {
+        self.number(bytes.len() as u64)?;
+        self.pace.in_stretches(bytes.len(), 1, |part| self.hash.update(&bytes[part]))
     }
 
-    fn indices(&mut self, list: &[usize]) {
-        self.number(list.len() as u64);
-        list.iter().for_each(|&index| self.number(index as u64));
+    fn indices(&mut self, list: &[usize]) -> Result<(), OpError> {
+        self.number(list.len() as u64)?;
+        list.iter().try_for_each(|&index| self.number(index as u64))
     }
 
-    fn info(&mut self, info: &TensorInfo) {
-        self.number(info.ty.code() as u64);
-        self.number(info.dims.len() as u64);
-        info.dims.iter().for_each(|&dim| self.number(dim.into()));
-        self.number(info.scale.to_bits().into());
-        self.number(info.zero_point as u64);
+    fn info(&mut self, info: &TensorInfo) -> Result<(), OpError> {
+        self.number(info.ty.code() as u64)?;
+        self.number(info.dims.len() as u64)?;
+        info.dims.iter().try_for_each(|&dim| self.number(dim.into()))?;
+        self.number(info.scale.to_bits().into())?;
+        self.number(info.zero_point as u64)?;
         let quant = info.channel_quant.as_ref();
-        self.number(quant.map_or(0, |quant| 1 + quant.scales.len() as u64));
+        self.number(quant.map_or(0, |quant| 1 + quant.scales.len() as u64))?;
         if let Some(quant) = quant {
-            self.number(quant.dim.into());
-            quant.scales.iter().for_each(|scale| self.number(scale.to_bits().into()));
+            self.number(quant.dim.into())?;
+            quant.scales.iter().try_for_each(|scale| self.number(scale.to_bits().into()))?;
         }
+        Ok(())
     }
 }
 

@@ -3,7 +3,8 @@
 use super::*;
 use crate::memory::{AlignedBuf, ClientSlice, Mapping};
 use crate::model::Operand;
-use crate::ops::OpError;
+use crate::ops::testing::Counting;
+use crate::ops::{NeverInterrupted, OpError};
 use crate::scheduler::Yield;
 use crate::tensor::OperandType;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ fn outline(constants: &[Constant]) -> Outline {
     let operands = constants.iter().map(operand).collect();
     let main = Subgraph { operands, operations: vec![], inputs: vec![], outputs: vec![] };
     let model = Model { main, referenced: vec![], relaxed: false };
-    Outline::new(&model, &CompileOptions::default())
+    Outline::new(&model, &CompileOptions::default(), &NeverInterrupted).unwrap()
 }
 
 fn hash_of(constants: &[Constant]) -> Digest256 {
@@ -132,4 +133,21 @@ fn it_gives_up_when_it_is_told_to() {
         let result = outline.hash(Threads { most, is_idle: &|| true }, &control);
         assert!(matches!(result, Err(BackendError::Cancelled)), "{result:?}");
     }
+}
+
+#[test]
+fn a_model_of_very_many_operands_is_described_with_pauses() {
+    const OPERANDS: usize = 50_000;
+    let operand = Operand {
+        extension: None,
+        info: TensorInfo::new(OperandType::TENSOR_FLOAT32, &[1]),
+        lifetime: Lifetime::Temporary,
+    };
+    let main =
+        Subgraph { operands: vec![operand; OPERANDS], operations: vec![], inputs: vec![], outputs: vec![] };
+    let (model, interrupt) = (Model { main, referenced: vec![], relaxed: false }, Counting::default());
+    Outline::new(&model, &CompileOptions::default(), &interrupt).unwrap();
+    // Each has some numbers of eight bytes.
+    let passed = interrupt.take();
+    assert!(passed >= OPERANDS >> 11, "{passed} yield points");
 }

@@ -6,6 +6,7 @@ use super::*;
 use crate::aidl;
 use crate::backend::cpu::CpuBackend;
 use crate::backend::{Arguments, Artifact, BackendError, Binding, Info, Interface, Saved};
+use crate::ops::NeverInterrupted;
 use std::fs::File;
 use std::sync::mpsc::{channel, Sender};
 use std::sync::Mutex;
@@ -97,8 +98,12 @@ fn a_client_whose_saves_wait_keeps_no_turn_and_not_every_thread() {
     let compiler = Compiler::new(backend, limits, cache, None, CallTurns::new(2)).unwrap();
     let submit = |client: u32, files: Option<ClientFiles>| {
         let (options, tell) = (CompileOptions::default(), tell.clone());
-        let work =
-            Work::Compile { model: CountedModel::new(model()).unwrap(), options, files, mappings: None };
+        let work = Work::Compile {
+            model: CountedModel::new(model(), &NeverInterrupted).unwrap(),
+            options,
+            files,
+            mappings: None,
+        };
         let done = move |outcome: Outcome| tell.send((client, outcome.is_ok())).unwrap();
         let control = Control { client, ..Control::default() };
         compiler.submit(Job { work, control, done: Box::new(done) }).unwrap();
@@ -154,7 +159,7 @@ fn what_is_looked_up_in_the_store_keeps_no_turn() {
     let compiler = Compiler::new(backend, Limits::default(), cache, Some(store), CallTurns::new(2)).unwrap();
     let compiled = || {
         let (options, tell) = (CompileOptions::default(), tell.clone());
-        let model = CountedModel::new(large_model()).unwrap();
+        let model = CountedModel::new(large_model(), &NeverInterrupted).unwrap();
         let work = Work::Compile { model, options, files: None, mappings: None };
         let control = Control { client: CLIENT, ..Control::default() };
         let done = move |outcome: Outcome| tell.send(outcome.ok()).unwrap();

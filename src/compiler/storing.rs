@@ -26,7 +26,7 @@ pub(super) fn compile(
     let Some((store, counts)) = store.filter(|_| constants(model) >= LEAST_CONSTANTS) else {
         return Ok((compile()?, None));
     };
-    let outline = Outline::new(model, options);
+    let outline = Outline::new(model, options, &turns.check(control))?;
     // Beside what is computed for this compilation.
     let is_idle = |computing: usize| {
         let (computed, hashed) = (backend.load_now().unwrap_or_default(), turns.load());

@@ -4,6 +4,7 @@ use super::*;
 use crate::aidl;
 use crate::backend::{Arguments, Artifact, BackendError, Binding, Info, Interface};
 use crate::cache::Key;
+use crate::ops::NeverInterrupted;
 use crate::scheduler::limits::Total;
 use crate::scheduler::Exhausted;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -88,7 +89,7 @@ impl Bench {
         };
         let options = CompileOptions::default();
         let work = Work::Compile {
-            model: CountedModel::new(model()).unwrap(),
+            model: CountedModel::new(model(), &NeverInterrupted).unwrap(),
             options,
             files: None,
             mappings: None,

@@ -2,7 +2,7 @@
 
 use super::context::{within, Context};
 use super::operand;
-use super::{Constant, Lifetime, ModelError, Operand, Operation, OperationKind, Subgraph};
+use super::{Constant, Lifetime, ModelError, Operand, Operation, OperationKind, Subgraph, LOOK};
 use crate::aidl;
 use crate::ops::pace::Pace;
 use crate::ops::{self, signature, Arg, Args, NeverInterrupted, OpError, OperationType, Run};
@@ -13,8 +13,6 @@ use crate::tensor::{Dims, TensorInfo};
 const OPERAND: usize = 128;
 const ARGUMENT: usize = 64;
 const OPERATION: usize = 512;
-/// And to look at one of them again, which may have left the caches.
-const LOOK: usize = 16;
 /// Inputs and outputs of one operation that the driver takes, many times as many as models have: between two looks whether
 /// to stop, an operation's list of them is gone through many times.
 const MOST_OPERANDS: usize = 8192;
@@ -212,10 +210,10 @@ fn arg(operand: &Operand) -> Option<Arg<'_>> {
 
 /// Checks that each operand is written before it is read, and written once and by an operation if at all.
 fn check_order(operands: &[Operand], operations: &[Operation], pace: &mut Pace) -> Result<(), ModelError> {
-    let mut known: Vec<bool> = operands
-        .iter()
-        .map(|operand| !matches!(operand.lifetime, Lifetime::Temporary | Lifetime::Output))
-        .collect();
+    let mut known = Vec::with_capacity(operands.len());
+    pace.each(operands, LOOK, |operand| {
+        known.push(!matches!(operand.lifetime, Lifetime::Temporary | Lifetime::Output))
+    })?;
     for (i, operation) in operations.iter().enumerate() {
         pace.spend(LOOK.saturating_mul(1 + operation.inputs.len() + operation.outputs.len()))?;
         if let Some(input) = operation.inputs.iter().find(|&&input| !known[input]) {

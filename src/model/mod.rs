@@ -24,7 +24,7 @@ pub use request::{Argument, Request, RequestError, RequestPool};
 
 use crate::memory::{AlignedBuf, ClientSlice, Counted, MemoryError};
 use crate::ops::pace::Pace;
-use crate::ops::{self, Interrupt};
+use crate::ops::{self, Interrupt, OpError};
 use crate::tensor::{TensorInfo, ALLOCATION};
 use std::sync::Arc;
 
@@ -41,11 +41,9 @@ pub struct Model {
 impl Model {
     /// About the memory that it takes besides the bytes of constants: how many operands and operations there are is its
     /// client's choice.
-    pub fn footprint(&self) -> usize {
-        std::iter::once(&self.main)
-            .chain(&self.referenced)
-            .map(Subgraph::footprint)
-            .fold(0, usize::saturating_add)
+    fn footprint(&self, pace: &mut Pace) -> Result<usize, OpError> {
+        let mut graphs = std::iter::once(&self.main).chain(&self.referenced);
+        graphs.try_fold(0usize, |bytes, graph| Ok(bytes.saturating_add(graph.footprint(pace)?)))
     }
 
     /// A copy that needs nothing of its client's any more. It comes by yield points of `interrupt`.
@@ -63,6 +61,9 @@ impl Model {
 /// Elementary steps that it takes at least to copy an operand or an operation, about.
 const COPY: usize = 128;
 
+/// And to look at one, which may have left the caches.
+const LOOK: usize = 16;
+
 /// A model on its client's account, besides the bytes of its constants, which are counted where they are.
 #[derive(Debug)]
 pub struct CountedModel {
@@ -71,10 +72,12 @@ pub struct CountedModel {
 }
 
 impl CountedModel {
-    /// An error where the client has no more memory left.
-    pub fn new(model: Model) -> Result<Self, MemoryError> {
-        let bytes = model.footprint();
-        let counted = Counted::take(bytes).ok_or(MemoryError::OutOfMemory(bytes))?;
+    /// An error where the client has no more memory left, or `interrupt` says that the work is to stop.
+    pub fn new(model: Model, interrupt: &dyn Interrupt) -> Result<Self, ModelError> {
+        let bytes = model.footprint(&mut Pace::of(interrupt))?;
+        let out_of_memory =
+            || ModelError::Memory { what: "the model".into(), source: MemoryError::OutOfMemory(bytes) };
+        let counted = Counted::take(bytes).ok_or_else(out_of_memory)?;
         Ok(CountedModel { model, _counted: counted })
     }
 }
@@ -117,7 +120,7 @@ impl Subgraph {
         Ok(Subgraph { operands, operations, inputs: self.inputs.clone(), outputs: self.outputs.clone() })
     }
 
-    fn footprint(&self) -> usize {
+    fn footprint(&self, pace: &mut Pace) -> Result<usize, OpError> {
         let operand = |operand: &Operand| {
             let extension = operand.extension.as_ref().map_or(0, |extension| {
                 extension.parameters.len().saturating_add(extension.extension.len() + 3 * ALLOCATION)
@@ -140,8 +143,11 @@ impl Subgraph {
             let rest = size_of::<Operation>() + 3 * ALLOCATION;
             indices.saturating_mul(size_of::<usize>()).saturating_add(text).saturating_add(rest)
         };
-        let operands = self.operands.iter().map(operand);
-        operands.chain(self.operations.iter().map(operation)).fold(size_of::<Self>(), usize::saturating_add)
+        let mut bytes = size_of::<Self>();
+        let mut count = |each: usize| bytes = bytes.saturating_add(each);
+        pace.each(&self.operands, LOOK, |of| count(operand(of)))?;
+        pace.each(&self.operations, LOOK, |of| count(operation(of)))?;
+        Ok(bytes)
     }
 }
 

@@ -1,6 +1,6 @@
 //! References among subgraphs: none may lead back to itself, and none too deep.
 
-use super::ModelError;
+use super::{ModelError, LOOK};
 use crate::aidl;
 use crate::ops::pace::Pace;
 
@@ -49,12 +49,11 @@ pub(super) fn check(model: &aidl::Model, pace: &mut Pace) -> Result<(), ModelErr
 
 /// The subgraphs that `subgraph` refers to.
 fn targets(subgraph: &aidl::Subgraph, pace: &mut Pace) -> Result<Vec<usize>, ModelError> {
-    pace.spend(subgraph.operands.len())?;
-    let refers = |operand: &&aidl::Operand| operand.lifetime == aidl::OperandLifeTime::SUBGRAPH;
-    Ok(subgraph
-        .operands
-        .iter()
-        .filter(refers)
-        .filter_map(|operand| usize::try_from(operand.location.offset).ok())
-        .collect())
+    let mut targets = Vec::new();
+    pace.each(&subgraph.operands, LOOK, |operand| {
+        if operand.lifetime == aidl::OperandLifeTime::SUBGRAPH {
+            targets.extend(usize::try_from(operand.location.offset));
+        }
+    })?;
+    Ok(targets)
 }

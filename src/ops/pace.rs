@@ -1,6 +1,7 @@
 //! How often a long evaluation comes by a yield point: by work done, so that it costs nothing beside the work.
 
 use super::{Args, Interrupt, OpError};
+use std::ops::Range;
 
 /// Work between two yield points, in elementary steps (a multiplication or so).
 const STRIDE: usize = 1 << 16;
@@ -42,6 +43,27 @@ impl<'a> Pace<'a> {
             }
         }
         self.spend(since)
+    }
+
+    /// Parts of `0..len`, each of which is short enough to be worked on in one go. Each but the last is a multiple of what is
+    /// added up side by side anywhere, so that sums do not depend on how they are cut.
+    pub fn stretches(len: usize) -> impl Iterator<Item = Range<usize>> {
+        (0..len).step_by(STRIDE).map(move |start| start..len.min(start + STRIDE))
+    }
+
+    /// Calls `work` for one of the [`stretches`](Self::stretches) of `0..len` after the other, each element of which costs
+    /// `steps`.
+    pub fn in_stretches(
+        &mut self,
+        len: usize,
+        steps: usize,
+        mut work: impl FnMut(Range<usize>),
+    ) -> Result<(), OpError> {
+        Pace::stretches(len).try_for_each(|part| {
+            self.spend(part.len().saturating_mul(steps))?;
+            work(part);
+            Ok(())
+        })
     }
 
     /// Notes `steps` of work about to be done. The interrupt's error must be passed on at once.

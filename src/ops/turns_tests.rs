@@ -1,14 +1,18 @@
 //! Tests that plain evaluations give their turn up amid one long unit: a row, a region, a heatmap. What is counted is yield
 //! points, not time.
 
+use super::conv::{DEPTHWISE_CONV_2D, GROUPED_CONV_2D};
 use super::detection::*;
 use super::evaluate::evaluate;
 use super::lookup::HASHTABLE_LOOKUP;
+use super::matmul::{BATCH_MATMUL, FULLY_CONNECTED};
 use super::movement::MIRROR_PAD;
-use super::random::RANDOM_MULTINOMIAL;
+use super::pool::MAX_POOL_2D;
+use super::random::{LSH_PROJECTION, RANDOM_MULTINOMIAL};
+use super::resize::{RESIZE_BILINEAR, RESIZE_NEAREST_NEIGHBOR};
 use super::search::TOPK_V2;
 use super::testing::{boolean, f32s, float, i32s, int, Counting, Tensor};
-use super::{Arg, Operation};
+use super::{Arg, Operation, OperationType};
 use crate::tensor::OperandType::{self, *};
 use crate::tensor::TensorInfo;
 
@@ -136,4 +140,53 @@ fn many_boxes_of_one_image() {
         boolean(false),
     ];
     gives_way(&GENERATE_PROPOSALS, &proposed, &[TENSOR_FLOAT32, TENSOR_FLOAT32, TENSOR_INT32]);
+}
+
+/// Yield points of a vector that is filled.
+const FILLED: usize = (MANY >> 15) - 1;
+/// Yield points of a pass over `MANY` elements, each of which is a step.
+const PASS: usize = MANY >> 16;
+
+fn flat(dims: &[u32]) -> Tensor {
+    f32s(dims, &vec![0.5; dims.iter().product::<u32>() as usize])
+}
+
+/// Checks that a call fills so many vectors of `MANY` elements, and goes over them so many times.
+fn goes_over(operation: &Operation, inputs: &[Tensor], filled: usize, passes: usize) {
+    let output = if operation.ty == OperationType::LSH_PROJECTION { TENSOR_INT32 } else { TENSOR_FLOAT32 };
+    let passed = yield_points(operation, inputs, &[output]);
+    assert!(passed >= filled * FILLED + passes * PASS, "{}: {passed} yield points", operation.ty);
+}
+
+#[test]
+fn one_sum_of_very_many_products() {
+    const HALF: u32 = MANY as u32 / 2;
+    let row = flat(&[1, MANY as u32]);
+    goes_over(&FULLY_CONNECTED, &[row.clone(), row.clone(), f32s(&[1], &[0.0]), int(0)], 0, 1);
+    let flags = [boolean(false), boolean(true)];
+    goes_over(&BATCH_MATMUL, &[&[row.clone(), row][..], &flags].concat(), 0, 2);
+    // The filter is put in order, and then multiplied within the only pixel.
+    let grouped = [flat(&[1, 1, 1, MANY as u32]), flat(&[2, 1, 1, HALF]), f32s(&[2], &[0.0; 2])];
+    let rest = [1, 1, 1, 2, 0].map(int);
+    goes_over(&GROUPED_CONV_2D, &[&grouped[..], &rest, &[boolean(false)]].concat(), 0, 2);
+}
+
+#[test]
+fn one_pixel_of_very_many_channels() {
+    let pixel = flat(&[1, 1, 1, MANY as u32]);
+    let sized = [pixel.clone(), int(1), int(1), boolean(false)];
+    goes_over(&RESIZE_NEAREST_NEIGHBOR, &sized, 0, 1);
+    goes_over(&RESIZE_BILINEAR, &sized, 1, 2);
+    let window = [1, 1, 1, 1, 1, 0].map(int);
+    // Started, folded, finished, stored.
+    goes_over(&MAX_POOL_2D, &[&[pixel.clone()][..], &window].concat(), 2, 4);
+    let tensors = [pixel.clone(), pixel, flat(&[MANY as u32])];
+    let rest = [1, 1, 1, 1, 0].map(int);
+    goes_over(&DEPTHWISE_CONV_2D, &[&tensors[..], &rest].concat(), 2, 4);
+}
+
+#[test]
+fn one_item_of_very_many_bytes() {
+    let seeds = f32s(&[1, 1], &[0.5]);
+    goes_over(&LSH_PROJECTION, &[seeds, flat(&[1, MANY as u32]), f32s(&[1], &[1.0]), int(2)], 0, 3);
 }

@@ -101,7 +101,7 @@ impl Core {
     /// `control` allows.
     fn model(&self, model: &Model, control: &Control) -> Result<CountedModel, ServiceError> {
         let model = model::Model::with_extensions(model, &self.info.extensions, control)?;
-        CountedModel::new(model).map_err(|source| ServiceError::Memory { what: "the model".into(), source })
+        Ok(CountedModel::new(model, control)?)
     }
 
     /// For each operation of the main subgraph: whether the driver takes it, or why not.

@@ -162,4 +162,21 @@ mod tests {
         let in_a_run = BackendError::from(OpError::OutOfMemory(5));
         assert_eq!(ServiceError::Backend(in_a_run).status(), ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT);
     }
+
+    #[test]
+    fn a_deadline_that_passes_amid_the_work_may_be_met_next_time() {
+        let late = || BackendError::DeadlinePassed;
+        for amid in [
+            ServiceError::Caching(CachingError::Backend(late())),
+            ServiceError::Compile(CompileError::Caching(CachingError::Backend(late()))),
+            ServiceError::Compile(CompileError::Backend(late())),
+            ServiceError::Model(ModelError::Interrupted(OpError::DeadlinePassed)),
+            ServiceError::Backend(late()),
+        ] {
+            assert_eq!(amid.status(), ErrorStatus::MISSED_DEADLINE_TRANSIENT, "{amid}");
+        }
+        for before in [ServiceError::Expired, ServiceError::Compile(CompileError::Expired)] {
+            assert_eq!(before.status(), ErrorStatus::MISSED_DEADLINE_PERSISTENT, "{before}");
+        }
+    }
 }

@@ -142,29 +142,49 @@ pub fn inverse_sqrt(x: i32) -> Multiplier {
     Multiplier { mantissa: left(mantissa, shift.max(0)), shift: shift.min(0) }
 }
 
-/// Shifts and scales `values` to mean 0 and variance 1, multiplies with `weights`, adds `bias`, and gives the result 3
-/// integer bits; `weights` have the scale `scale`, the bias a 1024th of it.
-pub fn layer_norm(values: &mut [i16], weights: &[i16], bias: &[i32], scale: f32) {
-    const OVERFLOW_GUARD: i64 = 1 << 20;
-    if values.is_empty() {
-        return;
-    }
-    let n = values.len() as i64;
-    let (sum, squares) = values.iter().fold((0i64, 0i64), |(sum, squares), &x| {
+/// Shifts and scales values to mean 0 and variance 1, multiplies with weights, adds a bias, and gives the result 3 integer
+/// bits; the bias has a 1024th of the weights' scale.
+pub struct LayerNorm {
+    mean: i64,
+    inverse: Multiplier,
+    rescaled: Multiplier,
+}
+
+/// Sums over values that a [`LayerNorm`] is made for.
+#[derive(Default)]
+pub struct Moments {
+    count: i64,
+    sum: i64,
+    squares: i64,
+}
+
+impl Moments {
+    pub fn add(&mut self, x: i16) {
         let x = i64::from(x);
-        (sum + x, squares + x * x)
-    });
-    let mean = sum * 1024 / n;
-    let variance = (squares * (OVERFLOW_GUARD / n) - mean * mean) / OVERFLOW_GUARD;
-    let least_variance = (10_000.0 * scale) as i32;
-    let inverse = inverse_sqrt(if variance < 1 { least_variance } else { variance as i32 });
-    let rescaled = Multiplier::new(f64::from(scale) * 4096.0);
-    for ((value, &weight), &bias) in values.iter_mut().zip(weights).zip(bias) {
-        let normalised = inverse.apply((1024 * i64::from(*value) - mean) as i32);
+        self.count += 1;
+        self.sum += x;
+        self.squares += x * x;
+    }
+}
+
+impl LayerNorm {
+    /// For values with these sums; `scale` is the weights'.
+    pub fn new(moments: &Moments, scale: f32) -> Self {
+        const OVERFLOW_GUARD: i64 = 1 << 20;
+        let n = moments.count.max(1);
+        let mean = moments.sum * 1024 / n;
+        let variance = (moments.squares * (OVERFLOW_GUARD / n) - mean * mean) / OVERFLOW_GUARD;
+        let least_variance = (10_000.0 * scale) as i32;
+        let inverse = inverse_sqrt(if variance < 1 { least_variance } else { variance as i32 });
+        LayerNorm { mean, inverse, rescaled: Multiplier::new(f64::from(scale) * 4096.0) }
+    }
+
+    pub fn apply(&self, value: i16, weight: i16, bias: i32) -> i16 {
+        let normalised = self.inverse.apply((1024 * i64::from(value) - self.mean) as i32);
         let sum = i64::from(normalised) * i64::from(weight) + i64::from(bias);
         let rounded = (if sum > 0 { sum + 512 } else { sum - 512 }) / 1024;
         let rounded = rounded.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
-        *value = saturate(rescaled.apply(rounded));
+        saturate(self.rescaled.apply(rounded))
     }
 }
 
@@ -181,6 +201,17 @@ mod tests {
         (i16::MIN..=i16::MAX).fold(2_166_136_261, |hash: u32, x| {
             (hash ^ u32::from(function(x) as u16)).wrapping_mul(16_777_619)
         })
+    }
+
+    fn normalise(values: &mut [i16], weights: &[i16], bias: &[i32], scale: f32) {
+        let mut moments = Moments::default();
+        values.iter().for_each(|&x| moments.add(x));
+        let norm = LayerNorm::new(&moments, scale);
+        values
+            .iter_mut()
+            .zip(weights)
+            .zip(bias)
+            .for_each(|((x, &weight), &bias)| *x = norm.apply(*x, weight, bias));
     }
 
     #[test]
@@ -242,12 +273,12 @@ mod tests {
     fn layer_norm_normalises_and_survives_hostile_scales() {
         // A weight of 1024 with the scale 1/1024 is 1; the result has 12 fractional bits.
         let mut values = [100, 300, 100, 300];
-        layer_norm(&mut values, &[1024; 4], &[0, 0, 1 << 20, 0], 1.0 / 1024.0);
+        normalise(&mut values, &[1024; 4], &[0, 0, 1 << 20, 0], 1.0 / 1024.0);
         assert_eq!(values, [-4096, 4096, 0, 4096]);
         for scale in [0.0, -1.0, f32::NAN, f32::INFINITY, 1e30, 1e-40] {
             let mut values = [i16::MIN, i16::MAX, i16::MIN];
-            layer_norm(&mut values, &[i16::MIN; 3], &[i32::MIN, i32::MAX, 0], scale);
+            normalise(&mut values, &[i16::MIN; 3], &[i32::MIN, i32::MAX, 0], scale);
         }
-        layer_norm(&mut [], &[], &[], 1.0);
+        normalise(&mut [], &[], &[], 1.0);
     }
 }

@@ -359,3 +359,21 @@ fn what_lies_in_the_store_fills_a_clients_files() {
     assert_eq!(status, ErrorStatus::NONE);
     assert_eq!(execute(&loaded.unwrap(), &input).unwrap(), vec![0.0; 300]);
 }
+
+#[test]
+fn a_load_keeps_its_deadline() {
+    let (harness, cache) = (Harness::new(), Cache::new(1));
+    save(harness.device(), &add(), &cache);
+    let load = |deadline| {
+        let (callback, verdict) = callback();
+        let (models, data) = (descriptors(&[&cache.model]), descriptors(&[&cache.data]));
+        let launched =
+            harness.device().prepareModelFromCache(deadline, &models, &data, &cache.token, &callback);
+        let (told, model) = verdict.recv_timeout(PATIENCE).expect("a verdict");
+        assert!(launched.is_ok() || status(&launched) == told, "what is thrown is told as well");
+        (told, model.is_some())
+    };
+    assert_eq!(load(1), (ErrorStatus::MISSED_DEADLINE_PERSISTENT, false));
+    assert_eq!(load(-2), (ErrorStatus::INVALID_ARGUMENT, false));
+    assert_eq!(load(i64::MAX), (ErrorStatus::NONE, true));
+}

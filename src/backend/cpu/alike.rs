@@ -7,22 +7,22 @@ use std::collections::HashMap;
 
 /// A value as a kernel is made from it.
 pub enum Input<'v> {
-    /// A constant that is packed, or only computed with: the same only if it is the same value.
-    Data,
-    /// A constant that steers.
-    Steering(&'v TensorInfo, &'v [u8]),
+    /// A constant of many bytes: the same only if it is the same value.
+    Large,
+    /// Any other.
+    Small(&'v TensorInfo, &'v [u8]),
     Other(&'v TensorInfo),
 }
 
 /// What a call's kernel is made from: calls of which these are equal have the same one. `None` where an input is `None`, and
-/// where none is data: such a kernel is made sooner than found.
+/// where none is a large constant: such a kernel is made sooner than found.
 pub fn key<'v>(
     (operation, signature_index): (&Operation, usize),
     inputs: &[Option<usize>],
     outputs: &[TensorInfo],
     input: impl Fn(usize) -> Option<Input<'v>>,
 ) -> Option<Vec<u8>> {
-    let (mut key, mut has_data) = (Vec::new(), false);
+    let (mut key, mut has_large) = (Vec::new(), false);
     number(&mut key, operation.ty.code() as usize);
     number(&mut key, signature_index);
     for v in inputs {
@@ -31,12 +31,12 @@ pub fn key<'v>(
             continue;
         };
         match input(v)? {
-            Input::Data => {
-                has_data = true;
+            Input::Large => {
+                has_large = true;
                 key.push(1);
                 number(&mut key, v);
             }
-            Input::Steering(info, bytes) => {
+            Input::Small(info, bytes) => {
                 key.push(2);
                 add_info(&mut key, info)?;
                 number(&mut key, bytes.len());
@@ -50,14 +50,14 @@ pub fn key<'v>(
     }
     key.push(4);
     outputs.iter().try_for_each(|info| add_info(&mut key, info))?;
-    has_data.then_some(key)
+    has_large.then_some(key)
 }
 
 fn number(key: &mut Vec<u8>, x: usize) {
     key.extend_from_slice(&x.to_le_bytes());
 }
 
-/// `None` for what only data are.
+/// `None` for what only large constants are.
 fn add_info(key: &mut Vec<u8>, info: &TensorInfo) -> Option<()> {
     let TensorInfo { ty, dims, scale, zero_point, channel_quant: None } = info else { return None };
     number(key, ty.code() as usize);

@@ -11,7 +11,7 @@ use super::packing::{Call, Known, Packer};
 use super::passes;
 use super::plan::plan;
 use super::pool::Team;
-use super::routine::{is_data, uses, Place, Routine, Step, Value, STEPS};
+use super::routine::{is_data, uses, Place, Routine, Step, Value, SMALL, STEPS};
 use super::signs;
 use crate::backend::{BackendError, Control};
 use crate::model::Subgraph;
@@ -178,8 +178,9 @@ fn key(graph: &Graph, node: &Node) -> Option<Vec<u8>> {
         let (value, info) = (&graph.values[v], graph.values[v].resolved.as_ref()?);
         Some(match &value.constant {
             None => alike::Input::Other(info),
-            Some(constant) if is_data(info, constant.len()) => alike::Input::Data,
-            Some(_) => alike::Input::Steering(info, value.bytes()?),
+            // To compare the bytes of what is large would take longer than to make a kernel twice.
+            Some(constant) if constant.len() > SMALL => alike::Input::Large,
+            Some(_) => alike::Input::Small(info, value.bytes()?),
         })
     };
     alike::key((node.operation, node.signature_index), &node.inputs, &outputs, input)
@@ -237,4 +238,25 @@ fn call<'g>(graph: &'g Graph, node: &Node, outputs: &'g [TensorInfo]) -> Option<
     };
     let inputs = node.inputs.iter().map(input).collect::<Option<_>>()?;
     Some(Call { operation: node.operation, signature_index: node.signature_index, inputs, outputs })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{f32_info, floats, Build};
+    use super::*;
+    use crate::ops::{NeverInterrupted, OperationType};
+
+    #[test]
+    fn what_tells_calls_from_each_other_has_no_copies_of_large_constants() {
+        const LOOKUPS: usize = 1 << 20;
+        let mut b = Build::new();
+        let lookups = TensorInfo::new(OperandType::TENSOR_INT32, &[LOOKUPS as u32]);
+        let lookups = b.constant(lookups, &vec![0i32; LOOKUPS]);
+        let values = b.constant(f32_info(&[1, 1000]), &floats(1000, 1.0));
+        let found = f32_info(&[LOOKUPS as u32, 1000]);
+        let found = b.call(OperationType::EMBEDDING_LOOKUP, 0, &[lookups, values], found);
+        let graph = Graph::new(&b.finish(found), &mut Pace::of(&NeverInterrupted)).unwrap();
+        let key = key(&graph, &graph.nodes[0]).expect("it has large constants");
+        assert!(key.len() < 1000, "{} bytes", key.len());
+    }
 }

@@ -72,12 +72,12 @@ impl CpuExecutable {
         let (interface, options, cores) = (Interface::of(model), *options, cores.clone());
         let control = cores.take_turn(control)?;
         let program = if options.just_in_time {
-            let model = model.to_private(&control).map_err(|why| match why {
+            let model = model.to_private(&control).and_then(|model| CountedModel::new(model, &control));
+            OnDemand::of(model.map_err(|why| match why {
                 ModelError::Interrupted(why) => why.into(),
                 ModelError::Memory { what, source } => BackendError::Memory { what, source },
                 why => BackendError::Failed(why.to_string()),
-            })?;
-            OnDemand::of(CountedModel::new(model).map_err(BackendError::memory("the model"))?)
+            })?)
         } else {
             OnDemand::made(Program::compile(model, &options, cores.pool.clone(), &control)?)
         };
@@ -96,6 +96,8 @@ impl CpuExecutable {
         // Reading the files may have taken long.
         control.yield_point()?;
         let program = Program::load(saved, options.preference, cores.pool.clone(), &control)?;
+        // There may be very many inputs and outputs: nobody waits until they are described once more.
+        control.before_waiting();
         let (interface, cores) = (program.interface().clone(), cores.clone());
         Ok(CpuExecutable { interface, options: *options, cores, program: OnDemand::made(program) })
     }

@@ -17,6 +17,11 @@ pub const MAX_RUN_BYTES: u64 = 4 << 30;
 /// What it costs to make room for a value, in a pace's steps: its page may be touched for the first time.
 const VALUE: usize = 64;
 
+/// Bytes that are given back without anybody else waiting for it noticeably.
+const FREED_AT_ONCE: u64 = 4 << 20;
+/// A value takes as long to free as so many bytes.
+const VALUE_BYTES: u64 = 4096;
+
 /// Memory of one run of one routine.
 pub struct Frame {
     pub arena: Arena,
@@ -84,7 +89,9 @@ impl Frame {
         routine: &Routine,
         inputs: impl Iterator<Item = Option<&'d [u32]>>,
     ) -> Result<(), OpError> {
-        self.clear();
+        if self.clear(interrupt) {
+            interrupt.yield_point()?;
+        }
         let mut unplanned = false;
         Pace::of(interrupt).each(routine.inputs.iter().zip(inputs), STEPS, |(&v, dims)| {
             unplanned |= match &routine.values[v].place {
@@ -96,10 +103,27 @@ impl Frame {
         Ok(())
     }
 
-    /// Frees what the run allocated.
-    pub fn clear(&mut self) {
+    /// Frees what the run allocated, without the turn where that is much: whether it was lent for that.
+    pub fn clear(&mut self, interrupt: &dyn Interrupt) -> bool {
+        let values = (self.kept.len() as u64).saturating_mul(VALUE_BYTES);
+        let lends = self.dynamic_bytes.saturating_add(values) > FREED_AT_ONCE;
+        if lends {
+            interrupt.before_waiting();
+        }
         self.kept.drain(..).for_each(|v| self.dynamic[v] = None);
         self.dynamic_bytes = 0;
+        lends
+    }
+
+    /// Frees all of it, without the turn where that is much.
+    pub fn free(self, interrupt: &dyn Interrupt) -> Result<(), OpError> {
+        let values = (self.dynamic.len() as u64).saturating_mul(size_of::<Option<Tensor>>() as u64);
+        if self.size().saturating_add(values) <= FREED_AT_ONCE {
+            return Ok(());
+        }
+        interrupt.before_waiting();
+        drop(self);
+        interrupt.yield_point()
     }
 
     /// The part of the arena where value `v` lives in this run.
@@ -220,6 +244,7 @@ mod tests {
     use super::*;
     use crate::ops::NeverInterrupted;
     use crate::tensor::OperandType;
+    use std::sync::Mutex;
 
     fn dynamic(count: usize, arena: usize) -> Routine {
         let declared = TensorInfo::new(OperandType::TENSOR_QUANT8_SYMM, &[]);
@@ -252,12 +277,58 @@ mod tests {
         assert_eq!(frame.left(), 100);
         let data = || AlignedBuf::zeroed(101).unwrap();
         assert!(frame.put_tensor(&NeverInterrupted, &routine, 2, vec![101], data()).is_err());
-        frame.clear();
+        frame.clear(&NeverInterrupted);
         assert_eq!(frame.left(), 1000);
         assert!(
             (0..3).all(|v| frame.value(&routine, v).unwrap().is_none()),
             "something is left of the last run"
         );
         frame.put_tensor(&NeverInterrupted, &routine, 2, vec![101], data()).unwrap();
+    }
+
+    /// Counts how often the turn was lent, and had again.
+    #[derive(Default)]
+    struct Lent(Mutex<[usize; 2]>);
+
+    impl Lent {
+        fn take(&self) -> [usize; 2] {
+            std::mem::take(&mut *self.0.lock().unwrap())
+        }
+    }
+
+    impl Interrupt for Lent {
+        fn check(&self) -> Result<(), OpError> {
+            Ok(())
+        }
+
+        fn yield_point(&self) -> Result<(), OpError> {
+            self.0.lock().unwrap()[1] += 1;
+            Ok(())
+        }
+
+        fn before_waiting(&self) {
+            self.0.lock().unwrap()[0] += 1;
+        }
+    }
+
+    #[test]
+    fn much_memory_is_freed_without_the_turn() {
+        for (bytes, lent) in [(1000, 0), (8 << 20, 1)] {
+            let (routine, frames) = (dynamic(1, 0), [dynamic(1, 0), dynamic(0, bytes)]);
+            let (mut frame, interrupt) =
+                (Frame::new(&routine, u64::MAX, &NeverInterrupted).unwrap(), Lent::default());
+            frame.put(&routine, 0, &[bytes as u32], |_| Ok(())).unwrap();
+            frame.start(&interrupt, &routine, std::iter::empty()).unwrap();
+            assert_eq!(interrupt.take(), [lent; 2], "{bytes} bytes of an earlier run");
+            assert!(frame.value(&routine, 0).unwrap().is_none());
+            for routine in frames {
+                let mut frame = Frame::new(&routine, u64::MAX, &NeverInterrupted).unwrap();
+                if !routine.values.is_empty() {
+                    frame.put(&routine, 0, &[bytes as u32], |_| Ok(())).unwrap();
+                }
+                frame.free(&interrupt).unwrap();
+                assert_eq!(interrupt.take(), [lent; 2], "{bytes} bytes of a frame");
+            }
+        }
     }
 }

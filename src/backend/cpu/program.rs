@@ -97,10 +97,11 @@ impl Program {
         let mut pace = Pace::of(interrupt);
         let main = &routines[0];
         // Inputs and outputs are described once more, here and where this is executed.
-        let (inputs, outputs) = (main.inputs.iter(), main.outputs.iter());
-        let described =
-            inputs.chain(outputs).map(|&v| 2 * (size_of::<TensorInfo>() + main.values[v].declared.heap()));
-        let mut bytes = described.fold(0, usize::saturating_add);
+        let mut bytes = 0usize;
+        pace.each(main.inputs.iter().chain(&main.outputs), STEPS, |&v| {
+            let described = size_of::<TensorInfo>() + main.values[v].declared.heap();
+            bytes = bytes.saturating_add(2 * described);
+        })?;
         for routine in &routines {
             bytes = bytes.saturating_add(routine.footprint(&mut pace)?);
         }
@@ -178,7 +179,7 @@ impl Program {
         };
         // What has vanished meanwhile was taken for zeroes.
         let shapes = machine.run_main(&mut frame, held).and_then(|shapes| self.check_data().map(|()| shapes));
-        frame.clear();
+        frame.clear(control);
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < MAX_IDLE_FRAMES {
             idle.push(frame);

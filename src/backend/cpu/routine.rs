@@ -168,7 +168,7 @@ impl Value {
 const KERNEL: usize = 64;
 
 /// Constants up to this size are among the model bytes of an artifact, whatever they are.
-const SMALL: usize = 1024;
+pub const SMALL: usize = 1024;
 
 /// Whether a constant's bytes are mere data.
 pub fn is_data(info: &TensorInfo, len: usize) -> bool {

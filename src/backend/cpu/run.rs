@@ -227,7 +227,9 @@ impl Machine<'_> {
             .map(|&v| self.copy_of(routine, frame, v))
             .collect::<Result<Vec<_>, _>>()?;
         let mut branch_frame = Frame::new(&self.routines[branch], frame.left(), self.control)?;
-        let results = self.call(branch, &mut branch_frame, &inputs)?;
+        let results = self.call(branch, &mut branch_frame, &inputs);
+        branch_frame.free(self.control)?;
+        let results = results?;
         for (&o, result) in step.outputs.iter().zip(results) {
             frame.put_tensor(self.control, routine, o, result.info.dims, result.data)?;
         }
@@ -246,18 +248,32 @@ impl Machine<'_> {
             frame.left().saturating_sub(condition_frame.size()),
             self.control,
         )?;
+        let ended = self.repeat((condition, &mut condition_frame), (body, &mut body_frame), &mut values);
+        condition_frame.free(self.control)?;
+        body_frame.free(self.control)?;
+        ended?;
+        for (i, (&o, value)) in step.outputs.iter().zip(values).enumerate() {
+            let value = value.ok_or_else(|| BackendError::Failed(format!("output {i} has no value")))?;
+            frame.put_tensor(self.control, routine, o, value.info.dims, value.data)?;
+        }
+        Ok(())
+    }
+
+    /// Runs the body on the values, which it changes, as long as the condition holds.
+    fn repeat(
+        &self,
+        (condition, condition_frame): (usize, &mut Frame),
+        (body, body_frame): (usize, &mut Frame),
+        values: &mut [Option<Tensor>],
+    ) -> Result<(), BackendError> {
         let started = Instant::now();
-        while truth(self.call(condition, &mut condition_frame, &values)?.first())? {
+        while truth(self.call(condition, condition_frame, values)?.first())? {
             if started.elapsed() > self.control.loop_timeout {
                 return Err(BackendError::LoopTimeout(self.control.loop_timeout));
             }
             self.control.check()?;
-            let results = self.call(body, &mut body_frame, &values)?;
+            let results = self.call(body, body_frame, values)?;
             values.iter_mut().zip(results).for_each(|(value, result)| *value = Some(result));
-        }
-        for (i, (&o, value)) in step.outputs.iter().zip(values).enumerate() {
-            let value = value.ok_or_else(|| BackendError::Failed(format!("output {i} has no value")))?;
-            frame.put_tensor(self.control, routine, o, value.info.dims, value.data)?;
         }
         Ok(())
     }

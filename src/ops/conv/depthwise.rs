@@ -1,6 +1,6 @@
 //! DEPTHWISE_CONV_2D: each channel filtered by itself, into one or more output channels.
 
-use super::{accumulate, check_channel_dim, evaluate, filter_dims, Number, WeightedSums};
+use super::{accumulate_rows, check_channel_dim, evaluate, filter_dims, Number, WeightedSums};
 use super::{IMPLICIT, OUTPUT, ROWS, TENSORS};
 use crate::ops::image::{slide, ImageDims, Strides, Window, EXPLICIT_STRIDES, IMPLICIT_STRIDES};
 use crate::ops::pace::Pace;
@@ -98,31 +98,30 @@ impl WeightedSums for DepthwiseGeometry {
         filter: &[W],
         value: impl Fn(W) -> T + Copy,
         pace: &mut Pace,
-        mut emit: impl FnMut(usize, &[T]) -> Result<(), OpError>,
+        mut emit: impl FnMut(usize, &[T], &mut Pace) -> Result<(), OpError>,
     ) -> Result<(), OpError> {
         let (channels, out_channels) = (self.input.channels, self.out_channels());
         let mut sums = filled(pace.interrupt(), T::default(), out_channels)?;
         slide(&self.input, &self.height, &self.width, |pixel, patch| {
-            sums.fill(T::default());
+            pace.in_stretches(out_channels, 1, |part| sums[part].fill(T::default()))?;
             patch.for_each(|tap, cell| {
-                pace.spend(out_channels)?;
                 let xs = &input[cell * channels..][..channels];
                 let weights = &filter[tap * out_channels..][..out_channels];
                 if self.multiplier == 1 {
-                    for ((sum, &x), &weight) in sums.iter_mut().zip(xs).zip(weights) {
-                        *sum = sum.plus_product(x, value(weight));
-                    }
-                } else {
-                    let of_channel = weights.chunks_exact(self.multiplier);
-                    for ((sums, &x), weights) in
-                        sums.chunks_exact_mut(self.multiplier).zip(xs).zip(of_channel)
-                    {
-                        accumulate(sums, x, weights, value);
-                    }
+                    return pace.in_stretches(channels, 1, |part| {
+                        let products = xs[part.clone()].iter().zip(&weights[part.clone()]);
+                        for (sum, (&x, &weight)) in sums[part].iter_mut().zip(products) {
+                            *sum = sum.plus_product(x, value(weight));
+                        }
+                    });
+                }
+                let of_channel = weights.chunks_exact(self.multiplier);
+                for ((sums, x), weights) in sums.chunks_exact_mut(self.multiplier).zip(xs).zip(of_channel) {
+                    accumulate_rows(sums, std::iter::once(*x), weights, value, pace)?;
                 }
                 Ok(())
             })?;
-            emit(pixel, &sums)
+            emit(pixel, &sums, pace)
         })
     }
 }

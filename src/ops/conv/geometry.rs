@@ -1,6 +1,6 @@
 //! What a call of CONV_2D or GROUPED_CONV_2D asks for, and the plain loops over it.
 
-use super::{accumulate, filter_dims, Number, WeightedSums, IMPLICIT};
+use super::{accumulate_rows, filter_dims, Number, WeightedSums, IMPLICIT};
 use crate::ops::image::{slide, ImageDims, Strides, Window};
 use crate::ops::pace::Pace;
 use crate::ops::scratch::{filled, reserved, Scratch};
@@ -97,8 +97,8 @@ pub(super) fn regroup<W: Copy>(
     let mut regrouped = reserved(filter.len())?;
     for group in filter.chunks_exact(per_output * outputs) {
         for tap_and_input in 0..taps * depth {
-            pace.spend(outputs)?;
-            regrouped.extend(group.iter().skip(tap_and_input).step_by(per_output));
+            let mut weights = group.iter().skip(tap_and_input).step_by(per_output);
+            pace.in_stretches(outputs, 1, |part| regrouped.extend(weights.by_ref().take(part.len())))?;
         }
     }
     Ok(regrouped)
@@ -127,7 +127,7 @@ impl WeightedSums for ConvGeometry {
         filter: &[W],
         value: impl Fn(W) -> T + Copy,
         pace: &mut Pace,
-        mut emit: impl FnMut(usize, &[T]) -> Result<(), OpError>,
+        mut emit: impl FnMut(usize, &[T], &mut Pace) -> Result<(), OpError>,
     ) -> Result<(), OpError> {
         let taps = self.height.kernel * self.width.kernel;
         let weights = regroup(filter, self.out_channels, self.groups, taps, pace)?;
@@ -136,17 +136,17 @@ impl WeightedSums for ConvGeometry {
         let group_size = weights.len() / self.groups;
         let mut sums = filled(pace.interrupt(), T::default(), self.out_channels)?;
         slide(&self.input, &self.height, &self.width, |pixel, patch| {
-            sums.fill(T::default());
+            pace.in_stretches(sums.len(), 1, |part| sums[part].fill(T::default()))?;
             patch.for_each(|tap, cell| {
                 let xs = input[cell * channels..][..channels].chunks_exact(inputs);
                 let groups = sums.chunks_exact_mut(outputs).zip(weights.chunks_exact(group_size));
                 for ((sums, weights), xs) in groups.zip(xs) {
-                    let rows = weights[tap * inputs * outputs..].chunks_exact(outputs);
-                    pace.each(xs.iter().zip(rows), outputs, |(&x, row)| accumulate(sums, x, row, value))?;
+                    let weights = &weights[tap * inputs * outputs..];
+                    accumulate_rows(sums, xs.iter().copied(), weights, value, pace)?;
                 }
                 Ok(())
             })?;
-            emit(pixel, &sums)
+            emit(pixel, &sums, pace)
         })
     }
 }

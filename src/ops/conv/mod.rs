@@ -17,7 +17,7 @@ pub use geometry::ConvGeometry;
 pub use grouped::GROUPED_CONV_2D;
 pub use requant::ChannelRequant;
 pub use transpose::{TransposeGeometry, TransposeWindow, TRANSPOSE_CONV_2D};
-pub use weighted_sums::{accumulate, dot, evaluate, Number, WeightedSums};
+pub use weighted_sums::{accumulate_rows, dot, evaluate, Number, WeightedSums};
 
 use super::signature::{var, Row, Slot};
 use super::{Args, OpError};

@@ -1,7 +1,7 @@
 //! TRANSPOSE_CONV_2D: the gradient of CONV_2D; each input pixel spreads over a window of the output.
 
 use super::geometry::regroup;
-use super::{accumulate, check_channel_dim, evaluate, filter_dims, Number, WeightedSums};
+use super::{accumulate_rows, check_channel_dim, evaluate, filter_dims, Number, WeightedSums};
 use super::{IMPLICIT, OUTPUT, ROWS_FROM_3, TENSORS};
 use crate::ops::image::{expect_rank, ImageDims, Padding, Strides, EXPLICIT_STRIDES, IMPLICIT_STRIDES};
 use crate::ops::pace::Pace;
@@ -167,7 +167,7 @@ impl WeightedSums for TransposeGeometry {
         filter: &[W],
         value: impl Fn(W) -> T + Copy,
         pace: &mut Pace,
-        mut emit: impl FnMut(usize, &[T]) -> Result<(), OpError>,
+        mut emit: impl FnMut(usize, &[T], &mut Pace) -> Result<(), OpError>,
     ) -> Result<(), OpError> {
         let (channels, outputs) = (self.input.channels, self.out_channels);
         let weights = regroup(filter, outputs, 1, self.height.kernel * self.width.kernel, pace)?;
@@ -177,20 +177,17 @@ impl WeightedSums for TransposeGeometry {
         for image in 0..self.input.batches {
             for row in 0..self.height.output {
                 for column in 0..self.width.output {
-                    sums.fill(T::default());
-                    pace.spend(outputs)?;
+                    pace.in_stretches(outputs, 1, |part| sums[part].fill(T::default()))?;
                     for (tap_row, in_row) in self.height.sources(row) {
                         for (tap_column, in_column) in self.width.sources(column) {
                             let cell = (image * self.height.input + in_row) * self.width.input + in_column;
                             let tap = tap_row * self.width.kernel + tap_column;
-                            let rows = weights[tap * tap_size..][..tap_size].chunks_exact(outputs);
-                            let xs = &input[cell * channels..][..channels];
-                            pace.each(xs.iter().zip(rows), outputs, |(&x, row)| {
-                                accumulate(&mut sums, x, row, value)
-                            })?;
+                            let weights = &weights[tap * tap_size..][..tap_size];
+                            let xs = input[cell * channels..][..channels].iter().copied();
+                            accumulate_rows(&mut sums, xs, weights, value, pace)?;
                         }
                     }
-                    emit(pixel, &sums)?;
+                    emit(pixel, &sums, pace)?;
                     pixel += 1;
                 }
             }

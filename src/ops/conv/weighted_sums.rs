@@ -45,11 +45,46 @@ pub fn accumulate<T: Number, W: Copy>(sums: &mut [T], x: T, weights: &[W], value
     }
 }
 
+/// The same for each of the elements `xs` and its row of weights, as long as the sums.
+pub fn accumulate_rows<T: Number, W: Copy>(
+    sums: &mut [T],
+    xs: impl Iterator<Item = T> + Clone,
+    weights: &[W],
+    value: impl Fn(W) -> T + Copy,
+    pace: &mut Pace,
+) -> Result<(), OpError> {
+    let columns = sums.len().max(1);
+    for part in Pace::stretches(sums.len()) {
+        let sums = &mut sums[part.clone()];
+        let rows = weights.chunks_exact(columns).map(|row| &row[part.clone()]);
+        pace.each(xs.clone().zip(rows), part.len(), |(x, row)| accumulate(sums, x, row, value))?;
+    }
+    Ok(())
+}
+
+const LANES: usize = 8;
+
 /// The inner product, in eight partial sums that a compiler can keep in vector registers; `value` is what an element of
 /// `b` stands for.
-pub fn dot<T: Number, W: Copy>(a: &[T], b: &[W], value: impl Fn(W) -> T) -> T {
-    const LANES: usize = 8;
+pub fn dot<T: Number, W: Copy>(
+    a: &[T],
+    b: &[W],
+    value: impl Fn(W) -> T + Copy,
+    pace: &mut Pace,
+) -> Result<T, OpError> {
     let mut partial = [T::default(); LANES];
+    pace.in_stretches(a.len().min(b.len()), 1, |part| {
+        add_products(&mut partial, &a[part.clone()], &b[part], value)
+    })?;
+    Ok(partial.into_iter().fold(T::default(), T::plus))
+}
+
+fn add_products<T: Number, W: Copy>(
+    partial: &mut [T; LANES],
+    a: &[T],
+    b: &[W],
+    value: impl Fn(W) -> T + Copy,
+) {
     let (a_blocks, b_blocks) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
     let (a_rest, b_rest) = (a_blocks.remainder(), b_blocks.remainder());
     for (a, b) in a_blocks.zip(b_blocks) {
@@ -60,7 +95,6 @@ pub fn dot<T: Number, W: Copy>(a: &[T], b: &[W], value: impl Fn(W) -> T) -> T {
     for (lane, (&a, &b)) in a_rest.iter().zip(b_rest).enumerate() {
         partial[lane] = partial[lane].plus_product(a, value(b));
     }
-    partial.into_iter().fold(T::default(), T::plus)
 }
 
 /// An operation on input 0, filter (input 1) and bias (input 2), each of whose outputs is a sum of products of the first
@@ -82,14 +116,15 @@ pub trait WeightedSums {
 
     /// Calls `emit(pixel, sums)` once for each output pixel, in any order: its number, counted row by row and image by
     /// image, and the sums of all its channels. The input has its channels last, the filter lies as the client gave it,
-    /// and its elements stand for their `value`: it may be large, and is not widened ahead.
+    /// and its elements stand for their `value`: it may be large, and is not widened ahead. `emit` may take as long as there
+    /// are channels, so it is lent the pace.
     fn sums<T: Number, W: Copy>(
         &self,
         input: &[T],
         filter: &[W],
         value: impl Fn(W) -> T + Copy,
         pace: &mut Pace,
-        emit: impl FnMut(usize, &[T]) -> Result<(), OpError>,
+        emit: impl FnMut(usize, &[T], &mut Pace) -> Result<(), OpError>,
     ) -> Result<(), OpError>;
 }
 
@@ -113,11 +148,14 @@ fn evaluate_floats(operation: &impl WeightedSums, args: &Args, out: &mut Out) ->
     let activation = operation.activation();
     let mut finished = filled(args.interrupt, 0.0, operation.out_channels())?;
     let mut pixels = pixels(operation, out);
-    let emit = |pixel: usize, sums: &[f32]| {
-        for ((to, &sum), &bias) in finished.iter_mut().zip(sums).zip(bias.iter()) {
-            *to = activation.apply(sum + bias);
-        }
-        pixels.put_floats(pixel, &finished)
+    let emit = |pixel: usize, sums: &[f32], pace: &mut Pace| {
+        pace.in_stretches(finished.len(), 1, |part| {
+            let sums = sums[part.clone()].iter().zip(&bias[part.clone()]);
+            for (to, (&sum, &bias)) in finished[part].iter_mut().zip(sums) {
+                *to = activation.apply(sum + bias);
+            }
+        })?;
+        pixels.put_floats(pixel, &finished, pace)
     };
     if filter.ty() == OperandType::TENSOR_FLOAT16 {
         let weights = exactly::<f16>(&filter, Values::Given(filter.elements()?))?;
@@ -139,13 +177,13 @@ fn evaluate_quantised(operation: &impl WeightedSums, args: &Args, out: &mut Out)
     let bias = exactly(&bias, bias.integers()?)?;
     let mut finished = filled(args.interrupt, 0, channels)?;
     let mut pixels = pixels(operation, out);
-    let emit = |pixel: usize, sums: &[i32]| {
-        for (channel, (to, (&sum, &bias))) in
-            finished.iter_mut().zip(sums.iter().zip(bias.iter())).enumerate()
-        {
-            *to = requant.apply(sum.wrapping_add(bias), channel);
-        }
-        pixels.put_integers(pixel, &finished)
+    let emit = |pixel: usize, sums: &[i32], pace: &mut Pace| {
+        pace.in_stretches(finished.len(), 1, |part| {
+            for channel in part {
+                finished[channel] = requant.apply(sums[channel].wrapping_add(bias[channel]), channel);
+            }
+        })?;
+        pixels.put_integers(pixel, &finished, pace)
     };
     // Scales per channel have no zero point.
     let zero = if filter.channel_quant().is_some() { 0 } else { filter.zero_point() };
@@ -168,12 +206,13 @@ fn pixels<'o, 'd>(operation: &impl WeightedSums, out: &'o mut Out<'d>) -> Pixels
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::NeverInterrupted;
 
     #[test]
     fn dot_takes_every_element_once() {
-        let a: Vec<i32> = (1..=19).collect();
-        assert_eq!(dot(&a, &a, |x| x), 19 * 20 * 39 / 6);
-        assert_eq!(dot(&[i32::MAX, 2], &[2u8, 2], i32::from), 2);
-        assert_eq!(dot::<f32, f32>(&[], &[], |x| x), 0.0);
+        let (a, pace) = ((1..=19).collect::<Vec<i32>>(), &mut Pace::of(&NeverInterrupted));
+        assert_eq!(dot(&a, &a, |x| x, pace), Ok(19 * 20 * 39 / 6));
+        assert_eq!(dot(&[i32::MAX, 2], &[2u8, 2], i32::from, pace), Ok(2));
+        assert_eq!(dot::<f32, f32>(&[], &[], |x| x, pace), Ok(0.0));
     }
 }

@@ -8,9 +8,6 @@ use crate::tensor::{Dims, OperandType};
 use bytemuck::{AnyBitPattern, NoUninit};
 use half::f16;
 
-/// Channels that are turned in one go.
-const STRETCH: usize = 1 << 15;
-
 /// Values for batches, height, width and channels out of values in the order of the layout.
 pub fn named<T>([n, a, b, c]: [T; 4], nchw: bool) -> [T; 4] {
     if nchw {
@@ -81,11 +78,7 @@ pub fn channels_last<'a, T: Copy>(
     for image in values.chunks_exact(plane * dims.channels) {
         for pixel in 0..plane {
             let mut channels = image.iter().skip(pixel).step_by(plane);
-            for first in (0..dims.channels).step_by(STRETCH) {
-                let count = STRETCH.min(dims.channels - first);
-                turned.extend(channels.by_ref().take(count));
-                pace.spend(count)?;
-            }
+            pace.in_stretches(dims.channels, 1, |part| turned.extend(channels.by_ref().take(part.len())))?;
         }
     }
     Ok(Values::Made(turned))
@@ -115,20 +108,22 @@ impl<'o, 'd> Pixels<'o, 'd> {
     }
 
     /// Stores the channels of pixel `pixel` (counted row by row, image by image) in the output's float type.
-    pub fn put_floats(&mut self, pixel: usize, values: &[f32]) -> Result<(), OpError> {
+    pub fn put_floats(&mut self, pixel: usize, values: &[f32], pace: &mut Pace) -> Result<(), OpError> {
         match self.out.info.ty {
-            OperandType::TENSOR_FLOAT32 => self.put(pixel, values, |x| x),
-            OperandType::TENSOR_FLOAT16 => self.put(pixel, values, f16::from_f32),
+            OperandType::TENSOR_FLOAT32 => self.put(pixel, values, |x| x, pace),
+            OperandType::TENSOR_FLOAT16 => self.put(pixel, values, f16::from_f32, pace),
             ty => Err(OpError::failed(format!("{ty} is not a float tensor"))),
         }
     }
 
     /// Stores the channels of pixel `pixel` in the output's integer type, saturating.
-    pub fn put_integers(&mut self, pixel: usize, values: &[i32]) -> Result<(), OpError> {
+    pub fn put_integers(&mut self, pixel: usize, values: &[i32], pace: &mut Pace) -> Result<(), OpError> {
         match self.out.info.ty {
-            OperandType::TENSOR_QUANT8_ASYMM => self.put(pixel, values, |x| x.clamp(0, 255) as u8),
-            OperandType::TENSOR_QUANT8_ASYMM_SIGNED => self.put(pixel, values, |x| x.clamp(-128, 127) as i8),
-            OperandType::TENSOR_INT32 => self.put(pixel, values, |x| x),
+            OperandType::TENSOR_QUANT8_ASYMM => self.put(pixel, values, |x| x.clamp(0, 255) as u8, pace),
+            OperandType::TENSOR_QUANT8_ASYMM_SIGNED => {
+                self.put(pixel, values, |x| x.clamp(-128, 127) as i8, pace)
+            }
+            OperandType::TENSOR_INT32 => self.put(pixel, values, |x| x, pace),
             ty => Err(OpError::failed(format!("{ty} is not an integer tensor"))),
         }
     }
@@ -138,15 +133,18 @@ impl<'o, 'd> Pixels<'o, 'd> {
         pixel: usize,
         values: &[V],
         convert: impl Fn(V) -> E,
+        pace: &mut Pace,
     ) -> Result<(), OpError> {
         let (start, step) = if self.nchw {
             (pixel / self.plane * self.plane * self.channels + pixel % self.plane, self.plane)
         } else {
             (pixel * self.channels, 1)
         };
-        let places = self.out.elements::<E>()?.iter_mut().skip(start).step_by(step);
-        places.zip(values).for_each(|(place, &value)| *place = convert(value));
-        Ok(())
+        let mut places = self.out.elements::<E>()?.iter_mut().skip(start).step_by(step);
+        pace.in_stretches(values.len(), 1, |part| {
+            // The values first: one more place would be taken and left out where they end.
+            values[part].iter().zip(places.by_ref()).for_each(|(&value, place)| *place = convert(value));
+        })
     }
 }
 
@@ -172,7 +170,7 @@ mod tests {
         let mut out = Out { info: &info, data: &mut data };
         let mut pixels = Pixels::image(&mut out, true);
         for (i, pixel) in turned.chunks(2).enumerate() {
-            pixels.put_floats(i, pixel).unwrap();
+            pixels.put_floats(i, pixel, &mut Pace::new(&args)).unwrap();
         }
         assert_eq!(data[..], nchw.data[..]);
     }

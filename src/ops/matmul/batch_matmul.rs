@@ -1,6 +1,6 @@
 //! BATCH_MATMUL: products of the matrices in two tensors, pair by pair.
 
-use crate::ops::conv::{accumulate, ChannelRequant, Number};
+use crate::ops::conv::{accumulate_rows, ChannelRequant, Number};
 use crate::ops::image::{exactly, Pixels};
 use crate::ops::pace::Pace;
 use crate::ops::scratch::{filled, reserved, Scratch};
@@ -107,7 +107,7 @@ impl BatchMatmulGeometry {
         left: &[T],
         right: &[T],
         pace: &mut Pace,
-        mut emit: impl FnMut(usize, &[T]) -> Result<(), OpError>,
+        mut emit: impl FnMut(usize, &[T], &mut Pace) -> Result<(), OpError>,
     ) -> Result<(), OpError> {
         let turned;
         let right = if self.transpose_right {
@@ -121,13 +121,12 @@ impl BatchMatmulGeometry {
         for (batch, left) in lefts.enumerate() {
             let right = &right[self.right_matrix(batch) * self.inner * self.columns..];
             for row in 0..self.rows {
-                products.fill(T::default());
-                for (i, weights) in right.chunks_exact(self.columns).take(self.inner).enumerate() {
-                    let at = if self.transpose_left { i * self.rows + row } else { row * self.inner + i };
-                    accumulate(&mut products, left[at], weights, |weight| weight);
-                    pace.spend(self.columns)?;
-                }
-                emit(batch * self.rows + row, &products)?;
+                pace.in_stretches(self.columns, 1, |part| products[part].fill(T::default()))?;
+                let (first, step) =
+                    if self.transpose_left { (row, self.rows) } else { (row * self.inner, 1) };
+                let xs = left.iter().skip(first).step_by(step).take(self.inner).copied();
+                accumulate_rows(&mut products, xs, right, |weight| weight, pace)?;
+                emit(batch * self.rows + row, &products, pace)?;
             }
         }
         Ok(())
@@ -144,8 +143,8 @@ fn transposed<T: Copy>(
     let mut turned = reserved(matrices.len())?;
     for matrix in matrices.chunks_exact(rows * columns) {
         for column in 0..columns {
-            pace.spend(rows)?;
-            turned.extend(matrix.iter().skip(column).step_by(columns));
+            let mut elements = matrix.iter().skip(column).step_by(columns);
+            pace.in_stretches(rows, 1, |part| turned.extend(elements.by_ref().take(part.len())))?;
         }
     }
     Ok(turned)
@@ -166,7 +165,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
         TENSOR_INT32 => {
             let (l, r) = (exactly(&left, left.integers()?)?, exactly(&right, right.integers()?)?);
             let mut rows = Pixels::rows(out);
-            product.products(&l, &r, &mut pace, |row, sums| rows.put_integers(row, sums))
+            product.products(&l, &r, &mut pace, |row, sums, pace| rows.put_integers(row, sums, pace))
         }
         TENSOR_QUANT8_ASYMM_SIGNED => {
             let requant =
@@ -174,15 +173,18 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
             let (l, r) = (exactly(&left, left.centred()?.into())?, exactly(&right, right.centred()?.into())?);
             let mut scaled = filled(args.interrupt, 0, product.columns)?;
             let mut rows = Pixels::rows(out);
-            product.products(&l, &r, &mut pace, |row, sums| {
-                scaled.iter_mut().zip(sums).for_each(|(to, &sum)| *to = requant.apply(sum, 0));
-                rows.put_integers(row, &scaled)
+            product.products(&l, &r, &mut pace, |row, sums, pace| {
+                pace.in_stretches(sums.len(), 1, |part| {
+                    let sums = &sums[part.clone()];
+                    scaled[part].iter_mut().zip(sums).for_each(|(to, &sum)| *to = requant.apply(sum, 0));
+                })?;
+                rows.put_integers(row, &scaled, pace)
             })
         }
         _ => {
             let (l, r) = (exactly(&left, left.floats()?)?, exactly(&right, right.floats()?)?);
             let mut rows = Pixels::rows(out);
-            product.products(&l, &r, &mut pace, |row, sums| rows.put_floats(row, sums))
+            product.products(&l, &r, &mut pace, |row, sums, pace| rows.put_floats(row, sums, pace))
         }
     }
 }

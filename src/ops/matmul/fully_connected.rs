@@ -84,15 +84,14 @@ impl WeightedSums for FullyConnectedGeometry {
         filter: &[W],
         value: impl Fn(W) -> T + Copy,
         pace: &mut Pace,
-        mut emit: impl FnMut(usize, &[T]) -> Result<(), OpError>,
+        mut emit: impl FnMut(usize, &[T], &mut Pace) -> Result<(), OpError>,
     ) -> Result<(), OpError> {
         let mut sums = filled(pace.interrupt(), T::default(), self.units)?;
         for (batch, row) in input.chunks_exact(self.inputs).enumerate() {
             for (sum, weights) in sums.iter_mut().zip(filter.chunks_exact(self.inputs)) {
-                *sum = dot(row, weights, value);
-                pace.spend(self.inputs)?;
+                *sum = dot(row, weights, value, pace)?;
             }
-            emit(batch, &sums)?;
+            emit(batch, &sums, pace)?;
         }
         Ok(())
     }

@@ -38,7 +38,7 @@ impl PoolGeometry {
         ImageDims { height: self.height.output, width: self.width.output, ..self.input }.to_dims(self.nchw)
     }
 
-    /// Folds every window, channel by channel, from `start` on, and calls `emit(pixel, folded, cells)` with the results of
+    /// Folds every window, channel by channel, from `start` on, and calls `emit(pixel, folded, cells, pace)` with the results of
     /// all channels of an output pixel and the number of cells that went into each. `input` has its channels last.
     fn reduce<T: Copy, A: Copy>(
         &self,
@@ -46,19 +46,20 @@ impl PoolGeometry {
         pace: &mut Pace,
         start: A,
         fold: impl Fn(A, T) -> A,
-        mut emit: impl FnMut(usize, &[A], usize) -> Result<(), OpError>,
+        mut emit: impl FnMut(usize, &[A], usize, &mut Pace) -> Result<(), OpError>,
     ) -> Result<(), OpError> {
         let channels = self.input.channels;
         let mut folded = filled(pace.interrupt(), start, channels)?;
         slide(&self.input, &self.height, &self.width, |pixel, patch| {
-            folded.fill(start);
+            pace.in_stretches(channels, 1, |part| folded[part].fill(start))?;
             patch.for_each(|_, cell| {
-                pace.spend(channels)?;
                 let xs = &input[cell * channels..][..channels];
-                folded.iter_mut().zip(xs).for_each(|(folded, &x)| *folded = fold(*folded, x));
-                Ok(())
+                pace.in_stretches(channels, 1, |part| {
+                    let xs = &xs[part.clone()];
+                    folded[part].iter_mut().zip(xs).for_each(|(folded, &x)| *folded = fold(*folded, x));
+                })
             })?;
-            emit(pixel, &folded, patch.cells())
+            emit(pixel, &folded, patch.cells(), pace)
         })
     }
 }
@@ -82,11 +83,13 @@ pub(super) fn pool_floats(
     let values = channels_last(&input, input.floats()?, pool.nchw, &mut pace)?;
     let mut finished = filled(args.interrupt, 0.0, pool.input.channels)?;
     let mut pixels = Pixels::image(out, pool.nchw);
-    pool.reduce(&values, &mut pace, start, fold, |pixel, folded, cells| {
-        for (to, &folded) in finished.iter_mut().zip(folded) {
-            *to = pool.activation.apply(finish(folded, cells));
-        }
-        pixels.put_floats(pixel, &finished)
+    pool.reduce(&values, &mut pace, start, fold, |pixel, folded, cells, pace| {
+        pace.in_stretches(folded.len(), 1, |part| {
+            for (to, &folded) in finished[part.clone()].iter_mut().zip(&folded[part]) {
+                *to = pool.activation.apply(finish(folded, cells));
+            }
+        })?;
+        pixels.put_floats(pixel, &finished, pace)
     })
 }
 
@@ -106,11 +109,13 @@ pub(super) fn pool_integers<A: Copy>(
     let mut finished = filled(args.interrupt, 0, pool.input.channels)?;
     let (lo, hi) = pool.activation.quantised_range(out.info.ty, out.info.scale, out.info.zero_point);
     let mut pixels = Pixels::image(out, pool.nchw);
-    pool.reduce(&values, &mut pace, start, fold, |pixel, folded, cells| {
-        for (to, &folded) in finished.iter_mut().zip(folded) {
-            // Not `clamp`, which panics where hostile scales turn the bounds around.
-            *to = finish(folded, cells).max(lo).min(hi);
-        }
-        pixels.put_integers(pixel, &finished)
+    pool.reduce(&values, &mut pace, start, fold, |pixel, folded, cells, pace| {
+        pace.in_stretches(folded.len(), 1, |part| {
+            for (to, &folded) in finished[part.clone()].iter_mut().zip(&folded[part]) {
+                // Not `clamp`, which panics where hostile scales turn the bounds around.
+                *to = finish(folded, cells).max(lo).min(hi);
+            }
+        })?;
+        pixels.put_integers(pixel, &finished, pace)
     })
 }

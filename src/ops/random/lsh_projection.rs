@@ -1,5 +1,6 @@
 //! LSH_PROJECTION: bits of locality-sensitive hashes of a tensor.
 
+use super::fingerprint::fingerprint;
 use crate::ops::pace::Pace;
 use crate::ops::scratch::Values;
 use crate::ops::signature::{int, var, Row, Slot, Ty};
@@ -107,14 +108,10 @@ impl<'a> Hashes<'a> {
         if self.item_bytes == 0 {
             return Ok(false);
         }
-        let mut key = seed.to_le_bytes().to_vec();
         let mut score = 0f64;
         for (i, item) in self.input.chunks_exact(self.item_bytes).enumerate() {
-            pace.spend(16 + self.item_bytes)?;
-            key.truncate(4);
-            key.extend_from_slice(item);
             let weight = self.weights.as_ref().map_or(1.0, |weights| f64::from(weights[i]));
-            score += weight * farmhash::fingerprint64(&key) as i64 as f64;
+            score += weight * fingerprint(seed.to_le_bytes(), item, pace)? as i64 as f64;
         }
         Ok(score > 0.0)
     }

@@ -1,5 +1,6 @@
 //! Operations built on pseudo-random numbers and hashes: sampling and locality-sensitive hashing.
 
+mod fingerprint;
 mod lsh_projection;
 mod multinomial;
 mod philox;

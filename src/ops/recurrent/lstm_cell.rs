@@ -3,7 +3,7 @@
 //!
 //! It works on operands that [`LstmLayout::shape`] has checked.
 
-use super::linear::{add_product, dot, sigmoid_all, CellActivation};
+use super::linear::{add_product, dot, sigmoid_all, CellActivation, FUNCTION};
 use super::lstm_layout::{Gate, LstmLayout, LstmShape};
 use super::operands::{floats, floats_if_present};
 use crate::ops::pace::Pace;
@@ -108,33 +108,34 @@ impl<'a> GateWeights<'a> {
         out: &mut [f32],
         pace: &mut Pace,
     ) -> Result<(), OpError> {
-        out.fill(0.0);
+        pace.each(&mut *out, 1, |out| *out = 0.0)?;
         add_product(&self.input, x, out, pace)?;
         if let (Some(weights), Some(aux)) = (&self.aux, aux) {
             add_product(weights, aux, out, pace)?;
         }
         add_product(&self.recurrent, hidden, out, pace)?;
         if let Some(peephole) = &self.peephole {
-            out.iter_mut().zip(&**peephole).zip(cell).for_each(|((out, w), c)| *out += w * c);
+            pace.each(out.iter_mut().zip(&**peephole).zip(cell), 1, |((out, w), c)| *out += w * c)?;
         }
         if let Some(weights) = &self.layer_norm {
-            normalise(out);
-            out.iter_mut().zip(&**weights).for_each(|(out, w)| *out *= w);
+            normalise(out, pace)?;
+            pace.each(out.iter_mut().zip(&**weights), 1, |(out, w)| *out *= w)?;
         }
-        out.iter_mut().zip(&*self.bias).for_each(|(out, bias)| *out += bias);
-        Ok(())
+        pace.each(out.iter_mut().zip(&*self.bias), 1, |(out, bias)| *out += bias)
     }
 }
 
 /// Shifts and scales `values` to mean 0 and variance 1.
-pub fn normalise(values: &mut [f32]) {
+pub fn normalise(values: &mut [f32], pace: &mut Pace) -> Result<(), OpError> {
     /// Keeps constant vectors finite; the reference's value.
     const EPSILON: f32 = 1e-8;
     let n = values.len() as f32;
-    let mean = values.iter().sum::<f32>() / n;
-    values.iter_mut().for_each(|x| *x -= mean);
-    let scale = 1.0 / (dot(values, values) / n + EPSILON).sqrt();
-    values.iter_mut().for_each(|x| *x *= scale);
+    let mut sum = 0.0;
+    pace.each(&*values, 1, |x| sum += x)?;
+    let mean = sum / n;
+    pace.each(&mut *values, 1, |x| *x -= mean)?;
+    let scale = 1.0 / (dot(values, values, pace)? / n + EPSILON).sqrt();
+    pace.each(values, 1, |x| *x *= scale)
 }
 
 /// An LSTM with its state.
@@ -203,50 +204,50 @@ impl<'a> LstmCell<'a> {
         let [input, forget, modulation, output] = &mut self.scratch;
 
         self.forget.compute((x, aux), hidden, cell, forget, pace)?;
-        sigmoid_all(forget);
+        sigmoid_all(forget, pace)?;
         match &self.input {
             Some(gate) => {
                 gate.compute((x, aux), hidden, cell, input, pace)?;
-                sigmoid_all(input);
+                sigmoid_all(input, pace)?;
             }
-            None => input.iter_mut().zip(forget.iter()).for_each(|(input, forget)| *input = 1.0 - forget),
+            None => pace.each(input.iter_mut().zip(&**forget), 1, |(input, f)| *input = 1.0 - f)?,
         }
         self.modulation.compute((x, aux), hidden, cell, modulation, pace)?;
-        for (u, c) in cell.iter_mut().enumerate() {
+        pace.each(cell.iter_mut().enumerate(), FUNCTION, |(u, c)| {
             let next = forget[u] * *c + input[u] * activation.apply(modulation[u]);
             *c = next.clamp(-cell_clip, cell_clip);
-        }
+        })?;
         self.output.compute((x, aux), hidden, cell, output, pace)?;
-        sigmoid_all(output);
-        output.iter_mut().zip(&*cell).for_each(|(output, &c)| *output *= activation.apply(c));
+        sigmoid_all(output, pace)?;
+        pace.each(output.iter_mut().zip(&*cell), FUNCTION, |(output, &c)| *output *= activation.apply(c))?;
 
         match &self.projection {
             Some((weights, bias)) => {
                 match bias {
-                    Some(bias) => out.copy_from_slice(bias),
-                    None => out.fill(0.0),
+                    Some(bias) => pace.each(out.iter_mut().zip(&**bias), 1, |(out, &bias)| *out = bias)?,
+                    None => pace.each(&mut *out, 1, |out| *out = 0.0)?,
                 }
                 add_product(weights, output, out, pace)?;
-                out.iter_mut().for_each(|x| *x = x.clamp(-projection_clip, projection_clip));
+                pace.each(&mut *out, 1, |x| *x = x.clamp(-projection_clip, projection_clip))?;
             }
-            None => out.copy_from_slice(output),
+            None => pace.each(out.iter_mut().zip(&**output), 1, |(out, &output)| *out = output)?,
         }
-        hidden.copy_from_slice(out);
-        Ok(())
+        pace.each(hidden.iter_mut().zip(out), 1, |(hidden, out)| *hidden = *out)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::NeverInterrupted;
 
     #[test]
     fn normalised_values_have_mean_0_and_variance_1() {
         let mut values = [1.0, 3.0];
-        normalise(&mut values);
+        normalise(&mut values, &mut Pace::of(&NeverInterrupted)).unwrap();
         assert_eq!(values, [-1.0, 1.0]);
         let mut constant = [5.0; 3];
-        normalise(&mut constant);
+        normalise(&mut constant, &mut Pace::of(&NeverInterrupted)).unwrap();
         assert_eq!(constant, [0.0; 3]);
     }
 }

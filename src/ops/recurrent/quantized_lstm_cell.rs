@@ -4,13 +4,14 @@
 //! forgets biases without layer normalisation, reads peepholes' cell state before it is written, and scales the
 //! projection clip by the weights' scale) this follows the documentation.
 
+use super::linear::FUNCTION;
 use super::lstm_cell::clip;
 use super::lstm_layout::{Gate, LstmLayout, LstmShape};
 use super::operands::{centred, elements, power_of_two};
 use crate::ops::pace::Pace;
-use crate::ops::scratch::{copied, filled, Scratch};
+use crate::ops::scratch::{collected, copied, filled, Scratch};
 use crate::ops::{Args, OpError};
-use crate::tensor::fixed_point::{layer_norm, logistic, saturate, tanh};
+use crate::tensor::fixed_point::{logistic, saturate, tanh, LayerNorm, Moments};
 use crate::tensor::requant::{rounding_divide_by_pot, Multiplier};
 use crate::tensor::TensorInfo;
 
@@ -37,11 +38,13 @@ fn multiplier(real: f32, what: &str) -> Result<Multiplier, OpError> {
 }
 
 /// Sum of weights times values. Wraps, as 32-bit accumulators do.
-fn dot(weights: &[i8], values: &[i32]) -> i32 {
-    weights
-        .iter()
-        .zip(values)
-        .fold(0, |sum: i32, (&weight, value)| sum.wrapping_add(value.wrapping_mul(weight.into())))
+fn dot(weights: &[i8], values: &[i32], pace: &mut Pace) -> Result<i32, OpError> {
+    let mut sum = 0i32;
+    pace.in_stretches(weights.len().min(values.len()), 1, |part| {
+        let products = weights[part.clone()].iter().zip(&values[part]);
+        sum = products.fold(sum, |sum, (&weight, value)| sum.wrapping_add(value.wrapping_mul(weight.into())));
+    })?;
+    Ok(sum)
 }
 
 fn add_saturated(a: i16, b: i32) -> i16 {
@@ -104,19 +107,22 @@ impl<'a> GateWeights<'a> {
     ) -> Result<(), OpError> {
         let rows = self.input.chunks_exact(x.len()).zip(self.recurrent.chunks_exact(hidden.len()));
         for (u, ((input, recurrent), out)) in rows.zip(&mut *out).enumerate() {
-            pace.spend(x.len() + hidden.len())?;
             // Layer normalisation adds the bias after it.
             let bias = if self.layer_norm.is_some() { 0 } else { self.bias[u] };
-            let of_input = saturate(self.input_scale.apply(dot(input, x).wrapping_add(bias)));
-            *out = add_saturated(of_input, self.recurrent_scale.apply(dot(recurrent, hidden)));
+            let of_input = saturate(self.input_scale.apply(dot(input, x, pace)?.wrapping_add(bias)));
+            *out = add_saturated(of_input, self.recurrent_scale.apply(dot(recurrent, hidden, pace)?));
         }
         if let Some((weights, scale)) = self.peephole {
-            for ((out, &weight), &cell) in out.iter_mut().zip(weights).zip(cell) {
+            pace.each(out.iter_mut().zip(weights).zip(cell), FUNCTION, |((out, &weight), &cell)| {
                 *out = add_saturated(*out, scale.apply(i32::from(weight) * i32::from(cell)));
-            }
+            })?;
         }
         if let Some((weights, scale)) = self.layer_norm {
-            layer_norm(out, weights, self.bias, scale);
+            let mut moments = Moments::default();
+            pace.each(&*out, 1, |&x| moments.add(x))?;
+            let norm = LayerNorm::new(&moments, scale);
+            let values = out.iter_mut().zip(weights).zip(self.bias);
+            pace.each(values, FUNCTION, |((x, &weight), &bias)| *x = norm.apply(*x, weight, bias))?;
         }
         Ok(())
     }
@@ -214,18 +220,16 @@ impl<'a> QuantizedLstmCell<'a> {
         let cell = &mut self.cell[batch * self.units..][..self.units];
         let [input, forget, modulation, output] = &mut self.scratch;
         self.forget.compute(x, hidden, cell, forget, pace)?;
-        forget.iter_mut().for_each(|x| *x = logistic(*x));
+        pace.each(&mut **forget, FUNCTION, |x| *x = logistic(*x))?;
         self.modulation.compute(x, hidden, cell, modulation, pace)?;
         match &self.input {
             Some(gate) => {
                 gate.compute(x, hidden, cell, input, pace)?;
-                input.iter_mut().for_each(|x| *x = logistic(*x));
+                pace.each(&mut **input, FUNCTION, |x| *x = logistic(*x))?;
             }
-            None => {
-                input.iter_mut().zip(forget.iter()).for_each(|(input, forget)| *input = i16::MAX - forget)
-            }
+            None => pace.each(input.iter_mut().zip(&**forget), 1, |(input, f)| *input = i16::MAX - f)?,
         }
-        for (u, c) in cell.iter_mut().enumerate() {
+        pace.each(cell.iter_mut().enumerate(), FUNCTION, |(u, c)| {
             let kept = product(forget[u], *c, 15);
             // From two factors without integer bits to the cell's.
             let added = product(input[u], tanh(modulation[u], GATE_BITS), 15 + self.cell_bits as u32);
@@ -233,7 +237,7 @@ impl<'a> QuantizedLstmCell<'a> {
             if let Some(clip) = self.cell_clip {
                 *c = (*c).clamp(-clip, clip);
             }
-        }
+        })?;
         self.output.compute(x, hidden, cell, output, pace)?;
         let hidden = output.iter().zip(&*cell).map(|(&output, &c)| {
             // The zero point is subtracted here and added back by the projection, as the reference does.
@@ -241,12 +245,10 @@ impl<'a> QuantizedLstmCell<'a> {
             (self.hidden_scale.apply(value).saturating_sub(self.hidden_zero_point)).clamp(-128, 127)
         });
         match &self.projection {
-            None => {
-                out.iter_mut().zip(hidden).for_each(|(out, hidden)| *out = hidden);
-                Ok(())
-            }
+            None => pace.each(out.iter_mut().zip(hidden), FUNCTION, |(out, hidden)| *out = hidden),
             Some(projection) => {
-                let hidden: Vec<i32> = hidden.map(|q| q + self.hidden_zero_point).collect();
+                let hidden = hidden.map(|q| q + self.hidden_zero_point);
+                let hidden = collected(pace.interrupt(), hidden)?;
                 projection.apply(&hidden, out, pace)
             }
         }
@@ -289,11 +291,24 @@ impl Projection<'_> {
     /// Projects `hidden`, which is less its zero point.
     fn apply(&self, hidden: &[i32], out: &mut [i32], pace: &mut Pace) -> Result<(), OpError> {
         for (o, (row, out)) in self.weights.chunks_exact(hidden.len()).zip(out).enumerate() {
-            pace.spend(hidden.len())?;
-            let sum = dot(row, hidden).wrapping_add(self.bias.map_or(0, |bias| bias[o]));
+            let sum = dot(row, hidden, pace)?.wrapping_add(self.bias.map_or(0, |bias| bias[o]));
             let value = self.scale.apply(sum).saturating_add(self.zero_point);
             *out = value.max(self.bounds.0).min(self.bounds.1);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::testing::Counting;
+
+    #[test]
+    fn a_very_long_row_is_summed_with_pauses() {
+        const LEN: usize = (1 << 20) + 1;
+        let interrupt = Counting::default();
+        let sum = dot(&vec![1; LEN], &vec![2; LEN], &mut Pace::of(&interrupt));
+        assert_eq!((sum, interrupt.take()), (Ok(2 * LEN as i32), LEN >> 16));
     }
 }

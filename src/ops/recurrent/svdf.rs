@@ -1,6 +1,6 @@
 //! SVDF: a stateful dense layer whose weights are factored into filters over features and over time.
 
-use super::linear::{add_product, dot, CellActivation};
+use super::linear::{add_product, dot, CellActivation, FUNCTION};
 use super::operands::{dims, expect, expect_if_present, floats, floats_if_present, not_empty};
 use crate::ops::pace::Pace;
 use crate::ops::scratch::filled;
@@ -110,21 +110,20 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let batches = x.chunks_exact(input).zip(state.chunks_exact_mut(filters * memory));
     for ((x, state), out) in batches.zip(out.chunks_exact_mut(units)) {
         args.interrupt.yield_point()?;
-        features.fill(0.0);
+        pace.each(&mut *features, 1, |feature| *feature = 0.0)?;
         add_product(&feature, x, &mut features, &mut pace)?;
         if let Some(bias) = &bias {
-            out.copy_from_slice(bias);
+            pace.each(out.iter_mut().zip(&**bias), 1, |(out, &bias)| *out = bias)?;
         }
         let filters = state.chunks_exact_mut(memory).zip(time.chunks_exact(memory)).zip(features.iter());
         for (filter, ((state, time), &newest)) in filters.enumerate() {
-            pace.spend(2 * memory)?;
             state[memory - 1] = newest;
-            out[filter / rank] += dot(state, time);
+            out[filter / rank] += dot(state, time, &mut pace)?;
             // Room for the next step's feature at the end, as the state is handed out.
-            state.copy_within(1.., 0);
+            pace.in_stretches(memory - 1, 1, |to| state.copy_within(to.start + 1..to.end + 1, to.start))?;
             state[memory - 1] = 0.0;
         }
-        out.iter_mut().for_each(|x| *x = activation.apply(*x));
+        pace.each(out, FUNCTION, |x| *x = activation.apply(*x))?;
     }
     outs[0].store_floats(args.interrupt, &state)?;
     outs[1].store_floats(args.interrupt, &out)
@@ -133,7 +132,9 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::testing::{call, f32s, int, Tensor};
+    use crate::ops::evaluate::evaluate;
+    use crate::ops::testing::{call, f32s, int, Counting, Tensor};
+    use crate::ops::Arg;
     use crate::tensor::TensorInfo;
 
     /// Four filters over two features, a memory of two steps.
@@ -173,5 +174,21 @@ mod tests {
                 assert!(run(&args).is_err(), "input {i} of {dims:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_filter_of_a_very_long_memory_gives_way() {
+        const MEMORY: usize = 1 << 20;
+        let (one, row) = (f32s(&[1, 1], &[1.0]), f32s(&[1, MEMORY as u32], &vec![0.5; MEMORY]));
+        let tensors = [Some(&one), Some(&one), Some(&row), None, Some(&row)];
+        let scalars = [int(1), int(0)];
+        let inputs: Vec<_> = tensors.into_iter().chain(scalars.iter().map(Some)).collect();
+        let inputs: Vec<_> =
+            inputs.iter().map(|t| t.map(|t| Arg { info: &t.info, data: Some(&t.data) })).collect();
+        let (interrupt, outputs) = (Counting::default(), vec![TensorInfo::new(TENSOR_FLOAT32, &[]); 2]);
+        evaluate(&SVDF, &inputs, &outputs, &interrupt).unwrap();
+        // The state is copied and stored, 32,768 elements at a time; weighted and moved, twice as many at a time.
+        let passed = interrupt.take();
+        assert!(passed >= (MEMORY >> 14) + (MEMORY >> 15) - 8, "{passed} yield points");
     }
 }

@@ -63,7 +63,13 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     if input.ty().is_float() {
         let values = channels_last(&input, input.floats()?, resize.nchw, &mut pace)?;
         let mut pixels = Pixels::image(out, resize.nchw);
-        return blend(&resize, &values, |x| x, &mut pace, |pixel, blended| pixels.put_floats(pixel, blended));
+        return blend(
+            &resize,
+            &values,
+            |x| x,
+            &mut pace,
+            |pixel, blended, pace| pixels.put_floats(pixel, blended, pace),
+        );
     }
     // Input and output have the same scale and zero point, so elements are blended as they are.
     let values = channels_last(&input, input.integers()?, resize.nchw, &mut pace)?;
@@ -74,28 +80,30 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
         &values,
         |q| q as f32,
         &mut pace,
-        |pixel, blended| {
-            for (to, &x) in rounded.iter_mut().zip(blended) {
-                *to = x.round() as i32; // halves away from zero in stored units, as in TensorFlow Lite's reference
-            }
-            pixels.put_integers(pixel, &rounded)
+        |pixel, blended, pace| {
+            pace.in_stretches(blended.len(), 1, |part| {
+                for (to, &x) in rounded[part.clone()].iter_mut().zip(&blended[part]) {
+                    *to = x.round() as i32; // halves away from zero in stored units, as in TensorFlow Lite's reference
+                }
+            })?;
+            pixels.put_integers(pixel, &rounded, pace)
         },
     )
 }
 
-/// Calls `emit(pixel, blended)` with the blended channels of every output pixel.
+/// Calls `emit(pixel, blended, pace)` with the blended channels of every output pixel.
 fn blend<T: Copy>(
     resize: &ResizeGeometry,
     values: &[T],
     as_float: impl Fn(T) -> f32,
     pace: &mut Pace,
-    mut emit: impl FnMut(usize, &[f32]) -> Result<(), OpError>,
+    mut emit: impl FnMut(usize, &[f32], &mut Pace) -> Result<(), OpError>,
 ) -> Result<(), OpError> {
     let dims = resize.input;
     let scale_y = resize.scale(dims.height, resize.out_height);
     let scale_x = resize.scale(dims.width, resize.out_width);
     let mut blended = filled(pace.interrupt(), 0.0, dims.channels)?;
-    resize.for_each_pixel(pace, 4 * dims.channels, |pixel, image, row, column| {
+    resize.for_each_pixel(pace, |pixel, image, row, column, pace| {
         let y = resize.blend(row, dims.height, scale_y);
         let x = resize.blend(column, dims.width, scale_x);
         let at = |row: usize, column: usize| {
@@ -110,10 +118,12 @@ fn blend<T: Copy>(
             (1.0 - y.fraction) * x.fraction,
             y.fraction * x.fraction,
         ];
-        for (c, to) in blended.iter_mut().enumerate() {
-            *to = (0..4).map(|corner| as_float(corners[corner][c]) * weights[corner]).sum();
-        }
-        emit(pixel, &blended)
+        pace.in_stretches(dims.channels, 4, |part| {
+            for c in part {
+                blended[c] = (0..4).map(|corner| as_float(corners[corner][c]) * weights[corner]).sum();
+            }
+        })?;
+        emit(pixel, &blended, pace)
     })
 }
 

@@ -50,19 +50,17 @@ impl ResizeGeometry {
         }
     }
 
-    /// Calls `visit(pixel, image, row, column)` for every output pixel in order.
+    /// Calls `visit(pixel, image, row, column, pace)` for every output pixel in order.
     pub(super) fn for_each_pixel(
         &self,
         pace: &mut Pace,
-        steps: usize,
-        mut visit: impl FnMut(usize, usize, usize, usize) -> Result<(), OpError>,
+        mut visit: impl FnMut(usize, usize, usize, usize, &mut Pace) -> Result<(), OpError>,
     ) -> Result<(), OpError> {
         let mut pixel = 0;
         for image in 0..self.input.batches {
             for row in 0..self.out_height {
                 for column in 0..self.out_width {
-                    pace.spend(steps)?;
-                    visit(pixel, image, row, column)?;
+                    visit(pixel, image, row, column, pace)?;
                     pixel += 1;
                 }
             }

@@ -50,29 +50,29 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     if input.ty().is_float() {
         let values = channels_last(&input, input.floats()?, resize.nchw, &mut pace)?;
         let mut pixels = Pixels::image(out, resize.nchw);
-        choose(&resize, &values, &mut pace, |pixel, chosen| pixels.put_floats(pixel, chosen))
+        choose(&resize, &values, &mut pace, |pixel, chosen, pace| pixels.put_floats(pixel, chosen, pace))
     } else {
         let values = channels_last(&input, input.integers()?, resize.nchw, &mut pace)?;
         let mut pixels = Pixels::image(out, resize.nchw);
-        choose(&resize, &values, &mut pace, |pixel, chosen| pixels.put_integers(pixel, chosen))
+        choose(&resize, &values, &mut pace, |pixel, chosen, pace| pixels.put_integers(pixel, chosen, pace))
     }
 }
 
-/// Calls `emit(pixel, channels)` with the channels of the input pixel chosen for every output pixel.
+/// Calls `emit(pixel, channels, pace)` with the channels of the input pixel chosen for every output pixel.
 fn choose<T: Copy>(
     resize: &ResizeGeometry,
     values: &[T],
     pace: &mut Pace,
-    mut emit: impl FnMut(usize, &[T]) -> Result<(), OpError>,
+    mut emit: impl FnMut(usize, &[T], &mut Pace) -> Result<(), OpError>,
 ) -> Result<(), OpError> {
     let dims = resize.input;
     let scale_y = resize.scale(dims.height, resize.out_height);
     let scale_x = resize.scale(dims.width, resize.out_width);
-    resize.for_each_pixel(pace, dims.channels, |pixel, image, row, column| {
+    resize.for_each_pixel(pace, |pixel, image, row, column, pace| {
         let y = resize.nearest(row, dims.height, scale_y);
         let x = resize.nearest(column, dims.width, scale_x);
         let cell = (image * dims.height + y) * dims.width + x;
-        emit(pixel, &values[cell * dims.channels..][..dims.channels])
+        emit(pixel, &values[cell * dims.channels..][..dims.channels], pace)
     })
 }
 

@@ -9,7 +9,7 @@ use crate::backend::cpu::follow::with_followed;
 use crate::backend::cpu::graph::check_dims;
 use crate::backend::cpu::kernels::{self, Source};
 use crate::backend::cpu::merge::with_merged;
-use crate::backend::cpu::routine::{is_data, Place, Routine, Step, Value, STEPS};
+use crate::backend::cpu::routine::{is_data, Place, Routine, Step, Value, SMALL, STEPS};
 use crate::memory::{AlignedBuf, ClientSlice, Mapping, Weights, WEIGHTS_ALIGNMENT};
 use crate::ops::{by_parts, Args, Interrupt, Operation, OperationType};
 use crate::tensor::{ChannelQuant, OperandType, TensorInfo};
@@ -207,10 +207,8 @@ fn key(
 ) -> Option<Vec<u8>> {
     let input = |v: usize| {
         Some(match &values[v].place {
-            Place::Constant(info, bytes) if !is_data(info, bytes.len()) => {
-                alike::Input::Steering(info, bytes)
-            }
-            Place::Constant(..) | Place::Packed(_) => alike::Input::Data,
+            Place::Constant(info, bytes) if bytes.len() <= SMALL => alike::Input::Small(info, bytes),
+            Place::Constant(..) | Place::Packed(_) => alike::Input::Large,
             Place::Arena(info, _) => alike::Input::Other(info),
             Place::Dynamic => return None,
         })

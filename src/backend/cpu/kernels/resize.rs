@@ -17,13 +17,16 @@ use std::ops::Range;
 /// Rows and columns for which places are computed ahead.
 const MAX_CELLS: usize = 1 << 14;
 
+/// Channels of a pixel, at the most: one is made without a look whether to stop. Pixels of more are made plainly.
+const MAX_CHANNELS: usize = 1 << 18;
+
 /// A kernel for this call, if it is one of a resize.
 pub(super) fn select(ty: OperationType, args: &Args, source: &Source) -> Option<Box<dyn Kernel>> {
     if !matches!(ty, OperationType::RESIZE_BILINEAR | OperationType::RESIZE_NEAREST_NEIGHBOR) {
         return None;
     }
     let geometry = ResizeGeometry::from_args(args).ok()?;
-    if geometry.out_height.max(geometry.out_width) > MAX_CELLS {
+    if geometry.out_height.max(geometry.out_width) > MAX_CELLS || geometry.input.channels > MAX_CHANNELS {
         return None;
     }
     let nearest = ty == OperationType::RESIZE_NEAREST_NEIGHBOR;

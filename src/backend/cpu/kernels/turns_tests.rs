@@ -16,12 +16,21 @@ const MANY: usize = 8 << 20;
 
 /// Checks that there is a kernel for a call, and that it comes by as many yield points as its outputs want.
 fn gives_way(ty: OperationType, inputs: &[Tensor], outputs: &[TensorInfo]) {
-    let (passed, moved) = run(ty, inputs, outputs).expect("a kernel");
+    let Ran { passed, moved, .. } = run(ty, inputs, outputs).expect("a kernel");
     assert!(passed >= moved / MOST, "{ty}: {passed} yield points in {moved} bytes");
 }
 
-/// Runs the kernel for a call, if there is one: how many yield points it comes by, and how many bytes its outputs have.
-fn run(ty: OperationType, inputs: &[Tensor], outputs: &[TensorInfo]) -> Option<(usize, usize)> {
+/// What a kernel came by.
+struct Ran {
+    /// Yield points while it was made, and in its run.
+    made: usize,
+    passed: usize,
+    /// Bytes of its outputs.
+    moved: usize,
+}
+
+/// Runs the kernel for a call, if there is one.
+fn run(ty: OperationType, inputs: &[Tensor], outputs: &[TensorInfo]) -> Option<Ran> {
     let operation = ty.operation().expect("an operation");
     let interrupt = Counting::default();
     let args: Vec<_> = inputs.iter().map(|t| Some(Arg { info: &t.info, data: Some(&t.data) })).collect();
@@ -33,15 +42,16 @@ fn run(ty: OperationType, inputs: &[Tensor], outputs: &[TensorInfo]) -> Option<(
     let outputs: Vec<_> =
         outputs.iter().zip(&dims).map(|(info, dims)| evaluate::with_dims(info, dims)).collect();
     let call = Args { outputs: &outputs, ..call };
+    interrupt.take();
     let kernel = select(operation, &call, &mut Source::Pack(&Slab::default(), &[]))?;
+    let made = interrupt.take();
     let sizes: Vec<usize> = outputs.iter().map(|info| info.byte_size().expect("a size")).collect();
     let mut data: Vec<_> = sizes.iter().map(|&size| AlignedBuf::zeroed(size).expect("memory")).collect();
     let mut targets: Vec<_> = data.iter_mut().map(|data| Target::of(data)).collect();
     let views: Vec<_> = inputs.iter().map(|t| Some(View::of(&t.data))).collect();
-    interrupt.take();
     let pool = ThreadPool::new(1).expect("threads");
     kernel.run(&views, &mut targets, Work::new(pool.team(1), &interrupt)).expect("run");
-    Some((interrupt.take(), sizes.iter().sum()))
+    Some(Ran { made, passed: interrupt.take(), moved: sizes.iter().sum() })
 }
 
 fn bytes(ty: OperandType, dims: &[u32]) -> Tensor {
@@ -108,7 +118,8 @@ fn many_lanes_of_one_element_give_way_by_what_a_lane_takes() {
     const LANES: usize = 1 << 18;
     let (pixel, number) = (floats(&[1, 1, 1, LANES as u32]), TensorInfo::new(TENSOR_FLOAT32, &[]));
     let inputs = [pixel, float(1.0), float(0.0), float(1e-5), boolean(false)];
-    let (passed, _) = run(OperationType::INSTANCE_NORMALIZATION, &inputs, &[number]).expect("a kernel");
+    let Ran { passed, .. } =
+        run(OperationType::INSTANCE_NORMALIZATION, &inputs, &[number]).expect("a kernel");
     assert!(passed >= LANES >> 12, "{passed} yield points");
 }
 
@@ -116,11 +127,11 @@ fn many_lanes_of_one_element_give_way_by_what_a_lane_takes() {
 fn products_of_few_inputs_give_way_by_their_outputs() {
     const ROWS: u32 = 1 << 18;
     let inputs = [floats(&[ROWS, 1]), floats(&[32, 1]), floats(&[32]), int(0)];
-    let (passed, written) =
+    let Ran { passed, moved, .. } =
         run(OperationType::FULLY_CONNECTED, &inputs, &[TensorInfo::new(TENSOR_FLOAT32, &[])])
             .expect("a kernel");
     // Some milliseconds where each page is touched for the first time.
-    assert!(passed >= written >> 23, "{passed} yield points in {written} bytes");
+    assert!(passed >= moved >> 23, "{passed} yield points in {moved} bytes");
 }
 
 #[test]
@@ -131,4 +142,61 @@ fn products_of_more_inputs_than_can_be_multiplied_quickly_have_no_kernel() {
     };
     assert!(call(1 << 18).is_some());
     assert!(call((1 << 18) + 1).is_none());
+}
+
+#[test]
+fn pixels_of_more_channels_than_can_be_made_quickly_have_no_kernel() {
+    use OperationType::*;
+    let number = TensorInfo::new(TENSOR_FLOAT32, &[]);
+    for ty in [RESIZE_NEAREST_NEIGHBOR, RESIZE_BILINEAR] {
+        let call = |channels| {
+            let inputs = [floats(&[1, 1, 1, channels]), int(1), int(1), boolean(false)];
+            run(ty, &inputs, std::slice::from_ref(&number))
+        };
+        assert!(call(1 << 18).is_some() && call((1 << 18) + 1).is_none(), "{ty}");
+    }
+}
+
+#[test]
+fn layers_of_more_units_than_can_be_made_quickly_have_no_kernel() {
+    let number = TensorInfo::new(TENSOR_FLOAT32, &[]);
+    let svdf = |memory| {
+        let (one, row) = (floats(&[1, 1]), floats(&[1, memory]));
+        let inputs = [one.clone(), one, row.clone(), floats(&[1]), row, int(1), int(0)];
+        run(OperationType::SVDF, &inputs, &[number.clone(), number.clone()])
+    };
+    assert!(svdf(1 << 16).is_some() && svdf((1 << 16) + 1).is_none());
+}
+
+#[test]
+fn tables_of_inputs_that_are_rescaled_are_made_with_pauses() {
+    const COUNT: usize = 1000;
+    let made = |scale| {
+        let info = TensorInfo::quantised(TENSOR_QUANT8_ASYMM, &[1], scale, 0);
+        let mut inputs = vec![tensor(info, &[1u8]); COUNT];
+        inputs.push(int(0));
+        let output = TensorInfo::quantised(TENSOR_QUANT8_ASYMM, &[], 0.5, 0);
+        run(OperationType::CONCATENATION, &inputs, &[output]).expect("a kernel").made
+    };
+    // A table of 256 bytes takes a microsecond or more.
+    let (moved, rescaled) = (made(0.5), made(0.25));
+    assert!(rescaled >= moved + COUNT / 50, "{moved} and {rescaled} yield points");
+}
+
+#[test]
+fn groups_of_channels_are_packed_with_pauses() {
+    const GROUPS: u32 = 32;
+    let info = |ty, dims: &[u32], scale| TensorInfo::quantised(ty, dims, scale, 0);
+    let filter = info(TENSOR_QUANT8_ASYMM, &[2 * GROUPS, 1, 1, 2], 0.5);
+    let tensors = [
+        bytes(TENSOR_QUANT8_ASYMM, &[1, 1, 1, 2 * GROUPS]),
+        tensor(filter, &vec![1u8; 4 * GROUPS as usize]),
+        tensor(info(TENSOR_INT32, &[2 * GROUPS], 0.25), &vec![0i32; 2 * GROUPS as usize]),
+    ];
+    let rest = [1, 1, 1, GROUPS as i32, 0].map(int);
+    let inputs = [&tensors[..], &rest, &[boolean(false)]].concat();
+    let output = info(TENSOR_QUANT8_ASYMM, &[], 1.0);
+    let Ran { made, .. } = run(OperationType::GROUPED_CONV_2D, &inputs, &[output]).expect("a kernel");
+    // Each group looks at the scales of all channels.
+    assert!(made >= GROUPS as usize, "{made} yield points");
 }

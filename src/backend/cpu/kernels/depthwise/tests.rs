@@ -1,8 +1,12 @@
 //! Depthwise convolutions against the plain evaluation.
 
 use super::super::twins::{compare, plain_floats, Noise, Within};
-use crate::ops::testing::{boolean, int, tensor, Tensor};
+use crate::backend::cpu::kernels::Source;
+use crate::memory::Slab;
+use crate::ops::conv::DepthwiseGeometry;
+use crate::ops::testing::{boolean, int, tensor, Counting, Tensor};
 use crate::ops::OperationType::DEPTHWISE_CONV_2D;
+use crate::ops::{Arg, Args};
 use crate::tensor::{ChannelQuant, OperandType::*, TensorInfo};
 use proptest::prelude::*;
 
@@ -201,5 +205,28 @@ fn common_layers_have_kernels() {
             scale: 9.0,
         };
         assert!(run(&call, 1).unwrap(), "{call:?}");
+    }
+}
+
+#[test]
+fn a_bias_of_very_many_channels_is_made_with_pauses() {
+    use super::packing::Packing;
+    const CHANNELS: usize = 1 << 20;
+    let info = |dims: &[u32]| TensorInfo::quantised(TENSOR_QUANT8_ASYMM, dims, 0.5, 3);
+    let pixel = tensor(info(&[1, 1, 1, CHANNELS as u32]), &vec![1u8; CHANNELS]);
+    let bias = TensorInfo::quantised(TENSOR_INT32, &[CHANNELS as u32], 0.25, 0);
+    let mut tensors = vec![pixel.clone(), pixel, tensor(bias, &vec![1i32; CHANNELS])];
+    tensors.extend([2, 1, 1, 1, 0].map(int));
+    let inputs: Vec<_> = tensors.iter().map(|t| Some(Arg { info: &t.info, data: Some(&t.data) })).collect();
+    let interrupt = Counting::default();
+    let args = Args { signature_index: 0, inputs: &inputs, outputs: &[], interrupt: &interrupt };
+    let geometry = DepthwiseGeometry::from_args(&args).unwrap();
+    for is_wide in [false, true] {
+        let packing = Packing { geometry: &geometry, input_zero: 3, weight_zero: 3, rows: 1, is_wide };
+        interrupt.take();
+        assert!(packing.bias(&args, &mut Source::Pack(&Slab::default(), &[])).is_some());
+        // Weights are summed, biases are made of the sums, and they are put in order.
+        let (passed, passes) = (interrupt.take(), if is_wide { 3 } else { 2 });
+        assert!(passed >= passes * (CHANNELS >> 16), "{passed} yield points in {passes} passes");
     }
 }

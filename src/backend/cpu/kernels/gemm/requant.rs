@@ -305,3 +305,31 @@ impl Bytes {
         (f32::from(self.zero) + 0.5) * ONE + OFF as f32
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::testing::Counting;
+
+    #[test]
+    fn constants_of_very_many_columns_are_made_with_pauses() {
+        const COLUMNS: usize = 1 << 18;
+        let multipliers: Vec<_> =
+            (0..COLUMNS).map(|i| Multiplier::new(0.2 + (i % 8) as f64 / 64.0)).collect();
+        for form in [Form::Wide, Form::Narrow] {
+            let interrupt = Counting::default();
+            let requantisation = Requantisation {
+                multipliers: &multipliers,
+                ty: OperandType::TENSOR_QUANT8_ASYMM_SIGNED,
+                zero: 0,
+                range: (-128, 127),
+                once: false,
+                interrupt: &interrupt,
+            };
+            assert!(Requant::new(&requantisation, form, 8, 0).is_some());
+            // To look at them alone comes by one for each 65,536.
+            let passed = interrupt.take();
+            assert!(passed >= COLUMNS >> 13, "{form:?}: {passed} yield points");
+        }
+    }
+}

@@ -7,9 +7,10 @@ use super::super::kernel::input;
 use super::super::vector::{fused, Level, Loop};
 use super::super::Work;
 use crate::memory::View;
+use crate::ops::pace::Pace;
 use crate::ops::recurrent::{normalise, Cell, CellActivation, GateOperands, Layer, LstmParams};
 use crate::ops::scratch::{reserved, Scratch};
-use crate::ops::{Interrupt, OpError};
+use crate::ops::{Interrupt, NeverInterrupted, OpError};
 
 /// Elements that are moved or added up between two looks whether to stop.
 pub const STRETCH: usize = 1 << 16;
@@ -176,7 +177,8 @@ impl GateVectors {
             sums.iter_mut().zip(peephole.iter()).zip(state).for_each(|((sum, w), c)| *sum += w * c);
         }
         if let Some(norm) = &self.norm {
-            normalise(sums);
+            // No more units than may be worked on in one go.
+            let _ = normalise(sums, &mut Pace::of(&NeverInterrupted));
             sums.iter_mut().zip(norm.iter()).for_each(|(sum, w)| *sum *= w);
         }
         add(sums, &self.bias);

@@ -7,9 +7,10 @@ use super::super::vector::Level;
 use super::super::{Source, Work};
 use super::cell::{copy, CellVectors, Rows, STRETCH};
 use crate::memory::{Target, View};
+use crate::ops::pace::Pace;
 use crate::ops::recurrent::{Cell, Layer};
 use crate::ops::scratch::{filled, reserved, Scratch};
-use crate::ops::{Args, OpError};
+use crate::ops::{self, Args, OpError};
 
 /// A layer with its weights packed.
 pub struct PackedLayer {
@@ -31,6 +32,10 @@ pub fn weights(layer: &Layer) -> Vec<usize> {
 /// Products of a block of rows and one panel: what takes about a millisecond.
 const MOST_PRODUCTS: usize = 1 << 25;
 
+/// Units at the most: what becomes of an element's sums is made without a look whether to stop. A layer of more is evaluated
+/// plainly.
+pub const MOST_UNITS: usize = 1 << 16;
+
 impl PackedLayer {
     pub fn pack(isa: Isa, call: Layer, args: &Args, source: &mut Source) -> Option<Self> {
         let sequence = call.sequence;
@@ -38,6 +43,9 @@ impl PackedLayer {
             return None;
         }
         let (units, width) = (call.units as usize, call.outputs as usize);
+        if units > MOST_UNITS {
+            return None;
+        }
         let columns = call.recurrent.len().checked_mul(units)?;
         // Sums of a step, or of as many rows as are multiplied at once, have places in memory.
         columns.checked_mul(MAX_ROWS.max(sequence.batch as usize))?.checked_mul(size_of::<f32>())?;
@@ -111,16 +119,21 @@ impl PackedLayer {
                     multiply(projection, batch, from, &mut hidden, work)?;
                     vectors.finish_projection(&mut hidden, interrupt)?;
                 }
-                None => hidden.copy_from_slice(&shown),
+                None => {
+                    ops::copy(interrupt, bytemuck::cast_slice_mut(&mut hidden), bytemuck::cast_slice(&shown))?
+                }
             }
             let (mut out, time) = (output::<f32>(outputs, place.output)?, self.call.time(turn));
-            for (b, hidden) in hidden.chunks_exact(width).enumerate() {
+            let rows = hidden.chunks_exact(width).enumerate();
+            Pace::of(interrupt).each(rows, width, |(b, hidden)| {
                 let at = sequence.row(time, b) * place.stride as usize + place.first as usize;
                 out.copy_from(at, hidden);
-            }
+            })?;
         }
         for (&i, state) in place.states.iter().zip([&hidden, &state]) {
-            output(outputs, i)?.copy_from(0, state);
+            let mut out = output(outputs, i)?;
+            Pace::of(interrupt)
+                .in_stretches(state.len(), 1, |part| out.copy_from(part.start, &state[part]))?;
         }
         Ok(())
     }

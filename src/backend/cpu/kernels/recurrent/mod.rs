@@ -12,6 +12,7 @@ use super::isa::Isa;
 use super::kernel::output;
 use super::{Kernel, Source, Work};
 use crate::memory::{Target, View, Weights};
+use crate::ops::pace::Pace;
 use crate::ops::recurrent::RecurrentCall;
 use crate::ops::{Args, OpError, OperationType};
 use crate::tensor::OperandType;
@@ -69,7 +70,7 @@ impl Kernel for Recurrent {
     ) -> Result<(), OpError> {
         if let Some(i) = self.scratch {
             let mut scratch = output::<f32>(outputs, i)?;
-            (0..scratch.len()).for_each(|at| scratch.set(at, 0.0));
+            Pace::of(work.interrupt).each(0..scratch.len(), 1, |at| scratch.set(at, 0.0))?;
         }
         self.layers.iter().try_for_each(|layer| layer.run(inputs, outputs, work))
     }

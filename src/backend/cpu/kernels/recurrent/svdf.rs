@@ -7,7 +7,7 @@ use super::super::kernel::{elements, input};
 use super::super::vector::{Level, Loop};
 use super::super::{Kernel, Source, Work};
 use super::cell::activate;
-use super::layer::{multiply, pack};
+use super::layer::{multiply, pack, MOST_UNITS};
 use crate::memory::{Target, View, Weights};
 use crate::ops::recurrent::SvdfCall;
 use crate::ops::scratch::filled;
@@ -17,6 +17,10 @@ use crate::tensor::OperandType;
 pub fn select(isa: Isa, args: &Args, source: &mut Source) -> Option<Box<dyn Kernel>> {
     let call = SvdfCall::from_args(args).ok()?;
     if args.get(0).ok()?.ty() != OperandType::TENSOR_FLOAT32 || call.batch == 0 {
+        return None;
+    }
+    // What a unit remembers is weighted without a look whether to stop: of more, it is done plainly.
+    if (call.filters / call.units).saturating_mul(call.memory) > MOST_UNITS {
         return None;
     }
     let shape = Shape { columns: call.filters, segments: 1, depth: call.input };
