@@ -3,7 +3,7 @@
 use super::graph::check_dims;
 use super::routine::{Place, Routine, STEPS};
 use crate::backend::BackendError;
-use crate::memory::{AlignedBuf, Arena, Counted};
+use crate::memory::{client_of_thread, AlignedBuf, Arena, Counted};
 use crate::ops::evaluate::with_dims;
 use crate::ops::pace::Pace;
 use crate::ops::{copy, Interrupt, OpError};
@@ -20,6 +20,8 @@ const VALUE: usize = 64;
 /// Memory of one run of one routine.
 pub struct Frame {
     pub arena: Arena,
+    /// On whose account it is.
+    pub client: u32,
     /// Bytes that its values may take, the arena included.
     limit: u64,
     /// By value: those that live outside of the arena.
@@ -54,6 +56,7 @@ impl Frame {
         Ok(Frame {
             arena: Arena::new(routine.arena).ok_or(BackendError::OutOfMemory(routine.arena))?,
             limit,
+            client: client_of_thread(),
             dynamic,
             kept: Vec::new(),
             _counted: counted,
