@@ -22,10 +22,11 @@ use crate::model::{CountedModel, Model};
 use crate::ops::Interrupt;
 use crate::scheduler::limits::{self, Limit};
 use crate::scheduler::marks::{self, Phase};
-use crate::scheduler::{boottime_ns, CallTurns, Control, Load, Permit, Quota, Workers};
+use crate::scheduler::{boottime_ns, CallTurns, Control, Load, Permit, Quota, Task, Workers};
 use caching::FromCache;
 use saving::{ReservedFiles, Saves};
 use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 /// What became of a compilation.
@@ -94,6 +95,8 @@ pub struct Compiler {
     workers: Workers,
     jobs: Arc<Quota>,
     saves: Arc<Saves>,
+    /// Whether the registry is being opened ahead.
+    opening: Arc<AtomicBool>,
 }
 
 /// What compiling threads use.
@@ -120,7 +123,13 @@ impl Compiler {
         let jobs = limits.jobs.quota();
         let store = store.map(Arc::new);
         let shared = Arc::new(Shared { backend, cache, store, turns, counts: Arc::default() });
-        Ok(Compiler { shared, workers, jobs, saves: Arc::default() })
+        Ok(Compiler {
+            shared,
+            workers,
+            jobs,
+            saves: Arc::default(),
+            opening: Arc::default(),
+        })
     }
 
     /// What counts compilations, and what it counts.
@@ -151,9 +160,29 @@ impl Compiler {
             store.open_ahead();
             drop(opening);
         };
-        // The driver does this for itself, not for a client.
+        self.submit_own(Box::new(task));
+    }
+
+    /// Opens the registry of clients' files in the background, for a client that asks about them: it is about to save or load.
+    pub fn open_registry_ahead(&self) {
+        let cache = &self.shared.cache;
+        if cache.is_open() || self.opening.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let Some(saving) = self.saves.begin() else { return };
+        let (cache, opening) = (cache.clone(), self.opening.clone());
+        let task = move || {
+            cache.open_ahead();
+            opening.store(false, Ordering::Relaxed);
+            drop(saving);
+        };
+        self.submit_own(Box::new(task));
+    }
+
+    /// Puts a task in line that the driver does for itself, not for a client.
+    fn submit_own(&self, task: Task) {
         let client = nix::unistd::geteuid().as_raw();
-        self.workers.submit(client, Priority::High, Box::new(task));
+        self.workers.submit(client, Priority::High, task);
     }
 
     /// Puts `job` in line. Where that fails, its closure is dropped untold.

@@ -122,7 +122,7 @@ impl DriverBuilder {
         let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
         let call_turns = CallTurns::new(processors);
         let (limits, turns) = (Limits::default(), call_turns.clone());
-        let compiler = Compiler::new(backend.clone(), limits, cache.clone(), store, turns)?;
+        let compiler = Compiler::new(backend.clone(), limits, cache, store, turns)?;
         let watcher = Arc::new(Watcher::new()?);
         let core = Core {
             slots: info.depth.map(Turns::new),
@@ -130,7 +130,6 @@ impl DriverBuilder {
             backend,
             info,
             compiler,
-            cache,
             buffers: BufferTracker::for_clients_with(memory),
             lives: Lives::new(&watcher),
             watcher,
