@@ -11,6 +11,7 @@ use super::entry::{Entry, Key, KeyBytes};
 use super::marker::Marker;
 use super::table::{self, Limits, Open};
 use super::CacheError;
+use crate::waits::wait_for;
 use std::collections::HashMap;
 use std::os::unix::fs::DirBuilderExt;
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
@@ -230,6 +231,7 @@ impl Registry {
     }
 
     fn writing(&self) -> Writing<'_> {
+        let _waiting = wait_for("the registry");
         self.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
