@@ -26,6 +26,8 @@ const SUCCESSION: Duration = Duration::from_secs(2);
 pub struct Registry {
     started: Instant,
     directory: Option<PathBuf>,
+    /// Directories that must lie where their names say.
+    no_links: Vec<PathBuf>,
     fingerprint: String,
     limits: Limits,
     /// For reading held by whoever reads or writes the table. Only who has `writing` opens or closes it.
@@ -75,6 +77,7 @@ impl Registry {
         Registry {
             started: Instant::now(),
             directory: directory.map(Path::to_path_buf),
+            no_links: directory.map(Path::to_path_buf).into_iter().collect(),
             fingerprint: fingerprint.into(),
             limits,
             table: RwLock::default(),
@@ -82,6 +85,13 @@ impl Registry {
             uses: Mutex::default(),
             complained: AtomicBool::new(false),
         }
+    }
+
+    /// One in the directory `name` of a driver's data directory.
+    pub fn within(data: &Path, name: &str, fingerprint: &str, limits: Limits) -> Self {
+        let mut registry = Registry::new(Some(&data.join(name)), fingerprint, limits);
+        registry.no_links.insert(0, data.to_path_buf());
+        registry
     }
 
     /// What is recorded for `key`: an entry for each of the files that it stands for.
@@ -145,7 +155,7 @@ impl Registry {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
-        if self.table().open.is_none() {
+        if self.table().open.is_none() && self.check_links().is_ok() {
             let open = self.to_read().filter(|open| self.continued(open).is_ok());
             self.put_in_place(&writing, open);
         }
@@ -286,7 +296,18 @@ impl Registry {
         CacheError::Registry(why.into())
     }
 
+    /// Refuses a directory that is a link to another: whoever may change the link would choose what the driver believes and
+    /// overwrites. Where Android keeps such data, init makes the directory, and follows no link when it gives it its owner.
+    fn check_links(&self) -> Result<(), String> {
+        let is_link = |path: &&PathBuf| path.symlink_metadata().is_ok_and(|facts| facts.is_symlink());
+        match self.no_links.iter().find(is_link) {
+            Some(path) => Err(format!("{} is a symbolic link: name the directory itself", path.display())),
+            None => Ok(()),
+        }
+    }
+
     fn open(&self, transaction: Transaction) -> Result<Open, String> {
+        self.check_links()?;
         let readable = (transaction == Transaction::Read).then(|| self.to_read()).flatten();
         let open = match (readable, &self.directory) {
             (Some(open), _) => open,

@@ -96,3 +96,40 @@ fn who_looks_something_up_waits_for_no_write() {
     });
     assert_eq!(registry.list().unwrap().len(), 2);
 }
+
+#[test]
+fn a_directory_that_is_a_link_is_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let [data, link] = ["data", "link"].map(|name| place.path().join(name));
+    let record = Record { hash: [0; 32], model_len: 0, data_len: 0, data_hash: None, model: 0 };
+    let entry = Entry { key: Key { uid: 1, token: [1; 32] }, file: FileId::STORE, record, last_use: 0 };
+    let names = |directory: &Path| std::fs::read_dir(directory).unwrap().count();
+    let of = |data: &Path| {
+        [
+            Registry::new(Some(data), "driver", Limits::default()),
+            Registry::within(data, "store", "driver", Limits::default()),
+        ]
+    };
+    std::fs::create_dir(&data).unwrap();
+    std::os::unix::fs::symlink(&data, &link).unwrap();
+    for linked in of(&link) {
+        linked.open_ahead();
+        let refused = linked.put(&entry).unwrap_err().to_string();
+        assert!(refused.contains("link is a symbolic link"), "{refused}");
+        assert!(linked.get(&entry.key).is_err() && linked.list().is_err());
+    }
+    assert_eq!(names(&data), 0, "it is followed");
+    for real in of(&data) {
+        real.put(&entry).unwrap();
+    }
+    // What is there is not believed by way of a link, either.
+    for linked in of(&link) {
+        linked.open_ahead();
+        assert!(!linked.is_open() && linked.get(&entry.key).is_err());
+    }
+    // Nor where the link lies inside.
+    let inner = place.path().join("inner");
+    std::fs::create_dir(&inner).unwrap();
+    std::os::unix::fs::symlink(data.join("store"), inner.join("store")).unwrap();
+    assert!(Registry::within(&inner, "store", "driver", Limits::default()).list().is_err());
+}
