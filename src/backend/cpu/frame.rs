@@ -51,12 +51,13 @@ impl Frame {
         let each = size_of::<Option<Tensor>>() + size_of::<usize>();
         let bytes = routine.values.len().saturating_mul(each);
         let counted = Counted::take(bytes).ok_or(BackendError::OutOfMemory(bytes))?;
-        let mut dynamic = Vec::with_capacity(routine.values.len());
+        let mut dynamic = Vec::new();
+        dynamic.try_reserve_exact(routine.values.len()).map_err(|_| BackendError::OutOfMemory(bytes))?;
         Pace::of(interrupt).each(&routine.values, VALUE, |_| dynamic.push(None))?;
         Ok(Frame {
             arena: Arena::new(routine.arena).ok_or(BackendError::OutOfMemory(routine.arena))?,
-            limit,
             client: client_of_thread(),
+            limit,
             dynamic,
             kept: Vec::new(),
             _counted: counted,
