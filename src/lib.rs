@@ -14,7 +14,7 @@
 //! | 3 | `ops` | the operation table: signatures, shape rules, plain evaluation |
 //! | 2 | `tensor` | operand types, shapes, quantisation |
 //! | 1 | `memory` | client memory, which is hostile |
-//! | 0 | `ipc`, `quota`, `statistics`, `sync` | the binder library; limits on what can be counted, and how they are shared out; what a driver has done, counted; locks and atomics |
+//! | 0 | `ipc`, `quota`, `statistics`, `sync`, `waits` | the binder library; limits on what can be counted, and how they are shared out; what a driver has done, counted; locks and atomics; what threads wait for |
 //!
 //! `aidl` holds the generated interface stubs; any floor that talks to clients may name its types.
 
@@ -54,3 +54,4 @@ pub mod testing;
 pub mod tflite;
 #[cfg(feature = "tool")]
 pub mod tool;
+mod waits;

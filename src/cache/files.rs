@@ -9,6 +9,7 @@ use super::mapped::Mapped;
 use super::{CacheError, FileId};
 use crate::memory::{check_blocking, guarded_len, stamp_start, Counted, Mapping, MemoryError};
 use crate::ops::Interrupt;
+use crate::waits::wait_for;
 use nix::fcntl::{fcntl, FcntlArg, OFlag};
 use std::collections::HashSet;
 use std::fs::File;
@@ -59,6 +60,7 @@ impl CacheFiles {
 
     /// Waits, for a while, until these files are not among those `in_use`, and adds them.
     pub fn lock<'f>(&'f self, in_use: &'f FilesInUse) -> Result<Lock<'f>, CacheError> {
+        let _waiting = wait_for("cache files in use");
         let deadline = Instant::now() + PATIENCE;
         let mut busy = in_use.lock();
         while self.identities.iter().any(|file| busy.contains(file)) {

@@ -94,9 +94,14 @@ impl Cache {
         Cache { registry, owns_files: false, in_use: FilesInUse::default() }
     }
 
-    /// Gets ready to load, for a client that asks about caching.
+    /// Gets ready to load, for a client that asks about caching. It reads from the disk.
     pub fn open_ahead(&self) {
         self.registry.open_ahead();
+    }
+
+    /// Whether it is ready to load.
+    pub fn is_open(&self) -> bool {
+        self.registry.is_open()
     }
 
     /// Saves a compiled model in a client's files, in place of what was saved for `key` before. Gives where its data are

@@ -49,9 +49,9 @@ const UNKNOWN: u64 = u64::MAX;
 impl Store {
     /// A store of up to `most_bytes` in the driver's data `directory`.
     pub fn new(directory: &Path, fingerprint: &str, most_bytes: u64) -> Self {
-        let directory = directory.join(STORE);
         let limits = Limits { bytes: most_bytes, ..Limits::default() };
-        let registry = Registry::new(Some(&directory), fingerprint, limits);
+        let registry = Registry::within(directory, STORE, fingerprint, limits);
+        let directory = directory.join(STORE);
         let cache = Cache { registry, owns_files: true, in_use: FilesInUse::default() };
         let (swept, saving) = (Mutex::default(), Mutex::default());
         let (models, bytes) = (AtomicU64::new(UNKNOWN), AtomicU64::new(0));

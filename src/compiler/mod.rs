@@ -22,11 +22,14 @@ use crate::model::{CountedModel, Model};
 use crate::ops::Interrupt;
 use crate::scheduler::limits::{self, Limit};
 use crate::scheduler::marks::{self, Phase};
-use crate::scheduler::{boottime_ns, CallTurns, Control, Load, Permit, Quota, Workers};
+use crate::scheduler::slow_calls::Calls;
+use crate::scheduler::{boottime_ns, CallTurns, Control, Load, Permit, Quota, Task, Workers};
 use caching::FromCache;
 use saving::{ReservedFiles, Saves};
 use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// What became of a compilation.
 pub type Outcome = Result<Compiled, CompileError>;
@@ -94,6 +97,10 @@ pub struct Compiler {
     workers: Workers,
     jobs: Arc<Quota>,
     saves: Arc<Saves>,
+    /// Which jobs are under way.
+    calls: Arc<Calls>,
+    /// Whether the registry is being opened ahead.
+    opening: Arc<AtomicBool>,
 }
 
 /// What compiling threads use.
@@ -120,7 +127,19 @@ impl Compiler {
         let jobs = limits.jobs.quota();
         let store = store.map(Arc::new);
         let shared = Arc::new(Shared { backend, cache, store, turns, counts: Arc::default() });
-        Ok(Compiler { shared, workers, jobs, saves: Arc::default() })
+        Ok(Compiler {
+            shared,
+            workers,
+            jobs,
+            saves: Arc::default(),
+            calls: Arc::default(),
+            opening: Arc::default(),
+        })
+    }
+
+    /// Has jobs noted there, to tell of those that wait for long.
+    pub fn watched(self, calls: Arc<Calls>) -> Self {
+        Compiler { calls, ..self }
     }
 
     /// What counts compilations, and what it counts.
@@ -151,9 +170,29 @@ impl Compiler {
             store.open_ahead();
             drop(opening);
         };
-        // The driver does this for itself, not for a client.
+        self.submit_own(Box::new(task));
+    }
+
+    /// Opens the registry of clients' files in the background, for a client that asks about them: it is about to save or load.
+    pub fn open_registry_ahead(&self) {
+        let cache = &self.shared.cache;
+        if cache.is_open() || self.opening.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let Some(saving) = self.saves.begin() else { return };
+        let (cache, opening) = (cache.clone(), self.opening.clone());
+        let task = move || {
+            cache.open_ahead();
+            opening.store(false, Ordering::Relaxed);
+            drop(saving);
+        };
+        self.submit_own(Box::new(task));
+    }
+
+    /// Puts a task in line that the driver does for itself, not for a client.
+    fn submit_own(&self, task: Task) {
         let client = nix::unistd::geteuid().as_raw();
-        self.workers.submit(client, Priority::High, Box::new(task));
+        self.workers.submit(client, Priority::High, task);
     }
 
     /// Puts `job` in line. Where that fails, its closure is dropped untold.
@@ -166,9 +205,10 @@ impl Compiler {
             Work::Load(_) => Priority::default(),
         };
         let expired = control.deadline_ns.is_some_and(|deadline| boottime_ns() >= deadline);
-        let shared = self.shared.clone();
+        let (shared, calls, since) = (self.shared.clone(), self.calls.clone(), Instant::now());
         let task = move || {
             let _account = control.on_account();
+            let _work = calls.begin_work("a compilation", client, since.elapsed());
             let _mark = marks::begin(|_| Phase::Compilation, "prepare");
             let prepared = if expired { Err(CompileError::Expired) } else { shared.prepare(work, &control) };
             // The client's place is free before it hears of the outcome.
@@ -188,7 +228,9 @@ impl Compiler {
         // From here on, so that a process which runs a model once, and ends, saves it all the same.
         let Some(saving) = self.saves.begin() else { return };
         let (executable, counts) = (executable.clone(), self.shared.counts.clone());
+        let (calls, since) = (self.calls.clone(), Instant::now());
         let task = move || {
+            let _work = calls.begin_work("a save", client, since.elapsed());
             attempt.make(&*executable, &counts);
             drop((permit, saving));
         };

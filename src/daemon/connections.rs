@@ -4,8 +4,9 @@
 //! and reads a message for as long as its sender likes. So connections are accepted here, shared out by uid, and each is
 //! handed to the crate behind a transport that counts what comes in by it: what is over a share ends the connection.
 //! One that breaks no rule is not looked at further, but that large messages are read by turns: the crate reads a message on
-//! the thread that has received it.
+//! the thread that has received it; and that one which nobody uses is closed where there is no room ([`crowding`]).
 
+use super::crowding::{self, Seen};
 use super::frames::{Event, Frames};
 use crate::scheduler::limits;
 use crate::scheduler::{polling, was_read, CallTurns, Permit, Poller, Quota};
@@ -27,6 +28,8 @@ const MESSAGE_TIME: Duration = Duration::from_secs(600);
 const LOOK: Duration = Duration::from_secs(1);
 /// Messages up to this size are not counted, and are read without a turn: there is one to a connection at a time.
 const SMALL: usize = 64 << 10;
+/// A process that had no call served for so long is idle. What it has prepared goes with its connections.
+const IDLE: Duration = Duration::from_secs(300);
 
 /// What all connections of a service share.
 pub struct Connections {
@@ -36,9 +39,18 @@ pub struct Connections {
     turns: CallTurns,
     open: Mutex<Open>,
     changed: Condvar,
-    message_time: Duration,
+    times: Times,
+    /// Whether nearly all descriptors of the process are in use.
+    is_crowded: fn() -> bool,
     start: Instant,
     ended: AtomicBool,
+}
+
+struct Times {
+    /// See [`MESSAGE_TIME`].
+    message: Duration,
+    /// See [`IDLE`].
+    idle: Duration,
 }
 
 #[derive(Default)]
@@ -50,6 +62,11 @@ struct Open {
 /// What others see of a connection.
 struct Pending {
     uid: u32,
+    process: i32,
+    /// Milliseconds after the start since which nothing is served by it; 0 while a call is.
+    quiet: AtomicU64,
+    /// Given back when it is closed here, and not only once the crate has noticed.
+    place: Mutex<Option<Permit>>,
     /// Milliseconds after the start at which a message began that has not ended; 0 if there is none.
     since: AtomicU64,
     /// The same socket, to end it by.
@@ -59,18 +76,20 @@ struct Pending {
 impl Connections {
     /// Messages may take [`MESSAGE_TIME`].
     pub fn new(turns: CallTurns) -> Arc<Self> {
-        Self::with_message_time(turns, MESSAGE_TIME)
+        let times = Times { message: MESSAGE_TIME, idle: IDLE };
+        Self::with(turns, limits::CONNECTIONS.quota(), times, crowding::descriptors_are_short)
     }
 
-    fn with_message_time(turns: CallTurns, message_time: Duration) -> Arc<Self> {
+    fn with(turns: CallTurns, places: Arc<Quota>, times: Times, is_crowded: fn() -> bool) -> Arc<Self> {
         Arc::new(Connections {
-            places: limits::CONNECTIONS.quota(),
+            places,
             bytes: limits::CALL_BYTES.quota(),
             descriptors: limits::CALL_DESCRIPTORS.quota(),
             turns,
             open: Mutex::default(),
             changed: Condvar::new(),
-            message_time,
+            times,
+            is_crowded,
             start: Instant::now(),
             ended: AtomicBool::new(false),
         })
@@ -122,6 +141,7 @@ impl Connections {
                 Ok(Err(why)) => log::warn!("a connection is refused: {why}"),
                 Err(why) => {
                     log::warn!("no connection can be accepted: {why}");
+                    self.relieve();
                     // Where there are no descriptors it comes again at once, and will until some are free.
                     std::thread::sleep(Duration::from_millis(5));
                 }
@@ -130,9 +150,25 @@ impl Connections {
     }
 
     fn admit(self: &Arc<Self>, stream: UnixStream) -> std::io::Result<Guarded> {
-        let uid = getsockopt(&stream, PeerCredentials)?.uid();
-        let place = self.places.take(uid, 1).map_err(|why| refusal(limits::CONNECTIONS.what, uid, why))?;
-        let pending = Arc::new(Pending { uid, since: AtomicU64::new(0), socket: stream.try_clone()? });
+        let peer = getsockopt(&stream, PeerCredentials)?;
+        let (uid, process) = (peer.uid(), peer.pid());
+        if (self.is_crowded)() {
+            self.relieve();
+        }
+        let take = || self.places.take(uid, 1);
+        let place = take().or_else(|_| {
+            self.close_idle();
+            take()
+        });
+        let place = place.map_err(|why| refusal(limits::CONNECTIONS.what, uid, why))?;
+        let pending = Arc::new(Pending {
+            uid,
+            process,
+            quiet: AtomicU64::new(self.now_ms()),
+            place: Mutex::new(Some(place)),
+            since: AtomicU64::new(0),
+            socket: stream.try_clone()?,
+        });
         let inner = UnixTransport::from_stream(stream).map_err(std::io::Error::other)?;
         let mut open = self.lock();
         open.last_key += 1;
@@ -141,7 +177,7 @@ impl Connections {
         drop(open);
         self.changed.notify_all();
         let (reading, poller) = (Mutex::default(), Mutex::new(Poller::new(None)));
-        Ok(Guarded { inner, connections: self.clone(), key, pending, reading, poller, _place: place })
+        Ok(Guarded { inner, connections: self.clone(), key, pending, reading, poller })
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
@@ -152,7 +188,38 @@ impl Connections {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX).max(1)
     }
 
-    /// Ends connections whose messages do not end.
+    /// What there is, to choose from.
+    fn seen(&self, open: &Open) -> Vec<Seen> {
+        let now = self.now_ms();
+        let seen = |(&key, connection): (&u64, &Arc<Pending>)| {
+            let quiet = match connection.quiet.load(Ordering::Relaxed) {
+                0 => None,
+                since => Some(Duration::from_millis(now.saturating_sub(since))),
+            };
+            Seen { key, uid: connection.uid, process: connection.process, quiet }
+        };
+        open.by_key.iter().map(seen).collect()
+    }
+
+    /// Closes connections of idle processes, of clients that have many, so that others find room.
+    fn close_idle(&self) {
+        let open = self.lock();
+        let half = usize::try_from(self.places.per_client() / 2).unwrap_or(usize::MAX);
+        for key in crowding::idle(&self.seen(&open), half, self.times.idle) {
+            close(&open, key, "its process is idle, and there is no room for others");
+        }
+    }
+
+    /// Closes a connection of the client that holds the most descriptors by its connections and calls.
+    fn relieve(&self) {
+        let open = self.lock();
+        let in_calls = |uid| self.descriptors.held_by(uid);
+        if let Some(key) = crowding::worst(&self.seen(&open), in_calls) {
+            close(&open, key, "its client has the most of the descriptors, which are nearly all in use");
+        }
+    }
+
+    /// Ends connections whose messages do not end, and one each time while descriptors are short.
     fn watch(&self) {
         let mut open = self.lock();
         while !self.ended.load(Ordering::Acquire) {
@@ -160,26 +227,42 @@ impl Connections {
                 true => self.changed.wait(open).unwrap_or_else(PoisonError::into_inner),
                 false => {
                     self.changed
-                        .wait_timeout(open, LOOK.min(self.message_time))
+                        .wait_timeout(open, LOOK.min(self.times.message))
                         .unwrap_or_else(PoisonError::into_inner)
                         .0
                 }
             };
-            let (now, limit) = (self.now_ms(), self.message_time.as_millis() as u64);
+            let (now, limit) = (self.now_ms(), self.times.message.as_millis() as u64);
             for connection in open.by_key.values() {
                 let since = connection.since.load(Ordering::Relaxed);
                 if since != 0 && now.saturating_sub(since) > limit {
                     log::warn!(
                         "a connection of uid {} is closed: its message has not ended after {:?}",
                         connection.uid,
-                        self.message_time
+                        self.times.message
                     );
                     // It fails where the other end has closed it: that is as good.
                     let _ = connection.socket.shutdown(std::net::Shutdown::Both);
                     connection.since.store(0, Ordering::Relaxed);
                 }
             }
+            if !open.by_key.is_empty() && (self.is_crowded)() {
+                drop(open);
+                self.relieve();
+                open = self.lock();
+            }
         }
+    }
+}
+
+/// Ends a connection, whose place is free at once.
+fn close(open: &Open, key: u64, why: &str) {
+    let Some(connection) = open.by_key.get(&key) else { return };
+    let place = connection.place.lock().unwrap_or_else(PoisonError::into_inner).take();
+    // It was closed already where it has none: the crate has not noticed yet.
+    if place.is_some() {
+        log::warn!("a connection of uid {} is closed: {why}", connection.uid);
+        let _ = connection.socket.shutdown(std::net::Shutdown::Both); // fails where the other end has closed it
     }
 }
 
@@ -195,7 +278,6 @@ struct Guarded {
     pending: Arc<Pending>,
     reading: Mutex<Reading>,
     poller: Mutex<Poller>,
-    _place: Permit,
 }
 
 #[derive(Default)]
@@ -204,6 +286,8 @@ struct Reading {
     /// Whether the message that comes in is large, and to be read by turns.
     is_large: bool,
     by_turns: bool,
+    /// Whether it is a call, which is served once it is whole.
+    is_call: bool,
     /// Permits for the message that comes in or is being served: for its bytes, if they are many, and its descriptors.
     held: Vec<Permit>,
 }
@@ -212,6 +296,11 @@ impl Guarded {
     /// Receives, after a short while of polling where the call that was served is likely to be followed by another.
     fn receive<T>(&self, receive: impl FnOnce() -> RpcResult<T>) -> RpcResult<T> {
         was_read();
+        // What was called is over.
+        let quiet = &self.pending.quiet;
+        if quiet.load(Ordering::Relaxed) == 0 {
+            quiet.store(self.connections.now_ms(), Ordering::Relaxed);
+        }
         let Some(budget) = polling::expected_next() else { return receive() };
         let mut poller = self.poller.lock().unwrap_or_else(PoisonError::into_inner);
         poller.within(budget);
@@ -232,7 +321,7 @@ impl Guarded {
     /// Counts what has come in. Waits for a turn where that is the end of a large message.
     fn count(&self, bytes: &[u8], descriptors: usize) -> RpcResult<()> {
         let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
-        let Reading { frames, is_large, by_turns, held } = &mut *reading;
+        let Reading { frames, is_large, by_turns, is_call, held } = &mut *reading;
         let (uid, mut to_read) = (self.pending.uid, false);
         let take = |limit: &limits::Limit, quota: &Arc<Quota>, amount: usize| {
             quota.take(uid, amount as u64).map_err(|why| refused(refusal(limit.what, uid, why)))
@@ -243,7 +332,7 @@ impl Guarded {
                     // The message before has been served: a connection's are served one after another.
                     held.clear();
                     self.pending.since.store(self.connections.now_ms(), Ordering::Relaxed);
-                    (*is_large, *by_turns) = (size > SMALL, false);
+                    (*is_large, *by_turns, *is_call) = (size > SMALL, false, false);
                     if *is_large {
                         held.push(take(&limits::CALL_BYTES, &self.connections.bytes, size)?);
                     }
@@ -253,9 +342,11 @@ impl Guarded {
                     return Err(refused(std::io::Error::other(why)));
                 }
                 // Of what answers our calls there is little, and the thread that reads it may do nothing else for long.
-                Event::Call => *by_turns = *is_large,
+                Event::Call => (*by_turns, *is_call) = (*is_large, true),
                 Event::Ended => {
                     self.pending.since.store(0, Ordering::Relaxed);
+                    let quiet = if *is_call { 0 } else { self.connections.now_ms() };
+                    self.pending.quiet.store(quiet, Ordering::Relaxed);
                     to_read = *by_turns;
                 }
             }
@@ -366,48 +457,5 @@ impl RpcTransport for Guarded {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::backend::cpu::CpuBackend;
-    use crate::service::Driver;
-    use binder::rpc::FileDescriptorTransportMode as FdMode;
-    use std::io::{Read, Write};
-
-    #[test]
-    fn a_message_that_does_not_end_ends_its_connection() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("socket");
-        let driver = Driver::builder(Arc::new(CpuBackend::new(1).unwrap())).build().unwrap();
-        let name = format!("nnhal-test-{}", std::process::id());
-        let server = RpcServer::setup_unix_server_abstract(name.as_bytes()).unwrap();
-        server.set_android13plus(2);
-        server.set_supported_fd_modes(&[FdMode::Unix]);
-        server.set_root(driver.device.as_binder()).unwrap();
-        let connections = Connections::with_message_time(CallTurns::new(1), Duration::from_millis(50));
-        let listener = Arc::new(UnixListener::bind(&path).unwrap());
-        let threads = connections.accept(listener.clone(), server).unwrap();
-        let connect = || {
-            let mut stream = UnixStream::connect(&path).unwrap();
-            stream.write_all(&[2, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).unwrap();
-            stream.read_exact(&mut [0; 8]).unwrap();
-            stream.write_all(b"cci\0\0\0\0\0").unwrap();
-            stream
-        };
-        let (idle, mut slow) = (connect(), connect());
-        // 40 bytes are to follow.
-        slow.write_all(&[0, 0, 0, 0, 40, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).unwrap();
-        let end = slow.read_to_end(&mut Vec::new());
-        assert!(end.is_ok() || end.is_err_and(|why| why.kind() == std::io::ErrorKind::ConnectionReset));
-        let start = Instant::now();
-        while connections.lock().by_key.len() != 1 {
-            assert!(start.elapsed() < Duration::from_secs(20), "it is not forgotten");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        // One that sends nothing breaks no rule.
-        idle.set_nonblocking(true).unwrap();
-        assert_eq!((&idle).read(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
-        drop(idle);
-        connections.end(&listener);
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
-    }
-}
+#[path = "connections_tests.rs"]
+mod tests;

@@ -33,9 +33,8 @@ pub enum ServeError {
 /// Registers `device` as `instance` with the kernel binder's service manager. It is served on threads of its own for
 /// as long as the process lives.
 pub fn register(instance: &str, device: &Strong<dyn IDevice>) -> Result<(), ServeError> {
-    let threads = u32::try_from(EXECUTIONS.total() + QUICK_CALLS).unwrap_or(u32::MAX);
     let registered =
-        ipc::register::<dyn IDevice>(&format!("{INTERFACE}/{instance}"), device.as_binder(), threads);
+        ipc::register::<dyn IDevice>(&format!("{INTERFACE}/{instance}"), device.as_binder(), threads());
     registered.map_err(|why| match why {
         // The text may have lines.
         NotRegistered::NoBinder(why) => {
@@ -44,4 +43,24 @@ pub fn register(instance: &str, device: &Strong<dyn IDevice>) -> Result<(), Serv
         NotRegistered::Taken => ServeError::Registered(instance.into()),
         NotRegistered::Refused(why) => ServeError::Register { instance: instance.into(), why },
     })
+}
+
+/// How many threads serve calls over the kernel's binder.
+fn threads() -> u32 {
+    u32::try_from(EXECUTIONS.total() + QUICK_CALLS).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn executions_that_wait_leave_threads_for_other_calls() {
+        let executions = EXECUTIONS.quota();
+        // Clients of all kinds take all that there are.
+        let all_of = |client| std::iter::from_fn(|| executions.take(client, 1).ok()).collect::<Vec<_>>();
+        let waiting: Vec<_> = (0..1000).flat_map(all_of).collect();
+        assert_eq!(waiting.len() as u64, EXECUTIONS.total());
+        assert!(threads() as usize >= waiting.len() + 32);
+    }
 }

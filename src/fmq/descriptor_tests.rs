@@ -123,3 +123,29 @@ fn regions_may_lie_in_files_of_their_own_and_more_grantors_may_follow() {
     };
     assert_eq!(attach(&descriptor).unwrap().capacity(), 2);
 }
+
+#[test]
+#[ignore = "mounts a file system, as root: tests/ignored.sh mounts"]
+fn queues_in_files_that_a_process_serves_are_refused_at_once() {
+    let silent = crate::memory::blocking::tests::Silent::mount();
+    let file = silent.open();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let shared = shared();
+        // Each of the regions may lie in a file of its own.
+        let refused = [0, 1, 2, 3].map(|served| {
+            let mut descriptor = shared.descriptor();
+            descriptor.files.push(file.as_fd());
+            descriptor.grantors[served].fd_index = 1;
+            attach(&descriptor).map(drop).map_err(|why| why.to_string())
+        });
+        sender.send(refused)
+    });
+    // Its server never answers: what asks about the file blocks for ever.
+    let refused = receiver.recv_timeout(std::time::Duration::from_secs(20));
+    drop(silent);
+    for (grantor, refused) in refused.expect("no call waits for its server").into_iter().enumerate() {
+        let why = refused.expect_err("no page of it may be touched");
+        assert!(why.contains("another process serves"), "grantor {grantor}: {why}");
+    }
+}

@@ -5,10 +5,11 @@
 //! client for whom the thread that takes it works, so that no client takes it all, and in the budget of the driver for which
 //! it does, so that two drivers of one process take nothing from each other. Must not know what it is wanted for.
 
+use super::idle::{Idle, Keeper};
 use super::machine::machine_bytes;
 use crate::quota::{Permit, Quota};
 use std::cell::RefCell;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// The part of the memory that may be taken in all unless told, and the part of that which one client alone may hold.
 const PART_OF_MACHINE: u64 = 2;
@@ -27,20 +28,22 @@ pub fn bytes_for_clients() -> u64 {
 }
 
 /// The private memory that the clients of one driver may have, and what they hold of it. Clones are the same budget.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Budget(Arc<Quotas>);
 
-#[derive(Debug)]
 struct Quotas {
     private: Arc<Quota>,
     readers: Arc<Quota>,
+    /// What is kept of the private memory though nobody uses it.
+    idle: Arc<Idle>,
 }
 
 impl Budget {
     /// `bytes` for all clients together.
     pub fn new(bytes: u64) -> Self {
         let private = Quota::with_floor(bytes, bytes / PART_OF_CLIENT, FLOOR);
-        Budget(Arc::new(Quotas { private, readers: Quota::new(READERS, READERS_OF_CLIENT) }))
+        let readers = Quota::new(READERS, READERS_OF_CLIENT);
+        Budget(Arc::new(Quotas { private, readers, idle: Arc::default() }))
     }
 
     /// What counts the bytes of private buffers.
@@ -53,9 +56,20 @@ impl Budget {
         &self.0.readers
     }
 
+    /// Who keeps some of it that nobody uses.
+    pub(super) fn idle(&self) -> &Arc<Idle> {
+        &self.0.idle
+    }
+
     /// Has the calling thread work for `client` of this budget's driver, until what this gives is dropped.
     pub fn on_account_of(&self, client: u32) -> Entered {
         Account { client, budget: self.clone() }.enter()
+    }
+}
+
+impl std::fmt::Debug for Budget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a budget of {:?}", self.0.private)
     }
 }
 
@@ -119,6 +133,12 @@ pub fn on_account_of(client: u32) -> Entered {
     Account { client, ..Account::of_thread() }.enter()
 }
 
+/// Notes that `keeper` keeps private memory, which nobody uses, of the driver for which the calling thread works. False where
+/// it cannot be looked after.
+pub fn note_idle(keeper: Weak<dyn Keeper>) -> bool {
+    Account::of_thread().budget().idle().note(keeper)
+}
+
 /// The client that the calling thread works for.
 pub fn client_of_thread() -> u32 {
     Account::of_thread().client()
@@ -131,10 +151,15 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// `None` where there are not as many left for the thread's client.
+    /// `None` where there are not as many left for the thread's client, even without what is kept for it unused.
     pub fn take(bytes: usize) -> Option<Self> {
         let Account { client, budget } = Account::of_thread();
-        budget.private().take(client, bytes as u64).ok().map(|permit| Counted { _permit: permit })
+        let take = || budget.private().take(client, bytes as u64).ok();
+        let permit = take().or_else(|| {
+            budget.idle().free_of(client);
+            take()
+        });
+        permit.map(|permit| Counted { _permit: permit })
     }
 }
 

@@ -1,6 +1,7 @@
 //! What stands behind a client's file descriptor: how large it is, and what kind of memory.
 
 use super::{blocking, Access, MemoryError};
+use crate::waits::wait_for;
 use nix::sys::stat::{fstat, SFlag};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
@@ -164,6 +165,7 @@ impl DmaBuf {
     fn sync(&self, flags: u64) -> Result<(), MemoryError> {
         // _IOW('b', 0, struct dma_buf_sync), which is one 64-bit word of flags; linux/dma-buf.h
         const DMA_BUF_IOCTL_SYNC: libc::c_ulong = 0x4008_6200;
+        let _waiting = wait_for("a device that uses a dma-buf");
         loop {
             // SAFETY: the request reads the 64-bit word that it is given, which outlives the call.
             let done = unsafe { libc::ioctl(self.0.as_raw_fd(), DMA_BUF_IOCTL_SYNC as _, &flags) };

@@ -18,6 +18,7 @@ mod guard;
 mod handed;
 mod hardware_buffer;
 mod identity;
+mod idle;
 mod image;
 mod kernel;
 mod machine;
@@ -44,7 +45,9 @@ pub use aligned::AlignedBuf;
 pub use allocator::{give_back_after, give_back_soon};
 pub use arena::{Arena, FEW};
 pub use blocking::{check as check_blocking, file_type};
-pub use budget::{bytes_for_clients, client_of_thread, on_account_of, Account, Budget, Counted, Entered};
+pub use budget::{
+    bytes_for_clients, client_of_thread, note_idle, on_account_of, Account, Budget, Counted, Entered,
+};
 pub use checksum::share as checksum_share;
 pub use device::{ClientMemory, ClientMemoryKind, DeviceMemory, Memory};
 pub use error::MemoryError;
@@ -52,6 +55,7 @@ pub use file::is_failed_sync_file;
 pub use handed::{constant_file, receive, seal, send, unnamed_file, Part};
 pub use hardware_buffer::stand_in_for_native_window;
 pub use identity::Identity;
+pub use idle::Keeper;
 pub use kernel::{give_up_new_privileges, is_empty_stream, page_size, process_descriptor};
 pub use machine::machine_bytes;
 pub use mapping::Mapping;

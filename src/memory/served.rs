@@ -8,6 +8,7 @@
 use super::budget::{Account, Counted};
 use super::pages::{self, Pages};
 use super::{Access, MemoryError};
+use crate::waits::wait_for;
 use std::fs::File;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
@@ -54,6 +55,7 @@ fn read_in_time(
         drop(reader);
     };
     std::thread::Builder::new().name("nnhal-served".into()).spawn(work).map_err(MemoryError::Map)?;
+    let _waiting = wait_for("a file that another process serves");
     receiver.recv_timeout(patience).unwrap_or(Err(MemoryError::Unsupported(
         "memory of a file that another process serves did not come in time; copy it into shared memory",
     )))

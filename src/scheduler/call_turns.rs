@@ -24,7 +24,7 @@ impl CallTurns {
     /// For a machine of so many cores.
     pub fn new(cores: usize) -> Self {
         let turns = (cores / 2).max(2);
-        CallTurns(Turns::with_limit(turns, turns - 1))
+        CallTurns(Turns::named("a turn to check its arguments", turns, turns - 1))
     }
 
     /// Waits for a turn to read a large message of `client`, which has come in whole. The calling thread has it until it

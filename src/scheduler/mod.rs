@@ -48,4 +48,4 @@ pub use thread_cache::{Reserved, ThreadCache};
 pub use turns::{Start, Turn, Turns};
 pub use waiting::Waiting;
 pub use watcher::{Event, Key, Watcher};
-pub use workers::Workers;
+pub use workers::{Task, Workers};

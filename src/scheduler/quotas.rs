@@ -106,3 +106,23 @@ impl Shared {
         self.quota.take(client, count as u64).map_err(|why| Refused { what: self.what, why })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_clients_with_all_the_idle_bursts_they_can_get_leave_some_for_a_third() {
+        let quotas = Quotas::new();
+        let most = |client| std::iter::from_fn(|| quotas.fmq_burst(client).ok()).collect::<Vec<_>>();
+        let (first, second) = (most(1), most(2));
+        let share = limits::FMQ_BURSTS.quota().per_client() as usize;
+        assert_eq!(first.len(), share, "one alone has a share");
+        assert!(second.len() > share / 2 && second.len() < share, "the next has {}", second.len());
+        let third = most(3);
+        assert!(third.len() > share / 3, "{} are left for a third", third.len());
+        // What one gives back is another's to take, and not only its own.
+        drop(first);
+        assert!(most(4).len() > share / 2);
+    }
+}

@@ -31,6 +31,8 @@ pub struct Turns {
     cores: usize,
     /// Turns that one client may have at the same time.
     most_of_one: usize,
+    /// What a turn is, for people.
+    what: &'static str,
     epoch: Instant,
 }
 
@@ -123,7 +125,13 @@ impl Turns {
 
     /// Turns at `cores` cores, of which a client never has more than `most_of_one`: for work that does not yield.
     pub fn with_limit(cores: usize, most_of_one: usize) -> Arc<Self> {
+        Turns::named("a turn", cores, most_of_one)
+    }
+
+    /// The same; whoever waits for one waits for `what`.
+    pub fn named(what: &'static str, cores: usize, most_of_one: usize) -> Arc<Self> {
         Arc::new(Turns {
+            what,
             state: Mutex::default(),
             waiting: AtomicUsize::new(0),
             computing: AtomicUsize::new(0),
@@ -275,7 +283,7 @@ impl Turns {
 impl Turn {
     /// Waits until it is granted.
     fn wait(&self, control: &Control) -> Result<(), OpError> {
-        let _waiting = slow_calls::wait_for("a turn");
+        let _waiting = slow_calls::wait_for(self.turns.what);
         let granted = || self.seat.granted.load(Ordering::Acquire).then_some(());
         control
             .park_until(granted)

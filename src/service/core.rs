@@ -3,7 +3,6 @@
 use super::status::ServiceError;
 use crate::backend::{Backend, BackendError, Control, Info};
 use crate::buffer::BufferTracker;
-use crate::cache::Cache;
 use crate::compiler::Compiler;
 use crate::memory::Budget;
 use crate::quota::Quota;
@@ -20,7 +19,6 @@ pub(super) struct Core {
     /// What the backend says of itself.
     pub info: Info,
     pub compiler: Compiler,
-    pub cache: Arc<Cache>,
     pub buffers: BufferTracker,
     /// Places in the device's queue, shared out among clients; `None` if that is the backend's own affair.
     pub slots: Option<Arc<Turns>>,

@@ -195,10 +195,12 @@ impl IDevice for Device {
     }
 
     fn getNumberOfCacheFilesNeeded(&self) -> BinderResult<NumberOfCacheFiles> {
-        // A client that asks is about to save or load.
-        self.core.cache.open_ahead();
-        let counts = self.core.info.cache_files;
-        Ok(NumberOfCacheFiles { numModelCache: counts.models as i32, numDataCache: counts.data as i32 })
+        handle(&self.core, "getNumberOfCacheFilesNeeded", || {
+            // A client that asks is about to save or load.
+            self.core.compiler.open_registry_ahead();
+            let counts = self.core.info.cache_files;
+            Ok(NumberOfCacheFiles { numModelCache: counts.models as i32, numDataCache: counts.data as i32 })
+        })
     }
 
     fn getSupportedExtensions(&self) -> BinderResult<Vec<Extension>> {

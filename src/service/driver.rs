@@ -10,6 +10,7 @@ use crate::compiler::{Compiler, Limits};
 use crate::ipc::Strong;
 use crate::memory::{bytes_for_clients, Budget};
 use crate::quota::Quota;
+use crate::scheduler::slow_calls::Calls;
 use crate::scheduler::{CallTurns, Lives, PollingBudget, Quotas, Turns, Watcher};
 use crate::statistics::Errors;
 use std::path::PathBuf;
@@ -122,15 +123,15 @@ impl DriverBuilder {
         let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
         let call_turns = CallTurns::new(processors);
         let (limits, turns) = (Limits::default(), call_turns.clone());
-        let compiler = Compiler::new(backend.clone(), limits, cache.clone(), store, turns)?;
         let watcher = Arc::new(Watcher::new()?);
+        let calls = Calls::new(watcher.clone());
+        let compiler = Compiler::new(backend.clone(), limits, cache, store, turns)?.watched(calls.clone());
         let core = Core {
-            slots: info.depth.map(Turns::new),
+            slots: info.depth.map(|depth| Turns::named("a place in the device's queue", depth, usize::MAX)),
             call_turns,
             backend,
             info,
             compiler,
-            cache,
             buffers: BufferTracker::for_clients_with(memory),
             lives: Lives::new(&watcher),
             watcher,
@@ -139,7 +140,7 @@ impl DriverBuilder {
             notifiers: announce::notifiers(),
             polling: PollingBudget::for_processors(processors),
             last_model: AtomicU64::default(),
-            calls: Arc::default(),
+            calls,
             started: Instant::now(),
             clients: Arc::default(),
             errors: Errors::default(),

@@ -36,6 +36,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("quota", 0),
     ("statistics", 0),
     ("sync", 0),
+    ("waits", 0),
 ];
 
 /// The generated stubs stand beside the floors: whoever talks to clients may name their types.

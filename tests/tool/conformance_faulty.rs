@@ -10,7 +10,8 @@ use std::sync::Arc;
 /// Where the faulty driver serves.
 const SOCKET: &str = "NNHAL_TEST_FAULTY_SOCKET";
 
-/// The CPU, but for one operation that ends the process and one that never comes back.
+/// The CPU, but for an operation that ends the process, one that never comes back, and one that it promises to take and does
+/// not compile.
 struct Faulty(CpuBackend);
 
 impl Backend for Faulty {
@@ -37,6 +38,11 @@ impl Backend for Faulty {
         options: &CompileOptions,
         control: &Control,
     ) -> Result<Arc<dyn Executable>, BackendError> {
+        if let OperationKind::Known { operation, .. } = &model.main.operations[0].kind {
+            if operation.ty.name() == "ABS" {
+                return Err(BackendError::Failed("as the test wants it".into()));
+            }
+        }
         self.0.compile(model, options, control)
     }
 
@@ -59,11 +65,11 @@ fn faulty_driver() {
     daemon::run(&flags, |_| CpuBackend::new(2).map(Faulty)).expect("served until it is told to end");
 }
 
-/// `count` models of FLOOR, and one of each of these operations in between.
-fn corpus(count: usize, operations: &[&str]) -> Corpus {
+/// `count` models of FLOOR, and one of each of these operations in between, of this kind.
+fn corpus(count: usize, operations: &[&str], kind: &str) -> Corpus {
     let corpus = Corpus::new(count, [-1.0, 1.0]);
     let operands = [operand("in", "TENSOR_FLOAT32", &[2], 0), operand("out", "TENSOR_FLOAT32", &[2], 8)];
-    let models = operations.iter().map(|operation| model("faulty", operation, &["general"], &operands));
+    let models = operations.iter().map(|operation| model("faulty", operation, &[kind], &operands));
     for (model, operation) in models.zip(operations) {
         let mut model = model;
         model["name"] = format!("faulty_{operation}").into();
@@ -77,14 +83,14 @@ struct Ended {
     report: Value,
 }
 
-/// Runs a corpus against the faulty driver, which the runner starts itself.
-fn run(corpus: &Corpus, more: &[&str]) -> Ended {
+/// Runs the models of a suite against the faulty driver, which the runner starts itself.
+fn run(corpus: &Corpus, suite: &str, more: &[&str]) -> Ended {
     let socket = corpus.path("nn.sock");
     let this = std::env::current_exe().expect("this program");
     let restart = format!("exec {} --ignored --exact conformance_faulty::faulty_driver", this.display());
     let service = format!("unix:{}", socket.display());
     let json = corpus.path("out.json");
-    let mut command = corpus.command(&["--suite", "general", "--service", &service, "--restart", &restart]);
+    let mut command = corpus.command(&["--suite", suite, "--service", &service, "--restart", &restart]);
     command.args(["--json", json.to_str().expect("UTF-8"), "--jobs", "2"]).args(more).env(SOCKET, &socket);
     let output = command.output().expect("the tool starts");
     let report = std::fs::read(json).expect("a report");
@@ -99,7 +105,7 @@ fn reason<'r>(report: &'r Value, model: &str) -> &'r str {
 
 #[test]
 fn a_driver_that_crashes_is_a_line_and_the_run_goes_on() {
-    let Ended { output, report } = run(&corpus(30, &["TANH"]), &[]);
+    let Ended { output, report } = run(&corpus(30, &["TANH"], "general"), "general", &[]);
     assert_ends(&output, 1, "30 passed, 1 failed, 0 skipped");
     assert_eq!(reason(&report, "faulty_TANH"), "the driver died during getSupportedOperations");
     let losses = report["losses"].as_array().expect("losses");
@@ -110,7 +116,7 @@ fn a_driver_that_crashes_is_a_line_and_the_run_goes_on() {
 
 #[test]
 fn a_driver_that_hangs_is_a_line_and_the_run_goes_on() {
-    let Ended { output, report } = run(&corpus(30, &["LOGISTIC"]), &["--timeout", "2"]);
+    let Ended { output, report } = run(&corpus(30, &["LOGISTIC"], "general"), "general", &["--timeout", "2"]);
     assert_ends(&output, 1, "30 passed, 1 failed, 0 skipped");
     let expected = "the driver gave no answer to getSupportedOperations within 2 s";
     assert_eq!(reason(&report, "faulty_LOGISTIC"), expected);
@@ -136,9 +142,24 @@ fn a_driver_that_is_killed_comes_back_and_every_model_is_run() {
                 .expect("killed");
         }
     });
-    let Ended { output, report } = run(&corpus, &[]);
+    let Ended { output, report } = run(&corpus, "general", &[]);
     killer.join().expect("it killed");
     assert_ends(&output, 1, "1500 passed, 0 failed, 0 skipped");
     assert_eq!(report["losses"].as_array().map(Vec::len), Some(1));
     assert!(text(&output.stderr).contains("the driver died or hung 1 times"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_driver_that_should_say_no_must_say_so() {
+    // One that computes what it should refuse, one that dies of it, one that hangs, and one that refuses it.
+    let suite = "cts_expect_failure";
+    let corpus = corpus(0, &["FLOOR", "TANH", "LOGISTIC", "ABS"], suite);
+    let Ended { output, report } = run(&corpus, suite, &["--timeout", "2"]);
+    assert_ends(&output, 1, "1 passed, 3 failed, 0 skipped");
+    for (model, said) in
+        [("FLOOR", "the execution succeeded"), ("TANH", "the driver died"), ("LOGISTIC", "no answer")]
+    {
+        let reason = reason(&report, &format!("faulty_{model}"));
+        assert!(reason.contains(said), "{model}: {reason:?}");
+    }
 }

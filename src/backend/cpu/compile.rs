@@ -16,6 +16,7 @@ use super::signs;
 use crate::backend::{BackendError, Control};
 use crate::model::Subgraph;
 use crate::ops::pace::Pace;
+use crate::ops::scratch::{filled, Scratch};
 use crate::ops::{Interrupt, OpError, Run};
 use crate::tensor::{OperandType, TensorInfo};
 use std::sync::{Arc, OnceLock};
@@ -65,19 +66,20 @@ pub fn compile_for(
         drop(node);
         pace.spend(STEPS)?;
     }
-    let values = graph.values.into_iter().zip(plan.parts).zip(needed).map(|((value, part), needed)| {
-        pace.spend(STEPS)?;
-        let info = value.resolved.as_ref().unwrap_or(&value.declared);
-        let place = match (value.constant, part) {
-            (Some(constant), _) if needed || !is_data(info, constant.len()) => {
-                Place::Constant(info.clone(), constant.private(control)?)
-            }
-            (Some(_), _) => Place::Packed(info.clone()),
-            (None, Some(part)) => Place::Arena(info.clone(), part),
-            _ => Place::Dynamic,
-        };
-        Ok(Value { declared: value.declared, place })
-    });
+    let values =
+        graph.values.into_iter().zip(plan.parts).zip(needed.iter()).map(|((value, part), &needed)| {
+            pace.spend(STEPS)?;
+            let info = value.resolved.as_ref().unwrap_or(&value.declared);
+            let place = match (value.constant, part) {
+                (Some(constant), _) if needed || !is_data(info, constant.len()) => {
+                    Place::Constant(info.clone(), constant.private(control)?)
+                }
+                (Some(_), _) => Place::Packed(info.clone()),
+                (None, Some(part)) => Place::Arena(info.clone(), part),
+                _ => Place::Dynamic,
+            };
+            Ok(Value { declared: value.declared, place })
+        });
     Ok(Routine {
         values: values.collect::<Result<_, BackendError>>()?,
         steps,
@@ -91,21 +93,23 @@ pub fn compile_for(
 }
 
 /// By value: whether its bytes are needed, should it be a constant, besides by the kernels that pack it.
-fn needed_constants(graph: &Graph, steps: &[Step], pace: &mut Pace) -> Result<Vec<bool>, OpError> {
+fn needed_constants(graph: &Graph, steps: &[Step], pace: &mut Pace) -> Result<Scratch<bool>, OpError> {
     // Without an input for which there are places planned nothing goes as planned, and constants are read by plain
     // evaluations. That is for optional inputs only: any other that is left out is an error in itself.
     let may_lack = |step: &Step, i: usize| {
         let slot = step.operation.signatures[step.signature_index].inputs.get(i);
         matches!(step.operation.run, Run::ControlFlow) || slot.is_none_or(|slot| slot.optional)
     };
-    let (mut needed, mut is_input) = (vec![false; graph.values.len()], vec![false; graph.values.len()]);
+    let none = |pace: &Pace| filled(pace.interrupt(), false, graph.values.len());
+    let (mut needed, mut is_input) = (none(pace)?, none(pace)?);
     graph.inputs.iter().for_each(|&v| is_input[v] = true);
     graph.outputs.iter().for_each(|&o| needed[o] = true);
     for step in steps {
         pace.spend(STEPS.saturating_add(step.inputs.len()))?;
         for (i, v) in step.inputs.iter().enumerate().filter_map(|(i, v)| v.map(|v| (i, v))) {
             if is_input[v] && may_lack(step, i) {
-                return Ok(vec![true; graph.values.len()]);
+                needed.fill(true);
+                return Ok(needed);
             }
             let packed = step.kernel.as_ref().is_some_and(|kernel| kernel.packed_inputs().contains(&i));
             needed[v] |= !packed;
@@ -131,7 +135,9 @@ fn steps(graph: &Graph, team: Team, control: &Control) -> Result<Vec<Step>, Back
     let firsts = alike::firsts(keys.collect::<Result<Vec<_>, OpError>>()?.into_iter());
     // None for a call that has the kernel of one before.
     let packer = |i: usize| firsts[i].is_none().then_some(&packer);
-    let mut steps = Vec::with_capacity(graph.nodes.len());
+    let mut steps = Vec::new();
+    let bytes = graph.nodes.len().saturating_mul(size_of::<Step>());
+    steps.try_reserve_exact(graph.nodes.len()).map_err(|_| BackendError::OutOfMemory(bytes))?;
     let mut rest = &graph.nodes[..];
     while let Some(first) = rest.first() {
         control.yield_point()?;

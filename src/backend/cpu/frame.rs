@@ -3,7 +3,7 @@
 use super::graph::check_dims;
 use super::routine::{Place, Routine, STEPS};
 use crate::backend::BackendError;
-use crate::memory::{AlignedBuf, Arena, Counted};
+use crate::memory::{client_of_thread, AlignedBuf, Arena, Counted};
 use crate::ops::evaluate::with_dims;
 use crate::ops::pace::Pace;
 use crate::ops::{copy, Interrupt, OpError};
@@ -25,6 +25,8 @@ const VALUE_BYTES: u64 = 4096;
 /// Memory of one run of one routine.
 pub struct Frame {
     pub arena: Arena,
+    /// On whose account it is.
+    pub client: u32,
     /// Bytes that its values may take, the arena included.
     limit: u64,
     /// By value: those that live outside of the arena.
@@ -54,10 +56,12 @@ impl Frame {
         let each = size_of::<Option<Tensor>>() + size_of::<usize>();
         let bytes = routine.values.len().saturating_mul(each);
         let counted = Counted::take(bytes).ok_or(BackendError::OutOfMemory(bytes))?;
-        let mut dynamic = Vec::with_capacity(routine.values.len());
+        let mut dynamic = Vec::new();
+        dynamic.try_reserve_exact(routine.values.len()).map_err(|_| BackendError::OutOfMemory(bytes))?;
         Pace::of(interrupt).each(&routine.values, VALUE, |_| dynamic.push(None))?;
         Ok(Frame {
             arena: Arena::new(routine.arena).ok_or(BackendError::OutOfMemory(routine.arena))?,
+            client: client_of_thread(),
             limit,
             dynamic,
             kept: Vec::new(),

@@ -17,6 +17,7 @@ mod follow;
 mod follow_tests;
 mod frame;
 mod graph;
+mod idle;
 pub mod kernels;
 mod measured;
 mod merge;

@@ -8,6 +8,7 @@ use super::routine::STEPS;
 use crate::backend::{BackendError, Control};
 use crate::ops::evaluate::{run, shapes};
 use crate::ops::pace::Pace;
+use crate::ops::scratch::filled;
 use crate::ops::{Arg, Args, Interrupt, OpError, OperationType};
 use crate::tensor::TensorInfo;
 use std::sync::Arc;
@@ -144,19 +145,21 @@ fn fold(graph: &mut Graph, node: &Node, control: &Control, left: &mut Left) -> R
 
 /// Drops operations whose results nobody uses.
 fn drop_dead(graph: &mut Graph, pace: &mut Pace) -> Result<(), OpError> {
-    let mut used = vec![false; graph.values.len()];
+    let mut used = filled(pace.interrupt(), false, graph.values.len())?;
     graph.outputs.iter().for_each(|&o| used[o] = true);
-    let mut kept = Vec::with_capacity(graph.nodes.len());
-    for node in std::mem::take(&mut graph.nodes).into_iter().rev() {
-        pace.spend(STEPS.saturating_add(node.inputs.len()))?;
-        if node.outputs.iter().any(|&o| used[o]) {
+    let mut looked = Ok(());
+    graph.nodes.reverse();
+    graph.nodes.retain(|node| {
+        looked = looked.clone().and_then(|()| pace.spend(STEPS.saturating_add(node.inputs.len())));
+        let is_used = node.outputs.iter().any(|&o| used[o]);
+        if is_used {
             node.inputs.iter().flatten().for_each(|&i| used[i] = true);
-            kept.push(node);
         }
-    }
-    kept.reverse();
-    graph.nodes = kept;
-    pace.each(graph.values.iter_mut().zip(&used), 1, |(value, used)| {
+        is_used
+    });
+    graph.nodes.reverse();
+    looked?;
+    pace.each(graph.values.iter_mut().zip(used.iter()), 1, |(value, used)| {
         if !used {
             value.constant = None;
         }
@@ -166,8 +169,10 @@ fn drop_dead(graph: &mut Graph, pace: &mut Pace) -> Result<(), OpError> {
 #[cfg(test)]
 mod tests {
     use super::super::graph::Value;
+    use super::super::routine::uses;
     use super::*;
-    use crate::memory::AlignedBuf;
+    use crate::memory::{AlignedBuf, Budget, Counted};
+    use crate::ops::NeverInterrupted;
     use crate::scheduler::Yield;
     use crate::tensor::OperandType;
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -227,5 +232,29 @@ mod tests {
         assert!(counting.0.load(Ordering::Relaxed) >= 4, "others wait until all nodes are folded");
         let folded: Vec<bool> = graph.values[2..].iter().map(|value| value.constant.is_some()).collect();
         assert_eq!((folded, graph.nodes.len()), (vec![true, true, false, false], 2));
+    }
+
+    #[test]
+    fn lists_that_a_client_has_no_memory_for_are_errors() {
+        const VALUES: usize = 1 << 16;
+        let budget = Budget::new(8 << 20);
+        let _account = budget.on_account_of(1);
+        let value = || Value {
+            declared: TensorInfo::new(OperandType::TENSOR_INT32, &[]),
+            resolved: None,
+            constant: None,
+        };
+        let mut graph = Graph {
+            values: (0..VALUES).map(|_| value()).collect(),
+            nodes: vec![],
+            inputs: vec![],
+            outputs: vec![0],
+        };
+        drop_dead(&mut graph, &mut Pace::of(&NeverInterrupted)).unwrap();
+        let _most = Counted::take((4 << 20) - VALUES / 2).expect("nearly all that it may have");
+        let refused = drop_dead(&mut graph, &mut Pace::of(&NeverInterrupted));
+        assert_eq!(refused, Err(OpError::OutOfMemory(VALUES)));
+        let refused = uses(VALUES, &[], &[], &mut Pace::of(&NeverInterrupted));
+        assert_eq!(refused.map(drop), Err(OpError::OutOfMemory(VALUES * size_of::<usize>())));
     }
 }

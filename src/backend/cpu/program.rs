@@ -5,6 +5,7 @@ use super::artifact::{self, Unread};
 use super::compile::compile;
 use super::describe::describe;
 use super::frame::{Frame, MAX_RUN_BYTES};
+use super::idle::IdleFrames;
 use super::pool::ThreadPool;
 use super::routine::{Routine, STEPS};
 use super::run::Machine;
@@ -17,10 +18,7 @@ use crate::ops::pace::Pace;
 use crate::ops::{Interrupt, OpError, OperationType};
 use crate::tensor::TensorInfo;
 use std::fmt::Display;
-use std::sync::{Arc, Mutex, PoisonError};
-
-/// Frames kept for the next run: more than this many runs at once allocate their own.
-const MAX_IDLE_FRAMES: usize = 4;
+use std::sync::Arc;
 
 /// A compiled model.
 pub struct Program {
@@ -31,7 +29,7 @@ pub struct Program {
     /// Which arguments of the main routine may be in place.
     candidates: Candidates,
     pool: Arc<ThreadPool>,
-    idle: Mutex<Vec<Frame>>,
+    idle: Arc<IdleFrames>,
     /// The file that weights lie in, of a program that was loaded.
     data: Option<Arc<Mapping>>,
     /// For all that it is made of but weights and constants, which are counted where they are: a model may have very many
@@ -116,7 +114,7 @@ impl Program {
         let may_loop = steps.any(|step| step.operation.ty == OperationType::WHILE);
         let interface = Interface { inputs, outputs, may_loop };
         let candidates = Candidates::new(main, &mut pace)?;
-        let idle = Mutex::default();
+        let idle = Arc::default();
         Ok(Program { interface, preference, routines, candidates, pool, idle, data, _counted: counted })
     }
 
@@ -142,8 +140,7 @@ impl Program {
 
     /// A frame for the main routine, one that an earlier run left where there is one.
     fn frame(&self, interrupt: &dyn Interrupt) -> Result<Frame, BackendError> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        idle.map_or_else(|| Frame::new(&self.routines[0], MAX_RUN_BYTES, interrupt), Ok)
+        self.idle.take().map_or_else(|| Frame::new(&self.routines[0], MAX_RUN_BYTES, interrupt), Ok)
     }
 }
 
@@ -180,10 +177,7 @@ impl Program {
         // What has vanished meanwhile was taken for zeroes.
         let shapes = machine.run_main(&mut frame, held).and_then(|shapes| self.check_data().map(|()| shapes));
         frame.clear(control);
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < MAX_IDLE_FRAMES {
-            idle.push(frame);
-        }
+        self.idle.keep(frame);
         shapes
     }
 }

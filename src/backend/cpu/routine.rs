@@ -5,6 +5,7 @@ use super::chain::Chain;
 use super::kernels::Kernel;
 use crate::memory::AlignedBuf;
 use crate::ops::pace::Pace;
+use crate::ops::scratch::{filled, Scratch};
 use crate::ops::{OpError, Operation};
 use crate::tensor::{TensorInfo, ALLOCATION};
 use std::ops::Range;
@@ -82,7 +83,7 @@ pub struct Followed {
 
 impl Routine {
     /// By value: how often it is read, as an output, too.
-    pub fn uses(&self, pace: &mut Pace) -> Result<Vec<usize>, OpError> {
+    pub fn uses(&self, pace: &mut Pace) -> Result<Scratch<usize>, OpError> {
         uses(self.values.len(), &self.steps, &self.outputs, pace)
     }
 
@@ -134,8 +135,8 @@ pub fn uses(
     steps: &[Step],
     outputs: &[usize],
     pace: &mut Pace,
-) -> Result<Vec<usize>, OpError> {
-    let mut uses = vec![0; values];
+) -> Result<Scratch<usize>, OpError> {
+    let mut uses = filled(pace.interrupt(), 0, values)?;
     for step in steps {
         pace.spend(STEPS.saturating_add(step.inputs.len()))?;
         step.inputs.iter().flatten().for_each(|&v| uses[v] += 1);

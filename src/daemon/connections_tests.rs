@@ -1,0 +1,123 @@
+//! Connections that break a rule end, and those that nobody needs where others have no room.
+
+use super::*;
+use crate::backend::cpu::CpuBackend;
+use crate::service::Driver;
+use binder::rpc::FileDescriptorTransportMode as FdMode;
+use std::io::{Read, Write};
+
+/// A driver behind `connections`, until dropped.
+struct Served {
+    connections: Arc<Connections>,
+    listener: Arc<UnixListener>,
+    threads: Vec<JoinHandle<()>>,
+    directory: tempfile::TempDir,
+}
+
+impl Served {
+    fn by(connections: Arc<Connections>) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let driver = Driver::builder(Arc::new(CpuBackend::new(1).unwrap())).build().unwrap();
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("nnhal-test-{}-{count}", std::process::id());
+        let server = RpcServer::setup_unix_server_abstract(name.as_bytes()).unwrap();
+        server.set_android13plus(2);
+        server.set_supported_fd_modes(&[FdMode::Unix]);
+        server.set_root(driver.device.as_binder()).unwrap();
+        let listener = Arc::new(UnixListener::bind(directory.path().join("socket")).unwrap());
+        let threads = connections.accept(listener.clone(), server).unwrap().into();
+        Served { connections, listener, threads, directory }
+    }
+
+    fn connect(&self) -> UnixStream {
+        let mut stream = UnixStream::connect(self.directory.path().join("socket")).unwrap();
+        stream.write_all(&[2, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+        stream.read_exact(&mut [0; 8]).unwrap();
+        stream.write_all(b"cci\0\0\0\0\0").unwrap();
+        stream
+    }
+
+    /// Waits until so many are left.
+    fn wait_for(&self, count: usize) {
+        let start = Instant::now();
+        while self.connections.lock().by_key.len() != count {
+            assert!(start.elapsed() < PATIENCE, "there are others than {count}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.connections.end(&self.listener);
+        self.threads.drain(..).for_each(|thread| thread.join().unwrap());
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(3600);
+
+fn never() -> bool {
+    false
+}
+
+fn is_open(mut stream: &UnixStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    stream.read(&mut [0]).is_err_and(|why| why.kind() == std::io::ErrorKind::WouldBlock)
+}
+
+#[test]
+fn a_message_that_does_not_end_ends_its_connection() {
+    let times = Times { message: Duration::from_millis(50), idle: LONG };
+    let connections = Connections::with(CallTurns::new(1), limits::CONNECTIONS.quota(), times, never);
+    let served = Served::by(connections);
+    let (idle, mut slow) = (served.connect(), served.connect());
+    // 40 bytes are to follow.
+    slow.write_all(&[0, 0, 0, 0, 40, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+    let end = slow.read_to_end(&mut Vec::new());
+    assert!(end.is_ok() || end.is_err_and(|why| why.kind() == std::io::ErrorKind::ConnectionReset));
+    served.wait_for(1);
+    // One that sends nothing breaks no rule.
+    assert!(is_open(&idle));
+}
+
+#[test]
+fn idle_connections_make_room_where_there_is_none() {
+    // Four for a client, of which two are half.
+    let served = |idle| {
+        let times = Times { message: LONG, idle };
+        Served::by(Connections::with(CallTurns::new(1), Quota::new(16, 4), times, never))
+    };
+    let patient = served(LONG);
+    let kept: Vec<_> = (0..4).map(|_| patient.connect()).collect();
+    let mut refused = UnixStream::connect(patient.directory.path().join("socket")).unwrap();
+    let end = refused.read(&mut [0]);
+    assert!(end.is_ok_and(|read| read == 0), "no process is idle yet");
+    assert!(kept.iter().all(is_open));
+    let hasty = served(Duration::ZERO);
+    let earlier: Vec<_> = (0..4).map(|_| hasty.connect()).collect();
+    assert!(earlier.iter().all(is_open), "as long as there is room");
+    let fifth = hasty.connect();
+    hasty.wait_for(3);
+    let open: Vec<_> = earlier.iter().map(is_open).collect();
+    assert_eq!(open.iter().filter(|open| **open).count(), 2, "{open:?}");
+    assert!(is_open(&fifth));
+}
+
+#[test]
+fn a_connection_goes_where_descriptors_are_short() {
+    static SHORT: AtomicBool = AtomicBool::new(false);
+    let times = Times { message: LONG, idle: LONG };
+    let short = || SHORT.load(Ordering::Relaxed);
+    let served = Served::by(Connections::with(CallTurns::new(1), limits::CONNECTIONS.quota(), times, short));
+    let earlier: Vec<_> = (0..3).map(|_| served.connect()).collect();
+    SHORT.store(true, Ordering::Relaxed);
+    // The watching thread closes one after the other.
+    let start = Instant::now();
+    while earlier.iter().all(is_open) {
+        assert!(start.elapsed() < PATIENCE, "none is closed");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    SHORT.store(false, Ordering::Relaxed);
+}
