@@ -3,6 +3,7 @@
 use super::tests::*;
 use super::*;
 use crate::ops::OpError;
+use nix::unistd::{lseek, Whence};
 use std::os::unix::fs::FileExt;
 
 #[test]
@@ -66,4 +67,12 @@ fn data_of_another_save_is_not_taken() {
     let mixed = CacheFiles::new(&[&pair.model], &[&other.data]).unwrap();
     assert!(matches!(cache.load(&key(1, 1), &mixed), Err(CacheError::DataChanged)));
     assert_eq!(load(&cache, &key(1, 1), &pair).unwrap(), MODEL);
+}
+
+/// A file system in memory has nothing to put into a hole once it is full.
+#[test]
+fn the_last_page_of_a_data_cache_is_no_hole() {
+    let (_, pair) = saved();
+    let last = pair.data.metadata().unwrap().len() as i64 - 1;
+    assert_eq!(lseek(&pair.data, last, Whence::SeekData), Ok(last));
 }
