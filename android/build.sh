@@ -49,6 +49,9 @@ choose() {
     flags+=(-Z branch-protection=bti,pac-ret -C link-arg=-Wl,-z,force-bti)
     std=(-Z build-std=std,panic_unwind)
   fi
+  # All devices that shipped with Android 5 or newer have NEON, and the NDK builds for it. Rust's target dates from before. The compiler
+  # says that the feature is not stable: that is about functions which have it alone.
+  [ "$1" != arm ] || flags+=(-C target-feature=+neon)
   export "${variable}_LINKER=$linker" "${variable}_RUSTFLAGS=${flags[*]}"
   targets+=("$1 $2")
 }
