@@ -1,8 +1,10 @@
 #!/bin/bash
 # Builds the daemon for Android with Cargo and the NDK, into android/prebuilt, where Android.bp packages it.
 #
-#   ANDROID_NDK_HOME=... android/build.sh [arm64] [arm] [x86_64]     without names, all three
-#   android/build.sh --generated                                     what Soong needs to build from source
+#   ANDROID_NDK_HOME=... android/build.sh [--tool] [arm64] [arm] [x86_64]     without names, all three
+#   android/build.sh --generated                                              what Soong needs to build from source
+#
+# With --tool, the tool nnhal as well, which android/bench.sh takes from there. No product needs it.
 #
 # Needs NDK r26 or newer, and the Rust targets: rustup target add aarch64-linux-android armv7-linux-androideabi
 # x86_64-linux-android. NNHAL_PREBUILT names another directory than android/prebuilt. With a nightly toolchain and its rust-src, NNHAL_BRANCH_PROTECTION=1 builds arm64 with BTI and PAC,
@@ -28,6 +30,8 @@ if [ "${1:-}" = --generated ]; then
   exit
 fi
 
+has_tool=
+if [ "${1:-}" = --tool ]; then has_tool=1 && shift; fi
 [ -n "${ANDROID_NDK_HOME:-}" ] || fail "ANDROID_NDK_HOME names no NDK"
 tools=$(echo "$ANDROID_NDK_HOME"/toolchains/llvm/prebuilt/*/bin)
 [ -x "$tools/llvm-strip" ] || fail "no tools in $tools"
@@ -45,6 +49,9 @@ choose() {
     flags+=(-Z branch-protection=bti,pac-ret -C link-arg=-Wl,-z,force-bti)
     std=(-Z build-std=std,panic_unwind)
   fi
+  # All devices that shipped with Android 5 or newer have NEON, and the NDK builds for it. Rust's target dates from before. The compiler
+  # says that the feature is not stable: that is about functions which have it alone.
+  [ "$1" != arm ] || flags+=(-C target-feature=+neon)
   export "${variable}_LINKER=$linker" "${variable}_RUSTFLAGS=${flags[*]}"
   targets+=("$1 $2")
 }
@@ -58,11 +65,14 @@ for arch in "$@"; do
     *) fail "$arch is not one of arm64, arm and x86_64" ;;
   esac
 done
-# In one go, so that no core waits for the last file of each.
-cargo build --locked --release --no-default-features --bin nnhald "${targets[@]/#* /--target=}" ${std[@]+"${std[@]}"}
+# build ARGUMENT...: in one go, so that no core waits for the last file of each target.
+build() { cargo build --locked --release "$@" "${targets[@]/#* /--target=}" ${std[@]+"${std[@]}"}; }
+build --no-default-features --bin nnhald
+[ -z "$has_tool" ] || build --bin nnhal
 for chosen in "${targets[@]}"; do
   read -r arch target <<<"$chosen"
   mkdir -p "$prebuilt/$arch"
   "$tools/llvm-strip" -o "$prebuilt/$arch/$name" "$target_dir/$target/release/nnhald"
   echo "build.sh: $prebuilt/$arch/$name"
+  [ -z "$has_tool" ] || "$tools/llvm-strip" -o "$prebuilt/$arch/nnhal" "$target_dir/$target/release/nnhal"
 done

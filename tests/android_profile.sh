@@ -6,6 +6,7 @@
 #
 #   cargo build --locked --profile android --workspace
 #   tests/android_profile.sh [--target DIR] [CORPUS]
+#   tests/android_profile.sh [--target DIR] --alone CORPUS      the corpus and nothing else
 #
 # DIR is where cargo builds, by default $CARGO_TARGET_DIR or target.
 set -euo pipefail
@@ -14,6 +15,12 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 if [ "${1-}" = --target ]; then
   export CARGO_TARGET_DIR=${2:?"android_profile.sh: --target needs a directory"}
   shift 2
+fi
+suites=1
+if [ "${1-}" = --alone ]; then
+  suites=
+  : "${2:?"android_profile.sh: --alone needs a corpus"}"
+  shift
 fi
 corpus=${1-}
 bin=${CARGO_TARGET_DIR:-target}/android
@@ -50,11 +57,13 @@ service=unix:$work/nn.sock
 daemon=$!
 for _ in $(seq 100); do [ -S "$work/nn.sock" ] && break; sleep 0.1; done
 
-# One client at a time: all are of one uid, and would share its limits.
-for suite in service client_deaths service_deaths; do
-  against_it "tests of $suite" cargo test --locked --test "$suite" -- --test-threads=1
-done
-against_it "the hostile suite" "$bin/nnhal" --service "$service" conformance --suite hostile
+if [ -n "$suites" ]; then
+  # One client at a time: all are of one uid, and would share its limits.
+  for suite in service client_deaths service_deaths; do
+    against_it "tests of $suite" cargo test --locked --test "$suite" -- --test-threads=1
+  done
+  against_it "the hostile suite" "$bin/nnhal" --service "$service" conformance --suite hostile
+fi
 if [ -n "$corpus" ]; then
   against_it "the corpus" "$bin/nnhal" --service "$service" conformance "$corpus"
   tail -n 3 "$work/out"

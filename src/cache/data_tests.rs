@@ -4,6 +4,7 @@ use super::tests::*;
 use super::*;
 use crate::ops::testing::{Counting, InterruptedAfter};
 use crate::ops::OpError;
+use nix::unistd::{lseek, Whence};
 use std::os::unix::fs::FileExt;
 
 #[test]
@@ -81,4 +82,12 @@ fn a_model_cache_is_read_and_hashed_with_pauses() {
     assert_eq!(loaded.models, models);
     let passed = interrupt.take();
     assert!(passed >= MODEL >> 20, "{passed} yield points");
+}
+
+/// A file system in memory has nothing to put into a hole once it is full.
+#[test]
+fn the_last_page_of_a_data_cache_is_no_hole() {
+    let (_, pair) = saved();
+    let last = pair.data.metadata().unwrap().len() as i64 - 1;
+    assert_eq!(lseek(&pair.data, last, Whence::SeekData), Ok(last));
 }

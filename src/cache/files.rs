@@ -237,7 +237,13 @@ fn write_data(file: &File, parts: &Parts, salt: &[u8]) -> Result<(), CacheError>
     let io = |why| CacheError::Io { what: "data", why };
     let len = data_len(parts);
     for_each_part(parts, |start, bytes| file.write_all_at(bytes, start).map_err(io))?;
-    file.set_len(data_file_len(len)?).map_err(io)?;
+    let end = data_file_len(len)?;
+    file.set_len(end).map_err(io)?;
+    if let Some(last) = end.checked_sub(1) {
+        // It is read to see whether the file was cut. A file system in memory has no page for it otherwise, and none to give once
+        // it is full.
+        file.write_all_at(&[0], last).map_err(io)?;
+    }
     if let (Some(start), Some(stamp)) = (stamp_start(len), salt.first_chunk::<STAMP>()) {
         if len > 0 {
             file.write_all_at(stamp, start).map_err(io)?;

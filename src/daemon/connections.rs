@@ -8,6 +8,7 @@
 
 use super::crowding::{self, Seen};
 use super::frames::{Event, Frames};
+use super::line::Line;
 use crate::scheduler::limits;
 use crate::scheduler::{polling, was_read, CallTurns, Permit, Poller, Quota};
 use binder::rpc::transport::UnixTransport;
@@ -37,6 +38,8 @@ pub struct Connections {
     bytes: Arc<Quota>,
     descriptors: Arc<Quota>,
     turns: CallTurns,
+    /// Those that are about to be served: to accept one costs little, its threads cost more.
+    accepted: Line<Guarded>,
     open: Mutex<Open>,
     changed: Condvar,
     times: Times,
@@ -86,6 +89,7 @@ impl Connections {
             bytes: limits::CALL_BYTES.quota(),
             descriptors: limits::CALL_DESCRIPTORS.quota(),
             turns,
+            accepted: Line::new(),
             open: Mutex::default(),
             changed: Condvar::new(),
             times,
@@ -107,14 +111,15 @@ impl Connections {
         self: &Arc<Self>,
         listener: Arc<UnixListener>,
         server: Arc<RpcServer>,
-    ) -> std::io::Result<[JoinHandle<()>; 2]> {
-        let (accepting, watching) = (self.clone(), self.clone());
+    ) -> std::io::Result<[JoinHandle<()>; 3]> {
+        let [accepting, watching, serving] = [(); 3].map(|()| self.clone());
         let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
             std::thread::Builder::new().name(name.into()).spawn(work)
         };
         Ok([
             spawn("nnhal-watch", Box::new(move || watching.watch()))?,
-            spawn("nnhal-accept", Box::new(move || accepting.accept_all(&listener, &server)))?,
+            spawn("nnhal-accept", Box::new(move || accepting.accept_all(&listener)))?,
+            spawn("nnhal-connect", Box::new(move || serving.serve_all(&server)))?,
         ])
     }
 
@@ -124,19 +129,21 @@ impl Connections {
         // Under the lock, or the watching thread might look before and sleep after.
         drop(self.lock());
         self.changed.notify_all();
+        self.accepted.end();
         // Wakes the thread that waits for a connection.
         if let Err(why) = shutdown(listener.as_raw_fd(), Shutdown::Both) {
             log::error!("the thread that accepts connections goes on: {why}");
         }
     }
 
-    fn accept_all(self: &Arc<Self>, listener: &UnixListener, server: &Arc<RpcServer>) {
+    /// The kernel has one line for all clients: it has to be short, whoever fills it.
+    fn accept_all(self: &Arc<Self>, listener: &UnixListener) {
         for stream in listener.incoming() {
             if self.ended.load(Ordering::Acquire) {
                 return;
             }
             match stream.map(|stream| self.admit(stream)) {
-                Ok(Ok(transport)) => server.serve_connection(Box::new(transport)),
+                Ok(Ok(transport)) => self.accepted.put(transport.pending.uid, transport),
                 // At once to the next: it may be of one who has a place.
                 Ok(Err(why)) => log::warn!("a connection is refused: {why}"),
                 Err(why) => {
@@ -146,6 +153,12 @@ impl Connections {
                     std::thread::sleep(Duration::from_millis(5));
                 }
             }
+        }
+    }
+
+    fn serve_all(&self, server: &Arc<RpcServer>) {
+        while let Some(transport) = self.accepted.next() {
+            server.serve_connection(Box::new(transport));
         }
     }
 

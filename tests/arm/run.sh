@@ -1,7 +1,7 @@
 #!/bin/bash
 # The driver's arithmetic on 64-bit Arm, by QEMU's emulation of one process, on a Debian 12 machine on x86-64.
 #
-#   tests/arm/run.sh [kernels|conformance|corpus|count MODEL|cycles]...     without names, kernels
+#   tests/arm/run.sh [kernels|conformance|corpus|plugin|count MODEL|cycles]...     without names, kernels
 #
 # kernels: the tests of the CPU backend (NNHAL_ARM_TESTS names others), on a core with NEON alone, on one with dot products,
 # and on one with products of small matrices. An instruction that a core lacks ends the tests, so each is a test of what
@@ -9,6 +9,7 @@
 # conformance: a sample of the corpus at ../shared/vts, or NNHAL_VTS, on the same cores.
 # corpus: all of it, each model by one way of execution in each suite; an hour or more. The driver is optimised. Pieces
 # that passed with the same program are not run again, so it may be stopped and started. Results are in target/arm/corpus.
+# plugin: whether the plugin that counts instructions builds, and counts those of the tool, as conformance has built it.
 # count: instructions of one inference of a .tflite model on each core, and the functions that have the most of them.
 # cycles: what the kernels' inner loops take by llvm-mca's models of processors (tests/arm/cycles.py).
 # NNHAL_ARM_CORES names some of the cores: cortex-a53, cortex-a76, max.
@@ -46,11 +47,11 @@ level_of() {
   case $1 in cortex-a53) echo neon ;; cortex-a76) echo neon-dotprod ;; max) echo neon-i8mm ;; *) fail "no core $1" ;; esac
 }
 
+# What checks itself all the time takes twice as long to build, and several times as long under emulation.
+plain=(--config profile.dev.package.nnhal.debug-assertions=false --config profile.dev.package.nnhal.overflow-checks=false)
+
 kernels() {
   local listed program core start tests=${NNHAL_ARM_TESTS:-backend::cpu::}
-  # What checks itself all the time takes twice as long to build, and several times as long under emulation.
-  local plain=(--config profile.dev.package.nnhal.debug-assertions=false
-    --config profile.dev.package.nnhal.overflow-checks=false)
   listed=$(cargo "${plain[@]}" test --locked --target $triple --lib --no-run 2>&1) || { echo "$listed" >&2; fail "the tests do not build"; }
   program=$(sed -n 's|^ *Executable unittests src/lib.rs (\(.*\))$|\1|p' <<<"$listed")
   [ -x "$program" ] || fail "cargo names no program for the library's tests"
@@ -63,7 +64,7 @@ kernels() {
 
 conformance() {
   [ -d "$vts" ] || { say "conformance: SKIPPED, no corpus at $vts"; return 0; }
-  cargo build --locked --target $triple --bin nnhal
+  cargo "${plain[@]}" build --locked --target $triple --bin nnhal
   local core start
   for core in $cores; do
     start=$SECONDS
@@ -99,20 +100,36 @@ piece() {
 
 # The driver alone is optimised for speed: the rest takes long to build and does not compute.
 optimised() {
-  cargo --config profile.dev.package.nnhal.opt-level=3 --config profile.dev.package.nnhal.debug-assertions=false \
-    --config profile.dev.package.nnhal.overflow-checks=false build --locked --target $triple --bin nnhal
+  cargo --config profile.dev.package.nnhal.opt-level=3 "${plain[@]}" build --locked --target $triple --bin nnhal
+}
+
+build_plugin() {
+  cc -O2 -Wall -Werror -fPIC -shared -o "$target_dir/arm/count.so" tests/arm/count.c
+}
+
+# counted CORE FILE COMMAND...: runs it on one processor, as the driver has as many threads as it sees of them.
+counted() {
+  taskset --cpu-list 0 qemu-aarch64 -L /usr/aarch64-linux-gnu -cpu "$1" -plugin "$target_dir/arm/count.so" -d plugin -D "$2" "${@:3}"
+}
+
+plugin() {
+  [ -x "$built/nnhal" ] || cargo "${plain[@]}" build --locked --target $triple --bin nnhal
+  build_plugin
+  local out=$target_dir/arm/count.tool count
+  counted "${cores%% *}" "$out" "$built/nnhal" --version
+  count=$(awk '{ all += $1 } END { printf "%.0f", all }' "$out")
+  [ "$count" -gt 10000 ] || fail "the plugin counts $count instructions"
+  say "the plugin counts $count instructions in $(wc -l <"$out") functions: ok"
 }
 
 count() { # MODEL
   local core runs plugin=$target_dir/arm/count.so
   optimised
-  cc -O2 -fPIC -shared -o "$plugin" tests/arm/count.c
+  build_plugin
   for core in $cores; do
     say "$1 on $core:"
     for runs in 1 3; do
-      # The driver has as many threads as it sees processors.
-      taskset --cpu-list 0 qemu-aarch64 -L /usr/aarch64-linux-gnu -cpu "$core" -plugin "$plugin" -d plugin -D "$plugin.$runs" \
-        "$built/nnhal" run "$1" --runs $runs >/dev/null
+      counted "$core" "$plugin.$runs" "$built/nnhal" run "$1" --runs $runs >/dev/null
     done
     # Two runs' worth: what there is once, and what the first run does besides, cancel out.
     join -j 2 -a 1 <(sort -k2 "$plugin.3") <(sort -k2 "$plugin.1") |
@@ -133,9 +150,9 @@ tools
 [ $# -gt 0 ] || set -- kernels
 while [ $# -gt 0 ]; do
   case $1 in
-    kernels | conformance | corpus | cycles) "$1" ;;
+    kernels | conformance | corpus | plugin | cycles) "$1" ;;
     count) [ $# -gt 1 ] || fail "count wants a model"; count "$2"; shift ;;
-    *) fail "$1 is not a step: expected kernels, conformance, corpus, cycles or count MODEL" ;;
+    *) fail "$1 is not a step: expected kernels, conformance, corpus, plugin, cycles or count MODEL" ;;
   esac
   shift
 done

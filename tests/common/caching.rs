@@ -123,6 +123,19 @@ pub fn save_in(
     data: &[&File],
     token: &[u8],
 ) -> Strong<dyn IPreparedModel> {
+    let (status, model) = try_save_in(device, model, models, data, token);
+    assert_eq!(status, ErrorStatus::NONE);
+    model.expect("a model")
+}
+
+/// What the callback is told, or how the call is refused.
+pub fn try_save_in(
+    device: &Strong<dyn IDevice>,
+    model: &Model,
+    models: &[&File],
+    data: &[&File],
+    token: &[u8],
+) -> Verdict {
     let (callback, verdict) = callback();
     let launched = device.prepareModel(
         model,
@@ -134,10 +147,10 @@ pub fn save_in(
         token,
         &callback,
     );
-    assert_eq!(status(&launched), ErrorStatus::NONE);
-    let (status, model) = verdict.recv_timeout(PATIENCE).expect("a verdict");
-    assert_eq!(status, ErrorStatus::NONE);
-    model.expect("a model")
+    match status(&launched) {
+        ErrorStatus::NONE => verdict.recv_timeout(PATIENCE).expect("a verdict"),
+        refused => (refused, None),
+    }
 }
 
 pub fn save(device: &Strong<dyn IDevice>, model: &Model, cache: &Cache) -> Strong<dyn IPreparedModel> {

@@ -54,6 +54,10 @@ impl DaemonProcess {
         self.process.id()
     }
 
+    pub fn is_alive(&mut self) -> bool {
+        self.process.try_wait().expect("a child").is_none()
+    }
+
     /// How many entries the kernel lists of it under this name: "fd" for descriptors, "task" for threads.
     pub fn entries(&self, of: &str) -> usize {
         std::fs::read_dir(format!("/proc/{}/{of}", self.id())).expect("the daemon lives").count()

@@ -4,7 +4,8 @@
 use crate::common::fmq::{extension, packet, Burst};
 use crate::common::loops::loop_model;
 use crate::common::{argument, ashmem, floats, long_model, memfd, request, sum_model, Connection};
-use nnhal::aidl::{Request, RequestMemoryPool};
+use binder::{BinderResult, Interface, Strong};
+use nnhal::aidl::*;
 use nnhal::client::PrepareOptions;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -24,7 +25,7 @@ type Way = (&'static str, fn(&Path));
 /// The way of [`WAYS`] that has models decoded.
 pub const LARGE_MODELS: usize = 4;
 
-pub const WAYS: [Way; 8] = [
+pub const WAYS: [Way; 14] = [
     ("memory that vanishes", has_memory_vanish),
     ("endless loops", loops_for_ever),
     ("large work", works_without_end),
@@ -33,6 +34,12 @@ pub const WAYS: [Way; 8] = [
     ("bursts over queues", opens_bursts),
     ("connections", opens_connections),
     ("frames never finished", begins_frames),
+    ("answers never read", crate::socket::reads_no_answers),
+    ("parked calls", crate::socket::parks_calls),
+    ("callbacks never answered", answers_no_callbacks),
+    ("saves and loads", crate::storage::saves_and_loads),
+    ("damaged cache files", crate::storage::damages_files),
+    ("a full disk", crate::storage::fills_the_disk),
 ];
 
 /// What an honest client does with as much work as the attackers': one execution after the other. Its number as a way is the
@@ -46,6 +53,8 @@ pub fn start(way: usize, user: Option<u32>, socket: &Path) -> Child {
         .args(["--ignored", "--exact", "attackers::attacks_until_it_is_killed"])
         .env(WAY, way.to_string())
         .env(SOCKET, socket)
+        // It panics at whatever is refused, and to find where takes longer than all else that it does.
+        .env("RUST_BACKTRACE", "0")
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     if let Some(user) = user {
@@ -68,7 +77,7 @@ fn attacks_until_it_is_killed() {
 }
 
 /// Runs `attack` on some threads for ever.
-fn on_threads(count: usize, attack: impl Fn() + Sync) {
+pub fn on_threads(count: usize, attack: impl Fn() + Sync) {
     std::thread::scope(|threads| {
         for _ in 0..count {
             threads.spawn(|| loop {
@@ -154,6 +163,34 @@ fn compiles_without_end(socket: &Path) {
         match launch {
             Ok(()) => kept.push(listener),
             Err(_) => drop(connection.device.getVersionString()),
+        }
+    }
+}
+
+struct NeverAnswers;
+impl Interface for NeverAnswers {}
+impl IPreparedModelCallback for NeverAnswers {
+    fn notify(&self, _: ErrorStatus, _: Option<&Strong<dyn IPreparedModel>>) -> BinderResult<()> {
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
+fn answers_no_callbacks(socket: &Path) {
+    let model = crate::common::floor_model(&[1, 3]);
+    let options = (ExecutionPreference::FAST_SINGLE_ANSWER, Priority::MEDIUM);
+    let mut kept = Vec::new();
+    loop {
+        let connection = Connection::new(socket);
+        let callback = BnPreparedModelCallback::new_binder(NeverAnswers);
+        let launch = || {
+            connection.device.prepareModel(&model, options.0, options.1, -1, &[], &[], &[0; 32], &callback)
+        };
+        while launch().is_ok() {}
+        kept.push((connection, callback.clone()));
+        if kept.len() > 20 {
+            kept.clear();
         }
     }
 }

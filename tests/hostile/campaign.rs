@@ -1,14 +1,17 @@
 //! Everything at once: clients that attack in every way are started, killed and started again, while an innocent one
-//! executes and looks at every answer.
+//! executes, saves and loads, and looks at every answer.
 //!
-//! As root each attacker is a user of its own, as apps are. Otherwise all are one client to the driver, the innocent one
-//! too, which then has what the attackers leave it: only its answers count. `NNHAL_CAMPAIGN=long` goes on for an hour, and
-//! `NNHAL_SECONDS` says how long otherwise.
+//! As root each attacker is a user of its own, as apps are, and the disk is small ([`crate::disk`]). Otherwise all are one
+//! client to the driver, the innocent one too, which then has what the attackers leave it: only its answers count.
+//! `NNHAL_CAMPAIGN=long` goes on for an hour, and `NNHAL_SECONDS` says how long otherwise. From a minute on it begins with
+//! each attack by itself.
 
 use crate::attackers::{self, HONEST, WAYS};
 use crate::common::campaign::amount;
 use crate::common::{bytes_of, floats, floor_model, request, Connection, PATIENCE};
 use crate::daemon::Daemon;
+use crate::disk::{self, Disk};
+use crate::storage::{CachingClient, Counts};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
@@ -16,8 +19,14 @@ use std::time::{Duration, Instant};
 pub const FIRST_USER: u32 = 20_000;
 /// What may be left of memory once all have ended.
 const LEFT_KIB: usize = 32 << 10;
+/// What may be left of descriptors, of threads and of mappings: an idle daemon keeps some for what comes next.
+const LEFT: usize = 4;
+/// For so long nothing more may be left: it still accepts connections of clients that are gone, each on threads of its own.
+const STEADY: Duration = Duration::from_secs(1);
 /// Between two executions of the innocent client.
 const PAUSE: Duration = Duration::from_millis(2);
+/// So many executions come between two looks at its files.
+const EXECUTIONS: usize = 32;
 
 /// What the daemon's process has.
 #[derive(Debug, Clone, Copy)]
@@ -38,10 +47,21 @@ impl Holdings {
         }
     }
 
+    /// The larger of each.
+    fn most(self, other: Self) -> Self {
+        Holdings {
+            descriptors: self.descriptors.max(other.descriptors),
+            threads: self.threads.max(other.threads),
+            mappings: self.mappings.max(other.mappings),
+            resident_kib: self.resident_kib.max(other.resident_kib),
+        }
+    }
+
     /// Whether it is what was held `before`, but for what an idle daemon may keep.
     fn is_back_at(&self, before: &Holdings) -> bool {
-        self.descriptors <= before.descriptors + 4
-            && self.threads <= before.threads + 4
+        self.descriptors <= before.descriptors + LEFT
+            && self.threads <= before.threads + LEFT
+            && self.mappings <= before.mappings + LEFT
             && self.resident_kib <= before.resident_kib + LEFT_KIB
     }
 }
@@ -52,6 +72,7 @@ pub struct Seen {
     pub times: Vec<Duration>,
     pub wrong: usize,
     pub refused: usize,
+    files: Counts,
 }
 
 impl Seen {
@@ -60,15 +81,44 @@ impl Seen {
         times.sort_unstable();
         times[(times.len() * percent / 100).min(times.len() - 1)]
     }
+
+    fn print(&self, what: &str, p99_beside_honest: Option<Duration>) {
+        let (median, p99, longest) = (self.percentile(50), self.percentile(99), self.percentile(100));
+        let ratio = p99_beside_honest.map(|honest| p99.as_secs_f64() / honest.as_secs_f64());
+        let ratio = ratio.map(|ratio| format!(", {ratio:.2} times that beside an honest neighbour"));
+        println!(
+            "{what}: {} executions, {} wrong, {} refused, median {median:?}, p99 {p99:?}, longest {longest:?}{}; {:?}",
+            self.times.len(),
+            self.wrong,
+            self.refused,
+            ratio.unwrap_or_default(),
+            self.files
+        );
+    }
+
+    /// Where all clients are one user, attackers leave it nothing.
+    fn assert_right(&self, what: &str, is_refused_nothing: bool) {
+        assert_eq!((self.wrong, self.files.wrong), (0, 0), "wrong answers {what}");
+        if is_refused_nothing {
+            assert_eq!(self.refused, 0, "an innocent client is refused {what}");
+            assert!(self.files.refused.is_empty(), "it is refused {what}: {:?}", self.files.refused);
+        }
+    }
 }
 
-/// Executes until the time is over; `meanwhile` is called between two executions.
+/// Executes until the time is over, and saves and loads where there is a disk and its share is its own; `meanwhile` is called between two
+/// executions.
 pub fn innocent(daemon: &Daemon, time: Duration, mut meanwhile: impl FnMut()) -> Seen {
     let connection = Connection::new(&daemon.socket());
     let model = connection.prepare(&floor_model(&[1, 3]));
     let (request, output) = request(&floats(&[1.5, -0.5, 3.0]), 12);
+    let is_root = nix::unistd::geteuid().is_root();
+    let mut files = daemon.disk().filter(|_| is_root).map(|_| CachingClient::new(&daemon.socket()));
     let (mut seen, start) = (Seen::default(), Instant::now());
-    while start.elapsed() < time {
+    for turn in 0usize.. {
+        if start.elapsed() >= time && turn > 0 {
+            break;
+        }
         let began = Instant::now();
         match model.executeSynchronously(&request, false, -1, -1) {
             Ok(_) => {
@@ -77,79 +127,137 @@ pub fn innocent(daemon: &Daemon, time: Duration, mut meanwhile: impl FnMut()) ->
             }
             Err(_) => seen.refused += 1,
         }
+        if let Some(files) = files.as_mut().filter(|_| turn.is_multiple_of(EXECUTIONS)) {
+            files.work(&connection);
+        }
         meanwhile();
         std::thread::sleep(PAUSE);
     }
+    seen.files = files.map(|files| files.counts).unwrap_or_default();
     connection.close();
     seen
+}
+
+/// An attacker that is started again when it was killed. It does not outlive its test.
+struct Attacker {
+    way: usize,
+    process: Child,
+    since: Instant,
+    kills: usize,
+}
+
+impl Attacker {
+    fn new(way: usize, daemon: &Daemon) -> Self {
+        Attacker { way, process: Self::start(way, daemon), since: Instant::now(), kills: 0 }
+    }
+
+    /// As root a user of its own.
+    fn start(way: usize, daemon: &Daemon) -> Child {
+        let user = nix::unistd::geteuid().is_root().then_some(FIRST_USER + way as u32);
+        attackers::start(way, user, &daemon.socket())
+    }
+
+    /// Kills it when it is time, anywhere from before it connects on, and starts the next.
+    fn live_on(&mut self, daemon: &Daemon) {
+        let short = (self.kills * 7919 + self.way * 131) % 1500 + 1;
+        // Some have the time to take all that they may have.
+        let life = if self.kills % 8 == 7 { 8 * short } else { short };
+        if self.since.elapsed() >= Duration::from_millis(life as u64) {
+            self.end();
+            self.kills += 1;
+            (self.process, self.since) = (Self::start(self.way, daemon), Instant::now());
+        }
+    }
+
+    fn end(&mut self) {
+        self.process.kill().expect("killed");
+        self.process.wait().expect("dead");
+    }
+}
+
+impl Drop for Attacker {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// What an innocent client sees beside an attacker of this way, or beside an honest neighbour.
+fn seen_beside(way: usize, daemon: &Daemon, time: Duration) -> Seen {
+    let _neighbour = Attacker::new(way, daemon);
+    // It takes a moment to connect and to prepare.
+    innocent(daemon, time / 5, || ());
+    innocent(daemon, time, || ())
+}
+
+/// The honest neighbour and then each way by name, as all are measured by the first.
+fn neighbours() -> impl Iterator<Item = (usize, &'static str)> {
+    std::iter::once((WAYS.len(), HONEST.0))
+        .chain(WAYS.iter().enumerate().map(|(way, (name, _))| (way, *name)))
+}
+
+/// Waits until the daemon holds about what it held `before`, for a while; what it holds in the end.
+fn after_all(daemon: &Daemon, before: &Holdings) -> Holdings {
+    let (ended, mut last_over) = (Instant::now(), Instant::now());
+    loop {
+        let now = Holdings::of(daemon);
+        if !now.is_back_at(before) {
+            last_over = Instant::now();
+        }
+        // A daemon that keeps something says what: its caller looks.
+        if last_over.elapsed() >= STEADY || ended.elapsed() >= PATIENCE {
+            let took = last_over.duration_since(ended);
+            println!("after {now:?}, so from {took:?} on; threads {:?}", daemon.threads_by_name());
+            return now;
+        }
+        std::thread::sleep(PAUSE);
+    }
 }
 
 #[test]
 fn everything_at_once_hurts_no_innocent_client() {
     let is_root = nix::unistd::geteuid().is_root();
     let time = Duration::from_secs(amount("NNHAL_SECONDS", 8, 3600));
-    let daemon = Daemon::start_for_all();
+    let quiet = (time / 20).min(Duration::from_secs(60));
+    let mut daemon = Daemon::start_for_all_on_a_disk();
     // Whatever is made once only is made before the count.
-    innocent(&daemon, time / 20, || ());
+    innocent(&daemon, quiet, || ());
     let before = Holdings::of(&daemon);
-    let alone = innocent(&daemon, time / 10, || ());
-    let start =
-        |way: usize| attackers::start(way, is_root.then_some(FIRST_USER + way as u32), &daemon.socket());
-    let mut attackers: Vec<(Child, Instant)> =
-        (0..WAYS.len()).map(|way| (start(way), Instant::now())).collect();
-    let (mut kills, mut most) = ([0usize; WAYS.len()], before);
-    let amid = innocent(&daemon, time, || {
-        for (way, (attacker, since)) in attackers.iter_mut().enumerate() {
-            // Anywhere from before it connects on.
-            let life = Duration::from_millis((kills[way] as u64 * 7919 + way as u64 * 131) % 1500 + 1);
-            if since.elapsed() >= life {
-                attacker.kill().expect("killed");
-                attacker.wait().expect("dead");
-                kills[way] += 1;
-                (*attacker, *since) = (start(way), Instant::now());
-            }
+    println!("before {before:?}");
+    let alone = innocent(&daemon, quiet, || ());
+    alone.print("alone", None);
+    let mut beside_honest = None;
+    if time >= Duration::from_secs(60) {
+        for (way, name) in neighbours() {
+            let seen = seen_beside(way, &daemon, time / 200);
+            let honest = *beside_honest.get_or_insert(seen.percentile(99));
+            seen.print(&format!("beside {name}"), Some(honest));
+            seen.assert_right(name, is_root);
         }
-        if kills.iter().sum::<usize>() % 16 == 0 {
-            let now = Holdings::of(&daemon);
-            most.descriptors = most.descriptors.max(now.descriptors);
-            most.threads = most.threads.max(now.threads);
-            most.mappings = most.mappings.max(now.mappings);
-            most.resident_kib = most.resident_kib.max(now.resident_kib);
+    }
+    let mut attackers = Vec::new();
+    let (mut most, mut least_free, mut turn) = (before, disk::SIZE >> 10, 0usize);
+    let amid = innocent(&daemon, time, || {
+        // Once the innocent client is connected: where all are one user, there may be no room for it afterwards.
+        if attackers.is_empty() {
+            attackers = (0..WAYS.len()).map(|way| Attacker::new(way, &daemon)).collect();
+        }
+        attackers.iter_mut().for_each(|attacker| attacker.live_on(&daemon));
+        turn += 1;
+        if turn.is_multiple_of(16) {
+            most = most.most(Holdings::of(&daemon));
+            least_free = least_free.min(daemon.disk().and_then(Disk::free_kib).unwrap_or(u64::MAX));
         }
     });
-    for (attacker, _) in &mut attackers {
-        attacker.kill().expect("killed");
-        attacker.wait().expect("dead");
-    }
-    // A daemon that keeps something says what, below.
-    let ended = Instant::now();
-    let mut after = Holdings::of(&daemon);
-    while !after.is_back_at(&before) && ended.elapsed() < PATIENCE {
-        std::thread::sleep(PAUSE);
-        after = Holdings::of(&daemon);
-    }
-    println!(
-        "attackers killed: {}",
-        WAYS.iter().zip(kills).map(|((name, _), n)| format!("{name} {n}")).collect::<Vec<_>>().join(", ")
-    );
-    for (what, seen) in [("alone", &alone), ("amid all", &amid)] {
-        println!(
-            "{what}: {} executions, {} wrong, {} refused, median {:?}, p99 {:?}, longest {:?}",
-            seen.times.len(),
-            seen.wrong,
-            seen.refused,
-            seen.percentile(50),
-            seen.percentile(99),
-            seen.percentile(100),
-        );
-    }
-    println!("before {before:?}\nmost {most:?}\nafter {after:?}");
+    let kills: Vec<_> = attackers.iter().map(|attacker| (WAYS[attacker.way].0, attacker.kills)).collect();
+    drop(attackers);
+    amid.print("amid all", beside_honest);
+    println!("killed: {kills:?}\nmost {most:?}, {least_free} KiB of the disk free at the least");
+    assert!(daemon.is_alive(), "the daemon has died");
+    let after = after_all(&daemon, &before);
     assert!(after.is_back_at(&before), "the daemon keeps more than it held: {before:?}, now {after:?}");
-    assert!(kills.iter().all(|&kills| kills > 0), "some never attacked: {kills:?}");
-    assert_eq!((alone.wrong, amid.wrong), (0, 0), "wrong answers");
-    if is_root {
-        assert_eq!((alone.refused, amid.refused), (0, 0), "an innocent client is refused");
-    }
+    assert!(kills.iter().all(|&(_, kills)| kills > 0), "some never attacked: {kills:?}");
+    alone.assert_right("alone", is_root);
+    amid.assert_right("amid all", is_root);
     daemon.serves_an_honest_client();
 }
 
@@ -158,28 +266,14 @@ fn everything_at_once_hurts_no_innocent_client() {
 #[ignore = "measures, for a table in BENCHMARKS.md: as root, on a machine with nothing else to do"]
 fn how_long_executions_take_beside_each_attack() {
     let time = Duration::from_secs(amount("NNHAL_SECONDS", 10, 120));
-    let mut honest = None;
-    // The honest neighbour first, as all are measured by it.
-    let ways = std::iter::once((WAYS.len(), &HONEST)).chain(WAYS.iter().enumerate());
-    for (way, (name, _)) in ways {
-        let daemon = Daemon::start_for_all();
+    let mut beside_honest = None;
+    for (way, name) in neighbours() {
+        let daemon = Daemon::start_for_all_on_a_disk();
         innocent(&daemon, time / 10, || ());
-        let mut neighbour = attackers::start(way, Some(FIRST_USER + way as u32), &daemon.socket());
-        // It takes a moment to connect and to prepare.
-        innocent(&daemon, time / 5, || ());
-        let seen = innocent(&daemon, time, || ());
-        neighbour.kill().expect("killed");
-        neighbour.wait().expect("dead");
-        let (median, p99) = (seen.percentile(50), seen.percentile(99));
-        let base = *honest.get_or_insert(p99);
-        println!(
-            "{name}: {} executions, {} wrong, {} refused, median {median:?}, p99 {p99:?}, {:.2} times that beside an honest neighbour",
-            seen.times.len(),
-            seen.wrong,
-            seen.refused,
-            p99.as_secs_f64() / base.as_secs_f64()
-        );
-        assert_eq!((seen.wrong, seen.refused), (0, 0), "beside {name}");
+        let seen = seen_beside(way, &daemon, time);
+        let honest = *beside_honest.get_or_insert(seen.percentile(99));
+        seen.print(&format!("beside {name}"), Some(honest));
+        seen.assert_right(name, true);
         daemon.serves_an_honest_client();
     }
 }

@@ -22,7 +22,16 @@ fn header(command: u32, size: u32) -> Vec<u8> {
 
 /// A call of the root object that wants no answer, and is to wait for `number` others.
 fn one_way(number: u64) -> Vec<u8> {
-    let (code, flags) = (1u32, 1u32);
+    call(1, number)
+}
+
+/// A call that asks the session how many threads it serves.
+fn question() -> Vec<u8> {
+    call(0, 0)
+}
+
+fn call(flags: u32, number: u64) -> Vec<u8> {
+    let code = 1u32;
     let address = [0u8; 8];
     let rest = [0u8; 16];
     let parts =
@@ -59,19 +68,81 @@ fn is_ended(stream: &mut UnixStream) -> bool {
     }
 }
 
+/// Has the daemon make a call that waits for others which never come, with as many descriptors as it may have.
+fn park(stream: &UnixStream) {
+    let file = File::open("/dev/null").expect("a file");
+    let descriptors = [file.as_raw_fd(); DESCRIPTORS];
+    let (call, rights) = (one_way(1000), [ControlMessage::ScmRights(&descriptors)]);
+    let sent = sendmsg::<()>(stream.as_raw_fd(), &[IoSlice::new(&call)], &rights, MsgFlags::empty(), None);
+    assert_eq!(sent.expect("sent"), call.len());
+}
+
+/// Parks calls on many connections.
+pub fn parks_calls(socket: &Path) {
+    let mut open = Vec::new();
+    loop {
+        let stream = session(socket);
+        park(&stream);
+        open.push(stream);
+        if open.len() > 200 {
+            open.clear();
+        }
+    }
+}
+
+/// Asks until no more can be sent, as no answer is read. How often it asked.
+fn ask_without_reading(stream: &mut UnixStream) -> usize {
+    stream.set_nonblocking(true).expect("a mode");
+    let (question, mut asked) = (question(), 0);
+    // The daemon may be about to read what is there.
+    for wait in [0, 20, 100] {
+        std::thread::sleep(Duration::from_millis(wait));
+        while stream.write_all(&question).is_ok() {
+            asked += 1;
+        }
+    }
+    asked
+}
+
+/// Asks on many connections, and reads no answer.
+pub fn reads_no_answers(socket: &Path) {
+    let mut open = Vec::new();
+    loop {
+        let mut stream = session(socket);
+        ask_without_reading(&mut stream);
+        open.push(stream);
+        if open.len() > 100 {
+            open.clear();
+        }
+    }
+}
+
+#[test]
+fn who_reads_no_answers_waits_alone() {
+    let daemon = Daemon::start();
+    daemon.serves_an_honest_client();
+    let mut slow = session(&daemon.socket());
+    let asked = ask_without_reading(&mut slow);
+    assert!(asked > 100, "{asked} questions are all that it takes");
+    daemon.serves_an_honest_client();
+    // It is served on where it begins to read after all.
+    slow.set_nonblocking(false).expect("a mode");
+    slow.set_read_timeout(Some(Duration::from_secs(1))).expect("a time limit");
+    let (mut read, mut bytes) = (0, [0; 4096]);
+    while let Ok(count @ 1..) = slow.read(&mut bytes) {
+        read += count;
+    }
+    assert!(read >= asked * header(0, 0).len(), "{read} bytes answer {asked} questions");
+}
+
 #[test]
 fn one_way_calls_are_not_parked() {
     let daemon = Daemon::start();
     daemon.serves_an_honest_client();
-    let file = File::open("/dev/null").expect("a file");
-    let descriptors = [file.as_raw_fd(); DESCRIPTORS];
     let before = daemon.descriptors();
     for _ in 0..20 {
         let mut stream = session(&daemon.socket());
-        let (call, rights) = (one_way(1000), [ControlMessage::ScmRights(&descriptors)]);
-        let sent =
-            sendmsg::<()>(stream.as_raw_fd(), &[IoSlice::new(&call)], &rights, MsgFlags::empty(), None);
-        assert_eq!(sent.expect("sent"), call.len());
+        park(&stream);
         assert!(is_ended(&mut stream), "it keeps a call that it cannot make");
     }
     wait_until("descriptors are closed", || daemon.descriptors() < before + DESCRIPTORS);

@@ -1,4 +1,4 @@
-//! android/push.sh and android/vts.sh with an adb that is none: a device of files, which notes what it is asked.
+//! android/push.sh, android/vts.sh and android/bench.sh with an adb that is none: a device of files, which notes what it is asked.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,6 +14,7 @@ echo "$*" >>"$here/calls"
 [ "$1" = shell ] || {
   case $1 in
     remount) [ ! -e "$here/read-only" ] ;;
+    devices) echo "List of devices attached"; cat "$here/devices" ;;
     pull) cp "$here/results.xml" "$3" ;;
   esac
   exit
@@ -21,6 +22,14 @@ echo "$*" >>"$here/calls"
 shift
 case $* in
   "getprop ro.product.cpu.abi") cat "$here/abi" ;;
+  "getprop "*) echo "${2##*.}" ;;
+  nproc) echo 2 ;;
+  "for cpu in "*) printf '%s\n' "0x410fd034 1804800" "0x410fd0b0 2361600" "0x410fd034 1804800" ;;
+  "[ -f "*) [ ! -e "$here/peer" ] || echo yes ;;
+  *" --service binder:nnhal bench "*) cat "$here/by_binder" ;;
+  *" bench "*" --threads 1 "*) echo "ran"; echo '{"median_ms":6.0,"p90_ms":9}' ;;
+  *" bench "*" --threads 2 "*) echo '{"median_ms":3.5,"p90_ms":9}' ;;
+  *benchmark_model\ --graph*) cat "$here/peer" ;;
   "ls -Z "*) cat "$here/label" ;;
   start*) [ ! -e "$here/fresh" ] ;;
   "service check "*)
@@ -48,6 +57,8 @@ impl Device {
         device.put("label", "u:object_r:hal_neuralnetworks_nnhal_exec:s0 /vendor/bin/hw/it\r\n");
         device.put("registers", "1");
         device.put("binary", "a daemon");
+        device.put("devices", "0123\tdevice\r\n\r\n");
+        device.put("by_binder", "ran 9 times\r\n{\"median_ms\":4.25,\"p90_ms\":5}\r\n");
         device.put("results.xml", "<testsuites/>");
         device
     }
@@ -64,7 +75,10 @@ impl Device {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("android").join(script);
         let mut command = Command::new(script);
         command.args(arguments).current_dir(&self.directory);
-        command.env("ADB", self.path("adb")).env("NNHAL_PATIENCE", "1");
+        command
+            .env("ADB", self.path("adb"))
+            .env("NNHAL_PATIENCE", "1")
+            .env("NNHAL_PREBUILT", self.path("built"));
         let Output { status, stdout, stderr } = command.output().expect("it runs");
         (status.code(), [stdout, stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat())
     }
@@ -196,4 +210,79 @@ fn vts_does_not_take_a_dead_daemon_or_no_test_for_success() {
     assert!(status == Some(2) && said.contains("run android/push.sh"), "{said}");
     let (status, said) = device.run("vts.sh", &["--wrong"]);
     assert!(status == Some(2) && said.contains("--wrong is not a flag"), "{said}");
+}
+
+const PEER: &str = "INFO: count=50 first=7 curr=6 min=5 max=9 avg=9999 std=1 p5=5 median=8000 p95=9\r
+INFO: Inference timings in us: Init: 1, First inference: 2, Warmup (avg): 3, Inference (avg): 12000\r
+";
+
+impl Device {
+    /// With the tool built, and a model; runs the bench.
+    fn bench(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        fs::create_dir_all(self.path("built/arm64")).expect("a directory");
+        self.put("built/arm64/nnhal", "the tool");
+        self.put("net.tflite", "a model");
+        let model = self.path("net.tflite").display().to_string();
+        self.run("bench.sh", &[arguments, &[&model]].concat())
+    }
+}
+
+#[test]
+fn a_bench_prints_a_table_for_each_number_of_threads() {
+    let device = Device::new();
+    device.put("peer", PEER);
+    let (status, said) = device.bench(&[]);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("device: manufacturer model, manufacturer model\n"), "{said}");
+    assert!(said.contains("cores, by part: 2 x 0xd03 at 1804 MHz, 1 x 0xd0b at 2361 MHz"), "{said}");
+    assert!(said.contains("On 1 thread, milliseconds:") && said.contains("On 2 threads, "), "{said}");
+    // Two tables, as the device has two cores. The peer's median is taken, and not its mean.
+    assert!(said.contains("| net | 4.250 | 6.000 | 8.000 | 0.75 |\n"), "{said}");
+    assert!(said.contains("| net | 4.250 | 3.500 | 8.000 | 0.44 |\n"), "{said}");
+    assert!(said.contains("no table for 4 threads: the device has 2 cores"), "{said}");
+    let calls = device.calls();
+    let rounds =
+        |call: &&String| call.contains("--service binder:nnhal bench") && call.contains("--mode burst");
+    assert_eq!(calls.iter().filter(rounds).count(), 6, "three rounds for each table: {calls:#?}");
+    assert!(device.position("push") < device.position("shell TMPDIR="));
+    assert_eq!(calls.last().expect("calls"), "shell rm -rf /data/local/tmp/nnhal-bench");
+
+    // Older ones tell no median.
+    device.put("peer", PEER.lines().last().expect("a line"));
+    let (status, said) = device.bench(&["--threads", "2", "--rounds", "1"]);
+    assert!(status == Some(0) && said.contains("| net | 4.250 | 3.500 | 12.000 | 0.29 |"), "{said}");
+}
+
+#[test]
+fn a_bench_without_the_peer_has_the_driver_alone() {
+    let device = Device::new();
+    let (status, said) = device.bench(&["--threads", "1"]);
+    assert!(status == Some(0) && said.contains("| net | 4.250 | 6.000 | | |\n"), "{said}");
+    assert!(said.contains("no /data/local/tmp/benchmark_model"), "{said}");
+}
+
+#[test]
+fn a_bench_says_what_is_missing() {
+    let device = Device::new();
+    let fails = |arguments: &[&str], why: &str| {
+        let (status, said) = device.bench(arguments);
+        assert!(status == Some(1) && said.contains(why), "{said}");
+    };
+    fails(&["--wrong"], "--wrong is not a flag of bench.sh");
+    fails(&["--threads", "many"], "expected numbers with a space between");
+    fails(&["/nowhere.tflite"], "no model at /nowhere.tflite");
+    device.put("by_binder", "nnhal: no service binder:nnhal\n");
+    fails(&["--threads", "1"], "no service binder:nnhal");
+    device.put("registers", "1000000");
+    fails(&[], "IDevice/nnhal is not registered: run android/push.sh");
+    device.put("abi", "x86_64\n");
+    fails(&[], "run android/build.sh --tool x86_64");
+    device.put("devices", "");
+    fails(&[], "no device is connected");
+    device.put("devices", "0123\tunauthorized\n");
+    fails(&[], "0123 is unauthorized");
+    device.put("devices", "0123\tdevice\n4567\tdevice\n");
+    fails(&[], "name one of 0123 4567 by ANDROID_SERIAL");
+    fs::remove_file(device.path("adb")).expect("removed");
+    fails(&[], "install Android's platform tools");
 }
