@@ -264,10 +264,10 @@ mod tests {
     fn a_very_long_input_is_summed_with_pauses() {
         const LEN: usize = 1 << 20;
         let mut inputs = one_unit();
-        for i in 0..5 {
-            let scale = inputs[i].as_ref().unwrap().info.scale;
+        for input in &mut inputs[..5] {
+            let scale = input.as_ref().unwrap().info.scale;
             let info = TensorInfo::quantised(TENSOR_QUANT8_ASYMM, &[1, LEN as u32], scale, 128);
-            inputs[i] = Some(tensor(info, &vec![128u8; LEN]));
+            *input = Some(tensor(info, &vec![128u8; LEN]));
         }
         let inputs: Vec<_> =
             inputs.iter().map(|t| t.as_ref().map(|t| Arg { info: &t.info, data: Some(&t.data) })).collect();
