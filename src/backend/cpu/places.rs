@@ -2,7 +2,8 @@
 //!
 //! Large ones are placed first, each as near to the start as it can be: those of one size then come to the same few places
 //! again and again, and a thread that has the same part of each finds there what it wrote itself, in its own cache. One after the
-//! other, each in the smallest hole there is, they would drift, and halves of layers would go from core to core.
+//! other, each in the smallest hole there is, they drift, and halves of layers go from core to core; that is for what is many,
+//! or would take much more memory otherwise.
 
 use super::routine::STEPS;
 use crate::ops::pace::Pace;
@@ -14,9 +15,8 @@ use std::ops::RangeInclusive;
 /// Every part starts at a multiple of this: a cache line, and the widest vector.
 const ALIGNMENT: usize = 64;
 
-/// So many are placed by their size: each is compared with all that were before. The others, which are smaller, get holes in
-/// the order of their lives.
-pub const BY_SIZE: usize = 1024;
+/// So many are placed by their size: each is compared with all that were before.
+const MOST_BY_SIZE: usize = 2048;
 
 /// What needs a place.
 pub struct Life {
@@ -32,23 +32,32 @@ impl Life {
     }
 }
 
-/// Where each of `lives` starts, which are in the order of their first steps, and how large the arena is. The `by_size` largest are
-/// placed by their size. `None` if it would not fit the address space.
-pub fn find(lives: &[Life], by_size: usize, pace: &mut Pace) -> Result<Option<(Vec<usize>, usize)>, OpError> {
-    let mut largest = BTreeSet::new();
-    for (i, life) in lives.iter().enumerate() {
-        pace.spend(STEPS)?;
-        let Some(size) = life.size.checked_next_multiple_of(ALIGNMENT) else { return Ok(None) };
-        largest.insert((Reverse(size), i));
-        if largest.len() > by_size {
-            largest.pop_last();
-        }
+/// Where each starts, and how large the arena is.
+type Places = (Vec<usize>, usize);
+
+/// Places for `lives`, which are in the order of their first steps. `None` if they would not fit the address space.
+pub fn find(lives: &[Life], pace: &mut Pace) -> Result<Option<Places>, OpError> {
+    let in_order = in_order(lives, pace)?;
+    if lives.len() > MOST_BY_SIZE {
+        return Ok(in_order);
     }
+    let by_size = by_size(lives, pace)?;
+    Ok(match (&by_size, &in_order) {
+        (Some((_, size)), Some((_, least))) if *size <= least.saturating_add(least / 8) => by_size,
+        _ => in_order,
+    })
+}
+
+/// The largest first, each at the first place that is free while it lives.
+fn by_size(lives: &[Life], pace: &mut Pace) -> Result<Option<Places>, OpError> {
+    let mut order: Vec<usize> = (0..lives.len()).collect();
+    order.sort_by_key(|&i| Reverse(lives[i].size));
     let (mut starts, mut arena) = (vec![0; lives.len()], 0);
     // What has a place, by its start.
-    let mut placed: Vec<(usize, usize, usize)> = Vec::with_capacity(largest.len());
-    for &(Reverse(size), i) in &largest {
+    let mut placed: Vec<(usize, usize, usize)> = Vec::with_capacity(lives.len());
+    for i in order {
         pace.spend(STEPS + placed.len())?;
+        let Some(size) = lives[i].size.checked_next_multiple_of(ALIGNMENT) else { return Ok(None) };
         let mut start = 0usize;
         for &(from, to, other) in &placed {
             if lives[other].meets(&lives[i]) {
@@ -62,21 +71,23 @@ pub fn find(lives: &[Life], by_size: usize, pace: &mut Pace) -> Result<Option<(V
         (starts[i], arena) = (start, arena.max(end));
         placed.insert(placed.partition_point(|&(from, ..)| from <= start), (start, end, i));
     }
+    Ok(Some((starts, arena)))
+}
 
+/// One after the other, each in the smallest hole that it fits.
+fn in_order(lives: &[Life], pace: &mut Pace) -> Result<Option<Places>, OpError> {
+    let (mut starts, mut arena) = (vec![0; lives.len()], 0);
     let (mut free, mut ends) = (FreeList::default(), BTreeMap::<usize, Vec<usize>>::new());
-    let size_of = |i: usize| lives[i].size.next_multiple_of(ALIGNMENT);
     for (i, life) in lives.iter().enumerate() {
         pace.spend(STEPS)?;
-        if largest.contains(&(Reverse(size_of(i)), i)) {
-            continue;
-        }
         while let Some(over) = ends.first_entry().filter(|over| over.key() < life.steps.start()) {
             for i in over.remove() {
                 pace.spend(STEPS)?;
-                free.give(starts[i], size_of(i));
+                free.give(starts[i], lives[i].size.next_multiple_of(ALIGNMENT));
             }
         }
-        let Some(start) = free.take(size_of(i), &mut arena) else { return Ok(None) };
+        let size = life.size.checked_next_multiple_of(ALIGNMENT);
+        let Some(start) = size.and_then(|size| free.take(size, &mut arena)) else { return Ok(None) };
         starts[i] = start;
         ends.entry(*life.steps.end()).or_default().push(i);
     }
@@ -157,29 +168,28 @@ mod tests {
     use crate::ops::NeverInterrupted;
     use proptest::prelude::*;
 
-    fn placed(lives: &[Life], by_size: usize) -> (Vec<usize>, usize) {
-        find(lives, by_size, &mut Pace::of(&NeverInterrupted)).unwrap().unwrap()
-    }
-
     fn life(size: usize, steps: RangeInclusive<usize>) -> Life {
         Life { size, steps }
     }
+
+    const WAYS: [fn(&[Life], &mut Pace) -> Result<Option<Places>, OpError>; 3] = [by_size, in_order, find];
 
     proptest! {
         #[test]
         fn what_lives_at_the_same_time_has_no_bytes_in_common(
             sizes in prop::collection::vec((0usize..1000, 0usize..20, 0usize..10), 0..60),
-            by_size in 0usize..60,
         ) {
             let mut lives: Vec<Life> =
                 sizes.into_iter().map(|(size, first, long)| life(size, first..=first + long)).collect();
             lives.sort_by_key(|life| *life.steps.start());
-            let (starts, arena) = placed(&lives, by_size);
-            for (i, a) in lives.iter().enumerate() {
-                prop_assert!(starts[i].is_multiple_of(ALIGNMENT) && starts[i] + a.size <= arena);
-                for (j, b) in lives.iter().enumerate().filter(|&(j, b)| j != i && a.meets(b)) {
-                    let apart = starts[i] + a.size <= starts[j] || starts[j] + b.size <= starts[i];
-                    prop_assert!(apart || a.size == 0 || b.size == 0, "{} and {}", i, j);
+            for way in WAYS {
+                let (starts, arena) = way(&lives, &mut Pace::of(&NeverInterrupted)).unwrap().unwrap();
+                for (i, a) in lives.iter().enumerate() {
+                    prop_assert!(starts[i].is_multiple_of(ALIGNMENT) && starts[i] + a.size <= arena);
+                    for (j, b) in lives.iter().enumerate().filter(|&(j, b)| j != i && a.meets(b)) {
+                        let apart = starts[i] + a.size <= starts[j] || starts[j] + b.size <= starts[i];
+                        prop_assert!(apart || a.size == 0 || b.size == 0, "{} and {}", i, j);
+                    }
                 }
             }
         }
@@ -195,29 +205,36 @@ mod tests {
             lives.push(life(192, step + 2..=step + 3));
             lives.push(life(192, step + 3..=step + 7));
         }
-        let (starts, arena) = placed(&lives, BY_SIZE);
-        let large: BTreeSet<usize> =
-            lives.iter().zip(&starts).filter(|(life, _)| life.size > 192).map(|(_, &s)| s).collect();
-        assert_eq!(large, BTreeSet::from([0, 1152]));
+        let (starts, arena) = find(&lives, &mut Pace::of(&NeverInterrupted)).unwrap().unwrap();
+        let large = lives.iter().zip(&starts).filter(|(life, _)| life.size > 192);
+        assert_eq!(large.map(|(_, &start)| start).collect::<BTreeSet<_>>(), BTreeSet::from([0, 1152]));
         assert!(arena <= 2 * 1152 + 2 * 192, "{arena}");
     }
 
     #[test]
     fn a_gap_between_others_is_used() {
+        let place = |lives: &[Life]| by_size(lives, &mut Pace::of(&NeverInterrupted)).unwrap().unwrap();
         let lives = [life(640, 0..=1), life(320, 0..=9), life(640, 2..=9), life(128, 3..=4)];
-        assert_eq!(placed(&lives, 4), (vec![0, 640, 0, 960], 1088));
+        assert_eq!(place(&lives), (vec![0, 640, 0, 960], 1088));
         let lives =
             [life(640, 0..=1), life(320, 0..=9), life(256, 2..=9), life(256, 3..=4), life(128, 4..=5)];
-        assert_eq!(placed(&lives, 5), (vec![0, 640, 0, 256, 512], 960));
+        assert_eq!(place(&lives), (vec![0, 640, 0, 256, 512], 960));
+    }
+
+    #[test]
+    fn very_many_take_no_more_than_they_must() {
+        let lives: Vec<Life> = (0..3 * MOST_BY_SIZE).map(|step| life(640, step..=step + 1)).collect();
+        assert_eq!(find(&lives, &mut Pace::of(&NeverInterrupted)).unwrap().unwrap().1, 2 * 640);
     }
 
     #[test]
     fn nothing_beyond_the_address_space_has_a_place() {
-        for by_size in [0, 2] {
-            let lives = [life(isize::MAX as usize - 63, 0..=1), life(128, 0..=1)];
-            assert!(find(&lives, by_size, &mut Pace::of(&NeverInterrupted)).unwrap().is_none());
-            let lives = [life(usize::MAX, 0..=1)];
-            assert!(find(&lives, by_size, &mut Pace::of(&NeverInterrupted)).unwrap().is_none());
+        for way in WAYS {
+            for lives in
+                [&[life(isize::MAX as usize - 63, 0..=1), life(128, 0..=1)][..], &[life(usize::MAX, 0..=1)]]
+            {
+                assert!(way(lives, &mut Pace::of(&NeverInterrupted)).unwrap().is_none());
+            }
         }
     }
 

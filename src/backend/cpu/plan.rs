@@ -45,7 +45,7 @@ pub fn plan(graph: &Graph, together: &[Range<usize>], pace: &mut Pace) -> Result
         placed.push((v, size));
         lives.push(Life { size, steps: first..=last_use[v] });
     }
-    let Some((starts, size)) = places::find(&lives, places::BY_SIZE, pace)? else { return Ok(None) };
+    let Some((starts, size)) = places::find(&lives, pace)? else { return Ok(None) };
     let mut parts = vec![None; graph.values.len()];
     for (start, (v, size)) in starts.into_iter().zip(placed) {
         pace.spend(STEPS)?;
