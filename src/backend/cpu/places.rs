@@ -172,7 +172,8 @@ mod tests {
         Life { size, steps }
     }
 
-    const WAYS: [fn(&[Life], &mut Pace) -> Result<Option<Places>, OpError>; 3] = [by_size, in_order, find];
+    type Way = fn(&[Life], &mut Pace) -> Result<Option<Places>, OpError>;
+    const WAYS: [Way; 3] = [by_size, in_order, find];
 
     proptest! {
         #[test]
