@@ -13,7 +13,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Who keeps memory that nobody uses. What is called here waits for nobody, and takes no memory.
 pub trait Keeper: Send + Sync {
     /// Frees what was there already when this was called last, and is still unused. Whether anything is kept after that: if
-    /// not, nobody asks again, and it has to [say so](note) anew once it keeps something.
+    /// not, nobody asks again, and it has to [say so](super::note_idle) anew once it keeps something.
     fn free_unused(&self) -> bool;
 
     /// Frees what is of this client.
