@@ -151,15 +151,10 @@ fn a_driver_that_is_killed_comes_back_and_every_model_is_run() {
 
 #[test]
 fn a_driver_that_should_say_no_must_say_so() {
-    // One that computes what it should refuse, one that dies of it, one that hangs, and one that refuses it.
+    // One operation that it computes, where it should refuse it, and one that it refuses.
     let suite = "cts_expect_failure";
-    let corpus = corpus(0, &["FLOOR", "TANH", "LOGISTIC", "ABS"], suite);
-    let Ended { output, report } = run(&corpus, suite, &["--timeout", "2"]);
-    assert_ends(&output, 1, "1 passed, 3 failed, 0 skipped");
-    for (model, said) in
-        [("FLOOR", "the execution succeeded"), ("TANH", "the driver died"), ("LOGISTIC", "no answer")]
-    {
-        let reason = reason(&report, &format!("faulty_{model}"));
-        assert!(reason.contains(said), "{model}: {reason:?}");
-    }
+    let corpus = corpus(0, &["FLOOR", "ABS"], suite);
+    let Ended { output, report } = run(&corpus, suite, &[]);
+    assert_ends(&output, 1, "1 passed, 1 failed, 0 skipped");
+    assert!(reason(&report, "faulty_FLOOR").contains("the execution succeeded"), "{report}");
 }
