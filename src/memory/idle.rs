@@ -4,6 +4,7 @@
 //! Must not know what it was used for. Whoever keeps some says so once, and not for each use.
 
 use std::collections::BTreeMap;
+use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ struct Keepers {
     by_key: BTreeMap<u64, Weak<dyn Keeper>>,
     /// Whether there is a thread that looks after them: it ends when there are none.
     is_looked_after: bool,
+    /// What that thread notices to be gone, and the driver with it: nothing is sent.
+    lives: Option<Sender<()>>,
 }
 
 impl Idle {
@@ -37,18 +40,20 @@ impl Idle {
     pub fn note(self: &Arc<Self>, keeper: Weak<dyn Keeper>) -> bool {
         let mut keepers = self.lock();
         if !keepers.is_looked_after {
-            let idle = Arc::downgrade(self);
+            let (idle, (lives, ended)) = (Arc::downgrade(self), channel::<()>());
             let look = move || {
                 // A driver that is gone has no keepers.
                 while idle.upgrade().is_some_and(|idle| idle.look()) {
-                    std::thread::sleep(LOOK);
+                    if ended.recv_timeout(LOOK) != Err(RecvTimeoutError::Timeout) {
+                        return;
+                    }
                 }
             };
             if let Err(why) = std::thread::Builder::new().name("nnhal-idle".into()).spawn(look) {
                 log::warn!("memory that nobody uses is kept for now: {why}");
                 return false;
             }
-            keepers.is_looked_after = true;
+            (keepers.is_looked_after, keepers.lives) = (true, Some(lives));
         }
         keepers.last_key += 1;
         let key = keepers.last_key;
