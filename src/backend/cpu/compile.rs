@@ -13,6 +13,7 @@ use super::plan::plan;
 use super::pool::Team;
 use super::routine::{is_data, uses, Place, Routine, Step, Value, SMALL, STEPS};
 use super::signs;
+use super::views::with_views;
 use crate::backend::{BackendError, Control};
 use crate::model::Subgraph;
 use crate::ops::pace::Pace;
@@ -56,7 +57,7 @@ pub fn compile_for(
     let followed = search.find(&mut pace)?;
     let together = chained.chain(merged.iter().map(|merged| &merged.steps));
     let together: Vec<_> = together.chain(followed.iter().map(|followed| &followed.steps)).cloned().collect();
-    let plan = plan(&graph, &together, &mut pace)?;
+    let plan = plan(&graph, &together, control)?;
     let plan = plan.ok_or(BackendError::TooLarge { size: u64::MAX, limit: MAX_RUN_BYTES })?;
     check_size(plan.size as u64, MAX_RUN_BYTES)?;
     control.yield_point()?;
@@ -80,7 +81,7 @@ pub fn compile_for(
             };
             Ok(Value { declared: value.declared, place })
         });
-    Ok(Routine {
+    let routine = Routine {
         values: values.collect::<Result<_, BackendError>>()?,
         steps,
         inputs: graph.inputs,
@@ -89,7 +90,8 @@ pub fn compile_for(
         chains,
         merged,
         followed,
-    })
+    };
+    Ok(with_views(routine, control)?)
 }
 
 /// By value: whether its bytes are needed, should it be a constant, besides by the kernels that pack it.
@@ -228,6 +230,7 @@ fn step(
             .map_err(|why| why.at(format_args!("operation {} ({})", node.index, node.operation.ty)))?
             .flatten()
             .map(Arc::from),
+        in_place: false,
         index: node.index,
     })
 }

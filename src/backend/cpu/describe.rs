@@ -2,14 +2,11 @@
 
 use super::arguments::Candidates;
 use super::chain::Chain;
-use super::plan::is_view;
 use super::routine::{Followed, Merged, Place, Routine, Step};
-use super::run::is_in_place;
 use crate::backend::{Description, KernelName, StepDescription, SubgraphDescription, ValuePlace};
 use crate::ops::{work::multiply_adds, Run};
 use crate::tensor::TensorInfo;
 use std::collections::BTreeSet;
-use std::ops::Range;
 
 /// Describes a program; `candidates` are the main routine's, which is the first.
 pub fn describe(routines: &[Routine], candidates: &Candidates) -> Description {
@@ -125,7 +122,7 @@ fn describe_chain(routine: &Routine, chain: &Chain) -> StepDescription {
 }
 
 fn describe_step(routine: &Routine, step: &Step) -> StepDescription {
-    let kernel = kernel(routine, step);
+    let kernel = kernel(step);
     let known = |v: usize| match &routine.values[v].place {
         Place::Dynamic => None,
         _ => Some(routine.values[v].info()),
@@ -145,14 +142,8 @@ fn describe_step(routine: &Routine, step: &Step) -> StepDescription {
     }
 }
 
-fn kernel(routine: &Routine, step: &Step) -> KernelName {
-    let part = |&v: &usize| -> Option<Range<usize>> {
-        match &routine.values[v].place {
-            Place::Arena(_, part) => Some(part.clone()),
-            _ => None,
-        }
-    };
-    if is_view(step.operation.ty) && is_in_place(step, part) {
+fn kernel(step: &Step) -> KernelName {
+    if step.in_place {
         return KernelName::Nothing;
     }
     match (&step.operation.run, step.kernel.as_ref().map(|kernel| kernel.name())) {

@@ -40,6 +40,9 @@ mod samples;
 mod signs;
 #[cfg(test)]
 mod turns_tests;
+mod views;
+#[cfg(test)]
+mod views_tests;
 
 use super::{
     Backend, BackendError, CacheFileCounts, CompileOptions, Control, DeviceType, Executable, Info, Load,

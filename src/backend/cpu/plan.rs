@@ -1,11 +1,15 @@
 //! The memory plan: one place in the arena for each value whose size is known, shared by values that never live at the
-//! same time, and by those that are the same bytes in other dimensions.
+//! same time; and one for those that are pieces of another, which calls then need not copy.
 
-use super::graph::{Graph, Node};
+use super::graph::Graph;
+use super::passes::{arguments, output_infos};
 use super::places::{self, Life};
 use super::routine::STEPS;
+use super::views::{pieces, Piece};
+use crate::ops::movement::moves_only;
 use crate::ops::pace::Pace;
-use crate::ops::{OpError, OperationType};
+use crate::ops::{Args, Interrupt, OpError};
+use crate::tensor::TensorInfo;
 use std::ops::Range;
 
 /// Where values live.
@@ -18,8 +22,13 @@ pub struct Plan {
 
 /// Plans the arena for one run of `graph`, of whose nodes those in each range of `together` are done at once. `None` if it
 /// would not fit the address space.
-pub fn plan(graph: &Graph, together: &[Range<usize>], pace: &mut Pace) -> Result<Option<Plan>, OpError> {
-    let owners = owners(graph, pace)?;
+pub fn plan(
+    graph: &Graph,
+    together: &[Range<usize>],
+    interrupt: &dyn Interrupt,
+) -> Result<Option<Plan>, OpError> {
+    let mut pace = Pace::of(interrupt);
+    let mut shared = shared(graph, interrupt)?;
     let mut last_use = vec![0usize; graph.values.len()];
     // What steps that are done together read and make lives until all of them are done.
     let mut ends_with: Vec<usize> = (0..graph.nodes.len()).collect();
@@ -27,84 +36,127 @@ pub fn plan(graph: &Graph, together: &[Range<usize>], pace: &mut Pace) -> Result
     for (step, node) in ends_with.into_iter().zip(&graph.nodes) {
         pace.spend(STEPS.saturating_add(node.inputs.len()))?;
         // An output that nobody reads lives while it is written.
-        node.inputs.iter().flatten().chain(&node.outputs).for_each(|&v| last_use[owners[v]] = step);
+        node.inputs.iter().flatten().chain(&node.outputs).for_each(|&v| last_use[shared.find(v).0] = step);
     }
-    graph.outputs.iter().for_each(|&o| last_use[owners[o]] = usize::MAX);
+    graph.outputs.iter().for_each(|&o| last_use[shared.find(o).0] = usize::MAX);
 
+    // By value: whether it is in the list already, as any that lies in it makes it live.
+    let mut is_placed = vec![false; graph.values.len()];
     let (mut placed, mut lives) = (vec![], vec![]);
     let inputs = graph.inputs.iter().map(|&v| (0, v));
     let made =
         graph.nodes.iter().enumerate().flat_map(|(step, node)| node.outputs.iter().map(move |&v| (step, v)));
     for (first, v) in inputs.chain(made) {
         pace.spend(STEPS)?;
+        let v = shared.find(v).0;
         let value = &graph.values[v];
-        let (Some(info), None) = (value.resolved.as_ref().filter(|_| owners[v] == v), &value.constant) else {
-            continue;
-        };
+        let (Some(info), None, false) = (&value.resolved, &value.constant, is_placed[v]) else { continue };
         let Some(size) = info.byte_size() else { return Ok(None) };
-        placed.push((v, size));
+        is_placed[v] = true;
+        placed.push(v);
         lives.push(Life { size, steps: first..=last_use[v] });
     }
-    let Some((starts, size)) = places::find(&lives, pace)? else { return Ok(None) };
+    let Some((starts, size)) = places::find(&lives, &mut pace)? else { return Ok(None) };
+    let mut start_of = vec![0; graph.values.len()];
+    placed.iter().zip(starts).for_each(|(&v, start)| start_of[v] = start);
     let mut parts = vec![None; graph.values.len()];
-    for (start, (v, size)) in starts.into_iter().zip(placed) {
+    for (v, part) in parts.iter_mut().enumerate() {
         pace.spend(STEPS)?;
-        parts[v] = Some(start..start + size);
-    }
-    // Views come after what they are views of.
-    for &v in graph.nodes.iter().flat_map(|node| &node.outputs) {
-        pace.spend(STEPS)?;
-        if owners[v] != v {
-            parts[v] = parts[owners[v]].clone();
+        let (whole, start) = shared.find(v);
+        if is_placed[whole] {
+            let Some(size) = graph.values[v].resolved.as_ref().and_then(TensorInfo::byte_size) else {
+                continue;
+            };
+            *part = Some(start_of[whole] + start..start_of[whole] + start + size);
         }
     }
     Ok(Some(Plan { parts, size }))
 }
 
-/// Whether a call gives its first input's bytes other dimensions, and does nothing else.
-pub fn is_view(ty: OperationType) -> bool {
-    matches!(ty, OperationType::RESHAPE | OperationType::SQUEEZE | OperationType::EXPAND_DIMS)
-}
+/// A piece of a tensor keeps all of it: of what is larger, pieces are copied, if they are not all of it.
+const MOST_KEPT: usize = 64 << 10;
 
-/// By value: whose place it has. Most have their own.
-fn owners(graph: &Graph, pace: &mut Pace) -> Result<Vec<usize>, OpError> {
-    let mut owners: Vec<usize> = (0..graph.values.len()).collect();
-    let at_an_edge = |list: &[usize]| {
-        let mut are = vec![false; graph.values.len()];
-        list.iter().for_each(|&v| are[v] = true);
-        are
-    };
-    let (inputs, outputs) = (at_an_edge(&graph.inputs), at_an_edge(&graph.outputs));
-    for node in &graph.nodes {
-        pace.spend(STEPS)?;
-        if !is_view(node.operation.ty) {
-            continue;
-        }
-        // What comes from a client or goes to one may be anywhere.
-        let inside = |&(from, to): &(usize, usize)| !inputs[owners[from]] && !outputs[to];
-        if let Some((from, to)) = same_bytes(graph, node).filter(inside) {
-            owners[to] = owners[from];
-        }
-    }
-    Ok(owners)
-}
-
-/// Input and output of a view that are as large.
-fn same_bytes(graph: &Graph, node: &Node) -> Option<(usize, usize)> {
-    let (from, to) = ((*node.inputs.first()?)?, *node.outputs.first()?);
+/// Finds what can lie in what, so that calls have nothing to do.
+fn shared(graph: &Graph, interrupt: &dyn Interrupt) -> Result<Shared, OpError> {
+    let (mut shared, mut pace) = (Shared::new(graph.values.len()), Pace::of(interrupt));
+    // What comes from a client or goes to one may be anywhere.
+    let mut is_fixed = vec![false; graph.values.len()];
+    graph.inputs.iter().chain(&graph.outputs).for_each(|&v| is_fixed[v] = true);
     let size = |v: usize| {
         let value = &graph.values[v];
         value.resolved.as_ref().filter(|_| value.constant.is_none())?.byte_size()
     };
-    (size(from)? == size(to)?).then_some((from, to))
+    let mut wholes = vec![];
+    for node in &graph.nodes {
+        pace.spend(STEPS)?;
+        if !moves_only(node.operation.ty) {
+            continue;
+        }
+        let Some(inputs) = arguments(graph, node) else { continue };
+        let outputs = output_infos(graph, node);
+        let args =
+            Args { signature_index: node.signature_index, inputs: &inputs, outputs: &outputs, interrupt };
+        let pieces = pieces(node.operation.ty, &args, &node.inputs, &node.outputs)?;
+        pace.spend(pieces.len().saturating_mul(STEPS))?;
+        let (mut all, mut may) = (0, !pieces.is_empty());
+        wholes.clear();
+        for Piece { value, whole, .. } in &pieces {
+            let (root, _) = shared.find(*value);
+            // What is a piece of something else already stays there, and what lies in it goes along.
+            may &= size(root).is_some() && size(root) == size(*value) && size(*whole).is_some();
+            may &= !is_fixed[root] && !is_fixed[*value] && !is_fixed[shared.find(*whole).0];
+            all += size(root).unwrap_or(0);
+            wholes.push(root);
+        }
+        wholes.sort_unstable();
+        may &= wholes.windows(2).all(|two| two[0] != two[1]);
+        let kept = pieces.first().and_then(|piece| size(piece.whole)).unwrap_or(0);
+        if !may || all < kept && kept > MOST_KEPT {
+            continue;
+        }
+        pieces.iter().for_each(|piece| shared.put(piece));
+    }
+    Ok(shared)
+}
+
+/// Which values lie in which others.
+struct Shared {
+    /// By value: what it lies in, and where; itself if in nothing.
+    within: Vec<(usize, usize)>,
+}
+
+impl Shared {
+    fn new(values: usize) -> Self {
+        Shared { within: (0..values).map(|v| (v, 0)).collect() }
+    }
+
+    /// The value that has a place, and where in it `v` lies.
+    fn find(&mut self, mut v: usize) -> (usize, usize) {
+        let mut start = 0;
+        loop {
+            let (whole, at) = self.within[v];
+            if whole == v {
+                return (v, start);
+            }
+            // The next one who asks has half the way to go.
+            let (next, further) = self.within[whole];
+            self.within[v] = (next, at + further);
+            (v, start) = (next, start + at + further);
+        }
+    }
+
+    fn put(&mut self, piece: &Piece) {
+        let (root, _) = self.find(piece.value);
+        self.within[root] = (piece.whole, piece.start);
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::graph::Value;
+    use super::super::graph::{Node, Value};
     use super::*;
-    use crate::ops::NeverInterrupted;
-    use crate::tensor::{OperandType, TensorInfo};
+    use crate::ops::{NeverInterrupted, OperationType};
+    use crate::tensor::OperandType;
 
     /// A chain of operations, each on the value before, all of which have `count` bytes.
     fn chain(operations: &[OperationType], count: u32) -> Graph {
@@ -130,7 +182,7 @@ mod tests {
     fn views_have_the_place_of_what_they_are_views_of() {
         use OperationType::{ABS, RESHAPE, SQUEEZE};
         let plan = |operations: &[OperationType]| {
-            plan(&chain(operations, 64), &[], &mut Pace::of(&NeverInterrupted)).unwrap().unwrap()
+            plan(&chain(operations, 64), &[], &NeverInterrupted).unwrap().unwrap()
         };
         let inner = plan(&[ABS, RESHAPE, SQUEEZE, ABS]);
         assert_eq!(inner.parts[1..4], [Some(64..128), Some(64..128), Some(64..128)]);
@@ -159,7 +211,18 @@ mod tests {
             inputs: (0..MANY).collect(),
             outputs: (MANY..2 * MANY).collect(),
         };
-        let owners = owners(&graph, &mut Pace::of(&NeverInterrupted)).unwrap();
-        assert!(owners.into_iter().eq(0..2 * MANY), "each has a place of its own");
+        let mut shared = shared(&graph, &NeverInterrupted).unwrap();
+        assert!((0..2 * MANY).all(|v| shared.find(v) == (v, 0)), "each has a place of its own");
+    }
+
+    #[test]
+    fn values_that_lie_in_one_another_a_million_deep_are_found_at_once() {
+        const DEEP: usize = 1 << 20;
+        let mut shared = Shared::new(DEEP);
+        // Each is put into the one behind, as concatenations of one another are.
+        (0..DEEP - 1).for_each(|value| shared.put(&Piece { value, whole: value + 1, start: 1 }));
+        for v in 0..DEEP {
+            assert_eq!(shared.find(v), (DEEP - 1, DEEP - 1 - v));
+        }
     }
 }

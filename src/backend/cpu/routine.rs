@@ -58,6 +58,8 @@ pub struct Step {
     pub routines: Vec<usize>,
     /// Calls that are alike have the same one.
     pub kernel: Option<Arc<dyn Kernel>>,
+    /// Whether its outputs lie in its inputs, or its inputs in its output, so that it has nothing to do.
+    pub in_place: bool,
     /// The index of the model's operation that it is.
     pub index: usize,
 }

@@ -7,7 +7,6 @@ use super::arguments::{Arguments, Candidates, Held};
 use super::chain::Chain;
 use super::frame::{broken_plan, Frame, Tensor};
 use super::kernels::{Kernel, Rowwise, Then, Work};
-use super::plan::is_view;
 use super::pool::{Team, ThreadPool};
 use super::routine::{Followed, Merged, Place, Routine, Step};
 use crate::backend::{BackendError, Control, OutputShape};
@@ -15,7 +14,6 @@ use crate::memory::{Target, View, FEW};
 use crate::ops::{clear, copy, evaluate, Arg, Args, Interrupt, OpError, OperationType, Out, Run};
 use crate::scheduler::{Activity, OperationId, Recorder, Underway};
 use smallvec::SmallVec;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -158,7 +156,7 @@ impl Machine<'_> {
         team: Team,
     ) -> Result<(), BackendError> {
         let part = |&v: &usize| frame.part(routine, v).map(|(_, part)| part.clone());
-        if is_view(step.operation.ty) && is_in_place(step, part) {
+        if step.in_place && !frame.unplanned {
             return Ok(());
         }
         let other = following.and_then(|(followed, _)| followed.other);
@@ -317,14 +315,6 @@ impl Machine<'_> {
 fn begin(recorder: &Arc<Recorder>, routine: usize, step: &Step) -> Underway {
     let id = OperationId { subgraph: routine as u32, index: step.index as u32 };
     Underway::begin(recorder, Activity::Operation(id))
-}
-
-/// Whether the output has the input's place, and so its bytes.
-pub fn is_in_place(step: &Step, part: impl Fn(&usize) -> Option<Range<usize>>) -> bool {
-    match (step.inputs.first(), step.outputs.first()) {
-        (Some(Some(from)), Some(to)) => part(to).is_some_and(|place| part(from) == Some(place)),
-        _ => false,
-    }
 }
 
 /// Runs a step without a kernel whose outputs have their places already.

@@ -52,10 +52,22 @@ impl Build {
         inputs: &[usize],
         info: TensorInfo,
     ) -> usize {
-        let output = self.operand(info, Lifetime::Temporary);
+        self.call_of_many(ty, signature_index, inputs, &[info])[0]
+    }
+
+    /// The same with an output of each of these types.
+    pub fn call_of_many(
+        &mut self,
+        ty: OperationType,
+        signature_index: usize,
+        inputs: &[usize],
+        infos: &[TensorInfo],
+    ) -> Vec<usize> {
+        let outputs: Vec<_> =
+            infos.iter().map(|info| self.operand(info.clone(), Lifetime::Temporary)).collect();
         let kind = OperationKind::Known { operation: ty.operation().unwrap(), signature_index };
-        self.0.operations.push(Operation { kind, inputs: inputs.to_vec(), outputs: vec![output] });
-        output
+        self.0.operations.push(Operation { kind, inputs: inputs.to_vec(), outputs: outputs.clone() });
+        outputs
     }
 
     pub fn info(&self, v: usize) -> TensorInfo {
@@ -140,20 +152,23 @@ pub fn step_by_step(routine: &Routine, by_kernels: bool) -> Vec<u8> {
             Place::Packed(_) => None,
             _ => Some(&made[&v][..]),
         };
-        let mut out = vec![0; step.output_infos[0].byte_size().unwrap()];
+        let mut outs: Vec<_> =
+            step.output_infos.iter().map(|info| vec![0; info.byte_size().unwrap()]).collect();
         if let Some(kernel) = step.kernel.as_ref().filter(|_| by_kernels) {
             let view = |v: &Option<usize>| v.and_then(bytes).map(View::of);
             let inputs: Vec<_> = step.inputs.iter().map(view).collect();
             let work = Work::new(pool.team(1), &NeverInterrupted);
-            kernel.run(&inputs, &mut [Target::of(&mut out[..])], work).unwrap();
+            let mut targets: Vec<_> = outs.iter_mut().map(|out| Target::of(&mut out[..])).collect();
+            kernel.run(&inputs, &mut targets, work).unwrap();
         } else {
             let arg = |v: usize| Arg { info: routine.values[v].info(), data: bytes(v) };
             let inputs: Vec<_> = step.inputs.iter().map(|v| v.map(arg)).collect();
             let (signature_index, outputs) = (step.signature_index, &step.output_infos[..]);
             let args = Args { signature_index, inputs: &inputs, outputs, interrupt: &NeverInterrupted };
-            out = evaluate::run(step.operation, &args).unwrap().remove(0).data.to_vec();
+            let results = evaluate::run(step.operation, &args).unwrap();
+            outs = results.into_iter().map(|result| result.data.to_vec()).collect();
         }
-        made.insert(step.outputs[0], out);
+        made.extend(step.outputs.iter().copied().zip(outs));
     }
     made.remove(&routine.outputs[0]).unwrap()
 }

@@ -44,10 +44,20 @@ pub use walk::{Axis, Move, Moves};
 use super::{Args, OperationType};
 use crate::tensor::TensorInfo;
 
+/// Whether calls of this operation have [moves].
+pub fn moves_only(ty: OperationType) -> bool {
+    moves_of(ty).is_some()
+}
+
 /// The moves of a call whose outputs are as `args` has them; `None` where it is no such operation. PAD, PAD_V2 and
 /// SPACE_TO_BATCH_ND move into outputs that are padding already, CONCATENATION what is [requantised](requantisation).
 pub fn moves(ty: OperationType, args: &Args) -> Option<Moves> {
-    let moves = match ty {
+    let outputs: Vec<&TensorInfo> = args.outputs.iter().collect();
+    moves_of(ty).map(|moves| moves(args, &outputs))
+}
+
+fn moves_of(ty: OperationType) -> Option<fn(&Args, &[&TensorInfo]) -> Moves> {
+    Some(match ty {
         OperationType::BATCH_TO_SPACE_ND => batches::batch_to_space_moves,
         OperationType::SPACE_TO_BATCH_ND => batches::space_to_batch_moves,
         OperationType::DEPTH_TO_SPACE => blocks::depth_to_space_moves,
@@ -64,9 +74,7 @@ pub fn moves(ty: OperationType, args: &Args) -> Option<Moves> {
         OperationType::TILE => tile::moves,
         OperationType::TRANSPOSE => transpose::moves,
         _ => return None,
-    };
-    let outputs: Vec<&TensorInfo> = args.outputs.iter().collect();
-    Some(moves(args, &outputs))
+    })
 }
 
 /// What becomes of an input of CONCATENATION where the output has another quantisation.

@@ -10,6 +10,7 @@ use crate::backend::cpu::graph::check_dims;
 use crate::backend::cpu::kernels::{self, Source};
 use crate::backend::cpu::merge::with_merged;
 use crate::backend::cpu::routine::{is_data, Place, Routine, Step, Value, SMALL, STEPS};
+use crate::backend::cpu::views::with_views;
 use crate::memory::{AlignedBuf, ClientSlice, Mapping, Weights, WEIGHTS_ALIGNMENT};
 use crate::ops::{by_parts, Args, Interrupt, Operation, OperationType};
 use crate::tensor::{ChannelQuant, OperandType, TensorInfo};
@@ -66,7 +67,8 @@ fn routine(reader: &mut Reader, data: &mut Data) -> Result<Routine, Unread> {
     let (chains, merged, followed) = (vec![], vec![], vec![]);
     let routine = Routine { values, steps, inputs, outputs, arena, chains, merged, followed };
     let pace = &mut reader.pace;
-    Ok(with_followed(with_merged(with_chains(routine, pace)?, pace)?, pace)?)
+    let routine = with_followed(with_merged(with_chains(routine, pace)?, pace)?, pace)?;
+    Ok(with_views(routine, pace.interrupt())?)
 }
 
 fn info(reader: &mut Reader) -> Result<TensorInfo, Unread> {
@@ -195,7 +197,8 @@ fn step(reader: &mut Reader, values: &[Value], data: &mut Data, before: &[Step])
         interrupt.check()?;
         return malformed(format!("operation {index} ({}) has no such kernel", operation.ty));
     }
-    Ok(Step { operation, signature_index, inputs, outputs, output_infos, routines, kernel, index })
+    let in_place = false;
+    Ok(Step { operation, signature_index, inputs, outputs, output_infos, routines, kernel, in_place, index })
 }
 
 /// What a call's kernel is made from.

@@ -1,0 +1,109 @@
+//! Calls that have nothing to do where values have the right places: what such a call makes lies in what it makes it from (a
+//! reshaped tensor, the halves of a split one), or what it puts together lies in what it makes.
+//!
+//! This says which values would have to lie in which; it gives nothing a place.
+
+use super::routine::{Place, Routine, STEPS};
+use crate::ops::movement::{moves, moves_only, requantisation};
+use crate::ops::pace::Pace;
+use crate::ops::{Arg, Args, Interrupt, OpError, OperationType};
+use crate::tensor::element_count;
+
+/// A value whose bytes are a part of those of a whole one.
+pub struct Piece {
+    pub value: usize,
+    pub whole: usize,
+    /// Its first byte there.
+    pub start: usize,
+}
+
+/// The pieces that a call's values could be, with its inputs and outputs by value; none if it has something to do wherever they
+/// lie.
+pub fn pieces(
+    ty: OperationType,
+    args: &Args,
+    inputs: &[Option<usize>],
+    outputs: &[usize],
+) -> Result<Vec<Piece>, OpError> {
+    let moves = match moves(ty, args) {
+        Some(Ok(moves)) => moves,
+        Some(Err(why @ (OpError::DeadlinePassed | OpError::Cancelled))) => return Err(why),
+        _ => return Ok(vec![]),
+    };
+    // Whether each output is a stretch of the first input, and whether each input is one of the first output.
+    let (mut apart, mut together, mut made) = (outputs.len() == moves.len(), outputs.len() == 1, 0);
+    let mut pieces = Vec::with_capacity(moves.len());
+    for step in &moves {
+        let stretch = || {
+            let (input, output) = (args.get(step.input).ok()?, args.output(step.output).ok()?);
+            let [from, to] = [input.dims(), &output.dims].map(element_count);
+            let (start, axes) = step.walk.checked(from?, to?)?;
+            let [axis] = axes[..] else { return None };
+            let count = usize::try_from(axis.count).ok()?;
+            let size = output.ty.element_size()?;
+            let is_changed =
+                ty == OperationType::CONCATENATION && requantisation(input.info, output).is_some();
+            let is_stretch = (axis.from, axis.to) == (1, 1) || count == 1;
+            (is_stretch && !is_changed).then_some((start, count, from?, to?, size))
+        };
+        let (Some((start, count, from, to, size)), Some(&Some(input))) = (stretch(), inputs.get(step.input))
+        else {
+            return Ok(vec![]);
+        };
+        let output = outputs[step.output];
+        apart &= step.input == 0 && start.1 == 0 && count == to;
+        together &= start.0 == 0 && count == from;
+        made += count;
+        pieces.push((input, output, (start.0 * size, start.1 * size)));
+        together &= made <= to;
+        if !(apart || together) {
+            return Ok(vec![]);
+        }
+    }
+    let all = args.output(0).ok().and_then(|output| element_count(&output.dims));
+    Ok(match (apart, together && all == Some(made)) {
+        (true, _) => {
+            pieces.into_iter().map(|(whole, value, (start, _))| Piece { value, whole, start }).collect()
+        }
+        (_, true) => {
+            pieces.into_iter().map(|(value, whole, (_, start))| Piece { value, whole, start }).collect()
+        }
+        _ => vec![],
+    })
+}
+
+/// The same routine, knowing which of its steps have nothing to do where nothing is [unplanned](super::frame::Frame::unplanned).
+pub fn with_views(mut routine: Routine, interrupt: &dyn Interrupt) -> Result<Routine, OpError> {
+    let mut pace = Pace::of(interrupt);
+    let part = |v: usize| match &routine.values[v].place {
+        Place::Arena(_, part) => Some(part),
+        _ => None,
+    };
+    let lies_there = |piece: &Piece| match (part(piece.value), part(piece.whole)) {
+        (Some(part), Some(whole)) => {
+            Some(part.start) == whole.start.checked_add(piece.start) && part.end <= whole.end
+        }
+        _ => false,
+    };
+    for step in &mut routine.steps {
+        pace.spend(STEPS)?;
+        if !moves_only(step.operation.ty) {
+            continue;
+        }
+        let arg = |v: usize| {
+            let value = &routine.values[v];
+            let data = match &value.place {
+                Place::Constant(_, bytes) => Some(&bytes[..]),
+                _ => None,
+            };
+            Arg { info: value.info(), data }
+        };
+        let inputs: Vec<Option<Arg>> = step.inputs.iter().map(|&v| v.map(arg)).collect();
+        let outputs = &step.output_infos;
+        let args = Args { signature_index: step.signature_index, inputs: &inputs, outputs, interrupt };
+        let pieces = pieces(step.operation.ty, &args, &step.inputs, &step.outputs)?;
+        pace.spend(pieces.len().saturating_mul(STEPS))?;
+        step.in_place = !pieces.is_empty() && pieces.iter().all(lies_there);
+    }
+    Ok(routine)
+}
