@@ -168,6 +168,8 @@ fn await_busy(client: &mut Child, way: &str) {
 fn clients_that_die_leave_nothing() {
     let harness = Harness::new();
     let driver = harness.process();
+    #[cfg(feature = "tool")]
+    let teller = status::connect(&harness);
     // Whatever is made once only is made before the count.
     Burst::open(&extension(&harness.prepare(&floor_model(&[1, 3])))).run(&packet());
     let settled = |fits: &dyn Fn(Resources) -> bool| {
@@ -178,6 +180,8 @@ fn clients_that_die_leave_nothing() {
         resources(driver)
     };
     let before = settled(&|(threads, ..)| threads == 0);
+    #[cfg(feature = "tool")]
+    let held = status::holding(&teller);
     assert_eq!(before.0, 0, "a burst outlives its context");
     for i in 0..deaths() {
         let (way, _) = WAYS[i % WAYS.len()];
@@ -196,6 +200,8 @@ fn clients_that_die_leave_nothing() {
     let after = settled(&fits);
     println!("threads, descriptors and mappings before {before:?}, after {after:?}");
     assert!(fits(after), "threads, descriptors and mappings before {before:?}, after {after:?}");
+    #[cfg(feature = "tool")]
+    status::assert_back(&teller, &held, "things of clients that are dead");
     let (request, output) = request(&floats(&[1.5, -0.5, 3.0]), 12);
     let model = harness.prepare(&floor_model(&[1, 3]));
     model.executeSynchronously(&request, false, -1, -1).expect("served still");

@@ -1,11 +1,7 @@
 //! One private block for all temporaries of a run, lent out in disjoint parts.
 
 use super::AlignedBuf;
-use smallvec::SmallVec;
 use std::ops::Range;
-
-/// Parts on loan: those to read, those to write. Most operations have few, and many take less time than memory for a list.
-pub type Loan<'a> = (SmallVec<[&'a [u8]; FEW]>, SmallVec<[&'a mut [u8]; FEW]>);
 
 /// Operands of which lists need no memory of their own.
 pub const FEW: usize = 4;
@@ -43,23 +39,28 @@ impl Arena {
 
     /// Borrows the parts `reads` to read and the parts `writes` to write. `None` if one lies outside or one that is
     /// written overlaps another: a plan that does so is broken.
-    pub fn lend(&mut self, reads: &[Range<usize>], writes: &[Range<usize>]) -> Option<Loan<'_>> {
-        let inside = |r: &Range<usize>| r.start <= r.end && r.end <= self.buf.len();
+    pub fn lend<'a>(
+        &'a mut self,
+        reads: &'a [&Range<usize>],
+        writes: &'a [&Range<usize>],
+    ) -> Option<(impl Iterator<Item = &'a [u8]>, impl Iterator<Item = &'a mut [u8]>)> {
+        let inside = |r: &&Range<usize>| r.start <= r.end && r.end <= self.buf.len();
         if !reads.iter().chain(writes).all(inside) || !are_apart(reads, writes) {
             return None;
         }
         let base = self.buf.as_mut_ptr();
         // SAFETY: all parts lie inside the buffer, which `self` borrows mutably for as long as the parts live; no part
         // that is written overlaps any other.
-        let read = |r: &Range<usize>| unsafe { std::slice::from_raw_parts(base.add(r.start), r.len()) };
+        let read = move |r: &&Range<usize>| unsafe { std::slice::from_raw_parts(base.add(r.start), r.len()) };
         // SAFETY: as above.
-        let write = |r: &Range<usize>| unsafe { std::slice::from_raw_parts_mut(base.add(r.start), r.len()) };
-        Some((reads.iter().map(read).collect(), writes.iter().map(write).collect()))
+        let write =
+            move |r: &&Range<usize>| unsafe { std::slice::from_raw_parts_mut(base.add(r.start), r.len()) };
+        Some((reads.iter().map(read), writes.iter().map(write)))
     }
 }
 
 /// Whether no part that is written overlaps another.
-fn are_apart(reads: &[Range<usize>], writes: &[Range<usize>]) -> bool {
+fn are_apart(reads: &[&Range<usize>], writes: &[&Range<usize>]) -> bool {
     let apart = |a: &Range<usize>, b: &Range<usize>| {
         a.is_empty() || b.is_empty() || a.end <= b.start || b.end <= a.start
     };
@@ -70,7 +71,7 @@ fn are_apart(reads: &[Range<usize>], writes: &[Range<usize>]) -> bool {
         _ => {}
     }
     // An operation may have as many as its client likes: of parts in order it is enough to know how far those before reach.
-    let with = |list: &[Range<usize>], written| -> Vec<(usize, usize, bool)> {
+    let with = |list: &[&Range<usize>], written| -> Vec<(usize, usize, bool)> {
         list.iter().filter(|r| !r.is_empty()).map(|r| (r.start, r.end, written)).collect()
     };
     let mut parts = [with(reads, false), with(writes, true)].concat();
@@ -107,6 +108,7 @@ mod tests {
             reads.iter().cloned().flatten().for_each(|byte| uses[byte].0 += 1);
             writes.iter().cloned().flatten().for_each(|byte| uses[byte].1 += 1);
             let expected = uses.iter().all(|&(read, written)| written == 0 || (read, written) == (0, 1));
+            let (reads, writes): (Vec<_>, Vec<_>) = (reads.iter().collect(), writes.iter().collect());
             prop_assert_eq!(Arena::new(64).unwrap().lend(&reads, &writes).is_some(), expected);
         }
     }
@@ -117,22 +119,29 @@ mod tests {
         const MANY: usize = if cfg!(miri) { 1 << 8 } else { 1 << 20 };
         let mut arena = Arena::new(MANY + 1).unwrap();
         let writes: Vec<_> = (1..=MANY).map(|i| i..i + 1).collect();
-        let (_, mut parts) = arena.lend(&[0..1, 0..1], &writes).unwrap();
-        parts[MANY - 1].fill(7);
-        drop(parts);
+        let writes: Vec<_> = writes.iter().collect();
+        let (_, parts) = arena.lend(&[&(0..1), &(0..1)], &writes).unwrap();
+        parts.last().unwrap().fill(7);
         assert_eq!(arena.read(&(MANY..MANY + 1)), Some(&[7][..]));
     }
 
     #[test]
-    #[allow(clippy::single_range_in_vec_init)] // one part is meant
     fn lends_disjoint_parts_only() {
         let mut arena = Arena::new(64).unwrap();
-        let (reads, mut writes) = arena.lend(&[0..8, 4..8], &[8..16, 16..16]).unwrap();
-        writes[0].fill(1);
-        assert_eq!((reads[0].len(), reads[1].len(), writes[1].len()), (8, 4, 0));
-        drop((reads, writes));
-        assert!(arena.lend(&[0..8], &[7..9]).is_none());
-        assert!(arena.lend(&[], &[0..8, 4..12]).is_none());
-        assert!(arena.lend(&[60..65], &[]).is_none());
+        let lent = |arena: &mut Arena, reads: &[Range<usize>], writes: &[Range<usize>]| {
+            let (reads, writes): (Vec<_>, Vec<_>) = (reads.iter().collect(), writes.iter().collect());
+            let (reads, writes) = arena.lend(&reads, &writes)?;
+            let (reads, mut writes): (Vec<_>, Vec<_>) = (reads.collect(), writes.collect());
+            writes.iter_mut().for_each(|part| part.fill(1));
+            Some([
+                reads.iter().map(|part| part.len()).collect(),
+                writes.iter().map(|part| part.len()).collect(),
+            ])
+        };
+        assert_eq!(lent(&mut arena, &[0..8, 4..8], &[8..16, 16..16]), Some([vec![8, 4], vec![8, 0]]));
+        assert_eq!(arena.read(&(7..17)), Some(&[0, 1, 1, 1, 1, 1, 1, 1, 1, 0][..]));
+        assert_eq!(lent(&mut arena, &[Range { start: 0, end: 8 }], &[Range { start: 7, end: 9 }]), None);
+        assert_eq!(lent(&mut arena, &[], &[0..8, 4..12]), None);
+        assert_eq!(lent(&mut arena, &[Range { start: 60, end: 65 }], &[]), None);
     }
 }

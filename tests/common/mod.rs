@@ -19,6 +19,8 @@ pub mod loops;
 pub mod native_window;
 pub mod process;
 pub mod recurrent;
+#[cfg(feature = "tool")]
+pub mod status;
 
 use binder::{BinderResult, ExceptionCode, Interface, ParcelFileDescriptor, Strong};
 use nnhal::aidl::*;

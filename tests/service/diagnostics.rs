@@ -1,19 +1,14 @@
 //! The extension of the device: why operations are not taken, and what the driver tells of itself.
 
+use crate::common::status::{connect, soon, status};
 use crate::common::*;
 use binder::{Binder, Interface, Remotable, StatusCode};
 use nnhal::aidl::*;
 use nnhal::backend::cpu::CpuBackend;
-use nnhal::client::{Address, ConnectOptions, Driver, Mode, PrepareOptions, Session};
+use nnhal::client::{Mode, PrepareOptions, Session};
 use nnhal::service;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
-
-fn connect(harness: &Harness) -> Driver {
-    let address: Address = harness.endpoint().to_string().parse().expect("an address");
-    let options = ConnectOptions { connections: 2, timeout: Some(PATIENCE) };
-    Driver::connect(&address, &options).expect("a driver")
-}
 
 /// So many FLOORs beside each other; in place of those whose number `refuse` takes, an operation that no driver knows.
 fn floors(count: i32, refuse: impl Fn(i32) -> bool) -> Model {
@@ -91,26 +86,6 @@ fn status_is_asked_for_again_and_again() {
         let status = diagnostics.status().expect("a status");
         // Some numbers get longer.
         assert!(status.len() < first + 1000, "after {i}: {status}");
-    }
-}
-
-/// The driver's state, as JSON.
-fn status(driver: &Driver) -> serde_json::Value {
-    let text = driver.diagnostics().expect("an answer").expect("the extension").status().expect("a status");
-    serde_json::from_str(&text).unwrap_or_else(|why| panic!("{why}: {text}"))
-}
-
-/// Asks until `is_so` holds of the driver's state: releases of a client take their time.
-#[track_caller]
-fn soon(driver: &Driver, what: &str, is_so: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
-    let start = std::time::Instant::now();
-    loop {
-        let status = status(driver);
-        if is_so(&status) {
-            return status;
-        }
-        assert!(start.elapsed() < PATIENCE, "{what}: {status}");
-        std::thread::sleep(std::time::Duration::from_millis(5));
     }
 }
 

@@ -31,6 +31,8 @@ mod memory_limits;
 mod ops_corpus;
 mod paths;
 #[cfg(feature = "tool")]
+mod permits;
+#[cfg(feature = "tool")]
 mod profile;
 mod recurrent_states;
 mod requests;

@@ -60,6 +60,11 @@ impl Machine<'_> {
         while let Some(step) = routine.steps.get(next) {
             self.control.yield_point()?;
             let underway = self.control.recorder.as_ref().map(|recorder| begin(recorder, index, step));
+            if step.in_place && !frame.unplanned {
+                underway.into_iter().for_each(Underway::end);
+                next += 1;
+                continue;
+            }
             let team = self.pool.team(self.control.threads().min(self.threads)).on(underway.as_ref());
             let chain = chains.next_if(|chain| chain.steps.start == next).filter(|_| !frame.unplanned);
             let bands = chain.and_then(|chain| Some((chain, chain.bands(team.threads())?)));
@@ -107,16 +112,16 @@ impl Machine<'_> {
     ) -> Result<(), BackendError> {
         let steps = &routine.steps[chain.steps.clone()];
         let kernels = steps.iter().map(|step| step.kernel.as_ref()?.by_rows()).collect::<Option<Vec<_>>>();
-        let part = |&v: &usize| frame.part(routine, v).map(|(_, part)| part.clone());
+        let part = |&v: &usize| frame.part(routine, v).map(|(_, part)| part);
         let from = steps.first().and_then(|step| step.inputs[0]).ok_or_else(broken_plan)?;
         let writes = steps.iter().map(|step| part(step.outputs.first()?)).collect::<Option<Vec<_>>>();
         let (kernels, writes) = kernels.zip(writes).ok_or_else(broken_plan)?;
         let to = steps[steps.len() - 1].outputs[0];
         let reads = [part(&from).ok_or_else(broken_plan)?];
-        let (parts, targets) = frame.arena.lend(&reads, &writes).ok_or_else(broken_plan)?;
-        let input = arguments.and_then(|arguments| arguments.view(from));
-        let input = input.unwrap_or_else(|| View::of(parts[0]));
-        let mut between: Vec<Target<u8>> = targets.into_iter().map(Target::of).collect();
+        let (mut parts, targets) = frame.arena.lend(&reads, &writes).ok_or_else(broken_plan)?;
+        let ours = View::of(parts.next().ok_or_else(broken_plan)?);
+        let input = arguments.and_then(|arguments| arguments.view(from)).unwrap_or(ours);
+        let mut between: Vec<Target<u8>> = targets.map(Target::of).collect();
         let ours = between.pop().ok_or_else(broken_plan)?;
         let out = arguments.and_then(|arguments| arguments.target(to, ours.len())).unwrap_or(ours);
         let work = Work::new(team, self.control);
@@ -134,12 +139,12 @@ impl Machine<'_> {
         team: Team,
     ) -> Result<(), BackendError> {
         let (from, to) = (merged.operand, routine.steps[merged.steps.end - 1].outputs[0]);
-        let part = |v: usize| frame.part(routine, v).map(|(_, part)| part.clone()).ok_or_else(broken_plan);
+        let part = |v: usize| frame.part(routine, v).map(|(_, part)| part).ok_or_else(broken_plan);
         let (reads, writes) = ([part(from)?], [part(to)?]);
-        let (parts, mut targets) = frame.arena.lend(&reads, &writes).ok_or_else(broken_plan)?;
-        let input =
-            arguments.and_then(|arguments| arguments.view(from)).unwrap_or_else(|| View::of(parts[0]));
-        let ours = Target::of(targets[0]);
+        let (mut parts, mut targets) = frame.arena.lend(&reads, &writes).ok_or_else(broken_plan)?;
+        let ours = View::of(parts.next().ok_or_else(broken_plan)?);
+        let input = arguments.and_then(|arguments| arguments.view(from)).unwrap_or(ours);
+        let ours = Target::of(targets.next().ok_or_else(broken_plan)?);
         let out = arguments.and_then(|arguments| arguments.target(to, ours.len())).unwrap_or(ours);
         let work = Work::new(team, self.control);
         Ok(merged.kernel.run(&[Some(input)], &mut [out], work)?)
@@ -155,10 +160,7 @@ impl Machine<'_> {
         arguments: Option<&Arguments>,
         team: Team,
     ) -> Result<(), BackendError> {
-        let part = |&v: &usize| frame.part(routine, v).map(|(_, part)| part.clone());
-        if step.in_place && !frame.unplanned {
-            return Ok(());
-        }
+        let part = |&v: &usize| frame.part(routine, v).map(|(_, part)| part);
         let other = following.and_then(|(followed, _)| followed.other);
         let outputs =
             following.map_or(&step.outputs, |(followed, _)| &routine.steps[followed.steps.end - 1].outputs);
@@ -167,8 +169,8 @@ impl Machine<'_> {
         // Either all outputs of a step are known ahead, or it is evaluated as one of which none is.
         let known = writes.len() == outputs.len();
         let writes = if known { &writes[..] } else { &[] };
-        let (parts, mut targets) = frame.arena.lend(&reads, writes).ok_or_else(broken_plan)?;
-        let (mut parts, dynamic) = (parts.into_iter(), &frame.dynamic);
+        let (mut parts, targets) = frame.arena.lend(&reads, writes).ok_or_else(broken_plan)?;
+        let dynamic = &frame.dynamic;
         let mut arg = |input: &Option<usize>| {
             let v = (*input)?;
             match (&routine.values[v].place, &dynamic[v]) {
@@ -206,7 +208,7 @@ impl Machine<'_> {
             interrupt: self.control,
         };
         if known {
-            let outs = step.output_infos.iter().zip(&mut targets).map(|(info, data)| Out { info, data });
+            let outs = step.output_infos.iter().zip(targets).map(|(info, data)| Out { info, data });
             return run_known(step, &args, &mut outs.collect::<Vec<_>>());
         }
         let results = evaluate::run(step.operation, &args)?;
