@@ -8,7 +8,9 @@ use log::{LevelFilter, Log, Metadata, Record};
 use nnhal::backend::cpu::CpuBackend;
 use nnhal::backend::*;
 use nnhal::daemon::embedded::{start_with, Options};
+use nnhal::isolation::Isolated;
 use nnhal::model::Model;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -60,8 +62,20 @@ fn line_of(parts: &[&str]) -> Option<String> {
 fn a_call_that_hangs_is_told_with_what_it_waits_for() {
     log::set_logger(&Reader).expect("no other log");
     log::set_max_level(LevelFilter::Info);
-    let backend = OneAtATime(CpuBackend::new(2).expect("threads"));
-    let driver = start_with(Arc::new(backend), &Options::default()).expect("a driver");
+    let one_at_a_time = Arc::new(OneAtATime(CpuBackend::new(2).expect("threads")));
+    assert_two_are_told_of(one_at_a_time, " ms waiting for a place in the device's queue");
+    let command = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nnhald"));
+        command.args(["--threads", "2", "--serve-backend"]);
+        command
+    };
+    let elsewhere = Arc::new(Isolated::start(command).expect("a process"));
+    assert_two_are_told_of(elsewhere, " ms waiting for the device");
+}
+
+/// Has two calls of a driver with this backend last, of which the log must say what one waits for.
+fn assert_two_are_told_of(backend: Arc<dyn Backend>, waiting: &str) {
+    let driver = start_with(backend, &Options::default()).expect("a driver");
     let connection = Connection::new(driver.socket());
     let model = connection.prepare(&loop_model());
     // Whether it goes on for ever, and its one value.
@@ -71,7 +85,7 @@ fn a_call_that_hangs_is_told_with_what_it_waits_for() {
         (request, output)
     };
     std::thread::scope(|scope| {
-        // One of them has the device, and the other waits for it; no other call comes.
+        // The one has the device where there is room for one only, and the other waits for it; no other call comes.
         for _ in 0..2 {
             scope.spawn(|| {
                 let (request, _output) = endless();
@@ -80,8 +94,7 @@ fn a_call_that_hangs_is_told_with_what_it_waits_for() {
             });
         }
         let until = Instant::now() + PATIENCE;
-        let told =
-            ["executeSynchronously of uid ", " ms waiting for a place in the device's queue", "(and lasts)"];
+        let told = ["executeSynchronously of uid ", waiting, "(and lasts)"];
         while line_of(&told).is_none() {
             assert!(Instant::now() < until, "the log has {:?}", LINES.lock().unwrap());
             std::thread::sleep(Duration::from_millis(20));

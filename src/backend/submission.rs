@@ -6,6 +6,7 @@ use super::BackendError;
 use crate::ops::{Interrupt, OpError};
 use crate::scheduler::{Control, Event, Wake, Watcher};
 use crate::tensor::Dims;
+use crate::waits::wait_for;
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -125,6 +126,7 @@ impl Pending {
     pub(crate) fn wait(self, control: &Control) -> Result<Outcome, BackendError> {
         let Pending { end, cancel } = self;
         let (mut wait, wake) = end.wait()?;
+        let _waiting = wait_for("the device");
         let _wakes = control.wakes(&wake);
         let mut given_up: Option<(Instant, OpError)> = None;
         loop {

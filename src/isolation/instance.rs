@@ -9,6 +9,7 @@ use crate::model::check_info;
 use crate::ops::{Interrupt, OpError};
 use crate::quota::Permit;
 use crate::scheduler::{Waiting, Wake};
+use crate::waits::wait_for;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError};
@@ -72,6 +73,7 @@ fn begin(life: &Life, order: impl FnOnce(u64) -> Order, files: &[BorrowedFd]) ->
 }
 
 fn wait(life: &Life, begun: Begun, control: &Control) -> Answered {
+    let _waiting = wait_for("the backend's process");
     let Begun { call, answers, wake } = begun;
     let _wakes = control.wakes(&wake);
     let mut stopped = None;

@@ -6,6 +6,7 @@ use super::life::Life;
 use crate::backend::{BackendError, Info};
 use crate::ops::{Interrupt, OpError};
 use crate::scheduler::{boottime_ns, Control, Waiting};
+use crate::waits::wait_for;
 use std::io::{Error, Result};
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -74,6 +75,7 @@ impl Supervisor {
         let deadline_ns = Some(control.deadline_ns.map_or(until, |deadline| deadline.min(until)));
         let patient = Control { deadline_ns, ..control.clone() };
         let failures = self.state().failures;
+        let _waiting = wait_for("the backend's process to start");
         let found = self.waiting.until(&patient, || {
             let state = self.state();
             if let Some(life) = state.life.as_ref().filter(|life| life.is_there()) {
