@@ -5,6 +5,7 @@ use crate::backend::cpu::CpuBackend;
 use crate::service::Driver;
 use binder::rpc::FileDescriptorTransportMode as FdMode;
 use std::io::{Read, Write};
+use std::time::Instant;
 
 /// A driver behind `connections`, until dropped.
 struct Served {

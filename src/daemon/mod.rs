@@ -2,7 +2,7 @@
 //!
 //! - `run`: the daemon's life, from its flags to the signal that ends it
 //! - `serve`: the service on a kernel binder; `unix`: the same on a socket; `embedded`: that inside of another process
-//! - `connections`: who may connect, and how much each may send; `crowding`: which of them go where there is no room;
+//! - `connections`: who may connect; `guarded`: how much each may send; `crowding`: which of them go where there is no room;
 //!   `frames`: where messages begin and end; `line`: how they take turns to be served
 //! - `no_sockets`: what stands in for `unix` where the binder library serves none
 //! - `logger`: the log; `sandbox`: what the process gives up once it serves
@@ -17,6 +17,8 @@ mod crowding;
 pub mod embedded;
 #[cfg(not(feature = "platform_binder"))]
 mod frames;
+#[cfg(not(feature = "platform_binder"))]
+mod guarded;
 #[cfg(not(feature = "platform_binder"))]
 mod line;
 pub mod logger;

@@ -1,0 +1,253 @@
+//! One connection, and how much its client may send by it before it is served.
+//!
+//! The binder crate parks one-way calls with all that they carry, and reads a message for as long as its sender likes. A
+//! transport of ours counts what comes in: what is over a share ends the connection. One that breaks no rule is not looked at
+//! further, but that large messages are read by turns: the crate reads a message on the thread that has received it.
+
+use super::frames::{Event, Frames};
+use crate::scheduler::{limits, polling, was_read, CallTurns, Permit, Poller, Quota};
+use binder::rpc::transport::UnixTransport;
+use binder::rpc::{PeerIdentity, RpcError, RpcResult, RpcTransport};
+use nix::errno::Errno;
+use nix::sys::socket::{recv, MsgFlags};
+use std::any::Any;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Messages up to this size are not counted, and are read without a turn: there is one to a connection at a time.
+const SMALL: usize = 64 << 10;
+
+/// What the messages of all connections have a share of.
+pub struct Messages {
+    pub bytes: Arc<Quota>,
+    pub descriptors: Arc<Quota>,
+    turns: CallTurns,
+    start: Instant,
+}
+
+impl Messages {
+    pub fn new(turns: CallTurns) -> Self {
+        let (bytes, descriptors) = (limits::CALL_BYTES.quota(), limits::CALL_DESCRIPTORS.quota());
+        Messages { bytes, descriptors, turns, start: Instant::now() }
+    }
+
+    /// Milliseconds after the start; never 0.
+    pub fn now_ms(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX).max(1)
+    }
+}
+
+/// What others see of a connection.
+pub struct Pending {
+    pub uid: u32,
+    pub process: i32,
+    /// Milliseconds after the start since which nothing is served by it; 0 while a call is.
+    pub quiet: AtomicU64,
+    /// Given back when it is closed here, and not only once the crate has noticed.
+    pub place: Mutex<Option<Permit>>,
+    /// Milliseconds after the start at which a message began that has not ended; 0 if there is none.
+    pub since: AtomicU64,
+    /// The same socket, to end it by.
+    pub socket: UnixStream,
+}
+
+/// One connection.
+pub struct Guarded {
+    inner: UnixTransport,
+    messages: Arc<Messages>,
+    pending: Arc<Pending>,
+    reading: Mutex<Reading>,
+    poller: Mutex<Poller>,
+    /// Dropped with it.
+    _leaves: Box<dyn Any + Send + Sync>,
+}
+
+#[derive(Default)]
+struct Reading {
+    frames: Frames,
+    /// Whether the message that comes in is large, and to be read by turns.
+    is_large: bool,
+    by_turns: bool,
+    /// Whether it is a call, which is served once it is whole.
+    is_call: bool,
+    /// Permits for the message that comes in or is being served: for its bytes, if they are many, and its descriptors.
+    held: Vec<Permit>,
+}
+
+impl Guarded {
+    pub fn new(
+        inner: UnixTransport,
+        messages: Arc<Messages>,
+        pending: Arc<Pending>,
+        leaves: Box<dyn Any + Send + Sync>,
+    ) -> Self {
+        let (reading, poller) = (Mutex::default(), Mutex::new(Poller::new(None)));
+        Guarded { inner, messages, pending, reading, poller, _leaves: leaves }
+    }
+
+    pub fn uid(&self) -> u32 {
+        self.pending.uid
+    }
+
+    /// Receives, after a short while of polling where the call that was served is likely to be followed by another.
+    fn receive<T>(&self, receive: impl FnOnce() -> RpcResult<T>) -> RpcResult<T> {
+        was_read();
+        // What was called is over.
+        let quiet = &self.pending.quiet;
+        if quiet.load(Ordering::Relaxed) == 0 {
+            quiet.store(self.messages.now_ms(), Ordering::Relaxed);
+        }
+        let Some(budget) = polling::expected_next() else { return receive() };
+        let mut poller = self.poller.lock().unwrap_or_else(PoisonError::into_inner);
+        poller.within(budget);
+        poller.answered();
+        // Whether anything came, or the time was up: what is received tells.
+        let (Ok(_) | Err(())) = poller.poll(|| Ok(self.has_come()));
+        let received = receive();
+        poller.arrived();
+        received
+    }
+
+    /// Whether there is something to receive, an end or an error as well.
+    fn has_come(&self) -> bool {
+        let look = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+        recv(self.pending.socket.as_raw_fd(), &mut [0], look) != Err(Errno::EAGAIN)
+    }
+
+    /// Counts what has come in. Waits for a turn where that is the end of a large message.
+    fn count(&self, bytes: &[u8], descriptors: usize) -> RpcResult<()> {
+        let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let Reading { frames, is_large, by_turns, is_call, held } = &mut *reading;
+        let (uid, mut to_read) = (self.pending.uid, false);
+        let take = |limit: &limits::Limit, quota: &Arc<Quota>, amount: usize| {
+            quota.take(uid, amount as u64).map_err(|why| refused(refusal(limit.what, uid, why)))
+        };
+        frames.feed(bytes, |event| {
+            match event {
+                Event::Began(size) => {
+                    // The message before has been served: a connection's are served one after another.
+                    held.clear();
+                    self.pending.since.store(self.messages.now_ms(), Ordering::Relaxed);
+                    (*is_large, *by_turns, *is_call) = (size > SMALL, false, false);
+                    if *is_large {
+                        held.push(take(&limits::CALL_BYTES, &self.messages.bytes, size)?);
+                    }
+                }
+                Event::OneWay => {
+                    let why = format!("of uid {uid}, a one-way call, of which the interface has none");
+                    return Err(refused(std::io::Error::other(why)));
+                }
+                // Of what answers our calls there is little, and the thread that reads it may do nothing else for long.
+                Event::Call => (*by_turns, *is_call) = (*is_large, true),
+                Event::Ended => {
+                    self.pending.since.store(0, Ordering::Relaxed);
+                    let quiet = if *is_call { 0 } else { self.messages.now_ms() };
+                    self.pending.quiet.store(quiet, Ordering::Relaxed);
+                    to_read = *by_turns;
+                }
+            }
+            Ok(())
+        })?;
+        if descriptors > 0 {
+            held.push(take(&limits::CALL_DESCRIPTORS, &self.messages.descriptors, descriptors)?);
+        }
+        drop(reading);
+        if to_read {
+            self.messages.turns.read(uid);
+        }
+        Ok(())
+    }
+}
+
+/// Ends the connection, and says so here: the crate does not tell what an error was.
+fn refused(why: std::io::Error) -> RpcError {
+    log::warn!("a connection is closed: {why}");
+    RpcError::Io(why)
+}
+
+impl RpcTransport for Guarded {
+    fn send_frame(&self, buf: &[u8]) -> RpcResult<()> {
+        was_read();
+        self.inner.send_frame(buf)
+    }
+
+    /// Only of the wire of Android 12, which is not offered.
+    fn recv_frame(&self) -> RpcResult<Vec<u8>> {
+        Err(RpcError::Protocol("this transport has raw bytes only"))
+    }
+
+    fn peer_identity(&self) -> PeerIdentity {
+        self.inner.peer_identity()
+    }
+
+    fn describe(&self) -> &str {
+        self.inner.describe()
+    }
+
+    fn set_read_timeout(&self, timeout: Option<Duration>) -> RpcResult<()> {
+        self.inner.set_read_timeout(timeout)
+    }
+
+    fn set_write_timeout(&self, timeout: Option<Duration>) -> RpcResult<()> {
+        self.inner.set_write_timeout(timeout)
+    }
+
+    fn set_liveness(&self, timeout: Option<Duration>) -> RpcResult<()> {
+        self.inner.set_liveness(timeout)
+    }
+
+    fn peer_closed(&self) -> Option<bool> {
+        self.inner.peer_closed()
+    }
+
+    fn shutdown_handle(&self) -> Option<Box<dyn FnOnce() + Send>> {
+        self.inner.shutdown_handle()
+    }
+
+    fn shutdown(&self) -> RpcResult<()> {
+        self.inner.shutdown()
+    }
+
+    fn supports_fd_passing(&self) -> bool {
+        self.inner.supports_fd_passing()
+    }
+
+    fn send_raw(&self, buf: &[u8]) -> RpcResult<()> {
+        was_read();
+        self.inner.send_raw(buf)
+    }
+
+    fn recv_raw(&self, buf: &mut [u8]) -> RpcResult<usize> {
+        let count = self.receive(|| self.inner.recv_raw(buf))?;
+        self.count(buf.get(..count).unwrap_or_default(), 0)?;
+        Ok(count)
+    }
+
+    fn send_raw_with_fds(&self, buf: &[u8], fds: &[BorrowedFd<'_>]) -> RpcResult<()> {
+        was_read();
+        self.inner.send_raw_with_fds(buf, fds)
+    }
+
+    fn recv_raw_with_fds(&self, buf: &mut [u8]) -> RpcResult<(usize, Vec<OwnedFd>)> {
+        let (count, descriptors) = self.receive(|| self.inner.recv_raw_with_fds(buf))?;
+        self.count(buf.get(..count).unwrap_or_default(), descriptors.len())?;
+        Ok((count, descriptors))
+    }
+
+    fn send_raw_draining(
+        &self,
+        buf: &[u8],
+        fds: &[BorrowedFd<'_>],
+        drain: &mut dyn FnMut() -> RpcResult<()>,
+    ) -> RpcResult<()> {
+        was_read();
+        self.inner.send_raw_draining(buf, fds, drain)
+    }
+}
+
+pub fn refusal(what: &str, uid: u32, why: impl std::fmt::Display) -> std::io::Error {
+    std::io::Error::other(format!("of uid {uid}, too many {what}: {why}"))
+}
