@@ -274,7 +274,7 @@ fn tell(imported: &Imported, lines: &[Line]) -> Result<(), ToolError> {
 fn tell_compiled(imported: &Imported, compiled: &Compiled) -> Result<(), ToolError> {
     print::line("")?;
     for tensor in tensors::tensors(imported, &compiled.description) {
-        let view = if tensor.is_view { ", the same bytes as its input's" } else { "" };
+        let view = if tensor.is_view { ", in another's place" } else { "" };
         let tensors::Tensor { operand, what, place, .. } = &tensor;
         print::line(format_args!("operand {operand} {what}: {}{view}", tensors::words(place)))?;
     }

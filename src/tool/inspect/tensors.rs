@@ -117,16 +117,44 @@ impl Lives {
             }
         }
         indices(&main.outputIndexes).into_iter().for_each(|v| lives.steps[v].end = count);
-        // A view's bytes are its input's, which live as long.
-        for step in compiled.steps.iter().rev().filter(|step| step.kernel == KernelName::Nothing) {
-            for operation in step.operations.iter().filter_map(|&i| main.operations.get(i)) {
-                let (inputs, outputs) = (indices(&operation.inputs), indices(&operation.outputs));
-                if let (Some(&from), Some(&to)) = (inputs.first(), outputs.first()) {
-                    lives.steps[from].end = lives.steps[from].end.max(lives.steps[to].end);
-                    lives.is_view[to] = true;
+        // What lies in another's place keeps that, from when it is made until it is read last.
+        let idle = compiled.steps.iter().filter(|step| step.kernel == KernelName::Nothing);
+        let operations = idle.flat_map(|step| step.operations.iter().filter_map(|&i| main.operations.get(i)));
+        let operations: Vec<_> =
+            operations.map(|operation| (indices(&operation.inputs), indices(&operation.outputs))).collect();
+        for (inputs, outputs) in operations.iter().rev() {
+            for (&from, &to) in
+                inputs.first().iter().flat_map(|&from| outputs.iter().map(move |to| (from, to)))
+            {
+                if lies_in(&compiled.places, to, from) {
+                    lives.put(to, from);
+                }
+            }
+        }
+        for (inputs, outputs) in &operations {
+            for (&from, &to) in
+                outputs.first().iter().flat_map(|&to| inputs.iter().map(move |from| (from, to)))
+            {
+                if !lives.is_view[to] && lies_in(&compiled.places, from, to) {
+                    lives.put(from, to);
                 }
             }
         }
         lives
+    }
+
+    fn put(&mut self, piece: usize, whole: usize) {
+        let (of_piece, of_whole) = (self.steps[piece].clone(), &mut self.steps[whole]);
+        *of_whole = of_whole.start.min(of_piece.start)..of_whole.end.max(of_piece.end);
+        self.is_view[piece] = true;
+    }
+}
+
+fn lies_in(places: &[ValuePlace], piece: usize, whole: usize) -> bool {
+    match (places.get(piece), places.get(whole)) {
+        (Some(ValuePlace::Arena(piece)), Some(ValuePlace::Arena(whole))) => {
+            whole.start <= piece.start && piece.end <= whole.end
+        }
+        _ => false,
     }
 }
