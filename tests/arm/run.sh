@@ -1,16 +1,21 @@
 #!/bin/bash
-# The driver's arithmetic on 64-bit Arm, by QEMU's emulation of one process, on a Debian 12 machine on x86-64.
+# The driver's arithmetic on 64-bit Arm and on 32-bit Arm, by QEMU's emulation of one process, on a Debian 12 machine on
+# x86-64.
 #
-#   tests/arm/run.sh [kernels|conformance|corpus|plugin|count MODEL|cycles]...     without names, kernels
+#   tests/arm/run.sh [kernels|kernels32|conformance|conformance32|corpus|plugin|count MODEL|count32 MODEL|cycles]...
+#                                                                                  without names, kernels
 #
 # kernels: the tests of the CPU backend (NNHAL_ARM_TESTS names others), on a core with NEON alone, on one with dot products,
 # and on one with products of small matrices. An instruction that a core lacks ends the tests, so each is a test of what
 # the driver chooses, too. Left out is the one test that goes by time, which an emulated core takes ten times as much of.
+# kernels32: the same on 32-bit Arm, with NEON, as Android's build for it is compiled. It is a build of its own.
 # conformance: a sample of the corpus at ../shared/vts, or NNHAL_VTS, on the same cores.
+# conformance32: the same on 32-bit Arm.
 # corpus: all of it, each model by one way of execution in each suite; an hour or more. The driver is optimised. Pieces
 # that passed with the same program are not run again, so it may be stopped and started. Results are in target/arm/corpus.
 # plugin: whether the plugin that counts instructions builds, and counts those of the tool, as conformance has built it.
 # count: instructions of one inference of a .tflite model on each core, and the functions that have the most of them.
+# count32: the same on 32-bit Arm.
 # cycles: what the kernels' inner loops take by llvm-mca's models of processors (tests/arm/cycles.py).
 # NNHAL_ARM_CORES names some of the cores: cortex-a53, cortex-a76, max.
 set -euo pipefail
@@ -28,23 +33,45 @@ export DEBIAN_FRONTEND=noninteractive
 say() { echo "arm: $*"; }
 fail() { echo "arm: FAILED: $*" >&2; exit 1; }
 
+# needs COMMAND COMPILER PACKAGE...: installs the packages, and the emulators, where one of the commands is missing.
+needs() {
+  command -v "$1" >/dev/null && command -v "$2" >/dev/null && return
+  as_root timeout 300 apt-get update -qq
+  as_root timeout 600 apt-get install -y -qq -o DPkg::Lock::Timeout=300 --no-install-recommends qemu-user "${@:3}" >/dev/null
+}
+
 tools() {
-  if ! command -v qemu-aarch64 >/dev/null || ! command -v aarch64-linux-gnu-gcc >/dev/null; then
-    as_root timeout 300 apt-get update -qq
-    as_root timeout 600 apt-get install -y -qq -o DPkg::Lock::Timeout=300 --no-install-recommends \
-      qemu-user gcc-aarch64-linux-gnu libc6-dev-arm64-cross >/dev/null
-  fi
+  needs qemu-aarch64 aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu libc6-dev-arm64-cross
   debian_rustc "$target_dir"
   export CARGO_TARGET_DIR=$target_dir/arm CARGO_PROFILE_DEV_DEBUG=0
   export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
 }
 
+# on32 STEP...: a step on 32-bit Arm, compiled with the flags of android/build.sh. Debian has the standard library as sources.
+on32() {
+  needs qemu-arm arm-linux-gnueabihf-gcc gcc-arm-linux-gnueabihf libc6-dev-armhf-cross
+  local triple=armv7-unknown-linux-gnueabihf cores=cortex-a7
+  local built=$target_dir/arm/$triple/debug plain=("${plain[@]}" -Z build-std=std,panic_unwind,test)
+  local -x RUSTC_BOOTSTRAP=1 CARGO_TARGET_ARMV7_UNKNOWN_LINUX_GNUEABIHF_LINKER=arm-linux-gnueabihf-gcc
+  local -x CARGO_TARGET_ARMV7_UNKNOWN_LINUX_GNUEABIHF_RUSTFLAGS="-C target-feature=+neon"
+  "$@"
+}
+
+# emulator CORE OPTION...: sets the command that runs programs on it.
+emulator() {
+  case $1 in
+    cortex-a7) emulator=(qemu-arm -L /usr/arm-linux-gnueabihf) ;;
+    *) emulator=(qemu-aarch64 -L /usr/aarch64-linux-gnu) ;;
+  esac
+  emulator+=(-cpu "$@")
+}
+
 # emulate CORE PROGRAM ARGUMENT...
-emulate() { qemu-aarch64 -L /usr/aarch64-linux-gnu -cpu "$@"; }
+emulate() { emulator "$1" && "${emulator[@]}" "${@:2}"; }
 
 # What the driver chooses on a core, so that a run that tried something else does not pass.
 level_of() {
-  case $1 in cortex-a53) echo neon ;; cortex-a76) echo neon-dotprod ;; max) echo neon-i8mm ;; *) fail "no core $1" ;; esac
+  case $1 in cortex-a53) echo neon ;; cortex-a76) echo neon-dotprod ;; max) echo neon-i8mm ;; cortex-a7) echo neon32 ;; *) fail "no core $1" ;; esac
 }
 
 # What checks itself all the time takes twice as long to build, and several times as long under emulation.
@@ -109,7 +136,8 @@ build_plugin() {
 
 # counted CORE FILE COMMAND...: runs it on one processor, as the driver has as many threads as it sees of them.
 counted() {
-  taskset --cpu-list 0 qemu-aarch64 -L /usr/aarch64-linux-gnu -cpu "$1" -plugin "$target_dir/arm/count.so" -d plugin -D "$2" "${@:3}"
+  emulator "$1" -plugin "$target_dir/arm/count.so" -d plugin -D "$2"
+  taskset --cpu-list 0 "${emulator[@]}" "${@:3}"
 }
 
 plugin() {
@@ -151,8 +179,9 @@ tools
 while [ $# -gt 0 ]; do
   case $1 in
     kernels | conformance | corpus | plugin | cycles) "$1" ;;
-    count) [ $# -gt 1 ] || fail "count wants a model"; count "$2"; shift ;;
-    *) fail "$1 is not a step: expected kernels, conformance, corpus, plugin, cycles or count MODEL" ;;
+    kernels32 | conformance32) on32 "${1%32}" ;;
+    count | count32) [ $# -gt 1 ] || fail "$1 wants a model"; if [ "$1" = count ]; then count "$2"; else on32 count "$2"; fi; shift ;;
+    *) fail "$1 is not a step: expected kernels, conformance, count MODEL, each with 32 behind it or not, corpus, plugin or cycles" ;;
   esac
   shift
 done

@@ -56,7 +56,7 @@ mod tests {
     fn every_type_has_a_figure_with_every_instruction_set() {
         let x86 = ["base", "avx2", "avx-vnni", "avx512", "avx512-vnni", "amx"];
         assert_eq!(MEASURED.iter().map(|(name, _)| *name).collect::<Vec<_>>(), x86);
-        for name in x86.into_iter().chain(["neon", "neon-dotprod", "neon-i8mm"]) {
+        for name in x86.into_iter().chain(["neon", "neon-dotprod", "neon-i8mm", "neon32"]) {
             let said = of_instruction_set(name);
             let codes: Vec<_> = said.operands.iter().map(|(ty, _)| ty.code()).collect();
             assert!(codes.is_sorted() && codes.len() == OperandType::ALL.len() - 1, "{name}: {codes:?}");

@@ -24,6 +24,9 @@ macro_rules! dispatch {
             match isa.level() {
                 // SAFETY: needs no instruction set.
                 Level::Base => unsafe { $generic::<simd::Base>($($arg),*) },
+                // SAFETY: as above.
+                #[cfg(target_arch = "arm")]
+                Level::Neon32 => unsafe { $generic::<simd::Base>($($arg),*) },
                 // SAFETY: `Isa` values come from detection on this machine.
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx2 | Level::AvxVnni => unsafe { avx2($($arg),*) },

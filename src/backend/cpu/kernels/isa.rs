@@ -38,6 +38,9 @@ pub(super) enum Level {
     /// With products of small matrices of bytes.
     #[cfg(target_arch = "aarch64")]
     I8mm,
+    /// What nearly every 32-bit Arm machine has. Products have it; vectors of floats are the base's.
+    #[cfg(target_arch = "arm")]
+    Neon32,
 }
 
 impl Isa {
@@ -65,6 +68,8 @@ impl Isa {
     pub fn vectors(self) -> &'static str {
         match self.0 {
             Level::Base => "base",
+            #[cfg(target_arch = "arm")]
+            Level::Neon32 => "base",
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 | Level::AvxVnni => "avx2",
             #[cfg(target_arch = "x86_64")]
@@ -93,11 +98,13 @@ impl Isa {
             Level::Dotprod => "neon-dotprod",
             #[cfg(target_arch = "aarch64")]
             Level::I8mm => "neon-i8mm",
+            #[cfg(target_arch = "arm")]
+            Level::Neon32 => "neon32",
         }
     }
 }
 
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "arm")))]
 impl Level {
     const ALL: &[Level] = &[Level::Base];
 
@@ -138,6 +145,19 @@ impl Level {
             Level::Dotprod => is_aarch64_feature_detected!("dotprod"),
             Level::I8mm => Level::Dotprod.is_available() && is_aarch64_feature_detected!("i8mm"),
         }
+    }
+}
+
+#[cfg(target_arch = "arm")]
+impl Level {
+    const ALL: &[Level] = &[Level::Base, Level::Neon32];
+
+    fn is_available(self) -> bool {
+        /// As the kernel numbers what 32-bit machines have.
+        const HWCAP_NEON: libc::c_ulong = 1 << 12;
+        // SAFETY: it looks a number up that the process was started with.
+        let has = unsafe { libc::getauxval(libc::AT_HWCAP) };
+        self == Level::Base || has & HWCAP_NEON != 0
     }
 }
 

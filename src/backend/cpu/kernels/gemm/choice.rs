@@ -3,6 +3,8 @@
 #[cfg(target_arch = "aarch64")]
 use super::eights_neon;
 use super::float::{self, Float};
+#[cfg(target_arch = "arm")]
+use super::fours_neon32;
 #[cfg(target_arch = "aarch64")]
 use super::i8mm;
 use super::micro::{Micro, Shape};
@@ -25,6 +27,8 @@ pub fn float(isa: Isa, rows: usize, shape: Shape) -> &'static Micro<Float> {
         Level::Avx512 | Level::Vnni | Level::Amx => &float::AVX512,
         #[cfg(target_arch = "aarch64")]
         Level::Neon | Level::Dotprod | Level::I8mm => &float::NEON,
+        #[cfg(target_arch = "arm")]
+        Level::Neon32 => &fours_neon32::FLOATS,
     }
 }
 
@@ -48,6 +52,8 @@ pub fn quant(isa: Isa, signed: bool) -> &'static Micro<Quant> {
         Level::Dotprod => &quant::DOTPROD,
         #[cfg(target_arch = "aarch64")]
         Level::I8mm => &i8mm::MICRO,
+        #[cfg(target_arch = "arm")]
+        Level::Neon32 => &fours_neon32::BYTES,
     };
     if signed {
         signed_one

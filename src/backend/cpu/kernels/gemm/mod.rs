@@ -2,7 +2,7 @@
 //!
 //! - `micro`: the seam to the instruction sets: how weights are to be packed, and the function that multiplies a block.
 //! - `float`, `quant`: the two families of products, with their micro-kernels; `amx_float` the tiles for floats, of `halves` of them; `dot` and `lanes` hold what differs between
-//!   vectors, `order_neon` inner loops in a fixed order, `amx` the tiles of bytes, `i8mm`, `i8mm_pairs` and `i8mm_finish` the small matrices of bytes, `eights_neon` bytes where there is no dot product; `choice` tells which an instruction set has.
+//!   vectors, `order_neon` inner loops in a fixed order, `amx` the tiles of bytes, `i8mm`, `i8mm_pairs` and `i8mm_finish` the small matrices of bytes, `eights_neon` bytes where there is no dot product, `fours_neon32` both families on 32-bit Arm, with loops of `order_neon32`; `choice` tells which an instruction set has.
 //! - `requant`: from 32-bit sums to bytes, and `quick_x86` by floats; `size`: how large they can be; `finish`: the same of a panel's sums, tile by tile.
 //! - `packed`: weights packed for a micro-kernel.
 //! - `pairs`: products of matrices both of which only a run brings: packed as they are needed.
@@ -26,6 +26,8 @@ mod dot_x86;
 mod eights_neon;
 mod finish;
 mod float;
+#[cfg(target_arch = "arm")]
+mod fours_neon32;
 #[cfg(target_arch = "x86_64")]
 mod halves;
 #[cfg(target_arch = "aarch64")]
@@ -43,10 +45,14 @@ mod lanes_avx2;
 mod lanes_avx512;
 #[cfg(target_arch = "aarch64")]
 mod lanes_neon;
+#[cfg(target_arch = "arm")]
+mod lanes_neon32;
 mod lines;
 mod micro;
 #[cfg(target_arch = "aarch64")]
 mod order_neon;
+#[cfg(target_arch = "arm")]
+mod order_neon32;
 mod packed;
 mod pairs;
 mod product;
