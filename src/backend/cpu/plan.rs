@@ -92,7 +92,10 @@ fn shared(graph: &Graph, interrupt: &dyn Interrupt) -> Result<Shared, OpError> {
         if !moves_only(node.operation.ty) {
             continue;
         }
-        let Some(inputs) = arguments(graph, node) else { continue };
+        let is_known = |&o: &usize| graph.values[o].resolved.is_some();
+        let Some(inputs) = arguments(graph, node).filter(|_| node.outputs.iter().all(is_known)) else {
+            continue;
+        };
         let outputs = output_infos(graph, node);
         let args =
             Args { signature_index: node.signature_index, inputs: &inputs, outputs: &outputs, interrupt };

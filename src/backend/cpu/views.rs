@@ -18,7 +18,7 @@ pub struct Piece {
 }
 
 /// The pieces that a call's values could be, with its inputs and outputs by value; none if it has something to do wherever they
-/// lie.
+/// lie. All dimensions must be known.
 pub fn pieces(
     ty: OperationType,
     args: &Args,
@@ -87,7 +87,9 @@ pub fn with_views(mut routine: Routine, interrupt: &dyn Interrupt) -> Result<Rou
     };
     for step in &mut routine.steps {
         pace.spend(STEPS)?;
-        if !moves_only(step.operation.ty) {
+        let mut operands = step.inputs.iter().flatten().chain(&step.outputs);
+        let is_known = |&v: &usize| !matches!(routine.values[v].place, Place::Dynamic);
+        if !moves_only(step.operation.ty) || !operands.all(is_known) {
             continue;
         }
         let arg = |v: usize| {

@@ -189,3 +189,18 @@ fn columns_and_pieces_of_much_are_copied() {
     let out = sample.build.call(ABS, 0, &[v], f32_info(&[1, WIDTH]));
     assert_eq!(in_place(&compile(&sample.build.finish(out), 1, None)), 0);
 }
+
+#[test]
+fn what_only_a_run_knows_has_no_place() {
+    let mut b = Build::new();
+    let unknown = f32_info(&[0, WIDTH]);
+    let input = b.input(unknown.clone());
+    let made = b.call(ABS, 0, &[input], f32_info(&[]));
+    let axis = b.ints(&[0])[0];
+    let both = b.call(CONCATENATION, 0, &[made, made, axis], f32_info(&[]));
+    let how = b.ints(&[0, 2]);
+    let halves = b.call_of_many(SPLIT, 0, &[both, how[0], how[1]], &vec![f32_info(&[]); 2]);
+    let none = b.ints(&[0])[0];
+    let sum = b.call(ADD, 0, &[halves[0], halves[1], none], unknown);
+    assert_eq!(in_place(&compile(&b.finish(sum), 1, None)), 0);
+}
