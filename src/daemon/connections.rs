@@ -2,7 +2,7 @@
 //!
 //! The binder crate takes connections without regard to who makes them. So connections are accepted here, shared out by uid,
 //! and each is handed to the crate behind a transport that counts what comes in by it ([`guarded`](super::guarded)). One whose
-//! message does not end is closed, and one which nobody uses where there is no room ([`crowding`]).
+//! message does not end is closed, and so is an idle one where there is no room ([`crowding`]).
 
 use super::crowding::{self, Seen};
 use super::guarded::{refusal, Guarded, Messages, Pending};

@@ -1,14 +1,13 @@
 //! What a driver tells of itself.
 
 use super::{Harness, PATIENCE};
-use nnhal::client::{Address, ConnectOptions, Driver};
+use nnhal::client::Driver;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+/// Another connection to the driver, by which it is asked.
 pub fn connect(harness: &Harness) -> Driver {
-    let address: Address = harness.endpoint().to_string().parse().expect("an address");
-    let options = ConnectOptions { connections: 2, timeout: Some(PATIENCE) };
-    Driver::connect(&address, &options).expect("a driver")
+    harness.connect().driver
 }
 
 /// The driver's state, as JSON.

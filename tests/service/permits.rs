@@ -20,7 +20,7 @@ fn assert_held(driver: &Driver, expected: &[(&str, u64)]) {
     });
 }
 
-/// A request for three floats, by which input and output are those of a [floor_model], or are not.
+/// A request for three floats that a [floor_model] takes, and one that it does not.
 fn requests() -> [(&'static str, Request); 2] {
     let (good, _) = request(&floats(&[1.5, -0.5, 3.0]), 12);
     let (mut bad, _) = request(&floats(&[1.5, -0.5, 3.0]), 12);
@@ -38,7 +38,8 @@ fn what_executions_hold_comes_back_however_they_end() {
     for (what, request) in requests() {
         for deadline in [-1, 1] {
             for _ in 0..ROUNDS {
-                let _ = model.executeSynchronously(&request, false, deadline, -1);
+                let executed = model.executeSynchronously(&request, false, deadline, -1);
+                assert_eq!(executed.is_ok(), what == "good" && deadline == -1, "{executed:?}");
                 if let Ok(result) = model.executeFenced(&request, NO_FENCES, false, deadline, -1, -1) {
                     wait(&result, PATIENCE);
                 }
@@ -72,7 +73,6 @@ fn what_waits_is_counted_until_it_is_over() {
     let model = harness.prepare(&floor_model(&[1, 3]));
     let before = holding(&driver);
     let [(_, request), _] = requests();
-    // Signalled, failed, and for nobody any more.
     for end in ["signalled", "failed", "left"] {
         let fence = ClientFence::new();
         let launch = |_| model.executeFenced(&request, &fence.list(), false, -1, -1, -1).expect("launched");
@@ -142,8 +142,8 @@ fn what_compilations_hold_comes_back_however_they_end() {
         buffer.expect("allocated")
     };
     let buffers: Vec<_> = (0..5).map(allocate).collect();
-    let model_too = [("prepared models are alive", 1), ("device buffers are alive", 5)];
-    assert_held(&driver, &model_too);
+    let expected = [("prepared models are alive", 1), ("device buffers are alive", 5)];
+    assert_held(&driver, &expected);
     drop((model, buffers));
     assert_back(&driver, &before, "a model and buffers for it");
 }

@@ -101,14 +101,14 @@ fn shared(graph: &Graph, interrupt: &dyn Interrupt) -> Result<Shared, OpError> {
             Args { signature_index: node.signature_index, inputs: &inputs, outputs: &outputs, interrupt };
         let pieces = pieces(node.operation.ty, &args, &node.inputs, &node.outputs)?;
         pace.spend(pieces.len().saturating_mul(STEPS))?;
-        let (mut all, mut may) = (0, !pieces.is_empty());
+        let (mut all, mut may) = (0usize, !pieces.is_empty());
         wholes.clear();
         for Piece { value, whole, .. } in &pieces {
             let (root, _) = shared.find(*value);
             // What is a piece of something else already stays there, and what lies in it goes along.
             may &= size(root).is_some() && size(root) == size(*value) && size(*whole).is_some();
             may &= !is_fixed[root] && !is_fixed[*value] && !is_fixed[shared.find(*whole).0];
-            all += size(root).unwrap_or(0);
+            all = all.saturating_add(size(root).unwrap_or(0));
             wholes.push(root);
         }
         wholes.sort_unstable();

@@ -4,7 +4,7 @@
 //! This says which values would have to lie in which; it gives nothing a place.
 
 use super::routine::{Place, Routine, STEPS};
-use crate::ops::movement::{moves, moves_only, requantisation};
+use crate::ops::movement::{is_requantised, moves, moves_only, Move};
 use crate::ops::pace::Pace;
 use crate::ops::{Arg, Args, Interrupt, OpError, OperationType};
 use crate::tensor::element_count;
@@ -31,45 +31,54 @@ pub fn pieces(
         _ => return Ok(vec![]),
     };
     // Whether each output is a stretch of the first input, and whether each input is one of the first output.
-    let (mut apart, mut together, mut made) = (outputs.len() == moves.len(), outputs.len() == 1, 0);
-    let mut pieces = Vec::with_capacity(moves.len());
+    let (mut apart, mut together, mut made) = (outputs.len() == moves.len(), outputs.len() == 1, 0usize);
+    let mut found = Vec::with_capacity(moves.len());
     for step in &moves {
-        let stretch = || {
-            let (input, output) = (args.get(step.input).ok()?, args.output(step.output).ok()?);
-            let [from, to] = [input.dims(), &output.dims].map(element_count);
-            let (start, axes) = step.walk.checked(from?, to?)?;
-            let [axis] = axes[..] else { return None };
-            let count = usize::try_from(axis.count).ok()?;
-            let size = output.ty.element_size()?;
-            let is_changed =
-                ty == OperationType::CONCATENATION && requantisation(input.info, output).is_some();
-            let is_stretch = (axis.from, axis.to) == (1, 1) || count == 1;
-            (is_stretch && !is_changed).then_some((start, count, from?, to?, size))
-        };
-        let (Some((start, count, from, to, size)), Some(&Some(input))) = (stretch(), inputs.get(step.input))
-        else {
+        let stretch = Stretch::of(ty, args, step);
+        let (Some(stretch), Some(&Some(input))) = (stretch, inputs.get(step.input)) else {
             return Ok(vec![]);
         };
-        let output = outputs[step.output];
-        apart &= step.input == 0 && start.1 == 0 && count == to;
-        together &= start.0 == 0 && count == from;
-        made += count;
-        pieces.push((input, output, (start.0 * size, start.1 * size)));
-        together &= made <= to;
+        apart &= step.input == 0 && args.output(step.output)?.byte_size() == Some(stretch.len);
+        together &= args.get(step.input)?.info.byte_size() == Some(stretch.len);
         if !(apart || together) {
             return Ok(vec![]);
         }
+        made = made.saturating_add(stretch.len);
+        found.push((input, outputs[step.output], stretch));
     }
-    let all = args.output(0).ok().and_then(|output| element_count(&output.dims));
-    Ok(match (apart, together && all == Some(made)) {
-        (true, _) => {
-            pieces.into_iter().map(|(whole, value, (start, _))| Piece { value, whole, start }).collect()
+    together &= args.output(0)?.byte_size() == Some(made);
+    if !(apart || together) {
+        return Ok(vec![]);
+    }
+    let piece = |(input, output, stretch): (usize, usize, Stretch)| match apart {
+        true => Piece { value: output, whole: input, start: stretch.from },
+        false => Piece { value: input, whole: output, start: stretch.to },
+    };
+    Ok(found.into_iter().map(piece).collect())
+}
+
+/// What a call moves as it is, in one go, in bytes.
+struct Stretch {
+    from: usize,
+    to: usize,
+    len: usize,
+}
+
+impl Stretch {
+    /// `None` if the move is none, or its places are beyond what addresses count.
+    fn of(ty: OperationType, args: &Args, step: &Move) -> Option<Stretch> {
+        let (input, output) = (args.get(step.input).ok()?, args.output(step.output).ok()?);
+        let counts = [input.dims(), &output.dims].map(element_count);
+        let ((from, to), axes) = step.walk.checked(counts[0]?, counts[1]?)?;
+        let [axis] = axes[..] else { return None };
+        let is_stretch = (axis.from, axis.to) == (1, 1) || axis.count == 1;
+        if !is_stretch || ty == OperationType::CONCATENATION && is_requantised(input.info, output) {
+            return None;
         }
-        (_, true) => {
-            pieces.into_iter().map(|(value, whole, (_, start))| Piece { value, whole, start }).collect()
-        }
-        _ => vec![],
-    })
+        let size = output.ty.element_size()?;
+        let bytes = |count: usize| count.checked_mul(size);
+        Some(Stretch { from: bytes(from)?, to: bytes(to)?, len: bytes(usize::try_from(axis.count).ok()?)? })
+    }
 }
 
 /// The same routine, knowing which of its steps have nothing to do where nothing is [unplanned](super::frame::Frame::unplanned).

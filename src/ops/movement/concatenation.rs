@@ -78,10 +78,15 @@ pub(super) fn moves(args: &Args, outs: &[&TensorInfo]) -> Moves {
     Ok(moves)
 }
 
+/// Whether the output has another quantisation than the input.
+pub(super) fn is_requantised(input: &TensorInfo, output: &TensorInfo) -> bool {
+    let same = input.scale == output.scale && input.zero_point == output.zero_point;
+    !same && input.ty.is_quant8_asymm()
+}
+
 /// What becomes of the input's elements where the output has another quantisation.
 pub(super) fn requantisation(input: &TensorInfo, output: &TensorInfo) -> Option<[u8; 256]> {
-    let same = input.scale == output.scale && input.zero_point == output.zero_point;
-    (!same && input.ty.is_quant8_asymm()).then(|| byte_table(input, output, |real| real))
+    is_requantised(input, output).then(|| byte_table(input, output, |real| real))
 }
 
 /// The input's elements in the output's quantisation.

@@ -77,6 +77,11 @@ fn moves_of(ty: OperationType) -> Option<fn(&Args, &[&TensorInfo]) -> Moves> {
     })
 }
 
+/// Whether CONCATENATION [requantises](requantisation) this input.
+pub fn is_requantised(input: &TensorInfo, output: &TensorInfo) -> bool {
+    concatenation::is_requantised(input, output)
+}
+
 /// What becomes of an input of CONCATENATION where the output has another quantisation.
 pub fn requantisation(input: &TensorInfo, output: &TensorInfo) -> Option<[u8; 256]> {
     concatenation::requantisation(input, output)

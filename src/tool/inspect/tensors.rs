@@ -123,21 +123,15 @@ impl Lives {
         let operations: Vec<_> =
             operations.map(|operation| (indices(&operation.inputs), indices(&operation.outputs))).collect();
         for (inputs, outputs) in operations.iter().rev() {
-            for (&from, &to) in
-                inputs.first().iter().flat_map(|&from| outputs.iter().map(move |to| (from, to)))
-            {
-                if lies_in(&compiled.places, to, from) {
-                    lives.put(to, from);
-                }
+            let Some(&whole) = inputs.first() else { continue };
+            for &piece in outputs.iter().filter(|&&piece| lies_in(&compiled.places, piece, whole)) {
+                lives.put(piece, whole);
             }
         }
         for (inputs, outputs) in &operations {
-            for (&from, &to) in
-                outputs.first().iter().flat_map(|&to| inputs.iter().map(move |from| (from, to)))
-            {
-                if !lives.is_view[to] && lies_in(&compiled.places, from, to) {
-                    lives.put(from, to);
-                }
+            let Some(&whole) = outputs.first().filter(|&&whole| !lives.is_view[whole]) else { continue };
+            for &piece in inputs.iter().filter(|&&piece| lies_in(&compiled.places, piece, whole)) {
+                lives.put(piece, whole);
             }
         }
         lives
