@@ -4,7 +4,7 @@ use super::tests::*;
 use super::*;
 use crate::ops::testing::{Counting, InterruptedAfter};
 use crate::ops::OpError;
-use nix::unistd::{lseek, Whence};
+use nix::unistd::{lseek64, Whence};
 use std::os::unix::fs::FileExt;
 
 #[test]
@@ -89,5 +89,5 @@ fn a_model_cache_is_read_and_hashed_with_pauses() {
 fn the_last_page_of_a_data_cache_is_no_hole() {
     let (_, pair) = saved();
     let last = pair.data.metadata().unwrap().len() as i64 - 1;
-    assert_eq!(lseek(&pair.data, last, Whence::SeekData), Ok(last));
+    assert_eq!(lseek64(&pair.data, last, Whence::SeekData), Ok(last));
 }
