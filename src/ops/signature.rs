@@ -147,17 +147,24 @@ pub struct Match {
 /// Finds the one of an operation's `signatures` that a call with these operands follows, or says why none does: of all
 /// mismatches the one furthest along is reported.
 pub fn find(signatures: &[Signature], inputs: &[Operand], outputs: &[Operand]) -> Result<Match, String> {
+    let rows = || {
+        signatures
+            .iter()
+            .enumerate()
+            .flat_map(|(i, signature)| signature.rows.iter().map(move |row| (i, row)))
+    };
+    let sides = |i: usize| [(signatures[i].inputs_side(), inputs), (signatures[i].outputs_side(), outputs)];
+    let follows = |i, row| sides(i).iter().all(|(side, operands)| match_side(side, row, operands).is_ok());
+    if let Some((signature_index, row)) = rows().find(|&(i, row)| follows(i, row)) {
+        return Ok(Match { signature_index, feature_level: row.0 });
+    }
+    // Most calls follow some row, though not the first: messages are for those that follow none.
     let mut closest: Option<Miss> = None;
-    for (signature_index, signature) in signatures.iter().enumerate() {
-        for row in signature.rows {
-            let sides = match_side(&signature.inputs_side(), row, inputs).and_then(|()| {
-                match_side(&signature.outputs_side(), row, outputs)
-                    .map_err(|miss| Miss { place: miss.place + inputs.len(), ..miss })
-            });
-            match sides {
-                Ok(()) => return Ok(Match { signature_index, feature_level: row.0 }),
-                Err(miss) => Miss::keep(&mut closest, miss),
-            }
+    for (i, row) in rows() {
+        let [of_inputs, of_outputs] = sides(i).map(|(side, operands)| side.miss(row, operands));
+        let of_outputs = of_outputs.map(|miss| Miss { place: miss.place + inputs.len(), ..miss });
+        if let Some(miss) = of_inputs.or(of_outputs) {
+            Miss::keep(&mut closest, miss);
         }
     }
     Err(closest.map_or_else(|| "the operation has no signature".into(), |miss| miss.to_string()))
@@ -232,74 +239,95 @@ impl Side<'_> {
         }
     }
 
-    /// Checks that there may be `n` operands; if not, which numbers there may be.
-    fn accepts(&self, n: usize) -> Result<(), Vec<String>> {
+    fn accepts(&self, n: usize) -> bool {
         match self.count {
-            Count::All if n == self.slots.len() => Ok(()),
-            Count::OneOf(counts) if counts.contains(&n) => Ok(()),
-            Count::Repeat(_) if n >= self.slots.len() => Ok(()),
-            Count::All => Err(vec![self.slots.len().to_string()]),
-            Count::OneOf(counts) => Err(counts.iter().map(usize::to_string).collect()),
-            Count::Repeat(_) => Err(vec![format!("{} or more", self.slots.len())]),
+            Count::All => n == self.slots.len(),
+            Count::OneOf(counts) => counts.contains(&n),
+            Count::Repeat(_) => n >= self.slots.len(),
         }
+    }
+
+    /// How many operands there may be, for people.
+    fn counts(&self) -> Vec<String> {
+        match self.count {
+            Count::All => vec![self.slots.len().to_string()],
+            Count::OneOf(counts) => counts.iter().map(usize::to_string).collect(),
+            Count::Repeat(_) => vec![format!("{} or more", self.slots.len())],
+        }
+    }
+
+    /// What is wrong with these operands, if anything is.
+    fn miss(&self, row: &Row, operands: &[Operand]) -> Option<Miss> {
+        let n = operands.len();
+        let Some((i, fault)) = match_side(self, row, operands).err()? else {
+            let found = format!("{n} {}s", self.what);
+            return Some(Miss { place: 0, right_type: false, found, accepted: self.counts() });
+        };
+        let slot = self.slot(i, n);
+        let (found, accepted) = match fault {
+            Fault::Omitted => ("must not be omitted".into(), vec![]),
+            Fault::Type(ty) => (ty.to_string(), slot.types(row).iter().map(OperandType::to_string).collect()),
+            Fault::Rank(rank) => {
+                let accepted = match slot.rank {
+                    (least, u8::MAX) => format!("{least} or more"),
+                    (least, most) if least == most => least.to_string(),
+                    (least, most) => format!("{least} to {most}"),
+                };
+                (format!("rank {rank}"), vec![accepted])
+            }
+        };
+        let found = format!("{} {i} ({}): {found}", self.what, slot.name);
+        Some(Miss { place: i + 1, right_type: !matches!(fault, Fault::Type(_)), found, accepted })
     }
 }
 
-/// Matches one side.
-fn match_side(side: &Side, row: &Row, operands: &[Operand]) -> Result<(), Miss> {
+/// What is wrong with an operand.
+#[derive(Clone, Copy)]
+enum Fault {
+    Omitted,
+    Type(OperandType),
+    Rank(usize),
+}
+
+/// Matches one side; where it does not match, which operand is at fault, and why: none where their number is wrong.
+fn match_side(side: &Side, row: &Row, operands: &[Operand]) -> Result<(), Option<(usize, Fault)>> {
     let n = operands.len();
-    side.accepts(n).map_err(|accepted| Miss {
-        place: 0,
-        right_type: false,
-        found: format!("{n} {}s", side.what),
-        accepted,
-    })?;
-    for (i, operand) in operands.iter().enumerate() {
-        let slot = side.slot(i, n);
-        check_slot(slot, row, operand).map_err(|miss| Miss {
-            place: i + 1,
-            found: format!("{} {i} ({}): {}", side.what, slot.name, miss.found),
-            ..miss
-        })?;
+    if !side.accepts(n) {
+        return Err(None);
     }
-    Ok(())
+    let mut placed = operands.iter().enumerate();
+    placed.try_for_each(|(i, operand)| side.slot(i, n).check(row, operand).map_err(|fault| Some((i, fault))))
 }
 
-/// Matches an operand with a slot; a miss has no place yet.
-fn check_slot(slot: &Slot, row: &Row, operand: &Operand) -> Result<(), Miss> {
-    let miss = |right_type, found: String, accepted| Miss { place: 0, right_type, found, accepted };
-    let omission = || match slot.optional {
-        true => Ok(()),
-        false => Err(miss(true, "must not be omitted".into(), Vec::new())),
-    };
-    let (info, omitted) = match *operand {
-        Operand::Present(info) => (info, false),
-        Operand::Omitted(Some(info)) => (info, true),
-        Operand::Omitted(None) => return omission(),
-    };
-    let ty = info.ty;
-    let types = match &slot.ty {
-        Ty::Var(column) => row.1.get(*column).map_or(&[][..], std::slice::from_ref),
-        Ty::Is(expected) => std::slice::from_ref(expected),
-        Ty::Any(types) => types,
-    };
-    if !types.contains(&ty) {
-        return Err(miss(false, ty.to_string(), types.iter().map(OperandType::to_string).collect()));
-    }
-    if omitted {
-        return omission();
-    }
-    let (least, most) = slot.rank;
-    match (Arg { info, data: None }).rank() {
-        Some(rank) if ty.is_tensor() && !(usize::from(least)..=usize::from(most)).contains(&rank) => {
-            let accepted = match (least, most) {
-                (least, u8::MAX) => format!("{least} or more"),
-                (least, most) if least == most => least.to_string(),
-                (least, most) => format!("{least} to {most}"),
-            };
-            Err(miss(true, format!("rank {rank}"), vec![accepted]))
+impl Slot {
+    /// The types that it takes.
+    fn types<'s>(&'s self, row: &'s Row) -> &'s [OperandType] {
+        match &self.ty {
+            Ty::Var(column) => row.1.get(*column).map_or(&[][..], std::slice::from_ref),
+            Ty::Is(expected) => std::slice::from_ref(expected),
+            Ty::Any(types) => types,
         }
-        _ => Ok(()),
+    }
+
+    /// Whether an operand may be here.
+    fn check(&self, row: &Row, operand: &Operand) -> Result<(), Fault> {
+        let omission = || if self.optional { Ok(()) } else { Err(Fault::Omitted) };
+        let (info, omitted) = match *operand {
+            Operand::Present(info) => (info, false),
+            Operand::Omitted(Some(info)) => (info, true),
+            Operand::Omitted(None) => return omission(),
+        };
+        if !self.types(row).contains(&info.ty) {
+            return Err(Fault::Type(info.ty));
+        }
+        if omitted {
+            return omission();
+        }
+        let ranks = usize::from(self.rank.0)..=usize::from(self.rank.1);
+        match (Arg { info, data: None }).rank() {
+            Some(rank) if info.ty.is_tensor() && !ranks.contains(&rank) => Err(Fault::Rank(rank)),
+            _ => Ok(()),
+        }
     }
 }
 
