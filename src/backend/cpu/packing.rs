@@ -60,11 +60,15 @@ impl Packer {
         interrupt: &dyn Interrupt,
     ) -> Result<Option<Box<dyn Kernel>>, BackendError> {
         let steering: Vec<_> = call.inputs.iter().map(|known| known.as_ref()?.steering()).collect();
-        let Some(chosen) = call.select(&steering, &mut Source::Later, interrupt) else {
+        let mut later = Source::later();
+        let Some(chosen) = call.select(&steering, &mut later, interrupt) else {
             // It may have been told to stop.
             interrupt.check()?;
             return Ok(None);
         };
+        if chosen.packed_inputs().is_empty() && !later.is_asked() {
+            return Ok(Some(chosen));
+        }
         let mut scratch; // what borrows of it goes before it
         let mut data = steering;
         let memory = |source| BackendError::Memory { what: "weights to be packed".into(), source };

@@ -1,6 +1,6 @@
 //! From 32-bit sums of quantised products to the output's type: one multiplier per output channel, one clamp.
 
-use crate::ops::scratch::{collected, filled, Scratch};
+use crate::ops::scratch::{collected, filled, reserved, Scratch};
 use crate::ops::{Interrupt, OpError};
 use crate::tensor::requant::{Activation, Multiplier};
 use crate::tensor::{OperandType, TensorInfo};
@@ -55,6 +55,7 @@ impl ChannelRequant {
         activation: Activation,
         interrupt: &dyn Interrupt,
     ) -> Result<Self, OpError> {
+        let without = Self::without_multipliers(filter, output, channels, activation)?;
         let multiplier = |filter_scale: f32| {
             Multiplier::new(f64::from(input.scale) * f64::from(filter_scale) / f64::from(output.scale))
         };
@@ -64,19 +65,23 @@ impl ChannelRequant {
             }
             None => filled(interrupt, multiplier(filter.scale), channels)?,
         };
-        if multipliers.len() != channels {
-            return Err(OpError::failed(format!(
-                "{} filter scales for {channels} channels",
-                multipliers.len()
-            )));
+        Ok(ChannelRequant { multipliers: Arc::new(multipliers), ..without })
+    }
+
+    /// All of [`Self::new`] but the multipliers, for who does not rescale anything yet.
+    pub fn without_multipliers(
+        filter: &TensorInfo,
+        output: &TensorInfo,
+        channels: usize,
+        activation: Activation,
+    ) -> Result<Self, OpError> {
+        let scales = filter.channel_quant.as_ref().map_or(channels, |quant| quant.scales.len());
+        if scales < channels {
+            return Err(OpError::failed(format!("{scales} filter scales for {channels} channels")));
         }
         let range = activation.quantised_range(output.ty, output.scale, output.zero_point);
-        Ok(ChannelRequant {
-            multipliers: Arc::new(multipliers),
-            zero_point: output.zero_point,
-            range,
-            once: false,
-        })
+        let multipliers = Arc::new(reserved(0)?);
+        Ok(ChannelRequant { multipliers, zero_point: output.zero_point, range, once: false })
     }
 
     /// The output element of `sum` (bias included) in channel `channel`.

@@ -111,9 +111,8 @@ pub(super) fn quant(
     let (input, filter) = (args.get(0).ok()?, args.get(1).ok()?);
     let output = args.output(0).ok()?;
     let channels = if picked.is_some() { filter.dim(0) as usize } else { shape.columns };
-    let requant =
-        ChannelRequant::new(input.info, filter.info, output, channels, activation, args.interrupt).ok()?;
-    let multipliers = match picked {
+    let requant = requant(args, channels, activation, source)?;
+    let multipliers = match picked.filter(|_| source.runs()) {
         Some(picked) => Some(picked.of_channels(&requant.multipliers)?),
         None => None,
     };
@@ -135,6 +134,21 @@ pub(super) fn quant(
     };
     let given = Given::of(args, picked, source)?;
     Packed::quant(isa, shape, zeros, &requantisation, source, || given.constants(args))
+}
+
+/// What turns a call's sums into bytes; without multipliers, of which there may be many, unless its kernel is to run.
+pub(super) fn requant(
+    args: &Args,
+    channels: usize,
+    activation: Activation,
+    source: &Source,
+) -> Option<ChannelRequant> {
+    let (input, filter, output) = (args.get(0).ok()?.info, args.get(1).ok()?.info, args.output(0).ok()?);
+    let requant = match source.runs() {
+        true => ChannelRequant::new(input, filter, output, channels, activation, args.interrupt),
+        false => ChannelRequant::without_multipliers(filter, output, channels, activation),
+    };
+    requant.ok()
 }
 
 /// Weights and biases of a call as far as they are packed now, where they lie or picked out.

@@ -40,7 +40,7 @@ pub(super) fn select(ty: OperationType, args: &Args, source: &Source) -> Option<
             false => geometry.blend(i, input, scale),
         };
         // It will not run: no places will do.
-        let count = if matches!(source, Source::Later) { 0 } else { output };
+        let count = if source.runs() { output } else { 0 };
         (0..count).map(place).collect()
     };
     let rows = places(geometry.input.height, geometry.out_height);

@@ -4,38 +4,61 @@
 use crate::memory::{AlignedBuf, Slab, View, Weights, FORM};
 use crate::ops::Args;
 use bytemuck::AnyBitPattern;
+use std::cell::Cell;
 
 pub enum Source<'a> {
     /// Constants have data, and are packed into memory of this slab. The views, by input, are of those that a kernel packs
     /// where they lie.
     Pack(&'a Slab, &'a [Option<View<'a, u8>>]),
-    /// The caller asks only which kernel it is: the kernel gets no weights, and must not run.
-    Later,
+    /// The caller asks only which kernel it is: one that [asks](Source::is_asked) for anything gets no weights, and must not
+    /// run.
+    Later(Asked),
     /// Gives weights packed before, so many bytes of them.
     Packed(&'a mut dyn FnMut(usize) -> Option<Weights>),
 }
 
+/// Whether a kernel asked for anything.
+#[derive(Default)]
+pub struct Asked(Cell<bool>);
+
 impl<'a> Source<'a> {
+    /// For who asks only which kernel it is.
+    pub fn later() -> Self {
+        Source::Later(Asked::default())
+    }
+
+    /// Whether a kernel of [`Source::later`] lacks something, so that it must not run.
+    pub fn is_asked(&self) -> bool {
+        matches!(self, Source::Later(asked) if asked.0.get())
+    }
+
     /// Input `i` to be packed, wherever it lies. `None` where nothing is packed now.
     pub fn view<'v, T: AnyBitPattern>(&self, args: &Args<'v>, i: usize) -> Option<View<'v, T>>
     where
         'a: 'v,
     {
+        self.note();
         let Source::Pack(_, views) = self else { return None };
         let view: Option<View<'v, u8>> = views.get(i).copied().flatten();
         view.or_else(|| Some(View::of(args.inputs.get(i)?.as_ref()?.data?)))?.elements()
     }
 
-    /// What a kernel that runs needs of so many channels: nothing, where it is only asked for.
-    pub fn if_run<'c, T>(&self, of_channels: &'c [T]) -> &'c [T] {
-        match self {
-            Source::Later => &[],
-            _ => of_channels,
+    /// Whether the kernel is going to run: where it is only asked for, nothing need be made for it.
+    pub fn runs(&self) -> bool {
+        self.note();
+        !matches!(self, Source::Later(_))
+    }
+
+    /// Notes that something is asked for.
+    fn note(&self) {
+        if let Source::Later(asked) = self {
+            asked.0.set(true);
         }
     }
 
     /// Whether constants are packed now.
     pub fn packs(&self) -> bool {
+        self.note();
         matches!(self, Source::Pack(..))
     }
 
@@ -71,9 +94,10 @@ impl<'a> Source<'a> {
         pack: impl FnOnce(&mut [T]) -> Option<()>,
     ) -> Option<Weights> {
         let bytes = count.checked_mul(size_of::<T>())?;
+        self.note();
         match self {
             Source::Packed(next) => next(bytes).filter(|weights| weights.len() == bytes),
-            Source::Later => Some(AlignedBuf::default().into()),
+            Source::Later(_) => Some(AlignedBuf::default().into()),
             Source::Pack(slab, _) => {
                 let mut packed = slab.zeroed(bytes)?;
                 pack(bytemuck::cast_slice_mut(&mut packed))?;

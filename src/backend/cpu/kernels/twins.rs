@@ -203,7 +203,7 @@ fn compare_call(
             found = false;
             return Ok(());
         };
-        assert!(select(operation, &ahead, &mut Source::Later).is_some());
+        assert!(select(operation, &ahead, &mut Source::later()).is_some());
         for threads in [1, 3] {
             let pool = ThreadPool::new(threads).unwrap();
             let work = Work::new(pool.team(threads), &NeverInterrupted);

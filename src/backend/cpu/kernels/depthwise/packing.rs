@@ -2,6 +2,7 @@
 
 use super::super::conv::sign_flip;
 use super::super::gemm::{Lanes, Requant, Requantisation};
+use super::super::vector::{Level, Loop};
 use super::super::Source;
 use super::layout::{interleave, number, swapped, CHANNELS, GROUP, QUAD, ROWS};
 use super::quads::Quads;
@@ -40,8 +41,7 @@ impl Packing<'_> {
         source: &mut Source,
         requantisation: &Requantisation,
     ) -> Option<(Weights, Requant)> {
-        let multipliers =
-            self.in_order(source.if_run(requantisation.multipliers), requantisation.interrupt)?;
+        let multipliers = self.in_order(requantisation.multipliers, requantisation.interrupt)?;
         let multipliers = multipliers.as_ref();
         let requantisation = &Requantisation { multipliers, ..*requantisation };
         let requant = Requant::new(requantisation, Q::V::FORM, Q::V::LANES, 0)?;
@@ -92,25 +92,24 @@ impl Packing<'_> {
                 let fours: [usize; CHANNELS / FOUR] = std::array::from_fn(|i| self.channel(c + i * FOUR));
                 for (below, group) in (0..self.rows).flat_map(|below| (0..groups).map(move |i| (below, i))) {
                     for (column, quad) in (0..width).zip(&mut quads) {
-                        let mut rows = [[0; CHANNELS]; ROWS];
+                        // What there is no weight for becomes 0.
+                        let mut rows = [[weights.flip; CHANNELS]; ROWS];
                         for (i, to) in rows.iter_mut().enumerate() {
                             let row = (group * ROWS + i).checked_sub(below).filter(|&row| row < height);
-                            if let Some(row) = row {
-                                let from = &weights.bytes[(row * width + column) * channels..][..channels];
-                                match from[c..c + count].try_into() {
-                                    Ok(_) if self.is_wide => {
-                                        for (to, &at) in to.as_chunks_mut::<FOUR>().0.iter_mut().zip(&fours) {
-                                            to.copy_from_slice(&from[at..at + FOUR]);
-                                        }
+                            let Some(row) = row else { continue };
+                            let from = &weights.bytes[(row * width + column) * channels..][..channels];
+                            match from[c..c + count].try_into() {
+                                Ok(_) if self.is_wide => {
+                                    for (to, &at) in to.as_chunks_mut::<FOUR>().0.iter_mut().zip(&fours) {
+                                        to.copy_from_slice(&from[at..at + FOUR]);
                                     }
-                                    // Without a loop.
-                                    Ok(all) => *to = all,
-                                    Err(_) => to[..count].copy_from_slice(&from[c..c + count]),
                                 }
-                                to[..count].iter_mut().for_each(|byte| *byte ^= weights.flip);
+                                // Without a loop.
+                                Ok(all) => *to = all,
+                                Err(_) => to[..count].copy_from_slice(&from[c..c + count]),
                             }
                         }
-                        place::<Q>(interleave(rows, 0), quad);
+                        place::<Q>(interleave(rows, weights.flip), quad);
                         pace.spend(2 * QUAD).ok()?;
                     }
                 }
@@ -126,12 +125,11 @@ impl Packing<'_> {
             let (weights, arg) = (SignedWeights::new(&args.arg(1).ok()?)?, args.get(2).ok()?);
             let bias: &[i32] = arg.elements().ok().filter(|bias: &&[i32]| bias.len() == channels)?;
             let (to, flip, mut cells) = (&mut to[..channels], weights.flip, 0i32);
-            let mut pace = Pace::new(args);
+            let (mut pace, level) = (Pace::new(args), Level::detect());
             for weights in weights.bytes.chunks_exact(channels) {
-                for (to, weights) in to.chunks_mut(RUN).zip(weights.chunks(RUN)) {
+                for (sums, weights) in to.chunks_mut(RUN).zip(weights.chunks(RUN)) {
                     pace.spend(RUN).ok()?;
-                    let signed = weights.iter().map(|&weight| i32::from((weight ^ flip) as i8));
-                    to.iter_mut().zip(signed).for_each(|(sum, weight)| *sum = sum.wrapping_add(weight));
+                    level.run(Add { sums, weights, flip });
                 }
                 cells = cells.wrapping_add(1);
             }
@@ -151,6 +149,23 @@ impl Packing<'_> {
             }
             Some(())
         })
+    }
+}
+
+/// Adds the weights of a cell to the sums of their channels.
+struct Add<'a> {
+    sums: &'a mut [i32],
+    weights: &'a [u8],
+    /// What makes them signed.
+    flip: u8,
+}
+
+impl Loop for Add<'_> {
+    #[inline(always)]
+    fn run(self) {
+        for (sum, &weight) in self.sums.iter_mut().zip(self.weights) {
+            *sum = sum.wrapping_add(i32::from((weight ^ self.flip) as i8));
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! 8-bit types. For sixteen channels at a time the columns of a few rows are interleaved to quads, which all outputs of
 //! the row share; padding is the zero point there, so that no output is a special case.
 
-use super::super::conv::{signed_zero, QuantInput, PACKED_INPUTS};
+use super::super::conv::{requant, signed_zero, QuantInput, PACKED_INPUTS};
 use super::super::gemm::Requantisation;
 use super::super::kernel::{input, output, ByRows, Lines};
 use super::super::{Kernel, Source, Work};
@@ -28,7 +28,7 @@ use super::under::Under;
 #[cfg(target_arch = "x86_64")]
 use super::wide;
 use crate::memory::{Target, View, Weights};
-use crate::ops::conv::{ChannelRequant, DepthwiseGeometry};
+use crate::ops::conv::DepthwiseGeometry;
 use crate::ops::{Args, OpError};
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -49,15 +49,7 @@ pub(super) fn kernel(
 ) -> Option<Depthwise> {
     let (input, filter) = (args.get(0).ok()?, args.get(1).ok()?);
     let channels = geometry.input.channels * geometry.multiplier;
-    let requant = ChannelRequant::new(
-        input.info,
-        filter.info,
-        args.output(0).ok()?,
-        channels,
-        geometry.activation,
-        args.interrupt,
-    )
-    .ok()?;
+    let requant = requant(args, channels, geometry.activation, source)?;
     let extent = (geometry.width.kernel - 1) * geometry.width.dilation + 1;
     let groups = geometry.height.kernel.div_ceil(ROWS);
     if !is_whole && extent.checked_mul(groups)? > MAX_COLUMNS {

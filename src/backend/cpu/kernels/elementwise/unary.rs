@@ -71,10 +71,10 @@ fn is_wide(ty: OperandType) -> bool {
 /// A kernel that looks elements up, by the plain evaluation of all bytes.
 fn table(operation: &Operation, args: &Args, source: &Source) -> Option<Box<dyn Kernel>> {
     let size = args.output(0).ok()?.ty.element_size()?;
-    let results = match source {
+    let results = match source.runs() {
         // It will not run: any table does.
-        Source::Later => AlignedBuf::zeroed(256 * size)?,
-        _ => {
+        false => AlignedBuf::zeroed(256 * size)?,
+        true => {
             let info = TensorInfo { dims: vec![256], ..args.get(0).ok()?.info.clone() };
             let bytes: Vec<u8> = (0..=u8::MAX).collect();
             let mut inputs = args.inputs.to_vec();

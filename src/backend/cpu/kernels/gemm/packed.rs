@@ -118,12 +118,10 @@ impl Packed<Quant> {
     ) -> Option<Self> {
         let micro = choice::quant(isa, zeros.signed_inputs);
         let inputs = shape.inputs()?;
-        if requantisation.multipliers.len() != shape.columns {
+        if source.runs() && requantisation.multipliers.len() != shape.columns {
             return None;
         }
         let folding = Folding::new(zeros, micro, inputs);
-        let multipliers = source.if_run(requantisation.multipliers);
-        let requantisation = &Requantisation { multipliers, ..*requantisation };
         let requant = Requant::new(requantisation, micro.form, micro.columns / 2, folding.row_factor)?;
         let requant = requant.of_constants(shape.columns.div_ceil(micro.columns))?;
         let level = Level::detect();

@@ -87,7 +87,7 @@ impl Call<'_> {
     pub fn kernel(&self, infos: &[&TensorInfo], tile: Tile) -> Option<Box<dyn Kernel>> {
         let made: Vec<_> = infos.iter().map(|info| (tile.of(info), None)).collect();
         self.with(&made, tile, |args| {
-            elementwise::select(self.operation, args, &Source::Later)
+            elementwise::select(self.operation, args, &Source::later())
                 .or_else(|| reduce::select(self.operation.ty, args))
                 .or_else(|| softmax::select(self.operation.ty, args))
         })
