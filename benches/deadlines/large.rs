@@ -138,7 +138,7 @@ impl Large {
             }
             Some((Memory::Mapped(mapping), info.dims.clone()))
         };
-        let output = |&size: &usize| Some((Memory::Mapped(memory(size)), vec![]));
+        let output = |&size: &usize| Some((Memory::Mapped(memory(size)), Default::default()));
         let inputs = main.inputs.iter().map(input).collect();
         Arguments::in_own_memories(inputs, self.outputs.iter().map(output).collect())
     }

@@ -35,7 +35,7 @@ impl Executor for Answers {
 
     fn execute(&self, request: &RequestPacket, memories: &[Memory], _: &Arc<Stop>) -> ResultPacket {
         assert_eq!(request.slots.len(), memories.len());
-        let shape = OutputShape { sufficient: request.measure, dims: vec![7; self.dims] };
+        let shape = OutputShape { sufficient: request.measure, dims: vec![7; self.dims].into() };
         ResultPacket { shapes: vec![shape; memories.len()], ..ResultPacket::bare(0) }
     }
 }

@@ -146,7 +146,7 @@ fn queues(seeds: &Seeds) -> Done {
 }
 
 fn packets(seeds: &Seeds) -> Done {
-    let argument = |dims: &[u32]| Argument { length: 12, dims: dims.to_vec(), ..Default::default() };
+    let argument = |dims: &[u32]| Argument { length: 12, dims: dims.into(), ..Default::default() };
     let request = |count: usize, slots: &[i32]| RequestPacket {
         inputs: vec![argument(&[1, 3]); count],
         outputs: vec![argument(&[]); count],
@@ -163,7 +163,7 @@ fn packets(seeds: &Seeds) -> Done {
             seeds.write("burst", &format!("{i}-{kind}"), &twice)?;
         }
     }
-    let shape = |dims: &[u32]| OutputShape { sufficient: dims.len() == 1, dims: dims.to_vec() };
+    let shape = |dims: &[u32]| OutputShape { sufficient: dims.len() == 1, dims: dims.into() };
     let result =
         ResultPacket { status: 4, shapes: vec![shape(&[2]), shape(&[3, 4]), shape(&[])], timing: (1, 2) };
     seeds.write("packet", "result", &result.encode())?;

@@ -39,7 +39,7 @@ impl Store {
     fn fits(&self, dims: &[u32], size: usize) -> bool {
         match &self.memory {
             Memory::Mapped(mapping) => size <= mapping.len(),
-            Memory::Device(device) => self.dims == dims || device.is_plain() && size <= device.len(),
+            Memory::Device(device) => self.dims[..] == *dims || device.is_plain() && size <= device.len(),
         }
     }
 }
@@ -125,7 +125,7 @@ impl DeviceBuffer {
         if info.ty.is_scalar() && !given.is_empty() {
             return invalid(format!("dimensions {given:?} for a scalar"));
         }
-        let whole = if given.is_empty() { info.dims.clone() } else { given };
+        let whole = if given.is_empty() { info.dims.clone() } else { given.into() };
         if info.ty.is_tensor() && (whole.is_empty() || whole.contains(&0)) {
             return invalid(format!("dimensions {whole:?} must be known and above 0"));
         }
@@ -199,7 +199,7 @@ fn memory(what: &'static str, source: MemoryError) -> BufferError {
 
 /// Memory for a value of these dimensions: the device's if it gives some, else this process's.
 fn allocate(info: &TensorInfo, dims: &[u32], allocator: &Allocator) -> Result<Store, BufferError> {
-    let operand = TensorInfo { dims: dims.to_vec(), ..info.clone() };
+    let operand = TensorInfo { dims: dims.into(), ..info.clone() };
     let Some(size) = operand.byte_size() else {
         return failed(format!("a value of {dims:?} is too large for a device buffer"));
     };

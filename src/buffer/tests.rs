@@ -6,6 +6,7 @@ use crate::memory::{ClientSlice, Memory, Pool};
 use crate::model::{Argument, Request, RequestPool};
 use crate::quota::Quota;
 use crate::tensor::{Dims, OperandType, TensorInfo};
+use smallvec::smallvec;
 use std::sync::Arc;
 
 const ME: Owner = Owner { uid: 1000, pid: 7 };
@@ -112,7 +113,7 @@ fn allocation_checks_roles() {
     assert!(is_invalid(plan(&[], &[model, model], &none, &[role(0, 0), role(1, 0)])));
     let other = RoleModel { id: 2, ..model };
     let good = plan(&[], &[model, other], &[role(0, 0), role(1, 0)], &[role(0, 0)]).unwrap();
-    assert_eq!((good.info.dims, good.roles.len()), (SHAPE.to_vec(), 3));
+    assert_eq!((&good.info.dims[..], good.roles.len()), (&SHAPE[..], 3));
     let many = vec![role(0, 0); 5000];
     assert!(is_failed(plan(&[], &[model], &many, &none)));
 }
@@ -143,8 +144,8 @@ fn allocation_checks_operands() {
     assert!(plan_for(&scalar, &scalar, &[], &[0], &[0]).is_ok());
     // Wildcards complete each other; together they must not be too large.
     let partial = [f32s(&[0, 3]), f32s(&[2, 0]), f32s(&[])];
-    assert_eq!(plan_for(&partial, &[], &[], &[0, 1, 2], &[]).unwrap().info.dims, SHAPE);
-    assert_eq!(plan_for(&partial, &[], &[0, 0], &[0], &[]).unwrap().info.dims, [0, 3]);
+    assert_eq!(plan_for(&partial, &[], &[], &[0, 1, 2], &[]).unwrap().info.dims[..], SHAPE);
+    assert_eq!(plan_for(&partial, &[], &[0, 0], &[0], &[]).unwrap().info.dims[..], [0, 3]);
     assert!(is_invalid(plan_for(&partial, &[], &[7, 0], &[1], &[])));
     let huge = [f32s(&[1 << 20, 0]), f32s(&[0, 1 << 20])];
     assert!(is_invalid(plan_for(&huge, &[], &[], &[0, 1], &[])));
@@ -259,7 +260,7 @@ fn copies_out_only_what_is_there() {
 
 /// A request of model 1, two inputs and two outputs: which of the pools each is in.
 fn request(inputs: [usize; 2], outputs: [usize; 2], dims: &[u32]) -> Request {
-    let argument = |pool| Some(Argument { pool, offset: 0, length: 0, dims: dims.to_vec() });
+    let argument = |pool| Some(Argument { pool, offset: 0, length: 0, dims: dims.into() });
     Request { inputs: inputs.map(argument).into(), outputs: outputs.map(argument).into() }
 }
 
@@ -322,7 +323,7 @@ fn a_buffer_is_initialised_by_a_run_that_succeeds() {
     let uses =
         |request: Request| Uses::new(&tracker, ME, MODEL, &request, &known(&[buffer.token()])).unwrap();
     let (read, write) = (uses(request([1, 0], [0, 0], &SHAPE)), uses(request([0, 0], [1, 0], &SHAPE)));
-    let shapes = [SHAPE.to_vec(), SHAPE.to_vec()];
+    let shapes = [SHAPE[..].into(), SHAPE[..].into()];
     assert!(is_failed(read.claim()));
     let run = |succeeds: bool| {
         let mut claims = write.claim().unwrap();
@@ -376,26 +377,26 @@ fn dimensions_follow_the_last_write() {
     assert!(is_invalid(uses(write(&[2, 4]))));
     let mut claims = uses(write(&[0, 0])).unwrap().claim().unwrap();
     let (data, dims) = mapped(claims.output(0).unwrap());
-    assert_eq!((data.len(), dims), (0, vec![0, 3]));
+    assert_eq!((data.len(), &dims[..]), (0, &[0, 3][..]));
     // The run says how much room it needs, and runs again.
-    let shapes = [vec![2, 3], vec![]];
+    let shapes = [smallvec![2, 3], smallvec![]];
     assert!(claims.make_room(&shapes).unwrap());
     assert!(!claims.make_room(&shapes).unwrap());
     mapped(claims.output(0).unwrap()).0.write(&pattern(BYTES)).unwrap();
     claims.commit(&shapes).unwrap();
     for good in [&[2, 3][..], &[0, 3], &[]] {
-        assert_eq!(uses(read(good)).unwrap().claim().unwrap().input(0).unwrap().2, SHAPE);
+        assert_eq!(uses(read(good)).unwrap().claim().unwrap().input(0).unwrap().2[..], SHAPE);
     }
     assert!(is_invalid(uses(read(&[1, 3])).unwrap().claim()), "not what it holds");
     // A value of another shape than the buffer's is a failure of the run.
     let mut claims = uses(write(&[])).unwrap().claim().unwrap();
     claims.output(0);
-    assert!(is_failed(claims.commit(&[vec![2, 4], vec![]])));
+    assert!(is_failed(claims.commit(&[smallvec![2, 4], smallvec![]])));
     assert!(is_failed(copy_to(&buffer, BYTES)));
     // A value without elements is a value.
     let mut claims = uses(write(&[])).unwrap().claim().unwrap();
     claims.output(0);
-    claims.commit(&[vec![0, 3], vec![]]).unwrap();
+    claims.commit(&[smallvec![0, 3], smallvec![]]).unwrap();
     assert_eq!(uses(read(&[])).unwrap().claim().unwrap().input(0).unwrap().1, 0);
 }
 

@@ -3,6 +3,8 @@
 //!
 //! Bytes that are not of a value give `None`, and never a panic or more memory than there are bytes.
 
+use crate::tensor::Dims;
+
 /// The bytes that are left to be read.
 pub struct Reader<'a>(pub &'a [u8]);
 
@@ -112,6 +114,16 @@ impl<T: Wire> Wire for Vec<T> {
         // Every element has a byte at least; the list grows as they come.
         let len = usize::take(from).filter(|&len| len <= from.0.len())?;
         (0..len).map(|_| T::take(from)).collect()
+    }
+}
+
+impl Wire for Dims {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.to_vec().put(out);
+    }
+
+    fn take(from: &mut Reader) -> Option<Self> {
+        Vec::take(from).map(Dims::from)
     }
 }
 

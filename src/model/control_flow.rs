@@ -80,7 +80,7 @@ fn check_while(model: &Model, graph: &Subgraph, operation: &Operation) -> Result
 }
 
 fn check_condition(info: &TensorInfo) -> Result<(), String> {
-    if info.ty != OperandType::TENSOR_BOOL8 || info.dims != [1] {
+    if info.ty != OperandType::TENSOR_BOOL8 || info.dims[..] != [1] {
         return Err(format!(
             "the condition is a {} of {:?}, expected TENSOR_BOOL8 of [1]",
             info.ty, info.dims

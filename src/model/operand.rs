@@ -71,7 +71,7 @@ fn type_info(operand: &aidl::Operand, context: &Context) -> Result<TypeInfo, Mod
         }
     };
     let (scale, zero_point) = (operand.scale, operand.zeroPoint);
-    let info = TensorInfo { ty, dims, scale, zero_point, channel_quant };
+    let info = TensorInfo { ty, dims: dims.into(), scale, zero_point, channel_quant };
     check_info(&info)?;
     Ok((info, None))
 }

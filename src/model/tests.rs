@@ -3,6 +3,7 @@
 use super::*;
 use crate::aidl::{self, OperandLifeTime as L, OperandType as T, OperationType as O};
 use crate::ops::NeverInterrupted;
+use smallvec::smallvec;
 
 mod turns;
 
@@ -233,14 +234,14 @@ fn requests_must_fit_the_model() {
         outputs: vec![argument(0, 24, 24)],
         pools: vec![memfd(48)],
     };
-    let unknown = TensorInfo { dims: vec![0, 3], ..info.clone() };
+    let unknown = TensorInfo { dims: smallvec![0, 3], ..info.clone() };
     let check = |r: &aidl::Request, output: &TensorInfo, fenced| {
         let pools = RequestPool::decode(&r.pools)?;
         let (inputs, outputs) = (std::slice::from_ref(&info), std::slice::from_ref(output));
         Request::new(&r.inputs, &r.outputs, &pools, inputs, outputs, fenced, &NeverInterrupted)
     };
     assert!(check(&request(), &info, false).is_ok());
-    assert_eq!(check(&request(), &unknown, false).unwrap().outputs[0].as_ref().unwrap().dims, [0, 3]);
+    assert_eq!(check(&request(), &unknown, false).unwrap().outputs[0].as_ref().unwrap().dims[..], [0, 3]);
     assert!(check(&request(), &unknown, true).is_err(), "a fenced output must be fully specified");
     type Break = fn(&mut aidl::Request);
     let breaks: &[(&str, Break)] = &[
@@ -273,7 +274,7 @@ fn requests_must_fit_the_model() {
 #[test]
 fn an_image_is_one_argument_whole() {
     let info = TensorInfo::new(crate::tensor::OperandType::TENSOR_FLOAT32, &[2, 3]);
-    let unknown = TensorInfo { dims: vec![0, 3], ..info.clone() };
+    let unknown = TensorInfo { dims: smallvec![0, 3], ..info.clone() };
     let image = |size| RequestPool::Known { size, is_image: true };
     let argument = |(offset, length, padding), dimensions: &[i32]| aidl::RequestArgument {
         location: aidl::DataLocation { poolIndex: 0, offset, length, padding },
@@ -300,6 +301,6 @@ fn an_image_is_one_argument_whole() {
         assert!(refused == expected || size == 0, "{refused}");
     }
     assert!(why(check(argument((0, 0, 0), &[]), 24, &unknown)).contains("must be known"));
-    let huge = TensorInfo { dims: vec![u32::MAX; 5], ..info };
+    let huge = TensorInfo { dims: smallvec![u32::MAX; 5], ..info };
     assert!(why(check(argument((0, 0, 0), &[]), 24, &huge)).contains("which has too many"));
 }

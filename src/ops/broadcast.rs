@@ -56,11 +56,12 @@ fn steps(dims: &[u32], out: &[u32]) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use smallvec::smallvec;
 
     #[test]
     fn broadcasts_like_numpy() {
-        assert_eq!(dims(&[2, 1, 3], &[4, 1]), Ok(vec![2, 4, 3]));
-        assert_eq!(dims(&[0, 3], &[1]), Ok(vec![0, 3]));
+        assert_eq!(dims(&[2, 1, 3], &[4, 1]), Ok(smallvec![2, 4, 3]));
+        assert_eq!(dims(&[0, 3], &[1]), Ok(smallvec![0, 3]));
         assert!(dims(&[2], &[3]).is_err());
         let mut pairs = Vec::new();
         let mut list = |a, b| {

@@ -8,7 +8,7 @@ use super::evaluate::{run, shapes};
 use super::signature::{self, Count, Operand, Row, Signature, Slot, Ty};
 use super::testing::{tensor, InterruptedAfter, Tensor};
 use super::{Arg, Args, OpError, Operation, OperationType, Run};
-use crate::tensor::{byte_size, element_count, ChannelQuant, OperandType, TensorInfo};
+use crate::tensor::{byte_size, element_count, ChannelQuant, Dims, OperandType, TensorInfo};
 use half::f16;
 use OperandType::*;
 use OperationType as Op;
@@ -173,7 +173,7 @@ fn random_call(operation: &Operation, random: &mut Random) -> Option<Call> {
         let ty = type_of(slot, &row, random);
         let like = inputs.iter().flatten().find(|input| input.info.ty == ty);
         match like.filter(|_| random.one_in(2)) {
-            Some(input) => TensorInfo { dims: vec![], ..input.info.clone() },
+            Some(input) => TensorInfo { dims: Dims::new(), ..input.info.clone() },
             None => random.info(ty, &[]),
         }
     };

@@ -51,7 +51,7 @@ pub fn no_check(_: &Args) -> Result<(), OpError> {
 
 /// The shape rule of operations whose only output has the first input's dimensions.
 pub fn same_as_first(args: &Args) -> Shapes {
-    Ok(vec![args.get(0)?.dims().to_vec()])
+    Ok(vec![args.get(0)?.dims().into()])
 }
 
 /// A check that scale and zero point of `a` and `b` are the same.

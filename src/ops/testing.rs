@@ -4,6 +4,7 @@ use super::{evaluate::evaluate, Arg, Computed, Interrupt, NeverInterrupted, OpEr
 use crate::memory::AlignedBuf;
 use crate::tensor::{OperandType, TensorInfo};
 use bytemuck::NoUninit;
+use smallvec::smallvec;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// An operand with its value.
@@ -94,7 +95,7 @@ pub fn call_simple<T: bytemuck::AnyBitPattern>(
     inputs: &[Tensor],
 ) -> Result<(Vec<u32>, Vec<T>), OpError> {
     let inputs: Vec<_> = inputs.iter().cloned().map(Some).collect();
-    let out = TensorInfo { dims: vec![], ..inputs[0].as_ref().unwrap().info.clone() };
+    let out = TensorInfo { dims: smallvec![], ..inputs[0].as_ref().unwrap().info.clone() };
     let result = call(operation, &inputs, &[out])?.remove(0);
-    Ok((result.dims, bytemuck::cast_slice(&result.data).to_vec()))
+    Ok((result.dims.to_vec(), bytemuck::cast_slice(&result.data).to_vec()))
 }

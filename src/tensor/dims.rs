@@ -1,9 +1,11 @@
 //! Arithmetic on dimensions, all of it checked: dimensions come from clients.
 
 use super::OperandType;
+use smallvec::SmallVec;
 
-/// Dimensions of a tensor, outermost first.
-pub type Dims = Vec<u32>;
+/// Dimensions of a tensor, outermost first. Up to four, which nearly all tensors have, need no allocation: there are many
+/// tensors in a model, and each is described again and again on its way to a kernel.
+pub type Dims = SmallVec<[u32; 4]>;
 
 /// Largest size of one tensor in bytes: NNAPI counts tensor sizes in 32 bits.
 pub const MAX_TENSOR_BYTES: usize = u32::MAX as usize;
@@ -29,7 +31,7 @@ pub fn byte_size(ty: OperandType, dims: &[u32]) -> Option<usize> {
 /// they contradict each other.
 pub fn combine_dims(a: &[u32], b: &[u32]) -> Option<Dims> {
     match (a, b) {
-        (known, []) | ([], known) => Some(known.to_vec()),
+        (known, []) | ([], known) => Some(known.into()),
         _ if a.len() != b.len() => None,
         _ => a
             .iter()
@@ -54,6 +56,7 @@ pub fn strides(dims: &[u32]) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use smallvec::smallvec;
 
     #[test]
     fn sizes_are_checked() {
@@ -68,8 +71,8 @@ mod tests {
 
     #[test]
     fn dimensions_complete_each_other() {
-        assert_eq!(combine_dims(&[], &[0, 2]), Some(vec![0, 2]));
-        assert_eq!(combine_dims(&[3, 0, 0], &[0, 2, 0]), Some(vec![3, 2, 0]));
+        assert_eq!(combine_dims(&[], &[0, 2]), Some(smallvec![0, 2]));
+        assert_eq!(combine_dims(&[3, 0, 0], &[0, 2, 0]), Some(smallvec![3, 2, 0]));
         assert_eq!(combine_dims(&[3, 2], &[3, 1]), None);
         assert_eq!(combine_dims(&[3], &[3, 1]), None);
     }

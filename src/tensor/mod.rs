@@ -42,7 +42,7 @@ pub struct TensorInfo {
 impl TensorInfo {
     /// An operand without quantisation.
     pub fn new(ty: OperandType, dims: &[u32]) -> Self {
-        TensorInfo { ty, dims: dims.to_vec(), scale: 0.0, zero_point: 0, channel_quant: None }
+        TensorInfo { ty, dims: dims.into(), scale: 0.0, zero_point: 0, channel_quant: None }
     }
 
     /// A quantised operand.

@@ -237,7 +237,7 @@ impl<'c, 'a> Call<'c, 'a> {
     pub fn reshape(&mut self, from: OperandIndex, to: OperandIndex) {
         let info = self.builder().info(from).clone();
         if info.ty == OperandType::TENSOR_BOOL8 {
-            return self.reshape_truths(from, info.dims, to);
+            return self.reshape_truths(from, &info.dims, to);
         }
         let dims: Vec<i32> = self.builder().info(to).dims.iter().map(|&d| d as i32).collect();
         let shape = self.builder().ints(&[dims.len() as u32], &dims);
@@ -245,12 +245,12 @@ impl<'c, 'a> Call<'c, 'a> {
     }
 
     /// NNAPI's RESHAPE takes no truth values: numbers stand for them on the way.
-    fn reshape_truths(&mut self, from: OperandIndex, dims: Vec<u32>, to: OperandIndex) {
+    fn reshape_truths(&mut self, from: OperandIndex, dims: &[u32], to: OperandIndex) {
         let (count, to_dims) = (dims.iter().product::<u32>() as usize, self.builder().info(to).dims.clone());
-        let choices = [1, 0].map(|value| self.builder().ints(&dims, &vec![value; count]));
+        let choices = [1, 0].map(|value| self.builder().ints(dims, &vec![value; count]));
         let number = |dims: &[u32]| TensorInfo::new(OperandType::TENSOR_INT32, dims);
         let (numbers, reshaped) =
-            (self.builder().temporary(number(&dims)), self.builder().temporary(number(&to_dims)));
+            (self.builder().temporary(number(dims)), self.builder().temporary(number(&to_dims)));
         self.emit(OperationType::SELECT, &[from, choices[0], choices[1]], &[numbers]);
         self.reshape(numbers, reshaped);
         let zero = self.builder().ints(&[1], &[0]);
@@ -272,7 +272,7 @@ impl<'c, 'a> Call<'c, 'a> {
 
     /// `data` with the dimensions `dims`, by a RESHAPE if it has others.
     pub fn reshaped(&mut self, data: OperandIndex, dims: &[u32]) -> OperandIndex {
-        if self.builder().info(data).dims == dims {
+        if self.builder().info(data).dims[..] == *dims {
             return data;
         }
         let shaped = self.temporary_like(data, dims);
@@ -283,7 +283,7 @@ impl<'c, 'a> Call<'c, 'a> {
     /// Emits `ty`, which gives `dims`, with the one output, and a RESHAPE if that has other dimensions.
     pub fn emit_reshaped(&mut self, ty: OperationType, operands: &[OperandIndex], dims: &[u32]) -> Mapped {
         let output = self.output(0)?;
-        if self.builder().info(output).dims == dims {
+        if self.builder().info(output).dims[..] == *dims {
             self.emit(ty, operands, &[output]);
         } else {
             let result = self.temporary_like(output, dims);
@@ -295,7 +295,7 @@ impl<'c, 'a> Call<'c, 'a> {
 
     /// A temporary of type and quantisation of `like`, but other dimensions.
     pub fn temporary_like(&mut self, like: OperandIndex, dims: &[u32]) -> OperandIndex {
-        let info = TensorInfo { dims: dims.to_vec(), ..self.builder().info(like).clone() };
+        let info = TensorInfo { dims: dims.into(), ..self.builder().info(like).clone() };
         self.builder().temporary(info)
     }
 

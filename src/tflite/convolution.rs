@@ -6,6 +6,7 @@ use super::schema::Options;
 use crate::client::builder::OperandIndex;
 use crate::ops::OperationType;
 use crate::tensor::{OperandType, TensorInfo};
+use smallvec::smallvec;
 
 /// Weights for `data`: quantised weights beside float data are dequantised.
 pub fn weights(call: &mut Call, i: usize, data: OperandIndex) -> Result<OperandIndex, Refusal> {
@@ -168,7 +169,7 @@ pub fn weights_as_filter<'a>(call: &mut Call<'_, 'a>, i: usize) -> Result<Operan
     let data = bytes(tensor, &flat, data)?;
     match flat.dims[..] {
         [units, depth] if flat.channel_quant.as_ref().is_some_and(|quant| quant.dim == 0) => {
-            let filter = TensorInfo { dims: vec![units, 1, 1, depth], ..flat };
+            let filter = TensorInfo { dims: smallvec![units, 1, 1, depth], ..flat };
             Ok(call.builder().constant(filter, data))
         }
         _ => Err(format!("weights of {:?} are not quantised per unit", flat.dims).into()),

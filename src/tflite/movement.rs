@@ -135,7 +135,7 @@ fn equal_parts(call: &mut Call, data: OperandIndex, axis: usize, slice: &[u32]) 
     let outputs = (0..count).map(|i| call.output(i)).collect::<Result<Vec<_>, _>>()?;
     let mut slices = outputs.clone();
     for part in &mut slices {
-        if call.builder().info(*part).dims != slice {
+        if call.builder().info(*part).dims[..] != *slice {
             *part = call.temporary_like(*part, slice);
         }
     }

@@ -10,6 +10,7 @@ use nnhal::isolation::{serve, Isolated};
 use nnhal::memory::{AlignedBuf, Budget, ClientSlice, Mapping};
 use nnhal::model::Model;
 use nnhal::testing::{standard_samples, Sample};
+use smallvec::smallvec;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -136,7 +137,7 @@ impl Binding for LyingBinding {
     fn run(self: Arc<Self>, control: &Control) -> Result<Outcome, BackendError> {
         let mut outcome = self.0.clone().run(control)?;
         match self.1.as_str() {
-            "lies of dimensions" => outcome.outputs[0].dims = vec![u32::MAX; 9],
+            "lies of dimensions" => outcome.outputs[0].dims = smallvec![u32::MAX; 9],
             "lies of sizes" => outcome.outputs[0].dims[0] += 1,
             "has no outputs" => outcome.outputs.clear(),
             "dies as it runs" => std::process::abort(),

@@ -1,6 +1,7 @@
 //! Operations that move blocks of pixels between space, batches and channels.
 
 use crate::support::*;
+use smallvec::smallvec;
 use OperationType::*;
 
 pub const PROPERTIES: &[Property] = &[
@@ -23,7 +24,7 @@ pub const PROPERTIES: &[Property] = &[
 fn call_in_layout(operation: OperationType, input: &Value, steering: &[Value], random: &mut Random) -> Nd {
     let nchw = random.coin();
     let numbers = input.numbers().laid_out(nchw);
-    let dims: Vec<u32> = numbers.dims.iter().map(|&d| d as u32).collect();
+    let dims = numbers.dims.iter().map(|&d| d as u32).collect();
     let passed = Value::of_numbers(TensorInfo { dims, ..input.info.clone() }, &numbers.at);
     let layout = boolean(nchw);
     let said = nchw || random.coin();
@@ -99,7 +100,7 @@ fn batch_and_space(random: &mut Random) {
         numbers.inside(&at).unwrap_or(input.info.zero_point.into())
     });
     let mut paddings = ints(&[top, bottom, left, right].map(|p| p as i32));
-    paddings.info.dims = vec![2, 2];
+    paddings.info.dims = smallvec![2, 2];
     same(call_in_layout(SPACE_TO_BATCH_ND, &input, &[blocks, paddings], random), want);
 }
 

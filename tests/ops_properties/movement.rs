@@ -1,6 +1,7 @@
 //! Operations that move whole elements: shapes, order, padding, joining.
 
 use crate::support::*;
+use smallvec::smallvec;
 use OperandType::*;
 use OperationType::*;
 
@@ -145,7 +146,7 @@ fn tile(random: &mut Random) {
 /// Paddings as the interface takes them, a row for each dimension.
 fn padding_input(paddings: &[[usize; 2]]) -> Value {
     let mut value = ints(&paddings.iter().flatten().map(|&p| p as i32).collect::<Vec<_>>());
-    value.info.dims = vec![paddings.len() as u32, 2];
+    value.info.dims = smallvec![paddings.len() as u32, 2];
     value
 }
 

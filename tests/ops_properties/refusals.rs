@@ -1,6 +1,7 @@
 //! Calls that must fail: each is a good call with one operand made bad, and the good one must succeed.
 
 use crate::support::*;
+use smallvec::smallvec;
 use OperandType::*;
 use OperationType::*;
 
@@ -10,7 +11,7 @@ fn f32s(dims: &[usize]) -> Value {
 
 fn matrix(rows: u32, values: &[i32]) -> Value {
     let mut value = ints(values);
-    value.info.dims = vec![rows, values.len() as u32 / rows];
+    value.info.dims = smallvec![rows, values.len() as u32 / rows];
     value
 }
 

@@ -128,7 +128,7 @@ fn run(file: &corpus::CorpusFile, model: &corpus::Model) -> Result<(), String> {
     }
     for &o in &graph.outputs {
         let operand = &graph.operands[o];
-        if values[o].info.dims != operand.dims {
+        if values[o].info.dims[..] != operand.dims {
             return Err(format!(
                 "output {} has dimensions {:?}, expected {:?}",
                 operand.name, values[o].info.dims, operand.dims
@@ -150,7 +150,7 @@ fn run(file: &corpus::CorpusFile, model: &corpus::Model) -> Result<(), String> {
 fn value(file: &corpus::CorpusFile, operand: &corpus::Operand) -> Value {
     let info = TensorInfo {
         ty: operand.ty().unwrap_or(OperandType::SUBGRAPH),
-        dims: operand.dims.clone(),
+        dims: operand.dims[..].into(),
         scale: operand.scale as f32,
         zero_point: operand.zero_point,
         channel_quant: operand.channel_quant.as_ref().map(|quant| ChannelQuant {

@@ -122,7 +122,7 @@ fn check_operands(model: &Model, step: Step) -> Result<Step, String> {
         }
         Kind::Lookup { table } => {
             let Operand { extension, info, .. } = constant(model, table)?;
-            if extension.as_ref().is_none_or(|extension| extension.ty != TABLE) || info.dims != [256] {
+            if extension.as_ref().is_none_or(|extension| extension.ty != TABLE) || info.dims[..] != [256] {
                 return Err(format!("operand {table} is not a table of 256 bytes"));
             }
             let same = (x.ty, &x.dims) == (to.ty, &to.dims);

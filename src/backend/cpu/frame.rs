@@ -7,6 +7,7 @@ use crate::memory::{client_of_thread, AlignedBuf, Arena, Counted};
 use crate::ops::evaluate::with_dims;
 use crate::ops::pace::Pace;
 use crate::ops::{copy, Interrupt, OpError};
+use crate::tensor::Dims;
 use crate::tensor::TensorInfo;
 use std::ops::Range;
 
@@ -157,7 +158,7 @@ impl Frame {
         let declared = &routine.values[v].declared;
         check_dims(declared, dims).map_err(BackendError::Failed)?;
         if let Some((info, part)) = self.part(routine, v) {
-            if info.dims != dims {
+            if info.dims[..] != *dims {
                 return Err(broken_plan());
             }
             return fill(self.arena.write(part).ok_or_else(broken_plan)?);
@@ -177,7 +178,7 @@ impl Frame {
         interrupt: &dyn Interrupt,
         routine: &Routine,
         v: usize,
-        dims: Vec<u32>,
+        dims: Dims,
         data: AlignedBuf,
     ) -> Result<(), BackendError> {
         if self.part(routine, v).is_some() {
@@ -248,6 +249,7 @@ mod tests {
     use super::*;
     use crate::ops::NeverInterrupted;
     use crate::tensor::OperandType;
+    use smallvec::smallvec;
     use std::sync::Mutex;
 
     fn dynamic(count: usize, arena: usize) -> Routine {
@@ -280,14 +282,14 @@ mod tests {
         put(&mut frame, 1, 300).unwrap();
         assert_eq!(frame.left(), 100);
         let data = || AlignedBuf::zeroed(101).unwrap();
-        assert!(frame.put_tensor(&NeverInterrupted, &routine, 2, vec![101], data()).is_err());
+        assert!(frame.put_tensor(&NeverInterrupted, &routine, 2, smallvec![101], data()).is_err());
         frame.clear(&NeverInterrupted);
         assert_eq!(frame.left(), 1000);
         assert!(
             (0..3).all(|v| frame.value(&routine, v).unwrap().is_none()),
             "something is left of the last run"
         );
-        frame.put_tensor(&NeverInterrupted, &routine, 2, vec![101], data()).unwrap();
+        frame.put_tensor(&NeverInterrupted, &routine, 2, smallvec![101], data()).unwrap();
     }
 
     /// Counts how often the turn was lent, and had again.

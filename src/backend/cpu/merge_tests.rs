@@ -35,7 +35,7 @@ impl Sample {
     }
 
     fn dims(&self) -> Vec<u32> {
-        self.build.info(self.input).dims
+        self.build.info(self.input).dims.to_vec()
     }
 
     fn call(&mut self, ty: OperationType, inputs: &[usize]) {

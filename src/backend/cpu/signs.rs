@@ -101,6 +101,7 @@ mod tests {
     use crate::backend::{Control, Preference, Saved};
     use crate::model::Subgraph;
     use proptest::prelude::*;
+    use smallvec::smallvec;
     use std::sync::Arc;
     use OperandType::*;
     use OperationType::*;
@@ -157,14 +158,14 @@ mod tests {
                 last = b.call(ty, 0, &[last, other, none[0]], out);
             }
             let pooling = b.ints(&[1, 2, 2, 2, 2, 0]);
-            let pooled = TensorInfo { dims: vec![1, 2, 2, 6], ..b.info(last) };
+            let pooled = TensorInfo { dims: smallvec![1, 2, 2, 6], ..b.info(last) };
             let pooled = b.call(MAX_POOL_2D, 0, &[&[last][..], &pooling].concat(), pooled);
             let axes = b.constant(TensorInfo::new(TENSOR_INT32, &[4]), &[0i32, 2, 1, 3]);
             let turned = b.call(TRANSPOSE, 0, &[pooled, axes], b.info(pooled));
-            let joined = TensorInfo { dims: vec![1, 2, 2, 12], ..b.info(last) };
+            let joined = TensorInfo { dims: smallvec![1, 2, 2, 12], ..b.info(last) };
             let along = b.ints(&[3]);
             let joined = b.call(CONCATENATION, 0, &[pooled, turned, along[0]], joined);
-            let flat = TensorInfo { dims: vec![2, 24], ..b.info(last) };
+            let flat = TensorInfo { dims: smallvec![2, 24], ..b.info(last) };
             let dims = b.constant(TensorInfo::new(TENSOR_INT32, &[2]), &[2i32, 24]);
             let flat = b.call(RESHAPE, 0, &[joined, dims], flat);
             let [filter, bias] = self.weights(&mut b, &[3, 24], 3);

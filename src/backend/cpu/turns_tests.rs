@@ -18,6 +18,7 @@ use crate::ops::{OpError, OperationType};
 use crate::scheduler::{boottime_ns, Stop, Yield};
 use crate::tensor::{OperandType, TensorInfo};
 use nix::time::{clock_gettime, ClockId};
+use smallvec::smallvec;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -240,7 +241,7 @@ fn what_is_compiled_just_in_time_gives_way() {
     let compile =
         |model: &Model, control: &Control| CpuExecutable::compile(model, &options, &cores, control).unwrap();
     let executable = compile(&model, &Control::default());
-    let argument = |offset| Some(Argument { pool: 0, offset, length: 4, dims: vec![1] });
+    let argument = |offset| Some(Argument { pool: 0, offset, length: 4, dims: smallvec![1] });
     let request = Request { inputs: vec![argument(0)], outputs: vec![argument(4)] };
     let pools = vec![Some(Memory::Mapped(Arc::new(Mapping::anonymous(8).unwrap())))];
     let binding = Arc::new(executable).bind(Arguments { request, pools, reused: false }).unwrap();
@@ -275,7 +276,7 @@ fn what_a_product_is_gone_on_with_may_take_longer_than_the_product() {
     assert_eq!(routine.followed[0].steps, 0..STEPS + 2, "they go together");
     let program = Program::of_routine(routine, pool);
     let slice = |len: u32| ClientSlice::whole(Arc::new(Mapping::anonymous(4 * len as usize).unwrap()));
-    let bound = |dims: [u32; 2]| [Some(Bound { data: slice(dims[0] * dims[1]), dims: dims.to_vec() })];
+    let bound = |dims: [u32; 2]| [Some(Bound { data: slice(dims[0] * dims[1]), dims: dims[..].into() })];
     let (inputs, outputs) = (bound([ROWS, 1]), bound([ROWS, COLUMNS]));
     let held = Held::new(&inputs, &outputs).unwrap();
     let passed = yield_points(|control| program.run(held, control).unwrap());

@@ -6,6 +6,7 @@ use crate::ops::scratch::reserved;
 use crate::ops::signature::{is, var, Row};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
+use smallvec::smallvec;
 
 pub static AXIS_ALIGNED_BBOX_TRANSFORM: Operation = Operation {
     ty: OperationType::AXIS_ALIGNED_BBOX_TRANSFORM,
@@ -39,7 +40,7 @@ fn shapes(args: &Args) -> Shapes {
     ensure_eighths("boxes", roi.info)?;
     ensure_eighths("image sizes", images.info)?;
     ensure_eighths("the output", args.output(0)?)?;
-    Ok(vec![vec![rois, columns]])
+    Ok(vec![smallvec![rois, columns]])
 }
 
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {

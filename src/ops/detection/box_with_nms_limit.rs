@@ -9,6 +9,7 @@ use crate::ops::signature::{int, is, var, Row};
 use crate::ops::sort::sort;
 use crate::ops::{no_check, Args, Computed, OpError, Operation, OperationType, Run, Signature};
 use crate::tensor::OperandType::*;
+use smallvec::smallvec;
 use std::ops::Range;
 
 pub static BOX_WITH_NMS_LIMIT: Operation = Operation {
@@ -124,16 +125,16 @@ fn eval(args: &Args) -> Result<Vec<Computed>, OpError> {
 
 fn write(args: &Args, call: &Call, kept: &[Candidate], batches: &[i32]) -> Result<Vec<Computed>, OpError> {
     let count = u32::try_from(kept.len()).map_err(|_| OpError::failed("too many boxes"))?;
-    check_sizes(args.outputs, &[vec![count], vec![count, 4], vec![count], vec![count]])?;
+    check_sizes(args.outputs, &[smallvec![count], smallvec![count, 4], smallvec![count], smallvec![count]])?;
     let scores = collected(args.interrupt, kept.iter().map(|c| c.score))?;
     let boxes = collected(args.interrupt, kept.iter().map(|c| call.boxes[c.row * call.classes + c.class]))?;
     let classes = collected(args.interrupt, kept.iter().map(|c| c.class as i32))?;
     let batches = collected(args.interrupt, kept.iter().map(|c| batches[c.row]))?;
     Ok(vec![
-        outputs::reals(args, args.output(0)?, vec![count], &scores)?,
-        outputs::reals(args, args.output(1)?, vec![count, 4], boxes.as_flattened())?,
-        outputs::integers(args, args.output(2)?, vec![count], &classes)?,
-        outputs::integers(args, args.output(3)?, vec![count], &batches)?,
+        outputs::reals(args, args.output(0)?, smallvec![count], &scores)?,
+        outputs::reals(args, args.output(1)?, smallvec![count, 4], boxes.as_flattened())?,
+        outputs::integers(args, args.output(2)?, smallvec![count], &classes)?,
+        outputs::integers(args, args.output(3)?, smallvec![count], &batches)?,
     ])
 }
 
@@ -245,7 +246,7 @@ mod tests {
         let info = |ty| TensorInfo::new(ty, &[]);
         let outs = [info(TENSOR_FLOAT32), info(TENSOR_FLOAT32), info(TENSOR_INT32), info(TENSOR_INT32)];
         let out = call(&BOX_WITH_NMS_LIMIT, &inputs.map(Some), &outs)?;
-        assert_eq!(out[1].dims, [out[0].dims[0], 4]);
+        assert_eq!(out[1].dims[..], [out[0].dims[0], 4]);
         let ints = |i: usize| bytemuck::cast_slice(&out[i].data).to_vec();
         Ok((bytemuck::cast_slice(&out[0].data).to_vec(), ints(2), ints(3)))
     }

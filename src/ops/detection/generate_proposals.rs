@@ -11,6 +11,7 @@ use crate::ops::scratch::{collected, reserved, Scratch};
 use crate::ops::signature::{boolean, int, is, var, Row};
 use crate::ops::{no_check, Args, Computed, OpError, Operation, OperationType, Run, Signature};
 use crate::tensor::OperandType::*;
+use smallvec::smallvec;
 
 pub static GENERATE_PROPOSALS: Operation = Operation {
     ty: OperationType::GENERATE_PROPOSALS,
@@ -104,11 +105,11 @@ fn eval(args: &Args) -> Result<Vec<Computed>, OpError> {
         }
     }
     let count = u32::try_from(kept_scores.len()).map_err(|_| OpError::failed("too many boxes"))?;
-    check_sizes(args.outputs, &[vec![count], vec![count, 4], vec![count]])?;
+    check_sizes(args.outputs, &[smallvec![count], smallvec![count, 4], smallvec![count]])?;
     Ok(vec![
-        outputs::reals(args, args.output(0)?, vec![count], &kept_scores)?,
-        outputs::reals(args, args.output(1)?, vec![count, 4], &kept_boxes)?,
-        outputs::integers(args, args.output(2)?, vec![count], &kept_batches)?,
+        outputs::reals(args, args.output(0)?, smallvec![count], &kept_scores)?,
+        outputs::reals(args, args.output(1)?, smallvec![count, 4], &kept_boxes)?,
+        outputs::integers(args, args.output(2)?, smallvec![count], &kept_batches)?,
     ])
 }
 

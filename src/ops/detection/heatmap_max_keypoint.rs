@@ -6,6 +6,7 @@ use crate::ops::pace::Pace;
 use crate::ops::signature::{boolean, var, Row};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
+use smallvec::smallvec;
 
 pub static HEATMAP_MAX_KEYPOINT: Operation = Operation {
     ty: OperationType::HEATMAP_MAX_KEYPOINT,
@@ -35,7 +36,7 @@ fn shapes(args: &Args) -> Shapes {
     ensure_eighths("boxes", boxes.info)?;
     ensure_eighths("keypoints", args.output(1)?)?;
     let (count, keypoints) = (heatmaps.dim(0), image.depth as u32);
-    Ok(vec![vec![count, keypoints], vec![count, keypoints, 2]])
+    Ok(vec![smallvec![count, keypoints], smallvec![count, keypoints, 2]])
 }
 
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {

@@ -9,6 +9,7 @@ use crate::ops::{NeverInterrupted, Operation, Out};
 use crate::tensor::OperandType::{self, *};
 use crate::tensor::TensorInfo;
 use half::f16;
+use smallvec::smallvec;
 
 fn boxes(dims: &[u32]) -> Tensor {
     let corners: Vec<f32> =
@@ -106,7 +107,7 @@ fn spoil(operand: &mut Tensor, random: &mut Random) {
     let size = info.ty.element_size().unwrap();
     for _ in 0..=random.below(3) {
         let at = random.below(operand.data.len() / size);
-        let one = random.filled(TensorInfo { dims: vec![1], ..info.clone() }).unwrap();
+        let one = random.filled(TensorInfo { dims: smallvec![1], ..info.clone() }).unwrap();
         if let Some(element) = operand.data.chunks_exact_mut(size).nth(at) {
             element.copy_from_slice(&one.data);
         }

@@ -6,6 +6,7 @@ use crate::ops::scratch::{collected, filled, reserved, Scratch};
 use crate::ops::signature::{boolean, int, is, var, Row};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
+use smallvec::smallvec;
 
 pub static DETECTION_POSTPROCESSING: Operation = Operation {
     ty: OperationType::DETECTION_POSTPROCESSING,
@@ -64,7 +65,12 @@ fn shapes(args: &Args) -> Shapes {
     } else {
         rows = rows.checked_mul(positive(args, 9)?).ok_or_else(|| OpError::failed("too many detections"))?;
     }
-    Ok(vec![vec![batches, rows], vec![batches, rows, 4], vec![batches, rows], vec![batches]])
+    Ok(vec![
+        smallvec![batches, rows],
+        smallvec![batches, rows, 4],
+        smallvec![batches, rows],
+        smallvec![batches],
+    ])
 }
 
 /// What is the same for all images.

@@ -6,6 +6,7 @@ use crate::ops::pace::Pace;
 use crate::ops::scratch::{reserved, Scratch};
 use crate::ops::{Arg, Args, OpError};
 use crate::tensor::Dims;
+use smallvec::smallvec;
 
 /// A region in cells of the feature map of one image.
 pub struct Region {
@@ -28,7 +29,7 @@ pub fn output_dims(args: &Args, nchw: bool) -> Result<Dims, OpError> {
     ensure(height > 0 && width > 0, "output height and width must be greater than 0")?;
     ensure(args.f32(5)? > 0.0 && args.f32(6)? > 0.0, "strides must be greater than 0")?;
     let (height, width) = (height as u32, width as u32);
-    Ok(if nchw { vec![count, depth, height, width] } else { vec![count, height, width, depth] })
+    Ok(if nchw { smallvec![count, depth, height, width] } else { smallvec![count, height, width, depth] })
 }
 
 /// The regions of a call, all within the feature map.

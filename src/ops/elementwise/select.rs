@@ -31,7 +31,7 @@ fn shapes(args: &Args) -> Shapes {
     if condition != a || a != b {
         return Err(OpError::failed(format!("dimensions {condition:?}, {a:?} and {b:?} must be the same")));
     }
-    Ok(vec![a.to_vec()])
+    Ok(vec![a.into()])
 }
 
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {

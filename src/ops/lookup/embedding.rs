@@ -26,7 +26,7 @@ pub static EMBEDDING_LOOKUP: Operation = Operation {
 
 fn shapes(args: &Args) -> Shapes {
     match (args.get(0)?.dims(), args.get(1)?.dims()) {
-        (&[lookups], [_, row @ ..]) if !row.is_empty() => Ok(vec![[&[lookups], row].concat()]),
+        (&[lookups], [_, row @ ..]) if !row.is_empty() => Ok(vec![[&[lookups], row].concat().into()]),
         (lookups, values) => Err(OpError::failed(format!(
             "lookups of dimensions {lookups:?} and values of {values:?}, expected rank 1 and at least 2"
         ))),
@@ -49,7 +49,7 @@ mod tests {
         let values: Vec<f32> = (0..dims.iter().product()).map(|i| i as f32).collect();
         let inputs = [Some(i32s(&[lookups.len() as u32], lookups)), Some(f32s(dims, &values))];
         let out = call(&EMBEDDING_LOOKUP, &inputs, &[TensorInfo::new(TENSOR_FLOAT32, &[])])?.remove(0);
-        Ok((out.dims, bytemuck::cast_slice(&out.data).to_vec()))
+        Ok((out.dims.to_vec(), bytemuck::cast_slice(&out.data).to_vec()))
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::ops::pace::Pace;
 use crate::ops::signature::{is, var, Row};
 use crate::ops::{copy, no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
+use smallvec::smallvec;
 use std::collections::HashMap;
 
 pub static HASHTABLE_LOOKUP: Operation = Operation {
@@ -24,7 +25,7 @@ fn shapes(args: &Args) -> Shapes {
     let (lookups, keys, values) = (args.get(0)?.dims(), args.get(1)?.dims(), args.get(2)?.dims());
     match (lookups, keys, values) {
         (&[lookups], &[keys], [rows, row @ ..]) if *rows == keys => {
-            Ok(vec![[&[lookups], row].concat(), vec![lookups]])
+            Ok(vec![[&[lookups], row].concat().into(), smallvec![lookups]])
         }
         _ => Err(OpError::failed(format!(
             "lookups {lookups:?}, keys {keys:?} and values {values:?}: expected rank 1, rank 1, and a row for each key"

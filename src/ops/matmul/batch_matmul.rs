@@ -73,8 +73,8 @@ impl BatchMatmulGeometry {
             return Err(wrong());
         }
         Ok(BatchMatmulGeometry {
-            batch_dims: left_batch.to_vec(),
-            right_batch_dims: right_batch.to_vec(),
+            batch_dims: left_batch.into(),
+            right_batch_dims: right_batch.into(),
             rows,
             inner,
             columns,

@@ -8,6 +8,7 @@ use crate::ops::signature::{int, var, Row};
 use crate::ops::{Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::requant::Activation;
 use crate::tensor::{element_count, Dims, OperandType::*};
+use smallvec::smallvec;
 
 pub static FULLY_CONNECTED: Operation = Operation {
     ty: OperationType::FULLY_CONNECTED,
@@ -65,7 +66,7 @@ impl FullyConnectedGeometry {
 
     pub fn output_dims(&self) -> Dims {
         // Both are at most a tensor's element count, which fits.
-        vec![self.batches as u32, self.units as u32]
+        smallvec![self.batches as u32, self.units as u32]
     }
 }
 

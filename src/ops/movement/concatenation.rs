@@ -5,6 +5,7 @@ use crate::ops::scratch::{collected, Values};
 use crate::ops::signature::{int, var, Row};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::rescale::byte_table;
+use crate::tensor::Dims;
 use crate::tensor::OperandType::*;
 use crate::tensor::TensorInfo;
 
@@ -37,7 +38,7 @@ fn axis(args: &Args) -> Result<usize, OpError> {
 
 fn shapes(args: &Args) -> Shapes {
     let axis = axis(args)?;
-    let mut dims = args.get(0)?.dims().to_vec();
+    let mut dims = Dims::from(args.get(0)?.dims());
     for i in 1..args.len() - 1 {
         let own = args.get(i)?.dims();
         let fits = own.len() == dims.len() && (0..own.len()).all(|d| d == axis || own[d] == dims[d]);
@@ -106,7 +107,7 @@ mod tests {
         let axis = crate::ops::testing::int(axis);
         let inputs: Vec<_> = inputs.iter().chain([&axis]).cloned().map(Some).collect();
         let out = call(&CONCATENATION, &inputs, &[out])?.remove(0);
-        Ok((out.dims, out.data.to_vec()))
+        Ok((out.dims.to_vec(), out.data.to_vec()))
     }
 
     #[test]

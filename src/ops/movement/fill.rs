@@ -56,7 +56,7 @@ mod tests {
     fn filled(dims: &[i32]) -> Result<(Vec<u32>, Vec<f32>), OpError> {
         let inputs = [Some(i32s(&[dims.len() as u32], dims)), Some(float(2.5))];
         let out = call(&FILL, &inputs, &[TensorInfo::new(TENSOR_FLOAT32, &[])])?.remove(0);
-        Ok((out.dims, bytemuck::cast_slice(&out.data).to_vec()))
+        Ok((out.dims.to_vec(), bytemuck::cast_slice(&out.data).to_vec()))
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub static GATHER: Operation = Operation {
 fn shapes(args: &Args) -> Shapes {
     let dims = args.get(0)?.dims();
     let axis = axis_index(args.i32(1)?, dims.len())?;
-    Ok(vec![[&dims[..axis], args.get(2)?.dims(), &dims[axis + 1..]].concat()])
+    Ok(vec![[&dims[..axis], args.get(2)?.dims(), &dims[axis + 1..]].concat().into()])
 }
 
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {

@@ -25,7 +25,7 @@ impl Image<u32> {
 
     /// Dimensions of a tensor of these sizes.
     pub fn dims(self, nchw: bool) -> Dims {
-        ordered([self.n, self.h, self.w, self.c], nchw).to_vec()
+        ordered([self.n, self.h, self.w, self.c], nchw).into()
     }
 
     /// Steps along each axis in a tensor of these sizes.

@@ -3,6 +3,7 @@
 use super::walk::{around_axis, make, Move, Moves, Walk};
 use crate::ops::signature::{int, var, Row};
 use crate::ops::{same_quantisation, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
+use crate::tensor::Dims;
 use crate::tensor::OperandType::*;
 use crate::tensor::TensorInfo;
 
@@ -43,10 +44,10 @@ fn check(args: &Args) -> Result<(), OpError> {
 }
 
 fn shapes(args: &Args) -> Shapes {
-    let mut dims = args.get(1)?.dims().to_vec();
+    let mut dims = Dims::from(args.get(1)?.dims());
     for i in 2..args.len() {
         let own = args.get(i)?.dims();
-        if own != dims {
+        if *own != dims[..] {
             return Err(OpError::failed(format!("input {i} has dimensions {own:?}, input 1 {dims:?}")));
         }
     }
@@ -80,7 +81,7 @@ mod tests {
         let info = crate::tensor::TensorInfo::new(TENSOR_INT32, &[]);
         let inputs: Vec<_> = [int(axis)].iter().chain(inputs).cloned().map(Some).collect();
         let out = call(&PACK, &inputs, &[info])?.remove(0);
-        Ok((out.dims, bytemuck::cast_slice(&out.data).to_vec()))
+        Ok((out.dims.to_vec(), bytemuck::cast_slice(&out.data).to_vec()))
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use crate::ops::signature::{int, Row, Slot, Ty};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Signature};
 use crate::tensor::OperandType::*;
+use smallvec::smallvec;
 
 pub static RANK: Operation = Operation {
     ty: OperationType::RANK,
@@ -13,7 +14,7 @@ pub static RANK: Operation = Operation {
         &[int("rank")],
     )],
     check: no_check,
-    run: Run::Shaped { shapes: |_| Ok(vec![vec![]]), eval },
+    run: Run::Shaped { shapes: |_| Ok(vec![smallvec![]]), eval },
 };
 
 static ANY_TENSOR: &[crate::tensor::OperandType] = &[

@@ -6,6 +6,7 @@ use crate::ops::signature::{int, is, var, Row};
 use crate::ops::{
     axis_index, no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature,
 };
+use crate::tensor::Dims;
 use crate::tensor::OperandType::*;
 use crate::tensor::TensorInfo;
 
@@ -95,7 +96,7 @@ fn squeeze_shapes(args: &Args) -> Shapes {
     } else {
         squeezed.iter_mut().zip(dims).for_each(|(squeezed, &dim)| *squeezed = dim == 1);
     }
-    let mut left: Vec<u32> = dims.iter().zip(squeezed).filter(|(_, gone)| !gone).map(|(&d, _)| d).collect();
+    let mut left: Dims = dims.iter().zip(squeezed).filter(|(_, gone)| !gone).map(|(&d, _)| d).collect();
     if left.is_empty() {
         left.push(1);
     }
@@ -103,7 +104,7 @@ fn squeeze_shapes(args: &Args) -> Shapes {
 }
 
 fn expand_dims_shapes(args: &Args) -> Shapes {
-    let mut dims = args.get(0)?.dims().to_vec();
+    let mut dims = Dims::from(args.get(0)?.dims());
     dims.insert(axis_index(args.i32(1)?, dims.len() + 1)?, 1);
     Ok(vec![dims])
 }
@@ -160,7 +161,7 @@ mod tests {
         let out = call_simple::<f32>(&SQUEEZE, &[input(), i32s(&[2], &[-1, 2])]);
         assert_eq!(out, Ok((vec![1, 2], vec![3.0, 4.0])));
         let out = call(&SQUEEZE, &[Some(input()), None], &[input().info]).unwrap();
-        assert_eq!(out[0].dims, [2]);
+        assert_eq!(out[0].dims[..], [2]);
         let one = f32s(&[1, 1], &[5.0]);
         assert_eq!(call_simple(&SQUEEZE, &[one, i32s(&[2], &[0, 1])]), Ok((vec![1], vec![5.0f32])));
         assert!(call_simple::<f32>(&SQUEEZE, &[input(), i32s(&[1], &[1])]).is_err());

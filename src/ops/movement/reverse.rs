@@ -79,6 +79,7 @@ mod tests {
     use super::*;
     use crate::ops::testing::{call, call_simple, i32s, tensor};
     use crate::tensor::TensorInfo;
+    use smallvec::smallvec;
 
     #[test]
     fn reverses_one_dimension() {
@@ -94,6 +95,6 @@ mod tests {
         let inputs = [Some(tensor(info.clone(), &[1u8])), Some(i32s(&[1], &[0]))];
         assert!(call(&REVERSE, &inputs, std::slice::from_ref(&info)).is_ok());
         assert!(call(&REVERSE, &inputs, &[TensorInfo { zero_point: 4, ..info.clone() }]).is_err());
-        assert!(call(&REVERSE, &inputs, &[TensorInfo { dims: vec![1, 1], ..info }]).is_err());
+        assert!(call(&REVERSE, &inputs, &[TensorInfo { dims: smallvec![1, 1], ..info }]).is_err());
     }
 }

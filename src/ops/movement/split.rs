@@ -6,6 +6,7 @@ use crate::ops::signature::{int, var, Row};
 use crate::ops::{
     axis_index, no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature,
 };
+use crate::tensor::Dims;
 use crate::tensor::OperandType::*;
 use crate::tensor::TensorInfo;
 
@@ -29,7 +30,7 @@ pub static SPLIT: Operation = Operation {
 };
 
 fn shapes(args: &Args) -> Shapes {
-    let mut dims = args.get(0)?.dims().to_vec();
+    let mut dims = Dims::from(args.get(0)?.dims());
     let axis = axis_index(args.i32(1)?, dims.len())?;
     let parts = args.i32(2)?;
     let outputs = u32::try_from(parts).ok().filter(|&n| n as usize == args.outputs.len());
@@ -67,7 +68,10 @@ mod tests {
         let input = i32s(&[2, 2], &[1, 2, 3, 4]);
         let outs = vec![input.info.clone(); outputs];
         let outs = call(&SPLIT, &[Some(input), Some(int(axis)), Some(int(parts))], &outs)?;
-        Ok(outs.into_iter().map(|out| (out.dims, bytemuck::cast_slice(&out.data).to_vec())).collect())
+        Ok(outs
+            .into_iter()
+            .map(|out| (out.dims.to_vec(), bytemuck::cast_slice(&out.data).to_vec()))
+            .collect())
     }
 
     #[test]

@@ -66,7 +66,7 @@ mod tests {
         let out = call_simple::<f32>(&TRANSPOSE, &[input(), i32s(&[3], &[2, 0, 1])]);
         assert_eq!(out, Ok((vec![3, 1, 2], vec![1.0, 4.0, 2.0, 5.0, 3.0, 6.0])));
         let out = call(&TRANSPOSE, &[Some(input()), None], &[input().info]).unwrap();
-        assert_eq!(out[0].dims, [3, 2, 1]);
+        assert_eq!(out[0].dims[..], [3, 2, 1]);
     }
 
     #[test]

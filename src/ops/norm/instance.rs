@@ -23,7 +23,7 @@ fn shapes(args: &Args) -> Shapes {
     if dims.len() != 4 {
         return Err(OpError::failed(format!("the input has rank {}, expected 4", dims.len())));
     }
-    Ok(vec![dims.to_vec()])
+    Ok(vec![dims.into()])
 }
 
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {

@@ -47,7 +47,7 @@ fn shapes(args: &Args) -> Shapes {
     let output = args.output(0)?;
     let zero_point = if output.ty == TENSOR_QUANT8_ASYMM { 128 } else { 0 };
     fixed_quantisation(output, 1.0 / 128.0, zero_point)?;
-    Ok(vec![dims.to_vec()])
+    Ok(vec![dims.into()])
 }
 
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {

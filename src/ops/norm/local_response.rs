@@ -44,7 +44,7 @@ fn params(args: &Args) -> Result<(usize, Lanes), OpError> {
 
 fn shapes(args: &Args) -> Shapes {
     params(args)?;
-    Ok(vec![args.get(0)?.dims().to_vec()])
+    Ok(vec![args.get(0)?.dims().into()])
 }
 
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {

@@ -22,7 +22,7 @@ pub static LOG_SOFTMAX: Operation = Operation {
 fn shapes(args: &Args) -> Shapes {
     let dims = args.get(0)?.dims();
     Lanes::new(dims, args.i32(2)?)?;
-    Ok(vec![dims.to_vec()])
+    Ok(vec![dims.into()])
 }
 
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {

@@ -55,7 +55,7 @@ fn shapes(args: &Args) -> Shapes {
     let output = args.output(0)?;
     let zero_point = if output.ty == TENSOR_QUANT8_ASYMM_SIGNED { -128 } else { 0 };
     fixed_quantisation(output, 1.0 / 256.0, zero_point)?;
-    Ok(vec![args.get(0)?.dims().to_vec()])
+    Ok(vec![args.get(0)?.dims().into()])
 }
 
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {

@@ -6,6 +6,7 @@ use crate::ops::scratch::Values;
 use crate::ops::signature::{int, var, Row, Slot, Ty};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::{self, *};
+use smallvec::smallvec;
 
 const HASHED: &[OperandType] = &[TENSOR_FLOAT32, TENSOR_INT32, TENSOR_QUANT8_ASYMM, TENSOR_FLOAT16];
 
@@ -60,7 +61,7 @@ fn shapes(args: &Args) -> Shapes {
         Projection::Dense => hashes.checked_mul(bits).ok_or_else(|| OpError::failed("too many bits"))?,
         Projection::Sparse | Projection::SparseDeprecated => hashes,
     };
-    Ok(vec![vec![count]])
+    Ok(vec![smallvec![count]])
 }
 
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {

@@ -6,6 +6,7 @@ use crate::ops::scratch::{reserved, Scratch};
 use crate::ops::signature::{int, is, var, Row};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
+use smallvec::smallvec;
 use std::hash::{BuildHasher, RandomState};
 
 pub static RANDOM_MULTINOMIAL: Operation = Operation {
@@ -34,7 +35,7 @@ fn shapes(args: &Args) -> Shapes {
     let samples = u32::try_from(samples).map_err(|_| {
         OpError::failed(format!("the number of samples is {samples}, it must not be negative"))
     })?;
-    Ok(vec![vec![batches, samples]])
+    Ok(vec![smallvec![batches, samples]])
 }
 
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {

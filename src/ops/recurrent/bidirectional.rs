@@ -65,7 +65,7 @@ pub fn aux_size(args: &Args, aux: usize, sequence: &Sequence) -> Result<u32, OpE
         return Ok(0);
     }
     let [outer, inner, size] = dims(args, aux)?;
-    if sequence.dims(size) == [outer, inner, size] {
+    if sequence.dims(size)[..] == [outer, inner, size] {
         return Ok(size);
     }
     Err(OpError::failed(format!(

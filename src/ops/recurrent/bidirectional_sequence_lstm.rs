@@ -10,6 +10,7 @@ use super::sequence::Sequence;
 use crate::ops::signature::{boolean, join, var, Row, Slot};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
+use smallvec::smallvec;
 
 const AUX_WEIGHTS: [Slot; 4] = [
     var("aux_input_to_input_weights", 0).optional(),
@@ -94,7 +95,8 @@ fn shape(args: &Args) -> Result<Shape, OpError> {
 
 fn shapes(args: &Args) -> Shapes {
     let Shape { fw, bw, outputs, .. } = shape(args)?;
-    let states = [fw, bw].into_iter().flat_map(|s| [vec![s.batch, s.outputs], vec![s.batch, s.units]]);
+    let states =
+        [fw, bw].into_iter().flat_map(|s| [smallvec![s.batch, s.outputs], smallvec![s.batch, s.units]]);
     outputs.shapes(args.outputs.len(), states.collect())
 }
 

@@ -9,6 +9,7 @@ use super::sequence::Sequence;
 use crate::ops::signature::{boolean, int, join, var, Row, Slot};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
+use smallvec::smallvec;
 
 const INPUTS: [Slot; 15] = join(&[
     &[var("input", 0)],
@@ -65,7 +66,7 @@ fn shape(args: &Args) -> Result<Shape, OpError> {
 fn shapes(args: &Args) -> Shapes {
     let outputs = shape(args)?.outputs;
     let batch = outputs.sequence.batch;
-    outputs.shapes(args.outputs.len(), vec![vec![batch, outputs.fw], vec![batch, outputs.bw]])
+    outputs.shapes(args.outputs.len(), vec![smallvec![batch, outputs.fw], smallvec![batch, outputs.bw]])
 }
 
 impl RecurrentCall {

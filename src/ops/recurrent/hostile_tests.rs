@@ -102,7 +102,7 @@ impl Plan {
         let mischief = self.mischief != 0 && random.one_in(self.mischief);
         let mut info = TensorInfo::new(ty, &[]);
         if ty.is_tensor() {
-            info.dims = self.dims(slot.name);
+            info.dims = self.dims(slot.name).into();
             (info.scale, info.zero_point) = self.quantisation(slot.name, ty);
         }
         if mischief && ty.is_tensor() {

@@ -9,6 +9,7 @@ use crate::ops::scratch::filled;
 use crate::ops::signature::{join, var, Row, Slot};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
+use smallvec::smallvec;
 
 const WITH_LAYER_NORM: [Slot; 27] = join(&[&COMMON_INPUTS, &LAYER_NORM]);
 
@@ -57,7 +58,12 @@ fn shapes(args: &Args) -> Shapes {
     let LstmShape { batch, units, outputs, cifg, .. } = shape(args)?;
     let gates = if cifg { 3 } else { 4 };
     let scratch = units.checked_mul(gates).ok_or_else(|| OpError::failed("too many units"))?;
-    Ok(vec![vec![batch, scratch], vec![batch, outputs], vec![batch, units], vec![batch, outputs]])
+    Ok(vec![
+        smallvec![batch, scratch],
+        smallvec![batch, outputs],
+        smallvec![batch, units],
+        smallvec![batch, outputs],
+    ])
 }
 
 /// The scratch buffer's content is unspecified: it stays zeroed.
@@ -113,7 +119,7 @@ pub(super) mod tests {
     fn gates_mix_state_and_modulation() {
         let inputs = one_unit();
         assert_eq!(state(&inputs), (0.5 * 2.0 + 0.5 * 4.0, 1.5));
-        assert_eq!(run(&inputs).unwrap()[0].dims, [1, 4]);
+        assert_eq!(run(&inputs).unwrap()[0].dims[..], [1, 4]);
     }
 
     #[test]
@@ -125,7 +131,7 @@ pub(super) mod tests {
         inputs[13] = Some(f32s(&[1], &[3f32.ln()])); // the forget gate is open by 3/4, so the input gate by 1/4
         let (cell, output) = state(&inputs);
         assert!((cell - (1.5 + 1.0)).abs() < 1e-6 && (output - 1.25).abs() < 1e-6);
-        assert_eq!(run(&inputs).unwrap()[0].dims, [1, 3]);
+        assert_eq!(run(&inputs).unwrap()[0].dims[..], [1, 3]);
         inputs[5] = Some(f32s(&[1, 1], &[0.0]));
         assert!(run(&inputs).is_err());
     }

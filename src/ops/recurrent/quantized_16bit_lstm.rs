@@ -10,6 +10,7 @@ use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Sh
 use crate::tensor::fixed_point::{logistic, mul, rescale, saturate, tanh};
 use crate::tensor::requant::Multiplier;
 use crate::tensor::OperandType::*;
+use smallvec::smallvec;
 
 const WEIGHTS: [Slot; 8] = [
     is("input_to_input_weights", TENSOR_QUANT8_ASYMM),
@@ -100,7 +101,7 @@ fn expect_quantisation(args: &Args, i: usize, scale: f32, zero_point: i32) -> Re
 
 fn shapes(args: &Args) -> Shapes {
     let Shape { batch, outputs, .. } = shape(args)?;
-    Ok(vec![vec![batch, outputs]; 2])
+    Ok(vec![smallvec![batch, outputs]; 2])
 }
 
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {

@@ -8,6 +8,7 @@ use crate::ops::scratch::filled;
 use crate::ops::signature::{int, is, join, Row, Slot};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
+use smallvec::smallvec;
 
 const WEIGHTS: [Slot; 17] = [
     is("input_to_input_weights", TENSOR_QUANT8_SYMM).optional(),
@@ -83,7 +84,7 @@ fn shape(args: &Args) -> Result<LstmShape, OpError> {
 
 fn shapes(args: &Args) -> Shapes {
     let LstmShape { batch, units, outputs, .. } = shape(args)?;
-    Ok(vec![vec![batch, outputs], vec![batch, units], vec![batch, outputs]])
+    Ok(vec![smallvec![batch, outputs], smallvec![batch, units], smallvec![batch, outputs]])
 }
 
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {

@@ -9,6 +9,7 @@ use crate::ops::scratch::{filled, Scratch};
 use crate::ops::signature::{int, join, var, Row, Slot};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
+use smallvec::smallvec;
 
 const STEP_INPUTS: [Slot; 6] = join(&[&[var("input", 0)], &CELL, &[int("activation")]]);
 
@@ -60,7 +61,7 @@ fn step_shape(args: &Args) -> Result<Shape, OpError> {
 
 fn step_shapes(args: &Args) -> Shapes {
     let (sequence, _, units) = step_shape(args)?;
-    Ok(vec![vec![sequence.batch, units]; 2])
+    Ok(vec![smallvec![sequence.batch, units]; 2])
 }
 
 fn eval_step(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
@@ -83,7 +84,7 @@ fn sequence_shapes(args: &Args) -> Shapes {
     let (sequence, _, units) = sequence_shape(args)?;
     let mut shapes = vec![sequence.dims(units)];
     if args.outputs.len() > 1 {
-        shapes.push(vec![sequence.batch, units]);
+        shapes.push(smallvec![sequence.batch, units]);
     }
     Ok(shapes)
 }

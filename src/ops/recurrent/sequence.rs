@@ -2,6 +2,8 @@
 
 use super::operands;
 use crate::ops::{Args, Interrupt, OpError};
+use crate::tensor::Dims;
+use smallvec::smallvec;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Sequence {
@@ -24,10 +26,10 @@ impl Sequence {
     }
 
     /// Dimensions of a sequence of vectors of `size` elements that goes along with this one.
-    pub fn dims(&self, size: u32) -> Vec<u32> {
+    pub fn dims(&self, size: u32) -> Dims {
         match self.time_major {
-            true => vec![self.steps, self.batch, size],
-            false => vec![self.batch, self.steps, size],
+            true => smallvec![self.steps, self.batch, size],
+            false => smallvec![self.batch, self.steps, size],
         }
     }
 

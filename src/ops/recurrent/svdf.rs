@@ -7,6 +7,7 @@ use crate::ops::scratch::filled;
 use crate::ops::signature::{int, var, Row};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
+use smallvec::smallvec;
 
 pub static SVDF: Operation = Operation {
     ty: OperationType::SVDF,
@@ -94,7 +95,7 @@ impl SvdfCall {
 
 fn shapes(args: &Args) -> Shapes {
     let Shape { batch, state, units, .. } = shape(args)?;
-    Ok(vec![vec![batch, state], vec![batch, units]])
+    Ok(vec![smallvec![batch, state], smallvec![batch, units]])
 }
 
 fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {

@@ -9,6 +9,7 @@ use crate::ops::scratch::filled;
 use crate::ops::signature::{boolean, join, var, Row, Slot};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
+use smallvec::smallvec;
 
 const INPUTS: [Slot; 28] = join(&[&COMMON_INPUTS, &[boolean("time_major")], &LAYER_NORM]);
 
@@ -53,7 +54,7 @@ impl RecurrentCall {
 
 fn shapes(args: &Args) -> Shapes {
     let (sequence, LstmShape { batch, units, outputs, .. }) = shape(args)?;
-    let mut shapes = vec![sequence.dims(outputs), vec![batch, outputs], vec![batch, units]];
+    let mut shapes = vec![sequence.dims(outputs), smallvec![batch, outputs], smallvec![batch, units]];
     if args.outputs.len() == 1 {
         shapes.truncate(1);
     }
@@ -129,7 +130,7 @@ mod tests {
         let out = run(&args, 3).unwrap();
         assert_eq!((out[0].dims.as_slice(), values(&out[2])), (&[0, 1, 1][..], &[7.0][..]));
         let none = run(&inputs([u32::MAX, 0, 1], &[], 0, true), 3).unwrap();
-        assert_eq!(none[0].dims, [u32::MAX, 0, 1]);
+        assert_eq!(none[0].dims[..], [u32::MAX, 0, 1]);
     }
 
     #[test]

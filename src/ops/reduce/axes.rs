@@ -4,6 +4,7 @@ use crate::ops::pace::Pace;
 use crate::ops::scratch::{filled, Scratch};
 use crate::ops::{axis_index, Args, OpError};
 use crate::tensor::{element_count, strides, Dims};
+use smallvec::smallvec;
 
 /// The axes that input 1 of a reduction names, of its input 0: true where an axis is folded.
 pub fn folded(args: &Args) -> Result<Vec<bool>, OpError> {
@@ -27,7 +28,7 @@ pub fn output_dims(input: &[u32], folded: &[bool], keep: bool) -> Dims {
     let dims = input.iter().zip(folded).filter(|(_, &folded)| keep || !folded);
     let dims: Dims = dims.map(|(&dim, &folded)| if folded { 1 } else { dim }).collect();
     if dims.is_empty() {
-        vec![1]
+        smallvec![1]
     } else {
         dims
     }
@@ -95,8 +96,8 @@ mod tests {
 
     #[test]
     fn output_dims_are_never_none() {
-        assert_eq!(output_dims(&[2, 3], &[true, false], false), [3]);
-        assert_eq!(output_dims(&[2, 3], &[true, false], true), [1, 3]);
-        assert_eq!(output_dims(&[2, 3], &[true, true], false), [1]);
+        assert_eq!(output_dims(&[2, 3], &[true, false], false)[..], [3]);
+        assert_eq!(output_dims(&[2, 3], &[true, false], true)[..], [1, 3]);
+        assert_eq!(output_dims(&[2, 3], &[true, true], false)[..], [1]);
     }
 }

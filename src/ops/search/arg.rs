@@ -8,6 +8,7 @@ use crate::ops::signature::{int, is, var, Row};
 use crate::ops::{
     axis_index, no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature,
 };
+use crate::tensor::Dims;
 use crate::tensor::OperandType::*;
 
 pub static ARGMAX: Operation = Operation {
@@ -39,7 +40,7 @@ static SIGNATURES: &[Signature] = &[Signature::new(
 )];
 
 fn shapes(args: &Args) -> Shapes {
-    let mut dims = args.get(0)?.dims().to_vec();
+    let mut dims = Dims::from(args.get(0)?.dims());
     let axis = axis_index(args.i32(1)?, dims.len())?;
     if dims.remove(axis) == 0 {
         return Err(OpError::failed(format!("axis {axis} has no elements to choose from")));
@@ -84,7 +85,7 @@ mod tests {
     fn found(operation: &Operation, input: Tensor, axis: i32) -> Result<(Vec<u32>, Vec<i32>), OpError> {
         let out = TensorInfo::new(TENSOR_INT32, &[]);
         let out = call(operation, &[Some(input), Some(int(axis))], &[out])?.remove(0);
-        Ok((out.dims, bytemuck::cast_slice(&out.data).to_vec()))
+        Ok((out.dims.to_vec(), bytemuck::cast_slice(&out.data).to_vec()))
     }
 
     #[test]

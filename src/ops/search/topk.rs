@@ -6,6 +6,7 @@ use crate::ops::scratch::reserved;
 use crate::ops::signature::{int, is, var, Row};
 use crate::ops::sort::sort;
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
+use crate::tensor::Dims;
 use crate::tensor::OperandType::*;
 use std::cmp::Reverse;
 
@@ -28,7 +29,7 @@ pub static TOPK_V2: Operation = Operation {
 };
 
 fn shapes(args: &Args) -> Shapes {
-    let mut dims = args.get(0)?.dims().to_vec();
+    let mut dims = Dims::from(args.get(0)?.dims());
     let k = args.i32(1)?;
     let row = dims.last_mut().ok_or_else(|| OpError::failed("the input has no dimension to search along"))?;
     let fits = u32::try_from(k).ok().filter(|&k| k > 0 && k <= *row);
@@ -74,7 +75,7 @@ mod tests {
         let input = f32s(&[2, values.len() as u32 / 2], values);
         let outs = [TensorInfo::new(TENSOR_FLOAT32, &[]), TensorInfo::new(TENSOR_INT32, &[])];
         let out = call(&TOPK_V2, &[Some(input), Some(int(k))], &outs)?;
-        assert_eq!(out[0].dims, [2, k as u32]);
+        assert_eq!(out[0].dims[..], [2, k as u32]);
         let values = bytemuck::cast_slice(&out[0].data).to_vec();
         Ok((values, bytemuck::cast_slice(&out[1].data).to_vec()))
     }

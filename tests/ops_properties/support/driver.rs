@@ -8,6 +8,7 @@ use nnhal::backend::{Arguments, Backend, CompileOptions, Control, Memory};
 use nnhal::memory::{ClientSlice, Mapping};
 use nnhal::model::{Constant, Lifetime, Model, Operand, Operation, OperationKind, Subgraph};
 use nnhal::ops::signature;
+use nnhal::tensor::Dims;
 use std::sync::{Arc, LazyLock};
 
 static BACKEND: LazyLock<CpuBackend> = LazyLock::new(|| CpuBackend::new(2).unwrap());
@@ -87,7 +88,7 @@ fn memory(bytes: &[u8]) -> Arc<Mapping> {
 }
 
 /// A value in memory, and its dimensions.
-type Tensor = (Memory, Vec<u32>);
+type Tensor = (Memory, Dims);
 
 fn input_tensor(value: &Value) -> Tensor {
     (Memory::Mapped(memory(&value.data)), value.info.dims.clone())
@@ -99,7 +100,7 @@ fn check(operation: OperationType, model: &Model, tensors: &[Option<Tensor>], va
         .compile(model, &CompileOptions::default(), &control)
         .unwrap_or_else(|e| panic!("{operation:?} is not compiled: {e}\n{model:?}"));
     let outputs: Vec<_> = values.iter().map(|value| memory(&vec![0xa5; value.data.len()])).collect();
-    let places = outputs.iter().map(|output| Some((Memory::Mapped(output.clone()), vec![]))).collect();
+    let places = outputs.iter().map(|output| Some((Memory::Mapped(output.clone()), Dims::new()))).collect();
     let arguments = Arguments::in_own_memories(tensors.to_vec(), places);
     let outcome = executable.bind(arguments).and_then(|binding| binding.run(&control));
     let shapes =

@@ -9,6 +9,7 @@ use nnhal::ops::evaluate::with_dims;
 use nnhal::ops::signature::{self, Count, Operand, Row, Slot, Ty};
 use nnhal::ops::{Arg, Args, Interrupt, OpError, Operation, Out, Run};
 use nnhal::tensor::{ChannelQuant, OperandType};
+use smallvec::smallvec;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Outputs of more bytes than this are not computed.
@@ -105,7 +106,7 @@ fn spoil_value(value: &mut Value, random: &mut Random) {
     let count = value.data.len() / size;
     for _ in 0..random.below(4).min(count) {
         let at = random.below(count) * size;
-        let one = filled(TensorInfo { dims: vec![1], ..value.info.clone() }, true, random);
+        let one = filled(TensorInfo { dims: smallvec![1], ..value.info.clone() }, true, random);
         value.data[at..at + size].copy_from_slice(&one.data);
     }
 }

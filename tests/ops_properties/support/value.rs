@@ -8,6 +8,7 @@ use super::{
 use half::f16;
 use nnhal::memory::AlignedBuf;
 use nnhal::ops::{evaluate::evaluate, Arg, NeverInterrupted, OpError};
+use smallvec::smallvec;
 use OperandType::*;
 
 #[derive(Debug)]
@@ -51,7 +52,7 @@ impl Value {
 
     /// The operand's type and quantisation, as an output's declaration.
     pub fn like(&self) -> TensorInfo {
-        TensorInfo { dims: vec![], ..self.info.clone() }
+        TensorInfo { dims: smallvec![], ..self.info.clone() }
     }
 
     pub fn dims(&self) -> Vec<usize> {

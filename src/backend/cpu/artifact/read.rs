@@ -76,7 +76,7 @@ fn info(reader: &mut Reader) -> Result<TensorInfo, Unread> {
         return malformed("an operand type does not exist");
     };
     let (dims, scale, zero_point) = (reader.list(Reader::u32)?, reader.f32()?, reader.i32()?);
-    let mut info = TensorInfo { ty, dims, scale, zero_point, channel_quant: None };
+    let mut info = TensorInfo { ty, dims: dims.into(), scale, zero_point, channel_quant: None };
     if reader.bool()? {
         let dim = reader.u32()?;
         info.channel_quant = Some(ChannelQuant { dim, scales: reader.list(Reader::f32)? });
@@ -89,7 +89,7 @@ fn info(reader: &mut Reader) -> Result<TensorInfo, Unread> {
 
 /// The dimensions and the size in bytes of a value whose dimensions are known.
 fn resolved(reader: &mut Reader, declared: &TensorInfo) -> Result<(TensorInfo, usize), Unread> {
-    let info = TensorInfo { dims: reader.list(Reader::u32)?, ..declared.clone() };
+    let info = TensorInfo { dims: reader.list(Reader::u32)?.into(), ..declared.clone() };
     check_dims(declared, &info.dims).map_err(Unread::Malformed)?;
     match info.byte_size() {
         Some(size) => Ok((info, size)),

@@ -141,7 +141,7 @@ fn run_under(program: &Program, control: &Control) -> Result<Vec<u8>, BackendErr
             _ => (0..count).map(|i| i as u8).collect(),
         };
         data.write(&bytes).unwrap();
-        Some(Bound { data, dims })
+        Some(Bound { data, dims: dims.into() })
     };
     let inputs: Vec<_> = program.interface().inputs.iter().map(input).collect();
     let out = whole(1 << 16);

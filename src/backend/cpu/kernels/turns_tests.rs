@@ -7,6 +7,7 @@ use crate::memory::{AlignedBuf, Slab, Target, View};
 use crate::ops::testing::{boolean, f32s, float, i32s, int, tensor, Counting, Tensor};
 use crate::ops::{evaluate, signature, Arg};
 use crate::tensor::TensorInfo;
+use smallvec::smallvec;
 use OperandType::*;
 
 /// Bytes that may be moved between two yield points.
@@ -68,13 +69,13 @@ fn floats(dims: &[u32]) -> Tensor {
 fn elementwise_kernels_give_way_by_bytes() {
     use OperationType::*;
     let truths = bytes(TENSOR_BOOL8, &[MANY as u32]);
-    let truth = TensorInfo { dims: vec![], ..truths.info.clone() };
+    let truth = TensorInfo { dims: smallvec![], ..truths.info.clone() };
     for ty in [LOGICAL_AND, LOGICAL_OR, EQUAL] {
         gives_way(ty, &[truths.clone(), truths.clone()], std::slice::from_ref(&truth));
     }
     gives_way(LOGICAL_NOT, &[truths], &[truth]);
     let pixels = bytes(TENSOR_QUANT8_ASYMM, &[MANY as u32]);
-    let pixel = TensorInfo { dims: vec![], ..pixels.info.clone() };
+    let pixel = TensorInfo { dims: smallvec![], ..pixels.info.clone() };
     for ty in [MAXIMUM, MINIMUM] {
         gives_way(ty, &[pixels.clone(), pixels.clone()], std::slice::from_ref(&pixel));
     }

@@ -14,10 +14,11 @@ use crate::ops::elementwise::hard_swish;
 use crate::ops::{evaluate, Arg, Args, NeverInterrupted, Operation, OperationType};
 use crate::tensor::requant::{within, Activation};
 use crate::tensor::{OperandType, OperandType::*, TensorInfo};
+use smallvec::smallvec;
 
 pub(super) fn select(operation: &Operation, args: &Args, source: &Source) -> Option<Box<dyn Kernel>> {
     let (input, output) = (args.get(0).ok()?, args.output(0).ok()?);
-    if !is_unary(operation.ty) || output.dims != input.dims() {
+    if !is_unary(operation.ty) || output.dims[..] != *input.dims() {
         return None;
     }
     match (operation.ty, input.ty()) {
@@ -75,7 +76,7 @@ fn table(operation: &Operation, args: &Args, source: &Source) -> Option<Box<dyn 
         // It will not run: any table does.
         false => AlignedBuf::zeroed(256 * size)?,
         true => {
-            let info = TensorInfo { dims: vec![256], ..args.get(0).ok()?.info.clone() };
+            let info = TensorInfo { dims: smallvec![256], ..args.get(0).ok()?.info.clone() };
             let bytes: Vec<u8> = (0..=u8::MAX).collect();
             let mut inputs = args.inputs.to_vec();
             inputs[0] = Some(Arg { info: &info, data: Some(&bytes) });

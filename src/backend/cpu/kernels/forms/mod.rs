@@ -10,6 +10,7 @@ use super::isa::Isa;
 use super::{Kernel, Source, Work};
 use crate::memory::{AlignedBuf, Slab, Target, View, Weights};
 use crate::ops::{axis_index, Arg, Args, Interrupt, NeverInterrupted, OpError, Operation, OperationType};
+use crate::tensor::Dims;
 use crate::tensor::{OperandType::*, TensorInfo};
 
 /// Operations whose kernels compute with floats. Others take half floats as they are.
@@ -187,8 +188,7 @@ fn channels_come_first(operation: &Operation, args: &Args) -> Option<bool> {
 /// A kernel for this call out of one that takes the dimensions of input 0 and of output 0 to be in this order.
 fn turned(kernels: Kernels, args: &Args, order: &[i32], kernel: Box<dyn Kernel>) -> Option<Box<dyn Kernel>> {
     let in_order = |info: &TensorInfo| -> Option<TensorInfo> {
-        let dims: Option<Vec<u32>> =
-            order.iter().map(|&axis| info.dims.get(axis as usize).copied()).collect();
+        let dims: Option<Dims> = order.iter().map(|&axis| info.dims.get(axis as usize).copied()).collect();
         Some(TensorInfo { dims: dims?, ..info.clone() })
     };
     let back: Option<Vec<i32>> =

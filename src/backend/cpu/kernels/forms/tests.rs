@@ -31,7 +31,7 @@ fn channels_first(operation: &Operation, signature_index: usize, (inputs, output
     let layout = slots.iter().position(|slot| slot.name == "nchw")?;
     let mut inputs = inputs.clone();
     let first = |dims: &[u32]| [0, 3, 1, 2].map(|axis| dims[axis]).to_vec();
-    inputs[0].info.dims = first(&inputs[0].info.dims);
+    inputs[0].info.dims = first(&inputs[0].info.dims).into();
     if let Some(shape) = slots.iter().position(|slot| slot.name == "output shape") {
         let info = inputs[shape].info.clone();
         inputs[shape] = tensor(info, &first(bytemuck::cast_slice(&inputs[shape].data)));

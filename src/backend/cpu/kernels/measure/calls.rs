@@ -9,6 +9,7 @@ use crate::backend::cpu::kernels::twins::{time, Noise};
 use crate::ops::testing::{boolean, f32s, float, i32s, int, tensor, Tensor};
 use crate::ops::OperationType::{self, *};
 use crate::tensor::{OperandType::*, TensorInfo};
+use smallvec::smallvec;
 
 /// Its name, operation, inputs, how many of them are known only at a run, and outputs.
 type Call = (&'static str, OperationType, Vec<Option<Tensor>>, usize, Vec<TensorInfo>);
@@ -102,7 +103,7 @@ fn quantised() -> Vec<Call> {
     signed.extend([None, None, None, None]);
     signed.extend([0.0, 0.0, 0.001, 0.001, 0.001, 0.001].map(|x| Some(float(x))));
     signed.extend([Some(int(2)), Some(float(0.008))]);
-    let of_hidden = TensorInfo { dims: vec![], ..hidden };
+    let of_hidden = TensorInfo { dims: smallvec![], ..hidden };
     let byte = |dims: &[u32]| (TENSOR_QUANT8_ASYMM, dims.to_vec());
     let mut joint = |(ty, dims): (_, Vec<u32>), scale| some(ty, &dims, scale, 128);
     let mut unsigned = vec![joint(byte(&[1, size]), 1.0 / 128.0)];
@@ -232,7 +233,7 @@ fn boxes() -> Vec<Call> {
 
 fn regions() -> Vec<Call> {
     let call = |name, ty, features: Option<Tensor>, roi: Tensor, samples: &[i32], channels_first| -> Call {
-        let output = TensorInfo { dims: vec![], ..features.as_ref().unwrap().info.clone() };
+        let output = TensorInfo { dims: smallvec![], ..features.as_ref().unwrap().info.clone() };
         let mut inputs = vec![features, Some(roi), Some(i32s(&[300], &[0; 300]))];
         inputs.extend([int(7), int(7), float(16.0), float(16.0)].map(Some));
         inputs.extend(samples.iter().map(|&n| Some(int(n))));

@@ -2,7 +2,9 @@
 
 use crate::backend::cpu::kernels::{elementwise, reduce, softmax, Kernel, Source};
 use crate::ops::{Arg, Args, NeverInterrupted, Operation};
+use crate::tensor::Dims;
 use crate::tensor::TensorInfo;
+use smallvec::smallvec;
 
 /// A call of an elementwise operation, or of one on lanes, with one output: of bytes or floats if the operand is of bytes, else
 /// of floats.
@@ -36,7 +38,7 @@ pub enum Tile {
 impl Tile {
     /// Such a part, which has as many dimensions.
     pub fn of(self, info: &TensorInfo) -> TensorInfo {
-        let mut dims = vec![1; info.dims.len().max(1)];
+        let mut dims: Dims = smallvec![1; info.dims.len().max(1)];
         let last = dims.len() - 1;
         match self {
             Tile::Elements(count) => dims[last] = count as u32,
