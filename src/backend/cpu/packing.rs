@@ -66,7 +66,7 @@ impl Packer {
             interrupt.check()?;
             return Ok(None);
         };
-        if chosen.packed_inputs().is_empty() && !later.is_asked() {
+        if later.is_enough_for(&*chosen) {
             return Ok(Some(chosen));
         }
         let mut scratch; // what borrows of it goes before it

@@ -1,6 +1,7 @@
 //! Where a kernel's weights come from: packed now from constants, or as an earlier compilation packed them, or nowhere
 //! yet.
 
+use super::Kernel;
 use crate::memory::{AlignedBuf, Slab, View, Weights, FORM};
 use crate::ops::Args;
 use bytemuck::AnyBitPattern;
@@ -10,8 +11,8 @@ pub enum Source<'a> {
     /// Constants have data, and are packed into memory of this slab. The views, by input, are of those that a kernel packs
     /// where they lie.
     Pack(&'a Slab, &'a [Option<View<'a, u8>>]),
-    /// The caller asks only which kernel it is: one that [asks](Source::is_asked) for anything gets no weights, and must not
-    /// run.
+    /// The caller asks only which kernel it is: it gets no weights, and must not run [unless it needs
+    /// none](Source::is_enough_for).
     Later(Asked),
     /// Gives weights packed before, so many bytes of them.
     Packed(&'a mut dyn FnMut(usize) -> Option<Weights>),
@@ -27,9 +28,10 @@ impl<'a> Source<'a> {
         Source::Later(Asked::default())
     }
 
-    /// Whether a kernel of [`Source::later`] lacks something, so that it must not run.
-    pub fn is_asked(&self) -> bool {
-        matches!(self, Source::Later(asked) if asked.0.get())
+    /// Whether a kernel that was made of [`Source::later`] lacks nothing: it may run as it is.
+    pub fn is_enough_for(&self, kernel: &dyn Kernel) -> bool {
+        let asked = matches!(self, Source::Later(asked) if asked.0.get());
+        kernel.packed_inputs().is_empty() && !asked
     }
 
     /// Input `i` to be packed, wherever it lies. `None` where nothing is packed now.

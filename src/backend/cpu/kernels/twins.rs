@@ -203,7 +203,9 @@ fn compare_call(
             found = false;
             return Ok(());
         };
-        assert!(select(operation, &ahead, &mut Source::later()).is_some());
+        let mut later = Source::later();
+        let chosen = select(operation, &ahead, &mut later).expect("the same kernel without its weights");
+        let kernel = if later.is_enough_for(&*chosen) { chosen } else { kernel };
         for threads in [1, 3] {
             let pool = ThreadPool::new(threads).unwrap();
             let work = Work::new(pool.team(threads), &NeverInterrupted);
