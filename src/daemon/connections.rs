@@ -17,11 +17,11 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a message may take from its header to its end: its sender may be stopped in the midst of it.
 const MESSAGE_TIME: Duration = Duration::from_secs(600);
-/// How often is looked for messages that take longer, while there are connections.
+/// How often is looked for messages that take longer, while there are connections, and for idle ones, while there is no room.
 const LOOK: Duration = Duration::from_secs(1);
 /// A process that had no call served for so long is idle. What it has prepared goes with its connections.
 const IDLE: Duration = Duration::from_secs(300);
@@ -45,18 +45,22 @@ struct Times {
     message: Duration,
     /// See [`IDLE`].
     idle: Duration,
+    /// See [`LOOK`].
+    look: Duration,
 }
 
 #[derive(Default)]
 struct Open {
     last_key: u64,
     by_key: HashMap<u64, Arc<Pending>>,
+    /// When was looked for idle ones.
+    looked: Option<Instant>,
 }
 
 impl Connections {
     /// Messages may take [`MESSAGE_TIME`].
     pub fn new(turns: CallTurns) -> Arc<Self> {
-        let times = Times { message: MESSAGE_TIME, idle: IDLE };
+        let times = Times { message: MESSAGE_TIME, idle: IDLE, look: LOOK };
         Self::with(turns, limits::CONNECTIONS.quota(), times, crowding::descriptors_are_short)
     }
 
@@ -160,9 +164,12 @@ impl Connections {
         let mut open = self.lock();
         open.last_key += 1;
         let key = open.last_key;
+        let is_first = open.by_key.is_empty();
         open.by_key.insert(key, pending.clone());
         drop(open);
-        self.changed.notify_all();
+        if is_first {
+            self.changed.notify_all();
+        }
         let leaves = Leaves { connections: self.clone(), key };
         Ok(Guarded::new(inner, self.messages.clone(), pending, Box::new(leaves)))
     }
@@ -184,9 +191,15 @@ impl Connections {
         open.by_key.iter().map(seen).collect()
     }
 
-    /// Closes connections of idle processes, of clients that have many, so that others find room.
+    /// Closes connections of idle processes, of clients that have many, so that others find room. Between two looks none has become
+    /// so much more idle: a client that connects without end has them all looked at now and then, and not each time.
     fn close_idle(&self) {
-        let open = self.lock();
+        let mut open = self.lock();
+        let now = Instant::now();
+        if open.looked.is_some_and(|last| now.saturating_duration_since(last) < self.times.look) {
+            return;
+        }
+        open.looked = Some(now);
         let half = usize::try_from(self.places.per_client() / 2).unwrap_or(usize::MAX);
         for key in crowding::idle(&self.seen(&open), half, self.times.idle) {
             close(&open, key, "its process is idle, and there is no room for others");
@@ -210,7 +223,7 @@ impl Connections {
                 true => self.changed.wait(open).unwrap_or_else(PoisonError::into_inner),
                 false => {
                     self.changed
-                        .wait_timeout(open, LOOK.min(self.times.message))
+                        .wait_timeout(open, self.times.look.min(self.times.message))
                         .unwrap_or_else(PoisonError::into_inner)
                         .0
                 }

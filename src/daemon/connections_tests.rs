@@ -70,7 +70,7 @@ fn is_open(mut stream: &UnixStream) -> bool {
 
 #[test]
 fn a_message_that_does_not_end_ends_its_connection() {
-    let times = Times { message: Duration::from_millis(50), idle: LONG };
+    let times = Times { message: Duration::from_millis(50), idle: LONG, look: LONG };
     let connections = Connections::with(CallTurns::new(1), limits::CONNECTIONS.quota(), times, never);
     let served = Served::by(connections);
     let (idle, mut slow) = (served.connect(), served.connect());
@@ -87,14 +87,23 @@ fn a_message_that_does_not_end_ends_its_connection() {
 fn idle_connections_make_room_where_there_is_none() {
     // Four for a client, of which two are half.
     let served = |idle| {
-        let times = Times { message: LONG, idle };
+        let times = Times { message: LONG, idle, look: LONG };
         Served::by(Connections::with(CallTurns::new(1), Quota::new(16, 4), times, never))
     };
     let patient = served(LONG);
     let kept: Vec<_> = (0..4).map(|_| patient.connect()).collect();
-    let mut refused = UnixStream::connect(patient.directory.path().join("socket")).unwrap();
-    let end = refused.read(&mut [0]);
-    assert!(end.is_ok_and(|read| read == 0), "no process is idle yet");
+    let is_refused = || {
+        let mut stream = UnixStream::connect(patient.directory.path().join("socket")).unwrap();
+        stream.read(&mut [0]).is_ok_and(|read| read == 0)
+    };
+    assert!(is_refused(), "no process is idle yet");
+    let looked = patient.connections.lock().looked;
+    assert!(looked.is_some() && is_refused());
+    assert_eq!(
+        patient.connections.lock().looked,
+        looked,
+        "who connects again does not have all of them looked at again"
+    );
     assert!(kept.iter().all(is_open));
     let hasty = served(Duration::ZERO);
     let earlier: Vec<_> = (0..4).map(|_| hasty.connect()).collect();
@@ -109,7 +118,7 @@ fn idle_connections_make_room_where_there_is_none() {
 #[test]
 fn a_connection_goes_where_descriptors_are_short() {
     static SHORT: AtomicBool = AtomicBool::new(false);
-    let times = Times { message: LONG, idle: LONG };
+    let times = Times { message: LONG, idle: LONG, look: Duration::from_millis(1) };
     let short = || SHORT.load(Ordering::Relaxed);
     let served = Served::by(Connections::with(CallTurns::new(1), limits::CONNECTIONS.quota(), times, short));
     let earlier: Vec<_> = (0..3).map(|_| served.connect()).collect();
