@@ -46,10 +46,24 @@ pub const WAYS: [Way; 14] = [
 /// one after theirs.
 pub const HONEST: Way = ("an honest neighbour", works_one_by_one);
 
-/// Starts an attacker, as another user where there is one.
+/// Processes that compute themselves, so that no core is left free: the same client beside such a thread for each core but one, and
+/// one that never calls the driver. What the innocent client waits for beside these is for the kernel to share out, not for the driver.
+/// Their numbers as ways come after the honest one's.
+pub const COMPUTING: [Way; 2] =
+    [("an honest neighbour that computes itself", works_and_computes), ("nothing but computing", computes)];
+
+/// By their numbers.
+pub fn all_ways() -> impl Iterator<Item = Way> {
+    WAYS.into_iter().chain([HONEST]).chain(COMPUTING)
+}
+
+/// Starts an attacker, as another user where there is one. `NNHAL_NICE` says how little of the cores its own process is to have.
 pub fn start(way: usize, user: Option<u32>, socket: &Path) -> Child {
-    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    let nice = std::env::var("NNHAL_NICE").unwrap_or_else(|_| "0".into());
+    let mut command = Command::new("nice");
     command
+        .args(["-n", &nice])
+        .arg(std::env::current_exe().expect("this program"))
         .args(["--ignored", "--exact", "attackers::attacks_until_it_is_killed"])
         .env(WAY, way.to_string())
         .env(SOCKET, socket)
@@ -68,7 +82,7 @@ pub fn start(way: usize, user: Option<u32>, socket: &Path) -> Child {
 fn attacks_until_it_is_killed() {
     let (Ok(way), Some(socket)) = (std::env::var(WAY), std::env::var_os(SOCKET)) else { return };
     let way = way.parse::<usize>().expect("a number");
-    let (_, attack) = WAYS.get(way).unwrap_or(&HONEST);
+    let (_, attack) = all_ways().nth(way).expect("a way");
     loop {
         // What the driver refuses, it tries again.
         let _ = std::panic::catch_unwind(|| attack(Path::new(&socket)));
@@ -137,6 +151,29 @@ fn works_one_by_one(socket: &Path) {
     let (request, _output) = request(&vec![0; 4 << 20], 4 << 20);
     loop {
         let _ = model.executeSynchronously(&request, false, -1, -1);
+    }
+}
+
+fn works_and_computes(socket: &Path) {
+    std::thread::scope(|threads| {
+        for _ in 1..cores() {
+            threads.spawn(compute);
+        }
+        works_one_by_one(socket);
+    });
+}
+
+fn computes(_: &Path) {
+    on_threads(cores(), compute);
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, |count| count.get())
+}
+
+fn compute() {
+    loop {
+        std::hint::spin_loop();
     }
 }
 

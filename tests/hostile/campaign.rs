@@ -6,7 +6,7 @@
 //! `NNHAL_CAMPAIGN=long` goes on for an hour, and `NNHAL_SECONDS` says how long otherwise. From a minute on it begins with
 //! each attack by itself.
 
-use crate::attackers::{self, HONEST, WAYS};
+use crate::attackers::{self, all_ways, HONEST, WAYS};
 use crate::common::campaign::amount;
 use crate::common::{bytes_of, floats, floor_model, request, Connection, PATIENCE};
 use crate::daemon::Daemon;
@@ -70,6 +70,8 @@ impl Holdings {
 #[derive(Debug, Default)]
 pub struct Seen {
     pub times: Vec<Duration>,
+    /// What of them was time in the driver before it computed: mostly the wait for a turn.
+    waits: Vec<Duration>,
     pub wrong: usize,
     pub refused: usize,
     files: Counts,
@@ -77,9 +79,7 @@ pub struct Seen {
 
 impl Seen {
     pub fn percentile(&self, percent: usize) -> Duration {
-        let mut times = self.times.clone();
-        times.sort_unstable();
-        times[(times.len() * percent / 100).min(times.len() - 1)]
+        percentile(&self.times, percent)
     }
 
     fn print(&self, what: &str, p99_beside_honest: Option<Duration>) {
@@ -87,10 +87,11 @@ impl Seen {
         let ratio = p99_beside_honest.map(|honest| p99.as_secs_f64() / honest.as_secs_f64());
         let ratio = ratio.map(|ratio| format!(", {ratio:.2} times that beside an honest neighbour"));
         println!(
-            "{what}: {} executions, {} wrong, {} refused, median {median:?}, p99 {p99:?}, longest {longest:?}{}; {:?}",
+            "{what}: {} executions, {} wrong, {} refused, median {median:?}, p99 {p99:?}, longest {longest:?}, waits p99 {:?}{}; {:?}",
             self.times.len(),
             self.wrong,
             self.refused,
+            percentile(&self.waits, 99),
             ratio.unwrap_or_default(),
             self.files
         );
@@ -104,6 +105,12 @@ impl Seen {
             assert!(self.files.refused.is_empty(), "it is refused {what}: {:?}", self.files.refused);
         }
     }
+}
+
+fn percentile(times: &[Duration], percent: usize) -> Duration {
+    let mut times = times.to_vec();
+    times.sort_unstable();
+    times[(times.len() * percent / 100).min(times.len() - 1)]
 }
 
 /// Executes until the time is over, and saves and loads where there is a disk and its share is its own; `meanwhile` is called between two
@@ -120,9 +127,11 @@ pub fn innocent(daemon: &Daemon, time: Duration, mut meanwhile: impl FnMut()) ->
             break;
         }
         let began = Instant::now();
-        match model.executeSynchronously(&request, false, -1, -1) {
-            Ok(_) => {
+        match model.executeSynchronously(&request, true, -1, -1) {
+            Ok(result) => {
                 seen.times.push(began.elapsed());
+                let waited = result.timing.timeInDriverNs - result.timing.timeOnDeviceNs;
+                seen.waits.push(Duration::from_nanos(waited.max(0) as u64));
                 seen.wrong += usize::from(bytes_of(&output) != floats(&[1.0, -1.0, 3.0]));
             }
             Err(_) => seen.refused += 1,
@@ -189,10 +198,10 @@ fn seen_beside(way: usize, daemon: &Daemon, time: Duration) -> Seen {
     innocent(daemon, time, || ())
 }
 
-/// The honest neighbour and then each way by name, as all are measured by the first.
+/// The honest neighbour and those that compute themselves, and then each way, by name: all are measured by the first.
 fn neighbours() -> impl Iterator<Item = (usize, &'static str)> {
-    std::iter::once((WAYS.len(), HONEST.0))
-        .chain(WAYS.iter().enumerate().map(|(way, (name, _))| (way, *name)))
+    let named = || all_ways().enumerate().map(|(way, (name, _))| (way, name));
+    named().skip(WAYS.len()).chain(named().take(WAYS.len()))
 }
 
 /// Waits until the daemon holds about what it held `before`, for a while; what it holds in the end.
@@ -261,13 +270,17 @@ fn everything_at_once_hurts_no_innocent_client() {
     daemon.serves_an_honest_client();
 }
 
-/// How long an innocent client's executions take beside an honest neighbour, and beside each attack.
+/// How long an innocent client's executions take beside an honest neighbour, and beside each attack, or those of `NNHAL_WAYS`, names
+/// with commas between them.
 #[test]
 #[ignore = "measures, for a table in BENCHMARKS.md: as root, on a machine with nothing else to do"]
 fn how_long_executions_take_beside_each_attack() {
     let time = Duration::from_secs(amount("NNHAL_SECONDS", 10, 120));
     let mut beside_honest = None;
-    for (way, name) in neighbours() {
+    let only = std::env::var("NNHAL_WAYS").unwrap_or_default();
+    let is_wanted =
+        |name: &str| name == HONEST.0 || only.is_empty() || only.split(',').any(|way| way == name);
+    for (way, name) in neighbours().filter(|(_, name)| is_wanted(name)) {
         let daemon = Daemon::start_for_all_on_a_disk();
         innocent(&daemon, time / 10, || ());
         let seen = seen_beside(way, &daemon, time);
