@@ -217,12 +217,14 @@ impl Product<'_> {
             if groups > 1 {
                 step.a = step.inputs.map(|pair| load_two::<0>(pair));
                 step.weights_of_group();
-                for _ in 1..groups / 2 {
-                    step.group::<SIGNED, 0, true>(&mut sums);
-                    step.group::<SIGNED, 1, true>(&mut sums);
+                let others = groups / 2 - 1;
+                if others % 2 > 0 {
+                    step.two_groups::<SIGNED, true>(&mut sums);
                 }
-                step.group::<SIGNED, 0, true>(&mut sums);
-                step.group::<SIGNED, 1, false>(&mut sums);
+                for _ in 0..others / 2 {
+                    step.four_groups::<SIGNED>(&mut sums);
+                }
+                step.two_groups::<SIGNED, false>(&mut sums);
             }
             if groups % 2 > 0 {
                 step.weights_of_group();

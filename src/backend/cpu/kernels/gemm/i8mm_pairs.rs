@@ -8,6 +8,9 @@ use std::arch::aarch64::*;
 use std::arch::asm;
 use std::mem::MaybeUninit;
 
+/// Bytes of the weights of a group: four vectors.
+const GROUP: usize = 4 * VECTOR;
+
 /// Rows in pairs: eight bytes of one, then as many of the other, which is how they are multiplied. To put them so for each
 /// panel takes a vector instruction for every four products.
 pub struct Pairs {
@@ -101,12 +104,52 @@ impl<const PAIRS: usize> Step<PAIRS> {
         self.b = [first[0], first[1], second[0], second[1]];
     }
 
-    /// Multiplies a group, the first or the second of two, and loads what comes after if there is `MORE`.
+    /// Multiplies two groups, and loads what comes after if there is `MORE`.
     ///
     /// # Safety
     /// The machine must have I8MM, and the next groups be there.
     #[inline(always)]
-    pub unsafe fn group<const SIGNED: bool, const AT: usize, const MORE: bool>(
+    pub unsafe fn two_groups<const SIGNED: bool, const MORE: bool>(
+        &mut self,
+        sums: &mut [[int32x4_t; 4]; PAIRS],
+    ) {
+        // SAFETY: by contract.
+        unsafe {
+            self.group::<SIGNED, 0, true>(sums);
+            self.group::<SIGNED, 1, MORE>(sums);
+        }
+        self.move_on::<2>();
+    }
+
+    /// Multiplies four groups, which are not the last ones.
+    ///
+    /// # Safety
+    /// As for [`Self::two_groups`].
+    #[inline(always)]
+    pub unsafe fn four_groups<const SIGNED: bool>(&mut self, sums: &mut [[int32x4_t; 4]; PAIRS]) {
+        // SAFETY: by contract.
+        unsafe {
+            self.group::<SIGNED, 0, true>(sums);
+            self.group::<SIGNED, 1, true>(sums);
+            self.group::<SIGNED, 2, true>(sums);
+            self.group::<SIGNED, 3, true>(sums);
+        }
+        self.move_on::<4>();
+    }
+
+    /// Moves all pointers by so many groups.
+    #[inline(always)]
+    fn move_on<const GROUPS: usize>(&mut self) {
+        self.weights = self.weights.wrapping_add(GROUPS * GROUP);
+        self.inputs = self.inputs.map(|pair| pair.wrapping_add(GROUPS * VECTOR));
+    }
+
+    /// Multiplies group `AT` from the pointers on, and loads what comes after if there is `MORE`.
+    ///
+    /// # Safety
+    /// As for [`Self::two_groups`].
+    #[inline(always)]
+    unsafe fn group<const SIGNED: bool, const AT: usize, const MORE: bool>(
         &mut self,
         sums: &mut [[int32x4_t; 4]; PAIRS],
     ) {
@@ -117,24 +160,31 @@ impl<const PAIRS: usize> Step<PAIRS> {
                     // SAFETY: by contract.
                     unsafe {
                         let b = vreinterpretq_s8_u8(self.b[$j]);
-                        sums[$j] = multiply::<SIGNED>(sums[$j], self.a[p][AT], b);
-                        if MORE && AT == 1 && $j == 3 {
-                            self.a[p] = load_two::<{ 2 * VECTOR }>(self.inputs[p]);
+                        sums[$j] = multiply::<SIGNED>(sums[$j], self.a[p][AT % 2], b);
+                        if MORE && AT % 2 == 1 && $j == 3 {
+                            self.a[p] = match AT {
+                                1 => load_two::<{ 2 * VECTOR }>(self.inputs[p]),
+                                _ => load_two::<{ 4 * VECTOR }>(self.inputs[p]),
+                            };
                         }
                     }
                 }
                 if MORE && $j % 2 == 1 {
+                    const NEXT: usize = GROUP + $j / 2 * 2 * VECTOR;
                     // SAFETY: by contract.
-                    let next = unsafe { load_two::<{ (3 + $j) * VECTOR }>(self.weights) };
+                    let next = unsafe {
+                        match AT {
+                            0 => load_two::<NEXT>(self.weights),
+                            1 => load_two::<{ GROUP + NEXT }>(self.weights),
+                            2 => load_two::<{ 2 * GROUP + NEXT }>(self.weights),
+                            _ => load_two::<{ 3 * GROUP + NEXT }>(self.weights),
+                        }
+                    };
                     (self.b[$j / 2 * 2], self.b[$j]) = (next[0], next[1]);
                 })*
             };
         }
         columns!(0 1 2 3);
-        self.weights = self.weights.wrapping_add(4 * VECTOR);
-        if AT == 1 {
-            self.inputs = self.inputs.map(|pair| pair.wrapping_add(2 * VECTOR));
-        }
     }
 }
 
