@@ -119,7 +119,9 @@ unsafe impl Columns for Base {
     type Column = [int8x8_t; ROWS];
     /// The same of each tap of a column.
     type Weights = [[int8x8_t; 3]; 3];
+    type Bias = slide::Sums;
     const SHARES: bool = true;
+    const MEANWHILE: bool = false;
 
     #[inline(always)]
     unsafe fn column<const PLAIN: bool>([a, b, c, d]: [uint8x16_t; ROWS], flip: uint8x16_t) -> Self::Column {
@@ -138,7 +140,22 @@ unsafe impl Columns for Base {
         }
     }
     #[inline(always)]
-    unsafe fn add(
+    unsafe fn bias(from: *const i32) -> Self::Bias {
+        // SAFETY: by the trait's contract.
+        unsafe { [Neon::load(from), Neon::load(from.add(4))] }
+    }
+    #[inline(always)]
+    unsafe fn two_sums(
+        bias: Self::Bias,
+        [first, second]: [[Self::Column; 3]; 2],
+        weights: [&Self::Weights; 2],
+        below: usize,
+    ) -> [slide::Sums; 2] {
+        // SAFETY: the same contract.
+        unsafe { [Self::sums(bias, first, weights[0], 0), Self::sums(bias, second, weights[1], below)] }
+    }
+    #[inline(always)]
+    unsafe fn sums(
         mut sums: slide::Sums,
         columns: [Self::Column; 3],
         weights: &Self::Weights,
@@ -165,7 +182,10 @@ unsafe impl Columns for Dotprod {
     type Column = [int8x16_t; 2];
     /// The same of each column.
     type Weights = [[int8x16_t; 2]; 3];
+    /// Where it is: a load takes no vector instruction, as a copy would, and no register between sums.
+    type Bias = *const i32;
     const SHARES: bool = false;
+    const MEANWHILE: bool = true;
 
     #[inline(always)]
     unsafe fn column<const PLAIN: bool>([a, b, c, d]: [uint8x16_t; ROWS], flip: uint8x16_t) -> Self::Column {
@@ -188,40 +208,78 @@ unsafe impl Columns for Dotprod {
         }
     }
     #[inline(always)]
-    unsafe fn add(
-        mut sums: slide::Sums,
+    unsafe fn bias(from: *const i32) -> Self::Bias {
+        from
+    }
+    #[inline(always)]
+    unsafe fn two_sums(
+        bias: Self::Bias,
+        [first, second]: [[Self::Column; 3]; 2],
+        weights: [&Self::Weights; 2],
+        _: usize,
+    ) -> [slide::Sums; 2] {
+        // SAFETY: by the trait's contract. No sum waits for the product before: the order is kept.
+        unsafe {
+            let ([mut a, mut b], [mut c, mut d]) = (Neon::load_two(bias), Neon::load_two(bias));
+            for i in 0..3 {
+                a = dot_in_order(a, first[i][0], weights[0][i][0]);
+                b = dot_in_order(b, first[i][1], weights[0][i][1]);
+                c = dot_in_order(c, second[i][0], weights[1][i][0]);
+                d = dot_in_order(d, second[i][1], weights[1][i][1]);
+            }
+            [[a, b], [c, d]]
+        }
+    }
+    #[inline(always)]
+    unsafe fn sums(
+        bias: Self::Bias,
         columns: [Self::Column; 3],
         weights: &Self::Weights,
         _: usize,
     ) -> slide::Sums {
-        for (column, weights) in columns.iter().zip(weights) {
-            // SAFETY: by the trait's contract.
-            unsafe {
-                sums = [dot(sums[0], column[0], weights[0]), dot(sums[1], column[1], weights[1])];
+        // SAFETY: by the trait's contract.
+        unsafe {
+            let [mut a, mut b] = Neon::load_two(bias);
+            for (column, weights) in columns.iter().zip(weights) {
+                (a, b) = (dot(a, column[0], weights[0]), dot(b, column[1], weights[1]));
             }
+            [a, b]
         }
-        sums
     }
 }
 
-/// Adds four products to each sum.
-///
-/// # Safety
-/// The machine must have dot products.
-#[inline(always)]
-unsafe fn dot(mut sums: int32x4_t, bytes: int8x16_t, weights: int8x16_t) -> int32x4_t {
-    // SAFETY: by contract; the instruction computes with registers only, and is not stable otherwise.
-    unsafe {
-        asm!(
-            "sdot {sums:v}.4s, {bytes:v}.16b, {weights:v}.16b",
-            sums = inout(vreg) sums,
-            bytes = in(vreg) bytes,
-            weights = in(vreg) weights,
-            options(pure, nomem, nostack, preserves_flags),
-        );
-    }
-    sums
+/// Defines `$name`, which adds four products to each sum.
+macro_rules! dot {
+    ($(#[$doc:meta])* $name:ident, $($pure:ident)?) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// The machine must have dot products.
+        #[inline(always)]
+        unsafe fn $name(mut sums: int32x4_t, bytes: int8x16_t, weights: int8x16_t) -> int32x4_t {
+            // SAFETY: by contract; the instruction computes with registers only, and is not stable otherwise.
+            unsafe {
+                asm!(
+                    "sdot {sums:v}.4s, {bytes:v}.16b, {weights:v}.16b",
+                    sums = inout(vreg) sums,
+                    bytes = in(vreg) bytes,
+                    weights = in(vreg) weights,
+                    options($($pure,)? nomem, nostack, preserves_flags),
+                );
+            }
+            sums
+        }
+    };
 }
+
+dot!(
+    /// Where the compiler puts it.
+    dot, pure
+);
+dot!(
+    /// In the order of the calls, as the compiler does not know how long the instruction takes.
+    dot_in_order,
+);
 
 /// # Safety
 /// Every machine has the instructions.

@@ -33,16 +33,34 @@ pub unsafe trait Columns {
     type Column: Copy;
     /// Weights of three columns for a row of outputs.
     type Weights: Copy;
+    /// What sums of eight channels start with.
+    type Bias: Copy;
 
     /// Whether both rows of outputs have the same weights: those of the upper one.
     const SHARES: bool;
+    /// Whether there are registers for another column before sums are bytes: a core that computes in order then waits less.
+    const MEANWHILE: bool;
 
     /// From the first eight bytes of each row, each xored with `flip` unless they are `PLAIN`.
     unsafe fn column<const PLAIN: bool>(rows: [uint8x16_t; ROWS], flip: uint8x16_t) -> Self::Column;
     /// From what eight channels have of three quads, for the upper or the lower row of outputs.
     unsafe fn weights(quads: *const i8) -> Self::Weights;
-    /// Adds the products for the upper or the lower row of outputs.
-    unsafe fn add(sums: Sums, columns: [Self::Column; TAPS], weights: &Self::Weights, below: usize) -> Sums;
+    /// That of eight channels, which stays there.
+    unsafe fn bias(from: *const i32) -> Self::Bias;
+    /// The sums of some columns for the upper or the lower row of outputs.
+    unsafe fn sums(
+        bias: Self::Bias,
+        columns: [Self::Column; TAPS],
+        weights: &Self::Weights,
+        below: usize,
+    ) -> Sums;
+    /// Those of some columns for the upper row, and of others for the upper or the lower one.
+    unsafe fn two_sums(
+        bias: Self::Bias,
+        columns: [[Self::Column; TAPS]; 2],
+        weights: [&Self::Weights; 2],
+        below: usize,
+    ) -> [Sums; 2];
 }
 
 /// An instruction set that makes outputs in both ways.
@@ -215,8 +233,7 @@ impl Slide<'_> {
     ) {
         // SAFETY: by contract; columns inside are gone through one by one.
         unsafe {
-            let bias = self.bias.add(first);
-            let bias = [Neon::load(bias), Neon::load(bias.add(4))];
+            let bias = C::bias(self.bias.add(first));
             let quads = self.weights.add(first / CHANNELS * self.block + first % CHANNELS * ROWS);
             let weights: [C::Weights; MADE] = std::array::from_fn(|below| {
                 let row = if C::SHARES { 0 } else { below };
@@ -240,11 +257,10 @@ impl Slide<'_> {
             to[1] = to[0].wrapping_add((MADE - 1) * self.below);
             let (target, step) = (Neon::target(self.requant.target), self.step);
             let by = [self.multipliers(first), self.multipliers(first + Neon::LANES)];
-            // No closure, as that would be compiled without the instruction set of `C`.
-            macro_rules! two_pixels {
-                ($columns:expr, $others:expr, $row:expr) => {{
-                    let [a, b] = C::add(bias, $columns, &weights[0], 0);
-                    let [c, d] = C::add(bias, $others, &weights[$row], $row);
+            // No closures, as those would be compiled without the instruction set of `C`.
+            macro_rules! pack {
+                ($sums:expr) => {{
+                    let [[a, b], [c, d]] = $sums;
                     let scale = if PLAIN { apply_to_positive } else { apply_below_half };
                     let scaled = [scale(a, by[0]), scale(b, by[1]), scale(c, by[0]), scale(d, by[1])];
                     match PLAIN {
@@ -253,34 +269,50 @@ impl Slide<'_> {
                     }
                 }};
             }
-            // One of each row that is made.
+            // One output of each row that is made, and another column.
             macro_rules! pixel {
-                ($columns:expr) => {{
+                ($columns:expr, $next:expr) => {{
                     let columns: [C::Column; TAPS] = $columns;
-                    store_eights(two_pixels!(columns, columns, MADE - 1), &mut to, step);
+                    let sums = if MADE == 1 {
+                        [C::sums(bias, columns, &weights[0], 0); 2]
+                    } else {
+                        C::two_sums(bias, [columns; 2], [&weights[0], &weights[MADE - 1]], MADE - 1)
+                    };
+                    if C::MEANWHILE {
+                        let next = $next;
+                        store_eights(pack!(sums), &mut to, step);
+                        next
+                    } else {
+                        store_eights(pack!(sums), &mut to, step);
+                        $next
+                    }
                 }};
             }
             let mut any = |j: usize| if self.inside.contains(&j) { next() } else { beside };
-            let mut columns = [any(0), if STRIDE == 1 { any(1) } else { beside }, beside];
+            let mut columns = [any(0), beside, beside];
             let mut done = 0;
+            if STRIDE == 1 {
+                columns[1] = any(1);
+            }
+            if STRIDE == 1 && C::MEANWHILE {
+                columns[2] = any(2);
+            }
             if STRIDE == 1 && self.inside.start <= 2 {
                 // What was the second column becomes the first without being moved.
                 for _ in 0..(self.count / 3).min(self.inside.end.saturating_sub(4).div_ceil(3)) {
-                    let [a, b, _] = columns;
-                    let c = next();
-                    pixel!([a, b, c]);
-                    let d = next();
-                    pixel!([b, c, d]);
-                    let e = next();
-                    pixel!([c, d, e]);
-                    (columns, done) = ([d, e, beside], done + 3);
+                    let [a, b, c] = if C::MEANWHILE { columns } else { [columns[0], columns[1], next()] };
+                    let is_next = C::MEANWHILE && done + 5 < self.inside.end;
+                    let d = pixel!([a, b, c], next());
+                    let e = pixel!([b, c, d], next());
+                    let f = pixel!([c, d, e], if is_next { next() } else { beside });
+                    (columns, done) = ([d, e, f], done + 3);
                 }
             }
             if STRIDE == 2 && self.inside.start <= 1 {
                 for _ in 0..(self.count / 2).min(self.inside.end.saturating_sub(4).div_ceil(4)) {
                     let (a, b, c) = (columns[0], next(), next());
                     let (d, e) = (next(), next());
-                    let packed = two_pixels!([a, b, c], [c, d, e], 0);
+                    let packed = pack!(C::two_sums(bias, [[a, b, c], [c, d, e]], [&weights[0]; 2], 0));
                     if PLAIN {
                         to[0] = Neon::store_rows(packed, to[0], step);
                     } else {
@@ -297,10 +329,12 @@ impl Slide<'_> {
                 if STRIDE == 2 {
                     columns[1] = any(2 * i + 1);
                 }
-                columns[2] = any(i * STRIDE + 2);
-                pixel!(columns);
+                if STRIDE == 2 || !C::MEANWHILE {
+                    columns[2] = any(i * STRIDE + 2);
+                }
+                let next = pixel!(columns, if STRIDE == 1 && C::MEANWHILE { any(i + 3) } else { beside });
                 columns = match STRIDE {
-                    1 => [columns[1], columns[2], beside],
+                    1 => [columns[1], columns[2], next],
                     _ => [columns[2], beside, beside],
                 };
             }
