@@ -21,7 +21,7 @@ from pathlib import Path
 # A daemon that ran no longer for so many seconds has stopped; its own timers run for some microseconds now and then.
 QUIET = 0.03
 IDLE_NS = 100_000
-# Threads that work at certain times, whoever has died: half a second after earlier clients' memory, for one.
+# Threads that work by the clock and not for the dead client: one gives memory back half a second after earlier clients.
 TIMERS = {"nnhal-trim", "nnhal-watch", "nnhal-watcher", "nnhal-idle"}
 # Seconds that a client may take to begin.
 PATIENCE = 30

@@ -125,7 +125,7 @@ impl DeviceBuffer {
         if info.ty.is_scalar() && !given.is_empty() {
             return invalid(format!("dimensions {given:?} for a scalar"));
         }
-        let whole = if given.is_empty() { info.dims.clone() } else { given.into() };
+        let whole = if given.is_empty() { info.dims.clone() } else { given };
         if info.ty.is_tensor() && (whole.is_empty() || whole.contains(&0)) {
             return invalid(format!("dimensions {whole:?} must be known and above 0"));
         }

@@ -17,7 +17,7 @@ pub use tracker::{BufferHandle, BufferTracker};
 pub use uses::{Claims, Uses};
 
 use crate::memory::{DeviceMemory, MemoryError};
-use crate::tensor::TensorInfo;
+use crate::tensor::{Dims, TensorInfo};
 use std::sync::Arc;
 
 /// Gives memory of a device for a value of this operand, all of whose dimensions are known; `None` where this process's
@@ -82,7 +82,7 @@ fn failed<T>(why: impl Into<String>) -> Result<T, BufferError> {
 }
 
 /// Dimensions as the interface passes them.
-fn decode_dims(dims: &[i32]) -> Result<Vec<u32>, BufferError> {
+fn decode_dims(dims: &[i32]) -> Result<Dims, BufferError> {
     dims.iter()
         .map(|&d| u32::try_from(d).map_err(|_| BufferError::Invalid(format!("dimension {d} is negative"))))
         .collect()

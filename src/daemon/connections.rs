@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 /// How long a message may take from its header to its end: its sender may be stopped in the midst of it.
 const MESSAGE_TIME: Duration = Duration::from_secs(600);
-/// How often is looked for messages that take longer, while there are connections, and for idle ones, while there is no room.
+/// The time between two looks for messages that take longer, and between two for idle connections while no place is left.
 const LOOK: Duration = Duration::from_secs(1);
 /// A process that had no call served for so long is idle. What it has prepared goes with its connections.
 const IDLE: Duration = Duration::from_secs(300);
@@ -53,7 +53,7 @@ struct Times {
 struct Open {
     last_key: u64,
     by_key: HashMap<u64, Arc<Pending>>,
-    /// When was looked for idle ones.
+    /// The last look for idle ones.
     looked: Option<Instant>,
 }
 

@@ -106,24 +106,32 @@ impl Wire for String {
 
 impl<T: Wire> Wire for Vec<T> {
     fn put(&self, out: &mut Vec<u8>) {
-        self.len().put(out);
-        self.iter().for_each(|each| each.put(out));
+        put_list(self, out);
     }
 
     fn take(from: &mut Reader) -> Option<Self> {
-        // Every element has a byte at least; the list grows as they come.
-        let len = usize::take(from).filter(|&len| len <= from.0.len())?;
-        (0..len).map(|_| T::take(from)).collect()
+        take_list(from)
     }
+}
+
+fn put_list<T: Wire>(list: &[T], out: &mut Vec<u8>) {
+    list.len().put(out);
+    list.iter().for_each(|each| each.put(out));
+}
+
+fn take_list<T: Wire, L: FromIterator<T>>(from: &mut Reader) -> Option<L> {
+    // Every element has a byte at least; the list grows as they come.
+    let len = usize::take(from).filter(|&len| len <= from.0.len())?;
+    (0..len).map(|_| T::take(from)).collect()
 }
 
 impl Wire for Dims {
     fn put(&self, out: &mut Vec<u8>) {
-        self.to_vec().put(out);
+        put_list(self, out);
     }
 
     fn take(from: &mut Reader) -> Option<Self> {
-        Vec::take(from).map(Dims::from)
+        take_list(from)
     }
 }
 

@@ -4,7 +4,7 @@ use super::context::Context;
 use super::copies::{copied, private};
 use super::{Constant, ExtensionOperand, Lifetime, ModelError, Operand};
 use crate::aidl;
-use crate::tensor::{byte_size, ChannelQuant, OperandType, TensorInfo};
+use crate::tensor::{byte_size, ChannelQuant, Dims, OperandType, TensorInfo};
 use std::sync::Arc;
 
 /// Constants up to this size are copied at once, whatever their type: it is cheaper than to decide.
@@ -55,7 +55,7 @@ fn type_info(operand: &aidl::Operand, context: &Context) -> Result<TypeInfo, Mod
         .dimensions
         .iter()
         .map(|&d| u32::try_from(d).map_err(|_| ModelError::invalid(format!("dimension {d} is negative"))))
-        .collect::<Result<Vec<u32>, _>>()?;
+        .collect::<Result<Dims, _>>()?;
     let Some(ty) = OperandType::from_code(code) else {
         return extension_info(operand, dims, context);
     };
@@ -71,7 +71,7 @@ fn type_info(operand: &aidl::Operand, context: &Context) -> Result<TypeInfo, Mod
         }
     };
     let (scale, zero_point) = (operand.scale, operand.zeroPoint);
-    let info = TensorInfo { ty, dims: dims.into(), scale, zero_point, channel_quant };
+    let info = TensorInfo { ty, dims, scale, zero_point, channel_quant };
     check_info(&info)?;
     Ok((info, None))
 }
@@ -91,11 +91,7 @@ pub fn check_info(info: &TensorInfo) -> Result<(), ModelError> {
 
 /// An operand of an extension's type. If the backend does not know the type, it is enough that every operation
 /// refuses it: UINT32, which none accepts, stands for it.
-fn extension_info(
-    operand: &aidl::Operand,
-    dims: Vec<u32>,
-    context: &Context,
-) -> Result<TypeInfo, ModelError> {
+fn extension_info(operand: &aidl::Operand, dims: Dims, context: &Context) -> Result<TypeInfo, ModelError> {
     let code = operand.r#type.0;
     if context.extensions.of_type(code).is_none() {
         return Err(ModelError::invalid(format!("operand type {code} does not exist")));

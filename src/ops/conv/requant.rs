@@ -68,7 +68,7 @@ impl ChannelRequant {
         Ok(ChannelRequant { multipliers: Arc::new(multipliers), ..without })
     }
 
-    /// All of [`Self::new`] but the multipliers, for who does not rescale anything yet.
+    /// All of [`Self::new`] but the multipliers, where nothing is rescaled yet.
     pub fn without_multipliers(
         filter: &TensorInfo,
         output: &TensorInfo,

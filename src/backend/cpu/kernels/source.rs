@@ -23,7 +23,7 @@ pub enum Source<'a> {
 pub struct Asked(Cell<bool>);
 
 impl<'a> Source<'a> {
-    /// For who asks only which kernel it is.
+    /// To ask only which kernel it is.
     pub fn later() -> Self {
         Source::Later(Asked::default())
     }

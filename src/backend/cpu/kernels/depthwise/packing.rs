@@ -92,7 +92,7 @@ impl Packing<'_> {
                 let fours: [usize; CHANNELS / FOUR] = std::array::from_fn(|i| self.channel(c + i * FOUR));
                 for (below, group) in (0..self.rows).flat_map(|below| (0..groups).map(move |i| (below, i))) {
                     for (column, quad) in (0..width).zip(&mut quads) {
-                        // What there is no weight for becomes 0.
+                        // Places without a weight become 0.
                         let mut rows = [[weights.flip; CHANNELS]; ROWS];
                         for (i, to) in rows.iter_mut().enumerate() {
                             let row = (group * ROWS + i).checked_sub(below).filter(|&row| row < height);
