@@ -1,15 +1,15 @@
 //! Outputs of 8-bit types out of quads, a few pixels of a block of channels at a time.
 
 use super::super::gemm::Lanes;
-use super::layout::{number, CHANNELS, QUAD, ROWS};
+use super::layout::{CHANNELS, QUAD, ROWS};
 use super::packed::Depthwise;
-use super::quads::{Quads, PIXELS};
+use super::quads::{Cell, Quads, PIXELS};
 
 /// A block of channels of a row of the output, and what it is made of.
-pub struct Row<'a> {
+pub struct Row<'a, Q: Quads> {
     pub kernel: &'a Depthwise,
     /// `[group of rows][column]`.
-    pub quads: &'a [[u8; QUAD]],
+    pub quads: &'a [[Q::Cell; QUAD]],
     pub columns: usize,
     pub block: usize,
     pub to: *mut u8,
@@ -17,13 +17,13 @@ pub struct Row<'a> {
     pub width: usize,
 }
 
-impl Row<'_> {
+impl<Q: Quads> Row<'_, Q> {
     /// Computes `count` pixels, common shapes by code of their own.
     ///
     /// # Safety
     /// As for [`Self::pixels`].
     #[inline(always)]
-    pub unsafe fn pixels_of_shape<Q: Quads>(&self, count: usize, weights: *const Q::Weight) {
+    pub unsafe fn pixels_of_shape(&self, count: usize, weights: *const Q::Weight) {
         let (height, window) = (&self.kernel.geometry.height, &self.kernel.geometry.width);
         let groups = height.kernel.div_ceil(ROWS);
         let shape = (groups, window.kernel, window.dilation, window.stride);
@@ -31,11 +31,11 @@ impl Row<'_> {
         // SAFETY: the same contract, with which these shapes and no others agree.
         unsafe {
             match (shape, is_whole) {
-                ((1, 3, 1, 1), true) => self.pixels::<Q>(count, (1, 3, 1, 1), true, weights),
-                ((1, 3, 1, 2), true) => self.pixels::<Q>(count, (1, 3, 1, 2), true, weights),
-                ((2, 5, 1, 1), true) => self.pixels::<Q>(count, (2, 5, 1, 1), true, weights),
-                ((2, 5, 1, 2), true) => self.pixels::<Q>(count, (2, 5, 1, 2), true, weights),
-                _ => self.pixels::<Q>(count, shape, is_whole, weights),
+                ((1, 3, 1, 1), true) => self.pixels(count, (1, 3, 1, 1), true, weights),
+                ((1, 3, 1, 2), true) => self.pixels(count, (1, 3, 1, 2), true, weights),
+                ((2, 5, 1, 1), true) => self.pixels(count, (2, 5, 1, 1), true, weights),
+                ((2, 5, 1, 2), true) => self.pixels(count, (2, 5, 1, 2), true, weights),
+                _ => self.pixels(count, shape, is_whole, weights),
             }
         }
     }
@@ -48,7 +48,7 @@ impl Row<'_> {
     /// The machine must have the instruction set of `Q`; the quads must be those of as many pixels, which there must be
     /// at `to`; there must be the `weights` of all taps.
     #[inline(always)]
-    unsafe fn pixels<Q: Quads>(
+    unsafe fn pixels(
         &self,
         count: usize,
         (groups, taps, dilation, stride): (usize, usize, usize, usize),
@@ -59,7 +59,7 @@ impl Row<'_> {
         let channels = kernel.geometry.input.channels * kernel.geometry.multiplier;
         let bias = kernel.bias.elements::<i32>(self.block * CHANNELS, CHANNELS);
         let scales = kernel.scales::<Q>(self.block);
-        let quads: *const u8 = self.quads.as_ptr().cast();
+        let quads: *const Q::Cell = self.quads.as_ptr().cast();
         // SAFETY: by contract; there are as many weights, and sixteen sums of bias.
         unsafe {
             let (target, bias) = (Q::V::target(kernel.requant.target), Q::load(bias));
@@ -69,18 +69,22 @@ impl Row<'_> {
                 let first = first.min(last);
                 let step = |i: usize| if is_whole { i } else { i.min(count - 1) };
                 let mut sums = [bias; PIXELS];
-                for (i, sums) in sums.iter_mut().enumerate() {
-                    let pixel = first + step(i);
+                for (beside, sums) in sums.chunks_exact_mut(Q::BESIDE).enumerate() {
+                    let pixel = |i: usize| first + step(beside * Q::BESIDE + i);
                     for group in 0..groups {
                         for tap in 0..taps {
-                            let column = group * self.columns + pixel * stride + tap * dilation;
                             let weights = weights.add((group * taps + tap) * QUAD);
-                            *sums = Q::add(*sums, quads.add(column * QUAD), weights);
+                            for (i, sums) in sums.iter_mut().enumerate() {
+                                let column = group * self.columns + pixel(i) * stride + tap * dilation;
+                                *sums = Q::add(*sums, quads.add(column * QUAD), weights);
+                            }
                         }
                     }
-                    if !is_whole && kernel.weight_zero != 0 {
-                        let sums_with_zero = self.less_zeros(Q::store(*sums), pixel * stride, dilation);
-                        *sums = Q::load(sums_with_zero.as_ptr());
+                }
+                if !is_whole && kernel.weight_zero != 0 {
+                    for (i, sums) in sums.iter_mut().enumerate() {
+                        let less = self.less_zeros(Q::store(*sums), (first + step(i)) * stride, dilation);
+                        *sums = Q::load(less.as_ptr());
                     }
                 }
                 let bytes = Q::requantise(sums, &scales, target);
@@ -105,7 +109,7 @@ impl Row<'_> {
             for tap in 0..geometry.width.kernel {
                 let quad = &self.quads[row / ROWS * self.columns + first + tap * dilation];
                 for (c, sum) in cells.iter_mut().enumerate() {
-                    *sum += number(quad[c * ROWS + row % ROWS]);
+                    *sum += quad[Q::place(c, row % ROWS)].number();
                 }
             }
         }

@@ -5,7 +5,7 @@ use super::super::gemm::{Lanes, Scales};
 use super::super::simd;
 #[cfg(target_arch = "x86_64")]
 use super::super::simd::Avx512;
-use super::layout::{interleave, CHANNELS, QUAD, ROWS};
+use super::layout::{interleave, number, CHANNELS, QUAD, ROWS};
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
@@ -27,8 +27,11 @@ pub unsafe trait Quads {
     /// Sixteen 32-bit sums.
     type Sums: Copy;
     type Weight: bytemuck::Pod + From<i8>;
+    type Cell: Cell;
     /// The vectors in which sums become bytes.
     type V: Lanes;
+    /// Pixels whose sums stay in registers beside each other, while weights are loaded once for all of them: a part of [`PIXELS`].
+    const BESIDE: usize = 1;
 
     /// Where the weight of row `row` of channel `channel` is among the `QUAD` of a quad: where [`interleave`] has it, should
     /// weights be bytes.
@@ -36,12 +39,12 @@ pub unsafe trait Quads {
     unsafe fn load(sums: *const i32) -> Self::Sums;
     unsafe fn store(sums: Self::Sums) -> [i32; CHANNELS];
     /// Adds the products of the rows' bytes with their weights.
-    unsafe fn add(sums: Self::Sums, quad: *const u8, weights: *const Self::Weight) -> Self::Sums;
+    unsafe fn add(sums: Self::Sums, quad: *const Self::Cell, weights: *const Self::Weight) -> Self::Sums;
     /// Sixteen bytes of each of four rows as a quad, each byte xored with `flip`.
     #[inline(always)]
-    unsafe fn interleave(rows: [*const u8; ROWS], flip: u8) -> [u8; QUAD] {
+    unsafe fn interleave(rows: [*const u8; ROWS], flip: u8) -> [Self::Cell; QUAD] {
         // SAFETY: by the trait's contract.
-        interleave(rows.map(|row| unsafe { row.cast::<[u8; CHANNELS]>().read_unaligned() }), flip)
+        unsafe { Cell::kept(interleave(rows.map(|row| row.cast::<[u8; CHANNELS]>().read_unaligned()), flip)) }
     }
     /// The bytes of a few pixels.
     unsafe fn requantise(
@@ -49,6 +52,50 @@ pub unsafe trait Quads {
         scales: &PixelScales,
         target: Target<Self>,
     ) -> [[u8; CHANNELS]; PIXELS];
+}
+
+/// A byte as a quad has it as long as it is kept for all outputs above it.
+pub trait Cell: Copy {
+    /// A quad of cells, from the bytes as [`interleave`] has them.
+    ///
+    /// # Safety
+    /// The machine must have the instruction set that multiplies such cells.
+    unsafe fn kept(quad: [u8; QUAD]) -> [Self; QUAD];
+    fn number(self) -> i32;
+}
+
+impl Cell for u8 {
+    #[inline(always)]
+    unsafe fn kept(quad: [u8; QUAD]) -> [u8; QUAD] {
+        quad
+    }
+    #[inline(always)]
+    fn number(self) -> i32 {
+        number(self)
+    }
+}
+
+/// For AVX2: even rows of eight channels, then their odd rows.
+#[cfg(target_arch = "x86_64")]
+impl Cell for i16 {
+    #[inline(always)]
+    unsafe fn kept(quad: [u8; QUAD]) -> [i16; QUAD] {
+        // SAFETY: by contract the machine has AVX2; any bits are numbers, and there are as many.
+        unsafe {
+            let [low, high] = std::mem::transmute::<[u8; QUAD], [__m256i; 2]>(quad);
+            let even = _mm256_set1_epi16(0xff);
+            std::mem::transmute([
+                _mm256_and_si256(low, even),
+                _mm256_srli_epi16::<8>(low),
+                _mm256_and_si256(high, even),
+                _mm256_srli_epi16::<8>(high),
+            ])
+        }
+    }
+    #[inline(always)]
+    fn number(self) -> i32 {
+        self.into()
+    }
 }
 
 /// Scales of the vectors of sixteen sums, which are four at most, from the first on and over again.
@@ -85,6 +132,7 @@ pub struct Base;
 unsafe impl Quads for Base {
     type Sums = [i32; CHANNELS];
     type Weight = i16;
+    type Cell = u8;
     type V = simd::Base;
 
     fn place(channel: usize, row: usize) -> usize {
@@ -132,7 +180,10 @@ pub struct Avx2;
 unsafe impl Quads for Avx2 {
     type Sums = [__m256i; 2];
     type Weight = i16;
+    /// Widened once, when the quad is made: several pixels are above it.
+    type Cell = i16;
     type V = simd::Avx2;
+    const BESIDE: usize = PIXELS;
 
     fn place(channel: usize, row: usize) -> usize {
         // Even rows of eight channels, then their odd rows.
@@ -149,17 +200,15 @@ unsafe impl Quads for Avx2 {
         unsafe { std::mem::transmute(sums) }
     }
     #[inline(always)]
-    unsafe fn add(mut sums: Self::Sums, quad: *const u8, weights: *const i16) -> Self::Sums {
+    unsafe fn add(mut sums: Self::Sums, quad: *const i16, weights: *const i16) -> Self::Sums {
         for (i, sum) in sums.iter_mut().enumerate() {
-            // SAFETY: by the trait's contract.
-            unsafe {
-                let bytes = _mm256_loadu_si256(quad.add(i * 32).cast());
-                let even = _mm256_and_si256(bytes, _mm256_set1_epi16(0xff));
-                let odd = _mm256_srli_epi16::<8>(bytes);
-                let weights = weights.add(i * 32);
-                let even = _mm256_madd_epi16(even, _mm256_loadu_si256(weights.cast()));
-                let odd = _mm256_madd_epi16(odd, _mm256_loadu_si256(weights.add(16).cast()));
-                *sum = _mm256_add_epi32(*sum, _mm256_add_epi32(even, odd));
+            for at in [i * 32, i * 32 + 16] {
+                // SAFETY: by the trait's contract.
+                unsafe {
+                    let (bytes, weights) = (quad.add(at).cast(), weights.add(at).cast());
+                    let products = _mm256_madd_epi16(_mm256_loadu_si256(bytes), _mm256_loadu_si256(weights));
+                    *sum = _mm256_add_epi32(*sum, products);
+                }
             }
         }
         sums
@@ -184,6 +233,7 @@ pub struct Vnni;
 unsafe impl Quads for Vnni {
     type Sums = __m512i;
     type Weight = i8;
+    type Cell = u8;
     type V = Avx512;
 
     fn place(channel: usize, row: usize) -> usize {

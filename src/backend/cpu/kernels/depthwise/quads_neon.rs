@@ -23,6 +23,7 @@ unsafe impl Quads for Base {
     /// For each channel the sum of even pairs of rows, then that of odd ones.
     type Sums = [int32x4_t; 8];
     type Weight = i8;
+    type Cell = u8;
     type V = Neon;
 
     fn place(channel: usize, row: usize) -> usize {
@@ -76,6 +77,7 @@ unsafe impl Quads for Base {
 unsafe impl Quads for Dotprod {
     type Sums = Sums;
     type Weight = i8;
+    type Cell = u8;
     type V = Neon;
 
     fn place(channel: usize, row: usize) -> usize {

@@ -33,12 +33,12 @@ use crate::ops::{Args, OpError};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-/// Columns of quads that are made at once: those of a row of taps stay in the first cache.
+/// Columns of quads that are made at once, of bytes: those of a row of taps stay in the first cache.
 const MAX_COLUMNS: usize = 384;
 
 /// Quads of columns, none of which lies in two cache lines.
 #[repr(align(64))]
-struct Columns([MaybeUninit<[u8; QUAD]>; MAX_COLUMNS]);
+struct Columns<C>([MaybeUninit<[C; QUAD]>; MAX_COLUMNS]);
 
 /// The kernel of a call; `is_whole`: of a column that stands for an image, see [`super::whole`].
 pub(super) fn kernel(
@@ -208,7 +208,9 @@ unsafe fn make_with<Q: BothWays>(kernel: &Depthwise, input: Lines<u8>, strip: St
     let geometry = &kernel.geometry;
     let (window, channels) = (&geometry.width, geometry.input.channels * geometry.multiplier);
     let (extent, groups) = ((window.kernel - 1) * window.dilation + 1, geometry.height.kernel.div_ceil(ROWS));
-    let most = (MAX_COLUMNS / groups - extent) / window.stride + 1;
+    // Cells that are wider than bytes fill the cache with fewer columns; one pixel's always have room.
+    let columns = (MAX_COLUMNS / groups / size_of::<Q::Cell>()).max(extent);
+    let most = (columns - extent) / window.stride + 1;
     let mut rows = Rows::new(geometry, input);
     // On the stack, as threads that allocate at the same time wait for each other; and not cleared for each task.
     let mut columns = Columns([MaybeUninit::uninit(); MAX_COLUMNS]);
@@ -249,10 +251,10 @@ unsafe fn make_with<Q: BothWays>(kernel: &Depthwise, input: Lines<u8>, strip: St
             let weights = kernel.weights.elements::<Q::Weight>(block * kernel.rows * size, made * size);
             for below in 0..made {
                 let to = to.wrapping_add(below * count * channels + c);
-                let row = Row { kernel, quads, columns: under.columns, block, to, width };
+                let row = Row::<Q> { kernel, quads, columns: under.columns, block, to, width };
                 // SAFETY: all columns of the `count` pixels are filled, and as many pixels were asked for at `to`, in each
                 // row, which has weights of its own.
-                unsafe { row.pixels_of_shape::<Q>(count, weights.add(below * size)) };
+                unsafe { row.pixels_of_shape(count, weights.add(below * size)) };
             }
         }
         pixel += made * count;

@@ -117,7 +117,7 @@ impl<'a> Under<'a> {
         &self,
         lines: &[Option<Line>; ROWS],
         (c, width): (usize, usize),
-        quads: &mut [MaybeUninit<[u8; QUAD]>],
+        quads: &mut [MaybeUninit<[Q::Cell; QUAD]>],
     ) {
         let (input, Range { start: before, end: after }) = (self.kernel.input, self.inside.clone());
         let padding = [input.zero ^ input.flip; CHANNELS];

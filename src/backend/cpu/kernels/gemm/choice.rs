@@ -10,7 +10,7 @@ use super::i8mm;
 use super::micro::{Micro, Shape};
 use super::quant::{self, Quant};
 #[cfg(target_arch = "x86_64")]
-use super::{amx, amx_float};
+use super::{amx, amx_float, words_x86};
 use crate::backend::cpu::kernels::isa::{Isa, Level};
 
 /// That of float products of about so many rows of inputs. A sum's bytes must not depend on how a product is shared out, so
@@ -37,7 +37,7 @@ pub fn quant(isa: Isa, signed: bool) -> &'static Micro<Quant> {
     let [unsigned_one, signed_one] = match isa.level() {
         Level::Base => &quant::BASE,
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => &quant::AVX2,
+        Level::Avx2 => &words_x86::MICROS,
         #[cfg(target_arch = "x86_64")]
         Level::AvxVnni => &quant::AVX_VNNI,
         #[cfg(target_arch = "x86_64")]

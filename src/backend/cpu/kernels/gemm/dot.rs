@@ -24,10 +24,10 @@ pub unsafe trait Dot: Copy {
 
     /// From a group of bytes.
     unsafe fn inputs<const SIGNED: bool>(p: *const u8) -> Self::A;
-    /// Adds to the first sums of each row the products of inputs with a panel, of as many of the `padded` bytes as a loop of
-    /// the instruction set's own takes. Gives how many those are.
+    /// Adds to the first sums of each row the products of inputs with a panel, or with its first vector where `V` is 1, of as many
+    /// of the `padded` bytes as a loop of the instruction set's own takes. Gives how many those are.
     #[inline(always)]
-    unsafe fn products<const SIGNED: bool, const M: usize, const P: usize>(
+    unsafe fn products<const SIGNED: bool, const M: usize, const P: usize, const V: usize>(
         _sums: &mut [[[Sums<Self>; 2]; P]; M],
         _inputs: [*const u8; M],
         _weights: *const i8,

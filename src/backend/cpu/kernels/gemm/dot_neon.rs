@@ -25,7 +25,7 @@ unsafe impl Dot for Dotprod {
         unsafe { vreinterpretq_u8_u32(vdupq_n_u32(p.cast::<u32>().read_unaligned())) }
     }
     #[inline(always)]
-    unsafe fn products<const SIGNED: bool, const M: usize, const P: usize>(
+    unsafe fn products<const SIGNED: bool, const M: usize, const P: usize, const V: usize>(
         sums: &mut [[[Sums<Self>; 2]; P]; M],
         inputs: [*const u8; M],
         weights: *const i8,

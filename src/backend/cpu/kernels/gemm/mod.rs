@@ -68,6 +68,8 @@ mod size;
 #[cfg(test)]
 mod tests;
 mod tiles;
+#[cfg(target_arch = "x86_64")]
+mod words_x86;
 
 pub(super) use choice::{padded, prefers_signed};
 pub(super) use float::Float;

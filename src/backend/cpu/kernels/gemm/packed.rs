@@ -168,6 +168,7 @@ impl<F: Family> Packed<F> {
             let (weights, packed) = (weights.bytes(), bytemuck::cast_slice_mut(packed));
             match micro.group * size {
                 1 => layout.pack::<1>(weights, packed, &mut pace),
+                2 => layout.pack::<2>(weights, packed, &mut pace),
                 4 => layout.pack::<4>(weights, packed, &mut pace),
                 8 => layout.pack::<8>(weights, packed, &mut pace),
                 _ => None,

@@ -104,6 +104,7 @@ impl Right for Quant {
     fn pack(fold: Folding, panel: Panel<Self>) {
         match panel.group {
             1 => in_groups::<1>(fold, panel),
+            2 => in_groups::<2>(fold, panel),
             4 => in_groups::<4>(fold, panel),
             8 => in_groups::<8>(fold, panel),
             other => unreachable!("groups of {other} weights"),

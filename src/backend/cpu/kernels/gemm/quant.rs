@@ -15,7 +15,7 @@ use super::micro::{for_each_height, with_height, Block, Micro, Tiles};
 use crate::backend::cpu::kernels::simd;
 
 /// The micro-kernels of `D` for unsigned and for signed inputs.
-const fn of<D: Dot>(
+pub const fn of<D: Dot>(
     name: &'static str,
     rows: usize,
     run: [unsafe fn(&Block<Quant>); 2],
@@ -85,8 +85,6 @@ macro_rules! micro_kernels {
 
 micro_kernels!(BASE = "base 8-bit", simd::Base, [1 2 3 4], 4);
 #[cfg(target_arch = "x86_64")]
-micro_kernels!(AVX2 = "avx2 8-bit", simd::Avx2, [1 2 3 4], 4, "avx2,fma");
-#[cfg(target_arch = "x86_64")]
 micro_kernels!(AVX_VNNI = "avx-vnni 8-bit", AvxVnni, [1 2 3 4 5 6], 6, "avx2,fma,avxvnni");
 #[cfg(target_arch = "x86_64")]
 micro_kernels!(AVX512 = "avx512 8-bit", simd::Avx512, [1 2 3 4 5 6 7 8], 8, "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl");
@@ -107,7 +105,7 @@ micro_kernels!(DOTPROD = "dotprod 8-bit", Dotprod, [1 2 3 4 5 6 7 8 9], 9, "dotp
 /// # Safety
 /// The machine must have the instruction set of `D`, and the block be as `Micro::run` demands.
 #[inline(always)]
-unsafe fn run<D: Dot, const SIGNED: bool>(
+pub unsafe fn run<D: Dot, const SIGNED: bool>(
     block: &Block<Quant>,
     most: usize,
     one: impl Fn(&Epilogue<D::V>, Tiles, usize),
@@ -142,7 +140,7 @@ unsafe fn run<D: Dot, const SIGNED: bool>(
 /// # Safety
 /// As for [`tile`].
 #[inline(always)]
-unsafe fn one<D: Dot, const SIGNED: bool, const M: usize>(
+pub unsafe fn one<D: Dot, const SIGNED: bool, const M: usize>(
     block: &Block<Quant>,
     epilogue: &Epilogue<D::V>,
     tiles: Tiles,
@@ -171,9 +169,7 @@ unsafe fn tile<D: Dot, const SIGNED: bool, const M: usize, const P: usize, const
 ) {
     let width = 2 * D::V::LANES;
     let group = D::GROUP;
-    let (segments, row_factor) = (block.segments(), block.finish.0.row_factor);
-    let (bias, start) =
-        (block.bias.wrapping_add(panel * width), block.panels.wrapping_add(panel * block.panel));
+    let (segments, start) = (block.segments(), block.panels.wrapping_add(panel * block.panel));
     // SAFETY: the panels exist by contract.
     let mut finishes = [unsafe { Finish::of(block, epilogue, panel) }; P];
     // SAFETY: by contract.
@@ -187,26 +183,13 @@ unsafe fn tile<D: Dot, const SIGNED: bool, const M: usize, const P: usize, const
     for row in (tiles.first..).step_by(M).take(tiles.count) {
         // SAFETY: panels, bias and rows of inputs exist by contract.
         unsafe {
-            let mut sums = [[[D::V::splat(0); 2]; P]; M];
-            for sums in &mut sums {
-                for (p, sums) in sums.iter_mut().enumerate() {
-                    *sums = D::V::load_two(bias.add(p * width));
-                }
-            }
-            if row_factor != 0 {
-                for (m, sums) in sums.iter_mut().enumerate() {
-                    let term = D::V::splat(*epilogue.terms.get_unchecked(row + m));
-                    for sums in sums {
-                        *sums = [D::V::sub(sums[0], term), D::V::sub(sums[1], term)];
-                    }
-                }
-            }
+            let mut sums = starts::<D::V, M, P>(block, epilogue, row, panel);
             let mut weights = start;
             for segment in 0..segments {
                 let inputs = block.pointers::<M>(segment, row);
                 let mut done = 0;
-                if P == 1 && V == 2 {
-                    done = D::products::<SIGNED, M, P>(&mut sums, inputs, weights, block.padded);
+                if P == 1 {
+                    done = D::products::<SIGNED, M, P, V>(&mut sums, inputs, weights, block.padded);
                     weights = weights.add(done * width);
                 }
                 for i in (done..block.padded).step_by(group) {
@@ -238,5 +221,38 @@ unsafe fn tile<D: Dot, const SIGNED: bool, const M: usize, const P: usize, const
             }
             finish_panels!(0 1 2 3);
         }
+    }
+}
+
+/// What the sums of `M` rows of `P` panels start from: the bias, less the rows' terms.
+///
+/// # Safety
+/// The machine must have the instruction set of `L`, and the block the rows and panels.
+#[inline(always)]
+pub unsafe fn starts<L: Lanes, const M: usize, const P: usize>(
+    block: &Block<Quant>,
+    epilogue: &Epilogue<L>,
+    row: usize,
+    panel: usize,
+) -> [[[L::I; 2]; P]; M] {
+    let width = 2 * L::LANES;
+    // SAFETY: by contract.
+    unsafe {
+        let bias = block.bias.add(panel * width);
+        let mut sums = [[[L::splat(0); 2]; P]; M];
+        for sums in &mut sums {
+            for (p, sums) in sums.iter_mut().enumerate() {
+                *sums = L::load_two(bias.add(p * width));
+            }
+        }
+        if block.finish.0.row_factor != 0 {
+            for (m, sums) in sums.iter_mut().enumerate() {
+                let term = L::splat(*epilogue.terms.get_unchecked(row + m));
+                for sums in sums {
+                    *sums = [L::sub(sums[0], term), L::sub(sums[1], term)];
+                }
+            }
+        }
+        sums
     }
 }
