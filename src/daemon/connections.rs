@@ -7,7 +7,7 @@
 use super::crowding::{self, Seen};
 use super::guarded::{refusal, Guarded, Messages, Pending};
 use super::line::Line;
-use crate::scheduler::{limits, CallTurns, Quota};
+use crate::scheduler::{limits, CallTurns, Key, Quota, Stop, Watcher};
 use binder::rpc::transport::UnixTransport;
 use binder::rpc::RpcServer;
 use nix::sys::socket::{getsockopt, shutdown, sockopt::PeerCredentials, Shutdown};
@@ -30,6 +30,7 @@ const IDLE: Duration = Duration::from_secs(300);
 pub struct Connections {
     places: Arc<Quota>,
     messages: Arc<Messages>,
+    watcher: Arc<Watcher>,
     /// Those that are about to be served: to accept one costs little, its threads cost more.
     accepted: Line<Guarded>,
     open: Mutex<Open>,
@@ -58,16 +59,23 @@ struct Open {
 }
 
 impl Connections {
-    /// Messages may take [`MESSAGE_TIME`].
-    pub fn new(turns: CallTurns) -> Arc<Self> {
+    /// Messages may take [`MESSAGE_TIME`], and are read by `turns` where they are large.
+    pub fn new(turns: CallTurns, watcher: Arc<Watcher>) -> Arc<Self> {
         let times = Times { message: MESSAGE_TIME, idle: IDLE, look: LOOK };
-        Self::with(turns, limits::CONNECTIONS.quota(), times, crowding::descriptors_are_short)
+        let places = limits::CONNECTIONS.quota();
+        Self::with((turns, watcher), places, times, crowding::descriptors_are_short)
     }
 
-    fn with(turns: CallTurns, places: Arc<Quota>, times: Times, is_crowded: fn() -> bool) -> Arc<Self> {
+    fn with(
+        (turns, watcher): (CallTurns, Arc<Watcher>),
+        places: Arc<Quota>,
+        times: Times,
+        is_crowded: fn() -> bool,
+    ) -> Arc<Self> {
         Arc::new(Connections {
             places,
             messages: Arc::new(Messages::new(turns)),
+            watcher,
             accepted: Line::new(),
             open: Mutex::default(),
             changed: Condvar::new(),
@@ -159,7 +167,9 @@ impl Connections {
             place: Mutex::new(Some(place)),
             since: AtomicU64::new(0),
             socket: stream.try_clone()?,
+            gone: Arc::default(),
         });
+        let closed = self.watch_for_end(&pending);
         let inner = UnixTransport::from_stream(stream).map_err(std::io::Error::other)?;
         let mut open = self.lock();
         open.last_key += 1;
@@ -170,8 +180,17 @@ impl Connections {
         if is_first {
             self.changed.notify_all();
         }
-        let leaves = Leaves { connections: self.clone(), key };
+        let leaves = Leaves { connections: self.clone(), key, closed };
         Ok(Guarded::new(inner, self.messages.clone(), pending, Box::new(leaves)))
+    }
+
+    /// Has calls by a connection stop once that is closed. It is used all the same where it cannot be watched.
+    fn watch_for_end(&self, connection: &Pending) -> Option<Key> {
+        let gone: Arc<Stop> = connection.gone.clone();
+        let socket = connection.socket.try_clone();
+        let watch =
+            socket.and_then(|socket| self.watcher.closed(socket.into(), Box::new(move |_, _| gone.set())));
+        watch.inspect_err(|why| log::debug!("the end of a connection is not watched: {why}")).ok()
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
@@ -255,12 +274,15 @@ impl Connections {
 struct Leaves {
     connections: Arc<Connections>,
     key: u64,
+    /// The watch for its end.
+    closed: Option<Key>,
 }
 
 impl Drop for Leaves {
     fn drop(&mut self) {
         let closed = self.connections.lock().by_key.remove(&self.key);
         drop(closed); // not under the lock
+        self.closed.into_iter().for_each(|key| self.connections.watcher.forget(key));
     }
 }
 

@@ -59,6 +59,11 @@ impl Drop for Served {
 const PATIENCE: Duration = Duration::from_secs(20);
 const LONG: Duration = Duration::from_secs(3600);
 
+/// What a driver has for its transport.
+fn transport() -> (CallTurns, Arc<Watcher>) {
+    (CallTurns::new(1), Arc::new(Watcher::new().unwrap()))
+}
+
 fn never() -> bool {
     false
 }
@@ -71,7 +76,7 @@ fn is_open(mut stream: &UnixStream) -> bool {
 #[test]
 fn a_message_that_does_not_end_ends_its_connection() {
     let times = Times { message: Duration::from_millis(50), idle: LONG, look: LONG };
-    let connections = Connections::with(CallTurns::new(1), limits::CONNECTIONS.quota(), times, never);
+    let connections = Connections::with(transport(), limits::CONNECTIONS.quota(), times, never);
     let served = Served::by(connections);
     let (idle, mut slow) = (served.connect(), served.connect());
     // 40 bytes are to follow.
@@ -88,7 +93,7 @@ fn idle_connections_make_room_where_there_is_none() {
     // Four for a client, of which two are half.
     let served = |idle| {
         let times = Times { message: LONG, idle, look: LONG };
-        Served::by(Connections::with(CallTurns::new(1), Quota::new(16, 4), times, never))
+        Served::by(Connections::with(transport(), Quota::new(16, 4), times, never))
     };
     let patient = served(LONG);
     let kept: Vec<_> = (0..4).map(|_| patient.connect()).collect();
@@ -120,7 +125,7 @@ fn a_connection_goes_where_descriptors_are_short() {
     static SHORT: AtomicBool = AtomicBool::new(false);
     let times = Times { message: LONG, idle: LONG, look: Duration::from_millis(1) };
     let short = || SHORT.load(Ordering::Relaxed);
-    let served = Served::by(Connections::with(CallTurns::new(1), limits::CONNECTIONS.quota(), times, short));
+    let served = Served::by(Connections::with(transport(), limits::CONNECTIONS.quota(), times, short));
     let earlier: Vec<_> = (0..3).map(|_| served.connect()).collect();
     SHORT.store(true, Ordering::Relaxed);
     // The watching thread closes one after the other.
@@ -130,4 +135,28 @@ fn a_connection_goes_where_descriptors_are_short() {
         std::thread::sleep(Duration::from_millis(1));
     }
     SHORT.store(false, Ordering::Relaxed);
+}
+
+#[test]
+fn the_end_of_a_connection_is_told_and_that_of_sending_is_not() {
+    let times = Times { message: LONG, idle: LONG, look: LONG };
+    let served = Served::by(Connections::with(transport(), limits::CONNECTIONS.quota(), times, never));
+    // Those that stay are known to be heard by what comes after them.
+    let [half, whole] = [(); 2].map(|()| served.connect());
+    served.wait_for(2);
+    let pending = || {
+        let open = served.connections.lock();
+        let mut pending: Vec<_> = open.by_key.iter().map(|(&key, pending)| (key, pending.clone())).collect();
+        pending.sort_by_key(|(key, _)| *key);
+        pending.into_iter().map(|(_, pending)| pending).collect::<Vec<_>>()
+    };
+    let pending = pending();
+    half.shutdown(std::net::Shutdown::Write).unwrap();
+    drop(whole);
+    let start = Instant::now();
+    while !pending[1].gone.is_set() {
+        assert!(start.elapsed() < PATIENCE, "nobody is told");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(!pending[0].gone.is_set(), "its answers are waited for");
 }

@@ -61,7 +61,7 @@ pub fn start_with(backend: Arc<dyn Backend>, options: &Options) -> Result<Embedd
     };
     let driver = builder.build().map_err(StartError::Threads)?;
     let path = directory.0.join("nnhal.sock");
-    let service = UnixService::start(&path, &driver.device, driver.call_turns(), SOCKET_MODE)?;
+    let service = UnixService::start(&path, &driver.device, driver.for_transport(), SOCKET_MODE)?;
     driver.tell_of(service.quotas());
     Ok(EmbeddedDaemon { service, driver, _directory: directory })
 }

@@ -5,7 +5,7 @@
 //! further, but that large messages are read by turns: the crate reads a message on the thread that has received it.
 
 use super::frames::{Event, Frames};
-use crate::scheduler::{limits, polling, was_read, CallTurns, Permit, Poller, Quota};
+use crate::scheduler::{limits, polling, serves, was_read, CallTurns, Permit, Poller, Quota, Stop};
 use binder::rpc::transport::UnixTransport;
 use binder::rpc::{PeerIdentity, RpcError, RpcResult, RpcTransport};
 use nix::errno::Errno;
@@ -52,6 +52,8 @@ pub struct Pending {
     pub since: AtomicU64,
     /// The same socket, to end it by.
     pub socket: UnixStream,
+    /// Set when it is closed: nobody waits for answers any more.
+    pub gone: Arc<Stop>,
 }
 
 /// One connection.
@@ -147,6 +149,9 @@ impl Guarded {
                     let quiet = if *is_call { 0 } else { self.messages.now_ms() };
                     self.pending.quiet.store(quiet, Ordering::Relaxed);
                     to_read = *by_turns;
+                    if *is_call {
+                        serves(&self.pending.gone);
+                    }
                 }
             }
             Ok(())

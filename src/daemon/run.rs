@@ -256,7 +256,7 @@ pub fn run<B: Backend + 'static>(
     let service = match &flags.service {
         Endpoint::Unix(path) => {
             let mode = flags.socket_mode.unwrap_or(SOCKET_MODE);
-            let service = UnixService::start(path, &driver.device, driver.call_turns(), mode)?;
+            let service = UnixService::start(path, &driver.device, driver.for_transport(), mode)?;
             driver.tell_of(service.quotas());
             Some(service)
         }

@@ -3,7 +3,7 @@
 use super::connections::Connections;
 use super::serve::ServeError;
 use crate::aidl::IDevice;
-use crate::scheduler::{CallTurns, Quota};
+use crate::scheduler::{CallTurns, Quota, Watcher};
 use binder::entry::WireVersion;
 use binder::rpc::{FileDescriptorTransportMode as FdMode, RpcServer};
 use binder::{Interface, StatusCode, Strong};
@@ -38,11 +38,11 @@ pub struct UnixService {
 
 impl UnixService {
     /// Serves `device` on `path` as the root object, for any libbinder client from Android 13 on. Users whom the file's
-    /// `mode` lets write to it may connect. Large messages are read by `turns`.
+    /// `mode` lets write to it may connect. Large messages are read by `turns`, and `watcher` waits for connections to end.
     pub fn start(
         path: &Path,
         device: &Strong<dyn IDevice>,
-        turns: CallTurns,
+        (turns, watcher): (CallTurns, Arc<Watcher>),
         mode: u32,
     ) -> Result<Self, ServeError> {
         let listener = Arc::new(listen(path, mode)?);
@@ -54,7 +54,7 @@ impl UnixService {
         server.set_max_threads(CONNECTIONS_PER_SESSION);
         server.set_reply_timeout(Some(PATIENCE));
         server.set_root(device.as_binder()).map_err(internal)?;
-        let connections = Connections::new(turns);
+        let connections = Connections::new(turns, watcher);
         let threads = connections.accept(listener.clone(), server.clone());
         let threads =
             threads.map_err(|why| ServeError::Listen { path: path.into(), why: why.to_string() })?.into();

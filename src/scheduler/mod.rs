@@ -6,7 +6,8 @@
 //! - `call_turns`: turns for what is done on a call's own thread before
 //! - `limits`: how much of everything there is for clients; `quotas`: what those of one driver hold
 //! - `waiting`: threads that sleep until something has changed
-//! - `watcher`: the thread that waits for descriptors and times; `life`: whether client processes live
+//! - `watcher`: the thread that waits for descriptors and times; `life`: whether client processes live; `caller`: whether who
+//!   called is there still
 //! - `slow_calls`: what calls that take long waited for
 //! - `recorder`: what runs do when, for those who ask; `marks`: what the driver is about, in the kernel's trace
 //! - `polling`: to look for what comes soon, rather than to sleep
@@ -17,6 +18,7 @@
 #[cfg(test)]
 pub mod awake;
 mod call_turns;
+mod caller;
 mod clock;
 mod control;
 mod demand;
@@ -36,6 +38,7 @@ mod workers;
 
 pub use crate::quota::{Exhausted, Permit, Quota};
 pub use call_turns::{was_read, CallTurns};
+pub use caller::{caller_gone, serves};
 pub use clock::boottime_ns;
 pub use control::{Control, Yield};
 pub use demand::{Load, Priority};

@@ -81,6 +81,13 @@ impl Watcher {
         self.shared.add(descriptor, EpollFlags::EPOLLRDHUP, then)
     }
 
+    /// Calls `then` when nothing can be sent or received by `descriptor` any more, a socket. One that was closed for sending
+    /// only is still waited on for answers.
+    pub fn closed(&self, descriptor: OwnedFd, then: OnEvent) -> std::io::Result<Key> {
+        // A hangup of both directions is told without being asked for.
+        self.shared.add(descriptor, EpollFlags::empty(), then)
+    }
+
     /// Calls `then` at `time`, in nanoseconds of CLOCK_BOOTTIME.
     pub fn at(&self, time: u64, then: OnTime) -> Key {
         let mut waits = self.shared.lock();

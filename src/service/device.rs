@@ -13,7 +13,7 @@ use crate::backend::{self, CompileOptions, Control};
 use crate::compiler::{CachePlace, CachingError, ClientFiles, Job, Outcome, Work};
 use crate::ipc::{self, BinderResult, Interface, ParcelFileDescriptor, StatusCode, Strong};
 use crate::model::{self, hints, CountedModel};
-use crate::scheduler::Permit;
+use crate::scheduler::{caller_gone, Permit};
 use std::io::Write;
 use std::sync::Arc;
 
@@ -107,7 +107,8 @@ impl Core {
     /// For each operation of the main subgraph: whether the driver takes it, or why not.
     pub fn support(&self, model: &Model) -> Result<Vec<Result<(), String>>, ServiceError> {
         let orphaned = self.lives.of(ipc::calling_pid()).over();
-        let control = Control { client: ipc::calling_uid(), orphaned, ..Control::default() };
+        let (client, cancelled) = (ipc::calling_uid(), caller_gone());
+        let control = Control { client, orphaned, cancelled, ..Control::default() };
         // A backend may wait for its device: without the turn, if there is one.
         let model = self.model(model, &self.call_turns.check(&control))?;
         Ok(self.backend.support(&model))

@@ -59,9 +59,9 @@ impl Driver {
         self.core.tell_of(quotas);
     }
 
-    /// For its transport to read large messages by.
-    pub fn call_turns(&self) -> CallTurns {
-        self.core.call_turns.clone()
+    /// For its transport: what large messages are read by, and who waits for connections to end.
+    pub fn for_transport(&self) -> (CallTurns, Arc<Watcher>) {
+        (self.core.call_turns.clone(), self.core.watcher.clone())
     }
 
     /// What its clients have of private memory.

@@ -15,7 +15,7 @@ use crate::aidl::*;
 use crate::backend::{boottime_ns, BackendError, Control, Outcome, Submission, GRACE};
 use crate::buffer::Claims;
 use crate::ipc::{self, BinderResult, Interface, ParcelFileDescriptor};
-use crate::scheduler::{Event, Key, Permit, Stop, Turn, Watcher};
+use crate::scheduler::{caller_gone, Event, Key, Permit, Stop, Turn, Watcher};
 use crate::statistics::{Executions, Running};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -101,12 +101,12 @@ fn run_within_the_call(
 ) -> Result<FencedExecutionResult, ServiceError> {
     let prepared = execution.prepared();
     let _running = prepared.core.quotas.execution(prepared.client())?;
-    let (fenced, cancelled) = (Instant::now(), Arc::<Stop>::default());
+    let fenced = Instant::now();
     let deadline = [times.deadline, times.after_fences()].into_iter().flatten().min();
-    let outcome = execution.run(&execution.control(deadline, cancelled.clone()), times.launched)?;
+    let outcome = execution.run(&execution.control(deadline, caller_gone()), times.launched)?;
     let (launched, fenced) = times.told(execution.terms().measure, fenced, whole(&outcome)?);
     let state = State { result: Some((ErrorStatus::NONE, launched, fenced)), ..State::default() };
-    let watcher = prepared.core.watcher.clone();
+    let (cancelled, watcher) = (Arc::default(), prepared.core.watcher.clone());
     let task = Arc::new(Task { times, cancelled, watcher, state: Mutex::new(state) });
     let callback = ipc::object!(BnFencedExecutionCallback, Callback { task, _place: place });
     Ok(FencedExecutionResult { callback: Some(callback), syncFence: None })

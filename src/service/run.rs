@@ -14,7 +14,7 @@ use crate::memory::{Counted, MemoryError};
 use crate::model::{Request, RequestPool};
 use crate::ops::{Interrupt, NeverInterrupted};
 use crate::scheduler::marks::{self, Phase};
-use crate::scheduler::{polling, Stop};
+use crate::scheduler::{caller_gone, polling, Stop};
 use crate::statistics::Running;
 use crate::tensor::{Dims, TensorInfo};
 use std::sync::Arc;
@@ -235,7 +235,7 @@ impl Execution {
         entered: Instant,
     ) -> Result<aidl::ExecutionResult, ServiceError> {
         let _place = self.prepared.core.quotas.execution(self.prepared.client())?;
-        let outcome = self.run(&self.control(deadline, Arc::default()), entered)?;
+        let outcome = self.run(&self.control(deadline, caller_gone()), entered)?;
         let sufficient = outcome.outputs.iter().all(|output| output.sufficient);
         let shape = |output: OutputShape| aidl::OutputShape {
             dimensions: output.dims.iter().map(|&d| i32::try_from(d).unwrap_or(i32::MAX)).collect(),
@@ -259,7 +259,8 @@ fn turn_to_check(prepared: &Prepared, arguments: usize) -> Result<Option<Control
     if arguments <= FEW_ARGUMENTS {
         return Ok(None);
     }
-    let control = Control { client: prepared.client(), orphaned: prepared.life.over(), ..Control::default() };
+    let (client, orphaned, cancelled) = (prepared.client(), prepared.life.over(), caller_gone());
+    let control = Control { client, orphaned, cancelled, ..Control::default() };
     let control = prepared.core.call_turns.check(&control);
     control.yield_point().map_err(BackendError::from)?;
     Ok(Some(control))

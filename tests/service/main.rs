@@ -20,6 +20,7 @@ mod dumps;
 mod execute;
 mod fences;
 mod fmq_burst;
+mod hang_ups;
 mod hardware_buffers;
 mod hostile;
 mod in_place;

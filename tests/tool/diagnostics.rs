@@ -6,7 +6,7 @@ use nnhal::aidl::*;
 use nnhal::backend::cpu::CpuBackend;
 use nnhal::backend::{Backend, BackendError, CompileOptions, Control, Executable, Info};
 use nnhal::daemon::unix::UnixService;
-use nnhal::scheduler::CallTurns;
+use nnhal::scheduler::{CallTurns, Watcher};
 use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -22,6 +22,11 @@ fn nnhal(socket: &Path, arguments: &[&str]) -> Output {
 
 fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).expect("text")
+}
+
+/// What a driver has for its transport.
+fn transport() -> (CallTurns, Arc<Watcher>) {
+    (CallTurns::new(1), Arc::new(Watcher::new().expect("a thread")))
 }
 
 #[test]
@@ -168,7 +173,7 @@ fn a_driver_that_does_not_tell_of_models_runs_them_and_who_asks_is_told_in_a_lin
     let device = BnDevice::new_binder(Foreign(Some(inner.device.clone())));
     let dir = tempfile::tempdir().expect("a directory");
     let socket = dir.path().join("nn.sock");
-    let _service = UnixService::start(&socket, &device, CallTurns::new(1), 0o600).expect("served");
+    let _service = UnixService::start(&socket, &device, transport(), 0o600).expect("served");
     let why = format!(
         "the driver at unix:{} does not tell what becomes of a model: it has no extension vendor.nnhal.diagnostics of \
          version 2 or later",
@@ -236,7 +241,7 @@ fn a_driver_that_tells_nothing_is_named_and_inspected_all_the_same() {
     for device in [plain, other] {
         let dir = tempfile::tempdir().expect("a directory");
         let socket = dir.path().join("nn.sock");
-        let _service = UnixService::start(&socket, &device, CallTurns::new(1), 0o600).expect("served");
+        let _service = UnixService::start(&socket, &device, transport(), 0o600).expect("served");
         for arguments in [&["info", "--live"][..], &["info", "--live", "--json"]] {
             let output = nnhal(&socket, arguments);
             assert_eq!(output.status.code(), Some(2));
