@@ -381,7 +381,11 @@ fn operand(ty: OperationType, slot: &str, of: OperandType, given: &Given, before
     if let (TENSOR_QUANT8_SYMM_PER_CHANNEL, [channels, .., last]) = (of, dims) {
         let dim = if ty == DEPTHWISE_CONV_2D { 3 } else { 0 };
         let scales = vec![1.0 / 128.0; if dim == 3 { *last } else { *channels } as usize];
-        info = TensorInfo { channel_quant: Some(ChannelQuant { scales, dim }), scale: 0.0, ..info };
+        info = TensorInfo {
+            channel_quant: Some(ChannelQuant { scales: scales.into(), dim }),
+            scale: 0.0,
+            ..info
+        };
     }
     if slot.ends_with("bias") && of == TENSOR_INT32 {
         let filter_scale = match before[1].info.channel_quant {

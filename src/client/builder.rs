@@ -280,7 +280,8 @@ impl Mapped<'_> {
 
 fn operand(info: TensorInfo, lifetime: aidl::OperandLifeTime, location: aidl::DataLocation) -> aidl::Operand {
     let extra = info.channel_quant.map(|quant| {
-        let params = aidl::SymmPerChannelQuantParams { scales: quant.scales, channelDim: quant.dim as i32 };
+        let params =
+            aidl::SymmPerChannelQuantParams { scales: quant.scales.to_vec(), channelDim: quant.dim as i32 };
         aidl::OperandExtraParams::ChannelQuant(params)
     });
     aidl::Operand {

@@ -4,6 +4,7 @@
 //! Bytes that are not of a value give `None`, and never a panic or more memory than there are bytes.
 
 use crate::tensor::Dims;
+use std::sync::Arc;
 
 /// The bytes that are left to be read.
 pub struct Reader<'a>(pub &'a [u8]);
@@ -123,6 +124,16 @@ fn take_list<T: Wire, L: FromIterator<T>>(from: &mut Reader) -> Option<L> {
     // Every element has a byte at least; the list grows as they come.
     let len = usize::take(from).filter(|&len| len <= from.0.len())?;
     (0..len).map(|_| T::take(from)).collect()
+}
+
+impl<T: Wire> Wire for Arc<[T]> {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_list(self, out);
+    }
+
+    fn take(from: &mut Reader) -> Option<Self> {
+        take_list(from)
+    }
 }
 
 impl Wire for Dims {

@@ -7,12 +7,15 @@ use crate::aidl;
 use crate::ops::pace::Pace;
 use crate::ops::{self, signature, Arg, Args, NeverInterrupted, OpError, OperationType, Run};
 use crate::tensor::{Dims, TensorInfo};
+use smallvec::SmallVec;
 
 /// Elementary steps that it takes at least to decode an operand, to look at an argument of an operation, and to check the
 /// operation, about.
 const OPERAND: usize = 128;
 const ARGUMENT: usize = 64;
 const OPERATION: usize = 512;
+/// A list of an operation's operands, without memory of its own where there are as many as nearly all have.
+type Few<T> = SmallVec<[T; 8]>;
 /// Inputs and outputs of one operation that the driver takes, many times as many as models have: between two looks whether
 /// to stop, an operation's list of them is gone through many times.
 const MOST_OPERANDS: usize = 8192;
@@ -159,8 +162,8 @@ fn check_call(
         Lifetime::NoValue => signature::Operand::Omitted(Some(&operands[i].info)),
         _ => signature::Operand::Present(&operands[i].info),
     };
-    let input_operands: Vec<_> = inputs.iter().map(as_operand).collect();
-    let output_operands: Vec<_> = outputs.iter().map(as_operand).collect();
+    let input_operands: Few<_> = inputs.iter().map(as_operand).collect();
+    let output_operands: Few<_> = outputs.iter().map(as_operand).collect();
     let signature_index =
         signature::find(operation.signatures, &input_operands, &output_operands)?.signature_index;
     if matches!(operation.run, Run::ControlFlow) {
@@ -180,8 +183,8 @@ fn as_call<T>(
     signature_index: usize,
     rule: impl FnOnce(&Args) -> T,
 ) -> T {
-    let args: Vec<Option<Arg>> = inputs.iter().map(|&i| arg(&operands[i])).collect();
-    let infos: Vec<TensorInfo> = outputs.iter().map(|&i| operands[i].info.clone()).collect();
+    let args: Few<Option<Arg>> = inputs.iter().map(|&i| arg(&operands[i])).collect();
+    let infos: Few<TensorInfo> = outputs.iter().map(|&i| operands[i].info.clone()).collect();
     rule(&Args { signature_index, inputs: &args, outputs: &infos, interrupt: &NeverInterrupted })
 }
 

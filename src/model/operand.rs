@@ -62,7 +62,7 @@ fn type_info(operand: &aidl::Operand, context: &Context) -> Result<TypeInfo, Mod
     let channel_quant = match &operand.extraParams {
         None => None,
         Some(aidl::OperandExtraParams::ChannelQuant(quant)) => Some(ChannelQuant {
-            scales: quant.scales.clone(),
+            scales: quant.scales[..].into(),
             // One that is negative is out of range as any other.
             dim: u32::try_from(quant.channelDim).unwrap_or(u32::MAX),
         }),
@@ -82,7 +82,7 @@ pub fn check_info(info: &TensorInfo) -> Result<(), ModelError> {
     if ty.is_scalar() && !dims.is_empty() {
         return Err(ModelError::invalid(format!("{ty} is a scalar, but has dimensions {dims:?}")));
     }
-    if ty.is_tensor() && byte_size(ty, &dims.iter().map(|&d| d.max(1)).collect::<Vec<_>>()).is_none() {
+    if ty.is_tensor() && byte_size(ty, &dims.iter().map(|&d| d.max(1)).collect::<Dims>()).is_none() {
         return Err(ModelError::invalid(format!("dimensions {dims:?} of {ty} are too large")));
     }
     check_quantisation(ty, info.scale, info.zero_point)?;

@@ -89,8 +89,8 @@ impl Random {
         let Some((lo, hi)) = ty.integer_range().filter(|_| ty.is_tensor()) else { return info };
         if ty == TENSOR_QUANT8_SYMM_PER_CHANNEL {
             let dim = self.value(&[0, 3], &[1, 9]);
-            let scales = vec![self.scale(); dims.get(dim as usize).map_or(1, |&d| d.min(4096) as usize)];
-            info.channel_quant = Some(ChannelQuant { scales, dim });
+            let count = dims.get(dim as usize).map_or(1, |&d| d.min(4096) as usize);
+            info.channel_quant = Some(ChannelQuant { scales: vec![self.scale(); count].into(), dim });
         } else if ty != TENSOR_INT32 {
             info.scale = self.scale();
             if ty.is_quant8_asymm() {

@@ -13,11 +13,14 @@ pub mod rescale;
 pub use dims::{byte_size, combine_dims, element_count, strides, Dims};
 pub use operand_type::OperandType;
 
+use std::sync::Arc;
+
 /// Scales of a `TENSOR_QUANT8_SYMM_PER_CHANNEL` operand.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChannelQuant {
-    /// Real value = q * scales[index along `dim`]; all greater than 0.
-    pub scales: Vec<f32>,
+    /// Real value = q * scales[index along `dim`]; all greater than 0. Copies of a description share them: there may be very
+    /// many.
+    pub scales: Arc<[f32]>,
     /// The dimension that the scales run along.
     pub dim: u32,
 }
@@ -57,9 +60,10 @@ impl TensorInfo {
 
     /// About the memory that this description takes beside its own size, in bytes.
     pub fn heap(&self) -> usize {
-        let scales = self.channel_quant.as_ref().map_or(0, |quant| quant.scales.len());
-        let numbers = self.dims.len().saturating_add(scales).saturating_mul(size_of::<u32>());
-        numbers.saturating_add(ALLOCATION)
+        let block = |count: usize| count.saturating_mul(size_of::<u32>()).saturating_add(ALLOCATION);
+        let dims = if self.dims.spilled() { block(self.dims.len()) } else { 0 };
+        let scales = self.channel_quant.as_ref().map_or(0, |quant| block(quant.scales.len()));
+        dims.saturating_add(scales)
     }
 
     /// Size of the value in bytes, with every dimension taken as it stands; `None` on overflow of 32 bits.

@@ -426,7 +426,7 @@ fn quantised_info(tensor: &Tensor, dims: &[u32]) -> Result<TensorInfo, Refusal> 
             {
                 return Err(refused(&format!("has {} scales along dimension {dim}", scales.len())));
             }
-            let channel_quant = Some(ChannelQuant { scales: scales.clone(), dim: *dim });
+            let channel_quant = Some(ChannelQuant { scales: scales[..].into(), dim: *dim });
             let ty = OperandType::TENSOR_QUANT8_SYMM_PER_CHANNEL;
             Ok(TensorInfo { channel_quant, ..TensorInfo::new(ty, dims) })
         }

@@ -237,7 +237,7 @@ fn rank(random: &mut Random) {
     }
     let mut input = random.tensor(ty, &dims);
     if ty == TENSOR_QUANT8_SYMM_PER_CHANNEL {
-        input.info.channel_quant = Some(ChannelQuant { scales: vec![1.0; dims[0]], dim: 0 });
+        input.info.channel_quant = Some(ChannelQuant { scales: vec![1.0; dims[0]].into(), dim: 0 });
     }
     let got = call(RANK, &[&input], &[TensorInfo::new(INT32, &[])]).remove(0);
     expect_exactly(&got, &Nd { dims: vec![], at: vec![rank as f64] });

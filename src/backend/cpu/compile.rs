@@ -13,7 +13,6 @@ use super::plan::plan;
 use super::pool::Team;
 use super::routine::{is_data, uses, Place, Routine, Step, Value, SMALL, STEPS};
 use super::signs;
-use super::views::with_views;
 use crate::backend::{BackendError, Control};
 use crate::model::Subgraph;
 use crate::ops::pace::Pace;
@@ -42,7 +41,7 @@ pub fn compile_for(
     if let Some(bytes) = bytes {
         signs::change(&mut graph, bytes, &mut pace)?;
     }
-    let steps = steps(&graph, team, control)?;
+    let mut steps = steps(&graph, team, control)?;
     control.yield_point()?;
     let uses = uses(graph.values.len(), &steps, &graph.outputs, &mut pace)?;
     let planned = |v: usize| graph.values[v].resolved.as_ref().filter(|_| graph.values[v].constant.is_none());
@@ -60,6 +59,7 @@ pub fn compile_for(
     let plan = plan(&graph, &together, control)?;
     let plan = plan.ok_or(BackendError::TooLarge { size: u64::MAX, limit: MAX_RUN_BYTES })?;
     check_size(plan.size as u64, MAX_RUN_BYTES)?;
+    steps.iter_mut().zip(plan.in_place).for_each(|(step, in_place)| step.in_place = in_place);
     control.yield_point()?;
     let needed = needed_constants(&graph, &steps, &mut pace)?;
     // How long it takes to free them is the client's choice, too.
@@ -81,7 +81,7 @@ pub fn compile_for(
             };
             Ok(Value { declared: value.declared, place })
         });
-    let routine = Routine {
+    Ok(Routine {
         values: values.collect::<Result<_, BackendError>>()?,
         steps,
         inputs: graph.inputs,
@@ -90,8 +90,7 @@ pub fn compile_for(
         chains,
         merged,
         followed,
-    };
-    Ok(with_views(routine, control)?)
+    })
 }
 
 /// By value: whether its bytes are needed, should it be a constant, besides by the kernels that pack it.
@@ -179,8 +178,12 @@ fn steps(graph: &Graph, team: Team, control: &Control) -> Result<Vec<Step>, Back
     Ok(steps)
 }
 
-/// What a call's kernel is made from.
+/// What a call's kernel is made from; `None` without a large constant, as of nearly all calls.
 fn key(graph: &Graph, node: &Node) -> Option<Vec<u8>> {
+    let is_large = |&v: &usize| graph.values[v].constant.as_ref().is_some_and(|bytes| bytes.len() > SMALL);
+    if !node.inputs.iter().flatten().any(is_large) {
+        return None;
+    }
     let outputs = passes::output_infos(graph, node);
     let input = |v: usize| {
         let (value, info) = (&graph.values[v], graph.values[v].resolved.as_ref()?);

@@ -12,6 +12,7 @@ use crate::backend::BackendError;
 use crate::memory::{Access, Accessed, AlignedBuf, MemoryError, Slab};
 use crate::ops::{Arg, Args, Interrupt, Operation};
 use crate::tensor::{OperandType, TensorInfo};
+use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A call of an operation as it is known ahead.
@@ -39,15 +40,24 @@ pub struct Packer {
 impl Packer {
     /// For calls of a graph.
     pub fn new(graph: &Graph) -> Self {
-        let of_packed = |value: &Value| match &value.constant {
-            // Half floats are packed as floats.
-            Some(Constant::Client(slice)) if value.declared.ty == OperandType::TENSOR_FLOAT16 => {
-                slice.len().saturating_mul(2)
+        // Many may lie in one place, which is packed once: steps of a recurrent layer, say.
+        let mut places = HashSet::new();
+        let mut of_packed = |value: &Value| match &value.constant {
+            Some(Constant::Client(slice)) => {
+                let is_new =
+                    places.insert((std::ptr::from_ref(slice.mapping()), slice.offset(), slice.len()));
+                // Half floats are packed as floats.
+                let size = if value.declared.ty == OperandType::TENSOR_FLOAT16 { 2 } else { 1 };
+                if is_new {
+                    slice.len().saturating_mul(size)
+                } else {
+                    0
+                }
             }
-            Some(constant @ (Constant::Client(_) | Constant::Widened(_))) => constant.len(),
+            Some(constant @ Constant::Widened(_)) => constant.len(),
             _ => 0,
         };
-        let all: usize = graph.values.iter().map(of_packed).fold(0, usize::saturating_add);
+        let all: usize = graph.values.iter().map(&mut of_packed).fold(0, usize::saturating_add);
         // Packed, weights are a little longer.
         Packer { weights: Slab::new(all.saturating_add(all / 8)), scratches: Mutex::default() }
     }

@@ -10,13 +10,13 @@ use crate::ops::pace::Pace;
 use crate::ops::OpError;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
 /// Every part starts at a multiple of this: a cache line, and the widest vector.
 const ALIGNMENT: usize = 64;
 
-/// So many are placed by their size: each is compared with all that were before.
-const MOST_BY_SIZE: usize = 2048;
+/// So often may two that are placed by their size live at the same time, as each is compared with those of before that do.
+const MOST_MEETINGS: usize = 1 << 21;
 
 /// What needs a place.
 pub struct Life {
@@ -26,52 +26,97 @@ pub struct Life {
     pub steps: RangeInclusive<usize>,
 }
 
-impl Life {
-    fn meets(&self, other: &Life) -> bool {
-        self.steps.start() <= other.steps.end() && other.steps.start() <= self.steps.end()
-    }
-}
-
 /// Where each starts, and how large the arena is.
 type Places = (Vec<usize>, usize);
 
 /// Places for `lives`, which are in the order of their first steps. `None` if they would not fit the address space.
 pub fn find(lives: &[Life], pace: &mut Pace) -> Result<Option<Places>, OpError> {
-    let in_order = in_order(lives, pace)?;
-    if lives.len() > MOST_BY_SIZE {
-        return Ok(in_order);
-    }
-    let by_size = by_size(lives, pace)?;
+    let (in_order, by_size) = (in_order(lives, pace)?, by_size(lives, pace)?);
     Ok(match (&by_size, &in_order) {
         (Some((_, size)), Some((_, least))) if *size <= least.saturating_add(least / 8) => by_size,
         _ => in_order,
     })
 }
 
-/// The largest first, each at the first place that is free while it lives.
+/// The largest first, each at the first place that is free while it lives. `None` also where too many live at the same time.
 fn by_size(lives: &[Life], pace: &mut Pace) -> Result<Option<Places>, OpError> {
     let mut order: Vec<usize> = (0..lives.len()).collect();
     order.sort_by_key(|&i| Reverse(lives[i].size));
     let (mut starts, mut arena) = (vec![0; lives.len()], 0);
-    // What has a place, by its start.
-    let mut placed: Vec<(usize, usize, usize)> = Vec::with_capacity(lives.len());
+    let (mut placed, mut near, mut meetings) = (Placed::new(lives), vec![], 0);
     for i in order {
-        pace.spend(STEPS + placed.len())?;
         let Some(size) = lives[i].size.checked_next_multiple_of(ALIGNMENT) else { return Ok(None) };
+        near.clear();
+        let place = |i: usize| (starts[i], starts[i] + lives[i].size);
+        placed.each_that_meets(i, &mut |other| near.push(place(other)));
+        // They are sorted.
+        pace.spend(STEPS + 8 * near.len())?;
+        meetings += near.len();
+        if meetings > MOST_MEETINGS {
+            return Ok(None);
+        }
+        near.sort_unstable();
         let mut start = 0usize;
-        for &(from, to, other) in &placed {
-            if lives[other].meets(&lives[i]) {
-                if from.saturating_sub(start) >= size {
-                    break;
-                }
-                start = start.max(to);
+        for &(from, to) in &near {
+            if from.saturating_sub(start) >= size {
+                break;
             }
+            start = start.max(to.next_multiple_of(ALIGNMENT));
         }
         let Some(end) = end(start, size) else { return Ok(None) };
         (starts[i], arena) = (start, arena.max(end));
-        placed.insert(placed.partition_point(|&(from, ..)| from <= start), (start, end, i));
+        placed.add(i);
     }
     Ok(Some((starts, arena)))
+}
+
+/// Which of some lives, in the order of their first steps, have a place.
+struct Placed<'l> {
+    lives: &'l [Life],
+    /// A tree: the latest of the last steps of those that have a place, in halves of halves, down to each life.
+    latest: Vec<Option<usize>>,
+}
+
+impl<'l> Placed<'l> {
+    fn new(lives: &'l [Life]) -> Self {
+        Placed { lives, latest: vec![None; 2 * lives.len().next_power_of_two()] }
+    }
+
+    fn add(&mut self, life: usize) {
+        let (mut node, last) = (self.latest.len() / 2 + life, Some(*self.lives[life].steps.end()));
+        while node > 0 {
+            self.latest[node] = self.latest[node].max(last);
+            node /= 2;
+        }
+    }
+
+    /// Calls `found` for each that lives while `life` does.
+    fn each_that_meets(&self, life: usize, found: &mut impl FnMut(usize)) {
+        let steps = &self.lives[life].steps;
+        let begun = self.lives.partition_point(|other| other.steps.start() <= steps.end());
+        self.each_under(1, 0..self.latest.len() / 2, begun, *steps.start(), found);
+    }
+
+    /// The same for lives `under` a node, before the one with which those begin that begin too late, and of which none ends
+    /// before step `first`.
+    fn each_under(
+        &self,
+        node: usize,
+        under: Range<usize>,
+        begun: usize,
+        first: usize,
+        found: &mut impl FnMut(usize),
+    ) {
+        if under.start >= begun || self.latest[node] < Some(first) {
+            return;
+        }
+        if under.len() == 1 {
+            return found(under.start);
+        }
+        let middle = under.start + under.len() / 2;
+        self.each_under(2 * node, under.start..middle, begun, first, found);
+        self.each_under(2 * node + 1, middle..under.end, begun, first, found);
+    }
 }
 
 /// One after the other, each in the smallest hole that it fits.
@@ -172,6 +217,30 @@ mod tests {
         Life { size, steps }
     }
 
+    impl Life {
+        fn meets(&self, other: &Life) -> bool {
+            self.steps.start() <= other.steps.end() && other.steps.start() <= self.steps.end()
+        }
+    }
+
+    /// The largest first, each compared with all that have a place.
+    fn by_size_naively(lives: &[Life]) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..lives.len()).collect();
+        order.sort_by_key(|&i| Reverse(lives[i].size));
+        let mut starts = vec![None; lives.len()];
+        for i in order {
+            let is_free = |&start: &usize| {
+                starts.iter().zip(lives).all(|(other, life)| {
+                    let size = |life: &Life| life.size.next_multiple_of(ALIGNMENT);
+                    let apart = |other| start + size(&lives[i]) <= other || other + size(life) <= start;
+                    !life.meets(&lives[i]) || other.is_none_or(apart)
+                })
+            };
+            starts[i] = (0..).step_by(ALIGNMENT).find(is_free);
+        }
+        starts.into_iter().flatten().collect()
+    }
+
     type Way = fn(&[Life], &mut Pace) -> Result<Option<Places>, OpError>;
     const WAYS: [Way; 3] = [by_size, in_order, find];
 
@@ -193,6 +262,8 @@ mod tests {
                     }
                 }
             }
+            let (starts, _) = by_size(&lives, &mut Pace::of(&NeverInterrupted)).unwrap().unwrap();
+            prop_assert_eq!(starts, by_size_naively(&lives));
         }
     }
 
@@ -224,8 +295,20 @@ mod tests {
 
     #[test]
     fn very_many_take_no_more_than_they_must() {
-        let lives: Vec<Life> = (0..3 * MOST_BY_SIZE).map(|step| life(640, step..=step + 1)).collect();
-        assert_eq!(find(&lives, &mut Pace::of(&NeverInterrupted)).unwrap().unwrap().1, 2 * 640);
+        const MANY: usize = if cfg!(miri) { 1 << 8 } else { 1 << 18 };
+        let lives: Vec<Life> = (0..MANY).map(|step| life(640, step..=step + 1)).collect();
+        for way in WAYS {
+            assert_eq!(way(&lives, &mut Pace::of(&NeverInterrupted)).unwrap().unwrap().1, 2 * 640);
+        }
+    }
+
+    #[test]
+    fn very_many_that_live_at_the_same_time_are_placed_in_order() {
+        const MANY: usize = 1 << 12;
+        let lives: Vec<Life> = (0..MANY).map(|step| life(64, step..=MANY)).collect();
+        let mut pace = Pace::of(&NeverInterrupted);
+        assert!(by_size(&lives, &mut pace).unwrap().is_none());
+        assert_eq!(find(&lives, &mut pace).unwrap().unwrap().1, MANY * 64);
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub struct Plan {
     pub parts: Vec<Option<Range<usize>>>,
     /// Size of the arena.
     pub size: usize,
+    /// By node: whether it has nothing to do, as what it makes lies in what it makes it from, or the other way round.
+    pub in_place: Vec<bool>,
 }
 
 /// Plans the arena for one run of `graph`, of whose nodes those in each range of `together` are done at once. `None` if it
@@ -28,7 +30,7 @@ pub fn plan(
     interrupt: &dyn Interrupt,
 ) -> Result<Option<Plan>, OpError> {
     let mut pace = Pace::of(interrupt);
-    let mut shared = shared(graph, interrupt)?;
+    let (mut shared, in_place) = shared(graph, interrupt)?;
     let mut last_use = vec![0usize; graph.values.len()];
     // What steps that are done together read and make lives until all of them are done.
     let mut ends_with: Vec<usize> = (0..graph.nodes.len()).collect();
@@ -70,15 +72,16 @@ pub fn plan(
             *part = Some(start_of[whole] + start..start_of[whole] + start + size);
         }
     }
-    Ok(Some(Plan { parts, size }))
+    Ok(Some(Plan { parts, size, in_place }))
 }
 
 /// A piece of a tensor keeps all of it: of what is larger, pieces are copied, if they are not all of it.
 const MOST_KEPT: usize = 64 << 10;
 
-/// Finds what can lie in what, so that calls have nothing to do.
-fn shared(graph: &Graph, interrupt: &dyn Interrupt) -> Result<Shared, OpError> {
+/// Finds what can lie in what, so that calls have nothing to do, and tells by node which those are.
+fn shared(graph: &Graph, interrupt: &dyn Interrupt) -> Result<(Shared, Vec<bool>), OpError> {
     let (mut shared, mut pace) = (Shared::new(graph.values.len()), Pace::of(interrupt));
+    let mut in_place = vec![false; graph.nodes.len()];
     // What comes from a client or goes to one may be anywhere.
     let mut is_fixed = vec![false; graph.values.len()];
     graph.inputs.iter().chain(&graph.outputs).for_each(|&v| is_fixed[v] = true);
@@ -87,7 +90,7 @@ fn shared(graph: &Graph, interrupt: &dyn Interrupt) -> Result<Shared, OpError> {
         value.resolved.as_ref().filter(|_| value.constant.is_none())?.byte_size()
     };
     let mut wholes = vec![];
-    for node in &graph.nodes {
+    for (node, in_place) in graph.nodes.iter().zip(&mut in_place) {
         pace.spend(STEPS)?;
         if !moves_only(node.operation.ty) {
             continue;
@@ -118,8 +121,9 @@ fn shared(graph: &Graph, interrupt: &dyn Interrupt) -> Result<Shared, OpError> {
             continue;
         }
         pieces.iter().for_each(|piece| shared.put(piece));
+        *in_place = true;
     }
-    Ok(shared)
+    Ok((shared, in_place))
 }
 
 /// Which values lie in which others.
@@ -189,6 +193,7 @@ mod tests {
         };
         let inner = plan(&[ABS, RESHAPE, SQUEEZE, ABS]);
         assert_eq!(inner.parts[1..4], [Some(64..128), Some(64..128), Some(64..128)]);
+        assert_eq!(inner.in_place, [false, true, true, false]);
         // The place is taken for as long as any view of it lives.
         assert_eq!(inner.parts[4], Some(0..64));
         let at_the_edges = plan(&[RESHAPE, ABS, RESHAPE]);
@@ -214,8 +219,9 @@ mod tests {
             inputs: (0..MANY).collect(),
             outputs: (MANY..2 * MANY).collect(),
         };
-        let mut shared = shared(&graph, &NeverInterrupted).unwrap();
+        let (mut shared, in_place) = shared(&graph, &NeverInterrupted).unwrap();
         assert!((0..2 * MANY).all(|v| shared.find(v) == (v, 0)), "each has a place of its own");
+        assert!(!in_place.contains(&true));
     }
 
     #[test]

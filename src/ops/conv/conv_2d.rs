@@ -66,7 +66,7 @@ mod tests {
     fn per_channel(dim: u32) -> Vec<Tensor> {
         let input = TensorInfo::quantised(TENSOR_QUANT8_ASYMM, &[1, 1, 1, 2], 0.5, 128);
         let mut filter = TensorInfo::new(TENSOR_QUANT8_SYMM_PER_CHANNEL, &[2, 1, 1, 2]);
-        filter.channel_quant = Some(ChannelQuant { scales: vec![1.0, 2.0], dim });
+        filter.channel_quant = Some(ChannelQuant { scales: [1.0, 2.0].into(), dim });
         let tensors = vec![
             tensor(input, &[130u8, 126]),
             tensor(filter, &[3i8, 1, -4, 4]),

@@ -120,7 +120,7 @@ mod tests {
     fn each_channel_has_its_multiplier() {
         let input = quantised(TENSOR_QUANT8_ASYMM_SIGNED, 0.5);
         let mut filter = quantised(TENSOR_QUANT8_SYMM_PER_CHANNEL, 0.0);
-        filter.channel_quant = Some(ChannelQuant { scales: vec![1.0, 4.0], dim: 0 });
+        filter.channel_quant = Some(ChannelQuant { scales: [1.0, 4.0].into(), dim: 0 });
         let output = TensorInfo::quantised(TENSOR_QUANT8_ASYMM_SIGNED, &[1], 1.0, 10);
         let new = |channels, activation| {
             ChannelRequant::new(&input, &filter, &output, channels, activation, &NeverInterrupted)
@@ -136,7 +136,7 @@ mod tests {
         const CHANNELS: usize = 1 << 20;
         let input = quantised(TENSOR_QUANT8_ASYMM, 0.5);
         let mut filter = input.clone();
-        for quant in [None, Some(ChannelQuant { scales: vec![0.5; CHANNELS], dim: 0 })] {
+        for quant in [None, Some(ChannelQuant { scales: vec![0.5; CHANNELS].into(), dim: 0 })] {
             filter.channel_quant = quant;
             let interrupt = Counting::default();
             ChannelRequant::new(&input, &filter, &input, CHANNELS, Activation::None, &interrupt).unwrap();

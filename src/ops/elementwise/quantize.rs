@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn channels_have_their_own_scales() {
         let per_channel = |scales: &[f32], dim| TensorInfo {
-            channel_quant: Some(ChannelQuant { scales: scales.to_vec(), dim }),
+            channel_quant: Some(ChannelQuant { scales: scales.into(), dim }),
             ..TensorInfo::new(TENSOR_QUANT8_SYMM_PER_CHANNEL, &[2, 2, 1])
         };
         let run = |scales, dim| dequantized(tensor(per_channel(scales, dim), &[1i8, 2, 3, -4]));

@@ -165,8 +165,10 @@ fn operand(slot: &Slot, row: &Row, sizes: &[u32; 3], random: &mut Random) -> Val
     let mut info = TensorInfo::quantised(ty, &dims, scale, zero_point);
     if ty == OperandType::TENSOR_QUANT8_SYMM_PER_CHANNEL {
         let dim = random.below(rank) as u32;
-        info.channel_quant =
-            Some(ChannelQuant { scales: vec![0.5; dims.get(dim as usize).map_or(1, |&d| d as usize)], dim });
+        info.channel_quant = Some(ChannelQuant {
+            scales: vec![0.5; dims.get(dim as usize).map_or(1, |&d| d as usize)].into(),
+            dim,
+        });
     }
     filled(info, random.coin(), random)
 }

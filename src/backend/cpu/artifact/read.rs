@@ -79,7 +79,7 @@ fn info(reader: &mut Reader) -> Result<TensorInfo, Unread> {
     let mut info = TensorInfo { ty, dims: dims.into(), scale, zero_point, channel_quant: None };
     if reader.bool()? {
         let dim = reader.u32()?;
-        info.channel_quant = Some(ChannelQuant { dim, scales: reader.list(Reader::f32)? });
+        info.channel_quant = Some(ChannelQuant { dim, scales: reader.list(Reader::f32)?.into() });
     }
     match crate::model::check_info(&info) {
         Ok(()) => Ok(info),

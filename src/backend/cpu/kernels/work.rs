@@ -1,7 +1,7 @@
 //! A kernel's work, cut into parts that a team's threads do, and that may be stopped between parts.
 
 use super::then::Then;
-use crate::backend::cpu::pool::Team;
+use crate::backend::cpu::pool::{Team, LEAST_SHARED_NS};
 use crate::memory::Target;
 use crate::ops::{Interrupt, OpError};
 use bytemuck::AnyBitPattern;
@@ -64,8 +64,13 @@ impl Work<'_> {
     /// The same for units that are more than an element.
     pub(super) fn units_per_task(self, units: usize, picoseconds: usize, bytes: usize) -> usize {
         const NANOSECOND: usize = 1000;
+        // What nobody is called for, without divisions: to do them would take as long as the smallest operations.
+        let work = units.saturating_mul(picoseconds);
+        if work < LEAST_SHARED_NS * NANOSECOND && units.saturating_mul(bytes.max(1)) <= MOST_BYTES {
+            return units.max(1);
+        }
         let at_most = |nanoseconds: usize| (nanoseconds * NANOSECOND / picoseconds.max(1)).max(1);
-        let alone = Duration::from_nanos((units.saturating_mul(picoseconds) / NANOSECOND) as u64);
+        let alone = Duration::from_nanos((work / NANOSECOND) as u64);
         let even = match self.team.threads_for(alone) {
             1 => units,
             threads => units.div_ceil(4 * threads).max(at_most(2000)),
@@ -90,7 +95,8 @@ impl Work<'_> {
         work: impl Fn(Range<usize>) + Sync,
     ) -> Result<(), OpError> {
         let part = part.max(1);
-        self.for_each_task(len.div_ceil(part), |i| {
+        let count = if len <= part { usize::from(len > 0) } else { len.div_ceil(part) };
+        self.for_each_task(count, |i| {
             work(i * part..len.min((i + 1) * part));
             Ok(())
         })

@@ -22,7 +22,9 @@ const AWAKE_LONGER: Duration = Duration::from_micros(500);
 /// Work that takes as long as this alone is worth waking somebody for, who takes some 17 us to come.
 const WORTH_WAKING: Duration = Duration::from_micros(50);
 /// Work that is worth handing out to somebody who is awake.
-const WORTH_SHARING: Duration = Duration::from_micros(8);
+const WORTH_SHARING: Duration = Duration::from_nanos(LEAST_SHARED_NS as u64);
+/// The same in nanoseconds: work that takes less is done by one thread.
+pub const LEAST_SHARED_NS: usize = 8000;
 
 /// A pool of threads, shared by all executions.
 pub struct ThreadPool {

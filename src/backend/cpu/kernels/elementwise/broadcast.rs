@@ -1,30 +1,31 @@
 //! How the elements of inputs that broadcast go with those of the output: long runs, in each of which every input either
 //! goes along or stands still.
 
-use crate::tensor::strides;
+use smallvec::{smallvec, SmallVec};
 
 /// The walk through `N` inputs along an output.
 pub struct Broadcast<const N: usize> {
     /// Sizes of the output's dimensions, innermost last; those that all inputs continue are one.
-    dims: Vec<usize>,
+    dims: SmallVec<[usize; 2]>,
     /// How far each input goes with a step along each of them.
-    steps: Vec<[usize; N]>,
+    steps: SmallVec<[[usize; N]; 2]>,
 }
 
 impl<const N: usize> Broadcast<N> {
     /// `None` unless the inputs' dimensions broadcast to `out`, which must not be empty.
     pub fn new(out: &[u32], inputs: [&[u32]; N]) -> Option<Self> {
-        let mut steps = vec![[0; N]; out.len()];
+        let mut steps: SmallVec<[[usize; N]; 4]> = smallvec![[0; N]; out.len()];
         for (n, dims) in inputs.into_iter().enumerate() {
-            let missing = out.len().checked_sub(dims.len())?;
-            for (i, (&dim, stride)) in dims.iter().zip(strides(dims)).enumerate() {
+            let (missing, mut stride) = (out.len().checked_sub(dims.len())?, 1usize);
+            for (i, &dim) in dims.iter().enumerate().rev() {
                 if dim != out[missing + i] && dim != 1 {
                     return None;
                 }
                 steps[missing + i][n] = if dim == 1 { 0 } else { stride };
+                stride = stride.saturating_mul(dim as usize);
             }
         }
-        let mut walk = Broadcast { dims: vec![], steps: vec![] };
+        let mut walk = Broadcast { dims: smallvec![], steps: smallvec![] };
         for (&dim, steps) in out.iter().zip(steps) {
             match dim {
                 0 => return None,
@@ -73,7 +74,9 @@ impl<const N: usize> Broadcast<N> {
     #[inline(always)]
     pub fn runs(&self, start: usize, len: usize) -> Runs<'_, N> {
         let row = self.dims.last().map_or(1, |&row| row);
-        Runs { walk: self, at: start, end: start + len, row: start / row, column: start % row }
+        // A division takes as long as many elements, and most begin with the first.
+        let (row, column) = if start == 0 { (0, 0) } else { (start / row, start % row) };
+        Runs { walk: self, at: start, end: start + len, row, column }
     }
 }
 

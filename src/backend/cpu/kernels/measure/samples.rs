@@ -230,7 +230,7 @@ fn movement(ty: OperandType) -> Vec<Sample> {
 fn conversions(ty: OperandType) -> Vec<Sample> {
     let given = || match ty {
         TENSOR_QUANT8_SYMM_PER_CHANNEL => {
-            let scales = ChannelQuant { scales: vec![0.02; 64], dim: 3 };
+            let scales = ChannelQuant { scales: [0.02; 64].into(), dim: 3 };
             noise(TensorInfo { channel_quant: Some(scales), ..info(ty, &IMAGE) })
         }
         _ => noise(info(ty, &IMAGE)),
