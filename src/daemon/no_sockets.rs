@@ -5,7 +5,7 @@ use super::serve::ServeError;
 use crate::aidl::IDevice;
 use crate::ipc::Strong;
 use crate::quota::Quota;
-use crate::scheduler::CallTurns;
+use crate::scheduler::{CallTurns, Watcher};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,7 +17,12 @@ pub enum UnixService {}
 
 impl UnixService {
     /// Always fails.
-    pub fn start(path: &Path, _: &Strong<dyn IDevice>, _: CallTurns, _: u32) -> Result<Self, ServeError> {
+    pub fn start(
+        path: &Path,
+        _: &Strong<dyn IDevice>,
+        _: (CallTurns, Arc<Watcher>),
+        _: u32,
+    ) -> Result<Self, ServeError> {
         let why = "this build serves the kernel's binder alone".into();
         Err(ServeError::Listen { path: path.into(), why })
     }
