@@ -136,27 +136,3 @@ fn a_connection_goes_where_descriptors_are_short() {
     }
     SHORT.store(false, Ordering::Relaxed);
 }
-
-#[test]
-fn the_end_of_a_connection_is_told_and_that_of_sending_is_not() {
-    let times = Times { message: LONG, idle: LONG, look: LONG };
-    let served = Served::by(Connections::with(transport(), limits::CONNECTIONS.quota(), times, never));
-    // Those that stay are known to be heard by what comes after them.
-    let [half, whole] = [(); 2].map(|()| served.connect());
-    served.wait_for(2);
-    let pending = || {
-        let open = served.connections.lock();
-        let mut pending: Vec<_> = open.by_key.iter().map(|(&key, pending)| (key, pending.clone())).collect();
-        pending.sort_by_key(|(key, _)| *key);
-        pending.into_iter().map(|(_, pending)| pending).collect::<Vec<_>>()
-    };
-    let pending = pending();
-    half.shutdown(std::net::Shutdown::Write).unwrap();
-    drop(whole);
-    let start = Instant::now();
-    while !pending[1].gone.is_set() {
-        assert!(start.elapsed() < PATIENCE, "nobody is told");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    assert!(!pending[0].gone.is_set(), "its answers are waited for");
-}

@@ -263,4 +263,16 @@ mod tests {
         drop(ours);
         assert_eq!(heard.recv_timeout(PATIENCE), Ok(Some(Event::Error)), "closed with a byte unread");
     }
+
+    #[test]
+    fn a_socket_is_closed_once_both_its_ends_are() {
+        let watcher = Watcher::new().unwrap();
+        let (tell, heard) = channel();
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        watcher.closed(ours.into(), Box::new(move |_, _| tell.send(()).unwrap())).unwrap();
+        theirs.shutdown(std::net::Shutdown::Write).unwrap();
+        assert!(heard.recv_timeout(Duration::from_millis(20)).is_err(), "it is read from still");
+        drop(theirs);
+        assert_eq!(heard.recv_timeout(PATIENCE), Ok(()));
+    }
 }
