@@ -18,8 +18,6 @@ pub unsafe trait Simd: Copy {
     const LANES: usize;
     /// Whether a multiplication cannot take an operand from memory, so that each load is an instruction more.
     const LOADS_APART: bool = false;
-    /// Whether there are registers for eight sums and the neighbours that all of them are made of.
-    const HOLDS_NEIGHBOURS: bool = Self::LOADS_APART;
 
     unsafe fn splat(x: f32) -> Self::F;
     unsafe fn load(p: *const f32) -> Self::F;
@@ -199,7 +197,6 @@ pub struct Avx512;
 unsafe impl Simd for Avx512 {
     type F = __m512;
     const LANES: usize = 16;
-    const HOLDS_NEIGHBOURS: bool = true;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> Self::F {

@@ -3,6 +3,7 @@
 mod float;
 mod instructions;
 mod layout;
+mod neighbours;
 mod packed;
 mod packing;
 mod pixels;

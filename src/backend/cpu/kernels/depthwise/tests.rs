@@ -143,12 +143,12 @@ proptest! {
 
     /// Filters that have ways of their own.
     #[test]
-    fn three_by_three_cells_give_what_the_plain_evaluation_gives(
-        kind in kind(), size in [1u32..3, 1u32..14, 1u32..30], channels in prop_oneof![14u32..70, 60u32..210],
+    fn common_filters_give_what_the_plain_evaluation_gives(
+        kind in kind(), kernel in prop::sample::select(vec![3u32, 3, 5]), size in [1u32..3, 1u32..14, 1u32..30], channels in prop_oneof![14u32..70, 60u32..210],
         multiplier in prop::sample::select(vec![1u32, 1, 1, 2]), scheme in 1i32..3, stride in [1i32..4, 1i32..4],
         activation in 0i32..4, scale in prop::sample::select(vec![40.0f32, 3.0, 1.5, 0.01]), seed in any::<u32>(),
     ) {
-        let (input, kernel) = ([size[0], size[1], size[2], channels], [3, 3]);
+        let (input, kernel) = ([size[0], size[1], size[2], channels], [kernel; 2]);
         run(&Call { kind, input, kernel, multiplier, scheme, stride, dilation: 1, activation, scale }, seed)?;
     }
 }
