@@ -24,6 +24,8 @@ pub struct Image<T> {
     pub(super) slack: usize,
     /// What lines become as they are copied.
     change: Option<fn(&mut [T])>,
+    /// Whether pixels must lie at one distance in each row of the filter, also in one that is beside the image.
+    even: bool,
     /// Rows of output pixels of a block whose lines are copied so that all its pixels lie at one distance; 0 where that is not
     /// done.
     pub(super) even_rows: usize,
@@ -32,6 +34,8 @@ pub struct Image<T> {
 /// The most bytes of lines that one pixel may need, and the most segments: a filter beyond them is evaluated plainly.
 const MOST_BYTES: usize = 16 << 20;
 const MOST_SEGMENTS: usize = 1 << 14;
+/// Elements after which what lies beside an image ends, so that copies start with a cache line.
+const LINE: usize = 64;
 /// Pointers of a block.
 pub(super) const POINTERS: usize = 1 << 14;
 
@@ -72,7 +76,7 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
     /// `slack`: how many elements are read beyond a segment; `even`: by how many panels pixels are multiplied if they must lie
     /// at one distance. `None` where lines are too long.
     pub fn new(geometry: ConvGeometry, pad: T, slack: usize, even: Option<usize>) -> Option<Self> {
-        let mut image = Image { geometry, pad, slack, change: None, even_rows: 0 };
+        let mut image = Image { geometry, pad, slack, change: None, even: even.is_some(), even_rows: 0 };
         let bytes = image.line(1).checked_mul(geometry.height.kernel)?.checked_mul(size_of::<T>())?;
         if bytes > MOST_BYTES {
             return None;
@@ -125,6 +129,12 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
     pub(super) fn line(&self, pixels: usize) -> usize {
         let cells = (pixels - 1).saturating_mul(self.geometry.width.stride).saturating_add(self.extent());
         cells.saturating_mul(self.geometry.input.channels).saturating_add(self.slack)
+    }
+
+    /// Elements of a segment, and what is read beyond.
+    fn segment(&self) -> usize {
+        let taps = if is_one_piece(&self.geometry) { self.geometry.width.kernel } else { 1 };
+        (taps * self.geometry.input.channels).saturating_add(self.slack)
     }
 
     /// Whether lines are copied.
@@ -201,7 +211,7 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
         let mut lines = self.lines(&rows, &columns, scratch)?;
         scratch.pointers.resize(height.kernel * taps * pixels.len())?;
         let mut above = Vec::new();
-        let mut bases = vec![std::ptr::null(); height.kernel];
+        let mut bases = vec![None; height.kernel];
         for row in rows.clone() {
             above.clone_from(&bases);
             for (tap, base) in bases.iter_mut().enumerate() {
@@ -221,6 +231,14 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
                 let (base, tap) = (bases[segment / taps], segment % taps * width.dilation);
                 let pointers = &mut pointers[start - pixels.start..end - pixels.start];
                 let (cell, step) = (first + tap, width.stride * channels);
+                let base = match base {
+                    Some(base) => base,
+                    None if self.even => lines.start.cast_const(),
+                    None => {
+                        pointers.fill(lines.start);
+                        continue;
+                    }
+                };
                 if self.copies() {
                     point(pointers, base.wrapping_add((cell - lines.first) * channels), step);
                 } else {
@@ -271,17 +289,19 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
         };
         let len =
             if self.copies() { self.line(columns.len()) } else { width.input * self.geometry.input.channels };
-        // One line of nothing but what lies beside the image.
-        let beside = is_padded(height) || is_padded(width);
-        let count = copied + usize::from(beside);
-        let bytes = len.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_mul(count));
+        // What lies beside the image: a segment for all pixels, or a line where each has one of its own.
+        let beside = match (is_padded(height) || is_padded(width), self.even) {
+            (false, _) => 0,
+            (true, false) => self.segment().next_multiple_of(LINE),
+            (true, true) => len,
+        };
+        let elements = len.checked_mul(copied).and_then(|elements| elements.checked_add(beside));
+        let bytes = elements.and_then(|elements| elements.checked_mul(size_of::<T>()));
         scratch.lines.make(bytes.unwrap_or(usize::MAX))?;
         let (start, first) = (scratch.lines.as_mut_ptr().cast::<T>(), columns.start * width.stride);
-        if beside {
-            // SAFETY: there is room for at least this line.
-            (0..len).for_each(|i| unsafe { start.add(i).write(self.pad) });
-        }
-        Ok(Copies { start, len, count, next: usize::from(beside), first })
+        // SAFETY: there is room for as many elements.
+        (0..beside).for_each(|i| unsafe { start.add(i).write(self.pad) });
+        Ok(Copies { start, copies: start.wrapping_add(beside), len, left: copied, first })
     }
 }
 
@@ -300,42 +320,45 @@ fn point<T>(pointers: &mut [*const T], mut at: *const T, step: usize) {
 
 /// Copies of lines.
 struct Copies<T> {
+    /// What lies beside the image.
     start: *mut T,
+    /// Where the next one goes.
+    copies: *mut T,
     /// Elements of each.
     len: usize,
-    count: usize,
-    next: usize,
+    /// Those that there is room for.
+    left: usize,
     /// The cell that they start with, counting those beside the image.
     first: usize,
 }
 
 impl<T: AnyBitPattern + Send + Sync> Copies<T> {
-    /// Where the line lies that a row of output pixels has under a row of taps.
+    /// Where the line lies that a row of output pixels has under a row of taps; `None` beside the image.
     fn line(
         &mut self,
         image: &Image<T>,
         input: Lines<T>,
         row: usize,
         tap: usize,
-    ) -> Result<*const T, OpError> {
+    ) -> Result<Option<*const T>, OpError> {
         let (height, width) = (&image.geometry.height, &image.geometry.width);
         let channels = image.geometry.input.channels;
         let (batch, row) = (row / height.output, row % height.output);
         if !height.taps(row).contains(&tap) {
-            return Ok(self.start);
+            return Ok(None);
         }
         let line = input.line(batch * height.input + height.cell(row, tap), width.input * channels);
         if !image.copies() {
-            return Ok(line.pointer(0, line.len()));
+            return Ok(Some(line.pointer(0, line.len())));
         }
-        if self.next >= self.count {
+        if self.left == 0 {
             return Err(OpError::failed("more lines than were counted; this is a fault of the driver"));
         }
-        let start = self.start.wrapping_add(self.next * self.len);
-        self.next += 1;
+        let start = self.copies;
+        (self.copies, self.left) = (start.wrapping_add(self.len), self.left - 1);
         // SAFETY: as many elements of this line are nobody else's.
         image.copy(line, self.first, unsafe { std::slice::from_raw_parts_mut(start, self.len) });
-        Ok(start)
+        Ok(Some(start))
     }
 }
 
