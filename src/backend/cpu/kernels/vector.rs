@@ -75,12 +75,15 @@ impl Level {
     }
 
     /// Whether bytes of two registers can be permuted by those of a third.
+    #[cfg(target_arch = "x86_64")]
     pub fn permutes_bytes(self) -> bool {
-        match self.0 {
-            #[cfg(target_arch = "x86_64")]
-            Vectors::Avx512 => is_x86_feature_detected!("avx512vbmi"),
-            _ => false,
-        }
+        self.0 == Vectors::Avx512 && is_x86_feature_detected!("avx512vbmi")
+    }
+
+    /// Whether bytes of sixteen can be permuted by those of another sixteen, in two halves of a register.
+    #[cfg(target_arch = "x86_64")]
+    pub fn shuffles_bytes(self) -> bool {
+        self.0 >= Vectors::Avx2
     }
 
     /// Whether doubled high products can be added as they are rounded, by an instruction.
