@@ -186,15 +186,24 @@ pub struct Tiles {
 /// has for all of them is then looked up once.
 #[inline(always)]
 pub fn for_each_height(rows: usize, most: usize, mut tiles: impl FnMut(Tiles)) {
-    if rows == 0 {
-        return;
+    let [higher, others] = heights(rows, most);
+    if higher.count > 0 {
+        tiles(higher);
     }
-    let count = rows.div_ceil(most);
+    if others.height > 0 {
+        tiles(others);
+    }
+}
+
+/// The tiles of either height, of which there may be none.
+#[inline(always)]
+pub fn heights(rows: usize, most: usize) -> [Tiles; 2] {
+    let count = rows.div_ceil(most).max(1);
     let (height, higher) = (rows / count, rows % count);
-    if higher > 0 {
-        tiles(Tiles { first: 0, height: height + 1, count: higher });
-    }
-    tiles(Tiles { first: higher * (height + 1), height, count: count - higher });
+    [
+        Tiles { first: 0, height: height + 1, count: higher },
+        Tiles { first: higher * (height + 1), height, count: count - higher },
+    ]
 }
 
 /// Evaluates `$call` with the constant `$name` set to a height known only now; no other than those listed may occur.

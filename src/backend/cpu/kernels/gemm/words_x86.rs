@@ -4,10 +4,10 @@
 //! panel takes a third as many instructions as the products.
 
 use super::dot::Dot;
-use super::dot_x86::{add_pair, widen};
+use super::dot_x86::{add_pairs, widen};
 use super::finish::{Epilogue, Finish, Quant};
 use super::lanes::Lanes;
-use super::micro::{for_each_height, with_height, Block, Micro, Tiles};
+use super::micro::{for_each_height, heights, with_height, Block, Micro, Tiles};
 use super::quant;
 use crate::backend::cpu::kernels::simd::Avx2;
 use std::mem::MaybeUninit;
@@ -15,7 +15,7 @@ use std::mem::MaybeUninit;
 /// Rows of a tile: their sums, weights and an input are all registers.
 const ROWS: usize = 6;
 /// From so many panels on it pays to widen rows for all of them.
-const PANELS: usize = 3;
+const PANELS: usize = 2;
 /// Columns of a panel.
 const COLUMNS: usize = 2 * Avx2::LANES;
 /// Words of rows that are made at once, on the stack: they and the weights of a panel stay in the first cache.
@@ -77,7 +77,8 @@ unsafe fn run<const SIGNED: bool>(
     // SAFETY: the same contract.
     let epilogue = unsafe { Epilogue::<Avx2>::of::<SIGNED>(block) };
     let mut room = MaybeUninit::<[i16; WIDENED]>::uninit();
-    for_each_height(block.rows, most / ROWS * ROWS, |parts| {
+    // No closure widens: it would not be compiled for AVX2.
+    for parts in heights(block.rows, most / ROWS * ROWS) {
         for first in (parts.first..).step_by(parts.height).take(parts.count) {
             let words = room.as_mut_ptr().cast::<i16>();
             for (segment, inputs) in block.inputs.chunks_exact(block.rows).enumerate() {
@@ -93,7 +94,7 @@ unsafe fn run<const SIGNED: bool>(
                 for_each_height(parts.height, ROWS, |tiles| of_words(&epilogue, &words, tiles, panel));
             }
         }
-    });
+    }
 }
 
 /// Computes tiles of `M` rows of a panel, or of its first vector where that has all columns that are left.
@@ -137,9 +138,7 @@ unsafe fn tile<const M: usize, const V: usize>(
             let inputs = words.words.add(row * words.depth);
             let row = words.first + row;
             let mut sums = quant::starts::<Avx2, M, 1>(block, epilogue, row, panel);
-            for i in (0..words.depth).step_by(Avx2::GROUP) {
-                add_pair::<M, 1, V>(&mut sums, inputs.add(i), words.depth, panels.add(i * COLUMNS));
-            }
+            add_pairs::<M, 1, V>(&mut sums, inputs, words.depth, panels, words.depth / Avx2::GROUP);
             match V {
                 1 => finish.half_tile(&sums, row),
                 _ => finish.tile(&sums, 0, row),
