@@ -33,6 +33,8 @@ impl<Q: Quads> Row<'_, Q> {
             match (shape, is_whole) {
                 ((1, 3, 1, 1), true) => self.pixels(count, (1, 3, 1, 1), true, weights),
                 ((1, 3, 1, 2), true) => self.pixels(count, (1, 3, 1, 2), true, weights),
+                // With many taps of several pixels written out, sums would not stay in registers.
+                ((2.., ..), true) if Q::BESIDE > 1 => self.pixels(count, shape, true, weights),
                 ((2, 5, 1, 1), true) => self.pixels(count, (2, 5, 1, 1), true, weights),
                 ((2, 5, 1, 2), true) => self.pixels(count, (2, 5, 1, 2), true, weights),
                 _ => self.pixels(count, shape, is_whole, weights),
@@ -70,13 +72,15 @@ impl<Q: Quads> Row<'_, Q> {
                 let step = |i: usize| if is_whole { i } else { i.min(count - 1) };
                 let mut sums = [bias; PIXELS];
                 for (beside, sums) in sums.chunks_exact_mut(Q::BESIDE).enumerate() {
-                    let pixel = |i: usize| first + step(beside * Q::BESIDE + i);
+                    let pixel = |i: usize| first + step((beside * Q::BESIDE + i).min(PIXELS - 1));
+                    let starts: [_; PIXELS] =
+                        std::array::from_fn(|i| quads.wrapping_add(pixel(i) * stride * QUAD));
                     for group in 0..groups {
                         for tap in 0..taps {
                             let weights = weights.add((group * taps + tap) * QUAD);
-                            for (i, sums) in sums.iter_mut().enumerate() {
-                                let column = group * self.columns + pixel(i) * stride + tap * dilation;
-                                *sums = Q::add(*sums, quads.add(column * QUAD), weights);
+                            let column = group * self.columns + tap * dilation;
+                            for (sums, start) in sums.iter_mut().zip(starts) {
+                                *sums = Q::add(*sums, start.add(column * QUAD), weights);
                             }
                         }
                     }
