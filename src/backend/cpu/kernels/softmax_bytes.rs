@@ -83,7 +83,7 @@ impl ByteLanes<'_> {
                 sums.iter_mut().zip(&*powers).for_each(|(sum, &power)| *sum += Exponentials::term_of(power));
             }
             for ((mantissa, right), &sum) in mantissas.iter_mut().zip(&mut rights).zip(&sums) {
-                let shares = Shares::new(sum.into());
+                let shares = Shares::of_few(sum);
                 (*mantissa, *right) = (shares.mantissa, shares.right);
             }
             for (i, powers) in powers.iter().enumerate() {
@@ -132,6 +132,29 @@ impl Shares {
         Shares { mantissa: multiplier.mantissa, right: (-multiplier.shift).clamp(0, 31) as u32 }
     }
 
+    /// The same for a lane of no more than [`SHORT`] elements, in a form that compiles to vectors: their terms have a sum of
+    /// at most 2^24. That is the [reciprocal](Exponentials::reciprocal) step by step, as nothing in it saturates but the last
+    /// shift, where the sum is a power of two.
+    #[inline(always)]
+    fn of_few(sum: i32) -> Self {
+        const _48_BY_17: i32 = 1_515_870_810;
+        const MINUS_32_BY_17: i32 = -1_010_580_540;
+        // Halves round up in products of either sign; the result has 32 bits, the same with and without sign.
+        let mul = |a: i32, b: i32| {
+            let product = i64::from(a) * i64::from(b);
+            (product.wrapping_add(1 << 30) as u64 >> 31) as i32
+        };
+        let sum = sum.max(1) as u32;
+        let headroom = sum.leading_zeros();
+        let half = (sum << headroom >> 1) as i32;
+        let mut y = _48_BY_17 + mul(half, MINUS_32_BY_17);
+        for _ in 0..3 {
+            y += mul(y, (1 << 29) - mul(half, y)) << 2;
+        }
+        let mantissa = if y >= 1 << 30 { i32::MAX } else { y << 1 };
+        Shares { mantissa, right: 35 - headroom }
+    }
+
     /// The output's least element is its zero point.
     #[inline(always)]
     fn of(self, power: i32) -> u8 {
@@ -140,5 +163,20 @@ impl Shares {
         let high = (product.wrapping_add(1 << 30) as u64 >> 31) as u32;
         let half = (1u32 << self.right) >> 1;
         ((high.wrapping_add(half) >> self.right) as i32).clamp(0, 255) as u8
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_of_few_are_those_of_any() {
+        let powers = (0..=24).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + 1]);
+        let others = (0..1 << 24).step_by(997);
+        for sum in powers.chain(others).filter(|&sum| sum <= 1 << 24) {
+            let (few, any) = (Shares::of_few(sum), Shares::new(sum.into()));
+            assert_eq!((few.mantissa, few.right), (any.mantissa, any.right), "a sum of {sum}");
+        }
     }
 }
