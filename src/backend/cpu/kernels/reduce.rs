@@ -250,11 +250,10 @@ where
     fn run(mut self) {
         let Shape { folded, inner, .. } = self.reduction.shape;
         if inner == 1 {
-            for i in 0..self.out.len() {
-                let result = self.row((self.first + i) * folded);
-                self.out.set(i, (self.reduction.finish)(result));
-            }
-            return;
+            return match folded {
+                ..SIDE_BY_SIDE => self.short(folded),
+                _ => self.rows(folded),
+            };
         }
         let (mut done, len) = (0, self.out.len());
         while done < len {
@@ -275,6 +274,30 @@ where
     F: Fn(A, A) -> A,
     Finish: Fn(A) -> U,
 {
+    /// Folds elements that lie side by side, too few for parts.
+    #[inline(always)]
+    fn short(&mut self, folded: usize) {
+        let Reduction { start: neutral, number, f, finish, .. } = self.reduction;
+        let len = self.out.len();
+        let (from, to) = (self.input.pointer(self.first * folded, len * folded), self.out.pointer(0, len));
+        for i in 0..len {
+            // SAFETY: the elements of as many results were asked for.
+            let at = |j: usize| number(unsafe { from.add(i * folded + j).read_unaligned() }, j);
+            let result = (0..folded).fold(*neutral, |folded, j| f(folded, at(j)));
+            // SAFETY: as many results were asked for.
+            unsafe { to.add(i).write_unaligned(finish(result)) };
+        }
+    }
+
+    /// The same of more elements.
+    #[inline(always)]
+    fn rows(&mut self, folded: usize) {
+        for i in 0..self.out.len() {
+            let result = self.row((self.first + i) * folded);
+            self.out.set(i, (self.reduction.finish)(result));
+        }
+    }
+
     /// Folds elements that lie side by side, from `start` on.
     #[inline(always)]
     fn row(&self, start: usize) -> A {
@@ -282,10 +305,6 @@ where
         let from = self.input.pointer(start, shape.folded);
         // SAFETY: the elements of a result were asked for.
         let at = |i: usize| number(unsafe { from.add(i).read_unaligned() }, i);
-        // The same order, without the parts of which there is nothing.
-        if shape.folded < SIDE_BY_SIDE {
-            return (0..shape.folded).fold(*neutral, |folded, i| f(folded, at(i)));
-        }
         let mut parts = [*neutral; SIDE_BY_SIDE];
         let whole = shape.folded - shape.folded % SIDE_BY_SIDE;
         for block in (0..whole).step_by(SIDE_BY_SIDE) {
