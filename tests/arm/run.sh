@@ -5,9 +5,10 @@
 #   tests/arm/run.sh [kernels|kernels32|conformance|conformance32|corpus|plugin|count MODEL|count32 MODEL|cycles]...
 #                                                                                  without names, kernels
 #
-# kernels: the tests of the CPU backend (NNHAL_ARM_TESTS names others), on a core with NEON alone, on one with dot products,
-# and on one with products of small matrices. An instruction that a core lacks ends the tests, so each is a test of what
-# the driver chooses, too. Left out is the one test that goes by time, which an emulated core takes ten times as much of.
+# kernels: the tests of the CPU backend on a core with NEON alone, those of products, depthwise convolutions and whole kernels on
+# one with dot products, which are what differs there, and those of all kernels on one with products of small matrices
+# (NNHAL_ARM_TESTS names others for all). An instruction that a core lacks ends the tests, so each is a test of what the driver
+# chooses, too. Left out is the one test that goes by time, which an emulated core takes ten times as much of.
 # kernels32: the same on 32-bit Arm, with NEON, as Android's build for it is compiled. It is a build of its own.
 # conformance: a sample of the corpus at ../shared/vts, or NNHAL_VTS, on the same cores.
 # conformance32: the same on 32-bit Arm.
@@ -78,13 +79,18 @@ level_of() {
 plain=(--config profile.dev.package.nnhal.debug-assertions=false --config profile.dev.package.nnhal.overflow-checks=false)
 
 kernels() {
-  local listed program core start tests=${NNHAL_ARM_TESTS:-backend::cpu::}
+  local listed program core start tests
   listed=$(cargo "${plain[@]}" test --locked --target $triple --lib --no-run 2>&1) || { echo "$listed" >&2; fail "the tests do not build"; }
   program=$(sed -n 's|^ *Executable unittests src/lib.rs (\(.*\))$|\1|p' <<<"$listed")
   [ -x "$program" ] || fail "cargo names no program for the library's tests"
   for core in $cores; do
     start=$SECONDS
-    NNHAL_EXPECTED_ISA=$(level_of $core) emulate $core "$program" $tests --skip run_in_short_stretches
+    case $core in
+      cortex-a76) tests="kernels::gemm kernels::depthwise kernels::tests kernels::isa" ;;
+      max) tests=backend::cpu::kernels ;;
+      *) tests=backend::cpu:: ;;
+    esac
+    NNHAL_EXPECTED_ISA=$(level_of $core) emulate $core "$program" ${NNHAL_ARM_TESTS:-$tests} --skip run_in_short_stretches
     say "kernels on $core, which has $(level_of $core): ok, $((SECONDS - start)) s"
   done
 }
