@@ -1,10 +1,12 @@
 //! Where drivers are, and how to get to them there.
 
 use super::error::{one_line, ClientError, INTERFACE};
+use super::polled::Polled;
 use crate::aidl::IDevice;
-use binder::entry::{WireProfile, WireVersion};
-use binder::rpc::FileDescriptorTransportMode as FdMode;
-use binder::{Client, Endpoint, StatusCode, Strong, Uri};
+use crate::scheduler::PollingBudget;
+use binder::entry::WireVersion;
+use binder::rpc::{FileDescriptorTransportMode as FdMode, RpcClientConfig, RpcSession, RpcTransport};
+use binder::{FromIBinder, StatusCode, Strong};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -61,38 +63,36 @@ impl Default for ConnectOptions {
 pub(super) fn connect_unix(
     path: &Path,
     options: &ConnectOptions,
-) -> Result<(Client, Strong<dyn IDevice>), ClientError> {
-    // The transport takes absolute paths only.
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.into());
-    let uri = Uri::new(Endpoint::unix(absolute)).with_wire(WireProfile::Android13Plus(WireVersion::MAX));
+) -> Result<(RpcSession, Strong<dyn IDevice>), ClientError> {
     let connections = options.connections.max(1);
-    let client = Client::open_with(uri, |o, _| {
-        o.fd_mode = Some(FdMode::Unix);
-        o.outgoing_connections = Some(connections);
-        o.incoming_connections = Some(connections);
-        o.timeout = options.timeout;
-    })
-    .map_err(|status| why_not_open(path, status))?;
-    match find_device(&client) {
-        Ok(device) => Ok((client, device)),
+    let polling = PollingBudget::for_processors(std::thread::available_parallelism().map_or(1, |n| n.get()));
+    let connect = || Ok(Box::new(Polled::connect(path, &polling)?) as Box<dyn RpcTransport>);
+    let mut config = RpcClientConfig::new(WireVersion::MAX.get(), connect)
+        .fd_mode(FdMode::Unix)
+        .outgoing_connections(connections)
+        .incoming_connections(connections);
+    if let Some(timeout) = options.timeout {
+        config = config.timeout(timeout);
+    }
+    let session = RpcSession::setup_client_android13plus_with_config(config)
+        .map_err(|status| why_not_open(path, status))?;
+    match find_device(&session) {
+        Ok(device) => Ok((session, device)),
         Err(status) => {
-            if let Some(session) = client.session() {
-                session.close_session();
-            }
+            session.close_session();
             Err(ClientError::NotADriver { path: path.into(), why: status.to_string() })
         }
     }
 }
 
 /// The device is the root object itself, or in the directory that the root is.
-fn find_device(client: &Client) -> Result<Strong<dyn IDevice>, StatusCode> {
-    let session = client.session().ok_or(StatusCode::InvalidOperation)?;
+fn find_device(session: &RpcSession) -> Result<Strong<dyn IDevice>, StatusCode> {
     // A cast over RPC proves nothing; a device tells its version.
     let root = session.get_root().and_then(|root| root.into_interface::<dyn IDevice>());
     if let Some(device) = root.ok().filter(|device| device.getInterfaceVersion().is_ok()) {
         return Ok(device);
     }
-    client.get::<dyn IDevice>(&format!("{INTERFACE}/{INSTANCE}"))
+    FromIBinder::try_from(session.get_service(&format!("{INTERFACE}/{INSTANCE}"))?)
 }
 
 /// The transport tells little of why it could not connect: a plain connection tells whether anybody listens.

@@ -3,7 +3,8 @@
 use super::connect::{connect_kernel, connect_unix, Address, ConnectOptions};
 use super::error::{ClientError, BINDER_DEVICE};
 use crate::aidl::{ErrorStatus, IDevice};
-use binder::{BinderResult, Client, DeathRecipient, Endpoint, ExceptionCode, StatusCode, Strong, WIBinder};
+use binder::rpc::RpcSession;
+use binder::{BinderResult, DeathRecipient, ExceptionCode, StatusCode, Strong, WIBinder};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use std::io::{ErrorKind, Read};
 use std::os::unix::net::UnixStream;
@@ -18,7 +19,7 @@ pub struct Driver {
     vitals: Arc<Vitals>,
     timeout: Option<Duration>,
     address: Address,
-    client: Option<Client>,
+    session: Option<RpcSession>,
     // Last: it must outlive the connection.
     _server: Option<Box<dyn Send + Sync>>,
 }
@@ -26,10 +27,10 @@ pub struct Driver {
 impl Driver {
     /// Connects to the driver at `address`.
     pub fn connect(address: &Address, options: &ConnectOptions) -> Result<Driver, ClientError> {
-        let (client, device) = match address {
+        let (session, device) = match address {
             Address::Unix(path) => {
-                let (client, device) = connect_unix(path, options)?;
-                (Some(client), device)
+                let (session, device) = connect_unix(path, options)?;
+                (Some(session), device)
             }
             Address::Binder(instance) => (None, connect_kernel(BINDER_DEVICE, instance, options)?),
         };
@@ -39,7 +40,7 @@ impl Driver {
             log::debug!("no notice of the driver's death: {error}");
         }
         let address = address.clone();
-        Ok(Driver { device, vitals, timeout: options.timeout, address, client, _server: None })
+        Ok(Driver { device, vitals, timeout: options.timeout, address, session, _server: None })
     }
 
     /// Keeps `server`, which is what serves the driver where that is in this process, until the connection has ended.
@@ -65,7 +66,7 @@ impl Driver {
 
     /// The process that the driver runs in; `None` where the transport does not tell.
     pub fn process(&self) -> Option<u32> {
-        let Endpoint::Unix(path) = self.client.as_ref()?.endpoint() else { return None };
+        let Address::Unix(path) = &self.address else { return None };
         let stream = UnixStream::connect(path).ok()?;
         let peer = getsockopt(&stream, PeerCredentials).ok()?;
         u32::try_from(peer.pid()).ok()
@@ -75,7 +76,7 @@ impl Driver {
     /// which ends with the process, and this does nothing.
     pub fn close(&self) {
         // The threads that serve callbacks keep a session alive.
-        if let Some(session) = self.client.as_ref().and_then(Client::session) {
+        if let Some(session) = &self.session {
             session.close_session();
         }
     }
@@ -87,7 +88,7 @@ impl Driver {
 
     /// Whether the driver is known to have died, or the connection to have ended.
     pub fn is_dead(&self) -> bool {
-        let ended = self.client.as_ref().and_then(Client::session).is_some_and(|s| s.is_ended());
+        let ended = self.session.as_ref().is_some_and(RpcSession::is_ended);
         ended || self.vitals.dead.load(Ordering::Acquire)
     }
 

@@ -36,7 +36,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - `connect`: addresses, and how to get there; `driver`: a connection, and what becomes of it; `error`
+//! - `connect`: addresses, and how to get there; `polled`: a connection whose answers are polled for; `driver`: what becomes of
+//!   connections; `error`
 //! - `builder`: models; `shared`: shared memory for them and for requests
 //! - `prepare`: compilations; `cache_files`: the files that they are kept in
 //! - `runner`: every way to execute; `session`: a prepared model with memory for its arguments; `fence`: waiting for one
@@ -56,6 +57,7 @@ mod error;
 mod extension;
 pub mod fence;
 pub mod fmq_burst;
+mod polled;
 mod prepare;
 mod recorder;
 mod runner;

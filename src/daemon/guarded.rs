@@ -8,10 +8,8 @@ use super::frames::{Event, Frames};
 use crate::scheduler::{limits, polling, serves, was_read, CallTurns, Permit, Poller, Quota, Stop};
 use binder::rpc::transport::UnixTransport;
 use binder::rpc::{PeerIdentity, RpcError, RpcResult, RpcTransport};
-use nix::errno::Errno;
-use nix::sys::socket::{recv, MsgFlags};
 use std::any::Any;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -107,16 +105,10 @@ impl Guarded {
         poller.within(budget);
         poller.answered();
         // Whether anything came, or the time was up: what is received tells.
-        let (Ok(_) | Err(())) = poller.poll(|| Ok(self.has_come()));
+        let (Ok(_) | Err(())) = poller.poll(|| Ok(polling::has_come(self.pending.socket.as_fd())));
         let received = receive();
         poller.arrived();
         received
-    }
-
-    /// Whether there is something to receive, an end or an error as well.
-    fn has_come(&self) -> bool {
-        let look = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
-        recv(self.pending.socket.as_raw_fd(), &mut [0], look) != Err(Errno::EAGAIN)
     }
 
     /// Counts what has come in. Waits for a turn where that is the end of a large message.

@@ -1,7 +1,10 @@
 //! Adaptive polling: to look for a packet, or the next call, again and again, where it comes so soon that sleeping would cost
 //! more. It must not know what a packet is.
 
+use nix::errno::Errno;
+use nix::sys::socket::{recv, MsgFlags};
 use std::cell::Cell;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -60,6 +63,17 @@ pub fn expect_next(budget: &Arc<PollingBudget>) {
 /// What was said of the call that the thread has just served.
 pub fn expected_next() -> Option<Arc<PollingBudget>> {
     NEXT.try_with(Cell::take).ok().flatten()
+}
+
+/// Whether there is something to receive from `socket`, an end or an error as well. If not, who would send it may be waiting
+/// for this very processor, and has it first: such a look is a call of the kernel already.
+pub fn has_come(socket: BorrowedFd<'_>) -> bool {
+    let look = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+    let come = recv(socket.as_raw_fd(), &mut [0], look) != Err(Errno::EAGAIN);
+    if !come {
+        std::thread::yield_now();
+    }
+    come
 }
 
 /// The polling of a burst, or of a connection.
@@ -122,6 +136,9 @@ impl Poller {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
 
     fn polls(poller: &Poller) -> bool {
         let mut looks = 0;
@@ -131,6 +148,18 @@ mod tests {
         });
         assert_eq!(there, Ok(false));
         looks > 0
+    }
+
+    #[test]
+    fn what_has_come_is_seen_and_stays_to_be_received() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        assert!(!has_come(ours.as_fd()));
+        theirs.write_all(&[7]).unwrap();
+        assert!(has_come(ours.as_fd()) && has_come(ours.as_fd()));
+        assert_eq!((&ours).read(&mut [0; 2]).unwrap(), 1);
+        assert!(!has_come(ours.as_fd()));
+        drop(theirs);
+        assert!(has_come(ours.as_fd()), "its end");
     }
 
     #[test]

@@ -1,0 +1,177 @@
+//! A connection to a driver whose answers are polled for while they come soon: to be woken costs a short execution more than
+//! what it computes. It must not know what is sent.
+
+use crate::scheduler::polling::{has_come, Poller, PollingBudget};
+use binder::rpc::transport::UnixTransport;
+use binder::rpc::{PeerIdentity, RpcResult, RpcTransport};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A connection on which what is sent is answered.
+pub struct Polled {
+    inner: UnixTransport,
+    /// The same socket, to look at it.
+    socket: UnixStream,
+    state: Mutex<Sent>,
+}
+
+struct Sent {
+    poller: Poller,
+    /// Whether something was sent and nothing received since: what comes next is the answer.
+    waits: bool,
+}
+
+impl Polled {
+    /// Connects to the socket at `path`. What is polled for is within `budget`.
+    pub fn connect(path: &Path, budget: &Arc<PollingBudget>) -> RpcResult<Self> {
+        let stream = UnixStream::connect(path)?;
+        let socket = stream.try_clone()?;
+        let state = Mutex::new(Sent { poller: Poller::new(Some(budget.clone())), waits: false });
+        Ok(Polled { inner: UnixTransport::from_stream(stream)?, socket, state })
+    }
+
+    fn sent<T>(&self, result: RpcResult<T>) -> RpcResult<T> {
+        let mut sent = self.state();
+        sent.poller.answered();
+        sent.waits = true;
+        result
+    }
+
+    fn state(&self) -> MutexGuard<'_, Sent> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn receive<T>(&self, receive: impl FnOnce() -> RpcResult<T>) -> RpcResult<T> {
+        let mut sent = self.state();
+        if !std::mem::take(&mut sent.waits) {
+            drop(sent); // for a call of the driver's, which comes when it comes
+            return receive();
+        }
+        // Whether anything came, or the time was up: what is received tells.
+        let (Ok(_) | Err(())) = sent.poller.poll(|| Ok(has_come(self.socket.as_fd())));
+        drop(sent);
+        let received = receive();
+        self.state().poller.arrived();
+        received
+    }
+}
+
+impl RpcTransport for Polled {
+    fn send_frame(&self, buf: &[u8]) -> RpcResult<()> {
+        self.inner.send_frame(buf)
+    }
+
+    fn recv_frame(&self) -> RpcResult<Vec<u8>> {
+        self.inner.recv_frame()
+    }
+
+    fn peer_identity(&self) -> PeerIdentity {
+        self.inner.peer_identity()
+    }
+
+    fn describe(&self) -> &str {
+        self.inner.describe()
+    }
+
+    fn set_read_timeout(&self, timeout: Option<Duration>) -> RpcResult<()> {
+        self.inner.set_read_timeout(timeout)
+    }
+
+    fn set_write_timeout(&self, timeout: Option<Duration>) -> RpcResult<()> {
+        self.inner.set_write_timeout(timeout)
+    }
+
+    fn set_liveness(&self, timeout: Option<Duration>) -> RpcResult<()> {
+        self.inner.set_liveness(timeout)
+    }
+
+    fn peer_closed(&self) -> Option<bool> {
+        self.inner.peer_closed()
+    }
+
+    fn shutdown_handle(&self) -> Option<Box<dyn FnOnce() + Send>> {
+        self.inner.shutdown_handle()
+    }
+
+    fn shutdown(&self) -> RpcResult<()> {
+        self.inner.shutdown()
+    }
+
+    fn supports_fd_passing(&self) -> bool {
+        self.inner.supports_fd_passing()
+    }
+
+    fn send_raw(&self, buf: &[u8]) -> RpcResult<()> {
+        self.sent(self.inner.send_raw(buf))
+    }
+
+    fn recv_raw(&self, buf: &mut [u8]) -> RpcResult<usize> {
+        self.receive(|| self.inner.recv_raw(buf))
+    }
+
+    fn send_raw_with_fds(&self, buf: &[u8], fds: &[BorrowedFd<'_>]) -> RpcResult<()> {
+        self.sent(self.inner.send_raw_with_fds(buf, fds))
+    }
+
+    fn recv_raw_with_fds(&self, buf: &mut [u8]) -> RpcResult<(usize, Vec<OwnedFd>)> {
+        self.receive(|| self.inner.recv_raw_with_fds(buf))
+    }
+
+    fn send_raw_draining(
+        &self,
+        buf: &[u8],
+        fds: &[BorrowedFd<'_>],
+        drain: &mut dyn FnMut() -> RpcResult<()>,
+    ) -> RpcResult<()> {
+        self.sent(self.inner.send_raw_draining(buf, fds, drain))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixListener;
+
+    /// An answer of four bytes.
+    fn answer(polled: &Polled) -> Option<[u8; 4]> {
+        let (mut bytes, mut have) = ([0; 4], 0);
+        while have < bytes.len() {
+            match polled.recv_raw(&mut bytes[have..]) {
+                Ok(count) if count > 0 => have += count,
+                _ => return None,
+            }
+        }
+        Some(bytes)
+    }
+
+    #[test]
+    fn answers_and_the_end_are_received_polled_for_or_not() {
+        for polling in [0, 1] {
+            let dir = tempfile::tempdir().expect("a temporary directory");
+            let path = dir.path().join("socket");
+            let listener = UnixListener::bind(&path).expect("bind");
+            let polled = Polled::connect(&path, &PollingBudget::new(polling)).expect("connected");
+            let (mut peer, _) = listener.accept().expect("accepted");
+            let echo = std::thread::spawn(move || {
+                let mut bytes = [0; 4];
+                while peer.read_exact(&mut bytes).is_ok() && bytes != [0; 4] {
+                    // In two pieces, the second of which nothing was sent for.
+                    peer.write_all(&bytes[..2]).and_then(|()| peer.write_all(&bytes[2..])).expect("sent");
+                }
+            });
+            for i in 1..=100 {
+                polled.send_raw(&[i; 4]).expect("sent");
+                assert!(polled.state().waits, "for an answer");
+                assert_eq!(answer(&polled), Some([i; 4]));
+                assert!(!polled.state().waits, "it came");
+            }
+            polled.send_raw(&[0; 4]).expect("sent");
+            assert_eq!(answer(&polled), None, "the peer has left");
+            echo.join().expect("it ends");
+        }
+    }
+}
