@@ -172,7 +172,15 @@ impl<T: Element, Widen: Fn(T) -> f32, Narrow: Fn(f32) -> T> FloatLanes<'_, T, Wi
     fn run_with<const FUSED: bool>(mut self) {
         let Floats { len, beta, logarithm, ref widen, ref narrow, .. } = *self.softmax;
         // Blocks are whole, and behind the lane is what changes nothing: the compiler knows how long loops are.
-        let mut blocks = vec![[0f32; SUMS]; len.div_ceil(SUMS)];
+        let (mut near, mut far) = ([[0f32; SUMS]; BLOCK / SUMS], Vec::new());
+        let blocks = match near.get_mut(..len.div_ceil(SUMS)) {
+            Some(blocks) => blocks,
+            // Threads that allocate wait for each other.
+            None => {
+                far.resize(len.div_ceil(SUMS), [0f32; SUMS]);
+                &mut far[..]
+            }
+        };
         for start in (0..self.out.len()).step_by(len) {
             let (from, to) = (self.input.pointer(start, len), self.out.pointer(start, len));
             let mut max = i32::MIN;
@@ -187,13 +195,13 @@ impl<T: Element, Widen: Fn(T) -> f32, Narrow: Fn(f32) -> T> FloatLanes<'_, T, Wi
             if logarithm {
                 blocks.as_flattened_mut().iter_mut().for_each(|x| *x = (*x - max) * beta);
                 blocks.as_flattened_mut()[len..].fill(f32::NEG_INFINITY);
-                let log_sum = f64::from(sum(&blocks, exp_to_one::<FUSED>)).ln() as f32;
+                let log_sum = f64::from(sum(blocks, exp_to_one::<FUSED>)).ln() as f32;
                 blocks.as_flattened()[..len].iter().enumerate().for_each(|(i, x)| put(i, x - log_sum));
             } else {
                 let power = |x: &mut f32| *x = exp_to_one::<FUSED>((*x - max) * beta);
                 blocks.iter_mut().for_each(|block| block.iter_mut().for_each(power));
                 blocks.as_flattened_mut()[len..].fill(0.0);
-                let share = 1.0 / sum(&blocks, |x| x);
+                let share = 1.0 / sum(blocks, |x| x);
                 blocks.as_flattened()[..len].iter().enumerate().for_each(|(i, x)| put(i, x * share));
             }
         }

@@ -8,7 +8,7 @@ use crate::memory::AlignedBuf;
 use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-/// For all of the process, of two sizes. A task needs three at most; so many tasks are computed at once on the largest of
+/// For all of the process, of two sizes. A task needs seven at most; so many tasks are computed at once on the largest of
 /// machines.
 pub static KEPT: [Kept<64>; 2] = [Kept::of(0, 256 << 10), Kept::of(1, LARGEST)];
 pub const LARGEST: usize = 512 << 10;

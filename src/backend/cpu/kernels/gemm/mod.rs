@@ -85,4 +85,4 @@ pub(super) use quant::Quant;
 #[cfg(target_arch = "x86_64")]
 pub(super) use quick_x86::{lanes_512, Bounds};
 pub(super) use requant::{Requant, Requantisation, Scales};
-pub(super) use scratch::room;
+pub(super) use scratch::Room;

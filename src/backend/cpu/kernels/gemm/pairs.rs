@@ -8,12 +8,12 @@ use super::packed::{Folding, Zeros};
 use super::product::{Outputs, BLOCK_BYTES};
 use super::quant::Quant;
 use super::requant::{Requant, Requantisation};
-use super::scratch::{room, Scratch};
+use super::scratch::{Room, Scratch};
 use crate::backend::cpu::kernels::isa::Isa;
 use crate::backend::cpu::kernels::kernel::{input, output};
 use crate::backend::cpu::kernels::vector::{Level, Loop};
 use crate::backend::cpu::kernels::{Kernel, Then, Work};
-use crate::memory::{AlignedBuf, Target, View};
+use crate::memory::{Target, View};
 use crate::ops::matmul::BatchMatmulGeometry;
 use crate::ops::OpError;
 use bytemuck::Pod;
@@ -50,7 +50,7 @@ pub trait Right: Family<Input: Pod, Weight: Pod + Send + Sync> {
     /// What a column's bias follows from.
     type Fold: Copy + Send + Sync;
 
-    /// Packs a panel, in which nothing was packed but panels as deep, and settles its biases.
+    /// Packs a panel, whatever was there before, and settles its biases. What no column or no sum has are zeros.
     fn pack(fold: Self::Fold, panel: Panel<Self>);
 }
 
@@ -72,9 +72,13 @@ impl Right for Float {
 
     #[inline(always)]
     fn pack((): (), panel: Panel<Self>) {
-        let Panel { right, steps: (down, across), depth, columns, to, .. } = panel;
+        let Panel { right, steps: (down, across), depth, columns, to, bias, .. } = panel;
         let (width, count) = (to.len() / depth, columns.len());
+        bias.fill(0.0);
         let first = columns.start * across;
+        if count < width {
+            to.fill(0.0);
+        }
         if across == 1 {
             for (i, to) in to.chunks_exact_mut(width).enumerate() {
                 let from = right.pointer(first + i * down, count);
@@ -119,6 +123,10 @@ fn in_groups<const G: usize>(fold: Folding, panel: Panel<Quant>) {
     let (width, count) = (bias.len(), columns.len());
     let first = columns.start * across;
     bias.fill(0);
+    match count < width {
+        true => to.fill(0),
+        false => to[depth / G * G * width..].fill(0),
+    }
     for (i, group) in to.chunks_exact_mut(width * G).enumerate().take(depth.div_ceil(G)) {
         let weights = (depth - i * G).min(G);
         for w in 0..weights {
@@ -281,14 +289,14 @@ struct Part {
 
 /// Memory of a thread.
 struct Memory<T> {
-    panels: AlignedBuf,
-    bias: AlignedBuf,
+    panels: Room,
+    bias: Room,
     rows: Scratch<T>,
 }
 
 impl<T> Default for Memory<T> {
     fn default() -> Self {
-        Memory { panels: AlignedBuf::default(), bias: AlignedBuf::default(), rows: Scratch::new() }
+        Memory { panels: Room::default(), bias: Room::default(), rows: Scratch::new() }
     }
 }
 
@@ -305,9 +313,9 @@ impl<F: Right> Pairs<F> {
         let BatchMatmulGeometry { rows, inner, columns, transpose_right, .. } = self.geometry;
         let width = self.micro.columns;
         let strip = panels.start * width..columns.min(panels.end * width);
-        room(&mut memory.panels, panels.len() * self.panel() * size_of::<F::Weight>())?;
+        memory.panels.make(panels.len() * self.panel() * size_of::<F::Weight>())?;
         memory.rows.own.make(self.micro.room)?;
-        room(&mut memory.bias, panels.len() * width * size_of::<F::Bias>())?;
+        memory.bias.make(panels.len() * width * size_of::<F::Bias>())?;
         let packed: &mut [F::Weight] = bytemuck::cast_slice_mut(&mut memory.panels);
         let bias: &mut [F::Bias] = bytemuck::cast_slice_mut(&mut memory.bias);
         let right = right.part(self.geometry.right_matrix(batch) * inner * columns, inner * columns);

@@ -2,7 +2,7 @@
 
 use super::kept;
 use super::micro::MAX_ROWS;
-use crate::memory::{AlignedBuf, Counted};
+use crate::memory::AlignedBuf;
 use crate::ops::OpError;
 use std::ops::{Deref, DerefMut};
 
@@ -20,29 +20,23 @@ pub struct Scratch<T> {
 
 impl<T> Scratch<T> {
     pub fn new() -> Self {
-        let pointers =
-            Pointers { few: [std::ptr::null(); MAX_ROWS], many: Vec::new(), count: 0, counted: None };
+        let pointers = Pointers { few: [std::ptr::null(); MAX_ROWS], many: Room::default(), count: 0 };
         Scratch { pointers, lines: Room::default(), patches: Room::default(), own: Room::default() }
     }
 }
 
-/// As many pointers as are needed. Few take no memory but the stack's, as threads that allocate wait for each other.
+/// As many pointers as are needed. Few take no memory but the stack's.
 pub struct Pointers<T> {
     few: [*const T; MAX_ROWS],
-    many: Vec<*const T>,
+    many: Room,
     count: usize,
-    counted: Option<Counted>,
 }
 
 impl<T> Pointers<T> {
     /// Makes room for `count` pointers, whatever they are.
     pub fn resize(&mut self, count: usize) -> Result<(), OpError> {
-        if self.few.len().max(self.many.len()) < count {
-            let bytes = count.saturating_mul(size_of::<*const T>());
-            (self.many, self.counted) = (Vec::new(), None);
-            self.counted = Some(Counted::take(bytes).ok_or(OpError::OutOfMemory(bytes))?);
-            self.many.try_reserve_exact(count).map_err(|_| OpError::OutOfMemory(bytes))?;
-            self.many.resize(count, std::ptr::null());
+        if count > self.few.len() {
+            self.many.make(count.saturating_mul(size_of::<*const T>()))?;
         }
         self.count = count;
         Ok(())
@@ -53,15 +47,22 @@ impl<T> Deref for Pointers<T> {
     type Target = [*const T];
 
     fn deref(&self) -> &[*const T] {
-        let all = if self.count <= self.few.len() { &self.few[..] } else { &self.many };
-        &all[..self.count]
+        match self.few.get(..self.count) {
+            Some(few) => few,
+            // SAFETY: `resize` made room for as many, a buffer's start is aligned for all types, and any bytes that were written
+            // are a pointer, with which nothing is done before it is set.
+            None => unsafe { std::slice::from_raw_parts(self.many.as_ptr().cast(), self.count) },
+        }
     }
 }
 
 impl<T> DerefMut for Pointers<T> {
     fn deref_mut(&mut self) -> &mut [*const T] {
-        let all = if self.count <= self.few.len() { &mut self.few[..] } else { &mut self.many };
-        &mut all[..self.count]
+        match self.few.get_mut(..self.count) {
+            Some(few) => few,
+            // SAFETY: as above.
+            None => unsafe { std::slice::from_raw_parts_mut(self.many.as_mut_ptr().cast(), self.count) },
+        }
     }
 }
 
@@ -107,7 +108,7 @@ impl DerefMut for Room {
 }
 
 /// Makes a buffer at least `bytes` long. What it holds is lost.
-pub fn room(buffer: &mut AlignedBuf, bytes: usize) -> Result<(), OpError> {
+fn room(buffer: &mut AlignedBuf, bytes: usize) -> Result<(), OpError> {
     if buffer.len() < bytes {
         *buffer = AlignedBuf::default();
         *buffer = AlignedBuf::zeroed(bytes).ok_or(OpError::OutOfMemory(bytes))?;

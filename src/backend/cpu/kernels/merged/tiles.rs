@@ -5,6 +5,7 @@
 
 use super::call::{Call, Input, Tile};
 use crate::backend::cpu::kernels::elementwise::is_elementwise;
+use crate::backend::cpu::kernels::gemm::Room;
 use crate::backend::cpu::kernels::kernel::{input, output};
 use crate::backend::cpu::kernels::{Elementwise, Kernel, Work};
 use crate::backend::cpu::pool::Team;
@@ -40,6 +41,14 @@ struct Part {
     to: usize,
     /// Bytes that it makes of a row.
     row: usize,
+}
+
+/// Tiles between the calls. Threads that allocate wait for each other, so that they share what is allocated once, if at all.
+type Places<'a> = [&'a mut [u8]; MOST_PLACES];
+
+fn places(room: &mut [u8], tile: usize) -> Places<'_> {
+    let mut tiles = room.chunks_exact_mut(tile);
+    std::array::from_fn(|_| tiles.next().unwrap_or_default())
 }
 
 enum From {
@@ -88,22 +97,29 @@ impl Tiles {
         Some(Tiles { calls: parts, places: places.len(), rows, row: tile.width(operand) * SIZE, cost })
     }
 
-    /// Memory for all places.
-    fn room(&self) -> Vec<Vec<u8>> {
-        vec![vec![0; self.rows * self.row]; self.places]
+    /// Bytes of a tile.
+    fn size(&self) -> usize {
+        self.rows * self.row
+    }
+
+    /// Memory for so many tiles, with whatever is in it.
+    fn room(&self, tiles: usize) -> Result<Room, OpError> {
+        let mut room = Room::default();
+        room.make(tiles * self.size())?;
+        Ok(room)
     }
 
     /// All calls on one tile.
-    fn tile(&self, from: View<u8>, to: Target<u8>, places: &mut [Vec<u8>]) -> Result<(), OpError> {
+    fn tile(&self, from: View<u8>, to: Target<u8>, places: &mut Places) -> Result<(), OpError> {
         let (last, rows, mut to) = (self.calls.len() - 1, to.len() / self.row, Some(to));
         for (i, part) in self.calls.iter().enumerate() {
             // No call reads the place that it fills.
-            let mut made = std::mem::take(&mut places[part.to]);
+            let made = std::mem::take(&mut places[part.to]);
             let mut inputs = [None; MOST_INPUTS];
             for (view, input) in inputs.iter_mut().zip(&part.inputs) {
                 *view = input.as_ref().map(|input| match input {
                     From::Operand => from,
-                    From::Place(place) => View::of(&places[*place][..]),
+                    From::Place(place) => View::of(&*places[*place]),
                     From::Constant(bytes) => View::of(bytes),
                 });
             }
@@ -140,15 +156,17 @@ impl Kernel for Tiles {
     ) -> Result<(), OpError> {
         let (from, out) = (input::<u8>(inputs, 0)?, output::<u8>(outputs, 0)?);
         let rows = work.units_per_task(out.len() / self.row, self.cost, 2 * self.row);
-        let (tile, failed) = (self.rows * self.row, OnceLock::new());
+        let (tile, failed) = (self.size(), OnceLock::new());
         work.for_each_chunk(out, rows.next_multiple_of(self.rows) * self.row, |first, mut to| {
-            let mut places = self.room();
-            for at in (0..to.len()).step_by(tile) {
-                let len = (to.len() - at).min(tile);
-                if let Err(why) = self.tile(from.part(first + at, len), to.part(at, len), &mut places) {
-                    drop(failed.set(why));
-                    return;
-                }
+            let mut all = |mut room: Room| {
+                let mut places = places(&mut room, tile);
+                (0..to.len()).step_by(tile).try_for_each(|at| {
+                    let len = (to.len() - at).min(tile);
+                    self.tile(from.part(first + at, len), to.part(at, len), &mut places)
+                })
+            };
+            if let Err(why) = self.room(self.places).and_then(&mut all) {
+                drop(failed.set(why));
             }
         })?;
         failed.into_inner().map_or(Ok(()), Err)
@@ -173,8 +191,10 @@ impl Elementwise for Tiles {
     }
 
     fn go_on(&self, made: &mut [u8], _: usize, _: Option<View<u8>>, _: Team) -> Result<(), OpError> {
-        let (mut places, mut copy) = (self.room(), vec![0; self.rows * self.row]);
-        for tile in made.chunks_mut(self.rows * self.row) {
+        let mut room = self.room(self.places + 1)?;
+        let (copy, room) = room.split_at_mut(self.size());
+        let mut places = places(room, self.size());
+        for tile in made.chunks_mut(self.size()) {
             let copy = &mut copy[..tile.len()];
             copy.copy_from_slice(tile);
             self.tile(View::of(copy), Target::of(tile), &mut places)?;

@@ -10,10 +10,10 @@ mod grouped;
 mod tests;
 mod transposed;
 
-use super::gemm::{room, Outputs};
+use super::gemm::{Outputs, Room};
 use super::kernel::{ByRows, Lines};
 use super::{Kernel, Work};
-use crate::memory::{AlignedBuf, Target, View, Weights};
+use crate::memory::{Target, View, Weights};
 use crate::ops::OpError;
 pub(super) use grouped::select as select_grouped;
 use std::ops::Range;
@@ -176,8 +176,8 @@ impl Kernel for Parts {
 /// Memory of a thread.
 #[derive(Default)]
 struct Memory {
-    lines: AlignedBuf,
-    made: AlignedBuf,
+    lines: Room,
+    made: Room,
 }
 
 impl Parts {
@@ -198,7 +198,7 @@ impl Parts {
         }
         let (product, row) = (part.by_rows()?, part.width * part.pixel());
         let lines = self.lines(part, product.reads(rows.clone()), input, &mut memory.lines)?;
-        room(&mut memory.made, rows.len() * row)?;
+        memory.made.make(rows.len() * row)?;
         let made = &mut memory.made[..rows.len() * row];
         product.run_rows(lines, rows.clone(), Target::of(made))?;
         for (i, made) in rows.zip(made.chunks_exact(row)) {
@@ -222,14 +222,14 @@ impl Parts {
         part: &Part,
         rows: Range<usize>,
         input: View<'a, u8>,
-        memory: &'a mut AlignedBuf,
+        memory: &'a mut Room,
     ) -> Result<Lines<'a, u8>, OpError> {
         let Image { width, pixel, .. } = self.input;
         let (start, count) = part.reads;
         if count == pixel {
             return Ok(Lines::all(input));
         }
-        room(memory, rows.len() * width * count)?;
+        memory.make(rows.len() * width * count)?;
         let memory = &mut memory[..rows.len() * width * count];
         if !rows.is_empty() {
             let pixels = rows.len() * width;
