@@ -1,14 +1,14 @@
 //! A connection to a driver whose answers are polled for while they come soon: to be woken costs a short execution more than
 //! what it computes. It must not know what is sent.
 
+use crate::ipc::left_to_inner;
 use crate::scheduler::polling::{has_come, Poller, PollingBudget};
 use binder::rpc::transport::UnixTransport;
-use binder::rpc::{PeerIdentity, RpcResult, RpcTransport};
+use binder::rpc::{RpcResult, RpcTransport};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 /// A connection on which what is sent is answered.
 pub struct Polled {
@@ -68,41 +68,7 @@ impl RpcTransport for Polled {
         self.inner.recv_frame()
     }
 
-    fn peer_identity(&self) -> PeerIdentity {
-        self.inner.peer_identity()
-    }
-
-    fn describe(&self) -> &str {
-        self.inner.describe()
-    }
-
-    fn set_read_timeout(&self, timeout: Option<Duration>) -> RpcResult<()> {
-        self.inner.set_read_timeout(timeout)
-    }
-
-    fn set_write_timeout(&self, timeout: Option<Duration>) -> RpcResult<()> {
-        self.inner.set_write_timeout(timeout)
-    }
-
-    fn set_liveness(&self, timeout: Option<Duration>) -> RpcResult<()> {
-        self.inner.set_liveness(timeout)
-    }
-
-    fn peer_closed(&self) -> Option<bool> {
-        self.inner.peer_closed()
-    }
-
-    fn shutdown_handle(&self) -> Option<Box<dyn FnOnce() + Send>> {
-        self.inner.shutdown_handle()
-    }
-
-    fn shutdown(&self) -> RpcResult<()> {
-        self.inner.shutdown()
-    }
-
-    fn supports_fd_passing(&self) -> bool {
-        self.inner.supports_fd_passing()
-    }
+    left_to_inner!();
 
     fn send_raw(&self, buf: &[u8]) -> RpcResult<()> {
         self.sent(self.inner.send_raw(buf))

@@ -5,15 +5,16 @@
 //! further, but that large messages are read by turns: the crate reads a message on the thread that has received it.
 
 use super::frames::{Event, Frames};
+use crate::ipc::left_to_inner;
 use crate::scheduler::{limits, polling, serves, was_read, CallTurns, Permit, Poller, Quota, Stop};
 use binder::rpc::transport::UnixTransport;
-use binder::rpc::{PeerIdentity, RpcError, RpcResult, RpcTransport};
+use binder::rpc::{RpcError, RpcResult, RpcTransport};
 use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Messages up to this size are not counted, and are read without a turn: there is one to a connection at a time.
 const SMALL: usize = 64 << 10;
@@ -176,41 +177,7 @@ impl RpcTransport for Guarded {
         Err(RpcError::Protocol("this transport has raw bytes only"))
     }
 
-    fn peer_identity(&self) -> PeerIdentity {
-        self.inner.peer_identity()
-    }
-
-    fn describe(&self) -> &str {
-        self.inner.describe()
-    }
-
-    fn set_read_timeout(&self, timeout: Option<Duration>) -> RpcResult<()> {
-        self.inner.set_read_timeout(timeout)
-    }
-
-    fn set_write_timeout(&self, timeout: Option<Duration>) -> RpcResult<()> {
-        self.inner.set_write_timeout(timeout)
-    }
-
-    fn set_liveness(&self, timeout: Option<Duration>) -> RpcResult<()> {
-        self.inner.set_liveness(timeout)
-    }
-
-    fn peer_closed(&self) -> Option<bool> {
-        self.inner.peer_closed()
-    }
-
-    fn shutdown_handle(&self) -> Option<Box<dyn FnOnce() + Send>> {
-        self.inner.shutdown_handle()
-    }
-
-    fn shutdown(&self) -> RpcResult<()> {
-        self.inner.shutdown()
-    }
-
-    fn supports_fd_passing(&self) -> bool {
-        self.inner.supports_fd_passing()
-    }
+    left_to_inner!();
 
     fn send_raw(&self, buf: &[u8]) -> RpcResult<()> {
         was_read();

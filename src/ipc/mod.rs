@@ -2,6 +2,7 @@
 //!
 //! - `rsbinder`: the crate of that name, which every build but a platform's has
 //! - `platform`: libbinder_rs, the library of Android's own tree (feature `platform_binder`)
+//! - `socket`: what transports of ours over sockets leave to those of rsbinder
 //!
 //! Whatever serves clients names a binder library by this module only; `client` and what serves sockets, which a platform's
 //! build does not have, need more of rsbinder than libbinder_rs has. Nothing is decided here.
@@ -10,11 +11,15 @@
 mod platform;
 #[cfg(not(feature = "platform_binder"))]
 mod rsbinder;
+#[cfg(not(feature = "platform_binder"))]
+mod socket;
 
 #[cfg(feature = "platform_binder")]
 pub use platform::*;
 #[cfg(not(feature = "platform_binder"))]
 pub use rsbinder::*;
+#[cfg(not(feature = "platform_binder"))]
+pub(crate) use socket::left_to_inner;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
