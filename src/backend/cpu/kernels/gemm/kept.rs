@@ -8,8 +8,8 @@ use crate::memory::AlignedBuf;
 use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-/// For all of the process, of two sizes. A task needs seven at most; so many tasks are computed at once on the largest of
-/// machines.
+/// For all of the process, of two sizes. A task takes two or three mostly, and seven at most. Where more threads compute than
+/// there are places for, some are allocated anew.
 pub static KEPT: [Kept<64>; 2] = [Kept::of(0, 256 << 10), Kept::of(1, LARGEST)];
 pub const LARGEST: usize = 512 << 10;
 

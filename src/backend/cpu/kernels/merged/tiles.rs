@@ -43,7 +43,7 @@ struct Part {
     row: usize,
 }
 
-/// Tiles between the calls. Threads that allocate wait for each other, so that they share what is allocated once, if at all.
+/// Tiles between the calls, which are parts of one room: threads that allocate wait for each other.
 type Places<'a> = [&'a mut [u8]; MOST_PLACES];
 
 fn places(room: &mut [u8], tile: usize) -> Places<'_> {
