@@ -2,7 +2,7 @@
 //! what it computes. It must not know what is sent.
 
 use crate::ipc::left_to_inner;
-use crate::scheduler::polling::{has_come, Poller, PollingBudget};
+use crate::scheduler::{Poller, PollingBudget};
 use binder::rpc::transport::UnixTransport;
 use binder::rpc::{RpcResult, RpcTransport};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -50,8 +50,7 @@ impl Polled {
             drop(sent); // for a call of the driver's, which comes when it comes
             return receive();
         }
-        // Whether anything came, or the time was up: what is received tells.
-        let (Ok(_) | Err(())) = sent.poller.poll(|| Ok(has_come(self.socket.as_fd())));
+        sent.poller.poll_socket(self.socket.as_fd());
         drop(sent);
         let received = receive();
         self.state().poller.arrived();

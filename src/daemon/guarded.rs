@@ -105,8 +105,7 @@ impl Guarded {
         let mut poller = self.poller.lock().unwrap_or_else(PoisonError::into_inner);
         poller.within(budget);
         poller.answered();
-        // Whether anything came, or the time was up: what is received tells.
-        let (Ok(_) | Err(())) = poller.poll(|| Ok(polling::has_come(self.pending.socket.as_fd())));
+        poller.poll_socket(self.pending.socket.as_fd());
         let received = receive();
         poller.arrived();
         received

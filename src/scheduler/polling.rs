@@ -16,7 +16,8 @@ const SOON: Duration = Duration::from_micros(250);
 const SHORT: Duration = Duration::from_millis(2);
 /// How long to poll for a packet. One that takes longer has cost this much of a processor, once.
 const WINDOW: Duration = SOON;
-/// So many looks between two looks at the clock.
+/// So many looks at memory between two looks at the clock. A look at a socket is a call of the kernel, worth a look at the clock
+/// itself.
 const LOOKS: u32 = 32;
 
 /// How many threads may poll at once, in all bursts together.
@@ -65,15 +66,10 @@ pub fn expected_next() -> Option<Arc<PollingBudget>> {
     NEXT.try_with(Cell::take).ok().flatten()
 }
 
-/// Whether there is something to receive from `socket`, an end or an error as well. If not, who would send it may be waiting
-/// for this very processor, and has it first: such a look is a call of the kernel already.
-pub fn has_come(socket: BorrowedFd<'_>) -> bool {
+/// Whether there is something to receive from `socket`, an end or an error as well.
+fn has_come(socket: BorrowedFd<'_>) -> bool {
     let look = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
-    let come = recv(socket.as_raw_fd(), &mut [0], look) != Err(Errno::EAGAIN);
-    if !come {
-        std::thread::yield_now();
-    }
-    come
+    recv(socket.as_raw_fd(), &mut [0], look) != Err(Errno::EAGAIN)
 }
 
 /// The polling of a burst, or of a connection.
@@ -99,14 +95,24 @@ impl Poller {
     }
 
     /// Polls until `there` says that there is something, or something to stop for; false when it is time to sleep.
-    pub fn poll<E>(&self, mut there: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
+    pub fn poll<E>(&self, there: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
+        self.poll_by(LOOKS, there)
+    }
+
+    /// Polls until there is something to receive from `socket`, or it is time to sleep: what is received tells which.
+    pub fn poll_socket(&self, socket: BorrowedFd<'_>) {
+        let (Ok(_) | Err(())) = self.poll_by(1, || Ok(has_come(socket)));
+    }
+
+    /// Polls by so many looks at a time.
+    fn poll_by<E>(&self, looks: u32, mut there: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
         let Some(_polling) = self.budget.as_ref().filter(|_| self.soon).and_then(|budget| budget.take())
         else {
             return Ok(false);
         };
         let began = Instant::now();
         loop {
-            for _ in 0..LOOKS {
+            for _ in 0..looks {
                 if there()? {
                     return Ok(true);
                 }
