@@ -158,14 +158,14 @@ impl Kernel for Tiles {
         let rows = work.units_per_task(out.len() / self.row, self.cost, 2 * self.row);
         let (tile, failed) = (self.size(), OnceLock::new());
         work.for_each_chunk(out, rows.next_multiple_of(self.rows) * self.row, |first, mut to| {
-            let mut all = |mut room: Room| {
+            let made = self.room(self.places).and_then(|mut room| {
                 let mut places = places(&mut room, tile);
                 (0..to.len()).step_by(tile).try_for_each(|at| {
                     let len = (to.len() - at).min(tile);
                     self.tile(from.part(first + at, len), to.part(at, len), &mut places)
                 })
-            };
-            if let Err(why) = self.room(self.places).and_then(&mut all) {
+            });
+            if let Err(why) = made {
                 drop(failed.set(why));
             }
         })?;
