@@ -29,7 +29,11 @@ use saving::{ReservedFiles, Saves};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long a save waits after the execution that it is due to. One that began at once had the core of whoever answers that
+/// execution, or receives the answer, for some milliseconds.
+const AFTER_USE: Duration = Duration::from_millis(20);
 
 /// What became of a compilation.
 pub type Outcome = Result<Compiled, CompileError>;
@@ -230,6 +234,7 @@ impl Compiler {
         let (executable, counts) = (executable.clone(), self.shared.counts.clone());
         let (calls, since) = (self.calls.clone(), Instant::now());
         let task = move || {
+            std::thread::sleep(AFTER_USE.saturating_sub(since.elapsed()));
             let _work = calls.begin_work("a save", client, since.elapsed());
             attempt.make(&*executable, &counts);
             drop((permit, saving));
