@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 const OPENING: &str = "o";
 /// The note of one who writes to it.
 const WRITING: &str = "w";
-/// A write was not ended, but the registry was found in order since; struck out by the next that is.
+/// An opening or a write was not ended, but the registry was found in order since; struck out by the next write that is.
 const SUSPECTED: &str = "s";
 
 /// How long others may take over what they do.
@@ -29,9 +29,9 @@ const PAUSE: Duration = Duration::from_millis(2);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Left {
     Order,
-    /// A write did not end: most likely the process was killed from outside.
+    /// An opening or a write did not end: most likely the process was killed from outside.
     Doubt,
-    /// A process died when it opened the registry, or twice when it wrote to it.
+    /// That was so twice.
     Damage,
 }
 
@@ -90,7 +90,7 @@ impl Marker {
     pub fn left(&self) -> Left {
         match &self.note[..] {
             "" | SUSPECTED => Left::Order,
-            WRITING => Left::Doubt,
+            OPENING | WRITING => Left::Doubt,
             _ => Left::Damage,
         }
     }
@@ -150,7 +150,9 @@ mod tests {
         assert_eq!(left(&|mark| mark.end()), Left::Damage, "two writes were not ended");
         assert_eq!(left(&|mark| (mark.writing(), mark.end()).1), Left::Order);
         assert_eq!(left(&|mark| mark.opening()), Left::Order);
-        assert_eq!(left(&|_| ()), Left::Damage, "opening it was not survived");
+        assert_eq!(left(&|mark| (mark.opening(), mark.opened()).1), Left::Doubt);
+        assert_eq!(left(&|mark| mark.opening()), Left::Order, "it was found in order");
+        assert_eq!(left(&|_| ()), Left::Damage, "two openings were not ended");
     }
 
     #[test]

@@ -161,6 +161,11 @@ impl Registry {
         }
     }
 
+    /// Tells openings of the table from each other: a damaged one is made anew, and then without what was recorded.
+    pub fn opening(&self) -> u64 {
+        self.table().number
+    }
+
     /// Whether the table is open, so that nobody need open it ahead.
     pub fn is_open(&self) -> bool {
         self.table().open.is_some()

@@ -16,7 +16,7 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::{Duration, SystemTime};
 
 /// The store's place in the driver's data directory.
@@ -29,7 +29,8 @@ pub struct Store {
     cache: Cache,
     directory: PathBuf,
     most_bytes: u64,
-    swept: Mutex<bool>,
+    /// The opening of the registry after which the directory was swept.
+    swept: Mutex<Option<u64>>,
     /// Held from a save until the dropped files are deleted, because one of them may be saved again.
     saving: Mutex<()>,
     /// The models and bytes that it held when it was last counted.
@@ -197,16 +198,22 @@ impl Store {
         [MODEL, DATA].iter().flat_map(|kind| self.paths(key, kind)).for_each(|path| remove(&path));
     }
 
-    /// Once: removes files that nothing is recorded for, of another driver or of a save that did not come to its end.
-    /// Until the registry can be read that is tried again, and with it the directory is made.
+    /// Once the registry was opened: removes files that nothing is recorded for, of another driver, of a save that did not come
+    /// to its end, or of a registry that was damaged. Until it can be read that is tried again, and with it the directory is made.
     fn sweep(&self) {
         // Held, so that nobody makes new files meanwhile.
         let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
-        if *swept {
+        if *swept == Some(self.cache.registry.opening()) {
             return;
         }
+        // Who saves has files that are not recorded yet: whoever comes next sweeps.
+        let _alone = match self.saving.try_lock() {
+            Ok(alone) => alone,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
         let Ok(entries) = self.cache.registry.list() else { return };
-        *swept = true;
+        *swept = Some(self.cache.registry.opening());
         let entries = self.free_unused(entries);
         self.measure(&entries);
         let paths = |key| [MODEL, DATA].into_iter().flat_map(move |kind| self.paths(key, kind));

@@ -94,19 +94,13 @@ impl Open {
         let mut marker = Marker::hold(path);
         let left = marker.as_ref().map_or(Left::Order, Marker::left);
         if left == Left::Damage {
-            return Err(Refused::Broken("an earlier daemon ended while it used it".into()));
+            return Err(Refused::Broken("two earlier daemons ended while they used it".into()));
         }
         marker.iter_mut().for_each(Marker::opening);
-        let opened = open(path, true).and_then(|mut database| {
-            if left != Left::Order {
-                is_in_order(&mut database)?;
-                log::warn!(
-                    "{}: an earlier daemon ended while it wrote to it; it is in order",
-                    path.display()
-                );
-            }
-            Ok(database)
-        });
+        let opened = open(path, true);
+        if opened.is_ok() && left != Left::Order {
+            log::warn!("{}: an earlier daemon ended while it used it; it is in order", path.display());
+        }
         if !matches!(opened, Err(Refused::Broken(_))) {
             marker.iter_mut().for_each(Marker::opened);
         }
@@ -211,15 +205,6 @@ fn put_aside(path: &Path, why: &str) -> Result<(), String> {
     }
 }
 
-/// Checks all of a registry whose last user may have died of it.
-fn is_in_order(database: &mut Database) -> Result<(), Refused> {
-    match catch_unwind(AssertUnwindSafe(|| database.check_integrity())) {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(why)) => Err(Refused::Broken(why.to_string())),
-        Err(_) => Err(Refused::Broken("checking it failed".into())),
-    }
-}
-
 /// Why a database was not opened.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refused {
@@ -237,10 +222,11 @@ fn builder() -> Builder {
     builder
 }
 
-/// Opens the database at `path`, repaired where that was needed, for reading and writing.
+/// Opens the database at `path`, repaired where that was needed, for reading and writing. To `create` is for drivers: what is
+/// there is checked whole, page by page, as redb does not survive every write to a damaged file.
 pub(super) fn open(path: &Path, create: bool) -> Result<Database, Refused> {
     let open = || match create {
-        true => builder().create(path),
+        true => builder().set_check_integrity_on_open(true).create(path),
         false => builder().open(path),
     };
     // redb takes some of what it finds for granted.

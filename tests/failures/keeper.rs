@@ -143,13 +143,13 @@ impl Files {
     }
 }
 
-/// Leaves the registry marked as by a driver that died while it opened it.
+/// Leaves the registry marked as by two drivers that died while they opened it.
 fn mark_damaged(root: &Path) {
     let mark = File::options().write(true).open(data(root).join("registry.mark"));
-    let _ = mark.and_then(|mark| mark.write_all_at(b"o", 0)); // it may fail, as all else
+    let _ = mark.and_then(|mark| mark.write_all_at(b"so", 0)); // it may fail, as all else
 }
 
-/// Three lives of a driver, the last over a registry that the one before is said to have died of. Gives which versions the first token may stand for afterwards; else what went wrong, which is no
+/// Three lives of a driver, the last over a registry that those before are said to have died of. Gives which versions the first token may stand for afterwards; else what went wrong, which is no
 /// failure to save, but anything else than what was saved.
 pub fn work(root: &Path, files: &Files) -> Result<Vec<Version>, String> {
     let Files([first, second]) = files;
