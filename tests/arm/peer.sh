@@ -5,6 +5,8 @@
 #
 #   tests/arm/peer.sh MODEL...     prints a line for each core and model
 #
+# NNHAL_ARM_CORES names some of the cores: cortex-a53, cortex-a76, max.
+#
 # XNNPACK goes by what cpuinfo reads, and cpuinfo reads /proc/cpuinfo, where an emulated process would see the host's
 # processor and die. So the emulated process sees a file of its own there, which names the part that the core stands for.
 # Features it has from the emulator. The last core stands for Neoverse V1, without SME: where there is SME, other kernels run.
@@ -55,6 +57,7 @@ instructions() {
 [ -e "$home/complete" ] || fetch
 cc -O2 -fPIC -shared -o "$home/count.so" tests/arm/count.c
 for core in $cores; do
+  [[ -z ${NNHAL_ARM_CORES:-} || " $NNHAL_ARM_CORES " == *" ${core%%[,:]*} "* ]] || continue
   see_processor "${core#*:}"
   for model in "${models[@]}"; do
     # Two runs' worth: what there is once, and what the first run does besides, cancel out.
