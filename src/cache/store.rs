@@ -206,7 +206,7 @@ impl Store {
         if *swept == Some(self.cache.registry.opening()) {
             return;
         }
-        // Who saves has files that are not recorded yet: whoever comes next sweeps.
+        // A save under way has files that are not recorded yet. The next call sweeps.
         let _alone = match self.saving.try_lock() {
             Ok(alone) => alone,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),

@@ -31,8 +31,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a save waits after the execution that it is due to. One that began at once had the core of whoever answers that
-/// execution, or receives the answer, for some milliseconds.
+/// How long a save waits after the execution that it is due to. A save that began at once took the cores while that execution
+/// was answered: on two cores the answer came some milliseconds later.
 const AFTER_USE: Duration = Duration::from_millis(20);
 
 /// What became of a compilation.
