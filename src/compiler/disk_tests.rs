@@ -1,14 +1,14 @@
 //! Tests that clients whose saves wait for the disk, or for files that others use, keep nobody else from computing and
 //! compiling.
 
-use super::tests::{model, CLIENT, PATIENCE};
+use super::tests::{model, turns, CLIENT, PATIENCE};
 use super::*;
 use crate::aidl;
 use crate::backend::cpu::CpuBackend;
 use crate::backend::{Arguments, Artifact, BackendError, Binding, Info, Interface, Saved};
 use crate::ops::NeverInterrupted;
 use std::fs::File;
-use std::sync::mpsc::{channel, Sender};
+use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -95,7 +95,7 @@ fn a_client_whose_saves_wait_keeps_no_turn_and_not_every_thread() {
     let backend = Arc::new(Slow { cpu, began, disk: disk.clone() });
     let cache = Arc::new(Cache::new(None, "driver"));
     let limits = Limits { threads: THREADS, jobs: limits::JOBS };
-    let compiler = Compiler::new(backend, limits, cache, None, CallTurns::new(2)).unwrap();
+    let compiler = Compiler::new(backend, limits, cache, None, turns()).unwrap();
     let submit = |client: u32, files: Option<ClientFiles>| {
         let (options, tell) = (CompileOptions::default(), tell.clone());
         let work = Work::Compile {
@@ -147,30 +147,66 @@ fn large_model() -> Model {
     Model::new(&aidl::Model { main, operandValues: values, ..Default::default() }).unwrap()
 }
 
+/// A compiler with a store, whose saves and loads tell how many had a turn, and compilations of a client's with it.
+struct Stored {
+    compiler: Compiler,
+    watcher: Arc<Watcher>,
+    begun: Receiver<usize>,
+    _directory: tempfile::TempDir,
+}
+
+impl Stored {
+    fn new() -> Self {
+        let (began, begun) = channel();
+        let directory = tempfile::tempdir().unwrap();
+        let cpu = Arc::new(CpuBackend::new(1).unwrap());
+        let backend = Arc::new(Slow { cpu, began, disk: Arc::default() });
+        let store = Store::new(directory.path(), "driver", 64 << 20);
+        let cache = Arc::new(Cache::new(None, "driver"));
+        let (turns, watcher) = turns();
+        let turns = (turns, watcher.clone());
+        let compiler = Compiler::new(backend, Limits::default(), cache, Some(store), turns).unwrap();
+        Stored { compiler, watcher, begun, _directory: directory }
+    }
+
+    fn compile(&self, client: u32) -> Compiled {
+        let (tell, told) = channel();
+        let model = CountedModel::new(large_model(), &NeverInterrupted).unwrap();
+        let options = CompileOptions::default();
+        let work = Work::Compile { model, options, files: None, mappings: None };
+        let control = Control { client, ..Control::default() };
+        let done = move |outcome: Outcome| tell.send(outcome.ok()).unwrap();
+        self.compiler.submit(Job { work, control, done: Box::new(done) }).unwrap();
+        told.recv_timeout(PATIENCE).unwrap().expect("it is compiled")
+    }
+}
+
 #[test]
 fn what_is_looked_up_in_the_store_keeps_no_turn() {
-    let (began, begun) = channel();
-    let (tell, told) = channel();
-    let directory = tempfile::tempdir().unwrap();
-    let cpu = Arc::new(CpuBackend::new(1).unwrap());
-    let backend = Arc::new(Slow { cpu, began, disk: Arc::default() });
-    let store = Store::new(directory.path(), "driver", 64 << 20);
-    let cache = Arc::new(Cache::new(None, "driver"));
-    let compiler = Compiler::new(backend, Limits::default(), cache, Some(store), CallTurns::new(2)).unwrap();
-    let compiled = || {
-        let (options, tell) = (CompileOptions::default(), tell.clone());
-        let model = CountedModel::new(large_model(), &NeverInterrupted).unwrap();
-        let work = Work::Compile { model, options, files: None, mappings: None };
-        let control = Control { client: CLIENT, ..Control::default() };
-        let done = move |outcome: Outcome| tell.send(outcome.ok()).unwrap();
-        compiler.submit(Job { work, control, done: Box::new(done) }).unwrap();
-        told.recv_timeout(PATIENCE).unwrap().expect("it is compiled")
-    };
-    let first = compiled();
-    assert!(begun.try_recv().is_err(), "there is nothing to be found");
-    compiler.used(&first.unsaved, &first.executable);
-    assert_eq!(begun.recv_timeout(PATIENCE), Ok(0), "who saves keeps others from computing");
-    compiler.settle();
-    compiled();
-    assert_eq!(begun.recv_timeout(PATIENCE), Ok(0), "who loads keeps others from computing");
+    let stored = Stored::new();
+    let first = stored.compile(CLIENT);
+    assert!(stored.begun.try_recv().is_err(), "there is nothing to be found");
+    stored.compiler.used(&first.unsaved, &first.executable);
+    assert_eq!(stored.begun.recv_timeout(PATIENCE), Ok(0), "who saves keeps others from computing");
+    stored.compiler.settle();
+    stored.compile(CLIENT);
+    assert_eq!(stored.begun.recv_timeout(PATIENCE), Ok(0), "who loads keeps others from computing");
+}
+
+#[test]
+fn saves_that_are_not_yet_due_have_no_thread() {
+    let stored = Stored::new();
+    let (hold, held) = channel::<()>();
+    stored.watcher.at(0, Box::new(move || drop(held.recv())));
+    let compiled: Vec<_> = (0..4).map(|i| stored.compile(CLIENT + i)).collect();
+    let busy = || stored.compiler.load().running + stored.compiler.load().waiting;
+    while busy() > 0 {
+        // Who compiled the last one has told of it, and is about to end.
+        std::thread::yield_now();
+    }
+    compiled.iter().for_each(|model| stored.compiler.used(&model.unsaved, &model.executable));
+    assert_eq!(busy(), 0, "time does not pass for the watcher");
+    drop(hold);
+    assert_eq!(stored.begun.recv_timeout(PATIENCE), Ok(0), "they are made");
+    stored.compiler.settle();
 }

@@ -23,7 +23,7 @@ use crate::ops::Interrupt;
 use crate::scheduler::limits::{self, Limit};
 use crate::scheduler::marks::{self, Phase};
 use crate::scheduler::slow_calls::Calls;
-use crate::scheduler::{boottime_ns, CallTurns, Control, Load, Permit, Quota, Task, Workers};
+use crate::scheduler::{boottime_ns, CallTurns, Control, Load, Permit, Quota, Task, Watcher, Workers};
 use caching::FromCache;
 use saving::{ReservedFiles, Saves};
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -98,7 +98,9 @@ impl Default for Limits {
 /// Compiles in the background, until it is dropped.
 pub struct Compiler {
     shared: Arc<Shared>,
-    workers: Workers,
+    workers: Arc<Workers>,
+    /// For saves that are due in a while.
+    watcher: Arc<Watcher>,
     jobs: Arc<Quota>,
     saves: Arc<Saves>,
     /// Which jobs are under way.
@@ -119,21 +121,22 @@ struct Shared {
 
 impl Compiler {
     /// Starts the threads that compile with `backend`, save in clients' files by way of `cache`, and keep the rest in
-    /// `store`, under names that they hash by `turns`.
+    /// `store`, under names that they hash by `turns`. `watcher` waits until saves are due.
     pub fn new(
         backend: Arc<dyn Backend>,
         limits: Limits,
         cache: Arc<Cache>,
         store: Option<Store>,
-        turns: CallTurns,
+        (turns, watcher): (CallTurns, Arc<Watcher>),
     ) -> std::io::Result<Self> {
-        let workers = Workers::new("nnhal-compile", limits.threads)?;
+        let workers = Arc::new(Workers::new("nnhal-compile", limits.threads)?);
         let jobs = limits.jobs.quota();
         let store = store.map(Arc::new);
         let shared = Arc::new(Shared { backend, cache, store, turns, counts: Arc::default() });
         Ok(Compiler {
             shared,
             workers,
+            watcher,
             jobs,
             saves: Arc::default(),
             calls: Arc::default(),
@@ -232,14 +235,18 @@ impl Compiler {
         // From here on, so that a process which runs a model once, and ends, saves it all the same.
         let Some(saving) = self.saves.begin() else { return };
         let (executable, counts) = (executable.clone(), self.shared.counts.clone());
-        let (calls, since) = (self.calls.clone(), Instant::now());
-        let task = move || {
-            std::thread::sleep(AFTER_USE.saturating_sub(since.elapsed()));
-            let _work = calls.begin_work("a save", client, since.elapsed());
-            attempt.make(&*executable, &counts);
-            drop((permit, saving));
+        let (workers, calls) = (Arc::downgrade(&self.workers), self.calls.clone());
+        let begin = move || {
+            let Some(workers) = workers.upgrade() else { return };
+            let since = Instant::now();
+            let task = move || {
+                let _work = calls.begin_work("a save", client, since.elapsed());
+                attempt.make(&*executable, &counts);
+                drop((permit, saving));
+            };
+            workers.submit(client, Priority::Low, Box::new(task));
         };
-        self.workers.submit(client, Priority::Low, Box::new(task));
+        self.watcher.at(boottime_ns().saturating_add(AFTER_USE.as_nanos() as u64), Box::new(begin));
     }
 
     /// For a process that is about to end: waits, not for long, for saves that are due; none begins from here on.

@@ -63,6 +63,11 @@ pub(super) fn model() -> Model {
     Model::new(&aidl::Model { main, ..Default::default() }).unwrap()
 }
 
+/// What a compiler goes by.
+pub fn turns() -> (CallTurns, Arc<Watcher>) {
+    (CallTurns::new(2), Arc::new(Watcher::new().unwrap()))
+}
+
 struct Bench {
     compiler: Compiler,
     acts: Sender<fn() -> BackendError>,
@@ -76,7 +81,7 @@ impl Bench {
         let (tell, told) = channel();
         let puppet = Arc::new(Puppet(Mutex::new(puppet)));
         let cache = Arc::new(Cache::new(None, "driver"));
-        let compiler = Compiler::new(puppet, limits, cache, None, CallTurns::new(2)).unwrap();
+        let compiler = Compiler::new(puppet, limits, cache, None, turns()).unwrap();
         Bench { compiler, acts, told, tell }
     }
 

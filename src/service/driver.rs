@@ -125,6 +125,7 @@ impl DriverBuilder {
         let (limits, turns) = (Limits::default(), call_turns.clone());
         let watcher = Arc::new(Watcher::new()?);
         let calls = Calls::new(watcher.clone());
+        let turns = (turns, watcher.clone());
         let compiler = Compiler::new(backend.clone(), limits, cache, store, turns)?.watched(calls.clone());
         let core = Core {
             slots: info.depth.map(|depth| Turns::named("a place in the device's queue", depth, usize::MAX)),
