@@ -197,7 +197,7 @@ fn what_is_looked_up_in_the_store_keeps_no_turn() {
 fn saves_that_are_not_yet_due_have_no_thread() {
     let stored = Stored::new();
     let (hold, held) = channel::<()>();
-    stored.watcher.at(0, Box::new(move || drop(held.recv())));
+    stored.watcher.at(0, Box::new(move || _ = held.recv()));
     let compiled: Vec<_> = (0..4).map(|i| stored.compile(CLIENT + i)).collect();
     let busy = || stored.compiler.load().running + stored.compiler.load().waiting;
     while busy() > 0 {
