@@ -14,11 +14,9 @@ fn data_that_were_changed_or_lost_are_refused_and_what_follows_them_is_nothing()
     pair.data.write_all_at(b"more", 71).unwrap();
     assert_eq!(load(&cache, &key(1, 1), &pair).unwrap(), MODEL);
     for at in [0, 4, 5, 63, 64, 70] {
-        let mut byte = [0];
-        pair.data.read_exact_at(&mut byte, at).unwrap();
-        pair.data.write_all_at(&[byte[0] ^ 1], at).unwrap();
+        flip(&pair.data, at);
         assert!(matches!(load(&cache, &key(1, 1), &pair), Err(CacheError::DataChanged)), "byte {at}");
-        pair.data.write_all_at(&byte, at).unwrap();
+        flip(&pair.data, at);
     }
     pair.data.set_len(70).unwrap();
     assert!(matches!(load(&cache, &key(1, 1), &pair), Err(CacheError::Data(_))));

@@ -1,6 +1,6 @@
 //! Files that are reserved for what is compiled later are filled where they still are as they were left, and nowhere else.
 
-use super::tests::{data, key, load, one, saved, Pair, MODEL};
+use super::tests::{data, flip, key, load, one, saved, Pair, MODEL};
 use super::*;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -30,7 +30,7 @@ fn a_place_is_kept_for_what_is_compiled_later() {
 fn what_a_client_did_to_its_files_is_left_alone() {
     type Change = fn(&Cache, &Pair);
     let changes: [Change; 8] = [
-        |_, pair| pair.model.write_all_at(&[1], 3).unwrap(),
+        |_, pair| flip(&pair.model, 3),
         |_, pair| pair.model.write_all_at(&[1], 500).unwrap(),
         |_, pair| pair.model.set_len(0).unwrap(),
         |_, pair| pair.model.set_len(5).unwrap(),

@@ -65,6 +65,13 @@ pub(super) fn bytes_of(mapping: &Arc<Mapping>) -> Vec<u8> {
     ClientSlice::new(mapping.clone(), 0, mapping.len()).unwrap().to_private().unwrap().to_vec()
 }
 
+/// Makes the byte at `at` another, whatever it was.
+pub(super) fn flip(file: &File, at: u64) {
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 4], at).unwrap();
+}
+
 pub(super) fn load(cache: &Cache, key: &Key, pair: &Pair) -> Result<Vec<u8>, CacheError> {
     cache.load(key, &pair.files()).map(|mut loaded| loaded.models.remove(0))
 }
@@ -123,11 +130,9 @@ fn a_changed_model_cache_is_refused() {
     let (cache, pair) = saved();
     let len = pair.model.metadata().unwrap().len();
     for at in 0..len {
-        let mut byte = [0];
-        pair.model.read_exact_at(&mut byte, at).unwrap();
-        pair.model.write_all_at(&[byte[0] ^ 4], at).unwrap();
+        flip(&pair.model, at);
         assert!(matches!(load(&cache, &key(1, 1), &pair), Err(CacheError::Changed)), "byte {at}");
-        pair.model.write_all_at(&byte, at).unwrap();
+        flip(&pair.model, at);
     }
     for other in [0, 5, len - 1, len + 1] {
         let mut copy = vec![0; len as usize];

@@ -122,10 +122,9 @@ impl DriverBuilder {
         let cache = Arc::new(Cache::new(data, &fingerprint));
         let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
         let call_turns = CallTurns::new(processors);
-        let (limits, turns) = (Limits::default(), call_turns.clone());
         let watcher = Arc::new(Watcher::new()?);
         let calls = Calls::new(watcher.clone());
-        let turns = (turns, watcher.clone());
+        let (limits, turns) = (Limits::default(), (call_turns.clone(), watcher.clone()));
         let compiler = Compiler::new(backend.clone(), limits, cache, store, turns)?.watched(calls.clone());
         let core = Core {
             slots: info.depth.map(|depth| Turns::named("a place in the device's queue", depth, usize::MAX)),

@@ -232,6 +232,13 @@ pub fn save_later(device: &Strong<dyn IDevice>, model: &Model, cache: &Cache) ->
     prepare_by(device, model, &config)
 }
 
+/// Turns over one of the eight bits of the byte at `at`, so that it is another whatever it was.
+pub fn flip(file: &File, at: u64, bit: u64) {
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).expect("read");
+    file.write_all_at(&[byte[0] ^ (1 << bit)], at).expect("written");
+}
+
 /// Changes two words of a data cache, from byte `at` on, so that its checksum stays: each word counts as often as its odd
 /// number says.
 pub fn forge(data: &File, at: u64) {

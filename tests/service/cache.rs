@@ -22,12 +22,10 @@ impl Noise {
     }
 }
 
-/// Flips a bit among the first `len` bytes.
-fn flip(file: &File, len: u64, noise: &mut Noise) {
+/// Turns over a bit among the first `len` bytes.
+fn damage(file: &File, len: u64, noise: &mut Noise) {
     let at = noise.below(len);
-    let mut byte = [0];
-    file.read_exact_at(&mut byte, at).unwrap();
-    file.write_all_at(&[byte[0] ^ (1 << noise.below(8))], at).unwrap();
+    flip(file, at, noise.below(8));
 }
 
 fn append(file: &File, noise: &mut Noise) {
@@ -125,7 +123,7 @@ fn a_changed_model_cache_or_token_is_a_general_failure() {
     for seed in 0..10 {
         let cache = Cache::new(1);
         save(harness.device(), &add(), &cache);
-        flip(&cache.model, cache.model.metadata().unwrap().len(), &mut Noise(seed));
+        damage(&cache.model, cache.model.metadata().unwrap().len(), &mut Noise(seed));
         assert_general_failure(harness.device(), &cache, "a bit");
         save(harness.device(), &add(), &cache);
         append(&cache.model, &mut Noise(seed));
@@ -148,7 +146,7 @@ fn a_changed_data_cache_is_a_general_failure() {
         let loaded = load(harness.device(), &cache).1.expect("what follows the data is of no matter");
         assert_eq!(execute(&loaded, &[1.0; 32]), execute(&model, &[1.0; 32]));
         // Among the weights.
-        flip(&cache.data, 32 * 32 * 4, &mut Noise(seed));
+        damage(&cache.data, 32 * 32 * 4, &mut Noise(seed));
         assert_general_failure(harness.device(), &cache, "a bit");
     }
 }

@@ -1,6 +1,6 @@
 //! Compilation caching as VTS tries it, with real networks: a float and a quantised MobileNetV2, of `NNHAL_MODELS` or
 //! ../shared/models; tests/ignored.sh runs these tests. `NNHAL_ROUNDS=100` for the races' long form.
-use crate::common::caching::{descriptors, forge, Cache};
+use crate::common::caching::{descriptors, flip, forge, Cache};
 use crate::common::*;
 use binder::Strong;
 use nnhal::aidl::*;
@@ -126,12 +126,10 @@ fn load(device: &Strong<dyn IDevice>, cache: &Cache) -> Verdict {
     load_from(device, &[&cache.model], &[&cache.data], &cache.token)
 }
 
-/// Flips a bit of a file that depends on `seed`; a second time, back.
-fn flip(file: &File, seed: u64) {
+/// Turns over a bit of a file that depends on `seed`; a second time, back.
+fn damage(file: &File, seed: u64) {
     let mixed = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
-    let (at, mut byte) = (mixed % file.metadata().unwrap().len(), [0]);
-    file.read_exact_at(&mut byte, at).unwrap();
-    file.write_all_at(&[byte[0] ^ (1 << (seed % 8))], at).unwrap();
+    flip(file, mixed % file.metadata().unwrap().len(), seed % 8);
 }
 
 fn comes_back_whatever_the_files_held(name: &'static str) {
@@ -212,9 +210,9 @@ fn changed_files_and_tokens_of_networks() {
         };
         let whole = cache.model.metadata().unwrap().len();
         for seed in 0..10 {
-            flip(&cache.model, seed);
+            damage(&cache.model, seed);
             refused(&cache, "a bit of the model cache");
-            flip(&cache.model, seed);
+            damage(&cache.model, seed);
             cache.model.write_all_at(&vec![seed as u8; 1 + 25 * seed as usize], whole).unwrap();
             refused(&cache, "more model cache");
             cache.model.set_len(whole).unwrap();
@@ -222,9 +220,9 @@ fn changed_files_and_tokens_of_networks() {
             token[3 * seed as usize] ^= 1 << (seed % 8);
             let loaded = load_from(harness.device(), &[&cache.model], &[&cache.data], &token);
             assert_eq!(loaded.0, ErrorStatus::GENERAL_FAILURE, "another token");
-            flip(&cache.data, seed);
+            damage(&cache.data, seed);
             refused(&cache, "a bit of the data cache");
-            flip(&cache.data, seed);
+            damage(&cache.data, seed);
             forge(&cache.data, seed * 1024);
         }
         // Whatever the changes made of the values.

@@ -104,11 +104,7 @@ fn what_a_client_does_to_its_files_is_never_undone() {
     drop(save(harness.device(), &add(), &other));
     type Change = fn(&Harness, &Cache, &Cache);
     let changes: [(&str, bool, Change); 8] = [
-        ("a bit of the model", false, |_, cache, _| {
-            let mut byte = [0];
-            cache.model.read_exact_at(&mut byte, 40).unwrap();
-            cache.model.write_all_at(&[byte[0] ^ 1], 40).unwrap();
-        }),
+        ("a bit of the model", false, |_, cache, _| flip(&cache.model, 40, 0)),
         ("a longer model", false, |_, cache, _| {
             cache.model.write_all_at(&[1], cache.model.metadata().unwrap().len()).unwrap();
         }),
@@ -260,7 +256,7 @@ fn what_is_compiled_just_in_time_is_cached_once_it_is_compiled() {
     // Not where its place was taken meanwhile.
     let cache = Cache::new(2);
     let model = save_later(harness.device(), &layer_of(SIZE), &cache);
-    cache.model.write_all_at(&[1], 3).unwrap();
+    flip(&cache.model, 3, 0);
     assert_right(&model, &expected);
     std::thread::sleep(WHILE);
     assert_general_failure(harness.device(), &cache, "the client has written there");
