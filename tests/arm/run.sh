@@ -43,14 +43,17 @@ needs() {
 
 tools() {
   needs qemu-aarch64 aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu libc6-dev-arm64-cross
-  debian_rustc "$target_dir"
+  # Debian's compiler takes longer, and serves where rustup cannot fetch the standard library for this target.
+  timeout 300 rustup target add $triple >/dev/null 2>&1 || debian_rustc "$target_dir"
   export CARGO_TARGET_DIR=$target_dir/arm CARGO_PROFILE_DEV_DEBUG=0
   export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
 }
 
-# on32 STEP...: a step on 32-bit Arm, compiled with the flags of android/build.sh. Debian has the standard library as sources.
+# on32 STEP...: a step on 32-bit Arm, compiled with the flags of android/build.sh, by Debian's
+# compiler: it has the standard library as sources.
 on32() {
   needs qemu-arm arm-linux-gnueabihf-gcc gcc-arm-linux-gnueabihf libc6-dev-armhf-cross
+  debian_rustc "$target_dir"
   local triple=armv7-unknown-linux-gnueabihf cores=cortex-a7
   local built=$target_dir/arm/$triple/debug plain=("${plain[@]}" -Z build-std=std,panic_unwind,test)
   local -x RUSTC_BOOTSTRAP=1 CARGO_TARGET_ARMV7_UNKNOWN_LINUX_GNUEABIHF_LINKER=arm-linux-gnueabihf-gcc
