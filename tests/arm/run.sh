@@ -45,13 +45,15 @@ tools() {
   needs qemu-aarch64 aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu libc6-dev-arm64-cross
   # Debian's compiler takes longer, and serves where rustup cannot fetch the standard library for this target.
   timeout 300 rustup target add $triple >/dev/null 2>&1 || debian_rustc "$target_dir"
-  export CARGO_TARGET_DIR=$target_dir/arm CARGO_PROFILE_DEV_DEBUG=0
+  # Either is to know nothing of how the host's programs are compiled.
+  unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
+  export CARGO_TARGET_DIR=$target_dir/arm CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0
   export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
 }
 
-# on32 STEP...: a step on 32-bit Arm, compiled with the flags of android/build.sh, by Debian's
-# compiler: it has the standard library as sources.
-on32() {
+# on32 STEP...: a step on 32-bit Arm, compiled with the flags of android/build.sh, by Debian's compiler, which has the
+# standard library as sources. In a process of its own: that compiler is none of the other steps'.
+on32() (
   needs qemu-arm arm-linux-gnueabihf-gcc gcc-arm-linux-gnueabihf libc6-dev-armhf-cross
   debian_rustc "$target_dir"
   local triple=armv7-unknown-linux-gnueabihf cores=cortex-a7
@@ -59,7 +61,7 @@ on32() {
   local -x RUSTC_BOOTSTRAP=1 CARGO_TARGET_ARMV7_UNKNOWN_LINUX_GNUEABIHF_LINKER=arm-linux-gnueabihf-gcc
   local -x CARGO_TARGET_ARMV7_UNKNOWN_LINUX_GNUEABIHF_RUSTFLAGS="-C target-feature=+neon"
   "$@"
-}
+)
 
 # emulator CORE OPTION...: sets the command that runs programs on it.
 emulator() {
