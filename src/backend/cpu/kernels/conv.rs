@@ -1,9 +1,10 @@
-//! CONV_2D as a matrix product: each output pixel is a row of inputs, its patch of the image, times the packed filter.
+//! CONV_2D as a matrix product: each output pixel is a row of inputs, its patch of the image, times the packed filter. Filters of
+//! 3 x 3 on floats may go [another way](super::winograd).
 
 use super::gemm::{self, Constants, Packed, Product, Requantisation, Rows, Shape, Zeros};
 use super::isa::Isa;
 use super::picked::Picked;
-use super::{Kernel, Source};
+use super::{winograd, Kernel, Source};
 use crate::memory::{AlignedBuf, View};
 use crate::ops::conv::{ChannelRequant, ConvGeometry};
 use crate::ops::scratch::Scratch;
@@ -18,6 +19,9 @@ pub(super) const PACKED_INPUTS: &[usize] = &[1, 2];
 /// A kernel for this call of CONV_2D.
 pub(super) fn select(isa: Isa, args: &Args, source: &mut Source) -> Option<Box<dyn Kernel>> {
     let geometry = ConvGeometry::from_args(args).ok().filter(|g| g.groups == 1)?;
+    if let Some(micro) = winograd::micro(isa, args, &geometry) {
+        return winograd::select(isa, args, geometry, micro, source);
+    }
     product(isa, args, geometry, geometry.is_fully_connected(), None, source)
 }
 

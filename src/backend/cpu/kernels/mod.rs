@@ -43,6 +43,7 @@ mod twin_tests;
 #[cfg(test)]
 mod twins;
 mod vector;
+mod winograd;
 mod work;
 #[cfg(test)]
 mod work_tests;
@@ -111,7 +112,7 @@ pub fn preferred_bytes() -> Option<OperandType> {
 
 /// Counts the changes to which calls have kernels, and to their results: what an earlier generation compiled is not to
 /// be mixed with this one.
-const GENERATION: u32 = 15;
+const GENERATION: u32 = 16;
 
 /// The instruction set that kernels are chosen for, and their generation.
 pub fn instruction_set() -> String {

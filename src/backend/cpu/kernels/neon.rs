@@ -77,6 +77,16 @@ unsafe impl Simd for Neon {
         }
     }
     #[inline(always)]
+    unsafe fn add(a: Self::F, b: Self::F) -> Self::F {
+        // SAFETY: by the trait's contract.
+        unsafe { vaddq_f32(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn sub(a: Self::F, b: Self::F) -> Self::F {
+        // SAFETY: by the trait's contract.
+        unsafe { vsubq_f32(a, b) }
+    }
+    #[inline(always)]
     unsafe fn mul_add(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
         // SAFETY: by the trait's contract.
         unsafe { vfmaq_f32(c, a, b) }

@@ -54,6 +54,8 @@ pub unsafe trait Simd: Copy {
             std::ptr::copy_nonoverlapping(whole.as_ptr().cast(), p.cast::<u8>(), n * size_of::<f32>());
         }
     }
+    unsafe fn add(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn sub(a: Self::F, b: Self::F) -> Self::F;
     /// `a * b + c` with one rounding where the instruction set has it.
     unsafe fn mul_add(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     /// `v` within [lo, hi]; NaN stays NaN.
@@ -99,6 +101,14 @@ unsafe impl Simd for Base {
     unsafe fn store(p: *mut f32, v: Self::F) {
         // SAFETY: the caller's pointer is valid for LANES elements.
         unsafe { p.cast::<[f32; 8]>().write_unaligned(v) }
+    }
+    #[inline(always)]
+    unsafe fn add(a: Self::F, b: Self::F) -> Self::F {
+        std::array::from_fn(|i| a[i] + b[i])
+    }
+    #[inline(always)]
+    unsafe fn sub(a: Self::F, b: Self::F) -> Self::F {
+        std::array::from_fn(|i| a[i] - b[i])
     }
     #[inline(always)]
     unsafe fn mul_add(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
@@ -152,6 +162,16 @@ unsafe impl Simd for Avx2 {
     unsafe fn store_some(p: *mut f32, v: Self::F, n: usize) {
         // SAFETY: as above.
         unsafe { _mm256_maskstore_ps(p, first_of_eight(n), v) }
+    }
+    #[inline(always)]
+    unsafe fn add(a: Self::F, b: Self::F) -> Self::F {
+        // SAFETY: by the trait's contract.
+        unsafe { _mm256_add_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn sub(a: Self::F, b: Self::F) -> Self::F {
+        // SAFETY: by the trait's contract.
+        unsafe { _mm256_sub_ps(a, b) }
     }
     #[inline(always)]
     unsafe fn mul_add(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
@@ -222,6 +242,16 @@ unsafe impl Simd for Avx512 {
     unsafe fn store_some(p: *mut f32, v: Self::F, n: usize) {
         // SAFETY: as above.
         unsafe { _mm512_mask_storeu_ps(p, first_of_sixteen(n), v) }
+    }
+    #[inline(always)]
+    unsafe fn add(a: Self::F, b: Self::F) -> Self::F {
+        // SAFETY: by the trait's contract.
+        unsafe { _mm512_add_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn sub(a: Self::F, b: Self::F) -> Self::F {
+        // SAFETY: by the trait's contract.
+        unsafe { _mm512_sub_ps(a, b) }
     }
     #[inline(always)]
     unsafe fn mul_add(a: Self::F, b: Self::F, c: Self::F) -> Self::F {

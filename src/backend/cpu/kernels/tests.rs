@@ -21,7 +21,7 @@ impl Noise {
         self.0 >> 8
     }
 
-    fn tensor(&mut self, info: TensorInfo) -> Tensor {
+    pub(super) fn tensor(&mut self, info: TensorInfo) -> Tensor {
         let count: usize = info.dims.iter().map(|&d| d as usize).product();
         match info.ty {
             TENSOR_FLOAT32 => {

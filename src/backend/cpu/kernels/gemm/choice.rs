@@ -32,6 +32,13 @@ pub fn float(isa: Isa, rows: usize, shape: Shape) -> &'static Micro<Float> {
     }
 }
 
+/// The same if all it needs is pointers to rows, and weights one by one: not for the machine's own tiles.
+pub fn simple_float(isa: Isa, rows: usize, shape: Shape) -> Option<&'static Micro<Float>> {
+    let micro = float(isa, rows, shape);
+    let is_simple = micro.room == 0 && micro.group == 1 && (micro.padded)(shape.depth) == shape.depth;
+    is_simple.then_some(micro)
+}
+
 /// That of 8-bit products, for inputs that are signed or not.
 pub fn quant(isa: Isa, signed: bool) -> &'static Micro<Quant> {
     let [unsigned_one, signed_one] = match isa.level() {

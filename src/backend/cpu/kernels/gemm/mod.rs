@@ -71,11 +71,11 @@ mod tiles;
 #[cfg(target_arch = "x86_64")]
 mod words_x86;
 
-pub(super) use choice::{padded, prefers_signed};
+pub(super) use choice::{padded, prefers_signed, simple_float};
 pub(super) use float::Float;
 pub(super) use image::{copies, is_matrix, shape as image_shape, Image};
 pub(super) use lanes::Lanes;
-pub(super) use micro::{Family, Shape, MAX_ROWS};
+pub(super) use micro::{Family, Micro, Shape, MAX_ROWS};
 #[cfg(target_arch = "aarch64")]
 pub(super) use order_neon::{load, load_two, multiply_floats};
 pub(super) use packed::{Constants, Packed, Zeros};
@@ -86,3 +86,4 @@ pub(super) use quant::Quant;
 pub(super) use quick_x86::{lanes_512, Bounds};
 pub(super) use requant::{Requant, Requantisation, Scales};
 pub(super) use scratch::Room;
+pub(super) use share::{Cost, Grid, PICOSECONDS};

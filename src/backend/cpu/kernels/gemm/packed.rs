@@ -53,6 +53,37 @@ impl Packed<Float> {
     }
 }
 
+impl Packed<Float> {
+    /// Weights that `fill` packs by itself for a [simple](choice::simple_float) micro-kernel, and biases that `bias` fills in.
+    /// Columns are those of whole panels, of one segment. `None` as above.
+    pub fn filled(
+        micro: &'static Micro<Float>,
+        shape: Shape,
+        source: &mut Source,
+        fill: impl FnOnce(&mut [f32]) -> Option<()>,
+        bias: impl FnOnce(&mut [f32]) -> Option<()>,
+    ) -> Option<Self> {
+        let Shape { columns, segments, depth } = shape;
+        if segments != 1 || !columns.is_multiple_of(micro.columns) || depth > MOST_INPUTS {
+            return None;
+        }
+        let panels = source.take(columns.checked_mul(depth)?, fill)?;
+        let bias = source.take(columns, bias)?;
+        let scaling = (f32::NEG_INFINITY, f32::INFINITY);
+        Some(Packed { micro, shape, padded: depth, panels, bias, scaling })
+    }
+
+    /// Multiplies rows of inputs by some panels, to `to`, where the rows of these panels' columns follow each other.
+    ///
+    /// # Safety
+    /// As for [`Self::multiply`], but for where outputs go.
+    pub unsafe fn multiply_apart(&self, inputs: &[*const f32], panels: std::ops::Range<usize>, to: *mut f32) {
+        let stride = panels.len() * self.micro.columns;
+        // SAFETY: the same contract.
+        unsafe { self.run((inputs, None), inputs.len(), panels, (to, stride), &mut []) }
+    }
+}
+
 /// Zero points of 8-bit inputs and weights, of the types as they are.
 #[derive(Clone, Copy, Debug)]
 pub struct Zeros {
@@ -211,6 +242,24 @@ impl<F: Family> Packed<F> {
         outputs: *mut F::Output,
         room: &mut [u8],
     ) {
+        let to = outputs.wrapping_add(panels.start * self.micro.columns);
+        // SAFETY: the same contract.
+        unsafe { self.run((inputs, line), rows, panels, (to, self.shape.columns), room) }
+    }
+
+    /// The same to `outputs`, of the first row and the first of the panels' columns, and so many elements from one row to the
+    /// next.
+    ///
+    /// # Safety
+    /// As for [`Self::multiply_lines`].
+    unsafe fn run(
+        &self,
+        (inputs, line): (&[*const F::Input], Option<Line>),
+        rows: usize,
+        panels: std::ops::Range<usize>,
+        (outputs, stride): (*mut F::Output, usize),
+        room: &mut [u8],
+    ) {
         debug_assert!(room.len() >= self.micro.room);
         let (width, first) = (self.micro.columns, panels.start * self.micro.columns);
         let last = self.shape.columns.min(panels.end * width);
@@ -225,8 +274,8 @@ impl<F: Family> Packed<F> {
             panel: self.panel(),
             columns: last - first,
             bias: self.bias.elements(first, panels.len() * width),
-            outputs: outputs.wrapping_add(first),
-            stride: self.shape.columns,
+            outputs,
+            stride,
             finish: F::finish(&self.scaling, first),
             room: room.as_mut_ptr(),
         };
