@@ -4,7 +4,7 @@
 //! - `float`, `quant`: the two families of products, with their micro-kernels; `amx_float` the tiles for floats, of `halves` of them; `dot` and `lanes` hold what differs between
 //!   vectors, `order_neon` inner loops in a fixed order, `amx` the tiles of bytes, `i8mm`, `i8mm_pairs` and `i8mm_finish` the small matrices of bytes, `eights_neon` bytes where there is no dot product, `fours_neon32` both families on 32-bit Arm, with loops of `order_neon32`; `choice` tells which an instruction set has.
 //! - `requant`: from 32-bit sums to bytes, and `quick_x86` by floats; `size`: how large they can be; `finish`: the same of a panel's sums, tile by tile.
-//! - `packed`: weights packed for a micro-kernel.
+//! - `packed`: weights packed for a micro-kernel; `layout`: where each goes.
 //! - `pairs`: products of matrices both of which only a run brings: packed as they are needed.
 //! - `product`: the kernel of an operation: what it multiplies, shared out among threads by `share`.
 //! - `image`: where the inputs of a convolution's output pixels lie; `lines`: the same for products that want them at one
@@ -47,6 +47,7 @@ mod lanes_avx512;
 mod lanes_neon;
 #[cfg(target_arch = "arm")]
 mod lanes_neon32;
+mod layout;
 mod lines;
 mod micro;
 #[cfg(target_arch = "aarch64")]

@@ -2,6 +2,7 @@
 
 use super::choice;
 use super::float::Float;
+use super::layout::{Layout, Pace};
 use super::micro::{Block, Family, Line, Micro, Shape};
 use super::quant::Quant;
 use super::requant::{Requant, Requantisation};
@@ -193,7 +194,7 @@ impl<F: Family> Packed<F> {
         let count = all.checked_mul(segments)?.checked_mul(padded)?;
         let panels = source.take_once(from, form, count, |packed: &mut [F::Weight]| {
             let Constants { weights, interrupt, .. } = given.as_ref()?;
-            let mut pace = Pace { interrupt: *interrupt, done: 0 };
+            let mut pace = Pace::of(*interrupt);
             let shape = Shape { depth: depth * size, ..shape };
             let layout = Layout { shape, padded: padded * size, columns: micro.columns, flip };
             let (weights, packed) = (weights.bytes(), bytemuck::cast_slice_mut(packed));
@@ -299,6 +300,9 @@ impl<F: Family> Packed<F> {
     }
 }
 
+/// What a column costs besides its weights, in bytes that are packed meanwhile.
+const COLUMN: usize = 64;
+
 /// What `folded` makes of the bias of each column and its weights. `None` where these are not as many as the shape says, no
 /// memory is left, or it was interrupted.
 fn biases<W: bytemuck::Pod, B: Copy>(
@@ -311,7 +315,7 @@ fn biases<W: bytemuck::Pod, B: Copy>(
     if weights.len() != columns.checked_mul(inputs)? || given.len() != columns {
         return None;
     }
-    let mut pace = Pace { interrupt: *interrupt, done: 0 };
+    let mut pace = Pace::of(*interrupt);
     let mut bias = reserved(columns).ok()?;
     for (column, &given) in given.iter().enumerate() {
         pace.spend(inputs * size_of::<W>() + COLUMN)?;
@@ -335,99 +339,5 @@ impl Loop for Sum<'_, '_> {
         // SAFETY: `len` weights were asked for.
         let numbers = (0..len).map(|i| folding.number(unsafe { row.add(i).read_unaligned() }));
         *self.sum = numbers.fold(0, i32::wrapping_add);
-    }
-}
-
-/// Where weights go, whatever their type: depths are in bytes.
-struct Layout {
-    shape: Shape,
-    padded: usize,
-    /// Of a panel.
-    columns: usize,
-    /// What all bytes are xored with.
-    flip: u8,
-}
-
-/// Groups of one column that are moved before the next column's: a cache line's worth.
-const RUN: usize = 16;
-/// Columns that are moved together, so that they are written by few instructions.
-const SIDE: usize = 4;
-
-impl Layout {
-    /// Packs weights in groups of `G` bytes, up to 8; `None` where it was interrupted.
-    fn pack<const G: usize>(&self, weights: View<u8>, to: &mut [u8], pace: &mut Pace) -> Option<()> {
-        let Shape { segments, depth, columns } = self.shape;
-        let inputs = segments * depth;
-        for (p, panel) in to.chunks_exact_mut(self.columns * segments * self.padded).enumerate() {
-            let first = p * self.columns;
-            let count = self.columns.min(columns - first);
-            let columns = weights.part(first * inputs, count * inputs);
-            for (segment, panel) in panel.chunks_exact_mut(self.columns * self.padded).enumerate() {
-                let (groups, _) = panel.as_chunks_mut::<G>();
-                let (whole, part) = (depth / G, depth % G);
-                for first in (0..whole).step_by(RUN) {
-                    pace.spend(RUN * G * self.columns)?;
-                    let run = first..whole.min(first + RUN);
-                    let to = &mut groups[run.start * self.columns..run.end * self.columns];
-                    let row = |column| {
-                        columns.part(column * inputs + segment * depth + run.start * G, run.len() * G)
-                    };
-                    for column in (0..count / SIDE * SIDE).step_by(SIDE) {
-                        let rows = std::array::from_fn(|i| row(column + i));
-                        self.place::<G, SIDE>(rows, &mut to[column..]);
-                    }
-                    for column in count / SIDE * SIDE..count {
-                        self.place::<G, 1>([row(column)], &mut to[column..]);
-                    }
-                }
-                for column in (0..count).filter(|_| part > 0) {
-                    let rest = columns.part(column * inputs + segment * depth + whole * G, part);
-                    let group = &mut groups[whole * self.columns + column];
-                    group[..part].iter_mut().enumerate().for_each(|(i, to)| *to = rest.get(i) ^ self.flip);
-                }
-            }
-        }
-        Some(())
-    }
-
-    /// Puts groups of `N` columns side by side, and the columns' next ones a line of all columns further.
-    fn place<const G: usize, const N: usize>(&self, columns: [View<u8>; N], to: &mut [[u8; G]]) {
-        let count = columns[0].len() / G;
-        let columns = columns.map(|column| column.pointer(0, count * G).cast::<[u8; G]>());
-        for (i, to) in to.chunks_mut(self.columns).take(count).enumerate() {
-            // SAFETY: bytes of so many groups were asked for.
-            let groups = columns.map(|column| unsafe { column.add(i).read_unaligned() });
-            to[..N].copy_from_slice(&groups.map(|group| flipped(&group, self.flip)));
-        }
-    }
-}
-
-/// A group in one word: byte by byte, it takes three times as long.
-#[inline(always)]
-fn flipped<const G: usize>(group: &[u8; G], flip: u8) -> [u8; G] {
-    let mut word = [0; 8];
-    word[..G].copy_from_slice(group);
-    let word = (u64::from_ne_bytes(word) ^ u64::from_ne_bytes([flip; 8])).to_ne_bytes();
-    std::array::from_fn(|i| word[i])
-}
-
-/// What a column costs besides its weights, in bytes that are packed meanwhile.
-const COLUMN: usize = 64;
-
-/// Asks the interrupt every now and then, and gives a turn up to others: a fraction of a millisecond's work.
-struct Pace<'a> {
-    interrupt: &'a dyn Interrupt,
-    done: usize,
-}
-
-impl Pace<'_> {
-    /// Notes work on so many bytes. `None` where it is to stop.
-    fn spend(&mut self, bytes: usize) -> Option<()> {
-        self.done = self.done.saturating_add(bytes);
-        if self.done >= 1 << 18 {
-            self.done = 0;
-            self.interrupt.yield_point().ok()?;
-        }
-        Some(())
     }
 }
