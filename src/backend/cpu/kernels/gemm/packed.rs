@@ -74,14 +74,20 @@ impl Packed<Float> {
         Some(Packed { micro, shape, padded: depth, panels, bias, scaling })
     }
 
-    /// Multiplies rows of inputs by some panels, to `to`, where the rows of these panels' columns follow each other.
+    /// Multiplies rows of inputs by so many columns from a panel on, to `to`, where rows are `stride` elements apart.
     ///
     /// # Safety
     /// As for [`Self::multiply`], but for where outputs go.
-    pub unsafe fn multiply_apart(&self, inputs: &[*const f32], panels: std::ops::Range<usize>, to: *mut f32) {
-        let stride = panels.len() * self.micro.columns;
+    pub unsafe fn multiply_apart(
+        &self,
+        inputs: &[*const f32],
+        panel: usize,
+        columns: usize,
+        (to, stride): (*mut f32, usize),
+    ) {
+        let first = panel * self.micro.columns;
         // SAFETY: the same contract.
-        unsafe { self.run((inputs, None), inputs.len(), panels, (to, stride), &mut []) }
+        unsafe { self.run((inputs, None), inputs.len(), first..first + columns, (to, stride), &mut []) }
     }
 }
 
@@ -243,13 +249,15 @@ impl<F: Family> Packed<F> {
         outputs: *mut F::Output,
         room: &mut [u8],
     ) {
-        let to = outputs.wrapping_add(panels.start * self.micro.columns);
+        let first = panels.start * self.micro.columns;
+        let columns = first..self.shape.columns.min(panels.end * self.micro.columns);
+        let to = outputs.wrapping_add(first);
         // SAFETY: the same contract.
-        unsafe { self.run((inputs, line), rows, panels, (to, self.shape.columns), room) }
+        unsafe { self.run((inputs, line), rows, columns, (to, self.shape.columns), room) }
     }
 
-    /// The same to `outputs`, of the first row and the first of the panels' columns, and so many elements from one row to the
-    /// next.
+    /// The same for columns from the first one of a panel on, to `outputs`, which is where the first row's go, so many elements
+    /// from one row to the next.
     ///
     /// # Safety
     /// As for [`Self::multiply_lines`].
@@ -257,13 +265,13 @@ impl<F: Family> Packed<F> {
         &self,
         (inputs, line): (&[*const F::Input], Option<Line>),
         rows: usize,
-        panels: std::ops::Range<usize>,
+        columns: std::ops::Range<usize>,
         (outputs, stride): (*mut F::Output, usize),
         room: &mut [u8],
     ) {
         debug_assert!(room.len() >= self.micro.room);
-        let (width, first) = (self.micro.columns, panels.start * self.micro.columns);
-        let last = self.shape.columns.min(panels.end * width);
+        let width = self.micro.columns;
+        let panels = columns.start / width..columns.end.div_ceil(width);
         let block = Block {
             inputs,
             line,
@@ -273,11 +281,11 @@ impl<F: Family> Packed<F> {
             group: self.micro.group,
             panels: self.panels.elements(panels.start * self.panel(), panels.len() * self.panel()),
             panel: self.panel(),
-            columns: last - first,
-            bias: self.bias.elements(first, panels.len() * width),
+            columns: columns.len(),
+            bias: self.bias.elements(columns.start, panels.len() * width),
             outputs,
             stride,
-            finish: F::finish(&self.scaling, first),
+            finish: F::finish(&self.scaling, columns.start),
             room: room.as_mut_ptr(),
         };
         // SAFETY: micro-kernels come from detected instruction sets; the weights were asked for, the rest is the contract.

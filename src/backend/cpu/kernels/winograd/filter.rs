@@ -70,8 +70,9 @@ impl Loop for Places<'_> {
         for (taps, row) in self.taps.as_chunks::<3>().0.iter().zip(&mut rows) {
             *row = four(taps);
         }
-        for j in 0..4 {
-            let made = four(&[rows[0][j], rows[1][j], rows[2][j]]);
+        let [above, middle, below] = &rows;
+        for (j, ((a, b), c)) in above.iter().zip(middle).zip(below).enumerate() {
+            let made = four(&[*a, *b, *c]);
             for (i, made) in made.into_iter().enumerate() {
                 self.made[i * 4 + j][self.column] = made;
             }

@@ -219,18 +219,17 @@ impl Winograd {
             for start in panels.clone().step_by(side) {
                 let some = start..panels.end.min(start + side);
                 let (line, distance) = (some.len() * width, most * side * width);
+                let columns = line.min(all - start * width);
                 for place in 0..PLACES {
                     let from = places.wrapping_add(place * most * depth);
                     rows.iter_mut().enumerate().for_each(|(i, row)| *row = from.wrapping_add(i * depth));
-                    let of_place = place * self.panels + some.start..place * self.panels + some.end;
+                    let (panel, to) = (place * self.panels + start, sums.wrapping_add(place * distance));
                     // SAFETY: rows are as long as the product is deep, and there is room for their sums.
-                    unsafe {
-                        self.packed.multiply_apart(rows, of_place, sums.wrapping_add(place * distance))
-                    };
+                    unsafe { self.packed.multiply_apart(rows, panel, columns, (to, line)) };
                 }
                 for (i, tile) in block.clone().enumerate() {
-                    let made = self.outputs(to, tile, some.clone());
-                    // SAFETY: the sums of whole panels are there, and the outputs by contract.
+                    let made = self.outputs(to, tile, start * width, columns);
+                    // SAFETY: the sums are there, with room for whole panels, and the outputs by contract.
                     unsafe { from_places(self.isa, sums.wrapping_add(i * line), distance, self.range, made) };
                 }
             }
@@ -270,20 +269,18 @@ impl Winograd {
         from
     }
 
-    /// Where some panels' outputs of a tile go.
-    fn outputs(&self, to: Outputs<f32>, tile: usize, panels: Range<usize>) -> Made {
+    /// Where some channels of a tile go.
+    fn outputs(&self, to: Outputs<f32>, tile: usize, first: usize, channels: usize) -> Made {
         let (batch, row, column) = self.at(tile);
-        let (lines, pixels) = (self.geometry.height.output, self.geometry.width.output);
-        let (all, width) = (self.geometry.out_channels, self.packed.micro.columns);
-        let first = panels.start * width;
-        let pixel = (batch * lines + row) * pixels + column;
+        let (height, width) = (self.geometry.height.output, self.geometry.width.output);
+        let (all, pixel) = (self.geometry.out_channels, (batch * height + row) * width + column);
         Made {
             to: to.at(pixel * all + first),
             pixel: all,
-            line: pixels * all,
-            rows: WRITTEN.min(lines - row),
-            columns: WRITTEN.min(pixels - column),
-            channels: (panels.len() * width).min(all - first),
+            line: width * all,
+            rows: WRITTEN.min(height - row),
+            columns: WRITTEN.min(width - column),
+            channels,
         }
     }
 
