@@ -11,7 +11,7 @@ use super::routine::is_data;
 use crate::backend::BackendError;
 use crate::memory::{Access, Accessed, AlignedBuf, MemoryError, Slab};
 use crate::ops::{Arg, Args, Interrupt, Operation};
-use crate::tensor::{OperandType, TensorInfo};
+use crate::tensor::TensorInfo;
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -46,20 +46,14 @@ impl Packer {
             Some(Constant::Client(slice)) => {
                 let is_new =
                     places.insert((std::ptr::from_ref(slice.mapping()), slice.offset(), slice.len()));
-                // Half floats are packed as floats.
-                let size = if value.declared.ty == OperandType::TENSOR_FLOAT16 { 2 } else { 1 };
-                if is_new {
-                    slice.len().saturating_mul(size)
-                } else {
-                    0
-                }
+                let len = if is_new { slice.len() } else { 0 };
+                kernels::packed_bytes(&value.declared, len)
             }
-            Some(constant @ Constant::Widened(_)) => constant.len(),
+            Some(constant @ Constant::Widened(_)) => kernels::packed_bytes(&value.declared, constant.len()),
             _ => 0,
         };
-        let all: usize = graph.values.iter().map(&mut of_packed).fold(0, usize::saturating_add);
-        // Packed, weights are a little longer.
-        Packer { weights: Slab::new(all.saturating_add(all / 8)), scratches: Mutex::default() }
+        let all = graph.values.iter().map(&mut of_packed).fold(0, usize::saturating_add);
+        Packer { weights: Slab::new(all), scratches: Mutex::default() }
     }
 
     /// A kernel for this call, if there is a faster one than the plain evaluation, and it has all constants that it is

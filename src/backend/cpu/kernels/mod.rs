@@ -58,7 +58,7 @@ pub use then::{Elementwise, Then};
 pub use work::Work;
 
 use crate::ops::{Args, Operation, OperationType};
-use crate::tensor::OperandType;
+use crate::tensor::{OperandType, TensorInfo};
 use forms::Kernels;
 use isa::Isa;
 
@@ -99,6 +99,14 @@ fn select_for(isa: Isa, operation: &Operation, args: &Args, source: &mut Source)
             .or_else(|| image(regions::select(ty, args)))
             .or_else(|| recurrent::select(isa, ty, args, source)),
     }
+}
+
+/// Bytes that a constant of so many takes once it is packed, about.
+pub fn packed_bytes(info: &TensorInfo, bytes: usize) -> usize {
+    // Half floats are packed as floats, and all are a little longer.
+    let bytes = if info.ty == OperandType::TENSOR_FLOAT16 { bytes.saturating_mul(2) } else { bytes };
+    let bytes = if info.ty.is_float() { winograd::packed_bytes(&info.dims, bytes) } else { bytes };
+    bytes.saturating_add(bytes / 8)
 }
 
 /// The type that 8-bit inputs of products are best of, if it matters.

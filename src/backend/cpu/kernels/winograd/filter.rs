@@ -8,7 +8,7 @@ use crate::ops::pace::Pace;
 use crate::ops::Interrupt;
 
 /// Weights of a filter for a pair of channels.
-const TAPS: usize = 9;
+pub const TAPS: usize = 9;
 /// Channels of a column that are moved before the next column's: a cache line's worth.
 const RUN: usize = 16;
 /// Columns of a panel, at most.

@@ -47,6 +47,14 @@ const SUM_BYTES: usize = 256 << 10;
 /// Tiles of a block, at most.
 const MOST_TILES: usize = 96;
 
+/// Bytes of a filter with these dimensions, and of so many bytes of floats, if it is packed this way.
+pub(super) fn packed_bytes(dims: &[u32], bytes: usize) -> usize {
+    match dims {
+        [_, 3, 3, _] => (bytes / filter::TAPS).saturating_mul(PLACES),
+        _ => bytes,
+    }
+}
+
 /// The micro-kernel of a convolution that is to go this way; `None` for others.
 pub(super) fn micro(isa: Isa, args: &Args, geometry: &ConvGeometry) -> Option<&'static Micro<Float>> {
     let is_plain = |window: &Window| (window.kernel, window.stride, window.dilation) == (3, 1, 1);
@@ -54,11 +62,14 @@ pub(super) fn micro(isa: Isa, args: &Args, geometry: &ConvGeometry) -> Option<&'
     let is_one = is_float && geometry.groups == 1 && is_plain(&geometry.height) && is_plain(&geometry.width);
     let (inputs, outputs) = (geometry.input.channels, geometry.out_channels);
     let is_deep = (LEAST_CHANNELS..=MOST_CHANNELS).contains(&inputs) && outputs >= LEAST_CHANNELS;
-    if !is_one || !is_deep || tiles(geometry)? < LEAST_TILES {
+    let (tiles, pixels) =
+        (tiles(geometry)?, geometry.input.batches * geometry.height.output * geometry.width.output);
+    // Where images are small, much of their tiles is cut off.
+    let is_mostly_whole = pixels.saturating_mul(3) >= tiles.saturating_mul(8);
+    if !is_one || !is_deep || tiles < LEAST_TILES || !is_mostly_whole {
         return None;
     }
     // Where the machine has tiles of its own for the plain product, that stays.
-    let pixels = geometry.input.batches * geometry.height.output * geometry.width.output;
     gemm::simple_float(isa, pixels, gemm::image_shape(geometry)?)
 }
 
@@ -145,7 +156,7 @@ impl Kernel for Winograd {
     }
 
     fn packed_inputs(&self) -> &'static [usize] {
-        super::conv::PACKED_INPUTS
+        &[1, 2]
     }
 
     fn packed_in_place(&self) -> &'static [usize] {
