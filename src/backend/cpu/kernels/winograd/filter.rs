@@ -2,7 +2,7 @@
 //! there is no copy of them all between.
 
 use super::super::vector::{Level, Loop};
-use super::PLACES;
+use super::transform::PLACES;
 use crate::memory::View;
 use crate::ops::pace::Pace;
 use crate::ops::Interrupt;

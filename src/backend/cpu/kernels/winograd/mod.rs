@@ -24,13 +24,8 @@ use crate::ops::image::Window;
 use crate::ops::{copy, Args, OpError};
 use crate::tensor::OperandType;
 use std::ops::Range;
-use transform::{from_places, to_places, Made};
+use transform::{from_places, to_places, Made, PLACES, READ, WRITTEN};
 
-/// Places of a tile.
-const PLACES: usize = 16;
-/// Inputs and outputs of a tile, along each dimension.
-const READ: usize = 4;
-const WRITTEN: usize = 2;
 /// The place whose sum is in each output of a tile once: a bias added there is added to all.
 const BIASED: usize = 5;
 

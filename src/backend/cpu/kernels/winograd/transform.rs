@@ -3,7 +3,12 @@
 use super::super::dispatch::dispatch;
 use super::super::isa::Isa;
 use super::super::simd::Simd;
-use super::{PLACES, READ, WRITTEN};
+
+/// Inputs and outputs of a tile, along each dimension.
+pub const READ: usize = 4;
+pub const WRITTEN: usize = 2;
+/// Places of a tile.
+pub const PLACES: usize = READ * READ;
 
 /// Where outputs of a tile go: those that exist of two rows and two columns.
 #[derive(Clone, Copy)]
@@ -145,5 +150,3 @@ unsafe fn gather_with<S: Simd>(from: *const f32, distance: usize, (lo, hi): (f32
         }
     }
 }
-
-const _: () = assert!(PLACES == READ * READ && WRITTEN == 2);
