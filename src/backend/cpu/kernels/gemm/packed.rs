@@ -52,9 +52,7 @@ impl Packed<Float> {
         let micro = choice::float(isa, rows, shape);
         Packed::new(micro, shape, range, source, constants, |_, bias| bias, 0)
     }
-}
 
-impl Packed<Float> {
     /// Weights that `fill` packs by itself for a [simple](choice::simple_float) micro-kernel, and biases that `bias` fills in.
     /// Columns are those of whole panels, of one segment. `None` as above.
     pub fn filled(

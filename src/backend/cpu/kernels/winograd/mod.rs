@@ -3,8 +3,8 @@
 //! which is multiplied by one of 16 that were made of the filter; and sums of the 16 results are the outputs.
 //!
 //! Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", F(2 x 2, 3 x 3). Sums are of other terms than those of
-//! a plain product, and as exact where the pixels of a tile are of one size; one that is no number, or infinite, makes its
-//! whole tile such. Larger tiles would take fewer products and lose exactness.
+//! a plain product, and as exact where the pixels of a tile are of one size; a NaN or an infinity spreads to its whole tile.
+//! Larger tiles would take fewer products and lose exactness.
 //!
 //! - `transform`: the sums, in vectors.
 //! - `filter`: the matrices.
