@@ -49,7 +49,11 @@ impl<'r, K: Fn(usize) -> Option<Known<'r>>> Search<'_, K> {
         while start < self.steps.len() {
             pace.spend(STEPS)?;
             while chains.next_if(|chain| chain.steps.end <= start).is_some() {}
-            while merged.next_if(|&i| self.merged[i].steps.start <= start).is_some() {}
+            // What is merged is not taken apart.
+            if let Some(i) = merged.next_if(|&i| self.merged[i].steps.start <= start) {
+                start = start.max(self.merged[i].steps.end);
+                continue;
+            }
             let next = merged.peek().copied().filter(|&i| self.merged[i].steps.start == start + 1);
             let followed = self.followed(start, next).filter(|followed| {
                 let to = self.steps[followed.steps.end - 1].outputs[0];

@@ -12,6 +12,10 @@ enum Maker {
     /// With a square filter of this side.
     Convolution(u32),
     Depthwise(u32),
+    /// A sum of two images.
+    Sum,
+    /// A function of one.
+    Logistic,
 }
 
 /// What goes on with it.
@@ -64,7 +68,21 @@ impl Sample {
 
     fn make(&self, b: &mut Build, maker: Maker, from: usize, seed: f32) -> usize {
         let channels = self.channels;
+        // Nothing goes on with a pool, nor is it merged.
+        let pool = |b: &mut Build| {
+            let mut inputs = vec![from];
+            inputs.extend(b.ints(&[1, 1, 1, 1, 1, 0]));
+            b.call(OperationType::MAX_POOL_2D, 0, &inputs, b.info(from))
+        };
         let (ty, dims, numbers) = match maker {
+            Maker::Sum => {
+                let pooled = pool(b);
+                return self.binary(b, OperationType::ADD, [pooled, from]);
+            }
+            Maker::Logistic => {
+                let pooled = pool(b);
+                return self.unary(b, OperationType::LOGISTIC, pooled);
+            }
             Maker::Convolution(side) => {
                 (OperationType::CONV_2D, [channels, side, side, channels], &[1, 1, 1, 0][..])
             }
@@ -129,7 +147,12 @@ fn samples() -> impl Strategy<Value = Sample> {
         OperandType::TENSOR_QUANT8_ASYMM_SIGNED,
     ]);
     let side = || prop::sample::select(vec![1u32, 3]);
-    let maker = prop_oneof![side().prop_map(Maker::Convolution), side().prop_map(Maker::Depthwise)];
+    let maker = prop_oneof![
+        side().prop_map(Maker::Convolution),
+        side().prop_map(Maker::Depthwise),
+        Just(Maker::Sum),
+        Just(Maker::Logistic),
+    ];
     let onward = prop_oneof![
         prop::sample::select(vec![HARD_SWISH, LOGISTIC]).prop_map(Onward::Unary),
         Just(Onward::Swish),
@@ -149,7 +172,9 @@ proptest! {
     fn what_is_gone_on_with_becomes_the_same(sample in samples(), threads in 1usize..4) {
         for program in programs_of(&sample.model(), threads) {
             let routine = &program.routines()[0];
-            prop_assert!(!routine.followed.is_empty());
+            // Functions of functions of one operand are merged.
+            let is_merged = matches!(sample.maker, Maker::Logistic) && !matches!(sample.onward, Onward::With(..));
+            prop_assert_eq!(routine.followed.is_empty(), is_merged);
             prop_assert!(run(&program) == step_by_step(routine, true));
         }
     }

@@ -30,16 +30,24 @@ impl<'a> Work<'a> {
 }
 
 impl Work<'_> {
-    /// Calls `work(first element, chunk)` for chunks of an output on all threads, until done or interrupted.
+    /// Calls `work(first element, chunk)` for chunks of an output on all threads, until done or interrupted, and goes on with
+    /// each where it was made.
     pub(super) fn for_each_chunk<T: AnyBitPattern + Send>(
         self,
         out: Target<T>,
         chunk: usize,
         work: impl Fn(usize, Target<T>) + Sync,
     ) -> Result<(), OpError> {
-        self.in_parts(out.len(), chunk, |part| {
+        self.for_each_part(out.len(), chunk, |part| {
             // SAFETY: parts do not overlap, and each is handed out once.
-            work(part.start, unsafe { out.disjoint_part(part.start, part.len()) });
+            let mut made = unsafe { out.disjoint_part(part.start, part.len()) };
+            let to = made.pointer(0, part.len()).wrapping_sub(part.start);
+            work(part.start, made);
+            match self.then {
+                // SAFETY: the part was just written, and is memory of ours as it is gone on with.
+                Some(then) => unsafe { then.on(to, 0..1, part, out.len()) },
+                None => Ok(()),
+            }
         })
     }
 
@@ -54,11 +62,12 @@ impl Work<'_> {
         self.in_parts(count, self.units_per_task(count, picoseconds, 0), work)
     }
 
-    /// Elements for each task of a kernel that spends so many picoseconds on each and moves so many bytes for it: all of them
-    /// where handing them out takes longer than it saves, otherwise few enough that no thread waits long for another, and
-    /// that a task takes well under a millisecond.
+    /// Elements for each task of a kernel that spends so many picoseconds on each, besides what goes on with it, and moves so many
+    /// bytes for it: all of them where handing them out takes longer than it saves, otherwise few enough that no thread
+    /// waits long for another, and that a task takes well under a millisecond.
     pub(super) fn per_task(self, elements: usize, picoseconds: usize, bytes: usize) -> usize {
-        self.units_per_task(elements, picoseconds, bytes).next_multiple_of(256)
+        let after = self.then.map_or(0, |then| then.picoseconds);
+        self.units_per_task(elements, picoseconds.saturating_add(after), bytes).next_multiple_of(256)
     }
 
     /// The same for units that are more than an element.
@@ -94,12 +103,22 @@ impl Work<'_> {
         part: usize,
         work: impl Fn(Range<usize>) + Sync,
     ) -> Result<(), OpError> {
-        let part = part.max(1);
-        let count = if len <= part { usize::from(len > 0) } else { len.div_ceil(part) };
-        self.for_each_task(count, |i| {
-            work(i * part..len.min((i + 1) * part));
+        self.for_each_part(len, part, |part| {
+            work(part);
             Ok(())
         })
+    }
+
+    /// The same of work that may fail.
+    fn for_each_part(
+        self,
+        len: usize,
+        part: usize,
+        work: impl Fn(Range<usize>) -> Result<(), OpError> + Sync,
+    ) -> Result<(), OpError> {
+        let part = part.max(1);
+        let count = if len <= part { usize::from(len > 0) } else { len.div_ceil(part) };
+        self.for_each_task(count, |i| work(i * part..len.min((i + 1) * part)))
     }
 
     /// Does `count` tasks on all threads, until one fails or all are interrupted.

@@ -47,6 +47,10 @@ impl<S: Element, T: Element, F: Fn(S) -> T + Send + Sync> Kernel for Map<S, T, F
         (size_of::<S>() == size_of::<T>()).then_some(self)
     }
 
+    fn goes_on(&self) -> Option<usize> {
+        Some(1)
+    }
+
     fn tiled(&self) -> Option<&dyn Tiled> {
         Some(self)
     }
@@ -112,6 +116,10 @@ impl<S: Element, T: Element, F: OfTwo<S, T>> Kernel for Zip<S, T, F> {
 
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         (size_of::<S>() == size_of::<T>() && self.walk.is_even()).then_some(self)
+    }
+
+    fn goes_on(&self) -> Option<usize> {
+        Some(1)
     }
 
     fn tiled(&self) -> Option<&dyn Tiled> {

@@ -108,6 +108,10 @@ impl Kernel for Table {
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         Some(self)
     }
+
+    fn goes_on(&self) -> Option<usize> {
+        Some(1)
+    }
 }
 
 impl Elementwise for Table {
