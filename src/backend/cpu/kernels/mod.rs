@@ -118,8 +118,8 @@ pub fn preferred_bytes() -> Option<OperandType> {
     gemm::prefers_signed(Isa::detect()).map(ty)
 }
 
-/// Counts the changes to which calls have kernels, and to their results: what an earlier generation compiled is not to
-/// be mixed with this one.
+/// Counts the changes to which calls have kernels, to which of them go together, as memory is planned by that, and to their
+/// results: what an earlier generation compiled is not to be mixed with this one.
 const GENERATION: u32 = 17;
 
 /// The instruction set that kernels are chosen for, and their generation.
