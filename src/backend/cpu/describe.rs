@@ -2,7 +2,7 @@
 
 use super::arguments::Candidates;
 use super::chain::Chain;
-use super::routine::{Followed, Merged, Place, Routine, Step};
+use super::routine::{Followed, Group, Merged, Place, Routine, Step};
 use crate::backend::{Description, KernelName, StepDescription, SubgraphDescription, ValuePlace};
 use crate::ops::{work::multiply_adds, Run};
 use crate::tensor::TensorInfo;
@@ -45,24 +45,13 @@ fn subgraph(routine: &Routine) -> SubgraphDescription {
 
 /// Shows people steps that go together as one.
 fn describe_steps(routine: &Routine) -> Vec<StepDescription> {
-    let (mut chains, mut next, mut described) = (routine.chains.iter().peekable(), 0, Vec::new());
-    let mut merges = routine.merged.iter().peekable();
-    let mut follows = routine.followed.iter().peekable();
-    while let Some(step) = routine.steps.get(next) {
-        let chain = chains.next_if(|chain| chain.steps.start == next);
-        while merges.next_if(|merged| merged.steps.start < next).is_some() {}
-        let merged = merges.next_if(|merged| merged.steps.start == next);
-        let followed = follows.next_if(|followed| followed.steps.start == next);
-        let (description, end) = match (chain, followed, merged) {
-            (Some(chain), ..) => (describe_chain(routine, chain), chain.steps.end),
-            (_, Some(followed), _) => (describe_followed(routine, followed), followed.steps.end),
-            (_, _, Some(merged)) => (describe_merged(routine, merged), merged.steps.end),
-            _ => (describe_step(routine, step), next + 1),
-        };
-        described.push(description);
-        next = end;
-    }
-    described
+    let describe = |(_, group)| match group {
+        Group::Chain(chain) => describe_chain(routine, chain),
+        Group::Followed(followed) => describe_followed(routine, followed),
+        Group::Merged(merged) => describe_merged(routine, merged),
+        Group::Alone(step) => describe_step(routine, step),
+    };
+    routine.groups().map(describe).collect()
 }
 
 fn describe_merged(routine: &Routine, merged: &Merged) -> StepDescription {
@@ -83,10 +72,7 @@ fn describe_followed(routine: &Routine, followed: &Followed) -> StepDescription 
     let bytes = |v: usize| Some(routine.values[v].info().byte_size()? as u64);
     let other = followed.other.map_or(Some(0), bytes);
     let maker = describe_step(routine, &steps[0]);
-    let onward = match followed.merged {
-        Some(i) => routine.merged[i].kernel.name(),
-        None => steps[1].kernel.as_ref().map_or_else(String::new, |kernel| kernel.name()),
-    };
+    let onward = followed.kernel(routine).map_or_else(String::new, |kernel| kernel.name());
     let name = |maker: KernelName| match maker {
         KernelName::Fast(name) => KernelName::Fast(format!("{name}, then {onward}")),
         other => other,

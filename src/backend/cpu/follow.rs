@@ -9,6 +9,7 @@ use super::routine::{Followed, Merged, Routine, Step, STEPS};
 use crate::ops::pace::Pace;
 use crate::ops::OpError;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Bytes of an 8-bit input besides what was made, at most: a sum of bytes takes so long to compute that only what steps cost each
 /// is saved, and two large ones are read faster in long stretches. Measured with ResNet-50.
@@ -133,10 +134,10 @@ impl<'r, K: Fn(usize) -> Option<Known<'r>>> Search<'_, K> {
 
 impl Followed {
     /// The kernel that goes on.
-    pub fn kernel<'r>(&self, routine: &'r Routine) -> Option<&'r dyn Kernel> {
+    pub fn kernel<'r>(&self, routine: &'r Routine) -> Option<&'r Arc<dyn Kernel>> {
         match self.merged {
-            Some(i) => Some(&*routine.merged.get(i)?.kernel),
-            None => routine.steps[self.steps.end - 1].kernel.as_deref(),
+            Some(i) => Some(&routine.merged.get(i)?.kernel),
+            None => routine.steps[self.steps.end - 1].kernel.as_ref(),
         }
     }
 }

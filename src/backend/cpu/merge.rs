@@ -106,7 +106,7 @@ impl Run<'_> {
             made[..count - 1].iter().all(|&v| reads(v) == uses[v])
         };
         let count = (2..=calls.len()).rev().find(is_whole)?;
-        Some(Merged { steps: start..start + count, operand, kernel: merge(info, &calls[..count])? })
+        Some(Merged { steps: start..start + count, operand, kernel: merge(info, &calls[..count])?.into() })
     }
 }
 

@@ -4,6 +4,7 @@
 mod alike;
 mod arguments;
 mod artifact;
+mod calls;
 mod chain;
 #[cfg(test)]
 mod chain_tests;

@@ -2,6 +2,7 @@
 
 use super::arguments::{Candidates, Held};
 use super::artifact::{self, Unread};
+use super::calls::Calls;
 use super::compile::compile;
 use super::describe::describe;
 use super::frame::{Frame, MAX_RUN_BYTES};
@@ -26,6 +27,8 @@ pub struct Program {
     preference: Preference,
     /// The main routine first, then one per referenced subgraph.
     routines: Vec<Routine>,
+    /// What each of them does in a run that goes as planned.
+    calls: Vec<Calls>,
     /// Which arguments of the main routine may be in place.
     candidates: Candidates,
     pool: Arc<ThreadPool>,
@@ -100,8 +103,12 @@ impl Program {
             let described = size_of::<TensorInfo>() + main.values[v].declared.heap();
             bytes = bytes.saturating_add(2 * described);
         })?;
-        for routine in &routines {
-            bytes = bytes.saturating_add(routine.footprint(&mut pace)?);
+        let candidates = Candidates::new(main, &mut pace)?;
+        let mut calls = Vec::with_capacity(routines.len());
+        for (i, routine) in routines.iter().enumerate() {
+            let in_place = (i == 0).then_some(&candidates);
+            calls.push(Calls::of(routine, in_place, &mut pace)?);
+            bytes = bytes.saturating_add(routine.footprint(&mut pace)?).saturating_add(calls[i].footprint());
         }
         let counted = Counted::take(bytes).ok_or(BackendError::OutOfMemory(bytes))?;
         let mut infos = |list: &[usize]| {
@@ -113,9 +120,18 @@ impl Program {
         let mut steps = routines.iter().flat_map(|routine| &routine.steps);
         let may_loop = steps.any(|step| step.operation.ty == OperationType::WHILE);
         let interface = Interface { inputs, outputs, may_loop };
-        let candidates = Candidates::new(main, &mut pace)?;
         let idle = Arc::default();
-        Ok(Program { interface, preference, routines, candidates, pool, idle, data, _counted: counted })
+        Ok(Program {
+            interface,
+            preference,
+            routines,
+            calls,
+            candidates,
+            pool,
+            idle,
+            data,
+            _counted: counted,
+        })
     }
 
     /// Checks that weights are where they were when the program was loaded.
@@ -136,6 +152,11 @@ impl Program {
     #[cfg(test)]
     pub fn routines(&self) -> &[Routine] {
         &self.routines
+    }
+
+    #[cfg(test)]
+    pub fn into_routines(self) -> Vec<Routine> {
+        self.routines
     }
 
     /// A frame for the main routine, one that an earlier run left where there is one.
@@ -169,6 +190,7 @@ impl Program {
         let mut frame = self.frame(control)?;
         let machine = Machine {
             routines: &self.routines,
+            calls: &self.calls,
             candidates: &self.candidates,
             pool: &self.pool,
             threads: threads(self.preference),

@@ -69,7 +69,7 @@ pub struct Merged {
     pub steps: Range<usize>,
     /// The value that the kernel reads. It makes the output of the last step.
     pub operand: usize,
-    pub kernel: Box<dyn Kernel>,
+    pub kernel: Arc<dyn Kernel>,
 }
 
 /// A step whose output elementwise steps go on with where it is made.
@@ -83,7 +83,37 @@ pub struct Followed {
     pub other: Option<usize>,
 }
 
+/// What does a step, or several together.
+pub enum Group<'r> {
+    Chain(&'r Chain),
+    Merged(&'r Merged),
+    Followed(&'r Followed),
+    Alone(&'r Step),
+}
+
 impl Routine {
+    /// Who does which steps, in order. One whose outputs lie where its inputs do is alone.
+    pub fn groups(&self) -> impl Iterator<Item = (Range<usize>, Group<'_>)> {
+        let (mut chains, mut merges) = (self.chains.iter().peekable(), self.merged.iter().peekable());
+        let (mut follows, mut next) = (self.followed.iter().peekable(), 0);
+        std::iter::from_fn(move || {
+            let step = self.steps.get(next)?;
+            let chain = chains.next_if(|chain| chain.steps.start == next);
+            let followed = follows.next_if(|followed| followed.steps.start == next);
+            // Some merged steps go on with what another made.
+            while merges.next_if(|merged| merged.steps.start < next).is_some() {}
+            let merged = merges.next_if(|merged| merged.steps.start == next);
+            let (steps, group) = match (chain, followed, merged) {
+                (Some(chain), ..) => (chain.steps.clone(), Group::Chain(chain)),
+                (_, Some(followed), _) => (followed.steps.clone(), Group::Followed(followed)),
+                (_, _, Some(merged)) => (merged.steps.clone(), Group::Merged(merged)),
+                _ => (next..next + 1, Group::Alone(step)),
+            };
+            next = steps.end;
+            Some((steps, group))
+        })
+    }
+
     /// By value: how often it is read, as an output, too.
     pub fn uses(&self, pace: &mut Pace) -> Result<Scratch<usize>, OpError> {
         uses(self.values.len(), &self.steps, &self.outputs, pace)

@@ -4,26 +4,25 @@
 //! only kernels touch: those are in place. What a client does to its memory meanwhile changes values at most.
 
 use super::arguments::{Arguments, Candidates, Held};
+use super::calls::{Calls, KernelCall, Lent, What};
 use super::chain::Chain;
 use super::frame::{broken_plan, Frame, Tensor};
-use super::kernels::{Kernel, Rowwise, Then, Work};
+use super::kernels::{Rowwise, Then, Work};
 use super::pool::{Team, ThreadPool};
-use super::routine::{Followed, Merged, Place, Routine, Step};
+use super::routine::{Place, Routine, Step};
 use crate::backend::{BackendError, Control, OutputShape};
 use crate::memory::{Target, View, FEW};
 use crate::ops::{clear, copy, evaluate, Arg, Args, Interrupt, OpError, OperationType, Out, Run};
-use crate::scheduler::{Activity, OperationId, Recorder, Underway};
+use crate::scheduler::{Activity, OperationId, Underway};
 use smallvec::SmallVec;
-use std::sync::Arc;
 use std::time::Instant;
-
-/// What goes on with a step's output, and the kernel that does.
-type Following<'r> = (&'r Followed, &'r dyn Kernel);
 
 /// What a run needs besides its memory.
 pub struct Machine<'a> {
     /// The main routine first.
     pub routines: &'a [Routine],
+    /// Of each.
+    pub calls: &'a [Calls],
     /// Of the main routine.
     pub candidates: &'a Candidates,
     pub pool: &'a ThreadPool,
@@ -53,51 +52,55 @@ impl Machine<'_> {
         frame: &mut Frame,
         arguments: Option<&Arguments>,
     ) -> Result<(), BackendError> {
+        if !frame.unplanned {
+            return self.run_planned(index, frame, arguments);
+        }
         let routine = &self.routines[index];
-        let (mut chains, mut next) = (routine.chains.iter().peekable(), 0);
-        let mut merges = routine.merged.iter().peekable();
-        let mut follows = routine.followed.iter().peekable();
-        while let Some(step) = routine.steps.get(next) {
+        for step in &routine.steps {
             self.control.yield_point()?;
-            let underway = self.control.recorder.as_ref().map(|recorder| begin(recorder, index, step));
-            if step.in_place && !frame.unplanned {
-                underway.into_iter().for_each(Underway::end);
-                next += 1;
-                continue;
-            }
+            let underway = self.begin(index, step);
+            self.run_plain(routine, step, frame).map_err(|e| e.at(step.name()))?;
+            underway.into_iter().for_each(Underway::end);
+        }
+        Ok(())
+    }
+
+    /// The same where everything has the dimensions that were known ahead.
+    fn run_planned(
+        &self,
+        index: usize,
+        frame: &mut Frame,
+        arguments: Option<&Arguments>,
+    ) -> Result<(), BackendError> {
+        let (routine, calls, mut next) = (&self.routines[index], &self.calls[index], 0);
+        while let Some(call) = calls.list.get(next) {
+            self.control.yield_point()?;
+            let step = &routine.steps[call.step];
+            let underway = self.begin(index, step);
             let team = self.pool.team(self.control.threads().min(self.threads)).on(underway.as_ref());
-            let chain = chains.next_if(|chain| chain.steps.start == next).filter(|_| !frame.unplanned);
-            let bands = chain.and_then(|chain| Some((chain, chain.bands(team.threads())?)));
-            while merges.next_if(|merged| merged.steps.start < next).is_some() {}
-            let merged = merges.next_if(|merged| merged.steps.start == next).filter(|_| !frame.unplanned);
-            let followed = follows.next_if(|followed| followed.steps.start == next);
-            let following = match followed.filter(|_| !frame.unplanned) {
-                Some(followed) => Some((followed, followed.kernel(routine).ok_or_else(broken_plan)?)),
-                None => None,
-            };
-            let done = match (step.operation.ty, bands, merged) {
-                (_, Some((chain, bands)), _) => {
-                    next = chain.steps.end - 1;
+            next += 1;
+            let done = match &call.what {
+                What::Kernel(call) => self.run_kernel(calls, call, frame, arguments, team),
+                What::Plain => self.run_plain(routine, step, frame),
+                What::Chain(chain, instead) => {
+                    let chain = &routine.chains[*chain];
+                    // Where it does not pay the calls behind do it.
+                    let Some(bands) = chain.bands(team.threads()) else { continue };
+                    next += instead;
                     self.run_chain(routine, chain, bands, frame, arguments, team)
-                }
-                (_, _, Some(merged)) => {
-                    next = merged.steps.end - 1;
-                    self.run_merged(routine, merged, frame, arguments, team)
-                }
-                (OperationType::IF, ..) => self.run_if(routine, step, frame),
-                (OperationType::WHILE, ..) => self.run_while(routine, step, frame),
-                _ => {
-                    next = following.map_or(next, |(followed, _)| followed.steps.end - 1);
-                    self.run_step(routine, step, following, frame, arguments, team)
                 }
             };
             done.map_err(|e| e.at(step.name()))?;
-            if let Some(underway) = underway {
-                underway.end();
-            }
-            next += 1;
+            underway.into_iter().for_each(Underway::end);
         }
         Ok(())
+    }
+
+    /// Notes that a step begins, if somebody asked for that.
+    fn begin(&self, routine: usize, step: &Step) -> Option<Underway> {
+        let id = || OperationId { subgraph: routine as u32, index: step.index as u32 };
+        let recorder = self.control.recorder.as_ref()?;
+        Some(Underway::begin(recorder, Activity::Operation(id())))
     }
 
     /// Runs the steps of a chain together, the last image in so many bands.
@@ -129,49 +132,43 @@ impl Machine<'_> {
         Ok(rowwise.run(input, &between, out, work)?)
     }
 
-    /// Runs the one kernel of steps that are merged.
-    fn run_merged(
+    /// Calls a kernel, and what goes on with its output.
+    fn run_kernel(
         &self,
-        routine: &Routine,
-        merged: &Merged,
+        calls: &Calls,
+        call: &KernelCall,
         frame: &mut Frame,
         arguments: Option<&Arguments>,
         team: Team,
     ) -> Result<(), BackendError> {
-        let (from, to) = (merged.operand, routine.steps[merged.steps.end - 1].outputs[0]);
-        let part = |v: usize| frame.part(routine, v).map(|(_, part)| part).ok_or_else(broken_plan);
-        let (reads, writes) = ([part(from)?], [part(to)?]);
-        let (mut parts, mut targets) = frame.arena.lend(&reads, &writes).ok_or_else(broken_plan)?;
-        let ours = View::of(parts.next().ok_or_else(broken_plan)?);
-        let input = arguments.and_then(|arguments| arguments.view(from)).unwrap_or(ours);
-        let ours = Target::of(targets.next().ok_or_else(broken_plan)?);
-        let out = arguments.and_then(|arguments| arguments.target(to, ours.len())).unwrap_or(ours);
-        let work = Work::new(team, self.control);
-        Ok(merged.kernel.run(&[Some(input)], &mut [out], work)?)
+        let arena = frame.arena.lender();
+        let mut lent = Lent::default();
+        calls.lend(call, &arena, arguments, &mut lent).ok_or_else(broken_plan)?;
+        let mut work = Work::new(team, self.control);
+        if let Some(onward) = &call.onward {
+            let kernel = onward.kernel.elementwise().ok_or_else(broken_plan)?;
+            let (own, picoseconds) = (onward.own, onward.picoseconds);
+            work.then = Some(Then { kernel, own, other: lent.other, picoseconds, alone: team.alone() });
+        }
+        Ok(call.kernel.run(&lent.inputs, &mut lent.outputs, work)?)
     }
 
-    /// Runs a step, and what goes on with its output if that is `following`.
-    fn run_step(
-        &self,
-        routine: &Routine,
-        step: &Step,
-        following: Option<Following>,
-        frame: &mut Frame,
-        arguments: Option<&Arguments>,
-        team: Team,
-    ) -> Result<(), BackendError> {
+    /// Runs a step without a kernel.
+    fn run_plain(&self, routine: &Routine, step: &Step, frame: &mut Frame) -> Result<(), BackendError> {
+        match step.operation.ty {
+            OperationType::IF => return self.run_if(routine, step, frame),
+            OperationType::WHILE => return self.run_while(routine, step, frame),
+            _ => {}
+        }
         let part = |&v: &usize| frame.part(routine, v).map(|(_, part)| part);
-        let other = following.and_then(|(followed, _)| followed.other);
-        let outputs =
-            following.map_or(&step.outputs, |(followed, _)| &routine.steps[followed.steps.end - 1].outputs);
-        let reads: SmallVec<[_; FEW]> = step.inputs.iter().flatten().chain(&other).filter_map(part).collect();
-        let writes: SmallVec<[_; FEW]> = outputs.iter().map_while(part).collect();
+        let reads: SmallVec<[_; FEW]> = step.inputs.iter().flatten().filter_map(part).collect();
+        let writes: SmallVec<[_; FEW]> = step.outputs.iter().map_while(part).collect();
         // Either all outputs of a step are known ahead, or it is evaluated as one of which none is.
-        let known = writes.len() == outputs.len();
+        let known = writes.len() == step.outputs.len();
         let writes = if known { &writes[..] } else { &[] };
         let (mut parts, targets) = frame.arena.lend(&reads, writes).ok_or_else(broken_plan)?;
         let dynamic = &frame.dynamic;
-        let mut arg = |input: &Option<usize>| {
+        let arg = |input: &Option<usize>| {
             let v = (*input)?;
             match (&routine.values[v].place, &dynamic[v]) {
                 (Place::Constant(info, bytes), _) => Some(Arg { info, data: Some(bytes) }),
@@ -180,27 +177,7 @@ impl Machine<'_> {
                 (_, tensor) => tensor.as_ref().map(|t| Arg { info: &t.info, data: Some(&t.data) }),
             }
         };
-        if let (true, Some(kernel)) = (known, &step.kernel) {
-            // What lies in place has its part of the arena all the same.
-            let mut view = |v: &Option<usize>| {
-                let ours = arg(v).and_then(|arg| arg.data.map(View::of));
-                v.and_then(|v| arguments?.view(v)).or(ours)
-            };
-            let views: SmallVec<[_; FEW]> = step.inputs.iter().map(&mut view).collect();
-            let mut work = Work::new(team, self.control);
-            if let Some((followed, kernel)) = following {
-                let (picoseconds, kernel) = (kernel.picoseconds(), kernel.elementwise());
-                let (kernel, other) = (kernel.ok_or_else(broken_plan)?, view(&other));
-                work.then = Some(Then { kernel, own: followed.own, other, picoseconds, alone: team.alone() });
-            }
-            let mut outs = SmallVec::<[Target<u8>; FEW]>::new();
-            for (&v, ours) in outputs.iter().zip(targets) {
-                let in_place = arguments.and_then(|arguments| arguments.target(v, ours.len()));
-                outs.push(in_place.unwrap_or_else(|| Target::of(ours)));
-            }
-            return Ok(kernel.run(&views, &mut outs, work)?);
-        }
-        let inputs: Vec<Option<Arg>> = step.inputs.iter().map(&mut arg).collect();
+        let inputs: Vec<Option<Arg>> = step.inputs.iter().map(arg).collect();
         let args = Args {
             signature_index: step.signature_index,
             inputs: &inputs,
@@ -311,12 +288,6 @@ impl Machine<'_> {
     ) -> Result<Option<Tensor>, BackendError> {
         v.map_or(Ok(None), |v| frame.tensor(self.control, routine, v))
     }
-}
-
-/// A step that is recorded.
-fn begin(recorder: &Arc<Recorder>, routine: usize, step: &Step) -> Underway {
-    let id = OperationId { subgraph: routine as u32, index: step.index as u32 };
-    Underway::begin(recorder, Activity::Operation(id))
 }
 
 /// Runs a step without a kernel whose outputs have their places already.

@@ -4,6 +4,7 @@ use super::kept;
 use super::micro::MAX_ROWS;
 use crate::memory::AlignedBuf;
 use crate::ops::OpError;
+use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 
 /// Memory of a task.
@@ -20,14 +21,17 @@ pub struct Scratch<T> {
 
 impl<T> Scratch<T> {
     pub fn new() -> Self {
-        let pointers = Pointers { few: [std::ptr::null(); MAX_ROWS], many: Room::default(), count: 0 };
+        let few = [const { MaybeUninit::uninit() }; MAX_ROWS];
+        let pointers = Pointers { few, set: 0, many: Room::default(), count: 0 };
         Scratch { pointers, lines: Room::default(), patches: Room::default(), own: Room::default() }
     }
 }
 
 /// As many pointers as are needed. Few take no memory but the stack's.
 pub struct Pointers<T> {
-    few: [*const T; MAX_ROWS],
+    few: [MaybeUninit<*const T>; MAX_ROWS],
+    /// How many of the few were set once: to set all for the few that most tasks have would take longer than some tasks.
+    set: usize,
     many: Room,
     count: usize,
 }
@@ -37,6 +41,9 @@ impl<T> Pointers<T> {
     pub fn resize(&mut self, count: usize) -> Result<(), OpError> {
         if count > self.few.len() {
             self.many.make(count.saturating_mul(size_of::<*const T>()))?;
+        } else if count > self.set {
+            self.few[self.set..count].iter_mut().for_each(|pointer| _ = pointer.write(std::ptr::null()));
+            self.set = count;
         }
         self.count = count;
         Ok(())
@@ -48,7 +55,8 @@ impl<T> Deref for Pointers<T> {
 
     fn deref(&self) -> &[*const T] {
         match self.few.get(..self.count) {
-            Some(few) => few,
+            // SAFETY: `resize` set as many.
+            Some(few) => unsafe { std::slice::from_raw_parts(few.as_ptr().cast(), few.len()) },
             // SAFETY: `resize` made room for as many, a buffer's start is aligned for all types, and any bytes that were written
             // are a pointer, with which nothing is done before it is set.
             None => unsafe { std::slice::from_raw_parts(self.many.as_ptr().cast(), self.count) },
@@ -59,7 +67,8 @@ impl<T> Deref for Pointers<T> {
 impl<T> DerefMut for Pointers<T> {
     fn deref_mut(&mut self) -> &mut [*const T] {
         match self.few.get_mut(..self.count) {
-            Some(few) => few,
+            // SAFETY: as above.
+            Some(few) => unsafe { std::slice::from_raw_parts_mut(few.as_mut_ptr().cast(), few.len()) },
             // SAFETY: as above.
             None => unsafe { std::slice::from_raw_parts_mut(self.many.as_mut_ptr().cast(), self.count) },
         }
@@ -85,6 +94,9 @@ impl Room {
 
 impl Drop for Room {
     fn drop(&mut self) {
+        if self.0.is_empty() {
+            return;
+        }
         let buffer = std::mem::take(&mut self.0);
         // Others are of just the size that was needed.
         if let Some(kept) = kept::with_bytes(buffer.len()).filter(|kept| kept.bytes == buffer.len()) {

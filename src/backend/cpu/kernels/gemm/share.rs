@@ -75,6 +75,9 @@ impl Grid {
         let shared = if threads > 1 { each * threads } else { 1 };
         let long = total.saturating_add(finish).div_ceil(LONG);
         let wanted = usize::try_from(long).unwrap_or(usize::MAX).max(shared).max(1);
+        if wanted == 1 {
+            return Grid { rows, tile, panels, bands: 1, strips: 1 };
+        }
         let moved = |&(bands, strips): &(usize, usize)| {
             let weights = cost.panel_bytes.saturating_mul(panels).saturating_mul(bands);
             let inputs = cost.row_bytes.saturating_mul(rows).saturating_mul(strips);

@@ -1,0 +1,339 @@
+//! What a run that goes as planned does: calls of kernels in order, each with the places of its operands, which are looked up and
+//! found to be apart once. A step that has nothing to do, or that another one's call does, is not among them.
+//!
+//! It says nothing that a routine does not say, and is no part of what is saved.
+
+use super::arguments::{Arguments, Candidates};
+use super::frame::broken_plan;
+use super::kernels::Kernel;
+use super::routine::{Group, Place, Routine, Step, STEPS};
+use crate::backend::BackendError;
+use crate::memory::{are_apart, AlignedBuf, Lender, Target, View, FEW};
+use crate::ops::pace::Pace;
+use smallvec::SmallVec;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What a run of a routine does, in order.
+pub struct Calls {
+    pub list: Vec<Call>,
+    operands: Vec<Operand>,
+}
+
+pub struct Call {
+    /// The first step that it does.
+    pub step: usize,
+    pub what: What,
+}
+
+pub enum What {
+    Kernel(KernelCall),
+    /// A chain of the routine, in the place of so many calls behind it; these do the same where it does not pay.
+    Chain(usize, usize),
+    /// The step is done without a kernel.
+    Plain,
+}
+
+/// A kernel, what it reads and what it makes.
+pub struct KernelCall {
+    pub kernel: Arc<dyn Kernel>,
+    pub onward: Option<Onward>,
+    /// Its operands among all: the inputs, the outputs, and the other input of what goes on if there is one.
+    operands: Range<usize>,
+    inputs: usize,
+    outputs: usize,
+}
+
+/// What goes on with the output of a kernel.
+pub struct Onward {
+    pub kernel: Arc<dyn Kernel>,
+    pub picoseconds: usize,
+    /// Which of its inputs is what was made.
+    pub own: usize,
+}
+
+/// Where an operand's bytes are.
+enum Operand {
+    /// A run brings none: it is left out, or is among packed weights.
+    Nowhere,
+    Constant(Arc<AlignedBuf>),
+    Arena(Range<usize>),
+    /// An argument: in a client's memory if it is in place there, otherwise in the arena.
+    Argument(usize, Range<usize>),
+}
+
+impl Calls {
+    /// Those of `routine`, some of whose arguments may be in place if it is the main one.
+    pub fn of(
+        routine: &Routine,
+        in_place: Option<&Candidates>,
+        pace: &mut Pace,
+    ) -> Result<Calls, BackendError> {
+        let mut arguments = vec![false; routine.values.len()];
+        let candidates = in_place.map_or((&[][..], &[][..]), |of| (&of.inputs, &of.outputs));
+        let inputs = routine.inputs.iter().zip(candidates.0);
+        inputs.chain(routine.outputs.iter().zip(candidates.1)).for_each(|(&v, &may)| arguments[v] |= may);
+        let list = Vec::with_capacity(routine.steps.len());
+        let operands = Vec::with_capacity(routine.steps.len().saturating_mul(FEW));
+        let mut calls = Finder { routine, arguments, list, operands };
+        let mut chains = 0;
+        for (steps, group) in routine.groups() {
+            pace.spend(STEPS.saturating_mul(steps.len()))?;
+            let first = &routine.steps[steps.start];
+            let last = &routine.steps[steps.end - 1];
+            match group {
+                Group::Chain(_) => {
+                    calls.add(steps.start, What::Chain(chains, 0));
+                    let before = calls.list.len();
+                    for i in steps {
+                        calls.add_step(i, &routine.steps[i], pace)?;
+                    }
+                    calls.list[before - 1].what = What::Chain(chains, calls.list.len() - before);
+                    chains += 1;
+                }
+                Group::Merged(merged) => {
+                    let kernel = merged.kernel.clone();
+                    calls.add_kernel(steps.start, kernel, &[Some(merged.operand)], &last.outputs, None)?;
+                }
+                Group::Followed(followed) => {
+                    let next = followed.kernel(routine).ok_or_else(broken_plan)?.clone();
+                    let onward = Onward { picoseconds: next.picoseconds(), own: followed.own, kernel: next };
+                    let kernel = first.kernel.clone().ok_or_else(broken_plan)?;
+                    let onward = Some((onward, followed.other));
+                    calls.add_kernel(steps.start, kernel, &first.inputs, &last.outputs, onward)?;
+                }
+                Group::Alone(step) => calls.add_step(steps.start, step, pace)?,
+            }
+        }
+        Ok(Calls { list: calls.list, operands: calls.operands })
+    }
+
+    /// About the memory that they take; what they share with the routine is counted there.
+    pub fn footprint(&self) -> usize {
+        size_of::<Self>() + size_of_val(&self.list[..]) + size_of_val(&self.operands[..])
+    }
+
+    /// Gives `lent` the operands of a call. `None` if the plan is broken.
+    #[inline]
+    pub fn lend<'a>(
+        &'a self,
+        call: &KernelCall,
+        arena: &Lender<'a>,
+        arguments: Option<&'a Arguments>,
+        lent: &mut Lent<'a>,
+    ) -> Option<()> {
+        let (inputs, rest) = self.operands.get(call.operands.clone())?.split_at_checked(call.inputs)?;
+        let (outputs, other) = rest.split_at_checked(call.outputs)?;
+        for operand in inputs {
+            // SAFETY: what a call reads lies apart from what it makes, which was checked when it was found.
+            lent.inputs.push(unsafe { view(operand, arena, arguments) });
+        }
+        for operand in outputs {
+            // SAFETY: as above.
+            lent.outputs.push(unsafe { target(operand, arena, arguments) }?);
+        }
+        for operand in other {
+            // SAFETY: as above.
+            lent.other = unsafe { view(operand, arena, arguments) };
+        }
+        Some(())
+    }
+}
+
+/// The operands of a call.
+#[derive(Default)]
+pub struct Lent<'a> {
+    /// `None` for one that a run does not bring.
+    pub inputs: SmallVec<[Option<View<'a, u8>>; FEW]>,
+    pub outputs: SmallVec<[Target<'a, u8>; FEW]>,
+    /// The other input of what goes on.
+    pub other: Option<View<'a, u8>>,
+}
+
+/// # Safety
+/// As for [`Lender::view`].
+#[inline]
+unsafe fn view<'a>(
+    operand: &'a Operand,
+    arena: &Lender<'a>,
+    arguments: Option<&'a Arguments>,
+) -> Option<View<'a, u8>> {
+    match operand {
+        Operand::Nowhere => None,
+        Operand::Constant(bytes) => Some(View::of(bytes)),
+        // SAFETY: by contract.
+        Operand::Arena(part) => unsafe { arena.view(part) },
+        Operand::Argument(v, part) => {
+            let in_place = arguments.and_then(|arguments| arguments.view(*v));
+            // SAFETY: by contract.
+            in_place.or_else(|| unsafe { arena.view(part) })
+        }
+    }
+}
+
+/// # Safety
+/// As for [`Lender::target`].
+#[inline]
+unsafe fn target<'a>(
+    operand: &'a Operand,
+    arena: &Lender<'a>,
+    arguments: Option<&'a Arguments>,
+) -> Option<Target<'a, u8>> {
+    match operand {
+        Operand::Nowhere | Operand::Constant(_) => None,
+        // SAFETY: by contract.
+        Operand::Arena(part) => unsafe { arena.target(part) },
+        Operand::Argument(v, part) => {
+            let in_place = arguments.and_then(|arguments| arguments.target(*v, part.len()));
+            // SAFETY: by contract.
+            in_place.or_else(|| unsafe { arena.target(part) })
+        }
+    }
+}
+
+/// Calls that are being found.
+struct Finder<'r> {
+    routine: &'r Routine,
+    /// By value: whether it is an argument that may be in place.
+    arguments: Vec<bool>,
+    list: Vec<Call>,
+    operands: Vec<Operand>,
+}
+
+impl Finder<'_> {
+    fn add(&mut self, step: usize, what: What) {
+        self.list.push(Call { step, what });
+    }
+
+    /// Adds a step that is done by itself.
+    fn add_step(&mut self, i: usize, step: &Step, pace: &mut Pace) -> Result<(), BackendError> {
+        pace.spend(step.inputs.len().saturating_add(step.outputs.len()))?;
+        match &step.kernel {
+            _ if step.in_place => Ok(()),
+            Some(kernel) => self.add_kernel(i, kernel.clone(), &step.inputs, &step.outputs, None),
+            None => {
+                self.add(i, What::Plain);
+                Ok(())
+            }
+        }
+    }
+
+    /// Adds the call of a kernel, and of what goes on with its output and another input.
+    fn add_kernel(
+        &mut self,
+        step: usize,
+        kernel: Arc<dyn Kernel>,
+        inputs: &[Option<usize>],
+        outputs: &[usize],
+        onward: Option<(Onward, Option<usize>)>,
+    ) -> Result<(), BackendError> {
+        let first = self.operands.len();
+        let (onward, other) = onward.map_or((None, None), |(onward, other)| (Some(onward), other));
+        let all = inputs.iter().copied().chain(outputs.iter().copied().map(Some)).chain(other.map(Some));
+        for v in all {
+            let operand = v.map_or(Some(Operand::Nowhere), |v| self.operand(v)).ok_or_else(broken_plan)?;
+            self.operands.push(operand);
+        }
+        if !may_be_lent(&self.operands[first..], inputs.len(), outputs.len()) {
+            return Err(broken_plan());
+        }
+        let operands = first..self.operands.len();
+        let call = KernelCall { kernel, onward, operands, inputs: inputs.len(), outputs: outputs.len() };
+        self.add(step, What::Kernel(call));
+        Ok(())
+    }
+
+    /// Where a value is; `None` where only a run knows.
+    fn operand(&self, v: usize) -> Option<Operand> {
+        Some(match &self.routine.values[v].place {
+            Place::Constant(_, bytes) => Operand::Constant(bytes.clone()),
+            Place::Packed(_) => Operand::Nowhere,
+            Place::Arena(_, part) if self.arguments[v] => Operand::Argument(v, part.clone()),
+            Place::Arena(_, part) => Operand::Arena(part.clone()),
+            Place::Dynamic => return None,
+        })
+    }
+}
+
+/// Whether what is made shares nothing with what is read: `inputs` operands, so many outputs, and another input.
+fn may_be_lent(operands: &[Operand], inputs: usize, outputs: usize) -> bool {
+    let (read, rest) = operands.split_at(inputs);
+    let (made, other) = rest.split_at(outputs);
+    let reads: SmallVec<[_; FEW]> = read.iter().chain(other).filter_map(Operand::part).collect();
+    let writes: SmallVec<[_; FEW]> = made.iter().filter_map(Operand::part).collect();
+    are_apart(&reads, &writes)
+}
+
+impl Operand {
+    fn part(&self) -> Option<&Range<usize>> {
+        match self {
+            Operand::Arena(part) | Operand::Argument(_, part) => Some(part),
+            Operand::Nowhere | Operand::Constant(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{compile, f32_info, Build};
+    use super::*;
+    use crate::model::Subgraph;
+    use crate::ops::{NeverInterrupted, OperationType};
+    use crate::tensor::TensorInfo;
+
+    /// ABS, a RESHAPE that has nothing to do, and the sum of it with the input.
+    fn model() -> Subgraph {
+        let mut b = Build::new();
+        let input = b.input(f32_info(&[4, 8]));
+        let made = b.call(OperationType::ABS, 0, &[input], f32_info(&[4, 8]));
+        let dims = b.constant(TensorInfo::new(crate::tensor::OperandType::TENSOR_INT32, &[2]), &[4i32, 8]);
+        let same = b.call(OperationType::RESHAPE, 0, &[made, dims], f32_info(&[4, 8]));
+        let again = b.call(OperationType::RESHAPE, 0, &[same, dims], f32_info(&[4, 8]));
+        let none = b.ints(&[0])[0];
+        let sum = b.call(OperationType::ADD, 0, &[input, again, none], f32_info(&[4, 8]));
+        b.finish(sum)
+    }
+
+    fn found(routine: &Routine) -> Result<Calls, BackendError> {
+        Calls::of(routine, None, &mut Pace::of(&NeverInterrupted))
+    }
+
+    #[test]
+    fn what_has_nothing_to_do_is_no_call() {
+        let program = compile(&model(), 1, None);
+        let routine = &program.routines()[0];
+        let steps: Vec<_> = found(routine).unwrap().list.iter().map(|call| call.step).collect();
+        assert_eq!((routine.steps.len(), steps), (4, vec![0, 3]));
+    }
+
+    #[test]
+    fn a_plan_in_which_a_call_would_write_what_it_reads_is_refused() {
+        let model = model();
+        let place = |routine: &mut Routine, v: usize| match &mut routine.values[v].place {
+            Place::Arena(_, part) => Some(std::mem::take(part)),
+            _ => None,
+        };
+        // The routine as it is; then a step's output is put over a part of what it reads.
+        for moved in [None, Some(127), Some(0)] {
+            let program = compile(&model, 1, None);
+            let mut routine = program.into_routines().remove(0);
+            let (from, to) = (routine.inputs[0], routine.outputs[0]);
+            let read = place(&mut routine, from).unwrap();
+            let made =
+                moved.map_or_else(|| place(&mut routine, to).unwrap(), |by| read.start + by..read.end + by);
+            for (v, part) in [(from, read), (to, made)] {
+                routine.values[v].place = Place::Arena(f32_info(&[4, 8]), part);
+            }
+            assert_eq!(found(&routine).is_ok(), moved.is_none(), "moved by {moved:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_kernel_reads_and_makes_has_places() {
+        let program = compile(&model(), 1, None);
+        let mut routine = program.into_routines().remove(0);
+        let from = routine.inputs[0];
+        routine.values[from].place = Place::Dynamic;
+        assert!(found(&routine).is_err());
+    }
+}
