@@ -28,23 +28,25 @@ fn polynomial<const FUSED: bool, const N: usize>(x: f32, coefficients: [f32; N])
     sum
 }
 
-/// `x` as `n * ln 2 + r`, with `n` whole and `r` at most half of `ln 2` in size, for `x` of at most some hundreds: `n` with
-/// [`ROUNDER`] added, `n`, and `r`.
+/// `x`, or `-x` if `sign` says so, as `n * ln 2 + sign * r`, with `n` whole and `r` at most half of `ln 2` in size, for `x` of at
+/// most some hundreds: `n` with [`ROUNDER`] added, `n`, and `r`.
 #[inline(always)]
-fn reduce<const FUSED: bool>(x: f32) -> (f32, f32, f32) {
+fn reduce<const FUSED: bool>(x: f32, sign: f32) -> (f32, f32, f32) {
     const LN_2_HIGH: f32 = 0.693_359_4;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
-    let shifted = add_product::<FUSED>(x, std::f32::consts::LOG2_E, ROUNDER);
+    let shifted = add_product::<FUSED>(x, sign * std::f32::consts::LOG2_E, ROUNDER);
     let n = shifted - ROUNDER;
-    let r = add_product::<FUSED>(n, -LN_2_HIGH, x);
-    (shifted, n, add_product::<FUSED>(n, -LN_2_LOW, r))
+    let r = add_product::<FUSED>(n, -sign * LN_2_HIGH, x);
+    (shifted, n, add_product::<FUSED>(n, -sign * LN_2_LOW, r))
 }
+
+/// What is added to `1 + r` for `e^r`, by `r * r`: the highest coefficient first.
+const EXP_SERIES: [f32; 5] = [1.398_071_1e-3, 8.364_706e-3, 4.166_454e-2, 0.166_665_64, 0.500_000_2];
 
 /// `e^r - 1` for `r` of at most half of `ln 2` in size. The polynomial's largest error is 1e-8 of `e^r`.
 #[inline(always)]
 fn exp_m1_near_zero<const FUSED: bool>(r: f32) -> f32 {
-    let series =
-        polynomial::<FUSED, 5>(r, [1.398_071_1e-3, 8.364_706e-3, 4.166_454e-2, 0.166_665_64, 0.500_000_2]);
+    let series = polynomial::<FUSED, 5>(r, EXP_SERIES);
     add_product::<FUSED>(series, r * r, r)
 }
 
@@ -72,7 +74,7 @@ fn within(x: f32) -> f32 {
 /// `e^x`.
 #[inline(always)]
 pub fn exp<const FUSED: bool>(x: f32) -> f32 {
-    let (_, n, r) = reduce::<FUSED>(within(x));
+    let (_, n, r) = reduce::<FUSED>(within(x), 1.0);
     let result = times_power(exp_m1_near_zero::<FUSED>(r) + 1.0, n);
     if x.is_nan() {
         x
@@ -84,7 +86,7 @@ pub fn exp<const FUSED: bool>(x: f32) -> f32 {
 /// `e^x - 1`.
 #[inline(always)]
 pub fn exp_m1<const FUSED: bool>(x: f32) -> f32 {
-    let (_, n, r) = reduce::<FUSED>(within(x));
+    let (_, n, r) = reduce::<FUSED>(within(x), 1.0);
     let near = exp_m1_near_zero::<FUSED>(r);
     let far = times_power(near + 1.0, n) - 1.0;
     let result = if n == 0.0 { near } else { far };
@@ -95,32 +97,38 @@ pub fn exp_m1<const FUSED: bool>(x: f32) -> f32 {
     }
 }
 
-/// `e^x` as far as it is added to 1 or more: at least `e^-87`, and infinite from about `e^88` on. Of a NaN it is one.
+/// `e^x`, or `e^-x` if `sign` says so, as far as it is added to 1 or more, as two factors, of which the second is a power of two:
+/// at least `e^-87`, and infinite from about `e^88` on. Of a NaN the first is one.
 #[inline(always)]
-fn exp_beside_one<const FUSED: bool>(x: f32) -> f32 {
+fn exp_beside_one<const FUSED: bool>(x: f32, sign: f32) -> (f32, f32) {
+    let (least, most) = if sign < 0.0 { (-89.0, 87.0) } else { (-87.0, 89.0) };
     // Comparisons with a NaN are false.
-    let x = if x < -87.0 { -87.0 } else { x };
-    let x = if x > 89.0 { 89.0 } else { x };
-    let (shifted, _, r) = reduce::<FUSED>(x);
+    let x = if x < least { least } else { x };
+    let x = if x > most { most } else { x };
+    let (shifted, _, r) = reduce::<FUSED>(x, sign);
     let power = (shifted.to_bits() << EXPONENT).wrapping_add(1f32.to_bits());
-    (exp_m1_near_zero::<FUSED>(r) + 1.0) * f32::from_bits(power)
+    let [sixth, fifth, fourth, third, second] = EXP_SERIES;
+    // With both terms that are left in it, as what is beside one is of no interest: an operation less.
+    let all = [sixth, sign * fifth, fourth, sign * third, second, sign, 1.0];
+    (polynomial::<FUSED, 7>(r, all), f32::from_bits(power))
 }
 
 /// `e^x` for `x` of at most 0, and 0 where that is less than `e^-87`. Of a NaN it is one.
 #[inline(always)]
 pub fn exp_to_one<const FUSED: bool>(x: f32) -> f32 {
-    let power = exp_beside_one::<FUSED>(x);
+    let (factor, power) = exp_beside_one::<FUSED>(x, 1.0);
     if x < -87.0 {
         0.0
     } else {
-        power // a NaN too
+        factor * power // a NaN too
     }
 }
 
 /// `1 / (1 + e^-x)`.
 #[inline(always)]
 pub fn logistic<const FUSED: bool>(x: f32) -> f32 {
-    1.0 / (1.0 + exp_beside_one::<FUSED>(-x))
+    let (factor, power) = exp_beside_one::<FUSED>(x, -1.0);
+    1.0 / add_product::<FUSED>(factor, power, 1.0)
 }
 
 /// `x / (1 + e^-x)`.
@@ -139,7 +147,8 @@ pub fn tanh<const FUSED: bool>(x: f32) -> f32 {
     );
     let near = add_product::<FUSED>(series * square, x, x);
     let magnitude = x.abs();
-    let far = (1.0 - 2.0 / (exp_beside_one::<FUSED>(magnitude + magnitude) + 1.0)).copysign(x);
+    let (factor, power) = exp_beside_one::<FUSED>(magnitude + magnitude, 1.0);
+    let far = (1.0 - 2.0 / add_product::<FUSED>(factor, power, 1.0)).copysign(x);
     if magnitude > 0.625 {
         far
     } else {
