@@ -6,7 +6,7 @@
 use super::arguments::{Arguments, Candidates};
 use super::frame::broken_plan;
 use super::kernels::Kernel;
-use super::routine::{Group, Place, Routine, Step, STEPS};
+use super::routine::{Followed, Group, Place, Routine, Step, STEPS};
 use crate::backend::BackendError;
 use crate::memory::{are_apart, AlignedBuf, Lender, Target, View, FEW};
 use crate::ops::pace::Pace;
@@ -79,14 +79,16 @@ impl Calls {
         let mut chains = 0;
         for (steps, group) in routine.groups() {
             pace.spend(STEPS.saturating_mul(steps.len()))?;
-            let first = &routine.steps[steps.start];
             let last = &routine.steps[steps.end - 1];
             match group {
-                Group::Chain(_) => {
+                Group::Chain(chain) => {
                     calls.add(steps.start, What::Chain(chains, 0));
                     let before = calls.list.len();
-                    for i in steps {
-                        calls.add_step(i, &routine.steps[i], pace)?;
+                    for link in &chain.links {
+                        match &link.onward {
+                            Some(followed) => calls.add_followed(followed)?,
+                            None => calls.add_step(link.step, &routine.steps[link.step], pace)?,
+                        }
                     }
                     calls.list[before - 1].what = What::Chain(chains, calls.list.len() - before);
                     chains += 1;
@@ -95,13 +97,7 @@ impl Calls {
                     let kernel = merged.kernel.clone();
                     calls.add_kernel(steps.start, kernel, &[Some(merged.operand)], &last.outputs, None)?;
                 }
-                Group::Followed(followed) => {
-                    let next = followed.kernel(routine).ok_or_else(broken_plan)?.clone();
-                    let onward = Onward { picoseconds: next.picoseconds(), own: followed.own, kernel: next };
-                    let kernel = first.kernel.clone().ok_or_else(broken_plan)?;
-                    let onward = Some((onward, followed.other));
-                    calls.add_kernel(steps.start, kernel, &first.inputs, &last.outputs, onward)?;
-                }
+                Group::Followed(followed) => calls.add_followed(followed)?,
                 Group::Alone(step) => calls.add_step(steps.start, step, pace)?,
             }
         }
@@ -216,6 +212,16 @@ impl Finder<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// Adds a step with what goes on with its output.
+    fn add_followed(&mut self, followed: &Followed) -> Result<(), BackendError> {
+        let (first, steps) = (followed.steps.start, &self.routine.steps);
+        let next = followed.kernel(steps, &self.routine.merged).ok_or_else(broken_plan)?.clone();
+        let onward = Onward { picoseconds: next.picoseconds(), own: followed.own, kernel: next };
+        let kernel = steps[first].kernel.clone().ok_or_else(broken_plan)?;
+        let (made, onward) = (&steps[followed.steps.end - 1].outputs, Some((onward, followed.other)));
+        self.add_kernel(first, kernel, &steps[first].inputs, made, onward)
     }
 
     /// Adds the call of a kernel, and of what goes on with its output and another input.

@@ -1,13 +1,15 @@
 //! Steps that go together row by row: each makes an image of the one before. Which ones do is found elsewhere.
 
-use super::kernels::Image;
+use super::kernels::{Image, Maker};
+use super::routine::{Followed, Routine};
 use std::ops::Range;
 
 /// Steps that go together.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Chain {
     pub steps: Range<usize>,
-    /// What the steps make.
+    pub links: Vec<Link>,
+    /// What the links make.
     pub images: Vec<Image>,
     /// Rows of the last image that are made at a time.
     pub block: usize,
@@ -17,10 +19,39 @@ pub struct Chain {
     pub saved: usize,
 }
 
+/// A step that makes rows of an image, and what goes on with them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    pub step: usize,
+    /// What goes on with each row, and reads nothing else.
+    pub onward: Option<Followed>,
+}
+
+impl Link {
+    pub fn steps(&self) -> Range<usize> {
+        self.onward.as_ref().map_or(self.step..self.step + 1, |onward| onward.steps.clone())
+    }
+
+    /// Its kernels.
+    pub fn maker<'r>(&self, routine: &'r Routine) -> Option<Maker<'r>> {
+        let kernel = routine.steps[self.step].kernel.as_ref()?.by_rows()?;
+        let onward = match &self.onward {
+            Some(onward) => Some(onward.kernel(&routine.steps, &routine.merged)?.elementwise()?),
+            None => None,
+        };
+        Some(Maker { kernel, onward })
+    }
+}
+
 /// Bands for each thread, at the most: threads do not run undisturbed.
 const EACH: usize = 4;
 
 impl Chain {
+    /// The memory that it takes.
+    pub fn footprint(&self) -> usize {
+        size_of::<Self>() + size_of_val(&self.links[..]) + size_of_val(&self.images[..])
+    }
+
     /// Into how many bands the last image is cut for so many threads; `None` where it takes longer than step by step.
     pub fn bands(&self, threads: usize) -> Option<usize> {
         let (last, between) = self.images.split_last()?;

@@ -1,11 +1,11 @@
 //! Steps that go together against the same steps one by one.
 
 use super::chain::Chain;
-use super::find_chains::{find, MOST_STEPS};
-use super::kernels::{ByRows, Image, Rowwise, Work};
+use super::find_chains::{chains_of, MOST_STEPS};
+use super::kernels::{Image, Rowwise, Work};
 use super::pool::ThreadPool;
 use super::program::Program;
-use super::routine::{Place, Routine};
+use super::routine::Routine;
 use super::samples::{data_of, floats, made_up, run, Build};
 use crate::backend::{CompileOptions, Control, Preference, Saved};
 use crate::memory::{Target, View};
@@ -30,6 +30,8 @@ struct Layers {
     /// Of the depthwise one: side, stride, dilation; whether what is beside the image counts.
     window: (u32, u32, u32),
     same: bool,
+    /// How many functions of each element are taken of the large images, one after the other: none, one, or some that are merged.
+    bends: [usize; 2],
 }
 
 impl Layers {
@@ -71,6 +73,11 @@ impl Layers {
         let mut inputs = vec![input, filter, self.bias(&mut b, large, 0.001)];
         inputs.extend(b.ints(&[1, 1, 1, 1]));
         let wide = b.call(OperationType::CONV_2D, 0, &inputs, image(self.size, large, 0.02));
+        let bend = |b: &mut Build, made: usize, bends: usize| {
+            let info = b.info(made);
+            (0..bends).fold(made, |made, _| b.call(OperationType::HARD_SWISH, 0, &[made], info.clone()))
+        };
+        let wide = bend(&mut b, wide, self.bends[0]);
         let (side, stride, dilation) = self.window;
         let reach = (side - 1) * dilation + 1;
         let size = if self.same { self.size.div_ceil(stride) } else { (self.size - reach) / stride + 1 };
@@ -82,6 +89,7 @@ impl Layers {
         inputs.push(b.constant(layout, &[0u8]));
         inputs.extend(b.ints(&[dilation as i32; 2]));
         let filtered = b.call(OperationType::DEPTHWISE_CONV_2D, 0, &inputs, image(size, large, 0.01));
+        let filtered = bend(&mut b, filtered, self.bends[1]);
         let filter = self.constant(&mut b, &[last, self.sides[1], self.sides[1], large], 3.0);
         let mut inputs = vec![filtered, filter, self.bias(&mut b, last, 0.0001)];
         inputs.extend(b.ints(&[1, 1, 1, 0]));
@@ -97,12 +105,7 @@ fn compile(model: &Model, threads: usize) -> Program {
 
 /// The chains of a routine where images of so many bytes are worth it.
 fn chains(routine: &Routine, large: usize) -> Vec<Chain> {
-    let planned = |v: usize| match &routine.values[v].place {
-        Place::Arena(info, _) => Some(info),
-        _ => None,
-    };
-    let mut pace = Pace::of(&NeverInterrupted);
-    find(&routine.steps, &routine.uses(&mut pace).unwrap(), large, planned, &mut pace).unwrap()
+    chains_of(routine, large, &mut Pace::of(&NeverInterrupted)).unwrap()
 }
 
 /// Runs a chain from `input`.
@@ -114,9 +117,7 @@ fn run_chain(
     pool: &ThreadPool,
     interrupt: &dyn Interrupt,
 ) -> Result<Vec<u8>, OpError> {
-    let steps = &routine.steps[chain.steps.clone()];
-    let kernels: Vec<&dyn ByRows> =
-        steps.iter().map(|step| step.kernel.as_ref().unwrap().by_rows().unwrap()).collect();
+    let makers: Vec<_> = chain.links.iter().map(|link| link.maker(routine).unwrap()).collect();
     let (last, between) = images.split_last().unwrap();
     let rooms = pool.team(usize::MAX).threads();
     let mut buffers: Vec<Vec<u8>> =
@@ -124,7 +125,7 @@ fn run_chain(
     let targets: Vec<Target<u8>> = buffers.iter_mut().map(|buffer| Target::of(&mut buffer[..])).collect();
     let mut out = vec![0xaa; last.rows * last.row];
     let work = Work::new(pool.team(usize::MAX), interrupt);
-    let rowwise = Rowwise { kernels: &kernels, images, block, bands };
+    let rowwise = Rowwise { makers: &makers, images, block, bands };
     rowwise.run(View::of(input), &targets, Target::of(&mut out[..]), work)?;
     Ok(out)
 }
@@ -161,11 +162,12 @@ fn layers() -> impl Strategy<Value = Layers> {
     let channels = [1u32..9, 1u32..40, 1u32..20];
     let sides = [prop::sample::select(vec![1u32, 3]), prop::sample::select(vec![1u32, 1, 2])];
     let window = (1u32..5, 1u32..4, 1u32..3);
-    let all = (any::<bool>(), 1u32..4, 1u32..24, channels, sides, window, any::<bool>());
-    all.prop_map(|(quantised, batches, size, channels, sides, window, same)| {
+    let all =
+        (any::<bool>(), 1u32..4, 1u32..24, channels, sides, window, any::<bool>(), [0usize..3, 0usize..3]);
+    all.prop_map(|(quantised, batches, size, channels, sides, window, same, bends)| {
         // A window that counts only what it covers has to fit.
         let same = same || (window.0 - 1) * window.2 + 1 > size;
-        Layers { quantised, batches, size, channels, sides, window, same }
+        Layers { quantised, batches, size, channels, sides, window, same, bends }
     })
 }
 
@@ -182,6 +184,8 @@ proptest! {
         // A filter as large as an image of bytes makes its one output at once.
         let by_rows = routine.steps.iter().filter_map(|step| step.kernel.as_ref()?.by_rows()).count();
         prop_assert!(by_rows < 3 || !chains.is_empty());
+        let bends = chains.iter().flat_map(|chain| &chain.links).filter(|link| link.onward.is_some()).count();
+        prop_assert!(by_rows < 3 || bends > 0 || layers.bends == [0, 0], "functions of elements go along");
         let roomy = |chain: &Chain| {
             let images = chain.images.iter().map(|image| Image { room: image.rows, ..*image });
             (images.collect::<Vec<_>>(), block, bands)
@@ -193,22 +197,23 @@ proptest! {
     }
 }
 
-/// Large enough for a chain of all three steps.
-fn large(quantised: bool) -> Layers {
+/// Large enough for a chain of all three layers.
+fn large(quantised: bool, bends: [usize; 2]) -> Layers {
     let channels = if quantised { [5, 230, 7] } else { [3, 60, 5] };
-    Layers { quantised, batches: 1, size: 100, channels, sides: [1, 1], window: (3, 1, 1), same: true }
+    let (sides, window) = ([1, 1], (3, 1, 1));
+    Layers { quantised, batches: 1, size: 100, channels, sides, window, same: true, bends }
 }
 
 #[test]
 fn large_images_go_by_rows_and_loaded_programs_do_it_too() {
-    for quantised in [false, true] {
+    for (quantised, bends) in [(false, [0, 0]), (true, [0, 0]), (false, [1, 2]), (true, [2, 1])] {
         for threads in [1, 2] {
-            let model = large(quantised).model();
+            let model = large(quantised, bends).model();
             let program = compile(&model, threads);
             let routine = &program.routines()[0];
             let [chain] = &routine.chains[..] else { panic!("{:?}", routine.chains) };
-            assert_eq!(chain.steps, 0..3);
-            assert!(chain.bands(threads).is_some());
+            assert_eq!((chain.steps.clone(), chain.links.len()), (0..3 + bends[0] + bends[1], 3));
+            assert!(chain.bands(threads).is_some() && routine.followed.is_empty());
             // None is found where no image is large enough.
             assert!(chains(routine, 100 << 20).is_empty());
             let step_by_step = run_by_rows(routine, threads, &[], |_| unreachable!("there are none"));
@@ -241,7 +246,7 @@ fn no_chain_is_longer_than_its_limit() {
 
 #[test]
 fn what_somebody_else_reads_is_made_as_a_whole() {
-    let mut model = large(false).model();
+    let mut model = large(false, [0, 0]).model();
     // The large image is an output as well.
     let first = model.main.operations[0].outputs[0];
     model.main.outputs.push(first);
@@ -259,7 +264,7 @@ fn a_chain_stops_when_it_is_told() {
             left.map_or(Err(OpError::Cancelled), |_| Ok(()))
         }
     }
-    let program = compile(&large(false).model(), 1);
+    let program = compile(&large(false, [0, 0]).model(), 1);
     let routine = &program.routines()[0];
     let (chain, input) = (&routine.chains[0], made_up(routine.values[routine.inputs[0]].info()));
     let blocks = chain.images.last().unwrap().rows.div_ceil(chain.block);

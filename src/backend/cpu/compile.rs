@@ -2,7 +2,7 @@
 
 use super::alike;
 use super::find_chains;
-use super::follow::Search;
+use super::follow;
 use super::frame::{check_size, MAX_RUN_BYTES};
 use super::graph::{Graph, Node};
 use super::kernels;
@@ -45,16 +45,23 @@ pub fn compile_for(
     control.yield_point()?;
     let uses = uses(graph.values.len(), &steps, &graph.outputs, &mut pace)?;
     let planned = |v: usize| graph.values[v].resolved.as_ref().filter(|_| graph.values[v].constant.is_none());
-    let chains = find_chains::find(&steps, &uses, find_chains::LARGE, planned, &mut pace)?;
     let known = |v: usize| match &graph.values[v] {
         value if value.constant.is_some() => Some(merge::Known::Constant(&value.declared, value.bytes()?)),
         value => value.resolved.as_ref().map(merge::Known::Planned),
     };
     let merged = merge::find(&steps, &uses, known, &mut pace)?;
-    let (chained, outputs) = (chains.iter().map(|chain| &chain.steps), &graph.outputs[..]);
-    let search = Search { steps: &steps, chains: &chains, merged: &merged, uses: &uses, outputs, known };
-    let followed = search.find(&mut pace)?;
-    let together = chained.chain(merged.iter().map(|merged| &merged.steps));
+    let follow = follow::Search::new(&steps, &merged, &uses, &graph.outputs, known, &mut pace)?;
+    let search = find_chains::Search {
+        steps: &steps,
+        merged: &merged,
+        planned,
+        onward: |step| follow.after(step),
+        large: find_chains::LARGE,
+        uses: &uses,
+    };
+    let chains = search.find(&mut pace)?;
+    let followed = follow.find(&chains, &mut pace)?;
+    let together = chains.iter().map(|chain| &chain.steps).chain(merged.iter().map(|merged| &merged.steps));
     let together: Vec<_> = together.chain(followed.iter().map(|followed| &followed.steps)).cloned().collect();
     let plan = plan(&graph, &together, control)?;
     let plan = plan.ok_or(BackendError::TooLarge { size: u64::MAX, limit: MAX_RUN_BYTES })?;

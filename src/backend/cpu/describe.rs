@@ -1,7 +1,7 @@
 //! What a program tells people of itself.
 
 use super::arguments::Candidates;
-use super::chain::Chain;
+use super::chain::{Chain, Link};
 use super::routine::{Followed, Group, Merged, Place, Routine, Step};
 use crate::backend::{Description, KernelName, StepDescription, SubgraphDescription, ValuePlace};
 use crate::ops::{work::multiply_adds, Run};
@@ -72,7 +72,8 @@ fn describe_followed(routine: &Routine, followed: &Followed) -> StepDescription 
     let bytes = |v: usize| Some(routine.values[v].info().byte_size()? as u64);
     let other = followed.other.map_or(Some(0), bytes);
     let maker = describe_step(routine, &steps[0]);
-    let onward = followed.kernel(routine).map_or_else(String::new, |kernel| kernel.name());
+    let onward =
+        followed.kernel(&routine.steps, &routine.merged).map_or_else(String::new, |kernel| kernel.name());
     let name = |maker: KernelName| match maker {
         KernelName::Fast(name) => KernelName::Fast(format!("{name}, then {onward}")),
         other => other,
@@ -86,8 +87,11 @@ fn describe_followed(routine: &Routine, followed: &Followed) -> StepDescription 
 }
 
 fn describe_chain(routine: &Routine, chain: &Chain) -> StepDescription {
-    let steps: Vec<_> =
-        routine.steps[chain.steps.clone()].iter().map(|step| describe_step(routine, step)).collect();
+    let describe = |link: &Link| match &link.onward {
+        Some(followed) => describe_followed(routine, followed),
+        None => describe_step(routine, &routine.steps[link.step]),
+    };
+    let steps: Vec<_> = chain.links.iter().map(describe).collect();
     // Each image between was counted twice, and stays near.
     let images = &chain.images[..chain.images.len() - 1];
     let between: usize = images.iter().map(|image| 2 * image.rows * image.row).sum();

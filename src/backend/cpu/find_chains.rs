@@ -1,10 +1,12 @@
 //! Finds the steps that go together row by row: those that follow each other, each of which makes an image of the one before,
-//! where the images between are so large that they would leave the near cache before they are read. It goes by what a
-//! routine says, so that a loaded one has the same chains as the one that was saved.
+//! where the images between are so large that they would leave the near cache before they are read. What steps on elements make
+//! of an image is made of its rows. It goes by what a routine says, so that a loaded one has the same chains as the one that was
+//! saved.
 
-use super::chain::Chain;
+use super::chain::{Chain, Link};
+use super::follow::Search as Follow;
 use super::kernels::{ByRows, Image};
-use super::routine::{Place, Routine, Step, STEPS};
+use super::routine::{Followed, Merged, Place, Routine, Step, STEPS};
 use crate::ops::pace::Pace;
 use crate::ops::OpError;
 use crate::tensor::TensorInfo;
@@ -26,50 +28,82 @@ const MOST_ROWS: usize = 4096;
 /// Blocks of so many rows are considered, the largest that fits is taken.
 const BLOCKS: [usize; 6] = [1, 2, 4, 8, 16, 32];
 
-/// The same routine with its chains.
+/// The same routine with its chains; what is merged is known.
 pub fn with_chains(mut routine: Routine, pace: &mut Pace) -> Result<Routine, OpError> {
+    routine.chains = chains_of(&routine, LARGE, pace)?;
+    Ok(routine)
+}
+
+/// The chains of a routine between which images of `large` bytes lie.
+pub fn chains_of(routine: &Routine, large: usize, pace: &mut Pace) -> Result<Vec<Chain>, OpError> {
     let planned = |v: usize| match &routine.values[v].place {
         Place::Arena(info, _) => Some(info),
         _ => None,
     };
     let uses = routine.uses(pace)?;
-    routine.chains = find(&routine.steps, &uses, LARGE, planned, pace)?;
-    Ok(routine)
+    let known = |v: usize| routine.values[v].known();
+    let follow = Follow::new(&routine.steps, &routine.merged, &uses, &routine.outputs, known, pace)?;
+    let search = Search {
+        steps: &routine.steps,
+        merged: &routine.merged,
+        planned,
+        onward: |step| follow.after(step),
+        large,
+        uses: &uses,
+    };
+    search.find(pace)
 }
 
-/// The chains among `steps`, in order, between which images of `large` bytes lie. `planned` tells of values that live in the
-/// arena, and `uses` how often each value is read.
-pub fn find<'r>(
-    steps: &[Step],
-    uses: &[usize],
-    large: usize,
-    planned: impl Fn(usize) -> Option<&'r TensorInfo>,
-    pace: &mut Pace,
-) -> Result<Vec<Chain>, OpError> {
-    let search = Search { steps, planned, large, uses };
-    let (mut chains, mut start) = (Vec::new(), 0);
-    while start < steps.len() {
-        let mut end = start + 1;
-        while end < steps.len() && end - start < MOST_STEPS && search.is_linked(end) {
-            end += 1;
+/// What is known of a routine.
+pub struct Search<'s, P, O> {
+    pub steps: &'s [Step],
+    pub merged: &'s [Merged],
+    /// The type of a value that lives in the arena.
+    pub planned: P,
+    /// What goes on with the output of a step.
+    pub onward: O,
+    /// Bytes of an image between the links of a chain, at least.
+    pub large: usize,
+    /// How often each value is read.
+    pub uses: &'s [usize],
+}
+
+impl<'r, P: Fn(usize) -> Option<&'r TensorInfo>, O: Fn(usize) -> Option<Followed>> Search<'_, P, O> {
+    /// The chains, in order.
+    pub fn find(&self, pace: &mut Pace) -> Result<Vec<Chain>, OpError> {
+        let (mut chains, mut start) = (Vec::new(), 0);
+        while start < self.steps.len() {
+            let mut links: Vec<Link> = Vec::new();
+            let mut end = start;
+            while let Some(link) = self.link(end).filter(|_| links.len() < MOST_STEPS) {
+                if links.last().is_some_and(|last| !self.is_linked(last, &link)) {
+                    break;
+                }
+                end = link.steps().end;
+                links.push(link);
+            }
+            // Rows of images are gone through where steps go together.
+            let rows = if links.len() > 1 { MOST_ROWS } else { 1 };
+            pace.spend(links.len().max(1) * rows * STEPS)?;
+            self.split(&links, &mut chains);
+            start = end.max(start + 1);
         }
-        // Rows of images are gone through where steps go together.
-        let rows = if end - start > 1 { MOST_ROWS } else { 1 };
-        pace.spend((end - start) * rows * STEPS)?;
-        search.split(start..end, &mut chains);
-        start = end;
+        Ok(chains)
     }
-    Ok(chains)
-}
 
-struct Search<'s, P> {
-    steps: &'s [Step],
-    planned: P,
-    large: usize,
-    uses: &'s [usize],
-}
+    /// A step that makes rows of an image, with what goes on with them.
+    fn link(&self, step: usize) -> Option<Link> {
+        let &[made] = &self.steps.get(step)?.outputs[..] else { return None };
+        self.kernel(step)?;
+        let is_as_large = |onward: &Followed| {
+            let to = self.steps[onward.steps.end - 1].outputs[0];
+            onward.other.is_none() && self.image(to) == self.image(made)
+        };
+        let link = Link { step, onward: (self.onward)(step).filter(is_as_large) };
+        self.made(&link)?;
+        Some(link)
+    }
 
-impl<'r, P: Fn(usize) -> Option<&'r TensorInfo>> Search<'_, P> {
     fn kernel(&self, step: usize) -> Option<&dyn ByRows> {
         self.steps[step].kernel.as_ref()?.by_rows()
     }
@@ -83,59 +117,68 @@ impl<'r, P: Fn(usize) -> Option<&'r TensorInfo>> Search<'_, P> {
         (rows <= MOST_ROWS).then_some((rows, size / rows))
     }
 
-    /// The image that a step makes, which has a kernel for that.
-    fn made(&self, step: usize) -> Option<(usize, usize)> {
-        self.kernel(step)?;
-        let (&[output], &[Some(input), ..]) = (&self.steps[step].outputs[..], &self.steps[step].inputs[..])
-        else {
-            return None;
-        };
+    /// The value that a link makes.
+    fn output(&self, link: &Link) -> usize {
+        self.steps[link.steps().end - 1].outputs[0]
+    }
+
+    /// The image that a link makes of another.
+    fn made(&self, link: &Link) -> Option<(usize, usize)> {
+        let &[Some(input), ..] = &self.steps[link.step].inputs[..] else { return None };
         self.image(input)?;
-        self.image(output)
+        self.image(self.output(link))
     }
 
-    /// Whether a step does nothing but go on with the large image that the step before makes.
-    fn is_linked(&self, step: usize) -> bool {
-        let (Some((rows, row)), Some(_)) = (self.made(step - 1), self.made(step)) else { return false };
-        let image = self.steps[step - 1].outputs[0];
-        rows * row >= self.large && self.uses[image] == 1 && self.steps[step].inputs[0] == Some(image)
+    /// Whether a link does nothing but go on with the large image that the one before makes.
+    fn is_linked(&self, before: &Link, link: &Link) -> bool {
+        let Some((rows, row)) = self.made(before) else { return false };
+        let image = self.output(before);
+        rows * row >= self.large && self.uses[image] == 1 && self.steps[link.step].inputs[0] == Some(image)
     }
 
-    /// Whether a step reads more rows than it makes, so that bands share some.
-    fn overlaps(&self, step: usize) -> bool {
-        let Some((kernel, (rows, _))) = self.kernel(step).zip(self.made(step)) else { return false };
+    /// Whether a link reads more rows than it makes, so that bands share some.
+    fn overlaps(&self, link: &Link) -> bool {
+        let Some((kernel, (rows, _))) = self.kernel(link.step).zip(self.made(link)) else { return false };
         let (middle, reads) = (rows / 2, |rows| kernel.reads(rows));
         middle > 0 && reads(middle - 1..middle).end > reads(middle..middle + 1).start
     }
 
-    /// Makes chains of linked steps. Bands share rows of all images before a step that overlaps: of two such steps, the
-    /// smallest image between them is made as a whole.
-    fn split(&self, steps: Range<usize>, chains: &mut Vec<Chain>) {
-        // Of the first step nobody has to make what it reads.
-        let mut overlapping = (steps.start + 1..steps.end).filter(|&step| self.overlaps(step));
+    /// Makes chains of links. Bands share rows of all images before one that overlaps: of two such, the smallest image between
+    /// them is made as a whole.
+    fn split(&self, links: &[Link], chains: &mut Vec<Chain>) {
+        // Of the first one nobody has to make what it reads.
+        let mut overlapping = (1..links.len()).filter(|&i| self.overlaps(&links[i]));
         let (first, second) = (overlapping.next(), overlapping.next());
         if let (Some(first), Some(second)) = (first, second) {
-            let size = |step: &usize| self.made(*step).map_or(0, |(rows, row)| rows * row);
-            let cut = (first..second).min_by_key(size).map_or(second, |step| step + 1);
-            chains.extend(self.chain(steps.start..cut));
-            return self.split(cut..steps.end, chains);
+            let size = |i: &usize| self.made(&links[*i]).map_or(0, |(rows, row)| rows * row);
+            let cut = (first..second).min_by_key(size).map_or(second, |i| i + 1);
+            chains.extend(self.chain(&links[..cut]));
+            return self.split(&links[cut..], chains);
         }
-        chains.extend(self.chain(steps));
+        chains.extend(self.chain(links));
     }
 
-    fn chain(&self, steps: Range<usize>) -> Option<Chain> {
-        if steps.len() < 2 {
+    /// Picoseconds that a link takes for a row of what it makes.
+    fn cost(&self, link: &Link, row: usize) -> Option<usize> {
+        let info = (self.planned)(self.output(link))?;
+        let cost = self.kernel(link.step)?.cost().saturating_mul(info.dims[2] as usize);
+        let Some(onward) = &link.onward else { return Some(cost) };
+        let elements = row.checked_div(info.ty.element_size()?)?;
+        let each = onward.kernel(self.steps, self.merged)?.picoseconds();
+        Some(cost.saturating_add(each.saturating_mul(elements)))
+    }
+
+    fn chain(&self, links: &[Link]) -> Option<Chain> {
+        let steps = links.first()?.step..links.last()?.steps().end;
+        if links.len() < 2 {
             return None;
         }
-        let kernels: Vec<&dyn ByRows> = steps.clone().map(|step| self.kernel(step)).collect::<Option<_>>()?;
-        let made: Vec<(usize, usize)> = steps.clone().map(|step| self.made(step)).collect::<Option<_>>()?;
+        let kernels: Vec<&dyn ByRows> =
+            links.iter().map(|link| self.kernel(link.step)).collect::<Option<_>>()?;
+        let made: Vec<(usize, usize)> = links.iter().map(|link| self.made(link)).collect::<Option<_>>()?;
         let last = *made.last()?;
-        // Picoseconds for a row of each image.
-        let pixels = |step: usize| Some((self.planned)(self.steps[step].outputs[0])?.dims[2] as usize);
-        let costs = kernels.iter().zip(steps.clone());
-        let costs: Vec<usize> = costs
-            .map(|(kernel, step)| Some(kernel.cost().saturating_mul(pixels(step)?)))
-            .collect::<Option<_>>()?;
+        let costs = links.iter().zip(&made).map(|(link, &(_, row))| self.cost(link, row));
+        let costs: Vec<usize> = costs.collect::<Option<_>>()?;
         let fits = |&block: &usize| {
             let needs = needs(&kernels, 0..block.min(last.0));
             let rows = made.iter().zip(&needs).map(|(image, rows)| image.1.saturating_mul(rows.len()));
@@ -162,6 +205,7 @@ impl<'r, P: Fn(usize) -> Option<&'r TensorInfo>> Search<'_, P> {
             made[..made.len() - 1].iter().map(|(rows, row)| rows * row).fold(0, usize::saturating_add);
         Some(Chain {
             steps,
+            links: links.to_vec(),
             images,
             block,
             shared: shared.fold(0, usize::saturating_add),

@@ -17,55 +17,66 @@ const MOST_BYTES: usize = 64 << 10;
 
 /// The same routine with what is gone on with; its chains and what is merged are known.
 pub fn with_followed(mut routine: Routine, pace: &mut Pace) -> Result<Routine, OpError> {
-    let search = Search {
-        steps: &routine.steps,
-        chains: &routine.chains,
-        merged: &routine.merged,
-        uses: &routine.uses(pace)?,
-        outputs: &routine.outputs,
-        known: |v: usize| routine.values[v].known(),
-    };
-    routine.followed = search.find(pace)?;
+    let uses = routine.uses(pace)?;
+    let known = |v: usize| routine.values[v].known();
+    let search = Search::new(&routine.steps, &routine.merged, &uses, &routine.outputs, known, pace)?;
+    routine.followed = search.find(&routine.chains, pace)?;
     Ok(routine)
 }
 
 /// What is known of a routine.
 pub struct Search<'s, K> {
-    pub steps: &'s [Step],
-    pub chains: &'s [Chain],
-    pub merged: &'s [Merged],
-    /// How often each value is read.
-    pub uses: &'s [usize],
-    pub outputs: &'s [usize],
-    pub known: K,
+    steps: &'s [Step],
+    merged: &'s [Merged],
+    /// By value: how often it is read, and whether it is an output.
+    uses: &'s [usize],
+    leaves: Vec<bool>,
+    known: K,
 }
 
-impl<'r, K: Fn(usize) -> Option<Known<'r>>> Search<'_, K> {
-    /// All of them, in order.
-    pub fn find(&self, pace: &mut Pace) -> Result<Vec<Followed>, OpError> {
-        let mut leaves = vec![false; self.uses.len()];
-        self.outputs.iter().for_each(|&v| leaves[v] = true);
-        let (mut chains, mut merged) = (self.chains.iter().peekable(), (0..self.merged.len()).peekable());
+impl<'s, 'r, K: Fn(usize) -> Option<Known<'r>>> Search<'s, K> {
+    pub fn new(
+        steps: &'s [Step],
+        merged: &'s [Merged],
+        uses: &'s [usize],
+        outputs: &[usize],
+        known: K,
+        pace: &mut Pace,
+    ) -> Result<Self, OpError> {
+        let mut leaves = vec![false; uses.len()];
+        pace.each(outputs, 1, |&v| leaves[v] = true)?;
+        Ok(Search { steps, merged, uses, leaves, known })
+    }
+
+    /// All but those that a chain has, in order.
+    pub fn find(&self, chains: &[Chain], pace: &mut Pace) -> Result<Vec<Followed>, OpError> {
+        let (mut chains, mut merged) = (chains.iter().peekable(), self.merged.iter().peekable());
         let (mut found, mut start) = (Vec::new(), 0);
         while start < self.steps.len() {
             pace.spend(STEPS)?;
             while chains.next_if(|chain| chain.steps.end <= start).is_some() {}
             // What is merged is not taken apart.
-            if let Some(i) = merged.next_if(|&i| self.merged[i].steps.start <= start) {
-                start = start.max(self.merged[i].steps.end);
+            if let Some(merged) = merged.next_if(|merged| merged.steps.start <= start) {
+                start = start.max(merged.steps.end);
                 continue;
             }
-            let next = merged.peek().copied().filter(|&i| self.merged[i].steps.start == start + 1);
-            let followed = self.followed(start, next).filter(|followed| {
-                let to = self.steps[followed.steps.end - 1].outputs[0];
-                let is_apart = |chain: &&Chain| followed.steps.end <= chain.steps.start;
-                // What leaves may be written to a client's memory, which is not to be read.
-                !leaves[to] && chains.peek().is_none_or(is_apart)
-            });
+            let is_apart = |followed: &Followed| {
+                chains.peek().is_none_or(|chain| followed.steps.end <= chain.steps.start)
+            };
+            let followed = self.after(start).filter(is_apart);
             start = followed.as_ref().map_or(start + 1, |followed| followed.steps.end);
             found.extend(followed);
         }
         Ok(found)
+    }
+
+    /// What goes on with the output of `step`, which nobody else reads.
+    pub fn after(&self, step: usize) -> Option<Followed> {
+        let merged = self.merged.binary_search_by_key(&(step + 1), |merged| merged.steps.start).ok();
+        let followed = self.followed(step, merged)?;
+        // What leaves may be written to a client's memory, which is not to be read.
+        let to = self.steps[followed.steps.end - 1].outputs[0];
+        (!self.leaves[to]).then_some(followed)
     }
 
     /// What goes on with the output of `step`, which is the only one that reads it: `merged`, or the next step.
@@ -134,10 +145,10 @@ impl<'r, K: Fn(usize) -> Option<Known<'r>>> Search<'_, K> {
 
 impl Followed {
     /// The kernel that goes on.
-    pub fn kernel<'r>(&self, routine: &'r Routine) -> Option<&'r Arc<dyn Kernel>> {
+    pub fn kernel<'r>(&self, steps: &'r [Step], merged: &'r [Merged]) -> Option<&'r Arc<dyn Kernel>> {
         match self.merged {
-            Some(i) => Some(&routine.merged.get(i)?.kernel),
-            None => routine.steps[self.steps.end - 1].kernel.as_ref(),
+            Some(i) => Some(&merged.get(i)?.kernel),
+            None => steps[self.steps.end - 1].kernel.as_ref(),
         }
     }
 }

@@ -24,7 +24,7 @@ pub struct Routine {
     pub arena: usize,
     /// Steps that go together, in order.
     pub chains: Vec<Chain>,
-    /// Steps that one kernel does, in order; none of them is of a chain.
+    /// Steps that one kernel does, in order; those that are of a chain go on with an image of it.
     pub merged: Vec<Merged>,
     /// Steps with what goes on with their outputs, in order; none of them is of a chain.
     pub followed: Vec<Followed>,
@@ -73,6 +73,7 @@ pub struct Merged {
 }
 
 /// A step whose output elementwise steps go on with where it is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Followed {
     /// That step, and those that go on.
     pub steps: Range<usize>,
@@ -136,6 +137,7 @@ impl Routine {
             size_of_val(&*merged.kernel) + (1 + merged.steps.len()) * 4 * KERNEL + constants
         };
         pace.each(&self.merged, STEPS, |of| count(merged(of)))?;
+        pace.each(&self.chains, STEPS, |chain| count(chain.footprint()))?;
         count(size_of_val(&self.followed[..]));
         Ok(bytes)
     }

@@ -5,7 +5,7 @@
 
 use super::arguments::{Arguments, Candidates, Held};
 use super::calls::{Calls, KernelCall, Lent, What};
-use super::chain::Chain;
+use super::chain::{Chain, Link};
 use super::frame::{broken_plan, Frame, Tensor};
 use super::kernels::{Rowwise, Then, Work};
 use super::pool::{Team, ThreadPool};
@@ -113,13 +113,13 @@ impl Machine<'_> {
         arguments: Option<&Arguments>,
         team: Team,
     ) -> Result<(), BackendError> {
-        let steps = &routine.steps[chain.steps.clone()];
-        let kernels = steps.iter().map(|step| step.kernel.as_ref()?.by_rows()).collect::<Option<Vec<_>>>();
         let part = |&v: &usize| frame.part(routine, v).map(|(_, part)| part);
-        let from = steps.first().and_then(|step| step.inputs[0]).ok_or_else(broken_plan)?;
-        let writes = steps.iter().map(|step| part(step.outputs.first()?)).collect::<Option<Vec<_>>>();
-        let (kernels, writes) = kernels.zip(writes).ok_or_else(broken_plan)?;
-        let to = steps[steps.len() - 1].outputs[0];
+        let makers = chain.links.iter().map(|link| link.maker(routine)).collect::<Option<Vec<_>>>();
+        let made = |link: &Link| routine.steps[link.steps().end - 1].outputs.first().copied();
+        let writes = chain.links.iter().map(|link| part(&made(link)?)).collect::<Option<Vec<_>>>();
+        let (makers, writes) = makers.zip(writes).ok_or_else(broken_plan)?;
+        let from = routine.steps[chain.steps.start].inputs[0].ok_or_else(broken_plan)?;
+        let to = chain.links.last().and_then(made).ok_or_else(broken_plan)?;
         let reads = [part(&from).ok_or_else(broken_plan)?];
         let (mut parts, targets) = frame.arena.lend(&reads, &writes).ok_or_else(broken_plan)?;
         let ours = View::of(parts.next().ok_or_else(broken_plan)?);
@@ -128,7 +128,7 @@ impl Machine<'_> {
         let ours = between.pop().ok_or_else(broken_plan)?;
         let out = arguments.and_then(|arguments| arguments.target(to, ours.len())).unwrap_or(ours);
         let work = Work::new(team, self.control);
-        let rowwise = Rowwise { kernels: &kernels, images: &chain.images, block: chain.block, bands };
+        let rowwise = Rowwise { makers: &makers, images: &chain.images, block: chain.block, bands };
         Ok(rowwise.run(input, &between, out, work)?)
     }
 

@@ -67,7 +67,7 @@ fn routine(reader: &mut Reader, data: &mut Data) -> Result<Routine, Unread> {
     let (chains, merged, followed) = (vec![], vec![], vec![]);
     let routine = Routine { values, steps, inputs, outputs, arena, chains, merged, followed };
     let pace = &mut reader.pace;
-    let routine = with_followed(with_merged(with_chains(routine, pace)?, pace)?, pace)?;
+    let routine = with_followed(with_chains(with_merged(routine, pace)?, pace)?, pace)?;
     Ok(with_views(routine, pace.interrupt())?)
 }
 

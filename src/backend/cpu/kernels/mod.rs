@@ -52,7 +52,7 @@ pub use elementwise::is_elementwise;
 pub use kernel::{ByRows, Kernel, Tiled};
 pub use merged::{is_of_lanes, merge, Input, MergedCall, LONGEST_ROW};
 pub use peaks::peaks;
-pub use rows::{Image, Rowwise};
+pub use rows::{Image, Maker, Rowwise};
 pub use source::Source;
 pub use then::{Elementwise, Then};
 pub use work::Work;

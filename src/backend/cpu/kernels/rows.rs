@@ -5,7 +5,9 @@
 //! which they pass: so neighbouring bands make the rows that both read, each for itself.
 
 use super::kernel::{ByRows, Lines};
+use super::then::Elementwise;
 use super::Work;
+use crate::backend::cpu::pool::Team;
 use crate::memory::{Target, View};
 use crate::ops::OpError;
 use std::ops::Range;
@@ -22,9 +24,33 @@ pub struct Image {
     pub room: usize,
 }
 
+/// A kernel, and what goes on with the rows that it makes, which are memory of ours then, and needs nothing else.
+#[derive(Clone, Copy)]
+pub struct Maker<'a> {
+    pub kernel: &'a dyn ByRows,
+    pub onward: Option<&'a dyn Elementwise>,
+}
+
+impl Maker<'_> {
+    fn make(
+        self,
+        input: Lines<u8>,
+        rows: Range<usize>,
+        mut out: Target<u8>,
+        alone: Team,
+    ) -> Result<(), OpError> {
+        let (to, len) = (out.pointer(0, out.len()), out.len());
+        self.kernel.run_rows(input, rows, out)?;
+        let Some(onward) = self.onward else { return Ok(()) };
+        // SAFETY: as many bytes were asked for; they were just written, are ours, and nobody else's until this returns.
+        let made = unsafe { std::slice::from_raw_parts_mut(to, len) };
+        onward.go_on(made, 0, None, alone)
+    }
+}
+
 /// Kernels, and the images that they make, one from the other.
 pub struct Rowwise<'a> {
-    pub kernels: &'a [&'a dyn ByRows],
+    pub makers: &'a [Maker<'a>],
     pub images: &'a [Image],
     /// Rows of the last image that are made at a time.
     pub block: usize,
@@ -54,7 +80,9 @@ impl Rowwise<'_> {
                 Some(room) => {
                     // SAFETY: bands have different rows, and nobody else has this room.
                     let done = unsafe {
-                        self.band(self.part(band), room, input, between, &out, &|| work.pause(owner))
+                        self.band(self.part(band), room, (input, between, &out), work.team.alone(), &|| {
+                            work.pause(owner)
+                        })
                     };
                     free().push(room);
                     done
@@ -83,9 +111,8 @@ impl Rowwise<'_> {
         &self,
         rows: Range<usize>,
         room: usize,
-        input: View<u8>,
-        between: &[Target<u8>],
-        out: &Target<u8>,
+        (input, between, out): (View<u8>, &[Target<u8>], &Target<u8>),
+        alone: Team,
         pause: &dyn Fn() -> Result<(), OpError>,
     ) -> Result<(), OpError> {
         let mut images = Vec::with_capacity(between.len());
@@ -96,28 +123,28 @@ impl Rowwise<'_> {
             images.push(Window { target, row: image.row, rows: 0..0 });
         }
         let (last, row) = (between.len(), self.images[between.len()].row);
-        let mut needs = vec![0..0; self.kernels.len()];
+        let mut needs = vec![0..0; self.makers.len()];
         let mut next = rows.start;
         while next < rows.end {
             pause()?;
             needs[last] = next..rows.end.min(next + self.block);
             next = needs[last].end;
             for i in (0..last).rev() {
-                needs[i] = self.kernels[i + 1].reads(needs[i + 1].clone());
+                needs[i] = self.makers[i + 1].kernel.reads(needs[i + 1].clone());
             }
-            for (i, kernel) in self.kernels.iter().enumerate() {
+            for (i, maker) in self.makers.iter().enumerate() {
                 let (before, from) = images.split_at_mut(i);
                 let lines = before.last_mut().map_or(Lines::all(input), Window::lines);
                 if let Some(image) = from.first_mut() {
                     let missing = image.move_on(needs[i].clone())?;
                     if !missing.is_empty() {
-                        kernel.run_rows(lines, missing.clone(), image.part(missing))?;
+                        maker.make(lines, missing.clone(), image.part(missing), alone)?;
                     }
                     continue;
                 }
                 // SAFETY: by contract.
                 let out = unsafe { out.disjoint_part(needs[i].start * row, needs[i].len() * row) };
-                kernel.run_rows(lines, needs[i].clone(), out)?;
+                maker.make(lines, needs[i].clone(), out, alone)?;
             }
         }
         Ok(())
