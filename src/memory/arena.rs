@@ -1,7 +1,6 @@
 //! One private block for all temporaries of a run, lent out in disjoint parts.
 
-use super::{AlignedBuf, Target, View};
-use std::marker::PhantomData;
+use super::AlignedBuf;
 use std::ops::Range;
 
 /// Operands of which lists need no memory of their own.
@@ -59,47 +58,14 @@ impl Arena {
         Some((reads.iter().map(read), writes.iter().map(write)))
     }
 
-    /// Lends parts one by one.
-    pub fn lender(&mut self) -> Lender<'_> {
-        Lender { start: self.buf.as_mut_ptr(), len: self.buf.len(), arena: PhantomData }
-    }
-}
-
-/// Lends parts of an arena of which it was checked before that they [are apart](are_apart).
-pub struct Lender<'a> {
-    start: *mut u8,
-    len: usize,
-    arena: PhantomData<&'a mut [u8]>,
-}
-
-impl<'a> Lender<'a> {
-    /// One part, to read; `None` if it lies outside.
-    ///
-    /// # Safety
-    /// Nothing that was lent to be written may overlap it.
-    #[inline]
-    pub unsafe fn view(&self, part: &Range<usize>) -> Option<View<'a, u8>> {
-        // SAFETY: it lies inside the buffer, which is borrowed for as long as the view lives; nobody writes it meanwhile.
-        self.has(part).then(|| unsafe { View::from_raw(self.start.wrapping_add(part.start), part.len()) })
-    }
-
-    /// One part, to write; `None` if it lies outside.
-    ///
-    /// # Safety
-    /// Nothing that was lent may overlap it.
-    #[inline]
-    pub unsafe fn target(&self, part: &Range<usize>) -> Option<Target<'a, u8>> {
-        // SAFETY: as above, and nobody else reads or writes it.
-        self.has(part).then(|| unsafe { Target::from_raw(self.start.wrapping_add(part.start), part.len()) })
-    }
-
-    fn has(&self, part: &Range<usize>) -> bool {
-        part.start <= part.end && part.end <= self.len
+    /// Where its first byte is.
+    pub(super) fn start(&mut self) -> *mut u8 {
+        self.buf.as_mut_ptr()
     }
 }
 
 /// Whether no part that is written overlaps another.
-pub fn are_apart(reads: &[&Range<usize>], writes: &[&Range<usize>]) -> bool {
+pub(super) fn are_apart(reads: &[&Range<usize>], writes: &[&Range<usize>]) -> bool {
     let apart = |a: &Range<usize>, b: &Range<usize>| {
         a.is_empty() || b.is_empty() || a.end <= b.start || b.end <= a.start
     };

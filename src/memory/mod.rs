@@ -7,6 +7,7 @@ mod access;
 mod accessed;
 mod aligned;
 mod allocator;
+mod apart;
 mod arena;
 pub(crate) mod blocking;
 mod budget;
@@ -43,7 +44,8 @@ pub use access::Access;
 pub use accessed::Accessed;
 pub use aligned::AlignedBuf;
 pub use allocator::{give_back_after, give_back_soon};
-pub use arena::{are_apart, Arena, Lender, FEW};
+pub use apart::ApartLists;
+pub use arena::{Arena, FEW};
 pub use blocking::{check as check_blocking, file_type};
 pub use budget::{
     bytes_for_clients, client_of_thread, note_idle, on_account_of, Account, Budget, Counted, Entered,

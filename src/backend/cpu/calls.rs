@@ -4,20 +4,23 @@
 //! It says nothing that a routine does not say, and is no part of what is saved.
 
 use super::arguments::{Arguments, Candidates};
+use super::chain::Followed;
 use super::frame::broken_plan;
 use super::kernels::Kernel;
-use super::routine::{Followed, Group, Place, Routine, Step, STEPS};
+use super::routine::{Group, Place, Routine, Step, STEPS};
 use crate::backend::BackendError;
-use crate::memory::{are_apart, AlignedBuf, Lender, Target, View, FEW};
+use crate::memory::{AlignedBuf, ApartLists, Arena, Target, View, FEW};
 use crate::ops::pace::Pace;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// What a run of a routine does, in order.
+#[derive(Default)]
 pub struct Calls {
     pub list: Vec<Call>,
     operands: Vec<Operand>,
+    parts: ApartLists,
 }
 
 pub struct Call {
@@ -42,6 +45,8 @@ pub struct KernelCall {
     operands: Range<usize>,
     inputs: usize,
     outputs: usize,
+    /// The list of parts of the arena that they are, in this order.
+    parts: usize,
 }
 
 /// What goes on with the output of a kernel.
@@ -57,9 +62,10 @@ enum Operand {
     /// A run brings none: it is left out, or is among packed weights.
     Nowhere,
     Constant(Arc<AlignedBuf>),
-    Arena(Range<usize>),
-    /// An argument: in a client's memory if it is in place there, otherwise in the arena.
-    Argument(usize, Range<usize>),
+    /// The next part of the arena.
+    Arena,
+    /// The same, or an argument's place in a client's memory if it is in place there.
+    Argument(usize),
 }
 
 impl Calls {
@@ -73,9 +79,8 @@ impl Calls {
         let candidates = in_place.map_or((&[][..], &[][..]), |of| (&of.inputs, &of.outputs));
         let inputs = routine.inputs.iter().zip(candidates.0);
         inputs.chain(routine.outputs.iter().zip(candidates.1)).for_each(|(&v, &may)| arguments[v] |= may);
-        let list = Vec::with_capacity(routine.steps.len());
-        let operands = Vec::with_capacity(routine.steps.len().saturating_mul(FEW));
-        let mut calls = Finder { routine, arguments, list, operands };
+        let found = Calls::with_room(routine, pace)?;
+        let mut calls = Finder { routine, arguments, found };
         let mut chains = 0;
         for (steps, group) in routine.groups() {
             pace.spend(STEPS.saturating_mul(steps.len()))?;
@@ -83,14 +88,15 @@ impl Calls {
             match group {
                 Group::Chain(chain) => {
                     calls.add(steps.start, What::Chain(chains, 0));
-                    let before = calls.list.len();
+                    let before = calls.found.list.len();
                     for link in &chain.links {
                         match &link.onward {
                             Some(followed) => calls.add_followed(followed)?,
                             None => calls.add_step(link.step, &routine.steps[link.step], pace)?,
                         }
                     }
-                    calls.list[before - 1].what = What::Chain(chains, calls.list.len() - before);
+                    let instead = calls.found.list.len() - before;
+                    calls.found.list[before - 1].what = What::Chain(chains, instead);
                     chains += 1;
                 }
                 Group::Merged(merged) => {
@@ -101,12 +107,26 @@ impl Calls {
                 Group::Alone(step) => calls.add_step(steps.start, step, pace)?,
             }
         }
-        Ok(Calls { list: calls.list, operands: calls.operands })
+        Ok(calls.found)
+    }
+
+    /// None yet, with room for all that there can be: a client chooses how many that are, and that must not end the process.
+    fn with_room(routine: &Routine, pace: &mut Pace) -> Result<Calls, BackendError> {
+        let mut operands = 0usize;
+        pace.each(&routine.steps, STEPS, |step| operands += step.inputs.len() + step.outputs.len())?;
+        let calls = routine.steps.len() + routine.chains.len();
+        let (mut found, bytes) = (Calls::default(), calls.saturating_mul(size_of::<Call>()));
+        let list = found.list.try_reserve_exact(calls);
+        list.and_then(|()| found.operands.try_reserve_exact(operands))
+            .and_then(|()| found.parts.try_reserve(calls, operands))
+            .map_err(|_| BackendError::OutOfMemory(bytes))?;
+        Ok(found)
     }
 
     /// About the memory that they take; what they share with the routine is counted there.
     pub fn footprint(&self) -> usize {
-        size_of::<Self>() + size_of_val(&self.list[..]) + size_of_val(&self.operands[..])
+        let lists = size_of_val(&self.list[..]) + size_of_val(&self.operands[..]);
+        size_of::<Self>() + lists + self.parts.footprint()
     }
 
     /// Gives `lent` the operands of a call. `None` if the plan is broken.
@@ -114,25 +134,58 @@ impl Calls {
     pub fn lend<'a>(
         &'a self,
         call: &KernelCall,
-        arena: &Lender<'a>,
+        arena: &'a mut Arena,
         arguments: Option<&'a Arguments>,
         lent: &mut Lent<'a>,
     ) -> Option<()> {
+        let (mut reads, mut writes) = arena.lend_list(&self.parts, call.parts)?;
         let (inputs, rest) = self.operands.get(call.operands.clone())?.split_at_checked(call.inputs)?;
         let (outputs, other) = rest.split_at_checked(call.outputs)?;
         for operand in inputs {
-            // SAFETY: what a call reads lies apart from what it makes, which was checked when it was found.
-            lent.inputs.push(unsafe { view(operand, arena, arguments) });
+            lent.inputs.push(operand.view(&mut reads, arguments));
         }
         for operand in outputs {
-            // SAFETY: as above.
-            lent.outputs.push(unsafe { target(operand, arena, arguments) }?);
+            lent.outputs.push(operand.target(&mut writes, arguments)?);
         }
         for operand in other {
-            // SAFETY: as above.
-            lent.other = unsafe { view(operand, arena, arguments) };
+            lent.other = operand.view(&mut reads, arguments);
         }
         Some(())
+    }
+}
+
+impl Operand {
+    #[inline]
+    fn view<'a>(
+        &'a self,
+        parts: &mut impl Iterator<Item = View<'a, u8>>,
+        arguments: Option<&'a Arguments>,
+    ) -> Option<View<'a, u8>> {
+        match self {
+            Operand::Nowhere => None,
+            Operand::Constant(bytes) => Some(View::of(bytes)),
+            Operand::Arena => parts.next(),
+            Operand::Argument(v) => {
+                let ours = parts.next();
+                arguments.and_then(|arguments| arguments.view(*v)).or(ours)
+            }
+        }
+    }
+
+    #[inline]
+    fn target<'a>(
+        &'a self,
+        parts: &mut impl Iterator<Item = Target<'a, u8>>,
+        arguments: Option<&'a Arguments>,
+    ) -> Option<Target<'a, u8>> {
+        match self {
+            Operand::Nowhere | Operand::Constant(_) => None,
+            Operand::Arena => parts.next(),
+            Operand::Argument(v) => {
+                let ours = parts.next()?;
+                arguments.and_then(|arguments| arguments.target(*v, ours.len())).or(Some(ours))
+            }
+        }
     }
 }
 
@@ -146,59 +199,17 @@ pub struct Lent<'a> {
     pub other: Option<View<'a, u8>>,
 }
 
-/// # Safety
-/// As for [`Lender::view`].
-#[inline]
-unsafe fn view<'a>(
-    operand: &'a Operand,
-    arena: &Lender<'a>,
-    arguments: Option<&'a Arguments>,
-) -> Option<View<'a, u8>> {
-    match operand {
-        Operand::Nowhere => None,
-        Operand::Constant(bytes) => Some(View::of(bytes)),
-        // SAFETY: by contract.
-        Operand::Arena(part) => unsafe { arena.view(part) },
-        Operand::Argument(v, part) => {
-            let in_place = arguments.and_then(|arguments| arguments.view(*v));
-            // SAFETY: by contract.
-            in_place.or_else(|| unsafe { arena.view(part) })
-        }
-    }
-}
-
-/// # Safety
-/// As for [`Lender::target`].
-#[inline]
-unsafe fn target<'a>(
-    operand: &'a Operand,
-    arena: &Lender<'a>,
-    arguments: Option<&'a Arguments>,
-) -> Option<Target<'a, u8>> {
-    match operand {
-        Operand::Nowhere | Operand::Constant(_) => None,
-        // SAFETY: by contract.
-        Operand::Arena(part) => unsafe { arena.target(part) },
-        Operand::Argument(v, part) => {
-            let in_place = arguments.and_then(|arguments| arguments.target(*v, part.len()));
-            // SAFETY: by contract.
-            in_place.or_else(|| unsafe { arena.target(part) })
-        }
-    }
-}
-
 /// Calls that are being found.
 struct Finder<'r> {
     routine: &'r Routine,
     /// By value: whether it is an argument that may be in place.
     arguments: Vec<bool>,
-    list: Vec<Call>,
-    operands: Vec<Operand>,
+    found: Calls,
 }
 
-impl Finder<'_> {
+impl<'r> Finder<'r> {
     fn add(&mut self, step: usize, what: What) {
-        self.list.push(Call { step, what });
+        self.found.list.push(Call { step, what });
     }
 
     /// Adds a step that is done by itself.
@@ -233,49 +244,44 @@ impl Finder<'_> {
         outputs: &[usize],
         onward: Option<(Onward, Option<usize>)>,
     ) -> Result<(), BackendError> {
-        let first = self.operands.len();
+        let first = self.found.operands.len();
         let (onward, other) = onward.map_or((None, None), |(onward, other)| (Some(onward), other));
-        let all = inputs.iter().copied().chain(outputs.iter().copied().map(Some)).chain(other.map(Some));
-        for v in all {
-            let operand = v.map_or(Some(Operand::Nowhere), |v| self.operand(v)).ok_or_else(broken_plan)?;
-            self.operands.push(operand);
+        let (mut reads, mut writes) = (SmallVec::<[_; FEW]>::new(), SmallVec::<[_; FEW]>::new());
+        for &v in inputs {
+            let operand = v.map_or(Some(Operand::Nowhere), |v| self.operand(v, &mut reads));
+            self.found.operands.push(operand.ok_or_else(broken_plan)?);
         }
-        if !may_be_lent(&self.operands[first..], inputs.len(), outputs.len()) {
-            return Err(broken_plan());
+        for &v in outputs {
+            let operand = self.operand(v, &mut writes).ok_or_else(broken_plan)?;
+            self.found.operands.push(operand);
         }
-        let operands = first..self.operands.len();
-        let call = KernelCall { kernel, onward, operands, inputs: inputs.len(), outputs: outputs.len() };
+        if let Some(v) = other {
+            let operand = self.operand(v, &mut reads).ok_or_else(broken_plan)?;
+            self.found.operands.push(operand);
+        }
+        let parts = self.found.parts.add(&reads, &writes).ok_or_else(broken_plan)?;
+        let (inputs, outputs) = (inputs.len(), outputs.len());
+        let call =
+            KernelCall { kernel, onward, operands: first..self.found.operands.len(), inputs, outputs, parts };
         self.add(step, What::Kernel(call));
         Ok(())
     }
 
-    /// Where a value is; `None` where only a run knows.
-    fn operand(&self, v: usize) -> Option<Operand> {
+    /// Where a value is, its part of the arena among `parts`; `None` where only a run knows.
+    fn operand(&self, v: usize, parts: &mut SmallVec<[&'r Range<usize>; FEW]>) -> Option<Operand> {
         Some(match &self.routine.values[v].place {
             Place::Constant(_, bytes) => Operand::Constant(bytes.clone()),
             Place::Packed(_) => Operand::Nowhere,
-            Place::Arena(_, part) if self.arguments[v] => Operand::Argument(v, part.clone()),
-            Place::Arena(_, part) => Operand::Arena(part.clone()),
+            Place::Arena(_, part) => {
+                parts.push(part);
+                if self.arguments[v] {
+                    Operand::Argument(v)
+                } else {
+                    Operand::Arena
+                }
+            }
             Place::Dynamic => return None,
         })
-    }
-}
-
-/// Whether what is made shares nothing with what is read: `inputs` operands, so many outputs, and another input.
-fn may_be_lent(operands: &[Operand], inputs: usize, outputs: usize) -> bool {
-    let (read, rest) = operands.split_at(inputs);
-    let (made, other) = rest.split_at(outputs);
-    let reads: SmallVec<[_; FEW]> = read.iter().chain(other).filter_map(Operand::part).collect();
-    let writes: SmallVec<[_; FEW]> = made.iter().filter_map(Operand::part).collect();
-    are_apart(&reads, &writes)
-}
-
-impl Operand {
-    fn part(&self) -> Option<&Range<usize>> {
-        match self {
-            Operand::Arena(part) | Operand::Argument(_, part) => Some(part),
-            Operand::Nowhere | Operand::Constant(_) => None,
-        }
     }
 }
 

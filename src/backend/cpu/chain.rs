@@ -1,7 +1,7 @@
-//! Steps that go together row by row: each makes an image of the one before. Which ones do is found elsewhere.
+//! Steps that go together: row by row, where each makes an image of the one before, and what steps on elements make of the output
+//! of another. Which ones do is found elsewhere.
 
-use super::kernels::{Image, Maker};
-use super::routine::{Followed, Routine};
+use super::kernels::Image;
 use std::ops::Range;
 
 /// Steps that go together.
@@ -31,16 +31,18 @@ impl Link {
     pub fn steps(&self) -> Range<usize> {
         self.onward.as_ref().map_or(self.step..self.step + 1, |onward| onward.steps.clone())
     }
+}
 
-    /// Its kernels.
-    pub fn maker<'r>(&self, routine: &'r Routine) -> Option<Maker<'r>> {
-        let kernel = routine.steps[self.step].kernel.as_ref()?.by_rows()?;
-        let onward = match &self.onward {
-            Some(onward) => Some(onward.kernel(&routine.steps, &routine.merged)?.elementwise()?),
-            None => None,
-        };
-        Some(Maker { kernel, onward })
-    }
+/// A step whose output elementwise steps go on with where it is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Followed {
+    /// That step, and those that go on.
+    pub steps: Range<usize>,
+    /// Which merged one goes on; if none does, it is the step behind.
+    pub merged: Option<usize>,
+    /// Which input of the kernel that goes on is what was made, and the value that is the other one.
+    pub own: usize,
+    pub other: Option<usize>,
 }
 
 /// Bands for each thread, at the most: threads do not run undisturbed.

@@ -117,7 +117,7 @@ fn run_chain(
     pool: &ThreadPool,
     interrupt: &dyn Interrupt,
 ) -> Result<Vec<u8>, OpError> {
-    let makers: Vec<_> = chain.links.iter().map(|link| link.maker(routine).unwrap()).collect();
+    let makers: Vec<_> = chain.links.iter().map(|link| routine.maker(link).unwrap()).collect();
     let (last, between) = images.split_last().unwrap();
     let rooms = pool.team(usize::MAX).threads();
     let mut buffers: Vec<Vec<u8>> =

@@ -1,8 +1,8 @@
 //! What a program tells people of itself.
 
 use super::arguments::Candidates;
-use super::chain::{Chain, Link};
-use super::routine::{Followed, Group, Merged, Place, Routine, Step};
+use super::chain::{Chain, Followed, Link};
+use super::routine::{Group, Merged, Place, Routine, Step};
 use crate::backend::{Description, KernelName, StepDescription, SubgraphDescription, ValuePlace};
 use crate::ops::{work::multiply_adds, Run};
 use crate::tensor::TensorInfo;

@@ -3,10 +3,10 @@
 //! of an image is made of its rows. It goes by what a routine says, so that a loaded one has the same chains as the one that was
 //! saved.
 
-use super::chain::{Chain, Link};
+use super::chain::{Chain, Followed, Link};
 use super::follow::Search as Follow;
 use super::kernels::{ByRows, Image};
-use super::routine::{Followed, Merged, Place, Routine, Step, STEPS};
+use super::routine::{Merged, Place, Routine, Step, STEPS};
 use crate::ops::pace::Pace;
 use crate::ops::OpError;
 use crate::tensor::TensorInfo;

@@ -2,10 +2,10 @@
 //! in a near cache, on the thread that made it, and is never written as it was. It goes by what a routine says, so that a loaded
 //! one has the same as the one that was saved.
 
-use super::chain::Chain;
+use super::chain::{Chain, Followed};
 use super::kernels::Kernel;
 use super::merge::Known;
-use super::routine::{Followed, Merged, Routine, Step, STEPS};
+use super::routine::{Merged, Routine, Step, STEPS};
 use crate::ops::pace::Pace;
 use crate::ops::OpError;
 use std::ops::Range;

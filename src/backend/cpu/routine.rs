@@ -1,8 +1,8 @@
 //! A compiled subgraph: steps in order, constants, kernels, and where each value lives. Plain data: `compile` makes it, `run`
 //! runs it.
 
-use super::chain::Chain;
-use super::kernels::Kernel;
+use super::chain::{Chain, Followed, Link};
+use super::kernels::{Kernel, Maker};
 use crate::memory::AlignedBuf;
 use crate::ops::pace::Pace;
 use crate::ops::scratch::{filled, Scratch};
@@ -72,18 +72,6 @@ pub struct Merged {
     pub kernel: Arc<dyn Kernel>,
 }
 
-/// A step whose output elementwise steps go on with where it is made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Followed {
-    /// That step, and those that go on.
-    pub steps: Range<usize>,
-    /// Which merged one goes on; if none does, it is the step behind.
-    pub merged: Option<usize>,
-    /// Which input of the kernel that goes on is what was made, and the value that is the other one.
-    pub own: usize,
-    pub other: Option<usize>,
-}
-
 /// What does a step, or several together.
 pub enum Group<'r> {
     Chain(&'r Chain),
@@ -113,6 +101,16 @@ impl Routine {
             next = steps.end;
             Some((steps, group))
         })
+    }
+
+    /// The kernels of a link of a chain.
+    pub fn maker(&self, link: &Link) -> Option<Maker<'_>> {
+        let kernel = self.steps[link.step].kernel.as_ref()?.by_rows()?;
+        let onward = match &link.onward {
+            Some(onward) => Some(onward.kernel(&self.steps, &self.merged)?.elementwise()?),
+            None => None,
+        };
+        Some(Maker { kernel, onward })
     }
 
     /// By value: how often it is read, as an output, too.

@@ -114,7 +114,7 @@ impl Machine<'_> {
         team: Team,
     ) -> Result<(), BackendError> {
         let part = |&v: &usize| frame.part(routine, v).map(|(_, part)| part);
-        let makers = chain.links.iter().map(|link| link.maker(routine)).collect::<Option<Vec<_>>>();
+        let makers = chain.links.iter().map(|link| routine.maker(link)).collect::<Option<Vec<_>>>();
         let made = |link: &Link| routine.steps[link.steps().end - 1].outputs.first().copied();
         let writes = chain.links.iter().map(|link| part(&made(link)?)).collect::<Option<Vec<_>>>();
         let (makers, writes) = makers.zip(writes).ok_or_else(broken_plan)?;
@@ -141,9 +141,8 @@ impl Machine<'_> {
         arguments: Option<&Arguments>,
         team: Team,
     ) -> Result<(), BackendError> {
-        let arena = frame.arena.lender();
         let mut lent = Lent::default();
-        calls.lend(call, &arena, arguments, &mut lent).ok_or_else(broken_plan)?;
+        calls.lend(call, &mut frame.arena, arguments, &mut lent).ok_or_else(broken_plan)?;
         let mut work = Work::new(team, self.control);
         if let Some(onward) = &call.onward {
             let kernel = onward.kernel.elementwise().ok_or_else(broken_plan)?;
