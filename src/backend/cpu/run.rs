@@ -72,10 +72,13 @@ impl Machine<'_> {
         frame: &mut Frame,
         arguments: Option<&Arguments>,
     ) -> Result<(), BackendError> {
-        let (routine, calls, mut next) = (&self.routines[index], &self.calls[index], 0);
+        let (routine, calls) = (&self.routines[index], &self.calls[index]);
+        let (mut next, mut noted) = (0, 0);
         while let Some(call) = calls.list.get(next) {
             self.control.yield_point()?;
             let step = &routine.steps[call.step];
+            self.note_idle(index, &routine.steps[noted..call.step])?;
+            noted = call.step;
             let underway = self.begin(index, step);
             let team = self.pool.team(self.control.threads().min(self.threads)).on(underway.as_ref());
             next += 1;
@@ -92,6 +95,19 @@ impl Machine<'_> {
             };
             done.map_err(|e| e.at(step.name()))?;
             underway.into_iter().for_each(Underway::end);
+        }
+        self.note_idle(index, &routine.steps[noted..])
+    }
+
+    /// Notes those of some steps that have nothing to do, if somebody asked for that.
+    fn note_idle(&self, routine: usize, steps: &[Step]) -> Result<(), BackendError> {
+        if self.control.recorder.is_none() {
+            return Ok(());
+        }
+        // A client chooses how many there are.
+        for step in steps.iter().filter(|step| step.in_place) {
+            self.control.yield_point()?;
+            self.begin(routine, step).into_iter().for_each(Underway::end);
         }
         Ok(())
     }
