@@ -70,7 +70,7 @@ impl<'s, 'r, K: Fn(usize) -> Option<Known<'r>>> Search<'s, K> {
         Ok(found)
     }
 
-    /// What goes on with the output of `step`, which nobody else reads.
+    /// What goes on with the output of `step`, and is all that reads it.
     pub fn after(&self, step: usize) -> Option<Followed> {
         let merged = self.merged.binary_search_by_key(&(step + 1), |merged| merged.steps.start).ok();
         let followed = self.followed(step, merged)?;

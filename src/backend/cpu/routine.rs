@@ -81,7 +81,7 @@ pub enum Group<'r> {
 }
 
 impl Routine {
-    /// Who does which steps, in order. One whose outputs lie where its inputs do is alone.
+    /// The steps in order, with what does them. A step whose outputs lie where its inputs do is alone.
     pub fn groups(&self) -> impl Iterator<Item = (Range<usize>, Group<'_>)> {
         let (mut chains, mut merges) = (self.chains.iter().peekable(), self.merged.iter().peekable());
         let (mut follows, mut next) = (self.followed.iter().peekable(), 0);
