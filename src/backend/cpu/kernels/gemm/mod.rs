@@ -87,4 +87,4 @@ pub(super) use quant::Quant;
 pub(super) use quick_x86::{lanes_512, Bounds};
 pub(super) use requant::{Requant, Requantisation, Scales};
 pub(super) use scratch::Room;
-pub(super) use share::{Cost, Grid, PICOSECONDS};
+pub(super) use share::{Cost, Grid, EACH, PICOSECONDS};

@@ -5,7 +5,7 @@ use super::kept;
 use super::micro::{Family, Line, MAX_ROWS};
 use super::packed::Packed;
 use super::scratch::{gather, Scratch};
-use super::share::{Cost, Grid, PICOSECONDS};
+use super::share::{Cost, Grid, EACH, FEW, PICOSECONDS};
 use crate::backend::cpu::kernels::kernel::{elements, input, output, ByRows, Lines};
 use crate::backend::cpu::kernels::{Kernel, Then, Work};
 use crate::memory::{Target, View, Weights};
@@ -168,7 +168,6 @@ impl<F: Family> Product<F> {
             _ => (micro.rows, false),
         };
         let finish = output_bytes.saturating_mul(WRITTEN);
-        let is_taken_apart = micro.room > 0;
         Cost {
             rows,
             tile,
@@ -179,7 +178,7 @@ impl<F: Family> Product<F> {
             row_bytes,
             panel_bytes,
             output_bytes,
-            is_taken_apart,
+            each: if micro.room > 0 { FEW } else { EACH },
             is_gone_on_with: false,
         }
     }

@@ -23,8 +23,8 @@ pub struct Cost {
     pub panel_bytes: usize,
     /// Bytes of a row of outputs.
     pub output_bytes: usize,
-    /// Whether operands are taken apart for each task.
-    pub is_taken_apart: bool,
+    /// Tasks for each thread, at the most.
+    pub each: usize,
     /// Whether outputs are gone on with: whole rows at one go, but parts of rows one by one.
     pub is_gone_on_with: bool,
 }
@@ -45,10 +45,10 @@ const WORTHWHILE: u64 = 384 * 1024;
 pub const PICOSECONDS: usize = 30;
 /// Products that take about a millisecond: only between tasks is looked whether to stop.
 const LONG: u64 = 1_000_000_000 / PICOSECONDS as u64;
-/// Tasks for each thread, at the most: threads do not start at the same moment, nor run undisturbed, nor all as fast.
-const EACH: usize = 8;
-/// The same where operands are taken apart for each task.
-const FEW: usize = 2;
+/// Tasks for each thread: threads do not start at the same moment, nor run undisturbed, nor all as fast.
+pub const EACH: usize = 8;
+/// The same where much is done for each task before it multiplies.
+pub const FEW: usize = 2;
 /// What going on with a part of a row takes besides, as so many bytes that are moved.
 const CALL: usize = 2048;
 /// Strips that are considered.
@@ -70,8 +70,7 @@ impl Grid {
         };
         let (total, finish) = (all(cost.products, panels), all(cost.finish, 1));
         // As many for each thread.
-        let most = if cost.is_taken_apart { FEW } else { EACH };
-        let each = (total / WORTHWHILE).div_ceil(threads as u64).min(most as u64) as usize;
+        let each = (total / WORTHWHILE).div_ceil(threads as u64).min(cost.each as u64) as usize;
         let shared = if threads > 1 { each * threads } else { 1 };
         let long = total.saturating_add(finish).div_ceil(LONG);
         let wanted = usize::try_from(long).unwrap_or(usize::MAX).max(shared).max(1);

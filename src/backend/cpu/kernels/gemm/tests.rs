@@ -397,9 +397,10 @@ proptest! {
     #[test]
     fn tasks_cover_everything_once(
         rows in 0usize..5_000, tile in 1usize..40, panels in 1usize..60, products in 0usize..1 << 22,
-        bytes in (0usize..1 << 16, 0usize..1 << 20), flags in any::<(bool, bool, bool)>(), threads in 1usize..17,
+        bytes in (0usize..1 << 16, 0usize..1 << 20), flags in any::<(bool, bool)>(), each in 1usize..9,
+        threads in 1usize..17,
     ) {
-        let cost = share::Cost { rows, tile, is_of_lines: flags.0, panels, products, finish: bytes.0, row_bytes: bytes.0, panel_bytes: bytes.1, output_bytes: bytes.0, is_taken_apart: flags.1, is_gone_on_with: flags.2 };
+        let cost = share::Cost { rows, tile, is_of_lines: flags.0, panels, products, finish: bytes.0, row_bytes: bytes.0, panel_bytes: bytes.1, output_bytes: bytes.0, each, is_gone_on_with: flags.1 };
         let grid = share::Grid::new(cost, threads);
         let mut cells = vec![0u8; rows * panels];
         for (rows, panels_of_task) in (0..grid.tasks()).map(|i| grid.task(i)) {

@@ -14,7 +14,7 @@ mod filter;
 mod tests;
 mod transform;
 
-use super::gemm::{self, Cost, Float, Grid, Micro, Outputs, Packed, Room, Shape, PICOSECONDS};
+use super::gemm::{self, Cost, Float, Grid, Micro, Outputs, Packed, Room, Shape, EACH, PICOSECONDS};
 use super::isa::Isa;
 use super::kernel::{input, output};
 use super::{Kernel, Source, Then, Work};
@@ -137,7 +137,8 @@ impl Kernel for Winograd {
             return Err(OpError::failed("images do not fit"));
         }
         let after = work.then.map_or(0, |then| geometry.out_channels.saturating_mul(then.picoseconds));
-        let grid = Grid::new(self.cost(after / PICOSECONDS, work.then.is_some())?, work.team.threads());
+        let threads = work.team.threads();
+        let grid = Grid::new(self.cost(after / PICOSECONDS, work.then.is_some(), threads)?, threads);
         let to = Outputs(out.pointer(0, made));
         work.for_each_task(grid.tasks(), |i| {
             let (tiles, panels) = grid.task(i);
@@ -168,13 +169,16 @@ const ADDITIONS: usize = 48;
 
 impl Winograd {
     /// What there is to be shared out, where so many products more are made of a pixel.
-    fn cost(&self, after: usize, is_gone_on_with: bool) -> Result<Cost, OpError> {
+    fn cost(&self, after: usize, is_gone_on_with: bool, threads: usize) -> Result<Cost, OpError> {
         let (depth, columns) = (self.packed.shape.depth, self.geometry.out_channels);
         let micro = self.packed.micro;
         let output_bytes = (WRITTEN * WRITTEN * size_of::<f32>()).saturating_mul(columns);
         let products = (PLACES * depth + ADDITIONS).saturating_mul(micro.columns);
+        let rows = tiles(&self.geometry).ok_or_else(|| OpError::failed("more tiles than can be counted"))?;
+        // A task reads all matrices for each of its blocks: smaller ones would read them for fewer tiles.
+        let each = (rows / most_tiles(depth, micro.rows) / threads).clamp(1, EACH);
         Ok(Cost {
-            rows: tiles(&self.geometry).ok_or_else(|| OpError::failed("more tiles than can be counted"))?,
+            rows,
             tile: micro.rows,
             is_of_lines: false,
             panels: self.panels,
@@ -183,7 +187,7 @@ impl Winograd {
             row_bytes: PLACES * depth * size_of::<f32>(),
             panel_bytes: PLACES * depth * micro.columns * size_of::<f32>(),
             output_bytes,
-            is_taken_apart: false,
+            each,
             is_gone_on_with,
         })
     }
