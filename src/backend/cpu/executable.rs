@@ -3,12 +3,13 @@
 //! A model that is compiled just in time has private copies of its constants, as the client's may be gone by then.
 
 use super::arguments::{Bound, Held};
+use super::little::LittleCores;
 use super::on_demand::OnDemand;
 use super::pool::ThreadPool;
 use super::program::{threads, Program};
 use crate::backend::{
     pend, Argument, Arguments, Artifact, BackendError, Binding, CompileOptions, Completer, Control,
-    Description, Executable, Interface, Memory, Outcome, Pending, Saved, Submission,
+    Description, Executable, Interface, Memory, Outcome, Pending, Preference, Saved, Submission,
 };
 use crate::memory::ClientSlice;
 use crate::model::{CountedModel, Model, ModelError};
@@ -28,6 +29,8 @@ pub struct Cores {
     /// The threads of executions that were submitted. Each begins when it is its execution's turn: so there are few at once.
     /// One whose memory may be a device's begins sooner, because it waits for that first.
     executors: Arc<ThreadCache>,
+    /// Where models run that are to save power, if the machine has such.
+    pub little: Option<LittleCores>,
 }
 
 /// A compiled model, or one that its first run compiles.
@@ -43,7 +46,7 @@ impl Cores {
     pub fn new(threads: usize) -> std::io::Result<Self> {
         let executors = ThreadCache::new("nnhal-execute", Duration::from_secs(5));
         let (pool, turns) = (Arc::new(ThreadPool::new(threads)?), Turns::new(threads));
-        Ok(Cores { pool, turns, executors: Arc::new(executors) })
+        Ok(Cores { pool, turns, executors: Arc::new(executors), little: LittleCores::of_machine() })
     }
 
     /// `control` with a turn, waited for as long as it allows; or with the one that its caller has.
@@ -181,7 +184,11 @@ impl CpuBinding {
     fn compute(&self, held: Held, control: &Control) -> Result<Outcome, BackendError> {
         let started = Instant::now();
         let underway = control.recorder.as_ref().map(|recorder| Underway::begin(recorder, Activity::Run));
-        let outputs = self.executable.program(control)?.run(held, control)?;
+        let CpuExecutable { cores, options, .. } = &*self.executable;
+        let program = self.executable.program(control)?;
+        let saves_power = options.preference == Preference::LowPower;
+        let _stay = cores.little.as_ref().filter(|_| saves_power).map(LittleCores::stay);
+        let outputs = program.run(held, control)?;
         if let Some(underway) = underway {
             underway.end();
         }

@@ -20,6 +20,7 @@ mod frame;
 mod graph;
 mod idle;
 pub mod kernels;
+mod little;
 mod measured;
 mod merge;
 #[cfg(test)]

@@ -5,19 +5,22 @@ use super::arguments::{Bound, Held};
 use super::compile::compile_for;
 use super::constant::Constant as Compiled;
 use super::executable::{Cores, CpuExecutable};
+use super::little::LittleCores;
 use super::pool::ThreadPool;
 use super::program::Program;
 use super::samples::{data_of, f32_info, floats, Build};
 use crate::backend::{
-    Argument, Arguments, Artifact, BackendError, CompileOptions, Control, Executable, Memory, Preference,
-    Saved,
+    Argument, Arguments, Artifact, BackendError, Binding, CompileOptions, Control, Executable, Memory,
+    Preference, Saved,
 };
 use crate::memory::{ClientSlice, Mapping};
 use crate::model::{Constant, Lifetime, Model, Request, Subgraph};
 use crate::ops::{OpError, OperationType};
 use crate::scheduler::{boottime_ns, Stop, Yield};
 use crate::tensor::{OperandType, TensorInfo};
+use nix::sched::{sched_getaffinity, CpuSet};
 use nix::time::{clock_gettime, ClockId};
+use nix::unistd::Pid;
 use smallvec::smallvec;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -237,6 +240,60 @@ impl Yield for StopsAt {
     }
 }
 
+/// A model of one float, with memory for its input and its output.
+fn bound(executable: CpuExecutable) -> Arc<dyn Binding> {
+    let argument = |offset| Some(Argument { pool: 0, offset, length: 4, dims: smallvec![1] });
+    let request = Request { inputs: vec![argument(0)], outputs: vec![argument(4)] };
+    let pools = vec![Some(Memory::Mapped(Arc::new(Mapping::anonymous(8).unwrap())))];
+    Arc::new(executable).bind(Arguments { request, pools, reused: false }).unwrap()
+}
+
+/// Notes on how many cores the thread may run at yield points.
+#[derive(Debug, Default)]
+struct NotesCores(Mutex<Vec<usize>>);
+
+impl Yield for NotesCores {
+    fn pass(&self, _: &Control) -> Result<(), OpError> {
+        self.0.lock().unwrap().push(own_cores().len());
+        Ok(())
+    }
+
+    fn threads(&self) -> usize {
+        1
+    }
+}
+
+/// The cores on which this thread may run.
+fn own_cores() -> Vec<usize> {
+    let cores = sched_getaffinity(Pid::from_raw(0)).unwrap();
+    (0..CpuSet::count()).filter(|&core| cores.is_set(core).unwrap()).collect()
+}
+
+#[test]
+fn what_is_to_save_power_runs_on_little_cores() {
+    let all = own_cores();
+    if all.len() < 2 {
+        return eprintln!("skipped: the process has one core");
+    }
+    let mut cores = Cores::new(1).unwrap();
+    cores.little = LittleCores::of(&all[..1]);
+    let cores = Arc::new(cores);
+    for (preference, expected) in [
+        (Preference::LowPower, 1),
+        (Preference::FastSingleAnswer, all.len()),
+        (Preference::SustainedSpeed, all.len()),
+    ] {
+        let options = CompileOptions { preference, ..CompileOptions::default() };
+        let compiled = CpuExecutable::compile(&model(chain(100)), &options, &cores, &Control::default());
+        let (binding, notes) = (bound(compiled.unwrap()), Arc::new(NotesCores::default()));
+        binding.run(&Control { turn: Some(notes.clone()), ..Control::default() }).unwrap();
+        let noted = notes.0.lock().unwrap();
+        assert!(noted.len() >= 10 && noted.contains(&expected), "{preference:?}: {noted:?}");
+        assert_eq!(noted.iter().filter(|&&cores| cores == 1).count() >= 10, expected == 1, "{preference:?}");
+        assert_eq!(own_cores(), all, "it came back");
+    }
+}
+
 #[test]
 fn what_is_compiled_just_in_time_gives_way() {
     const OPERATIONS: usize = 100;
@@ -244,11 +301,7 @@ fn what_is_compiled_just_in_time_gives_way() {
     let options = CompileOptions { just_in_time: true, ..CompileOptions::default() };
     let compile =
         |model: &Model, control: &Control| CpuExecutable::compile(model, &options, &cores, control).unwrap();
-    let executable = compile(&model, &Control::default());
-    let argument = |offset| Some(Argument { pool: 0, offset, length: 4, dims: smallvec![1] });
-    let request = Request { inputs: vec![argument(0)], outputs: vec![argument(4)] };
-    let pools = vec![Some(Memory::Mapped(Arc::new(Mapping::anonymous(8).unwrap())))];
-    let binding = Arc::new(executable).bind(Arguments { request, pools, reused: false }).unwrap();
+    let binding = bound(compile(&model, &Control::default()));
     let found = [(); 2].map(|()| stretches(|control| binding.clone().run(control).unwrap()).0);
     // While another compiles it, and before what a run had is let go of.
     assert_eq!([found[0].lent, found[1].lent], [2, 1]);
