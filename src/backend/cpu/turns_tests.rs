@@ -288,8 +288,8 @@ fn what_is_to_save_power_runs_on_little_cores() {
         let (binding, notes) = (bound(compiled.unwrap()), Arc::new(NotesCores::default()));
         binding.run(&Control { turn: Some(notes.clone()), ..Control::default() }).unwrap();
         let noted = notes.0.lock().unwrap();
-        assert!(noted.len() >= 10 && noted.contains(&expected), "{preference:?}: {noted:?}");
-        assert_eq!(noted.iter().filter(|&&cores| cores == 1).count() >= 10, expected == 1, "{preference:?}");
+        let is_there = !noted.is_empty() && noted.iter().all(|&cores| cores == expected);
+        assert!(is_there, "{preference:?}: {noted:?}");
         assert_eq!(own_cores(), all, "it came back");
     }
 }
