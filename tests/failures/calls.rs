@@ -4,7 +4,6 @@ use super::keeper::{self, Files};
 use super::trace::{be_traced, is_of_bytes, run, Fault, Traced};
 use super::*;
 use nix::sys::wait::WaitStatus;
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What a child says at its end if all is well.
@@ -41,27 +40,19 @@ pub fn do_traced<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// Of calls of one name, those that fail in the short form.
-const SOME: usize = 40;
-
-/// Runs the child `name` without faults, then once for each call and each fault that it may have. In the short form it is
-/// [`SOME`] calls of each name, spread evenly, and one fault for each.
-pub fn try_each_call(name: &str) {
+/// Runs the child `name` without faults, then once for each call and `most` of the faults that it may have.
+pub fn try_each_call(name: &str, most: usize) {
     let dry = directory();
     let traced = run(&mut child(name, dry.path()), dry.path(), None);
     assert!(ends_well(&traced), "without any fault: {:?}: {}", traced.ended, traced.said);
-    let (counts, mut seen) = (traced.count_by_name(), BTreeMap::new());
     let mut cases = Vec::new();
-    for (turn, &call) in traced.calls.iter().enumerate() {
-        let (faults, before) = (faults(call), seen.entry(call).or_insert(0));
-        let is_chosen = *before % counts[call].div_ceil(SOME) == 0;
-        *before += 1;
-        match is_long() {
-            true => cases.extend(faults.into_iter().map(|fault| (turn, fault))),
-            // Each call meets another one first.
-            false if is_chosen => cases.push((turn, faults[cases.len() % faults.len()])),
-            false => {}
-        }
+    for (turn, call) in traced.calls.iter().enumerate() {
+        let faults = faults(call);
+        // Each call meets others first.
+        let some = (0..most.min(faults.len())).map(|i| faults[(turn + i * 3) % faults.len()]);
+        let mut some: Vec<_> = if most >= faults.len() { faults.clone() } else { some.collect() };
+        some.dedup();
+        cases.extend(some.into_iter().map(|fault| (turn, fault)));
     }
     let (count, failed) = (cases.len(), AtomicUsize::new(0));
     let worst = Mutex::new(Vec::new());
@@ -100,5 +91,5 @@ fn keeper_child() {
 
 #[test]
 fn caches_survive_every_call_that_fails() {
-    try_each_call("calls::keeper_child");
+    try_each_call("calls::keeper_child", if is_long() { usize::MAX } else { 1 });
 }
