@@ -59,11 +59,16 @@ impl Drop for Stay {
     }
 }
 
+/// The cores of a set.
+pub fn listed(cores: &CpuSet) -> Vec<usize> {
+    (0..CpuSet::count()).filter(|&core| cores.is_set(core).unwrap_or(false)).collect()
+}
+
 /// The cores that the process may use, with their capacities.
 fn capacities(root: &Path) -> Option<Vec<(usize, u32)>> {
     let ours = sched_getaffinity(Pid::this()).ok()?;
     let mut capacities = Vec::new();
-    for core in (0..CpuSet::count()).filter(|&core| ours.is_set(core).unwrap_or(false)) {
+    for core in listed(&ours) {
         let text = std::fs::read_to_string(root.join(format!("cpu{core}/cpu_capacity"))).ok()?;
         capacities.push((core, text.trim().parse().ok()?));
     }
@@ -93,8 +98,7 @@ mod tests {
     #[test]
     fn capacities_are_known_of_all_cores_or_none() {
         let root = tempfile::tempdir().unwrap();
-        let ours = sched_getaffinity(Pid::this()).unwrap();
-        let ours: Vec<usize> = (0..CpuSet::count()).filter(|&core| ours.is_set(core).unwrap()).collect();
+        let ours = listed(&sched_getaffinity(Pid::this()).unwrap());
         let tell = |core: usize, text: &str| {
             let directory = root.path().join(format!("cpu{core}"));
             std::fs::create_dir_all(&directory).unwrap();
@@ -113,13 +117,12 @@ mod tests {
     #[test]
     fn a_thread_is_moved_and_comes_back() {
         let before = sched_getaffinity(THIS).unwrap();
-        let core = (0..CpuSet::count()).find(|&core| before.is_set(core).unwrap()).unwrap();
-        let little = LittleCores::of(&[core]).unwrap();
+        let little = LittleCores::of(&listed(&before)[..1]).unwrap();
         let stay = little.stay();
         assert_eq!(sched_getaffinity(THIS).unwrap(), little.0);
         drop(stay);
         assert_eq!(sched_getaffinity(THIS).unwrap(), before);
-        // There is no such core: it stays where it is.
+        // The machine has no such core, so the thread stays.
         let nowhere = LittleCores::of(&[CpuSet::count() - 1]).unwrap();
         let stay = nowhere.stay();
         assert_eq!(sched_getaffinity(THIS).unwrap(), before);

@@ -5,7 +5,7 @@ use super::arguments::{Bound, Held};
 use super::compile::compile_for;
 use super::constant::Constant as Compiled;
 use super::executable::{Cores, CpuExecutable};
-use super::little::LittleCores;
+use super::little::{listed, LittleCores};
 use super::pool::ThreadPool;
 use super::program::Program;
 use super::samples::{data_of, f32_info, floats, Build};
@@ -18,7 +18,7 @@ use crate::model::{Constant, Lifetime, Model, Request, Subgraph};
 use crate::ops::{OpError, OperationType};
 use crate::scheduler::{boottime_ns, Stop, Yield};
 use crate::tensor::{OperandType, TensorInfo};
-use nix::sched::{sched_getaffinity, CpuSet};
+use nix::sched::sched_getaffinity;
 use nix::time::{clock_gettime, ClockId};
 use nix::unistd::Pid;
 use smallvec::smallvec;
@@ -265,8 +265,7 @@ impl Yield for NotesCores {
 
 /// The cores on which this thread may run.
 fn own_cores() -> Vec<usize> {
-    let cores = sched_getaffinity(Pid::from_raw(0)).unwrap();
-    (0..CpuSet::count()).filter(|&core| cores.is_set(core).unwrap()).collect()
+    listed(&sched_getaffinity(Pid::from_raw(0)).unwrap())
 }
 
 #[test]
