@@ -18,6 +18,9 @@ pub unsafe trait Simd: Copy {
     const LANES: usize;
     /// Whether a multiplication cannot take an operand from memory, so that each load is an instruction more.
     const LOADS_APART: bool = false;
+    /// Whether a vector is an array: what is written out for many of them takes the compiler minutes and then keeps them in
+    /// memory.
+    const IS_ARRAY: bool = false;
 
     unsafe fn splat(x: f32) -> Self::F;
     unsafe fn load(p: *const f32) -> Self::F;
@@ -87,6 +90,7 @@ pub struct Base;
 unsafe impl Simd for Base {
     type F = [f32; 8];
     const LANES: usize = 8;
+    const IS_ARRAY: bool = true;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> Self::F {

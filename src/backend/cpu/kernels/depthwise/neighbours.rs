@@ -26,6 +26,10 @@ impl Line<'_> {
     #[inline(always)]
     pub unsafe fn pixels<S: Simd>(&self, x: usize, count: usize, to: *mut f32) {
         let window = &self.geometry.width;
+        if const { S::IS_ARRAY } {
+            // SAFETY: the same contract.
+            return unsafe { self.any::<S>(x, count, to) };
+        }
         // SAFETY: the same contract.
         unsafe {
             match (window.kernel, window.stride, is_usual(window)) {
@@ -88,13 +92,15 @@ impl Line<'_> {
         let first = (x * STRIDE).wrapping_sub(window.pad_before);
         let before = window.pad_before.saturating_sub(x * STRIDE);
         let inside = before..(window.input + window.pad_before - x * STRIDE).min(cells);
-        // SAFETY: the same contract; taps beside the input are left out.
+        // SAFETY: the same contract; taps beside the input are left out. What is rare is made as if it were at an edge: code of
+        // its own would take the compiler longer than it is worth.
         unsafe {
-            if inside == (0..cells) {
-                self.together::<S, N, _>(first, &Shape::<TAPS, STRIDE, false> { inside }, to);
+            if const { N >= 4 } && inside == (0..cells) {
+                self.vectors::<S, N, _>(first, &Shape::<TAPS, STRIDE, false> { inside: inside.clone() }, to);
             } else {
-                self.together::<S, N, _>(first, &Shape::<TAPS, STRIDE, true> { inside }, to);
+                self.vectors::<S, N, _>(first, &Shape::<TAPS, STRIDE, true> { inside: inside.clone() }, to);
             }
+            self.last::<S, N, _>(first, &Shape::<TAPS, STRIDE, true> { inside }, to);
         }
     }
 
@@ -144,18 +150,44 @@ impl Line<'_> {
         taps: &T,
         to: *mut f32,
     ) -> usize {
+        // SAFETY: the same contract.
+        unsafe {
+            self.vectors::<S, N, T>(first, taps, to);
+            self.last::<S, N, T>(first, taps, to);
+        }
+        N
+    }
+
+    /// Computes the channels of such pixels that are whole vectors.
+    ///
+    /// # Safety
+    /// As for [`Self::pixels`].
+    #[inline(always)]
+    unsafe fn vectors<S: Simd, const N: usize, T: Taps>(&self, first: usize, taps: &T, to: *mut f32) {
         let at = first.wrapping_mul(self.channels);
-        let Range { start, end } = self.made;
-        let vectors = end - (end - start) % S::LANES;
-        for c in (start..vectors).step_by(S::LANES) {
+        for c in (self.made.start..self.after_vectors::<S>()).step_by(S::LANES) {
             // SAFETY: by contract; a vector of channels is left.
             unsafe { self.vector::<S, N, true, T>(at, c, S::LANES, taps, to) };
         }
-        if vectors < end {
-            // SAFETY: as above, for what is left of one.
-            unsafe { self.vector::<S, N, false, T>(at, vectors, end - vectors, taps, to) };
+    }
+
+    /// Computes the channels of such pixels that are less than a vector.
+    ///
+    /// # Safety
+    /// As for [`Self::pixels`].
+    #[inline(always)]
+    unsafe fn last<S: Simd, const N: usize, T: Taps>(&self, first: usize, taps: &T, to: *mut f32) {
+        let (at, c) = (first.wrapping_mul(self.channels), self.after_vectors::<S>());
+        if c < self.made.end {
+            // SAFETY: by contract; as many channels are left.
+            unsafe { self.vector::<S, N, false, T>(at, c, self.made.end - c, taps, to) };
         }
-        N
+    }
+
+    /// The first channel that is made and in no whole vector.
+    #[inline(always)]
+    fn after_vectors<S: Simd>(&self) -> usize {
+        self.made.end - (self.made.end - self.made.start) % S::LANES
     }
 
     /// Computes `n` channels from channel `c` on: a vector, if it is `WHOLE`, or fewer. The first tap is at element `at`.
