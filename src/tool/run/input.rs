@@ -1,11 +1,10 @@
 //! Input files as the bytes of a model's inputs: .npy, .bin, PNG and JPEG.
 
+use super::picture::Picture;
 use super::{npy, values};
 use crate::tensor::OperandType;
 use crate::tflite::Port;
 use crate::tool::error::ToolError;
-use image::imageops::FilterType;
-use image::DynamicImage;
 use std::path::{Path, PathBuf};
 
 const KINDS: &str = "give a file of kind .npy, .bin, .png or .jpg";
@@ -79,32 +78,37 @@ fn raw(bytes: Vec<u8>, port: &Port) -> Result<Vec<u8>, String> {
 
 /// An image as pixel / 255, quantised if the input is; grey or RGB by the number of channels.
 fn picture(bytes: &[u8], port: &Port, resize: bool) -> Result<Vec<u8>, String> {
-    let image = image::load_from_memory(bytes).map_err(|why| format!("the image cannot be read: {why}"))?;
+    let picture = Picture::decode(bytes).map_err(|why| format!("the image cannot be read: {why}"))?;
     let (height, width, channels) = match port.dims[..] {
         [1, height, width, channels @ (1 | 3)] | [height, width, channels @ (1 | 3)] => {
             (height, width, channels)
         }
         _ => return Err(format!("an image, but the input takes {:?}; give an .npy file", port.dims)),
     };
-    let image = fitted(image, width, height, resize)?;
-    let pixels = if channels == 1 { image.into_luma8().into_raw() } else { image.into_rgb8().into_raw() };
     if port.info.ty == OperandType::TENSOR_BOOL8 || port.info.ty == OperandType::TENSOR_INT32 {
         return Err(format!("an image, but the input takes {}; give an .npy file", port.info.ty));
     }
-    values::encode(&port.info, pixels.into_iter().map(|pixel| f32::from(pixel) / 255.0))
+    let picture = fitted(picture, width as usize, height as usize, resize)?;
+    let share = |pixel: u8| f32::from(pixel) / 255.0;
+    match channels {
+        1 => values::encode(&port.info, picture.greys().map(share)),
+        _ => values::encode(&port.info, picture.colours().map(share)),
+    }
 }
 
-fn fitted(image: DynamicImage, width: u32, height: u32, resize: bool) -> Result<DynamicImage, String> {
-    let (own_width, own_height) = (image.width(), image.height());
-    if (own_width, own_height) == (width, height) {
-        return Ok(image);
+fn fitted(picture: Picture, width: usize, height: usize, resize: bool) -> Result<Picture, String> {
+    if (picture.width, picture.height) == (width, height) {
+        return Ok(picture);
     }
     if !resize {
         return Err(format!(
-            "the image is {own_width}x{own_height}, the model takes {width}x{height}; give --resize to fit it"
+            "the image is {}x{}, the model takes {width}x{height}; give --resize to fit it",
+            picture.width, picture.height
         ));
     }
-    Ok(image.resize_exact(width, height, FilterType::Triangle))
+    picture
+        .resized(width, height)
+        .map_err(|why| format!("the image cannot be resized to {width}x{height}: {why}"))
 }
 
 #[cfg(test)]
@@ -126,10 +130,11 @@ mod tests {
 
     /// A grey image of 2 rows by 3 columns.
     fn png() -> Vec<u8> {
-        let image = image::GrayImage::from_raw(3, 2, vec![0, 51, 102, 153, 204, 255]).unwrap();
-        let mut bytes = std::io::Cursor::new(Vec::new());
-        image.write_to(&mut bytes, image::ImageFormat::Png).unwrap();
-        bytes.into_inner()
+        let mut bytes = Vec::new();
+        let mut encoder = png::Encoder::new(&mut bytes, 3, 2);
+        encoder.set_color(png::ColorType::Grayscale);
+        encoder.write_header().unwrap().write_image_data(&[0, 51, 102, 153, 204, 255]).unwrap();
+        bytes
     }
 
     fn floats(bytes: &[u8]) -> Vec<f32> {

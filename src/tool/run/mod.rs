@@ -3,6 +3,7 @@
 mod input;
 mod json;
 pub mod npy;
+mod picture;
 mod report;
 pub mod session;
 pub mod values;
