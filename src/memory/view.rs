@@ -180,6 +180,7 @@ impl<'m, T: AnyBitPattern> Target<'m, T> {
     ///
     /// # Safety
     /// No two parts that exist at the same time may overlap.
+    #[inline]
     pub unsafe fn disjoint_part(&self, start: usize, count: usize) -> Target<'_, T> {
         check(self.len, start, count);
         Target { start: self.start.wrapping_add(start), len: count, memory: PhantomData }

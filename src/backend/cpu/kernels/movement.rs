@@ -5,12 +5,18 @@ use crate::memory::{Target, View};
 use crate::ops::movement::{moves, requantisation, Axis};
 use crate::ops::pace::Pace;
 use crate::ops::{Args, OpError, Operation, OperationType};
+use smallvec::SmallVec;
 use std::ops::Range;
 
 /// Elements of a row that are copied in one go, and bytes of padding.
 const SEGMENT: usize = 64 * 1024;
 /// Elements along each side of a block of a transposition.
 const BLOCK: usize = 32;
+
+/// Bytes of strides that go on side by side: those of each are near when the next one comes.
+const NEAR: usize = 32 * 1024;
+/// So many strides of so few bytes take well under a millisecond for what is not shared out.
+const MOST_TOGETHER: usize = 16;
 
 /// What it costs to plan a walk, and to make a table, in the steps that [`Pace`] counts: a call may have very many.
 const WALK: usize = 64;
@@ -154,26 +160,61 @@ impl Kernel for Movement {
                 }
             })?;
         }
-        for stride in &self.strides {
-            let from = inputs.get(stride.input).copied().flatten().ok_or(OpError::Unresolved)?;
-            let to = outputs.get(stride.output).ok_or(OpError::Unresolved)?;
-            let strided = stride.across.is_some() || (stride.row.from, stride.row.to) != (1, 1);
-            let bytes = stride.unit_size() * self.size;
-            let picoseconds = bytes * if strided { 800 } else { 100 } + 10_000;
-            let count = work.units_per_task(stride.units(), picoseconds, 2 * bytes);
-            work.in_parts(stride.units(), count, |units| match self.size {
-                1 => stride.move_units::<u8>(units, from, to),
-                2 => stride.move_units::<[u8; 2]>(units, from, to),
-                _ => stride.move_units::<[u8; 4]>(units, from, to),
-            })?;
+        // Walks through as many short rows, as those of a concatenation's inputs mostly are, go on side by side: each part of
+        // what they read or write together is then near when the next of them comes to it.
+        let is_short = |stride: &Stride| stride.unit_size() * self.size <= NEAR;
+        let go_together = |a: &Stride, b: &Stride| a.units() == b.units() && is_short(a) && is_short(b);
+        for strides in self.strides.chunk_by(go_together).flat_map(|strides| strides.chunks(MOST_TOGETHER)) {
+            self.side_by_side(strides, inputs, outputs, work)?;
         }
         Ok(())
     }
 }
 
+impl Movement {
+    /// Goes along strides with the same number of units, all of which write other elements.
+    fn side_by_side(
+        &self,
+        strides: &[Stride],
+        inputs: &[Option<View<u8>>],
+        outputs: &[Target<u8>],
+        work: Work,
+    ) -> Result<(), OpError> {
+        let units = strides.first().map_or(0, Stride::units);
+        let (mut bytes, mut picoseconds) = (0, 0);
+        let mut ways = SmallVec::<[(&Stride, View<u8>, &Target<u8>); 4]>::with_capacity(strides.len());
+        for stride in strides {
+            let from = inputs.get(stride.input).copied().flatten().ok_or(OpError::Unresolved)?;
+            let to = outputs.get(stride.output).ok_or(OpError::Unresolved)?;
+            let strided = stride.across.is_some() || (stride.row.from, stride.row.to) != (1, 1);
+            let unit = stride.unit_size() * self.size;
+            bytes += unit;
+            picoseconds += unit * if strided { 800 } else { 100 } + 10_000;
+            ways.push((stride, from, to));
+        }
+        let count = work.units_per_task(units, picoseconds, 2 * bytes);
+        let at_once = (NEAR / bytes.max(1)).max(1);
+        work.in_parts(units, count, |units| {
+            for first in units.clone().step_by(at_once) {
+                for &(stride, from, to) in &ways {
+                    stride.move_units(self.size, first..units.end.min(first + at_once), from, to);
+                }
+            }
+        })
+    }
+}
+
 impl Stride {
-    /// Moves what belongs to some units, elements being as large as `T`.
-    fn move_units<T: Copy>(&self, units: Range<usize>, from: View<u8>, to: &Target<u8>) {
+    /// Moves what belongs to some units, elements being of so many bytes.
+    fn move_units(&self, size: usize, units: Range<usize>, from: View<u8>, to: &Target<u8>) {
+        match size {
+            1 => self.move_elements::<u8>(units, from, to),
+            2 => self.move_elements::<[u8; 2]>(units, from, to),
+            _ => self.move_elements::<[u8; 4]>(units, from, to),
+        }
+    }
+
+    fn move_elements<T: Copy>(&self, units: Range<usize>, from: View<u8>, to: &Target<u8>) {
         let (across_parts, row_parts) = self.parts();
         let parts = across_parts * row_parts;
         // Where a unit lies is computed once for those beside it, too: that takes longer than to move a few elements.
@@ -185,8 +226,34 @@ impl Stride {
             next = units.end.min(first - first % count + count);
             let ((source, target), part) = (self.start_of(first / parts), first % parts);
             let part = (part / row_parts, part % row_parts);
+            if parts == 1 && (self.row.from, self.row.to) == (1, 1) && self.table.is_none() {
+                self.rows((source, target), steps, size_of::<T>(), next - first, from, to);
+                continue;
+            }
             for i in 0..(next - first) as i64 {
                 self.unit::<T>((source + i * steps.0, target + i * steps.1), part, from, to);
+            }
+        }
+    }
+
+    /// Moves `count` whole rows of neighbours as they are, `steps` apart: most are short.
+    fn rows(
+        &self,
+        (source, target): (i64, i64),
+        steps: (i64, i64),
+        size: usize,
+        count: usize,
+        from: View<u8>,
+        to: &Target<u8>,
+    ) {
+        let len = self.row.count as usize * size;
+        for i in 0..count as i64 {
+            let (source, target) = (source + i * steps.0, target + i * steps.1);
+            let from = from.pointer(source as usize * size, len);
+            // SAFETY: no two units write the same elements; as many bytes of both were asked for, and an output is no input.
+            unsafe {
+                let mut to = to.disjoint_part(target as usize * size, len);
+                copy(from, to.pointer(0, len), len);
             }
         }
     }

@@ -47,7 +47,7 @@ proptest! {
     #[test]
     fn pools_give_the_same_bytes(
         ty in prop::sample::select(vec![AVERAGE_POOL_2D, MAX_POOL_2D, L2_POOL_2D]), element in element(),
-        dims in [1u32..3, 1u32..12, 1u32..12, 1u32..80], kernel in [1i32..5, 1i32..5], stride in 1i32..4,
+        dims in [1u32..3, 1u32..12, 1u32..12, 1u32..80], kernel in [1i32..8, 1i32..8], stride in 1i32..4,
         scheme in 1i32..3, activation in 0i32..4, channels_first in any::<bool>(), seed in any::<u32>(),
     ) {
         let element = if ty == L2_POOL_2D && element.is_quant8_asymm() { TENSOR_FLOAT32 } else { element };
@@ -257,7 +257,20 @@ fn large_calls_have_kernels_and_give_the_same() {
         same(RESIZE_BILINEAR, &image, &[int(100), int(90), boolean(false)]);
         same(RESIZE_BILINEAR, &[1, 67, 57, 61], &[int(100), int(90), boolean(true)]);
         same(MEAN, &image, &[i32s(&[2], &[1, 2]), int(1)]);
+        // More short rows than go side by side, and more of them than are moved before the next ones are.
+        let mut pieces: Vec<_> =
+            (1..20).map(|n| Some(Noise(n).tensor(info(element, &[90, 70, n])))).collect();
+        pieces.push(Some(int(2)));
+        assert!(compare(CONCATENATION, &pieces, 19, &[info(element, &[])], Within::SameBytes).unwrap());
+        let parameters = [int(2), int(19)];
+        assert!(call(SPLIT, (element, &[90, 70, 19 * 3]), &parameters, 19, Within::SameBytes, 1).unwrap());
     }
+    // A number that is none wins over all that come before and after it.
+    let mut cells: Vec<f32> = (0..7 * 7 * 70).map(|i| (i % 13) as f32).collect();
+    (0..cells.len()).step_by(67).for_each(|i| cells[i] = f32::NAN);
+    let mut pool = vec![Some(tensor(TensorInfo::new(TENSOR_FLOAT32, &[1, 7, 7, 70]), &cells))];
+    pool.extend([1, 1, 1, 5, 3, 0].map(|n| Some(int(n))));
+    assert!(compare(MAX_POOL_2D, &pool, 1, &[info(TENSOR_FLOAT32, &[])], Within::SameBytes).unwrap());
     // Numbers without an order, both zeros, and no number that is larger than another.
     let (nan, out) = (f32::NAN, TensorInfo::new(TENSOR_INT32, &[]));
     for row in [[0.0, -0.0, 0.0], [nan, 1.0, nan], [-nan, -1.0, -nan], [nan, f32::INFINITY, -nan]] {
