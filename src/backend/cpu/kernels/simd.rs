@@ -18,8 +18,7 @@ pub unsafe trait Simd: Copy {
     const LANES: usize;
     /// Whether a multiplication cannot take an operand from memory, so that each load is an instruction more.
     const LOADS_APART: bool = false;
-    /// Whether a vector is an array: what is written out for many of them takes the compiler minutes and then keeps them in
-    /// memory.
+    /// Whether a vector is an array: what is written out for many of them takes the compiler minutes, and keeps them in memory.
     const IS_ARRAY: bool = false;
 
     unsafe fn splat(x: f32) -> Self::F;

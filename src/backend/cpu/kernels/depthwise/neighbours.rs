@@ -26,10 +26,6 @@ impl Line<'_> {
     #[inline(always)]
     pub unsafe fn pixels<S: Simd>(&self, x: usize, count: usize, to: *mut f32) {
         let window = &self.geometry.width;
-        if const { S::IS_ARRAY } {
-            // SAFETY: the same contract.
-            return unsafe { self.any::<S>(x, count, to) };
-        }
         // SAFETY: the same contract.
         unsafe {
             match (window.kernel, window.stride, is_usual(window)) {
@@ -55,30 +51,29 @@ impl Line<'_> {
     ) {
         let mut done = 0;
         while done < count {
-            // Seven divide the widths of most images.
-            let n = match count - done {
-                left @ 8.. if left % 7 != 0 => 8,
-                7.. => 7,
-                4.. => 4,
-                2.. => 2,
-                _ => 1,
-            };
-            let to = to.wrapping_add(done * self.channels);
+            let (left, to) = (count - done, to.wrapping_add(done * self.channels));
             // SAFETY: by contract, as many pixels are left.
-            unsafe {
-                match n {
-                    8 => self.few_shaped::<S, 8, TAPS, STRIDE>(x + done, to),
-                    7 => self.few_shaped::<S, 7, TAPS, STRIDE>(x + done, to),
-                    4 => self.few_shaped::<S, 4, TAPS, STRIDE>(x + done, to),
-                    2 => self.few_shaped::<S, 2, TAPS, STRIDE>(x + done, to),
-                    _ => self.few_shaped::<S, 1, TAPS, STRIDE>(x + done, to),
+            done += unsafe {
+                if const { S::IS_ARRAY } {
+                    match left {
+                        4.. => self.few_shaped::<S, 4, TAPS, STRIDE>(x + done, to),
+                        _ => self.few_shaped::<S, 1, TAPS, STRIDE>(x + done, to),
+                    }
+                } else {
+                    match left {
+                        // Seven divide the widths of most images.
+                        8.. if left % 7 != 0 => self.few_shaped::<S, 8, TAPS, STRIDE>(x + done, to),
+                        7.. => self.few_shaped::<S, 7, TAPS, STRIDE>(x + done, to),
+                        4.. => self.few_shaped::<S, 4, TAPS, STRIDE>(x + done, to),
+                        2.. => self.few_shaped::<S, 2, TAPS, STRIDE>(x + done, to),
+                        _ => self.few_shaped::<S, 1, TAPS, STRIDE>(x + done, to),
+                    }
                 }
-            }
-            done += n;
+            };
         }
     }
 
-    /// Computes `N` pixels from column `x` on, of a filter as for [`Self::shaped`].
+    /// Computes `N` pixels from column `x` on, of a filter as for [`Self::shaped`]; gives `N`.
     ///
     /// # Safety
     /// As for [`Self::pixels`].
@@ -87,7 +82,7 @@ impl Line<'_> {
         &self,
         x: usize,
         to: *mut f32,
-    ) {
+    ) -> usize {
         let (window, cells) = (&self.geometry.width, (N - 1) * STRIDE + TAPS);
         let first = (x * STRIDE).wrapping_sub(window.pad_before);
         let before = window.pad_before.saturating_sub(x * STRIDE);
@@ -102,6 +97,7 @@ impl Line<'_> {
             }
             self.last::<S, N, _>(first, &Shape::<TAPS, STRIDE, true> { inside }, to);
         }
+        N
     }
 
     /// Computes pixels of a filter of any shape.
