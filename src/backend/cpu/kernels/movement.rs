@@ -13,9 +13,9 @@ const SEGMENT: usize = 64 * 1024;
 /// Elements along each side of a block of a transposition.
 const BLOCK: usize = 32;
 
-/// Bytes of strides that go on side by side: those of each are near when the next one comes.
+/// Bytes that strides which advance together move in one round: the caches keep them for the next stride.
 const NEAR: usize = 32 * 1024;
-/// So many strides of so few bytes take well under a millisecond for what is not shared out.
+/// Strides that advance together. A unit of so many takes well under a millisecond, and is not shared out.
 const MOST_TOGETHER: usize = 16;
 
 /// What it costs to plan a walk, and to make a table, in the steps that [`Pace`] counts: a call may have very many.
@@ -160,8 +160,8 @@ impl Kernel for Movement {
                 }
             })?;
         }
-        // Walks through as many short rows, as those of a concatenation's inputs mostly are, go on side by side: each part of
-        // what they read or write together is then near when the next of them comes to it.
+        // Strides of equally many short rows, as a concatenation's inputs mostly have, advance together: what one of them has
+        // read or written near is then in the cache when the next one comes there.
         let is_short = |stride: &Stride| stride.unit_size() * self.size <= NEAR;
         let go_together = |a: &Stride, b: &Stride| a.units() == b.units() && is_short(a) && is_short(b);
         for strides in self.strides.chunk_by(go_together).flat_map(|strides| strides.chunks(MOST_TOGETHER)) {
@@ -172,7 +172,7 @@ impl Kernel for Movement {
 }
 
 impl Movement {
-    /// Goes along strides with the same number of units, all of which write other elements.
+    /// Moves what belongs to strides of the same number of units, no two of which write the same elements.
     fn side_by_side(
         &self,
         strides: &[Stride],
@@ -236,7 +236,7 @@ impl Stride {
         }
     }
 
-    /// Moves `count` whole rows of neighbours as they are, `steps` apart: most are short.
+    /// Moves `count` whole rows of neighbours as they are, `steps` apart. Most are short, so that little may be done for each.
     fn rows(
         &self,
         (source, target): (i64, i64),
