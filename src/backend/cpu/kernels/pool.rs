@@ -59,7 +59,7 @@ fn floats<T: Element>(
     match ty {
         OperationType::MAX_POOL_2D => {
             // A NaN wins and stays. Without a branch: the compiler would store only what is larger, lane by lane, which
-            // takes some processors 20 ns.
+            // is slow on some processors.
             let larger = |max: f32, x: f32| if (x > max) | x.is_nan() { x } else { max };
             pool(geometry, f32::NEG_INFINITY, move |max, x| larger(max, number(x)), move |max, _| finish(max))
         }

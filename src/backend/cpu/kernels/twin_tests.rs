@@ -265,7 +265,7 @@ fn large_calls_have_kernels_and_give_the_same() {
         let parameters = [int(2), int(19)];
         assert!(call(SPLIT, (element, &[90, 70, 19 * 3]), &parameters, 19, Within::SameBytes, 1).unwrap());
     }
-    // A number that is none wins over all that come before and after it.
+    // A NaN wins over all that come before and after it.
     let mut cells: Vec<f32> = (0..7 * 7 * 70).map(|i| (i % 13) as f32).collect();
     (0..cells.len()).step_by(67).for_each(|i| cells[i] = f32::NAN);
     let mut pool = vec![Some(tensor(TensorInfo::new(TENSOR_FLOAT32, &[1, 7, 7, 70]), &cells))];
