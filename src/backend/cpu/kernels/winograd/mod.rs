@@ -36,11 +36,13 @@ const LEAST_TILES: usize = 36;
 /// Channels of the input, at most, so that a block of few tiles stays near.
 const MOST_CHANNELS: usize = 2048;
 /// Bytes of a block's places.
-const BLOCK_BYTES: usize = 128 << 10;
+const BLOCK_BYTES: usize = 256 << 10;
 /// Bytes of the sums of a block's places.
 const SUM_BYTES: usize = 256 << 10;
 /// Tiles of a block, at most.
 const MOST_TILES: usize = 96;
+/// Floats between a place and the next: where places were a power of two apart, those of a tile would share a part of the cache.
+const APART: usize = 16;
 
 /// Bytes of a filter with these dimensions, and of so many bytes of floats, if it is packed this way.
 pub(super) fn packed_bytes(dims: &[u32], bytes: usize) -> usize {
@@ -208,12 +210,13 @@ impl Winograd {
             (self.packed.shape.depth, self.packed.micro.columns, self.geometry.out_channels);
         let most = most_tiles(depth, self.packed.micro.rows).min(tiles.len());
         let side = (SUM_BYTES / (PLACES * most * width * size_of::<f32>())).clamp(1, panels.len());
+        let (apart, distance) = (most * depth + APART, most * side * width + APART);
         let (mut places, mut sums) = (Room::default(), Room::default());
         // What lies beside an image comes behind the places.
-        places.make((PLACES * most + 1) * depth * size_of::<f32>())?;
-        sums.make(PLACES * most * side * width * size_of::<f32>())?;
+        places.make((PLACES * apart + depth) * size_of::<f32>())?;
+        sums.make(PLACES * distance * size_of::<f32>())?;
         let (places, sums) = (places.as_mut_ptr().cast::<f32>(), sums.as_mut_ptr().cast::<f32>());
-        let beside = places.wrapping_add(PLACES * most * depth);
+        let beside = places.wrapping_add(PLACES * apart);
         // SAFETY: there is room for a pixel.
         unsafe { beside.write_bytes(0, depth) };
         let mut first = tiles.start;
@@ -222,16 +225,16 @@ impl Winograd {
             for (i, tile) in block.clone().enumerate() {
                 let from = self.inputs(input, tile, beside);
                 // SAFETY: pointers are to pixels of so many channels, and there is room for the places.
-                unsafe { to_places(self.isa, &from, depth, places.wrapping_add(i * depth), most * depth) };
+                unsafe { to_places(self.isa, &from, depth, places.wrapping_add(i * depth), apart) };
             }
             let mut rows = [std::ptr::null(); MOST_TILES];
             let rows = &mut rows[..block.len()];
             for start in panels.clone().step_by(side) {
                 let some = start..panels.end.min(start + side);
-                let (line, distance) = (some.len() * width, most * side * width);
+                let line = some.len() * width;
                 let columns = line.min(all - start * width);
                 for place in 0..PLACES {
-                    let from = places.wrapping_add(place * most * depth);
+                    let from = places.wrapping_add(place * apart);
                     rows.iter_mut().enumerate().for_each(|(i, row)| *row = from.wrapping_add(i * depth));
                     let (panel, to) = (place * self.panels + start, sums.wrapping_add(place * distance));
                     // SAFETY: rows are as long as the product is deep, and there is room for their sums.
