@@ -55,6 +55,8 @@ pub struct Onward {
     pub picoseconds: usize,
     /// Which of its inputs is what was made.
     pub own: usize,
+    /// What multiplies what becomes of it; its right matrices are the call's last input.
+    pub multiplier: Option<Arc<dyn Kernel>>,
 }
 
 /// Where an operand's bytes are.
@@ -229,10 +231,17 @@ impl<'r> Finder<'r> {
     fn add_followed(&mut self, followed: &Followed) -> Result<(), BackendError> {
         let (first, steps) = (followed.steps.start, &self.routine.steps);
         let next = followed.kernel(steps, &self.routine.merged).ok_or_else(broken_plan)?.clone();
-        let onward = Onward { picoseconds: next.picoseconds(), own: followed.own, kernel: next };
+        let (last, mut inputs) = (&steps[followed.steps.end - 1], steps[first].inputs.clone());
+        let mut multiplier = None;
+        if followed.is_multiplied {
+            multiplier = last.kernel.clone();
+            // The others of both say how matrices lie, which the kernels know.
+            inputs.truncate(2);
+            inputs.extend(last.inputs.get(1));
+        }
+        let onward = Onward { picoseconds: next.picoseconds(), own: followed.own, kernel: next, multiplier };
         let kernel = steps[first].kernel.clone().ok_or_else(broken_plan)?;
-        let (made, onward) = (&steps[followed.steps.end - 1].outputs, Some((onward, followed.other)));
-        self.add_kernel(first, kernel, &steps[first].inputs, made, onward)
+        self.add_kernel(first, kernel, &inputs, &last.outputs, Some((onward, followed.other)))
     }
 
     /// Adds the call of a kernel, and of what goes on with its output and another input.

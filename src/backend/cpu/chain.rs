@@ -36,8 +36,10 @@ impl Link {
 /// A step whose output elementwise steps go on with where it is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Followed {
-    /// That step, and those that go on.
+    /// That step, those that go on, and the one that multiplies.
     pub steps: Range<usize>,
+    /// Whether what is gone on with is multiplied by the last step, where it is made.
+    pub is_multiplied: bool,
     /// Which merged one goes on; if none does, it is the step behind.
     pub merged: Option<usize>,
     /// Which input of the kernel that goes on is what was made, and the value that is the other one.

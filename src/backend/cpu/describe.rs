@@ -68,21 +68,27 @@ fn describe_merged(routine: &Routine, merged: &Merged) -> StepDescription {
 
 fn describe_followed(routine: &Routine, followed: &Followed) -> StepDescription {
     let steps = &routine.steps[followed.steps.clone()];
-    let (made, to) = (steps[0].outputs[0], steps[steps.len() - 1].outputs[0]);
+    let (maker, last) = (describe_step(routine, &steps[0]), &steps[steps.len() - 1]);
+    let multiplier = followed.is_multiplied.then(|| describe_step(routine, last));
     let bytes = |v: usize| Some(routine.values[v].info().byte_size()? as u64);
+    // It is as large as what becomes of it, and never written as it was.
+    let made = bytes(steps[0].outputs[0]);
     let other = followed.other.map_or(Some(0), bytes);
-    let maker = describe_step(routine, &steps[0]);
+    let product = multiplier.as_ref().map_or(made, |of| of.bytes?.checked_sub(made?));
     let onward =
         followed.kernel(&routine.steps, &routine.merged).map_or_else(String::new, |kernel| kernel.name());
-    let name = |maker: KernelName| match maker {
-        KernelName::Fast(name) => KernelName::Fast(format!("{name}, then {onward}")),
-        other => other,
-    };
+    let mut names = vec![maker.kernel.clone(), KernelName::Fast(onward)];
+    names.extend(multiplier.as_ref().map(|of| of.kernel.clone()));
+    let names = names.into_iter().filter_map(|name| match name {
+        KernelName::Fast(name) => Some(name),
+        _ => None,
+    });
+    let multiply_adds = [Some(&maker), multiplier.as_ref()].into_iter().flatten().map(|of| of.multiply_adds);
     StepDescription {
         operations: steps.iter().map(|step| step.index).collect(),
-        multiply_adds: maker.multiply_adds,
-        bytes: maker.bytes.and_then(|all| (all + other? + bytes(to)?).checked_sub(bytes(made)?)),
-        kernel: name(maker.kernel),
+        multiply_adds: multiply_adds.sum(),
+        bytes: maker.bytes.and_then(|all| (all + other? + product?).checked_sub(made?)),
+        kernel: KernelName::Fast(names.collect::<Vec<_>>().join(", then ")),
     }
 }
 

@@ -1,9 +1,9 @@
 //! Finds steps whose outputs steps on elements or rows go on with: each part of such an output becomes what those make of it while it is
 //! in a near cache, on the thread that made it, and is never written as it was. It goes by what a routine says, so that a loaded
-//! one has the same as the one that was saved.
+//! one has the same as the one that was saved. Where matrices are multiplied that are made so, that is done there, too.
 
 use super::chain::{Chain, Followed};
-use super::kernels::Kernel;
+use super::kernels::{Attention, Kernel};
 use super::merge::Known;
 use super::routine::{Merged, Routine, Step, STEPS};
 use crate::ops::pace::Pace;
@@ -73,10 +73,12 @@ impl<'s, 'r, K: Fn(usize) -> Option<Known<'r>>> Search<'s, K> {
     /// What goes on with the output of `step`, and is all that reads it.
     pub fn after(&self, step: usize) -> Option<Followed> {
         let merged = self.merged.binary_search_by_key(&(step + 1), |merged| merged.steps.start).ok();
-        let followed = self.followed(step, merged)?;
-        // What leaves may be written to a client's memory, which is not to be read.
+        let mut followed = self.followed(step, merged)?;
         let to = self.steps[followed.steps.end - 1].outputs[0];
-        (!self.leaves[to]).then_some(followed)
+        followed.is_multiplied = self.is_multiplied(step, followed.steps.end, to);
+        followed.steps.end += usize::from(followed.is_multiplied);
+        // What leaves may be written to a client's memory, which is not to be read.
+        (followed.is_multiplied || !self.leaves[to]).then_some(followed)
     }
 
     /// What goes on with the output of `step`, which is the only one that reads it: `merged`, or the next step.
@@ -86,7 +88,8 @@ impl<'s, 'r, K: Fn(usize) -> Option<Known<'r>>> Search<'s, K> {
         let stretch = maker.kernel.as_ref()?.goes_on()?;
         let followed = match merged {
             Some(i) if self.goes_on_with(i, made, stretch) => {
-                Followed { steps: step..self.merged[i].steps.end, merged: Some(i), own: 0, other: None }
+                let steps = step..self.merged[i].steps.end;
+                Followed { steps, is_multiplied: false, merged: Some(i), own: 0, other: None }
             }
             // They are not to be taken apart.
             Some(_) => return None,
@@ -96,6 +99,16 @@ impl<'s, 'r, K: Fn(usize) -> Option<Known<'r>>> Search<'s, K> {
         let reads = self.reads(step + 1..followed.steps.end, made);
         let are_alike = self.bytes(made).is_some_and(|bytes| self.bytes(to) == Some(bytes));
         (reads == self.uses[made] && are_alike).then_some(followed)
+    }
+
+    /// Whether step `next` multiplies matrices that are `made` of the products of `step`, and is all that reads them.
+    fn is_multiplied(&self, step: usize, next: usize, made: usize) -> bool {
+        let linked = |product: &Step| {
+            let kernels = self.steps[step].kernel.as_deref().zip(product.kernel.as_deref());
+            product.inputs[0] == Some(made)
+                && kernels.and_then(|(first, second)| Attention::of(first, second)).is_some()
+        };
+        self.uses[made] == 1 && self.steps.get(next).is_some_and(linked)
     }
 
     /// Whether merged steps can go on with `made`, of which there are whole stretches of so many elements.
@@ -115,7 +128,7 @@ impl<'s, 'r, K: Fn(usize) -> Option<Known<'r>>> Search<'s, K> {
             Some((_, other)) => Some(other.filter(|&other| other != made && self.may_be_other(other))?),
             None => None,
         };
-        Some(Followed { steps: next - 1..next + 1, merged: None, own, other })
+        Some(Followed { steps: next - 1..next + 1, is_multiplied: false, merged: None, own, other })
     }
 
     /// Whether a value can be the other input of a step that goes on: it is there, and not so large that it had better be read at
@@ -148,7 +161,7 @@ impl Followed {
     pub fn kernel<'r>(&self, steps: &'r [Step], merged: &'r [Merged]) -> Option<&'r Arc<dyn Kernel>> {
         match self.merged {
             Some(i) => Some(&merged.get(i)?.kernel),
-            None => steps[self.steps.end - 1].kernel.as_ref(),
+            None => steps[self.steps.start + 1].kernel.as_ref(),
         }
     }
 }

@@ -228,8 +228,20 @@ fn a_product_with_itself_is_made_by_itself() {
     assert!(followed(b, out).is_empty());
 }
 
+/// What the second products of an attention are made of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Values {
+    Constant,
+    /// Made of the input behind the first products. There must be as many rows as columns.
+    Made,
+    /// Columns of matrices.
+    Transposed,
+    /// Matrices that are multiplied twice.
+    Twice,
+}
+
 /// Products of pairs of matrices, of which a fraction's softmax is taken, times others.
-fn attention(batches: u32, [rows, depth, columns]: [u32; 3], beta: f32) -> Build {
+fn attention(batches: u32, [rows, depth, columns]: [u32; 3], of: Values) -> Build {
     let (mut b, dims) = (Build::new(), [batches, rows, depth]);
     let input = b.input(SAMPLE.info(&dims, 0.0));
     let constant = |b: &mut Build, dims: &[u32], seed: f32| {
@@ -245,10 +257,22 @@ fn attention(batches: u32, [rows, depth, columns]: [u32; 3], beta: f32) -> Build
     let made = b.call(OperationType::BATCH_MATMUL, 0, &[left, keys, no, yes], scores.clone());
     let (scale, none) = (b.constant(SAMPLE.info(&[1], 0.0), &[0.25f32]), b.ints(&[0])[0]);
     let scaled = b.call(OperationType::MUL, 0, &[made, scale, none], scores.clone());
-    let beta = b.constant(TensorInfo::new(OperandType::FLOAT32, &[]), &[beta]);
+    let beta = b.constant(TensorInfo::new(OperandType::FLOAT32, &[]), &[1.5f32]);
     let shares = b.call(OperationType::SOFTMAX, 0, &[scaled, beta], scores);
-    let values = constant(&mut b, &[batches, columns, depth], 7.0);
-    b.call(OperationType::BATCH_MATMUL, 0, &[shares, values, no, no], SAMPLE.info(&dims, 0.0));
+    let (turned, height) = if of == Values::Transposed { (yes, columns) } else { (no, rows) };
+    let values = match of {
+        Values::Made => b.call(OperationType::ABS, 0, &[left], SAMPLE.info(&dims, 0.0)),
+        Values::Transposed => constant(&mut b, &[batches, rows, depth], 7.0),
+        _ => constant(&mut b, &[batches, columns, depth], 7.0),
+    };
+    let out = SAMPLE.info(&[batches, height, depth], 0.0);
+    let product =
+        |b: &mut Build| b.call(OperationType::BATCH_MATMUL, 0, &[shares, values, turned, no], out.clone());
+    let first = product(&mut b);
+    if of == Values::Twice {
+        let again = product(&mut b);
+        b.call(OperationType::ADD, 0, &[first, again, none], out.clone());
+    }
     b
 }
 
@@ -256,22 +280,39 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn rows_of_products_of_pairs_are_gone_on_with(
+    fn rows_of_products_of_pairs_are_gone_on_with_and_multiplied(
         batches in 1u32..4, rows in 1u32..200, depth in 1u32..40, columns in 2u32..300, threads in 1usize..4,
     ) {
-        let b = attention(batches, [rows, depth, columns], 1.5);
+        let b = attention(batches, [rows, depth, columns], Values::Constant);
         let output = b.last();
         for program in programs_of(&b.finish(output), threads) {
             let routine = &program.routines()[0];
-            prop_assert_eq!(routine.followed.iter().map(|followed| followed.steps.clone()).collect::<Vec<_>>(), vec![1..4]);
+            prop_assert_eq!(routine.followed.iter().map(|followed| followed.steps.clone()).collect::<Vec<_>>(), vec![1..5]);
+            prop_assert!(routine.followed[0].is_multiplied);
             prop_assert!(run(&program) == step_by_step(routine, true));
         }
     }
 }
 
 #[test]
+fn matrices_that_are_made_between_the_products_come_before_both() {
+    let b = attention(3, [70, 20, 70], Values::Made);
+    let output = b.last();
+    assert!(followed(b, output).into_iter().eq(std::iter::once(2..6)));
+}
+
+#[test]
+fn what_is_multiplied_twice_or_by_columns_is_made() {
+    for of in [Values::Twice, Values::Transposed] {
+        let b = attention(2, [70, 20, 50], of);
+        let output = b.last();
+        assert!(followed(b, output).into_iter().eq(std::iter::once(1..4)), "{of:?}");
+    }
+}
+
+#[test]
 fn rows_of_a_matrix_too_large_to_be_packed_at_once_are_made() {
-    let b = attention(1, [3, 150, 2000], 1.0);
+    let b = attention(1, [3, 150, 2000], Values::Constant);
     let output = b.last();
     assert!(followed(b, output).is_empty());
 }

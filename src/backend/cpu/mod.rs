@@ -27,6 +27,7 @@ mod merge;
 mod merge_rows_tests;
 #[cfg(test)]
 mod merge_tests;
+mod near;
 mod on_demand;
 mod packing;
 mod passes;

@@ -1,9 +1,10 @@
-//! Passes over a graph: shapes resolved ahead, constants folded, dead operations dropped.
+//! Passes over a graph: shapes resolved ahead, constants folded, dead operations dropped, and others [brought near](near).
 //!
 //! A pass must not change what a run gives, errors included: a call that cannot succeed stays and fails when it runs.
 
 use super::constant::Constant;
 use super::graph::{Graph, Node};
+use super::near;
 use super::routine::STEPS;
 use crate::backend::{BackendError, Control};
 use crate::ops::evaluate::{run, shapes};
@@ -22,7 +23,9 @@ const MAX_WIDENED: usize = 1 << 30;
 /// Runs all passes.
 pub fn optimise(graph: &mut Graph, control: &Control) -> Result<(), BackendError> {
     resolve_and_fold(graph, control)?;
-    drop_dead(graph, &mut Pace::of(control))?;
+    let mut pace = Pace::of(control);
+    drop_dead(graph, &mut pace)?;
+    near::bring(graph, &mut pace)?;
     Ok(())
 }
 

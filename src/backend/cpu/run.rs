@@ -7,7 +7,7 @@ use super::arguments::{Arguments, Candidates, Held};
 use super::calls::{Calls, KernelCall, Lent, What};
 use super::chain::{Chain, Link};
 use super::frame::{broken_plan, Frame, Tensor};
-use super::kernels::{Rowwise, Then, Work};
+use super::kernels::{Attention, Rowwise, Then, Work};
 use super::pool::{Team, ThreadPool};
 use super::routine::{Place, Routine, Step};
 use crate::backend::{BackendError, Control, OutputShape};
@@ -164,6 +164,10 @@ impl Machine<'_> {
             let kernel = onward.kernel.elementwise().ok_or_else(broken_plan)?;
             let (own, picoseconds) = (onward.own, onward.picoseconds);
             work.then = Some(Then { kernel, own, other: lent.other, picoseconds, alone: team.alone() });
+            if let Some(multiplier) = &onward.multiplier {
+                let attention = Attention::of(&*call.kernel, &**multiplier).ok_or_else(broken_plan)?;
+                return Ok(attention.run(&lent.inputs, &mut lent.outputs, work)?);
+            }
         }
         Ok(call.kernel.run(&lent.inputs, &mut lent.outputs, work)?)
     }

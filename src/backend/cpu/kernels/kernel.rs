@@ -1,6 +1,6 @@
 //! What a kernel is to those who run it, and how it reaches its operands.
 
-use super::then::Elementwise;
+use super::then::{Elementwise, Then};
 use super::work::Work;
 use crate::memory::{Target, View, Weights};
 use crate::ops::OpError;
@@ -52,6 +52,11 @@ pub trait Kernel: Send + Sync {
         None
     }
 
+    /// The same kernel, some rows of some matrices at a time, if it multiplies pairs of matrices.
+    fn by_pairs(&self) -> Option<&dyn ByPairs> {
+        None
+    }
+
     /// The same kernel, a tile at a time.
     fn tiled(&self) -> Option<&dyn Tiled> {
         None
@@ -82,6 +87,50 @@ pub trait ByRows: Send + Sync {
 
     /// Fills `out` with rows `rows` of the output: the same bytes as a [run](Kernel::run) gives.
     fn run_rows(&self, input: Lines<u8>, rows: Range<usize>, out: Target<u8>) -> Result<(), OpError>;
+}
+
+/// A kernel that multiplies matrices of input 0 by matrices of input 1.
+pub trait ByPairs: Send + Sync {
+    fn size(&self) -> PairSize;
+
+    /// How many bands the rows of a matrix are to be split into: enough for all threads.
+    fn bands(&self, threads: usize) -> usize;
+
+    /// About how long it takes to pack a right matrix, to multiply so many rows by it, and to go on with them, in picoseconds.
+    fn time(&self, rows: usize, then: Option<Then>) -> usize;
+
+    /// What multiplies on a thread.
+    fn packed(&self) -> Box<dyn ByRight + '_>;
+}
+
+/// What a kernel multiplies, and what it makes.
+#[derive(Clone, Copy, Debug)]
+pub struct PairSize {
+    pub pairs: usize,
+    /// Rows of a left matrix, and of what is made of it.
+    pub rows: usize,
+    /// Bytes of a row of a left matrix; `None` where its rows do not lie one after the other.
+    pub read: Option<usize>,
+    /// Bytes of a row of what is made.
+    pub made: usize,
+    /// Rows that are multiplied at once, at the most.
+    pub tile: usize,
+}
+
+/// Looks whether to stop, and may wait.
+pub type Pause<'a> = &'a dyn Fn() -> Result<(), OpError>;
+
+/// Multiplies rows by a right matrix, which it has packed into memory of its own.
+pub trait ByRight {
+    /// Packs the matrix that left matrix `pair` is multiplied by; `right` are all of input 1.
+    fn pack(&mut self, right: View<u8>, pair: usize, pause: Pause) -> Result<(), OpError>;
+
+    /// Multiplies rows `rows` of one left matrix, of which there are no more than [`MAX_ROWS`](super::MAX_ROWS), and puts their
+    /// products where `to` points, one row after the other.
+    ///
+    /// # Safety
+    /// There must be room for them, which nobody else writes.
+    unsafe fn multiply(&mut self, left: View<u8>, rows: Range<usize>, to: *mut u8) -> Result<(), OpError>;
 }
 
 /// Rows of an image one after the other.

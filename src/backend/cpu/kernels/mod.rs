@@ -1,5 +1,6 @@
 //! Fast kernels. Each replaces the plain evaluation of an operation where it can, and is tested against it.
 
+mod attention;
 mod batch_matmul;
 mod conv;
 mod depthwise;
@@ -48,6 +49,7 @@ mod work;
 #[cfg(test)]
 mod work_tests;
 
+pub use attention::Attention;
 pub use elementwise::is_elementwise;
 pub use kernel::{ByRows, Kernel, Tiled};
 pub use merged::{is_of_lanes, merge, Input, MergedCall, LONGEST_ROW};
@@ -120,7 +122,7 @@ pub fn preferred_bytes() -> Option<OperandType> {
 
 /// Counts the changes to which calls have kernels, to which of them go together, as memory is planned by that, and to their
 /// results: what an earlier generation compiled is not to be mixed with this one.
-const GENERATION: u32 = 18;
+const GENERATION: u32 = 19;
 
 /// The instruction set that kernels are chosen for, and their generation.
 pub fn instruction_set() -> String {

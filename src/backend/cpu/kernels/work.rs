@@ -110,7 +110,7 @@ impl Work<'_> {
     }
 
     /// The same of work that may fail.
-    fn for_each_part(
+    pub(super) fn for_each_part(
         self,
         len: usize,
         part: usize,

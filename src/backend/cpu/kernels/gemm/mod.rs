@@ -5,7 +5,7 @@
 //!   vectors, `order_neon` inner loops in a fixed order, `amx` the tiles of bytes, `i8mm`, `i8mm_pairs` and `i8mm_finish` the small matrices of bytes, `eights_neon` bytes where there is no dot product, `fours_neon32` both families on 32-bit Arm, with loops of `order_neon32`; `choice` tells which an instruction set has.
 //! - `requant`: from 32-bit sums to bytes, and `quick_x86` by floats; `size`: how large they can be; `finish`: the same of a panel's sums, tile by tile.
 //! - `packed`: weights packed for a micro-kernel; `layout`: where each goes.
-//! - `pairs`: products of matrices both of which only a run brings: packed as they are needed.
+//! - `pairs`: products of matrices both of which only a run brings; `right`: how one is packed, as it is needed.
 //! - `product`: the kernel of an operation: what it multiplies, shared out among threads by `share`.
 //! - `image`: where the inputs of a convolution's output pixels lie; `lines`: the same for products that want them at one
 //!   distance; `scratch`: the memory that it takes; `kept`: what is left of it for the next.
@@ -63,6 +63,7 @@ mod quick_tests;
 #[cfg(target_arch = "x86_64")]
 mod quick_x86;
 mod requant;
+mod right;
 mod scratch;
 mod share;
 mod size;

@@ -3,22 +3,22 @@
 
 use super::choice;
 use super::float::Float;
-use super::micro::{Block, Family, Micro, Shape, MAX_ROWS};
+use super::micro::{Block, Micro, Shape, MAX_ROWS};
 use super::packed::{Folding, Zeros};
 use super::product::{Outputs, BLOCK_BYTES};
 use super::quant::Quant;
 use super::requant::{Requant, Requantisation};
+use super::right::{Packing, Panel, Right};
 use super::scratch::{Room, Scratch};
 use crate::backend::cpu::kernels::isa::Isa;
-use crate::backend::cpu::kernels::kernel::{input, output};
-use crate::backend::cpu::kernels::vector::{Level, Loop};
+use crate::backend::cpu::kernels::kernel::{input, output, ByPairs, ByRight, PairSize, Pause};
+use crate::backend::cpu::kernels::vector::Level;
 use crate::backend::cpu::kernels::{Kernel, Then, Work};
 use crate::memory::{Target, View};
 use crate::ops::matmul::BatchMatmulGeometry;
 use crate::ops::OpError;
 use bytemuck::Pod;
 use std::ops::Range;
-use std::sync::OnceLock;
 
 /// Bytes of a strip, unless a single panel has more.
 const STRIP_BYTES: usize = 256 * 1024;
@@ -30,8 +30,6 @@ const NEAR_BYTES: usize = 64 * 1024;
 const WORTHWHILE_ROWS: usize = 64;
 /// The most bytes of a panel: longer sums are left to the plain evaluation.
 const MOST_BYTES: usize = 16 << 20;
-/// Elements along each side of a block that is turned.
-const TURNED: usize = 16;
 
 /// Input 0 times input 1, matrix by matrix.
 pub struct Pairs<F: Right> {
@@ -43,103 +41,6 @@ pub struct Pairs<F: Right> {
     padded: usize,
     scaling: F::Scaling,
     fold: F::Fold,
-}
-
-/// Products whose weights can be packed in a run.
-pub trait Right: Family<Input: Pod, Weight: Pod + Send + Sync> {
-    /// What a column's bias follows from.
-    type Fold: Copy + Send + Sync;
-
-    /// Packs a panel, whatever was there before, and settles its biases. What no column or no sum has are zeros.
-    fn pack(fold: Self::Fold, panel: Panel<Self>);
-}
-
-/// A panel to be packed of some columns of a matrix.
-pub struct Panel<'a, F: Family> {
-    right: View<'a, F::Weight>,
-    /// Elements from a column's weight to its next, and from a weight to the next column's.
-    steps: (usize, usize),
-    /// Weights of a column that lie together.
-    group: usize,
-    depth: usize,
-    columns: Range<usize>,
-    to: &'a mut [F::Weight],
-    bias: &'a mut [F::Bias],
-}
-
-impl Right for Float {
-    type Fold = ();
-
-    #[inline(always)]
-    fn pack((): (), panel: Panel<Self>) {
-        let Panel { right, steps: (down, across), depth, columns, to, bias, .. } = panel;
-        let (width, count) = (to.len() / depth, columns.len());
-        bias.fill(0.0);
-        let first = columns.start * across;
-        if count < width {
-            to.fill(0.0);
-        }
-        if across == 1 {
-            for (i, to) in to.chunks_exact_mut(width).enumerate() {
-                let from = right.pointer(first + i * down, count);
-                // SAFETY: `count` elements were asked for.
-                let at = |c: usize| unsafe { from.add(c).read_unaligned() };
-                to[..count].iter_mut().enumerate().for_each(|(c, to)| *to = at(c));
-            }
-            return;
-        }
-        for (block, to) in to.chunks_mut(TURNED * width).enumerate() {
-            let rows = to.len() / width;
-            for c in 0..count {
-                let from = right.pointer(first + c * across + block * TURNED, rows);
-                for (i, to) in to.chunks_exact_mut(width).enumerate() {
-                    // SAFETY: as many elements were asked for.
-                    to[c] = unsafe { from.add(i).read_unaligned() };
-                }
-            }
-        }
-    }
-}
-
-impl Right for Quant {
-    type Fold = Folding;
-
-    #[inline(always)]
-    fn pack(fold: Folding, panel: Panel<Self>) {
-        match panel.group {
-            1 => in_groups::<1>(fold, panel),
-            2 => in_groups::<2>(fold, panel),
-            4 => in_groups::<4>(fold, panel),
-            8 => in_groups::<8>(fold, panel),
-            other => unreachable!("groups of {other} weights"),
-        }
-    }
-}
-
-/// Packs a panel of bytes in groups of `G`.
-#[inline(always)]
-fn in_groups<const G: usize>(fold: Folding, panel: Panel<Quant>) {
-    let Panel { right, steps: (down, across), depth, columns, to, bias, .. } = panel;
-    let (width, count) = (bias.len(), columns.len());
-    let first = columns.start * across;
-    bias.fill(0);
-    match count < width {
-        true => to.fill(0),
-        false => to[depth / G * G * width..].fill(0),
-    }
-    for (i, group) in to.chunks_exact_mut(width * G).enumerate().take(depth.div_ceil(G)) {
-        let weights = (depth - i * G).min(G);
-        for w in 0..weights {
-            let from = right.pointer(first + (i * G + w) * down, (count - 1) * across + 1);
-            for c in 0..count {
-                // SAFETY: all elements from the first column's to the last one's were asked for.
-                let weight = unsafe { from.add(c * across).read() };
-                group[c * G + w] = weight ^ fold.flip;
-                bias[c] = bias[c].wrapping_add(fold.number(weight));
-            }
-        }
-    }
-    bias.iter_mut().for_each(|bias| *bias = fold.bias(*bias, 0));
 }
 
 impl Pairs<Float> {
@@ -210,12 +111,10 @@ impl<F: Right> Pairs<F> {
         panels.div_ceil(short.max(1)).max(shared).min(panels)
     }
 
-    /// How many bands the rows of a matrix are split into if they are gone on with: enough for all threads.
-    fn bands(&self, threads: usize) -> usize {
-        match threads {
-            1 => 1,
-            threads => (4 * threads).div_ceil(self.batches).min(self.geometry.rows / WORTHWHILE_ROWS).max(1),
-        }
+    /// Whether a right matrix can be packed as a whole.
+    fn is_small(&self) -> bool {
+        let panels = self.geometry.columns.div_ceil(self.micro.columns);
+        panels.checked_mul(self.panel() * size_of::<F::Weight>()).is_some_and(|bytes| bytes <= WHOLE_BYTES)
     }
 
     /// About how long it takes to multiply so many rows by so many columns, and to go on with them, in picoseconds.
@@ -242,129 +141,197 @@ impl<F: Right> Kernel for Pairs<F> {
         let mut out = output::<F::Output>(outputs, 0)?;
         let BatchMatmulGeometry { rows, columns, .. } = self.geometry;
         let to = Outputs(out.pointer(0, self.batches * rows * columns));
-        let (threads, stopped) = (work.team.threads(), OnceLock::new());
+        let threads = work.team.threads();
         // What is gone on with are whole rows.
         let (bands, strips) = match work.then {
-            Some(_) => (self.bands(threads), 1),
+            Some(_) => (ByPairs::bands(self, threads), 1),
             None => (1, self.strips(threads)),
         };
         let owner = std::thread::current().id();
         let pause = || work.pause(owner);
         let (parts, panels) = (bands * strips, columns.div_ceil(self.micro.columns));
         let time = self.time(rows.div_ceil(bands), columns.div_ceil(strips), work.then);
-        work.for_each_range(self.batches * parts, time, |units| {
-            let mut memory = Memory::default();
+        let each = work.units_per_task(self.batches * parts, time, 0);
+        work.for_each_part(self.batches * parts, each, |units| {
+            let mut packed = PackedRight::new(self);
             for unit in units {
-                let (band, strip) = (unit % parts / strips, unit % strips);
-                let part = Part {
-                    batch: unit / parts,
-                    rows: rows * band / bands..rows * (band + 1) / bands,
-                    panels: panels * strip / strips..panels * (strip + 1) / strips,
-                };
-                let done = self.part((left, right), part, (to, work.then), &mut memory, &pause);
-                if let Err(why) = done {
-                    // Whoever was first has told already.
-                    drop(stopped.set(why));
-                    return;
-                }
+                let (batch, band, strip) = (unit / parts, unit % parts / strips, unit % strips);
+                packed.fill(right, batch, panels * strip / strips..panels * (strip + 1) / strips, &pause)?;
+                let rows = rows * band / bands..rows * (band + 1) / bands;
+                // SAFETY: no other unit has these rows of this strip, which are memory of ours if they are gone on with.
+                unsafe { packed.part(left, batch, rows, (to, work.then), &pause) }?;
             }
-        })?;
-        stopped.into_inner().map_or(Ok(()), Err)
+            Ok(())
+        })
     }
 
     fn goes_on(&self) -> Option<usize> {
-        let columns = self.geometry.columns;
-        let whole =
-            columns.div_ceil(self.micro.columns).checked_mul(self.panel() * size_of::<F::Weight>())?;
-        (whole <= WHOLE_BYTES).then_some(columns)
+        self.is_small().then_some(self.geometry.columns)
+    }
+
+    fn by_pairs(&self) -> Option<&dyn ByPairs> {
+        self.is_small().then_some(self)
     }
 }
 
-/// A part of the products: some rows of a left matrix times some panels of the right one.
-struct Part {
-    batch: usize,
-    rows: Range<usize>,
-    panels: Range<usize>,
+impl<F: Right> ByPairs for Pairs<F> {
+    fn size(&self) -> PairSize {
+        let BatchMatmulGeometry { rows, inner, columns, transpose_left, .. } = self.geometry;
+        PairSize {
+            pairs: self.batches,
+            rows,
+            read: (!transpose_left).then_some(inner * size_of::<F::Input>()),
+            made: columns * size_of::<F::Output>(),
+            tile: self.micro.rows,
+        }
+    }
+
+    fn bands(&self, threads: usize) -> usize {
+        match threads {
+            1 => 1,
+            threads => (4 * threads).div_ceil(self.batches).min(self.geometry.rows / WORTHWHILE_ROWS).max(1),
+        }
+    }
+
+    fn time(&self, rows: usize, then: Option<Then>) -> usize {
+        Pairs::time(self, rows, self.geometry.columns, then)
+    }
+
+    fn packed(&self) -> Box<dyn ByRight + '_> {
+        Box::new(PackedRight::new(self))
+    }
 }
 
-/// Memory of a thread.
-struct Memory<T> {
+/// Panels of a right matrix, in memory of the thread that multiplies by them.
+struct PackedRight<'a, F: Right> {
+    pairs: &'a Pairs<F>,
+    /// Columns of the matrix.
+    columns: Range<usize>,
     panels: Room,
     bias: Room,
-    rows: Scratch<T>,
+    rows: Scratch<F::Input>,
 }
 
-impl<T> Default for Memory<T> {
-    fn default() -> Self {
-        Memory { panels: Room::default(), bias: Room::default(), rows: Scratch::new() }
+impl<F: Right> ByRight for PackedRight<'_, F> {
+    fn pack(&mut self, right: View<u8>, pair: usize, pause: Pause) -> Result<(), OpError> {
+        let panels = self.pairs.geometry.columns.div_ceil(self.pairs.micro.columns);
+        self.fill(elements(right)?, pair, 0..panels, pause)
+    }
+
+    unsafe fn multiply(&mut self, left: View<u8>, rows: Range<usize>, to: *mut u8) -> Result<(), OpError> {
+        // SAFETY: the same contract.
+        unsafe { self.rows(elements(left)?, rows, to.cast()) }
     }
 }
 
-impl<F: Right> Pairs<F> {
-    /// Makes a part of the products, and goes on with it.
-    fn part(
-        &self,
-        (left, right): (View<F::Input>, View<F::Weight>),
-        Part { batch, rows: band, panels }: Part,
-        (to, then): (Outputs<F::Output>, Option<Then>),
-        memory: &mut Memory<F::Input>,
-        pause: &impl Fn() -> Result<(), OpError>,
+/// Bytes as elements.
+fn elements<T: Pod>(bytes: View<u8>) -> Result<View<T>, OpError> {
+    bytes.elements().ok_or_else(|| OpError::failed("a matrix's bytes do not fit its type"))
+}
+
+impl<'a, F: Right> PackedRight<'a, F> {
+    fn new(pairs: &'a Pairs<F>) -> Self {
+        let (panels, bias) = (Room::default(), Room::default());
+        PackedRight { pairs, columns: 0..0, panels, bias, rows: Scratch::new() }
+    }
+
+    /// Packs some panels of the matrix that goes with left matrix `batch`.
+    fn fill(
+        &mut self,
+        right: View<F::Weight>,
+        batch: usize,
+        panels: Range<usize>,
+        pause: Pause,
     ) -> Result<(), OpError> {
-        let BatchMatmulGeometry { rows, inner, columns, transpose_right, .. } = self.geometry;
-        let width = self.micro.columns;
-        let strip = panels.start * width..columns.min(panels.end * width);
-        memory.panels.make(panels.len() * self.panel() * size_of::<F::Weight>())?;
-        memory.rows.own.make(self.micro.room)?;
-        memory.bias.make(panels.len() * width * size_of::<F::Bias>())?;
-        let packed: &mut [F::Weight] = bytemuck::cast_slice_mut(&mut memory.panels);
-        let bias: &mut [F::Bias] = bytemuck::cast_slice_mut(&mut memory.bias);
-        let right = right.part(self.geometry.right_matrix(batch) * inner * columns, inner * columns);
+        let Pairs { micro, geometry, level, fold, .. } = self.pairs;
+        let (width, panel) = (micro.columns, self.pairs.panel());
+        let BatchMatmulGeometry { inner, columns, transpose_right, .. } = *geometry;
+        self.columns = panels.start * width..columns.min(panels.end * width);
+        self.panels.make(panels.len() * panel * size_of::<F::Weight>())?;
+        self.bias.make(panels.len() * width * size_of::<F::Bias>())?;
+        let packed: &mut [F::Weight] = bytemuck::cast_slice_mut(&mut self.panels);
+        let bias: &mut [F::Bias] = bytemuck::cast_slice_mut(&mut self.bias);
+        let right = right.part(geometry.right_matrix(batch) * inner * columns, inner * columns);
         let steps = if transpose_right { (1, inner) } else { (columns, 1) };
-        let each = packed.chunks_exact_mut(self.panel()).zip(bias.chunks_exact_mut(width));
+        let each = packed.chunks_exact_mut(panel).zip(bias.chunks_exact_mut(width));
         for (p, (to, bias)) in each.take(panels.len()).enumerate() {
             pause()?;
-            let first = strip.start + p * width;
-            let columns = first..strip.end.min(first + width);
-            let group = self.micro.group;
-            let panel: Panel<F> = Panel { right, steps, group, depth: inner, columns, to, bias };
-            self.level.run(Packing { fold: self.fold, panel });
-        }
-        let left = left.part(batch * rows * inner, rows * inner);
-        let (most, mut first) = (self.rows_per_block(then.is_some()), band.start);
-        while first < band.end {
-            pause()?;
-            let block = first..band.end.min(first + most);
-            self.lay(left, block.clone(), &mut memory.rows)?;
-            let outputs = to.at((batch * rows + first) * columns + strip.start);
-            let block = Block {
-                inputs: &memory.rows.pointers,
-                line: None,
-                rows: block.len(),
-                depth: inner,
-                padded: self.padded,
-                group: self.micro.group,
-                panels: memory.panels.as_ptr().cast(),
-                panel: self.panel(),
-                columns: strip.len(),
-                bias: memory.bias.as_ptr().cast(),
-                outputs,
-                stride: columns,
-                finish: F::finish(&self.scaling, strip.start),
-                room: memory.rows.own.as_mut_ptr(),
-            };
-            // SAFETY: micro-kernels come from detected instruction sets; `lay` gave pointers to whole rows, panels and
-            // biases were packed above, and no other part has these rows of this strip.
-            unsafe { (self.micro.run)(&block) };
-            if let Some(then) = then {
-                let made = batch * rows + first..batch * rows + first + block.rows;
-                // SAFETY: they were just written, are all columns of these rows, and nobody else's.
-                unsafe { then.on(to.0, made, strip.clone(), columns) }?;
-            }
-            first += block.rows;
+            let first = self.columns.start + p * width;
+            let columns = first..self.columns.end.min(first + width);
+            let panel: Panel<F> = Panel { right, steps, group: micro.group, depth: inner, columns, to, bias };
+            level.run(Packing { fold: *fold, panel });
         }
         Ok(())
     }
 
+    /// Makes some rows of products of a left matrix, `batch` among all, and goes on with them; `to` is where the first of all
+    /// goes.
+    ///
+    /// # Safety
+    /// The outputs must have these rows' columns, which nobody else writes, and be memory of ours if they are gone on with.
+    unsafe fn part(
+        &mut self,
+        left: View<F::Input>,
+        batch: usize,
+        band: Range<usize>,
+        (to, then): (Outputs<F::Output>, Option<Then>),
+        pause: Pause,
+    ) -> Result<(), OpError> {
+        let BatchMatmulGeometry { rows, inner, columns, .. } = self.pairs.geometry;
+        let left = left.part(batch * rows * inner, rows * inner);
+        let (most, mut first) = (self.pairs.rows_per_block(then.is_some()), band.start);
+        while first < band.end {
+            pause()?;
+            let block = first..band.end.min(first + most);
+            let made = batch * rows + block.start..batch * rows + block.end;
+            // SAFETY: by contract.
+            unsafe { self.rows(left, block.clone(), to.at(made.start * columns + self.columns.start)) }?;
+            if let Some(then) = then {
+                // SAFETY: they were just written, and are all columns of these rows; the rest is the contract.
+                unsafe { then.on(to.0, made, self.columns.clone(), columns) }?;
+            }
+            first = block.end;
+        }
+        Ok(())
+    }
+
+    /// Multiplies at most [`MAX_ROWS`] rows of a left matrix; `outputs` is where the first one's first product goes.
+    ///
+    /// # Safety
+    /// There must be room for the products, at a distance of all columns from one row to the next, which nobody else writes.
+    unsafe fn rows(
+        &mut self,
+        left: View<F::Input>,
+        rows: Range<usize>,
+        outputs: *mut F::Output,
+    ) -> Result<(), OpError> {
+        let Pairs { micro, geometry, padded, scaling, .. } = self.pairs;
+        self.rows.own.make(micro.room)?;
+        self.pairs.lay(left, rows.clone(), &mut self.rows)?;
+        let block = Block {
+            inputs: &self.rows.pointers,
+            line: None,
+            rows: rows.len(),
+            depth: geometry.inner,
+            padded: *padded,
+            group: micro.group,
+            panels: self.panels.as_ptr().cast(),
+            panel: self.pairs.panel(),
+            columns: self.columns.len(),
+            bias: self.bias.as_ptr().cast(),
+            outputs,
+            stride: geometry.columns,
+            finish: F::finish(scaling, self.columns.start),
+            room: self.rows.own.as_mut_ptr(),
+        };
+        // SAFETY: micro-kernels come from detected instruction sets; `lay` gave pointers to whole rows, panels and biases were
+        // packed, and the outputs are there by contract.
+        unsafe { (micro.run)(&block) };
+        Ok(())
+    }
+}
+
+impl<F: Right> Pairs<F> {
     fn rows_per_block(&self, go_on: bool) -> usize {
         let most = (BLOCK_BYTES / (self.padded * size_of::<F::Input>()).max(1)).min(MAX_ROWS);
         let row = self.geometry.columns * size_of::<F::Output>();
@@ -405,18 +372,5 @@ impl<F: Right> Pairs<F> {
             }
         }
         Ok(())
-    }
-}
-
-/// The packing of a panel, as a loop to be compiled for each level.
-struct Packing<'a, F: Right> {
-    fold: F::Fold,
-    panel: Panel<'a, F>,
-}
-
-impl<F: Right> Loop for Packing<'_, F> {
-    #[inline(always)]
-    fn run(self) {
-        F::pack(self.fold, self.panel);
     }
 }
