@@ -162,9 +162,26 @@ unsafe impl Simd for Avx2 {
         unsafe { _mm256_maskload_ps(p, first_of_eight(n)) }
     }
     #[inline(always)]
-    unsafe fn store_some(p: *mut f32, v: Self::F, n: usize) {
-        // SAFETY: as above.
-        unsafe { _mm256_maskstore_ps(p, first_of_eight(n), v) }
+    unsafe fn store_some(mut p: *mut f32, v: Self::F, n: usize) {
+        // A store by a mask takes some machines ten times as long as all of these.
+        // SAFETY: by the trait's contract.
+        unsafe {
+            if n >= Self::LANES {
+                return _mm256_storeu_ps(p, v);
+            }
+            let mut rest = _mm256_castps256_ps128(v);
+            if n & 4 != 0 {
+                _mm_storeu_ps(p, rest);
+                (p, rest) = (p.add(4), _mm256_extractf128_ps::<1>(v));
+            }
+            if n & 2 != 0 {
+                p.cast::<f64>().write_unaligned(_mm_cvtsd_f64(_mm_castps_pd(rest)));
+                (p, rest) = (p.add(2), _mm_movehl_ps(rest, rest));
+            }
+            if n & 1 != 0 {
+                p.write_unaligned(_mm_cvtss_f32(rest));
+            }
+        }
     }
     #[inline(always)]
     unsafe fn add(a: Self::F, b: Self::F) -> Self::F {

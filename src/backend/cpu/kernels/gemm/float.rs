@@ -181,6 +181,8 @@ unsafe fn wide<S: Simd, const M: usize, const P: usize, const V: usize>(
             };
         }
     }
+    // Each tile asks for the next part.
+    let mut ahead = block.ahead((tiles.first, M), panel, segments * block.depth);
     for row in (tiles.first..).step_by(M).take(tiles.count) {
         // SAFETY: panels, bias, rows of inputs and outputs exist by contract; of vectors at the edge, the existing columns are
         // stored.
@@ -192,7 +194,6 @@ unsafe fn wide<S: Simd, const M: usize, const P: usize, const V: usize>(
                 }
             }
             let mut weights = first;
-            let mut ahead = block.ahead((row, M), panel, segments * block.depth);
             for segment in 0..segments {
                 let inputs = block.pointers::<M>(segment, row);
                 let mut done = 0;
