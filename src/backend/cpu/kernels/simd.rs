@@ -163,7 +163,7 @@ unsafe impl Simd for Avx2 {
     }
     #[inline(always)]
     unsafe fn store_some(mut p: *mut f32, v: Self::F, n: usize) {
-        // A store by a mask takes some machines ten times as long as all of these.
+        // A store by a mask takes some machines many times as long as all of these.
         // SAFETY: by the trait's contract.
         unsafe {
             if n >= Self::LANES {
