@@ -105,7 +105,7 @@ impl<'s, 'r, K: Fn(usize) -> Option<Known<'r>>> Search<'s, K> {
     fn is_multiplied(&self, step: usize, next: usize, made: usize) -> bool {
         let linked = |product: &Step| {
             let kernels = self.steps[step].kernel.as_deref().zip(product.kernel.as_deref());
-            product.inputs[0] == Some(made)
+            product.inputs.first() == Some(&Some(made))
                 && kernels.and_then(|(first, second)| Attention::of(first, second)).is_some()
         };
         self.uses[made] == 1 && self.steps.get(next).is_some_and(linked)
