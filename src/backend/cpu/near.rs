@@ -11,7 +11,7 @@ use crate::ops::{OpError, OperationType};
 /// Calls that are brought down to a product, at most: they are looked for from each.
 const MOST: usize = 8;
 
-/// Brings calls near. Of those, each makes what the next one reads, once, and nobody else does.
+/// Brings calls near. The next call reads what such a call makes, once, and no other call does.
 pub fn bring(graph: &mut Graph, pace: &mut Pace) -> Result<(), OpError> {
     let known = Known::of(graph, pace)?;
     let mut is_moved = filled(pace.interrupt(), false, graph.nodes.len())?;
@@ -76,7 +76,7 @@ impl<'g> Known<'g> {
         let is_product = |i: usize| self.nodes[i].operation.ty == OperationType::BATCH_MATMUL;
         let mut next = i;
         while is_product(i) && calls.len() < MOST {
-            // Of several inputs, one is what nobody else reads.
+            // Of several inputs, the first that no other call reads.
             let inputs = self.nodes[next].inputs.iter().take(if next == i { 1 } else { MOST });
             let alone = |&v: &usize| self.uses[v] == 1 && self.makers[v].is_some();
             let Some(call) = inputs.flatten().copied().find(alone).and_then(|v| self.makers[v]) else {

@@ -1,6 +1,6 @@
 //! Attention: products of pairs of matrices, what steps on their rows make of them, and the products of that with other
 //! matrices. Some rows of the first products, the scores, are made, gone on with and multiplied while they lie in the nearest
-//! cache; nobody else ever sees them. Which steps go together so is decided elsewhere.
+//! cache, and are never written to the arena. Which steps go together so is decided elsewhere.
 
 use super::gemm::{Outputs, Room, MAX_ROWS};
 use super::kernel::{ByPairs, Kernel};
@@ -72,7 +72,7 @@ impl<'a> Attention<'a> {
                         unsafe { then.on(first, number..number + rows.len(), 0..scores.made, scores.made) }?;
                     }
                     let scores = View::of(&room[..bytes]);
-                    // SAFETY: nobody else has these rows of the output.
+                    // SAFETY: no other unit has these rows of the output.
                     unsafe { second.multiply(scores, 0..rows.len(), to.at(number * made)) }?;
                 }
             }

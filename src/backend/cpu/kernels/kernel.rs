@@ -129,7 +129,7 @@ pub trait ByRight {
     /// products where `to` points, one row after the other.
     ///
     /// # Safety
-    /// There must be room for them, which nobody else writes.
+    /// There must be room for them, which no other thread writes.
     unsafe fn multiply(&mut self, left: View<u8>, rows: Range<usize>, to: *mut u8) -> Result<(), OpError>;
 }
 

@@ -268,7 +268,7 @@ impl<'a, F: Right> PackedRight<'a, F> {
     /// goes.
     ///
     /// # Safety
-    /// The outputs must have these rows' columns, which nobody else writes, and be memory of ours if they are gone on with.
+    /// The outputs must have these rows' columns, which no other thread writes, and be memory of ours if they are gone on with.
     unsafe fn part(
         &mut self,
         left: View<F::Input>,
@@ -298,7 +298,7 @@ impl<'a, F: Right> PackedRight<'a, F> {
     /// Multiplies at most [`MAX_ROWS`] rows of a left matrix; `outputs` is where the first one's first product goes.
     ///
     /// # Safety
-    /// There must be room for the products, at a distance of all columns from one row to the next, which nobody else writes.
+    /// There must be room for the products, at a distance of all columns from one row to the next, which no other thread writes.
     unsafe fn rows(
         &mut self,
         left: View<F::Input>,
