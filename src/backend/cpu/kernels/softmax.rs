@@ -4,6 +4,7 @@
 use super::elementwise::half::{narrow, widen};
 use super::elementwise::math::exp_to_one;
 use super::elementwise::Element;
+use super::gemm::Room;
 use super::kernel::{elements, input, output};
 use super::softmax_bytes::Bytes;
 use super::vector::{fused, Level, Loop};
@@ -14,14 +15,25 @@ use crate::ops::{Args, OpError, OperationType};
 use crate::tensor::fixed_softmax::Exponentials;
 use crate::tensor::OperandType::*;
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 
 /// Elements of a lane that take well under a millisecond.
 const MAX_LANE: usize = 1 << 17;
 /// Elements that are summed side by side.
 const SUMS: usize = 16;
-/// Elements of a lane that is short, and of a block of such.
+/// Elements of a lane that is short, of a block of such, and of a lane at most that needs no memory but the stack's.
 const SHORT: usize = SUMS;
 const BLOCK: usize = 1024;
+/// From the `n`th on, for each element of a block: the bits of those that are kept if the last `n` are.
+static IS_OF_REST: [u32; 2 * SUMS] = {
+    let mut bits = [0; 2 * SUMS];
+    let mut i = SUMS;
+    while i < bits.len() {
+        bits[i] = !0;
+        i += 1;
+    }
+    bits
+};
 
 /// A kernel for this call, if it is one of a softmax.
 pub(super) fn select(ty: OperationType, args: &Args) -> Option<Box<dyn Kernel>> {
@@ -32,7 +44,9 @@ pub(super) fn select(ty: OperationType, args: &Args) -> Option<Box<dyn Kernel>> 
     };
     let (input, beta) = (args.get(0).ok()?, args.f32(1).ok()?);
     let lanes = Lanes::new(input.dims(), axis).ok()?;
-    if lanes.len == 0 || lanes.len > MAX_LANE {
+    // What is not scaled by a positive number would grow beyond all bounds.
+    let is_usual = beta > 0.0 && (1..=MAX_LANE).contains(&lanes.len);
+    if !is_usual {
         return None;
     }
     let (level, len, logarithm) = (Level::detect(), lanes.len, ty == OperationType::LOG_SOFTMAX);
@@ -93,13 +107,11 @@ where
             self.len * self.picoseconds(),
             2 * self.len * size_of::<T>(),
         );
-        work.for_each_chunk(out, lanes * self.len, |first, out| {
-            self.level.run(FloatLanes { softmax: self, input: input.part(first, out.len()), out });
-        })
+        work.try_for_each_chunk(out, lanes * self.len, |first, out| self.lanes(input.part(first, out.len()), out))
     }
 
     fn picoseconds(&self) -> usize {
-        1200
+        600
     }
 
     fn tiled(&self) -> Option<&dyn Tiled> {
@@ -114,8 +126,17 @@ where
     Narrow: Fn(f32) -> T + Send + Sync,
 {
     fn tile(&self, inputs: &[Option<View<u8>>], out: &mut Target<u8>) -> Result<(), OpError> {
-        let (input, out) = (input::<T>(inputs, 0)?, elements::<T>(out)?);
-        self.level.run(FloatLanes { softmax: self, input, out });
+        self.lanes(input::<T>(inputs, 0)?, elements::<T>(out)?)
+    }
+}
+
+impl<T: Element, Widen: Fn(T) -> f32, Narrow: Fn(f32) -> T> Floats<T, Widen, Narrow> {
+    /// Fills `out`, which are whole lanes.
+    fn lanes(&self, input: View<T>, out: Target<T>) -> Result<(), OpError> {
+        let (mut room, bytes) = (Room::default(), if self.len > BLOCK { self.len * size_of::<f32>() } else { 0 });
+        room.make(bytes)?;
+        let far = bytemuck::cast_slice_mut(&mut room[..bytes]);
+        self.level.run(FloatLanes { softmax: self, input, out, far });
         Ok(())
     }
 }
@@ -124,13 +145,14 @@ struct FloatLanes<'a, T, Widen, Narrow> {
     softmax: &'a Floats<T, Widen, Narrow>,
     input: View<'a, T>,
     out: Target<'a, T>,
+    /// Room for a lane, if it is longer than a block.
+    far: &'a mut [f32],
 }
 
 impl<T: Element, Widen: Fn(T) -> f32, Narrow: Fn(f32) -> T> Loop for FloatLanes<'_, T, Widen, Narrow> {
     #[inline(always)]
     fn run(self) {
-        let is_short = self.softmax.len <= SHORT && !self.softmax.logarithm;
-        match is_short {
+        match self.softmax.len <= SHORT {
             true => fused!(self.softmax.level, self.run_short::<FUSED>()),
             false => fused!(self.softmax.level, self.run_with::<FUSED>()),
         }
@@ -142,7 +164,7 @@ impl<T: Element, Widen: Fn(T) -> f32, Narrow: Fn(f32) -> T> FloatLanes<'_, T, Wi
     /// exponentials are made at once. A lane's folds come out the same, as what others start with changes nothing.
     #[inline(always)]
     fn run_short<const FUSED: bool>(mut self) {
-        let Floats { len, beta, ref widen, ref narrow, .. } = *self.softmax;
+        let Floats { len, beta, logarithm, ref widen, ref narrow, .. } = *self.softmax;
         let (mut block, whole) = ([0f32; BLOCK], BLOCK / len * len);
         for start in (0..self.out.len()).step_by(whole) {
             let count = whole.min(self.out.len() - start);
@@ -156,10 +178,18 @@ impl<T: Element, Widen: Fn(T) -> f32, Narrow: Fn(f32) -> T> FloatLanes<'_, T, Wi
                 let max = lane.iter().fold(f32::NEG_INFINITY, |max, &x| max.max(x));
                 lane.iter_mut().for_each(|x| *x = (*x - max) * beta);
             }
-            block.iter_mut().for_each(|x| *x = exp_to_one::<FUSED>(*x));
-            for lane in block.chunks_exact_mut(len) {
-                let sum = lane.iter().fold(0.0, |sum, &x| sum + x);
-                lane.iter_mut().for_each(|x| *x /= sum);
+            if logarithm {
+                for lane in block.chunks_exact_mut(len) {
+                    let sum = lane.iter().fold(0.0, |sum, &x| sum + exp_to_one::<FUSED>(x));
+                    let log_sum = f64::from(sum).ln() as f32;
+                    lane.iter_mut().for_each(|x| *x -= log_sum);
+                }
+            } else {
+                block.iter_mut().for_each(|x| *x = exp_to_one::<FUSED>(*x));
+                for lane in block.chunks_exact_mut(len) {
+                    let sum = lane.iter().fold(0.0, |sum, &x| sum + x);
+                    lane.iter_mut().for_each(|x| *x /= sum);
+                }
             }
             for (i, &x) in block.iter().enumerate() {
                 // SAFETY: as above.
@@ -171,63 +201,97 @@ impl<T: Element, Widen: Fn(T) -> f32, Narrow: Fn(f32) -> T> FloatLanes<'_, T, Wi
     #[inline(always)]
     fn run_with<const FUSED: bool>(mut self) {
         let Floats { len, beta, logarithm, ref widen, ref narrow, .. } = *self.softmax;
-        // Blocks are whole, and behind the lane is what changes nothing: the compiler knows how long loops are.
-        let (mut near, mut far) = ([[0f32; SUMS]; BLOCK / SUMS], Vec::new());
-        let blocks = match near.get_mut(..len.div_ceil(SUMS)) {
-            Some(blocks) => blocks,
-            // Threads that allocate wait for each other.
-            None => {
-                far.resize(len.div_ceil(SUMS), [0f32; SUMS]);
-                &mut far[..]
-            }
-        };
+        let mut near = [const { MaybeUninit::<f32>::uninit() }; BLOCK];
+        let powers = if len <= BLOCK { near.as_mut_ptr().cast() } else { self.far.as_mut_ptr() };
+        let (whole, rest) = (len / SUMS * SUMS, len % SUMS);
+        // The last elements go together, also where some are in a block already: what is handled one by one takes longer than blocks.
+        let is_of_rest = &IS_OF_REST[rest..rest + SUMS];
         for start in (0..self.out.len()).step_by(len) {
             let (from, to) = (self.input.pointer(start, len), self.out.pointer(start, len));
-            let mut max = i32::MIN;
-            for (i, x) in blocks.as_flattened_mut()[..len].iter_mut().enumerate() {
-                // SAFETY: a lane was asked for.
-                *x = widen(unsafe { from.add(i).read_unaligned() });
-                max = max.max(ordered(x.to_bits() as i32));
-            }
-            let max = f32::from_bits(ordered(max) as u32);
+            // SAFETY: a lane was asked for, and `i` is below its length.
+            let at = |i: usize| widen(unsafe { from.add(i).read_unaligned() });
+            // SAFETY: as above, of `i` and as many elements behind it.
+            let block = |i: usize| wide(unsafe { from.add(i).cast::<[T; SUMS]>().read_unaligned() }, widen);
             // SAFETY: as above.
             let put = |i: usize, x: f32| unsafe { to.add(i).write_unaligned(narrow(x)) };
+            let mut maxima = block(len - SUMS);
+            for i in (0..whole).step_by(SUMS) {
+                maxima = greater(block(i), maxima);
+            }
+            let max = folded(maxima, |a, b| if a > b { a } else { b });
+            let power = |x: [f32; SUMS]| {
+                let mut power = [0f32; SUMS];
+                for i in 0..SUMS {
+                    power[i] = exp_to_one::<FUSED>((x[i] - max) * beta);
+                }
+                power
+            };
+            let mut sums = [0f32; SUMS];
+            for i in (0..whole).step_by(SUMS) {
+                let made = power(block(i));
+                // SAFETY: there is room for all elements of a lane that are in whole blocks.
+                unsafe { powers.add(i).cast::<[f32; SUMS]>().write_unaligned(made) };
+                for i in 0..SUMS {
+                    sums[i] += made[i];
+                }
+            }
+            let last = power(block(len - SUMS));
+            if rest > 0 {
+                for i in 0..SUMS {
+                    sums[i] += f32::from_bits(last[i].to_bits() & is_of_rest[i]);
+                }
+            }
+            let sum = folded(sums, |a, b| a + b);
             if logarithm {
-                blocks.as_flattened_mut().iter_mut().for_each(|x| *x = (*x - max) * beta);
-                blocks.as_flattened_mut()[len..].fill(f32::NEG_INFINITY);
-                let log_sum = f64::from(sum(blocks, exp_to_one::<FUSED>)).ln() as f32;
-                blocks.as_flattened()[..len].iter().enumerate().for_each(|(i, x)| put(i, x - log_sum));
-            } else {
-                let power = |x: &mut f32| *x = exp_to_one::<FUSED>((*x - max) * beta);
-                blocks.iter_mut().for_each(|block| block.iter_mut().for_each(power));
-                blocks.as_flattened_mut()[len..].fill(0.0);
-                let share = 1.0 / sum(blocks, |x| x);
-                blocks.as_flattened()[..len].iter().enumerate().for_each(|(i, x)| put(i, x * share));
+                let log_sum = f64::from(sum).ln() as f32;
+                for i in 0..len {
+                    put(i, (at(i) - max) * beta - log_sum);
+                }
+                continue;
+            }
+            let share = 1.0 / sum;
+            for i in 0..whole {
+                // SAFETY: it was written above.
+                put(i, unsafe { powers.add(i).read() } * share);
+            }
+            if rest > 0 {
+                for i in 0..SUMS {
+                    put(len - SUMS + i, last[i] * share);
+                }
             }
         }
     }
 }
 
-/// A float's bits as a number that is greater the greater the float is, and of such a number the bits. Compilers make vectors
-/// of the greatest of whole numbers, for which no order matters.
+/// A block's elements as floats.
 #[inline(always)]
-fn ordered(bits: i32) -> i32 {
-    bits ^ ((bits >> 31) as u32 >> 1) as i32
+fn wide<T: Copy>(block: [T; SUMS], widen: &impl Fn(T) -> f32) -> [f32; SUMS] {
+    let mut floats = [0f32; SUMS];
+    for i in 0..SUMS {
+        floats[i] = widen(block[i]);
+    }
+    floats
 }
 
-/// The sum of `number` of each element, in an order that depends on nothing but how many there are.
+/// The greater element of each two; the second one beside a NaN.
 #[inline(always)]
-fn sum(blocks: &[[f32; SUMS]], number: impl Fn(f32) -> f32) -> f32 {
-    let mut sums = [0f32; SUMS];
-    for block in blocks {
-        sums.iter_mut().zip(block).for_each(|(sum, &x)| *sum += number(x));
+fn greater(a: [f32; SUMS], mut b: [f32; SUMS]) -> [f32; SUMS] {
+    for i in 0..SUMS {
+        b[i] = if a[i] > b[i] { a[i] } else { b[i] };
     }
+    b
+}
+
+/// What `of` makes of all elements, in an order that depends on nothing. It is a function of its own: compilers that see what its
+/// steps take take the loops apart that make it.
+#[inline(never)]
+fn folded(mut all: [f32; SUMS], of: impl Fn(f32, f32) -> f32) -> f32 {
     let mut left = SUMS;
     while left > 1 {
         left /= 2;
         for i in 0..left {
-            sums[i] += sums[i + left];
+            all[i] = of(all[i + left], all[i]);
         }
     }
-    sums[0]
+    all[0]
 }

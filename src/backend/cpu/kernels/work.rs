@@ -38,11 +38,24 @@ impl Work<'_> {
         chunk: usize,
         work: impl Fn(usize, Target<T>) + Sync,
     ) -> Result<(), OpError> {
+        self.try_for_each_chunk(out, chunk, |first, out| {
+            work(first, out);
+            Ok(())
+        })
+    }
+
+    /// The same of work that may fail.
+    pub(super) fn try_for_each_chunk<T: AnyBitPattern + Send>(
+        self,
+        out: Target<T>,
+        chunk: usize,
+        work: impl Fn(usize, Target<T>) -> Result<(), OpError> + Sync,
+    ) -> Result<(), OpError> {
         self.for_each_part(out.len(), chunk, |part| {
             // SAFETY: parts do not overlap, and each is handed out once.
             let mut made = unsafe { out.disjoint_part(part.start, part.len()) };
             let to = made.pointer(0, part.len()).wrapping_sub(part.start);
-            work(part.start, made);
+            work(part.start, made)?;
             match self.then {
                 // SAFETY: the part was just written, and is memory of ours as it is gone on with.
                 Some(then) => unsafe { then.on(to, 0..1, part, out.len()) },

@@ -106,6 +106,12 @@ fn exp_beside_one<const FUSED: bool>(x: f32, sign: f32) -> (f32, f32) {
     let x = if x < least { least } else { x };
     let x = if x > most { most } else { x };
     let (shifted, _, r) = reduce::<FUSED>(x, sign);
+    near_one::<FUSED>(shifted, r, sign)
+}
+
+/// The same of what [`reduce`] makes of `x`.
+#[inline(always)]
+fn near_one<const FUSED: bool>(shifted: f32, r: f32, sign: f32) -> (f32, f32) {
     let power = (shifted.to_bits() << EXPONENT).wrapping_add(1f32.to_bits());
     let [sixth, fifth, fourth, third, second] = EXP_SERIES;
     // With both terms that are left in it, as what is beside one is of no interest: an operation less.
@@ -113,10 +119,12 @@ fn exp_beside_one<const FUSED: bool>(x: f32, sign: f32) -> (f32, f32) {
     (polynomial::<FUSED, 7>(r, all), f32::from_bits(power))
 }
 
-/// `e^x` for `x` of at most 0, and 0 where that is less than `e^-87`. Of a NaN it is one.
+/// `e^x` for `x` of at most 0, and 0 where that is less than `e^-87`. Of a NaN it is one, and of what is greater than 0 any number.
 #[inline(always)]
 pub fn exp_to_one<const FUSED: bool>(x: f32) -> f32 {
-    let (factor, power) = exp_beside_one::<FUSED>(x, 1.0);
+    // Comparisons with a NaN are false.
+    let (shifted, _, r) = reduce::<FUSED>(if x < -87.0 { -87.0 } else { x }, 1.0);
+    let (factor, power) = near_one::<FUSED>(shifted, r, 1.0);
     if x < -87.0 {
         0.0
     } else {

@@ -12,7 +12,6 @@ use crate::backend::cpu::pool::Team;
 use crate::memory::{Target, View};
 use crate::ops::OpError;
 use crate::tensor::TensorInfo;
-use std::sync::OnceLock;
 
 /// Elements of a tile, unless one row has more.
 const TILE: usize = 1024;
@@ -156,20 +155,15 @@ impl Kernel for Tiles {
     ) -> Result<(), OpError> {
         let (from, out) = (input::<u8>(inputs, 0)?, output::<u8>(outputs, 0)?);
         let rows = work.units_per_task(out.len() / self.row, self.cost, 2 * self.row);
-        let (tile, failed) = (self.size(), OnceLock::new());
-        work.for_each_chunk(out, rows.next_multiple_of(self.rows) * self.row, |first, mut to| {
-            let made = self.room(self.places).and_then(|mut room| {
-                let mut places = places(&mut room, tile);
-                (0..to.len()).step_by(tile).try_for_each(|at| {
-                    let len = (to.len() - at).min(tile);
-                    self.tile(from.part(first + at, len), to.part(at, len), &mut places)
-                })
-            });
-            if let Err(why) = made {
-                drop(failed.set(why));
-            }
-        })?;
-        failed.into_inner().map_or(Ok(()), Err)
+        let tile = self.size();
+        work.try_for_each_chunk(out, rows.next_multiple_of(self.rows) * self.row, |first, mut to| {
+            let mut room = self.room(self.places)?;
+            let mut places = places(&mut room, tile);
+            (0..to.len()).step_by(tile).try_for_each(|at| {
+                let len = (to.len() - at).min(tile);
+                self.tile(from.part(first + at, len), to.part(at, len), &mut places)
+            })
+        })
     }
 
     fn picoseconds(&self) -> usize {
