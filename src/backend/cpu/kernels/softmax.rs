@@ -107,7 +107,9 @@ where
             self.len * self.picoseconds(),
             2 * self.len * size_of::<T>(),
         );
-        work.try_for_each_chunk(out, lanes * self.len, |first, out| self.lanes(input.part(first, out.len()), out))
+        work.try_for_each_chunk(out, lanes * self.len, |first, out| {
+            self.lanes(input.part(first, out.len()), out)
+        })
     }
 
     fn picoseconds(&self) -> usize {
@@ -133,7 +135,8 @@ where
 impl<T: Element, Widen: Fn(T) -> f32, Narrow: Fn(f32) -> T> Floats<T, Widen, Narrow> {
     /// Fills `out`, which are whole lanes.
     fn lanes(&self, input: View<T>, out: Target<T>) -> Result<(), OpError> {
-        let (mut room, bytes) = (Room::default(), if self.len > BLOCK { self.len * size_of::<f32>() } else { 0 });
+        let (mut room, bytes) =
+            (Room::default(), if self.len > BLOCK { self.len * size_of::<f32>() } else { 0 });
         room.make(bytes)?;
         let far = bytemuck::cast_slice_mut(&mut room[..bytes]);
         self.level.run(FloatLanes { softmax: self, input, out, far });
@@ -220,25 +223,25 @@ impl<T: Element, Widen: Fn(T) -> f32, Narrow: Fn(f32) -> T> FloatLanes<'_, T, Wi
             }
             let max = folded(maxima, |a, b| if a > b { a } else { b });
             let power = |x: [f32; SUMS]| {
-                let mut power = [0f32; SUMS];
-                for i in 0..SUMS {
-                    power[i] = exp_to_one::<FUSED>((x[i] - max) * beta);
+                let mut powers = x;
+                for x in &mut powers {
+                    *x = exp_to_one::<FUSED>((*x - max) * beta);
                 }
-                power
+                powers
             };
             let mut sums = [0f32; SUMS];
             for i in (0..whole).step_by(SUMS) {
                 let made = power(block(i));
                 // SAFETY: there is room for all elements of a lane that are in whole blocks.
                 unsafe { powers.add(i).cast::<[f32; SUMS]>().write_unaligned(made) };
-                for i in 0..SUMS {
-                    sums[i] += made[i];
+                for (sum, power) in sums.iter_mut().zip(made) {
+                    *sum += power;
                 }
             }
             let last = power(block(len - SUMS));
             if rest > 0 {
-                for i in 0..SUMS {
-                    sums[i] += f32::from_bits(last[i].to_bits() & is_of_rest[i]);
+                for ((sum, power), bits) in sums.iter_mut().zip(last).zip(is_of_rest) {
+                    *sum += f32::from_bits(power.to_bits() & bits);
                 }
             }
             let sum = folded(sums, |a, b| a + b);
@@ -255,8 +258,8 @@ impl<T: Element, Widen: Fn(T) -> f32, Narrow: Fn(f32) -> T> FloatLanes<'_, T, Wi
                 put(i, unsafe { powers.add(i).read() } * share);
             }
             if rest > 0 {
-                for i in 0..SUMS {
-                    put(len - SUMS + i, last[i] * share);
+                for (i, power) in (len - SUMS..).zip(last) {
+                    put(i, power * share);
                 }
             }
         }
@@ -267,8 +270,8 @@ impl<T: Element, Widen: Fn(T) -> f32, Narrow: Fn(f32) -> T> FloatLanes<'_, T, Wi
 #[inline(always)]
 fn wide<T: Copy>(block: [T; SUMS], widen: &impl Fn(T) -> f32) -> [f32; SUMS] {
     let mut floats = [0f32; SUMS];
-    for i in 0..SUMS {
-        floats[i] = widen(block[i]);
+    for (float, x) in floats.iter_mut().zip(block) {
+        *float = widen(x);
     }
     floats
 }
@@ -276,14 +279,14 @@ fn wide<T: Copy>(block: [T; SUMS], widen: &impl Fn(T) -> f32) -> [f32; SUMS] {
 /// The greater element of each two; the second one beside a NaN.
 #[inline(always)]
 fn greater(a: [f32; SUMS], mut b: [f32; SUMS]) -> [f32; SUMS] {
-    for i in 0..SUMS {
-        b[i] = if a[i] > b[i] { a[i] } else { b[i] };
+    for (a, b) in a.into_iter().zip(&mut b) {
+        *b = if a > *b { a } else { *b };
     }
     b
 }
 
-/// What `of` makes of all elements, in an order that depends on nothing. It is a function of its own: compilers that see what its
-/// steps take take the loops apart that make it.
+/// What `of` makes of all elements, in an order that depends on nothing. It is a function of its own, as a compiler that sees into it
+/// takes apart the loops that make its elements.
 #[inline(never)]
 fn folded(mut all: [f32; SUMS], of: impl Fn(f32, f32) -> f32) -> f32 {
     let mut left = SUMS;

@@ -233,6 +233,7 @@ impl Drop for ThreadPool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::{client_of_thread, Budget};
     use crate::scheduler::{Activity, Noted, OperationId, Recorder};
     use std::panic::{catch_unwind, AssertUnwindSafe};
     use std::sync::atomic::AtomicBool;
@@ -266,6 +267,18 @@ mod tests {
                 working.fetch_sub(1, Ordering::SeqCst);
             });
             assert!(most.into_inner() <= threads);
+        }
+    }
+
+    #[test]
+    fn each_call_is_on_its_callers_account() {
+        let (pool, budget) = (ThreadPool::new(3).unwrap(), Budget::new(64 << 20));
+        for client in [1, 2, 2, 1] {
+            let _account = budget.on_account_of(client);
+            pool.team(3).for_each(64, &|_| {
+                std::thread::sleep(Duration::from_micros(20)); // so that others have some
+                assert_eq!(client_of_thread(), client);
+            });
         }
     }
 

@@ -45,8 +45,9 @@ const WORTHWHILE: u64 = 384 * 1024;
 pub const PICOSECONDS: usize = 30;
 /// Products that take about a millisecond: only between tasks is looked whether to stop.
 const LONG: u64 = 1_000_000_000 / PICOSECONDS as u64;
-/// Tasks for each thread: threads do not start at the same moment, nor run undisturbed, nor all as fast.
-pub const EACH: usize = 8;
+/// Tasks for each thread: threads do not start at the same moment, nor run undisturbed, nor all as fast; but to begin a
+/// task takes time, too.
+pub const EACH: usize = 4;
 /// The same where much is done for each task before it multiplies.
 pub const FEW: usize = 2;
 /// What going on with a part of a row takes besides, as so many bytes that are moved.
