@@ -125,7 +125,7 @@ pub trait ByRight {
     /// Packs the matrix that left matrix `pair` is multiplied by; `right` are all of input 1.
     fn pack(&mut self, right: View<u8>, pair: usize, pause: Pause) -> Result<(), OpError>;
 
-    /// Multiplies rows `rows` of one left matrix, of which there are no more than [`MAX_ROWS`](super::gemm::MAX_ROWS), and puts their
+    /// Multiplies rows `rows` of one left matrix, at most [`MAX_ROWS`](super::gemm::MAX_ROWS) of them, and puts their
     /// products where `to` points, one row after the other.
     ///
     /// # Safety

@@ -44,7 +44,7 @@ pub(super) fn select(ty: OperationType, args: &Args) -> Option<Box<dyn Kernel>> 
     };
     let (input, beta) = (args.get(0).ok()?, args.f32(1).ok()?);
     let lanes = Lanes::new(input.dims(), axis).ok()?;
-    // What is not scaled by a positive number would grow beyond all bounds.
+    // By other factors exponentials would grow beyond all bounds. A softmax's are refused, a log softmax's evaluated plainly.
     let is_usual = beta > 0.0 && (1..=MAX_LANE).contains(&lanes.len);
     if !is_usual {
         return None;

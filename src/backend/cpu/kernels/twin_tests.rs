@@ -1,6 +1,6 @@
 //! Kernels of one input and few parameters against the plain evaluation.
 
-use super::twins::{compare, Noise, Within};
+use super::twins::{compare, plain_floats, Noise, Within};
 use crate::ops::image::ordered;
 use crate::ops::testing::{boolean, float, i32s, int, tensor, Tensor};
 use crate::ops::OperationType::{self, *};
@@ -295,6 +295,17 @@ fn large_calls_have_kernels_and_give_the_same() {
     let wrong =
         [Some(Noise(1).tensor(info(TENSOR_FLOAT32, &[3, 2]))), Some(int(0)), Some(i32s(&[2], &[0, 1]))];
     assert!(compare(GATHER, &wrong, 1, &[info(TENSOR_FLOAT32, &[])], Within::SameBytes).unwrap());
+}
+
+#[test]
+fn log_softmaxes_by_what_is_not_positive_are_left_to_the_plain_evaluation() {
+    let out = [info(TENSOR_FLOAT32, &[])];
+    for (beta, has_kernel) in [(0.5, true), (0.0, false), (-1.0, false), (f32::NAN, false)] {
+        let inputs = [Some(Noise(1).tensor(info(TENSOR_FLOAT32, &[2, 40]))), Some(float(beta)), Some(int(1))];
+        assert!(plain_floats(LOG_SOFTMAX, &inputs, &out).is_some(), "{beta}");
+        let found = compare(LOG_SOFTMAX, &inputs, 1, &out, Within::Relative(2e-6)).unwrap();
+        assert_eq!(found, has_kernel, "{beta}");
+    }
 }
 
 #[test]

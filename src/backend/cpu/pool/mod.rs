@@ -273,11 +273,16 @@ mod tests {
     #[test]
     fn each_call_is_on_its_callers_account() {
         let (pool, budget) = (ThreadPool::new(3).unwrap(), Budget::new(64 << 20));
+        let caller = std::thread::current().id();
         for client in [1, 2, 2, 1] {
-            let _account = budget.on_account_of(client);
+            let (_account, other) = (budget.on_account_of(client), AtomicBool::new(false));
             pool.team(3).for_each(64, &|_| {
-                std::thread::sleep(Duration::from_micros(20)); // so that others have some
                 assert_eq!(client_of_thread(), client);
+                other.fetch_or(std::thread::current().id() != caller, Ordering::Relaxed);
+                // Until a worker has come.
+                while !other.load(Ordering::Relaxed) {
+                    std::thread::yield_now();
+                }
             });
         }
     }
