@@ -4,8 +4,8 @@ use crate::link::Link;
 use crate::map::Map;
 use crate::options::Options;
 use crate::runtime::Partition;
-use nnhal::aidl;
-use nnhal::client::{cache_files, CacheFiles, ClientError, Driver, PrepareOptions, Session};
+use nnhal::aidl::{self, ExecutionPreference};
+use nnhal::client::{cache_files, without_polling, CacheFiles, ClientError, Driver, PrepareOptions, Session};
 use nnhal::tflite::graph::Graph;
 use nnhal::tflite::{import_graph, Imported, Port};
 use sha2::{Digest, Sha256};
@@ -123,7 +123,11 @@ impl Work {
                 .map_err(|why| why.to_string())?;
             self.lost = false;
         }
-        self.session.run().map_err(|why| {
+        let ran = match options.preference {
+            ExecutionPreference::LOW_POWER => without_polling(|| self.session.run()),
+            _ => self.session.run(),
+        };
+        ran.map_err(|why| {
             self.lost = why.is_fatal() || self.session.driver().is_dead();
             match self.lost {
                 true => format!("{why}; the next invoke tries to connect and prepare anew"),

@@ -68,6 +68,7 @@ pub use connect::{Address, ConnectOptions};
 pub use diagnostics::Diagnostics;
 pub use driver::Driver;
 pub use error::{name, ClientError};
+pub use polled::without_polling;
 pub use prepare::{CacheFiles, PrepareOptions, PreparedModel, Verdict, VerdictListener};
 pub use recorder::Recorder;
 pub use runner::{burst_tokens, Mode, Runner};

@@ -5,10 +5,25 @@ use crate::ipc::left_to_inner;
 use crate::scheduler::{Poller, PollingBudget};
 use binder::rpc::transport::UnixTransport;
 use binder::rpc::{RpcResult, RpcTransport};
+use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+thread_local! {
+    /// Whether the thread only sleeps for answers.
+    static SLEEPS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Calls `work`, and has the calls of the driver that it makes on this thread wait without polling: where power is dearer
+/// than some microseconds.
+pub fn without_polling<T>(work: impl FnOnce() -> T) -> T {
+    let before = SLEEPS.replace(true);
+    let done = work();
+    SLEEPS.set(before);
+    done
+}
 
 /// A connection on which what is sent is answered.
 pub struct Polled {
@@ -50,8 +65,11 @@ impl Polled {
             drop(sent); // for a call of the driver's, which comes when it comes
             return receive();
         }
-        sent.poller.poll_socket(self.socket.as_fd());
+        let poller = sent.poller.clone();
         drop(sent);
+        if !SLEEPS.get() {
+            poller.poll_foreseen(self.socket.as_fd());
+        }
         let received = receive();
         self.state().poller.arrived();
         received
@@ -138,5 +156,14 @@ mod tests {
             assert_eq!(answer(&polled), None, "the peer has left");
             echo.join().expect("it ends");
         }
+    }
+
+    #[test]
+    fn whoever_spares_power_only_sleeps() {
+        without_polling(|| {
+            without_polling(|| assert!(SLEEPS.get()));
+            assert!(SLEEPS.get());
+        });
+        assert!(!SLEEPS.get());
     }
 }

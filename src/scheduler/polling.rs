@@ -2,8 +2,11 @@
 //! more. It must not know what a packet is.
 
 use nix::errno::Errno;
+use nix::poll::{ppoll, PollFd, PollFlags};
 use nix::sys::socket::{recv, MsgFlags};
+use nix::sys::time::TimeSpec;
 use std::cell::Cell;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -16,6 +19,14 @@ const SOON: Duration = Duration::from_micros(250);
 const SHORT: Duration = Duration::from_millis(2);
 /// How long to poll for a packet. One that takes longer has cost this much of a processor, once.
 const WINDOW: Duration = SOON;
+/// An answer that took longer than this is not worth foreseeing: a wake-up is nothing beside it.
+const FORESEEN: Duration = Duration::from_millis(20);
+/// By so much sooner than an answer is due is it polled for: timers wake late, by some 50 us on purpose, and so do processors.
+const AHEAD: Duration = Duration::from_micros(150);
+/// Between two looks that are this far apart the processor was another's, who needs it more than one who only waits.
+const WANTED: Duration = Duration::from_micros(30);
+/// So many polls are left out after that, and twice as many each time it happens again at once.
+const LEFT_OUT: RangeInclusive<usize> = 2..=1024;
 /// So many looks at memory between two looks at the clock. A look at a socket is a call of the kernel, worth a look at the clock
 /// itself.
 const LOOKS: u32 = 32;
@@ -24,11 +35,15 @@ const LOOKS: u32 = 32;
 #[derive(Debug)]
 pub struct PollingBudget {
     free: AtomicUsize,
+    /// How many polls are still left out, as others wanted the processor, and how many will be when they want it again.
+    left_out: AtomicUsize,
+    next_left_out: AtomicUsize,
 }
 
 impl PollingBudget {
     pub fn new(threads: usize) -> Arc<Self> {
-        Arc::new(PollingBudget { free: AtomicUsize::new(threads) })
+        let (free, left_out) = (AtomicUsize::new(threads), AtomicUsize::new(0));
+        Arc::new(PollingBudget { free, left_out, next_left_out: AtomicUsize::new(*LEFT_OUT.start()) })
     }
 
     /// A machine spares half of its processors for polling. Polling on its only one would keep the peer from work.
@@ -37,13 +52,54 @@ impl PollingBudget {
     }
 
     fn take(&self) -> Option<Polling<'_>> {
-        let taken = self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| free.checked_sub(1));
-        taken.ok().map(|_| Polling(self))
+        let one_of = |count: &AtomicUsize| {
+            count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1)).is_ok()
+        };
+        (!one_of(&self.left_out) && one_of(&self.free)).then(|| Polling(self))
+    }
+
+    /// Notes whether others wanted the processor of one who polled.
+    fn note(&self, wanted: bool) {
+        let next = if wanted { self.next_left_out.load(Ordering::Relaxed) } else { 0 };
+        if wanted {
+            self.left_out.store(next, Ordering::Relaxed);
+        }
+        let next = (2 * next).clamp(*LEFT_OUT.start(), *LEFT_OUT.end());
+        self.next_left_out.store(next, Ordering::Relaxed);
     }
 }
 
 /// A place in the budget.
 struct Polling<'a>(&'a PollingBudget);
+
+impl Polling<'_> {
+    /// Polls by so many looks at a time.
+    fn poll<E>(self, looks: u32, mut there: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
+        let began = Instant::now();
+        let (mut looked, mut wanted) = (began, false);
+        while !wanted && looked.saturating_duration_since(began) < WINDOW {
+            for _ in 0..looks {
+                if there()? {
+                    self.0.note(false);
+                    return Ok(true);
+                }
+                std::hint::spin_loop();
+            }
+            // The peer may be waiting for this very processor.
+            std::thread::yield_now();
+            let now = Instant::now();
+            wanted = now.saturating_duration_since(looked) > WANTED;
+            looked = now;
+        }
+        self.0.note(wanted);
+        Ok(false)
+    }
+
+    /// Polls until there is something to receive from `socket`: what is received tells whether there is.
+    fn look_at(self, socket: BorrowedFd<'_>) {
+        let (Ok(_) | Err(())) = self.poll(1, || Ok(has_come(socket)));
+    }
+}
 
 impl Drop for Polling<'_> {
     fn drop(&mut self) {
@@ -73,20 +129,21 @@ fn has_come(socket: BorrowedFd<'_>) -> bool {
 }
 
 /// The polling of a burst, or of a connection.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Poller {
     /// `None` never polls.
     budget: Option<Arc<PollingBudget>>,
     arrived: Instant,
     answered: Instant,
-    soon: bool,
+    /// How long the last packet took to come: so long takes the next, it is assumed. `None` where that says nothing.
+    took: Option<Duration>,
 }
 
 impl Poller {
     /// Polls within `budget`, or never with none: so must it be where power is dear.
     pub fn new(budget: Option<Arc<PollingBudget>>) -> Self {
         let now = Instant::now();
-        Poller { budget, arrived: now, answered: now, soon: false }
+        Poller { budget, arrived: now, answered: now, took: None }
     }
 
     /// Polls within another budget from now on.
@@ -94,48 +151,47 @@ impl Poller {
         self.budget = Some(budget);
     }
 
+    /// A place in the budget, where the next packet is assumed to take no longer than `most`.
+    fn take(&self, most: Duration) -> Option<(Duration, Polling<'_>)> {
+        let took = self.took.filter(|took| *took <= most)?;
+        Some((took, self.budget.as_ref()?.take()?))
+    }
+
     /// Polls until `there` says that there is something, or something to stop for; false when it is time to sleep.
     pub fn poll<E>(&self, there: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
-        self.poll_by(LOOKS, there)
+        self.take(SOON).map_or(Ok(false), |(_, polling)| polling.poll(LOOKS, there))
     }
 
     /// Polls until there is something to receive from `socket`, or it is time to sleep: what is received tells which.
     pub fn poll_socket(&self, socket: BorrowedFd<'_>) {
-        let (Ok(_) | Err(())) = self.poll_by(1, || Ok(has_come(socket)));
+        if let Some((_, polling)) = self.take(SOON) {
+            polling.look_at(socket);
+        }
     }
 
-    /// Polls by so many looks at a time.
-    fn poll_by<E>(&self, looks: u32, mut there: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
-        let Some(_polling) = self.budget.as_ref().filter(|_| self.soon).and_then(|budget| budget.take())
-        else {
-            return Ok(false);
-        };
-        let began = Instant::now();
-        loop {
-            for _ in 0..looks {
-                if there()? {
-                    return Ok(true);
-                }
-                std::hint::spin_loop();
-            }
-            if began.elapsed() >= WINDOW {
-                return Ok(false);
-            }
-            // The peer may be waiting for this very processor.
-            std::thread::yield_now();
+    /// The same for an answer that may take longer: it is slept for until it is nearly due. So its receiver is awake when it
+    /// comes, and has hardly kept a processor from those who work on it.
+    pub fn poll_foreseen(&self, socket: BorrowedFd<'_>) {
+        let Some((took, polling)) = self.take(FORESEEN) else { return };
+        let nearly_due = took.checked_sub(AHEAD).filter(|_| took > WINDOW).map(TimeSpec::from_duration);
+        let came = |due| ppoll(&mut [PollFd::new(socket, PollFlags::POLLIN)], Some(due), None) != Ok(0);
+        if !nearly_due.is_some_and(came) {
+            polling.look_at(socket);
         }
     }
 
     /// A packet has come.
     pub fn arrived(&mut self) {
         self.arrived = Instant::now();
-        self.soon = self.arrived.saturating_duration_since(self.answered) <= SOON;
+        self.took = Some(self.arrived.saturating_duration_since(self.answered));
     }
 
     /// It was dealt with: the wait for the next begins.
     pub fn answered(&mut self) {
         self.answered = Instant::now();
-        self.soon &= self.answered.saturating_duration_since(self.arrived) <= SHORT;
+        if self.answered.saturating_duration_since(self.arrived) > SHORT {
+            self.took = None;
+        }
     }
 }
 
@@ -147,6 +203,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     fn polls(poller: &Poller) -> bool {
+        nothing_left_out(poller);
         let mut looks = 0;
         let there = poller.poll(|| -> Result<bool, ()> {
             looks += 1;
@@ -154,6 +211,11 @@ mod tests {
         });
         assert_eq!(there, Ok(false));
         looks > 0
+    }
+
+    /// Forgets what else this machine did in earlier polls.
+    fn nothing_left_out(poller: &Poller) {
+        poller.budget.iter().for_each(|budget| budget.left_out.store(0, Ordering::Relaxed));
     }
 
     #[test]
@@ -177,6 +239,7 @@ mod tests {
         poller.answered = ahead();
         poller.arrived();
         assert!(polls(&poller));
+        nothing_left_out(&poller);
         assert_eq!(poller.poll(|| Ok::<_, ()>(true)), Ok(true));
         assert_eq!(poller.poll(|| Err("over")), Err("over"));
         poller.arrived = ahead();
@@ -185,10 +248,62 @@ mod tests {
         std::thread::sleep(2 * SOON);
         poller.arrived();
         assert!(!polls(&poller), "it came late");
-        let mut poller = Poller { soon: true, ..poller };
+        let mut poller = Poller { took: Some(SOON), ..poller };
         std::thread::sleep(2 * SHORT);
         poller.answered();
         assert!(!polls(&poller), "to answer it took its time");
+    }
+
+    #[test]
+    fn an_answer_that_takes_longer_is_slept_for_until_it_is_nearly_due() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let after = |took| Poller { took: Some(took), ..Poller::new(Some(PollingBudget::new(1))) };
+        let took = Duration::from_millis(5);
+        let began = Instant::now();
+        after(took).poll_foreseen(ours.as_fd());
+        assert!(began.elapsed() >= took - AHEAD, "nothing came, and it did not wait");
+        assert!(!has_come(ours.as_fd()));
+        // As it comes sooner than foreseen, the wait ends with it.
+        std::thread::scope(|scope| {
+            scope.spawn(|| theirs.write_all(&[7]).unwrap());
+            after(FORESEEN).poll_foreseen(ours.as_fd());
+            assert!(has_come(ours.as_fd()));
+        });
+        // What took longer than that is not polled for: no place is asked for.
+        let poller = after(FORESEEN + Duration::from_nanos(1));
+        let budget = poller.budget.as_ref().unwrap();
+        budget.left_out.store(1, Ordering::Relaxed);
+        poller.poll_foreseen(ours.as_fd());
+        assert_eq!(budget.left_out.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn polls_are_left_out_after_others_wanted_the_processor() {
+        let budget = PollingBudget::new(1);
+        let left_out = || {
+            let mut count = 0;
+            while budget.take().is_none() {
+                count += 1;
+            }
+            count
+        };
+        let poller = Poller { took: Some(SOON), ..Poller::new(Some(budget.clone())) };
+        let mut looks = 0;
+        let slow = poller.poll(|| -> Result<bool, ()> {
+            std::thread::sleep(WANTED); // as if another had run here
+            looks += 1;
+            Ok(false)
+        });
+        assert_eq!((slow, looks), (Ok(false), LOOKS), "it went on");
+        assert_eq!(left_out(), *LEFT_OUT.start());
+        for wanted in [4, 8, 16, 32, 64, 128, 256, 512, 1024, 1024] {
+            budget.note(true);
+            assert_eq!(left_out(), wanted);
+        }
+        budget.note(false);
+        assert_eq!(left_out(), 0);
+        budget.note(true);
+        assert_eq!(left_out(), *LEFT_OUT.start());
     }
 
     #[test]
@@ -203,8 +318,8 @@ mod tests {
     #[test]
     fn the_budget_holds_and_low_power_never_polls() {
         let budget = PollingBudget::new(1);
-        let soon = |budget| Poller { soon: true, ..Poller::new(budget) };
-        let (first, second) = (soon(Some(budget.clone())), soon(Some(budget)));
+        let soon = |budget| Poller { took: Some(SOON), ..Poller::new(budget) };
+        let (first, second) = (soon(Some(budget.clone())), soon(Some(budget.clone())));
         let held = first.poll(|| -> Result<bool, ()> {
             assert!(!polls(&second));
             Ok(true)

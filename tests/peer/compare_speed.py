@@ -5,8 +5,12 @@
     python3 tests/peer/compare_speed.py [--threads 1 2] [--rounds N] [MODEL.tflite ...]
 
 nnhal computes in a daemon of its own and is measured by its client, end to end: a burst
-over binder RPC. LiteRT is called in this process. Both sides take turns, round by round,
-on the same number of threads; a figure is the median of its rounds' medians.
+over binder RPC. LiteRT is called in process. Each round of either side is by processes that
+have just started; both take turns, round by round, on the same number of threads. A figure
+is the median of its rounds' medians.
+
+A first result is what a user waits for: from the model's file to the first output. nnhal's
+second one is that of a driver that has just started and loads what an earlier one saved.
 
 Without MODELs it takes those of ../shared/models (NNHAL_MODELS names another directory).
 Nothing is asserted: whoever reads the table must know what else the machine was doing,
@@ -42,12 +46,12 @@ START_SECONDS = 10
 class Daemon:
     """An nnhald of the given number of threads, as long as the `with` lasts."""
 
-    def __init__(self, program, threads):
-        self.folder = tempfile.TemporaryDirectory()
-        self.socket = pathlib.Path(self.folder.name, "nnhald.sock")
+    def __init__(self, program, threads, folder):
+        self.socket = pathlib.Path(folder, "nnhald.sock")
+        self.socket.unlink(missing_ok=True)
         self.process = subprocess.Popen([
             program, "--service", f"unix:{self.socket}", "--threads", str(threads),
-            "--data", pathlib.Path(self.folder.name, "data")], stderr=subprocess.DEVNULL)
+            "--data", pathlib.Path(folder, "data")], stderr=subprocess.DEVNULL)
 
     def __enter__(self):
         end = time.monotonic() + START_SECONDS
@@ -61,7 +65,14 @@ class Daemon:
     def __exit__(self, *_):
         self.process.terminate()
         self.process.wait()
-        self.folder.cleanup()
+
+
+def json_of(command):
+    """The line of JSON that a command ends with."""
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{command}: {done.stderr.strip()[-400:]}")
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 class Nnhal:
@@ -69,45 +80,58 @@ class Nnhal:
         self.nnhal, self.nnhald, self.path, self.threads = nnhal, nnhald, path, threads
 
     def round(self, seconds):
-        """Median of one run and time from the model to its first result, in milliseconds."""
-        # Each round finds a daemon that knows nothing of the model.
-        with Daemon(self.nnhald, self.threads) as daemon:
-            command = [self.nnhal, "--service", f"unix:{daemon.socket}", "bench", self.path,
-                       "--mode", "burst", "--json", "--seconds", str(seconds)]
-            done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            sys.exit(f"{command}: {done.stderr.strip()[-400:]}")
-        figures = json.loads(done.stdout.splitlines()[-1])
-        return figures["median_ms"], sum(figures[part] for part in ("import_ms", "compile_ms", "first_run_ms"))
+        """Median of one run, and both first results, in milliseconds."""
+        # Each round begins with a daemon that knows nothing of the model.
+        with tempfile.TemporaryDirectory() as folder:
+            def tool(command, *more):
+                with Daemon(self.nnhald, self.threads, folder) as daemon:
+                    return json_of([self.nnhal, "--service", f"unix:{daemon.socket}", command, self.path,
+                                    "--mode", "burst", "--json", *more])
+
+            figures = tool("bench", "--seconds", str(seconds))
+            cached = ["--runs", "1", "--cache", pathlib.Path(folder, "cache")]
+            tool("run", *cached)
+            loaded = tool("run", *cached)
+        if not loaded["cache_hit"]:
+            sys.exit(f"{self.path} was saved, and not loaded")
+        first = sum(figures[part] for part in ("import_ms", "compile_ms", "first_run_ms"))
+        return figures["median_ms"], first, loaded["compile_ms"] + loaded["median_ms"]
 
 
 class LiteRt:
     def __init__(self, path, threads):
-        self.path, self.threads = str(path), threads
+        self.path, self.threads = path, threads
 
     def round(self, seconds):
-        started = time.perf_counter()
-        interpreter = Interpreter(self.path, num_threads=self.threads)
-        interpreter.allocate_tensors()
-        prepared = time.perf_counter() - started
-        rng = np.random.default_rng(SEED)
-        for detail in interpreter.get_input_details():
-            shape, dtype = detail["shape"], detail["dtype"]
-            if np.issubdtype(dtype, np.floating):
-                array = rng.uniform(-1, 1, shape).astype(dtype)
-            else:
-                limits = np.iinfo(dtype)
-                array = rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
-            interpreter.set_tensor(detail["index"], array)
+        """Median of one run, and the first result, in milliseconds."""
+        return json_of([sys.executable, __file__, "--peer", str(seconds),
+                        "--threads", str(self.threads), "--", self.path])
+
+
+def print_peer(path, threads, seconds):
+    """One round of LiteRT's, by this process, as a line of JSON."""
+    started = time.perf_counter()
+    interpreter = Interpreter(str(path), num_threads=threads)
+    interpreter.allocate_tensors()
+    prepared = time.perf_counter() - started
+    rng = np.random.default_rng(SEED)
+    for detail in interpreter.get_input_details():
+        shape, dtype = detail["shape"], detail["dtype"]
+        if np.issubdtype(dtype, np.floating):
+            array = rng.uniform(-1, 1, shape).astype(dtype)
+        else:
+            limits = np.iinfo(dtype)
+            array = rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+        interpreter.set_tensor(detail["index"], array)
+    started = time.perf_counter()
+    interpreter.invoke()
+    first = prepared + time.perf_counter() - started
+    times, end = [], time.perf_counter() + seconds
+    while len(times) < 5 or time.perf_counter() < end:
         started = time.perf_counter()
         interpreter.invoke()
-        first = prepared + time.perf_counter() - started
-        times, end = [], time.perf_counter() + seconds
-        while len(times) < 5 or time.perf_counter() < end:
-            started = time.perf_counter()
-            interpreter.invoke()
-            times.append(time.perf_counter() - started)
-        return 1e3 * statistics.median(times), 1e3 * first
+        times.append(time.perf_counter() - started)
+    print(json.dumps([1e3 * statistics.median(times), 1e3 * first]))
 
 
 def measure(ours, theirs, rounds, seconds):
@@ -136,13 +160,16 @@ def geometric_mean(ratios):
 def print_table(threads, rows):
     """`rows`: a model's name and both sides' figures."""
     print(f"\nOn {threads} thread{'s' if threads > 1 else ''}, milliseconds:\n")
-    print("| model | nnhal | LiteRT | ratio | nnhal, first result | LiteRT, first result | ratio |")
-    print("|---|---|---|---|---|---|---|")
-    for name, ours, theirs in rows:
-        print(f"| {name} | {ours[0]:.3f} | {theirs[0]:.3f} | {ours[0] / theirs[0]:.2f} "
-              f"| {ours[1]:.1f} | {theirs[1]:.1f} | {ours[1] / theirs[1]:.2f} |")
-    means = [geometric_mean([ours[i] / theirs[i] for _, ours, theirs in rows]) for i in (0, 1)]
-    print(f"| geometric mean | | | {means[0]:.2f} | | | {means[1]:.2f} |", flush=True)
+    print("| model | nnhal | LiteRT | ratio | nnhal, first result | LiteRT, first result | ratio "
+          "| nnhal, loaded, first result | ratio |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    ratios = []
+    for name, (run, first, loaded), (their_run, their_first) in rows:
+        ratios.append((run / their_run, first / their_first, loaded / their_first))
+        print(f"| {name} | {run:.3f} | {their_run:.3f} | {ratios[-1][0]:.2f} "
+              f"| {first:.1f} | {their_first:.1f} | {ratios[-1][1]:.2f} | {loaded:.1f} | {ratios[-1][2]:.2f} |")
+    means = [geometric_mean(column) for column in zip(*ratios)]
+    print(f"| geometric mean | | | {means[0]:.2f} | | | {means[1]:.2f} | | {means[2]:.2f} |", flush=True)
 
 
 def models(named):
@@ -159,8 +186,11 @@ def main():
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0, help="of a round of one side")
+    parser.add_argument("--peer", type=float, metavar="SECONDS", help=argparse.SUPPRESS)
     parser.add_argument("models", nargs="*", type=pathlib.Path)
     arguments = parser.parse_args()
+    if arguments.peer is not None:
+        return print_peer(arguments.models[0], arguments.threads[0], arguments.peer)
     nnhal, nnhald = (arguments.release.resolve() / name for name in ("nnhal", "nnhald"))
     if not nnhal.exists() or not nnhald.exists():
         sys.exit(f"there is no {nnhal} with its nnhald: cargo build --release, or --release PATH")

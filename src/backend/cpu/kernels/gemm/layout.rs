@@ -91,7 +91,7 @@ impl<'a> Pace<'a> {
     /// Notes work on so many bytes. `None` where it is to stop.
     pub fn spend(&mut self, bytes: usize) -> Option<()> {
         self.done = self.done.saturating_add(bytes);
-        if self.done >= 1 << 18 {
+        if self.done >= 1 << 16 {
             self.done = 0;
             self.interrupt.yield_point().ok()?;
         }
