@@ -99,6 +99,11 @@ impl Cache {
         self.registry.open_ahead();
     }
 
+    /// Gets ready to load what an earlier driver has saved, for a start.
+    pub fn open_left(&self) {
+        self.registry.open_left();
+    }
+
     /// Whether it is ready to load.
     pub fn is_open(&self) -> bool {
         self.registry.is_open()

@@ -161,6 +161,16 @@ impl Registry {
         }
     }
 
+    /// Opens the table that an earlier driver has left, if there is one: for a start, which nobody waits for yet. One that was
+    /// not closed is put in order.
+    pub fn open_left(&self) {
+        self.open_ahead();
+        let is_left = self.directory.as_ref().is_some_and(|directory| directory.join(table::FILE).exists());
+        if is_left && !self.is_open() {
+            let _ = self.read(|_| Ok(())); // what is wrong was logged
+        }
+    }
+
     /// Tells openings of the table from each other: a damaged one is made anew, and then without what was recorded.
     pub fn opening(&self) -> u64 {
         self.table().number

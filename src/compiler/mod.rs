@@ -169,12 +169,15 @@ impl Compiler {
         self.shared.store.as_deref()
     }
 
-    /// Opens the driver's own store in the background, so that the first client does not wait for the disk.
+    /// Opens in the background what an earlier driver has left, so that the first client does not wait for the disk: the
+    /// registry of clients' files, and the driver's own store.
     pub fn open_ahead(&self) {
         // Counted as a save, so that a process which ends does not end amid it.
-        let (Some(store), Some(opening)) = (self.shared.store.clone(), self.saves.begin()) else { return };
+        let Some(opening) = self.saves.begin() else { return };
+        let (cache, store) = (self.shared.cache.clone(), self.shared.store.clone());
         let task = move || {
-            store.open_ahead();
+            cache.open_left();
+            store.iter().for_each(|store| store.open_ahead());
             drop(opening);
         };
         self.submit_own(Box::new(task));

@@ -144,24 +144,31 @@ pub struct Match {
     pub feature_level: u8,
 }
 
-/// Finds the one of an operation's `signatures` that a call with these operands follows, or says why none does: of all
-/// mismatches the one furthest along is reported.
-pub fn find(signatures: &[Signature], inputs: &[Operand], outputs: &[Operand]) -> Result<Match, String> {
-    let rows = || {
-        signatures
-            .iter()
-            .enumerate()
-            .flat_map(|(i, signature)| signature.rows.iter().map(move |row| (i, row)))
+/// All rows of `signatures`, each with the place of its signature.
+fn rows(signatures: &[Signature]) -> impl Iterator<Item = (usize, &Row)> {
+    signatures.iter().enumerate().flat_map(|(i, signature)| signature.rows.iter().map(move |row| (i, row)))
+}
+
+/// The one of an operation's `signatures` that a call with these operands follows, if there is one.
+pub fn followed(signatures: &[Signature], inputs: &[Operand], outputs: &[Operand]) -> Option<Match> {
+    let follows = |i: usize, row| {
+        match_side(&signatures[i].inputs_side(), row, inputs).is_ok()
+            && match_side(&signatures[i].outputs_side(), row, outputs).is_ok()
     };
-    let sides = |i: usize| [(signatures[i].inputs_side(), inputs), (signatures[i].outputs_side(), outputs)];
-    let follows = |i, row| sides(i).iter().all(|(side, operands)| match_side(side, row, operands).is_ok());
-    if let Some((signature_index, row)) = rows().find(|&(i, row)| follows(i, row)) {
-        return Ok(Match { signature_index, feature_level: row.0 });
-    }
+    let (signature_index, row) = rows(signatures).find(|&(i, row)| follows(i, row))?;
+    Some(Match { signature_index, feature_level: row.0 })
+}
+
+/// The same, or why there is none: of all mismatches the one furthest along is reported.
+pub fn find(signatures: &[Signature], inputs: &[Operand], outputs: &[Operand]) -> Result<Match, String> {
     // Most calls follow some row, though not the first: messages are for those that follow none.
+    if let Some(found) = followed(signatures, inputs, outputs) {
+        return Ok(found);
+    }
     let mut closest: Option<Miss> = None;
-    for (i, row) in rows() {
-        let [of_inputs, of_outputs] = sides(i).map(|(side, operands)| side.miss(row, operands));
+    for (i, row) in rows(signatures) {
+        let sides = [(signatures[i].inputs_side(), inputs), (signatures[i].outputs_side(), outputs)];
+        let [of_inputs, of_outputs] = sides.map(|(side, operands)| side.miss(row, operands));
         let of_outputs = of_outputs.map(|miss| Miss { place: miss.place + inputs.len(), ..miss });
         if let Some(miss) = of_inputs.or(of_outputs) {
             Miss::keep(&mut closest, miss);

@@ -6,7 +6,7 @@ use crate::backend::cpu::routine::{Place, Routine, Step, Value};
 use crate::backend::cpu::signs;
 use crate::model::MAX_NESTING;
 use crate::ops::pace::Pace;
-use crate::ops::signature::{self, Operand};
+use crate::ops::signature::{self, Operand, Signature};
 use crate::ops::{Arg, Args, Interrupt, OpError, Operation, OperationType, Run};
 use crate::tensor::{OperandType, TensorInfo};
 
@@ -42,12 +42,13 @@ pub struct Call<'a> {
 impl<'a> Call<'a> {
     /// The signature that the call matches, once it also keeps the operation's rules.
     pub fn signature_index(&self) -> Result<usize, Unread> {
-        let signature_index = self.matches(None).or_else(|why| {
-            // Which 8-bit type a value between operations has is the compiler's affair, not the signature's.
-            let types = [OperandType::TENSOR_QUANT8_ASYMM, OperandType::TENSOR_QUANT8_ASYMM_SIGNED];
-            let mixed = types.into_iter().filter(|_| signs::may_mix(self.operation.ty));
-            mixed.map(|ty| self.matches(Some(ty))).find(Result::is_ok).unwrap_or(Err(why))
-        })?;
+        // Which 8-bit type a value between operations has is the compiler's affair, not the signature's.
+        let types = [OperandType::TENSOR_QUANT8_ASYMM, OperandType::TENSOR_QUANT8_ASYMM_SIGNED];
+        let mixed = types.into_iter().filter(|_| signs::may_mix(self.operation.ty));
+        let mut types = std::iter::once(None).chain(mixed.map(Some));
+        let followed = types.find_map(|bytes| self.with_operands(bytes, signature::followed));
+        let of_none = || self.with_operands(None, signature::find).map_err(Unread::Malformed);
+        let signature_index = followed.map_or_else(of_none, Ok)?.signature_index;
         if matches!(self.operation.run, Run::ControlFlow) {
             return Ok(signature_index);
         }
@@ -61,9 +62,13 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The signature that the declared types match, all asymmetric 8-bit values but constants taken for ones of type
-    /// `bytes`, if that is given.
-    fn matches(&self, bytes: Option<OperandType>) -> Result<usize, Unread> {
+    /// What `find` finds among the operation's signatures for the declared types, all asymmetric 8-bit values but constants
+    /// taken for ones of type `bytes`, if that is given.
+    fn with_operands<T>(
+        &self,
+        bytes: Option<OperandType>,
+        find: impl Fn(&[Signature], &[Operand], &[Operand]) -> T,
+    ) -> T {
         let as_type = |value: &Value| -> TensorInfo {
             let varies = value.declared.ty.is_quant8_asymm()
                 && !matches!(value.place, Place::Constant(..) | Place::Packed(_));
@@ -78,9 +83,7 @@ impl<'a> Call<'a> {
             .map(|info| info.as_ref().map_or(Operand::Omitted(None), Operand::Present))
             .collect();
         let outputs: Vec<_> = outputs.iter().map(Operand::Present).collect();
-        let found =
-            signature::find(self.operation.signatures, &inputs, &outputs).map_err(Unread::Malformed)?;
-        Ok(found.signature_index)
+        find(self.operation.signatures, &inputs, &outputs)
     }
 
     /// Checks that outputs are all known ahead or none, and if they are, that they have the dimensions that the
