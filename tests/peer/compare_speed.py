@@ -198,6 +198,7 @@ def main():
     for threads in arguments.threads:
         rows = []
         for path in models(arguments.models):
+            path.read_bytes()  # or the first of both would wait for the disk
             sides = Nnhal(nnhal, nnhald, path, threads), LiteRt(path, threads)
             rows.append((path.stem, *measure(*sides, arguments.rounds, arguments.seconds)))
             print(f"{path.stem}: {rows[-1][1][0]:.3f} and {rows[-1][2][0]:.3f} ms", file=sys.stderr)
