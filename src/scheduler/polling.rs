@@ -35,15 +35,11 @@ const LOOKS: u32 = 32;
 #[derive(Debug)]
 pub struct PollingBudget {
     free: AtomicUsize,
-    /// How many polls are still left out, as others wanted the processor, and how many will be when they want it again.
-    left_out: AtomicUsize,
-    next_left_out: AtomicUsize,
 }
 
 impl PollingBudget {
     pub fn new(threads: usize) -> Arc<Self> {
-        let (free, left_out) = (AtomicUsize::new(threads), AtomicUsize::new(0));
-        Arc::new(PollingBudget { free, left_out, next_left_out: AtomicUsize::new(*LEFT_OUT.start()) })
+        Arc::new(PollingBudget { free: AtomicUsize::new(threads) })
     }
 
     /// A machine spares half of its processors for polling. Polling on its only one would keep the peer from work.
@@ -52,54 +48,44 @@ impl PollingBudget {
     }
 
     fn take(&self) -> Option<Polling<'_>> {
-        let one_of = |count: &AtomicUsize| {
-            count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1)).is_ok()
-        };
-        (!one_of(&self.left_out) && one_of(&self.free)).then(|| Polling(self))
+        take_one(&self.free).then(|| Polling(self))
     }
+}
 
+/// Whether there was one to take.
+fn take_one(count: &AtomicUsize) -> bool {
+    count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1)).is_ok()
+}
+
+/// How many polls of a burst or a connection are left out, as others wanted the processor, and how many will be when they want
+/// it again.
+#[derive(Debug)]
+struct LeftOut {
+    still: AtomicUsize,
+    next: AtomicUsize,
+}
+
+impl Default for LeftOut {
+    fn default() -> Self {
+        LeftOut { still: AtomicUsize::new(0), next: AtomicUsize::new(*LEFT_OUT.start()) }
+    }
+}
+
+impl LeftOut {
     /// Notes whether others wanted the processor of one who polled.
     fn note(&self, wanted: bool) {
-        let next = if wanted { self.next_left_out.load(Ordering::Relaxed) } else { 0 };
+        let mut next = *LEFT_OUT.start();
         if wanted {
-            self.left_out.store(next, Ordering::Relaxed);
+            let now = self.next.load(Ordering::Relaxed);
+            self.still.store(now, Ordering::Relaxed);
+            next = (2 * now).min(*LEFT_OUT.end());
         }
-        let next = (2 * next).clamp(*LEFT_OUT.start(), *LEFT_OUT.end());
-        self.next_left_out.store(next, Ordering::Relaxed);
+        self.next.store(next, Ordering::Relaxed);
     }
 }
 
 /// A place in the budget.
 struct Polling<'a>(&'a PollingBudget);
-
-impl Polling<'_> {
-    /// Polls by so many looks at a time.
-    fn poll<E>(self, looks: u32, mut there: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
-        let began = Instant::now();
-        let (mut looked, mut wanted) = (began, false);
-        while !wanted && looked.saturating_duration_since(began) < WINDOW {
-            for _ in 0..looks {
-                if there()? {
-                    self.0.note(false);
-                    return Ok(true);
-                }
-                std::hint::spin_loop();
-            }
-            // The peer may be waiting for this very processor.
-            std::thread::yield_now();
-            let now = Instant::now();
-            wanted = now.saturating_duration_since(looked) > WANTED;
-            looked = now;
-        }
-        self.0.note(wanted);
-        Ok(false)
-    }
-
-    /// Polls until there is something to receive from `socket`: what is received tells whether there is.
-    fn look_at(self, socket: BorrowedFd<'_>) {
-        let (Ok(_) | Err(())) = self.poll(1, || Ok(has_come(socket)));
-    }
-}
 
 impl Drop for Polling<'_> {
     fn drop(&mut self) {
@@ -137,13 +123,14 @@ pub struct Poller {
     answered: Instant,
     /// How long the last packet took to come: so long takes the next, it is assumed. `None` where that says nothing.
     took: Option<Duration>,
+    left_out: Arc<LeftOut>,
 }
 
 impl Poller {
     /// Polls within `budget`, or never with none: so must it be where power is dear.
     pub fn new(budget: Option<Arc<PollingBudget>>) -> Self {
         let now = Instant::now();
-        Poller { budget, arrived: now, answered: now, took: None }
+        Poller { budget, arrived: now, answered: now, took: None, left_out: Arc::default() }
     }
 
     /// Polls within another budget from now on.
@@ -151,33 +138,60 @@ impl Poller {
         self.budget = Some(budget);
     }
 
-    /// A place in the budget, where the next packet is assumed to take no longer than `most`.
+    /// A place in the budget, where the next packet is assumed to take no longer than `most`, and how long it is.
     fn take(&self, most: Duration) -> Option<(Duration, Polling<'_>)> {
         let took = self.took.filter(|took| *took <= most)?;
-        Some((took, self.budget.as_ref()?.take()?))
+        let budget = self.budget.as_ref().filter(|_| !take_one(&self.left_out.still))?;
+        Some((took, budget.take()?))
     }
 
     /// Polls until `there` says that there is something, or something to stop for; false when it is time to sleep.
     pub fn poll<E>(&self, there: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
-        self.take(SOON).map_or(Ok(false), |(_, polling)| polling.poll(LOOKS, there))
+        self.take(SOON).map_or(Ok(false), |(_, _polling)| self.poll_by(LOOKS, there))
     }
 
     /// Polls until there is something to receive from `socket`, or it is time to sleep: what is received tells which.
     pub fn poll_socket(&self, socket: BorrowedFd<'_>) {
-        if let Some((_, polling)) = self.take(SOON) {
-            polling.look_at(socket);
+        if let Some((_, _polling)) = self.take(SOON) {
+            self.look_at(socket);
         }
     }
 
     /// The same for an answer that may take longer: it is slept for until it is nearly due. So its receiver is awake when it
     /// comes, and has hardly kept a processor from those who work on it.
     pub fn poll_foreseen(&self, socket: BorrowedFd<'_>) {
-        let Some((took, polling)) = self.take(FORESEEN) else { return };
+        let Some((took, _polling)) = self.take(FORESEEN) else { return };
         let nearly_due = took.checked_sub(AHEAD).filter(|_| took > WINDOW).map(TimeSpec::from_duration);
         let came = |due| ppoll(&mut [PollFd::new(socket, PollFlags::POLLIN)], Some(due), None) != Ok(0);
         if !nearly_due.is_some_and(came) {
-            polling.look_at(socket);
+            self.look_at(socket);
         }
+    }
+
+    fn look_at(&self, socket: BorrowedFd<'_>) {
+        let (Ok(_) | Err(())) = self.poll_by(1, || Ok(has_come(socket)));
+    }
+
+    /// Polls by so many looks at a time.
+    fn poll_by<E>(&self, looks: u32, mut there: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
+        let began = Instant::now();
+        let (mut looked, mut wanted) = (began, false);
+        while !wanted && looked.saturating_duration_since(began) < WINDOW {
+            for _ in 0..looks {
+                if there()? {
+                    self.left_out.note(false);
+                    return Ok(true);
+                }
+                std::hint::spin_loop();
+            }
+            // The peer may be waiting for this very processor.
+            std::thread::yield_now();
+            let now = Instant::now();
+            wanted = now.saturating_duration_since(looked) > WANTED;
+            looked = now;
+        }
+        self.left_out.note(wanted);
+        Ok(false)
     }
 
     /// A packet has come.
@@ -215,7 +229,7 @@ mod tests {
 
     /// Forgets what else this machine did in earlier polls.
     fn nothing_left_out(poller: &Poller) {
-        poller.budget.iter().for_each(|budget| budget.left_out.store(0, Ordering::Relaxed));
+        poller.left_out.still.store(0, Ordering::Relaxed);
     }
 
     #[test]
@@ -271,23 +285,21 @@ mod tests {
         });
         // What took longer than that is not polled for: no place is asked for.
         let poller = after(FORESEEN + Duration::from_nanos(1));
-        let budget = poller.budget.as_ref().unwrap();
-        budget.left_out.store(1, Ordering::Relaxed);
+        poller.left_out.still.store(1, Ordering::Relaxed);
         poller.poll_foreseen(ours.as_fd());
-        assert_eq!(budget.left_out.load(Ordering::Relaxed), 1);
+        assert_eq!(poller.left_out.still.load(Ordering::Relaxed), 1);
     }
 
     #[test]
     fn polls_are_left_out_after_others_wanted_the_processor() {
-        let budget = PollingBudget::new(1);
+        let poller = Poller { took: Some(SOON), ..Poller::new(Some(PollingBudget::new(1))) };
         let left_out = || {
             let mut count = 0;
-            while budget.take().is_none() {
+            while poller.take(SOON).is_none() {
                 count += 1;
             }
             count
         };
-        let poller = Poller { took: Some(SOON), ..Poller::new(Some(budget.clone())) };
         let mut looks = 0;
         let slow = poller.poll(|| -> Result<bool, ()> {
             std::thread::sleep(WANTED); // as if another had run here
@@ -297,12 +309,12 @@ mod tests {
         assert_eq!((slow, looks), (Ok(false), LOOKS), "it went on");
         assert_eq!(left_out(), *LEFT_OUT.start());
         for wanted in [4, 8, 16, 32, 64, 128, 256, 512, 1024, 1024] {
-            budget.note(true);
+            poller.left_out.note(true);
             assert_eq!(left_out(), wanted);
         }
-        budget.note(false);
+        poller.left_out.note(false);
         assert_eq!(left_out(), 0);
-        budget.note(true);
+        poller.left_out.note(true);
         assert_eq!(left_out(), *LEFT_OUT.start());
     }
 
@@ -319,7 +331,7 @@ mod tests {
     fn the_budget_holds_and_low_power_never_polls() {
         let budget = PollingBudget::new(1);
         let soon = |budget| Poller { took: Some(SOON), ..Poller::new(budget) };
-        let (first, second) = (soon(Some(budget.clone())), soon(Some(budget.clone())));
+        let (first, second) = (soon(Some(budget.clone())), soon(Some(budget)));
         let held = first.poll(|| -> Result<bool, ()> {
             assert!(!polls(&second));
             Ok(true)
