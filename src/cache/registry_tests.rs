@@ -124,7 +124,7 @@ fn a_directory_that_is_a_link_is_refused() {
     }
     // What is there is not believed by way of a link, either.
     for linked in of(&link) {
-        linked.open_ahead();
+        linked.open_left();
         assert!(!linked.is_open() && linked.get(&entry.key).is_err());
     }
     // Nor where the link lies inside.
@@ -132,4 +132,26 @@ fn a_directory_that_is_a_link_is_refused() {
     std::fs::create_dir(&inner).unwrap();
     std::os::unix::fs::symlink(data.join("store"), inner.join("store")).unwrap();
     assert!(Registry::within(&inner, "store", "driver", Limits::default()).list().is_err());
+}
+
+#[test]
+fn what_a_killed_driver_left_is_in_order_before_anybody_asks() {
+    let place = tempfile::tempdir().unwrap();
+    let [killed, left, none] = ["killed", "left", "none"].map(|name| place.path().join(name));
+    let of = |directory: &Path| Registry::new(Some(directory), "driver", Limits::default());
+    let record = Record { hash: [0; 32], model_len: 0, data_len: 0, data_hash: None, model: 0 };
+    let entry = Entry { key: Key { uid: 1, token: [1; 32] }, file: FileId::STORE, record, last_use: 0 };
+    let open = of(&killed);
+    open.put(&entry).unwrap();
+    // As a kill leaves it: not closed.
+    std::fs::create_dir(&left).unwrap();
+    std::fs::copy(killed.join(table::FILE), left.join(table::FILE)).unwrap();
+    let next = of(&left);
+    next.open_ahead();
+    assert!(!next.is_open(), "it was closed");
+    next.open_left();
+    assert!(next.is_open() && next.get(&entry.key).unwrap().len() == 1);
+    let first = of(&none);
+    first.open_left();
+    assert!(!first.is_open() && !none.exists());
 }

@@ -284,25 +284,6 @@ fn a_registry_opened_ahead_is_read_only_and_makes_nothing() {
 }
 
 #[test]
-fn what_a_killed_driver_left_is_in_order_before_anybody_asks() {
-    let (directory, pair) = (TempDir::new().unwrap(), Pair::new());
-    let place = |name| directory.path().join(name);
-    let killed = Cache::new(Some(&place("killed")), "driver");
-    killed.save(&key(1, 1), &pair.files(), one(MODEL, &[]).content()).unwrap();
-    // As a kill leaves it: not closed.
-    std::fs::create_dir(place("left")).unwrap();
-    std::fs::copy(place("killed").join(table::FILE), place("left").join(table::FILE)).unwrap();
-    let next = Cache::new(Some(&place("left")), "driver");
-    next.open_ahead();
-    assert!(!next.is_open(), "it was closed");
-    next.open_left();
-    assert!(next.is_open() && next.load(&key(1, 1), &pair.files()).is_ok());
-    let first = Cache::new(Some(&place("none")), "driver");
-    first.open_left();
-    assert!(!first.is_open() && !place("none").exists());
-}
-
-#[test]
 fn the_least_recently_used_entries_of_the_greediest_client_go() {
     let registry = Registry::new(None, "driver", Limits { entries: 4, entries_per_uid: 3, bytes: 1000 });
     let record = Record { hash: [0; 32], model_len: 0, data_len: 0, data_hash: None, model: 0 };
