@@ -161,8 +161,8 @@ impl Registry {
         }
     }
 
-    /// Opens the table that an earlier driver has left, if there is one: for a start, which nobody waits for yet. One that was
-    /// not closed is put in order.
+    /// Opens the table that an earlier driver has left, if there is one: for a start, before the first client comes. One that
+    /// was not closed is put in order.
     pub fn open_left(&self) {
         self.open_ahead();
         let is_left = self.directory.as_ref().is_some_and(|directory| directory.join(table::FILE).exists());

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_spares_power_only_sleeps() {
+    fn a_thread_that_spares_power_only_sleeps() {
         without_polling(|| {
             without_polling(|| assert!(SLEEPS.get()));
             assert!(SLEEPS.get());

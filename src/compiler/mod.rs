@@ -177,7 +177,9 @@ impl Compiler {
         let (cache, store) = (self.shared.cache.clone(), self.shared.store.clone());
         let task = move || {
             cache.open_left();
-            store.iter().for_each(|store| store.open_ahead());
+            if let Some(store) = store {
+                store.open_ahead();
+            }
             drop(opening);
         };
         self.submit_own(Box::new(task));

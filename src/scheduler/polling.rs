@@ -138,21 +138,20 @@ impl Poller {
         self.budget = Some(budget);
     }
 
-    /// A place in the budget, where the next packet is assumed to take no longer than `most`, and how long it is.
-    fn take(&self, most: Duration) -> Option<(Duration, Polling<'_>)> {
-        let took = self.took.filter(|took| *took <= most)?;
-        let budget = self.budget.as_ref().filter(|_| !take_one(&self.left_out.still))?;
-        Some((took, budget.take()?))
+    /// How long the next packet is assumed to take, where that is no longer than `most` and it is to be polled for.
+    fn due(&self, most: Duration) -> Option<Duration> {
+        let took = self.took.filter(|took| *took <= most && self.budget.is_some())?;
+        (!take_one(&self.left_out.still)).then_some(took)
     }
 
     /// Polls until `there` says that there is something, or something to stop for; false when it is time to sleep.
     pub fn poll<E>(&self, there: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
-        self.take(SOON).map_or(Ok(false), |(_, _polling)| self.poll_by(LOOKS, there))
+        self.due(SOON).map_or(Ok(false), |_| self.poll_by(LOOKS, there))
     }
 
     /// Polls until there is something to receive from `socket`, or it is time to sleep: what is received tells which.
     pub fn poll_socket(&self, socket: BorrowedFd<'_>) {
-        if let Some((_, _polling)) = self.take(SOON) {
+        if self.due(SOON).is_some() {
             self.look_at(socket);
         }
     }
@@ -160,10 +159,13 @@ impl Poller {
     /// The same for an answer that may take longer: it is slept for until it is nearly due. So its receiver is awake when it
     /// comes, and has hardly kept a processor from those who work on it.
     pub fn poll_foreseen(&self, socket: BorrowedFd<'_>) {
-        let Some((took, _polling)) = self.take(FORESEEN) else { return };
-        let nearly_due = took.checked_sub(AHEAD).filter(|_| took > WINDOW).map(TimeSpec::from_duration);
-        let came = |due| ppoll(&mut [PollFd::new(socket, PollFlags::POLLIN)], Some(due), None) != Ok(0);
-        if !nearly_due.is_some_and(came) {
+        let Some(took) = self.due(FORESEEN) else { return };
+        let slept_for = || {
+            let nearly_due = TimeSpec::from_duration(took.saturating_sub(AHEAD));
+            ppoll(&mut [PollFd::new(socket, PollFlags::POLLIN)], Some(nearly_due), None) != Ok(0)
+        };
+        // Only who polls has a place in the budget, not who sleeps.
+        if took <= WINDOW || !slept_for() {
             self.look_at(socket);
         }
     }
@@ -174,6 +176,7 @@ impl Poller {
 
     /// Polls by so many looks at a time.
     fn poll_by<E>(&self, looks: u32, mut there: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
+        let Some(_polling) = self.budget.as_ref().and_then(|budget| budget.take()) else { return Ok(false) };
         let began = Instant::now();
         let (mut looked, mut wanted) = (began, false);
         while !wanted && looked.saturating_duration_since(began) < WINDOW {
@@ -271,11 +274,16 @@ mod tests {
     #[test]
     fn an_answer_that_takes_longer_is_slept_for_until_it_is_nearly_due() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let after = |took| Poller { took: Some(took), ..Poller::new(Some(PollingBudget::new(1))) };
+        let within =
+            |places, took| Poller { took: Some(took), ..Poller::new(Some(PollingBudget::new(places))) };
+        let after = |took| within(1, took);
         let took = Duration::from_millis(5);
-        let began = Instant::now();
-        after(took).poll_foreseen(ours.as_fd());
-        assert!(began.elapsed() >= took - AHEAD, "nothing came, and it did not wait");
+        // To sleep takes no place in the budget.
+        for places in [0, 1] {
+            let began = Instant::now();
+            within(places, took).poll_foreseen(ours.as_fd());
+            assert!(began.elapsed() >= took - AHEAD, "nothing came, and it did not wait");
+        }
         assert!(!has_come(ours.as_fd()));
         // As it comes sooner than foreseen, the wait ends with it.
         std::thread::scope(|scope| {
@@ -283,7 +291,7 @@ mod tests {
             after(FORESEEN).poll_foreseen(ours.as_fd());
             assert!(has_come(ours.as_fd()));
         });
-        // What took longer than that is not polled for: no place is asked for.
+        // What took longer than that is not polled for, nor counted as left out.
         let poller = after(FORESEEN + Duration::from_nanos(1));
         poller.left_out.still.store(1, Ordering::Relaxed);
         poller.poll_foreseen(ours.as_fd());
@@ -295,7 +303,7 @@ mod tests {
         let poller = Poller { took: Some(SOON), ..Poller::new(Some(PollingBudget::new(1))) };
         let left_out = || {
             let mut count = 0;
-            while poller.take(SOON).is_none() {
+            while poller.due(SOON).is_none() {
                 count += 1;
             }
             count
