@@ -40,8 +40,11 @@ pub enum What {
 /// A kernel, what it reads and what it makes.
 pub struct KernelCall {
     pub kernel: Arc<dyn Kernel>,
-    pub onward: Option<Onward>,
-    /// Its operands among all: the inputs, the outputs, and the other input of what goes on if there is one.
+    /// What goes on with its output, one after the other.
+    pub onward: SmallVec<[Onward; 1]>,
+    /// What multiplies what becomes of it; its right matrices are the call's last input.
+    pub multiplier: Option<Arc<dyn Kernel>>,
+    /// Its operands among all: the inputs, the outputs, and the other inputs of what goes on.
     operands: Range<usize>,
     inputs: usize,
     outputs: usize,
@@ -53,10 +56,9 @@ pub struct KernelCall {
 pub struct Onward {
     pub kernel: Arc<dyn Kernel>,
     pub picoseconds: usize,
-    /// Which of its inputs is what was made.
+    /// Which of its inputs is what was made, and whether it has another.
     pub own: usize,
-    /// What multiplies what becomes of it; its right matrices are the call's last input.
-    pub multiplier: Option<Arc<dyn Kernel>>,
+    pub has_other: bool,
 }
 
 /// Where an operand's bytes are.
@@ -142,15 +144,15 @@ impl Calls {
     ) -> Option<()> {
         let (mut reads, mut writes) = arena.lend_list(&self.parts, call.parts)?;
         let (inputs, rest) = self.operands.get(call.operands.clone())?.split_at_checked(call.inputs)?;
-        let (outputs, other) = rest.split_at_checked(call.outputs)?;
+        let (outputs, others) = rest.split_at_checked(call.outputs)?;
         for operand in inputs {
             lent.inputs.push(operand.view(&mut reads, arguments));
         }
         for operand in outputs {
             lent.outputs.push(operand.target(&mut writes, arguments)?);
         }
-        for operand in other {
-            lent.other = operand.view(&mut reads, arguments);
+        for operand in others {
+            lent.others.push(operand.view(&mut reads, arguments));
         }
         Some(())
     }
@@ -197,8 +199,8 @@ pub struct Lent<'a> {
     /// `None` for one that a run does not bring.
     pub inputs: SmallVec<[Option<View<'a, u8>>; FEW]>,
     pub outputs: SmallVec<[Target<'a, u8>; FEW]>,
-    /// The other input of what goes on.
-    pub other: Option<View<'a, u8>>,
+    /// The other inputs of what goes on.
+    pub others: SmallVec<[Option<View<'a, u8>>; FEW]>,
 }
 
 /// Calls that are being found.
@@ -230,7 +232,6 @@ impl<'r> Finder<'r> {
     /// Adds a step with what goes on with its output.
     fn add_followed(&mut self, followed: &Followed) -> Result<(), BackendError> {
         let (first, steps) = (followed.steps.start, &self.routine.steps);
-        let next = followed.kernel(steps, &self.routine.merged).ok_or_else(broken_plan)?.clone();
         let (last, mut inputs) = (&steps[followed.steps.end - 1], steps[first].inputs.clone());
         let mut multiplier = None;
         if followed.is_multiplied {
@@ -239,22 +240,21 @@ impl<'r> Finder<'r> {
             inputs.truncate(2);
             inputs.extend(last.inputs.get(1));
         }
-        let onward = Onward { picoseconds: next.picoseconds(), own: followed.own, kernel: next, multiplier };
         let kernel = steps[first].kernel.clone().ok_or_else(broken_plan)?;
-        self.add_kernel(first, kernel, &inputs, &last.outputs, Some((onward, followed.other)))
+        self.add_kernel(first, kernel, &inputs, &last.outputs, Some((followed, multiplier)))
     }
 
-    /// Adds the call of a kernel, and of what goes on with its output and another input.
+    /// Adds the call of a kernel, and of what goes on with its output.
     fn add_kernel(
         &mut self,
         step: usize,
         kernel: Arc<dyn Kernel>,
         inputs: &[Option<usize>],
         outputs: &[usize],
-        onward: Option<(Onward, Option<usize>)>,
+        onward: Option<(&Followed, Option<Arc<dyn Kernel>>)>,
     ) -> Result<(), BackendError> {
         let first = self.found.operands.len();
-        let (onward, other) = onward.map_or((None, None), |(onward, other)| (Some(onward), other));
+        let (followed, multiplier) = onward.unzip();
         let (mut reads, mut writes) = (SmallVec::<[_; FEW]>::new(), SmallVec::<[_; FEW]>::new());
         for &v in inputs {
             let operand = v.map_or(Some(Operand::Nowhere), |v| self.operand(v, &mut reads));
@@ -264,14 +264,20 @@ impl<'r> Finder<'r> {
             let operand = self.operand(v, &mut writes).ok_or_else(broken_plan)?;
             self.found.operands.push(operand);
         }
-        if let Some(v) = other {
-            let operand = self.operand(v, &mut reads).ok_or_else(broken_plan)?;
-            self.found.operands.push(operand);
+        let mut onward = SmallVec::new();
+        for next in followed.into_iter().flat_map(|followed| &followed.onward) {
+            if let Some(v) = next.other {
+                let operand = self.operand(v, &mut reads).ok_or_else(broken_plan)?;
+                self.found.operands.push(operand);
+            }
+            let kernel = next.kernel(&self.routine.steps, &self.routine.merged).ok_or_else(broken_plan)?;
+            let (kernel, picoseconds, has_other) = (kernel.clone(), kernel.picoseconds(), next.other.is_some());
+            onward.push(Onward { kernel, picoseconds, own: next.own, has_other });
         }
         let parts = self.found.parts.add(&reads, &writes).ok_or_else(broken_plan)?;
         let (inputs, outputs) = (inputs.len(), outputs.len());
-        let call =
-            KernelCall { kernel, onward, operands: first..self.found.operands.len(), inputs, outputs, parts };
+        let (operands, multiplier) = (first..self.found.operands.len(), multiplier.flatten());
+        let call = KernelCall { kernel, onward, multiplier, operands, inputs, outputs, parts };
         self.add(step, What::Kernel(call));
         Ok(())
     }

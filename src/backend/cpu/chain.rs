@@ -40,9 +40,17 @@ pub struct Followed {
     pub steps: Range<usize>,
     /// Whether what is gone on with is multiplied by the last step, where it is made.
     pub is_multiplied: bool,
-    /// Which merged one goes on; if none does, it is the step behind.
+    /// Those that go on, one after the other.
+    pub onward: Vec<Onward>,
+}
+
+/// A step, or merged ones, that go on with what the one before made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Onward {
+    pub steps: Range<usize>,
+    /// Which merged one it is; if it is none, it is a step.
     pub merged: Option<usize>,
-    /// Which input of the kernel that goes on is what was made, and the value that is the other one.
+    /// Which input of its kernel is what was made, and the value that is the other one.
     pub own: usize,
     pub other: Option<usize>,
 }

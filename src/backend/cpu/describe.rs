@@ -73,11 +73,11 @@ fn describe_followed(routine: &Routine, followed: &Followed) -> StepDescription 
     let bytes = |v: usize| Some(routine.values[v].info().byte_size()? as u64);
     // It is as large as what becomes of it, and never written as it was.
     let made = bytes(steps[0].outputs[0]);
-    let other = followed.other.map_or(Some(0), bytes);
+    let other = followed.onward.iter().filter_map(|onward| onward.other).map(bytes).sum::<Option<u64>>();
     let product = multiplier.as_ref().map_or(made, |of| of.bytes?.checked_sub(made?));
-    let onward =
-        followed.kernel(&routine.steps, &routine.merged).map_or_else(String::new, |kernel| kernel.name());
-    let mut names = vec![maker.kernel.clone(), KernelName::Fast(onward)];
+    let onward = followed.onward.iter().filter_map(|onward| onward.kernel(&routine.steps, &routine.merged));
+    let mut names = vec![maker.kernel.clone()];
+    names.extend(onward.map(|kernel| KernelName::Fast(kernel.name())));
     names.extend(multiplier.as_ref().map(|of| of.kernel.clone()));
     let names = names.into_iter().filter_map(|name| match name {
         KernelName::Fast(name) => Some(name),

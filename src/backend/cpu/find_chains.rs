@@ -97,9 +97,10 @@ impl<'r, P: Fn(usize) -> Option<&'r TensorInfo>, O: Fn(usize) -> Option<Followed
         self.kernel(step)?;
         let is_as_large = |onward: &Followed| {
             let to = self.steps[onward.steps.end - 1].outputs[0];
-            onward.other.is_none() && self.image(to) == self.image(made)
+            self.image(to) == self.image(made)
         };
-        let link = Link { step, onward: (self.onward)(step).filter(is_as_large) };
+        let onward = (self.onward)(step).and_then(Followed::without_others).filter(is_as_large);
+        let link = Link { step, onward };
         self.made(&link)?;
         Some(link)
     }
@@ -162,10 +163,12 @@ impl<'r, P: Fn(usize) -> Option<&'r TensorInfo>, O: Fn(usize) -> Option<Followed
     fn cost(&self, link: &Link, row: usize) -> Option<usize> {
         let info = (self.planned)(self.output(link))?;
         let cost = self.kernel(link.step)?.cost().saturating_mul(info.dims[2] as usize);
-        let Some(onward) = &link.onward else { return Some(cost) };
+        let Some(followed) = &link.onward else { return Some(cost) };
         let elements = row.checked_div(info.ty.element_size()?)?;
-        let each = onward.kernel(self.steps, self.merged)?.picoseconds();
-        Some(cost.saturating_add(each.saturating_mul(elements)))
+        followed.onward.iter().try_fold(cost, |cost, onward| {
+            let each = onward.kernel(self.steps, self.merged)?.picoseconds();
+            Some(cost.saturating_add(each.saturating_mul(elements)))
+        })
     }
 
     fn chain(&self, links: &[Link]) -> Option<Chain> {

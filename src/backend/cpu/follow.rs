@@ -2,7 +2,7 @@
 //! in a near cache, on the thread that made it, and is never written as it was. It goes by what a routine says, so that a loaded
 //! one has the same as the one that was saved. Where matrices are multiplied that are made so, that is done there, too.
 
-use super::chain::{Chain, Followed};
+use super::chain::{Chain, Followed, Onward};
 use super::kernels::{Attention, Kernel};
 use super::merge::Known;
 use super::routine::{Merged, Routine, Step, STEPS};
@@ -14,6 +14,9 @@ use std::sync::Arc;
 /// Bytes of an 8-bit input besides what was made, at most: a sum of bytes takes so long to compute that only what steps cost each
 /// is saved, and two large ones are read faster in long stretches. Measured with ResNet-50.
 const MOST_BYTES: usize = 64 << 10;
+/// How many go on with the same output, at most, one after the other: each goes over a part by itself, which it has to leave in the
+/// near cache.
+const MOST_ONWARD: usize = 4;
 
 /// The same routine with what is gone on with; its chains and what is merged are known.
 pub fn with_followed(mut routine: Routine, pace: &mut Pace) -> Result<Routine, OpError> {
@@ -72,33 +75,41 @@ impl<'s, 'r, K: Fn(usize) -> Option<Known<'r>>> Search<'s, K> {
 
     /// What goes on with the output of `step`, and is all that reads it.
     pub fn after(&self, step: usize) -> Option<Followed> {
-        let merged = self.merged.binary_search_by_key(&(step + 1), |merged| merged.steps.start).ok();
-        let mut followed = self.followed(step, merged)?;
-        let to = self.steps[followed.steps.end - 1].outputs[0];
-        followed.is_multiplied = self.is_multiplied(step, followed.steps.end, to);
-        followed.steps.end += usize::from(followed.is_multiplied);
+        let stretch = self.steps[step].kernel.as_ref()?.goes_on()?;
+        let mut onward: Vec<Onward> = Vec::new();
+        while onward.len() < MOST_ONWARD {
+            let last = onward.last().map_or(step, |onward| onward.steps.end - 1);
+            let Some(next) = self.onward(last, stretch) else { break };
+            onward.push(next);
+        }
+        let end = onward.last()?.steps.end;
+        let to = self.steps[end - 1].outputs[0];
+        if self.is_multiplied(step, end, to) {
+            return Some(Followed { steps: step..end + 1, is_multiplied: true, onward });
+        }
         // What leaves may be written to a client's memory, which is not to be read.
-        (followed.is_multiplied || !self.leaves[to]).then_some(followed)
+        if self.leaves[to] {
+            onward.pop();
+        }
+        Some(Followed { steps: step..onward.last()?.steps.end, is_multiplied: false, onward })
     }
 
-    /// What goes on with the output of `step`, which is the only one that reads it: `merged`, or the next step.
-    fn followed(&self, step: usize, merged: Option<usize>) -> Option<Followed> {
-        let maker = &self.steps[step];
-        let &[made] = &maker.outputs[..] else { return None };
-        let stretch = maker.kernel.as_ref()?.goes_on()?;
-        let followed = match merged {
+    /// What goes on with the output of step `last`, and is all that reads it: merged steps, or the next one.
+    fn onward(&self, last: usize, stretch: usize) -> Option<Onward> {
+        let &[made] = &self.steps[last].outputs[..] else { return None };
+        let merged = self.merged.binary_search_by_key(&(last + 1), |merged| merged.steps.start).ok();
+        let onward = match merged {
             Some(i) if self.goes_on_with(i, made, stretch) => {
-                let steps = step..self.merged[i].steps.end;
-                Followed { steps, is_multiplied: false, merged: Some(i), own: 0, other: None }
+                Onward { steps: self.merged[i].steps.clone(), merged: Some(i), own: 0, other: None }
             }
             // They are not to be taken apart.
             Some(_) => return None,
-            None => self.by_next(step + 1, made)?,
+            None => self.by_next(last + 1, made)?,
         };
-        let to = *self.steps[followed.steps.end - 1].outputs.first()?;
-        let reads = self.reads(step + 1..followed.steps.end, made);
+        let to = *self.steps[onward.steps.end - 1].outputs.first()?;
+        let reads = self.reads(onward.steps.clone(), made);
         let are_alike = self.bytes(made).is_some_and(|bytes| self.bytes(to) == Some(bytes));
-        (reads == self.uses[made] && are_alike).then_some(followed)
+        (reads == self.uses[made] && are_alike).then_some(onward)
     }
 
     /// Whether step `next` multiplies matrices that are `made` of the products of `step`, and is all that reads them.
@@ -119,16 +130,16 @@ impl<'s, 'r, K: Fn(usize) -> Option<Known<'r>>> Search<'s, K> {
     }
 
     /// Step `next` as what goes on with `made`.
-    fn by_next(&self, next: usize, made: usize) -> Option<Followed> {
+    fn by_next(&self, next: usize, made: usize) -> Option<Onward> {
         let step = self.steps.get(next)?;
         let kernel = step.kernel.as_ref()?.elementwise()?;
         let inputs = step.inputs.get(..kernel.inputs())?;
-        let own = inputs.iter().position(|&v| v == Some(made))?;
+        let own = inputs.iter().position(|&v| v == Some(made)).filter(|&own| kernel.goes_on_with(own))?;
         let other = match inputs.iter().enumerate().find(|&(i, _)| i != own) {
             Some((_, other)) => Some(other.filter(|&other| other != made && self.may_be_other(other))?),
             None => None,
         };
-        Some(Followed { steps: next - 1..next + 1, is_multiplied: false, merged: None, own, other })
+        Some(Onward { steps: next..next + 1, merged: None, own, other })
     }
 
     /// Whether a value can be the other input of a step that goes on: it is there, and not so large that it had better be read at
@@ -157,11 +168,24 @@ impl<'s, 'r, K: Fn(usize) -> Option<Known<'r>>> Search<'s, K> {
 }
 
 impl Followed {
+    /// Without those that need more than what was made, and those behind them; `None` if all do.
+    pub fn without_others(mut self) -> Option<Followed> {
+        let count = self.onward.iter().take_while(|onward| onward.other.is_none()).count();
+        if count < self.onward.len() {
+            self.onward.truncate(count);
+            self.steps.end = self.onward.last()?.steps.end;
+            self.is_multiplied = false;
+        }
+        Some(self)
+    }
+}
+
+impl Onward {
     /// The kernel that goes on.
     pub fn kernel<'r>(&self, steps: &'r [Step], merged: &'r [Merged]) -> Option<&'r Arc<dyn Kernel>> {
         match self.merged {
             Some(i) => Some(&merged.get(i)?.kernel),
-            None => steps[self.steps.start + 1].kernel.as_ref(),
+            None => steps[self.steps.start].kernel.as_ref(),
         }
     }
 }

@@ -28,6 +28,19 @@ enum Onward {
     Merged,
     /// With what the model's input is made by a first convolution; whether that comes first.
     With(OperationType, bool),
+    /// With a constant, which is repeated.
+    Repeated(OperationType, Repeat),
+    /// A sum, a product with a number for each channel, and HARD_SWISH.
+    Several,
+}
+
+/// What is repeated.
+#[derive(Clone, Copy, Debug)]
+enum Repeat {
+    /// A number for each channel.
+    Channels,
+    /// A row of the image.
+    Rows,
 }
 
 /// A model: a first convolution, `maker`, `onward`, and one more operation.
@@ -120,6 +133,12 @@ impl Sample {
             }
             Onward::With(ty, true) => self.binary(b, ty, [other, made]),
             Onward::With(ty, false) => self.binary(b, ty, [made, other]),
+            Onward::Repeated(ty, repeat) => self.repeated(b, ty, made, repeat),
+            Onward::Several => {
+                let sum = self.binary(b, OperationType::ADD, [other, made]);
+                let product = self.repeated(b, OperationType::MUL, sum, Repeat::Channels);
+                self.unary(b, OperationType::HARD_SWISH, product)
+            }
         }
     }
 
@@ -130,6 +149,23 @@ impl Sample {
             out = TensorInfo { scale: 1.0 / 256.0, zero_point, ..out };
         }
         b.call(ty, 0, &[from], out)
+    }
+
+    fn repeated(&self, b: &mut Build, ty: OperationType, made: usize, repeat: Repeat) -> usize {
+        let dims = match repeat {
+            Repeat::Channels => vec![self.channels],
+            Repeat::Rows => vec![self.size, self.channels],
+        };
+        let (info, count) = (self.info(&dims, 0.01), dims.iter().product::<u32>() as usize);
+        let values = floats(count, 9.0);
+        let constant = match self.ty {
+            OperandType::TENSOR_FLOAT32 => b.constant(info, &values),
+            _ => b.constant(info, &values.iter().map(|x| (x * 100.0) as i8).collect::<Vec<_>>()),
+        };
+        match ty {
+            OperationType::PRELU => b.call(ty, 0, &[made, constant], self.image(0.05)),
+            _ => self.binary(b, ty, [made, constant]),
+        }
     }
 
     fn binary(&self, b: &mut Build, ty: OperationType, inputs: [usize; 2]) -> usize {
@@ -159,6 +195,9 @@ fn samples() -> impl Strategy<Value = Sample> {
         Just(Onward::Merged),
         (prop::sample::select(vec![ADD, SUB, MUL]), any::<bool>())
             .prop_map(|(ty, first)| Onward::With(ty, first)),
+        (prop::sample::select(vec![PRELU, MUL]), prop::sample::select(vec![Repeat::Channels, Repeat::Rows]))
+            .prop_map(|(ty, repeat)| Onward::Repeated(ty, repeat)),
+        Just(Onward::Several),
     ];
     // A depthwise filter as large as the image has another kernel.
     let all = (ty, 2u32..20, 1u32..100, maker, onward);
@@ -173,8 +212,9 @@ proptest! {
         for program in programs_of(&sample.model(), threads) {
             let routine = &program.routines()[0];
             // Functions of functions of one operand are merged.
-            let is_merged = matches!(sample.maker, Maker::Logistic) && !matches!(sample.onward, Onward::With(..));
-            prop_assert_eq!(routine.followed.is_empty(), is_merged);
+            let has_other = matches!(sample.onward, Onward::With(..) | Onward::Repeated(..) | Onward::Several);
+            let is_merged = matches!(sample.maker, Maker::Logistic) && !has_other;
+            prop_assert_eq!(routine.followed.is_empty(), is_merged, "{:?}", sample);
             prop_assert!(run(&program) == step_by_step(routine, true));
         }
     }
@@ -194,6 +234,21 @@ fn followed(b: Build, output: usize) -> Vec<std::ops::Range<usize>> {
     let routine = &program.routines()[0];
     assert!(run(&program) == step_by_step(routine, true));
     routine.followed.iter().map(|followed| followed.steps.clone()).collect()
+}
+
+#[test]
+fn several_go_on_with_the_same_output_and_what_leaves_the_model_is_made_of_it() {
+    for leaves in [false, true] {
+        let mut b = Build::new();
+        let input = b.input(SAMPLE.image(0.0));
+        let made = SAMPLE.make(&mut b, Maker::Convolution(1), input, 1.0);
+        let sum = SAMPLE.binary(&mut b, OperationType::ADD, [made, input]);
+        let alpha = SAMPLE.repeated(&mut b, OperationType::PRELU, sum, Repeat::Channels);
+        let last = SAMPLE.binary(&mut b, OperationType::MUL, [input, alpha]);
+        let out = if leaves { last } else { SAMPLE.make(&mut b, Maker::Depthwise(1), last, 1.0) };
+        let end = if leaves { 3 } else { 4 };
+        assert!(followed(b, out).into_iter().eq(std::iter::once(0..end)), "{leaves}");
+    }
 }
 
 #[test]

@@ -106,11 +106,9 @@ impl Routine {
     /// The kernels of a link of a chain.
     pub fn maker(&self, link: &Link) -> Option<Maker<'_>> {
         let kernel = self.steps[link.step].kernel.as_ref()?.by_rows()?;
-        let onward = match &link.onward {
-            Some(onward) => Some(onward.kernel(&self.steps, &self.merged)?.elementwise()?),
-            None => None,
-        };
-        Some(Maker { kernel, onward })
+        let onward = link.onward.iter().flat_map(|followed| &followed.onward);
+        let onward = onward.map(|onward| onward.kernel(&self.steps, &self.merged)?.elementwise());
+        Some(Maker { kernel, onward: onward.collect::<Option<_>>()? })
     }
 
     /// By value: how often it is read, as an output, too.

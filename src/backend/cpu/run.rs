@@ -7,7 +7,7 @@ use super::arguments::{Arguments, Candidates, Held};
 use super::calls::{Calls, KernelCall, Lent, What};
 use super::chain::{Chain, Link};
 use super::frame::{broken_plan, Frame, Tensor};
-use super::kernels::{Attention, Rowwise, Then, Work};
+use super::kernels::{Attention, Next, Rowwise, Then, Work};
 use super::pool::{Team, ThreadPool};
 use super::routine::{Place, Routine, Step};
 use crate::backend::{BackendError, Control, OutputShape};
@@ -160,14 +160,19 @@ impl Machine<'_> {
         let mut lent = Lent::default();
         calls.lend(call, &mut frame.arena, arguments, &mut lent).ok_or_else(broken_plan)?;
         let mut work = Work::new(team, self.control);
-        if let Some(onward) = &call.onward {
+        let (mut next, mut others) = (SmallVec::<[Next; FEW]>::new(), lent.others.iter());
+        for onward in &call.onward {
             let kernel = onward.kernel.elementwise().ok_or_else(broken_plan)?;
-            let (own, picoseconds) = (onward.own, onward.picoseconds);
-            work.then = Some(Then { kernel, own, other: lent.other, picoseconds, alone: team.alone() });
-            if let Some(multiplier) = &onward.multiplier {
-                let attention = Attention::of(&*call.kernel, &**multiplier).ok_or_else(broken_plan)?;
-                return Ok(attention.run(&lent.inputs, &mut lent.outputs, work)?);
-            }
+            let other = if onward.has_other { *others.next().ok_or_else(broken_plan)? } else { None };
+            next.push(Next { kernel, own: onward.own, other });
+        }
+        if !next.is_empty() {
+            let picoseconds = call.onward.iter().fold(0, |all, onward| onward.picoseconds.saturating_add(all));
+            work.then = Some(Then { next: &next, picoseconds, alone: team.alone() });
+        }
+        if let Some(multiplier) = &call.multiplier {
+            let attention = Attention::of(&*call.kernel, &**multiplier).ok_or_else(broken_plan)?;
+            return Ok(attention.run(&lent.inputs, &mut lent.outputs, work)?);
         }
         Ok(call.kernel.run(&lent.inputs, &mut lent.outputs, work)?)
     }

@@ -56,7 +56,7 @@ pub use merged::{is_of_lanes, merge, Input, MergedCall, LONGEST_ROW};
 pub use peaks::peaks;
 pub use rows::{Image, Maker, Rowwise};
 pub use source::Source;
-pub use then::{Elementwise, Then};
+pub use then::{Elementwise, Next, Then};
 pub use work::Work;
 
 use crate::ops::{Args, Operation, OperationType};
@@ -122,7 +122,7 @@ pub fn preferred_bytes() -> Option<OperandType> {
 
 /// Counts the changes to which calls have kernels, to which of them go together, as memory is planned by that, and to their
 /// results: what an earlier generation compiled is not to be mixed with this one.
-const GENERATION: u32 = 20;
+const GENERATION: u32 = 21;
 
 /// The instruction set that kernels are chosen for, and their generation.
 pub fn instruction_set() -> String {

@@ -10,6 +10,7 @@ use super::Work;
 use crate::backend::cpu::pool::Team;
 use crate::memory::{Target, View};
 use crate::ops::OpError;
+use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -25,15 +26,15 @@ pub struct Image {
 }
 
 /// A kernel, and what goes on with the rows that it makes, which are memory of ours then, and needs nothing else.
-#[derive(Clone, Copy)]
 pub struct Maker<'a> {
     pub kernel: &'a dyn ByRows,
-    pub onward: Option<&'a dyn Elementwise>,
+    /// Those that go on, one after the other.
+    pub onward: SmallVec<[&'a dyn Elementwise; 1]>,
 }
 
 impl Maker<'_> {
     fn make(
-        self,
+        &self,
         input: Lines<u8>,
         rows: Range<usize>,
         mut out: Target<u8>,
@@ -41,16 +42,18 @@ impl Maker<'_> {
     ) -> Result<(), OpError> {
         let (to, len) = (out.pointer(0, out.len()), out.len());
         self.kernel.run_rows(input, rows, out)?;
-        let Some(onward) = self.onward else { return Ok(()) };
+        if self.onward.is_empty() {
+            return Ok(());
+        }
         // SAFETY: as many bytes were asked for; they were just written, are ours, and nobody else's until this returns.
         let made = unsafe { std::slice::from_raw_parts_mut(to, len) };
-        onward.go_on(made, 0, None, alone)
+        self.onward.iter().try_for_each(|onward| onward.go_on(made, 0, 0, None, alone))
     }
 }
 
 /// Kernels, and the images that they make, one from the other.
-pub struct Rowwise<'a> {
-    pub makers: &'a [Maker<'a>],
+pub struct Rowwise<'a, 'm> {
+    pub makers: &'a [Maker<'m>],
     pub images: &'a [Image],
     /// Rows of the last image that are made at a time.
     pub block: usize,
@@ -58,7 +61,7 @@ pub struct Rowwise<'a> {
     pub bands: usize,
 }
 
-impl Rowwise<'_> {
+impl Rowwise<'_, '_> {
     /// Makes the last image, `out`, from `input`. Each image between has memory for a room for each thread, if not for itself.
     pub fn run(
         &self,

@@ -16,21 +16,40 @@ pub trait Elementwise: Send + Sync {
         1
     }
 
-    /// Makes elements of the output of those of input `own` that lie in `made`, in their place; `other` are those of the other
-    /// input, if there is one. `alone` is the thread that it is on.
-    fn go_on(&self, made: &mut [u8], own: usize, other: Option<View<u8>>, alone: Team)
-        -> Result<(), OpError>;
+    /// Whether its input `own` is as large as its output, so that it can go on with it. An other input may be of fewer elements,
+    /// which repeat.
+    fn goes_on_with(&self, own: usize) -> bool {
+        own < self.inputs()
+    }
+
+    /// Makes elements of the output, from number `first` on, of those of input `own` that lie in `made`, in their place; `other` is the
+    /// whole of the other input, if there is one. `alone` is the thread that it is on.
+    fn go_on(
+        &self,
+        made: &mut [u8],
+        first: usize,
+        own: usize,
+        other: Option<View<u8>>,
+        alone: Team,
+    ) -> Result<(), OpError>;
 }
 
-/// What becomes of a kernel's output where it was just made, and is in a near cache.
+/// A kernel that goes on with what was made.
 #[derive(Clone, Copy)]
-pub struct Then<'a> {
+pub struct Next<'a> {
     pub kernel: &'a dyn Elementwise,
     /// Which of its inputs is what was made.
     pub own: usize,
     /// The whole of the other one.
     pub other: Option<View<'a, u8>>,
-    /// Picoseconds that it takes for an element, about.
+}
+
+/// What becomes of a kernel's output where it was just made, and is in a near cache.
+#[derive(Clone, Copy)]
+pub struct Then<'a> {
+    /// Those that go on, one after the other.
+    pub next: &'a [Next<'a>],
+    /// Picoseconds that they take for an element, about.
     pub picoseconds: usize,
     /// Of one thread.
     pub alone: Team<'a>,
@@ -55,8 +74,9 @@ impl Then<'_> {
             // SAFETY: by contract.
             let made =
                 unsafe { std::slice::from_raw_parts_mut(to.wrapping_add(first).cast::<u8>(), len * size) };
-            let other = self.other.map(|other| other.part(first * size, len * size));
-            self.kernel.go_on(made, self.own, other, self.alone)?;
+            for next in self.next {
+                next.kernel.go_on(made, first, next.own, next.other, self.alone)?;
+            }
         }
         Ok(())
     }

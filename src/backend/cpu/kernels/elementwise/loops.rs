@@ -6,7 +6,7 @@ use super::super::vector::{Level, Loop};
 use super::super::{Elementwise, Kernel, Tiled, Work};
 use super::broadcast::Broadcast;
 use super::functions::{Element, OfTwo};
-use super::in_place::{Before, Behind, InPlace, OfOne};
+use super::in_place::{repeat, Before, Behind, InPlace, OfOne, Repeated, STRETCH};
 use crate::backend::cpu::pool::Team;
 use crate::memory::{Target, View};
 use crate::ops::{Args, OpError};
@@ -115,7 +115,8 @@ impl<S: Element, T: Element, F: OfTwo<S, T>> Kernel for Zip<S, T, F> {
     }
 
     fn elementwise(&self) -> Option<&dyn Elementwise> {
-        (size_of::<S>() == size_of::<T>() && self.walk.is_even()).then_some(self)
+        let goes_on = self.walk.is_even() || self.walk.repeated().is_some();
+        (size_of::<S>() == size_of::<T>() && goes_on).then_some(self)
     }
 
     fn goes_on(&self) -> Option<usize> {
@@ -176,9 +177,6 @@ impl<S: Element, T: Element, F: OfTwo<S, T>> Loop for ZipLoop<'_, S, T, F> {
     }
 }
 
-/// Elements of an input that is repeated which are taken at once: to find a run costs more than to work at a few elements.
-const STRETCH: usize = 256;
-
 impl<S: Element, T: Element, F: OfTwo<S, T>> ZipLoop<'_, S, T, F> {
     /// The same where input 1 has `row` elements, few, which are repeated.
     #[inline(always)]
@@ -186,13 +184,9 @@ impl<S: Element, T: Element, F: OfTwo<S, T>> ZipLoop<'_, S, T, F> {
         let (len, f) = (self.to.len(), self.f);
         let (a, b, to) = (self.a.pointer(self.first, len), self.b.pointer(0, row), self.to.pointer(0, len));
         let mut repeated = [S::zeroed(); STRETCH];
-        let mut from = self.first % row;
-        for element in repeated.iter_mut().take(len) {
-            // SAFETY: there are `row` elements.
-            *element = unsafe { b.add(from).read_unaligned() };
-            from = if from + 1 < row { from + 1 } else { 0 };
-        }
         let whole = STRETCH / row * row;
+        // SAFETY: there are `row` elements.
+        unsafe { repeat(&mut repeated[..whole.min(len)], b, row, self.first % row) };
         for at in (0..len).step_by(whole) {
             let n = whole.min(len - at);
             // SAFETY: `len` elements of input and output were asked for.
@@ -211,7 +205,14 @@ impl<S: Element, T: Element, F: Fn(S) -> T + Send + Sync> Elementwise for Map<S,
         1
     }
 
-    fn go_on(&self, made: &mut [u8], _: usize, _: Option<View<u8>>, _: Team) -> Result<(), OpError> {
+    fn go_on(
+        &self,
+        made: &mut [u8],
+        _: usize,
+        _: usize,
+        _: Option<View<u8>>,
+        _: Team,
+    ) -> Result<(), OpError> {
         self.level.run(InPlace { made, of: OfOne(&self.f), types: PhantomData });
         Ok(())
     }
@@ -222,9 +223,25 @@ impl<S: Element, T: Element, F: OfTwo<S, T>> Elementwise for Zip<S, T, F> {
         2
     }
 
-    fn go_on(&self, made: &mut [u8], own: usize, other: Option<View<u8>>, _: Team) -> Result<(), OpError> {
+    fn goes_on_with(&self, own: usize) -> bool {
+        own == 0 || (own == 1 && self.walk.is_even())
+    }
+
+    fn go_on(
+        &self,
+        made: &mut [u8],
+        first: usize,
+        own: usize,
+        other: Option<View<u8>>,
+        _: Team,
+    ) -> Result<(), OpError> {
         let other = other.and_then(View::elements::<S>).ok_or(OpError::Unresolved)?;
-        let other = other.pointer(0, made.len() / size_of::<S>());
+        if let Some(row) = self.walk.repeated() {
+            let (other, at) = (other.pointer(0, row), first % row);
+            self.level.run(Repeated { made, f: &self.f, other, row, at, types: PhantomData });
+            return Ok(());
+        }
+        let other = other.pointer(first, made.len() / size_of::<S>());
         match own {
             0 => self.level.run(InPlace { made, of: Before(&self.f, other), types: PhantomData }),
             _ => self.level.run(InPlace { made, of: Behind(&self.f, other), types: PhantomData }),

@@ -119,7 +119,14 @@ impl Elementwise for Table {
         1
     }
 
-    fn go_on(&self, made: &mut [u8], _: usize, _: Option<View<u8>>, _: Team) -> Result<(), OpError> {
+    fn go_on(
+        &self,
+        made: &mut [u8],
+        _: usize,
+        _: usize,
+        _: Option<View<u8>>,
+        _: Team,
+    ) -> Result<(), OpError> {
         let (at, len) = (made.as_mut_ptr(), made.len());
         // SAFETY: it is this slice that is read and written.
         unsafe { self.look_up_at(at, at, len) };

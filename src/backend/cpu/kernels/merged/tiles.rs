@@ -184,7 +184,14 @@ impl Elementwise for Tiles {
         self.row / SIZE
     }
 
-    fn go_on(&self, made: &mut [u8], _: usize, _: Option<View<u8>>, _: Team) -> Result<(), OpError> {
+    fn go_on(
+        &self,
+        made: &mut [u8],
+        _: usize,
+        _: usize,
+        _: Option<View<u8>>,
+        _: Team,
+    ) -> Result<(), OpError> {
         let mut room = self.room(self.places + 1)?;
         let (copy, room) = room.split_at_mut(self.size());
         let mut places = places(room, self.size());
