@@ -7,7 +7,7 @@ pub use std::sync::{Condvar, Mutex, MutexGuard};
 pub use std::time::Instant;
 
 pub mod atomic {
-    pub use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+    pub use std::sync::atomic::{fence, AtomicBool, AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 }
 
 pub mod thread {

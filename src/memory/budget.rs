@@ -107,6 +107,12 @@ impl Account {
         &self.budget
     }
 
+    /// Whether the calling thread takes memory on this account.
+    pub fn is_entered(&self) -> bool {
+        let same = |of: &Account| of.client == self.client && Arc::ptr_eq(&of.budget.0, &self.budget.0);
+        THREAD.try_with(|account| account.borrow().as_ref().is_some_and(same)).unwrap_or(false)
+    }
+
     /// Has the calling thread take memory on this account, until what this gives is dropped.
     pub fn enter(self) -> Entered {
         let before = THREAD.try_with(|account| account.replace(Some(self))).ok().flatten();

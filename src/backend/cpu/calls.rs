@@ -271,7 +271,8 @@ impl<'r> Finder<'r> {
                 self.found.operands.push(operand);
             }
             let kernel = next.kernel(&self.routine.steps, &self.routine.merged).ok_or_else(broken_plan)?;
-            let (kernel, picoseconds, has_other) = (kernel.clone(), kernel.picoseconds(), next.other.is_some());
+            let (kernel, picoseconds, has_other) =
+                (kernel.clone(), kernel.picoseconds(), next.other.is_some());
             onward.push(Onward { kernel, picoseconds, own: next.own, has_other });
         }
         let parts = self.found.parts.add(&reads, &writes).ok_or_else(broken_plan)?;

@@ -167,7 +167,8 @@ impl Machine<'_> {
             next.push(Next { kernel, own: onward.own, other });
         }
         if !next.is_empty() {
-            let picoseconds = call.onward.iter().fold(0, |all, onward| onward.picoseconds.saturating_add(all));
+            let picoseconds =
+                call.onward.iter().fold(0, |all, onward| onward.picoseconds.saturating_add(all));
             work.then = Some(Then { next: &next, picoseconds, alone: team.alone() });
         }
         if let Some(multiplier) = &call.multiplier {

@@ -63,7 +63,7 @@ pub fn a_call_after_another_is_done_whole() {
 
 /// Two callers share a worker: neither waits for ever, and neither's work is done for the other's.
 pub fn calls_at_once_all_end() {
-    explore(2, || {
+    explore(1, || {
         let pool = Rc::new(pool());
         let call = || {
             let pool = pool.clone();

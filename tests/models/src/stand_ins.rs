@@ -36,6 +36,10 @@ pub mod memory {
             Account
         }
 
+        pub fn is_entered(&self) -> bool {
+            true
+        }
+
         pub fn enter(self) -> Entered {
             Entered
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 pub use loom::sync::{Condvar, Mutex, MutexGuard};
 
 pub mod atomic {
-    pub use loom::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+    pub use loom::sync::atomic::{fence, AtomicBool, AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 }
 
 pub mod thread {

@@ -95,7 +95,7 @@ impl Work<'_> {
         let alone = Duration::from_nanos((work / NANOSECOND) as u64);
         let even = match self.team.threads_for(alone) {
             1 => units,
-            threads => units.div_ceil(4 * threads).max(at_most(2000)),
+            threads => units.div_ceil(4 * threads).max(at_most(1000)),
         };
         even.min(at_most(250_000)).min(MOST_BYTES / bytes.max(1)).max(1)
     }

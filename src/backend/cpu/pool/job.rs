@@ -1,13 +1,18 @@
 //! One call under way on the threads that compute: chunks, each of which one thread takes and does, and a caller who
 //! waits for all. It knows nothing of the threads that there are.
+//!
+//! What one core has written takes another 60 to 300 ns to read, and a call of a few microseconds waits for little else. So each thread
+//! has a line of memory in which all is that it needs to begin, and in which it counts what it has done. To take a chunk is all
+//! that it takes to join a call: the caller waits until those that were taken are done.
 
 use super::apart;
-use crate::memory::Account;
+use super::shares::first_of;
+use crate::memory::{Account, Entered};
 use crate::scheduler::Underway;
-use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use crate::sync::thread::{self, Thread};
-use crate::sync::Instant;
+use crate::sync::atomic::{fence, AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{thread, Condvar, Instant, Mutex};
 use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 /// How long somebody stays awake who waits: enough for a small operation in between.
@@ -17,134 +22,247 @@ pub const AWAKE: Duration = Duration::from_micros(60);
 /// who is to bring the work, or to end it.
 const LOOKS: u32 = 16;
 
-/// A call of `Team::for_each` under way.
-pub struct Job {
-    /// The caller's closure, valid until `done` reaches `count`: the caller waits for that.
-    work: *const (dyn Fn(usize) + Sync),
+/// Chunks of a call, at most: several are one where there are more.
+const MOST_CHUNKS: usize = u16::MAX as usize;
+
+/// What a call of `Team::for_each` does, and for whom.
+pub struct Call<'a> {
+    work: &'a (dyn Fn(usize) + Sync),
+    /// It is called with each number below this.
     count: usize,
-    /// One for each thread of the team.
-    shares: Vec<Share>,
-    done: AtomicUsize,
+    /// How many of them are a chunk.
+    each: usize,
+    /// How many threads have a share of it.
+    threads: usize,
     /// On whose account memory is taken for it.
     account: Account,
-    /// Workers that may still join.
-    vacancies: AtomicUsize,
     /// What it is a part of, where that is recorded.
-    underway: Option<Underway>,
-    panicked: AtomicBool,
-    /// Who waits for it, and works along on this core.
-    caller: Thread,
+    underway: Option<&'a Underway>,
+    /// The core on which the caller works along.
     core: Option<usize>,
+    panicked: AtomicBool,
 }
 
-/// Chunks of a job that one thread is to take first. What threads write is more than a cache line apart, though not aligned:
-/// memory that is takes longer to get, and threads that allocate wait for each other.
-struct Share {
-    next: AtomicUsize,
-    end: usize,
-    _apart: [u8; 64],
-}
-
-// SAFETY: `work` points to a closure that is Sync; it is called only for indices below `count`, all of which are counted
-// in `done` before the caller, who owns the closure, returns.
-unsafe impl Send for Job {}
-// SAFETY: as above.
-unsafe impl Sync for Job {}
-
-impl Job {
-    /// Calls of `work` for each index below `count`, by so many threads, the calling one among them.
-    ///
-    /// # Safety
-    /// `work` must live until [`Self::wait`] has returned.
-    pub unsafe fn new(
+impl<'a> Call<'a> {
+    /// Calls of `work` with each number below `count`, on so many threads, the calling one among them.
+    pub fn new(
+        work: &'a (dyn Fn(usize) + Sync),
         count: usize,
-        work: &(dyn Fn(usize) + Sync),
         threads: usize,
-        underway: Option<Underway>,
+        underway: Option<&'a Underway>,
     ) -> Self {
-        // SAFETY: only the lifetime is erased; by contract it is long enough.
-        let work: *const (dyn Fn(usize) + Sync) = unsafe { std::mem::transmute(work) };
-        let bound = |i: usize| count / threads * i + count % threads * i / threads;
-        let share = |i: usize| Share { next: AtomicUsize::new(bound(i)), end: bound(i + 1), _apart: [0; 64] };
-        Job {
+        Call {
             work,
             count,
-            shares: (0..threads).map(share).collect(),
-            done: AtomicUsize::new(0),
+            each: count.div_ceil(MOST_CHUNKS).max(1),
+            threads,
             account: Account::of_thread(),
-            vacancies: AtomicUsize::new(threads - 1),
             underway,
-            panicked: AtomicBool::new(false),
-            caller: thread::current(),
             core: apart::core(),
+            panicked: AtomicBool::new(false),
         }
     }
 
-    /// What it is a part of, where that is recorded.
-    pub fn underway(&self) -> Option<&Underway> {
-        self.underway.as_ref()
+    fn do_chunk(&self, chunk: usize) {
+        let numbers = chunk * self.each..self.count.min((chunk + 1) * self.each);
+        if catch_unwind(AssertUnwindSafe(|| numbers.for_each(self.work))).is_err() {
+            self.panicked.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A place for a call under way, used by one after another.
+#[repr(align(128))]
+pub struct Slot {
+    /// A caller has this place.
+    taken: AtomicBool,
+    /// The caller sleeps until all chunks are done.
+    sleeps: AtomicBool,
+    caller: Mutex<()>,
+    wake: Condvar,
+    shares: Box<[Share]>,
+}
+
+/// A thread's line.
+#[repr(align(128))]
+struct Share {
+    /// The chunks that it is to take first.
+    left: AtomicU64,
+    /// The call that they are of, to be used only by who has taken a chunk that is not done.
+    call: AtomicPtr<Call<'static>>,
+    /// How many chunks it has done of this call, of whichever share.
+    done: AtomicUsize,
+}
+
+/// Chunks of a share that are left, and which of the slot's calls they are of.
+#[derive(Clone, Copy)]
+struct Left {
+    number: u32,
+    next: u16,
+    end: u16,
+}
+
+/// No share has gone beyond its end.
+const NEVER: u64 = Left { number: 0, next: 1, end: 0 }.word();
+
+impl Left {
+    const fn of(word: u64) -> Self {
+        Left { number: (word >> 32) as u32, next: (word >> 16) as u16, end: word as u16 }
     }
 
-    /// The core on which the caller is.
-    pub fn core(&self) -> Option<usize> {
-        self.core
+    const fn word(self) -> u64 {
+        (self.number as u64) << 32 | (self.next as u64) << 16 | self.end as u64
     }
+}
 
-    pub fn has_panicked(&self) -> bool {
-        self.panicked.load(Ordering::Relaxed)
-    }
-
-    /// Takes a free chunk, of share `own` if that has one.
-    fn take(&self, own: usize) -> Option<usize> {
-        let (before, after) = self.shares.split_at(own % self.shares.len());
-        after.iter().chain(before).find_map(|share| {
-            // Not counted on beyond the end, where all threads come by.
-            let left = share.next.load(Ordering::Relaxed) < share.end;
-            let index = if left { share.next.fetch_add(1, Ordering::Relaxed) } else { share.end };
-            (index < share.end).then_some(index)
-        })
-    }
-
-    /// Works on chunks, those of share `own` first, until none is left to take.
-    pub fn help(&self, own: usize) {
-        let _account = self.account.clone().enter();
-        while let Some(index) = self.take(own) {
-            // SAFETY: `index` is not counted as done yet, so the caller still waits and the closure lives.
-            let work = unsafe { &*self.work };
-            if catch_unwind(AssertUnwindSafe(|| work(index))).is_err() {
-                self.panicked.store(true, Ordering::Relaxed);
-            }
-            // The caller looks for itself when it is through; it costs nothing to tell one who does not sleep.
-            if self.done.fetch_add(1, Ordering::AcqRel) + 1 == self.count && own > 0 {
-                self.caller.unpark();
-            }
+impl Share {
+    fn new() -> Self {
+        Share {
+            left: AtomicU64::new(0),
+            call: AtomicPtr::new(std::ptr::null_mut()),
+            done: AtomicUsize::new(0),
         }
     }
 
-    /// Whether chunks are left to take.
-    fn has_chunks(&self) -> bool {
-        self.shares.iter().any(|share| share.next.load(Ordering::Relaxed) < share.end)
+    /// What is left, as the thread reads it whose share it is: by a write that never is one, which fetches the line as the write needs it
+    /// that follows.
+    fn own(&self) -> Left {
+        let word = self.left.compare_exchange(NEVER, NEVER, Ordering::Acquire, Ordering::Acquire);
+        Left::of(word.unwrap_or_else(|word| word))
     }
 
-    /// Whether there is work for one more.
-    pub fn has_place(&self) -> bool {
-        self.has_chunks() && self.vacancies.load(Ordering::Relaxed) > 0
+    /// Takes the next chunk, where it is of call `number`.
+    fn take(&self, mut left: Left, number: u32) -> Option<usize> {
+        while left.next < left.end && left.number == number {
+            let less = Left { next: left.next + 1, ..left };
+            match self.left.compare_exchange(left.word(), less.word(), Ordering::Acquire, Ordering::Acquire) {
+                Ok(_) => return Some(left.next.into()),
+                Err(word) => left = Left::of(word),
+            }
+        }
+        None
+    }
+}
+
+impl Slot {
+    /// A place for calls on up to `threads` threads.
+    pub fn new(threads: usize) -> Self {
+        Slot {
+            taken: AtomicBool::new(false),
+            sleeps: AtomicBool::new(false),
+            caller: Mutex::new(()),
+            wake: Condvar::new(),
+            shares: (0..threads).map(|_| Share::new()).collect(),
+        }
     }
 
-    /// Takes a worker's place in it, if there is work for one more.
-    pub fn join(&self) -> bool {
-        let one_less = |vacancies: usize| vacancies.checked_sub(1);
-        self.has_chunks()
-            && self.vacancies.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok()
+    /// How many threads a call here may be of.
+    pub fn threads(&self) -> usize {
+        self.shares.len()
+    }
+
+    /// Whether a caller has this place.
+    pub fn is_taken(&self) -> bool {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// Takes the place; false where another call has it.
+    pub fn take(&self) -> bool {
+        !self.is_taken() && !self.taken.swap(true, Ordering::Acquire)
+    }
+
+    /// Does a call of two threads or more, in this place, which the caller has taken: has `ring` tell workers of it, works along, waits
+    /// for their last chunks and gives the place back. False where a chunk has panicked.
+    pub fn run(&self, call: Call, ring: impl FnOnce()) -> bool {
+        let (chunks, threads) = (call.count.div_ceil(call.each), call.threads);
+        let bound = |i: usize| first_of(chunks, i, threads) as u16;
+        let number = Left::of(self.shares[0].left.load(Ordering::Relaxed)).number.wrapping_add(1);
+        let (shares, rest) = self.shares.split_at(threads);
+        for share in shares {
+            share.done.store(0, Ordering::Relaxed);
+            share.call.store((&raw const call).cast_mut().cast(), Ordering::Relaxed);
+        }
+        // Who is not of the team has a share of the call before, lest it be of one of the same number some day.
+        for share in rest {
+            share
+                .left
+                .store(Left { number: number.wrapping_sub(1), next: 0, end: 0 }.word(), Ordering::Relaxed);
+        }
+        // From here on chunks are taken, of any share.
+        for (i, share) in shares.iter().enumerate() {
+            share.left.store(Left { number, next: bound(i), end: bound(i + 1) }.word(), Ordering::Release);
+        }
+        ring();
+        while let Some((_, chunk)) = self.take_chunk(0) {
+            call.do_chunk(chunk);
+            shares[0].done.fetch_add(1, Ordering::Relaxed);
+        }
+        let is_done =
+            || shares.iter().map(|share| share.done.load(Ordering::Acquire)).sum::<usize>() == chunks;
+        self.wait_until(is_done);
+        self.taken.store(false, Ordering::Release);
+        !call.panicked.load(Ordering::Relaxed)
+    }
+
+    /// Has the calling worker do what is left of the call here, share `own` first; false where there is nothing for it. It stays on the
+    /// call's account, which `entered` is of.
+    pub fn help(&self, own: usize, entered: &mut Option<Entered>) -> bool {
+        let (mut joined, mut part) = (None, None);
+        while let Some((number, chunk)) = self.take_chunk(own) {
+            // SAFETY: a chunk was taken and is not done, so that the caller waits, who has the call and all that it names.
+            let call = unsafe { &*self.shares[own].call.load(Ordering::Relaxed) };
+            if joined.replace(number) != Some(number) {
+                apart::leave(call.core);
+                // To count who has an account is a write where all threads come by: a worker keeps the one that it has, which is
+                // mostly the next call's, too.
+                if !call.account.is_entered() {
+                    *entered = None;
+                    *entered = Some(call.account.clone().enter());
+                }
+                part.take().into_iter().for_each(Underway::end);
+                part = call.underway.and_then(Underway::part);
+            }
+            call.do_chunk(chunk);
+            // The caller may go on from here on.
+            self.shares[own].done.fetch_add(1, Ordering::Release);
+        }
+        part.into_iter().for_each(Underway::end);
+        // Either the caller sees what is done, or it is seen here that it sleeps.
+        if joined.is_some() {
+            fence(Ordering::SeqCst);
+            if self.sleeps.load(Ordering::Relaxed) {
+                drop(self.caller.lock().unwrap_or_else(PoisonError::into_inner));
+                self.wake.notify_all();
+            }
+        }
+        joined.is_some()
+    }
+
+    /// Takes a free chunk for the thread of share `own`, of that share if that has one; and the number of the call.
+    fn take_chunk(&self, own: usize) -> Option<(u32, usize)> {
+        let left = self.shares[own].own();
+        let (before, after) = self.shares.split_at(own);
+        let mut others = after[1..].iter().chain(before);
+        // A thread without a share of this call has one of the call before, of which nothing is left anywhere.
+        let number = left.number;
+        let other = |share: &Share| share.take(Left::of(share.left.load(Ordering::Acquire)), number);
+        let chunk = self.shares[own].take(left, number).or_else(|| others.find_map(other));
+        chunk.map(|chunk| (number, chunk))
     }
 
     /// Waits until all chunks are done, awake at first: workers are on their last ones.
-    pub fn wait(&self) {
-        let is_done = || self.done.load(Ordering::Acquire) == self.count;
-        stay_awake_until(AWAKE, is_done);
-        while !is_done() {
-            thread::park();
+    fn wait_until(&self, is_done: impl Fn() -> bool) {
+        stay_awake_until(AWAKE, &is_done);
+        if is_done() {
+            return;
         }
+        let mut caller = self.caller.lock().unwrap_or_else(PoisonError::into_inner);
+        self.sleeps.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst); // as in `help`
+        while !is_done() {
+            caller = self.wake.wait(caller).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.sleeps.store(false, Ordering::Relaxed);
     }
 }
 

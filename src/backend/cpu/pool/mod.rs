@@ -6,13 +6,14 @@
 
 mod apart;
 mod job;
+pub mod shares;
 
+use crate::memory::Entered;
 use crate::scheduler::Underway;
-use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::atomic::{fence, AtomicUsize, Ordering};
 use crate::sync::thread::{Builder, JoinHandle};
 use crate::sync::{Condvar, Mutex, MutexGuard};
-use job::{stay_awake_until, Job, AWAKE};
-use std::collections::VecDeque;
+use job::{stay_awake_until, Call, Slot, AWAKE};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ const WORTH_WAKING: Duration = Duration::from_micros(50);
 /// Work that is worth handing out to somebody who is awake.
 const WORTH_SHARING: Duration = Duration::from_nanos(LEAST_SHARED_NS as u64);
 /// The same in nanoseconds: work that takes less is done by one thread.
-pub const LEAST_SHARED_NS: usize = 8000;
+pub const LEAST_SHARED_NS: usize = 3000;
 
 /// A pool of threads, shared by all executions.
 pub struct ThreadPool {
@@ -45,39 +46,39 @@ pub struct Team<'a> {
 pub struct Warm(Arc<Shared>);
 
 struct Shared {
-    queue: Mutex<Queue>,
+    slots: Box<[Slot]>,
+    bell: Bell,
+    /// Whether the pool is to end.
+    stop: Mutex<bool>,
     wake: Condvar,
-    /// How many jobs are in the queue: to be read without the lock.
-    jobs: AtomicUsize,
-    /// How many jobs were posted ever: to be read without the lock.
-    posted: AtomicUsize,
     /// How many keep the pool warm.
     warm: AtomicUsize,
-    /// Workers that sleep: to be read without the lock.
-    asleep: AtomicUsize,
 }
 
-#[derive(Default)]
-struct Queue {
-    jobs: VecDeque<Arc<Job>>,
+/// What workers without work look at all the time.
+#[repr(align(128))]
+struct Bell {
+    /// Changes with each call that workers may join: how many there were, over [`RINGS`], and the slot of the last.
+    rung: AtomicUsize,
     /// Workers that sleep.
-    asleep: usize,
-    stop: bool,
+    asleep: AtomicUsize,
 }
 
 impl ThreadPool {
     /// A pool that computes on `threads` threads, of which the caller of [`Team::for_each`] is one.
     pub fn new(threads: usize) -> std::io::Result<Self> {
+        let threads = threads.max(1);
+        // As many calls compute at a time as there are threads, and some more wait for their turn amid one.
+        let slots = if threads > 1 { 2 * threads } else { 0 };
         let shared = Arc::new(Shared {
-            queue: Mutex::default(),
+            slots: (0..slots).map(|_| Slot::new(threads)).collect(),
+            bell: Bell { rung: AtomicUsize::new(0), asleep: AtomicUsize::new(0) },
+            stop: Mutex::new(false),
             wake: Condvar::new(),
-            jobs: AtomicUsize::new(0),
-            posted: AtomicUsize::new(0),
             warm: AtomicUsize::new(0),
-            asleep: AtomicUsize::new(0),
         });
         let mut pool = ThreadPool { shared, workers: Vec::new() };
-        for i in 1..threads.max(1) {
+        for i in 1..threads {
             let shared = pool.shared.clone();
             let worker = Builder::new().name(format!("nnhal-cpu-{i}"));
             pool.workers.push(worker.spawn(move || shared.work(i))?);
@@ -121,7 +122,8 @@ impl<'a> Team<'a> {
 
     /// How many threads are to work on a call that takes about so long on one: only one where the others would come late.
     pub fn threads_for(&self, alone: Duration) -> usize {
-        let somebody_is_awake = || self.pool.shared.asleep.load(Ordering::Relaxed) < self.pool.workers.len();
+        let asleep = &self.pool.shared.bell.asleep;
+        let somebody_is_awake = || asleep.load(Ordering::Relaxed) < self.pool.workers.len();
         match alone >= WORTH_WAKING || (alone >= WORTH_SHARING && somebody_is_awake()) {
             true => self.threads,
             false => 1,
@@ -130,98 +132,99 @@ impl<'a> Team<'a> {
 
     /// Calls `work` once for each index below `count`, on all threads, and returns when all calls have returned.
     pub fn for_each(&self, count: usize, work: &(dyn Fn(usize) + Sync)) {
-        if count <= 1 || self.threads == 1 {
+        let (alone, shared) = (count <= 1 || self.threads == 1, &self.pool.shared);
+        // Where so many calls are under way already no thread is free to help.
+        let slot = if alone { None } else { shared.slots.iter().position(Slot::take) };
+        let Some(slot) = slot else {
             (0..count).for_each(work);
             return;
-        }
-        // SAFETY: this function does not return before the last call of `work` has.
-        let job = Arc::new(unsafe { Job::new(count, work, self.threads, self.underway.cloned()) });
-        self.pool.shared.post(job.clone());
-        job.help(0);
-        job.wait();
-        self.pool.shared.withdraw(&job);
-        assert!(!job.has_panicked(), "a kernel panicked on a worker thread");
+        };
+        let call = Call::new(work, count, self.threads, self.underway);
+        assert!(
+            shared.slots[slot].run(call, || shared.ring(slot)),
+            "a kernel panicked on one of the threads"
+        );
     }
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.stop.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Offers a job to the workers.
-    fn post(&self, job: Arc<Job>) {
-        let mut queue = self.lock();
-        queue.jobs.push_back(job);
-        self.jobs.store(queue.jobs.len(), Ordering::Release);
-        self.posted.fetch_add(1, Ordering::Release);
-        let asleep = queue.asleep > 0;
-        drop(queue);
-        if asleep {
+    /// Tells the workers of a call that they may join.
+    fn ring(&self, slot: usize) {
+        let next = |rung: usize| {
+            Some((rung / self.slots.len()).wrapping_add(1).wrapping_mul(self.slots.len()) + slot)
+        };
+        let _ = self.bell.rung.fetch_update(Ordering::AcqRel, Ordering::Relaxed, next);
+        // Either it is seen here that a worker sleeps, or that one sees that it was rung.
+        fence(Ordering::SeqCst);
+        if self.bell.asleep.load(Ordering::Relaxed) > 0 {
+            drop(self.lock());
             self.wake.notify_all();
         }
     }
 
-    fn withdraw(&self, job: &Arc<Job>) {
-        let mut queue = self.lock();
-        queue.jobs.retain(|other| !Arc::ptr_eq(other, job));
-        self.jobs.store(queue.jobs.len(), Ordering::Release);
-    }
-
-    /// Works until the pool is dropped, on share `own` of each job first.
-    fn work(&self, own: usize) {
-        let mut posted = 0;
-        while let Some(job) = self.next(&mut posted) {
-            let part = job.underway().and_then(Underway::part);
-            apart::leave(job.core());
-            job.help(own);
-            drop(job);
-            part.into_iter().for_each(Underway::end);
-            self.stay_awake(posted);
-        }
-    }
-
-    /// Waits for a job that has a place; `None` when the pool is dropped. `posted` is how many jobs had been posted when
-    /// the worker last looked.
-    fn next(&self, posted: &mut usize) -> Option<Arc<Job>> {
-        let mut queue = self.lock();
-        while !queue.stop {
-            let before = std::mem::replace(posted, self.posted.load(Ordering::Relaxed));
-            if let Some(job) = queue.jobs.iter().find(|job| job.join()) {
-                return Some(job.clone());
+    /// Worker `worker` works until the pool is dropped.
+    fn work(&self, worker: usize) {
+        let (mut heard, mut entered) = (0, None);
+        loop {
+            let rung = self.bell.rung.load(Ordering::Acquire);
+            let last = rung % self.slots.len();
+            let mut was_of_use = rung != heard;
+            if was_of_use {
+                self.help(worker, last, &mut entered);
             }
-            if before != *posted {
-                // It came too late for a job, and is in time for the next one, which mostly comes soon.
-                drop(queue);
-                self.stay_awake(*posted);
-                queue = self.lock();
-                continue;
+            heard = rung;
+            while self.help_others(worker, last, &mut entered) {
+                was_of_use = true;
             }
-            queue.asleep += 1;
-            self.asleep.store(queue.asleep, Ordering::Relaxed);
-            queue = self.wake.wait(queue).unwrap_or_else(PoisonError::into_inner);
-            queue.asleep -= 1;
-            self.asleep.store(queue.asleep, Ordering::Relaxed);
+            // If it came too late for that call, it is in time for the next one, which mostly comes soon.
+            if was_of_use {
+                self.stay_awake(heard);
+            } else if !self.sleep(heard) {
+                return;
+            }
         }
-        None
     }
 
-    /// Waits for another job than the `posted` ones without sleeping, for a moment. It stays away from the lock, which the
-    /// next job's caller needs.
-    fn stay_awake(&self, posted: usize) {
-        // The job just done may be among them. Places are only taken, so that one look at the others will do.
-        if self.jobs.load(Ordering::Acquire) > 1 && self.lock().jobs.iter().any(|job| job.has_place()) {
-            return;
-        }
+    /// Helps with a call of another slot than the last one's, which is left alone, as its caller is about to use it again.
+    fn help_others(&self, worker: usize, last: usize, entered: &mut Option<Entered>) -> bool {
+        let mut others = (0..self.slots.len()).filter(|&slot| slot != last && self.slots[slot].is_taken());
+        others.any(|slot| self.help(worker, slot, entered))
+    }
+
+    /// Helps with the call of a slot; false where it has no work for the worker.
+    fn help(&self, worker: usize, slot: usize, entered: &mut Option<Entered>) -> bool {
+        // Other slots' first workers are others, as not all calls are of all threads.
+        let others = self.slots[slot].threads() - 1;
+        self.slots[slot].help(1 + (worker - 1 + slot) % others, entered)
+    }
+
+    /// Waits for the bell to ring again without sleeping, for a moment.
+    fn stay_awake(&self, heard: usize) {
         let warm = self.warm.load(Ordering::Relaxed) > 0;
         let limit = if warm { AWAKE_LONGER } else { AWAKE };
-        stay_awake_until(limit, || self.posted.load(Ordering::Acquire) != posted);
+        stay_awake_until(limit, || self.bell.rung.load(Ordering::Acquire) != heard);
+    }
+
+    /// Sleeps until the bell rings again; false when the pool is dropped.
+    fn sleep(&self, heard: usize) -> bool {
+        let mut stop = self.lock();
+        self.bell.asleep.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst); // as in `ring`
+        while !*stop && self.bell.rung.load(Ordering::Acquire) == heard {
+            stop = self.wake.wait(stop).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.bell.asleep.fetch_sub(1, Ordering::Relaxed);
+        !*stop
     }
 }
 
 impl Drop for ThreadPool {
     fn drop(&mut self) {
-        self.shared.lock().stop = true;
+        *self.shared.lock() = true;
         self.shared.wake.notify_all();
         for worker in self.workers.drain(..) {
             // A worker catches panics, and there is nobody left to tell.
@@ -244,7 +247,7 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    for count in [0, 1, 2, 7, 100] {
+                    for count in [0, 1, 2, 7, 100, 70_001] {
                         let calls: Vec<AtomicUsize> = (0..count).map(|_| AtomicUsize::new(0)).collect();
                         pool.team(usize::MAX).for_each(count, &|i| {
                             calls[i].fetch_add(1, Ordering::Relaxed);
@@ -291,7 +294,7 @@ mod tests {
     fn nobody_is_woken_for_a_moment_of_work() {
         let pool = ThreadPool::new(3).unwrap();
         let team = pool.team(3);
-        let asleep = || pool.shared.asleep.load(Ordering::Relaxed) == 2;
+        let asleep = || pool.shared.bell.asleep.load(Ordering::Relaxed) == 2;
         while !asleep() {
             std::thread::yield_now();
         }

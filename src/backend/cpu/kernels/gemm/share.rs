@@ -4,6 +4,8 @@
 //! taken which moves the fewest bytes. Threads have the same rows of each operation, as far as there are bands for all: what
 //! they read then is what they wrote, and need not come from another core. Results do not depend on it.
 
+use crate::backend::cpu::pool::shares::first_of;
+use crate::backend::cpu::pool::LEAST_SHARED_NS;
 use std::ops::Range;
 
 /// What a product costs.
@@ -43,6 +45,8 @@ pub struct Grid {
 const WORTHWHILE: u64 = 384 * 1024;
 /// What a product takes, about.
 pub const PICOSECONDS: usize = 30;
+/// Products that are worth being shared out at all.
+const SHARED: u64 = (LEAST_SHARED_NS * 1000 / PICOSECONDS) as u64;
 /// Products that take about a millisecond: only between tasks is looked whether to stop.
 const LONG: u64 = 1_000_000_000 / PICOSECONDS as u64;
 /// Tasks for each thread: threads do not start at the same moment, nor run undisturbed, nor all as fast; but to begin a
@@ -71,8 +75,8 @@ impl Grid {
         };
         let (total, finish) = (all(cost.products, panels), all(cost.finish, 1));
         // As many for each thread.
-        let each = (total / WORTHWHILE).div_ceil(threads as u64).min(cost.each as u64) as usize;
-        let shared = if threads > 1 { each * threads } else { 1 };
+        let each = (total / WORTHWHILE).div_ceil(threads as u64).clamp(1, cost.each as u64) as usize;
+        let shared = if threads > 1 && total >= SHARED { each * threads } else { 1 };
         let long = total.saturating_add(finish).div_ceil(LONG);
         let wanted = usize::try_from(long).unwrap_or(usize::MAX).max(shared).max(1);
         if wanted == 1 {
@@ -112,7 +116,7 @@ impl Grid {
             return self.tiles() * self.panels;
         }
         let before = |thread: usize| {
-            let task = bound(self.tasks(), thread, threads);
+            let task = first_of(self.tasks(), thread, threads);
             let (band, strip) = (task / self.strips, task % self.strips);
             let above = bound(self.tiles(), band, self.bands);
             let high = bound(self.tiles(), (band + 1).min(self.bands), self.bands) - above;
