@@ -18,9 +18,9 @@ use std::time::Duration;
 /// How long somebody stays awake who waits: enough for a small operation in between.
 pub const AWAKE: Duration = Duration::from_micros(60);
 
-/// After so many looks somebody who is awake lets another thread have the core, should one wait for it: that may be the one
-/// who is to bring the work, or to end it.
-const LOOKS: u32 = 16;
+/// After so many looks, some 3 us, somebody who is awake lets another thread have the core, should one wait for it: that may be the
+/// one who is to bring the work, or to end it. The kernel takes a third of a microsecond to find out, in which nothing is seen.
+const LOOKS: u32 = 64;
 
 /// Chunks of a call, at most: several are one where there are more.
 const MOST_CHUNKS: usize = u16::MAX as usize;
