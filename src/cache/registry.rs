@@ -165,10 +165,14 @@ impl Registry {
     /// was not closed is put in order.
     pub fn open_left(&self) {
         self.open_ahead();
-        let is_left = self.directory.as_ref().is_some_and(|directory| directory.join(table::FILE).exists());
-        if is_left && !self.is_open() {
+        if self.is_there() && !self.is_open() {
             let _ = self.read(|_| Ok(())); // what is wrong was logged
         }
+    }
+
+    /// Whether there is a table on the disk, open or not: without one nothing is recorded.
+    pub fn is_there(&self) -> bool {
+        self.is_open() || self.directory.as_ref().is_some_and(|directory| directory.join(table::FILE).exists())
     }
 
     /// Tells openings of the table from each other: a damaged one is made anew, and then without what was recorded.

@@ -59,13 +59,20 @@ impl Store {
         Store { cache, directory, most_bytes, swept, saving, models, bytes }
     }
 
-    /// Makes the directory and opens the registry, so that no client waits for the disk to do it.
+    /// Opens the registry that an earlier driver has left, so that no client waits for the disk to do it. Without one nothing is
+    /// stored, and it is made with the first save: to make it waits for the disk, and so would the first compilation.
     pub fn open_ahead(&self) {
-        self.sweep();
+        match self.cache.registry.is_there() {
+            true => self.sweep(),
+            false => self.measure(&[]),
+        }
     }
 
     /// Whether anything was saved for this client under a token that begins so.
     pub fn has_like(&self, uid: u32, prefix: &[u8]) -> bool {
+        if !self.cache.registry.is_there() {
+            return false;
+        }
         self.sweep();
         self.cache.registry.has_like(uid, prefix).unwrap_or(false)
     }
@@ -90,6 +97,9 @@ impl Store {
 
     /// Forgets the data caches of a client's model caches that are no more.
     pub fn forget_data(&self, uid: u32, of: Hash) {
+        if !self.cache.registry.is_there() {
+            return;
+        }
         let key = Key { uid, token: of };
         let _alone = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
         let has = self.cache.registry.get(&key).is_ok_and(|entries| !entries.is_empty());
@@ -100,6 +110,9 @@ impl Store {
     }
 
     fn find(&self, key: &Key) -> Result<Loaded, CacheError> {
+        if !self.cache.registry.is_there() {
+            return Err(CacheError::Unknown);
+        }
         self.sweep();
         let (models, data) = (open(&self.paths(key, MODEL), false)?, open(&self.paths(key, DATA), false)?);
         let files = CacheFiles::new(&models, &data)?;

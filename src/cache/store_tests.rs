@@ -26,3 +26,24 @@ fn a_save_that_drops_a_model_leaves_the_files_of_one_that_is_saved_anew() {
     assert!(store.has_like(small.uid, &small.token), "it was saved last");
     assert_eq!(bytes_of(&store.load(&small).unwrap().data[0])[64], 1);
 }
+
+#[test]
+fn nothing_is_made_on_the_disk_before_the_first_save() {
+    let directory = in_memory();
+    let store = Store::new(directory.path(), "driver", 1 << 20);
+    let of = Origin { hash: key(1, 1).token, data: vec![] };
+    store.open_ahead();
+    assert!(!store.has_like(1, &[1]) && store.data_of(1, &of).is_none());
+    assert!(matches!(store.load(&key(1, 1)), Err(CacheError::Unknown)));
+    store.forget_data(1, of.hash);
+    assert_eq!(store.size(), Some((0, 0)));
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    store.save(&key(1, 1), one(MODEL, &data(&[1; 4000])).content()).unwrap();
+    assert!(store.load(&key(1, 1)).is_ok());
+    // The next driver opens what this one has left.
+    drop(store);
+    let store = Store::new(directory.path(), "driver", 1 << 20);
+    store.open_ahead();
+    assert_eq!(store.size().map(|(models, _)| models), Some(1));
+    assert!(store.has_like(1, &key(1, 1).token[..4]));
+}

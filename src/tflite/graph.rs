@@ -5,6 +5,7 @@
 use super::error::{ImportError, Refusal};
 use super::names;
 use super::schema::{self, Options};
+use super::sparse::{Level, Sparsity};
 use planus::ReadAsRoot;
 use std::borrow::Cow;
 
@@ -43,7 +44,7 @@ pub struct Tensor<'a> {
     pub quantisation: Quantisation,
     /// State that an operator keeps between runs; zero before the first.
     pub variable: bool,
-    /// Whether its constant is stored as a sparse one.
+    /// Whether its constant is stored as a sparse one, and is not here: those of files are made whole.
     pub sparse: bool,
 }
 
@@ -135,6 +136,17 @@ impl TensorType {
             other => TensorType::Other(other),
         }
     }
+
+    /// Bytes of an element; `None` where there may be two in a byte, or nothing is known of them.
+    fn element_size(self) -> Option<usize> {
+        match self {
+            TensorType::Bool | TensorType::Int8 | TensorType::Uint8 => Some(1),
+            TensorType::Float16 => Some(2),
+            TensorType::Float32 | TensorType::Int32 => Some(4),
+            TensorType::Int64 => Some(8),
+            TensorType::Int4 | TensorType::Other(_) => None,
+        }
+    }
 }
 
 impl std::fmt::Display for TensorType {
@@ -178,6 +190,9 @@ impl std::fmt::Display for TensorType {
     }
 }
 
+/// Bytes of all sparse constants of a model, whole.
+const MOST_WHOLE: usize = 1 << 29;
+
 impl<'a> Graph<'a> {
     /// Reads a file's subgraphs, of which the first is the main one. The others only if an operator of that runs them.
     pub fn read(bytes: &'a [u8]) -> Result<Vec<Self>, ImportError> {
@@ -189,7 +204,8 @@ impl<'a> Graph<'a> {
             return damaged(format!("schema version {}, expected {VERSION}", model.version()?));
         }
         let count = model.subgraphs()?.map_or(0, |list| list.len());
-        let mut reader = Reader { bytes, model, budget: bytes.len().saturating_mul(4) };
+        let budget = bytes.len().saturating_mul(4);
+        let mut reader = Reader { bytes, model, budget, whole: MOST_WHOLE };
         let mut graphs = vec![reader.graph(0)?];
         if graphs[0].operators.iter().any(Operator::runs_graphs) {
             for index in 1..count {
@@ -198,6 +214,11 @@ impl<'a> Graph<'a> {
         }
         Ok(graphs)
     }
+}
+
+/// A number that is not negative.
+fn number(number: i32) -> Result<usize, ImportError> {
+    usize::try_from(number).or_else(|_| damaged(format!("{number} is negative")))
 }
 
 fn damaged<T>(why: impl Into<String>) -> Result<T, ImportError> {
@@ -210,6 +231,8 @@ struct Reader<'a> {
     /// List entries that may still be read. An honest file has fewer than bytes; one whose lists overlap could have
     /// any number.
     budget: usize,
+    /// Bytes that sparse constants may still have when they are whole.
+    whole: usize,
 }
 
 impl<'a> Reader<'a> {
@@ -261,16 +284,60 @@ impl<'a> Reader<'a> {
             .map(|d| u32::try_from(d).or_else(|_| damaged(format!("dimension {d} is negative"))))
             .collect::<Result<Vec<_>, _>>()?;
         let quantisation = self.quantisation(tensor.quantization()?)?;
+        let ty = TensorType::from_code(tensor.type_()?);
+        let mut data = self.buffer(tensor.buffer()?)?.map(Cow::Borrowed);
+        if let (Some(sparsity), Some(stored)) = (tensor.sparsity()?, &data) {
+            let Some(element) = ty.element_size() else {
+                return damaged(format!("a sparse constant is {ty}"));
+            };
+            let whole = self.sparsity(sparsity)?.whole(&dims, element, stored).or_else(damaged)?;
+            self.whole = match self.whole.checked_sub(whole.len()) {
+                Some(rest) => rest,
+                None => return damaged("its sparse constants are too large"),
+            };
+            data = Some(Cow::Owned(whole));
+        }
         Ok(Tensor {
             // A name is for people: one that is not UTF-8 must not keep the model from running.
             name: tensor.name().ok().flatten().unwrap_or_default(),
-            ty: TensorType::from_code(tensor.type_()?),
+            ty,
             dims,
-            data: self.buffer(tensor.buffer()?)?.map(Cow::Borrowed),
+            data,
             quantisation,
             variable: tensor.is_variable()?,
-            sparse: tensor.sparsity()?.is_some(),
+            sparse: false,
         })
+    }
+
+    /// Where the values of a constant lie that is stored as a sparse one.
+    fn sparsity(&mut self, sparsity: schema::SparsityRef<'a>) -> Result<Sparsity, ImportError> {
+        let mut levels = Vec::new();
+        if let Some(list) = sparsity.dim_metadata()? {
+            for level in list.iter() {
+                let level = level?;
+                levels.push(match level.format()? {
+                    0 => Level::Dense(number(level.dense_size()?)?),
+                    1 => Level::Sparse {
+                        bounds: self.numbers(level.array_segments()?)?,
+                        places: self.numbers(level.array_indices()?)?,
+                    },
+                    other => return damaged(format!("sparse dimensions of format {other}")),
+                });
+            }
+        }
+        let (order, blocks) = (self.list(sparsity.traversal_order()?)?, self.list(sparsity.block_map()?)?);
+        let numbers = |list: Vec<i32>| list.into_iter().map(number).collect::<Result<Vec<_>, _>>();
+        Ok(Sparsity { order: numbers(order)?, blocks: numbers(blocks)?, levels })
+    }
+
+    fn numbers(&mut self, list: Option<schema::IndexVectorRef<'a>>) -> Result<Vec<usize>, ImportError> {
+        use schema::IndexVectorRef::*;
+        match list {
+            None => Ok(Vec::new()),
+            Some(Int32(list)) => self.list(list.values()?)?.into_iter().map(number).collect(),
+            Some(Uint16(list)) => Ok(self.list(list.values()?)?.into_iter().map(usize::from).collect()),
+            Some(Uint8(list)) => Ok(list.values()?.unwrap_or_default().iter().map(|&n| n.into()).collect()),
+        }
     }
 
     /// The bytes of buffer `index`; `None` for an empty one.

@@ -1,4 +1,4 @@
-//! Operators whose results are known as soon as the dimensions of all tensors are.
+//! Operators whose results are known as soon as the model is read and the dimensions of all tensors are known.
 
 use super::call::{info, Call, Mapped};
 use super::graph::TensorType;
@@ -22,6 +22,17 @@ fn give_ints(call: &mut Call, values: &[i32]) -> Mapped {
         return Err(format!("its output has not {} elements", values.len()).into());
     }
     call.give(0, values.iter().flat_map(|value| value.to_le_bytes()).collect())
+}
+
+/// A sparse constant, which was made whole when the model was read.
+pub fn densify(call: &mut Call) -> Mapped {
+    let tensor = call.tensor(0)?;
+    let (from, to) = (info(tensor)?, info(call.output_tensor(0)?)?);
+    if (from.ty, &from.dims) != (to.ty, &to.dims) {
+        return Err("its output has another type or other dimensions than its input".into());
+    }
+    let bytes = tensor.data.as_deref().ok_or("its input must be a constant")?;
+    call.give(0, bytes.to_vec())
 }
 
 pub fn zeros_like(call: &mut Call) -> Mapped {

@@ -33,6 +33,7 @@ pub mod schema;
 mod selection;
 mod shape;
 mod slice;
+mod sparse;
 #[cfg(test)]
 mod tests;
 mod verify;

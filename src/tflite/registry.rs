@@ -50,7 +50,6 @@ static UNMAPPED: &[(&[&str], &str)] = &[
     (&["LSTM", "RNN", "SVDF", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_LSTM",
         "BIDIRECTIONAL_SEQUENCE_RNN", "HASHTABLE_LOOKUP", "LSH_PROJECTION"],
         "it is not mapped yet, though NNAPI has one that is alike"),
-    (&["DENSIFY"], "sparse weights are not mapped"),
     (&["ROUND"], "NNAPI rounds down only, and halves to even would take more"),
 ];
 
@@ -147,6 +146,7 @@ static MAPPINGS: &[Mapping] = &[
     row("FILL", Own, 2..=2, 1..=1, movement::fill),
     row("SHAPE", Own, 1..=1, 1..=1, known::shape),
     row("RANK", Own, 1..=1, 1..=1, known::rank),
+    row("DENSIFY", Own, 1..=1, 1..=1, known::densify),
     row("ZEROS_LIKE", Own, 1..=1, 1..=1, known::zeros_like),
     row("PAD", No, 2..=2, 1..=1, |c| movement::steered(c, PAD)),
     row("PADV2", No, 3..=3, 1..=1, movement::pad_v2),

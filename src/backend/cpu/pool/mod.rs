@@ -5,7 +5,7 @@
 //! A worker without work stays awake for a moment, as the next operation's work mostly comes within it, then sleeps.
 
 mod apart;
-mod job;
+mod desk;
 pub mod shares;
 
 use crate::memory::Entered;
@@ -13,7 +13,7 @@ use crate::scheduler::Underway;
 use crate::sync::atomic::{fence, AtomicUsize, Ordering};
 use crate::sync::thread::{Builder, JoinHandle};
 use crate::sync::{Condvar, Mutex, MutexGuard};
-use job::{stay_awake_until, Call, Slot, AWAKE};
+use desk::{stay_awake_until, Call, Desk, AWAKE};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ pub struct Team<'a> {
 pub struct Warm(Arc<Shared>);
 
 struct Shared {
-    slots: Box<[Slot]>,
+    desks: Box<[Desk]>,
     bell: Bell,
     /// Whether the pool is to end.
     stop: Mutex<bool>,
@@ -58,7 +58,7 @@ struct Shared {
 /// What workers without work look at all the time.
 #[repr(align(128))]
 struct Bell {
-    /// Changes with each call that workers may join: how many there were, over [`RINGS`], and the slot of the last.
+    /// Changes with each call that workers may join: how many there were, times as many as there are desks, and the desk of the last.
     rung: AtomicUsize,
     /// Workers that sleep.
     asleep: AtomicUsize,
@@ -69,9 +69,9 @@ impl ThreadPool {
     pub fn new(threads: usize) -> std::io::Result<Self> {
         let threads = threads.max(1);
         // As many calls compute at a time as there are threads, and some more wait for their turn amid one.
-        let slots = if threads > 1 { 2 * threads } else { 0 };
+        let desks = if threads > 1 { 2 * threads } else { 0 };
         let shared = Arc::new(Shared {
-            slots: (0..slots).map(|_| Slot::new(threads)).collect(),
+            desks: (0..desks).map(|_| Desk::new(threads)).collect(),
             bell: Bell { rung: AtomicUsize::new(0), asleep: AtomicUsize::new(0) },
             stop: Mutex::new(false),
             wake: Condvar::new(),
@@ -134,14 +134,14 @@ impl<'a> Team<'a> {
     pub fn for_each(&self, count: usize, work: &(dyn Fn(usize) + Sync)) {
         let (alone, shared) = (count <= 1 || self.threads == 1, &self.pool.shared);
         // Where so many calls are under way already no thread is free to help.
-        let slot = if alone { None } else { shared.slots.iter().position(Slot::take) };
-        let Some(slot) = slot else {
+        let desk = if alone { None } else { shared.desks.iter().position(Desk::take) };
+        let Some(desk) = desk else {
             (0..count).for_each(work);
             return;
         };
         let call = Call::new(work, count, self.threads, self.underway);
         assert!(
-            shared.slots[slot].run(call, || shared.ring(slot)),
+            shared.desks[desk].run(call, || shared.ring(desk)),
             "a kernel panicked on one of the threads"
         );
     }
@@ -153,9 +153,9 @@ impl Shared {
     }
 
     /// Tells the workers of a call that they may join.
-    fn ring(&self, slot: usize) {
+    fn ring(&self, desk: usize) {
         let next = |rung: usize| {
-            Some((rung / self.slots.len()).wrapping_add(1).wrapping_mul(self.slots.len()) + slot)
+            Some((rung / self.desks.len()).wrapping_add(1).wrapping_mul(self.desks.len()) + desk)
         };
         let _ = self.bell.rung.fetch_update(Ordering::AcqRel, Ordering::Relaxed, next);
         // Either it is seen here that a worker sleeps, or that one sees that it was rung.
@@ -171,7 +171,7 @@ impl Shared {
         let (mut heard, mut entered) = (0, None);
         loop {
             let rung = self.bell.rung.load(Ordering::Acquire);
-            let last = rung % self.slots.len();
+            let last = rung % self.desks.len();
             let mut was_of_use = rung != heard;
             if was_of_use {
                 self.help(worker, last, &mut entered);
@@ -189,17 +189,17 @@ impl Shared {
         }
     }
 
-    /// Helps with a call of another slot than the last one's, which is left alone, as its caller is about to use it again.
+    /// Helps with a call of another desk than the last one's, which is left alone, as its caller is about to use it again.
     fn help_others(&self, worker: usize, last: usize, entered: &mut Option<Entered>) -> bool {
-        let mut others = (0..self.slots.len()).filter(|&slot| slot != last && self.slots[slot].is_taken());
-        others.any(|slot| self.help(worker, slot, entered))
+        let mut others = (0..self.desks.len()).filter(|&desk| desk != last && self.desks[desk].is_taken());
+        others.any(|desk| self.help(worker, desk, entered))
     }
 
-    /// Helps with the call of a slot; false where it has no work for the worker.
-    fn help(&self, worker: usize, slot: usize, entered: &mut Option<Entered>) -> bool {
-        // Other slots' first workers are others, as not all calls are of all threads.
-        let others = self.slots[slot].threads() - 1;
-        self.slots[slot].help(1 + (worker - 1 + slot) % others, entered)
+    /// Helps with the call of a desk; false where it has no work for the worker.
+    fn help(&self, worker: usize, desk: usize, entered: &mut Option<Entered>) -> bool {
+        // Other desks' first workers are others, as not all calls are of all threads.
+        let others = self.desks[desk].threads() - 1;
+        self.desks[desk].help(1 + (worker - 1 + desk) % others, entered)
     }
 
     /// Waits for the bell to ring again without sleeping, for a moment.

@@ -3,7 +3,7 @@
 //!
 //! What one core has written takes another 60 to 300 ns to read, and a call of a few microseconds waits for little else. So each thread
 //! has a line of memory in which all is that it needs to begin, and in which it counts what it has done. To take a chunk is all
-//! that it takes to join a call: the caller waits until those that were taken are done.
+//! that it takes to join a call: the caller waits until all are done.
 
 use super::apart;
 use super::shares::first_of;
@@ -71,10 +71,10 @@ impl<'a> Call<'a> {
     }
 }
 
-/// A place for a call under way, used by one after another.
+/// Where a caller lays out a call, of which workers take chunks; it serves one call after another.
 #[repr(align(128))]
-pub struct Slot {
-    /// A caller has this place.
+pub struct Desk {
+    /// A caller has it.
     taken: AtomicBool,
     /// The caller sleeps until all chunks are done.
     sleeps: AtomicBool,
@@ -94,7 +94,7 @@ struct Share {
     done: AtomicUsize,
 }
 
-/// Chunks of a share that are left, and which of the slot's calls they are of.
+/// Chunks of a share that are left, and which of the desk's calls they are of.
 #[derive(Clone, Copy)]
 struct Left {
     number: u32,
@@ -124,8 +124,8 @@ impl Share {
         }
     }
 
-    /// What is left, as the thread reads it whose share it is: by a write that never is one, which fetches the line as the write needs it
-    /// that follows.
+    /// What is left, for the thread whose share it is. An exchange that never comes about reads it, as that fetches the line at once as
+    /// the exchange needs it that follows.
     fn own(&self) -> Left {
         let word = self.left.compare_exchange(NEVER, NEVER, Ordering::Acquire, Ordering::Acquire);
         Left::of(word.unwrap_or_else(|word| word))
@@ -144,10 +144,10 @@ impl Share {
     }
 }
 
-impl Slot {
-    /// A place for calls on up to `threads` threads.
+impl Desk {
+    /// One for calls on up to `threads` threads.
     pub fn new(threads: usize) -> Self {
-        Slot {
+        Desk {
             taken: AtomicBool::new(false),
             sleeps: AtomicBool::new(false),
             caller: Mutex::new(()),
@@ -161,18 +161,18 @@ impl Slot {
         self.shares.len()
     }
 
-    /// Whether a caller has this place.
+    /// Whether a caller has it.
     pub fn is_taken(&self) -> bool {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// Takes the place; false where another call has it.
+    /// Takes it; false where another caller has it.
     pub fn take(&self) -> bool {
         !self.is_taken() && !self.taken.swap(true, Ordering::Acquire)
     }
 
-    /// Does a call of two threads or more, in this place, which the caller has taken: has `ring` tell workers of it, works along, waits
-    /// for their last chunks and gives the place back. False where a chunk has panicked.
+    /// Does a call of two threads or more at this desk, which the caller has taken: has `ring` tell workers of it, works along, waits
+    /// for their last chunks and gives the desk back. False where a chunk has panicked.
     pub fn run(&self, call: Call, ring: impl FnOnce()) -> bool {
         let (chunks, threads) = (call.count.div_ceil(call.each), call.threads);
         let bound = |i: usize| first_of(chunks, i, threads) as u16;
@@ -184,9 +184,8 @@ impl Slot {
         }
         // Who is not of the team has a share of the call before, lest it be of one of the same number some day.
         for share in rest {
-            share
-                .left
-                .store(Left { number: number.wrapping_sub(1), next: 0, end: 0 }.word(), Ordering::Relaxed);
+            let before = Left { number: number.wrapping_sub(1), next: 0, end: 0 };
+            share.left.store(before.word(), Ordering::Relaxed);
         }
         // From here on chunks are taken, of any share.
         for (i, share) in shares.iter().enumerate() {
