@@ -172,7 +172,8 @@ impl Registry {
 
     /// Whether there is a table on the disk, open or not: without one nothing is recorded.
     pub fn is_there(&self) -> bool {
-        self.is_open() || self.directory.as_ref().is_some_and(|directory| directory.join(table::FILE).exists())
+        self.is_open()
+            || self.directory.as_ref().is_some_and(|directory| directory.join(table::FILE).exists())
     }
 
     /// Tells openings of the table from each other: a damaged one is made anew, and then without what was recorded.

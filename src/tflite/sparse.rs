@@ -104,7 +104,9 @@ impl Walk<'_> {
     fn value(&mut self) -> Result<(), String> {
         let value = self.stored.next().ok_or("a sparse constant has fewer values than places")?;
         let mut index = vec![0usize; self.dims.len()];
-        for (&dim, (&place, level)) in self.sparsity.order.iter().zip(self.places.iter().zip(&self.sparsity.levels)) {
+        for (&dim, (&place, level)) in
+            self.sparsity.order.iter().zip(self.places.iter().zip(&self.sparsity.levels))
+        {
             match dim.checked_sub(self.dims.len()) {
                 None => index[dim] = place,
                 Some(block) => {
@@ -140,7 +142,10 @@ mod tests {
         let sparsity = Sparsity { order: vec![0, 1], blocks: vec![], levels };
         assert_eq!(sparsity.whole(&[3, 4], 1, &[5, 7, 9]).unwrap(), [5, 0, 0, 7, 0, 0, 0, 0, 0, 0, 9, 0]);
         let halves = sparsity.whole(&[3, 4], 2, &[5, 0, 7, 1, 9, 2]).unwrap();
-        assert_eq!((halves.len(), &halves[..2], &halves[6..8], &halves[20..22]), (24, &[5, 0][..], &[7, 1][..], &[9, 2][..]));
+        assert_eq!(
+            (halves.len(), &halves[..2], &halves[6..8], &halves[20..22]),
+            (24, &[5, 0][..], &[7, 1][..], &[9, 2][..])
+        );
     }
 
     #[test]
@@ -170,14 +175,42 @@ mod tests {
         fails(&[0, 1], &[], three(), &[3, 4], &[1, 2, 3, 4], "more values");
         fails(&[0, 1], &[], three(), &[3, 3], &[1, 2, 3], "outside");
         fails(&[0, 1], &[], vec![Level::Dense(4), rows()], &[4, 4], &[1, 2, 3], "other lengths");
-        fails(&[0, 1], &[], vec![Level::Dense(3), sparse(&[0, 2, 1, 3], &[0, 3, 2])], &[3, 4], &[1; 9], "other lengths");
+        fails(
+            &[0, 1],
+            &[],
+            vec![Level::Dense(3), sparse(&[0, 2, 1, 3], &[0, 3, 2])],
+            &[3, 4],
+            &[1; 9],
+            "other lengths",
+        );
         fails(&[0, 0], &[], three(), &[3, 4], &[1; 3], "no order");
         fails(&[0, 7], &[], three(), &[3, 4], &[1; 3], "no order");
         fails(&[0], &[], vec![Level::Dense(3)], &[3, 4], &[1; 3], "no order");
-        fails(&[1, 0, 2], &[5], vec![Level::Dense(4), Level::Dense(3), Level::Dense(1)], &[3, 4], &[1; 12], "no dimension");
-        fails(&[2, 0, 1], &[1], vec![Level::Dense(1), Level::Dense(3), rows()], &[3, 4], &[1; 12], "no order");
+        fails(
+            &[1, 0, 2],
+            &[5],
+            vec![Level::Dense(4), Level::Dense(3), Level::Dense(1)],
+            &[3, 4],
+            &[1; 12],
+            "no dimension",
+        );
+        fails(
+            &[2, 0, 1],
+            &[1],
+            vec![Level::Dense(1), Level::Dense(3), rows()],
+            &[3, 4],
+            &[1; 12],
+            "no order",
+        );
         fails(&[0, 1], &[], vec![Level::Dense(usize::MAX), Level::Dense(0)], &[3, 4], &[], "more places");
-        fails(&[0, 1], &[], vec![Level::Dense(1 << 20), Level::Dense(usize::MAX)], &[1 << 20, 4], &[], "fewer values");
+        fails(
+            &[0, 1],
+            &[],
+            vec![Level::Dense(1 << 20), Level::Dense(usize::MAX)],
+            &[1 << 20, 4],
+            &[],
+            "fewer values",
+        );
         fails(&[0, 1], &[], three(), &[1 << 20, 1 << 20], &[1; 3], "too large");
         let order: Vec<usize> = (0..100_000).collect();
         let levels = order.iter().map(|_| Level::Dense(1)).collect();

@@ -288,6 +288,62 @@ fn few_weights_of_16_bits_become_constants_of_32_and_many_the_drivers() {
 }
 
 #[test]
+fn sparse_constants_are_made_whole() {
+    use schema::{DimensionMetadata, IndexVector, Int32Vector, Sparsity, Uint16Vector, Uint8Vector};
+    let rows = [0u8, 2, 2, 3];
+    let lists = |places: IndexVector| {
+        let bounds = match &places {
+            IndexVector::Int32(_) => {
+                IndexVector::Int32(Box::new(Int32Vector { values: Some(rows.map(i32::from).into()) }))
+            }
+            IndexVector::Uint16(_) => {
+                IndexVector::Uint16(Box::new(Uint16Vector { values: Some(rows.map(u16::from).into()) }))
+            }
+            IndexVector::Uint8(_) => IndexVector::Uint8(Box::new(Uint8Vector { values: Some(rows.into()) })),
+        };
+        (bounds, places)
+    };
+    let model = |places: IndexVector, dense_size: i32, stored: &[f32]| {
+        let stored: Vec<u8> = stored.iter().flat_map(|x| x.to_le_bytes()).collect();
+        let floats = || tensor(F32, &[3, 4], None, None);
+        let mut weights = tensor(F32, &[3, 4], Some(&stored), None);
+        let (bounds, places) = lists(places);
+        let dense = DimensionMetadata { format: 0, dense_size, ..Default::default() };
+        let sparse = DimensionMetadata {
+            format: 1,
+            array_segments: Some(bounds),
+            array_indices: Some(places),
+            ..Default::default()
+        };
+        weights.tensor.sparsity = Some(Box::new(Sparsity {
+            traversal_order: Some(vec![0, 1]),
+            dim_metadata: Some(vec![dense, sparse]),
+            ..Default::default()
+        }));
+        let add = schema::Options::Add(Default::default());
+        let operators = [(124, &[1][..], &[2][..], None), (0, &[0, 2], &[3], Some(add))];
+        file(vec![floats(), weights, floats(), floats()], &[0], &[3], &operators)
+    };
+    let values = [5.0, 7.0, 9.0];
+    for places in [
+        IndexVector::Int32(Box::new(Int32Vector { values: Some(vec![0, 3, 2]) })),
+        IndexVector::Uint16(Box::new(Uint16Vector { values: Some(vec![0, 3, 2]) })),
+        IndexVector::Uint8(Box::new(Uint8Vector { values: Some(vec![0, 3, 2]) })),
+    ] {
+        let imported = import(&model(places.clone(), 3, &values)).unwrap();
+        assert_eq!(operations(&imported), [OperationType::ADD]);
+        let checked = Model::new(&imported.model).unwrap();
+        let weights = &checked.main.operands[checked.main.operations[0].inputs[1]];
+        let crate::model::Lifetime::Constant(constant) = &weights.lifetime else { panic!("{weights:?}") };
+        let whole = [5.0f32, 0.0, 0.0, 7.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 9.0, 0.0];
+        let bytes: Vec<u8> = whole.iter().flat_map(|x| x.to_le_bytes()).collect();
+        assert_eq!(constant.bytes().unwrap()[..], bytes);
+        assert!(refusal(&model(places.clone(), -1, &values)).contains("negative"));
+        assert!(refusal(&model(places, 3, &values[..2])).contains("fewer values"));
+    }
+}
+
+#[test]
 fn what_nnapi_lacks_is_rewritten() {
     let quantised = |scale: &'static [f32], zero| tensor(INT8, &[1, 4], None, Some((scale, zero)));
     // MUL whose output is finer than the product of its inputs.
