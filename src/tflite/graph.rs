@@ -270,11 +270,17 @@ impl<'a> Reader<'a> {
         list: Option<planus::Vector<'a, T>>,
     ) -> Result<Vec<T>, ImportError> {
         let Some(list) = list else { return Ok(Vec::new()) };
-        match self.budget.checked_sub(list.len()) {
+        self.spend(list.len())?;
+        Ok(list.iter().collect())
+    }
+
+    /// Counts so many entries against the budget.
+    fn spend(&mut self, entries: usize) -> Result<(), ImportError> {
+        match self.budget.checked_sub(entries) {
             Some(rest) => self.budget = rest,
             None => return damaged("its lists overlap"),
         }
-        Ok(list.iter().collect())
+        Ok(())
     }
 
     fn tensor(&mut self, tensor: schema::TensorRef<'a>) -> Result<Tensor<'a>, ImportError> {
@@ -290,11 +296,9 @@ impl<'a> Reader<'a> {
             let Some(element) = ty.element_size() else {
                 return damaged(format!("a sparse constant is {ty}"));
             };
-            let whole = self.sparsity(sparsity)?.whole(&dims, element, stored).or_else(damaged)?;
-            self.whole = match self.whole.checked_sub(whole.len()) {
-                Some(rest) => rest,
-                None => return damaged("its sparse constants are too large"),
-            };
+            let whole =
+                self.sparsity(sparsity)?.whole(&dims, element, stored, self.whole).or_else(damaged)?;
+            self.whole -= whole.len();
             data = Some(Cow::Owned(whole));
         }
         Ok(Tensor {
@@ -313,6 +317,7 @@ impl<'a> Reader<'a> {
     fn sparsity(&mut self, sparsity: schema::SparsityRef<'a>) -> Result<Sparsity, ImportError> {
         let mut levels = Vec::new();
         if let Some(list) = sparsity.dim_metadata()? {
+            self.spend(list.len())?;
             for level in list.iter() {
                 let level = level?;
                 levels.push(match level.format()? {
@@ -336,7 +341,11 @@ impl<'a> Reader<'a> {
             None => Ok(Vec::new()),
             Some(Int32(list)) => self.list(list.values()?)?.into_iter().map(number).collect(),
             Some(Uint16(list)) => Ok(self.list(list.values()?)?.into_iter().map(usize::from).collect()),
-            Some(Uint8(list)) => Ok(list.values()?.unwrap_or_default().iter().map(|&n| n.into()).collect()),
+            Some(Uint8(list)) => {
+                let list = list.values()?.unwrap_or_default();
+                self.spend(list.len())?;
+                Ok(list.iter().map(|&n| n.into()).collect())
+            }
         }
     }
 

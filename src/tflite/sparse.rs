@@ -5,9 +5,6 @@
 //! as which block it is and, behind all others, as the place within it. A level either has all its places or lists those that it has.
 //! Values follow each other as the levels are gone through.
 
-/// Bytes of a whole constant, at most: how large one is does not go by the file's size.
-const MOST_BYTES: usize = 1 << 28;
-
 /// Levels of a constant, at most: each is a call within a call.
 const MOST_LEVELS: usize = 16;
 
@@ -28,13 +25,16 @@ pub enum Level {
 }
 
 impl Sparsity {
-    /// The bytes of a constant of these dimensions, of which `stored` are given; an error says what is wrong.
-    pub fn whole(&self, dims: &[u32], element: usize, stored: &[u8]) -> Result<Vec<u8>, String> {
+    /// The bytes of a constant of these dimensions, of which `stored` are given, if they are no more than `most`: how many there are
+    /// does not go by the file's size. An error says what is wrong.
+    pub fn whole(&self, dims: &[u32], element: usize, stored: &[u8], most: usize) -> Result<Vec<u8>, String> {
         let dims: Vec<usize> = dims.iter().map(|&dim| dim as usize).collect();
         let count = dims.iter().try_fold(1usize, |count, &dim| count.checked_mul(dim));
-        let size = count.and_then(|count| count.checked_mul(element)).filter(|&size| size <= MOST_BYTES);
+        let size = count.and_then(|count| count.checked_mul(element)).filter(|&size| size <= most);
         let (Some(count), Some(size)) = (count, size) else {
-            return Err(format!("a sparse constant of {dims:?} is too large"));
+            return Err(format!(
+                "a sparse constant of {dims:?} is too large: {most} bytes are left for such"
+            ));
         };
         let mut left: Vec<bool> = vec![true; dims.len() + self.blocks.len()];
         let is_known = |&dim: &usize| left.get_mut(dim).is_some_and(std::mem::take);
@@ -140,8 +140,8 @@ mod tests {
         // Three rows of four: 5 . . 7, none, . . 9 .
         let levels = vec![Level::Dense(3), sparse(&[0, 2, 2, 3], &[0, 3, 2])];
         let sparsity = Sparsity { order: vec![0, 1], blocks: vec![], levels };
-        assert_eq!(sparsity.whole(&[3, 4], 1, &[5, 7, 9]).unwrap(), [5, 0, 0, 7, 0, 0, 0, 0, 0, 0, 9, 0]);
-        let halves = sparsity.whole(&[3, 4], 2, &[5, 0, 7, 1, 9, 2]).unwrap();
+        assert_eq!(sparsity.whole(&[3, 4], 1, &[5, 7, 9], 12).unwrap(), [5, 0, 0, 7, 0, 0, 0, 0, 0, 0, 9, 0]);
+        let halves = sparsity.whole(&[3, 4], 2, &[5, 0, 7, 1, 9, 2], 24).unwrap();
         assert_eq!(
             (halves.len(), &halves[..2], &halves[6..8], &halves[20..22]),
             (24, &[5, 0][..], &[7, 1][..], &[9, 2][..])
@@ -153,18 +153,23 @@ mod tests {
         // Columns first.
         let levels = vec![Level::Dense(2), sparse(&[0, 1, 3], &[1, 0, 2])];
         let sparsity = Sparsity { order: vec![1, 0], blocks: vec![], levels };
-        assert_eq!(sparsity.whole(&[3, 2], 1, &[4, 5, 6]).unwrap(), [0, 5, 4, 0, 0, 6]);
+        assert_eq!(sparsity.whole(&[3, 2], 1, &[4, 5, 6], 6).unwrap(), [0, 5, 4, 0, 0, 6]);
         // Blocks of two columns: of row 0 the second, of row 1 the first.
         let levels = vec![Level::Dense(2), sparse(&[0, 1, 2], &[1, 0]), Level::Dense(2)];
         let sparsity = Sparsity { order: vec![0, 1, 2], blocks: vec![1], levels };
-        assert_eq!(sparsity.whole(&[2, 4], 1, &[1, 2, 3, 4]).unwrap(), [0, 0, 1, 2, 3, 4, 0, 0]);
+        assert_eq!(sparsity.whole(&[2, 4], 1, &[1, 2, 3, 4], 8).unwrap(), [0, 0, 1, 2, 3, 4, 0, 0]);
     }
 
     #[test]
     fn what_a_file_says_is_not_trusted() {
         let rows = || sparse(&[0, 2, 2, 3], &[0, 3, 2]);
         let whole = |order: &[usize], blocks: &[usize], levels, dims: &[u32], stored: &[u8]| {
-            Sparsity { order: order.to_vec(), blocks: blocks.to_vec(), levels }.whole(dims, 1, stored)
+            Sparsity { order: order.to_vec(), blocks: blocks.to_vec(), levels }.whole(
+                dims,
+                1,
+                stored,
+                1 << 28,
+            )
         };
         let fails = |order: &[usize], blocks: &[usize], levels, dims: &[u32], stored: &[u8], why: &str| {
             let error = whole(order, blocks, levels, dims, stored).unwrap_err();

@@ -186,8 +186,13 @@ fn what_it_makes_is_its_own_whatever_mask_it_inherits() {
         .stderr(Stdio::null())
         .spawn();
     let _daemon = Daemon(Some(child.expect("started")));
-    let has_registry = || modes(dir.path()).iter().any(|(path, _)| path.ends_with("registry.redb"));
-    wait_until("it serves", || UnixStream::connect(&socket).is_ok() && has_registry());
+    wait_until("it serves", || UnixStream::connect(&socket).is_ok());
+    {
+        use crate::common::caching::*;
+        let connection = Connection::new(&socket);
+        save(&connection.device, &add(), &Cache::new(1));
+    }
+    assert!(modes(dir.path()).iter().any(|(path, _)| path.ends_with("registry.redb")));
     for (path, mode) in modes(dir.path()) {
         assert_eq!(mode & 0o077, 0, "{}: {mode:o}", path.display());
     }

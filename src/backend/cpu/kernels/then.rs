@@ -16,7 +16,7 @@ pub trait Elementwise: Send + Sync {
         1
     }
 
-    /// Whether its input `own` is as large as its output, so that it can go on with it. An other input may be of fewer elements,
+    /// Whether its input `own` is as large as its output, so that it can go on with it. The other one may be of fewer elements,
     /// which repeat.
     fn goes_on_with(&self, own: usize) -> bool {
         own < self.inputs()
