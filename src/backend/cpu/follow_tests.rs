@@ -211,9 +211,13 @@ proptest! {
     fn what_is_gone_on_with_becomes_the_same(sample in samples(), threads in 1usize..4) {
         for program in programs_of(&sample.model(), threads) {
             let routine = &program.routines()[0];
-            // Functions of functions of one operand are merged.
-            let has_other = matches!(sample.onward, Onward::With(..) | Onward::Repeated(..) | Onward::Several);
-            let is_merged = matches!(sample.maker, Maker::Logistic) && !has_other;
+            // Functions of functions of one operand are merged, and of floats those with a constant for each channel.
+            let is_merged = matches!(sample.maker, Maker::Logistic)
+                && match sample.onward {
+                    Onward::With(..) | Onward::Several | Onward::Repeated(_, Repeat::Rows) => false,
+                    Onward::Repeated(..) => sample.ty == OperandType::TENSOR_FLOAT32,
+                    _ => true,
+                };
             // One number for all is no row that repeats.
             let is_one = sample.channels == 1 && matches!(sample.onward, Onward::Repeated(_, Repeat::Channels));
             prop_assert!(is_one || routine.followed.is_empty() == is_merged, "{:?}", sample);
