@@ -62,19 +62,14 @@ impl Store {
     /// Opens the registry that an earlier driver has left, so that no client waits for the disk to do it. Without one nothing is
     /// stored, and it is made with the first save: to make it waits for the disk, and so would the first compilation.
     pub fn open_ahead(&self) {
-        match self.cache.registry.is_there() {
-            true => self.sweep(),
-            false => self.measure(&[]),
+        if !self.is_ready() {
+            self.measure(&[]);
         }
     }
 
     /// Whether anything was saved for this client under a token that begins so.
     pub fn has_like(&self, uid: u32, prefix: &[u8]) -> bool {
-        if !self.cache.registry.is_there() {
-            return false;
-        }
-        self.sweep();
-        self.cache.registry.has_like(uid, prefix).unwrap_or(false)
+        self.is_ready() && self.cache.registry.has_like(uid, prefix).unwrap_or(false)
     }
 
     /// What was saved for `key`.
@@ -109,11 +104,19 @@ impl Store {
         }
     }
 
+    /// Gets what is stored ready to be read; false where nothing is.
+    fn is_ready(&self) -> bool {
+        let is_there = self.cache.registry.is_there();
+        if is_there {
+            self.sweep();
+        }
+        is_there
+    }
+
     fn find(&self, key: &Key) -> Result<Loaded, CacheError> {
-        if !self.cache.registry.is_there() {
+        if !self.is_ready() {
             return Err(CacheError::Unknown);
         }
-        self.sweep();
         let (models, data) = (open(&self.paths(key, MODEL), false)?, open(&self.paths(key, DATA), false)?);
         let files = CacheFiles::new(&models, &data)?;
         let loaded = self.cache.load(key, &files);

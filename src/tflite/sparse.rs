@@ -47,7 +47,7 @@ impl Sparsity {
             return Err("a sparse constant's dimensions have no order that is known".into());
         }
         let mut bytes = Vec::new();
-        bytes.try_reserve_exact(size).map_err(|_| format!("there is no memory for {size} bytes"))?;
+        bytes.try_reserve_exact(size).map_err(|_| format!("memory for {size} bytes cannot be had"))?;
         bytes.resize(size, 0);
         // A level has as many places as the tensor has elements, at most.
         let steps = count.saturating_add(1).saturating_mul(self.levels.len());

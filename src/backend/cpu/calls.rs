@@ -20,6 +20,7 @@ use std::sync::Arc;
 pub struct Calls {
     pub list: Vec<Call>,
     operands: Vec<Operand>,
+    onward: Vec<Onward>,
     parts: ApartLists,
 }
 
@@ -40,8 +41,8 @@ pub enum What {
 /// A kernel, what it reads and what it makes.
 pub struct KernelCall {
     pub kernel: Arc<dyn Kernel>,
-    /// What goes on with its output, one after the other.
-    pub onward: SmallVec<[Onward; 1]>,
+    /// What goes on with its output, one after the other, among all that do.
+    onward: Range<usize>,
     /// What multiplies what becomes of it; its right matrices are the call's last input.
     pub multiplier: Option<Arc<dyn Kernel>>,
     /// Its operands among all: the inputs, the outputs, and the other inputs of what goes on.
@@ -129,8 +130,14 @@ impl Calls {
 
     /// About the memory that they take; what they share with the routine is counted there.
     pub fn footprint(&self) -> usize {
-        let lists = size_of_val(&self.list[..]) + size_of_val(&self.operands[..]);
+        let operands = size_of_val(&self.operands[..]) + size_of_val(&self.onward[..]);
+        let lists = size_of_val(&self.list[..]) + operands;
         size_of::<Self>() + lists + self.parts.footprint()
+    }
+
+    /// What goes on with the output of a call. `None` if the plan is broken.
+    pub fn onward(&self, call: &KernelCall) -> Option<&[Onward]> {
+        self.onward.get(call.onward.clone())
     }
 
     /// Gives `lent` the operands of a call. `None` if the plan is broken.
@@ -264,8 +271,10 @@ impl<'r> Finder<'r> {
             let operand = self.operand(v, &mut writes).ok_or_else(broken_plan)?;
             self.found.operands.push(operand);
         }
-        let mut onward = SmallVec::new();
-        for next in followed.into_iter().flat_map(|followed| &followed.onward) {
+        let (start, next) = (self.found.onward.len(), followed.map_or(&[][..], |followed| &followed.onward));
+        let bytes = size_of_val(next);
+        self.found.onward.try_reserve(next.len()).map_err(|_| BackendError::OutOfMemory(bytes))?;
+        for next in next {
             if let Some(v) = next.other {
                 let operand = self.operand(v, &mut reads).ok_or_else(broken_plan)?;
                 self.found.operands.push(operand);
@@ -273,10 +282,11 @@ impl<'r> Finder<'r> {
             let kernel = next.kernel(&self.routine.steps, &self.routine.merged).ok_or_else(broken_plan)?;
             let (kernel, picoseconds, has_other) =
                 (kernel.clone(), kernel.picoseconds(), next.other.is_some());
-            onward.push(Onward { kernel, picoseconds, own: next.own, has_other });
+            self.found.onward.push(Onward { kernel, picoseconds, own: next.own, has_other });
         }
         let parts = self.found.parts.add(&reads, &writes).ok_or_else(broken_plan)?;
         let (inputs, outputs) = (inputs.len(), outputs.len());
+        let onward = start..self.found.onward.len();
         let (operands, multiplier) = (first..self.found.operands.len(), multiplier.flatten());
         let call = KernelCall { kernel, onward, multiplier, operands, inputs, outputs, parts };
         self.add(step, What::Kernel(call));

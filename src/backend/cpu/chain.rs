@@ -55,13 +55,21 @@ pub struct Onward {
     pub other: Option<usize>,
 }
 
+impl Followed {
+    /// The memory that it takes besides itself.
+    pub fn heap(&self) -> usize {
+        self.onward.capacity() * size_of::<Onward>()
+    }
+}
+
 /// Bands for each thread, at the most: threads do not run undisturbed.
 const EACH: usize = 4;
 
 impl Chain {
     /// The memory that it takes.
     pub fn footprint(&self) -> usize {
-        size_of::<Self>() + size_of_val(&self.links[..]) + size_of_val(&self.images[..])
+        let onward: usize = self.links.iter().flat_map(|link| &link.onward).map(Followed::heap).sum();
+        size_of::<Self>() + size_of_val(&self.links[..]) + size_of_val(&self.images[..]) + onward
     }
 
     /// Into how many bands the last image is cut for so many threads; `None` where it takes longer than step by step.

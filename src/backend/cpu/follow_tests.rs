@@ -218,7 +218,7 @@ proptest! {
                     Onward::Repeated(..) => sample.ty == OperandType::TENSOR_FLOAT32,
                     _ => true,
                 };
-            // One number for all is no row that repeats.
+            // One number for all does not count as a row that repeats.
             let is_one = sample.channels == 1 && matches!(sample.onward, Onward::Repeated(_, Repeat::Channels));
             prop_assert!(is_one || routine.followed.is_empty() == is_merged, "{:?}", sample);
             prop_assert!(run(&program) == step_by_step(routine, true));

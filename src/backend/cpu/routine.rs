@@ -134,7 +134,9 @@ impl Routine {
         };
         pace.each(&self.merged, STEPS, |of| count(merged(of)))?;
         pace.each(&self.chains, STEPS, |chain| count(chain.footprint()))?;
-        count(size_of_val(&self.followed[..]));
+        pace.each(&self.followed, STEPS, |followed| {
+            count(size_of_val(followed) + ALLOCATION + followed.heap())
+        })?;
         Ok(bytes)
     }
 }

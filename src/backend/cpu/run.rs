@@ -161,15 +161,15 @@ impl Machine<'_> {
         calls.lend(call, &mut frame.arena, arguments, &mut lent).ok_or_else(broken_plan)?;
         let mut work = Work::new(team, self.control);
         let (mut next, mut others) = (SmallVec::<[Next; FEW]>::new(), lent.others.iter());
-        for onward in &call.onward {
+        let onward = calls.onward(call).ok_or_else(broken_plan)?;
+        for onward in onward {
             let kernel = onward.kernel.elementwise().ok_or_else(broken_plan)?;
             let other = if onward.has_other { *others.next().ok_or_else(broken_plan)? } else { None };
             next.push(Next { kernel, own: onward.own, other });
         }
         if !next.is_empty() {
-            let picoseconds =
-                call.onward.iter().fold(0, |all, onward| onward.picoseconds.saturating_add(all));
-            work.then = Some(Then { next: &next, picoseconds, alone: team.alone() });
+            let picoseconds = onward.iter().fold(0, |all, onward| onward.picoseconds.saturating_add(all));
+            work.then = Some(Then { next: &next, picoseconds });
         }
         if let Some(multiplier) = &call.multiplier {
             let attention = Attention::of(&*call.kernel, &**multiplier).ok_or_else(broken_plan)?;

@@ -7,7 +7,6 @@
 use super::kernel::{ByRows, Lines};
 use super::then::Elementwise;
 use super::Work;
-use crate::backend::cpu::pool::Team;
 use crate::memory::{Target, View};
 use crate::ops::OpError;
 use smallvec::SmallVec;
@@ -33,13 +32,7 @@ pub struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    fn make(
-        &self,
-        input: Lines<u8>,
-        rows: Range<usize>,
-        mut out: Target<u8>,
-        alone: Team,
-    ) -> Result<(), OpError> {
+    fn make(&self, input: Lines<u8>, rows: Range<usize>, mut out: Target<u8>) -> Result<(), OpError> {
         let (to, len) = (out.pointer(0, out.len()), out.len());
         self.kernel.run_rows(input, rows, out)?;
         if self.onward.is_empty() {
@@ -47,7 +40,7 @@ impl Maker<'_> {
         }
         // SAFETY: as many bytes were asked for; they were just written, are ours, and nobody else's until this returns.
         let made = unsafe { std::slice::from_raw_parts_mut(to, len) };
-        self.onward.iter().try_for_each(|onward| onward.go_on(made, 0, 0, None, alone))
+        self.onward.iter().try_for_each(|onward| onward.go_on(made, 0, 0, None))
     }
 }
 
@@ -83,9 +76,7 @@ impl Rowwise<'_, '_> {
                 Some(room) => {
                     // SAFETY: bands have different rows, and nobody else has this room.
                     let done = unsafe {
-                        self.band(self.part(band), room, (input, between, &out), work.team.alone(), &|| {
-                            work.pause(owner)
-                        })
+                        self.band(self.part(band), room, (input, between, &out), &|| work.pause(owner))
                     };
                     free().push(room);
                     done
@@ -115,7 +106,6 @@ impl Rowwise<'_, '_> {
         rows: Range<usize>,
         room: usize,
         (input, between, out): (View<u8>, &[Target<u8>], &Target<u8>),
-        alone: Team,
         pause: &dyn Fn() -> Result<(), OpError>,
     ) -> Result<(), OpError> {
         let mut images = Vec::with_capacity(between.len());
@@ -141,13 +131,13 @@ impl Rowwise<'_, '_> {
                 if let Some(image) = from.first_mut() {
                     let missing = image.move_on(needs[i].clone())?;
                     if !missing.is_empty() {
-                        maker.make(lines, missing.clone(), image.part(missing), alone)?;
+                        maker.make(lines, missing.clone(), image.part(missing))?;
                     }
                     continue;
                 }
                 // SAFETY: by contract.
                 let out = unsafe { out.disjoint_part(needs[i].start * row, needs[i].len() * row) };
-                maker.make(lines, needs[i].clone(), out, alone)?;
+                maker.make(lines, needs[i].clone(), out)?;
             }
         }
         Ok(())

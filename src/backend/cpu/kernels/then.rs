@@ -1,6 +1,5 @@
 //! What becomes of a kernel's output, element by element or row by row, where it was made. Which steps go together so is decided elsewhere.
 
-use crate::backend::cpu::pool::Team;
 use crate::memory::View;
 use crate::ops::OpError;
 use std::ops::Range;
@@ -23,14 +22,13 @@ pub trait Elementwise: Send + Sync {
     }
 
     /// Makes elements of the output, from number `first` on, of those of input `own` that lie in `made`, in their place; `other` is the
-    /// whole of the other input, if there is one. `alone` is the thread that it is on.
+    /// whole of the other input, if there is one.
     fn go_on(
         &self,
         made: &mut [u8],
         first: usize,
         own: usize,
         other: Option<View<u8>>,
-        alone: Team,
     ) -> Result<(), OpError>;
 }
 
@@ -51,8 +49,6 @@ pub struct Then<'a> {
     pub next: &'a [Next<'a>],
     /// Picoseconds that they take for an element, about.
     pub picoseconds: usize,
-    /// Of one thread.
-    pub alone: Team<'a>,
 }
 
 impl Then<'_> {
@@ -75,7 +71,7 @@ impl Then<'_> {
             let made =
                 unsafe { std::slice::from_raw_parts_mut(to.wrapping_add(first).cast::<u8>(), len * size) };
             for next in self.next {
-                next.kernel.go_on(made, first, next.own, next.other, self.alone)?;
+                next.kernel.go_on(made, first, next.own, next.other)?;
             }
         }
         Ok(())

@@ -235,8 +235,8 @@ fn compare_call(
                 let (size, together) = (resolved[0].ty.element_size().unwrap(), elementwise.together());
                 let cut = made.len() / size / 3 / together * together;
                 let (head, tail) = made.split_at_mut(cut * size);
-                elementwise.go_on(head, 0, own, other, pool.team(1)).unwrap();
-                elementwise.go_on(tail, cut, own, other, pool.team(1)).unwrap();
+                elementwise.go_on(head, 0, own, other).unwrap();
+                elementwise.go_on(tail, cut, own, other).unwrap();
                 prop_assert!(made == result, "{} {:?}: input {} in place", ty, level, own);
             }
         }

@@ -110,11 +110,6 @@ impl<'a> Team<'a> {
         Team { underway, ..self }
     }
 
-    /// The caller's thread only.
-    pub fn alone(self) -> Self {
-        Team { threads: 1, ..self }
-    }
-
     /// How many threads work on a call.
     pub fn threads(&self) -> usize {
         self.threads
@@ -133,7 +128,7 @@ impl<'a> Team<'a> {
     /// Calls `work` once for each index below `count`, on all threads, and returns when all calls have returned.
     pub fn for_each(&self, count: usize, work: &(dyn Fn(usize) + Sync)) {
         let (alone, shared) = (count <= 1 || self.threads == 1, &self.pool.shared);
-        // Where so many calls are under way already no thread is free to help.
+        // Where so many calls are under way already, all threads have work.
         let desk = if alone { None } else { shared.desks.iter().position(Desk::take) };
         let Some(desk) = desk else {
             (0..count).for_each(work);

@@ -33,10 +33,8 @@ impl<S: Element, T: Element, O: Of<S, T>> Loop for InPlace<'_, S, T, O> {
         for first in (0..len).step_by(STRETCH) {
             let copies = &mut copies[..STRETCH.min(len - first)];
             let at = start.wrapping_add(first * size_of::<S>());
-            for (i, copy) in copies.iter_mut().enumerate() {
-                // SAFETY: as many elements are in the slice.
-                *copy = unsafe { at.cast::<S>().add(i).read_unaligned() };
-            }
+            // SAFETY: as many elements are in the slice.
+            unsafe { copy(at.cast(), copies) };
             // SAFETY: there are as many, and `T` is as large as `S`.
             unsafe { self.of.run(first, copies, at.cast::<T>()) };
         }
@@ -107,15 +105,25 @@ impl<S: Element, T: Element, F: OfTwo<S, T>> Loop for Repeated<'_, S, T, F> {
                 false => (STRETCH.min(self.row - at).min(len - first), self.other.wrapping_add(at)),
             };
             let made = start.wrapping_add(first * size_of::<S>());
-            for (i, copy) in copies[..n].iter_mut().enumerate() {
-                // SAFETY: as many elements are in the slice.
-                *copy = unsafe { made.cast::<S>().add(i).read_unaligned() };
-            }
+            // SAFETY: as many elements are in the slice.
+            unsafe { copy(made.cast(), &mut copies[..n]) };
             // SAFETY: there are as many of each, and `T` is as large as `S`.
             unsafe { self.f.along(n, [copies.as_ptr(), other], made.cast::<T>()) };
             first += n;
             at = if at + n < self.row { at + n } else { 0 };
         }
+    }
+}
+
+/// Fills `to` with elements that follow each other.
+///
+/// # Safety
+/// There must be as many.
+#[inline(always)]
+unsafe fn copy<S: Element>(from: *const S, to: &mut [S]) {
+    for (i, element) in to.iter_mut().enumerate() {
+        // SAFETY: by contract.
+        *element = unsafe { from.add(i).read_unaligned() };
     }
 }
 

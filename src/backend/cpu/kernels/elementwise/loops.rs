@@ -7,7 +7,6 @@ use super::super::{Elementwise, Kernel, Tiled, Work};
 use super::broadcast::Broadcast;
 use super::functions::{Element, OfTwo};
 use super::in_place::{repeat, Before, Behind, InPlace, OfOne, Repeated, STRETCH};
-use crate::backend::cpu::pool::Team;
 use crate::memory::{Target, View};
 use crate::ops::{Args, OpError};
 use std::marker::PhantomData;
@@ -205,14 +204,7 @@ impl<S: Element, T: Element, F: Fn(S) -> T + Send + Sync> Elementwise for Map<S,
         1
     }
 
-    fn go_on(
-        &self,
-        made: &mut [u8],
-        _: usize,
-        _: usize,
-        _: Option<View<u8>>,
-        _: Team,
-    ) -> Result<(), OpError> {
+    fn go_on(&self, made: &mut [u8], _: usize, _: usize, _: Option<View<u8>>) -> Result<(), OpError> {
         self.level.run(InPlace { made, of: OfOne(&self.f), types: PhantomData });
         Ok(())
     }
@@ -233,7 +225,6 @@ impl<S: Element, T: Element, F: OfTwo<S, T>> Elementwise for Zip<S, T, F> {
         first: usize,
         own: usize,
         other: Option<View<u8>>,
-        _: Team,
     ) -> Result<(), OpError> {
         let other = other.and_then(View::elements::<S>).ok_or(OpError::Unresolved)?;
         if let Some(row) = self.walk.repeated() {

@@ -6,7 +6,6 @@ use super::super::kernel::{input, output};
 #[cfg(target_arch = "x86_64")]
 use super::super::vector::Level;
 use super::super::{Elementwise, Kernel, Work};
-use crate::backend::cpu::pool::Team;
 use crate::memory::{Target, View};
 use crate::ops::OpError;
 
@@ -119,14 +118,7 @@ impl Elementwise for Table {
         1
     }
 
-    fn go_on(
-        &self,
-        made: &mut [u8],
-        _: usize,
-        _: usize,
-        _: Option<View<u8>>,
-        _: Team,
-    ) -> Result<(), OpError> {
+    fn go_on(&self, made: &mut [u8], _: usize, _: usize, _: Option<View<u8>>) -> Result<(), OpError> {
         let (at, len) = (made.as_mut_ptr(), made.len());
         // SAFETY: it is this slice that is read and written.
         unsafe { self.look_up_at(at, at, len) };

@@ -8,7 +8,6 @@ use crate::backend::cpu::kernels::elementwise::is_elementwise;
 use crate::backend::cpu::kernels::gemm::Room;
 use crate::backend::cpu::kernels::kernel::{input, output};
 use crate::backend::cpu::kernels::{Elementwise, Kernel, Work};
-use crate::backend::cpu::pool::Team;
 use crate::memory::{Target, View};
 use crate::ops::OpError;
 use crate::tensor::TensorInfo;
@@ -184,14 +183,7 @@ impl Elementwise for Tiles {
         self.row / SIZE
     }
 
-    fn go_on(
-        &self,
-        made: &mut [u8],
-        _: usize,
-        _: usize,
-        _: Option<View<u8>>,
-        _: Team,
-    ) -> Result<(), OpError> {
+    fn go_on(&self, made: &mut [u8], _: usize, _: usize, _: Option<View<u8>>) -> Result<(), OpError> {
         let mut room = self.room(self.places + 1)?;
         let (copy, room) = room.split_at_mut(self.size());
         let mut places = places(room, self.size());
