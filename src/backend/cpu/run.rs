@@ -273,7 +273,8 @@ impl Machine<'_> {
             if started.elapsed() > self.control.loop_timeout {
                 return Err(BackendError::LoopTimeout(self.control.loop_timeout));
             }
-            self.control.check()?;
+            // The subgraphs may have no step that would.
+            self.control.yield_point()?;
             let results = self.call(body, body_frame, values)?;
             values.iter_mut().zip(results).for_each(|(value, result)| *value = Some(result));
         }

@@ -192,6 +192,41 @@ fn models_of_many_operations_are_compiled_and_run_in_short_stretches() {
     }
 }
 
+/// Subgraphs of which nothing is left to be computed leave a loop nothing but its rounds.
+#[test]
+fn a_loop_without_steps_gives_its_turn_up() {
+    let constant = |b: &mut Build| b.constant(one(), &[1.5f32]);
+    let mut b = Build::new();
+    b.input(one());
+    let [x, y] = [(); 2].map(|()| constant(&mut b));
+    let is_equal = b.call(OperationType::EQUAL, 0, &[x, y], TensorInfo::new(OperandType::TENSOR_BOOL8, &[1]));
+    let condition = b.finish(is_equal);
+    let mut b = Build::new();
+    b.input(one());
+    let x = constant(&mut b);
+    let floor = b.call(OperationType::FLOOR, 0, &[x], one());
+    let body = b.finish(floor);
+    let mut b = Build::new();
+    let input = b.input(one());
+    let graphs =
+        [0, 1].map(|graph| b.operand(TensorInfo::new(OperandType::SUBGRAPH, &[]), Lifetime::Subgraph(graph)));
+    let out = b.call(OperationType::WHILE, 0, &[graphs[0], graphs[1], input], one());
+    let model = Model { main: b.finish(out), referenced: vec![condition, body], relaxed: false };
+    let program = program(&model, &Control::default());
+    assert!(program.routines()[1..].iter().all(|routine| routine.steps.is_empty()), "all of it is known");
+    let bound = || {
+        let slice = ClientSlice::new(Arc::new(Mapping::anonymous(4).unwrap()), 0, 4).unwrap();
+        [Some(Bound { data: slice, dims: smallvec![1] })]
+    };
+    let (inputs, outputs) = (bound(), bound());
+    let passed = yield_points(|control| {
+        let control = Control { loop_timeout: Duration::from_millis(50), ..control.clone() };
+        let ran = program.run(Held::new(&inputs, &outputs).unwrap(), &control);
+        assert!(matches!(ran, Err(BackendError::LoopTimeout(_))), "it never ends");
+    });
+    assert!(passed > 100, "{passed} yield points");
+}
+
 #[test]
 fn constants_are_loaded_in_short_stretches() {
     const BYTES: usize = 16 << 20;
