@@ -45,10 +45,22 @@ pub fn compile_for(
     control.yield_point()?;
     let uses = uses(graph.values.len(), &steps, &graph.outputs, &mut pace)?;
     let planned = |v: usize| graph.values[v].resolved.as_ref().filter(|_| graph.values[v].constant.is_none());
-    let known = |v: usize| match &graph.values[v] {
-        value if value.constant.is_some() => Some(merge::Known::Constant(&value.declared, value.bytes()?)),
-        value => value.resolved.as_ref().map(merge::Known::Planned),
+    let known = |v: usize| {
+        let value = &graph.values[v];
+        if value.constant.is_none() {
+            return value.resolved.as_ref().map(merge::Known::Planned);
+        }
+        let info = value.resolved.as_ref().unwrap_or(&value.declared);
+        let bytes = value.bytes().filter(|bytes| needed[v] || !is_data(info, bytes.len()));
+        bytes.map(|bytes| merge::Known::Constant(info, bytes))
     };
+    // What is not only packed becomes private anyway. It must be so before anybody looks what goes together: a loaded
+    // program knows the bytes of just these, and is to have the same together.
+    let needed = needed_constants(&graph, &steps, &mut pace)?;
+    for (value, _) in graph.values.iter_mut().zip(needed.iter()).filter(|(_, needed)| **needed) {
+        pace.spend(STEPS)?;
+        value.make_private(control)?;
+    }
     let merged = merge::find(&steps, &uses, known, &mut pace)?;
     let follow = follow::Search::new(&steps, &merged, &uses, &graph.outputs, known, &mut pace)?;
     let search = find_chains::Search {
@@ -68,7 +80,6 @@ pub fn compile_for(
     check_size(plan.size as u64, MAX_RUN_BYTES)?;
     steps.iter_mut().zip(plan.in_place).for_each(|(step, in_place)| step.in_place = in_place);
     control.yield_point()?;
-    let needed = needed_constants(&graph, &steps, &mut pace)?;
     // How long it takes to free them is the client's choice, too.
     for node in graph.nodes.drain(..) {
         drop(node);

@@ -1,5 +1,6 @@
 //! Merged steps on rows against the same steps one by one.
 
+use super::program::Program;
 use super::samples::{compile, f32_info, floats, programs_of, run, step_by_step, Build};
 use crate::model::Subgraph;
 use crate::ops::signature::{self, Operand};
@@ -230,5 +231,60 @@ fn folds_along_more_than_rows_are_the_same() {
         sample.all = sample.call(MUL, &[less, less], dims);
         let program = compile(&sample.model(), 1, None);
         assert!(run(&program) == step_by_step(&program.routines()[0], true), "{dims:?} along {axes:?}");
+    }
+}
+
+/// Constants of a client's that are more than what steers: what goes together goes by their bytes, here and when it is loaded.
+#[test]
+fn rows_of_a_clients_constants_are_merged_and_loaded_alike() {
+    for depth in [192u32, 257, 768, 4096, 5000] {
+        let dims = [2, 5, depth];
+        let made = |b: &mut Build, is_clients: bool| {
+            let input = b.input(f32_info(&dims));
+            let row = |b: &mut Build, seed: f32| {
+                let values = floats(depth as usize, seed);
+                if is_clients {
+                    b.clients(f32_info(&[depth]), &values)
+                } else {
+                    b.constant(f32_info(&[depth]), &values)
+                }
+            };
+            let (scale, offset, none) = (row(b, 1.0), row(b, 5.0), b.ints(&[0])[0]);
+            let scaled = b.call(MUL, 0, &[input, scale, none], f32_info(&dims));
+            b.call(ADD, 0, &[scaled, offset, none], f32_info(&dims))
+        };
+        let [own, clients] = [false, true].map(|is_clients| {
+            let mut b = Build::new();
+            let out = made(&mut b, is_clients);
+            b.finish(out)
+        });
+        let expected = run(&compile(&own, 1, None));
+        let compiled = compile(&own, 1, None);
+        let merged = compiled.routines()[0].merged.len();
+        for program in programs_of(&clients, 2) {
+            assert_eq!(program.routines()[0].merged.len(), merged, "{depth}");
+            assert_eq!(run(&program), expected, "{depth}");
+        }
+    }
+}
+
+/// The same of what a product is gone on with.
+#[test]
+fn products_are_gone_on_with_by_a_clients_constants_and_loaded_alike() {
+    for depth in [64u32, 300, 768] {
+        let mut b = Build::new();
+        let input = b.input(f32_info(&[6, 32]));
+        let weights = b.clients(f32_info(&[depth, 32]), &floats(32 * depth as usize, 1.0));
+        let bias = b.clients(f32_info(&[depth]), &floats(depth as usize, 2.0));
+        let scale = b.clients(f32_info(&[depth]), &floats(depth as usize, 3.0));
+        let none = b.ints(&[0])[0];
+        let product = b.call(FULLY_CONNECTED, 0, &[input, weights, bias, none], f32_info(&[6, depth]));
+        let scaled = b.call(MUL, 0, &[product, scale, none], f32_info(&[6, depth]));
+        let model = b.finish(scaled);
+        let [compiled, loaded] = programs_of(&model, 2);
+        let followed = |program: &Program| program.routines()[0].followed.len();
+        assert_eq!(followed(&compiled), followed(&loaded), "{depth}");
+        assert_eq!(run(&compiled), run(&loaded), "{depth}");
+        assert_eq!(run(&compiled), step_by_step(&compiled.routines()[0], true), "{depth}");
     }
 }

@@ -40,6 +40,15 @@ impl Build {
         self.operand(info, Lifetime::Constant(Constant::Private(Arc::new(bytes))))
     }
 
+    /// The same in a client's memory.
+    pub fn clients<T: bytemuck::NoUninit>(&mut self, info: TensorInfo, values: &[T]) -> usize {
+        let bytes: &[u8] = bytemuck::cast_slice(values);
+        let mapping = Arc::new(Mapping::anonymous(bytes.len() + 3).unwrap());
+        let slice = ClientSlice::new(mapping, 3, bytes.len()).unwrap();
+        slice.write(bytes).unwrap();
+        self.operand(info, Lifetime::Constant(Constant::Client(slice)))
+    }
+
     pub fn ints(&mut self, values: &[i32]) -> Vec<usize> {
         values.iter().map(|&value| self.constant(TensorInfo::new(INT32, &[]), &[value])).collect()
     }
