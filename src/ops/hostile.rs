@@ -139,9 +139,11 @@ fn storm(operation: &Operation, calls: usize, random: &mut Random) -> usize {
     (0..calls).filter_map(|_| call()).count()
 }
 
-type Call = (Vec<Option<Tensor>>, Vec<TensorInfo>);
+/// Inputs, and what outputs are declared to be.
+pub type Call = (Vec<Option<Tensor>>, Vec<TensorInfo>);
 
-fn random_call(operation: &Operation, random: &mut Random) -> Option<Call> {
+/// A call of `operation`, plausible or not; `None` where it would take too much.
+pub fn random_call(operation: &Operation, random: &mut Random) -> Option<Call> {
     let signature = &operation.signatures[random.below(operation.signatures.len())];
     let row = random.pick(signature.rows);
     let slots = input_slots(signature, random);

@@ -14,7 +14,7 @@ pub mod elementwise;
 mod error;
 pub mod evaluate;
 #[cfg(test)]
-mod hostile;
+pub mod hostile;
 pub mod image;
 mod interrupt;
 pub mod lookup;

@@ -43,6 +43,8 @@ mod samples;
 mod signs;
 #[cfg(test)]
 mod turns_tests;
+mod storm_tests;
+#[cfg(test)]
 mod views;
 #[cfg(test)]
 mod views_tests;

@@ -92,11 +92,17 @@ pub(super) fn batch_to_space_moves(args: &Args, outs: &[&TensorInfo]) -> Moves {
     Move::only(batches_to_pixels(deep, wide, blocks(args)?, nchw))
 }
 
-/// The moves of SPACE_TO_BATCH_ND into an output that is padding already: one for each pixel of a block.
+/// Pixels of a block that SPACE_TO_BATCH_ND is done in moves for: a client chooses how many it has.
+const MOST_MOVES: u64 = 1024;
+
+/// The moves of SPACE_TO_BATCH_ND into an output that is padding already: one for each pixel of a block, if they are not very many.
 pub(super) fn space_to_batch_moves(args: &Args, outs: &[&TensorInfo]) -> Moves {
     let nchw = args.bool_or(3, false)?;
     let (input, output) = (Image::of(args.get(0)?.dims(), nchw)?, Image::of(&outs[0].dims, nchw)?);
     let (pads, (bh, bw)) = (paddings(args, 2, 2)?, blocks(args)?);
+    if u64::from(bh) * u64::from(bw) > MOST_MOVES {
+        return Err(OpError::failed("blocks of too many pixels to be moved one by one"));
+    }
     let (from, to) = (input.steps(nchw), output.steps(nchw));
     // First output along a dimension that has input, how many have, and the first one's input.
     let range = |dim: u32, outputs: u32, pad: u32, block: u32, at: u32| {

@@ -42,7 +42,7 @@ pub use transpose::TRANSPOSE;
 pub use walk::{Axis, Move, Moves};
 
 use super::{Args, OperationType};
-use crate::tensor::TensorInfo;
+use crate::tensor::{element_count, TensorInfo};
 
 /// Whether calls of this operation have [moves].
 pub fn moves_only(ty: OperationType) -> bool {
@@ -52,8 +52,13 @@ pub fn moves_only(ty: OperationType) -> bool {
 /// The moves of a call whose outputs are as `args` has them; `None` where it is no such operation. PAD, PAD_V2 and
 /// SPACE_TO_BATCH_ND move into outputs that are padding already, CONCATENATION what is [requantised](requantisation).
 pub fn moves(ty: OperationType, args: &Args) -> Option<Moves> {
+    let moves = moves_of(ty)?;
+    // The dimensions of a tensor without elements may be of any size, and their products beyond all integers.
+    if args.outputs.iter().all(|output| element_count(&output.dims) == Some(0)) {
+        return Some(Ok(Vec::new()));
+    }
     let outputs: Vec<&TensorInfo> = args.outputs.iter().collect();
-    moves_of(ty).map(|moves| moves(args, &outputs))
+    Some(moves(args, &outputs))
 }
 
 fn moves_of(ty: OperationType) -> Option<fn(&Args, &[&TensorInfo]) -> Moves> {

@@ -60,7 +60,7 @@ pub use then::{Elementwise, Next, Then};
 pub use work::Work;
 
 use crate::ops::{Args, Operation, OperationType};
-use crate::tensor::{OperandType, TensorInfo};
+use crate::tensor::{element_count, OperandType, TensorInfo};
 use forms::Kernels;
 use isa::Isa;
 
@@ -75,6 +75,10 @@ pub fn select(operation: &Operation, args: &Args, source: &mut Source) -> Option
 /// The same for an instruction set.
 fn select_for(isa: Isa, operation: &Operation, args: &Args, source: &mut Source) -> Option<Box<dyn Kernel>> {
     let kernels = Kernels { isa, select: select_for };
+    // Nothing is to be made. Dimensions beside one of nothing may be of any size, and their products beyond all integers.
+    if args.outputs.iter().all(|output| element_count(&output.dims) == Some(0)) {
+        return None;
+    }
     if forms::is_of_halves(operation.ty, args) {
         return forms::of_halves(kernels, operation, args, source);
     }

@@ -31,6 +31,10 @@ struct Shape {
 impl Shape {
     /// `None` where kept axes lie between folded ones, or there is nothing to fold, or much.
     fn new(dims: &[u32], folded: &[bool]) -> Option<Self> {
+        // Others may be of any size beside a dimension of nothing, and their product beyond all integers.
+        if dims.contains(&0) {
+            return None;
+        }
         let axes: Vec<(usize, bool)> = dims
             .iter()
             .zip(folded)
@@ -46,8 +50,7 @@ impl Shape {
             inner: product(&axes[last..]),
         };
         let together = axes[first..last].iter().all(|axis| axis.1);
-        let sized = !dims.contains(&0) && shape.folded <= MAX_FOLDED;
-        (together && sized).then_some(shape)
+        (together && shape.folded <= MAX_FOLDED).then_some(shape)
     }
 }
 

@@ -39,8 +39,10 @@ impl Reading {
         const MOST: f64 = 1.0 / 200.0;
         let bound = |byte: i32| (f64::from(byte) + ABOVE + 0.5) as f32;
         let is_sensible = unsure < MOST && 0 <= lo && lo <= hi && hi < 256;
-        let doubtful = 2 * (unsure * FRACTIONS).ceil() as u32;
-        is_sensible.then(|| Reading { doubtful, lo: bound(lo), hi: bound(hi), flip })
+        is_sensible.then(|| {
+            let doubtful = 2 * (unsure * FRACTIONS).ceil() as u32;
+            Reading { doubtful, lo: bound(lo), hi: bound(hi), flip }
+        })
     }
 
     /// What is to be added to results.
