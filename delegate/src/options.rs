@@ -24,6 +24,8 @@ pub struct Options {
     pub priority: Priority,
     pub preference: ExecutionPreference,
     pub allow_fp16: bool,
+    /// Whether inputs beside weights of bytes stay as they are, where LiteRT rounds each row of them to bytes.
+    pub exact_inputs: bool,
     pub max_partitions: usize,
     pub min_nodes_per_partition: usize,
     /// 0 tells what went wrong or stayed behind, 1 what was done as well, 2 also the graph as it was found.
@@ -39,6 +41,7 @@ impl Default for Options {
             priority: Priority::MEDIUM,
             preference: ExecutionPreference::FAST_SINGLE_ANSWER,
             allow_fp16: false,
+            exact_inputs: false,
             max_partitions: usize::MAX,
             min_nodes_per_partition: 1,
             verbose: 0,
@@ -54,6 +57,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("priority", "low, medium or high"),
     ("preference", "low_power, fast_single_answer or sustained_speed"),
     ("allow_fp16", "true or false"),
+    ("exact_inputs", "true or false"),
     ("max_partitions", "a number from 1 on"),
     ("min_nodes_per_partition", "a number from 1 on"),
     ("verbose", "0, 1 or 2"),
@@ -101,14 +105,8 @@ impl Options {
                     _ => return None,
                 }
             }
-            "allow_fp16" => {
-                self.allow_fp16 = match value {
-                    // As Python writes truth values, too.
-                    "true" | "True" | "1" => true,
-                    "false" | "False" | "0" => false,
-                    _ => return None,
-                }
-            }
+            "allow_fp16" => self.allow_fp16 = truth(value)?,
+            "exact_inputs" => self.exact_inputs = truth(value)?,
             "max_partitions" => self.max_partitions = count()?,
             "min_nodes_per_partition" => self.min_nodes_per_partition = count()?,
             "verbose" => self.verbose = value.parse().ok().filter(|&level| level <= 2)?,
@@ -124,6 +122,15 @@ impl Options {
             // As the tool does: an embedded driver keeps its registry of cache files beside those.
             None => Service::Embedded(self.cache.as_ref().map(|cache| cache.join("driver"))),
         }
+    }
+}
+
+/// Whether a value is a yes, as Python writes it, too.
+fn truth(value: &str) -> Option<bool> {
+    match value {
+        "true" | "True" | "1" => Some(true),
+        "false" | "False" | "0" => Some(false),
+        _ => None,
     }
 }
 

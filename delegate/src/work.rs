@@ -27,6 +27,8 @@ pub struct Work {
     /// What it is a compilation of.
     pub key: [u8; 32],
     model: aidl::Model,
+    /// How a driver is to prepare it.
+    prepare: PrepareOptions,
     /// What it gives.
     pub outputs: Vec<Port>,
     session: Session,
@@ -80,10 +82,17 @@ impl Work {
             }
             why => NotPrepared::Refused { index: None, why: why.to_string() },
         })?;
+        let prepare = PrepareOptions {
+            preference: options.preference,
+            priority: options.priority,
+            dynamic_range: imported.dynamic_range && !options.exact_inputs,
+            ..Default::default()
+        };
         let Imported { mut model, inputs, outputs, .. } = imported;
         model.relaxComputationFloat32toFloat16 = options.allow_fp16;
         let refused = |why: String| NotPrepared::Refused { index: None, why };
-        let key = key(&model).map_err(|why| refused(format!("its constants cannot be read: {why}")))?;
+        let key =
+            key(&model, &prepare).map_err(|why| refused(format!("its constants cannot be read: {why}")))?;
         if let Some(work) = kept(&key) {
             return Ok((work, ends));
         }
@@ -91,7 +100,7 @@ impl Work {
             |ports: &[Port]| ports.iter().map(|port| port.info.byte_size()).collect::<Option<Vec<_>>>();
         let sizes = sizes(&inputs).zip(sizes(&outputs)).ok_or_else(|| refused("it is too large".into()))?;
         let driver = link.driver().map_err(NotPrepared::NoDriver)?;
-        let session = compile(&driver, &model, &key, options)
+        let session = compile(&driver, &model, &key, (&prepare, options))
             .and_then(|prepared| Session::new(driver, prepared, (&sizes.0, &sizes.1), options.mode))
             .map_err(|why| match why.is_fatal() {
                 true => NotPrepared::NoDriver(why.to_string()),
@@ -99,7 +108,7 @@ impl Work {
             })?;
         let map = Map::new(session.memory())
             .map_err(|why| refused(format!("its memory cannot be mapped: {why}")))?;
-        Ok((Work { key, model, outputs, session, map, lost: false }, ends))
+        Ok((Work { key, model, prepare, outputs, session, map, lost: false }, ends))
     }
 
     /// Where input `i` lies in the map.
@@ -118,7 +127,7 @@ impl Work {
         link.check_process()?;
         if self.lost {
             let driver = link.driver()?;
-            compile(&driver, &self.model, &self.key, options)
+            compile(&driver, &self.model, &self.key, (&self.prepare, options))
                 .and_then(|prepared| self.session.move_to(driver, prepared, options.mode))
                 .map_err(|why| why.to_string())?;
             self.lost = false;
@@ -148,23 +157,22 @@ fn compile(
     driver: &Arc<Driver>,
     model: &aidl::Model,
     key: &[u8],
-    options: &Options,
+    (prepare, options): (&PrepareOptions, &Options),
 ) -> Result<Prepared, ClientError> {
-    let prepare =
-        PrepareOptions { preference: options.preference, priority: options.priority, ..Default::default() };
-    let Some(directory) = &options.cache else { return driver.prepare(model, &prepare) };
-    let files: CacheFiles = cache_files::open(directory, key, driver)?;
-    let (prepared, found, time) = cache_files::prepare(driver, model, &files, &prepare)?;
+    let Some(directory) = &options.cache else { return driver.prepare(model, prepare) };
+    let files: CacheFiles = cache_files::open(directory, &[key], driver)?;
+    let (prepared, found, time) = cache_files::prepare(driver, model, &files, prepare)?;
     log::info!("{found:?} in the cache, {time:?}");
     Ok(prepared)
 }
 
-/// A name for all that a model is.
-fn key(model: &aidl::Model) -> std::io::Result<[u8; 32]> {
+/// A name for all that a model is, and for how its inputs are multiplied.
+fn key(model: &aidl::Model, prepare: &PrepareOptions) -> std::io::Result<[u8; 32]> {
     let mut hasher = Sha256::new();
     let main = &model.main;
     let mut number = |n: i64| hasher.update(n.to_le_bytes());
     number(i64::from(model.relaxComputationFloat32toFloat16));
+    number(i64::from(prepare.dynamic_range));
     for operand in &main.operands {
         number(operand.r#type.0.into());
         number(operand.dimensions.len() as i64);

@@ -215,6 +215,9 @@ pub struct CompileOptions {
     pub priority: Priority,
     /// Whether the client would rather have it compiled by its first run, all of it. A backend need not.
     pub just_in_time: bool,
+    /// Whether inputs of products may be rounded to bytes, row by row, where weights are dequantised bytes: see
+    /// [`hints::DYNAMIC_RANGE`](crate::model::hints::DYNAMIC_RANGE). A backend need not.
+    pub dynamic_range: bool,
 }
 
 /// What a client prefers of its executions.

@@ -19,8 +19,8 @@ pub enum Found {
     Miss,
 }
 
-/// Opens the files in `directory` for the model that `bytes` tell from all others, as many as `driver` wants.
-pub fn open(directory: &Path, bytes: &[u8], driver: &Driver) -> Result<CacheFiles, ClientError> {
+/// Opens the files in `directory` for the model that the bytes of `name` tell from all others, as many as `driver` wants.
+pub fn open(directory: &Path, name: &[&[u8]], driver: &Driver) -> Result<CacheFiles, ClientError> {
     let device = driver.device();
     let numbers = driver.answer("getNumberOfCacheFilesNeeded", device.getNumberOfCacheFilesNeeded())?;
     let version = driver.answer("getVersionString", device.getVersionString())?;
@@ -28,7 +28,7 @@ pub fn open(directory: &Path, bytes: &[u8], driver: &Driver) -> Result<CacheFile
     let mut hasher = Sha256::new();
     hasher.update((version.len() as u64).to_le_bytes());
     hasher.update(version);
-    hasher.update(bytes);
+    name.iter().for_each(|part| hasher.update(part));
     let token: [u8; 32] = hasher.finalize().into();
     let name: String = token.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
     let fault = |path: PathBuf| |why| ClientError::File { path, why };

@@ -25,6 +25,9 @@ pub struct PrepareOptions {
     pub with_config: bool,
     /// Whether to hint that all of it that can wait should wait for the first execution, which only a configuration can.
     pub just_in_time: bool,
+    /// Whether to permit that inputs of products are rounded to bytes where weights are dequantised bytes: see
+    /// [`hints::DYNAMIC_RANGE`]. A driver before the interface's fourth version is not told.
+    pub dynamic_range: bool,
 }
 
 impl Default for PrepareOptions {
@@ -35,6 +38,7 @@ impl Default for PrepareOptions {
             deadline_ns: -1,
             with_config: false,
             just_in_time: false,
+            dynamic_range: false,
         }
     }
 }
@@ -75,6 +79,18 @@ impl Driver {
     ) -> Result<Strong<dyn IPreparedModel>, ClientError> {
         let PrepareOptions { preference, priority, deadline_ns, .. } = *options;
         let CacheFiles { model: models, data, token } = files;
+        if let Some(config) = self.config(options) {
+            let copies = |files: &[ParcelFileDescriptor]| {
+                let copy =
+                    |file: &ParcelFileDescriptor| file.as_ref().try_clone().map(ParcelFileDescriptor::new);
+                files.iter().map(copy).collect::<std::io::Result<Vec<_>>>().map_err(ClientError::Memory)
+            };
+            let (models, data) = (copies(models)?, copies(data)?);
+            let config =
+                PrepareModelConfig { modelCache: models, dataCache: data, cacheToken: *token, ..config };
+            let (launch, listener) = self.launch_with(model, &config);
+            return self.conclude(launch, &listener);
+        }
         let listener = VerdictListener::new("prepareModel");
         let launch = self.device().prepareModel(
             model,
@@ -126,15 +142,10 @@ impl Driver {
 
     /// Launches a compilation: the call's own answer, and a listener to what the callback is told.
     pub fn launch(&self, model: &Model, options: &PrepareOptions) -> (BinderResult<()>, VerdictListener) {
-        let PrepareOptions { preference, priority, deadline_ns, with_config, just_in_time } = *options;
-        if with_config || just_in_time {
-            let mut config =
-                PrepareModelConfig { preference, priority, deadlineNs: deadline_ns, ..Default::default() };
-            if just_in_time {
-                hint(&mut config, hints::JUST_IN_TIME, vec![1]);
-            }
+        if let Some(config) = self.config(options) {
             return self.launch_with(model, &config);
         }
+        let PrepareOptions { preference, priority, deadline_ns, .. } = *options;
         let listener = VerdictListener::new("prepareModel");
         let token = [0; BYTE_SIZE_OF_CACHE_TOKEN as usize];
         let launch = self.device().prepareModel(
@@ -149,16 +160,40 @@ impl Driver {
         );
         (launch, listener)
     }
+
+    /// What asks for these options; `None` where prepareModel does.
+    fn config(&self, options: &PrepareOptions) -> Option<PrepareModelConfig> {
+        let PrepareOptions { preference, priority, deadline_ns, with_config, just_in_time, dynamic_range } =
+            *options;
+        let takes_configs =
+            || self.device().getInterfaceVersion().is_ok_and(|version| version >= WITH_CONFIGS);
+        let dynamic_range = dynamic_range && takes_configs();
+        if !(with_config || just_in_time || dynamic_range) {
+            return None;
+        }
+        let mut config =
+            PrepareModelConfig { preference, priority, deadlineNs: deadline_ns, ..Default::default() };
+        for (number, given) in [(hints::JUST_IN_TIME, just_in_time), (hints::DYNAMIC_RANGE, dynamic_range)] {
+            if given {
+                hint(&mut config, number, vec![1]);
+            }
+        }
+        Some(config)
+    }
 }
+
+/// The first version of the interface that has prepareModelWithConfig.
+const WITH_CONFIGS: i32 = 4;
 
 /// Adds a hint of the driver's own extension. A driver that does not know it ignores it.
 fn hint(config: &mut PrepareModelConfig, number: u16, value: Vec<u8>) {
     const PREFIX: u16 = 1;
     let token = i32::from(PREFIX) << EXTENSION_TYPE_LOW_BITS_TYPE | i32::from(number);
     config.compilationHints.push(TokenValuePair { token, value });
-    config
-        .extensionNameToPrefix
-        .push(ExtensionNameAndPrefix { name: hints::EXTENSION.into(), prefix: PREFIX });
+    if config.extensionNameToPrefix.is_empty() {
+        let name = hints::EXTENSION.into();
+        config.extensionNameToPrefix.push(ExtensionNameAndPrefix { name, prefix: PREFIX });
+    }
 }
 
 /// Listens for the verdict on a compilation.

@@ -238,6 +238,7 @@ impl Hash<'_> {
     /// All but the constants' bytes.
     fn model(&mut self, model: &Model, options: &CompileOptions) -> Result<(), OpError> {
         self.number(options.preference as u64)?;
+        self.number(options.dynamic_range.into())?;
         self.number(model.relaxed.into())?;
         self.number(1 + model.referenced.len() as u64)?;
         graphs(model).try_for_each(|graph| self.graph(graph))

@@ -22,7 +22,7 @@ wire_struct!(Capabilities { relaxed_scalar, relaxed_tensor, operands, if_perform
 wire_struct!(CacheFileCounts { models, data });
 wire_struct!(Info { version, device_type, extensions, capabilities, cache_files, depth, waits_for_fences });
 wire_struct!(Interface { inputs, outputs, may_loop });
-wire_struct!(CompileOptions { preference, priority, just_in_time });
+wire_struct!(CompileOptions { preference, priority, just_in_time, dynamic_range });
 wire_struct!(Argument { pool, offset, length, dims });
 wire_struct!(Request { inputs, outputs });
 wire_struct!(OutputShape { dims, sufficient });

@@ -12,7 +12,8 @@ use crate::aidl::*;
 use crate::backend::{self, CompileOptions, Control};
 use crate::compiler::{CachePlace, CachingError, ClientFiles, Job, Outcome, Work};
 use crate::ipc::{self, BinderResult, Interface, ParcelFileDescriptor, StatusCode, Strong};
-use crate::model::{self, hints, CountedModel};
+use crate::model::hints::{self, Hints};
+use crate::model::{self, CountedModel};
 use crate::scheduler::{caller_gone, Permit};
 use std::io::Write;
 use std::sync::Arc;
@@ -281,7 +282,8 @@ impl IDevice for Device {
                     config.deadlineNs,
                     control,
                 )?;
-                compilation.options.just_in_time = hints::just_in_time(hints, extensions)?;
+                let Hints { just_in_time, dynamic_range } = Hints::of(hints, extensions)?;
+                compilation.options = CompileOptions { just_in_time, dynamic_range, ..compilation.options };
                 let (models, data) = (&config.modelCache, &config.dataCache);
                 Ok(compilation.cached(&self.core, &config.cacheToken, models, data))
             })

@@ -44,6 +44,10 @@ pub struct State<'a> {
     floats: HashMap<usize, OperandIndex>,
     /// The operand of each state after the run, once an operator has written it.
     pub kept: Vec<Option<OperandIndex>>,
+    /// Whether weights of bytes stand beside inputs of floats, which are to be rounded as those were.
+    pub rounds_inputs: bool,
+    /// Whether an operator of the file makes floats of constant bytes: inputs beside these are to stay as they are.
+    pub widens_weights: bool,
 }
 
 impl<'a> State<'a> {
@@ -56,6 +60,8 @@ impl<'a> State<'a> {
             is_output: vec![false; count],
             floats: HashMap::new(),
             kept: vec![None; count],
+            rounds_inputs: false,
+            widens_weights: false,
         }
     }
 }

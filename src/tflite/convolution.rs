@@ -12,6 +12,7 @@ use smallvec::smallvec;
 pub fn weights(call: &mut Call, i: usize, data: OperandIndex) -> Result<OperandIndex, Refusal> {
     let float_data = call.builder().info(data).ty.is_float();
     if float_data && is_quantised(call.tensor(i)?) {
+        call.state.rounds_inputs = true;
         return call.float_input(i);
     }
     call.input(i)

@@ -253,6 +253,7 @@ const FEW_HALVES: usize = 1 << 10;
 pub fn dequantize(call: &mut Call) -> Mapped {
     let tensor = call.tensor(0)?;
     if tensor.ty != TensorType::Float16 {
+        call.state.widens_weights |= tensor.data.is_some();
         return call.emit_in(Domain::Own, OperationType::DEQUANTIZE, 1, &[]);
     }
     if let Some(data) = tensor.data.as_ref().filter(|data| data.len() <= FEW_HALVES) {

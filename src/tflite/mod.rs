@@ -44,6 +44,7 @@ pub use names::name as operator_name;
 
 use crate::aidl;
 use crate::client::builder::{Builder, Mapped, OperandIndex};
+use crate::client::PrepareOptions;
 use crate::tensor::TensorInfo;
 use call::State;
 use error::Refusal;
@@ -62,6 +63,15 @@ pub struct Imported {
     pub operators: usize,
     /// The model's operations that each operator became.
     pub operations: Vec<Range<usize>>,
+    /// Whether the file means that inputs of products be [rounded to bytes](crate::model::hints::DYNAMIC_RANGE), as its weights are.
+    pub dynamic_range: bool,
+}
+
+impl Imported {
+    /// How a driver is to prepare it, unless somebody wants it otherwise.
+    pub fn prepare_options(&self) -> PrepareOptions {
+        PrepareOptions { dynamic_range: self.dynamic_range, ..PrepareOptions::default() }
+    }
 }
 
 /// An input or output of a model.
@@ -137,8 +147,10 @@ fn import_into<'a>(graph: &Graph<'a>, builder: Builder<'a>) -> Result<Imported, 
     }
     inputs.extend_from_slice(&states);
     outputs.extend(states);
+    let dynamic_range = state.rounds_inputs && !state.widens_weights;
     let model = state.builder.finish(input_operands, output_operands)?;
-    Ok(Imported { model, inputs, outputs, operators: graph.operators.len(), operations })
+    let operators = graph.operators.len();
+    Ok(Imported { model, inputs, outputs, operators, operations, dynamic_range })
 }
 
 /// Why operator `index` of a graph cannot be mapped, whatever stands around it; `None` where it can be.

@@ -37,6 +37,9 @@ pub struct BenchArgs {
     /// Ask the driver to leave all of the compilation that can wait to the first run.
     #[arg(long)]
     just_in_time: bool,
+    /// Multiply weights of bytes by inputs as they are, where LiteRT rounds each row of inputs to bytes, which is faster.
+    #[arg(long)]
+    exact_inputs: bool,
     /// Run some more, and tell where the time goes, operation by operation.
     #[arg(long)]
     profile: bool,
@@ -94,7 +97,11 @@ pub fn run(service: &ServiceName, args: &BenchArgs) -> Result<(), ToolError> {
     let inputs: Vec<_> = imported.inputs.iter().map(|port| values::arbitrary(&port.info)).collect();
     let threads = args.threads.map(usize::from);
     let options = ServiceOptions { threads, ..Default::default() };
-    let prepare = PrepareOptions { just_in_time: args.just_in_time, ..Default::default() };
+    let prepare = PrepareOptions {
+        just_in_time: args.just_in_time,
+        dynamic_range: imported.dynamic_range && !args.exact_inputs,
+        ..Default::default()
+    };
     let mut session = Session::with_options(&imported, service, &options, &prepare)?;
     session.set_mode(args.mode)?;
     if let Some(flag) = wants_watch(args) {
@@ -102,7 +109,7 @@ pub fn run(service: &ServiceName, args: &BenchArgs) -> Result<(), ToolError> {
     }
 
     let (_, first_run) = session.run(&inputs)?;
-    let cache_load = preparation::from_cache(&session, &imported.model)?;
+    let cache_load = preparation::from_cache(&session, &imported.model, &prepare)?;
     let times = times(args, &mut session, &inputs)?;
     let mut figures = Figures {
         median_ms: percentile(&times, 50),

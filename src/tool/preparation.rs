@@ -21,7 +21,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// How long it takes to load the model from files that the driver of `session` has filled; `None` if it does not cache.
-pub fn from_cache(session: &Session, model: &Model) -> Result<Option<Duration>, ToolError> {
+pub fn from_cache(
+    session: &Session,
+    model: &Model,
+    prepare: &PrepareOptions,
+) -> Result<Option<Duration>, ToolError> {
     let driver = session.driver();
     let needed =
         driver.answer("getNumberOfCacheFilesNeeded", driver.device().getNumberOfCacheFilesNeeded())?;
@@ -38,7 +42,7 @@ pub fn from_cache(session: &Session, model: &Model) -> Result<Option<Duration>, 
     token[..16].copy_from_slice(&now.as_nanos().to_le_bytes());
     token[16..20].copy_from_slice(&std::process::id().to_le_bytes());
     let files = CacheFiles { model: files(needed.numModelCache)?, data: files(needed.numDataCache)?, token };
-    driver.prepare_into(model, &files, &PrepareOptions::default())?;
+    driver.prepare_into(model, &files, prepare)?;
     median_time(|| driver.prepare_from(&files)).map(Some)
 }
 
@@ -50,7 +54,7 @@ pub fn from_store(options: &ServiceOptions, imported: &Imported) -> Result<Optio
     }
     let directory = PrivateDirectory::new()?;
     let data = Some(directory.path().to_path_buf());
-    let (connect, prepare) = (ServiceOptions { data, ..options.clone() }, PrepareOptions::default());
+    let (connect, prepare) = (ServiceOptions { data, ..options.clone() }, imported.prepare_options());
     let mut session = Session::with_options(imported, &ServiceName::Embedded, &connect, &prepare)?;
     let inputs: Vec<_> = imported.inputs.iter().map(|port| values::arbitrary(&port.info)).collect();
     session.run(&inputs)?;

@@ -22,28 +22,40 @@ use crate::tensor::{OperandType, TensorInfo};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Compiles a subgraph, on the threads of `team`.
-pub fn compile(subgraph: &Subgraph, team: Team, control: &Control) -> Result<Routine, BackendError> {
-    compile_for(subgraph, kernels::preferred_bytes(), team, control)
+/// Compiles a subgraph, on the threads of `team`; `may_round`: see [`dynamic`](super::dynamic).
+pub fn compile(
+    subgraph: &Subgraph,
+    may_round: bool,
+    team: Team,
+    control: &Control,
+) -> Result<Routine, BackendError> {
+    compile_for(subgraph, (kernels::preferred_bytes(), may_round), team, control)
 }
 
 /// The same, with 8-bit values between operations of the type `bytes`, where that matters.
 pub fn compile_for(
     subgraph: &Subgraph,
-    bytes: Option<OperandType>,
+    (bytes, may_round): (Option<OperandType>, bool),
     team: Team,
     control: &Control,
 ) -> Result<Routine, BackendError> {
     // How many operands and operations there are is the client's choice.
     let mut pace = Pace::of(control);
     let mut graph = Graph::new(subgraph, &mut pace)?;
-    passes::optimise(&mut graph, control)?;
+    passes::optimise(&mut graph, may_round, control)?;
     if let Some(bytes) = bytes {
         signs::change(&mut graph, bytes, &mut pace)?;
     }
     let mut steps = steps(&graph, team, control)?;
     control.yield_point()?;
     let uses = uses(graph.values.len(), &steps, &graph.outputs, &mut pace)?;
+    // What is not only packed becomes private anyway. It must be so before anybody looks what goes together: a loaded
+    // program knows the bytes of just these, and is to have the same together.
+    let needed = needed_constants(&graph, &steps, &mut pace)?;
+    for (value, _) in graph.values.iter_mut().zip(needed.iter()).filter(|(_, needed)| **needed) {
+        pace.spend(STEPS)?;
+        value.make_private(control)?;
+    }
     let planned = |v: usize| graph.values[v].resolved.as_ref().filter(|_| graph.values[v].constant.is_none());
     let known = |v: usize| {
         let value = &graph.values[v];
@@ -54,13 +66,6 @@ pub fn compile_for(
         let bytes = value.bytes().filter(|bytes| needed[v] || !is_data(info, bytes.len()));
         bytes.map(|bytes| merge::Known::Constant(info, bytes))
     };
-    // What is not only packed becomes private anyway. It must be so before anybody looks what goes together: a loaded
-    // program knows the bytes of just these, and is to have the same together.
-    let needed = needed_constants(&graph, &steps, &mut pace)?;
-    for (value, _) in graph.values.iter_mut().zip(needed.iter()).filter(|(_, needed)| **needed) {
-        pace.spend(STEPS)?;
-        value.make_private(control)?;
-    }
     let merged = merge::find(&steps, &uses, known, &mut pace)?;
     let follow = follow::Search::new(&steps, &merged, &uses, &graph.outputs, known, &mut pace)?;
     let search = find_chains::Search {

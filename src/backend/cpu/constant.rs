@@ -23,7 +23,7 @@ pub enum Constant {
 pub struct Widened {
     operation: &'static Operation,
     signature_index: usize,
-    from: (TensorInfo, model::Constant),
+    from: (TensorInfo, Constant),
     to: TensorInfo,
     len: usize,
 }
@@ -53,12 +53,10 @@ impl Constant {
             _ => false,
         };
         let len = to.byte_size().filter(|&len| narrower && from.len() < len && is_data(to, len))?;
-        let from = match from {
-            Constant::Private(bytes) => model::Constant::Private(bytes.clone()),
-            Constant::Client(slice) => model::Constant::Client(slice.clone()),
-            Constant::Widened(_) => return None,
-        };
-        let from = (info.clone(), from);
+        if matches!(from, Constant::Widened(_)) {
+            return None;
+        }
+        let from = (info.clone(), from.clone());
         Some(Constant::Widened(Arc::new(Widened { operation, signature_index, from, to: to.clone(), len })))
     }
 
@@ -67,6 +65,14 @@ impl Constant {
             Constant::Private(bytes) => bytes.len(),
             Constant::Client(slice) => slice.len(),
             Constant::Widened(widened) => widened.len,
+        }
+    }
+
+    /// The narrower constant that it is to be made of.
+    pub fn narrow(&self) -> Option<(&TensorInfo, &Constant)> {
+        match self {
+            Constant::Widened(widened) => Some((&widened.from.0, &widened.from.1)),
+            _ => None,
         }
     }
 
@@ -127,20 +133,21 @@ impl Widened {
     /// Bytes of scratch that it takes to make the wide ones.
     fn scratch(&self) -> usize {
         match &self.from.1 {
-            model::Constant::Private(_) => 0,
-            model::Constant::Client(slice) => slice.len().next_multiple_of(ALIGNMENT),
+            Constant::Client(slice) => slice.len().next_multiple_of(ALIGNMENT),
+            _ => 0,
         }
     }
 
     fn make(&self, to: &mut [u8], scratch: &mut [u8], interrupt: &dyn Interrupt) -> Result<(), BackendError> {
         let (info, from) = &self.from;
         let from = match from {
-            model::Constant::Private(bytes) => &bytes[..],
-            model::Constant::Client(slice) => {
+            Constant::Private(bytes) => &bytes[..],
+            Constant::Client(slice) => {
                 let copy = &mut scratch[..slice.len()];
                 read(slice, copy, interrupt)?;
                 copy
             }
+            Constant::Widened(_) => return Err(OpError::failed("it was widened twice").into()),
         };
         let Run::Shaped { eval, .. } = self.operation.run else {
             return Err(OpError::failed("it has no evaluation").into());

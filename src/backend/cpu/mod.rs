@@ -11,6 +11,7 @@ mod chain_tests;
 mod compile;
 mod constant;
 mod describe;
+mod dynamic;
 mod executable;
 mod find_chains;
 mod follow;
@@ -42,9 +43,9 @@ mod run;
 mod samples;
 mod signs;
 #[cfg(test)]
-mod turns_tests;
 mod storm_tests;
 #[cfg(test)]
+mod turns_tests;
 mod views;
 #[cfg(test)]
 mod views_tests;

@@ -6,6 +6,7 @@
 
 use super::constant::Constant;
 use super::graph::{Graph, Value};
+use super::kernels::was_bytes::was_bytes;
 use super::kernels::{self, Kernel, Source};
 use super::routine::is_data;
 use crate::backend::BackendError;
@@ -76,7 +77,7 @@ impl Packer {
         let mut scratch; // what borrows of it goes before it
         let mut data = steering;
         let memory = |source| BackendError::Memory { what: "weights to be packed".into(), source };
-        let Some(others) = call.not_private(chosen.packed_inputs(), &mut data) else { return Ok(None) };
+        let Some(others) = call.not_private(&*chosen, &mut data) else { return Ok(None) };
         let (mut copies, mut accesses) = (Vec::new(), Vec::new());
         for (input, constant) in others {
             let in_place = match constant {
@@ -164,14 +165,15 @@ impl<'g> Call<'g> {
     /// `None` where one has no bytes.
     fn not_private(
         &self,
-        packed_inputs: &[usize],
+        kernel: &dyn Kernel,
         data: &mut [Option<&'g [u8]>],
     ) -> Option<Vec<(usize, &'g Constant)>> {
         let mut others = Vec::new();
-        for &input in packed_inputs {
+        for &input in kernel.packed_inputs() {
             let known = self.inputs.get(input)?.as_ref()?;
             let constant = known.constant.filter(|bytes| Some(bytes.len()) == known.info.byte_size())?;
-            match constant {
+            let narrow = constant.narrow().filter(|_| kernel.packs_narrow() && was_bytes(known.info));
+            match narrow.map_or(constant, |(_, narrow)| narrow) {
                 Constant::Private(bytes) => data[input] = Some(bytes),
                 other => others.push((input, other)),
             }

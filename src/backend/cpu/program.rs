@@ -51,7 +51,7 @@ impl Program {
         let mut routines = Vec::with_capacity(1 + model.referenced.len());
         let team = pool.team(threads(options.preference).min(control.threads()));
         for subgraph in std::iter::once(&model.main).chain(&model.referenced) {
-            routines.push(compile(subgraph, team, control)?);
+            routines.push(compile(subgraph, options.dynamic_range, team, control)?);
         }
         Program::new(options.preference, routines, pool, None, control)
     }

@@ -136,19 +136,29 @@ pub fn run(program: &Program) -> Vec<u8> {
 
 /// A program of `model`, with bytes between operations of a type, where that is given.
 pub fn compile(model: &Subgraph, threads: usize, bytes: Option<OperandType>) -> Program {
+    compile_as(model, threads, (bytes, false))
+}
+
+/// The same, and whether rows of floats [may become bytes](super::dynamic).
+pub fn compile_as(model: &Subgraph, threads: usize, how: (Option<OperandType>, bool)) -> Program {
     let pool = Arc::new(ThreadPool::new(threads).unwrap());
-    let routine = compile_for(model, bytes, pool.team(threads), &Control::default()).unwrap();
+    let routine = compile_for(model, how, pool.team(threads), &Control::default()).unwrap();
     Program::of_routine(routine, pool)
 }
 
 /// Programs of `model`, compiled, and loaded from what is saved of it.
 pub fn programs_of(model: &Subgraph, threads: usize) -> [Program; 2] {
     let program = compile(model, threads, None);
+    let loaded = loaded(&program, threads);
+    [program, loaded]
+}
+
+/// A program loaded from what is saved of another one.
+pub fn loaded(program: &Program, threads: usize) -> Program {
     let artifact = program.artifact();
     let saved = Saved { models: artifact.models.clone(), data: vec![data_of(&artifact)] };
     let pool = Arc::new(ThreadPool::new(threads).unwrap());
-    let loaded = Program::load(saved, Preference::default(), pool, &Control::default()).unwrap();
-    [program, loaded]
+    Program::load(saved, Preference::default(), pool, &Control::default()).unwrap()
 }
 
 /// What the steps make one by one, by their kernels where they have some, or by their plain evaluations.

@@ -177,7 +177,7 @@ mod tests {
 
     fn compiled(subgraph: &Subgraph, bytes: Option<OperandType>) -> Routine {
         let pool = ThreadPool::new(2).unwrap();
-        compile_for(subgraph, bytes, pool.team(2), &Control::default()).unwrap()
+        compile_for(subgraph, (bytes, false), pool.team(2), &Control::default()).unwrap()
     }
 
     fn types(routine: &Routine) -> Vec<OperandType> {

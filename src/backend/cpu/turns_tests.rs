@@ -363,7 +363,7 @@ fn what_a_product_is_gone_on_with_may_take_longer_than_the_product() {
     let largest = b.call(OperationType::MAXIMUM, 0, &[sum, input], image);
     let model = b.finish(largest);
     let pool = Arc::new(ThreadPool::new(1).unwrap());
-    let routine = compile_for(&model, None, pool.team(1), &Control::default()).unwrap();
+    let routine = compile_for(&model, (None, false), pool.team(1), &Control::default()).unwrap();
     assert_eq!(routine.followed[0].steps, 0..STEPS + 2, "they go together");
     let program = Program::of_routine(routine, pool);
     let slice = |len: u32| ClientSlice::whole(Arc::new(Mapping::anonymous(4 * len as usize).unwrap()));
@@ -420,7 +420,8 @@ fn filters_are_packed_in_short_stretches() {
         );
         let model = b.finish(out);
         let pool = ThreadPool::new(1).unwrap();
-        let passed = yield_points(|control| compile_for(&model, None, pool.team(1), control).unwrap());
+        let passed =
+            yield_points(|control| compile_for(&model, (None, false), pool.team(1), control).unwrap());
         assert!(passed >= (3 * CHANNELS as usize) >> 16, "{ty}: {passed} yield points");
     }
 }

@@ -18,7 +18,7 @@ use super::profile::{self, Profile};
 use super::run::{session::Session, values};
 use crate::aidl;
 use crate::backend::{Description, KernelName, StepDescription};
-use crate::client::{ConnectOptions, Driver, PrepareOptions};
+use crate::client::{ConnectOptions, Driver};
 use crate::model::{Model, OperationKind};
 use crate::tflite::Imported;
 use line::Line;
@@ -116,7 +116,7 @@ fn tells(driver: &Driver, args: &InspectArgs) -> Result<bool, ToolError> {
 /// Has the driver compile the model, and run it if that is wanted. `None` where the driver knows nothing of what became
 /// of it, and nothing was asked for that needs that.
 fn compile(imported: &Imported, driver: Driver, args: &InspectArgs) -> Result<Option<Compiled>, ToolError> {
-    let mut session = Session::on(imported, driver, &PrepareOptions::default())?;
+    let mut session = Session::on(imported, driver, &imported.prepare_options())?;
     if !args.profile {
         let (driver, model) = (session.driver(), session.prepared());
         let description = match &args.svg {

@@ -50,6 +50,9 @@ pub struct RunArgs {
     /// Ask the driver to leave all of the compilation that can wait to the first run.
     #[arg(long, conflicts_with = "cache")]
     just_in_time: bool,
+    /// Multiply weights of bytes by inputs as they are, where LiteRT rounds each row of inputs to bytes, which is faster.
+    #[arg(long)]
+    exact_inputs: bool,
     /// Write a trace of the runs for Perfetto: a slice for each operation and thread.
     #[arg(long, value_name = "FILE", conflicts_with = "cache")]
     trace: Option<PathBuf>,
@@ -70,13 +73,15 @@ pub fn run(service: &ServiceName, args: &RunArgs) -> Result<(), ToolError> {
     }
     // The first is read before a driver is started, so that what is wrong with it is said at once.
     let first = read(items.first(), &imported, args.resize)?;
+    let prepare = PrepareOptions {
+        just_in_time: args.just_in_time,
+        dynamic_range: imported.dynamic_range && !args.exact_inputs,
+        ..Default::default()
+    };
     let (mut session, found) = match &args.cache {
-        None => {
-            let prepare = PrepareOptions { just_in_time: args.just_in_time, ..Default::default() };
-            (Session::with_options(&imported, service, &ServiceOptions::default(), &prepare)?, None)
-        }
+        None => (Session::with_options(&imported, service, &ServiceOptions::default(), &prepare)?, None),
         Some(directory) => {
-            let (session, found) = Session::cached(&imported, service, (directory, &bytes))?;
+            let (session, found) = Session::cached(&imported, service, (directory, &bytes), &prepare)?;
             (session, Some(found))
         }
     };

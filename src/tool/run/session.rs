@@ -40,19 +40,20 @@ impl Session {
     }
 
     /// Connects to the driver and prepares the model in the .tflite file `bytes` from its cache in `directory`, where
-    /// an embedded driver keeps its registry as well.
+    /// an embedded driver keeps its registry as well. A preparation that rounds inputs has other files than one that does not.
     pub fn cached(
         imported: &Imported,
         service: &ServiceName,
         (directory, bytes): (&Path, &[u8]),
+        prepare: &PrepareOptions,
     ) -> Result<(Self, Found), ToolError> {
         let options = ServiceOptions { data: Some(directory.join("driver")), ..Default::default() };
         let driver = driver::connect(service, &options)?;
-        let files = cache_files::open(directory, bytes, &driver)?;
+        let how: &[u8] = if prepare.dynamic_range { b"rounds inputs" } else { b"" };
+        let files = cache_files::open(directory, &[bytes, how], &driver)?;
         let _progress = progress::waiting("preparing");
-        let (prepared, found, time) =
-            cache_files::prepare(&driver, &imported.model, &files, &PrepareOptions::default())
-                .map_err(|why| explain(&driver, &imported.model, why))?;
+        let (prepared, found, time) = cache_files::prepare(&driver, &imported.model, &files, prepare)
+            .map_err(|why| explain(&driver, &imported.model, why))?;
         Ok((Self::start(imported, driver, prepared, time)?, found))
     }
 

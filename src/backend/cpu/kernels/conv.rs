@@ -4,10 +4,11 @@
 use super::gemm::{self, Constants, Packed, Product, Requantisation, Rows, Shape, Zeros};
 use super::isa::Isa;
 use super::picked::Picked;
+use super::was_bytes::was_bytes;
 use super::{winograd, Kernel, Source};
 use crate::memory::{AlignedBuf, View};
 use crate::ops::conv::{ChannelRequant, ConvGeometry};
-use crate::ops::scratch::Scratch;
+use crate::ops::scratch::{reserved, Scratch};
 use crate::ops::{Arg, Args};
 use crate::tensor::requant::Activation;
 use crate::tensor::OperandType;
@@ -19,6 +20,11 @@ pub(super) const PACKED_INPUTS: &[usize] = &[1, 2];
 /// A kernel for this call of CONV_2D.
 pub(super) fn select(isa: Isa, args: &Args, source: &mut Source) -> Option<Box<dyn Kernel>> {
     let geometry = ConvGeometry::from_args(args).ok().filter(|g| g.groups == 1)?;
+    let shape = gemm::image_shape(&geometry)?;
+    if let Some(packed) = dynamic(isa, args, shape, geometry.activation, source) {
+        let rows = rows(geometry, 0.0, packed.padded - shape.depth, None)?;
+        return Some(Box::new(Product { packed, rows }));
+    }
     if let Some(micro) = winograd::micro(isa, args, &geometry) {
         return winograd::select(isa, args, geometry, micro, source);
     }
@@ -89,6 +95,34 @@ pub(super) fn float(
 ) -> Option<Packed<gemm::Float>> {
     let given = Given::of(args, picked, source)?;
     Packed::float(isa, rows, shape, activation.float_range(), source, || given.constants(args))
+}
+
+/// The same of a float call whose filter [was bytes](super::was_bytes), which are what is packed. `None` also where it was none.
+pub(super) fn dynamic(
+    isa: Isa,
+    args: &Args,
+    shape: Shape,
+    activation: Activation,
+    source: &mut Source,
+) -> Option<Packed<gemm::Dynamic>> {
+    let filter = args.get(1).ok()?.info;
+    if !was_bytes(filter) {
+        return None;
+    }
+    let (weights, mut columns) = (source.view(args, 1), None);
+    if source.packs() {
+        let bias: &[f32] = args.get(2).ok()?.elements().ok()?;
+        let scales = filter.channel_quant.as_ref().map(|quant| &quant.scales);
+        let scale = |i: usize| scales.map_or(Some(filter.scale), |scales| scales.get(i).copied());
+        let mut made = reserved(bias.len()).ok()?;
+        for (i, &bias) in bias.iter().enumerate() {
+            made.push(gemm::Column { bias, scale: scale(i)?, sum: 0 });
+        }
+        columns = Some(made);
+    }
+    let interrupt = args.interrupt;
+    let constants = || Some(Constants { weights: weights?, bias: columns.as_ref()?, interrupt });
+    Packed::dynamic(isa, shape, activation.float_range(), source, constants)
 }
 
 fn is_signed(input: &Arg) -> bool {

@@ -1,6 +1,6 @@
 //! FULLY_CONNECTED: rows of the input times the packed weights.
 
-use super::conv::{float, quant};
+use super::conv::{dynamic, float, quant};
 use super::gemm::{Product, Rows, Shape};
 use super::isa::Isa;
 use super::{Kernel, Source};
@@ -18,6 +18,9 @@ pub(super) fn select(isa: Isa, args: &Args, source: &mut Source) -> Option<Box<d
     let shape = Shape { columns, segments: 1, depth };
     match input.ty() {
         OperandType::TENSOR_FLOAT32 => {
+            if let Some(packed) = dynamic(isa, args, shape, activation, source) {
+                return Some(Box::new(Product { packed, rows: Rows::Matrix }));
+            }
             let rows = input.count().ok()? / depth;
             let packed = float(isa, args, (rows, shape), activation, None, source)?;
             Some(Box::new(Product { packed, rows: Rows::Matrix }))

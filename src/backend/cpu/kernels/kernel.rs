@@ -37,6 +37,11 @@ pub trait Kernel: Send + Sync {
         &[]
     }
 
+    /// Whether it packs weights that [were bytes](super::was_bytes) as these.
+    fn packs_narrow(&self) -> bool {
+        false
+    }
+
     /// The same kernel, some rows at a time.
     fn by_rows(&self) -> Option<&dyn ByRows> {
         None

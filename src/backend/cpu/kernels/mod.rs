@@ -44,6 +44,7 @@ mod twin_tests;
 #[cfg(test)]
 mod twins;
 mod vector;
+pub mod was_bytes;
 mod winograd;
 mod work;
 #[cfg(test)]
@@ -74,11 +75,11 @@ pub fn select(operation: &Operation, args: &Args, source: &mut Source) -> Option
 
 /// The same for an instruction set.
 fn select_for(isa: Isa, operation: &Operation, args: &Args, source: &mut Source) -> Option<Box<dyn Kernel>> {
-    let kernels = Kernels { isa, select: select_for };
     // Nothing is to be made. Dimensions beside one of nothing may be of any size, and their products beyond all integers.
     if args.outputs.iter().all(|output| element_count(&output.dims) == Some(0)) {
         return None;
     }
+    let kernels = Kernels { isa, select: select_for };
     if forms::is_of_halves(operation.ty, args) {
         return forms::of_halves(kernels, operation, args, source);
     }
@@ -126,7 +127,7 @@ pub fn preferred_bytes() -> Option<OperandType> {
 
 /// Counts the changes to which calls have kernels, to which of them go together, as memory is planned by that, and to their
 /// results: what an earlier generation compiled is not to be mixed with this one.
-const GENERATION: u32 = 21;
+const GENERATION: u32 = 22;
 
 /// The instruction set that kernels are chosen for, and their generation.
 pub fn instruction_set() -> String {

@@ -1,5 +1,6 @@
 //! Which micro-kernel an instruction set has.
 
+use super::dynamic::{self, Dynamic};
 #[cfg(target_arch = "aarch64")]
 use super::eights_neon;
 use super::float::{self, Float};
@@ -67,6 +68,27 @@ pub fn quant(isa: Isa, signed: bool) -> &'static Micro<Quant> {
     } else {
         unsigned_one
     }
+}
+
+/// That of products of floats with bytes, if it has one.
+pub fn dynamic(isa: Isa) -> Option<&'static Micro<Dynamic>> {
+    Some(match isa.level() {
+        Level::Base => &dynamic::BASE,
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => &dynamic::AVX2,
+        #[cfg(target_arch = "x86_64")]
+        Level::AvxVnni => &dynamic::AVX_VNNI,
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => &dynamic::AVX512,
+        #[cfg(target_arch = "x86_64")]
+        Level::Vnni | Level::Amx => &dynamic::VNNI,
+        #[cfg(target_arch = "aarch64")]
+        Level::Dotprod | Level::I8mm => &dynamic::DOTPROD,
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon => return None,
+        #[cfg(target_arch = "arm")]
+        Level::Neon32 => return None,
+    })
 }
 
 /// How many bytes are read of an 8-bit row of so many.

@@ -22,8 +22,16 @@ pub trait Family: Copy + Send + Sync + 'static {
     /// The same as a block has it.
     type Finish<'a>: Copy;
 
+    /// Whether weights are packed as the bytes that the call's floats were dequantised from.
+    const PACKS_NARROW: bool = false;
+
     /// What a block needs whose first column is `column`.
     fn finish(scaling: &Self::Scaling, column: usize) -> Self::Finish<'_>;
+
+    /// Bytes of memory that a block of so many rows needs, of so many inputs, besides what its micro-kernel says.
+    fn room(_rows: usize, _inputs: usize) -> usize {
+        0
+    }
 }
 
 /// A micro-kernel.
@@ -116,8 +124,7 @@ pub struct Block<'a, F: Family> {
     pub outputs: *mut F::Output,
     pub stride: usize,
     pub finish: F::Finish<'a>,
-    /// As many bytes as [`Micro::room`] says, aligned as tiles are, with whatever is in them.
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // only tiles want it
+    /// As many bytes as [`Micro::room`] and [`Family::room`] say, aligned as tiles are, with whatever is in them.
     pub room: *mut u8,
 }
 

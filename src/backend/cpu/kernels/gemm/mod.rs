@@ -1,7 +1,7 @@
 //! Matrix products with one packed side: what convolutions, fully connected layers and products of matrices become.
 //!
 //! - `micro`: the seam to the instruction sets: how weights are to be packed, and the function that multiplies a block.
-//! - `float`, `quant`: the two families of products, with their micro-kernels; `amx_float` the tiles for floats, of `halves` of them; `dot` and `lanes` hold what differs between
+//! - `float`, `quant`, `dynamic`: the families of products, with their micro-kernels; `rounded`: rows of floats as bytes, for the last; `amx_float` the tiles for floats, of `halves` of them; `dot` and `lanes` hold what differs between
 //!   vectors, `order_neon` inner loops in a fixed order, `amx` the tiles of bytes, `i8mm`, `i8mm_pairs` and `i8mm_finish` the small matrices of bytes, `eights_neon` bytes where there is no dot product, `fours_neon32` both families on 32-bit Arm, with loops of `order_neon32`; `choice` tells which an instruction set has.
 //! - `requant`: from 32-bit sums to bytes, and `quick_x86` by floats; `size`: how large they can be; `finish`: the same of a panel's sums, tile by tile.
 //! - `packed`: weights packed for a micro-kernel; `layout`: where each goes.
@@ -22,6 +22,9 @@ mod dot;
 mod dot_neon;
 #[cfg(target_arch = "x86_64")]
 mod dot_x86;
+mod dynamic;
+#[cfg(test)]
+mod dynamic_tests;
 #[cfg(target_arch = "aarch64")]
 mod eights_neon;
 mod finish;
@@ -64,6 +67,7 @@ mod quick_tests;
 mod quick_x86;
 mod requant;
 mod right;
+mod rounded;
 mod scratch;
 mod share;
 mod size;
@@ -74,6 +78,7 @@ mod tiles;
 mod words_x86;
 
 pub(super) use choice::{padded, prefers_signed, simple_float};
+pub(super) use dynamic::{Column, Dynamic};
 pub(super) use float::Float;
 pub(super) use image::{copies, is_matrix, shape as image_shape, Image};
 pub(super) use lanes::Lanes;

@@ -1,6 +1,7 @@
 //! Weights packed for a micro-kernel, with all that turns sums into outputs.
 
 use super::choice;
+use super::dynamic::{Column, Dynamic};
 use super::float::Float;
 use super::layout::{Layout, Pace};
 use super::micro::{Block, Family, Line, Micro, Shape};
@@ -160,13 +161,33 @@ impl Packed<Quant> {
         let folding = Folding::new(zeros, micro, inputs);
         let requant = Requant::new(requantisation, micro.form, micro.columns / 2, folding.row_factor)?;
         let requant = requant.of_constants(shape.columns.div_ceil(micro.columns))?;
-        let level = Level::detect();
-        let folded = |row: View<i8>, bias: i32| {
-            let mut sum = 0;
-            level.run(Sum { row, folding, sum: &mut sum });
-            folding.bias(sum, bias)
-        };
+        let folded = |row: View<i8>, bias: i32| folding.bias(sum(row, folding.sign), bias);
         Packed::new(micro, shape, requant, source, constants, folded, folding.flip as u8)
+    }
+}
+
+/// The same of [dynamic](Dynamic) products: sums of more may be beyond 32 bits.
+const MOST_DYNAMIC: usize = 1 << 16;
+/// Inputs of a row, of a segment of it, and columns from which on it pays to make rows bytes.
+const LEAST_DYNAMIC: (usize, usize, usize) = (32, 16, 16);
+
+impl Packed<Dynamic> {
+    /// Packs what `constants` gives: signed bytes without a zero point. `None` as for floats, where the instruction set has
+    /// no such product, and where it does not pay.
+    pub fn dynamic<'w>(
+        isa: Isa,
+        shape: Shape,
+        range: (f32, f32),
+        source: &mut Source,
+        constants: impl FnOnce() -> Option<Constants<'w, i8, Column>>,
+    ) -> Option<Self> {
+        let (inputs, (least, depth, columns)) = (shape.inputs()?, LEAST_DYNAMIC);
+        if !(least..=MOST_DYNAMIC).contains(&inputs) || shape.depth < depth || shape.columns < columns {
+            return None;
+        }
+        let micro = choice::dynamic(isa)?;
+        let folded = |row: View<i8>, column: Column| Column { sum: sum(row, 0), ..column };
+        Packed::new(micro, shape, range, source, constants, folded, 0)
     }
 }
 
@@ -330,20 +351,26 @@ fn biases<W: bytemuck::Pod, B: Copy>(
     Some(bias)
 }
 
-/// The sum of a column's weights, as numbers.
+/// The sum of a column's weights, which become signed if they are xored with `sign`.
+fn sum(row: View<i8>, sign: i8) -> i32 {
+    let mut sum = 0;
+    Level::detect().run(Sum { row, sign, sum: &mut sum });
+    sum
+}
+
 struct Sum<'a, 'w> {
     row: View<'w, i8>,
-    folding: Folding,
+    sign: i8,
     sum: &'a mut i32,
 }
 
 impl Loop for Sum<'_, '_> {
     #[inline(always)]
     fn run(self) {
-        let (len, folding) = (self.row.len(), self.folding);
+        let (len, sign) = (self.row.len(), self.sign);
         let row = self.row.pointer(0, len);
         // SAFETY: `len` weights were asked for.
-        let numbers = (0..len).map(|i| folding.number(unsafe { row.add(i).read_unaligned() }));
+        let numbers = (0..len).map(|i| i32::from(unsafe { row.add(i).read_unaligned() } ^ sign));
         *self.sum = numbers.fold(0, i32::wrapping_add);
     }
 }

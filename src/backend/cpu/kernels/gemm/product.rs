@@ -97,6 +97,10 @@ impl<F: Family> Kernel for Product<F> {
         &[1]
     }
 
+    fn packs_narrow(&self) -> bool {
+        F::PACKS_NARROW
+    }
+
     fn by_rows(&self) -> Option<&dyn ByRows> {
         Some(self)
     }
@@ -198,10 +202,12 @@ impl<F: Family> Product<F> {
     ) -> Result<(), OpError> {
         let (all, width) = (self.packed.shape.columns, self.packed.micro.columns);
         let mut scratch = Scratch::new();
-        scratch.own.make(self.packed.micro.room)?;
         let mut first = rows.start;
         while first < rows.end {
             let block = first..self.block_end(first, rows.end, is_near && panels.len() > 1);
+            let inputs = self.packed.shape.segments * self.packed.padded;
+            let room = self.packed.micro.room.saturating_add(F::room(block.len(), inputs));
+            scratch.own.make(room)?;
             let line = self.lay(input, block.clone(), &mut scratch)?;
             let outputs = to.at(first * all);
             let Scratch { pointers, own, .. } = &mut scratch;

@@ -4,55 +4,47 @@
 //! last terms are folded into the bias, the third is a term of its own for each row, left out where zw is 0. Inputs are
 //! read as they lie, signed or not; weights are packed as the other where the instructions want it so, which moves zw.
 
-use super::dot::Dot;
+use super::dot::{Dot, Sums};
 #[cfg(target_arch = "aarch64")]
 use super::dot_neon::Dotprod;
 #[cfg(target_arch = "x86_64")]
 use super::dot_x86::{AvxVnni, Vnni};
 pub use super::finish::{Epilogue, Finish, Quant};
 use super::lanes::Lanes;
-use super::micro::{for_each_height, with_height, Block, Micro, Tiles};
+use super::micro::{for_each_height, with_height, Block, Family, Micro, Tiles};
 use crate::backend::cpu::kernels::simd;
 
 /// The micro-kernels of `D` for unsigned and for signed inputs.
 pub const fn of<D: Dot>(
     name: &'static str,
     rows: usize,
-    run: [unsafe fn(&Block<Quant>); 2],
+    [unsigned, signed]: [unsafe fn(&Block<Quant>); 2],
 ) -> [Micro<Quant>; 2] {
-    let (columns, group) = (2 * D::V::LANES, D::GROUP);
-    // Two instructions multiply groups of eight.
-    let at_once = if group < 4 { group } else { 4 };
-    let padded = |depth: usize| depth.next_multiple_of(D::GROUP);
     let flip = [if D::FLIP[0] { 0x80 } else { 0 }, if D::FLIP[1] { 0x80 } else { 0 }];
-    [
-        Micro {
-            name,
-            rows,
-            columns,
-            group,
-            at_once,
-            padded,
-            even: false,
-            room: 0,
-            flip: flip[0],
-            form: D::V::FORM,
-            run: run[0],
-        },
-        Micro {
-            name,
-            rows,
-            columns,
-            group,
-            at_once,
-            padded,
-            even: false,
-            room: 0,
-            flip: flip[1],
-            form: D::V::FORM,
-            run: run[1],
-        },
-    ]
+    [like::<D, Quant>(name, rows, flip[0], unsigned), like::<D, Quant>(name, rows, flip[1], signed)]
+}
+
+/// A micro-kernel that takes its weights as `D` does.
+pub const fn like<D: Dot, F: Family>(
+    name: &'static str,
+    rows: usize,
+    flip: u8,
+    run: unsafe fn(&Block<F>),
+) -> Micro<F> {
+    Micro {
+        name,
+        rows,
+        columns: 2 * D::V::LANES,
+        group: D::GROUP,
+        // Two instructions multiply groups of eight.
+        at_once: if D::GROUP < 4 { D::GROUP } else { 4 },
+        padded: |depth| depth.next_multiple_of(D::GROUP),
+        even: false,
+        room: 0,
+        flip,
+        form: D::V::FORM,
+        run,
+    }
 }
 
 /// Defines the micro-kernels `$name`, called `$called`, of `$dot`, with tiles of these heights, of at most `$most`, compiled for `$features` or
@@ -168,7 +160,6 @@ unsafe fn tile<D: Dot, const SIGNED: bool, const M: usize, const P: usize, const
     panel: usize,
 ) {
     let width = 2 * D::V::LANES;
-    let group = D::GROUP;
     let (segments, start) = (block.segments(), block.panels.wrapping_add(panel * block.panel));
     // SAFETY: the panels exist by contract.
     let mut finishes = [unsafe { Finish::of(block, epilogue, panel) }; P];
@@ -187,24 +178,8 @@ unsafe fn tile<D: Dot, const SIGNED: bool, const M: usize, const P: usize, const
             let mut weights = start;
             for segment in 0..segments {
                 let inputs = block.pointers::<M>(segment, row);
-                let mut done = 0;
-                if P == 1 {
-                    done = D::products::<SIGNED, M, P, V>(&mut sums, inputs, weights, block.padded);
-                    weights = weights.add(done * width);
-                }
-                for i in (done..block.padded).step_by(group) {
-                    for p in 0..P {
-                        let b = D::weights(weights.add(p * block.panel));
-                        for (m, sums) in sums.iter_mut().enumerate() {
-                            let a = D::inputs::<SIGNED>(inputs[m].add(i));
-                            sums[p][0] = D::dot::<SIGNED>(sums[p][0], a, b[0]);
-                            if V == 2 {
-                                sums[p][1] = D::dot::<SIGNED>(sums[p][1], a, b[1]);
-                            }
-                        }
-                    }
-                    weights = weights.add(width * group);
-                }
+                add::<D, SIGNED, M, P, V>(&mut sums, inputs, weights, (block.panel, block.padded));
+                weights = weights.add(block.padded * width);
             }
             if V == 1 {
                 finishes[0].half_tile(&sums, row);
@@ -220,6 +195,42 @@ unsafe fn tile<D: Dot, const SIGNED: bool, const M: usize, const P: usize, const
                 };
             }
             finish_panels!(0 1 2 3);
+        }
+    }
+}
+
+/// Adds to the sums of `M` rows the products of `padded` inputs of each with `P` panels, which are so many weights apart, `V` vectors of
+/// each.
+///
+/// # Safety
+/// The machine must have the instruction set of `D`, and there be as many inputs and weights.
+#[inline(always)]
+pub unsafe fn add<D: Dot, const SIGNED: bool, const M: usize, const P: usize, const V: usize>(
+    sums: &mut [[[Sums<D>; 2]; P]; M],
+    inputs: [*const u8; M],
+    mut weights: *const i8,
+    (panel, padded): (usize, usize),
+) {
+    let (width, group) = (2 * D::V::LANES, D::GROUP);
+    // SAFETY: by contract.
+    unsafe {
+        let mut done = 0;
+        if P == 1 {
+            done = D::products::<SIGNED, M, P, V>(sums, inputs, weights, padded);
+            weights = weights.add(done * width);
+        }
+        for i in (done..padded).step_by(group) {
+            for p in 0..P {
+                let b = D::weights(weights.add(p * panel));
+                for (m, sums) in sums.iter_mut().enumerate() {
+                    let a = D::inputs::<SIGNED>(inputs[m].add(i));
+                    sums[p][0] = D::dot::<SIGNED>(sums[p][0], a, b[0]);
+                    if V == 2 {
+                        sums[p][1] = D::dot::<SIGNED>(sums[p][1], a, b[1]);
+                    }
+                }
+            }
+            weights = weights.add(width * group);
         }
     }
 }

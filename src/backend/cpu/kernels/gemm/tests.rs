@@ -57,21 +57,21 @@ impl<T> Drop for AtTheEnd<T> {
 const ALL_ONES: f32 = f32::from_bits(i32::MAX as u32);
 
 /// A small deterministic generator.
-struct Noise(u32);
+pub struct Noise(pub u32);
 
 impl Noise {
-    fn byte(&mut self) -> u8 {
+    pub fn byte(&mut self) -> u8 {
         self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         (self.0 >> 24) as u8
     }
 
-    fn float(&mut self) -> f32 {
+    pub fn float(&mut self) -> f32 {
         f32::from(self.byte()) / 128.0 - 1.0
     }
 }
 
 /// Multiplies matrices by a kernel, rows at the end of memory.
-fn run<F: micro::Family>(
+pub fn run<F: micro::Family>(
     packed: Packed<F>,
     a: &[F::Input],
     outputs: usize,
