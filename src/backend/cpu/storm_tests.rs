@@ -1,20 +1,25 @@
 //! Random calls of operations, from valid to absurd, as a compilation sees them: what looks at a call ahead must neither overflow nor
 //! go by sizes that only an empty tensor can have.
 
-use super::kernels::{self, Source};
+use super::kernels::{self, Kernel, Source, Work};
+use super::pool::ThreadPool;
 use super::routine::is_data;
 use super::samples::{f32_info, programs_of, run, Build};
 use super::views::pieces;
+use crate::memory::{AlignedBuf, Slab, Target, View};
 use crate::ops::evaluate::shapes;
 use crate::ops::hostile::{random_call, Random};
 use crate::ops::signature::{find, Operand};
 use crate::ops::testing::{i32s, tensor, InterruptedAfter, Tensor};
-use crate::ops::{Arg, Args, OpError, Operation, OperationType};
+use crate::ops::{Arg, Args, NeverInterrupted, OpError, Operation, OperationType};
 use crate::tensor::{element_count, OperandType, TensorInfo};
 use std::panic::catch_unwind;
+use std::sync::LazyLock;
 
 /// Elements of an output beyond which a call is not looked at: compilations have a limit, too.
 const MOST: usize = 1 << 28;
+/// The same of a kernel that is run.
+const MOST_RUN: usize = 1 << 14;
 
 /// Looks at a call as a compilation does, knowing only what steers. Whether it may succeed.
 fn look(operation: &Operation, inputs: &[Option<Tensor>], outputs: &[TensorInfo]) -> Result<(), OpError> {
@@ -40,11 +45,37 @@ fn look(operation: &Operation, inputs: &[Option<Tensor>], outputs: &[TensorInfo]
     let made: Vec<TensorInfo> =
         outputs.iter().zip(dims).map(|(info, dims)| TensorInfo { dims, ..info.clone() }).collect();
     let args = Args { outputs: &made, ..args };
-    let _ = kernels::select(operation, &args, &mut Source::later());
+    if let Some(kernel) = kernels::select(operation, &args, &mut Source::later()) {
+        execute(&*kernel, operation, &args, inputs);
+    }
     let values: Vec<_> = (0..inputs.len()).map(Some).collect();
     let outputs: Vec<_> = (inputs.len()..inputs.len() + made.len()).collect();
     let _ = pieces(operation.ty, &args, &values, &outputs);
     Ok(())
+}
+
+/// Makes the kernel of a call with what it packs, and runs it on what the inputs hold, be the results what they may.
+fn execute(kernel: &dyn Kernel, operation: &Operation, args: &Args, inputs: &[Option<Tensor>]) {
+    let count = |info: &TensorInfo| element_count(&info.dims).unwrap_or(usize::MAX);
+    if args.outputs.iter().map(count).fold(0, usize::saturating_add) > MOST_RUN {
+        return;
+    }
+    let mut known = args.inputs.to_vec();
+    for &i in kernel.packed_inputs() {
+        if let (Some(Some(arg)), Some(Some(tensor))) = (known.get_mut(i), inputs.get(i)) {
+            arg.data = Some(&tensor.data);
+        }
+    }
+    let args = Args { inputs: &known, ..*args };
+    let slab = Slab::default();
+    let Some(kernel) = kernels::select(operation, &args, &mut Source::Pack(&slab, &[])) else { return };
+    let views: Vec<_> =
+        inputs.iter().map(|input| input.as_ref().map(|input| View::of(&input.data[..]))).collect();
+    let sizes = args.outputs.iter().map(|info| info.byte_size().unwrap_or(0));
+    let mut made: Vec<AlignedBuf> = sizes.map(|size| AlignedBuf::zeroed(size).unwrap()).collect();
+    let mut targets: Vec<_> = made.iter_mut().map(|made| Target::of(&mut made[..])).collect();
+    static POOL: LazyLock<ThreadPool> = LazyLock::new(|| ThreadPool::new(2).unwrap());
+    let _ = kernel.run(&views, &mut targets, Work::new(POOL.team(2), &NeverInterrupted));
 }
 
 #[test]
