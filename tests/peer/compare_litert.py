@@ -43,7 +43,7 @@ FLOAT_BOUNDS = (1e-4, 1e-4)
 INT8_BOUNDS = (3, 0.1)
 # NNAPI has no SQUARED_DIFFERENCE: it becomes a SUB and a MUL, and is rounded once more.
 INT8_SQUARED_DIFFERENCE_BOUNDS = (8, 1)
-# LiteRT makes bytes of floats before it multiplies them with weights of 8 bits; here they stay floats.
+# Both sides make bytes of floats before they multiply them with weights of 8 bits, each in its own way.
 HYBRID_BOUNDS = (3e-2, 1e-2)
 # LiteRT's int8 reference SOFTMAX aborts where the exponentials' sum reaches 512, as it does
 # when this many classes are about equally likely.

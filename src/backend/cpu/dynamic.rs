@@ -19,11 +19,11 @@ use crate::tensor::{OperandType, TensorInfo};
 /// Which input weights are.
 const WEIGHTS: usize = 1;
 
-/// Marks the weights that all who use them multiply as bytes.
-pub fn mark(graph: &mut Graph, pace: &mut Pace) -> Result<(), BackendError> {
+/// Stamps the weights that all who use them multiply as bytes.
+pub fn stamp(graph: &mut Graph, pace: &mut Pace) -> Result<(), BackendError> {
     let mut fit = filled(pace.interrupt(), false, graph.values.len())?;
     for (v, fits) in fit.iter_mut().enumerate() {
-        *fits = marked(graph, v).is_some();
+        *fits = stamped(graph, v).is_some();
         pace.spend(1)?;
     }
     graph.outputs.iter().for_each(|&v| fit[v] = false);
@@ -35,7 +35,7 @@ pub fn mark(graph: &mut Graph, pace: &mut Pace) -> Result<(), BackendError> {
     }
     for v in (0..graph.values.len()).filter(|&v| fit[v]) {
         pace.spend(STEPS)?;
-        let info = marked(graph, v);
+        let info = stamped(graph, v);
         let value = &mut graph.values[v];
         value.declared = info.clone().unwrap_or_else(|| value.declared.clone());
         value.resolved = info.or(value.resolved.take());
@@ -43,8 +43,8 @@ pub fn mark(graph: &mut Graph, pace: &mut Pace) -> Result<(), BackendError> {
     Ok(())
 }
 
-/// The type of a value with its [mark](was_bytes), if it is made of signed bytes without a zero point, and each of its rows has one scale.
-fn marked(graph: &Graph, v: usize) -> Option<TensorInfo> {
+/// The type of a value with its [stamp](was_bytes), if it is made of signed bytes without a zero point, and each of its rows has one scale.
+fn stamped(graph: &Graph, v: usize) -> Option<TensorInfo> {
     let value = &graph.values[v];
     let (from, _) = value.constant.as_ref().and_then(Constant::narrow)?;
     let to =
@@ -55,7 +55,7 @@ fn marked(graph: &Graph, v: usize) -> Option<TensorInfo> {
         OperandType::TENSOR_QUANT8_SYMM_PER_CHANNEL => from.channel_quant.as_ref()?.dim == 0,
         _ => false,
     };
-    let info = was_bytes::marked(to, from);
+    let info = was_bytes::stamped(to, from);
     Some(info).filter(|info| has_one_for_rows && was_bytes(info))
 }
 
@@ -64,7 +64,7 @@ fn multiplies_bytes(graph: &Graph, node: &Node, v: usize, pace: &Pace) -> bool {
     if !matches!(node.operation.ty, OperationType::FULLY_CONNECTED | OperationType::CONV_2D) {
         return false;
     }
-    let (Some(info), Some(mut inputs)) = (marked(graph, v), passes::arguments(graph, node)) else {
+    let (Some(info), Some(mut inputs)) = (stamped(graph, v), passes::arguments(graph, node)) else {
         return false;
     };
     if node.outputs.iter().any(|&o| graph.values[o].resolved.is_none()) {

@@ -26,7 +26,7 @@ pub fn optimise(graph: &mut Graph, may_round: bool, control: &Control) -> Result
     resolve_and_fold(graph, control)?;
     let mut pace = Pace::of(control);
     if may_round {
-        dynamic::mark(graph, &mut pace)?;
+        dynamic::stamp(graph, &mut pace)?;
     }
     drop_dead(graph, &mut pace)?;
     near::bring(graph, &mut pace)?;

@@ -7,7 +7,7 @@ use crate::backend::cpu::alike;
 use crate::backend::cpu::find_chains::with_chains;
 use crate::backend::cpu::follow::with_followed;
 use crate::backend::cpu::graph::check_dims;
-use crate::backend::cpu::kernels::was_bytes::unmarked;
+use crate::backend::cpu::kernels::was_bytes::unstamped;
 use crate::backend::cpu::kernels::{self, Source};
 use crate::backend::cpu::merge::with_merged;
 use crate::backend::cpu::routine::{is_data, Place, Routine, Step, Value, SMALL, STEPS};
@@ -82,7 +82,7 @@ fn info(reader: &mut Reader) -> Result<TensorInfo, Unread> {
         let dim = reader.u32()?;
         info.channel_quant = Some(ChannelQuant { dim, scales: reader.list(Reader::f32)?.into() });
     }
-    match crate::model::check_info(&unmarked(&info)) {
+    match crate::model::check_info(&unstamped(&info)) {
         Ok(()) => Ok(info),
         Err(why) => malformed(why.to_string()),
     }
