@@ -14,9 +14,33 @@ pub fn arithmetic(call: &mut Call, ty: OperationType) -> Mapped {
     if ty == OperationType::DIV && call.tensor(0)?.ty == TensorType::Int32 {
         return Err("NNAPI's DIV of integers rounds down, this one to zero".into());
     }
-    let domain = arithmetic_domain(call, ty)?;
     let activation = call.activation(code)?;
+    if code != 0 && call.tensor(0)?.ty == TensorType::Int32 {
+        return clamped(call, ty, code);
+    }
+    let domain = arithmetic_domain(call, ty)?;
     call.emit_in(domain, ty, 2, &[activation])
+}
+
+/// NNAPI fuses no activation with arithmetic of integers.
+fn clamped(call: &mut Call, ty: OperationType, activation: i8) -> Mapped {
+    let (least, most) = match activation {
+        1 => (0, None),
+        2 => (-1, Some(1)),
+        _ => (0, Some(6)),
+    };
+    let (a, b, none) = (call.input(0)?, call.input(1)?, call.activation(0)?);
+    let dims = dims(call.output_tensor(0)?)?;
+    let result = call.temporary_like(a, &dims);
+    call.emit(ty, &[a, b, none], &[result]);
+    let mut operands = [result, call.builder().ints(&[1], &[least])];
+    let Some(most) = most else {
+        return call.emit_to_output(Domain::Own, OperationType::MAXIMUM, &operands);
+    };
+    let raised = call.temporary_like(a, &dims);
+    call.emit(OperationType::MAXIMUM, &operands, &[raised]);
+    operands = [raised, call.builder().ints(&[1], &[most])];
+    call.emit_to_output(Domain::Own, OperationType::MINIMUM, &operands)
 }
 
 /// Where an operation of two quantised inputs can be computed: NNAPI has no quantised DIV, and MUL only where the output

@@ -35,6 +35,8 @@ mod shape;
 mod slice;
 mod sparse;
 #[cfg(test)]
+mod steering_tests;
+#[cfg(test)]
 mod tests;
 mod verify;
 mod wide;

@@ -16,10 +16,19 @@ pub fn reshape(call: &mut Call) -> Mapped {
     Ok(())
 }
 
-/// Operators with one input of integers beside the data: PAD, REVERSE_V2.
+/// Operators with one input of integers beside the data: PAD.
 pub fn steered(call: &mut Call, ty: OperationType) -> Mapped {
     let steering = call.ints(1)?;
     call.emit_in(Domain::Own, ty, 1, &[steering])
+}
+
+/// NNAPI counts the axis from the front only.
+pub fn reverse(call: &mut Call) -> Mapped {
+    let rank = dims(call.tensor(0)?)?.len();
+    let axes = call.const_ints(1)?.into_iter().map(|axis| call.axis(axis, rank));
+    let axes = axes.collect::<Result<Vec<_>, _>>()?;
+    let axes = call.builder().ints(&[axes.len() as u32], &axes);
+    call.emit_in(Domain::Own, OperationType::REVERSE, 1, &[axes])
 }
 
 pub fn transpose(call: &mut Call) -> Mapped {

@@ -152,7 +152,7 @@ static MAPPINGS: &[Mapping] = &[
     row("PADV2", No, 3..=3, 1..=1, movement::pad_v2),
     row("MIRROR_PAD", No, 2..=2, 1..=1, movement::mirror_pad),
     row("TILE", Own, 2..=2, 1..=1, movement::tile),
-    row("REVERSE_V2", No, 2..=2, 1..=1, |c| movement::steered(c, REVERSE)),
+    row("REVERSE_V2", No, 2..=2, 1..=1, movement::reverse),
     row("CONCATENATION", Own, 1..=MANY, 1..=1, movement::concatenation),
     row("SPLIT", Own, 2..=2, 1..=MANY, movement::split),
     row("SLICE", Own, 3..=3, 1..=1, slice::slice),

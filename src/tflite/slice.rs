@@ -45,21 +45,16 @@ pub fn strided_slice(call: &mut Call) -> Mapped {
     let size = dims(call.tensor(0)?)?;
     let is_plain = (masks.ellipsis, masks.new_axis, masks.offset) == (0, 0, false);
     if is_plain && size.len() <= shape::MOST {
-        let mut steering = match masks.shrink {
-            0 => vec![call.ints(1)?, call.ints(2)?, call.ints(3)?],
-            _ => {
-                let (mut begins, mut ends) = (call.const_ints(1)?, call.const_ints(2)?);
-                masks.end_after_one(&size, &mut begins, &mut ends);
-                let list = |values: &[i32]| (vec![values.len() as u32], values.to_vec());
-                let [begins, ends] =
-                    [list(&begins), list(&ends)].map(|(dims, values)| call.builder().ints(&dims, &values));
-                vec![begins, ends, call.ints(3)?]
-            }
+        let steering = if masks.shrink == 0 && dims(call.tensor(1)?)? == [size.len() as u32] {
+            [call.ints(1)?, call.ints(2)?, call.ints(3)?]
+        } else {
+            let lists = masks.plain(&size, [call.const_ints(1)?, call.const_ints(2)?, call.const_ints(3)?])?;
+            lists.map(|values| call.builder().ints(&[values.len() as u32], &values))
         };
         let kept = !masks.shrink;
         let of_axes = [masks.begin & kept, masks.end & kept, masks.shrink];
-        steering.extend(of_axes.map(|mask| call.builder().int(mask)));
-        return call.emit_in(Domain::Own, OperationType::STRIDED_SLICE, 1, &steering);
+        let masks = of_axes.map(|mask| call.builder().int(mask));
+        return call.emit_in(Domain::Own, OperationType::STRIDED_SLICE, 1, &[steering, masks].concat());
     }
     let axes = masks.taken(&size, [&call.const_ints(1)?, &call.const_ints(2)?, &call.const_ints(3)?])?;
     let (data, output) = (call.input(0)?, call.output(0)?);
@@ -78,6 +73,23 @@ struct Masks {
 }
 
 impl Masks {
+    /// Begins, ends and strides of all dimensions, as NNAPI wants them: those without entries are taken as a whole.
+    fn plain(&self, size: &[u32], mut lists: [Vec<i32>; 3]) -> Result<[Vec<i32>; 3], Refusal> {
+        let [begins, ends, strides] = &mut lists;
+        let entries = begins.len();
+        if ends.len() != entries || strides.len() != entries || entries > size.len() {
+            let counts = format!("{entries} begins, {} ends and {} strides", ends.len(), strides.len());
+            return Err(format!("{counts} for {size:?}").into());
+        }
+        self.end_after_one(size, begins, ends);
+        for &dim in &size[entries..] {
+            begins.push(0);
+            ends.push(dim as i32);
+            strides.push(1);
+        }
+        Ok(lists)
+    }
+
     /// Along an axis that is lost one element is taken, wherever the file has the end: NNAPI looks at that, too. Counted from
     /// the end, the last one's would be 0.
     fn end_after_one(&self, size: &[u32], begins: &mut [i32], ends: &mut [i32]) {

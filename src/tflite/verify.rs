@@ -1,10 +1,12 @@
 //! Checks mapped operations against the operation table, so that no mapping needs to know which types and ranks NNAPI
-//! takes.
+//! takes, and so that what would fail in each run is refused by the operator that it comes from.
 
 use super::error::Refusal;
-use crate::client::builder::{Builder, BuiltOperation};
+use crate::client::builder::{Builder, BuiltOperation, OperandIndex};
+use crate::memory::AlignedBuf;
+use crate::ops::evaluate::shapes;
 use crate::ops::{signature, Arg, Args, NeverInterrupted, OpError, Operation};
-use crate::tensor::TensorInfo;
+use crate::tensor::{Dims, TensorInfo};
 
 /// Checks the operations of `builder` from number `first` on.
 pub fn verify(builder: &Builder, first: usize) -> Result<(), Refusal> {
@@ -16,6 +18,9 @@ pub fn verify(builder: &Builder, first: usize) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Constants of more bytes than this are data: what steers an operation is shorter.
+const MOST_STEERING: usize = 128;
+
 fn check(builder: &Builder, built: &BuiltOperation, operation: &Operation) -> Result<(), String> {
     let operand = |&i: &i32| match builder.is_omitted(i) {
         true => signature::Operand::Omitted(Some(builder.info(i))),
@@ -24,15 +29,38 @@ fn check(builder: &Builder, built: &BuiltOperation, operation: &Operation) -> Re
     let inputs: Vec<_> = built.inputs.iter().map(operand).collect();
     let outputs: Vec<_> = built.outputs.iter().map(operand).collect();
     let signature_index = signature::find(operation.signatures, &inputs, &outputs)?.signature_index;
+    let values: Vec<_> = built.inputs.iter().map(|&i| steering(builder, i)).collect();
     let args: Vec<_> = built
         .inputs
         .iter()
-        .map(|&i| (!builder.is_omitted(i)).then(|| Arg { info: builder.info(i), data: None }))
+        .zip(&values)
+        .map(|(&i, value)| {
+            (!builder.is_omitted(i)).then(|| Arg { info: builder.info(i), data: value.as_deref() })
+        })
         .collect();
     let infos: Vec<TensorInfo> = built.outputs.iter().map(|&i| builder.info(i).clone()).collect();
     let call = Args { signature_index, inputs: &args, outputs: &infos, interrupt: &NeverInterrupted };
-    match (operation.check)(&call) {
-        Ok(()) | Err(OpError::Unresolved) => Ok(()),
+    let dims = (operation.check)(&call).and_then(|()| shapes(operation, &call));
+    match dims {
+        Ok(dims) => same_dims(&infos, &dims),
+        Err(OpError::Unresolved) => Ok(()),
         Err(why) => Err(why.to_string()),
+    }
+}
+
+/// The value of a constant that may steer, aligned as operations read it.
+fn steering(builder: &Builder, i: OperandIndex) -> Option<AlignedBuf> {
+    builder.info(i).byte_size().filter(|&size| size <= MOST_STEERING)?;
+    AlignedBuf::copy_of(builder.bytes(i)?)
+}
+
+/// An operation whose outputs are declared otherwise than it makes them would fail in each run.
+fn same_dims(declared: &[TensorInfo], made: &[Dims]) -> Result<(), String> {
+    match declared.iter().zip(made).position(|(info, dims)| info.dims != *dims) {
+        Some(i) => {
+            let (stated, made) = (&declared[i].dims, &made[i]);
+            Err(format!("output {i} has dimensions {made:?}, the model states {stated:?}"))
+        }
+        None => Ok(()),
     }
 }

@@ -1,0 +1,122 @@
+//! What steers an operator: read as the format says, told to NNAPI as it wants it, or refused before any run.
+
+use super::graph::{Graph, TensorType};
+use super::tests::{file, operations, refusal, tensor, TestOperator, TestTensor, F32, INT32};
+use super::*;
+use crate::model::{Lifetime, Model};
+use crate::ops::OperationType::{self, *};
+
+fn float(shape: &[i32]) -> TestTensor {
+    tensor(F32, shape, None, None)
+}
+
+/// A constant of integers.
+fn ints(shape: &[i32], values: &[i32]) -> TestTensor {
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    tensor(INT32, shape, Some(&bytes), None)
+}
+
+fn list(values: &[i32]) -> TestTensor {
+    ints(&[values.len() as i32], values)
+}
+
+fn one(tensors: Vec<TestTensor>, given: &[i32], operator: TestOperator) -> Vec<u8> {
+    file(tensors, given, operator.2, &[operator])
+}
+
+/// The operations that one operator becomes, which reads the first tensors, of which the first is given.
+fn becomes(tensors: Vec<TestTensor>, code: i32, options: Option<schema::Options>) -> Vec<OperationType> {
+    operations(&import(&with_first(tensors, code, options)).unwrap())
+}
+
+fn with_first(tensors: Vec<TestTensor>, code: i32, options: Option<schema::Options>) -> Vec<u8> {
+    let output = tensors.len() as i32 - 1;
+    one(tensors, &[0], (code, &(0..output).collect::<Vec<_>>(), &[output], options))
+}
+
+/// What one operator gives whose inputs, the first tensors, are constants; the output is the last.
+fn values(tensors: Vec<TestTensor>, code: i32, options: Option<schema::Options>) -> Vec<i32> {
+    let output = tensors.len() as i32 - 1;
+    let bytes = one(tensors, &[], (code, &(0..output).collect::<Vec<_>>(), &[output], options));
+    let graph = Graph::read(&bytes).unwrap().remove(0);
+    assert_eq!(graph.tensors[output as usize].ty, TensorType::Int32);
+    let results = folding::results(&graph, &graph.operators[0]).unwrap();
+    results[0].chunks_exact(4).map(|b| i32::from_le_bytes(b.try_into().unwrap())).collect()
+}
+
+/// The constants that the first operation of a model reads, as integers.
+fn steering(imported: &Imported) -> Vec<Vec<i32>> {
+    let model = Model::new(&imported.model).unwrap();
+    let inputs = model.main.operations[0].inputs.iter();
+    let constants = inputs.filter_map(|&i| match &model.main.operands[i].lifetime {
+        Lifetime::Constant(constant) => Some(constant.bytes().unwrap().to_vec()),
+        _ => None,
+    });
+    let integers = |bytes: &[u8]| i32::from_le_bytes(bytes.try_into().unwrap());
+    constants.map(|bytes| bytes.chunks_exact(4).map(integers).collect()).collect()
+}
+
+const ADD_CODE: i32 = 0;
+const FLOOR_CODE: i32 = 8;
+const BATCH_TO_SPACE_CODE: i32 = 37;
+const STRIDED_SLICE_CODE: i32 = 45;
+const REVERSE_CODE: i32 = 105;
+
+#[test]
+fn what_would_fail_in_each_run_is_refused() {
+    let why = refusal(&with_first(vec![float(&[2]), float(&[3])], FLOOR_CODE, None));
+    assert!(why.contains("operator 0 (FLOOR)") && why.contains("as FLOOR: output 0 has dimensions"), "{why}");
+    let tensors = vec![float(&[3, 2, 2, 1]), list(&[2, 2]), ints(&[2, 2], &[0; 4]), float(&[1, 4, 4, 1])];
+    let why = refusal(&with_first(tensors, BATCH_TO_SPACE_CODE, None));
+    assert!(why.contains("operator 0 (BATCH_TO_SPACE_ND)") && why.contains("multiple of 4"), "{why}");
+}
+
+fn strided(begin: i32, end: i32, shrink: i32) -> Option<schema::Options> {
+    let options = schema::StridedSliceOptions {
+        begin_mask: begin,
+        end_mask: end,
+        shrink_axis_mask: shrink,
+        ..Default::default()
+    };
+    Some(schema::Options::StridedSlice(Box::new(options)))
+}
+
+#[test]
+fn a_slice_takes_dimensions_that_it_does_not_name_as_a_whole() {
+    let lists = || [list(&[1]), list(&[-1]), list(&[2])];
+    let tensors = |out: &[i32]| {
+        [float(&[6, 3, 2])].into_iter().chain(lists()).chain([float(out)]).collect::<Vec<_>>()
+    };
+    let imported = import(&with_first(tensors(&[2, 3, 2]), STRIDED_SLICE_CODE, strided(0, 0, 0))).unwrap();
+    assert_eq!(operations(&imported), [STRIDED_SLICE]);
+    assert_eq!(steering(&imported)[..3], [vec![1, 0, 0], vec![-1, 3, 2], vec![2, 1, 1]]);
+    assert_eq!(becomes(tensors(&[3, 2]), STRIDED_SLICE_CODE, strided(0, 0, 1)), [STRIDED_SLICE]);
+    let mut wrong = tensors(&[2, 3, 2]);
+    wrong[3] = list(&[2, 1]);
+    let why = refusal(&with_first(wrong, STRIDED_SLICE_CODE, strided(0, 0, 0)));
+    assert!(why.contains("1 begins, 1 ends and 2 strides"), "{why}");
+}
+
+#[test]
+fn an_axis_to_reverse_may_be_counted_from_the_end() {
+    let reversed = |axis| with_first(vec![float(&[2, 3]), list(&[axis]), float(&[2, 3])], REVERSE_CODE, None);
+    let imported = import(&reversed(-1)).unwrap();
+    assert_eq!((operations(&imported), steering(&imported)), (vec![REVERSE], vec![vec![1]]));
+    assert!(refusal(&reversed(2)).contains("operator 0 (REVERSE_V2)"));
+    let data = ints(&[2, 3], &[1, 2, 3, 4, 5, 6]);
+    let tensors = vec![data, list(&[-2]), tensor(INT32, &[2, 3], None, None)];
+    assert_eq!(values(tensors, REVERSE_CODE, None), [4, 5, 6, 1, 2, 3]);
+}
+
+#[test]
+fn sums_of_integers_are_clamped_after() {
+    let sums = |activation| {
+        let tensors = vec![list(&[-9, -1, 3, 9]), list(&[0]), tensor(INT32, &[4], None, None)];
+        let options = schema::ActivationOptions { activation, ..Default::default() };
+        values(tensors, ADD_CODE, Some(schema::Options::Add(Box::new(options))))
+    };
+    assert_eq!(sums(0), [-9, -1, 3, 9]);
+    assert_eq!(sums(1), [0, 0, 3, 9]);
+    assert_eq!(sums(2), [-1, -1, 1, 1]);
+    assert_eq!(sums(3), [0, 0, 3, 6]);
+}
