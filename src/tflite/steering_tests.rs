@@ -59,6 +59,7 @@ fn steering(imported: &Imported) -> Vec<Vec<i32>> {
 const ADD_CODE: i32 = 0;
 const FLOOR_CODE: i32 = 8;
 const BATCH_TO_SPACE_CODE: i32 = 37;
+const SPACE_TO_BATCH_CODE: i32 = 38;
 const STRIDED_SLICE_CODE: i32 = 45;
 const REVERSE_CODE: i32 = 105;
 
@@ -119,4 +120,20 @@ fn sums_of_integers_are_clamped_after() {
     assert_eq!(sums(1), [0, 0, 3, 9]);
     assert_eq!(sums(2), [-1, -1, 1, 1]);
     assert_eq!(sums(3), [0, 0, 3, 6]);
+}
+
+#[test]
+fn rows_of_pixels_move_to_batches_as_images_do() {
+    let there = |dims: [&[i32]; 2], pads: &[i32]| {
+        vec![float(dims[0]), list(&[2]), ints(&[1, 2], pads), float(dims[1])]
+    };
+    let split = there([&[1, 99, 16], &[2, 52, 16]], &[2, 3]);
+    let imported = import(&with_first(split, SPACE_TO_BATCH_CODE, None)).unwrap();
+    assert_eq!(operations(&imported), [RESHAPE, SPACE_TO_BATCH_ND, RESHAPE]);
+    let joined = there([&[2, 52, 16], &[1, 104, 16]], &[0, 0]);
+    assert_eq!(becomes(joined, BATCH_TO_SPACE_CODE, None), [RESHAPE, BATCH_TO_SPACE_ND, RESHAPE]);
+    let cropped = there([&[2, 52, 16], &[1, 99, 16]], &[2, 3]);
+    assert_eq!(becomes(cropped, BATCH_TO_SPACE_CODE, None), [RESHAPE, BATCH_TO_SPACE_ND, SLICE, RESHAPE]);
+    let why = refusal(&with_first(there([&[2, 52, 16], &[1, 99, 16]], &[2, 2]), BATCH_TO_SPACE_CODE, None));
+    assert!(why.contains("operator 0 (BATCH_TO_SPACE_ND)"), "{why}");
 }
