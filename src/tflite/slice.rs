@@ -2,6 +2,7 @@
 
 use super::call::{dims, options, Call, Domain, Mapped};
 use super::error::Refusal;
+use super::graph::TensorType;
 use super::schema::Options;
 use super::shape::{self, around};
 use crate::client::builder::OperandIndex;
@@ -44,7 +45,9 @@ pub fn strided_slice(call: &mut Call) -> Mapped {
     });
     let size = dims(call.tensor(0)?)?;
     let is_plain = (masks.ellipsis, masks.new_axis, masks.offset) == (0, 0, false);
-    if is_plain && size.len() <= shape::MOST {
+    // NNAPI's STRIDED_SLICE takes no integers.
+    let are_integers = call.tensor(0)?.ty == TensorType::Int32;
+    if is_plain && !are_integers && size.len() <= shape::MOST {
         let steering = if masks.shrink == 0 && dims(call.tensor(1)?)? == [size.len() as u32] {
             [call.ints(1)?, call.ints(2)?, call.ints(3)?]
         } else {
@@ -169,7 +172,7 @@ impl Masks {
     }
 }
 
-/// Emits a STRIDED_SLICE along each axis that is not taken as a whole, and a RESHAPE to `to`.
+/// Emits a slice along each axis that is not taken as a whole, and a RESHAPE to `to`.
 fn take(call: &mut Call, mut data: OperandIndex, size: &[u32], axes: &[Taken], to: OperandIndex) -> Mapped {
     let mut size = size.to_vec();
     for (axis, taken) in axes.iter().enumerate() {
@@ -182,23 +185,36 @@ fn take(call: &mut Call, mut data: OperandIndex, size: &[u32], axes: &[Taken], t
             return Err(format!("a slice of dimension {axis} is empty or goes beyond it").into());
         }
         let view = around(&size, axis)?;
-        let (end, is_whole) = match last as i32 + taken.step.signum() {
-            // A walk down to the first element, which no number names.
-            -1 => (0, 1 << 1),
-            end => (end, 0),
-        };
-        let ends = [view[0] as i32, end, view[2] as i32];
-        let steering = [[0, taken.start, 0], ends, [1, taken.step, 1]];
-        let mut operands = vec![call.reshaped(data, &view)];
-        operands.extend(steering.map(|values| call.builder().ints(&[3], &values)));
-        operands.extend([0, is_whole, 0].map(|mask| call.builder().int(mask)));
         size[axis] = taken.count as u32;
         let part = call.temporary_like(to, &[view[0], taken.count as u32, view[2]]);
-        call.emit(OperationType::STRIDED_SLICE, &operands, &[part]);
+        data = call.reshaped(data, &view);
+        taken.emit(call, data, view, last as i32, part);
         data = part;
     }
     call.reshape(data, to);
     Ok(())
+}
+
+impl Taken {
+    /// Emits what takes this along the middle one of three dimensions, up to the element `last`.
+    fn emit(self, call: &mut Call, data: OperandIndex, view: [u32; 3], last: i32, part: OperandIndex) {
+        let [before, _, after] = view.map(|dim| dim as i32);
+        if self.step == 1 {
+            let steering = [[0, self.start, 0], [before, self.count, after]];
+            let [begins, counts] = steering.map(|values| call.builder().ints(&[3], &values));
+            return call.emit(OperationType::SLICE, &[data, begins, counts], &[part]);
+        }
+        let (end, is_whole) = match last + self.step.signum() {
+            // A walk down to the first element, which no number names.
+            -1 => (0, 1 << 1),
+            end => (end, 0),
+        };
+        let steering = [[0, self.start, 0], [before, end, after], [1, self.step, 1]];
+        let mut operands = vec![data];
+        operands.extend(steering.map(|values| call.builder().ints(&[3], &values)));
+        operands.extend([0, is_whole, 0].map(|mask| call.builder().int(mask)));
+        call.emit(OperationType::STRIDED_SLICE, &operands, &[part]);
+    }
 }
 
 /// Inputs: data, the parts' sizes and the axis.

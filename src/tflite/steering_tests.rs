@@ -137,3 +137,20 @@ fn rows_of_pixels_move_to_batches_as_images_do() {
     let why = refusal(&with_first(there([&[2, 52, 16], &[1, 99, 16]], &[2, 2]), BATCH_TO_SPACE_CODE, None));
     assert!(why.contains("operator 0 (BATCH_TO_SPACE_ND)"), "{why}");
 }
+
+#[test]
+fn integers_are_sliced_by_an_operation_that_takes_them() {
+    let sliced = |[begin, end, step]: [i32; 3], shrink, out: &[i32]| {
+        let lists = [list(&[begin]), list(&[end]), list(&[step])];
+        let data = [ints(&[3, 2], &[1, 2, 3, 4, 5, 6])];
+        let tensors = data.into_iter().chain(lists).chain([tensor(INT32, out, None, None)]);
+        (tensors.collect::<Vec<_>>(), STRIDED_SLICE_CODE, strided(0, 0, shrink))
+    };
+    let value_of = |(tensors, code, options)| values(tensors, code, options);
+    assert_eq!(value_of(sliced([1, 3, 1], 0, &[2, 2])), [3, 4, 5, 6]);
+    assert_eq!(value_of(sliced([-1, 0, 1], 1, &[2])), [5, 6]);
+    let (mut tensors, code, options) = sliced([0, 3, 2], 0, &[2, 2]);
+    tensors[0] = tensor(INT32, &[3, 2], None, None);
+    let why = refusal(&with_first(tensors, code, options));
+    assert!(why.contains("operator 0 (STRIDED_SLICE)") && why.contains("INT32"), "{why}");
+}
