@@ -1,6 +1,7 @@
 //! Operators on few integers and truth values that are all constants: what steers loops, slices and shapes. Their results
 //! are found by the driver's own plain evaluations of what they are mapped to.
 
+use super::call::State;
 use super::graph::{Graph, Operator, Tensor, TensorType};
 use super::mapping;
 use super::schema::Options;
@@ -12,6 +13,22 @@ use std::collections::HashMap;
 
 /// Elements of what is taken for few.
 const FEW: usize = 64;
+
+/// Makes constants of the outputs of an operator, where they can be told and nobody has them yet.
+pub fn fold(graph: &mut Graph, operator: &Operator, state: &State) -> bool {
+    let is_free = |&i: &usize| {
+        graph.tensors[i].data.is_none() && state.operands[i].is_none() && !state.is_output[i]
+    };
+    let values = match operator.outputs.iter().all(is_free) {
+        true => results(graph, operator),
+        false => None,
+    };
+    let is_known = values.is_some();
+    for (&i, value) in operator.outputs.iter().zip(values.unwrap_or_default()) {
+        graph.tensors[i].data = Some(value.into());
+    }
+    is_known
+}
 
 /// The bytes of each output of an operator of `graph`; `None` where they cannot be told.
 pub fn results(graph: &Graph, operator: &Operator) -> Option<Vec<Vec<u8>>> {

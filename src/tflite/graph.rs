@@ -14,7 +14,7 @@ const VERSION: u32 = 3;
 const IDENTIFIER: &[u8] = b"TFL3";
 
 /// A graph. Every index in it is one of its tensors, which its maker ensures.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Graph<'a> {
     /// The values, in the order of their indices.
     pub tensors: Vec<Tensor<'a>>,

@@ -89,12 +89,12 @@ pub struct Port {
 
 /// Imports the main subgraph of a .tflite file, with what it runs of the others.
 pub fn import(bytes: &[u8]) -> Result<Imported, ImportError> {
-    import_graph(&read(bytes)?)
+    import_into(read(bytes)?, Builder::default())
 }
 
 /// The same, with large constants left in the file: a driver reads them there.
 pub fn import_mapped(mapped: Mapped) -> Result<Imported, ImportError> {
-    import_into(&read(mapped.bytes)?, Builder::over(mapped))
+    import_into(read(mapped.bytes)?, Builder::over(mapped))
 }
 
 /// The graph of a file, with the dimensions that files leave out, and without loops.
@@ -108,16 +108,16 @@ fn read(bytes: &[u8]) -> Result<Graph<'_>, ImportError> {
 
 /// Imports a graph.
 pub fn import_graph(graph: &Graph) -> Result<Imported, ImportError> {
-    import_into(graph, Builder::default())
+    import_into(graph.clone(), Builder::default())
 }
 
-fn import_into<'a>(graph: &Graph<'a>, builder: Builder<'a>) -> Result<Imported, ImportError> {
+fn import_into<'a>(mut graph: Graph<'a>, builder: Builder<'a>) -> Result<Imported, ImportError> {
     let ports = |list: &[usize], what: &str| -> Result<Vec<Port>, ImportError> {
-        list.iter().map(|&i| port(graph, i).map_err(|why| at(what, i, why))).collect()
+        list.iter().map(|&i| port(&graph, i).map_err(|why| at(what, i, why))).collect()
     };
     let (mut inputs, mut outputs) = (ports(&graph.inputs, "input")?, ports(&graph.outputs, "output")?);
     let states = ports(&graph.states, "state")?;
-    let mut state = State::new(graph, builder);
+    let mut state = State::new(&graph, builder);
     for &i in &graph.outputs {
         if std::mem::replace(&mut state.is_output[i], true) {
             return Err(at("output", i, "it is listed twice, which NNAPI does not allow".into()));
@@ -132,10 +132,15 @@ fn import_into<'a>(graph: &Graph<'a>, builder: Builder<'a>) -> Result<Imported, 
         state.operands[i] = Some(operand);
         input_operands.push(operand);
     }
-    let mut operations = Vec::with_capacity(graph.operators.len());
-    for (index, operator) in graph.operators.iter().enumerate() {
+    let operators = std::mem::take(&mut graph.operators);
+    let mut operations = Vec::with_capacity(operators.len());
+    for (index, operator) in operators.iter().enumerate() {
         let first = state.builder.operations().len();
-        mapping::map(graph, operator, &mut state).map_err(|Refusal(why)| ImportError::Operator {
+        if folding::fold(&mut graph, operator, &state) {
+            operations.push(first..first);
+            continue;
+        }
+        mapping::map(&graph, operator, &mut state).map_err(|Refusal(why)| ImportError::Operator {
             index,
             name: operator.name.clone(),
             tensor: operator.outputs.first().map(|&i| graph.tensors[i].name.into()).unwrap_or_default(),
@@ -143,7 +148,7 @@ fn import_into<'a>(graph: &Graph<'a>, builder: Builder<'a>) -> Result<Imported, 
         })?;
         operations.push(first..state.builder.operations().len());
     }
-    let mut output_operands = output_operands(graph, &state)?;
+    let mut output_operands = output_operands(&graph, &state)?;
     for &i in &graph.states {
         output_operands.push(state.kept[i].ok_or_else(|| at("state", i, "no operator writes it".into()))?);
     }
@@ -151,8 +156,9 @@ fn import_into<'a>(graph: &Graph<'a>, builder: Builder<'a>) -> Result<Imported, 
     outputs.extend(states);
     let dynamic_range = state.rounds_inputs && !state.widens_weights;
     let model = state.builder.finish(input_operands, output_operands)?;
-    let operators = graph.operators.len();
-    Ok(Imported { model, inputs, outputs, operators, operations, dynamic_range })
+    let dynamic_range = state.rounds_inputs && !state.widens_weights;
+    let model = state.builder.finish(input_operands, output_operands)?;
+    Ok(Imported { model, inputs, outputs, operators: operators.len(), operations, dynamic_range })
 }
 
 /// Why operator `index` of a graph cannot be mapped, whatever stands around it; `None` where it can be.

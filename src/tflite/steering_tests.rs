@@ -58,6 +58,10 @@ fn steering(imported: &Imported) -> Vec<Vec<i32>> {
 
 const ADD_CODE: i32 = 0;
 const FLOOR_CODE: i32 = 8;
+const CONCATENATION_CODE: i32 = 2;
+const RESHAPE_CODE: i32 = 22;
+const SHAPE_CODE: i32 = 77;
+const PACK_CODE: i32 = 83;
 const BATCH_TO_SPACE_CODE: i32 = 37;
 const SPACE_TO_BATCH_CODE: i32 = 38;
 const STRIDED_SLICE_CODE: i32 = 45;
@@ -153,4 +157,35 @@ fn integers_are_sliced_by_an_operation_that_takes_them() {
     tensors[0] = tensor(INT32, &[3, 2], None, None);
     let why = refusal(&with_first(tensors, code, options));
     assert!(why.contains("operator 0 (STRIDED_SLICE)") && why.contains("INT32"), "{why}");
+}
+
+#[test]
+fn a_shape_that_is_computed_leaves_no_operations() {
+    let number = |dims: &[i32]| tensor(INT32, dims, None, None);
+    let tensors = || {
+        let lists = [list(&[0]), list(&[1]), list(&[1])];
+        let shapes = [number(&[3]), number(&[]), ints(&[], &[6]), number(&[2]), number(&[4])];
+        let floats = [float(&[1, 2, 3]), float(&[1, 6])];
+        floats.into_iter().chain(lists).chain(shapes).collect::<Vec<_>>()
+    };
+    let operators = || {
+        [
+            (SHAPE_CODE, &[0][..], &[5][..], None),
+            (STRIDED_SLICE_CODE, &[5, 2, 3, 4], &[6], strided(0, 0, 1)),
+            (PACK_CODE, &[6, 7], &[8], Some(schema::Options::Pack(Default::default()))),
+            (RESHAPE_CODE, &[0, 8], &[1], None),
+        ]
+    };
+    let imported = import(&file(tensors(), &[0], &[1], &operators())).unwrap();
+    assert_eq!(operations(&imported), [RESHAPE]);
+    assert_eq!(imported.operations, [0..0, 0..0, 0..0, 0..1]);
+    // What the model gives is made by an operation.
+    let both = [&operators()[..3], &[(RESHAPE_CODE, &[0, 8][..], &[1][..], None)]].concat();
+    let imported = import(&file(tensors(), &[0], &[1, 8], &both)).unwrap();
+    assert_eq!(operations(&imported), [PACK, RESHAPE, RESHAPE]);
+    // NNAPI's CONCATENATION takes no integers.
+    let plain = Some(schema::Options::Concatenation(Default::default()));
+    let joined = [&operators()[..3], &[(CONCATENATION_CODE, &[8, 8][..], &[9][..], plain)]].concat();
+    let reshaped = [&joined[..], &[(RESHAPE_CODE, &[0, 9][..], &[1][..], None)]].concat();
+    assert_eq!(operations(&import(&file(tensors(), &[0], &[1], &reshaped)).unwrap()), [RESHAPE]);
 }
