@@ -50,11 +50,15 @@ impl Detection {
 
     /// How many detections come out, some of which may be none.
     fn rows(&self) -> u32 {
-        if self.by_class {
-            self.most
-        } else {
-            self.most.saturating_mul(self.classes_each)
-        }
+        self.most.saturating_mul(self.classes_each)
+    }
+
+    /// NNAPI takes scores above the threshold and drops overlaps that reach theirs; here a score may be equal to the threshold,
+    /// and so may an overlap. No float lies between a threshold and the next.
+    fn thresholds(&self) -> [f32; 2] {
+        // NNAPI takes no negative ones: a score of 0 is never above 0.
+        let score = if self.score > 0.0 { self.score.next_down() } else { self.score };
+        [score, self.overlap.next_up()]
     }
 }
 
@@ -93,7 +97,7 @@ pub fn postprocess(call: &mut Call) -> Mapped {
     operands.push(call.builder().boolean(detection.by_class));
     let counts = [detection.most, detection.classes_each, detection.per_class];
     operands.extend(counts.map(|count| call.builder().int(count as i32)));
-    operands.extend([detection.score, detection.overlap].map(|threshold| call.builder().float(threshold)));
+    operands.extend(detection.thresholds().map(|threshold| call.builder().float(threshold)));
     operands.push(call.builder().boolean(false)); // classes count without the background
     let (boxes, classes, scores, count) =
         (call.output(0)?, call.output(1)?, call.output(2)?, call.output(3)?);

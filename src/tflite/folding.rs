@@ -16,9 +16,8 @@ const FEW: usize = 64;
 
 /// Makes constants of the outputs of an operator, where they can be told and nobody has them yet.
 pub fn fold(graph: &mut Graph, operator: &Operator, state: &State) -> bool {
-    let is_free = |&i: &usize| {
-        graph.tensors[i].data.is_none() && state.operands[i].is_none() && !state.is_output[i]
-    };
+    let is_free =
+        |&i: &usize| graph.tensors[i].data.is_none() && state.operands[i].is_none() && !state.is_output[i];
     let values = match operator.outputs.iter().all(is_free) {
         true => results(graph, operator),
         false => None,

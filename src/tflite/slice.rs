@@ -51,7 +51,8 @@ pub fn strided_slice(call: &mut Call) -> Mapped {
         let steering = if masks.shrink == 0 && dims(call.tensor(1)?)? == [size.len() as u32] {
             [call.ints(1)?, call.ints(2)?, call.ints(3)?]
         } else {
-            let lists = masks.plain(&size, [call.const_ints(1)?, call.const_ints(2)?, call.const_ints(3)?])?;
+            let lists =
+                masks.plain(&size, [call.const_ints(1)?, call.const_ints(2)?, call.const_ints(3)?])?;
             lists.map(|values| call.builder().ints(&[values.len() as u32], &values))
         };
         let kept = !masks.shrink;

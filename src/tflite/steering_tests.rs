@@ -1,7 +1,7 @@
 //! What steers an operator: read as the format says, told to NNAPI as it wants it, or refused before any run.
 
 use super::graph::{Graph, TensorType};
-use super::tests::{file, operations, refusal, tensor, TestOperator, TestTensor, F32, INT32};
+use super::tests::{custom_file, file, operations, refusal, tensor, TestOperator, TestTensor, F32, INT32};
 use super::*;
 use crate::model::{Lifetime, Model};
 use crate::ops::OperationType::{self, *};
@@ -89,9 +89,8 @@ fn strided(begin: i32, end: i32, shrink: i32) -> Option<schema::Options> {
 #[test]
 fn a_slice_takes_dimensions_that_it_does_not_name_as_a_whole() {
     let lists = || [list(&[1]), list(&[-1]), list(&[2])];
-    let tensors = |out: &[i32]| {
-        [float(&[6, 3, 2])].into_iter().chain(lists()).chain([float(out)]).collect::<Vec<_>>()
-    };
+    let tensors =
+        |out: &[i32]| [float(&[6, 3, 2])].into_iter().chain(lists()).chain([float(out)]).collect::<Vec<_>>();
     let imported = import(&with_first(tensors(&[2, 3, 2]), STRIDED_SLICE_CODE, strided(0, 0, 0))).unwrap();
     assert_eq!(operations(&imported), [STRIDED_SLICE]);
     assert_eq!(steering(&imported)[..3], [vec![1, 0, 0], vec![-1, 3, 2], vec![2, 1, 1]]);
@@ -188,4 +187,48 @@ fn a_shape_that_is_computed_leaves_no_operations() {
     let joined = [&operators()[..3], &[(CONCATENATION_CODE, &[8, 8][..], &[9][..], plain)]].concat();
     let reshaped = [&joined[..], &[(RESHAPE_CODE, &[0, 9][..], &[1][..], None)]].concat();
     assert_eq!(operations(&import(&file(tensors(), &[0], &[1], &reshaped)).unwrap()), [RESHAPE]);
+}
+
+/// An operator that finds things among 30 boxes of four classes, with these options beside those that all have.
+fn detections(options: &[(&str, f32)], rows: i32) -> Imported {
+    let plain = [
+        ("detections_per_class", 20.0),
+        ("h_scale", 5.0),
+        ("max_classes_per_detection", 1.0),
+        ("max_detections", 10.0),
+        ("nms_iou_threshold", 0.5),
+        ("nms_score_threshold", 0.25),
+        ("num_classes", 4.0),
+        ("use_regular_nms", 0.0),
+        ("w_scale", 5.0),
+        ("x_scale", 10.0),
+        ("y_scale", 10.0),
+    ];
+    let chosen = plain.map(|(name, value)| {
+        let own = options.iter().find(|(own, _)| *own == name);
+        (name, own.map_or(value, |&(_, value)| value))
+    });
+    let inputs = [float(&[1, 30, 4]), float(&[1, 30, 5]), float(&[30, 4])];
+    let tensors = inputs.into_iter().chain((0..4).map(|_| float(&[]))).collect();
+    let operators: &[TestOperator] = &[(names::CUSTOM, &[0, 1, 2], &[3, 4, 5, 6], None)];
+    let custom = (detection::NAME.trim_start_matches("custom "), &flexbuffer::tests::map(&chosen)[..]);
+    let imported = import(&custom_file(tensors, &[0, 1, 2], &[3, 4, 5, 6], operators, custom)).unwrap();
+    let dims: Vec<&[u32]> = imported.outputs.iter().map(|port| &port.dims[..]).collect();
+    let rows = rows as u32;
+    assert_eq!(dims, [&[1, rows, 4][..], &[1, rows], &[1, rows], &[1]]);
+    imported
+}
+
+#[test]
+fn detections_may_reach_their_thresholds() {
+    let thresholds = |score: f32| {
+        let imported = detections(&[("nms_score_threshold", score)], 10);
+        let scalars: Vec<i32> =
+            steering(&imported).into_iter().filter_map(|bits| bits.first().copied()).collect();
+        // Before them come the scales, three counts, and the flags, which are shorter.
+        [scalars[7], scalars[8]].map(|bits| f32::from_bits(bits as u32))
+    };
+    let [score, overlap] = thresholds(0.25);
+    assert!(0.25 > score && score.next_up() == 0.25 && 0.5 < overlap && overlap.next_down() == 0.5);
+    assert_eq!(thresholds(0.0)[0], 0.0);
 }
