@@ -4,6 +4,7 @@ use super::call::{dims, Call, Mapped};
 use super::error::Refusal;
 use super::flexbuffer::Map;
 use super::graph::{Operator, Tensor};
+use crate::client::builder::OperandIndex;
 use crate::ops::OperationType;
 use crate::tensor::{OperandType, TensorInfo};
 
@@ -53,6 +54,15 @@ impl Detection {
         self.most.saturating_mul(self.classes_each)
     }
 
+    /// How many of them NNAPI makes: the others stay empty.
+    fn made(&self) -> u32 {
+        if self.by_class {
+            self.most
+        } else {
+            self.rows()
+        }
+    }
+
     /// NNAPI takes scores above the threshold and drops overlaps that reach theirs; here a score may be equal to the threshold,
     /// and so may an overlap. No float lies between a threshold and the next.
     fn thresholds(&self) -> [f32; 2] {
@@ -99,14 +109,50 @@ pub fn postprocess(call: &mut Call) -> Mapped {
     operands.extend(counts.map(|count| call.builder().int(count as i32)));
     operands.extend(detection.thresholds().map(|threshold| call.builder().float(threshold)));
     operands.push(call.builder().boolean(false)); // classes count without the background
-    let (boxes, classes, scores, count) =
-        (call.output(0)?, call.output(1)?, call.output(2)?, call.output(3)?);
+    let [boxes, classes, scores] = [0, 1, 2].map(|i| rows(call, i, detection.made()));
+    let (boxes, classes, scores, count) = (boxes?, classes?, scores?, call.output(3)?);
     // Classes and the count are whole numbers in NNAPI, but floats here.
     let mut whole = |dims: &[u32]| call.builder().temporary(TensorInfo::new(OperandType::TENSOR_INT32, dims));
-    let (whole_classes, whole_count) = (whole(&[batches, detection.rows()]), whole(&[batches]));
-    let outputs = [scores, boxes, whole_classes, whole_count];
+    let (whole_classes, whole_count) = (whole(&[batches, detection.made()]), whole(&[batches]));
+    let outputs = [scores.made, boxes.made, whole_classes, whole_count];
     call.emit(OperationType::DETECTION_POSTPROCESSING, &operands, &outputs);
-    call.emit(OperationType::CAST, &[whole_classes], &[classes]);
+    call.emit(OperationType::CAST, &[whole_classes], &[classes.made]);
     call.emit(OperationType::CAST, &[whole_count], &[count]);
+    for rows in [boxes, classes, scores] {
+        rows.pad(call);
+    }
     Ok(())
+}
+
+/// Rows of detections, and the output that they are the first of.
+struct Rows {
+    made: OperandIndex,
+    output: OperandIndex,
+}
+
+/// So many rows of output `i`.
+fn rows(call: &mut Call, i: usize, count: u32) -> Result<Rows, Refusal> {
+    let output = call.output(i)?;
+    let mut dims = call.builder().info(output).dims.clone();
+    match dims.get_mut(1) {
+        Some(rows) if *rows > count => {
+            *rows = count;
+            Ok(Rows { made: call.temporary_like(output, &dims), output })
+        }
+        _ => Ok(Rows { made: output, output }),
+    }
+}
+
+impl Rows {
+    /// Emits what puts empty rows behind, where there are to be more.
+    fn pad(self, call: &mut Call) {
+        let [made, whole] = [self.made, self.output].map(|i| call.builder().info(i).dims.clone());
+        if made == whole {
+            return;
+        }
+        let behind = made.iter().zip(&whole).flat_map(|(few, all)| [0, (all - few) as i32]);
+        let paddings: Vec<i32> = behind.collect();
+        let paddings = call.builder().ints(&[whole.len() as u32, 2], &paddings);
+        call.emit(OperationType::PAD, &[self.made, paddings], &[self.output]);
+    }
 }

@@ -232,3 +232,12 @@ fn detections_may_reach_their_thresholds() {
     assert!(0.25 > score && score.next_up() == 0.25 && 0.5 < overlap && overlap.next_down() == 0.5);
     assert_eq!(thresholds(0.0)[0], 0.0);
 }
+
+#[test]
+fn detections_by_class_leave_rows_empty() {
+    let options = |by_class| [("use_regular_nms", by_class), ("max_classes_per_detection", 3.0)];
+    let plain = [DETECTION_POSTPROCESSING, CAST, CAST];
+    assert_eq!(operations(&detections(&options(0.0), 30)), plain);
+    assert_eq!(operations(&detections(&options(1.0), 30)), [&plain[..], &[PAD; 3]].concat());
+    assert_eq!(operations(&detections(&options(1.0)[..1], 10)), plain);
+}
