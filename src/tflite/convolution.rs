@@ -139,27 +139,38 @@ fn windowed(call: &mut Call, ty: OperationType, window: &Window, count: Option<u
 
 /// Inputs: output shape, filter, data and perhaps a bias.
 pub fn transpose_conv(call: &mut Call) -> Mapped {
-    let (padding, stride_w, stride_h, activation) = options!(call, TransposeConv(o) =>
-        (o.padding, o.stride_w, o.stride_h, o.activation));
-    let shape = call.ints(0)?;
+    let (padding, strides, activation) = options!(call, TransposeConv(o) =>
+        (o.padding, [o.stride_w, o.stride_h], o.activation));
     let data = call.input(2)?;
     let filter = weights(call, 1, data)?;
     let units = dim(call, 1, 0)?;
     let bias = bias(call, 3, data, filter, units)?;
-    let operands = [
-        data,
-        filter,
-        bias,
-        shape,
-        call.padding(padding)?,
-        call.builder().int(stride_w),
-        call.builder().int(stride_h),
-        call.activation(activation)?,
-        call.builder().boolean(false), // NHWC
-    ];
+    let mut operands = vec![data, filter, bias];
+    match padding {
+        VALID => {
+            let [right, bottom] = [cut_off(call, 2, strides[0])?, cut_off(call, 1, strides[1])?];
+            operands.extend([0, right, 0, bottom].map(|count| call.builder().int(count)));
+        }
+        _ => operands.extend([call.ints(0)?, call.padding(padding)?]),
+    }
+    operands.extend(strides.map(|stride| call.builder().int(stride)));
+    operands.extend([call.activation(activation)?, call.builder().boolean(false)]); // NHWC
     let output = call.output(0)?;
     call.emit(OperationType::TRANSPOSE_CONV_2D, &operands, &[output]);
     Ok(())
+}
+
+/// The code of the padding scheme without any.
+const VALID: i8 = 1;
+
+/// How many pixels of a transposed convolution lie beyond its output's end along an axis. Where the output is longer, which
+/// NNAPI knows no name for, they are fewer than none.
+fn cut_off(call: &Call, axis: usize, stride: i32) -> Result<i32, Refusal> {
+    let [filter, data] = [dim(call, 1, axis)?, dim(call, 2, axis)?].map(i64::from);
+    let output = dims(call.output_tensor(0)?)?;
+    let output = *output.get(axis).ok_or("its output has not four dimensions")?;
+    let whole = (data - 1) * i64::from(stride) + filter;
+    i32::try_from(whole - i64::from(output)).map_err(|_| "its output is too large".into())
 }
 
 /// A filter of per-channel weights [units, depth] as one of a 1x1 convolution, [units, 1, 1, depth].

@@ -59,6 +59,7 @@ fn steering(imported: &Imported) -> Vec<Vec<i32>> {
 const ADD_CODE: i32 = 0;
 const FLOOR_CODE: i32 = 8;
 const CONCATENATION_CODE: i32 = 2;
+const TRANSPOSE_CONV_CODE: i32 = 67;
 const RESHAPE_CODE: i32 = 22;
 const SHAPE_CODE: i32 = 77;
 const PACK_CODE: i32 = 83;
@@ -240,4 +241,24 @@ fn detections_by_class_leave_rows_empty() {
     assert_eq!(operations(&detections(&options(0.0), 30)), plain);
     assert_eq!(operations(&detections(&options(1.0), 30)), [&plain[..], &[PAD; 3]].concat());
     assert_eq!(operations(&detections(&options(1.0)[..1], 10)), plain);
+}
+
+#[test]
+fn a_transposed_convolution_may_give_more_than_it_reaches() {
+    let spread = |padding, out: i32| {
+        let shape = list(&[1, out, out, 8]);
+        let tensors = vec![shape, float(&[8, 2, 2, 3]), float(&[1, 4, 4, 3]), float(&[1, out, out, 8])];
+        let options = schema::TransposeConvOptions { padding, stride_w: 3, stride_h: 3, activation: 0 };
+        let options = Some(schema::Options::TransposeConv(Box::new(options)));
+        one(tensors, &[1, 2], (TRANSPOSE_CONV_CODE, &[0, 1, 2], &[3], options))
+    };
+    let [valid, same] = [1, 0];
+    for (out, beyond) in [(11, 0), (12, -1), (10, 1)] {
+        let imported = import(&spread(valid, out)).unwrap();
+        assert_eq!(operations(&imported), [TRANSPOSE_CONV_2D]);
+        let zero = vec![0];
+        assert_eq!(steering(&imported)[1..5], [zero.clone(), vec![beyond], zero, vec![beyond]], "{out}");
+    }
+    assert_eq!(operations(&import(&spread(same, 12)).unwrap()), [TRANSPOSE_CONV_2D]);
+    assert!(refusal(&spread(same, 13)).contains("operator 0 (TRANSPOSE_CONV)"));
 }
