@@ -1,7 +1,7 @@
 //! Operators that pick elements: by index, by rank or by condition; and CAST.
 
 use super::call::{dims, options, Call, Domain, Mapped};
-use super::elementwise::float_constant;
+use super::elementwise::{float_constant, like};
 use super::error::Refusal;
 use super::graph::TensorType;
 use super::schema::Options;
@@ -130,11 +130,21 @@ pub fn arg(call: &mut Call, ty: OperationType) -> Mapped {
     call.emit_in(Domain::Own, ty, 1, &[axis])
 }
 
+/// Of equal elements the first ones are wanted, and NNAPI takes the last: it looks at rows that are turned round.
 pub fn top_k(call: &mut Call) -> Mapped {
     let count = call.const_int(1)?;
-    let operands = [call.input(0)?, call.builder().int(count)];
-    let outputs = [call.output(0)?, call.output(1)?];
-    call.emit(OperationType::TOPK_V2, &operands, &outputs);
+    let size = dims(call.tensor(0)?)?;
+    let axis = size.len() - 1;
+    let (data, last) = (call.input(0)?, size[axis] as i32 - 1);
+    let turned = call.temporary_like(data, &size);
+    let operands = [data, call.builder().ints(&[1], &[axis as i32])];
+    call.emit(OperationType::REVERSE, &operands, &[turned]);
+    let (values, indices) = (call.output(0)?, call.output(1)?);
+    let from_end = like(call, indices);
+    let operands = [turned, call.builder().int(count)];
+    call.emit(OperationType::TOPK_V2, &operands, &[values, from_end]);
+    let operands = [call.builder().ints(&[1], &[last]), from_end, call.activation(0)?];
+    call.emit(OperationType::SUB, &operands, &[indices]);
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! What steers an operator: read as the format says, told to NNAPI as it wants it, or refused before any run.
 
-use super::graph::{Graph, TensorType};
+use super::graph::Graph;
 use super::tests::{custom_file, file, operations, refusal, tensor, TestOperator, TestTensor, F32, INT32};
 use super::*;
 use crate::model::{Lifetime, Model};
@@ -37,11 +37,19 @@ fn with_first(tensors: Vec<TestTensor>, code: i32, options: Option<schema::Optio
 /// What one operator gives whose inputs, the first tensors, are constants; the output is the last.
 fn values(tensors: Vec<TestTensor>, code: i32, options: Option<schema::Options>) -> Vec<i32> {
     let output = tensors.len() as i32 - 1;
-    let bytes = one(tensors, &[], (code, &(0..output).collect::<Vec<_>>(), &[output], options));
+    results((tensors, &[output]), code, options).remove(0)
+}
+
+fn results(
+    (tensors, outputs): (Vec<TestTensor>, &[i32]),
+    code: i32,
+    options: Option<schema::Options>,
+) -> Vec<Vec<i32>> {
+    let bytes = one(tensors, &[], (code, &(0..outputs[0]).collect::<Vec<_>>(), outputs, options));
     let graph = Graph::read(&bytes).unwrap().remove(0);
-    assert_eq!(graph.tensors[output as usize].ty, TensorType::Int32);
+    let integers = |bytes: &[u8]| i32::from_le_bytes(bytes.try_into().unwrap());
     let results = folding::results(&graph, &graph.operators[0]).unwrap();
-    results[0].chunks_exact(4).map(|b| i32::from_le_bytes(b.try_into().unwrap())).collect()
+    results.iter().map(|bytes| bytes.chunks_exact(4).map(integers).collect()).collect()
 }
 
 /// The constants that the first operation of a model reads, as integers.
@@ -59,6 +67,7 @@ fn steering(imported: &Imported) -> Vec<Vec<i32>> {
 const ADD_CODE: i32 = 0;
 const FLOOR_CODE: i32 = 8;
 const CONCATENATION_CODE: i32 = 2;
+const TOPK_CODE: i32 = 48;
 const TRANSPOSE_CONV_CODE: i32 = 67;
 const RESHAPE_CODE: i32 = 22;
 const SHAPE_CODE: i32 = 77;
@@ -261,4 +270,15 @@ fn a_transposed_convolution_may_give_more_than_it_reaches() {
     }
     assert_eq!(operations(&import(&spread(same, 12)).unwrap()), [TRANSPOSE_CONV_2D]);
     assert!(refusal(&spread(same, 13)).contains("operator 0 (TRANSPOSE_CONV)"));
+}
+
+#[test]
+fn of_equal_elements_the_first_are_the_largest() {
+    let largest = |count: i32| {
+        let out = || tensor(INT32, &[2, count], None, None);
+        let data = ints(&[2, 4], &[3, 7, 7, 3, 5, 5, 5, 5]);
+        results((vec![data, ints(&[], &[count]), out(), out()], &[2, 3]), TOPK_CODE, None)
+    };
+    assert_eq!(largest(1), [[7, 5], [1, 0]]);
+    assert_eq!(largest(3), [[7, 7, 3, 5, 5, 5], [1, 2, 0, 0, 1, 2]]);
 }
