@@ -101,7 +101,7 @@ impl Masks {
             if self.shrink >> i & 1 != 0 {
                 *begin = match *begin {
                     _ if self.begin >> i & 1 != 0 => 0,
-                    from_end @ ..0 => from_end.saturating_add(dim as i32),
+                    from_end @ ..0 => from_end.saturating_add(dim as i32).max(0),
                     begin => begin,
                 };
                 *end = begin.saturating_add(1);
@@ -149,7 +149,7 @@ impl Masks {
                 false => place(begins[i]),
             };
             if has(self.shrink, i) {
-                axes.push(Taken { start: place(begins[i]), step: 1, count: 1 });
+                axes.push(Taken { start, step: 1, count: 1 });
                 continue;
             }
             let end = match (has(self.end, i), self.offset) {
@@ -160,7 +160,7 @@ impl Masks {
                         -1
                     }
                 }
-                (_, true) => place(begins[i].saturating_add(ends[i])),
+                (_, true) => place(start.saturating_add(ends[i])),
                 _ => place(ends[i]),
             };
             let distance = (i64::from(end) - i64::from(start)) * i64::from(step.signum());
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!((begins, ends), ([3, 1, 0], [4, 2, 1]));
         let (mut begins, mut ends) = ([i32::MIN, i32::MAX], [0, 0]);
         masks.end_after_one(&[4, 5], &mut begins, &mut ends);
-        assert_eq!((begins, ends), ([i32::MIN + 4, i32::MAX], [i32::MIN + 5, i32::MAX]));
+        assert_eq!((begins, ends), ([0, i32::MAX], [1, i32::MAX]));
     }
 
     #[test]
@@ -271,6 +271,13 @@ mod tests {
         assert_eq!(taken, [of(0, 1, 2), of(0, 1, 3), of(2, 1, 1)]);
         let offset = Masks { offset: true, ..NONE };
         assert_eq!(offset.taken(&[9, 2], [&[4], &[3], &[1]]).unwrap(), [of(4, 1, 3), of(0, 1, 2)]);
+        // A begin from the end: what is counted from it does not begin before the first element.
+        let counted = offset.taken(&[9, 9], [&[-3, -12], &[3, 2], &[1, 1]]).unwrap();
+        assert_eq!(counted, [of(6, 1, 3), of(0, 1, 2)]);
+        // A begin that is not looked at, of an axis that is lost.
+        let masks = Masks { begin: 0b11, shrink: 0b11, ellipsis: 0b100, ..NONE };
+        let taken = masks.taken(&[4, 5, 2], [&[2, 2, 0], &[3, 3, 0], &[1, -1, 1]]).unwrap();
+        assert_eq!(taken, [of(0, 1, 1), of(4, 1, 1), of(0, 1, 2)]);
         assert!(NONE.taken(&[2], [&[0, 0], &[1, 1], &[1, 1]]).is_err());
         assert!(NONE.taken(&[2], [&[0], &[1], &[0]]).is_err());
     }
