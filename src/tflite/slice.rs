@@ -225,6 +225,10 @@ pub fn split_v(call: &mut Call) -> Mapped {
     let data = call.input(0)?;
     let mut start = 0;
     for i in 0..call.operator.outputs.len() {
+        // NNAPI has no tensors without elements: who reads this one is refused.
+        if call.output_tensor(i)?.dims.get(axis) == Some(&0) {
+            continue;
+        }
         // The sizes agree with the outputs', which also tell the one that may be left to be found.
         let part = dims(call.output_tensor(i)?)?;
         let count = *part.get(axis).ok_or("a part has too few dimensions")? as i32;

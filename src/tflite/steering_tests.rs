@@ -70,6 +70,7 @@ const CONCATENATION_CODE: i32 = 2;
 const TOPK_CODE: i32 = 48;
 const TRANSPOSE_CONV_CODE: i32 = 67;
 const RESHAPE_CODE: i32 = 22;
+const SPLIT_V_CODE: i32 = 102;
 const SHAPE_CODE: i32 = 77;
 const PACK_CODE: i32 = 83;
 const BATCH_TO_SPACE_CODE: i32 = 37;
@@ -281,4 +282,27 @@ fn of_equal_elements_the_first_are_the_largest() {
     };
     assert_eq!(largest(1), [[7, 5], [1, 0]]);
     assert_eq!(largest(3), [[7, 7, 3, 5, 5, 5], [1, 2, 0, 0, 1, 2]]);
+}
+
+#[test]
+fn a_part_without_elements_is_left_out() {
+    let number = |dims: &[i32]| tensor(INT32, dims, None, None);
+    let parts = |rest: i32| {
+        let sizes = list(&[1, 1, rest]);
+        vec![float(&[2, 3]), sizes, ints(&[], &[0]), float(&[1, 3]), float(&[1, 3]), float(&[rest, 3])]
+    };
+    let split =
+        |outputs: &[i32]| file(parts(0), &[0], outputs, &[(SPLIT_V_CODE, &[0, 1, 2], &[3, 4, 5], None)]);
+    assert_eq!(operations(&import(&split(&[3, 4])).unwrap()), [RESHAPE, SLICE, RESHAPE].repeat(2));
+    assert!(refusal(&split(&[3, 5])).contains("[0, 3]"));
+    let reader = (FLOOR_CODE, &[5][..], &[6][..], None);
+    let tensors = parts(0).into_iter().chain([float(&[0, 3])]).collect();
+    let operators = [(SPLIT_V_CODE, &[0, 1, 2][..], &[3, 4, 5][..], None), reader];
+    let why = refusal(&file(tensors, &[0], &[3, 4], &operators));
+    assert!(why.contains("operator 1 (FLOOR)") && why.contains("[0, 3]"), "{why}");
+    // What it is told a shape by may have none.
+    let tensors =
+        vec![list(&[7, 8]), list(&[1, 1, 0]), ints(&[], &[0]), number(&[1]), number(&[1]), number(&[0])];
+    assert_eq!(results((tensors, &[3, 4, 5]), SPLIT_V_CODE, None), [vec![7], vec![8], vec![]]);
+    assert_eq!(values(vec![list(&[7]), number(&[0]), number(&[])], RESHAPE_CODE, None), [7]);
 }
