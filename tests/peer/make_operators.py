@@ -36,13 +36,18 @@ def spread(x):
     return x * 6
 
 
-def detection(boxes, scores):
+def detection(by_class=False, classes_each=1):
+    return lambda boxes, scores: detections(boxes, scores, str(by_class).lower(), classes_each)
+
+
+def detections(boxes, scores, by_class, classes_each):
+    rows = 10 * classes_each
     implements = " ".join([
         'name: "TFLite_Detection_PostProcess"',
         'attr { key: "max_detections" value { i: 10 } }',
-        'attr { key: "max_classes_per_detection" value { i: 1 } }',
+        f'attr {{ key: "max_classes_per_detection" value {{ i: {classes_each} }} }}',
         'attr { key: "detections_per_class" value { i: 100 } }',
-        'attr { key: "use_regular_nms" value { b: false } }',
+        f'attr {{ key: "use_regular_nms" value {{ b: {by_class} }} }}',
         'attr { key: "nms_score_threshold" value { f: 0.1 } }',
         'attr { key: "nms_iou_threshold" value { f: 0.5 } }',
         'attr { key: "num_classes" value { i: 5 } }',
@@ -56,7 +61,7 @@ def detection(boxes, scores):
 
     @tf.function(experimental_implements=implements)
     def chosen(boxes, scores, anchors):
-        return (tf.zeros((1, 10, 4)), tf.zeros((1, 10)), tf.zeros((1, 10)), tf.zeros((1,)))
+        return (tf.zeros((1, rows, 4)), tf.zeros((1, rows)), tf.zeros((1, rows)), tf.zeros((1,)))
 
     return chosen(boxes, tf.sigmoid(scores * 3), tf.constant(anchors))
 
@@ -128,7 +133,18 @@ OPERATORS = {
     "add_n": (lambda x, y: tf.add_n([x, y, x * y]), (4, 50), (4, 50)),
     "floor_mod": (lambda x: tf.math.floormod(tf.cast(x * 40, tf.int32), tf.constant([3, -4, 5, 7])), (9, 4)),
     "relu01": (lambda x: tf.minimum(tf.maximum(x * 2, 0.0), 1.0), (4, 50)),
-    "detection": (detection, (1, 60, 4), (1, 60, 5)),
+    "detection": (detection(), (1, 60, 4), (1, 60, 5)),
+    "detection_by_class": (detection(by_class=True), (1, 60, 4), (1, 60, 5)),
+    "detection_classes": (detection(classes_each=3), (1, 60, 4), (1, 60, 5)),
+    "row_to_batch": (lambda x: tf.space_to_batch(x, [2], [[2, 3]]) * 2, (1, 9, 5)),
+    "batch_to_row": (lambda x: tf.batch_to_space(x, [2], [[2, 3]]) * 2, (2, 7, 5)),
+    "spread_beyond": (lambda x: tf.nn.relu(tf.nn.conv2d_transpose(x, floats(2, 2, 6, 5), (1, 12, 12, 6), 3, "VALID")
+                                           + floats(6)), (1, 4, 4, 5)),
+    "open_batch": (lambda x: tf.reshape(x, (tf.shape(x)[0], 4, 6)) * 2, (None, 6, 4)),
+    "open_list": (lambda x: tf.reshape(x, tf.concat([tf.shape(x)[:1], [24]], 0)) * 2, (None, 6, 4)),
+    "top_equal": (lambda x: tf.math.top_k(tf.floor(x * 3), 5), (6, 40)),
+    "reverse_last": (lambda x: tf.reverse(x, (-1,)), (3, 4, 5)),
+    "slice_int": (lambda x: tf.cast(x * 50, tf.int32)[1:, -2, 1:3], (3, 4, 5)),
     "last": (lambda x: x[:, -1] * x[0, 1, -2], (2, 3, 4)),
     "loop_lstm": (recurrent(layers.LSTM(6, return_sequences=True)), (1, 7, 5)),
     "loop_gru": (recurrent(layers.GRU(6)), (1, 7, 5)),
@@ -142,7 +158,7 @@ LOOPS = [name for name in OPERATORS if name.startswith("loop_")]
 
 QUANTISED = ["gelu", "gelu_tanh", "attention5", "windows6", "transpose5", "add5", "mean5", "softmax5", "slice5", "gather5",
              "concat5", "stack5", "matmul5", "tile5", "matmul_one", "matmul_left", "broadcast_to", "split_v", "gather_batch",
-             "where", "cos"]
+             "where", "cos", "row_to_batch", "batch_to_row", "spread_beyond", "top_equal"]
 
 
 def convert_loop(compute, shapes):
