@@ -156,8 +156,6 @@ fn import_into<'a>(mut graph: Graph<'a>, builder: Builder<'a>) -> Result<Importe
     outputs.extend(states);
     let dynamic_range = state.rounds_inputs && !state.widens_weights;
     let model = state.builder.finish(input_operands, output_operands)?;
-    let dynamic_range = state.rounds_inputs && !state.widens_weights;
-    let model = state.builder.finish(input_operands, output_operands)?;
     Ok(Imported { model, inputs, outputs, operators: operators.len(), operations, dynamic_range })
 }
 
