@@ -48,7 +48,7 @@ pub use quotas::{Quotas, Refused};
 pub use recorder::{Activity, Noted, OperationId, Recorder, Span, Underway};
 pub use stop::{Stop, Wake, Wakes};
 pub use thread_cache::{Reserved, ThreadCache};
-pub use turns::{Start, Turn, Turns};
+pub use turns::{InLine, Start, Turn, Turns};
 pub use waiting::Waiting;
 pub use watcher::{Event, Key, Watcher};
 pub use workers::{Task, Workers};

@@ -72,6 +72,12 @@ pub struct Turn {
     seat: Arc<Seat>,
 }
 
+/// Who stands in line to be started, so that it can leave.
+pub struct InLine {
+    turns: Arc<Turns>,
+    seat: Arc<Seat>,
+}
+
 /// What others see of a turn, or of the wait for one.
 struct Seat {
     client: u32,
@@ -162,11 +168,12 @@ impl Turns {
     }
 
     /// Has `start` called with a turn: right now, or by another once it is due. No thread waits for that.
-    pub fn when_due(self: &Arc<Self>, client: u32, priority: Priority, start: Start) {
+    pub fn when_due(self: &Arc<Self>, client: u32, priority: Priority, start: Start) -> InLine {
         let seat = Seat::new(client, priority);
         if let Some(call) = self.enter(&seat, Call::Start(start)) {
-            self.call(Waiting { seat, call });
+            self.call(Waiting { seat: seat.clone(), call });
         }
+        InLine { turns: self.clone(), seat }
     }
 
     /// Grants `seat` a turn, and gives `call` back; or else puts it in line.
@@ -303,11 +310,26 @@ impl Turn {
                 None => drop(turns.computing.fetch_sub(1, Ordering::Relaxed)),
             }
         }
-        let over = |client: &Client| client.computing == 0 && !client.is_waiting();
-        if state.get(&self.seat.client).is_some_and(over) {
-            state.remove(&self.seat.client);
-        }
+        forget_idle(&mut state, self.seat.client);
         next
+    }
+}
+
+/// Drops a client that neither computes nor waits.
+fn forget_idle(state: &mut State, client: u32) {
+    if state.get(&client).is_some_and(|client| client.computing == 0 && !client.is_waiting()) {
+        state.remove(&client);
+    }
+}
+
+impl InLine {
+    /// Drops what was to begin, so that it never does; nothing happens to what has begun.
+    pub fn leave(&self) {
+        let mut state = self.turns.lock();
+        let left = self.turns.leave(&mut state, &self.seat);
+        forget_idle(&mut state, self.seat.client);
+        drop(state);
+        drop(left); // its end may do anything: not under the lock
     }
 }
 

@@ -163,10 +163,39 @@ fn what_needs_no_thread_to_wait_goes_by_priority_too() {
 fn however_many_cannot_begin_the_next_does() {
     let (turns, (say, heard)) = (Turns::new(1), channel());
     let turn = turns.take(1, Priority::Medium, &Control::default()).unwrap();
-    (0..100_000).for_each(|_| turns.when_due(1, Priority::Medium, Box::new(Err)));
+    (0..100_000).for_each(|_| drop(turns.when_due(1, Priority::Medium, Box::new(Err))));
     say_when_due(&turns, 1, Priority::Medium, &say, "the last");
     drop(turn);
     assert_eq!(said(&heard, 1), ["the last"]);
+    assert!(is_idle(&turns));
+}
+
+#[test]
+fn what_leaves_the_line_is_let_go_of_at_once() {
+    let turns = Turns::new(1);
+    let held = Arc::new(());
+    let wait = |client| {
+        let held = held.clone();
+        let start = move |turn| {
+            drop(held);
+            Err(turn)
+        };
+        turns.when_due(client, Priority::Medium, Box::new(start))
+    };
+    let begun = wait(1);
+    begun.leave();
+    let turn = turns.take(1, Priority::Medium, &Control::default()).unwrap();
+    let waiting = [1, 1, 2].map(wait);
+    assert_eq!(turns.load().waiting, 3);
+    for (left, place) in waiting.iter().enumerate() {
+        assert_eq!(Arc::strong_count(&held), 4 - left);
+        place.leave();
+        place.leave();
+        assert_eq!(turns.load().waiting, 2 - left);
+    }
+    assert_eq!(Arc::strong_count(&held), 1);
+    assert_eq!(turns.lock().keys().collect::<Vec<_>>(), [&1], "client 2 is forgotten");
+    drop(turn);
     assert!(is_idle(&turns));
 }
 

@@ -205,13 +205,17 @@ impl Binding for CpuBinding {
         let (completer, pending) = Pending::promised();
         // Present until it begins to run, or is given up before.
         let waiting = Arc::new(Mutex::new(Some(completer)));
-        let cancelling = (waiting.clone(), control.clone());
-        let pending = pending.on_cancel(move || cancel(&cancelling.0, &cancelling.1));
-        let (turns, control) = (self.executable.cores.turns.clone(), control.clone());
-        let (client, priority) = (control.client, control.priority);
-        let begin = move |turn| begin(self, turn, control, &waiting);
-        turns.when_due(client, priority, Box::new(begin));
-        Ok(Submission::Pending(pending))
+        let (begun, terms) = (waiting.clone(), control.clone());
+        let turns = self.executable.cores.turns.clone();
+        let begin = move |turn| begin(self, turn, terms, &begun);
+        let in_line = turns.when_due(control.client, control.priority, Box::new(begin));
+        let terms = control.clone();
+        let cancel = move || {
+            // With its place goes the client's memory, which nobody waits for any more.
+            in_line.leave();
+            cancel(&waiting, &terms);
+        };
+        Ok(Submission::Pending(pending.on_cancel(cancel)))
     }
 
     fn run(self: Arc<Self>, control: &Control) -> Result<Outcome, BackendError> {
@@ -271,4 +275,49 @@ fn begin(binding: Arc<CpuBinding>, turn: Turn, control: Control, waiting: &Waiti
         }
         None => Ok(()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{f32_info, Build};
+    use super::*;
+    use crate::memory::Mapping;
+    use crate::model::Request;
+    use crate::ops::OperationType;
+    use crate::scheduler::Watcher;
+    use smallvec::smallvec;
+    use std::sync::mpsc::channel;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn an_execution_that_is_given_up_in_line_keeps_no_memory_of_its_client() {
+        let mut build = Build::new();
+        let input = build.input(f32_info(&[1]));
+        let output = build.call(OperationType::FLOOR, 0, &[input], f32_info(&[1]));
+        let model = Model { main: build.finish(output), referenced: Vec::new(), relaxed: false };
+        let (cores, control) = (Arc::new(Cores::new(1).unwrap()), Control::default());
+        let executable =
+            CpuExecutable::compile(&model, &CompileOptions::default(), &cores, &control).unwrap();
+        let mapping = Arc::new(Mapping::anonymous(8).unwrap());
+        let argument = |offset| Some(Argument { pool: 0, offset, length: 4, dims: smallvec![1] });
+        let request = Request { inputs: vec![argument(0)], outputs: vec![argument(4)] };
+        let pools = vec![Some(Memory::Mapped(mapping.clone()))];
+        let binding = Arc::new(executable).bind(Arguments { request, pools, reused: false }).unwrap();
+        let other = cores.take_turn(&Control { client: 1, ..Control::default() }).unwrap();
+        let Ok(Submission::Pending(pending)) = binding.submit(Vec::new(), &control) else {
+            panic!("another has the only turn");
+        };
+        let ((tell, heard), cancel) = (channel(), pending.canceller().unwrap());
+        let held = mapping.clone();
+        let told = move |outcome| tell.send((outcome, Arc::strong_count(&held))).unwrap();
+        pending.then(&Watcher::new().unwrap(), Box::new(told));
+        assert!(Arc::strong_count(&mapping) > 2, "it stands in line with its memory");
+        cancel();
+        let (outcome, holders) = heard.recv_timeout(PATIENCE).unwrap();
+        assert!(matches!(outcome, Err(BackendError::Cancelled)), "{outcome:?}");
+        assert_eq!(holders, 2, "this test alone has it");
+        assert_eq!(cores.turns.load().waiting, 0);
+        drop(other);
+    }
 }
