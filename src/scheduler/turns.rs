@@ -14,12 +14,11 @@ use crate::sync::thread::{self, Thread};
 use crate::sync::{Instant, Mutex, MutexGuard};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
 
 /// By so much a client must be ahead of another before it passes its turn on: changing over costs time, too.
 const SLICE_NS: i64 = 200_000;
-/// Waiting for this long raises a priority by one level, so that none starves.
-const AGING: Duration = Duration::from_secs(1);
+/// Waiting for so many nanoseconds raises a priority by one level, so that none starves.
+const AGING_NS: i64 = 1_000_000_000;
 const PRIORITIES: usize = Priority::High as usize + 1;
 
 /// Turns at the cores of one machine.
@@ -82,9 +81,11 @@ pub struct InLine {
 struct Seat {
     client: u32,
     priority: Priority,
-    since: Instant,
-    /// Whether it may compute, and when that began.
+    /// Time that it has stood in line before.
+    waited: AtomicI64,
+    /// Whether it may compute.
     granted: AtomicBool,
+    /// When it began to compute, or to stand in line, whichever it does.
     began: AtomicI64,
 }
 
@@ -95,8 +96,7 @@ impl Client {
     }
 
     /// The client's waiting seat that comes first. Among seats of one priority, the one that has waited longest.
-    fn first(&self) -> Option<&Arc<Seat>> {
-        let now = Instant::now();
+    fn first(&self, now: i64) -> Option<&Arc<Seat>> {
         let fronts = self.waiting.iter().filter_map(|line| line.front());
         fronts.map(|waiting| &waiting.seat).max_by_key(|seat| seat.urgency(now))
     }
@@ -112,14 +112,23 @@ impl Client {
 
 impl Seat {
     fn new(client: u32, priority: Priority) -> Arc<Self> {
-        let (granted, began) = (AtomicBool::new(false), AtomicI64::new(0));
-        Arc::new(Seat { client, priority, since: Instant::now(), granted, began })
+        let (waited, granted, began) = Default::default();
+        Arc::new(Seat { client, priority, waited, granted, began })
+    }
+
+    /// How long it has stood in line, in all. Time for which it computes is not waited for.
+    fn waited(&self, now: i64) -> i64 {
+        let before = self.waited.load(Ordering::Relaxed);
+        match self.granted.load(Ordering::Relaxed) {
+            true => before,
+            false => before + (now - self.began.load(Ordering::Relaxed)),
+        }
     }
 
     /// The greater the sooner.
-    fn urgency(&self, now: Instant) -> (u128, Duration) {
-        let waited = now.saturating_duration_since(self.since);
-        (self.priority as u128 + waited.as_nanos() / AGING.as_nanos(), waited)
+    fn urgency(&self, now: i64) -> (i64, i64) {
+        let waited = self.waited(now);
+        (self.priority as i64 + waited / AGING_NS, waited)
     }
 }
 
@@ -185,7 +194,7 @@ impl Turns {
             self.grant(&mut state, seat, now);
             return Some(call);
         }
-        self.line(&mut state, seat).push_back(Waiting { seat: seat.clone(), call });
+        self.line(&mut state, seat, now).push_back(Waiting { seat: seat.clone(), call });
         None
     }
 
@@ -234,17 +243,19 @@ impl Turns {
         state.entry(client).or_insert_with(|| Client { used, ..Client::default() })
     }
 
-    /// The line for another to wait in.
-    fn line<'s>(&self, state: &'s mut State, seat: &Seat) -> &'s mut VecDeque<Waiting> {
+    /// The line for another to wait in from `now` on.
+    fn line<'s>(&self, state: &'s mut State, seat: &Seat, now: i64) -> &'s mut VecDeque<Waiting> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
+        seat.began.store(now, Ordering::Relaxed);
         &mut state.entry(seat.client).or_default().waiting[seat.priority as usize]
     }
 
     /// Takes `seat` out of the line, if it is in it.
-    fn leave(&self, state: &mut State, seat: &Seat) -> Option<Waiting> {
+    fn leave(&self, state: &mut State, seat: &Seat, now: i64) -> Option<Waiting> {
         let line = &mut state.get_mut(&seat.client)?.waiting[seat.priority as usize];
         let place = line.iter().position(|other| std::ptr::eq(&*other.seat, seat))?;
         self.waiting.fetch_sub(1, Ordering::Relaxed);
+        seat.waited.store(seat.waited(now), Ordering::Relaxed);
         line.remove(place)
     }
 
@@ -272,7 +283,7 @@ impl Turns {
     fn next(&self, state: &State, now: i64) -> Option<Arc<Seat>> {
         let waiting = state.values().filter(|client| client.is_waiting());
         let waiting = waiting.filter(|client| client.may_have_another(self.most_of_one));
-        waiting.min_by_key(|client| client.had(now)).and_then(Client::first).cloned()
+        waiting.min_by_key(|client| client.had(now)).and_then(|client| client.first(now)).cloned()
     }
 
     /// The waiting seat that should compute instead of `seat`.
@@ -282,8 +293,7 @@ impl Turns {
         if next.client != seat.client && state.get(&next.client)?.had(now) + SLICE_NS < own.had(now) {
             return Some(next);
         }
-        let now = Instant::now();
-        own.first().filter(|first| first.urgency(now).0 > seat.urgency(now).0).cloned()
+        own.first(now).filter(|first| first.urgency(now).0 > seat.urgency(now).0).cloned()
     }
 }
 
@@ -294,7 +304,7 @@ impl Turn {
         let granted = || self.seat.granted.load(Ordering::Acquire).then_some(());
         control
             .park_until(granted)
-            .inspect_err(|_| drop(self.turns.leave(&mut self.turns.lock(), &self.seat)))
+            .inspect_err(|_| drop(self.turns.leave(&mut self.turns.lock(), &self.seat, self.turns.now())))
     }
 
     /// Ends the turn, if it was granted. Gives the seat that is granted a turn now and must be told so.
@@ -304,7 +314,7 @@ impl Turn {
         let mut next = None;
         if self.seat.granted.load(Ordering::Relaxed) {
             turns.end(&mut state, &self.seat, now);
-            next = turns.next(&state, now).and_then(|next| turns.leave(&mut state, &next));
+            next = turns.next(&state, now).and_then(|next| turns.leave(&mut state, &next, now));
             match &next {
                 Some(next) => turns.grant(&mut state, &next.seat, now),
                 None => drop(turns.computing.fetch_sub(1, Ordering::Relaxed)),
@@ -326,7 +336,7 @@ impl InLine {
     /// Drops what was to begin, so that it never does; nothing happens to what has begun.
     pub fn leave(&self) {
         let mut state = self.turns.lock();
-        let left = self.turns.leave(&mut state, &self.seat);
+        let left = self.turns.leave(&mut state, &self.seat, self.turns.now());
         forget_idle(&mut state, self.seat.client);
         drop(state);
         drop(left); // its end may do anything: not under the lock
@@ -348,12 +358,12 @@ impl control::Yield for Turn {
         }
         let (mut state, now) = (turns.lock(), turns.now());
         let rival = turns.rival(&state, &self.seat, now);
-        let Some(rival) = rival.and_then(|rival| turns.leave(&mut state, &rival)) else { return Ok(()) };
+        let Some(rival) = rival.and_then(|rival| turns.leave(&mut state, &rival, now)) else { return Ok(()) };
         turns.end(&mut state, &self.seat, now);
         turns.grant(&mut state, &rival.seat, now);
         // It has waited before, so it comes before those that began to wait since.
         let call = Call::Wake(thread::current());
-        turns.line(&mut state, &self.seat).push_front(Waiting { seat: self.seat.clone(), call });
+        turns.line(&mut state, &self.seat, now).push_front(Waiting { seat: self.seat.clone(), call });
         drop(state);
         turns.call(rival);
         self.wait(control)

@@ -7,6 +7,7 @@ use crate::scheduler::awake::{sleeps_through, WHILE};
 use crate::scheduler::{boottime_ns, Lives, Stop, Watcher, Yield as _};
 use crate::tensor::{OperandType, TensorInfo};
 use std::sync::mpsc::{channel, Receiver, Sender};
+use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -347,16 +348,43 @@ fn an_operation_gives_way_while_it_lasts() {
 fn waiting_raises_priority() {
     let mut client = Client::default();
     for (priority, age) in [(Priority::Low, 3), (Priority::High, 0), (Priority::Medium, 1)] {
-        let mut seat = Seat::new(1, priority);
-        Arc::get_mut(&mut seat).unwrap().since = Instant::now() - AGING * age;
+        let seat = Seat::new(1, priority);
+        seat.began.store(-AGING_NS * age, Ordering::Relaxed);
         let call = Call::Wake(std::thread::current());
         client.waiting[priority as usize].push_back(Waiting { seat, call });
     }
     let order = std::iter::from_fn(|| {
-        let priority = client.first()?.priority;
+        let priority = client.first(0)?.priority;
         client.waiting[priority as usize].pop_front().map(|_| priority)
     });
     assert_eq!(order.collect::<Vec<_>>(), [Priority::Low, Priority::Medium, Priority::High]);
+}
+
+#[test]
+fn computing_raises_no_priority() {
+    const LONG: i64 = 10 * AGING_NS;
+    let turns = Turns::new(1);
+    let turn = turns.take(1, Priority::Low, &Control::default()).unwrap();
+    assert_eq!(turn.seat.urgency(turns.now() + LONG).0, Priority::Low as i64, "it computes for long");
+    let (begun, heard) = channel();
+    let start = move |other: Turn| {
+        begun.send(other).unwrap();
+        Ok(())
+    };
+    let _in_line = turns.when_due(1, Priority::Medium, Box::new(start));
+    // As if the one had computed for long, and the other had just come.
+    turn.seat.began.fetch_sub(LONG, Ordering::Relaxed);
+    turns.lock().get_mut(&1).unwrap().began -= LONG;
+    std::thread::scope(|scope| {
+        let passes = scope.spawn(|| turn.pass(&Control::default()));
+        let other = heard.recv_timeout(PATIENCE).unwrap();
+        let waiting = turn.seat.urgency(turns.now() + LONG).0;
+        assert!(waiting >= Priority::Low as i64 + LONG / AGING_NS, "it waits for long");
+        drop(other);
+        passes.join().unwrap().unwrap();
+    });
+    drop(turn);
+    assert!(is_idle(&turns));
 }
 
 #[test]
