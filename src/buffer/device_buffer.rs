@@ -3,8 +3,12 @@
 use super::account::Charge;
 use super::{decode_dims, failed, invalid, Allocator, BufferError, Direction, Owner, Plan, Role};
 use crate::memory::{ClientSlice, Mapping, Memory, MemoryError, Pool};
+use crate::ops::Interrupt;
 use crate::tensor::{byte_size, combine_dims, Dims, TensorInfo};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Bytes that are copied between two yield points.
+pub(super) const STRETCH: usize = 1 << 20;
 
 /// A device buffer. Many may read it at once, or one may write it; a call at the wrong moment fails at once, and nobody
 /// waits.
@@ -97,17 +101,24 @@ impl DeviceBuffer {
         }
     }
 
-    /// Fills the buffer from `source`. Whatever fails but a collision leaves it without contents.
-    pub fn copy_from(self: &Arc<Self>, source: &Pool, dims: &[i32]) -> Result<(), BufferError> {
+    /// Fills the buffer from `source`, by the yield points of `interrupt`. Whatever fails but a collision leaves it without
+    /// contents.
+    pub fn copy_from(
+        self: &Arc<Self>,
+        source: &Pool,
+        dims: &[i32],
+        interrupt: &dyn Interrupt,
+    ) -> Result<(), BufferError> {
         let mut writing = self.write()?;
+        let of_source = |e| memory("the source", e);
         let copied = self.copied_dims(source.size(), dims).and_then(|dims| {
             writing.reserve(&dims)?;
             let from = source.map().and_then(|mapping| ClientSlice::new(mapping, 0, source.size()));
-            let copied = from.and_then(|from| match writing.memory() {
-                Memory::Mapped(mapping) => from.copy_to(&ClientSlice::whole(mapping)),
-                Memory::Device(device) => device.write(&from),
-            });
-            copied.map_err(|e| memory("the source", e))?;
+            let from = from.map_err(of_source)?;
+            match writing.memory() {
+                Memory::Mapped(mapping) => copy(&from, &ClientSlice::whole(mapping), interrupt, of_source)?,
+                Memory::Device(device) => device.write(&from).map_err(of_source)?,
+            }
             Ok(dims)
         });
         match copied {
@@ -138,19 +149,23 @@ impl DeviceBuffer {
         }
     }
 
-    /// Copies the contents to `target`, which must be just as large.
-    pub fn copy_to(self: &Arc<Self>, target: &Pool) -> Result<(), BufferError> {
+    /// Copies the contents to `target`, which must be just as large, by the yield points of `interrupt`.
+    pub fn copy_to(self: &Arc<Self>, target: &Pool, interrupt: &dyn Interrupt) -> Result<(), BufferError> {
         let reading = self.read()?;
         let (size, given) = (reading.size, target.size());
         if size != given {
             return invalid(format!("a memory of {given} bytes for a device buffer with {size}"));
         }
+        let of_target = |e| memory("the target", e);
         let to = target.map().and_then(|mapping| ClientSlice::new(mapping, 0, target.size()));
-        let copied = to.and_then(|to| match &reading.memory {
-            Memory::Mapped(mapping) => ClientSlice::new(mapping.clone(), 0, size)?.copy_to(&to),
-            Memory::Device(device) => device.read(&to),
-        });
-        copied.map_err(|e| memory("the target", e))
+        let to = to.map_err(of_target)?;
+        match &reading.memory {
+            Memory::Mapped(mapping) => {
+                let from = ClientSlice::new(mapping.clone(), 0, size).map_err(of_target)?;
+                copy(&from, &to, interrupt, of_target)
+            }
+            Memory::Device(device) => device.read(&to).map_err(of_target),
+        }
     }
 
     /// Starts to read the contents.
@@ -188,6 +203,24 @@ impl std::fmt::Debug for DeviceBuffer {
         // The token is a secret of its owner.
         write!(f, "DeviceBuffer of {:?}", self.plan)
     }
+}
+
+/// Copies `from` to the start of `to`, by the yield points of `interrupt`: how much there is of it is the client's choice.
+fn copy(
+    from: &ClientSlice,
+    to: &ClientSlice,
+    interrupt: &dyn Interrupt,
+    failed: impl Fn(MemoryError) -> BufferError,
+) -> Result<(), BufferError> {
+    for start in (0..from.len()).step_by(STRETCH) {
+        if start > 0 {
+            interrupt.yield_point()?;
+        }
+        let len = STRETCH.min(from.len() - start);
+        let part = |slice: &ClientSlice| slice.part(start, len);
+        part(from).and_then(|from| from.copy_to(&part(to)?)).map_err(&failed)?;
+    }
+    Ok(())
 }
 
 fn memory(what: &'static str, source: MemoryError) -> BufferError {

@@ -17,6 +17,7 @@ pub use tracker::{BufferHandle, BufferTracker};
 pub use uses::{Claims, Uses};
 
 use crate::memory::{DeviceMemory, MemoryError};
+use crate::ops::OpError;
 use crate::tensor::{Dims, TensorInfo};
 use std::sync::Arc;
 
@@ -71,6 +72,9 @@ pub enum BufferError {
     Exhausted(String),
     #[error("{what}: {source}")]
     Memory { what: &'static str, source: MemoryError },
+    /// Nobody waits for it any more.
+    #[error(transparent)]
+    Interrupted(#[from] OpError),
 }
 
 fn invalid<T>(why: impl Into<String>) -> Result<T, BufferError> {

@@ -1,12 +1,15 @@
 //! The interface's rules for device buffers, each broken alone.
 
+use super::device_buffer::STRETCH;
 use super::*;
 use crate::aidl;
 use crate::memory::{ClientSlice, Memory, Pool};
 use crate::model::{Argument, Request, RequestPool};
+use crate::ops::{Interrupt, NeverInterrupted};
 use crate::quota::Quota;
 use crate::tensor::{Dims, OperandType, TensorInfo};
 use smallvec::smallvec;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
 const ME: Owner = Owner { uid: 1000, pid: 7 };
@@ -64,13 +67,13 @@ fn memory(bytes: &[u8]) -> aidl::Memory {
 }
 
 fn copy_from(buffer: &Arc<DeviceBuffer>, bytes: &[u8], dims: &[i32]) -> Result<(), BufferError> {
-    buffer.copy_from(&Pool::new(&memory(bytes)).unwrap(), dims)
+    buffer.copy_from(&Pool::new(&memory(bytes)).unwrap(), dims, &NeverInterrupted)
 }
 
 fn copy_to(buffer: &Arc<DeviceBuffer>, len: usize) -> Result<Vec<u8>, BufferError> {
     let target = memory(&vec![0xee; len]);
     let pool = Pool::new(&target).unwrap();
-    buffer.copy_to(&pool)?;
+    buffer.copy_to(&pool, &NeverInterrupted)?;
     let mut bytes = vec![0; len];
     crate::memory::ClientSlice::whole(pool.map().unwrap()).read(&mut bytes).unwrap();
     Ok(bytes)
@@ -244,6 +247,47 @@ fn copies_into_a_buffer_of_unknown_dimensions() {
     }
 }
 
+/// Has work stop at its yield point of this number, and counts those before.
+struct StopsAt(usize, AtomicUsize);
+
+impl Interrupt for StopsAt {
+    fn check(&self) -> Result<(), OpError> {
+        Ok(())
+    }
+
+    fn yield_point(&self) -> Result<(), OpError> {
+        let StopsAt(last, passed) = self;
+        if passed.load(Ordering::Relaxed) == *last {
+            return Err(OpError::Cancelled);
+        }
+        passed.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_long_copy_gives_way_and_can_be_stopped() {
+    const LEN: usize = 3 * STRETCH + 4;
+    let tracker = BufferTracker::for_clients_with(1 << 32);
+    let buffer = buffer(&tracker, &[LEN as u32 / 4]);
+    let (source, stops_at) = (memory(&pattern(LEN)), |last| StopsAt(last, Default::default()));
+    let source = Pool::new(&source).unwrap();
+    for last in [0, 2, usize::MAX] {
+        let stops = stops_at(last);
+        let copied = buffer.copy_from(&source, &[], &stops);
+        assert_eq!(stops.1.load(Ordering::Relaxed), last.min(3));
+        assert_eq!(copied.is_ok(), last == usize::MAX, "{copied:?}");
+        // What was copied in part is no value.
+        assert_eq!(copy_to(&buffer, LEN).is_ok(), last == usize::MAX);
+    }
+    let target = memory(&vec![0xee; LEN]);
+    let target = Pool::new(&target).unwrap();
+    let stops = stops_at(1);
+    assert!(matches!(buffer.copy_to(&target, &stops), Err(BufferError::Interrupted(OpError::Cancelled))));
+    assert_eq!(stops.1.load(Ordering::Relaxed), 1);
+    assert_eq!(copy_to(&buffer, LEN).unwrap(), pattern(LEN), "it is there still");
+}
+
 #[test]
 fn copies_out_only_what_is_there() {
     let tracker = BufferTracker::for_clients_with(1 << 32);
@@ -289,8 +333,9 @@ fn an_execution_needs_tokens_and_roles() {
     let narrow = |ins: &[i32], outs: &[i32]| {
         tracker.allocate(ME, plan_for(&infos, &infos, &[], ins, outs).unwrap(), on_this_machine()).unwrap()
     };
-    let uses =
-        |owner, model, token, request: Request| Uses::new(&tracker, owner, model, &request, &known(&[token]));
+    let uses = |owner, model, token, request: Request| {
+        Uses::new(&tracker, owner, model, &request, &known(&[token]), &NeverInterrupted)
+    };
     let (as_input, as_output) = (|| request([1, 0], [0, 0], &SHAPE), || request([0, 0], [1, 0], &SHAPE));
     assert!(uses(ME, MODEL, all.token(), as_input()).is_ok());
     for make in [&as_input as &dyn Fn() -> Request, &as_output] {
@@ -311,7 +356,14 @@ fn an_execution_needs_tokens_and_roles() {
     assert!(is_invalid(uses(ME, MODEL, all.token(), request([1, 0], [1, 0], &SHAPE))));
     assert!(is_invalid(uses(ME, MODEL, all.token(), request([0, 0], [1, 1], &SHAPE))));
     let through_two_pools = request([1, 0], [2, 0], &SHAPE);
-    assert!(is_invalid(Uses::new(&tracker, ME, MODEL, &through_two_pools, &known(&[all.token(); 2]))));
+    assert!(is_invalid(Uses::new(
+        &tracker,
+        ME,
+        MODEL,
+        &through_two_pools,
+        &known(&[all.token(); 2]),
+        &NeverInterrupted
+    )));
     copy_from(&all, &pattern(BYTES), &[]).unwrap();
     uses(ME, MODEL, all.token(), request([1, 1], [0, 0], &SHAPE)).unwrap().claim().unwrap();
 }
@@ -320,8 +372,9 @@ fn an_execution_needs_tokens_and_roles() {
 fn a_buffer_is_initialised_by_a_run_that_succeeds() {
     let tracker = BufferTracker::for_clients_with(1 << 32);
     let buffer = buffer(&tracker, &SHAPE);
-    let uses =
-        |request: Request| Uses::new(&tracker, ME, MODEL, &request, &known(&[buffer.token()])).unwrap();
+    let uses = |request: Request| {
+        Uses::new(&tracker, ME, MODEL, &request, &known(&[buffer.token()]), &NeverInterrupted).unwrap()
+    };
     let (read, write) = (uses(request([1, 0], [0, 0], &SHAPE)), uses(request([0, 0], [1, 0], &SHAPE)));
     let shapes = [SHAPE[..].into(), SHAPE[..].into()];
     assert!(is_failed(read.claim()));
@@ -351,8 +404,9 @@ fn readers_share_and_writers_do_not() {
     let tracker = BufferTracker::for_clients_with(1 << 32);
     let buffer = buffer(&tracker, &SHAPE);
     copy_from(&buffer, &pattern(BYTES), &[]).unwrap();
-    let uses =
-        |request: Request| Uses::new(&tracker, ME, MODEL, &request, &known(&[buffer.token()])).unwrap();
+    let uses = |request: Request| {
+        Uses::new(&tracker, ME, MODEL, &request, &known(&[buffer.token()]), &NeverInterrupted).unwrap()
+    };
     let (read, write) = (uses(request([1, 0], [0, 0], &SHAPE)), uses(request([0, 0], [1, 0], &SHAPE)));
     let readers = (read.claim().unwrap(), read.claim().unwrap());
     assert!(is_failed(write.claim()));
@@ -371,7 +425,9 @@ fn readers_share_and_writers_do_not() {
 fn dimensions_follow_the_last_write() {
     let tracker = BufferTracker::for_clients_with(1 << 32);
     let buffer = buffer(&tracker, &[0, 3]);
-    let uses = |request: Request| Uses::new(&tracker, ME, MODEL, &request, &known(&[buffer.token()]));
+    let uses = |request: Request| {
+        Uses::new(&tracker, ME, MODEL, &request, &known(&[buffer.token()]), &NeverInterrupted)
+    };
     let (read, write) =
         (|dims: &[u32]| request([1, 0], [0, 0], dims), |dims: &[u32]| request([0, 0], [1, 0], dims));
     assert!(is_invalid(uses(write(&[2, 4]))));
@@ -405,8 +461,15 @@ fn a_buffer_in_use_outlives_its_handle() {
     let tracker = BufferTracker::for_clients_with(1 << 32);
     let handle = buffer(&tracker, &SHAPE);
     copy_from(&handle, &pattern(BYTES), &[]).unwrap();
-    let uses =
-        Uses::new(&tracker, ME, MODEL, &request([1, 0], [0, 0], &SHAPE), &known(&[handle.token()])).unwrap();
+    let uses = Uses::new(
+        &tracker,
+        ME,
+        MODEL,
+        &request([1, 0], [0, 0], &SHAPE),
+        &known(&[handle.token()]),
+        &NeverInterrupted,
+    )
+    .unwrap();
     let claims = uses.claim().unwrap();
     let token = handle.token();
     drop(handle);
@@ -425,6 +488,6 @@ fn a_source_that_vanishes_leaves_nothing() {
     let aidl::Memory::Ashmem(aidl::Ashmem { fd: Some(fd), .. }) = &source else { unreachable!() };
     let file = std::fs::File::from(std::os::fd::AsFd::as_fd(fd).try_clone_to_owned().unwrap());
     file.set_len(100).unwrap();
-    assert!(is_invalid(buffer.copy_from(&Pool::new(&source).unwrap(), &[len as i32 / 4])));
+    assert!(is_invalid(buffer.copy_from(&Pool::new(&source).unwrap(), &[len as i32 / 4], &NeverInterrupted)));
     assert!(is_failed(copy_to(&buffer, len)));
 }

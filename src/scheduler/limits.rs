@@ -54,7 +54,7 @@ fn descriptors() -> u64 {
 
 /// Each holds a thread until it returns.
 pub const CALLBACKS: Limit = Limit::new("callbacks have not been answered", Total::Count(512), 4);
-/// Each holds a binder thread, of which there are more.
+/// Each holds a binder thread, of which there are more. Copies to and from device buffers are counted as such.
 pub const EXECUTIONS: Limit = Limit::new("executions wait or run", Total::Count(96), 2);
 pub const MODELS: Limit = Limit::new("prepared models are alive", Total::Count(8192), 16);
 /// Below what the kernel allows a process, which is 65,530, with room for executions in passing. A burst may keep 64.

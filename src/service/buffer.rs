@@ -9,6 +9,7 @@ use crate::backend::BackendError;
 use crate::buffer::{self, BufferError, BufferHandle, Owner, RoleModel};
 use crate::ipc::{self, BinderResult, Interface};
 use crate::memory::Pool;
+use crate::scheduler::{caller_gone, Control, Life, Permit};
 use crate::tensor::TensorInfo;
 use std::sync::Arc;
 
@@ -44,7 +45,8 @@ pub(super) fn allocate(
     let allocator = move |operand: &TensorInfo| backend.allocate(operand).map_err(of_backend);
     let buffer = core.buffers.allocate(caller(), plan, Arc::new(allocator))?;
     let token = buffer.token();
-    Ok(DeviceBuffer { buffer: Some(ipc::object!(BnBuffer, Buffer { core: core.clone(), buffer })), token })
+    let (core, life) = (core.clone(), core.lives.of(caller().pid));
+    Ok(DeviceBuffer { buffer: Some(ipc::object!(BnBuffer, Buffer { core, buffer, life })), token })
 }
 
 fn of_backend(error: BackendError) -> BufferError {
@@ -60,6 +62,8 @@ fn of_backend(error: BackendError) -> BufferError {
 struct Buffer {
     core: Arc<Core>,
     buffer: BufferHandle,
+    /// That of the client's process.
+    life: Arc<Life>,
 }
 
 impl Buffer {
@@ -71,16 +75,32 @@ impl Buffer {
         }
         Pool::new(memory).map_err(|source| ServiceError::Memory { what: "the memory".into(), source })
     }
+
+    /// The terms of a copy, and its place: it holds a thread as an execution does, and so is counted as one. It is to stop
+    /// when its caller goes, and to take a turn once it is long.
+    fn copying(&self) -> Result<(Control, Permit), ServiceError> {
+        let client = self.buffer.owner().uid;
+        let place = self.core.quotas.execution(client)?;
+        let (orphaned, cancelled) = (self.life.over(), caller_gone());
+        let control = Control { client, orphaned, cancelled, ..Control::default() };
+        Ok((self.core.call_turns.check(&control), place))
+    }
 }
 
 impl Interface for Buffer {}
 
 impl IBuffer for Buffer {
     fn copyFrom(&self, source: &Memory, dims: &[i32]) -> BinderResult<()> {
-        handle(&self.core, "copyFrom", || Ok(self.buffer.copy_from(&self.pool(source)?, dims)?))
+        handle(&self.core, "copyFrom", || {
+            let (pool, (control, _place)) = (self.pool(source)?, self.copying()?);
+            Ok(self.buffer.copy_from(&pool, dims, &control)?)
+        })
     }
 
     fn copyTo(&self, target: &Memory) -> BinderResult<()> {
-        handle(&self.core, "copyTo", || Ok(self.buffer.copy_to(&self.pool(target)?)?))
+        handle(&self.core, "copyTo", || {
+            let (pool, (control, _place)) = (self.pool(target)?, self.copying()?);
+            Ok(self.buffer.copy_to(&pool, &control)?)
+        })
     }
 }

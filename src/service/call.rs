@@ -4,6 +4,7 @@ use super::core::Core;
 use super::status::ServiceError;
 use crate::aidl::{status_name, ErrorStatus};
 use crate::backend::BackendError;
+use crate::buffer::BufferError;
 use crate::compiler::CompileError;
 use crate::ipc::{self, BinderResult};
 use crate::model::ModelError;
@@ -38,6 +39,7 @@ pub(super) fn note(core: &Core, call: &'static str, error: &ServiceError) {
         ServiceError::Backend(BackendError::Cancelled)
             | ServiceError::Compile(CompileError::Backend(BackendError::Cancelled))
             | ServiceError::Model(ModelError::Interrupted(OpError::Cancelled))
+            | ServiceError::Buffer(BufferError::Interrupted(OpError::Cancelled))
     );
     let level = match error.status() {
         ErrorStatus::INVALID_ARGUMENT

@@ -132,6 +132,7 @@ fn of_buffer(error: &BufferError) -> ErrorStatus {
         BufferError::Failed(_) => ErrorStatus::GENERAL_FAILURE,
         BufferError::Exhausted(_) => ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT,
         BufferError::Memory { source, .. } => of_memory(source),
+        BufferError::Interrupted(why) => of_backend(&why.clone().into()),
     }
 }
 

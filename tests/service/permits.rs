@@ -3,11 +3,13 @@
 use crate::common::domains::{parcels, roles};
 use crate::common::fences::{wait, ClientFence, NO_FENCES};
 use crate::common::fmq::{extension, packet, Burst};
+use crate::common::loops::loop_model;
 use crate::common::status::{assert_back, connect, held, holding, soon};
 use crate::common::*;
 use binder::{BinderResult, Interface, Strong};
 use nnhal::aidl::*;
 use nnhal::client::Driver;
+use nnhal::scheduler::limits;
 use std::sync::mpsc::{channel, Receiver};
 use std::sync::Mutex;
 
@@ -146,4 +148,37 @@ fn what_compilations_hold_comes_back_however_they_end() {
     assert_held(&driver, &expected);
     drop((model, buffers));
     assert_back(&driver, &before, "a model and buffers for it");
+}
+
+#[test]
+fn copies_to_and_from_device_buffers_are_counted_among_executions() {
+    const CONNECTIONS: usize = 4;
+    let (limit, what) = (limits::EXECUTIONS.quota().per_client(), limits::EXECUTIONS.what);
+    let harness = Harness::with_data(None);
+    let driver = connect(&harness);
+    let model = harness.prepare(&floor_model(&[1, 3]));
+    let parcels = parcels(&[&model]);
+    let buffer = harness.device().allocate(&BufferDesc::default(), &parcels, &roles(&[0]), &[]);
+    let buffer = buffer.expect("allocated").buffer.expect("a buffer");
+    let memory = || ashmem(&memfd(&floats(&[1.5, -0.5, 3.0])), 12);
+    let connections = [(); CONNECTIONS].map(|()| harness.connect());
+    let models = connections.each_ref().map(|connection| connection.prepare(&loop_model()));
+    let (mut endless, _output) = request(&[&[1, 0, 0, 0][..], &floats(&[1.5])].concat(), 4);
+    endless.inputs = vec![argument(0, 0, 1), argument(0, 4, 4)];
+    let holds = |status: &serde_json::Value, count| held(status).get(what).copied().unwrap_or(0) == count;
+    std::thread::scope(|scope| {
+        let longest = 15_000_000_000;
+        for i in 0..limit as usize {
+            let (model, endless) = (&models[i % CONNECTIONS], &endless);
+            scope.spawn(move || drop(model.executeSynchronously(endless, false, -1, longest)));
+        }
+        soon(&driver, "not all executions are counted", |status| holds(status, limit));
+        let exhausted = ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT;
+        assert_eq!(status(&buffer.copyFrom(&memory(), &[])), exhausted);
+        assert_eq!(status(&buffer.copyTo(&memory())), exhausted);
+        connections.iter().for_each(|connection| connection.close());
+    });
+    soon(&driver, "executions are held still", |status| holds(status, 0));
+    assert_eq!(status(&buffer.copyFrom(&memory(), &[])), ErrorStatus::NONE);
+    assert_eq!(status(&buffer.copyTo(&memory())), ErrorStatus::NONE);
 }
