@@ -28,9 +28,9 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(mut request) = binder::from_bytes::<nnhal::aidl::Request>(input.take_rest()) else { return };
     request.pools.extend(more.into_iter().map(nnhal::aidl::RequestMemoryPool::Pool));
     let interface = executable.interface();
-    let Ok(pools) = RequestPool::decode(&request.pools) else { return };
-    let (inputs, outputs) = (&interface.inputs, &interface.outputs);
     let (given, control) = ((&request.inputs, &request.outputs), Control::default());
+    let Ok(pools) = RequestPool::decode(&request.pools, &control) else { return };
+    let (inputs, outputs) = (&interface.inputs, &interface.outputs);
     let check =
         |pools: &[RequestPool]| Request::new(given.0, given.1, pools, inputs, outputs, fenced, &control);
     let Ok(checked) = check(&pools) else { return };

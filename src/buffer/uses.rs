@@ -4,10 +4,16 @@ use super::device_buffer::{Reading, Writing};
 use super::{failed, invalid, BufferError, BufferTracker, DeviceBuffer, Owner};
 use crate::memory::Memory;
 use crate::model::{Argument, Request, RequestPool};
+use crate::ops::pace::Pace;
+use crate::ops::Interrupt;
 use crate::tensor::{combine_dims, Dims};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// The buffers that a request names, each allowed to its owner and in its role.
+/// Elementary steps that it takes to find and check an argument's buffer, about.
+const USE: usize = 256;
+
+/// The buffers that a request names, each allowed to its owner and in its role. In each list by argument.
 #[derive(Debug, Default)]
 pub struct Uses {
     inputs: Vec<Use>,
@@ -24,37 +30,46 @@ struct Use {
 }
 
 impl Uses {
-    /// Finds the buffers of `request`, whose pools are `pools`, and checks that `owner` may use them so with `model`.
+    /// Finds the buffers of `request`, whose pools are `pools`, and checks that `owner` may use them so with `model`. How many
+    /// arguments and pools there are is the client's choice: it comes by the yield points of `interrupt`, and looks at no pool
+    /// that no argument names.
     pub fn new(
         tracker: &BufferTracker,
         owner: Owner,
         model: u64,
         request: &Request,
         pools: &[RequestPool],
+        interrupt: &dyn Interrupt,
     ) -> Result<Uses, BufferError> {
-        let buffers = pools
-            .iter()
-            .map(|pool| match pool {
-                RequestPool::Buffer { token } => tracker.find(owner, *token).map(Some),
-                _ => Ok(None),
-            })
-            .collect::<Result<Vec<_>, _>>()?;
-        let uses = |arguments: &[Option<Argument>]| -> Vec<Use> {
-            let found = arguments.iter().enumerate().filter_map(|(argument, given)| {
-                let given = given.as_ref()?;
-                let buffer = buffers.get(given.pool)?.clone()?;
-                Some(Use { argument, dims: given.dims.clone(), buffer })
-            });
-            found.collect()
+        let mut pace = Pace::of(interrupt);
+        let mut found: HashMap<usize, Arc<DeviceBuffer>> = HashMap::new();
+        let mut uses = |arguments: &[Option<Argument>]| -> Result<Vec<Use>, BufferError> {
+            let mut uses = Vec::new();
+            for (argument, given) in arguments.iter().enumerate() {
+                let Some(given) = given else { continue };
+                let Some(RequestPool::Buffer { token }) = pools.get(given.pool) else { continue };
+                pace.spend(USE)?;
+                let buffer = match found.get(&given.pool) {
+                    Some(buffer) => buffer.clone(),
+                    None => {
+                        let buffer = tracker.find(owner, *token)?;
+                        found.insert(given.pool, buffer.clone());
+                        buffer
+                    }
+                };
+                uses.push(Use { argument, dims: given.dims.clone(), buffer });
+            }
+            Ok(uses)
         };
-        let uses = Uses { inputs: uses(&request.inputs), outputs: uses(&request.outputs) };
+        let uses = Uses { inputs: uses(&request.inputs)?, outputs: uses(&request.outputs)? };
+        let mut used = HashSet::new();
         for input in &uses.inputs {
             input.buffer.check_input(model, input.argument)?;
+            used.insert(Arc::as_ptr(&input.buffer));
         }
-        for (i, output) in uses.outputs.iter().enumerate() {
+        for output in &uses.outputs {
             output.buffer.check_output(model, output.argument)?;
-            let same = |other: &Use| Arc::ptr_eq(&other.buffer, &output.buffer);
-            if uses.inputs.iter().any(same) || uses.outputs[..i].iter().any(same) {
+            if !used.insert(Arc::as_ptr(&output.buffer)) {
                 return invalid(format!(
                     "output {} is a device buffer that the request uses twice; only inputs may share one",
                     output.argument
@@ -67,6 +82,11 @@ impl Uses {
 
     pub fn is_empty(&self) -> bool {
         self.inputs.is_empty() && self.outputs.is_empty()
+    }
+
+    /// About the memory that it takes: how many uses there are is the client's choice.
+    pub fn footprint(&self) -> usize {
+        size_of_val(&self.inputs[..]) + size_of_val(&self.outputs[..])
     }
 
     /// Claims the buffers for one run. Outputs have lost what was in them if the run then fails.
@@ -106,7 +126,7 @@ impl Use {
     }
 }
 
-/// The buffers of a run that is under way.
+/// The buffers of a run that is under way. In each list by argument, as [`Uses`] has them.
 #[derive(Default)]
 pub struct Claims {
     inputs: Vec<(usize, Reading)>,
@@ -116,13 +136,15 @@ pub struct Claims {
 impl Claims {
     /// Memory, bytes and dimensions of input `index`, if it is a device buffer.
     pub fn input(&self, index: usize) -> Option<(Memory, usize, Dims)> {
-        let (_, reading) = self.inputs.iter().find(|(argument, _)| *argument == index)?;
+        let place = self.inputs.binary_search_by_key(&index, |(argument, _)| *argument).ok()?;
+        let (_, reading) = &self.inputs[place];
         Some((reading.memory.clone(), reading.size, reading.dims.clone()))
     }
 
     /// Memory, bytes and, as far as they are known, dimensions of output `index`, if it is a device buffer.
     pub fn output(&mut self, index: usize) -> Option<(Memory, usize, Dims)> {
-        let (_, dims, writing) = self.outputs.iter_mut().find(|(argument, ..)| *argument == index)?;
+        let place = self.outputs.binary_search_by_key(&index, |(argument, ..)| *argument).ok()?;
+        let (_, dims, writing) = &mut self.outputs[place];
         let memory = writing.memory();
         let size = memory.len();
         Some((memory, size, dims.clone()))
@@ -155,3 +177,7 @@ impl Claims {
             .try_for_each(|(argument, _, writing)| writing.commit(shapes[argument].clone()))
     }
 }
+
+#[cfg(test)]
+#[path = "uses_tests.rs"]
+mod tests;

@@ -45,13 +45,17 @@ pub enum RequestError {
     Invalid(String),
     #[error("pool {pool}: {source}")]
     Memory { pool: usize, source: MemoryError },
+    /// There is no memory for what describes them.
+    #[error("its pools: {0}")]
+    Pools(MemoryError),
     /// Nobody waits for it any more.
     #[error(transparent)]
     Interrupted(#[from] OpError),
 }
 
-/// Elementary steps that it takes to check an argument, about.
+/// Elementary steps that it takes to check an argument, or a pool, about.
 const ARGUMENT: usize = 256;
+const POOL: usize = 32;
 
 fn invalid<T>(why: impl Into<String>) -> Result<T, RequestError> {
     Err(RequestError::Invalid(why.into()))
@@ -76,8 +80,17 @@ impl<'a> RequestPool<'a> {
         }
     }
 
-    /// Checks what a request says of its pools.
-    pub fn decode(pools: &'a [aidl::RequestMemoryPool]) -> Result<Vec<RequestPool<'a>>, RequestError> {
+    /// Checks what a request says of its pools. How many there are is the client's choice: it comes by the yield points of
+    /// `interrupt`.
+    pub fn decode(
+        pools: &'a [aidl::RequestMemoryPool],
+        interrupt: &dyn Interrupt,
+    ) -> Result<Vec<RequestPool<'a>>, RequestError> {
+        let mut pace = Pace::of(interrupt);
+        let mut decoded = Vec::new();
+        let bytes = pools.len().saturating_mul(size_of::<RequestPool>());
+        let out_of_memory = |_| RequestError::Pools(MemoryError::OutOfMemory(bytes));
+        decoded.try_reserve_exact(pools.len()).map_err(out_of_memory)?;
         let decode = |(i, pool): (usize, &'a aidl::RequestMemoryPool)| match pool {
             aidl::RequestMemoryPool::Pool(memory) => match Pool::new(memory) {
                 Ok(pool) => Ok(RequestPool::Memory(pool)),
@@ -89,7 +102,11 @@ impl<'a> RequestPool<'a> {
             }
             aidl::RequestMemoryPool::Token(token) => Ok(RequestPool::Buffer { token: *token }),
         };
-        pools.iter().enumerate().map(decode).collect()
+        for pool in pools.iter().enumerate() {
+            pace.spend(POOL)?;
+            decoded.push(decode(pool)?);
+        }
+        Ok(decoded)
     }
 }
 

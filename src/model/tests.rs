@@ -236,7 +236,7 @@ fn requests_must_fit_the_model() {
     };
     let unknown = TensorInfo { dims: smallvec![0, 3], ..info.clone() };
     let check = |r: &aidl::Request, output: &TensorInfo, fenced| {
-        let pools = RequestPool::decode(&r.pools)?;
+        let pools = RequestPool::decode(&r.pools, &NeverInterrupted)?;
         let (inputs, outputs) = (std::slice::from_ref(&info), std::slice::from_ref(output));
         Request::new(&r.inputs, &r.outputs, &pools, inputs, outputs, fenced, &NeverInterrupted)
     };

@@ -3,7 +3,7 @@
 use super::core::Core;
 use super::status::ServiceError;
 use crate::backend::{Argument, Memory, Request};
-use crate::memory::{Access, Pool};
+use crate::memory::{Access, MemoryError, Pool};
 use crate::model::RequestPool;
 
 /// How long a memory will be used: what is mapped for a single execution that is about to run may be cheaper.
@@ -38,7 +38,12 @@ pub(super) fn resolve(
     pools: &[RequestPool],
     find: FindMemory,
 ) -> Result<Vec<Option<Memory>>, ServiceError> {
-    let mut memories: Vec<Option<Memory>> = vec![None; pools.len()];
+    let mut memories: Vec<Option<Memory>> = Vec::new();
+    memories.try_reserve_exact(pools.len()).map_err(|_| {
+        let source = MemoryError::OutOfMemory(pools.len().saturating_mul(size_of::<Option<Memory>>()));
+        ServiceError::Memory { what: "the request's pools".into(), source }
+    })?;
+    memories.resize(pools.len(), None);
     for argument in request.inputs.iter().chain(&request.outputs).flatten() {
         let index = argument.pool;
         if let (RequestPool::Memory(pool), None) = (&pools[index], &memories[index]) {

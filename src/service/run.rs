@@ -20,8 +20,8 @@ use crate::tensor::{Dims, TensorInfo};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// So many arguments are checked without a turn.
-const FEW_ARGUMENTS: usize = 1000;
+/// So many arguments, or pools, are checked without a turn.
+const FEW: usize = 1000;
 
 /// A request that has been checked and whose memory was found: all that is left is to run it.
 pub(super) struct Execution {
@@ -32,7 +32,7 @@ pub(super) struct Execution {
     terms: Terms,
     /// The first output whose dimensions nobody knows yet.
     unknown_output: Option<usize>,
-    /// For what describes its arguments, of which there may be very many.
+    /// For what describes its arguments and pools, of which there may be very many.
     _counted: Counted,
 }
 
@@ -63,15 +63,15 @@ impl Execution {
         find: FindMemory,
     ) -> Result<Self, ServiceError> {
         let interface = prepared.executable.interface();
-        let pools = RequestPool::decode(&request.pools)?;
         let (ins, outs) = (&interface.inputs, &interface.outputs);
-        let turn = turn_to_check(prepared, request.inputs.len().max(request.outputs.len()))?;
-        let interrupt = interrupt(&turn);
         let (inputs, outputs) = (&request.inputs, &request.outputs);
+        let turn = turn_to_check(prepared, [inputs.len(), outputs.len(), request.pools.len()])?;
+        let interrupt = interrupt(&turn);
+        let pools = RequestPool::decode(&request.pools, interrupt)?;
         let checked = Request::new(inputs, outputs, &pools, ins, outs, purpose.fenced, interrupt)?;
+        let (tracker, owner) = (&prepared.core.buffers, buffer::caller());
+        let buffers = Uses::new(tracker, owner, prepared.id, &checked, &pools, interrupt)?;
         drop(turn);
-        let tracker = &prepared.core.buffers;
-        let buffers = Uses::new(tracker, buffer::caller(), prepared.id, &checked, &pools)?;
         let memories = resolve(&checked, &pools, find)?;
         Execution::bound(prepared, checked, memories, buffers, purpose)
     }
@@ -87,7 +87,7 @@ impl Execution {
         let interface = prepared.executable.interface();
         let known = |memory: &Memory| RequestPool::Known { size: memory.len(), is_image: memory.is_image() };
         let pools: Vec<_> = memories.iter().map(known).collect();
-        let turn = turn_to_check(prepared, inputs.len().max(outputs.len()))?;
+        let turn = turn_to_check(prepared, [inputs.len(), outputs.len(), pools.len()])?;
         let (ins, outs) = (&interface.inputs, &interface.outputs);
         let interrupt = interrupt(&turn);
         let checked = Request::new(inputs, outputs, &pools, ins, outs, purpose.fenced, interrupt)?;
@@ -106,7 +106,7 @@ impl Execution {
     ) -> Result<Self, ServiceError> {
         let unknown_output = unknown_output(&prepared.executable.interface().outputs, &request.outputs);
         let mappings = pools.iter().flatten().count();
-        let bytes = request.footprint();
+        let bytes = request.footprint() + size_of_val(&pools[..]) + buffers.footprint();
         let out_of_memory = || {
             let source = MemoryError::OutOfMemory(bytes);
             ServiceError::Memory { what: "the request's arguments".into(), source }
@@ -254,9 +254,9 @@ impl Execution {
     }
 }
 
-/// A turn to check a request of so many arguments by, if they are many.
-fn turn_to_check(prepared: &Prepared, arguments: usize) -> Result<Option<Control>, ServiceError> {
-    if arguments <= FEW_ARGUMENTS {
+/// A turn to check a request by that has so many inputs, outputs and pools, if they are many.
+fn turn_to_check(prepared: &Prepared, lengths: [usize; 3]) -> Result<Option<Control>, ServiceError> {
+    if lengths.into_iter().all(|length| length <= FEW) {
         return Ok(None);
     }
     let (client, orphaned, cancelled) = (prepared.client(), prepared.life.over(), caller_gone());

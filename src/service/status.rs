@@ -71,7 +71,7 @@ impl ServiceError {
                 ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT
             }
             ServiceError::Model(ModelError::Memory { source, .. })
-            | ServiceError::Request(RequestError::Memory { source, .. })
+            | ServiceError::Request(RequestError::Memory { source, .. } | RequestError::Pools(source))
             | ServiceError::Memory { source, .. } => of_memory(source),
             ServiceError::Buffer(error) => of_buffer(error),
             ServiceError::Compile(error) => of_compilation(error),

@@ -97,6 +97,11 @@ fn a_request_of_very_many_arguments_is_checked_in_short_stretches() {
         ..Default::default()
     };
     let arguments: Vec<_> = (0..MANY as i64).rev().map(argument).collect();
+    let tokens: Vec<_> = (0..MANY).map(|_| aidl::RequestMemoryPool::Token(1)).collect();
+    for (yields, passes) in [(0, false), (40, false), (1000, true)] {
+        let decoded = RequestPool::decode(&tokens, &Stops(yields.into())).map(|pools| pools.len());
+        assert_eq!(decoded.is_ok(), passes, "{yields} yield points: {decoded:?}");
+    }
     let pool = || RequestPool::Known { size: 4 * MANY, is_image: false };
     let check = |yields: usize| {
         let stops = Stops(yields.into());
