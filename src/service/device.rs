@@ -40,7 +40,8 @@ struct Compilation {
     deadline: Option<u64>,
     /// Where it is to be saved.
     place: Option<CachePlace>,
-    /// For the model's pools, should they stay mapped for a while; `None` where the client has too many mapped.
+    /// For the model's pools, which stay mapped for a while; `None` where the client has too many mapped, and constants are
+    /// copied.
     mappings: Option<Permit>,
 }
 
@@ -61,7 +62,12 @@ impl Compilation {
         let deadline = terms::deadline(deadline)?;
         let mappings = core.quotas.mappings(ipc::calling_uid(), model.pools.len()).ok();
         let control = Control { deadline_ns: deadline, priority: options.priority, ..control.clone() };
-        let model = core.model(model, &core.call_turns.check(&control))?;
+        let turn = core.call_turns.check(&control);
+        let mut model = core.model(model, &turn)?;
+        if mappings.is_none() {
+            // Mapped they would stay while it stands in line, on nobody's account.
+            model = CountedModel::new(model.to_private(&turn)?, &turn)?;
+        }
         Ok(Compilation { model, options, deadline, place: None, mappings })
     }
 
@@ -332,5 +338,62 @@ fn capabilities(capabilities: &backend::Capabilities) -> Capabilities {
         operandPerformance: capabilities.operands.iter().map(operand).collect(),
         ifPerformance: performance(capabilities.if_performance),
         whilePerformance: performance(capabilities.while_performance),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Driver;
+    use super::*;
+    use crate::backend::cpu::CpuBackend;
+    use crate::model::{Constant, Lifetime};
+    use crate::scheduler::limits;
+
+    /// What is small is copied anyway.
+    const LENGTH: i64 = 1 << 20;
+
+    /// FLOOR of constants that lie in a pool.
+    fn model() -> Model {
+        let fd = nix::sys::memfd::memfd_create(c"pool", nix::sys::memfd::MFdFlags::empty()).unwrap();
+        let file = std::fs::File::from(fd);
+        file.set_len(LENGTH as u64).unwrap();
+        let operand = |lifetime| Operand {
+            r#type: OperandType::TENSOR_FLOAT32,
+            dimensions: vec![LENGTH as i32 / 4],
+            lifetime,
+            ..Default::default()
+        };
+        let mut constant = operand(OperandLifeTime::CONSTANT_POOL);
+        constant.location.length = LENGTH;
+        let operation = Operation { r#type: OperationType::FLOOR, inputs: vec![0], outputs: vec![1] };
+        let main = Subgraph {
+            operands: vec![constant, operand(OperandLifeTime::SUBGRAPH_OUTPUT)],
+            operations: vec![operation],
+            inputIndexes: Vec::new(),
+            outputIndexes: vec![1],
+        };
+        let pool = Ashmem { fd: Some(ParcelFileDescriptor::new(file)), size: LENGTH };
+        Model { main, pools: vec![Memory::Ashmem(pool)], ..Default::default() }
+    }
+
+    #[test]
+    fn constants_are_copied_where_the_client_has_too_many_memories_mapped() {
+        let driver = Driver::builder(Arc::new(CpuBackend::new(1).unwrap())).build().unwrap();
+        let core = driver.core();
+        let are_private = || {
+            let (preference, priority) = (ExecutionPreference::FAST_SINGLE_ANSWER, Priority::MEDIUM);
+            let compilation =
+                Compilation::new(core, &model(), preference, priority, -1, &Control::default()).unwrap();
+            let lifetime = &compilation.model.main.operands[0].lifetime;
+            let is_private = matches!(lifetime, Lifetime::Constant(Constant::Private(_)));
+            assert_eq!(compilation.mappings.is_none(), is_private);
+            is_private
+        };
+        assert!(!are_private());
+        let all = limits::MAPPINGS.quota().per_client() as usize;
+        let held = core.quotas.mappings(ipc::calling_uid(), all).unwrap();
+        assert!(are_private());
+        drop(held);
+        assert!(!are_private());
     }
 }
