@@ -73,7 +73,8 @@ pub const COPIED: Limit =
     Limit::new("executions have memory copied for the backend's process", Total::Count(256), 4);
 /// Each has a thread.
 pub const FMQ_BURSTS: Limit = Limit::new("bursts over queues are open", Total::Count(128), 2);
-/// Reusable executions and callbacks of fenced ones: a client may keep as many as it likes, and they need no memory of its.
+/// Reusable executions, callbacks of fenced ones, and contexts of bursts over queues: a client may keep as many as it likes,
+/// and they need no memory of its.
 pub const OBJECTS: Limit = Limit::new("objects of executions are alive", Total::Count(1 << 16), 256);
 /// Each holds the model that it compiles, also a job that finishes a model in the background.
 pub const JOBS: Limit = Limit::new("compilations wait or run", Total::Count(256), 2);

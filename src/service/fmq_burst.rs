@@ -53,6 +53,7 @@ impl IFmqBurst for FmqBurst {
                 core.quotas.fmq_burst(client)?,
                 core.quotas.mappings(client, MAPPINGS_OF_CHANNELS + MAX_KEPT)?,
             ];
+            let place = core.quotas.object(client)?;
             let requests = attach("the request channel", &Descriptor::from_aidl(requests), Reader::new)?;
             let results = attach("the result channel", &Descriptor::from_aidl(results), Writer::new)?;
             let open = self.prepared.counts.burst();
@@ -71,7 +72,8 @@ impl IFmqBurst for FmqBurst {
                 .map_err(|why| ServiceError::Exhausted(format!("no thread for the burst: {why}")))?;
             // A callback that is dead already takes its context along.
             let watch = DeathWatch::new(callback.as_binder(), Box::new(burst.stopper()));
-            Ok(ipc::object!(BnFmqBurstContext, Context { core: core.clone(), burst, _watch: watch }))
+            let core = core.clone();
+            Ok(ipc::object!(BnFmqBurstContext, Context { core, burst, _watch: watch, _place: place }))
         })
     }
 }
@@ -93,6 +95,8 @@ struct Context {
     burst: Burst,
     /// Ends the burst when the client has died.
     _watch: Option<DeathWatch>,
+    /// Its place among the client's objects, which it has also when the burst has ended.
+    _place: Permit,
 }
 
 impl Interface for Context {}

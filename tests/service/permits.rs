@@ -59,6 +59,7 @@ fn what_executions_hold_comes_back_however_they_end() {
     }
     for _ in 0..ROUNDS {
         let mut burst = Burst::open(&extension(&model));
+        assert_held(&driver, &[("bursts over queues are open", 1), ("objects of executions are alive", 1)]);
         assert_eq!(burst.run(&packet()).status, 0);
         let mut unknown = packet();
         unknown.slots[1] = 7;
