@@ -55,6 +55,9 @@ struct Work {
     running: Option<Running<Arc<Executions>>>,
 }
 
+/// Descriptors that an execution has besides its fences: its signal, and that once more to hear that its client is gone.
+const OWN_DESCRIPTORS: usize = 2;
+
 /// Launches `execution`, which waits for the fences `wait_for`.
 pub(super) fn launch(
     execution: Arc<Execution>,
@@ -65,7 +68,7 @@ pub(super) fn launch(
     check_deadline(times.deadline)?;
     let prepared = execution.prepared().clone();
     let (core, client) = (&prepared.core, prepared.client());
-    let descriptors = Arc::new(core.quotas.descriptors(client, wait_for.len() + 1)?);
+    let descriptors = Arc::new(core.quotas.descriptors(client, wait_for.len() + OWN_DESCRIPTORS)?);
     let mappings = core.quotas.mappings(client, execution.mappings())?;
     let place = core.quotas.object(client)?;
     let pending = pending(wait_for)?;
