@@ -17,7 +17,8 @@ pub struct Info {
     /// How many executions the device takes at once; more wait in the driver, in fair shares. `None` if that is the
     /// backend's own affair.
     pub depth: Option<usize>,
-    /// Whether the device waits for fences itself. Otherwise executions are submitted once these are signalled.
+    /// Whether the device waits for fences itself. Otherwise, and where times count from when the last is signalled,
+    /// executions are submitted once they all are.
     pub waits_for_fences: bool,
 }
 

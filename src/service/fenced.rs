@@ -15,6 +15,7 @@ use crate::aidl::*;
 use crate::backend::{boottime_ns, BackendError, Control, Outcome, Submission, GRACE};
 use crate::buffer::Claims;
 use crate::ipc::{self, BinderResult, Interface, ParcelFileDescriptor};
+use crate::ops::Interrupt;
 use crate::scheduler::{caller_gone, Event, Key, Permit, Stop, Turn, Watcher};
 use crate::statistics::{Executions, Running};
 use std::os::fd::{AsFd, OwnedFd};
@@ -78,6 +79,8 @@ pub(super) fn launch(
         }
         execution.check_buffers()?;
     }
+    // A device does not tell when the last fence is signalled, from when a duration and what is measured count.
+    let driver_waits = !core.info.waits_for_fences || times.count_from_fences() || execution.terms().measure;
     let (signal, fence) = Signal::new().map_err(|why| no_descriptor(&why))?;
     let work = Work { execution, signal, busy, descriptors, mappings, running: None };
     let state = State { work: Some(work), unsignalled: pending.len(), ..State::default() };
@@ -86,7 +89,7 @@ pub(super) fn launch(
     if let Some(deadline) = times.deadline {
         task.expire_at(deadline);
     }
-    if pending.is_empty() || core.info.waits_for_fences {
+    if pending.is_empty() || !driver_waits {
         task.start(pending);
     } else if let Err(error) = task.wait(pending) {
         task.finish(Err(ServiceError::Failed("not all of its fences can be waited for".into())));
@@ -268,7 +271,8 @@ impl Task {
             Ok((Submission::Pending(pending), claims)) => {
                 let cancel = pending.canceller();
                 let mut state = self.lock();
-                let over = state.work.is_none() || self.cancelled.is_set();
+                // A deadline may have passed since it was submitted, when there was nobody to be asked yet.
+                let over = state.work.is_none() || control.check().is_err();
                 state.cancel = cancel.clone();
                 drop(state);
                 if let Some(cancel) = cancel.filter(|_| over) {
@@ -396,3 +400,7 @@ impl IFencedExecutionCallback for Callback {
         Ok(status)
     }
 }
+
+#[cfg(test)]
+#[path = "fenced_tests.rs"]
+mod tests;

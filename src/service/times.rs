@@ -22,6 +22,11 @@ impl Times {
         Ok(Times { deadline: terms::deadline(deadline)?, duration: terms::duration(duration)?, launched })
     }
 
+    /// Whether it matters when the last fence is signalled.
+    pub fn count_from_fences(&self) -> bool {
+        self.duration.is_some()
+    }
+
     /// Until when it may take if its fences are signalled now, by its duration alone.
     pub fn after_fences(&self) -> Option<u64> {
         let duration = u64::try_from(self.duration?.as_nanos()).unwrap_or(u64::MAX);

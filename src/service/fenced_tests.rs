@@ -1,0 +1,181 @@
+//! Fenced executions on a device whose every step the test sees.
+
+use super::super::arguments::Span;
+use super::super::prepared::Prepared;
+use super::super::run::Purpose;
+use super::super::terms::Terms;
+use super::super::Driver;
+use super::*;
+use crate::aidl;
+use crate::backend::cpu::CpuBackend;
+use crate::backend::{
+    Arguments, Backend, Binding, CompileOptions, Executable, Info, Interface as Takes, Pending,
+};
+use crate::compiler::{Compiled, Unsaved};
+use crate::memory::Pool;
+use crate::model::Model;
+use crate::tensor::{OperandType, TensorInfo};
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{channel, Receiver, Sender};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What is seen of a device.
+#[derive(Debug, PartialEq)]
+enum Seen {
+    /// An execution that waits for so many fences and has this deadline.
+    Submitted(usize, Option<u64>),
+    Cancelled,
+}
+
+/// The device, and its one model, of one float in and out. An execution ends when it is cancelled, and not before.
+struct Device {
+    seen: Mutex<Sender<Seen>>,
+    /// Called when an execution was submitted, before the driver gets hold of it.
+    submitted: Box<dyn Fn(&Control) + Send + Sync>,
+    interface: Takes,
+}
+
+impl Executable for Device {
+    fn interface(&self) -> &Takes {
+        &self.interface
+    }
+
+    fn bind(self: Arc<Self>, _: Arguments) -> Result<Arc<dyn Binding>, BackendError> {
+        Ok(self)
+    }
+}
+
+impl Device {
+    fn see(&self, seen: Seen) {
+        self.seen.lock().unwrap().send(seen).unwrap();
+    }
+}
+
+impl Binding for Device {
+    fn submit(self: Arc<Self>, fences: Vec<OwnedFd>, control: &Control) -> Result<Submission, BackendError> {
+        self.see(Seen::Submitted(fences.len(), control.deadline_ns));
+        (self.submitted)(control);
+        let (completer, pending) = Pending::promised();
+        let completer = Mutex::new(Some(completer));
+        let cancel = move || {
+            if let Some(completer) = completer.lock().unwrap().take() {
+                self.see(Seen::Cancelled);
+                completer.complete(Err(BackendError::Cancelled));
+            }
+        };
+        Ok(Submission::Pending(pending.on_cancel(cancel)))
+    }
+}
+
+/// Says that its device waits for fences. It compiles nothing: models are made by the tests.
+struct WaitsForFences(CpuBackend);
+
+impl Backend for WaitsForFences {
+    fn info(&self) -> Info {
+        Info { waits_for_fences: true, ..self.0.info() }
+    }
+
+    fn support(&self, model: &Model) -> Vec<Result<(), String>> {
+        self.0.support(model)
+    }
+
+    fn compile(
+        &self,
+        model: &Model,
+        options: &CompileOptions,
+        control: &Control,
+    ) -> Result<Arc<dyn Executable>, BackendError> {
+        self.0.compile(model, options, control)
+    }
+}
+
+fn driver(backend: impl Backend + 'static) -> Driver {
+    Driver::builder(Arc::new(backend)).build().unwrap()
+}
+
+/// An execution on a device of `driver`, and what is seen there.
+fn execution(
+    driver: &Driver,
+    measure: bool,
+    submitted: impl Fn(&Control) + Send + Sync + 'static,
+) -> (Arc<Execution>, Receiver<Seen>) {
+    let (seen, sees) = channel();
+    let float = vec![TensorInfo::new(OperandType::TENSOR_FLOAT32, &[1])];
+    let interface = Takes { inputs: float.clone(), outputs: float, may_loop: false };
+    let device = Device { seen: Mutex::new(seen), submitted: Box::new(submitted), interface };
+    let (core, options) = (driver.core(), CompileOptions::default());
+    let compiled = Compiled { executable: Arc::new(device), options, unsaved: Unsaved::new(1, None, None) };
+    let place = core.quotas.model(1).unwrap();
+    let prepared = Arc::new(Prepared::new(core.clone(), compiled, core.lives.of(0), place, 0));
+    let memfd = nix::sys::memfd::memfd_create(c"pool", nix::sys::memfd::MFdFlags::empty()).unwrap();
+    let mut file = std::fs::File::from(memfd);
+    file.write_all(&[0; 8]).unwrap();
+    let argument = |offset| RequestArgument {
+        location: DataLocation { poolIndex: 0, offset, length: 4, padding: 0 },
+        ..Default::default()
+    };
+    let pool = aidl::Memory::Ashmem(Ashmem { fd: Some(ParcelFileDescriptor::new(file)), size: 8 });
+    let request = aidl::Request {
+        inputs: vec![argument(0)],
+        outputs: vec![argument(4)],
+        pools: vec![RequestMemoryPool::Pool(pool)],
+    };
+    let purpose = Purpose { terms: Terms::new(measure, -1).unwrap(), fenced: true, reused: false };
+    let find = |_, pool: &Pool| core.memory(pool, Span::Longer);
+    (Arc::new(Execution::new(&prepared, &request, purpose, &find).unwrap()), sees)
+}
+
+#[test]
+fn a_device_is_asked_to_stop_at_a_deadline_that_passes_while_it_is_handed_the_execution() {
+    let driver = driver(CpuBackend::new(1).unwrap());
+    let watcher = driver.core().watcher.clone();
+    // The driver's own watch for that deadline comes first.
+    let submitted = move |control: &Control| {
+        let (tell, passed) = channel();
+        let deadline = control.deadline_ns.unwrap();
+        let _key = watcher.at(deadline + 1, Box::new(move || tell.send(()).unwrap()));
+        passed.recv_timeout(PATIENCE).unwrap();
+    };
+    let (execution, sees) = execution(&driver, false, submitted);
+    let deadline = boottime_ns() + 50_000_000;
+    let times = Times::new(deadline as i64, -1).unwrap();
+    let result = launch(execution, &[], times, None).unwrap();
+    assert_eq!(sees.recv_timeout(PATIENCE), Ok(Seen::Submitted(0, Some(deadline))));
+    assert_eq!(sees.recv_timeout(PATIENCE), Ok(Seen::Cancelled));
+    drop(result);
+}
+
+#[test]
+fn a_duration_counts_from_when_the_last_fence_is_signalled_whoever_waits_for_it() {
+    const DURATION: u64 = 3_600_000_000_000;
+    let driver = driver(WaitsForFences(CpuBackend::new(1).unwrap()));
+    for (measure, duration, device_waits) in
+        [(false, None, true), (true, None, false), (false, Some(DURATION), false)]
+    {
+        let (execution, sees) = execution(&driver, measure, |_| {});
+        let (fence, mut signal) = UnixStream::pair().unwrap();
+        let fences = [ParcelFileDescriptor::new(fence)];
+        let times = Times::new(-1, duration.map_or(-1, |duration| duration as i64)).unwrap();
+        let result = launch(execution, &fences, times, None).unwrap();
+        if device_waits {
+            assert_eq!(sees.try_recv(), Ok(Seen::Submitted(1, None)));
+        } else {
+            assert!(sees.try_recv().is_err(), "its fence is not signalled yet");
+            let now = boottime_ns();
+            signal.write_all(&[1]).unwrap();
+            let Ok(Seen::Submitted(0, deadline)) = sees.recv_timeout(PATIENCE) else {
+                panic!("not submitted")
+            };
+            assert_eq!(deadline.is_some(), duration.is_some());
+            assert!(
+                deadline.is_none_or(|deadline| deadline >= now + DURATION),
+                "{deadline:?}, signalled at {now}"
+            );
+        }
+        // Nobody can learn of the outcome any more.
+        drop(result);
+        assert_eq!(sees.recv_timeout(PATIENCE), Ok(Seen::Cancelled));
+    }
+}
