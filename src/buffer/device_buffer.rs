@@ -49,9 +49,8 @@ impl Store {
 }
 
 impl DeviceBuffer {
-    /// A buffer without contents. `charge` pays for what it takes already.
+    /// A buffer without contents, and without a token yet. `charge` pays for what it takes already.
     pub(super) fn new(
-        token: i32,
         owner: Owner,
         plan: Plan,
         allocator: Allocator,
@@ -64,7 +63,12 @@ impl DeviceBuffer {
             Store { memory: Memory::Mapped(anonymous(0)?), dims: Dims::new() }
         };
         let state = State { contents: None, store, charge, readers: 0, writing: false };
-        Ok(DeviceBuffer { token, owner, plan, allocator, state: Mutex::new(state) })
+        Ok(DeviceBuffer { token: 0, owner, plan, allocator, state: Mutex::new(state) })
+    }
+
+    /// This buffer, to be found by `token`.
+    pub(super) fn called(self, token: i32) -> Self {
+        DeviceBuffer { token, ..self }
     }
 
     pub fn token(&self) -> i32 {

@@ -37,6 +37,8 @@ impl BufferTracker {
         allocator: Allocator,
     ) -> Result<BufferHandle, BufferError> {
         let charge = Charge::new(&self.account, owner.uid, OVERHEAD + plan.roles.len() * size_of::<Role>())?;
+        // Before the table is locked: a backend's allocator may take its time.
+        let buffer = DeviceBuffer::new(owner, plan, allocator, charge)?;
         let mut buffers = self.lock();
         let token = loop {
             let token = random_token()?;
@@ -44,7 +46,7 @@ impl BufferTracker {
                 break token;
             }
         };
-        let buffer = Arc::new(DeviceBuffer::new(token, owner, plan, allocator, charge)?);
+        let buffer = Arc::new(buffer.called(token));
         buffers.insert(token, buffer.clone());
         Ok(BufferHandle { buffer, tracker: self.clone() })
     }
@@ -101,4 +103,35 @@ fn random_token() -> Result<i32, BufferError> {
     let mut bytes = [0; 4];
     getrandom::fill(&mut bytes).map_err(|e| BufferError::Exhausted(format!("no random token: {e}")))?;
     Ok((i32::from_ne_bytes(bytes) & i32::MAX).max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buffer::Direction;
+    use crate::tensor::{OperandType, TensorInfo};
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    #[test]
+    fn others_find_their_buffers_while_a_backend_allocates() {
+        const PATIENCE: Duration = Duration::from_secs(20);
+        let tracker = BufferTracker::for_clients_with(1 << 32);
+        let owner = Owner { uid: 1000, pid: 7 };
+        let plan = || Plan {
+            info: TensorInfo::new(OperandType::TENSOR_FLOAT32, &[1]),
+            roles: vec![Role { model: 1, direction: Direction::Input, index: 0 }],
+        };
+        let first = tracker.allocate(owner, plan(), Arc::new(|_| Ok(None))).unwrap();
+        let (finds, token) = (tracker.clone(), first.token());
+        let allocator = move |_: &TensorInfo| {
+            let ((tell, told), finds) = (channel(), finds.clone());
+            std::thread::spawn(move || tell.send(finds.find(owner, token).is_ok()));
+            assert_eq!(told.recv_timeout(PATIENCE), Ok(true));
+            Ok(None)
+        };
+        let second = tracker.allocate(owner, plan(), Arc::new(allocator)).unwrap();
+        assert_ne!(first.token(), second.token());
+        assert!(tracker.find(owner, second.token()).is_ok());
+    }
 }
