@@ -6,7 +6,8 @@ use super::codec::{RequestPacket, ResultPacket, QUANTUM};
 use super::slots::{NotResolved, Slots};
 use super::{FmqError, Limit, Reader, Waker, Writer};
 use crate::memory::Memory;
-use crate::scheduler::{Poller, Stop};
+use crate::ops::Interrupt;
+use crate::scheduler::{Control, Poller, Stop};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +15,17 @@ use std::time::Duration;
 /// How long results may lie, so that there is no room for the next, until the burst ends.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Datums of a packet that is read without a turn.
+const FEW: usize = 1000;
+
 /// What a burst's requests are executed by.
 pub trait Executor: Send + Sync {
+    /// What a long packet is read by: its first yield point waits for a turn, unless `cancelled` is set. Without one, where
+    /// nobody shares the machine.
+    fn turn(&self, cancelled: &Arc<Stop>) -> Control {
+        Control { cancelled: cancelled.clone(), ..Control::default() }
+    }
+
     /// Asks the client for the memories of these names.
     fn memories(&self, slots: &[i32]) -> Result<Vec<Memory>, NotResolved>;
 
@@ -130,7 +140,13 @@ impl Listener {
     }
 
     fn answer(&self, packet: &[u8]) -> ResultPacket {
-        let request = match RequestPacket::parse(packet) {
+        let turn = (packet.len() > FEW * QUANTUM).then(|| self.executor.turn(&self.shared.stopped));
+        if turn.as_ref().is_some_and(|turn| turn.yield_point().is_err()) {
+            return ResultPacket::failure(); // nobody waits for it any more
+        }
+        let parsed = RequestPacket::parse(packet);
+        drop(turn);
+        let request = match parsed {
             Ok(request) => request,
             Err(why) => {
                 log::debug!("a request over a queue: {why}");
@@ -160,5 +176,70 @@ impl Listener {
         let stopped = self.shared.stopped.clone();
         let stop = || stopped.is_set();
         self.results.write_blocking(&packet, &Limit::new(Some(PATIENCE)).or_until(&stop))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fmq::codec::Argument;
+    use crate::fmq::{Queue, SharedQueue};
+    use crate::ops::OpError;
+    use crate::scheduler::Yield;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Counts how often a turn was waited for, and executes what asks for no memory.
+    #[derive(Clone, Debug, Default)]
+    struct Turns(Arc<AtomicUsize>);
+
+    impl Yield for Turns {
+        fn pass(&self, _: &Control) -> Result<(), OpError> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn threads(&self) -> usize {
+            1
+        }
+    }
+
+    impl Executor for Turns {
+        fn turn(&self, cancelled: &Arc<Stop>) -> Control {
+            let turn = Some(Arc::new(self.clone()) as Arc<dyn Yield>);
+            Control { cancelled: cancelled.clone(), turn, ..Control::default() }
+        }
+
+        fn memories(&self, _: &[i32]) -> Result<Vec<Memory>, NotResolved> {
+            Err("there are none".into())
+        }
+
+        fn execute(&self, _: &RequestPacket, _: &[Memory], _: &Arc<Stop>) -> ResultPacket {
+            ResultPacket::bare(0)
+        }
+    }
+
+    #[test]
+    fn a_long_packet_is_read_by_a_turn() {
+        let queues = [(); 2].map(|()| SharedQueue::create(16, QUANTUM).unwrap());
+        let [requests, results] =
+            queues.each_ref().map(|queue| Queue::attach(&queue.descriptor(), QUANTUM, 16).unwrap());
+        let (turns, shared) = (Turns::default(), Arc::<Shared>::default());
+        let listener = Listener {
+            requests: Reader::new(requests).unwrap(),
+            results: Writer::new(results).unwrap(),
+            executor: Box::new(turns.clone()),
+            poller: Poller::new(None),
+            shared: shared.clone(),
+        };
+        let answer = |arguments: usize| {
+            let packet = RequestPacket { inputs: vec![Argument::default(); arguments], ..Default::default() };
+            let status = listener.answer(&packet.encode()).status;
+            (status == 0, turns.0.load(Ordering::Relaxed))
+        };
+        assert_eq!(answer(FEW / 2), (true, 0));
+        assert_eq!(answer(2 * FEW), (true, 1));
+        assert_eq!(answer(1), (true, 1));
+        shared.stopped.set();
+        assert_eq!(answer(2 * FEW), (false, 1), "nobody waits for it");
     }
 }

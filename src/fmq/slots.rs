@@ -40,10 +40,10 @@ impl Slots {
         slots: &[i32],
         ask: impl FnOnce(&[i32]) -> Result<Vec<Memory>, NotResolved>,
     ) -> Result<Vec<Memory>, NotResolved> {
-        let (mut found, unknown, freed) = self.look_up(slots);
-        if found.len() + unknown.len() > MAX_KEPT {
-            return Err(format!("{} memories, at most {MAX_KEPT} may be", found.len() + unknown.len()));
+        if slots.len() > MAX_KEPT {
+            return Err(format!("{} memories, at most {MAX_KEPT} may be", slots.len()));
         }
+        let (mut found, unknown, freed) = self.look_up(slots);
         if !unknown.is_empty() {
             let memories = ask(&unknown)?;
             if memories.len() != unknown.len() {
@@ -175,6 +175,9 @@ mod tests {
         assert!(slots.known.lock().unwrap().memories.len() <= MAX_KEPT);
         let many: Vec<i32> = (0..=MAX_KEPT as i32).collect();
         assert!(slots.resolve(&many, |_| unreachable!("they are too many")).is_err());
+        // Though they are one.
+        assert!(slots.resolve(&[0; MAX_KEPT + 1], |_| unreachable!("they are too many")).is_err());
+        assert_eq!(slots.resolve(&[0; MAX_KEPT], |slots| memories(slots.len())).unwrap().len(), MAX_KEPT);
     }
 
     #[test]

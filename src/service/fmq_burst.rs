@@ -7,7 +7,7 @@ use super::call::{self, handle};
 use super::core::Core;
 use super::death::DeathWatch;
 use super::prepared::Prepared;
-use super::run::{Execution, Purpose};
+use super::run::{turn_to_check, Execution, Purpose};
 use super::status::ServiceError;
 use super::terms::Terms;
 use crate::aidl::*;
@@ -18,7 +18,7 @@ use crate::fmq::{Burst, Descriptor, Executor, FmqError, Queue, Reader, Writer, M
 use crate::ipc::fmq::{MQDescriptor, SynchronizedReadWrite};
 use crate::ipc::{self, BinderResult, Interface, Strong};
 use crate::memory::Pool;
-use crate::scheduler::{Permit, Poller, Stop};
+use crate::scheduler::{Control, Permit, Poller, Stop};
 use crate::statistics::OpenBurst;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -131,6 +131,12 @@ struct Last {
 }
 
 impl Executor for Client {
+    fn turn(&self, cancelled: &Arc<Stop>) -> Control {
+        let (client, orphaned) = (self.prepared.client(), self.prepared.life.over());
+        let control = Control { client, orphaned, cancelled: cancelled.clone(), ..Control::default() };
+        self.prepared.core.call_turns.check(&control)
+    }
+
     fn memories(&self, slots: &[i32]) -> Result<Vec<backend::Memory>, String> {
         let memories = self.callback.getMemories(slots).map_err(|why| format!("getMemories: {why}"))?;
         let _account = self.prepared.core.budget.on_account_of(self.prepared.client());
@@ -166,6 +172,8 @@ impl Client {
         request: &RequestPacket,
         memories: &[backend::Memory],
     ) -> Result<Arc<Execution>, ServiceError> {
+        let turn =
+            turn_to_check(&self.prepared, [request.inputs.len(), request.outputs.len(), memories.len()])?;
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let is_same = |last: &&Last| {
             let same = last.memories.iter().zip(memories).all(|(a, b)| a.is(b));
@@ -177,8 +185,13 @@ impl Client {
         }
         // What is not run again must not keep memory that its client has freed.
         *last = None;
+        // Before any is put as the interface puts it: then there are no more than the model has.
+        let backend::Interface { inputs, outputs, .. } = self.prepared.executable.interface();
+        check_count("inputs", request.inputs.len(), inputs.len())?;
+        check_count("outputs", request.outputs.len(), outputs.len())?;
         let (inputs, outputs) =
             (arguments("input", &request.inputs)?, arguments("output", &request.outputs)?);
+        drop(turn); // the check takes one of its own
         let purpose = Purpose { terms: self.terms, fenced: false, reused: true };
         let execution = Arc::new(Execution::over(&self.prepared, &inputs, &outputs, memories, purpose)?);
         let (inputs, outputs) = (request.inputs.clone(), request.outputs.clone());
@@ -221,6 +234,13 @@ fn status_of_1_0(status: ErrorStatus) -> i32 {
     match status.0 {
         0..=4 => status.0,
         _ => ErrorStatus::GENERAL_FAILURE.0,
+    }
+}
+
+fn check_count(what: &str, given: usize, expected: usize) -> Result<(), ServiceError> {
+    match given == expected {
+        true => Ok(()),
+        false => Err(ServiceError::argument(format!("{given} {what}, the model has {expected}"))),
     }
 }
 

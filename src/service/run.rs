@@ -255,7 +255,10 @@ impl Execution {
 }
 
 /// A turn to check a request by that has so many inputs, outputs and pools, if they are many.
-fn turn_to_check(prepared: &Prepared, lengths: [usize; 3]) -> Result<Option<Control>, ServiceError> {
+pub(super) fn turn_to_check(
+    prepared: &Prepared,
+    lengths: [usize; 3],
+) -> Result<Option<Control>, ServiceError> {
     if lengths.into_iter().all(|length| length <= FEW) {
         return Ok(None);
     }
