@@ -81,13 +81,12 @@ impl Bound {
         Ok(Bound { made, arguments, lending, shares, room, kept, under_way })
     }
 
-    /// What a run lends. For what is copied for this run only it waits until there is room.
-    fn lending(&self, control: &Control) -> Result<Arc<Lending>, BackendError> {
+    /// What a run lends. For what is copied for this run only it waits until there is `room`, if it has none yet.
+    fn lending(&self, room: Option<Permit>, control: &Control) -> Result<Arc<Lending>, BackendError> {
         if let Some(lending) = &self.lending {
             return Ok(lending.clone());
         }
         let _account = control.on_account();
-        let room = lock(&self.room).take();
         let permit = match room {
             Some(permit) => permit,
             None => {
@@ -285,17 +284,18 @@ impl Binding for Bound {
             *lock(&self.room) = Some(permit.map_err(busy)?);
         }
         // A thread of its own waits, or copies.
-        let submitted = self.shares.submitted.clone();
-        pend(self, control, &submitted)
+        pend(self.clone(), control, &self.shares.submitted).inspect_err(|_| drop(lock(&self.room).take()))
     }
 
     fn run(self: Arc<Self>, control: &Control) -> Result<Outcome, BackendError> {
+        // Taken first, so that it comes back however this ends.
+        let room = lock(&self.room).take();
         control.check()?;
         let instance = match self.made.ready() {
             Some(instance) => instance,
             None => self.made.prepared(control)?,
         };
-        let lending = self.lending(control)?;
+        let lending = self.lending(room, control)?;
         if let Some(copies) = lending.copies.as_ref().filter(|_| !self.under_way.load(Ordering::Relaxed)) {
             copies.copy_in().map_err(of_arguments)?;
         }

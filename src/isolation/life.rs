@@ -22,6 +22,10 @@ const START: Duration = Duration::from_secs(20);
 pub const HANG: Duration = Duration::from_secs(10);
 /// How often it is looked after while it says nothing.
 const LOOK: Duration = Duration::from_secs(1);
+/// How long a process that was killed may take to end before those who asked it hear that it is lost.
+const DEATH: Duration = Duration::from_secs(5);
+/// How often that is looked for.
+const LOOK_FOR_DEATH: Duration = Duration::from_millis(2);
 /// How long to wait for it to read, where it has too much unread.
 const FULL: Duration = Duration::from_millis(100);
 
@@ -237,12 +241,13 @@ impl Life {
 
     /// Ends whatever is left of the process. All that was asked of it is lost.
     pub fn end(&self, why: &str) {
-        self.reap();
+        // Nobody asks it anything from here on, however long its end takes.
         let calls = {
             let mut calls = self.calls();
             calls.lost.get_or_insert_with(|| why.into());
             std::mem::take(&mut calls.under_way)
         };
+        self.reap();
         for call in calls.into_values() {
             (call.end)(Err(BackendError::DeviceLost(why.into())));
         }
@@ -262,11 +267,19 @@ impl Life {
         let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Both); // which it may have done itself
     }
 
+    /// Kills the process and waits for its end. That may never come while the kernel is at something for it, which callers
+    /// must not wait for.
     fn reap(&self) {
-        let mut process = self.lock_process();
-        let _ = process.kill(); // it may have ended
-        if let Err(error) = process.wait() {
-            log::warn!("the backend's process cannot be waited for: {error}");
+        let _ = self.lock_process().kill(); // it may have ended
+        let until = Instant::now() + DEATH;
+        loop {
+            match self.lock_process().try_wait() {
+                Ok(Some(_)) => return,
+                Ok(None) if Instant::now() < until => {}
+                Ok(None) => return log::warn!("the backend's process does not end, though it was killed"),
+                Err(error) => return log::warn!("the backend's process cannot be waited for: {error}"),
+            }
+            std::thread::sleep(LOOK_FOR_DEATH);
         }
     }
 
@@ -283,4 +296,46 @@ impl Life {
 fn wait(socket: BorrowedFd, what: PollFlags, patience: Duration) -> bool {
     let patience = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
     poll(&mut [PollFd::new(socket, what)], patience).is_ok_and(|ready| ready > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn nobody_asks_a_process_whose_end_takes_long() {
+        let (socket, _theirs) =
+            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).unwrap();
+        let process = Command::new("sleep").arg("1000").spawn().unwrap();
+        let life = Life {
+            began: Instant::now(),
+            useful: AtomicBool::new(false),
+            process: Mutex::new(process),
+            socket,
+            calls: Mutex::default(),
+        };
+        let (tell, heard) = channel();
+        let end: End = Box::new(move |answer| tell.send(answer.map(drop)).unwrap());
+        life.ask(|call| Order::Ping { call }, &[], end).unwrap();
+        std::thread::scope(|scope| {
+            // Whoever has this keeps its end from being noticed.
+            let process = life.lock_process();
+            let ends = scope.spawn(|| life.end("as the test wants it"));
+            let start = Instant::now();
+            while life.is_there() {
+                assert!(start.elapsed() < PATIENCE, "it counts as there");
+                std::thread::yield_now();
+            }
+            let asked = life.ask(|call| Order::Ping { call }, &[], Box::new(drop));
+            assert!(matches!(asked, Err(BackendError::DeviceLost(_))), "{asked:?}");
+            assert!(heard.try_recv().is_err(), "it may do something still");
+            drop(process);
+            assert!(matches!(heard.recv_timeout(PATIENCE), Ok(Err(BackendError::DeviceLost(_)))));
+            ends.join().unwrap();
+        });
+        assert!(matches!(life.lock_process().try_wait(), Ok(Some(_))), "it has ended");
+    }
 }
