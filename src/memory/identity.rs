@@ -71,6 +71,14 @@ impl<'f> Identity<BorrowedFd<'f>> {
         Identity { what: What::OpenFiles(files.collect(), numbers), offset: 0, size, access: None }
     }
 
+    /// How many descriptors it has where it is kept.
+    pub fn descriptors(&self) -> usize {
+        match &self.what {
+            What::File(..) => 0,
+            What::OpenFiles(files, _) => files.len(),
+        }
+    }
+
     /// The same to be kept. `None` where the kernel cannot tell open files apart.
     pub fn kept(&self) -> Option<Identity> {
         /// More than any graphics driver's handle has: each is a descriptor of ours for as long as this is kept.
@@ -144,5 +152,6 @@ mod tests {
         assert_ne!(first, of_files(&[&a, &b], &[2]));
         assert!(of_files(&[&a; 5], &[]).kept().is_none(), "so many descriptors are not kept");
         assert!(of_files(&[], &[1]).kept().is_none());
+        assert_eq!(of_files(&[&a, &b], &[1]).descriptors(), 2);
     }
 }

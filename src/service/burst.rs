@@ -47,8 +47,8 @@ struct Cache {
 struct Last {
     inputs: Vec<RequestArgument>,
     outputs: Vec<RequestArgument>,
-    /// By pool: the client's token, and the memory.
-    memory: Vec<(i64, Identity)>,
+    /// By pool: the client's token of a memory that the burst keeps.
+    tokens: Vec<i64>,
     execution: Arc<Execution>,
 }
 
@@ -56,6 +56,8 @@ struct Entry {
     identity: Identity,
     memory: backend::Memory,
     used: u64,
+    /// For the descriptors by which the memory is known again.
+    _descriptors: Permit,
 }
 
 pub(super) fn new_binder(prepared: Arc<Prepared>, mappings: Permit) -> Strong<dyn IBurst> {
@@ -68,12 +70,13 @@ pub(super) fn new_binder(prepared: Arc<Prepared>, mappings: Permit) -> Strong<dy
 
 impl Cache {
     /// The memory of `pool`, which the client calls `token`: the one that is kept, if it is that still, else what `find`
-    /// finds.
+    /// finds. That is kept if there is a `place` for so many descriptors.
     fn memory(
         &mut self,
         token: i64,
         pool: &Pool,
         find: impl FnOnce(&Pool) -> Result<backend::Memory, ServiceError>,
+        place: impl FnOnce(usize) -> Option<Permit>,
     ) -> Result<backend::Memory, ServiceError> {
         let Some(identity) = pool.identity() else { return find(pool) };
         self.clock += 1;
@@ -82,36 +85,36 @@ impl Cache {
             return Ok(entry.memory.clone());
         }
         let memory = find(pool)?;
+        let Some(place) = place(identity.descriptors()) else { return Ok(memory) };
         let Some(identity) = identity.kept() else { return Ok(memory) };
         if self.entries.len() >= MAX_MAPPINGS && !self.entries.contains_key(&token) {
             let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.used).map(|(&token, _)| token);
             oldest.and_then(|token| self.entries.remove(&token));
         }
-        self.entries.insert(token, Entry { identity, memory: memory.clone(), used: self.clock });
+        let entry = Entry { identity, memory: memory.clone(), used: self.clock, _descriptors: place };
+        self.entries.insert(token, entry);
         Ok(memory)
     }
 
-    fn keeps(&self, (token, identity): &(i64, Identity)) -> bool {
+    fn keeps(&self, (token, identity): &(i64, Identity<BorrowedFd>)) -> bool {
         self.entries.get(token).is_some_and(|entry| entry.identity == *identity)
+    }
+
+    /// What ran last, if `request` asks for the same over the same memory. Only the last question takes calls of the kernel.
+    fn last(&self, request: &Request, tokens: &[i64], terms: Terms) -> Option<&Arc<Execution>> {
+        let last = self.last.as_ref()?;
+        let is_kept = |pool| known(pool).is_some_and(|memory| self.keeps(&memory));
+        let is_same = last.execution.terms() == terms
+            && (&last.inputs, &last.outputs) == (&request.inputs, &request.outputs)
+            && last.tokens == tokens
+            && request.pools.iter().zip(tokens).all(is_kept);
+        is_same.then_some(&last.execution)
     }
 
     /// Forgets all that it has of `token`.
     fn release(&mut self, token: i64) {
         self.entries.remove(&token);
-        self.last.take_if(|last| last.memory.iter().any(|&(other, _)| other == token));
-    }
-}
-
-impl Last {
-    /// Whether `request` asks for the same over the same memory. Only the last question takes calls of the kernel.
-    fn is(&self, request: &Request, tokens: &[i64], terms: Terms) -> bool {
-        let is_same = |((token, kept), pool): (&(i64, Identity), (&RequestMemoryPool, &i64))| {
-            known(pool).is_some_and(|(other, identity)| *token == other && *kept == identity)
-        };
-        self.execution.terms() == terms
-            && (&self.inputs, &self.outputs) == (&request.inputs, &request.outputs)
-            && self.memory.len() == request.pools.len()
-            && self.memory.iter().zip(request.pools.iter().zip(tokens)).all(is_same)
+        self.last.take_if(|last| last.tokens.contains(&token));
     }
 }
 
@@ -165,26 +168,27 @@ impl Burst {
     ) -> Result<Arc<Execution>, ServiceError> {
         {
             let mut cache = self.cache();
-            if let Some(last) = cache.last.as_ref().filter(|last| last.is(request, tokens, terms)) {
-                return Ok(last.execution.clone());
+            if let Some(last) = cache.last(request, tokens, terms) {
+                return Ok(last.clone());
             }
             // What is not run again must not keep its mappings, whose places others may need.
             cache.last = None;
         }
-        let kept = |pool| known(pool).and_then(|(token, identity)| Some((token, identity.kept()?)));
-        let memory: Option<Vec<_>> = request.pools.iter().zip(tokens).map(kept).collect();
+        let memory: Option<Vec<_>> = request.pools.iter().zip(tokens).map(known).collect();
         let core = &self.prepared.core;
+        let place = |count| core.quotas.descriptors(self.prepared.client(), count).ok();
         let find = |index: usize, pool: &Pool| match tokens[index] {
             -1 => core.memory(pool, Span::Once),
-            token => self.cache().memory(token, pool, |pool| core.memory(pool, Span::Longer)),
+            token => self.cache().memory(token, pool, |pool| core.memory(pool, Span::Longer), place),
         };
         let purpose = Purpose { terms, fenced: false, reused: memory.is_some() };
         let execution = Arc::new(Execution::new(&self.prepared, request, purpose, &find)?);
         let mut cache = self.cache();
         // Only over mappings that are kept anyway: no request shall hold on to more than a burst may have.
-        if let Some(memory) = memory.filter(|memory| memory.iter().all(|place| cache.keeps(place))) {
+        if memory.is_some_and(|memory| memory.iter().all(|memory| cache.keeps(memory))) {
             let (inputs, outputs) = (request.inputs.clone(), request.outputs.clone());
-            cache.last = Some(Last { inputs, outputs, memory, execution: execution.clone() });
+            let tokens = tokens.to_vec();
+            cache.last = Some(Last { inputs, outputs, tokens, execution: execution.clone() });
         }
         drop(cache);
         Ok(execution)
@@ -233,6 +237,7 @@ impl IBurst for Burst {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scheduler::Quotas;
     use binder::ParcelFileDescriptor;
     use std::io::Write;
 
@@ -245,7 +250,40 @@ mod tests {
 
     fn map(cache: &mut Cache, token: i64, memory: &Memory) -> backend::Memory {
         let map = |pool: &Pool| Ok(backend::Memory::Mapped(pool.map().unwrap()));
-        cache.memory(token, &Pool::new(memory).unwrap(), map).unwrap()
+        let place = |count| Quotas::new().descriptors(1, count).ok();
+        cache.memory(token, &Pool::new(memory).unwrap(), map, place).unwrap()
+    }
+
+    #[test]
+    fn memory_that_is_known_by_its_descriptors_is_kept_only_if_there_is_a_place_for_them() {
+        use crate::memory::Mapping;
+        let files = [(); 2].map(|()| nix::sys::memfd::memfd_create(c"x", nix::sys::memfd::MFdFlags::empty()));
+        let handle = NativeHandle {
+            fds: files.into_iter().map(|file| ParcelFileDescriptor::new(file.unwrap())).collect(),
+            ints: vec![1],
+        };
+        let description = HardwareBufferDescription {
+            width: 64,
+            height: 1,
+            layers: 1,
+            format: PixelFormat::BLOB,
+            stride: 64,
+            ..Default::default()
+        };
+        let memory = Memory::HardwareBuffer(HardwareBuffer { description, handle });
+        let (mut cache, quotas) = (Cache::default(), Quotas::new());
+        let mut find = |place: &dyn Fn(usize) -> Option<Permit>| {
+            let map = |_: &Pool| Ok(backend::Memory::Mapped(Arc::new(Mapping::anonymous(64).unwrap())));
+            cache.memory(7, &Pool::new(&memory).unwrap(), map, place).unwrap()
+        };
+        let refuse = |_| None;
+        assert!(!find(&refuse).is(&find(&refuse)), "it is not kept");
+        let grant = |count| {
+            assert_eq!(count, 2);
+            quotas.descriptors(1, count).ok()
+        };
+        let kept = find(&grant);
+        assert!(kept.is(&find(&refuse)), "it is known again");
     }
 
     #[test]
