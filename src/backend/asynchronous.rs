@@ -101,6 +101,6 @@ impl Executable for Pends {
 
 impl Binding for PendingBinding {
     fn submit(self: Arc<Self>, _: Vec<OwnedFd>, control: &Control) -> Result<Submission, BackendError> {
-        pend(self.binding.clone(), control, &self.submitted)
+        pend(self.binding.clone(), control, &self.submitted, ())
     }
 }

@@ -1,6 +1,7 @@
 //! Executions that end before, while and after somebody waits for them, or never.
 
 use super::*;
+use crate::backend::{pend, submission_threads, Binding};
 use crate::scheduler::awake::{sleeps_through, WHILE};
 use crate::scheduler::boottime_ns;
 use std::io::Write;
@@ -147,4 +148,29 @@ fn a_device_that_does_not_stop_is_left_to_itself() {
     assert!(matches!(pending.wait(&control), Err(BackendError::DeadlinePassed)));
     assert!(began.elapsed() >= GRACE);
     completer.complete(Ok(outcome())); // nobody is there to hear it, and nothing breaks
+}
+
+/// Runs at once.
+struct Runs;
+
+impl Binding for Runs {
+    fn submit(self: Arc<Self>, _: Vec<OwnedFd>, control: &Control) -> Result<Submission, BackendError> {
+        self.run(control).map(Submission::Done)
+    }
+
+    fn run(self: Arc<Self>, _: &Control) -> Result<Outcome, BackendError> {
+        Ok(outcome())
+    }
+}
+
+#[test]
+fn a_place_comes_back_before_anybody_hears_of_the_end() {
+    let (held, watcher) = (Arc::new(()), Watcher::new().unwrap());
+    let submitted = pend(Arc::new(Runs), &Control::default(), &submission_threads(), held.clone());
+    let Ok(Submission::Pending(pending)) = submitted else { panic!("it has a thread of its own") };
+    let (tell, heard) = channel();
+    let told = move |outcome| tell.send((outcome, Arc::strong_count(&held))).unwrap();
+    pending.then(&watcher, Box::new(told));
+    let (ended, holders) = heard.recv_timeout(PATIENCE).unwrap();
+    assert_eq!((ended.unwrap(), holders), (outcome(), 1));
 }

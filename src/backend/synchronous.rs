@@ -97,7 +97,7 @@ impl<B: SynchronousBackend> Executable for Compiled<B> {
 impl<B: SynchronousBackend> Binding for Bound<B> {
     fn submit(self: Arc<Self>, _: Vec<OwnedFd>, control: &Control) -> Result<Submission, BackendError> {
         let submitted = self.model.submitted.clone();
-        pend(self, control, &submitted)
+        pend(self, control, &submitted, ())
     }
 
     fn run(self: Arc<Self>, control: &Control) -> Result<Outcome, BackendError> {
@@ -112,16 +112,22 @@ pub(crate) fn submission_threads() -> Arc<ThreadCache> {
     Arc::new(ThreadCache::new("nnhal-submitted", Duration::from_secs(5)))
 }
 
-/// Has `binding` run on a thread of its own, which is one of `threads`.
+/// Has `binding` run on a thread of its own, which is one of `threads`. `place` is dropped when it has run, before anybody hears
+/// of that.
 pub(crate) fn pend(
     binding: Arc<dyn Binding>,
     control: &Control,
     threads: &Arc<ThreadCache>,
+    place: impl Send + 'static,
 ) -> Result<Submission, BackendError> {
     let (completer, pending) = Pending::promised();
     let (control, terms) = (control.clone(), control.clone());
     threads
-        .run(move || completer.complete(binding.run(&control)))
+        .run(move || {
+            let outcome = binding.run(&control);
+            drop(place);
+            completer.complete(outcome);
+        })
         .map_err(|why| BackendError::DeviceBusy(format!("no thread to run on: {why}")))?;
     // One whose deadline has passed sees that itself.
     let cancel = move || {

@@ -284,7 +284,7 @@ impl Binding for Bound {
             *lock(&self.room) = Some(permit.map_err(busy)?);
         }
         // A thread of its own waits, or copies.
-        pend(self.clone(), control, &self.shares.submitted).inspect_err(|_| drop(lock(&self.room).take()))
+        pend(self.clone(), control, &self.shares.submitted, ()).inspect_err(|_| drop(lock(&self.room).take()))
     }
 
     fn run(self: Arc<Self>, control: &Control) -> Result<Outcome, BackendError> {

@@ -72,6 +72,8 @@ pub const LENT: Limit =
 /// would have to wait on a thread of its own, and is refused.
 pub const COPIED: Limit =
     Limit::new("executions have memory copied for the backend's process", Total::Count(256), 4);
+/// Submitted executions over memory that a device may be at: each has a thread, which waits for that.
+pub const BUSY: Limit = Limit::new("submitted executions may wait for their memory", Total::Count(256), 4);
 /// Each has a thread.
 pub const FMQ_BURSTS: Limit = Limit::new("bursts over queues are open", Total::Count(128), 2);
 /// Reusable executions, callbacks of fenced ones, and contexts of bursts over queues: a client may keep as many as it likes,
@@ -88,7 +90,7 @@ pub const CALL_BYTES: Limit = Limit::new("bytes of calls are held", Total::Count
 pub const CALL_DESCRIPTORS: Limit = Limit::new("descriptors of calls are held", Total::Descriptors(4), 64);
 
 /// All of them.
-pub const LIMITS: [Limit; 14] = [
+pub const LIMITS: [Limit; 15] = [
     CALLBACKS,
     EXECUTIONS,
     JOBS,
@@ -98,6 +100,7 @@ pub const LIMITS: [Limit; 14] = [
     CACHE_FILES,
     LENT,
     COPIED,
+    BUSY,
     FMQ_BURSTS,
     OBJECTS,
     CONNECTIONS,

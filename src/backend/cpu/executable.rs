@@ -14,8 +14,9 @@ use crate::backend::{
 use crate::memory::ClientSlice;
 use crate::model::{CountedModel, Model, ModelError};
 use crate::ops::Interrupt;
+use crate::scheduler::limits::BUSY;
 use crate::scheduler::marks::{self, Phase};
-use crate::scheduler::{Activity, ThreadCache, Turn, Turns, Underway};
+use crate::scheduler::{Activity, Quota, ThreadCache, Turn, Turns, Underway};
 use std::os::fd::OwnedFd;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,6 +30,8 @@ pub struct Cores {
     /// The threads of executions that were submitted. Each begins when it is its execution's turn: so there are few at once.
     /// One whose memory may be a device's begins sooner, because it waits for that first.
     executors: Arc<ThreadCache>,
+    /// Who has how many of those.
+    busy: Arc<Quota>,
     /// Where models run that are to save power, if the machine has such.
     pub little: Option<LittleCores>,
 }
@@ -46,7 +49,8 @@ impl Cores {
     pub fn new(threads: usize) -> std::io::Result<Self> {
         let executors = ThreadCache::new("nnhal-execute", Duration::from_secs(5));
         let (pool, turns) = (Arc::new(ThreadPool::new(threads)?), Turns::new(threads));
-        Ok(Cores { pool, turns, executors: Arc::new(executors), little: LittleCores::of_machine() })
+        let (executors, busy, little) = (Arc::new(executors), BUSY.quota(), LittleCores::of_machine());
+        Ok(Cores { pool, turns, executors, busy, little })
     }
 
     /// `control` with a turn, waited for as long as it allows; or with the one that its caller has.
@@ -199,8 +203,11 @@ impl CpuBinding {
 impl Binding for CpuBinding {
     fn submit(self: Arc<Self>, _: Vec<OwnedFd>, control: &Control) -> Result<Submission, BackendError> {
         if self.may_wait() {
-            let executors = self.executable.cores.executors.clone();
-            return pend(self, control, &executors);
+            let Cores { executors, busy, .. } = &*self.executable.cores;
+            let place = busy.take(control.client, 1);
+            let place =
+                place.map_err(|why| BackendError::DeviceBusy(format!("too many {}: {why}", BUSY.what)))?;
+            return pend(self.clone(), control, executors, place);
         }
         let (completer, pending) = Pending::promised();
         // Present until it begins to run, or is given up before.
