@@ -127,7 +127,7 @@ fn an_axis_to_reverse_may_be_counted_from_the_end() {
 fn sums_of_integers_are_clamped_after() {
     let sums = |activation| {
         let tensors = vec![list(&[-9, -1, 3, 9]), list(&[0]), tensor(INT32, &[4], None, None)];
-        let options = schema::ActivationOptions { activation, ..Default::default() };
+        let options = schema::ActivationOptions { activation };
         values(tensors, ADD_CODE, Some(schema::Options::Add(Box::new(options))))
     };
     assert_eq!(sums(0), [-9, -1, 3, 9]);

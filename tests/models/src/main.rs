@@ -45,6 +45,10 @@ const MODELS: &[(&str, fn())] = &[
         "turns::a_line_moves_on_whatever_becomes_of_who_is_next",
         turns::a_line_moves_on_whatever_becomes_of_who_is_next,
     ),
+    (
+        "turns::what_leaves_never_starts_and_what_began_is_left_alone",
+        turns::what_leaves_never_starts_and_what_began_is_left_alone,
+    ),
     ("turns::what_is_cleared_never_starts", turns::what_is_cleared_never_starts),
     (
         "on_demand::it_is_made_once_and_all_who_wait_have_it",

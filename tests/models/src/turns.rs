@@ -215,7 +215,7 @@ pub fn a_line_moves_on_whatever_becomes_of_who_is_next() {
         let device = thread::spawn(move || drop(occupied));
         let cannot_begin = {
             let (slots, start) = (slots.clone(), counting(&started, Err));
-            thread::spawn(move || slots.when_due(2, Priority::Medium, start))
+            thread::spawn(move || drop(slots.when_due(2, Priority::Medium, start)))
         };
         let done_at_once = |turn| {
             drop(turn);
@@ -224,6 +224,26 @@ pub fn a_line_moves_on_whatever_becomes_of_who_is_next() {
         slots.when_due(3, Priority::High, counting(&started, done_at_once));
         [device, cannot_begin].into_iter().for_each(|other| other.join().expect("no panic"));
         assert_eq!((started.load(Ordering::Relaxed), slots.load()), (2, Load::default()));
+    });
+}
+
+/// One that leaves the line while a place becomes free is started or dropped, once, and nothing is left.
+pub fn what_leaves_never_starts_and_what_began_is_left_alone() {
+    explore(4, || {
+        let (slots, started) = (Turns::new(1), Arc::new(AtomicUsize::new(0)));
+        let (occupied, held) = (occupied(&slots), Arc::new(()));
+        let (start, keeps) = (counting(&started, Err), held.clone());
+        let start = move |turn| {
+            drop(keeps);
+            start(turn)
+        };
+        let in_line = slots.when_due(2, Priority::Medium, Box::new(start));
+        let device = thread::spawn(move || drop(occupied));
+        in_line.leave();
+        device.join().expect("no panic");
+        in_line.leave();
+        assert!(started.load(Ordering::Relaxed) <= 1);
+        assert_eq!((Arc::strong_count(&held), slots.load()), (1, Load::default()));
     });
 }
 
