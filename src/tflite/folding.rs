@@ -38,7 +38,7 @@ pub fn results(graph: &Graph, operator: &Operator) -> Option<Vec<Vec<u8>>> {
     };
     let inputs: Vec<usize> = operator.inputs.iter().copied().flatten().collect();
     let by_dims_alone = matches!(operator.name.as_str(), "SHAPE" | "RANK");
-    let is_known = |&i: &usize| is_steering(tensor(i)) && (tensor(i).data.is_some() || is_empty(tensor(i)));
+    let is_known = |&i: &usize| is_steering(tensor(i)) && (tensor(i).data.is_some() || tensor(i).is_empty());
     if !operator.outputs.iter().all(|&i| is_steering(tensor(i)))
         || !(by_dims_alone || inputs.iter().all(is_known))
     {
@@ -61,16 +61,11 @@ pub fn results(graph: &Graph, operator: &Operator) -> Option<Vec<Vec<u8>>> {
     let operator = Operator { inputs: places, outputs: outputs.clone(), ..operator.clone() };
     let state = mapping::map_alone(&alone, &operator).ok()?;
     let values = evaluated(&state.builder)?;
-    let bytes = |i: usize| match is_empty(&alone.tensors[i]) {
+    let bytes = |i: usize| match alone.tensors[i].is_empty() {
         true => Some(Vec::new()),
         false => bytes_of(&state.builder, &values, state.operands[i]?).map(<[u8]>::to_vec),
     };
     outputs.into_iter().map(bytes).collect()
-}
-
-/// Nothing is to be known of a tensor without elements, which no operand stands for.
-pub fn is_empty(tensor: &Tensor) -> bool {
-    tensor.dims.contains(&0)
 }
 
 fn concatenated(graph: &Graph, operator: &Operator, inputs: &[usize]) -> Option<Vec<u8>> {

@@ -49,6 +49,11 @@ pub struct Tensor<'a> {
 }
 
 impl Tensor<'_> {
+    /// Whether it has no elements: nothing is to be known of it then, and no operand stands for it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.dims.contains(&0)
+    }
+
     /// A scalar of this type that nothing writes.
     pub(super) fn of(ty: TensorType) -> Self {
         Tensor {

@@ -3,7 +3,7 @@
 use super::call::{self, Call, State};
 use super::error::Refusal;
 use super::graph::{Graph, Operator};
-use super::{folding, registry, shape, verify, wide};
+use super::{registry, shape, verify, wide};
 use crate::client::builder::Builder;
 
 /// Maps an operator with everything that it reads given, but for constants. Gives the model that it became.
@@ -12,7 +12,7 @@ pub fn map_alone<'a>(graph: &Graph<'a>, operator: &Operator) -> Result<State<'a>
     for i in operator.inputs.iter().copied().flatten() {
         let tensor = &graph.tensors[i];
         let is_given = tensor.data.is_none() && (!tensor.variable || graph.states.contains(&i));
-        if is_given && !folding::is_empty(tensor) && state.operands[i].is_none() {
+        if is_given && !tensor.is_empty() && state.operands[i].is_none() {
             state.operands[i] = Some(state.builder.input(call::info(tensor)?));
         }
     }

@@ -1,6 +1,7 @@
 //! From a subgraph to a routine: passes, memory plan, kernels with their weights.
 
 use super::alike;
+use super::dynamic;
 use super::find_chains;
 use super::follow;
 use super::frame::{check_size, MAX_RUN_BYTES};
@@ -22,7 +23,7 @@ use crate::tensor::{OperandType, TensorInfo};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Compiles a subgraph, on the threads of `team`; `may_round`: see [`dynamic`](super::dynamic).
+/// Compiles a subgraph, on the threads of `team`; `may_round`: see [`dynamic`].
 pub fn compile(
     subgraph: &Subgraph,
     may_round: bool,
@@ -42,7 +43,10 @@ pub fn compile_for(
     // How many operands and operations there are is the client's choice.
     let mut pace = Pace::of(control);
     let mut graph = Graph::new(subgraph, &mut pace)?;
-    passes::optimise(&mut graph, may_round, control)?;
+    passes::optimise(&mut graph, control)?;
+    if may_round {
+        dynamic::stamp(&mut graph, &mut pace)?;
+    }
     if let Some(bytes) = bytes {
         signs::change(&mut graph, bytes, &mut pace)?;
     }

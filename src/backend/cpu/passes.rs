@@ -3,7 +3,6 @@
 //! A pass must not change what a run gives, errors included: a call that cannot succeed stays and fails when it runs.
 
 use super::constant::Constant;
-use super::dynamic;
 use super::graph::{Graph, Node};
 use super::near;
 use super::routine::STEPS;
@@ -21,13 +20,10 @@ const MAX_FOLDED: usize = 64 << 20;
 /// The same of what is widened when it is packed, as weights are: nobody keeps these results.
 const MAX_WIDENED: usize = 1 << 30;
 
-/// Runs all passes; `may_round`: see [`dynamic`].
-pub fn optimise(graph: &mut Graph, may_round: bool, control: &Control) -> Result<(), BackendError> {
+/// Runs all passes.
+pub fn optimise(graph: &mut Graph, control: &Control) -> Result<(), BackendError> {
     resolve_and_fold(graph, control)?;
     let mut pace = Pace::of(control);
-    if may_round {
-        dynamic::stamp(graph, &mut pace)?;
-    }
     drop_dead(graph, &mut pace)?;
     near::bring(graph, &mut pace)?;
     Ok(())
@@ -235,7 +231,7 @@ mod tests {
         let mut graph = Graph { values, nodes, inputs: vec![], outputs };
         let counting = Arc::new(Counting(AtomicUsize::new(0)));
         let control = Control { turn: Some(counting.clone()), ..Control::default() };
-        optimise(&mut graph, false, &control).unwrap();
+        optimise(&mut graph, &control).unwrap();
         assert!(counting.0.load(Ordering::Relaxed) >= 4, "others wait until all nodes are folded");
         let folded: Vec<bool> = graph.values[2..].iter().map(|value| value.constant.is_some()).collect();
         assert_eq!((folded, graph.nodes.len()), (vec![true, true, false, false], 2));
