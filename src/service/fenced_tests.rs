@@ -1,10 +1,5 @@
 //! Fenced executions on a device whose every step the test sees.
 
-use super::super::arguments::Span;
-use super::super::prepared::Prepared;
-use super::super::run::Purpose;
-use super::super::terms::Terms;
-use super::super::Driver;
 use super::*;
 use crate::aidl;
 use crate::backend::cpu::CpuBackend;
@@ -14,6 +9,11 @@ use crate::backend::{
 use crate::compiler::{Compiled, Unsaved};
 use crate::memory::Pool;
 use crate::model::Model;
+use crate::service::arguments::Span;
+use crate::service::prepared::Prepared;
+use crate::service::run::Purpose;
+use crate::service::terms::Terms;
+use crate::service::Driver;
 use crate::tensor::{OperandType, TensorInfo};
 use std::io::Write;
 use std::os::unix::net::UnixStream;

@@ -153,7 +153,6 @@ fn what_compilations_hold_comes_back_however_they_end() {
 
 #[test]
 fn copies_to_and_from_device_buffers_are_counted_among_executions() {
-    const CONNECTIONS: usize = 4;
     let (limit, what) = (limits::EXECUTIONS.quota().per_client(), limits::EXECUTIONS.what);
     let harness = Harness::with_data(None);
     let driver = connect(&harness);
@@ -162,16 +161,16 @@ fn copies_to_and_from_device_buffers_are_counted_among_executions() {
     let buffer = harness.device().allocate(&BufferDesc::default(), &parcels, &roles(&[0]), &[]);
     let buffer = buffer.expect("allocated").buffer.expect("a buffer");
     let memory = || ashmem(&memfd(&floats(&[1.5, -0.5, 3.0])), 12);
-    let connections = [(); CONNECTIONS].map(|()| harness.connect());
-    let models = connections.each_ref().map(|connection| connection.prepare(&loop_model()));
+    // Each serves two calls at once.
+    let connections: Vec<_> = (0..limit / 2).map(|_| harness.connect()).collect();
+    let models: Vec<_> = connections.iter().map(|connection| connection.prepare(&loop_model())).collect();
     let (mut endless, _output) = request(&[&[1, 0, 0, 0][..], &floats(&[1.5])].concat(), 4);
     endless.inputs = vec![argument(0, 0, 1), argument(0, 4, 4)];
     let holds = |status: &serde_json::Value, count| held(status).get(what).copied().unwrap_or(0) == count;
     std::thread::scope(|scope| {
         let longest = 15_000_000_000;
-        for i in 0..limit as usize {
-            let (model, endless) = (&models[i % CONNECTIONS], &endless);
-            scope.spawn(move || drop(model.executeSynchronously(endless, false, -1, longest)));
+        for model in models.iter().chain(&models) {
+            scope.spawn(|| drop(model.executeSynchronously(&endless, false, -1, longest)));
         }
         soon(&driver, "not all executions are counted", |status| holds(status, limit));
         let exhausted = ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT;
