@@ -170,7 +170,8 @@ fn copies_to_and_from_device_buffers_are_counted_among_executions() {
     std::thread::scope(|scope| {
         let longest = 15_000_000_000;
         for model in models.iter().chain(&models) {
-            scope.spawn(|| drop(model.executeSynchronously(&endless, false, -1, longest)));
+            let endless = &endless;
+            scope.spawn(move || drop(model.executeSynchronously(endless, false, -1, longest)));
         }
         soon(&driver, "not all executions are counted", |status| holds(status, limit));
         let exhausted = ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT;
