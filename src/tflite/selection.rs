@@ -134,12 +134,8 @@ pub fn arg(call: &mut Call, ty: OperationType) -> Mapped {
 pub fn top_k(call: &mut Call) -> Mapped {
     let count = call.const_int(1)?;
     let size = dims(call.tensor(0)?)?;
-    let (Some(axis), Some(last)) =
-        (size.len().checked_sub(1), size.last().and_then(|&dim| i32::try_from(dim).ok()?.checked_sub(1)))
-    else {
-        return Err(format!("{size:?} has no rows").into());
-    };
-    let data = call.input(0)?;
+    let axis = size.len() - 1; // a scalar has one dimension
+    let (data, last) = (call.input(0)?, size[axis] as i32 - 1);
     let turned = call.temporary_like(data, &size);
     let operands = [data, call.builder().ints(&[1], &[axis as i32])];
     call.emit(OperationType::REVERSE, &operands, &[turned]);

@@ -285,17 +285,6 @@ fn of_equal_elements_the_first_are_the_largest() {
 }
 
 #[test]
-fn a_single_element_has_no_largest_ones() {
-    let bytes = file(
-        vec![float(&[]), ints(&[], &[1]), float(&[1]), tensor(INT32, &[1], None, None)],
-        &[0],
-        &[2, 3],
-        &[(TOPK_CODE, &[0, 1], &[2, 3], None)],
-    );
-    assert!(refusal(&bytes).contains("no rows"));
-}
-
-#[test]
 fn a_part_without_elements_is_left_out() {
     let number = |dims: &[i32]| tensor(INT32, dims, None, None);
     let parts = |rest: i32| {

@@ -229,7 +229,7 @@ fn open_descriptors(child: &Daemon) -> usize {
 
 #[test]
 fn executions_that_wait_for_ever_hold_up_nobody_and_end_with_their_client() {
-    const COUNT: usize = 2000;
+    const COUNT: usize = 1500;
     let dir = tempfile::tempdir().expect("a directory");
     let socket = dir.path().join("nn.sock");
     let child = serve(&socket);

@@ -82,7 +82,8 @@ proptest! {
             out.scale = scale;
         }
         let inputs: Vec<_> = inputs.into_iter().map(Some).collect();
-        prop_assert!(compare(ty, &inputs, 3, &[out], Within::SameBytes)?);
+        let has_kernel = compare(ty, &inputs, 3, &[out], Within::SameBytes)?;
+        prop_assert!(has_kernel || count == 0);
     }
 }
 
