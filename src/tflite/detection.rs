@@ -1,6 +1,7 @@
 //! TFLite_Detection_PostProcess, the custom operator that ends networks which find things: NNAPI has it under another name.
 
 use super::call::{dims, Call, Mapped};
+use super::elementwise::like;
 use super::error::Refusal;
 use super::flexbuffer::Map;
 use super::graph::{Operator, Tensor};
@@ -63,6 +64,18 @@ impl Detection {
         }
     }
 
+    /// How many boxes there are among so many detections: NNAPI counts each class of a box.
+    fn boxes(&self, call: &mut Call, detections: OperandIndex) -> OperandIndex {
+        if self.by_class || self.classes_each == 1 {
+            return detections;
+        }
+        let each = call.builder().ints(&[1], &[self.classes_each as i32]);
+        let none = call.builder().int(0);
+        let boxes = like(call, detections);
+        call.emit(OperationType::DIV, &[detections, each, none], &[boxes]);
+        boxes
+    }
+
     /// NNAPI takes scores above the threshold and drops overlaps that reach theirs; here a score may be equal to the threshold,
     /// and so may an overlap. No float lies between a threshold and the next.
     fn thresholds(&self) -> [f32; 2] {
@@ -90,6 +103,10 @@ pub fn postprocess(call: &mut Call) -> Mapped {
     let [batches, boxes, classes] = score_dims[..] else {
         return Err(format!("scores of {score_dims:?}, expected three dimensions").into());
     };
+    if !detection.by_class && detection.classes_each > detection.classes {
+        let (each, all) = (detection.classes_each, detection.classes);
+        return Err(format!("rows for {each} classes of each box, of which there are {all}").into());
+    }
     let (deltas, mut scores, anchors) = (call.float_input(0)?, call.float_input(1)?, call.float_input(2)?);
     match classes.checked_sub(detection.classes) {
         Some(1) => {}
@@ -117,7 +134,8 @@ pub fn postprocess(call: &mut Call) -> Mapped {
     let outputs = [scores.made, boxes.made, whole_classes, whole_count];
     call.emit(OperationType::DETECTION_POSTPROCESSING, &operands, &outputs);
     call.emit(OperationType::CAST, &[whole_classes], &[classes.made]);
-    call.emit(OperationType::CAST, &[whole_count], &[count]);
+    let whole_boxes = detection.boxes(call, whole_count);
+    call.emit(OperationType::CAST, &[whole_boxes], &[count]);
     for rows in [boxes, classes, scores] {
         rows.pad(call);
     }

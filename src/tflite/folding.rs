@@ -36,12 +36,13 @@ pub fn results(graph: &Graph, operator: &Operator) -> Option<Vec<Vec<u8>>> {
         matches!(tensor.ty, TensorType::Int32 | TensorType::Bool)
             && element_count(&tensor.dims).is_some_and(|count| count <= FEW)
     };
+    if !operator.outputs.iter().all(|&i| is_steering(tensor(i))) {
+        return None;
+    }
     let inputs: Vec<usize> = operator.inputs.iter().copied().flatten().collect();
     let by_dims_alone = matches!(operator.name.as_str(), "SHAPE" | "RANK");
     let is_known = |&i: &usize| is_steering(tensor(i)) && (tensor(i).data.is_some() || tensor(i).is_empty());
-    if !operator.outputs.iter().all(|&i| is_steering(tensor(i)))
-        || !(by_dims_alone || inputs.iter().all(is_known))
-    {
+    if !(by_dims_alone || inputs.iter().all(is_known)) {
         return None;
     }
     if operator.name == "CONCATENATION" {

@@ -3,7 +3,6 @@
 
 use super::error::Refusal;
 use crate::client::builder::{Builder, BuiltOperation, OperandIndex};
-use crate::memory::AlignedBuf;
 use crate::ops::evaluate::shapes;
 use crate::ops::{signature, Arg, Args, NeverInterrupted, OpError, Operation};
 use crate::tensor::{Dims, TensorInfo};
@@ -35,7 +34,8 @@ fn check(builder: &Builder, built: &BuiltOperation, operation: &Operation) -> Re
         .iter()
         .zip(&values)
         .map(|(&i, value)| {
-            (!builder.is_omitted(i)).then(|| Arg { info: builder.info(i), data: value.as_deref() })
+            let data = value.as_ref().map(Steering::bytes);
+            (!builder.is_omitted(i)).then(|| Arg { info: builder.info(i), data })
         })
         .collect();
     let infos: Vec<TensorInfo> = built.outputs.iter().map(|&i| builder.info(i).clone()).collect();
@@ -48,10 +48,24 @@ fn check(builder: &Builder, built: &BuiltOperation, operation: &Operation) -> Re
     }
 }
 
-/// The value of a constant that may steer, aligned as operations read it.
-fn steering(builder: &Builder, i: OperandIndex) -> Option<AlignedBuf> {
+/// The value of a constant that may steer, aligned as operations read it. It takes no memory of its own, as a model has many.
+struct Steering {
+    words: [u64; MOST_STEERING / 8],
+    len: usize,
+}
+
+impl Steering {
+    fn bytes(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.words)[..self.len]
+    }
+}
+
+fn steering(builder: &Builder, i: OperandIndex) -> Option<Steering> {
     builder.info(i).byte_size().filter(|&size| size <= MOST_STEERING)?;
-    AlignedBuf::copy_of(builder.bytes(i)?)
+    let bytes = builder.bytes(i)?;
+    let mut steering = Steering { words: [0; MOST_STEERING / 8], len: bytes.len() };
+    bytemuck::cast_slice_mut(&mut steering.words).get_mut(..bytes.len())?.copy_from_slice(bytes);
+    Some(steering)
 }
 
 /// An operation whose outputs are declared otherwise than it makes them would fail in each run.
