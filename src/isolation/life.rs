@@ -5,7 +5,7 @@
 use super::codec::{from_bytes, to_bytes};
 use super::message::{Answer, Order, Reply};
 use crate::backend::{BackendError, Info};
-use crate::memory::{receive, send};
+use crate::memory::{process_descriptor, receive, send};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::socket::{shutdown, socketpair, AddressFamily, Shutdown, SockFlag, SockType};
 use std::collections::HashMap;
@@ -23,9 +23,9 @@ pub const HANG: Duration = Duration::from_secs(10);
 /// How often it is looked after while it says nothing.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long a process that was killed may take to end before those who asked it hear that it is lost.
-const DEATH: Duration = Duration::from_secs(5);
-/// How often that is looked for.
-const LOOK_FOR_DEATH: Duration = Duration::from_millis(2);
+const DEATH: u16 = 5000; // milliseconds
+/// The same where no descriptor tells when it ends.
+const SOON: Duration = Duration::from_millis(100);
 /// How long to wait for it to read, where it has too much unread.
 const FULL: Duration = Duration::from_millis(100);
 
@@ -270,16 +270,20 @@ impl Life {
     /// Kills the process and waits for its end. That may never come while the kernel is at something for it, which callers
     /// must not wait for.
     fn reap(&self) {
-        let _ = self.lock_process().kill(); // it may have ended
-        let until = Instant::now() + DEATH;
-        loop {
-            match self.lock_process().try_wait() {
-                Ok(Some(_)) => return,
-                Ok(None) if Instant::now() < until => {}
-                Ok(None) => return log::warn!("the backend's process does not end, though it was killed"),
-                Err(error) => return log::warn!("the backend's process cannot be waited for: {error}"),
-            }
-            std::thread::sleep(LOOK_FOR_DEATH);
+        let process = {
+            let mut process = self.lock_process();
+            let _ = process.kill(); // it may have ended
+            process.id()
+        };
+        match process_descriptor(process as libc::pid_t) {
+            Ok(ended) => _ = poll(&mut [PollFd::new(ended.as_fd(), PollFlags::POLLIN)], DEATH),
+            // Nobody tells when it ends, which is soon mostly.
+            Err(_) => std::thread::sleep(SOON),
+        }
+        match self.lock_process().try_wait() {
+            Ok(Some(_)) => {}
+            Ok(None) => log::warn!("the backend's process has not ended yet, though it was killed"),
+            Err(error) => log::warn!("the backend's process cannot be waited for: {error}"),
         }
     }
 

@@ -9,6 +9,7 @@ use crate::ops::pace::Pace;
 use crate::ops::{copy, Interrupt, OpError};
 use crate::tensor::Dims;
 use crate::tensor::TensorInfo;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// Bytes that the values of one run may take at once. Models that mean well stay far below; without a bound a few
@@ -97,13 +98,23 @@ impl Frame {
         if self.clear(interrupt) {
             interrupt.yield_point()?;
         }
-        let mut unplanned = false;
-        Pace::of(interrupt).each(routine.inputs.iter().zip(inputs), STEPS, |(&v, dims)| {
-            unplanned |= match &routine.values[v].place {
-                Place::Arena(info, _) => dims != Some(&info.dims[..]),
-                _ => false,
-            };
+        let (mut unplanned, mut omitted) = (false, BTreeSet::new());
+        let mut pace = Pace::of(interrupt);
+        pace.each(routine.inputs.iter().zip(inputs), STEPS, |(&v, dims)| {
+            let Place::Arena(info, _) = &routine.values[v].place else { return };
+            match dims {
+                Some(dims) => unplanned |= dims != &info.dims[..],
+                None => _ = omitted.insert(v),
+            }
         })?;
+        // What nobody reads may be left out.
+        if !omitted.is_empty() && !unplanned {
+            unplanned = routine.outputs.iter().any(|v| omitted.contains(v));
+            for step in &routine.steps {
+                pace.spend(STEPS.saturating_mul(1 + step.inputs.len()))?;
+                unplanned |= step.inputs.iter().flatten().any(|v| omitted.contains(v));
+            }
+        }
         self.unplanned = unplanned;
         Ok(())
     }
@@ -245,12 +256,16 @@ pub fn broken_plan() -> BackendError {
 
 #[cfg(test)]
 mod tests {
+    use super::super::arguments::{Bound, Held};
     use super::super::routine::Value;
+    use super::super::samples::{compile, f32_info, floats, Build};
     use super::*;
-    use crate::ops::NeverInterrupted;
+    use crate::backend::Control;
+    use crate::memory::{ClientSlice, Mapping};
+    use crate::ops::{NeverInterrupted, OperationType};
     use crate::tensor::OperandType;
     use smallvec::smallvec;
-    use std::sync::Mutex;
+    use std::sync::{Arc, Mutex};
 
     fn dynamic(count: usize, arena: usize) -> Routine {
         let declared = TensorInfo::new(OperandType::TENSOR_QUANT8_SYMM, &[]);
@@ -290,6 +305,33 @@ mod tests {
             "something is left of the last run"
         );
         frame.put_tensor(&NeverInterrupted, &routine, 2, smallvec![101], data()).unwrap();
+    }
+
+    /// Its weights are packed, and nobody could evaluate it plainly.
+    #[test]
+    fn an_input_that_nobody_reads_may_be_left_out() {
+        let mut b = Build::new();
+        let [input, _unread] = [(); 2].map(|()| b.input(f32_info(&[2, 400])));
+        let weights = b.constant(f32_info(&[3, 400]), &floats(1200, 1.0));
+        let bias = b.constant(f32_info(&[3]), &floats(3, 2.0));
+        let none = b.ints(&[0])[0];
+        let operands = [input, weights, bias, none];
+        let out = b.call(OperationType::FULLY_CONNECTED, 0, &operands, f32_info(&[2, 3]));
+        let program = compile(&b.finish(out), 1, None);
+        let bound = |dims: &[u32]| {
+            let len = 4 * dims.iter().product::<u32>() as usize;
+            let data = ClientSlice::new(Arc::new(Mapping::anonymous(len).unwrap()), 0, len).unwrap();
+            Some(Bound { data, dims: dims.into() })
+        };
+        let [both, first] = [true, false].map(|both| {
+            let inputs = [bound(&[2, 400]), bound(&[2, 400]).filter(|_| both)];
+            inputs[0].as_ref().unwrap().data.write(bytemuck::cast_slice(&floats(800, 3.0))).unwrap();
+            let outputs = [bound(&[2, 3])];
+            program.run(Held::new(&inputs, &outputs).unwrap(), &Control::default()).unwrap();
+            outputs[0].as_ref().unwrap().data.to_private().unwrap().to_vec()
+        });
+        assert_eq!(both, first);
+        assert!(first.iter().any(|&byte| byte != 0));
     }
 
     /// Counts how often the turn was lent, and had again.
