@@ -42,7 +42,9 @@ pub fn from_cache(
     token[..16].copy_from_slice(&now.as_nanos().to_le_bytes());
     token[16..20].copy_from_slice(&std::process::id().to_le_bytes());
     let files = CacheFiles { model: files(needed.numModelCache)?, data: files(needed.numDataCache)?, token };
-    driver.prepare_into(model, &files, prepare)?;
+    // There is nothing in the files before the first execution otherwise.
+    let prepare = PrepareOptions { just_in_time: false, ..*prepare };
+    driver.prepare_into(model, &files, &prepare)?;
     median_time(|| driver.prepare_from(&files)).map(Some)
 }
 
