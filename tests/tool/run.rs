@@ -117,3 +117,10 @@ fn it_ends_quietly_where_nobody_reads() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
     }
 }
+
+#[test]
+fn a_benchmark_of_a_compilation_at_the_first_run_loads_from_files_all_the_same() {
+    let output = nnhal(&["bench", MODEL, "--runs", "5", "--just-in-time"]).output().expect("started");
+    let (told, faults) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && told.contains("loaded from cache in"), "{told}{faults}");
+}
