@@ -21,7 +21,7 @@ const FEW: usize = 1000;
 /// What a burst's requests are executed by.
 pub trait Executor: Send + Sync {
     /// What a long packet is read by: its first yield point waits for a turn, unless `cancelled` is set. Without one, where
-    /// nobody shares the machine.
+    /// one client has the machine.
     fn turn(&self, cancelled: &Arc<Stop>) -> Control {
         Control { cancelled: cancelled.clone(), ..Control::default() }
     }

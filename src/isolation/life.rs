@@ -241,7 +241,7 @@ impl Life {
 
     /// Ends whatever is left of the process. All that was asked of it is lost.
     pub fn end(&self, why: &str) {
-        // Nobody asks it anything from here on, however long its end takes.
+        // All who ask it from here on are refused, however long its end takes.
         let calls = {
             let mut calls = self.calls();
             calls.lost.get_or_insert_with(|| why.into());
@@ -277,7 +277,7 @@ impl Life {
         };
         match process_descriptor(process as libc::pid_t) {
             Ok(ended) => _ = poll(&mut [PollFd::new(ended.as_fd(), PollFlags::POLLIN)], DEATH),
-            // Nobody tells when it ends, which is soon mostly.
+            // Without a descriptor it cannot be known when it ends, which is soon mostly.
             Err(_) => std::thread::sleep(SOON),
         }
         match self.lock_process().try_wait() {

@@ -65,7 +65,7 @@ impl Compilation {
         let turn = core.call_turns.check(&control);
         let mut model = core.model(model, &turn)?;
         if mappings.is_none() {
-            // Mapped they would stay while it stands in line, on nobody's account.
+            // They would stay mapped while it stands in line, and would not be counted.
             model = CountedModel::new(model.to_private(&turn)?, &turn)?;
         }
         Ok(Compilation { model, options, deadline, place: None, mappings })

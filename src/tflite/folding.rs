@@ -14,7 +14,7 @@ use std::collections::HashMap;
 /// Elements of what is taken for few.
 const FEW: usize = 64;
 
-/// Makes constants of the outputs of an operator, where they can be told and nobody has them yet.
+/// Makes constants of the outputs of an operator, where they can be told and have no operands yet.
 pub fn fold(graph: &mut Graph, operator: &Operator, state: &State) -> bool {
     let is_free =
         |&i: &usize| graph.tensors[i].data.is_none() && state.operands[i].is_none() && !state.is_output[i];

@@ -109,7 +109,9 @@ pub fn run(service: &ServiceName, args: &BenchArgs) -> Result<(), ToolError> {
     }
 
     let (_, first_run) = session.run(&inputs)?;
-    let cache_load = preparation::from_cache(&session, &imported.model, &prepare)?;
+    // Left to the first execution, nothing would be kept before it.
+    let kept = PrepareOptions { just_in_time: false, ..prepare };
+    let cache_load = preparation::from_cache(&session, &imported.model, &kept)?;
     let times = times(args, &mut session, &inputs)?;
     let mut figures = Figures {
         median_ms: percentile(&times, 50),
@@ -133,7 +135,7 @@ pub fn run(service: &ServiceName, args: &BenchArgs) -> Result<(), ToolError> {
         trace(args, recording, &imported)?;
     }
     if *service == ServiceName::Embedded {
-        figures.store_load_ms = preparation::from_store(&options, &imported)?.map(ms);
+        figures.store_load_ms = preparation::from_store(&options, &imported, &kept)?.map(ms);
     }
     tell(&figures, times.len())?;
     if let Some(profile) = &figures.profile {

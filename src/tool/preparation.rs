@@ -42,22 +42,24 @@ pub fn from_cache(
     token[..16].copy_from_slice(&now.as_nanos().to_le_bytes());
     token[16..20].copy_from_slice(&std::process::id().to_le_bytes());
     let files = CacheFiles { model: files(needed.numModelCache)?, data: files(needed.numDataCache)?, token };
-    // There is nothing in the files before the first execution otherwise.
-    let prepare = PrepareOptions { just_in_time: false, ..*prepare };
-    driver.prepare_into(model, &files, &prepare)?;
+    driver.prepare_into(model, &files, prepare)?;
     median_time(|| driver.prepare_from(&files)).map(Some)
 }
 
 /// How long it takes to prepare the model again where a driver has it in its own store; `None` if it keeps none such.
-pub fn from_store(options: &ServiceOptions, imported: &Imported) -> Result<Option<Duration>, ToolError> {
+pub fn from_store(
+    options: &ServiceOptions,
+    imported: &Imported,
+    prepare: &PrepareOptions,
+) -> Result<Option<Duration>, ToolError> {
     let model = &imported.model;
     if constants(model) < LEAST_CONSTANTS {
         return Ok(None);
     }
     let directory = PrivateDirectory::new()?;
     let data = Some(directory.path().to_path_buf());
-    let (connect, prepare) = (ServiceOptions { data, ..options.clone() }, imported.prepare_options());
-    let mut session = Session::with_options(imported, &ServiceName::Embedded, &connect, &prepare)?;
+    let connect = ServiceOptions { data, ..options.clone() };
+    let mut session = Session::with_options(imported, &ServiceName::Embedded, &connect, prepare)?;
     let inputs: Vec<_> = imported.inputs.iter().map(|port| values::arbitrary(&port.info)).collect();
     session.run(&inputs)?;
     let start = Instant::now();
@@ -67,7 +69,7 @@ pub fn from_store(options: &ServiceOptions, imported: &Imported) -> Result<Optio
         }
         std::thread::sleep(PAUSE);
     }
-    median_time(|| session.driver().prepare(model, &prepare)).map(Some)
+    median_time(|| session.driver().prepare(model, prepare)).map(Some)
 }
 
 /// How long `work` takes.

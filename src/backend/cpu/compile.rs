@@ -53,12 +53,14 @@ pub fn compile_for(
     let mut steps = steps(&graph, team, control)?;
     control.yield_point()?;
     let uses = uses(graph.values.len(), &steps, &graph.outputs, &mut pace)?;
-    // What is not only packed becomes private anyway. It must be so before anybody looks what goes together: a loaded
+    // What is not only packed becomes private anyway. It must be so before it is found what goes together: a loaded
     // program knows the bytes of just these, and is to have the same together.
     let needed = needed_constants(&graph, &steps, &mut pace)?;
-    for (value, _) in graph.values.iter_mut().zip(needed.iter()).filter(|(_, needed)| **needed) {
-        pace.spend(STEPS)?;
-        value.make_private(control)?;
+    for (value, &needed) in graph.values.iter_mut().zip(needed.iter()) {
+        pace.spend(if needed { STEPS } else { 1 })?;
+        if needed {
+            value.make_private(control)?;
+        }
     }
     let planned = |v: usize| graph.values[v].resolved.as_ref().filter(|_| graph.values[v].constant.is_none());
     let known = |v: usize| {

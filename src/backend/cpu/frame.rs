@@ -107,7 +107,7 @@ impl Frame {
                 None => _ = omitted.insert(v),
             }
         })?;
-        // What nobody reads may be left out.
+        // No step reads some inputs: they may be left out.
         if !omitted.is_empty() && !unplanned {
             unplanned = routine.outputs.iter().any(|v| omitted.contains(v));
             for step in &routine.steps {
@@ -307,7 +307,7 @@ mod tests {
         frame.put_tensor(&NeverInterrupted, &routine, 2, smallvec![101], data()).unwrap();
     }
 
-    /// Its weights are packed, and nobody could evaluate it plainly.
+    /// Its weights are packed: a plain evaluation would have none.
     #[test]
     fn an_input_that_nobody_reads_may_be_left_out() {
         let mut b = Build::new();

@@ -8,11 +8,15 @@ use super::was_bytes::was_bytes;
 use super::{winograd, Kernel, Source};
 use crate::memory::{AlignedBuf, View};
 use crate::ops::conv::{ChannelRequant, ConvGeometry};
+use crate::ops::pace::Pace;
 use crate::ops::scratch::{reserved, Scratch};
 use crate::ops::{Arg, Args};
 use crate::tensor::requant::Activation;
 use crate::tensor::OperandType;
 use bytemuck::{AnyBitPattern, Pod};
+
+/// What it costs to put together what a column has besides its weights, in the steps that [`Pace`] counts.
+const COLUMN: usize = 8;
 
 /// Filter and bias, which [`float`] and [`quant`] pack.
 pub(super) const PACKED_INPUTS: &[usize] = &[1, 2];
@@ -114,8 +118,9 @@ pub(super) fn dynamic(
         let bias: &[f32] = args.get(2).ok()?.elements().ok()?;
         let scales = filter.channel_quant.as_ref().map(|quant| &quant.scales);
         let scale = |i: usize| scales.map_or(Some(filter.scale), |scales| scales.get(i).copied());
-        let mut made = reserved(bias.len()).ok()?;
+        let (mut made, mut pace) = (reserved(bias.len()).ok()?, Pace::of(args.interrupt));
         for (i, &bias) in bias.iter().enumerate() {
+            pace.spend(COLUMN).ok()?;
             made.push(gemm::Column { bias, scale: scale(i)?, sum: 0 });
         }
         columns = Some(made);
