@@ -15,13 +15,14 @@ import argparse
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 from environment import ROOT, enter_venv
 
 if __name__ == "__main__":
     enter_venv()
 
-from compare_speed import Daemon, LiteRt, models, print_machine
+from compare_speed import Daemon, models, print_machine, print_peer
 
 
 def kib(process, what):
@@ -34,7 +35,7 @@ def kib(process, what):
 
 def of_nnhal(release, path, threads):
     """The driver's peak less what it had before."""
-    with Daemon(release / "nnhald", threads) as daemon:
+    with tempfile.TemporaryDirectory() as folder, Daemon(release / "nnhald", threads, folder) as daemon:
         before = kib(daemon.process.pid, "VmRSS")
         # Not `bench`, which has several prepared models at a time.
         command = [release / "nnhal", "--service", f"unix:{daemon.socket}", "run", path]
@@ -45,7 +46,7 @@ def of_nnhal(release, path, threads):
 def of_litert(path, threads):
     """The peak of a process that runs the model, less what it had before; this is that process."""
     before = kib("self", "VmRSS")
-    LiteRt(path, threads).round(0)
+    print_peer(path, threads, 0)
     print(kib("self", "VmHWM") - before)
 
 

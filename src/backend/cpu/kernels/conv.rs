@@ -1,16 +1,17 @@
 //! CONV_2D as a matrix product: each output pixel is a row of inputs, its patch of the image, times the packed filter. Filters of
-//! 3 x 3 on floats may go [another way](super::winograd).
+//! 3 x 3 may go [another way](super::winograd).
 
+use super::eight_bit::{is_signed, requant};
 use super::gemm::{self, Constants, Packed, Product, Requantisation, Rows, Shape, Zeros};
 use super::isa::Isa;
 use super::picked::Picked;
 use super::was_bytes::was_bytes;
 use super::{winograd, Kernel, Source};
 use crate::memory::{AlignedBuf, View};
-use crate::ops::conv::{ChannelRequant, ConvGeometry};
+use crate::ops::conv::ConvGeometry;
 use crate::ops::pace::Pace;
 use crate::ops::scratch::{reserved, Scratch};
-use crate::ops::{Arg, Args};
+use crate::ops::Args;
 use crate::tensor::requant::Activation;
 use crate::tensor::OperandType;
 use bytemuck::{AnyBitPattern, Pod};
@@ -29,8 +30,12 @@ pub(super) fn select(isa: Isa, args: &Args, source: &mut Source) -> Option<Box<d
         let rows = rows(geometry, 0.0, packed.padded - shape.depth, None)?;
         return Some(Box::new(Product { packed, rows }));
     }
-    if let Some(micro) = winograd::micro(isa, args, &geometry) {
-        return winograd::select(isa, args, geometry, micro, source);
+    if let Some(micro) = winograd::floats::micro(isa, args, &geometry) {
+        return winograd::floats::select(isa, args, geometry, micro, source);
+    }
+    #[cfg(target_arch = "x86_64")]
+    if winograd::bytes::is_taken(isa, args, &geometry) {
+        return winograd::bytes::select(args, geometry, source);
     }
     product(isa, args, geometry, geometry.is_fully_connected(), None, source)
 }
@@ -130,10 +135,6 @@ pub(super) fn dynamic(
     Packed::dynamic(isa, shape, activation.float_range(), source, constants)
 }
 
-fn is_signed(input: &Arg) -> bool {
-    input.ty() == OperandType::TENSOR_QUANT8_ASYMM_SIGNED
-}
-
 /// Makes signed bytes unsigned, and unsigned ones signed.
 fn flip_signs(bytes: &mut [u8]) {
     bytes.iter_mut().for_each(|byte| *byte ^= 0x80);
@@ -179,21 +180,6 @@ pub(super) fn quant(
     Packed::quant(isa, shape, zeros, &requantisation, source, || given.constants(args))
 }
 
-/// What turns a call's sums into bytes; without multipliers, of which there may be many, unless its kernel is to run.
-pub(super) fn requant(
-    args: &Args,
-    channels: usize,
-    activation: Activation,
-    source: &Source,
-) -> Option<ChannelRequant> {
-    let (input, filter, output) = (args.get(0).ok()?.info, args.get(1).ok()?.info, args.output(0).ok()?);
-    let requant = match source.runs() {
-        true => ChannelRequant::new(input, filter, output, channels, activation, args.interrupt),
-        false => ChannelRequant::without_multipliers(filter, output, channels, activation),
-    };
-    requant.ok()
-}
-
 /// Weights and biases of a call as far as they are packed now, where they lie or picked out.
 enum Given<'a, W, B> {
     Nothing,
@@ -228,34 +214,5 @@ impl<'a, W: Pod, B: Pod> Given<'a, W, B> {
                 Some(Constants { weights: View::of(bytemuck::cast_slice(weights)), bias, interrupt })
             }
         }
-    }
-}
-
-/// What the bytes of weights are xored with to become signed.
-pub(super) fn sign_flip(filter: &Arg) -> u8 {
-    if filter.ty() == OperandType::TENSOR_QUANT8_ASYMM {
-        0x80
-    } else {
-        0
-    }
-}
-
-/// The zero point that goes with weights that [`sign_flip`] made signed.
-pub(super) fn signed_zero(filter: &Arg) -> i32 {
-    let shift = if filter.ty() == OperandType::TENSOR_QUANT8_ASYMM { 128 } else { 0 };
-    filter.zero_point() - shift
-}
-
-/// An 8-bit input as unsigned bytes: signed ones have their top bit flipped.
-#[derive(Clone, Copy)]
-pub(super) struct QuantInput {
-    pub zero: u8,
-    pub flip: u8,
-}
-
-impl QuantInput {
-    pub fn new(input: &Arg) -> Self {
-        let flip = if is_signed(input) { 0x80 } else { 0 };
-        QuantInput { zero: input.zero_point() as u8 ^ flip, flip }
     }
 }

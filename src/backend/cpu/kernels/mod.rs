@@ -5,6 +5,7 @@ mod batch_matmul;
 mod conv;
 mod depthwise;
 mod dispatch;
+mod eight_bit;
 mod elementwise;
 mod forms;
 mod fully_connected;
@@ -112,7 +113,7 @@ fn select_for(isa: Isa, operation: &Operation, args: &Args, source: &mut Source)
 pub fn packed_bytes(info: &TensorInfo, bytes: usize) -> usize {
     // Half floats are packed as floats, and all are a little longer.
     let bytes = if info.ty == OperandType::TENSOR_FLOAT16 { bytes.saturating_mul(2) } else { bytes };
-    let bytes = if info.ty.is_float() { winograd::packed_bytes(&info.dims, bytes) } else { bytes };
+    let bytes = if info.ty.is_float() { winograd::floats::packed_bytes(&info.dims, bytes) } else { bytes };
     bytes.saturating_add(bytes / 8)
 }
 
@@ -127,7 +128,7 @@ pub fn preferred_bytes() -> Option<OperandType> {
 
 /// Counts the changes to which calls have kernels, to which of them go together, as memory is planned by that, and to their
 /// results: what an earlier generation compiled is not to be mixed with this one.
-const GENERATION: u32 = 22;
+const GENERATION: u32 = 23;
 
 /// The instruction set that kernels are chosen for, and their generation.
 pub fn instruction_set() -> String {

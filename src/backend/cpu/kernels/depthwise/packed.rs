@@ -1,6 +1,6 @@
 //! What the kernel of 8-bit types has packed.
 
-use super::super::conv::QuantInput;
+use super::super::eight_bit::QuantInput;
 use super::super::gemm::{Lanes, Requant};
 use super::instructions::Instructions;
 use super::layout::CHANNELS;

@@ -1,6 +1,6 @@
 //! Weights and bias of 8-bit types in the form that quads are multiplied with.
 
-use super::super::conv::sign_flip;
+use super::super::eight_bit::sign_flip;
 use super::super::gemm::{Lanes, Requant, Requantisation};
 use super::super::vector::{Level, Loop};
 use super::super::Source;

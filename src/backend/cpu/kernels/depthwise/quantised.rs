@@ -1,7 +1,8 @@
 //! 8-bit types. For sixteen channels at a time the columns of a few rows are interleaved to quads, which all outputs of
 //! the row share; padding is the zero point there, so that no output is a special case.
 
-use super::super::conv::{requant, signed_zero, QuantInput, PACKED_INPUTS};
+use super::super::conv::PACKED_INPUTS;
+use super::super::eight_bit::{requant, signed_zero, QuantInput};
 use super::super::gemm::Requantisation;
 use super::super::kernel::{input, output, ByRows, Lines};
 use super::super::{Kernel, Source, Work};

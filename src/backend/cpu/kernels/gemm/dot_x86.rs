@@ -2,8 +2,8 @@
 
 use super::dot::{Dot, Sums};
 use super::lanes::Lanes;
+use super::products_x86::{add_pairs, add_products, Weight};
 use crate::backend::cpu::kernels::simd::{Avx2, Avx512};
-use std::arch::asm;
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 
@@ -96,125 +96,6 @@ pub unsafe fn widen<const SIGNED: bool>(from: *const u8, to: *mut i16, count: us
     }
 }
 
-/// Adds the products of `pairs` pairs of inputs of each of `M` rows, which are widened, to the sums of the first panel. The first
-/// row lies at `inputs`, the others `apart` words from each other.
-///
-/// # Safety
-/// The machine must have AVX2, and there be the inputs and the weights of a panel.
-#[inline(always)]
-pub unsafe fn add_pairs<const M: usize, const P: usize, const V: usize>(
-    sums: &mut [[[__m256i; 2]; P]; M],
-    inputs: *const i16,
-    apart: usize,
-    weights: *const i8,
-    pairs: usize,
-) {
-    if let (6, 2) = (M, V) {
-        // Written out, as sums that are indexed by a variable would be kept in memory all along.
-        macro_rules! rows {
-            ($($m:literal)*) => { [$(sums[$m.min(M - 1)][0]),*] };
-        }
-        let mut six = rows!(0 1 2 3 4 5);
-        // SAFETY: the same contract; `M` is six.
-        unsafe { add_six(&mut six, inputs, apart, weights, pairs) };
-        sums.iter_mut().zip(six).for_each(|(sums, six)| sums[0] = six);
-        return;
-    }
-    for i in 0..pairs {
-        // SAFETY: by contract.
-        unsafe {
-            let b = Avx2::weights(weights.add(i * 4 * <Avx2 as Lanes>::LANES));
-            for (m, sums) in sums.iter_mut().enumerate() {
-                let a = _mm256_set1_epi32(inputs.add(m * apart + i * 2).cast::<i32>().read_unaligned());
-                for v in 0..V {
-                    sums[0][v] = Avx2::dot::<true>(sums[0][v], a, b[v]);
-                }
-            }
-        }
-    }
-}
-
-/// The same of six rows. They take all registers: what the compiler makes of intrinsics may need one more, and each step then
-/// waits for a sum that the one before it stored.
-///
-/// # Safety
-/// As for [`add_pairs`].
-#[inline]
-#[target_feature(enable = "avx2")]
-unsafe fn add_six(
-    [a, b, c, d, e, f]: &mut [[__m256i; 2]; 6],
-    inputs: *const i16,
-    apart: usize,
-    weights: *const i8,
-    pairs: usize,
-) {
-    macro_rules! row {
-        ($at:literal, $sums:literal) => {
-            concat!(
-                "vpbroadcastd {both}, dword ptr [",
-                $at,
-                "]\n",
-                "vpmaddwd {product}, {both}, {low}\n",
-                "vpmaddwd {both}, {both}, {high}\n",
-                "vpaddd {",
-                $sums,
-                "0}, {",
-                $sums,
-                "0}, {product}\n",
-                "vpaddd {",
-                $sums,
-                "1}, {",
-                $sums,
-                "1}, {both}",
-            )
-        };
-    }
-    // SAFETY: by contract, of which it reads as many inputs and weights; it changes nothing but registers.
-    unsafe {
-        asm!(
-            "test {pairs}, {pairs}",
-            "jz 3f",
-            "2:",
-            "vpmovsxbw {low}, xmmword ptr [{weights}]",
-            "vpmovsxbw {high}, xmmword ptr [{weights} + 16]",
-            row!("{upper}", "a"),
-            row!("{upper} + {apart}", "b"),
-            row!("{upper} + 2 * {apart}", "c"),
-            row!("{lower}", "d"),
-            row!("{lower} + {apart}", "e"),
-            row!("{lower} + 2 * {apart}", "f"),
-            "add {upper}, 4",
-            "add {lower}, 4",
-            "add {weights}, 32",
-            "dec {pairs}",
-            "jnz 2b",
-            "3:",
-            low = out(ymm_reg) _,
-            high = out(ymm_reg) _,
-            both = out(ymm_reg) _,
-            product = out(ymm_reg) _,
-            weights = inout(reg) weights => _,
-            upper = inout(reg) inputs => _,
-            lower = inout(reg) inputs.wrapping_add(3 * apart) => _,
-            apart = in(reg) apart * size_of::<i16>(),
-            pairs = inout(reg) pairs => _,
-            a0 = inout(ymm_reg) a[0],
-            a1 = inout(ymm_reg) a[1],
-            b0 = inout(ymm_reg) b[0],
-            b1 = inout(ymm_reg) b[1],
-            c0 = inout(ymm_reg) c[0],
-            c1 = inout(ymm_reg) c[1],
-            d0 = inout(ymm_reg) d[0],
-            d1 = inout(ymm_reg) d[1],
-            e0 = inout(ymm_reg) e[0],
-            e1 = inout(ymm_reg) e[1],
-            f0 = inout(ymm_reg) f[0],
-            f1 = inout(ymm_reg) f[1],
-            options(readonly, nostack),
-        );
-    }
-}
-
 // SAFETY: callers have detected AVX2, as the trait demands; all loads are unaligned ones.
 unsafe impl Dot for Avx2 {
     type V = Avx2;
@@ -256,15 +137,12 @@ unsafe impl Dot for Avx2 {
     #[inline(always)]
     unsafe fn weights(p: *const i8) -> [Self::B; 2] {
         // SAFETY: by the trait's contract.
-        unsafe {
-            let halves = [_mm_loadu_si128(p.cast()), _mm_loadu_si128(p.add(16).cast())];
-            [widened::<true>(halves[0]), widened::<true>(halves[1])]
-        }
+        unsafe { i8::two(p) }
     }
     #[inline(always)]
     unsafe fn dot<const SIGNED: bool>(sums: Sums<Self>, a: Self::A, b: Self::B) -> Sums<Self> {
         // SAFETY: by the trait's contract.
-        unsafe { _mm256_add_epi32(sums, _mm256_madd_epi16(a, b)) }
+        unsafe { add_products(sums, a, b) }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! - `micro`: the seam to the instruction sets: how weights are to be packed, and the function that multiplies a block.
 //! - `float`, `quant`, `dynamic`: the families of products, with their micro-kernels; `rounded`: rows of floats as bytes, for the last; `amx_float` the tiles for floats, of `halves` of them; `dot` and `lanes` hold what differs between
-//!   vectors, `order_neon` inner loops in a fixed order, `amx` the tiles of bytes, `i8mm`, `i8mm_pairs` and `i8mm_finish` the small matrices of bytes, `eights_neon` bytes where there is no dot product, `fours_neon32` both families on 32-bit Arm, with loops of `order_neon32`; `choice` tells which an instruction set has.
+//!   vectors, `products_x86` loops over words, `order_neon` inner loops in a fixed order, `amx` the tiles of bytes, `i8mm`, `i8mm_pairs` and `i8mm_finish` the small matrices of bytes, `eights_neon` bytes where there is no dot product, `fours_neon32` both families on 32-bit Arm, with loops of `order_neon32`; `choice` tells which an instruction set has.
 //! - `requant`: from 32-bit sums to bytes, and `quick_x86` by floats; `size`: how large they can be; `finish`: the same of a panel's sums, tile by tile.
 //! - `packed`: weights packed for a micro-kernel; `layout`: where each goes.
 //! - `pairs`: products of matrices both of which only a run brings; `right`: how one is packed, as it is needed.
@@ -60,6 +60,8 @@ mod order_neon32;
 mod packed;
 mod pairs;
 mod product;
+#[cfg(target_arch = "x86_64")]
+mod products_x86;
 mod quant;
 #[cfg(all(test, target_arch = "x86_64"))]
 mod quick_tests;
@@ -88,9 +90,11 @@ pub(super) use order_neon::{load, load_two, multiply_floats};
 pub(super) use packed::{Constants, Packed, Zeros};
 pub(super) use pairs::Pairs;
 pub(super) use product::{Outputs, Product, Rows};
+#[cfg(target_arch = "x86_64")]
+pub(super) use products_x86::multiply_words;
 pub(super) use quant::Quant;
 #[cfg(target_arch = "x86_64")]
 pub(super) use quick_x86::{lanes_512, Bounds};
-pub(super) use requant::{Requant, Requantisation, Scales};
+pub(super) use requant::{Form, Requant, Requantisation, Scales};
 pub(super) use scratch::Room;
 pub(super) use share::{Cost, Grid, EACH, PICOSECONDS};

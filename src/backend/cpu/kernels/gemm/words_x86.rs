@@ -4,10 +4,11 @@
 //! panel takes a third as many instructions as the products.
 
 use super::dot::Dot;
-use super::dot_x86::{add_pairs, widen};
+use super::dot_x86::widen;
 use super::finish::{Epilogue, Finish, Quant};
 use super::lanes::Lanes;
 use super::micro::{for_each_height, heights, with_height, Block, Micro, Tiles};
+use super::products_x86::add_pairs;
 use super::quant;
 use crate::backend::cpu::kernels::simd::Avx2;
 use std::mem::MaybeUninit;

@@ -2,29 +2,33 @@
 
 use super::super::isa::Isa;
 use super::super::tests::{compare, operands, Kind, Noise};
+use super::floats::{self, micro, LEAST_TILES};
+use super::transform::PLACES;
 use super::*;
-use crate::backend::cpu::kernels::select;
+use crate::backend::cpu::kernels::{select, Source};
 use crate::backend::cpu::pool::ThreadPool;
 use crate::memory::Slab;
 use crate::ops::testing::{boolean, int, InterruptedAfter, Tensor};
-use crate::ops::{evaluate, Arg, Interrupt, NeverInterrupted, OperationType};
-use crate::tensor::TensorInfo;
+use crate::ops::{evaluate, Arg, Args, Interrupt, NeverInterrupted, OperationType};
+use crate::tensor::{OperandType, TensorInfo};
 use proptest::prelude::*;
 
-/// A call of CONV_2D on floats, with padding on all four sides.
+/// A call of CONV_2D, with padding on all four sides.
 #[derive(Clone, Copy, Debug)]
-struct Call {
-    image: [u32; 3],
-    channels: [u32; 2],
-    side: u32,
+pub struct Call {
+    pub kind: Kind,
+    pub image: [u32; 3],
+    pub channels: [u32; 2],
+    pub side: u32,
     /// Before and after, across and down.
-    padding: [i32; 4],
-    stride: i32,
-    dilation: i32,
-    activation: i32,
+    pub padding: [i32; 4],
+    pub stride: i32,
+    pub dilation: i32,
+    pub activation: i32,
 }
 
-const CALL: Call = Call {
+pub const CALL: Call = Call {
+    kind: Kind::Float,
     image: [1, 12, 12],
     channels: [16, 16],
     side: 3,
@@ -35,17 +39,17 @@ const CALL: Call = Call {
 };
 
 impl Call {
-    fn inputs(&self, seed: u32) -> (Vec<Tensor>, TensorInfo) {
+    pub fn inputs(&self, seed: u32) -> (Vec<Tensor>, TensorInfo) {
         let Call { image: [batches, height, width], channels: [from, to], side, .. } = *self;
         let (input, filter) = ([batches, height, width, from], [to, side, side, from]);
-        let (mut inputs, output) = operands(&mut Noise(seed), Kind::Float, &input, &filter, 0);
+        let (mut inputs, output) = operands(&mut Noise(seed), self.kind, &input, &filter, 0);
         inputs.extend(self.padding.map(int));
         inputs.extend([self.stride, self.stride, self.activation].map(int));
         inputs.extend([boolean(false), int(self.dilation), int(self.dilation)]);
         (inputs, output)
     }
 
-    fn dims(&self) -> [usize; 4] {
+    pub fn dims(&self) -> [usize; 4] {
         let Call { image: [batches, height, width], channels: [_, to], side, .. } = *self;
         let [left, right, top, bottom] = self.padding;
         let made = |size: u32, padding: i32| {
@@ -56,15 +60,12 @@ impl Call {
     }
 
     /// Calls `run` with the call as it is known before a run.
-    fn with<R>(&self, inputs: &[Tensor], interrupt: &dyn Interrupt, run: impl FnOnce(&Args) -> R) -> R {
+    pub fn with<R>(&self, inputs: &[Tensor], interrupt: &dyn Interrupt, run: impl FnOnce(&Args) -> R) -> R {
         let data = |i: usize, t: &Tensor| (i > 0).then(|| t.data.clone());
         let known: Vec<_> = inputs.iter().enumerate().map(|(i, t)| (t.info.clone(), data(i, t))).collect();
         let args: Vec<_> =
             known.iter().map(|(info, data)| Some(Arg { info, data: data.as_deref() })).collect();
-        let output = evaluate::with_dims(
-            &TensorInfo::new(OperandType::TENSOR_FLOAT32, &[]),
-            &self.dims().map(|dim| dim as u32),
-        );
+        let output = evaluate::with_dims(&self.inputs(0).1, &self.dims().map(|dim| dim as u32));
         run(&Args { signature_index: 1, inputs: &args, outputs: &[output], interrupt })
     }
 
@@ -165,7 +166,7 @@ fn run(isa: Isa, call: &Call, inputs: &[Tensor]) -> Option<Vec<f32>> {
     let kernel = call.with(inputs, &NeverInterrupted, |args| {
         let geometry = ConvGeometry::from_args(args).unwrap();
         let micro = micro(isa, args, &geometry)?;
-        let kernel = super::select(isa, args, geometry, micro, &mut Source::Pack(&Slab::default(), &[]));
+        let kernel = floats::select(isa, args, geometry, micro, &mut Source::Pack(&Slab::default(), &[]));
         Some(kernel.expect("a kernel"))
     })?;
     let pool = ThreadPool::new(1).unwrap();

@@ -4,23 +4,13 @@ use super::super::dispatch::dispatch;
 use super::super::isa::Isa;
 use super::super::simd::Simd;
 
+type Made = super::Made<f32>;
+
 /// Inputs and outputs of a tile, along each dimension.
 pub const READ: usize = 4;
 pub const WRITTEN: usize = 2;
 /// Places of a tile.
 pub const PLACES: usize = READ * READ;
-
-/// Where outputs of a tile go: those that exist of two rows and two columns.
-#[derive(Clone, Copy)]
-pub struct Made {
-    pub to: *mut f32,
-    /// Elements from a pixel to the next, and from a line to the next.
-    pub pixel: usize,
-    pub line: usize,
-    pub rows: usize,
-    pub columns: usize,
-    pub channels: usize,
-}
 
 /// Makes the places of a tile, `distance` elements from one to the next, of the pixels under it, row by row.
 ///
