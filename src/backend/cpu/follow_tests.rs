@@ -302,7 +302,17 @@ enum Values {
 }
 
 /// Products of pairs of matrices, of which a fraction's softmax is taken, times others.
-fn attention(batches: u32, [rows, depth, columns]: [u32; 3], of: Values) -> Build {
+fn attention(batches: u32, size: [u32; 3], of: Values) -> Build {
+    masked_attention(batches, size, of, None)
+}
+
+/// The same, or with a mask of these dimensions added to the products and nothing else done.
+fn masked_attention(
+    batches: u32,
+    [rows, depth, columns]: [u32; 3],
+    of: Values,
+    mask: Option<&[u32]>,
+) -> Build {
     let (mut b, dims) = (Build::new(), [batches, rows, depth]);
     let input = b.input(SAMPLE.info(&dims, 0.0));
     let constant = |b: &mut Build, dims: &[u32], seed: f32| {
@@ -317,9 +327,17 @@ fn attention(batches: u32, [rows, depth, columns]: [u32; 3], of: Values) -> Buil
     let scores = SAMPLE.info(&[batches, rows, columns], 0.0);
     let made = b.call(OperationType::BATCH_MATMUL, 0, &[left, keys, no, yes], scores.clone());
     let (scale, none) = (b.constant(SAMPLE.info(&[1], 0.0), &[0.25f32]), b.ints(&[0])[0]);
-    let scaled = b.call(OperationType::MUL, 0, &[made, scale, none], scores.clone());
     let beta = b.constant(TensorInfo::new(OperandType::FLOAT32, &[]), &[1.5f32]);
-    let shares = b.call(OperationType::SOFTMAX, 0, &[scaled, beta], scores);
+    let shares = match mask {
+        Some(dims) => {
+            let mask = constant(&mut b, dims, 5.0);
+            b.call(OperationType::ADD, 0, &[made, mask, none], scores)
+        }
+        None => {
+            let scaled = b.call(OperationType::MUL, 0, &[made, scale, none], scores.clone());
+            b.call(OperationType::SOFTMAX, 0, &[scaled, beta], scores)
+        }
+    };
     let (turned, height) = if of == Values::Transposed { (yes, columns) } else { (no, rows) };
     let values = match of {
         Values::Made => b.call(OperationType::ABS, 0, &[left], SAMPLE.info(&dims, 0.0)),
@@ -352,6 +370,35 @@ proptest! {
             prop_assert!(routine.followed[0].is_multiplied);
             prop_assert!(run(&program) == step_by_step(routine, true));
         }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// A mask has its element for each product, wherever the rows are that are gone on with.
+    #[test]
+    fn rows_of_products_of_pairs_are_masked_each_with_its_own(
+        batches in 1u32..4, rows in 1u32..250, columns in 2u32..200, of_batch in any::<bool>(), of_row in any::<bool>(),
+        threads in 1usize..4,
+    ) {
+        let mask = [if of_batch { batches } else { 1 }, if of_row { rows } else { 1 }, columns];
+        let b = masked_attention(batches, [rows, 20, columns], Values::Constant, Some(&mask));
+        let output = b.last();
+        for program in programs_of(&b.finish(output), threads) {
+            let routine = &program.routines()[0];
+            prop_assert!(run(&program) == step_by_step(routine, true), "{:?}", mask);
+        }
+    }
+}
+
+/// That test is of rows that are gone on with.
+#[test]
+fn masks_are_added_between_the_products() {
+    for mask in [[3, 230, 70], [1, 230, 70], [1, 1, 70]] {
+        let b = masked_attention(3, [230, 20, 70], Values::Constant, Some(&mask));
+        let output = b.last();
+        assert!(followed(b, output).into_iter().eq(std::iter::once(1..4)), "{mask:?}");
     }
 }
 

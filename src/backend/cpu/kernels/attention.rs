@@ -68,8 +68,9 @@ impl<'a> Attention<'a> {
                     let number = pair * scores.rows + rows.start;
                     if let Some(then) = work.then {
                         let first = here.wrapping_sub(number * scores.made);
+                        let (to, all) = ((first, scores.element), scores.made / scores.element);
                         // SAFETY: these rows were just written, to memory of ours.
-                        unsafe { then.on(first, number..number + rows.len(), 0..scores.made, scores.made) }?;
+                        unsafe { then.on_elements(to, number..number + rows.len(), 0..all, all) }?;
                     }
                     let scores = View::of(&room[..bytes]);
                     // SAFETY: no other unit has these rows of the output.

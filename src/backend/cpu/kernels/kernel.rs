@@ -116,8 +116,9 @@ pub struct PairSize {
     pub rows: usize,
     /// Bytes of a row of a left matrix; `None` where its rows do not lie one after the other.
     pub read: Option<usize>,
-    /// Bytes of a row of what is made.
+    /// Bytes of a row of what is made, and of an element of it.
     pub made: usize,
+    pub element: usize,
     /// Rows that are multiplied at once, at the most.
     pub tile: usize,
 }

@@ -63,13 +63,27 @@ impl Then<'_> {
         columns: Range<usize>,
         all: usize,
     ) -> Result<(), OpError> {
+        // SAFETY: the same contract.
+        unsafe { self.on_elements((to.cast(), size_of::<T>()), rows, columns, all) }
+    }
+
+    /// The same where elements are of so many bytes.
+    ///
+    /// # Safety
+    /// As for [`Self::on`].
+    pub unsafe fn on_elements(
+        self,
+        (to, size): (*mut u8, usize),
+        rows: Range<usize>,
+        columns: Range<usize>,
+        all: usize,
+    ) -> Result<(), OpError> {
         let whole = columns.len() == all;
         let (count, len) = if whole { (1, rows.len() * all) } else { (rows.len(), columns.len()) };
         for row in rows.start..rows.start + count {
-            let (first, size) = (row * all + columns.start, size_of::<T>());
+            let first = row * all + columns.start;
             // SAFETY: by contract.
-            let made =
-                unsafe { std::slice::from_raw_parts_mut(to.wrapping_add(first).cast::<u8>(), len * size) };
+            let made = unsafe { std::slice::from_raw_parts_mut(to.wrapping_add(first * size), len * size) };
             for next in self.next {
                 next.kernel.go_on(made, first, next.own, next.other)?;
             }

@@ -182,6 +182,7 @@ impl<F: Right> ByPairs for Pairs<F> {
             rows,
             read: (!transpose_left).then_some(inner * size_of::<F::Input>()),
             made: columns * size_of::<F::Output>(),
+            element: size_of::<F::Output>(),
             tile: self.micro.rows,
         }
     }
