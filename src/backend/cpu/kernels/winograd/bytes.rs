@@ -8,7 +8,7 @@ use super::super::eight_bit::{is_signed, requant, sign_flip, signed_zero};
 use super::super::gemm::{multiply_words, Form, Requant, Requantisation};
 use super::super::isa::{Isa, Level};
 use super::super::{Kernel, Source};
-use super::bytes_x86::{from_places, to_places, After, Before, COLUMNS, LANES, MOST, WRITTEN};
+use super::bytes_x86::{from_places, to_places, After, Before, Finish, COLUMNS, LANES, MOST, WRITTEN};
 use super::matrices::Filter;
 use super::{suits, Made, Sums, Tile, Winograd};
 use crate::memory::Weights;
@@ -176,12 +176,14 @@ unsafe impl Tile for Bytes {
     unsafe fn gather(&self, sums: Sums<i32>, first: usize, made: Made<u8>) {
         for column in (0..made.channels).step_by(COLUMNS) {
             let kept = sums.kept.wrapping_add(column);
+            // SAFETY: the machine has AVX2 and FMA.
+            let finish = unsafe { Finish::of(&self.requant, (first + column) / COLUMNS) };
             let before = match sums.part {
                 0 => Before { at: self.bias.elements(first + column, COLUMNS), step: 0 },
                 _ => Before { at: kept, step: sums.line },
             };
             let after = match sums.part + 1 == self.parts() {
-                true => After::Bytes(&self.requant, (first + column) / COLUMNS),
+                true => After::Bytes(&finish),
                 false => After::Kept(kept, sums.line),
             };
             let made = Made { to: made.to.wrapping_add(column), channels: made.channels - column, ..made };

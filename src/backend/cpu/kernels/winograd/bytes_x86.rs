@@ -8,7 +8,7 @@
 //! factor is taken out by its inverse for numbers of 32 bits, and a power of two by shifting: what is left are the lower 26 bits
 //! of an output's sum at least, with its sign. So sums must be less than 2^25 either way ([`MOST`]).
 
-use super::super::gemm::{Lanes, Requant};
+use super::super::gemm::{Lanes, Requant, Scales};
 use super::super::simd::Avx2;
 use super::{Made, Sums};
 use std::arch::x86_64::*;
@@ -136,8 +136,36 @@ pub struct Before {
 pub enum After<'a> {
     /// To memory, where so many lie from an output to the next.
     Kept(*mut i32, usize),
-    /// They become bytes, of which this is the panel's number.
-    Bytes(&'a Requant, usize),
+    /// They become bytes.
+    Bytes(&'a Finish),
+}
+
+/// What sums of a panel become bytes with.
+#[derive(Clone, Copy)]
+pub struct Finish {
+    scales: [Scales; 2],
+    target: <Avx2 as Lanes>::Target,
+}
+
+impl Finish {
+    /// That of a panel of this number.
+    #[target_feature(enable = "avx2,fma")]
+    pub fn of(requant: &Requant, panel: usize) -> Self {
+        // Those of a vector beyond the last are those of the last.
+        let scales = [requant.scales(2 * panel), requant.scales(2 * panel + 1)];
+        // SAFETY: the machine has AVX2.
+        Finish { scales, target: unsafe { Avx2::target(requant.target) } }
+    }
+
+    /// The bytes of two outputs.
+    ///
+    /// # Safety
+    /// The machine must have AVX2 and FMA, and the constants it was made of be there.
+    #[inline(always)]
+    unsafe fn bytes(&self, [[a, b], [c, d]]: [[__m256i; 2]; 2]) -> <Avx2 as Lanes>::Packed {
+        // SAFETY: by contract.
+        unsafe { Avx2::bytes([a, b, c, d], &self.scales, self.target) }
+    }
 }
 
 /// Makes the outputs of a tile, of a panel's columns, of which it has as many as are to be made.
@@ -184,24 +212,16 @@ pub unsafe fn from_places(sums: Sums<i32>, before: Before, after: After, made: M
                     }
                 }
             }
-            After::Bytes(requant, panel) => {
-                let [a, b, c, d] = outputs;
+            After::Bytes(finish) => {
+                let (pairs, _) = outputs.as_chunks::<2>();
                 let mut nowhere = [0u8; COLUMNS];
-                for (j, [[a, b], [c, d]]) in [[a, b], [c, d]].into_iter().enumerate() {
-                    let to = [2 * j, 2 * j + 1].map(|j| match j < made.columns {
+                for (pair, &sums) in pairs.iter().enumerate() {
+                    let to = [2 * pair, 2 * pair + 1].map(|j| match j < made.columns {
                         true => made.to.wrapping_add(i * made.line + j * made.pixel),
                         false => nowhere.as_mut_ptr(),
                     });
-                    // SAFETY: by contract; constants of a vector beyond the last are those of the last.
-                    unsafe {
-                        let scales = [requant.scales(2 * panel), requant.scales(2 * panel + 1)];
-                        let bytes = Avx2::bytes(
-                            [a, b, c, d],
-                            &Avx2::constants(&scales),
-                            Avx2::target(requant.target),
-                        );
-                        Avx2::store(bytes, to, made.channels.min(COLUMNS));
-                    }
+                    // SAFETY: by contract.
+                    unsafe { Avx2::store(finish.bytes(sums), to, made.channels.min(COLUMNS)) };
                 }
             }
         }
