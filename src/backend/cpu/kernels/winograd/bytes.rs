@@ -16,8 +16,8 @@ use crate::ops::conv::ConvGeometry;
 use crate::ops::{copy, Args};
 use std::ops::Range;
 
-/// Tiles from which on it pays.
-const LEAST_TILES: usize = 4;
+/// Tiles from which on it pays: fewer are not worth the memory.
+const LEAST_TILES: usize = 9;
 /// Bytes of the matrices for each tile, at most: they are read for all tiles, and take memory.
 const MOST_BYTES: usize = 96 << 10;
 /// The size of an input at most, less 128 if it is unsigned.
