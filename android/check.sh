@@ -107,6 +107,7 @@ files() {
   local compile=android/policy_check/compile.sh
   "$compile" "$policy" || fail "android/sepolicy does not compile"
   "$compile" -b "$policy" || fail "android/sepolicy_backend_process does not compile"
+  "$compile" -b -c "$policy" || fail "the policy does not compile for a build that measures native coverage"
   # Nor would it notice anything otherwise.
   local rule
   for rule in "app_data_file:file lock" "app_data_file:file open" "shell_data_file:dir search" \
@@ -116,6 +117,10 @@ files() {
       fail "a forbidden rule compiles: $rule"
     fi
   done
+  # What the daemon needs, said by what then contradicts it.
+  if "$compile" -a "neverallow hal_neuralnetworks_nnhal hal_graphics_allocator_service:service_manager find;" "$policy" 2>/dev/null; then
+    fail "the daemon may not ask for the graphics allocator: a client's hardware buffer ends it"
+  fi
   rm -f "$policy"
   say "Android.bp, manifests and policy: well-formed; the list of crates is current"
 }

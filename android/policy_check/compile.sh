@@ -1,10 +1,11 @@
 #!/bin/bash
 # Compiles android/sepolicy within a small policy of our own that has the structure of a device's, and what that forbids.
 #
-#   compile.sh [-g] [-b] [-w TEXT] [-a RULE] OUT
+#   compile.sh [-g] [-b] [-c] [-w TEXT] [-a RULE] OUT
 #
 #   -g  for the machine of tests/vm: with what starts everything there, which may do what is forbidden to others
 #   -b  with android/sepolicy_backend_process as well
+#   -c  as for a build that measures native coverage, in which every domain may write traces
 #   -w  without the one rule of android/sepolicy that has TEXT in it
 #   -a  with one more rule
 #
@@ -14,11 +15,12 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 fail() { echo "compile.sh: $*" >&2; exit 1; }
 
-last=$here/never.te ours=("$here"/../sepolicy/*.te) without= rule=
-while getopts gbw:a: option; do
+last=$here/never.te ours=("$here"/../sepolicy/*.te) without= rule= coverage=false
+while getopts gbcw:a: option; do
   case $option in
     g) last=$here/guest.te ;;
     b) ours+=("$here"/../sepolicy_backend_process/*.te) ;;
+    c) coverage=true ;;
     w) without=$OPTARG ;;
     a) rule=$OPTARG ;;
     *) exit 2 ;;
@@ -42,6 +44,6 @@ if [ -n "$without" ]; then
   sed -i "$(grep -nF -- "$without" "$work/ours.te" | cut -d: -f1)d" "$work/ours.te"
 fi
 echo "$rule" >"$work/more.te"
-m4 -s "$here"/{macros.m4,classes.te,levels.te,types.te,base.te} "$work"/{ours,more}.te \
+m4 -s -D native_coverage=$coverage "$here"/{macros.m4,classes.te,levels.te,types.te,base.te} "$work"/{ours,more}.te \
   "$last" "$here/tail.te" >"$work/policy.conf"
 checkpolicy -M -c 30 -o "$1" "$work/policy.conf" >"$work/log" 2>&1 || { head -n 20 "$work/log" >&2; exit 1; }

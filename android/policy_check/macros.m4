@@ -35,6 +35,7 @@ typeattribute $1 $2_server;
 typeattribute $1 $2;')
 define(`hal_client_domain', `typeattribute $1 halclientdomain;
 typeattribute $1 $2_client;')
+define(`with_native_coverage', `ifelse(native_coverage, `true', `$1')')
 define(`crash_dump_fallback', `allow $1 tombstoned_crash_socket:sock_file write;
 allow $1 tombstoned:unix_stream_socket connectto;
 allow $1 { dumpstate incidentd tombstoned }:fd use;

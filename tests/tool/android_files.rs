@@ -136,7 +136,8 @@ fn every_file_gets_the_type_that_the_policy_gives_rights_to() {
 #[test]
 fn every_allow_rule_has_its_reason_above_it() {
     let policy = read("android/sepolicy/hal_neuralnetworks_nnhal.te");
-    let allows = |line: &str| line.starts_with("allow ") || line.starts_with("crash_dump_fallback(");
+    let macros = ["allow ", "crash_dump_fallback(", "hal_client_domain("];
+    let allows = |line: &str| macros.iter().any(|rule| line.starts_with(rule));
     let rules = policy.split("\n\n").filter(|block| block.lines().any(allows));
     let mut count = 0;
     for block in rules {
@@ -144,8 +145,8 @@ fn every_allow_rule_has_its_reason_above_it() {
         count += 1;
     }
     assert_eq!(
-        count, 5,
-        "its data, fences, apps' shared memory, dumps and crashes; docs/ANDROID.md lists them"
+        count, 6,
+        "its data, fences, apps' shared memory, hardware buffers, dumps and crashes; docs/ANDROID.md lists them"
     );
 }
 
