@@ -76,6 +76,18 @@ fn init_starts_the_daemon_with_flags_that_it_has() {
 }
 
 #[test]
+fn an_apex_names_an_event_that_comes_after_its_file_was_read() {
+    let [vendor, apex] = services();
+    let trigger = |service: &Service| {
+        let triggers = service.all.iter().filter_map(|line| line.strip_prefix("on "));
+        triggers.map(String::from).collect::<Vec<_>>()
+    };
+    assert_eq!(trigger(&vendor), ["post-fs-data"], "nobody reads the directory before");
+    // init reads an APEX's file during its own post-fs-data, and starts the class hal at boot.
+    assert_eq!(trigger(&apex), ["early-boot"]);
+}
+
+#[test]
 fn the_manifests_declare_what_the_daemon_registers() {
     assert_eq!(INSTANCE, format!("{}/nnhal", nnhal::daemon::serve::INTERFACE));
     for path in [format!("android/{BINARY}.xml"), "android/apex/nnhal-apex.xml".into()] {
