@@ -1,6 +1,9 @@
 //! How much memory this process may use: the machine's, or less where its cgroup or its limits say so.
 //!
 //! A kernel that has no more for a cgroup kills a process in it, as it does where the machine has no more.
+//!
+//! Android's policy lets a HAL write the files of cgroups and not read them: there a cgroup's limit is followed only where a
+//! vendor's policy allows the daemon to read it.
 
 use nix::sys::resource::{getrlimit, Resource};
 use nix::unistd::{sysconf, SysconfVar};
