@@ -23,7 +23,8 @@ fn main() {
     tflite();
 }
 
-/// Writes `source_id.rs` into OUT_DIR: SOURCE_ID, a digest of what the driver is built from: clients' caches must not outlive a change of it.
+/// Writes `source_id.rs` into OUT_DIR: SOURCE_ID, a digest of what the driver is built from, as clients' caches must not
+/// outlive a change of it; and VERSION, the package's, which other build systems than Cargo do not tell the compiler.
 fn source_id() {
     use std::hash::Hasher;
     let mut files = vec![PathBuf::from("Cargo.toml"), PathBuf::from("Cargo.lock")];
@@ -42,7 +43,8 @@ fn source_id() {
     }
     let out = std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR");
     let path = Path::new(&out).join("source_id.rs");
-    let text = format!("const SOURCE_ID: &str = \"{:016x}\";\n", digest.finish());
+    let (version, id) = (env!("CARGO_PKG_VERSION"), digest.finish());
+    let text = format!("const VERSION: &str = \"{version}\";\nconst SOURCE_ID: &str = \"{id:016x}\";\n");
     std::fs::write(&path, text).unwrap_or_else(|e| panic!("cannot write {}: {e}", path.display()));
 }
 

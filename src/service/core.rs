@@ -89,11 +89,11 @@ impl Core {
     }
 }
 
-// SOURCE_ID, a digest of what the driver is built from. Whatever builds it has to make this file: two builds that had the
-// same would take each other's caches for their own.
+// VERSION, and SOURCE_ID, a digest of what the driver is built from. Whatever builds it has to make this file: two builds that
+// had the same would take each other's caches for their own.
 include!(concat!(env!("OUT_DIR"), "/source_id.rs"));
 
 /// Unique for each build, as clients mix it into their cache tokens.
 pub(super) fn version(info: &Info) -> String {
-    format!("nnhal-{}-{}-{SOURCE_ID}", env!("CARGO_PKG_VERSION"), info.version)
+    format!("nnhal-{VERSION}-{}-{SOURCE_ID}", info.version)
 }
