@@ -94,7 +94,7 @@ files() {
     as_root timeout 600 apt-get install -y -qq -o DPkg::Lock::Timeout=300 --no-install-recommends "${missing[@]}" >/dev/null
   fi
   local file unformatted
-  for file in Android.bp nnhal_source.bp nnhal_platform.bp android/apex/Android.bp; do
+  for file in Android.bp nnhal_source.bp nnhal_platform.bp nnhal_apex.bp; do
     unformatted=$(bpfmt -l "$file") || fail "bpfmt cannot read $file"
     [ -z "$unformatted" ] || fail "$file is not formatted: bpfmt -d $file"
   done

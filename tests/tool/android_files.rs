@@ -51,6 +51,37 @@ fn service(path: &str) -> Service {
     Service { name, program, arguments: words.collect(), options: all[at + 1..].to_vec(), all: all.clone() }
 }
 
+/// The files below a directory, but for what was built and what is hidden.
+fn files_below(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).expect("a directory");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let seen = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str()).expect("a name");
+        name != "target" && !name.starts_with('.')
+    };
+    let below = |path: PathBuf| if path.is_dir() { files_below(&path) } else { vec![path] };
+    paths.filter(seen).flat_map(below).collect()
+}
+
+fn apex_manifest() -> serde_json::Value {
+    serde_json::from_str(&read("android/apex/apex_manifest.json")).expect("JSON")
+}
+
+/// What the driver is made of on a device, without the tests at the foot of files.
+fn sources() -> Vec<(PathBuf, String)> {
+    let mut files = files_below(&root().join("src"));
+    // What is there with features that the daemon builds without, and one module of tests.
+    let other = ["src/tflite", "src/tool", "src/backend/cpu/kernels/measure"];
+    files.retain(|path| path.extension().is_some_and(|e| e == "rs"));
+    files.retain(|path| !other.iter().any(|other| path.starts_with(root().join(other))));
+    let code = |path: PathBuf| {
+        let text = std::fs::read_to_string(&path).expect("a source");
+        let code = text.split("#[cfg(test)]\nmod ").next().expect("text").to_owned();
+        (path, code)
+    };
+    files.into_iter().map(code).collect()
+}
+
 fn services() -> [Service; 2] {
     [service(&format!("android/{BINARY}.rc")), service("android/apex/nnhal-apex.rc")]
 }
@@ -70,7 +101,7 @@ fn init_starts_the_daemon_with_flags_that_it_has() {
     }
     let [vendor, apex] = services();
     assert_eq!(vendor.program, format!("/vendor/bin/hw/{BINARY}"));
-    assert_eq!(apex.program, format!("/apex/com.android.hardware.neuralnetworks/bin/hw/{BINARY}"));
+    assert_eq!(apex.program, format!("/apex/com.nnhal.hardware.neuralnetworks/bin/hw/{BINARY}"));
     assert_eq!(vendor.arguments.len(), 4);
     assert_eq!(vendor.options, apex.options, "both are started alike");
 }
@@ -101,9 +132,22 @@ fn the_manifests_declare_what_the_daemon_registers() {
         assert_eq!(between(&text, "<manifest ", ">"), "version=\"1.0\" type=\"device\"");
     }
     let apex = read("android/apex/nnhal-apex.xml");
-    let manifest: serde_json::Value =
-        serde_json::from_str(&read("android/apex/apex_manifest.json")).expect("JSON");
+    let manifest = apex_manifest();
     assert_eq!(manifest["name"], between(&apex, "updatable-via-apex=\"", "\""));
+}
+
+#[test]
+fn an_apex_requires_the_libraries_that_the_daemon_loads_by_itself() {
+    // Soong adds those that are linked only, and an APEX sees no others.
+    let mut loaded = Vec::new();
+    for (path, code) in sources() {
+        let calls = code.split("libc::dlopen(c\"").skip(1).map(|rest| rest.split('"').next());
+        loaded.extend(calls.map(|name| name.expect("a name").to_owned()));
+        assert_eq!(code.matches("dlopen(").count(), code.matches("libc::dlopen(c\"").count(), "{path:?}");
+    }
+    let manifest = apex_manifest();
+    assert!(!loaded.is_empty());
+    assert_eq!(manifest["requireNativeLibs"], serde_json::json!(loaded));
 }
 
 /// Whether a regular expression of file_contexts, of which ours use escaped points, alternatives and an optional tail,
@@ -135,7 +179,7 @@ fn every_file_gets_the_type_that_the_policy_gives_rights_to() {
     assert!(declared(&program) && declared(&data) && declared("hal_neuralnetworks_nnhal"));
     // init_daemon_domain goes by this.
     assert!(program.strip_suffix("_exec").is_some_and(declared));
-    let inside = apex.program.strip_prefix("/apex/com.android.hardware.neuralnetworks").expect("in its APEX");
+    let inside = apex.program.strip_prefix("/apex/com.nnhal.hardware.neuralnetworks").expect("in its APEX");
     let contexts = lines("android/apex/file_contexts");
     let mut last = contexts.iter().filter_map(|line| line.split_once(char::is_whitespace));
     let last = last.rfind(|(expression, _)| matches(expression, inside)).expect("a context");
@@ -175,16 +219,11 @@ fn the_user_of_the_daemon_is_one_that_the_product_makes() {
 fn modules_name_files_that_are_there_or_are_made() {
     let quoted = |text: &str| text.split('"').skip(1).step_by(2).map(String::from).collect::<Vec<_>>();
     let mut named = Vec::new();
-    for (file, directory) in [
-        ("Android.bp", ""),
-        ("nnhal_source.bp", ""),
-        ("nnhal_platform.bp", ""),
-        ("android/apex/Android.bp", "android/apex"),
-    ] {
+    for file in ["Android.bp", "nnhal_source.bp", "nnhal_platform.bp", "nnhal_apex.bp"] {
         let text = read(file);
         let code: String = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
         let files = quoted(&code).into_iter().filter(|name| name.contains('.') && !name.starts_with(':'));
-        named.extend(files.map(|name| (file, PathBuf::from(directory).join(name))));
+        named.extend(files.map(|name| (file, PathBuf::from(name))));
     }
     let is_file =
         |path: &Path| path.extension().is_some_and(|e| ["rs", "rc", "xml", "json"].iter().any(|k| e == *k));
@@ -200,6 +239,23 @@ fn modules_name_files_that_are_there_or_are_made() {
     {
         assert!(text.contains(BINARY));
     }
+}
+
+#[test]
+fn a_tree_reads_one_file_of_modules_unasked() {
+    // Soong reads every Android.bp of a tree: what needs more than any tree has is asked for by name.
+    let files = files_below(root());
+    let named: Vec<_> = files.iter().filter(|path| path.ends_with("Android.bp")).collect();
+    assert_eq!(named, [&root().join("Android.bp")]);
+    let modules = read("nnhal_apex.bp");
+    assert!(modules.contains("build = [\"nnhal_apex.bp\"]"), "it says how");
+    let manifest = apex_manifest();
+    let name = manifest["name"].as_str().expect("a name");
+    assert!(
+        modules.contains(&format!("name: \"{name}\",")) && !name.starts_with("com.android."),
+        "AOSP's own"
+    );
+    assert!(lines("android/nnhal.mk").contains(&format!("PRODUCT_PACKAGES += {name}")));
 }
 
 /// The crates that the daemon names, as a table of dependencies in `manifest` lists them up to `end`.
@@ -225,6 +281,15 @@ fn sources_that_soong_builds_name_all_crates_of_the_daemon() {
             assert!(found || (name == "binder" && named(binder)), "{file} lacks {name}");
         }
     }
+}
+
+#[test]
+fn nothing_that_soong_builds_asks_cargo_for_anything() {
+    // Soong sets none of Cargo's variables; what is to be known of the package is in the file that build.rs writes.
+    for (path, code) in sources() {
+        assert!(!code.contains("env!(\"CARGO_"), "{}", path.display());
+    }
+    assert!(read("build.rs").contains("env!(\"CARGO_PKG_VERSION\")"));
 }
 
 #[test]
