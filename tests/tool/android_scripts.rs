@@ -16,6 +16,7 @@ echo "$*" >>"$here/calls"
     remount) [ ! -e "$here/read-only" ] ;;
     devices) echo "List of devices attached"; cat "$here/devices" ;;
     pull) cp "$here/results.xml" "$3" ;;
+    push) cp "$2" "$here/has-${3##*/}" ;;
   esac
   exit
 }
@@ -31,17 +32,28 @@ case $* in
   *" bench "*" --threads 2 "*) echo '{"median_ms":3.5,"p90_ms":9}' ;;
   *benchmark_model\ --graph*) cat "$here/peer" ;;
   "ls -Z "*) cat "$here/label" ;;
-  start*) [ ! -e "$here/fresh" ] ;;
+  "cat "*) cat "$here/has-${2##*/}" ;;
+  "id -u") cat "$here/uid" ;;
+  "id "*) [ ! -e "$here/no-user" ] ;;
+  "stop "*) [ -e "$here/by-hand" ] || rm -f "$here/running" ;;
+  "kill "*) rm -f "$here/running" ;;
+  "start "*) touch "$here/running"; [ ! -e "$here/unknown" ] ;;
   "service check "*)
     n=$(($(cat "$here/checks" 2>/dev/null || echo 0) + 1))
     echo $n >"$here/checks"
     [ $n -ge "$(cat "$here/registers")" ] && echo "Service $3: found" || echo "Service $3: not found" ;;
-  "pidof "*) n=$(cat "$here/asked" 2>/dev/null || echo 0); echo $((n + 1)) >"$here/asked"
+  "pidof "*) [ -e "$here/running" ] || exit 1
+    n=$(cat "$here/asked" 2>/dev/null || echo 0); echo $((n + 1)) >"$here/asked"
     [ -e "$here/dies" ] && echo $((700 + n)) || echo 700 ;;
   *--gtest_filter=*) cat "$here/tests"; exit "$(cat "$here/status")" ;;
   logcat*) echo "nnhal: cannot register" ;;
 esac
 "#;
+
+/// A file of android/.
+fn ours(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("android").join(name)
+}
 
 struct Device {
     directory: tempfile::TempDir,
@@ -56,6 +68,11 @@ impl Device {
         device.put("abi", "arm64-v8a\r\n");
         device.put("label", "u:object_r:hal_neuralnetworks_nnhal_exec:s0 /vendor/bin/hw/it\r\n");
         device.put("registers", "1");
+        device.put("uid", "0\r\n");
+        device.put("running", "");
+        for file in ["rc", "xml"].map(|extension| format!("{NAME}.{extension}")) {
+            fs::copy(ours(&file), device.path(&format!("has-{file}"))).expect("copied");
+        }
         device.put("binary", "a daemon");
         device.put("devices", "0123\tdevice\r\n\r\n");
         device.put("by_binder", "ran 9 times\r\n{\"median_ms\":4.25,\"p90_ms\":5}\r\n");
@@ -72,8 +89,7 @@ impl Device {
     }
 
     fn run(&self, script: &str, arguments: &[&str]) -> (Option<i32>, String) {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("android").join(script);
-        let mut command = Command::new(script);
+        let mut command = Command::new(ours(script));
         command.args(arguments).current_dir(&self.directory);
         command
             .env("ADB", self.path("adb"))
@@ -97,21 +113,23 @@ impl Device {
 }
 
 #[test]
-fn pushing_puts_all_in_place_and_waits_for_the_registration() {
+fn pushing_replaces_the_daemon_and_waits_for_the_registration() {
     let device = Device::new();
     device.put("registers", "3");
-    let binary = device.path("binary").display().to_string();
-    let (status, said) = device.run("push.sh", &[&binary]);
+    // Relative to where it is called, not to android/.
+    let (status, said) = device.run("push.sh", &["binary"]);
     assert_eq!(status, Some(0), "{said}");
-    assert!(said.contains("IDevice/nnhal is registered") && !said.contains("SELinux"), "{said}");
+    assert!(said.contains("IDevice/nnhal is registered"), "{said}");
     let order = [
         "root".into(),
+        "shell id -u".into(),
         "remount".into(),
+        "shell id vendor_nnhal".into(),
         "shell stop vendor.neuralnetworks-nnhal".into(),
-        format!("push {binary} /vendor/bin/hw/{NAME}"),
-        format!("push {NAME}.rc /vendor/etc/init/{NAME}.rc"),
-        format!("push {NAME}.xml /vendor/etc/vintf/manifest/{NAME}.xml"),
+        format!("push binary /vendor/bin/hw/{NAME}"),
         format!("shell restorecon /vendor/bin/hw/{NAME}"),
+        format!("shell cat /vendor/etc/init/{NAME}.rc"),
+        format!("shell cat /vendor/etc/vintf/manifest/{NAME}.xml"),
         "shell start vendor.neuralnetworks-nnhal".into(),
         "shell service check android.hardware.neuralnetworks.IDevice/nnhal".into(),
     ];
@@ -121,35 +139,80 @@ fn pushing_puts_all_in_place_and_waits_for_the_registration() {
 }
 
 #[test]
+fn what_is_read_at_the_devices_start_asks_for_one() {
+    let device = Device::new();
+    for new in ["rc", "xml"].map(|extension| format!("has-{NAME}.{extension}")) {
+        fs::remove_file(device.path("calls")).ok();
+        device.put(&new, "of an earlier version");
+        let (status, said) = device.run("push.sh", &["binary"]);
+        assert!(status == Some(3) && said.contains("adb reboot, then run this again"), "{said}");
+        // A daemon that nobody would let register is not started.
+        assert!(!device.calls().iter().any(|call| call.starts_with("shell start")), "{:#?}", device.calls());
+        let (status, said) = device.run("push.sh", &["binary"]);
+        assert_eq!(status, Some(0), "{said}");
+    }
+    device.put("unknown", "");
+    let (status, said) = device.run("push.sh", &["binary"]);
+    assert!(
+        status == Some(1) && said.contains("init does not know vendor.neuralnetworks-nnhal yet"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_daemon_that_init_did_not_start_is_ended_first() {
+    let binary = format!("push binary /vendor/bin/hw/{NAME}");
+    for (arguments, then) in [(["binary"], &binary[..]), (["--undo"], "shell rm -f /vendor/bin/hw")] {
+        let device = Device::new();
+        device.put("by-hand", "");
+        let (status, said) = device.run("push.sh", &arguments);
+        assert_eq!(status, Some(0), "{said}");
+        let kill = device.position("shell kill 700");
+        assert!(device.position("shell stop ") < kill && kill < device.position(then));
+        // And waited for.
+        let asked = |call: &String| call.starts_with("shell pidof ");
+        assert!(device.calls().iter().skip(kill).any(asked), "{:#?}", device.calls());
+    }
+}
+
+#[test]
+fn an_image_without_policy_or_user_gets_no_manifest() {
+    let refused = |name: &str, text: &str, why: &str| {
+        let device = Device::new();
+        device.put(name, text);
+        let (status, said) = device.run("push.sh", &["binary"]);
+        assert!(status == Some(1) && said.contains(why), "{said}");
+        let pushed = |call: &&String| call.starts_with("push ") && !call.contains("/vendor/bin/hw/");
+        assert_eq!(device.calls().iter().find(pushed), None);
+        device
+    };
+    refused("no-user", "", "the image has no user vendor_nnhal: build it with android/nnhal_board.mk");
+    let device = refused("label", "u:object_r:vendor_file:s0 it\n", "lacks android/sepolicy");
+    device.position(&format!("shell rm -f /vendor/bin/hw/{NAME}"));
+}
+
+#[test]
 fn pushing_says_what_is_wrong() {
     let device = Device::new();
-    let binary = device.path("binary").display().to_string();
     let push = |arguments: &[&str]| device.run("push.sh", arguments);
     let (status, said) = push(&["/nowhere"]);
     assert!(status == Some(1) && said.contains("run android/build.sh"), "{said}");
+    let (status, said) = push(&[]);
+    let built = device.path("built/arm64").join(NAME).display().to_string();
+    assert!(status == Some(1) && said.contains(&format!("no {built}: run")), "{said}");
     device.put("abi", "riscv64\n");
     let (status, said) = push(&[]);
     assert!(status == Some(1) && said.contains("nothing is built for riscv64"), "{said}");
     device.put("registers", "1000");
-    let (status, said) = push(&[&binary]);
+    let (status, said) = push(&["binary"]);
     assert!(status == Some(1) && said.contains("not registered after 1 s"), "{said}");
     assert!(said.contains("nnhal: cannot register"), "what the daemon said is shown: {said}");
-    // An image without the policy, on a device that has not started since.
-    device.put("registers", "1");
-    device.put("checks", "0");
-    device.put("label", "u:object_r:vendor_file:s0 it\n");
-    device.put("fresh", "");
-    let (status, said) = push(&[&binary]);
-    assert!(
-        status == Some(0) && said.contains("lacks android/sepolicy") && said.contains("by hand"),
-        "{said}"
-    );
-    device.position(&format!(
-        "shell nohup /vendor/bin/hw/{NAME} --service binder:nnhal --data /data/vendor/nnhal"
-    ));
     device.put("read-only", "");
-    let (status, said) = push(&[&binary]);
+    let (status, said) = push(&["binary"]);
     assert!(status == Some(1) && said.contains("disable-verity"), "{said}");
+    device.put("uid", "2000\n");
+    let (status, said) = push(&["binary"]);
+    assert!(status == Some(1) && said.contains("a userdebug or eng build is needed"), "{said}");
 }
 
 #[test]
