@@ -19,6 +19,8 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 instance=android.hardware.neuralnetworks.IDevice/nnhal
 there=/data/local/tmp/nnhal-bench
+# The tool's own driver makes its socket here: in /data/local/tmp the platform's policy lets a shell make files only.
+sockets=/data/local/tests/nnhal-bench
 peer=/data/local/tmp/benchmark_model
 adb=${ADB:-adb}
 prebuilt=${NNHAL_PREBUILT:-$here/prebuilt}
@@ -88,8 +90,8 @@ echo "cores, by part: $(cores)"
 echo "system: Android $(properties ro.build.version.release ro.build.type), Linux $(on_device uname -r), $abi"
 echo "date: $(date +%Y-%m-%d)"
 
-trap 'on_device rm -rf $there || true' EXIT
-on_device mkdir -p $there
+trap 'on_device rm -rf $there $sockets || true' EXIT
+on_device mkdir -p $there $sockets
 "$adb" push "$prebuilt/$arch/nnhal" $there/nnhal >/dev/null
 on_device chmod 0755 $there/nnhal
 has_peer=$(on_device "[ -f $peer ] && echo yes || true")
@@ -97,7 +99,7 @@ has_peer=$(on_device "[ -f $peer ] && echo yes || true")
 # Each prints one round's median, in milliseconds.
 of_nnhal() { # ARGUMENT... of the tool
   local out median
-  out=$(on_device "TMPDIR=$there $there/nnhal $* --mode burst --json --seconds $seconds" 2>&1) || true
+  out=$(on_device "TMPDIR=$sockets $there/nnhal $* --mode burst --json --seconds $seconds" 2>&1) || true
   median=$(sed -n 's/.*"median_ms":\([0-9.e-]*\).*/\1/p' <<<"$out")
   [ -n "$median" ] || fail "nnhal $*: $(tail -n 3 <<<"$out")"
   echo "$median"
