@@ -7,9 +7,11 @@
 # With --tool, the tool nnhal as well, which android/bench.sh takes from there. No product needs it.
 #
 # Needs NDK r26 or newer, and the Rust targets: rustup target add aarch64-linux-android armv7-linux-androideabi
-# x86_64-linux-android. NNHAL_PREBUILT names another directory than android/prebuilt. With a nightly toolchain and its rust-src, NNHAL_BRANCH_PROTECTION=1 builds arm64 with BTI and PAC,
-# the standard library included.
+# x86_64-linux-android. NNHAL_PREBUILT names another directory than android/prebuilt. NNHAL_MANIFEST and NNHAL_BIN name the
+# Cargo.toml and the program of a daemon with a backend of your own, which takes the place of nnhald (docs/BACKEND.md). With a
+# nightly toolchain and its rust-src, NNHAL_BRANCH_PROTECTION=1 builds arm64 with BTI and PAC, the standard library included.
 set -euo pipefail
+manifest=${NNHAL_MANIFEST:+$(realpath "$NNHAL_MANIFEST")}
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 name=android.hardware.neuralnetworks-service.nnhal
@@ -28,6 +30,14 @@ if [ "${1:-}" = --generated ]; then
   cp "$newest/nnapi.rs" "$newest/source_id.rs" android/generated/
   echo "build.sh: android/generated has nnapi.rs and source_id.rs"
   exit
+fi
+
+# The vendor's features are the vendor's.
+program=nnhald of=(--no-default-features)
+if [ -n "$manifest" ]; then
+  [ -f "$manifest" ] || fail "no manifest at $manifest"
+  program=${NNHAL_BIN:-} of=(--manifest-path "$manifest")
+  [ -n "$program" ] || fail "NNHAL_BIN names no program of $manifest"
 fi
 
 has_tool=
@@ -66,13 +76,13 @@ for arch in "$@"; do
   esac
 done
 # build ARGUMENT...: in one go, so that no core waits for the last file of each target.
-build() { cargo build --locked --release "$@" "${targets[@]/#* /--target=}" ${std[@]+"${std[@]}"}; }
-build --no-default-features --bin nnhald
+build() { cargo build --locked --release --target-dir "$target_dir" "$@" "${targets[@]/#* /--target=}" ${std[@]+"${std[@]}"}; }
+build "${of[@]}" --bin "$program"
 [ -z "$has_tool" ] || build --bin nnhal
 for chosen in "${targets[@]}"; do
   read -r arch target <<<"$chosen"
   mkdir -p "$prebuilt/$arch"
-  "$tools/llvm-strip" -o "$prebuilt/$arch/$name" "$target_dir/$target/release/nnhald"
+  "$tools/llvm-strip" -o "$prebuilt/$arch/$name" "$target_dir/$target/release/$program"
   echo "build.sh: $prebuilt/$arch/$name"
   [ -z "$has_tool" ] || "$tools/llvm-strip" -o "$prebuilt/$arch/nnhal" "$target_dir/$target/release/nnhal"
 done

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-const NAME: &str = "android.hardware.neuralnetworks-service.nnhal";
+pub const NAME: &str = "android.hardware.neuralnetworks-service.nnhal";
 
 /// Stands in for adb: `shell` answers for a device whose state is files beside it, and all calls are noted.
 const ADB: &str = r#"#!/bin/bash
@@ -51,7 +51,7 @@ esac
 "#;
 
 /// A file of android/.
-fn ours(name: &str) -> PathBuf {
+pub fn ours(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("android").join(name)
 }
 
@@ -307,8 +307,12 @@ fn a_bench_prints_a_table_for_each_number_of_threads() {
     let rounds =
         |call: &&String| call.contains("--service binder:nnhal bench") && call.contains("--mode burst");
     assert_eq!(calls.iter().filter(rounds).count(), 6, "three rounds for each table: {calls:#?}");
-    assert!(device.position("push") < device.position("shell TMPDIR="));
-    assert_eq!(calls.last().expect("calls"), "shell rm -rf /data/local/tmp/nnhal-bench");
+    // A shell that is not root may make a socket in /data/local/tests, and none in /data/local/tmp.
+    let sockets = "/data/local/tests/nnhal-bench";
+    assert!(device.position("push") < device.position(&format!("shell TMPDIR={sockets} ")));
+    let directories = format!("/data/local/tmp/nnhal-bench {sockets}");
+    assert!(device.position(&format!("shell mkdir -p {directories}")) < device.position("push"));
+    assert_eq!(*calls.last().expect("calls"), format!("shell rm -rf {directories}"));
 
     // Older ones tell no median.
     device.put("peer", PEER.lines().last().expect("a line"));

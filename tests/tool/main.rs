@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod android_build;
 mod android_files;
 mod android_scripts;
 mod cache;
