@@ -23,38 +23,48 @@ pub const LOOKUP: u16 = 0;
 /// Its operand type: a table, whose elements are bytes.
 pub const TABLE: ExtensionOperandType = ExtensionOperandType { code: 0, is_tensor: true, byte_size: 1 };
 
-/// The backend. It has a device from its start on; should that die, the next compilation starts another.
+/// The backend. Its device starts with the first compilation, as the driver has to be registered before anything takes
+/// time; should it die, the next compilation starts another.
 pub struct SampleNpu {
     program: PathBuf,
-    link: Mutex<Arc<Link>>,
+    /// The latest device, if there was one.
+    link: Mutex<Option<Arc<Link>>>,
+    /// Held by whoever starts one: `link` is not, as others only look, and may not wait.
+    starting: Mutex<()>,
 }
 
 impl SampleNpu {
     /// A backend whose device is a process of the file `program`, which is `sample_npu_device`.
-    pub fn new(program: PathBuf) -> io::Result<Self> {
-        Ok(SampleNpu { link: Mutex::new(Link::start(&program)?), program })
+    pub fn new(program: PathBuf) -> Self {
+        SampleNpu { program, link: Mutex::default(), starting: Mutex::default() }
     }
 
     /// The same, with that file beside the one of this process.
     pub fn beside_this_program() -> io::Result<Self> {
-        SampleNpu::new(std::env::current_exe()?.with_file_name("sample_npu_device"))
+        Ok(SampleNpu::new(std::env::current_exe()?.with_file_name("sample_npu_device")))
     }
 
-    /// The device's process, for whoever wants to see what its death does.
-    pub fn device_process(&self) -> u32 {
-        lock(&self.link).process
+    /// The device's process, for whoever wants to see what its death does; `None` before the first compilation.
+    pub fn device_process(&self) -> Option<u32> {
+        self.link().map(|link| link.process)
+    }
+
+    fn link(&self) -> Option<Arc<Link>> {
+        lock(&self.link).clone()
     }
 
     /// A device that lives. Whoever prepares a model asks for it, and may wait for its start: such a thread is nobody
     /// else's.
     fn living(&self) -> Result<Arc<Link>> {
-        let mut link = lock(&self.link);
-        if link.check().is_err() {
-            let lost = |why: io::Error| BackendError::DeviceLost(format!("it cannot be started: {why}"));
-            *link = Link::start(&self.program).map_err(lost)?;
-            log::info!("the device is process {} now", link.process);
+        let _one = lock(&self.starting);
+        if let Some(link) = self.link().filter(|link| link.check().is_ok()) {
+            return Ok(link);
         }
-        Ok(link.clone())
+        let lost = |why: io::Error| BackendError::DeviceLost(format!("it cannot be started: {why}"));
+        let link = Link::start(&self.program).map_err(lost)?;
+        log::info!("the device is process {} now", link.process);
+        *lock(&self.link) = Some(link.clone());
+        Ok(link)
     }
 }
 
@@ -97,14 +107,16 @@ impl Backend for SampleNpu {
         Ok(Arc::new(Loaded::new(Program::load(&saved)?, &self.living()?)?))
     }
 
-    /// Called once per memory and execution, or per burst or reusable execution: these keep what it gives.
+    /// Called once per memory and execution, or per burst or reusable execution: these keep what it gives. Without a device
+    /// there is no model either.
     fn import(&self, memory: &ClientMemory) -> Result<Option<Arc<dyn DeviceMemory>>> {
-        let imported = Region::import(&lock(&self.link), memory);
+        let imported = self.link().and_then(|link| Region::import(&link, memory));
         Ok(imported.map(|memory| Arc::new(memory) as Arc<dyn DeviceMemory>))
     }
 
     fn allocate(&self, operand: &TensorInfo) -> Result<Option<Arc<dyn DeviceMemory>>> {
-        let tiled = Tiled::new(&lock(&self.link).clone(), operand)?;
+        let Some(link) = self.link() else { return Ok(None) };
+        let tiled = Tiled::new(&link, operand)?;
         Ok(tiled.map(|memory| Arc::new(memory) as Arc<dyn DeviceMemory>))
     }
 }

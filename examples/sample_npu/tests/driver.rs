@@ -5,7 +5,9 @@ mod common;
 
 use common::*;
 use nnhal::aidl::*;
+use sample_npu::SampleNpu;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 const IN: usize = (ROWS * INPUTS) as usize;
 const OUT: usize = (ROWS * UNITS) as usize;
@@ -54,6 +56,21 @@ fn every_way_to_execute_gives_the_same_bytes() {
         }
         assert_eq!(bytes_of(&output, OUT), layer_output(&layer_input(round), true), "round {round}");
     }
+}
+
+#[test]
+fn a_driver_starts_before_its_device() {
+    let driver = Driver::of(Arc::new(SampleNpu::new("/nowhere/a_device".into())), None);
+    assert!(driver.device.getVersionString().expect("answered").contains("sample-npu"));
+    let (status, prepared) = driver.try_prepare(&layer_model(false), &[]);
+    assert!(status == ErrorStatus::DEVICE_UNAVAILABLE && prepared.is_none(), "{status:?}");
+    assert_eq!(driver.npu.device_process(), None);
+    // A device that is there starts with the first model.
+    let driver = Driver::new(None);
+    driver.device.getVersionString().expect("answered");
+    assert_eq!(driver.npu.device_process(), None);
+    driver.prepare(&layer_model(false));
+    assert!(driver.npu.device_process().is_some());
 }
 
 #[test]

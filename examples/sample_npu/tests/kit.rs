@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use nnhal::backend::{Backend, BackendError};
+use nnhal::backend::{Backend, BackendError, CompileOptions, Control};
 use nnhal::tensor::{OperandType, TensorInfo};
 use nnhal::testing::{Kit, Sample};
 
@@ -35,6 +35,10 @@ fn the_device_has_so_much_memory_and_takes_back_what_is_dropped() {
     const MIB: usize = 1 << 20;
     let npu = npu();
     let operand = TensorInfo::quantised(OperandType::TENSOR_QUANT8_ASYMM, &[1024, 1024], 0.5, 0);
+    assert!(npu.allocate(&operand).expect("no error").is_none(), "there is no device before the first model");
+    let input = vec![layer_input(1)];
+    let sample = Sample::plain("layer", &layer_model(false), input).expect("a sample");
+    drop(npu.compile(&sample.model, &CompileOptions::default(), &Control::default()).expect("compiled"));
     for _ in 0..3 {
         let mut buffers = Vec::new();
         let full = loop {

@@ -25,10 +25,11 @@ pub const UNITS: i32 = 18;
 const PREFIX: u16 = 7;
 
 pub fn npu() -> Arc<SampleNpu> {
-    Arc::new(SampleNpu::new(env!("CARGO_BIN_EXE_sample_npu_device").into()).expect("a device"))
+    Arc::new(SampleNpu::new(env!("CARGO_BIN_EXE_sample_npu_device").into()))
 }
 
-pub fn kill(process: u32) {
+pub fn kill(process: Option<u32>) {
+    let process = process.expect("a device");
     let status = std::process::Command::new("kill").args(["-9", &process.to_string()]).status();
     assert!(status.expect("kill").success());
 }
@@ -45,7 +46,10 @@ pub type Prepared = Strong<dyn IPreparedModel>;
 
 impl Driver {
     pub fn new(data: Option<&Path>) -> Self {
-        let npu = npu();
+        Driver::of(npu(), data)
+    }
+
+    pub fn of(npu: Arc<SampleNpu>, data: Option<&Path>) -> Self {
         let options = Options { data: data.map(Path::to_path_buf), ..Options::default() };
         let daemon = embedded::start_with(npu.clone(), &options).expect("a driver");
         let (client, device) = connect(daemon.socket());
