@@ -28,6 +28,7 @@ fn main() {
 fn source_id() {
     use std::hash::Hasher;
     let mut files = vec![PathBuf::from("Cargo.toml"), PathBuf::from("Cargo.lock")];
+    files.iter().for_each(|file| println!("cargo:rerun-if-changed={}", file.display()));
     for dir in ["src", AIDL_ROOT] {
         println!("cargo:rerun-if-changed={dir}");
         collect(Path::new(dir), &["rs", "aidl"], &mut files);
