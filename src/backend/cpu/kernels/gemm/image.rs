@@ -34,8 +34,14 @@ pub struct Image<T> {
 /// The most bytes of lines that one pixel may need, and the most segments: a filter beyond them is evaluated plainly.
 const MOST_BYTES: usize = 16 << 20;
 const MOST_SEGMENTS: usize = 1 << 14;
+/// How often what its taps touch a copied line may have, unless all that is copied are few bytes: no yield point comes between
+/// copies, whose number follows from what is multiplied.
+const MOST_GAPS: usize = 8;
+const FEW_BYTES: usize = 4 << 20;
 /// Elements after which what lies beside an image ends, so that copies start with a cache line.
 const LINE: usize = 64;
+/// Bytes of inputs that a block of rows goes back to for each panel: they are to stay in the cache.
+pub const BLOCK_BYTES: usize = 192 * 1024;
 /// Pointers of a block.
 pub(super) const POINTERS: usize = 1 << 14;
 
@@ -78,7 +84,7 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
     pub fn new(geometry: ConvGeometry, pad: T, slack: usize, even: Option<usize>) -> Option<Self> {
         let mut image = Image { geometry, pad, slack, change: None, even: even.is_some(), even_rows: 0 };
         let bytes = image.line(1).checked_mul(geometry.height.kernel)?.checked_mul(size_of::<T>())?;
-        if bytes > MOST_BYTES {
+        if bytes > MOST_BYTES || (image.copies() && image.has_many_gaps()) {
             return None;
         }
         image.even_rows = even.map_or(0, |panels| image.best_even_rows(panels));
@@ -135,6 +141,19 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
     fn segment(&self) -> usize {
         let taps = if is_one_piece(&self.geometry) { self.geometry.width.kernel } else { 1 };
         (taps * self.geometry.input.channels).saturating_add(self.slack)
+    }
+
+    /// Whether copied lines are mostly what lies between taps, and take long.
+    fn has_many_gaps(&self) -> bool {
+        let ConvGeometry { input, height, width, .. } = &self.geometry;
+        let pixels = self.pixels_in_row(BLOCK_BYTES).min(width.output).max(1);
+        let line = self.line(pixels).saturating_sub(self.slack);
+        let touched = pixels.saturating_mul(width.kernel).saturating_mul(input.channels).max(1);
+        let blocks = [input.batches, height.output, width.output.div_ceil(pixels)];
+        let copied = blocks
+            .into_iter()
+            .fold(line.saturating_mul(height.kernel * size_of::<T>()), usize::saturating_mul);
+        line / touched > MOST_GAPS && copied > FEW_BYTES
     }
 
     /// Whether lines are copied.

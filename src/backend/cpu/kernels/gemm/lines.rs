@@ -6,9 +6,8 @@
 //! for each row of taps. This costs a copy of the lines, once for all pixels of a block, where the alternatives are blocks of
 //! single rows of pixels, or a copy of each patch.
 
-use super::image::{is_one_piece, is_padded, Image, POINTERS};
+use super::image::{is_one_piece, is_padded, Image, BLOCK_BYTES, POINTERS};
 use super::micro::{Line, MAX_ROWS};
-use super::product::BLOCK_BYTES;
 use super::scratch::Scratch;
 use super::tiles::{Tiles, HEIGHT};
 use crate::backend::cpu::kernels::kernel::Lines;
@@ -249,6 +248,17 @@ mod tests {
         assert_eq!(rows([56, 56, 64], (3, 1, 1, 1)), 6, "as many as a block has");
         assert!(rows([28, 28, 64], (3, 2, 1, 1)) > 0 && rows([32, 32, 64], (3, 1, 2, 2)) > 0);
         assert_eq!(rows([8, 4096, 64], (3, 1, 1, 1)), 0, "a line is more than a block");
+    }
+
+    #[test]
+    fn lines_that_are_mostly_gaps_are_copied_only_if_they_are_few() {
+        let is_copied = |input, window| {
+            let geometry = image(input, window).unwrap().geometry;
+            Image::new(geometry, 0u8, 4, None).is_some()
+        };
+        let far = |dilation| is_copied([64, 1, 1], (2, dilation, dilation, dilation));
+        assert!(far(1 << 16) && !far(1 << 20));
+        assert!(is_copied([65, 65, 256], (3, 1, 36, 36)), "neighbours share what lies between taps");
     }
 
     #[test]

@@ -3,9 +3,10 @@
 
 use super::choice;
 use super::float::Float;
+use super::image::BLOCK_BYTES;
 use super::micro::{Block, Micro, Shape, MAX_ROWS};
 use super::packed::{Folding, Zeros};
-use super::product::{Outputs, BLOCK_BYTES};
+use super::product::Outputs;
 use super::quant::Quant;
 use super::requant::{Requant, Requantisation};
 use super::right::{Packing, Panel, Right};

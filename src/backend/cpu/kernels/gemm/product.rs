@@ -1,6 +1,6 @@
 //! The kernel of an operation that is a product: rows of inputs, from wherever they lie, times packed weights.
 
-use super::image::Image;
+use super::image::{Image, BLOCK_BYTES};
 use super::kept;
 use super::micro::{Family, Line, MAX_ROWS};
 use super::packed::Packed;
@@ -26,8 +26,6 @@ pub enum Rows<T> {
     Image(Image<T>),
 }
 
-/// Bytes of inputs that a block of rows goes back to for each panel: they are to stay in the cache.
-pub const BLOCK_BYTES: usize = 192 * 1024;
 /// Rows of a product below which what another thread has is near everywhere. There blocks are low: where one panel goes down
 /// many tiles, the machine sees a row of outputs follow another at one distance, and fetches some more of them ahead, which
 /// are those of the next thread. It costs both as much as they write.
