@@ -170,6 +170,27 @@ fn layers_of_more_units_than_can_be_made_quickly_have_no_kernel() {
 }
 
 #[test]
+fn filters_of_more_taps_than_can_be_multiplied_quickly_have_no_kernel() {
+    let call = |width| {
+        let inputs = [floats(&[1, 1024, width, 1]), floats(&[1, 1024, width, 1]), floats(&[1])];
+        let inputs = [&inputs[..], &[0, 0, 0, 0, 1, 1, 1, 0].map(int)].concat();
+        run(OperationType::DEPTHWISE_CONV_2D, &inputs, &[TensorInfo::new(TENSOR_FLOAT32, &[])])
+    };
+    assert!(call(1024).is_some() && call(1025).is_none());
+}
+
+#[test]
+fn rows_that_are_repeated_for_few_pixels_give_way_by_what_is_copied() {
+    const ROWS: u32 = 64;
+    let inputs = [floats(&[1, ROWS, 1 << 17, 1]), floats(&[1, 1, 1, 2]), floats(&[2])];
+    let inputs = [&inputs[..], &[0, 0, 0, 0, 1 << 17, 1, 2, 0].map(int)].concat();
+    let Ran { passed, .. } =
+        run(OperationType::DEPTHWISE_CONV_2D, &inputs, &[TensorInfo::new(TENSOR_FLOAT32, &[])])
+            .expect("a kernel");
+    assert!(passed >= ROWS as usize / 8, "{passed} yield points");
+}
+
+#[test]
 fn tables_of_inputs_that_are_rescaled_are_made_with_pauses() {
     const COUNT: usize = 1000;
     let made = |scale| {

@@ -7,7 +7,7 @@ use super::super::kernel::{elements, input, output, ByRows, Lines};
 use super::super::simd::Simd;
 use super::super::{Kernel, Source, Work};
 use super::neighbours::Line;
-use super::rows::Rows;
+use super::rows::{copies, Rows};
 use super::strips::{for_each_strip, Strip};
 use crate::memory::{Target, View, Weights};
 use crate::ops::conv::DepthwiseGeometry;
@@ -101,7 +101,9 @@ impl ByRows for Depthwise {
     fn cost(&self) -> usize {
         let taps = self.geometry.height.kernel * self.geometry.width.kernel;
         let channels = self.geometry.input.channels * self.geometry.multiplier;
-        channels.saturating_mul(taps.saturating_mul(30).saturating_add(100))
+        channels
+            .saturating_mul(taps.saturating_mul(30).saturating_add(100))
+            .saturating_add(copies(&self.geometry))
     }
 
     fn run_rows(&self, input: Lines<u8>, rows: Range<usize>, mut out: Target<u8>) -> Result<(), OpError> {

@@ -21,7 +21,7 @@ use super::quads::Quads as BothWays;
 use super::quads::{Avx2, Vnni};
 #[cfg(target_arch = "aarch64")]
 use super::quads_neon::{Base, Dotprod};
-use super::rows::Rows;
+use super::rows::{copies, Rows};
 #[cfg(target_arch = "aarch64")]
 use super::slide::{self, BothWays};
 use super::strips::{for_each_strip, Strip};
@@ -153,7 +153,9 @@ impl ByRows for Depthwise {
     fn cost(&self) -> usize {
         let taps = self.geometry.height.kernel * self.geometry.width.kernel;
         let channels = self.geometry.input.channels * self.geometry.multiplier;
-        channels.saturating_mul(taps.saturating_mul(40).saturating_add(500))
+        channels
+            .saturating_mul(taps.saturating_mul(40).saturating_add(500))
+            .saturating_add(copies(&self.geometry))
     }
 
     fn run_rows(&self, input: Lines<u8>, rows: Range<usize>, mut out: Target<u8>) -> Result<(), OpError> {

@@ -10,14 +10,34 @@ const MOST_COPIED: usize = 1 << 20;
 /// Rows of a filter: what is noted of each, on each thread, is not counted, and more are not worth a kernel.
 const MOST_ROWS: usize = 1 << 12;
 
-/// Whether no more has to be copied of the rows under an output row, and no more rows are there.
+/// Products of a pixel's channels, as many as are made side by side at the most: no yield point comes between them.
+const MOST_PRODUCTS: usize = 1 << 20;
+const SIDE_BY_SIDE: usize = 64;
+
+/// What an element of a repeated row takes, in picoseconds.
+const REPEATED: usize = 500;
+
+/// Whether no more has to be copied of the rows under an output row, no more rows are there, and no more taps.
 pub fn are_small(geometry: &DepthwiseGeometry) -> bool {
     let row = [geometry.width.input, geometry.input.channels, geometry.multiplier];
-    if geometry.height.kernel > MOST_ROWS {
+    let channels = geometry.input.channels.saturating_mul(geometry.multiplier).min(SIDE_BY_SIDE);
+    let products =
+        [geometry.height.kernel, geometry.width.kernel].into_iter().fold(channels, usize::saturating_mul);
+    if geometry.height.kernel > MOST_ROWS || products > MOST_PRODUCTS {
         return false;
     }
     geometry.multiplier == 1
         || row.into_iter().fold(geometry.height.kernel, usize::saturating_mul) <= MOST_COPIED
+}
+
+/// What copies of the rows under an output row take for each of its pixels, in picoseconds.
+pub fn copies(geometry: &DepthwiseGeometry) -> usize {
+    if geometry.multiplier == 1 {
+        return 0;
+    }
+    // No more than may be copied.
+    let row = geometry.width.input * geometry.input.channels * geometry.multiplier;
+    geometry.height.kernel * row * REPEATED / geometry.width.output.max(1)
 }
 
 /// Input rows under the taps of one output row, with as many channels as the output has.
