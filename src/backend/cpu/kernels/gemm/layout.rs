@@ -31,6 +31,8 @@ impl Layout {
             for (segment, panel) in panel.chunks_exact_mut(self.columns * self.padded).enumerate() {
                 let (groups, _) = panel.as_chunks_mut::<G>();
                 let (whole, part) = (depth / G, depth % G);
+                // Of short segments there may be no whole group.
+                pace.spend(count * part + 1)?;
                 for first in (0..whole).step_by(RUN) {
                     pace.spend(RUN * G * self.columns)?;
                     let run = first..whole.min(first + RUN);
@@ -96,5 +98,23 @@ impl<'a> Pace<'a> {
             self.interrupt.yield_point().ok()?;
         }
         Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::testing::Counting;
+
+    #[test]
+    fn segments_without_a_whole_group_are_packed_with_pauses() {
+        const COLUMNS: usize = 1 << 20;
+        let shape = Shape { columns: COLUMNS, segments: 1, depth: 1 };
+        let layout = Layout { shape, padded: 4, columns: 16, flip: 0 };
+        let (weights, mut to, interrupt) = (vec![1; COLUMNS], vec![0; 4 * COLUMNS], Counting::default());
+        layout.pack::<4>(View::of(&weights), &mut to, &mut Pace::of(&interrupt)).expect("all of it");
+        assert!(to.chunks(64).all(|group| group[0] == 1 && group[1] == 0));
+        let passed = interrupt.take();
+        assert!(passed >= 16, "{passed} yield points");
     }
 }
