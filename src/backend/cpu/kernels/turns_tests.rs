@@ -146,6 +146,17 @@ fn products_of_more_inputs_than_can_be_multiplied_quickly_have_no_kernel() {
 }
 
 #[test]
+fn pairs_of_longer_rows_than_can_be_multiplied_quickly_have_no_kernel() {
+    let call = |inner| {
+        let matrix = |dims| bytes(TENSOR_QUANT8_ASYMM_SIGNED, dims);
+        let inputs = [matrix(&[1, inner]), matrix(&[inner, 1]), boolean(false), boolean(false)];
+        let output = TensorInfo::quantised(TENSOR_QUANT8_ASYMM_SIGNED, &[], 0.5, 0);
+        run(OperationType::BATCH_MATMUL, &inputs, &[output])
+    };
+    assert!(call(1 << 18).is_some() && call((1 << 18) + 1).is_none());
+}
+
+#[test]
 fn pixels_of_more_channels_than_can_be_made_quickly_have_no_kernel() {
     use OperationType::*;
     let number = TensorInfo::new(TENSOR_FLOAT32, &[]);

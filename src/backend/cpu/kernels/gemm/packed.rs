@@ -26,7 +26,7 @@ pub struct Constants<'w, W, B> {
 
 /// Inputs of a row, at the most: a few rows times the weights of a few columns are multiplied without a look whether to stop,
 /// and that takes some milliseconds with so many. A product of more is evaluated plainly.
-const MOST_INPUTS: usize = 1 << 18;
+pub const MOST_INPUTS: usize = 1 << 18;
 
 /// The packed side of a product.
 pub struct Packed<F: Family> {

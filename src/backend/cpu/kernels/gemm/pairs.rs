@@ -5,7 +5,7 @@ use super::choice;
 use super::float::Float;
 use super::image::BLOCK_BYTES;
 use super::micro::{Block, Micro, Shape, MAX_ROWS};
-use super::packed::{Folding, Zeros};
+use super::packed::{Folding, Zeros, MOST_INPUTS};
 use super::product::Outputs;
 use super::quant::Quant;
 use super::requant::{Requant, Requantisation};
@@ -77,7 +77,7 @@ impl<F: Right> Pairs<F> {
     ) -> Option<Self> {
         let sizes = [geometry.rows, geometry.inner, geometry.columns];
         let dims = [&geometry.batch_dims[..], &geometry.right_batch_dims].concat();
-        if sizes.contains(&0) || dims.contains(&0) {
+        if sizes.contains(&0) || dims.contains(&0) || geometry.inner > MOST_INPUTS {
             return None;
         }
         let padded = (micro.padded)(geometry.inner);
