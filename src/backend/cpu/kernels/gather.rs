@@ -3,7 +3,7 @@
 use super::kernel::input;
 use super::{Kernel, Work};
 use crate::memory::{Target, View};
-use crate::ops::{axis_index, reserved, Args, OpError, OperationType};
+use crate::ops::{axis_index, by_parts, reserved, Args, OpError, OperationType};
 use std::sync::OnceLock;
 
 /// Bytes of a slice that are copied in one go.
@@ -51,7 +51,11 @@ impl Kernel for Gather {
     ) -> Result<(), OpError> {
         let values = inputs.get(self.values).copied().flatten().ok_or(OpError::Unresolved)?;
         let mut indices = reserved(self.count)?;
-        input::<i32>(inputs, self.indices)?.part(0, self.count).append_to(&mut indices);
+        let given = input::<i32>(inputs, self.indices)?;
+        by_parts(work.interrupt, self.count, |part| {
+            given.part(part.start, part.len()).append_to(&mut indices);
+            Ok::<_, OpError>(())
+        })?;
         let out = outputs.first().ok_or(OpError::Unresolved)?;
         let (slice, rows, wrong) = (self.slice, self.rows, OnceLock::new());
         let (segments, segment) = (slice.div_ceil(SEGMENT), slice.min(SEGMENT));
@@ -81,5 +85,42 @@ impl Kernel for Gather {
             Some(index) => Err(OpError::failed(format!("index {index} is out of range for {rows}"))),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::cpu::pool::ThreadPool;
+    use crate::ops::Interrupt;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Stops what comes by for the tenth time.
+    #[derive(Default)]
+    struct Tenth(AtomicUsize);
+
+    impl Interrupt for Tenth {
+        fn check(&self) -> Result<(), OpError> {
+            Ok(())
+        }
+
+        fn yield_point(&self) -> Result<(), OpError> {
+            match self.0.fetch_add(1, Ordering::Relaxed) {
+                0..9 => Ok(()),
+                _ => Err(OpError::Cancelled),
+            }
+        }
+    }
+
+    #[test]
+    fn indices_are_copied_with_pauses() {
+        const COUNT: usize = 2 << 20;
+        let kernel = Gather { values: 0, indices: 1, rows: 1, slice: 1, count: COUNT };
+        let (indices, mut out) = (vec![0i32; COUNT], vec![0u8; COUNT]);
+        let inputs = [Some(View::of(&[1u8][..])), Some(View::of(bytemuck::cast_slice(&indices)))];
+        let (pool, interrupt) = (ThreadPool::new(1).unwrap(), Tenth::default());
+        let work = Work::new(pool.team(1), &interrupt);
+        assert_eq!(kernel.run(&inputs, &mut [Target::of(&mut out)], work), Err(OpError::Cancelled));
+        assert!(out.iter().all(|&byte| byte == 0), "all indices are copied before one is used");
     }
 }
