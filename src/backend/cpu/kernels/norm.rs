@@ -19,6 +19,8 @@ const SIDE_BY_SIDE: usize = 16;
 const LANE: usize = 100_000;
 /// Squares and other terms of a lane that take well under a millisecond.
 const MAX_TERMS: usize = 1 << 19;
+/// Terms that take as long as a power.
+const POWER: usize = 20;
 
 /// What a lane is brought to.
 #[derive(Clone, Copy)]
@@ -50,7 +52,10 @@ pub(super) fn select(ty: OperationType, args: &Args) -> Option<Box<dyn Kernel>> 
         _ => return None,
     };
     let terms = match norm {
-        Norm::Response { radius, .. } => radius.saturating_mul(2).saturating_add(1).min(len),
+        Norm::Response { radius, beta, .. } => {
+            let power = if matches!(beta, 0.5 | 0.75 | 1.0) { 0 } else { POWER };
+            radius.saturating_mul(2).saturating_add(1).min(len) + power
+        }
         _ => 2,
     };
     if len == 0 || input.count().ok()? == 0 || len.checked_mul(terms)? > MAX_TERMS {
@@ -170,7 +175,7 @@ impl<T: Element, Number: Fn(T) -> f32, Make: Fn(f32) -> T> Loop for LaneLoop<'_,
                 }
                 Norm::Response { radius, bias, alpha, beta } => {
                     let base = |squares: f32| bias + alpha * squares;
-                    // A power takes as long as twenty roots.
+                    // A power takes as long as many roots.
                     match beta {
                         0.5 => respond(len, radius, x, put, |squares| 1.0 / base(squares).sqrt()),
                         0.75 => respond(len, radius, x, put, |squares| {

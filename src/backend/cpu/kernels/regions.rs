@@ -12,7 +12,7 @@ use super::{Kernel, Work};
 use crate::memory::{AlignedBuf, Target, View};
 use crate::ops::detection::{cell, scaled, strides, Axis, Image, Region};
 use crate::ops::pace::Pace;
-use crate::ops::scratch::Scratch;
+use crate::ops::scratch::{by_parts, Scratch};
 use crate::ops::{Arg, Args, OpError, OperationType};
 use crate::tensor::{OperandType::*, TensorInfo};
 use std::ops::Range;
@@ -21,6 +21,8 @@ use std::ops::Range;
 const BLOCK: usize = 128;
 /// Elements of the feature map that a cell may go back to: what takes under a millisecond.
 const MOST_READS: usize = 1 << 22;
+/// Channels that take about as long as one.
+const NARROW: usize = 16;
 
 /// A kernel for this call, if it is of regions.
 pub(super) fn select(ty: OperationType, args: &Args) -> Option<Box<dyn Kernel>> {
@@ -86,7 +88,7 @@ fn kernel<T: Element>(
     reads: usize,
     cells: impl Cells<T> + 'static,
 ) -> Option<Box<dyn Kernel>> {
-    let reads = reads.checked_mul(map.depth).filter(|&reads| reads <= MOST_READS)?;
+    let reads = reads.checked_mul(map.depth.max(NARROW)).filter(|&reads| reads <= MOST_READS)?;
     let strides = strides(args).ok()?;
     let [roi, batches] = [1, 2].map(|i| args.arg(i).ok().map(|arg| arg.info.clone()));
     let level = Level::detect();
@@ -110,7 +112,7 @@ struct Regions<T, C> {
     strides: [f32; 2],
     map: Image,
     grid: Image,
-    /// Elements that a cell reads, at the most.
+    /// Elements that a cell reads at the most, or the time of so many.
     reads: usize,
     cells: C,
     types: std::marker::PhantomData<fn(T) -> T>,
@@ -148,7 +150,10 @@ impl<T: Element, C: Cells<T>> Regions<T, C> {
         let copy = |i: usize| {
             let view = input::<u8>(inputs, i)?;
             let mut copy = AlignedBuf::zeroed(view.len()).ok_or(OpError::OutOfMemory(view.len()))?;
-            view.copy_to(&mut copy);
+            by_parts(work.interrupt, view.len(), |part| {
+                view.part(part.start, part.len()).copy_to(&mut copy[part]);
+                Ok::<_, OpError>(())
+            })?;
             Ok::<_, OpError>(copy)
         };
         let (corners, batches) = (copy(1)?, copy(2)?);

@@ -181,6 +181,26 @@ fn layers_of_more_units_than_can_be_made_quickly_have_no_kernel() {
 }
 
 #[test]
+fn lanes_of_more_powers_than_can_be_made_quickly_have_no_kernel() {
+    let call = |beta| {
+        let inputs = [floats(&[1, 1, 1, 1 << 16]), int(0), float(1.0), float(1.0), float(beta)];
+        run(OperationType::LOCAL_RESPONSE_NORMALIZATION, &inputs, &[TensorInfo::new(TENSOR_FLOAT32, &[])])
+    };
+    assert!(call(0.5).is_some() && call(0.3).is_none());
+}
+
+#[test]
+fn cells_of_more_samples_of_one_channel_than_can_be_read_quickly_have_no_kernel() {
+    let call = |samples| {
+        let regions = [floats(&[1, 8, 8, 1]), f32s(&[1, 4], &[0.0, 0.0, 4.0, 4.0]), i32s(&[1], &[0])];
+        let numbers = [int(1), int(1), float(1.0), float(1.0), int(samples), int(samples), boolean(false)];
+        let inputs = [&regions[..], &numbers].concat();
+        run(OperationType::ROI_ALIGN, &inputs, &[TensorInfo::new(TENSOR_FLOAT32, &[])])
+    };
+    assert!(call(64).is_some() && call(512).is_none());
+}
+
+#[test]
 fn filters_of_more_taps_than_can_be_multiplied_quickly_have_no_kernel() {
     let call = |width| {
         let inputs = [floats(&[1, 1024, width, 1]), floats(&[1, 1024, width, 1]), floats(&[1])];
