@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 const BINDER_LINES: u32 = 10;
 const OUR_LINES: u32 = 200;
 
+/// The longest line, in bytes: a client can have the driver say what it sent, and Android's log takes no more in one piece.
+const LONGEST_LINE: usize = 4000;
+
 /// By what name Android's log knows the daemon.
 #[cfg(target_os = "android")]
 const TAG: &str = "nnhal";
@@ -139,6 +142,16 @@ fn is_a_clients_end(target: &str, message: &str) -> bool {
     target.starts_with("rsbinder::rpc") && ENDS.contains(&message)
 }
 
+/// A message as one line that is not too long, whatever a client's name or a panic's text has in it.
+fn to_line(message: &mut String) {
+    if message.len() > LONGEST_LINE {
+        let end = (0..=LONGEST_LINE).rev().find(|&end| message.is_char_boundary(end));
+        message.truncate(end.unwrap_or(0));
+        message.push_str("...");
+    }
+    message.retain(|c| !c.is_control());
+}
+
 impl Log for Logger {
     fn enabled(&self, metadata: &Metadata) -> bool {
         // What the binder crate has to say below a warning is about itself.
@@ -164,8 +177,7 @@ impl Log for Logger {
         let mut budget = budget.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(withheld) = budget.spend(Instant::now()) else { return };
         drop(budget);
-        // A message is one line, whatever a client's name or a panic's text has in it.
-        line.retain(|c| !c.is_control());
+        to_line(&mut line);
         if withheld > 0 {
             line.push_str(&format!(" ({withheld} more were left out)"));
         }
@@ -187,6 +199,26 @@ mod tests {
         assert_eq!(written, BINDER_LINES as usize);
         assert_eq!(budget.spend(now + Duration::from_secs(1)), Some(100 - u64::from(BINDER_LINES)));
         assert_eq!(budget.spend(now + Duration::from_secs(1)), Some(0));
+    }
+
+    #[test]
+    fn a_message_is_one_line_of_bounded_length() {
+        for (message, line) in [
+            ("as it is".into(), "as it is".into()),
+            ("two\r\nlines\0".into(), "twolines".into()),
+            ("x".repeat(LONGEST_LINE), "x".repeat(LONGEST_LINE)),
+            ("x".repeat(1 << 20), "x".repeat(LONGEST_LINE) + "..."),
+            // Of two bytes each, the first after one of one.
+            (
+                format!("x{}", "\u{e4}".repeat(1 << 20)),
+                format!("x{}...", "\u{e4}".repeat(LONGEST_LINE / 2 - 1)),
+            ),
+        ] {
+            let mut message: String = message;
+            to_line(&mut message);
+            let line: String = line;
+            assert!(message == line, "{} bytes, not {}", message.len(), line.len());
+        }
     }
 
     #[test]

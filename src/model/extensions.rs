@@ -37,6 +37,15 @@ pub fn check_extension_names(table: &[aidl::ExtensionNameAndPrefix]) -> Result<(
     Extensions::new(table, &[]).map(drop)
 }
 
+/// Characters of a name that messages give: a name may be as long as its client likes, and a message come once for each of
+/// very many operations.
+const SHOWN: usize = 64;
+
+/// The beginning of an extension's name, for a message.
+pub(super) fn shown(name: &str) -> &str {
+    name.char_indices().nth(SHOWN).map_or(name, |(end, _)| &name[..end])
+}
+
 /// The model's extensions.
 pub(super) struct Extensions<'a> {
     /// Prefix to name.
@@ -58,18 +67,21 @@ impl<'a> Extensions<'a> {
             let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '.' || c == '_';
             if !name.chars().all(legal) || !name.contains('.') {
                 return Err(ModelError::invalid(format!(
-                    "extension name {name:?}: expected lowercase letters, digits, '.' and '_', and a '.' among them"
+                    "extension name {:?}: expected lowercase letters, digits, '.' and '_', and a '.' among them",
+                    shown(name)
                 )));
             }
             if entry.prefix == 0 || entry.prefix > 0x7fff {
                 return Err(ModelError::invalid(format!(
-                    "extension {name}: prefix {} is not in 1..=32767",
+                    "extension {}: prefix {} is not in 1..=32767",
+                    shown(name),
                     entry.prefix
                 )));
             }
             if !names.insert(name) || prefixes.insert(i32::from(entry.prefix), name).is_some() {
                 return Err(ModelError::invalid(format!(
-                    "extension {name} or its prefix {} is listed twice",
+                    "extension {} or its prefix {} is listed twice",
+                    shown(name),
                     entry.prefix
                 )));
             }

@@ -1,7 +1,7 @@
 //! Rules for a subgraph: its inputs and outputs, its operations, and the order they stand in.
 
 use super::context::{within, Context};
-use super::operand;
+use super::{extensions, operand};
 use super::{Constant, Lifetime, ModelError, Operand, Operation, OperationKind, Subgraph, LOOK};
 use crate::aidl;
 use crate::ops::pace::Pace;
@@ -127,6 +127,7 @@ fn decode_operation(
                 OperationKind::Extension { extension: name.into(), code: (code & 0xffff) as u16 }
             }
             Some(name) => {
+                let name = extensions::shown(name);
                 OperationKind::Unsupported(format!("operation {} of extension {name}", code & 0xffff))
             }
             None => return Err(ModelError::invalid(format!("operation type {code} does not exist"))),

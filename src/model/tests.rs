@@ -209,8 +209,16 @@ fn extensions_are_valid_but_unsupported() {
     assert!(
         matches!(&decoded.main.operations[1].kind, OperationKind::Unsupported(why) if why.contains("com.example.test"))
     );
+    // Each of very many operations may be of one whose name is very long.
+    model.extensionNameToPrefix[0].name = format!("com.{}", "x".repeat(100_000));
+    let decoded = Model::new(&model).unwrap();
+    assert!(
+        matches!(&decoded.main.operations[1].kind, OperationKind::Unsupported(why) if why.contains("com.xxx") && why.len() < 200)
+    );
     model.extensionNameToPrefix[0].name = "Nonsense".into();
     refusal(&model);
+    model.extensionNameToPrefix[0].name = "\u{e4}".repeat(100_000);
+    assert!(refusal(&model).len() < 500, "it shows where a name is wrong");
     model.extensionNameToPrefix[0].name = "com.example.test".into();
     model.extensionNameToPrefix.push(model.extensionNameToPrefix[0].clone());
     refusal(&model);

@@ -1,4 +1,5 @@
-//! How much memory the daemon has at the most while it compiles: the weights, as packed, and little more.
+//! How much memory the daemon has at the most while it compiles: the weights, as packed, and little more. And while it looks
+//! at a model that it does not take.
 
 use crate::common::process::DaemonProcess;
 use crate::common::{ashmem, memfd, operand, request, Connection};
@@ -132,4 +133,29 @@ fn a_compilation_takes_little_more_than_its_weights() {
         assert!(packed * 10 <= weights * 11, "{}: packed weights take {packed} KiB", layer.name);
         assert!(peak * 10 <= (weights + packed) * 12, "{}: at most {peak} KiB", layer.name);
     }
+}
+
+#[test]
+fn a_long_name_of_an_extension_is_not_had_once_for_each_operation() {
+    /// Together they fit one call.
+    const NAME: usize = 200_000;
+    const OPERATIONS: usize = 20_000;
+    const MOST_KIB: usize = 100 << 10;
+    let mut model = crate::common::floor_model(&[1, 3]);
+    let name = format!("com.{}", "x".repeat(NAME));
+    model.extensionNameToPrefix = vec![ExtensionNameAndPrefix { name, prefix: 1 }];
+    let unknown = Operation { r#type: OperationType(1 << 16), inputs: Vec::new(), outputs: Vec::new() };
+    model.main.operations.extend((0..OPERATIONS).map(|_| unknown.clone()));
+    let daemon = DaemonProcess::start(&["--threads", "2", "--data", "none"]);
+    let connection = Connection::new(&daemon.socket());
+    connection.prepare(&crate::common::floor_model(&[1, 3]));
+    let before = daemon.resident_kib();
+    daemon.forget_peak();
+    let taken = connection.device.getSupportedOperations(&model).expect("a valid model");
+    assert_eq!(taken.len(), 1 + OPERATIONS);
+    assert!(taken[0] && !taken[1..].contains(&true), "only the first is known");
+    let (launch, (_, prepared)) = connection.launch(&model);
+    assert!(launch.is_ok() && prepared.is_none(), "it cannot be compiled");
+    let peak = daemon.status_kib("VmHWM") - before;
+    assert!(peak < MOST_KIB, "at most {peak} KiB");
 }
