@@ -18,9 +18,13 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Datums of a packet that is read without a turn.
 const FEW: usize = 1000;
 
+/// So many requests in a row may fail before more are read by turns: who sends what is not worth a run can send it faster
+/// than anybody can run.
+const PATIENCE_FOR_FAILURES: u32 = 8;
+
 /// What a burst's requests are executed by.
 pub trait Executor: Send + Sync {
-    /// What a long packet is read by: its first yield point waits for a turn, unless `cancelled` is set. Without one, where
+    /// What a long packet is read by, and one after many that failed: its first yield point waits for a turn, unless `cancelled` is set. Without one, where
     /// one client has the machine.
     fn turn(&self, cancelled: &Arc<Stop>) -> Control {
         Control { cancelled: cancelled.clone(), ..Control::default() }
@@ -56,7 +60,8 @@ impl Burst {
     ) -> std::io::Result<Burst> {
         let shared = Arc::new(Shared::default());
         let wakers = [requests.waker(), results.waker()];
-        let mut listener = Listener { requests, results, executor, poller, shared: shared.clone() };
+        let shared_too = shared.clone();
+        let mut listener = Listener { requests, results, executor, poller, failures: 0, shared: shared_too };
         std::thread::Builder::new().name("nnhal-fmq".into()).spawn(move || {
             let ended = listener.listen();
             match ended {
@@ -106,6 +111,8 @@ struct Listener {
     results: Writer,
     executor: Box<dyn Executor>,
     poller: Poller,
+    /// Requests in a row that failed.
+    failures: u32,
     shared: Arc<Shared>,
 }
 
@@ -139,8 +146,15 @@ impl Listener {
         }
     }
 
-    fn answer(&self, packet: &[u8]) -> ResultPacket {
-        let turn = (packet.len() > FEW * QUANTUM).then(|| self.executor.turn(&self.shared.stopped));
+    fn answer(&mut self, packet: &[u8]) -> ResultPacket {
+        let result = self.result(packet);
+        self.failures = if result.status == 0 { 0 } else { self.failures.saturating_add(1) };
+        result
+    }
+
+    fn result(&self, packet: &[u8]) -> ResultPacket {
+        let costs = packet.len() > FEW * QUANTUM || self.failures >= PATIENCE_FOR_FAILURES;
+        let turn = costs.then(|| self.executor.turn(&self.shared.stopped));
         if turn.as_ref().is_some_and(|turn| turn.yield_point().is_err()) {
             return ResultPacket::failure(); // nobody waits for it any more
         }
@@ -218,20 +232,27 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_long_packet_is_read_by_a_turn() {
+    /// A listener whose turns are counted, over queues that nobody writes to.
+    fn listener(turns: &Turns) -> Listener {
         let queues = [(); 2].map(|()| SharedQueue::create(16, QUANTUM).unwrap());
         let [requests, results] =
             queues.each_ref().map(|queue| Queue::attach(&queue.descriptor(), QUANTUM, 16).unwrap());
-        let (turns, shared) = (Turns::default(), Arc::<Shared>::default());
-        let listener = Listener {
+        Listener {
             requests: Reader::new(requests).unwrap(),
             results: Writer::new(results).unwrap(),
             executor: Box::new(turns.clone()),
             poller: Poller::new(None),
-            shared: shared.clone(),
-        };
-        let answer = |arguments: usize| {
+            failures: 0,
+            shared: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn a_long_packet_is_read_by_a_turn() {
+        let turns = Turns::default();
+        let mut listener = listener(&turns);
+        let shared = listener.shared.clone();
+        let mut answer = |arguments: usize| {
             let packet = RequestPacket { inputs: vec![Argument::default(); arguments], ..Default::default() };
             let status = listener.answer(&packet.encode()).status;
             (status == 0, turns.0.load(Ordering::Relaxed))
@@ -241,5 +262,26 @@ mod tests {
         assert_eq!(answer(1), (true, 1));
         shared.stopped.set();
         assert_eq!(answer(2 * FEW), (false, 1), "nobody waits for it");
+    }
+
+    #[test]
+    fn packets_that_fail_one_after_the_other_are_read_by_turns() {
+        let turns = Turns::default();
+        let mut listener = listener(&turns);
+        let taken = || turns.0.load(Ordering::Relaxed);
+        let unknown_memory = RequestPacket { slots: vec![1], ..Default::default() }.encode();
+        for failing in [&[0; QUANTUM][..], &unknown_memory] {
+            let before = taken();
+            for failed in 0..PATIENCE_FOR_FAILURES {
+                assert_eq!(listener.answer(failing), ResultPacket::failure());
+                assert_eq!(taken(), before, "after {failed} that failed");
+            }
+            for more in 1..100 {
+                assert_eq!(listener.answer(failing), ResultPacket::failure());
+                assert_eq!(taken(), before + more);
+            }
+            // One that is run.
+            assert_eq!(listener.answer(&RequestPacket::default().encode()).status, 0);
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::FmqError;
 use crate::ipc;
-use crate::memory::{check_blocking, page_size};
+use crate::memory::{check_blocking, page_size, same_memory};
 use nix::fcntl::{fcntl, FcntlArg, SealFlag};
 use nix::sys::memfd::{memfd_create, MFdFlags};
 use nix::sys::statfs::{fstatfs, TMPFS_MAGIC};
@@ -20,10 +20,8 @@ const MAX_FILES: usize = 4;
 /// Largest ring that this side makes.
 const MAX_RING: usize = 1 << 30;
 
-const READ_COUNTER: usize = 0;
-const WRITE_COUNTER: usize = 1;
-const DATA: usize = 2;
-const EVENT_FLAG: usize = 3;
+/// The two counters, the ring and the event flag.
+const GRANTORS: usize = 4;
 
 /// A region of a queue's memory, as described: signed as on the wire, and not checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +59,13 @@ pub(super) struct Layout<'a> {
     pub event_flag: Option<Region<'a>>,
 }
 
+impl Region<'_> {
+    fn overlaps(&self, other: &Region) -> bool {
+        let apart = |x: &Region, y: &Region| x.offset.saturating_add(x.len as u64) <= y.offset;
+        !apart(self, other) && !apart(other, self) && same_memory(self.file, other.file)
+    }
+}
+
 fn lie<T>(why: impl Into<String>) -> Result<T, FmqError> {
     Err(FmqError::Descriptor(why.into()))
 }
@@ -78,18 +83,12 @@ impl<'a> Descriptor<'a> {
         if self.files.is_empty() || self.files.len() > MAX_FILES {
             return lie(format!("{} files; expected 1 to {MAX_FILES}", self.files.len()));
         }
-        // libfmq may append grantors that older peers do not know.
-        let grantors = &self.grantors[..self.grantors.len().min(EVENT_FLAG + 1)];
-        if grantors.len() <= DATA {
-            return lie(format!("{} grantors; expected at least counters and ring", grantors.len()));
-        }
-        let place = |index: usize| {
-            self.place(&grantors[index])
-                .map_err(|why| FmqError::Descriptor(format!("grantor {index}: {why}")))
+        let regions = self.regions()?;
+        let [read_counter, write_counter, data, event_flag @ ..] = &regions[..] else {
+            return lie(format!("{} grantors; expected at least counters and ring", regions.len()));
         };
-        let (read_counter, write_counter) = (place(READ_COUNTER)?, place(WRITE_COUNTER)?);
-        let data = place(DATA)?;
-        let event_flag = (grantors.len() > EVENT_FLAG).then(|| place(EVENT_FLAG)).transpose()?;
+        let (read_counter, write_counter, data) = (*read_counter, *write_counter, *data);
+        let event_flag = event_flag.first().copied();
         let flag_len = event_flag.map_or(4, |flag| flag.len);
         if (read_counter.len, write_counter.len, flag_len) != (8, 8, 4) {
             return lie(format!(
@@ -103,8 +102,26 @@ impl<'a> Descriptor<'a> {
                 data.len
             ));
         }
-        check_overlap(grantors)?;
+        check_overlap(&regions)?;
         Ok(Layout { read_counter, write_counter, data, event_flag })
+    }
+
+    /// Where counters, ring and event flag lie, as many as there are.
+    fn regions(&self) -> Result<Vec<Region<'a>>, FmqError> {
+        let place = |(index, grantor)| {
+            self.place(grantor).map_err(|why| FmqError::Descriptor(format!("grantor {index}: {why}")))
+        };
+        // libfmq may append grantors that older peers do not know.
+        self.grantors.iter().take(GRANTORS).enumerate().map(place).collect()
+    }
+
+    /// Checks that two queues share no byte: what is written to one of such would be there to be read from the other.
+    pub fn check_apart(&self, other: &Descriptor) -> Result<(), FmqError> {
+        let (ours, theirs) = (self.regions()?, other.regions()?);
+        match ours.iter().any(|a| theirs.iter().any(|b| a.overlaps(b))) {
+            true => lie("it shares memory with that of the other queue"),
+            false => Ok(()),
+        }
     }
 
     fn place(&self, grantor: &Grantor) -> Result<Region<'a>, String> {
@@ -167,14 +184,11 @@ impl<'a> Descriptor<'a> {
     }
 }
 
-/// Regions of one file must not share bytes: no queue can work that way.
-fn check_overlap(grantors: &[Grantor]) -> Result<(), FmqError> {
-    for (i, a) in grantors.iter().enumerate() {
-        for (j, b) in grantors.iter().enumerate().skip(i + 1) {
-            let apart = |x: &Grantor, y: &Grantor| x.offset.saturating_add(x.extent) <= y.offset;
-            if a.fd_index == b.fd_index && !apart(a, b) && !apart(b, a) {
-                return lie(format!("grantors {i} and {j} overlap"));
-            }
+/// Regions must not share bytes: no queue can work that way.
+fn check_overlap(regions: &[Region]) -> Result<(), FmqError> {
+    for (i, a) in regions.iter().enumerate() {
+        if let Some(j) = regions[i + 1..].iter().position(|b| a.overlaps(b)) {
+            return lie(format!("grantors {i} and {} overlap", i + 1 + j));
         }
     }
     Ok(())

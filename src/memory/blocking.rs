@@ -52,6 +52,14 @@ pub(super) struct Known {
     is_of_the_kernel: bool,
 }
 
+impl Known {
+    /// Whether both are of one file, whatever changed of it in between. All files of a device have the device's numbers.
+    pub fn is_same_file(&self, other: &Known) -> bool {
+        let numbers = |known: &Known| (known.kind, known.device, known.inode);
+        self.kind == libc::S_IFREG && numbers(self) == numbers(other)
+    }
+}
+
 /// Attributes that the kernel's own file systems know their files to have or not to have, and FUSE does not.
 const OF_THE_KERNEL: u64 = (libc::STATX_ATTR_COMPRESSED | libc::STATX_ATTR_NODUMP) as u64;
 

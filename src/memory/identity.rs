@@ -47,6 +47,12 @@ impl<F: AsFd, G: AsFd> PartialEq<What<G>> for What<F> {
     }
 }
 
+/// Whether both descriptors are of the same bytes, as far as the kernel tells.
+pub fn same_memory(a: BorrowedFd, b: BorrowedFd) -> bool {
+    let files = blocking::known(a).ok().zip(blocking::known(b).ok());
+    files.is_some_and(|(a, b)| a.is_same_file(&b)) || same_open_file(a, b) == Some(true)
+}
+
 impl<'f> Identity<BorrowedFd<'f>> {
     /// `None` where the file cannot tell.
     pub(super) fn new(fd: BorrowedFd<'f>, offset: u64, size: usize, access: Option<Access>) -> Option<Self> {
@@ -129,6 +135,8 @@ mod tests {
         let named = tempfile::NamedTempFile::new().unwrap();
         let read_only = File::open(named.path()).unwrap();
         assert_ne!(identity(named.as_file(), 0), identity(&read_only, 0), "it allows less");
+        assert!(same_memory(named.as_file().as_fd(), read_only.as_fd()), "it is one file");
+        assert!(same_memory(a.as_fd(), duplicate.as_fd()) && !same_memory(a.as_fd(), b.as_fd()));
         let null = File::open("/dev/null").unwrap();
         assert!(Identity::new(null.as_fd(), 0, 10, None).is_none());
     }
@@ -146,6 +154,7 @@ mod tests {
         let first = of_files(&[&a, &b], &[1]).kept().unwrap();
         assert_eq!(first, of_files(&[&a, &b], &[1]));
         assert_eq!(first, of_files(&[&duplicate, &b], &[1]));
+        assert!(same_memory(a.as_fd(), duplicate.as_fd()) && !same_memory(a.as_fd(), b.as_fd()));
         assert_ne!(first, of_files(&[&a, &a], &[1]));
         assert_ne!(first, of_files(&[&b, &a], &[1]));
         assert_ne!(first, of_files(&[&a], &[1]));

@@ -56,7 +56,7 @@ pub use error::MemoryError;
 pub use file::is_failed_sync_file;
 pub use handed::{constant_file, receive, seal, send, unnamed_file, Part};
 pub use hardware_buffer::stand_in_for_native_window;
-pub use identity::Identity;
+pub use identity::{same_memory, Identity};
 pub use idle::Keeper;
 pub use kernel::{give_up_new_privileges, is_empty_stream, page_size, process_descriptor};
 pub use machine::machine_bytes;

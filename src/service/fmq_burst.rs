@@ -54,8 +54,13 @@ impl IFmqBurst for FmqBurst {
                 core.quotas.mappings(client, MAPPINGS_OF_CHANNELS + MAX_KEPT)?,
             ];
             let place = core.quotas.object(client)?;
-            let requests = attach("the request channel", &Descriptor::from_aidl(requests), Reader::new)?;
-            let results = attach("the result channel", &Descriptor::from_aidl(results), Writer::new)?;
+            let (requests, results) = (Descriptor::from_aidl(requests), Descriptor::from_aidl(results));
+            let (reader, writer) = (
+                attach("the request channel", &requests, Reader::new)?,
+                attach("the result channel", &results, Writer::new)?,
+            );
+            // Each answer would be the next request otherwise.
+            requests.check_apart(&results).map_err(refused("the request channel"))?;
             let open = self.prepared.counts.burst();
             let executor = Client {
                 prepared: self.prepared.clone(),
@@ -68,7 +73,7 @@ impl IFmqBurst for FmqBurst {
             // What was compiled for low power must not poll.
             let polls = self.prepared.options.preference != Preference::LowPower;
             let poller = Poller::new(polls.then(|| core.polling.clone()));
-            let burst = Burst::start(requests, results, Box::new(executor), poller)
+            let burst = Burst::start(reader, writer, Box::new(executor), poller)
                 .map_err(|why| ServiceError::Exhausted(format!("no thread for the burst: {why}")))?;
             // A callback that is dead already takes its context along.
             let watch = DeathWatch::new(callback.as_binder(), Box::new(burst.stopper()));
@@ -83,10 +88,15 @@ fn attach<T>(
     descriptor: &Descriptor,
     end: impl FnOnce(Queue) -> Result<T, FmqError>,
 ) -> Result<T, ServiceError> {
-    Queue::attach(descriptor, QUANTUM, MAX_ELEMENTS).and_then(end).map_err(|why| match why {
+    Queue::attach(descriptor, QUANTUM, MAX_ELEMENTS).and_then(end).map_err(refused(what))
+}
+
+/// Why a channel is refused, which is `what`.
+fn refused(what: &str) -> impl Fn(FmqError) -> ServiceError + '_ {
+    move |why| match why {
         FmqError::Memory(source) => ServiceError::Memory { what: what.into(), source },
         why => ServiceError::argument(format!("{what}: {why}")),
-    })
+    }
 }
 
 /// A burst as its client holds it: it ends when the client lets go of this, or dies.

@@ -5,7 +5,8 @@ use crate::common::*;
 use nnhal::aidl::*;
 use nnhal::client::controller::Channels;
 use nnhal::fmq::codec::{OutputShape, RequestPacket, ResultPacket};
-use nnhal::fmq::Descriptor;
+use nnhal::fmq::{Descriptor, Grantor};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
 
 #[test]
@@ -93,5 +94,36 @@ fn channels_that_lie_are_refused() {
         let refused = |answer| assert_refused(answer, ErrorStatus::INVALID_ARGUMENT, "channel");
         refused(configure(&extension, &callback, &first, &results));
         refused(configure(&extension, &callback, &requests, &second));
+    }
+}
+
+#[test]
+fn channels_that_share_memory_are_refused() {
+    let harness = Harness::new();
+    let extension = extension(&harness.prepare(&floor_model(&[1, 3])));
+    let memories = Memories { files: [memfd(&[0]), memfd(&[0])], asked: Mutex::default() };
+    let callback = BnFmqBurstCallback::new_binder(Callback(Arc::new(memories)));
+    let channels = Channels::create().expect("channels");
+    let requests = channels.requests.descriptor();
+    // One memory as both, of which the first answer would be the second request; as sent, its descriptors are two.
+    assert_refused(
+        configure(&extension, &callback, &requests, &requests),
+        ErrorStatus::INVALID_ARGUMENT,
+        "request channel",
+    );
+    // One file for both will do as long as each has its own bytes: counters, a ring of one element, and nothing to sleep on.
+    let file = memfd(&[0; 256]);
+    let at = |start: i64| Descriptor {
+        grantors: [(0, 8), (8, 8), (16, 24)]
+            .map(|(offset, extent)| Grantor { fd_index: 0, offset: start + offset, extent })
+            .to_vec(),
+        files: vec![file.as_fd()],
+        quantum: 24,
+        ..requests.clone()
+    };
+    configure(&extension, &callback, &at(0), &at(40)).expect("they are apart");
+    for start in [0, 32] {
+        let refused = configure(&extension, &callback, &at(0), &at(start));
+        assert_refused(refused, ErrorStatus::INVALID_ARGUMENT, "request channel");
     }
 }
