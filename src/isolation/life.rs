@@ -8,7 +8,7 @@ use crate::backend::{BackendError, Info};
 use crate::memory::{process_descriptor, receive, send};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::socket::{shutdown, socketpair, AddressFamily, Shutdown, SockFlag, SockType};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
@@ -44,6 +44,9 @@ pub struct Life {
     process: Mutex<Child>,
     socket: OwnedFd,
     calls: Mutex<Calls>,
+    /// Messages without descriptors that it must get and could not yet, as it has too much to read: they go before all others.
+    /// What they let go of or cancel bounds how many there are: while one waits here, nothing new is lent or asked.
+    late: Mutex<VecDeque<Vec<u8>>>,
 }
 
 #[derive(Default)]
@@ -71,6 +74,7 @@ impl Life {
             process: Mutex::new(process),
             socket,
             calls: Mutex::default(),
+            late: Mutex::default(),
         };
         let info = life.hello().inspect_err(|_| life.reap())?;
         Ok((life, info))
@@ -108,12 +112,13 @@ impl Life {
             return Err(BackendError::DeviceLost(why.clone()));
         }
         let message = to_bytes(order);
-        let sent = match send(self.socket.as_fd(), &message, files) {
+        let say = || self.catch_up().and_then(|()| send(self.socket.as_fd(), &message, files));
+        let sent = match say() {
             Err(error)
                 if error.kind() == ErrorKind::WouldBlock
                     && wait(self.socket.as_fd(), PollFlags::POLLOUT, FULL) =>
             {
-                send(self.socket.as_fd(), &message, files)
+                say()
             }
             sent => sent,
         };
@@ -128,6 +133,27 @@ impl Life {
             // What the machine has too little of, or a descriptor that the system does not let pass.
             _ => BackendError::DeviceBusy(format!("it cannot be told: {error}")),
         })
+    }
+
+    /// Tells it what it must hear, if not now then as soon as it reads.
+    fn tell_for_sure(&self, order: &Order) {
+        if !self.is_there() {
+            return;
+        }
+        self.lock_late().push_back(to_bytes(order));
+        if let Err(why) = self.catch_up() {
+            log::debug!("the backend's process is told later: {why}");
+        }
+    }
+
+    /// Tells it what it could not be told before; an error if there is more.
+    fn catch_up(&self) -> Result<()> {
+        let mut late = self.lock_late();
+        while let Some(message) = late.front() {
+            send(self.socket.as_fd(), message, &[])?;
+            late.pop_front();
+        }
+        Ok(())
     }
 
     /// Asks what `order` makes of the call's number, which this gives. `end` is called once, unless this fails: then the
@@ -162,16 +188,13 @@ impl Life {
             None => return,
         };
         if tell {
-            // What is full or lost has an end as well.
-            let _ = self.tell(&Order::Cancel { call }, &[]);
+            self.tell_for_sure(&Order::Cancel { call });
         }
     }
 
     /// Has the process drop the object with this number.
     pub fn release(&self, number: u64) {
-        if let Err(BackendError::DeviceBusy(why)) = self.tell(&Order::Release { number }, &[]) {
-            log::warn!("the backend's process keeps what nobody needs: {why}");
-        }
+        self.tell_for_sure(&Order::Release { number });
     }
 
     /// Reads what the process says until it is lost; gives why.
@@ -221,6 +244,8 @@ impl Life {
         if let Ok(Some(status)) = self.lock_process().try_wait() {
             return Err(format!("its process has ended: {status}"));
         }
+        // Whether it is lost shows as it is read from.
+        let _ = self.catch_up();
         let now = Instant::now();
         {
             let calls = self.calls();
@@ -247,6 +272,7 @@ impl Life {
             calls.lost.get_or_insert_with(|| why.into());
             std::mem::take(&mut calls.under_way)
         };
+        self.lock_late().clear();
         self.reap();
         for call in calls.into_values() {
             (call.end)(Err(BackendError::DeviceLost(why.into())));
@@ -291,6 +317,10 @@ impl Life {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn lock_late(&self) -> MutexGuard<'_, VecDeque<Vec<u8>>> {
+        self.late.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lock_process(&self) -> MutexGuard<'_, Child> {
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -309,9 +339,9 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    #[test]
-    fn nobody_asks_a_process_whose_end_takes_long() {
-        let (socket, _theirs) =
+    /// The life of a process that does nothing, and what it would read from.
+    fn idle() -> (Life, OwnedFd) {
+        let (socket, theirs) =
             socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).unwrap();
         let process = Command::new("sleep").arg("1000").spawn().unwrap();
         let life = Life {
@@ -320,7 +350,36 @@ mod tests {
             process: Mutex::new(process),
             socket,
             calls: Mutex::default(),
+            late: Mutex::default(),
         };
+        (life, theirs)
+    }
+
+    #[test]
+    fn what_is_let_go_of_while_the_process_does_not_read_is_told_once_it_does() {
+        const MANY: u64 = 5000;
+        let (life, theirs) = idle();
+        (0..MANY).for_each(|number| life.release(number));
+        assert!(!life.lock_late().is_empty(), "the socket takes them all: this tries nothing");
+        assert!(matches!(life.tell(&Order::Ping { call: 1 }, &[]), Err(BackendError::DeviceBusy(_))));
+        let mut released = Vec::new();
+        while released.len() < MANY as usize {
+            match receive(theirs.as_fd(), true) {
+                Ok(Some((bytes, _))) => match from_bytes(&bytes) {
+                    Some(Order::Release { number }) => released.push(number),
+                    _ => panic!("it is told something else"),
+                },
+                Ok(None) => panic!("the socket has ended"),
+                Err(_) => life.look_after().unwrap(),
+            }
+        }
+        assert!(released.into_iter().eq(0..MANY), "each, in order");
+        life.end("the test is over");
+    }
+
+    #[test]
+    fn nobody_asks_a_process_whose_end_takes_long() {
+        let (life, _theirs) = idle();
         let (tell, heard) = channel();
         let end: End = Box::new(move |answer| tell.send(answer.map(drop)).unwrap());
         life.ask(|call| Order::Ping { call }, &[], end).unwrap();
