@@ -160,19 +160,16 @@ fn address(slice: &ClientSlice) -> usize {
     std::ptr::from_ref(slice.mapping()) as usize
 }
 
-/// Packs a model. `count` is told how many bytes its constants take, and may refuse.
+/// Packs a model. `count` is told how many bytes that takes, constants and structure, and may refuse.
 pub fn pack<P>(
     model: &Model,
     count: impl FnOnce(usize) -> Result<P, BackendError>,
 ) -> Result<(Packed, P), BackendError> {
     let memory = BackendError::memory("a constant");
     let places = Places::of(model).map_err(memory)?;
-    let permit = count(places.len)?;
+    let in_file = places.len > INLINE;
     let mut inline = Blob(Vec::new());
-    let mut file = None;
-    if places.len > INLINE {
-        file = Some(constant_file(places.len, &places.parts).map_err(memory)?);
-    } else {
+    if !in_file {
         inline.0.resize(places.len, 0);
         for (start, part) in &places.parts {
             match part {
@@ -185,7 +182,9 @@ pub fn pack<P>(
     }
     let graphs = graphs(model).map(|graph| pack_graph(graph, &places)).collect();
     let bytes = Blob(to_bytes(&Whole { graphs, relaxed: model.relaxed, inline }));
-    Ok((Packed { bytes, constants: file }, permit))
+    let permit = count(bytes.0.len().saturating_add(if in_file { places.len } else { 0 }))?;
+    let constants = in_file.then(|| constant_file(places.len, &places.parts)).transpose().map_err(memory)?;
+    Ok((Packed { bytes, constants }, permit))
 }
 
 fn pack_graph(graph: &Subgraph, places: &Places) -> Graph {
@@ -274,4 +273,25 @@ pub fn unpack(bytes: &[u8], constants: Option<Arc<Mapping>>) -> Option<Model> {
     let mut graphs = whole.graphs.into_iter().map(graph);
     let main = graphs.next()??;
     Some(Model { main, referenced: graphs.collect::<Option<_>>()?, relaxed: whole.relaxed })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::standard_samples;
+
+    #[test]
+    fn constants_and_structure_are_counted() {
+        for sample in standard_samples() {
+            let mut model = sample.model;
+            // As large as a client likes, without a constant more.
+            let operands = model.main.operands.clone();
+            model.main.operands.extend(operands.into_iter().cycle().take(10_000));
+            let (packed, counted) = pack(&model, Ok).unwrap();
+            let file = packed.constants.map_or(0, |file| file.metadata().unwrap().len() as usize);
+            assert!(packed.bytes.0.len() > 10_000, "{}", sample.name);
+            assert_eq!(counted, packed.bytes.0.len() + file, "{}", sample.name);
+            assert!(matches!(pack(&model, |_| Err::<(), _>(BackendError::Cancelled)), Err(_)));
+        }
+    }
 }
