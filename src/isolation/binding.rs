@@ -31,8 +31,17 @@ pub struct Bound {
     room: Mutex<Option<Permit>>,
     /// Which process keeps it, under which number.
     kept: Mutex<Option<(Weak<Life>, u64)>>,
-    /// Whether the process has an execution of it.
+    /// Whether an execution of it has claimed what is lent.
     under_way: AtomicBool,
+}
+
+/// An execution of a binding, for as long as anybody may use the memory of its arguments.
+struct UnderWay(Arc<Bound>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.under_way.store(false, Ordering::Release);
+    }
 }
 
 /// How much clients may hold of what is lent for long, and of what is copied for a run; and the threads of executions that
@@ -97,26 +106,19 @@ impl Bound {
         Lending::copying(&self.arguments, permit).map(Arc::new)
     }
 
-    /// Hands an execution over.
-    fn start(
-        self: &Arc<Self>,
-        lending: &Lending,
-        instance: &Arc<Instance>,
-        control: &Control,
-    ) -> Result<Pending, BackendError> {
+    /// Lets one execution use what is lent: from before its inputs are copied until the process is done with it.
+    fn claim(self: &Arc<Self>) -> Result<Arc<UnderWay>, BackendError> {
         // One execution at a time is submitted to a binding. One that was given up may be under way still.
-        if self.under_way.swap(true, Ordering::Acquire) {
-            return Err(BackendError::DeviceBusy("the execution before is not done yet".into()));
+        match self.under_way.swap(true, Ordering::Acquire) {
+            true => Err(BackendError::DeviceBusy("the execution before is not done yet".into())),
+            false => Ok(Arc::new(UnderWay(self.clone()))),
         }
-        let started = self.order(lending, instance, control);
-        if started.is_err() {
-            self.under_way.store(false, Ordering::Release);
-        }
-        started
     }
 
-    fn order(
+    /// Hands an execution over, which has claimed what is lent.
+    fn start(
         self: &Arc<Self>,
+        claimed: Arc<UnderWay>,
         lending: &Lending,
         instance: &Arc<Instance>,
         control: &Control,
@@ -152,8 +154,7 @@ impl Bound {
             if let Some((recorder, noted)) = recorder.zip(noted) {
                 recorder.add(noted);
             }
-            bound.under_way.store(false, Ordering::Release);
-            drop((bound, held)); // before anybody hears of the end
+            drop((claimed, bound, held)); // before anybody hears of the end
             completer.complete(outcome);
         };
         let terms = Terms::of(control);
@@ -273,7 +274,7 @@ impl Binding for Bound {
         control.check()?;
         let lending = self.lending.as_ref().filter(|lending| lending.copies.is_none());
         if let Some((instance, lending)) = self.made.ready().zip(lending) {
-            match self.start(lending, &instance, control) {
+            match self.start(self.claim()?, lending, &instance, control) {
                 Err(BackendError::DeviceLost(_)) => {} // before it was asked
                 started => return started.map(Submission::Pending),
             }
@@ -296,12 +297,15 @@ impl Binding for Bound {
             None => self.made.prepared(control)?,
         };
         let lending = self.lending(room, control)?;
-        if let Some(copies) = lending.copies.as_ref().filter(|_| !self.under_way.load(Ordering::Relaxed)) {
+        let claimed = self.claim()?;
+        if let Some(copies) = &lending.copies {
             copies.copy_in().map_err(of_arguments)?;
         }
-        let pending = match self.start(&lending, &instance, control) {
+        let pending = match self.start(claimed.clone(), &lending, &instance, control) {
             // It was gone before it was asked.
-            Err(BackendError::DeviceLost(_)) => self.start(&lending, &self.made.prepared(control)?, control),
+            Err(BackendError::DeviceLost(_)) => {
+                self.start(claimed.clone(), &lending, &self.made.prepared(control)?, control)
+            }
             started => started,
         };
         let outcome = pending?.wait(control)?;
