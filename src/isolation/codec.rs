@@ -1,19 +1,40 @@
 //! From values to bytes and back: numbers in little-endian order, lists with their length before them, alternatives by a
 //! number. Both processes are of one build, so that nothing here has versions.
 //!
-//! Bytes that are not of a value give `None`, and never a panic or more memory than there are bytes.
+//! Bytes that are not of a value give `None`, and never a panic. A value may take many times as much memory as its bytes, a
+//! list of nothing the most: who does not believe the other process says how much it may take.
 
 use crate::tensor::Dims;
 use std::sync::Arc;
 
-/// The bytes that are left to be read.
-pub struct Reader<'a>(pub &'a [u8]);
+/// The bytes that are left to be read, and how many bytes of memory what is read may still take.
+pub struct Reader<'a> {
+    bytes: &'a [u8],
+    room: usize,
+}
 
 impl<'a> Reader<'a> {
+    pub fn new(bytes: &'a [u8], room: usize) -> Self {
+        Reader { bytes, room }
+    }
+
+    /// What nothing has read.
+    pub fn rest(self) -> &'a [u8] {
+        self.bytes
+    }
+
     fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
-        let (bytes, rest) = self.0.split_at_checked(len)?;
-        self.0 = rest;
+        let (bytes, rest) = self.bytes.split_at_checked(len)?;
+        self.bytes = rest;
         Some(bytes)
+    }
+
+    /// An empty list with memory for `len` elements, if there is room for that.
+    fn list<T>(&mut self, len: usize) -> Option<Vec<T>> {
+        self.room = self.room.checked_sub(len.checked_mul(size_of::<T>())?)?;
+        let mut list = Vec::new();
+        list.try_reserve_exact(len).ok()?;
+        Some(list)
     }
 }
 
@@ -31,10 +52,15 @@ pub fn to_bytes(value: &impl Wire) -> Vec<u8> {
     out
 }
 
-/// The value of these bytes, which must be of nothing else.
+/// The value of these bytes, which must be of nothing else. Who wrote them is believed.
 pub fn from_bytes<T: Wire>(bytes: &[u8]) -> Option<T> {
-    let mut reader = Reader(bytes);
-    T::take(&mut reader).filter(|_| reader.0.is_empty())
+    from_bytes_within(bytes, usize::MAX)
+}
+
+/// The same, if the value takes no more than `room` bytes of memory besides what is in it itself.
+pub fn from_bytes_within<T: Wire>(bytes: &[u8], room: usize) -> Option<T> {
+    let mut reader = Reader::new(bytes, room);
+    T::take(&mut reader).filter(|_| reader.bytes.is_empty())
 }
 
 /// Many bytes.
@@ -49,7 +75,10 @@ impl Wire for Blob {
 
     fn take(from: &mut Reader) -> Option<Self> {
         let len = usize::take(from)?;
-        from.bytes(len).map(|bytes| Blob(bytes.to_vec()))
+        let bytes = from.bytes(len)?;
+        let mut blob = from.list(len)?;
+        blob.extend_from_slice(bytes);
+        Some(Blob(blob))
     }
 }
 
@@ -121,9 +150,13 @@ fn put_list<T: Wire>(list: &[T], out: &mut Vec<u8>) {
 }
 
 fn take_list<T: Wire, L: FromIterator<T>>(from: &mut Reader) -> Option<L> {
-    // Every element has a byte at least; the list grows as they come.
-    let len = usize::take(from).filter(|&len| len <= from.0.len())?;
-    (0..len).map(|_| T::take(from)).collect()
+    // Every element has a byte at least.
+    let len = usize::take(from).filter(|&len| len <= from.bytes.len())?;
+    let mut list = from.list(len)?;
+    for _ in 0..len {
+        list.push(T::take(from)?);
+    }
+    Some(list.into_iter().collect())
 }
 
 impl<T: Wire> Wire for Arc<[T]> {
@@ -298,6 +331,23 @@ mod tests {
             assert_eq!(from_bytes::<All>(&[&bytes[..], &[0]].concat()), None);
             (0..bytes.len()).for_each(|len| assert_eq!(from_bytes::<All>(&bytes[..len]), None, "{len}"));
         }
+    }
+
+    #[test]
+    fn a_value_takes_no_more_memory_than_it_may() {
+        type Verdicts = Vec<Result<(), String>>;
+        const ELEMENTS: usize = 1000;
+        // A byte each, and many in memory.
+        let bytes = to_bytes::<Verdicts>(&vec![Ok(()); ELEMENTS]);
+        assert_eq!(bytes.len(), 8 + ELEMENTS);
+        let needed = ELEMENTS * size_of::<Result<(), String>>();
+        assert!(from_bytes_within::<Verdicts>(&bytes, needed).is_some());
+        assert!(from_bytes_within::<Verdicts>(&bytes, needed - 1).is_none());
+        // What is within elements counts as well.
+        let bytes = to_bytes::<Verdicts>(&vec![Err("0123456789".into()); 2]);
+        let needed = 2 * size_of::<Result<(), String>>() + 2 * 10;
+        assert!(from_bytes_within::<Verdicts>(&bytes, needed).is_some());
+        assert!(from_bytes_within::<Verdicts>(&bytes, needed - 1).is_none());
     }
 
     proptest! {

@@ -72,9 +72,9 @@ impl Interface {
     /// The interface that `bytes` begin with, as [`to_bytes`](Self::to_bytes) wrote it, and the bytes after it; `None` if
     /// they begin with none.
     pub fn from_start(bytes: &[u8]) -> Option<(Self, &[u8])> {
-        let mut reader = Reader(bytes);
+        let mut reader = Reader::new(bytes, usize::MAX);
         let interface = Wire::take(&mut reader)?;
-        Some((interface, reader.0))
+        Some((interface, reader.rest()))
     }
 }
 

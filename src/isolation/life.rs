@@ -2,10 +2,10 @@
 //!
 //! The process may say anything, or nothing: what makes no sense ends it, and so does an answer that is long overdue.
 
-use super::codec::{from_bytes, to_bytes};
+use super::codec::{from_bytes_within, to_bytes};
 use super::message::{Answer, Order, Reply};
 use crate::backend::{BackendError, Info};
-use crate::memory::{process_descriptor, receive, send};
+use crate::memory::{process_descriptor, receive_within, send};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::socket::{shutdown, socketpair, AddressFamily, Shutdown, SockFlag, SockType};
 use std::collections::{HashMap, VecDeque};
@@ -28,6 +28,10 @@ const DEATH: u16 = 5000; // milliseconds
 const SOON: Duration = Duration::from_millis(100);
 /// How long to wait for it to read, where it has too much unread.
 const FULL: Duration = Duration::from_millis(100);
+
+/// Bytes of what it says at once, saved models being the most, and of memory that this takes when it is understood.
+const LONGEST_REPLY: u64 = 128 << 20;
+const LARGEST_REPLY: usize = 256 << 20;
 
 /// Hears of the end of a call, on the thread that reads.
 pub type End = Box<dyn FnOnce(std::result::Result<(Answer, Vec<OwnedFd>), BackendError>) + Send>;
@@ -84,11 +88,17 @@ impl Life {
         if !wait(self.socket.as_fd(), PollFlags::POLLIN, START) {
             return Err(Error::new(ErrorKind::TimedOut, "it does not say that it is ready"));
         }
-        match receive(self.socket.as_fd(), true)?.map(|(bytes, _)| from_bytes(&bytes)) {
+        match self.hear()?.map(|(reply, _)| reply) {
             Some(Some(Reply { call: 0, answer: Answer::Hello(info) })) => Ok(info),
             Some(_) => Err(Error::new(ErrorKind::InvalidData, "it does not say what it is")),
             None => Err(Error::other("it ended as it began")),
         }
+    }
+
+    /// What it has said, `None` for what makes no sense, with its descriptors. `None` in all once it has ended.
+    fn hear(&self) -> Result<Option<(Option<Reply>, Vec<OwnedFd>)>> {
+        let heard = receive_within(self.socket.as_fd(), true, LONGEST_REPLY)?;
+        Ok(heard.map(|(bytes, files)| (from_bytes_within(&bytes, LARGEST_REPLY), files)))
     }
 
     /// The process, for whoever looks after it.
@@ -211,10 +221,10 @@ impl Life {
             if !readable {
                 continue;
             }
-            match receive(self.socket.as_fd(), true) {
+            match self.hear() {
                 Ok(None) => return "its process has ended".into(),
-                Ok(Some((bytes, files))) => {
-                    let known = from_bytes(&bytes).is_some_and(|reply| self.answered(reply, files));
+                Ok(Some((reply, files))) => {
+                    let known = reply.is_some_and(|reply| self.answered(reply, files));
                     if !known {
                         return "its process says what makes no sense".into();
                     }
@@ -334,7 +344,9 @@ fn wait(socket: BorrowedFd, what: PollFlags, patience: Duration) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::codec::from_bytes;
     use super::*;
+    use crate::memory::receive;
     use std::sync::mpsc::channel;
 
     const PATIENCE: Duration = Duration::from_secs(20);

@@ -63,6 +63,11 @@ pub fn send(socket: BorrowedFd, message: &[u8], files: &[BorrowedFd]) -> Result<
 
 /// Receives what [`send`] sent, and waits for it unless `now`. `None` once the other side is gone.
 pub fn receive(socket: BorrowedFd, now: bool) -> Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
+    receive_within(socket, now, MOST_BYTES)
+}
+
+/// The same, if the message has no more than `most` bytes: a file of zeroes costs who sends it nothing.
+pub fn receive_within(socket: BorrowedFd, now: bool, most: u64) -> Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
     let mut bytes = [0; INLINE + 1];
     let mut space = cmsg_space!([RawFd; MOST_FILES]);
     let (mut flags, raw) = (MsgFlags::MSG_CMSG_CLOEXEC, socket.as_raw_fd());
@@ -88,21 +93,21 @@ pub fn receive(socket: BorrowedFd, now: bool) -> Result<Option<(Vec<u8>, Vec<Own
         Some((0, message)) => Ok(Some((message.to_vec(), files))),
         Some((1, [])) if !files.is_empty() => {
             let body = File::from(files.remove(0));
-            Ok(Some((contents(&body)?, files)))
+            Ok(Some((contents(&body, most)?, files)))
         }
         Some(_) => nonsense("a message in a form that there is not"),
     }
 }
 
 /// The bytes of a file that another process has sealed.
-fn contents(file: &File) -> Result<Vec<u8>> {
+fn contents(file: &File, most: u64) -> Result<Vec<u8>> {
     let nonsense = |why: &str| Error::new(ErrorKind::InvalidData, why);
     let seals = fcntl(file, FcntlArg::F_GET_SEALS).map(SealFlag::from_bits_truncate);
     if !seals.is_ok_and(|seals| seals.contains(SealFlag::F_SEAL_SHRINK)) {
         return Err(nonsense("a message in a file that can shrink"));
     }
     let len = file.metadata()?.len();
-    if len > MOST_BYTES {
+    if len > most {
         return Err(nonsense("a message that is too long"));
     }
     let mut bytes = Vec::new();
@@ -202,6 +207,18 @@ mod tests {
         }
         assert_eq!(raw(&[2, 3], &[]), ErrorKind::InvalidData);
         assert_eq!(raw(&[0; INLINE + 2], &[]), ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn a_message_has_no_more_bytes_than_it_may() {
+        let (ours, theirs) = pair();
+        let most = 1 << 20;
+        for (len, taken) in [(most, true), (most + 1, false)] {
+            send(ours.as_fd(), &vec![0; len], &[]).unwrap();
+            let received = receive_within(theirs.as_fd(), false, most as u64);
+            let kind = received.map(|_| ()).map_err(|error| error.kind());
+            assert_eq!(kind, if taken { Ok(()) } else { Err(ErrorKind::InvalidData) });
+        }
     }
 
     #[test]
