@@ -338,13 +338,13 @@ mod tests {
         type Verdicts = Vec<Result<(), String>>;
         const ELEMENTS: usize = 1000;
         // A byte each, and many in memory.
-        let bytes = to_bytes::<Verdicts>(&vec![Ok(()); ELEMENTS]);
+        let bytes = to_bytes(&Verdicts::from(vec![Ok(()); ELEMENTS]));
         assert_eq!(bytes.len(), 8 + ELEMENTS);
         let needed = ELEMENTS * size_of::<Result<(), String>>();
         assert!(from_bytes_within::<Verdicts>(&bytes, needed).is_some());
         assert!(from_bytes_within::<Verdicts>(&bytes, needed - 1).is_none());
         // What is within elements counts as well.
-        let bytes = to_bytes::<Verdicts>(&vec![Err("0123456789".into()); 2]);
+        let bytes = to_bytes(&Verdicts::from(vec![Err("0123456789".into()); 2]));
         let needed = 2 * size_of::<Result<(), String>>() + 2 * 10;
         assert!(from_bytes_within::<Verdicts>(&bytes, needed).is_some());
         assert!(from_bytes_within::<Verdicts>(&bytes, needed - 1).is_none());
