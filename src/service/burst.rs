@@ -13,7 +13,7 @@ use super::terms::{self, Terms};
 use crate::aidl::*;
 use crate::backend;
 use crate::ipc::{self, BinderResult, Interface, Strong};
-use crate::memory::{Identity, Pool};
+use crate::memory::{Counted, Identity, Pool};
 use crate::scheduler::Permit;
 use crate::statistics::OpenBurst;
 use std::collections::HashMap;
@@ -50,6 +50,8 @@ struct Last {
     /// By pool: the client's token of a memory that the burst keeps.
     tokens: Vec<i64>,
     execution: Arc<Execution>,
+    /// For the lists above.
+    _counted: Counted,
 }
 
 struct Entry {
@@ -184,11 +186,13 @@ impl Burst {
         let purpose = Purpose { terms, fenced: false, reused: memory.is_some() };
         let execution = Arc::new(Execution::new(&self.prepared, request, purpose, &find)?);
         let mut cache = self.cache();
-        // Only over mappings that are kept anyway: no request shall hold on to more than a burst may have.
-        if memory.is_some_and(|memory| memory.iter().all(|memory| cache.keeps(memory))) {
+        // Only over mappings that are kept anyway: no request shall hold on to more than a burst may have. One that its client
+        // has no room for is checked each time.
+        let is_kept = memory.is_some_and(|memory| memory.iter().all(|memory| cache.keeps(memory)));
+        if let Some(counted) = is_kept.then(|| execution.count_again()).flatten() {
             let (inputs, outputs) = (request.inputs.clone(), request.outputs.clone());
-            let tokens = tokens.to_vec();
-            cache.last = Some(Last { inputs, outputs, tokens, execution: execution.clone() });
+            let (tokens, execution) = (tokens.to_vec(), execution.clone());
+            cache.last = Some(Last { inputs, outputs, tokens, execution, _counted: counted });
         }
         drop(cache);
         Ok(execution)

@@ -32,7 +32,8 @@ pub(super) struct Execution {
     terms: Terms,
     /// The first output whose dimensions nobody knows yet.
     unknown_output: Option<usize>,
-    /// For what describes its arguments and pools, of which there may be very many.
+    /// About the bytes of what describes its arguments and pools, of which there may be very many.
+    described_by: usize,
     _counted: Counted,
 }
 
@@ -119,7 +120,14 @@ impl Execution {
             Bound::WithBuffers { arguments, buffers }
         };
         let (prepared, terms) = (prepared.clone(), purpose.terms);
-        Ok(Execution { prepared, bound, mappings, terms, unknown_output, _counted: counted })
+        let described_by = bytes;
+        Ok(Execution { prepared, bound, mappings, terms, unknown_output, described_by, _counted: counted })
+    }
+
+    /// Counts what describes its arguments and pools once more, for who keeps that as it came, too. `None` where its client has
+    /// no room.
+    pub fn count_again(&self) -> Option<Counted> {
+        Counted::take(self.described_by)
     }
 
     pub fn terms(&self) -> Terms {

@@ -90,6 +90,39 @@ fn status_is_asked_for_again_and_again() {
 }
 
 #[test]
+fn what_a_burst_remembers_of_its_last_request_is_counted() {
+    const COUNT: i32 = 5000;
+    const PRIVATE: &str = "bytes of private memory are held";
+    /// An input and an output each, of more bytes than these.
+    const LISTS: u64 = 2 * COUNT as u64 * 32;
+    let harness = Harness::with_data(None);
+    let driver = connect(&harness);
+    let model = harness.prepare(&floors(COUNT, |_| false));
+    let size = 8 * i64::from(COUNT);
+    let (input, output) = (memfd(&vec![0; size as usize]), memfd(&vec![0; size as usize]));
+    let arguments = |pool| (0..i64::from(COUNT)).map(move |i| argument(pool, 8 * i, 8)).collect();
+    let pool = |file| RequestMemoryPool::Pool(ashmem(file, size));
+    let request =
+        Request { inputs: arguments(0), outputs: arguments(1), pools: vec![pool(&input), pool(&output)] };
+    let held = || status(&driver)["clients"][0]["holds"][PRIVATE].as_u64();
+    let burst = model.configureExecutionBurst().expect("a burst");
+    // What is made once only is made before; without tokens nothing is remembered.
+    burst.executeSynchronously(&request, &[-1, -1], false, -1, -1).expect("executed");
+    let before = held().expect("a number");
+    let config = ExecutionConfig { loopTimeoutDurationNs: -1, ..Default::default() };
+    let reusable = model.createReusableExecution(&request, &config).expect("made");
+    let once = held().expect("a number") - before;
+    drop(reusable);
+    let is_back = |s: &serde_json::Value| s["clients"][0]["holds"][PRIVATE].as_u64() <= Some(before);
+    soon(&driver, "it is let go of", is_back);
+    burst.executeSynchronously(&request, &[0, 1], false, -1, -1).expect("executed");
+    let remembered = held().expect("a number") - before;
+    assert!(remembered >= once + LISTS, "{remembered} bytes, {once} for an execution alone");
+    burst.releaseMemoryResource(0).expect("released");
+    soon(&driver, "nothing is remembered", is_back);
+}
+
+#[test]
 fn executions_are_counted_whichever_way_they_go() {
     const RUNS: u64 = 3;
     let harness = Harness::with_data(None);
