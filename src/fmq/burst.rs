@@ -9,7 +9,7 @@ use crate::memory::Memory;
 use crate::ops::Interrupt;
 use crate::scheduler::{Control, Poller, Stop};
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// How long results may lie, so that there is no room for the next, until the burst ends.
@@ -33,6 +33,9 @@ pub trait Executor: Send + Sync {
     /// Asks the client for the memories of these names.
     fn memories(&self, slots: &[i32]) -> Result<Vec<Memory>, NotResolved>;
 
+    /// The client has freed a memory: nothing of it is to be kept for requests to come.
+    fn freed(&self) {}
+
     /// Executes a request over these memories, one per slot of it. Ends early once `cancelled` is set.
     fn execute(&self, request: &RequestPacket, memories: &[Memory], cancelled: &Arc<Stop>) -> ResultPacket;
 }
@@ -40,6 +43,8 @@ pub trait Executor: Send + Sync {
 /// A burst; it ends when this is dropped, at the latest.
 pub struct Burst {
     shared: Arc<Shared>,
+    /// The thread's, for as long as that lives.
+    executor: Weak<dyn Executor>,
     wakers: [Waker; 2],
 }
 
@@ -59,6 +64,8 @@ impl Burst {
         poller: Poller,
     ) -> std::io::Result<Burst> {
         let shared = Arc::new(Shared::default());
+        let executor: Arc<dyn Executor> = executor.into();
+        let executes = Arc::downgrade(&executor);
         let wakers = [requests.waker(), results.waker()];
         let shared_too = shared.clone();
         let mut listener = Listener { requests, results, executor, poller, failures: 0, shared: shared_too };
@@ -72,12 +79,16 @@ impl Burst {
             // The context may be held on to by a client for as long as it likes.
             listener.shared.slots.free_all();
         })?;
-        Ok(Burst { shared, wakers })
+        Ok(Burst { shared, executor: executes, wakers })
     }
 
     /// Forgets a memory; false if it was not known.
     pub fn free_memory(&self, slot: i32) -> bool {
-        self.shared.slots.free(slot)
+        let known = self.shared.slots.free(slot);
+        if let Some(executor) = self.executor.upgrade() {
+            executor.freed();
+        }
+        known
     }
 
     /// Ends the burst, and the execution that is under way. Does not wait for it.
@@ -109,7 +120,7 @@ enum Never {}
 struct Listener {
     requests: Reader,
     results: Writer,
-    executor: Box<dyn Executor>,
+    executor: Arc<dyn Executor>,
     poller: Poller,
     /// Requests in a row that failed.
     failures: u32,
@@ -167,6 +178,7 @@ impl Listener {
                 return ResultPacket::failure();
             }
         };
+        let freed = self.shared.slots.freed();
         let execute =
             || match self.shared.slots.resolve(&request.slots, |slots| self.executor.memories(slots)) {
                 Ok(memories) => self.executor.execute(&request, &memories, &self.shared.stopped),
@@ -175,10 +187,15 @@ impl Listener {
                     ResultPacket::failure()
                 }
             };
-        catch_unwind(AssertUnwindSafe(execute)).unwrap_or_else(|_| {
+        let result = catch_unwind(AssertUnwindSafe(execute)).unwrap_or_else(|_| {
             log::error!("an execution in a burst panicked; this is a fault of the driver");
             ResultPacket::failure()
-        })
+        });
+        // What was freed meanwhile may be among what the executor keeps of this request.
+        if self.shared.slots.freed() != freed {
+            self.executor.freed();
+        }
+        result
     }
 
     /// Writes a result, or, where there is no room for it, that the request failed.
@@ -240,7 +257,7 @@ mod tests {
         Listener {
             requests: Reader::new(requests).unwrap(),
             results: Writer::new(results).unwrap(),
-            executor: Box::new(turns.clone()),
+            executor: Arc::new(turns.clone()),
             poller: Poller::new(None),
             failures: 0,
             shared: Arc::default(),

@@ -69,6 +69,11 @@ impl Slots {
         known.memories.clear();
     }
 
+    /// How often something was freed until now.
+    pub fn freed(&self) -> u64 {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).freed
+    }
+
     /// What is known of these names, what is not, and how often something was freed until now. Memory that has vanished
     /// is not known any more.
     fn look_up(&self, slots: &[i32]) -> (BTreeMap<i32, Memory>, Vec<i32>, u64) {

@@ -17,10 +17,10 @@ use crate::fmq::codec::{self, RequestPacket, ResultPacket, QUANTUM};
 use crate::fmq::{Burst, Descriptor, Executor, FmqError, Queue, Reader, Writer, MAX_KEPT};
 use crate::ipc::fmq::{MQDescriptor, SynchronizedReadWrite};
 use crate::ipc::{self, BinderResult, Interface, Strong};
-use crate::memory::Pool;
+use crate::memory::{Counted, Pool};
 use crate::scheduler::{Control, Permit, Poller, Stop};
 use crate::statistics::OpenBurst;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Longest channel; Android's runtime makes them of 1024 elements.
@@ -138,6 +138,8 @@ struct Last {
     outputs: Vec<codec::Argument>,
     memories: Vec<backend::Memory>,
     execution: Arc<Execution>,
+    /// For the lists above.
+    _counted: Counted,
 }
 
 impl Executor for Client {
@@ -148,6 +150,8 @@ impl Executor for Client {
     }
 
     fn memories(&self, slots: &[i32]) -> Result<Vec<backend::Memory>, String> {
+        // Another request: what it maps takes the places of what the last one had.
+        self.freed();
         let memories = self.callback.getMemories(slots).map_err(|why| format!("getMemories: {why}"))?;
         let _account = self.prepared.core.budget.on_account_of(self.prepared.client());
         // The caller refuses a wrong number of them, so more than one too many need not be mapped.
@@ -159,6 +163,11 @@ impl Executor for Client {
                 self.prepared.core.memory(&pool, Span::Longer).map_err(|why| at(why.to_string()))
             })
             .collect()
+    }
+
+    fn freed(&self) {
+        let last = self.last().take();
+        drop(last); // not under the lock: that may take a while
     }
 
     fn execute(
@@ -176,6 +185,10 @@ impl Executor for Client {
 }
 
 impl Client {
+    fn last(&self) -> MutexGuard<'_, Option<Last>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The request, checked and bound: the last one, if this is the same.
     fn execution(
         &self,
@@ -184,17 +197,16 @@ impl Client {
     ) -> Result<Arc<Execution>, ServiceError> {
         let turn =
             turn_to_check(&self.prepared, [request.inputs.len(), request.outputs.len(), memories.len()])?;
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let is_same = |last: &&Last| {
             let same = last.memories.iter().zip(memories).all(|(a, b)| a.is(b));
             same && last.memories.len() == memories.len()
                 && (&last.inputs, &last.outputs) == (&request.inputs, &request.outputs)
         };
-        if let Some(last) = last.as_ref().filter(is_same) {
+        if let Some(last) = self.last().as_ref().filter(is_same) {
             return Ok(last.execution.clone());
         }
-        // What is not run again must not keep memory that its client has freed.
-        *last = None;
+        // What is not run again must not keep what it has mapped.
+        self.freed();
         // Before any is put as the interface puts it: then there are no more than the model has.
         let backend::Interface { inputs, outputs, .. } = self.prepared.executable.interface();
         check_count("inputs", request.inputs.len(), inputs.len())?;
@@ -204,8 +216,13 @@ impl Client {
         drop(turn); // the check takes one of its own
         let purpose = Purpose { terms: self.terms, fenced: false, reused: true };
         let execution = Arc::new(Execution::over(&self.prepared, &inputs, &outputs, memories, purpose)?);
-        let (inputs, outputs) = (request.inputs.clone(), request.outputs.clone());
-        *last = Some(Last { inputs, outputs, memories: memories.to_vec(), execution: execution.clone() });
+        // One that its client has no room for is checked each time.
+        if let Some(counted) = execution.count_again() {
+            let (inputs, outputs, memories) =
+                (request.inputs.clone(), request.outputs.clone(), memories.to_vec());
+            let execution = execution.clone();
+            *self.last() = Some(Last { inputs, outputs, memories, execution, _counted: counted });
+        }
         Ok(execution)
     }
 
