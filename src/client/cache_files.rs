@@ -19,11 +19,21 @@ pub enum Found {
     Miss,
 }
 
+/// How many cache files of each kind `driver` wants: no more than the interface allows, whatever it says.
+pub fn wanted(driver: &Driver) -> Result<aidl::NumberOfCacheFiles, ClientError> {
+    let numbers =
+        driver.answer("getNumberOfCacheFilesNeeded", driver.device().getNumberOfCacheFilesNeeded())?;
+    let allowed = |count: i32| count.clamp(0, aidl::MAX_NUMBER_OF_CACHE_FILES);
+    Ok(aidl::NumberOfCacheFiles {
+        numModelCache: allowed(numbers.numModelCache),
+        numDataCache: allowed(numbers.numDataCache),
+    })
+}
+
 /// Opens the files in `directory` for the model that the bytes of `name` tell from all others, as many as `driver` wants.
 pub fn open(directory: &Path, name: &[&[u8]], driver: &Driver) -> Result<CacheFiles, ClientError> {
-    let device = driver.device();
-    let numbers = driver.answer("getNumberOfCacheFilesNeeded", device.getNumberOfCacheFilesNeeded())?;
-    let version = driver.answer("getVersionString", device.getVersionString())?;
+    let numbers = wanted(driver)?;
+    let version = driver.answer("getVersionString", driver.device().getVersionString())?;
     // A driver of another version could not use what this one wrote.
     let mut hasher = Sha256::new();
     hasher.update((version.len() as u64).to_le_bytes());
@@ -40,7 +50,7 @@ pub fn open(directory: &Path, name: &[&[u8]], driver: &Driver) -> Result<CacheFi
             let file = options.read(true).write(true).create(true).truncate(false).open(&path);
             file.map(ParcelFileDescriptor::new).map_err(fault(path))
         };
-        (0..count.clamp(0, aidl::MAX_NUMBER_OF_CACHE_FILES)).map(file).collect()
+        (0..count).map(file).collect()
     };
     Ok(CacheFiles {
         model: open("model", numbers.numModelCache)?,

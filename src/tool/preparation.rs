@@ -5,7 +5,7 @@ use super::error::ToolError;
 use super::run::{session::Session, values};
 use crate::aidl::{Model, Operand, OperandLifeTime, BYTE_SIZE_OF_CACHE_TOKEN};
 use crate::cache::Store;
-use crate::client::{CacheFiles, ClientError, PrepareOptions};
+use crate::client::{cache_files, CacheFiles, ClientError, PrepareOptions};
 use crate::compiler::LEAST_CONSTANTS;
 use crate::daemon::embedded::PrivateDirectory;
 use crate::tflite::Imported;
@@ -27,8 +27,7 @@ pub fn from_cache(
     prepare: &PrepareOptions,
 ) -> Result<Option<Duration>, ToolError> {
     let driver = session.driver();
-    let needed =
-        driver.answer("getNumberOfCacheFilesNeeded", driver.device().getNumberOfCacheFilesNeeded())?;
+    let needed = cache_files::wanted(driver)?;
     if (needed.numModelCache, needed.numDataCache) == (0, 0) {
         return Ok(None);
     }

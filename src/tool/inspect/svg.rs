@@ -43,7 +43,8 @@ pub fn draw(title: &str, imported: &Imported, compiled: &SubgraphDescription, te
         compiled.steps.len()
     ));
     for quarter in 0..=4 {
-        let byte = compiled.arena * quarter / 4;
+        // Any number may come from a driver, the largest included.
+        let byte = (u128::from(compiled.arena) * quarter / 4) as u64;
         let (at, end) = (y(byte), width - 20.0);
         line(format_args!(
             "<line x1=\"{LEFT}\" y1=\"{at:.1}\" x2=\"{end:.1}\" y2=\"{at:.1}\" stroke=\"#ddd\"/>"
@@ -113,6 +114,24 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_arena_may_be_of_any_size() {
+        for arena in [0, 1, 1 << 62, u64::MAX] {
+            let compiled = SubgraphDescription { steps: Vec::new(), places: Vec::new(), arena };
+            let model = crate::aidl::Model::default();
+            let imported = Imported {
+                model,
+                inputs: Vec::new(),
+                outputs: Vec::new(),
+                operators: 0,
+                operations: Vec::new(),
+                dynamic_range: false,
+            };
+            let drawing = draw("a model", &imported, &compiled, &[]);
+            assert!(drawing.contains(&format!(">{arena}</text>")) && drawing.contains(">0</text>"));
+        }
+    }
 
     #[test]
     fn any_text_is_xml() {

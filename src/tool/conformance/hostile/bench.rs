@@ -73,8 +73,10 @@ impl<'a> Bench<'a> {
             self.driver.answer("getNumberOfCacheFilesNeeded", device.getNumberOfCacheFilesNeeded())?;
         match (usize::try_from(needed.numModelCache), usize::try_from(needed.numDataCache)) {
             (Ok(0), Ok(0)) => Err(Stop::Skip(Skip::Inapplicable("the driver does not cache"))),
-            (Ok(models), Ok(data)) => Ok((models, data)),
-            _ => fail("a number of cache files below 0"),
+            (Ok(models), Ok(data)) if models.max(data) <= MAX_NUMBER_OF_CACHE_FILES as usize => {
+                Ok((models, data))
+            }
+            _ => fail("a number of cache files that the interface does not allow"),
         }
     }
 }
