@@ -19,6 +19,8 @@ pub type OperandIndex = i32;
 const MAX_COPIED: usize = 128;
 /// Constants up to this size that are equal are one.
 const MAX_SHORT: usize = 16 << 10;
+/// Bytes that constants of equal bytes may have: how many they have does not go by what the client has of a model.
+const MOST_UNIFORM: usize = 1 << 29;
 const COPIED_ALIGNMENT: usize = 4;
 const POOL_ALIGNMENT: u64 = 64;
 
@@ -154,7 +156,7 @@ impl<'a> Builder<'a> {
             return known;
         }
         let index = self.operand(info, aidl::OperandLifeTime::CONSTANT_POOL);
-        self.locations[index as usize].length = len as i64;
+        self.locations[index as usize].length = i64::try_from(len).unwrap_or(i64::MAX);
         let (longest, operands) = self.uniform.entry(byte).or_default();
         *longest = len.max(*longest);
         operands.push(index);
@@ -197,6 +199,13 @@ impl<'a> Builder<'a> {
         &self.infos[operand as usize]
     }
 
+    /// Whether the operand is a constant of more equal bytes than a model may have, which could not be finished.
+    pub fn is_too_long(&self, operand: OperandIndex) -> bool {
+        let is_uniform = || self.uniform.values().any(|(_, operands)| operands.contains(&operand));
+        let length = self.locations.get(operand as usize).map_or(0, |location| location.length);
+        usize::try_from(length).is_ok_and(|length| length > MOST_UNIFORM) && is_uniform()
+    }
+
     /// The bytes of a constant that has its place.
     pub fn bytes(&self, operand: OperandIndex) -> Option<&[u8]> {
         if self.uniform.values().any(|(_, operands)| operands.contains(&operand)) {
@@ -226,13 +235,18 @@ impl<'a> Builder<'a> {
         self.lifetimes[operand as usize] == aidl::OperandLifeTime::SUBGRAPH_OUTPUT
     }
 
-    /// The model, with its inputs and outputs in this order. Fails only where shared memory cannot be had.
+    /// The model, with its inputs and outputs in this order. Fails only where memory cannot be had, or too much would be
+    /// needed for constants of equal bytes.
     pub fn finish(
         mut self,
         inputs: Vec<OperandIndex>,
         outputs: Vec<OperandIndex>,
     ) -> io::Result<aidl::Model> {
         for (byte, (longest, operands)) in std::mem::take(&mut self.uniform) {
+            if longest > MOST_UNIFORM {
+                let why = format!("{longest} equal bytes of a constant, at most {MOST_UNIFORM} may be");
+                return Err(io::Error::other(why));
+            }
             let offset = self.in_pool(vec![byte; longest].into());
             operands.into_iter().for_each(|operand| self.locations[operand as usize].offset = offset);
         }

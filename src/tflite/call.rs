@@ -250,11 +250,13 @@ impl<'c, 'a> Call<'c, 'a> {
         self.emit(OperationType::RESHAPE, &[from, shape], &[to]);
     }
 
-    /// NNAPI's RESHAPE takes no truth values: numbers stand for them on the way.
+    /// NNAPI's RESHAPE takes no truth values: numbers stand for them on the way, 0 and any other.
     fn reshape_truths(&mut self, from: OperandIndex, dims: &[u32], to: OperandIndex) {
-        let (count, to_dims) = (dims.iter().product::<u32>() as usize, self.builder().info(to).dims.clone());
-        let choices = [1, 0].map(|value| self.builder().ints(dims, &vec![value; count]));
+        let to_dims = self.builder().info(to).dims.clone();
         let number = |dims: &[u32]| TensorInfo::new(OperandType::TENSOR_INT32, dims);
+        // One that is too large is refused when the operation is verified.
+        let size = number(dims).byte_size().unwrap_or(usize::MAX);
+        let choices = [1, 0].map(|byte| self.builder().uniform(number(dims), byte, size));
         let (numbers, reshaped) =
             (self.builder().temporary(number(dims)), self.builder().temporary(number(&to_dims)));
         self.emit(OperationType::SELECT, &[from, choices[0], choices[1]], &[numbers]);

@@ -12,6 +12,8 @@ use std::collections::HashMap;
 
 /// Operators that may become of a file's, those among them whose results are known.
 const MOST: usize = 200_000;
+/// Tensors that the graphs of all rounds may have together: a file may list one very often.
+const MOST_TENSORS: usize = 100 * MOST;
 /// Loops and branches that may lie in each other.
 const DEEPEST: usize = 8;
 
@@ -21,7 +23,8 @@ pub fn unrolled<'a>(mut graphs: Vec<Graph<'a>>) -> Result<Graph<'a>, ImportError
         return Ok(graphs.remove(0));
     }
     let main = &graphs[0];
-    let mut walk = Walk { graphs: &graphs, flat: Flat::new(main), shared: HashMap::new(), count: 0 };
+    let mut walk =
+        Walk { graphs: &graphs, flat: Flat::new(main), shared: HashMap::new(), count: 0, places: 0 };
     let tensors = (0..main.tensors.len()).map(Some).collect();
     let outputs = walk.run(0, tensors, 0)?;
     let mut graph = walk.flat.finish(&outputs)?;
@@ -40,6 +43,8 @@ struct Walk<'g, 'a> {
     shared: HashMap<(usize, usize), usize>,
     /// Operators so far.
     count: usize,
+    /// Tensors of the graphs that were run so far.
+    places: usize,
 }
 
 impl<'a> Walk<'_, 'a> {
@@ -159,6 +164,10 @@ impl<'a> Walk<'_, 'a> {
             .ok_or("one of its graphs does not exist")?;
         if graph.inputs.len() != arguments.len() {
             return Err("its graph takes another number of inputs".into());
+        }
+        self.places = self.places.saturating_add(graph.tensors.len());
+        if self.places > MOST_TENSORS {
+            return Err("with all its loops run the model has too many tensors".into());
         }
         let mut tensors = vec![None; graph.tensors.len()];
         for (&i, &argument) in graph.inputs.iter().zip(arguments) {

@@ -1,7 +1,9 @@
 //! What steers an operator: read as the format says, told to NNAPI as it wants it, or refused before any run.
 
 use super::graph::Graph;
-use super::tests::{custom_file, file, operations, refusal, tensor, TestOperator, TestTensor, F32, INT32};
+use super::tests::{
+    custom_file, file, operations, refusal, tensor, TestOperator, TestTensor, BOOL, F32, INT32,
+};
 use super::*;
 use crate::model::{Lifetime, Model};
 use crate::ops::OperationType::{self, *};
@@ -307,4 +309,19 @@ fn a_part_without_elements_is_left_out() {
         vec![list(&[7, 8]), list(&[1, 1, 0]), ints(&[], &[0]), number(&[1]), number(&[1]), number(&[0])];
     assert_eq!(results((tensors, &[3, 4, 5]), SPLIT_V_CODE, None), [vec![7], vec![8], vec![]]);
     assert_eq!(values(vec![list(&[7]), number(&[0]), number(&[])], RESHAPE_CODE, None), [7]);
+}
+
+#[test]
+fn constants_that_a_small_file_makes_huge_are_refused_before_they_are_made() {
+    // Truth values take numbers of as many elements on their way.
+    let truths = |shape: &[i32]| tensor(BOOL, shape, None, None);
+    let reshaped = |from: &[i32], to: &[i32]| with_first(vec![truths(from), truths(to)], RESHAPE_CODE, None);
+    let why = refusal(&reshaped(&[65535, 65535], &[65535, 1, 65535]));
+    assert!(why.contains("as SELECT: it takes too large a constant"), "{why}");
+    assert_eq!(operations(&import(&reshaped(&[2, 100], &[200])).unwrap()), [SELECT, RESHAPE, NOT_EQUAL]);
+    // State that nobody keeps is a constant of zeroes.
+    let mut state = float(&[1 << 15, 1 << 15]);
+    state.tensor.is_variable = true;
+    let why = refusal(&one(vec![state, float(&[1 << 15, 1 << 15])], &[], (FLOOR_CODE, &[0], &[1], None)));
+    assert!(why.contains("as FLOOR: it takes too large a constant"), "{why}");
 }

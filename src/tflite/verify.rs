@@ -10,6 +10,9 @@ use crate::tensor::{Dims, TensorInfo};
 /// Checks the operations of `builder` from number `first` on.
 pub fn verify(builder: &Builder, first: usize) -> Result<(), Refusal> {
     for built in &builder.operations()[first..] {
+        if built.inputs.iter().any(|&input| builder.is_too_long(input)) {
+            return Err(Refusal(format!("as {}: it takes too large a constant", built.ty)));
+        }
         // What this driver does not know yet, another may: let the driver judge.
         let Some(operation) = built.ty.operation() else { continue };
         check(builder, built, operation).map_err(|why| Refusal(format!("as {}: {why}", built.ty)))?;

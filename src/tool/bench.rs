@@ -94,7 +94,6 @@ pub fn run(service: &ServiceName, args: &BenchArgs) -> Result<(), ToolError> {
         return Err(ToolError::Usage(why.into()));
     }
     let ModelFile { imported, time: import_time, .. } = model_file::read(&args.model)?;
-    let inputs: Vec<_> = imported.inputs.iter().map(|port| values::arbitrary(&port.info)).collect();
     let threads = args.threads.map(usize::from);
     let options = ServiceOptions { threads, ..Default::default() };
     let prepare = PrepareOptions {
@@ -104,6 +103,8 @@ pub fn run(service: &ServiceName, args: &BenchArgs) -> Result<(), ToolError> {
     };
     let mut session = Session::with_options(&imported, service, &options, &prepare)?;
     session.set_mode(args.mode)?;
+    // Made once the driver has taken the model: they may be as large as a file says.
+    let inputs: Vec<_> = imported.inputs.iter().map(|port| values::arbitrary(&port.info)).collect();
     if let Some(flag) = wants_watch(args) {
         profile::check(session.driver(), flag)?;
     }

@@ -72,7 +72,7 @@ pub fn run(service: &ServiceName, args: &RunArgs) -> Result<(), ToolError> {
         return Err(ToolError::Usage("--output-dir takes the outputs of one input; give one".into()));
     }
     // The first is read before a driver is started, so that what is wrong with it is said at once.
-    let first = read(items.first(), &imported, args.resize)?;
+    let first = items.first().map(|item| read(item, &imported, args.resize)).transpose()?;
     let prepare = PrepareOptions {
         just_in_time: args.just_in_time,
         dynamic_range: imported.dynamic_range && !args.exact_inputs,
@@ -91,6 +91,9 @@ pub fn run(service: &ServiceName, args: &RunArgs) -> Result<(), ToolError> {
     if items.len() > 1 {
         told = batch(args, &imported, &mut session, &items, &mut times)?;
     } else {
+        // Made once the driver has taken the model: they may be as large as a file says.
+        let arbitrary = || imported.inputs.iter().map(|port| values::arbitrary(&port.info)).collect();
+        let first = first.unwrap_or_else(arbitrary);
         let bar = progress::bar(args.runs.into());
         let outputs = repeat(&mut session, &first, args.runs, &mut times, || bar.inc(1))?;
         bar.finish_and_clear();
@@ -138,13 +141,8 @@ fn items(args: &RunArgs, imported: &Imported) -> Result<Vec<Item>, ToolError> {
     Ok(files.chunks(inputs).map(<[PathBuf]>::to_vec).collect())
 }
 
-fn read(item: Option<&Item>, imported: &Imported, resize: bool) -> Result<Vec<Vec<u8>>, ToolError> {
-    match item {
-        Some(files) => {
-            files.iter().zip(&imported.inputs).map(|(file, port)| input::read(file, port, resize)).collect()
-        }
-        None => Ok(imported.inputs.iter().map(|port| values::arbitrary(&port.info)).collect()),
-    }
+fn read(item: &Item, imported: &Imported, resize: bool) -> Result<Vec<Vec<u8>>, ToolError> {
+    item.iter().zip(&imported.inputs).map(|(file, port)| input::read(file, port, resize)).collect()
 }
 
 fn repeat(
@@ -175,7 +173,7 @@ fn batch(
     let bar = progress::bar(items.len() as u64);
     let (mut labelled, mut right, mut told) = (0, 0, Told::default());
     for item in items {
-        let inputs = read(Some(item), imported, args.resize)?;
+        let inputs = read(item, imported, args.resize)?;
         let outputs = repeat(session, &inputs, args.runs, times, || ())?;
         let name = item[0].file_name().unwrap_or_default().to_string_lossy();
         let scores =
