@@ -131,7 +131,7 @@ pub fn tensor(ty: i8, shape: &[i32], data: Option<&[u8]>, quantisation: Option<(
 
 pub struct TestTensor {
     data: Option<Vec<u8>>,
-    tensor: schema::Tensor,
+    pub tensor: schema::Tensor,
 }
 
 pub const F32: i8 = 0;
