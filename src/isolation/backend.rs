@@ -5,7 +5,7 @@ use super::codec::Blob;
 use super::executable;
 use super::instance::{ask_any, Made, Recipe};
 use super::memory::Lent;
-use super::message::{Answer, Order, Source};
+use super::message::{Answer, Order, Source, Terms};
 use super::model::{pack, Packed};
 use super::supervisor::{MakeCommand, Supervisor};
 use crate::backend::{
@@ -84,7 +84,10 @@ impl Backend for Isolated {
         let control = Control { client, deadline_ns, ..Control::default() };
         let asked = || {
             let (packed, _counted) = pack(model, count)?;
-            let order = |call| Order::Support { call, model: packed.bytes.clone() };
+            let order = |call| {
+                let (model, terms) = (packed.bytes.clone(), Terms::of(&control));
+                Order::Support { call, model, terms }
+            };
             let files: Vec<_> = packed.constants.iter().map(AsFd::as_fd).collect();
             let (life, answer) = ask_any(&self.supervisor, &order, &files, &control)?;
             match answer {

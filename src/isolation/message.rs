@@ -12,7 +12,7 @@ use std::time::Duration;
 /// What the service says. All that has a `call` is answered once, in whatever order.
 pub enum Order {
     /// Which operations of the model are taken.
-    Support { call: u64, model: Blob },
+    Support { call: u64, model: Blob, terms: Terms },
     /// Compile or load, as executable `number`.
     Prepare { call: u64, number: u64, source: Source, options: CompileOptions, terms: Terms },
     /// Tell what the executable is like.
@@ -49,7 +49,7 @@ pub enum Bound {
     New { keep: Option<u64>, executable: u64, request: Request, memories: Vec<Option<u64>>, reused: bool },
 }
 
-/// The terms of a compilation or run.
+/// The terms of a question, compilation or run.
 pub struct Terms {
     pub client: u32,
     pub deadline_ns: Option<u64>,
@@ -81,7 +81,7 @@ pub enum Answer {
 }
 
 wire_enum!(Order {
-    0u8 Support { call: call, model: model },
+    0u8 Support { call: call, model: model, terms: terms },
     1u8 Prepare { call: call, number: number, source: source, options: options, terms: terms },
     2u8 Save { call: call, number: number },
     3u8 Lend { number: number, offset: offset, len: len, access: access, kind: kind },

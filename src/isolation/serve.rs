@@ -125,12 +125,16 @@ impl Server {
     /// Does what is quick, and gives what is not.
     fn begin(&self, order: Order, files: Vec<OwnedFd>) -> Option<Job> {
         match order {
-            Order::Support { call, model } => Some(Box::new(move |server| {
-                server.answer(call, || {
-                    let model = unpacked(&model, &files)?;
-                    Ok((Answer::Support(server.backend.support(&model)), Vec::new()))
-                });
-            })),
+            Order::Support { call, model, terms } => {
+                let control = self.control(call, &terms);
+                Some(Box::new(move |server| {
+                    server.answer(call, || {
+                        let _account = control.on_account();
+                        let model = unpacked(&model, &files)?;
+                        Ok((Answer::Support(server.backend.support(&model)), Vec::new()))
+                    });
+                }))
+            }
             Order::Prepare { call, number, source, options, terms } => {
                 let control = self.control(call, &terms);
                 Some(Box::new(move |server| {

@@ -7,7 +7,7 @@ use nix::unistd::Pid;
 use nnhal::backend::cpu::CpuBackend;
 use nnhal::backend::*;
 use nnhal::isolation::{serve, Isolated};
-use nnhal::memory::{AlignedBuf, Budget, ClientSlice, Mapping};
+use nnhal::memory::{client_of_thread, AlignedBuf, Budget, ClientSlice, Mapping};
 use nnhal::model::Model;
 use nnhal::testing::{standard_samples, Sample};
 use smallvec::smallvec;
@@ -59,6 +59,9 @@ impl Backend for Faulty {
     fn support(&self, model: &Model) -> Vec<Result<(), String>> {
         match (model.relaxed, self.fault.as_str()) {
             (true, "is silent about operations") => Vec::new(),
+            (true, "tells whom it works for") => {
+                vec![Err(client_of_thread().to_string()); model.main.operations.len()]
+            }
             _ => self.cpu.support(model),
         }
     }
@@ -274,4 +277,16 @@ fn one_that_does_not_start_any_more_is_tried_less_and_less_and_comes_back() {
     std::fs::rename(&hidden, &path).expect("renamed");
     wait_until("its return", || backend.process().is_some());
     run(&model, &good).expect("executed");
+}
+
+#[test]
+fn what_a_question_takes_is_on_the_account_of_who_asks() {
+    let backend = start("tells whom it works for", &std::env::current_exe().expect("this program"));
+    let (_, bad) = cases();
+    let budget = Budget::new(1 << 30);
+    for client in [7, 8] {
+        let _account = budget.on_account_of(client);
+        let told = backend.support(&bad.model);
+        assert!(told.into_iter().all(|told| told == Err(client.to_string())), "client {client}");
+    }
 }
