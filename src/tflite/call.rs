@@ -123,9 +123,10 @@ impl<'c, 'a> Call<'c, 'a> {
                 let data = bytes(tensor, &info, data)?;
                 self.builder().constant(info, data)
             }
-            // State that nobody keeps is zero before each run: NNAPI keeps none.
+            // State that nobody keeps is zero before each run: NNAPI keeps none. What is too large is refused when the operation is
+            // verified.
             None if tensor.variable => {
-                let size = info.byte_size().unwrap_or(0);
+                let size = info.byte_size().unwrap_or(usize::MAX);
                 self.builder().uniform(info, 0, size)
             }
             None => return Err(format!("input {i} is read before any operator writes it").into()),

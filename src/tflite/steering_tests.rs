@@ -320,8 +320,8 @@ fn constants_that_a_small_file_makes_huge_are_refused_before_they_are_made() {
     assert!(why.contains("as SELECT: it takes too large a constant"), "{why}");
     assert_eq!(operations(&import(&reshaped(&[2, 100], &[200])).unwrap()), [SELECT, RESHAPE, NOT_EQUAL]);
     // State that nobody keeps is a constant of zeroes.
-    let mut state = float(&[1 << 15, 1 << 15]);
+    let mut state = float(&[1 << 14, 1 << 14]);
     state.tensor.is_variable = true;
-    let why = refusal(&one(vec![state, float(&[1 << 15, 1 << 15])], &[], (FLOOR_CODE, &[0], &[1], None)));
+    let why = refusal(&one(vec![state, float(&[1 << 14, 1 << 14])], &[], (FLOOR_CODE, &[0], &[1], None)));
     assert!(why.contains("as FLOOR: it takes too large a constant"), "{why}");
 }
