@@ -95,6 +95,8 @@ pub(super) use products_x86::multiply_words;
 pub(super) use quant::Quant;
 #[cfg(target_arch = "x86_64")]
 pub(super) use quick_x86::{lanes_512, Bounds};
-pub(super) use requant::{Form, Requant, Requantisation, Scales};
+#[cfg(target_arch = "x86_64")]
+pub(super) use requant::Form;
+pub(super) use requant::{Requant, Requantisation, Scales};
 pub(super) use scratch::Room;
 pub(super) use share::{Cost, Grid, EACH, PICOSECONDS};

@@ -109,9 +109,10 @@ struct Sums<S> {
     at: *const S,
     /// Sums from a place to the next.
     distance: usize,
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // floats have one part
     part: usize,
     /// What is kept from part to part where there are several: each output's `line` sums.
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // floats have one part
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     kept: *mut S,
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     line: usize,
