@@ -15,7 +15,7 @@ pub struct Slab {
 }
 
 /// Numbers that tell how a buffer's bytes came from others.
-pub const FORM: usize = 6;
+pub const FORM: usize = 7;
 /// What a buffer was made of: where that lies and how long it is, and how.
 pub type Origin = ((usize, usize), [usize; FORM]);
 

@@ -14,8 +14,11 @@ pub enum Input<'v> {
     Other(&'v TensorInfo),
 }
 
-/// What a call's kernel is made from: calls of which these are equal have the same one. `None` where an input is `None`, and
-/// where none is a large constant: such a kernel is made sooner than found.
+/// Bytes of a key, at the most: an operand takes them each time that it is listed, and keys of all calls are held at once.
+const LONGEST: usize = 2048;
+
+/// What a call's kernel is made from: calls of which these are equal have the same one. `None` where that is long, or an input
+/// is `None`, and where none is a large constant: such a kernel is made sooner than found.
 pub fn key<'v>(
     (operation, signature_index): (&Operation, usize),
     inputs: &[Option<usize>],
@@ -26,6 +29,9 @@ pub fn key<'v>(
     number(&mut key, operation.ty.code() as usize);
     number(&mut key, signature_index);
     for v in inputs {
+        if key.len() > LONGEST {
+            return None;
+        }
         let Some(v) = *v else {
             key.push(0);
             continue;
@@ -49,7 +55,12 @@ pub fn key<'v>(
         }
     }
     key.push(4);
-    outputs.iter().try_for_each(|info| add_info(&mut key, info))?;
+    for info in outputs {
+        if key.len() > LONGEST {
+            return None;
+        }
+        add_info(&mut key, info)?;
+    }
     has_large.then_some(key)
 }
 
@@ -76,4 +87,27 @@ pub fn firsts(keys: impl Iterator<Item = Option<Vec<u8>>>) -> Vec<Option<usize>>
         (first != i).then_some(first)
     };
     keys.enumerate().map(&mut first).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::OperationType;
+    use crate::tensor::OperandType;
+
+    /// An operand takes its bytes each time that it is listed.
+    #[test]
+    fn long_keys_are_none() {
+        let info = TensorInfo::new(OperandType::TENSOR_INT32, &[64]);
+        let operation = OperationType::CONCATENATION.operation().unwrap();
+        let key = |count: usize| {
+            let inputs: Vec<_> = std::iter::once(Some(0)).chain(vec![Some(1); count]).collect();
+            let input = |v| Some(if v == 0 { Input::Large } else { Input::Small(&info, &[0; 256]) });
+            key((operation, 0), &inputs, std::slice::from_ref(&info), input)
+        };
+        assert!(key(4).is_some() && key(8000).is_none());
+        // Nor do outputs make long ones.
+        let outputs = vec![info.clone(); 8000];
+        assert!(super::key((operation, 0), &[Some(0)], &outputs, |_| Some(Input::Large)).is_none());
+    }
 }

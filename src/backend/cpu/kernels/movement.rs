@@ -4,6 +4,7 @@ use super::{Kernel, Work};
 use crate::memory::{Target, View};
 use crate::ops::movement::{moves, requantisation, Axis};
 use crate::ops::pace::Pace;
+use crate::ops::scratch::{reserved, Scratch};
 use crate::ops::{Args, OpError, Operation, OperationType};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -27,7 +28,7 @@ pub(super) fn select(operation: &Operation, args: &Args) -> Option<Box<dyn Kerne
     let plan = moves(operation.ty, args)?.ok()?;
     let size = args.output(0).ok()?.ty.element_size()?;
     let count = |dims: &[u32]| crate::tensor::element_count(dims);
-    let (mut strides, mut pace) = (Vec::with_capacity(plan.len()), Pace::new(args));
+    let (mut strides, mut pace) = (reserved(plan.len()).ok()?, Pace::new(args));
     for step in plan {
         let (input, output) = (args.get(step.input).ok()?, args.output(step.output).ok()?);
         if input.ty().element_size() != Some(size) {
@@ -38,13 +39,22 @@ pub(super) fn select(operation: &Operation, args: &Args) -> Option<Box<dyn Kerne
             continue;
         }
         let table = match operation.ty {
-            OperationType::CONCATENATION => requantisation(input.info, output).map(Box::new),
+            OperationType::CONCATENATION => {
+                requantisation(input.info, output).map(counted).transpose().ok()?
+            }
             _ => None,
         };
         pace.spend(if table.is_some() { TABLE } else { WALK }).ok()?;
         strides.push(Stride::new(step.input, step.output, start, axes, table)?);
     }
     Some(Box::new(Movement { size, padding: padding(operation.ty, args)?, strides }))
+}
+
+/// A table of the many that a call may have, as memory of its client.
+fn counted(table: [u8; 256]) -> Result<Table, OpError> {
+    let mut counted = reserved(1)?;
+    counted.push(table);
+    Ok(counted)
 }
 
 /// The element that the output consists of beforehand, as often as four bytes have it; `None` in it where all elements
@@ -64,8 +74,11 @@ struct Movement {
     /// Bytes of an element.
     size: usize,
     padding: Option<[u8; 4]>,
-    strides: Vec<Stride>,
+    strides: Scratch<Stride>,
 }
+
+/// By what each byte is replaced: one table.
+type Table = Scratch<[u8; 256]>;
 
 /// A walk that writes no element twice, most of them as rows of neighbours.
 struct Stride {
@@ -79,7 +92,7 @@ struct Stride {
     across: Option<Axis>,
     row: Axis,
     /// By what a byte is replaced.
-    table: Option<Box<[u8; 256]>>,
+    table: Option<Table>,
 }
 
 impl Stride {
@@ -89,7 +102,7 @@ impl Stride {
         output: usize,
         start: (usize, usize),
         mut axes: Vec<Axis>,
-        table: Option<Box<[u8; 256]>>,
+        table: Option<Table>,
     ) -> Option<Self> {
         let row = axes.pop()?;
         // Axes come with the longest steps in the output first: each must step over all within.
@@ -305,7 +318,7 @@ impl Stride {
             unsafe {
                 let mut to = to.disjoint_part((target + i * self.row.to as usize) * size, size);
                 match &self.table {
-                    Some(table) => to.set(0, table[usize::from(from.read())]),
+                    Some(table) => to.set(0, table[0][usize::from(from.read())]),
                     None => {
                         to.pointer(0, size).cast::<T>().write_unaligned(from.cast::<T>().read_unaligned())
                     }
@@ -320,7 +333,7 @@ impl Stride {
         // SAFETY: no two units write the same elements.
         let mut to = unsafe { to.disjoint_part(target * size, count * size) };
         let to = to.pointer(0, count * size);
-        if let (1, Some(table)) = (self.row.from, &self.table) {
+        if let (1, Some([table])) = (self.row.from, self.table.as_ref().map(|table| &table[..])) {
             let from = from.pointer(source as usize, count);
             for i in 0..count {
                 // SAFETY: as many bytes of both were asked for.

@@ -8,6 +8,7 @@ use super::vector::{Level, Loop};
 use super::{Kernel, Source, Work};
 use crate::memory::{Target, View};
 use crate::ops::resize::{Blend, ResizeGeometry};
+use crate::ops::scratch::{collected, Scratch};
 use crate::ops::{Args, OpError, OperationType};
 use crate::tensor::OperandType::*;
 use std::marker::PhantomData;
@@ -30,7 +31,7 @@ pub(super) fn select(ty: OperationType, args: &Args, source: &Source) -> Option<
         return None;
     }
     let nearest = ty == OperationType::RESIZE_NEAREST_NEIGHBOR;
-    let places = |input: usize, output: usize| -> Vec<Blend> {
+    let places = |input: usize, output: usize| {
         let scale = geometry.scale(input, output);
         let place = |i: usize| match nearest {
             true => {
@@ -41,10 +42,10 @@ pub(super) fn select(ty: OperationType, args: &Args, source: &Source) -> Option<
         };
         // It will not run: no places will do.
         let count = if source.runs() { output } else { 0 };
-        (0..count).map(place).collect()
+        collected(args.interrupt, (0..count).map(place)).ok()
     };
-    let rows = places(geometry.input.height, geometry.out_height);
-    let columns = places(geometry.input.width, geometry.out_width);
+    let rows = places(geometry.input.height, geometry.out_height)?;
+    let columns = places(geometry.input.width, geometry.out_width)?;
     let size = args.get(0).ok()?.ty().element_size()?;
     if nearest {
         return Some(Box::new(Nearest { geometry, rows, columns, size }));
@@ -82,8 +83,8 @@ fn place(geometry: &ResizeGeometry, pixel: usize) -> (usize, usize, usize) {
 
 fn bilinear<T: Element>(
     geometry: ResizeGeometry,
-    rows: Vec<Blend>,
-    columns: Vec<Blend>,
+    rows: Scratch<Blend>,
+    columns: Scratch<Blend>,
     number: impl Fn(T) -> f32 + Send + Sync + 'static,
     element: impl Fn(f32) -> T + Send + Sync + 'static,
 ) -> Option<Box<dyn Kernel>> {
@@ -94,8 +95,8 @@ fn bilinear<T: Element>(
 struct Bilinear<T, Number, Make> {
     level: Level,
     geometry: ResizeGeometry,
-    rows: Vec<Blend>,
-    columns: Vec<Blend>,
+    rows: Scratch<Blend>,
+    columns: Scratch<Blend>,
     number: Number,
     element: Make,
     elements: PhantomData<fn(T) -> T>,
@@ -297,8 +298,8 @@ unsafe fn blend<T: Copy, const N: usize>(
 
 struct Nearest {
     geometry: ResizeGeometry,
-    rows: Vec<Blend>,
-    columns: Vec<Blend>,
+    rows: Scratch<Blend>,
+    columns: Scratch<Blend>,
     /// Bytes of an element.
     size: usize,
 }

@@ -78,7 +78,8 @@ impl<'a> Source<'a> {
         let at = (start(&from), from.len());
         let stays = views.iter().flatten().any(|view| (start(view), view.len()) == at);
         let key = stays.then_some((at, form));
-        if let Some(known) = key.and_then(|key| slab.known(&key)) {
+        let bytes = count.checked_mul(size_of::<T>())?;
+        if let Some(known) = key.and_then(|key| slab.known(&key)).filter(|known| known.len() == bytes) {
             return Some(known.into());
         }
         let made = self.take(count, pack)?;

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::backend::cpu::pool::ThreadPool;
-use crate::memory::{AlignedBuf, Slab, Target, View};
+use crate::memory::{AlignedBuf, Budget, Slab, Target, View};
 use crate::ops::testing::{boolean, f32s, float, i32s, int, tensor, Counting, Tensor};
 use crate::ops::{evaluate, signature, Arg};
 use crate::tensor::TensorInfo;
@@ -26,6 +26,8 @@ struct Ran {
     /// Yield points while it was made, and in its run.
     made: usize,
     passed: usize,
+    /// Bytes of its client's that it holds.
+    held: u64,
     /// Bytes of its outputs.
     moved: usize,
 }
@@ -44,15 +46,18 @@ fn run(ty: OperationType, inputs: &[Tensor], outputs: &[TensorInfo]) -> Option<R
         outputs.iter().zip(&dims).map(|(info, dims)| evaluate::with_dims(info, dims)).collect();
     let call = Args { outputs: &outputs, ..call };
     interrupt.take();
+    let budget = Budget::new(1 << 30);
+    let account = budget.on_account_of(1);
     let kernel = select(operation, &call, &mut Source::Pack(&Slab::default(), &[]))?;
-    let made = interrupt.take();
+    let (made, held) = (interrupt.take(), budget.private().held());
+    drop(account);
     let sizes: Vec<usize> = outputs.iter().map(|info| info.byte_size().expect("a size")).collect();
     let mut data: Vec<_> = sizes.iter().map(|&size| AlignedBuf::zeroed(size).expect("memory")).collect();
     let mut targets: Vec<_> = data.iter_mut().map(|data| Target::of(data)).collect();
     let views: Vec<_> = inputs.iter().map(|t| Some(View::of(&t.data))).collect();
     let pool = ThreadPool::new(1).expect("threads");
     kernel.run(&views, &mut targets, Work::new(pool.team(1), &interrupt)).expect("run");
-    Some(Ran { made, passed: interrupt.take(), moved: sizes.iter().sum() })
+    Some(Ran { made, held, passed: interrupt.take(), moved: sizes.iter().sum() })
 }
 
 fn bytes(ty: OperandType, dims: &[u32]) -> Tensor {
@@ -234,6 +239,26 @@ fn tables_of_inputs_that_are_rescaled_are_made_with_pauses() {
     // A table of 256 bytes takes a microsecond or more.
     let (moved, rescaled) = (made(0.5), made(0.25));
     assert!(rescaled >= moved + COUNT / 50, "{moved} and {rescaled} yield points");
+}
+
+#[test]
+fn what_kernels_note_of_each_row_and_input_is_on_the_clients_account() {
+    const SIDE: u32 = 4000;
+    let inputs = [bytes(TENSOR_QUANT8_ASYMM, &[1, 2, 1, 1]), int(1), int(SIDE as i32), boolean(false)];
+    let output = TensorInfo::quantised(TENSOR_QUANT8_ASYMM, &[], 0.5, 0);
+    for ty in [OperationType::RESIZE_NEAREST_NEIGHBOR, OperationType::RESIZE_BILINEAR] {
+        let Ran { held, .. } = run(ty, &inputs, std::slice::from_ref(&output)).expect("a kernel");
+        assert!(held >= u64::from(SIDE) * 20, "{ty:?}: {held} bytes");
+    }
+    const COUNT: usize = 1000;
+    for (scale, each) in [(0.5, 64), (0.25, 64 + 256)] {
+        let info = TensorInfo::quantised(TENSOR_QUANT8_ASYMM, &[1], scale, 0);
+        let mut inputs = vec![tensor(info, &[1u8]); COUNT];
+        inputs.push(int(0));
+        let Ran { held, .. } =
+            run(OperationType::CONCATENATION, &inputs, std::slice::from_ref(&output)).expect("a kernel");
+        assert!(held >= COUNT as u64 * each, "{scale}: {held} bytes");
+    }
 }
 
 #[test]

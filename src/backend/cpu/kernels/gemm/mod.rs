@@ -53,6 +53,8 @@ mod lanes_neon32;
 mod layout;
 mod lines;
 mod micro;
+#[cfg(test)]
+mod once_tests;
 #[cfg(target_arch = "aarch64")]
 mod order_neon;
 #[cfg(target_arch = "arm")]

@@ -214,7 +214,8 @@ impl<F: Family> Packed<F> {
             Some(given) => Some(biases(given, shape, folded)?),
             None => None,
         };
-        let form = [size * micro.group, micro.columns, padded, segments, depth, flip.into()];
+        // Floats and groups of bytes may be as long.
+        let form = [size, micro.group, micro.columns, padded, segments, depth, flip.into()];
         let from = given.as_ref().map(|given| given.weights.bytes());
         let count = all.checked_mul(segments)?.checked_mul(padded)?;
         let panels = source.take_once(from, form, count, |packed: &mut [F::Weight]| {

@@ -4,14 +4,13 @@ use super::*;
 use crate::backend::cpu::kernels::isa::Isa;
 use crate::backend::cpu::kernels::{Kernel, Source, Work};
 use crate::backend::cpu::pool::ThreadPool;
-use crate::memory::{Slab, Target, View, Weights};
+use crate::memory::{Slab, Target, View};
 use crate::ops::{Interrupt, NeverInterrupted, OpError};
 use crate::tensor::requant::Multiplier;
 use crate::tensor::OperandType;
 use packed::Zeros;
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Arc;
 
 /// Elements that end where memory does: whoever reads beyond them dies.
 struct AtTheEnd<T> {
@@ -354,42 +353,6 @@ fn floats_keep_nan_and_lengths_must_fit() {
         let shape = Shape { columns: 2, ..shape };
         assert!(Packed::float(isa, 1, shape, (0.0, 6.0), &mut Source::Pack(&Slab::default(), &[]), short)
             .is_none());
-    }
-}
-
-#[test]
-fn weights_that_stay_are_packed_once_for_all_who_pack_them_alike() {
-    let weights: Vec<i8> = (0..30 * 40).map(|i| (i * 7 % 251) as u8 as i8).collect();
-    let (stays, slab) = (View::of(&weights[..]), Slab::default());
-    let multipliers = vec![Multiplier::new(0.01); 30];
-    for isa in Isa::available() {
-        let panels = |zero: i32, columns: usize, views: &[Option<View<u8>>]| {
-            let requantisation = Requantisation {
-                multipliers: &multipliers[..columns],
-                ty: OperandType::TENSOR_QUANT8_ASYMM_SIGNED,
-                zero,
-                range: (-128, 127),
-                once: false,
-                interrupt: &NeverInterrupted,
-            };
-            let zeros = Zeros { signed_inputs: true, input: zero, signed_weights: true, weight: 0 };
-            let shape = Shape { columns, segments: 1, depth: weights.len() / columns };
-            let bias = vec![0; columns];
-            let constants =
-                || Some(Constants { weights: stays, bias: &bias[..], interrupt: &NeverInterrupted });
-            let source = &mut Source::Pack(&slab, views);
-            let packed = Packed::quant(isa, shape, zeros, &requantisation, source, constants).unwrap();
-            match packed.weights()[0] {
-                Weights::Private(bytes) => bytes.clone(),
-                Weights::Shared(_) => panic!("packed now"),
-            }
-        };
-        let views = [None, Some(stays.bytes())];
-        let first = panels(0, 30, &views);
-        assert!(Arc::ptr_eq(&first, &panels(7, 30, &views)), "{isa:?}");
-        assert!(!Arc::ptr_eq(&first, &panels(0, 20, &views)), "{isa:?}");
-        let own = panels(0, 30, &[]);
-        assert!(!Arc::ptr_eq(&first, &own) && first[..] == own[..], "{isa:?}");
     }
 }
 
