@@ -7,7 +7,6 @@ use nnhal::client::controller::Channels;
 use nnhal::fmq::codec::{OutputShape, RequestPacket, ResultPacket};
 use nnhal::fmq::{Descriptor, Grantor};
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex};
 
 #[test]
@@ -127,24 +126,4 @@ fn channels_that_share_memory_are_refused() {
         let refused = configure(&extension, &callback, &at(0), &at(start));
         assert_refused(refused, ErrorStatus::INVALID_ARGUMENT, "request channel");
     }
-}
-
-#[test]
-fn memory_that_is_freed_is_not_mapped_any_more() {
-    let harness = Harness::new();
-    let mut burst = Burst::open(&extension(&harness.prepare(&floor_model(&[1, 3]))));
-    let inodes = burst.memories.files.each_ref().map(|file| file.metadata().expect("a file").ino());
-    let mapped = |inode: u64| {
-        let maps = std::fs::read_to_string(format!("/proc/{}/maps", harness.process())).expect("maps");
-        // Address, access, offset, device, inode.
-        maps.lines().any(|line| line.split_whitespace().nth(4) == Some(&inode.to_string()))
-    };
-    assert_eq!(burst.run(&packet()).status, 0);
-    assert_eq!(inodes.map(mapped), [true; 2], "they are kept");
-    // No other request comes.
-    burst.context.freeMemory(0).expect("freed");
-    assert_eq!(inodes.map(mapped), [false, true], "only one was freed");
-    burst.context.freeMemory(1).expect("freed");
-    assert!(!mapped(inodes[1]));
-    assert_eq!(burst.run(&packet()).status, 0);
 }

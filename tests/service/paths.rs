@@ -2,11 +2,12 @@
 
 use crate::common::domains::{model_of, tensor};
 use crate::common::fences::*;
+use crate::common::fmq;
 use crate::common::process::wait_until;
 use crate::common::*;
 use nnhal::aidl::*;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::Duration;
 
 fn config(measure: bool) -> ExecutionConfig {
@@ -251,4 +252,24 @@ fn a_reusable_execution_sees_new_data_and_checks_its_terms() {
     assert_eq!(status(&answer), ErrorStatus::INVALID_ARGUMENT);
     drop(model);
     reusable.executeSynchronously(-1).expect("it keeps what it needs");
+}
+
+#[test]
+fn memory_that_a_burst_over_queues_frees_is_not_mapped_any_more() {
+    let harness = Harness::new();
+    let mut burst = fmq::Burst::open(&fmq::extension(&harness.prepare(&floor_model(&[1, 3]))));
+    let inodes = burst.memories.files.each_ref().map(|file| file.metadata().expect("a file").ino());
+    let mapped = |inode: u64| {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", harness.process())).expect("maps");
+        // Address, access, offset, device, inode.
+        maps.lines().any(|line| line.split_whitespace().nth(4) == Some(&inode.to_string()))
+    };
+    assert_eq!(burst.run(&fmq::packet()).status, 0);
+    assert_eq!(inodes.map(mapped), [true; 2], "they are kept");
+    // No other request comes.
+    burst.context.freeMemory(0).expect("freed");
+    assert_eq!(inodes.map(mapped), [false, true], "only one was freed");
+    burst.context.freeMemory(1).expect("freed");
+    assert!(!mapped(inodes[1]));
+    assert_eq!(burst.run(&fmq::packet()).status, 0);
 }
