@@ -96,7 +96,7 @@ fn select_for(isa: Isa, operation: &Operation, args: &Args, source: &mut Source)
         ),
         OperationType::TRANSPOSE_CONV_2D => image(parts::select_transposed(isa, args, source)),
         ty => elementwise::select(operation, args, source)
-            .or_else(|| movement::select(operation, args))
+            .or_else(|| movement::select(operation, args, source))
             .or_else(|| gather::select(ty, args))
             .or_else(|| image(pool::select(ty, args)))
             .or_else(|| reduce::select(ty, args))

@@ -1,6 +1,6 @@
 //! Operations that only move elements: rows copied on all threads, transpositions in blocks that stay in the cache.
 
-use super::{Kernel, Work};
+use super::{Kernel, Source, Work};
 use crate::memory::{Target, View};
 use crate::ops::movement::{moves, requantisation, Axis};
 use crate::ops::pace::Pace;
@@ -24,11 +24,13 @@ const WALK: usize = 64;
 const TABLE: usize = 2048;
 
 /// A kernel for this call, if its operation only moves elements.
-pub(super) fn select(operation: &Operation, args: &Args) -> Option<Box<dyn Kernel>> {
+pub(super) fn select(operation: &Operation, args: &Args, source: &Source) -> Option<Box<dyn Kernel>> {
     let plan = moves(operation.ty, args)?.ok()?;
     let size = args.output(0).ok()?.ty.element_size()?;
     let count = |dims: &[u32]| crate::tensor::element_count(dims);
-    let (mut strides, mut pace) = (reserved(plan.len()).ok()?, Pace::new(args));
+    // It will not run: no strides will do, and memory is no reason to have no kernel.
+    let runs = source.runs();
+    let (mut strides, mut pace) = (reserved(if runs { plan.len() } else { 0 }).ok()?, Pace::new(args));
     for step in plan {
         let (input, output) = (args.get(step.input).ok()?, args.output(step.output).ok()?);
         if input.ty().element_size() != Some(size) {
@@ -39,13 +41,16 @@ pub(super) fn select(operation: &Operation, args: &Args) -> Option<Box<dyn Kerne
             continue;
         }
         let table = match operation.ty {
-            OperationType::CONCATENATION => {
+            OperationType::CONCATENATION if runs => {
                 requantisation(input.info, output).map(counted).transpose().ok()?
             }
             _ => None,
         };
         pace.spend(if table.is_some() { TABLE } else { WALK }).ok()?;
-        strides.push(Stride::new(step.input, step.output, start, axes, table)?);
+        let stride = Stride::new(step.input, step.output, start, axes, table)?;
+        if runs {
+            strides.push(stride);
+        }
     }
     Some(Box::new(Movement { size, padding: padding(operation.ty, args)?, strides }))
 }
