@@ -73,7 +73,7 @@ if [ -z "$built" ]; then
 fi
 [ -f "$built" ] || fail "no $built: run android/build.sh"
 # Without these init never starts the daemon, SELinux permissive or not. They are looked at before the manifest is there: what
-# it declares and nobody registers hangs every app that uses NNAPI.
+# it declares and the daemon does not register hangs every app that uses NNAPI.
 on_device id $user >/dev/null 2>&1 || fail "the image has no user $user: build it with android/nnhal_board.mk"
 stop_daemon
 "$adb" push "$built" $binary

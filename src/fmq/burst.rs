@@ -249,7 +249,7 @@ mod tests {
         }
     }
 
-    /// A listener whose turns are counted, over queues that nobody writes to.
+    /// A listener whose turns are counted, over empty queues.
     fn listener(turns: &Turns) -> Listener {
         let queues = [(); 2].map(|()| SharedQueue::create(16, QUANTUM).unwrap());
         let [requests, results] =

@@ -146,7 +146,7 @@ fn what_is_read_at_the_devices_start_asks_for_one() {
         device.put(&new, "of an earlier version");
         let (status, said) = device.run("push.sh", &["binary"]);
         assert!(status == Some(3) && said.contains("adb reboot, then run this again"), "{said}");
-        // A daemon that nobody would let register is not started.
+        // A daemon that servicemanager would refuse is not started.
         assert!(!device.calls().iter().any(|call| call.starts_with("shell start")), "{:#?}", device.calls());
         let (status, said) = device.run("push.sh", &["binary"]);
         assert_eq!(status, Some(0), "{said}");

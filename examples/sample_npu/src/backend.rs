@@ -29,7 +29,7 @@ pub struct SampleNpu {
     program: PathBuf,
     /// The latest device, if there was one.
     link: Mutex<Option<Arc<Link>>>,
-    /// Held by whoever starts one: `link` is not, as others only look, and may not wait.
+    /// Held while a thread starts one: `link` is not, as others only look, and may not wait.
     starting: Mutex<()>,
 }
 
@@ -44,7 +44,7 @@ impl SampleNpu {
         Ok(SampleNpu::new(std::env::current_exe()?.with_file_name("sample_npu_device")))
     }
 
-    /// The device's process, for whoever wants to see what its death does; `None` before the first compilation.
+    /// The device's process, so that a test can end it; `None` before the first compilation.
     pub fn device_process(&self) -> Option<u32> {
         self.link().map(|link| link.process)
     }
@@ -108,7 +108,7 @@ impl Backend for SampleNpu {
     }
 
     /// Called once per memory and execution, or per burst or reusable execution: these keep what it gives. Without a device
-    /// there is no model either.
+    /// no model can be there either.
     fn import(&self, memory: &ClientMemory) -> Result<Option<Arc<dyn DeviceMemory>>> {
         let imported = self.link().and_then(|link| Region::import(&link, memory));
         Ok(imported.map(|memory| Arc::new(memory) as Arc<dyn DeviceMemory>))
