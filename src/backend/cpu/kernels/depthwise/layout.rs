@@ -12,17 +12,53 @@ pub const ROWS: usize = 4;
 /// Bytes of a quad: of four rows, for sixteen channels.
 pub const QUAD: usize = CHANNELS * ROWS;
 
-/// Channels that lie in an order of their own where `wide` makes them.
+/// Channels that `wide` makes at once.
+#[cfg(target_arch = "x86_64")]
 pub const GROUP: usize = 64;
 
-/// Where the constants of a channel lie, and which channel those at a place are of: quarters of a vector are swapped with
-/// vectors. Channels beyond the last sixty-four lie as they are.
-pub fn swapped(channel: usize, channels: usize) -> usize {
-    if channel >= channels / GROUP * GROUP {
-        return channel;
+/// The order in which the constants of channels are packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    Plain,
+    /// That of `wide`: in each whole group of sixty-four, quarters of a vector are swapped with vectors.
+    #[cfg(target_arch = "x86_64")]
+    Wide,
+    /// That of `words`: in each sixteen, whether there are so many or not, the second and the third four are swapped.
+    #[cfg(target_arch = "x86_64")]
+    Words,
+}
+
+impl Order {
+    /// The channel whose constants lie at a place, and the place of those of a channel, which is the same; of so many channels.
+    pub fn at(self, place: usize, channels: usize) -> usize {
+        match self {
+            Order::Plain => place,
+            #[cfg(target_arch = "x86_64")]
+            Order::Wide => {
+                if place >= channels / GROUP * GROUP {
+                    return place;
+                }
+                let (group, vector, quarter) = (place / GROUP * GROUP, place / 16 % 4, place / 4 % 4);
+                group + quarter * 16 + vector * 4 + place % 4
+            }
+            #[cfg(target_arch = "x86_64")]
+            Order::Words => {
+                let four = place / 4 % 4;
+                place / CHANNELS * CHANNELS + (four % 2 * 2 + four / 2) * 4 + place % 4
+            }
+        }
     }
-    let (group, vector, quarter) = (channel / GROUP * GROUP, channel / 16 % 4, channel / 4 % 4);
-    group + quarter * 16 + vector * 4 + channel % 4
+
+    /// So many channels change places among themselves.
+    pub fn group(self) -> usize {
+        match self {
+            Order::Plain => 1,
+            #[cfg(target_arch = "x86_64")]
+            Order::Wide => GROUP,
+            #[cfg(target_arch = "x86_64")]
+            Order::Words => CHANNELS,
+        }
+    }
 }
 
 /// Whether the bytes of quads are signed, which is as the architecture multiplies them with signed weights.

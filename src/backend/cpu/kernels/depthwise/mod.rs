@@ -21,6 +21,8 @@ mod under;
 mod whole;
 #[cfg(target_arch = "x86_64")]
 mod wide;
+#[cfg(target_arch = "x86_64")]
+mod words;
 
 use super::isa::Isa;
 use super::{Kernel, Source};

@@ -3,7 +3,7 @@
 use super::super::eight_bit::QuantInput;
 use super::super::gemm::{Lanes, Requant};
 use super::instructions::Instructions;
-use super::layout::CHANNELS;
+use super::layout::{Order, CHANNELS};
 use super::quads::{PixelScales, Quads, PIXELS};
 #[cfg(target_arch = "aarch64")]
 use super::slide::Fit;
@@ -16,9 +16,9 @@ pub struct Depthwise {
     /// How outputs are made if that is as `slide` does.
     #[cfg(target_arch = "aarch64")]
     pub slides: Option<Fit>,
-    /// Whether whole groups of channels are made as `wide` does, for which they are packed.
-    #[cfg(target_arch = "x86_64")]
-    pub is_wide: bool,
+    /// The order in which channels are packed, for who makes them.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // elsewhere there is one
+    pub order: Order,
     pub geometry: DepthwiseGeometry,
     pub input: QuantInput,
     pub weight_zero: i32,

@@ -4,7 +4,7 @@ use super::super::eight_bit::sign_flip;
 use super::super::gemm::{Lanes, Requant, Requantisation};
 use super::super::vector::{Level, Loop};
 use super::super::Source;
-use super::layout::{interleave, number, swapped, CHANNELS, GROUP, QUAD, ROWS};
+use super::layout::{interleave, Order, CHANNELS, QUAD, ROWS};
 use super::quads::Quads;
 use crate::memory::Weights;
 use crate::ops::conv::DepthwiseGeometry;
@@ -21,16 +21,16 @@ const FOUR: usize = 4;
 /// Weights and bias on their way into their packed form.
 pub struct Packing<'a> {
     pub geometry: &'a DepthwiseGeometry,
-    pub input_zero: u8,
+    /// The number that the input's zero point is to the products.
+    pub input_zero: i32,
     pub weight_zero: i32,
     /// For how many rows of outputs, one below the other, weights lie beside the rows of one quad.
     pub rows: usize,
-    /// Whether groups of channels are packed in the [order](swapped) that `wide` has them in.
-    pub is_wide: bool,
+    pub order: Order,
 }
 
 impl Packing<'_> {
-    fn channels(&self) -> usize {
+    pub fn channels(&self) -> usize {
         self.geometry.input.channels * self.geometry.multiplier
     }
 
@@ -45,15 +45,17 @@ impl Packing<'_> {
         let multipliers = multipliers.as_ref();
         let requantisation = &Requantisation { multipliers, ..*requantisation };
         let requant = Requant::new(requantisation, Q::V::FORM, Q::V::LANES, 0)?;
-        Some((self.weights::<Q>(args, source)?, requant))
+        let weights = match self.order {
+            #[cfg(target_arch = "x86_64")]
+            Order::Words => super::words::weights(self, args, source)?,
+            _ => self.weights::<Q>(args, source)?,
+        };
+        Some((weights, requant))
     }
 
     /// The channel whose constants lie at a place.
     fn channel(&self, place: usize) -> usize {
-        match self.is_wide {
-            true => swapped(place, self.channels()),
-            false => place,
-        }
+        self.order.at(place, self.channels())
     }
 
     /// Multipliers of channels as they are packed. `None` where there is no memory, or the work is to stop.
@@ -62,16 +64,17 @@ impl Packing<'_> {
         multipliers: &'m [Multiplier],
         interrupt: &dyn Interrupt,
     ) -> Option<Cow<'m, [Multiplier]>> {
-        if !self.is_wide || multipliers.len() != self.channels() {
+        if self.order == Order::Plain || multipliers.len() != self.channels() {
             return Some(Cow::Borrowed(multipliers));
         }
-        let mut ordered = Vec::new();
-        ordered.try_reserve_exact(multipliers.len()).ok()?;
+        let (mut ordered, count) = (Vec::new(), multipliers.len().next_multiple_of(CHANNELS));
+        ordered.try_reserve_exact(count).ok()?;
         let mut pace = Pace::of(interrupt);
-        for first in (0..multipliers.len()).step_by(RUN) {
+        for first in (0..count).step_by(RUN) {
             pace.spend(RUN).ok()?;
-            let places = first..multipliers.len().min(first + RUN);
-            ordered.extend(places.map(|place| multipliers[self.channel(place)]));
+            // Where there is no channel, any will do.
+            let places = first..count.min(first + RUN);
+            ordered.extend(places.map(|place| multipliers[self.channel(place).min(multipliers.len() - 1)]));
         }
         Some(Cow::Owned(ordered))
     }
@@ -99,7 +102,7 @@ impl Packing<'_> {
                             let Some(row) = row else { continue };
                             let from = &weights.bytes[(row * width + column) * channels..][..channels];
                             match from[c..c + count].try_into() {
-                                Ok(_) if self.is_wide => {
+                                Ok(_) if self.order != Order::Plain => {
                                     for (to, &at) in to.as_chunks_mut::<FOUR>().0.iter_mut().zip(&fours) {
                                         to.copy_from_slice(&from[at..at + FOUR]);
                                     }
@@ -121,10 +124,10 @@ impl Packing<'_> {
     /// The bias, with what the zero points add to the sum of the plain products.
     pub fn bias(&self, args: &Args, source: &mut Source) -> Option<Weights> {
         let channels = self.channels();
-        source.take::<i32>(channels.next_multiple_of(CHANNELS), |to| {
+        source.take::<i32>(channels.next_multiple_of(CHANNELS), |all| {
             let (weights, arg) = (SignedWeights::new(&args.arg(1).ok()?)?, args.get(2).ok()?);
             let bias: &[i32] = arg.elements().ok().filter(|bias: &&[i32]| bias.len() == channels)?;
-            let (to, flip, mut cells) = (&mut to[..channels], weights.flip, 0i32);
+            let (to, flip, mut cells) = (&mut all[..channels], weights.flip, 0i32);
             let (mut pace, level) = (Pace::new(args), Level::detect());
             for weights in weights.bytes.chunks_exact(channels) {
                 for (sums, weights) in to.chunks_mut(RUN).zip(weights.chunks(RUN)) {
@@ -133,18 +136,21 @@ impl Packing<'_> {
                 }
                 cells = cells.wrapping_add(1);
             }
-            let (zero, zeros) = (number(self.input_zero), cells.wrapping_mul(self.weight_zero));
+            let (zero, zeros) = (self.input_zero, cells.wrapping_mul(self.weight_zero));
             for (to, bias) in to.chunks_mut(RUN).zip(bias.chunks(RUN)) {
                 pace.spend(RUN).ok()?;
                 let of_sum =
                     |sum: i32, bias: i32| bias.wrapping_sub(zero.wrapping_mul(sum.wrapping_sub(zeros)));
                 to.iter_mut().zip(bias).for_each(|(to, &bias)| *to = of_sum(*to, bias));
             }
-            if self.is_wide {
-                for group in to.as_chunks_mut::<GROUP>().0 {
-                    let all = *group;
-                    pace.spend(GROUP).ok()?;
-                    group.iter_mut().enumerate().for_each(|(place, sum)| *sum = all[swapped(place, GROUP)]);
+            // Two that change places do so when the first is come by.
+            let all = all.chunks_exact_mut(self.order.group()).filter(|_| self.order != Order::Plain);
+            for (i, group) in all.enumerate() {
+                let first = i * group.len();
+                pace.spend(group.len()).ok()?;
+                for place in 0..group.len() {
+                    let other = self.channel(first + place) - first;
+                    group.swap(place, other.max(place));
                 }
             }
             Some(())
@@ -170,14 +176,14 @@ impl Loop for Add<'_> {
 }
 
 /// Weights where they lie, yet to be made signed.
-struct SignedWeights<'a> {
-    bytes: &'a [u8],
+pub struct SignedWeights<'a> {
+    pub bytes: &'a [u8],
     /// What makes them signed.
-    flip: u8,
+    pub flip: u8,
 }
 
 impl<'a> SignedWeights<'a> {
-    fn new(filter: &Arg<'a>) -> Option<Self> {
+    pub fn new(filter: &Arg<'a>) -> Option<Self> {
         Some(SignedWeights { bytes: filter.bytes().ok()?, flip: sign_flip(filter) })
     }
 }

@@ -9,7 +9,7 @@ use super::super::{Kernel, Source, Work};
 use super::instructions::Instructions;
 #[cfg(target_arch = "x86_64")]
 use super::layout::GROUP;
-use super::layout::{CHANNELS, QUAD, ROWS, SIGNED};
+use super::layout::{number, Order, CHANNELS, QUAD, ROWS, SIGNED};
 use super::packed::Depthwise;
 use super::packing::Packing;
 use super::pixels::Row;
@@ -27,7 +27,7 @@ use super::slide::{self, BothWays};
 use super::strips::{for_each_strip, Strip};
 use super::under::Under;
 #[cfg(target_arch = "x86_64")]
-use super::wide;
+use super::{wide, words};
 use crate::memory::{Target, View, Weights};
 use crate::ops::conv::DepthwiseGeometry;
 use crate::ops::{Args, OpError};
@@ -69,17 +69,24 @@ pub(super) fn kernel(
     if SIGNED {
         (input.zero, input.flip) = (input.zero ^ 0x80, input.flip ^ 0x80);
     }
-    // A quad has all the rows under two rows of outputs.
+    let is_plain = weight_zero == 0 && !is_whole;
+    let order = match instructions {
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Vnni if channels >= GROUP && wide::fits(&geometry, is_plain) => Order::Wide,
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx2 if words::fits(&geometry, is_plain) => Order::Words,
+        _ => Order::Plain,
+    };
+    let (most_rows, input_zero) = match order {
+        #[cfg(target_arch = "x86_64")]
+        Order::Words => (words::ROWS, words::number(input)),
+        _ => (ROWS, number(input.zero)),
+    };
+    // What is under a row of outputs and the next one is made into quads once.
     let height = &geometry.height;
-    let shares = height.kernel < ROWS && height.stride == 1 && height.dilation == 1 && !is_whole;
-    let rows = if shares && geometry.multiplier == 1 && weight_zero == 0 { 2 } else { 1 };
-    #[cfg(target_arch = "x86_64")]
-    let is_wide = matches!(instructions, Instructions::Vnni)
-        && channels >= GROUP
-        && wide::fits(&geometry, weight_zero == 0 && !is_whole);
-    #[cfg(not(target_arch = "x86_64"))]
-    let is_wide = false;
-    let packing = Packing { geometry: &geometry, input_zero: input.zero, weight_zero, rows, is_wide };
+    let shares = height.kernel < most_rows && height.stride == 1 && height.dilation == 1;
+    let rows = if shares && geometry.multiplier == 1 && is_plain { 2 } else { 1 };
+    let packing = Packing { geometry: &geometry, input_zero, weight_zero, rows, order };
     let (weights, requant) = match instructions {
         Instructions::Base => packing.weights_for::<Base>(args, source, &requantisation)?,
         #[cfg(target_arch = "x86_64")]
@@ -98,8 +105,7 @@ pub(super) fn kernel(
     Some(Depthwise {
         #[cfg(target_arch = "aarch64")]
         slides,
-        #[cfg(target_arch = "x86_64")]
-        is_wide,
+        order,
         instructions,
         input,
         weight_zero,
@@ -241,7 +247,7 @@ unsafe fn make_with<Q: BothWays>(kernel: &Depthwise, input: Lines<u8>, strip: St
         let first = unsafe { under.slide::<Q>(&lines[0], first..last, (made, count), to) };
         // SAFETY: as above, where the instruction set is there.
         #[cfg(target_arch = "x86_64")]
-        let first = unsafe { under.wide(&lines[0], first..last, (made, count), to) };
+        let first = unsafe { under.in_order(&lines, first..last, (made, count), to) };
         for block in first / CHANNELS..last.div_ceil(CHANNELS) {
             let c = block * CHANNELS;
             let width = CHANNELS.min(last - c);

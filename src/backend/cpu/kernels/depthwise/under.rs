@@ -1,7 +1,7 @@
 //! What lies under the taps of a few outputs of 8-bit types: columns of four rows each, or padding.
 
 #[cfg(target_arch = "x86_64")]
-use super::layout::GROUP;
+use super::layout::{Order, GROUP};
 use super::layout::{CHANNELS, QUAD, ROWS};
 use super::packed::Depthwise;
 use super::quads::{Line, Quads};
@@ -9,7 +9,7 @@ use super::rows::Rows;
 #[cfg(target_arch = "aarch64")]
 use super::slide::{BothWays, Slide};
 #[cfg(target_arch = "x86_64")]
-use super::wide::Wide;
+use super::{wide::Wide, words::Words};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
@@ -71,33 +71,43 @@ impl<'a> Under<'a> {
         whole
     }
 
-    /// Computes `count` pixels of one or two rows as `wide` does, if that is how they are made: of whole groups of channels.
-    /// Gives the first channel that is left.
+    /// Computes `count` pixels of one or two rows as `wide` or `words` do, if that is how they are made: the first of whole
+    /// groups of channels. Gives the first channel that is left.
     ///
     /// # Safety
     /// There must be as many columns in the `lines`, and as many pixels of all channels at `to`; the first channel must be that
     /// of a group.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    pub unsafe fn wide(
+    pub unsafe fn in_order(
         &self,
-        lines: &[Option<Line>; ROWS],
+        lines: &[[Option<Line>; ROWS]],
         of: Range<usize>,
         (made, count): (usize, usize),
         to: *mut u8,
     ) -> usize {
-        let kernel = self.kernel;
-        if !kernel.is_wide {
-            return of.start;
-        }
+        let (kernel, inside) = (self.kernel, self.inside.clone());
         let channels = kernel.geometry.input.channels;
-        let end = of.end.min(channels / GROUP * GROUP);
-        let wide = Wide { kernel, lines: *lines, inside: self.inside.clone(), to, below: count * channels };
-        for channel in (of.start..end).step_by(GROUP) {
-            // SAFETY: by contract; the instruction set was detected when the kernel was made.
-            unsafe { wide.make(channel, made, count) };
+        let below = count * channels;
+        match kernel.order {
+            Order::Plain => of.start,
+            Order::Wide => {
+                let end = of.end.min(channels / GROUP * GROUP);
+                let wide = Wide { kernel, lines: lines[0], inside, to, below };
+                for channel in (of.start..end).step_by(GROUP) {
+                    // SAFETY: by contract; the instruction set was detected when the kernel was made.
+                    unsafe { wide.make(channel, made, count) };
+                }
+                of.start.max(end)
+            }
+            Order::Words => {
+                let end = of.end.next_multiple_of(CHANNELS);
+                let words = Words { kernel, lines: lines.as_flattened(), inside, to, below };
+                // SAFETY: as above.
+                unsafe { words.make(of, made, count) };
+                end
+            }
         }
-        of.start.max(end)
     }
 
     /// What lies under the taps of a group of rows; `None` beside the input.

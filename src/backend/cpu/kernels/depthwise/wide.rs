@@ -1,12 +1,12 @@
 //! Filters of three by three cells in AVX-512 with its neural network instructions, sixty-four channels at a time: quads
 //! of as many channels are made by two instructions each, and the bytes of a pixel come out in their order.
 //!
-//! What makes quads leaves channels in an order of its own ([`swapped`]), in which weights, bias and constants are packed.
+//! What makes quads leaves channels in an order of its own ([`Order::Wide`]), in which weights, bias and constants are packed.
 //! Pixels are made two at a time, and two rows of them where a quad has all that is under both.
 
 use super::super::gemm::{lanes_512, Bounds, Lanes, Scales};
 use super::super::simd::Avx512;
-use super::layout::{swapped, GROUP as CHANNELS, QUAD, ROWS};
+use super::layout::{Order, GROUP as CHANNELS, QUAD, ROWS};
 use super::packed::Depthwise;
 use super::quads::Line;
 use crate::ops::conv::DepthwiseGeometry;
@@ -245,7 +245,7 @@ impl Group<'_> {
             }
             let bytes = Avx512::pack(scaled, Avx512::target(self.wide.kernel.requant.target));
             for (place, byte) in bytes.into_iter().enumerate() {
-                to.add(swapped(place, CHANNELS)).write(byte);
+                to.add(Order::Wide.at(place, CHANNELS)).write(byte);
             }
         }
     }

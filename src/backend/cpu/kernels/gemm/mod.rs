@@ -96,7 +96,7 @@ pub(super) use product::{Outputs, Product, Rows};
 pub(super) use products_x86::multiply_words;
 pub(super) use quant::Quant;
 #[cfg(target_arch = "x86_64")]
-pub(super) use quick_x86::{lanes_512, Bounds};
+pub(super) use quick_x86::{lanes_256, lanes_512, Bounds};
 #[cfg(target_arch = "x86_64")]
 pub(super) use requant::Form;
 pub(super) use requant::{Requant, Requantisation, Scales};

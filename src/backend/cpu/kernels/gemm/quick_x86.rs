@@ -124,6 +124,23 @@ unsafe fn words_512(a: __m512i, b: __m512i) -> __m512i {
 /// The machine must have AVX2 and FMA, and each of `quick` twice 8 constants.
 #[inline(always)]
 pub unsafe fn bytes_256<const ONE_SIDED: bool>(
+    sums: [__m256i; 4],
+    quick: [*const f32; 2],
+    bounds: Bounds<__m256i, __m256>,
+) -> Option<__m256i> {
+    // SAFETY: by contract.
+    unsafe {
+        let order = _mm256_loadu_si256(ORDER_256.as_ptr().cast());
+        Some(_mm256_permutevar8x32_epi32(lanes_256::<ONE_SIDED>(sums, quick, bounds)?, order))
+    }
+}
+
+/// The same with the bytes in the order of halves: those of each vector's first half, and then those of the second ones.
+///
+/// # Safety
+/// As for [`bytes_256`].
+#[inline(always)]
+pub unsafe fn lanes_256<const ONE_SIDED: bool>(
     [a, b, c, d]: [__m256i; 4],
     [low, high]: [*const f32; 2],
     bounds: Bounds<__m256i, __m256>,
@@ -144,8 +161,7 @@ pub unsafe fn bytes_256<const ONE_SIDED: bool>(
         let bounded = _mm256_min_epu8(_mm256_max_epu8(packed, bounds.low), bounds.high);
         let typed = _mm256_xor_si256(bounded, bounds.flip);
         let lanes = _mm256_broadcastsi128_si256(_mm_loadu_si128(BYTES.as_ptr().cast()));
-        let order = _mm256_loadu_si256(ORDER_256.as_ptr().cast());
-        Some(_mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(typed, lanes), order))
+        Some(_mm256_shuffle_epi8(typed, lanes))
     }
 }
 
