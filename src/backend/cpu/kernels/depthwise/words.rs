@@ -29,10 +29,11 @@ const PAIR: usize = 2;
 const HALVES: usize = 2;
 /// Words of a vector.
 const WORDS: usize = 16;
-/// Vectors of columns that are made at once: they, and the sums of some pixels, stay in the first cache.
-const MAX_VECTORS: usize = 640;
-/// Pixels whose sums are turned into bytes together.
-const MAX_PIXELS: usize = 56;
+/// Pixels that are made at once: what is under them stays in the first cache for all channels, of which sixteen are part of a
+/// line there.
+const MAX_PIXELS: usize = 28;
+/// Columns under so many, of strides and filters that [fit](fits).
+const MAX_COLUMNS: usize = (MAX_PIXELS - 1) * 2 + 5;
 
 /// Whether there are filters of that form; `is_plain`: weights have no zero point, and the filter is not an image.
 pub fn fits(geometry: &DepthwiseGeometry, is_plain: bool) -> bool {
@@ -117,7 +118,7 @@ pub struct Words<'a> {
 
 /// Words of columns, `[pair of rows][column]`.
 #[repr(align(64))]
-struct Columns([MaybeUninit<[__m256i; HALVES]>; MAX_VECTORS / HALVES]);
+struct Columns([MaybeUninit<[__m256i; HALVES]>; ROWS / PAIR * MAX_COLUMNS]);
 
 /// Sums of pixels.
 #[repr(align(64))]
@@ -147,25 +148,17 @@ impl Words<'_> {
         let (kernel, geometry) = (self.kernel, &self.kernel.geometry);
         let (taps, stride, pairs) =
             (geometry.width.kernel, geometry.width.stride, pairs(geometry, kernel.rows));
-        let most = (MAX_VECTORS / HALVES / pairs - taps) / stride + 1;
-        let mut columns = Columns([MaybeUninit::uninit(); MAX_VECTORS / HALVES]);
-        for c in channels.clone().step_by(CHANNELS) {
-            let index = c / CHANNELS;
-            // SAFETY: by contract.
-            let bounds = unsafe { Avx2::target(kernel.requant.target) }.bounds();
-            let mut block = Block {
-                words: self,
-                pairs,
-                columns: 0,
-                channel: c,
-                width: CHANNELS.min(channels.end - c),
-                scales: [kernel.requant.scales(HALVES * index), kernel.requant.scales(HALVES * index + 1)],
-                bounds,
-            };
-            for first in (0..count).step_by(most) {
-                let pixels = most.min(count - first);
-                block.columns = (pixels - 1) * stride + taps;
-                let to = &mut columns.0[..pairs * block.columns];
+        let mut all = Columns([MaybeUninit::uninit(); ROWS / PAIR * MAX_COLUMNS]);
+        // SAFETY: by contract.
+        let bounds = unsafe { Avx2::target(kernel.requant.target) }.bounds();
+        for first in (0..count).step_by(MAX_PIXELS) {
+            let pixels = first..count.min(first + MAX_PIXELS);
+            let columns = (pixels.len() - 1) * stride + taps;
+            for channel in channels.clone().step_by(CHANNELS) {
+                let width = CHANNELS.min(channels.end - channel);
+                let scales = [0, 1].map(|half| kernel.requant.scales(channel / CHANNELS * HALVES + half));
+                let block = Block { words: self, pairs, columns, channel, width, scales, bounds };
+                let to = &mut all.0[..pairs * columns];
                 // SAFETY: by contract; all columns are filled that are read.
                 unsafe {
                     match is_signed(kernel.input) {
@@ -173,7 +166,7 @@ impl Words<'_> {
                         false => block.fill::<false>(first * stride, to),
                     }
                     for below in 0..made {
-                        block.row(columns.0.as_ptr().cast(), below, first..first + pixels);
+                        block.row(all.0.as_ptr().cast(), below, pixels.clone());
                     }
                 }
             }
@@ -202,24 +195,20 @@ impl Block<'_> {
                 self.words.lines[row]
                     .map_or(beside, |(line, step)| (line.wrapping_add(self.channel + left_out * step), step))
             };
-            let (upper, lower) = (line(pair * PAIR), line(pair * PAIR + 1));
+            let ((mut upper, step_of_upper), (mut lower, step_of_lower)) =
+                (line(pair * PAIR), line(pair * PAIR + 1));
             columns[..before].fill(MaybeUninit::new(of_padding));
             columns[after..].fill(MaybeUninit::new(of_padding));
-            for (i, column) in columns[before..after].iter_mut().enumerate() {
-                let rows = [upper.0.wrapping_add(i * upper.1), lower.0.wrapping_add(i * lower.1)];
-                if self.width == CHANNELS {
-                    // SAFETY: by contract; sixteen channels of a column inside of the rows, or padding.
-                    column.write(unsafe { paired::<SIGNED>(rows) });
-                    continue;
-                }
-                // A load of sixteen bytes must not leave the row for good: that may be the end of what there is.
-                let mut few = [padding; PAIR];
-                for (few, row) in few.iter_mut().zip(rows) {
-                    // SAFETY: the column has `width` channels, and so has the padding.
-                    unsafe { libc::memcpy(few.as_mut_ptr().cast(), row.cast(), self.width) };
-                }
-                // SAFETY: as long as a load.
-                column.write(unsafe { paired::<SIGNED>([few[0].as_ptr(), few[1].as_ptr()]) });
+            for column in &mut columns[before..after] {
+                // SAFETY: by contract; as many channels of a column inside of the rows, or padding.
+                column.write(unsafe {
+                    match self.width {
+                        CHANNELS => paired::<SIGNED>([upper, lower]),
+                        width => some_paired::<SIGNED>([upper, lower], width),
+                    }
+                });
+                upper = upper.wrapping_add(step_of_upper);
+                lower = lower.wrapping_add(step_of_lower);
             }
         }
     }
@@ -239,24 +228,21 @@ impl Block<'_> {
         let weights = kernel.weights.elements::<i16>(at, row).cast();
         let bias = kernel.bias.elements::<i32>(self.channel, CHANNELS).cast::<__m256i>();
         let mut sums = Sums([MaybeUninit::uninit(); MAX_PIXELS]);
-        for first in (0..pixels.len()).step_by(MAX_PIXELS) {
-            let sums = &mut sums.0[..MAX_PIXELS.min(pixels.len() - first)];
-            let columns = columns.wrapping_add(first * stride * HALVES);
-            let pixel = below * self.words.below + (pixels.start + first) * channels;
-            let to = self.words.to.wrapping_add(pixel + self.channel);
-            // SAFETY: by contract; there are as many weights and sums of bias, and columns under as many pixels.
-            unsafe {
-                let bias = [_mm256_loadu_si256(bias), _mm256_loadu_si256(bias.add(1))];
-                match (taps, stride) {
-                    (3, 1) => self.sums::<3, 1>(columns, weights, bias, sums),
-                    (3, _) => self.sums::<3, 2>(columns, weights, bias, sums),
-                    (_, 1) => self.sums::<5, 1>(columns, weights, bias, sums),
-                    (_, _) => self.sums::<5, 2>(columns, weights, bias, sums),
-                }
-                // All were made.
-                let sums = std::slice::from_raw_parts(sums.as_ptr().cast(), sums.len());
-                self.store(sums, to, channels);
+        let sums = &mut sums.0[..pixels.len()];
+        let to =
+            self.words.to.wrapping_add(below * self.words.below + pixels.start * channels + self.channel);
+        // SAFETY: by contract; there are as many weights and sums of bias, and columns under as many pixels.
+        unsafe {
+            let bias = [_mm256_loadu_si256(bias), _mm256_loadu_si256(bias.add(1))];
+            match (taps, stride) {
+                (3, 1) => self.sums::<3, 1>(columns, weights, bias, sums),
+                (3, _) => self.sums::<3, 2>(columns, weights, bias, sums),
+                (_, 1) => self.sums::<5, 1>(columns, weights, bias, sums),
+                (_, _) => self.sums::<5, 2>(columns, weights, bias, sums),
             }
+            // All were made.
+            let sums = std::slice::from_raw_parts(sums.as_ptr().cast(), sums.len());
+            self.store(sums, to, channels);
         }
     }
 
@@ -425,6 +411,23 @@ unsafe fn paired<const SIGNED: bool>(rows: [*const u8; PAIR]) -> [__m256i; HALVE
             false => (_mm256_cvtepu8_epi16(upper), _mm256_cvtepu8_epi16(lower)),
         };
         [_mm256_unpacklo_epi16(upper, lower), _mm256_unpackhi_epi16(upper, lower)]
+    }
+}
+
+/// The same of so many bytes: a load of sixteen must not leave a row for good, which may be the end of what there is.
+///
+/// # Safety
+/// As for [`paired`].
+#[inline(never)]
+#[target_feature(enable = "avx2")]
+unsafe fn some_paired<const SIGNED: bool>(rows: [*const u8; PAIR], width: usize) -> [__m256i; HALVES] {
+    let mut few = [[0; CHANNELS]; PAIR];
+    // SAFETY: by contract; then they are as long as a load.
+    unsafe {
+        for (few, row) in few.iter_mut().zip(rows) {
+            libc::memcpy(few.as_mut_ptr().cast(), row.cast(), width);
+        }
+        paired::<SIGNED>([few[0].as_ptr(), few[1].as_ptr()])
     }
 }
 

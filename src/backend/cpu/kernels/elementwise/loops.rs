@@ -188,13 +188,8 @@ impl<S: Element, T: Element, F: OfTwo<S, T>> ZipLoop<'_, S, T, F> {
         unsafe { repeat(&mut repeated[..whole.min(len)], b, row, self.first % row) };
         for at in (0..len).step_by(whole) {
             let n = whole.min(len - at);
-            // SAFETY: `len` elements of input and output were asked for.
-            let read = |i| unsafe { a.add(at + i).read_unaligned() };
-            // SAFETY: a number below `n`, which is no more than the stretch.
-            let again = |i| unsafe { repeated.as_ptr().add(i).read() };
-            // SAFETY: as above.
-            let put = |i, element| unsafe { to.add(at + i).write_unaligned(element) };
-            f.run(n, |i| (read(i), again(i)), put);
+            // SAFETY: `len` elements of input and output were asked for, and there are no more than the stretch has.
+            unsafe { f.along(n, [a.wrapping_add(at), repeated.as_ptr()], to.wrapping_add(at)) };
         }
     }
 }

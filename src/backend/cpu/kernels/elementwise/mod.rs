@@ -9,6 +9,8 @@ pub(super) mod half;
 mod in_place;
 pub(super) mod loops;
 pub(super) mod math;
+#[cfg(target_arch = "x86_64")]
+mod products_x86;
 mod quantised;
 mod quick;
 mod round;

@@ -6,6 +6,8 @@ use super::round::Scale;
 #[cfg(target_arch = "aarch64")]
 use super::sums_neon::{is_large, InVectors, Sums};
 use super::Kernel;
+#[cfg(target_arch = "x86_64")]
+use super::{super::gemm::Requantisation, products_x86::Products};
 #[cfg(target_arch = "aarch64")]
 use crate::backend::cpu::kernels::vector::Level;
 use crate::ops::{Arg, Args};
@@ -96,8 +98,10 @@ macro_rules! by_signs {
     };
 }
 
-/// What a pair takes, in picoseconds: by floats, by factors in vectors, and exactly.
+/// What a pair takes, in picoseconds: by floats, by words or factors in vectors, and exactly.
 const QUICKLY: usize = 170;
+#[cfg(target_arch = "x86_64")]
+const IN_WORDS: usize = 150;
 #[cfg(target_arch = "aarch64")]
 const BY_FACTORS: usize = 100;
 const EXACTLY: usize = 500;
@@ -163,7 +167,8 @@ const UNSURE: f64 = 3.0 * ROUNDED + ROUNDED;
 fn product_of<const A: bool, const B: bool>(args: &Args) -> Option<Box<dyn Kernel>> {
     let (a, b, out) = (args.get(0).ok()?, args.get(1).ok()?, args.output(0).ok()?);
     let by = f64::from(a.scale() * b.scale()) / f64::from(out.scale);
-    let to_out = Scale::new(Multiplier::new(by), 255 * 255)?;
+    let multiplier = Multiplier::new(by);
+    let to_out = Scale::new(multiplier, 255 * 255)?;
     let (range, bytes) = (range(out, args.activation(2).ok()?), Bytes::new(out)?);
     let (of_a, of_b) = (Centred::<A>::new(a.info)?, Centred::<B>::new(b.info)?);
     let exact = move |a: u8, b: u8| bytes.byte(to_out.apply(of_a.of(a) * of_b.of(b)), range);
@@ -171,7 +176,25 @@ fn product_of<const A: bool, const B: bool>(args: &Args) -> Option<Box<dyn Kerne
     let start = (f64::from(bytes.zero) + reading.start()) as f32;
     let (by, nudge) = (by as f32, to_out.nudge());
     let real = move |a: u8, b: u8| nudged((of_a.of(a) * of_b.of(b)) as f32 * by, nudge) + start;
-    zip(args, QUICKLY, Quick { real, reading, exact })
+    let quick = Quick { real, reading, exact };
+    #[cfg(target_arch = "x86_64")]
+    let quick = {
+        let requantisation = Requantisation {
+            multipliers: &[multiplier],
+            ty: out.ty,
+            zero: out.zero_point,
+            range: (range.0 + out.zero_point, range.1 + out.zero_point),
+            once: false,
+            interrupt: args.interrupt,
+        };
+        // Zero points are of their types.
+        let zeros = [of_a.zero as i16, of_b.zero as i16];
+        match Products::<A, B, _>::new(zeros, &requantisation, quick) {
+            Ok(products) => return zip(args, IN_WORDS, products),
+            Err(quick) => quick,
+        }
+    };
+    zip(args, QUICKLY, quick)
 }
 
 /// `x` further away from 0.
