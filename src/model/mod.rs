@@ -28,6 +28,10 @@ use crate::ops::{self, Interrupt, OpError};
 use crate::tensor::{TensorInfo, ALLOCATION};
 use std::sync::Arc;
 
+/// Constants up to this size are copied at once, whatever their type: it is cheaper than to decide. So a compiled model has them
+/// among what steers.
+pub const SMALL: usize = 1024;
+
 /// A valid model.
 #[derive(Clone, Debug)]
 pub struct Model {

@@ -2,13 +2,10 @@
 
 use super::context::Context;
 use super::copies::{copied, private};
-use super::{Constant, ExtensionOperand, Lifetime, ModelError, Operand};
+use super::{Constant, ExtensionOperand, Lifetime, ModelError, Operand, SMALL};
 use crate::aidl;
 use crate::tensor::{byte_size, ChannelQuant, Dims, OperandType, TensorInfo};
 use std::sync::Arc;
-
-/// Constants up to this size are copied at once, whatever their type: it is cheaper than to decide.
-const SMALL: usize = 1024;
 
 /// Checks an operand and decodes it. The error says what is wrong, not where: the caller adds that.
 pub(super) fn decode(operand: &aidl::Operand, context: &mut Context) -> Result<Operand, ModelError> {

@@ -4,6 +4,7 @@
 use super::chain::{Chain, Followed, Link};
 use super::kernels::{Kernel, Maker};
 use crate::memory::AlignedBuf;
+use crate::model::SMALL;
 use crate::ops::pace::Pace;
 use crate::ops::scratch::{filled, Scratch};
 use crate::ops::{OpError, Operation};
@@ -200,10 +201,7 @@ impl Value {
 /// What a kernel has on the heap besides its weights, about: they do not tell.
 const KERNEL: usize = 64;
 
-/// Constants up to this size are among the model bytes of an artifact, whatever they are.
-pub const SMALL: usize = 1024;
-
-/// Whether a constant's bytes are mere data.
+/// Whether a constant's bytes are mere data. Small ones are among the model bytes of an artifact, whatever they are.
 pub fn is_data(info: &TensorInfo, len: usize) -> bool {
     info.ty.is_plain_data() && len > SMALL
 }
