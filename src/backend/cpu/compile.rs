@@ -1,6 +1,7 @@
 //! From a subgraph to a routine: passes, memory plan, kernels with their weights.
 
 use super::alike;
+use super::constant::Constant;
 use super::dynamic;
 use super::find_chains;
 use super::follow;
@@ -69,7 +70,8 @@ pub fn compile_for(
             return value.resolved.as_ref().map(merge::Known::Planned);
         }
         let info = value.resolved.as_ref().unwrap_or(&value.declared);
-        let bytes = value.bytes().filter(|bytes| needed[v] || !is_data(info, bytes.len()));
+        let bytes = value.constant.as_ref().and_then(Constant::bytes);
+        let bytes = bytes.filter(|bytes| needed[v] || !is_data(info, bytes.len()));
         bytes.map(|bytes| merge::Known::Constant(info, bytes))
     };
     let merged = merge::find(&steps, &uses, known, &mut pace)?;

@@ -4,9 +4,11 @@
 
 use super::kernels::{is_elementwise, is_of_lanes, merge, Input, MergedCall, LONGEST_ROW};
 use super::routine::{Merged, Place, Routine, Step, Value, STEPS};
+use crate::memory::AlignedBuf;
 use crate::ops::pace::Pace;
 use crate::ops::OpError;
 use crate::tensor::{OperandType, TensorInfo};
+use std::sync::Arc;
 
 /// Steps that are one, at most: a client chooses how many follow each other.
 const MOST_STEPS: usize = 32;
@@ -17,7 +19,7 @@ const EVALUATION: usize = 4096;
 pub enum Known<'r> {
     /// It lives in the arena.
     Planned(&'r TensorInfo),
-    Constant(&'r TensorInfo, &'r [u8]),
+    Constant(&'r TensorInfo, &'r Arc<AlignedBuf>),
 }
 
 impl Value {

@@ -1,6 +1,7 @@
 //! Merged steps on rows against the same steps one by one.
 
 use super::program::Program;
+use super::routine::Place;
 use super::samples::{compile, f32_info, floats, programs_of, run, step_by_step, Build};
 use crate::model::Subgraph;
 use crate::ops::signature::{self, Operand};
@@ -8,6 +9,7 @@ use crate::ops::OperationType;
 use crate::ops::OperationType::*;
 use crate::tensor::{OperandType, TensorInfo};
 use proptest::prelude::*;
+use std::sync::Arc;
 
 /// A call on what was made last of each kind: of all rows' elements, or of an element for each row.
 #[derive(Clone, Debug)]
@@ -265,6 +267,25 @@ fn rows_of_a_clients_constants_are_merged_and_loaded_alike() {
             assert_eq!(program.routines()[0].merged.len(), merged, "{depth}");
             assert_eq!(run(&program), expected, "{depth}");
         }
+    }
+}
+
+/// Nor are they copied: copies would be on nobody's account until all of them were there.
+#[test]
+fn merged_rows_are_those_of_the_routine() {
+    const DEPTH: u32 = 768;
+    let mut b = Build::new();
+    let input = b.input(f32_info(&[5, DEPTH]));
+    let row = b.clients(f32_info(&[DEPTH]), &floats(DEPTH as usize, 1.0));
+    let none = b.ints(&[0])[0];
+    let scaled = b.call(MUL, 0, &[input, row, none], f32_info(&[5, DEPTH]));
+    let sum = b.call(ADD, 0, &[scaled, row, none], f32_info(&[5, DEPTH]));
+    let model = b.finish(sum);
+    for program in programs_of(&model, 2) {
+        let routine = &program.routines()[0];
+        assert_eq!(routine.merged.len(), 1);
+        let Place::Constant(_, bytes) = &routine.values[row].place else { panic!("it is needed") };
+        assert_eq!(Arc::strong_count(bytes), 3, "the routine's, and both calls'");
     }
 }
 

@@ -123,16 +123,8 @@ impl Routine {
         let mut count = |each: usize| bytes = bytes.saturating_add(each);
         pace.each(&self.values, STEPS, |value| count(value.footprint()))?;
         pace.each(&self.steps, STEPS, |step| count(step.footprint()))?;
-        // A kernel for several steps may have one for each, and constants of its own.
-        let constant = |&v: &usize| match &self.values[v].place {
-            Place::Constant(_, bytes) => bytes.len(),
-            _ => 0,
-        };
-        let merged = |merged: &Merged| {
-            let steps = self.steps[merged.steps.clone()].iter();
-            let constants: usize = steps.flat_map(|step| step.inputs.iter().flatten()).map(constant).sum();
-            size_of_val(&*merged.kernel) + (1 + merged.steps.len()) * 4 * KERNEL + constants
-        };
+        // A kernel for several steps may have one for each.
+        let merged = |merged: &Merged| size_of_val(&*merged.kernel) + (1 + merged.steps.len()) * 4 * KERNEL;
         pace.each(&self.merged, STEPS, |of| count(merged(of)))?;
         pace.each(&self.chains, STEPS, |chain| count(chain.footprint()))?;
         pace.each(&self.followed, STEPS, |followed| {

@@ -80,7 +80,7 @@ fn is_made(input: &Input, call: usize) -> bool {
 fn number(input: &Input) -> Option<f32> {
     match input {
         Input::Constant(info, bytes) if info.ty == OperandType::TENSOR_FLOAT32 => {
-            Some(f32::from_ne_bytes((*bytes).try_into().ok()?))
+            Some(f32::from_ne_bytes(bytes[..].try_into().ok()?))
         }
         _ => None,
     }

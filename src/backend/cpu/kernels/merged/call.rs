@@ -1,10 +1,12 @@
 //! A call of an operation: its kernel, and what is known of it where several calls are merged.
 
 use crate::backend::cpu::kernels::{elementwise, reduce, softmax, Kernel, Source};
+use crate::memory::AlignedBuf;
 use crate::ops::{Arg, Args, NeverInterrupted, Operation};
 use crate::tensor::Dims;
 use crate::tensor::TensorInfo;
 use smallvec::smallvec;
+use std::sync::Arc;
 
 /// A call of an elementwise operation, or of one on lanes, with one output: of bytes or floats if the operand is of bytes, else
 /// of floats.
@@ -23,7 +25,7 @@ pub enum Input<'a> {
     /// It is what the call with this index made.
     Made(usize),
     /// It has one element, or one for each of a row's, and is known.
-    Constant(&'a TensorInfo, &'a [u8]),
+    Constant(&'a TensorInfo, &'a Arc<AlignedBuf>),
 }
 
 /// A part of a tensor.

@@ -8,9 +8,10 @@ use crate::backend::cpu::kernels::elementwise::is_elementwise;
 use crate::backend::cpu::kernels::gemm::Room;
 use crate::backend::cpu::kernels::kernel::{input, output};
 use crate::backend::cpu::kernels::{Elementwise, Kernel, Work};
-use crate::memory::{Target, View};
+use crate::memory::{AlignedBuf, Target, View};
 use crate::ops::OpError;
 use crate::tensor::TensorInfo;
+use std::sync::Arc;
 
 /// Elements of a tile, unless one row has more.
 const TILE: usize = 1024;
@@ -52,7 +53,8 @@ fn places(room: &mut [u8], tile: usize) -> Places<'_> {
 enum From {
     Operand,
     Place(usize),
-    Constant(Vec<u8>),
+    /// The routine's own bytes.
+    Constant(Arc<AlignedBuf>),
 }
 
 impl Tiles {
@@ -74,7 +76,7 @@ impl Tiles {
             let from = |input: &Input| match *input {
                 Input::Operand => Some(From::Operand),
                 Input::Made(made) => Some(From::Place(parts.get(made)?.to)),
-                Input::Constant(_, bytes) => Some(From::Constant(bytes.to_vec())),
+                Input::Constant(_, bytes) => Some(From::Constant(bytes.clone())),
             };
             let inputs = call.inputs.iter().take(MOST_INPUTS).map(|input| input.as_ref().map(from));
             let inputs =
