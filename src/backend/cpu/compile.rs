@@ -22,6 +22,7 @@ use crate::ops::scratch::{filled, Scratch};
 use crate::ops::{Interrupt, OpError, Run};
 use crate::tensor::{OperandType, TensorInfo};
 use std::sync::{Arc, OnceLock};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 /// Compiles a subgraph, on the threads of `team`; `may_round`: see [`dynamic`].
@@ -98,8 +99,8 @@ pub fn compile_for(
         drop(node);
         pace.spend(STEPS)?;
     }
-    let values =
-        graph.values.into_iter().zip(plan.parts).zip(needed.iter()).map(|((value, part), &needed)| {
+    let values = graph.values.into_iter().zip(plan.parts).zip(needed.iter()).map(
+        |((value, part), &needed)| {
             pace.spend(STEPS)?;
             let info = value.resolved.as_ref().unwrap_or(&value.declared);
             let place = match (value.constant, part) {
@@ -111,7 +112,8 @@ pub fn compile_for(
                 _ => Place::Dynamic,
             };
             Ok(Value { declared: value.declared, place })
-        });
+        },
+    );
     Ok(Routine {
         values: values.collect::<Result<_, BackendError>>()?,
         steps,
@@ -153,18 +155,20 @@ fn needed_constants(graph: &Graph, steps: &[Step], pace: &mut Pace) -> Result<Sc
 /// What several threads may do together while nobody else has the turn, in bytes of constants to be packed: a millisecond or
 /// two.
 const TOGETHER: usize = 4 << 20;
-/// What a call takes besides, in the same unit.
+/// What a call takes besides, and each of its inputs and outputs, in the same unit.
 const CALL: usize = 4 << 10;
+const OPERAND: usize = 256;
 
 /// The calls of a graph with their kernels.
 fn steps(graph: &Graph, team: Team, control: &Control) -> Result<Vec<Step>, BackendError> {
-    let packer = Packer::new(graph);
     let mut pace = Pace::of(control);
-    let keys = graph.nodes.iter().map(|node| {
-        pace.spend(STEPS)?;
+    let packer = Packer::new(graph, &mut pace)?;
+    let key = |call: usize, pace: &mut Pace| {
+        let node = &graph.nodes[call];
+        pace.spend(operands(node).saturating_add(1).saturating_mul(STEPS))?;
         Ok(key(graph, node))
-    });
-    let firsts = alike::firsts(keys.collect::<Result<Vec<_>, OpError>>()?.into_iter());
+    };
+    let firsts = alike::firsts(graph.nodes.len(), key, &mut pace)?;
     // None for a call that has the kernel of one before.
     let packer = |i: usize| firsts[i].is_none().then_some(&packer);
     let mut steps = Vec::new();
@@ -175,7 +179,8 @@ fn steps(graph: &Graph, team: Team, control: &Control) -> Result<Vec<Step>, Back
         control.yield_point()?;
         let mut cost = 0;
         let fits = |node: &&Node| {
-            cost = CALL.saturating_add(constants(graph, node)).saturating_add(cost);
+            let operands = operands(node).saturating_mul(OPERAND);
+            cost = [CALL, operands, constants(graph, node)].into_iter().fold(cost, usize::saturating_add);
             cost <= TOGETHER
         };
         let start = steps.len();
@@ -191,17 +196,18 @@ fn steps(graph: &Graph, team: Team, control: &Control) -> Result<Vec<Step>, Back
         }
         let (nodes, behind) = rest.split_at(count);
         let made: Vec<OnceLock<Result<Step, BackendError>>> = nodes.iter().map(|_| OnceLock::new()).collect();
+        let each = Each { control, owner: std::thread::current().id() };
         team.for_each(count, &|i| {
-            let checks = OnlyChecks(control);
-            let step = checks.check().map_err(BackendError::from);
-            let _ = made[i].set(step.and_then(|()| self::step(graph, &nodes[i], packer(start + i), &checks)));
+            let step = each.yield_point().map_err(BackendError::from);
+            let _ = made[i].set(step.and_then(|()| self::step(graph, &nodes[i], packer(start + i), &each)));
         });
         for step in made {
             steps.extend(step.into_inner().transpose()?);
         }
         rest = behind;
     }
-    for (i, first) in firsts.into_iter().enumerate() {
+    for (i, &first) in firsts.iter().enumerate() {
+        pace.spend(1)?;
         if let Some(first) = first {
             steps[i].kernel = steps[first].kernel.clone();
         }
@@ -228,13 +234,28 @@ fn key(graph: &Graph, node: &Node) -> Option<Vec<u8>> {
     alike::key((node.operation, node.signature_index), &node.inputs, &outputs, input)
 }
 
-/// An interrupt for helpers, who do not have the turn.
-struct OnlyChecks<'a>(&'a Control);
+/// An interrupt for several threads, of which the owner alone has the turn and may pass it on.
+struct Each<'a> {
+    control: &'a Control,
+    owner: ThreadId,
+}
 
-impl Interrupt for OnlyChecks<'_> {
+impl Interrupt for Each<'_> {
     fn check(&self) -> Result<(), OpError> {
-        self.0.check()
+        self.control.check()
     }
+
+    fn yield_point(&self) -> Result<(), OpError> {
+        match std::thread::current().id() == self.owner {
+            true => self.control.yield_point(),
+            false => self.check(),
+        }
+    }
+}
+
+/// Inputs and outputs of a call.
+fn operands(node: &Node) -> usize {
+    node.inputs.len().saturating_add(node.outputs.len())
 }
 
 /// Bytes of a call's constants.

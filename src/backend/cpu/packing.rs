@@ -5,16 +5,21 @@
 //! which there are as many as threads: a copy of all of them is never made. Those that are to be widened are so there.
 
 use super::constant::Constant;
-use super::graph::{Graph, Value};
+use super::graph::Graph;
 use super::kernels::was_bytes::was_bytes;
 use super::kernels::{self, Kernel, Source};
 use super::routine::is_data;
 use crate::backend::BackendError;
 use crate::memory::{Access, Accessed, AlignedBuf, MemoryError, Slab};
-use crate::ops::{Arg, Args, Interrupt, Operation};
+use crate::ops::pace::Pace;
+use crate::ops::scratch::reserved;
+use crate::ops::sort::sort;
+use crate::ops::{Arg, Args, Interrupt, OpError, Operation};
 use crate::tensor::TensorInfo;
-use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What it costs to look at a constant, in the steps that [`Pace`] counts.
+const LOOK: usize = 16;
 
 /// A call of an operation as it is known ahead.
 pub struct Call<'g> {
@@ -40,21 +45,26 @@ pub struct Packer {
 
 impl Packer {
     /// For calls of a graph.
-    pub fn new(graph: &Graph) -> Self {
-        // Many may lie in one place, which is packed once: steps of a recurrent layer, say.
-        let mut places = HashSet::new();
-        let mut of_packed = |value: &Value| match &value.constant {
-            Some(Constant::Client(slice)) => {
-                let is_new =
-                    places.insert((std::ptr::from_ref(slice.mapping()), slice.offset(), slice.len()));
-                let len = if is_new { slice.len() } else { 0 };
-                kernels::packed_bytes(&value.declared, len)
+    pub fn new(graph: &Graph, pace: &mut Pace) -> Result<Self, OpError> {
+        let mut places = reserved(graph.values.len())?;
+        let mut all = 0usize;
+        for value in &graph.values {
+            pace.spend(LOOK)?;
+            let packed = |len| kernels::packed_bytes(&value.declared, len);
+            match &value.constant {
+                Some(Constant::Client(slice)) => {
+                    let place = (std::ptr::from_ref(slice.mapping()).addr(), slice.offset(), slice.len());
+                    places.push((place, packed(slice.len())));
+                }
+                Some(constant @ Constant::Widened(_)) => all = all.saturating_add(packed(constant.len())),
+                _ => {}
             }
-            Some(constant @ Constant::Widened(_)) => kernels::packed_bytes(&value.declared, constant.len()),
-            _ => 0,
-        };
-        let all = graph.values.iter().map(&mut of_packed).fold(0, usize::saturating_add);
-        Packer { weights: Slab::new(all), scratches: Mutex::default() }
+        }
+        // Many may lie in one place, which is packed once: steps of a recurrent layer, say.
+        sort(&mut places, usize::MAX, pace, |(a, _), (b, _)| a.cmp(b))?;
+        let each = places.chunk_by(|(a, _), (b, _)| a == b).map(|same| same[0].1);
+        pace.each(each, 1, |packed| all = all.saturating_add(packed))?;
+        Ok(Packer { weights: Slab::new(all), scratches: Mutex::default() })
     }
 
     /// A kernel for this call, if there is a faster one than the plain evaluation, and it has all constants that it is

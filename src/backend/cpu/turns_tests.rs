@@ -149,6 +149,18 @@ fn pairs(count: usize) -> Subgraph {
     b.finish(sum)
 }
 
+/// Helpers take some of the calls, but the thread that has the turn makes many itself.
+#[test]
+fn a_thread_gives_its_turn_up_between_calls_that_helpers_make_with_it() {
+    let model = chain(MANY);
+    let pool = ThreadPool::new(3).unwrap();
+    let passed = |threads: usize| {
+        yield_points(|control| compile_for(&model, (None, false), pool.team(threads), control).unwrap())
+    };
+    let (alone, together) = (passed(1), passed(3));
+    assert!(alone > MANY && together > MANY / 8, "{alone} yield points alone, {together} together");
+}
+
 fn program(model: &Model, control: &Control) -> Program {
     let pool = Arc::new(ThreadPool::new(1).unwrap());
     Program::compile(model, &CompileOptions::default(), pool, control).unwrap()
