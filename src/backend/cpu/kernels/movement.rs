@@ -92,7 +92,7 @@ struct Stride {
     /// First elements of input and output.
     start: (usize, usize),
     /// All but those of a row and of a block, outermost first.
-    outer: Vec<Axis>,
+    outer: Scratch<Axis>,
     /// An axis along which the input's elements are neighbours, while those of a row are not.
     across: Option<Axis>,
     row: Axis,
@@ -101,7 +101,7 @@ struct Stride {
 }
 
 impl Stride {
-    /// `None` where the walk does not write rows, or may write an element twice.
+    /// `None` where the walk does not write rows, or may write an element twice, and where there is no memory.
     fn new(
         input: usize,
         output: usize,
@@ -120,7 +120,9 @@ impl Stride {
         }
         let is_across = |axis: &Axis| axis.from == 1 && row.from != 1 && row.to == 1;
         let across = axes.iter().position(is_across).map(|i| axes.remove(i));
-        Some(Stride { input, output, start, outer: axes, across, row, table })
+        let mut outer = reserved(axes.len()).ok()?;
+        outer.append(&mut axes);
+        Some(Stride { input, output, start, outer, across, row, table })
     }
 
     /// Rows or bands of a block's rows.

@@ -4,6 +4,7 @@
 use super::*;
 use crate::backend::cpu::pool::ThreadPool;
 use crate::memory::{AlignedBuf, Budget, Slab, Target, View};
+use crate::ops::movement::Axis;
 use crate::ops::testing::{boolean, f32s, float, i32s, int, tensor, Counting, Tensor};
 use crate::ops::{evaluate, signature, Arg};
 use crate::tensor::TensorInfo;
@@ -259,6 +260,17 @@ fn what_kernels_note_of_each_row_and_input_is_on_the_clients_account() {
             run(OperationType::CONCATENATION, &inputs, std::slice::from_ref(&output)).expect("a kernel");
         assert!(held >= COUNT as u64 * each, "{scale}: {held} bytes");
     }
+}
+
+#[test]
+fn what_walks_go_along_is_on_the_clients_account() {
+    use OperationType::TRANSPOSE;
+    let held = |dims: &[u32], order: &[i32]| {
+        let inputs = [floats(dims), i32s(&[order.len() as u32], order)];
+        run(TRANSPOSE, &inputs, &[TensorInfo::new(TENSOR_FLOAT32, &[])]).expect("a kernel").held
+    };
+    let (row, rows) = (held(&[4], &[0]), held(&[2, 3, 5, 7], &[2, 1, 0, 3]));
+    assert!(rows >= row + 2 * size_of::<Axis>() as u64, "{row} and {rows} bytes");
 }
 
 #[test]
