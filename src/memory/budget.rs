@@ -8,7 +8,7 @@
 use super::idle::{Idle, Keeper};
 use super::machine::machine_bytes;
 use crate::quota::{Permit, Quota};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::{Arc, OnceLock, Weak};
 
 /// The part of the memory that may be taken in all unless told, and the part of that which one client alone may hold.
@@ -165,8 +165,26 @@ impl Counted {
             budget.idle().free_of(client);
             take()
         });
+        if permit.is_none() {
+            let _ = REFUSED.try_with(|refused| refused.set(Some(bytes)));
+        }
         permit.map(|permit| Counted { _permit: permit })
     }
+}
+
+thread_local! {
+    /// The bytes that the thread wanted when it was last refused some.
+    static REFUSED: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// Starts to look whether the calling thread is refused memory.
+pub fn forget_refusals() {
+    let _ = REFUSED.try_with(|refused| refused.set(None));
+}
+
+/// How many bytes the calling thread was refused since then, for work that tells only whether it was done.
+pub fn refused() -> Option<usize> {
+    REFUSED.try_with(Cell::get).ok().flatten()
 }
 
 #[cfg(test)]

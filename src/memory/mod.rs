@@ -48,7 +48,8 @@ pub use apart::ApartLists;
 pub use arena::{Arena, FEW};
 pub use blocking::{check as check_blocking, file_type};
 pub use budget::{
-    bytes_for_clients, client_of_thread, note_idle, on_account_of, Account, Budget, Counted, Entered,
+    bytes_for_clients, client_of_thread, forget_refusals, note_idle, on_account_of, refused, Account, Budget,
+    Counted, Entered,
 };
 pub use checksum::share as checksum_share;
 pub use device::{ClientMemory, ClientMemoryKind, DeviceMemory, Memory};

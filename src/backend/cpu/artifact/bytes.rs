@@ -9,7 +9,7 @@ use crate::ops::{Interrupt, OpError};
 pub enum Unread {
     #[error("{0}")]
     Malformed(String),
-    /// The work was to stop.
+    /// The work was to stop, or there was no memory for it.
     #[error(transparent)]
     Stopped(#[from] OpError),
 }

@@ -122,7 +122,7 @@ impl<'a> Call<'a> {
 
     fn fault(&self, why: OpError) -> Unread {
         match why {
-            OpError::DeadlinePassed | OpError::Cancelled => Unread::Stopped(why),
+            OpError::DeadlinePassed | OpError::Cancelled | OpError::OutOfMemory(_) => Unread::Stopped(why),
             why => Unread::Malformed(format!("{}: {why}", self.operation.ty)),
         }
     }

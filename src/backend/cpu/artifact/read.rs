@@ -12,15 +12,24 @@ use crate::backend::cpu::kernels::{self, Source};
 use crate::backend::cpu::merge::with_merged;
 use crate::backend::cpu::routine::{is_data, Place, Routine, Step, Value, STEPS};
 use crate::backend::cpu::views::with_views;
-use crate::memory::{AlignedBuf, ClientSlice, Mapping, Weights, WEIGHTS_ALIGNMENT};
+use crate::memory::{forget_refusals, refused, AlignedBuf, ClientSlice, Mapping, Weights, WEIGHTS_ALIGNMENT};
 use crate::model::SMALL;
-use crate::ops::{by_parts, Args, Interrupt, Operation, OperationType};
+use crate::ops::{by_parts, Args, Interrupt, OpError, Operation, OperationType};
 use crate::tensor::{ChannelQuant, OperandType, TensorInfo};
 use std::sync::Arc;
 
 /// Reads a program's routines from model bytes, which must be private, and data bytes, which need not be. It comes by yield
 /// points of `interrupt`.
 pub fn read(model: &[u8], data: &Arc<Mapping>, interrupt: &dyn Interrupt) -> Result<Vec<Routine>, Unread> {
+    forget_refusals();
+    read_all(model, data, interrupt).map_err(|why| match (why, refused()) {
+        // A kernel that memory was missing for is not there, or is another one, and does not tell why.
+        (Unread::Malformed(_), Some(bytes)) => OpError::OutOfMemory(bytes).into(),
+        (why, _) => why,
+    })
+}
+
+fn read_all(model: &[u8], data: &Arc<Mapping>, interrupt: &dyn Interrupt) -> Result<Vec<Routine>, Unread> {
     let mut reader = Reader::new(model, interrupt);
     let (found, expected) = (reader.text()?, made_for());
     if found != expected {
@@ -115,9 +124,7 @@ fn value(reader: &mut Reader, data: &mut Data) -> Result<Value, Unread> {
             if bytes.len() != size || is_data(&info, size) {
                 return malformed("a constant does not fit its type");
             }
-            let Some(bytes) = AlignedBuf::copy_of(bytes) else {
-                return malformed("no memory for a constant");
-            };
+            let bytes = AlignedBuf::copy_of(bytes).ok_or(OpError::OutOfMemory(size))?;
             Place::Constant(info, Arc::new(bytes))
         }
         place::IN_DATA => {
@@ -136,9 +143,7 @@ fn value(reader: &mut Reader, data: &mut Data) -> Result<Value, Unread> {
 
 /// The bytes of a slice, copied part by part.
 fn private(slice: &ClientSlice, interrupt: &dyn Interrupt) -> Result<AlignedBuf, Unread> {
-    let Some(mut copy) = AlignedBuf::zeroed(slice.len()) else {
-        return malformed("no memory for a constant");
-    };
+    let mut copy = AlignedBuf::zeroed(slice.len()).ok_or(OpError::OutOfMemory(slice.len()))?;
     by_parts(interrupt, slice.len(), |part| {
         let from = slice.part(part.start, part.len());
         let read = from.and_then(|from| from.read(&mut copy[part]));

@@ -9,7 +9,7 @@ use crate::backend::{
     Activity, Artifact, BackendError, CompileOptions, Control, Noted, OperationId, Preference, Recorder,
     Saved,
 };
-use crate::memory::{Access, ClientSlice, Mapping};
+use crate::memory::{Access, Budget, ClientSlice, Counted, Mapping};
 use crate::model::{Constant, Lifetime, Model};
 use crate::ops::OperationType;
 use crate::tensor::{OperandType, TensorInfo};
@@ -101,6 +101,15 @@ fn repeating_model() -> Model {
         x = b.call(OperationType::FULLY_CONNECTED, 0, &inputs, f32_info(&[2, 32]));
     }
     Model { main: b.finish(x), referenced: vec![], relaxed: false }
+}
+
+/// What is moved by kernels that note where.
+fn moving_model() -> Model {
+    let mut b = Build::new();
+    let x = b.input(f32_info(&[4, 6, 8]));
+    let order = b.constant(TensorInfo::new(TENSOR_INT32, &[3]), &[2, 0, 1]);
+    let turned = b.call(OperationType::TRANSPOSE, 0, &[x, order], f32_info(&[8, 4, 6]));
+    Model { main: b.finish(turned), referenced: vec![], relaxed: false }
 }
 
 fn models() -> [Model; 4] {
@@ -233,6 +242,27 @@ fn calls_that_are_alike_have_one_kernel() {
     assert_eq!(is_one(&loaded), [true, false, true]);
     let bytes: usize = artifact.data[0].iter().map(|(_, part)| part.len()).sum();
     assert!((2 * 4 * 1024..3 * 4 * 1024).contains(&bytes), "the weights {bytes} bytes");
+}
+
+#[test]
+fn what_is_loaded_while_memory_is_short_says_so() {
+    const SHARE: usize = 4 << 20;
+    for artifact in artifacts().into_iter().chain([compile(&moving_model()).artifact()]) {
+        let data = data_of(&artifact);
+        let budget = Budget::new(2 * SHARE as u64);
+        let _account = budget.on_account_of(1);
+        // Whatever it is that is refused.
+        let mut refusals = 0;
+        for left in (0..20_000).step_by(100) {
+            let _held = Counted::take(SHARE - left).unwrap();
+            match load(&artifact.models[0], &data) {
+                Ok(_) => break,
+                Err(BackendError::OutOfMemory(_)) => refusals += 1,
+                Err(why) => panic!("{left} bytes: {why}"),
+            }
+        }
+        assert!(refusals > 1, "{refusals} refusals");
+    }
 }
 
 #[test]
