@@ -30,6 +30,8 @@ use super::under::Under;
 use super::{wide, words};
 use crate::memory::{Target, View, Weights};
 use crate::ops::conv::DepthwiseGeometry;
+#[cfg(target_arch = "aarch64")]
+use crate::ops::pace::Pace;
 use crate::ops::{Args, OpError};
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -99,7 +101,10 @@ pub(super) fn kernel(
     let bias = packing.bias(args, source)?;
     #[cfg(target_arch = "aarch64")]
     let slides = match weight_zero == 0 && !is_whole {
-        true => slide::fit(&geometry, instructions, [&weights, &bias], &requant),
+        true => {
+            let mut pace = Pace::new(args);
+            slide::fit(&geometry, instructions, [&weights, &bias], &requant, &mut pace).ok()?
+        }
         false => None,
     };
     Some(Depthwise {

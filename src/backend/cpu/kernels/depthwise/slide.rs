@@ -9,6 +9,8 @@ use super::quads::{Line, Quads};
 use crate::memory::Weights;
 use crate::ops::conv::DepthwiseGeometry;
 use crate::ops::image::Window;
+use crate::ops::pace::Pace;
+use crate::ops::OpError;
 use std::arch::aarch64::*;
 use std::arch::asm;
 use std::ops::Range;
@@ -17,6 +19,9 @@ use std::ops::Range;
 const TAPS: usize = 3;
 /// Channels that are made at once.
 const HALF: usize = CHANNELS / 2;
+
+/// What it costs to see how large a channel's sums are, in the steps that [`Pace`] counts.
+const CHANNEL: usize = 16;
 
 /// The size of the sum of a filter's products, at the most.
 const LARGEST: f64 = (TAPS * TAPS * 128 * 128) as f64;
@@ -117,35 +122,40 @@ pub struct Fit {
 }
 
 /// How a filter's outputs are made if it is such a one, whose weights have no zero point, and sums are scaled as most are.
-/// Without dot products sums of two products are to be within 16 bits.
+/// Without dot products sums of two products are to be within 16 bits. An error where the work is to stop.
 pub fn fit(
     geometry: &DepthwiseGeometry,
     instructions: Instructions,
     [weights, bias]: [&Weights; 2],
     requant: &Requant,
-) -> Option<Fit> {
+    pace: &mut Pace,
+) -> Result<Option<Fit>, OpError> {
     let (height, width) = (&geometry.height, &geometry.width);
     let is_such =
         |window: &Window| (window.kernel, window.dilation, window.stride) == (TAPS, 1, width.stride);
     if !is_such(height) || !is_such(width) || width.stride > 2 || !requant.is_usual() {
-        return None;
+        return Ok(None);
     }
     let start = weights.elements::<i8>(0, weights.len());
-    // SAFETY: there are as many weights.
-    if matches!(instructions, Instructions::Base)
-        && (0..weights.len()).any(|i| unsafe { start.add(i).read() } == i8::MIN)
-    {
-        return None;
+    // How many there are is a client's choice, as is the number of channels.
+    for mut stretch in Pace::stretches(weights.len()).filter(|_| matches!(instructions, Instructions::Base)) {
+        pace.spend(stretch.len())?;
+        // SAFETY: there are as many weights.
+        if stretch.any(|i| unsafe { start.add(i).read() } == i8::MIN) {
+            return Ok(None);
+        }
     }
     // There is none as long as it is not packed.
     let channels = bias.len() / size_of::<i32>();
     let bias = bias.elements::<i32>(0, channels);
-    let is_short = (0..channels).all(|channel| {
+    let mut is_short = true;
+    for channel in 0..channels {
+        pace.spend(CHANNEL)?;
         // SAFETY: one of as many as were asked for.
         let bias = unsafe { bias.add(channel).read() };
-        requant.is_short_sum(channel, f64::from(bias).abs() + LARGEST)
-    });
-    Some(Fit { is_short })
+        is_short &= requant.is_short_sum(channel, f64::from(bias).abs() + LARGEST);
+    }
+    Ok(Some(Fit { is_short }))
 }
 
 /// Some channels of a row of outputs, or of two, and what they are made of.
