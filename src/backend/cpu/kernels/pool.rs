@@ -20,6 +20,11 @@ const BLOCK: usize = 64;
 const FEW: usize = 4;
 /// Cells of a window that take well under a millisecond.
 const MAX_CELLS: usize = 1 << 15;
+/// Picoseconds that it takes to fold a block of a cell; to put one together first, where a window's channels do not fill it;
+/// and to begin with a block.
+const FOLDED: usize = 50 * BLOCK;
+const GATHERED: usize = 15_000;
+const BEGUN: usize = 10_000;
 
 /// A kernel for this call, if it is one of a pool.
 pub(super) fn select(ty: OperationType, args: &Args) -> Option<Box<dyn Kernel>> {
@@ -155,13 +160,15 @@ where
     ) -> Result<(), OpError> {
         let (input, out) = (input::<T>(inputs, 0)?, output::<T>(outputs, 0)?);
         let cells = self.geometry.height.kernel * self.geometry.width.kernel;
-        // Any run of elements will do: blocks of channels.
-        let blocks = work.units_per_task(
-            out.len().div_ceil(BLOCK),
-            cells * BLOCK * 50 + 10_000,
-            2 * BLOCK * size_of::<T>(),
-        );
-        work.for_each_chunk(out, blocks * BLOCK, |first, out| {
+        // Any run of elements will do: blocks of channels, or all channels of windows, as each window may have a block of its own.
+        let channels = self.geometry.input.channels;
+        let (unit, gathered) = match channels {
+            _ if channels.is_multiple_of(BLOCK) => (BLOCK, 0),
+            _ => (channels.min(BLOCK), GATHERED),
+        };
+        let (count, cost) = (out.len().div_ceil(unit), cells * (FOLDED + gathered) + BEGUN);
+        let units = work.units_per_task(count, cost, 2 * unit * size_of::<T>());
+        work.for_each_chunk(out, units * unit, |first, out| {
             self.level.run(PoolLoop { pool: self, input, first, out });
         })
     }

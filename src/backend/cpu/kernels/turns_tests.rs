@@ -263,6 +263,21 @@ fn what_kernels_note_of_each_row_and_input_is_on_the_clients_account() {
 }
 
 #[test]
+fn pools_of_few_channels_give_way_by_what_a_window_takes() {
+    const KERNEL: i32 = 128;
+    const WINDOWS: u32 = 64;
+    for (channels, least) in [(1, WINDOWS / 4), (3, WINDOWS / 4), (64, 0)] {
+        let image = floats(&[1, KERNEL as u32, KERNEL as u32 + WINDOWS - 1, channels]);
+        let pool = [0, 0, 0, 0, 1, 1, KERNEL, KERNEL, 0].map(int);
+        let inputs = [&[image][..], &pool].concat();
+        let Ran { passed, .. } =
+            run(OperationType::AVERAGE_POOL_2D, &inputs, &[TensorInfo::new(TENSOR_FLOAT32, &[])])
+                .expect("a kernel");
+        assert!(passed >= least as usize, "{channels} channels: {passed} yield points");
+    }
+}
+
+#[test]
 fn what_walks_go_along_is_on_the_clients_account() {
     use OperationType::TRANSPOSE;
     let held = |dims: &[u32], order: &[i32]| {
