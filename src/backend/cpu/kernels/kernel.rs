@@ -90,8 +90,14 @@ pub trait ByRows: Send + Sync {
     /// Picoseconds that a pixel of the output takes, about.
     fn cost(&self) -> usize;
 
-    /// Fills `out` with rows `rows` of the output: the same bytes as a [run](Kernel::run) gives.
-    fn run_rows(&self, input: Lines<u8>, rows: Range<usize>, out: Target<u8>) -> Result<(), OpError>;
+    /// Fills `out` with rows `rows` of the output: the same bytes as a [run](Kernel::run) gives. A row may take long.
+    fn run_rows(
+        &self,
+        input: Lines<u8>,
+        rows: Range<usize>,
+        out: Target<u8>,
+        pause: Pause,
+    ) -> Result<(), OpError>;
 }
 
 /// A kernel that multiplies matrices of input 0 by matrices of input 1.

@@ -4,7 +4,7 @@
 //! The rows of the last image are shared out in bands. For each band the images between have a room of some rows, through
 //! which they pass: so neighbouring bands make the rows that both read, each for itself.
 
-use super::kernel::{ByRows, Lines};
+use super::kernel::{ByRows, Lines, Pause};
 use super::then::Elementwise;
 use super::Work;
 use crate::memory::{Target, View};
@@ -32,9 +32,15 @@ pub struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    fn make(&self, input: Lines<u8>, rows: Range<usize>, mut out: Target<u8>) -> Result<(), OpError> {
+    fn make(
+        &self,
+        input: Lines<u8>,
+        rows: Range<usize>,
+        mut out: Target<u8>,
+        pause: Pause,
+    ) -> Result<(), OpError> {
         let (to, len) = (out.pointer(0, out.len()), out.len());
-        self.kernel.run_rows(input, rows, out)?;
+        self.kernel.run_rows(input, rows, out, pause)?;
         if self.onward.is_empty() {
             return Ok(());
         }
@@ -106,7 +112,7 @@ impl Rowwise<'_, '_> {
         rows: Range<usize>,
         room: usize,
         (input, between, out): (View<u8>, &[Target<u8>], &Target<u8>),
-        pause: &dyn Fn() -> Result<(), OpError>,
+        pause: Pause,
     ) -> Result<(), OpError> {
         let mut images = Vec::with_capacity(between.len());
         for (target, image) in between.iter().zip(self.images) {
@@ -131,13 +137,13 @@ impl Rowwise<'_, '_> {
                 if let Some(image) = from.first_mut() {
                     let missing = image.move_on(needs[i].clone())?;
                     if !missing.is_empty() {
-                        maker.make(lines, missing.clone(), image.part(missing))?;
+                        maker.make(lines, missing.clone(), image.part(missing), pause)?;
                     }
                     continue;
                 }
                 // SAFETY: by contract.
                 let out = unsafe { out.disjoint_part(needs[i].start * row, needs[i].len() * row) };
-                maker.make(lines, needs[i].clone(), out)?;
+                maker.make(lines, needs[i].clone(), out, pause)?;
             }
         }
         Ok(())

@@ -277,6 +277,61 @@ fn pools_of_few_channels_give_way_by_what_a_window_takes() {
     }
 }
 
+/// A convolution of bytes, `dims` of the filter and its steps: strides and dilations.
+fn convolution(input: &[u32], filter: &[u32], [stride, dilation]: [[i32; 2]; 2]) -> Ran {
+    let info = |ty, dims: &[u32], scale| TensorInfo::quantised(ty, dims, scale, 0);
+    let channels = filter[0];
+    let bias = tensor(info(TENSOR_INT32, &[channels], 0.25), &vec![0i32; channels as usize]);
+    let tensors = [bytes(TENSOR_QUANT8_ASYMM, input), bytes(TENSOR_QUANT8_ASYMM, filter), bias];
+    let steps = [0, 0, 0, 0, stride[1], stride[0], 0].map(int);
+    let inputs = [&tensors[..], &steps, &[boolean(false)], &dilation.map(int)].concat();
+    run(OperationType::CONV_2D, &inputs, &[info(TENSOR_QUANT8_ASYMM, &[], 1.0)]).expect("a kernel")
+}
+
+#[test]
+fn lines_with_gaps_give_way_by_what_is_copied() {
+    const ROWS: u32 = 1 << 16;
+    // Of each line two taps are touched, which are so far from each other that as much as may be is between them.
+    let (width, channels) = (17, 63);
+    let Ran { passed, .. } =
+        convolution(&[1, ROWS, width, channels], &[1, 1, 2, channels], [[1, 1], [width as i32 - 1, 1]]);
+    let copied = (ROWS * width * channels) as usize;
+    assert!(passed >= copied >> 24, "{passed} yield points for {copied} bytes");
+}
+
+/// Each group's channels of all rows that a band is made from, those between two of them, too.
+#[test]
+fn groups_give_way_by_what_is_copied() {
+    const ROWS: u32 = 1 << 13;
+    const WIDTH: u32 = 1 << 12;
+    let info = |ty, dims: &[u32], scale| TensorInfo::quantised(ty, dims, scale, 0);
+    let tensors = [
+        bytes(TENSOR_QUANT8_ASYMM, &[1, ROWS, WIDTH, 2]),
+        bytes(TENSOR_QUANT8_ASYMM, &[2, 1, 1, 1]),
+        tensor(info(TENSOR_INT32, &[2], 0.25), &[0i32; 2]),
+    ];
+    let inputs = [&tensors[..], &[2, 8, 64, 2, 0].map(int), &[boolean(false)]].concat();
+    let Ran { passed, .. } =
+        run(OperationType::GROUPED_CONV_2D, &inputs, &[info(TENSOR_QUANT8_ASYMM, &[], 1.0)])
+            .expect("a kernel");
+    let copied = (ROWS * WIDTH * 2) as usize;
+    assert!(passed >= copied >> 20, "{passed} yield points for {copied} bytes");
+}
+
+#[test]
+fn a_row_of_a_group_gives_way_by_its_products() {
+    const WIDTH: u32 = 512;
+    const CHANNELS: u32 = 1 << 11;
+    let tensors =
+        [floats(&[1, 1, WIDTH, CHANNELS]), floats(&[CHANNELS, 1, 1, CHANNELS / 2]), floats(&[CHANNELS])];
+    let inputs = [&tensors[..], &[2, 1, 1, 2, 0].map(int), &[boolean(false)]].concat();
+    let Ran { passed, .. } =
+        run(OperationType::GROUPED_CONV_2D, &inputs, &[TensorInfo::new(TENSOR_FLOAT32, &[])])
+            .expect("a kernel");
+    // Each of two groups has some hundred million products.
+    assert!(passed >= 16, "{passed} yield points");
+}
+
 #[test]
 fn what_walks_go_along_is_on_the_clients_account() {
     use OperationType::TRANSPOSE;

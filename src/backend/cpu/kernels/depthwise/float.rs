@@ -3,7 +3,7 @@
 use super::super::conv::PACKED_INPUTS;
 use super::super::dispatch::dispatch;
 use super::super::isa::Isa;
-use super::super::kernel::{elements, input, output, ByRows, Lines};
+use super::super::kernel::{elements, input, output, ByRows, Lines, Pause};
 use super::super::simd::Simd;
 use super::super::{Kernel, Source, Work};
 use super::neighbours::Line;
@@ -106,7 +106,14 @@ impl ByRows for Depthwise {
             .saturating_add(copies(&self.geometry))
     }
 
-    fn run_rows(&self, input: Lines<u8>, rows: Range<usize>, mut out: Target<u8>) -> Result<(), OpError> {
+    /// Those who ask for rows ask for no more at a time than take well under a millisecond.
+    fn run_rows(
+        &self,
+        input: Lines<u8>,
+        rows: Range<usize>,
+        mut out: Target<u8>,
+        _: Pause,
+    ) -> Result<(), OpError> {
         let (geometry, mut out) = (&self.geometry, elements(&mut out)?);
         let channels = geometry.input.channels * geometry.multiplier;
         make(

@@ -4,7 +4,7 @@
 use super::super::conv::PACKED_INPUTS;
 use super::super::eight_bit::{requant, signed_zero, QuantInput};
 use super::super::gemm::Requantisation;
-use super::super::kernel::{input, output, ByRows, Lines};
+use super::super::kernel::{input, output, ByRows, Lines, Pause};
 use super::super::{Kernel, Source, Work};
 use super::instructions::Instructions;
 #[cfg(target_arch = "x86_64")]
@@ -169,7 +169,14 @@ impl ByRows for Depthwise {
             .saturating_add(copies(&self.geometry))
     }
 
-    fn run_rows(&self, input: Lines<u8>, rows: Range<usize>, mut out: Target<u8>) -> Result<(), OpError> {
+    /// Those who ask for rows ask for no more at a time than take well under a millisecond.
+    fn run_rows(
+        &self,
+        input: Lines<u8>,
+        rows: Range<usize>,
+        mut out: Target<u8>,
+        _: Pause,
+    ) -> Result<(), OpError> {
         let geometry = &self.geometry;
         let channels = geometry.input.channels * geometry.multiplier;
         make(self, input, Strip::whole(&mut out, rows.start * geometry.width.output, channels));

@@ -38,6 +38,9 @@ const MOST_SEGMENTS: usize = 1 << 14;
 /// copies, whose number follows from what is multiplied.
 const MOST_GAPS: usize = 8;
 const FEW_BYTES: usize = 4 << 20;
+/// Products that take as long as to copy a byte of a line, and as to begin with a line.
+const COPIED: usize = 2;
+const BEGUN: usize = 256;
 /// Elements after which what lies beside an image ends, so that copies start with a cache line.
 const LINE: usize = 64;
 /// Bytes of inputs that a block of rows goes back to for each panel: they are to stay in the cache.
@@ -146,7 +149,7 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
     /// Whether copied lines are mostly what lies between taps, and take long.
     fn has_many_gaps(&self) -> bool {
         let ConvGeometry { input, height, width, .. } = &self.geometry;
-        let pixels = self.pixels_in_row(BLOCK_BYTES).min(width.output).max(1);
+        let pixels = self.pixels_copied();
         let line = self.line(pixels).saturating_sub(self.slack);
         let touched = pixels.saturating_mul(width.kernel).saturating_mul(input.channels).max(1);
         let blocks = [input.batches, height.output, width.output.div_ceil(pixels)];
@@ -154,6 +157,21 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
             .into_iter()
             .fold(line.saturating_mul(height.kernel * size_of::<T>()), usize::saturating_mul);
         line / touched > MOST_GAPS && copied > FEW_BYTES
+    }
+
+    /// Output pixels of one row for which lines are copied at once.
+    fn pixels_copied(&self) -> usize {
+        self.pixels_in_row(BLOCK_BYTES).min(self.geometry.width.output).max(1)
+    }
+
+    /// Products that take as long as to copy lines for an output pixel, about, where no line is copied for two rows of pixels.
+    pub fn cost_of_copied(&self) -> usize {
+        if !self.copies() {
+            return 0;
+        }
+        let pixels = self.pixels_copied();
+        let line = self.line(pixels).saturating_mul(size_of::<T>() * COPIED).saturating_add(BEGUN);
+        line.saturating_mul(self.geometry.height.kernel).div_ceil(pixels)
     }
 
     /// Whether lines are copied.

@@ -5,8 +5,8 @@ use super::kept;
 use super::micro::{Family, Line, MAX_ROWS};
 use super::packed::Packed;
 use super::scratch::{gather, Scratch};
-use super::share::{Cost, Grid, EACH, FEW, PICOSECONDS};
-use crate::backend::cpu::kernels::kernel::{elements, input, output, ByRows, Lines};
+use super::share::{Cost, Grid, EACH, FEW, LONG, PICOSECONDS};
+use crate::backend::cpu::kernels::kernel::{elements, input, output, ByRows, Lines, Pause};
 use crate::backend::cpu::kernels::{Kernel, Then, Work};
 use crate::memory::{Target, View, Weights};
 use crate::ops::OpError;
@@ -35,6 +35,23 @@ const DEEP: usize = 64;
 
 /// Products that take as long as to write a byte, whose page may be touched for the first time.
 const WRITTEN: usize = 8;
+
+/// Counts products, so that there is a pause after as many as take about a millisecond.
+#[derive(Default)]
+struct Since(u64);
+
+impl Since {
+    /// Notes what takes as long as so many that are about to be multiplied.
+    fn spend(&mut self, products: usize, pause: Pause) -> Result<(), OpError> {
+        let before = self.0;
+        self.0 = before.saturating_add(products as u64);
+        if before == 0 || self.0 <= LONG {
+            return Ok(());
+        }
+        self.0 = products as u64;
+        pause()
+    }
+}
 
 /// Where outputs go, from several threads.
 #[derive(Clone, Copy)]
@@ -76,10 +93,12 @@ impl<F: Family> Kernel for Product<F> {
         let cost = Cost { finish: cost.finish.saturating_add(after), is_gone_on_with, ..cost };
         let (grid, to) = (Grid::new(cost, work.team.threads()), Outputs(out.pointer(0, len)));
         let is_near = work.team.threads() > 1 && rows < NEAR;
+        let owner = std::thread::current().id();
         work.for_each_task(grid.tasks(), |i| {
             let (rows, panels) = grid.task(i);
+            let pause = &|| work.pause(owner);
             // SAFETY: tasks have different rows or panels, all of them those of the outputs.
-            unsafe { self.multiply(Lines::all(input), rows, panels, to, (work.then, is_near)) }
+            unsafe { self.multiply(Lines::all(input), rows, panels, to, (work.then, is_near), pause) }
         })
     }
 
@@ -121,7 +140,13 @@ impl<F: Family> ByRows for Product<F> {
         products.saturating_mul(panels).saturating_mul(PICOSECONDS)
     }
 
-    fn run_rows(&self, input: Lines<u8>, rows: Range<usize>, mut out: Target<u8>) -> Result<(), OpError> {
+    fn run_rows(
+        &self,
+        input: Lines<u8>,
+        rows: Range<usize>,
+        mut out: Target<u8>,
+        pause: Pause,
+    ) -> Result<(), OpError> {
         let (input, mut out) = (input.of::<F::Input>()?, elements::<F::Output>(&mut out)?);
         let (columns, len) = (self.packed.shape.columns, out.len());
         let (pixels, panels, to) = (len / columns, 0..self.packed.panels(), Outputs(out.pointer(0, len)));
@@ -132,13 +157,13 @@ impl<F: Family> ByRows for Product<F> {
                 let start = (rows.start - input.first) * inputs;
                 let input = Lines::all(input.elements.part(start, rows.len() * inputs));
                 // SAFETY: all columns of so many pixels are the outputs.
-                unsafe { self.multiply(input, 0..pixels, panels, to, (None, false)) }
+                unsafe { self.multiply(input, 0..pixels, panels, to, (None, false), pause) }
             }
             Rows::Image(_) => {
                 let start = rows.start * (pixels / rows.len());
                 let to = Outputs(to.0.wrapping_sub(start * columns));
                 // SAFETY: as above, for pixels from another one on.
-                unsafe { self.multiply(input, start..start + pixels, panels, to, (None, false)) }
+                unsafe { self.multiply(input, start..start + pixels, panels, to, (None, false), pause) }
             }
         }
     }
@@ -150,6 +175,14 @@ impl<F: Family> Product<F> {
         match &self.rows {
             Rows::Matrix => rows.checked_mul(self.packed.shape.depth),
             Rows::Image(image) => Some(image.inputs()).filter(|_| rows == image.pixels()),
+        }
+    }
+
+    /// Products that take as long as to copy the inputs of a row of outputs.
+    fn copied(&self) -> usize {
+        match &self.rows {
+            Rows::Matrix => 0,
+            Rows::Image(image) => image.cost_of_copied(),
         }
     }
 
@@ -169,7 +202,7 @@ impl<F: Family> Product<F> {
             Rows::Image(image) if image.has_lines() => (image.width(), true),
             _ => (micro.rows, false),
         };
-        let finish = output_bytes.saturating_mul(WRITTEN);
+        let finish = output_bytes.saturating_mul(WRITTEN).saturating_add(self.copied());
         Cost {
             rows,
             tile,
@@ -185,7 +218,8 @@ impl<F: Family> Product<F> {
         }
     }
 
-    /// Multiplies some rows by some panels, and goes on with what was made.
+    /// Multiplies some rows by some panels, and goes on with what was made. It pauses where that takes long, which is where rows
+    /// are not shared out in tasks, or one tile of them and one panel are large.
     ///
     /// # Safety
     /// The outputs must have the rows and the panels' columns, which nobody else writes, and be memory of ours if they are gone
@@ -197,8 +231,11 @@ impl<F: Family> Product<F> {
         panels: Range<usize>,
         to: Outputs<F::Output>,
         (then, is_near): (Option<Then>, bool),
+        pause: Pause,
     ) -> Result<(), OpError> {
         let (all, width) = (self.packed.shape.columns, self.packed.micro.columns);
+        let (Cost { products, .. }, copied) = (self.parts(1), self.copied());
+        let mut since = Since::default();
         let mut scratch = Scratch::new();
         let mut first = rows.start;
         while first < rows.end {
@@ -206,13 +243,19 @@ impl<F: Family> Product<F> {
             let inputs = self.packed.shape.segments * self.packed.padded;
             let room = self.packed.micro.room.saturating_add(F::room(block.len(), inputs));
             scratch.own.make(room)?;
+            since.spend(copied.saturating_mul(block.len()), pause)?;
             let line = self.lay(input, block.clone(), &mut scratch)?;
             let outputs = to.at(first * all);
             let Scratch { pointers, own, .. } = &mut scratch;
-            // SAFETY: `lay` gave pointers to whole segments; the outputs are there by contract.
-            unsafe {
-                self.packed.multiply_lines((pointers, line), block.len(), panels.clone(), outputs, own)
-            };
+            let each = products.saturating_mul(block.len());
+            // Nearly always all of them.
+            let at_once = (LONG as usize / each.max(1)).max(1);
+            for start in panels.clone().step_by(at_once) {
+                let some = start..panels.end.min(start.saturating_add(at_once));
+                since.spend(each.saturating_mul(some.len()), pause)?;
+                // SAFETY: `lay` gave pointers to whole segments; the outputs are there by contract.
+                unsafe { self.packed.multiply_lines((pointers, line), block.len(), some, outputs, own) };
+            }
             first = block.end;
             if let Some(then) = then {
                 let columns = panels.start * width..all.min(panels.end * width);

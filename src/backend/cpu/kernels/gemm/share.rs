@@ -18,7 +18,7 @@ pub struct Cost {
     pub panels: usize,
     /// Multiplications for a row and a panel, as many as take the time of one of floats.
     pub products: usize,
-    /// As many as take the time that a row of outputs is written in, and gone on with.
+    /// As many as take the time that the inputs of a row of outputs are copied in, and the row is written and gone on with.
     pub finish: usize,
     /// Bytes of a row of inputs, and of a panel.
     pub row_bytes: usize,
@@ -48,7 +48,7 @@ pub const PICOSECONDS: usize = 30;
 /// Products that are worth being shared out at all.
 const SHARED: u64 = (LEAST_SHARED_NS * 1000 / PICOSECONDS) as u64;
 /// Products that take about a millisecond: only between tasks is looked whether to stop.
-const LONG: u64 = 1_000_000_000 / PICOSECONDS as u64;
+pub const LONG: u64 = 1_000_000_000 / PICOSECONDS as u64;
 /// Tasks for each thread: threads do not start at the same moment, nor run undisturbed, nor all as fast; but to begin a
 /// task takes time, too.
 pub const EACH: usize = 4;

@@ -11,13 +11,12 @@ mod tests;
 mod transposed;
 
 use super::gemm::{Outputs, Room};
-use super::kernel::{ByRows, Lines};
+use super::kernel::{ByRows, Lines, Pause};
 use super::{Kernel, Work};
 use crate::memory::{Target, View, Weights};
 use crate::ops::OpError;
 pub(super) use grouped::select as select_grouped;
 use std::ops::Range;
-use std::sync::OnceLock;
 pub(super) use transposed::select as select_transposed;
 
 /// Parts that a convolution may have.
@@ -26,7 +25,7 @@ const MOST_PARTS: usize = 1 << 10;
 const MOST_BYTES: usize = 16 << 20;
 /// Bytes of a part's outputs that are made at a time: they are to stay in the cache.
 const ROOM: usize = 512 * 1024;
-/// What a band of rows takes, about, unless it is a single row: only between bands is looked whether to stop.
+/// What a band of rows takes, about, unless it is a single row.
 const LONG: usize = 1_000_000_000;
 
 /// Images by their rows; elements are bytes here.
@@ -139,25 +138,22 @@ impl Kernel for Parts {
         }
         let to = Outputs(out.pointer(0, self.output.bytes()));
         let ((bands, picoseconds), parts) = (self.bands(work)?, self.parts.len());
-        let stopped = OnceLock::new();
+        let (count, owner) = (bands * parts, std::thread::current().id());
         // Neighbouring tasks read the same rows.
-        work.for_each_range(bands * parts, picoseconds, |tasks| {
-            let mut memory = Memory::default();
+        work.for_each_part(count, work.units_per_task(count, picoseconds, 0), |tasks| {
+            let pause = &|| work.pause(owner);
+            let mut memory =
+                Memory { lines: Room::default(), made: Room::default(), copier: Copier::new(pause) };
             for task in tasks {
                 let (band, part) = (task / parts, &self.parts[task % parts]);
                 let all = self.input.batches * part.height;
                 let bound = |i: usize| all / bands * i + all % bands * i / bands;
                 let rows = bound(band)..bound(band + 1);
                 // SAFETY: the whole output was asked for, and each band of a part is made once.
-                let done = unsafe { self.band(part, rows, input, to, &mut memory) };
-                if let Err(why) = done {
-                    // Whoever was first has told already.
-                    drop(stopped.set(why));
-                    return;
-                }
+                unsafe { self.band(part, rows, input, to, &mut memory) }?;
             }
-        })?;
-        stopped.into_inner().map_or(Ok(()), Err)
+            Ok(())
+        })
     }
 
     fn weights(&self) -> Vec<&Weights> {
@@ -174,10 +170,10 @@ impl Kernel for Parts {
 }
 
 /// Memory of a thread.
-#[derive(Default)]
-struct Memory {
+struct Memory<'a> {
     lines: Room,
     made: Room,
+    copier: Copier<'a>,
 }
 
 impl Parts {
@@ -197,10 +193,11 @@ impl Parts {
             return Ok(());
         }
         let (product, row) = (part.by_rows()?, part.width * part.pixel());
-        let lines = self.lines(part, product.reads(rows.clone()), input, &mut memory.lines)?;
-        memory.made.make(rows.len() * row)?;
-        let made = &mut memory.made[..rows.len() * row];
-        product.run_rows(lines, rows.clone(), Target::of(made))?;
+        let Memory { lines, made, copier } = memory;
+        let lines = self.lines(part, product.reads(rows.clone()), input, lines, copier)?;
+        made.make(rows.len() * row)?;
+        let made = &mut made[..rows.len() * row];
+        product.run_rows(lines, rows.clone(), Target::of(made), copier.pause)?;
         for (i, made) in rows.zip(made.chunks_exact(row)) {
             let (image, position) = (i / part.height, i % part.height);
             let first = part.rows.first + (position * part.rows.step) as i64;
@@ -210,7 +207,7 @@ impl Parts {
                 }
                 let (line, row) = (image * self.output.height + to as usize, self.output.row());
                 // SAFETY: it is a row of the output, and by contract these parts of it are ours.
-                unsafe { spread(part, i, made, out.at(line * row), row) };
+                unsafe { spread(part, i, made, out.at(line * row), row, copier) }?;
             }
         }
         Ok(())
@@ -223,6 +220,7 @@ impl Parts {
         rows: Range<usize>,
         input: View<'a, u8>,
         memory: &'a mut Room,
+        copier: &mut Copier,
     ) -> Result<Lines<'a, u8>, OpError> {
         let Image { width, pixel, .. } = self.input;
         let (start, count) = part.reads;
@@ -235,7 +233,7 @@ impl Parts {
             let pixels = rows.len() * width;
             let from = input.pointer(rows.start * width * pixel + start, (pixels - 1) * pixel + count);
             // SAFETY: as many bytes were asked for, and there is room for all pixels.
-            unsafe { copy_runs((from, pixel), (memory.as_mut_ptr(), count), count, pixels) };
+            unsafe { copier.copy((from, pixel), (memory.as_mut_ptr(), count), count, pixels) }?;
         }
         Ok(Lines { elements: View::of(memory), first: rows.start })
     }
@@ -246,7 +244,14 @@ impl Parts {
 ///
 /// # Safety
 /// The row must be there, and no other thread write what the part has of it.
-unsafe fn spread(part: &Part, i: usize, made: &[u8], to: *mut u8, row: usize) {
+unsafe fn spread(
+    part: &Part,
+    i: usize,
+    made: &[u8],
+    to: *mut u8,
+    row: usize,
+    copier: &mut Copier,
+) -> Result<(), OpError> {
     let (Spread { first, step, count }, pixel) = (part.columns, part.pixel());
     let made = View::of(made);
     let place = |position: usize| first + (position * step) as i64;
@@ -269,8 +274,62 @@ unsafe fn spread(part: &Part, i: usize, made: &[u8], to: *mut u8, row: usize) {
         let from = made.pointer(whole.start * pixel + i * count, (whole.len() - 1) * pixel + count);
         // SAFETY: as above, for each of the runs.
         unsafe {
-            copy_runs((from, pixel), (to.add(place(whole.start) as usize), step), count, whole.len());
+            copier.copy((from, pixel), (to.add(place(whole.start) as usize), step), count, whole.len())?;
         }
+    }
+    Ok(())
+}
+
+/// Bytes that are copied between two looks whether to stop, about; a run takes as long as so many more.
+const COPIED: usize = 1 << 20;
+const RUN: usize = 16;
+
+/// Copies runs, whose number and length are a client's choice, and pauses every now and then.
+struct Copier<'a> {
+    pause: Pause<'a>,
+    copied: usize,
+}
+
+impl<'a> Copier<'a> {
+    fn new(pause: Pause<'a>) -> Self {
+        Copier { pause, copied: 0 }
+    }
+
+    /// Copies `runs` runs of `count` bytes, each so far from the one before.
+    ///
+    /// # Safety
+    /// All runs must be there to be read, and to be written.
+    unsafe fn copy(
+        &mut self,
+        from: (*const u8, usize),
+        to: (*mut u8, usize),
+        count: usize,
+        runs: usize,
+    ) -> Result<(), OpError> {
+        let at_once = (COPIED / (count + RUN)).max(1);
+        for first in (0..runs).step_by(at_once) {
+            let runs = at_once.min(runs - first);
+            let (from_run, to_run) = (from.0.wrapping_add(first * from.1), to.0.wrapping_add(first * to.1));
+            // Long runs are copied one by one.
+            for start in (0..count).step_by(COPIED) {
+                let len = COPIED.min(count - start);
+                self.spend(runs * (len + RUN))?;
+                let (from_part, to_part) = (from_run.wrapping_add(start), to_run.wrapping_add(start));
+                // SAFETY: by contract; they are a part of the runs.
+                unsafe { copy_runs((from_part, from.1), (to_part, to.1), len, runs) };
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes what is about to be copied.
+    fn spend(&mut self, bytes: usize) -> Result<(), OpError> {
+        self.copied += bytes;
+        if self.copied <= COPIED {
+            return Ok(());
+        }
+        self.copied = bytes;
+        (self.pause)()
     }
 }
 
