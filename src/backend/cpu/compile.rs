@@ -90,16 +90,16 @@ pub fn compile_for(
     let together = chains.iter().map(|chain| &chain.steps).chain(merged.iter().map(|merged| &merged.steps));
     let together: Vec<_> = together.chain(followed.iter().map(|followed| &followed.steps)).cloned().collect();
     let plan = plan(&graph, &together, control)?;
-    let plan = plan.ok_or(BackendError::TooLarge { size: u64::MAX, limit: MAX_RUN_BYTES })?;
+    let mut plan = plan.ok_or(BackendError::TooLarge { size: u64::MAX, limit: MAX_RUN_BYTES })?;
     check_size(plan.size as u64, MAX_RUN_BYTES)?;
-    steps.iter_mut().zip(plan.in_place).for_each(|(step, in_place)| step.in_place = in_place);
+    steps.iter_mut().zip(plan.in_place.iter()).for_each(|(step, &in_place)| step.in_place = in_place);
     control.yield_point()?;
     // How long it takes to free them is the client's choice, too.
     for node in graph.nodes.drain(..) {
         drop(node);
         pace.spend(STEPS)?;
     }
-    let values = graph.values.into_iter().zip(plan.parts).zip(needed.iter()).map(
+    let values = graph.values.into_iter().zip(plan.parts.drain(..)).zip(needed.iter()).map(
         |((value, part), &needed)| {
             pace.spend(STEPS)?;
             let info = value.resolved.as_ref().unwrap_or(&value.declared);

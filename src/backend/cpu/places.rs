@@ -6,9 +6,11 @@
 //! or would take much more memory otherwise.
 
 use super::routine::STEPS;
+use crate::memory::Counted;
 use crate::ops::pace::Pace;
-use crate::ops::OpError;
-use std::cmp::Reverse;
+use crate::ops::scratch::{collected, filled, reserved, Scratch};
+use crate::ops::sort::sort;
+use crate::ops::{Interrupt, OpError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Range, RangeInclusive};
 
@@ -17,6 +19,12 @@ const ALIGNMENT: usize = 64;
 
 /// So often may two that are placed by their size live at the same time, as each is compared with those of before that do.
 const MOST_MEETINGS: usize = 1 << 21;
+
+/// What it costs to find one of them, in the steps that [`Pace`] counts.
+const MEETING: usize = 8;
+
+/// Bytes of the lists of unused parts and of those that end with a step, for each part, about.
+const LISTED: usize = 128;
 
 /// What needs a place.
 pub struct Life {
@@ -27,7 +35,7 @@ pub struct Life {
 }
 
 /// Where each starts, and how large the arena is.
-type Places = (Vec<usize>, usize);
+type Places = (Scratch<usize>, usize);
 
 /// Places for `lives`, which are in the order of their first steps. `None` if they would not fit the address space.
 pub fn find(lives: &[Life], pace: &mut Pace) -> Result<Option<Places>, OpError> {
@@ -40,24 +48,27 @@ pub fn find(lives: &[Life], pace: &mut Pace) -> Result<Option<Places>, OpError> 
 
 /// The largest first, each at the first place that is free while it lives. `None` also where too many live at the same time.
 fn by_size(lives: &[Life], pace: &mut Pace) -> Result<Option<Places>, OpError> {
-    let mut order: Vec<usize> = (0..lives.len()).collect();
-    order.sort_by_key(|&i| Reverse(lives[i].size));
-    let (mut starts, mut arena) = (vec![0; lives.len()], 0);
-    let (mut placed, mut near, mut meetings) = (Placed::new(lives), vec![], 0);
-    for i in order {
+    let mut order = collected(pace.interrupt(), 0..lives.len())?;
+    sort(&mut order, usize::MAX, pace, |&a, &b| lives[b].size.cmp(&lives[a].size))?;
+    let (mut starts, mut arena) = (filled(pace.interrupt(), 0, lives.len())?, 0);
+    let (mut placed, mut near, mut meetings) =
+        (Placed::new(lives, pace.interrupt())?, reserved(lives.len())?, 0);
+    for &i in order.iter() {
         let Some(size) = lives[i].size.checked_next_multiple_of(ALIGNMENT) else { return Ok(None) };
         near.clear();
         let place = |i: usize| (starts[i], starts[i] + lives[i].size);
-        placed.each_that_meets(i, &mut |other| near.push(place(other)));
-        // They are sorted.
-        pace.spend(STEPS + 8 * near.len())?;
+        placed.each_that_meets(i, &mut |other| {
+            near.push(place(other));
+            pace.spend(MEETING)
+        })?;
+        pace.spend(STEPS)?;
         meetings += near.len();
         if meetings > MOST_MEETINGS {
             return Ok(None);
         }
-        near.sort_unstable();
+        sort(&mut near, usize::MAX, pace, Ord::cmp)?;
         let mut start = 0usize;
-        for &(from, to) in &near {
+        for &(from, to) in near.iter() {
             if from.saturating_sub(start) >= size {
                 break;
             }
@@ -74,12 +85,12 @@ fn by_size(lives: &[Life], pace: &mut Pace) -> Result<Option<Places>, OpError> {
 struct Placed<'l> {
     lives: &'l [Life],
     /// A tree: the latest of the last steps of those that have a place, in halves of halves, down to each life.
-    latest: Vec<Option<usize>>,
+    latest: Scratch<Option<usize>>,
 }
 
 impl<'l> Placed<'l> {
-    fn new(lives: &'l [Life]) -> Self {
-        Placed { lives, latest: vec![None; 2 * lives.len().next_power_of_two()] }
+    fn new(lives: &'l [Life], interrupt: &dyn Interrupt) -> Result<Self, OpError> {
+        Ok(Placed { lives, latest: filled(interrupt, None, 2 * lives.len().next_power_of_two())? })
     }
 
     fn add(&mut self, life: usize) {
@@ -91,10 +102,14 @@ impl<'l> Placed<'l> {
     }
 
     /// Calls `found` for each that lives while `life` does.
-    fn each_that_meets(&self, life: usize, found: &mut impl FnMut(usize)) {
+    fn each_that_meets(
+        &self,
+        life: usize,
+        found: &mut impl FnMut(usize) -> Result<(), OpError>,
+    ) -> Result<(), OpError> {
         let steps = &self.lives[life].steps;
         let begun = self.lives.partition_point(|other| other.steps.start() <= steps.end());
-        self.each_under(1, 0..self.latest.len() / 2, begun, *steps.start(), found);
+        self.each_under(1, 0..self.latest.len() / 2, begun, *steps.start(), found)
     }
 
     /// The same for lives `under` a node, before the one with which those begin that begin too late, and of which none ends
@@ -105,23 +120,25 @@ impl<'l> Placed<'l> {
         under: Range<usize>,
         begun: usize,
         first: usize,
-        found: &mut impl FnMut(usize),
-    ) {
+        found: &mut impl FnMut(usize) -> Result<(), OpError>,
+    ) -> Result<(), OpError> {
         if under.start >= begun || self.latest[node] < Some(first) {
-            return;
+            return Ok(());
         }
         if under.len() == 1 {
             return found(under.start);
         }
         let middle = under.start + under.len() / 2;
-        self.each_under(2 * node, under.start..middle, begun, first, found);
-        self.each_under(2 * node + 1, middle..under.end, begun, first, found);
+        self.each_under(2 * node, under.start..middle, begun, first, found)?;
+        self.each_under(2 * node + 1, middle..under.end, begun, first, found)
     }
 }
 
 /// One after the other, each in the smallest hole that it fits.
 fn in_order(lives: &[Life], pace: &mut Pace) -> Result<Option<Places>, OpError> {
-    let (mut starts, mut arena) = (vec![0; lives.len()], 0);
+    let (mut starts, mut arena) = (filled(pace.interrupt(), 0, lives.len())?, 0);
+    let bytes = lives.len().saturating_mul(LISTED);
+    let _counted = Counted::take(bytes).ok_or(OpError::OutOfMemory(bytes))?;
     let (mut free, mut ends) = (FreeList::default(), BTreeMap::<usize, Vec<usize>>::new());
     for (i, life) in lives.iter().enumerate() {
         pace.spend(STEPS)?;
@@ -212,6 +229,7 @@ mod tests {
     use super::*;
     use crate::ops::NeverInterrupted;
     use proptest::prelude::*;
+    use std::cmp::Reverse;
 
     fn life(size: usize, steps: RangeInclusive<usize>) -> Life {
         Life { size, steps }
@@ -263,7 +281,7 @@ mod tests {
                 }
             }
             let (starts, _) = by_size(&lives, &mut Pace::of(&NeverInterrupted)).unwrap().unwrap();
-            prop_assert_eq!(starts, by_size_naively(&lives));
+            prop_assert_eq!(&starts[..], by_size_naively(&lives));
         }
     }
 
@@ -278,14 +296,17 @@ mod tests {
             lives.push(life(192, step + 3..=step + 7));
         }
         let (starts, arena) = find(&lives, &mut Pace::of(&NeverInterrupted)).unwrap().unwrap();
-        let large = lives.iter().zip(&starts).filter(|(life, _)| life.size > 192);
+        let large = lives.iter().zip(starts.iter()).filter(|(life, _)| life.size > 192);
         assert_eq!(large.map(|(_, &start)| start).collect::<BTreeSet<_>>(), BTreeSet::from([0, 1152]));
         assert!(arena <= 2 * 1152 + 2 * 192, "{arena}");
     }
 
     #[test]
     fn a_gap_between_others_is_used() {
-        let place = |lives: &[Life]| by_size(lives, &mut Pace::of(&NeverInterrupted)).unwrap().unwrap();
+        let place = |lives: &[Life]| {
+            let (starts, size) = by_size(lives, &mut Pace::of(&NeverInterrupted)).unwrap().unwrap();
+            (starts.to_vec(), size)
+        };
         let lives = [life(640, 0..=1), life(320, 0..=9), life(640, 2..=9), life(128, 3..=4)];
         assert_eq!(place(&lives), (vec![0, 640, 0, 960], 1088));
         let lives =

@@ -8,6 +8,8 @@ use super::routine::STEPS;
 use super::views::{pieces, Piece};
 use crate::ops::movement::moves_only;
 use crate::ops::pace::Pace;
+use crate::ops::scratch::{collected, filled, reserved, Scratch};
+use crate::ops::sort::sort;
 use crate::ops::{Args, Interrupt, OpError};
 use crate::tensor::TensorInfo;
 use std::ops::Range;
@@ -15,11 +17,11 @@ use std::ops::Range;
 /// Where values live.
 pub struct Plan {
     /// By value: its part of the arena; `None` for constants and for values whose size only a run knows.
-    pub parts: Vec<Option<Range<usize>>>,
+    pub parts: Scratch<Option<Range<usize>>>,
     /// Size of the arena.
     pub size: usize,
     /// By node: whether it has nothing to do, as what it makes lies in what it makes it from, or the other way round.
-    pub in_place: Vec<bool>,
+    pub in_place: Scratch<bool>,
 }
 
 /// Plans the arena for one run of `graph`, of whose nodes those in each range of `together` are done at once. `None` if it
@@ -31,20 +33,20 @@ pub fn plan(
 ) -> Result<Option<Plan>, OpError> {
     let mut pace = Pace::of(interrupt);
     let (mut shared, in_place) = shared(graph, interrupt)?;
-    let mut last_use = vec![0usize; graph.values.len()];
+    let mut last_use = filled(interrupt, 0usize, graph.values.len())?;
     // What steps that are done together read and make lives until all of them are done.
-    let mut ends_with: Vec<usize> = (0..graph.nodes.len()).collect();
+    let mut ends_with = collected(interrupt, 0..graph.nodes.len())?;
     together.iter().for_each(|steps| ends_with[steps.clone()].fill(steps.end - 1));
-    for (step, node) in ends_with.into_iter().zip(&graph.nodes) {
-        pace.spend(STEPS.saturating_add(node.inputs.len()))?;
+    for (&step, node) in ends_with.iter().zip(&graph.nodes) {
+        pace.spend(STEPS.saturating_add(node.inputs.len()).saturating_add(node.outputs.len()))?;
         // An output that nobody reads lives while it is written.
         node.inputs.iter().flatten().chain(&node.outputs).for_each(|&v| last_use[shared.find(v).0] = step);
     }
     graph.outputs.iter().for_each(|&o| last_use[shared.find(o).0] = usize::MAX);
 
     // By value: whether it is in the list already, as any that lies in it makes it live.
-    let mut is_placed = vec![false; graph.values.len()];
-    let (mut placed, mut lives) = (vec![], vec![]);
+    let mut is_placed = filled(interrupt, false, graph.values.len())?;
+    let (mut placed, mut lives) = (reserved(graph.values.len())?, reserved(graph.values.len())?);
     let inputs = graph.inputs.iter().map(|&v| (0, v));
     let made =
         graph.nodes.iter().enumerate().flat_map(|(step, node)| node.outputs.iter().map(move |&v| (step, v)));
@@ -59,9 +61,9 @@ pub fn plan(
         lives.push(Life { size, steps: first..=last_use[v] });
     }
     let Some((starts, size)) = places::find(&lives, &mut pace)? else { return Ok(None) };
-    let mut start_of = vec![0; graph.values.len()];
-    placed.iter().zip(starts).for_each(|(&v, start)| start_of[v] = start);
-    let mut parts = vec![None; graph.values.len()];
+    let mut start_of = filled(interrupt, 0, graph.values.len())?;
+    pace.each(placed.iter().zip(starts.iter()), 1, |(&v, &start)| start_of[v] = start)?;
+    let mut parts = filled(interrupt, None, graph.values.len())?;
     for (v, part) in parts.iter_mut().enumerate() {
         pace.spend(STEPS)?;
         let (whole, start) = shared.find(v);
@@ -79,18 +81,17 @@ pub fn plan(
 const MOST_KEPT: usize = 64 << 10;
 
 /// Finds what can lie in what, so that calls have nothing to do, and tells by node which those are.
-fn shared(graph: &Graph, interrupt: &dyn Interrupt) -> Result<(Shared, Vec<bool>), OpError> {
-    let (mut shared, mut pace) = (Shared::new(graph.values.len()), Pace::of(interrupt));
-    let mut in_place = vec![false; graph.nodes.len()];
+fn shared(graph: &Graph, interrupt: &dyn Interrupt) -> Result<(Shared, Scratch<bool>), OpError> {
+    let (mut shared, mut pace) = (Shared::new(graph.values.len(), interrupt)?, Pace::of(interrupt));
+    let mut in_place = filled(interrupt, false, graph.nodes.len())?;
     // What comes from a client or goes to one may be anywhere.
-    let mut is_fixed = vec![false; graph.values.len()];
+    let mut is_fixed = filled(interrupt, false, graph.values.len())?;
     graph.inputs.iter().chain(&graph.outputs).for_each(|&v| is_fixed[v] = true);
     let size = |v: usize| {
         let value = &graph.values[v];
         value.resolved.as_ref().filter(|_| value.constant.is_none())?.byte_size()
     };
-    let mut wholes = vec![];
-    for (node, in_place) in graph.nodes.iter().zip(&mut in_place) {
+    for (node, in_place) in graph.nodes.iter().zip(in_place.iter_mut()) {
         pace.spend(STEPS)?;
         if !moves_only(node.operation.ty) {
             continue;
@@ -105,8 +106,8 @@ fn shared(graph: &Graph, interrupt: &dyn Interrupt) -> Result<(Shared, Vec<bool>
         let pieces = pieces(node.operation.ty, &args, &node.inputs, &node.outputs)?;
         pace.spend(pieces.len().saturating_mul(STEPS))?;
         let (mut all, mut may) = (0usize, !pieces.is_empty());
-        wholes.clear();
-        for Piece { value, whole, .. } in &pieces {
+        let mut wholes = reserved(pieces.len())?;
+        for Piece { value, whole, .. } in pieces.iter() {
             let (root, _) = shared.find(*value);
             // What is a piece of something else already stays there, and what lies in it goes along.
             may &= size(root).is_some() && size(root) == size(*value) && size(*whole).is_some();
@@ -114,7 +115,7 @@ fn shared(graph: &Graph, interrupt: &dyn Interrupt) -> Result<(Shared, Vec<bool>
             all = all.saturating_add(size(root).unwrap_or(0));
             wholes.push(root);
         }
-        wholes.sort_unstable();
+        sort(&mut wholes, usize::MAX, &mut pace, usize::cmp)?;
         may &= wholes.windows(2).all(|two| two[0] != two[1]);
         let kept = pieces.first().and_then(|piece| size(piece.whole)).unwrap_or(0);
         if !may || all < kept && kept > MOST_KEPT {
@@ -129,12 +130,12 @@ fn shared(graph: &Graph, interrupt: &dyn Interrupt) -> Result<(Shared, Vec<bool>
 /// Which values lie in which others.
 struct Shared {
     /// By value: what it lies in, and where; itself if in nothing.
-    within: Vec<(usize, usize)>,
+    within: Scratch<(usize, usize)>,
 }
 
 impl Shared {
-    fn new(values: usize) -> Self {
-        Shared { within: (0..values).map(|v| (v, 0)).collect() }
+    fn new(values: usize, interrupt: &dyn Interrupt) -> Result<Self, OpError> {
+        Ok(Shared { within: collected(interrupt, (0..values).map(|v| (v, 0)))? })
     }
 
     /// The value that has a place, and where in it `v` lies.
@@ -162,6 +163,7 @@ impl Shared {
 mod tests {
     use super::super::graph::{Node, Value};
     use super::*;
+    use crate::memory::{Budget, Counted};
     use crate::ops::{NeverInterrupted, OperationType};
     use crate::tensor::OperandType;
 
@@ -193,11 +195,11 @@ mod tests {
         };
         let inner = plan(&[ABS, RESHAPE, SQUEEZE, ABS]);
         assert_eq!(inner.parts[1..4], [Some(64..128), Some(64..128), Some(64..128)]);
-        assert_eq!(inner.in_place, [false, true, true, false]);
+        assert_eq!(inner.in_place[..], [false, true, true, false]);
         // The place is taken for as long as any view of it lives.
         assert_eq!(inner.parts[4], Some(0..64));
         let at_the_edges = plan(&[RESHAPE, ABS, RESHAPE]);
-        assert_eq!(at_the_edges.parts, [Some(0..64), Some(64..128), Some(0..64), Some(64..128)]);
+        assert_eq!(at_the_edges.parts[..], [Some(0..64), Some(64..128), Some(0..64), Some(64..128)]);
     }
 
     #[test]
@@ -225,9 +227,27 @@ mod tests {
     }
 
     #[test]
+    fn a_plan_is_made_of_memory_of_the_client() {
+        const MANY: usize = 1 << 10;
+        let operations = [OperationType::ABS; MANY];
+        let graph = chain(&operations, 64);
+        let budget = Budget::new(8 << 20);
+        let _account = budget.on_account_of(1);
+        let plan_within = |left: usize| {
+            let _held = Counted::take((4 << 20) - left).unwrap();
+            plan(&graph, &[], &NeverInterrupted).map(|plan| plan.is_some())
+        };
+        assert_eq!(plan_within(4 << 20), Ok(true));
+        // By value: a flag or two, its last use, what it lies in, and its part.
+        for left in (0..MANY * 48).step_by(MANY * 4) {
+            assert!(matches!(plan_within(left), Err(OpError::OutOfMemory(_))), "{left} bytes");
+        }
+    }
+
+    #[test]
     fn values_that_lie_in_one_another_a_million_deep_are_found_at_once() {
         const DEEP: usize = 1 << 20;
-        let mut shared = Shared::new(DEEP);
+        let mut shared = Shared::new(DEEP, &NeverInterrupted).unwrap();
         // Each is put into the one behind, as concatenations of one another are.
         (0..DEEP - 1).for_each(|value| shared.put(&Piece { value, whole: value + 1, start: 1 }));
         for v in 0..DEEP {
