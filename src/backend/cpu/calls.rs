@@ -11,6 +11,7 @@ use super::routine::{Group, Place, Routine, Step, STEPS};
 use crate::backend::BackendError;
 use crate::memory::{AlignedBuf, ApartLists, Arena, Target, View, FEW};
 use crate::ops::pace::Pace;
+use crate::ops::scratch::{filled, Scratch};
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
@@ -80,7 +81,7 @@ impl Calls {
         in_place: Option<&Candidates>,
         pace: &mut Pace,
     ) -> Result<Calls, BackendError> {
-        let mut arguments = vec![false; routine.values.len()];
+        let mut arguments = filled(pace.interrupt(), false, routine.values.len())?;
         let candidates = in_place.map_or((&[][..], &[][..]), |of| (&of.inputs, &of.outputs));
         let inputs = routine.inputs.iter().zip(candidates.0);
         inputs.chain(routine.outputs.iter().zip(candidates.1)).for_each(|(&v, &may)| arguments[v] |= may);
@@ -214,7 +215,7 @@ pub struct Lent<'a> {
 struct Finder<'r> {
     routine: &'r Routine,
     /// By value: whether it is an argument that may be in place.
-    arguments: Vec<bool>,
+    arguments: Scratch<bool>,
     found: Calls,
 }
 

@@ -7,6 +7,7 @@ use super::kernels::{Attention, Kernel};
 use super::merge::Known;
 use super::routine::{Merged, Routine, Step, STEPS};
 use crate::ops::pace::Pace;
+use crate::ops::scratch::{filled, Scratch};
 use crate::ops::OpError;
 use std::ops::Range;
 use std::sync::Arc;
@@ -33,7 +34,7 @@ pub struct Search<'s, K> {
     merged: &'s [Merged],
     /// By value: how often it is read, and whether it is an output.
     uses: &'s [usize],
-    leaves: Vec<bool>,
+    leaves: Scratch<bool>,
     known: K,
 }
 
@@ -46,7 +47,7 @@ impl<'s, 'r, K: Fn(usize) -> Option<Known<'r>>> Search<'s, K> {
         known: K,
         pace: &mut Pace,
     ) -> Result<Self, OpError> {
-        let mut leaves = vec![false; uses.len()];
+        let mut leaves = filled(pace.interrupt(), false, uses.len())?;
         pace.each(outputs, 1, |&v| leaves[v] = true)?;
         Ok(Search { steps, merged, uses, leaves, known })
     }

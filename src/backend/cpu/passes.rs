@@ -150,17 +150,20 @@ fn fold(graph: &mut Graph, node: &Node, control: &Control, left: &mut Left) -> R
 fn drop_dead(graph: &mut Graph, pace: &mut Pace) -> Result<(), OpError> {
     let mut used = filled(pace.interrupt(), false, graph.values.len())?;
     graph.outputs.iter().for_each(|&o| used[o] = true);
-    let mut looked = Ok(());
-    graph.nodes.reverse();
-    graph.nodes.retain(|node| {
-        looked = looked.clone().and_then(|()| pace.spend(STEPS.saturating_add(node.inputs.len())));
-        let is_used = node.outputs.iter().any(|&o| used[o]);
-        if is_used {
+    let mut kept = filled(pace.interrupt(), false, graph.nodes.len())?;
+    for (node, kept) in graph.nodes.iter().zip(kept.iter_mut()).rev() {
+        pace.spend(STEPS.saturating_add(node.inputs.len()).saturating_add(node.outputs.len()))?;
+        *kept = node.outputs.iter().any(|&o| used[o]);
+        if *kept {
             node.inputs.iter().flatten().for_each(|&i| used[i] = true);
         }
-        is_used
+    }
+    // To move and to free them takes time, too.
+    let (mut looked, mut kept) = (Ok(()), kept.iter());
+    graph.nodes.retain(|_| {
+        looked = looked.clone().and_then(|()| pace.spend(STEPS));
+        kept.next().is_none_or(|&kept| kept)
     });
-    graph.nodes.reverse();
     looked?;
     pace.each(graph.values.iter_mut().zip(used.iter()), 1, |(value, used)| {
         if !used {

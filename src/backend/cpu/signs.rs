@@ -8,11 +8,14 @@
 use super::graph::{Graph, Node};
 use super::routine::STEPS;
 use crate::ops::pace::Pace;
+use crate::ops::scratch::{filled, Scratch};
 use crate::ops::{OpError, OperationType};
 use crate::tensor::{OperandType, TensorInfo};
 
 /// How often a graph is gone through, until nothing stays because of what stays beside it.
 const ROUNDS: usize = 16;
+/// What it costs to look at an operand's type, in the steps that [`Pace`] counts.
+const LOOK: usize = 8;
 
 /// What an operation does with the types of its 8-bit operands.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -41,8 +44,12 @@ pub fn may_mix(ty: OperationType) -> bool {
 
 /// Gives values the type `wanted`, one of the two asymmetric 8-bit ones, where they can have it.
 pub fn change(graph: &mut Graph, wanted: OperandType, pace: &mut Pace) -> Result<(), OpError> {
-    for v in changeable(graph, wanted, pace)? {
-        let value = &mut graph.values[v];
+    let change = changeable(graph, wanted, pace)?;
+    for (value, &changes) in graph.values.iter_mut().zip(change.iter()) {
+        pace.spend(if changes { STEPS } else { 1 })?;
+        if !changes {
+            continue;
+        }
         value.declared = as_type(&value.declared, wanted);
         value.resolved = value.resolved.as_ref().map(|info| as_type(info, wanted));
     }
@@ -55,31 +62,35 @@ fn as_type(info: &TensorInfo, wanted: OperandType) -> TensorInfo {
     TensorInfo { ty: wanted, zero_point: info.zero_point.saturating_add(up), ..info.clone() }
 }
 
-/// The values that are of the other type and may be of this one.
-fn changeable(graph: &Graph, wanted: OperandType, pace: &mut Pace) -> Result<Vec<usize>, OpError> {
+fn operands(node: &Node) -> impl Iterator<Item = usize> + '_ {
+    node.inputs.iter().flatten().chain(&node.outputs).copied()
+}
+
+/// By value: whether it is of the other type and may be of this one.
+fn changeable(graph: &Graph, wanted: OperandType, pace: &mut Pace) -> Result<Scratch<bool>, OpError> {
     let other = |v: &usize| {
         let ty = graph.values[*v].declared.ty;
         ty.is_quant8_asymm() && ty != wanted
     };
-    let mut change = vec![false; graph.values.len()];
-    graph.nodes.iter().flat_map(|node| &node.outputs).filter(|v| other(v)).for_each(|&v| change[v] = true);
-    graph.inputs.iter().chain(&graph.outputs).for_each(|&v| change[v] = false);
-    let operands =
-        |node: &Node| node.inputs.iter().flatten().chain(&node.outputs).copied().collect::<Vec<_>>();
+    let mut change = filled(pace.interrupt(), false, graph.values.len())?;
+    let made = graph.nodes.iter().flat_map(|node| &node.outputs);
+    pace.each(made, LOOK, |v| change[*v] = other(v))?;
+    pace.each(graph.inputs.iter().chain(&graph.outputs), 1, |&v| change[v] = false)?;
     for round in 1..=ROUNDS {
         let mut settled = true;
         for node in &graph.nodes {
-            let (takes, operands) = (takes(node.operation.ty), operands(node));
-            pace.spend(STEPS.saturating_add(operands.len()))?;
-            let stays = operands.iter().any(|v| other(v) && !change[*v]);
+            let takes = takes(node.operation.ty);
+            let looked = node.inputs.len().saturating_add(node.outputs.len()).saturating_mul(LOOK);
+            pace.spend(STEPS.saturating_add(looked))?;
+            let stays = operands(node).any(|v| other(&v) && !change[v]);
             let keeps = match takes {
                 Takes::Either => false,
                 // A model may be made so that it would take as many rounds as it has operations.
                 Takes::Same => stays || round == ROUNDS,
                 Takes::AsIs => true,
             };
-            if keeps && operands.iter().any(|&v| change[v]) {
-                operands.iter().for_each(|&v| change[v] = false);
+            if keeps && operands(node).any(|v| change[v]) {
+                operands(node).for_each(|v| change[v] = false);
                 settled = false;
             }
         }
@@ -87,7 +98,7 @@ fn changeable(graph: &Graph, wanted: OperandType, pace: &mut Pace) -> Result<Vec
             break;
         }
     }
-    Ok((0..change.len()).filter(|&v| change[v]).collect())
+    Ok(change)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 use super::routine::{Place, Routine, STEPS};
 use crate::ops::movement::{is_requantised, moves, moves_only, Move};
 use crate::ops::pace::Pace;
+use crate::ops::scratch::{reserved, Scratch};
 use crate::ops::{Arg, Args, Interrupt, OpError, OperationType};
 use crate::tensor::element_count;
 
@@ -24,37 +25,40 @@ pub fn pieces(
     args: &Args,
     inputs: &[Option<usize>],
     outputs: &[usize],
-) -> Result<Vec<Piece>, OpError> {
+) -> Result<Scratch<Piece>, OpError> {
     let moves = match moves(ty, args) {
         Some(Ok(moves)) => moves,
         Some(Err(why @ (OpError::DeadlinePassed | OpError::Cancelled))) => return Err(why),
-        _ => return Ok(vec![]),
+        _ => return reserved(0),
     };
     // Whether each output is a stretch of the first input, and whether each input is one of the first output.
     let (mut apart, mut together, mut made) = (outputs.len() == moves.len(), outputs.len() == 1, 0usize);
-    let mut found = Vec::with_capacity(moves.len());
+    let (mut found, mut pace) = (reserved(moves.len())?, Pace::new(args));
     for step in &moves {
+        pace.spend(STEPS)?;
         let stretch = Stretch::of(ty, args, step);
         let (Some(stretch), Some(&Some(input))) = (stretch, inputs.get(step.input)) else {
-            return Ok(vec![]);
+            return reserved(0);
         };
         apart &= step.input == 0 && args.output(step.output)?.byte_size() == Some(stretch.len);
         together &= args.get(step.input)?.info.byte_size() == Some(stretch.len);
         if !(apart || together) {
-            return Ok(vec![]);
+            return reserved(0);
         }
         made = made.saturating_add(stretch.len);
         found.push((input, outputs[step.output], stretch));
     }
     together &= args.output(0)?.byte_size() == Some(made);
     if !(apart || together) {
-        return Ok(vec![]);
+        return reserved(0);
     }
     let piece = |(input, output, stretch): (usize, usize, Stretch)| match apart {
         true => Piece { value: output, whole: input, start: stretch.from },
         false => Piece { value: input, whole: output, start: stretch.to },
     };
-    Ok(found.into_iter().map(piece).collect())
+    let mut pieces = reserved(found.len())?;
+    pieces.extend(found.drain(..).map(piece));
+    Ok(pieces)
 }
 
 /// What a call moves as it is, in one go, in bytes.
@@ -95,7 +99,7 @@ pub fn with_views(mut routine: Routine, interrupt: &dyn Interrupt) -> Result<Rou
         _ => false,
     };
     for step in &mut routine.steps {
-        pace.spend(STEPS)?;
+        pace.spend(STEPS.saturating_add(step.inputs.len()).saturating_add(step.outputs.len()))?;
         let mut operands = step.inputs.iter().flatten().chain(&step.outputs);
         let is_known = |&v: &usize| !matches!(routine.values[v].place, Place::Dynamic);
         if !moves_only(step.operation.ty) || !operands.all(is_known) {

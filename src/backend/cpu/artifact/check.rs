@@ -6,6 +6,7 @@ use crate::backend::cpu::routine::{Place, Routine, Step, Value};
 use crate::backend::cpu::signs;
 use crate::model::MAX_NESTING;
 use crate::ops::pace::Pace;
+use crate::ops::scratch::{copied, filled};
 use crate::ops::signature::{self, Operand, Signature};
 use crate::ops::{Arg, Args, Interrupt, OpError, Operation, OperationType, Run};
 use crate::tensor::{OperandType, TensorInfo};
@@ -143,6 +144,7 @@ pub fn control_flow(routines: &[Routine], pace: &mut Pace) -> Result<(), Unread>
         return malformed("it has no routine");
     }
     for routine in routines {
+        pace.spend(LOOK)?;
         for step in &routine.steps {
             pace.spend(LOOK.saturating_add(step.inputs.len()).saturating_add(step.outputs.len()))?;
             let sound = match step.operation.ty {
@@ -156,11 +158,12 @@ pub fn control_flow(routines: &[Routine], pace: &mut Pace) -> Result<(), Unread>
         }
     }
     // Each round settles one more level; whatever is not settled by then nests too deep, or in a circle.
-    let mut depth = vec![0usize; routines.len()];
+    let mut depth = filled(pace.interrupt(), 0usize, routines.len())?;
     for _ in 0..=MAX_NESTING {
-        let before = depth.clone();
+        let before = copied(pace.interrupt(), &depth)?;
         for (own, routine) in depth.iter_mut().zip(routines) {
             let mut deepest = 0;
+            pace.spend(LOOK)?;
             pace.each(&routine.steps, LOOK, |step| {
                 deepest = step.routines.iter().map(|&r| before[r] + 1).fold(deepest, usize::max);
             })?;
