@@ -29,6 +29,8 @@ pub struct Image<T> {
     /// Rows of output pixels of a block whose lines are copied so that all its pixels lie at one distance; 0 where that is not
     /// done.
     pub(super) even_rows: usize,
+    /// Products that take as long as to copy lines for an output pixel, about, where no line is copied for two rows of pixels.
+    pub(super) copied: usize,
 }
 
 /// The most bytes of lines that one pixel may need, and the most segments: a filter beyond them is evaluated plainly.
@@ -85,12 +87,14 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
     /// `slack`: how many elements are read beyond a segment; `even`: by how many panels pixels are multiplied if they must lie
     /// at one distance. `None` where lines are too long.
     pub fn new(geometry: ConvGeometry, pad: T, slack: usize, even: Option<usize>) -> Option<Self> {
-        let mut image = Image { geometry, pad, slack, change: None, even: even.is_some(), even_rows: 0 };
+        let mut image =
+            Image { geometry, pad, slack, change: None, even: even.is_some(), even_rows: 0, copied: 0 };
         let bytes = image.line(1).checked_mul(geometry.height.kernel)?.checked_mul(size_of::<T>())?;
         if bytes > MOST_BYTES || (image.copies() && image.has_many_gaps()) {
             return None;
         }
         image.even_rows = even.map_or(0, |panels| image.best_even_rows(panels));
+        image.copied = image.cost_of_copied();
         Some(image)
     }
 
@@ -164,8 +168,7 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
         self.pixels_in_row(BLOCK_BYTES).min(self.geometry.width.output).max(1)
     }
 
-    /// Products that take as long as to copy lines for an output pixel, about, where no line is copied for two rows of pixels.
-    pub fn cost_of_copied(&self) -> usize {
+    fn cost_of_copied(&self) -> usize {
         if !self.copies() {
             return 0;
         }

@@ -93,10 +93,11 @@ impl<F: Family> Kernel for Product<F> {
         let cost = Cost { finish: cost.finish.saturating_add(after), is_gone_on_with, ..cost };
         let (grid, to) = (Grid::new(cost, work.team.threads()), Outputs(out.pointer(0, len)));
         let is_near = work.team.threads() > 1 && rows < NEAR;
-        let owner = std::thread::current().id();
+        // A single task is this thread's, which has the turn.
+        let owner = (grid.tasks() > 1).then(|| std::thread::current().id());
+        let pause = &|| owner.map_or_else(|| work.interrupt.yield_point(), |owner| work.pause(owner));
         work.for_each_task(grid.tasks(), |i| {
             let (rows, panels) = grid.task(i);
-            let pause = &|| work.pause(owner);
             // SAFETY: tasks have different rows or panels, all of them those of the outputs.
             unsafe { self.multiply(Lines::all(input), rows, panels, to, (work.then, is_near), pause) }
         })
@@ -182,15 +183,20 @@ impl<F: Family> Product<F> {
     fn copied(&self) -> usize {
         match &self.rows {
             Rows::Matrix => 0,
-            Rows::Image(image) => image.cost_of_copied(),
+            Rows::Image(image) => image.copied,
         }
+    }
+
+    /// Multiplications for a row and a panel, as many as take the time of one of floats.
+    fn products(&self) -> usize {
+        let micro = self.packed.micro;
+        (self.packed.shape.segments * self.packed.padded / micro.at_once).saturating_mul(micro.columns)
     }
 
     /// What there is to be shared out for so many rows.
     fn parts(&self, rows: usize) -> Cost {
         let micro = self.packed.micro;
         let depth = self.packed.shape.segments * self.packed.padded;
-        let products = (depth / micro.at_once).saturating_mul(micro.columns);
         let row_bytes = match &self.rows {
             Rows::Matrix => depth.saturating_mul(size_of::<F::Input>()),
             Rows::Image(image) => image.bytes_per_pixel(),
@@ -208,7 +214,7 @@ impl<F: Family> Product<F> {
             tile,
             is_of_lines,
             panels,
-            products,
+            products: self.products(),
             finish,
             row_bytes,
             panel_bytes,
@@ -234,7 +240,7 @@ impl<F: Family> Product<F> {
         pause: Pause,
     ) -> Result<(), OpError> {
         let (all, width) = (self.packed.shape.columns, self.packed.micro.columns);
-        let (Cost { products, .. }, copied) = (self.parts(1), self.copied());
+        let (products, copied) = (self.products(), self.copied());
         let mut since = Since::default();
         let mut scratch = Scratch::new();
         let mut first = rows.start;
@@ -248,8 +254,10 @@ impl<F: Family> Product<F> {
             let outputs = to.at(first * all);
             let Scratch { pointers, own, .. } = &mut scratch;
             let each = products.saturating_mul(block.len());
-            // Nearly always all of them.
-            let at_once = (LONG as usize / each.max(1)).max(1);
+            let at_once = match each.saturating_mul(panels.len()) as u64 {
+                ..=LONG => panels.len().max(1),
+                _ => (LONG as usize / each).max(1),
+            };
             for start in panels.clone().step_by(at_once) {
                 let some = start..panels.end.min(start.saturating_add(at_once));
                 since.spend(each.saturating_mul(some.len()), pause)?;
