@@ -9,9 +9,9 @@ use super::quads::Quads;
 use crate::memory::Weights;
 use crate::ops::conv::DepthwiseGeometry;
 use crate::ops::pace::Pace;
+use crate::ops::scratch::{reserved, Values};
 use crate::ops::{Arg, Args, Interrupt};
 use crate::tensor::requant::Multiplier;
-use std::borrow::Cow;
 
 /// Channels that are gone through between two looks whether to stop.
 const RUN: usize = 4096;
@@ -42,7 +42,7 @@ impl Packing<'_> {
         requantisation: &Requantisation,
     ) -> Option<(Weights, Requant)> {
         let multipliers = self.in_order(requantisation.multipliers, requantisation.interrupt)?;
-        let multipliers = multipliers.as_ref();
+        let multipliers = &*multipliers;
         let requantisation = &Requantisation { multipliers, ..*requantisation };
         let requant = Requant::new(requantisation, Q::V::FORM, Q::V::LANES, 0)?;
         let weights = match self.order {
@@ -63,12 +63,12 @@ impl Packing<'_> {
         &self,
         multipliers: &'m [Multiplier],
         interrupt: &dyn Interrupt,
-    ) -> Option<Cow<'m, [Multiplier]>> {
+    ) -> Option<Values<'m, Multiplier>> {
         if self.order == Order::Plain || multipliers.len() != self.channels() {
-            return Some(Cow::Borrowed(multipliers));
+            return Some(Values::Given(multipliers));
         }
-        let (mut ordered, count) = (Vec::new(), multipliers.len().next_multiple_of(CHANNELS));
-        ordered.try_reserve_exact(count).ok()?;
+        let count = multipliers.len().next_multiple_of(CHANNELS);
+        let mut ordered = reserved(count).ok()?;
         let mut pace = Pace::of(interrupt);
         for first in (0..count).step_by(RUN) {
             pace.spend(RUN).ok()?;
@@ -76,7 +76,7 @@ impl Packing<'_> {
             let places = first..count.min(first + RUN);
             ordered.extend(places.map(|place| multipliers[self.channel(place).min(multipliers.len() - 1)]));
         }
-        Some(Cow::Owned(ordered))
+        Some(ordered.into())
     }
 
     /// Quads of weights, `[block of channels][row of outputs][group of rows][column]`.
