@@ -158,7 +158,11 @@ fn a_thread_gives_its_turn_up_between_calls_that_helpers_make_with_it() {
         yield_points(|control| compile_for(&model, (None, false), pool.team(threads), control).unwrap())
     };
     let (alone, together) = (passed(1), passed(3));
-    assert!(alone > MANY && together > MANY / 8, "{alone} yield points alone, {together} together");
+    // There is one for each call in a pass before.
+    assert!(
+        alone > 2 * MANY && together > MANY + MANY / 6,
+        "{alone} yield points alone, {together} together"
+    );
 }
 
 fn program(model: &Model, control: &Control) -> Program {
