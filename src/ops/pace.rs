@@ -27,7 +27,8 @@ impl<'a> Pace<'a> {
         self.interrupt
     }
 
-    /// Calls `work` for each of `items`, each of which costs `steps`.
+    /// Calls `work` for each of `items`, each of which costs `steps`. To find that there are none costs a step as well: else
+    /// very many calls of it, each over nothing, would come by no yield point.
     pub fn each<I>(
         &mut self,
         items: impl IntoIterator<Item = I>,
@@ -42,7 +43,7 @@ impl<'a> Pace<'a> {
                 self.spend(std::mem::take(&mut since))?;
             }
         }
-        self.spend(since)
+        self.spend(since.max(1))
     }
 
     /// Parts of `0..len`, each of which is short enough to be worked on in one go. Each but the last is a multiple of what is
@@ -52,13 +53,14 @@ impl<'a> Pace<'a> {
     }
 
     /// Calls `work` for one of the [`stretches`](Self::stretches) of `0..len` after the other, each element of which costs
-    /// `steps`.
+    /// `steps`. As with [`each`](Self::each), nothing costs a step.
     pub fn in_stretches(
         &mut self,
         len: usize,
         steps: usize,
         mut work: impl FnMut(Range<usize>),
     ) -> Result<(), OpError> {
+        self.spend(1)?;
         Pace::stretches(len).try_for_each(|part| {
             self.spend(part.len().saturating_mul(steps))?;
             work(part);
@@ -100,6 +102,16 @@ mod tests {
         assert_eq!(seen, STRIDE / 2);
         assert_eq!(Pace::new(&args).each(0..STRIDE - 1, 1, |_| seen += 1), Ok(()));
         assert_eq!(seen, STRIDE / 2 + STRIDE - 1);
+    }
+
+    #[test]
+    fn many_walks_over_nothing_are_interrupted_too() {
+        let interrupt = Counting(AtomicU32::new(0));
+        let mut pace = Pace::of(&interrupt);
+        let walks = (0..2 * STRIDE).take_while(|_| pace.each(0..0, 1, drop).is_ok()).count();
+        assert_eq!(walks, STRIDE - 1);
+        let walks = (0..2 * STRIDE).take_while(|_| pace.in_stretches(0, 1, drop).is_ok()).count();
+        assert_eq!(walks, STRIDE - 1);
     }
 
     #[test]
