@@ -7,8 +7,10 @@ use std::ops::{Deref, DerefMut, Range};
 
 /// Elements made in one go, between two yield points: some tens of microseconds.
 const STRETCH: usize = 1 << 15;
+/// Room for so many values is what a vector that grows takes first.
+const FIRST: usize = 16;
 
-/// A counted vector. It must not grow beyond what was reserved, which nobody would count.
+/// A counted vector. It must not grow beyond what was reserved, which nobody would count, but by [`append`](Scratch::append).
 #[derive(Debug)]
 pub struct Scratch<T> {
     values: Vec<T>,
@@ -46,18 +48,10 @@ pub fn filled<T: Clone>(interrupt: &dyn Interrupt, value: T, len: usize) -> Resu
 /// A vector of what `values` gives.
 pub fn collected<T>(
     interrupt: &dyn Interrupt,
-    mut values: impl ExactSizeIterator<Item = T>,
+    values: impl ExactSizeIterator<Item = T>,
 ) -> Result<Scratch<T>, OpError> {
-    let len = values.len();
-    let mut all = reserved(len)?;
-    while all.len() < len {
-        let before = all.len();
-        all.values.extend(values.by_ref().take(STRETCH.min(len - before)));
-        if all.len() == before {
-            break; // it gave fewer than it promised
-        }
-        pause(interrupt, all.len(), len)?;
-    }
+    let mut all = reserved(values.len())?;
+    all.extend_paced(interrupt, values)?;
     Ok(all)
 }
 
@@ -104,6 +98,44 @@ fn pause(interrupt: &dyn Interrupt, done: usize, of: usize) -> Result<(), OpErro
     match done < of {
         true => interrupt.yield_point(),
         false => Ok(()),
+    }
+}
+
+impl<T> Scratch<T> {
+    /// Appends what `values` gives, for which there must be room.
+    fn extend_paced(
+        &mut self,
+        interrupt: &dyn Interrupt,
+        mut values: impl ExactSizeIterator<Item = T>,
+    ) -> Result<(), OpError> {
+        let len = self.len() + values.len();
+        while self.len() < len {
+            let before = self.len();
+            self.values.extend(values.by_ref().take(STRETCH.min(len - before)));
+            if self.len() == before {
+                break; // it gave fewer than it promised
+            }
+            pause(interrupt, self.len(), len)?;
+        }
+        Ok(())
+    }
+}
+
+impl<T: Copy> Scratch<T> {
+    /// Appends what `values` gives. Where there is no room, it takes counted memory for twice as many as before: for who
+    /// cannot tell how many there will be, and would else have to ask for the most there can be.
+    pub fn append(
+        &mut self,
+        interrupt: &dyn Interrupt,
+        values: impl ExactSizeIterator<Item = T>,
+    ) -> Result<(), OpError> {
+        let len = self.len().saturating_add(values.len());
+        if len > self.values.capacity() {
+            let mut larger = reserved(len.max(2 * self.len()).max(FIRST))?;
+            larger.extend_paced(interrupt, self.values.iter().copied())?;
+            *self = larger;
+        }
+        self.extend_paced(interrupt, values)
     }
 }
 
@@ -191,6 +223,27 @@ mod tests {
         assert_eq!(copy(&third(), &mut bytes, &from), Err(OpError::Cancelled));
         assert_eq!(bytes.iter().position(|&byte| byte == 0), Some(12 * STRETCH));
         assert!(copy(&NeverInterrupted, &mut bytes, &from[1..]).is_err());
+    }
+
+    #[test]
+    fn what_grows_is_counted_and_interrupted() {
+        let mut grown = reserved(0).unwrap();
+        for len in [0, 1, 1, 40, STRETCH + 1, 0, 3 * STRETCH] {
+            let start = grown.len();
+            grown.append(&NeverInterrupted, start..start + len).unwrap();
+            assert!(
+                grown.capacity() <= (2 * grown.len()).max(FIRST),
+                "{} for {}",
+                grown.capacity(),
+                grown.len()
+            );
+        }
+        assert_eq!(*grown, (0..4 * STRETCH + 43).collect::<Vec<_>>());
+        let len = grown.len();
+        let all = crate::memory::machine_bytes();
+        assert!(matches!(grown.append(&NeverInterrupted, 0..all), Err(OpError::OutOfMemory(_))));
+        assert_eq!(grown.append(&Third(AtomicUsize::new(0)), 0..10 * STRETCH), Err(OpError::Cancelled));
+        assert_eq!(grown[..len], (0..len).collect::<Vec<_>>());
     }
 
     #[test]

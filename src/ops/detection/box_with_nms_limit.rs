@@ -4,12 +4,13 @@ use super::boxes::{area, ensure, ensure_all_ordered, ensure_eighths, fours, over
 use super::outputs;
 use crate::ops::evaluate::check_sizes;
 use crate::ops::pace::Pace;
-use crate::ops::scratch::{collected, reserved};
+use crate::ops::scratch::{collected, reserved, Scratch};
 use crate::ops::signature::{int, is, var, Row};
 use crate::ops::sort::sort;
 use crate::ops::{no_check, Args, Computed, OpError, Operation, OperationType, Run, Signature};
 use crate::tensor::OperandType::*;
 use smallvec::smallvec;
+use std::iter;
 use std::ops::Range;
 
 pub static BOX_WITH_NMS_LIMIT: Operation = Operation {
@@ -113,12 +114,18 @@ fn eval(args: &Args) -> Result<Vec<Computed>, OpError> {
     };
     let mut pace = Pace::new(args);
     ensure_all_ordered(call.boxes, &mut pace)?;
-    let mut kept = Vec::new();
+    let mut kept = reserved(0)?;
     let mut start = 0;
     // Boxes of one image stand together.
-    for group in batches.chunk_by(|a, b| a == b) {
-        kept.extend(call.image(start..start + group.len(), &mut pace)?);
-        start += group.len();
+    while start < batches.len() {
+        let mut end = start + 1;
+        while batches.get(end) == Some(&batches[start]) {
+            pace.spend(1)?;
+            end += 1;
+        }
+        let image = call.image(start..end, &mut pace)?;
+        kept.append(args.interrupt, image.iter().copied())?;
+        start = end;
     }
     write(args, &call, &kept, batches)
 }
@@ -140,22 +147,16 @@ fn write(args: &Args, call: &Call, kept: &[Candidate], batches: &[i32]) -> Resul
 
 impl Call<'_> {
     /// The boxes kept of one image's rows, by class and then by descending score.
-    fn image(&self, rows: Range<usize>, pace: &mut Pace) -> Result<Vec<Candidate>, OpError> {
-        let mut kept = Vec::new();
+    fn image(&self, rows: Range<usize>, pace: &mut Pace) -> Result<Scratch<Candidate>, OpError> {
+        let mut kept = reserved(0)?;
         for class in 1..self.classes {
-            let mut candidates = Vec::new();
-            pace.each(rows.clone(), 2, |row| {
-                let cell = row * self.classes + class;
-                if self.scores[cell] > self.score_threshold {
-                    let corners = self.boxes[cell];
-                    let (score, area) = (self.scores[cell], area(&corners));
-                    candidates.push(Candidate { score, row, class, corners, area });
-                }
-            })?;
-            kept.extend(match self.hard_threshold(&candidates) {
+            pace.spend(32)?;
+            let candidates = self.candidates(rows.clone(), class, pace)?;
+            let best = match self.hard_threshold(&candidates, pace)? {
                 Some(threshold) => self.suppress_hard(&candidates, threshold, pace)?,
                 None => self.suppress(candidates, pace)?,
-            });
+            };
+            kept.append(pace.interrupt(), best.iter().copied())?;
         }
         sort(&mut kept, usize::MAX, pace, |a, b| b.score.total_cmp(&a.score))?;
         kept.truncate(self.limit);
@@ -164,11 +165,33 @@ impl Call<'_> {
         Ok(kept)
     }
 
+    /// The boxes of a class whose score is above the threshold.
+    fn candidates(
+        &self,
+        rows: Range<usize>,
+        class: usize,
+        pace: &mut Pace,
+    ) -> Result<Scratch<Candidate>, OpError> {
+        let mut candidates = reserved(0)?;
+        for row in rows {
+            pace.spend(2)?;
+            let cell = row * self.classes + class;
+            if self.scores[cell] > self.score_threshold {
+                let corners = self.boxes[cell];
+                let (score, area) = (self.scores[cell], area(&corners));
+                let candidate = Candidate { score, row, class, corners, area };
+                candidates.append(pace.interrupt(), iter::once(candidate))?;
+            }
+        }
+        Ok(candidates)
+    }
+
     /// The threshold of overlaps where those of the kept decide all: no score is ever changed but to one that is dropped.
-    fn hard_threshold(&self, candidates: &[Candidate]) -> Option<f32> {
-        let Kernel::Hard { threshold } = self.kernel else { return None };
-        let is_plain = |c: &Candidate| c.score > 0.0 && c.score.is_finite();
-        (self.nms_score_threshold > 0.0 && candidates.iter().all(is_plain)).then_some(threshold)
+    fn hard_threshold(&self, candidates: &[Candidate], pace: &mut Pace) -> Result<Option<f32>, OpError> {
+        let Kernel::Hard { threshold } = self.kernel else { return Ok(None) };
+        let mut plain = self.nms_score_threshold > 0.0;
+        pace.each(candidates, 1, |c| plain &= c.score > 0.0 && c.score.is_finite())?;
+        Ok(plain.then_some(threshold))
     }
 
     /// What [`suppress`](Self::suppress) gives with a hard kernel, in fewer steps.
@@ -177,7 +200,7 @@ impl Call<'_> {
         candidates: &[Candidate],
         threshold: f32,
         pace: &mut Pace,
-    ) -> Result<Vec<Candidate>, OpError> {
+    ) -> Result<Scratch<Candidate>, OpError> {
         let score = |i: usize| candidates[i].score;
         let good = |&i: &usize| score(i) >= self.nms_score_threshold;
         let mut left = reserved(candidates.len())?;
@@ -188,17 +211,18 @@ impl Call<'_> {
         })?;
         if left.is_empty() {
             // The best candidate is taken before any is dropped.
-            let best = (0..candidates.len()).reduce(|best, i| if score(i) > score(best) { i } else { best });
-            best.into_iter().for_each(|best| left.push(best));
+            let mut best = 0;
+            pace.each(1..candidates.len(), 2, |i| best = if score(i) > score(best) { i } else { best })?;
+            left.extend((!candidates.is_empty()).then_some(best));
         }
         let corners = |i: usize| &candidates[i].corners;
         let kept = suppress(left, score, corners, threshold, self.limit, pace)?;
-        Ok(kept.into_iter().map(|i| candidates[i]).collect())
+        collected(pace.interrupt(), kept.iter().map(|&i| candidates[i]))
     }
 
     /// Takes the best candidate again and again, each time decaying the scores of those left.
-    fn suppress(&self, mut left: Vec<Candidate>, pace: &mut Pace) -> Result<Vec<Candidate>, OpError> {
-        let mut kept = Vec::new();
+    fn suppress(&self, mut left: Scratch<Candidate>, pace: &mut Pace) -> Result<Scratch<Candidate>, OpError> {
+        let mut kept = reserved(0)?;
         while !left.is_empty() && kept.len() < self.limit {
             let mut at = 0;
             pace.each(1..left.len(), 2, |i| at = if left[i].score > left[at].score { i } else { at })?;
@@ -214,7 +238,7 @@ impl Call<'_> {
                 }
             })?;
             left.truncate(count);
-            kept.push(best);
+            kept.append(pace.interrupt(), iter::once(best))?;
         }
         Ok(kept)
     }
@@ -223,6 +247,7 @@ impl Call<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::scratch::copied;
     use crate::ops::testing::{call, f32s, float, i32s, int};
     use crate::tensor::TensorInfo;
 
@@ -301,12 +326,16 @@ mod tests {
                     nms_score_threshold,
                     limit,
                 };
-                assert!(call.hard_threshold(&candidates).is_some());
                 let pace = &mut Pace::new(&args);
+                assert!(call.hard_threshold(&candidates, pace).unwrap().is_some());
                 let told =
-                    |kept: Vec<Candidate>| -> Vec<_> { kept.iter().map(|c| (c.row, c.score)).collect() };
+                    |kept: Scratch<Candidate>| -> Vec<_> { kept.iter().map(|c| (c.row, c.score)).collect() };
                 let hard = told(call.suppress_hard(&candidates, threshold, pace).unwrap());
-                assert_eq!(hard, told(call.suppress(candidates, pace).unwrap()), "{threshold} {limit}");
+                assert_eq!(
+                    hard,
+                    told(call.suppress(copied(&interrupt, &candidates).unwrap(), pace).unwrap()),
+                    "{threshold} {limit}"
+                );
             }
         }
     }

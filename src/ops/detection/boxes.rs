@@ -3,8 +3,9 @@
 use crate::ops::pace::Pace;
 use crate::ops::scratch::{reserved, Scratch};
 use crate::ops::sort::sort;
-use crate::ops::{Arg, OpError};
+use crate::ops::{Arg, Interrupt, OpError};
 use crate::tensor::{OperandType, TensorInfo};
+use std::iter;
 
 /// Two opposite corners, `[x1, y1, x2, y2]` or `[y1, x1, y2, x2]`: the measures here are the same for both.
 pub type Corners = [f32; 4];
@@ -93,37 +94,46 @@ pub fn transform(
 
 /// Boxes that are compared with one at once.
 const BLOCK: usize = 8;
+/// Blocks compared between two notes of the work done.
+const BLOCKS: usize = 1 << 9;
 
 /// Boxes that were kept, laid out for many comparisons: by blocks, in each of which those of a kind stand side by side.
-#[derive(Default)]
 struct Kept {
     /// The four corners, and the area.
-    blocks: Vec<[[f32; BLOCK]; 5]>,
+    blocks: Scratch<[[f32; BLOCK]; 5]>,
     len: usize,
 }
 
 impl Kept {
-    fn push(&mut self, corners: &Corners) {
+    fn push(&mut self, interrupt: &dyn Interrupt, corners: &Corners) -> Result<(), OpError> {
         if self.len.is_multiple_of(BLOCK) {
-            self.blocks.push([[0.0; BLOCK]; 5]);
+            self.blocks.append(interrupt, iter::once([[0.0; BLOCK]; 5]))?;
         }
         if let Some(block) = self.blocks.last_mut() {
             let values = corners.iter().copied().chain([area(corners)]);
             block.iter_mut().zip(values).for_each(|(all, value)| all[self.len % BLOCK] = value);
         }
         self.len += 1;
+        Ok(())
     }
 
     /// Whether the overlap with each of them is below `threshold`.
-    fn are_apart_from(&self, corners: &Corners, threshold: f32) -> bool {
+    fn are_apart_from(&self, corners: &Corners, threshold: f32, pace: &mut Pace) -> Result<bool, OpError> {
         let area = area(corners);
-        let is_apart = |(i, [x1, y1, x2, y2, areas]): (usize, &[[f32; BLOCK]; 5])| {
+        let is_apart = |first: usize, [x1, y1, x2, y2, areas]: &[[f32; BLOCK]; 5]| {
             let apart: [bool; BLOCK] = std::array::from_fn(|i| {
                 overlap(corners, area, &[x1[i], y1[i], x2[i], y2[i]], areas[i]) < threshold
             });
-            apart[..BLOCK.min(self.len - i * BLOCK)].iter().all(|&apart| apart)
+            apart[..BLOCK.min(self.len - first)].iter().all(|&apart| apart)
         };
-        self.blocks.iter().enumerate().all(is_apart)
+        for (stretch, blocks) in self.blocks.chunks(BLOCKS).enumerate() {
+            pace.spend(16 * BLOCK * blocks.len())?;
+            let firsts = (stretch * BLOCKS * BLOCK..).step_by(BLOCK);
+            if !firsts.zip(blocks).all(|(first, block)| is_apart(first, block)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 
@@ -136,17 +146,17 @@ pub fn suppress<'b>(
     threshold: f32,
     limit: usize,
     pace: &mut Pace,
-) -> Result<Vec<usize>, OpError> {
+) -> Result<Scratch<usize>, OpError> {
     sort_descending(&mut candidates, &score, pace)?;
-    let (mut kept, mut boxes) = (Vec::new(), Kept::default());
+    let (mut kept, mut boxes) = (reserved(0)?, Kept { blocks: reserved(0)?, len: 0 });
     for &candidate in &*candidates {
         if kept.len() >= limit {
             break;
         }
-        pace.spend(4 + 16 * kept.len())?;
-        if boxes.are_apart_from(corners(candidate), threshold) {
-            boxes.push(corners(candidate));
-            kept.push(candidate);
+        pace.spend(4)?;
+        if boxes.are_apart_from(corners(candidate), threshold, pace)? {
+            boxes.push(pace.interrupt(), corners(candidate))?;
+            kept.append(pace.interrupt(), iter::once(candidate))?;
         }
     }
     Ok(kept)
@@ -165,6 +175,7 @@ pub fn sort_descending(
 mod tests {
     use super::*;
     use crate::ops::scratch::copied;
+    use crate::ops::testing::Counting;
     use crate::ops::{Args, NeverInterrupted};
 
     #[test]
@@ -199,9 +210,24 @@ mod tests {
             )
             .unwrap()
         };
-        assert_eq!(kept(0.5, usize::MAX), [1, 2]);
-        assert_eq!(kept(1.0, usize::MAX), [1, 2, 3, 0]);
-        assert_eq!(kept(0.5, 1), [1]);
+        assert_eq!(*kept(0.5, usize::MAX), [1, 2]);
+        assert_eq!(*kept(1.0, usize::MAX), [1, 2, 3, 0]);
+        assert_eq!(*kept(0.5, 1), [1]);
+    }
+
+    #[test]
+    fn others_have_their_turns_while_one_box_is_compared_with_very_many() {
+        let interrupt = Counting::default();
+        let pace = &mut Pace::of(&interrupt);
+        let mut kept = Kept { blocks: reserved(0).unwrap(), len: 0 };
+        for i in 0..1 << 18 {
+            kept.push(&interrupt, &[i as f32, 0.0, i as f32 + 1.0, 1.0]).unwrap();
+        }
+        interrupt.take();
+        assert_eq!(kept.are_apart_from(&[-2.0, 0.0, -1.0, 1.0], 0.5, pace), Ok(true));
+        assert!(interrupt.take() >= 32);
+        let last = (1 << 18) as f32 - 1.0;
+        assert_eq!(kept.are_apart_from(&[last, 0.0, last + 1.0, 1.0], 0.5, pace), Ok(false));
     }
 
     #[test]
@@ -241,7 +267,7 @@ mod tests {
             }
             let pace = &mut Pace::new(&args);
             let kept = suppress(all, |i| scores[i], |i| &boxes[i], threshold, limit, pace);
-            assert_eq!(kept.unwrap(), expected, "{threshold} {limit}");
+            assert_eq!(*kept.unwrap(), expected, "{threshold} {limit}");
         }
     }
 }

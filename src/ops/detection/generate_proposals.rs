@@ -56,6 +56,14 @@ struct Call<'a> {
     min_size: f32,
 }
 
+/// A box that was kept.
+#[derive(Clone, Copy)]
+struct Proposal {
+    score: f32,
+    corners: Corners,
+    batch: usize,
+}
+
 fn check(args: &Args) -> Result<(Image, Image), OpError> {
     let nchw = args.bool(10)?;
     let (anchors, images) = (args.get(2)?, args.get(3)?);
@@ -96,26 +104,34 @@ fn eval(args: &Args) -> Result<Vec<Computed>, OpError> {
     };
     let mut pace = Pace::new(args);
     ensure_all_ordered(call.anchors, &mut pace)?;
-    let (mut kept_scores, mut kept_boxes, mut kept_batches) = (Vec::new(), Vec::new(), Vec::new());
-    for (batch, &size) in images.as_chunks().0.iter().enumerate() {
-        for (score, corners) in call.image(batch, size, &mut pace)? {
-            kept_scores.push(score);
-            kept_boxes.extend(corners);
-            kept_batches.push(batch as i32);
-        }
+    let mut kept = reserved(0)?;
+    // Where there are no scores, there may be very many images, or positions of no anchors.
+    let images = if call.scores.is_empty() { &[] } else { images.as_chunks().0 };
+    for (batch, &size) in images.iter().enumerate() {
+        pace.spend(64)?;
+        call.image(batch, size, &mut kept, &mut pace)?;
     }
-    let count = u32::try_from(kept_scores.len()).map_err(|_| OpError::failed("too many boxes"))?;
+    let count = u32::try_from(kept.len()).map_err(|_| OpError::failed("too many boxes"))?;
     check_sizes(args.outputs, &[smallvec![count], smallvec![count, 4], smallvec![count]])?;
+    let scores = collected(args.interrupt, kept.iter().map(|proposal| proposal.score))?;
+    let boxes = collected(args.interrupt, kept.iter().map(|proposal| proposal.corners))?;
+    let batches = collected(args.interrupt, kept.iter().map(|proposal| proposal.batch as i32))?;
     Ok(vec![
-        outputs::reals(args, args.output(0)?, smallvec![count], &kept_scores)?,
-        outputs::reals(args, args.output(1)?, smallvec![count, 4], &kept_boxes)?,
-        outputs::integers(args, args.output(2)?, smallvec![count], &kept_batches)?,
+        outputs::reals(args, args.output(0)?, smallvec![count], &scores)?,
+        outputs::reals(args, args.output(1)?, smallvec![count, 4], boxes.as_flattened())?,
+        outputs::integers(args, args.output(2)?, smallvec![count], &batches)?,
     ])
 }
 
 impl Call<'_> {
-    /// The boxes kept of one image, by descending score.
-    fn image(&self, batch: usize, size: [f32; 2], pace: &mut Pace) -> Result<Vec<(f32, Corners)>, OpError> {
+    /// Appends the boxes kept of one image to `all`, by descending score.
+    fn image(
+        &self,
+        batch: usize,
+        size: [f32; 2],
+        all: &mut Scratch<Proposal>,
+        pace: &mut Pace,
+    ) -> Result<(), OpError> {
         let (scores, boxes) = self.proposals(batch, size, pace)?;
         let score = |i: usize| scores[i];
         let mut candidates = collected(pace.interrupt(), 0..boxes.len())?;
@@ -130,7 +146,8 @@ impl Call<'_> {
             }
         })?;
         let kept = suppress(sized, score, |i| &boxes[i], self.iou_threshold, self.post_limit, pace)?;
-        Ok(kept.into_iter().map(|i| (scores[i], boxes[i])).collect())
+        let proposal = |&i: &usize| Proposal { score: scores[i], corners: boxes[i], batch };
+        all.append(pace.interrupt(), kept.iter().map(proposal))
     }
 
     /// Score and box of every anchor at every position of an image, row by row.

@@ -1,8 +1,9 @@
 //! HEATMAP_MAX_KEYPOINT: the place of the greatest score in each heatmap, to a fraction of a cell.
 
-use super::boxes::{ensure, ensure_eighths, ensure_ordered, fours};
+use super::boxes::{ensure, ensure_all_ordered, ensure_eighths, fours};
 use super::image::Image;
 use crate::ops::pace::Pace;
+use crate::ops::scratch::{filled, reserved, Scratch};
 use crate::ops::signature::{boolean, var, Row};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
@@ -44,22 +45,26 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let image = Image::new(heatmaps.dims(), args.bool(2)?)?;
     let tolerance = if heatmaps.ty() == TENSOR_FLOAT16 { 1e-3 } else { 1e-5 };
     let (heat, boxes) = (heatmaps.reals()?, args.get(1)?.reals()?);
-    let (mut scores, mut keypoints) = (Vec::new(), Vec::new());
     let mut pace = Pace::new(args);
-    for (n, corners) in fours(&boxes).iter().enumerate() {
-        ensure_ordered(corners)?;
-        let &[x1, y1, x2, y2] = corners;
+    ensure_all_ordered(fours(&boxes), &mut pace)?;
+    if outs[0].data.is_empty() {
+        return Ok(()); // and the sides of the heatmaps are whatever the client likes
+    }
+    let count = image.batches * image.depth;
+    let (mut scores, mut keypoints) = (reserved(count)?, reserved(count)?);
+    for (n, &[x1, y1, x2, y2]) in fours(&boxes).iter().enumerate() {
         let peaks = peaks(&image, &heat[image.at(n, 0, 0, 0)..], &mut pace)?;
         for (channel, &peak) in peaks.iter().enumerate() {
             let (x, y, score) = refined(peak, &image, |y, x| heat[image.at(n, y, x, channel)], tolerance);
             let place =
                 |cell: f32, from: f32, to: f32| (cell + 0.5) / image.width as f32 * (to - from) + from;
-            keypoints.extend([place(x, x1, x2), place(y, y1, y2)]);
+            pace.spend(64)?;
+            keypoints.push([place(x, x1, x2), place(y, y1, y2)]);
             scores.push(score);
         }
     }
     outs[0].store_reals(args.interrupt, &scores)?;
-    outs[1].store_reals(args.interrupt, &keypoints)
+    outs[1].store_reals(args.interrupt, keypoints.as_flattened())
 }
 
 /// The greatest score of a heatmap, and in which of its cells it is first.
@@ -78,8 +83,8 @@ impl Peak {
 }
 
 /// The peak of each channel of the image that `heat` begins with, in the order in which scores lie in memory.
-fn peaks(image: &Image, heat: &[f32], pace: &mut Pace) -> Result<Vec<Peak>, OpError> {
-    let mut peaks = vec![Peak { score: f32::MIN, cell: 0 }; image.depth];
+fn peaks(image: &Image, heat: &[f32], pace: &mut Pace) -> Result<Scratch<Peak>, OpError> {
+    let mut peaks = filled(pace.interrupt(), Peak { score: f32::MIN, cell: 0 }, image.depth)?;
     let cells = image.width * image.width;
     if image.channels_come_first() {
         for (peak, heat) in peaks.iter_mut().zip(heat.chunks_exact(cells)) {

@@ -4,12 +4,14 @@ use super::*;
 use crate::memory::AlignedBuf;
 use crate::ops::hostile::{attack, Random};
 use crate::ops::signature::{Row, Ty};
-use crate::ops::testing::{boolean, f32s, float, i32s, int, tensor, Tensor};
+use crate::ops::testing::{boolean, call, f32s, float, i32s, int, tensor, Tensor};
 use crate::ops::{NeverInterrupted, Operation, Out};
 use crate::tensor::OperandType::{self, *};
 use crate::tensor::TensorInfo;
 use half::f16;
 use smallvec::smallvec;
+
+const MAX: u32 = i32::MAX as u32;
 
 fn boxes(dims: &[u32]) -> Tensor {
     let corners: Vec<f32> =
@@ -98,7 +100,12 @@ fn spoil(operand: &mut Tensor, random: &mut Random) {
     let mut info = operand.info.clone();
     if !info.dims.is_empty() && random.one_in(3) {
         let at = random.below(info.dims.len());
-        info.dims[at] = random.pick(&[0, 1, 2, 3, 5]);
+        info.dims[at] = random.pick(&[0, 1, 2, 3, 5, MAX]);
+        if info.dims[at] == MAX {
+            // There is no such tensor but one without elements.
+            let zero = random.below(info.dims.len());
+            info.dims[zero] = 0;
+        }
         random.tame = true;
         *operand = random.filled(info).unwrap();
         return;
@@ -129,5 +136,66 @@ fn survives_corrupted_calls_in_all_types() {
             // About a third of the calls is left as it is.
             assert!(succeeded > 600, "{} of {row:?}: only {succeeded} calls succeeded", operation.ty);
         }
+    }
+}
+
+/// Calls whose tensors agree and have no elements where it matters: the client may choose the other dimensions at will.
+fn calls_of_nothing() -> Vec<(&'static Operation, Vec<Tensor>)> {
+    let nothing = |dims: &[u32]| f32s(dims, &[]);
+    let zeros = |dims: &[u32]| f32s(dims, &vec![0.0; dims.iter().product::<u32>() as usize]);
+    let regions = |features: Tensor, count: u32, grid: i32| {
+        let scalars = [int(grid), int(grid), float(1.0), float(1.0)];
+        let batches = i32s(&[count], &vec![0; count as usize]);
+        [&[features, zeros(&[count, 4]), batches][..], &scalars].concat()
+    };
+    let pooled = |features, count, nchw| [regions(features, count, i32::MAX), vec![boolean(nchw)]].concat();
+    let nms = [float(0.1), int(2), int(1), float(0.4), float(0.5), float(0.1)];
+    let detected = |scores: &[u32], regular| {
+        let steer = [int(1), int(1), int(1), float(0.1), float(0.5), boolean(true)];
+        let tensors = [nothing(scores), nothing(&[scores[0], 0, 4]), nothing(&[0, 4])];
+        [&tensors[..], &[float(1.0), float(1.0), float(1.0), float(1.0), boolean(regular)], &steer].concat()
+    };
+    let proposed = |[batches, height, width, depth]: [u32; 4]| {
+        let steer = [float(1.0), float(2.0), int(9), int(4), float(0.5), float(0.5), boolean(false)];
+        let deltas = nothing(&[batches, height, width, 4 * depth]);
+        let tensors =
+            [nothing(&[batches, height, width, depth]), deltas, boxes(&[depth, 4]), zeros(&[batches, 2])];
+        [&tensors[..], &steer].concat()
+    };
+    let heat = |dims: &[u32], nchw| vec![nothing(dims), zeros(&[dims[0], 4]), boolean(nchw)];
+    let aligned = [regions(zeros(&[1, 1, 1, 1]), 0, i32::MAX), vec![int(2), int(0), boolean(false)]].concat();
+    vec![
+        (
+            &AXIS_ALIGNED_BBOX_TRANSFORM,
+            vec![boxes(&[0, 4]), nothing(&[0, 4 << 28]), i32s(&[0], &[]), zeros(&[1, 2])],
+        ),
+        (
+            &BOX_WITH_NMS_LIMIT,
+            [&[nothing(&[0, 1 << 29]), nothing(&[0, 1 << 31]), i32s(&[0], &[])][..], &nms].concat(),
+        ),
+        (&DETECTION_POSTPROCESSING, detected(&[1, 0, MAX], true)),
+        (&DETECTION_POSTPROCESSING, detected(&[1 << 16, 0, MAX], false)),
+        (&GENERATE_PROPOSALS, proposed([1, MAX, MAX, 0])),
+        (&GENERATE_PROPOSALS, proposed([1 << 16, 0, MAX, 2])),
+        (&HEATMAP_MAX_KEYPOINT, heat(&[6, MAX, MAX, 0], false)),
+        (&HEATMAP_MAX_KEYPOINT, heat(&[6, 0, MAX, MAX], true)),
+        (&HEATMAP_MAX_KEYPOINT, heat(&[0, MAX, MAX, MAX], false)),
+        (&ROI_ALIGN, aligned),
+        (&ROI_POOLING, pooled(nothing(&[1, 1, 1, 0]), 5, false)),
+        (&ROI_POOLING, pooled(nothing(&[1, 0, MAX, MAX]), 5, true)),
+        (&ROI_POOLING, pooled(nothing(&[MAX, MAX, MAX, 0]), 0, false)),
+    ]
+}
+
+#[test]
+fn nothing_is_soon_done_whatever_its_dimensions() {
+    for (operation, inputs) in calls_of_nothing() {
+        let signature = &operation.signatures[0];
+        let outputs: Vec<TensorInfo> =
+            signature.outputs.iter().map(|slot| info(slot.ty, &signature.rows[0], &[])).collect();
+        let inputs: Vec<_> = inputs.into_iter().map(Some).collect();
+        let results =
+            call(operation, &inputs, &outputs).unwrap_or_else(|why| panic!("{}: {why}", operation.ty));
+        assert!(results.iter().all(|result| result.data.iter().all(|&byte| byte == 0)), "{}", operation.ty);
     }
 }

@@ -47,6 +47,9 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let image = Image::new(features.dims(), nchw)?;
     let grid = Image::new(outs[0].dims(), nchw)?;
     let regions = regions::read(args, &image)?;
+    if outs[0].data.is_empty() {
+        return Ok(()); // and the dimensions other than those of 0 are whatever the client likes
+    }
     if features.ty().is_float() {
         let pooled = pool(args, &features.floats()?, 0.0, &image, &grid, &regions)?;
         return outs[0].store_floats(args.interrupt, &pooled);
@@ -65,9 +68,6 @@ fn pool<T: Copy + PartialOrd>(
     regions: &[Region],
 ) -> Result<Scratch<T>, OpError> {
     let mut pooled = filled(args.interrupt, empty, grid.batches * grid.height * grid.width * grid.depth)?;
-    if pooled.is_empty() {
-        return Ok(pooled);
-    }
     let mut pace = Pace::new(args);
     for (n, region) in regions.iter().enumerate() {
         for y in 0..grid.height {
@@ -77,10 +77,13 @@ fn pool<T: Copy + PartialOrd>(
                 for c in 0..grid.depth {
                     let mut greatest = None;
                     for y in rows.clone() {
-                        pace.spend(2 * columns.len())?;
-                        let elements = columns.clone().map(|x| values[image.at(region.batch, y, x, c)]);
-                        greatest =
-                            greatest.into_iter().chain(elements).reduce(|a, b| if b > a { b } else { a });
+                        // A row can be as long as the map is wide, or there can be very many of which a cell has nothing.
+                        pace.in_stretches(columns.len(), 2, |part| {
+                            let elements =
+                                part.map(|x| values[image.at(region.batch, y, columns.start + x, c)]);
+                            greatest =
+                                greatest.into_iter().chain(elements).reduce(|a, b| if b > a { b } else { a });
+                        })?;
                     }
                     pooled[grid.at(n, y, x, c)] = greatest.unwrap_or(empty);
                     pace.spend(4)?;

@@ -103,6 +103,9 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let scales = [args.f32(3)?, args.f32(4)?, args.f32(5)?, args.f32(6)?];
     let first_label = usize::from(!args.bool(13)?);
     let (scores, deltas, anchors) = (scores.floats()?, deltas.floats()?, anchors.floats()?);
+    if box_count == 0 {
+        return Ok(()); // all outputs are 0 as they are, and there may be very many classes
+    }
     let rows = outs[0].dims()[1] as usize;
     let batches = outs[0].dims()[0] as usize;
     let mut out_scores = filled(args.interrupt, 0f32, batches * rows)?;
@@ -110,12 +113,14 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let mut out_classes = filled(args.interrupt, 0i32, batches * rows)?;
     let mut pace = Pace::new(args);
     for batch in 0..batches {
+        pace.spend(64)?;
         let scores = &scores[batch * box_count * classes..][..box_count * classes];
         let deltas = &deltas[batch * box_count * length..][..box_count * length];
         let decoded = fours(&anchors).iter().zip(deltas.chunks_exact(length));
         let boxes = collected(args.interrupt, decoded.map(|(a, d)| decode(a, d, scales)))?;
         let detections = call.image(scores, &boxes, &mut pace)?;
         for (row, &(i, class)) in detections.iter().enumerate() {
+            pace.spend(16)?;
             let at = batch * rows + row;
             out_scores[at] = scores[i * classes + class];
             out_boxes[4 * at..4 * at + 4].copy_from_slice(&boxes[i]);
@@ -136,7 +141,12 @@ fn decode(&[y, x, h, w]: &Corners, deltas: &[f32], scales: [f32; 4]) -> Corners 
 }
 
 impl Call {
-    fn image(&self, scores: &[f32], boxes: &[Corners], pace: &mut Pace) -> Result<Vec<Detection>, OpError> {
+    fn image(
+        &self,
+        scores: &[f32],
+        boxes: &[Corners],
+        pace: &mut Pace,
+    ) -> Result<Scratch<Detection>, OpError> {
         match self.max_detections_per_class {
             Some(limit) => self.suppress_by_class(scores, boxes, limit, pace),
             None => self.suppress_once(scores, boxes, pace),
@@ -166,18 +176,19 @@ impl Call {
         boxes: &[Corners],
         limit: usize,
         pace: &mut Pace,
-    ) -> Result<Vec<Detection>, OpError> {
-        let mut kept = Vec::new();
+    ) -> Result<Scratch<Detection>, OpError> {
+        let mut kept = reserved(0)?;
         for class in 1..self.classes {
+            pace.spend(32)?;
             let cell = |i: usize| i * self.classes + class;
             let candidates = self.candidates(boxes.len(), |i| scores[cell(i)], pace)?;
             let best =
                 suppress(candidates, |i| scores[cell(i)], |i| &boxes[i], self.iou_threshold, limit, pace)?;
-            kept.extend(best.into_iter().map(cell));
+            kept.append(pace.interrupt(), best.iter().map(|&i| cell(i)))?;
         }
         sort_descending(&mut kept, |cell| scores[cell], pace)?;
         kept.truncate(self.max_detections);
-        Ok(kept.into_iter().map(|cell| (cell / self.classes, cell % self.classes)).collect())
+        collected(pace.interrupt(), kept.iter().map(|cell| (cell / self.classes, cell % self.classes)))
     }
 
     /// Suppression by the best class of each box, then the best classes of each box that is left.
@@ -186,7 +197,7 @@ impl Call {
         scores: &[f32],
         boxes: &[Corners],
         pace: &mut Pace,
-    ) -> Result<Vec<Detection>, OpError> {
+    ) -> Result<Scratch<Detection>, OpError> {
         let mut best = reserved(boxes.len())?;
         for scores in scores.chunks_exact(self.classes) {
             let mut greatest = f32::NEG_INFINITY;
@@ -196,13 +207,13 @@ impl Call {
         let candidates = self.candidates(boxes.len(), |i| best[i], pace)?;
         let kept =
             suppress(candidates, |i| best[i], |i| &boxes[i], self.iou_threshold, self.max_detections, pace)?;
-        let mut detections = Vec::new();
-        for i in kept {
-            pace.spend(16 * self.classes)?;
-            let mut classes: Vec<usize> = (1..self.classes).collect();
+        let mut detections = reserved(0)?;
+        for &i in kept.iter() {
+            pace.spend(64)?;
+            let mut classes = collected(pace.interrupt(), 1..self.classes)?;
             sort_descending(&mut classes, |class| scores[i * self.classes + class], pace)?;
-            detections
-                .extend(classes.into_iter().take(self.max_classes_per_detection).map(|class| (i, class)));
+            let first = classes.iter().take(self.max_classes_per_detection);
+            detections.append(pace.interrupt(), first.map(|&class| (i, class)))?;
         }
         Ok(detections)
     }
