@@ -10,6 +10,10 @@ use crate::tensor::{byte_size, Dims, TensorInfo};
 /// TILE could have the driver touch 4 GiB.
 pub const LARGEST_OUTPUT: usize = 1 << 30;
 
+/// Most dimensions of an output: as many as a [`Slot`](signature::Slot) lets an input have. Models that mean well have 8;
+/// without a bound, an INT32 vector of some client memory that nobody ever wrote could be the rank of a tensor.
+pub const MOST_DIMS: usize = u8::MAX as usize;
+
 /// Evaluates `operation` on `inputs`, whose dimensions and values are all known. `outputs` say what the outputs are
 /// declared to be; their dimensions are not read.
 pub fn evaluate(
@@ -53,6 +57,8 @@ pub fn run(operation: &Operation, args: &Args) -> Result<Vec<Computed>, OpError>
 /// most [`LARGEST_OUTPUT`] bytes. [`OpError::Unresolved`] where only the evaluation tells them.
 pub fn shapes(operation: &Operation, args: &Args) -> Shapes {
     let Run::Shaped { shapes, .. } = operation.run else { return Err(OpError::Unresolved) };
+    // Where a model leaves a rank open, it is what a request says.
+    args.inputs.iter().flatten().try_for_each(|arg| check_rank(arg.dims().len()))?;
     let dims = shapes(args)?;
     if dims.len() != args.outputs.len() {
         return Err(OpError::failed(format!("{} outputs, expected {}", args.outputs.len(), dims.len())));
@@ -61,7 +67,17 @@ pub fn shapes(operation: &Operation, args: &Args) -> Shapes {
     Ok(dims)
 }
 
-/// Checks that outputs of these dimensions have at most [`LARGEST_OUTPUT`] bytes each.
+/// Refuses to make a tensor of more than [`MOST_DIMS`] dimensions. To be asked before they are copied.
+pub fn check_rank(rank: usize) -> Result<(), OpError> {
+    match rank {
+        0..=MOST_DIMS => Ok(()),
+        _ => {
+            Err(OpError::failed(format!("rank {rank} is above {MOST_DIMS}, the most that a tensor may have")))
+        }
+    }
+}
+
+/// Checks that outputs of these dimensions, at most [`MOST_DIMS`], have at most [`LARGEST_OUTPUT`] bytes each.
 pub fn check_sizes(outputs: &[TensorInfo], dims: &[Dims]) -> Result<(), OpError> {
     for (i, (info, dims)) in outputs.iter().zip(dims).enumerate() {
         output_size(info, dims).map_err(|why| OpError::failed(format!("output {i}: {why}")))?;
@@ -69,8 +85,9 @@ pub fn check_sizes(outputs: &[TensorInfo], dims: &[Dims]) -> Result<(), OpError>
     Ok(())
 }
 
-/// Bytes of an output with these dimensions; an error if there are too many.
+/// Bytes of an output with these dimensions; an error if there are too many of either.
 fn output_size(info: &TensorInfo, dims: &[u32]) -> Result<usize, OpError> {
+    check_rank(dims.len())?;
     let size = byte_size(info.ty, dims).filter(|&size| size <= LARGEST_OUTPUT);
     size.ok_or_else(|| OpError::failed(format!("dimensions {dims:?} take more than {LARGEST_OUTPUT} bytes")))
 }
@@ -89,9 +106,31 @@ pub fn allocate(info: &TensorInfo) -> Result<AlignedBuf, OpError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::movement::FILL;
-    use crate::ops::testing::{call, float, i32s};
+    use crate::ops::movement::{EXPAND_DIMS, FILL, RANK};
+    use crate::ops::testing::{call, f32s, float, i32s, int};
+    use crate::ops::NeverInterrupted;
     use crate::tensor::OperandType;
+
+    #[test]
+    fn ranks_have_a_limit() {
+        let fill = |rank: usize| {
+            let inputs = [Some(i32s(&[rank as u32], &vec![0; rank])), Some(float(1.0))];
+            call(&FILL, &inputs, &[TensorInfo::new(OperandType::TENSOR_FLOAT32, &[])])
+        };
+        assert_eq!(fill(MOST_DIMS).unwrap()[0].dims.len(), MOST_DIMS);
+        let why = "rank 256 is above 255, the most that a tensor may have";
+        assert_eq!(fill(MOST_DIMS + 1).unwrap_err().to_string(), why);
+        // One dimension more than there may be.
+        let inputs = [Some(f32s(&[1; MOST_DIMS], &[1.0])), Some(int(0))];
+        let expanded = call(&EXPAND_DIMS, &inputs, &[TensorInfo::new(OperandType::TENSOR_FLOAT32, &[])]);
+        assert_eq!(expanded.unwrap_err().to_string(), format!("output 0: {why}"));
+        let info = TensorInfo::new(OperandType::TENSOR_FLOAT32, &[1; MOST_DIMS + 1]);
+        let (inputs, outputs) =
+            ([Some(Arg { info: &info, data: None })], [TensorInfo::new(OperandType::INT32, &[])]);
+        let args =
+            Args { signature_index: 0, inputs: &inputs, outputs: &outputs, interrupt: &NeverInterrupted };
+        assert_eq!(shapes(&RANK, &args).unwrap_err().to_string(), why);
+    }
 
     #[test]
     fn a_small_call_cannot_ask_for_all_memory() {

@@ -153,6 +153,7 @@ mod tests {
             assert!(reshaped(&[2, 6], shape).is_err(), "{shape:?}");
         }
         assert!(reshaped(&[0, 6], &[-1, 0]).is_err());
+        assert!(reshaped(&[0, 6], &[0; 255]).is_ok() && reshaped(&[0, 6], &[0; 256]).is_err());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Reading what steers a movement: small INT32 tensors and checked arithmetic on dimensions. All of it is a client's.
 
+use crate::ops::evaluate::check_rank;
 use crate::ops::{Args, OpError};
 
 /// The elements of INT32 tensor `i`, which must have dimensions `dims`.
@@ -15,9 +16,11 @@ pub fn ints<'a>(args: &Args<'a>, i: usize, dims: &[usize]) -> Result<&'a [i32], 
     Ok(values)
 }
 
-/// The elements of INT32 vector `i`, of any length.
+/// The elements of INT32 vector `i`: dimensions or axes, of which there are no more than a tensor may have.
 pub fn vector<'a>(args: &Args<'a>, i: usize) -> Result<&'a [i32], OpError> {
-    ints(args, i, &[args.get(i)?.dim(0) as usize])
+    let len = args.get(i)?.dim(0) as usize;
+    check_rank(len)?;
+    ints(args, i, &[len])
 }
 
 /// The paddings in input `i`, before and after each of `rank` dimensions, none of them negative.

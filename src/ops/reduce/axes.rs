@@ -1,5 +1,6 @@
 //! Which axes a reduction folds, and the walk over its input.
 
+use crate::ops::evaluate::check_rank;
 use crate::ops::pace::Pace;
 use crate::ops::scratch::{filled, Scratch};
 use crate::ops::{axis_index, Args, OpError};
@@ -16,6 +17,7 @@ pub fn folded(args: &Args) -> Result<Vec<bool>, OpError> {
             axes.dims().len()
         )));
     }
+    check_rank(axes.dim(0) as usize)?;
     let mut folded = vec![false; rank];
     for &axis in axes.elements::<i32>()? {
         folded[axis_index(axis, rank)?] = true;
