@@ -3,6 +3,7 @@
 
 use super::conv::{DEPTHWISE_CONV_2D, GROUPED_CONV_2D};
 use super::detection::*;
+use super::elementwise::EQUAL;
 use super::evaluate::evaluate;
 use super::lookup::HASHTABLE_LOOKUP;
 use super::matmul::{BATCH_MATMUL, FULLY_CONNECTED};
@@ -10,8 +11,8 @@ use super::movement::MIRROR_PAD;
 use super::pool::MAX_POOL_2D;
 use super::random::{LSH_PROJECTION, RANDOM_MULTINOMIAL};
 use super::resize::{RESIZE_BILINEAR, RESIZE_NEAREST_NEIGHBOR};
-use super::search::TOPK_V2;
-use super::testing::{boolean, f32s, float, i32s, int, Counting, Tensor};
+use super::search::{ARGMAX, TOPK_V2};
+use super::testing::{boolean, f32s, float, i32s, int, tensor, Counting, Tensor};
 use super::{Arg, Operation, OperationType};
 use crate::tensor::OperandType::{self, *};
 use crate::tensor::TensorInfo;
@@ -30,7 +31,7 @@ fn gives_way(operation: &Operation, inputs: &[Tensor], outputs: &[OperandType]) 
 fn yield_points(operation: &Operation, inputs: &[Tensor], outputs: &[OperandType]) -> usize {
     let args: Vec<_> = inputs.iter().map(|t| Some(Arg { info: &t.info, data: Some(&t.data) })).collect();
     let output = |&ty: &OperandType| match ty {
-        TENSOR_QUANT8_ASYMM => TensorInfo::quantised(ty, &[], 1.0, 0),
+        TENSOR_QUANT8_ASYMM | TENSOR_QUANT8_ASYMM_SIGNED => TensorInfo::quantised(ty, &[], 1.0, 0),
         _ => TensorInfo::new(ty, &[]),
     };
     let outputs: Vec<_> = outputs.iter().map(output).collect();
@@ -50,8 +51,30 @@ fn one_long_row() {
         gives_way(&TOPK_V2, &[row.clone(), int(k)], &[TENSOR_FLOAT32, TENSOR_INT32]);
     }
     gives_way(&RANDOM_MULTINOMIAL, &[row.clone(), int(1), i32s(&[2], &[1, 2])], &[TENSOR_INT32]);
+    let lanes = i32s(&[1, MANY as u32], &vec![1; MANY]);
+    // To make room for the best of each lane, to take the first, and to compare: each comes by as many.
+    assert!(yield_points(&ARGMAX, &[lanes, int(0)], &[TENSOR_INT32]) >= 3 * (MANY >> 16));
     let (key, hit) = (i32s(&[1], &[7]), TENSOR_QUANT8_ASYMM);
     gives_way(&HASHTABLE_LOOKUP, &[key.clone(), key, row], &[TENSOR_FLOAT32, hit]);
+}
+
+#[test]
+fn units_of_nothing() {
+    let many = MANY as u32;
+    let (hash, hashed) = (f32s(&[many, 0], &[]), i32s(&[0, 1], &[]));
+    let sparse =
+        yield_points(&LSH_PROJECTION, &[hash, hashed.clone(), f32s(&[0], &[]), int(1)], &[TENSOR_INT32]);
+    assert!(sparse >= MANY >> 16, "{sparse} yield points");
+    let hash = f32s(&[many / 32, 32], &scores(MANY));
+    let dense = yield_points(&LSH_PROJECTION, &[hash, hashed, f32s(&[0], &[]), int(2)], &[TENSOR_INT32]);
+    // Half of them are for making the output, or for what is looked at before.
+    assert!(dense >= MANY >> 16, "{dense} yield points");
+    let heat = [f32s(&[many, 2, 2, 0], &[]), f32s(&[many, 4], &vec![0.0; 4 * MANY]), boolean(false)];
+    gives_way(&HEATMAP_MAX_KEYPOINT, &heat, &[TENSOR_FLOAT32, TENSOR_FLOAT32]);
+    let info = |dims: &[u32]| TensorInfo::quantised(TENSOR_QUANT8_ASYMM_SIGNED, dims, 1.0, 7);
+    let [left, right] = [[many, 0], [0, 1]].map(|dims| tensor(info(&dims), &[0i8; 0]));
+    let product = [left, right, boolean(false), boolean(false)];
+    gives_way(&BATCH_MATMUL, &product, &[TENSOR_QUANT8_ASYMM_SIGNED]);
 }
 
 #[test]
@@ -69,6 +92,15 @@ fn elements_that_lie_apart() {
 }
 
 #[test]
+fn steps_along_many_dimensions() {
+    let (rows, rank) = (1 << 14, 255);
+    let zeros =
+        |rows: usize, rank: usize| f32s(&[&[rows as u32][..], &vec![1; rank - 1]].concat(), &vec![0.0; rows]);
+    let passed = yield_points(&EQUAL, &[zeros(rows, rank), zeros(1, 1)], &[TENSOR_BOOL8]);
+    assert!(passed >= (rows * rank) >> 17, "{passed} yield points");
+}
+
+#[test]
 fn one_long_region() {
     let side = MANY.isqrt() as u32;
     let (features, last) = (f32s(&[1, side, side, 1], &scores(MANY)), side as f32 - 1.0);
@@ -76,6 +108,9 @@ fn one_long_region() {
     let heat = [features.clone(), region.clone(), boolean(false)];
     gives_way(&HEATMAP_MAX_KEYPOINT, &heat, &[TENSOR_FLOAT32, TENSOR_FLOAT32]);
     let grid = [i32s(&[1], &[0]), int(1), int(1), float(1.0), float(1.0)];
+    let row = [f32s(&[1, 1, MANY as u32, 1], &scores(MANY)), f32s(&[1, 4], &[0.0, 0.0, MANY as f32, 0.0])];
+    let pooled = [&row[..], &grid, &[boolean(false)]].concat();
+    gives_way(&ROI_POOLING, &pooled, &[TENSOR_FLOAT32]);
     let pooled = [&[features, region][..], &grid, &[boolean(false)]].concat();
     gives_way(&ROI_POOLING, &pooled, &[TENSOR_FLOAT32]);
     let deep = [f32s(&[1, 1, 1, MANY as u32], &scores(MANY)), f32s(&[1, 4], &[0.0, 0.0, 1.0, 1.0])];

@@ -3,7 +3,7 @@
 use crate::ops::conv::{accumulate_rows, ChannelRequant, Number};
 use crate::ops::image::{exactly, Pixels};
 use crate::ops::pace::Pace;
-use crate::ops::scratch::{filled, reserved, Scratch};
+use crate::ops::scratch::{by_parts, filled, reserved, Scratch};
 use crate::ops::signature::{boolean, var, Row};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::requant::Activation;
@@ -159,7 +159,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let (left, right, out) = (args.get(0)?, args.get(1)?, &mut outs[0]);
     let mut pace = Pace::new(args);
     if left.count()? == 0 || right.count()? == 0 {
-        return fill_empty_sums(out);
+        return fill_empty_sums(args, out);
     }
     match left.ty() {
         TENSOR_INT32 => {
@@ -190,12 +190,17 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
 }
 
 /// Sums of no products at all are 0: the zero point of a quantised output, which is zeroed already otherwise.
-fn fill_empty_sums(out: &mut Out) -> Result<(), OpError> {
-    if out.info.ty == TENSOR_QUANT8_ASYMM_SIGNED {
-        let zero = out.info.zero_point.clamp(-128, 127) as i8;
-        out.elements::<i8>()?.fill(zero);
+fn fill_empty_sums(args: &Args, out: &mut Out) -> Result<(), OpError> {
+    match out.info.ty {
+        TENSOR_QUANT8_ASYMM_SIGNED => {
+            let zero = out.info.zero_point.clamp(-128, 127) as u8;
+            by_parts(args.interrupt, out.data.len(), |part| {
+                out.data[part].fill(zero);
+                Ok(())
+            })
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -56,9 +56,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     for start in lanes.starts() {
         for i in 0..lanes.len {
             let window = i.saturating_sub(radius)..i.saturating_add(radius).saturating_add(1).min(lanes.len);
-            // Windows, and so the work of one lane, can be as long as the axis.
-            pace.spend(window.len())?;
-            let sum: f32 = window.map(|j| x[start + j * lanes.stride]).map(|x| x * x).sum();
+            let sum = squares(window.map(|j| x[start + j * lanes.stride]), &mut pace)?;
             let at = start + i * lanes.stride;
             y[at] = x[at] * (bias + alpha * sum).powf(-beta);
         }
@@ -66,10 +64,19 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     outs[0].store_floats(args.interrupt, &y)
 }
 
+/// The sum of the squares of a window, which can be as long as the axis.
+fn squares(mut window: impl ExactSizeIterator<Item = f32>, pace: &mut Pace) -> Result<f32, OpError> {
+    let mut sum = 0.0;
+    pace.in_stretches(window.len(), 1, |part| {
+        window.by_ref().take(part.len()).for_each(|x| sum += x * x);
+    })?;
+    Ok(sum)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::testing::{call_simple, f32s, float, int};
+    use crate::ops::testing::{call_simple, f32s, float, int, Counting};
 
     fn lrn(radius: i32, axis: i32) -> Result<Vec<f32>, OpError> {
         let x = f32s(&[1, 3], &[1.0, 2.0, 3.0]);
@@ -86,6 +93,13 @@ mod tests {
         near(lrn(1, 1).unwrap(), [1.0 / 3.5, 2.0 / 8.0, 3.0 / 7.5]);
         near(lrn(0, 0).unwrap(), [1.0 / 1.5, 2.0 / 3.0, 3.0 / 5.5]);
         near(lrn(i32::MAX, -1).unwrap(), [1.0 / 8.0, 2.0 / 8.0, 3.0 / 8.0]);
+    }
+
+    #[test]
+    fn others_have_their_turns_within_a_window() {
+        let (interrupt, len) = (Counting::default(), 1 << 20);
+        assert_eq!(squares((0..len).map(|_| 0.5), &mut Pace::of(&interrupt)), Ok(len as f32 / 4.0));
+        assert!(interrupt.take() >= 8);
     }
 
     #[test]

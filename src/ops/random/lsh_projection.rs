@@ -72,11 +72,13 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
     let out = outs[0].elements::<i32>()?;
     if projection == Projection::Dense {
         for (out, &seed) in out.iter_mut().zip(&*seeds) {
+            pace.spend(1)?; // and more where there is anything to hash
             *out = hashes.sign(seed, &mut pace)?.into();
         }
         return Ok(());
     }
     for (i, out) in out.iter_mut().enumerate() {
+        pace.spend(1 + bits)?;
         let mut signature = 0i32;
         for &seed in &seeds[i * bits..(i + 1) * bits] {
             signature = signature << 1 | i32::from(hashes.sign(seed, &mut pace)?);

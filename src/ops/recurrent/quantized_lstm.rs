@@ -4,7 +4,7 @@ use super::lstm_layout::{LstmLayout, LstmShape};
 use super::operands::{centred, dims};
 use super::quantized_lstm_cell::{cell_scale, Parameters, QuantizedLstmCell};
 use super::sequence::Sequence;
-use crate::ops::scratch::filled;
+use crate::ops::scratch::{copy, filled};
 use crate::ops::signature::{int, is, join, Row, Slot};
 use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
 use crate::tensor::OperandType::*;
@@ -97,7 +97,7 @@ fn eval(args: &Args, outs: &mut [Out]) -> Result<(), OpError> {
         cell.step(b, &x[row * input..][..input], &mut out[row * outputs..][..outputs])
     })?;
     outs[0].store_integers(args.interrupt, &out)?;
-    outs[1].elements::<i16>()?.copy_from_slice(&cell.cell);
+    copy(args.interrupt, outs[1].data, bytemuck::cast_slice(&cell.cell))?;
     outs[2].store_integers(args.interrupt, &out)
 }
 

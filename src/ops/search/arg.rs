@@ -64,7 +64,7 @@ fn eval(args: &Args, outs: &mut [Out], beats: fn(i32, i32) -> bool) -> Result<()
     let mut best = filled(args.interrupt, 0, inner)?;
     let groups = keys.chunks_exact(inner * input.dims()[axis] as usize);
     for (group, found) in groups.zip(found.chunks_exact_mut(inner)) {
-        best.copy_from_slice(&group[..inner]);
+        pace.in_stretches(inner, 1, |part| best[part.clone()].copy_from_slice(&group[part]))?;
         for (i, row) in (0i32..).zip(group.chunks_exact(inner)) {
             pace.each(row.iter().zip(best.iter_mut()).zip(found.iter_mut()), 1, |((&key, best), found)| {
                 if beats(key, *best) {
