@@ -2,7 +2,7 @@
 
 use super::context::Context;
 use super::copies::{copied, private};
-use super::{Constant, ExtensionOperand, Lifetime, ModelError, Operand, SMALL};
+use super::{Constant, ExtensionOperand, ExtensionOperandType, Lifetime, ModelError, Operand, SMALL};
 use crate::aidl;
 use crate::tensor::{byte_size, ChannelQuant, Dims, OperandType, TensorInfo};
 use std::sync::Arc;
@@ -86,13 +86,13 @@ pub fn check_info(info: &TensorInfo) -> Result<(), ModelError> {
     check_channel_quant(info)
 }
 
-/// An operand of an extension's type. If the backend does not know the type, it is enough that every operation
-/// refuses it: UINT32, which none accepts, stands for it.
+/// An operand of an extension's type: marked as such, so that no operation of the table accepts it. A type that the backend
+/// does not know has a size that only the extension knows, and nobody reads its parameters.
 fn extension_info(operand: &aidl::Operand, dims: Dims, context: &Context) -> Result<TypeInfo, ModelError> {
     let code = operand.r#type.0;
-    if context.extensions.of_type(code).is_none() {
+    let Some(name) = context.extensions.of_type(code) else {
         return Err(ModelError::invalid(format!("operand type {code} does not exist")));
-    }
+    };
     if operand.scale != 0.0 || operand.zeroPoint != 0 {
         return Err(ModelError::invalid("scale and zero point of an extension's type must be 0"));
     }
@@ -104,7 +104,9 @@ fn extension_info(operand: &aidl::Operand, dims: Dims, context: &Context) -> Res
         None => Vec::new(),
     };
     let Some((extension, ty)) = context.extensions.operand_type(code) else {
-        return Ok((TensorInfo::new(OperandType::UINT32, &[]), None));
+        let ty = ExtensionOperandType { code: (code & 0xffff) as u16, is_tensor: false, byte_size: 0 };
+        let unknown = ExtensionOperand { extension: shown(name).into(), ty, parameters: Vec::new() };
+        return Ok((TensorInfo::new(OperandType::UINT32, &[]), Some(Arc::new(unknown))));
     };
     if !ty.is_tensor && !dims.is_empty() {
         return Err(ModelError::invalid(format!("a scalar of {extension} with dimensions {dims:?}")));
@@ -197,8 +199,9 @@ fn constant(
             .map_err(|_| ModelError::invalid(format!("{what} {value} of the location is negative")))
     };
     let (offset, length) = (number(location.offset, "offset")?, number(location.length, "length")?);
-    // A constant of an extension's type has a size that only the extension knows.
-    let unknown_size = OperandType::from_code(operand.r#type.0).is_none() && decoded.extension.is_none();
+    let code = operand.r#type.0;
+    let unknown_size =
+        OperandType::from_code(code).is_none() && context.extensions.operand_type(code).is_none();
     if !unknown_size && info.byte_size() != Some(length) {
         return Err(ModelError::invalid(format!(
             "{length} bytes for a constant {} of {:?}",

@@ -225,6 +225,22 @@ fn extensions_are_valid_but_unsupported() {
 }
 
 #[test]
+fn no_operation_of_the_table_takes_a_type_of_an_unknown_extension() {
+    let mut model = branching();
+    model.extensionNameToPrefix =
+        vec![aidl::ExtensionNameAndPrefix { name: "com.example.test".into(), prefix: 3 }];
+    let of_extension = |lifetime| operand(T(0x3_0007), &[], lifetime);
+    let both = || vec![of_extension(L::SUBGRAPH_INPUT), of_extension(L::SUBGRAPH_OUTPUT)];
+    let alone = || subgraph(both(), vec![operation(O(0x3_0001), &[0], &[1])], (&[0], &[1]));
+    model.referenced = vec![alone(), alone()];
+    (model.main.operands[3], model.main.operands[4]) =
+        (of_extension(L::SUBGRAPH_INPUT), of_extension(L::SUBGRAPH_OUTPUT));
+    assert!(refusal(&model).contains("operand 3 is of an extension's type, which IF does not take"));
+    model.main.operations[0].r#type = O(0x3_0002);
+    assert!(Model::new(&model).is_ok(), "an operation of an extension may take it");
+}
+
+#[test]
 fn requests_must_fit_the_model() {
     let info = TensorInfo::new(crate::tensor::OperandType::TENSOR_FLOAT32, &[2, 3]);
     let memfd = |size: u64| {
