@@ -1,6 +1,7 @@
 //! Passes over a graph: shapes resolved ahead, constants folded, dead operations dropped, and others [brought near](near).
 //!
-//! A pass must not change what a run gives, errors included: a call that cannot succeed stays and fails when it runs.
+//! A pass must not change what a run gives, errors included: a call that cannot succeed stays and fails when it runs. Only
+//! one whose results nobody uses is gone, whatever it would have failed on: values, such as the indices of a GATHER, included.
 
 use super::constant::Constant;
 use super::graph::{Graph, Node};

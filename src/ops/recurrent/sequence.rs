@@ -33,7 +33,7 @@ impl Sequence {
         }
     }
 
-    /// Number of vectors.
+    /// Number of vectors. They are in memory, and none is empty: [`not_empty`](operands::not_empty) says so of their size.
     pub fn rows(&self) -> usize {
         self.steps as usize * self.batch as usize
     }
