@@ -67,12 +67,11 @@ fn units_of_nothing() {
     assert!(sparse >= MANY >> 16, "{sparse} yield points");
     let hash = f32s(&[many / 32, 32], &scores(MANY));
     let dense = yield_points(&LSH_PROJECTION, &[hash, hashed, f32s(&[0], &[]), int(2)], &[TENSOR_INT32]);
-    // Half of them are for making the output, or for what is looked at before.
     assert!(dense >= MANY >> 16, "{dense} yield points");
     let heat = [f32s(&[many, 2, 2, 0], &[]), f32s(&[many, 4], &vec![0.0; 4 * MANY]), boolean(false)];
     gives_way(&HEATMAP_MAX_KEYPOINT, &heat, &[TENSOR_FLOAT32, TENSOR_FLOAT32]);
     let info = |dims: &[u32]| TensorInfo::quantised(TENSOR_QUANT8_ASYMM_SIGNED, dims, 1.0, 7);
-    let [left, right] = [[many, 0], [0, 1]].map(|dims| tensor(info(&dims), &[0i8; 0]));
+    let [left, right] = [[many, 0], [0, 2]].map(|dims| tensor(info(&dims), &[0i8; 0]));
     let product = [left, right, boolean(false), boolean(false)];
     gives_way(&BATCH_MATMUL, &product, &[TENSOR_QUANT8_ASYMM_SIGNED]);
 }
