@@ -162,7 +162,8 @@ pub struct Operand {
     /// are as large.
     pub info: TensorInfo,
     pub lifetime: Lifetime,
-    /// Present if it is of an extension's type that the backend knows; operations of the table take none of these.
+    /// Present if it is of an extension's type; operations of the table take none of these. The extension of a type that the
+    /// backend does not know has no name here.
     pub extension: Option<Arc<ExtensionOperand>>,
 }
 

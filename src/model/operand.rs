@@ -87,12 +87,12 @@ pub fn check_info(info: &TensorInfo) -> Result<(), ModelError> {
 }
 
 /// An operand of an extension's type: marked as such, so that no operation of the table accepts it. A type that the backend
-/// does not know has a size that only the extension knows, and nobody reads its parameters.
+/// does not know has a size that only the extension knows, and nobody reads its name or parameters.
 fn extension_info(operand: &aidl::Operand, dims: Dims, context: &Context) -> Result<TypeInfo, ModelError> {
     let code = operand.r#type.0;
-    let Some(name) = context.extensions.of_type(code) else {
+    if context.extensions.of_type(code).is_none() {
         return Err(ModelError::invalid(format!("operand type {code} does not exist")));
-    };
+    }
     if operand.scale != 0.0 || operand.zeroPoint != 0 {
         return Err(ModelError::invalid("scale and zero point of an extension's type must be 0"));
     }
@@ -105,7 +105,7 @@ fn extension_info(operand: &aidl::Operand, dims: Dims, context: &Context) -> Res
     };
     let Some((extension, ty)) = context.extensions.operand_type(code) else {
         let ty = ExtensionOperandType { code: (code & 0xffff) as u16, is_tensor: false, byte_size: 0 };
-        let unknown = ExtensionOperand { extension: shown(name).into(), ty, parameters: Vec::new() };
+        let unknown = ExtensionOperand { extension: String::new(), ty, parameters: Vec::new() };
         return Ok((TensorInfo::new(OperandType::UINT32, &[]), Some(Arc::new(unknown))));
     };
     if !ty.is_tensor && !dims.is_empty() {
