@@ -121,7 +121,7 @@ impl Stride {
         let is_across = |axis: &Axis| axis.from == 1 && row.from != 1 && row.to == 1;
         let across = axes.iter().position(is_across).map(|i| axes.remove(i));
         let mut outer = reserved(axes.len()).ok()?;
-        outer.append(&mut axes);
+        outer.extend(axes);
         Some(Stride { input, output, start, outer, across, row, table })
     }
 
