@@ -206,7 +206,7 @@ mod tests {
         ];
         for (operation, inputs) in cases {
             assert_eq!(attempt(operation, &inputs, 3), Err(OpError::Cancelled), "{}", operation.ty);
-            assert_eq!(attempt(operation, &inputs, 20), Ok(()), "{}", operation.ty);
+            assert_eq!(attempt(operation, &inputs, 200), Ok(()), "{}", operation.ty);
         }
     }
 }

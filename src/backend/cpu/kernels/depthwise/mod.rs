@@ -23,6 +23,8 @@ mod whole;
 mod wide;
 #[cfg(target_arch = "x86_64")]
 mod words;
+#[cfg(target_arch = "x86_64")]
+mod words_packing;
 
 use super::isa::Isa;
 use super::{Kernel, Source};

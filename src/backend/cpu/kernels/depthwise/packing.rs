@@ -34,23 +34,12 @@ impl Packing<'_> {
         self.geometry.input.channels * self.geometry.multiplier
     }
 
-    /// The weights, and what turns sums of them into bytes.
-    pub fn weights_for<Q: Quads>(
-        &self,
-        args: &Args,
-        source: &mut Source,
-        requantisation: &Requantisation,
-    ) -> Option<(Weights, Requant)> {
+    /// What turns sums of products into bytes.
+    pub fn requant<Q: Quads>(&self, requantisation: &Requantisation) -> Option<Requant> {
         let multipliers = self.in_order(requantisation.multipliers, requantisation.interrupt)?;
         let multipliers = &*multipliers;
         let requantisation = &Requantisation { multipliers, ..*requantisation };
-        let requant = Requant::new(requantisation, Q::V::FORM, Q::V::LANES, 0)?;
-        let weights = match self.order {
-            #[cfg(target_arch = "x86_64")]
-            Order::Words => super::words::weights(self, args, source)?,
-            _ => self.weights::<Q>(args, source)?,
-        };
-        Some((weights, requant))
+        Requant::new(requantisation, Q::V::FORM, Q::V::LANES, 0)
     }
 
     /// The channel whose constants lie at a place.
@@ -80,7 +69,7 @@ impl Packing<'_> {
     }
 
     /// Quads of weights, `[block of channels][row of outputs][group of rows][column]`.
-    fn weights<Q: Quads>(&self, args: &Args, source: &mut Source) -> Option<Weights> {
+    pub fn weights<Q: Quads>(&self, args: &Args, source: &mut Source) -> Option<Weights> {
         let (height, width, channels) =
             (self.geometry.height.kernel, self.geometry.width.kernel, self.channels());
         let (groups, blocks) = (height.div_ceil(ROWS), channels.div_ceil(CHANNELS));

@@ -27,7 +27,7 @@ use super::slide::{self, BothWays};
 use super::strips::{for_each_strip, Strip};
 use super::under::Under;
 #[cfg(target_arch = "x86_64")]
-use super::{wide, words};
+use super::{wide, words, words_packing};
 use crate::memory::{Target, View, Weights};
 use crate::ops::conv::DepthwiseGeometry;
 #[cfg(target_arch = "aarch64")]
@@ -89,14 +89,26 @@ pub(super) fn kernel(
     let shares = height.kernel < most_rows && height.stride == 1 && height.dilation == 1;
     let rows = if shares && geometry.multiplier == 1 && is_plain { 2 } else { 1 };
     let packing = Packing { geometry: &geometry, input_zero, weight_zero, rows, order };
-    let (weights, requant) = match instructions {
-        Instructions::Base => packing.weights_for::<Base>(args, source, &requantisation)?,
+    let (requant, weights) = match instructions {
+        Instructions::Base => {
+            (packing.requant::<Base>(&requantisation)?, packing.weights::<Base>(args, source)?)
+        }
         #[cfg(target_arch = "x86_64")]
-        Instructions::Avx2 => packing.weights_for::<Avx2>(args, source, &requantisation)?,
+        Instructions::Avx2 if order == Order::Words => {
+            (packing.requant::<Avx2>(&requantisation)?, words_packing::weights(&packing, args, source)?)
+        }
         #[cfg(target_arch = "x86_64")]
-        Instructions::Vnni => packing.weights_for::<Vnni>(args, source, &requantisation)?,
+        Instructions::Avx2 => {
+            (packing.requant::<Avx2>(&requantisation)?, packing.weights::<Avx2>(args, source)?)
+        }
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Vnni => {
+            (packing.requant::<Vnni>(&requantisation)?, packing.weights::<Vnni>(args, source)?)
+        }
         #[cfg(target_arch = "aarch64")]
-        Instructions::Dotprod => packing.weights_for::<Dotprod>(args, source, &requantisation)?,
+        Instructions::Dotprod => {
+            (packing.requant::<Dotprod>(&requantisation)?, packing.weights::<Dotprod>(args, source)?)
+        }
     };
     let bias = packing.bias(args, source)?;
     #[cfg(target_arch = "aarch64")]

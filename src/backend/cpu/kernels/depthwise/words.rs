@@ -8,27 +8,17 @@
 use super::super::eight_bit::QuantInput;
 use super::super::gemm::{lanes_256, Bounds, Lanes, Scales};
 use super::super::simd::Avx2;
-use super::super::Source;
 use super::layout::{Order, CHANNELS};
 use super::packed::Depthwise;
-use super::packing::{Packing, SignedWeights};
 use super::quads::Line;
-use crate::memory::Weights;
+use super::words_packing::{pairs, HALVES, PAIR, WORDS};
 use crate::ops::conv::DepthwiseGeometry;
-use crate::ops::pace::Pace;
-use crate::ops::Args;
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
 /// Rows under two rows of outputs, at the most: filters have fewer.
 pub const ROWS: usize = 6;
-/// Rows whose words lie side by side.
-const PAIR: usize = 2;
-/// Vectors that have a pair of rows for sixteen channels.
-const HALVES: usize = 2;
-/// Words of a vector.
-const WORDS: usize = 16;
 /// Pixels that are made at once: what is under them stays in the first cache for all channels, of which sixteen are part of a
 /// line there.
 const MAX_PIXELS: usize = 28;
@@ -55,53 +45,6 @@ pub fn number(input: QuantInput) -> i32 {
 
 fn is_signed(input: QuantInput) -> bool {
     input.flip != 0
-}
-
-/// Pairs of rows under as many rows of outputs as share them.
-fn pairs(geometry: &DepthwiseGeometry, rows: usize) -> usize {
-    (geometry.height.kernel + rows - 1).div_ceil(PAIR)
-}
-
-/// Words of weights, `[block of channels][row of outputs][half][pair of rows][tap][channel][row]`.
-pub fn weights(packing: &Packing, args: &Args, source: &mut Source) -> Option<Weights> {
-    let Packing { geometry, rows, .. } = *packing;
-    let (height, width, channels) = (geometry.height.kernel, geometry.width.kernel, packing.channels());
-    let (blocks, pairs) = (channels.div_ceil(CHANNELS), pairs(geometry, rows));
-    let half = pairs * width * WORDS;
-    source.take::<i16>(blocks.checked_mul(rows * HALVES * half)?, |to| {
-        let (weights, mut pace) = (SignedWeights::new(&args.arg(1).ok()?)?, Pace::new(args));
-        (weights.bytes.len() == height * width * channels).then_some(())?;
-        for (block, to) in to.chunks_exact_mut(rows * HALVES * half).enumerate() {
-            let (c, count) = (block * CHANNELS, CHANNELS.min(channels - block * CHANNELS));
-            for (below, to) in to.chunks_exact_mut(HALVES * half).enumerate() {
-                for cell in 0..pairs * width {
-                    let (pair, tap) = (cell / width, cell % width);
-                    // Places without a weight become 0.
-                    let mut of = [[weights.flip; CHANNELS]; PAIR];
-                    for (i, of) in of.iter_mut().enumerate() {
-                        let row = (pair * PAIR + i).checked_sub(below).filter(|&row| row < height);
-                        let Some(row) = row else { continue };
-                        let from = &weights.bytes[(row * width + tap) * channels + c..][..count];
-                        match from.try_into() {
-                            // Without a loop.
-                            Ok(all) => *of = all,
-                            Err(_) => of[..count].copy_from_slice(from),
-                        }
-                    }
-                    let word = |at: usize| {
-                        let channel = Order::Words.at(at / PAIR, CHANNELS);
-                        i16::from((of[at % PAIR][channel] ^ weights.flip) as i8)
-                    };
-                    let words: [i16; HALVES * WORDS] = std::array::from_fn(word);
-                    for (i, words) in words.as_chunks::<WORDS>().0.iter().enumerate() {
-                        to[i * half + cell * WORDS..][..WORDS].copy_from_slice(words);
-                    }
-                    pace.spend(4 * WORDS).ok()?;
-                }
-            }
-        }
-        Some(())
-    })
 }
 
 /// Some pixels of a row of outputs, or of two of them.
