@@ -12,7 +12,7 @@ use crate::ops::OpError;
 use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use crate::sync::thread::{self, Thread};
 use crate::sync::{Instant, Mutex, MutexGuard};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
 /// By so much a client must be ahead of another before it passes its turn on: changing over costs time, too.
@@ -46,14 +46,23 @@ struct Client {
     /// Its turns that are not over: how many, and the sum of the times at which they began.
     computing: i64,
     began: i64,
-    /// By priority; who has waited longest first.
-    waiting: [VecDeque<Waiting>; PRIORITIES],
+    /// By priority.
+    waiting: [Line; PRIORITIES],
 }
+
+/// Those who wait, by their places: who has waited longest first. There may be thousands, any of whom may leave.
+type Line = BTreeMap<i64, Waiting>;
 
 /// A seat that waits for a turn, and how to tell it.
 struct Waiting {
     seat: Arc<Seat>,
     call: Call,
+}
+
+/// Where in the line one begins to wait.
+enum End {
+    Back,
+    Front,
 }
 
 enum Call {
@@ -87,6 +96,8 @@ struct Seat {
     granted: AtomicBool,
     /// When it began to compute, or to stand in line, whichever it does.
     began: AtomicI64,
+    /// Its place in the line, while it stands there.
+    place: AtomicI64,
 }
 
 impl Client {
@@ -97,8 +108,8 @@ impl Client {
 
     /// The client's waiting seat that comes first. Among seats of one priority, the one that has waited longest.
     fn first(&self, now: i64) -> Option<&Arc<Seat>> {
-        let fronts = self.waiting.iter().filter_map(|line| line.front());
-        fronts.map(|waiting| &waiting.seat).max_by_key(|seat| seat.urgency(now))
+        let fronts = self.waiting.iter().filter_map(|line| line.first_key_value());
+        fronts.map(|(_, waiting)| &waiting.seat).max_by_key(|seat| seat.urgency(now))
     }
 
     fn is_waiting(&self) -> bool {
@@ -112,8 +123,8 @@ impl Client {
 
 impl Seat {
     fn new(client: u32, priority: Priority) -> Arc<Self> {
-        let (waited, granted, began) = Default::default();
-        Arc::new(Seat { client, priority, waited, granted, began })
+        let (waited, granted, began, place) = Default::default();
+        Arc::new(Seat { client, priority, waited, granted, began, place })
     }
 
     /// How long it has stood in line, in all. Time for which it computes is not waited for.
@@ -194,7 +205,7 @@ impl Turns {
             self.grant(&mut state, seat, now);
             return Some(call);
         }
-        self.line(&mut state, seat, now).push_back(Waiting { seat: seat.clone(), call });
+        self.line_up(&mut state, Waiting { seat: seat.clone(), call }, now, End::Back);
         None
     }
 
@@ -203,7 +214,7 @@ impl Turns {
         let mut dropped = Vec::new();
         let mut state = self.lock();
         for client in state.values_mut() {
-            dropped.extend(client.waiting.iter_mut().flat_map(std::mem::take));
+            dropped.extend(client.waiting.iter_mut().flat_map(std::mem::take).map(|(_, waiting)| waiting));
         }
         self.waiting.fetch_sub(dropped.len(), Ordering::Relaxed);
         state.retain(|_, client| client.computing > 0);
@@ -243,20 +254,29 @@ impl Turns {
         state.entry(client).or_insert_with(|| Client { used, ..Client::default() })
     }
 
-    /// The line for another to wait in from `now` on.
-    fn line<'s>(&self, state: &'s mut State, seat: &Seat, now: i64) -> &'s mut VecDeque<Waiting> {
+    /// Has another wait in line from `now` on.
+    fn line_up(&self, state: &mut State, waiting: Waiting, now: i64, end: End) {
+        let seat = &waiting.seat;
+        let line = &mut state.entry(seat.client).or_default().waiting[seat.priority as usize];
+        let place = match end {
+            End::Back => line.last_key_value().map_or(0, |(last, _)| last + 1),
+            End::Front => line.first_key_value().map_or(0, |(first, _)| first - 1),
+        };
         self.waiting.fetch_add(1, Ordering::Relaxed);
         seat.began.store(now, Ordering::Relaxed);
-        &mut state.entry(seat.client).or_default().waiting[seat.priority as usize]
+        seat.place.store(place, Ordering::Relaxed);
+        line.insert(place, waiting);
     }
 
     /// Takes `seat` out of the line, if it is in it.
     fn leave(&self, state: &mut State, seat: &Seat, now: i64) -> Option<Waiting> {
         let line = &mut state.get_mut(&seat.client)?.waiting[seat.priority as usize];
-        let place = line.iter().position(|other| std::ptr::eq(&*other.seat, seat))?;
+        // Its place may be another's since it left.
+        let place = seat.place.load(Ordering::Relaxed);
+        line.get(&place).filter(|waiting| std::ptr::eq(&*waiting.seat, seat))?;
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         seat.waited.store(seat.waited(now), Ordering::Relaxed);
-        line.remove(place)
+        line.remove(&place)
     }
 
     /// Lets `seat` compute, on a core that is free.
@@ -362,8 +382,8 @@ impl control::Yield for Turn {
         turns.end(&mut state, &self.seat, now);
         turns.grant(&mut state, &rival.seat, now);
         // It has waited before, so it comes before those that began to wait since.
-        let call = Call::Wake(thread::current());
-        turns.line(&mut state, &self.seat, now).push_front(Waiting { seat: self.seat.clone(), call });
+        let waiting = Waiting { seat: self.seat.clone(), call: Call::Wake(thread::current()) };
+        turns.line_up(&mut state, waiting, now, End::Front);
         drop(state);
         turns.call(rival);
         self.wait(control)

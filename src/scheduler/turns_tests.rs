@@ -200,6 +200,27 @@ fn what_leaves_the_line_is_let_go_of_at_once() {
     assert!(is_idle(&turns));
 }
 
+/// So many that to look for each among all would take hours.
+#[test]
+fn any_of_very_many_leaves_the_line_at_once_and_takes_no_other_along() {
+    const MANY: usize = 300_000;
+    let turns = Turns::new(1);
+    let turn = turns.take(1, Priority::Medium, &Control::default()).unwrap();
+    let wait = |()| turns.when_due(1, Priority::Medium, Box::new(Err));
+    let mut waiting: Vec<_> = std::iter::repeat_n((), MANY).map(wait).collect();
+    let (last, first) = (waiting.pop().unwrap(), waiting.swap_remove(0));
+    waiting.iter().rev().for_each(InLine::leave);
+    assert_eq!(turns.load().waiting, 2);
+    [&last, &first].into_iter().for_each(InLine::leave);
+    let other = wait(());
+    // The place is another's now.
+    [&last, &first].into_iter().for_each(InLine::leave);
+    assert_eq!(turns.load().waiting, 1);
+    other.leave();
+    drop(turn);
+    assert!(is_idle(&turns));
+}
+
 #[test]
 fn cores_are_shared_out() {
     let turns = Turns::new(4);
@@ -351,11 +372,11 @@ fn waiting_raises_priority() {
         let seat = Seat::new(1, priority);
         seat.began.store(-AGING_NS * age, Ordering::Relaxed);
         let call = Call::Wake(std::thread::current());
-        client.waiting[priority as usize].push_back(Waiting { seat, call });
+        client.waiting[priority as usize].insert(0, Waiting { seat, call });
     }
     let order = std::iter::from_fn(|| {
         let priority = client.first(0)?.priority;
-        client.waiting[priority as usize].pop_front().map(|_| priority)
+        client.waiting[priority as usize].pop_first().map(|_| priority)
     });
     assert_eq!(order.collect::<Vec<_>>(), [Priority::Low, Priority::Medium, Priority::High]);
 }
