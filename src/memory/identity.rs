@@ -3,8 +3,11 @@
 use super::blocking::{self, Known};
 use super::file::is_ashmem;
 use super::kernel::same_open_file;
+use super::pages::Pages;
 use super::Access;
 use nix::fcntl::{fcntl, FcntlArg, OFlag};
+use std::io::{BufRead, BufReader};
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// The part of a file that a pool is. What a pool says of itself borrows its descriptors; what is kept owns duplicates of them.
@@ -50,7 +53,37 @@ impl<F: AsFd, G: AsFd> PartialEq<What<G>> for What<F> {
 /// Whether both descriptors are of the same bytes, as far as the kernel tells.
 pub fn same_memory(a: BorrowedFd, b: BorrowedFd) -> bool {
     let files = blocking::known(a).ok().zip(blocking::known(b).ok());
-    files.is_some_and(|(a, b)| a.is_same_file(&b)) || same_open_file(a, b) == Some(true)
+    let same_file = files.is_some_and(|(a, b)| a.is_same_file(&b));
+    same_file
+        || same_open_file(a, b).unwrap_or_else(|| is_ashmem(a) && is_ashmem(b) && same_when_mapped([a, b]))
+}
+
+/// Whether both are of one file as the list of this process's mappings has it. Behind each region of ashmem there is a file of
+/// its own, which shows there and nowhere else. To read the list takes long: it is for kernels that tell by no other means.
+fn same_when_mapped(fds: [BorrowedFd; 2]) -> bool {
+    let [a, b] = fds.map(|fd| Pages::of_file(fd, 0, 1, Access::Read).ok());
+    let Some((a, b)) = a.zip(b) else { return false };
+    let Ok(list) = std::fs::File::open("/proc/self/maps") else { return false };
+    let starts = [&a, &b].map(|pages| pages.pointer().map(|start| start as usize));
+    let mut found = [None, None];
+    for line in BufReader::new(list).lines().map_while(Result::ok) {
+        let Some((range, file)) = mapped_file(&line) else { continue };
+        for (found, start) in found.iter_mut().zip(&starts) {
+            if start.is_some_and(|start| range.contains(&start)) {
+                *found = Some((file.0.to_owned(), file.1.to_owned()));
+            }
+        }
+    }
+    found[0].is_some() && found[0] == found[1]
+}
+
+/// The addresses of a line of that list, and the device and number of the file that is mapped there, if there is one.
+fn mapped_file(line: &str) -> Option<(Range<usize>, (&str, &str))> {
+    let mut fields = line.split_ascii_whitespace();
+    let (start, end) = fields.next()?.split_once('-')?;
+    let address = |digits| usize::from_str_radix(digits, 16).ok();
+    let (device, number) = (fields.nth(2)?, fields.next()?);
+    (number != "0").then_some((address(start)?..address(end)?, (device, number)))
 }
 
 impl<'f> Identity<BorrowedFd<'f>> {
@@ -139,6 +172,20 @@ mod tests {
         assert!(same_memory(a.as_fd(), duplicate.as_fd()) && !same_memory(a.as_fd(), b.as_fd()));
         let null = File::open("/dev/null").unwrap();
         assert!(Identity::new(null.as_fd(), 0, 10, None).is_none());
+    }
+
+    #[test]
+    fn memory_is_told_apart_by_what_is_mapped() {
+        let (a, b) = (file(&[0; 100]), file(&[0; 100]));
+        let duplicate = a.try_clone().unwrap();
+        let same = |a: &File, b: &File| same_when_mapped([a.as_fd(), b.as_fd()]);
+        assert!(same(&a, &a) && same(&a, &duplicate) && same(&duplicate, &a));
+        assert!(!same(&a, &b) && !same(&b, &a));
+        assert!(!same(&a, &file(&[])), "there is nothing to be mapped");
+        let line = "7f00-8f00 rw-s 00001000 00:01 77                         /dev/ashmem/x (deleted)";
+        assert_eq!(mapped_file(line), Some((0x7f00..0x8f00, ("00:01", "77"))));
+        assert_eq!(mapped_file("7f00-8f00 rw-p 00000000 00:00 0 "), None);
+        assert_eq!(mapped_file("nonsense"), None);
     }
 
     fn of_files<'f>(files: &[&'f File], numbers: &[i32]) -> Identity<BorrowedFd<'f>> {
