@@ -4,11 +4,10 @@
 //! is read only if it is plain memory that cannot shrink.
 
 use super::MemoryError;
-use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::fcntl::{fcntl, FcntlArg, SealFlag};
 use nix::sys::memfd::{memfd_create, MFdFlags};
-use nix::sys::socket::{recvmsg, sendmsg, ControlMessage, ControlMessageOwned, MsgFlags};
+use nix::sys::socket::{recvmsg, sendmsg, ControlMessage, MsgFlags};
 use std::fs::File;
 use std::io::{Error, ErrorKind, IoSlice, IoSliceMut, Result};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -16,8 +15,9 @@ use std::os::unix::fs::FileExt;
 
 /// Bytes of a message that go through the socket itself; longer ones go in a file.
 const INLINE: usize = 16 << 10;
-/// Descriptors that one message may have, its own file included.
+/// Descriptors that one message may have, its own file included; and those that the kernel lets one have, whoever sends it.
 const MOST_FILES: usize = 64;
+const MOST_OF_ANY: usize = 253;
 /// The longest message.
 const MOST_BYTES: u64 = 1 << 30;
 
@@ -69,7 +69,8 @@ pub fn receive(socket: BorrowedFd, now: bool) -> Result<Option<(Vec<u8>, Vec<Own
 /// The same, if the message has no more than `most` bytes: a file of zeroes costs who sends it nothing.
 pub fn receive_within(socket: BorrowedFd, now: bool, most: u64) -> Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
     let mut bytes = [0; INLINE + 1];
-    let mut space = cmsg_space!([RawFd; MOST_FILES]);
+    // There is room for whatever comes: what does not fit would be open here, and known to nobody.
+    let mut space = vec![0u8; ANCILLARY_HEAD + MOST_OF_ANY * size_of::<RawFd>()];
     let (mut flags, raw) = (MsgFlags::MSG_CMSG_CLOEXEC, socket.as_raw_fd());
     flags.set(MsgFlags::MSG_DONTWAIT, now);
     let mut parts = [IoSliceMut::new(&mut bytes)];
@@ -78,14 +79,11 @@ pub fn receive_within(socket: BorrowedFd, now: bool, most: u64) -> Result<Option
         Err(Errno::ECONNRESET) => return Ok(None),
         got => got?,
     };
-    let mut files = Vec::new();
-    for message in got.cmsgs()? {
-        if let ControlMessageOwned::ScmRights(fds) = message {
-            // SAFETY: the kernel has just made these descriptors for this message, and nobody else knows them.
-            files.extend(fds.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
-        }
-    }
+    // Some may be missing where this process has too many open.
     let (len, cut) = (got.bytes, got.flags.intersects(MsgFlags::MSG_TRUNC | MsgFlags::MSG_CTRUNC));
+    // SAFETY: the kernel has just made these descriptors for this message, and nobody else knows them.
+    let mut files: Vec<_> = descriptors_in(&space).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).collect();
+    let cut = cut || files.len() > MOST_FILES;
     let nonsense = |why: &str| Err(Error::new(ErrorKind::InvalidData, why));
     match bytes[..len].split_first() {
         None => Ok(None),
@@ -97,6 +95,22 @@ pub fn receive_within(socket: BorrowedFd, now: bool, most: u64) -> Result<Option
         }
         Some(_) => nonsense("a message in a form that there is not"),
     }
+}
+
+/// Where descriptors begin in what comes beside a message: a length in bytes, this included, a level and a type.
+const ANCILLARY_HEAD: usize = size_of::<libc::cmsghdr>().next_multiple_of(size_of::<usize>());
+
+/// The descriptors in what came beside a message: all that the kernel has made, even if others are missing.
+fn descriptors_in(space: &[u8]) -> impl Iterator<Item = RawFd> + '_ {
+    let number = |at: usize| {
+        let bytes = space.get(at..at + size_of::<i32>()).and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or(0, i32::from_ne_bytes)
+    };
+    let len = space.first_chunk().map_or(0, |bytes| usize::from_ne_bytes(*bytes));
+    let kind = [number(size_of::<usize>()), number(size_of::<usize>() + size_of::<i32>())];
+    let end = if kind == [libc::SOL_SOCKET, libc::SCM_RIGHTS] { len } else { 0 };
+    let fds = space.get(ANCILLARY_HEAD..end).unwrap_or_default().chunks_exact(size_of::<RawFd>());
+    fds.filter_map(|bytes| bytes.try_into().ok()).map(RawFd::from_ne_bytes)
 }
 
 /// The bytes of a file that another process has sealed.
@@ -207,6 +221,23 @@ mod tests {
         }
         assert_eq!(raw(&[2, 3], &[]), ErrorKind::InvalidData);
         assert_eq!(raw(&[0; INLINE + 2], &[]), ErrorKind::InvalidData);
+    }
+
+    /// Another process may send more than it should: none of them stays open.
+    #[test]
+    fn too_many_descriptors_are_nonsense_and_are_let_go_of() {
+        let (ours, theirs) = pair();
+        let (reads, writes) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).unwrap();
+        for count in [MOST_FILES + 1, MOST_OF_ANY] {
+            let rights = [ControlMessage::ScmRights(&vec![writes.as_raw_fd(); count])];
+            sendmsg::<()>(ours.as_raw_fd(), &[IoSlice::new(&[0, 1])], &rights, MsgFlags::empty(), None)
+                .unwrap();
+            assert_eq!(receive(theirs.as_fd(), false).unwrap_err().kind(), ErrorKind::InvalidData);
+        }
+        drop(writes);
+        let mut ended = [nix::poll::PollFd::new(reads.as_fd(), nix::poll::PollFlags::POLLIN)];
+        assert_eq!(nix::poll::poll(&mut ended, 20_000u16), Ok(1), "somebody has it open");
+        assert!(ended[0].revents().unwrap().contains(nix::poll::PollFlags::POLLHUP));
     }
 
     #[test]
