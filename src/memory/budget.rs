@@ -7,6 +7,7 @@
 
 use super::idle::{Idle, Keeper};
 use super::machine::machine_bytes;
+use super::MemoryError;
 use crate::quota::{Permit, Quota};
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, OnceLock, Weak};
@@ -34,6 +35,8 @@ pub struct Budget(Arc<Quotas>);
 struct Quotas {
     private: Arc<Quota>,
     readers: Arc<Quota>,
+    /// Descriptors that mapped memory holds; `None` if nobody counts them.
+    descriptors: Option<Arc<Quota>>,
     /// What is kept of the private memory though nobody uses it.
     idle: Arc<Idle>,
 }
@@ -43,7 +46,14 @@ impl Budget {
     pub fn new(bytes: u64) -> Self {
         let private = Quota::with_floor(bytes, bytes / PART_OF_CLIENT, FLOOR);
         let readers = Quota::new(READERS, READERS_OF_CLIENT);
-        Budget(Arc::new(Quotas { private, readers, idle: Arc::default() }))
+        Budget(Arc::new(Quotas { private, readers, descriptors: None, idle: Arc::default() }))
+    }
+
+    /// The same, in which descriptors that memory holds while it is mapped are counted as well.
+    pub fn with_descriptors(self, descriptors: Arc<Quota>) -> Self {
+        let Quotas { private, readers, idle, .. } = &*self.0;
+        let (private, readers, idle) = (private.clone(), readers.clone(), idle.clone());
+        Budget(Arc::new(Quotas { private, readers, descriptors: Some(descriptors), idle }))
     }
 
     /// What counts the bytes of private buffers.
@@ -187,9 +197,42 @@ pub fn refused() -> Option<usize> {
     REFUSED.try_with(Cell::get).ok().flatten()
 }
 
+/// Some descriptors of those that a client may hold, given back when dropped.
+#[derive(Debug)]
+pub(super) struct HeldDescriptors {
+    _permit: Option<Permit>,
+}
+
+impl HeldDescriptors {
+    /// So many, for the thread's client.
+    pub fn take(count: usize) -> Result<Self, MemoryError> {
+        let Account { client, budget } = Account::of_thread();
+        let permit = budget.0.descriptors.as_ref().map(|quota| quota.take(client, count as u64)).transpose();
+        let too_many =
+            |_| MemoryError::Exhausted("this client's memory and fences hold too many descriptors");
+        Ok(HeldDescriptors { _permit: permit.map_err(too_many)? })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn descriptors_that_memory_holds_are_their_clients() {
+        let quota = Quota::new(8, 4);
+        let budget = Budget::new(64 << 20).with_descriptors(quota.clone());
+        let _account = budget.on_account_of(1);
+        let held = HeldDescriptors::take(3).unwrap();
+        assert!(matches!(HeldDescriptors::take(2), Err(MemoryError::Exhausted(_))));
+        {
+            let _other = on_account_of(2);
+            let _held = HeldDescriptors::take(1).unwrap();
+            assert_eq!((quota.held_by(1), quota.held_by(2)), (3, 1));
+        }
+        drop(held);
+        assert_eq!(quota.held(), 0);
+    }
 
     #[test]
     fn a_client_has_its_share_and_no_more() {

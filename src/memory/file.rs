@@ -1,5 +1,6 @@
 //! What stands behind a client's file descriptor: how large it is, and what kind of memory.
 
+use super::budget::HeldDescriptors;
 use super::{blocking, Access, MemoryError};
 use crate::waits::wait_for;
 use nix::sys::stat::{fstat, SFlag};
@@ -106,8 +107,12 @@ pub fn is_failed_sync_file(fd: BorrowedFd) -> bool {
     asked == 0 && info.status < 0
 }
 
-/// The caches of a dma-buf: its device and the CPU see the same bytes only if every access is announced.
-pub(super) struct DmaBuf(OwnedFd);
+/// The caches of a dma-buf: its device and the CPU see the same bytes only if every access is announced. Its descriptor is
+/// counted as its client's.
+pub(super) struct DmaBuf {
+    file: OwnedFd,
+    _held: HeldDescriptors,
+}
 
 /// What an access to a dma-buf does.
 #[derive(Clone, Copy)]
@@ -154,7 +159,9 @@ impl Drop for Announced<'_> {
 
 impl DmaBuf {
     pub fn new(fd: BorrowedFd) -> Result<DmaBuf, MemoryError> {
-        fd.as_fd().try_clone_to_owned().map(DmaBuf).map_err(MemoryError::Map)
+        let held = HeldDescriptors::take(1)?;
+        let file = fd.as_fd().try_clone_to_owned().map_err(MemoryError::Map)?;
+        Ok(DmaBuf { file, _held: held })
     }
 
     pub fn begin(&self, direction: Direction) -> Result<Announced<'_>, MemoryError> {
@@ -168,7 +175,7 @@ impl DmaBuf {
         let _waiting = wait_for("a device that uses a dma-buf");
         loop {
             // SAFETY: the request reads the 64-bit word that it is given, which outlives the call.
-            let done = unsafe { libc::ioctl(self.0.as_raw_fd(), DMA_BUF_IOCTL_SYNC as _, &flags) };
+            let done = unsafe { libc::ioctl(self.file.as_raw_fd(), DMA_BUF_IOCTL_SYNC as _, &flags) };
             if done == 0 {
                 return Ok(());
             }

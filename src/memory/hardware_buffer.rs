@@ -4,6 +4,7 @@
 //! do with a BLOB's dma-buf, which holds plain bytes, and with no image's. Of an image only the allocator knows where its rows
 //! lie: its word is taken when the buffer is locked. What the client says of them is for the allocator to compare.
 
+use super::budget::HeldDescriptors;
 use super::file::Direction;
 use super::guard::Region;
 use super::image::Rows;
@@ -132,6 +133,8 @@ pub(super) struct HardwareBuffer {
     /// an access can last as long as a run; nor need anybody, as each execution imports its buffers anew.
     turn: Mutex<()>,
     vanished: AtomicBool,
+    /// For those of the handle, which the library duplicates.
+    _held: HeldDescriptors,
 }
 
 // SAFETY: the library's functions may be called from any thread, and `turn` keeps accesses apart.
@@ -152,6 +155,7 @@ impl HardwareBuffer {
         if fds.len() > MAX_HANDLE_PART || ints.len() > MAX_HANDLE_PART {
             return Err(MemoryError::Unsupported("the handle of a hardware buffer is too long"));
         }
+        let held = HeldDescriptors::take(fds.len())?;
         // native_handle_t: its size without the data, how many of each, the data.
         let mut handle = vec![3 * size_of::<c_int>() as c_int, fds.len() as c_int, ints.len() as c_int];
         handle.extend(fds);
@@ -172,6 +176,7 @@ impl HardwareBuffer {
             usage: 0,
             turn: Mutex::default(),
             vanished: AtomicBool::new(false),
+            _held: held,
         };
         let mut actual = Description::default();
         // SAFETY: the buffer is alive, and the description is ours to be written.

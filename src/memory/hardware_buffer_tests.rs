@@ -74,6 +74,23 @@ fn bytes_go_in_and_out_under_a_lock_and_the_buffer_is_released() {
 }
 
 #[test]
+fn its_descriptors_are_its_clients_until_it_is_let_go_of() {
+    let (file, quota) = (memfd(), crate::quota::Quota::new(8, 2));
+    let budget = crate::memory::Budget::new(1 << 20).with_descriptors(quota.clone());
+    let _account = budget.on_account_of(1);
+    let held = [(); 2].map(|()| import(&file, 0x33).unwrap());
+    assert_eq!(quota.held_by(1), 2);
+    assert!(matches!(import(&file, 0x33), Err(MemoryError::Exhausted(_))));
+    drop(held);
+    assert!(import(&file, 0x33 | 1 << 40).is_ok() && import(&file, 1 << 20).is_err());
+    assert_eq!(quota.held(), 0);
+    let dma_buf = super::super::file::DmaBuf::new(std::os::fd::AsFd::as_fd(&file)).unwrap();
+    assert_eq!(quota.held_by(1), 1);
+    drop(dma_buf);
+    assert_eq!(quota.held(), 0);
+}
+
+#[test]
 fn usage_says_what_the_cpu_may_do() {
     let file = memfd();
     let reads = slice(&file, 0x3);

@@ -59,10 +59,12 @@ pub const EXECUTIONS: Limit = Limit::new("executions wait or run", Total::Count(
 pub const MODELS: Limit = Limit::new("prepared models are alive", Total::Count(8192), 16);
 /// Below what the kernel allows a process, which is 65,530, with room for executions in passing. A burst may keep 64.
 pub const MAPPINGS: Limit = Limit::new("memories are mapped", Total::Count(48_000), 256);
-/// Descriptors of fences. One execution may wait for 64, and has two of its own; a client may have thousands that wait, so one
-/// may take half of all.
-pub const DESCRIPTORS: Limit =
-    Limit { parts: 2, ..Limit::new("fences are waited for", Total::Descriptors(2), 66) };
+/// Descriptors of fences, of memory of devices while it is mapped, and of what memory is known again by. One execution may wait
+/// for 64 fences, and has two of its own; a client may have thousands that wait, so one may take half of all.
+pub const DESCRIPTORS: Limit = Limit {
+    parts: 2,
+    ..Limit::new("descriptors of fences and of devices' memory are held", Total::Descriptors(2), 66)
+};
 /// Counted apart from fences, so that files which wait to be rewritten do not take the fences' room.
 pub const CACHE_FILES: Limit = Limit::new("cache files are open", Total::Descriptors(8), 4);
 /// Descriptors of memories and models, which a backend's process gets again when it is started again.

@@ -95,6 +95,11 @@ impl Quotas {
         self.cache_files.take(client, count)
     }
 
+    /// What counts descriptors, for who counts some that memory has.
+    pub fn of_descriptors(&self) -> Arc<Quota> {
+        self.descriptors.quota.clone()
+    }
+
     /// Descriptors that outlive their call.
     pub fn descriptors(&self, client: u32, count: usize) -> Result<Permit, Refused> {
         self.descriptors.take(client, count)

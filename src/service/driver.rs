@@ -126,6 +126,8 @@ impl DriverBuilder {
         let calls = Calls::new(watcher.clone());
         let (limits, turns) = (Limits::default(), (call_turns.clone(), watcher.clone()));
         let compiler = Compiler::new(backend.clone(), limits, cache, store, turns)?.watched(calls.clone());
+        let quotas = Quotas::new();
+        let bytes = if backend_process { memory / 2 } else { memory };
         let core = Core {
             slots: info.depth.map(|depth| Turns::named("a place in the device's queue", depth, usize::MAX)),
             call_turns,
@@ -135,8 +137,8 @@ impl DriverBuilder {
             buffers: BufferTracker::for_clients_with(memory),
             lives: Lives::new(&watcher),
             watcher,
-            quotas: Quotas::new(),
-            budget: Budget::new(if backend_process { memory / 2 } else { memory }),
+            budget: Budget::new(bytes).with_descriptors(quotas.of_descriptors()),
+            quotas,
             notifiers: announce::notifiers(),
             polling: PollingBudget::for_processors(processors),
             last_model: AtomicU64::default(),

@@ -80,7 +80,10 @@ fn what_waits_is_counted_until_it_is_over() {
         let fence = ClientFence::new();
         let launch = |_| model.executeFenced(&request, &fence.list(), false, -1, -1, -1).expect("launched");
         let waiting: Vec<_> = (0..COUNT).map(launch).collect();
-        let expected = [("fences are waited for", 3 * COUNT), ("objects of executions are alive", COUNT)];
+        let expected = [
+            ("descriptors of fences and of devices' memory are held", 3 * COUNT),
+            ("objects of executions are alive", COUNT),
+        ];
         assert_held(&driver, &expected);
         match end {
             "signalled" => fence.signal(),
