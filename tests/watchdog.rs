@@ -22,8 +22,8 @@ impl Backend for OneAtATime {
         Info { depth: Some(1), ..self.0.info() }
     }
 
-    fn support(&self, model: &Model) -> Vec<Result<(), String>> {
-        self.0.support(model)
+    fn support(&self, model: &Model, control: &Control) -> Vec<Result<(), String>> {
+        self.0.support(model, control)
     }
 
     fn compile(

@@ -27,7 +27,7 @@ fuzz_target!(|bytes: &[u8]| {
     let _account = on_account_of(1);
     let known = if knows_extension { extensions() } else { Vec::new() };
     let Ok(model) = Model::with_extensions(&model, &known, &soon()) else { return };
-    let support = backend().support(&model);
+    let support = backend().support(&model, &soon());
     assert_eq!(support.len(), model.main.operations.len());
     // References lead to all that is run.
     let taken = support.iter().all(Result::is_ok);

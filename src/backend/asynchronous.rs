@@ -45,8 +45,8 @@ impl Backend for Asynchronous {
         self.backend.info()
     }
 
-    fn support(&self, model: &Model) -> Vec<Result<(), String>> {
-        self.backend.support(model)
+    fn support(&self, model: &Model, control: &Control) -> Vec<Result<(), String>> {
+        self.backend.support(model, control)
     }
 
     fn load_now(&self) -> Option<Load> {

@@ -44,8 +44,9 @@ pub trait Backend: Send + Sync {
     fn info(&self) -> Info;
 
     /// For each operation of the main subgraph: whether this backend takes it, or why not. What it takes here,
-    /// [`compile`](Self::compile) must compile. An IF or WHILE is taken only if all operations in its subgraphs are.
-    fn support(&self, model: &Model) -> Vec<Result<(), String>>;
+    /// [`compile`](Self::compile) must compile. An IF or WHILE is taken only if all operations in its subgraphs are. Nobody
+    /// hears the answer once `control` says that the work is to stop.
+    fn support(&self, model: &Model, control: &Control) -> Vec<Result<(), String>>;
 
     /// How many executions and compilations wait in the backend, and how many it works at, where it has them wait itself:
     /// for people who look at the driver. It must not wait for anything.

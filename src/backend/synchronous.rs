@@ -17,7 +17,7 @@ pub trait SynchronousBackend: Send + Sync + 'static {
     type Compiled: Send + Sync + 'static;
 
     /// As [`Backend::support`].
-    fn support(&self, model: &Model) -> Vec<Result<(), String>>;
+    fn support(&self, model: &Model, control: &Control) -> Vec<Result<(), String>>;
 
     /// As [`Backend::compile`].
     fn compile(
@@ -68,8 +68,8 @@ impl<B: SynchronousBackend> Backend for Synchronous<B> {
         self.info.clone()
     }
 
-    fn support(&self, model: &Model) -> Vec<Result<(), String>> {
-        self.code.support(model)
+    fn support(&self, model: &Model, control: &Control) -> Vec<Result<(), String>> {
+        self.code.support(model, control)
     }
 
     fn compile(

@@ -4,11 +4,9 @@ use super::account::Charge;
 use super::{decode_dims, failed, invalid, Allocator, BufferError, Direction, Owner, Plan, Role};
 use crate::memory::{ClientSlice, Mapping, Memory, MemoryError, Pool};
 use crate::ops::Interrupt;
+use crate::scheduler::{Copier, CopyError};
 use crate::tensor::{byte_size, combine_dims, Dims, TensorInfo};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// Bytes that are copied between two yield points.
-pub(super) const STRETCH: usize = 1 << 20;
 
 /// A device buffer. Many may read it at once, or one may write it; a call at the wrong moment fails at once, and nobody
 /// waits.
@@ -121,7 +119,10 @@ impl DeviceBuffer {
             let from = from.map_err(of_source)?;
             match writing.memory() {
                 Memory::Mapped(mapping) => copy(&from, &ClientSlice::whole(mapping), interrupt, of_source)?,
-                Memory::Device(device) => device.write(&from).map_err(of_source)?,
+                Memory::Device(device) => match device.bytes() {
+                    Some(bytes) => copy(&from, &bytes, interrupt, of_source)?,
+                    None => device.write(&from).map_err(of_source)?,
+                },
             }
             Ok(dims)
         });
@@ -168,7 +169,13 @@ impl DeviceBuffer {
                 let from = ClientSlice::new(mapping.clone(), 0, size).map_err(of_target)?;
                 copy(&from, &to, interrupt, of_target)
             }
-            Memory::Device(device) => device.read(&to).map_err(of_target),
+            Memory::Device(device) => match device.bytes() {
+                Some(bytes) => {
+                    let from = bytes.part(0, size).map_err(of_target)?;
+                    copy(&from, &to, interrupt, of_target)
+                }
+                None => device.read(&to).map_err(of_target),
+            },
         }
     }
 
@@ -216,15 +223,10 @@ fn copy(
     interrupt: &dyn Interrupt,
     failed: impl Fn(MemoryError) -> BufferError,
 ) -> Result<(), BufferError> {
-    for start in (0..from.len()).step_by(STRETCH) {
-        if start > 0 {
-            interrupt.yield_point()?;
-        }
-        let len = STRETCH.min(from.len() - start);
-        let part = |slice: &ClientSlice| slice.part(start, len);
-        part(from).and_then(|from| from.copy_to(&part(to)?)).map_err(&failed)?;
-    }
-    Ok(())
+    Copier::new(interrupt).copy(from, to).map_err(|why| match why {
+        CopyError::Memory(source) => failed(source),
+        CopyError::Stopped(why) => why.into(),
+    })
 }
 
 fn memory(what: &'static str, source: MemoryError) -> BufferError {

@@ -5,6 +5,8 @@
 
 mod account;
 mod allocate;
+#[cfg(test)]
+mod copy_tests;
 mod device_buffer;
 #[cfg(test)]
 mod tests;

@@ -1,15 +1,13 @@
 //! The interface's rules for device buffers, each broken alone.
 
-use super::device_buffer::STRETCH;
 use super::*;
 use crate::aidl;
 use crate::memory::{ClientSlice, Memory, Pool};
 use crate::model::{Argument, Request, RequestPool};
-use crate::ops::{Interrupt, NeverInterrupted};
+use crate::ops::NeverInterrupted;
 use crate::quota::Quota;
 use crate::tensor::{Dims, OperandType, TensorInfo};
 use smallvec::smallvec;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
 const ME: Owner = Owner { uid: 1000, pid: 7 };
@@ -51,11 +49,16 @@ fn is_failed<T>(result: Result<T, BufferError>) -> bool {
 
 /// A buffer of model 1 for inputs 0 and 1 and outputs 0 and 1, declared with dimensions `dims`.
 fn buffer(tracker: &BufferTracker, dims: &[u32]) -> BufferHandle {
-    let infos = [f32s(dims), f32s(dims)];
-    tracker.allocate(ME, plan_for(&infos, &infos, &[], &[0, 1], &[0, 1]).unwrap(), on_this_machine()).unwrap()
+    buffer_by(tracker, dims, on_this_machine())
 }
 
-fn memory(bytes: &[u8]) -> aidl::Memory {
+/// The same, whose memory `allocator` gives.
+pub(super) fn buffer_by(tracker: &BufferTracker, dims: &[u32], allocator: Allocator) -> BufferHandle {
+    let infos = [f32s(dims), f32s(dims)];
+    tracker.allocate(ME, plan_for(&infos, &infos, &[], &[0, 1], &[0, 1]).unwrap(), allocator).unwrap()
+}
+
+pub(super) fn memory(bytes: &[u8]) -> aidl::Memory {
     use std::io::Write;
     let fd = nix::sys::memfd::memfd_create(c"buffer", nix::sys::memfd::MFdFlags::empty()).unwrap();
     let mut file = std::fs::File::from(fd);
@@ -70,7 +73,7 @@ fn copy_from(buffer: &Arc<DeviceBuffer>, bytes: &[u8], dims: &[i32]) -> Result<(
     buffer.copy_from(&Pool::new(&memory(bytes)).unwrap(), dims, &NeverInterrupted)
 }
 
-fn copy_to(buffer: &Arc<DeviceBuffer>, len: usize) -> Result<Vec<u8>, BufferError> {
+pub(super) fn copy_to(buffer: &Arc<DeviceBuffer>, len: usize) -> Result<Vec<u8>, BufferError> {
     let target = memory(&vec![0xee; len]);
     let pool = Pool::new(&target).unwrap();
     buffer.copy_to(&pool, &NeverInterrupted)?;
@@ -79,7 +82,7 @@ fn copy_to(buffer: &Arc<DeviceBuffer>, len: usize) -> Result<Vec<u8>, BufferErro
     Ok(bytes)
 }
 
-fn pattern(len: usize) -> Vec<u8> {
+pub(super) fn pattern(len: usize) -> Vec<u8> {
     (1..=len).map(|i| i as u8).collect()
 }
 
@@ -247,47 +250,6 @@ fn copies_into_a_buffer_of_unknown_dimensions() {
     }
 }
 
-/// Has work stop at its yield point of this number, and counts those before.
-struct StopsAt(usize, AtomicUsize);
-
-impl Interrupt for StopsAt {
-    fn check(&self) -> Result<(), OpError> {
-        Ok(())
-    }
-
-    fn yield_point(&self) -> Result<(), OpError> {
-        let StopsAt(last, passed) = self;
-        if passed.load(Ordering::Relaxed) == *last {
-            return Err(OpError::Cancelled);
-        }
-        passed.fetch_add(1, Ordering::Relaxed);
-        Ok(())
-    }
-}
-
-#[test]
-fn a_long_copy_gives_way_and_can_be_stopped() {
-    const LEN: usize = 3 * STRETCH + 4;
-    let tracker = BufferTracker::for_clients_with(1 << 32);
-    let buffer = buffer(&tracker, &[LEN as u32 / 4]);
-    let (source, stops_at) = (memory(&pattern(LEN)), |last| StopsAt(last, Default::default()));
-    let source = Pool::new(&source).unwrap();
-    for last in [0, 2, usize::MAX] {
-        let stops = stops_at(last);
-        let copied = buffer.copy_from(&source, &[], &stops);
-        assert_eq!(stops.1.load(Ordering::Relaxed), last.min(3));
-        assert_eq!(copied.is_ok(), last == usize::MAX, "{copied:?}");
-        // What was copied in part is no value.
-        assert_eq!(copy_to(&buffer, LEN).is_ok(), last == usize::MAX);
-    }
-    let target = memory(&vec![0xee; LEN]);
-    let target = Pool::new(&target).unwrap();
-    let stops = stops_at(1);
-    assert!(matches!(buffer.copy_to(&target, &stops), Err(BufferError::Interrupted(OpError::Cancelled))));
-    assert_eq!(stops.1.load(Ordering::Relaxed), 1);
-    assert_eq!(copy_to(&buffer, LEN).unwrap(), pattern(LEN), "it is there still");
-}
-
 #[test]
 fn copies_out_only_what_is_there() {
     let tracker = BufferTracker::for_clients_with(1 << 32);
@@ -315,7 +277,7 @@ fn known(tokens: &[i32]) -> Vec<RequestPool<'static>> {
     pools
 }
 
-fn on_this_machine() -> Allocator {
+pub(super) fn on_this_machine() -> Allocator {
     Arc::new(|_| Ok(None))
 }
 

@@ -26,8 +26,8 @@ impl Backend for Slow {
         self.cpu.info()
     }
 
-    fn support(&self, model: &Model) -> Vec<Result<(), String>> {
-        self.cpu.support(model)
+    fn support(&self, model: &Model, control: &Control) -> Vec<Result<(), String>> {
+        self.cpu.support(model, control)
     }
 
     fn compile(

@@ -23,7 +23,7 @@ impl Backend for Puppet {
         unreachable!("not asked for here")
     }
 
-    fn support(&self, _: &Model) -> Vec<Result<(), String>> {
+    fn support(&self, _: &Model, _: &Control) -> Vec<Result<(), String>> {
         Vec::new()
     }
 

@@ -2,6 +2,7 @@
 
 use super::binding::Shares;
 use super::codec::Blob;
+use super::constants::{constant_file, not_copied, Part};
 use super::executable;
 use super::instance::{ask_any, Made, Recipe};
 use super::memory::Lent;
@@ -12,9 +13,9 @@ use crate::backend::{
     submission_threads, Backend, BackendError, ClientMemory, ClientMemoryKind, CompileOptions, Control,
     DeviceMemory, Executable, Info, Saved,
 };
-use crate::memory::{client_of_thread, constant_file, Access, ClientSlice, Counted, Mapping, Part};
+use crate::memory::{client_of_thread, Access, ClientSlice, Counted, Mapping};
 use crate::model::Model;
-use crate::scheduler::{boottime_ns, limits, Waiting};
+use crate::scheduler::{boottime_ns, limits, CallTurns, Copier, Waiting};
 use crate::tensor::TensorInfo;
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -39,7 +40,8 @@ impl Isolated {
         let waiting = Arc::<Waiting>::default();
         let room = waiting.clone();
         copied.when_given_back(Box::new(move || room.look_again()));
-        let shares = Shares { lent, copied, waiting, submitted: submission_threads() };
+        let turns = CallTurns::new(std::thread::available_parallelism().map_or(1, |n| n.get()));
+        let shares = Shares { lent, copied, waiting, turns, submitted: submission_threads() };
         Ok(Isolated { supervisor: Supervisor::new(command)?, shares })
     }
 
@@ -77,13 +79,13 @@ impl Backend for Isolated {
         Info { waits_for_fences: false, ..self.supervisor.info().clone() }
     }
 
-    fn support(&self, model: &Model) -> Vec<Result<(), String>> {
+    fn support(&self, model: &Model, control: &Control) -> Vec<Result<(), String>> {
         let expected = model.main.operations.len();
-        let client = client_of_thread();
-        let deadline_ns = Some(boottime_ns().saturating_add(SUPPORT_NS));
-        let control = Control { client, deadline_ns, ..Control::default() };
+        let patience = boottime_ns().saturating_add(SUPPORT_NS);
+        let deadline_ns = Some(control.deadline_ns.map_or(patience, |deadline| deadline.min(patience)));
+        let control = Control { client: client_of_thread(), deadline_ns, ..control.clone() };
         let asked = || {
-            let (packed, _counted) = pack(model, count)?;
+            let (packed, _counted) = pack(model, count, &self.shares.turns.check(&control))?;
             let order = |call| {
                 let (model, terms) = (packed.bytes.clone(), Terms::of(&control));
                 Order::Support { call, model, terms }
@@ -105,7 +107,9 @@ impl Backend for Isolated {
         control: &Control,
     ) -> Result<Arc<dyn Executable>, BackendError> {
         let _account = control.on_account();
-        let (Packed { bytes, constants }, counted) = pack(model, count)?;
+        let turn = self.shares.turns.check(control);
+        let (Packed { bytes, constants }, counted) = pack(model, count, &turn)?;
+        drop(turn); // what follows waits for the process
         self.prepare((Source::Model(bytes), constants.into_iter().collect()), counted, options, control)
     }
 
@@ -119,12 +123,15 @@ impl Backend for Isolated {
         let lens: Vec<usize> = saved.data.iter().map(|data| data.len()).collect();
         let models = saved.models.iter().map(Vec::len);
         let counted = count(lens.iter().copied().chain(models).fold(0, usize::saturating_add))?;
-        let file = |mapping: &Arc<Mapping>| {
+        let turn = self.shares.turns.check(control);
+        let mut copier = Copier::new(&turn);
+        let mut file = |mapping: &Arc<Mapping>| {
             let slice = ClientSlice::whole(mapping.clone());
-            constant_file(slice.len(), &[(0, Part::Client(slice))])
+            constant_file(&mut copier, slice.len(), &[(0, Part::Client(slice))])
         };
-        let files: Result<Vec<File>, _> = saved.data.iter().map(file).collect();
-        let files = files.map_err(BackendError::memory("a data cache"))?;
+        let files: Result<Vec<File>, _> = saved.data.iter().map(&mut file).collect();
+        let files = files.map_err(not_copied("a data cache"))?;
+        drop(turn); // what follows waits for the process
         let source = Source::Saved { models: saved.models.into_iter().map(Blob).collect(), data: lens };
         self.prepare((source, files), counted, options, control)
     }

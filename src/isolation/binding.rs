@@ -1,5 +1,6 @@
 //! An execution in the backend's process: its memory is lent, or copied to and from some that is.
 
+use super::constants::not_copied;
 use super::instance::{lock, Instance, Made};
 use super::life::{new_number, Life};
 use super::memory::Lent;
@@ -11,7 +12,7 @@ use crate::backend::{
 use crate::memory::{client_of_thread, ClientSlice, Counted, MemoryError};
 use crate::ops::{Interrupt, OpError};
 use crate::quota::{Permit, Quota};
-use crate::scheduler::{Noted, ThreadCache, Waiting};
+use crate::scheduler::{limits, CallTurns, Copier, CopyError, Noted, ThreadCache, Waiting};
 use crate::tensor::{byte_size, combine_dims, TensorInfo};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,6 +54,8 @@ pub struct Shares {
     /// Who waits until there is more room for copies.
     pub waiting: Arc<Waiting>,
     pub submitted: Arc<ThreadCache>,
+    /// For what is copied.
+    pub turns: CallTurns,
 }
 
 /// Arguments in the form that the process gets.
@@ -249,18 +252,23 @@ impl Lending {
 }
 
 impl Copies {
-    fn copy_in(&self) -> Result<(), MemoryError> {
-        self.into.iter().try_for_each(|(from, to)| from.copy_to(to))
+    fn copy_in(&self, copier: &mut Copier) -> Result<(), CopyError> {
+        self.into.iter().try_for_each(|(from, to)| copier.copy(from, to))
     }
 
     /// Copies what outputs of these shapes have; of those that are too small, nothing was written to any.
-    fn copy_out(&self, infos: &[TensorInfo], outputs: &[OutputShape]) -> Result<(), MemoryError> {
+    fn copy_out(
+        &self,
+        infos: &[TensorInfo],
+        outputs: &[OutputShape],
+        copier: &mut Copier,
+    ) -> Result<(), CopyError> {
         if outputs.iter().any(|output| !output.sufficient) {
             return Ok(());
         }
         self.out_of.iter().try_for_each(|(i, from, to)| {
             let size = byte_size(infos[*i].ty, &outputs[*i].dims).unwrap_or(usize::MAX);
-            from.part(0, size.min(from.len()))?.copy_to(to)
+            copier.copy(&from.part(0, size.min(from.len()))?, to)
         })
     }
 }
@@ -299,7 +307,9 @@ impl Binding for Bound {
         let lending = self.lending(room, control)?;
         let claimed = self.claim()?;
         if let Some(copies) = &lending.copies {
-            copies.copy_in().map_err(of_arguments)?;
+            copies
+                .copy_in(&mut Copier::new(&self.shares.turns.check(control)))
+                .map_err(not_copied("an argument"))?;
         }
         let pending = match self.start(claimed.clone(), &lending, &instance, control) {
             // It was gone before it was asked.
@@ -311,7 +321,10 @@ impl Binding for Bound {
         let outcome = pending?.wait(control)?;
         if let Some(copies) = &lending.copies {
             let infos = &self.made.interface.outputs;
-            copies.copy_out(infos, &outcome.outputs).map_err(of_arguments)?;
+            let turn = self.shares.turns.check(control);
+            copies
+                .copy_out(infos, &outcome.outputs, &mut Copier::new(&turn))
+                .map_err(not_copied("an argument"))?;
         }
         Ok(outcome)
     }

@@ -86,6 +86,10 @@ impl DeviceMemory for Lent {
 
     fn read(&self, to: &ClientSlice) -> Result<(), MemoryError> {
         self.slice().part(0, to.len())?.copy_to(to)
+    fn bytes(&self) -> Option<ClientSlice> {
+        Some(self.slice())
+    }
+
     }
 
     fn write(&self, from: &ClientSlice) -> Result<(), MemoryError> {

@@ -3,10 +3,12 @@
 //! Constants that operands share go over once, as the part of their memory that is used.
 
 use super::codec::{from_bytes, to_bytes, wire_enum, wire_struct, Blob, Reader, Wire};
+use super::constants::{constant_file, not_copied, Part};
 use crate::backend::{BackendError, ExtensionOperand};
-use crate::memory::{constant_file, AlignedBuf, ClientSlice, Mapping, MemoryError, Part};
+use crate::memory::{AlignedBuf, ClientSlice, Mapping, MemoryError};
 use crate::model::{Constant, Lifetime, Model, Operand, Operation, OperationKind, Subgraph};
-use crate::ops::OperationType;
+use crate::ops::{Interrupt, OperationType};
+use crate::scheduler::{Copier, CopyError};
 use crate::tensor::TensorInfo;
 use std::collections::HashMap;
 use std::fs::File;
@@ -160,10 +162,12 @@ fn address(slice: &ClientSlice) -> usize {
     std::ptr::from_ref(slice.mapping()) as usize
 }
 
-/// Packs a model. `count` is told how many bytes that takes, constants and structure, and may refuse.
+/// Packs a model, by the yield points of `interrupt`. `count` is told how many bytes that takes, constants and structure, and
+/// may refuse.
 pub fn pack<P>(
     model: &Model,
     count: impl FnOnce(usize) -> Result<P, BackendError>,
+    interrupt: &dyn Interrupt,
 ) -> Result<(Packed, P), BackendError> {
     let memory = BackendError::memory("a constant");
     let places = Places::of(model).map_err(memory)?;
@@ -183,7 +187,8 @@ pub fn pack<P>(
     let graphs = graphs(model).map(|graph| pack_graph(graph, &places)).collect();
     let bytes = Blob(to_bytes(&Whole { graphs, relaxed: model.relaxed, inline }));
     let permit = count(bytes.0.len().saturating_add(if in_file { places.len } else { 0 }))?;
-    let constants = in_file.then(|| constant_file(places.len, &places.parts)).transpose().map_err(memory)?;
+    let copy = || constant_file(&mut Copier::new(interrupt), places.len, &places.parts);
+    let constants = in_file.then(copy).transpose().map_err(not_copied("a constant"))?;
     Ok((Packed { bytes, constants }, permit))
 }
 
@@ -225,22 +230,30 @@ fn pack_graph(graph: &Subgraph, places: &Places) -> Graph {
 }
 
 /// The model that was packed; `constants` is the file that came with it. The bytes are the service's, and are believed.
-pub fn unpack(bytes: &[u8], constants: Option<Arc<Mapping>>) -> Option<Model> {
-    let whole: Whole = from_bytes(bytes)?;
-    let constant = |start: usize, len: usize, private: bool| -> Option<Constant> {
+/// Constants are copied by the yield points of `interrupt`.
+pub fn unpack(
+    bytes: &[u8],
+    constants: Option<Arc<Mapping>>,
+    interrupt: &dyn Interrupt,
+) -> Result<Model, CopyError> {
+    let nonsense = || MemoryError::Invalid("it makes no sense".into());
+    let whole: Whole = from_bytes(bytes).ok_or_else(nonsense)?;
+    let mut copier = Copier::new(interrupt);
+    let mut constant = |start: usize, len: usize, private: bool| -> Result<Constant, CopyError> {
         let slice = match &constants {
-            Some(mapping) => ClientSlice::new(mapping.clone(), start, len).ok()?,
+            Some(mapping) => ClientSlice::new(mapping.clone(), start, len)?,
             None => {
-                let bytes = whole.inline.0.get(start..start.checked_add(len)?)?;
-                return Some(Constant::Private(AlignedBuf::copy_of(bytes)?.into()));
+                let bytes = start.checked_add(len).and_then(|end| whole.inline.0.get(start..end));
+                let copy = AlignedBuf::copy_of(bytes.ok_or_else(nonsense)?);
+                return Ok(Constant::Private(copy.ok_or(MemoryError::OutOfMemory(len))?.into()));
             }
         };
-        match private {
-            true => Some(Constant::Private(slice.to_private().ok()?.into())),
-            false => Some(Constant::Client(slice)),
-        }
+        Ok(match private {
+            true => Constant::Private(copier.to_private(&slice)?.into()),
+            false => Constant::Client(slice),
+        })
     };
-    let value = |value: Value| {
+    let mut value = |value: Value| -> Result<Operand, CopyError> {
         let lifetime = match value.lifetime {
             Life::Temporary => Lifetime::Temporary,
             Life::Input => Lifetime::Input,
@@ -249,9 +262,9 @@ pub fn unpack(bytes: &[u8], constants: Option<Arc<Mapping>>) -> Option<Model> {
             Life::Subgraph(index) => Lifetime::Subgraph(index),
             Life::Constant { start, len, private } => Lifetime::Constant(constant(start, len, private)?),
         };
-        Some(Operand { info: value.info, lifetime, extension: value.extension.map(Arc::new) })
+        Ok(Operand { info: value.info, lifetime, extension: value.extension.map(Arc::new) })
     };
-    let step = |Step { kind, inputs, outputs }| {
+    let step = |Step { kind, inputs, outputs }| -> Option<Operation> {
         let kind = match kind {
             Kind::Known { code, signature_index } => OperationKind::Known {
                 operation: OperationType::from_code(code)?.operation()?,
@@ -262,23 +275,60 @@ pub fn unpack(bytes: &[u8], constants: Option<Arc<Mapping>>) -> Option<Model> {
         };
         Some(Operation { kind, inputs, outputs })
     };
-    let graph = |graph: Graph| {
-        Some(Subgraph {
-            operands: graph.operands.into_iter().map(value).collect::<Option<_>>()?,
-            operations: graph.operations.into_iter().map(step).collect::<Option<_>>()?,
+    let graph = |graph: Graph| -> Result<Subgraph, CopyError> {
+        let operations = graph.operations.into_iter().map(step).collect::<Option<_>>();
+        Ok(Subgraph {
+            operands: graph.operands.into_iter().map(&mut value).collect::<Result<_, _>>()?,
+            operations: operations.ok_or_else(nonsense)?,
             inputs: graph.inputs,
             outputs: graph.outputs,
         })
     };
     let mut graphs = whole.graphs.into_iter().map(graph);
-    let main = graphs.next()??;
-    Some(Model { main, referenced: graphs.collect::<Option<_>>()?, relaxed: whole.relaxed })
+    let main = graphs.next().ok_or_else(nonsense)??;
+    Ok(Model { main, referenced: graphs.collect::<Result<_, _>>()?, relaxed: whole.relaxed })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::Control;
+    use crate::memory::Access;
+    use crate::ops::NeverInterrupted;
+    use crate::scheduler::{Stop, STRETCH};
     use crate::tensor::OperandType;
+    use std::os::fd::AsFd;
+
+    fn model_of(constants: Vec<Constant>) -> Model {
+        let operand = |constant: Constant| Operand {
+            info: TensorInfo::new(OperandType::TENSOR_QUANT8_ASYMM, &[constant.len() as u32]),
+            lifetime: Lifetime::Constant(constant),
+            extension: None,
+        };
+        let operands = constants.into_iter().map(operand).collect();
+        let main = Subgraph { operands, operations: vec![], inputs: vec![], outputs: vec![] };
+        Model { main, referenced: vec![], relaxed: false }
+    }
+
+    #[test]
+    fn constants_arrive_and_nobody_copies_large_ones_who_is_to_stop() {
+        let (stopped, len) = (Control { cancelled: Stop::already(), ..Control::default() }, 2 * STRETCH);
+        let shared = ClientSlice::whole(Mapping::anonymous(len).unwrap().into());
+        shared.write(&vec![7; len]).unwrap();
+        let private = AlignedBuf::copy_of(&vec![9; len]).unwrap();
+        let model = model_of(vec![Constant::Client(shared), Constant::Private(private.into())]);
+        let (packed, _) = pack(&model, Ok, &NeverInterrupted).unwrap();
+        assert!(matches!(pack(&model, Ok, &stopped), Err(BackendError::Cancelled)));
+        let file = packed.constants.unwrap();
+        let len_of_file = file.metadata().unwrap().len() as usize;
+        let mapping = Arc::new(Mapping::new(file.as_fd(), 0, len_of_file, Access::Read).unwrap());
+        let unpacked = unpack(&packed.bytes.0, Some(mapping.clone()), &NeverInterrupted).unwrap();
+        for (constant, value) in constants(&unpacked).zip([7, 9]) {
+            assert!(constant.len() == len && constant.bytes().unwrap().iter().all(|&byte| byte == value));
+        }
+        let stops = unpack(&packed.bytes.0, Some(mapping), &stopped).err().unwrap();
+        assert!(matches!(not_copied("a model")(stops), BackendError::Cancelled));
+    }
 
     #[test]
     fn constants_and_structure_are_counted() {
@@ -294,13 +344,14 @@ mod tests {
             operands.push(operand(Lifetime::Constant(Constant::Private(bytes.into()))));
             let main = Subgraph { operands, operations: vec![], inputs: vec![], outputs: vec![] };
             let model = Model { main, referenced: vec![], relaxed: false };
-            let (packed, counted) = pack(&model, Ok).unwrap();
+            let (packed, counted) = pack(&model, Ok, &NeverInterrupted).unwrap();
             let structure = packed.bytes.0.len();
             assert!(structure > OPERANDS, "{structure} bytes");
             let file = packed.constants.map_or(0, |file| file.metadata().unwrap().len() as usize);
             assert_eq!(file > 0, constant > INLINE);
             assert_eq!(counted, structure + file);
-            assert!(pack(&model, |_| Err::<(), _>(BackendError::Cancelled)).is_err());
+            let refuse = |_| Err::<(), _>(BackendError::Cancelled);
+            assert!(pack(&model, refuse, &NeverInterrupted).is_err());
         }
     }
 }

@@ -4,15 +4,17 @@
 //! Messages are handled in order as far as it matters, because a reader looks things up before the next one reads.
 
 use super::codec::{from_bytes, to_bytes, Blob};
+use super::constants::{constant_file, not_copied, Part};
 use super::message::{Answer, Bound, Order, Reply, Source, Terms};
 use super::model::unpack;
 use crate::backend::{
     Arguments, Artifact, Backend, BackendError, Binding, ClientMemory, CompileOptions, Control, Executable,
     Memory, Saved,
 };
-use crate::memory::{constant_file, receive, send, Access, Budget, Mapping, MemoryError, Part, Weights};
+use crate::memory::{receive, send, Access, Budget, Mapping, MemoryError, Weights};
 use crate::model::Model;
-use crate::scheduler::{Recorder, Stop};
+use crate::ops::NeverInterrupted;
+use crate::scheduler::{CallTurns, Copier, CopyError, Recorder, Stop};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::{raise, Signal};
 use std::collections::HashMap;
@@ -33,6 +35,8 @@ struct Server {
     backend: Arc<dyn Backend>,
     /// Private memory of clients in this process.
     budget: Budget,
+    /// For constants that are copied before the backend has them.
+    turns: CallTurns,
     socket: OwnedFd,
     /// Held by who reads.
     reading: Mutex<()>,
@@ -65,7 +69,8 @@ pub fn serve(backend: Arc<dyn Backend>, budget: Budget) -> Result<Infallible> {
     send(socket.as_fd(), &to_bytes(&hello), &[])?;
     let things = Mutex::default();
     let (reading, readers) = (Mutex::new(()), AtomicUsize::new(1));
-    let server = Arc::new(Server { backend, budget, socket, reading, readers, things });
+    let turns = CallTurns::new(std::thread::available_parallelism().map_or(1, |n| n.get()));
+    let server = Arc::new(Server { backend, budget, turns, socket, reading, readers, things });
     let reader = std::thread::Builder::new().name("nnhal-serve".into());
     reader.spawn(move || server.work())?;
     // Threads that read come and go, and this one would end the process.
@@ -130,8 +135,8 @@ impl Server {
                 Some(Box::new(move |server| {
                     server.answer(call, || {
                         let _account = control.on_account();
-                        let model = unpacked(&model, &files)?;
-                        Ok((Answer::Support(server.backend.support(&model)), Vec::new()))
+                        let model = server.unpacked(&model, &files, &control)?;
+                        Ok((Answer::Support(server.backend.support(&model, &control)), Vec::new()))
                     });
                 }))
             }
@@ -222,7 +227,10 @@ impl Server {
     ) -> Answered {
         let _account = control.on_account();
         let executable = match source {
-            Source::Model(model) => self.backend.compile(&unpacked(&model, files)?, options, control)?,
+            Source::Model(model) => {
+                let model = self.unpacked(&model, files, control)?;
+                self.backend.compile(&model, options, control)?
+            }
             Source::Saved { models, data } => {
                 let models = models.into_iter().map(|model| model.0).collect();
                 let mapped = files.iter().zip(data).map(|(file, len)| mapped(file.as_fd(), len));
@@ -233,6 +241,22 @@ impl Server {
         let interface = executable.interface().clone();
         self.things().executables.insert(number, executable);
         Ok((Answer::Prepared(interface), Vec::new()))
+    }
+
+    /// The model. Its constants are copied by turns, which end here: the backend has its own, or a device to wait for.
+    fn unpacked(
+        &self,
+        model: &Blob,
+        files: &[OwnedFd],
+        control: &Control,
+    ) -> std::result::Result<Model, BackendError> {
+        let len = |file: &OwnedFd| File::from(file.try_clone()?).metadata().map(|facts| facts.len());
+        let constants = files.first().map(|file| {
+            let len = len(file).map_err(MemoryError::Map)?;
+            mapped(file.as_fd(), usize::try_from(len).unwrap_or(usize::MAX))
+        });
+        let constants = constants.transpose().map_err(of_memory)?;
+        unpack(&model.0, constants, &self.turns.check(control)).map_err(not_copied("a model"))
     }
 
     fn find(&self, what: Bound) -> std::result::Result<Found, BackendError> {
@@ -324,16 +348,6 @@ fn end(why: &str) -> ! {
     std::process::abort()
 }
 
-fn unpacked(model: &Blob, files: &[OwnedFd]) -> std::result::Result<Model, BackendError> {
-    let len = |file: &OwnedFd| File::from(file.try_clone()?).metadata().map(|facts| facts.len());
-    let constants = files.first().map(|file| {
-        let len = len(file).map_err(MemoryError::Map)?;
-        mapped(file.as_fd(), usize::try_from(len).unwrap_or(usize::MAX))
-    });
-    let constants = constants.transpose().map_err(of_memory)?;
-    unpack(&model.0, constants).ok_or_else(|| BackendError::Failed("no memory for a model".into()))
-}
-
 fn mapped(file: BorrowedFd, len: usize) -> std::result::Result<Arc<Mapping>, MemoryError> {
     let mapping = if len == 0 { Mapping::anonymous(0) } else { Mapping::new(file, 0, len, Access::Read) };
     mapping.map(Arc::new)
@@ -362,9 +376,10 @@ fn save(executable: Option<Arc<dyn Executable>>) -> Answered {
         };
         let parts: Vec<_> = parts.into_iter().map(place).collect();
         let end = parts.last().map_or(0, |(start, part)| start.saturating_add(part.len()));
-        Ok((constant_file(end, &parts)?, end))
+        // Few save at a time, and nobody waits for that.
+        Ok((constant_file(&mut Copier::new(&NeverInterrupted), end, &parts)?, end))
     };
-    let files: std::result::Result<Vec<_>, MemoryError> = data.into_iter().map(file).collect();
-    let (files, lens) = files.map_err(of_memory)?.into_iter().unzip();
+    let files: std::result::Result<Vec<_>, CopyError> = data.into_iter().map(file).collect();
+    let (files, lens) = files.map_err(not_copied("a saved model"))?.into_iter().unzip();
     Ok((Answer::Saved(Some((models.into_iter().map(Blob).collect(), lens))), files))
 }

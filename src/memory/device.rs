@@ -29,6 +29,12 @@ pub trait DeviceMemory: Any + Debug + Send + Sync {
         false
     }
 
+    /// Its bytes in the plain layout, where they lie in memory of this process that it may copy from and to: the driver then
+    /// copies itself, and lets others compute meanwhile.
+    fn bytes(&self) -> Option<ClientSlice> {
+        None
+    }
+
     /// Copies all of it to `to`, which is [`len`](Self::len) bytes long, in the plain layout.
     fn read(&self, to: &ClientSlice) -> Result<(), MemoryError>;
 

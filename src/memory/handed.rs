@@ -3,7 +3,6 @@
 //! The other process may have gone mad. What comes from it is whole or an error, and reading it waits for nobody: a file
 //! is read only if it is plain memory that cannot shrink.
 
-use super::MemoryError;
 use nix::errno::Errno;
 use nix::fcntl::{fcntl, FcntlArg, SealFlag};
 use nix::sys::memfd::{memfd_create, MFdFlags};
@@ -129,42 +128,6 @@ fn contents(file: &File, most: u64) -> Result<Vec<u8>> {
     bytes.resize(len as usize, 0);
     file.read_exact_at(&mut bytes, 0)?;
     Ok(bytes)
-}
-
-/// A file of the same bytes as `parts`, each at its place, which is `len` long and never changes again.
-pub fn constant_file(len: usize, parts: &[(usize, Part)]) -> std::result::Result<File, MemoryError> {
-    use super::{Access, ClientSlice, Mapping};
-    let file = unnamed_file(len.max(1)).map_err(MemoryError::Map)?;
-    let mapping = Mapping::new(file.as_fd(), 0, len.max(1), Access::ReadWrite)?;
-    let whole = ClientSlice::whole(mapping.into());
-    for (start, part) in parts {
-        match part {
-            Part::Private(bytes) => whole.part(*start, bytes.len())?.write(bytes)?,
-            Part::Client(slice) => slice.copy_to(&whole.part(*start, slice.len())?)?,
-        }
-    }
-    drop(whole); // what is mapped to be written cannot be sealed
-    seal(&file, true).map_err(MemoryError::Map)?;
-    Ok(file)
-}
-
-/// Bytes for [`constant_file`] to copy.
-pub enum Part {
-    Private(std::sync::Arc<super::AlignedBuf>),
-    Client(super::ClientSlice),
-}
-
-impl Part {
-    pub fn len(&self) -> usize {
-        match self {
-            Part::Private(bytes) => bytes.len(),
-            Part::Client(slice) => slice.len(),
-        }
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
 }
 
 #[cfg(test)]

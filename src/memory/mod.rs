@@ -55,7 +55,7 @@ pub use checksum::share as checksum_share;
 pub use device::{ClientMemory, ClientMemoryKind, DeviceMemory, Memory};
 pub use error::MemoryError;
 pub use file::is_failed_sync_file;
-pub use handed::{constant_file, receive, receive_within, seal, send, unnamed_file, Part};
+pub use handed::{receive, receive_within, seal, send, unnamed_file};
 pub use hardware_buffer::stand_in_for_native_window;
 pub use identity::{same_memory, Identity};
 pub use idle::Keeper;

@@ -4,6 +4,7 @@
 //! - `demand`: how urgent work is, and how much waits
 //! - `turns`: turns at computing, in equal shares among clients; `workers`: threads for jobs, in the same order
 //! - `call_turns`: turns for what is done on a call's own thread before
+//! - `copies`: long copies, by yield points
 //! - `limits`: how much of everything there is for clients; `quotas`: what those of one driver hold
 //! - `waiting`: threads that sleep until something has changed
 //! - `watcher`: the thread that waits for descriptors and times; `life`: whether client processes live; `caller`: whether who
@@ -21,6 +22,7 @@ mod call_turns;
 mod caller;
 mod clock;
 mod control;
+mod copies;
 mod demand;
 mod life;
 pub mod limits;
@@ -41,6 +43,7 @@ pub use call_turns::{was_read, CallTurns};
 pub use caller::{caller_gone, serves};
 pub use clock::boottime_ns;
 pub use control::{Control, Yield};
+pub use copies::{Copier, CopyError, STRETCH};
 pub use demand::{Load, Priority};
 pub use life::{Life, Lives};
 pub use polling::{Poller, PollingBudget};

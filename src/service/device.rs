@@ -118,7 +118,7 @@ impl Core {
         let control = Control { client, orphaned, cancelled, ..Control::default() };
         // A backend may wait for its device: without the turn, if there is one.
         let model = self.model(model, &self.call_turns.check(&control))?;
-        Ok(self.backend.support(&model))
+        Ok(self.backend.support(&model, &control))
     }
 }
 

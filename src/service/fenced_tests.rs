@@ -77,8 +77,8 @@ impl Backend for WaitsForFences {
         Info { waits_for_fences: true, ..self.0.info() }
     }
 
-    fn support(&self, model: &Model) -> Vec<Result<(), String>> {
-        self.0.support(model)
+    fn support(&self, model: &Model, control: &Control) -> Vec<Result<(), String>> {
+        self.0.support(model, control)
     }
 
     fn compile(

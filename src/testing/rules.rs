@@ -91,7 +91,8 @@ fn info(backend: &dyn Backend) -> Tried {
 
 /// Whether all operations are taken, or why not. The outer error is a fault.
 fn supported(backend: &dyn Backend, sample: &Sample) -> Result<Result<(), String>, String> {
-    let (first, second) = (backend.support(&sample.model), backend.support(&sample.model));
+    let support = || backend.support(&sample.model, &Control::default());
+    let (first, second) = (support(), support());
     if first != second {
         return Err("it answers differently the second time".into());
     }

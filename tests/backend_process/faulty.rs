@@ -56,13 +56,13 @@ impl Backend for Faulty {
         self.cpu.info()
     }
 
-    fn support(&self, model: &Model) -> Vec<Result<(), String>> {
+    fn support(&self, model: &Model, control: &Control) -> Vec<Result<(), String>> {
         match (model.relaxed, self.fault.as_str()) {
             (true, "is silent about operations") => Vec::new(),
             (true, "tells whom it works for") => {
                 vec![Err(client_of_thread().to_string()); model.main.operations.len()]
             }
-            _ => self.cpu.support(model),
+            _ => self.cpu.support(model, control),
         }
     }
 
@@ -226,7 +226,7 @@ fn whatever_it_does_costs_what_is_in_flight_and_no_more() {
         run(&model, &good).unwrap_or_else(|why| panic!("{fault}: {why}"));
     }
     let backend = start("is silent about operations", &here);
-    let verdicts = backend.support(&bad.model);
+    let verdicts = backend.support(&bad.model, &Control::default());
     assert!(verdicts.len() == bad.model.main.operations.len() && verdicts.iter().all(Result::is_err));
     let backend = start("panics", &here);
     let panicked = compile(&backend, &bad, &Control::default()).err().expect("an error").to_string();
@@ -272,7 +272,7 @@ fn one_that_does_not_start_any_more_is_tried_less_and_less_and_comes_back() {
     while began.elapsed() < Duration::from_secs(3) {
         assert_lost(run(&model, &good), "no process");
         assert_lost(compile(&backend, &good, &Control::default()), "no process");
-        assert!(backend.support(&good.model).iter().all(Result::is_err));
+        assert!(backend.support(&good.model, &Control::default()).iter().all(Result::is_err));
     }
     std::fs::rename(&hidden, &path).expect("renamed");
     wait_until("its return", || backend.process().is_some());
@@ -282,11 +282,14 @@ fn one_that_does_not_start_any_more_is_tried_less_and_less_and_comes_back() {
 #[test]
 fn what_a_question_takes_is_on_the_account_of_who_asks() {
     let backend = start("tells whom it works for", &std::env::current_exe().expect("this program"));
-    let (_, bad) = cases();
+    let (good, bad) = cases();
     let budget = Budget::new(1 << 30);
     for client in [7, 8] {
         let _account = budget.on_account_of(client);
-        let told = backend.support(&bad.model);
+        let told = backend.support(&bad.model, &Control::default());
         assert!(told.into_iter().all(|told| told == Err(client.to_string())), "client {client}");
     }
+    assert!(backend.support(&good.model, &Control::default()).iter().all(Result::is_ok));
+    let gone = Control { cancelled: Stop::already(), ..Control::default() };
+    assert!(backend.support(&good.model, &gone).iter().all(Result::is_err), "nobody hears the answer");
 }

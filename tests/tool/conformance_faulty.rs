@@ -19,16 +19,16 @@ impl Backend for Faulty {
         self.0.info()
     }
 
-    fn support(&self, model: &Model) -> Vec<Result<(), String>> {
+    fn support(&self, model: &Model, control: &Control) -> Vec<Result<(), String>> {
         let OperationKind::Known { operation, .. } = &model.main.operations[0].kind else {
-            return self.0.support(model);
+            return self.0.support(model, control);
         };
         match operation.ty.name() {
             "TANH" => std::process::exit(3),
             "LOGISTIC" => loop {
                 std::thread::park();
             },
-            _ => self.0.support(model),
+            _ => self.0.support(model, control),
         }
     }
 

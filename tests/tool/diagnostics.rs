@@ -55,7 +55,7 @@ impl Backend for Choosy {
         self.0.info()
     }
 
-    fn support(&self, model: &nnhal::model::Model) -> Vec<Result<(), String>> {
+    fn support(&self, model: &nnhal::model::Model, _: &Control) -> Vec<Result<(), String>> {
         let reason = |i| format!("number {i} is not to its taste");
         (0..model.main.operations.len()).map(|i| Err(reason(i))).collect()
     }

@@ -93,7 +93,7 @@ impl Backend for SampleNpu {
         }
     }
 
-    fn support(&self, model: &Model) -> Vec<Result<(), String>> {
+    fn support(&self, model: &Model, _: &Control) -> Vec<Result<(), String>> {
         plan::steps(model).into_iter().map(|step| step.map(drop)).collect()
     }
 

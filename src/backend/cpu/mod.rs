@@ -94,7 +94,7 @@ impl Backend for CpuBackend {
         Some(self.cores.turns.load())
     }
 
-    fn support(&self, model: &Model) -> Vec<Result<(), String>> {
+    fn support(&self, model: &Model, _: &Control) -> Vec<Result<(), String>> {
         // A subgraph may be referred to many times: decide on each once. References lead to no cycle, but in any order.
         let mut verdicts = vec![None; model.referenced.len()];
         (0..model.referenced.len()).for_each(|i| decide(model, i, &mut verdicts));
@@ -107,7 +107,7 @@ impl Backend for CpuBackend {
         options: &CompileOptions,
         control: &Control,
     ) -> Result<Arc<dyn Executable>, BackendError> {
-        if let Some(why) = self.support(model).into_iter().find_map(Result::err) {
+        if let Some(why) = self.support(model, control).into_iter().find_map(Result::err) {
             return Err(BackendError::Unsupported(why));
         }
         Ok(Arc::new(CpuExecutable::compile(model, options, &self.cores, control)?))

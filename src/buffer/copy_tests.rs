@@ -1,0 +1,83 @@
+//! Copies to and from device buffers, of which there may be very much.
+
+use super::tests::{buffer_by, copy_to, memory, on_this_machine, pattern};
+use super::*;
+use crate::memory::{ClientSlice, DeviceMemory, Mapping, MemoryError, Pool};
+use crate::ops::{Interrupt, OpError};
+use crate::scheduler::STRETCH;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+
+/// Has work stop at its yield point of this number, and counts those before.
+struct StopsAt(usize, AtomicUsize);
+
+impl Interrupt for StopsAt {
+    fn check(&self) -> Result<(), OpError> {
+        Ok(())
+    }
+
+    fn yield_point(&self) -> Result<(), OpError> {
+        let StopsAt(last, passed) = self;
+        if passed.load(Ordering::Relaxed) == *last {
+            return Err(OpError::Cancelled);
+        }
+        passed.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Memory of a device that this process may copy from and to.
+#[derive(Debug)]
+struct Plain(ClientSlice);
+
+impl DeviceMemory for Plain {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn bytes(&self) -> Option<ClientSlice> {
+        Some(self.0.clone())
+    }
+
+    fn read(&self, _: &ClientSlice) -> Result<(), MemoryError> {
+        unreachable!("the driver copies")
+    }
+
+    fn write(&self, _: &ClientSlice) -> Result<(), MemoryError> {
+        unreachable!("the driver copies")
+    }
+}
+
+fn of_a_device() -> Allocator {
+    Arc::new(|operand| {
+        let mapping = Mapping::anonymous(operand.byte_size().unwrap()).unwrap();
+        Ok(Some(Arc::new(Plain(ClientSlice::whole(mapping.into())))))
+    })
+}
+
+#[test]
+fn a_long_copy_gives_way_and_can_be_stopped() {
+    [on_this_machine(), of_a_device()].into_iter().for_each(copies_give_way);
+}
+
+fn copies_give_way(allocator: Allocator) {
+    const LEN: usize = 3 * STRETCH + 4;
+    let tracker = BufferTracker::for_clients_with(1 << 32);
+    let buffer = buffer_by(&tracker, &[LEN as u32 / 4], allocator);
+    let (source, stops_at) = (memory(&pattern(LEN)), |last| StopsAt(last, Default::default()));
+    let source = Pool::new(&source).unwrap();
+    for last in [0, 2, usize::MAX] {
+        let stops = stops_at(last);
+        let copied = buffer.copy_from(&source, &[], &stops);
+        assert_eq!(stops.1.load(Ordering::Relaxed), last.min(3));
+        assert_eq!(copied.is_ok(), last == usize::MAX, "{copied:?}");
+        // What was copied in part is no value.
+        assert_eq!(copy_to(&buffer, LEN).is_ok(), last == usize::MAX);
+    }
+    let target = memory(&vec![0xee; LEN]);
+    let target = Pool::new(&target).unwrap();
+    let stops = stops_at(1);
+    assert!(matches!(buffer.copy_to(&target, &stops), Err(BufferError::Interrupted(OpError::Cancelled))));
+    assert_eq!(stops.1.load(Ordering::Relaxed), 1);
+    assert_eq!(copy_to(&buffer, LEN).unwrap(), pattern(LEN), "it is there still");
+}
