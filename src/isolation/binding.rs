@@ -2,7 +2,7 @@
 
 use super::constants::not_copied;
 use super::instance::{lock, Instance, Made};
-use super::life::{new_number, Life};
+use super::life::{new_number, Life, FULL, NOT_AT_ALL};
 use super::memory::Lent;
 use super::message::{self, Answer, Order, Terms};
 use crate::backend::{
@@ -17,6 +17,7 @@ use crate::tensor::{byte_size, combine_dims, TensorInfo};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 /// Where each argument that is copied begins in the memory that it is copied to.
 const ALIGNMENT: usize = 64;
@@ -28,7 +29,7 @@ pub struct Bound {
     /// The arguments as the process is told of them. It is `None` if something has to be copied: each run then makes its own.
     lending: Option<Arc<Lending>>,
     shares: Shares,
-    /// For what a submitted run copies: taken before a thread waits for that, so that no more threads do than may copy.
+    /// For the thread of a submitted run that waits or copies: taken before there is that thread.
     room: Mutex<Option<Permit>>,
     /// Which process keeps it, under which number.
     kept: Mutex<Option<(Weak<Life>, u64)>>,
@@ -53,9 +54,9 @@ pub struct Shares {
     pub copied: Arc<Quota>,
     /// Who waits until there is more room for copies.
     pub waiting: Arc<Waiting>,
-    pub submitted: Arc<ThreadCache>,
     /// For what is copied.
     pub turns: CallTurns,
+    pub submitted: Arc<ThreadCache>,
 }
 
 /// Arguments in the form that the process gets.
@@ -93,11 +94,12 @@ impl Bound {
         Ok(Bound { made, arguments, lending, shares, room, kept, under_way })
     }
 
-    /// What a run lends. For what is copied for this run only it waits until there is `room`, if it has none yet.
-    fn lending(&self, room: Option<Permit>, control: &Control) -> Result<Arc<Lending>, BackendError> {
-        if let Some(lending) = &self.lending {
-            return Ok(lending.clone());
-        }
+    /// What a run lends that copies for itself only: it waits until there is `room`, if it has none yet.
+    fn copied_for_this_run(
+        &self,
+        room: Option<Permit>,
+        control: &Control,
+    ) -> Result<Arc<Lending>, BackendError> {
         let _account = control.on_account();
         let permit = match room {
             Some(permit) => permit,
@@ -118,13 +120,15 @@ impl Bound {
         }
     }
 
-    /// Hands an execution over, which has claimed what is lent.
+    /// Hands an execution over, which has claimed what is lent. Waits for so long at the most, should the process have too much
+    /// to read.
     fn start(
         self: &Arc<Self>,
         claimed: Arc<UnderWay>,
         lending: &Lending,
         instance: &Arc<Instance>,
         control: &Control,
+        patience: Duration,
     ) -> Result<Pending, BackendError> {
         let life = &instance.life;
         let again = lock(&self.kept)
@@ -141,7 +145,7 @@ impl Bound {
                         let lent = device.downcast::<Lent>();
                         let lent =
                             lent.ok_or_else(|| BackendError::Failed("another device's memory".into()))?;
-                        lent.lend(life).map(Some)
+                        lent.lend(life, patience).map(Some)
                     }
                     _ => Ok(None),
                 };
@@ -161,7 +165,7 @@ impl Bound {
             completer.complete(outcome);
         };
         let terms = Terms::of(control);
-        let call = life.ask(|call| Order::Run { call, what, terms }, &[], Box::new(end))?;
+        let call = life.ask(|call| Order::Run { call, what, terms }, &[], patience, Box::new(end))?;
         let (life, control) = (Arc::downgrade(life), control.clone());
         let cancel = move || {
             if let Some(life) = life.upgrade() {
@@ -282,17 +286,16 @@ impl Binding for Bound {
         control.check()?;
         let lending = self.lending.as_ref().filter(|lending| lending.copies.is_none());
         if let Some((instance, lending)) = self.made.ready().zip(lending) {
-            match self.start(self.claim()?, lending, &instance, control) {
-                Err(BackendError::DeviceLost(_)) => {} // before it was asked
+            match self.start(self.claim()?, lending, &instance, control, NOT_AT_ALL) {
+                // Before it was asked: it is gone, or has too much to read.
+                Err(BackendError::DeviceLost(_) | BackendError::DeviceBusy(_)) => {}
                 started => return started.map(Submission::Pending),
             }
         }
-        if self.lending.is_none() {
-            let permit = self.shares.copied.take(control.client, 1);
-            let busy = |why| BackendError::DeviceBusy(format!("too much is being copied: {why}"));
-            *lock(&self.room) = Some(permit.map_err(busy)?);
-        }
         // A thread of its own waits, or copies.
+        let permit = self.shares.copied.take(control.client, 1);
+        let busy = |why| BackendError::DeviceBusy(format!("too many {}: {why}", limits::COPIED.what));
+        *lock(&self.room) = Some(permit.map_err(busy)?);
         pend(self.clone(), control, &self.shares.submitted, ()).inspect_err(|_| drop(lock(&self.room).take()))
     }
 
@@ -304,17 +307,20 @@ impl Binding for Bound {
             Some(instance) => instance,
             None => self.made.prepared(control)?,
         };
-        let lending = self.lending(room, control)?;
+        let (lending, _room) = match &self.lending {
+            Some(lending) => (lending.clone(), room),
+            None => (self.copied_for_this_run(room, control)?, None),
+        };
         let claimed = self.claim()?;
         if let Some(copies) = &lending.copies {
             copies
                 .copy_in(&mut Copier::new(&self.shares.turns.check(control)))
                 .map_err(not_copied("an argument"))?;
         }
-        let pending = match self.start(claimed.clone(), &lending, &instance, control) {
+        let pending = match self.start(claimed.clone(), &lending, &instance, control, FULL) {
             // It was gone before it was asked.
             Err(BackendError::DeviceLost(_)) => {
-                self.start(claimed.clone(), &lending, &self.made.prepared(control)?, control)
+                self.start(claimed.clone(), &lending, &self.made.prepared(control)?, control, FULL)
             }
             started => started,
         };
@@ -340,3 +346,7 @@ impl Drop for Bound {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "binding_tests.rs"]
+mod tests;

@@ -1,6 +1,6 @@
 //! What is in the backend's process of a compiled model, and how it is made there again when that is another one.
 
-use super::life::{new_number, Life};
+use super::life::{new_number, Life, FULL};
 use super::message::{Answer, Order, Source, Terms};
 use super::supervisor::Supervisor;
 use crate::backend::{BackendError, CompileOptions, Control, Interface};
@@ -68,7 +68,7 @@ fn begin(life: &Life, order: impl FnOnce(u64) -> Order, files: &[BorrowedFd]) ->
             let _ = say.send(None);
         }
     };
-    let call = life.ask(order, files, Box::new(move |answer| drop(say.send(Some(answer)))))?;
+    let call = life.ask(order, files, FULL, Box::new(move |answer| drop(say.send(Some(answer)))))?;
     Ok(Begun { call, answers, wake: Arc::new(wake) })
 }
 

@@ -26,8 +26,9 @@ const LOOK: Duration = Duration::from_secs(1);
 const DEATH: u16 = 5000; // milliseconds
 /// The same where no descriptor tells when it ends.
 const SOON: Duration = Duration::from_millis(100);
-/// How long to wait for it to read, where it has too much unread.
-const FULL: Duration = Duration::from_millis(100);
+/// How long to wait for it to read, where it has too much unread, for threads that may wait, and for those that others need.
+pub const FULL: Duration = Duration::from_millis(100);
+pub const NOT_AT_ALL: Duration = Duration::ZERO;
 
 /// Bytes of what it says at once, saved models being the most, and of memory that this takes when it is understood.
 const LONGEST_REPLY: u64 = 128 << 20;
@@ -116,8 +117,13 @@ impl Life {
         self.calls().lost.is_none()
     }
 
-    /// Tells it what it need not answer.
-    pub fn tell(&self, order: &Order, files: &[BorrowedFd]) -> std::result::Result<(), BackendError> {
+    /// Tells it what it need not answer. Waits for so long at the most, should it have too much to read.
+    pub fn tell(
+        &self,
+        order: &Order,
+        files: &[BorrowedFd],
+        patience: Duration,
+    ) -> std::result::Result<(), BackendError> {
         if let Some(why) = &self.calls().lost {
             return Err(BackendError::DeviceLost(why.clone()));
         }
@@ -126,7 +132,7 @@ impl Life {
         let sent = match say() {
             Err(error)
                 if error.kind() == ErrorKind::WouldBlock
-                    && wait(self.socket.as_fd(), PollFlags::POLLOUT, FULL) =>
+                    && wait(self.socket.as_fd(), PollFlags::POLLOUT, patience) =>
             {
                 say()
             }
@@ -172,6 +178,7 @@ impl Life {
         &self,
         order: impl FnOnce(u64) -> Order,
         files: &[BorrowedFd],
+        patience: Duration,
         end: End,
     ) -> std::result::Result<u64, BackendError> {
         let call = new_number();
@@ -182,7 +189,7 @@ impl Life {
             }
             calls.under_way.insert(call, Call { end, overdue: None });
         }
-        let told = self.tell(&order(call), files);
+        let told = self.tell(&order(call), files, patience);
         // If it is gone from the list, the process is lost, and `end` was told.
         match told {
             Err(why) if self.calls().under_way.remove(&call).is_some() => Err(why),
@@ -266,7 +273,7 @@ impl Life {
                 return Ok(());
             }
         }
-        match self.ask(|call| Order::Ping { call }, &[], Box::new(drop)) {
+        match self.ask(|call| Order::Ping { call }, &[], FULL, Box::new(drop)) {
             Ok(call) => self.cancel(call, false),
             // Whether it hangs shows by what it was asked before.
             Err(why) => log::debug!("the backend's process is not asked whether it reads: {why}"),
@@ -343,16 +350,19 @@ fn wait(socket: BorrowedFd, what: PollFlags, patience: Duration) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::codec::from_bytes;
     use super::*;
     use crate::memory::receive;
+    use nix::sys::ptrace;
+    use nix::sys::wait::{waitpid, WaitPidFlag, WaitStatus};
+    use nix::unistd::Pid;
     use std::sync::mpsc::channel;
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
     /// The life of a process that does nothing, and what it would read from.
-    fn idle() -> (Life, OwnedFd) {
+    pub(in super::super) fn idle() -> (Life, OwnedFd) {
         let (socket, theirs) =
             socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).unwrap();
         let process = Command::new("sleep").arg("1000").spawn().unwrap();
@@ -373,7 +383,8 @@ mod tests {
         let (life, theirs) = idle();
         (0..MANY).for_each(|number| life.release(number));
         assert!(!life.lock_late().is_empty(), "the socket takes them all: this tries nothing");
-        assert!(matches!(life.tell(&Order::Ping { call: 1 }, &[]), Err(BackendError::DeviceBusy(_))));
+        let told = life.tell(&Order::Ping { call: 1 }, &[], FULL);
+        assert!(matches!(told, Err(BackendError::DeviceBusy(_))));
         let mut released = Vec::new();
         while released.len() < MANY as usize {
             match receive(theirs.as_fd(), true) {
@@ -394,7 +405,7 @@ mod tests {
         let (life, _theirs) = idle();
         let (tell, heard) = channel();
         let end: End = Box::new(move |answer| tell.send(answer.map(drop)).unwrap());
-        life.ask(|call| Order::Ping { call }, &[], end).unwrap();
+        life.ask(|call| Order::Ping { call }, &[], FULL, end).unwrap();
         std::thread::scope(|scope| {
             // Whoever has this keeps its end from being noticed.
             let process = life.lock_process();
@@ -404,7 +415,7 @@ mod tests {
                 assert!(start.elapsed() < PATIENCE, "it counts as there");
                 std::thread::yield_now();
             }
-            let asked = life.ask(|call| Order::Ping { call }, &[], Box::new(drop));
+            let asked = life.ask(|call| Order::Ping { call }, &[], FULL, Box::new(drop));
             assert!(matches!(asked, Err(BackendError::DeviceLost(_))), "{asked:?}");
             assert!(heard.try_recv().is_err(), "it may do something still");
             drop(process);
@@ -412,5 +423,37 @@ mod tests {
             ends.join().unwrap();
         });
         assert!(matches!(life.lock_process().try_wait(), Ok(Some(_))), "it has ended");
+    }
+
+    /// The kernel may be at something for a process that was killed. This one it holds where whoever traces it asked for that.
+    #[test]
+    fn an_end_that_does_not_come_is_waited_for_no_longer_than_it_may_take() {
+        let (life, _theirs) = idle();
+        let process = Pid::from_raw(life.process() as i32);
+        let (tell, heard) = channel();
+        let end: End = Box::new(move |answer| tell.send(answer.map(drop)).unwrap());
+        life.ask(|call| Order::Ping { call }, &[], FULL, end).unwrap();
+        std::thread::scope(|scope| {
+            let ((traces, traced), (lets_go, let_go)) = (channel(), channel::<()>());
+            let tracer = scope.spawn(move || {
+                ptrace::seize(process, ptrace::Options::PTRACE_O_TRACEEXIT).unwrap();
+                traces.send(()).unwrap();
+                let stopped = waitpid(process, Some(WaitPidFlag::__WALL));
+                let _ = let_go.recv(); // the test may have failed
+                ptrace::cont(process, None).unwrap();
+                stopped
+            });
+            traced.recv_timeout(PATIENCE).unwrap();
+            life.end("as the test wants it");
+            assert!(matches!(heard.try_recv(), Ok(Err(BackendError::DeviceLost(_)))));
+            assert!(!life.is_there() && matches!(life.lock_process().try_wait(), Ok(None)), "it has ended");
+            drop(lets_go);
+            assert!(matches!(tracer.join().unwrap(), Ok(WaitStatus::PtraceEvent(..))));
+        });
+        let began = Instant::now();
+        while matches!(life.lock_process().try_wait(), Ok(None)) {
+            assert!(began.elapsed() < PATIENCE, "it does not end");
+            std::thread::sleep(SOON);
+        }
     }
 }

@@ -9,6 +9,7 @@ use crate::memory::{seal, unnamed_file, Access, ClientSlice, DeviceMemory, Mappi
 use crate::scheduler::Permit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 pub struct Lent {
     number: u64,
@@ -49,13 +50,14 @@ impl Lent {
         ClientSlice::whole(self.mapping.clone())
     }
 
-    /// Lends it, unless this process has it already; gives its number.
-    pub fn lend(&self, life: &Arc<Life>) -> Result<u64, BackendError> {
+    /// Lends it, unless this process has it already; gives its number. Waits for so long at the most, should the process have
+    /// too much to read.
+    pub fn lend(&self, life: &Arc<Life>, patience: Duration) -> Result<u64, BackendError> {
         let mut has = self.life.lock().unwrap_or_else(PoisonError::into_inner);
         if !std::ptr::eq(has.as_ptr(), Arc::as_ptr(life)) {
             let (number, offset, kind) = (self.number, self.offset, self.kind);
             let (len, access) = (self.mapping.len(), self.mapping.access());
-            life.tell(&Order::Lend { number, offset, len, access, kind }, &[self.file.as_fd()])?;
+            life.tell(&Order::Lend { number, offset, len, access, kind }, &[self.file.as_fd()], patience)?;
             *has = Arc::downgrade(life);
         }
         Ok(self.number)
@@ -84,12 +86,12 @@ impl DeviceMemory for Lent {
         true
     }
 
-    fn read(&self, to: &ClientSlice) -> Result<(), MemoryError> {
-        self.slice().part(0, to.len())?.copy_to(to)
     fn bytes(&self) -> Option<ClientSlice> {
         Some(self.slice())
     }
 
+    fn read(&self, to: &ClientSlice) -> Result<(), MemoryError> {
+        self.slice().part(0, to.len())?.copy_to(to)
     }
 
     fn write(&self, from: &ClientSlice) -> Result<(), MemoryError> {

@@ -170,7 +170,7 @@ impl State {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::backend::{CacheFileCounts, Capabilities, DeviceType, Performance};
     use crate::scheduler::awake::{sleeps_through, WHILE};
@@ -185,6 +185,13 @@ mod tests {
             depth: None,
             waits_for_fences: false,
         }
+    }
+
+    /// One that starts no process.
+    pub(in super::super) fn idle() -> Arc<Supervisor> {
+        let command: MakeCommand = Box::new(|| Command::new("nothing is started here"));
+        let (state, waiting) = (Mutex::default(), Waiting::default());
+        Arc::new(Supervisor { command, info: info(), state, waiting })
     }
 
     #[test]

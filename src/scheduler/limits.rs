@@ -70,10 +70,11 @@ pub const CACHE_FILES: Limit = Limit::new("cache files are open", Total::Descrip
 /// Descriptors of memories and models, which a backend's process gets again when it is started again.
 pub const LENT: Limit =
     Limit::new("descriptors are lent to the backend's process", Total::Descriptors(16), 64);
-/// Executions whose memory could not be lent and is copied while they run. A call waits for a permit; a submission
-/// would have to wait on a thread of its own, and is refused.
+/// Executions whose memory could not be lent and is copied while they run, and submitted ones that wait on a thread of their own
+/// for a process that is not there, or has too much to read. A call waits for a permit; a submission would need such a thread
+/// for that, and is refused.
 pub const COPIED: Limit =
-    Limit::new("executions have memory copied for the backend's process", Total::Count(256), 4);
+    Limit::new("executions have memory copied or wait for the backend's process", Total::Count(256), 4);
 /// Submitted executions over memory that a device may be at: each has a thread, which waits for that.
 pub const BUSY: Limit = Limit::new("submitted executions may wait for their memory", Total::Count(256), 4);
 /// Each has a thread.

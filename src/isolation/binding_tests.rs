@@ -1,0 +1,110 @@
+//! What executions lend, copy and wait for.
+
+use super::super::codec::from_bytes;
+use super::super::{life, supervisor};
+use super::*;
+use crate::backend::{submission_threads, Interface};
+use crate::memory::{receive, Mapping};
+use crate::tensor::{Dims, OperandType};
+use std::os::fd::AsFd;
+
+const BYTES: usize = 16;
+
+fn shares() -> Shares {
+    let (lent, copied) = (limits::LENT.quota(), limits::COPIED.quota());
+    let (waiting, turns) = (Arc::default(), CallTurns::new(1));
+    Shares { lent, copied, waiting, turns, submitted: submission_threads() }
+}
+
+/// A model in a process that does nothing, and what that would read from.
+fn made(interface: Interface) -> (Arc<Made>, Arc<Instance>, OwnedFd) {
+    let (life, theirs) = life::tests::idle();
+    let instance = Arc::new(Instance { life: Arc::new(life), number: new_number() });
+    let made = Made::new(&supervisor::tests::idle(), None, interface, instance.clone());
+    (Arc::new(made), instance, theirs)
+}
+
+/// What is in the memory that inputs are copied to.
+fn lent(bound: &Bound) -> Vec<u8> {
+    let copies = bound.lending.as_ref().and_then(|lending| lending.copies.as_ref()).unwrap();
+    copies.into[0].1.to_private().unwrap().to_vec()
+}
+
+#[test]
+fn inputs_are_copied_by_who_has_claimed_what_is_lent_and_by_nobody_else() {
+    let info = TensorInfo::new(OperandType::TENSOR_QUANT8_ASYMM, &[BYTES as u32]);
+    let interface = Interface { inputs: vec![info.clone()], outputs: vec![info], may_loop: false };
+    let (made, instance, theirs) = made(interface);
+    let [input, output] = [(); 2].map(|()| Arc::new(Mapping::anonymous(BYTES).unwrap()));
+    let fill = |byte| ClientSlice::whole(input.clone()).write(&[byte; BYTES]).unwrap();
+    let argument = |pool| {
+        let (offset, length, dims) = (0, BYTES, Dims::from_slice(&[BYTES as u32]));
+        Some(Argument { pool, offset, length, dims })
+    };
+    let request = Request { inputs: vec![argument(0)], outputs: vec![argument(1)] };
+    let pools = [&input, &output].map(|mapping| Some(Memory::Mapped(mapping.clone()))).into();
+    let arguments = Arguments { request, pools, reused: true };
+    let bound = Arc::new(Bound::new(&made, arguments, &shares()).unwrap());
+    fill(1);
+    let (control, first) = (Control::default(), bound.clone());
+    std::thread::scope(|scope| {
+        let runs = scope.spawn(|| first.run(&control));
+        while !matches!(receive(theirs.as_fd(), false), Ok(Some((order, _)))
+            if matches!(from_bytes(&order), Some(Order::Run { .. })))
+        {}
+        control.cancelled.set();
+        assert!(matches!(runs.join().unwrap(), Err(BackendError::Cancelled)));
+    });
+    // The process has not answered: it may be at the memory still.
+    assert_eq!(lent(&bound), [1; BYTES]);
+    fill(2);
+    assert!(matches!(bound.clone().run(&Control::default()), Err(BackendError::DeviceBusy(_))));
+    assert_eq!(lent(&bound), [1; BYTES], "what an execution has is another's");
+    instance.life.end("the test is over");
+    drop(bound.claim().expect("it is done"));
+}
+
+/// A binding without arguments, all of which is lent.
+fn lends_all(made: &Arc<Made>, shares: &Shares) -> Arc<Bound> {
+    let request = Request { inputs: Vec::new(), outputs: Vec::new() };
+    let arguments = Arguments { request, pools: Vec::new(), reused: true };
+    Arc::new(Bound::new(made, arguments, shares).unwrap())
+}
+
+fn pending(bound: &Arc<Bound>) -> Result<Pending, BackendError> {
+    bound.clone().submit(Vec::new(), &Control::default()).map(|submitted| match submitted {
+        Submission::Pending(pending) => pending,
+        Submission::Done(_) => unreachable!("nobody did anything"),
+    })
+}
+
+fn nothing() -> Interface {
+    Interface { inputs: Vec::new(), outputs: Vec::new(), may_loop: false }
+}
+
+#[test]
+fn who_submits_does_not_wait_for_a_process_that_does_not_read() {
+    let (made, instance, _theirs) = made(nothing());
+    while instance.life.tell(&Order::Ping { call: 1 }, &[], NOT_AT_ALL).is_ok() {}
+    let bound = lends_all(&made, &shares());
+    let submitted = pending(&bound).expect("another thread waits");
+    let outcome = submitted.wait(&Control::default());
+    assert!(matches!(outcome, Err(BackendError::DeviceBusy(_))), "{outcome:?}");
+    instance.life.end("the test is over");
+}
+
+#[test]
+fn so_many_of_a_client_wait_for_the_process_and_no_more() {
+    let (made, instance, _theirs) = made(nothing());
+    instance.life.end("as the test wants it");
+    let shares = Shares { copied: Quota::new(8, 2), ..shares() };
+    let bounds = [(); 3].map(|()| lends_all(&made, &shares));
+    let waiting: Vec<_> = bounds[..2].iter().map(|bound| pending(bound).expect("submitted")).collect();
+    assert!(matches!(pending(&bounds[2]), Err(BackendError::DeviceBusy(_))));
+    for waiting in waiting {
+        // No other process comes.
+        assert!(matches!(waiting.wait(&Control::default()), Err(BackendError::DeviceLost(_))));
+    }
+    assert_eq!(shares.copied.held(), 0);
+    assert!(pending(&bounds[2]).is_ok());
+}
