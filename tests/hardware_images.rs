@@ -15,6 +15,7 @@ use nnhal::aidl::*;
 use nnhal::client::controller::{Channels, Controller};
 use nnhal::fmq::codec::{Argument, RequestPacket};
 use nnhal::fmq::Limit;
+use nnhal::scheduler::limits::BUSY;
 use std::os::unix::fs::FileExt;
 
 fn whole(pool: i32) -> RequestArgument {
@@ -76,10 +77,16 @@ fn images_are_arguments_in_every_way_to_execute() {
     }
 }
 
+/// Has one test at a time make the device busy.
+fn the_device() -> std::sync::MutexGuard<'static, ()> {
+    static DEVICE_OF_ONE_TEST: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    DEVICE_OF_ONE_TEST.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 /// A device may be busy with a buffer for as long as it likes: all turns at computing are there for others meanwhile.
 #[test]
 fn who_waits_for_a_busy_device_has_no_turn() {
-    let driver = driver();
+    let (_device, driver) = (the_device(), driver());
     let images = Convolutions::default();
     let pixels = images.image(1);
     let (width, height) = ((images.side * images.channels) as usize, images.side as usize);
@@ -123,6 +130,42 @@ fn who_waits_for_a_busy_device_has_no_turn() {
         assert!(bytes_of(&result) == Convolutions::result(&pixels));
         for (busy, output) in busy.into_iter().zip(outputs) {
             busy.join().expect("no panic");
+            output.assert_holds(&Convolutions::result(&pixels), "afterwards");
+        }
+    }
+}
+
+/// Each has a thread of the driver's.
+#[test]
+fn so_many_submitted_executions_of_a_client_wait_for_a_busy_device_and_no_more() {
+    let (_device, driver) = (the_device(), driver());
+    let images = Convolutions::default();
+    let (model, pixels) = (driver.prepare(&images.model()), images.image(1));
+    let (width, height) = ((images.side * images.channels) as usize, images.side as usize);
+    let image = || Image::floats(width, height, 4 * width);
+    let launch = |output: &Image| {
+        let mut input = image().with(&floats(&pixels));
+        input.fault = Fault::IsBusy;
+        let launched = model.executeFenced(&request_of(&input, output), NO_FENCES, false, -1, -1, -1);
+        launched.expect("launched")
+    };
+    let most = BUSY.quota().per_client() as usize;
+    for _ in 0..2 {
+        set_busy(true);
+        let outputs: Vec<_> = (0..most).map(|_| image()).collect();
+        let launched: Vec<_> = outputs.iter().map(launch).collect();
+        wait_until("all wait for the device", || DEVICE.lock().unwrap().waiting == most);
+        let refused = launch(&image());
+        assert_eq!(wait(&refused, PATIENCE), Some(false));
+        assert_eq!(info(&refused).0, ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT);
+        // What waits for no device takes no such place.
+        let (plain, result) = request(&floats(&pixels), images.bytes());
+        let other = model.executeFenced(&plain, NO_FENCES, false, -1, -1, -1).expect("launched");
+        assert_eq!(wait(&other, PATIENCE), Some(true));
+        assert!(bytes_of(&result) == Convolutions::result(&pixels));
+        set_busy(false);
+        for (launched, output) in launched.iter().zip(outputs) {
+            assert_eq!(wait(launched, PATIENCE), Some(true));
             output.assert_holds(&Convolutions::result(&pixels), "afterwards");
         }
     }
