@@ -98,13 +98,12 @@ fn so_many_of_a_client_wait_for_the_process_and_no_more() {
     let (made, instance, _theirs) = made(nothing());
     instance.life.end("as the test wants it");
     let shares = Shares { copied: Quota::new(8, 2), ..shares() };
-    let bounds = [(); 3].map(|()| lends_all(&made, &shares));
-    let waiting: Vec<_> = bounds[..2].iter().map(|bound| pending(bound).expect("submitted")).collect();
-    assert!(matches!(pending(&bounds[2]), Err(BackendError::DeviceBusy(_))));
-    for waiting in waiting {
-        // No other process comes.
-        assert!(matches!(waiting.wait(&Control::default()), Err(BackendError::DeviceLost(_))));
-    }
+    let bound = lends_all(&made, &shares);
+    let others = shares.copied.take(Control::default().client, 2).unwrap();
+    assert!(matches!(pending(&bound), Err(BackendError::DeviceBusy(_))));
+    drop(others);
+    // No other process comes.
+    let outcome = pending(&bound).expect("submitted").wait(&Control::default());
+    assert!(matches!(outcome, Err(BackendError::DeviceLost(_))), "{outcome:?}");
     assert_eq!(shares.copied.held(), 0);
-    assert!(pending(&bounds[2]).is_ok());
 }
