@@ -1,9 +1,9 @@
 //! What executions lend, copy and wait for.
 
-use super::super::codec::from_bytes;
-use super::super::{life, supervisor};
 use super::*;
 use crate::backend::{submission_threads, Interface};
+use crate::isolation::codec::from_bytes;
+use crate::isolation::{life, supervisor};
 use crate::memory::{receive, Mapping};
 use crate::tensor::{Dims, OperandType};
 use std::os::fd::AsFd;

@@ -84,7 +84,7 @@ fn its_descriptors_are_its_clients_until_it_is_let_go_of() {
     drop(held);
     assert!(import(&file, 0x33 | 1 << 40).is_ok() && import(&file, 1 << 20).is_err());
     assert_eq!(quota.held(), 0);
-    let dma_buf = super::super::file::DmaBuf::new(std::os::fd::AsFd::as_fd(&file)).unwrap();
+    let dma_buf = crate::memory::file::DmaBuf::new(std::os::fd::AsFd::as_fd(&file)).unwrap();
     assert_eq!(quota.held_by(1), 1);
     drop(dma_buf);
     assert_eq!(quota.held(), 0);
