@@ -37,6 +37,8 @@ pub struct Sums {
     start: i32,
     /// Of the output's bytes.
     bounds: (i8, i8),
+    /// Whether no pair's sum is beyond 32 bits.
+    fits: bool,
 }
 
 /// Sums of what lies one after the other, and what makes the same bytes of all other pairs.
@@ -55,12 +57,13 @@ impl Sums {
     /// has the `exact` byte of each pair.
     pub fn new(by: [f64; 2], start: f64, bounds: (i8, i8), exact: impl Fn(u8, u8) -> u8) -> Option<Self> {
         // The last addition may saturate: bytes have their bounds long before.
-        let fits = (start + 0.5).abs() + 128.0 * by[0].abs() < 511.0 && by[1].abs() < 3.99;
-        if !fits {
+        let first = (start + 0.5).abs() + 128.0 * by[0].abs();
+        if first >= 511.0 || by[1].abs() >= 3.99 {
             return None;
         }
+        let fits = first + 128.0 * by[1].abs() < 511.0;
         let (by, start) = (by.map(|by| by * FACTOR), (start + 0.5) * UNIT);
-        let mut sums = Sums { by: by.map(|by| by.round() as i32), start: start.round() as i32, bounds };
+        let mut sums = Sums { by: by.map(|by| by.round() as i32), start: start.round() as i32, bounds, fits };
         // Of exact arithmetic the roundings of both inputs count, each half a unit twice, and that of their sum.
         let exactness = 4.0 * (1 << (FRACTION - 19)) as f64 * (by[0].abs().max(by[1].abs()) / FACTOR) + 4.0;
         let doubts = sums.doubts((exactness + FARTHEST).ceil() as i32, exact)?;
@@ -107,45 +110,100 @@ impl Sums {
         (first.saturating_add(self.part(1, b)) >> FRACTION).max(lo.into()).min(hi.into()) as u8
     }
 
-    /// Makes `len` bytes, in whole blocks. Where they are `BOUNDED`, not all may be.
+    /// Makes `len` bytes, in whole blocks. Where they are `BOUNDED`, not all may be; where sums `FIT`, none saturates.
     ///
     /// # Safety
     /// The machine must have the instruction, and there be as many elements of each input and of the output.
     #[target_feature(enable = "rdm")]
-    unsafe fn blocks<const BOUNDED: bool>(
+    unsafe fn blocks<const BOUNDED: bool, const FIT: bool>(
         &self,
         len: usize,
         [mut a, mut b]: [*const u8; 2],
         mut to: *mut u8,
     ) {
-        // A quarter of a block as 32-bit numbers, each with its byte in its highest bits.
+        let constants = Constants::of(self);
+        // Two at a time: they are loaded and stored by the same instructions.
+        for _ in 0..len / (2 * BLOCK) {
+            // SAFETY: by contract; as many are left. Any bits are bytes.
+            unsafe {
+                let x = a.cast::<[uint8x16_t; 2]>().read_unaligned();
+                let y = b.cast::<[uint8x16_t; 2]>().read_unaligned();
+                let bytes = [
+                    constants.bytes::<BOUNDED, FIT>(x[0], y[0]),
+                    constants.bytes::<BOUNDED, FIT>(x[1], y[1]),
+                ];
+                to.cast::<[int8x16_t; 2]>().write_unaligned(bytes);
+            }
+            (a, b, to) = (a.wrapping_add(2 * BLOCK), b.wrapping_add(2 * BLOCK), to.wrapping_add(2 * BLOCK));
+        }
+        if len % (2 * BLOCK) != 0 {
+            // SAFETY: by contract there is one more.
+            unsafe { vst1q_s8(to.cast(), constants.bytes::<BOUNDED, FIT>(vld1q_u8(a), vld1q_u8(b))) };
+        }
+    }
+}
+
+/// What all blocks have, in registers.
+struct Constants {
+    by: [int32x4_t; 2],
+    start: int32x4_t,
+    bounds: (int8x16_t, int8x16_t),
+    /// Where each quarter of a block has its bytes: the highest ones of 32-bit numbers, which are nothing else.
+    quarters: [uint8x16_t; 4],
+}
+
+impl Constants {
+    #[inline(always)]
+    fn of(sums: &Sums) -> Self {
         let quarter = |first: u8| {
             let from: [u8; BLOCK] =
                 std::array::from_fn(|i| if i % 4 == 3 { 4 * first + i as u8 / 4 } else { u8::MAX });
             // SAFETY: there are sixteen.
             unsafe { vld1q_u8(from.as_ptr()) }
         };
-        let quarters = [quarter(0), quarter(1), quarter(2), quarter(3)];
-        let ([by_a, by_b], start) = (self.by.map(|by| vdupq_n_s32(by)), vdupq_n_s32(self.start));
-        let (lo, hi) = (vdupq_n_s8(self.bounds.0), vdupq_n_s8(self.bounds.1));
-        for _ in 0..len / BLOCK {
-            // SAFETY: by contract; as many are left.
-            let (x, y) = unsafe { (vld1q_u8(a), vld1q_u8(b)) };
-            let mut sums = [start; 4];
-            for (sum, quarter) in sums.iter_mut().zip(quarters) {
-                *sum = vqrdmlahq_s32(*sum, vreinterpretq_s32_u8(vqtbl1q_u8(x, quarter)), by_a);
-                *sum = vqrdmlahq_s32(*sum, vreinterpretq_s32_u8(vqtbl1q_u8(y, quarter)), by_b);
+        // SAFETY: every machine has these instructions.
+        unsafe {
+            Constants {
+                by: sums.by.map(|by| vdupq_n_s32(by)),
+                start: vdupq_n_s32(sums.start),
+                bounds: (vdupq_n_s8(sums.bounds.0), vdupq_n_s8(sums.bounds.1)),
+                quarters: [quarter(0), quarter(1), quarter(2), quarter(3)],
             }
-            let [p, q, r, s] = sums;
-            let first = vuzp2q_s16(vreinterpretq_s16_s32(p), vreinterpretq_s16_s32(q));
-            let second = vuzp2q_s16(vreinterpretq_s16_s32(r), vreinterpretq_s16_s32(s));
-            let mut bytes = vqshrn_high_n_s16::<LAST>(vqshrn_n_s16::<LAST>(first), second);
-            if BOUNDED {
-                bytes = vminq_s8(vmaxq_s8(bytes, lo), hi);
+        }
+    }
+
+    /// A block of bytes.
+    ///
+    /// # Safety
+    /// The machine must have the instruction.
+    #[inline]
+    #[target_feature(enable = "rdm")]
+    unsafe fn bytes<const BOUNDED: bool, const FIT: bool>(&self, x: uint8x16_t, y: uint8x16_t) -> int8x16_t {
+        let sums = |quarter| {
+            let (x, y) = (vqtbl1q_u8(x, quarter), vqtbl1q_u8(y, quarter));
+            let (x, y) = (vreinterpretq_s32_u8(x), vreinterpretq_s32_u8(y));
+            // What begins with a product needs no copy of the start.
+            let first = match FIT {
+                true => vqrdmulhq_s32(x, self.by[0]),
+                false => vqrdmlahq_s32(self.start, x, self.by[0]),
+            };
+            vqrdmlahq_s32(first, y, self.by[1])
+        };
+        // Not map(), which the compiler may leave a function of its own.
+        let [p, q, r, s] = self.quarters;
+        let [p, q, r, s] = [sums(p), sums(q), sums(r), sums(s)];
+        let halves = |low, high| {
+            if FIT {
+                vaddhn_high_s32(vaddhn_s32(low, self.start), high, self.start)
+            } else {
+                vuzp2q_s16(vreinterpretq_s16_s32(low), vreinterpretq_s16_s32(high))
             }
-            // SAFETY: as above.
-            unsafe { vst1q_s8(to.cast(), bytes) };
-            (a, b, to) = (a.wrapping_add(BLOCK), b.wrapping_add(BLOCK), to.wrapping_add(BLOCK));
+        };
+        let bytes = vqshrn_high_n_s16::<LAST>(vqshrn_n_s16::<LAST>(halves(p, q)), halves(r, s));
+        if BOUNDED {
+            vminq_s8(vmaxq_s8(bytes, self.bounds.0), self.bounds.1)
+        } else {
+            bytes
         }
     }
 }
@@ -163,9 +221,10 @@ unsafe impl<O: OfTwo<u8, u8>> OfTwo<u8, u8> for InVectors<O> {
         let rest = [a, b].map(|from| from.wrapping_add(whole));
         // SAFETY: by contract; whoever makes this has asked for the instruction.
         unsafe {
-            match self.sums.bounds {
-                (i8::MIN, i8::MAX) => self.sums.blocks::<false>(whole, [a, b], to),
-                _ => self.sums.blocks::<true>(whole, [a, b], to),
+            match (self.sums.bounds, self.sums.fits) {
+                ((i8::MIN, i8::MAX), true) => self.sums.blocks::<false, true>(whole, [a, b], to),
+                (_, true) => self.sums.blocks::<true, true>(whole, [a, b], to),
+                _ => self.sums.blocks::<true, false>(whole, [a, b], to),
             }
             self.others.along(len - whole, rest, to.wrapping_add(whole));
         }
