@@ -138,7 +138,8 @@ piece() {
 
 # The driver alone is optimised for speed: the rest takes long to build and does not compute.
 optimised() {
-  cargo --config profile.dev.package.nnhal.opt-level=3 "${plain[@]}" build --locked --target $triple --bin nnhal
+  # Releases have a second pass over the parts of a crate, as well, which tests do without: only then is all inlined.
+  cargo --config profile.dev.package.nnhal.opt-level=3 --config profile.dev.lto=false "${plain[@]}" build --locked --target $triple --bin nnhal
 }
 
 build_plugin() {
