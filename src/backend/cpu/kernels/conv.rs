@@ -60,7 +60,12 @@ pub(super) fn product(
             Some(Box::new(Product { packed, rows }))
         }
         ty if ty.is_quant8_asymm() => {
-            let slack = gemm::padded(isa, shape.depth) - shape.depth;
+            let joins = gemm::joins(isa, shape);
+            // Segments are read as they are multiplied, or in words as they are joined.
+            let read =
+                if joins { shape.depth.next_multiple_of(gemm::WORD) } else { gemm::padded(isa, shape.depth) };
+            let slack = read - shape.depth;
+            let shape = if joins { Shape { segments: 1, depth: shape.inputs()?, ..shape } } else { shape };
             // Where lines are copied anyway they become what is multiplied best.
             let is_copied = !gemm::is_matrix(&geometry) && gemm::copies(&geometry, slack);
             let prefers = gemm::prefers_signed(isa).filter(|_| is_copied);

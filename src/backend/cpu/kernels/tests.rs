@@ -265,6 +265,28 @@ proptest! {
     }
 }
 
+/// What first layers are: patches of few channels, whose rows of taps are as long as some words, or longer than those that
+/// are copied by words.
+#[test]
+fn filters_of_few_channels_equal_the_plain_one() {
+    for kind in [Kind::Float, Kind::Unsigned, Kind::Signed, Kind::PerChannel] {
+        for (channels, kernel) in [(3, 7), (3, 3), (1, 5), (1, 9), (3, 9), (3, 11), (5, 3)] {
+            for (columns, scheme) in [(64, 1), (35, 2)] {
+                let found = run_conv(
+                    kind,
+                    false,
+                    (1, 15, 19),
+                    (channels, columns),
+                    (kernel, 2, 1, scheme),
+                    1,
+                    kernel,
+                );
+                assert!(found.unwrap(), "{kind:?} {channels} {kernel}");
+            }
+        }
+    }
+}
+
 fn run_pairs(
     bytes: bool,
     (outer, inner): (u32, u32),

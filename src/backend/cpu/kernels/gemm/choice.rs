@@ -91,6 +91,16 @@ pub fn dynamic(isa: Isa) -> Option<&'static Micro<Dynamic>> {
     })
 }
 
+/// Whether patches whose segments are so short are better copied to one piece each: what fills up each segment is multiplied
+/// for each column. It is not measured on other machines than Arm's.
+pub fn joins(isa: Isa, shape: Shape) -> bool {
+    /// Products in whose time a byte is copied.
+    const COPIED: usize = 8;
+    let Some(inputs) = shape.inputs() else { return false };
+    let spared = (shape.segments * padded(isa, shape.depth)).saturating_sub(padded(isa, inputs));
+    cfg!(target_arch = "aarch64") && spared.saturating_mul(shape.columns) >= inputs.saturating_mul(COPIED)
+}
+
 /// How many bytes are read of an 8-bit row of so many.
 pub fn padded(isa: Isa, depth: usize) -> usize {
     (quant(isa, true).padded)(depth)

@@ -81,7 +81,7 @@ mod tiles;
 #[cfg(target_arch = "x86_64")]
 mod words_x86;
 
-pub(super) use choice::{padded, prefers_signed, simple_float};
+pub(super) use choice::{joins, padded, prefers_signed, simple_float};
 pub(super) use dynamic::{Column, Dynamic};
 pub(super) use float::Float;
 pub(super) use image::{copies, is_matrix, shape as image_shape, Image};
@@ -100,5 +100,5 @@ pub(super) use quick_x86::{lanes_256, lanes_512, Bounds};
 #[cfg(target_arch = "x86_64")]
 pub(super) use requant::Form;
 pub(super) use requant::{Requant, Requantisation, Scales};
-pub(super) use scratch::Room;
+pub(super) use scratch::{Room, WORD};
 pub(super) use share::{Cost, Grid, EACH, PICOSECONDS};

@@ -4,7 +4,7 @@ use super::image::{Image, BLOCK_BYTES};
 use super::kept;
 use super::micro::{Family, Line, MAX_ROWS};
 use super::packed::Packed;
-use super::scratch::{gather, Scratch};
+use super::scratch::{gather, join, Scratch};
 use super::share::{Cost, Grid, EACH, FEW, LONG, PICOSECONDS};
 use crate::backend::cpu::kernels::kernel::{elements, input, output, ByRows, Lines, Pause};
 use crate::backend::cpu::kernels::{Kernel, Then, Work};
@@ -22,7 +22,7 @@ pub struct Product<F: Family> {
 pub enum Rows<T> {
     /// The input as it lies.
     Matrix,
-    /// The patches of an image under a filter.
+    /// The patches of an image under a filter. Where what is packed has one segment, theirs are joined.
     Image(Image<T>),
 }
 
@@ -323,6 +323,11 @@ impl<F: Family> Product<F> {
                     return image.lay_lines(input, rows, scratch).map(Some);
                 }
                 image.lay(input, rows.clone(), scratch)?;
+                let (segments, joined) = (scratch.pointers.len() / rows.len(), self.packed.shape.segments);
+                if segments > joined {
+                    // SAFETY: pointers were given to as many inputs, and what is beyond them to the end of a word.
+                    return unsafe { join(scratch, rows.len(), (depth / segments, padded)) }.map(|()| None);
+                }
                 if !self.packed.micro.even || image.is_even(rows.clone()) {
                     return Ok(None);
                 }

@@ -150,6 +150,62 @@ pub unsafe fn gather<T>(
     Ok(())
 }
 
+/// Bytes that are copied at once where segments are joined.
+pub const WORD: usize = 8;
+
+/// Copies the segments of rows to where each follows the one before, and points to the rows, of which so many elements can
+/// be read. Nothing is looked up for each segment: they are short, and many.
+///
+/// # Safety
+/// Pointers must be valid for `depth` elements, and to the end of their last [word](WORD); rows must have no more elements
+/// than their segments and `padded`.
+pub unsafe fn join<T>(
+    scratch: &mut Scratch<T>,
+    rows: usize,
+    (depth, padded): (usize, usize),
+) -> Result<(), OpError> {
+    let (segments, depth, padded) =
+        (scratch.pointers.len() / rows, depth * size_of::<T>(), padded * size_of::<T>());
+    // The end of a word is written over by the next segment, but for those of the last one.
+    let words = depth.div_ceil(WORD);
+    let stride = padded.max((segments - 1) * depth + words * WORD);
+    scratch.patches.make(rows.checked_mul(stride).unwrap_or(usize::MAX))?;
+    let start = scratch.patches.as_mut_ptr();
+    for (segment, pointers) in scratch.pointers.chunks_exact(rows).enumerate() {
+        let to = start.wrapping_add(segment * depth);
+        // SAFETY: the buffer has room for all words of all rows.
+        unsafe {
+            match words {
+                1 => copy_words::<T, 1>(pointers, to, stride),
+                2 => copy_words::<T, 2>(pointers, to, stride),
+                3 => copy_words::<T, 3>(pointers, to, stride),
+                4 => copy_words::<T, 4>(pointers, to, stride),
+                _ => {
+                    for (i, pointer) in pointers.iter().enumerate() {
+                        libc::memcpy(to.wrapping_add(i * stride).cast(), pointer.cast(), depth);
+                    }
+                }
+            }
+        }
+    }
+    scratch.pointers.resize(rows)?;
+    let rows = scratch.pointers.iter_mut().enumerate();
+    rows.for_each(|(i, row)| *row = start.wrapping_add(i * stride).cast_const().cast());
+    Ok(())
+}
+
+/// Copies so many words from each pointer to places that are `stride` bytes from one to the next.
+///
+/// # Safety
+/// They must be there, and be nobody else's.
+unsafe fn copy_words<T, const WORDS: usize>(from: &[*const T], mut to: *mut u8, stride: usize) {
+    for from in from {
+        // SAFETY: by contract.
+        unsafe { to.cast::<[u64; WORDS]>().write_unaligned(from.cast::<[u64; WORDS]>().read_unaligned()) };
+        to = to.wrapping_add(stride);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
