@@ -109,10 +109,10 @@ pub fn zip_slices<S: Copy, T>(
         return Ok(());
     }
     let mut rows = to.chunks_exact_mut(row);
-    // A row may be one element, and to come to the next one may take a step in each of many dimensions of 1.
-    let rank = outer_a.len().max(outer_b.len());
+    // A row may be one element, and to come to the next one take a step in each of many dimensions of 1.
+    let steps = outer_a.len().max(outer_b.len()) / 4;
     broadcast::for_each(outer_a, outer_b, |ia, ib| {
-        pace.spend(rank)?;
+        pace.spend(steps)?;
         match (a.get(ia * row_a..(ia + 1) * row_a), b.get(ib * row_b..(ib + 1) * row_b), rows.next()) {
             (Some(a), Some(b), Some(to)) => zip_row(&mut pace, a, b, to, &f),
             _ => Err(OpError::failed("operands have fewer elements than their dimensions say")),
