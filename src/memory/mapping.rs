@@ -45,8 +45,8 @@ impl Mapping {
         Ok(Mapping { store: Store::Pages(pages), len, access, _counted: None })
     }
 
-    /// As [`new`](Self::new), for memory that is read and written once: what is small is not really mapped, which holds a
-    /// descriptor instead.
+    /// As [`new`](Self::new), for memory that is read and written once: what is small is not really mapped before it is
+    /// written, which holds a descriptor instead.
     pub fn for_one_use(fd: BorrowedFd, offset: u64, len: usize, access: Access) -> Result<Self, MemoryError> {
         match Unmapped::of_file(fd, offset, len, access) {
             Some(file) => Ok(Mapping { store: Store::Unmapped(file), len, access, _counted: None }),
@@ -245,7 +245,9 @@ impl Mapping {
         match &self.store {
             Store::Pages(pages) => pages.around(Direction::Write, |start| copy(start, Rows::plain(self.len))),
             Store::Hardware(buffer) => buffer.around(Direction::Write, copy),
-            Store::Unmapped(file) => file.write(offset, from),
+            Store::Unmapped(file) => {
+                file.to_write()?.around(Direction::Write, |start| copy(start, Rows::plain(self.len)))
+            }
         }?;
         // What was copied into a region that vanished meanwhile is partly lost.
         self.still_there(())

@@ -1,15 +1,20 @@
-//! Small shared memory for one use only: read and written by calls, as to map it, and to fault its pages in, costs more.
+//! Small shared memory for one use only: read by calls, as to map it, and to fault its pages in, costs more.
+//!
+//! What is written is mapped for that, once: a call that writes takes the lock of the file, which a client can hold for as long
+//! as it likes, by a call of its own that waits for memory which never comes. Such a thread would be lost, with its turn.
 //!
 //! Must be no different from a mapping but in what it costs: where it would be, it is for [`super::pages`] to do.
 
 use super::kernel::page_size;
+use super::pages::Pages;
 use super::{Access, MemoryError};
 use nix::fcntl::{fcntl, FcntlArg, OFlag, SealFlag};
 use std::fs::File;
 use std::io::{Error, ErrorKind};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
 
 /// Beyond so many bytes a mapping is the cheaper.
 pub const MOST_BYTES: usize = 256 << 10;
@@ -18,7 +23,11 @@ pub const MOST_BYTES: usize = 256 << 10;
 pub(super) struct Unmapped {
     file: File,
     start: u64,
+    len: usize,
+    access: Access,
     vanished: AtomicBool,
+    /// All of it, once somebody has written there.
+    pages: OnceLock<Pages>,
 }
 
 impl Unmapped {
@@ -40,12 +49,15 @@ impl Unmapped {
         (facts.blksize() == page_size()).then_some(Unmapped {
             file,
             start: offset,
+            len,
+            access,
             vanished: AtomicBool::new(false),
+            pages: OnceLock::new(),
         })
     }
 
     pub fn vanished(&self) -> bool {
-        self.vanished.load(Ordering::Relaxed)
+        self.vanished.load(Ordering::Relaxed) || self.pages.get().is_some_and(Pages::vanished)
     }
 
     /// Copies the bytes from `offset` on, which the caller has checked to be there, into `to`.
@@ -53,20 +65,30 @@ impl Unmapped {
         self.take_note(self.file.read_exact_at(to, self.start + offset as u64))
     }
 
-    /// Copies `from` to `offset`. If the client has cut the file short meanwhile, this makes it longer again: no
-    /// longer than it was, and no other file.
-    pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), MemoryError> {
-        self.take_note(self.file.write_all_at(from, self.start + offset as u64))
+    /// All of it, mapped to be written.
+    pub fn to_write(&self) -> Result<&Pages, MemoryError> {
+        if let Some(pages) = self.pages.get() {
+            return Ok(pages);
+        }
+        let mapped = Pages::of_file(self.file.as_fd(), self.start, self.len, self.access);
+        let pages = mapped.map_err(|why| match why {
+            // The file had these bytes before.
+            MemoryError::Invalid(_) => self.lost(),
+            other => other,
+        })?;
+        Ok(self.pages.get_or_init(|| pages))
     }
 
     fn take_note(&self, done: Result<(), Error>) -> Result<(), MemoryError> {
         done.map_err(|why| match why.kind() {
-            ErrorKind::UnexpectedEof => {
-                self.vanished.store(true, Ordering::Relaxed);
-                MemoryError::Vanished
-            }
+            ErrorKind::UnexpectedEof => self.lost(),
             _ => MemoryError::Map(why),
         })
+    }
+
+    fn lost(&self) -> MemoryError {
+        self.vanished.store(true, Ordering::Relaxed);
+        MemoryError::Vanished
     }
 }
 
@@ -87,8 +109,10 @@ mod tests {
     use nix::sys::memfd::{memfd_create, MFdFlags};
     use std::fs::OpenOptions;
     use std::io::Write;
-    use std::os::fd::AsFd;
+    use std::os::fd::AsRawFd;
+    use std::sync::mpsc::channel;
     use std::sync::Arc;
+    use std::time::Duration;
 
     fn memory(bytes: &[u8]) -> File {
         let mut file = File::from(memfd_create(c"test", MFdFlags::MFD_ALLOW_SEALING).unwrap());
@@ -101,7 +125,6 @@ mod tests {
     }
 
     fn reopened(file: &File, options: &mut OpenOptions) -> File {
-        use std::os::fd::AsRawFd;
         options.open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap()
     }
 
@@ -161,5 +184,59 @@ mod tests {
         assert!(matches!(slice.read(&mut [0; 100]), Err(MemoryError::Vanished)));
         file.set_len(100).unwrap();
         assert!(slice.read(&mut [0]).is_err() && slice.write(&[0]).is_err(), "what is lost once stays so");
+    }
+    #[test]
+    fn what_a_file_has_lost_is_not_put_back_by_a_write() {
+        let file = memory(&[7; 100]);
+        for mapped in [false, true] {
+            file.set_len(100).unwrap();
+            let unmapped = Mapping::for_one_use(file.as_fd(), 0, 100, Access::ReadWrite).unwrap();
+            let slice = ClientSlice::whole(Arc::new(unmapped));
+            assert!(!mapped || slice.write(&[1]).is_ok());
+            file.set_len(0).unwrap();
+            assert!(matches!(slice.write(&[1]), Err(MemoryError::Vanished)));
+            assert_eq!(file.metadata().unwrap().len(), 0);
+        }
+    }
+
+    #[test]
+    #[ignore = "mounts a file system, as root: tests/ignored.sh mounts"]
+    fn nobody_who_holds_the_lock_of_the_file_keeps_its_memory_from_others() {
+        /// Long enough for a call that waits for nobody.
+        const MOMENT: Duration = Duration::from_millis(100);
+        let served = crate::memory::blocking::tests::Silent::mount();
+        let answering = served.answer(false);
+        let never = File::open(served.path()).unwrap();
+        // SAFETY: a fresh mapping, which nobody but the call below looks at.
+        let never = unsafe {
+            libc::mmap(std::ptr::null_mut(), 1, libc::PROT_READ, libc::MAP_PRIVATE, never.as_raw_fd(), 0)
+        };
+        assert_ne!(never, libc::MAP_FAILED);
+        let file = memory(&[7; 100]);
+        let (page, holder) = (never as usize, file.try_clone().unwrap());
+        // SAFETY: the byte is mapped, and what is not there is an error.
+        let hold = move || unsafe { libc::pwrite(holder.as_raw_fd(), page as *const _, 1, 0) };
+        std::thread::spawn(hold);
+        let beside = |work: Box<dyn FnOnce() + Send>, patience| {
+            let (sender, receiver) = channel();
+            std::thread::spawn(move || (work(), sender.send(())));
+            receiver.recv_timeout(patience).is_ok()
+        };
+        let call = || {
+            let file = file.try_clone().unwrap();
+            Box::new(move || drop(file.write_at(&[1], 0)))
+        };
+        while beside(call(), MOMENT) {}
+        let unmapped = Mapping::for_one_use(file.as_fd(), 0, 100, Access::ReadWrite).unwrap();
+        let slice = ClientSlice::whole(Arc::new(unmapped));
+        let use_it = move || {
+            slice.write(&[2]).unwrap();
+            let mut bytes = [0; 2];
+            slice.read(&mut bytes).unwrap();
+            assert_eq!(bytes, [2, 7]);
+        };
+        let done = beside(Box::new(use_it), Duration::from_secs(20));
+        drop((answering, served));
+        assert!(done);
     }
 }
