@@ -62,8 +62,9 @@ impl Isolated {
         let permit = self.shares.lent.take(control.client, files.len() as u64);
         let recipe = Recipe::new(source, files, *options);
         let (instance, interface) = recipe.prepare(&self.supervisor, control)?;
-        let kept = permit.ok().map(|permit| (recipe, counted, permit));
-        let made = Arc::new(Made::new(&self.supervisor, kept, interface, instance));
+        let kept = permit.ok().map(|permit| (recipe, permit));
+        // The process has the data, kept here or not.
+        let made = Arc::new(Made::new(&self.supervisor, (kept, counted), interface, instance));
         let (shares, files) = (self.shares.clone(), self.supervisor.info().cache_files);
         Ok(Arc::new(executable::Isolated { made, shares, files }))
     }

@@ -159,7 +159,9 @@ impl Drop for Instance {
 /// A compiled model, in whatever process there is.
 pub struct Made {
     supervisor: Arc<Supervisor>,
-    kept: Option<(Recipe, Counted, Permit)>,
+    kept: Option<(Recipe, Permit)>,
+    /// For what it is made of, which its process has as long as it.
+    _counted: Counted,
     pub interface: Interface,
     now: Mutex<Now>,
     /// Who waits until it has been made again.
@@ -176,12 +178,13 @@ struct Now {
 impl Made {
     pub fn new(
         supervisor: &Arc<Supervisor>,
-        kept: Option<(Recipe, Counted, Permit)>,
+        (kept, counted): (Option<(Recipe, Permit)>, Counted),
         interface: Interface,
         instance: Arc<Instance>,
     ) -> Self {
         let now = Mutex::new(Now { instance, making: false });
-        Made { supervisor: supervisor.clone(), kept, interface, now, waiting: Waiting::default() }
+        let (supervisor, waiting) = (supervisor.clone(), Waiting::default());
+        Made { supervisor, kept, _counted: counted, interface, now, waiting }
     }
 
     /// It in the process that is there now; `None` if it would have to be made first.
