@@ -174,9 +174,20 @@ pub fn for_each_part(
     for (start, part) in data {
         let gap = start.saturating_sub(end) as usize;
         each(end, &vec![0; gap])?;
-        let bytes = part.to_private().map_err(CacheError::Data)?;
-        each(*start, &bytes)?;
-        end = start + bytes.len() as u64;
+        match part {
+            Weights::Private(bytes) => each(*start, bytes)?,
+            Weights::Shared(slice) => {
+                // What may change is copied first, and not all of it at once: it may be as large as a model.
+                let mut stretch = vec![0; STRETCH.min(slice.len())];
+                for at in (0..slice.len()).step_by(STRETCH) {
+                    let stretch = &mut stretch[..STRETCH.min(slice.len() - at)];
+                    let part = slice.part(at, stretch.len());
+                    part.and_then(|part| part.read(stretch)).map_err(CacheError::Data)?;
+                    each(start + at as u64, stretch)?;
+                }
+            }
+        }
+        end = start + part.len() as u64;
     }
     Ok(())
 }

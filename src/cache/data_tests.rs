@@ -52,7 +52,8 @@ impl Interrupt for Stopped {
 fn data_are_copied_no_longer_than_anybody_waits_for_them() {
     let (cache, pair) = saved();
     let load = |interrupt: &dyn Interrupt| {
-        cache.load_beside(&key(1, 1), &pair.files(), |_| None, interrupt).map(drop)
+        let by = Reading { interrupt, ..Reading::FREELY };
+        cache.load_beside(&key(1, 1), &pair.files(), |_| None, by).map(drop)
     };
     assert!(matches!(load(&Stopped), Err(CacheError::Stopped(OpError::DeadlinePassed))));
     // The model cache is read and hashed first.
@@ -71,15 +72,18 @@ fn data_of_another_save_is_not_taken() {
 }
 
 #[test]
-fn a_model_cache_is_read_and_hashed_with_pauses() {
-    const MODEL: usize = 8 << 20;
+fn caches_are_read_and_hashed_with_pauses_and_alone_where_nobody_may_help() {
+    const BYTES: usize = 8 << 20;
     let (cache, pair, interrupt) = (Cache::new(None, "a driver"), Pair::new(), Counting::default());
-    let models = [vec![1; MODEL]];
-    cache.save(&key(1, 1), &pair.files(), Content { models: &models, data: &[vec![]] }).unwrap();
-    let loaded = cache.load_beside(&key(1, 1), &pair.files(), |_| None, &interrupt).unwrap();
-    assert_eq!(loaded.models, models);
-    let passed = interrupt.take();
-    assert!(passed >= MODEL >> 20, "{passed} yield points");
+    let large = one(&[1; BYTES], &data(&vec![2; BYTES]));
+    for (content, least) in [(one(&[1; BYTES], &data(b"weights")), BYTES >> 20), (large, BYTES >> 17)] {
+        cache.save(&key(1, 1), &pair.files(), content.content()).unwrap();
+        let by = Reading { interrupt: &interrupt, may_help: &|| false };
+        let loaded = cache.load_beside(&key(1, 1), &pair.files(), |_| None, by).unwrap();
+        assert_eq!(loaded.models, content.content().models);
+        let passed = interrupt.take();
+        assert!(passed >= least, "{passed} yield points");
+    }
 }
 
 /// A file system in memory has nothing to put into a hole once it is full.

@@ -8,7 +8,7 @@ use super::content::{data_len, for_each_part, Content, DataFacts, LastChange, Pa
 use super::mapped::Mapped;
 use super::{CacheError, FileId};
 use crate::memory::{check_blocking, guarded_len, stamp_start, Counted, Mapping, MemoryError};
-use crate::ops::Interrupt;
+use crate::ops::{Interrupt, NeverInterrupted};
 use crate::waits::wait_for;
 use nix::fcntl::{fcntl, FcntlArg, OFlag};
 use std::collections::HashSet;
@@ -114,6 +114,20 @@ fn duplicate(what: &'static str, fd: BorrowedFd) -> Result<(File, FileId), Cache
     Ok((file, FileId { device: facts.dev(), inode: facts.ino() }))
 }
 
+/// By what terms files are read.
+#[derive(Clone, Copy)]
+pub struct Reading<'a> {
+    /// For the thread that reads: the work comes by yield points.
+    pub interrupt: &'a dyn Interrupt,
+    /// Whether threads that have no turn may help it.
+    pub may_help: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl Reading<'static> {
+    /// By no terms.
+    pub const FREELY: Reading<'static> = Reading { interrupt: &NeverInterrupted, may_help: &|| true };
+}
+
 /// Cache files that nobody else of the driver reads or writes.
 #[derive(Debug)]
 pub struct Lock<'f> {
@@ -195,8 +209,7 @@ impl Lock<'_> {
             let (len, mut model) = (size(len)?, Vec::new());
             model.try_reserve_exact(len).map_err(|_| out_of_memory(len))?;
             for start in (0..len).step_by(STRETCH) {
-                // Others who wait for these files wait long enough as it is, without turns.
-                interrupt.check().map_err(CacheError::Stopped)?;
+                interrupt.yield_point().map_err(CacheError::Stopped)?;
                 model.resize(len.min(start + STRETCH), 0);
                 file.read_exact_at(&mut model[start..], start as u64).map_err(io)?;
             }
@@ -224,12 +237,8 @@ impl Lock<'_> {
 
     /// Private copies of the first bytes of each data cache, which must be like `facts`: from here on the files may change,
     /// or vanish.
-    pub fn copy_data(
-        &self,
-        facts: &[DataFacts],
-        interrupt: &dyn Interrupt,
-    ) -> Result<Vec<Arc<Mapping>>, CacheError> {
-        self.files.data.iter().zip(facts).map(|(file, facts)| copy_data(file, facts, interrupt)).collect()
+    pub fn copy_data(&self, facts: &[DataFacts], by: Reading) -> Result<Vec<Arc<Mapping>>, CacheError> {
+        self.files.data.iter().zip(facts).map(|(file, facts)| copy_data(file, facts, by)).collect()
     }
 }
 
@@ -252,11 +261,14 @@ fn write_data(file: &File, parts: &Parts, salt: &[u8]) -> Result<(), CacheError>
     file.sync_data().map_err(io)
 }
 
-fn copy_data(file: &File, facts: &DataFacts, interrupt: &dyn Interrupt) -> Result<Arc<Mapping>, CacheError> {
+fn copy_data(file: &File, facts: &DataFacts, by: Reading) -> Result<Arc<Mapping>, CacheError> {
     let len = usize::try_from(facts.len).map_err(|_| CacheError::Changed)?;
     let (copy, checksum) = match len {
         0 => (Mapping::anonymous(0).map_err(CacheError::Data)?, 0),
-        _ => Mapping::private_copy(file, len, &|| interrupt.check().is_err()).map_err(CacheError::Data)?,
+        _ => {
+            let stops = || by.interrupt.yield_point().is_err();
+            Mapping::private_copy(file, len, &stops, by.may_help).map_err(CacheError::Data)?
+        }
     };
     (checksum == facts.checksum).then(|| Arc::new(copy)).ok_or(CacheError::DataChanged)
 }

@@ -18,12 +18,8 @@ fn content(file: &File) -> Vec<u8> {
 
 /// What loading gives of the weights that were saved as `b"weights"`, and whether that was of the store.
 fn weights(cache: &Cache, pair: &Pair, store: &Store, uid: u32) -> Result<(Vec<u8>, bool), CacheError> {
-    let loaded = cache.load_beside(
-        &key(1, 1),
-        &pair.files(),
-        |origin| store.data_of(uid, origin),
-        &NeverInterrupted,
-    )?;
+    let kept = |origin: &Origin| store.data_of(uid, origin);
+    let loaded = cache.load_beside(&key(1, 1), &pair.files(), kept, Reading::FREELY)?;
     assert_eq!(loaded.models, [MODEL]);
     Ok((bytes_of(&loaded.data[0])[64..].to_vec(), loaded.kept))
 }
@@ -48,7 +44,7 @@ fn kept_data_stand_in_for_files_that_their_client_has_not_touched() {
     other.data.write_all_at(&content(&pair.data), 0).unwrap();
     let elsewhere = CacheFiles::new(&[&pair.model], &[&other.data]).unwrap();
     let kept = |origin: &Origin| store.data_of(1, origin);
-    assert!(!cache.load_beside(&key(1, 1), &elsewhere, kept, &NeverInterrupted).unwrap().kept);
+    assert!(!cache.load_beside(&key(1, 1), &elsewhere, kept, Reading::FREELY).unwrap().kept);
     // What steers is its client's, and proven as ever.
     pair.model.write_all_at(b"?", 60).unwrap();
     assert!(matches!(weights(&cache, &pair, &store, 1), Err(CacheError::Changed)));

@@ -52,7 +52,7 @@ mod tests;
 pub use content::{Content, Hash, Loaded, Origin, Parts};
 pub use entry::{Entry, FileId, Key, Record, Token};
 pub use error::CacheError;
-pub use files::CacheFiles;
+pub use files::{CacheFiles, Reading};
 pub use offline::{Offline, Recorded};
 pub use registry::Registry;
 pub use store::Store;
@@ -208,17 +208,17 @@ impl Cache {
 
     /// Loads what was saved for `key`, if the model caches still are what was saved.
     pub fn load(&self, key: &Key, files: &CacheFiles) -> Result<Loaded, CacheError> {
-        self.load_beside(key, files, |_| None, &NeverInterrupted)
+        self.load_beside(key, files, |_| None, Reading::FREELY)
     }
 
-    /// The same; takes the data that the driver has `kept` itself of this origin, rather than copy the files'. An error once the
-    /// work is to stop.
+    /// The same; takes the data that the driver has `kept` itself of this origin, rather than copy the files', which is
+    /// done `by` these terms. An error once the work is to stop.
     pub fn load_beside(
         &self,
         key: &Key,
         files: &CacheFiles,
         kept: impl FnOnce(&Origin) -> Option<Loaded>,
-        interrupt: &dyn Interrupt,
+        by: Reading,
     ) -> Result<Loaded, CacheError> {
         let lock = files.lock(&self.in_use)?;
         let entries = self.registry.get(key)?;
@@ -226,17 +226,19 @@ impl Cache {
             return Err(CacheError::Unknown);
         }
         let records: Vec<_> = entries.iter().map(|entry| entry.record).collect();
-        let (mut models, counted, i) = self.read(&lock, &records, interrupt)?;
+        let (mut models, counted, i) = self.read(&lock, &records, by.interrupt)?;
         let facts = facts_of_head(&models[0]).ok_or(CacheError::Changed)?;
         if facts.len() != files.counts().1 {
             return Err(CacheError::Changed);
         }
         let origin = Origin { hash: entries[i].record.hash, data: lock.data_changes()? };
+        // For the disk, maybe.
+        by.interrupt.before_waiting();
         let kept = kept(&origin).filter(|kept| kept.facts == facts);
         let (data, kept) = match kept {
             Some(kept) => (kept.data, true),
             None if self.owns_files => (lock.map_data(&facts)?, true),
-            None => (lock.copy_data(&facts, interrupt)?, false),
+            None => (lock.copy_data(&facts, by)?, false),
         };
         self.registry.used(&entries[i]);
         models[0].drain(..head_len(facts.len()));

@@ -142,6 +142,21 @@ impl Registry {
         })
     }
 
+    /// Forgets all that these keys stand for, in one change.
+    pub fn remove_all(&self, keys: &[Key]) -> Result<(), CacheError> {
+        self.write(|open| {
+            open.write(|transaction| {
+                let mut table = table::table(transaction)?;
+                for key in keys {
+                    for entry in table::entries_of(&table, key)? {
+                        table.remove(&entry.key_bytes())?;
+                    }
+                }
+                Ok(())
+            })
+        })
+    }
+
     /// All entries, by client and token.
     pub fn list(&self) -> Result<Vec<Entry>, CacheError> {
         self.read(Open::entries)

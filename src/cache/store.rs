@@ -16,7 +16,7 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, SystemTime};
 
 /// The store's place in the driver's data directory.
@@ -31,12 +31,18 @@ pub struct Store {
     most_bytes: u64,
     /// The opening of the registry after which the directory was swept.
     swept: Mutex<Option<u64>>,
-    /// Held from a save until the dropped files are deleted, because one of them may be saved again.
+    /// Held from a save until the dropped files are deleted, because one of them may be saved again. As a save waits for the
+    /// disk, nobody waits for this.
     saving: Mutex<()>,
+    /// What is to be forgotten once the save ends that is under way.
+    to_forget: Mutex<Vec<Key>>,
     /// The models and bytes that it held when it was last counted.
     models: AtomicU64,
     bytes: AtomicU64,
 }
+
+/// The only one who saves or deletes.
+type Alone<'s> = MutexGuard<'s, ()>;
 
 /// A model that nobody has loaded for so long is freed: its app may be gone, and drivers are not told of that.
 const LONGEST_UNUSED: Duration = Duration::from_secs(90 * DAY);
@@ -54,9 +60,9 @@ impl Store {
         let registry = Registry::within(directory, STORE, fingerprint, limits);
         let directory = directory.join(STORE);
         let cache = Cache { registry, owns_files: true, in_use: FilesInUse::default() };
-        let (swept, saving) = (Mutex::default(), Mutex::default());
+        let (swept, saving, to_forget) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (models, bytes) = (AtomicU64::new(UNKNOWN), AtomicU64::new(0));
-        Store { cache, directory, most_bytes, swept, saving, models, bytes }
+        Store { cache, directory, most_bytes, swept, saving, to_forget, models, bytes }
     }
 
     /// Opens the registry that an earlier driver has left, so that no client waits for the disk to do it. Without one nothing is
@@ -90,18 +96,53 @@ impl Store {
         (kept.models == [of.data_to_bytes()]).then_some(kept)
     }
 
-    /// Forgets the data caches of a client's model caches that are no more.
+    /// Forgets the data caches of a client's model caches that are no more: now, or when the save ends that is under way.
     pub fn forget_data(&self, uid: u32, of: Hash) {
-        if !self.cache.registry.is_there() {
+        let key = Key { uid, token: of };
+        let registry = &self.cache.registry;
+        if !registry.is_there() || !registry.get(&key).is_ok_and(|entries| !entries.is_empty()) {
             return;
         }
-        let key = Key { uid, token: of };
-        let _alone = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
-        let has = self.cache.registry.get(&key).is_ok_and(|entries| !entries.is_empty());
-        if has && self.cache.registry.remove(&key, |_| true).is_ok() {
-            self.delete(&key);
+        let mut to_forget = lock(&self.to_forget);
+        if !to_forget.contains(&key) {
+            to_forget.push(key);
+        }
+        drop(to_forget);
+        if let Some(alone) = self.alone() {
+            self.forget_due(&alone);
+        }
+    }
+
+    /// Forgets what is to be forgotten.
+    fn forget_due(&self, _: &Alone) {
+        let keys = std::mem::take(&mut *lock(&self.to_forget));
+        if self.forget(&keys) && !keys.is_empty() {
             self.cache.registry.list().iter().for_each(|entries| self.measure(entries));
         }
+    }
+
+    /// Forgets entries and deletes their files, if the registry can be written.
+    fn forget(&self, keys: &[Key]) -> bool {
+        // Their files stay as long as they are recorded: without them a load would fail.
+        let forgotten = keys.is_empty() || self.cache.registry.remove_all(keys).is_ok();
+        if forgotten {
+            keys.iter().for_each(|key| self.delete(key));
+        }
+        forgotten
+    }
+
+    /// `None` while a model is saved.
+    fn alone(&self) -> Option<Alone<'_>> {
+        match self.saving.try_lock() {
+            Ok(alone) => Some(alone),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Whether a model is saved now: another one would have to wait.
+    pub fn is_saving(&self) -> bool {
+        self.alone().is_none()
     }
 
     /// Gets what is stored ready to be read; false where nothing is.
@@ -144,6 +185,7 @@ impl Store {
         self.models.store(entries.len() as u64, Ordering::Relaxed);
     }
 
+    /// Saves a compiled model, in place of what was saved for `key` before. Does not wait for another save: the store is busy then.
     pub fn save(&self, key: &Key, content: Content) -> Result<(), CacheError> {
         self.sweep();
         let models = content.models.iter().map(|model| model.len() as u64);
@@ -151,7 +193,7 @@ impl Store {
         if size > self.most_bytes / 2 {
             return Err(CacheError::TooLarge(size as usize)); // it would drive out all others
         }
-        let _alone = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = self.alone().ok_or(CacheError::Busy)?;
         let make = |kind, count| {
             let paths: Vec<_> = (0..count).map(|i| path(&self.directory, key, kind, i)).collect();
             open(&paths, true)
@@ -175,24 +217,19 @@ impl Store {
             let kept = self.free_unused(entries);
             self.measure(&kept);
         }
+        self.forget_due(&alone);
         saved.map(drop)
     }
 
-    /// Frees what was not loaded for long; gives the others.
-    fn free_unused(&self, mut entries: Vec<Entry>) -> Vec<Entry> {
-        entries.retain(|entry| {
-            let unused = unused_for(&path(&self.directory, &entry.key, MODEL, 0));
-            if unused.is_none_or(|time| time < LONGEST_UNUSED) {
-                return true;
-            }
-            // Its files stay as long as it is recorded: without them a load would fail.
-            let forgotten = self.cache.registry.remove(&entry.key, |_| true).is_ok();
-            if forgotten {
-                self.delete(&entry.key);
-            }
-            !forgotten
-        });
-        entries
+    /// Frees what was not loaded for long, all at once as that waits for the disk; gives the others.
+    fn free_unused(&self, entries: Vec<Entry>) -> Vec<Entry> {
+        let is_used = |entry: &Entry| !is_unused(&path(&self.directory, &entry.key, MODEL, 0));
+        let (mut used, unused): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_used);
+        let keys: Vec<_> = unused.iter().map(|entry| entry.key).collect();
+        if !self.forget(&keys) {
+            used.extend(unused);
+        }
+        used
     }
 
     /// How many models lie in the store of a driver's data `directory`, whoever uses it meanwhile.
@@ -217,19 +254,16 @@ impl Store {
     /// Once the registry was opened: removes files that nothing is recorded for, of another driver, of a save that did not come
     /// to its end, or of a registry that was damaged. Until it can be read that is tried again, and with it the directory is made.
     fn sweep(&self) {
-        // Held, so that nobody makes new files meanwhile.
-        let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut swept = lock(&self.swept);
         if *swept == Some(self.cache.registry.opening()) {
             return;
         }
-        // A save under way has files that are not recorded yet. The next call sweeps.
-        let _alone = match self.saving.try_lock() {
-            Ok(alone) => alone,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return,
-        };
+        // A save under way has files that are not recorded yet. The next call sweeps. Held, so that nobody makes new files meanwhile.
+        let Some(_alone) = self.alone() else { return };
         let Ok(entries) = self.cache.registry.list() else { return };
         *swept = Some(self.cache.registry.opening());
+        // Others look up what is there, while this waits for the disk.
+        drop(swept);
         let entries = self.free_unused(entries);
         self.measure(&entries);
         let paths = |key| [MODEL, DATA].into_iter().flat_map(move |kind| self.paths(key, kind));
@@ -261,9 +295,17 @@ fn open(paths: &[PathBuf], create: bool) -> Result<Vec<File>, CacheError> {
     paths.iter().map(open).collect::<Result<_, _>>().map_err(|why| CacheError::Io { what: "stored", why })
 }
 
-/// For how long nobody has loaded the model in this file; `None` if that is not known, or lies ahead.
-fn unused_for(model: &Path) -> Option<Duration> {
-    SystemTime::now().duration_since(std::fs::metadata(model).ok()?.modified().ok()?).ok()
+/// Whether nobody has loaded the model in this file for long, or it is not there, as after a crash: nobody can.
+fn is_unused(model: &Path) -> bool {
+    match std::fs::metadata(model).and_then(|facts| facts.modified()) {
+        // A time that lies ahead tells nothing.
+        Ok(used) => SystemTime::now().duration_since(used).is_ok_and(|since| since >= LONGEST_UNUSED),
+        Err(why) => why.kind() == ErrorKind::NotFound,
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Notes that a model was loaded now. If that fails, the model is freed too early, and compiled again.

@@ -2,12 +2,14 @@
 //!
 //! What a client asked of a compilation is saved with it: a client that prepares from its cache is not asked again.
 
+use super::storing;
 use crate::backend::{
     Artifact, Backend, BackendError, CacheFileCounts, CompileOptions, Control, Executable, Preference,
     Priority, Saved,
 };
-use crate::cache::{Cache, CacheError, CacheFiles, Content, Key, Origin, Reserved, Store};
+use crate::cache::{Cache, CacheError, CacheFiles, Content, Key, Origin, Reading, Reserved, Store};
 use crate::ops::Interrupt;
+use crate::scheduler::CallTurns;
 use crate::statistics::CacheCounts;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -144,15 +146,21 @@ impl CachePlace {
         Ok(cache.fill(&self.key, &self.files, reserved, content(&artifact))?)
     }
 
-    /// Loads a compilation, with its data from the store if that keeps them.
+    /// Loads a compilation, with its data from the store if that keeps them. The files are read by one of `turns`.
     pub fn load(
         &self,
         (cache, store): (&Cache, Option<&Store>),
         backend: &dyn Backend,
-        control: &Control,
+        (turns, control): (&CallTurns, &Control),
     ) -> Result<FromCache, CachingError> {
         let kept = |origin: &Origin| store?.data_of(self.key.uid, origin);
-        let loaded = cache.load_beside(&self.key, &self.files, kept, control);
+        let may_help = || storing::is_idle(backend, turns, 0);
+        let loaded = {
+            // Whose turn ends with this: the backend has its own.
+            let check = turns.check(control);
+            let reading = Reading { interrupt: &check, may_help: &may_help };
+            cache.load_beside(&self.key, &self.files, kept, reading)
+        };
         // It is not the files' fault if there was no time to read them.
         control.check().map_err(|why| CachingError::Backend(why.into()))?;
         let mut loaded = loaded?;

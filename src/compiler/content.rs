@@ -66,6 +66,11 @@ impl Outline {
         Ok(Outline { hash: hash.hash, constants })
     }
 
+    /// How much memory it takes.
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>() + size_of::<Constant>() * self.constants.capacity()
+    }
+
     /// What the hash of every model with this outline begins with.
     pub fn prefix(&self) -> Prefix {
         let [a, b, c, d, e, f, g, h, ..]: Digest256 = self.hash.clone().finalize().into();

@@ -82,7 +82,7 @@ fn files(token: u8) -> ClientFiles {
     let (models, data) = ([file()], [file()]);
     let expected = crate::backend::CacheFileCounts { models: 1, data: 1 };
     let place = CachePlace::new(CLIENT, &[token; 32], (&models, &data), expected).unwrap();
-    ClientFiles { place, permit: None }
+    ClientFiles { place, permit: limits::CACHE_FILES.quota().take(CLIENT, 2).unwrap() }
 }
 
 #[test]

@@ -25,15 +25,18 @@ use crate::scheduler::marks::{self, Phase};
 use crate::scheduler::slow_calls::Calls;
 use crate::scheduler::{boottime_ns, CallTurns, Control, Load, Permit, Quota, Task, Watcher, Workers};
 use caching::FromCache;
-use saving::{ReservedFiles, Saves};
+use saving::{Attempt, ReservedFiles, Saves, Saving};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// How long a save waits after the execution that it is due to. A save that began at once took the cores while that execution
 /// was answered: on two cores the answer came some milliseconds later.
 const AFTER_USE: Duration = Duration::from_millis(20);
+
+/// How long a save waits for another one that the store makes, before it looks again.
+const WHILE_STORE_SAVES: Duration = Duration::from_millis(50);
 
 /// What became of a compilation.
 pub type Outcome = Result<Compiled, CompileError>;
@@ -75,8 +78,8 @@ pub enum Work {
 /// A client's cache files, for one compilation.
 pub struct ClientFiles {
     pub place: CachePlace,
-    /// For their descriptors, should they be kept until the first execution; without it they are not.
-    pub permit: Option<Permit>,
+    /// For their descriptors, while the job stands in line and, should they be kept for it, until the first execution.
+    pub permit: Permit,
 }
 
 /// How much is compiled at once.
@@ -114,7 +117,7 @@ struct Shared {
     backend: Arc<dyn Backend>,
     cache: Arc<Cache>,
     store: Option<Arc<Store>>,
-    /// For what is hashed.
+    /// For what is hashed and read.
     turns: CallTurns,
     counts: Arc<Counts>,
 }
@@ -239,24 +242,57 @@ impl Compiler {
         let Ok(permit) = self.jobs.take(client, 1) else { return attempt.leave() };
         // From here on, so that a process which runs a model once, and ends, saves it all the same.
         let Some(saving) = self.saves.begin() else { return };
-        let (executable, counts) = (executable.clone(), self.shared.counts.clone());
-        let (workers, calls) = (Arc::downgrade(&self.workers), self.calls.clone());
-        let begin = move || {
-            let Some(workers) = workers.upgrade() else { return };
-            let since = Instant::now();
-            let task = move || {
-                let _work = calls.begin_work("a save", client, since.elapsed());
-                attempt.make(&*executable, &counts);
-                drop((permit, saving));
-            };
-            workers.submit(client, Priority::Low, Box::new(task));
+        let due = DueSave {
+            client,
+            attempt,
+            executable: executable.clone(),
+            counts: self.shared.counts.clone(),
+            calls: self.calls.clone(),
+            workers: Arc::downgrade(&self.workers),
+            watcher: Arc::downgrade(&self.watcher),
+            _held: (permit, saving),
         };
-        self.watcher.at(boottime_ns().saturating_add(AFTER_USE.as_nanos() as u64), Box::new(begin));
+        due.begin_after(AFTER_USE);
     }
 
     /// For a process that is about to end: waits, not for long, for saves that are due; none begins from here on.
     pub fn settle(&self) {
         self.saves.close();
+    }
+}
+
+/// A save in the background.
+struct DueSave {
+    client: u32,
+    attempt: Attempt,
+    executable: Arc<dyn Executable>,
+    counts: Arc<Counts>,
+    calls: Arc<Calls>,
+    workers: Weak<Workers>,
+    watcher: Weak<Watcher>,
+    /// Until it is over.
+    _held: (Permit, Saving),
+}
+
+impl DueSave {
+    /// Puts it in line in a while, in which it has no thread.
+    fn begin_after(self, pause: Duration) {
+        let Some(watcher) = self.watcher.upgrade() else { return };
+        let begin = move || {
+            let (since, client) = (Instant::now(), self.client);
+            let Some(workers) = self.workers.upgrade() else { return };
+            workers.submit(client, Priority::Low, Box::new(move || self.make(since)));
+        };
+        watcher.at(boottime_ns().saturating_add(pause.as_nanos() as u64), Box::new(begin));
+    }
+
+    fn make(self, since: Instant) {
+        let work = self.calls.begin_work("a save", self.client, since.elapsed());
+        let again = self.attempt.make(&*self.executable, &self.counts);
+        drop(work);
+        if let Some(attempt) = again {
+            DueSave { attempt, ..self }.begin_after(WHILE_STORE_SAVES);
+        }
     }
 }
 
@@ -306,7 +342,7 @@ impl Shared {
 
     /// Prepares a model from its client's files.
     fn load(&self, files: ClientFiles, control: &Control) -> Outcome {
-        let loaded = files.place.load(self.caches(), &*self.backend, control);
+        let loaded = files.place.load(self.caches(), &*self.backend, (&self.turns, control));
         self.counts.files.looked(loaded.as_ref().map(drop).map_err(CachingError::reason));
         let FromCache { executable, options, to_keep } = loaded.map_err(CompileError::Caching)?;
         let place = to_keep.and_then(|origin| self.place_of_data(control.client, origin));
@@ -342,10 +378,6 @@ impl Shared {
             return Err(CachingError::NotCacheable);
         }
         let reserved = place.reserve(self.caches())?;
-        let Some(permit) = permit else {
-            log::info!("cache files will not be filled: this client has too many open");
-            return Ok(None);
-        };
         let (cache, options) = (self.cache.clone(), *options);
         Ok(Some(SavePlace::Files(Box::new(ReservedFiles {
             cache,

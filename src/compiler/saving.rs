@@ -8,7 +8,7 @@ use super::caching::{self, CachePlace, CachingError, Counts};
 use super::content::{Outline, Sum};
 use crate::backend::{Artifact, BackendError, CompileOptions, Executable};
 use crate::cache::{Cache, CacheError, Key, Origin, Reserved, Store};
-use crate::memory::MemoryError;
+use crate::memory::{Account, Counted, MemoryError};
 use crate::scheduler::Permit;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -31,11 +31,12 @@ pub struct StorePlace {
 pub(super) enum StoreName {
     Token([u8; 32]),
     /// The hash of its content, if that still has these sums. The client may change its memory until then; the permit is for
-    /// the mappings of that memory.
+    /// the mappings of that memory. They are kept until the first execution, which may never come, and are counted.
     OfContent {
         outline: Outline,
         sums: Vec<Sum>,
         _mappings: Permit,
+        _counted: Counted,
     },
     /// Where its client has it: only the data are kept.
     DataOf(Origin),
@@ -70,6 +71,8 @@ pub struct ReservedFiles {
 /// The save that a prepared model waits for, if it does.
 pub struct Unsaved {
     client: u32,
+    /// Whose memory a save takes.
+    account: Account,
     state: Arc<State>,
     /// For the constants of what is compiled just in time.
     _mappings: Option<Permit>,
@@ -94,11 +97,12 @@ pub(super) const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 impl Unsaved {
-    /// The save of a model of this client; `mappings` is for the memories that the executable keeps for its first run.
+    /// The save of a model of this client, on whose account the thread works; `mappings` is for the memories that the executable keeps for its first run.
     pub fn new(client: u32, place: Option<SavePlace>, mappings: Option<Permit>) -> Self {
         let begun = AtomicBool::new(place.is_none());
         let next = Mutex::new(Next { place, not_before: None, wait: FIRST_WAIT });
-        Unsaved { client, state: Arc::new(State { begun, next }), _mappings: mappings }
+        let account = Account::of_thread();
+        Unsaved { client, account, state: Arc::new(State { begun, next }), _mappings: mappings }
     }
 }
 
@@ -119,7 +123,8 @@ impl Unsaved {
             return None;
         }
         self.state.begun.store(true, Ordering::Relaxed);
-        Some(Attempt { place: next.place.take()?, state: self.state.clone() })
+        let (account, state) = (self.account.clone(), self.state.clone());
+        Some(Attempt { place: next.place.take()?, account, state })
     }
 }
 
@@ -143,6 +148,7 @@ impl State {
 /// One attempt to save a model.
 pub(super) struct Attempt {
     place: SavePlace,
+    account: Account,
     state: Arc<State>,
 }
 
@@ -153,25 +159,39 @@ impl Attempt {
     }
 
     /// Saves. If that fails for want of memory, disk or room, it is tried again after a later execution, ever more rarely.
-    pub fn make(self, executable: &dyn Executable, counts: &Counts) {
-        if let Err(why) = self.place.save(executable, counts) {
+    /// Given back where the store is busy with another save: that may take long, and would keep a thread.
+    #[must_use]
+    pub fn make(self, executable: &dyn Executable, counts: &Counts) -> Option<Self> {
+        let in_store = match &self.place {
+            SavePlace::Store(place) if place.store.is_saving() => return Some(self),
+            SavePlace::Store(_) => true,
+            SavePlace::Files(_) => false,
+        };
+        let saved = {
+            let _account = self.account.clone().enter();
+            self.place.write(executable)
+        };
+        if in_store && matches!(saved, Err(CachingError::Cache(CacheError::Busy))) {
+            return Some(self); // one that began meanwhile
+        }
+        self.place.count(&saved, counts);
+        if let Err(why) = saved {
             why.log();
             if why.may_pass() {
                 self.state.put_back(self.place, true);
             }
         }
+        None
     }
 }
 
 impl SavePlace {
-    fn save(&self, executable: &dyn Executable, counts: &Counts) -> Result<(), CachingError> {
-        let saved = self.write(executable);
+    fn count(&self, saved: &Result<(), CachingError>, counts: &Counts) {
         let counts = match self {
             SavePlace::Store(_) => &counts.store,
             SavePlace::Files(_) => &counts.files,
         };
         counts.saved(saved.as_ref().map(drop).map_err(CachingError::reason));
-        saved
     }
 
     fn write(&self, executable: &dyn Executable) -> Result<(), CachingError> {

@@ -6,6 +6,7 @@ use super::saving::StoreName;
 use super::StorePlace;
 use crate::backend::{Backend, BackendError, CompileOptions, Control, Executable, Saved};
 use crate::cache::{CacheError, Key, Store};
+use crate::memory::Counted;
 use crate::model::{Lifetime, Model};
 use crate::scheduler::{CallTurns, Permit};
 use crate::statistics::CacheCounts;
@@ -27,11 +28,7 @@ pub(super) fn compile(
         return Ok((compile()?, None));
     };
     let outline = Outline::new(model, options, &turns.check(control))?;
-    // Beside what is computed for this compilation.
-    let is_idle = |computing: usize| {
-        let (computed, hashed) = (backend.load_now().unwrap_or_default(), turns.load());
-        computed.running <= computing && hashed.running <= 1 && computed.waiting + hashed.waiting == 0
-    };
+    let is_idle = |computing| is_idle(backend, turns, computing);
     let place = |name| StorePlace { store: store.clone(), uid: control.client, name };
     if !store.has_like(control.client, &outline.prefix()) {
         if !keep {
@@ -44,7 +41,11 @@ pub(super) fn compile(
                 let sums =
                     |most| outline.sums(Threads { most, is_idle: &|| is_idle(1) }, &turns.check(control));
                 let (executable, sums) = beside(threads(options), compile, sums);
-                (executable, StoreName::OfContent { outline, sums: sums?, _mappings: permit })
+                let sums = sums?;
+                let Some(counted) = Counted::take(outline.bytes() + size_of_val(&sums[..])) else {
+                    return Ok((executable?, None)); // its client has no memory left for the name
+                };
+                (executable, StoreName::OfContent { outline, sums, _mappings: permit, _counted: counted })
             }
             None => {
                 let hash =
@@ -71,6 +72,12 @@ pub(super) fn compile(
         Err(_) => {} // the store has said so, if there is anything to say
     }
     Ok((compile()?, Some(place).filter(|_| keep)))
+}
+
+/// Whether the machine has nothing else to do than one job, which has one of `turns` and, on the `backend`, so many more.
+pub(super) fn is_idle(backend: &dyn Backend, turns: &CallTurns, computing: usize) -> bool {
+    let (computed, hashed) = (backend.load_now().unwrap_or_default(), turns.load());
+    computed.running <= computing && hashed.running <= 1 && computed.waiting + hashed.waiting == 0
 }
 
 /// Does `work` here and `other` beside it, by what is left of so many threads.

@@ -80,16 +80,17 @@ impl Mapping {
     }
 
     /// A private copy of the first `len` bytes of `file`, which serves wherever client memory does, to read; and the copy's
-    /// checksum, as [`super::checksum_share`] has it. It is made by several threads where that pays, and given up, with an
-    /// error, once `stops` says so.
+    /// checksum, as [`super::checksum_share`] has it. The calling thread asks before each stretch whether the work `stops`, with
+    /// an error, and so may wait there; other threads help where that pays, as long as they `may_help`.
     pub fn private_copy(
         file: &File,
         len: usize,
-        stops: &(dyn Fn() -> bool + Sync),
+        stops: &dyn Fn() -> bool,
+        may_help: &(dyn Fn() -> bool + Sync),
     ) -> Result<(Self, u64), MemoryError> {
         let mut sum = 0;
         let copy = pages::filled(len, |bytes| {
-            sum = pages::copy_file(file, bytes, stops)?;
+            sum = pages::copy_file(file, bytes, stops, may_help)?;
             Ok(())
         })?;
         Ok((Mapping::private(len, copy), sum))

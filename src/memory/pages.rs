@@ -11,9 +11,11 @@ use super::kernel::page_size;
 use super::zeroed::ZeroedPages;
 use super::MemoryError;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// Mapped pages; unmapped when dropped.
 pub(super) struct Pages {
@@ -164,61 +166,62 @@ pub(super) fn filled(
     // knows of it. The slice ends with this function.
     let bytes = unsafe { std::slice::from_raw_parts_mut(pages.base.cast::<u8>(), len) };
     fill(bytes).map_err(|why| match why.kind() {
-        std::io::ErrorKind::UnexpectedEof => MemoryError::Vanished,
+        ErrorKind::UnexpectedEof => MemoryError::Vanished,
         _ => MemoryError::Map(why),
     })?;
     Ok((pages, counted))
 }
 
-/// Reads the start of `file` into all of `bytes`, and gives their checksum; large parts on threads of their own, as most of
-/// the time goes into making the pages. An error once `stops` says so.
+/// Reads the start of `file` into all of `bytes`, and gives their checksum. An error once `stops` says so, which the calling
+/// thread asks before each stretch. As most of the time goes into making the pages, other threads help where there are many: each
+/// as long as it `may_help`.
 pub(super) fn copy_file(
     file: &File,
     bytes: &mut [u8],
-    stops: &(dyn Fn() -> bool + Sync),
-) -> std::io::Result<u64> {
-    const PART: usize = 2 << 20;
-    const MOST_THREADS: usize = 4;
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = (bytes.len() / PART).clamp(1, MOST_THREADS.min(cores));
-    let part = bytes.len().div_ceil(threads).max(1);
-    std::thread::scope(|scope| {
-        let mut others = Vec::new();
-        let mut result = Ok(0u64);
-        for (i, part_bytes) in bytes.chunks_mut(part).enumerate() {
-            let start = (i * part) as u64;
-            if i + 1 == threads {
-                result = copy_part(file, start, part_bytes, stops);
-                break;
-            }
-            let read = move || copy_part(file, start, part_bytes, stops);
-            others.push(std::thread::Builder::new().name("nnhal-load".into()).spawn_scoped(scope, read)?);
-        }
-        for other in others {
-            let share = other.join().unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()))?;
-            result = result.map(|sum| sum.wrapping_add(share));
-        }
-        result
-    })
-}
-
-/// Reads bytes from `start` on, and adds each few up while they are in the processor's cache.
-fn copy_part(
-    file: &File,
-    start: u64,
-    bytes: &mut [u8],
-    stops: &(dyn Fn() -> bool + Sync),
+    stops: &dyn Fn() -> bool,
+    may_help: &(dyn Fn() -> bool + Sync),
 ) -> std::io::Result<u64> {
     const STRETCH: usize = 128 << 10;
-    let mut sum = 0u64;
-    for (bytes, start) in bytes.chunks_mut(STRETCH).zip((start..).step_by(STRETCH)) {
-        if stops() {
-            return Err(std::io::ErrorKind::TimedOut.into());
+    const BYTES_PER_THREAD: usize = 2 << 20;
+    const MOST_THREADS: usize = 4;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = (bytes.len() / BYTES_PER_THREAD).clamp(1, MOST_THREADS.min(cores));
+    let stretches = Mutex::new(bytes.chunks_mut(STRETCH).zip((0u64..).step_by(STRETCH)));
+    // `None` once all are taken.
+    let read_next = || {
+        let (bytes, start) = stretches.lock().unwrap_or_else(PoisonError::into_inner).next()?;
+        Some(file.read_exact_at(bytes, start).map(|()| checksum::share(start, bytes)))
+    };
+    let given_up = AtomicBool::new(false);
+    let help = || -> std::io::Result<u64> {
+        let mut sum = 0u64;
+        while may_help() && !given_up.load(Ordering::Relaxed) {
+            let Some(share) = read_next() else { break };
+            sum = sum.wrapping_add(share?);
         }
-        file.read_exact_at(bytes, start)?;
-        sum = sum.wrapping_add(checksum::share(start, bytes));
-    }
-    Ok(sum)
+        Ok(sum)
+    };
+    let own = || -> std::io::Result<u64> {
+        let mut sum = 0u64;
+        loop {
+            if stops() {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            let Some(share) = read_next() else { return Ok(sum) };
+            sum = sum.wrapping_add(share?);
+        }
+    };
+    std::thread::scope(|scope| {
+        // Where there is no thread to be had, fewer do it.
+        let spawn = |_| std::thread::Builder::new().name("nnhal-load".into()).spawn_scoped(scope, &help).ok();
+        let helpers: Vec<_> = (1..threads).map_while(spawn).collect();
+        let own = own();
+        given_up.store(own.is_err(), Ordering::Relaxed);
+        helpers.into_iter().fold(own, |sum, helper| {
+            let share = helper.join().unwrap_or_else(|_| Err(ErrorKind::Other.into()));
+            Ok(sum?.wrapping_add(share?))
+        })
+    })
 }
 
 /// Why the kernel did not map a file for `access`.

@@ -90,7 +90,7 @@ impl Quotas {
         self.objects.take(client, 1)
     }
 
-    /// Cache files that are kept open to be rewritten; without this they are not.
+    /// Cache files that are open for a job, and kept open to be rewritten; without this they are not used.
     pub fn cache_files(&self, client: u32, count: usize) -> Result<Permit, Refused> {
         self.cache_files.take(client, count)
     }

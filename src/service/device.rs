@@ -178,16 +178,20 @@ impl Device {
     ) -> Result<(), ServiceError> {
         self.submit(callback, |control| {
             let Compilation { model, options, deadline, place, mappings } = check(control)?;
-            let files = place.map(|place| self.files(place));
+            let files = place.and_then(|place| {
+                let files = self.files(place);
+                files.inspect_err(|why| log::info!("a compilation is not cached: {why}")).ok()
+            });
             Ok((Work::Compile { model, options, files, mappings }, deadline))
         })
     }
 
-    /// Cache files of the calling client.
-    fn files(&self, place: CachePlace) -> ClientFiles {
+    /// Cache files of the calling client, unless it has too many open.
+    fn files(&self, place: CachePlace) -> Result<ClientFiles, ServiceError> {
         let counts = self.core.info.cache_files;
-        let permit = self.core.quotas.cache_files(ipc::calling_uid(), (counts.models + counts.data) as usize);
-        ClientFiles { place, permit: permit.ok() }
+        let count = (counts.models + counts.data) as usize;
+        let permit = self.core.quotas.cache_files(ipc::calling_uid(), count)?;
+        Ok(ClientFiles { place, permit })
     }
 }
 
@@ -309,7 +313,7 @@ impl IDevice for Device {
                 let deadline = terms::deadline(deadline)?;
                 terms::check_deadline(deadline)?;
                 let place = self.core.cache_place(token, model_cache, data_cache)?;
-                Ok((Work::Load(self.files(place)), deadline))
+                Ok((Work::Load(self.files(place)?), deadline))
             })
         })
     }
@@ -395,5 +399,24 @@ mod tests {
         assert!(are_private());
         drop(held);
         assert!(!are_private());
+    }
+    #[test]
+    fn cache_files_are_counted_before_their_job_stands_in_line() {
+        let driver = Driver::builder(Arc::new(CpuBackend::new(1).unwrap())).build().unwrap();
+        let device = Device { core: driver.core().clone() };
+        let files = || {
+            let fd = || nix::sys::memfd::memfd_create(c"cache", nix::sys::memfd::MFdFlags::empty()).unwrap();
+            let file = |_| ParcelFileDescriptor::new(std::fs::File::from(fd()));
+            let files = |count: u32| (0..count).map(file).collect::<Vec<_>>();
+            let counts = device.core.info.cache_files;
+            let (models, data) = (files(counts.models), files(counts.data));
+            device.files(device.core.cache_place(&[1; 32], &models, &data).unwrap())
+        };
+        let one = files().unwrap();
+        let left = limits::CACHE_FILES.quota().per_client() as usize - 2;
+        let _others = device.core.quotas.cache_files(ipc::calling_uid(), left).unwrap();
+        assert!(matches!(files(), Err(ServiceError::Refused(_))));
+        drop(one);
+        assert!(files().is_ok());
     }
 }
