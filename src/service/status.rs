@@ -101,7 +101,12 @@ fn of_caching(error: &CachingError) -> ErrorStatus {
         CachingError::Token(_)
         | CachingError::Count { .. }
         | CachingError::Cache(CacheError::Access(_) | CacheError::SameFile) => ErrorStatus::INVALID_ARGUMENT,
-        CachingError::Backend(why @ BackendError::DeadlinePassed) => of_backend(why),
+        CachingError::Backend(why @ (BackendError::DeadlinePassed | BackendError::OutOfMemory(_))) => {
+            of_backend(why)
+        }
+        CachingError::Cache(CacheError::Data(
+            why @ (MemoryError::OutOfMemory(_) | MemoryError::Exhausted(_)),
+        )) => of_memory(why),
         // Whatever is wrong with their content, the client prepares the model itself.
         CachingError::Cache(_)
         | CachingError::NotCacheable
@@ -160,6 +165,13 @@ mod tests {
         let source = MemoryError::OutOfMemory(5);
         let no_memory = ServiceError::Model(ModelError::Memory { what: "a constant".into(), source });
         assert_eq!(no_memory.status(), ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT);
+        let loading = [
+            CachingError::Cache(CacheError::Data(MemoryError::OutOfMemory(5))),
+            CachingError::Backend(BackendError::OutOfMemory(5)),
+        ];
+        for why in loading {
+            assert_eq!(ServiceError::Caching(why).status(), ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT);
+        }
         let in_a_run = BackendError::from(OpError::OutOfMemory(5));
         assert_eq!(ServiceError::Backend(in_a_run).status(), ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT);
     }
