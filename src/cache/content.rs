@@ -1,7 +1,7 @@
 //! What is saved and loaded, how it is laid out in files, and the hashes that tell it from anything else.
 
 use super::CacheError;
-use crate::memory::{checksum_share, Counted, Mapping, Weights};
+use crate::memory::{checksum_share, Counted, Mapping, MemoryError, Weights};
 use crate::ops::Interrupt;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
@@ -16,6 +16,29 @@ pub struct Content<'a> {
     pub models: &'a [Vec<u8>],
     /// Mere data.
     pub data: &'a [Parts],
+}
+
+/// What is saved, kept for a thread that may take longer than anybody waits for it.
+pub struct Kept {
+    models: Vec<Vec<u8>>,
+    data: Vec<Parts>,
+    _counted: Counted,
+}
+
+impl Content<'_> {
+    /// All that steers is copied, on the account of the thread's client.
+    pub fn keep(&self) -> Result<Kept, CacheError> {
+        let bytes = self.models.iter().map(Vec::len).fold(0, usize::saturating_add);
+        let out_of_memory = || CacheError::Data(MemoryError::OutOfMemory(bytes));
+        let counted = Counted::take(bytes).ok_or_else(out_of_memory)?;
+        Ok(Kept { models: self.models.to_vec(), data: self.data.to_vec(), _counted: counted })
+    }
+}
+
+impl Kept {
+    pub fn content(&self) -> Content<'_> {
+        Content { models: &self.models, data: &self.data }
+    }
 }
 
 /// What a cache gave back.

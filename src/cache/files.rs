@@ -24,9 +24,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes at the end of a data cache that tell which model cache it was written with.
 const STAMP: usize = 8;
 
-/// Duplicates of a client's cache files, checked; at least one is for a model.
+/// Duplicates of a client's cache files, checked; at least one is for a model. Clones are the same duplicates.
+#[derive(Clone, Debug)]
+pub struct CacheFiles(Arc<Duplicates>);
+
 #[derive(Debug)]
-pub struct CacheFiles {
+struct Duplicates {
     models: Vec<File>,
     data: Vec<File>,
     /// Of all, models first.
@@ -50,36 +53,39 @@ impl CacheFiles {
         if models.is_empty() {
             return Err(CacheError::NoModel);
         }
-        Ok(CacheFiles { models, data, identities })
+        Ok(CacheFiles(Arc::new(Duplicates { models, data, identities })))
     }
 
     /// How many there are: for models, and for data.
     pub fn counts(&self) -> (usize, usize) {
-        (self.models.len(), self.data.len())
+        (self.0.models.len(), self.0.data.len())
     }
 
     /// Waits, for a while, until these files are not among those `in_use`, and adds them.
-    pub fn lock<'f>(&'f self, in_use: &'f FilesInUse) -> Result<Lock<'f>, CacheError> {
+    pub fn lock(&self, in_use: &FilesInUse) -> Result<Lock, CacheError> {
         let _waiting = wait_for("cache files in use");
         let deadline = Instant::now() + PATIENCE;
         let mut busy = in_use.lock();
-        while self.identities.iter().any(|file| busy.contains(file)) {
+        while self.0.identities.iter().any(|file| busy.contains(file)) {
             let left = deadline.saturating_duration_since(Instant::now());
             let (guard, timeout) =
-                in_use.freed.wait_timeout(busy, left).unwrap_or_else(PoisonError::into_inner);
+                in_use.0.freed.wait_timeout(busy, left).unwrap_or_else(PoisonError::into_inner);
             if timeout.timed_out() {
                 return Err(CacheError::Busy);
             }
             busy = guard;
         }
-        busy.extend(self.identities.iter().copied());
-        Ok(Lock { files: self, in_use })
+        busy.extend(self.0.identities.iter().copied());
+        Ok(Lock { files: self.0.clone(), in_use: in_use.clone() })
     }
 }
 
-/// Files that threads of one driver use.
+/// Files that threads of one driver use. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct FilesInUse(Arc<InUse>);
+
 #[derive(Debug, Default)]
-pub struct FilesInUse {
+struct InUse {
     /// Those that are read or written.
     busy: Mutex<HashSet<FileId>>,
     /// There are fewer of those.
@@ -89,7 +95,7 @@ pub struct FilesInUse {
 
 impl FilesInUse {
     fn lock(&self) -> MutexGuard<'_, HashSet<FileId>> {
-        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.busy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -130,12 +136,12 @@ impl Reading<'static> {
 
 /// Cache files that nobody else of the driver reads or writes.
 #[derive(Debug)]
-pub struct Lock<'f> {
-    files: &'f CacheFiles,
-    in_use: &'f FilesInUse,
+pub struct Lock {
+    files: Arc<Duplicates>,
+    in_use: FilesInUse,
 }
 
-impl Lock<'_> {
+impl Lock {
     /// Which file the first model cache is.
     pub fn first_model(&self) -> FileId {
         self.files.identities[0]
@@ -144,7 +150,7 @@ impl Lock<'_> {
     /// Writes all files, from their starts and whatever they held before: `head`, which begins with a salt, is put before
     /// the first model.
     pub fn write(&self, head: &[u8], content: Content) -> Result<(), CacheError> {
-        let CacheFiles { models, data, .. } = self.files;
+        let Duplicates { models, data, .. } = &*self.files;
         self.empty(models, "model")?;
         // Emptied first, and stamped last, so that nobody takes a mixture for whole.
         self.empty(data, "data")?;
@@ -184,7 +190,7 @@ impl Lock<'_> {
 
     /// Whether a prepared model computes with a data cache.
     pub fn is_mapped(&self) -> bool {
-        self.data_identities().iter().any(|&file| self.in_use.mapped.contains(file))
+        self.data_identities().iter().any(|&file| self.in_use.0.mapped.contains(file))
     }
 
     /// Private copies of the model caches, which together must have one of these `lengths`, on their client's account.
@@ -229,7 +235,7 @@ impl Lock<'_> {
                 Err(_) => return Err(CacheError::Changed),
             };
             let mapping = mapping.map(Arc::new).map_err(CacheError::Data)?;
-            self.in_use.mapped.insert(*identity, &mapping);
+            self.in_use.0.mapped.insert(*identity, &mapping);
             Ok(mapping)
         };
         files.zip(facts).map(map).collect()
@@ -273,12 +279,12 @@ fn copy_data(file: &File, facts: &DataFacts, by: Reading) -> Result<Arc<Mapping>
     (checksum == facts.checksum).then(|| Arc::new(copy)).ok_or(CacheError::DataChanged)
 }
 
-impl Drop for Lock<'_> {
+impl Drop for Lock {
     fn drop(&mut self) {
         let mut busy = self.in_use.lock();
         busy.retain(|file| !self.files.identities.contains(file));
         drop(busy);
-        self.in_use.freed.notify_all();
+        self.in_use.0.freed.notify_all();
     }
 }
 

@@ -24,6 +24,7 @@
 //! Files may be reserved for what is compiled later. They are filled only if they and the registry still are as they were
 //! left then: what the client has changed, emptied or used for something else stays as it is.
 
+mod apart;
 mod content;
 #[cfg(test)]
 mod damage_tests;
@@ -60,6 +61,7 @@ pub use table::Limits;
 
 use crate::memory::Counted;
 use crate::ops::{Interrupt, NeverInterrupted};
+use apart::Writers;
 use content::{
     data_facts, facts_of_head, hash, hash_data, head, head_len, identify, salt, same, LastChange, SALT,
 };
@@ -77,6 +79,16 @@ pub struct Reserved {
     data: Vec<LastChange>,
 }
 
+/// What has become of files that were written.
+struct Written {
+    /// They are still locked.
+    lock: Lock,
+    /// Of the model caches.
+    hash: Hash,
+    /// The entries that were dropped for it.
+    dropped: Vec<Key>,
+}
+
 /// The caches of all clients.
 pub struct Cache {
     registry: Registry,
@@ -84,6 +96,7 @@ pub struct Cache {
     /// whether they are whole, and computed with where they lie.
     owns_files: bool,
     in_use: FilesInUse,
+    writers: Writers,
 }
 
 impl Cache {
@@ -91,7 +104,11 @@ impl Cache {
     /// only. Entries that a driver of another `fingerprint` made are dropped.
     pub fn new(directory: Option<&Path>, fingerprint: &str) -> Self {
         let registry = Registry::new(directory, fingerprint, Limits::default());
-        Cache { registry, owns_files: false, in_use: FilesInUse::default() }
+        Cache::of(registry, false)
+    }
+
+    fn of(registry: Registry, owns_files: bool) -> Self {
+        Cache { registry, owns_files, in_use: FilesInUse::default(), writers: Writers::default() }
     }
 
     /// Gets ready to load, for a client that asks about caching. It reads from the disk.
@@ -114,7 +131,7 @@ impl Cache {
     pub fn save(&self, key: &Key, files: &CacheFiles, content: Content) -> Result<Origin, CacheError> {
         check_counts(files, content)?;
         let lock = files.lock(&self.in_use)?;
-        let (hash, _) = self.write(key, &lock, content)?;
+        let Written { lock, hash, .. } = self.write(key, lock, content)?;
         Ok(Origin { hash, data: lock.data_changes()? })
     }
 
@@ -128,10 +145,14 @@ impl Cache {
         // It tells this reservation from all others.
         let ticket = salt::<SALT>()?;
         let lock = files.lock(&self.in_use)?;
-        if !self.registry.get(key)?.is_empty() {
-            self.registry.remove(key, |_| true)?;
+        let file = lock.first_model();
+        // What the client has in other directories under this token is not concerned.
+        let is_of_these = |entry: &Entry| entry.file == file;
+        if self.registry.get(key)?.iter().any(is_of_these) {
+            self.registry.remove(key, is_of_these)?;
         }
-        lock.write_model(&ticket)?;
+        let (lock, written) = self.writers.write(key.uid, lock, move |lock| lock.write_model(&ticket))?;
+        written?;
         let mut models = vec![&[][..]; files.counts().0];
         models[0] = &ticket;
         let record = Record {
@@ -154,18 +175,19 @@ impl Cache {
     ) -> Result<(), CacheError> {
         check_counts(files, content)?;
         let lock = files.lock(&self.in_use)?;
-        if !self.registry.get(key)?.is_empty() {
+        let file = lock.first_model();
+        if self.registry.get(key)?.iter().any(|entry| entry.file == file) {
             return Err(CacheError::Changed);
         }
         self.read(&lock, &[reserved.record], &NeverInterrupted)?;
         if lock.data_changes()? != reserved.data {
             return Err(CacheError::DataChanged);
         }
-        self.write(key, &lock, content).map(drop)
+        self.write(key, lock, content).map(drop)
     }
 
-    /// Writes files that are locked; gives the hash of the model caches, and what entries were dropped for it.
-    fn write(&self, key: &Key, lock: &Lock, content: Content) -> Result<(Hash, Vec<Key>), CacheError> {
+    /// Writes files that are locked.
+    fn write(&self, key: &Key, lock: Lock, content: Content) -> Result<Written, CacheError> {
         let facts = data_facts(content.data)?;
         let head = head(&salt::<SALT>()?, &facts);
         let model_len = content.models.iter().fold(head.len(), |len, model| len.saturating_add(model.len()));
@@ -183,13 +205,24 @@ impl Cache {
             data_hash: if self.owns_files { Some(hash_data(content.data)?) } else { None },
             model: id,
         };
+        let kept = if self.owns_files { None } else { Some(content.keep()?) };
         let dropped = self.registry.put(&Entry { key: *key, file, record, last_use: 0 })?;
-        let written = lock.write(&head, content);
+        let (lock, written) = match kept {
+            None => {
+                let written = lock.write(&head, content);
+                (lock, written)
+            }
+            Some(kept) => {
+                let write = move |lock: &Lock| lock.write(&head, kept.content());
+                // What takes longer than anybody waits for it may be whole in the end, and so stays recorded.
+                self.writers.write(key.uid, lock, write)?
+            }
+        };
         if written.is_err() {
             // It is a miss in any case; this only frees its place.
             self.registry.remove(key, |entry| entry.file == file)?;
         }
-        written.map(|()| (record.hash, dropped))
+        written.map(|()| Written { lock, hash: record.hash, dropped })
     }
 
     /// The model caches, and which of `records` says that they are what was written.

@@ -63,3 +63,19 @@ fn what_a_client_did_to_its_files_is_left_alone() {
         assert!(before == [&pair.model, &pair.data].map(content), "change {i}");
     }
 }
+
+#[test]
+fn places_in_two_directories_are_kept_beside_each_other() {
+    let (cache, pair, first) = reserved();
+    let elsewhere = Pair::new();
+    let second = cache.reserve(&key(1, 1), &elsewhere.files()).unwrap();
+    fill(&cache, &pair, &first).unwrap();
+    fill(&cache, &elsewhere, &second).unwrap();
+    for pair in [&pair, &elsewhere] {
+        assert_eq!(load(&cache, &key(1, 1), pair).unwrap(), b"later");
+    }
+    let again = cache.reserve(&key(1, 1), &pair.files()).unwrap();
+    assert!(load(&cache, &key(1, 1), &pair).is_err());
+    assert_eq!(load(&cache, &key(1, 1), &elsewhere).unwrap(), b"later");
+    fill(&cache, &pair, &again).unwrap();
+}

@@ -6,7 +6,6 @@
 //! a client.
 
 use super::content::data_len;
-use super::files::FilesInUse;
 use super::{
     Cache, CacheError, CacheFiles, Content, Entry, Hash, Key, Limits, Loaded, Origin, Parts, Registry,
 };
@@ -59,7 +58,7 @@ impl Store {
         let limits = Limits { bytes: most_bytes, ..Limits::default() };
         let registry = Registry::within(directory, STORE, fingerprint, limits);
         let directory = directory.join(STORE);
-        let cache = Cache { registry, owns_files: true, in_use: FilesInUse::default() };
+        let cache = Cache::of(registry, true);
         let (swept, saving, to_forget) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (models, bytes) = (AtomicU64::new(UNKNOWN), AtomicU64::new(0));
         Store { cache, directory, most_bytes, swept, saving, to_forget, models, bytes }
@@ -207,10 +206,9 @@ impl Store {
         // More files than it has now would be taken for its own.
         let surplus = |kind, count| self.paths(key, kind).into_iter().skip(count);
         surplus(MODEL, models.len()).chain(surplus(DATA, data.len())).for_each(|path| remove(&path));
-        let saved = self.cache.write(key, &lock, content);
-        drop(lock);
+        let saved = self.cache.write(key, lock, content).map(|written| written.dropped);
         match &saved {
-            Ok((_, dropped)) => dropped.iter().for_each(|key| self.delete(key)),
+            Ok(dropped) => dropped.iter().for_each(|key| self.delete(key)),
             Err(_) => self.delete(key),
         }
         if let Ok(entries) = self.cache.registry.list() {
