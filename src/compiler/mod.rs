@@ -334,7 +334,7 @@ impl Shared {
                 log::warn!("a compilation is not cached: {why}");
                 None
             }),
-            None => store_as.map(SavePlace::Store),
+            None => store_as.map(|place| SavePlace::Store(place.into())),
         };
         let mappings = mappings.filter(|_| options.just_in_time);
         Ok(Compiled { executable, options, unsaved: Unsaved::new(control.client, place, mappings) })
@@ -356,7 +356,8 @@ impl Shared {
     /// Where the store keeps the data that a client has cached, for the next load not to copy them.
     fn place_of_data(&self, uid: u32, origin: Origin) -> Option<SavePlace> {
         let store = self.store.clone()?;
-        Some(SavePlace::Store(StorePlace { store, uid, name: saving::StoreName::DataOf(origin) }))
+        let place = StorePlace { store, uid, name: saving::StoreName::DataOf(origin) };
+        Some(SavePlace::Store(place.into()))
     }
 
     /// Saves a compilation in its client's files. Gives what the first execution is to save: the data in the store, or what

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 /// Where a compilation is to be saved.
 pub enum SavePlace {
-    Store(StorePlace),
+    Store(Box<StorePlace>),
     Files(Box<ReservedFiles>),
 }
 

@@ -179,11 +179,9 @@ const STORE_BYTES: u64 = 1 << 20;
 /// A model of so many bytes that is to be stored under this token, and what it waits for.
 fn unsaved(store: &Arc<Store>, token: u8, bytes: usize) -> (Arc<Late>, Arc<dyn Executable>, Unsaved) {
     let late = Arc::new(Late { bytes, ..Late::default() });
-    let place = SavePlace::Store(StorePlace {
-        store: store.clone(),
-        uid: CLIENT,
-        name: saving::StoreName::Token(key(token).token),
-    });
+    let place =
+        StorePlace { store: store.clone(), uid: CLIENT, name: saving::StoreName::Token(key(token).token) };
+    let place = SavePlace::Store(place.into());
     (late.clone(), late, Unsaved::new(CLIENT, Some(place), None))
 }
 

@@ -20,7 +20,8 @@ fn shares() -> Shares {
 fn made(interface: Interface) -> (Arc<Made>, Arc<Instance>, OwnedFd) {
     let (life, theirs) = life::tests::idle();
     let instance = Arc::new(Instance { life: Arc::new(life), number: new_number() });
-    let made = Made::new(&supervisor::tests::idle(), None, interface, instance.clone());
+    let made =
+        Made::new(&supervisor::tests::idle(), (None, Counted::take(0).unwrap()), interface, instance.clone());
     (Arc::new(made), instance, theirs)
 }
 

@@ -9,7 +9,7 @@ use nix::sys::memfd::{memfd_create, MFdFlags};
 use nix::sys::socket::{recvmsg, sendmsg, ControlMessage, MsgFlags};
 use std::fs::File;
 use std::io::{Error, ErrorKind, IoSlice, IoSliceMut, Result};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 
 /// Bytes of a message that go through the socket itself; longer ones go in a file.
@@ -135,6 +135,7 @@ mod tests {
     use super::*;
     use nix::sys::socket::{socketpair, AddressFamily, SockFlag, SockType};
     use std::io::Write;
+    use std::os::fd::AsFd;
 
     fn pair() -> (OwnedFd, OwnedFd) {
         socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).unwrap()

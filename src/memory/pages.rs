@@ -213,7 +213,7 @@ pub(super) fn copy_file(
     };
     std::thread::scope(|scope| {
         // Where there is no thread to be had, fewer do it.
-        let spawn = |_| std::thread::Builder::new().name("nnhal-load".into()).spawn_scoped(scope, &help).ok();
+        let spawn = |_| std::thread::Builder::new().name("nnhal-load".into()).spawn_scoped(scope, help).ok();
         let helpers: Vec<_> = (1..threads).map_while(spawn).collect();
         let own = own();
         given_up.store(own.is_err(), Ordering::Relaxed);

@@ -73,7 +73,7 @@ pub(super) fn product(
             let packed = quant(isa, args, shape, activation, (once, flip), picked, source)?;
             let even = packed.micro.even.then(|| packed.panels());
             let rows = match rows(geometry, input.zero_point() as u8 ^ flip, slack, even)? {
-                Rows::Image(image) if flip != 0 => Rows::Image(image.changed(flip_signs)),
+                Rows::Image(image) if flip != 0 => Rows::Image(image.changed(flip_signs).into()),
                 rows => rows,
             };
             Some(Box::new(Product { packed, rows }))
@@ -93,7 +93,7 @@ fn rows<T: AnyBitPattern + Send + Sync>(
     let is_cut = [geometry.height, geometry.width].iter().any(|window| window.output != window.input);
     match gemm::is_matrix(&geometry) && !is_cut {
         true => Some(Rows::Matrix),
-        false => gemm::Image::new(geometry, pad, slack, even).map(Rows::Image),
+        false => gemm::Image::new(geometry, pad, slack, even).map(|image| Rows::Image(image.into())),
     }
 }
 

@@ -23,7 +23,7 @@ pub enum Rows<T> {
     /// The input as it lies.
     Matrix,
     /// The patches of an image under a filter. Where what is packed has one segment, theirs are joined.
-    Image(Image<T>),
+    Image(Box<Image<T>>),
 }
 
 /// Rows of a product below which what another thread has is near everywhere. There blocks are low: where one panel goes down

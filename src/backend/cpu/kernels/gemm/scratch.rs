@@ -169,7 +169,7 @@ pub unsafe fn join<T>(
     // The end of a word is written over by the next segment, but for those of the last one.
     let words = depth.div_ceil(WORD);
     let stride = padded.max((segments - 1) * depth + words * WORD);
-    scratch.patches.make(rows.checked_mul(stride).unwrap_or(usize::MAX))?;
+    scratch.patches.make(rows.saturating_mul(stride))?;
     let start = scratch.patches.as_mut_ptr();
     for (segment, pointers) in scratch.pointers.chunks_exact(rows).enumerate() {
         let to = start.wrapping_add(segment * depth);
