@@ -110,9 +110,7 @@ mod tests {
     use std::fs::OpenOptions;
     use std::io::Write;
     use std::os::fd::AsRawFd;
-    use std::sync::mpsc::channel;
     use std::sync::Arc;
-    use std::time::Duration;
 
     fn memory(bytes: &[u8]) -> File {
         let mut file = File::from(memfd_create(c"test", MFdFlags::MFD_ALLOW_SEALING).unwrap());
@@ -197,46 +195,5 @@ mod tests {
             assert!(matches!(slice.write(&[1]), Err(MemoryError::Vanished)));
             assert_eq!(file.metadata().unwrap().len(), 0);
         }
-    }
-
-    #[test]
-    #[ignore = "mounts a file system, as root: tests/ignored.sh mounts"]
-    fn nobody_who_holds_the_lock_of_the_file_keeps_its_memory_from_others() {
-        /// Long enough for a call that waits for nobody.
-        const MOMENT: Duration = Duration::from_millis(100);
-        let served = crate::memory::blocking::tests::Silent::mount();
-        let answering = served.answer(false);
-        let never = File::open(served.path()).unwrap();
-        // SAFETY: a fresh mapping, which nobody but the call below looks at.
-        let never = unsafe {
-            libc::mmap(std::ptr::null_mut(), 1, libc::PROT_READ, libc::MAP_PRIVATE, never.as_raw_fd(), 0)
-        };
-        assert_ne!(never, libc::MAP_FAILED);
-        let file = memory(&[7; 100]);
-        let (page, holder) = (never as usize, file.try_clone().unwrap());
-        // SAFETY: the byte is mapped, and what is not there is an error.
-        let hold = move || unsafe { libc::pwrite(holder.as_raw_fd(), page as *const _, 1, 0) };
-        std::thread::spawn(hold);
-        let beside = |work: Box<dyn FnOnce() + Send>, patience| {
-            let (sender, receiver) = channel();
-            std::thread::spawn(move || (work(), sender.send(())));
-            receiver.recv_timeout(patience).is_ok()
-        };
-        let call = || {
-            let file = file.try_clone().unwrap();
-            Box::new(move || drop(file.write_at(&[1], 0)))
-        };
-        while beside(call(), MOMENT) {}
-        let unmapped = Mapping::for_one_use(file.as_fd(), 0, 100, Access::ReadWrite).unwrap();
-        let slice = ClientSlice::whole(Arc::new(unmapped));
-        let use_it = move || {
-            slice.write(&[2]).unwrap();
-            let mut bytes = [0; 2];
-            slice.read(&mut bytes).unwrap();
-            assert_eq!(bytes, [2, 7]);
-        };
-        let done = beside(Box::new(use_it), Duration::from_secs(20));
-        drop((answering, served));
-        assert!(done);
     }
 }
