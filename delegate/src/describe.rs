@@ -128,6 +128,8 @@ fn operator(runtime: &Runtime, index: usize, tensors: usize) -> Result<Operator,
         Ok(i) if i < tensors => Ok(i),
         _ => Err(no_tensor(i as usize)),
     };
+    // One that nobody reads may be left out. Where operators that are mapped leave one out, the importer misses it.
+    let outputs = outputs.iter().filter(|i| **i != abi::NO_TENSOR).map(tensor);
     let inputs = inputs.iter().map(|i| if *i == abi::NO_TENSOR { Ok(None) } else { tensor(i).map(Some) });
     let options = if code == abi::BUILTIN_CUSTOM {
         None
@@ -145,7 +147,7 @@ fn operator(runtime: &Runtime, index: usize, tensors: usize) -> Result<Operator,
     Ok(Operator {
         custom,
         inputs: inputs.collect::<Result<_, String>>()?,
-        outputs: outputs.iter().map(tensor).collect::<Result<_, String>>()?,
+        outputs: outputs.collect::<Result<_, String>>()?,
         name,
         options,
     })
