@@ -166,13 +166,15 @@ fn compile(
     Ok(prepared)
 }
 
-/// A name for all that a model is, and for how its inputs are multiplied.
+/// A name for all that a model is, and for how it is to be compiled: what a cache holds was asked for in one way.
 fn key(model: &aidl::Model, prepare: &PrepareOptions) -> std::io::Result<[u8; 32]> {
     let mut hasher = Sha256::new();
     let main = &model.main;
     let mut number = |n: i64| hasher.update(n.to_le_bytes());
     number(i64::from(model.relaxComputationFloat32toFloat16));
     number(i64::from(prepare.dynamic_range));
+    number(prepare.preference.0.into());
+    number(prepare.priority.0.into());
     for operand in &main.operands {
         number(operand.r#type.0.into());
         number(operand.dimensions.len() as i64);
