@@ -15,17 +15,18 @@ pub fn pool(call: &mut Call, ty: OperationType) -> Mapped {
     call.emit_in(Domain::Own, ty, 1, &operands)
 }
 
-/// Both resizes: the size is the output's, as the operator's own size input must agree with it.
+/// Both resizes.
 pub fn resize(call: &mut Call, ty: OperationType) -> Mapped {
     let (align_corners, half_pixel_centers) = options!(call,
         ResizeBilinear(o) => (o.align_corners, o.half_pixel_centers),
         ResizeNearest(o) => (o.align_corners, o.half_pixel_centers));
-    let [_, height, width, _] = dims(call.output_tensor(0)?)?[..] else {
-        return Err("its output has not four dimensions".into());
+    let [height, width] = call.const_ints(1)?[..] else {
+        return Err("its size has not two numbers".into());
     };
+    // That the output is as large is looked at with the operation.
     let operands = [
-        call.builder().int(width as i32),
-        call.builder().int(height as i32),
+        call.builder().int(width),
+        call.builder().int(height),
         call.builder().boolean(false), // NHWC
         call.builder().boolean(align_corners),
         call.builder().boolean(half_pixel_centers),

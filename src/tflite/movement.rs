@@ -8,12 +8,40 @@ use super::wide;
 use crate::client::builder::OperandIndex;
 use crate::ops::OperationType;
 
-/// RESHAPE, SQUEEZE and EXPAND_DIMS: all shapes are known, so that all three are a RESHAPE to the output's.
-pub fn reshape(call: &mut Call) -> Mapped {
+/// SQUEEZE and EXPAND_DIMS, too: all shapes are known, so that all three are a RESHAPE to the output's.
+pub fn to_output(call: &mut Call) -> Mapped {
     let input = call.input(0)?;
     let output = call.output(0)?;
     call.reshape(input, output);
     Ok(())
+}
+
+/// A shape that only a run knows is checked by the run.
+pub fn reshape(call: &mut Call) -> Mapped {
+    // LiteRT takes no other input for a shape, and goes by the options then, which say what the output is.
+    let is_list = call.has_input(1) && call.tensor(1)?.dims.len() == 1;
+    if !is_list || call.tensor(1)?.is_empty() {
+        return to_output(call);
+    }
+    if call.tensor(1)?.data.is_none() {
+        let is_plain = call.tensor(0)?.dims.len().max(call.output_tensor(0)?.dims.len()) <= shape::MOST
+            && call.tensor(0)?.ty != TensorType::Bool;
+        return match is_plain {
+            true => steered(call, OperationType::RESHAPE),
+            false => Err("a shape that only a run knows, of truth values or of over four dimensions".into()),
+        };
+    }
+    let (mut told, output) = (call.const_ints(1)?, dims(call.output_tensor(0)?)?);
+    // Files of old say so that the output is a scalar.
+    if told == [0] {
+        told.clear();
+    }
+    // One may be left to be found: that the elements are as many is looked at with the RESHAPE.
+    if let (Some(open), true) = (told.iter().position(|&dim| dim == -1), told.len() == output.len()) {
+        told[open] = output[open] as i32;
+    }
+    shape::check_told(call, 0, &told)?;
+    to_output(call)
 }
 
 /// Operators with one input of integers beside the data: PAD.
@@ -48,14 +76,36 @@ pub fn transpose(call: &mut Call) -> Mapped {
     wide::transpose(call, data, (size, axes), output)
 }
 
-/// TILE and BROADCAST_TO, whatever the input that steers them: it must agree with the output's dimensions.
+/// Multiples that only a run knows are checked by the run.
 pub fn tile(call: &mut Call) -> Mapped {
+    let size = dims(call.tensor(0)?)?;
+    if call.tensor(1)?.data.is_none() && !call.tensor(1)?.is_empty() && size.len() <= shape::MOST {
+        return steered(call, OperationType::TILE);
+    }
+    if !call.tensor(0)?.dims.is_empty() {
+        let times = call.const_ints(1)?;
+        let told: Vec<i32> =
+            size.iter().zip(&times).map(|(&dim, &times)| (dim as i32).saturating_mul(times)).collect();
+        if times.len() != size.len() {
+            return Err(format!("{} multiples for {size:?}", times.len()).into());
+        }
+        shape::check_told(call, 0, &told)?;
+    }
+    let data = call.input(0)?;
+    repeated(call, data, &size)
+}
+
+pub fn broadcast_to(call: &mut Call) -> Mapped {
+    shape::check_told(call, 0, &call.const_ints(1)?)?;
     let data = call.input(0)?;
     repeated(call, data, &dims(call.tensor(0)?)?)
 }
 
 /// Its value is repeated.
 pub fn fill(call: &mut Call) -> Mapped {
+    if !call.tensor(0)?.is_empty() {
+        shape::check_told(call, 0, &call.const_ints(0)?)?;
+    }
     let value = call.input(1)?;
     repeated(call, value, &[])
 }

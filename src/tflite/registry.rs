@@ -54,7 +54,7 @@ static UNMAPPED: &[(&[&str], &str)] = &[
 ];
 
 /// Operators that take any number take no more than this.
-const MANY: usize = 1024;
+pub const MANY: usize = 1024;
 
 const fn row(
     name: &'static str,
@@ -139,10 +139,10 @@ static MAPPINGS: &[Mapping] = &[
     row("REDUCE_ANY", Own, 2..=2, 1..=1, |c| reduction::combine(c, REDUCE_ANY)),
     row("REDUCE_ALL", Own, 2..=2, 1..=1, |c| reduction::combine(c, REDUCE_ALL)),
     row("RESHAPE", Own, 1..=2, 1..=1, movement::reshape),
-    row("SQUEEZE", Own, 1..=1, 1..=1, movement::reshape),
-    row("EXPAND_DIMS", Own, 2..=2, 1..=1, movement::reshape),
+    row("SQUEEZE", Own, 1..=1, 1..=1, movement::to_output),
+    row("EXPAND_DIMS", Own, 2..=2, 1..=1, movement::to_output),
     row("TRANSPOSE", Own, 2..=2, 1..=1, movement::transpose),
-    row("BROADCAST_TO", Own, 2..=2, 1..=1, movement::tile),
+    row("BROADCAST_TO", Own, 2..=2, 1..=1, movement::broadcast_to),
     row("FILL", Own, 2..=2, 1..=1, movement::fill),
     row("SHAPE", Own, 1..=1, 1..=1, known::shape),
     row("RANK", Own, 1..=1, 1..=1, known::rank),

@@ -97,6 +97,10 @@ pub fn one_hot(call: &mut Call) -> Mapped {
     let axis = call.axis(axis, size.len())? as usize;
     let view = around(&size, axis)?;
     let [before, depth, after] = view;
+    let told = call.const_int(1)?;
+    if Ok(depth) != told.try_into() {
+        return Err(format!("its depth is {told}, the model states {depth}").into());
+    }
     let indices = call.ints(0)?;
     let places: Vec<i32> = (0..depth as i32).collect();
     let operands =

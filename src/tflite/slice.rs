@@ -222,16 +222,23 @@ impl Taken {
 pub fn split_v(call: &mut Call) -> Mapped {
     let size = dims(call.tensor(0)?)?;
     let axis = call.axis(call.const_int(2)?, size.len())? as usize;
+    let (sizes, count) = (call.const_ints(1)?, call.operator.outputs.len());
+    if sizes.len() != count {
+        return Err(format!("{} sizes for {count} parts", sizes.len()).into());
+    }
     let data = call.input(0)?;
     let mut start = 0;
-    for i in 0..call.operator.outputs.len() {
+    for (i, told) in sizes.into_iter().enumerate() {
         // NNAPI has no tensors without elements: who reads this one is refused.
-        if call.output_tensor(i)?.dims.get(axis) == Some(&0) {
+        let stated = call.output_tensor(i)?.dims.get(axis).ok_or("a part has too few dimensions")?;
+        // The outputs tell also the one that may be left to be found.
+        let count = *stated as i32;
+        if told != -1 && told != count {
+            return Err(format!("part {i} is told to be {told} long, the model states {count}").into());
+        }
+        if count == 0 {
             continue;
         }
-        // The sizes agree with the outputs', which also tell the one that may be left to be found.
-        let part = dims(call.output_tensor(i)?)?;
-        let count = *part.get(axis).ok_or("a part has too few dimensions")? as i32;
         let mut axes: Vec<_> =
             size.iter().map(|&dim| Taken { start: 0, step: 1, count: dim as i32 }).collect();
         axes[axis] = Taken { start, step: 1, count };

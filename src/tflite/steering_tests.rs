@@ -79,6 +79,11 @@ const BATCH_TO_SPACE_CODE: i32 = 37;
 const SPACE_TO_BATCH_CODE: i32 = 38;
 const STRIDED_SLICE_CODE: i32 = 45;
 const REVERSE_CODE: i32 = 105;
+const TILE_CODE: i32 = 69;
+const BROADCAST_TO_CODE: i32 = 130;
+const FILL_CODE: i32 = 94;
+const RESIZE_BILINEAR_CODE: i32 = 23;
+const ONE_HOT_CODE: i32 = 85;
 
 #[test]
 fn what_would_fail_in_each_run_is_refused() {
@@ -324,4 +329,99 @@ fn constants_that_a_small_file_makes_huge_are_refused_before_they_are_made() {
     state.tensor.is_variable = true;
     let why = refusal(&one(vec![state, float(&[1 << 14, 1 << 14])], &[], (FLOOR_CODE, &[0], &[1], None)));
     assert!(why.contains("as FLOOR: it takes too large a constant"), "{why}");
+}
+
+/// An operator whose input `at` tells it what its output is, the last of the tensors, and which right and wrong numbers that
+/// input may hold. What only a run knows is taken where the run looks at it: by the operation `run`.
+struct Told {
+    code: i32,
+    options: Option<schema::Options>,
+    tensors: fn(TestTensor) -> Vec<TestTensor>,
+    given: &'static [i32],
+    at: i32,
+    right: TestTensor,
+    wrong: TestTensor,
+    run: Option<OperationType>,
+}
+
+impl Told {
+    fn check(self) {
+        let count = (self.tensors)(list(&[])).len() as i32;
+        let inputs: Vec<i32> = (0..count - 1).collect();
+        let file = |given: &[i32], steering| {
+            let operator = (self.code, &inputs[..], &[count - 1][..], self.options.clone());
+            one((self.tensors)(steering), given, operator)
+        };
+        let open = tensor(INT32, self.right.tensor.shape.as_ref().unwrap(), None, None);
+        let open = file(&[self.given, &[self.at]].concat(), open);
+        import(&file(self.given, self.right)).unwrap();
+        let why = refusal(&file(self.given, self.wrong));
+        assert!(why.contains("operator 0"), "{why}");
+        match self.run {
+            Some(ty) => assert_eq!(operations(&import(&open).unwrap()), [ty]),
+            None => {
+                let why = refusal(&open);
+                assert!(why.contains(&format!("input {} must be a constant", self.at)), "{why}");
+            }
+        }
+    }
+}
+
+#[test]
+fn outputs_are_what_their_operators_are_told_to_make() {
+    let told = |code, tensors, (given, at), [right, wrong]: [TestTensor; 2], run| Told {
+        code,
+        options: None,
+        tensors,
+        given,
+        at,
+        right,
+        wrong,
+        run,
+    };
+    let lists = |right: &[i32], wrong: &[i32]| [list(right), list(wrong)];
+    let reshape = |shape| vec![float(&[6]), shape, float(&[3, 2])];
+    told(RESHAPE_CODE, reshape, (&[0], 1), lists(&[3, 2], &[2, 3]), Some(RESHAPE)).check();
+    told(RESHAPE_CODE, reshape, (&[0], 1), lists(&[-1, 2], &[-1, 3]), Some(RESHAPE)).check();
+    told(RESHAPE_CODE, reshape, (&[0], 1), lists(&[3, -1], &[6]), Some(RESHAPE)).check();
+    let tile = |times| vec![float(&[3]), times, float(&[6])];
+    told(TILE_CODE, tile, (&[0], 1), lists(&[2], &[3]), Some(TILE)).check();
+    let broadcast = |shape| vec![float(&[3]), shape, float(&[2, 3])];
+    told(BROADCAST_TO_CODE, broadcast, (&[0], 1), lists(&[2, 3], &[4, 3]), None).check();
+    let fill = |shape| vec![shape, float(&[]), float(&[4])];
+    told(FILL_CODE, fill, (&[1], 0), lists(&[4], &[3]), None).check();
+    let resize = |size| vec![float(&[1, 2, 2, 1]), size, float(&[1, 4, 6, 1])];
+    let bilinear = Some(schema::Options::ResizeBilinear(Default::default()));
+    let resized = told(RESIZE_BILINEAR_CODE, resize, (&[0], 1), lists(&[4, 6], &[6, 4]), None);
+    Told { options: bilinear, ..resized }.check();
+    let one_hot = |depth| {
+        let number = |value: f32| tensor(F32, &[], Some(&value.to_le_bytes()), None);
+        vec![tensor(INT32, &[3], None, None), depth, number(1.0), number(0.0), float(&[3, 2])]
+    };
+    let depths = [ints(&[], &[2]), ints(&[], &[3])];
+    let options = schema::OneHotOptions { axis: -1 };
+    let options = Some(schema::Options::OneHot(Box::new(options)));
+    Told { options, ..told(ONE_HOT_CODE, one_hot, (&[0], 1), depths, None) }.check();
+    let spread = |shape| vec![shape, float(&[1, 2, 2, 1]), float(&[1, 2, 2, 1]), float(&[1, 3, 3, 1])];
+    let options = schema::TransposeConvOptions { padding: 1, stride_w: 1, stride_h: 1, activation: 0 };
+    let options = Some(schema::Options::TransposeConv(Box::new(options)));
+    let shapes = lists(&[1, 3, 3, 1], &[1, 4, 4, 1]);
+    Told { options, ..told(TRANSPOSE_CONV_CODE, spread, (&[1, 2], 0), shapes, None) }.check();
+}
+
+#[test]
+fn parts_are_as_long_as_they_are_told_to_be() {
+    let split = |sizes: TestTensor, given: &[i32]| {
+        let tensors = vec![float(&[4]), sizes, ints(&[], &[0]), float(&[1]), float(&[3])];
+        file(tensors, given, &[3, 4], &[(SPLIT_V_CODE, &[0, 1, 2], &[3, 4], None)])
+    };
+    for right in [[1, 3], [-1, 3], [1, -1]] {
+        import(&split(list(&right), &[0])).unwrap();
+    }
+    for wrong in [&[3, 1][..], &[2, -1], &[1], &[1, 2, 1]] {
+        let why = refusal(&split(list(wrong), &[0]));
+        assert!(why.contains("operator 0 (SPLIT_V)"), "{why}");
+    }
+    let why = refusal(&split(tensor(INT32, &[2], None, None), &[0, 1]));
+    assert!(why.contains("input 1 must be a constant"), "{why}");
 }
