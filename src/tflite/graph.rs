@@ -2,7 +2,7 @@
 //!
 //! Every index of a file is checked here; what tensors and operators mean is not looked at.
 
-use super::error::{ImportError, Refusal};
+use super::error::{beginning, ImportError, Refusal};
 use super::names;
 use super::schema::{self, Options};
 use super::sparse::{Level, Sparsity};
@@ -52,6 +52,11 @@ impl Tensor<'_> {
     /// Whether it has no elements: nothing is to be known of it then, and no operand stands for it.
     pub(super) fn is_empty(&self) -> bool {
         self.dims.contains(&0)
+    }
+
+    /// Its name for messages: one may be as long as its file.
+    pub(super) fn shown(&self) -> &str {
+        beginning(self.name)
     }
 
     /// A scalar of this type that nothing writes.
@@ -233,8 +238,8 @@ fn damaged<T>(why: impl Into<String>) -> Result<T, ImportError> {
 struct Reader<'a> {
     bytes: &'a [u8],
     model: schema::ModelRef<'a>,
-    /// List entries that may still be read. An honest file has fewer than bytes; one whose lists overlap could have
-    /// any number.
+    /// List entries, and bytes of names and options, that may still be read. An honest file has fewer than bytes; one whose
+    /// lists overlap could have any number.
     budget: usize,
     /// Bytes that sparse constants may still have when they are whole.
     whole: usize,
@@ -248,12 +253,14 @@ impl<'a> Reader<'a> {
         };
         let mut tensors = Vec::new();
         if let Some(list) = subgraph.tensors()? {
+            self.spend(list.len())?;
             for (i, tensor) in list.iter().enumerate() {
                 tensors.push(self.tensor(tensor?).map_err(|e| within(&format!("tensor {i}"), e))?);
             }
         }
         let mut operators = Vec::new();
         if let Some(list) = subgraph.operators()? {
+            self.spend(list.len())?;
             for (i, operator) in list.iter().enumerate() {
                 let read = self.operator(operator?, tensors.len());
                 operators.push(read.map_err(|e| within(&format!("operator {i}"), e))?);
@@ -393,7 +400,7 @@ impl<'a> Reader<'a> {
                 }
             }
             _ if zero_points.iter().any(|&zero_point| zero_point != 0) => {
-                damaged("per-channel quantisation with a zero point")
+                Ok(Quantisation::Other("per channel with a zero point"))
             }
             _ => match u32::try_from(quantisation.quantized_dimension()?) {
                 Ok(dim) => Ok(Quantisation::Channel { scales, dim }),
@@ -415,7 +422,10 @@ impl<'a> Reader<'a> {
         // Codes once were a byte; files carry both, and the one not in use is smaller.
         let builtin = code.builtin_code()?.max(i32::from(code.deprecated_builtin_code()?));
         let name = match code.custom_code()? {
-            Some(custom) if builtin == names::CUSTOM => format!("custom {custom}"),
+            Some(custom) if builtin == names::CUSTOM => {
+                self.spend(custom.len())?;
+                format!("custom {custom}")
+            }
             _ => names::name(builtin),
         };
         let inputs = self.list(operator.inputs()?)?;
@@ -431,10 +441,7 @@ impl<'a> Reader<'a> {
             options => options?.map(Options::try_from).transpose()?,
         };
         let custom = operator.custom_options()?.unwrap_or_default();
-        match self.budget.checked_sub(custom.len()) {
-            Some(rest) => self.budget = rest,
-            None => return damaged("its lists overlap"),
-        }
+        self.spend(custom.len())?;
         let custom = custom.to_vec();
         Ok(Operator { name, inputs, outputs, options, custom })
     }
