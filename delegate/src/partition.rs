@@ -83,8 +83,16 @@ fn operators<'g>(group: &'g Partition, described: &'g Described) -> impl Iterato
 
 fn refused_by_importer(described: &Described) -> Vec<Option<String>> {
     let graph = with_states(described);
+    let mut readers = vec![0; graph.tensors.len()];
+    for &i in graph.operators.iter().flat_map(|operator| operator.inputs.iter().flatten()) {
+        readers[i] += 1;
+    }
     let judge = |i: usize| {
         let operator = &graph.operators[i];
+        // One partition would not see what another, or LiteRT, has written there.
+        if operator.inputs.iter().flatten().any(|&i| graph.states.contains(&i) && readers[i] > 1) {
+            return Some("it shares a variable with another operator".into());
+        }
         let mut tensors = operator.inputs.iter().flatten().chain(&operator.outputs);
         if tensors.any(|&tensor| described.dynamic[tensor]) {
             return Some("the size of one of its tensors is known only when it runs".into());

@@ -44,6 +44,8 @@ pub struct State<'a> {
     floats: HashMap<usize, OperandIndex>,
     /// The operand of each state after the run, once an operator has written it.
     pub kept: Vec<Option<OperandIndex>>,
+    /// Whether each tensor is a state that nobody keeps and that an operator has written.
+    is_written_state: Vec<bool>,
     /// Whether weights of bytes stand beside inputs of floats, which are to be rounded as those were.
     pub rounds_inputs: bool,
     /// Whether an operator of the file makes floats of constant bytes: inputs beside these are to stay as they are.
@@ -60,6 +62,7 @@ impl<'a> State<'a> {
             is_output: vec![false; count],
             floats: HashMap::new(),
             kept: vec![None; count],
+            is_written_state: vec![false; count],
             rounds_inputs: false,
             widens_weights: false,
         }
@@ -152,11 +155,12 @@ impl<'c, 'a> Call<'c, 'a> {
     /// The operand for the state of input `i` after the run, which this call writes; `None` if nobody keeps it.
     pub fn kept_state(&mut self, i: usize) -> Result<Option<OperandIndex>, Refusal> {
         let index = self.input_index(i)?;
-        if !self.graph.states.contains(&index) {
-            return Ok(None);
-        }
-        if self.state.kept[index].is_some() {
+        if self.state.kept[index].is_some() || self.state.is_written_state[index] {
             return Err(format!("the state of input {i} is another operator's as well").into());
+        }
+        if !self.graph.states.contains(&index) {
+            self.state.is_written_state[index] = true;
+            return Ok(None);
         }
         let info = info(self.tensor(i)?)?;
         let operand = self.builder().output(info);
@@ -383,7 +387,7 @@ pub fn is_quantised(tensor: &Tensor) -> bool {
 /// A tensor's dimensions in NNAPI, which has no tensors of rank 0.
 pub fn dims(tensor: &Tensor) -> Result<Vec<u32>, Refusal> {
     if tensor.dims.contains(&0) || tensor.dims.iter().any(|&d| i32::try_from(d).is_err()) {
-        return Err(format!("tensor \"{}\" has dimensions {:?}", tensor.name, tensor.dims).into());
+        return Err(format!("tensor \"{}\" has dimensions {:?}", tensor.shown(), tensor.dims).into());
     }
     Ok(if tensor.dims.is_empty() { vec![1] } else { tensor.dims.clone() })
 }
@@ -392,7 +396,7 @@ pub fn dims(tensor: &Tensor) -> Result<Vec<u32>, Refusal> {
 pub fn info(tensor: &Tensor) -> Result<TensorInfo, Refusal> {
     let dims = shape::held(dims(tensor)?)?;
     if tensor.sparse {
-        return Err(format!("tensor \"{}\" is sparse", tensor.name).into());
+        return Err(format!("tensor \"{}\" is sparse", tensor.shown()).into());
     }
     let info = match tensor.ty {
         TensorType::Float32 => TensorInfo::new(OperandType::TENSOR_FLOAT32, &dims),
@@ -402,10 +406,10 @@ pub fn info(tensor: &Tensor) -> Result<TensorInfo, Refusal> {
         TensorType::Int8 | TensorType::Uint8 => quantised_info(tensor, &dims)?,
         // Constants of 4 bits become such of 8.
         TensorType::Int4 if tensor.data.is_some() => quantised_info(tensor, &dims)?,
-        other => return Err(format!("tensor \"{}\" is {other}, which NNAPI lacks", tensor.name).into()),
+        other => return Err(format!("tensor \"{}\" is {other}, which NNAPI lacks", tensor.shown()).into()),
     };
     if byte_size(info.ty, &info.dims).is_none() {
-        return Err(format!("tensor \"{}\" of {:?} is too large", tensor.name, tensor.dims).into());
+        return Err(format!("tensor \"{}\" of {:?} is too large", tensor.shown(), tensor.dims).into());
     }
     Ok(info)
 }
@@ -413,7 +417,7 @@ pub fn info(tensor: &Tensor) -> Result<TensorInfo, Refusal> {
 fn quantised_info(tensor: &Tensor, dims: &[u32]) -> Result<TensorInfo, Refusal> {
     let signed = tensor.ty != TensorType::Uint8;
     let ty = if signed { OperandType::TENSOR_QUANT8_ASYMM_SIGNED } else { OperandType::TENSOR_QUANT8_ASYMM };
-    let refused = |why: &str| Refusal(format!("tensor \"{}\" {why}", tensor.name));
+    let refused = |why: &str| Refusal(format!("tensor \"{}\" {why}", tensor.shown()));
     let valid = |scale: f32| scale > 0.0 && scale.is_finite();
     match &tensor.quantisation {
         // Plain small integers: the scale that leaves them as they are.
@@ -459,7 +463,8 @@ pub fn check_size(tensor: &Tensor, info: &TensorInfo, data: &[u8]) -> Result<(),
     match info.byte_size() {
         Some(size) if size == data.len() => Ok(()),
         _ => {
-            Err(format!("constant \"{}\" of {:?} has {} bytes", tensor.name, tensor.dims, data.len()).into())
+            Err(format!("constant \"{}\" of {:?} has {} bytes", tensor.shown(), tensor.dims, data.len())
+                .into())
         }
     }
 }

@@ -145,3 +145,36 @@ fn detections_are_chosen_by_one_operation() {
     let why = import_of(5, &options[..20]).err().unwrap().to_string();
     assert!(why.contains("its options are damaged"), "{why}");
 }
+
+#[test]
+fn a_state_that_two_operators_write_is_refused() {
+    let zeros = |shape: &[i32]| {
+        let count = shape.iter().product::<i32>() as usize;
+        tensor(F32, shape, Some(&vec![0; 4 * count]), None)
+    };
+    let state = || {
+        let mut state = float(&[1, 3]);
+        state.tensor.is_variable = true;
+        state
+    };
+    let options = schema::SequenceLstmOptions { activation: 4, ..Default::default() };
+    let options = Some(schema::Options::SequenceLstm(Box::new(options)));
+    // Two layers, of the weights 1 and the biases 2, one after the other.
+    let layers = |second: [i32; 2]| {
+        let list = |input: i32, states: [i32; 2]| {
+            [&[input][..], &[1; 8], &[-1; 3], &[2; 4], &[-1; 2], &states].concat()
+        };
+        let states = [state(), state(), state(), state()];
+        let values = [float(&[1, 2, 3]), float(&[1, 2, 3])];
+        let tensors =
+            [float(&[1, 2, 3]), zeros(&[3, 3]), zeros(&[3])].into_iter().chain(states).chain(values);
+        let (a, b) = (list(0, [3, 4]), list(7, second));
+        let operators = [(44, &a[..], &[7][..], options.clone()), (44, &b[..], &[8][..], options.clone())];
+        file(tensors.collect(), &[0], &[8], &operators)
+    };
+    let expected = [UNIDIRECTIONAL_SEQUENCE_LSTM; 2];
+    assert_eq!(operations(&import(&layers([5, 6])).unwrap()), expected);
+    let why = refusal(&layers([5, 4]));
+    assert!(why.contains("operator 1 (UNIDIRECTIONAL_SEQUENCE_LSTM)"), "{why}");
+    assert!(why.contains("another operator's as well"), "{why}");
+}
