@@ -48,9 +48,9 @@ use crate::aidl;
 use crate::client::builder::{Builder, Mapped, OperandIndex};
 use crate::client::PrepareOptions;
 use crate::tensor::TensorInfo;
-use call::State;
+use call::{Call, State};
 use error::Refusal;
-use graph::Graph;
+use graph::{Graph, Operator};
 use std::ops::Range;
 
 /// An imported model.
@@ -148,7 +148,7 @@ fn import_into<'a>(mut graph: Graph<'a>, builder: Builder<'a>) -> Result<Importe
         })?;
         operations.push(first..state.builder.operations().len());
     }
-    let mut output_operands = output_operands(&graph, &state)?;
+    let mut output_operands = output_operands(&graph, &mut state)?;
     for &i in &graph.states {
         output_operands.push(state.kept[i].ok_or_else(|| at("state", i, "no operator writes it".into()))?);
     }
@@ -164,13 +164,37 @@ pub fn refusal(graph: &Graph, index: usize) -> Option<String> {
     mapping::map_alone(graph, &graph.operators[index]).err().map(|Refusal(why)| why)
 }
 
-fn output_operands(graph: &Graph, state: &State) -> Result<Vec<OperandIndex>, ImportError> {
-    let written = |&i: &usize| state.operands[i].filter(|&operand| state.builder.is_output(operand));
-    graph
-        .outputs
-        .iter()
-        .map(|i| written(i).ok_or_else(|| at("output", *i, "no operator writes it".into())))
-        .collect()
+fn output_operands<'a>(graph: &Graph<'a>, state: &mut State<'a>) -> Result<Vec<OperandIndex>, ImportError> {
+    let mut operands = Vec::with_capacity(graph.outputs.len());
+    for &i in &graph.outputs {
+        let written = state.operands[i].filter(|&operand| state.builder.is_output(operand));
+        operands.push(match written {
+            Some(operand) => operand,
+            None => copied(graph, state, i).map_err(|why| at("output", i, why))?,
+        });
+    }
+    Ok(operands)
+}
+
+/// A copy of an input or a constant: NNAPI gives what an operation makes, and nothing else.
+fn copied<'a>(graph: &Graph<'a>, state: &mut State<'a>, i: usize) -> Result<OperandIndex, Refusal> {
+    if state.operands[i].is_none() && graph.tensors[i].data.is_none() {
+        return Err("no operator writes it".into());
+    }
+    let operator = Operator {
+        name: String::new(),
+        inputs: vec![Some(i)],
+        outputs: Vec::new(),
+        options: None,
+        custom: Vec::new(),
+    };
+    let first = state.builder.operations().len();
+    let mut call = Call { graph, operator: &operator, state };
+    let (from, info) = (call.input(0)?, call::info(&graph.tensors[i])?);
+    let to = call.builder().output(info);
+    call.reshape(from, to);
+    verify::verify(&state.builder, first)?;
+    Ok(to)
 }
 
 fn port(graph: &Graph, i: usize) -> Result<Port, Refusal> {

@@ -204,6 +204,10 @@ pub fn custom_file(
         buffers: Some(buffers),
         ..Default::default()
     };
+    bytes_of(model)
+}
+
+fn bytes_of(model: schema::Model) -> Vec<u8> {
     // The identifier goes between the root's offset and the rest (planus would put it in front of both).
     let mut bytes = planus::Builder::new().finish(model, None).to_vec();
     let root = bytes.splice(..4, []).collect::<Vec<u8>>();
@@ -251,8 +255,7 @@ fn graphs_that_do_not_hold_together_are_refused() {
         (8, input, output, None)
     }
     for (inputs, outputs, operator) in [
-        (&[0][..], &[0][..], floor(&[0], &[1])), // an input is an output
-        (&[0], &[1, 1], floor(&[0], &[1])),
+        (&[0][..], &[1, 1][..], floor(&[0], &[1])),
         (&[0, 0], &[1], floor(&[0], &[1])),
         (&[0], &[1], floor(&[1], &[1])), // reads what it writes
         (&[0], &[1], floor(&[0], &[0])), // writes the input
@@ -262,6 +265,59 @@ fn graphs_that_do_not_hold_together_are_refused() {
         assert!(import(&file(pair(), inputs, outputs, &[operator])).is_err());
     }
     assert!(import(&file(pair(), &[0], &[1], &[floor(&[0], &[1])])).is_ok());
+}
+
+#[test]
+fn inputs_and_constants_that_are_outputs_are_copied() {
+    use OperationType::{FLOOR, NOT_EQUAL, RESHAPE, SELECT};
+    let bytes = [0u8, 1];
+    let constants = [(F32, &[0; 8][..], &[RESHAPE][..]), (BOOL, &bytes, &[SELECT, RESHAPE, NOT_EQUAL])];
+    for (ty, constant, copy) in constants {
+        let floats = || tensor(F32, &[2], None, None);
+        let tensors = vec![floats(), floats(), tensor(ty, &[2], Some(constant), None)];
+        let imported = import(&file(tensors, &[0], &[0, 1, 2], &[(8, &[0], &[1], None)])).unwrap();
+        assert_eq!(operations(&imported), [&[FLOOR, RESHAPE], copy].concat());
+        assert_eq!((imported.operations, imported.outputs.len()), (vec![0..1], 3));
+    }
+}
+
+#[test]
+fn names_and_lists_are_counted_however_often_they_are_told() {
+    let named = |length: usize, operators: usize| {
+        let graph = schema::SubGraph {
+            tensors: Some(vec![tensor(F32, &[2], None, None).tensor]),
+            operators: Some(vec![schema::Operator::default(); operators]),
+            ..Default::default()
+        };
+        let code = schema::OperatorCode {
+            builtin_code: names::CUSTOM,
+            custom_code: Some("x".repeat(length)),
+            ..Default::default()
+        };
+        refusal(&bytes_of(schema::Model {
+            version: 3,
+            operator_codes: Some(vec![code]),
+            subgraphs: Some(vec![graph]),
+            ..Default::default()
+        }))
+    };
+    let why = named(10_000, 1);
+    assert!(why.contains("operator 0 (custom xxx") && why.len() < 1000, "{why}");
+    let why = named(10_000, 100);
+    assert!(why.contains("its lists overlap"), "{why}");
+}
+
+#[test]
+fn what_nothing_reads_may_be_quantised_as_nnapi_cannot() {
+    let odd = || tensor(INT8, &[2, 2], Some(&[0; 4]), Some((&[0.1, 0.2], 1)));
+    let floats = |shape: &[i32]| tensor(F32, shape, None, None);
+    let tensors = vec![floats(&[2]), floats(&[2]), odd()];
+    let floor = (8, &[0][..], &[1][..], None);
+    assert_eq!(operations(&import(&file(tensors, &[0], &[1], &[floor])).unwrap()), [OperationType::FLOOR]);
+    let options = Some(schema::Options::FullyConnected(Default::default()));
+    let tensors = vec![floats(&[1, 2]), odd(), floats(&[1, 2])];
+    let why = refusal(&file(tensors, &[0], &[2], &[(9, &[0, 1], &[2], options)]));
+    assert!(why.contains("operator 0 (FULLY_CONNECTED)") && why.contains("with a zero point"), "{why}");
 }
 
 #[test]
