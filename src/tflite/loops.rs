@@ -103,7 +103,7 @@ impl<'a> Walk<'_, 'a> {
         }
         let tensor = &self.graphs[number].tensors[i];
         if tensor.data.is_none() && !tensor.variable {
-            return Err(format!("tensor \"{}\" is read before any operator writes it", tensor.name));
+            return Err(format!("tensor \"{}\" is read before any operator writes it", tensor.shown()));
         }
         let flat = &mut self.flat;
         Ok(*self.shared.entry((number, i)).or_insert_with(|| flat.add(tensor.clone())))
@@ -130,12 +130,17 @@ impl<'a> Walk<'_, 'a> {
         let results = match &operator.options {
             Some(Options::While(o)) => {
                 let mut values = inputs;
+                let mut first = self.flat.count();
                 loop {
                     let condition = self.subgraph(o.condition_graph, &values, depth)?;
                     if !self.truth(&condition)? {
                         break values;
                     }
+                    let next = self.flat.count();
                     values = self.subgraph(o.body_graph, &values, depth)?;
+                    // What the round before gave, and what this one had on the way.
+                    self.flat.forget(first..self.flat.count(), &values);
+                    first = next;
                     // A round may have no operators.
                     self.count += 1;
                     if self.count > MOST {

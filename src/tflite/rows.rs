@@ -6,10 +6,12 @@
 
 use super::error::ImportError;
 use super::graph::{Graph, Operator, Tensor, TensorType};
+use super::registry::MANY;
 use super::schema::Options;
 use crate::tensor::element_count;
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 /// The graph, and what is noted of it.
 pub struct Flat<'a> {
@@ -220,23 +222,56 @@ impl<'a> Flat<'a> {
         Some(vec![Rows { tensor: product, start, count: 1 }])
     }
 
+    /// How many tensors there are so far.
+    pub fn count(&self) -> usize {
+        self.graph.tensors.len()
+    }
+
+    /// Forgets the lists of all of these tensors but `kept`: nobody will ask for them any more.
+    pub fn forget(&mut self, tensors: Range<usize>, kept: &[usize]) {
+        let kept: HashSet<&usize> = kept.iter().collect();
+        tensors.filter(|i| !kept.contains(i)).for_each(|i| drop(self.lists.remove(&i)));
+    }
+
     /// Has operators write tensor `i`, if none does yet.
     fn write(&mut self, i: usize) -> Result<(), String> {
         let Some(rows) = self.lists.remove(&i) else { return Ok(()) };
-        let parts: Vec<usize> = rows.iter().map(|&rows| self.taken(rows)).collect();
+        let mut parts: Vec<usize> = rows.iter().map(|&rows| self.taken(rows)).collect();
         let Some(&first) = parts.first() else {
-            return Err(format!("tensor \"{}\" has no elements", self.graph.tensors[i].name));
+            return Err(format!("tensor \"{}\" has no elements", self.graph.tensors[i].shown()));
         };
         // Several are of rows that are the tensor's own; one may have been gathered.
-        let operator = match parts.len() {
-            1 => plain("RESHAPE", vec![Some(first)], i, None),
-            _ => {
-                let options = Options::Concatenation(Box::default());
-                plain("CONCATENATION", parts.into_iter().map(Some).collect(), i, Some(options))
-            }
-        };
-        self.graph.operators.push(operator);
+        if parts.len() == 1 {
+            self.graph.operators.push(plain("RESHAPE", vec![Some(first)], i, None));
+            return Ok(());
+        }
+        while parts.len() > MANY {
+            let groups: Vec<Vec<usize>> = parts.chunks(MANY).map(<[usize]>::to_vec).collect();
+            parts = groups.into_iter().map(|group| self.joined(group)).collect();
+        }
+        self.join(parts, i);
         Ok(())
+    }
+
+    /// A tensor of the rows of all of `parts`.
+    fn joined(&mut self, parts: Vec<usize>) -> usize {
+        if let [part] = parts[..] {
+            return part;
+        }
+        let count = parts.iter().filter_map(|&part| self.dims(part).first()).sum();
+        let mut whole = Tensor { data: None, ..self.graph.tensors[parts[0]].clone() };
+        if let Some(rows) = whole.dims.first_mut() {
+            *rows = count;
+        }
+        let whole = self.add(whole);
+        self.join(parts, whole);
+        whole
+    }
+
+    fn join(&mut self, parts: Vec<usize>, whole: usize) {
+        let options = Some(Options::Concatenation(Box::default()));
+        let parts = parts.into_iter().map(Some).collect();
+        self.graph.operators.push(plain("CONCATENATION", parts, whole, options));
     }
 
     /// A tensor of just these rows.
