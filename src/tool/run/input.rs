@@ -76,7 +76,8 @@ fn raw(bytes: Vec<u8>, port: &Port) -> Result<Vec<u8>, String> {
     }
 }
 
-/// An image as pixel / 255, quantised if the input is; grey or RGB by the number of channels.
+/// An image as pixel / 255, quantised if the input is; grey or RGB by the number of channels. Bytes whose values are whole
+/// numbers could be but 0 or 1 so: the model takes pixels as they are, signed ones less 128.
 fn picture(bytes: &[u8], port: &Port, resize: bool) -> Result<Vec<u8>, String> {
     let picture = Picture::decode(bytes).map_err(|why| format!("the image cannot be read: {why}"))?;
     let (height, width, channels) = match port.dims[..] {
@@ -89,10 +90,16 @@ fn picture(bytes: &[u8], port: &Port, resize: bool) -> Result<Vec<u8>, String> {
         return Err(format!("an image, but the input takes {}; give an .npy file", port.info.ty));
     }
     let picture = fitted(picture, width as usize, height as usize, resize)?;
-    let share = |pixel: u8| f32::from(pixel) / 255.0;
-    match channels {
-        1 => values::encode(&port.info, picture.greys().map(share)),
-        _ => values::encode(&port.info, picture.colours().map(share)),
+    let pixels: Vec<u8> = match channels {
+        1 => picture.greys().collect(),
+        _ => picture.colours().collect(),
+    };
+    match port.info.ty {
+        OperandType::TENSOR_QUANT8_ASYMM if port.info.scale == 1.0 => Ok(pixels),
+        OperandType::TENSOR_QUANT8_ASYMM_SIGNED if port.info.scale == 1.0 => {
+            Ok(pixels.into_iter().map(|pixel| pixel ^ 0x80).collect())
+        }
+        _ => values::encode(&port.info, pixels.into_iter().map(|pixel| f32::from(pixel) / 255.0)),
     }
 }
 
@@ -150,6 +157,18 @@ mod tests {
         let quantised = port(OperandType::TENSOR_QUANT8_ASYMM_SIGNED, &[1, 2, 3, 1], 1.0 / 255.0, -128);
         let bytes = picture(&png(), &quantised, false).unwrap();
         assert_eq!(bytes.iter().map(|&b| b as i8).collect::<Vec<_>>(), [-128, -77, -26, 25, 76, 127]);
+    }
+
+    #[test]
+    fn bytes_without_quantisation_take_pixels_as_they_are() {
+        for (ty, zero_point, expected) in [
+            (OperandType::TENSOR_QUANT8_ASYMM, 0, [0, 51, 102, 153, 204, 255]),
+            (OperandType::TENSOR_QUANT8_ASYMM, 128, [0, 51, 102, 153, 204, 255]),
+            (OperandType::TENSOR_QUANT8_ASYMM_SIGNED, -128, [128, 179, 230, 25, 76, 127]),
+        ] {
+            let input = port(ty, &[1, 2, 3, 1], 1.0, zero_point);
+            assert_eq!(picture(&png(), &input, false).unwrap(), expected, "{ty}, {zero_point}");
+        }
     }
 
     #[test]

@@ -32,7 +32,8 @@ pub struct RunArgs {
     /// The model.
     model: PathBuf,
     /// One file for each of the model's inputs (.npy, .bin, PNG, JPEG), or that several times over, or a directory of
-    /// images; arbitrary values if left out.
+    /// images; arbitrary values if left out. Pixels become 0 to 1; an 8-bit input without quantisation, or of scale 1, takes
+    /// them as they are, from 0 to 255, or from -128 if it is signed.
     #[arg(long, num_args = 1.., value_name = "FILE|DIR")]
     input: Vec<PathBuf>,
     /// How many times to run on each input.
