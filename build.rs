@@ -26,7 +26,6 @@ fn main() {
 /// Writes `source_id.rs` into OUT_DIR: SOURCE_ID, a digest of what the driver is built from, as clients' caches must not
 /// outlive a change of it; and VERSION, the package's, which other build systems than Cargo do not tell the compiler.
 fn source_id() {
-    use std::hash::Hasher;
     let mut files = vec![PathBuf::from("Cargo.toml"), PathBuf::from("Cargo.lock")];
     files.iter().for_each(|file| println!("cargo:rerun-if-changed={}", file.display()));
     for dir in ["src", AIDL_ROOT] {
@@ -35,6 +34,13 @@ fn source_id() {
     }
     // The driver builds without.
     files.retain(|file| !["src/client", "src/tflite", "src/tool"].iter().any(|dir| file.starts_with(dir)));
+    let (version, id) = (env!("CARGO_PKG_VERSION"), digest(files));
+    let text = format!("const VERSION: &str = \"{version}\";\nconst SOURCE_ID: &str = \"{id:016x}\";\n");
+    write("source_id.rs", &text);
+}
+
+fn digest(mut files: Vec<PathBuf>) -> u64 {
+    use std::hash::Hasher;
     files.sort();
     // The keys are fixed, so the same sources give the same digest.
     let mut digest = std::hash::DefaultHasher::new();
@@ -42,10 +48,13 @@ fn source_id() {
         let text = std::fs::read(file).unwrap_or_else(|e| panic!("cannot read {}: {e}", file.display()));
         digest.write(&text);
     }
+    digest.finish()
+}
+
+/// Writes a file into OUT_DIR.
+fn write(name: &str, text: &str) {
     let out = std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR");
-    let path = Path::new(&out).join("source_id.rs");
-    let (version, id) = (env!("CARGO_PKG_VERSION"), digest.finish());
-    let text = format!("const VERSION: &str = \"{version}\";\nconst SOURCE_ID: &str = \"{id:016x}\";\n");
+    let path = Path::new(&out).join(name);
     std::fs::write(&path, text).unwrap_or_else(|e| panic!("cannot write {}: {e}", path.display()));
 }
 
@@ -80,7 +89,8 @@ fn collect(dir: &Path, extensions: &[&str], files: &mut Vec<PathBuf>) {
     }
 }
 
-/// Writes `tflite.rs` into OUT_DIR; `src/tflite/schema.rs` includes it.
+/// Writes `tflite.rs` into OUT_DIR, which `src/tflite/schema.rs` includes; and `importer_id.rs` with IMPORTER_ID, a digest of
+/// what makes models of files, as the tool's caches must not outlive a change of it.
 #[cfg(feature = "tflite")]
 fn tflite() {
     const SCHEMA: &str = "src/tflite/schema.fbs";
@@ -89,7 +99,11 @@ fn tflite() {
         .unwrap_or_else(|| panic!("cannot translate {SCHEMA}: see above"));
     let text = planus_codegen::generate_rust(&declarations, false)
         .unwrap_or_else(|e| panic!("cannot generate code for {SCHEMA}: {e}"));
-    let out = std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR");
-    let path = Path::new(&out).join("tflite.rs");
-    std::fs::write(&path, text).unwrap_or_else(|e| panic!("cannot write {}: {e}", path.display()));
+    write("tflite.rs", &text);
+    let mut files = Vec::new();
+    // What in there does not matter costs a compilation; a list of what does would be forgotten.
+    for dir in ["src/tflite", "src/client", "src/ops", "src/model", "src/tensor"] {
+        collect(Path::new(dir), &["rs", "fbs"], &mut files);
+    }
+    write("importer_id.rs", &format!("const IMPORTER_ID: &str = \"{:016x}\";\n", digest(files)));
 }

@@ -12,6 +12,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+// IMPORTER_ID, a digest of what makes a model of a .tflite file.
+include!(concat!(env!("OUT_DIR"), "/importer_id.rs"));
+
 pub struct Session {
     session: client::Session,
     /// How long the compilation took.
@@ -40,7 +43,8 @@ impl Session {
     }
 
     /// Connects to the driver and prepares the model in the .tflite file `bytes` from its cache in `directory`, where
-    /// an embedded driver keeps its registry as well. A preparation that rounds inputs has other files than one that does not.
+    /// an embedded driver keeps its registry as well. A preparation that rounds inputs has other files than one that does not,
+    /// and so has what another importer made of the file.
     pub fn cached(
         imported: &Imported,
         service: &ServiceName,
@@ -50,7 +54,7 @@ impl Session {
         let options = ServiceOptions { data: Some(directory.join("driver")), ..Default::default() };
         let driver = driver::connect(service, &options)?;
         let how: &[u8] = if prepare.dynamic_range { b"rounds inputs" } else { b"" };
-        let files = cache_files::open(directory, &[bytes, how], &driver)?;
+        let files = cache_files::open(directory, &[IMPORTER_ID.as_bytes(), bytes, how], &driver)?;
         let _progress = progress::waiting("preparing");
         let (prepared, found, time) = cache_files::prepare(&driver, &imported.model, &files, prepare)
             .map_err(|why| explain(&driver, &imported.model, why))?;
@@ -117,7 +121,7 @@ fn failed(why: ClientError) -> ToolError {
 /// How many bytes each of `ports` takes.
 fn sizes(ports: &[Port]) -> Result<Vec<usize>, ToolError> {
     let size = |port: &Port| {
-        let too_large = || ToolError::Usage(format!("\"{}\" of {:?} is too large", port.name, port.dims));
+        let too_large = || ToolError::Usage(format!("{:?} of {:?} is too large", port.name, port.dims));
         port.info.byte_size().ok_or_else(too_large)
     };
     ports.iter().map(size).collect()
