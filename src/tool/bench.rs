@@ -26,7 +26,7 @@ pub struct BenchArgs {
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// How long to measure.
-    #[arg(long, default_value_t = 3.0, value_parser = seconds)]
+    #[arg(long, default_value_t = 3.0, value_parser = seconds, allow_negative_numbers = true)]
     seconds: f64,
     /// How often to run, however long that takes.
     #[arg(long, conflicts_with = "seconds", value_parser = clap::value_parser!(u32).range(1..))]
@@ -126,17 +126,21 @@ pub fn run(service: &ServiceName, args: &BenchArgs) -> Result<(), ToolError> {
         peak_rss_mb: session.driver().process().and_then(peak_rss_mb),
         profile: None,
     };
-    let recording = wants_watch(args).map(|flag| record(args, flag, &mut session, &inputs)).transpose()?;
-    let is_of_processor = profile::is_of_processor(session.driver())?;
+    // The times are measured: what else cannot be had is told after them.
+    let mut fault = None;
+    let recording = wants_watch(args).map(|flag| record(args, flag, &mut session, &inputs)).transpose();
+    let recording = had(recording, &mut fault).flatten();
+    let is_of_processor = had(profile::is_of_processor(session.driver()), &mut fault).unwrap_or(false);
     // What is measured from here on has the machine to itself.
     drop(session);
     if let Some(recording) = &recording {
         let peaks = || is_of_processor.then(|| profile::peaks(threads)).flatten();
         figures.profile = args.profile.then(|| Profile::new(recording, &imported, peaks()));
-        trace(args, recording, &imported)?;
+        had(trace(args, recording, &imported), &mut fault);
     }
     if *service == ServiceName::Embedded {
-        figures.store_load_ms = preparation::from_store(&options, &imported, &kept)?.map(ms);
+        let load = had(preparation::from_store(&options, &imported, &kept), &mut fault);
+        figures.store_load_ms = load.flatten().map(ms);
     }
     tell(&figures, times.len())?;
     if let Some(profile) = &figures.profile {
@@ -145,7 +149,12 @@ pub fn run(service: &ServiceName, args: &BenchArgs) -> Result<(), ToolError> {
     if args.json {
         print::json(&figures)?;
     }
-    Ok(())
+    fault.map_or(Ok(()), Err)
+}
+
+/// What there is to have of `result`; the first error goes to `fault`.
+fn had<T>(result: Result<T, ToolError>, fault: &mut Option<ToolError>) -> Option<T> {
+    result.map_err(|why| fault.get_or_insert(why)).ok()
 }
 
 /// What asks for watched runs, if anything does.

@@ -33,12 +33,12 @@ fn wrong_results_fail_and_say_why() {
 }
 
 #[test]
-fn a_filter_chooses_and_nothing_chosen_is_a_failure() {
+fn a_filter_chooses_and_nothing_chosen_is_no_run() {
     let corpus = Corpus::new(3, [-1.0, 1.0]);
     let output = corpus.run(&["--suite", "general", "--filter", "_[01]$"]);
     assert_ends(&output, 0, "2 passed, 0 failed, 0 skipped");
     let output = corpus.run(&["--filter", "nothing_like_it"]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     assert_eq!(text(&output.stderr).lines().count(), 1);
 }
 
@@ -59,6 +59,14 @@ fn bad_arguments_and_files_are_one_line_and_no_run() {
     assert!(stderr.lines().count() == 1 && stderr.contains("broken.nnt: not a corpus file"), "{stderr}");
     let output = corpus.run(&["--service", "unix:/nonexistent/nn.sock"]);
     assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn results_are_printed_where_they_cannot_be_written() {
+    let corpus = Corpus::new(2, [-1.0, 1.0]);
+    let output = corpus.run(&["--suite", "general", "--json", "/nonexistent/report.json"]);
+    assert_ends(&output, 2, "2 passed, 0 failed, 0 skipped");
+    assert!(text(&output.stderr).contains("/nonexistent/report.json"), "{}", text(&output.stderr));
 }
 
 #[test]

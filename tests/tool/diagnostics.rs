@@ -4,7 +4,9 @@ use crate::common::*;
 use binder::{BinderResult, Interface, ParcelFileDescriptor, Status, StatusCode, Strong};
 use nnhal::aidl::*;
 use nnhal::backend::cpu::CpuBackend;
-use nnhal::backend::{Backend, BackendError, CompileOptions, Control, Executable, Info};
+use nnhal::backend::{
+    Arguments, Artifact, Backend, BackendError, Binding, CompileOptions, Control, Executable, Info, Saved,
+};
 use nnhal::daemon::unix::UnixService;
 use nnhal::scheduler::{CallTurns, Watcher};
 use std::path::Path;
@@ -68,6 +70,64 @@ impl Backend for Choosy {
     ) -> Result<Arc<dyn Executable>, BackendError> {
         Err(BackendError::Failed("it takes nothing".into()))
     }
+}
+
+/// The CPU, which tells nothing of what it compiles.
+struct Reticent(CpuBackend);
+
+struct Untold(Arc<dyn Executable>);
+
+impl Backend for Reticent {
+    fn info(&self) -> Info {
+        self.0.info()
+    }
+
+    fn support(&self, model: &nnhal::model::Model) -> Vec<Result<(), String>> {
+        self.0.support(model)
+    }
+
+    fn compile(
+        &self,
+        model: &nnhal::model::Model,
+        options: &CompileOptions,
+        control: &Control,
+    ) -> Result<Arc<dyn Executable>, BackendError> {
+        Ok(Arc::new(Untold(self.0.compile(model, options, control)?)))
+    }
+
+    fn load(
+        &self,
+        saved: Saved,
+        options: &CompileOptions,
+        control: &Control,
+    ) -> Result<Arc<dyn Executable>, BackendError> {
+        self.0.load(saved, options, control)
+    }
+}
+
+impl Executable for Untold {
+    fn interface(&self) -> &nnhal::backend::Interface {
+        self.0.interface()
+    }
+
+    fn bind(self: Arc<Self>, arguments: Arguments) -> Result<Arc<dyn Binding>, BackendError> {
+        self.0.clone().bind(arguments)
+    }
+
+    fn artifact(&self) -> Option<Artifact> {
+        self.0.artifact()
+    }
+}
+
+#[test]
+fn a_backend_that_does_not_describe_its_models_is_timed_all_the_same() {
+    let backend = Arc::new(Reticent(CpuBackend::new(1).expect("threads")));
+    let daemon = nnhal::daemon::embedded::start_with(backend, &Default::default()).expect("a driver");
+    let output = nnhal(daemon.socket(), &["bench", MODEL, "--runs", "5", "--profile", "--json"]);
+    let found = text(&output.stdout);
+    assert!(found.contains("ran 5 times") && found.contains("\"median_ms\":"), "{found}");
+    let why = "nnhal: --profile: the driver does not know what runs the model's operations\n";
+    assert_eq!((text(&output.stderr), output.status.code()), (why, Some(1)));
 }
 
 #[test]

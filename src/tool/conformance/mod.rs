@@ -92,7 +92,7 @@ pub fn run(service: &ServiceName, args: &ConformanceArgs) -> Result<(), ToolErro
     let files = files(args)?;
     let tasks = tasks(&files, args);
     if tasks.is_empty() {
-        return Err(ToolError::Failed("no model of the corpus matches what was asked for".into()));
+        return Err(ToolError::Usage("no model of the corpus matches what was asked for".into()));
     }
     let failures = match &args.report {
         Some(directory) => Some(Failures::new(directory, flags(service))?),
@@ -120,14 +120,11 @@ pub fn run(service: &ServiceName, args: &ConformanceArgs) -> Result<(), ToolErro
     account.lines.sort_by(|a, b| (a.suite, &a.model).cmp(&(b.suite, &b.model)));
     let report =
         report::Report::new(&account, &available, facts.as_ref(), service.to_string(), work.tasks.len());
-    if let Some(path) = &args.json {
-        report.write_json(path)?;
-    }
-    if let Some(directory) = &args.report {
-        report::write(&report, directory)?;
-    }
-    account.print(&available)?;
-    ended?;
+    // One that fails keeps none of the others from being had: there is nothing else left of the run.
+    let printed = account.print(&available);
+    let written = args.json.as_ref().map_or(Ok(()), |path| report.write_json(path));
+    let laid_out = args.report.as_ref().map_or(Ok(()), |directory| report::write(&report, directory));
+    ended.and(printed).and(written).and(laid_out)?;
     account.verdict()
 }
 

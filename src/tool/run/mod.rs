@@ -88,6 +88,8 @@ pub fn run(service: &ServiceName, args: &RunArgs) -> Result<(), ToolError> {
     };
     session.set_mode(args.mode)?;
     let (mut times, mut told) = (Vec::new(), Told::default());
+    // What cannot be written takes nothing with it of what is printed.
+    let mut written = Ok(());
     let watch = args.trace.as_ref().map(|_| Watch::new(&session, "--trace")).transpose()?;
     if items.len() > 1 {
         told = batch(args, &imported, &mut session, &items, &mut times)?;
@@ -106,21 +108,27 @@ pub fn run(service: &ServiceName, args: &RunArgs) -> Result<(), ToolError> {
             told.outputs.push(json::output(port, bytes));
         }
         if let Some(dir) = &args.output_dir {
-            write(dir, &imported.outputs, &outputs)?;
+            written = write(dir, &imported.outputs, &outputs);
         }
     }
-    if let (Some(path), Some(watch)) = (&args.trace, &watch) {
-        let noted = watch.take(&session)?;
-        let description = profile::described(session.driver(), session.prepared(), "--trace")?;
-        write_trace(path, [&noted], &description, &imported)?;
-        if noted.missed > 0 {
-            print::line(format_args!("the trace ends early: {} spans more were too many", noted.missed))?;
-        }
-    }
+    let traced = match (&args.trace, &watch) {
+        (Some(path), Some(watch)) => trace(path, watch, &session, &imported),
+        _ => Ok(()),
+    };
     report::times(&mut io::stdout(), session.compile_time, found, &mut times).map_err(unprinted)?;
-    match args.json {
-        true => told.print(session.compile_time, found, &times),
-        false => Ok(()),
+    if args.json {
+        told.print(session.compile_time, found, &times)?;
+    }
+    written.and(traced)
+}
+
+fn trace(path: &Path, watch: &Watch, session: &Session, imported: &Imported) -> Result<(), ToolError> {
+    let noted = watch.take(session)?;
+    let description = profile::described(session.driver(), session.prepared(), "--trace")?;
+    write_trace(path, [&noted], &description, imported)?;
+    match noted.missed {
+        0 => Ok(()),
+        missed => print::line(format_args!("the trace ends early: {missed} spans more were too many")),
     }
 }
 
