@@ -50,7 +50,7 @@ pub struct ConnectOptions {
     /// How many calls may be under way at once (RPC only; a server may allow fewer).
     pub connections: u32,
     /// Longest wait for any answer; `None` waits for as long as the driver lives. The kernel's binder knows no such
-    /// limit: there it bounds compilations only.
+    /// limit: there it bounds compilations only. A driver's first answers, over RPC, are waited for half a minute at most.
     pub timeout: Option<Duration>,
 }
 
@@ -60,6 +60,9 @@ impl Default for ConnectOptions {
     }
 }
 
+/// Longest wait for a driver's first answers where no other is asked for: they compute nothing, but the machine may be busy.
+const FIRST_ANSWERS: Duration = Duration::from_secs(30);
+
 pub(super) fn connect_unix(
     path: &Path,
     options: &ConnectOptions,
@@ -67,35 +70,43 @@ pub(super) fn connect_unix(
     let connections = options.connections.max(1);
     let polling = PollingBudget::for_processors(std::thread::available_parallelism().map_or(1, |n| n.get()));
     let connect = || Ok(Box::new(Polled::connect(path, &polling)?) as Box<dyn RpcTransport>);
-    let mut config = RpcClientConfig::new(WireVersion::MAX.get(), connect)
+    let patience = options.timeout.unwrap_or(FIRST_ANSWERS);
+    let config = RpcClientConfig::new(WireVersion::MAX.get(), connect)
         .fd_mode(FdMode::Unix)
         .outgoing_connections(connections)
-        .incoming_connections(connections);
-    if let Some(timeout) = options.timeout {
-        config = config.timeout(timeout);
-    }
-    let session = RpcSession::setup_client_android13plus_with_config(config)
-        .map_err(|status| why_not_open(path, status))?;
-    match find_device(&session) {
-        Ok(device) => Ok((session, device)),
-        Err(status) => {
-            session.close_session();
-            Err(ClientError::NotADriver { path: path.into(), why: status.to_string() })
+        .incoming_connections(connections)
+        .timeout(patience);
+    let found = RpcSession::setup_client_android13plus_with_config(config).and_then(|session| {
+        let device = find_device(&session).inspect_err(|_| session.close_session())?;
+        Ok((session, device))
+    });
+    match found {
+        Ok((session, device)) => {
+            session.set_timeout(options.timeout);
+            Ok((session, device))
         }
+        // To connect once more might wait for ever: the kernel lets only so many do so whom nobody takes.
+        Err(StatusCode::TimedOut) => Err(ClientError::Silent { path: path.into(), after: patience }),
+        Err(status) => Err(why_not_open(path, status)),
     }
 }
 
 /// The device is the root object itself, or in the directory that the root is.
 fn find_device(session: &RpcSession) -> Result<Strong<dyn IDevice>, StatusCode> {
-    // A cast over RPC proves nothing; a device tells its version.
     let root = session.get_root().and_then(|root| root.into_interface::<dyn IDevice>());
-    if let Some(device) = root.ok().filter(|device| device.getInterfaceVersion().is_ok()) {
-        return Ok(device);
+    // A cast over RPC proves nothing; a device tells its version.
+    match root.and_then(|device| match device.getInterfaceVersion() {
+        Ok(_) => Ok(device),
+        Err(status) => Err(status.transaction_error()),
+    }) {
+        Ok(device) => return Ok(device),
+        Err(StatusCode::TimedOut) => return Err(StatusCode::TimedOut),
+        Err(_) => {}
     }
     FromIBinder::try_from(session.get_service(&format!("{INTERFACE}/{INSTANCE}"))?)
 }
 
-/// The transport tells little of why it could not connect: a plain connection tells whether anybody listens.
+/// The transport tells little of why there is no device: a plain connection tells whether anybody listens.
 fn why_not_open(path: &Path, status: StatusCode) -> ClientError {
     match std::os::unix::net::UnixStream::connect(path) {
         Err(error) => ClientError::NobodyServes { path: path.into(), why: error.to_string() },
@@ -147,6 +158,18 @@ mod tests {
         drop(std::os::unix::net::UnixListener::bind(&path).expect("bind"));
         let error = refusal(&format!("unix:{}", path.display())).to_string();
         assert!(error.starts_with("nobody serves") && !error.contains('\n'), "{error}");
+    }
+
+    #[test]
+    fn a_driver_that_hangs_is_said_not_to_answer() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("nn.sock");
+        // The kernel takes connections for it; a process that was stopped looks the same.
+        let _listener = std::os::unix::net::UnixListener::bind(&path).expect("bind");
+        let options = ConnectOptions { timeout: Some(Duration::from_millis(100)), ..Default::default() };
+        let error = Driver::connect(&Address::Unix(path), &options).err().expect("nobody answers");
+        assert!(matches!(error, ClientError::Silent { .. }) && error.is_fatal(), "{error}");
+        assert!(error.to_string().contains("does not answer"), "{error}");
     }
 
     #[test]

@@ -19,6 +19,13 @@ pub enum ClientError {
     /// Something listens, but its root object is not a device.
     #[error("{} does not speak binder RPC as a driver does: {why}", .path.display())]
     NotADriver { path: PathBuf, why: String },
+    /// Somebody listens, and says nothing.
+    #[error(
+        "the driver at {} does not answer: nothing came within {} s of connecting; it hangs or was stopped, or has no \
+         connection left",
+        .path.display(), .after.as_secs()
+    )]
+    Silent { path: PathBuf, after: Duration },
     /// The kernel has no binder driver, or this process may not open it.
     #[error("this machine has no kernel binder ({BINDER_DEVICE}: {0}): use unix:PATH")]
     NoKernelBinder(String),
