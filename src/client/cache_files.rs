@@ -17,6 +17,8 @@ pub enum Found {
     Hit,
     /// It was compiled, and saved.
     Miss,
+    /// It was compiled, and the driver left the files empty: the disk is full, or it could not use them.
+    Unsaved,
 }
 
 /// How many cache files of each kind `driver` wants: no more than the interface allows, whatever it says.
@@ -66,13 +68,27 @@ pub fn prepare(
     files: &CacheFiles,
     options: &PrepareOptions,
 ) -> Result<(Strong<dyn aidl::IPreparedModel>, Found, Duration), ClientError> {
-    let start = Instant::now();
-    match driver.prepare_from(files) {
-        Ok(prepared) => return Ok((prepared, Found::Hit, start.elapsed())),
-        Err(why @ ClientError::Refused { .. }) => log::info!("not loaded from its cache: {why}"),
-        Err(other) => return Err(other),
+    // A driver that is asked for what is in no file takes that for a fault, and logs it.
+    if hold_anything(files) {
+        let start = Instant::now();
+        match driver.prepare_from(files) {
+            Ok(prepared) => return Ok((prepared, Found::Hit, start.elapsed())),
+            Err(why @ ClientError::Refused { .. }) => log::info!("not loaded from its cache: {why}"),
+            Err(other) => return Err(other),
+        }
     }
     let start = Instant::now();
     let prepared = driver.prepare_into(model, files, options)?;
-    Ok((prepared, Found::Miss, start.elapsed()))
+    let time = start.elapsed();
+    let found = if hold_anything(files) { Found::Miss } else { Found::Unsaved };
+    Ok((prepared, found, time))
+}
+
+/// Whether the file that tells what a driver saved has anything in it. Our own fills that last.
+fn hold_anything(files: &CacheFiles) -> bool {
+    let length = |file: &ParcelFileDescriptor| -> std::io::Result<u64> {
+        Ok(File::from(file.as_ref().try_clone()?).metadata()?.len())
+    };
+    let first = files.model.first().or(files.data.first());
+    first.is_some_and(|file| length(file).is_ok_and(|length| length > 0))
 }

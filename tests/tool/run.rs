@@ -107,6 +107,35 @@ fn runs_on_many_inputs_as_json_have_a_line_for_each() {
 }
 
 #[test]
+fn a_model_that_is_not_cached_yet_is_no_fault() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let cache = dir.path().to_str().expect("a name in UTF-8");
+    for expected in ["cache miss: compiled and saved", "cache hit"] {
+        let output = nnhal(&["run", MODEL, "--cache", cache]).output().expect("started");
+        let told = succeeded(&output);
+        assert!(told.contains(expected), "{told}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    }
+}
+
+#[test]
+fn times_are_told_where_a_file_beside_them_cannot_be_written() {
+    for (arguments, named) in [
+        (&["run", MODEL, "--output-dir", "/dev/null/out"][..], "/dev/null/out"),
+        (&["run", MODEL, "--trace", "/nonexistent/trace"], "/nonexistent/trace"),
+        (&["bench", MODEL, "--runs", "5", "--trace", "/nonexistent/trace"], "/nonexistent/trace"),
+    ] {
+        let output = nnhal(&[arguments, &["--json"]].concat()).output().expect("started");
+        let (told, why) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {told}{why}");
+        assert!(why.contains(named) && why.lines().count() == 1, "{why}");
+        let figures: serde_json::Value =
+            serde_json::from_str(told.lines().last().expect("a line")).expect("JSON");
+        assert!(told.contains("ran ") && figures["median_ms"].as_f64() > Some(0.0), "{told}");
+    }
+}
+
+#[test]
 fn it_ends_quietly_where_nobody_reads() {
     for arguments in [&["run", MODEL][..], &["bench", MODEL, "--runs", "1"]] {
         let mut child =

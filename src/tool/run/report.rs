@@ -43,7 +43,8 @@ pub fn score(value: f32, probability: bool) -> String {
 
 /// Type, shape and first values of an output, and its best classes where it is a classifier's.
 pub fn output(to: &mut dyn Write, index: usize, port: &Port, bytes: &[u8]) -> io::Result<()> {
-    let name = if port.name.is_empty() { String::new() } else { format!(" \"{}\"", port.name) };
+    // Quoted with escapes: the file has it, and may have put there what a terminal obeys.
+    let name = if port.name.is_empty() { String::new() } else { format!(" {:?}", port.name) };
     writeln!(to, "output {index}{name}: {} {:?}", port.info.ty, port.dims)?;
     let values = values::decode(&port.info, bytes);
     let plain = matches!(port.info.ty, OperandType::TENSOR_INT32 | OperandType::TENSOR_BOOL8);
@@ -70,6 +71,11 @@ pub fn times(
     match found {
         Some(Found::Hit) => writeln!(to, "cache hit: loaded in {:.2} ms", ms(compile))?,
         Some(Found::Miss) => writeln!(to, "cache miss: compiled and saved in {:.1} ms", ms(compile))?,
+        Some(Found::Unsaved) => writeln!(
+            to,
+            "cache miss: compiled in {:.1} ms; nothing was saved, the driver's log may say why",
+            ms(compile)
+        )?,
         None => writeln!(to, "compiled in {:.1} ms", ms(compile))?,
     }
     runs.sort();
@@ -107,6 +113,27 @@ mod tests {
         assert_eq!(scores, [(1, 0.75), (2, 0.25), (0, 0.0)]);
         assert!(are_probabilities(&scores));
         assert!(!are_probabilities(&[(0, 3.0), (1, -2.0)]));
+    }
+
+    #[test]
+    fn a_name_cannot_steer_the_terminal() {
+        let mut port = port(&[1], OperandType::TENSOR_QUANT8_ASYMM);
+        port.name = "a\x1b[2J\n\"b".into();
+        let mut told = Vec::new();
+        output(&mut told, 0, &port, &[0]).unwrap();
+        let told = String::from_utf8(told).unwrap();
+        assert!(told.starts_with(r#"output 0 "a\u{1b}[2J\n\"b": "#), "{told}");
+    }
+
+    #[test]
+    fn what_was_not_saved_is_not_said_to_be() {
+        let told = |found| {
+            let mut told = Vec::new();
+            times(&mut told, Duration::from_millis(2), Some(found), &mut []).unwrap();
+            String::from_utf8(told).unwrap()
+        };
+        assert!(told(Found::Miss).contains("compiled and saved"));
+        assert!(told(Found::Unsaved).contains("nothing was saved"));
     }
 
     #[test]
