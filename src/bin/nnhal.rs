@@ -2,6 +2,7 @@
 
 use nnhal::tool::cli::Cli;
 use nnhal::tool::error::ToolError;
+use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -18,7 +19,8 @@ fn main() -> ExitCode {
 
 fn ended(error: &ToolError) -> ExitCode {
     if !matches!(error, ToolError::Unread) {
-        eprintln!("nnhal: {error}");
+        // Where that cannot be written, the exit code is all that tells: eprintln! would panic, with a code of its own.
+        let _ = writeln!(std::io::stderr(), "nnhal: {error}");
     }
     ExitCode::from(error.exit_code())
 }

@@ -82,7 +82,7 @@ pub fn failed(why: std::fmt::Arguments) {
     #[cfg(target_os = "android")]
     log::error!("{why}");
     #[cfg(not(target_os = "android"))]
-    eprintln!("nnhald: {why}");
+    let _ = writeln!(std::io::stderr(), "nnhald: {why}"); // there is nowhere else to say it
 }
 
 /// Where lines go.

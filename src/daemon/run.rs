@@ -13,6 +13,7 @@ use nix::sys::resource::{getrlimit, setrlimit, Resource};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::stat::{umask, Mode};
 use std::ffi::OsString;
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -202,10 +203,14 @@ pub enum DaemonError {
 /// process is told to end.
 pub fn main<B: Backend + 'static>(backend: impl FnOnce(&Flags) -> std::io::Result<B>) -> ExitCode {
     logger::start();
-    let flags = match Flags::parse(std::env::args().skip(1)) {
+    let arguments: Result<Vec<String>, OsString> =
+        std::env::args_os().skip(1).map(OsString::into_string).collect();
+    let flags = arguments.map_err(|argument| format!("{argument:?} is not text in UTF-8"));
+    let flags = match flags.and_then(Flags::parse) {
         Ok(Some(flags)) => flags,
         Ok(None) => {
-            println!("{USAGE}\n{EXAMPLE}");
+            // Nobody may read it: println! would panic.
+            let _ = writeln!(std::io::stdout(), "{USAGE}\n{EXAMPLE}");
             return ExitCode::SUCCESS;
         }
         Err(why) => {

@@ -22,7 +22,10 @@ pub struct ModelFile {
 /// Reads the file at `path`.
 pub fn read(path: &Path) -> Result<ModelFile, ToolError> {
     let began = Instant::now();
-    let mapped = File::open(path).and_then(|file| Ok((whole_file(&file)?, file)));
+    let mapped = File::open(path).and_then(|file| match file.metadata()?.is_file() {
+        true => Ok((whole_file(&file)?, file)),
+        false => Err(std::io::Error::other("it is no regular file")),
+    });
     let (bytes, file) = mapped.map_err(|why| {
         ToolError::Usage(format!("{}: {why}; give the path of a .tflite file", path.display()))
     })?;

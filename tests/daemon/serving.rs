@@ -7,6 +7,7 @@ use nix::sys::signal::{kill, Signal};
 use nix::unistd::Pid;
 use nnhal::aidl::*;
 use nnhal::client::{Address, ClientError, ConnectOptions, Driver};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -137,6 +138,10 @@ fn whatever_stops_it_is_said_in_one_line() {
         assert_eq!(output.status.code(), Some(code), "{arguments:?}");
         assert_one_line(&output.stderr, message);
     }
+    let argument = std::ffi::OsStr::from_bytes(b"--data=/\xff");
+    let output = Command::new(env!("CARGO_BIN_EXE_nnhald")).arg(argument).output().expect("started");
+    assert_eq!(output.status.code(), Some(2));
+    assert_one_line(&output.stderr, "is not text in UTF-8");
     if !Path::new("/dev/binder").exists() {
         let output = daemon(&["--service", "binder:nnhal"]).wait();
         assert_eq!(output.status.code(), Some(1));

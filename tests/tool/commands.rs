@@ -70,6 +70,8 @@ fn what_is_wrong_is_said_in_a_line_with_what_to_do() {
         (&["bench", "/nowhere/m.tflite"][..], "give the path of a .tflite file"),
         (&["inspect", "/nowhere/m.tflite"], "give the path of a .tflite file"),
         (&["run", "/nowhere/m.tflite"], "give the path of a .tflite file"),
+        (&["run", "/"], "/: it is no regular file; give the path of a .tflite file"),
+        (&["bench", "m", "--seconds", "-1"], "expected a number of seconds above 0"),
         (&["run"], "for more information, try '--help'"),
         (&["corpus", "--fom", "x"], "a similar argument exists: '--from'"),
         (&["cache", "list", "--data", "/nowhere"], "no driver has kept anything in /nowhere"),
@@ -83,4 +85,12 @@ fn what_is_wrong_is_said_in_a_line_with_what_to_do() {
         assert!(error.starts_with("nnhal: ") && error.contains(told), "{arguments:?}: {error}");
         assert_eq!((error.lines().count(), output.stdout.len()), (1, 0), "{arguments:?}: {error}");
     }
+}
+
+#[test]
+fn an_error_that_nobody_can_read_has_its_exit_code() {
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("a device");
+    let mut tool = std::process::Command::new(env!("CARGO_BIN_EXE_nnhal"));
+    let status = tool.args(["run", "/nowhere/m.tflite"]).stderr(full).status().expect("it starts");
+    assert_eq!(status.code(), Some(2));
 }
