@@ -42,8 +42,8 @@ pub fn parse(bytes: &[u8]) -> Result<Array<'_>, String> {
     let (start, length): (usize, usize) = match *rest {
         [1, _, a, b, ..] => (4, usize::from(u16::from_le_bytes([a, b]))),
         [2 | 3, _, a, b, c, d, ..] => (6, u32::from_le_bytes([a, b, c, d]) as usize),
-        [version, _, ..] => return Err(format!("version {version} of .npy files is not known")),
-        _ => return Err(cut.into()),
+        [1..=3, ..] | [] => return Err(cut.into()),
+        [version, ..] => return Err(format!("version {version} of .npy files is not known")),
     };
     let end = start.checked_add(length).ok_or(cut)?;
     let header =
@@ -89,11 +89,10 @@ pub fn write(path: &Path, ty: OperandType, shape: &[u32], data: &[u8]) -> io::Re
     header.push('\n');
     let length = u16::try_from(length).map_err(io::Error::other)?;
     let mut file = std::fs::File::create(path)?;
-    file.write_all(MAGIC)?;
-    file.write_all(&[1, 0])?;
-    file.write_all(&length.to_le_bytes())?;
-    file.write_all(header.as_bytes())?;
-    file.write_all(data)
+    let parts = [MAGIC, &[1, 0], &length.to_le_bytes(), header.as_bytes(), data];
+    let written = parts.iter().try_for_each(|part| file.write_all(part));
+    // Half a file is none. What kept it from being written is told, whether that can be removed or not.
+    written.inspect_err(|_| drop(std::fs::remove_file(path)))
 }
 
 #[cfg(test)]
@@ -111,9 +110,20 @@ mod tests {
             assert_eq!((bytes.len() - data.len()) % ALIGNMENT, 0);
             assert_eq!(parse(&bytes).unwrap(), Array { descr: "<f4", shape: shape.to_vec(), data: &data });
             for len in 0..bytes.len() {
-                assert!(parse(&bytes[..len]).is_err(), "cut to {len} bytes");
+                let why = parse(&bytes[..len]).expect_err("cut");
+                assert!(!why.contains("not known"), "cut to {len} bytes: {why}");
             }
         }
+    }
+
+    #[test]
+    fn what_cannot_be_written_leaves_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.npy");
+        // As a full disk does, this takes names and no bytes.
+        std::os::unix::fs::symlink("/dev/full", &path).unwrap();
+        assert!(write(&path, OperandType::TENSOR_BOOL8, &[1], &[1]).is_err());
+        assert!(path.symlink_metadata().is_err());
     }
 
     /// A file as NumPy 2 writes it, and the same with a header of version 2.
