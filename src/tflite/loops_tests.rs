@@ -92,6 +92,7 @@ fn layer(rounds: u32) -> Vec<Graph<'static>> {
         open,                            // 22: the rows behind
         floats(&[1, 1, 3]),              // 23
         list(3),                         // 24
+        ints(&[3], &[1, 1, 3]),          // 25
     ];
     let joined = || Some(Options::Concatenation(Box::default()));
     let body = graph(
@@ -109,7 +110,7 @@ fn layer(rounds: u32) -> Vec<Graph<'static>> {
             operator("RESHAPE", &[5, 12], &[18], None),
             operator("CONCATENATION", &[18, 19], &[20], joined()),
             operator("SLICE", &[1, 20, 21], &[22], None),
-            operator("RESHAPE", &[11, 16], &[23], None),
+            operator("RESHAPE", &[11, 25], &[23], None),
             operator("CONCATENATION", &[17, 23, 22], &[24], joined()),
         ],
         &[5, 24, 11, 3],

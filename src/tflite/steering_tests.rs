@@ -181,9 +181,9 @@ fn a_shape_that_is_computed_leaves_no_operations() {
     let number = |dims: &[i32]| tensor(INT32, dims, None, None);
     let tensors = || {
         let lists = [list(&[0]), list(&[1]), list(&[1])];
-        let shapes = [number(&[3]), number(&[]), ints(&[], &[6]), number(&[2]), number(&[4])];
+        let shapes = [number(&[3]), number(&[]), ints(&[], &[6]), number(&[2]), number(&[3])];
         let floats = [float(&[1, 2, 3]), float(&[1, 6])];
-        floats.into_iter().chain(lists).chain(shapes).collect::<Vec<_>>()
+        floats.into_iter().chain(lists).chain(shapes).chain([float(&[1, 6, 1])]).collect::<Vec<_>>()
     };
     let operators = || {
         [
@@ -202,9 +202,9 @@ fn a_shape_that_is_computed_leaves_no_operations() {
     assert_eq!(operations(&imported), [PACK, RESHAPE, RESHAPE]);
     // NNAPI's CONCATENATION takes no integers.
     let plain = Some(schema::Options::Concatenation(Default::default()));
-    let joined = [&operators()[..3], &[(CONCATENATION_CODE, &[8, 8][..], &[9][..], plain)]].concat();
-    let reshaped = [&joined[..], &[(RESHAPE_CODE, &[0, 9][..], &[1][..], None)]].concat();
-    assert_eq!(operations(&import(&file(tensors(), &[0], &[1], &reshaped)).unwrap()), [RESHAPE]);
+    let joined = [&operators()[..3], &[(CONCATENATION_CODE, &[8, 3][..], &[9][..], plain)]].concat();
+    let reshaped = [&joined[..], &[(RESHAPE_CODE, &[0, 9][..], &[10][..], None)]].concat();
+    assert_eq!(operations(&import(&file(tensors(), &[0], &[10], &reshaped)).unwrap()), [RESHAPE]);
 }
 
 /// An operator that finds things among 30 boxes of four classes, with these options beside those that all have.
