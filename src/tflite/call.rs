@@ -343,6 +343,17 @@ impl<'c, 'a> Call<'c, 'a> {
         }
     }
 
+    /// A refusal if output `i` has other dimensions than the operator is told. To NNAPI a scalar is a list of one.
+    pub fn check_told(&self, i: usize, told: &[i32]) -> Mapped {
+        let stated = dims(self.output_tensor(i)?)?;
+        let told = if told.is_empty() { &[1] } else { told };
+        let agree = |(&dim, &told): (&u32, &i32)| u32::try_from(told) == Ok(dim);
+        if stated.len() == told.len() && stated.iter().zip(told).all(agree) {
+            return Ok(());
+        }
+        Err(format!("it is told to make {told:?}, the model states {stated:?}").into())
+    }
+
     /// Input `i` as an operand of integers; constants of 64 bits are narrowed.
     pub fn ints(&mut self, i: usize) -> Result<OperandIndex, Refusal> {
         let tensor = self.tensor(i)?;

@@ -3,7 +3,6 @@
 use super::call::{bytes, check_size, dims, info, is_quantised, options, Call, Mapped};
 use super::error::Refusal;
 use super::schema::Options;
-use super::shape;
 use crate::client::builder::OperandIndex;
 use crate::ops::OperationType;
 use crate::tensor::{OperandType, TensorInfo};
@@ -149,7 +148,7 @@ pub fn transpose_conv(call: &mut Call) -> Mapped {
     let mut operands = vec![data, filter, bias];
     match padding {
         VALID => {
-            shape::check_told(call, 0, &call.const_ints(0)?)?;
+            call.check_told(0, &call.const_ints(0)?)?;
             let [right, bottom] = [cut_off(call, 2, strides[0])?, cut_off(call, 1, strides[1])?];
             operands.extend([0, right, 0, bottom].map(|count| call.builder().int(count)));
         }

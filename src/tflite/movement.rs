@@ -40,7 +40,7 @@ pub fn reshape(call: &mut Call) -> Mapped {
     if let (Some(open), true) = (told.iter().position(|&dim| dim == -1), told.len() == output.len()) {
         told[open] = output[open] as i32;
     }
-    shape::check_told(call, 0, &told)?;
+    call.check_told(0, &told)?;
     to_output(call)
 }
 
@@ -89,14 +89,14 @@ pub fn tile(call: &mut Call) -> Mapped {
         if times.len() != size.len() {
             return Err(format!("{} multiples for {size:?}", times.len()).into());
         }
-        shape::check_told(call, 0, &told)?;
+        call.check_told(0, &told)?;
     }
     let data = call.input(0)?;
     repeated(call, data, &size)
 }
 
 pub fn broadcast_to(call: &mut Call) -> Mapped {
-    shape::check_told(call, 0, &call.const_ints(1)?)?;
+    call.check_told(0, &call.const_ints(1)?)?;
     let data = call.input(0)?;
     repeated(call, data, &dims(call.tensor(0)?)?)
 }
@@ -104,7 +104,7 @@ pub fn broadcast_to(call: &mut Call) -> Mapped {
 /// Its value is repeated.
 pub fn fill(call: &mut Call) -> Mapped {
     if !call.tensor(0)?.is_empty() {
-        shape::check_told(call, 0, &call.const_ints(0)?)?;
+        call.check_told(0, &call.const_ints(0)?)?;
     }
     let value = call.input(1)?;
     repeated(call, value, &[])

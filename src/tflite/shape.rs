@@ -1,6 +1,5 @@
 //! Dimensions, and how many of them NNAPI takes.
 
-use super::call::{self, Call, Mapped};
 use super::error::Refusal;
 
 /// Dimensions that NNAPI's operations take.
@@ -12,16 +11,6 @@ pub fn held(dims: Vec<u32>) -> Result<Vec<u32>, Refusal> {
         return Ok(dims);
     }
     Ok(vec![product(&dims)?])
-}
-
-/// A refusal if output `i` has other dimensions than its operator is told. To NNAPI a scalar is a list of one.
-pub fn check_told(call: &Call, i: usize, told: &[i32]) -> Mapped {
-    let stated = call::dims(call.output_tensor(i)?)?;
-    let told = if told.is_empty() { &[1] } else { told };
-    if stated.len() == told.len() && stated.iter().zip(told).all(|(&dim, &told)| Ok(dim) == told.try_into()) {
-        return Ok(());
-    }
-    Err(format!("it is told to make {told:?}, the model states {stated:?}").into())
 }
 
 /// How many elements these dimensions have, as one dimension.
