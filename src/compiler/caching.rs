@@ -2,7 +2,7 @@
 //!
 //! What a client asked of a compilation is saved with it: a client that prepares from its cache is not asked again.
 
-use super::storing;
+use super::content::is_idle;
 use crate::backend::{
     Artifact, Backend, BackendError, CacheFileCounts, CompileOptions, Control, Executable, Preference,
     Priority, Saved,
@@ -154,7 +154,7 @@ impl CachePlace {
         (turns, control): (&CallTurns, &Control),
     ) -> Result<FromCache, CachingError> {
         let kept = |origin: &Origin| store?.data_of(self.key.uid, origin);
-        let may_help = || storing::is_idle(backend, turns, 0);
+        let may_help = || is_idle(backend, turns, 0);
         let loaded = {
             // Whose turn ends with this: the backend has its own.
             let check = turns.check(control);

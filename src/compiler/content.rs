@@ -5,11 +5,12 @@
 //! name, it is made when the model is stored, after the client was told that the model is compiled: sums that are made
 //! meanwhile tell whether the constants are still the same then.
 
-use crate::backend::{BackendError, CompileOptions, Control, Preference};
+use crate::backend::{Backend, BackendError, CompileOptions, Control, Preference};
 use crate::memory::MemoryError;
 use crate::model::{Constant, Lifetime, Model, OperationKind, Subgraph};
 use crate::ops::pace::Pace;
 use crate::ops::{Interrupt, OpError};
+use crate::scheduler::CallTurns;
 use crate::tensor::TensorInfo;
 use sha2::{Digest, Sha256};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -39,6 +40,12 @@ pub(super) fn threads(options: &CompileOptions) -> usize {
         Preference::LowPower => 1,
         _ => available_parallelism().map_or(1, |n| n.get()).min(MOST_THREADS),
     }
+}
+
+/// Whether the machine has nothing else to do than one job, which has one of `turns` and, on the `backend`, so many more.
+pub(super) fn is_idle(backend: &dyn Backend, turns: &CallTurns, computing: usize) -> bool {
+    let (computed, hashed) = (backend.load_now().unwrap_or_default(), turns.load());
+    computed.running <= computing && hashed.running <= 1 && computed.waiting + hashed.waiting == 0
 }
 
 /// What a compilation depends on, to be hashed.

@@ -1,7 +1,7 @@
 //! Compilations by way of the driver's own store: a model that its client has compiled before is loaded.
 
 use super::caching::{CachingError, LEAST_CONSTANTS};
-use super::content::{self, threads, Outline, Threads};
+use super::content::{self, is_idle, threads, Outline, Threads};
 use super::saving::StoreName;
 use super::StorePlace;
 use crate::backend::{Backend, BackendError, CompileOptions, Control, Executable, Saved};
@@ -72,12 +72,6 @@ pub(super) fn compile(
         Err(_) => {} // the store has said so, if there is anything to say
     }
     Ok((compile()?, Some(place).filter(|_| keep)))
-}
-
-/// Whether the machine has nothing else to do than one job, which has one of `turns` and, on the `backend`, so many more.
-pub(super) fn is_idle(backend: &dyn Backend, turns: &CallTurns, computing: usize) -> bool {
-    let (computed, hashed) = (backend.load_now().unwrap_or_default(), turns.load());
-    computed.running <= computing && hashed.running <= 1 && computed.waiting + hashed.waiting == 0
 }
 
 /// Does `work` here and `other` beside it, by what is left of so many threads.

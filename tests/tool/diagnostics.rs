@@ -82,8 +82,8 @@ impl Backend for Reticent {
         self.0.info()
     }
 
-    fn support(&self, model: &nnhal::model::Model) -> Vec<Result<(), String>> {
-        self.0.support(model)
+    fn support(&self, model: &nnhal::model::Model, control: &Control) -> Vec<Result<(), String>> {
+        self.0.support(model, control)
     }
 
     fn compile(
