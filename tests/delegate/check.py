@@ -39,7 +39,7 @@ DIGITS = ROOT / "models" / "digits_int8.tflite"
 DIGITS_F32 = ROOT / "models" / "digits_f32.tflite"
 OPERATORS = ROOT / "tests" / "data" / "operators"
 # Files with a tensor whose size LiteRT knows only once it runs: it gives such graphs to no delegate.
-DYNAMIC = ["loop_both_f32", "loop_branch_f32", "loop_gru_f32", "loop_lstm_f32", "loop_rnn_f32", "open_batch_f32"]
+DYNAMIC = ["loop_both_f32", "loop_lstm_f32", "loop_rnn_f32", "open_batch_f32"]
 # What a check's process ends with that lacked what it needs.
 SKIPPED = 77
 
@@ -250,8 +250,8 @@ def check_operators():
             for i, (a, b) in enumerate(zip(run(ours, inputs), run(theirs, inputs))):
                 what = f"{model.name}, output {i}"
                 expect(a.shape == b.shape and a.dtype == b.dtype, f"{what}: {a.dtype} {a.shape}, {b.dtype} {b.shape}")
-                # Bytes are rounded in other places.
-                limit = 1e-4 * max(1, np.abs(b).max()) if a.dtype == np.float32 else 2 * (a.dtype == np.int8)
+                # Bytes are rounded in other places, as tests/peer/compare_litert.py allows for.
+                limit = 1e-4 * max(1, np.abs(b).max()) if a.dtype == np.float32 else 3 * (a.dtype == np.int8)
                 furthest = np.abs(a.astype(float) - b.astype(float)).max()
                 expect(furthest <= limit, f"{what}: {furthest}")
 
