@@ -320,7 +320,7 @@ fn groups_give_way_by_what_is_copied() {
 
 #[test]
 fn a_row_of_a_group_gives_way_by_its_products() {
-    const WIDTH: u32 = 512;
+    const WIDTH: u32 = 128;
     const CHANNELS: u32 = 1 << 11;
     let tensors =
         [floats(&[1, 1, WIDTH, CHANNELS]), floats(&[CHANNELS, 1, 1, CHANNELS / 2]), floats(&[CHANNELS])];
@@ -328,8 +328,8 @@ fn a_row_of_a_group_gives_way_by_its_products() {
     let Ran { passed, .. } =
         run(OperationType::GROUPED_CONV_2D, &inputs, &[TensorInfo::new(TENSOR_FLOAT32, &[])])
             .expect("a kernel");
-    // Each of two groups has some hundred million products.
-    assert!(passed >= 16, "{passed} yield points");
+    // Each of two groups has over a hundred million products.
+    assert!(passed >= 5, "{passed} yield points");
 }
 
 #[test]
