@@ -183,6 +183,7 @@ mod tests {
         file.set_len(100).unwrap();
         assert!(slice.read(&mut [0]).is_err() && slice.write(&[0]).is_err(), "what is lost once stays so");
     }
+
     #[test]
     fn what_a_file_has_lost_is_not_put_back_by_a_write() {
         let file = memory(&[7; 100]);
