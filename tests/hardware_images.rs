@@ -77,10 +77,20 @@ fn images_are_arguments_in_every_way_to_execute() {
     }
 }
 
-/// Has one test at a time make the device busy.
-fn the_device() -> std::sync::MutexGuard<'static, ()> {
-    static DEVICE_OF_ONE_TEST: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    DEVICE_OF_ONE_TEST.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+/// Has one test at a time make the device busy; one that fails leaves it idle.
+struct TheDevice {
+    _alone: std::sync::MutexGuard<'static, ()>,
+}
+
+fn the_device() -> TheDevice {
+    static OF_ONE_TEST: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    TheDevice { _alone: OF_ONE_TEST.lock().unwrap_or_else(std::sync::PoisonError::into_inner) }
+}
+
+impl Drop for TheDevice {
+    fn drop(&mut self) {
+        set_busy(false);
+    }
 }
 
 /// A device may be busy with a buffer for as long as it likes: all turns at computing are there for others meanwhile.
@@ -138,6 +148,9 @@ fn who_waits_for_a_busy_device_has_no_turn() {
 /// Each has a thread of the driver's.
 #[test]
 fn so_many_submitted_executions_of_a_client_wait_for_a_busy_device_and_no_more() {
+    if std::env::var(BACKEND).as_deref() == Ok("asynchronous") {
+        return eprintln!("skipped: this backend has a thread for whatever is submitted, and no such limit");
+    }
     let (_device, driver) = (the_device(), driver());
     let images = Convolutions::default();
     let (model, pixels) = (driver.prepare(&images.model()), images.image(1));
