@@ -22,7 +22,10 @@ fuzz_target!(|bytes: &[u8]| {
     let options = CompileOptions { just_in_time, ..CompileOptions::default() };
     let saved = Saved { models, data: vec![Arc::new(data)] };
     let Ok(executable) = backend().load(saved, &options, &Control::default()) else { return };
-    let again = executable.artifact().expect("what was loaded can be saved");
+    let again = executable
+        .artifact(&Control::default())
+        .expect("there is memory")
+        .expect("what was loaded can be saved");
     assert_eq!((again.models.len(), again.data.len()), (1, 1));
     run(executable);
 });

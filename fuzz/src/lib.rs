@@ -126,8 +126,13 @@ pub fn artifact_start() -> &'static [u8] {
         let (_, model) = making::small_models().remove(0);
         let model = nnhal::model::Model::new(&model).expect("it is valid");
         let executable = backend().compile(&model, &CompileOptions::default(), &Control::default());
-        let mut bytes =
-            executable.expect("it is taken").artifact().expect("it can be saved").models.remove(0);
+        let mut bytes = executable
+            .expect("it is taken")
+            .artifact(&Control::default())
+            .expect("there is memory")
+            .expect("it can be saved")
+            .models
+            .remove(0);
         let (length, _) = bytes.split_first_chunk().expect("it has a text");
         bytes.truncate(4 + u32::from_le_bytes(*length) as usize);
         bytes

@@ -6,7 +6,7 @@
 
 use libfuzzer_sys::arbitrary::Unstructured;
 use libfuzzer_sys::fuzz_target;
-use nnhal::backend::{Backend, CompileOptions, Extension, ExtensionOperandType};
+use nnhal::backend::{Backend, CompileOptions, Control, Extension, ExtensionOperandType};
 use nnhal::memory::on_account_of;
 use nnhal::model::Model;
 use nnhal_fuzz::{backend, next, pools, run, soon};
@@ -36,6 +36,6 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(executable) = compiled else { return };
     assert!(taken, "it compiles what it does not take");
     drop(private);
-    drop(executable.artifact());
+    drop(executable.artifact(&Control::default()));
     run(executable);
 });

@@ -6,7 +6,7 @@ use nnhal::aidl::{
     BufferDesc, ExecutionConfig, ExecutionPreference, ExtensionNameAndPrefix, Model, PrepareModelConfig,
     Priority, Request, TokenValuePair,
 };
-use nnhal::backend::{Backend, CompileOptions, Control};
+use nnhal::backend::{Backend, CompileOptions, Control, Executable};
 use nnhal::fmq::codec::{Argument, OutputShape, RequestPacket, ResultPacket};
 use nnhal::fmq::SharedQueue;
 use nnhal::model::hints;
@@ -14,6 +14,7 @@ use nnhal_fuzz::{artifact_start, backend, making, FILE};
 use std::error::Error;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 type Done = Result<(), Box<dyn Error>>;
 
@@ -55,7 +56,8 @@ fn models_and_artifacts(seeds: &Seeds) -> Done {
         )?;
         let Ok(checked) = nnhal::model::Model::new(&model) else { continue };
         let compiled = backend().compile(&checked, &CompileOptions::default(), &Control::default());
-        let Some(artifact) = compiled.ok().and_then(|executable| executable.artifact()) else { continue };
+        let saved = |executable: Arc<dyn Executable>| executable.artifact(&Control::default()).ok()?;
+        let Some(artifact) = compiled.ok().and_then(saved) else { continue };
         let length = artifact.data[0].last().map_or(0, |(start, part)| *start as usize + part.len());
         let start = (length as u32).to_le_bytes();
         seeds.write(

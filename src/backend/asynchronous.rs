@@ -90,8 +90,8 @@ impl Executable for Pends {
         Ok(Arc::new(PendingBinding { binding, submitted: self.submitted.clone() }))
     }
 
-    fn artifact(&self) -> Option<Artifact> {
-        self.executable.artifact()
+    fn artifact(&self, control: &Control) -> Result<Option<Artifact>, BackendError> {
+        self.executable.artifact(control)
     }
 
     fn describe(&self) -> Option<Description> {

@@ -111,9 +111,9 @@ pub trait Executable: Send + Sync {
     fn bind(self: Arc<Self>, arguments: Arguments) -> Result<Arc<dyn Binding>, BackendError>;
 
     /// The compiled model as bytes, for [`Backend::load`]; `None` if it cannot be kept, or not yet: what is compiled just in
-    /// time is kept after its first execution.
-    fn artifact(&self) -> Option<Artifact> {
-        None
+    /// time is kept after its first execution. Called on a thread of its own. After an error the model is as it was.
+    fn artifact(&self, _control: &Control) -> Result<Option<Artifact>, BackendError> {
+        Ok(None)
     }
 
     /// What runs the model's operations, and where its values lie, for people; `None` if that is not told, or not known

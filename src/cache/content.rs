@@ -31,7 +31,14 @@ impl Content<'_> {
         let bytes = self.models.iter().map(Vec::len).fold(0, usize::saturating_add);
         let out_of_memory = || CacheError::Data(MemoryError::OutOfMemory(bytes));
         let counted = Counted::take(bytes).ok_or_else(out_of_memory)?;
-        Ok(Kept { models: self.models.to_vec(), data: self.data.to_vec(), _counted: counted })
+        let copy = |model: &Vec<u8>| {
+            let mut copy = Vec::new();
+            copy.try_reserve_exact(model.len()).map_err(|_| out_of_memory())?;
+            copy.extend_from_slice(model);
+            Ok(copy)
+        };
+        let models = self.models.iter().map(copy).collect::<Result<_, CacheError>>()?;
+        Ok(Kept { models, data: self.data.to_vec(), _counted: counted })
     }
 }
 
@@ -97,13 +104,13 @@ pub struct DataFacts {
     pub checksum: u64,
 }
 
-/// What the data caches of `data` are like.
-pub fn data_facts(data: &[Parts]) -> Result<Vec<DataFacts>, CacheError> {
+/// What the data caches of `data` are like; an error where `interrupt` says that it is to stop.
+pub fn data_facts(data: &[Parts], interrupt: &dyn Interrupt) -> Result<Vec<DataFacts>, CacheError> {
     let facts = |parts: &Parts| {
         let mut checksum = 0u64;
         for_each_part(parts, |start, bytes| {
             checksum = checksum.wrapping_add(checksum_share(start, bytes));
-            Ok(())
+            interrupt.yield_point().map_err(CacheError::Stopped)
         })?;
         Ok(DataFacts { len: data_len(parts), checksum })
     };
@@ -165,13 +172,13 @@ pub fn identify(models: &[Vec<u8>], data: &[DataFacts]) -> u64 {
         .fold(id, |id, facts| farmhash::hash64_with_seeds(&facts.checksum.to_le_bytes(), id, facts.len))
 }
 
-/// Over the bytes of all data caches.
-pub fn hash_data(data: &[Parts]) -> Result<Hash, CacheError> {
+/// Over the bytes of all data caches; an error where `interrupt` says that it is to stop.
+pub fn hash_data(data: &[Parts], interrupt: &dyn Interrupt) -> Result<Hash, CacheError> {
     let mut hasher = Sha256::new();
     for parts in data {
         for_each_part(parts, |_, bytes| {
             hasher.update(bytes);
-            Ok(())
+            interrupt.yield_point().map_err(CacheError::Stopped)
         })?;
     }
     Ok(hasher.finalize().into())
@@ -188,27 +195,32 @@ pub fn data_len(parts: &Parts) -> u64 {
     parts.last().map_or(0, |(start, part)| start + part.len() as u64)
 }
 
-/// Calls `each(start, bytes)` for all bytes of a data cache in order, with zeroes between its parts.
+/// Calls `each(start, bytes)` for all bytes of a data cache in order, a stretch at a time, with zeroes between its parts.
 pub fn for_each_part(
     data: &Parts,
     mut each: impl FnMut(u64, &[u8]) -> Result<(), CacheError>,
 ) -> Result<(), CacheError> {
     let mut end = 0;
     for (start, part) in data {
-        let gap = start.saturating_sub(end) as usize;
-        each(end, &vec![0; gap])?;
-        match part {
-            Weights::Private(bytes) => each(*start, bytes)?,
-            Weights::Shared(slice) => {
-                // What may change is copied first, and not all of it at once: it may be as large as a model.
-                let mut stretch = vec![0; STRETCH.min(slice.len())];
-                for at in (0..slice.len()).step_by(STRETCH) {
-                    let stretch = &mut stretch[..STRETCH.min(slice.len() - at)];
-                    let part = slice.part(at, stretch.len());
-                    part.and_then(|part| part.read(stretch)).map_err(CacheError::Data)?;
-                    each(start + at as u64, stretch)?;
+        for at in (end..*start).step_by(STRETCH) {
+            each(at, &vec![0; STRETCH.min((start - at) as usize)])?;
+        }
+        // What may change is copied first.
+        let mut copy = match part {
+            Weights::Private(_) => Vec::new(),
+            Weights::Shared(slice) => vec![0; STRETCH.min(slice.len())],
+        };
+        for at in (0..part.len()).step_by(STRETCH) {
+            let len = STRETCH.min(part.len() - at);
+            let stretch = match part {
+                Weights::Private(bytes) => &bytes[at..at + len],
+                Weights::Shared(slice) => {
+                    let copied = slice.part(at, len).and_then(|part| part.read(&mut copy[..len]));
+                    copied.map_err(CacheError::Data)?;
+                    &copy[..len]
                 }
-            }
+            };
+            each(start + at as u64, stretch)?;
         }
         end = start + part.len() as u64;
     }

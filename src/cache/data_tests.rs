@@ -31,7 +31,7 @@ fn what_was_loaded_stays_whatever_becomes_of_the_files() {
     let (cache, pair) = saved();
     let large: Vec<u8> = (0..9_000_001u32).map(|i| (i % 251) as u8).collect();
     for content in [&b"weights"[..], &large] {
-        cache.save(&key(1, 1), &pair.files(), one(MODEL, &data(content)).content()).unwrap();
+        save(&cache, &key(1, 1), &pair, &one(MODEL, &data(content))).unwrap();
         let loaded = cache.load(&key(1, 1), &pair.files()).unwrap();
         pair.data.write_all_at(&[0xee; 100], 0).unwrap();
         pair.data.set_len(0).unwrap();
@@ -61,11 +61,32 @@ fn data_are_copied_no_longer_than_anybody_waits_for_them() {
     load(&NeverInterrupted).unwrap();
 }
 
+/// Nothing is begun that would be left undone.
+#[test]
+fn a_save_comes_by_yield_points_and_changes_nothing_where_it_is_stopped() {
+    let other = one(b"another model", &data(&vec![7; 9 << 20]));
+    let save = |(cache, pair): &(Cache, Pair), interrupt: &dyn Interrupt| {
+        cache.save(&key(1, 1), &pair.files(), other.content(), interrupt).map(drop)
+    };
+    let counting = Counting::default();
+    save(&saved(), &counting).unwrap();
+    let points = counting.take() as u32;
+    assert!(points >= 18, "{points} yield points");
+    let before = saved();
+    for after in 0..points {
+        let stopped = save(&before, &InterruptedAfter::checks(after));
+        assert!(matches!(stopped, Err(CacheError::Stopped(_))), "{after} of {points}: {stopped:?}");
+        assert_eq!(load(&before.0, &key(1, 1), &before.1).unwrap(), MODEL);
+    }
+    save(&before, &InterruptedAfter::checks(points)).unwrap();
+    assert_eq!(load(&before.0, &key(1, 1), &before.1).unwrap(), b"another model");
+}
+
 #[test]
 fn data_of_another_save_is_not_taken() {
     let (cache, pair) = saved();
     let other = Pair::new();
-    cache.save(&key(1, 2), &other.files(), one(MODEL, &data(b"WEIGHTS")).content()).unwrap();
+    save(&cache, &key(1, 2), &other, &one(MODEL, &data(b"WEIGHTS"))).unwrap();
     let mixed = CacheFiles::new(&[&pair.model], &[&other.data]).unwrap();
     assert!(matches!(cache.load(&key(1, 1), &mixed), Err(CacheError::DataChanged)));
     assert_eq!(load(&cache, &key(1, 1), &pair).unwrap(), MODEL);
@@ -77,7 +98,7 @@ fn caches_are_read_and_hashed_with_pauses_and_alone_where_nobody_may_help() {
     let (cache, pair, interrupt) = (Cache::new(None, "a driver"), Pair::new(), Counting::default());
     let large = one(&[1; BYTES], &data(&vec![2; BYTES]));
     for (content, least) in [(one(&[1; BYTES], &data(b"weights")), BYTES >> 20), (large, BYTES >> 17)] {
-        cache.save(&key(1, 1), &pair.files(), content.content()).unwrap();
+        save(&cache, &key(1, 1), &pair, &content).unwrap();
         let by = Reading { interrupt: &interrupt, may_help: &|| false };
         let loaded = cache.load_beside(&key(1, 1), &pair.files(), |_| None, by).unwrap();
         assert_eq!(loaded.models, content.content().models);

@@ -33,7 +33,7 @@ fn kept_data_stand_in_for_files_that_their_client_has_not_touched() {
     {
         let store = store(directory.path(), "driver");
         assert_eq!(weights(&cache, &pair, &store, 1).unwrap(), (b"weights".to_vec(), false));
-        store.keep_data(1, &origin, ours.content().data).unwrap();
+        store.keep_data(1, &origin, ours.content().data, &NeverInterrupted).unwrap();
     }
     let store = store(directory.path(), "driver");
     assert_eq!(weights(&cache, &pair, &store, 1).unwrap(), (b"weights".to_vec(), true));
@@ -57,7 +57,7 @@ fn data_that_a_client_has_touched_are_looked_at_kept_or_not() {
     let ours = one(MODEL, &data(b"weights"));
     let keep = || {
         let origin = cache.load(&key(1, 1), &pair.files()).unwrap().origin;
-        store.keep_data(1, &origin, ours.content().data).unwrap();
+        store.keep_data(1, &origin, ours.content().data, &NeverInterrupted).unwrap();
         assert_eq!(weights(&cache, &pair, &store, 1).unwrap(), (b"weights".to_vec(), true));
         std::thread::sleep(TICK);
     };
@@ -81,10 +81,10 @@ fn other_data_than_were_saved_are_not_taken() {
     let ((cache, pair), store) = (saved(), store(directory.path(), "driver"));
     let origin = cache.load(&key(1, 1), &pair.files()).unwrap().origin;
     for other in [&b"WEIGHTS"[..], b"weight", b"weights!"] {
-        store.keep_data(1, &origin, one(MODEL, &data(other)).content().data).unwrap();
+        store.keep_data(1, &origin, one(MODEL, &data(other)).content().data, &NeverInterrupted).unwrap();
         assert_eq!(weights(&cache, &pair, &store, 1).unwrap(), (b"weights".to_vec(), false));
     }
-    store.keep_data(1, &origin, &[]).unwrap();
+    store.keep_data(1, &origin, &[], &NeverInterrupted).unwrap();
     assert!(!weights(&cache, &pair, &store, 1).unwrap().1);
 }
 
@@ -94,11 +94,11 @@ fn every_save_has_a_hash_of_its_own_and_what_is_forgotten_leaves_nothing() {
     let ((cache, pair), store) = (saved(), store(directory.path(), "driver"));
     let ours = one(MODEL, &data(b"weights"));
     let first = cache.load(&key(1, 1), &pair.files()).unwrap().origin;
-    let second = cache.save(&key(1, 1), &pair.files(), ours.content()).unwrap();
+    let second = save(&cache, &key(1, 1), &pair, &ours).unwrap();
     assert_eq!(cache.hashes(&key(1, 1)).unwrap(), [second.hash]);
     assert_ne!(first.hash, second.hash);
     for origin in [&first, &second] {
-        store.keep_data(1, origin, ours.content().data).unwrap();
+        store.keep_data(1, origin, ours.content().data, &NeverInterrupted).unwrap();
     }
     store.forget_data(1, first.hash);
     store.forget_data(2, second.hash);

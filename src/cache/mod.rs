@@ -127,11 +127,17 @@ impl Cache {
     }
 
     /// Saves a compiled model in a client's files, in place of what was saved for `key` before. Gives where its data are
-    /// from now on.
-    pub fn save(&self, key: &Key, files: &CacheFiles, content: Content) -> Result<Origin, CacheError> {
+    /// from now on. An error where `interrupt` says that it is to stop, before anything is written.
+    pub fn save(
+        &self,
+        key: &Key,
+        files: &CacheFiles,
+        content: Content,
+        interrupt: &dyn Interrupt,
+    ) -> Result<Origin, CacheError> {
         check_counts(files, content)?;
         let lock = files.lock(&self.in_use)?;
-        let Written { lock, hash, .. } = self.write(key, lock, content)?;
+        let Written { lock, hash, .. } = self.write(key, lock, content, interrupt)?;
         Ok(Origin { hash, data: lock.data_changes()? })
     }
 
@@ -172,6 +178,7 @@ impl Cache {
         files: &CacheFiles,
         reserved: &Reserved,
         content: Content,
+        interrupt: &dyn Interrupt,
     ) -> Result<(), CacheError> {
         check_counts(files, content)?;
         let lock = files.lock(&self.in_use)?;
@@ -179,16 +186,22 @@ impl Cache {
         if self.registry.get(key)?.iter().any(|entry| entry.file == file) {
             return Err(CacheError::Changed);
         }
-        self.read(&lock, &[reserved.record], &NeverInterrupted)?;
+        self.read(&lock, &[reserved.record], interrupt)?;
         if lock.data_changes()? != reserved.data {
             return Err(CacheError::DataChanged);
         }
-        self.write(key, lock, content).map(drop)
+        self.write(key, lock, content, interrupt).map(drop)
     }
 
-    /// Writes files that are locked.
-    fn write(&self, key: &Key, lock: Lock, content: Content) -> Result<Written, CacheError> {
-        let facts = data_facts(content.data)?;
+    /// Writes files that are locked, after `interrupt` was last asked.
+    fn write(
+        &self,
+        key: &Key,
+        lock: Lock,
+        content: Content,
+        interrupt: &dyn Interrupt,
+    ) -> Result<Written, CacheError> {
+        let facts = data_facts(content.data, interrupt)?;
         let head = head(&salt::<SALT>()?, &facts);
         let model_len = content.models.iter().fold(head.len(), |len, model| len.saturating_add(model.len()));
         if model_len > MAX_MODEL_BYTES {
@@ -199,13 +212,15 @@ impl Cache {
             false => (lock.first_model(), identify(content.models, &facts)),
         };
         let record = Record {
-            hash: hash(&head, content.models, &NeverInterrupted)?,
+            hash: hash(&head, content.models, interrupt)?,
             model_len: model_len as u64,
             data_len: facts.iter().map(|facts| facts.len).fold(0, u64::saturating_add),
-            data_hash: if self.owns_files { Some(hash_data(content.data)?) } else { None },
+            data_hash: if self.owns_files { Some(hash_data(content.data, interrupt)?) } else { None },
             model: id,
         };
         let kept = if self.owns_files { None } else { Some(content.keep()?) };
+        // For the disk.
+        interrupt.before_waiting();
         let dropped = self.registry.put(&Entry { key: *key, file, record, last_use: 0 })?;
         let (lock, written) = match kept {
             None => {

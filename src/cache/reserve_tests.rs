@@ -1,12 +1,18 @@
 //! Files that are reserved for what is compiled later are filled where they still are as they were left, and nowhere else.
 
-use super::tests::{data, flip, key, load, one, saved, Pair, MODEL};
+use super::tests::{data, flip, key, load, one, save, saved, Pair, MODEL};
 use super::*;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 fn fill(cache: &Cache, pair: &Pair, reserved: &Reserved) -> Result<(), CacheError> {
-    cache.fill(&key(1, 1), &pair.files(), reserved, one(b"later", &data(b"packed")).content())
+    cache.fill(
+        &key(1, 1),
+        &pair.files(),
+        reserved,
+        one(b"later", &data(b"packed")).content(),
+        &NeverInterrupted,
+    )
 }
 
 fn reserved() -> (Cache, Pair, Reserved) {
@@ -37,11 +43,11 @@ fn what_a_client_did_to_its_files_is_left_alone() {
         |_, pair| pair.data.set_len(0).unwrap(),
         |_, pair| pair.data.write_all_at(&[1], 1 << 20).unwrap(),
         |cache, pair| {
-            cache.save(&key(1, 2), &pair.files(), one(b"another", &[]).content()).unwrap();
+            save(cache, &key(1, 2), pair, &one(b"another", &[])).unwrap();
         },
         // Saved under its token, though by the same client.
         |cache, pair| {
-            cache.save(&key(1, 1), &pair.files(), one(MODEL, &data(b"weights")).content()).unwrap();
+            save(cache, &key(1, 1), pair, &one(MODEL, &data(b"weights"))).unwrap();
         },
     ];
     for (i, change) in changes.iter().enumerate() {

@@ -13,7 +13,7 @@ fn a_model_of_several_files_is_whole_or_not_loaded() {
     let files = CacheFiles::new(&models, &data_files).unwrap();
     let content = [b"steers".to_vec(), b"steers, too".to_vec()];
     let values = [data(b"weights"), Vec::new(), data(b"tables")];
-    cache.save(&key(1, 1), &files, Content { models: &content, data: &values }).unwrap();
+    cache.save(&key(1, 1), &files, Content { models: &content, data: &values }, &NeverInterrupted).unwrap();
     let loaded = cache.load(&key(1, 1), &files).unwrap();
     assert_eq!(loaded.models, content);
     let lens: Vec<_> = loaded.data.iter().map(|data| data.len()).collect();
@@ -40,7 +40,7 @@ fn the_store_keeps_models_of_several_files_and_what_is_left_of_larger_ones_goes(
     let values = [data(b"weights"), data(b"tables")];
     {
         let store = store(directory.path(), "driver");
-        store.save(&key(1, 1), Content { models: &content, data: &values }).unwrap();
+        store.save(&key(1, 1), Content { models: &content, data: &values }, &NeverInterrupted).unwrap();
         assert_eq!(store.load(&key(1, 1)).unwrap().models, content);
     }
     let faults = || Offline::open(directory.path()).unwrap().store.unwrap().faults();
@@ -50,7 +50,16 @@ fn the_store_keeps_models_of_several_files_and_what_is_left_of_larger_ones_goes(
     std::fs::write(&second, b"short").unwrap();
     assert!(faults().len() == 1 && faults()[0].starts_with(second.to_str().unwrap()), "{:?}", faults());
     let again = store(directory.path(), "driver");
-    again.save(&key(1, 1), one(MODEL, &data(b"weights")).content()).unwrap();
+    again.save(&key(1, 1), one(MODEL, &data(b"weights")).content(), &NeverInterrupted).unwrap();
     assert_eq!(again.load(&key(1, 1)).unwrap().models, [MODEL]);
     assert_eq!([store::MODEL, store::DATA].map(|kind| paths(kind).len()), [1, 1]);
+}
+
+#[test]
+fn what_one_driver_uses_another_may_use() {
+    let (pair, mine, others) = (Pair::new(), FilesInUse::default(), FilesInUse::default());
+    let files = pair.files();
+    let _used = files.lock(&mine).unwrap();
+    assert!(files.lock(&others).is_ok());
+    assert!(matches!(files.lock(&mine), Err(CacheError::Busy)));
 }

@@ -9,6 +9,7 @@ use super::content::data_len;
 use super::{
     Cache, CacheError, CacheFiles, Content, Entry, Hash, Key, Limits, Loaded, Origin, Parts, Registry,
 };
+use crate::ops::Interrupt;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -83,9 +84,15 @@ impl Store {
     }
 
     /// Keeps the data that a client's caches of this origin hold.
-    pub fn keep_data(&self, uid: u32, of: &Origin, data: &[Parts]) -> Result<(), CacheError> {
+    pub fn keep_data(
+        &self,
+        uid: u32,
+        of: &Origin,
+        data: &[Parts],
+        interrupt: &dyn Interrupt,
+    ) -> Result<(), CacheError> {
         // What steers is the client's to keep. The head of this entry's model says what the data are like.
-        self.save(&Key { uid, token: of.hash }, Content { models: &[of.data_to_bytes()], data })
+        self.save(&Key { uid, token: of.hash }, Content { models: &[of.data_to_bytes()], data }, interrupt)
     }
 
     /// The data that a client's caches of this origin held when they were kept, if the client has not touched its files
@@ -185,7 +192,8 @@ impl Store {
     }
 
     /// Saves a compiled model, in place of what was saved for `key` before. Does not wait for another save: the store is busy then.
-    pub fn save(&self, key: &Key, content: Content) -> Result<(), CacheError> {
+    /// What is hashed before comes by the yield points of `interrupt`.
+    pub fn save(&self, key: &Key, content: Content, interrupt: &dyn Interrupt) -> Result<(), CacheError> {
         self.sweep();
         let models = content.models.iter().map(|model| model.len() as u64);
         let size = models.chain(content.data.iter().map(data_len)).fold(0, u64::saturating_add);
@@ -206,7 +214,7 @@ impl Store {
         // More files than it has now would be taken for its own.
         let surplus = |kind, count| self.paths(key, kind).into_iter().skip(count);
         surplus(MODEL, models.len()).chain(surplus(DATA, data.len())).for_each(|path| remove(&path));
-        let saved = self.cache.write(key, lock, content).map(|written| written.dropped);
+        let saved = self.cache.write(key, lock, content, interrupt).map(|written| written.dropped);
         match &saved {
             Ok(dropped) => dropped.iter().for_each(|key| self.delete(key)),
             Err(_) => self.delete(key),

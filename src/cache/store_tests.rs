@@ -13,7 +13,7 @@ fn a_save_that_drops_a_model_leaves_the_files_of_one_that_is_saved_anew() {
     let save = |key: &Key, bytes: usize| {
         let model = one(MODEL, &data(&vec![key.token[0]; bytes]));
         // Nobody waits for another's save.
-        while let Err(why) = store.save(key, model.content()) {
+        while let Err(why) = store.save(key, model.content(), &NeverInterrupted) {
             assert!(matches!(why, CacheError::Busy), "{why}");
             std::thread::yield_now();
         }
@@ -43,7 +43,7 @@ fn nothing_is_made_on_the_disk_before_the_first_save() {
     store.forget_data(1, of.hash);
     assert_eq!(store.size(), Some((0, 0)));
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
-    store.save(&key(1, 1), one(MODEL, &data(&[1; 4000])).content()).unwrap();
+    store.save(&key(1, 1), one(MODEL, &data(&[1; 4000])).content(), &NeverInterrupted).unwrap();
     assert!(store.load(&key(1, 1)).is_ok());
     // The next driver opens what this one has left.
     drop(store);
@@ -57,7 +57,8 @@ fn nothing_is_made_on_the_disk_before_the_first_save() {
 fn a_model_whose_file_is_gone_takes_no_room() {
     let directory = in_memory();
     let store = Store::new(directory.path(), "driver", 1 << 20);
-    let save = |key: &Key| store.save(key, one(MODEL, &data(&[1; 4000])).content()).unwrap();
+    let save =
+        |key: &Key| store.save(key, one(MODEL, &data(&[1; 4000])).content(), &NeverInterrupted).unwrap();
     save(&key(1, 1));
     let lost = super::store::path(&directory.path().join("store"), &key(1, 1), super::store::MODEL, 0);
     std::fs::remove_file(lost).unwrap();

@@ -72,23 +72,18 @@ pub(super) fn flip(file: &File, at: u64) {
     file.write_all_at(&[byte[0] ^ 4], at).unwrap();
 }
 
+pub(super) fn save(cache: &Cache, key: &Key, pair: &Pair, what: &One) -> Result<Origin, CacheError> {
+    cache.save(key, &pair.files(), what.content(), &NeverInterrupted)
+}
+
 pub(super) fn load(cache: &Cache, key: &Key, pair: &Pair) -> Result<Vec<u8>, CacheError> {
     cache.load(key, &pair.files()).map(|mut loaded| loaded.models.remove(0))
 }
 
 pub(super) fn saved() -> (Cache, Pair) {
     let (cache, pair) = (Cache::new(None, "driver"), Pair::new());
-    cache.save(&key(1, 1), &pair.files(), one(MODEL, &data(b"weights")).content()).unwrap();
+    save(&cache, &key(1, 1), &pair, &one(MODEL, &data(b"weights"))).unwrap();
     (cache, pair)
-}
-
-#[test]
-fn what_one_driver_uses_another_may_use() {
-    let (pair, mine, others) = (Pair::new(), FilesInUse::default(), FilesInUse::default());
-    let files = pair.files();
-    let _used = files.lock(&mine).unwrap();
-    assert!(files.lock(&others).is_ok());
-    assert!(matches!(files.lock(&mine), Err(CacheError::Busy)));
 }
 
 #[test]
@@ -117,7 +112,7 @@ fn what_was_saved_is_loaded_whatever_the_files_held() {
         file.write_all(&[9; 5000]).unwrap();
         file.seek(std::io::SeekFrom::Start(77)).unwrap();
     }
-    cache.save(&key(1, 1), &pair.files(), one(MODEL, &data(b"weights")).content()).unwrap();
+    save(&cache, &key(1, 1), &pair, &one(MODEL, &data(b"weights"))).unwrap();
     let loaded = cache.load(&key(1, 1), &pair.files()).unwrap();
     assert_eq!(loaded.models[0], MODEL);
     let bytes = bytes_of(&loaded.data[0]);
@@ -153,12 +148,12 @@ fn other_tokens_and_other_clients_miss() {
     }
     // Valid files of another model, under this token.
     let other = Pair::new();
-    cache.save(&key(1, 2), &other.files(), one(b"another model", &[]).content()).unwrap();
+    save(&cache, &key(1, 2), &other, &one(b"another model", &[])).unwrap();
     assert!(matches!(load(&cache, &key(1, 1), &other), Err(CacheError::Changed)));
     let swapped = CacheFiles::new(&[&other.model], &[&pair.data]).unwrap();
     assert!(matches!(cache.load(&key(1, 1), &swapped), Err(CacheError::Changed)));
     // The same token, used by two clients.
-    cache.save(&key(2, 1), &other.files(), one(b"another client's", &[]).content()).unwrap();
+    save(&cache, &key(2, 1), &other, &one(b"another client's", &[])).unwrap();
     assert_eq!(load(&cache, &key(1, 1), &pair).unwrap(), MODEL);
     assert!(matches!(load(&cache, &key(2, 1), &pair), Err(CacheError::Changed)));
 }
@@ -168,7 +163,7 @@ fn the_latest_save_under_a_token_wins() {
     let (cache, pair) = saved();
     let mut old = vec![0; pair.model.metadata().unwrap().len() as usize];
     pair.model.read_exact_at(&mut old, 0).unwrap();
-    cache.save(&key(1, 1), &pair.files(), one(MODEL, &data(b"WEIGHTS")).content()).unwrap();
+    save(&cache, &key(1, 1), &pair, &one(MODEL, &data(b"WEIGHTS"))).unwrap();
     assert_eq!(load(&cache, &key(1, 1), &pair).unwrap(), MODEL);
     // Not even the same model saved before: its data may be gone.
     pair.model.write_all_at(&old, 0).unwrap();
@@ -179,7 +174,7 @@ fn the_latest_save_under_a_token_wins() {
 fn a_save_that_stops_anywhere_leaves_a_miss() {
     let pair = Pair::new();
     let cache = Cache::new(None, "driver");
-    cache.save(&key(1, 1), &pair.files(), one(MODEL, &data(b"weights")).content()).unwrap();
+    save(&cache, &key(1, 1), &pair, &one(MODEL, &data(b"weights"))).unwrap();
     // As far as the registry, before the files.
     let record = Record { hash: [1; 32], model_len: 31, data_len: 71, data_hash: None, model: 9 };
     cache.registry.put(&entry(key(1, 1), record)).unwrap();
@@ -195,7 +190,7 @@ fn files_are_counted_and_their_access_checked() {
     let none: [&File; 0] = [];
     assert!(matches!(CacheFiles::new(&none, &[&pair.data]), Err(CacheError::NoModel)));
     let (cache, alone) = (Cache::new(None, "driver"), CacheFiles::new(&[&pair.model], &none).unwrap());
-    let refused = cache.save(&key(1, 1), &alone, one(MODEL, &[]).content());
+    let refused = cache.save(&key(1, 1), &alone, one(MODEL, &[]).content(), &NeverInterrupted);
     assert!(matches!(refused, Err(CacheError::Count(1, 2))));
     assert!(matches!(CacheFiles::new(&[&pair.model], &[&pair.model]), Err(CacheError::SameFile)));
     let reopened = |options: &mut std::fs::OpenOptions| {
@@ -216,7 +211,7 @@ fn files_are_counted_and_their_access_checked() {
 fn the_registry_outlives_the_process_but_not_the_driver() {
     let (directory, pair) = (TempDir::new().unwrap(), Pair::new());
     let open = |fingerprint| Cache::new(Some(directory.path()), fingerprint);
-    open("one").save(&key(1, 1), &pair.files(), one(MODEL, &[]).content()).unwrap();
+    save(&open("one"), &key(1, 1), &pair, &one(MODEL, &[])).unwrap();
     assert_eq!(load(&open("one"), &key(1, 1), &pair).unwrap(), MODEL);
     assert!(matches!(load(&open("two"), &key(1, 1), &pair), Err(CacheError::Unknown)));
     assert!(matches!(load(&open("one"), &key(1, 1), &pair), Err(CacheError::Unknown)));
@@ -226,7 +221,7 @@ fn the_registry_outlives_the_process_but_not_the_driver() {
 fn loading_writes_nothing_and_saving_still_can() {
     let (directory, pair) = (TempDir::new().unwrap(), Pair::new());
     let open = || Cache::new(Some(directory.path()), "driver");
-    open().save(&key(1, 1), &pair.files(), one(MODEL, &[]).content()).unwrap();
+    save(&open(), &key(1, 1), &pair, &one(MODEL, &[])).unwrap();
     let registry = || std::fs::read(directory.path().join(table::FILE)).unwrap();
     let before = registry();
     // Whoever opens the table to write has it alone.
@@ -236,7 +231,7 @@ fn loading_writes_nothing_and_saving_still_can() {
     }
     assert!(registry() == before);
     drop(second);
-    first.save(&key(1, 2), &pair.files(), one(b"another", &[]).content()).unwrap();
+    save(&first, &key(1, 2), &pair, &one(b"another", &[])).unwrap();
     assert_eq!(load(&first, &key(1, 2), &pair).unwrap(), b"another");
     let last_uses: Vec<_> = first.registry().list().unwrap().iter().map(|entry| entry.last_use).collect();
     assert_eq!(last_uses, [3, 4], "what was read before is not forgotten");
@@ -247,7 +242,7 @@ fn a_registry_that_is_broken_is_made_anew_and_one_in_use_is_left_alone() {
     let (directory, pair) = (TempDir::new().unwrap(), Pair::new());
     std::fs::write(directory.path().join("registry.redb"), [7; 9000]).unwrap();
     let cache = Cache::new(Some(directory.path()), "driver");
-    cache.save(&key(1, 1), &pair.files(), one(MODEL, &[]).content()).unwrap();
+    save(&cache, &key(1, 1), &pair, &one(MODEL, &[])).unwrap();
     let second = Cache::new(Some(directory.path()), "driver");
     assert!(matches!(load(&second, &key(1, 1), &pair), Err(CacheError::Registry(_))));
     assert_eq!(load(&cache, &key(1, 1), &pair).unwrap(), MODEL);
@@ -259,7 +254,7 @@ fn without_a_usable_directory_nothing_is_cached() {
     let file = directory.path().join("file");
     std::fs::write(&file, b"").unwrap();
     let (cache, pair) = (Cache::new(Some(&file.join("data")), "driver"), Pair::new());
-    let refused = cache.save(&key(1, 1), &pair.files(), one(MODEL, &[]).content());
+    let refused = save(&cache, &key(1, 1), &pair, &one(MODEL, &[]));
     assert!(matches!(refused, Err(CacheError::Registry(_))));
     assert_eq!(pair.model.metadata().unwrap().len(), 0);
 }
@@ -271,7 +266,7 @@ fn a_registry_opened_ahead_is_read_only_and_makes_nothing() {
     let cache = Cache::new(Some(&data_directory), "driver");
     cache.open_ahead();
     assert!(!data_directory.exists());
-    cache.save(&key(1, 1), &pair.files(), one(MODEL, &[]).content()).unwrap();
+    save(&cache, &key(1, 1), &pair, &one(MODEL, &[])).unwrap();
     drop(cache);
     let (cache, other) =
         (Cache::new(Some(&data_directory), "driver"), Cache::new(Some(&data_directory), "driver"));
@@ -279,7 +274,7 @@ fn a_registry_opened_ahead_is_read_only_and_makes_nothing() {
     other.open_ahead();
     assert!(cache.load(&key(1, 1), &pair.files()).is_ok() && other.load(&key(1, 1), &pair.files()).is_ok());
     drop(other);
-    cache.save(&key(1, 2), &pair.files(), one(MODEL, &[]).content()).unwrap();
+    save(&cache, &key(1, 2), &pair, &one(MODEL, &[])).unwrap();
     assert!(cache.load(&key(1, 2), &pair.files()).is_ok());
 }
 
@@ -318,9 +313,7 @@ fn concurrent_saves_under_one_token_leave_one_of_them() {
             let (cache, pair) = (&cache, &pair);
             scope.spawn(move || {
                 for _ in 0..5 {
-                    cache
-                        .save(&key(1, 1), &pair.files(), one(&[i; 100], &data(&[i; 500])).content())
-                        .unwrap();
+                    save(cache, &key(1, 1), pair, &one(&[i; 100], &data(&[i; 500]))).unwrap();
                     let loaded = cache.load(&key(1, 1), &pair.files()).unwrap();
                     assert!(loaded.models[0].iter().all(|&byte| byte == loaded.models[0][0]));
                 }
@@ -342,7 +335,7 @@ fn locks_on_files_are_their_clients_affair() {
     let other = open("data");
     other.lock().unwrap();
     pair.model.lock().unwrap();
-    cache.save(&key(1, 1), &pair.files(), one(MODEL, &data(b"weights")).content()).unwrap();
+    save(&cache, &key(1, 1), &pair, &one(MODEL, &data(b"weights"))).unwrap();
     assert_eq!(load(&cache, &key(1, 1), &pair).unwrap(), MODEL);
     assert!(open("data").try_lock().is_err() && open("model").try_lock().is_err(), "both are held still");
 }
@@ -351,21 +344,21 @@ fn locks_on_files_are_their_clients_affair() {
 fn a_token_may_stand_for_several_files_of_one_model() {
     let (cache, first) = saved();
     let others: [_; 4] = std::array::from_fn(|_| Pair::new());
-    let save = |pair: &Pair| {
-        cache.save(&key(1, 1), &pair.files(), one(MODEL, &data(b"weights")).content()).unwrap();
+    let save = |pair: &Pair, weights: &[u8]| {
+        save(&cache, &key(1, 1), pair, &one(MODEL, &data(weights))).unwrap();
     };
     let hits = |pair: &Pair| load(&cache, &key(1, 1), pair).is_ok();
-    others[..3].iter().for_each(save);
+    others[..3].iter().for_each(|pair| save(pair, b"weights"));
     assert!(hits(&first) && others[..3].iter().all(hits));
     // One more, and the one not used for longest goes.
     hits(&first);
-    save(&others[3]);
+    save(&others[3], b"weights");
     assert!(hits(&first) && !hits(&others[0]) && others[1..].iter().all(hits));
     // Saved again in the same place, it takes no other's.
-    save(&others[3]);
+    save(&others[3], b"weights");
     assert!(hits(&first) && others[1..].iter().all(hits));
     // Another model, though it differs in its data only.
-    cache.save(&key(1, 1), &others[0].files(), one(MODEL, &data(b"WEIGHTS")).content()).unwrap();
+    save(&others[0], b"WEIGHTS");
     assert!(hits(&others[0]) && !hits(&first) && !others[1..].iter().any(hits));
 }
 
@@ -375,7 +368,7 @@ fn a_registry_whose_user_died_of_it_is_put_aside_at_the_next_start() {
     let open = || Cache::new(Some(directory.path()), "driver");
     let mark = directory.path().join("registry.mark");
     let saved_anew = || {
-        open().save(&key(1, 1), &pair.files(), one(MODEL, &[]).content()).unwrap();
+        save(&open(), &key(1, 1), &pair, &one(MODEL, &[])).unwrap();
         assert_eq!(std::fs::read(&mark).unwrap(), b"", "nothing is left");
         assert_eq!(load(&open(), &key(1, 1), &pair).unwrap(), MODEL);
     };
@@ -430,12 +423,12 @@ fn the_store_gives_back_what_it_was_given_to_the_same_client() {
     {
         let store = store(directory.path(), "driver");
         assert!(store.load(&key(1, 1)).is_err());
-        store.save(&key(1, 1), one(MODEL, &data(b"weights")).content()).unwrap();
+        store.save(&key(1, 1), one(MODEL, &data(b"weights")).content(), &NeverInterrupted).unwrap();
     }
     let store = store(directory.path(), "driver");
     let loaded = store.load(&key(1, 1)).unwrap();
     // Saved once more, by who compiled it at the same time: whoever uses it does not lose it.
-    store.save(&key(1, 1), one(MODEL, &data(b"weights")).content()).unwrap();
+    store.save(&key(1, 1), one(MODEL, &data(b"weights")).content(), &NeverInterrupted).unwrap();
     assert!(!loaded.data[0].vanished());
     assert_eq!((&loaded.models[0][..], bytes_of(&loaded.data[0]).len()), (MODEL, 71));
     assert!(store.load(&key(2, 1)).is_err());
@@ -446,9 +439,11 @@ fn the_store_keeps_to_its_size_and_frees_what_is_not_needed() {
     let directory = TempDir::new().unwrap();
     {
         let store = store(directory.path(), "driver");
-        assert!(store.save(&key(1, 1), one(MODEL, &data(&[1; 4000])).content()).is_err());
+        assert!(store.save(&key(1, 1), one(MODEL, &data(&[1; 4000])).content(), &NeverInterrupted).is_err());
         (1..=4).for_each(|token| {
-            store.save(&key(1, token), one(MODEL, &data(&[token; 1000])).content()).unwrap()
+            store
+                .save(&key(1, token), one(MODEL, &data(&[token; 1000])).content(), &NeverInterrupted)
+                .unwrap()
         });
         assert!(store.load(&key(1, 2)).is_err());
         assert_eq!(bytes_of(&store.load(&key(1, 4)).unwrap().data[0])[64], 4);
@@ -476,7 +471,9 @@ fn the_store_frees_what_nobody_has_loaded_for_long() {
     {
         let store = store(directory.path(), "driver");
         for token in [1, 2, 3] {
-            store.save(&key(1, token), one(MODEL, &data(&[token; 100])).content()).unwrap();
+            store
+                .save(&key(1, token), one(MODEL, &data(&[token; 100])).content(), &NeverInterrupted)
+                .unwrap();
         }
         [(1, 91), (2, 89), (3, 60)].into_iter().for_each(|(token, days)| age(token, days));
         store.load(&key(1, 3)).unwrap();
@@ -489,7 +486,7 @@ fn the_store_frees_what_nobody_has_loaded_for_long() {
         assert!(model(1).is_none(), "nobody would ever free it");
         // A daemon that lives for long frees whenever it saves.
         age(2, 91);
-        store.save(&key(1, 4), one(MODEL, &data(&[4; 100])).content()).unwrap();
+        store.save(&key(1, 4), one(MODEL, &data(&[4; 100])).content(), &NeverInterrupted).unwrap();
         assert_eq!(store.size().unwrap().0, 2);
     }
     let store = store(directory.path(), "driver");

@@ -104,11 +104,13 @@ impl CachePlace {
         caches: (&Cache, Option<&Store>),
         artifact: Artifact,
         options: &CompileOptions,
+        interrupt: &dyn Interrupt,
     ) -> Result<Option<Origin>, CachingError> {
         let parts = artifact.data.iter().flatten();
         let bytes = parts.fold(0usize, |sum, (_, part)| sum.saturating_add(part.len()));
-        let artifact = with_options(artifact, options);
-        let origin = self.voiding(caches, |cache| cache.save(&self.key, &self.files, content(&artifact)))?;
+        let artifact = with_options(artifact, options)?;
+        let save = |cache: &Cache| cache.save(&self.key, &self.files, content(&artifact), interrupt);
+        let origin = self.voiding(caches, save)?;
         Ok(Some(origin).filter(|_| bytes >= LEAST_CONSTANTS))
     }
 
@@ -139,11 +141,11 @@ impl CachePlace {
         &self,
         cache: &Cache,
         reserved: &Reserved,
-        artifact: Artifact,
-        options: &CompileOptions,
+        (artifact, options): (Artifact, &CompileOptions),
+        interrupt: &dyn Interrupt,
     ) -> Result<(), CachingError> {
-        let artifact = with_options(artifact, options);
-        Ok(cache.fill(&self.key, &self.files, reserved, content(&artifact))?)
+        let artifact = with_options(artifact, options)?;
+        Ok(cache.fill(&self.key, &self.files, reserved, content(&artifact), interrupt)?)
     }
 
     /// Loads a compilation, with its data from the store if that keeps them. The files are read by one of `turns`.
@@ -182,13 +184,16 @@ const PREFERENCES: [Preference; 3] =
 const PRIORITIES: [Priority; 3] = [Priority::Low, Priority::Medium, Priority::High];
 
 /// An artifact with the options at the end of its first model file.
-fn with_options(mut artifact: Artifact, options: &CompileOptions) -> Artifact {
+fn with_options(mut artifact: Artifact, options: &CompileOptions) -> Result<Artifact, CachingError> {
     let preference = PREFERENCES.iter().position(|preference| *preference == options.preference);
     let priority = PRIORITIES.iter().position(|priority| *priority == options.priority);
     if let Some(model) = artifact.models.first_mut() {
-        model.extend([preference, priority].map(|i| i.unwrap_or_default() as u8));
+        let bytes = [preference, priority].map(|i| i.unwrap_or_default() as u8);
+        let no_memory = BackendError::OutOfMemory(model.len());
+        model.try_reserve(bytes.len()).map_err(|_| CachingError::Backend(no_memory))?;
+        model.extend(bytes);
     }
-    artifact
+    Ok(artifact)
 }
 
 /// Takes the options off the end of the first model file.
@@ -208,7 +213,7 @@ mod tests {
         for (preference, priority) in PREFERENCES.into_iter().zip(PRIORITIES) {
             let options = CompileOptions { preference, priority, ..CompileOptions::default() };
             let artifact = Artifact { models: vec![b"steers".to_vec()], data: Vec::new() };
-            let mut model = with_options(artifact, &options).models.remove(0);
+            let mut model = with_options(artifact, &options).unwrap().models.remove(0);
             assert_eq!(take_options(&mut model), Some(options));
             assert_eq!(model, b"steers");
         }

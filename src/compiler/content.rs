@@ -104,9 +104,14 @@ impl Outline {
         })
     }
 
-    /// As [`Outline::hash`], later: `None` where the constants are not what they were when these sums were made.
-    pub fn hash_unless_changed(&self, sums: &[Sum]) -> Result<Option<Digest256>, BackendError> {
-        let hashed = each(&self.blocks(), Threads::ONE, &Control::default(), |block, chunk| {
+    /// As [`Outline::hash`], later and by one thread: `None` where the constants are not what they were when these sums were
+    /// made.
+    pub fn hash_unless_changed(
+        &self,
+        sums: &[Sum],
+        control: &Control,
+    ) -> Result<Option<Digest256>, BackendError> {
+        let hashed = each(&self.blocks(), Threads::ONE, control, |block, chunk| {
             let (mut hash, mut sum) = (Sha256::new(), Sum::default());
             block.read(chunk, |bytes| {
                 hash.update(bytes);

@@ -49,7 +49,7 @@ fn whoever_hashes_wherever_it_lies_the_hash_is_the_same() {
             let found = (outline.hash(threads, &control).unwrap(), outline.sums(threads, &control).unwrap());
             assert_eq!(found, expected);
         }
-        assert_eq!(outline.hash_unless_changed(&expected.1).unwrap(), Some(expected.0));
+        assert_eq!(outline.hash_unless_changed(&expected.1, &Control::default()).unwrap(), Some(expected.0));
     }
 }
 
@@ -82,17 +82,21 @@ fn what_is_hashed_later_is_hashed_as_it_was_or_not_at_all() {
         let constant = client(&bytes);
         let outline = outline(&[constant.clone(), private(&[7; 3])]);
         let sums = outline.sums(Threads::ONE, &Control::default()).unwrap();
-        let hash = outline.hash_unless_changed(&sums).unwrap();
+        let hash = outline.hash_unless_changed(&sums, &Control::default()).unwrap();
         assert_eq!(hash, Some(outline.hash(Threads::ONE, &Control::default()).unwrap()));
         let Constant::Client(slice) = constant else { panic!("made as a client's") };
         for at in [0, len / 2, len - 1] {
             for bit in [1, 0x80] {
                 slice.part(at, 1).unwrap().write(&[bytes[at] ^ bit]).unwrap();
-                assert_eq!(outline.hash_unless_changed(&sums).unwrap(), None, "{at} of {len}");
+                assert_eq!(
+                    outline.hash_unless_changed(&sums, &Control::default()).unwrap(),
+                    None,
+                    "{at} of {len}"
+                );
                 slice.part(at, 1).unwrap().write(&[bytes[at]]).unwrap();
             }
         }
-        assert_eq!(outline.hash_unless_changed(&sums).unwrap(), hash);
+        assert_eq!(outline.hash_unless_changed(&sums, &Control::default()).unwrap(), hash);
     }
 }
 

@@ -64,11 +64,11 @@ impl Executable for SavedSlowly {
         self.compiled.interface()
     }
 
-    fn artifact(&self) -> Option<Artifact> {
+    fn artifact(&self, control: &Control) -> Result<Option<Artifact>, BackendError> {
         let load = self.cpu.load_now().unwrap();
         self.began.send(load.running).unwrap();
         drop(self.disk.lock());
-        self.compiled.artifact()
+        self.compiled.artifact(control)
     }
 
     fn bind(self: Arc<Self>, arguments: Arguments) -> Result<Arc<dyn Binding>, BackendError> {

@@ -247,6 +247,7 @@ impl Compiler {
             attempt,
             executable: executable.clone(),
             counts: self.shared.counts.clone(),
+            turns: self.shared.turns.clone(),
             calls: self.calls.clone(),
             workers: Arc::downgrade(&self.workers),
             watcher: Arc::downgrade(&self.watcher),
@@ -267,6 +268,7 @@ struct DueSave {
     attempt: Attempt,
     executable: Arc<dyn Executable>,
     counts: Arc<Counts>,
+    turns: CallTurns,
     calls: Arc<Calls>,
     workers: Weak<Workers>,
     watcher: Weak<Watcher>,
@@ -288,7 +290,9 @@ impl DueSave {
 
     fn make(self, since: Instant) {
         let work = self.calls.begin_work("a save", self.client, since.elapsed());
-        let again = self.attempt.make(&*self.executable, &self.counts);
+        // Whether the client lives matters no more.
+        let control = Control { client: self.client, priority: Priority::Low, ..Control::default() };
+        let again = self.attempt.make(&*self.executable, (&self.turns, &control), &self.counts);
         drop(work);
         if let Some(attempt) = again {
             DueSave { attempt, ..self }.begin_after(WHILE_STORE_SAVES);
@@ -330,7 +334,7 @@ impl Shared {
             storing::compile(store, keep, &*self.backend, what, &mut mappings, (&self.turns, control))
                 .map_err(CompileError::Backend)?;
         let place = match files {
-            Some(files) => self.save(&*executable, &options, files, control.client).unwrap_or_else(|why| {
+            Some(files) => self.save(&*executable, &options, files, control).unwrap_or_else(|why| {
                 log::warn!("a compilation is not cached: {why}");
                 None
             }),
@@ -367,13 +371,13 @@ impl Shared {
         executable: &dyn Executable,
         options: &CompileOptions,
         files: ClientFiles,
-        client: u32,
+        control: &Control,
     ) -> Result<Option<SavePlace>, CachingError> {
         let ClientFiles { place, permit } = files;
-        if let Some(artifact) = executable.artifact() {
-            let saved = place.save(self.caches(), artifact, options);
+        if let Some(artifact) = executable.artifact(control).map_err(CachingError::Backend)? {
+            let saved = place.save(self.caches(), artifact, options, &self.turns.check(control));
             self.counts.files.saved(saved.as_ref().map(drop).map_err(CachingError::reason));
-            return Ok(saved?.and_then(|origin| self.place_of_data(client, origin)));
+            return Ok(saved?.and_then(|origin| self.place_of_data(control.client, origin)));
         }
         if !options.just_in_time {
             return Err(CachingError::NotCacheable);

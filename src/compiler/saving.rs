@@ -6,10 +6,11 @@
 
 use super::caching::{self, CachePlace, CachingError, Counts};
 use super::content::{Outline, Sum};
-use crate::backend::{Artifact, BackendError, CompileOptions, Executable};
+use crate::backend::{Artifact, BackendError, CompileOptions, Control, Executable};
 use crate::cache::{Cache, CacheError, Key, Origin, Reserved, Store};
 use crate::memory::{Account, Counted, MemoryError};
-use crate::scheduler::Permit;
+use crate::ops::OpError;
+use crate::scheduler::{CallTurns, Permit};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -43,18 +44,18 @@ pub(super) enum StoreName {
 }
 
 impl StorePlace {
-    fn save(&self, artifact: &Artifact) -> Result<(), CachingError> {
+    fn save(&self, artifact: &Artifact, control: &Control) -> Result<(), CachingError> {
         let token = match &self.name {
             StoreName::DataOf(origin) => {
-                return Ok(self.store.keep_data(self.uid, origin, &artifact.data)?)
+                return Ok(self.store.keep_data(self.uid, origin, &artifact.data, control)?)
             }
             StoreName::Token(token) => *token,
             StoreName::OfContent { outline, sums, .. } => {
-                let hash = outline.hash_unless_changed(sums).map_err(CachingError::Backend)?;
+                let hash = outline.hash_unless_changed(sums, control).map_err(CachingError::Backend)?;
                 hash.ok_or(CachingError::ConstantsChanged)?
             }
         };
-        Ok(self.store.save(&Key { uid: self.uid, token }, caching::content(artifact))?)
+        Ok(self.store.save(&Key { uid: self.uid, token }, caching::content(artifact), control)?)
     }
 }
 
@@ -158,10 +159,16 @@ impl Attempt {
         self.state.put_back(self.place, false);
     }
 
-    /// Saves. If that fails for want of memory, disk or room, it is tried again after a later execution, ever more rarely.
-    /// Given back where the store is busy with another save: that may take long, and would keep a thread.
+    /// Saves, within the terms of `control` and by `turns`. If that fails for want of memory, disk or room, it is tried again
+    /// after a later execution, ever more rarely. Given back where the store is busy with another save: that may take long,
+    /// and would keep a thread.
     #[must_use]
-    pub fn make(self, executable: &dyn Executable, counts: &Counts) -> Option<Self> {
+    pub fn make(
+        self,
+        executable: &dyn Executable,
+        (turns, control): (&CallTurns, &Control),
+        counts: &Counts,
+    ) -> Option<Self> {
         let in_store = match &self.place {
             SavePlace::Store(place) if place.store.is_saving() => return Some(self),
             SavePlace::Store(_) => true,
@@ -169,7 +176,7 @@ impl Attempt {
         };
         let saved = {
             let _account = self.account.clone().enter();
-            self.place.write(executable)
+            self.place.write(executable, turns, control)
         };
         if in_store && matches!(saved, Err(CachingError::Cache(CacheError::Busy))) {
             return Some(self); // one that began meanwhile
@@ -194,12 +201,19 @@ impl SavePlace {
         counts.saved(saved.as_ref().map(drop).map_err(CachingError::reason));
     }
 
-    fn write(&self, executable: &dyn Executable) -> Result<(), CachingError> {
-        let artifact = executable.artifact().ok_or(CachingError::NotCacheable)?;
+    fn write(
+        &self,
+        executable: &dyn Executable,
+        turns: &CallTurns,
+        control: &Control,
+    ) -> Result<(), CachingError> {
+        let artifact = executable.artifact(control).map_err(CachingError::Backend)?;
+        let artifact = artifact.ok_or(CachingError::NotCacheable)?;
+        let check = turns.check(control);
         match self {
-            SavePlace::Store(place) => place.save(&artifact),
+            SavePlace::Store(place) => place.save(&artifact, &check),
             SavePlace::Files(files) => {
-                files.place.fill(&files.cache, &files.reserved, artifact, &files.options)
+                files.place.fill(&files.cache, &files.reserved, (artifact, &files.options), &check)
             }
         }
     }
@@ -215,6 +229,7 @@ impl CachingError {
             CachingError::NotCacheable | CachingError::Backend(BackendError::OutOfMemory(_)) => true,
             CachingError::Backend(BackendError::Memory { source, .. }) => memory(source),
             CachingError::Cache(CacheError::Data(source)) => memory(source),
+            CachingError::Cache(CacheError::Stopped(why)) => matches!(why, OpError::OutOfMemory(_)),
             CachingError::Cache(why) => {
                 matches!(why, CacheError::Busy | CacheError::Io { .. } | CacheError::Registry(_))
             }

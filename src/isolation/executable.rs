@@ -3,7 +3,7 @@
 use super::binding::{Bound, Shares};
 use super::codec::Blob;
 use super::instance::{ask, Made};
-use super::message::{Answer, Order};
+use super::message::{Answer, Order, Terms};
 use crate::backend::{
     Arguments, Artifact, BackendError, Binding, CacheFileCounts, Control, Description, Executable, Interface,
 };
@@ -57,26 +57,18 @@ impl Executable for Isolated {
         Ok(Arc::new(Bound::new(&self.made, arguments, &self.shares)?))
     }
 
-    fn artifact(&self) -> Option<Artifact> {
-        let (instance, control) = (self.made.ready()?, within(SAVE_NS));
-        let order = |call| Order::Save { call, number: instance.number };
-        match ask(&instance.life, order, &[], &control) {
-            Ok((Answer::Saved(None), _)) => None,
-            Ok((Answer::Saved(Some(saved)), files)) => {
-                let artifact = self.artifact_of(saved, &files);
-                if artifact.is_none() {
-                    instance.life.condemn("it saves a model in a way that makes no sense");
-                }
-                artifact
-            }
-            Ok(_) => {
-                instance.life.condemn("it does not save a model");
-                None
-            }
-            Err(why) => {
-                log::warn!("a model is not saved: {why}");
-                None
-            }
+    fn artifact(&self, control: &Control) -> Result<Option<Artifact>, BackendError> {
+        let Some(instance) = self.made.ready() else { return Ok(None) };
+        let latest = within(SAVE_NS).deadline_ns;
+        let control = Control { deadline_ns: control.deadline_ns.or(latest).min(latest), ..control.clone() };
+        let order = |call| Order::Save { call, number: instance.number, terms: Terms::of(&control) };
+        match ask(&instance.life, order, &[], &control)? {
+            (Answer::Saved(None), _) => Ok(None),
+            (Answer::Saved(Some(saved)), files) => match self.artifact_of(saved, &files) {
+                None => Err(instance.life.condemn("it saves a model in a way that makes no sense")),
+                artifact => Ok(artifact),
+            },
+            _ => Err(instance.life.condemn("it does not save a model")),
         }
     }
 

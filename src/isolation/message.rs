@@ -18,7 +18,7 @@ pub enum Order {
     /// Tell what the executable is like.
     Describe { call: u64, number: u64 },
     /// Give the executable as bytes.
-    Save { call: u64, number: u64 },
+    Save { call: u64, number: u64, terms: Terms },
     /// With a descriptor: use this file's bytes as memory `number` until that is released. Not answered: what is wrong with
     /// it shows when it is used.
     Lend { number: u64, offset: u64, len: usize, access: Access, kind: ClientMemoryKind },
@@ -49,7 +49,7 @@ pub enum Bound {
     New { keep: Option<u64>, executable: u64, request: Request, memories: Vec<Option<u64>>, reused: bool },
 }
 
-/// The terms of a question, compilation or run.
+/// The terms of a question, compilation, save or run.
 pub struct Terms {
     pub client: u32,
     pub deadline_ns: Option<u64>,
@@ -83,7 +83,7 @@ pub enum Answer {
 wire_enum!(Order {
     0u8 Support { call: call, model: model, terms: terms },
     1u8 Prepare { call: call, number: number, source: source, options: options, terms: terms },
-    2u8 Save { call: call, number: number },
+    2u8 Save { call: call, number: number, terms: terms },
     3u8 Lend { number: number, offset: offset, len: len, access: access, kind: kind },
     4u8 Run { call: call, what: what, terms: terms },
     5u8 Cancel { call: call },

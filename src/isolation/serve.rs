@@ -11,10 +11,9 @@ use crate::backend::{
     Arguments, Artifact, Backend, BackendError, Binding, ClientMemory, CompileOptions, Control, Executable,
     Memory, Saved,
 };
-use crate::memory::{receive, send, Access, Budget, Mapping, MemoryError, Weights};
+use crate::memory::{receive, send, Access, Budget, Counted, Mapping, MemoryError, Weights};
 use crate::model::Model;
-use crate::ops::NeverInterrupted;
-use crate::scheduler::{CallTurns, Copier, CopyError, Recorder, Stop};
+use crate::scheduler::{CallTurns, Copier, Recorder, Stop};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::{raise, Signal};
 use std::collections::HashMap;
@@ -155,9 +154,10 @@ impl Server {
                     });
                 }))
             }
-            Order::Save { call, number } => {
+            Order::Save { call, number, terms } => {
+                let control = self.control(call, &terms);
                 let executable = self.things().executables.get(&number).cloned();
-                Some(Box::new(move |server| server.answer(call, || save(executable))))
+                Some(Box::new(move |server| server.answer(call, || server.save(executable, &control))))
             }
             Order::Run { call, what, terms } => {
                 let control = self.control(call, &terms);
@@ -301,6 +301,33 @@ impl Server {
         Ok((Answer::Ran(outcome, noted), Vec::new()))
     }
 
+    /// The executable as bytes, which are copied by turns and counted meanwhile.
+    fn save(&self, executable: Option<Arc<dyn Executable>>, control: &Control) -> Answered {
+        let _account = control.on_account();
+        let artifact = executable.map_or(Ok(None), |executable| executable.artifact(control))?;
+        let Some(Artifact { models, data }) = artifact else {
+            return Ok((Answer::Saved(None), Vec::new()));
+        };
+        let check = self.turns.check(control);
+        let mut copier = Copier::new(&check);
+        let (mut files, mut lens) = (Vec::new(), Vec::new());
+        for parts in data {
+            let place = |(start, part): (u64, Weights)| {
+                let part = match part {
+                    Weights::Private(bytes) => Part::Private(bytes),
+                    Weights::Shared(slice) => Part::Client(slice),
+                };
+                (usize::try_from(start).unwrap_or(usize::MAX), part)
+            };
+            let parts: Vec<_> = parts.into_iter().map(place).collect();
+            let len = parts.last().map_or(0, |(start, part)| start.saturating_add(part.len()));
+            let _counted = Counted::take(len).ok_or(BackendError::OutOfMemory(len))?;
+            files.push(constant_file(&mut copier, len, &parts).map_err(not_copied("a saved model"))?);
+            lens.push(len);
+        }
+        Ok((Answer::Saved(Some((models.into_iter().map(Blob).collect(), lens))), files))
+    }
+
     /// Answers a call with what `work` gives.
     fn answer(&self, call: u64, work: impl FnOnce() -> Answered) {
         let panicked =
@@ -360,26 +387,4 @@ fn of_memory(source: MemoryError) -> BackendError {
 /// The same error once more.
 fn again(why: &Arc<BackendError>) -> BackendError {
     from_bytes(&to_bytes(&**why)).unwrap_or_else(|| BackendError::Failed(why.to_string()))
-}
-
-fn save(executable: Option<Arc<dyn Executable>>) -> Answered {
-    let Some(Artifact { models, data }) = executable.and_then(|executable| executable.artifact()) else {
-        return Ok((Answer::Saved(None), Vec::new()));
-    };
-    let file = |parts: Vec<(u64, Weights)>| {
-        let place = |(start, part): (u64, Weights)| {
-            let part = match part {
-                Weights::Private(bytes) => Part::Private(bytes),
-                Weights::Shared(slice) => Part::Client(slice),
-            };
-            (usize::try_from(start).unwrap_or(usize::MAX), part)
-        };
-        let parts: Vec<_> = parts.into_iter().map(place).collect();
-        let end = parts.last().map_or(0, |(start, part)| start.saturating_add(part.len()));
-        // Few save at a time, and nobody waits for that.
-        Ok((constant_file(&mut Copier::new(&NeverInterrupted), end, &parts)?, end))
-    };
-    let files: std::result::Result<Vec<_>, CopyError> = data.into_iter().map(file).collect();
-    let (files, lens) = files.map_err(not_copied("a saved model"))?.into_iter().unzip();
-    Ok((Answer::Saved(Some((models.into_iter().map(Blob).collect(), lens))), files))
 }

@@ -67,7 +67,8 @@ pub fn check(
         (None, _) => untried.push((Rule::LostDevice, "the kit was not told how the device is lost".into())),
         _ => {}
     }
-    if compiled.iter().all(|this| this.executable.artifact().is_none()) {
+    let is_saved = |this: &Compiled| !matches!(this.executable.artifact(&Control::default()), Ok(None));
+    if !compiled.iter().any(is_saved) {
         untried.push((Rule::Saved, "no sample can be saved".into()));
     }
     let taken = compiled.iter().map(|this| this.sample.name.clone()).collect();
@@ -147,7 +148,8 @@ type Blobs = (Vec<Vec<u8>>, Vec<Vec<u8>>);
 
 /// What was saved, as a client's cache files hold it; `None` if it cannot be.
 fn artifact(executable: &Arc<dyn Executable>) -> Result<Option<Blobs>, String> {
-    let Some(artifact) = executable.artifact() else { return Ok(None) };
+    let artifact = executable.artifact(&Control::default());
+    let Some(artifact) = artifact.map_err(|why| format!("it is not saved: {why}"))? else { return Ok(None) };
     let data = artifact.data.into_iter().map(|parts| {
         let mut data = Vec::new();
         for (start, part) in parts {

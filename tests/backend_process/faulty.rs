@@ -126,9 +126,9 @@ impl Executable for Lying {
         Ok(Arc::new(LyingBinding(binding, self.lies.clone())))
     }
 
-    fn artifact(&self) -> Option<Artifact> {
+    fn artifact(&self, _: &Control) -> Result<Option<Artifact>, BackendError> {
         let data = vec![vec![(0, AlignedBuf::zeroed(10).expect("memory").into())]; 3];
-        Some(Artifact { models: Vec::new(), data })
+        Ok(Some(Artifact { models: Vec::new(), data }))
     }
 }
 
@@ -233,7 +233,8 @@ fn whatever_it_does_costs_what_is_in_flight_and_no_more() {
     assert!(panicked.contains("panicked"), "{panicked}");
     let backend = start("saves nonsense", &here);
     let compiled = compile(&backend, &bad, &Control::default()).expect("compiled");
-    assert!(compiled.artifact().is_none());
+    let saved = compiled.artifact(&Control::default()).map(drop).expect_err("nonsense").to_string();
+    assert!(saved.contains("makes no sense"), "{saved}");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 use super::changes::mark;
 use nnhal::cache::{Cache, CacheFiles, Content, Key, Loaded, Offline, Parts, Store};
 use nnhal::memory::{AlignedBuf, ClientSlice};
+use nnhal::ops::NeverInterrupted;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -106,7 +107,8 @@ impl Keeper {
 
     /// Whether it was saved in a client's files.
     fn save(&self, files: &CacheFiles, version: Version, number: u8) -> Result<(), String> {
-        let saved = self.cache.save(&key(number), files, Compiled::new(version, number).content());
+        let saved =
+            self.cache.save(&key(number), files, Compiled::new(version, number).content(), &NeverInterrupted);
         saved.map(|_hash| ()).map_err(|why| why.to_string())
     }
 
@@ -119,7 +121,7 @@ impl Keeper {
     }
 
     fn store(&self, number: u8) -> Result<(), String> {
-        let saved = self.store.save(&key(number), Compiled::new(FIRST, number).content());
+        let saved = self.store.save(&key(number), Compiled::new(FIRST, number).content(), &NeverInterrupted);
         saved.map_err(|why| why.to_string())
     }
 
@@ -160,8 +162,9 @@ pub fn work(root: &Path, files: &Files) -> Result<Vec<Version>, String> {
         driver.load(first, 1, &versions)?;
         let compiled = Compiled::new(FIRST, 2);
         let reserved = driver.cache.reserve(&key(2), second);
-        let _ =
-            reserved.and_then(|reserved| driver.cache.fill(&key(2), second, &reserved, compiled.content()));
+        let _ = reserved.and_then(|reserved| {
+            driver.cache.fill(&key(2), second, &reserved, compiled.content(), &NeverInterrupted)
+        });
         for number in 1..=2 {
             let _ = driver.store(number);
         }

@@ -199,7 +199,7 @@ fn what_another_version_of_the_driver_wrote_is_refused() {
     let data = ClientSlice::whole(saved.data[0].clone()).to_private().unwrap();
     let earlier = nnhal::cache::Cache::new(Some(theirs.path()), "an earlier version");
     let content = Content { models: &saved.models, data: &[vec![(0, data.into())]] };
-    earlier.save(&key, &files, content).unwrap();
+    earlier.save(&key, &files, content, &nnhal::ops::NeverInterrupted).unwrap();
     assert!(earlier.load(&key, &files).is_ok());
     drop(earlier);
     let harness = Harness::with_data(Some(theirs.path()));

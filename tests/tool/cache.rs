@@ -1,6 +1,7 @@
 //! `nnhal cache` as people and scripts use it: what it prints, its exit codes, and that it makes nothing.
 use nnhal::cache::{Cache, CacheFiles, Content, Key, Parts, Store};
 use nnhal::memory::{AlignedBuf, Weights};
+use nnhal::ops::NeverInterrupted;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -41,7 +42,7 @@ fn data(len: usize) -> Vec<(u64, Weights)> {
 fn save(cache: &Cache, key: &Key) {
     let file = || tempfile::tempfile().expect("a file");
     let files = CacheFiles::new(&[file()], &[file()]).expect("files");
-    cache.save(key, &files, one(b"all that steers", &data(100)).content()).expect("saved");
+    cache.save(key, &files, one(b"all that steers", &data(100)).content(), &NeverInterrupted).expect("saved");
 }
 
 /// A data directory with two compilations of clients, and two in the store.
@@ -51,8 +52,8 @@ fn used() -> TempDir {
     save(&cache, &key(10001, 0xa1));
     save(&cache, &key(10002, 0xb2));
     let store = Store::new(directory.path(), DRIVER, 1 << 20);
-    store.save(&key(10001, 0xc3), one(b"a model", &data(5000)).content()).expect("stored");
-    store.save(&key(10001, 0xd4), one(b"another", &data(200)).content()).expect("stored");
+    store.save(&key(10001, 0xc3), one(b"a model", &data(5000)).content(), &NeverInterrupted).expect("stored");
+    store.save(&key(10001, 0xd4), one(b"another", &data(200)).content(), &NeverInterrupted).expect("stored");
     directory
 }
 
@@ -193,7 +194,7 @@ fn a_directory_that_is_no_drivers_stays_as_it_is() {
 fn what_a_daemon_uses_is_left_alone() {
     let directory = used();
     let store = Store::new(directory.path(), DRIVER, 1 << 20);
-    store.save(&key(10001, 0xe5), one(b"a third", &data(10)).content()).expect("stored");
+    store.save(&key(10001, 0xe5), one(b"a third", &data(10)).content(), &NeverInterrupted).expect("stored");
     for command in ["list", "verify", "clear"] {
         let (code, out, err) = cache(command, directory.path());
         assert_eq!((code, &out[..]), (2, ""), "{command}");

@@ -114,8 +114,8 @@ impl Executable for Untold {
         self.0.clone().bind(arguments)
     }
 
-    fn artifact(&self) -> Option<Artifact> {
-        self.0.artifact()
+    fn artifact(&self, control: &Control) -> Result<Option<Artifact>, BackendError> {
+        self.0.artifact(control)
     }
 }
 

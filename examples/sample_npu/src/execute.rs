@@ -44,8 +44,8 @@ impl Executable for Loaded {
         &self.program.interface
     }
 
-    fn artifact(&self) -> Option<Artifact> {
-        self.program.save()
+    fn artifact(&self, _: &Control) -> Result<Option<Artifact>> {
+        Ok(self.program.save())
     }
 
     /// All that needs to be done only once for many executions happens here.

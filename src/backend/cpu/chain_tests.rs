@@ -218,7 +218,7 @@ fn large_images_go_by_rows_and_loaded_programs_do_it_too() {
             assert!(chains(routine, 100 << 20).is_empty());
             let step_by_step = run_by_rows(routine, threads, &[], |_| unreachable!("there are none"));
             assert!(step_by_step == run(&program));
-            let artifact = program.artifact();
+            let artifact = program.artifact(&NeverInterrupted).unwrap();
             let saved = Saved { models: artifact.models.clone(), data: vec![data_of(&artifact)] };
             let pool = Arc::new(ThreadPool::new(threads).unwrap());
             let loaded = Program::load(saved, Preference::default(), pool, &Control::default()).unwrap();

@@ -144,8 +144,11 @@ impl Executable for CpuExecutable {
         Ok(Arc::new(CpuBinding { executable: self, inputs, outputs, _ready: ready }))
     }
 
-    fn artifact(&self) -> Option<Artifact> {
-        Some(self.program.get()?.artifact())
+    fn artifact(&self, control: &Control) -> Result<Option<Artifact>, BackendError> {
+        let Some(program) = self.program.get() else { return Ok(None) };
+        let _account = control.on_account();
+        let control = self.cores.take_turn(control)?;
+        Ok(Some(program.artifact(&control)?))
     }
 
     fn describe(&self) -> Option<Description> {

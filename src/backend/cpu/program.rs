@@ -175,8 +175,8 @@ pub fn threads(preference: Preference) -> usize {
 
 impl Program {
     /// The compiled model as bytes.
-    pub fn artifact(&self) -> Artifact {
-        artifact::write(&self.routines)
+    pub fn artifact(&self, interrupt: &dyn Interrupt) -> Result<Artifact, OpError> {
+        artifact::write(&self.routines, interrupt)
     }
 
     /// The model's inputs and outputs.

@@ -155,7 +155,7 @@ pub fn programs_of(model: &Subgraph, threads: usize) -> [Program; 2] {
 
 /// A program loaded from what is saved of another one.
 pub fn loaded(program: &Program, threads: usize) -> Program {
-    let artifact = program.artifact();
+    let artifact = program.artifact(&NeverInterrupted).unwrap();
     let saved = Saved { models: artifact.models.clone(), data: vec![data_of(&artifact)] };
     let pool = Arc::new(ThreadPool::new(threads).unwrap());
     Program::load(saved, Preference::default(), pool, &Control::default()).unwrap()

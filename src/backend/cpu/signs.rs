@@ -111,6 +111,7 @@ mod tests {
     use super::*;
     use crate::backend::{Control, Preference, Saved};
     use crate::model::Subgraph;
+    use crate::ops::NeverInterrupted;
     use proptest::prelude::*;
     use smallvec::smallvec;
     use std::sync::Arc;
@@ -209,7 +210,7 @@ mod tests {
             let result = |bytes| {
                 let pool = Arc::new(ThreadPool::new(1).unwrap());
                 let program = Program::of_routine(compiled(&model, bytes), pool.clone());
-                let artifact = program.artifact();
+                let artifact = program.artifact(&NeverInterrupted).unwrap();
                 let saved = Saved { models: artifact.models.clone(), data: vec![data_of(&artifact)] };
                 let loaded = Program::load(saved, Preference::default(), pool, &Control::default()).unwrap();
                 let result = run(&program);

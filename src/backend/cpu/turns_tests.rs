@@ -13,9 +13,9 @@ use crate::backend::{
     Argument, Arguments, Artifact, BackendError, Binding, CompileOptions, Control, Executable, Memory,
     Preference, Saved,
 };
-use crate::memory::{ClientSlice, Mapping};
+use crate::memory::{Budget, ClientSlice, Mapping};
 use crate::model::{Constant, Lifetime, Model, Request, Subgraph};
-use crate::ops::{OpError, OperationType};
+use crate::ops::{NeverInterrupted, OpError, OperationType};
 use crate::scheduler::{boottime_ns, Stop, Yield};
 use crate::tensor::{OperandType, TensorInfo};
 use nix::sched::sched_getaffinity;
@@ -191,7 +191,8 @@ fn models_of_many_operations_are_compiled_and_run_in_short_stretches() {
         let model = model(graph);
         assert_gives_way(&format!("{name}, compiled"), |control| program(&model, control));
         let program = program(&model, &Control::default());
-        let artifact = program.artifact();
+        assert_gives_way(&format!("{name}, saved"), |control| program.artifact(control).unwrap());
+        let artifact = program.artifact(&NeverInterrupted).unwrap();
         let mut saved: Vec<_> = (0..TRIES).map(|_| saved(&artifact)).collect();
         assert_gives_way(&format!("{name}, loaded"), |control| load(saved.pop().unwrap(), control).unwrap());
         let bound = |list: &[usize]| -> Vec<_> {
@@ -251,7 +252,7 @@ fn constants_are_loaded_in_short_stretches() {
     let (input, none) = (b.input(info.clone()), b.ints(&[0])[0]);
     let constant = b.constant(info.clone(), &floats(BYTES / 4, 1.0));
     let sum = b.call(OperationType::ADD, 0, &[input, constant, none], info);
-    let artifact = program(&model(b.finish(sum)), &Control::default()).artifact();
+    let artifact = program(&model(b.finish(sum)), &Control::default()).artifact(&NeverInterrupted).unwrap();
     let loaded = yield_points(|control| load(saved(&artifact), control).unwrap());
     assert!(loaded >= BYTES >> 20, "{loaded} yield points");
 }
@@ -259,7 +260,7 @@ fn constants_are_loaded_in_short_stretches() {
 #[test]
 fn loading_waits_for_a_turn_and_heeds_its_deadline() {
     let cores = Arc::new(Cores::new(1).unwrap());
-    let artifact = program(&model(chain(MANY)), &Control::default()).artifact();
+    let artifact = program(&model(chain(MANY)), &Control::default()).artifact(&NeverInterrupted).unwrap();
     let load = |control: &Control| {
         CpuExecutable::load(saved(&artifact), &CompileOptions::default(), &cores, control).map(drop)
     };
@@ -272,6 +273,27 @@ fn loading_waits_for_a_turn_and_heeds_its_deadline() {
     let turn = StopsAt(10.into(), cancelled.cancelled.clone());
     let stopped = load(&Control { turn: Some(Arc::new(turn)), ..cancelled });
     assert!(matches!(stopped, Err(BackendError::Cancelled)), "{stopped:?}");
+}
+
+#[test]
+fn saving_waits_for_a_turn_heeds_its_deadline_and_leaves_the_model_as_it_was() {
+    let cores = Arc::new(Cores::new(1).unwrap());
+    let control = Control::default();
+    let executable =
+        CpuExecutable::compile(&model(chain(MANY)), &CompileOptions::default(), &cores, &control).unwrap();
+    let whole = executable.artifact(&control).unwrap().unwrap();
+    let other = cores.take_turn(&Control { client: 1, ..Control::default() }).unwrap();
+    let soon = Control { deadline_ns: Some(boottime_ns() + 20_000_000), ..Control::default() };
+    assert!(matches!(executable.artifact(&soon), Err(BackendError::DeadlinePassed)), "another has the turn");
+    drop(other);
+    let cancelled = Control::default();
+    let turn = StopsAt(2.into(), cancelled.cancelled.clone());
+    let stopped = executable.artifact(&Control { turn: Some(Arc::new(turn)), ..cancelled });
+    assert!(matches!(stopped, Err(BackendError::Cancelled)));
+    let budget = Budget::new(whole.models[0].len() as u64);
+    let short = Control { budget: Some(budget), ..Control::default() };
+    assert!(matches!(executable.artifact(&short), Err(BackendError::OutOfMemory(_))));
+    assert_eq!(executable.artifact(&control).unwrap().unwrap().models, whole.models);
 }
 
 /// Cancels the work at a yield point.

@@ -1,7 +1,8 @@
-//! Little-endian numbers, lists and text in and out of bytes. Reading is total: it ends in a value or an error, allocates
-//! no more than in proportion to what is there, and gives its turn up by what is read.
+//! Little-endian numbers, lists and text in and out of bytes. Reading is total: it ends in a value or an error, and allocates
+//! no more than in proportion to what is there. Both give their turn up by what is read or written.
 
 use crate::ops::pace::Pace;
+use crate::ops::scratch::{reserved, Scratch};
 use crate::ops::{Interrupt, OpError};
 
 /// Why bytes did not become a program.
@@ -18,20 +19,44 @@ pub fn malformed<T>(why: impl Into<String>) -> Result<T, Unread> {
     Err(Unread::Malformed(why.into()))
 }
 
-#[derive(Default)]
-pub struct Writer(pub Vec<u8>);
+/// What it costs to read or write a number, in the steps that [`Pace`] counts.
+const NUMBER: usize = 4;
 
-impl Writer {
+/// Writes until there is an error, and nothing from then on: [`Writer::end`] tells of it.
+pub struct Writer<'a> {
+    bytes: Result<Scratch<u8>, OpError>,
+    pace: Pace<'a>,
+}
+
+impl<'a> Writer<'a> {
+    pub fn new(interrupt: &'a dyn Interrupt) -> Self {
+        Writer { bytes: reserved(0), pace: Pace::of(interrupt) }
+    }
+
+    /// What was written.
+    pub fn end(self) -> Result<Vec<u8>, OpError> {
+        Ok(std::mem::take(&mut *self.bytes?))
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        let Ok(written) = &mut self.bytes else { return };
+        let spent = self.pace.spend(bytes.len().saturating_add(NUMBER));
+        let append = |()| written.append(self.pace.interrupt(), bytes.iter().copied());
+        if let Err(why) = spent.and_then(append) {
+            self.bytes = Err(why);
+        }
+    }
+
     pub fn u8(&mut self, x: u8) {
-        self.0.push(x);
+        self.put(&[x]);
     }
 
     pub fn u32(&mut self, x: u32) {
-        self.0.extend_from_slice(&x.to_le_bytes());
+        self.put(&x.to_le_bytes());
     }
 
     pub fn u64(&mut self, x: u64) {
-        self.0.extend_from_slice(&x.to_le_bytes());
+        self.put(&x.to_le_bytes());
     }
 
     /// A count or an index: these come from lists in memory whose sizes models bound to 32 bits.
@@ -41,12 +66,17 @@ impl Writer {
 
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.index(bytes.len());
-        self.0.extend_from_slice(bytes);
+        self.put(bytes);
     }
 
     pub fn list<T>(&mut self, list: &[T], mut each: impl FnMut(&mut Self, &T)) {
         self.index(list.len());
-        list.iter().for_each(|item| each(self, item));
+        for item in list {
+            if self.bytes.is_err() {
+                return;
+            }
+            each(self, item);
+        }
     }
 }
 
@@ -55,9 +85,6 @@ pub struct Reader<'a> {
     pub rest: &'a [u8],
     pub pace: Pace<'a>,
 }
-
-/// What it costs to read a number, in the steps that [`Pace`] counts.
-const NUMBER: usize = 4;
 
 impl<'a> Reader<'a> {
     pub fn new(bytes: &'a [u8], interrupt: &'a dyn Interrupt) -> Self {

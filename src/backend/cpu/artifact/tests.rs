@@ -11,7 +11,7 @@ use crate::backend::{
 };
 use crate::memory::{Access, Budget, ClientSlice, Counted, Mapping};
 use crate::model::{Constant, Lifetime, Model};
-use crate::ops::OperationType;
+use crate::ops::{NeverInterrupted, OperationType};
 use crate::tensor::{OperandType, TensorInfo};
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -122,7 +122,7 @@ fn compile(model: &Model) -> Program {
 }
 
 fn artifacts() -> [Artifact; 4] {
-    models().map(|model| compile(&model).artifact())
+    models().map(|model| compile(&model).artifact(&NeverInterrupted).unwrap())
 }
 
 fn load(model: &[u8], data: &Arc<Mapping>) -> Result<Program, BackendError> {
@@ -167,14 +167,14 @@ fn run_under(program: &Program, control: &Control) -> Result<Vec<u8>, BackendErr
 fn what_is_loaded_runs_as_what_was_compiled() {
     for model in models() {
         let compiled = compile(&model);
-        let artifact = compiled.artifact();
+        let artifact = compiled.artifact(&NeverInterrupted).unwrap();
         let data = data_of(&artifact);
         let loaded = load(&artifact.models[0], &data).unwrap();
         assert_eq!(compiled.interface(), loaded.interface());
         let expected = run(&compiled).unwrap();
         assert!(expected.iter().any(|&b| b != 0));
         assert_eq!(expected, run(&loaded).unwrap());
-        let again = loaded.artifact();
+        let again = loaded.artifact(&NeverInterrupted).unwrap();
         assert_eq!(artifact.models[0], again.models[0]);
         let bytes = |a: &Artifact| {
             a.data[0].iter().map(|(_, p)| p.to_private().unwrap().to_vec()).collect::<Vec<_>>()
@@ -204,8 +204,9 @@ fn of_client(mut model: Model, file: &std::fs::File) -> Model {
 fn weights_are_the_same_wherever_the_constants_lie_and_not_there_if_those_vanish() {
     for model in models() {
         let file = tempfile::tempfile().unwrap();
-        let (private, client) = (compile(&model).artifact(), of_client(model, &file));
-        let packed = compile(&client).artifact();
+        let (private, client) =
+            (compile(&model).artifact(&NeverInterrupted).unwrap(), of_client(model, &file));
+        let packed = compile(&client).artifact(&NeverInterrupted).unwrap();
         assert_eq!(private.models, packed.models);
         let data = |artifact| ClientSlice::whole(data_of(artifact)).to_private().unwrap().to_vec();
         assert_eq!(data(&private), data(&packed));
@@ -219,7 +220,7 @@ fn weights_are_the_same_wherever_the_constants_lie_and_not_there_if_those_vanish
 
 #[test]
 fn what_is_large_is_data_and_what_is_packed_is_not_kept_twice() {
-    let artifact = compile(&float_model()).artifact();
+    let artifact = compile(&float_model()).artifact(&NeverInterrupted).unwrap();
     let data: usize = artifact.data[0].iter().map(|(_, part)| part.len()).sum();
     // The weights and the addend, with the padding of panels.
     assert!(artifact.models[0].len() < 4096, "{} model bytes", artifact.models[0].len());
@@ -237,7 +238,7 @@ fn calls_that_are_alike_have_one_kernel() {
     };
     let compiled = compile(&repeating_model());
     assert_eq!(is_one(&compiled), [true, false, true]);
-    let artifact = compiled.artifact();
+    let artifact = compiled.artifact(&NeverInterrupted).unwrap();
     let loaded = load(&artifact.models[0], &data_of(&artifact)).unwrap();
     assert_eq!(is_one(&loaded), [true, false, true]);
     let bytes: usize = artifact.data[0].iter().map(|(_, part)| part.len()).sum();
@@ -247,7 +248,9 @@ fn calls_that_are_alike_have_one_kernel() {
 #[test]
 fn what_is_loaded_while_memory_is_short_says_so() {
     const SHARE: usize = 4 << 20;
-    for artifact in artifacts().into_iter().chain([compile(&moving_model()).artifact()]) {
+    for artifact in
+        artifacts().into_iter().chain([compile(&moving_model()).artifact(&NeverInterrupted).unwrap()])
+    {
         let data = data_of(&artifact);
         let budget = Budget::new(2 * SHARE as u64);
         let _account = budget.on_account_of(1);
@@ -281,7 +284,7 @@ fn changed_data_change_values_only() {
 
 #[test]
 fn data_of_another_length_is_refused() {
-    let artifact = compile(&float_model()).artifact();
+    let artifact = compile(&float_model()).artifact(&NeverInterrupted).unwrap();
     let len = data_of(&artifact).len();
     for other in [0, len - 1, len + 1, len + 64] {
         assert!(load(&artifact.models[0], &Arc::new(Mapping::anonymous(other).unwrap())).is_err(), "{other}");
@@ -349,7 +352,7 @@ proptest! {
 
 #[test]
 fn programs_for_other_machines_are_refused() {
-    let artifact = compile(&float_model()).artifact();
+    let artifact = compile(&float_model()).artifact(&NeverInterrupted).unwrap();
     let name = Isa::detect().name().as_bytes();
     let at = artifact.models[0].windows(name.len()).position(|window| window == name).unwrap();
     let mut bytes = artifact.models[0].clone();
@@ -363,7 +366,7 @@ fn a_loaded_model_tells_the_same_of_itself() {
     for model in models() {
         let compiled = compile(&model);
         let told = compiled.describe();
-        let artifact = compiled.artifact();
+        let artifact = compiled.artifact(&NeverInterrupted).unwrap();
         let loaded = load(&artifact.models[0], &data_of(&artifact)).unwrap();
         assert_eq!(told, loaded.describe());
         let indices: Vec<_> =

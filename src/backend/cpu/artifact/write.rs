@@ -5,16 +5,17 @@ use super::format::{kernel, made_for, place, OMITTED};
 use crate::backend::cpu::routine::{is_data, Place, Routine, Step, Value};
 use crate::backend::Artifact;
 use crate::memory::{Weights, WEIGHTS_ALIGNMENT};
+use crate::ops::{Interrupt, OpError};
 use crate::tensor::TensorInfo;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-pub fn write(routines: &[Routine]) -> Artifact {
-    let mut writer = Writer::default();
+pub fn write(routines: &[Routine], interrupt: &dyn Interrupt) -> Result<Artifact, OpError> {
+    let mut writer = Writer::new(interrupt);
     let mut data = Data::default();
     writer.bytes(made_for().as_bytes());
     writer.list(routines, |writer, routine| routine_bytes(writer, &mut data, routine));
-    Artifact { models: vec![writer.0], data: vec![data.parts] }
+    Ok(Artifact { models: vec![writer.end()?], data: vec![data.parts] })
 }
 
 /// The data bytes, in parts.

@@ -33,8 +33,9 @@ pub struct Image<T> {
     pub(super) copied: usize,
 }
 
-/// The most bytes of lines that one pixel may need, and the most segments: a filter beyond them is evaluated plainly.
-const MOST_BYTES: usize = 16 << 20;
+/// The most bytes of lines that one pixel may need, and the most segments: a filter beyond them is evaluated plainly. Half as
+/// much again is copied at one go, which takes slow memory some milliseconds.
+const MOST_BYTES: usize = 8 << 20;
 const MOST_SEGMENTS: usize = 1 << 14;
 /// How often what its taps touch a copied line may have, unless all that is copied are few bytes: no yield point comes between
 /// copies, whose number follows from what is multiplied.
