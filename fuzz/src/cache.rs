@@ -9,6 +9,7 @@ use libfuzzer_sys::arbitrary::Unstructured;
 use libfuzzer_sys::fuzz_target;
 use nnhal::cache::{Cache, CacheFiles, Content, Key, Loaded, Offline, Parts, Reserved, Store};
 use nnhal::memory::AlignedBuf;
+use nnhal::ops::NeverInterrupted;
 use nnhal_fuzz::{bytes, file, next, scratch_directory, shared_memory};
 use std::collections::HashSet;
 use std::fs::File;
@@ -101,7 +102,8 @@ fuzz_target!(|data: &[u8]| {
             0 | 1 => {
                 let made = Made::new(next(&mut input), models, parts);
                 saved.insert(made.models.clone());
-                let _ = of(other).and_then(|files| cache.save(&key, &files, made.content()));
+                let _ =
+                    of(other).and_then(|files| cache.save(&key, &files, made.content(), &NeverInterrupted));
             }
             2 => {
                 reserved =
@@ -111,7 +113,7 @@ fuzz_target!(|data: &[u8]| {
                 let made = Made::new(next(&mut input), models, parts);
                 saved.insert(made.models.clone());
                 if let (Some((key, left)), Ok(files)) = (reserved.take(), of(other)) {
-                    let _ = cache.fill(&key, &files, &left, made.content());
+                    let _ = cache.fill(&key, &files, &left, made.content(), &NeverInterrupted);
                 }
             }
             4..=6 => {
@@ -133,7 +135,7 @@ fuzz_target!(|data: &[u8]| {
                 if let Some(store) = &store {
                     let made = Made::new(next(&mut input), models, parts);
                     saved.insert(made.models.clone());
-                    let _ = store.save(&key, made.content());
+                    let _ = store.save(&key, made.content(), &NeverInterrupted);
                 }
             }
             11 => {

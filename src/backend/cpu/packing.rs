@@ -10,7 +10,7 @@ use super::kernels::was_bytes::was_bytes;
 use super::kernels::{self, Kernel, Source};
 use super::routine::is_data;
 use crate::backend::BackendError;
-use crate::memory::{Access, Accessed, AlignedBuf, MemoryError, Slab};
+use crate::memory::{forget_refusals, refused, Access, Accessed, AlignedBuf, MemoryError, Slab};
 use crate::ops::pace::Pace;
 use crate::ops::scratch::reserved;
 use crate::ops::sort::sort;
@@ -68,8 +68,23 @@ impl Packer {
     }
 
     /// A kernel for this call, if there is a faster one than the plain evaluation, and it has all constants that it is
-    /// packed from.
+    /// packed from. It does not depend on how much memory is left: where some is missing, that is an error.
     pub fn kernel(
+        &self,
+        call: &Call,
+        interrupt: &dyn Interrupt,
+    ) -> Result<Option<Box<dyn Kernel>>, BackendError> {
+        forget_refusals();
+        let kernel = self.first_kernel(call, interrupt)?;
+        match refused() {
+            // A kernel that memory was missing for does not tell why it is not there: this is another one, or none.
+            Some(bytes) => Err(BackendError::OutOfMemory(bytes)),
+            None => Ok(kernel),
+        }
+    }
+
+    /// The first that there is memory for.
+    fn first_kernel(
         &self,
         call: &Call,
         interrupt: &dyn Interrupt,

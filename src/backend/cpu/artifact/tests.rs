@@ -269,6 +269,37 @@ fn what_is_loaded_while_memory_is_short_says_so() {
 }
 
 #[test]
+fn what_is_compiled_while_memory_is_short_is_the_same_or_an_error() {
+    const SHARE: usize = 4 << 20;
+    let shape = |program: &Program| {
+        let Artifact { models, data } = program.artifact(&NeverInterrupted).unwrap();
+        let parts: Vec<_> = data[0].iter().map(|(start, part)| (*start, part.len())).collect();
+        (models, parts)
+    };
+    for model in models() {
+        let whole = shape(&compile(&model));
+        let budget = Budget::new(2 * SHARE as u64);
+        let _account = budget.on_account_of(1);
+        let mut refusals = 0;
+        for left in (0..1 << 20).step_by(1000) {
+            let held = Counted::take(SHARE - left).unwrap();
+            let pool = Arc::new(ThreadPool::new(1).unwrap());
+            let made = Program::compile(&model, &CompileOptions::default(), pool, &Control::default());
+            drop(held);
+            match made {
+                Ok(program) => {
+                    assert_eq!(shape(&program), whole, "{left} bytes");
+                    break;
+                }
+                Err(BackendError::OutOfMemory(_) | BackendError::Memory { .. }) => refusals += 1,
+                Err(why) => panic!("{left} bytes: {why}"),
+            }
+        }
+        assert!(refusals > 1, "{refusals} refusals");
+    }
+}
+
+#[test]
 fn changed_data_change_values_only() {
     for artifact in artifacts() {
         let data = data_of(&artifact);
