@@ -9,7 +9,7 @@ use super::content::{Outline, Sum};
 use crate::backend::{Artifact, BackendError, CompileOptions, Control, Executable};
 use crate::cache::{Cache, CacheError, Key, Origin, Reserved, Store};
 use crate::memory::{Account, Counted, MemoryError};
-use crate::ops::OpError;
+use crate::ops::{Interrupt, OpError};
 use crate::scheduler::{CallTurns, Permit};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -55,6 +55,8 @@ impl StorePlace {
                 hash.ok_or(CachingError::ConstantsChanged)?
             }
         };
+        // For the disk.
+        control.before_waiting();
         Ok(self.store.save(&Key { uid: self.uid, token }, caching::content(artifact), control)?)
     }
 }
@@ -220,13 +222,20 @@ impl SavePlace {
 }
 
 impl CachingError {
-    /// Whether what failed may well succeed in a while: there was no memory or no disk, others used the files, or the first
+    /// Whether what failed may well succeed in a while: there was no memory, disk or device, others used the files, or the first
     /// execution has failed, and so compiled nothing.
     fn may_pass(&self) -> bool {
         let memory =
             |why: &MemoryError| matches!(why, MemoryError::OutOfMemory(_) | MemoryError::Exhausted(_));
         match self {
-            CachingError::NotCacheable | CachingError::Backend(BackendError::OutOfMemory(_)) => true,
+            CachingError::NotCacheable => true,
+            // With a process of the backend's own, that may have ended, or had too much to do.
+            CachingError::Backend(
+                BackendError::OutOfMemory(_)
+                | BackendError::DeviceLost(_)
+                | BackendError::DeviceBusy(_)
+                | BackendError::DeadlinePassed,
+            ) => true,
             CachingError::Backend(BackendError::Memory { source, .. }) => memory(source),
             CachingError::Cache(CacheError::Data(source)) => memory(source),
             CachingError::Cache(CacheError::Stopped(why)) => matches!(why, OpError::OutOfMemory(_)),
