@@ -149,5 +149,6 @@ fn part(all: usize, index: usize, count: usize) -> Range<usize> {
 
 /// Where it starts.
 fn bound(all: usize, index: usize, count: usize) -> usize {
-    all / count * index + (all % count * index) / count
+    // There may be more than 2^16 of each, whose product is beyond 32 bits.
+    all / count * index + ((all % count) as u64 * index as u64 / count as u64) as usize
 }

@@ -147,7 +147,9 @@ impl Kernel for Parts {
             for task in tasks {
                 let (band, part) = (task / parts, &self.parts[task % parts]);
                 let all = self.input.batches * part.height;
-                let bound = |i: usize| all / bands * i + all % bands * i / bands;
+                // There may be more than 2^16 of each, whose product is beyond 32 bits.
+                let bound =
+                    |i: usize| all / bands * i + ((all % bands) as u64 * i as u64 / bands as u64) as usize;
                 let rows = bound(band)..bound(band + 1);
                 // SAFETY: the whole output was asked for, and each band of a part is made once.
                 unsafe { self.band(part, rows, input, to, &mut memory) }?;
