@@ -203,7 +203,7 @@ pub fn for_each_part(
     let mut end = 0;
     for (start, part) in data {
         for at in (end..*start).step_by(STRETCH) {
-            each(at, &vec![0; STRETCH.min((start - at) as usize)])?;
+            each(at, &vec![0; (start - at).min(STRETCH as u64) as usize])?;
         }
         // What may change is copied first.
         let mut copy = match part {

@@ -8,6 +8,7 @@ use crate::backend::{
     Priority, Saved,
 };
 use crate::cache::{Cache, CacheError, CacheFiles, Content, Key, Origin, Reading, Reserved, Store};
+use crate::memory::Counted;
 use crate::ops::Interrupt;
 use crate::scheduler::CallTurns;
 use crate::statistics::CacheCounts;
@@ -173,6 +174,19 @@ impl CachePlace {
         let executable = backend.load(saved, &options, control).map_err(CachingError::Backend)?;
         Ok(FromCache { executable, options, to_keep })
     }
+}
+
+/// The compiled model as bytes, which are counted for as long as what comes with them is kept.
+pub(super) fn artifact(
+    executable: &dyn Executable,
+    control: &Control,
+) -> Result<Option<(Artifact, Counted)>, CachingError> {
+    let Some(artifact) = executable.artifact(control).map_err(CachingError::Backend)? else {
+        return Ok(None);
+    };
+    let bytes = artifact.models.iter().map(Vec::len).fold(0, usize::saturating_add);
+    let counted = Counted::take(bytes).ok_or(CachingError::Backend(BackendError::OutOfMemory(bytes)))?;
+    Ok(Some((artifact, counted)))
 }
 
 pub(super) fn content(artifact: &Artifact) -> Content<'_> {

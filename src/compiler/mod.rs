@@ -18,6 +18,7 @@ pub use saving::{SavePlace, StorePlace, Unsaved};
 
 use crate::backend::{Backend, CompileOptions, Executable, Priority};
 use crate::cache::{Cache, Origin, Store};
+use crate::memory::Counted;
 use crate::model::{CountedModel, Model};
 use crate::ops::Interrupt;
 use crate::scheduler::limits::{self, Limit};
@@ -374,10 +375,17 @@ impl Shared {
         control: &Control,
     ) -> Result<Option<SavePlace>, CachingError> {
         let ClientFiles { place, permit } = files;
-        if let Some(artifact) = executable.artifact(control).map_err(CachingError::Backend)? {
-            let saved = place.save(self.caches(), artifact, options, &self.turns.check(control));
+        let saved = caching::artifact(executable, control).and_then(|made| {
+            let save = |(artifact, _counted): (_, Counted)| {
+                place.save(self.caches(), artifact, options, &self.turns.check(control))
+            };
+            made.map(save).transpose()
+        });
+        if !matches!(saved, Ok(None)) {
             self.counts.files.saved(saved.as_ref().map(drop).map_err(CachingError::reason));
-            return Ok(saved?.and_then(|origin| self.place_of_data(control.client, origin)));
+        }
+        if let Some(origin) = saved? {
+            return Ok(origin.and_then(|origin| self.place_of_data(control.client, origin)));
         }
         if !options.just_in_time {
             return Err(CachingError::NotCacheable);

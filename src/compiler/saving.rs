@@ -9,7 +9,7 @@ use super::content::{Outline, Sum};
 use crate::backend::{Artifact, BackendError, CompileOptions, Control, Executable};
 use crate::cache::{Cache, CacheError, Key, Origin, Reserved, Store};
 use crate::memory::{Account, Counted, MemoryError};
-use crate::ops::{Interrupt, OpError};
+use crate::ops::Interrupt;
 use crate::scheduler::{CallTurns, Permit};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -209,8 +209,8 @@ impl SavePlace {
         turns: &CallTurns,
         control: &Control,
     ) -> Result<(), CachingError> {
-        let artifact = executable.artifact(control).map_err(CachingError::Backend)?;
-        let artifact = artifact.ok_or(CachingError::NotCacheable)?;
+        let (artifact, _counted) =
+            caching::artifact(executable, control)?.ok_or(CachingError::NotCacheable)?;
         let check = turns.check(control);
         match self {
             SavePlace::Store(place) => place.save(&artifact, &check),
@@ -238,7 +238,6 @@ impl CachingError {
             ) => true,
             CachingError::Backend(BackendError::Memory { source, .. }) => memory(source),
             CachingError::Cache(CacheError::Data(source)) => memory(source),
-            CachingError::Cache(CacheError::Stopped(why)) => matches!(why, OpError::OutOfMemory(_)),
             CachingError::Cache(why) => {
                 matches!(why, CacheError::Busy | CacheError::Io { .. } | CacheError::Registry(_))
             }

@@ -34,7 +34,7 @@ pub struct Image<T> {
 }
 
 /// The most bytes of lines that one pixel may need, and the most segments: a filter beyond them is evaluated plainly. Half as
-/// much again is copied at one go, which takes slow memory some milliseconds.
+/// much again is copied without a yield point.
 const MOST_BYTES: usize = 8 << 20;
 const MOST_SEGMENTS: usize = 1 << 14;
 /// How often what its taps touch a copied line may have, unless all that is copied are few bytes: no yield point comes between

@@ -101,4 +101,4 @@ pub(super) use quick_x86::{lanes_256, lanes_512, Bounds};
 pub(super) use requant::Form;
 pub(super) use requant::{Requant, Requantisation, Scales};
 pub(super) use scratch::{Room, WORD};
-pub(super) use share::{Cost, Grid, EACH, PICOSECONDS};
+pub(super) use share::{even_part, Cost, Grid, EACH, PICOSECONDS};

@@ -136,14 +136,14 @@ impl Grid {
     /// Rows and panels of a task. Neighbouring tasks have the same band.
     pub fn task(&self, index: usize) -> (Range<usize>, Range<usize>) {
         let (band, strip) = (index / self.strips, index % self.strips);
-        let tiles = part(self.tiles(), band, self.bands);
+        let tiles = even_part(self.tiles(), band, self.bands);
         let rows = tiles.start * self.tile..self.rows.min(tiles.end * self.tile);
-        (rows, part(self.panels, strip, self.strips))
+        (rows, even_part(self.panels, strip, self.strips))
     }
 }
 
 /// Part `index` of `count` nearly even ones.
-fn part(all: usize, index: usize, count: usize) -> Range<usize> {
+pub fn even_part(all: usize, index: usize, count: usize) -> Range<usize> {
     bound(all, index, count)..bound(all, index + 1, count)
 }
 

@@ -10,7 +10,7 @@ mod grouped;
 mod tests;
 mod transposed;
 
-use super::gemm::{Outputs, Room};
+use super::gemm::{even_part, Outputs, Room};
 use super::kernel::{ByRows, Lines, Pause};
 use super::{Kernel, Work};
 use crate::memory::{Target, View, Weights};
@@ -147,10 +147,7 @@ impl Kernel for Parts {
             for task in tasks {
                 let (band, part) = (task / parts, &self.parts[task % parts]);
                 let all = self.input.batches * part.height;
-                // There may be more than 2^16 of each, whose product is beyond 32 bits.
-                let bound =
-                    |i: usize| all / bands * i + ((all % bands) as u64 * i as u64 / bands as u64) as usize;
-                let rows = bound(band)..bound(band + 1);
+                let rows = even_part(all, band, bands);
                 // SAFETY: the whole output was asked for, and each band of a part is made once.
                 unsafe { self.band(part, rows, input, to, &mut memory) }?;
             }
