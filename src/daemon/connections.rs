@@ -7,7 +7,7 @@
 use super::crowding::{self, Seen};
 use super::guarded::{refusal, Guarded, Messages, Pending};
 use super::line::Line;
-use crate::scheduler::{limits, CallTurns, Key, Quota, Stop, Watcher};
+use crate::scheduler::{limits, CallTurns, Key, Quota, Stop, Watched, Watcher};
 use binder::rpc::transport::UnixTransport;
 use binder::rpc::RpcServer;
 use nix::sys::socket::{getsockopt, shutdown, sockopt::PeerCredentials, Shutdown};
@@ -159,7 +159,14 @@ impl Connections {
             self.close_idle();
             take()
         });
-        let place = place.map_err(|why| refusal(limits::CONNECTIONS.what, uid, why))?;
+        let place = match place {
+            Ok(place) => place,
+            Err(why) => {
+                // What its client has sent by it may take long to close, and the next one need not wait for that.
+                self.watcher.close(uid, stream);
+                return Err(refusal(limits::CONNECTIONS.what, uid, why));
+            }
+        };
         let pending = Arc::new(Pending {
             uid,
             process,
@@ -185,11 +192,12 @@ impl Connections {
     }
 
     /// Has calls by a connection stop once that is closed. It is used all the same where it cannot be watched.
-    fn watch_for_end(&self, connection: &Pending) -> Option<Key> {
+    fn watch_for_end(&self, connection: &Arc<Pending>) -> Option<Key> {
         let gone: Arc<Stop> = connection.gone.clone();
-        let socket = connection.socket.try_clone();
-        let watch =
-            socket.and_then(|socket| self.watcher.closed(socket.into(), Box::new(move |_, _| gone.set())));
+        let watch = connection.socket.try_clone().and_then(|socket| {
+            let socket = Watched::of(connection.uid, socket.into(), connection.clone());
+            self.watcher.closed(socket, Box::new(move |_, _| gone.set()))
+        });
         watch.inspect_err(|why| log::debug!("the end of a connection is not watched: {why}")).ok()
     }
 

@@ -45,12 +45,12 @@ pub struct Pending {
     pub process: i32,
     /// Milliseconds after the start since which nothing is served by it; 0 while a call is.
     pub quiet: AtomicU64,
-    /// Given back when it is closed here, and not only once the crate has noticed.
-    pub place: Mutex<Option<Permit>>,
     /// Milliseconds after the start at which a message began that has not ended; 0 if there is none.
     pub since: AtomicU64,
     /// The same socket, to end it by.
     pub socket: UnixStream,
+    /// Given back when it is closed here, and not only once the crate has noticed; after the socket, whose close may take long.
+    pub place: Mutex<Option<Permit>>,
     /// Set when it is closed: nobody waits for answers any more.
     pub gone: Arc<Stop>,
 }

@@ -80,8 +80,8 @@ pub(super) fn cannot_shrink(fd: BorrowedFd) -> bool {
         .is_ok_and(|seals| SealFlag::from_bits_truncate(seals).contains(SealFlag::F_SEAL_SHRINK))
 }
 
-/// Whether `fd` is a sync file whose fences were signalled with an error.
-pub fn is_failed_sync_file(fd: BorrowedFd) -> bool {
+/// Whether the fences of `fd`, a sync file, were signalled with an error. `None` if it is no sync file.
+pub fn has_sync_file_failed(fd: BorrowedFd) -> Option<bool> {
     /// struct sync_file_info of linux/sync_file.h
     #[repr(C)]
     #[derive(Default)]
@@ -99,12 +99,12 @@ pub fn is_failed_sync_file(fd: BorrowedFd) -> bool {
     // Files that only the kernel makes have no type. To any other, with a driver behind it, the request might mean
     // something else.
     if !blocking::file_type(fd).is_ok_and(|kind| kind == 0) {
-        return false;
+        return None;
     }
     let mut info = Info::default();
     // SAFETY: the request fills the structure that it is given, and no list of fences, as there is room for none.
     let asked = unsafe { libc::ioctl(fd.as_raw_fd(), SYNC_IOC_FILE_INFO as _, &mut info) };
-    asked == 0 && info.status < 0
+    (asked == 0).then_some(info.status < 0)
 }
 
 /// The caches of a dma-buf: its device and the CPU see the same bytes only if every access is announced. Its descriptor is

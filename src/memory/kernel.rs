@@ -1,6 +1,7 @@
 //! What only the kernel can tell or make, and no crate asks it for on every target.
 
 use super::blocking;
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// A descriptor of the process with this id, which can be read once the process has ended.
@@ -22,13 +23,30 @@ pub fn give_up_new_privileges() -> std::io::Result<()> {
     }
 }
 
+/// Whether `fd`, a socket, is of this machine's own: nothing that is asked of such a one waits for another process.
+pub fn is_unix_socket(fd: BorrowedFd) -> bool {
+    let (mut domain, mut length): (libc::c_int, libc::socklen_t) = (-1, size_of::<libc::c_int>() as _);
+    let (to, length) = ((&raw mut domain).cast(), &raw mut length);
+    // SAFETY: the option is an integer, which is stored in the one that it is given with its length.
+    let asked = unsafe { libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_DOMAIN, to, length) };
+    asked == 0 && domain == libc::AF_UNIX
+}
+
 /// Whether `fd` is a socket or pipe that holds nothing to read. Asking takes nothing away, not even a socket's error.
 pub fn is_empty_stream(fd: BorrowedFd) -> bool {
-    if !matches!(blocking::file_type(fd), Ok(libc::S_IFSOCK | libc::S_IFIFO)) {
-        return false;
+    match blocking::file_type(fd) {
+        Ok(libc::S_IFSOCK) => {}
+        // A pipe would count its bytes under a lock, which who writes to it may hold for long.
+        Ok(libc::S_IFIFO) => {
+            let mut asked = [PollFd::new(fd, PollFlags::POLLIN)];
+            let done = poll(&mut asked, PollTimeout::ZERO);
+            let readable = asked[0].revents().is_some_and(|events| events.contains(PollFlags::POLLIN));
+            return done.is_ok() && !readable;
+        }
+        _ => return false,
     }
     let mut unread: libc::c_int = -1;
-    // SAFETY: to sockets and pipes the request means to store how many bytes they hold, in the integer that it is given.
+    // SAFETY: to sockets the request means to store how many bytes they hold, in the integer that it is given.
     let asked = unsafe { libc::ioctl(fd.as_raw_fd(), libc::FIONREAD as _, &mut unread) };
     asked == 0 && unread == 0
 }
@@ -83,5 +101,18 @@ mod tests {
         std::io::Write::write_all(&mut &theirs, &[1]).unwrap();
         assert!(!is_empty_stream(ours.as_fd()));
         assert!(!is_empty_stream(std::fs::File::open("/dev/null").unwrap().as_fd()), "no stream at all");
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        assert!(is_empty_stream(reader.as_fd()));
+        std::io::Write::write_all(&mut writer, &[1]).unwrap();
+        assert!(!is_empty_stream(reader.as_fd()));
+        drop((ours, theirs));
+    }
+
+    #[test]
+    fn sockets_of_this_machine_are_told_from_others() {
+        let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert!(is_unix_socket(ours.as_fd()));
+        assert!(!is_unix_socket(std::net::TcpListener::bind("127.0.0.1:0").unwrap().as_fd()));
+        assert!(!is_unix_socket(std::fs::File::open("/dev/null").unwrap().as_fd()));
     }
 }

@@ -54,12 +54,12 @@ pub use budget::{
 pub use checksum::share as checksum_share;
 pub use device::{ClientMemory, ClientMemoryKind, DeviceMemory, Memory};
 pub use error::MemoryError;
-pub use file::is_failed_sync_file;
+pub use file::has_sync_file_failed;
 pub use handed::{receive, receive_within, seal, send, unnamed_file};
 pub use hardware_buffer::stand_in_for_native_window;
 pub use identity::{same_memory, Identity};
 pub use idle::Keeper;
-pub use kernel::{give_up_new_privileges, is_empty_stream, page_size, process_descriptor};
+pub use kernel::{give_up_new_privileges, is_empty_stream, is_unix_socket, page_size, process_descriptor};
 pub use machine::machine_bytes;
 pub use mapping::Mapping;
 pub use pages::{guarded_len, stamp_start};

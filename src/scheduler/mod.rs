@@ -7,6 +7,7 @@
 //! - `copies`: long copies, by yield points
 //! - `limits`: how much of everything there is for clients; `quotas`: what those of one driver hold
 //! - `waiting`: threads that sleep until something has changed
+//! - `errands`: what is done for clients on no thread that others need, as to close what they gave
 //! - `watcher`: the thread that waits for descriptors and times; `life`: whether client processes live; `caller`: whether who
 //!   called is there still
 //! - `slow_calls`: what calls that take long waited for
@@ -24,6 +25,7 @@ mod clock;
 mod control;
 mod copies;
 mod demand;
+mod errands;
 mod life;
 pub mod limits;
 pub mod marks;
@@ -45,6 +47,7 @@ pub use clock::boottime_ns;
 pub use control::{Control, Yield};
 pub use copies::{Copier, CopyError, STRETCH};
 pub use demand::{Load, Priority};
+pub use errands::Errands;
 pub use life::{Life, Lives};
 pub use polling::{Poller, PollingBudget};
 pub use quotas::{Quotas, Refused};
@@ -53,5 +56,5 @@ pub use stop::{Stop, Wake, Wakes};
 pub use thread_cache::{Reserved, ThreadCache};
 pub use turns::{InLine, Start, Turn, Turns};
 pub use waiting::Waiting;
-pub use watcher::{Event, Key, Watcher};
+pub use watcher::{Event, Key, Watched, Watcher};
 pub use workers::{Task, Workers};

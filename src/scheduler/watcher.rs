@@ -1,12 +1,15 @@
 //! One thread that waits for descriptors and times on behalf of all clients, so that no binder thread has to.
 //!
-//! What it calls when something happens must be quick and wait for nobody.
+//! What it calls when something happens must be quick and wait for nobody. It closes nothing that a client gave by itself: that
+//! is the client's [errand](super::errands).
 
 use super::clock::{boottime_ns, sleep_until, LONGEST_SLEEP};
+use super::errands::Errands;
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -27,6 +30,28 @@ pub enum Event {
 type OnEvent = Box<dyn FnOnce(Event, &OwnedFd) + Send>;
 type OnTime = Box<dyn FnOnce() + Send>;
 
+/// A descriptor that is waited for, and whose it is: what is of no client is the driver's own.
+pub struct Watched {
+    descriptor: OwnedFd,
+    client: Option<(u32, Held)>,
+}
+
+/// What is dropped once a client's descriptor is closed, as a permit for it.
+type Held = Arc<dyn Any + Send + Sync>;
+
+impl Watched {
+    /// A descriptor that `client` gave, or whose other end it has. `held` is dropped once it is closed.
+    pub fn of(client: u32, descriptor: OwnedFd, held: Held) -> Self {
+        Watched { descriptor, client: Some((client, held)) }
+    }
+}
+
+impl From<OwnedFd> for Watched {
+    fn from(descriptor: OwnedFd) -> Self {
+        Watched { descriptor, client: None }
+    }
+}
+
 /// Waits, and calls once for each wait that ends. Its thread ends when it is dropped.
 pub struct Watcher {
     shared: Arc<Shared>,
@@ -37,12 +62,14 @@ struct Shared {
     wake: EventFd,
     waits: Mutex<Waits>,
     stop: AtomicBool,
+    /// To close what clients gave.
+    closing: Arc<Errands>,
 }
 
 #[derive(Default)]
 struct Waits {
     last_key: u64,
-    descriptors: HashMap<u64, (OwnedFd, OnEvent)>,
+    descriptors: HashMap<u64, (Watched, OnEvent)>,
     /// By time in nanoseconds of CLOCK_BOOTTIME, then key.
     times: BTreeMap<(u64, u64), OnTime>,
 }
@@ -59,7 +86,9 @@ impl Watcher {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         epoll.add(&wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
-        let shared = Arc::new(Shared { epoll, wake, waits: Mutex::default(), stop: AtomicBool::new(false) });
+        let (waits, stop, closing) =
+            (Mutex::default(), AtomicBool::new(false), Errands::new("nnhal-closing"));
+        let shared = Arc::new(Shared { epoll, wake, waits, stop, closing });
         let watcher = Watcher { shared: shared.clone() };
         let watch = move || {
             let mut events = vec![EpollEvent::empty(); 64];
@@ -72,20 +101,20 @@ impl Watcher {
     }
 
     /// Calls `then` when `descriptor` can be read or fails.
-    pub fn readable(&self, descriptor: OwnedFd, then: OnEvent) -> std::io::Result<Key> {
-        self.shared.add(descriptor, EpollFlags::EPOLLIN, then)
-    }
-
-    /// Calls `then` when the other end of `descriptor` is closed.
-    pub fn hangup(&self, descriptor: OwnedFd, then: OnEvent) -> std::io::Result<Key> {
-        self.shared.add(descriptor, EpollFlags::EPOLLRDHUP, then)
+    pub fn readable(&self, descriptor: impl Into<Watched>, then: OnEvent) -> std::io::Result<Key> {
+        self.shared.add(descriptor.into(), EpollFlags::EPOLLIN, then)
     }
 
     /// Calls `then` when nothing can be sent or received by `descriptor` any more, a socket. One that was closed for sending
     /// only is still waited on for answers.
-    pub fn closed(&self, descriptor: OwnedFd, then: OnEvent) -> std::io::Result<Key> {
+    pub fn closed(&self, descriptor: impl Into<Watched>, then: OnEvent) -> std::io::Result<Key> {
         // A hangup of both directions is told without being asked for.
-        self.shared.add(descriptor, EpollFlags::empty(), then)
+        self.shared.add(descriptor.into(), EpollFlags::empty(), then)
+    }
+
+    /// Closes what `client` gave, on a thread that it may keep for itself.
+    pub fn close(&self, client: u32, given: impl Any + Send) {
+        self.shared.closing.run(client, move || drop(given));
     }
 
     /// Calls `then` at `time`, in nanoseconds of CLOCK_BOOTTIME.
@@ -106,34 +135,53 @@ impl Watcher {
     pub fn has_happened(&self, key: Key) -> bool {
         let Key::Descriptor(key) = key else { return false };
         let waits = self.shared.lock();
-        let Some((descriptor, _)) = waits.descriptors.get(&key) else { return true };
-        let mut asked = [PollFd::new(descriptor.as_fd(), PollFlags::POLLIN)];
+        let Some((watched, _)) = waits.descriptors.get(&key) else { return true };
+        let mut asked = [PollFd::new(watched.descriptor.as_fd(), PollFlags::POLLIN)];
         poll(&mut asked, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
     }
 
     /// Gives up a wait. Nothing happens if it has ended already.
     pub fn forget(&self, key: Key) {
         let mut waits = self.shared.lock();
-        let (descriptor, time) = match key {
+        let (watched, time) = match key {
             Key::Descriptor(key) => (waits.descriptors.remove(&key), None),
             Key::Time(time, key) => (None, waits.times.remove(&(time, key))),
         };
         drop(waits);
-        if let Some((descriptor, _)) = &descriptor {
-            self.shared.remove(descriptor);
+        drop(time); // not under the lock: what it holds may want to forget, too
+        if let Some((watched, then)) = watched {
+            self.shared.remove(&watched.descriptor);
+            drop(then);
+            self.shared.close(watched);
         }
-        drop((descriptor, time)); // not under the lock: what they hold may want to forget, too
     }
 }
 
 impl Shared {
-    fn add(&self, descriptor: OwnedFd, interest: EpollFlags, then: OnEvent) -> std::io::Result<Key> {
+    fn add(&self, watched: Watched, interest: EpollFlags, then: OnEvent) -> std::io::Result<Key> {
         let mut waits = self.lock();
         waits.last_key += 1;
         let key = waits.last_key;
-        self.epoll.add(&descriptor, EpollEvent::new(interest | EpollFlags::EPOLLONESHOT, key))?;
-        waits.descriptors.insert(key, (descriptor, then));
+        let interest = EpollEvent::new(interest | EpollFlags::EPOLLONESHOT, key);
+        match self.epoll.add(&watched.descriptor, interest) {
+            Ok(()) => drop(waits.descriptors.insert(key, (watched, then))),
+            Err(why) => {
+                drop(waits);
+                self.close(watched);
+                return Err(why.into());
+            }
+        }
         Ok(Key::Descriptor(key))
+    }
+
+    fn close(&self, Watched { descriptor, client }: Watched) {
+        match client {
+            Some((client, held)) => self.closing.run(client, move || {
+                drop(descriptor);
+                drop(held);
+            }),
+            None => drop(descriptor),
+        }
     }
 
     fn remove(&self, descriptor: &OwnedFd) {
@@ -175,10 +223,11 @@ impl Shared {
                 let _ = self.wake.read(); // nothing to read: awake already
                 continue;
             }
-            let Some((descriptor, then)) = self.lock().descriptors.remove(&event.data()) else { continue };
-            self.remove(&descriptor);
+            let Some((watched, then)) = self.lock().descriptors.remove(&event.data()) else { continue };
+            self.remove(&watched.descriptor);
             let failed = event.events().contains(EpollFlags::EPOLLERR);
-            call(|| then(if failed { Event::Error } else { Event::Ready }, &descriptor));
+            call(|| then(if failed { Event::Error } else { Event::Ready }, &watched.descriptor));
+            self.close(watched);
         }
         loop {
             let mut waits = self.lock();
@@ -234,7 +283,7 @@ mod tests {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         let then = tell("readable");
         let key = watcher.readable(
-            theirs.into(),
+            OwnedFd::from(theirs),
             Box::new(move |event, _| {
                 assert_eq!(event, Event::Ready);
                 then();
@@ -247,21 +296,63 @@ mod tests {
     }
 
     #[test]
-    fn a_hangup_is_noticed_and_a_failure_is_an_error() {
+    fn a_failure_is_an_error() {
         let watcher = Watcher::new().unwrap();
         let (tell, heard) = channel();
         let (ours, theirs) = UnixStream::pair().unwrap();
         (&theirs).write_all(&[1]).unwrap();
-        let hung_up = tell.clone();
-        watcher.hangup(ours.into(), Box::new(move |_, _| hung_up.send(None).unwrap())).unwrap();
-        assert!(heard.recv_timeout(Duration::from_millis(20)).is_err());
-        drop(theirs);
-        assert_eq!(heard.recv_timeout(PATIENCE), Ok(None));
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        (&theirs).write_all(&[1]).unwrap();
-        watcher.readable(theirs.into(), Box::new(move |event, _| tell.send(Some(event)).unwrap())).unwrap();
+        let tell = move |event: Event, _: &OwnedFd| tell.send(event).unwrap();
+        watcher.readable(OwnedFd::from(theirs), Box::new(tell)).unwrap();
         drop(ours);
-        assert_eq!(heard.recv_timeout(PATIENCE), Ok(Some(Event::Error)), "closed with a byte unread");
+        assert_eq!(heard.recv_timeout(PATIENCE), Ok(Event::Error), "closed with a byte unread");
+    }
+
+    /// A file whose last close takes as long as who made it likes: a socket, one of whose bytes the other end does not read.
+    fn lingers(seconds: u16) -> (OwnedFd, std::net::TcpStream) {
+        use std::net::{Shutdown, TcpListener, TcpStream};
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let theirs = listener.accept().unwrap().0;
+        let linger = libc::linger { l_onoff: 1, l_linger: seconds.into() };
+        nix::sys::socket::setsockopt(&ours, nix::sys::socket::sockopt::Linger, &linger).unwrap();
+        ours.set_nonblocking(true).unwrap();
+        while ours.write(&[0; 1 << 16]).is_ok() {}
+        ours.shutdown(Shutdown::Read).unwrap();
+        (ours.into(), theirs)
+    }
+
+    #[test]
+    fn what_takes_long_to_close_is_closed_beside_the_watch_and_its_permit_goes_after_it() {
+        let watcher = Watcher::new().unwrap();
+        let (tell, heard) = channel();
+        let ((lingering, other_end), held) = (lingers(3600), Arc::new(()));
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        // It lies in the socket that is watched, and is closed with it.
+        let files = [std::os::fd::AsRawFd::as_raw_fd(&lingering)];
+        let rights = [nix::sys::socket::ControlMessage::ScmRights(&files)];
+        let (bytes, no_flags) = ([std::io::IoSlice::new(&[1])], nix::sys::socket::MsgFlags::empty());
+        let ends = std::os::fd::AsRawFd::as_raw_fd(&ours);
+        nix::sys::socket::sendmsg::<()>(ends, &bytes, &rights, no_flags, None).unwrap();
+        drop((lingering, ours));
+        let told = tell.clone();
+        let signalled = move |_: Event, _: &OwnedFd| told.send("signalled").unwrap();
+        watcher.readable(Watched::of(1, theirs.into(), held.clone()), Box::new(signalled)).unwrap();
+        assert_eq!(heard.recv_timeout(PATIENCE), Ok("signalled"));
+        let closed = tell.clone();
+        struct Closes(std::sync::mpsc::Sender<&'static str>);
+        impl Drop for Closes {
+            fn drop(&mut self) {
+                let _ = self.0.send("closed");
+            }
+        }
+        watcher.close(1, Closes(closed));
+        watcher.at(boottime_ns(), Box::new(move || tell.send("time").unwrap()));
+        assert_eq!(heard.recv_timeout(PATIENCE), Ok("time"));
+        assert_eq!(Arc::strong_count(&held), 2, "it is counted as long as it is open");
+        assert!(heard.try_recv().is_err(), "its client waits for itself");
+        drop(other_end); // with bytes unread, which resets the connection
+        assert_eq!(heard.recv_timeout(PATIENCE), Ok("closed"));
+        assert_eq!(Arc::strong_count(&held), 1);
     }
 
     #[test]
@@ -269,7 +360,7 @@ mod tests {
         let watcher = Watcher::new().unwrap();
         let (tell, heard) = channel();
         let (ours, theirs) = UnixStream::pair().unwrap();
-        watcher.closed(ours.into(), Box::new(move |_, _| tell.send(()).unwrap())).unwrap();
+        watcher.closed(OwnedFd::from(ours), Box::new(move |_, _| tell.send(()).unwrap())).unwrap();
         theirs.shutdown(std::net::Shutdown::Write).unwrap();
         assert!(heard.recv_timeout(Duration::from_millis(20)).is_err(), "it is read from still");
         drop(theirs);

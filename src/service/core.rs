@@ -7,7 +7,9 @@ use crate::compiler::Compiler;
 use crate::memory::Budget;
 use crate::quota::Quota;
 use crate::scheduler::slow_calls::Calls;
-use crate::scheduler::{CallTurns, Lives, Load, PollingBudget, Quotas, ThreadCache, Turn, Turns, Watcher};
+use crate::scheduler::{
+    CallTurns, Errands, Lives, Load, PollingBudget, Quotas, ThreadCache, Turn, Turns, Watcher,
+};
 use crate::statistics::{Clients, Errors};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,6 +33,8 @@ pub(super) struct Core {
     pub budget: Budget,
     /// Threads that tell clients what became of compilations.
     pub notifiers: Arc<ThreadCache>,
+    /// To begin and end fenced executions that are long to begin or end.
+    pub errands: Arc<Errands>,
     /// How many bursts over queues may poll at once.
     pub polling: Arc<PollingBudget>,
     /// The number of the model that was prepared last.

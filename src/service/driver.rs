@@ -11,7 +11,7 @@ use crate::ipc::Strong;
 use crate::memory::{bytes_for_clients, Budget};
 use crate::quota::Quota;
 use crate::scheduler::slow_calls::Calls;
-use crate::scheduler::{CallTurns, Lives, PollingBudget, Quotas, Turns, Watcher};
+use crate::scheduler::{CallTurns, Errands, Lives, PollingBudget, Quotas, Turns, Watcher};
 use crate::statistics::Errors;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
@@ -140,6 +140,7 @@ impl DriverBuilder {
             budget: Budget::new(bytes).with_descriptors(quotas.of_descriptors()),
             quotas,
             notifiers: announce::notifiers(),
+            errands: Errands::new("nnhal-errand"),
             polling: PollingBudget::for_processors(processors),
             last_model: AtomicU64::default(),
             calls,

@@ -4,9 +4,10 @@
 //! and the NNAPI runtime among them. A sync file, even where a driver like ours could make one (sw_sync, of debugfs), would
 //! not do as well: polled, one that failed looks like one that was signalled, and has to be asked. Those of clients are.
 
-use crate::memory::{file_type, is_empty_stream, is_failed_sync_file};
+use crate::memory::{file_type, has_sync_file_failed, is_empty_stream, is_unix_socket};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
+use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
@@ -24,7 +25,7 @@ pub(super) enum FenceState {
     Pending,
     Signalled,
     Failed,
-    /// It is none: a named file.
+    /// It is none: neither a sync file, nor a Unix socket or pipe.
     None,
 }
 
@@ -34,27 +35,20 @@ impl Signal {
         let (end, mut client) = UnixStream::pair()?;
         end.set_nonblocking(true)?;
         client.write_all(&[0])?;
+        // What a client sent by it, files among it that take as long to close as it likes, would be closed with our end.
+        client.shutdown(Shutdown::Write)?;
         Ok((Signal { end }, client.into()))
     }
 
-    /// A descriptor that hangs up when the client's end is closed for good. While it is open, the fence cannot fail.
+    /// A descriptor that is [closed](crate::scheduler::Watcher::closed) when the client's end is, for good. While it is open,
+    /// the fence cannot fail.
     pub fn peer(&self) -> std::io::Result<OwnedFd> {
         Ok(self.end.try_clone()?.into())
     }
 
     /// Signals the fence.
     pub fn signal(mut self) {
-        // A client may have written more to its end; if it goes on and on, it gets the error that it asks for.
-        let mut unread = [0; 4096];
-        for _ in 0..16 {
-            match self.end.read(&mut unread) {
-                Ok(0) => break,
-                Ok(_) => {}
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(_) => break,
-            }
-        }
-        if let Err(why) = self.end.write_all(&[1]) {
+        if let Err(why) = self.end.read_exact(&mut [0]).and_then(|()| self.end.write_all(&[1])) {
             log::debug!("nobody holds a fence any more: {why}");
         }
     }
@@ -62,9 +56,13 @@ impl Signal {
 
 /// What `fence` says now.
 pub(super) fn state(fence: BorrowedFd) -> FenceState {
-    // A poll of one of these could wait for the process that serves it.
-    if matches!(file_type(fence), Err(_) | Ok(libc::S_IFREG | libc::S_IFDIR | libc::S_IFLNK | libc::S_IFBLK))
-    {
+    // A poll of another file could wait for a process: for the one that serves it, or, of an epoll, one that waits by it.
+    let may_be_polled = match file_type(fence) {
+        Ok(libc::S_IFSOCK) => is_unix_socket(fence),
+        Ok(libc::S_IFIFO) => true,
+        _ => has_sync_file_failed(fence).is_some(),
+    };
+    if !may_be_polled {
         return FenceState::None;
     }
     let mut poll = [PollFd::new(fence.as_fd(), PollFlags::POLLIN)];
@@ -83,7 +81,7 @@ pub(super) fn state(fence: BorrowedFd) -> FenceState {
 /// but holds nothing, has lost the process that should have signalled it: so a fence of ours that failed is known even if
 /// its client has taken the socket's error away by asking for it.
 pub(super) fn signalled(fence: BorrowedFd) -> FenceState {
-    if is_failed_sync_file(fence) || is_empty_stream(fence) {
+    if has_sync_file_failed(fence) == Some(true) || is_empty_stream(fence) {
         FenceState::Failed
     } else {
         FenceState::Signalled
@@ -119,24 +117,36 @@ mod tests {
     }
 
     #[test]
-    fn named_files_are_no_fences() {
+    fn only_what_waits_for_nobody_is_a_fence() {
         for file in [tempfile::tempfile().unwrap(), std::fs::File::open("/").unwrap()] {
             assert_eq!(state(file.as_fd()), FenceState::None);
         }
+        let internet = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        assert_eq!(state(internet.as_fd()), FenceState::None);
+        let epoll = nix::sys::epoll::Epoll::new(nix::sys::epoll::EpollCreateFlags::empty()).unwrap();
+        assert_eq!(state(epoll.0.as_fd()), FenceState::None);
+        let event = nix::sys::eventfd::EventFd::from_value(1).unwrap();
+        assert_eq!(state(event.as_fd()), FenceState::None, "a file without a type, and no sync file");
         let (reader, writer) = nix::unistd::pipe().unwrap();
         assert_eq!(state(reader.as_fd()), FenceState::Pending);
         nix::unistd::write(&writer, &[0]).unwrap();
         assert_eq!(state(reader.as_fd()), FenceState::Signalled);
-        let event = nix::sys::eventfd::EventFd::from_value(1).unwrap();
-        assert_eq!(state(event.as_fd()), FenceState::Signalled, "a file without a type, and no sync file");
     }
 
     #[test]
-    fn what_a_client_writes_changes_nothing() {
+    fn a_client_can_send_nothing_by_its_end_and_its_close_is_noticed() {
+        let watcher = crate::scheduler::Watcher::new().unwrap();
         let (signal, fence) = Signal::new().unwrap();
         let mut client = UnixStream::from(fence.try_clone().unwrap());
-        client.write_all(&[9; 10_000]).unwrap();
-        signal.signal();
-        assert_eq!(state(fence.as_fd()), FenceState::Signalled);
+        let refused = client.write(&[9]).map_err(|why| why.kind());
+        assert_eq!(refused, Err(std::io::ErrorKind::BrokenPipe));
+        let (tell, heard) = std::sync::mpsc::channel();
+        watcher.closed(signal.peer().unwrap(), Box::new(move |_, _| tell.send(()).unwrap())).unwrap();
+        assert!(heard.recv_timeout(std::time::Duration::from_millis(20)).is_err(), "it is open");
+        drop(client);
+        assert!(heard.recv_timeout(std::time::Duration::from_millis(20)).is_err(), "and so is the other");
+        drop(fence);
+        assert_eq!(heard.recv_timeout(std::time::Duration::from_secs(20)), Ok(()));
+        signal.signal(); // nobody hears of it
     }
 }

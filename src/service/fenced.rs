@@ -16,7 +16,7 @@ use crate::backend::{boottime_ns, BackendError, Control, Outcome, Submission, GR
 use crate::buffer::Claims;
 use crate::ipc::{self, BinderResult, Interface, ParcelFileDescriptor};
 use crate::ops::Interrupt;
-use crate::scheduler::{caller_gone, Event, Key, Permit, Stop, Turn, Watcher};
+use crate::scheduler::{caller_gone, Event, Key, Permit, Stop, Turn, Watched, Watcher};
 use crate::statistics::{Executions, Running};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -91,7 +91,7 @@ pub(super) fn launch(
     }
     if pending.is_empty() || !driver_waits {
         task.start(pending);
-    } else if let Err(error) = task.wait(pending) {
+    } else if let Err(error) = task.wait(client, pending) {
         task.finish(Err(ServiceError::Failed("not all of its fences can be waited for".into())));
         return Err(error);
     }
@@ -137,7 +137,7 @@ fn pending(fences: &[ParcelFileDescriptor]) -> Result<Vec<OwnedFd>, ServiceError
             }
             FenceState::None => {
                 return Err(ServiceError::argument(format!(
-                    "fence {i} is a named file; expected a sync fence"
+                    "fence {i} is neither a sync file, nor a Unix socket or pipe"
                 )));
             }
             FenceState::Pending => {
@@ -191,11 +191,14 @@ impl Task {
     }
 
     /// Has the fences waited for.
-    fn wait(self: &Arc<Self>, fences: Vec<OwnedFd>) -> Result<(), ServiceError> {
+    fn wait(self: &Arc<Self>, client: u32, fences: Vec<OwnedFd>) -> Result<(), ServiceError> {
+        let Some(permit) = self.lock().work.as_ref().map(|work| work.descriptors.clone()) else {
+            return Ok(()); // it has expired
+        };
         for (i, fence) in fences.into_iter().enumerate() {
-            let task = self.clone();
-            let key =
-                self.watcher.readable(fence, Box::new(move |event, fence| task.signalled(event, fence)));
+            let (task, fence) = (self.clone(), Watched::of(client, fence, permit.clone()));
+            let signalled = move |event, fence: &OwnedFd| task.signalled(event, fence);
+            let key = self.watcher.readable(fence, Box::new(signalled));
             let key =
                 key.map_err(|why| ServiceError::argument(format!("fence {i} cannot be waited for: {why}")))?;
             self.keep(key);
@@ -239,7 +242,16 @@ impl Task {
             drop(place);
             task.begin(slot, fences, &terms, fenced)
         };
-        execution.prepared().core.when_slot(&control, begin);
+        let core = execution.prepared().core.clone();
+        if !execution.is_long() {
+            return core.when_slot(&control, begin);
+        }
+        // Whoever gives back a slot, or watches fences, need not wait for all of that.
+        let (client, errands) = (control.client, core.errands.clone());
+        core.when_slot(&control, move |slot| {
+            errands.run(client, move || drop(begin(slot)));
+            Ok(())
+        });
     }
 
     /// Submits it. The slot comes back if it cannot be, or is over already.
@@ -256,6 +268,7 @@ impl Task {
         };
         state.submitted = true;
         drop(state);
+        let _account = control.on_account();
         let submitted =
             execution.claim().and_then(|(binding, claims)| Ok((binding.submit(fences, control)?, claims)));
         drop(execution);
@@ -342,16 +355,24 @@ impl Task {
         let (keys, cancel) = (std::mem::take(&mut state.keys), state.cancel.take());
         drop(state);
         keys.into_iter().for_each(|key| self.watcher.forget(key));
+        let (client, core) = (work.execution.prepared().client(), work.execution.prepared().core.clone());
+        let is_long = work.execution.is_long();
         // Memory and places are given back before anybody hears of the end.
-        let Work { execution, signal, busy, descriptors, mappings, running } = work;
-        if let Some(running) = running.filter(|_| succeeded) {
-            running.succeeded();
-        }
-        drop((cancel, execution, busy, descriptors, mappings));
-        if succeeded {
-            signal.signal();
-        } else {
-            drop(signal);
+        let end = move || {
+            let Work { execution, signal, busy, descriptors, mappings, running } = work;
+            if let Some(running) = running.filter(|_| succeeded) {
+                running.succeeded();
+            }
+            drop((cancel, execution, busy, descriptors, mappings));
+            if succeeded {
+                signal.signal();
+            } else {
+                drop(signal);
+            }
+        };
+        match is_long {
+            true => core.errands.run(client, end),
+            false => end(),
         }
     }
 
@@ -379,7 +400,7 @@ impl Drop for Callback {
         let peer = work.signal.peer();
         drop(state);
         let (task, watcher) = (self.task.clone(), &self.task.watcher);
-        match peer.and_then(|peer| watcher.hangup(peer, Box::new(move |_, _| task.abandon()))) {
+        match peer.and_then(|peer| watcher.closed(peer, Box::new(move |_, _| task.abandon()))) {
             Ok(key) => self.task.keep(key),
             Err(why) => {
                 log::warn!("a fence is not watched: {why}");

@@ -22,6 +22,9 @@ use std::time::{Duration, Instant};
 
 /// So many arguments, or pools, are checked without a turn.
 const FEW: usize = 1000;
+/// An execution is long to begin and to end where what describes it, or the memory that it has mapped, is more than this.
+const LONG_DESCRIPTION: usize = 128 << 10;
+const MUCH_MAPPED: usize = 64 << 20;
 
 /// A request that has been checked and whose memory was found: all that is left is to run it.
 pub(super) struct Execution {
@@ -34,6 +37,8 @@ pub(super) struct Execution {
     unknown_output: Option<usize>,
     /// About the bytes of what describes its arguments and pools, of which there may be very many.
     described_by: usize,
+    /// Bytes of the memory that it has mapped.
+    mapped: usize,
     _counted: Counted,
 }
 
@@ -107,6 +112,7 @@ impl Execution {
     ) -> Result<Self, ServiceError> {
         let unknown_output = unknown_output(&prepared.executable.interface().outputs, &request.outputs);
         let mappings = pools.iter().flatten().count();
+        let mapped = pools.iter().flatten().fold(0_usize, |sum, pool| sum.saturating_add(pool.len()));
         let bytes = request.footprint() + size_of_val(&pools[..]) + buffers.footprint();
         let out_of_memory = || {
             let source = MemoryError::OutOfMemory(bytes);
@@ -121,7 +127,16 @@ impl Execution {
         };
         let (prepared, terms) = (prepared.clone(), purpose.terms);
         let described_by = bytes;
-        Ok(Execution { prepared, bound, mappings, terms, unknown_output, described_by, _counted: counted })
+        Ok(Execution {
+            prepared,
+            bound,
+            mappings,
+            terms,
+            unknown_output,
+            described_by,
+            mapped,
+            _counted: counted,
+        })
     }
 
     /// Counts what describes its arguments and pools once more, for who keeps that as it came, too. `None` where its client has
@@ -132,6 +147,11 @@ impl Execution {
 
     pub fn terms(&self) -> Terms {
         self.terms
+    }
+
+    /// Whether to begin it, or to let go of what it holds, may take a thread too long that others wait for.
+    pub fn is_long(&self) -> bool {
+        self.described_by > LONG_DESCRIPTION || self.mapped > MUCH_MAPPED
     }
 
     /// How many memories it has mapped, at most.
