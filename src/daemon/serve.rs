@@ -2,13 +2,13 @@
 
 use crate::aidl::IDevice;
 use crate::ipc::{self, NotRegistered, Strong, KERNEL_DEVICE};
-use crate::scheduler::limits::EXECUTIONS;
+use crate::scheduler::limits::{CHECKS, EXECUTIONS};
 use std::path::PathBuf;
 
 /// The interface's name, under which instances are registered.
 pub const INTERFACE: &str = "android.hardware.neuralnetworks.IDevice";
 
-/// Calls served at once over the kernel's binder besides executions: such as wait for nobody.
+/// Calls served at once over the kernel's binder besides executions and checks of models: such as wait for nobody.
 const QUICK_CALLS: u64 = 32;
 
 /// Why the service cannot be offered.
@@ -47,20 +47,24 @@ pub fn register(instance: &str, device: &Strong<dyn IDevice>) -> Result<(), Serv
 
 /// How many threads serve calls over the kernel's binder.
 fn threads() -> u32 {
-    u32::try_from(EXECUTIONS.total() + QUICK_CALLS).unwrap_or(u32::MAX)
+    u32::try_from(EXECUTIONS.total() + CHECKS.total() + QUICK_CALLS).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scheduler::limits::Limit;
 
     #[test]
-    fn executions_that_wait_leave_threads_for_other_calls() {
-        let executions = EXECUTIONS.quota();
+    fn calls_that_wait_leave_threads_for_others() {
         // Clients of all kinds take all that there are.
-        let all_of = |client| std::iter::from_fn(|| executions.take(client, 1).ok()).collect::<Vec<_>>();
-        let waiting: Vec<_> = (0..1000).flat_map(all_of).collect();
-        assert_eq!(waiting.len() as u64, EXECUTIONS.total());
-        assert!(threads() as usize >= waiting.len() + 32);
+        let most = |limit: Limit| {
+            let quota = limit.quota();
+            let all_of = |client| std::iter::from_fn(|| quota.take(client, 1).ok()).collect::<Vec<_>>();
+            let waiting: Vec<_> = (0..1000).flat_map(all_of).collect();
+            assert_eq!(waiting.len() as u64, limit.total());
+            waiting.len()
+        };
+        assert!(threads() as usize >= most(EXECUTIONS) + most(CHECKS) + 32);
     }
 }

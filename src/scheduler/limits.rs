@@ -56,6 +56,8 @@ fn descriptors() -> u64 {
 pub const CALLBACKS: Limit = Limit::new("callbacks have not been answered", Total::Count(512), 4);
 /// Each holds a binder thread, of which there are more. Copies to and from device buffers are counted as such.
 pub const EXECUTIONS: Limit = Limit::new("executions wait or run", Total::Count(96), 2);
+/// Each holds a binder thread, too, until the model is checked: one that is large is checked by turns.
+pub const CHECKS: Limit = Limit { parts: 2, ..Limit::new("models are being checked", Total::Count(64), 2) };
 pub const MODELS: Limit = Limit::new("prepared models are alive", Total::Count(8192), 16);
 /// Below what the kernel allows a process, which is 65,530, with room for executions in passing. A burst may keep 64.
 pub const MAPPINGS: Limit = Limit::new("memories are mapped", Total::Count(48_000), 256);
@@ -93,9 +95,10 @@ pub const CALL_BYTES: Limit = Limit::new("bytes of calls are held", Total::Count
 pub const CALL_DESCRIPTORS: Limit = Limit::new("descriptors of calls are held", Total::Descriptors(4), 64);
 
 /// All of them.
-pub const LIMITS: [Limit; 15] = [
+pub const LIMITS: [Limit; 16] = [
     CALLBACKS,
     EXECUTIONS,
+    CHECKS,
     JOBS,
     MODELS,
     MAPPINGS,

@@ -15,6 +15,7 @@ struct Shared {
 pub struct Quotas {
     callbacks: Shared,
     executions: Shared,
+    checks: Shared,
     models: Shared,
     mappings: Shared,
     descriptors: Shared,
@@ -43,6 +44,7 @@ impl Quotas {
         Quotas {
             callbacks: of(limits::CALLBACKS),
             executions: of(limits::EXECUTIONS),
+            checks: of(limits::CHECKS),
             models: of(limits::MODELS),
             mappings: of(limits::MAPPINGS),
             descriptors: of(limits::DESCRIPTORS),
@@ -53,10 +55,10 @@ impl Quotas {
     }
 
     /// All of them, by what they count.
-    pub fn all(&self) -> [(&'static str, Arc<Quota>); 8] {
-        let Quotas { callbacks, executions, models, mappings, descriptors, cache_files, fmq_bursts, objects } =
+    pub fn all(&self) -> [(&'static str, Arc<Quota>); 9] {
+        let Quotas { callbacks, executions, checks, models, mappings, descriptors, cache_files, fmq_bursts, objects } =
             self;
-        [callbacks, executions, models, mappings, descriptors, cache_files, fmq_bursts, objects]
+        [callbacks, executions, checks, models, mappings, descriptors, cache_files, fmq_bursts, objects]
             .map(|shared| (shared.what, shared.quota.clone()))
     }
 
@@ -68,6 +70,11 @@ impl Quotas {
     /// An execution that a binder thread waits for.
     pub fn execution(&self, client: u32) -> Result<Permit, Refused> {
         self.executions.take(client, 1)
+    }
+
+    /// A model that a binder thread checks.
+    pub fn check(&self, client: u32) -> Result<Permit, Refused> {
+        self.checks.take(client, 1)
     }
 
     /// A prepared model.

@@ -107,6 +107,7 @@ impl Core {
     /// Checks and decodes a model, with the extensions that the backend knows, on the calling client's account, as long as
     /// `control` allows.
     fn model(&self, model: &Model, control: &Control) -> Result<CountedModel, ServiceError> {
+        let _place = self.quotas.check(ipc::calling_uid())?;
         let model = model::Model::with_extensions(model, &self.info.extensions, control)?;
         Ok(CountedModel::new(model, control)?)
     }

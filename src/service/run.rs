@@ -14,7 +14,7 @@ use crate::memory::{Counted, MemoryError};
 use crate::model::{Request, RequestPool};
 use crate::ops::{Interrupt, NeverInterrupted};
 use crate::scheduler::marks::{self, Phase};
-use crate::scheduler::{caller_gone, polling, Stop};
+use crate::scheduler::{caller_gone, polling, Permit, Stop};
 use crate::statistics::Running;
 use crate::tensor::{Dims, TensorInfo};
 use std::sync::Arc;
@@ -282,24 +282,26 @@ impl Execution {
     }
 }
 
-/// A turn to check a request by that has so many inputs, outputs and pools, if they are many.
+/// A turn to check a request by that has so many inputs, outputs and pools, if they are many; it is counted as an execution,
+/// as it holds a thread, which may wait for the turn.
 pub(super) fn turn_to_check(
     prepared: &Prepared,
     lengths: [usize; 3],
-) -> Result<Option<Control>, ServiceError> {
+) -> Result<Option<(Control, Permit)>, ServiceError> {
     if lengths.into_iter().all(|length| length <= FEW) {
         return Ok(None);
     }
     let (client, orphaned, cancelled) = (prepared.client(), prepared.life.over(), caller_gone());
+    let place = prepared.core.quotas.execution(client)?;
     let control = Control { client, orphaned, cancelled, ..Control::default() };
     let control = prepared.core.call_turns.check(&control);
     control.yield_point().map_err(BackendError::from)?;
-    Ok(Some(control))
+    Ok(Some((control, place)))
 }
 
 /// What the check comes by.
-fn interrupt(turn: &Option<Control>) -> &dyn Interrupt {
-    turn.as_ref().map_or(&NeverInterrupted, |turn| turn)
+fn interrupt(turn: &Option<(Control, Permit)>) -> &dyn Interrupt {
+    turn.as_ref().map_or(&NeverInterrupted, |(turn, _)| turn)
 }
 
 /// All of `arguments`, those in device buffers included.
