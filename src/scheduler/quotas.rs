@@ -56,8 +56,17 @@ impl Quotas {
 
     /// All of them, by what they count.
     pub fn all(&self) -> [(&'static str, Arc<Quota>); 9] {
-        let Quotas { callbacks, executions, checks, models, mappings, descriptors, cache_files, fmq_bursts, objects } =
-            self;
+        let Quotas {
+            callbacks,
+            executions,
+            checks,
+            models,
+            mappings,
+            descriptors,
+            cache_files,
+            fmq_bursts,
+            objects,
+        } = self;
         [callbacks, executions, checks, models, mappings, descriptors, cache_files, fmq_bursts, objects]
             .map(|shared| (shared.what, shared.quota.clone()))
     }

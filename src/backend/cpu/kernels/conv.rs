@@ -35,7 +35,7 @@ pub(super) fn select(isa: Isa, args: &Args, source: &mut Source) -> Option<Box<d
     }
     #[cfg(target_arch = "x86_64")]
     if winograd::bytes::is_taken(isa, args, &geometry) {
-        return winograd::bytes::select(args, geometry, source);
+        return winograd::bytes::select(isa, args, geometry, source);
     }
     product(isa, args, geometry, geometry.is_fully_connected(), None, source)
 }

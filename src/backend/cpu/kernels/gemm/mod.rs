@@ -63,6 +63,8 @@ mod packed;
 mod pairs;
 mod product;
 #[cfg(target_arch = "x86_64")]
+mod products512_x86;
+#[cfg(target_arch = "x86_64")]
 mod products_x86;
 mod quant;
 #[cfg(all(test, target_arch = "x86_64"))]
@@ -92,6 +94,8 @@ pub(super) use order_neon::{load, load_two, multiply_floats};
 pub(super) use packed::{Constants, Packed, Zeros};
 pub(super) use pairs::Pairs;
 pub(super) use product::{Outputs, Product, Rows};
+#[cfg(target_arch = "x86_64")]
+pub(super) use products512_x86::multiply_words_512;
 #[cfg(target_arch = "x86_64")]
 pub(super) use products_x86::multiply_words;
 pub(super) use quant::Quant;

@@ -81,7 +81,7 @@ pub unsafe fn add_pairs<const M: usize, const P: usize, const V: usize>(
     }
 }
 
-/// Multiplies rows of words, `apart` words from each other, by some panels of `pairs` pairs of words each, which lie one after
+/// Multiplies rows of words, `apart` words from each other, by `pairs` pairs of words of so many columns, whose panels lie one after
 /// the other: to where rows are `line` sums apart, whole panels of them.
 ///
 /// # Safety
@@ -89,10 +89,10 @@ pub unsafe fn add_pairs<const M: usize, const P: usize, const V: usize>(
 #[target_feature(enable = "avx2")]
 pub unsafe fn multiply_words(
     (inputs, apart, rows): (*const i16, usize, usize),
-    (weights, panels, pairs): (*const i16, usize, usize),
+    (weights, columns, pairs): (*const i16, usize, usize),
     (to, line): (*mut i32, usize),
 ) {
-    for panel in 0..panels {
+    for panel in 0..columns.div_ceil(COLUMNS) {
         let weights = weights.wrapping_add(panel * pairs * 2 * COLUMNS);
         let to = to.wrapping_add(panel * COLUMNS);
         for_each_height(rows, ROWS, |tiles| {

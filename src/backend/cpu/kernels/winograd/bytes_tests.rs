@@ -16,9 +16,13 @@ use proptest::prelude::*;
 const KINDS: [Kind; 3] = [Kind::Unsigned, Kind::Signed, Kind::PerChannel];
 const BYTES: Call = Call { kind: Kind::PerChannel, ..CALL };
 
-/// That which goes this way, if the machine has it.
+/// Where all convolutions that can go this way do, if the machine has it.
 fn avx2() -> Option<Isa> {
-    Isa::available().into_iter().find(|isa| isa.level() == Level::Avx2)
+    of_level(Level::Avx2)
+}
+
+fn of_level(level: Level) -> Option<Isa> {
+    Isa::available().into_iter().find(|isa| isa.level() == level)
 }
 
 fn is_taken_on(isa: Isa, call: &Call) -> bool {
@@ -40,7 +44,7 @@ proptest! {
 
     #[test]
     fn bytes_of_many_tiles_equal_the_plain_ones(
-        kind in prop::sample::select(&KINDS[..]), image in (1u32..3, 8u32..24, 8u32..24), channels in (16u32..52, 16u32..52),
+        kind in prop::sample::select(&KINDS[..]), image in (1u32..3, 8u32..24, 8u32..24), channels in (16u32..80, 16u32..72),
         padding in [0i32..3, 0i32..3, 0i32..3, 0i32..3], activation in 0i32..4, threads in 2usize..4, seed in any::<u32>(),
     ) {
         let (image, channels) = ([image.0, image.1, image.2], [channels.0, channels.1]);
@@ -74,7 +78,7 @@ fn large_calls_equal_the_plain_ones() {
 #[test]
 fn the_largest_sums_are_exact() {
     for kind in KINDS {
-        let call = Call { kind, image: [1, 10, 11], channels: [236, 16], ..CALL };
+        let call = Call { kind, image: [1, 10, 11], channels: [236, 32], ..CALL };
         assert!(avx2().is_none_or(|isa| is_taken_on(isa, &call)));
         // The zero points of input and weights, and the bytes of both.
         for (zeros, bytes) in
@@ -89,7 +93,7 @@ fn the_largest_sums_are_exact() {
                 inputs[i].data.fill(bytes[i].wrapping_sub(moved as u8));
             }
             // A few outputs of other sums, so that not all are beyond what a byte can be.
-            let (count, taps) = (inputs[1].data.len(), inputs[1].data.len() / 16);
+            let (count, taps) = (inputs[1].data.len(), inputs[1].data.len() / 32);
             for (i, weight) in inputs[1].data.iter_mut().enumerate().skip(count / 2) {
                 *weight = if i % taps < taps / 2 + i / taps { *weight } else { !*weight };
             }
@@ -120,6 +124,14 @@ fn only_filters_of_three_by_three_whose_matrices_are_worth_it_go_this_way() {
     assert!(is_taken_on(isa, &Call { image: [3, 8, 8], ..BYTES }), "tiles of all images count");
     for call in others {
         assert!(!is_taken_on(isa, &call), "{call:?}");
+    }
+}
+
+#[test]
+fn beside_products_of_bytes_only_many_channels_go_this_way() {
+    let Some(isa) = of_level(Level::Vnni) else { return };
+    for (channels, is_taken) in [([48, 32], true), ([47, 32], false), ([48, 31], false)] {
+        assert_eq!(is_taken_on(isa, &Call { channels, ..BYTES }), is_taken, "{channels:?}");
     }
 }
 

@@ -15,8 +15,8 @@ const READ: usize = 6;
 const PLACES: usize = READ * READ;
 /// Channels of a column that are moved before the next column's.
 const RUN: usize = 16;
-/// Columns of a panel.
-const COLUMNS: usize = super::bytes_x86::COLUMNS;
+/// Columns whose matrices are made at once, a part of a panel.
+const COLUMNS: usize = 16;
 
 /// A filter as it lies, `[column][tap][input channel]`.
 pub struct Filter<'a> {
@@ -30,13 +30,18 @@ pub struct Filter<'a> {
 
 impl Filter<'_> {
     /// Packs it as `[place][part][panel][pair of channels][column of the panel][channel of the pair]`, parts of so many channels, an
-    /// even number of them. Gives the sum of each column's weights. `None` where there are not as many weights, no memory is left, or
+    /// even number of them, and panels of so many columns, sixteen or a multiple. Gives the sum of each column's weights. `None` where there are not as many weights, no memory is left, or
     /// it was told to stop.
-    pub fn pack(&self, part: usize, to: &mut [i16], interrupt: &dyn Interrupt) -> Option<Scratch<i32>> {
+    pub fn pack(
+        &self,
+        (part, width): (usize, usize),
+        to: &mut [i16],
+        interrupt: &dyn Interrupt,
+    ) -> Option<Scratch<i32>> {
         let Filter { columns, channels, .. } = *self;
-        let (panels, depth) = (columns.div_ceil(COLUMNS), channels.next_multiple_of(2));
+        let (panels, depth) = (columns.div_ceil(width), channels.next_multiple_of(2));
         let of_column = TAPS.checked_mul(channels)?;
-        let of_place = panels.checked_mul(COLUMNS)?.checked_mul(depth)?;
+        let of_place = panels.checked_mul(width)?.checked_mul(depth)?;
         let is_whole = self.weights.len() == columns.checked_mul(of_column)?;
         if !is_whole || to.len() != of_place.checked_mul(PLACES)? {
             return None;
@@ -45,12 +50,12 @@ impl Filter<'_> {
         let mut sums = filled(interrupt, 0i32, columns).ok()?;
         // Of one run, by place and column.
         let mut made = [[[0i16; RUN]; COLUMNS]; PLACES];
-        for panel in 0..panels {
-            let first_column = panel * COLUMNS;
+        for first_column in (0..columns).step_by(COLUMNS) {
+            let (panel, beside) = (first_column / width, first_column % width);
             let count = COLUMNS.min(columns - first_column);
             for start in (0..channels).step_by(part) {
                 let part = start..depth.min(start + part);
-                let of_part = start * panels * COLUMNS + panel * COLUMNS * part.len();
+                let of_part = (start * panels + panel * part.len()) * width;
                 for first in part.clone().step_by(RUN) {
                     let run = RUN.min(channels - first).min(part.end - first);
                     pace.spend(run * count * PLACES * 2).ok()?;
@@ -63,10 +68,10 @@ impl Filter<'_> {
                         let (flip, zero) = (self.flip, self.zero);
                         level.run(Places { taps: &taps, run, flip, zero, column, made: &mut made, sum });
                     }
-                    let at = of_part + (first - start) * COLUMNS;
+                    let at = of_part + (first - start) * width + 2 * beside;
                     for (made, to) in made.iter().zip(to.chunks_exact_mut(of_place)) {
-                        let to = &mut to[at..][..run.next_multiple_of(2) * COLUMNS];
-                        level.run(Pairs { made, count, to });
+                        let to = &mut to[at..];
+                        level.run(Pairs { made, count, pairs: run.div_ceil(2), width, to });
                     }
                 }
             }
@@ -131,15 +136,16 @@ fn six([a, b, c]: &[[i16; RUN]; 3]) -> [[i16; RUN]; READ] {
 struct Pairs<'a> {
     made: &'a [[i16; RUN]; COLUMNS],
     count: usize,
+    pairs: usize,
+    width: usize,
     to: &'a mut [i16],
 }
 
 impl Loop for Pairs<'_> {
     #[inline(always)]
     fn run(self) {
-        let (lines, _) = self.to.as_chunks_mut::<{ 2 * COLUMNS }>();
-        for (pair, line) in lines.iter_mut().enumerate() {
-            let (columns, _) = line.as_chunks_mut::<2>();
+        for (pair, line) in self.to.chunks_mut(2 * self.width).take(self.pairs).enumerate() {
+            let (columns, _) = line[..2 * COLUMNS].as_chunks_mut::<2>();
             for (to, made) in columns.iter_mut().zip(&self.made[..self.count]) {
                 *to = [made[2 * pair], made[2 * pair + 1]];
             }

@@ -23,6 +23,8 @@ mod matrices;
 #[cfg(test)]
 mod tests;
 mod transform;
+#[cfg(target_arch = "x86_64")]
+mod words_x86;
 
 use super::gemm::{Cost, Grid, Outputs, Room, EACH, PICOSECONDS};
 use super::kernel::{input, output};
@@ -251,7 +253,9 @@ impl<T: Tile> Winograd<T> {
     ) -> Result<(), OpError> {
         let (depth, all) = (self.tile.depth(), self.geometry.out_channels);
         let ((_, width), parts, pixels) = (self.tile.size(), self.tile.parts(), T::WRITTEN * T::WRITTEN);
-        let most = self.most_tiles().min(tiles.len());
+        // Blocks of about one size: the matrices are read for each of them.
+        let blocks = tiles.len().div_ceil(self.most_tiles()).max(1);
+        let most = tiles.len().div_ceil(blocks);
         let side = (SUM_BYTES / (T::PLACES * most * width * size_of::<T::Sum>())).clamp(1, panels.len());
         let apart = most * depth + APART / size_of::<T::Place>();
         let distance = most * side * width + APART / size_of::<T::Sum>();
@@ -312,7 +316,7 @@ impl<T: Tile> Winograd<T> {
     fn most_tiles(&self) -> usize {
         let (rows, _) = self.tile.size();
         let bytes = T::PLACES * self.tile.depth() * size_of::<T::Place>();
-        (BLOCK_BYTES / bytes).clamp(rows, MOST_TILES) / rows * rows
+        (BLOCK_BYTES / bytes).clamp(rows, MOST_TILES)
     }
 
     /// The image of a tile, and its first output's row and column.
@@ -332,6 +336,21 @@ impl<T: Tile> Winograd<T> {
         let geometry = &self.geometry;
         let (width, channels) = (geometry.input.width, geometry.input.channels);
         let mut from = [beside; MOST_PLACES];
+        let first = [(&geometry.height, row), (&geometry.width, column)].map(|(window, place)| {
+            inside(window, place).filter(|_| inside(window, place + T::READ - 1).is_some())
+        });
+        if let [Some(row), Some(column)] = first {
+            // All of them are in the image.
+            let line = width * channels;
+            let start = ((batch * geometry.input.height + row) * width + column) * channels;
+            let start = input.pointer(start, (T::READ - 1) * line + T::READ * channels);
+            for (i, from) in from[..T::PLACES].chunks_exact_mut(T::READ).enumerate() {
+                for (j, from) in from.iter_mut().enumerate() {
+                    *from = start.wrapping_add(i * line + j * channels);
+                }
+            }
+            return from;
+        }
         for (i, from) in from[..T::PLACES].chunks_exact_mut(T::READ).enumerate() {
             let Some(row) = inside(&geometry.height, row + i) else { continue };
             let line = (batch * geometry.input.height + row) * width;
