@@ -19,6 +19,7 @@ pub use tracker::{BufferHandle, BufferTracker};
 pub use uses::{Claims, Uses};
 
 use crate::memory::{DeviceMemory, MemoryError};
+use crate::ops::evaluate::check_rank;
 use crate::ops::OpError;
 use crate::tensor::{Dims, TensorInfo};
 use std::sync::Arc;
@@ -87,8 +88,9 @@ fn failed<T>(why: impl Into<String>) -> Result<T, BufferError> {
     Err(BufferError::Failed(why.into()))
 }
 
-/// Dimensions as the interface passes them.
+/// Dimensions as the interface passes them, unless there are more than any tensor has: these are neither copied nor printed.
 fn decode_dims(dims: &[i32]) -> Result<Dims, BufferError> {
+    check_rank(dims.len()).map_err(|why| BufferError::Invalid(why.to_string()))?;
     dims.iter()
         .map(|&d| u32::try_from(d).map_err(|_| BufferError::Invalid(format!("dimension {d} is negative"))))
         .collect()

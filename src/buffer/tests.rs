@@ -4,6 +4,7 @@ use super::*;
 use crate::aidl;
 use crate::memory::{ClientSlice, Memory, Pool};
 use crate::model::{Argument, Request, RequestPool};
+use crate::ops::evaluate::MOST_DIMS;
 use crate::ops::NeverInterrupted;
 use crate::quota::Quota;
 use crate::tensor::{Dims, OperandType, TensorInfo};
@@ -120,6 +121,9 @@ fn allocation_checks_roles() {
     let other = RoleModel { id: 2, ..model };
     let good = plan(&[], &[model, other], &[role(0, 0), role(1, 0)], &[role(0, 0)]).unwrap();
     assert_eq!((&good.info.dims[..], good.roles.len()), (&SHAPE[..], 3));
+    // As many dimensions as the client likes are neither copied nor printed.
+    let refused = plan(&[1; MOST_DIMS + 1], &[model], &[role(0, 0)], &none).unwrap_err();
+    assert!(matches!(&refused, BufferError::Invalid(why) if why.len() < 100), "{refused}");
     let many = vec![role(0, 0); 5000];
     assert!(is_failed(plan(&[], &[model], &many, &none)));
 }

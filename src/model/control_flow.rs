@@ -98,6 +98,14 @@ fn target<'m>(model: &'m Model, graph: &Subgraph, operand: usize) -> Result<&'m 
     }
 }
 
+/// An operand for a message, without its scales: there may be very many.
+fn shown(info: &TensorInfo) -> String {
+    let TensorInfo { ty, dims, scale, zero_point, channel_quant } = info;
+    let channels =
+        channel_quant.as_ref().map_or(String::new(), |quant| format!(" by dimension {}", quant.dim));
+    format!("{ty} of {dims:?}, scale {scale}{channels}, zero point {zero_point}")
+}
+
 /// Checks that each operand of `outer` fits the one of `inner` that it is handed to.
 fn hand_over(
     outer: &Subgraph,
@@ -118,7 +126,7 @@ fn hand_over(
         let same = (a.ty, a.scale, a.zero_point, &a.channel_quant)
             == (b.ty, b.scale, b.zero_point, &b.channel_quant);
         if !same || !dims_fit {
-            return Err(format!("operand {from} does not fit {what} {i}: {a:?} and {b:?}"));
+            return Err(format!("operand {from} does not fit {what} {i}: {} and {}", shown(a), shown(b)));
         }
     }
     Ok(())

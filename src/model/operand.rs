@@ -4,6 +4,7 @@ use super::context::Context;
 use super::copies::{copied, private};
 use super::{Constant, ExtensionOperand, ExtensionOperandType, Lifetime, ModelError, Operand, SMALL};
 use crate::aidl;
+use crate::ops::evaluate::check_rank;
 use crate::tensor::{byte_size, ChannelQuant, Dims, OperandType, TensorInfo};
 use std::sync::Arc;
 
@@ -48,6 +49,8 @@ type TypeInfo = (TensorInfo, Option<Arc<ExtensionOperand>>);
 /// Type, dimensions and quantisation.
 fn type_info(operand: &aidl::Operand, context: &Context) -> Result<TypeInfo, ModelError> {
     let code = operand.r#type.0;
+    // Before anything copies or prints them.
+    check_rank(operand.dimensions.len()).map_err(|why| ModelError::TooLarge(why.to_string()))?;
     let dims = operand
         .dimensions
         .iter()

@@ -2,6 +2,7 @@
 
 use crate::aidl;
 use crate::memory::{MemoryError, Pool};
+use crate::ops::evaluate::check_rank;
 use crate::ops::pace::Pace;
 use crate::ops::sort::sort;
 use crate::ops::{Interrupt, OpError};
@@ -259,6 +260,8 @@ fn check(
 
 /// The argument's dimensions, completed by those that the model knows.
 fn combined_dims(given: &[i32], info: &TensorInfo) -> Result<Dims, String> {
+    // Before anything copies or prints them.
+    check_rank(given.len()).map_err(|why| why.to_string())?;
     let given = given
         .iter()
         .map(|&d| u32::try_from(d).map_err(|_| format!("dimension {d} is negative")))

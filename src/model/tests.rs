@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::aidl::{self, OperandLifeTime as L, OperandType as T, OperationType as O};
+use crate::ops::evaluate::MOST_DIMS;
 use crate::ops::NeverInterrupted;
 use smallvec::smallvec;
 
@@ -159,6 +160,42 @@ fn each_rule_of_an_operand_is_kept() {
         change(&mut model.main.operands[1]);
         assert!(matches!(Model::new(&model), Err(ModelError::Invalid(_))), "{what}");
     }
+}
+
+#[test]
+fn more_dimensions_than_a_tensor_may_have_are_refused_unprinted() {
+    let mut model = model();
+    for ty in [T::TENSOR_FLOAT32, T::FLOAT32] {
+        model.main.operands[1] = operand(ty, &[1; MOST_DIMS + 1], L::TEMPORARY_VARIABLE);
+        let refused = Model::new(&model).unwrap_err();
+        assert!(matches!(refused, ModelError::TooLarge(_)), "{refused}");
+        assert!(refused.to_string().contains("operand 1, rank 256 is above 255"), "{refused}");
+    }
+    let any = TensorInfo::new(crate::tensor::OperandType::TENSOR_FLOAT32, &[]);
+    let check = |rank| {
+        let location = aidl::DataLocation { length: 4, ..Default::default() };
+        let given = aidl::RequestArgument { location, dimensions: vec![1; rank], ..Default::default() };
+        let pools = [RequestPool::Known { size: 4, is_image: false }];
+        Request::new(&[given], &[], &pools, std::slice::from_ref(&any), &[], false, &NeverInterrupted)
+    };
+    check(MOST_DIMS).unwrap();
+    let refused = check(MOST_DIMS + 1).unwrap_err();
+    assert!(matches!(&refused, RequestError::Invalid(why) if why.len() < 100), "{refused}");
+}
+
+#[test]
+fn scales_are_no_part_of_a_message() {
+    let channels = 1000;
+    let of_scale = |scale, lifetime| {
+        let quant = aidl::SymmPerChannelQuantParams { scales: vec![scale; channels], channelDim: 0 };
+        let params = Some(aidl::OperandExtraParams::ChannelQuant(quant));
+        let ty = T::TENSOR_QUANT8_SYMM_PER_CHANNEL;
+        aidl::Operand { extraParams: params, ..operand(ty, &[channels as i32], lifetime) }
+    };
+    let mut model = branching();
+    model.main.operands[3] = of_scale(0.5, L::SUBGRAPH_INPUT);
+    let why = refusal(&model);
+    assert!(why.contains("operand 3 does not fit input of the then branch 0") && why.len() < 300, "{why}");
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub(super) fn handle<T>(
     let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(ServiceError::Panicked));
     result.map_err(|error| {
         note(core, call, &error);
-        ipc::refusal(error.status().0, error.to_string())
+        ipc::refusal(error.status().0, error.text())
     })
 }
 
@@ -48,7 +48,7 @@ pub(super) fn note(core: &Core, call: &'static str, error: &ServiceError) {
         _ if cancelled => log::Level::Debug,
         _ => log::Level::Warn,
     };
-    let text = error.to_string();
+    let text = error.text();
     core.errors.note(call, status_name(error.status()).unwrap_or("OTHER"), &text);
     log::log!(level, "{call}: {text}");
 }

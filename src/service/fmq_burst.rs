@@ -158,7 +158,7 @@ impl Executor for Client {
         let memories = memories.iter().take(slots.len() + 1).enumerate();
         memories
             .map(|(i, memory)| {
-                let at = |why: String| format!("memory {i} of those for {slots:?}: {why}");
+                let at = |why: String| format!("memory {i} of those for {} slots: {why}", slots.len());
                 let pool = Pool::new(memory).map_err(|why| at(why.to_string()))?;
                 self.prepared.core.memory(&pool, Span::Longer).map_err(|why| at(why.to_string()))
             })

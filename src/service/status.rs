@@ -8,6 +8,7 @@ use crate::compiler::{CachingError, CompileError};
 use crate::memory::MemoryError;
 use crate::model::{ModelError, RequestError};
 use crate::scheduler::Refused;
+use std::fmt::Write;
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +59,17 @@ impl ServiceError {
         }
     }
 
+    /// What clients and the log are told: the beginning of the message, as some of what a message names is a client's and has
+    /// any length.
+    pub fn text(&self) -> String {
+        let mut text = Beginning(String::new());
+        // It ends early where the rest is left off, and says so.
+        match write!(text, "{self}") {
+            Ok(()) => text.0,
+            Err(_) => text.0 + LEFT_OFF,
+        }
+    }
+
     /// What the interface calls this error.
     pub fn status(&self) -> ErrorStatus {
         match self {
@@ -83,6 +95,26 @@ impl ServiceError {
             ServiceError::Expired => ErrorStatus::MISSED_DEADLINE_PERSISTENT,
             ServiceError::Failed(_) | ServiceError::Panicked => ErrorStatus::GENERAL_FAILURE,
         }
+    }
+}
+
+/// Bytes of a message that are told, and what follows where there are more.
+const LONGEST_TEXT: usize = 1 << 10;
+const LEFT_OFF: &str = "...";
+
+/// Takes so much of what is written to it, and refuses the rest.
+struct Beginning(String);
+
+impl Write for Beginning {
+    fn write_str(&mut self, more: &str) -> std::fmt::Result {
+        let room = LONGEST_TEXT.saturating_sub(self.0.len());
+        if more.len() <= room {
+            self.0.push_str(more);
+            return Ok(());
+        }
+        let end = (0..=room).rev().find(|&end| more.is_char_boundary(end)).unwrap_or(0);
+        self.0.push_str(&more[..end]);
+        Err(std::fmt::Error)
     }
 }
 
@@ -174,6 +206,18 @@ mod tests {
         }
         let in_a_run = BackendError::from(OpError::OutOfMemory(5));
         assert_eq!(ServiceError::Backend(in_a_run).status(), ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT);
+    }
+
+    #[test]
+    fn a_long_message_is_told_from_its_beginning() {
+        let text = |message: &str| ServiceError::argument(message).text();
+        let whole = "x".repeat(LONGEST_TEXT);
+        assert_eq!(text(&whole), whole);
+        let cut = format!("{}{LEFT_OFF}", &whole[1..]);
+        assert_eq!(text(&format!("{}\u{e4}", &whole[1..])), cut, "characters stay whole");
+        let source = MemoryError::Invalid("y".repeat(1 << 20));
+        let composed = ServiceError::Memory { what: "pool 0".into(), source }.text();
+        assert!(composed.starts_with("pool 0: y") && composed.len() == LONGEST_TEXT + LEFT_OFF.len());
     }
 
     #[test]
