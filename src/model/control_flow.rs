@@ -1,27 +1,43 @@
 //! Rules for IF and WHILE: conditions, and that operands fit those of the subgraphs they are handed to.
 
-use super::{Lifetime, Model, ModelError, Operation, OperationKind, Subgraph};
+use super::{Lifetime, Model, ModelError, Operand, Operation, OperationKind, Subgraph};
 use crate::ops::pace::Pace;
 use crate::ops::OperationType;
 use crate::tensor::{OperandType, TensorInfo};
 
-pub(super) fn check(model: &Model, pace: &mut Pace) -> Result<(), ModelError> {
-    let named = std::iter::once(("main subgraph".to_string(), &model.main))
-        .chain(model.referenced.iter().enumerate().map(|(i, graph)| (format!("subgraph {i}"), graph)));
-    for (name, graph) in named {
-        for (i, operation) in graph.operations.iter().enumerate() {
+/// Checks each IF and WHILE. One that an operand of an extension's type passes through is as valid as any other, but nothing
+/// that this driver runs.
+pub(super) fn check(model: &mut Model, pace: &mut Pace) -> Result<(), ModelError> {
+    for n in 0..=model.referenced.len() {
+        for i in 0..graph(model, n).operations.len() {
+            let (checked, graph) = (&*model, graph(model, n));
+            let operation = &graph.operations[i];
             let OperationKind::Known { operation: known, .. } = operation.kind else { continue };
             let check = match known.ty {
                 OperationType::IF => check_if,
                 OperationType::WHILE => check_while,
                 _ => continue,
             };
-            pace.spend(steps(model, graph, operation))?;
-            check(model, graph, operation)
-                .map_err(|why| ModelError::Invalid(format!("{name}, operation {i} ({}): {why}", known.ty)))?;
+            pace.spend(steps(checked, graph, operation))?;
+            check(checked, graph, operation).map_err(|why| {
+                let name = n.checked_sub(1).map_or("main subgraph".into(), |n| format!("subgraph {n}"));
+                ModelError::Invalid(format!("{name}, operation {i} ({}): {why}", known.ty))
+            })?;
+            let mut operands = operation.inputs.iter().chain(&operation.outputs);
+            if let Some(operand) = operands.find(|&&operand| graph.operands[operand].extension.is_some()) {
+                let why =
+                    format!("operand {operand} is of an extension's type, which {} does not take", known.ty);
+                let graph = n.checked_sub(1).map_or(&mut model.main, |n| &mut model.referenced[n]);
+                graph.operations[i].kind = OperationKind::Unsupported(why);
+            }
         }
     }
     Ok(())
+}
+
+/// The main subgraph, and then those referenced.
+fn graph(model: &Model, n: usize) -> &Subgraph {
+    n.checked_sub(1).map_or(&model.main, |n| &model.referenced[n])
 }
 
 /// Elementary steps that it takes to compare what is handed over, about: as many as describe the operands of both sides. Very
@@ -37,7 +53,7 @@ fn steps(model: &Model, graph: &Subgraph, operation: &Operation) -> usize {
 }
 
 fn check_if(model: &Model, graph: &Subgraph, operation: &Operation) -> Result<(), String> {
-    check_condition(&graph.operands[operation.inputs[0]].info)?;
+    check_condition(&graph.operands[operation.inputs[0]])?;
     for (at, what) in [(1, "then"), (2, "else")] {
         let branch = target(model, graph, operation.inputs[at])?;
         hand_over(
@@ -67,7 +83,7 @@ fn check_while(model: &Model, graph: &Subgraph, operation: &Operation) -> Result
     let [verdict] = condition.outputs[..] else {
         return Err(format!("the condition has {} outputs, expected 1", condition.outputs.len()));
     };
-    check_condition(&condition.operands[verdict].info)?;
+    check_condition(&condition.operands[verdict])?;
     let (kept, given) = (operation.outputs.len(), body.outputs.len());
     if kept > given || given > values.len() {
         return Err(format!(
@@ -79,7 +95,11 @@ fn check_while(model: &Model, graph: &Subgraph, operation: &Operation) -> Result
     hand_over(body, &body.outputs, body, &body.inputs[..given], "next input of the body")
 }
 
-fn check_condition(info: &TensorInfo) -> Result<(), String> {
+fn check_condition(operand: &Operand) -> Result<(), String> {
+    let info = &operand.info;
+    if operand.extension.is_some() {
+        return Err("the condition is of an extension's type, expected TENSOR_BOOL8".into());
+    }
     if info.ty != OperandType::TENSOR_BOOL8 || info.dims[..] != [1] {
         return Err(format!(
             "the condition is a {} of {:?}, expected TENSOR_BOOL8 of [1]",
@@ -118,13 +138,17 @@ fn hand_over(
         return Err(format!("{} operands for {} of kind {what}", from.len(), to.len()));
     }
     for (i, (&from, &to)) in from.iter().zip(to).enumerate() {
-        let (a, b) = (&outer.operands[from].info, &inner.operands[to].info);
+        let (outer, inner) = (&outer.operands[from], &inner.operands[to]);
+        let (a, b) = (&outer.info, &inner.info);
         let dims_fit = a.dims.is_empty()
             || b.dims.is_empty()
             || (a.dims.len() == b.dims.len()
                 && a.dims.iter().zip(&b.dims).all(|(&a, &b)| a == b || a == 0 || b == 0));
         let same = (a.ty, a.scale, a.zero_point, &a.channel_quant)
             == (b.ty, b.scale, b.zero_point, &b.channel_quant);
+        if outer.extension != inner.extension {
+            return Err(format!("operand {from} does not fit {what} {i}: their types are an extension's"));
+        }
         if !same || !dims_fit {
             return Err(format!("operand {from} does not fit {what} {i}: {} and {}", shown(a), shown(b)));
         }

@@ -29,8 +29,8 @@ impl Model {
                 graph::decode(subgraph, &mut context).map_err(|e| within(&format!("subgraph {i}"), e))?,
             );
         }
-        let model = Model { main, referenced, relaxed: model.relaxComputationFloat32toFloat16 };
-        control_flow::check(&model, &mut context.pace)?;
+        let mut model = Model { main, referenced, relaxed: model.relaxComputationFloat32toFloat16 };
+        control_flow::check(&mut model, &mut context.pace)?;
         Ok(model)
     }
 }

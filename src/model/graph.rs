@@ -156,7 +156,10 @@ fn check_call(
     outputs: &[usize],
     operands: &[Operand],
 ) -> Result<usize, String> {
-    if let Some(i) = inputs.iter().chain(outputs).find(|&&i| operands[i].extension.is_some()) {
+    // What is handed to a subgraph may be of any type. Its rules look into other subgraphs and come when all are decoded.
+    let hands_over = matches!(operation.run, Run::ControlFlow);
+    let of_extension = |&&i: &&usize| operands[i].extension.is_some();
+    if let Some(i) = inputs.iter().chain(outputs).find(of_extension).filter(|_| !hands_over) {
         return Err(format!("operand {i} is of an extension's type, which {} does not take", operation.ty));
     }
     let as_operand = |&i: &usize| match operands[i].lifetime {
@@ -167,8 +170,8 @@ fn check_call(
     let output_operands: Few<_> = outputs.iter().map(as_operand).collect();
     let signature_index =
         signature::find(operation.signatures, &input_operands, &output_operands)?.signature_index;
-    if matches!(operation.run, Run::ControlFlow) {
-        return Ok(signature_index); // its rules look into other subgraphs and come when all are decoded
+    if hands_over {
+        return Ok(signature_index);
     }
     match as_call(operands, inputs, outputs, signature_index, operation.check) {
         Ok(()) | Err(OpError::Unresolved) => Ok(signature_index),

@@ -17,9 +17,7 @@ pub(super) fn decode(operand: &aidl::Operand, context: &mut Context) -> Result<O
         return Err(ModelError::invalid("padding must be 0 in a model"));
     }
     let is_subgraph = info.ty == OperandType::SUBGRAPH;
-    if is_subgraph != (operand.lifetime == aidl::OperandLifeTime::SUBGRAPH)
-        && operand.lifetime != aidl::OperandLifeTime::NO_VALUE
-    {
+    if is_subgraph != (operand.lifetime == aidl::OperandLifeTime::SUBGRAPH) {
         return Err(ModelError::invalid("type SUBGRAPH and lifetime SUBGRAPH belong together"));
     }
     let lifetime = match operand.lifetime {
