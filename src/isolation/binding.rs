@@ -193,8 +193,9 @@ impl Bound {
             }
             Ok(_) => (Err(instance.life.condemn("it says of an execution what cannot be")), None),
             Err(why) => {
-                // It may keep it, or not.
-                let number = kept.take().map(|(_, number)| number).or(keep);
+                // It may keep it, or not. One that was kept before a new one was to be is of a process that is gone.
+                let number = keep.or_else(|| kept.as_ref().map(|(_, number)| *number));
+                *kept = None;
                 drop(kept);
                 number.into_iter().for_each(|number| instance.life.release(number));
                 (Err(why), None)

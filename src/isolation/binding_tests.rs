@@ -108,3 +108,40 @@ fn so_many_of_a_client_wait_for_the_process_and_no_more() {
     assert!(matches!(outcome, Err(BackendError::DeviceLost(_))), "{outcome:?}");
     assert_eq!(shares.copied.held(), 0);
 }
+
+/// Which numbers the process is told to let go of, until that of `last` comes.
+fn released(theirs: &OwnedFd, last: u64) -> Vec<u64> {
+    let mut numbers = Vec::new();
+    while numbers.last() != Some(&last) {
+        let (order, _) = receive(theirs.as_fd(), false).unwrap().expect("the service is there");
+        match from_bytes(&order) {
+            Some(Order::Release { number }) => numbers.push(number),
+            _ => panic!("it is told something else"),
+        }
+    }
+    numbers
+}
+
+#[test]
+fn what_a_new_process_may_have_kept_of_an_execution_that_failed_is_let_go_of() {
+    let (made, first, _theirs) = made(nothing());
+    let (life, theirs) = life::tests::idle();
+    let second = Instance { life: Arc::new(life), number: new_number() };
+    let bound = lends_all(&made, &shares());
+    let ends = |instance: &Instance, keep, failed: bool| {
+        let done = Answer::Ran(Outcome { outputs: Vec::new(), on_device: Duration::ZERO }, None);
+        let answer = if failed { Err(BackendError::Cancelled) } else { Ok(done) };
+        assert_eq!(bound.outcome(answer, instance, keep).0.is_ok(), !failed);
+    };
+    let [old, new, newer, mark] = [(); 4].map(|()| new_number());
+    ends(&first, Some(old), false);
+    first.life.end("as the test wants it");
+    // The number of the process before is unknown to this one.
+    ends(&second, Some(new), true);
+    ends(&second, Some(newer), false);
+    ends(&second, None, true);
+    second.life.release(mark);
+    assert_eq!(released(&theirs, mark), [new, newer, mark]);
+    assert!(lock(&bound.kept).is_none());
+    second.life.end("the test is over");
+}
