@@ -3,7 +3,7 @@
 use super::tests::{buffer_by, copy_to, memory, on_this_machine, pattern};
 use super::*;
 use crate::memory::{ClientSlice, DeviceMemory, Mapping, MemoryError, Pool};
-use crate::ops::{Interrupt, OpError};
+use crate::ops::{Interrupt, NeverInterrupted, OpError};
 use crate::scheduler::STRETCH;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -80,4 +80,36 @@ fn copies_give_way(allocator: Allocator) {
     assert!(matches!(buffer.copy_to(&target, &stops), Err(BufferError::Interrupted(OpError::Cancelled))));
     assert_eq!(stops.1.load(Ordering::Relaxed), 1);
     assert_eq!(copy_to(&buffer, LEN).unwrap(), pattern(LEN), "it is there still");
+}
+
+/// Memory of a device that keeps values of one shape only, in a layout of its own.
+#[derive(Debug)]
+struct Tiled(usize);
+
+impl DeviceMemory for Tiled {
+    fn len(&self) -> usize {
+        self.0
+    }
+
+    fn read(&self, _: &ClientSlice) -> Result<(), MemoryError> {
+        Ok(())
+    }
+
+    fn write(&self, _: &ClientSlice) -> Result<(), MemoryError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_value_of_another_size_costs_what_its_memory_takes() {
+    let tracker = BufferTracker::for_clients_with(1 << 32);
+    let tiled: Allocator = Arc::new(|operand| Ok(Some(Arc::new(Tiled(operand.byte_size().unwrap())))));
+    let buffer = buffer_by(&tracker, &[0], tiled);
+    let empty = tracker.usage().1;
+    for elements in [1000, 10, 500, 1] {
+        let bytes = memory(&pattern(4 * elements));
+        let dims = [elements as i32];
+        buffer.copy_from(&Pool::new(&bytes).unwrap(), &dims, &NeverInterrupted).unwrap();
+        assert_eq!(tracker.usage().1, empty + 4 * elements);
+    }
 }

@@ -300,7 +300,8 @@ impl Writing {
         if self.store.fits(dims, size) {
             return Ok(false);
         }
-        let more = size.saturating_sub(self.store.memory.len());
+        let before = self.store.memory.len();
+        let (more, less) = (size.saturating_sub(before), before.saturating_sub(size));
         let mut state = self.buffer.state();
         state.charge.raise(more)?;
         match allocate(info, dims, &self.buffer.allocator) {
@@ -308,6 +309,8 @@ impl Writing {
                 state.contents = None;
                 state.store = store.clone();
                 self.store = store;
+                // Memory of a device may serve values of its dimensions only: then that of a smaller one takes its place.
+                state.charge.lower(less);
                 Ok(true)
             }
             Err(error) => {
