@@ -1,6 +1,7 @@
 //! Buffers that live and die together, as a model's weights do.
 
 use super::aligned::AlignedBuf;
+use super::budget::Counted;
 use super::zeroed::{Divided, HALF};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,8 +12,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct Slab {
     pages: Option<Mutex<Divided>>,
     /// Those that others may have as well.
-    known: Mutex<HashMap<Origin, Arc<AlignedBuf>>>,
+    known: Mutex<HashMap<Origin, Known>>,
 }
+
+/// A buffer that others may have, and what is counted of the place that it has.
+type Known = (Arc<AlignedBuf>, Counted);
+/// Bytes of a place: there are up to twice as many as buffers.
+const PLACE: usize = 2 * size_of::<(Origin, Known)>();
 
 /// Numbers that tell how a buffer's bytes came from others.
 pub const FORM: usize = 7;
@@ -28,12 +34,16 @@ impl Slab {
 
     /// The buffer that was made of the same before.
     pub fn known(&self, origin: &Origin) -> Option<Arc<AlignedBuf>> {
-        lock(&self.known).get(origin).cloned()
+        lock(&self.known).get(origin).map(|(buffer, _)| buffer.clone())
     }
 
-    /// Has others have this buffer, too. What it is made of must stay where it is for as long as the slab lives.
-    pub fn remember(&self, origin: Origin, buffer: Arc<AlignedBuf>) {
-        lock(&self.known).insert(origin, buffer);
+    /// Has others have this buffer, too. What it is made of must stay where it is for as long as the slab lives. `None` where
+    /// there is no memory to note it in.
+    pub fn remember(&self, origin: Origin, buffer: Arc<AlignedBuf>) -> Option<()> {
+        let (counted, mut known) = (Counted::take(PLACE)?, lock(&self.known));
+        known.try_reserve(1).ok()?;
+        known.insert(origin, (buffer, counted));
+        Some(())
     }
 
     /// `len` zeroed bytes; `None` where the memory cannot be had.
@@ -50,6 +60,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Budget;
+
+    #[test]
+    fn what_is_remembered_is_on_the_clients_account() {
+        let budget = Budget::new(1 << 20);
+        let _account = budget.on_account_of(1);
+        let (slab, buffer) = (Slab::default(), Arc::new(AlignedBuf::default()));
+        let remembered = (0..1 << 16)
+            .take_while(|&i| slab.remember(((i, 1), [0; FORM]), buffer.clone()).is_some())
+            .count();
+        assert!((1..1 << 16).contains(&remembered), "{remembered}");
+        assert_eq!(budget.private().held(), (remembered * PLACE) as u64);
+        assert!(slab.known(&((0, 1), [0; FORM])).is_some() && slab.known(&((0, 2), [0; FORM])).is_none());
+        drop(slab);
+        assert_eq!(budget.private().held(), 0);
+    }
 
     #[test]
     fn buffers_side_by_side_are_as_good_as_others() {

@@ -15,6 +15,8 @@ pub mod isa;
 mod kernel;
 #[cfg(test)]
 mod measure;
+#[cfg(test)]
+mod memory_tests;
 mod merged;
 mod movement;
 #[cfg(target_arch = "aarch64")]

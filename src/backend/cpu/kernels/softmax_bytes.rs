@@ -1,5 +1,6 @@
 //! SOFTMAX of 8-bit lanes whose elements lie side by side: the bytes of the plain evaluation.
 
+use super::gemm::Room;
 use super::kernel::{input, output};
 use super::vector::{Level, Loop};
 use super::{Kernel, Work};
@@ -33,8 +34,14 @@ impl Kernel for Bytes {
     ) -> Result<(), OpError> {
         let (input, out) = (input::<u8>(inputs, 0)?, output::<u8>(outputs, 0)?);
         let lanes = work.units_per_task(out.len() / self.len, self.len * 3000, 2 * self.len);
-        work.for_each_chunk(out, lanes * self.len, |first, out| {
-            self.level.run(ByteLanes { softmax: self, input: input.part(first, out.len()), out });
+        work.try_for_each_chunk(out, lanes * self.len, |first, out| {
+            let (mut room, len) = (Room::default(), if self.len > SHORT { self.len } else { 0 });
+            let (powers, bytes) = (len * size_of::<i32>(), len * (size_of::<i32>() + 1));
+            room.make(bytes)?;
+            let (powers, lane) = room[..bytes].split_at_mut(powers);
+            let (powers, input) = (bytemuck::cast_slice_mut(powers), input.part(first, out.len()));
+            self.level.run(ByteLanes { softmax: self, input, out, powers, lane });
+            Ok(())
         })
     }
 }
@@ -43,6 +50,9 @@ struct ByteLanes<'a> {
     softmax: &'a Bytes,
     input: View<'a, u8>,
     out: Target<'a, u8>,
+    /// Room for the exponentials of a lane that is not short, and for its elements.
+    powers: &'a mut [i32],
+    lane: &'a mut [u8],
 }
 
 impl Loop for ByteLanes<'_> {
@@ -99,19 +109,19 @@ impl ByteLanes<'_> {
     }
 
     #[inline(always)]
-    fn run_each(mut self) {
-        let Bytes { len, flip, ref exponentials, .. } = *self.softmax;
-        let (mut lane, mut powers) = (vec![0u8; len], vec![0i32; len]);
-        for start in (0..self.out.len()).step_by(len) {
+    fn run_each(self) {
+        let ByteLanes { softmax, input, mut out, powers, lane } = self;
+        let Bytes { len, flip, ref exponentials, .. } = *softmax;
+        for start in (0..out.len()).step_by(len) {
             // A copy, as above.
-            self.input.part(start, len).copy_to(&mut lane);
+            input.part(start, len).copy_to(lane);
             let max = lane.iter().fold(0, |max, &q| max.max(q ^ flip));
             let distances = lane.iter().map(|&q| i32::from(max) - i32::from(q ^ flip));
             powers.iter_mut().zip(distances).for_each(|(power, d)| *power = exponentials.of(d));
             let shares =
                 Shares::new(powers.iter().map(|&power| i64::from(Exponentials::term_of(power))).sum());
-            lane.iter_mut().zip(&powers).for_each(|(q, &power)| *q = shares.of(power) ^ flip);
-            self.out.copy_from(start, &lane);
+            lane.iter_mut().zip(&*powers).for_each(|(q, &power)| *q = shares.of(power) ^ flip);
+            out.copy_from(start, lane);
         }
     }
 }

@@ -84,7 +84,7 @@ impl<'a> Source<'a> {
         }
         let made = self.take(count, pack)?;
         if let (Source::Pack(slab, _), Weights::Private(bytes), Some(key)) = (&*self, &made, key) {
-            slab.remember(key, bytes.clone());
+            slab.remember(key, bytes.clone())?;
         }
         Some(made)
     }

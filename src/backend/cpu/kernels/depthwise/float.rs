@@ -2,6 +2,7 @@
 
 use super::super::conv::PACKED_INPUTS;
 use super::super::dispatch::dispatch;
+use super::super::gemm::Few;
 use super::super::isa::Isa;
 use super::super::kernel::{elements, input, output, ByRows, Lines, Pause};
 use super::super::simd::Simd;
@@ -72,7 +73,8 @@ impl Kernel for Depthwise {
     ) -> Result<(), OpError> {
         let (input, out) = (input::<f32>(inputs, 0)?, output::<f32>(outputs, 0)?);
         for_each_strip(work, &self.geometry, out, (self.cost(), 1), |strip| {
-            make(self.isa, self, Lines::all(input), strip);
+            make(self.isa, self, &mut Memory::new(&self.geometry, Lines::all(input))?, strip);
+            Ok(())
         })
     }
 
@@ -119,27 +121,40 @@ impl ByRows for Depthwise {
         make(
             self.isa,
             self,
-            input.of()?,
+            &mut Memory::new(geometry, input.of()?)?,
             Strip::whole(&mut out, rows.start * geometry.width.output, channels),
         );
         Ok(())
     }
 }
 
+/// Memory of a task.
+struct Memory<'a> {
+    rows: Rows<'a, f32>,
+    /// Rows of the input under rows of taps, and their weights.
+    lines: Few<(*const f32, *const f32)>,
+}
+
+impl<'a> Memory<'a> {
+    fn new(geometry: &'a DepthwiseGeometry, input: Lines<'a, f32>) -> Result<Self, OpError> {
+        Ok(Memory { rows: Rows::new(geometry, input)?, lines: Few::reserved(geometry.height.kernel)? })
+    }
+}
+
 dispatch! {
     /// Computes a strip.
-    fn make => make_with(kernel: &Depthwise, input: Lines<f32>, strip: Strip<f32>)
+    fn make => make_with(kernel: &Depthwise, memory: &mut Memory, strip: Strip<f32>)
 }
 
 /// # Safety
 /// The machine must have the instruction set of `S`.
 #[inline(always)]
-unsafe fn make_with<S: Simd>(kernel: &Depthwise, input: Lines<f32>, strip: Strip<f32>) {
+unsafe fn make_with<S: Simd>(kernel: &Depthwise, memory: &mut Memory, strip: Strip<f32>) {
     let step = together(&kernel.geometry, strip.channels.len(), S::LANES);
     for first in strip.channels.clone().step_by(step) {
         let made = first..strip.channels.end.min(first + step);
         // SAFETY: by contract.
-        unsafe { make_channels::<S>(kernel, input, &strip, made) };
+        unsafe { make_channels::<S>(kernel, memory, &strip, made) };
     }
 }
 
@@ -163,7 +178,7 @@ fn together(geometry: &DepthwiseGeometry, channels: usize, lanes: usize) -> usiz
 #[inline(always)]
 unsafe fn make_channels<S: Simd>(
     kernel: &Depthwise,
-    input: Lines<f32>,
+    memory: &mut Memory,
     strip: &Strip<f32>,
     made: Range<usize>,
 ) {
@@ -171,8 +186,7 @@ unsafe fn make_channels<S: Simd>(
     let (width, channels) = (geometry.width.output, geometry.input.channels * geometry.multiplier);
     let weights = kernel.weights.elements::<f32>(0, geometry.filter_len());
     let bias = kernel.bias.elements::<f32>(0, channels);
-    let mut rows = Rows::new(geometry, input);
-    let mut lines = Vec::with_capacity(geometry.height.kernel);
+    let Memory { rows, lines } = memory;
     let Range { start: mut pixel, end } = strip.pixels.clone();
     while pixel < end {
         let (row, x) = (pixel / width, pixel % width);
@@ -186,7 +200,7 @@ unsafe fn make_channels<S: Simd>(
             }
         }
         let to = strip.at(pixel, count);
-        let line = Line { geometry, channels, made: made.clone(), lines: &lines, bias };
+        let line = Line { geometry, channels, made: made.clone(), lines, bias };
         // SAFETY: the lines are whole rows of the input, their weights whole rows of the filter, bias has all channels,
         // and there are `count` pixels at `to`.
         unsafe { line.pixels::<S>(x, count, to) };

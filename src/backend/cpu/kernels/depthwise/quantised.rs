@@ -3,7 +3,7 @@
 
 use super::super::conv::PACKED_INPUTS;
 use super::super::eight_bit::{requant, signed_zero, QuantInput};
-use super::super::gemm::Requantisation;
+use super::super::gemm::{Few, Requantisation};
 use super::super::kernel::{input, output, ByRows, Lines, Pause};
 use super::super::{Kernel, Source, Work};
 use super::instructions::Instructions;
@@ -15,6 +15,7 @@ use super::packing::Packing;
 use super::pixels::Row;
 #[cfg(not(target_arch = "aarch64"))]
 use super::quads::Base;
+use super::quads::Line;
 #[cfg(not(target_arch = "aarch64"))]
 use super::quads::Quads as BothWays;
 #[cfg(target_arch = "x86_64")]
@@ -147,7 +148,8 @@ impl Kernel for Depthwise {
     ) -> Result<(), OpError> {
         let (input, out) = (input::<u8>(inputs, 0)?, output::<u8>(outputs, 0)?);
         for_each_strip(work, &self.geometry, out, (self.cost(), self.rows), |strip| {
-            make(self, Lines::all(input), strip);
+            make(self, &mut Memory::new(&self.geometry, Lines::all(input))?, strip);
+            Ok(())
         })
     }
 
@@ -191,63 +193,78 @@ impl ByRows for Depthwise {
     ) -> Result<(), OpError> {
         let geometry = &self.geometry;
         let channels = geometry.input.channels * geometry.multiplier;
-        make(self, input, Strip::whole(&mut out, rows.start * geometry.width.output, channels));
+        let strip = Strip::whole(&mut out, rows.start * geometry.width.output, channels);
+        make(self, &mut Memory::new(geometry, input)?, strip);
         Ok(())
     }
 }
 
+/// Memory of a task.
+struct Memory<'a> {
+    rows: Rows<'a, u8>,
+    /// What lies under the taps of each group of rows.
+    lines: Few<[Option<Line>; ROWS]>,
+}
+
+impl<'a> Memory<'a> {
+    fn new(geometry: &'a DepthwiseGeometry, input: Lines<'a, u8>) -> Result<Self, OpError> {
+        let lines = Few::reserved(geometry.height.kernel.div_ceil(ROWS))?;
+        Ok(Memory { rows: Rows::new(geometry, input)?, lines })
+    }
+}
+
 /// Computes a strip.
-fn make(kernel: &Depthwise, input: Lines<u8>, strip: Strip<u8>) {
+fn make(kernel: &Depthwise, memory: &mut Memory, strip: Strip<u8>) {
     match kernel.instructions {
         // SAFETY: needs no instruction set.
-        Instructions::Base => unsafe { make_with::<Base>(kernel, input, strip) },
+        Instructions::Base => unsafe { make_with::<Base>(kernel, memory, strip) },
         // SAFETY: the instruction set was detected on this machine.
         #[cfg(target_arch = "x86_64")]
-        Instructions::Avx2 => unsafe { avx2(kernel, input, strip) },
+        Instructions::Avx2 => unsafe { avx2(kernel, memory, strip) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Instructions::Vnni => unsafe { vnni(kernel, input, strip) },
+        Instructions::Vnni => unsafe { vnni(kernel, memory, strip) },
         // SAFETY: as above.
         #[cfg(target_arch = "aarch64")]
-        Instructions::Dotprod => unsafe { dotprod(kernel, input, strip) },
+        Instructions::Dotprod => unsafe { dotprod(kernel, memory, strip) },
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-fn avx2(kernel: &Depthwise, input: Lines<u8>, strip: Strip<u8>) {
+fn avx2(kernel: &Depthwise, memory: &mut Memory, strip: Strip<u8>) {
     // SAFETY: this function's caller has detected the instruction set.
-    unsafe { make_with::<Avx2>(kernel, input, strip) }
+    unsafe { make_with::<Avx2>(kernel, memory, strip) }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-fn vnni(kernel: &Depthwise, input: Lines<u8>, strip: Strip<u8>) {
+fn vnni(kernel: &Depthwise, memory: &mut Memory, strip: Strip<u8>) {
     // SAFETY: this function's caller has detected the instruction set.
-    unsafe { make_with::<Vnni>(kernel, input, strip) }
+    unsafe { make_with::<Vnni>(kernel, memory, strip) }
 }
 
 #[cfg(target_arch = "aarch64")]
 #[target_feature(enable = "dotprod")]
-fn dotprod(kernel: &Depthwise, input: Lines<u8>, strip: Strip<u8>) {
+fn dotprod(kernel: &Depthwise, memory: &mut Memory, strip: Strip<u8>) {
     // SAFETY: this function's caller has detected the instruction set.
-    unsafe { make_with::<Dotprod>(kernel, input, strip) }
+    unsafe { make_with::<Dotprod>(kernel, memory, strip) }
 }
 
 /// # Safety
 /// The machine must have the instruction set of `Q`.
 #[inline(always)]
-unsafe fn make_with<Q: BothWays>(kernel: &Depthwise, input: Lines<u8>, strip: Strip<u8>) {
+unsafe fn make_with<Q: BothWays>(kernel: &Depthwise, memory: &mut Memory, strip: Strip<u8>) {
     let geometry = &kernel.geometry;
     let (window, channels) = (&geometry.width, geometry.input.channels * geometry.multiplier);
     let (extent, groups) = ((window.kernel - 1) * window.dilation + 1, geometry.height.kernel.div_ceil(ROWS));
     // Cells that are wider than bytes fill the cache with fewer columns; one pixel's always have room.
     let columns = (MAX_COLUMNS / groups / size_of::<Q::Cell>()).max(extent);
     let most = (columns - extent) / window.stride + 1;
-    let mut rows = Rows::new(geometry, input);
+    let Memory { rows, lines } = memory;
     // On the stack, as threads that allocate at the same time wait for each other; and not cleared for each task.
     let mut columns = Columns([MaybeUninit::uninit(); MAX_COLUMNS]);
-    let (size, mut lines) = (groups * window.kernel * QUAD, vec![]);
+    let size = groups * window.kernel * QUAD;
     let Range { start: mut pixel, end } = strip.pixels;
     while pixel < end {
         let (row, x) = (pixel / window.output, pixel % window.output);
@@ -261,7 +278,7 @@ unsafe fn make_with<Q: BothWays>(kernel: &Depthwise, input: Lines<u8>, strip: St
         }
         let under = Under::new(kernel, x * window.stride, (count - 1) * window.stride + extent);
         lines.clear();
-        lines.extend((0..groups).map(|group| under.lines(&rows, group)));
+        lines.extend((0..groups).map(|group| under.lines(rows, group)));
         let quads = &mut columns.0[..under.columns * groups];
         let made = if two { 2 } else { 1 };
         let to = strip.at(pixel, made * count);
@@ -271,11 +288,11 @@ unsafe fn make_with<Q: BothWays>(kernel: &Depthwise, input: Lines<u8>, strip: St
         let first = unsafe { under.slide::<Q>(&lines[0], first..last, (made, count), to) };
         // SAFETY: as above, where the instruction set is there.
         #[cfg(target_arch = "x86_64")]
-        let first = unsafe { under.in_order(&lines, first..last, (made, count), to) };
+        let first = unsafe { under.in_order(lines, first..last, (made, count), to) };
         for block in first / CHANNELS..last.div_ceil(CHANNELS) {
             let c = block * CHANNELS;
             let width = CHANNELS.min(last - c);
-            for (quads, lines) in quads.chunks_exact_mut(under.columns).zip(&lines) {
+            for (quads, lines) in quads.chunks_exact_mut(under.columns).zip(lines.iter()) {
                 // SAFETY: the rows under taps are whole; the block has `width` channels.
                 unsafe { under.fill::<Q>(lines, (c, width), quads) };
             }

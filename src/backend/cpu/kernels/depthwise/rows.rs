@@ -1,13 +1,15 @@
 //! The rows of the input that a row of the output is made of.
 
+use super::super::gemm::{Few, Room};
 use super::super::kernel::Lines;
 use crate::ops::conv::DepthwiseGeometry;
-use bytemuck::AnyBitPattern;
+use crate::ops::OpError;
+use bytemuck::Pod;
 
-/// Elements of rows that each thread may copy: nobody counts them.
+/// Elements of rows that each thread may copy.
 const MOST_COPIED: usize = 1 << 20;
 
-/// Rows of a filter: what is noted of each, on each thread, is not counted, and more are not worth a kernel.
+/// Rows of a filter: more are not worth a kernel.
 const MOST_ROWS: usize = 1 << 12;
 
 /// Products of a pixel's channels, as many as are made side by side at the most: no yield point comes between them.
@@ -45,15 +47,22 @@ pub struct Rows<'a, T> {
     geometry: &'a DepthwiseGeometry,
     input: Lines<'a, T>,
     /// Copies in which each channel comes as often as it has outputs; empty where that is once.
-    repeated: Vec<T>,
+    repeated: Room,
     /// Where each row of taps reads: a row of the input, or the first of its elements among the copies; `None` beside the
     /// input. The taps of the next row follow if that is selected, too.
-    starts: Vec<Option<usize>>,
+    starts: Few<Option<usize>>,
 }
 
-impl<'a, T: AnyBitPattern> Rows<'a, T> {
-    pub fn new(geometry: &'a DepthwiseGeometry, input: Lines<'a, T>) -> Self {
-        Rows { geometry, input, repeated: vec![], starts: vec![] }
+impl<'a, T: Pod> Rows<'a, T> {
+    /// An error where there is no memory for them.
+    pub fn new(geometry: &'a DepthwiseGeometry, input: Lines<'a, T>) -> Result<Self, OpError> {
+        let starts = Few::reserved(geometry.height.kernel.saturating_add(1))?;
+        let mut rows = Rows { geometry, input, repeated: Room::default(), starts };
+        if geometry.multiplier > 1 {
+            let elements = geometry.height.kernel.saturating_mul(rows.len());
+            rows.repeated.make(elements.saturating_mul(size_of::<T>()))?;
+        }
+        Ok(rows)
     }
 
     /// Elements of a row.
@@ -65,9 +74,8 @@ impl<'a, T: AnyBitPattern> Rows<'a, T> {
     pub fn select(&mut self, row: usize) {
         let (height, multiplier) = (&self.geometry.height, self.geometry.multiplier);
         let (image, y, len) = (row / height.output, row % height.output, self.len());
-        let taps = height.taps(y);
+        let (taps, mut copied) = (height.taps(y), 0);
         self.starts.clear();
-        self.repeated.clear();
         for tap in 0..height.kernel {
             if !taps.contains(&tap) {
                 self.starts.push(None);
@@ -78,12 +86,13 @@ impl<'a, T: AnyBitPattern> Rows<'a, T> {
                 self.starts.push(Some(line));
                 continue;
             }
-            self.starts.push(Some(self.repeated.len()));
+            self.starts.push(Some(copied));
             let from = self.input.line(line, len / multiplier);
-            self.repeated.reserve(len);
-            for i in 0..len / multiplier {
-                self.repeated.resize(self.repeated.len() + multiplier, from.get(i));
-            }
+            let to =
+                &mut bytemuck::cast_slice_mut::<_, T>(&mut self.repeated[..(copied + len) * size_of::<T>()])
+                    [copied..];
+            to.chunks_exact_mut(multiplier).enumerate().for_each(|(i, to)| to.fill(from.get(i)));
+            copied += len;
         }
     }
 
@@ -103,7 +112,8 @@ impl<'a, T: AnyBitPattern> Rows<'a, T> {
         let (start, len) = ((*self.starts.get(tap)?)?, self.len());
         Some(match self.geometry.multiplier {
             1 => self.input.line(start, len).pointer(0, len),
-            _ => self.repeated[start..start + len].as_ptr(),
+            // One that was copied as this was selected.
+            _ => self.repeated[start * size_of::<T>()..(start + len) * size_of::<T>()].as_ptr().cast(),
         })
     }
 }

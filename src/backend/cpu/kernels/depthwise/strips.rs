@@ -113,7 +113,7 @@ pub fn for_each_strip<T: AnyBitPattern + Send>(
     geometry: &DepthwiseGeometry,
     mut out: Target<T>,
     costs: (usize, usize),
-    make: impl Fn(Strip<T>) + Sync,
+    make: impl Fn(Strip<T>) -> Result<(), OpError> + Sync,
 ) -> Result<(), OpError> {
     let (len, all) = (out.len(), geometry.input.channels * geometry.multiplier);
     let (strips, to) =
@@ -122,7 +122,7 @@ pub fn for_each_strip<T: AnyBitPattern + Send>(
         let (pixels, channels) = strips.part(index);
         // Strips have different pixels or channels, all of them those of the output, and each is handed out once.
         let at = to.at(pixels.start * all);
-        make(Strip { pixels: pixels.clone(), channels: channels.clone(), all, to: at, memory: PhantomData });
+        make(Strip { pixels: pixels.clone(), channels: channels.clone(), all, to: at, memory: PhantomData })?;
         match work.then {
             // SAFETY: the strip was just written, and is memory of ours as it is gone on with.
             Some(then) => unsafe { then.on(to.0, pixels, channels, all) },

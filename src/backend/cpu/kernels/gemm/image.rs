@@ -6,7 +6,7 @@
 //! each patch. Each tap of a dilated filter is a segment of its own, which lies in the image or beside it.
 
 use super::micro::Shape;
-use super::scratch::Scratch;
+use super::scratch::{Few, Scratch};
 use crate::backend::cpu::kernels::kernel::Lines;
 use crate::memory::View;
 use crate::ops::conv::ConvGeometry;
@@ -251,10 +251,9 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
         let taps = if is_one_piece(&self.geometry) { 1 } else { width.kernel };
         let mut lines = self.lines(&rows, &columns, scratch)?;
         scratch.pointers.resize(height.kernel * taps * pixels.len())?;
-        let mut above = Vec::new();
-        let mut bases = vec![None; height.kernel];
+        let (mut bases, mut above) = (Few::filled(height.kernel, None)?, Few::filled(height.kernel, None)?);
         for row in rows.clone() {
-            above.clone_from(&bases);
+            above.copy_from_slice(&bases);
             for (tap, base) in bases.iter_mut().enumerate() {
                 let same = tap + height.stride / height.dilation;
                 let seen = row > rows.start

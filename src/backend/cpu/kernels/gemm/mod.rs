@@ -104,5 +104,5 @@ pub(super) use quick_x86::{lanes_256, lanes_512, Bounds};
 #[cfg(target_arch = "x86_64")]
 pub(super) use requant::Form;
 pub(super) use requant::{Requant, Requantisation, Scales};
-pub(super) use scratch::{Room, WORD};
+pub(super) use scratch::{Few, Room, WORD};
 pub(super) use share::{even_part, Cost, Grid, EACH, PICOSECONDS};

@@ -27,6 +27,7 @@
 use super::size::{Panel, Size, SHORT};
 use crate::memory::AlignedBuf;
 use crate::ops::pace::Pace;
+use crate::ops::scratch::{reserved, Scratch};
 use crate::ops::Interrupt;
 use crate::tensor::requant::Multiplier;
 use crate::tensor::OperandType;
@@ -48,7 +49,7 @@ pub struct Requant {
     last: usize,
     lanes: usize,
     /// For each panel what is known of the size of its scaled sums, where weights stay what they are.
-    sizes: Box<[Size]>,
+    sizes: Option<Scratch<Size>>,
     /// As the rows of inputs are summed as well: how often a row's sum is to be subtracted. 0 where it need not be known.
     pub row_factor: i32,
     pub target: Bytes,
@@ -204,7 +205,7 @@ impl Requant {
             rounding,
             last: vectors.max(1) - 1,
             lanes,
-            sizes: Box::default(),
+            sizes: None,
             row_factor,
             target,
         })
@@ -214,10 +215,9 @@ impl Requant {
     pub fn of_constants(mut self, panels: usize) -> Option<Self> {
         // In the other form nobody asks for sizes.
         if !self.narrow.is_empty() && self.wide.is_empty() {
-            let mut sizes = Vec::new();
-            sizes.try_reserve_exact(panels).ok()?;
+            let mut sizes = reserved(panels).ok()?;
             sizes.resize_with(panels, Size::default);
-            self.sizes = sizes.into();
+            self.sizes = Some(sizes);
         }
         Some(self)
     }
@@ -228,7 +228,7 @@ impl Requant {
     /// The panel must be there.
     #[inline(always)]
     pub unsafe fn is_short(&self, first: usize, panel: &Panel) -> bool {
-        let size = self.sizes.get(first / panel.columns);
+        let size = self.sizes.as_ref().and_then(|sizes| sizes.get(first / panel.columns));
         match size.and_then(Size::known) {
             Some(is_short) => is_short,
             // SAFETY: by contract.

@@ -2,8 +2,9 @@
 
 use super::kept;
 use super::micro::MAX_ROWS;
-use crate::memory::AlignedBuf;
+use crate::memory::{AlignedBuf, Counted};
 use crate::ops::OpError;
+use smallvec::SmallVec;
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 
@@ -119,6 +120,53 @@ impl DerefMut for Room {
     }
 }
 
+/// As many values as rows or segments of a filter: few, as nearly all have, take no memory but the stack's.
+pub struct Few<T> {
+    values: SmallVec<[T; FEW]>,
+    _counted: Option<Counted>,
+}
+
+/// Rows of nearly all filters, and one more.
+const FEW: usize = 8;
+
+impl<T> Few<T> {
+    /// None as yet. It must not grow beyond `count`, as nobody would count that.
+    pub fn reserved(count: usize) -> Result<Self, OpError> {
+        let mut values = SmallVec::new();
+        if count <= FEW {
+            return Ok(Few { values, _counted: None });
+        }
+        let bytes = count.saturating_mul(size_of::<T>());
+        let counted = Counted::take(bytes).ok_or(OpError::OutOfMemory(bytes))?;
+        values.try_reserve_exact(count).map_err(|_| OpError::OutOfMemory(bytes))?;
+        Ok(Few { values, _counted: Some(counted) })
+    }
+
+    /// So many copies of `value`.
+    pub fn filled(count: usize, value: T) -> Result<Self, OpError>
+    where
+        T: Clone,
+    {
+        let mut few = Few::reserved(count)?;
+        few.resize(count, value);
+        Ok(few)
+    }
+}
+
+impl<T> Deref for Few<T> {
+    type Target = SmallVec<[T; FEW]>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.values
+    }
+}
+
+impl<T> DerefMut for Few<T> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.values
+    }
+}
+
 /// Makes a buffer at least `bytes` long. What it holds is lost.
 fn room(buffer: &mut AlignedBuf, bytes: usize) -> Result<(), OpError> {
     if buffer.len() < bytes {
@@ -231,5 +279,18 @@ mod tests {
         assert!(budget.private().held() > kept::LARGEST as u64, "beyond that it is the client's");
         drop(room);
         assert_eq!(budget.private().held(), 0);
+    }
+
+    #[test]
+    fn few_values_are_on_the_stack_and_more_are_the_clients() {
+        let budget = Budget::new(1 << 20);
+        let _account = budget.on_account_of(1);
+        assert!(!Few::filled(FEW, 7u64).unwrap().spilled());
+        let many = Few::filled(FEW + 1, 7u64).unwrap();
+        assert_eq!((&many[..], many.capacity()), (&[7; FEW + 1][..], FEW + 1));
+        assert_eq!(budget.private().held(), 8 * (FEW as u64 + 1));
+        drop(many);
+        assert_eq!(budget.private().held(), 0);
+        assert!(matches!(Few::<u64>::reserved(1 << 20), Err(OpError::OutOfMemory(_))));
     }
 }
