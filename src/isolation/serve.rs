@@ -157,7 +157,11 @@ impl Server {
             Order::Save { call, number, terms } => {
                 let control = self.control(call, &terms);
                 let executable = self.things().executables.get(&number).cloned();
-                Some(Box::new(move |server| server.answer(call, || server.save(executable, &control))))
+                Some(Box::new(move |server| {
+                    // Until it is said.
+                    let mut counted = None;
+                    server.answer(call, || save(executable, &server.turns, &control, &mut counted));
+                }))
             }
             Order::Run { call, what, terms } => {
                 let control = self.control(call, &terms);
@@ -301,33 +305,6 @@ impl Server {
         Ok((Answer::Ran(outcome, noted), Vec::new()))
     }
 
-    /// The executable as bytes, which are copied by turns and counted meanwhile.
-    fn save(&self, executable: Option<Arc<dyn Executable>>, control: &Control) -> Answered {
-        let _account = control.on_account();
-        let artifact = executable.map_or(Ok(None), |executable| executable.artifact(control))?;
-        let Some(Artifact { models, data }) = artifact else {
-            return Ok((Answer::Saved(None), Vec::new()));
-        };
-        let check = self.turns.check(control);
-        let mut copier = Copier::new(&check);
-        let (mut files, mut lens) = (Vec::new(), Vec::new());
-        for parts in data {
-            let place = |(start, part): (u64, Weights)| {
-                let part = match part {
-                    Weights::Private(bytes) => Part::Private(bytes),
-                    Weights::Shared(slice) => Part::Client(slice),
-                };
-                (usize::try_from(start).unwrap_or(usize::MAX), part)
-            };
-            let parts: Vec<_> = parts.into_iter().map(place).collect();
-            let len = parts.last().map_or(0, |(start, part)| start.saturating_add(part.len()));
-            let _counted = Counted::take(len).ok_or(BackendError::OutOfMemory(len))?;
-            files.push(constant_file(&mut copier, len, &parts).map_err(not_copied("a saved model"))?);
-            lens.push(len);
-        }
-        Ok((Answer::Saved(Some((models.into_iter().map(Blob).collect(), lens))), files))
-    }
-
     /// Answers a call with what `work` gives.
     fn answer(&self, call: u64, work: impl FnOnce() -> Answered) {
         let panicked =
@@ -362,6 +339,41 @@ impl Server {
     }
 }
 
+/// The executable as bytes. Data are copied by turns and counted meanwhile; what steers is `counted` for as long as it is here.
+fn save(
+    executable: Option<Arc<dyn Executable>>,
+    turns: &CallTurns,
+    control: &Control,
+    counted: &mut Option<Counted>,
+) -> Answered {
+    let _account = control.on_account();
+    let artifact = executable.map_or(Ok(None), |executable| executable.artifact(control))?;
+    let Some(Artifact { models, data }) = artifact else {
+        return Ok((Answer::Saved(None), Vec::new()));
+    };
+    // As it is, and in the message that it is said in.
+    let bytes = models.iter().map(Vec::len).fold(0, usize::saturating_add).saturating_mul(2);
+    *counted = Some(Counted::take(bytes).ok_or(BackendError::OutOfMemory(bytes))?);
+    let check = turns.check(control);
+    let mut copier = Copier::new(&check);
+    let (mut files, mut lens) = (Vec::new(), Vec::new());
+    for parts in data {
+        let place = |(start, part): (u64, Weights)| {
+            let part = match part {
+                Weights::Private(bytes) => Part::Private(bytes),
+                Weights::Shared(slice) => Part::Client(slice),
+            };
+            (usize::try_from(start).unwrap_or(usize::MAX), part)
+        };
+        let parts: Vec<_> = parts.into_iter().map(place).collect();
+        let len = parts.last().map_or(0, |(start, part)| start.saturating_add(part.len()));
+        let _counted = Counted::take(len).ok_or(BackendError::OutOfMemory(len))?;
+        files.push(constant_file(&mut copier, len, &parts).map_err(not_copied("a saved model"))?);
+        lens.push(len);
+    }
+    Ok((Answer::Saved(Some((models.into_iter().map(Blob).collect(), lens))), files))
+}
+
 /// What is to be executed.
 enum Found {
     Bound(Arc<dyn Binding>),
@@ -387,4 +399,46 @@ fn of_memory(source: MemoryError) -> BackendError {
 /// The same error once more.
 fn again(why: &Arc<BackendError>) -> BackendError {
     from_bytes(&to_bytes(&**why)).unwrap_or_else(|| BackendError::Failed(why.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Interface;
+
+    const STEERS: usize = 1 << 20;
+
+    struct Steers;
+
+    impl Executable for Steers {
+        fn interface(&self) -> &Interface {
+            unreachable!("it is only saved")
+        }
+
+        fn bind(self: Arc<Self>, _: Arguments) -> std::result::Result<Arc<dyn Binding>, BackendError> {
+            unreachable!("it is only saved")
+        }
+
+        fn artifact(&self, _: &Control) -> std::result::Result<Option<Artifact>, BackendError> {
+            Ok(Some(Artifact { models: vec![vec![7; STEERS]], data: vec![vec![]] }))
+        }
+    }
+
+    #[test]
+    fn what_steers_is_on_the_clients_account_until_it_is_said() {
+        let executable: Arc<dyn Executable> = Arc::new(Steers);
+        for (share, fits) in [(STEERS, false), (4 * STEERS, true)] {
+            let budget = Budget::new(2 * share as u64);
+            let control = Control { client: 1, budget: Some(budget.clone()), ..Control::default() };
+            let mut counted = None;
+            let saved = save(Some(executable.clone()), &CallTurns::new(1), &control, &mut counted);
+            match saved.map(|(answer, files)| (matches!(answer, Answer::Saved(Some(_))), files.len())) {
+                Ok(saved) => assert_eq!((saved, fits), ((true, 1), true)),
+                Err(why) => assert!(!fits && matches!(why, BackendError::OutOfMemory(_)), "{why}"),
+            }
+            assert_eq!(budget.private().held(), if fits { 2 * STEERS as u64 } else { 0 });
+            drop(counted);
+            assert_eq!(budget.private().held(), 0);
+        }
+    }
 }
