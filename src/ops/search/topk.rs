@@ -21,7 +21,7 @@ pub static TOPK_V2: Operation = Operation {
             Row(3, &[TENSOR_QUANT8_ASYMM]),
             Row(4, &[TENSOR_QUANT8_ASYMM_SIGNED]),
         ],
-        &[var("input", 0).rank(1, 4), int("k")],
+        &[var("input", 0), int("k")],
         &[var("values", 0), is("indices", TENSOR_INT32)],
     )],
     check: no_check,
@@ -85,6 +85,15 @@ mod tests {
         let rows = [1.0, 3.0, 2.0, 7.0, 7.0, -1.0];
         assert_eq!(top(&rows, 2), Ok((vec![3.0, 2.0, 7.0, 7.0], vec![1, 2, 1, 0])));
         assert_eq!(top(&rows, 3).unwrap().1, [1, 2, 0, 1, 0, 2]);
+    }
+
+    #[test]
+    fn rows_of_any_rank() {
+        let input = f32s(&[1, 2, 1, 1, 3], &[1.0, 3.0, 2.0, 7.0, 7.0, -1.0]);
+        let outs = [TensorInfo::new(TENSOR_FLOAT32, &[]), TensorInfo::new(TENSOR_INT32, &[])];
+        let out = call(&TOPK_V2, &[Some(input), Some(int(2))], &outs).unwrap();
+        assert_eq!((&out[0].dims[..], &out[1].dims[..]), (&[1, 2, 1, 1, 2][..], &[1, 2, 1, 1, 2][..]));
+        assert_eq!(bytemuck::cast_slice::<_, i32>(&out[1].data), [1, 2, 1, 0]);
     }
 
     #[test]

@@ -104,7 +104,6 @@ fn ranks(operation: &Operation, input: usize) -> Option<(usize, usize)> {
             | OperationType::SQUEEZE
             | OperationType::STRIDED_SLICE
             | OperationType::TANH
-            | OperationType::TOPK_V2
             | OperationType::TRANSPOSE,
             0,
         ) => Some((1, 4)),
