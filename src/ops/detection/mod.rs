@@ -22,4 +22,4 @@ pub use heatmap_max_keypoint::HEATMAP_MAX_KEYPOINT;
 pub use image::Image;
 pub use pooling::{cell, ROI_POOLING};
 pub use postprocessing::DETECTION_POSTPROCESSING;
-pub use regions::{scaled, strides, Region};
+pub use regions::{scaled, Region, Scales};

@@ -10,7 +10,7 @@ use super::kernel::{input, output};
 use super::vector::{Level, Loop};
 use super::{Kernel, Work};
 use crate::memory::{AlignedBuf, Target, View};
-use crate::ops::detection::{cell, scaled, strides, Axis, Image, Region};
+use crate::ops::detection::{cell, scaled, Axis, Image, Region, Scales};
 use crate::ops::pace::Pace;
 use crate::ops::scratch::{by_parts, Scratch};
 use crate::ops::{Arg, Args, OpError, OperationType};
@@ -89,11 +89,11 @@ fn kernel<T: Element>(
     cells: impl Cells<T> + 'static,
 ) -> Option<Box<dyn Kernel>> {
     let reads = reads.checked_mul(map.depth.max(NARROW)).filter(|&reads| reads <= MOST_READS)?;
-    let strides = strides(args).ok()?;
+    let scales = Scales::new(args).ok()?;
     let [roi, batches] = [1, 2].map(|i| args.arg(i).ok().map(|arg| arg.info.clone()));
     let level = Level::detect();
     let types = std::marker::PhantomData;
-    Some(Box::new(Regions { level, roi: roi?, batches: batches?, strides, map, grid, reads, cells, types }))
+    Some(Box::new(Regions { level, roi: roi?, batches: batches?, scales, map, grid, reads, cells, types }))
 }
 
 /// What a cell is made of.
@@ -109,7 +109,7 @@ struct Regions<T, C> {
     /// Corners and batches, which steer: they are copied before they are looked at.
     roi: TensorInfo,
     batches: TensorInfo,
-    strides: [f32; 2],
+    scales: Scales,
     map: Image,
     grid: Image,
     /// Elements that a cell reads at the most, or the time of so many.
@@ -160,7 +160,7 @@ impl<T: Element, C: Cells<T>> Regions<T, C> {
         let corners = [Some(Arg { info: &self.roi, data: Some(&corners[..]) })];
         let batches = Arg { info: &self.batches, data: Some(&batches[..]) };
         let args = Args { signature_index: 0, inputs: &corners, outputs: &[], interrupt: work.interrupt };
-        scaled(&args.get(0)?.reals()?, &batches, self.strides, &self.map, &mut Pace::new(&args))
+        scaled(&args.get(0)?.reals()?, &batches, self.scales, &self.map, &mut Pace::new(&args))
     }
 }
 
