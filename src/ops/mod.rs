@@ -25,6 +25,8 @@ mod operation;
 mod operation_type;
 pub mod pace;
 pub mod pool;
+#[cfg(test)]
+mod quantisation_tests;
 pub mod random;
 pub mod recurrent;
 pub mod reduce;
@@ -44,7 +46,8 @@ pub use args::{Arg, Args, Input, Out};
 pub use error::OpError;
 pub use interrupt::{Interrupt, NeverInterrupted};
 pub use operation::{
-    axis_index, no_check, same_as_first, same_quantisation, Computed, Operation, Run, Shapes,
+    axis_index, keeps_quantisation, no_check, same_as_first, same_quantisation, Computed, Operation, Run,
+    Shapes,
 };
 pub use operation_type::OperationType;
 pub use scratch::{by_parts, clear, copy, reserved};

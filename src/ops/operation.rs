@@ -65,6 +65,16 @@ pub fn same_quantisation(a: &TensorInfo, b: &TensorInfo) -> Result<(), OpError> 
     )))
 }
 
+/// A check that the first output is quantised as input `i` is, where that has 8-bit values: they are taken over as they are.
+/// That is a rule of execution, not of validation, in the reference, and so it is shape rules that ask for it.
+pub fn keeps_quantisation(args: &Args, i: usize) -> Result<(), OpError> {
+    let input = args.arg(i)?;
+    if !input.ty().is_quant8_asymm() {
+        return Ok(());
+    }
+    same_quantisation(input.info, args.output(0)?)
+}
+
 /// `axis` as an index below `rank`, negative values counted from the end.
 pub fn axis_index(axis: i32, rank: usize) -> Result<usize, OpError> {
     let from_end = if axis < 0 { i64::from(axis) + rank as i64 } else { i64::from(axis) };

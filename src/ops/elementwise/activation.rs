@@ -3,7 +3,7 @@
 use super::walk::{map, map_floats, map_reals};
 use crate::ops::signature::{var, Row, Slot};
 use crate::ops::{
-    no_check, same_as_first, same_quantisation, Args, OpError, Operation, OperationType, Out, Run, Shapes,
+    keeps_quantisation, no_check, same_as_first, Args, OpError, Operation, OperationType, Out, Run, Shapes,
     Signature,
 };
 use crate::tensor::requant::{within, Activation};
@@ -46,12 +46,8 @@ pub static RELU6: Operation =
         clamp(args, outs, Activation::Relu6)
     });
 
-/// The output must be in the input's units. That is a rule of execution, not of validation, in the reference.
 fn relu_shapes(args: &Args) -> Shapes {
-    let input = args.get(0)?;
-    if input.ty().is_quant8_asymm() {
-        same_quantisation(input.info, args.output(0)?)?;
-    }
+    keeps_quantisation(args, 0)?;
     same_as_first(args)
 }
 

@@ -3,7 +3,9 @@
 use super::rows;
 use crate::ops::movement::take_slices;
 use crate::ops::signature::{is, var, Row};
-use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
+use crate::ops::{
+    keeps_quantisation, no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature,
+};
 use crate::tensor::OperandType::*;
 
 pub static EMBEDDING_LOOKUP: Operation = Operation {
@@ -25,6 +27,7 @@ pub static EMBEDDING_LOOKUP: Operation = Operation {
 };
 
 fn shapes(args: &Args) -> Shapes {
+    keeps_quantisation(args, 1)?;
     match (args.get(0)?.dims(), args.get(1)?.dims()) {
         (&[lookups], [_, row @ ..]) if !row.is_empty() => Ok(vec![[&[lookups], row].concat().into()]),
         (lookups, values) => Err(OpError::failed(format!(

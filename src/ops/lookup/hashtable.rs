@@ -4,7 +4,9 @@ use super::rows;
 use crate::memory::Counted;
 use crate::ops::pace::Pace;
 use crate::ops::signature::{is, var, Row};
-use crate::ops::{copy, no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
+use crate::ops::{
+    copy, keeps_quantisation, no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature,
+};
 use crate::tensor::OperandType::*;
 use smallvec::smallvec;
 use std::collections::HashMap;
@@ -22,6 +24,12 @@ pub static HASHTABLE_LOOKUP: Operation = Operation {
 };
 
 fn shapes(args: &Args) -> Shapes {
+    keeps_quantisation(args, 2)?;
+    // Which is a rule of execution as well.
+    let hits = args.output(1)?;
+    if (hits.scale, hits.zero_point) != (1.0, 0) {
+        return Err(OpError::failed("the hits must have scale 1 and zero point 0"));
+    }
     let (lookups, keys, values) = (args.get(0)?.dims(), args.get(1)?.dims(), args.get(2)?.dims());
     match (lookups, keys, values) {
         (&[lookups], &[keys], [rows, row @ ..]) if *rows == keys => {

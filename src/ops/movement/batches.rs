@@ -6,7 +6,9 @@ use super::steer::{block, divided, ints, padded, paddings, times};
 use super::walk::{make, Move, Moves, Walk};
 use crate::memory::AlignedBuf;
 use crate::ops::signature::{boolean, is, var, Row};
-use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
+use crate::ops::{
+    keeps_quantisation, no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature,
+};
 use crate::tensor::OperandType::*;
 use crate::tensor::TensorInfo;
 
@@ -50,6 +52,7 @@ fn blocks(args: &Args) -> Result<(u32, u32), OpError> {
 }
 
 fn batch_to_space_shapes(args: &Args) -> Shapes {
+    keeps_quantisation(args, 0)?;
     let nchw = args.bool_or(2, false)?;
     let input = Image::of(args.get(0)?.dims(), nchw)?;
     let (bh, bw) = blocks(args)?;
@@ -70,6 +73,7 @@ fn padded_image(args: &Args, nchw: bool) -> Result<Image<u32>, OpError> {
 }
 
 fn space_to_batch_shapes(args: &Args) -> Shapes {
+    keeps_quantisation(args, 0)?;
     let nchw = args.bool_or(3, false)?;
     let (bh, bw) = blocks(args)?;
     let padded = padded_image(args, nchw)?;

@@ -4,7 +4,9 @@ use super::image::Image;
 use super::steer::{block, divided, times};
 use super::walk::{make, Move, Moves, Walk};
 use crate::ops::signature::{boolean, int, var, Row, Slot};
-use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
+use crate::ops::{
+    keeps_quantisation, no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature,
+};
 use crate::tensor::OperandType::*;
 use crate::tensor::TensorInfo;
 
@@ -39,6 +41,7 @@ static SIGNATURES: &[Signature] = &[Signature::new(
 static INPUTS: &[Slot] = &[var("input", 0), int("block size"), boolean("NCHW")];
 
 fn depth_to_space_shapes(args: &Args) -> Shapes {
+    keeps_quantisation(args, 0)?;
     let nchw = args.bool_or(2, false)?;
     let input = Image::of(args.get(0)?.dims(), nchw)?;
     let block = block(args.i32(1)?)?;
@@ -52,6 +55,7 @@ fn depth_to_space_shapes(args: &Args) -> Shapes {
 }
 
 fn space_to_depth_shapes(args: &Args) -> Shapes {
+    keeps_quantisation(args, 0)?;
     let nchw = args.bool_or(2, false)?;
     let input = Image::of(args.get(0)?.dims(), nchw)?;
     let block = block(args.i32(1)?)?;

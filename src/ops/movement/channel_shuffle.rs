@@ -4,7 +4,8 @@ use super::steer::divided;
 use super::walk::{around_axis, make, Move, Moves, Walk};
 use crate::ops::signature::{int, var, Row};
 use crate::ops::{
-    axis_index, no_check, same_as_first, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature,
+    axis_index, keeps_quantisation, no_check, same_as_first, Args, OpError, Operation, OperationType, Out,
+    Run, Shapes, Signature,
 };
 use crate::tensor::OperandType::*;
 use crate::tensor::TensorInfo;
@@ -37,6 +38,7 @@ fn groups(args: &Args) -> Result<(usize, u32, u32), OpError> {
 }
 
 fn shapes(args: &Args) -> Shapes {
+    keeps_quantisation(args, 0)?;
     groups(args)?;
     same_as_first(args)
 }

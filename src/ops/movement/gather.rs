@@ -4,7 +4,8 @@ use super::walk::around_axis;
 use crate::ops::pace::Pace;
 use crate::ops::signature::{int, is, var, Row};
 use crate::ops::{
-    axis_index, no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature,
+    axis_index, keeps_quantisation, no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes,
+    Signature,
 };
 use crate::tensor::OperandType::*;
 
@@ -27,6 +28,7 @@ pub static GATHER: Operation = Operation {
 };
 
 fn shapes(args: &Args) -> Shapes {
+    keeps_quantisation(args, 0)?;
     let dims = args.get(0)?.dims();
     let axis = axis_index(args.i32(1)?, dims.len())?;
     Ok(vec![[&dims[..axis], args.get(2)?.dims(), &dims[axis + 1..]].concat().into()])

@@ -4,7 +4,9 @@ use super::fill::fill;
 use super::steer::{padded, paddings};
 use super::walk::{steps, Move, Moves, Walk};
 use crate::ops::signature::{is, var, Row};
-use crate::ops::{no_check, Arg, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
+use crate::ops::{
+    keeps_quantisation, no_check, Arg, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature,
+};
 use crate::tensor::OperandType::*;
 use crate::tensor::TensorInfo;
 
@@ -43,6 +45,7 @@ pub static PAD_V2: Operation = Operation {
 };
 
 pub fn shapes(args: &Args) -> Shapes {
+    keeps_quantisation(args, 0)?;
     let dims = args.get(0)?.dims();
     let pads = paddings(args, 1, dims.len())?;
     Ok(vec![dims.iter().zip(pads).map(|(&dim, pads)| padded(dim, pads)).collect::<Result<_, _>>()?])

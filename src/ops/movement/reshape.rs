@@ -4,7 +4,8 @@ use super::steer::vector;
 use super::walk::{make, Move, Moves, Walk};
 use crate::ops::signature::{int, is, var, Row};
 use crate::ops::{
-    axis_index, no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature,
+    axis_index, keeps_quantisation, no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes,
+    Signature,
 };
 use crate::tensor::Dims;
 use crate::tensor::OperandType::*;
@@ -64,6 +65,7 @@ pub static EXPAND_DIMS: Operation = Operation {
 };
 
 fn reshape_shapes(args: &Args) -> Shapes {
+    keeps_quantisation(args, 0)?;
     let count = args.get(0)?.count()? as u64;
     let shape = vector(args, 1)?;
     let impossible = || OpError::failed(format!("{count} elements cannot take shape {shape:?}"));
@@ -83,6 +85,7 @@ fn reshape_shapes(args: &Args) -> Shapes {
 }
 
 fn squeeze_shapes(args: &Args) -> Shapes {
+    keeps_quantisation(args, 0)?;
     let dims = args.get(0)?.dims();
     let mut squeezed = vec![false; dims.len()];
     if args.opt(1).is_some() {
@@ -104,6 +107,7 @@ fn squeeze_shapes(args: &Args) -> Shapes {
 }
 
 fn expand_dims_shapes(args: &Args) -> Shapes {
+    keeps_quantisation(args, 0)?;
     let mut dims = Dims::from(args.get(0)?.dims());
     dims.insert(axis_index(args.i32(1)?, dims.len() + 1)?, 1);
     Ok(vec![dims])

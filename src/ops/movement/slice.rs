@@ -3,7 +3,9 @@
 use super::steer::ints;
 use super::walk::{make, steps, Move, Moves, Walk};
 use crate::ops::signature::{int, is, var, Row};
-use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
+use crate::ops::{
+    keeps_quantisation, no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature,
+};
 use crate::tensor::Dims;
 use crate::tensor::OperandType::*;
 use crate::tensor::TensorInfo;
@@ -129,6 +131,7 @@ fn slice_shapes(args: &Args) -> Shapes {
 }
 
 fn strided_slice_shapes(args: &Args) -> Shapes {
+    keeps_quantisation(args, 0)?;
     let ranges = strided_ranges(args)?;
     let mut dims: Dims = ranges.iter().filter(|range| !range.shrunk).map(|range| range.count).collect();
     if dims.is_empty() {

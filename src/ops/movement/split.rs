@@ -4,7 +4,8 @@ use super::steer::divided;
 use super::walk::{around_axis, make, Move, Moves, Walk};
 use crate::ops::signature::{int, var, Row};
 use crate::ops::{
-    axis_index, no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature,
+    axis_index, no_check, same_quantisation, Args, OpError, Operation, OperationType, Out, Run, Shapes,
+    Signature,
 };
 use crate::tensor::Dims;
 use crate::tensor::OperandType::*;
@@ -30,6 +31,11 @@ pub static SPLIT: Operation = Operation {
 };
 
 fn shapes(args: &Args) -> Shapes {
+    // As of one output elsewhere, a rule of execution.
+    let input = args.arg(0)?;
+    if input.ty().is_quant8_asymm() {
+        args.outputs.iter().try_for_each(|output| same_quantisation(input.info, output))?;
+    }
     let mut dims = Dims::from(args.get(0)?.dims());
     let axis = axis_index(args.i32(1)?, dims.len())?;
     let parts = args.i32(2)?;

@@ -3,7 +3,9 @@
 use super::steer::{ints, times};
 use super::walk::{make, steps, Move, Moves, Walk};
 use crate::ops::signature::{is, var, Row};
-use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
+use crate::ops::{
+    keeps_quantisation, no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature,
+};
 use crate::tensor::OperandType::*;
 use crate::tensor::TensorInfo;
 
@@ -32,6 +34,7 @@ fn multiples(args: &Args) -> Result<Vec<u32>, OpError> {
 }
 
 fn shapes(args: &Args) -> Shapes {
+    keeps_quantisation(args, 0)?;
     let dims = args.get(0)?.dims().iter().zip(multiples(args)?);
     Ok(vec![dims.map(|(&dim, multiple)| times(dim, multiple)).collect::<Result<_, _>>()?])
 }

@@ -3,7 +3,9 @@
 use super::steer::ints;
 use super::walk::{make, steps, Move, Moves, Walk};
 use crate::ops::signature::{is, var, Row};
-use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
+use crate::ops::{
+    keeps_quantisation, no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature,
+};
 use crate::tensor::OperandType::*;
 use crate::tensor::TensorInfo;
 
@@ -41,6 +43,7 @@ fn permutation(args: &Args) -> Result<Vec<usize>, OpError> {
 }
 
 fn shapes(args: &Args) -> Shapes {
+    keeps_quantisation(args, 0)?;
     let dims = args.get(0)?.dims();
     Ok(vec![permutation(args)?.into_iter().map(|axis| dims[axis]).collect()])
 }

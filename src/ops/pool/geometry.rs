@@ -4,7 +4,7 @@ use super::IMPLICIT;
 use crate::ops::image::{channels_last, slide, ImageDims, Pixels, Strides, Window};
 use crate::ops::pace::Pace;
 use crate::ops::scratch::filled;
-use crate::ops::{Args, OpError, Out, Shapes};
+use crate::ops::{keeps_quantisation, Args, OpError, Out, Shapes};
 use crate::tensor::requant::Activation;
 use crate::tensor::Dims;
 
@@ -65,6 +65,7 @@ impl PoolGeometry {
 }
 
 pub(super) fn shapes(args: &Args) -> Shapes {
+    keeps_quantisation(args, 0)?;
     Ok(vec![PoolGeometry::from_args(args)?.output_dims()?])
 }
 

@@ -2,7 +2,7 @@
 
 use crate::ops::image::ImageDims;
 use crate::ops::pace::Pace;
-use crate::ops::{Args, OpError, Shapes};
+use crate::ops::{keeps_quantisation, Args, OpError, Shapes};
 use crate::tensor::{Dims, OperandType};
 
 /// A resize.
@@ -83,5 +83,6 @@ fn out_size(args: &Args, i: usize, input: usize) -> Result<usize, OpError> {
 }
 
 pub(super) fn shapes(args: &Args) -> Shapes {
+    keeps_quantisation(args, 0)?;
     Ok(vec![ResizeGeometry::from_args(args)?.output_dims()?])
 }

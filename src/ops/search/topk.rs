@@ -5,7 +5,9 @@ use crate::ops::pace::Pace;
 use crate::ops::scratch::reserved;
 use crate::ops::signature::{int, is, var, Row};
 use crate::ops::sort::sort;
-use crate::ops::{no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature};
+use crate::ops::{
+    keeps_quantisation, no_check, Args, OpError, Operation, OperationType, Out, Run, Shapes, Signature,
+};
 use crate::tensor::Dims;
 use crate::tensor::OperandType::*;
 use std::cmp::Reverse;
@@ -29,6 +31,7 @@ pub static TOPK_V2: Operation = Operation {
 };
 
 fn shapes(args: &Args) -> Shapes {
+    keeps_quantisation(args, 0)?;
     let mut dims = Dims::from(args.get(0)?.dims());
     let k = args.i32(1)?;
     let row = dims.last_mut().ok_or_else(|| OpError::failed("the input has no dimension to search along"))?;
