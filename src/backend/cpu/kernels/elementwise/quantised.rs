@@ -161,7 +161,8 @@ pub fn product(args: &Args) -> Option<Box<dyn Kernel>> {
 }
 
 /// How far a product of a number and a factor may be from what is rounded, where it is within 512, in which the factor, the
-/// product, its sum with a nudge, and the result are rounded once each.
+/// product, its sum with a nudge, and the result are rounded once each. A factor that is no number, as scales are so far apart,
+/// is a [`Multiplier`] of zero, and not for floats.
 const UNSURE: f64 = 3.0 * ROUNDED + ROUNDED;
 
 fn product_of<const A: bool, const B: bool>(args: &Args) -> Option<Box<dyn Kernel>> {
@@ -172,7 +173,8 @@ fn product_of<const A: bool, const B: bool>(args: &Args) -> Option<Box<dyn Kerne
     let (range, bytes) = (range(out, args.activation(2).ok()?), Bytes::new(out)?);
     let (of_a, of_b) = (Centred::<A>::new(a.info)?, Centred::<B>::new(b.info)?);
     let exact = move |a: u8, b: u8| bytes.byte(to_out.apply(of_a.of(a) * of_b.of(b)), range);
-    let Some(reading) = bytes.reading(range, UNSURE) else { return zip(args, EXACTLY, exact) };
+    let reading = bytes.reading(range, UNSURE).filter(|_| by.is_finite());
+    let Some(reading) = reading else { return zip(args, EXACTLY, exact) };
     let start = (f64::from(bytes.zero) + reading.start()) as f32;
     let (by, nudge) = (by as f32, to_out.nudge());
     let real = move |a: u8, b: u8| nudged((of_a.of(a) * of_b.of(b)) as f32 * by, nudge) + start;
@@ -221,7 +223,8 @@ fn prelu_of<const A: bool, const B: bool>(args: &Args) -> Option<Box<dyn Kernel>
         let below = negative.apply(x * of_alpha.of(alpha));
         bytes.byte(if x >= 0 { positive.apply(x) } else { below }, range)
     };
-    let Some(reading) = bytes.reading(range, UNSURE) else { return zip(args, EXACTLY, exact) };
+    let reading = bytes.reading(range, UNSURE).filter(|_| above.is_finite() && below.is_finite());
+    let Some(reading) = reading else { return zip(args, EXACTLY, exact) };
     let start = (f64::from(bytes.zero) + reading.start()) as f32;
     let (above, below) = ((above as f32, positive.nudge()), (below as f32, negative.nudge()));
     let real = move |x: u8, alpha: u8| {

@@ -187,6 +187,22 @@ proptest! {
 }
 
 #[test]
+fn ratios_of_scales_that_no_float_holds_give_the_same_bytes() {
+    // Of positive elements and of negative ones, of either, and of products.
+    for (ty, [a, b, out]) in [
+        (PRELU, [1e30, 1e-38, 1e-10]),
+        (PRELU, [1e20, 1e20, 1e20]),
+        (PRELU, [1e30, 1e30, 1e-10]),
+        (MUL, [1e20, 1e20, 1e20]),
+    ] {
+        for element in [TENSOR_QUANT8_ASYMM, TENSOR_QUANT8_ASYMM_SIGNED] {
+            let units = [(a, 100), (b, 3), (out, 9)];
+            assert!(binary(ty, element, (&[2, 40], &[2, 40]), units, 0, 7).unwrap(), "{ty} {element}");
+        }
+    }
+}
+
+#[test]
 fn there_is_a_kernel_for_each_type() {
     for &ty in BINARY {
         for &element in types(ty) {
