@@ -6,6 +6,8 @@ use crate::memory::{Target, View};
 use crate::ops::{axis_index, by_parts, reserved, Args, OpError, OperationType};
 use std::sync::OnceLock;
 
+/// Slices of a task, at most: each may be on a page of its own, touched for the first time.
+const MOST_SLICES: usize = 1 << 11;
 /// Bytes of a slice that are copied in one go.
 const SEGMENT: usize = 256 << 10;
 
@@ -61,7 +63,7 @@ impl Kernel for Gather {
         let (segments, segment) = (slice.div_ceil(SEGMENT), slice.min(SEGMENT));
         let units = out.len() / slice * segments;
         let count = work.units_per_task(units, segment * 100 + 10_000, 2 * segment);
-        work.in_parts(units, count, |range| {
+        work.in_parts(units, count.min(MOST_SLICES), |range| {
             for unit in range {
                 let (i, first) = match segments {
                     1 => (unit, 0),

@@ -19,6 +19,9 @@ use std::marker::PhantomData;
 const SIDE_BY_SIDE: usize = 16;
 /// Elements of a result that take well under a millisecond, sixteen times over.
 const MAX_FOLDED: usize = 1 << 16;
+/// Elements of a result between two looks whether to stop, where they lie apart: each may be on a page of its own, touched for
+/// the first time.
+const MOST_APART: usize = 1 << 11;
 
 /// Dimensions of an input: before, along and behind the folded axes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -202,8 +205,12 @@ where
         let results = work.units_per_task(out.len(), self.picoseconds(), self.shape.folded * size_of::<T>());
         // Blocks of results side by side stay whole.
         let results = if self.shape.inner > 1 { results.next_multiple_of(SIDE_BY_SIDE) } else { results };
-        work.for_each_chunk(out, results, |first, out| {
-            self.level.run(Results { reduction: self, input, first, out });
+        let owner = std::thread::current().id();
+        let pause = || work.pause(owner);
+        work.try_for_each_chunk(out, results, |first, out| {
+            let mut done = Ok(());
+            self.level.run(Results { reduction: self, input, first, out, pause: &pause, done: &mut done });
+            done
         })
     }
 
@@ -227,8 +234,10 @@ where
 {
     fn tile(&self, inputs: &[Option<View<u8>>], out: &mut Target<u8>) -> Result<(), OpError> {
         let (input, out) = (input::<T>(inputs, 0)?, elements::<U>(out)?);
-        self.level.run(Results { reduction: self, input, first: 0, out });
-        Ok(())
+        // Elements of a result lie side by side: there is no need to pause.
+        let (pause, mut done) = (|| Ok(()), Ok(()));
+        self.level.run(Results { reduction: self, input, first: 0, out, pause: &pause, done: &mut done });
+        done
     }
 }
 
@@ -238,6 +247,9 @@ struct Results<'a, T, U, A, Number, F, Finish> {
     /// The first result.
     first: usize,
     out: Target<'a, U>,
+    pause: &'a dyn Fn() -> Result<(), OpError>,
+    /// Why there are not all results.
+    done: &'a mut Result<(), OpError>,
 }
 
 impl<T, U, A, Number, F, Finish> Loop for Results<'_, T, U, A, Number, F, Finish>
@@ -262,7 +274,10 @@ where
         while done < len {
             let (outer, column) = ((self.first + done) / inner, (self.first + done) % inner);
             let width = (inner - column).min(len - done).min(SIDE_BY_SIDE);
-            self.columns(outer * folded * inner + column, width, done);
+            *self.done = self.columns(outer * folded * inner + column, width, done);
+            if self.done.is_err() {
+                return;
+            }
             done += width;
         }
     }
@@ -323,27 +338,33 @@ where
 
     /// Folds `width` results side by side, at most sixteen, each in the order of its elements.
     #[inline(always)]
-    fn columns(&mut self, start: usize, width: usize, to: usize) {
+    fn columns(&mut self, start: usize, width: usize, to: usize) -> Result<(), OpError> {
         let Reduction { shape, start: neutral, number, f, finish, .. } = self.reduction;
         let mut results = [*neutral; SIDE_BY_SIDE];
-        for i in 0..shape.folded {
-            let from = self.input.pointer(start + i * shape.inner, width);
-            // SAFETY: `width` elements were asked for.
-            let at = |c: usize| number(unsafe { from.add(c).read_unaligned() }, i);
-            // A length known to the compiler makes one loop of vectors.
-            if width == SIDE_BY_SIDE {
-                for (c, result) in results.iter_mut().enumerate() {
-                    *result = f(*result, at(c));
-                }
-            } else {
-                for (c, result) in results[..width].iter_mut().enumerate() {
-                    *result = f(*result, at(c));
+        for first in (0..shape.folded).step_by(MOST_APART) {
+            if first > 0 {
+                (self.pause)()?;
+            }
+            for i in first..shape.folded.min(first + MOST_APART) {
+                let from = self.input.pointer(start + i * shape.inner, width);
+                // SAFETY: `width` elements were asked for.
+                let at = |c: usize| number(unsafe { from.add(c).read_unaligned() }, i);
+                // A length known to the compiler makes one loop of vectors.
+                if width == SIDE_BY_SIDE {
+                    for (c, result) in results.iter_mut().enumerate() {
+                        *result = f(*result, at(c));
+                    }
+                } else {
+                    for (c, result) in results[..width].iter_mut().enumerate() {
+                        *result = f(*result, at(c));
+                    }
                 }
             }
         }
         for (c, &result) in results[..width].iter().enumerate() {
             self.out.set(to + c, finish(result));
         }
+        Ok(())
     }
 }
 

@@ -75,8 +75,10 @@ impl<T: Element + Default, Key: Fn(T) -> i32 + Send + Sync> Kernel for TopK<T, K
         let input = input::<T>(inputs, 0)?;
         let [values, indices] = outputs else { return Err(OpError::Unresolved) };
         let (values, indices) = (elements::<T>(values)?, elements::<u32>(indices)?);
-        let picoseconds = self.row * 300 + self.k * 20_000;
-        work.for_each_range(values.len() / self.k, picoseconds, |rows| {
+        let (count, picoseconds) = (values.len() / self.k, self.row * 300 + self.k * 20_000);
+        // Elements are in any order: a task takes about a millisecond even where each is better than those before.
+        let most = (MOST_MOVES / (self.row * self.k)).max(1);
+        work.in_parts(count, work.units_per_task(count, picoseconds, 0).min(most), |rows| {
             let (first, count) = (rows.start, rows.len());
             // SAFETY: each row is of one range.
             let (values, indices) = unsafe {

@@ -121,6 +121,35 @@ fn images_give_way_by_bytes() {
 }
 
 #[test]
+fn elements_on_pages_of_their_own_give_way_by_how_many_they_are() {
+    use OperationType::*;
+    const APART: u32 = 1 << 15;
+    let number = TensorInfo::new(TENSOR_FLOAT32, &[]);
+    let column = floats(&[APART, 20]);
+    let indices = i32s(&[APART], &vec![1; APART as usize]);
+    for (ty, inputs, output) in [
+        (MEAN, vec![column.clone(), i32s(&[1], &[0]), int(0)], &number),
+        (ARGMAX, vec![column, int(0)], &TensorInfo::new(TENSOR_INT32, &[])),
+        (GATHER, vec![floats(&[2]), int(0), indices], &number),
+    ] {
+        let Ran { passed, .. } = run(ty, &inputs, std::slice::from_ref(output)).expect("a kernel");
+        assert!(passed >= APART as usize >> 11, "{ty}: {passed} yield points");
+    }
+}
+
+#[test]
+fn rows_of_which_each_element_is_better_give_way_by_what_is_moved() {
+    const ROWS: u32 = 32;
+    const ROW: u32 = 1 << 12;
+    const K: i32 = 64;
+    let ascending: Vec<f32> = (0..ROWS * ROW).map(|i| i as f32).collect();
+    let inputs = [f32s(&[ROWS, ROW], &ascending), int(K)];
+    let outputs = [TensorInfo::new(TENSOR_FLOAT32, &[]), TensorInfo::new(TENSOR_INT32, &[])];
+    let Ran { passed, .. } = run(OperationType::TOPK_V2, &inputs, &outputs).expect("a kernel");
+    assert!(passed >= (ROWS * ROW * K as u32) as usize >> 20, "{passed} yield points");
+}
+
+#[test]
 fn many_lanes_of_one_element_give_way_by_what_a_lane_takes() {
     const LANES: usize = 1 << 18;
     let (pixel, number) = (floats(&[1, 1, 1, LANES as u32]), TensorInfo::new(TENSOR_FLOAT32, &[]));
