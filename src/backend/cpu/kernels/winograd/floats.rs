@@ -1,7 +1,8 @@
 //! Tiles of floats: 2 x 2 output pixels take 16 products for each pair of channels in place of 36.
 //!
 //! F(2 x 2, 3 x 3): sums are of other terms than those of a plain product, and as exact where the pixels of a tile are of one
-//! size; a NaN or an infinity spreads to its whole tile. Larger tiles would take fewer products and lose exactness.
+//! size; a NaN or an infinity is in no other outputs than those of a plain product, but of an infinity these may be NaN. Larger
+//! tiles would take fewer products and lose exactness.
 
 use super::super::gemm::{self, Float, Micro, Packed, Shape};
 use super::super::isa::Isa;

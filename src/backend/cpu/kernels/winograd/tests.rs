@@ -161,6 +161,33 @@ fn sums_are_as_exact_as_plain_ones() {
     }
 }
 
+/// Whatever a pixel's place in a tile is, outputs are finite just where its value is not in their windows.
+#[test]
+fn what_is_not_finite_stays_within_its_windows() {
+    let call = Call { channels: [16, 16], ..CALL };
+    let (mut inputs, _) = call.inputs(7);
+    let [_, height, width, channels] = call.dims();
+    let isa = Isa::available().into_iter().find(|&isa| run(isa, &call, &inputs).is_some());
+    let isa = isa.expect("an instruction set without tiles of its own");
+    for (x, y, value) in (0..8).map(|i| (4 + i % 2, 4 + i / 2 % 2, [f32::NAN, f32::INFINITY][i / 4])) {
+        let at = ((y * 12 + x) * 16 + 5) * 4;
+        let before: [u8; 4] = inputs[0].data[at..][..4].try_into().unwrap();
+        inputs[0].data[at..][..4].copy_from_slice(&value.to_le_bytes());
+        let made = run(isa, &call, &inputs).expect("a kernel");
+        for row in 0..height {
+            for column in 0..width {
+                let within = row.abs_diff(y) <= 1 && column.abs_diff(x) <= 1;
+                let pixel = &made[(row * width + column) * channels..][..channels];
+                assert!(
+                    pixel.iter().all(|made| made.is_finite() != within),
+                    "{value} at {x}, {y}: {row}, {column}"
+                );
+            }
+        }
+        inputs[0].data[at..][..4].copy_from_slice(&before);
+    }
+}
+
 /// `None` where the instruction set has tiles of its own for it.
 fn run(isa: Isa, call: &Call, inputs: &[Tensor]) -> Option<Vec<f32>> {
     let kernel = call.with(inputs, &NeverInterrupted, |args| {
