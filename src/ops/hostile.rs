@@ -171,8 +171,11 @@ pub fn random_call(operation: &Operation, random: &mut Random) -> Option<Call> {
     if let Count::Repeat(at) = signature.output_count {
         (0..random.below(3)).for_each(|_| slots.insert(at, slots[at]));
     }
-    let mut output = |slot| {
+    let mut output = |slot: &Slot| {
         let ty = type_of(slot, &row, random);
+        if slot.name == "hits" && random.one_in(2) {
+            return TensorInfo::quantised(ty, &[], 1.0, 0);
+        }
         let like = inputs.iter().flatten().find(|input| input.info.ty == ty);
         match like.filter(|_| random.one_in(2)) {
             Some(input) => TensorInfo { dims: Dims::new(), ..input.info.clone() },
