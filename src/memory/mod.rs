@@ -59,7 +59,9 @@ pub use handed::{receive, receive_within, seal, send, unnamed_file};
 pub use hardware_buffer::stand_in_for_native_window;
 pub use identity::{same_memory, Identity};
 pub use idle::Keeper;
-pub use kernel::{give_up_new_privileges, is_empty_stream, is_unix_socket, page_size, process_descriptor};
+pub use kernel::{
+    give_up_new_privileges, is_empty_stream, is_unix_socket, page_size, process_descriptor, take_short_turns,
+};
 pub use machine::machine_bytes;
 pub use mapping::Mapping;
 pub use pages::{guarded_len, stamp_start};

@@ -237,16 +237,17 @@ impl Task {
         let deadline = [self.times.deadline, after_fences].into_iter().flatten().min();
         let control = execution.control(deadline, self.cancelled.clone());
         let (task, terms) = (self.clone(), control.clone());
+        let has_fences = !fences.is_empty();
         let begin = move |slot| {
             // Given back only here: executions that expired or were given up stand in line still.
             drop(place);
             task.begin(slot, fences, &terms, fenced)
         };
         let core = execution.prepared().core.clone();
-        if !execution.is_long() {
+        if !execution.is_long() && !has_fences {
             return core.when_slot(&control, begin);
         }
-        // Whoever gives back a slot, or watches fences, need not wait for all of that.
+        // Whoever gives back a slot, or watches fences, need not wait for all of that, nor for the fences to be closed.
         let (client, errands) = (control.client, core.errands.clone());
         core.when_slot(&control, move |slot| {
             errands.run(client, move || drop(begin(slot)));

@@ -160,7 +160,7 @@ fn a_duration_counts_from_when_the_last_fence_is_signalled_whoever_waits_for_it(
         let times = Times::new(-1, duration.map_or(-1, |duration| duration as i64)).unwrap();
         let result = launch(execution, &fences, times, None).unwrap();
         if device_waits {
-            assert_eq!(sees.try_recv(), Ok(Seen::Submitted(1, None)));
+            assert_eq!(sees.recv_timeout(PATIENCE), Ok(Seen::Submitted(1, None)));
         } else {
             assert!(sees.try_recv().is_err(), "its fence is not signalled yet");
             let now = boottime_ns();
