@@ -193,6 +193,18 @@ unsafe impl Lanes for Avx2 {
         }
     }
     #[inline(always)]
+    unsafe fn store_halves(packed: Self::Packed, to: [*mut u8; 4], columns: usize) {
+        for (row, to) in packed.as_chunks::<8>().0.iter().zip(to) {
+            // SAFETY: by the trait's contract, as above.
+            unsafe {
+                match columns {
+                    8.. => to.cast::<[u8; 8]>().write_unaligned(*row),
+                    _ => to.copy_from_nonoverlapping(row.as_ptr(), columns),
+                }
+            }
+        }
+    }
+    #[inline(always)]
     unsafe fn sum<const SIGNED: bool>(bytes: *const u8, count: usize) -> i32 {
         // SAFETY: by the trait's contract, `count` bytes can be read.
         unsafe {

@@ -30,8 +30,8 @@ pub struct Filter<'a> {
 
 impl Filter<'_> {
     /// Packs it as `[place][part][panel][pair of channels][column of the panel][channel of the pair]`, parts of so many channels, an
-    /// even number of them, and panels of so many columns, sixteen or a multiple. Gives the sum of each column's weights. `None` where there are not as many weights, no memory is left, or
-    /// it was told to stop.
+    /// even number of them, and panels of so many columns, sixteen or a multiple. Gives the sum of each column's weights. `None`
+    /// where there are not as many weights, no memory is left, or it was told to stop.
     pub fn pack(
         &self,
         (part, width): (usize, usize),
