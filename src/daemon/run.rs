@@ -241,9 +241,12 @@ pub fn run<B: Backend + 'static>(
     }
     raise_descriptor_limit();
     give_back_soon();
-    // Beside processes that only compute, a thread that a call has woken would wait for milliseconds.
-    if let Err(why) = take_short_turns() {
-        log::debug!("threads have turns of the usual length: {why}");
+    // Beside processes that only compute, a thread that a call has woken would wait for milliseconds. The backend's own process
+    // inherits it from the service, and may be confined already.
+    if !flags.serve_backend {
+        if let Err(why) = take_short_turns() {
+            log::debug!("threads have turns of the usual length: {why}");
+        }
     }
     // What it keeps is its own, whatever the one who started it lets others see.
     umask(Mode::from_bits_truncate(0o077));
