@@ -39,7 +39,9 @@ impl Errands {
         }
         let errands = self.clone();
         if let Err(why) = self.threads.run(move || errands.work_for(client)) {
-            log::warn!("there is no thread for a client's errands: {why}");
+            log::warn!(
+                "a client's errands take the thread that asked for them, as none can be started: {why}"
+            );
             self.work_for(client);
         }
     }

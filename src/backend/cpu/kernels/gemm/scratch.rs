@@ -130,7 +130,7 @@ pub struct Few<T> {
 const FEW: usize = 8;
 
 impl<T> Few<T> {
-    /// None as yet. It must not grow beyond `count`, as nobody would count that.
+    /// None as yet. It must not grow beyond `count`: what is beyond is not counted.
     pub fn reserved(count: usize) -> Result<Self, OpError> {
         let mut values = SmallVec::new();
         if count <= FEW {
