@@ -6,7 +6,7 @@
 
 use super::crowding::{self, Seen};
 use super::guarded::{refusal, Guarded, Messages, Pending};
-use super::line::Line;
+use super::line::{Line, Pace};
 use crate::scheduler::{limits, CallTurns, Key, Quota, Stop, Watched, Watcher};
 use binder::rpc::transport::UnixTransport;
 use binder::rpc::RpcServer;
@@ -25,6 +25,10 @@ const MESSAGE_TIME: Duration = Duration::from_secs(600);
 const LOOK: Duration = Duration::from_secs(1);
 /// A process that had no call served for so long is idle. What it has prepared goes with its connections.
 const IDLE: Duration = Duration::from_secs(300);
+
+/// How fast connections of one client are served. Each gets threads, whose beginning and end hold up all others of the process;
+/// a session has up to twenty, and a client may start many at once, but nobody needs new ones without end.
+const PACE: Pace = Pace { at_once: 256, every: Duration::from_millis(5) };
 
 /// What all connections of a service share.
 pub struct Connections {
@@ -76,7 +80,7 @@ impl Connections {
             places,
             messages: Arc::new(Messages::new(turns)),
             watcher,
-            accepted: Line::new(),
+            accepted: Line::new(PACE),
             open: Mutex::default(),
             changed: Condvar::new(),
             times,
