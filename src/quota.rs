@@ -77,6 +77,11 @@ impl Quota {
         self.lock().by_client.get(&client).copied().unwrap_or(0)
     }
 
+    /// How much each client holds now.
+    pub fn by_client(&self) -> HashMap<u32, u64> {
+        self.lock().by_client.clone()
+    }
+
     pub fn floor(&self) -> u64 {
         self.floor
     }

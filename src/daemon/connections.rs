@@ -7,10 +7,10 @@
 use super::crowding::{self, Seen};
 use super::guarded::{refusal, Guarded, Messages, Pending};
 use super::line::{Line, Pace};
-use crate::scheduler::{limits, CallTurns, Key, Quota, Stop, Watched, Watcher};
+use crate::scheduler::{limits, CallTurns, Key, Permit, Quota, Stop, Watched, Watcher};
 use binder::rpc::transport::UnixTransport;
 use binder::rpc::RpcServer;
-use nix::sys::socket::{getsockopt, shutdown, sockopt::PeerCredentials, Shutdown};
+use nix::sys::socket::{getsockopt, recv, shutdown, sockopt::PeerCredentials, MsgFlags, Shutdown};
 use std::collections::HashMap;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -26,6 +26,8 @@ const LOOK: Duration = Duration::from_secs(1);
 /// A process that had no call served for so long is idle. What it has prepared goes with its connections.
 const IDLE: Duration = Duration::from_secs(300);
 
+/// The descriptors that a connection takes: the crate's, ours, and the one that is watched for its end.
+const DESCRIPTORS_EACH: u64 = 3;
 /// How fast connections of one client are served. Each gets threads, whose beginning and end hold up all others of the process;
 /// a session has up to twenty, and a client may start many at once, but nobody needs new ones without end.
 const PACE: Pace = Pace { at_once: 256, every: Duration::from_millis(5) };
@@ -33,6 +35,8 @@ const PACE: Pace = Pace { at_once: 256, every: Duration::from_millis(5) };
 /// What all connections of a service share.
 pub struct Connections {
     places: Arc<Quota>,
+    /// The descriptors of connections, of refused ones, too, until the last is closed. They are only counted.
+    descriptors: Arc<Quota>,
     messages: Arc<Messages>,
     watcher: Arc<Watcher>,
     /// Those that are about to be served: to accept one costs little, its threads cost more.
@@ -78,6 +82,7 @@ impl Connections {
     ) -> Arc<Self> {
         Arc::new(Connections {
             places,
+            descriptors: Quota::new(u64::MAX, u64::MAX),
             messages: Arc::new(Messages::new(turns)),
             watcher,
             accepted: Line::new(PACE),
@@ -155,9 +160,6 @@ impl Connections {
     fn admit(self: &Arc<Self>, stream: UnixStream) -> std::io::Result<Guarded> {
         let peer = getsockopt(&stream, PeerCredentials)?;
         let (uid, process) = (peer.uid(), peer.pid());
-        if (self.is_crowded)() {
-            self.relieve();
-        }
         let take = || self.places.take(uid, 1);
         let place = take().or_else(|_| {
             self.close_idle();
@@ -166,9 +168,15 @@ impl Connections {
         let place = match place {
             Ok(place) => place,
             Err(why) => {
-                // What its client has sent by it may take long to close, and the next one need not wait for that.
-                self.watcher.close(uid, stream);
+                self.refuse(uid, stream);
                 return Err(refusal(limits::CONNECTIONS.what, uid, why));
+            }
+        };
+        let socket = match stream.try_clone() {
+            Ok(socket) => socket,
+            Err(why) => {
+                self.refuse(uid, stream);
+                return Err(why);
             }
         };
         let pending = Arc::new(Pending {
@@ -177,11 +185,19 @@ impl Connections {
             quiet: AtomicU64::new(self.messages.now_ms()),
             place: Mutex::new(Some(place)),
             since: AtomicU64::new(0),
-            socket: stream.try_clone()?,
+            socket,
             gone: Arc::default(),
+            _descriptors: self.count(uid, DESCRIPTORS_EACH),
         });
         let closed = self.watch_for_end(&pending);
-        let inner = UnixTransport::from_stream(stream).map_err(std::io::Error::other)?;
+        let inner = match UnixTransport::from_stream(stream) {
+            Ok(inner) => inner,
+            Err(why) => {
+                closed.into_iter().for_each(|key| self.watcher.forget(key));
+                self.watcher.close(uid, pending);
+                return Err(std::io::Error::other(why));
+            }
+        };
         let mut open = self.lock();
         open.last_key += 1;
         let key = open.last_key;
@@ -193,6 +209,22 @@ impl Connections {
         }
         let leaves = Leaves { connections: self.clone(), key, closed };
         Ok(Guarded::new(inner, self.messages.clone(), pending, Box::new(leaves)))
+    }
+
+    /// Closes a connection that is not to be served. What its client has sent by it may take long to close, and the next one need
+    /// not wait for that.
+    fn refuse(&self, uid: u32, stream: UnixStream) {
+        // Nothing more comes in after that.
+        let _ = shutdown(stream.as_raw_fd(), Shutdown::Both); // fails where the other end has closed it
+        match recv(stream.as_raw_fd(), &mut [0], MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT) {
+            Ok(0) => drop(stream), // it holds nothing
+            _ => self.watcher.close(uid, (stream, self.count(uid, 1))),
+        }
+    }
+
+    /// Counts descriptors until it is dropped.
+    fn count(&self, uid: u32, descriptors: u64) -> Option<Permit> {
+        self.descriptors.take(uid, descriptors).ok() // there is no limit
     }
 
     /// Has calls by a connection stop once that is closed. It is used all the same where it cannot be watched.
@@ -239,9 +271,12 @@ impl Connections {
 
     /// Closes a connection of the client that holds the most descriptors by its connections and calls.
     fn relieve(&self) {
+        let mut held = self.descriptors.by_client();
+        for (uid, in_calls) in self.messages.descriptors.by_client() {
+            *held.entry(uid).or_default() += in_calls;
+        }
         let open = self.lock();
-        let in_calls = |uid| self.messages.descriptors.held_by(uid);
-        if let Some(key) = crowding::worst(&self.seen(&open), in_calls) {
+        if let Some(key) = crowding::worst(&self.seen(&open), &held) {
             close(&open, key, "its client has the most of the descriptors, which are nearly all in use");
         }
     }
@@ -273,11 +308,12 @@ impl Connections {
                     connection.since.store(0, Ordering::Relaxed);
                 }
             }
-            if !open.by_key.is_empty() && (self.is_crowded)() {
-                drop(open);
+            drop(open);
+            // A system may have to list them all: not under the lock, and not for each connection.
+            if (self.is_crowded)() {
                 self.relieve();
-                open = self.lock();
             }
+            open = self.lock();
         }
     }
 }

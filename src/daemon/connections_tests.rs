@@ -136,3 +136,32 @@ fn a_connection_goes_where_descriptors_are_short() {
     }
     SHORT.store(false, Ordering::Relaxed);
 }
+
+#[test]
+fn what_a_client_has_sent_keeps_its_refused_connections_counted() {
+    /// Takes long to drop.
+    struct Lingers(std::sync::mpsc::Receiver<()>);
+    impl Drop for Lingers {
+        fn drop(&mut self) {
+            let _ = self.0.recv();
+        }
+    }
+    let (turns, watcher) = transport();
+    let times = Times { message: LONG, idle: LONG, look: LONG };
+    let connections = Connections::with((turns, watcher.clone()), limits::CONNECTIONS.quota(), times, never);
+    let held = || connections.descriptors.held_by(7);
+    let (let_go, lingers) = std::sync::mpsc::channel();
+    watcher.close(7, Lingers(lingers));
+    let [(silent, silents), (mut sender, senders)] = [(); 2].map(|()| UnixStream::pair().unwrap());
+    sender.write_all(b"something").unwrap();
+    connections.refuse(7, silents);
+    assert!((&silent).read(&mut [0]).is_ok_and(|read| read == 0) && held() == 0, "it waits for nothing");
+    connections.refuse(7, senders);
+    assert_eq!((held(), sender.write(b"more").is_err()), (1, true));
+    drop(let_go);
+    let start = Instant::now();
+    while held() > 0 {
+        assert!(start.elapsed() < PATIENCE, "it is still counted");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

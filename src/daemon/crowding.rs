@@ -43,13 +43,10 @@ pub fn idle(seen: &[Seen], most: usize, after: Duration) -> Vec<u64> {
     idle.into_iter().filter_map(over).collect()
 }
 
-/// One of the client that has the most connections, and descriptors `in_calls`: its longest quiet one.
-pub fn worst(seen: &[Seen], in_calls: impl Fn(u32) -> u64) -> Option<u64> {
-    let mut counts: HashMap<u32, u64> = HashMap::new();
-    for connection in seen {
-        *counts.entry(connection.uid).or_insert_with(|| in_calls(connection.uid)) += 1;
-    }
-    let (&uid, _) = counts.iter().max_by_key(|(&uid, &count)| (count, uid))?;
+/// The longest quiet connection of the client that holds the most descriptors, of those `held`. Where that one has no connection
+/// any more none is to be closed: others do not pay for what it holds.
+pub fn worst(seen: &[Seen], held: &HashMap<u32, u64>) -> Option<u64> {
+    let (&uid, _) = held.iter().max_by_key(|(&uid, &count)| (count, uid))?;
     let of_it = seen.iter().filter(|connection| connection.uid == uid);
     of_it.max_by_key(|connection| connection.quiet).map(|connection| connection.key)
 }
@@ -101,9 +98,10 @@ mod tests {
     #[test]
     fn the_client_that_has_the_most_loses_one_that_it_does_not_use() {
         let all = [seen(1, 7, 70, None), seen(2, 7, 70, Some(1)), seen(3, 8, 80, Some(5))];
-        assert_eq!(worst(&all, |_| 0), Some(2));
-        assert_eq!(worst(&all, |uid| if uid == 8 { 9 } else { 0 }), Some(3));
-        assert_eq!(worst(&[], |_| 0), None);
+        assert_eq!(worst(&all, &HashMap::from([(7, 2), (8, 1)])), Some(2));
+        assert_eq!(worst(&all, &HashMap::from([(7, 2), (8, 10)])), Some(3));
+        assert_eq!(worst(&all, &HashMap::from([(7, 2), (9, 10)])), None, "it has none that could be closed");
+        assert_eq!(worst(&[], &HashMap::new()), None);
     }
 
     #[test]

@@ -53,6 +53,8 @@ pub struct Pending {
     pub place: Mutex<Option<Permit>>,
     /// Set when it is closed: nobody waits for answers any more.
     pub gone: Arc<Stop>,
+    /// Given back once the sockets are closed.
+    pub _descriptors: Option<Permit>,
 }
 
 /// One connection.
