@@ -24,7 +24,12 @@ pub(super) fn compile(
     (turns, control): (&CallTurns, &Control),
 ) -> Result<(Arc<dyn Executable>, Option<StorePlace>), BackendError> {
     let compile = || backend.compile(model, options, control);
-    let Some((store, counts)) = store.filter(|_| constants(model) >= LEAST_CONSTANTS) else {
+    // What packed constants take is about what they take themselves. Operands may name the same bytes over and over.
+    let may_be_kept = |store: &Store| {
+        let bytes = constants(model);
+        bytes >= LEAST_CONSTANTS && bytes as u64 <= store.most_bytes()
+    };
+    let Some((store, counts)) = store.filter(|(store, _)| may_be_kept(store)) else {
         return Ok((compile()?, None));
     };
     let outline = Outline::new(model, options, &turns.check(control))?;
@@ -111,4 +116,43 @@ fn constants(model: &Model) -> usize {
             _ => 0,
         });
     sizes.fold(0, usize::saturating_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{model, turns};
+    use super::*;
+    use crate::backend::cpu::CpuBackend;
+    use crate::memory::{ClientSlice, Mapping};
+    use crate::model::{Constant, Operand};
+    use crate::tensor::{OperandType, TensorInfo};
+
+    #[test]
+    fn constants_that_no_store_has_room_for_are_not_hashed() {
+        let directory = tempfile::tempdir().unwrap();
+        let most = 2 * LEAST_CONSTANTS;
+        let store = Arc::new(Store::new(directory.path(), "driver", most as u64));
+        let constant = ClientSlice::whole(Arc::new(Mapping::anonymous(LEAST_CONSTANTS).unwrap()));
+        let (backend, (turns, _), counts) = (CpuBackend::new(1).unwrap(), turns(), CacheCounts::default());
+        for (times, is_kept) in [(0, false), (1, true), (2, true), (3, false), (1000, false)] {
+            let mut model = model();
+            // All of them are the same bytes.
+            model.main.operands.extend((0..times).map(|_| Operand {
+                extension: None,
+                info: TensorInfo::new(OperandType::TENSOR_QUANT8_ASYMM, &[LEAST_CONSTANTS as u32]),
+                lifetime: Lifetime::Constant(Constant::Client(constant.clone())),
+            }));
+            let what = (&model, &CompileOptions::default());
+            let (_, place) = compile(
+                Some((&store, &counts)),
+                true,
+                &backend,
+                what,
+                &mut None,
+                (&turns, &Control::default()),
+            )
+            .unwrap();
+            assert_eq!(place.is_some(), is_kept, "{times}");
+        }
+    }
 }

@@ -157,11 +157,11 @@ impl<M: Memory> Queue<M> {
         limit: &Limit,
         mut attempt: impl FnMut() -> Result<bool, FmqError>,
     ) -> Result<(), FmqError> {
-        let mut for_nothing = 0;
+        let mut for_nothing = 0u32;
         while !attempt()? {
             let began = Instant::now();
             event_flag::wait(&*self.memory, bits, limit.left()?)?;
-            for_nothing = if began.elapsed() < NAP { for_nothing + 1 } else { 0 };
+            for_nothing = if began.elapsed() < NAP { for_nothing.saturating_add(1) } else { 0 };
             if for_nothing >= PATIENCE_FOR_NOTHING {
                 std::thread::sleep(NAP);
             }

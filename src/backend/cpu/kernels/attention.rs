@@ -2,7 +2,7 @@
 //! matrices. Some rows of the first products, the scores, are made, gone on with and multiplied while they lie in the nearest
 //! cache, and are never written to the arena. Which steps go together so is decided elsewhere.
 
-use super::gemm::{Outputs, Room, MAX_ROWS};
+use super::gemm::{even_part, Outputs, Room, MAX_ROWS};
 use super::kernel::{ByPairs, Kernel};
 use super::Work;
 use crate::memory::{Target, View};
@@ -58,10 +58,10 @@ impl<'a> Attention<'a> {
                 first.pack(right, pair, &pause)?;
                 second.pack(values, pair, &pause)?;
                 let left = left.part(pair * matrix, matrix);
-                let (start, end) = (scores.rows * band / bands, scores.rows * (band + 1) / bands);
-                for start in (start..end).step_by(block) {
+                let part = even_part(scores.rows, band, bands);
+                for start in part.clone().step_by(block) {
                     pause()?;
-                    let rows = start..end.min(start + block);
+                    let rows = start..part.end.min(start + block);
                     let (here, bytes) = (room.as_mut_ptr(), rows.len() * scores.made);
                     // SAFETY: there is room for a block.
                     unsafe { first.multiply(left, rows.clone(), here) }?;

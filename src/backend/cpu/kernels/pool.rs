@@ -262,7 +262,8 @@ where
     fn block(&mut self, window: Cells, c: usize, width: usize, count: usize, at: usize) {
         let Pool { start, fold, finish, geometry, .. } = self.pool;
         let Cells { first, rows, columns, below, next } = window;
-        let apart = geometry.width.stride * geometry.input.channels;
+        // What no address has is of one window.
+        let apart = geometry.width.stride.wrapping_mul(geometry.input.channels);
         let reach = (columns - 1) * next + (count - 1) * apart + width;
         let (mut folded, mut side_by_side) = ([*start; BLOCK], [T::zeroed(); BLOCK]);
         let is_narrow = count == 1 && width <= FEW;

@@ -150,7 +150,7 @@ impl Shared {
     /// Tells the workers of a call that they may join.
     fn ring(&self, desk: usize) {
         let next = |rung: usize| {
-            Some((rung / self.desks.len()).wrapping_add(1).wrapping_mul(self.desks.len()) + desk)
+            Some((rung / self.desks.len()).wrapping_add(1).wrapping_mul(self.desks.len()).wrapping_add(desk))
         };
         let _ = self.bell.rung.fetch_update(Ordering::AcqRel, Ordering::Relaxed, next);
         // Either it is seen here that a worker sleeps, or that one sees that it was rung.

@@ -163,7 +163,7 @@ unsafe fn make_with<S: Simd>(kernel: &Depthwise, memory: &mut Memory, strip: Str
 fn together(geometry: &DepthwiseGeometry, channels: usize, lanes: usize) -> usize {
     const NEAREST: usize = 24 << 10;
     const FEWEST: usize = 48;
-    let each = geometry.height.kernel * geometry.width.input * size_of::<f32>();
+    let each = geometry.height.kernel.saturating_mul(geometry.width.input).saturating_mul(size_of::<f32>());
     let most = NEAREST / each.max(1);
     if most < FEWEST || geometry.multiplier > 1 {
         return channels.max(1);

@@ -269,7 +269,7 @@ impl Taps for Any {
                     *sum = S::mul_add(cell, weight, *sum);
                 }
             }
-            from = from.wrapping_add(self.dilation * channels);
+            from = from.wrapping_add(self.dilation.wrapping_mul(channels)); // behind the last it is not read
             weights = weights.wrapping_add(channels);
         }
     }

@@ -270,7 +270,8 @@ impl<T: AnyBitPattern + Send + Sync> Image<T> {
             for (segment, pointers) in scratch.pointers.chunks_exact_mut(pixels.len()).enumerate() {
                 let (base, tap) = (bases[segment / taps], segment % taps * width.dilation);
                 let pointers = &mut pointers[start - pixels.start..end - pixels.start];
-                let (cell, step) = (first + tap, width.stride * channels);
+                // A step that no address has is of one pixel, or leads out of the image.
+                let (cell, step) = (first + tap, width.stride.wrapping_mul(channels));
                 let base = match base {
                     Some(base) => base,
                     None if self.even => lines.start.cast_const(),

@@ -11,6 +11,7 @@ use super::quant::Quant;
 use super::requant::{Requant, Requantisation};
 use super::right::{Packing, Panel, Right};
 use super::scratch::{Room, Scratch};
+use super::share::even_part;
 use crate::backend::cpu::kernels::isa::Isa;
 use crate::backend::cpu::kernels::kernel::{input, output, ByPairs, ByRight, PairSize, Pause};
 use crate::backend::cpu::kernels::vector::Level;
@@ -157,8 +158,8 @@ impl<F: Right> Kernel for Pairs<F> {
             let mut packed = PackedRight::new(self);
             for unit in units {
                 let (batch, band, strip) = (unit / parts, unit % parts / strips, unit % strips);
-                packed.fill(right, batch, panels * strip / strips..panels * (strip + 1) / strips, &pause)?;
-                let rows = rows * band / bands..rows * (band + 1) / bands;
+                packed.fill(right, batch, even_part(panels, strip, strips), &pause)?;
+                let rows = even_part(rows, band, bands);
                 // SAFETY: no other unit has these rows of this strip, which are memory of ours if they are gone on with.
                 unsafe { packed.part(left, batch, rows, (to, work.then), &pause) }?;
             }
