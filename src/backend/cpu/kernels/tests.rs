@@ -267,6 +267,21 @@ proptest! {
 
 /// What first layers are: patches of few channels, whose rows of taps are as long as some words, or longer than those that
 /// are copied by words.
+/// Multiplied by channels they are what no 32-bit address has.
+#[test]
+fn the_longest_steps_and_distances_equal_the_plain_ones() {
+    for kind in [Kind::Float, Kind::Unsigned, Kind::PerChannel] {
+        for (depthwise, kernel) in [(false, 1), (true, 1), (false, 2), (true, 2)] {
+            let dilation = if kernel == 1 { i32::MAX } else { 1 };
+            for (stride, dilation) in [(i32::MAX, 1), (1, dilation), (i32::MAX, dilation)] {
+                let window = (kernel, stride, dilation, 2);
+                let made = run_conv(kind, depthwise, (1, 2, 2), (4, 4), window, 0, 7).unwrap();
+                assert!(made, "{kind:?} {depthwise} {window:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn filters_of_few_channels_equal_the_plain_one() {
     for kind in [Kind::Float, Kind::Unsigned, Kind::Signed, Kind::PerChannel] {
