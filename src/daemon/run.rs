@@ -6,8 +6,8 @@ use super::serve::{register, ServeError};
 use super::unix::{UnixService, SOCKET_MODE};
 use crate::backend::Backend;
 use crate::isolation::{self, Isolated};
-use crate::memory::{bytes_for_clients, give_back_after, give_back_soon, take_short_turns, Budget};
-use crate::scheduler::marks;
+use crate::memory::{bytes_for_clients, give_back_after, give_back_soon, Budget};
+use crate::scheduler::{marks, time_slices};
 use crate::service::Driver;
 use nix::sys::resource::{getrlimit, setrlimit, Resource};
 use nix::sys::signal::{SigSet, Signal};
@@ -241,12 +241,9 @@ pub fn run<B: Backend + 'static>(
     }
     raise_descriptor_limit();
     give_back_soon();
-    // Beside processes that only compute, a thread that a call has woken would wait for milliseconds. The backend's own process
-    // inherits it from the service, and may be confined already.
-    if !flags.serve_backend {
-        if let Err(why) = take_short_turns() {
-            log::debug!("threads have turns of the usual length: {why}");
-        }
+    // Beside processes that only compute, a thread that a call has woken would wait for milliseconds.
+    if let Err(why) = time_slices::begin() {
+        log::debug!("threads have time slices of the usual length: {why}");
     }
     // What it keeps is its own, whatever the one who started it lets others see.
     umask(Mode::from_bits_truncate(0o077));

@@ -3,6 +3,7 @@
 use super::blocking;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
 
 /// A descriptor of the process with this id, which can be read once the process has ended.
 pub fn process_descriptor(process: libc::pid_t) -> std::io::Result<OwnedFd> {
@@ -23,39 +24,47 @@ pub fn give_up_new_privileges() -> std::io::Result<()> {
     }
 }
 
-/// Has the calling thread, and all that it starts from here on, run in turns as short as the kernel lets them be: it gets no more of the
-/// processors than others, and gets its part sooner after it has waited. Kernels before Linux 6.12 take no notice.
-pub fn take_short_turns() -> std::io::Result<()> {
-    /// struct sched_attr of linux/sched/types.h, as it was at first
-    #[repr(C)]
-    struct Attributes {
-        size: u32,
-        policy: u32,
-        flags: u64,
-        nice: i32,
-        priority: u32,
-        runtime: u64,
-        deadline: u64,
-        period: u64,
+/// `struct sched_attr` of linux/sched/types.h, as it was at first.
+#[repr(C)]
+#[derive(Default)]
+struct SchedAttributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+/// Names the calling thread.
+const THIS: libc::c_long = 0;
+
+fn sched_attributes() -> std::io::Result<SchedAttributes> {
+    let mut attributes = SchedAttributes::default();
+    let size = size_of::<SchedAttributes>() as libc::c_uint;
+    // SAFETY: the kernel writes a structure of this size.
+    match unsafe { libc::syscall(libc::SYS_sched_getattr, THIS, &mut attributes, size, 0) } {
+        0 => Ok(attributes),
+        _ => Err(std::io::Error::last_os_error()),
     }
+}
+
+/// For how long the calling thread may compute before the kernel looks for others. Zero with kernels before Linux 6.12, which do
+/// not tell.
+pub fn time_slice() -> std::io::Result<Duration> {
+    Ok(Duration::from_nanos(sched_attributes()?.runtime))
+}
+
+/// Has the calling thread, and all that it starts from here on, compute for so long before the kernel looks for others; its share
+/// stays the same. Kernels before Linux 6.12 take no notice.
+pub fn set_time_slice(slice: Duration) -> std::io::Result<()> {
     const KEEP_POLICY: u64 = 0x08;
-    /// In nanoseconds: the least there is.
-    const SHORTEST: u64 = 100_000;
-    const THIS: libc::c_long = 0;
-    // SAFETY: the call takes two numbers, and touches no memory of ours.
-    let above_least = unsafe { libc::syscall(libc::SYS_getpriority, libc::PRIO_PROCESS, THIS) };
-    // The call itself, which the C library turns round, gives 1 to 40.
-    let nice = 20 - i32::try_from(above_least).unwrap_or(20);
-    let attributes = Attributes {
-        size: size_of::<Attributes>() as u32,
-        policy: 0,
-        flags: KEEP_POLICY,
-        nice,
-        priority: 0,
-        runtime: SHORTEST,
-        deadline: 0,
-        period: 0,
-    };
+    let nice = sched_attributes()?.nice;
+    let runtime = u64::try_from(slice.as_nanos()).unwrap_or(u64::MAX);
+    let size = size_of::<SchedAttributes>() as u32;
+    let attributes = SchedAttributes { size, flags: KEEP_POLICY, nice, runtime, ..Default::default() };
     // SAFETY: the kernel reads a structure of the size that is in it.
     match unsafe { libc::syscall(libc::SYS_sched_setattr, THIS, &attributes, 0) } {
         0 => Ok(()),
@@ -126,13 +135,15 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn turns_become_short_and_the_share_stays() {
+    fn a_slice_becomes_another_and_the_share_stays() {
         // SAFETY: the call takes two numbers.
         let nice = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
         let before = nice();
         std::thread::spawn(move || {
-            take_short_turns().unwrap();
+            let slice = Duration::from_micros(300);
+            set_time_slice(slice).unwrap();
             assert_eq!(nice(), before);
+            assert!([slice, Duration::ZERO].contains(&time_slice().unwrap()));
         })
         .join()
         .unwrap();

@@ -60,7 +60,8 @@ pub use hardware_buffer::stand_in_for_native_window;
 pub use identity::{same_memory, Identity};
 pub use idle::Keeper;
 pub use kernel::{
-    give_up_new_privileges, is_empty_stream, is_unix_socket, page_size, process_descriptor, take_short_turns,
+    give_up_new_privileges, is_empty_stream, is_unix_socket, page_size, process_descriptor, set_time_slice,
+    time_slice,
 };
 pub use machine::machine_bytes;
 pub use mapping::Mapping;

@@ -7,6 +7,7 @@
 
 use super::control::{Control, Yield};
 use super::demand::Load;
+use super::time_slices::{self, Long};
 use super::turns::{Turn, Turns};
 use crate::ops::OpError;
 use std::cell::Cell;
@@ -18,7 +19,7 @@ pub struct CallTurns(Arc<Turns>);
 
 thread_local! {
     /// The turn by which the thread reads a message.
-    static READING: Cell<Option<Turn>> = const { Cell::new(None) };
+    static READING: Cell<Option<(Turn, Long)>> = const { Cell::new(None) };
 }
 
 impl CallTurns {
@@ -34,7 +35,8 @@ impl CallTurns {
         was_read();
         let control = Control { client, ..Control::default() };
         // Nothing stops this wait, which is for other messages to be read.
-        let turn = self.0.take(client, control.priority, &control).ok();
+        let turn =
+            self.0.take(client, control.priority, &control).ok().map(|turn| (turn, time_slices::long()));
         let _ = READING.try_with(|reading| reading.set(turn)); // a thread that ends reads nothing
     }
 
@@ -60,11 +62,11 @@ pub fn was_read() {
 /// A turn that is taken when it is first asked for. One thread uses it.
 struct Checking {
     turns: Arc<Turns>,
-    turn: Mutex<Option<Turn>>,
+    turn: Mutex<Option<(Turn, Long)>>,
 }
 
 impl Checking {
-    fn lock(&self) -> MutexGuard<'_, Option<Turn>> {
+    fn lock(&self) -> MutexGuard<'_, Option<(Turn, Long)>> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -72,10 +74,11 @@ impl Checking {
 impl Yield for Checking {
     fn pass(&self, control: &Control) -> Result<(), OpError> {
         let mut turn = self.lock();
-        if let Some(turn) = &*turn {
+        if let Some((turn, _)) = &*turn {
             return turn.pass(control);
         }
-        *turn = Some(self.turns.take(control.client, control.priority, control)?);
+        *turn =
+            Some((self.turns.take(control.client, control.priority, control)?, time_slices::long_later()));
         Ok(())
     }
 
@@ -91,7 +94,7 @@ impl Yield for Checking {
 
 impl std::fmt::Debug for Checking {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "a check: {:?}", self.lock())
+        write!(f, "a check: {:?}", self.lock().as_ref().map(|(turn, _)| turn))
     }
 }
 

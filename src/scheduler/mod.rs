@@ -13,6 +13,7 @@
 //! - `slow_calls`: what calls that take long waited for
 //! - `recorder`: what runs do when, for those who ask; `marks`: what the driver is about, in the kernel's trace
 //! - `polling`: to look for what comes soon, rather than to sleep
+//! - `time_slices`: for how long the kernel lets a thread compute
 //! - `thread_cache`: threads for short tasks that may have to wait for a client
 //!
 //! Nothing here knows what is computed, nor of binder.
@@ -35,6 +36,7 @@ mod recorder;
 pub mod slow_calls;
 mod stop;
 mod thread_cache;
+pub mod time_slices;
 mod turns;
 mod waiting;
 mod watcher;

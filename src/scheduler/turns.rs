@@ -7,7 +7,7 @@
 
 use super::control::{self, Control};
 use super::demand::{Load, Priority};
-use super::slow_calls;
+use super::{slow_calls, time_slices};
 use crate::ops::OpError;
 use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use crate::sync::thread::{self, Thread};
@@ -365,6 +365,7 @@ impl InLine {
 
 impl control::Yield for Turn {
     fn pass(&self, control: &Control) -> Result<(), OpError> {
+        time_slices::look();
         let turns = &self.turns;
         if !self.seat.granted.load(Ordering::Relaxed) {
             // It was lent, and is to be had again.

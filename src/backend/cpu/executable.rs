@@ -16,9 +16,10 @@ use crate::model::{CountedModel, Model, ModelError};
 use crate::ops::Interrupt;
 use crate::scheduler::limits::BUSY;
 use crate::scheduler::marks::{self, Phase};
-use crate::scheduler::{Activity, Quota, ThreadCache, Turn, Turns, Underway};
+use crate::scheduler::{time_slices, Activity, Quota, ThreadCache, Turn, Turns, Underway};
 use std::os::fd::OwnedFd;
 use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -42,6 +43,8 @@ pub struct CpuExecutable {
     options: CompileOptions,
     cores: Arc<Cores>,
     program: OnDemand<CountedModel, Program>,
+    /// Whether the last run took so long that long time slices are worth it.
+    is_long: AtomicBool,
 }
 
 impl Cores {
@@ -78,6 +81,7 @@ impl CpuExecutable {
         let _account = control.on_account();
         let (interface, options, cores) = (Interface::of(model), *options, cores.clone());
         let control = cores.take_turn(control)?;
+        let _long = time_slices::long_later();
         let program = if options.just_in_time {
             let model = model.to_private(&control).and_then(|model| CountedModel::new(model, &control));
             OnDemand::of(model.map_err(|why| match why {
@@ -88,7 +92,7 @@ impl CpuExecutable {
         } else {
             OnDemand::made(Program::compile(model, &options, cores.pool.clone(), &control)?)
         };
-        Ok(CpuExecutable { interface, options, cores, program })
+        Ok(CpuExecutable { interface, options, cores, program, is_long: AtomicBool::new(false) })
     }
 
     /// Loads what [`Executable::artifact`] gave.
@@ -100,13 +104,15 @@ impl CpuExecutable {
     ) -> Result<Self, BackendError> {
         let _account = control.on_account();
         let control = cores.take_turn(control)?;
+        let _long = time_slices::long_later();
         // Reading the files may have taken long.
         control.yield_point()?;
         let program = Program::load(saved, options.preference, cores.pool.clone(), &control)?;
         // There may be very many inputs and outputs: nobody waits until they are described once more.
         control.before_waiting();
         let (interface, cores) = (program.interface().clone(), cores.clone());
-        Ok(CpuExecutable { interface, options: *options, cores, program: OnDemand::made(program) })
+        let (program, is_long) = (OnDemand::made(program), AtomicBool::new(false));
+        Ok(CpuExecutable { interface, options: *options, cores, program, is_long })
     }
 
     /// The program, compiled if it is not yet. For a thread that has a turn.
@@ -118,6 +124,7 @@ impl CpuExecutable {
         control.before_waiting();
         let program = self.program.get_or_make(control, |model| {
             control.yield_point()?;
+            let _long = time_slices::long_later();
             Program::compile(model, &self.options, self.cores.pool.clone(), control)
         })?;
         control.yield_point()?;
@@ -148,6 +155,7 @@ impl Executable for CpuExecutable {
         let Some(program) = self.program.get() else { return Ok(None) };
         let _account = control.on_account();
         let control = self.cores.take_turn(control)?;
+        let _long = time_slices::long_later();
         Ok(Some(program.artifact(&control)?))
     }
 
@@ -195,11 +203,16 @@ impl CpuBinding {
         let program = self.executable.program(control)?;
         let saves_power = options.preference == Preference::LowPower;
         let _stay = cores.little.as_ref().filter(|_| saves_power).map(LittleCores::stay);
-        let outputs = program.run(held, control)?;
+        let is_long = &self.executable.is_long;
+        let long = is_long.load(Ordering::Relaxed).then(time_slices::long_later);
+        let outputs = program.run(held, control);
+        drop(long);
+        let on_device = started.elapsed();
+        is_long.store(on_device >= time_slices::LONG_WORK, Ordering::Relaxed);
         if let Some(underway) = underway {
             underway.end();
         }
-        Ok(Outcome { outputs, on_device: started.elapsed() })
+        Ok(Outcome { outputs: outputs?, on_device })
     }
 }
 

@@ -48,6 +48,9 @@ pub fn narrowed(processes: Processes, process: u32) -> Result<Narrowed> {
         (SYS_mprotect, code),
         // A thread of its own goes to another core.
         (SYS_sched_setaffinity, vec![rule(&[is(0, 0)?])?]),
+        // Nor is any other than the calling thread given time slices, or asked for them.
+        (SYS_sched_setattr, vec![rule(&[is(0, 0)?])?]),
+        (SYS_sched_getattr, vec![rule(&[is(0, 0)?])?]),
         // To itself, as `abort` does, and to threads whose stack is dumped.
         (SYS_tgkill, own.clone()),
         (SYS_rt_tgsigqueueinfo, own.clone()),

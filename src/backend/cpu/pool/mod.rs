@@ -9,7 +9,7 @@ mod desk;
 pub mod shares;
 
 use crate::memory::Entered;
-use crate::scheduler::Underway;
+use crate::scheduler::{time_slices, Underway};
 use crate::sync::atomic::{fence, AtomicUsize, Ordering};
 use crate::sync::thread::{Builder, JoinHandle};
 use crate::sync::{Condvar, Mutex, MutexGuard};
@@ -164,6 +164,7 @@ impl Shared {
     /// Worker `worker` works until the pool is dropped.
     fn work(&self, worker: usize) {
         let (mut heard, mut entered) = (0, None);
+        let _long = time_slices::long(); // for all of its life: it only computes
         loop {
             let rung = self.bell.rung.load(Ordering::Acquire);
             let last = rung % self.desks.len();

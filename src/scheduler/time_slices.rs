@@ -1,0 +1,177 @@
+//! For how long the kernel lets a thread compute before it looks for others: short slices for threads that serve calls, long
+//! ones for those that compute.
+//!
+//! A thread's share does not depend on it, but which of two threads goes first does: a thread with a short slice that has
+//! waited puts one with a long slice aside at once. So calls are served soon beside processes that only compute, and clients
+//! come to a processor soon beside long work of the driver.
+//!
+//! Threads inherit their slices. A process that has not [begun](begin) keeps those that it has, as one does that a driver is
+//! embedded in.
+
+use crate::memory::{set_time_slice, time_slice};
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+/// The shortest that there is.
+const SHORT: Duration = Duration::from_micros(100);
+/// Longer than the usual one, of 2 to 4 ms.
+const LONG: Duration = Duration::from_millis(10);
+/// Work is given long slices once it has taken so long. A thread that has just come to a processor has mostly put another aside,
+/// which it would hold up until the kernel looks next; but the kernel looks whenever slices change.
+const AFTER: Duration = Duration::from_micros(300);
+/// What takes less is not worth it: to change a thread's slice twice takes 3 us.
+pub const LONG_WORK: Duration = Duration::from_micros(600);
+
+thread_local! {
+    /// What slices the thread has, once it was asked.
+    static OWN: Cell<Option<Own>> = const { Cell::new(None) };
+    /// When work began that is to have long slices.
+    static BEGAN: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Own {
+    Short,
+    Long,
+    /// Others than were given here: they are left as they are.
+    Given,
+}
+
+/// Gives the calling thread, and all that it starts from here on, short slices. Kernels before Linux 6.12 take no notice.
+pub fn begin() -> std::io::Result<()> {
+    set_time_slice(SHORT)
+}
+
+/// Gives the calling thread, if it has short slices, long ones until what this gives is dropped.
+pub fn long() -> Long {
+    let changes = own() == Own::Short && change(Own::Long, LONG);
+    Long { changes }
+}
+
+/// The same for work that has yield points, once it has taken so long that it is worth it.
+pub fn long_later() -> Long {
+    let changes = own() == Own::Short && BEGAN.get().is_none();
+    if changes {
+        BEGAN.set(Some(Instant::now()));
+    }
+    Long { changes }
+}
+
+/// At a yield point: whether it is later now.
+pub fn look() {
+    if BEGAN.get().is_some_and(|began| began.elapsed() >= AFTER) {
+        BEGAN.set(None);
+        change(Own::Long, LONG);
+    }
+}
+
+/// See [`long`].
+#[must_use]
+pub struct Long {
+    changes: bool,
+}
+
+impl Drop for Long {
+    fn drop(&mut self) {
+        // It may be another thread that drops it.
+        if self.changes {
+            BEGAN.set(None);
+            if own() == Own::Long {
+                change(Own::Short, SHORT);
+            }
+        }
+    }
+}
+
+fn own() -> Own {
+    OWN.get().unwrap_or_else(|| {
+        let own = match time_slice() {
+            Ok(SHORT) => Own::Short,
+            // It was started by a thread that computes.
+            Ok(LONG) if change(Own::Short, SHORT) => Own::Short,
+            _ => Own::Given,
+        };
+        OWN.set(Some(own));
+        own
+    })
+}
+
+/// Whether the kernel did so. Where it does not, the thread is not asked again.
+fn change(to: Own, slice: Duration) -> bool {
+    let changed = set_time_slice(slice);
+    if let Err(why) = &changed {
+        log::debug!("a thread keeps its time slices: {why}");
+    }
+    OWN.set(Some(if changed.is_ok() { to } else { Own::Given }));
+    changed.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `then` gives on a thread of its own.
+    fn aside<T: Send + 'static>(then: impl FnOnce() -> T + Send + 'static) -> T {
+        std::thread::spawn(then).join().unwrap()
+    }
+
+    fn slice() -> Option<Duration> {
+        time_slice().ok().filter(|slice| !slice.is_zero())
+    }
+
+    #[test]
+    fn slices_are_long_while_there_is_long_work_and_short_otherwise() {
+        aside(|| {
+            begin().unwrap();
+            if slice().is_none() {
+                return eprintln!("skipped: this kernel has no slices to choose");
+            }
+            let inner = || (slice(), drop(long()), slice());
+            assert_eq!((inner(), slice()), ((Some(SHORT), (), Some(SHORT)), Some(SHORT)));
+            let outer = long();
+            // The first that asked for it has it until the end.
+            assert_eq!(inner(), (Some(LONG), (), Some(LONG)));
+            // Who is started meanwhile has short ones again once it has done something long.
+            let started = aside(|| (drop(long()), slice()));
+            assert_eq!(started, ((), Some(SHORT)));
+            drop(outer);
+            assert_eq!(slice(), Some(SHORT));
+        });
+    }
+
+    #[test]
+    fn work_with_yield_points_has_long_slices_once_it_has_taken_long() {
+        aside(|| {
+            begin().unwrap();
+            if slice().is_none() {
+                return eprintln!("skipped: this kernel has no slices to choose");
+            }
+            look();
+            let work = long_later();
+            let inner = long_later();
+            assert_eq!(slice(), Some(SHORT));
+            drop(inner);
+            std::thread::sleep(AFTER);
+            look();
+            assert_eq!((slice(), BEGAN.get()), (Some(LONG), None));
+            drop(long_later());
+            assert_eq!(slice(), Some(LONG), "the first that asked for it has it until the end");
+            drop(work);
+            assert_eq!(slice(), Some(SHORT));
+            drop(long_later());
+            std::thread::sleep(AFTER);
+            look();
+            assert_eq!(slice(), Some(SHORT), "it was over before");
+        });
+    }
+
+    #[test]
+    fn threads_that_have_not_begun_keep_their_slices() {
+        let (before, during, after) = aside(|| {
+            let before = slice();
+            let _long = long();
+            (before, slice(), slice())
+        });
+        assert_eq!((before, before), (during, after));
+    }
+}
