@@ -197,7 +197,16 @@ impl Target<'_, u8> {
 
 #[inline]
 fn check(len: usize, start: usize, count: usize) {
-    assert!(start <= len && count <= len - start, "{len} elements end before {start}+{count}");
+    if start > len || count > len - start {
+        is_beyond(len, start, count);
+    }
+}
+
+/// Apart from the check, so that nothing is done for it where all is well.
+#[cold]
+#[inline(never)]
+fn is_beyond(len: usize, start: usize, count: usize) -> ! {
+    panic!("{len} elements end before {start}+{count}")
 }
 
 /// How many elements `bytes` bytes are.

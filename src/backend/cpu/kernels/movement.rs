@@ -267,14 +267,27 @@ impl Stride {
         to: &Target<u8>,
     ) {
         let len = self.row.count as usize * size;
-        for i in 0..count as i64 {
-            let (source, target) = (source + i * steps.0, target + i * steps.1);
-            let from = from.pointer(source as usize * size, len);
-            // SAFETY: no two units write the same elements; as many bytes of both were asked for, and an output is no input.
-            unsafe {
-                let mut to = to.disjoint_part(target as usize * size, len);
-                copy(from, to.pointer(0, len), len);
-            }
+        let (size, steps) = (size as i64, (steps.0 * size as i64, steps.1 * size as i64));
+        let (source, target) = (source * size, target * size);
+        // By their length, so that it is looked at once.
+        macro_rules! with {
+            ($copy:expr) => {
+                for i in 0..count as i64 {
+                    let (source, target) = ((source + i * steps.0) as usize, (target + i * steps.1) as usize);
+                    // SAFETY: no two units write the same elements; as many bytes of both were asked for, and an output is no
+                    // input.
+                    unsafe {
+                        let mut to = to.disjoint_part(target, len);
+                        $copy(from.pointer(source, len), to.pointer(0, len), len);
+                    }
+                }
+            };
+        }
+        match len {
+            4..8 => with!(copy_parts::<4>),
+            8..16 => with!(copy_parts::<8>),
+            16..32 => with!(copy_parts::<16>),
+            _ => with!(copy),
         }
     }
 
@@ -394,20 +407,38 @@ impl Stride {
 /// As many bytes must be there to be read, and others to be written.
 #[inline(always)]
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    const PART: usize = 32;
     const MOST: usize = 256;
     // SAFETY: by contract.
     unsafe {
-        let whole = if len <= MOST { len - len % PART } else { 0 };
-        for at in (0..whole).step_by(PART) {
-            to.add(at)
-                .cast::<[u8; PART]>()
-                .write_unaligned(from.add(at).cast::<[u8; PART]>().read_unaligned());
-        }
-        if whole < len {
-            libc::memcpy(to.add(whole).cast(), from.add(whole).cast(), len - whole);
+        match len {
+            0 => {}
+            1 => to.write(from.read()),
+            2..4 => copy_parts::<2>(from, to, len),
+            4..8 => copy_parts::<4>(from, to, len),
+            8..16 => copy_parts::<8>(from, to, len),
+            16..32 => copy_parts::<16>(from, to, len),
+            32..=MOST => copy_parts::<32>(from, to, len),
+            _ => drop(libc::memcpy(to.cast(), from.cast(), len)),
         }
     }
+}
+
+/// Copies parts of so many bytes, of which the last may lie over the one before.
+///
+/// # Safety
+/// As for [`copy`], of a part at the least.
+#[inline(always)]
+unsafe fn copy_parts<const PART: usize>(from: *const u8, to: *mut u8, len: usize) {
+    let part = |at: usize| {
+        // SAFETY: by contract, as a part from there on is within.
+        unsafe {
+            let bytes = from.add(at).cast::<[u8; PART]>().read_unaligned();
+            to.add(at).cast::<[u8; PART]>().write_unaligned(bytes);
+        }
+    };
+    let last = len - PART;
+    (0..last).step_by(PART).for_each(part);
+    part(last);
 }
 
 /// Elements that lie apart.
