@@ -15,6 +15,17 @@ pub struct Accessed<'m> {
     rows: Rows,
     access: Access,
     ending: Ending<'m>,
+    _let_go: LetGo<'m>,
+}
+
+/// An access that ends, however it does: what it wrote to pages in place of lost memory is given back, which a mapping that is kept
+/// would hold on to.
+struct LetGo<'m>(&'m Mapping);
+
+impl Drop for LetGo<'_> {
+    fn drop(&mut self) {
+        self.0.give_back_lost();
+    }
 }
 
 const NOT_THIS: MemoryError = MemoryError::Access("the memory is not accessed for this");
@@ -25,7 +36,11 @@ impl<'m> Accessed<'m> {
         mapping.check_access(access)?;
         mapping.still_there(())?;
         let begun = mapping.begin(access)?;
-        Ok(begun.map(|(start, rows, ending)| Accessed { mapping, start, rows, access, ending }))
+        let accessed = |(start, rows, ending)| {
+            let let_go = LetGo(mapping);
+            Accessed { mapping, start, rows, access, ending, _let_go: let_go }
+        };
+        Ok(begun.map(accessed))
     }
 
     /// What lies in `slice`, to be computed with. `None` if it is a slice of other memory, parted by padding, or not to be

@@ -11,6 +11,7 @@
 use super::kernel::page_size;
 use super::regions::{FreeSlots, Regions, Slot};
 use super::MemoryError;
+use crate::sync::atomic::Ordering::SeqCst;
 use crate::sync::atomic::{AtomicBool, AtomicUsize};
 use crate::sync::Mutex;
 use std::sync::OnceLock;
@@ -36,6 +37,8 @@ static REGIONS: Regions<&[Slot]> = Regions {
     free: Mutex::new(FreeSlots { returned: Vec::new(), fresh: 0, limit: SLOTS }),
 };
 
+static LOSSES: AtomicUsize = AtomicUsize::new(0);
+
 /// A watched region; dropping it ends the watch, which must happen before the region is unmapped.
 pub(super) struct Region {
     slot: usize,
@@ -55,6 +58,23 @@ impl Region {
     pub fn vanished(&self) -> bool {
         REGIONS.is_marked(self.slot)
     }
+
+    /// Gives back what was written to the pages in place of a lost file, if it is lost: nobody counts that, and nobody reads it.
+    pub fn give_back(&self) {
+        if !self.vanished() {
+            return;
+        }
+        let (start, len) = REGIONS.place(self.slot);
+        // SAFETY: the region stays mapped as long as `self` lives, and nobody holds a reference into it. Who still computes
+        // there meets zeroes, as in any memory of a client. Pages that are the file's still, as another thread is only about
+        // to replace them, lose nothing by this.
+        unsafe { libc::madvise(start as *mut libc::c_void, len, libc::MADV_DONTNEED) };
+    }
+}
+
+/// How many regions of this process have lost their file until now. It changes after their marks are set.
+pub fn losses() -> usize {
+    LOSSES.load(SeqCst)
 }
 
 impl Drop for Region {
@@ -109,6 +129,7 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
 fn heal(address: usize) -> bool {
     // First the mark, then the zeroes: a copy in another thread that meets zeroes must find the mark afterwards.
     let Some((start, len)) = REGIONS.mark(address) else { return false };
+    LOSSES.fetch_add(1, SeqCst);
     let errno = nix::errno::Errno::last_raw();
     // SAFETY: the region is a mapping of client memory, of which nobody holds a reference. The thread that faulted in it
     // keeps it mapped, as does every other that is copying.

@@ -1,6 +1,6 @@
 //! Files that shrink under a mapping, and faults that are none of the guard's business.
 
-use crate::memory::{page_size, Access, ClientSlice, Mapping, MemoryError};
+use crate::memory::{page_size, Access, Accessed, ClientSlice, Mapping, MemoryError};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -58,6 +58,49 @@ fn only_the_region_that_lost_its_file_is_hurt() {
     let mut bytes = [0; 16];
     slice(&kept, 0).read(&mut bytes).unwrap();
     assert_eq!((bytes, kept.vanished()), ([9; 16], false));
+}
+
+/// How many pages of `mapping` there are in memory.
+fn present(mapping: &Mapping) -> usize {
+    let (start, mut pages) = (mapping.pointer(0).unwrap(), vec![0; mapping.len() / page()]);
+    // SAFETY: all of it is mapped, and there is a byte for each page.
+    let asked = unsafe { libc::mincore(start.cast(), mapping.len(), pages.as_mut_ptr()) };
+    assert_eq!(asked, 0);
+    pages.iter().filter(|&&page| page & 1 == 1).count()
+}
+
+#[test]
+fn what_is_written_in_place_of_lost_memory_does_not_stay() {
+    const PAGES: usize = 1024;
+    let write_all = |accessed: &Accessed, slice: &ClientSlice| {
+        let mut target = accessed.target(slice, slice.len()).unwrap();
+        target.copy_from(0, &vec![7; slice.len()]);
+    };
+    let lost = || {
+        let file = file(PAGES * page());
+        let slice = whole(&map(&file, 0, PAGES * page()));
+        (file, slice)
+    };
+    // A run ends as it should, or is given up; and so with a copy. The mapping is kept.
+    for ends in [true, false] {
+        let (file, slice) = lost();
+        let accessed = Accessed::new(slice.mapping(), Access::Write).unwrap().unwrap();
+        let before = super::losses();
+        file.set_len(0).unwrap();
+        write_all(&accessed, &slice);
+        assert!(super::losses() > before);
+        assert_eq!(present(slice.mapping()), PAGES, "the run has them while it goes on");
+        if ends {
+            assert!(matches!(accessed.end(), Err(MemoryError::Vanished)));
+        } else {
+            drop(accessed);
+        }
+        assert_eq!(present(slice.mapping()), 0);
+    }
+    let (file, slice) = lost();
+    file.set_len(0).unwrap();
+    assert!(matches!(slice.write(&vec![7; slice.len()]), Err(MemoryError::Vanished)));
+    assert_eq!(present(slice.mapping()), 0);
 }
 
 #[test]

@@ -313,6 +313,8 @@ impl Locked<'_> {
             return Ok(());
         }
         self.note_loss();
+        // The allocator may keep it mapped.
+        self.region.iter().for_each(Region::give_back);
         // The watch ends first: once unlocked, the addresses may be anybody's.
         self.region = None;
         // SAFETY: the buffer was locked when `self` was made, and has not been unlocked since. Without a place for a fence

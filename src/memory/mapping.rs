@@ -174,8 +174,21 @@ impl Mapping {
     /// `value`, which was just read here, unless it is only what the guard put in place of lost memory.
     pub(super) fn still_there<T>(&self, value: T) -> Result<T, MemoryError> {
         match self.vanished() {
-            true => Err(MemoryError::Vanished),
+            true => {
+                self.give_back_lost();
+                Err(MemoryError::Vanished)
+            }
             false => Ok(value),
+        }
+    }
+
+    /// Gives back what was written to pages that the guard put in place of lost memory. A hardware buffer's goes when the buffer
+    /// is unlocked.
+    pub(super) fn give_back_lost(&self) {
+        match &self.store {
+            Store::Pages(pages) => pages.give_back_lost(),
+            Store::Unmapped(file) => file.give_back_lost(),
+            Store::Hardware(_) => {}
         }
     }
 

@@ -131,6 +131,11 @@ impl Pages {
     /// Begins an access, announced where that is needed; gives where the client's bytes start.
     pub fn begin(&self, direction: Direction) -> Result<(*mut u8, Option<Announced<'_>>), MemoryError> {
         let announced = self.dma_buf.as_ref().map(|dma_buf| dma_buf.begin(direction)).transpose()?;
+    /// Gives back what was written to pages that are in place of a lost file.
+    pub fn give_back_lost(&self) {
+        self.region.iter().for_each(Region::give_back);
+    }
+
         Ok((self.start(), announced))
     }
 

@@ -73,6 +73,12 @@ impl<Slots: Deref<Target = [Slot]>> Regions<Slots> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner).returned.push(slot);
     }
 
+    /// Start and length of the region in `slot`, for whom it belongs to.
+    pub fn place(&self, slot: usize) -> (usize, usize) {
+        let region = &self.slots[slot];
+        (region.start.load(SeqCst), region.len.load(SeqCst))
+    }
+
     /// Whether the region in `slot` is marked.
     pub fn is_marked(&self, slot: usize) -> bool {
         self.slots[slot].vanished.load(SeqCst)

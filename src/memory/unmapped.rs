@@ -60,6 +60,11 @@ impl Unmapped {
         self.vanished.load(Ordering::Relaxed) || self.pages.get().is_some_and(Pages::vanished)
     }
 
+    /// Gives back what was written to pages that are in place of a lost file.
+    pub fn give_back_lost(&self) {
+        self.pages.get().into_iter().for_each(Pages::give_back_lost);
+    }
+
     /// Copies the bytes from `offset` on, which the caller has checked to be there, into `to`.
     pub fn read(&self, offset: usize, to: &mut [u8]) -> Result<(), MemoryError> {
         self.take_note(self.file.read_exact_at(to, self.start + offset as u64))

@@ -178,6 +178,8 @@ impl Executor for Client {
     ) -> ResultPacket {
         let _account = self.prepared.core.budget.on_account_of(self.prepared.client());
         self.run(request, memories, cancelled).unwrap_or_else(|error| {
+            // It may be for the memory that it failed.
+            self.freed();
             call::note(&self.prepared.core, "an execution over a queue", &error);
             ResultPacket::bare(status_of_1_0(error.status()))
         })

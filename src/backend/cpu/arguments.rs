@@ -7,7 +7,7 @@ use super::frame::Frame;
 use super::graph::check_dims;
 use super::routine::{Routine, STEPS};
 use crate::backend::{BackendError, OutputShape};
-use crate::memory::{Access, Accessed, ClientSlice, Mapping, MemoryError, Target, View};
+use crate::memory::{losses_of_memory, Access, Accessed, ClientSlice, Mapping, MemoryError, Target, View};
 use crate::ops::pace::Pace;
 use crate::ops::{by_parts, Interrupt, OpError};
 use crate::tensor::{Dims, TensorInfo};
@@ -62,6 +62,8 @@ pub struct Held<'a> {
     inputs: &'a [Option<Bound>],
     outputs: &'a [Option<Bound>],
     memories: BTreeMap<*const Mapping, Memory<'a>>,
+    /// How many memories of this process had vanished before.
+    losses: usize,
 }
 
 /// The arguments of a run that is under way.
@@ -107,9 +109,9 @@ struct Memory<'a> {
 }
 
 /// What to call an argument in messages.
-type Name = (&'static str, usize);
+pub type Name = (&'static str, usize);
 
-fn failed((what, i): Name) -> impl FnOnce(MemoryError) -> BackendError {
+pub fn failed((what, i): Name) -> impl FnOnce(MemoryError) -> BackendError {
     move |source| BackendError::Memory { what: format!("{what} {i}"), source }
 }
 
@@ -123,6 +125,7 @@ impl<'a> Held<'a> {
         let taken = |(i, output): (usize, &'a Option<Bound>)| {
             output.as_ref().map(|output| (&output.data, Access::Write, ("output", i)))
         };
+        let losses = losses_of_memory();
         let all = inputs.iter().enumerate().filter_map(given);
         let all = all.chain(outputs.iter().enumerate().filter_map(taken));
         // One access to each memory, whatever for: nothing is locked twice.
@@ -136,7 +139,17 @@ impl<'a> Held<'a> {
         for memory in memories.values_mut() {
             memory.held = Accessed::new(memory.mapping, memory.access).map_err(failed(memory.first))?;
         }
-        Ok(Held { inputs, outputs, memories })
+        Ok(Held { inputs, outputs, memories, losses })
+    }
+
+    /// All of its memories, each with its first argument.
+    pub fn memories(&self) -> impl Iterator<Item = (&'a Mapping, Name)> + '_ {
+        self.memories.values().map(|memory| (memory.mapping, memory.first))
+    }
+
+    /// How many memories of this process had vanished before it took hold of any.
+    pub fn losses(&self) -> usize {
+        self.losses
     }
 
     /// Whether there are so many inputs and outputs.

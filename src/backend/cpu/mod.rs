@@ -49,6 +49,7 @@ mod turns_tests;
 mod views;
 #[cfg(test)]
 mod views_tests;
+mod watch;
 
 use super::{
     Backend, BackendError, CacheFileCounts, CompileOptions, Control, DeviceType, Executable, Info, Load,

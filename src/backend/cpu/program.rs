@@ -10,6 +10,7 @@ use super::idle::IdleFrames;
 use super::pool::ThreadPool;
 use super::routine::{Routine, STEPS};
 use super::run::Machine;
+use super::watch::Watch;
 use crate::backend::{
     Artifact, BackendError, CompileOptions, Control, Description, Interface, OutputShape, Preference, Saved,
 };
@@ -187,7 +188,7 @@ impl Program {
     /// Runs it between memories of this process, one per input and output.
     pub fn run(&self, held: Held, control: &Control) -> Result<Vec<OutputShape>, BackendError> {
         self.check_data()?;
-        let mut frame = self.frame(control)?;
+        let (mut frame, watch) = (self.frame(control)?, Watch::new(control, &held));
         let machine = Machine {
             routines: &self.routines,
             calls: &self.calls,
@@ -195,6 +196,7 @@ impl Program {
             pool: &self.pool,
             threads: threads(self.preference),
             control,
+            watch: &watch,
         };
         // What has vanished meanwhile was taken for zeroes.
         let shapes = machine.run_main(&mut frame, held).and_then(|shapes| self.check_data().map(|()| shapes));

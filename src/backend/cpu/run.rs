@@ -10,6 +10,7 @@ use super::frame::{broken_plan, Frame, Tensor};
 use super::kernels::{Attention, Next, Rowwise, Then, Work};
 use super::pool::{Team, ThreadPool};
 use super::routine::{Place, Routine, Step};
+use super::watch::Watch;
 use crate::backend::{BackendError, Control, OutputShape};
 use crate::memory::{Target, View, FEW};
 use crate::ops::{clear, copy, evaluate, Arg, Args, Interrupt, OpError, OperationType, Out, Run};
@@ -29,6 +30,8 @@ pub struct Machine<'a> {
     /// Threads to compute on, at the most.
     pub threads: usize,
     pub control: &'a Control,
+    /// The same, and what else stops it.
+    pub watch: &'a Watch<'a>,
 }
 
 impl Machine<'_> {
@@ -41,7 +44,7 @@ impl Machine<'_> {
         frame.start(self.control, routine, held.dims())?;
         let arguments = Arguments::new(self.control, held, self.candidates, routine, frame)?;
         arguments.copy_in(self.control, routine, frame)?;
-        self.run_steps(0, frame, Some(&arguments))?;
+        self.run_steps(0, frame, Some(&arguments)).map_err(|why| self.watch.reason(why))?;
         arguments.finish(self.control, routine, frame)
     }
 
@@ -57,7 +60,7 @@ impl Machine<'_> {
         }
         let routine = &self.routines[index];
         for step in &routine.steps {
-            self.control.yield_point()?;
+            self.watch.yield_point()?;
             let underway = self.begin(index, step);
             self.run_plain(routine, step, frame).map_err(|e| e.at(step.name()))?;
             underway.into_iter().for_each(Underway::end);
@@ -75,7 +78,7 @@ impl Machine<'_> {
         let (routine, calls) = (&self.routines[index], &self.calls[index]);
         let (mut next, mut noted) = (0, 0);
         while let Some(call) = calls.list.get(next) {
-            self.control.yield_point()?;
+            self.watch.yield_point()?;
             let step = &routine.steps[call.step];
             self.note_idle(index, &routine.steps[noted..call.step])?;
             noted = call.step;
@@ -143,7 +146,7 @@ impl Machine<'_> {
         let mut between: Vec<Target<u8>> = targets.map(Target::of).collect();
         let ours = between.pop().ok_or_else(broken_plan)?;
         let out = arguments.and_then(|arguments| arguments.target(to, ours.len())).unwrap_or(ours);
-        let work = Work::new(team, self.control);
+        let work = Work::new(team, self.watch);
         let rowwise = Rowwise { makers: &makers, images: &chain.images, block: chain.block, bands };
         Ok(rowwise.run(input, &between, out, work)?)
     }
@@ -159,7 +162,7 @@ impl Machine<'_> {
     ) -> Result<(), BackendError> {
         let mut lent = Lent::default();
         calls.lend(call, &mut frame.arena, arguments, &mut lent).ok_or_else(broken_plan)?;
-        let mut work = Work::new(team, self.control);
+        let mut work = Work::new(team, self.watch);
         let (mut next, mut others) = (SmallVec::<[Next; FEW]>::new(), lent.others.iter());
         let onward = calls.onward(call).ok_or_else(broken_plan)?;
         for onward in onward {
