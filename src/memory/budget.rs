@@ -8,7 +8,7 @@
 use super::idle::{Idle, Keeper};
 use super::machine::machine_bytes;
 use super::MemoryError;
-use crate::quota::{Permit, Quota};
+use crate::quota::{Exhausted, Permit, Quota};
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -32,11 +32,14 @@ pub fn bytes_for_clients() -> u64 {
 #[derive(Clone)]
 pub struct Budget(Arc<Quotas>);
 
+#[derive(Clone)]
 struct Quotas {
     private: Arc<Quota>,
     readers: Arc<Quota>,
     /// Descriptors that mapped memory holds; `None` if nobody counts them.
     descriptors: Option<Arc<Quota>>,
+    /// Bytes of their own memory that clients have mapped here; `None` if nobody counts them.
+    mapped: Option<Arc<Quota>>,
     /// What is kept of the private memory though nobody uses it.
     idle: Arc<Idle>,
 }
@@ -46,14 +49,18 @@ impl Budget {
     pub fn new(bytes: u64) -> Self {
         let private = Quota::with_floor(bytes, bytes / PART_OF_CLIENT, FLOOR);
         let readers = Quota::new(READERS, READERS_OF_CLIENT);
-        Budget(Arc::new(Quotas { private, readers, descriptors: None, idle: Arc::default() }))
+        let idle = Arc::default();
+        Budget(Arc::new(Quotas { private, readers, descriptors: None, mapped: None, idle }))
     }
 
     /// The same, in which descriptors that memory holds while it is mapped are counted as well.
     pub fn with_descriptors(self, descriptors: Arc<Quota>) -> Self {
-        let Quotas { private, readers, idle, .. } = &*self.0;
-        let (private, readers, idle) = (private.clone(), readers.clone(), idle.clone());
-        Budget(Arc::new(Quotas { private, readers, descriptors: Some(descriptors), idle }))
+        Budget(Arc::new(Quotas { descriptors: Some(descriptors), ..(*self.0).clone() }))
+    }
+
+    /// The same, in which bytes of clients' memory are counted as well while they are mapped.
+    pub fn with_mapped(self, mapped: Arc<Quota>) -> Self {
+        Budget(Arc::new(Quotas { mapped: Some(mapped), ..(*self.0).clone() }))
     }
 
     /// What counts the bytes of private buffers.
@@ -211,6 +218,31 @@ impl HeldDescriptors {
         let too_many =
             |_| MemoryError::Exhausted("this client's memory and fences hold too many descriptors");
         Ok(HeldDescriptors { _permit: permit.map_err(too_many)? })
+    }
+}
+
+/// Some bytes of what a client may have mapped of its memory, given back when dropped.
+#[derive(Debug)]
+pub(super) struct MappedBytes {
+    _permit: Option<Permit>,
+}
+
+impl MappedBytes {
+    /// So many, for the thread's client.
+    pub fn take(bytes: usize) -> Result<Self, MemoryError> {
+        let Account { client, budget } = Account::of_thread();
+        let permit = budget.0.mapped.as_ref().map(|quota| quota.take(client, bytes as u64)).transpose();
+        let too_many = |why| {
+            MemoryError::Exhausted(match why {
+                Exhausted::ByClient(_) => {
+                    "this client would have more bytes of its memory mapped than one may"
+                }
+                Exhausted::ByShare(_) | Exhausted::ByAll(_) => {
+                    "too many bytes of clients' memory are mapped, and what is left is kept for others"
+                }
+            })
+        };
+        Ok(MappedBytes { _permit: permit.map_err(too_many)? })
     }
 }
 

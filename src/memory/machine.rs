@@ -27,6 +27,18 @@ pub fn machine_bytes() -> usize {
     usize::try_from(least).unwrap_or(usize::MAX)
 }
 
+/// Bytes of clients' memory that this process may have mapped at once: half of the addresses that there are, and so many times the
+/// memory that page tables, of which a page of memory takes a 512th, take a sixteenth of it.
+pub fn mappable_bytes() -> u64 {
+    /// What every kernel leaves to a process: 64-bit Arm has the fewest, with pages of three levels.
+    const ADDRESSES: u64 = if cfg!(target_pointer_width = "64") { 1 << 39 } else { 3 << 30 };
+    const TIMES_MEMORY: u64 = 512 / 16;
+    let memory = machine_bytes() as u64;
+    let addresses = if cfg!(miri) { None } else { address_space() };
+    let half = addresses.map_or(ADDRESSES, |limit| limit.min(ADDRESSES)) / 2;
+    half.min(memory.saturating_mul(TIMES_MEMORY))
+}
+
 /// How much this process may map.
 fn address_space() -> Option<u64> {
     let (soft, _) = getrlimit(Resource::RLIMIT_AS).ok()?;
@@ -87,5 +99,11 @@ mod tests {
             assert_eq!(limit_in(&file), limit);
         }
         assert!(machine_bytes() > 1 << 20);
+    }
+
+    #[test]
+    fn what_may_be_mapped_leaves_addresses_and_memory() {
+        let (mappable, memory) = (mappable_bytes(), machine_bytes() as u64);
+        assert!(mappable <= 1 << 38 && mappable / 512 <= memory / 16, "{mappable} bytes beside {memory}");
     }
 }

@@ -348,6 +348,31 @@ mod tests {
     }
 
     #[test]
+    fn bytes_of_clients_memory_count_while_they_are_mapped() {
+        const LEN: usize = 64 << 20;
+        let quota = crate::quota::Quota::new(8 * LEN as u64, 4 * LEN as u64);
+        let budget = crate::memory::Budget::new(1 << 30).with_mapped(quota.clone());
+        let _account = budget.on_account_of(1);
+        let file = file(&[]);
+        file.set_len(LEN as u64).unwrap();
+        let map = || Mapping::new(file.as_fd(), 0, LEN, Access::ReadWrite);
+        let mut mapped: Vec<_> = std::iter::from_fn(|| map().ok()).take(9).collect();
+        assert_eq!(mapped.len(), 4);
+        assert!(matches!(map(), Err(MemoryError::Exhausted(_))));
+        {
+            let _other = budget.on_account_of(2);
+            map().unwrap();
+        }
+        mapped.pop();
+        // What is the driver's own, or fails, takes none of it.
+        let _own = Mapping::anonymous(LEN).unwrap();
+        assert!(matches!(Mapping::new(file.as_fd(), 1, LEN, Access::Read), Err(MemoryError::Invalid(_))));
+        assert!(quota.held() == 3 * LEN as u64 && map().is_ok());
+        drop(mapped);
+        assert_eq!(quota.held(), 0);
+    }
+
+    #[test]
     fn what_has_no_size_is_refused() {
         let (reader, _writer) = nix::unistd::pipe().unwrap();
         assert!(Mapping::new(reader.as_fd(), 0, 1, Access::Read).is_err());

@@ -64,7 +64,7 @@ pub use kernel::{
     give_up_new_privileges, is_empty_stream, is_unix_socket, page_size, process_descriptor, set_time_slice,
     time_slice,
 };
-pub use machine::machine_bytes;
+pub use machine::{machine_bytes, mappable_bytes};
 pub use mapping::Mapping;
 pub use pages::{guarded_len, stamp_start};
 pub use pool::Pool;

@@ -3,7 +3,7 @@
 //! Must not hand out references into them: see [`super::mapping`].
 
 use super::access::Access;
-use super::budget::Counted;
+use super::budget::{Counted, MappedBytes};
 use super::checksum;
 use super::file::{self, Announced, Direction, DmaBuf};
 use super::guard::Region;
@@ -29,6 +29,8 @@ pub(super) struct Pages {
     /// What tells whether the file is whole, and still the one that was mapped.
     sentinel: Option<Sentinel>,
     dma_buf: Option<DmaBuf>,
+    /// Of what is a client's.
+    _counted: Option<MappedBytes>,
 }
 
 /// The end of a file of [`guarded_len`]: a stamp, then a byte on a page of its own.
@@ -67,9 +69,10 @@ impl Pages {
             len.checked_add(skip).ok_or_else(|| MemoryError::Invalid("offset and size overflow".into()))?;
         let start = libc::off_t::try_from(offset - skip as u64)
             .map_err(|_| MemoryError::Invalid(format!("offset {offset} is too large")))?;
+        let counted = MappedBytes::take(mapped)?;
         let base = map_shared(fd, start, mapped, access).map_err(|error| refusal(error, access))?;
         // From here on it is unmapped if anything fails.
-        let mut pages = Pages { base, mapped, skip, region: None, sentinel: None, dma_buf: None };
+        let mut pages = Pages::at(base, mapped, skip, Some(counted));
         // To watch is cheaper than to ask for seals, so these count only when there are no watches left.
         match Region::watch(base as usize, mapped) {
             Ok(region) => pages.region = Some(region),
@@ -106,7 +109,12 @@ impl Pages {
     pub fn anonymous(len: usize) -> Result<Self, MemoryError> {
         let pages = ZeroedPages::new(len.max(1)).ok_or(MemoryError::OutOfMemory(len))?;
         let (base, mapped) = pages.into_raw();
-        Ok(Pages { base: base.as_ptr(), mapped, skip: 0, region: None, sentinel: None, dma_buf: None })
+        Ok(Pages::at(base.as_ptr(), mapped, 0, None))
+    }
+
+    /// What is mapped there, without anything that looks after it.
+    fn at(base: *mut libc::c_void, mapped: usize, skip: usize, counted: Option<MappedBytes>) -> Self {
+        Pages { base, mapped, skip, region: None, sentinel: None, dma_buf: None, _counted: counted }
     }
 
     /// Whether the file shrank, or was given another stamp, while the pages were in use.
@@ -123,6 +131,11 @@ impl Pages {
         rewritten || self.region.as_ref().is_some_and(Region::vanished)
     }
 
+    /// Gives back what was written to pages that are in place of a lost file.
+    pub fn give_back_lost(&self) {
+        self.region.iter().for_each(Region::give_back);
+    }
+
     /// Where the client's bytes start; `None` for a dma-buf, every access to which must be announced.
     pub fn pointer(&self) -> Option<*mut u8> {
         self.dma_buf.is_none().then(|| self.start())
@@ -131,11 +144,6 @@ impl Pages {
     /// Begins an access, announced where that is needed; gives where the client's bytes start.
     pub fn begin(&self, direction: Direction) -> Result<(*mut u8, Option<Announced<'_>>), MemoryError> {
         let announced = self.dma_buf.as_ref().map(|dma_buf| dma_buf.begin(direction)).transpose()?;
-    /// Gives back what was written to pages that are in place of a lost file.
-    pub fn give_back_lost(&self) {
-        self.region.iter().for_each(Region::give_back);
-    }
-
         Ok((self.start(), announced))
     }
 

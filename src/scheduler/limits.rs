@@ -2,6 +2,7 @@
 //!
 //! docs/SECURITY.md has them as a table, which a test holds against these.
 
+use crate::memory::mappable_bytes;
 use crate::quota::Quota;
 use std::sync::Arc;
 
@@ -22,6 +23,8 @@ pub enum Total {
     Count(u64),
     /// One part in so many of the descriptors that this process may open.
     Descriptors(u64),
+    /// Bytes of clients' memory that this process may have mapped.
+    Mappable,
 }
 
 impl Limit {
@@ -34,6 +37,7 @@ impl Limit {
         match self.total {
             Total::Count(count) => count,
             Total::Descriptors(parts) => descriptors() / parts,
+            Total::Mappable => mappable_bytes(),
         }
     }
 
@@ -61,6 +65,10 @@ pub const CHECKS: Limit = Limit { parts: 2, ..Limit::new("models are being check
 pub const MODELS: Limit = Limit::new("prepared models are alive", Total::Count(8192), 16);
 /// Below what the kernel allows a process, which is 65,530, with room for executions in passing. A burst may keep 64.
 pub const MAPPINGS: Limit = Limit::new("memories are mapped", Total::Count(48_000), 256);
+/// Addresses and page tables are everybody's, and a client's file may have holes, which cost it nothing. One may have half of all, as
+/// weights of some GiB may be mapped by several models and executions at once.
+pub const MAPPED_BYTES: Limit =
+    Limit { parts: 2, ..Limit::new("bytes of memories are mapped", Total::Mappable, 32 << 20) };
 /// Descriptors of fences, of memory of devices while it is mapped, and of what memory is known again by. One execution may wait
 /// for 64 fences, and has two of its own; a client may have thousands that wait, so one may take half of all.
 pub const DESCRIPTORS: Limit = Limit {
@@ -95,13 +103,14 @@ pub const CALL_BYTES: Limit = Limit::new("bytes of calls are held", Total::Count
 pub const CALL_DESCRIPTORS: Limit = Limit::new("descriptors of calls are held", Total::Descriptors(4), 64);
 
 /// All of them.
-pub const LIMITS: [Limit; 16] = [
+pub const LIMITS: [Limit; 17] = [
     CALLBACKS,
     EXECUTIONS,
     CHECKS,
     JOBS,
     MODELS,
     MAPPINGS,
+    MAPPED_BYTES,
     DESCRIPTORS,
     CACHE_FILES,
     LENT,
@@ -123,10 +132,12 @@ mod tests {
         let total = match limit.total {
             Total::Count(count) => count.to_string(),
             Total::Descriptors(parts) => format!("1/{parts} of RLIMIT_NOFILE"),
+            Total::Mappable => "1/2 of the addresses, or 32 times the memory".to_owned(),
         };
         let alone = match limit.total {
             Total::Count(count) => (count / limit.parts).to_string(),
             Total::Descriptors(parts) => format!("1/{} of RLIMIT_NOFILE", parts * limit.parts),
+            Total::Mappable => format!("1/{} of that", limit.parts),
         };
         format!("| {} | {total} | {alone} | {} |", limit.what, limit.floor)
     }

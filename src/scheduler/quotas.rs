@@ -18,6 +18,7 @@ pub struct Quotas {
     checks: Shared,
     models: Shared,
     mappings: Shared,
+    mapped_bytes: Shared,
     descriptors: Shared,
     cache_files: Shared,
     fmq_bursts: Shared,
@@ -47,6 +48,7 @@ impl Quotas {
             checks: of(limits::CHECKS),
             models: of(limits::MODELS),
             mappings: of(limits::MAPPINGS),
+            mapped_bytes: of(limits::MAPPED_BYTES),
             descriptors: of(limits::DESCRIPTORS),
             cache_files: of(limits::CACHE_FILES),
             fmq_bursts: of(limits::FMQ_BURSTS),
@@ -55,20 +57,32 @@ impl Quotas {
     }
 
     /// All of them, by what they count.
-    pub fn all(&self) -> [(&'static str, Arc<Quota>); 9] {
+    pub fn all(&self) -> [(&'static str, Arc<Quota>); 10] {
         let Quotas {
             callbacks,
             executions,
             checks,
             models,
             mappings,
+            mapped_bytes,
             descriptors,
             cache_files,
             fmq_bursts,
             objects,
         } = self;
-        [callbacks, executions, checks, models, mappings, descriptors, cache_files, fmq_bursts, objects]
-            .map(|shared| (shared.what, shared.quota.clone()))
+        [
+            callbacks,
+            executions,
+            checks,
+            models,
+            mappings,
+            mapped_bytes,
+            descriptors,
+            cache_files,
+            fmq_bursts,
+            objects,
+        ]
+        .map(|shared| (shared.what, shared.quota.clone()))
     }
 
     /// A callback that has not returned yet.
@@ -109,6 +123,11 @@ impl Quotas {
     /// Cache files that are open for a job, and kept open to be rewritten; without this they are not used.
     pub fn cache_files(&self, client: u32, count: usize) -> Result<Permit, Refused> {
         self.cache_files.take(client, count)
+    }
+
+    /// What counts bytes of clients' memory while they are mapped, for who maps it.
+    pub fn of_mapped_bytes(&self) -> Arc<Quota> {
+        self.mapped_bytes.quota.clone()
     }
 
     /// What counts descriptors, for who counts some that memory has.

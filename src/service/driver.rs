@@ -128,6 +128,7 @@ impl DriverBuilder {
         let compiler = Compiler::new(backend.clone(), limits, cache, store, turns)?.watched(calls.clone());
         let quotas = Quotas::new();
         let bytes = if backend_process { memory / 2 } else { memory };
+        let (descriptors, mapped) = (quotas.of_descriptors(), quotas.of_mapped_bytes());
         let core = Core {
             slots: info.depth.map(|depth| Turns::named("a place in the device's queue", depth, usize::MAX)),
             call_turns,
@@ -137,7 +138,7 @@ impl DriverBuilder {
             buffers: BufferTracker::for_clients_with(memory),
             lives: Lives::new(&watcher),
             watcher,
-            budget: Budget::new(bytes).with_descriptors(quotas.of_descriptors()),
+            budget: Budget::new(bytes).with_descriptors(descriptors).with_mapped(mapped),
             quotas,
             notifiers: announce::notifiers(),
             errands: Errands::new("nnhal-errand"),

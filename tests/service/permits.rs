@@ -69,6 +69,44 @@ fn what_executions_hold_comes_back_however_they_end() {
 }
 
 #[test]
+fn bytes_of_memory_with_holes_are_mapped_within_bounds_and_come_back() {
+    const WHAT: &str = "bytes of memories are mapped";
+    let harness = Harness::with_data(None);
+    let driver = connect(&harness);
+    let model = harness.prepare(&floor_model(&[1, 3]));
+    let before = holding(&driver);
+    let share = limits::MAPPED_BYTES.quota().per_client();
+    let bytes = (share / 4).min(u64::from(u32::MAX)) as i64;
+    let memory = memfd(&[]);
+    memory.set_len(bytes as u64).expect("holes");
+    let request = Request {
+        inputs: vec![argument(0, 0, 12)],
+        outputs: vec![argument(0, 4096, 12)],
+        pools: vec![RequestMemoryPool::Pool(ashmem(&memory, bytes))],
+    };
+    let create = || model.createReusableExecution(&request, &ExecutionConfig::default());
+    for _ in 0..2 {
+        let mut executions = Vec::new();
+        let refused = loop {
+            match create() {
+                Ok(execution) => executions.push(execution),
+                Err(refused) => break Err::<(), _>(refused),
+            }
+            assert!(executions.len() as u64 <= share / bytes as u64, "nobody counts them");
+        };
+        assert_eq!(status(&refused), ErrorStatus::RESOURCE_EXHAUSTED_TRANSIENT, "{refused:?}");
+        let why = refused.unwrap_err().message().unwrap_or_default().to_owned();
+        assert!(why.contains("mapped"), "{why}");
+        assert_held(&driver, &[(WHAT, executions.len() as u64 * bytes as u64)]);
+        for execution in &executions {
+            execution.executeSynchronously(-1).expect("executed");
+        }
+        drop(executions);
+        assert_back(&driver, &before, "executions over memory with holes");
+    }
+}
+
+#[test]
 fn what_waits_is_counted_until_it_is_over() {
     const COUNT: u64 = 5;
     let harness = Harness::with_data(None);
