@@ -27,7 +27,7 @@ for what in "$@"; do
   case $what in
     corpus) run "--test service" ops_corpus:: ;;
     models) run "--test service" cache_models:: && run --lib the_shared_models_import ;;
-    mounts) run --lib files_that_a_process_serves files_of_another_mount_namespace ;;
+    mounts) run --lib files_that_a_process_serves a_file_of_an_overlay_elsewhere ;;
     cgroups) run "--test hostile" limits::a_cgroup ;;
     *) echo "ignored.sh: $what is neither corpus, models, mounts nor cgroups" >&2; exit 2 ;;
   esac

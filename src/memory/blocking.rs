@@ -3,8 +3,13 @@
 //! The process that serves a FUSE file system decides when a page of its files arrives, and on Android any app can serve
 //! one. A thread that waits for such a page is lost. So such files are refused before any call that their server would have
 //! to answer. Network file systems can block as well, but only the administrator mounts those: they are not refused.
+//!
+//! A file of overlayfs is another file of one of its layers, which may be one that a process serves. Of those that tell of themselves
+//! what they are now, one that was opened to be read may be mapped as what it was when it was opened. Whoever may mount where we cannot
+//! see it can make such a one, so what cannot be told from it is refused as well.
 
 use super::MemoryError;
+use nix::fcntl::{fcntl, FcntlArg, OFlag};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Why what such a process serves is refused.
@@ -13,14 +18,13 @@ pub(super) const SERVED: &str =
 
 /// Checks that to use `fd` waits for no other process.
 pub fn check(fd: BorrowedFd) -> Result<(), MemoryError> {
-    use nix::fcntl::{fcntl, FcntlArg};
     // Only shared memory has seals, and it is what nearly all clients use.
     if fcntl(fd, FcntlArg::F_GET_SEALS).is_ok() {
         return Ok(());
     }
     let known = known(fd)?;
     match known.kind {
-        libc::S_IFREG if known.is_of_the_kernel => Ok(()),
+        libc::S_IFREG if known.is_of_the_kernel && (known.device.0 != 0 || is_for_writing(fd)) => Ok(()),
         // What has no device of its own is listed among the mounts, or is mounted where we cannot see it.
         libc::S_IFREG | libc::S_IFCHR if known.device.0 == 0 => match file_system(fd) {
             Some(system) if system != "fuse" && !system.starts_with("fuse.") => Ok(()),
@@ -31,6 +35,20 @@ pub fn check(fd: BorrowedFd) -> Result<(), MemoryError> {
         )),
         _ => Ok(()),
     }
+}
+
+/// Checks the same of a file of overlayfs, which on kernels before 5.6 may have the device of a layer.
+pub(super) fn check_overlaid(fd: BorrowedFd) -> Result<(), MemoryError> {
+    match is_for_writing(fd) || file_system(fd).is_some() {
+        true => Ok(()),
+        false => Err(MemoryError::Unsupported(SERVED)),
+    }
+}
+
+/// Whether a file was opened to be written. One of overlayfs lies in its upper layer then, and stays there.
+fn is_for_writing(fd: BorrowedFd) -> bool {
+    let flags = fcntl(fd, FcntlArg::F_GETFL).map(OFlag::from_bits_retain);
+    flags.is_ok_and(|flags| flags.intersects(OFlag::O_WRONLY | OFlag::O_RDWR))
 }
 
 /// The type of a file, which the kernel knows without asking anybody: one of the bits under `S_IFMT`.
@@ -47,8 +65,8 @@ pub(super) struct Known {
     device: (u32, u32),
     inode: u64,
     size: u64,
-    /// Whether its file system answers by itself, as far as it says so: btrfs, overlayfs and others without a device do,
-    /// wherever they are mounted. FUSE's files never say so.
+    /// Whether its file system answers by itself, as far as it says so. FUSE's files never say so; overlayfs's say what those of
+    /// their layer say.
     is_of_the_kernel: bool,
 }
 
@@ -264,7 +282,7 @@ pub(crate) mod tests {
     }
 
     /// Mounts where no other thread sees it what `type_name` and `options` say, and opens `name` in it.
-    fn mounted_elsewhere(type_name: &str, options: &str, name: &str) -> File {
+    fn mounted_elsewhere(type_name: &str, options: &str, name: &str, writes: bool) -> File {
         let open = || {
             nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS | nix::sched::CloneFlags::CLONE_NEWNS)
                 .unwrap();
@@ -280,7 +298,7 @@ pub(crate) mod tests {
             };
             mount("/", "none", libc::MS_REC | libc::MS_PRIVATE, "");
             mount(directory.path().to_str().unwrap(), type_name, 0, options);
-            let file = File::open(directory.path().join(name)).unwrap();
+            let file = OpenOptions::new().read(true).write(writes).open(directory.path().join(name)).unwrap();
             let target = c_string(directory.path().to_str().unwrap());
             // The file keeps it alive.
             // SAFETY: a C string that outlives the call.
@@ -292,16 +310,28 @@ pub(crate) mod tests {
 
     #[test]
     #[ignore = "mounts a file system, as root: tests/ignored.sh mounts"]
-    fn files_of_another_mount_namespace_are_not_taken_for_such() {
-        let layers = [(); 2].map(|()| tempfile::tempdir().unwrap());
-        std::fs::write(layers[0].path().join("file"), [7; 100]).unwrap();
-        let [above, below] = layers.each_ref().map(|layer| layer.path().display());
-        let file = mounted_elsewhere("overlay", &format!("lowerdir={above}:{below}"), "file");
-        assert_eq!(file_system(file.as_fd()), None, "no mount that is seen here");
-        assert_eq!(known(file.as_fd()).unwrap().device.0, 0, "and no device");
-        check(file.as_fd()).unwrap();
-        let mapping = Mapping::new(file.as_fd(), 0, 100, Access::Read).unwrap();
-        let bytes = crate::memory::ClientSlice::whole(Arc::new(mapping)).to_private().unwrap();
-        assert_eq!(bytes[..], [7; 100]);
+    fn a_file_of_an_overlay_elsewhere_is_mapped_only_where_it_cannot_be_another() {
+        let layers = [(); 3].map(|()| tempfile::tempdir().unwrap());
+        for name in ["work", "upper"] {
+            std::fs::create_dir(layers[0].path().join(name)).unwrap();
+        }
+        layers[1..].iter().for_each(|layer| std::fs::write(layer.path().join("file"), [7; 100]).unwrap());
+        let [above, lower, below] = layers.each_ref().map(|layer| layer.path().display());
+        let layered = format!("lowerdir={lower}:{below}");
+        let written = format!("{layered},upperdir={above}/upper,workdir={above}/work");
+        for (options, writes) in [(&layered, false), (&written, false), (&written, true)] {
+            let file = mounted_elsewhere("overlay", options, "file", writes);
+            assert_eq!(file_system(file.as_fd()), None, "no mount that is seen here");
+            assert_eq!(known(file.as_fd()).unwrap().device.0, 0, "and no device");
+            assert_eq!(check_overlaid(file.as_fd()).is_ok(), writes);
+            let map = |map: fn(BorrowedFd, u64, usize, Access) -> _| map(file.as_fd(), 0, 100, Access::Read);
+            let mapping = match map(Mapping::new) {
+                Ok(mapping) if writes => mapping,
+                Err(MemoryError::Unsupported(SERVED)) if !writes => map(Mapping::or_copy).unwrap(),
+                other => panic!("{options}: {other:?}"),
+            };
+            let bytes = crate::memory::ClientSlice::whole(Arc::new(mapping)).to_private().unwrap();
+            assert_eq!(bytes[..], [7; 100]);
+        }
     }
 }

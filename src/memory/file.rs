@@ -7,9 +7,10 @@ use nix::sys::stat::{fstat, SFlag};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
-/// `f_type` of a dma-buf and of huge pages, linux/magic.h.
+/// `f_type` of a dma-buf, of huge pages and of overlayfs, linux/magic.h.
 const DMA_BUF_MAGIC: u32 = 0x444d_4142;
 const HUGETLBFS_MAGIC: u32 = 0x9584_58f6;
+const OVERLAYFS_MAGIC: u32 = 0x794c_7630;
 
 /// A client's file, as far as mapping it goes.
 pub(super) struct Facts {
@@ -25,6 +26,9 @@ pub(super) fn examine(fd: BorrowedFd) -> Result<Facts, MemoryError> {
     if system == HUGETLBFS_MAGIC {
         // Its pages can neither be replaced one by one nor unmapped by our length.
         return Err(MemoryError::Unsupported("memory of huge pages cannot be used; use ordinary pages"));
+    }
+    if system == OVERLAYFS_MAGIC {
+        blocking::check_overlaid(fd)?;
     }
     Ok(Facts { size: size(fd)?, dma_buf: system == DMA_BUF_MAGIC })
 }
