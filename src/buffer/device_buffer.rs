@@ -2,7 +2,7 @@
 
 use super::account::Charge;
 use super::{decode_dims, failed, invalid, Allocator, BufferError, Direction, Owner, Plan, Role};
-use crate::memory::{ClientSlice, Mapping, Memory, MemoryError, Pool};
+use crate::memory::{bytes_of_pages, ClientSlice, Mapping, Memory, MemoryError, Pool};
 use crate::ops::Interrupt;
 use crate::scheduler::{Copier, CopyError};
 use crate::tensor::{byte_size, combine_dims, Dims, TensorInfo};
@@ -55,7 +55,7 @@ impl DeviceBuffer {
         mut charge: Charge,
     ) -> Result<Self, BufferError> {
         let store = if plan.info.is_fully_specified() {
-            charge.raise(plan.info.byte_size().unwrap_or(0))?;
+            charge.raise(taken(plan.info.byte_size().unwrap_or(0)))?;
             allocate(&plan.info, &plan.info.dims, &allocator)?
         } else {
             Store { memory: Memory::Mapped(anonymous(0)?), dims: Dims::new() }
@@ -252,6 +252,16 @@ fn allocate(info: &TensorInfo, dims: &[u32], allocator: &Allocator) -> Result<St
     Ok(Store { memory, dims: operand.dims })
 }
 
+/// What memory of so many bytes takes besides what every buffer costs: that has room for a page that is used in part, but not for a
+/// huge one.
+fn taken(size: usize) -> usize {
+    const LARGE: usize = 1 << 20;
+    match size {
+        LARGE.. => bytes_of_pages(size).unwrap_or(usize::MAX),
+        _ => size,
+    }
+}
+
 fn anonymous(size: usize) -> Result<Arc<Mapping>, BufferError> {
     // Whatever the reason, it comes down to there being no memory.
     let mapping = Mapping::anonymous(size).map_err(|_| MemoryError::OutOfMemory(size));
@@ -300,7 +310,7 @@ impl Writing {
         if self.store.fits(dims, size) {
             return Ok(false);
         }
-        let before = self.store.memory.len();
+        let (size, before) = (taken(size), taken(self.store.memory.len()));
         let (more, less) = (size.saturating_sub(before), before.saturating_sub(size));
         let mut state = self.buffer.state();
         state.charge.raise(more)?;

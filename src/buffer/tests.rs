@@ -216,6 +216,24 @@ fn quotas_hold_for_a_client_and_for_all() {
 }
 
 #[test]
+fn a_large_buffer_costs_all_pages_that_it_takes() {
+    const MIB: usize = 1 << 20;
+    let tracker = BufferTracker::for_clients_with(1 << 32);
+    let none = buffer(&tracker, &[0]);
+    let overhead = tracker.usage().1;
+    for (bytes, taken) in [(MIB - 4, MIB - 4), (MIB, 2 * MIB), (2 * MIB, 2 * MIB), (7 * MIB, 8 * MIB)] {
+        let known = buffer(&tracker, &[(bytes / 4) as u32]);
+        assert_eq!(tracker.usage().1, 2 * overhead + taken, "{bytes} bytes");
+        drop(known);
+        let grown = buffer(&tracker, &[0]);
+        copy_from(&grown, &vec![0; bytes], &[(bytes / 4) as i32]).unwrap();
+        assert_eq!(tracker.usage().1, 2 * overhead + taken, "grown to {bytes} bytes");
+    }
+    drop(none);
+    assert_eq!(tracker.usage(), (0, 0));
+}
+
+#[test]
 fn copies_into_a_buffer_of_known_dimensions() {
     let tracker = BufferTracker::for_clients_with(1 << 32);
     let buffer = buffer(&tracker, &SHAPE);

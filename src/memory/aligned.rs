@@ -1,7 +1,7 @@
 //! Private, zeroed memory aligned for any element type and vector width.
 
 use super::budget::Counted;
-use super::zeroed::{Divided, Part, ZeroedPages, WORTHWHILE};
+use super::zeroed::{bytes_of_pages, Divided, Part, ZeroedPages, WORTHWHILE};
 
 /// A private buffer of bytes, aligned to 64. Not to be cloned: its length may be a client's choice.
 #[derive(Default)]
@@ -30,7 +30,10 @@ struct Block([u8; 64]);
 impl AlignedBuf {
     /// `len` zeroed bytes; `None` where the memory cannot be had, for lengths may be a client's choice.
     pub fn zeroed(len: usize) -> Option<Self> {
-        let bytes = len.checked_next_multiple_of(size_of::<Block>())?;
+        let bytes = match len {
+            WORTHWHILE.. => bytes_of_pages(len)?,
+            _ => len.checked_next_multiple_of(size_of::<Block>())?,
+        };
         let counted = if bytes > 0 { Some(Counted::take(bytes)?) } else { None };
         Some(AlignedBuf { _counted: counted, ..Self::uncounted(len)? })
     }
@@ -104,6 +107,23 @@ impl std::fmt::Debug for AlignedBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_pages_that_a_buffer_takes_are_counted() {
+        let budget = crate::memory::Budget::new(1 << 30);
+        let _account = budget.on_account_of(1);
+        for len in [WORTHWHILE + 1, 1 << 20, (1 << 20) + 1, (2 << 20) - 1, (2 << 20) + 1, 3 << 20] {
+            let buf = AlignedBuf::zeroed(len).unwrap();
+            let Storage::Pages(pages) = &buf.storage else { panic!("{len} bytes are worth pages") };
+            assert_eq!(budget.private().held(), pages.bytes().len() as u64, "{len}");
+        }
+        let mut divided = Divided::new(3 << 20).unwrap();
+        let parts = [1 << 20, 2 << 20].map(|len| AlignedBuf::of(&mut divided, len).unwrap());
+        drop(divided);
+        assert_eq!(budget.private().held(), 4 << 20, "the parts, and the rest of the last page");
+        drop(parts);
+        assert_eq!(budget.private().held(), 0);
+    }
 
     #[test]
     fn is_zeroed_aligned_and_fallible() {

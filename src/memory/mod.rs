@@ -77,4 +77,4 @@ pub use weights::{Weights, WEIGHTS_ALIGNMENT};
 #[cfg(feature = "tool")]
 pub use whole_file::whole_file;
 pub use word::{SharedU32, SharedU64};
-pub use zeroed::prefer_huge_pages;
+pub use zeroed::{bytes_of_pages, prefer_huge_pages};

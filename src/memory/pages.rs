@@ -8,7 +8,7 @@ use super::checksum;
 use super::file::{self, Announced, Direction, DmaBuf};
 use super::guard::Region;
 use super::kernel::page_size;
-use super::zeroed::ZeroedPages;
+use super::zeroed::{bytes_of_pages, ZeroedPages};
 use super::MemoryError;
 use std::fs::File;
 use std::io::ErrorKind;
@@ -173,7 +173,7 @@ pub(super) fn filled(
     len: usize,
     fill: impl FnOnce(&mut [u8]) -> std::io::Result<()>,
 ) -> Result<(Pages, Counted), MemoryError> {
-    let counted = Counted::take(len).ok_or(MemoryError::OutOfMemory(len))?;
+    let counted = bytes_of_pages(len).and_then(Counted::take).ok_or(MemoryError::OutOfMemory(len))?;
     let pages = Pages::anonymous(len)?;
     // SAFETY: the mapping was just made, has at least so many bytes, all initialised by the kernel, and nobody else
     // knows of it. The slice ends with this function.

@@ -1,6 +1,7 @@
 //! Zeroed pages of our own, for large buffers: the kernel zeroes each when it is first touched, many at a time where it
 //! has huge pages. Nothing of a client's is ever mapped here.
 
+use super::budget::Counted;
 use super::kernel::page_size;
 use nix::sys::mman::{madvise, mmap_anonymous, munmap, MapFlags, MmapAdvise, ProtFlags};
 use std::ffi::c_void;
@@ -32,13 +33,21 @@ pub fn prefer_huge_pages<T>(block: &mut [MaybeUninit<T>]) {
 
 /// Pages that are handed out in parts, none of them twice.
 pub struct Divided {
-    pages: Arc<ZeroedPages>,
+    pages: Arc<Shared>,
+    len: usize,
     used: usize,
+}
+
+/// Pages of several parts, each of which is counted by whoever has it.
+struct Shared {
+    pages: ZeroedPages,
+    /// What they have beyond the bytes that were asked for.
+    _rest: Option<Counted>,
 }
 
 /// A part of some pages, which nobody else has. All of them are unmapped when the last part is dropped.
 pub struct Part {
-    pages: Arc<ZeroedPages>,
+    pages: Arc<Shared>,
     start: usize,
     len: usize,
 }
@@ -46,13 +55,15 @@ pub struct Part {
 impl Divided {
     /// Pages of `len` bytes; `None` where the memory cannot be had.
     pub fn new(len: usize) -> Option<Self> {
-        Some(Divided { pages: Arc::new(ZeroedPages::new(len)?), used: 0 })
+        let rest = bytes_of_pages(len)? - len;
+        let rest = if rest > 0 { Some(Counted::take(rest)?) } else { None };
+        Some(Divided { pages: Arc::new(Shared { pages: ZeroedPages::new(len)?, _rest: rest }), len, used: 0 })
     }
 
     /// `len` bytes, which are zeroes still, behind those that were taken before. `None` where not so many are left.
     pub fn take(&mut self, len: usize) -> Option<Part> {
         let start = self.used;
-        self.used = start.checked_add(len).filter(|&end| end <= self.pages.len)?;
+        self.used = start.checked_add(len).filter(|&end| end <= self.len)?;
         Some(Part { pages: self.pages.clone(), start, len })
     }
 }
@@ -69,7 +80,7 @@ impl Part {
     }
 
     fn first(&self) -> *mut u8 {
-        self.pages.start.as_ptr().cast::<u8>().wrapping_add(self.start)
+        self.pages.pages.start.as_ptr().cast::<u8>().wrapping_add(self.start)
     }
 }
 
@@ -84,14 +95,20 @@ unsafe impl Send for ZeroedPages {}
 // SAFETY: as above; they are written through `&mut` only.
 unsafe impl Sync for ZeroedPages {}
 
+/// Bytes of the pages that hold `len` bytes of ours, all of which they take once they are touched: whoever counts memory counts
+/// these. `None` if there cannot be so many.
+pub fn bytes_of_pages(len: usize) -> Option<usize> {
+    match len % HUGE {
+        // One page that is used by half costs less time than half as many small ones.
+        HALF.. => len.checked_next_multiple_of(HUGE),
+        _ => len.checked_next_multiple_of(page_size() as usize),
+    }
+}
+
 impl ZeroedPages {
-    /// At least `len` bytes; `None` where the memory cannot be had.
+    /// At least `len` bytes, which take [`bytes_of_pages`]; `None` where the memory cannot be had.
     pub fn new(len: usize) -> Option<Self> {
-        let len = match len % HUGE {
-            // One page that is used by half costs less time than half as many small ones.
-            HALF.. => len.checked_next_multiple_of(HUGE)?,
-            _ => len.checked_next_multiple_of(page_size() as usize)?,
-        };
+        let len = bytes_of_pages(len)?;
         // Miri has no huge pages, and gives no part of a mapping back.
         let slack = if len >= HUGE && !cfg!(miri) { HUGE } else { 0 };
         let whole = NonZeroUsize::new(len.checked_add(slack)?)?;
