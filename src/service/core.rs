@@ -15,6 +15,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+/// So many fenced executions of one client, and of all, begin and end at once where that comes about.
+const AT_ONCE: (u64, u64) = (8, 64);
+
 /// What all objects of one driver share.
 pub(super) struct Core {
     pub backend: Arc<dyn Backend>,
@@ -33,8 +36,12 @@ pub(super) struct Core {
     pub budget: Budget,
     /// Threads that tell clients what became of compilations.
     pub notifiers: Arc<ThreadCache>,
-    /// To begin and end fenced executions that are long to begin or end.
-    pub errands: Arc<Errands>,
+    /// Fenced executions that begin and end on threads that others need. Those beyond have lines of their clients' own, and so
+    /// have those that are long to begin or end: one in which they begin, and another in which they end, so that one that has
+    /// a place in the device's queue never waits for ends.
+    pub at_once: Arc<Quota>,
+    pub beginnings: Arc<Errands>,
+    pub endings: Arc<Errands>,
     /// How many bursts over queues may poll at once.
     pub polling: Arc<PollingBudget>,
     /// The number of the model that was prepared last.
@@ -63,6 +70,12 @@ impl Core {
     /// own affair.
     pub fn queue(&self) -> Option<Load> {
         self.slots.as_ref().map(|slots| slots.load())
+    }
+
+    /// Of fenced executions.
+    pub fn at_once() -> Arc<Quota> {
+        let (of_one, of_all) = AT_ONCE;
+        Quota::with_floor(of_all, of_one, of_one)
     }
 
     /// Has these quotas, which the transport has, told in place of those before.

@@ -52,6 +52,8 @@ struct Work {
     /// Shared with its place in line, which may outlast it.
     descriptors: Arc<Permit>,
     mappings: Permit,
+    /// Where it has one, it begins and ends at once, on threads that others need, else in its client's lines.
+    at_once: Option<Permit>,
     /// Its count, from when it is submitted.
     running: Option<Running<Arc<Executions>>>,
 }
@@ -82,7 +84,8 @@ pub(super) fn launch(
     // A device does not tell when the last fence is signalled, from when a duration and what is measured count.
     let driver_waits = !core.info.waits_for_fences || times.count_from_fences() || execution.terms().measure;
     let (signal, fence) = Signal::new().map_err(|why| no_descriptor(&why))?;
-    let work = Work { execution, signal, busy, descriptors, mappings, running: None };
+    let at_once = if execution.is_long() { None } else { core.at_once.take(client, 1).ok() };
+    let work = Work { execution, signal, busy, descriptors, mappings, at_once, running: None };
     let state = State { work: Some(work), unsignalled: pending.len(), ..State::default() };
     let (cancelled, watcher) = (Arc::default(), core.watcher.clone());
     let task = Arc::new(Task { times, cancelled, watcher, state: Mutex::new(state) });
@@ -229,6 +232,7 @@ impl Task {
         let executions = work.execution.prepared().counts.executions.clone();
         work.running = Some(Running::new(executions, fenced));
         let (execution, place) = (work.execution.clone(), work.descriptors.clone());
+        let at_once = work.at_once.is_some() && fences.is_empty();
         drop(state);
         let after_fences = self.times.after_fences();
         if let Some(deadline) = after_fences {
@@ -237,20 +241,20 @@ impl Task {
         let deadline = [self.times.deadline, after_fences].into_iter().flatten().min();
         let control = execution.control(deadline, self.cancelled.clone());
         let (task, terms) = (self.clone(), control.clone());
-        let has_fences = !fences.is_empty();
         let begin = move |slot| {
             // Given back only here: executions that expired or were given up stand in line still.
             drop(place);
             task.begin(slot, fences, &terms, fenced)
         };
         let core = execution.prepared().core.clone();
-        if !execution.is_long() && !has_fences {
+        drop(execution); // whoever ends it is to be the last who has it
+        if at_once {
             return core.when_slot(&control, begin);
         }
         // Whoever gives back a slot, or watches fences, need not wait for all of that, nor for the fences to be closed.
-        let (client, errands) = (control.client, core.errands.clone());
+        let (client, beginnings) = (control.client, core.beginnings.clone());
         core.when_slot(&control, move |slot| {
-            errands.run(client, move || drop(begin(slot)));
+            beginnings.run(client, move || drop(begin(slot)));
             Ok(())
         });
     }
@@ -270,9 +274,9 @@ impl Task {
         state.submitted = true;
         drop(state);
         let _account = control.on_account();
-        let submitted =
-            execution.claim().and_then(|(binding, claims)| Ok((binding.submit(fences, control)?, claims)));
-        drop(execution);
+        let claimed = execution.claim();
+        drop(execution); // it may end before this is back
+        let submitted = claimed.and_then(|(binding, claims)| Ok((binding.submit(fences, control)?, claims)));
         match submitted {
             Err(why) => {
                 self.finish(Err(why));
@@ -356,24 +360,32 @@ impl Task {
         let (keys, cancel) = (std::mem::take(&mut state.keys), state.cancel.take());
         drop(state);
         keys.into_iter().for_each(|key| self.watcher.forget(key));
-        let (client, core) = (work.execution.prepared().client(), work.execution.prepared().core.clone());
-        let is_long = work.execution.is_long();
+        let prepared = work.execution.prepared().clone();
+        let (client, endings) = (prepared.client(), prepared.core.endings.clone());
+        let (at_once, in_line) = (work.at_once.is_some(), endings.clone());
         // Memory and places are given back before anybody hears of the end.
         let end = move || {
-            let Work { execution, signal, busy, descriptors, mappings, running } = work;
+            let Work { execution, signal, busy, descriptors, mappings, at_once, running } = work;
             if let Some(running) = running.filter(|_| succeeded) {
                 running.succeeded();
             }
-            drop((cancel, execution, busy, descriptors, mappings));
-            if succeeded {
-                signal.signal();
-            } else {
-                drop(signal);
+            drop((cancel, execution, busy, descriptors, mappings, at_once));
+            let tell = move || match succeeded {
+                true => signal.signal(),
+                false => drop(signal),
+            };
+            match Arc::into_inner(prepared) {
+                // Its client has let go of the model, which may be large.
+                Some(model) => in_line.run(client, move || {
+                    drop(model);
+                    tell();
+                }),
+                None => tell(),
             }
         };
-        match is_long {
-            true => core.errands.run(client, end),
-            false => end(),
+        match at_once {
+            true => end(),
+            false => endings.run(client, end),
         }
     }
 

@@ -18,6 +18,7 @@ use crate::tensor::{OperandType, TensorInfo};
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{channel, Receiver, Sender};
+use std::thread;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -178,4 +179,59 @@ fn a_duration_counts_from_when_the_last_fence_is_signalled_whoever_waits_for_it(
         drop(result);
         assert_eq!(sees.recv_timeout(PATIENCE), Ok(Seen::Cancelled));
     }
+}
+
+fn this_thread() -> String {
+    thread::current().name().unwrap_or_default().into()
+}
+
+#[test]
+fn a_few_executions_begin_where_their_fence_is_seen_and_all_others_of_their_client_in_its_line() {
+    const FEW: usize = 8;
+    let driver = driver(CpuBackend::new(1).unwrap());
+    let (tell, told) = channel();
+    for (count, at_once) in [(1, 1), (4 * FEW, FEW)] {
+        let (fence, mut signal) = UnixStream::pair().unwrap();
+        let launched = (0..count).map(|_| {
+            let (fence, tell) = (fence.try_clone().unwrap(), Mutex::new(tell.clone()));
+            let submitted = move |_: &Control| tell.lock().unwrap().send(this_thread()).unwrap();
+            let (execution, sees) = execution(&driver, false, submitted);
+            let times = Times::new(-1, -1).unwrap();
+            (launch(execution, &[ParcelFileDescriptor::new(fence)], times, None).unwrap(), sees)
+        });
+        let launched: Vec<_> = launched.collect();
+        signal.write_all(&[1]).unwrap();
+        let threads: Vec<_> = (0..count).map(|_| told.recv_timeout(PATIENCE).unwrap()).collect();
+        let on = |name| threads.iter().filter(|&thread| thread == name).count();
+        let seen = (on("nnhal-watcher"), on("nnhal-errand"));
+        assert_eq!(seen, (at_once, count - at_once), "{threads:?}");
+        for (result, sees) in launched {
+            drop(result); // which cancels it
+            while sees.recv_timeout(PATIENCE).unwrap() != Seen::Cancelled {}
+        }
+        // The last may be about to give its place back.
+        let began = Instant::now();
+        while driver.core().at_once.held() > 0 {
+            assert!(began.elapsed() < PATIENCE);
+            thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn a_model_that_its_last_execution_ends_with_is_let_go_of_beside_the_watch() {
+    struct Model(Sender<String>);
+    impl Drop for Model {
+        fn drop(&mut self) {
+            self.0.send(this_thread()).unwrap();
+        }
+    }
+    let driver = driver(CpuBackend::new(1).unwrap());
+    let (tell, told) = channel();
+    let model = Mutex::new(Model(tell));
+    let (execution, _sees) = execution(&driver, false, move |_| drop(model.lock()));
+    let (fence, _never_signalled) = UnixStream::pair().unwrap();
+    let times = Times::new((boottime_ns() + 50_000_000) as i64, -1).unwrap();
+    let _result = launch(execution, &[ParcelFileDescriptor::new(fence)], times, None).unwrap();
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), "nnhal-errand");
 }
